@@ -25,7 +25,7 @@ import (
 	"slipway/layers/yaml"
 )
 
-// Policy says which artifacts may be written to a board. Package evidence judges by it.
+// Policy says which artifacts may be written to a board. Package evidence applies the rules.
 type Policy struct {
 	// Signers is a file of those who may sign: OpenSSH's allowed signers, a public key of
 	// minisign or a keyring of GPG. It lies beside the policy's file, or its path is
@@ -41,19 +41,20 @@ type Policy struct {
 	Flaws     Flaws    `yaml:"flaws" json:"flaws,omitzero"`
 }
 
-// Licences are the patterns of those that no package may have.
+// Licences lists patterns of licences that no package may have.
 type Licences struct {
 	Refuse []string `yaml:"refuse" json:"refuse,omitempty"`
 	Except []string `yaml:"except" json:"except,omitempty"` // packages
 }
 
-// Flaws says how bad an open one may be.
+// Flaws limits the CVSS score of open flaws.
 type Flaws struct {
 	Below  float64  `yaml:"below" json:"below,omitempty"`   // a score of CVSS
 	Except []string `yaml:"except" json:"except,omitempty"` // identifiers, as CVE-2026-12345
 }
 
-// ParsePolicy reads a policy from a file of its own, with the keys of board.yml's policy.
+// ParsePolicy parses and validates a policy file, which has the keys of board.yml's policy. file is
+// its name for errors.
 func ParsePolicy(file string, data []byte) (Policy, error) {
 	var p Policy
 	places := map[string]string{}
@@ -74,7 +75,7 @@ func ParsePolicy(file string, data []byte) (Policy, error) {
 	return p, fmt.Errorf("%s: %w", place, err)
 }
 
-// ReadPolicy is ParsePolicy of a file of this machine.
+// ReadPolicy reads, parses and validates a policy file of this machine.
 func ReadPolicy(file string) (Policy, error) {
 	data, err := localfile.Read(file, maxBoardFileBytes)
 	if err != nil {
@@ -83,7 +84,7 @@ func ReadPolicy(file string) (Policy, error) {
 	return ParsePolicy(file, data)
 }
 
-// ParseSince returns the time that the policy's since is.
+// ParseSince parses the policy's since, a date or a time.
 func (p Policy) ParseSince() (time.Time, error) {
 	if day, err := time.Parse(time.DateOnly, p.Since); err == nil {
 		return day, nil
@@ -95,8 +96,8 @@ func (p Policy) ParseSince() (time.Time, error) {
 	return t, err
 }
 
-// findEmpty returns a key that is written without a value. It would lift what it seems to ask
-// for, also of the board that is extended.
+// findEmpty returns the first key below under that is written without a value, with an error. An
+// empty value would drop a rule that it seems to set, also one of the board that is extended.
 func (p Policy) findEmpty(under string, places map[string]string) (key string, err error) {
 	empty := map[string]bool{"signers": p.Signers == "", "revoked": p.Revoked == "", "builders": len(p.Builders) == 0}
 	for _, key := range slices.Sorted(maps.Keys(empty)) {
@@ -107,7 +108,7 @@ func (p Policy) findEmpty(under string, places map[string]string) (key string, e
 	return "", nil
 }
 
-// validate returns the key of a value that cannot be right.
+// validate returns the first key with a wrong value, or without another key that it needs, and why.
 func (p Policy) validate() (key string, err error) {
 	if p.Signers == "" && p.Revoked == "" && len(p.Builders) == 0 && !p.Committed && p.Since == "" && !p.Newest &&
 		!p.Packages && len(p.Licences.Refuse) == 0 && p.Flaws.Below == 0 {
@@ -146,7 +147,8 @@ func (p Policy) validate() (key string, err error) {
 	return "", nil
 }
 
-// validatePolicy refuses a policy that cannot be meant.
+// validatePolicy returns an error for a policy in board.yml that is empty or invalid, or that names
+// a missing file.
 func (s Spec) validatePolicy() error {
 	if s.Policy == nil {
 		if s.places["policy"] != "" {
@@ -176,8 +178,8 @@ func (s Spec) validatePolicy() error {
 	return nil
 }
 
-// signing is who signs a board's update bundles, and whom its image trusts: files in
-// PEM. The names of the variables are meta-rauc's.
+// signing holds the paths of PEM files: the key and certificate that sign a board's update bundles,
+// and the keyring that its image trusts. The names of the variables are meta-rauc's.
 type signing struct{ keyring, key, cert string }
 
 const (
@@ -186,8 +188,8 @@ const (
 	certVariable    = "RAUC_CERT_FILE"
 )
 
-// signingOf is what the environment names, or else the build folder's own key, which is
-// made when it is first needed: whoever has it can update the boards that are built here.
+// signingOf returns the files that the environment names, or else the build folder's own key, which
+// it creates at the first call. Whoever has that key can update the boards that are built here.
 func signingOf(ctx context.Context, opt Options) (signing, error) {
 	s := signing{os.Getenv(keyringVariable), os.Getenv(keyVariable), os.Getenv(certVariable)}
 	if (s.key == "") != (s.cert == "") {
@@ -202,8 +204,9 @@ func signingOf(ctx context.Context, opt Options) (signing, error) {
 	return s, s.makeKey(ctx, dir)
 }
 
-// signingVariables returns the variables that a project asks for (env) and the environment lacks: a
-// board that bitbake builds accepts the same updates as Slipway's other boards.
+// signingVariables returns the signing variables as NAME=path if the project lists them in env and
+// the environment sets none. So a board that bitbake builds accepts the same updates as Slipway's
+// other boards.
 func signingVariables(ctx context.Context, p layers.Project, opt Options) ([]string, error) {
 	for _, name := range []string{keyringVariable, keyVariable, certVariable} {
 		if value, named := p.Env[name]; !named || value != nil {
@@ -228,7 +231,8 @@ func signingVariables(ctx context.Context, p layers.Project, opt Options) ([]str
 	return set, nil
 }
 
-// checkKeyring refuses a signer that no keyring makes the board trust.
+// checkKeyring returns an error if a certificate is set without a keyring: the board would not
+// trust it.
 func (s signing) checkKeyring() error {
 	if s.keyring == "" {
 		return fmt.Errorf("%s is set, and %s is not: a board takes the bundles only of those whose certificates are in its keyring", certVariable, keyringVariable)
@@ -236,7 +240,7 @@ func (s signing) checkKeyring() error {
 	return nil
 }
 
-// checkSigner refuses a keyring without a key to sign with.
+// checkSigner returns an error if there is a keyring, but no key to sign with.
 func (s signing) checkSigner() error {
 	if s.key == "" {
 		return fmt.Errorf("%s is set; a bundle is signed with %s and %s, which are not", keyringVariable, keyVariable, certVariable)
@@ -244,8 +248,8 @@ func (s signing) checkSigner() error {
 	return nil
 }
 
-// makeKey makes the development key, once. It writes the certificate last, so that a
-// certificate has its key.
+// makeKey creates the development key and its certificate in dir, unless they exist. It writes the
+// certificate last, so that there is no certificate without a key.
 func (s signing) makeKey(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -268,6 +272,7 @@ func (s signing) makeKey(ctx context.Context, dir string) error {
 // validYears is long: what a board trusts cannot be changed but by an update.
 const validYears = 30
 
+// newSigner returns a new key with a self-signed certificate, in PEM.
 func newSigner() (keyPEM, certPEM []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

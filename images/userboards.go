@@ -19,15 +19,15 @@ import (
 // folder "boards" with a board in it, in the current folder or above.
 const BoardsVariable = "SLIPWAY_BOARDS"
 
-// boardSet is the boards of this binary, and the user's own beside them.
+// boardSet holds Slipway's own boards and the user's as one fs.FS, with a folder for each board.
 type boardSet struct {
 	embedded fs.FS
 	folder   string   // of the user's own boards; "" is none
 	own      []string // their names
 }
 
-// openBoards finds the boards. A user's board may extend a built-in one, but not have its name,
-// which would then depend on the current folder.
+// openBoards returns Slipway's boards and the user's own. It refuses a user's board with the name
+// of one of Slipway's: the meaning of that name would depend on the current folder.
 func openBoards() (boardSet, error) {
 	b, err := openSources()
 	if err != nil {
@@ -49,7 +49,7 @@ func openBoards() (boardSet, error) {
 	return b, nil
 }
 
-// openSources finds Slipway's own boards.
+// openSources returns Slipway's own boards.
 func openSources() (boardSet, error) {
 	ours, err := fs.Sub(embedded, "boards")
 	return boardSet{embedded: ours}, err
@@ -57,7 +57,7 @@ func openSources() (boardSet, error) {
 
 func (b boardSet) Open(name string) (fs.File, error) { return b.folderOf(name).Open(name) }
 
-// folderOf returns the boards among which a file is.
+// folderOf returns the file system that holds a file: the user's boards or Slipway's.
 func (b boardSet) folderOf(name string) fs.FS {
 	if first, _, _ := strings.Cut(name, "/"); slices.Contains(b.own, first) {
 		return os.DirFS(b.folder)
@@ -65,7 +65,8 @@ func (b boardSet) folderOf(name string) fs.FS {
 	return b.embedded
 }
 
-// ReadDir lists the names of all boards for ".", so that fs.Glob finds them.
+// ReadDir lists a folder; for "." it lists Slipway's and the user's boards, so that fs.Glob finds
+// both.
 func (b boardSet) ReadDir(name string) ([]fs.DirEntry, error) {
 	all, err := fs.ReadDir(b.folderOf(name), name)
 	if err != nil || name != "." || b.folder == "" {
@@ -80,11 +81,10 @@ func (b boardSet) ReadDir(name string) ([]fs.DirEntry, error) {
 	return all, err
 }
 
-// boardName is what a board may be called. The name is a folder, a word of command lines and a
-// part of host names.
+// boardName matches a valid board name, which is also a folder's name and a part of host names.
 var boardName = plaintext.Regexp(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,62}$`)
 
-// CheckBoardName refuses what cannot be the name of a board.
+// CheckBoardName returns an error if a name cannot be a board's.
 func CheckBoardName(name string) error {
 	if !boardName().MatchString(name) || isProjectFile(name) {
 		return fmt.Errorf("board name %.80q: want letters, digits and . _ + - with a letter or digit first, at most 63, and no ending of a project file", name)
@@ -98,8 +98,8 @@ func OwnBoards() ([]string, error) {
 	return boards.own, err
 }
 
-// InClone reports whether a folder is in a clone of Slipway, where boards of the user's own are
-// not looked for.
+// InClone reports whether a folder is in a clone of Slipway. There, Slipway does not look for the
+// user's own boards.
 func InClone(folder string) bool {
 	for at := folder; ; at = filepath.Dir(at) {
 		if isClone(at) {
@@ -111,8 +111,8 @@ func InClone(folder string) bool {
 	}
 }
 
-// NeedsClone reports whether a board can only be built in a clone of Slipway: its hook is
-// compiled there, or its layers are named by their place in it.
+// NeedsClone reports whether a board can only be built in a clone of Slipway, because its hook is
+// compiled there, or its project file names layers of the clone.
 func NeedsClone(spec Spec) bool {
 	if spec.Debian != nil {
 		return spec.Rig != nil || spec.Debian.Hook != ""
@@ -120,7 +120,9 @@ func NeedsClone(spec Spec) bool {
 	return spec.project == "" && !spec.ownProject
 }
 
-// OwnFolder finds the folder of the user's own boards that commands use; "" is none.
+// OwnFolder returns the folder of the user's own boards, "" if there is none: that of
+// SLIPWAY_BOARDS, or the nearest folder "boards" in the current folder or above it, but not in a
+// clone.
 func OwnFolder() (string, error) {
 	if folder := os.Getenv(BoardsVariable); folder != "" {
 		if len(BoardsIn(folder)) == 0 {
@@ -142,7 +144,7 @@ func OwnFolder() (string, error) {
 	}
 }
 
-// BoardsIn returns the names of the user's own boards in a folder.
+// BoardsIn returns the names of the folders with a board.yml in a folder.
 func BoardsIn(folder string) (names []string) {
 	entries, _ := os.ReadDir(folder) // what cannot be read has none
 	for _, e := range entries {
@@ -153,13 +155,13 @@ func BoardsIn(folder string) (names []string) {
 	return names
 }
 
-// isClone reports whether a folder is a clone of Slipway, whose boards are in this binary.
+// isClone reports whether a folder is the top of a clone of Slipway, by its go.mod.
 func isClone(folder string) bool {
 	text, err := os.ReadFile(filepath.Join(folder, "go.mod"))
 	return err == nil && strings.HasPrefix(string(text), "module slipway\n")
 }
 
-// boardPlace is where a board is described.
+// boardPlace is the folder with a board's board.yml.
 type boardPlace struct {
 	name   string
 	folder string // for messages, and for files of a user's own board
@@ -168,7 +170,8 @@ type boardPlace struct {
 
 func (p boardPlace) file() string { return filepath.Join(p.folder, "board.yml") }
 
-// placeOf returns where a board is described. Only the user's own lie on this machine.
+// placeOf returns the folder of a board. For Slipway's own boards it is the path in the clone, and
+// may not exist on this machine.
 func placeOf(boards fs.FS, name string) boardPlace {
 	if b, is := boards.(boardSet); is && slices.Contains(b.own, name) {
 		return boardPlace{name, filepath.Join(b.folder, name), true}
@@ -176,7 +179,7 @@ func placeOf(boards fs.FS, name string) boardPlace {
 	return boardPlace{name, filepath.Join("images/boards", name), false}
 }
 
-// place returns where the board is described.
+// place returns the folder of the spec's board.
 func (s Spec) place() boardPlace {
 	if len(s.lineage) == 0 {
 		return placeOf(nil, s.Board)
@@ -184,10 +187,10 @@ func (s Spec) place() boardPlace {
 	return s.lineage[len(s.lineage)-1]
 }
 
-// BoardFile returns the path of the board's description, for messages.
+// BoardFile returns the path of the board's board.yml, for messages.
 func (s Spec) BoardFile() string { return cmp.Or(s.places[""], s.place().file()) }
 
-// LoadIn is Load for the user's own boards of a folder, whatever is in the current one.
+// LoadIn loads a board from a folder of the user's boards, whatever boards the current folder has.
 func LoadIn(folder, board string) (Spec, error) {
 	b, err := openSources()
 	if err != nil {
@@ -205,14 +208,14 @@ func (s Spec) Lineage() (names []string) {
 	return names
 }
 
-// FileNames returns the names of the files of the board's folder, over those of the boards
-// that it extends.
+// FileNames returns the names of the files in the folders of the board and of those that it
+// extends.
 func (s Spec) FileNames() []string { return slices.Sorted(maps.Keys(s.files)) }
 
 // TypedName returns the name of the board on a command line.
 func (s Spec) TypedName() string { return cmp.Or(s.folder, s.project, s.Board) }
 
-// SourceProjectFile returns the project file of a built-in board in Sources.
+// SourceProjectFile returns the path in Sources of the project file of one of Slipway's boards.
 func SourceProjectFile(spec Spec) string {
 	for _, board := range slices.Backward(spec.lineage) {
 		for _, name := range projectFiles {
@@ -229,16 +232,15 @@ func isThere(files fs.FS, name string) bool {
 	return err == nil
 }
 
-// isProjectFile reports whether a board's name is that of project files, as kas takes them:
-// a.yml or a.yml:b.yml. A file of bitbake-setup may have choices behind its name:
+// isProjectFile reports whether a board's name is a list of project files, as for kas: a.yml or
+// a.yml:b.yml. A file of bitbake-setup may have choices after its name:
 // a.conf.json#configuration,machine/name.
 func isProjectFile(board string) bool {
 	first, _ := firstProjectFile(board)
 	return slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(first))
 }
 
-// firstProjectFile returns the first of a board's project files, and the choices behind its
-// name.
+// firstProjectFile returns the first of a board's project files, and the choices after its name.
 func firstProjectFile(board string) (file, choices string) {
 	if file, choices, found := strings.Cut(board, ".conf.json#"); found {
 		return file + ".conf.json", choices
@@ -247,8 +249,8 @@ func firstProjectFile(board string) (file, choices string) {
 	return file, ""
 }
 
-// OwnSuites are the user's own suites by name: the files suites/NAME.yml beside the folder of
-// the user's own boards.
+// OwnSuites returns the paths of the user's own suites by name: the files suites/NAME.yml beside
+// the folder of the user's own boards.
 func OwnSuites() (map[string]string, error) {
 	folder, err := OwnFolder()
 	if err != nil || folder == "" {
@@ -265,13 +267,13 @@ func OwnSuites() (map[string]string, error) {
 	return suites, nil
 }
 
-// IsSuiteFile reports whether a suite is named by its file.
+// IsSuiteFile reports whether a suite's name is the name of a YAML file.
 func IsSuiteFile(suite string) bool {
 	return slices.Contains([]string{".yml", ".yaml"}, filepath.Ext(suite))
 }
 
-// findSuites gives the suites that board.yml names by a file the path of that. The file is in
-// the board's folder, or in that of a board that it extends.
+// findSuites replaces file names in the board's suites by their paths. Such a file is in the folder
+// of the board, or of one that it extends.
 func (s *Spec) findSuites() error {
 	suites := slices.Clone(s.Suites)
 	for i, suite := range suites {
@@ -286,7 +288,8 @@ func (s *Spec) findSuites() error {
 	return nil
 }
 
-// ownFile returns the path of a file of the board, if it is one of the user's; otherwise "".
+// ownFile returns the path of a file in the folder of the board or of one that it extends, if that
+// board is the user's; otherwise "".
 func (s Spec) ownFile(name string) string {
 	for _, board := range slices.Backward(s.lineage) {
 		if path := filepath.Join(board.folder, name); board.own && filepath.IsLocal(name) && onDisk(path) {
@@ -296,12 +299,12 @@ func (s Spec) ownFile(name string) string {
 	return ""
 }
 
-// notInName is what the name of a build's folder leaves out.
+// notInName matches the characters that the name of a build folder cannot have.
 var notInName = plaintext.Regexp(`[^A-Za-z0-9._-]+`)
 
-// specOfProject returns the board that consists only of project files. Its name, and its folder
-// below build/, is that of the first file, or of the folder of a kas.yml. Choices for bitbake-setup
-// are added to it, because each choice is a build of its own.
+// specOfProject returns the spec of a board that consists only of project files. Its name is that
+// of the first file, or of the folder of a kas.yml, with the choices for bitbake-setup: each choice
+// has a build folder of its own.
 func specOfProject(files string, boards []string) (Spec, error) {
 	first, choices := firstProjectFile(files)
 	path, err := filepath.Abs(first)

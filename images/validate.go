@@ -28,7 +28,7 @@ const (
 	useData   = "data"   // survives updates; made when the board is flashed
 )
 
-// validate refuses what the stages behind could only stumble over.
+// validate returns the first error in a board's settings that would make a later stage fail.
 func (s Spec) validate() error {
 	switch {
 	case !slices.Contains(arches, s.Arch):
@@ -177,8 +177,8 @@ func (s Spec) unknownValue(key, value string, allowed []string) error {
 	return fmt.Errorf("%s: %s: unknown value %q%s (have %s)", s.PlaceOf(key), key, value, plaintext.DidYouMean(value, allowed), strings.Join(allowed, ", "))
 }
 
-// PlaceOf returns where a key is written, or the nearest key above it; else the board's
-// file.
+// PlaceOf returns the file and line of a key, or of the nearest key above it that is written, or
+// the path of the board's file.
 func (s Spec) PlaceOf(key string) string {
 	for ; key != ""; key = key[:max(strings.LastIndexByte(key, '.'), 0)] {
 		if place := s.places[key]; place != "" {

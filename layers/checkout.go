@@ -25,11 +25,11 @@ import (
 // disks. A few at the same time use both. More only make a server slow.
 const maxParallel = 8
 
-// Checkout brings every repository of the project to its commit in the workspace, then
-// applies its patches. A repository that is at its commit stays untouched. A repository
-// that was changed by hand never moves. A branch or tag without a commit is looked up
-// once, then kept; Lock moves it. As kas does, Checkout fetches no submodules, but
-// names them. Then it configures ws.Build. It can be killed at any time and run again.
+// Checkout checks out every repository of the project at its commit in the workspace, applies its
+// patches, and writes bitbake's configuration into ws.Build. A repository at its commit stays
+// untouched, and one that the user changed never moves. A branch or tag without a commit is looked
+// up once, then kept; Lock moves it. As kas does, Checkout fetches no submodules, but names them.
+// It can be killed at any time and run again.
 func Checkout(ctx context.Context, p Project, ws Workspace) error {
 	c, err := newCheckout(ctx, p, ws, len(p.Repos))
 	if err != nil {
@@ -54,7 +54,7 @@ func Checkout(ctx context.Context, p Project, ws Workspace) error {
 	return Configure(p, c.ws, ws.Build)
 }
 
-// checkout is one run of Checkout.
+// checkout is the state of one run of Checkout.
 type checkout struct {
 	p     Project
 	ws    Workspace
@@ -80,8 +80,8 @@ func newCheckout(ctx context.Context, p Project, ws Workspace, repos int) (*chec
 	return &checkout{p: p, ws: ws, lock: lock, step: step, moved: map[string]bool{}}, nil
 }
 
-// endStep leaves the error to the command, which prints it: a step that prints it too
-// shows it twice.
+// endStep ends the progress step with the number of repositories that moved. It does not print err:
+// the command does.
 func (c *checkout) endStep(err error) {
 	if err != nil {
 		c.step.End("", errors.New("not all repositories are in place"))
@@ -94,7 +94,7 @@ func (c *checkout) endStep(err error) {
 	c.step.End(fmt.Sprintf("%d of %d repositories checked out", len(c.moved), len(c.p.Repos)), nil)
 }
 
-// checkOutAll checks out repositories at the commits that their servers have.
+// checkOutAll checks out repositories in parallel at their commits, without patches.
 func (c *checkout) checkOutAll(ctx context.Context, repos []Repo) error {
 	for _, wave := range groupByDepth(repos) {
 		group, ctx := errgroup.WithContext(ctx)
@@ -109,8 +109,8 @@ func (c *checkout) checkOutAll(ctx context.Context, repos []Repo) error {
 	return nil
 }
 
-// groupByDepth groups repositories that can be checked out at the same time: a folder
-// inside another's comes after that one. Nearly all projects have a single group.
+// groupByDepth returns groups of repositories that can be checked out in parallel. A folder inside
+// another repository's is in a later group. Nearly all projects have one group.
 func groupByDepth(repos []Repo) [][]Repo {
 	byDepth := map[int][]Repo{}
 	for _, r := range repos {
@@ -124,7 +124,8 @@ func groupByDepth(repos []Repo) [][]Repo {
 	return all
 }
 
-// absolutePaths returns the workspace for git, which runs in the checkouts.
+// absolutePaths returns a workspace with only Dir and Mirrors, as absolute paths: git runs in other
+// folders.
 func (ws Workspace) absolutePaths() (Workspace, error) {
 	dir, err := filepath.Abs(ws.Dir)
 	if err != nil || ws.Mirrors == "" {
@@ -137,8 +138,8 @@ func (ws Workspace) absolutePaths() (Workspace, error) {
 // gitExitTime is how long git may take to end after slipway was killed.
 const gitExitTime = 5 * time.Second
 
-// lockWorkspace takes the workspace's lock: two runs in one folder would fight over
-// git's own locks.
+// lockWorkspace locks the workspace, as two runs in one folder would fight over git's own locks. It
+// fails after gitExitTime if another slipway holds the lock.
 func lockWorkspace(ctx context.Context, dir string) (*os.File, error) {
 	soon, cancel := context.WithTimeout(ctx, gitExitTime)
 	defer cancel()
@@ -151,7 +152,8 @@ func lockWorkspace(ctx context.Context, dir string) (*os.File, error) {
 
 func (c *checkout) repoTree(r Repo) tree { return treeIn(c.p.Dir(c.ws, r), c.lock) }
 
-// checkOutRepo brings one repository to its commit.
+// checkOutRepo checks out one repository at its commit, unless it is there already. It creates the
+// checkout if there is none.
 func (c *checkout) checkOutRepo(ctx context.Context, r Repo) error {
 	defer c.step.Add(1)
 	dir := c.p.Dir(c.ws, r)
@@ -207,8 +209,8 @@ func mustExist(r Repo, dir string) error {
 	return nil
 }
 
-// refuseLinks refuses a folder inside another repository's, if a link of that
-// repository would lead out of it. It refuses one that lies in a folder of git's own.
+// refuseLinks returns an error if the repository's folder is inside another repository and a link
+// there would lead elsewhere, or if it is in one of git's own folders.
 func (c *checkout) refuseLinks(r Repo) error {
 	dir := c.p.Dir(c.ws, r)
 	if own := gitFolderAround(dir); own != "" {
@@ -229,8 +231,9 @@ func (c *checkout) refuseLinks(r Repo) error {
 	return nil
 }
 
-// createTree checks out into a folder beside the final one, so that a folder with the
-// final name is always complete.
+// createTree fetches and checks out a new repository beside its folder, then renames it, so that a
+// folder with the final name is always complete. If a damaged mirror made that fail, it deletes the
+// mirror and tries again.
 func (c *checkout) createTree(ctx context.Context, r Repo, dir string) error {
 	if !isFree(dir) {
 		return fmt.Errorf("%s: is in the way of repository %s and is not a git checkout\nnext: mv %s %s", dir, r.ID, plaintext.Quote(dir), plaintext.Quote(dir+".old"))
@@ -264,7 +267,7 @@ func (c *checkout) createTree(ctx context.Context, r Repo, dir string) error {
 	return nil
 }
 
-// isFree reports whether nothing is at dir, or an empty folder.
+// isFree reports whether dir does not exist or is an empty folder.
 func isFree(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -274,7 +277,8 @@ func isFree(dir string) bool {
 	return info.IsDir() && err == nil && len(entries) == 0
 }
 
-// initAndFetch creates a new tree without files. It returns the fetched commit.
+// initAndFetch creates an empty repository in the tree's folder, fetches r's commit and returns it.
+// It removes what was there.
 func (t tree) initAndFetch(ctx context.Context, r Repo, ws Workspace) (string, error) {
 	if err := t.awaitFetch(ctx); err != nil {
 		return "", err
@@ -288,8 +292,8 @@ func (t tree) initAndFetch(ctx context.Context, r Repo, ws Workspace) (string, e
 	return t.fetchCommit(ctx, r, ws, true)
 }
 
-// firstCheckout checks files out into a new tree. No work can be lost in it, because it gets its
-// final name later.
+// firstCheckout checks the commit out into a new tree and records it. It need not look for the
+// user's changes: the tree does not have its final name yet.
 func (t tree) firstCheckout(ctx context.Context, r Repo, want string) error {
 	if err := t.switchTo(ctx, want, false); err != nil {
 		return err
@@ -304,7 +308,7 @@ func (t tree) firstCheckout(ctx context.Context, r Repo, want string) error {
 	return t.recordCommit(ctx, r, want)
 }
 
-// checkOutWanted fetches the commit of r if it is missing, then checks it out.
+// checkOutWanted fetches r's commit if it is missing, checks it out and records it.
 func (t tree) checkOutWanted(ctx context.Context, r Repo, ws Workspace) error {
 	want, err := t.ensureCommit(ctx, r, ws)
 	if err != nil {
@@ -316,7 +320,7 @@ func (t tree) checkOutWanted(ctx context.Context, r Repo, ws Workspace) error {
 	return t.recordCommit(ctx, r, want)
 }
 
-// recordCommit records that the tree is at a commit for r.
+// recordCommit writes into the tree's record that the tree is at a commit for r.
 func (t tree) recordCommit(ctx context.Context, r Repo, commit string) (err error) {
 	made := record{URL: r.storedURL(), Ref: remoteRef(r), Commit: commit, Head: commit}
 	if r.Commit != commit {
@@ -328,8 +332,8 @@ func (t tree) recordCommit(ctx context.Context, r Repo, commit string) (err erro
 	return t.writeRecord(made)
 }
 
-// ensureCommit returns the commit of r, which is local afterwards. A tag beside a
-// commit has to be seen at it once.
+// ensureCommit returns r's commit, and fetches it if the tree lacks it or has a pinned commit whose
+// tag is elsewhere.
 func (t tree) ensureCommit(ctx context.Context, r Repo, ws Workspace) (string, error) {
 	want, err := t.localCommit(ctx, r)
 	if err == nil && t.tagMatches(ctx, r, want) {
@@ -338,9 +342,9 @@ func (t tree) ensureCommit(ctx context.Context, r Repo, ws Workspace) (string, e
 	return t.fetchCommit(ctx, r, ws, t.isShallow())
 }
 
-// fetchCommit fetches r's commit, from the mirror if the tree may be shallow. If the
-// mirror is read-only, what it lacks comes from the server. A complete clone of a user
-// fetches from the server itself, so that it stays complete.
+// fetchCommit fetches r's commit through the mirror, if there is one and the tree may be shallow,
+// and returns it. What a read-only mirror lacks, and commits of a user's complete clone, which must
+// stay complete, come from the server.
 func (t tree) fetchCommit(ctx context.Context, r Repo, ws Workspace, shallow bool) (string, error) {
 	if ws.Mirrors != "" && shallow {
 		m := ws.mirrorFor(r)
@@ -361,6 +365,8 @@ func (t tree) fetchCommit(ctx context.Context, r Repo, ws Workspace, shallow boo
 	return commit, t.checkTag(ctx, r, shallow)
 }
 
+// tagMatches reports whether r's tag, if r has both a tag and a commit, is at the commit in this
+// tree.
 func (t tree) tagMatches(ctx context.Context, r Repo, commit string) bool {
 	if r.Tag == "" || r.Commit == "" {
 		return true

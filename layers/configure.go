@@ -14,8 +14,8 @@ import (
 )
 
 // Configure writes conf/local.conf and conf/bblayers.conf of a build folder for checkouts in ws,
-// byte for byte as kas 5 does. It writes only files that differ: a rewritten file makes bitbake
-// parse everything again. A site.conf or auto.conf beside them is the user's and stays as it is.
+// byte for byte as kas 5 does. It writes only files that differ, because a rewritten file makes
+// bitbake parse everything again. It does not change the user's site.conf and auto.conf.
 func Configure(p Project, ws Workspace, build string) error {
 	var err error
 	if ws.Dir, err = filepath.Abs(ws.Dir); err != nil {
@@ -52,7 +52,7 @@ func Configure(p Project, ws Workspace, build string) error {
 	return writeChanged(filepath.Join(conf, "local.conf"), p.localConf())
 }
 
-// cacheTag tells programs that make backups to leave the folder out: it can be built again.
+// cacheTag tells backup programs to skip the folder, which can be built again.
 const cacheTag = "Signature: 8a477f597d28d172789f06886806bc55\n# bitbake builds here.\n"
 
 func writeChanged(path string, content []byte) error {
@@ -78,7 +78,7 @@ func (p Project) localConf() []byte {
 	return b.Bytes()
 }
 
-// multiconfigs returns the configurations that targets name, in the targets' order. kas
+// multiconfigs returns the multiconfigs that the targets name, in the order of the targets. kas
 // writes them in an order that changes from run to run.
 func (p Project) multiconfigs() []string {
 	var names []string
@@ -112,8 +112,8 @@ func (p Project) bblayersConf(ws Workspace, build string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// bblayersPath returns a layer's path for bblayers.conf. If the build folder is behind a symbolic
-// link, ../ leads elsewhere, but kas writes it anyway.
+// bblayersPath returns a layer's path for bblayers.conf: relative to TOPDIR as kas writes it, or
+// absolute if the build folder is behind a symbolic link, so that ../ leads elsewhere.
 func bblayersPath(build, layer string) (string, error) {
 	rel, err := filepath.Rel(build, layer)
 	if err != nil {
@@ -140,8 +140,8 @@ type placedLayer struct {
 	repo, path string
 }
 
-// sortedLayers returns all layers in bitbake's order: by priority, the highest first,
-// then by the names of repository and layer.
+// sortedLayers returns all layers in the order of bblayers.conf: the highest priority first, then
+// by the names of repository and layer.
 func (p Project) sortedLayers(ws Workspace) []placedLayer {
 	var all []placedLayer
 	for _, r := range p.Repos {

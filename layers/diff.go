@@ -36,9 +36,9 @@ type Change struct {
 	Subject string `json:"subject"`
 }
 
-// Diff returns the repositories whose commit differs from that in an older state of the project,
-// and the commits in between: at most most names of each. It requests only the names from servers,
-// without files, and keeps them with the mirrors. If a server has no answer, the move has no names.
+// Diff returns the repositories whose commit differs from an older state of the project, with the
+// commits between, at most most of each. It fetches only commits, without files, and keeps them
+// with the mirrors. A move whose commits cannot be fetched has the reason in Unknown.
 func Diff(ctx context.Context, older, newer Project, ws Workspace, most int) ([]Move, error) {
 	ws, err := ws.absolutePaths()
 	if err != nil {
@@ -70,8 +70,8 @@ func Diff(ctx context.Context, older, newer Project, ws Workspace, most int) ([]
 	return moves, group.Wait()
 }
 
-// Moves says which repositories are at another commit in a project than in an older state
-// of it. It asks no server.
+// Moves returns the repositories that are at another commit in newer than in older, without the
+// commits between. It contacts no server.
 func Moves(older, newer Project) []Move {
 	was := older.pinnedCommits()
 	var moves []Move
@@ -90,7 +90,7 @@ func Moves(older, newer Project) []Move {
 	return moves
 }
 
-// floatingRef returns the branch or tag of a repository that has no commit.
+// floatingRef returns the branch or tag of a repository without a pinned commit, otherwise "".
 func (p Project) floatingRef(id string) string {
 	for _, r := range p.Repos {
 		if r.ID == id && r.isFloating() {
@@ -100,8 +100,8 @@ func (p Project) floatingRef(id string) string {
 	return ""
 }
 
-// pinnedCommits returns the commits of a project's repositories. A project that is read from only a
-// lock file has nothing else.
+// pinnedCommits returns the commits of a project's repositories by ID, including pins of a lock
+// file that was loaded alone.
 func (p Project) pinnedCommits() map[string]string {
 	all := map[string]string{}
 	if locked := p.merged.Get("overrides", "repos"); locked != nil {
@@ -115,7 +115,7 @@ func (p Project) pinnedCommits() map[string]string {
 	return all
 }
 
-// history is a mirror of commits without their files.
+// history is a mirror that has commits without their files.
 type history struct{ mirror }
 
 func (ws Workspace) historyMirror(r Repo) history {
@@ -123,7 +123,7 @@ func (ws Workspace) historyMirror(r Repo) history {
 	return history{mirror{store{dir: dir, gitDir: dir, url: r.URL}}}
 }
 
-// nameCommits adds the commits between a move's ends.
+// nameCommits fetches the history between a move's ends, and sets its Ahead, Behind and Commits.
 func (h history) nameCommits(ctx context.Context, m *Move, most int) error {
 	lock, err := lockMirror(ctx, h.dir)
 	if err != nil {
@@ -155,8 +155,8 @@ func (h history) nameCommits(ctx context.Context, m *Move, most int) error {
 	return err
 }
 
-// fetchHistory fetches the commits' histories if they are missing. A server that cannot
-// leave files out sends them too.
+// fetchHistory fetches the commits that are missing, with their histories. It asks for no files,
+// but a server that cannot filter sends them too.
 func (h history) fetchHistory(ctx context.Context, commits ...string) error {
 	args := []string{"fetch", "-q", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--filter=tree:0", "--", "origin"}
 	missing := false
@@ -172,8 +172,7 @@ func (h history) fetchHistory(ctx context.Context, commits ...string) error {
 	return h.runFetch(ctx, args...)
 }
 
-// printableLine returns a text from outside as one line of limited length that is safe
-// on a terminal.
+// printableLine returns a text from outside as one line of limited length that is safe to print.
 func printableLine(text string) string {
 	text = plaintext.OneLine(text)
 	const most = 200
@@ -183,7 +182,7 @@ func printableLine(text string) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// lastOutputLine returns the last line of a failed program.
+// lastOutputLine returns the last line that a failed program printed, or else the error's text.
 func lastOutputLine(err error) string {
 	var failed *run.Failure
 	if !errors.As(err, &failed) || failed.Tail == "" {
@@ -193,7 +192,8 @@ func lastOutputLine(err error) string {
 	return printableLine(lines[len(lines)-1])
 }
 
-// LoadAt reads a project as its own repository has it at a commit, branch or tag.
+// LoadAt loads a project as its files were at a commit, branch or tag of the project's own
+// repository.
 func LoadAt(ctx context.Context, p Project, ref string, ws Workspace) (Project, error) {
 	dir, err := os.MkdirTemp("", "slipway-project-")
 	if err != nil {
@@ -225,7 +225,7 @@ func LoadAt(ctx context.Context, p Project, ref string, ws Workspace) (Project, 
 	return then, nil
 }
 
-// exportFiles writes what could be project files of a commit below dir/project.
+// exportFiles writes the YAML and JSON files of a commit below dir/project.
 func exportFiles(ctx context.Context, root, ref, dir string) error {
 	t := treeIn(root, nil)
 	commit, err := t.git(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")

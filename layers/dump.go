@@ -8,8 +8,8 @@ import (
 	"slipway/layers/yaml"
 )
 
-// Dump returns the project as one project file, byte for byte as "kas dump"
-// does: its includes and lock files merged, in the order in which they were read.
+// Dump returns the project as one project file with its includes and lock files merged in order,
+// byte for byte as "kas dump" does. A comment names each local folder.
 func Dump(p Project) ([]byte, error) {
 	if p.setup != nil {
 		return p.dumpSetup()
@@ -31,7 +31,8 @@ func DumpJSON(p Project) ([]byte, error) {
 	return append(p.mergedValue().AppendJSON(nil, "\n"), '\n'), nil
 }
 
-// mergedValue returns the merged files as one value, with the user's local folders.
+// mergedValue returns the merged project files as one value, with the user's local folders as
+// repositories.
 func (p Project) mergedValue() *yaml.Value {
 	v := &yaml.Value{Kind: yaml.Dict, Keys: slices.Clone(p.merged.Keys), Dict: map[string]*yaml.Value{}}
 	for k, e := range p.merged.Dict {
@@ -49,7 +50,7 @@ func (p Project) mergedValue() *yaml.Value {
 	return v
 }
 
-// localEntry returns a local folder as a project file names it: without a url.
+// localEntry returns the project file entry of a local folder: a path without a url.
 func (r Repo) localEntry(was *yaml.Value) *yaml.Value {
 	entry := yaml.NewDict()
 	for _, key := range []string{"name", "layers"} {

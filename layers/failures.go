@@ -22,13 +22,13 @@ func diskFull(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || saysAny(err, diskFullTexts)
 }
 
-// saysAny reports whether an error has one of the texts in it.
+// saysAny reports whether an error's text contains one of the texts.
 func saysAny(err error, texts []string) bool {
 	return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
-// explainError adds to an error what a user does about a stop or a full disk, which can
-// happen at any step of a checkout.
+// explainError adds the next step to the error of a checkout that was interrupted, or that filled
+// the disk. Other errors stay as they are.
 func (c *checkout) explainError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -41,7 +41,7 @@ func (c *checkout) explainError(ctx context.Context, err error) error {
 	return err
 }
 
-// failedFolder returns the folder where a failed program wrote.
+// failedFolder returns the folder in which a failed git wrote: the mirrors or the checkouts.
 func (c *checkout) failedFolder(err error) string {
 	var failure *run.Failure
 	inMirrors := func(arg string) bool { return strings.HasPrefix(arg, "--git-dir="+c.ws.Mirrors+"/") }
@@ -55,13 +55,13 @@ func (c *checkout) failedFolder(err error) string {
 // come from git itself, the server, or git for servers of plain files.
 var refusalTexts = []string{"Server does not allow request for unadvertised object", "remote error: ", "not support shallow", "couldn't find remote ref"}
 
-// serverRefused reports whether a complete clone may get what this fetch did not. A
-// server that cannot be reached is not tried again: that may take minutes.
+// serverRefused reports whether the server answered, but refused this fetch, so that a complete
+// clone may succeed. Slipway does not retry a server that it cannot reach, which may take minutes.
 func serverRefused(err error) bool { return saysAny(err, refusalTexts) }
 
-// serverLacksCommit reports whether the server has no such commit, so that no clone has
-// it. With the protocol's older versions a server says the same of a commit that it
-// only refuses to send.
+// serverLacksCommit reports whether err says that the server has no such commit, so that no clone
+// has it. It asks the server for its protocol: before version 2, a server says the same of a commit
+// that it only refuses to send.
 func (g store) serverLacksCommit(ctx context.Context, err error) bool {
 	if err == nil || !strings.Contains(err.Error(), "not our ref") {
 		return false
@@ -76,14 +76,15 @@ func (g store) serverLacksCommit(ctx context.Context, err error) bool {
 	return err == nil && newer
 }
 
-// shownURL returns the url of r for a command that is shown to a person.
+// shownURL returns the url of r without secrets, quoted for a command that a person copies.
 func shownURL(r Repo) string { return plaintext.Quote(plaintext.HideSecrets(r.URL)) }
 
 func (r Repo) noCommitError() error {
 	return cmp.Or(r.commitAt, r.at).Errorf("repos.%s: commit %s is not in %s; is the url or the commit mistyped?\nnext: git ls-remote %[3]s", r.ID, r.Commit, shownURL(r))
 }
 
-// explainFetchError adds the file that names the url of a failed fetch.
+// explainFetchError adds the repository, the place of its url in the project file and the next step
+// to the error of a failed fetch.
 func (r Repo) explainFetchError(err error) error {
 	var failure *run.Failure
 	if !errors.As(err, &failure) || diskFull(err) {
@@ -96,10 +97,10 @@ func (r Repo) explainFetchError(err error) error {
 	return r.at.Errorf("repos.%s: cannot fetch from %s: %w\nnext: git ls-remote %s", r.ID, shown, &gitSaid{failure}, plaintext.Quote(shown))
 }
 
-// gitSaid is a failed git whose own arguments mean nothing to a user: its text is what git said.
+// gitSaid is the error of a failed git command. Its text is the last lines that git printed.
 type gitSaid struct{ failure *run.Failure }
 
-// emptyWords are lines of git that say nothing beside the line before them.
+// emptyWords are lines of git that add nothing to the line before them.
 var emptyWords = []string{"Could not read from remote repository.", "Please make sure you have the correct access rights", "and the repository exists."}
 
 const maxGitLines = 3 // a server may greet at length before it refuses

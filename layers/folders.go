@@ -19,7 +19,8 @@ import (
 	"slipway/layers/yaml"
 )
 
-// Parts says what of its own repository a project is made of. Paths are relative to Root.
+// Parts lists the files and folders in its own repository that a project uses. Paths are relative
+// to Root.
 type Parts struct {
 	Files    []string // project files and lock files
 	Layers   []string // folders of layers, and of bitbake, that are no checkouts
@@ -28,7 +29,7 @@ type Parts struct {
 	Floating []string // repositories of which no pin says the commit
 }
 
-// Parts returns what the project is made of.
+// Parts returns the files and folders that the project uses, and its repositories without a commit.
 func (p Project) Parts(ws Workspace) Parts {
 	var parts Parts
 	for _, file := range p.read {
@@ -57,8 +58,8 @@ func (p Project) Parts(ws Workspace) Parts {
 	return parts
 }
 
-// ownDir is Dir for a project that may be a copy: kas looks for a relative path in the current
-// folder. For a copy, that is its root.
+// ownDir returns the folder of a repository without a url. It looks below the project's root first:
+// kas looks in the current folder, which for a copy of a project is another one.
 func (p Project) ownDir(ws Workspace, r Repo) string {
 	if dir := filepath.Join(p.Root, r.Path); !filepath.IsAbs(r.Path) && exists(dir) {
 		return dir
@@ -66,8 +67,8 @@ func (p Project) ownDir(ws Workspace, r Repo) string {
 	return p.Dir(ws, r)
 }
 
-// addLayers adds the layers of a repository that is a folder here. Where a link leads to a
-// layer, both ends count.
+// addLayers adds the layers in a local repository's folder to parts, and bitbake if that folder
+// holds it. If a path has links, it adds both the path and its target.
 func (p Project) addLayers(parts *Parts, r Repo, dir string) {
 	var folders []string
 	if r.Path != "" {
@@ -89,7 +90,7 @@ func (p Project) addLayers(parts *Parts, r Repo, dir string) {
 	}
 }
 
-// below returns a path relative to the project's repository, if it is in there.
+// below returns a path relative to the project's repository, and false if it is outside.
 func (p Project) below(path string) (string, bool) {
 	for _, root := range []string{p.Root, withoutLinks(p.Root)} {
 		if rel, err := filepath.Rel(root, path); err == nil && filepath.IsLocal(rel) {
@@ -99,8 +100,8 @@ func (p Project) below(path string) (string, bool) {
 	return "", false
 }
 
-// withoutLinks follows the links of a path, also to what is not there: a submodule that is
-// not checked out is an empty folder.
+// withoutLinks returns a path with its links resolved. The path need not exist, like a submodule's
+// files before its checkout.
 func withoutLinks(path string) string { return followLinks(path, maxLinks) }
 
 const maxLinks = 40 // as Linux
@@ -129,8 +130,8 @@ func Head(ctx context.Context, dir string) (commit string, edited bool, err erro
 	return s.Head, s.Edited, err
 }
 
-// ParseLocal reads the folders that a build uses in place of checkouts:
-// "oe=/src/oe,meta-x=~/meta-x". A relative one is below the current folder.
+// ParseLocal parses the folders that a build uses instead of checkouts, such as
+// "oe=/src/oe,meta-x=~/meta-x", into absolute paths by repository.
 func ParseLocal(text string) (map[string]string, error) {
 	folders := map[string]string{}
 	for entry := range strings.SplitSeq(text, ",") {
@@ -153,8 +154,8 @@ func ParseLocal(text string) (map[string]string, error) {
 	return folders, nil
 }
 
-// useLocal sets the user's folder for a repository, if there is one. status still
-// needs what the project pins.
+// useLocal makes r a local folder without a url and patches, if the user named one for it. It keeps
+// r's commit, which status shows.
 func (p *Project) useLocal(r *Repo) error {
 	dir, ok := p.local[r.ID]
 	if !ok {
@@ -172,7 +173,7 @@ func (p *Project) useLocal(r *Repo) error {
 	return nil
 }
 
-// checkLocal refuses a folder for a repository that the project does not have.
+// checkLocal returns an error for a local folder whose repository the project does not have.
 func (p *Project) checkLocal() error {
 	for _, id := range slices.Sorted(maps.Keys(p.local)) {
 		if !slices.ContainsFunc(p.Repos, func(r Repo) bool { return r.ID == id }) {
@@ -190,7 +191,7 @@ func (p Project) repoIDs() []string {
 	return ids
 }
 
-// localWarning returns the warning of a local folder.
+// localWarning returns the warning that a repository is a local folder, with its commit.
 func localWarning(ctx context.Context, r Repo) (string, error) {
 	s := State{Repo: r, Dir: r.Path}
 	if err := s.describeLocal(ctx); err != nil {
@@ -206,6 +207,8 @@ func localWarning(ctx context.Context, r Repo) (string, error) {
 	return fmt.Sprintf("repository %s is the local folder %s, %s: this build is not of the project's commit", r.ID, r.Path, at), nil
 }
 
+// describeLocal sets the commit, the branch and whether files are modified from the git work tree
+// of s.Dir. Without git it sets nothing.
 func (s *State) describeLocal(ctx context.Context) error {
 	t := treeIn(cmp.Or(workTree(s.Dir), s.Dir), nil) // the folder may be a part of a work tree
 	if !t.isCheckout() {
@@ -218,7 +221,7 @@ func (s *State) describeLocal(ctx context.Context) error {
 	return t.explainDamage(err)
 }
 
-// FolderCommit is what a folder's repository was at.
+// FolderCommit is the git commit of a folder.
 type FolderCommit struct {
 	URL    string `json:"url,omitempty"` // of the remote, without a password
 	Commit string `json:"commit"`
@@ -226,15 +229,15 @@ type FolderCommit struct {
 	Branch string `json:"branch,omitempty"`
 }
 
-// branchVariables are those of GitHub, GitLab and Jenkins. They check out a commit and no
-// branch, so git does not know it.
+// branchVariables name the branch on GitHub, GitLab and Jenkins. These check out a commit without a
+// branch, so git cannot tell it.
 var branchVariables = []string{"GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BRANCH_NAME"}
 
-// gitTime is how long git may take to look at a folder.
+// gitTime limits the time of all git commands of CommitOfFolder together.
 const gitTime = 20 * time.Second
 
-// CommitOfFolder asks git what a folder is at. It returns nil where git does not know:
-// there is no git, no repository, or no commit.
+// CommitOfFolder runs git in a folder, and returns the commit, the remote and the branch. It
+// returns nil if there is no git, no repository or no commit.
 func CommitOfFolder(ctx context.Context, dir string) *FolderCommit {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
@@ -258,11 +261,11 @@ func CommitOfFolder(ctx context.Context, dir string) *FolderCommit {
 	return &FolderCommit{URL: WithoutPassword(remote), Commit: commit, Edited: changed != "", Branch: branch}
 }
 
-// IsCommit reports whether a text is the whole id of a commit.
+// IsCommit reports whether a text is a complete commit ID.
 func IsCommit(text string) bool { return wholeCommit().MatchString(text) }
 
-// Page returns the web page of a commit, or else that of its repository, or "". Both may come
-// from a report of elsewhere.
+// Page returns the URL of the web page of the commit, or else of the repository, or "". Both values
+// may come from another machine's report, so it checks them.
 func (c FolderCommit) Page() string {
 	repository, commits := webPages(c.URL)
 	switch {
@@ -274,7 +277,7 @@ func (c FolderCommit) Page() string {
 	return repository
 }
 
-// ComparePage returns the page that compares an earlier commit, or "".
+// ComparePage returns the URL of the page that compares an earlier commit with this one, or "".
 func (c FolderCommit) ComparePage(before string) string {
 	_, commits := webPages(c.URL)
 	if commits == "" || before == c.Commit || !IsCommit(before) || !IsCommit(c.Commit) {
@@ -288,8 +291,8 @@ var (
 	plainHost = plaintext.Regexp(`^[a-z0-9.-]+(:[0-9]{1,5})?$`)
 )
 
-// webPages returns the page of a repository, and how those of its commits begin on GitHub and
-// GitLab. A server of one's own is known by its name.
+// webPages returns the URL of a repository's web page, and on GitHub and GitLab the beginning of
+// the URLs of its commits. It recognises both, self-hosted too, by the first part of the host name.
 func webPages(address string) (repository, commits string) {
 	scheme, host, name := splitURL(address)
 	whole := strings.Trim(name, "/")
@@ -310,8 +313,8 @@ func webPages(address string) (repository, commits string) {
 	return site + whole, ""
 }
 
-// splitURL returns the host and the path of a repository, and the scheme of a web server's. The
-// port of SSH is not that of the web server.
+// splitURL returns the scheme ("" for SSH and git), host and path of a repository's address. It
+// drops the port of SSH, which is not the web server's.
 func splitURL(address string) (scheme, host, name string) {
 	u, err := url.Parse(address)
 	switch {
@@ -326,8 +329,8 @@ func splitURL(address string) (scheme, host, name string) {
 	return "", "", ""
 }
 
-// WithoutPassword removes user names and passwords from a URL. It leaves out a path, which means
-// something only on this machine.
+// WithoutPassword returns a repository's URL without user name and password, and "" for a local
+// path, which has no meaning on another machine.
 func WithoutPassword(address string) string {
 	if filepath.IsAbs(address) || strings.HasPrefix(address, ".") || strings.HasPrefix(address, "file:") {
 		return ""

@@ -124,8 +124,8 @@ func (p Project) LocalConfBlocks() []Block {
 	return all
 }
 
-// KeyAt returns the position of the machine or distro in the project file, or of the
-// file's start.
+// KeyAt returns where the machine or the distro is written in the project's files, or else the
+// start of the project file.
 func (p Project) KeyAt(key string) (file string, line, column int) {
 	at := yaml.Position{File: p.File, Line: 1, Column: 1}
 	if p.setup != nil {

@@ -24,14 +24,14 @@ const (
 
 const maxFiles = 200 // includes and lock files together
 
-// Load reads a project file, the files that it includes and their lock files. Several files, as in
-// "a.yml:b.yml", are merged from left to right. Files in other repositories are read from ws;
-// missing repositories are checked out. Missing keys have the defaults of kas.
+// Load reads a project file, the files that it includes and their lock files, and merges them.
+// Several files, as in "a.yml:b.yml", are merged from left to right. If files are included from
+// other repositories, Load checks these out in ws. Missing keys have the defaults of kas.
 //
 // It differs from kas on purpose. If a key takes a text, 12:30, no and 2024-01-02 are texts, with a
 // warning, since kas refuses the file. Files of a repository with patches are read after patching.
 // A layer, a patch or an include outside its git repository, and a key that is a number are errors;
-// only patches may have numbers. KAS_MACHINE, KAS_DISTRO, KAS_TARGET and KAS_TASK hold over the
+// only patches may have numbers. KAS_MACHINE, KAS_DISTRO, KAS_TARGET and KAS_TASK override the
 // files, as with kas, with a warning.
 func Load(ctx context.Context, files string, ws Workspace) (Project, error) {
 	if file, choices, ok := cutSetup(files); ok {
@@ -53,8 +53,8 @@ func Load(ctx context.Context, files string, ws Workspace) (Project, error) {
 	return in.buildProject()
 }
 
-// loader reads a project's files again until the repositories with included files are
-// checked out as those files themselves want.
+// loader reads a project's files, and reads them again until each repository with included files is
+// checked out at the commit that the files name.
 type loader struct {
 	given  string   // to Load
 	files  []string // the same, with whole paths
@@ -94,11 +94,11 @@ func newLoader(files string, ws Workspace) (*loader, error) {
 	return l, nil
 }
 
-// maxRounds is how deep files of repositories may lead to files of other ones.
+// maxRounds limits how often readAll checks out repositories and reads the files again.
 const maxRounds = 20
 
-// readAll reads all files. A repository's own files may change its settings. It is then
-// checked out again.
+// readAll reads all files, checks out the repositories that files are included from, and repeats
+// that until no repository moves: an included file may change the commit of its own repository.
 func (l *loader) readAll(ctx context.Context) (*reading, error) {
 	for range maxRounds {
 		in, err := l.readOnce()
@@ -116,8 +116,8 @@ func (l *loader) readAll(ctx context.Context) (*reading, error) {
 	return nil, fmt.Errorf("%s: files of other repositories change again and again where those come from; pin a commit for each repository that is included from", l.given)
 }
 
-// checkOutSources checks out the repositories that files are included from. It reports
-// whether one of them was missing or at another commit.
+// checkOutSources checks out the repositories that files are included from. It returns true if one
+// of them was missing or at another commit, so that the files must be read again.
 func (l *loader) checkOutSources(ctx context.Context, in *reading) (bool, error) {
 	p, moved := in.projectSettings(), false
 	ids, lost := in.sourceRepos(p)
@@ -159,9 +159,9 @@ func (l *loader) checkOutRepos(ctx context.Context, p Project) error {
 	return nil
 }
 
-// sourceRepos returns the repositories that files come from, with those that hold
-// patches of them. A need without a repository may be met by a file that could not be
-// read yet.
+// sourceRepos returns the repositories that files are included from, and those with patches for
+// them. lost is the first include of an unknown repository: a file that could not be read yet may
+// define it.
 func (in *reading) sourceRepos(p Project) (ids []string, lost *need) {
 	repos := p.merged.Get("repos")
 	for _, n := range in.needs {
@@ -182,8 +182,7 @@ func (in *reading) sourceRepos(p Project) (ids []string, lost *need) {
 	return slices.Compact(slices.Sorted(slices.Values(ids))), lost
 }
 
-// reading is one pass over all files. They are merged in the order in which they
-// are read, each over those before.
+// reading is one pass over all files. Each file is merged over those read before it.
 type reading struct {
 	*loader
 	read     []string // files
@@ -200,7 +199,7 @@ type need struct {
 	at         yaml.Position
 }
 
-// source is where a file comes from.
+// source says how a file was reached: its repository, and the files that include it.
 type source struct {
 	root     string // of its repository
 	external bool   // that is not the project's own
@@ -219,8 +218,8 @@ func (l *loader) readOnce() (*reading, error) {
 	return in, nil
 }
 
-// readProjectFile reads a file's lock file and includes before the file itself, so that
-// the file wins.
+// readProjectFile reads a file and merges it over what it includes and over its lock file, which
+// are read first. Lock files of pins that Lock updates are merged without these pins.
 func (in *reading) readProjectFile(path string, from source) error {
 	if in.read = append(in.read, path); len(in.read) > maxFiles {
 		return fmt.Errorf("%s: more than %d included files", path, maxFiles)
@@ -267,6 +266,7 @@ func (in *reading) parseProjectFile(path string) (*yaml.Value, error) {
 	return v, in.checkHeader(path, v)
 }
 
+// checkHeader checks header.version of a file, and keeps the highest version of all files.
 func (in *reading) checkHeader(path string, v *yaml.Value) error {
 	version := v.Get("header", "version")
 	if version == nil {
@@ -287,8 +287,8 @@ func (in *reading) checkHeader(path string, v *yaml.Value) error {
 	return nil
 }
 
-// sourceDir returns the root of the repository of a file's includes. The file that "kas
-// menu" writes is elsewhere and names it.
+// sourceDir returns the folder in which a file's includes are looked for: the root of its
+// repository, or the file's _source_dir. "kas menu" writes that key, as it puts its file elsewhere.
 func (in *reading) sourceDir(v *yaml.Value, from source) (string, error) {
 	dir := v.Get("_source_dir")
 	if dir == nil {
@@ -304,7 +304,7 @@ func (in *reading) sourceDir(v *yaml.Value, from source) (string, error) {
 	return dir.Text, nil
 }
 
-// readLockOf reads the lock file of a file.
+// readLockOf reads the lock file beside a project file, if there is one.
 func (in *reading) readLockOf(path string, from source) error {
 	path = LockFile(path)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -317,6 +317,8 @@ func (in *reading) readLockOf(path string, from source) error {
 	return in.readProjectFile(path, from)
 }
 
+// readInclude reads an included file. It notes an include from another repository in needs, and
+// reads that only if the repository is checked out.
 func (in *reading) readInclude(by string, v *yaml.Value, from source) error {
 	if v.Kind == yaml.Text {
 		return in.readIncludedFile(v, from, filepath.Dir(by))
@@ -343,8 +345,9 @@ func (in *reading) readIncludedFile(name *yaml.Value, from source, beside ...str
 	return in.readProjectFile(path, from)
 }
 
-// findInclude finds an included file in its repository: from the root or, as in
-// older files, beside the file that names it.
+// findInclude returns the path of an included file with its links resolved. It looks from the root
+// of the repository, then, as in older files, beside the including file, and refuses a path outside
+// of root.
 func findInclude(name *yaml.Value, root string, beside ...string) (string, error) {
 	path := name.Text
 	if !filepath.IsAbs(path) {
@@ -371,8 +374,8 @@ func findInclude(name *yaml.Value, root string, beside ...string) (string, error
 	return path, err
 }
 
-// isInside reports whether path, with its links followed, is below root, and not in git's
-// own folder there.
+// isInside reports whether path, with its links resolved, is below root and not in a .git folder
+// there.
 func isInside(root, path string) bool {
 	realRoot, err := filepath.EvalSymlinks(root)
 	if err != nil {
@@ -400,11 +403,11 @@ func LockFile(path string) string {
 	return strings.TrimSuffix(path, ext) + ".lock" + ext
 }
 
-// repositoryOf returns the work tree that dir is in; without git, dir itself.
+// repositoryOf returns the git work tree around dir, or dir itself without git.
 func repositoryOf(dir string) string { return cmp.Or(workTree(dir), dir) }
 
-// workTree returns the git work tree around dir, "" without git. For a submodule it
-// returns the work tree of the repository around it.
+// workTree returns the git work tree around dir, "" without git. For a submodule it is the work
+// tree of the outer repository.
 func workTree(dir string) string {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
@@ -420,8 +423,8 @@ func workTree(dir string) string {
 	}
 }
 
-// isSubmodule reports whether .git is a file that points into the parent's
-// .git/modules. That of a linked work tree points elsewhere.
+// isSubmodule reports whether .git is a file that points into the outer repository's .git/modules.
+// The .git file of a linked work tree points elsewhere.
 func isSubmodule(dir string) bool {
 	data, err := os.ReadFile(filepath.Join(dir, ".git"))
 	return err == nil && strings.Contains(string(data), "/modules/")

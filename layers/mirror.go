@@ -23,14 +23,14 @@ import (
 	"slipway/layers/run"
 )
 
-// mirror keeps the commits that were fetched from one url, so that all boards and builds fetch them
-// once. A checkout gets the mirror's packs as hard links, or as copies on another file system. Hard
-// links cost as little time and space as git's alternates. With alternates a checkout breaks when
-// its mirror is deleted or collected; a link stays.
+// mirror is a bare repository with the commits that were fetched from one url, so that all boards
+// and builds fetch each once. A checkout gets the mirror's packs as hard links, or copies on
+// another file system. Links cost no more than git's alternates, and a checkout with links survives
+// the deletion of its mirror.
 type mirror struct{ store }
 
-// maxPacks is how many fetches a mirror holds as they came. Every git program
-// that looks for an object looks into each.
+// maxPacks is how many packs a mirror may have before it is repacked. Each git program looks for an
+// object in every pack.
 const maxPacks = 40
 
 // An url is named so that a person finds its mirror; the digest tells it apart.
@@ -43,7 +43,7 @@ func (ws Workspace) mirrorFor(r Repo) mirror {
 	return mirror{store{dir: dir, gitDir: dir, url: r.URL}}
 }
 
-// removeOldMirror removes the mirror of an older Slipway, whose files hold r's login.
+// removeOldMirror removes the mirror of an older Slipway, whose files contain the login of r's url.
 func (ws Workspace) removeOldMirror(r Repo) error {
 	if r.storedURL() == r.URL {
 		return nil
@@ -56,7 +56,8 @@ func (ws Workspace) removeOldMirror(r Repo) error {
 	return err
 }
 
-// fetchInto brings r's commit into the tree through the mirror. It returns the commit.
+// fetchInto fetches r's commit into the mirror if it is missing, links or copies the packs into the
+// tree and returns the commit. It holds the mirror's lock, and recreates a damaged mirror.
 func (m mirror) fetchInto(ctx context.Context, r Repo, t tree) (commit string, err error) {
 	lock, err := lockMirror(ctx, m.dir)
 	if err != nil {
@@ -86,7 +87,7 @@ func (m mirror) fetchInto(ctx context.Context, r Repo, t tree) (commit string, e
 	return commit, err
 }
 
-// lockMirror takes a mirror's lock: many processes use mirrors at the same time.
+// lockMirror waits for a mirror's lock: several processes may use a mirror.
 func lockMirror(ctx context.Context, dir string) (*os.File, error) {
 	if err := localfile.MkdirAll(filepath.Dir(dir)); err != nil {
 		return nil, err
@@ -94,7 +95,7 @@ func lockMirror(ctx context.Context, dir string) (*os.File, error) {
 	return waitLock(ctx, dir+".lock")
 }
 
-// waitLock opens a file, then takes its lock. Closing the file releases the lock.
+// waitLock opens a lock file and waits for its lock. Closing the file releases the lock.
 func waitLock(ctx context.Context, path string) (*os.File, error) {
 	f, err := openLock(path)
 	if err != nil {
@@ -107,8 +108,8 @@ func waitLock(ctx context.Context, path string) (*os.File, error) {
 	return f, nil
 }
 
-// prepareMirror creates the mirror, or removes the leftovers of a killed fetch. The caller holds
-// the mirror's lock, so no other process works in it.
+// prepareMirror creates the mirror, or removes the leftovers of a killed fetch in it. The caller
+// holds the mirror's lock, so no other process uses it.
 func (m mirror) prepareMirror(ctx context.Context, r Repo) error {
 	if err := m.awaitFetch(ctx); err != nil {
 		return err
@@ -139,8 +140,8 @@ func (m mirror) removeLeftovers(ctx context.Context) error {
 	return m.removeLocks(ctx)
 }
 
-// ensureCommit fetches r's commit if the mirror lacks it. It returns the commit. A
-// branch or a tag without a commit may have moved since the last fetch.
+// ensureCommit returns r's commit, and fetches it if the mirror lacks it. It always fetches a
+// branch or tag without a commit, which may have moved. Then it repacks a mirror with many packs.
 func (m mirror) ensureCommit(ctx context.Context, r Repo) (commit string, err error) {
 	packs, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), "objects/pack/*.pack"))
 	if err != nil {
@@ -166,8 +167,8 @@ func (m mirror) ensureCommit(ctx context.Context, r Repo) (commit string, err er
 	return commit, err
 }
 
-// copyTo copies everything in the mirror to a tree. git finds a pack by its index,
-// which therefore comes last.
+// copyTo links or copies all complete packs of the mirror into a tree, and sets where the history
+// ends. It copies the index of a pack last, because git finds a pack by its index.
 func (m mirror) copyTo(t tree, commit string) error {
 	indexes, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), "objects/pack/pack-*.idx"))
 	if err != nil {
@@ -188,8 +189,8 @@ func (m mirror) copyTo(t tree, commit string) error {
 	return m.cutHistory(t, commit)
 }
 
-// isCompletePack reports whether a pack and its index are complete. The pack ends with
-// its checksum, the index with that and its own.
+// isCompletePack reports whether a pack and its index are complete: both contain the pack's
+// checksum. digest is the length of a checksum in bytes.
 func isCompletePack(pack string, digest int) bool {
 	own, err := lastBytes(pack+".pack", digest)
 	if err != nil {
@@ -235,9 +236,8 @@ func linkOrCopy(from, to string) error {
 	return os.Rename(out.Name(), to)
 }
 
-// cutHistory tells git in the tree at which commits the mirror's history ends. If it ends at the
-// commit itself, the other ends do not matter. A tree that has more history of other commits keeps
-// that.
+// cutHistory adds the commits at which the mirror's history ends to the tree's file shallow. If the
+// history ends at the commit itself, it adds only that. Entries of the tree stay.
 func (m mirror) cutHistory(t tree, commit string) error {
 	ends, err := shallowCommits(m.gitDir)
 	if err != nil || len(ends) == 0 {
@@ -278,7 +278,8 @@ func isGroupWritable(dir string) bool {
 	return err == nil && info.Mode()&0o020 != 0
 }
 
-// openLock opens a lock's file. A file of another user can be read, which is enough.
+// openLock opens a lock file. If it is another user's, it opens the file for reading, which is
+// enough to lock it.
 func openLock(path string) (*os.File, error) {
 	f, err := localfile.OpenLock(path, 0o644)
 	if errors.Is(err, fs.ErrPermission) {
@@ -299,7 +300,7 @@ func (m mirror) isWritable() bool {
 	return true
 }
 
-// canWrite reports whether a folder can be written, or created if it does not exist.
+// canWrite reports whether this process can write into a folder, or create it if it does not exist.
 func canWrite(dir string) bool {
 	for !exists(dir) && dir != filepath.Dir(dir) {
 		dir = filepath.Dir(dir)
@@ -307,8 +308,9 @@ func canWrite(dir string) bool {
 	return unix.Access(dir, unix.W_OK) == nil
 }
 
-// copyPinned copies a pinned commit into the tree from a read-only mirror. It returns
-// the commit, "" if the mirror lacks it. A branch or a tag may have moved since.
+// copyPinned copies a pinned commit from a read-only mirror into the tree and returns it. It
+// returns "" with a warning if the mirror lacks the commit, or if r has no commit: a branch may
+// have moved.
 func (m mirror) copyPinned(ctx context.Context, r Repo, t tree) (commit string, err error) {
 	if r.Commit != "" && exists(filepath.Join(m.dir, "HEAD")) {
 		commit, _ = m.localCommit(ctx, r) // fails if the mirror lacks it
@@ -333,8 +335,8 @@ func (m mirror) copyPinned(ctx context.Context, r Repo, t tree) (commit string, 
 // damageTexts are git's messages about files that a disk or a loss of power damaged.
 var damageTexts = []string{" is corrupt", "inflate: ", "bad object", "does not match index", "to be a packfile", "index file "}
 
-// explainDamage adds to a failure of git what to do about a damaged checkout. Slipway
-// does not repair it: a user's work in a checkout may exist nowhere else.
+// explainDamage adds to an error of git that the checkout is damaged, if git's output says so.
+// Slipway does not repair a checkout: the user's work in it may exist nowhere else.
 func (t tree) explainDamage(err error) error {
 	var failure *run.Failure
 	if !errors.As(err, &failure) || !slices.Contains(failure.Argv, "--git-dir="+t.gitDir) {
@@ -352,8 +354,8 @@ func (t tree) damagedError(err error) error {
 	return fmt.Errorf("%s: is damaged; save what is yours in it, move it away, then try again: %w", t.dir, err)
 }
 
-// withRepair does work in the mirror. If git cannot list the mirror's commits afterwards, it does
-// the work again in a new mirror. list has the options for the listing.
+// withRepair calls work. If that fails and git cannot list the mirror's commits, it deletes the
+// mirror and calls work again, which recreates it. list has options for the listing.
 func (m mirror) withRepair(ctx context.Context, r Repo, list []string, work func() error) error {
 	err := work()
 	if err == nil || ctx.Err() != nil {
@@ -374,7 +376,8 @@ func (m mirror) canList(ctx context.Context, r Repo, options []string) bool {
 	return err == nil
 }
 
-// dropDamaged verifies all packs of the mirror, after a checkout from it failed.
+// dropDamaged verifies all packs of the mirror after a checkout from it failed, and deletes a
+// damaged mirror.
 func (m mirror) dropDamaged(ctx context.Context) (dropped bool, err error) {
 	lock, err := lockMirror(ctx, m.dir)
 	if err != nil {

@@ -38,7 +38,7 @@ type patchFile struct {
 	content []byte
 }
 
-// patchAll applies the patches of repositories to their checkouts.
+// patchAll applies the patches of repositories to their checkouts, but not to local folders.
 func (c *checkout) patchAll(ctx context.Context, repos []Repo) error {
 	for _, r := range repos {
 		if r.URL == "" { // its files are the user's
@@ -51,6 +51,8 @@ func (c *checkout) patchAll(ctx context.Context, repos []Repo) error {
 	return nil
 }
 
+// patchRepo makes commits of r's patches, checks out the last one and records it. If the checkout
+// has the same patches already, it does nothing.
 func (c *checkout) patchRepo(ctx context.Context, r Repo) error {
 	t := c.repoTree(r)
 	now := t.readRecord()
@@ -106,8 +108,8 @@ func (c *checkout) patchFiles(r Repo) ([]patchFile, error) {
 	return files, nil
 }
 
-// patchDir returns the git repository that holds a patch, with the folder in it that
-// the patch's path starts from.
+// patchDir returns the top of the git repository that holds a patch, and the folder in it to which
+// the patch's path is relative.
 func (c *checkout) patchDir(r Repo, patch Patch) (top, below string, err error) {
 	for _, source := range c.p.Repos {
 		if source.ID != patch.Repo {
@@ -123,8 +125,8 @@ func (c *checkout) patchDir(r Repo, patch Patch) (top, below string, err error) 
 	return "", "", r.at.Errorf("repos.%s.patches.%s: there is no repository %q", r.ID, patch.ID, patch.Repo)
 }
 
-// readPatch reads a patch, or those that a folder's series names. It follows no path or
-// link out of the repository.
+// readPatch reads a patch file, or the patches in a folder's series. It follows no path or link out
+// of the repository.
 func readPatch(top, below string, patch Patch) ([]patchFile, error) {
 	name, err := filepath.Rel(top, filepath.Join(top, below, patch.Path))
 	if err != nil || !filepath.IsLocal(name) {
@@ -146,7 +148,8 @@ func readPatch(top, below string, patch Patch) ([]patchFile, error) {
 	return readSeries(root, patch, name)
 }
 
-// readSeries reads a quilt series as kas does: a patch a line, without options.
+// readSeries reads the patches of a quilt series as kas does: one patch on each line, without
+// options.
 func readSeries(root *os.Root, patch Patch, folder string) ([]patchFile, error) {
 	name := path.Join(folder, "series")
 	series, err := readPatchFile(root, patch, name)
@@ -182,8 +185,8 @@ func tooMany(files []patchFile) bool {
 	return len(files) > maxPatches || bytes > maxAllBytes
 }
 
-// seriesEntry returns a line without its comment. kas stops at an empty line, which
-// quilt skips.
+// seriesEntry returns the patch named by a line of a series, without the comment, "" if there is
+// none.
 func seriesEntry(line string) string {
 	if strings.HasPrefix(line, "#") {
 		return ""
@@ -208,8 +211,8 @@ func readPatchFile(root *os.Root, patch Patch, name string) (patchFile, error) {
 	return patchFile{patch, name, data}, err
 }
 
-// commitPatches makes a commit of each patch, the first on top of base. It returns the
-// last one. It uses an index of its own: neither files nor HEAD change.
+// commitPatches makes a commit of each patch, the first on top of base, and returns the last
+// commit. It uses an index of its own, so files and HEAD do not change.
 func (t tree) commitPatches(ctx context.Context, r Repo, base string, files []patchFile) (string, error) {
 	if len(files) == 0 {
 		return base, nil
@@ -237,21 +240,20 @@ func (t tree) commitPatches(ctx context.Context, r Repo, base string, files []pa
 	return base, nil
 }
 
-// slipwayEmail, as the committer's, tells commits of Slipway from those of users: a
-// commit that a user amends keeps its author.
+// slipwayEmail is the committer of Slipway's commits, which tells them from a user's: a commit that
+// a user amends keeps its author, but not its committer.
 const slipwayEmail = "slipway@localhost"
 
 // patchIndex is git's index while patches are applied.
 const patchIndex = "slipway-index"
 
-// patchBench is a tree with an index in which patches are applied.
+// patchBench is a tree with a separate index, in which patches are applied.
 type patchBench struct {
 	tree
 	env []string
 }
 
-// setIdentity makes Slipway the author of the commits, at the time of the commit below
-// them.
+// setIdentity makes Slipway the author and committer, at the time (in seconds) of the base commit.
 func (b *patchBench) setIdentity(seconds string) {
 	for _, who := range []string{"AUTHOR", "COMMITTER"} {
 		b.env = append(b.env, "GIT_"+who+"_NAME=slipway", "GIT_"+who+"_EMAIL="+slipwayEmail, "GIT_"+who+"_DATE=@"+seconds+" +0000")
@@ -268,6 +270,7 @@ func (b *patchBench) runGit(ctx context.Context, stdin []byte, args ...string) (
 	return strings.TrimSpace(string(out)), err
 }
 
+// commitPatch applies a patch to the index and commits the result on top of onto.
 func (b *patchBench) commitPatch(ctx context.Context, onto string, f patchFile) (string, error) {
 	if _, err := b.runGit(ctx, f.content, "apply", "--cached", "--whitespace=nowarn", "-"); err != nil {
 		return onto, err

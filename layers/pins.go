@@ -19,25 +19,24 @@ import (
 	"slipway/layers/yaml"
 )
 
-// A lock file has the oldest version of kas's format that knows locks.
+// lockVersion is the version of a lock file: the oldest version of kas's format that has locks.
 const lockVersion = 14
 
-// lockFile is one lock file of a project.
+// lockFile is one lock file of a project with its content.
 type lockFile struct {
 	path     string
 	v        *yaml.Value
 	external bool // of another repository, which is not ours to change
 }
 
-// AllPins names every repository for Lock to update.
+// AllPins in the list update makes Lock update every repository.
 const AllPins = "all"
 
-// Lock pins the project's branches and tags in its lock files, as "kas lock" does: a
-// repository that is not pinned at the commit of its checkout or, without one, where its
-// server has it. Pins stay, but for those of the repositories in update, which move to
-// where their servers are now, as all do with "kas lock --update". Commits that the
-// project files themselves pin stay theirs. A file in which nothing changes is not
-// written.
+// Lock writes the commits of the project's branches and tags into its lock files, as "kas lock"
+// does. A repository without a pin gets the commit of its checkout or, without a checkout, the
+// server's newest. Existing pins stay, except those of the repositories in update, which move to
+// the server's newest commit. Lock never changes commits in the project files, and writes only
+// files that change.
 func Lock(ctx context.Context, p Project, ws Workspace, update []string) error {
 	if err := p.checkUpdate(update); err != nil {
 		return err
@@ -52,6 +51,7 @@ func Lock(ctx context.Context, p Project, ws Workspace, update []string) error {
 	return nil
 }
 
+// lockRepos pins the project's repositories, and returns a text that says what it did.
 func lockRepos(ctx context.Context, step *progress.Step, p Project, ws Workspace, update []string) (string, error) {
 	if p.setup != nil {
 		return lockSetup(ctx, p, update)
@@ -84,7 +84,7 @@ func lockRepos(ctx context.Context, step *progress.Step, p Project, ws Workspace
 	return in.describePins(moved, all), err
 }
 
-// describePins describes the work of Lock, and names the file if there is only one.
+// describePins returns how many of all pins moved, and the lock file if there is only one.
 func (in *reading) describePins(moved, all int) string {
 	first := in.firstLock().path
 	switch {
@@ -96,7 +96,7 @@ func (in *reading) describePins(moved, all int) string {
 	return fmt.Sprintf("%d of %d pins are new", moved, all)
 }
 
-// checkUpdate refuses repositories whose pin cannot move.
+// checkUpdate returns an error for a repository in update whose pin cannot move.
 func (p Project) checkUpdate(update []string) error {
 	for _, id := range update {
 		i := slices.Index(p.repoIDs(), id)
@@ -115,12 +115,12 @@ func (p Project) checkUpdate(update []string) error {
 	return nil
 }
 
-// shouldUpdate reports whether Lock has to move an existing pin.
+// shouldUpdate reports whether update contains a repository or AllPins.
 func shouldUpdate(update []string, id string) bool {
 	return slices.Contains(update, id) || slices.Contains(update, AllPins)
 }
 
-// withoutUpdatedPins returns a lock file without the pins that have to move.
+// withoutUpdatedPins returns a lock file's content without the pins that Lock updates.
 func (l *loader) withoutUpdatedPins(lock *yaml.Value) *yaml.Value {
 	out := yaml.Merge(yaml.NewDict(), lock)
 	for _, id := range l.update {
@@ -129,9 +129,12 @@ func (l *loader) withoutUpdatedPins(lock *yaml.Value) *yaml.Value {
 	return out
 }
 
-// isFloating reports whether a server decides the commit of r.
+// isFloating reports whether r has a url and no pinned commit, so that its server decides the
+// commit.
 func (r Repo) isFloating() bool { return r.URL != "" && r.Commit == "" }
 
+// pinRepo returns r with a commit: its own, that of its checkout, or the server's newest if Lock
+// updates it or it has no checkout.
 func (l *loader) pinRepo(ctx context.Context, r Repo) (Repo, error) {
 	if !r.isFloating() {
 		return r, nil
@@ -145,8 +148,8 @@ func (l *loader) pinRepo(ctx context.Context, r Repo) (Repo, error) {
 	return r, err
 }
 
-// floatingRepos returns the repositories without a commit of their own, with the
-// commits to pin them at.
+// floatingRepos returns the repositories that the project files do not pin, each with the commit to
+// write into the lock file.
 func (in *reading) floatingRepos(ctx context.Context) ([]Repo, error) {
 	p, err := in.buildProject()
 	if err != nil {
@@ -167,9 +170,9 @@ func (in *reading) floatingRepos(ctx context.Context) ([]Repo, error) {
 	return repos, group.Wait()
 }
 
-// writeLocks writes the commits of repositories into every lock file that has them.
-// Those that no file has go into the first. It returns how many moved. kas leaves a
-// second entry as it is, though the later file's entry wins.
+// writeLocks writes the commits of repositories into every lock file that has a pin for them, and
+// adds those without a pin to the first. It returns how many pins are new. kas does not change a
+// second pin of a repository, although the later file's pin is the one that counts.
 func (in *reading) writeLocks(ctx context.Context, repos []Repo) (int, error) {
 	moved, locked := map[string]bool{}, map[string]bool{}
 	for _, file := range in.locks {
@@ -199,8 +202,7 @@ func (in *reading) writeLocks(ctx context.Context, repos []Repo) (int, error) {
 	return len(moved) + len(repos), in.firstLock().addPins(repos)
 }
 
-// firstLock returns the lock file beside the first project file, empty if it does not
-// exist.
+// firstLock returns the lock file beside the first project file, or a new one if it does not exist.
 func (in *reading) firstLock() lockFile {
 	path := LockFile(in.files[0])
 	for _, file := range in.locks {
@@ -246,7 +248,8 @@ func (f lockFile) writeFile(changes int) error {
 	return writeChanged(f.path, content)
 }
 
-// lockSetup pins the sources of a bitbake-setup file, all in its one lock file.
+// lockSetup pins the sources of a bitbake-setup file in its lock file, and returns that file's
+// path.
 func lockSetup(ctx context.Context, p Project, update []string) (string, error) {
 	var mu sync.Mutex
 	commits := map[string]string{}
@@ -280,12 +283,12 @@ func lockSetup(ctx context.Context, p Project, update []string) (string, error) 
 	return LockFile(p.File), writeChanged(LockFile(p.File), content)
 }
 
-// tip is what a server has for r: its branch or tag with the commit, and the tag's own
-// object if it has one.
+// tip is the branch or tag of a repository at its server, with its commit. object is the ID of an
+// annotated tag.
 type tip struct{ ref, commit, object string }
 
-// lookUp queries r's server. If a name is both a tag and a branch, the tag wins, unless
-// the branch is the server's default. git does the same in kas's clones.
+// lookUp asks r's server for the commit of r's branch or tag. If a name is both a tag and a branch,
+// the tag wins, unless the branch is the server's default, as in kas's clones.
 func (r Repo) lookUp(ctx context.Context) (tip, error) {
 	refs := []string{remoteRef(r)}
 	if r.OrTag {

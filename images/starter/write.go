@@ -14,8 +14,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Write puts files into a folder, which it makes if it is not there. It replaces no file, and no
-// link leads it out of the folder. If it fails or ctx ends, it removes what it made.
+// Write writes new files into a folder, which it makes if it is missing. It replaces no file and
+// follows no link out of the folder. If it fails or ctx ends, it removes what it made.
 func Write(ctx context.Context, folder string, files []File) (err error) {
 	if err := Check(folder, files); err != nil {
 		return err
@@ -53,8 +53,7 @@ func Write(ctx context.Context, folder string, files []File) (err error) {
 	return context.Cause(ctx)
 }
 
-// missingFolders returns the folders that the files need and that are not there, the highest
-// first.
+// missingFolders returns the folders that the files need and that do not exist, parents first.
 func missingFolders(folder string, files []File) (missing []string) {
 	for _, f := range files {
 		var above []string
@@ -70,8 +69,8 @@ func missingFolders(folder string, files []File) (missing []string) {
 	return missing
 }
 
-// LeaveOut takes the files out of a plan that a repository often has already. It returns what
-// the user adds to them.
+// LeaveOut removes README.md and .gitignore from the plan if the folder has them already. It
+// returns what the user must add to the existing files.
 func (p *Plan) LeaveOut(folder string) (edits []Edit) {
 	p.Files = slices.DeleteFunc(p.Files, func(f File) bool {
 		line, often := map[string]string{"README.md": "the commands below", ".gitignore": "the line /build/, so that git leaves out what is built"}[f.Path]
@@ -85,7 +84,7 @@ func (p *Plan) LeaveOut(folder string) (edits []Edit) {
 	return edits
 }
 
-// LeaveOutExisting takes all files that exist already out of a plan, and returns them.
+// LeaveOutExisting removes all files that exist already from the plan, and returns them.
 func (p *Plan) LeaveOutExisting(folder string) (kept []Edit) {
 	p.Files = slices.DeleteFunc(p.Files, func(f File) bool {
 		at := filepath.Join(folder, f.Path)
@@ -98,7 +97,7 @@ func (p *Plan) LeaveOutExisting(folder string) (kept []Edit) {
 	return kept
 }
 
-// Check refuses what Write would refuse because files exist already.
+// Check returns an error if one of the files exists already, because Write replaces no file.
 func Check(folder string, files []File) error {
 	var taken []string
 	for _, f := range files {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Main runs the tests of a package with a state folder of their own.
+// Main runs the tests of a package with a temporary state folder (XDG_STATE_HOME), then exits.
 func Main(m *testing.M) {
 	dir, err := os.MkdirTemp("", "slipway-state-")
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"slipway/layers/run"
 )
 
-// ErrNotRoot is the error of a user who may not run commands as root.
+// ErrNotRoot means that this user cannot run commands as root.
 var ErrNotRoot = errors.New("not root")
 
-// RunAsRoot shows a command on w, and runs it as root.
+// RunAsRoot prints a command to w and runs it as root, with sudo if needed.
 func RunAsRoot(ctx context.Context, w io.Writer, argv []string) error {
 	rights, err := rootCommand(ctx)
 	if err != nil {
@@ -28,9 +28,9 @@ func RunAsRoot(ctx context.Context, w io.Writer, argv []string) error {
 	return run.Run(ctx, run.Command{Argv: append(rights, argv...)})
 }
 
-// StartAgain replaces this process by the same command with all groups that its user has by
-// now: a process keeps the groups that it began with. It returns if sudo does not allow it,
-// or if the new process would not be in the group either.
+// StartAgain replaces this process by the same command, run through sudo with the user's current
+// groups: a process keeps the groups that it began with. It returns only an error, if sudo does not
+// allow that or the new process would not be in the group gid.
 func StartAgain(ctx context.Context, w io.Writer, gid string) error {
 	u, err := user.Current()
 	if err != nil {

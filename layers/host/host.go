@@ -19,7 +19,7 @@ import (
 	"slipway/layers/run"
 )
 
-// Missing returns those of the Debian packages that are not installed, in order.
+// Missing returns the Debian packages among packages that are not installed, in their order.
 func Missing(ctx context.Context, packages ...string) ([]string, error) {
 	if len(packages) == 0 {
 		return nil, nil
@@ -49,12 +49,12 @@ func Missing(ctx context.Context, packages ...string) ([]string, error) {
 	return missing, nil
 }
 
-// AptLine returns the command that installs packages, as a person would type it.
+// AptLine returns the command by which a person installs packages.
 func AptLine(packages []string) string {
 	return "sudo apt-get install -y --no-install-recommends " + strings.Join(packages, " ")
 }
 
-// Refused says why Ensure would install nothing, where packages are missing.
+// Refused returns the error that Ensure would return because it may not install missing packages.
 func Refused(ctx context.Context, packages ...string) error {
 	missing, err := Missing(ctx, packages...)
 	if err == nil && len(missing) > 0 {
@@ -63,7 +63,8 @@ func Refused(ctx context.Context, packages ...string) error {
 	return err
 }
 
-// rightsFor returns the words to put before the command that installs packages.
+// rightsFor returns the words before apt-get that make it run as root, or an error with the command
+// for a person.
 func rightsFor(ctx context.Context, missing []string) ([]string, error) {
 	rights, err := rootCommand(ctx)
 	if err != nil {
@@ -72,8 +73,8 @@ func rightsFor(ctx context.Context, missing []string) ([]string, error) {
 	return rights, err
 }
 
-// Ensure installs those of the packages that are missing. It shows the apt line
-// on w first; if it may not install, the error has that line.
+// Ensure installs the packages that are missing with apt-get. It first prints the command to w; if
+// it may not install, the error has that command.
 func Ensure(ctx context.Context, w io.Writer, log string, packages ...string) error {
 	missing, err := Missing(ctx, packages...)
 	if err != nil || len(missing) == 0 {
@@ -89,6 +90,7 @@ func Ensure(ctx context.Context, w io.Writer, log string, packages ...string) er
 	})
 }
 
+// installPackages runs apt-get update and install, and shows the output in s.
 func installPackages(ctx context.Context, s *progress.Step, rights []string, log string, packages []string) error {
 	apt := run.Command{
 		Argv: append(slices.Clone(rights), "env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", "-q"),
@@ -100,12 +102,12 @@ func installPackages(ctx context.Context, s *progress.Step, rights []string, log
 	return runUnlocked(ctx, s.Detail, apt, append([]string{"install", "-y", "--no-install-recommends"}, packages...)...)
 }
 
-// lockedPause is the time between two looks at an apt lock of another process. An upgrade that a
-// machine does by itself takes minutes. It takes longer than lockedLimit only if it hangs.
+// lockedPause is the time between two tries while another process holds an apt lock. An automatic
+// upgrade takes minutes. One that takes longer than lockedLimit hangs.
 var lockedPause, lockedLimit = 2 * time.Second, 30 * time.Minute
 
-// runUnlocked runs apt again for as long as another process has one of its four locks. apt itself
-// can wait for two of them.
+// runUnlocked runs apt-get, and repeats it while another process holds one of apt's four locks. apt
+// itself can only wait for two of them.
 func runUnlocked(ctx context.Context, say func(string), apt run.Command, args ...string) error {
 	apt.Argv = append(slices.Clone(apt.Argv), args...)
 	for end := time.Now().Add(lockedLimit); ; {
@@ -131,10 +133,10 @@ func runUnlocked(ctx context.Context, say func(string), apt run.Command, args ..
 }
 
 // InstallVariable says whether Slipway may install packages and run commands as root on this
-// machine: yes or no. If it is not set, a command that needs them does.
+// machine: yes or no. Unset means yes.
 const InstallVariable = "SLIPWAY_INSTALL"
 
-// CheckInstall refuses another value of InstallVariable.
+// CheckInstall returns an error if InstallVariable has another value than yes or no.
 func CheckInstall() error {
 	if said := os.Getenv(InstallVariable); !slices.Contains([]string{"", "yes", "no"}, said) {
 		return fmt.Errorf("%s=%s: want yes or no\nnext: unset %[1]s", InstallVariable, plaintext.Quote(said))
@@ -142,17 +144,19 @@ func CheckInstall() error {
 	return nil
 }
 
-// ErrForbidden is the error of a run that may not change this machine.
+// ErrForbidden means that this run may not change this machine.
 var ErrForbidden = errors.New("it may not change this machine")
 
 type forbidden struct{}
 
-// Forbid returns a context in which nothing is installed and nothing runs as root.
+// Forbid returns a context with which this package installs nothing and runs nothing as root.
+// Errors then give the reason why.
 func Forbid(ctx context.Context, why string) context.Context {
 	return context.WithValue(ctx, forbidden{}, why)
 }
 
-// rootCommand returns the words to put before a command that needs root.
+// rootCommand returns the words before a command that make it run as root, none for root. It
+// returns an error if this run may not change the machine, or if sudo needs a password.
 func rootCommand(ctx context.Context) ([]string, error) {
 	if why, ok := ctx.Value(forbidden{}).(string); ok {
 		return nil, fmt.Errorf("%w (%s)", ErrForbidden, why)

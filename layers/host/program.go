@@ -10,7 +10,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// ProgramName returns what the user types to start a command of Slipway.
+// ProgramName returns the words by which the user started Slipway, for commands in messages.
 func ProgramName() string {
 	if UnderMage() {
 		return "go tool mage"
@@ -18,11 +18,11 @@ func ProgramName() string {
 	return plaintext.Quote(os.Args[0]) // as it was typed, so that it can be typed again
 }
 
-// IsCommand reports whether a word is a command of this program, which sets it.
+// IsCommand reports whether a word is a command of this program. Package main sets it.
 var IsCommand = func(string) bool { return false }
 
-// TypedStep returns a next step as the user types it. Packages say "build virt", and do not
-// know by what name the user started this program.
+// TypedStep returns a next step as the user has to type it. Packages write "build virt", without
+// the name by which the user started this program.
 func TypedStep(step string) string {
 	word, _, _ := strings.Cut(step, " ")
 	if !IsCommand(word) {
@@ -34,11 +34,11 @@ func TypedStep(step string) string {
 // typedLine is the line that the user typed, without the program's name.
 var typedLine atomic.Pointer[[]string]
 
-// SetTyped tells what line the user typed.
+// SetTyped stores the command line that the user typed, for TypedStep.
 func SetTyped(line []string) { typedLine.Store(&line) }
 
-// repeatLine makes the user's line of a step that packages write as "repeat the line",
-// "repeat the line with --FLAG=VALUE", "with NEW for OLD" or "without --FLAG".
+// repeatLine changes the user's command line as a step says that begins with "repeat the line", and
+// returns it. The step may go on with "with --FLAG=VALUE", "with NEW for OLD" or "without --FLAG".
 func repeatLine(step string) string {
 	line, typed := []string(nil), typedLine.Load()
 	change, found := strings.CutPrefix(step, "repeat the line")
@@ -68,7 +68,8 @@ func repeatLine(step string) string {
 	return step
 }
 
-// swapWord quotes a word for a shell, with now in place of each name of a list that is old.
+// swapWord returns an argument quoted for a shell, with now in place of old. It also replaces old
+// in a flag's value, or in a list with commas.
 func swapWord(arg, now, old string) string {
 	before := ""
 	if plaintext.Quote(arg) == old {
@@ -86,7 +87,8 @@ func swapWord(arg, now, old string) string {
 	return before + strings.Join(names, ",")
 }
 
-// ProgramElsewhere returns what the user types in another folder. Mage runs only in a clone.
+// ProgramElsewhere returns the words that start Slipway in another folder. Mage runs only in a
+// clone.
 func ProgramElsewhere() string {
 	if UnderMage() {
 		return "slipway"

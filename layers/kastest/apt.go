@@ -25,7 +25,8 @@ var missing struct {
 	err error
 }
 
-// testingModules returns the folder of testing's kas modules.
+// testingModules returns the folder of the Python modules of Debian testing's kas. It remembers
+// ErrMissing, so that later tests do not try to download again.
 func testingModules(ctx context.Context) (modules string, err error) {
 	missing.Lock()
 	defer missing.Unlock()
@@ -38,6 +39,8 @@ func testingModules(ctx context.Context) (modules string, err error) {
 	return modules, cmp.Or(missing.err, err)
 }
 
+// unpackKas returns the folder of kas's modules in the user's cache, and downloads them if they are
+// not there.
 func unpackKas(ctx context.Context) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -71,8 +74,8 @@ func pathExists(path string) bool {
 	return err == nil
 }
 
-// downloadKas downloads the package with apt, which checks its signatures, in folders
-// of its own: it needs no rights and changes nothing else on the machine.
+// downloadKas downloads the package kas with apt-get, which checks the signatures, and unpacks it.
+// apt uses folders below work, so this needs no root and changes nothing else.
 func downloadKas(ctx context.Context, work, into string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -107,8 +110,8 @@ func downloadKas(ctx context.Context, work, into string) error {
 	return run.Run(ctx, run.Command{Argv: []string{"dpkg-deb", "-x", debs[0], into}})
 }
 
-// testingSource returns a line for apt: Debian's testing suite, from the archive that
-// this machine uses.
+// testingSource returns a line for apt's sources.list: Debian's testing suite, from the archive
+// that this machine uses.
 func testingSource() (string, error) {
 	release, err := os.ReadFile("/etc/os-release")
 	if err != nil {
@@ -140,8 +143,8 @@ func readVariable(file, name string) string {
 	return ""
 }
 
-// findArchive returns the address of a suite in one of apt's source files, of the older
-// kind with a line for each, or of the newer with a paragraph.
+// findArchive returns the address of a suite's archive in one of apt's source files, in the
+// one-line or the deb822 format, or "".
 func findArchive(file, suite string) string {
 	for paragraph := range strings.SplitSeq(file, "\n\n") {
 		fields := map[string][]string{}

@@ -25,7 +25,7 @@ type Kas struct {
 // ErrMissing means that this machine lacks the kas; the error says how to get it.
 var ErrMissing = errors.New("kas is not here")
 
-// Suite is where a kas comes from.
+// Suite says which release of kas a test needs.
 type Suite int
 
 const (
@@ -33,7 +33,7 @@ const (
 	Testing                // of Debian testing, run by this machine's Python
 )
 
-// Find returns a suite's kas.
+// Find returns the kas of a suite. It downloads the one of Debian testing at the first call.
 func Find(ctx context.Context, from Suite) (Kas, error) {
 	if from == Testing {
 		return findTesting(ctx)
@@ -68,10 +68,11 @@ func findTesting(ctx context.Context) (Kas, error) {
 	}.withVersion(ctx)
 }
 
-// TestingPackages are the Debian packages that testing's kas needs on this machine.
+// TestingPackages returns the Debian packages that testing's kas needs on this machine.
 func TestingPackages() []string { return append(slices.Sorted(maps.Values(pythonPackages)), "python3") }
 
-// checkModules checks that Python can import what kas needs.
+// checkModules returns ErrMissing with the packages to install if Python cannot import kas's
+// modules.
 func checkModules(ctx context.Context) error {
 	const script = "import sys; from importlib.util import find_spec; print(*[m for m in sys.argv[1:] if not find_spec(m)])"
 	out, err := run.Output(ctx, run.Command{Argv: append([]string{"/usr/bin/python3", "-c", script}, slices.Sorted(maps.Keys(pythonPackages))...)})
@@ -100,7 +101,8 @@ func (k Kas) withVersion(ctx context.Context) (Kas, error) {
 // Variables of a user's own kas that would change what it does.
 var unset = []string{"KAS_MACHINE", "KAS_DISTRO", "KAS_TARGET", "KAS_TASK", "KAS_REPO_REF_DIR", "KAS_CLONE_DEPTH", "KAS_PREMIRRORS"}
 
-// Command runs kas in a folder, which is its work folder too.
+// Command returns the command that runs kas in a folder, without the user's KAS_ variables. The
+// folder is also kas's work folder.
 func (k Kas) Command(dir string, args ...string) run.Command {
 	argv := []string{"env"}
 	for _, name := range unset {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MkdirAll is os.MkdirAll that says what to do with a file in a folder's place.
+// MkdirAll is os.MkdirAll. If a file is in the way, the error says how to move it.
 func MkdirAll(dir string) error {
 	err := os.MkdirAll(dir, 0o755)
 	var at *os.PathError
@@ -22,7 +22,7 @@ func MkdirAll(dir string) error {
 	return err
 }
 
-// Unwritable adds to an error of a folder that cannot be written where to look.
+// Unwritable adds a next step to an error if it says that dir cannot be written.
 func Unwritable(dir string, err error) error {
 	if !errors.Is(err, unix.EROFS) && !errors.Is(err, fs.ErrPermission) {
 		return err
@@ -30,8 +30,8 @@ func Unwritable(dir string, err error) error {
 	return fmt.Errorf("%w\nnext: ls -ld %s", err, plaintext.Quote(dir))
 }
 
-// NotHere says that the named file of this machine cannot be read, and where to look
-// for it. Errors that are not about a path stay as they are.
+// NotHere rewords an error about the path of a file that the user named, with a next step. Other
+// errors stay as they are.
 func NotHere(name string, err error) error {
 	var path *fs.PathError
 	if !errors.As(err, &path) {
@@ -40,7 +40,7 @@ func NotHere(name string, err error) error {
 	return fmt.Errorf("read %q on this machine: %w\nnext: ls %s", name, path.Err, plaintext.Quote(NearestFolder(name)))
 }
 
-// NearestFolder returns the folder of a file that is not there, or the nearest above it that is.
+// NearestFolder returns the folder of a file, or the nearest folder above it that exists.
 func NearestFolder(name string) string {
 	above := filepath.Dir(filepath.Clean(name))
 	for _, none := os.Stat(above); none != nil && above != "." && above != "/"; _, none = os.Stat(above) {

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrLocked says that another process has the lock.
+// ErrLocked means that another process has the lock.
 var ErrLocked = errors.New("another process has the lock")
 
-// TryLock takes the lock of an open file. Closing the file releases the lock, and so does the
-// end of this process and of all that inherited the file.
+// TryLock locks an open file, or returns ErrLocked. The lock ends when the file is closed in this
+// process and in all that inherited it.
 func TryLock(f *os.File) error {
 	err := error(unix.EINTR)
 	for errors.Is(err, unix.EINTR) {
@@ -33,7 +33,7 @@ func TryLock(f *os.File) error {
 
 const lockEvery = 20 * time.Millisecond
 
-// WaitLock is TryLockLock that waits while another process has the lock.
+// WaitLock locks an open file. It waits while another process has the lock, until ctx ends.
 func WaitLock(ctx context.Context, f *os.File) error {
 	for {
 		err := TryLock(f)
@@ -48,7 +48,7 @@ func WaitLock(ctx context.Context, f *os.File) error {
 	}
 }
 
-// OpenLock opens a lock file, and makes it if there is none.
+// OpenLock opens a lock file, and creates it if there is none.
 func OpenLock(name string, mode os.FileMode) (*os.File, error) {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is no regular file, and Slipway keeps a lock there\nnext: mv %s %s", name, plaintext.Quote(name), plaintext.Quote(name+".old"))

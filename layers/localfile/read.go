@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read reads a file that has no reason to be larger than most bytes. It counts what
-// it reads: files of /proc and pipes have no size.
+// Read reads a file, and returns an error if it has more than most bytes. It counts what it reads,
+// because files of /proc and pipes have no size.
 func Read(name string, most int64) ([]byte, error) {
 	f, err := Open(name)
 	if err != nil {
@@ -26,9 +26,8 @@ func Read(name string, most int64) ([]byte, error) {
 	return ReadAll(f, name, most)
 }
 
-// Open is os.Open for a file of a person's. FIFOs and devices are refused, since opening
-// or reading them may never end. A pipe without a name, such as a shell's <(), is taken,
-// and so is /dev/null.
+// Open opens a file that a user named. It refuses FIFOs, sockets and devices: opening or reading
+// them may never end. It accepts /dev/null and unnamed pipes, such as a shell's <().
 func Open(name string) (*os.File, error) {
 	info, err := os.Stat(name)
 	if err == nil && info.Mode()&(fs.ModeDevice|fs.ModeNamedPipe|fs.ModeSocket) != 0 && !isNull(info) && !isUnnamedPipe(name) {
@@ -47,7 +46,7 @@ func isUnnamedPipe(name string) bool {
 	return unix.Statfs(name, &s) == nil && int64(s.Type) == unix.PIPEFS_MAGIC
 }
 
-// ReadAll is Read for a file that is open. name is for the error.
+// ReadAll reads an open file, with the limit of Read. name is for the error.
 func ReadAll(r io.Reader, name string, most int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, most+1))
 	switch {
@@ -59,7 +58,8 @@ func ReadAll(r io.Reader, name string, most int64) ([]byte, error) {
 	return data, nil
 }
 
-// WithContext is a reader that tells count how much was read, and fails once ctx ends.
+// WithContext returns a reader that calls count, if not nil, with each number of bytes read, and
+// fails once ctx ends.
 func WithContext(ctx context.Context, in io.Reader, count func(int64)) io.Reader {
 	return contextReader{ctx, in, count}
 }
@@ -81,7 +81,8 @@ func (r contextReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Digest returns the SHA-256 of all that a reader has, and tells count how much was read.
+// Digest returns the SHA-256 of all that a reader returns, in hex. It calls count as WithContext
+// does.
 func Digest(ctx context.Context, in io.Reader, count func(int64)) (string, error) {
 	h := sha256.New()
 	_, err := io.CopyBuffer(h, WithContext(ctx, in, count), make([]byte, 1<<20))

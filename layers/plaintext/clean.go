@@ -7,14 +7,15 @@ import (
 	"unicode/utf8"
 )
 
-// escapes are a terminal's control sequences: colours, titles, cursor movements, questions.
+// escapes matches control sequences of a terminal: colours, titles, cursor movements, queries.
 var escapes = Regexp("(?:\x1b\\[|\u009b)[0-?]*[ -/]*[@-~]|(?:\x1b[\\]PX^_]|[\u0090\u009d])[^\x07\x1b]{0,1000}(?:\x07|\x1b\\\\)|\x1b[ -/]*[0-~]")
 
 // WithoutEscapes returns a text without a terminal's control sequences. Printable removes only
 // their first character, and shows the rest.
 func WithoutEscapes(text string) string { return escapes().ReplaceAllString(text, "") }
 
-// escapeAround returns the begin and the end of the control sequence around a place of a text.
+// escapeAround returns where the control sequence around the offset at begins and ends; at twice if
+// there is none.
 func escapeAround(text string, at int) (from, to int) {
 	from = strings.LastIndexByte(text[:at], 0x1b)
 	if from < 0 {
@@ -27,8 +28,8 @@ func escapeAround(text string, at int) (from, to int) {
 	return from, from + found[1]
 }
 
-// Clean returns the first bytes of text without control characters, and without
-// those that turn the direction of writing or show as nothing.
+// Clean returns at most limit bytes of the beginning of a text as Visible returns it, and says how
+// many bytes are left out.
 func Clean(text string, limit int) string {
 	cut := 0
 	if len(text) > limit {
@@ -43,7 +44,7 @@ func Clean(text string, limit int) string {
 	return text
 }
 
-// CleanTail keeps the last bytes: what a log ends with matters most.
+// CleanTail is Clean for the end of a text: the end of a log matters most.
 func CleanTail(text string, limit int) string {
 	cut := len(text) - limit
 	if cut > 0 {
@@ -57,8 +58,8 @@ func CleanTail(text string, limit int) string {
 	return text
 }
 
-// Visible leaves nothing that XML 1.0 or a reader could not show, so less than
-// Printable leaves.
+// Visible returns a text without control sequences, secrets, and characters that XML 1.0 or a
+// reader cannot show. It removes more than Printable.
 func Visible(text string) string {
 	text = WithoutEscapes(strings.ToValidUTF8(text, "\uFFFD"))
 	text = strings.ReplaceAll(text, "\r\n", "\n")

@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// Nearest suggests known names for an unknown name: the names that contain it, or else those that
-// differ in the fewest letters, if these are at most a third of its own.
+// Nearest returns the known names that resemble an unknown one, joined by "or": those that contain
+// it, or else those that differ in the fewest letters, at most a third of the name. It returns ""
+// for more than four.
 func Nearest(name string, known []string) string {
 	letters := len(strings.TrimLeft(name, "-"))
 	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return letters < 3 || !strings.Contains(k, name) })
@@ -19,8 +20,7 @@ func Nearest(name string, known []string) string {
 	return strings.Join(near, " or ")
 }
 
-// DidYouMean ends a sentence about an unknown name with a question about the nearest ones. It is
-// empty if none is near.
+// DidYouMean returns ": did you mean NAME?" with the nearest known names, "" if none is near.
 func DidYouMean(name string, known []string) string {
 	if near := Nearest(name, known); near != "" {
 		return ": did you mean " + near + "?"
@@ -28,7 +28,8 @@ func DidYouMean(name string, known []string) string {
 	return ""
 }
 
-// editDistance counts the letters to add, remove, change or swap with the next to make b of a.
+// editDistance returns how many letters to add, remove, change or swap with the next to turn a into
+// b.
 func editDistance(a, b string) int {
 	rows := make([][]int, len(a)+1) // for each beginning of a, and each of b
 	for i := range rows {

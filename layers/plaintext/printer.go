@@ -5,9 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// Printer writes text to a file as Printable has it. On a terminal that shows
-// colours, it leaves those of this package. Each text is written at once: a secret in two
-// pieces would not be found.
+// Printer writes text to a file as Printable returns it. On a terminal it keeps this package's
+// colours. Callers must write a text at once: a secret in two pieces would not be found.
 type Printer struct {
 	To     *os.File
 	Before func(text []byte) // called with each text; may be nil
@@ -43,5 +42,5 @@ func (p *Printer) clean(text string) string {
 	return shown + Printable(text)
 }
 
-// Fd tells Colours and Width about the file.
+// Fd returns the file's descriptor, by which Colours and Width recognise a terminal.
 func (p *Printer) Fd() uintptr { return p.To.Fd() }

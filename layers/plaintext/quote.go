@@ -2,7 +2,8 @@ package plaintext
 
 import "strings"
 
-// Quote is for commands that are shown to a person: it does not quote plain words.
+// Quote quotes a word for a shell, in a command that is shown to a person. It does not quote plain
+// words.
 func Quote(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+:,./_-=", r)
@@ -13,5 +14,5 @@ func Quote(s string) string {
 	return SingleQuote(s)
 }
 
-// SingleQuote makes one word of s for a shell.
+// SingleQuote returns s in single quotes, as one word for a shell.
 func SingleQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

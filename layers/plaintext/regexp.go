@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Regexp compiles a regular expression when it is first used: all of them together cost more
-// than the rest of a program's start.
+// Regexp returns a function that compiles the pattern at its first call. Compiling all patterns at
+// the start would take longer than the rest of the start.
 func Regexp(pattern string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }

@@ -21,9 +21,8 @@ var (
 	keysEnd   = Regexp(`[^"]*-----END [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----`)
 )
 
-// HideSecrets removes from a text what must not be shown, stored or sent: logins in
-// addresses, tokens in their parameters, headers of requests, private keys. What is
-// printed ends in a pipeline's log. The name of a user of ssh stays.
+// HideSecrets returns a text without secrets: logins and tokens in URLs, headers of requests, known
+// tokens and private keys. Printed text ends in a pipeline's log. User names of SSH stay.
 func HideSecrets(s string) string {
 	low := strings.ToLower(s)
 	has := func(any ...string) bool {
@@ -56,7 +55,7 @@ func HideSecrets(s string) string {
 	return s
 }
 
-// hideLogins removes users and passwords from all addresses in a text.
+// hideLogins removes users and passwords from all URLs in a text, except user names of SSH.
 func hideLogins(s string) string {
 	var b strings.Builder
 	for {
@@ -76,8 +75,8 @@ func hideLogins(s string) string {
 	}
 }
 
-// loginEnd returns how many bytes of an address behind :// are its user and password. A
-// password may hold an @, a slash or a blank that nobody encoded.
+// loginEnd returns the length of the user and password at the start of s, the text after "://". A
+// password may hold an unencoded @, slash or space.
 func loginEnd(s string) int {
 	if i := strings.IndexAny(s, "\n\"<>`"); i >= 0 { // what is JSON, or a page, stays it
 		s = s[:i]
@@ -114,8 +113,8 @@ func hideParameter(s string) string {
 	return p[1] + p[2] + "=" + hidden
 }
 
-// hidePassword hides that of user:password@host. A digest behind a tag, and a device tree's
-// bus:node@address, are none.
+// hidePassword hides the password in user:password@host. It leaves an image's tag with a digest,
+// and a device tree's bus:node@address, as they are.
 func hidePassword(s string) string {
 	p := login().FindStringSubmatch(s)
 	hex := strings.Trim(p[4], "0123456789abcdefABCDEF") == ""

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Colour is one that a terminal shows, by the number of its escape sequence.
+// Colour is the number of a colour in a terminal's escape sequence.
 type Colour string
 
 // The colours, by meaning. Each is readable on dark and on light.
@@ -31,13 +31,14 @@ func (c Colour) On(w io.Writer, text string) string {
 // Colours reports whether w is a terminal that is to show colours.
 func Colours(w io.Writer) bool { return os.Getenv("NO_COLOR") == "" && Redraws(w) }
 
-// Redraws reports whether w is a terminal that can draw over what it shows. A log of CI is none.
+// Redraws reports whether w is a terminal on which lines can be redrawn. In CI it returns false.
 func Redraws(w io.Writer) bool {
 	f, ok := w.(interface{ Fd() uintptr })
 	return ok && os.Getenv("CI") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }
 
-// Width returns how many characters fit into a line of w, or otherwise if w is no terminal.
+// Width returns how many characters fit into a line of the terminal w; otherwise if w is no
+// terminal.
 func Width(w io.Writer, otherwise int) int {
 	if f, ok := w.(interface{ Fd() uintptr }); ok {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width >= narrowest {
@@ -50,7 +51,7 @@ func Width(w io.Writer, otherwise int) int {
 // narrowest is less than any terminal that a person reads.
 const narrowest = 20
 
-// Shorten cuts text to a number of characters, between two words if possible.
+// Shorten cuts text to at most width characters, between two words if possible.
 func Shorten(text string, width int) string {
 	all := []rune(text)
 	if len(all) <= width {

@@ -7,16 +7,17 @@ import (
 	"unicode"
 )
 
-// Printable is a text of several lines without the characters that a terminal would
-// obey, or that turn a line around, and without secrets.
+// Printable returns a text of several lines without secrets, and without characters that control a
+// terminal or reverse the direction of a line.
 func Printable(s string) string { return HideSecrets(WithoutControls(s)) }
 
-// HasControls reports whether a name has characters that a person cannot see, or ends a line.
+// HasControls reports whether a name has invisible characters or line breaks.
 func HasControls(name string) bool {
 	return strings.ContainsAny(name, "\n\t") || WithoutControls(name) != name
 }
 
-// WithoutControls is Printable for what a program reads, too.
+// WithoutControls removes the same characters as Printable, but no secrets, so that a program can
+// still read the text.
 func WithoutControls(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) {
@@ -28,5 +29,5 @@ func WithoutControls(s string) string {
 
 var breaks = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ", "\t", " ")
 
-// OneLine is Printable with spaces in the place of line breaks and tabs.
+// OneLine returns a text as Printable does, with spaces for line breaks and tabs.
 func OneLine(s string) string { return Printable(breaks.Replace(s)) }

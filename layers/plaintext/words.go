@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Properties reads lines of KEY=value.
+// Properties parses lines of KEY=value, and ignores other lines.
 func Properties(text string) map[string]string {
 	found := map[string]string{}
 	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
@@ -17,7 +17,7 @@ func Properties(text string) map[string]string {
 	return found
 }
 
-// Either is yes or no, in the words that are given.
+// Either returns yes if b is true, and no otherwise.
 func Either(b bool, yes, no string) string {
 	if b {
 		return yes
@@ -25,13 +25,13 @@ func Either(b bool, yes, no string) string {
 	return no
 }
 
-// FirstLine is the first line of text that says anything.
+// FirstLine returns the first line of text that is not blank.
 func FirstLine(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	return strings.TrimSpace(line)
 }
 
-// WriteJSON writes v indented, for people and for programs.
+// WriteJSON writes v as indented JSON.
 func WriteJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// idle shows a step of its own while a command has no step open and prints nothing, so that
-// no command is silent for long. It goes as soon as something else is shown.
+// idle shows a step while a command has no open step and prints nothing, so that no command is
+// silent for long. The step disappears as soon as something else is shown.
 type idle struct {
 	name  string
 	timer *time.Timer
@@ -18,13 +18,13 @@ type idle struct {
 	released bool // another program has the terminal
 }
 
-// idleAfter is how long nothing is shown before the step of its own is.
+// idleAfter is how long a command is silent before the idle step appears.
 const idleAfter = 800 * time.Millisecond
 
-// hider is a sink that can take away a step without a line for its end.
+// hider is a sink that can remove a step without printing a line for its end.
 type hider interface{ hide(step string) }
 
-// Watch shows a step of this name while the command shows nothing.
+// Watch makes the reporter show a step of this name whenever the command is silent for idleAfter.
 func (r *Reporter) Watch(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,8 +43,8 @@ func (r *Reporter) showIdle() {
 	}
 }
 
-// Yield makes room for text that is printed next. Text without an end of its line is a
-// question, so that a person is waited for.
+// Yield removes the idle step before the command prints text. If the text does not end its line, it
+// is a question: then the idle step stays away until a step ends.
 func (r *Reporter) Yield(text []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,7 +55,8 @@ func (r *Reporter) Yield(text []byte) {
 	}
 }
 
-// Release leaves the terminal to another program, or to a person, until back is called.
+// Release stops the idle step while another program or a person uses the terminal, until back is
+// called.
 func Release(ctx context.Context) (back func()) {
 	r, _ := ctx.Value(contextKey{}).(*Reporter)
 	r.setQuiet(true)
@@ -80,7 +81,7 @@ func (i *idle) hide(sink Sink) {
 	}
 }
 
-// note keeps which steps run.
+// note updates which steps are open.
 func (i *idle) note(e Event) {
 	switch {
 	case i == nil:

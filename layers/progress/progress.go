@@ -89,7 +89,7 @@ func With(ctx context.Context, r *Reporter) context.Context {
 	return context.WithValue(ctx, contextKey{}, r)
 }
 
-// Start begins a step. A total of 0 means that the end is unknown.
+// Start begins a step and reports it. A total of 0 means that the length is unknown.
 func Start(ctx context.Context, name string, total int64, unit Unit) *Step {
 	r, _ := ctx.Value(contextKey{}).(*Reporter)
 	s := &Step{reporter: r, began: time.Now(), event: Event{Step: name, State: Running, Total: total, Unit: unit}}
@@ -97,7 +97,7 @@ func Start(ctx context.Context, name string, total int64, unit Unit) *Step {
 	return s
 }
 
-// Warn shows a warning as a step that has ended. A command that reads a file twice warns once.
+// Warn reports a warning as a step that has ended. It reports each text once.
 func Warn(ctx context.Context, text string) {
 	if r, _ := ctx.Value(contextKey{}).(*Reporter); r.isNews(text) {
 		Start(ctx, "warning", 0, "").End(text, nil)
@@ -115,8 +115,8 @@ func (r *Reporter) isNews(text string) bool {
 	return !known
 }
 
-// Run wraps work in a step of unknown length. The text that work returns is the step's
-// last detail.
+// Run calls work in a step of unknown length, and ends the step with the text or the error that
+// work returns.
 func Run(ctx context.Context, name string, work func(*Step) (string, error)) error {
 	s := Start(ctx, name, 0, "")
 	detail, err := work(s)
@@ -135,14 +135,14 @@ type Step struct {
 	speed    speed
 }
 
-// speed is how fast a count grows. What is long ago counts less.
+// speed measures how fast a count grows. Recent growth has more weight.
 type speed struct {
 	since     time.Time
 	count     int64
 	perSecond float64
 }
 
-// measure returns units per second, from the second report that is a second later.
+// measure returns the speed in units per second, 0 until two reports are a second apart.
 func (v *speed) measure(count int64, now time.Time) int64 {
 	took := now.Sub(v.since).Seconds()
 	switch {
@@ -161,17 +161,17 @@ func (v *speed) measure(count int64, now time.Time) int64 {
 // minInterval limits the events of a step: each costs a redraw.
 const minInterval = 50 * time.Millisecond
 
-// Add counts n more units.
+// Add adds n units to the count.
 func (s *Step) Add(n int64) {
 	s.updateEvent(func(e *Event) { e.Count += n })
 }
 
-// Set sets the count, for work that tells its count as a whole and may start again.
+// Set sets the count, for work that knows its whole count or may start again.
 func (s *Step) Set(count int64) {
 	s.updateEvent(func(e *Event) { e.Count = count })
 }
 
-// Phase begins a new count, of another total.
+// Phase sets the detail and the total, and counts from 0 again.
 func (s *Step) Phase(text string, total int64) {
 	s.updateEvent(func(e *Event) {
 		s.speed = speed{}
@@ -179,12 +179,12 @@ func (s *Step) Phase(text string, total int64) {
 	})
 }
 
-// Detail tells in a few words what the step does now.
+// Detail sets the text that says what the step is doing.
 func (s *Step) Detail(text string) {
 	s.updateEvent(func(e *Event) { e.Detail = text })
 }
 
-// updateEvent changes the step's event, then reports it now or a little later.
+// updateEvent changes the event of a running step, and reports it at most every minInterval.
 func (s *Step) updateEvent(change func(*Event)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +221,7 @@ func (s *Step) End(detail string, err error) {
 	s.closeStep(Done, detail)
 }
 
-// Reuse closes the step as one that had nothing to do.
+// Reuse ends the step as Cached: an earlier result is still valid.
 func (s *Step) Reuse(detail string) { s.closeStep(Cached, detail) }
 
 func (s *Step) closeStep(state State, detail string) {

@@ -15,7 +15,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Check refuses a value of SLIPWAY_PROGRESS that ForOutput does not know.
+// Check returns an error if SLIPWAY_PROGRESS has a value that ForOutput does not know.
 func Check() error {
 	if form := os.Getenv("SLIPWAY_PROGRESS"); form != "" && form != "json" {
 		return fmt.Errorf("SLIPWAY_PROGRESS=%s: want json, or nothing\nnext: unset SLIPWAY_PROGRESS", plaintext.Quote(form))
@@ -23,8 +23,8 @@ func Check() error {
 	return nil
 }
 
-// ForOutput chooses the sink for f: JSON lines if SLIPWAY_PROGRESS=json asks for them,
-// bars on a terminal, lines elsewhere and in CI.
+// ForOutput returns the sink for f: JSON lines if SLIPWAY_PROGRESS is json, bars on a terminal,
+// lines elsewhere and in CI.
 func ForOutput(f *os.File) Sink {
 	switch {
 	case os.Getenv("SLIPWAY_PROGRESS") == "json":
@@ -36,7 +36,7 @@ func ForOutput(f *os.File) Sink {
 	}
 }
 
-// JSON writes every event as one line of JSON.
+// JSON returns a sink that writes every event as a line of JSON.
 func JSON(w io.Writer) Sink { return jsonSink{json.NewEncoder(w)} }
 
 type jsonSink struct{ *json.Encoder }
@@ -44,11 +44,11 @@ type jsonSink struct{ *json.Encoder }
 func (s jsonSink) Event(e Event) { _ = s.Encode(e) }
 func (s jsonSink) Close()        {}
 
-// heartbeat is how long a step may be silent in a log that cannot be redrawn.
+// heartbeat is how often Lines writes a line for each step that is still running.
 const heartbeat = 20 * time.Second
 
-// Lines writes one line when a step ends. It writes a line now and then while a step
-// lasts.
+// Lines returns a sink that writes a line when a step ends, and one every heartbeat for each
+// running step.
 func Lines(w io.Writer) Sink {
 	s := &lineSink{w: w, open: map[string]running{}, stop: make(chan struct{})}
 	go s.reportOpenSteps(heartbeat)
@@ -108,8 +108,8 @@ func (s *lineSink) Close() { close(s.stop) }
 // stateColours are the colours of the states in which a step ends.
 var stateColours = map[State]plaintext.Colour{Done: plaintext.Good, Cached: plaintext.Good, Failed: plaintext.Bad}
 
-// endLine returns the line of a step that ended, for w. A log has all of the detail, a terminal
-// what fits.
+// endLine returns the line for a step that ended. On a terminal it shortens the detail to the
+// width.
 func endLine(e Event, w io.Writer) string {
 	head := fmt.Sprintf("%-18s %6.1fs  ", e.Step, elapsedTime(e).Seconds())
 	state := fmt.Sprintf("%-6s", e.State)
@@ -120,7 +120,7 @@ func endLine(e Event, w io.Writer) string {
 	return "  " + stateColours[e.State].On(w, state) + " " + head + detail
 }
 
-// countText returns the count of a step, with its speed and the time that is left.
+// countText returns a step's count and total, with the speed and the time left for bytes.
 func countText(e Event) string {
 	if e.Count == 0 && e.Total == 0 {
 		return ""
@@ -146,15 +146,14 @@ func countText(e Event) string {
 
 func elapsedTime(e Event) time.Duration { return time.Duration(e.ElapsedMS) * time.Millisecond }
 
-// firstLine returns the first line of a detail, which may come from a board or an
-// outside program.
+// firstLine returns the printable first line of a detail, which may come from a board or a program.
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return plaintext.OneLine(line)
 }
 
-// Bars draws a bar for every running step, or a spinner if the end is unknown. Above
-// them it prints the lines of the steps that ended.
+// Bars returns a sink that draws a bar for every running step, or a spinner if the length is
+// unknown. Above them it prints a line for each step that ended.
 func Bars(w io.Writer) Sink {
 	return &barSink{w: w, bars: map[string]*bar{}}
 }
@@ -219,7 +218,7 @@ func (s *barSink) Event(e Event) {
 	fmt.Fprintln(s.w, endLine(e, s.w))
 }
 
-// drop takes a bar away.
+// drop removes a step's bar, and waits until the bar is gone.
 func (s *barSink) drop(step string) {
 	b := s.bars[step]
 	delete(s.bars, step)
@@ -234,8 +233,8 @@ func (s *barSink) hide(step string) {
 	}
 }
 
-// endDrawing ends the drawing, which continues for a moment after the last bar: it would overwrite
-// the next output of the command.
+// endDrawing waits until the drawing has ended, which continues for a moment after the last bar.
+// Otherwise it would overwrite the command's next output.
 func (s *barSink) endDrawing() {
 	if s.progress != nil {
 		s.progress.Wait()

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startAndWait starts cmd and waits for it. If it was asked to end, startAndWait also waits for its
-// children.
+// startAndWait starts cmd and waits for it. If ctx has ended, it also waits for cmd's process
+// group, unless c is Gentle or has its own Stop.
 func startAndWait(ctx context.Context, c Command, cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
@@ -25,9 +25,9 @@ func startAndWait(ctx context.Context, c Command, cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
-// endGroup waits until the leader of a group has ended. Where ctx has ended too,
-// the others have the rest of the grace, and are killed then. The leader is not
-// reaped before: until it is, nobody else gets its number.
+// endGroup waits until the leader of a process group has ended. If ctx has ended too, it gives the
+// other processes the rest of the grace period and then kills them. It does not reap the leader, so
+// that no other process gets the leader's number.
 func endGroup(ctx context.Context, leader int) {
 	most := grace
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -54,7 +54,7 @@ func awaitGroup(ctx context.Context, group int) {
 	}
 }
 
-// runsInGroup says whether a process of the group has not ended yet.
+// runsInGroup reports whether a process of the group still runs.
 func runsInGroup(group int) bool {
 	names, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {

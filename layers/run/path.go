@@ -8,11 +8,11 @@ import (
 	"slices"
 )
 
-// systemFolders hold mke2fs, sfdisk and their like. An ordinary user of Debian
-// has none of them in PATH.
+// systemFolders hold programs such as mke2fs and sfdisk. The PATH of an ordinary Debian user has
+// none of them.
 var systemFolders = []string{"/usr/local/sbin", "/usr/sbin", "/sbin"}
 
-// LookPath is exec.LookPath that knows the system's folders too.
+// LookPath is exec.LookPath, but also looks in systemFolders.
 func LookPath(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if !errors.Is(err, exec.ErrNotFound) {
@@ -26,8 +26,8 @@ func LookPath(name string) (string, error) {
 	return "", err
 }
 
-// completePath adds the system's folders to PATH, for programs that run others,
-// as unshare and mmdebstrap do.
+// completePath appends a PATH with systemFolders to an environment, for programs such as unshare
+// and mmdebstrap that start others.
 func completePath(env []string) []string {
 	path := os.Getenv("PATH")
 	if path == "" {

@@ -16,11 +16,11 @@ const (
 	highest = 32767
 )
 
-// FreePort returns a port of loopback on which nothing listens.
+// FreePort returns a random TCP port of 127.0.0.1 on which nothing listens.
 func FreePort() (int, error) { return firstFree(func() int { return rand.IntN(ports) }) }
 
-// FreePortFor returns the same port for the same name each time, or another one while something
-// listens on that.
+// FreePortFor returns a port of 127.0.0.1 that depends on the name, or another one if something
+// listens there.
 func FreePortFor(name string) (int, error) {
 	hash := fnv.New64a()
 	hash.Write([]byte(name)) // never fails

@@ -31,7 +31,8 @@ var (
 	width   = plaintext.Regexp(`(?:^|[\s{;("])(min-width|width|minmax)(?::\s*|\()(\d*\.?\d+)(px|rem|em)`)
 )
 
-// withoutTableScript takes away the script of a page's table, and what allows it.
+// withoutTableScript returns the page without TableScript, and with the policy that allows no
+// script.
 func withoutTableScript(page string) string {
 	script, policy := "<script>"+string(htmlstyle.TableScript)+"</script>", string(htmlstyle.TablePolicy())
 	if strings.Count(page, script) == 1 && strings.Count(page, policy) == 1 {
@@ -40,7 +41,8 @@ func withoutTableScript(page string) string {
 	return page
 }
 
-// Check checks a page.
+// Check fails the test for each problem of a page: heads that it lacks, content from outside, and
+// parts that are wider than a phone.
 func Check(t *testing.T, page string) {
 	t.Helper()
 	for _, problem := range findProblems(page) {
@@ -66,7 +68,7 @@ func findProblems(page string) (all []string) {
 	return all
 }
 
-// wideRules returns the rules with a fixed width that a phone lacks.
+// wideRules returns the CSS rules whose fixed width is more than a phone's.
 func wideRules(style string) (all []string) {
 	for _, m := range width().FindAllStringSubmatch(style, -1) {
 		n, err := strconv.ParseFloat(m[2], 64)
@@ -77,8 +79,7 @@ func wideRules(style string) (all []string) {
 	return all
 }
 
-// hasBareTable reports whether a table of more than four columns is in no element of class
-// wide.
+// hasBareTable reports whether a table with more than four columns is not in a div of class wide.
 func hasBareTable(page string) bool {
 	var open []bool // of each open div: whether it scrolls, or one around it
 	cells := 0
@@ -100,8 +101,7 @@ func hasBareTable(page string) bool {
 	return false
 }
 
-// Text returns the text of a page, as a person reads it: without its style, with one
-// blank between words.
+// Text returns the text of a page's body without markup, with one space between words.
 func Text(page string) string {
 	_, body, _ := strings.Cut(page, "<body>")
 	return strings.Join(strings.Fields(element().ReplaceAllString(body, " ")), " ")

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open makes a terminal. What is written to user is typed there, and what a program writes to
-// tty can be read from user.
+// Open creates a pseudo-terminal. What a test writes to user is typed on tty, and what a program
+// writes to tty can be read from user.
 func Open(t *testing.T) (user, tty *os.File) {
 	t.Helper()
 	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -34,7 +34,7 @@ func Open(t *testing.T) (user, tty *os.File) {
 	return user, tty
 }
 
-// Shown closes tty, and returns what was written to it.
+// Shown closes tty, and returns what programs wrote to it.
 func Shown(t *testing.T, user, tty *os.File) string {
 	t.Helper()
 	if err := tty.Close(); err != nil {
@@ -44,7 +44,7 @@ func Shown(t *testing.T, user, tty *os.File) string {
 	return string(text)
 }
 
-// Resize sets how many characters fit into a line.
+// Resize sets the width of a terminal in characters.
 func Resize(t *testing.T, tty *os.File, columns uint16) {
 	t.Helper()
 	if err := unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: columns}); err != nil {
