@@ -78,7 +78,7 @@ func setupConfigurations() *yaml.Shape {
 	return all
 }
 
-// setup is a bitbake-setup file with its choices made.
+// setup is a bitbake-setup file and the configuration that was chosen in it.
 type setup struct {
 	file        *yaml.Value
 	sources     *yaml.Value         // with those of the lock file
@@ -92,7 +92,8 @@ type setup struct {
 	fragments   []string      // as they are enabled
 }
 
-// cutSetup takes the choices from the name of a bitbake-setup file.
+// cutSetup splits the name of a bitbake-setup file into the file and the choices after "#". ok is
+// false for other files.
 func cutSetup(name string) (file string, choices []string, ok bool) {
 	file, words, chosen := strings.Cut(name, setupEnding+"#")
 	if !chosen {
@@ -101,8 +102,8 @@ func cutSetup(name string) (file string, choices []string, ok bool) {
 	return file + setupEnding, strings.Split(words, ","), true
 }
 
-// setupLockPath returns the lock file of a bitbake-setup file: its own, or one for its folder with
-// the name that bitbake-setup uses.
+// setupLockPath returns the path of the lock file of a bitbake-setup file: its own, or else one for
+// the whole folder with bitbake-setup's name, if that exists.
 func setupLockPath(file string) string {
 	const fixed = "sources-fixed-revisions.json"
 	own := strings.TrimSuffix(file, setupEnding) + "." + fixed
@@ -112,6 +113,7 @@ func setupLockPath(file string) string {
 	return own
 }
 
+// loadSetup reads a bitbake-setup file and its lock file, and applies the choices.
 func loadSetup(file string, choices []string, ws Workspace) (Project, error) {
 	abs, err := filepath.Abs(file)
 	if err != nil {
@@ -155,7 +157,7 @@ func loadSetup(file string, choices []string, ws Workspace) (Project, error) {
 	return p, p.checkLocal()
 }
 
-// checkSetup checks the keys of the whole file.
+// checkSetup checks the file's version, and warns if the date in expires has passed.
 func (p *Project) checkSetup() error {
 	file := p.setup.file
 	if v := file.Get("version"); v.Text != setupVersion {
@@ -175,8 +177,7 @@ func (p *Project) checkSetup() error {
 	return nil
 }
 
-// parseDate parses the usual forms of ISO 8601. A date without a time zone is the
-// machine's own.
+// parseDate parses the usual forms of ISO 8601. A date without a time zone is in local time.
 func parseDate(s string) (time.Time, error) {
 	var first error
 	for _, layout := range []string{time.DateOnly, "2006-01-02T15:04:05", time.DateTime, "2006-01-02T15:04", time.RFC3339} {
@@ -197,7 +198,8 @@ var (
 	variableName = plaintext.Regexp(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// placeLayers finds the repository of each layer. here is the file's folder.
+// placeLayers adds each layer to the repository that contains it. here is the project file's
+// folder.
 func (p *Project) placeLayers(here string) error {
 	for _, v := range p.setup.layers {
 		i, rest := p.repoAround(v.Text)
@@ -228,8 +230,9 @@ func (p *Project) placeLayers(here string) error {
 	return nil
 }
 
-// repoAround returns the repository around a path below the checkouts, with the path in
-// it. It prefers a repository inside another one.
+// repoAround returns the index of the repository that contains a path below the checkouts, or -1,
+// and the path inside that repository. Of two repositories inside each other it returns the inner
+// one.
 func (p *Project) repoAround(path string) (index int, rest string) {
 	index, longest := -1, -1
 	for i, folder := range p.sourceFolders() {
@@ -250,7 +253,8 @@ func (p *Project) sourceFolders() []string {
 	return all
 }
 
-// checkEnvironment reads the variables that bitbake gets from the caller.
+// checkEnvironment checks the names of the variables that bitbake gets from the caller, and sets
+// p.Env to them.
 func (p *Project) checkEnvironment(names *yaml.Value) error {
 	if names == nil {
 		return nil
@@ -281,14 +285,14 @@ const (
 	maxItems = 500 // of sources, layers and fragments each
 )
 
-// setupKeys are the keys of a configuration, except its name and the configurations in
-// it.
+// setupKeys are the keys of a configuration, except its name and its nested configurations.
 var setupKeys = []string{
 	"description", "notes", "oe-template", "bb-layers", "bb-layers-file-relative", "oe-fragments",
 	"oe-fragments-one-of", "bb-env-passthrough-additions", "install-buildtools", "setup-dir-name",
 }
 
-// chooseConfiguration finds the named configuration, then makes its choices.
+// chooseConfiguration finds the named configuration, merges it with those around it, and sets its
+// layers, fragments, machine, distro and environment. words are the choices after the file's name.
 func (p *Project) chooseConfiguration(words []string) error {
 	s := p.setup
 	var chains [][]*yaml.Value
@@ -316,7 +320,7 @@ func (p *Project) chooseConfiguration(words []string) error {
 	return p.checkEnvironment(parts["bb-env-passthrough-additions"])
 }
 
-// useParts takes over the parts of the chosen configuration.
+// useParts checks the merged values of the chosen configuration and stores them in s.
 func (s *setup) useParts(parts map[string]*yaml.Value, words []string) error {
 	leaf := s.chain[len(s.chain)-1]
 	if parts["description"] == nil {
@@ -347,7 +351,8 @@ func (s *setup) useParts(parts map[string]*yaml.Value, words []string) error {
 	return s.useFragments(parts["oe-fragments"], parts["oe-fragments-one-of"], words)
 }
 
-// listChains lists the configurations that hold no others, each after those around it.
+// listChains adds to all each configuration without nested ones, as a chain of the configurations
+// around it and itself.
 func listChains(configurations *yaml.Value, around []*yaml.Value, all *[][]*yaml.Value) error {
 	if len(configurations.List) == 0 {
 		return configurations.At.Errorf("configurations is empty")
@@ -379,8 +384,8 @@ func chainName(chain []*yaml.Value) string {
 	return name.String()
 }
 
-// pickConfiguration finds the configuration that the first word names. It returns the
-// other words. A single configuration needs no word.
+// pickConfiguration sets the configuration that the first word names, and returns the other words.
+// If the file has a single configuration, no word need name it.
 func (s *setup) pickConfiguration(chains [][]*yaml.Value, words []string) ([]string, error) {
 	var names []string
 	for _, chain := range chains {
@@ -405,8 +410,8 @@ func (s *setup) pickConfiguration(chains [][]*yaml.Value, words []string) ([]str
 	return nil, at.Errorf("no configuration is named %q (have %s)", words[0], strings.Join(names, ", "))
 }
 
-// mergeChain returns what a chain of configurations has under a key. It joins texts and
-// lists as bitbake-setup does, with Python's +.
+// mergeChain returns the value of a key in a chain of configurations. It joins texts and lists, as
+// bitbake-setup does with Python's +.
 func mergeChain(chain []*yaml.Value, key string) (*yaml.Value, error) {
 	var sum *yaml.Value
 	for _, c := range chain {
@@ -426,8 +431,8 @@ func mergeChain(chain []*yaml.Value, key string) (*yaml.Value, error) {
 	return sum, nil
 }
 
-// useFragments lists the fragments in the order in which they are enabled, with
-// one of each choice. words are the choices that people made.
+// useFragments enables the fixed fragments, then one of each choice, in bitbake-setup's order.
+// words are the user's choices.
 func (s *setup) useFragments(fixed, oneOf *yaml.Value, words []string) error {
 	all, err := fragmentNames(fixed)
 	if err != nil {
@@ -455,8 +460,7 @@ func (s *setup) useFragments(fixed, oneOf *yaml.Value, words []string) error {
 	return nil
 }
 
-// fragmentNames returns the names in a list of fragments, of which some may have
-// descriptions.
+// fragmentNames returns the names in a list of fragments, which are texts or have a description.
 func fragmentNames(v *yaml.Value) ([]*yaml.Value, error) {
 	if v == nil {
 		return nil, nil
@@ -496,7 +500,8 @@ func (s *setup) chooseOne(path string, possible *yaml.Value, words []string) (*y
 	return chosen[0], nil
 }
 
-// adviseChoice returns the command with the first of the names added to the choices.
+// adviseChoice returns a "next:" line with the command that makes the first possible choice, "" if
+// several were made.
 func (s *setup) adviseChoice(path string, words []string, chosen []*yaml.Value, names []string) string {
 	if len(chosen) > 0 || len(names) == 0 {
 		return ""
@@ -505,8 +510,8 @@ func (s *setup) adviseChoice(path string, words []string, chosen []*yaml.Value, 
 	return "\nnext: layers dump " + plaintext.Quote(path+"#"+strings.Join(choices, ","))
 }
 
-// enableFragment adds a fragment as bitbake-config-build does: a later machine or
-// distro replaces an earlier one.
+// enableFragment adds a fragment as bitbake-config-build does: a later machine or distro replaces
+// an earlier one.
 func (s *setup) enableFragment(fragment string) {
 	if slices.Contains(s.fragments, fragment) {
 		return
@@ -518,7 +523,8 @@ func (s *setup) enableFragment(fragment string) {
 	s.fragments = append(s.fragments, fragment)
 }
 
-// builtinFragment returns the name in a fragment such as machine/qemuarm64.
+// builtinFragment returns NAME of an enabled fragment KIND/NAME, such as machine/qemuarm64, or
+// otherwise.
 func (s *setup) builtinFragment(kind, otherwise string) string {
 	for _, f := range s.fragments {
 		if name, ok := strings.CutPrefix(f, kind+"/"); ok {

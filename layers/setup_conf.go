@@ -35,12 +35,12 @@ const (
 `
 )
 
-// toolConf is the file in which bitbake-config-build keeps the fragments.
+// toolConf is the file in conf/ where bitbake-config-build stores the enabled fragments.
 const toolConf = "toolcfg.conf"
 
-// configureSetup writes conf/ as bitbake-setup does. People edit these files, and so does
-// bitbake-config-build. An edited file stays as it is until the project file changes the text that
-// it was written from.
+// configureSetup writes conf/ as bitbake-setup does. The user and bitbake-config-build edit these
+// files, so an edited file stays as it is. If the project file then asks for other content,
+// configureSetup returns an error.
 func (p Project) configureSetup(ws Workspace, build string) error {
 	files, err := p.setupConf(ws)
 	if err != nil {
@@ -72,9 +72,9 @@ func (p Project) configureSetup(ws Workspace, build string) error {
 	return w.applyChanges(files, changed)
 }
 
-// removeSetupConf removes what bitbake-setup's project file had written into conf/,
-// before a project file of kas's. Otherwise its fragments would stay enabled, and
-// people's edits would be overwritten.
+// removeSetupConf removes the files that a bitbake-setup project wrote into conf/, before a kas
+// project uses the folder. Otherwise old fragments would stay enabled. It returns an error if the
+// user edited one.
 func removeSetupConf(conf string) error {
 	w, err := readConfRecord(conf)
 	if err != nil || len(w.digests) == 0 {
@@ -97,7 +97,7 @@ func removeSetupConf(conf string) error {
 	return os.Remove(filepath.Join(conf, writtenFile))
 }
 
-// setupConf returns the content of conf/ by name, nil for a file that should not exist.
+// setupConf returns the content of the files in conf/ by name, nil for a file that must not exist.
 func (p Project) setupConf(ws Workspace) (map[string][]byte, error) {
 	t, err := p.findTemplate(ws)
 	if err != nil {
@@ -159,8 +159,8 @@ func (p Project) setupLayersConf(ws Workspace) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// fragmentsConf returns the file that enables the project's fragments. An OpenEmbedded
-// that does not read it would build for another machine.
+// fragmentsConf returns the file that enables the project's fragments. It returns an error for an
+// OpenEmbedded that does not read the file, which would build for another machine.
 func (p Project) fragmentsConf(ws Workspace) ([]byte, error) {
 	if len(p.setup.fragments) == 0 {
 		return nil, nil
@@ -174,7 +174,8 @@ func (p Project) fragmentsConf(ws Workspace) ([]byte, error) {
 	return fmt.Appendf(nil, "%s\nOE_FRAGMENTS += \"%s\"\n", toolConfNote, strings.Join(p.setup.fragments, " ")), nil
 }
 
-// confRecord records what was written into conf/, to tell it from people's edits.
+// confRecord holds the digests of the files that Slipway wrote into conf/, by which it recognises
+// files that the user edited.
 type confRecord struct {
 	conf    string
 	digests map[string]string // by name
@@ -197,7 +198,8 @@ func readConfRecord(conf string) (confRecord, error) {
 	return w, nil
 }
 
-// needsWrite reports whether a file has to be written, or removed if content is nil.
+// needsWrite reports whether a file must be written, or removed if content is nil. It returns an
+// error if the user edited a file whose content the project changes.
 func (w confRecord) needsWrite(name string, content []byte) (bool, error) {
 	path := filepath.Join(w.conf, name)
 	old, err := os.ReadFile(path)
@@ -226,8 +228,8 @@ func hexDigest(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// applyChanges writes and removes files. It writes the record last: a killed run
-// repeats them.
+// applyChanges writes or removes the changed files, then the record of all files. If the run is
+// killed in between, the next one repeats it.
 func (w confRecord) applyChanges(files, changed map[string][]byte) error {
 	for _, name := range slices.Sorted(maps.Keys(changed)) {
 		path := filepath.Join(w.conf, name)
@@ -252,7 +254,7 @@ func (w confRecord) applyChanges(files, changed map[string][]byte) error {
 	return writeChanged(filepath.Join(w.conf, writtenFile), append(data, '\n'))
 }
 
-// template is a folder of samples for conf/ in one of a project's layers.
+// template is a folder with samples for conf/ in one of the project's layers.
 type template struct {
 	name string
 	repo string // where its repository lies
@@ -260,8 +262,8 @@ type template struct {
 	core string // OpenEmbedded's folder, for the samples to name layers from
 }
 
-// findTemplate finds the template that the project names, as OpenEmbedded's
-// oe-setup-build does. It returns nil if the project names none.
+// findTemplate returns the template that the project names, found as OpenEmbedded's oe-setup-build
+// does, nil if the project names none.
 func (p Project) findTemplate(ws Workspace) (*template, error) {
 	name := p.setup.template
 	if name == "" {
@@ -310,8 +312,8 @@ func (p Project) findTemplate(ws Workspace) (*template, error) {
 
 func (t *template) dir() string { return filepath.Join(t.repo, t.path) }
 
-// listTemplates lists a repository's templates. A name consists of the layer's folder
-// and the template's. folder is the repository's own.
+// listTemplates returns the templates in a repository. Their names consist of the layer's folder
+// and the template's. folder is the name of the repository's own folder.
 func listTemplates(repo, folder string) ([]*template, error) {
 	root, err := filepath.EvalSymlinks(repo)
 	if err != nil {
@@ -346,13 +348,13 @@ func listTemplates(repo, folder string) ([]*template, error) {
 	return found, err
 }
 
-// quoteGlob returns a path as a pattern that matches only it.
+// quoteGlob returns a glob pattern that matches only this path.
 func quoteGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// readFiles returns the template's files for conf/, by name. Its description may be missing;
-// readFiles then uses the one in OpenEmbedded's default template.
+// readFiles returns the template's files for conf/ by name. If it has no summary or notes,
+// readFiles uses those of OpenEmbedded's default template.
 func (t *template) readFiles() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	if t == nil {
@@ -384,7 +386,7 @@ func (t *template) readFiles() (map[string][]byte, error) {
 	return files, nil
 }
 
-// readIn reads a file of a checkout. It may be a link, but not to outside its repository.
+// readIn reads a file of a checkout. It follows links only inside the repository.
 func readIn(repo, path string) ([]byte, error) {
 	f, err := os.OpenInRoot(repo, path)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 // A lock file replaces whole sources.
 var setupOverrides = &yaml.Shape{Kinds: yaml.Dict, Needs: []string{"sources"}, Keys: map[string]*yaml.Shape{"description": yaml.AText, "version": yaml.AText, "sources": setupSources}}
 
-// readSources makes a repository of each source, at the commit of the lock file if that
-// has one.
+// readSources makes a Repo of each source in the file, replaced by its entry in the lock file if
+// that has one. It refuses two sources in one folder.
 func (p *Project) readSources(lock string) error {
 	s := p.setup
 	s.sources = &yaml.Value{Kind: yaml.Dict, Dict: map[string]*yaml.Value{}}
@@ -53,6 +53,8 @@ func (p *Project) readSources(lock string) error {
 	return nil
 }
 
+// readSetupLock returns the sources in the lock file, nil without one. It warns of sources that the
+// project file does not declare.
 func (p *Project) readSetupLock(lock string, declared *yaml.Value) (*yaml.Value, error) {
 	if !exists(lock) {
 		return nil, nil
@@ -71,8 +73,8 @@ func (p *Project) readSetupLock(lock string, declared *yaml.Value) (*yaml.Value,
 	return sources, nil
 }
 
-// readSource reads one source. base is where a path on the local disk may begin,
-// for files in which it may.
+// readSource makes a Repo of one source. base is the folder of relative local paths, "" in a file
+// that must have absolute ones.
 func readSource(id string, v *yaml.Value, base string) (Repo, error) {
 	r := Repo{ID: id, Name: filepath.Clean(v.Get("path").TextOr(id)), at: v.At}
 	if !layerPath().MatchString(r.Name) || !filepath.IsLocal(r.Name) || r.Name == "." {
@@ -124,9 +126,9 @@ func (r *Repo) useRemote(v *yaml.Value) error {
 	return r.validate()
 }
 
-// useRev reads a revision: a commit, the branch, or a ref by its whole name. Another
-// name beside a branch is a tag. Without a branch it may be either. Whether a commit is
-// on the branch is not checked: its id says enough.
+// useRev sets r's commit, branch or tag from a revision: a commit ID, the branch's name or a
+// complete ref. Any other name is a tag, or without a branch either. It does not check that a
+// commit is on the branch, as its ID is enough.
 func (r *Repo) useRev(rev, branch string) {
 	tag, isTag := strings.CutPrefix(rev, "refs/tags/")
 	head, isHead := strings.CutPrefix(rev, "refs/heads/")
@@ -144,8 +146,8 @@ func (r *Repo) useRev(rev, branch string) {
 	}
 }
 
-// withOverride returns r as a lock file has it. Its branch or tag stays, so that Lock
-// can move it.
+// withOverride returns r with the values of the lock file. It keeps r's branch or tag, so that Lock
+// can update the commit.
 func (r Repo) withOverride(v *yaml.Value, base string) (Repo, error) {
 	over, err := readSource(r.ID, v, base)
 	if err != nil {
@@ -158,14 +160,14 @@ func (r Repo) withOverride(v *yaml.Value, base string) (Repo, error) {
 	return over, nil
 }
 
-// lockable is a source as Lock writes it.
+// lockable is a source that Lock writes to the lock file.
 type lockable struct {
 	v    *yaml.Value
 	repo Repo
 }
 
-// lockWarnings warns where a lock file has more than the commit of a branch or tag: it
-// may be older than the project file.
+// lockWarnings returns a warning if the lock file has another URL than the project file or another
+// commit than it pins: the lock file may be older.
 func (r Repo) lockWarnings(locked Repo) []string {
 	const holds = "; as with bitbake-setup, this file takes precedence; layers lock rewrites it from the project file"
 	switch {
@@ -179,8 +181,8 @@ func (r Repo) lockWarnings(locked Repo) []string {
 	return nil
 }
 
-// withWholePath returns a source with an absolute path on the local disk: in the file
-// that Dump writes, no folder would be the base of a relative one.
+// withWholePath returns the source v with an absolute local path. The file that Dump writes has no
+// folder to which a relative path could refer.
 func (r Repo) withWholePath(v *yaml.Value) *yaml.Value {
 	if r.URL != "" {
 		return v
@@ -190,8 +192,8 @@ func (r Repo) withWholePath(v *yaml.Value) *yaml.Value {
 	return yaml.Merge(v, &yaml.Value{At: v.At, Kind: yaml.Dict, Keys: []string{"local"}, Dict: map[string]*yaml.Value{"local": local}})
 }
 
-// setupLockContent returns the lock file with the commits that Lock found, by id. It
-// has every source, as bitbake-setup's own.
+// setupLockContent returns the content of the lock file: every source, as in bitbake-setup's own,
+// with the commits that Lock found by ID.
 func (p Project) setupLockContent(commits map[string]string) ([]byte, error) {
 	sources := map[string]any{}
 	for id, source := range p.setup.toLock {
@@ -204,8 +206,8 @@ func (p Project) setupLockContent(commits map[string]string) ([]byte, error) {
 	return yaml.PythonJSON(map[string]any{"sources": sources})
 }
 
-// dumpSetup returns the project as one bitbake-setup file: without other
-// configurations, with the choices made and the commits of the lock file.
+// dumpSetup returns the project as one bitbake-setup file with only the chosen configuration, the
+// choices made and the commits of the lock file.
 func (p Project) dumpSetup() ([]byte, error) {
 	s := p.setup
 	configuration := map[string]any{"name": chainName(s.chain), "description": s.description}

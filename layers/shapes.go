@@ -2,8 +2,8 @@ package layers
 
 import "slipway/layers/yaml"
 
-// project is the shape of a project file: kas's format, versions 1 to 23. As in
-// kas, the version says nothing about which keys a file may have.
+// project is the shape of a project file in kas's format, versions 1 to 23. As in kas, all versions
+// may have all keys.
 var project = &yaml.Shape{Kinds: yaml.Dict, Keys: map[string]*yaml.Shape{
 	"header": {Kinds: yaml.Dict, Keys: map[string]*yaml.Shape{
 		"version":  {Kinds: yaml.Number | yaml.Text},

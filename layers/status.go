@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// State compares one repository's checkout with the project.
+// State is the state of one repository's checkout, compared with the project.
 type State struct {
 	Repo    Repo
 	Dir     string
@@ -26,8 +26,7 @@ type State struct {
 	Behind  int  // commits of Wanted that HEAD lacks
 }
 
-// Status compares the checkouts in a workspace with the project, without querying any
-// server.
+// Status compares the checkouts in a workspace with the project. It contacts no server.
 func Status(ctx context.Context, p Project, ws Workspace) ([]State, error) {
 	ws, err := ws.absolutePaths()
 	if err != nil {
@@ -50,6 +49,8 @@ func Status(ctx context.Context, p Project, ws Workspace) ([]State, error) {
 	return states, group.Wait()
 }
 
+// describeTree sets the fields of s from the checkout in t, and counts the commits between HEAD and
+// the wanted commit.
 func (c *checkout) describeTree(ctx context.Context, t tree, s *State) error {
 	s.Head, _ = t.resolveCommit(ctx, "HEAD") // a repository without a commit has none
 	if s.Repo.URL == "" {
@@ -77,7 +78,8 @@ func (c *checkout) describeTree(ctx context.Context, t tree, s *State) error {
 	return err
 }
 
-// findWanted finds the commit that the tree should be at, with its patches.
+// findWanted sets the commit that the tree should be at, with the project's patches, and whether
+// other patches were applied.
 func (c *checkout) findWanted(ctx context.Context, t tree, s *State) error {
 	now := t.readRecord()
 	if now.matchesRepo(s.Repo) {
@@ -100,7 +102,7 @@ func (c *checkout) findWanted(ctx context.Context, t tree, s *State) error {
 	return nil
 }
 
-// Word tells the state of the checkout in a word or two.
+// Word returns the state of the checkout in a word or two, such as "ok" or "edited".
 func (s State) Word() string {
 	switch {
 	case s.Head == "" && s.Repo.URL != "":
@@ -138,8 +140,8 @@ type Reached struct {
 
 const maxServers = 8 // servers at a time
 
-// Reach requests an answer from the servers of a project's repositories, with the user's own
-// insteadOf and proxies. Each server has that much time. It changes nothing.
+// Reach asks the servers of all repositories for HEAD with git ls-remote, and returns an error for
+// each server that does not answer in the time each. git uses the user's insteadOf and proxies.
 func Reach(ctx context.Context, p Project, ws Workspace, each time.Duration) ([]Reached, error) {
 	ws, err := ws.absolutePaths()
 	if err != nil {
@@ -172,6 +174,7 @@ func queryServer(ctx context.Context, r Repo, each time.Duration) error {
 	return err
 }
 
+// hasLocally reports whether r's pinned commit is in the checkout or in the mirror.
 func hasLocally(ctx context.Context, p Project, ws Workspace, r Repo) bool {
 	if !wholeCommit().MatchString(r.Commit) {
 		return false

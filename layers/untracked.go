@@ -17,16 +17,15 @@ import (
 	"syscall"
 )
 
-// untrackedFile is a file that a checkout would write over or delete, and that neither
-// the index nor a commit holds. git status calls most of them untracked; ignored files
-// count too.
+// untrackedFile is a file that a checkout would overwrite or delete, and that the index does not
+// have. Ignored files count too, unlike in git status.
 type untrackedFile struct {
 	path string
 	id   string // of the blob that the commit has at this very path
 }
 
-// overwrittenFiles lists the untracked files in the way of a commit. git may overwrite
-// ignored files; here they are the user's like any other.
+// overwrittenFiles returns the untracked files that a checkout of the commit would overwrite. git
+// overwrites ignored files; Slipway treats them as the user's like any other.
 func (t tree) overwrittenFiles(ctx context.Context, commit string) ([]untrackedFile, error) {
 	names, err := t.gitList(ctx, "ls-files", "-z", "--cached")
 	if err != nil {
@@ -63,7 +62,7 @@ func staysInTree(path string) bool {
 	})
 }
 
-// untrackedScan looks for untracked files in a tree. It never follows links.
+// untrackedScan collects untracked files in a tree. It follows no links.
 type untrackedScan struct {
 	dir   string
 	known map[string]bool // to the index
@@ -71,6 +70,8 @@ type untrackedScan struct {
 	files []untrackedFile
 }
 
+// addEntry adds the untracked files that are in the way of one path of a commit: a file there, all
+// files in a folder there, or a file in place of a parent folder.
 func (w *untrackedScan) addEntry(path, id string, submodule bool) error {
 	free, err := w.hasFolder(filepath.Dir(path))
 	if err != nil || !free {
@@ -98,7 +99,8 @@ func (w *untrackedScan) addEntry(path, id string, submodule bool) error {
 	})
 }
 
-// hasFolder reports whether there is a folder at path. If a file has that name, hasFolder adds it.
+// hasFolder reports whether path is a folder in the tree. If it or a parent is a file instead, it
+// adds that file to the untracked files.
 func (w *untrackedScan) hasFolder(path string) (bool, error) {
 	if path == "." {
 		return true, nil
@@ -126,7 +128,7 @@ func (w *untrackedScan) isFolder(path string) (bool, error) {
 	return true, err
 }
 
-// isAbsent reports that the path does not exist, or cannot exist.
+// isAbsent reports whether an error means that a path does not exist.
 func isAbsent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG)
 }
@@ -137,8 +139,8 @@ func (w *untrackedScan) addFile(path, id string) {
 	}
 }
 
-// matchesCommit reports whether the file is complete and as the commit has it: git
-// wrote it.
+// matchesCommit reports whether the file has the same content as in the commit, so that git wrote
+// it.
 func (b untrackedFile) matchesCommit(dir string) bool {
 	if b.id == "" {
 		return false
@@ -147,7 +149,8 @@ func (b untrackedFile) matchesCommit(dir string) bool {
 	return err == nil && id == b.id
 }
 
-// blobID returns git's name for a file's content, in as many digits.
+// blobID returns git's object ID of a file's or link's content: SHA-1 for 40 digits, otherwise
+// SHA-256.
 func blobID(path string, digits int) (string, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

@@ -20,7 +20,8 @@ import (
 // in the commit's way. If a later run finds a marker, the files beside it are half-written by git,
 // or newer files of the user. Slipway puts them aside before git writes over them.
 
-// moveTo checks a commit out, unless that would lose something of the user's.
+// moveTo checks out a commit, and refuses that if it would lose edits, commits or files of the
+// user. It first repairs a checkout that was killed.
 func (t tree) moveTo(ctx context.Context, r Repo, commit string) error {
 	repeat := !t.isComplete()
 	ready := t.refuseLoss
@@ -46,7 +47,7 @@ func (t tree) moveTo(ctx context.Context, r Repo, commit string) error {
 	return os.Remove(t.markerPath())
 }
 
-// confirmCheckout checks what git checked out, then records it in a ref.
+// confirmCheckout checks that HEAD is at the commit, and records the commit in a ref.
 func (t tree) confirmCheckout(ctx context.Context, r Repo, commit string) error {
 	if t.headCommit() != commit && !t.isAt(ctx, commit) {
 		return r.otherCommitError(commit)
@@ -64,14 +65,15 @@ func (t tree) isAt(ctx context.Context, commit string) bool {
 	return err == nil && head == commit
 }
 
-// markerPath returns the file that marks a checkout in progress. It holds the commit.
+// markerPath returns the path of the file that exists while a checkout is in progress. The file
+// holds the commit.
 func (t tree) markerPath() string { return filepath.Join(t.gitDir, "slipway-moving") }
 
-// isComplete reports that no checkout was stopped here.
+// isComplete reports whether the last checkout in this tree was not killed.
 func (t tree) isComplete() bool { return !exists(t.markerPath()) }
 
-// switchTo runs git checkout. If git cannot write a file, it prints an error and goes
-// on, with exit status 0.
+// switchTo runs git checkout. It also fails if git prints errors: when git cannot write a file, it
+// goes on and exits with status 0.
 func (t tree) switchTo(ctx context.Context, commit string, force bool) error {
 	c := t.command("checkout", "-q", "--detach", "--no-recurse-submodules", "--no-overwrite-ignore")
 	if force {
@@ -93,7 +95,7 @@ func (t tree) switchTo(ctx context.Context, commit string, force bool) error {
 	return nil
 }
 
-// isUntouched reports that git refused before it wrote anything.
+// isUntouched reports whether git refused the checkout before it changed HEAD or a file.
 func (t tree) isUntouched(ctx context.Context, before, commit string) bool {
 	if head, _ := t.resolveCommit(ctx, "HEAD"); head != before {
 		return false
@@ -106,7 +108,8 @@ func (t tree) isUntouched(ctx context.Context, before, commit string) bool {
 	return err == nil && len(files) == 0
 }
 
-// refuseLoss refuses a tree in which the checkout of a commit would lose something.
+// refuseLoss returns an error if a checkout of the commit would lose the user's commits, edits or
+// untracked files.
 func (t tree) refuseLoss(ctx context.Context, r Repo, commit string) error {
 	if err := t.refuseLeavingCommits(ctx, r, commit, ""); err != nil {
 		return err
@@ -132,14 +135,14 @@ func (t tree) refuseLoss(ctx context.Context, r Repo, commit string) error {
 	return nil
 }
 
-// editedFiles lists the tracked files that differ from HEAD.
+// editedFiles returns lines of git status: the tracked files that differ from HEAD.
 func (t tree) editedFiles(ctx context.Context) ([]string, error) {
 	out, err := run.Output(ctx, t.command("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all"))
 	return strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' }), err
 }
 
-// prepareRepeat prepares to repeat a checkout that was killed halfway. It keeps edits
-// as a commit under a ref. It moves files in the way into .git.
+// prepareRepeat prepares the tree to repeat a checkout that was killed. It saves edits as a commit
+// under a ref, moves files in the way into .git, and prints what it saved.
 func (t tree) prepareRepeat(ctx context.Context, r Repo, commit string) error {
 	marker, err := os.ReadFile(t.markerPath())
 	if err != nil {
@@ -166,8 +169,8 @@ func (t tree) prepareRepeat(ctx context.Context, r Repo, commit string) error {
 	return nil
 }
 
-// stashEdits keeps the edits of tracked files under a ref of their own: the next repeat
-// must not lose this one's.
+// stashEdits saves the edits of tracked files as a commit under a ref of its own, so that the next
+// repeat does not lose them, and returns a text for the user.
 func (t tree) stashEdits(ctx context.Context) ([]string, error) {
 	if _, err := t.resolveCommit(ctx, "HEAD"); err != nil {
 		return nil, ctx.Err()
@@ -182,9 +185,8 @@ func (t tree) stashEdits(ctx context.Context) ([]string, error) {
 	return []string{fmt.Sprintf("edited files (git -C %s show %.12s)", t.dir, stash)}, nil
 }
 
-// moveUntracked moves files in the way of the commits to a folder in .git. It removes
-// files that git wrote: those of the killed commit would stay in a tree that moves on
-// to another one.
+// moveUntracked moves files that are in the way of the commits to a folder in .git, and returns a
+// text for the user. It deletes files that git wrote for one of the commits.
 func (t tree) moveUntracked(ctx context.Context, commits ...string) ([]string, error) {
 	aside, moved := "", 0
 	for _, commit := range commits {

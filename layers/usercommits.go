@@ -27,12 +27,12 @@ const (
 	listedCommits = 1000
 )
 
-// ownCommit is one of a user's commits with the ref that leads to it.
+// ownCommit is one of the user's commits, with a ref that contains it.
 type ownCommit struct{ ref, id, subject string }
 
-// ownCommits lists commits of tips, the newest first. It leaves out those of r's
-// server, those that Slipway made and those that without holds. The ends of a shallow
-// history came from a server, too.
+// ownCommits returns the user's commits in the histories of tips, the newest first. It leaves out
+// commits of r's server, commits that Slipway made, and the histories of without. The ends of a
+// shallow history came from a server too.
 func (t tree) ownCommits(ctx context.Context, r Repo, tips []string, without ...string) ([]ownCommit, error) {
 	ends, err := shallowCommits(t.commonDir())
 	if err != nil {
@@ -61,8 +61,8 @@ func (t tree) ownCommits(ctx context.Context, r Repo, tips []string, without ...
 	return own, nil
 }
 
-// remotesOf returns the options that name the branches of r's server, as the tree knows
-// them. A colleague's repository is a remote, too, and not the project's.
+// remotesOf returns options of git log for the branches of the remotes with r's url. Other remotes,
+// such as a colleague's, are not the project's.
 func (t tree) remotesOf(ctx context.Context, r Repo) []string {
 	options := []string{"--remotes=origin"}
 	remotes, err := t.gitList(ctx, "config", "-z", "--get-regexp", `^remote\..*\.url$`)
@@ -78,8 +78,8 @@ func (t tree) remotesOf(ctx context.Context, r Repo) []string {
 	return options
 }
 
-// commonDir returns git's folder of the whole repository. A linked work tree has only a
-// part of it.
+// commonDir returns git's folder of the repository. A linked work tree's own folder has only a part
+// of its files.
 func (g store) commonDir() string {
 	common := strings.TrimSpace(string(readSmall(filepath.Join(g.gitDir, "commondir"))))
 	if common == "" || filepath.IsAbs(common) {
@@ -88,8 +88,9 @@ func (g store) commonDir() string {
 	return filepath.Join(g.gitDir, common)
 }
 
-// refuseLeavingCommits refuses to leave the user's commits at HEAD behind. The commit
-// of a checkout that was killed at its very end is nobody's.
+// refuseLeavingCommits returns an error if HEAD has commits of the user that the commit to lacks.
+// If only HEAD was moved, it warns. killed is the commit of a checkout that was killed, which is
+// not the user's.
 func (t tree) refuseLeavingCommits(ctx context.Context, r Repo, to, killed string) error {
 	head, err := t.resolveCommit(ctx, "HEAD")
 	if err != nil || head == killed {
@@ -117,7 +118,8 @@ func onBranch(branch string) string {
 	return ", to branch " + branch
 }
 
-// leftCommitsError says which commits a checkout would leave out, with the next steps.
+// leftCommitsError returns the error that lists the commits a build would leave out, with next
+// steps.
 func (t tree) leftCommitsError(r Repo, own []ownCommit, branch, to string) error {
 	lines := make([]string, len(own))
 	for i, c := range own {
@@ -131,8 +133,7 @@ func (t tree) leftCommitsError(r Repo, own []ownCommit, branch, to string) error
 		t.dir, where, to, r.ID, firstLines(lines, shownCommits), plaintext.Quote(r.ID), dir, keep, dir, to)
 }
 
-// unfinishedFiles are the files by which git marks an operation that a user began and
-// has not ended.
+// unfinishedFiles are files in .git that exist while an operation of the user is not finished.
 var unfinishedFiles = []struct{ file, command string }{
 	{"rebase-merge", "rebase"},
 	{"rebase-apply/applying", "am"},
@@ -144,8 +145,8 @@ var unfinishedFiles = []struct{ file, command string }{
 	{"BISECT_START", "bisect"},
 }
 
-// checkFinished refuses a tree in the middle of a rebase or the like: its files are
-// neither the user's work nor the project's commit.
+// checkFinished returns an error if a rebase, merge or the like is not finished in the tree: its
+// files are neither the user's work nor the project's commit.
 func (t tree) checkFinished(r Repo) error {
 	for _, u := range unfinishedFiles {
 		if !exists(filepath.Join(t.gitDir, u.file)) {
@@ -160,9 +161,8 @@ func (t tree) checkFinished(r Repo) error {
 	return nil
 }
 
-// leftOutWarning says which of the user's commits no build takes: those of branches
-// that are not checked out, and the stash. Slipway makes no branches, so most trees
-// need no git for this.
+// leftOutWarning returns a warning about the user's commits on other branches and in the stash,
+// which no build uses, or "". Slipway makes no branches, so most trees need no git for this.
 func (t tree) leftOutWarning(ctx context.Context, r Repo) (string, error) {
 	if !t.hasBranches() {
 		return "", nil
@@ -190,7 +190,7 @@ func (t tree) leftOutWarning(ctx context.Context, r Repo) (string, error) {
 	return fmt.Sprintf("repository %s has commits of yours, which a build leaves out: %s (in %s)", r.ID, strings.Join(said, ", "), t.dir), nil
 }
 
-// hasBranches reports whether a tree may have branches or a stash.
+// hasBranches reports whether the repository may have branches or a stash, without running git.
 func (t tree) hasBranches() bool {
 	common := t.commonDir()
 	if exists(filepath.Join(common, "packed-refs")) || exists(filepath.Join(common, "reftable")) || exists(filepath.Join(common, "refs/stash")) {
@@ -207,12 +207,12 @@ func (t tree) hasBranches() bool {
 	return found || err != nil && !os.IsNotExist(err)
 }
 
-// namedEdits is how many edited files a warning names.
+// namedEdits is how many edited files a warning lists.
 const namedEdits = 3
 
-// warnOfOwn names the user's edits and commits that a build takes instead of the
-// project's, and those that it leaves out. Only git can tell: an edit of a file changes
-// none of git's own files.
+// warnOfOwn warns about local folders and edits that a build uses, and about the user's commits
+// that it leaves out. It must run git in each tree, because an edit changes none of git's own
+// files.
 func (c *checkout) warnOfOwn(ctx context.Context) error {
 	warnings := make([][]string, len(c.p.Repos))
 	group, at := errgroup.WithContext(ctx)
@@ -243,7 +243,8 @@ func (c *checkout) warnOfOwn(ctx context.Context) error {
 	return nil
 }
 
-// ownWarnings returns the warnings of a tree. A tree that just moved has no edits.
+// ownWarnings returns the warnings about a tree. If it was just checked out (moved), it has no
+// edits.
 func (t tree) ownWarnings(ctx context.Context, r Repo, moved bool) ([]string, error) {
 	said := t.readRecord().Unfetched.missingWarnings(r, t.dir)
 	left, err := t.leftOutWarning(ctx, r)
@@ -254,9 +255,8 @@ func (t tree) ownWarnings(ctx context.Context, r Repo, moved bool) ([]string, er
 	return append(said, edits, left), err
 }
 
-// modifiedFiles lists what a build takes from a folder of the tree instead of from
-// HEAD. It includes untracked files, except Python's compiled files and other
-// repositories.
+// modifiedFiles returns lines of git status: the files in a folder that a build takes instead of
+// HEAD's. It includes untracked files, but not __pycache__ and nested repositories.
 func (t tree) modifiedFiles(ctx context.Context, folder string) ([]string, error) {
 	out, err := run.Output(ctx, t.command("status", "--porcelain", "--untracked-files=all", "--ignore-submodules=none", "--", folder, ":(top,exclude,glob)**/__pycache__/**"))
 	return slices.DeleteFunc(strings.Split(string(out), "\n"), func(line string) bool {

@@ -24,7 +24,7 @@ import (
 // asked to; tests have less time.
 var grace = 10 * time.Second
 
-// Command is one run of a program.
+// Command describes one run of a program.
 type Command struct {
 	Argv  []string
 	Dir   string
@@ -46,7 +46,7 @@ type Command struct {
 	Stop func(*os.Process) error
 }
 
-// Failure is a program that did not exit with 0.
+// Failure is the error of a program that did not exit with status 0.
 type Failure struct {
 	Argv   []string
 	Status string // "exit status 2", "signal: killed"
@@ -69,7 +69,7 @@ func (f *Failure) Error() string {
 
 func (f *Failure) Unwrap() error { return f.cause }
 
-// LastLine returns the last line that a failed program printed, or the first line of another
+// LastLine returns the last line that a failed program printed, or the first line of any other
 // error.
 func LastLine(err error) string {
 	text := err.Error()
@@ -85,8 +85,8 @@ func indent(s string) string {
 	return "  | " + strings.ReplaceAll(s, "\n", "\n  | ")
 }
 
-// Run runs c to its end. Where ctx ends first, c's children have ended too when
-// Run returns; what a program left running when it ended by itself is its own.
+// Run runs c to its end and logs its output. If ctx ends first, Run ends the program and waits
+// until its children have ended too. Children of a program that ends by itself may live on.
 func Run(ctx context.Context, c Command) error {
 	tail := &tailWriter{line: c.Line}
 	out := io.Writer(tail)
@@ -115,16 +115,15 @@ func Run(ctx context.Context, c Command) error {
 	return fmt.Errorf("%w\n  its log is not whole: %w", err, log.failed)
 }
 
-// logFile keeps a program's output as long as it can, without secrets. A full disk does
-// not end the program: that would be a SIGPIPE in the middle of its work, and hide the
-// cause.
+// logFile writes a program's output to a file, without secrets. After a failed write, as on a full
+// disk, it drops the rest: to stop would end the program with SIGPIPE and hide the cause.
 type logFile struct {
 	file   *os.File
 	failed error
 	open   []byte // the last line, or a private key, whose end is not there yet
 }
 
-// maxOpenBytes is more than any private key has.
+// maxOpenBytes limits the text that logFile holds back. Any private key is shorter.
 const maxOpenBytes = 1 << 16
 
 func (l *logFile) Write(p []byte) (int, error) {
@@ -150,8 +149,7 @@ func (l *logFile) keep(bytes int) {
 	l.open = append(l.open[:0], l.open[bytes:]...)
 }
 
-// Output runs c and returns its standard output; standard error goes into the
-// failure's tail.
+// Output runs c and returns its standard output. The end of standard error is in the Failure.
 func Output(ctx context.Context, c Command) ([]byte, error) {
 	var stdout bytes.Buffer
 	tail := &tailWriter{line: c.Line}
@@ -162,10 +160,9 @@ func Output(ctx context.Context, c Command) ([]byte, error) {
 	return stdout.Bytes(), verdict(ctx, c, err, tail.String())
 }
 
-// Prepare returns the exec.Cmd of c for callers that start it themselves. The
-// program gets a process group of its own, so that a Ctrl-C reaches it once,
-// through the context, and its children with it. Children that do not end when
-// they are asked to are Run's and Output's to kill; here they would live on.
+// Prepare returns the exec.Cmd of c for callers that start it themselves. The program gets its own
+// process group. So a Ctrl-C reaches the program and its children once, through the context. Only
+// Run and Output kill children that ignore it.
 func Prepare(ctx context.Context, c Command) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
 	if errors.Is(cmd.Err, exec.ErrNotFound) {
@@ -221,6 +218,8 @@ func openLog(c Command) (*os.File, error) {
 	return os.OpenFile(c.Log, flags, 0o644)
 }
 
+// verdict returns the error of a run: that ctx ended, that the program is not installed, or a
+// Failure.
 func verdict(ctx context.Context, c Command, err error, tail string) error {
 	if err == nil {
 		return nil

@@ -11,7 +11,7 @@ const (
 	maxLineBytes = 4096 // longer lines are cut: output is not trusted to have ends
 )
 
-// tailWriter keeps the last lines that are written to it.
+// tailWriter keeps the last tailLines lines of its input, and calls line with each.
 type tailWriter struct {
 	line  func(string)
 	lines []string
@@ -45,7 +45,7 @@ func (t *tailWriter) flush() {
 	}
 }
 
-// String returns the lines as they may be shown.
+// String returns the kept lines as printable text.
 func (t *tailWriter) String() string {
 	return plaintext.Printable(plaintext.WithoutEscapes(strings.Join(t.lines, "\n")))
 }

@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// jsonReader turns one JSON file into YAML's nodes. Most of JSON is YAML, but YAML takes
-// \ud83d\ude00 for two characters, where JSON has one.
+// jsonReader turns a JSON file into YAML nodes. A YAML reader would take \ud83d\ude00 for two
+// characters, where JSON has one.
 type jsonReader struct {
 	file   string
 	data   []byte
@@ -44,7 +44,7 @@ func lineStarts(data []byte) []int {
 	return starts
 }
 
-// positionAt returns the position of a byte. A column is counted in characters, from 1.
+// positionAt returns the position of a byte offset. Columns count characters from 1.
 func (r *jsonReader) positionAt(offset int) Position {
 	offset = min(offset, len(r.data))
 	line := sort.SearchInts(r.lines, offset+1) // the lines that begin at offset or before
@@ -57,7 +57,7 @@ func (r *jsonReader) positionAt(offset int) Position {
 	return r.last.Position
 }
 
-// checkSyntax checks the whole file, so that walking its tokens cannot fail.
+// checkSyntax checks that the whole file is valid JSON in UTF-8, with the position in its errors.
 func (r *jsonReader) checkSyntax() error {
 	if bytes.HasPrefix(r.data, []byte(byteOrderMark)) { // Python's json stops there too
 		return r.positionAt(0).Errorf("begins with a byte order mark, which bitbake-setup refuses; save the file as UTF-8 without one")
@@ -88,8 +88,8 @@ func (r *jsonReader) nextToken() (json.Token, Position, error) {
 	return token, r.positionAt(begin), err
 }
 
-// pythonJSON encodes v as Python's json.dump(v, sort_keys=True, indent=4) does, which
-// is how bitbake-setup writes its files.
+// PythonJSON encodes v as Python's json.dump(v, sort_keys=True, indent=4) does, which is how
+// bitbake-setup writes its files.
 func PythonJSON(v any) ([]byte, error) {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
@@ -113,7 +113,7 @@ func PythonJSON(v any) ([]byte, error) {
 	return out, nil
 }
 
-// plainValue returns v for a JSON writer.
+// Plain returns v as strings, bools, slices and maps, for a JSON encoder. Numbers become nil.
 func (v *Value) Plain() any {
 	switch v.Kind {
 	case Text:
@@ -136,7 +136,7 @@ func (v *Value) Plain() any {
 	return nil
 }
 
-// listTexts returns the texts of a list.
+// Texts returns the texts of a list's items.
 func (v *Value) Texts() []string {
 	if v == nil {
 		return nil
@@ -148,7 +148,7 @@ func (v *Value) Texts() []string {
 	return slices.Clip(all)
 }
 
-// readJSONDocument reads a file in JSON.
+// readJSONDocument parses a JSON file into YAML nodes with positions.
 func readJSONDocument(path string, data []byte) (*yaml.Node, error) {
 	r := &jsonReader{file: path, data: data, lines: lineStarts(data)}
 	if err := r.checkSyntax(); err != nil {

@@ -24,12 +24,13 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// At is an error at a place in a file.
+// At returns an error with the file and the position of a node.
 func At(file string, n *yaml.Node, format string, args ...any) error {
 	return Position{file, n.Line, n.Column}.Errorf(format, args...)
 }
 
-// Parse returns the only document of a file, or nil if the file is empty.
+// Parse returns the only YAML document of a file, nil if the file is empty. A second document is an
+// error.
 func Parse(file string, data []byte) (*yaml.Node, error) {
 	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithUniqueKeys(false))
 	if err != nil {
@@ -64,12 +65,13 @@ func syntaxError(file string, data []byte, err error) error {
 	return At(file, &at, "not valid YAML: %s", strings.TrimPrefix(where.Message, "yaml: "))
 }
 
-// notInYAML reports whether a rune is no UTF-8, or a control character that YAML refuses.
+// notInYAML reports whether a rune is invalid UTF-8, or a control character that YAML refuses.
 func notInYAML(r rune) bool {
 	return r == utf8.RuneError || unicode.IsControl(r) && !strings.ContainsRune("\t\n\r\u0085", r)
 }
 
-// ParseMapping returns the mapping in a file; what describes the expected content.
+// ParseMapping returns the mapping in a file, without aliases and duplicate keys. what describes
+// the expected content in errors.
 func ParseMapping(file string, data []byte, what string) (*yaml.Node, error) {
 	root, err := Parse(file, data)
 	switch {
@@ -85,7 +87,7 @@ func ParseMapping(file string, data []byte, what string) (*yaml.Node, error) {
 
 const maxDepth = 20
 
-// inspectNode refuses aliases, duplicate keys and deep nesting anywhere in a document.
+// inspectNode returns an error for an alias, a duplicate key or too deep nesting below a node.
 func inspectNode(file string, n *yaml.Node, depth int) error {
 	if n.Kind == yaml.AliasNode {
 		return At(file, n, "YAML aliases are not allowed; write the value out")
@@ -120,7 +122,7 @@ func inspectKeys(file string, n *yaml.Node) error {
 	return nil
 }
 
-// Pairs yields the keys and values of a mapping as they are written.
+// Pairs yields the keys and values of a mapping in the order of the file.
 func Pairs(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
 	return func(yield func(k, v *yaml.Node) bool) {
 		for i := 0; i+1 < len(n.Content); i += 2 {
@@ -131,8 +133,8 @@ func Pairs(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
 	}
 }
 
-// Entry is a mapping of attributes. Its methods read one attribute each; the first
-// that is wrong is kept in err.
+// Entry is a mapping of attributes. Each of its methods reads one attribute; Err keeps the first
+// error.
 type Entry struct {
 	File   string
 	Name   string
@@ -141,7 +143,8 @@ type Entry struct {
 	Err    error
 }
 
-// NewEntry reads the attributes of one mapping, such as the file "/etc/hostname".
+// NewEntry returns the attributes of one mapping. It refuses attributes that are not in keys. kind
+// describes the mapping in errors, such as file.
 func NewEntry(file, kind string, keys []string, key, value *yaml.Node) (*Entry, error) {
 	e := &Entry{File: file, Name: key.Value, Key: key, Fields: map[string]*yaml.Node{}}
 	if value.ShortTag() == "!!null" {
@@ -159,7 +162,7 @@ func NewEntry(file, kind string, keys []string, key, value *yaml.Node) (*Entry, 
 	return e, nil
 }
 
-// KindOf is what a value is, in words.
+// KindOf describes a value in words, for errors.
 func KindOf(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -178,7 +181,8 @@ func (e *Entry) Fail(n *yaml.Node, format string, args ...any) {
 	}
 }
 
-// Scalar returns an attribute's node, or nil if it is absent or no scalar.
+// Scalar returns an attribute's scalar node, nil if it is absent. For another node it records an
+// error that wants want.
 func (e *Entry) Scalar(key, want string) *yaml.Node {
 	n := e.Fields[key]
 	if n == nil {
@@ -191,7 +195,8 @@ func (e *Entry) Scalar(key, want string) *yaml.Node {
 	return n
 }
 
-// Text takes any scalar as it is written: goss files say `exec: true`.
+// Text returns any scalar attribute as it is written, because goss files have lines such as `exec:
+// true`.
 func (e *Entry) Text(key, fallback string) string {
 	if n := e.Scalar(key, "a string"); n != nil {
 		return n.Value
@@ -250,7 +255,7 @@ func (e *Entry) List(key string) []string {
 	return values
 }
 
-// Path is an attribute, or else the entry's name, that must be an absolute path.
+// Path returns an attribute, or else the entry's name, which must be an absolute path.
 func (e *Entry) Path(key string) string {
 	p := e.Text(key, e.Name)
 	if !strings.HasPrefix(p, "/") || strings.ContainsRune(p, 0) {
@@ -271,7 +276,7 @@ func (e *Entry) Decimal(key string) *float64 {
 	return &v
 }
 
-// Percent reads 10% as 0.1.
+// Percent returns a percentage such as 10% as a fraction, 0.1.
 func (e *Entry) Percent(key string) float64 {
 	n := e.Scalar(key, "a percentage like 10%")
 	if n == nil {
@@ -285,7 +290,7 @@ func (e *Entry) Percent(key string) float64 {
 	return v / 100
 }
 
-// Finite refuses what no JSON can hold.
+// Finite parses a number, and refuses NaN and infinity, which JSON cannot hold.
 func Finite(text string) (float64, error) {
 	v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 	if err == nil && (math.IsNaN(v) || math.IsInf(v, 0)) {

@@ -14,7 +14,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Load reads YAML into a struct, without unknown keys, and notes in places where each key is
+// Load decodes YAML into a struct, refuses unknown keys, and stores in places where each key is
 // written.
 func Load(file string, data []byte, into any, places map[string]string) error {
 	if err := yaml.Load(data, into, yaml.WithKnownFields()); err != nil {
@@ -32,8 +32,8 @@ func Load(file string, data []byte, into any, places map[string]string) error {
 
 const maxYAMLErrors = 5
 
-// explainYAML adds to each error of the YAML reader its place, and names keys of the file in
-// place of Go types.
+// explainYAML rewords the errors of the YAML decoder: each gets its place in the file, and keys
+// instead of Go types.
 func explainYAML(file string, into any, err error) error {
 	var all *yaml.LoadErrors
 	var one *yaml.LoadError
@@ -78,7 +78,7 @@ func unknownKey(key string, known []string) string {
 	return text + " (have " + strings.Join(known, ", ") + ")"
 }
 
-// keysOf are the keys of the type with that name, which is t or below it.
+// keysOf returns the YAML keys of the struct type with this name, which is t or a type inside it.
 func keysOf(t reflect.Type, name string) (keys []string) {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
@@ -101,7 +101,7 @@ func keysOf(t reflect.Type, name string) (keys []string) {
 	return slices.Compact(keys)
 }
 
-// wanted is what a Go type is in YAML; all others are mappings, or lists of mappings.
+// wanted describes Go types in YAML's words. All other types are mappings, or lists of mappings.
 var wanted = map[string]string{
 	"string": "a text", "bool": "true or false", "int": "a number", "int64": "a number", "float64": "a number",
 	"[]string": "a list of texts",
@@ -118,8 +118,8 @@ func foundText(tag, value string) string {
 	return cmp.Or(map[string]string{"seq": "a list", "map": "a mapping", "null": "nothing"}[tag], "!!"+tag)
 }
 
-// findPlaces notes where each key is written, by its path such as flash.kinds. In a list of
-// mappings the path has the name of each.
+// findPlaces stores the place of each key by its path, such as flash.kinds. In a list of mappings,
+// the path has the name of each mapping.
 func findPlaces(file, path string, n *yaml.Node, into map[string]string) {
 	if n.Kind != yaml.MappingNode {
 		return

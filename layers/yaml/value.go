@@ -22,7 +22,7 @@ const (
 	MaxValues    = 20_000 // after aliases are followed, so that they cannot multiply
 )
 
-// position is a place in a project file.
+// Position is a place in a file.
 type Position struct {
 	File         string
 	Line, Column int
@@ -34,8 +34,8 @@ func (p Position) Errorf(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", p, fmt.Errorf(format, args...))
 }
 
-// kind is the kind of a value. YAML guesses it from the spelling. Here the shape that
-// the value should have decides, so that a commit 0e12345 is not a number.
+// kind is the kind of a value. YAML guesses it from the spelling. Here the expected shape decides,
+// so that a commit 0e12345 is not a number.
 type kind int
 
 const (
@@ -48,7 +48,7 @@ const (
 	odd // a date, a fraction, or another value that project files do not use
 )
 
-// value is a part of a project file that has the shape it should have.
+// Value is a part of a project file that was checked against its Shape.
 type Value struct {
 	At   Position
 	Kind kind
@@ -60,7 +60,7 @@ type Value struct {
 	Numbers map[string]bool // the keys that are numbers to kas
 }
 
-// get returns the part below keys. A missing part is nil, on which all methods work.
+// Get returns the value below a path of keys, nil if there is none. All methods work on nil.
 func (v *Value) Get(keys ...string) *Value {
 	for _, k := range keys {
 		if v == nil || v.Kind != Dict {
@@ -71,7 +71,7 @@ func (v *Value) Get(keys ...string) *Value {
 	return v
 }
 
-// entry returns what a dict holds under key, and whether it does.
+// Entry returns the value of a dict's key, and whether the dict has the key.
 func (v *Value) Entry(key string) (*Value, bool) {
 	if v == nil {
 		return nil, false
@@ -80,7 +80,7 @@ func (v *Value) Entry(key string) (*Value, bool) {
 	return e, there
 }
 
-// textOr returns the value's text, or the given one if there is none.
+// TextOr returns the value's text, or otherwise if it has none.
 func (v *Value) TextOr(otherwise string) string {
 	if v == nil || v.Kind&(Text|Number|Boolean) == 0 {
 		return otherwise
@@ -106,7 +106,7 @@ func (v *Value) Set(key string, e *Value) {
 	v.Dict[key] = e
 }
 
-// markNumber records that a key is a number to kas.
+// markNumber records that kas reads this key as a number.
 func (v *Value) markNumber(key string) {
 	if v.Numbers == nil {
 		v.Numbers = map[string]bool{}
@@ -114,11 +114,11 @@ func (v *Value) markNumber(key string) {
 	v.Numbers[key] = true
 }
 
-// newDict returns a dict without keys.
+// NewDict returns a dict without keys.
 func NewDict() *Value { return &Value{Kind: Dict, Dict: map[string]*Value{}} }
 
-// replacePath sets what v holds under keys, or removes it if e is nil. It copies the
-// parts that other values share.
+// ReplacePath sets the value below a path of keys, or removes it if e is nil. It copies the dicts
+// in between, which other values may share.
 func (v *Value) ReplacePath(e *Value, keys ...string) {
 	below := v.Get(keys[0])
 	if len(keys) > 1 && below != nil {
@@ -135,7 +135,7 @@ func (v *Value) ReplacePath(e *Value, keys ...string) {
 	}
 }
 
-// mergeValues returns base with over's settings: dicts are merged, all else replaced.
+// Merge returns base with the values of over: it merges dicts, and replaces all others.
 func Merge(base, over *Value) *Value {
 	if base == nil || base.Kind != Dict || over.Kind != Dict {
 		return over
@@ -155,7 +155,7 @@ func Merge(base, over *Value) *Value {
 	return out
 }
 
-// yamlReader turns one file's YAML into a value.
+// yamlReader turns the YAML nodes of one file into a Value.
 type yamlReader struct {
 	file     string
 	setup    bool // it is a file of bitbake-setup
@@ -163,10 +163,10 @@ type yamlReader struct {
 	warnings []string
 }
 
-// readFile reads a file of kas.
+// ReadFile reads a file of kas, and returns its value and warnings.
 func ReadFile(path string, s *Shape) (*Value, []string, error) { return readAs(path, s, false) }
 
-// readSetup reads a file of bitbake-setup.
+// ReadSetup reads a file of bitbake-setup, and returns its value and warnings.
 func ReadSetup(path string, s *Shape) (*Value, []string, error) { return readAs(path, s, true) }
 
 func readAs(path string, s *Shape, setup bool) (*Value, []string, error) {
@@ -177,8 +177,8 @@ func readAs(path string, s *Shape, setup bool) (*Value, []string, error) {
 	return Decode(path, data, s, setup)
 }
 
-// decode turns the content of a file into a value with the warnings about it. setup says that it
-// is one of bitbake-setup.
+// Decode parses the content of a file, checks it against a shape, and returns the value and
+// warnings. setup is true for a file of bitbake-setup.
 func Decode(path string, data []byte, s *Shape, setup bool) (*Value, []string, error) {
 	read := readDocument
 	if filepath.Ext(path) == ".json" {
@@ -196,10 +196,11 @@ func Decode(path string, data []byte, s *Shape, setup bool) (*Value, []string, e
 	return v, r.warnings, err
 }
 
-// YAML 1.2 calls itself so where kas reads it as the 1.1 that it knows.
+// yamlVersion matches a %YAML line, whose version Decode replaces by 1.1, because kas reads every
+// file as 1.1.
 var yamlVersion = plaintext.Regexp(`^((?:\x{feff}?#.*\n|\n)*%YAML +1\.)\d`)
 
-// readDocument returns the content of a file's one document.
+// readDocument returns the content of the only document in a YAML file.
 func readDocument(path string, data []byte) (*yaml.Node, error) {
 	top, err := Parse(path, yamlVersion().ReplaceAll(data, []byte("${1}1")))
 	if err == nil && top == nil {
@@ -210,7 +211,8 @@ func readDocument(path string, data []byte) (*yaml.Node, error) {
 
 func (r *yamlReader) positionOf(n *yaml.Node) Position { return Position{r.file, n.Line, n.Column} }
 
-// countValues keeps aliases from multiplying what is read.
+// countValues returns an error if the file has too many values, counted after aliases are followed,
+// or is nested too deep.
 func (r *yamlReader) countValues(at Position, values, depth int) error {
 	most := maxLevels
 	if r.setup {
@@ -222,8 +224,8 @@ func (r *yamlReader) countValues(at Position, values, depth int) error {
 	return nil
 }
 
-// readValue checks n against the shape that it should have. path names n in an error:
-// repos.poky.layers.
+// readValue converts a node to a Value and checks it against its shape. path names the node in
+// errors, such as repos.poky.layers.
 func (r *yamlReader) readValue(n *yaml.Node, s *Shape, path string, depth int) (*Value, error) {
 	at := r.positionOf(n)
 	if n.Kind == yaml.AliasNode {
@@ -271,6 +273,8 @@ func (r *yamlReader) readItems(v *Value, n *yaml.Node, s *Shape, path string, de
 	return nil
 }
 
+// readEntries reads the keys and values of a mapping into the dict v. It warns of a key that occurs
+// twice, of which the last counts.
 func (r *yamlReader) readEntries(v *Value, n *yaml.Node, s *Shape, path string, depth int) error {
 	v.Dict = map[string]*Value{}
 	pairs, err := r.readPairs(n, path, depth)
@@ -327,7 +331,7 @@ func (k kind) String() string {
 	return strings.Join(names, " or ")
 }
 
-// shape describes what a part of a project file may be.
+// Shape describes what a part of a project file may be.
 type Shape struct {
 	Kinds    kind
 	Keys     map[string]*Shape // of a dict whose keys are fixed
@@ -345,7 +349,7 @@ var (
 	AList     = &Shape{Kinds: List, Each: AText}
 )
 
-// keyShape returns the shape of the values below a key. It refuses an unknown key.
+// keyShape returns the shape of a key's value, and an error for an unknown key.
 func (r *yamlReader) keyShape(s *Shape, key string, at Position, path string) (*Shape, error) {
 	if s.Keys == nil {
 		return s.Each, nil
@@ -364,7 +368,7 @@ func (s *Shape) knownKeys() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.Keys)), func(k string) bool { return s.Keys[k].Refused != "" })
 }
 
-// requireKeys refuses a dict that lacks a required key.
+// requireKeys returns an error if a dict lacks a required key.
 func (s *Shape) requireKeys(v *Value, path string) error {
 	for _, key := range s.Needs {
 		if v.Dict[key] == nil {

@@ -21,7 +21,7 @@ var (
 	boolWord  = plaintext.Regexp(`^(yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF)$`)
 )
 
-// plainKind returns the kind of a word without quotes in YAML 1.1.
+// plainKind returns the kind of an unquoted word in YAML 1.1.
 func plainKind(word string) kind {
 	switch {
 	case word == "" || slices.Contains([]string{"~", "null", "Null", "NULL"}, word):
@@ -39,6 +39,7 @@ func plainKind(word string) kind {
 // tagKinds are the kinds that tags set.
 var tagKinds = map[string]kind{"!": Text, "!!str": Text, "!!int": Number, "!!bool": Boolean, "!!null": Null}
 
+// shapeOf returns the kind of a node by its type, its tag, its quotes and its text.
 func shapeOf(n *yaml.Node) kind {
 	own := n.Style&yaml.TaggedStyle != 0
 	switch {
@@ -64,7 +65,7 @@ func isTrue(word string) bool {
 	return slices.Contains([]string{"yes", "true", "on"}, strings.ToLower(word))
 }
 
-// parseInt reads a YAML 1.1 number: 0b101, 017, 0x1f, 1_000 and 12:30, which is 750.
+// parseInt parses a YAML 1.1 integer: 0b101, 017, 0x1f, 1_000 and 12:30, which is 750.
 func parseInt(word string) (int64, error) {
 	digits := strings.ReplaceAll(word, "_", "")
 	if !strings.Contains(digits, ":") {
@@ -90,8 +91,8 @@ type pair struct {
 	merged     bool // comes from elsewhere, by a merge key
 }
 
-// readPairs returns the keys and values of n. Those from merge keys come first, so that
-// n's own keys win. The first of several sources wins over the next.
+// readPairs returns the keys and values of n. Those from merge keys (<<) come first, so that n's
+// own keys override them. Of several merged mappings, the first overrides the others.
 func (r *yamlReader) readPairs(n *yaml.Node, path string, depth int) ([]pair, error) {
 	var own, merged []pair
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -115,6 +116,7 @@ func (r *yamlReader) readPairs(n *yaml.Node, path string, depth int) ([]pair, er
 	return append(merged, own...), r.countValues(r.positionOf(n), len(own)+len(merged), depth)
 }
 
+// readMerge returns the keys and values of the mapping, or the list of mappings, of a merge key.
 func (r *yamlReader) readMerge(n *yaml.Node, path string, depth int) ([]pair, error) {
 	at := r.positionOf(n)
 	if n.Kind == yaml.AliasNode {
@@ -147,9 +149,8 @@ func (r *yamlReader) readMerge(n *yaml.Node, path string, depth int) ([]pair, er
 	return all, nil
 }
 
-// readKey returns a key's text. It refuses keys that kas would read as something else:
-// kas sorts 10 before 9 as texts, and after it as numbers. If a number is allowed, 0010
-// is 8.
+// readKey returns a key's text. It refuses keys that are no text to kas, except numbers where the
+// shape allows them: kas sorts 10 before 9 as texts, and after it as numbers. It returns 0010 as 8.
 func (r *yamlReader) readKey(n *yaml.Node, s *Shape, path string) (key string, isNumber bool, err error) {
 	k := shapeOf(n)
 	if k == Text || n.Value == "=" {
@@ -162,7 +163,7 @@ func (r *yamlReader) readKey(n *yaml.Node, s *Shape, path string) (key string, i
 	return strconv.FormatInt(id, 10), true, nil
 }
 
-// checkKey refuses keys that are not one line of text.
+// checkKey returns an error for a key that is not one line of text.
 func (r *yamlReader) checkKey(n *yaml.Node, path string) error {
 	if n.Kind != yaml.ScalarNode || strings.ContainsFunc(n.Value, IsControl) {
 		return r.positionOf(n).Errorf("a key in %s is not one line of text", displayPath(path))

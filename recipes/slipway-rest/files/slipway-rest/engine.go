@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// worker computes on one GPU, or on the processor. Its calls come one at a time.
+// worker computes on one GPU, or on the processor. The engine makes one call at a time.
 type worker interface {
 	null() error
 	squares(numbers []float32) (float64, error) // the sum of their squares
@@ -41,8 +41,8 @@ type result struct {
 	err error
 }
 
-// engine is an HTTP server in front of workers. Requests wait in a queue of fixed length:
-// what does not fit is refused at once, so that the others are answered in time.
+// engine is an HTTP server in front of workers. Requests wait in a queue of fixed length. The
+// engine refuses a request that does not fit at once, so that it answers the others in time.
 type engine struct {
 	queue   chan job
 	bodies  chan struct{} // one for each body in memory
@@ -51,7 +51,7 @@ type engine struct {
 	mux     *http.ServeMux
 }
 
-// newEngine starts a goroutine for each worker.
+// newEngine returns an engine with a queue of this depth, and starts a goroutine for each worker.
 func newEngine(workers []worker, depth int) *engine {
 	e := &engine{queue: make(chan job, depth), bodies: make(chan struct{}, depth+len(workers)), ended: make(chan struct{}), mux: http.NewServeMux()}
 	e.mux.HandleFunc("GET /null", e.serveNull)
@@ -69,7 +69,7 @@ func newEngine(workers []worker, depth int) *engine {
 	return e
 }
 
-// work takes jobs until the engine ends, and then those that still wait.
+// work runs jobs on a worker until the engine ends and the queue is empty.
 func (e *engine) work(w worker) {
 	for {
 		select {
@@ -99,7 +99,7 @@ func (j job) run(w worker) (r result) {
 	return r
 }
 
-// close ends the workers when the queue is empty.
+// close tells the workers' goroutines to end, and waits until the queue is empty.
 func (e *engine) close() {
 	close(e.ended)
 	e.workers.Wait()
@@ -109,7 +109,8 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) { e.mux.Serve
 
 var errFull = errors.New("the queue is full")
 
-// do queues a request and waits for its result.
+// do queues a request and waits for its result, at most maxDuration. If the queue is full, it
+// returns errFull at once.
 func (e *engine) do(ctx context.Context, numbers []float32) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxDuration)
 	defer cancel()
@@ -133,7 +134,8 @@ func (e *engine) serveNull(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveSquares takes numbers of 32 bits, little endian, and answers with JSON.
+// serveSquares reads a body of float32 numbers, little endian, and answers with the sum of their
+// squares as JSON.
 func (e *engine) serveSquares(w http.ResponseWriter, r *http.Request) {
 	select {
 	case e.bodies <- struct{}{}:
@@ -163,6 +165,7 @@ func (e *engine) serveSquares(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"sum": sum, "numbers": len(numbers)})
 }
 
+// refuse answers with an error: 503 for a full queue, 504 for a timeout, otherwise 500.
 func refuse(w http.ResponseWriter, err error) {
 	status := http.StatusInternalServerError
 	switch {
@@ -212,7 +215,7 @@ var (
 	restartPause = time.Second
 )
 
-// startProgram starts a worker, with the number of its GPU as its last argument.
+// startProgram starts a worker program, with the number of its GPU as the last argument.
 func startProgram(argv []string, gpu int) (*program, error) {
 	p := &program{argv: append(slices.Clip(argv), fmt.Sprint(gpu))}
 	if err := p.start(); err != nil {
@@ -221,7 +224,7 @@ func startProgram(argv []string, gpu int) (*program, error) {
 	return p, nil
 }
 
-// start starts the process and has it answer a null request.
+// start starts the process and checks that it answers a null request.
 func (p *program) start() (err error) {
 	p.cmd = exec.Command(p.argv[0], p.argv[1:]...)
 	p.cmd.Stderr = os.Stderr
@@ -248,7 +251,8 @@ func (p *program) null() error {
 
 func (p *program) squares(numbers []float32) (float64, error) { return p.ask(1, numbers) }
 
-// ask exchanges a request for an answer. It first starts a worker again that broke off.
+// ask sends a request to the program and returns the answer. It first restarts a program that has
+// ended, but not within restartPause.
 func (p *program) ask(operation uint32, numbers []float32) (float64, error) {
 	if p.dead != nil {
 		if time.Since(p.died) < restartPause {
@@ -262,6 +266,8 @@ func (p *program) ask(operation uint32, numbers []float32) (float64, error) {
 	return p.exchange(operation, numbers)
 }
 
+// exchange writes a request and reads the answer. It kills a program that does not answer in time
+// or breaks off, and marks it as dead.
 func (p *program) exchange(operation uint32, numbers []float32) (float64, error) {
 	le := binary.LittleEndian
 	p.buf = le.AppendUint32(p.buf[:0], operation)
@@ -290,7 +296,8 @@ func (p *program) exchange(operation uint32, numbers []float32) (float64, error)
 	return math.Float64frombits(le.Uint64(answer[4:])), nil
 }
 
-// close ends the worker by the end of its input.
+// close closes the program's input and waits for its end. It kills a program that takes over 5
+// seconds.
 func (p *program) close() error {
 	if p.dead != nil {
 		return nil // it is closed

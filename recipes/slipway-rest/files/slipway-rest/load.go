@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// load is what a client saw of a server.
+// load is the result of sending requests to a server: counts, rate and latencies.
 type load struct {
 	Connections int     `json:"connections"`
 	Requests    int     `json:"requests"` // answered with 200, and rightly
@@ -25,7 +25,7 @@ type load struct {
 	FirstError  string  `json:"firstError,omitempty"`
 }
 
-// request is what a client sends again and again, and which sum it wants back.
+// request is a request that a client repeats, with the sum that the answer must have.
 type request struct {
 	method, url string
 	body        []byte
@@ -33,7 +33,8 @@ type request struct {
 	wantsSum    bool
 }
 
-// run sends requests over a number of connections for a time, one after the other on each.
+// run repeats the request on each of the connections, one after the other, until span is over, and
+// returns the counts and times.
 func (q request) run(ctx context.Context, connections int, span time.Duration) load {
 	ctx, cancel := context.WithTimeout(ctx, span)
 	defer cancel()

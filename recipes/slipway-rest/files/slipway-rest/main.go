@@ -108,6 +108,7 @@ func startWorkers(program string, gpus int) (workers []worker, closeAll func() e
 	return workers, closeAll, nil
 }
 
+// serve starts workers and serves HTTP until ctx ends. It then answers the queued requests.
 func serve(ctx context.Context, listen string, depth int, program string, gpus int, out io.Writer) (err error) {
 	workers, closeAll, err := startWorkers(program, gpus)
 	if err != nil {
@@ -138,7 +139,7 @@ func serve(ctx context.Context, listen string, depth int, program string, gpus i
 	return nil
 }
 
-// squaresRequest asks for the sum of squares of 0, 1, 2, 3, 0, 1, …
+// squaresRequest returns a request for the sum of squares of the numbers 0, 1, 2, 3, 0, 1, …
 func squaresRequest(url string, numbers int) request {
 	q := request{method: "POST", url: url + "/squares", wantsSum: true}
 	for i := range numbers {
@@ -149,6 +150,7 @@ func squaresRequest(url string, numbers int) request {
 	return q
 }
 
+// sendLoad sends requests to a server and prints the result as JSON. A failed request is an error.
 func sendLoad(ctx context.Context, address string, connections, numbers int, span time.Duration, out io.Writer) error {
 	if !strings.HasPrefix(address, "http://") {
 		return errors.New("load needs the server's address\nnext: slipway-rest load http://127.0.0.1:8000")
@@ -172,7 +174,8 @@ func sendLoad(ctx context.Context, address string, connections, numbers int, spa
 // benchNumbers is how many numbers a request of the bench has.
 const benchNumbers = 4096
 
-// bench measures an empty handler, the engine's null request and a computation, in turns.
+// bench measures an empty HTTP handler, the engine's null request and a computation in turns, and
+// prints a table and ratios.
 func bench(ctx context.Context, program string, span time.Duration, rounds int, out io.Writer) (err error) {
 	workers, closeAll, err := startWorkers(program, 1)
 	if err != nil {
@@ -226,7 +229,7 @@ func bench(ctx context.Context, program string, span time.Duration, rounds int, 
 	return ctx.Err()
 }
 
-// serveOn serves on a port of this machine alone.
+// serveOn serves h on a free port of 127.0.0.1, and returns its URL and a function that stops it.
 func serveOn(h http.Handler) (url string, stop func() error, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
