@@ -19,8 +19,7 @@ import (
 	"slipway/layers/run"
 )
 
-// assembly changes whenever the code below makes another image of the same
-// userland and spec.
+// assembly changes whenever the code below makes another image of the same userland and spec.
 const assembly = 8
 
 // buildDebian builds a board's image and, if requested, its update bundle.

@@ -18,8 +18,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// ProbeImage is the name of the container image that an artifact brings for the
-// smoke suites.
+// ProbeImage is the name of the container image that an artifact brings for the smoke suites.
 const ProbeImage = "slipway/probe:latest"
 
 // writeProbe writes an OCI archive of a container made of files of the image itself. So the

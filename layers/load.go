@@ -143,8 +143,7 @@ func (l *loader) checkOutSources(ctx context.Context, in *reading) (bool, error)
 	return false, nil
 }
 
-// ErrNotHere ends an offline Load if files come from a repository that is not checked
-// out.
+// ErrNotHere ends an offline Load if files come from a repository that is not checked out.
 var ErrNotHere = errors.New("files are included from it, and it is not checked out as the project wants it")
 
 func (l *loader) checkOutRepos(ctx context.Context, p Project) error {

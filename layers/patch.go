@@ -18,11 +18,10 @@ import (
 	"slipway/layers/run"
 )
 
-// Patches become commits on top of the server's, made beside the checkout: the
-// checkout then moves to the last of them as to any other commit. So files end as
-// with kas, which commits too; local changes are safe, a kill leaves nothing half
-// patched, and nothing is patched twice. The same patches on the same commit make
-// the same commits on every machine.
+// Patches become commits on top of the server's, made beside the checkout: the checkout then moves
+// to the last of them as to any other commit. So files end as with kas, which commits too; local
+// changes are safe, a kill leaves nothing half patched, and nothing is patched twice. The same
+// patches on the same commit make the same commits on every machine.
 
 // Limits for the patches of one repository. Real ones stay far below.
 const (

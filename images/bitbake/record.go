@@ -141,8 +141,7 @@ type Task struct {
 	Shared  string `json:"sharedState,omitempty"` // "" for a task that is never shared
 	Hash    string `json:"hash,omitempty"`        // of a task that may be shared: what was looked for
 	Log     string `json:"log,omitempty"`
-	// Critical is true for the tasks of the longest chain in which each needs the one
-	// before it.
+	// Critical is true for the tasks of the longest chain in which each needs the one before it.
 	Critical bool `json:"critical,omitempty"`
 }
 

@@ -196,8 +196,7 @@ func (w *watch) noteFreeSpace(e event) {
 // task.
 func taskKey(config, file, task string) string { return config + "|" + file + ":" + task }
 
-// configOfTask returns the configuration in a task's name in the queue, "" for the
-// default.
+// configOfTask returns the configuration in a task's name in the queue, "" for the default.
 func configOfTask(taskID string) string {
 	rest, is := strings.CutPrefix(taskID, "mc:")
 	if name, _, more := strings.Cut(rest, ":"); is && more {

@@ -24,8 +24,7 @@ type checkout struct {
 	words   func() map[string]bool     // in all files that bitbake reads
 }
 
-// outsideFolders finds the folders outside of a layer in which its layer.conf has
-// recipes.
+// outsideFolders finds the folders outside of a layer in which its layer.conf has recipes.
 var outsideFolders = plaintext.Regexp(`\$\{LAYERDIR\}(/\.\./[^\s"*]*)/`)
 
 // newCheckout returns the checked out layers. It returns nil if a layer is missing, or if no layer
@@ -117,8 +116,7 @@ func (l *checkout) matchPattern(pattern string) (all []string) {
 	return slices.Compact(all)
 }
 
-// filePatterns are the variables whose value is a part of a file's name that bitbake
-// reads.
+// filePatterns are the variables whose value is a part of a file's name that bitbake reads.
 var filePatterns = map[string][]string{
 	"MACHINE":      {"conf/machine/*.conf"},
 	"DISTRO":       {"conf/distro/*.conf", "conf/distro/include/*.inc"},

@@ -65,8 +65,7 @@ func (c *checker) isReplaced(i int, s Statement) bool {
 	return c.assigned[s.Var] > i || strings.HasPrefix(s.Op, "?") && c.deciding[s.Var].At != s.At
 }
 
-// isConditional reports whether an override limits a statement to some machines or
-// recipes.
+// isConditional reports whether an override limits a statement to some machines or recipes.
 func isConditional(name string) bool {
 	base, _ := splitOverrides(name)
 	overrides := strings.FieldsFunc(name[len(base):], func(r rune) bool { return r == ':' || r == '_' })

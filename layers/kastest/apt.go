@@ -15,8 +15,7 @@ import (
 	"slipway/layers/run"
 )
 
-// A suite has one kas at a time; a newer one is looked for when somebody deletes
-// the folder.
+// A suite has one kas at a time; a newer one is looked for when somebody deletes the folder.
 const modulesIn = "usr/lib/python3/dist-packages"
 
 // A machine without network finds that out once, not with every test.

@@ -48,8 +48,7 @@ func findInstalled(ctx context.Context) (Kas, error) {
 	return Kas{program: []string{"kas"}}.withVersion(ctx)
 }
 
-// pythonPackages are the modules that kas 5 imports, with the Debian packages that have
-// them.
+// pythonPackages are the modules that kas 5 imports, with the Debian packages that have them.
 var pythonPackages = map[string]string{
 	"colorlog": "python3-colorlog", "distro": "python3-distro", "git": "python3-git", "jsonschema": "python3-jsonschema", "yaml": "python3-yaml",
 }

@@ -18,8 +18,7 @@ import (
 	"slipway/layers/run"
 )
 
-// Checkouts returns the checkouts of bitbake that SLIPWAY_BITBAKE names, separated by
-// colons.
+// Checkouts returns the checkouts of bitbake that SLIPWAY_BITBAKE names, separated by colons.
 func Checkouts(t *testing.T) []string {
 	t.Helper()
 	named := os.Getenv("SLIPWAY_BITBAKE")
