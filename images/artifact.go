@@ -181,14 +181,12 @@ func (a Artifact) Check(kinds ...string) error {
 	return nil
 }
 
-// Describe reads a file in the artifact's folder, and returns its entry: kind, name, size and
-// digest.
+// Describe reads a file in the artifact's folder, and returns its kind, name, size and digest.
 func (a Artifact) Describe(ctx context.Context, kind, name string) (File, error) {
 	return describeFile(ctx, a.dir, kind, name)
 }
 
-// Prove hashes a file of the artifact, and returns an error if its size or digest is not the one in
-// artifact.json.
+// Prove hashes a file of the artifact, and returns an error unless artifact.json has that digest.
 func (a Artifact) Prove(ctx context.Context, f File) error {
 	got, err := a.Describe(ctx, f.Kind, f.Name)
 	switch {
@@ -225,8 +223,7 @@ func (a Artifact) File(kind string) (File, error) {
 	return File{}, fmt.Errorf("%s: no file of kind %q", ArtifactPath(a.dir), kind)
 }
 
-// Partition returns the first partition with a use, such as the root file system, and an error if
-// there is none.
+// Partition returns the first partition with a use, such as root, and an error if there is none.
 func (a Artifact) Partition(use string) (Partition, error) {
 	for _, p := range a.Partitions {
 		if p.Use == use {
@@ -314,8 +311,7 @@ func specOfFolder(boards boardSet, names []string, dir string) (Spec, error) {
 	return spec, err
 }
 
-// kindsOfProject are the kinds of devices that an image of a board without a board.yml can be
-// written to.
+// kindsOfProject are the kinds of devices for images of a board without a board.yml.
 var kindsOfProject = []string{"file", "block"}
 
 // specOfDeployed returns a spec for a folder of images that bitbake deployed. It is the board named

@@ -290,8 +290,7 @@ const (
 	fileSystemTime = "1767225600" // the beginning of 2026
 )
 
-// makeExt4 makes an ext4 file system in a partition of the disk image, with the content of a
-// folder.
+// makeExt4 makes an ext4 file system with the content of a folder in a partition of the image.
 func (d disk) makeExt4(ctx context.Context, p Partition, content string, options ...string) error {
 	argv := []string{
 		"mke2fs", "-q", "-F", "-t", "ext4", "-d", content,

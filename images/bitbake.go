@@ -198,8 +198,7 @@ func onDisk(path string) bool {
 	return err == nil
 }
 
-// isWhole reports whether bitbake builds all targets of the project file and stops at the first
-// failure.
+// isWhole reports whether bitbake builds all targets of the project and stops at the first failure.
 func (a BuildRequest) isWhole() bool {
 	return a.makesImages() && len(a.Targets) == 0 && !a.Continue
 }

@@ -97,8 +97,7 @@ func costOf(r bitbake.Record) *Cost {
 	return &Cost{BuildMS: r.Ended.Sub(r.Started).Milliseconds(), CacheHits: r.Setscene.Hits, CacheMisses: r.Setscene.Misses}
 }
 
-// artifactKey returns a hash of the layers' commits and of bitbake's local.conf, bblayers.conf and
-// toolcfg.conf.
+// artifactKey returns a hash of the layers' commits and of bitbake's configuration files.
 func (b *projectBuild) artifactKey(made []bitbake.Commit) (string, error) {
 	conf := map[string][]byte{}
 	var err error

@@ -195,8 +195,7 @@ func checkSchroot(ctx context.Context) error {
 	return fmt.Errorf("schroot does not begin: %s\nnext: %s", run.LastLine(err), next)
 }
 
-// checkBubblewrap runs bwrap with the namespaces that Isar needs for each command in a root file
-// system.
+// checkBubblewrap runs bwrap with the namespaces that Isar needs for each command in a root.
 func checkBubblewrap(ctx context.Context) error {
 	err := run.Run(ctx, run.Command{Argv: []string{"bwrap", "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--", "true"}})
 	if err == nil || ctx.Err() != nil {
@@ -205,8 +204,7 @@ func checkBubblewrap(ctx context.Context) error {
 	return fmt.Errorf("bubblewrap, which Isar runs, cannot make a user namespace here: %s\nnext: %s", run.LastLine(err), AllowNamespaces())
 }
 
-// AllowNamespaces returns the command, or the advice, that lets users of this machine create user
-// namespaces.
+// AllowNamespaces returns the command or advice that lets users create user namespaces here.
 func AllowNamespaces() string {
 	for _, limit := range []struct{ path, refuses, setting string }{
 		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"},
@@ -220,8 +218,7 @@ func AllowNamespaces() string {
 	return "leave the chroot if you are in one, and allow user namespaces on this machine; start a container with --security-opt seccomp=unconfined or as a privileged one"
 }
 
-// emulationPackages returns the Debian packages that let a machine run programs of another
-// processor.
+// emulationPackages returns the Debian packages for running programs of another processor.
 func emulationPackages() []string { return []string{"qemu-user-static", "binfmt-support", "arch-test"} }
 
 // qemuNames are the processors' names in the files of qemu-user, where they differ.

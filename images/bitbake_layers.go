@@ -28,8 +28,7 @@ func CheckoutLayers(ctx context.Context, spec Spec, opt Options) error {
 	return layers.Checkout(ctx, p, ws)
 }
 
-// WithLayers returns the first board that is built of layers, for commands that work with any of
-// them.
+// WithLayers returns the first board that is built of layers, for commands that need any of them.
 func WithLayers() (Spec, error) {
 	return First("is built of layers", func(s Spec) bool { return s.Debian == nil })
 }
@@ -44,8 +43,7 @@ func LockLayers(ctx context.Context, spec Spec, opt Options, update []string) er
 	return layers.Lock(ctx, p, ws, update)
 }
 
-// DumpLayers writes a board's project file to w, merged with all files that it includes, as YAML or
-// JSON.
+// DumpLayers writes a board's project file merged with all that it includes, as YAML or JSON.
 func DumpLayers(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSON bool) error {
 	p, _, err := Project(ctx, spec, opt)
 	if err != nil {

@@ -62,8 +62,7 @@ func withBundle(ctx context.Context, spec Spec, opt Options, a Artifact) (Artifa
 	return a, err
 }
 
-// bundleKey returns a hash of the artifact's key, the signing certificate and the code that makes
-// bundles.
+// bundleKey returns a hash of the artifact's key, the certificate and the code that makes bundles.
 func bundleKey(a Artifact, s signing) (string, error) {
 	cert, err := localfile.Read(s.cert, maxDescriptionBytes)
 	if err != nil {
@@ -220,8 +219,7 @@ func (b bundle) runRAUC(ctx context.Context, work, content string) error {
 	}, Log: log, Keep: true})
 }
 
-// linkerIn returns the path of the Debian dynamic linker below root, and the folder of its
-// libraries.
+// linkerIn returns the path of the Debian dynamic linker below root, and its libraries' folder.
 func linkerIn(root string) (linker, libraries string, err error) {
 	found, err := fs.Glob(os.DirFS(root), "usr/lib/*-linux-gnu/ld-linux*.so.*")
 	if err == nil && len(found) != 1 {

@@ -63,8 +63,7 @@ const (
 // releases and pipelines.
 var reserved = []string{reportsName, "cache", "downloads", "sstate-cache", "keys", "fleet.locks", "test", "bin", "release", "peers", "all", "slipway"}
 
-// checkFolderName returns an error if a board's name cannot be the name of its folder in the build
-// folder.
+// checkFolderName returns an error if a board's name cannot name a folder in the build folder.
 func checkFolderName(name string) error {
 	switch {
 	case name == "." || name == ".." || notInName().MatchString(strings.ReplaceAll(name, "+", "-")):
@@ -129,8 +128,7 @@ func boardDirOf(ws layers.Workspace) string { return filepath.Dir(ws.Dir) }
 // BitbakeDirOf returns bitbake's build folder for the layers of a workspace.
 func BitbakeDirOf(ws layers.Workspace) string { return filepath.Join(boardDirOf(ws), bitbakeName) }
 
-// BuildLockOf returns the path of the file that a build locks while it uses the layers of a
-// workspace.
+// BuildLockOf returns the path of the lock file of a build that uses the layers of a workspace.
 func BuildLockOf(ws layers.Workspace) string { return buildLock(boardDirOf(ws)) }
 
 // cacheDir is the folder of what boards and builds share.

@@ -230,8 +230,7 @@ func signingVariables(ctx context.Context, p layers.Project, opt Options) ([]str
 	return set, nil
 }
 
-// checkKeyring returns an error if a certificate is set without a keyring: the board would not
-// trust it.
+// checkKeyring returns an error for a certificate without a keyring, which no board would trust.
 func (s signing) checkKeyring() error {
 	if s.keyring == "" {
 		return fmt.Errorf("%s is set, and %s is not: a board takes the bundles only of those whose certificates are in its keyring", certVariable, keyringVariable)

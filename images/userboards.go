@@ -208,8 +208,7 @@ func (s Spec) Lineage() (names []string) {
 	return names
 }
 
-// FileNames returns the names of the files in the folders of the board and of those that it
-// extends.
+// FileNames returns the names of the files of the board and of those that it extends.
 func (s Spec) FileNames() []string { return slices.Sorted(maps.Keys(s.files)) }
 
 // TypedName returns the name of the board on a command line.

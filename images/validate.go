@@ -87,8 +87,7 @@ func (s Spec) validate() error {
 	return s.validateDisk()
 }
 
-// plainWord matches words that may be in the environment of the NVIDIA scripts, which do not quote
-// them.
+// plainWord matches words that are safe in the environment of NVIDIA's scripts, which do not quote.
 var plainWord = plaintext.Regexp(`^[A-Za-z0-9._:-]{0,64}$`)
 
 func (s Spec) validateJetson() error {

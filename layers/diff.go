@@ -192,8 +192,7 @@ func lastOutputLine(err error) string {
 	return printableLine(lines[len(lines)-1])
 }
 
-// LoadAt loads a project as its files were at a commit, branch or tag of the project's own
-// repository.
+// LoadAt loads a project as its files were at a commit, branch or tag of its own repository.
 func LoadAt(ctx context.Context, p Project, ref string, ws Workspace) (Project, error) {
 	dir, err := os.MkdirTemp("", "slipway-project-")
 	if err != nil {

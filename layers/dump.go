@@ -31,8 +31,7 @@ func DumpJSON(p Project) ([]byte, error) {
 	return append(p.mergedValue().AppendJSON(nil, "\n"), '\n'), nil
 }
 
-// mergedValue returns the merged project files as one value, with the user's local folders as
-// repositories.
+// mergedValue returns the merged project files as one value, with the user's local folders.
 func (p Project) mergedValue() *yaml.Value {
 	v := &yaml.Value{Kind: yaml.Dict, Keys: slices.Clone(p.merged.Keys), Dict: map[string]*yaml.Value{}}
 	for k, e := range p.merged.Dict {

@@ -107,8 +107,7 @@ type Block struct {
 	Text string
 }
 
-// LocalConfBlocks returns the blocks of conf/local.conf in the order in which they are
-// written there.
+// LocalConfBlocks returns the blocks of conf/local.conf in the order in which they are written.
 func (p Project) LocalConfBlocks() []Block {
 	var all []Block
 	for _, name := range slices.Sorted(maps.Keys(p.LocalConf)) {

@@ -373,8 +373,7 @@ func findInclude(name *yaml.Value, root string, beside ...string) (string, error
 	return path, err
 }
 
-// isInside reports whether path, with its links resolved, is below root and not in a .git folder
-// there.
+// isInside reports whether path, with links resolved, is below root and in no .git folder there.
 func isInside(root, path string) bool {
 	realRoot, err := filepath.EvalSymlinks(root)
 	if err != nil {

@@ -147,8 +147,7 @@ func readPatch(top, below string, patch Patch) ([]patchFile, error) {
 	return readSeries(root, patch, name)
 }
 
-// readSeries reads the patches of a quilt series as kas does: one patch on each line, without
-// options.
+// readSeries reads the patches of a quilt series as kas does: one on each line, without options.
 func readSeries(root *os.Root, patch Patch, folder string) ([]patchFile, error) {
 	name := path.Join(folder, "series")
 	series, err := readPatchFile(root, patch, name)
@@ -184,8 +183,7 @@ func tooMany(files []patchFile) bool {
 	return len(files) > maxPatches || bytes > maxAllBytes
 }
 
-// seriesEntry returns the patch named by a line of a series, without the comment, "" if there is
-// none.
+// seriesEntry returns the patch named by a line of a series, without the comment, or "".
 func seriesEntry(line string) string {
 	if strings.HasPrefix(line, "#") {
 		return ""

@@ -129,8 +129,7 @@ func (l *loader) withoutUpdatedPins(lock *yaml.Value) *yaml.Value {
 	return out
 }
 
-// isFloating reports whether r has a url and no pinned commit, so that its server decides the
-// commit.
+// isFloating reports whether r has a url and no pinned commit: its server then decides the commit.
 func (r Repo) isFloating() bool { return r.URL != "" && r.Commit == "" }
 
 // pinRepo returns r with a commit: its own, that of its checkout, or the server's newest if Lock
@@ -248,8 +247,7 @@ func (f lockFile) writeFile(changes int) error {
 	return writeChanged(f.path, content)
 }
 
-// lockSetup pins the sources of a bitbake-setup file in its lock file, and returns that file's
-// path.
+// lockSetup pins the sources of a bitbake-setup file in its lock file, and returns the path.
 func lockSetup(ctx context.Context, p Project, update []string) (string, error) {
 	var mu sync.Mutex
 	commits := map[string]string{}

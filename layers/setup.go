@@ -198,8 +198,7 @@ var (
 	variableName = plaintext.Regexp(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// placeLayers adds each layer to the repository that contains it. here is the project file's
-// folder.
+// placeLayers adds each layer to the repository that contains it. here is the file's folder.
 func (p *Project) placeLayers(here string) error {
 	for _, v := range p.setup.layers {
 		i, rest := p.repoAround(v.Text)
@@ -253,8 +252,7 @@ func (p *Project) sourceFolders() []string {
 	return all
 }
 
-// checkEnvironment checks the names of the variables that bitbake gets from the caller, and sets
-// p.Env to them.
+// checkEnvironment checks the names of variables to pass to bitbake, and sets p.Env to them.
 func (p *Project) checkEnvironment(names *yaml.Value) error {
 	if names == nil {
 		return nil
@@ -523,8 +521,7 @@ func (s *setup) enableFragment(fragment string) {
 	s.fragments = append(s.fragments, fragment)
 }
 
-// builtinFragment returns NAME of an enabled fragment KIND/NAME, such as machine/qemuarm64, or
-// otherwise.
+// builtinFragment returns NAME of an enabled fragment KIND/NAME, or otherwise without one.
 func (s *setup) builtinFragment(kind, otherwise string) string {
 	for _, f := range s.fragments {
 		if name, ok := strings.CutPrefix(f, kind+"/"); ok {

@@ -139,8 +139,7 @@ func (w *untrackedScan) addFile(path, id string) {
 	}
 }
 
-// matchesCommit reports whether the file has the same content as in the commit, so that git wrote
-// it.
+// matchesCommit reports whether the file has the commit's content, so that git wrote it.
 func (b untrackedFile) matchesCommit(dir string) bool {
 	if b.id == "" {
 		return false
@@ -149,8 +148,7 @@ func (b untrackedFile) matchesCommit(dir string) bool {
 	return err == nil && id == b.id
 }
 
-// blobID returns git's object ID of a file's or link's content: SHA-1 for 40 digits, otherwise
-// SHA-256.
+// blobID returns git's ID of a file's or link's content: SHA-1 for 40 digits, otherwise SHA-256.
 func blobID(path string, digits int) (string, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

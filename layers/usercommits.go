@@ -118,8 +118,7 @@ func onBranch(branch string) string {
 	return ", to branch " + branch
 }
 
-// leftCommitsError returns the error that lists the commits a build would leave out, with next
-// steps.
+// leftCommitsError returns the error that lists commits a build would leave out, with next steps.
 func (t tree) leftCommitsError(r Repo, own []ownCommit, branch, to string) error {
 	lines := make([]string, len(own))
 	for i, c := range own {
@@ -243,8 +242,7 @@ func (c *checkout) warnOfOwn(ctx context.Context) error {
 	return nil
 }
 
-// ownWarnings returns the warnings about a tree. If it was just checked out (moved), it has no
-// edits.
+// ownWarnings returns the warnings about a tree. One that was just checked out has no edits.
 func (t tree) ownWarnings(ctx context.Context, r Repo, moved bool) ([]string, error) {
 	said := t.readRecord().Unfetched.missingWarnings(r, t.dir)
 	left, err := t.leftOutWarning(ctx, r)

@@ -117,8 +117,8 @@ func cutBars(all []bar) (kept []bar, cut int) {
 	return kept, len(all) - len(kept)
 }
 
-// chartEnd returns when the build or its last task ended, in milliseconds since its start, and at
-// least 1.
+// chartEnd returns when the build or its last task ended, in milliseconds since the start, at least
+// 1.
 func (r Record) chartEnd() int64 {
 	end := max(r.Took().Milliseconds(), 1)
 	for _, t := range r.Tasks {
@@ -185,8 +185,7 @@ func axisTicks(end int64) []tick {
 	return all
 }
 
-// roundStep returns a round number of milliseconds between two marks of the axis, so that there are
-// about 8 marks.
+// roundStep returns a round number of milliseconds between marks of the axis, for about 8 marks.
 func roundStep(end int64) int64 {
 	for _, step := range []int64{100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000, 3_600_000} {
 		if end/step <= 8 {

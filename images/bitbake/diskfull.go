@@ -65,8 +65,7 @@ const (
 	fullNext = "free some space and build again, which resumes"
 )
 
-// noteFull records that the disk was full, and gives that cause to each failure without another
-// cause.
+// noteFull records that the disk was full, and sets that cause on each failure without a cause.
 func (r *Record) noteFull() {
 	r.Disk.Full = true
 	for i, f := range r.Failures {

@@ -87,8 +87,7 @@ const (
 
 var variableName = plaintext.Regexp(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// shellVariables are the variables that describe the shell which ran the script. Slipway drops
-// them.
+// shellVariables describe the shell that ran the script. Slipway drops them.
 var shellVariables = []string{"PWD", "OLDPWD", "SHLVL", "_", "HOME"}
 
 // parseVariables parses the output of env -0. It leaves out shellVariables, and functions that bash
@@ -201,8 +200,7 @@ func (t Tree) Environment() []string {
 	return slices.Concat(env, t.defaultEnv(), t.Set)
 }
 
-// isUsers reports whether the user's environment has a value for this variable that overrides the
-// script's value.
+// isUsers reports whether the user's environment overrides the script's value of a variable.
 func (t Tree) isUsers(name string) bool {
 	_, set := os.LookupEnv(name)
 	_, projects := t.Env[name]

@@ -23,8 +23,7 @@ const (
 	maxTreeBytes      = 16 << 20
 )
 
-// decodedEvents are the classes of the events that are decoded. All others are skipped
-// by their class.
+// decodedEvents are the classes of events that Slipway decodes. It skips all others.
 var decodedEvents = map[string]bool{
 	"bb.event.BuildCompleted":             true,
 	treeClass:                             true,

@@ -34,8 +34,7 @@ type forecast struct {
 	remainingMS int64
 }
 
-// forecastKey returns a taskKey without the folder of its recipe, because checkouts move between
-// builds.
+// forecastKey returns a taskKey without the recipe's folder, because checkouts move between builds.
 func forecastKey(k string) string {
 	config, rest, _ := strings.Cut(k, "|")
 	class := ""

@@ -233,8 +233,7 @@ func (t Tree) stopProcesses(left []process) error {
 	return nil
 }
 
-// waitForExit waits at most the time most for the processes to end, and returns those that still
-// run.
+// waitForExit waits at most the time most for the processes, and returns those that still run.
 func waitForExit(all []process, most time.Duration) []process {
 	for until := time.Now().Add(most); ; time.Sleep(exitPoll) {
 		all = slices.DeleteFunc(slices.Clone(all), func(p process) bool { return !p.isRunning() })

@@ -107,8 +107,7 @@ func chrootsBelow(folder, dir string) (names []string) {
 // mountNames decodes the characters that the kernel writes in octal in /proc/self/mounts.
 var mountNames = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// mountsBelow returns the mount points below dir in a file like /proc/self/mounts, the last mounted
-// first.
+// mountsBelow returns the mount points below dir in a file like /proc/self/mounts, the last first.
 func mountsBelow(file, dir string) (found []string, err error) {
 	text, err := os.ReadFile(file)
 	for line := range strings.Lines(string(text)) {

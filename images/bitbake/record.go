@@ -167,8 +167,7 @@ type Disk struct {
 // the disk.
 func (d Disk) Used() int64 { return d.FreeBytesBefore - d.FreeBytesAfter }
 
-// fileNames returns the names of the record's file and page, other ones for a run that builds
-// nothing.
+// fileNames returns the names of the record and its page, other ones for a run that builds nothing.
 func (r Record) fileNames() (record, page string) {
 	if r.DryRun || r.Parse {
 		return dryRunRecordName, dryRunPageName

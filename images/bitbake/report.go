@@ -116,8 +116,7 @@ func (r Record) verdict() string {
 	return string(r.State)
 }
 
-// headline returns the page's first line: the failed tasks, the first error, or the counts of
-// tasks.
+// headline returns the page's first line: failed tasks, the first error, or the counts of tasks.
 func (r Record) headline() string {
 	switch {
 	case r.State == Failed && len(r.Failures) > 0:
@@ -170,8 +169,7 @@ func (r Record) taskFact() string {
 	return r.Task
 }
 
-// slowestRecipes sums the durations of each recipe's tasks, and returns the recipes with the
-// largest sums.
+// slowestRecipes returns the recipes whose tasks together took longest.
 func slowestRecipes(tasks []Task) []slowRow {
 	sums, versions := map[string]int64{}, map[string]string{}
 	for _, t := range tasks {
@@ -244,8 +242,7 @@ func (r Record) chainView() chainView {
 	}
 }
 
-// logLink returns the relative link from the page to a log below the page's folder, "" for any
-// other path.
+// logLink returns the page's relative link to a log below its folder, "" for any other path.
 func (r Record) logLink(log string) string {
 	rel, err := filepath.Rel(filepath.Dir(r.Log), log)
 	if r.Log == "" || log == "" || err != nil || !filepath.IsLocal(rel) {

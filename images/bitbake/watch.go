@@ -205,8 +205,7 @@ func configOfTask(taskID string) string {
 	return ""
 }
 
-// handleQueueEvent records a task that the run queue starts, ends or skips, and moves the queue's
-// bar.
+// handleQueueEvent records a task that the queue starts, ends or skips, and moves the queue's bar.
 func (w *watch) handleQueueEvent(name string, e event) {
 	w.events++
 	scene := strings.HasPrefix(name, "scene")

@@ -30,8 +30,7 @@ type Range struct {
 	Sum         string // hex, of the range's bytes up to the image's end
 }
 
-// Span returns the offset and the length in bytes of a range. The image's last block may be a short
-// one.
+// Span returns the offset and length in bytes of a range. The image's last block may be shorter.
 func (m Map) Span(r Range) (offset, length int64) {
 	offset = r.First * m.BlockSize
 	return offset, min((r.Last+1)*m.BlockSize, m.ImageSize) - offset
@@ -113,8 +112,7 @@ func (m Map) validate() error {
 	return m.checkRanges()
 }
 
-// checkRanges checks that the ranges ascend inside the image, without overlap, and that each has a
-// digest.
+// checkRanges checks that the ranges ascend inside the image, do not overlap, and have digests.
 func (m Map) checkRanges() error {
 	next, digits := int64(0), 2*m.Hash().Size()
 	for _, r := range m.Ranges {

@@ -164,8 +164,7 @@ func (d *document) verifyDigest(file []byte) error {
 	return nil
 }
 
-// toMap converts the document to a valid Map, and checks that its counts of blocks match the
-// ranges.
+// toMap converts the document to a valid Map, and checks its counts of blocks.
 func (d *document) toMap() (Map, error) {
 	m := Map{Algorithm: d.Algorithm}
 	var blocks, mapped int64

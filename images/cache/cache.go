@@ -178,8 +178,7 @@ func (c Cache) checkParts(ctx context.Context, v Version) error {
 	return group.Wait()
 }
 
-// explainPart wraps an error with the server's name, its address and the next step. A nil error
-// stays nil.
+// explainPart adds the server's name, its address and the next step to an error. nil stays nil.
 func (c Cache) explainPart(part, at string, err error) error {
 	if err == nil {
 		return nil

@@ -47,15 +47,13 @@ var sstateName = plaintext.Regexp(`\.(tgz|tar\.zst|tar\.gz|tar\.xz)(\.siginfo|\.
 
 func completeSstate(_ *os.Root, name string) bool { return sstateName().MatchString(name) }
 
-// completeDownload reports whether bitbake has fetched and checked a file: it then writes
-// NAME.done.
+// completeDownload reports whether bitbake has fetched and checked a file: NAME.done then exists.
 func completeDownload(root *os.Root, name string) bool {
 	_, err := root.Stat(name + ".done")
 	return err == nil
 }
 
-// openFile opens a complete regular file of the folder. For any other name it returns
-// fs.ErrNotExist.
+// openFile opens a complete regular file of the folder. Other names give fs.ErrNotExist.
 func (s *servedFolder) openFile(name string) (*os.File, fs.FileInfo, error) {
 	if isHidden(name) || !s.complete(s.root, name) {
 		return nil, nil, fs.ErrNotExist
@@ -75,8 +73,7 @@ func (s *servedFolder) openFile(name string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// isHidden reports whether a name leads out of the folder, or has an element that begins with a
-// dot.
+// isHidden reports whether a name leads out of the folder, or has a part that begins with a dot.
 func isHidden(name string) bool {
 	for part := range strings.SplitSeq(name, "/") {
 		if strings.HasPrefix(part, ".") {

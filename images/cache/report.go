@@ -44,8 +44,7 @@ const (
 	whyAlone   = "not there; the cache does not answer why"
 )
 
-// ReportOf reads the record of a board's last build in dir, and asks the cache why tasks were
-// missed.
+// ReportOf reads the record of a board's last build, and asks the cache why tasks were missed.
 func ReportOf(ctx context.Context, board, dir string, setting Setting) (Report, error) {
 	r, err := bitbake.Open(dir)
 	switch {

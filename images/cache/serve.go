@@ -103,8 +103,7 @@ type server struct {
 	serving   bool
 }
 
-// prepareServer checks the folder and its bitbake, makes and locks the folders, and opens the
-// ports.
+// prepareServer checks the folder and bitbake, makes and locks the folders, and opens the ports.
 func prepareServer(opt ServeOptions) (*server, error) {
 	dir, err := filepath.Abs(opt.Dir)
 	if err != nil {
@@ -254,8 +253,7 @@ func (s *server) hashservArgs(bind string) []string {
 	return []string{"python3", filepath.Join(s.opt.Bitbake, "bin/bitbake-hashserv"), "--bind", bind, "--database", "hashserv.db"}
 }
 
-// prHost returns the address that the PR server listens at. That server needs one, so "" becomes
-// 0.0.0.0.
+// prHost returns the address for the PR server to listen at, which cannot be "": then 0.0.0.0.
 func (s *server) prHost() string {
 	if s.host == "" {
 		return "0.0.0.0"
@@ -263,8 +261,7 @@ func (s *server) prHost() string {
 	return s.host
 }
 
-// runServer runs one of bitbake's servers with a log. It returns an error if the server ends before
-// ctx does.
+// runServer runs one of bitbake's servers with a log. A server that ends before ctx is an error.
 func (s *server) runServer(ctx context.Context, name, stdin string, argv ...string) error {
 	err := run.Run(ctx, run.Command{Argv: argv, Dir: s.state, Stdin: strings.NewReader(stdin), Log: filepath.Join(s.state, name+".log")})
 	if ctx.Err() != nil {

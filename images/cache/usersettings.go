@@ -78,8 +78,7 @@ func (r *confReader) expandTopdir(text string) string {
 	return strings.ReplaceAll(text, "${TOPDIR}", r.top)
 }
 
-// readConf returns the text of a file, "" if it is missing: bitbake looks for each file in many
-// places.
+// readConf returns the text of a file, "" if it is missing: bitbake looks in many places.
 func readConf(path string) (string, error) {
 	if !isFile(path) {
 		return "", nil

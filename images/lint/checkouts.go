@@ -89,8 +89,7 @@ func wordsInFiles(folders []string) map[string]bool {
 	return all
 }
 
-// containsWord reports whether any file of the layers has the word, or the files are too large to
-// search.
+// containsWord reports whether a file of the layers has the word, or there is too much to search.
 func (l *checkout) containsWord(word string) bool {
 	all := l.words()
 	return all == nil || all[word]
@@ -251,8 +250,7 @@ func (c *checker) checkRecipeVersion(s Statement, recipe string, required bool) 
 	}
 }
 
-// checkRuntimeVariable adds a finding if no file of the layers reads the variable, or names its
-// package.
+// checkRuntimeVariable reports a variable that no file of the layers reads, or an unknown package.
 func (c *checker) checkRuntimeVariable(s Statement, base string) {
 	l := c.layers.Checkout
 	if !l.containsWord(base) && !strings.ContainsAny(base, "${}") {

@@ -60,8 +60,7 @@ func licenceOf(c cdx.Component) string {
 	return strings.Join(all, " AND ")
 }
 
-// addRated adds a CycloneDX vulnerability for each component that it affects, with its highest
-// score.
+// addRated adds a CycloneDX vulnerability with its highest score for each affected component.
 func (b *Bill) addRated(v cdx.Vulnerability, named map[string]cdx.Component) error {
 	f := Flaw{ID: v.ID, State: Open}
 	for _, r := range list(v.Ratings) {

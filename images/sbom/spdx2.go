@@ -153,8 +153,7 @@ func (a *archive) read(h *tar.Header, r io.Reader) error {
 	return nil
 }
 
-// bill checks each document's digest against the index, and returns the packages of the image
-// documents.
+// bill checks the documents' digests against the index, and returns the packages of the images.
 func (a *archive) bill() (Bill, error) {
 	if len(a.index) != len(a.byName) || len(a.index) == 0 {
 		return Bill{}, fmt.Errorf("index.json names %d documents, and there are %d", len(a.index), len(a.byName))

@@ -71,8 +71,7 @@ func (b *Bill) AddTracked(r io.Reader) error {
 	return nil
 }
 
-// debianSources returns the image's Debian release, and the versions of each of its source
-// packages.
+// debianSources returns the image's Debian release, and the versions of each source package.
 func (b *Bill) debianSources() (release string, sources map[string][]string, err error) {
 	sources = map[string][]string{}
 	base := ""
@@ -172,8 +171,7 @@ func splitAt(s string, end func(byte) bool) (before, after string) {
 	return s[:i], s[i:]
 }
 
-// compareWord compares two parts without digits: "~" sorts before the end, letters before other
-// signs.
+// compareWord compares parts without digits: "~" sorts before the end, letters before other signs.
 func compareWord(a, b string) int {
 	weight := func(s string, i int) int {
 		switch {

@@ -75,8 +75,7 @@ type Plan struct {
 var templates = template.Must(template.New("").Delims("[[", "]]").Funcs(template.FuncMap{"yaml": writeScalar}).
 	ParseFS(embedded, "files/*.tmpl", "files/*/*.tmpl"))
 
-// writeScalar returns a text as a YAML scalar, quoted if YAML would read it as another type, such
-// as 1e3.
+// writeScalar returns a text as a YAML scalar, quoted if YAML would read another type, as in 1e3.
 func writeScalar(text string) (string, error) {
 	out, err := yaml.Marshal(text)
 	return strings.TrimSpace(string(out)), err
@@ -95,8 +94,7 @@ type choices struct {
 
 var released = plaintext.Regexp(`^v([0-9]+(\.[0-9]+)+)$`)
 
-// Release returns the release number of this program, which a pipeline installs, "" for any other
-// build.
+// Release returns this program's release number, which a pipeline installs, "" for other builds.
 func (c choices) Release() string {
 	if m := released().FindStringSubmatch(c.Version); m != nil {
 		return m[1]
@@ -141,8 +139,7 @@ func PlanPipelines(req Request) (Plan, error) {
 	}}, err
 }
 
-// pipelineFiles returns the templates of the servers' pipelines by the path that each is written
-// to.
+// pipelineFiles returns the templates of the servers' pipelines by the path of the file.
 func pipelineFiles(servers []string) map[string]string {
 	names := map[string]string{}
 	for _, server := range servers {
@@ -205,8 +202,7 @@ func newChoices(req Request, like images.Spec) choices {
 	return c
 }
 
-// planBoard returns a board's board.yml, its kas.yml if it is real hardware, and the user's next
-// steps.
+// planBoard returns a board.yml, a kas.yml for real hardware, and the user's next steps.
 func (c choices) planBoard(ctx context.Context, like images.Spec) (Plan, error) {
 	if like.Rig != nil {
 		return Plan{}, fmt.Errorf("board %s: a rig is made in a clone of Slipway, not in a project\nnext: boards", c.Like)

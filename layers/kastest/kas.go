@@ -70,8 +70,7 @@ func findTesting(ctx context.Context) (Kas, error) {
 // TestingPackages returns the Debian packages that testing's kas needs on this machine.
 func TestingPackages() []string { return append(slices.Sorted(maps.Values(pythonPackages)), "python3") }
 
-// checkModules returns ErrMissing with the packages to install if Python cannot import kas's
-// modules.
+// checkModules returns ErrMissing with the missing packages if Python lacks modules of kas.
 func checkModules(ctx context.Context) error {
 	const script = "import sys; from importlib.util import find_spec; print(*[m for m in sys.argv[1:] if not find_spec(m)])"
 	out, err := run.Output(ctx, run.Command{Argv: append([]string{"/usr/bin/python3", "-c", script}, slices.Sorted(maps.Keys(pythonPackages))...)})

@@ -81,8 +81,7 @@ func (r contextReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Digest returns the SHA-256 of all that a reader returns, in hex. It calls count as WithContext
-// does.
+// Digest returns the SHA-256 of all that a reader has, in hex. It calls count as WithContext does.
 func Digest(ctx context.Context, in io.Reader, count func(int64)) (string, error) {
 	h := sha256.New()
 	_, err := io.CopyBuffer(h, WithContext(ctx, in, count), make([]byte, 1<<20))

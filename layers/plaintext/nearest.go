@@ -28,8 +28,7 @@ func DidYouMean(name string, known []string) string {
 	return ""
 }
 
-// editDistance returns how many letters to add, remove, change or swap with the next to turn a into
-// b.
+// editDistance counts the letters to add, remove, change or swap with the next to turn a into b.
 func editDistance(a, b string) int {
 	rows := make([][]int, len(a)+1) // for each beginning of a, and each of b
 	for i := range rows {

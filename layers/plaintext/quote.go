@@ -2,8 +2,7 @@ package plaintext
 
 import "strings"
 
-// Quote quotes a word for a shell, in a command that is shown to a person. It does not quote plain
-// words.
+// Quote quotes a word for a shell command that a person sees. Plain words get no quotes.
 func Quote(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+:,./_-=", r)

@@ -37,8 +37,7 @@ func Redraws(w io.Writer) bool {
 	return ok && os.Getenv("CI") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }
 
-// Width returns how many characters fit into a line of the terminal w; otherwise if w is no
-// terminal.
+// Width returns how many characters fit into a line of w, or otherwise if w is no terminal.
 func Width(w io.Writer, otherwise int) int {
 	if f, ok := w.(interface{ Fd() uintptr }); ok {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width >= narrowest {

@@ -69,8 +69,7 @@ func (f *Failure) Error() string {
 
 func (f *Failure) Unwrap() error { return f.cause }
 
-// LastLine returns the last line that a failed program printed, or the first line of any other
-// error.
+// LastLine returns the last line that a failed program printed, or the first line of other errors.
 func LastLine(err error) string {
 	text := err.Error()
 	var failed *Failure
@@ -218,8 +217,7 @@ func openLog(c Command) (*os.File, error) {
 	return os.OpenFile(c.Log, flags, 0o644)
 }
 
-// verdict returns the error of a run: that ctx ended, that the program is not installed, or a
-// Failure.
+// verdict returns the error of a run: ctx ended, the program is not installed, or a Failure.
 func verdict(ctx context.Context, c Command, err error, tail string) error {
 	if err == nil {
 		return nil

@@ -29,8 +29,7 @@ func At(file string, n *yaml.Node, format string, args ...any) error {
 	return Position{file, n.Line, n.Column}.Errorf(format, args...)
 }
 
-// Parse returns the only YAML document of a file, nil if the file is empty. A second document is an
-// error.
+// Parse returns the only YAML document of a file, nil for an empty file. A second one is an error.
 func Parse(file string, data []byte) (*yaml.Node, error) {
 	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithUniqueKeys(false))
 	if err != nil {
@@ -133,8 +132,7 @@ func Pairs(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
 	}
 }
 
-// Entry is a mapping of attributes. Each of its methods reads one attribute; Err keeps the first
-// error.
+// Entry is a mapping of attributes. Its methods read one attribute each; Err keeps the first error.
 type Entry struct {
 	File   string
 	Name   string
@@ -195,8 +193,7 @@ func (e *Entry) Scalar(key, want string) *yaml.Node {
 	return n
 }
 
-// Text returns any scalar attribute as it is written, because goss files have lines such as `exec:
-// true`.
+// Text returns any scalar attribute as it is written: goss files have `exec: true`.
 func (e *Entry) Text(key, fallback string) string {
 	if n := e.Scalar(key, "a string"); n != nil {
 		return n.Value

@@ -14,8 +14,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Load decodes YAML into a struct, refuses unknown keys, and stores in places where each key is
-// written.
+// Load decodes YAML into a struct, refuses unknown keys, and stores in places where each key is.
 func Load(file string, data []byte, into any, places map[string]string) error {
 	if err := yaml.Load(data, into, yaml.WithKnownFields()); err != nil {
 		return explainYAML(file, into, err)

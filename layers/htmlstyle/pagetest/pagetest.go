@@ -31,8 +31,7 @@ var (
 	width   = plaintext.Regexp(`(?:^|[\s{;("])(min-width|width|minmax)(?::\s*|\()(\d*\.?\d+)(px|rem|em)`)
 )
 
-// withoutTableScript returns the page without TableScript, and with the policy that allows no
-// script.
+// withoutTableScript returns the page without TableScript and its policy.
 func withoutTableScript(page string) string {
 	script, policy := "<script>"+string(htmlstyle.TableScript)+"</script>", string(htmlstyle.TablePolicy())
 	if strings.Count(page, script) == 1 && strings.Count(page, policy) == 1 {
