@@ -254,6 +254,7 @@ func LoadBuilt(board string) (Spec, error) {
 	return spec, asBoardFile(err)
 }
 
+// loadBuilt loads a board by name, or from the folder of that name: an artifact or a deploy folder.
 func loadBuilt(board string) (Spec, error) {
 	boards, err := openBoards()
 	if err != nil {

@@ -32,8 +32,7 @@ func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) 
 }
 
 // buildImage returns the artifact in the board's folder if its key still matches, or makes a new
-// disk image. The userland of Debian packages has a cache of its own, because it takes most of the
-// time.
+// disk image. The userland of Debian packages has its own key and cache, as it changes less often.
 func buildImage(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	dir := opt.BoardDir(spec)
 	step := progress.Start(ctx, "build", 0, "")

@@ -81,6 +81,7 @@ func (s Spec) validateDPU() error {
 	return nil
 }
 
+// validate returns the first error in the dpu keys of a board.yml, for its caller to add "dpu.".
 func (d DPU) validate() error {
 	if err := ealWords("eal", d.EAL); err != nil {
 		return err

@@ -96,6 +96,7 @@ func Load(board string) (Spec, error) {
 	return spec, asBoardFile(err)
 }
 
+// load loads a board by its name, or from project files. "" is the default board.
 func load(board string) (Spec, error) {
 	if board == "" {
 		return Default()

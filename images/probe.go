@@ -59,6 +59,7 @@ func (d disk) writeProbe(out *os.File) error {
 	return writeLayout(out, index, blobs)
 }
 
+// writeLayout writes an OCI image layout with an index and blobs as a tar.
 func writeLayout(out *os.File, index []byte, blobs map[digest.Digest][]byte) error {
 	layout, err := json.Marshal(v1.ImageLayout{Version: v1.ImageLayoutVersion})
 	if err != nil {
@@ -102,6 +103,7 @@ func (d disk) probeLayer() ([]byte, error) {
 	return layer.Bytes(), t.Close()
 }
 
+// probeFiles adds the files of the root file system that match a pattern to a tar.
 func (d disk) probeFiles(t *tar.Writer, pattern string) error {
 	found, err := fs.Glob(os.DirFS(d.root), path.Join("/", pattern)[1:])
 	if err != nil {

@@ -250,6 +250,7 @@ func (a Artifact) ReadStatement() (Statement, error) {
 	return s, err
 }
 
+// parseStatement parses an in-toto statement with SLSA's provenance, and checks its form.
 func parseStatement(data []byte) (Statement, error) {
 	var s intoto.Statement
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, &s); err != nil {

@@ -78,6 +78,8 @@ func (s Spec) validateRig() error {
 	return nil
 }
 
+// rigScripts checks that each source's script is in the board's folder and its paths are in the
+// clone.
 func (s Spec) rigScripts() error {
 	for _, source := range s.Rig.Source {
 		if _, err := s.File(source.Script); err != nil || filepath.IsAbs(source.Script) {
@@ -95,6 +97,7 @@ func (s Spec) rigScripts() error {
 	return nil
 }
 
+// validate checks the names and addresses of sources, ports and places.
 func (r Rig) validate() error {
 	if max(len(r.Source), len(r.Ports), len(r.Places)) > maxRigParts {
 		return fmt.Errorf("more than %d sources, ports or places", maxRigParts)

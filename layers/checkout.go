@@ -365,7 +365,7 @@ func (t tree) fetchCommit(ctx context.Context, r Repo, ws Workspace, shallow boo
 	return commit, t.checkTag(ctx, r, shallow)
 }
 
-// tagMatches reports whether r's tag is at the commit here. It is true unless r has both.
+// tagMatches reports whether r's tag is at the commit here, or r lacks a tag or a pinned commit.
 func (t tree) tagMatches(ctx context.Context, r Repo, commit string) bool {
 	if r.Tag == "" || r.Commit == "" {
 		return true

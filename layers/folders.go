@@ -106,6 +106,7 @@ func withoutLinks(path string) string { return followLinks(path, maxLinks) }
 
 const maxLinks = 40 // as Linux
 
+// followLinks resolves at most most links of a path that need not exist.
 func followLinks(path string, most int) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil || path == filepath.Dir(path) || most == 0 {
 		return cmp.Or(real, path)

@@ -214,6 +214,7 @@ func lastBytes(path string, n int) ([]byte, error) {
 	return last, err
 }
 
+// linkOrCopy hard-links a file, or copies it if that fails. An existing target stays.
 func linkOrCopy(from, to string) error {
 	err := os.Link(from, to)
 	if err == nil || errors.Is(err, fs.ErrExist) {
@@ -393,6 +394,7 @@ func (m mirror) dropDamaged(ctx context.Context) (dropped bool, err error) {
 	return m.removeUnlessSound(ctx, err == nil)
 }
 
+// removeUnlessSound deletes the mirror and prints that, unless it is sound or ctx has ended.
 func (m mirror) removeUnlessSound(ctx context.Context, sound bool) (dropped bool, err error) {
 	if sound || ctx.Err() != nil {
 		return false, ctx.Err()

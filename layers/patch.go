@@ -192,6 +192,7 @@ func seriesEntry(line string) string {
 	return strings.TrimRight(line, " \t\r")
 }
 
+// readPatchFile reads a regular file in root that is not in a .git folder.
 func readPatchFile(root *os.Root, patch Patch, name string) (patchFile, error) {
 	if namesGit(name) {
 		return patchFile{}, fmt.Errorf("%s is a file of git's own", name)

@@ -479,6 +479,7 @@ func fragmentNames(v *yaml.Value) ([]*yaml.Value, error) {
 	return names, nil
 }
 
+// chooseOne returns the one of the possible fragments that the words name, or an error.
 func (s *setup) chooseOne(path string, possible *yaml.Value, words []string) (*yaml.Value, error) {
 	options, err := fragmentNames(possible.Get("options"))
 	if err != nil {

@@ -123,6 +123,7 @@ func (p Project) setupConf(ws Workspace) (map[string][]byte, error) {
 	return files, err
 }
 
+// setupLayersConf returns bblayers.conf as bitbake-setup writes it, with absolute paths.
 func (p Project) setupLayersConf(ws Workspace) ([]byte, error) {
 	file, _, _ := cutSetup(p.File)
 	here, err := filepath.Abs(filepath.Dir(file))

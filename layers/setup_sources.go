@@ -103,6 +103,7 @@ func (r *Repo) useLocal(v *yaml.Value, base string) error {
 	return r.validate()
 }
 
+// useRemote sets r's URL, path and revision from a source's git-remote.
 func (r *Repo) useRemote(v *yaml.Value) error {
 	path := "sources." + r.ID + ".git-remote"
 	// bitbake-setup fetches from each address in turn. It keeps the result of the last one.

@@ -34,6 +34,7 @@ func (m Map) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
+// encode returns the map as XML of version 2.0, with the file's own digest in its place.
 func (m Map) encode() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "<?xml version=\"1.0\" ?>\n<bmap version=\"2.0\">\n")
@@ -85,6 +86,7 @@ func Read(r io.Reader) (Map, error) {
 	return m, nil
 }
 
+// parseFile reads a bmap file with limits, parses it, verifies its digest and returns its map.
 func parseFile(r io.Reader) (Map, error) {
 	file, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
 	if err != nil {

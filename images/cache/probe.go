@@ -230,6 +230,7 @@ func fetchDescriptor(ctx context.Context, server string) (descriptor, error) {
 	return parseDescriptor(data)
 }
 
+// parseDescriptor parses a cache.json, and refuses another version and invalid ports.
 func parseDescriptor(data []byte) (descriptor, error) {
 	var d descriptor
 	if err := json.Unmarshal(data, &d); err != nil || !strings.HasPrefix(d.Slipway, "cache ") {

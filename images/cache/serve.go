@@ -136,6 +136,7 @@ func prepareServer(opt ServeOptions) (*server, error) {
 	return s, nil
 }
 
+// lockFolder locks the folder of a cache serve. It fails at once if another one serves the folder.
 func lockFolder(dir string) (unlock func(), err error) {
 	f, err := localfile.OpenLock(filepath.Join(dir, "lock"), 0o644)
 	if err != nil {
@@ -253,7 +254,7 @@ func (s *server) hashservArgs(bind string) []string {
 	return []string{"python3", filepath.Join(s.opt.Bitbake, "bin/bitbake-hashserv"), "--bind", bind, "--database", "hashserv.db"}
 }
 
-// prHost returns the address for the PR server to listen at, which cannot be "": then 0.0.0.0.
+// prHost returns the address that the PR server listens at: 0.0.0.0 if the user named no host.
 func (s *server) prHost() string {
 	if s.host == "" {
 		return "0.0.0.0"
@@ -349,6 +350,7 @@ func (s *server) newStatus(state string) Status {
 	return st
 }
 
+// printStatus prints the addresses, or the counts at the end, as text or JSON. It sets s.serving.
 func (s *server) printStatus(state string) {
 	s.serving = true
 	st := s.newStatus(state)

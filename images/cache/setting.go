@@ -79,6 +79,7 @@ func userSetting() (Setting, error) {
 	return parseConfig(path, data)
 }
 
+// parseConfig returns the setting under the only key of a config.yml, cache.
 func parseConfig(path string, data []byte) (Setting, error) {
 	root, err := yaml.Parse(path, data)
 	if err != nil || root == nil {
@@ -245,6 +246,7 @@ func parseURL(text string, schemes ...string) (*url.URL, error) {
 	return nil, fmt.Errorf("%q is no address that begins with %s://", text, strings.Join(schemes, ":// or "))
 }
 
+// serverURL checks the address of a cache serve: http(s)://HOST:PORT without a path or IPv6.
 func serverURL(text string) (string, error) {
 	u, err := parseURL(strings.TrimRight(text, "/"), "http", "https")
 	if err != nil {

@@ -60,6 +60,7 @@ type confReader struct {
 
 const maxConfFiles = 64
 
+// newConfReader returns a reader that knows the layers in bblayers.conf.
 func newConfReader(conf string) (*confReader, error) {
 	r := &confReader{top: filepath.Dir(conf), seen: map[string]bool{}}
 	path := filepath.Join(conf, "bblayers.conf")

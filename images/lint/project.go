@@ -274,6 +274,8 @@ func readDistro(name string, folders []string) (all []Source, known bool) {
 	return readIncluded(path.Join("conf/distro", name+".conf"), folders, map[string]bool{})
 }
 
+// readIncluded returns a file of the first layer that has it, after the files that it includes.
+// known is false if a file is missing or has a variable in its name.
 func readIncluded(name string, folders []string, seen map[string]bool) (all []Source, known bool) {
 	if seen[name] || len(seen) > 100 {
 		return nil, true

@@ -218,6 +218,7 @@ func nearestName(names iter.Seq[string], name string) string {
 	return near[0]
 }
 
+// differsByOne reports whether one letter added, left out or changed, or two swapped, makes b of a.
 func differsByOne(a, b string) bool {
 	if len(a) > len(b) {
 		a, b = b, a

@@ -18,7 +18,7 @@ func ProgramName() string {
 	return plaintext.Quote(os.Args[0]) // as it was typed, so that it can be typed again
 }
 
-// IsCommand reports whether a word is a command of this program. Package main sets it.
+// IsCommand reports whether a word is a command of this program. Package commands sets it.
 var IsCommand = func(string) bool { return false }
 
 // TypedStep returns a next step as the user has to type it. Packages write "build virt", without

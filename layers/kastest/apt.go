@@ -161,6 +161,7 @@ func findArchive(file, suite string) string {
 	return ""
 }
 
+// findArchiveInLine returns the archive of a suite in a "deb" line of sources.list, or "".
 func findArchiveInLine(line, suite string) string {
 	words := strings.Fields(line)
 	if len(words) == 0 || words[0] != "deb" {

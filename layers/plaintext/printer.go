@@ -15,6 +15,8 @@ type Printer struct {
 
 var colour = Regexp("\x1b\\[(?:0|1|32|33|36|1;31)m")
 
+// Write calls Before with b and writes the printable text. It keeps an incomplete character for
+// later.
 func (p *Printer) Write(b []byte) (int, error) {
 	text := append(p.open, b...)
 	whole := len(text)

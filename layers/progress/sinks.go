@@ -195,6 +195,7 @@ const (
 	besideBar     = 86 // name, bar, counts, time
 )
 
+// Event updates the step's bar, or replaces it by a line if the step has ended.
 func (s *barSink) Event(e Event) {
 	b := s.bars[e.Step]
 	if b == nil {

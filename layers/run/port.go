@@ -30,6 +30,7 @@ func FreePortFor(name string) (int, error) {
 
 const ports = highest - lowest + 1
 
+// firstFree tries up to 200 ports that next returns, and returns the first on which it can listen.
 func firstFree(next func() int) (int, error) {
 	for range 200 {
 		port := lowest + next()

@@ -173,6 +173,7 @@ func KindOf(n *yaml.Node) string {
 	return strconv.Quote(n.Value)
 }
 
+// Fail records an error at a node, unless the entry has one already.
 func (e *Entry) Fail(n *yaml.Node, format string, args ...any) {
 	if e.Err == nil {
 		e.Err = At(e.File, n, format, args...)
@@ -214,6 +215,7 @@ func (e *Entry) Flag(key string) *bool {
 	return &v
 }
 
+// Number returns a whole number from least to most, or fallback if the attribute is absent.
 func (e *Entry) Number(key string, fallback, least, most int64) int64 {
 	want := fmt.Sprintf("a whole number from %d to %d", least, most)
 	n := e.Scalar(key, want)
@@ -228,6 +230,7 @@ func (e *Entry) Number(key string, fallback, least, most int64) int64 {
 	return v
 }
 
+// List returns the scalars of a list attribute as they are written.
 func (e *Entry) List(key string) []string {
 	n := e.Fields[key]
 	if n == nil {

@@ -54,6 +54,7 @@ var (
 	wrongKind    = plaintext.Regexp("^cannot construct !!(\\w+)(?: `(.*)`)? into (.*)$")
 )
 
+// explainOne rewords one error of the YAML decoder, with its file, line and column.
 func explainOne(file string, into any, e *yaml.LoadError) error {
 	text := strings.TrimPrefix(e.Message, "yaml: ")
 	if m := unknownField().FindStringSubmatch(text); m != nil {

@@ -90,6 +90,7 @@ func (q request) run(ctx context.Context, connections int, span time.Duration) l
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 
+// send sends the request once. It returns an error for another status than 200 or a wrong sum.
 func (q request) send(ctx context.Context, client *http.Client) (status int, err error) {
 	r, err := http.NewRequestWithContext(ctx, q.method, q.url, bytes.NewReader(q.body))
 	if err != nil {
