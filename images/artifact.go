@@ -243,9 +243,8 @@ func (a Artifact) Save(dir string) error {
 	return renameio.WriteFile(ArtifactPath(dir), append(data, '\n'), 0o644)
 }
 
-// This file makes boards of folders with built files. The user names such a folder in place of a
-// board if Slipway builds nothing: it may come from another machine, or from a build that Slipway
-// did not run.
+// This file loads boards from folders with built files. The user names such a folder instead of a
+// board if Slipway builds nothing: its files come from another machine or another build.
 
 // LoadBuilt loads a board by its name as Load does, or takes a folder with built files: one with an
 // artifact.json, or bitbake's tmp/deploy/images/MACHINE.

@@ -61,9 +61,9 @@ func (d disk) grubConfig() string {
 	return b.String()
 }
 
-// RAUC empties the environment's file before it writes it: a power cut can leave a block
-// that neither takes. Then GRUB goes by the one that it keeps, and the board puts that in
-// the place of the damaged one (rauc-still-good.service).
+// envName is GRUB's environment block, which RAUC writes. RAUC empties the file first, so a power
+// cut can leave a block that neither can read. GRUB then reads keptName, which GRUB itself writes,
+// and the board replaces the damaged file by it (rauc-still-good.service).
 const (
 	envName  = "grubenv"
 	keptName = envName + ".good"

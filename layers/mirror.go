@@ -33,7 +33,8 @@ type mirror struct{ store }
 // object in every pack.
 const maxPacks = 40
 
-// An url is named so that a person finds its mirror; the digest tells it apart.
+// notInNames matches the characters of a url that its mirror's folder name lacks. The name is for
+// people, its digest makes it unique.
 var notInNames = plaintext.Regexp(`[^A-Za-z0-9.]+`)
 
 func (ws Workspace) mirrorFor(r Repo) mirror {
@@ -270,9 +271,9 @@ func shallowCommits(gitDir string) ([]string, error) {
 	return commits, err
 }
 
-// Users share a folder of mirrors where its mode lets a group write. Another user's
-// packs are copied then: the kernel lets nobody link to what he cannot write. A mirror
-// that cannot be written is read.
+// Users can share a folder of mirrors that its group may write. Slipway copies packs of another
+// user: the kernel lets nobody hard-link a file that he cannot write. It reads a mirror that it
+// cannot write.
 
 func isGroupWritable(dir string) bool {
 	info, err := os.Stat(dir)

@@ -15,7 +15,8 @@ import (
 	"slipway/layers/run"
 )
 
-// A suite has one kas at a time; a newer one is looked for when somebody deletes the folder.
+// modulesIn is the folder of kas's modules in the package. The cache keeps one kas: delete the
+// cache to get a newer one.
 const modulesIn = "usr/lib/python3/dist-packages"
 
 // A machine without network finds that out once, not with every test.

@@ -9,8 +9,9 @@ import (
 	"syscall"
 )
 
-// A program may have to be told its port before it listens. The ports lie below those that Linux gives to connections and to listeners that name no
-// port. Otherwise one of these could take a port before the program that was told it.
+// FreePort and FreePortFor choose among these ports, which are below the range from which Linux
+// itself assigns ports. Otherwise another program could get a port before the one that was told to
+// use it.
 const (
 	lowest  = 20000
 	highest = 32767
