@@ -17,11 +17,12 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// defaultLargestGiB is more than cards for boards have, and less than most disks that
-// somebody keeps something on.
+// defaultLargestGiB is the size limit for a block device when board.yml sets no flash.largestGiB.
+// Cards for boards are smaller, and most disks that hold somebody's data are larger.
 const defaultLargestGiB = 512
 
-// admitDevice refuses a device that must not be written, or not for this board.
+// admitDevice returns an error if d must not be written, or not for this board: because of its
+// kind, its size, its use on this machine, or because d is a file of an artifact.
 func admitDevice(spec images.Spec, d device.Device) error {
 	if !slices.Contains(spec.Flash.Kinds, d.Kind) {
 		return fmt.Errorf("it is a device of kind %s; board.yml names for this board: %s (flash.kinds)\nnext: boards --json  # a board of your own may extend this one with flash: {kinds: [%[1]s]}", d.Kind, strings.Join(spec.Flash.Kinds, ", "))
@@ -42,7 +43,8 @@ func admitDevice(spec images.Spec, d device.Device) error {
 	return nil
 }
 
-// refusedSteps are the next steps for what a device is refused for. GIVEN is its name in the line.
+// refusedSteps maps the text of a refusal to the command that resolves it. GIVEN in a command
+// stands for the device's name on the command line, $1 for a group of the pattern.
 var refusedSteps = []struct{ said, step string }{
 	{`name the whole disk, (\S+)$`, "repeat the line with $1 for GIVEN"},
 	{`(?:over|boot area of) (\S+); name that itself`, "repeat the line with $1 for GIVEN"},
@@ -56,7 +58,9 @@ var refusedSteps = []struct{ said, step string }{
 	{`part of `, "lsblk GIVEN"},
 }
 
-// refusedStep returns the line to type after a device was refused.
+// refusedStep returns the next command for a user whose device was refused with the text said: that
+// of the first pattern in refusedSteps that matches, else "devices". A command that needs root
+// begins with sudo if the user is not root.
 func refusedStep(given, said string) string {
 	for _, r := range refusedSteps {
 		if at := regexp.MustCompile(r.said).FindStringSubmatch(said); at != nil && !strings.HasPrefix(said, "holds the running system") {
@@ -70,8 +74,9 @@ func refusedStep(given, said string) string {
 	return "devices"
 }
 
-// overArtifact refuses files of an artifact, whose image would be written over
-// itself, and another board's virtual disk, which lies below its artifact.
+// overArtifact returns an error if path is a file of the artifact in its folder or in the folder
+// above, because the image would overwrite itself. It also refuses a virtual disk that lies in or
+// below the folder of another board's artifact.
 func overArtifact(spec images.Spec, path string) error {
 	dir := filepath.Dir(path)
 	for _, dir := range []string{dir, filepath.Dir(dir)} {

@@ -23,7 +23,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// dpuLimits are how long a DPU may take. Tests have less time.
+// dpuLimits are the time limits for a DPU. Tests set shorter ones.
 var dpuLimits = rshim.Patient
 
 // bluefieldJob pushes one boot stream to DPUs, side by side.
@@ -59,7 +59,7 @@ func (j *bluefieldJob) close() {
 	}
 }
 
-// checkOptions refuses options that affect only disks.
+// checkOptions refuses options that apply only to disk images, and an SSH identity.
 func (j *bluefieldJob) checkOptions(context.Context) error {
 	o := j.options
 	switch {
@@ -71,7 +71,8 @@ func (j *bluefieldJob) checkOptions(context.Context) error {
 	return nil
 }
 
-// readConfig reads the bf.cfg that the installer in the stream gets.
+// readConfig reads and checks the bf.cfg that --config names, and keeps its content and SHA-256.
+// The installer in the stream reads the bf.cfg on the DPU.
 func (j *bluefieldJob) readConfig(context.Context) (err error) {
 	path := j.options.Config
 	if path == "" {
@@ -88,8 +89,9 @@ func (j *bluefieldJob) readConfig(context.Context) (err error) {
 	return nil
 }
 
-// openStream opens the boot stream that the artifact or the user names, and proves all
-// of it: what a DPU began to install cannot be taken back.
+// openStream opens the boot stream that the user names, or else the artifact's. It compares the
+// SHA-256 of the artifact's stream and checks all images and the trailing data, because a DPU
+// cannot undo an installation that has begun.
 func (j *bluefieldJob) openStream(ctx context.Context) error {
 	path, built := j.image.path, ""
 	if path == "" {
@@ -124,8 +126,9 @@ func (j *bluefieldJob) openStream(ctx context.Context) error {
 	return j.checkTrailingData(path)
 }
 
-// checkTrailingData checks a bf.cfg in the stream's trailing data. It may hold a password,
-// and a second bf.cfg would be read as a part of it.
+// checkTrailingData checks the bf.cfg in the stream's trailing data for plain passwords. It refuses
+// trailing data if --config names a bf.cfg too, because the DPU would not read the second one. It
+// skips data that is too long or too binary for a bf.cfg.
 func (j *bluefieldJob) checkTrailingData(path string) error {
 	n := j.stream.TrailingBytes
 	if n == 0 {
@@ -150,7 +153,7 @@ func (j *bluefieldJob) checkTrailingData(path string) error {
 	return nil
 }
 
-// openPorts reads from each DPU's driver what it is, and refuses those that accept nothing now.
+// openPorts runs openPort for each DPU.
 func (j *bluefieldJob) openPorts(ctx context.Context) error {
 	for i := range j.devices {
 		if err := j.openPort(ctx, &j.devices[i]); err != nil {
@@ -160,6 +163,9 @@ func (j *bluefieldJob) openPorts(ctx context.Context) error {
 	return nil
 }
 
+// openPort opens and locks a DPU's rshim device, and reads the DPU's name, model and mode. It
+// refuses a DPU that is not ready, or of another model than board.yml's or the stream's, and starts
+// the DPU's receipt.
 func (j *bluefieldJob) openPort(ctx context.Context, d *device.Device) error {
 	port, err := openRShim(ctx, d.Path)
 	if err != nil {
@@ -190,10 +196,10 @@ func (j *bluefieldJob) openPort(ctx context.Context, d *device.Device) error {
 	return nil
 }
 
-// rshimDir is where this machine's rshims are. Tests have their own.
+// rshimDir is the folder of this machine's rshim devices. Tests use another one.
 var rshimDir = "/dev"
 
-// openRShim opens the rshim that a path names.
+// openRShim opens the rshim device at path: /dev/NAME on this machine, else one on a remote host.
 func openRShim(ctx context.Context, path string) (*rshim.Port, error) {
 	if name, local := strings.CutPrefix(path, "/dev/"); local {
 		return rshim.At(filepath.Join(rshimDir, name)), nil
@@ -201,7 +207,8 @@ func openRShim(ctx context.Context, path string) (*rshim.Port, error) {
 	return rshim.Open(ctx, path)
 }
 
-// isDPU compares a name such as BlueField-2(Rev 1) with one such as BlueField-2.
+// isDPU reports whether info, such as BlueField-2(Rev 1), names the model want, such as
+// BlueField-2.
 func isDPU(info, want string) bool {
 	name, _, _ := strings.Cut(info, "(")
 	return strings.EqualFold(strings.TrimSpace(name), want)
@@ -209,7 +216,8 @@ func isDPU(info, want string) bool {
 
 var notInLogName = plaintext.Regexp(`[^A-Za-z0-9.@]+`)
 
-// logName is the file for what a DPU says: rshim0.log, root@10.0.0.7-22-dev-rshim0.log.
+// logName returns the file name for a DPU's console output: rshim0.log,
+// root@10.0.0.7-22-dev-rshim0.log.
 func logName(path string) string {
 	return notInLogName().ReplaceAllString(strings.Trim(strings.TrimPrefix(path, "/dev"), "/"), "-") + ".log"
 }
@@ -239,7 +247,7 @@ func (j *bluefieldJob) show(w io.Writer) {
 	fmt.Fprintln(w, "A DPU is reset at once: what runs on it ends, its network ports go down, and the stream decides what becomes of its disk.")
 }
 
-// dryRun says what would be pushed. All that can be read without a reset was read.
+// dryRun prints what a flash would push to each DPU, and returns the receipts. It pushes nothing.
 func (j *bluefieldJob) dryRun(context.Context) ([]Receipt, error) {
 	var receipts []Receipt
 	for _, d := range j.dpus {
@@ -251,8 +259,8 @@ func (j *bluefieldJob) dryRun(context.Context) ([]Receipt, error) {
 	return receipts, nil
 }
 
-// checkUnchanged refuses a stream that was written to since it was verified. A new build may have
-// begun while Slipway asked the user.
+// checkUnchanged returns an error if the stream's file changed after its check. A new build may
+// have begun while Slipway asked the user.
 func (j *bluefieldJob) checkUnchanged() error {
 	now, err := j.stream.Stat()
 	if err == nil && (now.Size() != j.proved.Size() || !now.ModTime().Equal(j.proved.ModTime())) {
@@ -261,7 +269,7 @@ func (j *bluefieldJob) checkUnchanged() error {
 	return err
 }
 
-// writeDevices pushes to all DPUs at once. One that fails does not stop the others.
+// writeDevices pushes the stream to all DPUs at once. If one DPU fails, the others continue.
 func (j *bluefieldJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	if err := j.checkUnchanged(); err != nil {
 		return nil, err
@@ -283,6 +291,9 @@ func (j *bluefieldJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	return receipts, errors.Join(failed...)
 }
 
+// pushStream pushes the stream to one DPU, follows its boot and writes its console output to the
+// log file d.log. It fills the DPU's receipt, and prints errors that the installer reported and
+// continued after.
 func (j *bluefieldJob) pushStream(ctx context.Context, d *dpu) error {
 	began := time.Now()
 	log, err := os.Create(d.log)

@@ -11,9 +11,9 @@ import (
 	"slipway/flash/probe"
 )
 
-// showUnused shows the offset at which a card's image ends, and how the rest of the card is used.
-// The image has the size of the package's layout: in it, the partition that the package fills to
-// the end ends with the image, and so does the second copy of the table.
+// showUnused prints at which offset a card's image ends, how much of the card stays unused, and the
+// command that grows the last partition. It prints nothing for an image that was not made from a
+// tegraflash package, whose image ends with its last partition and the second GPT.
 func (j *imageJob) showUnused(w io.Writer) {
 	if j.work == nil {
 		return

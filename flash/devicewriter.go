@@ -52,8 +52,8 @@ func (j *imageJob) newReceipt(d device.Device) Receipt {
 	return r
 }
 
-// openDevice opens the device exclusively. It writes nothing, but gives a new
-// virtual disk its size.
+// openDevice opens the block device exclusively, or creates the pending file of a virtual disk at
+// its full size. It writes no image data.
 func (w *deviceWriter) openDevice(ctx context.Context) (err error) {
 	o := write.CopyOptions{Count: w.countBytes, Phase: w.beginPhase}
 	if w.device.Kind == device.File {
@@ -70,8 +70,8 @@ func (w *deviceWriter) openDevice(ctx context.Context) (err error) {
 	return w.copyTo(w.claimed.File, o)
 }
 
-// openReadOnly opens the device for a comparison. A flash replaces a virtual disk, so there is
-// nothing to compare.
+// openReadOnly opens the device for the comparison of a dry run. It opens /dev/null for a virtual
+// disk, which a flash replaces, so that there is nothing to compare.
 func (w *deviceWriter) openReadOnly(context.Context) (err error) {
 	path, o := w.device.Path, write.CopyOptions{Dry: true, Marked: true, Count: w.countBytes, Phase: w.beginPhase}
 	if w.device.Kind == device.File {
@@ -117,7 +117,8 @@ func (w *deviceWriter) startProgress(ctx context.Context) {
 func (w *deviceWriter) countBytes(n int64)              { w.step.Add(n) }
 func (w *deviceWriter) beginPhase(what string, n int64) { w.step.Phase(what, n) }
 
-// endFailed ends the flash of one device that failed. The flash continues with the others.
+// endFailed records err in the receipt of a device that failed and closes the device. The flash
+// continues with the other devices.
 func (w *deviceWriter) endFailed(began time.Time, err error) {
 	w.err, w.receipt.Seconds, w.receipt.Finished = err, time.Since(began).Seconds(), time.Now().UTC()
 	w.close()
@@ -152,7 +153,9 @@ func (w *deviceWriter) resultText(r write.Result) string {
 	return what
 }
 
-// completeDevice writes what makes the device whole, and has the kernel read its table.
+// completeDevice writes the first and last MiB, which hold the partition table. Then it renames a
+// virtual disk to its final name, or has the kernel read a block device's table again. Its error
+// says in which state the device is.
 func (w *deviceWriter) completeDevice(ctx context.Context) error {
 	err := withKind(ctx, ErrDevice, w.copy.Complete(ctx))
 	if err == nil && w.pending != nil {
@@ -167,8 +170,8 @@ func (w *deviceWriter) completeDevice(ctx context.Context) error {
 	return err
 }
 
-// unfinishedState says how an unfinished flash leaves the device; "" if there is nothing
-// to say.
+// unfinishedState returns a sentence about the state in which a failed flash leaves the block
+// device; "" for a virtual disk or a device that was not opened.
 func (w *deviceWriter) unfinishedState(err error) string {
 	if w.claimed == nil || w.copy == nil {
 		return ""
@@ -188,10 +191,11 @@ func (w *deviceWriter) recordProof(p write.Proof) {
 	r.Ranges, r.ReadBack = p.Ranges, !w.job.options.Blind && !w.job.options.DryRun
 }
 
-// keepSaved is how many flashes' partition tables are kept.
+// keepSaved is for how many flashes Slipway keeps the replaced partition tables.
 const keepSaved = 8
 
-// saveReplaced saves an end of the device in the state folder. dd puts it back.
+// saveReplaced writes the device's old bytes at off, one of its ends, to a file in the state
+// folder, and removes the oldest such files. A user can restore the bytes with dd.
 func (w *deviceWriter) saveReplaced(old []byte, off int64) error {
 	dir := images.ReplacedDir(w.job.state)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -206,7 +210,8 @@ func (w *deviceWriter) saveReplaced(old []byte, off int64) error {
 	return pruneOldest(dir, 2*max(keepSaved, len(w.job.writers)))
 }
 
-// writeSynced leaves no file if it fails, as on a full disk.
+// writeSynced writes and syncs a file. If that fails, for example on a full disk, it removes the
+// file.
 func writeSynced(path string, data []byte) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -219,8 +224,9 @@ func writeSynced(path string, data []byte) error {
 	return nil
 }
 
-// pruneOldest removes the oldest files of a folder, whose names begin with their time.
-// Another device that is flashed at the same time may prune it too.
+// pruneOldest removes files from a folder until only the newest keep files are left. The names
+// begin with the time. A missing file is no error: the flash of another device may prune the folder
+// at the same time.
 func pruneOldest(dir string, keep int) error {
 	entries, err := os.ReadDir(dir)
 	for i := 0; err == nil && i < len(entries)-keep; i++ {
@@ -231,7 +237,8 @@ func pruneOldest(dir string, keep int) error {
 	return err
 }
 
-// newDisk makes a virtual disk that is as large as the image.
+// newDisk creates the pending file of a virtual disk, sparse and as large as the image. It returns
+// an error if the file system has too little free space.
 func newDisk(j *imageJob, d device.Device) (_ *device.Pending, err error) {
 	f, err := device.NewPending(d)
 	if err != nil {
@@ -248,7 +255,7 @@ func newDisk(j *imageJob, d device.Device) (_ *device.Pending, err error) {
 	return f, nil
 }
 
-// checkSpace finds a full file system before it is filled.
+// checkSpace returns an error if dir's file system has less free space than the image's data needs.
 func (j *imageJob) checkSpace(dir string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

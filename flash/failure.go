@@ -11,22 +11,22 @@ import (
 // Why a flash failed, as far as a script has to know. An error that is none of these is
 // any other one.
 var (
-	// ErrRefused is for a device that must not be written, or that nobody confirmed:
-	// nothing was written to it.
+	// ErrRefused is for a device that must not be written, or that nobody confirmed. Slipway wrote
+	// nothing to it.
 	ErrRefused = device.ErrRefused
-	// ErrImage is for an image that is not there, or is not what it should be.
+	// ErrImage is for an image that is missing, damaged, or not the one that was asked for.
 	ErrImage = errors.New("the image is not what it should be")
-	// ErrDevice is for a device that did not keep what was written, or is broken.
+	// ErrDevice is for a device that is broken, or that reads back other data than was written.
 	ErrDevice = errors.New("the device is faulty")
 )
 
-// failureWords are the words for them in a receipt.
+// failureWords are the words in Receipt.Reason for these errors.
 var failureWords = []struct {
 	err  error
 	word string
 }{{ErrDevice, "device"}, {ErrImage, "image"}, {ErrRefused, "refused"}}
 
-// Failed is the error of a flash, with a receipt for each device that is not whole.
+// Failed is the error of a flash, with a receipt for each device that failed.
 type Failed struct {
 	Receipts []Receipt
 	err      error
@@ -35,8 +35,8 @@ type Failed struct {
 func (f *Failed) Error() string { return f.err.Error() }
 func (f *Failed) Unwrap() error { return f.err }
 
-// Fail is the error of a flash in which each of the named devices, but those that are
-// whole, failed with err.
+// Fail returns a *Failed with a receipt, which carries err, for each named device that has no
+// receipt in whole. If err wraps a *Failed already, Fail keeps its receipts.
 func Fail(board string, devices []string, err error, whole ...Receipt) error {
 	f := &Failed{}
 	if errors.As(err, &f) {
@@ -52,7 +52,8 @@ func Fail(board string, devices []string, err error, whole ...Receipt) error {
 	return f
 }
 
-// withError marks the receipt as that of a device that is not whole.
+// withError returns the receipt of a device whose flash failed with err: with the error's text and
+// reason, and without ReadBack.
 func (r Receipt) withError(err error) Receipt {
 	r.ReadBack, r.Error = false, err.Error()
 	for _, k := range failureWords {
@@ -64,8 +65,8 @@ func (r Receipt) withError(err error) Receipt {
 	return r
 }
 
-// withKind gives an error a kind: ErrRefused, ErrImage or ErrDevice. Its text stays. An
-// error that has a kind keeps it, and that of an ended context gets none.
+// withKind wraps err so that errors.Is finds kind (ErrRefused, ErrImage or ErrDevice) in it; the
+// text stays the same. It returns err itself if err has a kind already or ctx has ended.
 func withKind(ctx context.Context, kind, err error) error {
 	if err == nil || kind == nil || ctx.Err() != nil || errors.Is(err, ErrRefused) || errors.Is(err, ErrImage) || errors.Is(err, ErrDevice) {
 		return err

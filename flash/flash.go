@@ -83,7 +83,7 @@ type Receipt struct {
 	DPU *rshim.Verdict `json:"dpu,omitempty"` // what a BlueField said of its boot
 }
 
-// String is for people.
+// String returns a line for people: how much was written and read back, or the board's own verdict.
 func (r Receipt) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: ", r.Device.Path)
@@ -105,7 +105,7 @@ func (r Receipt) String() string {
 	return b.String()
 }
 
-// request is the work of a flasher: one artifact, on devices of its kind.
+// request is the input of a flasher: one artifact, the devices of one kind, and the user's options.
 type request struct {
 	spec     images.Spec
 	artifact images.Artifact
@@ -126,8 +126,8 @@ func (r request) devicePaths() []string {
 	return paths
 }
 
-// runSteps runs the steps that make a job, each of which may refuse it. It closes the job that is
-// refused.
+// runSteps runs the steps that prepare a job, in order. If a step returns an error, runSteps calls
+// closeJob and returns the error.
 func runSteps(ctx context.Context, closeJob func(), steps ...func(context.Context) error) error {
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -138,8 +138,8 @@ func runSteps(ctx context.Context, closeJob func(), steps ...func(context.Contex
 	return nil
 }
 
-// job is one flash. Making it refuses as much as possible before a byte is written anywhere. Then
-// it is shown, confirmed by a person, prepared, and run.
+// job is one flash. Its constructor checks as much as possible and writes nothing. Then WriteAll
+// shows the job, has the user confirm it, and calls prepare and writeDevices.
 type job interface {
 	show(w io.Writer)
 	// prepare refuses what takes a while to find. It writes nothing either.
@@ -152,7 +152,7 @@ type job interface {
 	close()
 }
 
-// flashers is how each kind of device is written.
+// flashers has the constructor of the job that writes each kind of device.
 var flashers = map[string]func(context.Context, request) (job, error){
 	device.File:  newImageJob,
 	device.Block: newImageJob,
@@ -186,6 +186,8 @@ func WriteAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 	return receipts, err
 }
 
+// writeAll chooses the devices, verifies the image, makes the job and shows it. Then it asks for a
+// confirmation, writes, and records the receipts. A dry run ends before the confirmation.
 func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, devices []string, o Options) ([]Receipt, error) {
 	chosen, err := chooseDevices(spec, artifact, devices)
 	if err != nil {
@@ -250,8 +252,8 @@ func (o Options) checkKind(kind string) error {
 	return nil
 }
 
-// recordReceipts saves the receipts in the user's state folder. It removes the last ones
-// first: the first write may make them untrue.
+// recordReceipts runs work and writes the receipts that it returns to the state folder. It first
+// removes the file of the last flash, whose receipts are untrue once work begins to write.
 func recordReceipts(dir string, work func() ([]Receipt, error)) ([]Receipt, error) {
 	path := images.ReceiptPath(dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -267,8 +269,8 @@ func recordReceipts(dir string, work func() ([]Receipt, error)) ([]Receipt, erro
 	return receipts, errors.Join(err, saveReceipts(path, receipts))
 }
 
-// chooseDevices examines each device. All are written at once, so they must be different
-// devices of one kind.
+// chooseDevices examines each named device. It refuses the list if two names are the same device,
+// or if the devices are of different kinds.
 func chooseDevices(spec images.Spec, artifact images.Artifact, devices []string) ([]device.Device, error) {
 	if len(devices) == 0 {
 		return nil, errors.New("no device is named\nnext: devices")
@@ -290,7 +292,7 @@ func chooseDevices(spec images.Spec, artifact images.Artifact, devices []string)
 	return chosen, nil
 }
 
-// nameDevice adds to an error which of several devices it is about.
+// nameDevice prefixes err with a device's name if there are several devices.
 func nameDevice(devices []string, name string, err error) error {
 	if len(devices) < 2 {
 		return err
@@ -298,7 +300,8 @@ func nameDevice(devices []string, name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// chooseDevice examines the device of that name, and refuses one that must not be written.
+// chooseDevice examines the device called name, and refuses one that must not be written. The error
+// ends with a next step.
 func chooseDevice(spec images.Spec, artifact images.Artifact, name string) (device.Device, error) {
 	if artifact.Board != spec.Board {
 		return device.Device{}, fmt.Errorf("%s is an artifact for board %s", artifact.Dir(), artifact.Board)

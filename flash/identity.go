@@ -21,10 +21,10 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 )
 
-// Identity holds the keys by which a board proves its identity, and by which users may log in. The
-// host key is made for one flash. Besides the board's disk (which may be a file here), it is
-// written only to a private temporary folder, which is removed before the flash begins. The
-// client's key stays in a folder and serves every board that is flashed from that folder.
+// Identity holds the SSH keys of a flash: the board's host key and the client key with which users
+// log in. Each flash makes a new host key. Slipway stores its private half only on the board's disk
+// (which may be a file here), and in a temporary folder that is removed before the flash begins.
+// The client key stays in dir and serves every board that is flashed from there.
 type Identity struct {
 	dir     string
 	hostKey []byte // PEM
@@ -32,8 +32,9 @@ type Identity struct {
 	client  ssh.PublicKey
 }
 
-// NewIdentity makes a new host key and, the first time in dir, the client's key. dir is the
-// board's images.StateDir: whoever made an artifact cannot have put a key there.
+// NewIdentity generates a host key, and reads the client key in dir or generates it if there is
+// none. dir is the board's images.StateDir, because whoever made an artifact cannot have put a key
+// there.
 func NewIdentity(dir string) (Identity, error) {
 	id, err := newIdentity(dir)
 	if err != nil {
@@ -65,7 +66,8 @@ func (id Identity) KnownHosts() string { return images.KnownHostsPath(id.dir) }
 // Fingerprint is the host key's, as ssh-keygen -l prints it.
 func (id Identity) Fingerprint() string { return ssh.FingerprintSHA256(id.host) }
 
-// lockFolder keeps other flashes away from the files of a folder.
+// lockFolder waits for the lock file in dir and locks it, so that only one flash at a time changes
+// the key files there.
 func lockFolder(dir string) (unlock func() error, err error) {
 	f, err := localfile.OpenLock(filepath.Join(dir, "keys.lock"), 0o600)
 	if err != nil {
@@ -74,7 +76,8 @@ func lockFolder(dir string) (unlock func() error, err error) {
 	return f.Close, localfile.WaitLock(context.Background(), f)
 }
 
-// clientKey reads the client's key, or makes it.
+// clientKey reads the client's private key at path and returns its public key. If there is none,
+// clientKey generates the pair and writes both files.
 func clientKey(path string) (ssh.PublicKey, error) {
 	if key, err := readClientKey(path); !errors.Is(err, fs.ErrNotExist) {
 		return key, err
@@ -135,11 +138,12 @@ func (id Identity) seedFiles() map[string][]byte {
 	}
 }
 
-// maxPins is how many host keys a board has in known_hosts: those of its last flashes. Each
-// disk of a board has a key of its own, and one that was flashed earlier may be started again.
+// maxPins is how many host keys known_hosts keeps for a board: those of the last flashes. Each disk
+// has its own host key, and the user may boot a disk that was flashed earlier.
 const maxPins = 8
 
-// pinHostKey adds the host key to the known ones of a board.
+// pinHostKey appends the host key to the board's lines in known_hosts, and removes the oldest lines
+// over maxPins.
 func (id Identity) pinHostKey(board string) error {
 	unlock, err := lockFolder(id.dir)
 	if err != nil {

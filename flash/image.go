@@ -50,6 +50,8 @@ type imageJob struct {
 	entries []source.Span // of the GPT's two copies
 }
 
+// newImageJob opens and checks the image, its block map and the devices' sizes, and makes a
+// deviceWriter for each device. It writes nothing to a device.
 func newImageJob(ctx context.Context, r request) (job, error) {
 	j := &imageJob{request: r}
 	as := func(kind error, do func(context.Context) error) func(context.Context) error {
@@ -67,10 +69,10 @@ func newImageJob(ctx context.Context, r request) (job, error) {
 	return j, nil
 }
 
-// Holes are what may become of what a block map leaves out.
+// Holes are the values of Options.Holes: how to treat the ranges that a block map leaves out.
 var Holes = []string{write.Zero, write.Discard, write.Keep}
 
-// checkOptions refuses options that do not fit these devices.
+// checkOptions refuses an unknown value of --holes, and one SSH identity for several devices.
 func (j *imageJob) checkOptions(context.Context) error {
 	o := j.options
 	if o.Holes != "" && !slices.Contains(Holes, o.Holes) {
@@ -82,7 +84,8 @@ func (j *imageJob) checkOptions(context.Context) error {
 	return nil
 }
 
-// openHead returns the beginning of a packed image. All its readers share one decode.
+// openHead starts to decode the beginning of a packed image, or returns the Head that it started
+// before. All checks of the image share this decode.
 func (j *imageJob) openHead(ctx context.Context) *source.Head {
 	if j.head == nil {
 		j.head = j.source.Head(ctx, maxCheckedBytes)
@@ -111,7 +114,8 @@ func (j *imageJob) close() {
 	}
 }
 
-// openImage opens the image that the artifact or the user names.
+// openImage opens the image that the user names, or else the artifact's, and finds out how it is
+// packed. It refuses a file that changed after its verification.
 func (j *imageJob) openImage(context.Context) error {
 	path := j.image.path
 	j.sha256 = j.image.sha256
@@ -138,7 +142,7 @@ func (j *imageJob) openImage(context.Context) error {
 	return nameImage(path, err)
 }
 
-// nameImage names the image in a next step, which has IMAGE for it.
+// nameImage replaces the placeholder IMAGE in the error's next step with the image's path.
 func nameImage(path string, err error) error {
 	if err == nil || !strings.Contains(err.Error(), " IMAGE") {
 		return err
@@ -146,7 +150,8 @@ func nameImage(path string, err error) error {
 	return errors.New(strings.ReplaceAll(err.Error(), " IMAGE", " "+plaintext.Quote(path)))
 }
 
-// checkUnchanged refuses an image that was written to since it was proved.
+// checkUnchanged returns an error if another process changed the image's file after its
+// verification.
 func (j *imageJob) checkUnchanged() error {
 	now, err := j.file.Stat()
 	if err == nil && (!os.SameFile(now, j.info) || now.Size() != j.info.Size() || !now.ModTime().Equal(j.info.ModTime())) {
@@ -155,8 +160,8 @@ func (j *imageJob) checkUnchanged() error {
 	return err
 }
 
-// openMap reads the block map that the user, the artifact, or the image's neighbour is.
-// Without one, all of the image is content.
+// openMap parses the block map: that which the user named or that lies beside the image, else the
+// artifact's. Without a map, all of the image counts as data.
 func (j *imageJob) openMap(context.Context) error {
 	var err error
 	switch {
@@ -168,8 +173,9 @@ func (j *imageJob) openMap(context.Context) error {
 	return err
 }
 
-// artifactMap proves the map by the artifact's digest; the map's own digests then prove
-// the image, piece by piece while it is written.
+// artifactMap reads the artifact's block map and compares its SHA-256 with the artifact's. It
+// returns nil if the artifact has no map. The map's digests verify the image range by range, while
+// it is written.
 func artifactMap(a images.Artifact) (*bmap.Map, string, error) {
 	file, err := a.File(images.BlockMap)
 	if err != nil {
@@ -186,8 +192,8 @@ func artifactMap(a images.Artifact) (*bmap.Map, string, error) {
 	return m, sum, err
 }
 
-// parseMap returns the file's digest even if it is no map. The text is that of a clearsigned map,
-// if its signature was verified.
+// parseMap parses a block map and returns it with the SHA-256 of the file, data, also if the map is
+// invalid. text is the signed text of a clearsigned map; parseMap refuses such a map without it.
 func parseMap(path string, data, text []byte) (*bmap.Map, string, error) {
 	sum := sha256.Sum256(data)
 	if text == nil && trust.Clearsigned(data) {
@@ -203,11 +209,11 @@ func parseMap(path string, data, text []byte) (*bmap.Map, string, error) {
 	return &m, hex.EncodeToString(sum[:]), nil
 }
 
-// mapLimit is more than any block map that bmap.Read takes.
+// mapLimit is the size limit for a block map's file, larger than any map that bmap.Read accepts.
 const mapLimit = 64 << 20
 
-// rebuildHint returns advice for a file that is not the artifact's. Only building again would find
-// nothing changed, because a build compares sizes.
+// rebuildHint returns advice for a file whose digest is not the artifact's. A build compares only
+// sizes, so it would not replace the file unless the user removes artifact.json.
 func rebuildHint(artifact images.Artifact) string {
 	return fmt.Sprintf("remove %s and build again", images.ArtifactPath(artifact.Dir()))
 }
@@ -219,9 +225,10 @@ func (j *imageJob) fixHint() string {
 	return rebuildHint(j.artifact)
 }
 
-// proveFile compares the image's file with the artifact's digest, and seals it. It skips this if a
-// map with good digests proves the written data anyway. It also skips it for a plain image, whose
-// digest is compared before the image can count as whole.
+// proveFile compares the image file's SHA-256 with the artifact's, and keeps later writes to the
+// file from being read. It skips an image whose block map has SHA-256 digests, and a plain image
+// without a map: these are verified while they are written. It also skips an image that was
+// fetched.
 func (j *imageJob) proveFile(ctx context.Context) error {
 	if j.sha256 == "" || j.image.path != "" || j.source.Form() == "raw" && j.blocks == nil || j.blocks != nil && j.blocks.Algorithm == bmap.SHA256 {
 		return nil // what was fetched is proved
@@ -238,7 +245,8 @@ func (j *imageJob) proveFile(ctx context.Context) error {
 // unknown is the size of an image if neither its file nor a map has it.
 const unknown = -1
 
-// stateSize finds out how large the image is, if its file or a map has the size.
+// stateSize sets j.size from the file or the block map, or to unknown. It returns an error if the
+// two differ.
 func (j *imageJob) stateSize(context.Context) error {
 	j.size = j.source.SizeBytes()
 	if j.blocks != nil {
@@ -250,8 +258,9 @@ func (j *imageJob) stateSize(context.Context) error {
 	return nil
 }
 
-// prepare unpacks an image of unknown size once, as a device that is too small must be
-// refused untouched. That takes a while, so it follows the question.
+// prepare unpacks an image of unknown size once to measure it, and then checks the image and the
+// devices' sizes, because Slipway must refuse a device that is too small before it writes. It runs
+// after the confirmation, because unpacking takes long.
 func (j *imageJob) prepare(ctx context.Context) error {
 	if j.size != unknown {
 		return nil
@@ -272,6 +281,7 @@ func (j *imageJob) prepare(ctx context.Context) error {
 	return withKind(ctx, ErrRefused, j.checkFit(ctx))
 }
 
+// measureImage decodes the whole image, discards the data and sets j.size.
 func (j *imageJob) measureImage(ctx context.Context, count func(int64)) error {
 	size := int64(0)
 	for i := range j.source.Sections() {
@@ -299,12 +309,16 @@ func (j *imageJob) sameDigest(got string) error {
 // checkedBytes is how much of a packed image is read for the check: more than lies before the
 // first partition. Where the header of a GPT puts its entries further back, it is more.
 const (
+	// checkedBytes is how much of a packed image is unpacked to check it: more than lies before the
+	// first partition. checkImage unpacks up to maxCheckedBytes if the header of a GPT puts its
+	// entries further back.
 	checkedBytes    = 4 << 20
 	maxCheckedBytes = 256 << 20
 )
 
-// checkImage refuses what is no image of a whole disk, such as an error page of a server, a
-// root file system, or an image that was cut off.
+// checkImage refuses a file that is no image of a whole disk, such as a server's error page, a root
+// file system, or a truncated image. It also refuses a block map that leaves out the partition
+// table, and records where the GPT's entries are. With --raw it refuses only an empty image.
 func (j *imageJob) checkImage(ctx context.Context) (err error) {
 	if j.options.Raw && j.size != 0 {
 		return nil
@@ -344,7 +358,7 @@ func (j *imageJob) checkImage(ctx context.Context) (err error) {
 	return nil
 }
 
-// mappedImage is an image as its block map has it written: with zeros in the holes.
+// mappedImage reads an image as it will be on the device: with zeros in the holes of the block map.
 type mappedImage struct {
 	io.ReaderAt
 	blocks *bmap.Map
@@ -360,8 +374,8 @@ func (m mappedImage) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// checkFit refuses devices that are smaller than the image, and an image without a
-// partition for the identity.
+// checkFit returns an error if a block device is smaller than the image, or if the image has no
+// partition for the SSH identity.
 func (j *imageJob) checkFit(context.Context) (err error) {
 	least := max(j.size, j.source.LeastBytes())
 	for _, d := range j.devices {
@@ -375,7 +389,8 @@ func (j *imageJob) checkFit(context.Context) (err error) {
 	return err
 }
 
-// checkMapSample refuses the map of another image before anything is written.
+// checkMapSample compares some ranges of the image with the block map's digests, so that a map of
+// another image is refused before anything is written.
 func (j *imageJob) checkMapSample(ctx context.Context) error {
 	if err := write.Sample(ctx, j.source, j.writeOptions()); err != nil {
 		return fmt.Errorf("%w; nothing was written", err)
@@ -383,7 +398,8 @@ func (j *imageJob) checkMapSample(ctx context.Context) error {
 	return nil
 }
 
-// identityPlace finds the partition for the identity.
+// identityPlace returns the artifact's data partition, into which the SSH identity is written. It
+// returns an error if the partition is missing, unaligned, or not inside the image.
 func identityPlace(artifact images.Artifact, size int64) (images.Partition, error) {
 	part, err := artifact.Partition("data")
 	if err != nil {
@@ -420,7 +436,7 @@ func (j *imageJob) show(w io.Writer) {
 	fmt.Fprintf(w, ", of which %s hold data.\n", device.SizeText(j.blocks.Mapped()))
 }
 
-// sizeText says how large the image is, as far as that is known.
+// sizeText returns the unpacked size of the image, or what is known of it.
 func (j *imageJob) sizeText() string {
 	switch least := j.source.LeastBytes(); {
 	case j.size != unknown:
@@ -431,7 +447,7 @@ func (j *imageJob) sizeText() string {
 	return "of a size that is known once it is unpacked"
 }
 
-// proofText says what proves an image without a block map.
+// proofText says what verifies an image that has no block map.
 func (j *imageJob) proofText() string {
 	switch {
 	case j.image.proof != "":
@@ -455,7 +471,8 @@ func (j *imageJob) writeOptions() write.Options {
 	return o
 }
 
-// dryRun compares the image with the content of the devices.
+// dryRun compares the image with the devices' content and prints how many bytes differ. It writes
+// nothing.
 func (j *imageJob) dryRun(ctx context.Context) ([]Receipt, error) {
 	defer j.closeWriters()
 	began := time.Now()
@@ -476,7 +493,8 @@ func (j *imageJob) dryRun(ctx context.Context) ([]Receipt, error) {
 	return receipts, err
 }
 
-// writeDevices writes, proves, and pins the board's new host key.
+// writeDevices writes the image to all devices, reads it back, and adds the board's new host key to
+// known_hosts. It returns the receipts of the complete devices, and a *Failed for the others.
 func (j *imageJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	began := time.Now()
 	if err := j.checkUnchanged(); err != nil {
@@ -503,8 +521,8 @@ func (j *imageJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	return receipts, err
 }
 
-// openAll opens the devices. One that fails does not stop the others. The error is that
-// of all devices where all failed.
+// openAll calls open for each device. It records the error of a device that fails and continues
+// with the next. It returns an error only if all fail or ctx ends.
 func (j *imageJob) openAll(ctx context.Context, began time.Time, open func(*deviceWriter, context.Context) error) error {
 	for _, w := range j.writers {
 		if err := open(w, ctx); err != nil {
@@ -531,7 +549,7 @@ func (j *imageJob) remainingWriters() (remaining []*deviceWriter) {
 	return remaining
 }
 
-// makeSeed makes the file system that carries the identity.
+// makeSeed makes the file system with the SSH identity, if the user wants one.
 func (j *imageJob) makeSeed(ctx context.Context) (err error) {
 	if id := j.options.Identity; id != nil {
 		j.seed, err = newSeed(ctx, j.place, *id)
@@ -539,7 +557,9 @@ func (j *imageJob) makeSeed(ctx context.Context) (err error) {
 	return err
 }
 
-// writeImage writes the image and the identity to all devices.
+// writeImage writes the image and the identity's file system to all remaining devices, and compares
+// a plain image's SHA-256 with the artifact's. If anything fails, it records the error for every
+// device.
 func (j *imageJob) writeImage(ctx context.Context, began time.Time) (write.Proof, error) {
 	var copies []*write.Copy
 	remaining := j.remainingWriters()
@@ -566,7 +586,8 @@ func (j *imageJob) writeImage(ctx context.Context, began time.Time) (write.Proof
 	return proof, err
 }
 
-// completeDevices completes the devices, all at once.
+// completeDevices runs completeDevice on all remaining devices in parallel, and fills their
+// receipts. Each deviceWriter keeps its own error.
 func (j *imageJob) completeDevices(ctx context.Context, proof write.Proof, began time.Time) {
 	var g errgroup.Group
 	for _, w := range j.remainingWriters() {
@@ -585,7 +606,7 @@ func (j *imageJob) closeWriters() {
 	}
 }
 
-// withUnfinished adds to an error how each device was left.
+// withUnfinished appends to err the state in which each device was left.
 func (j *imageJob) withUnfinished(err error) error {
 	var b strings.Builder
 	for _, w := range j.writers {
@@ -596,8 +617,8 @@ func (j *imageJob) withUnfinished(err error) error {
 	return fmt.Errorf("%w%s", err, b.String())
 }
 
-// collectReceipts returns the receipts of the devices that are whole. The error has those
-// of the others.
+// collectReceipts returns the receipts of the complete devices. The error, a *Failed, holds the
+// receipts of the others.
 func (j *imageJob) collectReceipts() (found []Receipt, err error) {
 	f := &Failed{}
 	var all []error

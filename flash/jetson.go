@@ -32,7 +32,7 @@ type jetsonJob struct {
 	at     string // when it began: its logs are named by that
 }
 
-// jetsonHost is the machine on whose USB bus the boards are. Tests have their own.
+// jetsonHost is the machine to whose USB bus the boards are connected. Tests replace it.
 var jetsonHost = tegra.Here
 
 func newJetsonJob(ctx context.Context, r request) (job, error) {
@@ -40,7 +40,8 @@ func newJetsonJob(ctx context.Context, r request) (job, error) {
 	return j, runSteps(ctx, j.close, j.checkOptions, j.checkSettings, j.checkBoards, j.unpackPackage, j.checkPackage)
 }
 
-// checkOptions refuses options that affect only disks.
+// checkOptions refuses options that apply only to disk images, and opens the key files for signing
+// and encryption.
 func (j *jetsonJob) checkOptions(context.Context) error {
 	o := j.options
 	switch {
@@ -54,7 +55,8 @@ func (j *jetsonJob) checkOptions(context.Context) error {
 	return err
 }
 
-// checkSettings checks what board.yml says of flashing.
+// checkSettings checks board.yml's flash.limitsSec, flash.module and, with --force-recovery, the
+// recovery command. It fills j.limits.
 func (j *jetsonJob) checkSettings(context.Context) error {
 	j.limits = map[string]time.Duration{}
 	for name, sec := range j.spec.Flash.LimitsSec {
@@ -75,8 +77,8 @@ func (j *jetsonJob) checkSettings(context.Context) error {
 	return nil
 }
 
-// checkBoards refuses ports without a board, unless a command is about to bring it into
-// recovery mode.
+// checkBoards checks each USB port's name. Without --force-recovery it also checks that each port
+// has a board of the right chip in recovery mode.
 func (j *jetsonJob) checkBoards(context.Context) error {
 	for _, d := range j.devices {
 		err := tegra.CheckPort(usbPort(d))
@@ -90,7 +92,8 @@ func (j *jetsonJob) checkBoards(context.Context) error {
 	return nil
 }
 
-// checkBoard refuses a board of another chip, and a port without one.
+// checkBoard returns an error if no Jetson in recovery mode is on the USB port, or if its chip is
+// not board.yml's flash.chip.
 func (j *jetsonJob) checkBoard(port string) error {
 	found, err := tegra.At(jetsonHost.Sys, port)
 	if err != nil && len(j.spec.Flash.Recovery.Command) > 0 {
@@ -115,7 +118,8 @@ func (j *jetsonJob) unpackPackage(ctx context.Context) (err error) {
 	return err
 }
 
-// checkChip refuses a package for another chip, also where a card is made of it.
+// checkChip returns an error if a tegraflash package is for another chip than board.yml's
+// flash.chip. It serves Jetsons and the cards that are made from a package.
 func (r request) checkChip(pkg *tegra.Package) error {
 	if chip := r.spec.Flash.Chip; chip != "" && pkg.Chip != "" && pkg.Chip != chip {
 		return fmt.Errorf("the package is for chip %s, board %s has %s (flash.chip): it is another board's", pkg.Chip, r.spec.Board, chip)
@@ -123,7 +127,8 @@ func (r request) checkChip(pkg *tegra.Package) error {
 	return nil
 }
 
-// checkPackage compares the package with the board, itself and this machine.
+// checkPackage compares the package's chip, files and signing with the board, and checks that this
+// machine has the programs that its scripts run.
 func (j *jetsonJob) checkPackage(ctx context.Context) error {
 	if err := j.checkChip(j.pkg); err != nil {
 		return err
@@ -140,8 +145,9 @@ func (j *jetsonJob) checkPackage(ctx context.Context) error {
 	return j.pkg.Ready(ctx)
 }
 
-// checkDistinct refuses boards that the scripts would mistake for each other. With
-// --force-recovery the boards come into recovery mode one after another.
+// checkDistinct returns an error if the package's scripts could flash another board than the one on
+// the given port. With --force-recovery it checks nothing, because the boards enter recovery mode
+// one after another.
 func (j *jetsonJob) checkDistinct() error {
 	if j.options.ForceRecovery {
 		return nil
@@ -179,7 +185,7 @@ func (j *jetsonJob) show(w io.Writer) {
 	}
 }
 
-// dryRun says what would be run.
+// dryRun prints the command that a flash would run for each board, and returns the receipts.
 func (j *jetsonJob) dryRun(context.Context) ([]Receipt, error) {
 	var receipts []Receipt
 	for _, d := range j.devices {
@@ -197,8 +203,8 @@ func (j *jetsonJob) newReceipt(d device.Device) Receipt {
 	return Receipt{Board: j.artifact.Board, Key: j.artifact.Key, Device: d, Image: j.work.from, Form: "tegraflash " + j.pkg.Release, ImageSHA256: j.sum}
 }
 
-// writeDevices flashes all boards at once, if the scripts can do that. If one fails, the others
-// continue.
+// writeDevices flashes all boards in parallel, or one after another if the package's scripts accept
+// any board that they find. If one board fails, the others continue.
 func (j *jetsonJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	undo, said := jetsonHost.Quiet(ctx)
 	defer undo()
@@ -223,6 +229,8 @@ func (j *jetsonJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	return whole, errors.Join(errs...)
 }
 
+// flashBoard brings one board into recovery mode if the user asked for that, and runs the package's
+// scripts on it. With several boards, each gets its own copy of the package.
 func (j *jetsonJob) flashBoard(ctx context.Context, d device.Device) (Receipt, error) {
 	board := tegra.Board{
 		Port: usbPort(d), Dir: j.pkg.Dir, Limits: j.limits, Module: j.spec.Flash.Module, Keys: j.keys,
@@ -248,7 +256,8 @@ func (j *jetsonJob) flashBoard(ctx context.Context, d device.Device) (Receipt, e
 	return r, nil
 }
 
-// forceRecovery switches one board into recovery mode, and proves that the right one came.
+// forceRecovery runs board.yml's recovery command, here or on its relay host, waits for the board
+// on the USB port, and checks its chip.
 func (j *jetsonJob) forceRecovery(ctx context.Context, port string) error {
 	argv, err := tegra.Filled(j.spec.Flash.Recovery.Command, port)
 	if err != nil {
@@ -266,10 +275,10 @@ func (j *jetsonJob) forceRecovery(ctx context.Context, port string) error {
 	return j.checkBoard(port)
 }
 
-// reachRelay logs in to the machine of a relay. Tests have their own.
+// reachRelay opens an SSH connection to the host that runs the recovery command. Tests replace it.
 var reachRelay = boardssh.Reach
 
-// runRemotely runs a command on another machine.
+// runRemotely runs a command on host by SSH. It returns an error if the exit status is not 0.
 func runRemotely(ctx context.Context, host string, argv []string) error {
 	conn, err := reachRelay(ctx, host)
 	if err != nil {
@@ -286,9 +295,9 @@ func runRemotely(ctx context.Context, host string, argv []string) error {
 	return nil
 }
 
-// workDir is a folder in which a package is unpacked and worked on. It goes with the job;
-// that of a job that was killed goes with the next. The package's scripts run there, so it
-// lies where nobody else can write, not beside the artifact.
+// workDir is a temporary folder in which a package is unpacked and its scripts run. close removes
+// it; newWorkDir removes those of killed jobs. It lies in the user's state folder, where nobody
+// else can write, not beside the artifact.
 type workDir struct {
 	dir, from string
 	lock      *os.File
@@ -296,6 +305,8 @@ type workDir struct {
 
 const workDirPrefix = "unpacked-"
 
+// newWorkDir removes the folders of killed jobs, then makes and locks a new one. NVIDIA's scripts
+// fail in a path with a space, so newWorkDir refuses such a state folder.
 func newWorkDir() (*workDir, error) {
 	home, err := images.StateHome()
 	if err != nil {
@@ -330,7 +341,8 @@ func (b *workDir) close() {
 	}
 }
 
-// sweepWorkDirs removes what killed jobs left. A young one may be about to be locked.
+// sweepWorkDirs removes the work folders in dir that no process has locked. It leaves those younger
+// than a minute, which their job may be about to lock.
 func sweepWorkDirs(dir string) {
 	entries, _ := os.ReadDir(dir) // whose name may have what means something in a pattern
 	for _, e := range entries {
@@ -350,7 +362,8 @@ func sweepWorkDirs(dir string) {
 	}
 }
 
-// unpackPackage unpacks the package that the artifact or the user names.
+// unpackPackage unpacks the tegraflash package that the user names, or else the artifact's, and
+// compares its SHA-256. It returns the package and the digest.
 func (b *workDir) unpackPackage(ctx context.Context, r request) (*tegra.Package, string, error) {
 	source := tegra.Archive{Path: r.image.path, SHA256: r.image.sha256, File: r.image.file}
 	if source.Path == "" {
@@ -370,8 +383,9 @@ func (b *workDir) unpackPackage(ctx context.Context, r request) (*tegra.Package,
 	return p, sum, err
 }
 
-// cardImage makes an image of a card if the artifact is a tegraflash package, or the user names
-// one. Such boards have no disk image.
+// cardImage makes an image of a card from a tegraflash package, if the user names one or the
+// artifact has one and no disk image. It runs the package's own script, and puts the result in
+// j.image in place of the package.
 func (j *imageJob) cardImage(ctx context.Context) error {
 	_, err := j.artifact.File(images.DiskImage)
 	if given := j.image.path != ""; given && !isPackage(j.image.name) || !given && err == nil {
@@ -402,8 +416,8 @@ func (j *imageJob) cardImage(ctx context.Context) error {
 	return nil
 }
 
-// isPackage knows a tegraflash package by the name that Yocto gives it. Its content is a
-// tar archive, which could also be meant for a disk.
+// isPackage reports whether path has the name that Yocto gives to a tegraflash package. The content
+// would not tell: a tar archive could also be meant for a disk.
 func isPackage(path string) bool {
 	name := filepath.Base(path)
 	return strings.Contains(name, "tegraflash") && slices.ContainsFunc([]string{".zst", ".gz", ".zip", ".tar"}, func(ending string) bool { return strings.HasSuffix(name, ending) })

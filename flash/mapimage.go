@@ -14,8 +14,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// MapImage writes the block map of an image beside it. It refuses what has neither a partition
-// table nor a file system.
+// MapImage writes the block map of the image at path beside it. It refuses a file with neither a
+// partition table nor a file system, and one whose map belongs to an artifact.
 func MapImage(ctx context.Context, path string) (source.Made, error) {
 	head, err := headOf(ctx, path)
 	if err == nil {
@@ -34,7 +34,8 @@ func MapImage(ctx context.Context, path string) (source.Made, error) {
 	return source.MapFile(ctx, path)
 }
 
-// refuseListed refuses a file that the artifact.json in its folder lists: what was signed stays.
+// refuseListed returns an error if the artifact.json in path's folder lists the file. Slipway must
+// not change a file whose digest may be signed.
 func refuseListed(path string) error {
 	a, err := images.OpenArtifact(filepath.Dir(path))
 	if err == nil && slices.ContainsFunc(a.Files, func(f images.File) bool { return f.Name == filepath.Base(path) }) {
@@ -43,6 +44,7 @@ func refuseListed(path string) error {
 	return nil
 }
 
+// headOf returns the first checkedBytes of the image at path, unpacked.
 func headOf(ctx context.Context, path string) ([]byte, error) {
 	f, err := localfile.Open(path)
 	if err != nil {

@@ -21,14 +21,15 @@ import (
 // This file compares the board that files are made for with the board that they are written
 // to. A value that the files do not state is unknown, and allowed.
 
-// otherBoard keeps what says that the files are another board's.
+// otherBoard collects the signs that the files are made for another board.
 type otherBoard struct {
 	board   string
 	allowed bool
 	said    []string
 }
 
-// check refuses what is said of another board, if --other-board does not allow it.
+// check does nothing if said is "". Else it returns an error, or records said for the receipts if
+// --other-board is given.
 func (o *otherBoard) check(said string) error {
 	if said == "" {
 		return nil
@@ -40,7 +41,7 @@ func (o *otherBoard) check(said string) error {
 	return nil
 }
 
-// addTo adds to receipts what --other-board allowed.
+// addTo adds to receipts the signs of another board that --other-board allowed. It passes err on.
 func (o *otherBoard) addTo(receipts []Receipt, err error) ([]Receipt, error) {
 	for i := range receipts {
 		receipts[i].OtherBoard = o.said
@@ -54,7 +55,8 @@ func (o *otherBoard) show(w io.Writer) {
 	}
 }
 
-// compareBoard says how the board of an artifact differs from spec's; "" if it does not.
+// compareBoard returns a sentence on how the artifact's board or architecture differs from spec's;
+// "" if they agree or the artifact has none. from is where the artifact is described.
 func compareBoard(spec images.Spec, a images.Artifact, from string) string {
 	switch {
 	case a.Board != "" && a.Board != spec.Board:
@@ -65,8 +67,8 @@ func compareBoard(spec images.Spec, a images.Artifact, from string) string {
 	return ""
 }
 
-// RefuseOther refuses a file beside another board's artifact.json, if that is not allowed.
-// said is what was allowed.
+// RefuseOther returns an error if the artifact.json beside file is another board's and allowed is
+// false. said has the differences that allowed let pass.
 func RefuseOther(spec images.Spec, file string, allowed bool) (said []string, err error) {
 	o := otherBoard{board: spec.Board, allowed: allowed}
 	path := images.ArtifactPath(filepath.Dir(file))
@@ -83,7 +85,8 @@ func (o *otherBoard) checkDescription(spec images.Spec, path, from string) error
 	return o.check(compareBoard(spec, a, from))
 }
 
-// checkBeside looks for an artifact.json beside the image.
+// checkBeside compares the board of the artifact.json beside the image with the board to flash. It
+// accepts an image without one.
 func (p *imageResolver) checkBeside(ctx context.Context, o *fetch.Origin) error {
 	file, err := o.Beside(ctx, images.ArtifactName)
 	if err != nil {
@@ -92,7 +95,8 @@ func (p *imageResolver) checkBeside(ctx context.Context, o *fetch.Origin) error 
 	return p.other.checkDescription(p.spec, file.Path, file.Reference)
 }
 
-// checkMachine compares the content of the image with the board's architecture.
+// checkMachine finds the architecture of the programs and boot files in the image, keeps it in
+// j.machine, and refuses the image if it is not the board's.
 func (j *imageJob) checkMachine(ctx context.Context) error {
 	if j.spec.Arch == "" {
 		return nil
@@ -117,8 +121,9 @@ func (j *imageJob) checkMachine(ctx context.Context) error {
 // searchedHead is how much of a packed image is unpacked to find its architecture.
 const searchedHead = 64 << 20
 
-// compareCard says that a boot stream has no boot loader for a card; "" if it has one or
-// nothing is known. bl2 is of version 1 for BlueField-2, of 2 for BlueField-3.
+// compareCard returns a sentence if the stream's boot loader (bl2) is not for the card that info
+// names, such as BlueField-3; "" if it is, or if either is unknown. A BlueField-2 needs bl2 of
+// version 1, a BlueField-3 one of version 2.
 func compareCard(s bfb.Stream, info string) string {
 	name, _, _ := strings.Cut(info, "(")
 	card, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(name, "BlueField-")))

@@ -21,8 +21,8 @@ import (
 	"slipway/layers/progress"
 )
 
-// provedImage is the image that is written: a whole file of this machine, with what proves it. It
-// is used only after it is proved.
+// provedImage is the image to write, a complete file on this machine, with the digests and
+// signatures that verify it.
 type provedImage struct {
 	path     string       // "": the artifact's
 	name     string       // its name at its origin
@@ -40,7 +40,8 @@ type provedImage struct {
 	admitted evidence.Admitted
 }
 
-// imageResolver finds the image, and proves it before anything else happens.
+// imageResolver fetches the image and its block map, and verifies them, before anything else
+// happens.
 type imageResolver struct {
 	request
 	lists  trust.Lists
@@ -67,8 +68,8 @@ func (p *provedImage) close() {
 	}
 }
 
-// resolveImage brings the image here and refuses it where its digest or its signature is
-// not what it should be.
+// resolveImage fetches the image to this machine. It returns an error if the digest or a signature
+// is wrong or missing where one is required.
 func resolveImage(ctx context.Context, r request) (provedImage, error) {
 	p := &imageResolver{request: r}
 	if err := runSteps(ctx, p.close, p.readSigners, p.readDigest, p.readImage); err != nil {
@@ -85,8 +86,8 @@ func (p *imageResolver) fetchOptions() fetch.Options {
 	return fetch.Options{Dir: dir, Arch: p.spec.Arch}
 }
 
-// readSigners reads the lists of signers. The board's cannot be replaced: what it
-// does not let through, no option does.
+// readSigners reads the board's list of signers (flash.signers) and those of --signers. A signature
+// must satisfy every list, so no option can replace the board's.
 func (p *imageResolver) readSigners(context.Context) error {
 	if name := p.spec.Flash.Signers; name != "" {
 		data, err := p.spec.File(name)
@@ -108,8 +109,8 @@ func (p *imageResolver) readSigners(context.Context) error {
 	return err
 }
 
-// readDigest takes a digest, or fetches a list of them. A list that is signed proves
-// what it names.
+// readDigest parses --digest, or fetches and parses the list of digests that it names. It verifies
+// the list's signature if there is one; a signed list vouches for the files in it.
 func (p *imageResolver) readDigest(ctx context.Context) error {
 	text := p.options.Digest
 	digest, is, err := trust.ParseDigest(text)
@@ -142,8 +143,8 @@ func (p *imageResolver) readDigest(ctx context.Context) error {
 	return err
 }
 
-// wantedDigest returns the digest that the user gave for a file; "" if there is none. The error is
-// for a list without the file.
+// wantedDigest returns the digest that the user gave for the file called name; "" if the user gave
+// none. It returns an error if the user's list does not have the file.
 func (p *imageResolver) wantedDigest(name string) (string, error) {
 	if p.sums == nil {
 		return p.digest, nil
@@ -151,6 +152,9 @@ func (p *imageResolver) wantedDigest(name string) (string, error) {
 	return p.sums.Of(name)
 }
 
+// readImage fetches the image that --image names, verifies its digest and signatures, and reads its
+// block map. Without --image it verifies the artifact's files. If signers are required, it looks
+// for a signature before it fetches the image.
 func (p *imageResolver) readImage(ctx context.Context) error {
 	if p.options.Image == "" {
 		return p.proveArtifact(ctx)
@@ -216,7 +220,8 @@ func (p *imageResolver) readImage(ctx context.Context) error {
 	return p.readMap(ctx, o)
 }
 
-// refuseLooseImage refuses an image that is of no artifact where a policy asks for evidence.
+// refuseLooseImage returns an error for --image if the board has a policy, because policies judge
+// only artifacts.
 func (p *imageResolver) refuseLooseImage() error {
 	policies, err := evidence.PoliciesOf(p.spec)
 	if err != nil || len(policies) == 0 {
@@ -230,8 +235,8 @@ func (p *imageResolver) writesDisk() bool {
 	return kind == device.File || kind == device.Block
 }
 
-// findSigned looks for what is signed: the image, or else its block map, whose digests
-// prove all of the image that is written.
+// findSigned looks for a signature of the image and, if there is none, of its block map. byMap is
+// true if only the map is signed; its SHA-256 digests then verify all of the image that is written.
 func (p *imageResolver) findSigned(ctx context.Context, o *fetch.Origin) (byMap bool, err error) {
 	_, _, unsigned := p.lists.Find(ctx, o, o.Name())
 	if unsigned == nil || !errors.Is(unsigned, fs.ErrNotExist) || !p.writesDisk() {
@@ -247,8 +252,8 @@ func (p *imageResolver) findSigned(ctx context.Context, o *fetch.Origin) (byMap 
 	return true, err
 }
 
-// findIgnored looks for signatures of a file that were not verified, so that the user is
-// told so.
+// findIgnored adds to p.ignored the signatures beside the file called name that Slipway did not
+// verify, so that the user learns of them.
 func (p *imageResolver) findIgnored(ctx context.Context, at trust.Place, name string) {
 	for _, ending := range images.SignatureEndings {
 		if slices.Contains(p.proved, name+ending) {
@@ -260,13 +265,14 @@ func (p *imageResolver) findIgnored(ctx context.Context, at trust.Place, name st
 	}
 }
 
-// proveSigners proves that a file is signed, for each list, and says by whom.
+// proveSigners verifies the signatures of the file called name against every list, and returns the
+// signers.
 func (p *imageResolver) proveSigners(ctx context.Context, at trust.Place, name string, of trust.Content) ([]string, error) {
 	proofs, err := p.lists.Prove(ctx, at, name, of)
 	return p.noteProofs(proofs), err
 }
 
-// noteProofs returns who signed.
+// noteProofs returns the signers, and adds the signature files to p.proved.
 func (p *imageResolver) noteProofs(proofs []trust.Proof) (who []string) {
 	for _, proof := range proofs {
 		who, p.proved = append(who, proof.Signer.String()), append(p.proved, proof.Signature)
@@ -274,8 +280,9 @@ func (p *imageResolver) noteProofs(proofs []trust.Proof) (who []string) {
 	return who
 }
 
-// readMap finds the block map. It says which parts of the image are written, and
-// could leave out any: where somebody vouches for the image, somebody has to for it.
+// readMap reads and verifies the block map that the user names or that lies beside the image. A map
+// could leave out any range of the image. So if a digest or signature is required of the image, the
+// map needs one too, or it is not used.
 func (p *imageResolver) readMap(ctx context.Context, o *fetch.Origin) error {
 	if p.options.BlockMap != "" {
 		return p.readNamedMap(ctx)
@@ -323,6 +330,7 @@ func (p *imageResolver) readNamedMap(ctx context.Context) error {
 // the map vouches for it.
 var errMapNotListed = fmt.Errorf("the digest is only of the image: %w", fs.ErrNotExist)
 
+// leftOutReason returns the end of a sentence on why the map beside the image is not used.
 func (p *imageResolver) leftOutReason() string {
 	if len(p.lists) > 0 {
 		return " is left out: it is not signed, as the image is."
@@ -330,8 +338,8 @@ func (p *imageResolver) leftOutReason() string {
 	return " is left out: --digest is only of the image. A list that names both, or --block-map, takes it."
 }
 
-// proveMap reads a map, once. It returns fs.ErrNotExist for a map that nobody vouches for,
-// but somebody has to.
+// proveMap reads the block map into p.mapFile, and verifies its digest and signature. It returns
+// fs.ErrNotExist if one is required and the map has none.
 func (p *imageResolver) proveMap(ctx context.Context, at trust.Place, file fetch.File) (err error) {
 	if p.mapFile, err = file.ReadAll(ctx, mapLimit); err != nil {
 		return err
@@ -359,8 +367,8 @@ func (p *imageResolver) proveMap(ctx context.Context, at trust.Place, file fetch
 	return nil
 }
 
-// proveArtifact proves the build's own files, where somebody wants that. Otherwise
-// they are proved by their digests while they are written.
+// proveArtifact verifies the artifact's files if a policy, signers or --digest demand that.
+// Otherwise their digests are verified while they are written.
 func (p *imageResolver) proveArtifact(ctx context.Context) error {
 	var err error
 	if p.admitted, err = evidence.AdmitSigned(ctx, p.spec, p.artifact, p.lists); err != nil {
@@ -413,7 +421,8 @@ func (p *imageResolver) builtFile() (images.File, error) {
 	return image, err
 }
 
-// proveFile proves a file of the artifact. The one that will be written stays open.
+// proveFile compares the SHA-256 of an artifact's file with want. The file that will be written
+// stays open in p.file.
 func (p *imageResolver) proveFile(ctx context.Context, f images.File, want string) error {
 	built, _ := p.builtFile()
 	file, err := p.file, error(nil)

@@ -16,16 +16,17 @@ import (
 	"slipway/layers/run"
 )
 
-// seed is the file system that replaces the image's empty data partition. It holds
-// the board's private host key, so its file has no name any more once it is made.
+// seed is the file system that replaces the image's empty data partition. Its file holds the
+// board's private host key, so newSeed deletes its name and keeps only the open file.
 type seed struct {
 	file   *os.File
 	blocks bmap.Map
 	part   images.Partition
 }
 
-// newSeed makes the file system before anything is written to the device, so
-// that a missing program is found while nothing is lost.
+// newSeed makes an ext4 file system with the identity's files, and its block map, in a temporary
+// folder that it removes again. It runs before anything is written to a device, so that a missing
+// program costs nothing.
 func newSeed(ctx context.Context, part images.Partition, id Identity) (_ *seed, err error) {
 	dir, err := os.MkdirTemp("", "slipway-seed-")
 	if err != nil {
@@ -57,7 +58,7 @@ func newSeed(ctx context.Context, part images.Partition, id Identity) (_ *seed, 
 
 func (s *seed) close() { s.file.Close() }
 
-// writeTo writes the file system to its place and reads it back.
+// writeTo writes the file system into the data partition of each device and reads it back.
 func (s *seed) writeTo(ctx context.Context, to []*write.Copy) error {
 	image, err := source.Open(s.file, "data partition")
 	if err != nil {
@@ -70,7 +71,7 @@ func (s *seed) writeTo(ctx context.Context, to []*write.Copy) error {
 	return err
 }
 
-// writeTree writes files that only their owner can read, except public keys.
+// writeTree writes files below root: public keys (.pub) with mode 0644, all others with 0600.
 func writeTree(root string, files map[string][]byte) error {
 	for name, data := range files {
 		path := filepath.Join(root, name)
@@ -88,6 +89,8 @@ func writeTree(root string, files map[string][]byte) error {
 	return nil
 }
 
+// makeFileSystem makes an ext4 file system in the new file image, of the partition's size and
+// label, with the files in content, all owned by root.
 func makeFileSystem(ctx context.Context, image, content string, part images.Partition) error {
 	f, err := os.OpenFile(image, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
 	if err != nil {
@@ -108,8 +111,8 @@ func makeFileSystem(ctx context.Context, image, content string, part images.Part
 	return chownToRoot(ctx, image, content)
 }
 
-// chownToRoot makes root the owner of the files, which mke2fs copied with that of
-// the user who flashes; sshd refuses keys of somebody else.
+// chownToRoot makes root the owner of all files in the ext4 image. mke2fs copied the owner of the
+// user's files, and sshd refuses keys of another user.
 func chownToRoot(ctx context.Context, image, content string) error {
 	var b strings.Builder
 	err := filepath.WalkDir(content, func(path string, _ os.DirEntry, err error) error {

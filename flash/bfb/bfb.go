@@ -51,7 +51,8 @@ type Stream struct {
 // padSize rounds a size up to the padding of 8 bytes.
 func padSize(n int64) int64 { return (n + 7) &^ 7 }
 
-// Read reads the headers of a stream. Check verifies the images.
+// Read reads all headers of a stream of size bytes and checks their versions and order. It does not
+// read the images; Check verifies their checksums.
 func Read(r io.ReaderAt, size int64) (Stream, error) {
 	var s Stream
 	if size < headerBytes {
@@ -77,6 +78,8 @@ func Read(r io.ReaderAt, size int64) (Stream, error) {
 
 var errNoHeader = errors.New("it is not that of an image of a boot stream, which begins with 42 66 02 13")
 
+// readHeader reads the header at offset at. It returns errNoHeader if the magic number is missing,
+// and an error if the file is too short for the image.
 func readHeader(r io.ReaderAt, at, size int64) (Image, error) {
 	var raw [headerBytes]byte
 	n, err := r.ReadAt(raw[:min(headerBytes, size-at)], at)
@@ -100,6 +103,7 @@ func readHeader(r io.ReaderAt, at, size int64) (Image, error) {
 	return i, nil
 }
 
+// parseHeader decodes a header and names its image. It refuses an unknown version of the format.
 func parseHeader(raw [headerBytes]byte) (Image, error) {
 	w0 := binary.LittleEndian.Uint64(raw[0:])
 	w1 := binary.LittleEndian.Uint64(raw[8:])
@@ -123,8 +127,9 @@ func parseHeader(raw [headerBytes]byte) (Image, error) {
 	return i, nil
 }
 
-// checkVersion refuses an image after one of the same or a later version. The firmware
-// uses the last version that is not too new for its hardware, and looks no further.
+// checkVersion returns an error if the stream has an image of the same kind and the same or a later
+// version before i. The firmware stops at the first version that is too new for its hardware, so
+// versions must ascend.
 func (s Stream) checkVersion(i Image) error {
 	for _, earlier := range s.Images {
 		if earlier.ID == i.ID && earlier.Version >= i.Version {
@@ -134,8 +139,9 @@ func (s Stream) checkVersion(i Image) error {
 	return nil
 }
 
-// checkAnnounced compares the images that headers announce with those that follow. Only
-// this detects a file that ends between two images.
+// checkAnnounced returns an error if a header announces an image that does not follow. Only this
+// check detects a file that was cut off between two images. An image that no header announces
+// becomes a note.
 func (s *Stream) checkAnnounced() error {
 	follows, extra := uint64(0), uint64(0)
 	for _, i := range slices.Backward(s.Images) {
@@ -162,7 +168,7 @@ func idNames(bitmap uint64) string {
 	return strings.Join(names, ", ")
 }
 
-// Check verifies each image's checksum. It calls count with the bytes read.
+// Check compares each image's CRC-32 with its header, and calls count with the bytes that it reads.
 func (s Stream) Check(ctx context.Context, r io.ReaderAt, count func(bytes int64)) error {
 	buf := make([]byte, 1<<20)
 	for _, i := range s.Images {
@@ -188,7 +194,8 @@ func orEOF(err error) error {
 
 type onlyWriter struct{ io.Writer }
 
-// List prints the images as mlx-mkbfb -d does, or as -d -v where every field is wanted.
+// List prints a line for each image in the format of mlx-mkbfb -d, or of mlx-mkbfb -d -v if every
+// is true.
 func (s Stream) List(w io.Writer, every bool) error {
 	for _, i := range s.Images {
 		line := fmt.Sprintf("%10d %s", i.SizeBytes, i.About)

@@ -29,10 +29,10 @@ var (
 	}, "|") + `)$`)
 )
 
-// CheckConfig checks a bf.cfg, which is a script for bash. Every variable with a
-// password's name must get a hash that bash takes literally. It checks nothing else in
-// the script. The installer on the DPU keeps the file, and every reader of the stream
-// can read it. An error begins with the line number.
+// CheckConfig returns an error, which begins with the line number, if a bf.cfg sets a password
+// variable to anything but a hash that bash takes literally. A bf.cfg is a bash script; CheckConfig
+// checks nothing else of it. A plain password would be readable in the stream and on the DPU, where
+// the installer keeps the file.
 func CheckConfig(text []byte) error {
 	if len(text) > MaxConfigBytes {
 		return fmt.Errorf("1: it has more than the %d KiB that a bf.cfg may have", MaxConfigBytes>>10)
@@ -57,6 +57,8 @@ func CheckConfig(text []byte) error {
 
 func lineNumber(text []byte, at int) int { return 1 + bytes.Count(text[:at], []byte("\n")) }
 
+// checkPassword returns an error if the word assigns a password variable and the value is not a
+// complete hash in single quotes. An empty value is accepted.
 func (w word) checkPassword() error {
 	m := assigned().FindStringSubmatch(w.text)
 	if m == nil || !secret().MatchString(m[1]) || flag().MatchString(m[1]) {
@@ -87,16 +89,18 @@ type word struct {
 	array   bool // NAME=(...)
 }
 
-// lexer splits a script into words. It treats those of a here-document or a function's
-// body like any other.
+// lexer splits a script into words. It does not recognize here-documents and function bodies: their
+// words count like any others.
 type lexer struct {
 	text []byte
 	pos  int
 }
 
-// separators are bash's. Braces occur inside words too, as in ${#A}.
+// separators are the characters that end a word in bash. Braces occur inside words too, as in
+// ${#A}.
 const separators = " \t\n;&|<>()"
 
+// nextWord returns the next word without its quotes; false at the end of the script.
 func (l *lexer) nextWord() (word, bool, error) {
 	l.skipSeparators()
 	if l.pos >= len(l.text) {
@@ -113,7 +117,7 @@ func (l *lexer) nextWord() (word, bool, error) {
 	return w, true, nil
 }
 
-// skipSeparators skips separators, comments and joined lines.
+// skipSeparators skips separators, comments, and backslashes that join two lines.
 func (l *lexer) skipSeparators() {
 	for l.pos < len(l.text) {
 		switch c := l.text[l.pos]; {
@@ -133,7 +137,7 @@ func (l *lexer) skipSeparators() {
 	}
 }
 
-// readPart reads a quoted part of a word, or one character.
+// readPart reads a quoted string, an escaped character, or one plain character of a word.
 func (l *lexer) readPart(w *word, out *strings.Builder) error {
 	c := l.text[l.pos]
 	switch {

@@ -16,9 +16,9 @@ import (
 // Trailing is the name of the data after the images.
 const Trailing = "trailing"
 
-// Extract writes the named images, or all of them and the trailing data, to files whose names begin
-// with prefix. It returns the files' names. Each file is written completely or not at all. If the
-// stream is damaged, no file is written.
+// Extract checks the whole stream and then writes the named images, or all and the trailing data,
+// to files called prefix and the image's name. It returns the files' names. Each file is written
+// completely or not at all.
 func (s Stream) Extract(ctx context.Context, r io.ReaderAt, prefix string, names []string) ([]string, error) {
 	spans, err := s.selectSpans(names)
 	if err != nil {
@@ -47,6 +47,8 @@ type span struct {
 	off, size int64
 }
 
+// selectSpans returns where the named images lie in the stream; no names select all images and the
+// trailing data. It returns an error for an unknown name.
 func (s Stream) selectSpans(names []string) ([]span, error) {
 	var all []span
 	for _, i := range s.Images {
@@ -92,7 +94,8 @@ func extractSpan(ctx context.Context, from io.Reader, file string, mode os.FileM
 	return f.CloseAtomicallyReplace()
 }
 
-// checkReplaceable refuses a path that a rename would destroy, such as /dev/null.
+// checkReplaceable returns an error if path exists and is no regular file. Renaming a file onto it
+// would destroy a device such as /dev/null.
 func checkReplaceable(path string) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s exists and is no file", path)

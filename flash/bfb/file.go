@@ -40,7 +40,7 @@ func ReadFile(f *sealed.File) (*File, error) {
 	return &File{s, f}, nil
 }
 
-// Prove checks all images and reports progress.
+// Prove checks the CRC-32 of all images and shows the progress.
 func (f *File) Prove(ctx context.Context) error {
 	step := progress.Start(ctx, "check "+f.Name(), f.StreamBytes, progress.Bytes)
 	err := f.Check(ctx, f, step.Add)
@@ -51,7 +51,8 @@ func (f *File) Prove(ctx context.Context) error {
 	return err
 }
 
-// Show lists the content of the file at path.
+// Show prints the images of the stream at path, and its trailing data and notes, as lines or as
+// JSON.
 func Show(w io.Writer, path string, every, asJSON bool) error {
 	f, err := Open(path)
 	if err != nil {
@@ -77,7 +78,7 @@ func (s Stream) printRemarks(w io.Writer) error {
 	return nil
 }
 
-// CheckFile checks the stream in the file at path.
+// CheckFile checks the headers and checksums of the stream at path, and prints a summary.
 func CheckFile(ctx context.Context, w io.Writer, path string) error {
 	f, err := Open(path)
 	if err != nil {
@@ -91,7 +92,8 @@ func CheckFile(ctx context.Context, w io.Writer, path string) error {
 	return f.printRemarks(w)
 }
 
-// ExtractFile extracts images from the file at path.
+// ExtractFile extracts images from the stream at path and prints the names of the files that it
+// wrote.
 func ExtractFile(ctx context.Context, w io.Writer, path, prefix string, names []string) error {
 	f, err := Open(path)
 	if err != nil {

@@ -35,8 +35,8 @@ type Part struct {
 	text    string
 }
 
-// ParseParts parses "bl2=FILE,boot-args-v1==TEXT". A comma belongs to the text before
-// it, unless the name of an image and a = follow it.
+// ParseParts parses a list of images such as "bl2=FILE,boot-args-v1==TEXT": = names a file, ==
+// gives the text itself. A comma ends a value only if an image's name and = follow.
 func ParseParts(list string) ([]Part, error) {
 	var parts []Part
 	for list != "" {
@@ -61,6 +61,7 @@ func ParseParts(list string) ([]Part, error) {
 	return parts, nil
 }
 
+// cutPart cuts s at the first comma that an image's name and = follow.
 func cutPart(s string) (part, rest string) {
 	for i := range len(s) {
 		if s[i] != ',' {
@@ -74,14 +75,14 @@ func cutPart(s string) (part, rest string) {
 	return s, ""
 }
 
-// piece is an image that goes into a stream.
+// piece is an image to write into a stream, with the source of its bytes.
 type piece struct {
 	Image
 	from string // the file, for errors
 	data io.ReaderAt
 }
 
-// Make writes a stream to out, completely or not at all.
+// Make writes the stream that r describes to the file out, completely or not at all.
 func Make(ctx context.Context, out string, r Recipe) (Stream, error) {
 	s, err := r.makeStream(ctx, out)
 	if err != nil {
@@ -139,7 +140,8 @@ func (r Recipe) checkRecipe() error {
 	return nil
 }
 
-// mergePieces adds images. One of the same kind and version replaces the present one.
+// mergePieces adds the images in more to pieces. An image replaces the one of the same ID and
+// version.
 func mergePieces(pieces, more []piece) []piece {
 	for _, m := range more {
 		i := slices.IndexFunc(pieces, func(p piece) bool { return p.ID == m.ID && p.Version == m.Version })
@@ -170,6 +172,8 @@ func (o *inputFiles) openInput(path string) (*sealed.File, error) {
 	return f, nil
 }
 
+// readBase opens and checks the stream at path and returns its images. It refuses a stream with
+// trailing data, which would be lost.
 func (o *inputFiles) readBase(ctx context.Context, path string) ([]piece, error) {
 	f, err := o.openInput(path)
 	if err != nil {
@@ -192,6 +196,7 @@ func (o *inputFiles) readBase(ctx context.Context, path string) ([]piece, error)
 	return pieces, nil
 }
 
+// readPart opens a part's file, or takes its text, and computes the CRC-32.
 func (o *inputFiles) readPart(ctx context.Context, p Part) (piece, error) {
 	i := piece{Image: Image{Name: p.kind.name, ID: p.kind.id, Version: p.version}, from: "the text for " + p.kind.name}
 	if p.path == "" {
@@ -211,7 +216,8 @@ func (o *inputFiles) readPart(ctx context.Context, p Part) (piece, error) {
 	return i, err
 }
 
-// copyPadded writes the image and its padding, and returns their checksum.
+// copyPadded writes the image and zeros up to a multiple of 8 bytes, and returns the CRC-32 of
+// both.
 func (p piece) copyPadded(ctx context.Context, w io.Writer) (uint32, error) {
 	sum := crc32.NewIEEE()
 	to := io.MultiWriter(w, sum)
@@ -226,8 +232,8 @@ func (p piece) copyPadded(ctx context.Context, w io.Writer) (uint32, error) {
 	return sum.Sum32(), err
 }
 
-// sortPieces puts the kinds into the usual order, or keeps the given one. In both, the
-// versions of a kind are adjacent and ascend.
+// sortPieces sorts images by kind, in the order of kinds or, with expert, of their first
+// occurrence. Images of one kind are sorted by version. It returns an error for an unknown kind.
 func sortPieces(pieces []piece, expert bool) error {
 	for _, p := range pieces {
 		if _, known := findKind(p.ID); !known {
@@ -245,9 +251,9 @@ func sortPieces(pieces []piece, expert bool) error {
 	return nil
 }
 
-// setFollowing sets the header fields about the following images. As mlx-mkbfb does, it
-// sets the version of the next image in a filtered stream. In other streams it sets
-// that of the next image of the same kind.
+// setFollowing sets the header fields Following and NextVersion. As in mlx-mkbfb, NextVersion is
+// the version of the next image in a filtered stream, and of the next image of the same kind in
+// others.
 func setFollowing(pieces []piece, filtered bool) {
 	follows := uint64(0)
 	for i := len(pieces) - 1; i >= 0; i-- {
@@ -270,6 +276,8 @@ func (i Image) encodeHeader() [headerBytes]byte {
 	return raw
 }
 
+// writeStream writes headers and images to a temporary file, checks their checksums and headers,
+// and renames the file to out. It returns an error if an input changed after it was read first.
 func writeStream(ctx context.Context, out string, pieces []piece) (Stream, error) {
 	f, err := renameio.NewPendingFile(out, renameio.WithPermissions(0o644))
 	if err != nil {
@@ -302,7 +310,7 @@ func writeStream(ctx context.Context, out string, pieces []piece) (Stream, error
 	return s, f.CloseAtomicallyReplace()
 }
 
-// Filter removes images of a stream that hardware of one version does not use.
+// Filter selects images to remove from a stream: those that hardware of one version does not use.
 type Filter struct {
 	Version int // the hardware's
 	// Strip removes only the images of this version. -1 removes all that are not of the
@@ -312,6 +320,8 @@ type Filter struct {
 	Careless bool
 }
 
+// removeUnused removes the images that the filter selects. Unless Careless is set, it keeps the
+// newest image of each kind that the hardware can use.
 func (f Filter) removeUnused(pieces []piece) []piece {
 	newest := map[uint8]int{} // that the hardware can use
 	for _, p := range pieces {
@@ -330,8 +340,8 @@ func (f Filter) removeUnused(pieces []piece) []piece {
 	})
 }
 
-// MakeFile makes the stream of a command line, and lists it. parts is as ParseParts reads it. A
-// filter for no hardware, of version -1, keeps every image.
+// MakeFile parses parts with ParseParts, writes the stream to the file out, and prints its images.
+// A Filter with Version -1 keeps every image.
 func MakeFile(ctx context.Context, w io.Writer, out string, r Recipe, parts string) (err error) {
 	if r.Parts, err = ParseParts(parts); err != nil {
 		return err

@@ -13,8 +13,8 @@ type kind struct {
 	id    uint8
 }
 
-// kinds are in the order of a stream's images, so that the boot ROM and the firmware
-// find each when they need it.
+// kinds are all kinds of images, in the order in which a stream has them. The boot ROM and the
+// firmware read a stream once, so each image must come before it is needed.
 var kinds = []kind{
 	{"psc-bl", "PSC bootloader image", 36},
 	{"psc-fw", "PSC framework image", 37},
@@ -70,6 +70,7 @@ const BootLoader = 1
 // maxVersion is the highest hardware version of an image.
 const maxVersion = 2
 
+// findKind returns the kind with that ID, or a made-up kind and false if none has it.
 func findKind(id uint8) (kind, bool) {
 	for _, k := range kinds {
 		if k.id == id {

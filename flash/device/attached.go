@@ -14,7 +14,7 @@ import (
 	"slipway/flash/tegra"
 )
 
-// listJetsons lists the boards in recovery mode.
+// listJetsons lists the Jetsons in recovery mode on the USB bus, with their serial consoles.
 func (m machine) listJetsons() ([]Device, error) {
 	waiting, err := tegra.List(m.sys)
 	var found []Device
@@ -28,9 +28,8 @@ func (m machine) listJetsons() ([]Device, error) {
 	return found, err
 }
 
-// findConsole finds the serial line of a board's debug port: that of an adapter on the
-// board's own hub. Boards without such a hub have it on another port, and nothing says
-// which.
+// findConsole returns the tty of a board's debug port: a USB serial adapter on the board's own hub.
+// It returns "" for a board without such a hub, because nothing tells which tty is the board's.
 func (m machine) findConsole(port string) string {
 	hub, _, nested := cutLast(port, ".")
 	if !nested {
@@ -60,7 +59,8 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// listRShims lists the BlueFields of this machine.
+// listRShims lists the BlueFields of this machine by their rshim folders. It waits a limited time
+// for a driver that does not answer.
 func (m machine) listRShims() ([]Device, error) {
 	if m.nodes == "" {
 		return nil, nil
@@ -78,7 +78,8 @@ func (m machine) listRShims() ([]Device, error) {
 	return found, nil
 }
 
-// rshimField returns the value of a line of an rshim's file misc: a name, blanks, the value.
+// rshimField returns the value of the line called name in an rshim's file misc; "" if there is
+// none.
 func rshimField(said, name string) string {
 	for line := range strings.Lines(said) {
 		if f := strings.Fields(line); len(f) > 1 && f[0] == name {
@@ -88,7 +89,7 @@ func rshimField(said, name string) string {
 	return ""
 }
 
-// readInTime reads what a driver says, which waits for its device.
+// readInTime reads a driver's file, whose read may wait for the device, but no longer than limit.
 func readInTime(path string, limit time.Duration) (string, error) {
 	const longest = 64 << 10
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -106,7 +107,7 @@ func readInTime(path string, limit time.Duration) (string, error) {
 	return string(data), err
 }
 
-// listFiles lists the virtual disks that exist.
+// listFiles lists those of the files that exist, as virtual disks with their content.
 func (m machine) listFiles(files []string) ([]Device, error) {
 	var found []Device
 	for _, path := range files {

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrRefused is for a device that must not be written, or that nobody confirmed:
-// nothing was written to it.
+// ErrRefused is for a device that must not be written, or that nobody confirmed. Slipway wrote
+// nothing to it.
 var ErrRefused = errors.New("the device is refused")
 
-// refusal is an ErrRefused with a text of its own.
+// refusal is an ErrRefused with the text of another error.
 type refusal struct{ error }
 
 func (r refusal) Unwrap() []error { return []error{ErrRefused, r.error} }
@@ -31,8 +31,9 @@ type Claimed struct {
 	reread bool
 }
 
-// Claim opens a device, proves that it still is the one that was shown, and that nobody
-// has a partition of it open. The error is an ErrRefused unless the device is broken or gone.
+// Claim opens a block device exclusively, locks it, checks that it is still the one that was shown,
+// and drops its partitions from the kernel. The error is an ErrRefused unless the device is broken
+// or gone.
 func Claim(ctx context.Context, d Device) (*Claimed, error) {
 	f, err := os.OpenFile(d.Path, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
@@ -56,8 +57,8 @@ func Claim(ctx context.Context, d Device) (*Claimed, error) {
 	return &Claimed{File: f, device: d}, nil
 }
 
-// Close has the kernel know the partitions again that it finds, where RereadTable did
-// not.
+// Close closes the device. If RereadTable did not run, it first has the kernel read the partition
+// table.
 func (c *Claimed) Close() error {
 	if !c.reread {
 		_ = rereadOnce(c.File) // of a flash that failed, which says more
@@ -65,7 +66,8 @@ func (c *Claimed) Close() error {
 	return c.File.Close()
 }
 
-// explainBusy names what keeps this program from opening a device exclusively.
+// explainBusy returns an error that names the mounts, swaps or programs because of which an
+// exclusive open failed with err.
 func (m machine) explainBusy(d Device, err error) error {
 	dir, wrong := m.sysfsDirOf(d.Number)
 	if wrong != nil {
@@ -81,6 +83,8 @@ func (m machine) explainBusy(d Device, err error) error {
 	return fmt.Errorf("in use%s: %w", byPrograms(m.findOpeners(numbers, false)), err)
 }
 
+// lockAndCompare locks an open device, against udev and partitioning programs, and returns an error
+// if it is not the device want any more.
 func lockAndCompare(ctx context.Context, f *os.File, want Device) error {
 	// udev keeps off a device that is locked, and so do partitioning programs.
 	if err := retryWhile(ctx, unix.EWOULDBLOCK, func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }); err != nil {
@@ -97,8 +101,8 @@ func lockAndCompare(ctx context.Context, f *os.File, want Device) error {
 	return want.checkUnchanged(got)
 }
 
-// LockPatience is how long somebody else may have a device's lock: udev has it while it
-// looks what is on a card that has just been plugged in or written. Tests wait less.
+// LockPatience is how long Slipway waits for another program's lock on a device. udev locks a card
+// for a while after it is plugged in or written. Tests wait less.
 var LockPatience = 3 * time.Second
 
 // Each partition is a device of its own for the kernel, with a page cache of its own. Unsynced data
@@ -106,8 +110,8 @@ var LockPatience = 3 * time.Second
 // kernel has no partitions while Slipway writes a disk. Afterwards it reads the new table: with the
 // old one, the next mount would use the old offsets.
 
-// dropPartitions has the kernel write out and forget the partitions of a disk. It
-// changes nothing on the disk, and fails where somebody has one of them open.
+// dropPartitions has the kernel flush and forget the partitions of a disk. It changes nothing on
+// the disk, and fails if a program has a partition open.
 func dropPartitions(ctx context.Context, f *os.File, d Device) error {
 	dir, err := here.sysfsDirOf(d.Number)
 	if err != nil {
@@ -150,7 +154,7 @@ func dropPartition(f *os.File, n int) error {
 	return nil
 }
 
-// flushCache writes out and drops what the page cache has of the disk itself.
+// flushCache writes out and drops the page cache of the whole disk.
 func flushCache(f *os.File) error {
 	if err := f.Sync(); err != nil {
 		return err
@@ -162,8 +166,8 @@ func flushCache(f *os.File) error {
 	return err
 }
 
-// rereadOnce has the kernel read the table. Devices that cannot have partitions (a loop
-// device without them) say EINVAL.
+// rereadOnce has the kernel read the partition table. It ignores EINVAL, the answer of devices that
+// cannot have partitions, such as some loop devices.
 func rereadOnce(f *os.File) error {
 	err := unix.IoctlSetInt(int(f.Fd()), unix.BLKRRPART, 0)
 	if errors.Is(err, unix.EINVAL) {
@@ -172,7 +176,8 @@ func rereadOnce(f *os.File) error {
 	return err
 }
 
-// RereadTable has the kernel read the table that was written.
+// RereadTable has the kernel read the newly written partition table, and waits while a partition is
+// busy.
 func (c *Claimed) RereadTable(ctx context.Context) error {
 	c.reread = true
 	err := retryWhile(ctx, unix.EBUSY, func() error { return rereadOnce(c.File) })
@@ -189,8 +194,8 @@ func (c *Claimed) RereadTable(ctx context.Context) error {
 	return fmt.Errorf("the image is written and proved, but the kernel has not read its partition table: %w\nnext: blockdev --rereadpt %s  # or unplug it and plug it in", here.partitionsHeld(dir, err), c.device.Path)
 }
 
-// retryWhile tries again for LockPatience while the error is busy: udev, or another program that
-// looks at each disk, has it locked or a partition open.
+// retryWhile runs try again, for up to LockPatience, while it returns the error busy: udev or
+// another program has the disk locked or a partition open.
 func retryWhile(ctx context.Context, busy error, try func() error) error {
 	for began := time.Now(); ; {
 		err := try()
@@ -205,7 +210,7 @@ func retryWhile(ctx context.Context, busy error, try func() error) error {
 	}
 }
 
-// partitionsHeld says what holds a disk's partitions.
+// partitionsHeld adds to err which mounts and programs use the disk's partitions.
 func (m machine) partitionsHeld(dir string, err error) error {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):

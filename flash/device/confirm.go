@@ -13,9 +13,9 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// confirmationToken returns the name that confirms a device when no person is asked, and the kind
-// of that name. Another card can have the same path by now, so a path confirms only devices without
-// a better name.
+// confirmationToken returns the name with which --yes confirms a device, and what that name is: its
+// serial, port or path. A path confirms only a device without a better name, because another card
+// may have the same path later. token is "" for a fixed disk without a serial.
 func (d Device) confirmationToken() (token, what string) {
 	switch {
 	case d.Kind != Block || d.Bus == "loop":
@@ -30,8 +30,8 @@ func (d Device) confirmationToken() (token, what string) {
 	return d.Path, "its path"
 }
 
-// guardReason says why an answer to a question does not confirm a device, but only its
-// token; "" where an answer does.
+// guardReason returns why --yes must name the device and a typed answer is not enough; "" if an
+// answer is enough.
 func (d Device) guardReason() string {
 	if d.isFixed() {
 		return "not removable"
@@ -39,9 +39,9 @@ func (d Device) guardReason() string {
 	return d.Guarded
 }
 
-// Confirm makes sure that the user means these very devices: by what names them in
-// yes, or else by the answer to ask, which may be nil. No error has a token that the user
-// did not give: a script that named a wrong disk must not read there how to erase it.
+// Confirm returns an error unless the user confirmed exactly these devices: by yes, or if that is
+// empty by ask, which may be nil. No error contains a token that the user did not give: a script
+// that named a wrong disk must not learn there how to erase it.
 func Confirm(ctx context.Context, devices []Device, yes []string, ask func([]Device) error) error {
 	if len(yes) > 0 {
 		return checkConfirmed(devices, yes)
@@ -65,8 +65,8 @@ func Confirm(ctx context.Context, devices []Device, yes []string, ask func([]Dev
 	return askUser(ctx, ask, open)
 }
 
-// checkConfirmed compares the devices with what confirms them. A name of none of them
-// was meant for another device, so that something is wrong.
+// checkConfirmed returns an error if a device has no name in yes, or if a name in yes belongs to
+// none of the devices.
 func checkConfirmed(devices []Device, yes []string) error {
 	for _, d := range devices {
 		if _, what := d.confirmationToken(); !slices.ContainsFunc(yes, d.isConfirmedBy) {
@@ -81,8 +81,8 @@ func checkConfirmed(devices []Device, yes []string) error {
 	return nil
 }
 
-// confirmHint says how to name all devices in one --yes: by the user's values, and by a
-// placeholder for the others, which a shell takes for no name.
+// confirmHint returns a --yes option for all devices, and a next step. The option has the user's
+// own values and placeholders such as <serial of /dev/sdb> for the others.
 func confirmHint(devices []Device, yes []string) string {
 	var names []string
 	for _, d := range devices {
@@ -113,7 +113,8 @@ func samePath(a, b string) bool {
 	return err == nil && a == b
 }
 
-// askUser does not wait for an answer any longer once the context has ended.
+// askUser runs ask and returns its result. If ctx ends first, askUser returns and leaves ask
+// waiting.
 func askUser(ctx context.Context, ask func([]Device) error, devices []Device) error {
 	answer := make(chan error, 1)
 	go func() { answer <- ask(devices) }()
@@ -125,7 +126,8 @@ func askUser(ctx context.Context, ask func([]Device) error, devices []Device) er
 	}
 }
 
-// Ask returns a question for Confirm: a person at a terminal types the devices' names.
+// Ask returns a question for Confirm: it prints the devices and returns nil if the person types all
+// their names.
 func Ask(in io.Reader, out io.Writer) func([]Device) error {
 	lines := bufio.NewReader(io.LimitReader(in, 4096))
 	return func(devices []Device) error {

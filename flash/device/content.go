@@ -15,11 +15,12 @@ import (
 	"slipway/flash/probe"
 )
 
-// patience is how long a device may take to say what is on it. One that is broken
-// takes minutes for each of a hundred places.
+// patience is how long Slipway waits for a device's content. A broken device needs minutes for each
+// of many reads.
 const patience = 30 * time.Second
 
-// readContent reads a device's table, labels and file systems.
+// readContent reads the device's partition table, labels and file systems into d. It refuses a
+// device that does not answer in time, or whose content shows that it is in use.
 func (m machine) readContent(dir string, d *Device) {
 	path := filepath.Join(m.nodes, filepath.Base(d.Path))
 	if m.nodes == "" || d.SizeBytes == 0 {
@@ -35,16 +36,16 @@ func (m machine) readContent(dir string, d *Device) {
 	d.Unread = unreadReason(a.err)
 }
 
-// answer is what a device said when it was read.
+// answer is the content of a device, or the error of reading it.
 type answer struct {
 	state string // of the device before that
 	disk  probe.Disk
 	err   error
 }
 
-// cachedContent reads a device again only if it is another one, or if something was written
-// to it. A watch that read the disks each second would never let them come to rest. Before
-// Linux 5.15, which has no diskseq, it does.
+// cachedContent returns the content of the last read if the device is the same and nobody wrote to
+// it since; else it calls read. A watch that read all disks each second would never let them spin
+// down. It always reads before Linux 5.15, which has no diskseq.
 func (m machine) cachedContent(dir string, d *Device, read func() (answer, bool)) (answer, bool) {
 	counts := strings.Fields(readAttribute(dir, "stat"))
 	if m.cache == nil || d.sequence == "" || len(counts) < 12 {
@@ -62,7 +63,7 @@ func (m machine) cachedContent(dir string, d *Device, read func() (answer, bool)
 	return a, ok
 }
 
-// probeContent reads a device, if it answers in time.
+// probeContent reads a device's content; false if the device does not answer in time.
 func (m machine) probeContent(path string, sizeBytes int64, sector int) (answer, bool) {
 	var a answer
 	if !inTime(cmp.Or(m.patience, patience), func() { a.disk, a.err = probeFile(path, sizeBytes, sector) }) {
@@ -71,7 +72,8 @@ func (m machine) probeContent(path string, sizeBytes int64, sector int) (answer,
 	return a, true
 }
 
-// inTime reports whether work ended within the limit. Otherwise its results must not be read.
+// inTime runs work in a goroutine and reports whether it ended within the limit. Otherwise work
+// goes on, and the caller must not read its results.
 func inTime(limit time.Duration, work func()) bool {
 	done := make(chan struct{})
 	go func() {
@@ -107,8 +109,8 @@ func unreadReason(err error) string {
 	return printableText(err.Error())
 }
 
-// fillContent adds the content of the disk to the kernel's data. The kernel may not have read the
-// table: of a loop device without partitions, or with sectors of another size.
+// fillContent adds the probed table and file systems to d. It adds partitions that the kernel does
+// not know, such as those of a loop device without partitions or with another sector size.
 func (d *Device) fillContent(name string, disk probe.Disk) {
 	d.Content = disk.Content
 	if disk.Table == nil {

@@ -64,8 +64,8 @@ type Content struct {
 	Uses          []string `json:"uses,omitempty"` // mounted on /media/card, swap, ...
 }
 
-// List lists the devices that can be flashed on this machine, and those that Slipway refuses: cards
-// and disks, Jetsons in recovery mode, rshims, and those of the files that exist.
+// List lists the devices of this machine: cards and disks, Jetsons in recovery mode, rshims, and
+// those of the files that exist. Refused has the reason for those that Slipway does not write.
 func List(ctx context.Context, files ...string) ([]Device, error) {
 	return here.listAll(ctx, files)
 }
@@ -87,7 +87,7 @@ func (d Device) sizeOrChip() string {
 	return SizeText(d.SizeBytes)
 }
 
-// contentSummary says in a few words what would be lost.
+// contentSummary returns the file systems and labels on the device, which a flash would destroy.
 func (d Device) contentSummary() string {
 	var all []string
 	if d.Content.Type != "" {
@@ -125,26 +125,27 @@ func (d Device) noteText() string {
 	return cmp.Or(d.Unread, strings.Join(d.Faults, "; "))
 }
 
-// isFixed is true for a disk that may be somebody's only one.
+// isFixed reports whether the device is a disk that is not removable, perhaps the user's only one.
 func (d Device) isFixed() bool {
 	return d.Kind == Block && d.Bus != "loop" && !d.Removable
 }
 
-// IsCalled says whether a name that was given is the device's.
+// IsCalled reports whether name is the device's path, or the path by which the user named it.
 func (d Device) IsCalled(name string) bool {
 	abs, err := filepath.Abs(strings.TrimPrefix(name, FilePrefix))
 	return name == d.Path || err == nil && (abs == d.Path || abs == d.Given)
 }
 
-// SameAs says whether two paths lead to one device.
+// SameAs reports whether both are the same device, by path or by number.
 func (d Device) SameAs(other Device) bool {
 	return d.Path == other.Path || d.Number != "" && d.Number == other.Number
 }
 
-// Exists is false for a file that is still to be made.
+// Exists reports whether the device exists. It is false for a virtual disk that the flash will
+// create.
 func (d Device) Exists() bool { return d.exists }
 
-// Describe shows the device that is about to be overwritten.
+// Describe prints the device, its content and the warnings about it, before the user confirms it.
 func (d Device) Describe(w io.Writer) {
 	fmt.Fprintf(w, "%s: %s, %s", d.Path, d.Kind, d.sizeOrChip())
 	for _, field := range []struct{ name, value string }{
@@ -184,10 +185,11 @@ func (c Content) String() string {
 	return strings.Join(fields, " ")
 }
 
-// ExactSize is a size to compare with another one that can look the same.
+// ExactSize returns a size for people with the number of bytes, because two sizes can look the same
+// without it.
 func ExactSize(n int64) string { return fmt.Sprintf("%s (%d bytes)", SizeText(n), n) }
 
-// SizeText writes a size for people.
+// SizeText returns a size in a binary unit, such as 1.5 GiB.
 func SizeText(n int64) string {
 	const units = "KMGTP"
 	if n < 1<<10 {

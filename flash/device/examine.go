@@ -17,11 +17,11 @@ import (
 	"slipway/flash/tegra"
 )
 
-// Examine finds out what path names on this machine.
+// Examine returns the device that path names on this machine, and why Slipway refuses it, if so.
 func Examine(path string) (Device, error) { return here.examineName(path) }
 
-// examineName finds out what path names. It follows links, so that names like
-// /dev/disk/by-id/... can be used.
+// examineName returns the device that path names: a block device, a virtual disk (which may not
+// exist yet), usb:PORT or an rshim. It follows links such as /dev/disk/by-id/...
 func (m machine) examineName(path string) (Device, error) {
 	path, meant := strings.CutPrefix(path, FilePrefix)
 	if kind := SpecialKind(path); kind != "" && !meant {
@@ -59,7 +59,7 @@ func (m machine) examineName(path string) (Device, error) {
 	return d, err
 }
 
-// describeNoDisk says what kind of file a path names, and which disk was perhaps meant.
+// describeNoDisk returns what kind of file a path names, and for an NVMe controller its disks.
 func (m machine) describeNoDisk(path string, mode fs.FileMode) string {
 	switch {
 	case mode.IsDir():
@@ -84,8 +84,7 @@ func (m machine) describeNoDisk(path string, mode fs.FileMode) string {
 	return device + "\nnext: devices"
 }
 
-// SpecialKind returns the kind of a device by a name that is no path, such as usb:1-4; "" for
-// other names.
+// SpecialKind returns Tegra for usb:PORT and RShim for an rshim's name; "" for other names.
 func SpecialKind(path string) string {
 	switch {
 	case rshim.Is(path):
@@ -113,6 +112,8 @@ func (m machine) sysfsDirOf(number string) (string, error) {
 	return dir, nil
 }
 
+// blockAt returns the block device with the sysfs folder dir, its content, and the mounts and
+// programs because of which it is refused.
 func (m machine) blockAt(dir string) (Device, error) {
 	u, err := m.findUses()
 	if err != nil {
@@ -129,7 +130,8 @@ func (m machine) blockAt(dir string) (Device, error) {
 	return d, nil
 }
 
-// findWriters finds the programs that have a disk or a partition of it open for writing.
+// findWriters returns a text for each program that has the disk or a partition of it open for
+// writing.
 func (m machine) findWriters(dir string, d Device) (found []string) {
 	names := map[string]string{d.Number: ""}
 	for _, p := range partitionDirs(dir) {
@@ -141,8 +143,8 @@ func (m machine) findWriters(dir string, d Device) (found []string) {
 	return found
 }
 
-// fileDevice describes a virtual disk. It is refused where a loop device, a swap or a
-// virtual machine uses it.
+// fileDevice describes the file at path as a virtual disk. It refuses a file that a loop device, a
+// swap or a virtual machine uses, and a file in /dev.
 func (m machine) fileDevice(path string, info fs.FileInfo) (Device, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -185,8 +187,8 @@ func (m machine) swapsTo(info fs.FileInfo) bool {
 
 const lockedText = "in use by a program that has locked it; stop the virtual machine first"
 
-// lockReason reports that a program has locked the file, as QEMU locks the disks of a running
-// machine; "" if it is not locked.
+// lockReason returns a reason to refuse the file if a program has locked it, as QEMU locks the
+// disks of a running machine; "" if not.
 func lockReason(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

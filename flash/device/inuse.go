@@ -16,14 +16,17 @@ import (
 	"slipway/flash/tegra"
 )
 
-// uses maps the numbers of the machine's devices to their uses.
+// uses maps device numbers (major:minor) to descriptions of what uses the device.
 type uses map[string][]string
 
-// system are the places from which a machine runs.
+// systemMounts are the mount points of a running system. A disk that is mounted there is never
+// written.
 var systemMounts = []string{"/", "/usr", "/boot", "/boot/efi", "/boot/firmware", "/efi", "/nix", "/sysroot"}
 
 const systemPrefix = "holds the running system: "
 
+// findUses returns what uses each block device of the machine: mounts, swap, btrfs and loop
+// devices.
 func (m machine) findUses() (uses, error) {
 	found := uses{}
 	if err := m.addAllMounts(found); err != nil {
@@ -45,8 +48,8 @@ func (u uses) addUse(number, what string) {
 	}
 }
 
-// addAllMounts looks at the mounts as each process sees them: those of a container,
-// or of a desktop's sandbox, are not among this program's.
+// addAllMounts adds the mounts of every process's mount namespace. Those of a container or of a
+// desktop's sandbox are not in this program's.
 func (m machine) addAllMounts(u uses) error {
 	data, err := os.ReadFile(filepath.Join(m.proc, "self/mountinfo"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -103,13 +106,12 @@ func (m machine) programName(process string) string {
 	return fmt.Sprintf("%s (process %s)", readAttribute(filepath.Join(m.proc, process), "comm"), process)
 }
 
-// addMounts reads lines like
+// addMounts adds the mounts in a mountinfo file, with lines like
 //
 //	36 35 8:17 / /media/card rw,noatime shared:1 - ext4 /dev/sdb1 rw
 //
-// They are this program's or the first process's own where of is empty. Another
-// process's places are not those of the system; and what this one sees needs not be
-// said again by each container.
+// of is the program whose namespace it is; "" for this program's or process 1's. The mounts of
+// other programs never count as the system's, and are added only if the device has no use yet.
 func (m machine) addMounts(u uses, mountinfo, of string) {
 	for line := range strings.Lines(mountinfo) {
 		mount, origin, ok := strings.Cut(line, " - ")
@@ -133,8 +135,8 @@ func (m machine) addMounts(u uses, mountinfo, of string) {
 	}
 }
 
-// behindMount returns the numbers of the devices that a mount lies on. A file system
-// over several disks has a number of its own, and so has an overlay.
+// behindMount returns the numbers of the devices on which a mount lies. It resolves the sources of
+// an overlay or of a file system on several disks, whose own number is no device's.
 func (m machine) behindMount(number string, from []string) []string {
 	if !strings.HasPrefix(number, "0:") {
 		return []string{number}
@@ -166,8 +168,8 @@ func (m machine) addSwaps(u uses, swaps string) {
 	}
 }
 
-// addBtrfs gives all disks of a mounted btrfs what is said of the one that stands in
-// the list of mounts.
+// addBtrfs adds to each disk of a mounted btrfs the uses of all its disks. The list of mounts has
+// only one of them.
 func (m machine) addBtrfs(u uses) {
 	mounted, _ := filepath.Glob(filepath.Join(m.sys, "fs/btrfs/*/devices")) // the pattern is well-formed
 	for _, dir := range mounted {
@@ -184,8 +186,8 @@ func (m machine) addBtrfs(u uses) {
 	}
 }
 
-// addLoops finds disks that serve as the file behind a loop device, which does not
-// lock them, and the disk with the file that the system runs from.
+// addLoops adds a use to a disk that backs a loop device, which does not lock it, and to the disk
+// with the file that a live system runs from.
 func (m machine) addLoops(u uses) {
 	loops, _ := filepath.Glob(filepath.Join(m.sys, "class/block/loop*")) // the pattern is well-formed
 	for range 2 {                                                        // a live system is a loop on a loop
@@ -203,8 +205,8 @@ func (m machine) addLoops(u uses) {
 	}
 }
 
-// isDevice is true where path is a device's or could only be one's: there are files
-// in /dev/shm, but not elsewhere in /dev.
+// isDevice reports whether path is a device, or lies in /dev, where only devices belong (files in
+// /dev/shm excepted).
 func (m machine) isDevice(path string) bool {
 	if strings.HasPrefix(path, m.dev+"/") && !strings.HasPrefix(path, m.dev+"/shm/") {
 		return true
@@ -213,8 +215,8 @@ func (m machine) isDevice(path string) bool {
 	return err == nil && info.Mode()&fs.ModeDevice != 0
 }
 
-// numberOf is the number of the device at path, or of that on which the file at
-// path lies; "" where path is neither.
+// numberOf returns the number of the device at path, or of the device with the file system of the
+// file at path; "" if there is none.
 func (m machine) numberOf(path string) string {
 	if !filepath.IsAbs(path) {
 		return "" // overlay, tmpfs, a ZFS pool
@@ -240,8 +242,8 @@ func (m machine) numberOf(path string) string {
 // opener is a program that has a block device open.
 type opener struct{ number, program string }
 
-// findOpeners finds the other programs that have a device with one of these numbers open
-// or mapped. With writing, it leaves out those that only read: udev reads each new disk.
+// findOpeners returns the other programs that have a device with one of these numbers open or
+// mapped. With writing, it leaves out those that only read, as udev reads each new disk.
 func (m machine) findOpeners(numbers []string, writing bool) []opener {
 	var found []opener
 	self := strconv.Itoa(os.Getpid())
@@ -260,7 +262,7 @@ func (m machine) findOpeners(numbers []string, writing bool) []opener {
 	return found
 }
 
-// openNumbers returns those of the numbers that a process has open.
+// openNumbers returns which of the device numbers a process has open, or open for writing.
 func (m machine) openNumbers(process string, numbers []string, writing bool) (found []string) {
 	dir := filepath.Join(m.proc, process, "fd")
 	files, _ := os.ReadDir(dir) // gone, or another user's
@@ -273,8 +275,8 @@ func (m machine) openNumbers(process string, numbers []string, writing bool) (fo
 	return found
 }
 
-// mappedNumbers returns those of the numbers that a process maps. It may have closed the
-// file since.
+// mappedNumbers returns which of the device numbers a process has mapped, or mapped for writing. A
+// process can map a file that it has closed.
 func (m machine) mappedNumbers(process string, numbers []string, writing bool) (found []string) {
 	maps, _ := os.ReadFile(filepath.Join(m.proc, process, "maps")) // gone, or another user's
 	for line := range strings.Lines(string(maps)) {
@@ -289,16 +291,15 @@ func (m machine) mappedNumbers(process string, numbers []string, writing bool) (
 	return found
 }
 
-// isLosetupProbe is true for losetup, which opens loop devices for writing while it looks
-// for a free one.
+// isLosetupProbe reports whether the process is losetup and the device a loop device: losetup opens
+// loop devices for writing only to find a free one.
 func (m machine) isLosetupProbe(process, number string) bool {
 	const loops = "7:"
 	return strings.HasPrefix(number, loops) && readAttribute(filepath.Join(m.proc, process), "comm") == "losetup"
 }
 
-// blockNumber returns the number of the block device that an open file is; "" if it is none. It
-// sends no request to a file system's server: if some program has a file open on a server that no
-// longer answers, the request would wait for it.
+// blockNumber returns the number of the block device at path; "" if path is none. It does not query
+// a network file system's server, which may no longer answer.
 func blockNumber(path string) string {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st)
@@ -308,7 +309,8 @@ func blockNumber(path string) string {
 	return numberText(unix.Mkdev(st.Rdev_major, st.Rdev_minor))
 }
 
-// isOpenForWriting reads how a process has opened a file. The kernel writes that in octal.
+// isOpenForWriting reports whether a process opened a file descriptor for writing, by the octal
+// flags in fdinfo.
 func (m machine) isOpenForWriting(process, fd string) bool {
 	f, err := os.Open(filepath.Join(m.proc, process, "fdinfo", fd))
 	if err != nil {

@@ -14,14 +14,15 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// FilePrefix says that a name is that of a file to make, whatever it looks like.
+// FilePrefix before a name makes it the name of a file, whatever it looks like.
 const FilePrefix = "file:"
 
-// imageEndings are those of names that can only mean a file with a plain image.
+// imageEndings are the suffixes of plain image files.
 var imageEndings = []string{".img", ".image", ".raw", ".wic", ".disk", ".dd", ".bin", ".sdcard", ".sdimg", ".hddimg", ".direct"}
 
-// newFile describes a virtual disk that does not exist yet. It refuses names of devices
-// that are mistyped, unplugged or another machine's: the card would stay as it is.
+// newFile describes a virtual disk that does not exist yet. It refuses names that look like a
+// mistyped or unplugged device or a remote path; meant, from FilePrefix, allows the odd names
+// outside /dev.
 func (m machine) newFile(name string, meant bool) (Device, error) {
 	path, err := filepath.Abs(name)
 	if err != nil {
@@ -39,7 +40,7 @@ func (m machine) newFile(name string, meant bool) (Device, error) {
 	return Device{Path: path, Kind: File}, nil
 }
 
-// strangeNameReason explains why no file with an image has such a name; "" if one may have it.
+// strangeNameReason returns why name is probably not meant for an image file; "" if it may be one.
 func strangeNameReason(name string) string {
 	host, _, remote := strings.Cut(name, ":")
 	switch {
@@ -57,8 +58,8 @@ func strangeNameReason(name string) string {
 	return ""
 }
 
-// amongDevices is true where a file at path would lie among the devices: below /dev by
-// that name, through a link, or where another folder shows the same (that of a chroot).
+// amongDevices reports whether a file at path would lie in /dev: by its name, through a link, or in
+// another mount of the same file system, as a chroot has.
 func (m machine) amongDevices(path string) bool {
 	dir := filepath.Dir(path)
 	for {
@@ -74,8 +75,8 @@ func (m machine) amongDevices(path string) bool {
 	}
 }
 
-// sameMount says whether a folder lies on the file system of the devices, where they
-// have one of their own.
+// sameMount reports whether a folder lies on the file system of /dev; false if /dev has none of its
+// own.
 func (m machine) sameMount(dir string) bool {
 	devices, above, there := deviceOf(m.dev), deviceOf(filepath.Dir(m.dev)), deviceOf(dir)
 	return devices != 0 && devices != above && devices == there
@@ -90,7 +91,8 @@ func deviceOf(dir string) uint64 {
 	return info.Sys().(*syscall.Stat_t).Dev
 }
 
-// suggestDisk names the disk that was perhaps meant, if it can be written.
+// suggestDisk returns ": did you mean DISK?" for the writable disk with the nearest name; "" if
+// there is none.
 func (m machine) suggestDisk(name string) string {
 	u, err := m.findUses()
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pending is a file beside a virtual disk whose name it gets once it is whole. Its lock tells it
-// from one that a killed flash left behind. Only its owner may read it, because it holds the
-// board's private host key.
+// Pending is a new file beside a virtual disk's path, renamed to that path once it is complete. Its
+// lock shows that a flash still writes it. Only its owner may read it, because it holds the board's
+// private host key.
 type Pending struct {
 	*os.File
 	device  Device
@@ -23,7 +23,8 @@ func pendingName(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".flash")
 }
 
-// NewPending makes the file for a virtual disk.
+// NewPending creates and locks the file for a virtual disk, after it checked that the disk is
+// unchanged.
 func NewPending(d Device) (*Pending, error) {
 	if err := checkFileUnchanged(d); err != nil {
 		return nil, err
@@ -38,7 +39,8 @@ func NewPending(d Device) (*Pending, error) {
 	return &Pending{File: f, device: d}, nil
 }
 
-// createPending creates a new file, so that nobody else has it open.
+// createPending creates and locks a new file, so that no other process has it open. It removes what
+// a killed flash left.
 func createPending(path string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(pendingName(path), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
@@ -72,8 +74,8 @@ func createPending(path string) (*os.File, error) {
 
 var errBusy = errors.New("another flash is writing it at the moment")
 
-// removeLeftover removes what a killed flash left, which is a file that nobody
-// has locked.
+// removeLeftover removes the file of a killed flash. It returns errBusy if another flash has locked
+// the file.
 func removeLeftover(name string) error {
 	f, err := os.OpenFile(name, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -98,7 +100,7 @@ func removeLeftover(name string) error {
 	return os.Remove(name)
 }
 
-// isNameOf is true where name still names f.
+// isNameOf reports whether name still names the open file f.
 func isNameOf(f *os.File, name string) bool {
 	mine, err := f.Stat()
 	if err != nil {
@@ -128,9 +130,9 @@ func (p *Pending) Close() error {
 	return p.File.Close()
 }
 
-// Replace gives the file the virtual disk's name. The disk that has it may not be that
-// which was confirmed any more, or may be a running machine's by now, which would
-// go on writing to a file without a name.
+// Replace syncs the file and renames it to the virtual disk's path. It refuses if the disk there is
+// not the one that was confirmed, or if a running machine has locked it: the machine would go on
+// writing to the unlinked file.
 func (p *Pending) Replace() error {
 	if err := p.Sync(); err != nil { // takes long, so it comes before the last look
 		return err
@@ -152,7 +154,8 @@ func (p *Pending) Replace() error {
 	return p.rename(0)
 }
 
-// checkFileUnchanged refuses a virtual disk that is not the one that was shown.
+// checkFileUnchanged returns an error if the virtual disk is in use, or not the one that was shown
+// to the user.
 func checkFileUnchanged(was Device) error {
 	now, err := here.examineName(FilePrefix + was.Path)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// findClaims lists the uses of a device or a partition, also those through LVM,
-// encryption, RAID, multipath and bcache.
+// findClaims returns the uses of a device or a partition, also those by LVM, encryption, RAID,
+// multipath and bcache on top of it.
 func (m machine) findClaims(dir string, u uses) []string {
 	found := slices.Clone(u[readAttribute(dir, "dev")])
 	holders, _ := os.ReadDir(filepath.Join(dir, "holders")) // one that has no such folder has no holders
@@ -31,7 +31,8 @@ func (m machine) findClaims(dir string, u uses) []string {
 	return found
 }
 
-// fileSharer finds another loop device over the file of this one.
+// fileSharer returns another loop device with the same backing file as the one in dir; "" if there
+// is none.
 func (m machine) fileSharer(dir string) string {
 	mine, err := os.Stat(readAttribute(dir, "loop/backing_file"))
 	if err != nil {
@@ -47,10 +48,10 @@ func (m machine) fileSharer(dir string) string {
 	return ""
 }
 
-// bootArea is one of the small disks beside a memory card or an eMMC.
+// bootArea matches the names of the small disks of a memory card or an eMMC.
 var bootArea = plaintext.Regexp(`^(mmcblk\d+)(boot\d+|rpmb|gp\d+)$`)
 
-// refusalReason says why a device is never written, whatever the user wants.
+// refusalReason returns why Slipway never writes the device, whatever the user wants; "" if it may.
 func (m machine) refusalReason(dir string, d Device, u uses) string {
 	name := filepath.Base(dir)
 	switch {
@@ -80,7 +81,8 @@ func (m machine) refusalReason(dir string, d Device, u uses) string {
 	return m.useReason(dir, d, u)
 }
 
-// useReason says that a device is the system's disk, or what else uses it; "" for neither.
+// useReason returns that the device holds the running system, or what else uses it; "" if nothing
+// does.
 func (m machine) useReason(dir string, d Device, u uses) string {
 	claims := m.findClaims(dir, u)
 	for _, p := range d.Partitions {
@@ -99,7 +101,8 @@ func (m machine) useReason(dir string, d Device, u uses) string {
 	return ""
 }
 
-// refuseByContent adds what speaks against a device once its content is known.
+// refuseByContent sets d.Refused for a disk of an imported ZFS pool. It sets d.Guarded for any
+// member of a pool or RAID, such as a disk of a NAS that is under repair.
 func (m machine) refuseByContent(d *Device) {
 	pools := m.zfsPools()
 	for _, c := range d.allContents() {
@@ -114,7 +117,8 @@ func (m machine) refuseByContent(d *Device) {
 	}
 }
 
-// checkUnchanged refuses a device that is not the one that was shown and confirmed.
+// checkUnchanged returns an error if now, the device's present state, is in use, or is not the
+// device that was shown and confirmed.
 func (d Device) checkUnchanged(now Device) error {
 	if now.Refused != "" {
 		return fmt.Errorf("refused: %s", now.Refused)

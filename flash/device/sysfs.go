@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine holds the folders in which the kernel describes its devices. Tests make folders of their
+// machine names the folders in which the kernel describes its devices. Tests use folders of their
 // own.
 type machine struct {
 	sys, proc, dev string
@@ -98,8 +98,8 @@ func (m machine) listDisks(u uses) ([]Device, error) {
 	return found, nil
 }
 
-// findTwin finds another device with the same serial: two slots of one reader, two disks
-// of one NVMe controller, two cheap readers whose maker gave all of them the same one.
+// findTwin returns the path of another device with the same serial, such as the second slot of a
+// card reader. Some makers give all their readers one serial.
 func (m machine) findTwin(d Device) string {
 	all, err := m.listDisks(uses{})
 	if err != nil {
@@ -117,8 +117,8 @@ func twinOf(d Device, all []Device) string {
 	return ""
 }
 
-// isListed is false for partitions, which are listed with their disks, and for what is
-// no device at the moment: loop devices without a file, memory disks, hidden paths.
+// isListed reports whether listDisks lists the device. It leaves out partitions, loop devices
+// without a file, memory disks and hidden paths.
 func (m machine) isListed(dir string) bool {
 	name := filepath.Base(dir)
 	if hasAttribute(dir, "partition") || readAttribute(dir, "hidden") == "1" || strings.HasPrefix(name, "ram") {
@@ -127,11 +127,14 @@ func (m machine) isListed(dir string) bool {
 	return !strings.HasPrefix(name, "loop") || hasAttribute(dir, "loop/backing_file")
 }
 
-// sysfsDir returns a device's folder in sysfs, below that of its bus.
+// sysfsDir returns a device's folder in sysfs, with links resolved, so that it is below that of its
+// bus.
 func (m machine) sysfsDir(name string) (string, error) {
 	return filepath.EvalSymlinks(filepath.Join(m.sys, "class/block", name))
 }
 
+// readDevice reads a block device's attributes and partitions from its sysfs folder, and sets why
+// it is refused.
 func (m machine) readDevice(dir string, uses uses) Device {
 	d := Device{
 		Path:      m.nodePath(filepath.Base(dir)),
@@ -194,7 +197,8 @@ func modelAndSerial(dir, bus string) (model, serial string) {
 	return model, cmp.Or(serial, readAttribute(dir, "serial"), readAttribute(dir, "device/serial"), vpdSerial(dir))
 }
 
-// portOf returns where a device is plugged in. It is the same after a restart.
+// portOf returns a name for the connector into which a device is plugged. It is the same after a
+// reboot.
 func (m machine) portOf(dir, bus string) string {
 	switch usb := usbDevice(dir); {
 	case bus == "loop":
@@ -214,7 +218,7 @@ func (m machine) portOf(dir, bus string) string {
 	return path
 }
 
-// lunOf is the last number of a SCSI address, 4:0:0:1; of others 0.
+// lunOf returns the last number of a SCSI address such as 4:0:0:1; "0" for other texts.
 func lunOf(address string) string {
 	if parts := strings.Split(address, ":"); len(parts) == 4 {
 		return parts[3]
@@ -230,11 +234,11 @@ func resolveLink(dir, name string) string {
 	return path
 }
 
-// usbSerial is the serial of the USB device that dir hangs on: the one on the
-// label. The disk behind a USB bridge may have another or none.
+// usbSerial returns the serial of the USB device above dir in sysfs, which is printed on the label.
+// The disk behind a USB bridge may have another or none.
 func usbSerial(dir string) string { return readAttribute(usbDevice(dir), "serial") }
 
-// usbDevice is the folder of the USB device that dir hangs on.
+// usbDevice returns the folder of the USB device at or above dir in sysfs; "" if there is none.
 func usbDevice(dir string) string {
 	for ; len(dir) > 1; dir = filepath.Dir(dir) {
 		if hasAttribute(dir, "idVendor") {
@@ -280,8 +284,8 @@ func hasAttribute(dir, name string) bool {
 	return err == nil
 }
 
-// readAttribute reads an attribute; "" if it does not exist. Devices choose the text and terminals
-// show it, so it has no control characters.
+// readAttribute returns a sysfs attribute without control characters; "" if it does not exist.
+// Devices choose the text, and terminals show it.
 func readAttribute(dir, name string) string {
 	data, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// Change is what became of a device.
+// Change is one event of a watch: a device was present, added, removed or changed.
 type Change struct {
 	Time   time.Time `json:"time"`
 	Action string    `json:"action"` // present (when the watch began), added, removed or changed
 	Device Device    `json:"device"`
 }
 
-// Watch reports all devices and existing files, then each change, until ctx ends. It polls
-// once a second.
+// Watch calls each for all devices and existing files, then for each change, until ctx ends. It
+// polls once a second.
 func Watch(ctx context.Context, files []string, each func(Change) error) error {
 	m := here
 	m.cache = &sync.Map{}
@@ -53,8 +53,8 @@ func (m machine) watchDevices(ctx context.Context, files []string, each func(Cha
 	return nil // the end of a watch is no failure
 }
 
-// compareLists says what changed between two lists. A device at the path of another one is
-// a new device.
+// compareLists returns the changes between two lists. Another device at the same path is removed
+// and added.
 func compareLists(before, now []Device) []Change {
 	var all []Change
 	when := time.Now().UTC()
@@ -98,7 +98,7 @@ func (d Device) jsonText() string {
 	return string(data)
 }
 
-// Print writes a change as a line for people, in the format of diff.
+// Print writes a change as one line for people, marked as in diff.
 func (c Change) Print(w io.Writer) error {
 	mark := map[string]string{"present": " ", "added": "+", "removed": "-", "changed": "~"}[c.Action]
 	d := c.Device

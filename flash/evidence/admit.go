@@ -22,17 +22,17 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Admitted is an artifact that all policies admit, and that somebody in each named list signed.
+// Admitted is an artifact that all policies admit and that a signer of each list signed.
 type Admitted struct {
 	Policies []string // where they are written
 	SignedBy []trust.Proof
 	artifact images.Artifact
 }
 
-// Admit proves an artifact before any of its files is written to a board: the files of
-// these kinds by their digests, and that the provenance is of this artifact. Where a
-// policy holds it proves all files, and judges what they say. Where SLIPWAY_SIGNERS names
-// signers, one of them must have signed the artifact.
+// Admit checks an artifact before any of its files is written to a board. It compares the digests
+// of the files of these kinds, or of all files if a policy holds, and checks the provenance. Every
+// policy must admit the artifact. If SLIPWAY_SIGNERS names signers, one of them must have signed
+// the artifact.
 func Admit(ctx context.Context, spec images.Spec, a images.Artifact, kinds ...string) (Admitted, error) {
 	lists, err := trust.Named("")
 	if err != nil {
@@ -41,7 +41,7 @@ func Admit(ctx context.Context, spec images.Spec, a images.Artifact, kinds ...st
 	return AdmitSigned(ctx, spec, a, lists, kinds...)
 }
 
-// AdmitSigned is Admit with lists of signers, and without that of the environment.
+// AdmitSigned does the same as Admit, with the given lists of signers in place of SLIPWAY_SIGNERS.
 func AdmitSigned(ctx context.Context, spec images.Spec, a images.Artifact, lists trust.Lists, kinds ...string) (Admitted, error) {
 	policies, err := PoliciesOf(spec)
 	if err != nil {
@@ -76,7 +76,8 @@ func AdmitSigned(ctx context.Context, spec images.Spec, a images.Artifact, lists
 	return admitted, r.refusal()
 }
 
-// proveKinds proves files by their digests, and the provenance if there is one.
+// proveKinds compares the files of these kinds with the artifact's digests, and checks the
+// provenance if there is one.
 func proveKinds(ctx context.Context, a images.Artifact, kinds []string) error {
 	for _, kind := range kinds {
 		f, err := a.File(kind)
@@ -96,7 +97,8 @@ func proveKinds(ctx context.Context, a images.Artifact, kinds []string) error {
 	return nil
 }
 
-// CheckSame proves that a description is of the artifact that was read before.
+// CheckSame returns an error if description, the text of an artifact.json, differs from the
+// artifact that was read before.
 func CheckSame(path string, description []byte, a images.Artifact) error {
 	var now images.Artifact
 	if err := json.Unmarshal(description, &now); err != nil {
@@ -113,7 +115,7 @@ func CheckSame(path string, description []byte, a images.Artifact) error {
 	return nil
 }
 
-// refusal explains why an artifact must not be written; nil if it may be.
+// refusal returns an error with all objections to the artifact; nil if there are none.
 func (r Report) refusal() error {
 	lines := r.objections()
 	if len(lines) == 0 {
@@ -122,9 +124,9 @@ func (r Report) refusal() error {
 	return fmt.Errorf("the artifact %s is refused, and nothing was written:\n  %s\nnext: evidence %[1]s", r.Folder, strings.Join(lines, "\n  "))
 }
 
-// AdmitFile is Admit of the artifact that a file such as a bundle belongs to: that in the
-// file's own folder, else the board's. Without a policy and without signers that the user
-// names, AdmitFile admits any file. It calls digest for the file's digest.
+// AdmitFile runs Admit for the artifact that lists file, such as a bundle: the artifact in the
+// file's own folder, else in boardDir. It finds the file by its digest, for which it calls digest.
+// Without a policy and SLIPWAY_SIGNERS it admits any file.
 func AdmitFile(ctx context.Context, spec images.Spec, boardDir, file string, digest func() (string, error)) (Admitted, error) {
 	policies, err := PoliciesOf(spec)
 	lists, listErr := trust.Named("")
@@ -156,13 +158,13 @@ func AdmitFile(ctx context.Context, spec images.Spec, boardDir, file string, dig
 	return Admitted{}, fmt.Errorf("%s is refused, and nothing was written: it is of no artifact that %s could judge\nnext: ls -l %s  # name the file in the folder of its artifact, beside artifact.json", file, judge, plaintext.Quote(filepath.Dir(file)))
 }
 
-// newest is the build that this machine wrote last to boards of a kind.
+// newest identifies the newest build of a board that this machine wrote.
 type newest struct {
 	Built time.Time `json:"built"`
 	Key   string    `json:"key"`
 }
 
-// newestPath returns the file that says which build of a board was written here last.
+// newestPath returns the file that records the newest build of a board that this machine wrote.
 func newestPath(board string) (string, error) {
 	home, err := images.StateHome()
 	return filepath.Join(home, "newest", url.PathEscape(board)+".json"), err
@@ -187,8 +189,8 @@ func readNewest(board string) (newest, error) {
 	return n, err
 }
 
-// Record notes that the artifact is written now, for policies with newest. It does nothing if there
-// is no policy.
+// Record records the artifact as written, if it is newer than the recorded one, for policies with
+// newest. It does nothing without a policy.
 func (m Admitted) Record() error {
 	if len(m.Policies) == 0 {
 		return nil

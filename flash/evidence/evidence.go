@@ -77,7 +77,7 @@ type Bill struct {
 	Flaws    []sbom.Flaw    `json:"flaws,omitempty"` // the open ones
 }
 
-// Options are what an examination may be told.
+// Options are the inputs of an examination, besides the artifact.
 type Options struct {
 	Signers  string   // a file of allowed signers; "" is that of the environment or the user's own
 	Since    string   // the folder of an earlier artifact, to find new flaws
@@ -87,8 +87,8 @@ type Options struct {
 	skipSignature bool // no list counts but those of the policies
 }
 
-// Examine reads all that the artifact in a folder has. The error is of what cannot be read.
-// What is read and does not fit is in the report's Wrong.
+// Examine reads and verifies the evidence of the artifact in a folder. It returns an error if a
+// file cannot be read. Evidence that does not fit the artifact is in the report's Wrong.
 func Examine(ctx context.Context, folder string, opt Options) (Report, error) {
 	a, err := images.ReadArtifact(folder)
 	if err != nil {
@@ -105,7 +105,8 @@ func Examine(ctx context.Context, folder string, opt Options) (Report, error) {
 	return examine(ctx, a, description, opt)
 }
 
-// examine reads all that the artifact has. The description is the text of its artifact.json.
+// examine verifies the artifact's files, signature, provenance and packages, and asks each policy
+// for its verdict. description is the text of the artifact.json.
 func examine(ctx context.Context, a images.Artifact, description []byte, opt Options) (Report, error) {
 	r := Report{Folder: a.Dir(), Artifact: a, Wrong: []string{}}
 	if err := r.proveFiles(ctx); err != nil {
@@ -156,9 +157,9 @@ func (r *Report) proveFiles(ctx context.Context) error {
 	return nil
 }
 
-// readSignature verifies the signature of artifact.json. If the user named a list, an artifact
-// without a valid signature is refused. Otherwise readSignature uses the signers of the
-// policies, or the user's own list, which most people do not have.
+// readSignature verifies the signature of artifact.json and sets the report's Signature and Signer.
+// If the user named signers, an unsigned artifact is wrong. Otherwise the policies' signers count,
+// or the user's own list, which most people do not have.
 func (r *Report) readSignature(ctx context.Context, description []byte, opt Options) error {
 	path := images.ArtifactPath(r.Folder)
 	r.Signature = Unsigned
@@ -192,7 +193,8 @@ func (r *Report) readSignature(ctx context.Context, description []byte, opt Opti
 	return nil
 }
 
-// setSigner notes who signed, unless a list that was named has judged before.
+// setSigner sets the report's signature state and signer from the result of a verification. It
+// keeps a state that an earlier list has set.
 func (r *Report) setSigner(proofs []trust.Proof, err error) {
 	switch {
 	case err != nil && r.Signature == Unsigned:
@@ -217,8 +219,7 @@ func (r *Report) readProvenance() {
 	r.Provenance = &s
 }
 
-// readBill reads the artifact's files that say what it is made of. It returns nil where there
-// are none.
+// readBill reads the artifact's SBOM and CVE files. It returns nil if there are none.
 func readBill(a images.Artifact) (*sbom.Bill, error) {
 	var paths []string
 	for _, f := range a.Files {
@@ -273,7 +274,8 @@ func summarise(b sbom.Bill) *Bill {
 	return s
 }
 
-// findNew compares with an earlier artifact of the same board.
+// findNew sets r.New to the flaws that the earlier artifact in opt.Since does not have. It returns
+// an error if that is another board's, or if either has no list of known flaws.
 func (r *Report) findNew(now *sbom.Bill, opt Options) error {
 	since := opt.Since
 	if since == "" {
@@ -303,7 +305,7 @@ func (r *Report) findNew(now *sbom.Bill, opt Options) error {
 	return nil
 }
 
-// Err says whether the evidence belongs together, and whether a policy refuses it.
+// Err returns an error if evidence does not fit the artifact or a policy refuses it; nil otherwise.
 func (r Report) Err() error {
 	all := r.objections()
 	if len(all) == 0 {
@@ -316,7 +318,8 @@ func (r Report) Err() error {
 	return fmt.Errorf("%s\nnext: %s", text, r.next())
 }
 
-// next says what to do about objections. Only files that belong together can be signed.
+// next returns a command for the user to resolve the objections. It suggests to sign only if the
+// files are intact.
 func (r Report) next() string {
 	filesHold := !slices.ContainsFunc(r.Wrong, func(text string) bool { return text != r.Why })
 	switch {
@@ -330,7 +333,7 @@ func (r Report) next() string {
 	return "build " + r.Artifact.Board + "  # after changing what the policy refuses"
 }
 
-// objections are all that speaks against the artifact, a line each.
+// objections returns a line for each fault of the evidence and each refusal of a policy.
 func (r Report) objections() (all []string) {
 	for _, text := range r.Wrong {
 		all = append(all, plaintext.FirstLine(text))
@@ -444,8 +447,8 @@ func (r Report) showBill(line func(name, format string, args ...any)) {
 	}
 }
 
-// Sign signs the artifact in a folder after it has proved all its files. It returns the path
-// of the signature.
+// Sign verifies the artifact in a folder, signs its artifact.json with the key in a file, and
+// writes the signature beside it. It returns the signature's path.
 func Sign(ctx context.Context, folder, key string) (path string, err error) {
 	path = images.ArtifactPath(folder)
 	if _, err := images.ReadArtifact(folder); err != nil {

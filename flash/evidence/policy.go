@@ -19,13 +19,14 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// PolicyVariable names a policy that holds for all boards, beside each board's own.
+// PolicyVariable names the environment variable with the path of a policy for all boards. It holds
+// besides each board's own.
 const PolicyVariable = "SLIPWAY_POLICY"
 
-// shownNames is how many names of packages or flaws a refusal has.
+// shownNames is how many packages or flaws a refusal lists.
 const shownNames = 5
 
-// Policy is the content of one policy file, with its lists of keys.
+// Policy is a policy with the lists of keys that it names.
 type Policy struct {
 	images.Policy
 	From    string      // the file and line
@@ -33,14 +34,15 @@ type Policy struct {
 	files   []string    // the policy's own, and that of revoked keys
 }
 
-// Verdict says why a policy refuses an artifact.
+// Verdict is a policy's decision on an artifact, with the reasons of a refusal.
 type Verdict struct {
 	Policy  string   `json:"policy"`
 	Signed  bool     `json:"signed"`  // one of the policy's signers signed it
 	Refused []string `json:"refused"` // empty: the policy admits it
 }
 
-// PoliciesOf returns the board's policy and that of the environment.
+// PoliciesOf reads the board's policy and that of SLIPWAY_POLICY, and the lists of keys that they
+// name.
 func PoliciesOf(spec images.Spec) ([]Policy, error) {
 	var all []Policy
 	if spec.Policy != nil {
@@ -80,7 +82,8 @@ func pathIn(folder, name string) string {
 	return filepath.Join(folder, name)
 }
 
-// readLists reads the files that the policy names. The folder is that of relative names.
+// readLists reads the policy's files of signers and revoked keys, by read. folder is that of
+// relative names.
 func (p *Policy) readLists(folder string, read func(name string) ([]byte, error)) error {
 	if p.Signers == "" {
 		return nil
@@ -106,8 +109,9 @@ func (p *Policy) readLists(folder string, read func(name string) ([]byte, error)
 	return nil
 }
 
-// judge says why the policy refuses the artifact of a report, and notes who signed it. The
-// description is the text of its artifact.json.
+// judge returns the policy's verdict on the artifact of r: it verifies the signature, and checks
+// the builder, sources, age, packages, licences and flaws. It records the signer in r. description
+// is the text of the artifact.json.
 func (p Policy) judge(ctx context.Context, r *Report, description []byte, bill *sbom.Bill) Verdict {
 	v := Verdict{Policy: p.From, Refused: []string{}}
 	refuse := func(err error) {
@@ -205,8 +209,8 @@ func (p Policy) judgePackages(b sbom.Bill) error {
 	return nil
 }
 
-// judgeLicences refuses a package that names a refused licence, also as one of several. It
-// refuses a package that names none.
+// judgeLicences returns an error that names packages with a refused licence, also as one of
+// several, or without any licence.
 func (p Policy) judgeLicences(b sbom.Bill) error {
 	if len(p.Licences.Refuse) == 0 {
 		return nil
@@ -226,7 +230,8 @@ func (p Policy) judgeLicences(b sbom.Bill) error {
 	return listed("refused licences", found)
 }
 
-// judgeFlaws refuses open flaws of a high score. A flaw without a score counts as the worst.
+// judgeFlaws returns an error that names open flaws with a score of at least p.Flaws.Below, or
+// without a score.
 func (p Policy) judgeFlaws(b sbom.Bill) error {
 	switch {
 	case p.Flaws.Below == 0:
@@ -257,7 +262,8 @@ func listed(what string, found []string) error {
 	return errors.New(text)
 }
 
-// matchAny ignores case, as SPDX does. images.Policy has checked the patterns.
+// matchAny reports whether name matches a pattern, ignoring case as SPDX does. images.Policy has
+// checked the patterns.
 func matchAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		ok, _ := path.Match(strings.ToLower(p), strings.ToLower(name))

@@ -42,8 +42,8 @@ type cacheRecord struct {
 	SHA256    string `json:"sha256"`
 }
 
-// cacheKey identifies an origin. It includes the user, since servers show different
-// files to different people.
+// cacheKey returns a hash that identifies an origin, as a folder name. It includes the user,
+// because a server may show other files to other users.
 func (r reference) cacheKey() string {
 	parts := []string{r.kind, r.host, r.path, r.repo, r.tag, r.sum, r.title}
 	if r.url != nil {
@@ -83,8 +83,8 @@ func (p *cacheEntry) filePath(ending string) string { return filepath.Join(p.dir
 // versionPath returns the path of the file with a digest.
 func (p *cacheEntry) versionPath(sum string) string { return filepath.Join(p.dir, sum[:16], p.name) }
 
-// findWhole returns the complete file of an earlier run. It returns nil if the cache has no
-// such file, or if the file changed since.
+// findWhole opens the complete file of an earlier run and verifies its digest. It returns nil if
+// the cache has no such file, or if the file changed since.
 func (p *cacheEntry) findWhole(ctx context.Context) (*cacheRecord, *sealed.File, error) {
 	r := p.readRecord(".json")
 	if r == nil {
@@ -108,8 +108,8 @@ var hexPattern = plaintext.Regexp(`^[0-9a-f]{64}$`)
 
 const maxRecordBytes = 64 << 10
 
-// readRecord returns a record. It returns nil without a valid record, so that Slipway fetches
-// the file again.
+// readRecord reads the record NAME+ending. It returns nil if there is no valid one, so that Slipway
+// fetches the file again.
 func (p *cacheEntry) readRecord(ending string) *cacheRecord {
 	f, err := os.Open(p.filePath(ending))
 	if err != nil {
@@ -132,7 +132,8 @@ func (p *cacheEntry) writeRecord(ending string, r cacheRecord) error {
 	return renameio.WriteFile(p.filePath(ending), b.Bytes(), 0o644)
 }
 
-// openPartial opens the partial file. Its record is empty if no digest proves the file.
+// openPartial opens or creates the partial file and reads its record. The record is empty if there
+// is none that a download can resume from.
 func (p *cacheEntry) openPartial() (*os.File, cacheRecord, error) {
 	f, err := os.OpenFile(p.filePath(".part"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o644)
 	if err != nil {
@@ -155,7 +156,8 @@ func (p *cacheEntry) removePartial() error {
 	return nil
 }
 
-// keepFile turns the partial file into the complete one and removes the former version.
+// keepFile moves the partial file to the complete version's path, writes its record, and removes
+// the former version. It returns the path.
 func (p *cacheEntry) keepFile(r cacheRecord) (string, error) {
 	old := p.readRecord(".json")
 	path := p.versionPath(r.SHA256)
@@ -176,10 +178,11 @@ func (p *cacheEntry) keepFile(r cacheRecord) (string, error) {
 	return path, nil
 }
 
-// reservedBytes is how much a download leaves free on the disk.
+// reservedBytes is how much free space a download must leave on the disk.
 const reservedBytes = 16 << 20
 
-// checkSpace fails before the download if the disk is too small.
+// checkSpace returns a permanentError if the cache's disk has not need bytes and reservedBytes
+// free.
 func (p *cacheEntry) checkSpace(need int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(p.dir, &st); err != nil {

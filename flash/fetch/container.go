@@ -22,10 +22,10 @@ type Container struct {
 	remote *registryStore // of registries
 }
 
-// OpenContainer opens the container image that a person names. The forms are oci:// of
-// a registry, an OCI layout (a folder, or oci-dir:), or an archive of a layout or of
-// docker save. An archive may be a path or any reference that Open takes. #NAME picks
-// one of several images.
+// OpenContainer opens the container image that text names: oci:// of a registry, an OCI layout (a
+// folder, or oci-dir:), or an archive of a layout or of docker save. It fetches an archive that any
+// reference of Open names, and manifests and layers only when they are read. #NAME selects one of
+// several images.
 func OpenContainer(ctx context.Context, text string, o Options) (*Container, error) {
 	where, name, _ := strings.Cut(text, "#")
 	ref, err := parseReference(where)
@@ -129,7 +129,7 @@ func (s *registryStore) findImage(ctx context.Context, platform v1.Platform) (*o
 	return image, err
 }
 
-// fetchManifest fetches a manifest and remembers its bytes.
+// fetchManifest fetches a manifest by its tag or digest, and keeps its bytes for cachedManifest.
 func (s *registryStore) fetchManifest(ctx context.Context, name string) (v1.Descriptor, error) {
 	data, err := s.registry.fetchManifest(ctx, name)
 	if err != nil {
@@ -150,8 +150,8 @@ func (s *registryStore) cachedManifest(d digest.Digest) ([]byte, bool) {
 	return data, here
 }
 
-// Open fetches a blob. It may run concurrently. A hostile image may call its layers
-// manifests.
+// Open fetches a manifest into memory, or any other blob into the cache. It may run concurrently.
+// Layers that claim a manifest's media type are limited to a manifest's size.
 func (s *registryStore) Open(ctx context.Context, d v1.Descriptor) (oci.Blob, error) {
 	data, here := s.cachedManifest(d.Digest)
 	if !here && slices.Contains(oci.DocumentTypes, d.MediaType) {

@@ -18,7 +18,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// transport reads files of a server.
+// transport reads files from a server.
 type transport interface {
 	// openFile begins to read a file. It continues after the bytes of a partial file
 	// only if the server shows that they begin the same version. It may be called
@@ -79,15 +79,15 @@ var (
 	checkpointAfter = 3 * time.Second
 )
 
-// failuresInARow is how many tries without progress end a download. maxRestarts is how
-// often a server may make it begin from the start.
+// failuresInARow is how many tries without new bytes end a download. maxRestarts is how often a
+// server may force a download to start over.
 const failuresInARow, maxRestarts = 6, 4
 
-// refusalsInARow is how many tries a server gets that has sent nothing yet and refuses the
-// connection: no program listens there, and a person waits.
+// refusalsInARow is how many refused connections end a download that has no bytes yet. No program
+// listens there, and a person waits.
 const refusalsInARow = 3
 
-// isRefused reports whether a server refused each of several connections.
+// isRefused reports whether the server has refused the connection refusalsInARow times.
 func isRefused(err error, failures int) bool {
 	return failures >= refusalsInARow && errors.Is(err, syscall.ECONNREFUSED)
 }
@@ -112,7 +112,8 @@ type download struct {
 	step      *progress.Step
 }
 
-// downloadFile fetches a file into the cache, or reuses the file in the cache.
+// downloadFile returns the file from the cache if it is current there, else fetches it into the
+// cache. It holds the lock of the cache entry meanwhile.
 func (o *Origin) downloadFile(ctx context.Context, w fileRequest) (File, error) {
 	p, err := openCacheEntry(ctx, o.opt.Dir, o.ref, w.file.Name)
 	if err != nil {
@@ -136,7 +137,8 @@ func (o *Origin) downloadFile(ctx context.Context, w fileRequest) (File, error) 
 	return file, err
 }
 
-// reuseOrFetch returns the file of an earlier run, or fetches it.
+// reuseOrFetch returns the complete file of an earlier run if it has the wanted digest. Else it
+// resumes or starts the download.
 func (d *download) reuseOrFetch(ctx context.Context) (File, error) {
 	if d.cached != nil && d.sha256 != "" {
 		if d.cached.SHA256 == d.sha256 {
@@ -158,8 +160,8 @@ func (d *download) reuseCached(ctx context.Context) File {
 	return d.file
 }
 
-// resumePartial resumes the partial file of an earlier run, as far as its digest is
-// proved.
+// resumePartial opens the partial file of an earlier run, verifies the digest of its recorded
+// bytes, and truncates the file to them. If the digest differs, it empties the file.
 func (d *download) resumePartial(ctx context.Context) error {
 	var left cacheRecord
 	var err error
@@ -279,7 +281,7 @@ func (d *download) resumableError(err error) error {
 	return errors.Join(err, d.dropUnresumable())
 }
 
-// waitForRetry waits before the next try. It shows the reason on the download's step.
+// waitForRetry waits as waitBackoff does, and shows err as the reason in the progress.
 func (d *download) waitForRetry(ctx context.Context, failures int, err error) error {
 	if d.step == nil { // no bytes yet, so no step is shown
 		return waitShown(ctx, d.file.Name, failures, err)
@@ -288,8 +290,8 @@ func (d *download) waitForRetry(ctx context.Context, failures int, err error) er
 	return waitBackoff(ctx, failures, err)
 }
 
-// waitShown is waitBackoff with a step of its own, so that a person sees why nothing
-// comes.
+// waitShown waits as waitBackoff does, with a progress step of its own that shows err as the
+// reason.
 func waitShown(ctx context.Context, name string, failures int, err error) error {
 	step := progress.Start(ctx, "ask for "+name, 0, "")
 	why := plaintext.OneLine(err.Error())
@@ -299,8 +301,8 @@ func waitShown(ctx context.Context, name string, failures int, err error) error 
 	return stopped
 }
 
-// waitBackoff waits before the next try: longer after each failure, and as long as the
-// server asks.
+// waitBackoff sleeps before the next try: longer after each failure, and as long as the server's
+// Retry-After says, but at most longestWait.
 func waitBackoff(ctx context.Context, failures int, err error) error {
 	wait := min(firstWait<<failures, longestWait)
 	wait = wait/2 + rand.N(wait/2+1) // many machines lose one server at once
@@ -318,7 +320,9 @@ func waitBackoff(ctx context.Context, failures int, err error) error {
 
 var errSilent = errors.New("the server fell silent")
 
-// readConnection reads as many bytes as one connection brings.
+// readConnection opens one connection and appends its bytes to the partial file. It returns nil
+// once the file is complete, or if the cached file is current. It ends a connection that is silent
+// for silenceLimit.
 func (d *download) readConnection(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -359,8 +363,9 @@ func (d *download) cachedPart() cachedPart {
 	return cachedPart{sizeBytes: d.have, validator: d.validator}
 }
 
-// acceptResponse compares a response with the partial file, the expected size and the
-// free space.
+// acceptResponse checks a response against the partial file, the expected size and the free space.
+// It starts over if the response begins elsewhere or is of another size, and starts the progress
+// step.
 func (d *download) acceptResponse(ctx context.Context, a fileResponse) error {
 	d.cached = nil // the server has another version
 	if a.from != d.have || d.size >= 0 && a.size != d.size {
@@ -387,7 +392,7 @@ func (d *download) acceptResponse(ctx context.Context, a fileResponse) error {
 	return d.entry.checkSpace(a.size - d.have)
 }
 
-// countBytes adds to the step's progress, once there is a step.
+// countBytes adds n to the progress step, if it has started.
 func (d *download) countBytes(n int64) {
 	if d.step != nil {
 		d.step.Add(n)
@@ -417,7 +422,8 @@ func (d *download) copyBody(body io.Reader, heard func()) error {
 	}
 }
 
-// addBytes appends bytes to the partial file.
+// addBytes appends p to the partial file and its digest, and saves a checkpoint from time to time.
+// It returns a permanentError if the file becomes too large or the disk is full.
 func (d *download) addBytes(p []byte) error {
 	before := d.have
 	if most := d.maxBytes(); d.have+int64(len(p)) > most {
@@ -453,8 +459,8 @@ func (d *download) maxBytes() int64 {
 	return 1 << 62
 }
 
-// saveCheckpoint makes the partial file safe against a crash. If that fails, the
-// download continues, but a later run cannot resume it.
+// saveCheckpoint syncs the partial file and records its size and digest, so that a later run can
+// resume it. If that fails, the download continues, but a later run starts at the last checkpoint.
 func (d *download) saveCheckpoint() {
 	if d.have == d.proved || d.validator == "" || d.f.Sync() != nil {
 		return
@@ -471,8 +477,9 @@ type digestMismatch struct {
 	resumed bool
 }
 
-// storeFile checks the complete file's digest and moves the file to its place in the
-// cache.
+// storeFile compares the complete file's size and digest with the expected ones and moves it into
+// the cache. If they differ, it removes the file, unless it was resumed: then the caller starts
+// over. For a resumed SFTP download it has the server compute the digest.
 func (d *download) storeFile(ctx context.Context) error {
 	sum := hex.EncodeToString(d.hash.Sum(nil))
 	// SFTP's times in seconds are too coarse to join parts by.

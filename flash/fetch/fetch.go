@@ -23,8 +23,8 @@ type Options struct {
 	Arch string // Go's name; which image of an OCI index is meant
 }
 
-// File is one file on this machine. Whoever gets it closes Content. Its path may lead to
-// another file by then.
+// File is one file on this machine. The caller closes Content, and reads it rather than Path, which
+// another process may have replaced.
 type File struct {
 	Content   *sealed.File // sealed if SHA256 is known
 	Path      string
@@ -43,8 +43,8 @@ type Origin struct {
 	oci  *artifact // of OCI registries and layouts
 }
 
-// Open resolves a reference. It contacts a server only if the reference does not contain
-// the image's name.
+// Open parses a reference. It contacts a server only for an OCI registry, to fetch the manifest
+// that names the image's file.
 func Open(ctx context.Context, text string, o Options) (*Origin, error) {
 	ref, err := parseReference(text)
 	if err != nil {
@@ -91,8 +91,8 @@ func (f File) ReadAll(ctx context.Context, most int64) ([]byte, error) {
 	return localfile.ReadAll(f.Content.Reader(ctx, func(int64) {}), f.Path, most)
 }
 
-// Get fetches the image. It proves digest, 64 hex digits, before it keeps the file.
-// If the cache has that file, Get contacts no server.
+// Get fetches the image, or opens it if it is local. If digest, 64 hex digits, is not "", Get
+// verifies it, and contacts no server if the cache has that file.
 func (o *Origin) Get(ctx context.Context, digest string) (File, error) {
 	file, err := o.fetchReference(ctx, o.ref, digest, 0)
 	if err != nil && o.ref.kind == kindPath && errors.Is(err, fs.ErrNotExist) {
@@ -104,7 +104,8 @@ func (o *Origin) Get(ctx context.Context, digest string) (File, error) {
 	return file, nil
 }
 
-// nextStep looks at the source of a file that could not be fetched or is not the wanted one.
+// nextStep returns a "next:" line with a command that examines the source of a file that could not
+// be fetched or verified.
 func (r reference) nextStep() string {
 	switch r.kind {
 	case kindHTTP:
@@ -117,7 +118,7 @@ func (r reference) nextStep() string {
 	return ""
 }
 
-// maxBesideBytes is more than block maps, signatures and lists of digests have.
+// maxBesideBytes is the size limit for block maps, signatures and lists of digests.
 const maxBesideBytes = 64 << 20
 
 // Beside fetches a small file from the image's folder. The error is fs.ErrNotExist if the
@@ -144,7 +145,8 @@ func (o *Origin) ReadBeside(ctx context.Context, name string) ([]byte, error) {
 	return file.ReadAll(ctx, maxBesideBytes)
 }
 
-// Folder returns the folder of the files on this machine, or the cache's.
+// Folder returns the folder of a local image or layout, or the cache folder for an image from a
+// server.
 func (o *Origin) Folder() string {
 	if path, err := o.ref.absolutePath(); err == nil && o.ref.kind == kindPath {
 		return filepath.Dir(path)
@@ -155,7 +157,8 @@ func (o *Origin) Folder() string {
 	return o.opt.Dir
 }
 
-// fetchReference fetches a file of the origin, or proves the local one.
+// fetchReference fetches a file of the origin, or opens a local one, and verifies its digest if
+// there is one. An OCI manifest has the digest of each file.
 func (o *Origin) fetchReference(ctx context.Context, ref reference, digest string, limit int64) (File, error) {
 	file := File{Name: ref.fileName(), Reference: ref.text, Listed: digest != "" || o.oci != nil}
 	if o.ref.kind == kindPath {
@@ -186,7 +189,8 @@ func wrongDigest(got, want string) error {
 	return fmt.Errorf("sha256 %s, want %s: it is another file, or a damaged one; nothing of it is used", got, want)
 }
 
-// checkLocalFile compares a local file with its digest, if there is one.
+// checkLocalFile opens a local file, and compares its size with limit and its SHA-256 with digest,
+// if there are such.
 func checkLocalFile(ctx context.Context, path string, file File, digest string, limit int64) (File, error) {
 	f, err := sealed.Open(path)
 	if err != nil {

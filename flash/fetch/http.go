@@ -18,7 +18,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// maxRedirects is more than mirrors need.
+// maxRedirects is how many redirects in a row Slipway follows.
 const maxRedirects = 8
 
 // web reads files of one web server, and of the servers that it redirects to.
@@ -74,7 +74,8 @@ func checkRedirect(to *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// openFile requests a file, or the rest of it.
+// openFile requests a file, or the rest of a partial one. The response is empty if the cached file
+// is current.
 func (w *web) openFile(ctx context.Context, f fileRequest, h cachedPart) (fileResponse, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.ref.url.String(), nil)
 	if err != nil {
@@ -97,8 +98,8 @@ func (w *web) openFile(ctx context.Context, f fileRequest, h cachedPart) (fileRe
 	return a, err
 }
 
-// setConditions sets the request's Range and If headers. It asks for a range only where
-// the server names versions, so that two versions are never joined.
+// setConditions sets the request's Range and If headers for a cached file. It asks for a range only
+// if the server has a strong validator, so that bytes of two versions are never joined.
 func (h cachedPart) setConditions(req *http.Request) {
 	kind, value, _ := strings.Cut(h.validator, " ")
 	switch {
@@ -143,7 +144,8 @@ func readResponse(res *http.Response, h cachedPart) (fileResponse, error) {
 	return a, nil
 }
 
-// checkBodyEnd refuses a response whose end looks like a broken connection.
+// checkBodyEnd returns an error for a response without a length or chunks, in which the end of the
+// file looks like a broken connection.
 func checkBodyEnd(res *http.Response) error {
 	if res.ContentLength >= 0 || len(res.TransferEncoding) > 0 || res.ProtoMajor >= 2 {
 		return nil
@@ -151,7 +153,8 @@ func checkBodyEnd(res *http.Response) error {
 	return permanentError{errors.New("the server sends neither a length nor the file's end, so a part looks like a whole file of it")}
 }
 
-// validatorOf returns the server's name for this version of the file.
+// validatorOf returns a name for this version of the file, from ETag or Last-Modified, after a word
+// for its kind: etag, date, weak, or weakdate. It returns "" if the server sends neither.
 func validatorOf(h http.Header) string {
 	tag, modified := h.Get("ETag"), h.Get("Last-Modified")
 	switch {
@@ -192,7 +195,7 @@ func parseContentRange(text string) (from, size int64, err error) {
 	return from, size, nil
 }
 
-// statusError turns an HTTP status into an error that says whether a second try helps.
+// statusError returns an error for an HTTP status, of the type that says whether to try again.
 func statusError(res *http.Response) error {
 	err := fmt.Errorf("%s answers %s", res.Request.URL.Host, plaintext.OneLine(res.Status))
 	switch code := res.StatusCode; {
@@ -219,15 +222,16 @@ func parseRetryAfter(text string) time.Duration {
 	return 0
 }
 
-// printableError is an error that repeats a server's words, such as names of a
-// certificate. It removes what a terminal would obey.
+// printableError is an error that repeats a server's text, such as names in a certificate. Its own
+// text has no control characters.
 type printableError struct{ error }
 
 func (s printableError) Error() string { return plaintext.OneLine(s.error.Error()) }
 
 func (s printableError) Unwrap() error { return s.error }
 
-// connectionError marks the failures to reach a server that a second try cannot fix.
+// connectionError removes the address, which may hold a token, from the error of a request. It
+// makes failures such as a bad certificate, which a second try cannot fix, a permanentError.
 func connectionError(err error) error {
 	var failed *url.Error
 	if errors.As(err, &failed) {

@@ -36,8 +36,9 @@ type dockerConfig struct {
 // maxLoginBytes is more than docker login writes.
 const maxLoginBytes = 1 << 20
 
-// findCredentials returns the user's credentials for a repository of a registry, if there
-// are some. oras-go reads these files too, and takes the login of one namespace for another.
+// findCredentials returns the user's credentials for a repository, or empty ones if the login files
+// have none. It does not use oras-go's reader of these files, which uses the login of one namespace
+// for another.
 func findCredentials(ctx context.Context, host, repository string) (found auth.Credential, err error) {
 	for _, path := range loginFiles() {
 		if err != nil || found != auth.EmptyCredential {
@@ -146,8 +147,8 @@ const helperLimit = 30 * time.Second
 
 var helperPattern = plaintext.Regexp(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// runCredentialHelper asks docker's credential helper, which keeps passwords in a
-// keyring.
+// runCredentialHelper runs docker-credential-HELPER, which keeps passwords in a keyring, and
+// returns its credentials for a server. It gives up after helperLimit.
 func runCredentialHelper(ctx context.Context, helper, server string) (auth.Credential, error) {
 	if !helperPattern().MatchString(helper) {
 		return auth.EmptyCredential, fmt.Errorf("credential helper %q in docker's config.json is no name of a program", plaintext.OneLine(helper))

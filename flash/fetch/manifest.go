@@ -25,7 +25,7 @@ var layerTypes = []string{
 var errContainerImage = errors.New(`it is a container image, and Slipway takes no disk out of its layers
 next: skopeo --help  # copy the image to a folder, unpack its layer by tar, and flash the disk image in it; or push the disk by oras push`)
 
-// unpackMark is how ORAS marks a folder, which it pushes as a tar.
+// unpackMark is the annotation with which ORAS marks a folder that it pushed as a tar archive.
 const unpackMark = "io.deis.oras.content.unpack"
 
 // blob is one file of an artifact.
@@ -42,8 +42,8 @@ type artifact struct {
 	blobs []blob
 }
 
-// resolveArtifact reads a manifest. Of an index it reads the manifest for an
-// architecture.
+// resolveArtifact parses a manifest and returns its files. If it is an index, resolveArtifact reads
+// the manifest for arch. It returns an error if ref's file is not there or ambiguous.
 func resolveArtifact(text []byte, ref reference, arch string, read func(ocispec.Descriptor) ([]byte, error)) (*artifact, error) {
 	d, err := oci.ParseDocument(text)
 	if err != nil {
@@ -92,7 +92,8 @@ func choosePlatform(index oci.Document, arch string) (ocispec.Descriptor, error)
 	return fit[0], nil
 }
 
-// artifactOf lists the files of a manifest.
+// artifactOf returns the files of a manifest. It refuses an index, a container image, and unsafe or
+// duplicate file names.
 func artifactOf(d oci.Document, title string) (*artifact, error) {
 	a := &artifact{title: title}
 	if d.IsIndex() {
@@ -140,7 +141,7 @@ func isCompanionFile(name string) bool {
 	return strings.HasPrefix(strings.ToUpper(name), "SHA256SUM")
 }
 
-// PackedEnding is what the title of a file ends in that a store packed.
+// PackedEnding is the suffix that package store adds to the title of a file that it compresses.
 const PackedEnding = ".zst"
 
 // findFile returns the file with a title, which may be packed. Without a title it returns the image: the

@@ -76,7 +76,8 @@ var schemes = map[string]func(text, rest string) (reference, error){
 
 var portPattern = plaintext.Regexp(`^[1-9][0-9]{1,4}$`)
 
-// parsePlain tells a path from host:path as scp does: by a colon before any slash.
+// parsePlain parses a path or host:path. As for scp, text is host:path if a colon comes before the
+// first slash.
 func parsePlain(text string) (reference, error) {
 	colon, slash := strings.IndexByte(text, ':'), strings.IndexByte(text, '/')
 	if strings.HasPrefix(text, "[") { // an IPv6 address contains colons
@@ -175,7 +176,8 @@ var (
 
 const wantOCI = "want oci://REGISTRY/REPOSITORY:TAG or …@sha256:DIGEST, with #FILE if the artifact has several"
 
-// parseOCI is parseRepository of a reference that always means one version.
+// parseOCI parses registry/repository[:tag][@digest][#title], with the tag latest if the reference
+// has neither a tag nor a digest.
 func parseOCI(text, rest string) (reference, error) {
 	r, err := parseRepository(text, rest)
 	if r.tag == "" && r.sum == "" {
@@ -231,8 +233,8 @@ func checkTitle(r reference) error {
 	return nil
 }
 
-// fileName returns the file's name at its source. Files of an artifact have theirs in
-// the manifest.
+// fileName returns the last part of a URL or path; "" for an OCI artifact, whose manifest has the
+// names.
 func (r reference) fileName() string {
 	if r.kind == kindHTTP {
 		return SafeFileName(r.url.Path)
@@ -285,8 +287,8 @@ func isLoopback(host string) bool {
 
 const maxMapNames = 4
 
-// MapNames returns the names that the image's block map may have beside it. As bmaptool
-// does, it drops one ending each time.
+// MapNames returns the names that the image's block map may have. As bmaptool does, it removes one
+// more suffix of the image's name for each.
 func MapNames(image string) []string {
 	names := []string{image + ".bmap"}
 	for bare := image; len(names) < maxMapNames; {

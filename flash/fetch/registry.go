@@ -30,8 +30,8 @@ type registry struct {
 	repo *remote.Repository
 }
 
-// newRegistry contacts no server. It uses plain HTTP for a registry on this machine, as
-// docker does, else TLS.
+// newRegistry returns a client of a repository, with the user's login. It uses plain HTTP for a
+// registry on this machine, as docker does, else TLS. It contacts no server.
 func newRegistry(ref reference) *registry {
 	at := orasregistry.Reference{Registry: ref.host, Repository: ref.repo}
 	r := &registry{repo: &remote.Repository{Reference: at, PlainHTTP: isLoopback(ref.host), ManifestMediaTypes: oci.DocumentTypes, TagListPageSize: 1000, TagListMaxPages: 1000}}
@@ -56,8 +56,8 @@ func newRegistry(ref reference) *registry {
 	return r
 }
 
-// registryTransport sends nothing without TLS but to this machine: the registry names servers
-// of tokens, which receive the password, and servers of uploads.
+// registryTransport refuses requests without TLS, except to this machine. A registry names token
+// servers, which receive the password, and upload servers, and they must not be plain HTTP.
 type registryTransport struct {
 	*http.Transport
 	plain bool
@@ -73,7 +73,8 @@ func (t registryTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	return t.Transport.RoundTrip(req)
 }
 
-// silentTimer is the key of a context's timer, which each request restarts.
+// silentTimer is the context key of a timer that each request restarts. It ends a call of a silent
+// registry.
 type silentTimer struct{}
 
 // loginError says how to log in to the registry.
@@ -84,8 +85,8 @@ func (r *registry) loginError(err error) error {
 
 const maxWords = 300
 
-// explainError says what a registry answers, without addresses, which may hold a token, and
-// whether another try helps.
+// explainError turns an error of oras-go into one that contains the registry's answer but no URL,
+// which may hold a token. Its type says whether to try again.
 func (r *registry) explainError(ctx context.Context, err error) error {
 	var answer *errcode.ErrorResponse
 	var failed *url.Error
@@ -122,8 +123,9 @@ func (r *registry) explainAnswer(answer *errcode.ErrorResponse) error {
 	return answerError{err, code}
 }
 
-// try calls the repository until it succeeds, as often as a download tries. It gives up a call
-// in which the registry falls silent. name is for messages.
+// try runs call until it succeeds, fails permanently, or fails failuresInARow times, and waits
+// between tries. It cancels a call while which the registry is silent for silenceLimit. name is for
+// messages.
 func (r *registry) try(ctx context.Context, name string, call func(context.Context, *remote.Repository) error) error {
 	for failures := 1; ; failures++ {
 		err := r.tryOnce(ctx, call)
@@ -146,7 +148,7 @@ func (r *registry) tryOnce(ctx context.Context, call func(context.Context, *remo
 	return r.explainError(ctx, call(ctx, r.repo))
 }
 
-// openFile requests a blob by its digest.
+// openFile requests a blob by its digest, or the rest of a partial one.
 func (r *registry) openFile(ctx context.Context, w fileRequest, h cachedPart) (fileResponse, error) {
 	scheme := "https"
 	if r.repo.PlainHTTP {
@@ -174,8 +176,8 @@ func (r *registry) resolveReference(ctx context.Context, ref reference, arch str
 	})
 }
 
-// fetchManifest fetches a manifest, and proves the digest by which it was requested, or the
-// one that the registry says.
+// fetchManifest fetches a manifest by tag or digest. It verifies the digest in name, or else the
+// one that the registry sends, and limits the size.
 func (r *registry) fetchManifest(ctx context.Context, name string) (data []byte, err error) {
 	err = r.try(ctx, r.repo.Reference.Repository, func(ctx context.Context, repo *remote.Repository) error {
 		d, body, err := repo.FetchReference(ctx, name)

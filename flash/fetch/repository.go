@@ -31,7 +31,8 @@ type Place struct {
 
 const wantPlace = "want HOST/REPOSITORY[:TAG], or a folder that begins with / ./ or ../"
 
-// ParsePlace parses a reference to where artifacts are kept. It contacts no server.
+// ParsePlace parses the reference of a repository or an OCI layout in which artifacts are stored.
+// It contacts no server.
 func ParsePlace(text string) (Place, error) {
 	rest, parse := strings.TrimPrefix(text, "oci://"), parseRepository
 	if after, ok := strings.CutPrefix(text, "oci-dir:"); ok || isFolder(text) {
@@ -55,7 +56,7 @@ func isFolder(text string) bool {
 	return strings.HasPrefix(text, "/") || strings.HasPrefix(text, "./") || strings.HasPrefix(text, "../")
 }
 
-// CheckTag refuses what no registry takes as a tag.
+// CheckTag returns an error for a tag that no registry accepts.
 func CheckTag(tag string) error {
 	if !tagPattern().MatchString(tag) {
 		return fmt.Errorf("tag %q: want at most 128 letters, digits and . _ -, and no . or - at its beginning", plaintext.OneLine(tag))
@@ -82,19 +83,19 @@ func (p Place) Repository() *Repository {
 // Close closes the connections.
 func (r *Repository) Close() { r.r.closeConnections() }
 
-// Manifest fetches a manifest by a tag or a digest, and proves it.
+// Manifest fetches a manifest by a tag or a digest, and verifies its digest.
 func (r *Repository) Manifest(ctx context.Context, name string) ([]byte, error) {
 	return r.r.fetchManifest(ctx, name)
 }
 
-// Try calls oras-go until it succeeds, as often as a download tries. An answer of the registry
-// is an error that StatusOf knows.
+// Try runs call, which uses oras-go, as often as a download tries. StatusOf returns the HTTP status
+// of its error if the registry answered.
 func (r *Repository) Try(ctx context.Context, call func(context.Context, *remote.Repository) error) error {
 	return r.r.try(ctx, r.String(), call)
 }
 
-// Fetch fetches a blob into a file below dir. It resumes after the bytes that an earlier run
-// left in that file. It proves the blob's size and digest. name is for messages.
+// Fetch fetches a blob into the file called name below the folder dir, and verifies its size and
+// digest. It resumes the partial file of an earlier run.
 func (r *Repository) Fetch(ctx context.Context, d v1.Descriptor, name, dir string) (File, error) {
 	ref := reference{kind: kindOCI, text: r.String() + "@" + string(d.Digest), host: r.Host, repo: r.Name, sum: string(d.Digest)}
 	o := &Origin{ref: ref, opt: Options{Dir: dir}, from: r.r}
@@ -104,11 +105,12 @@ func (r *Repository) Fetch(ctx context.Context, d v1.Descriptor, name, dir strin
 // answerLimit is how long a registry may take to store what it received.
 const answerLimit = 10 * time.Minute
 
-// ErrOther is the error of a file that has another digest or size than its blob.
+// ErrOther is the error of an upload whose file has another digest or size than its descriptor.
 var ErrOther = errors.New("it has another digest or size")
 
-// Upload sends a blob, after a cut from its beginning. open opens it for each try. count is
-// told how much is on the way, after a cut less than before. name is for messages.
+// Upload sends a blob, and starts over after a lost connection. Each try calls open for the
+// content. count gets the number of bytes sent; after a lost connection, a negative number takes
+// them back. name is for messages.
 func (r *Repository) Upload(ctx context.Context, d v1.Descriptor, name string, open func() (io.ReadCloser, error), count func(int64)) error {
 	return r.r.try(ctx, name, func(ctx context.Context, repo *remote.Repository) error {
 		in, err := open()
@@ -121,8 +123,8 @@ func (r *Repository) Upload(ctx context.Context, d v1.Descriptor, name string, o
 	})
 }
 
-// uploadBody is what a request sends. It keeps the request alive for as long as the registry
-// takes its bytes. A request may read on after its end.
+// uploadBody is the body of an upload request. Each read restarts the timer that ends a silent
+// connection. After end, when the HTTP client may still read, Read returns an error.
 type uploadBody struct {
 	in     *orascontent.VerifyReader
 	silent *time.Timer
@@ -150,7 +152,9 @@ func (b *uploadBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// end returns how the upload ended: whether the file was the blob, then the request's error.
+// end stops the body and returns the result of the upload: ErrOther or the file's error, if the
+// content was wrong, else err, the request's error. It takes the sent bytes of a failed request
+// back from count.
 func (b *uploadBody) end(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -171,7 +175,7 @@ func (b *uploadBody) end(err error) error {
 	return err
 }
 
-// answerError is a registry's answer of a status of 300 or more.
+// answerError is the error of a registry's answer with a status of 300 or more.
 type answerError struct {
 	error
 	status int
@@ -186,7 +190,7 @@ func StatusOf(err error) int {
 	return a.status
 }
 
-// IsNetworkError reports whether an error is of the way to the registry.
+// IsNetworkError reports whether err is a failure of the network connection to the registry.
 func IsNetworkError(err error) bool {
 	var network *net.OpError
 	return errors.As(err, &network)

@@ -26,8 +26,8 @@ var dialHost = func(ctx context.Context, host string) (*boardssh.Conn, error) {
 	return boardssh.Dial(ctx, a)
 }
 
-// openFile opens a file over SFTP, after the bytes of a partial file of the same
-// version.
+// openFile opens a file over SFTP. It starts after the cached bytes if the size and time show the
+// same version.
 func (b *boardFolder) openFile(ctx context.Context, w fileRequest, h cachedPart) (fileResponse, error) {
 	r, err := b.reopenFile(ctx, w.ref)
 	if err != nil {
@@ -48,7 +48,8 @@ func (b *boardFolder) openFile(ctx context.Context, w fileRequest, h cachedPart)
 	return a, nil
 }
 
-// readError marks the failures that a second try cannot fix.
+// readError makes errors that a second try cannot fix, such as a missing file or an unknown host
+// key, permanentErrors.
 func readError(err error) error {
 	for _, last := range []error{fs.ErrNotExist, fs.ErrPermission, files.ErrIrregular, boardssh.ErrHostKey, boardssh.ErrLogin} {
 		if errors.Is(err, last) {
@@ -80,8 +81,8 @@ func (b *boardFolder) reopenFile(ctx context.Context, ref reference) (*files.Rea
 	return files.Open(ctx, b.conn, ref.path)
 }
 
-// remoteDigest returns the server's digest of the file; "" if the server runs no
-// programs for us.
+// remoteDigest has the server compute the file's SHA-256; "" if the server runs no commands for
+// this user.
 func (b *boardFolder) remoteDigest(ctx context.Context, ref reference) string {
 	if b.conn == nil {
 		return ""

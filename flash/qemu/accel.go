@@ -24,15 +24,16 @@ const (
 	TCG = "tcg"
 )
 
-// kvmTrial is how long the firmware of an empty machine may take to print its name. A
-// working KVM takes 50 ms. On some machines /dev/kvm opens and runs nothing.
+// kvmTrial is how long testKVM waits for the firmware's name. A working KVM takes 50 ms. On some
+// machines /dev/kvm opens and runs nothing.
 const kvmTrial = 3 * time.Second
 
-// trialAge is how long a failed test is cached. A busy machine can make one fail.
+// trialAge is how long a failed test of KVM is cached. A busy machine can make a test fail.
 const trialAge = 24 * time.Hour
 
-// chooseAccelerator returns kvm if KVM can run this board, else tcg. Only a PC's firmware prints
-// early enough to test KVM, so other machines use tcg. The note explains why a board is emulated.
+// chooseAccelerator returns KVM if it can run this board, else TCG. It tests KVM once and caches
+// the result in a file. It returns TCG for boards other than PCs, because only a PC's firmware
+// prints early enough for the test. The note explains a failed test.
 func chooseAccelerator(ctx context.Context, spec images.Spec) (accel, note string) {
 	if spec.Machine.Type != "pc" || runtime.GOARCH != spec.Arch || unix.Access("/dev/kvm", unix.R_OK|unix.W_OK) != nil {
 		return TCG, ""
@@ -54,8 +55,8 @@ func chooseAccelerator(ctx context.Context, spec images.Spec) (accel, note strin
 	return found, note
 }
 
-// DistrustKVM makes the next machines use emulation for a day. It is for a machine
-// whose firmware printed its name and nothing after it, so that KVM's test succeeded.
+// DistrustKVM writes the cache file so that machines use emulation for a day. It is for a machine
+// whose firmware printed its name and nothing after it, so that testKVM succeeded.
 func DistrustKVM() error {
 	memory := kvmTrialPath()
 	if memory == "" {
@@ -97,7 +98,8 @@ func kvmTrialPath() string {
 	return filepath.Join(dir, fmt.Sprintf("kvm-%x", kernel[:8]))
 }
 
-// testKVM starts a machine without a disk and waits for its firmware's name.
+// testKVM reports whether the firmware of a machine without a disk prints its name under KVM within
+// kvmTrial. It then kills the machine.
 func testKVM(ctx context.Context, program string) bool {
 	ctx, cancel := context.WithTimeout(ctx, kvmTrial)
 	defer cancel()
@@ -112,7 +114,7 @@ func testKVM(ctx context.Context, program string) bool {
 	return heard.yes
 }
 
-// wordFinder looks for a word in what is written to it.
+// wordFinder is a writer that calls found once word occurs in the first 64 KiB.
 type wordFinder struct {
 	word  []byte
 	seen  []byte

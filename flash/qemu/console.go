@@ -22,7 +22,8 @@ const (
 	leaveKey  = 0x1d // Ctrl-], as telnet has it
 )
 
-// Tail returns the last lines that the machine, or QEMU itself, printed.
+// Tail returns the last lines of QEMU's own output and of the serial line, without escape
+// sequences.
 func Tail(dir string) string {
 	var all []string
 	for _, name := range []string{outputName, consoleName} {
@@ -52,10 +53,10 @@ func readTail(name string) []byte {
 	return data
 }
 
-// Panicked reports whether the machine's kernel panicked.
+// Panicked reports whether the last output of the serial line has a kernel panic.
 func Panicked(dir string) bool { return Said(dir, "Kernel panic - not syncing") }
 
-// Prompted reports whether the serial line offers a login.
+// Prompted reports whether the last output of the serial line has a login prompt.
 func Prompted(dir string) bool { return Said(dir, " login: ") }
 
 // Silent reports whether the serial line has printed nothing yet.
@@ -91,8 +92,8 @@ func (v *VM) Console(ctx context.Context, in *os.File, out io.Writer) error {
 	return err
 }
 
-// dialConsole goes through /proc, because the socket's path may be too long for a
-// socket name.
+// dialConsole connects to the serial line's socket, through /proc, because the socket's own path
+// may be too long for a socket address.
 func (v *VM) dialConsole() (net.Conn, error) {
 	dir, err := os.Open(v.dir)
 	if err != nil {
@@ -102,7 +103,7 @@ func (v *VM) dialConsole() (net.Conn, error) {
 	return net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), socketName))
 }
 
-// sendTyped sends typed bytes until the key that leaves.
+// sendTyped copies typed bytes from in to the serial line until Ctrl-], and then closes the line.
 func sendTyped(line net.Conn, in io.Reader) {
 	defer line.Close()
 	buf := make([]byte, 256)

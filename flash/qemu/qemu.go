@@ -55,8 +55,9 @@ type Options struct {
 	Detach bool // leave it on when this process ends
 }
 
-// Start starts the board with the disk in dir. Without Detach the machine ends with the
-// context or with this process.
+// Start starts QEMU for the board with the disk in dir, and records the machine there. Without
+// Detach the machine ends with ctx or with this process. It returns an error if a machine runs in
+// dir already.
 func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM, error) {
 	unlock, err := lockMachine(ctx, dir)
 	if err != nil {
@@ -92,7 +93,8 @@ func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM,
 	return vm, nil
 }
 
-// lockMachine waits while another process starts a machine in dir or removes its files.
+// lockMachine locks dir's machine against other processes that start or stop it. It waits for them
+// up to lockLimit.
 func lockMachine(ctx context.Context, dir string) (unlock func(), err error) {
 	f, err := localfile.OpenLock(filepath.Join(dir, lockName), 0o600)
 	if err != nil {
@@ -107,9 +109,11 @@ func lockMachine(ctx context.Context, dir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// lockLimit is far longer than the test of KVM, the longest work under the lock.
+// lockLimit is far longer than the test of KVM, the longest step under the lock.
 const lockLimit = 30 * time.Second
 
+// launch starts QEMU with its output in the log file, which begins with note. It removes the
+// console log of an earlier machine, whose output must not be mistaken for this one's.
 func (v *VM) launch(ctx context.Context, argv []string, note string, opt Options) error {
 	// An earlier machine's output must not be mistaken for the new one's.
 	if err := os.Remove(ConsoleLog(v.dir)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -148,14 +152,14 @@ func (v *VM) saveState() error {
 	return renameio.WriteFile(filepath.Join(v.dir, stateName), append(data, '\n'), 0o644)
 }
 
-// Through records another local port that leads to the board's SSH, such as a relay's.
+// Through records another local port that forwards to the board's SSH, such as a relay's.
 func (v *VM) Through(port int) error {
 	v.SSHPort = port
 	return v.saveState()
 }
 
-// qemuArguments returns QEMU's command line. Paths are relative to the machine's
-// folder, since socket names are short.
+// qemuArguments returns QEMU's command line. Paths are relative to the machine's folder, because
+// socket names must be short.
 func qemuArguments(spec images.Spec, accel string, port int) []string {
 	m := spec.Machine
 	cpu, acceleration := m.CPU, TCG+",thread=multi,tb-size=512"
@@ -202,8 +206,8 @@ func Find(dir string) (*VM, error) {
 	return v, nil
 }
 
-// isAlive reports whether the process still is the machine, not a later one with its
-// number. A machine that ends loses its command line first, and closes its disk later.
+// isAlive reports whether the recorded process is still this machine, and not a later process with
+// the same PID. A process that ends loses its command line first, and closes its disk later.
 func (v *VM) isAlive() bool {
 	proc := filepath.Join("/proc", strconv.Itoa(v.PID))
 	cmdline, err := os.ReadFile(filepath.Join(proc, "cmdline"))
@@ -227,13 +231,14 @@ func sameFile(a, b string) bool {
 	return errA == nil && errB == nil && os.SameFile(ai, bi)
 }
 
-// Exited is closed when a machine started by this process has ended.
+// Exited returns a channel that is closed when a machine started by this process has ended.
 func (v *VM) Exited() <-chan struct{} { return v.exited }
 
 // stopGrace is how long QEMU may take to write out its disk.
 const stopGrace = 10 * time.Second
 
-// Stop ends the machine at once. It also works after Ctrl-C, and if the machine is already off.
+// Stop ends QEMU with SIGTERM, then SIGKILL, and removes the machine's state. It takes no context,
+// so that it works after Ctrl-C. It succeeds if the machine is already off.
 func (v *VM) Stop() error {
 	if err := v.killProcess(); err != nil {
 		return err
@@ -256,8 +261,8 @@ func (v *VM) killProcess() error {
 	return fmt.Errorf("%s (pid %d) does not end, even when killed", v.Board, v.PID)
 }
 
-// removeState removes the files of a running machine, unless another one was started
-// since.
+// removeState removes the machine's record and socket, unless another machine was started in the
+// folder since.
 func (v *VM) removeState() error {
 	unlock, err := lockMachine(context.Background(), v.dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -278,8 +283,8 @@ func (v *VM) removeState() error {
 	return nil
 }
 
-// waitExit returns true once the machine has ended with all its threads. Until then its
-// disk is open.
+// waitExit waits up to limit and reports whether the machine ended with all its threads. Until then
+// its disk is open.
 func (v *VM) waitExit(ctx context.Context, limit time.Duration) bool {
 	fd, err := unix.PidfdOpen(v.PID, 0)
 	if err != nil {
@@ -298,7 +303,8 @@ func (v *VM) waitExit(ctx context.Context, limit time.Duration) bool {
 	return false
 }
 
-// WaitOff waits until the machine has switched itself off, and returns why it has not.
+// WaitOff waits up to limit until the machine has switched itself off, and then removes its state.
+// Its error says that the machine is still on, or why ctx ended.
 func (v *VM) WaitOff(ctx context.Context, limit time.Duration) error {
 	switch {
 	case v.waitExit(ctx, limit):

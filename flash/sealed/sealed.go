@@ -24,15 +24,15 @@ import (
 	"slipway/layers/localfile"
 )
 
-// ErrChanged is the error of a file that is not what was proved.
+// ErrChanged is the error of a read whose bytes differ from those that were sealed.
 var ErrChanged = errors.New("it changed after Slipway proved it: somebody else writes to it; copy it to a folder that only you can write, and name the copy")
 
-// chunkBytes is how much is read and compared at once.
+// chunkBytes is the size of the chunks that ReadAt verifies.
 const chunkBytes = 64 << 10
 
-// Digest is the SHA-256 of the bytes written to it. It also keeps a tag of each chunk: a MAC under
-// a key that only this process has, so that nobody can make another chunk fit. A MAC costs a
-// fraction of SHA-256.
+// Digest is the SHA-256 of the bytes written to it. It also keeps a MAC of each chunk, under a key
+// that only this process has, so that ReadAt can verify one chunk. A MAC costs a fraction of
+// SHA-256.
 type Digest struct {
 	hash.Hash
 	mac  cipher.AEAD
@@ -41,7 +41,7 @@ type Digest struct {
 	size int64
 }
 
-// NewDigest returns the digest of nothing.
+// NewDigest returns an empty digest with a new random MAC key.
 func NewDigest() *Digest {
 	key := make([]byte, 16)
 	rand.Read(key)
@@ -73,14 +73,14 @@ func (d *Digest) addTag(chunk []byte) {
 	d.tags = append(d.tags, d.tag(int64(len(d.tags)/d.mac.Overhead()), chunk)...)
 }
 
-// tag returns the MAC of a chunk at its place.
+// tag returns the MAC of chunk number i.
 func (d *Digest) tag(i int64, chunk []byte) []byte {
 	var nonce [12]byte
 	binary.LittleEndian.PutUint64(nonce[:], uint64(i))
 	return d.mac.Seal(nil, nonce[:], nil, chunk)
 }
 
-// finish adds the tag of the last chunk.
+// finish adds the MAC of the last, shorter chunk.
 func (d *Digest) finish() {
 	if len(d.part) > 0 {
 		d.addTag(d.part)
@@ -88,7 +88,7 @@ func (d *Digest) finish() {
 	}
 }
 
-// holds reports whether a chunk is what was written.
+// holds reports whether chunk has the MAC of chunk number i.
 func (d *Digest) holds(i int64, chunk []byte) bool {
 	n := int64(d.mac.Overhead())
 	return bytes.Equal(d.tag(i, chunk), d.tags[i*n:(i+1)*n])
@@ -103,7 +103,7 @@ type File struct {
 	chunks sync.Pool // of the chunks that were read in part, mostly one for each reader
 }
 
-// Open opens a file, and seals nothing.
+// Open opens a regular file, without reading or sealing it.
 func Open(name string) (*File, error) {
 	f, err := localfile.Open(name)
 	if err != nil {
@@ -120,8 +120,8 @@ func Open(name string) (*File, error) {
 	return &File{file: f, name: name, size: info.Size()}, nil
 }
 
-// Written seals a file that this process wrote, with the digest of the written bytes. Close closes
-// it.
+// Written returns a sealed File for a file that this process wrote, with the digest of the written
+// bytes. The File's Close closes f.
 func Written(f *os.File, name string, d *Digest) *File {
 	d.finish()
 	return &File{file: f, name: name, size: d.size, digest: d}
@@ -139,7 +139,8 @@ func (f *File) Stat() (fs.FileInfo, error) { return f.file.Stat() }
 // Close closes the file.
 func (f *File) Close() error { return f.file.Close() }
 
-// Seal reads all of a file, unless that was done. It returns its SHA-256.
+// Seal returns the file's SHA-256. It first reads and so seals the whole file, if it is not sealed
+// yet, and calls count with the bytes read.
 func (f *File) Seal(ctx context.Context, count func(int64)) (string, error) {
 	if f.digest == nil {
 		if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, f.Reader(ctx, count), make([]byte, 16*chunkBytes)); err != nil {
@@ -149,7 +150,8 @@ func (f *File) Seal(ctx context.Context, count func(int64)) (string, error) {
 	return hex.EncodeToString(f.digest.Sum(nil)), nil
 }
 
-// Reader reads all of the file. At its end the file is sealed. It fails once ctx ends.
+// Reader returns a reader of the whole file, which seals the file at its end. It fails once ctx
+// ends, and calls count with the bytes read.
 func (f *File) Reader(ctx context.Context, count func(int64)) io.Reader {
 	r := &reader{ctx: ctx, file: f, count: count, in: io.NewSectionReader(f, 0, f.size+1)}
 	if f.digest == nil {
@@ -186,8 +188,8 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadAt reads from the file. Once that is sealed, it returns nothing else than what was
-// proved.
+// ReadAt reads from the file. In a sealed file it verifies each chunk, and returns ErrChanged if
+// the chunk differs from the sealed content.
 func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
 	if f.digest == nil {
 		return f.file.ReadAt(p, off)
@@ -212,7 +214,8 @@ func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// chunk is a chunk of which a part was read. The next part is mostly wanted next.
+// chunk is a verified chunk of which a part was read. It is kept, because the next read is mostly
+// of the same chunk.
 type chunk struct {
 	i    int64
 	data []byte

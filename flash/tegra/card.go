@@ -17,8 +17,8 @@ import (
 // scripts make in a file. The scripts' own writing verifies nothing and accepts any
 // disk.
 
-// cardScript returns the package's script for a card, or else for an external drive,
-// with its layout.
+// cardScript returns the package's script that makes an image for a card, or else for an external
+// drive, and the name of its layout.
 func (p *Package) cardScript() (script, layout string, err error) {
 	switch {
 	case p.hasFile("dosdcard.sh"):
@@ -29,15 +29,16 @@ func (p *Package) cardScript() (script, layout string, err error) {
 	return "", "", errors.New("the package makes no image for a card or drive (it has neither dosdcard.sh nor doexternal.sh): this board is flashed in recovery mode, as usb:PORT")
 }
 
-// CardReady returns why this machine cannot make a card image of the package.
+// CardReady returns an error if the package cannot make a card image, or if this machine lacks
+// programs for that.
 func (p *Package) CardReady(ctx context.Context) error {
 	_, _, err := p.cardScript()
 	return errors.Join(err, p.missingTools(ctx, card))
 }
 
-// Card makes a card image in a file. Its partitions have the layout's sizes, and the
-// one that fills the device ends with the file. The file appears only when it is
-// complete.
+// Card runs the package's script, which makes a card image in the file out. The image has the sizes
+// of the package's layout, and ends with the partition that fills a device. The file appears only
+// when it is complete.
 func (p *Package) Card(ctx context.Context, out string, b Board) error {
 	script, name, err := p.cardScript()
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CopyTo copies the package for one board. The scripts write into their folder, so two must not
-// share one. Files share their blocks if the file system supports it. Otherwise the root file
-// system, which the scripts only read, is a hard link, and the rest is copied.
+// CopyTo copies the package to dir for one board, because its scripts write into their folder.
+// Files share their blocks if the file system supports that. Otherwise the root file system, which
+// the scripts only read, is a hard link, and the rest is copied.
 func (p *Package) CopyTo(ctx context.Context, dir string) error {
 	err := filepath.WalkDir(p.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil {

@@ -15,9 +15,8 @@ import (
 	"slipway/layers/progress"
 )
 
-// extraction is a folder that an archive fills. No file is written through a link of
-// the archive: all parent folders are real folders. os.Root guards that against other
-// processes too.
+// extraction unpacks an archive into a folder. It writes no file through a symbolic link of the
+// archive: all parent folders are real. os.Root guards against links of other processes.
 type extraction struct {
 	ctx    context.Context
 	root   *os.Root
@@ -46,7 +45,7 @@ func newExtraction(ctx context.Context, dir string, limits archiveLimits, step *
 
 func (t *extraction) close() error { return t.root.Close() }
 
-// prepareEntry returns an entry's name in the folder and creates its parent folders.
+// prepareEntry checks an entry's name, creates its parent folders, and returns the name.
 func (t *extraction) prepareEntry(name string) (string, error) {
 	name, err := t.localName(name)
 	if err != nil {
@@ -55,7 +54,8 @@ func (t *extraction) prepareEntry(name string) (string, error) {
 	return name, t.makeFolder(path.Dir(name), 0o755)
 }
 
-// localName checks a name of the archive and cleans it.
+// localName cleans a name of the archive. It refuses names outside the folder and too many or too
+// long names, and fails once the context ends.
 func (t *extraction) localName(name string) (string, error) {
 	if err := context.Cause(t.ctx); err != nil {
 		return "", err
@@ -73,7 +73,7 @@ func (t *extraction) localName(name string) (string, error) {
 	return path.Clean(name), nil
 }
 
-// makeFolder creates a folder and its parents.
+// makeFolder creates a folder of the archive and its parents, unless they exist.
 func (t *extraction) makeFolder(name string, mode fs.FileMode) error {
 	switch t.made[name] {
 	case folder:
@@ -91,7 +91,8 @@ func (t *extraction) makeFolder(name string, mode fs.FileMode) error {
 	return t.root.Mkdir(name, mode&0o777|0o700)
 }
 
-// writeFile writes a file. Runs of zeros become holes, since images are sparse.
+// writeFile creates a file of size bytes with the content of from, without setuid bits. Zeros
+// become holes, because images are sparse.
 func (t *extraction) writeFile(name string, mode fs.FileMode, size int64, from io.Reader) error {
 	if err := t.claimName(name, file); err != nil {
 		return err
@@ -116,7 +117,7 @@ func (t *extraction) writeFile(name string, mode fs.FileMode, size int64, from i
 	return nil
 }
 
-// claimName refuses a name that occurs twice.
+// claimName records a name of the archive, and refuses one that occurs twice.
 func (t *extraction) claimName(name string, k entryKind) error {
 	if t.made[name] != 0 {
 		return fmt.Errorf("%q is twice in it", name)
@@ -157,8 +158,8 @@ var zeros [256 << 10]byte
 
 func isZero(p []byte) bool { return bytes.Equal(p, zeros[:len(p)]) }
 
-// makeSymlink creates a symbolic link. Its target may climb only at its beginning, and
-// not above the folder. Then no chain of links leads outside either.
+// makeSymlink creates a symbolic link. It refuses a target above the folder, and one with .. after
+// another name, so that no chain of links leads outside.
 func (t *extraction) makeSymlink(name, to string) error {
 	if len(to) > t.limits.NameBytes || to == "" || strings.ContainsRune(to, 0) {
 		return fmt.Errorf("link %q: the target is invalid: %.40q", name, to)

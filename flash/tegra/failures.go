@@ -6,7 +6,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// failure is a known failure.
+// failure is a known failure: a pattern of the output, its meaning, and what to do.
 type failure struct {
 	pattern func() *regexp.Regexp
 	means   string
@@ -17,8 +17,8 @@ func known(pattern, means, next string) failure {
 	return failure{plaintext.Regexp(pattern), means, next}
 }
 
-// failures match the scripts' and NVIDIA's output. Causes come before the messages that
-// often follow from them. The meanings are from the scripts and from reports to
+// failures match the scripts' and NVIDIA's output. Causes come before the messages that often
+// follow from them; the first match counts. The meanings are from the scripts and from reports to
 // meta-tegra.
 var failures = []failure{
 	known(`chip does not identify as \S+ \((0x)?\)|actual chip ID \((0x)?\)|unrecognized chip ID: (0x)?\s*$`, "the board did not answer when it was asked for its chip: it is not in recovery mode, or was talked to before", recoverAgain+"; see that its recovery jumper or button makes contact"),
@@ -61,7 +61,7 @@ var failures = []failure{
 	known(`cp: cannot stat 'signed/|flash\.idx: No such file|no SPI or eMMC boot partition entries found|signing failed at`, "the signing step made no files; what stopped it is in log.initrd-flash.* or output.log, before the first of these lines", "correct what the log names (a .dtsi, key or file of your own machine, a missing program), then "+recoverAgain),
 }
 
-// findFailure is the number of the known failure that a line tells of, or -1.
+// findFailure returns the index in failures of the first that matches a line of output, or -1.
 func findFailure(line string) int {
 	for i, f := range failures {
 		if f.pattern().MatchString(line) {

@@ -13,7 +13,7 @@ import (
 	"slipway/layers/run"
 )
 
-// Host is the machine that flashes. Tests build their own folders.
+// Host names the kernel's folders of the machine that flashes. Tests use folders of their own.
 type Host struct {
 	Sys, Proc, Run string
 }
@@ -21,18 +21,18 @@ type Host struct {
 // Here is this machine.
 var Here = Host{Sys: "/sys", Proc: "/proc", Run: "/run"}
 
-// tool is a program that the scripts run.
+// tool is a program that the scripts run, with its Debian package.
 type tool struct {
 	program, pkg string
 	flows        []string // nil: all
 	chips        []string // nil: all
 }
 
-// newerChips are the chips whose signing step compiles device trees and reads YAML,
-// also for a card.
+// newerChips are the chips whose packages compile device trees and read YAML when they sign, also
+// for a card.
 var newerChips = []string{"t186", "t194", "t234", "t264"}
 
-// tools lists the programs of the scripts that not every Debian has.
+// tools lists programs that the scripts run and that a Debian machine may lack.
 var tools = []tool{
 	{"bash", "bash", nil, nil},
 	{"getopt", "util-linux", nil, nil},
@@ -48,14 +48,14 @@ var tools = []tool{
 	{"xmllint", "libxml2-utils", []string{Unified}, nil},
 }
 
-// isNeeded reports whether a flow's scripts for a chip run the program. A package that
-// does not name its chip may be for any.
+// isNeeded reports whether a flow's scripts run the program for a chip. An empty chip counts as
+// every chip.
 func (t tool) isNeeded(flow, chip string) bool {
 	return (t.flows == nil || slices.Contains(t.flows, flow)) && (t.chips == nil || chip == "" || slices.Contains(t.chips, chip))
 }
 
-// missingTools returns an error that names the programs that the scripts of a flow
-// need.
+// missingTools returns an error that names the programs that a flow's scripts need and this machine
+// lacks.
 func (p *Package) missingTools(ctx context.Context, flow string) error {
 	var missing, packages []string
 	for _, t := range tools {
@@ -81,8 +81,8 @@ func (p *Package) missingTools(ctx context.Context, flow string) error {
 	return fmt.Errorf("this machine lacks what the package's scripts run: %s; apt install %s", strings.Join(missing, ", "), strings.Join(slices.Compact(packages), " "))
 }
 
-// checkRoot returns why an ordinary user cannot flash. The scripts call sudo for some
-// steps, and nobody can type a password.
+// checkRoot returns an error unless this process is root or sudo works without a password. The
+// scripts call sudo, and nobody can type a password.
 func checkRoot(ctx context.Context) error {
 	if os.Geteuid() == 0 {
 		return nil
@@ -93,7 +93,8 @@ func checkRoot(ctx context.Context) error {
 	return nil
 }
 
-// Cautions lists visible conditions that are known to disturb a flash on this port.
+// Cautions returns warnings about this machine and the USB port that are known to disturb a flash,
+// such as a hub or power saving.
 func (h Host) Cautions(port string) []string {
 	var found []string
 	if strings.Contains(port, ".") {
@@ -114,7 +115,7 @@ func (h Host) Cautions(port string) []string {
 	return found
 }
 
-// virtualMachine returns the name of the virtual machine, or "".
+// virtualMachine returns the name of the hypervisor if this machine is virtual, else "".
 func (h Host) virtualMachine() string {
 	for _, name := range []string{"sys_vendor", "product_name"} {
 		data, err := localfile.Read(filepath.Join(h.Sys, "class/dmi/id", name), 4096)
@@ -131,11 +132,13 @@ func (h Host) virtualMachine() string {
 	return ""
 }
 
-// gadget matches the USB gadget of a Jetson's flashing system.
+// gadget is a udev rule that stops udisks from mounting the disks of a Jetson's flashing system
+// automatically.
 const gadget = `SUBSYSTEM=="block", ATTRS{idVendor}=="1d6b", ATTRS{idProduct}=="0104", ENV{UDISKS_AUTO}="0"` + "\n"
 
-// Quiet keeps desktops from mounting the boards' disks until undo. It returns a warning if it
-// fails. The scripts mount through udisks, so udisks must still see the disks.
+// Quiet writes a udev rule that keeps desktops from mounting the boards' disks, until undo removes
+// the rule. If that fails, said is a warning. The rule does not hide the disks, because the scripts
+// mount them through udisks.
 func (h Host) Quiet(ctx context.Context) (undo func(), said string) {
 	nothing := func() {}
 	if _, err := os.Stat(filepath.Join(h.Run, "udev")); err != nil {
@@ -161,7 +164,7 @@ func (h Host) rulePath(pid int) string {
 	return filepath.Join(h.Run, "udev/rules.d", fmt.Sprintf("99-slipway-flash-%d.rules", pid))
 }
 
-// removeStaleRules removes the rules of killed processes.
+// removeStaleRules removes the udev rules of Slipway processes that no longer run.
 func (h Host) removeStaleRules(dir string) {
 	found, _ := filepath.Glob(filepath.Join(dir, "99-slipway-flash-*.rules")) // the pattern is well-formed
 	for _, path := range found {
@@ -172,7 +175,8 @@ func (h Host) removeStaleRules(dir string) {
 	}
 }
 
-// reloadUdev ignores errors, since udev watches its folders too.
+// reloadUdev has udev read its rules again. It ignores errors, because udev watches its folders
+// too.
 func (h Host) reloadUdev(ctx context.Context) {
 	if h.Run == Here.Run {
 		_, _ = run.Output(ctx, run.Command{Argv: []string{"udevadm", "control", "--reload"}})

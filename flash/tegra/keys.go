@@ -14,18 +14,18 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// keyBytes is more than any key file has.
+// keyBytes is the size limit for a key file.
 const keyBytes = 64 << 10
 
-// Keys are the files that the scripts use to sign and encrypt boot files for a fused
-// board. NVIDIA's tools read them.
+// Keys are the paths of the keys with which NVIDIA's tools sign and encrypt boot files for a fused
+// board.
 type Keys struct {
 	PKC string // a private key, PEM
 	SBK string // a key of AES, in words of hex
 }
 
-// OpenKeys checks the files that a user names. NVIDIA's tools would report their faults
-// only in the middle of a flash.
+// OpenKeys checks the key files that a user names, and returns their absolute paths. NVIDIA's tools
+// would report a bad key only in the middle of a flash.
 func OpenKeys(pkc, sbk string) (k Keys, err error) {
 	if sbk != "" && pkc == "" {
 		return Keys{}, errors.New("--sbk encrypts boot files that are also signed: give the signing key by --pkc")
@@ -94,7 +94,7 @@ func checkPKC(data []byte) error {
 	return err
 }
 
-// checkSBK accepts four words for the older chips, eight from Orin on.
+// checkSBK accepts a key of 128 bits, for the older chips, or of 256 bits, from Orin on.
 func checkSBK(data []byte) error {
 	digits := strings.Join(strings.Fields(strings.ReplaceAll(strings.ToLower(string(data)), "0x", "")), "")
 	if _, err := hex.DecodeString(digits); err != nil || len(digits) != 32 && len(digits) != 64 {
@@ -114,8 +114,8 @@ func (k Keys) flags() (args []string) {
 	return args
 }
 
-// CheckKeys refuses keys for a package that was signed at build time, whose scripts would
-// ignore them.
+// CheckKeys returns an error if the user gives keys for a package that was signed at build time,
+// whose scripts would ignore them.
 func (p *Package) CheckKeys(k Keys) error {
 	if k != (Keys{}) && p.isPresigned() {
 		return errors.New("the package was signed when it was built (TEGRA_SIGNING_ARGS), and its scripts take no other keys: leave --pkc and --sbk out, or build it unsigned")

@@ -24,7 +24,7 @@ const (
 	layoutPartitions = 2000
 )
 
-// layout is NVIDIA's description of a board's storage.
+// layout is a flash.xml: NVIDIA's description of a board's storage.
 type layout struct {
 	name    string
 	devices []storage
@@ -69,8 +69,8 @@ func readLayout(path string) (layout, error) {
 	return l, nil
 }
 
-// xmlLayout is the part of the file that is read. encoding/xml expands no entities that
-// the file defines.
+// xmlLayout has the elements of the file that Slipway reads. encoding/xml does not expand entities
+// that the file defines.
 type xmlLayout struct {
 	XMLName xml.Name `xml:"partition_layout"`
 	Devices []struct {
@@ -146,7 +146,8 @@ func newPartition(name, kind, size, attribute, file string) (partition, error) {
 	return p, nil
 }
 
-// parseNumber parses a decimal or hexadecimal number, as NVIDIA's tools do.
+// parseNumber parses a decimal, octal or 0x number, as NVIDIA's tools do. It returns otherwise for
+// an empty text.
 func parseNumber(s string, otherwise int64) (int64, error) {
 	if s = strings.TrimSpace(s); s == "" {
 		return otherwise, nil
@@ -158,7 +159,8 @@ func shorten(s string) string { return plaintext.OneLine(s[:min(len(s), 60)]) }
 
 func quoteShort(s string) string { return strconv.Quote(shorten(s)) }
 
-// checkDepth refuses deeply nested elements, since decoding is recursive.
+// checkDepth returns an error for XML elements that are nested more than 16 deep, because
+// xml.Unmarshal is recursive.
 func checkDepth(data []byte) error {
 	const deepest = 16
 	d := xml.NewDecoder(bytes.NewReader(data))
@@ -182,8 +184,8 @@ func checkDepth(data []byte) error {
 	}
 }
 
-// diskBytes returns the size of a disk for all partitions of the layout's root device, with space
-// for tables and alignment. It returns 0 if the layout has no such device.
+// diskBytes returns the size of a disk that holds all partitions of the device with the root file
+// system, and space for tables and alignment. It returns 0 if the layout has no such device.
 func (l layout) diskBytes() int64 {
 	for _, d := range l.devices {
 		if !d.hasRootFS() {
@@ -200,9 +202,9 @@ func (l layout) diskBytes() int64 {
 	return 0
 }
 
-// checkFiles compares the layout with the package's files before a board is touched.
-// The tools would find a misfit only when they write the partition. placeholders maps
-// words such as APPFILE to the files that the scripts use.
+// checkFiles returns an error if a file in dir is larger than its partition, or the partitions are
+// larger than their device. NVIDIA's tools would notice that only when they write the partition.
+// stands maps placeholders such as APPFILE to the files that the scripts use.
 func (l layout) checkFiles(dir string, stands map[string]string) error {
 	var wrong []error
 	for _, d := range l.devices {
@@ -244,8 +246,8 @@ func (p partition) checkFile(dir string, stands map[string]string) error {
 	return nil
 }
 
-// contentBytes returns how much a file fills once expanded: an Android sparse image is
-// larger than its file.
+// contentBytes returns the size of a file's content: the expanded size of an Android sparse image,
+// else the file's size.
 func contentBytes(path string) (int64, error) {
 	f, err := os.Open(path)
 	if err != nil {

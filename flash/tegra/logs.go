@@ -17,8 +17,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// complaint matches the errors of init-flash.sh, program-boot-device.sh and sgdisk on
-// the board.
+// complaint matches the error lines of init-flash.sh, program-boot-device.sh and sgdisk in the
+// board's logs.
 var complaint = plaintext.Regexp(`^ERR: |^Identified [0-9]+ problems|^Problem: |^Export of \S+ failed|\[FAIL\]`)
 
 const (
@@ -26,7 +26,7 @@ const (
 	logFiles = 64
 )
 
-// keepLogs copies the script's own log and the board's logs into the log folder.
+// keepLogs copies the newest logs of the script and of the board into the log folder.
 func (r *flashRun) keepLogs() {
 	for _, path := range newestPaths(r.board.Dir, "log.initrd-flash.", 2) {
 		copyLog(path, filepath.Join(r.board.Logs, filepath.Base(path)))
@@ -36,7 +36,7 @@ func (r *flashRun) keepLogs() {
 	}
 }
 
-// boardLogs returns the log files that the board sent.
+// boardLogs returns the log files that the board sent in the last flash.
 func (r *flashRun) boardLogs() []string {
 	var files []string
 	for _, dir := range newestPaths(r.board.Dir, "device-logs-", 1) {
@@ -45,15 +45,14 @@ func (r *flashRun) boardLogs() []string {
 	return files[:min(len(files), logFiles)]
 }
 
-// newestPaths returns the last n paths in a folder with the prefix; their names end in
-// a date.
+// newestPaths returns the last n paths in a folder whose names begin with prefix and end in a date.
 func newestPaths(dir, prefix string, n int) []string {
 	paths := slices.DeleteFunc(listPaths(dir), func(path string) bool { return !strings.HasPrefix(filepath.Base(path), prefix) })
 	return paths[max(0, len(paths)-n):]
 }
 
-// listPaths returns the sorted paths in a folder. The folder's name may contain
-// characters of glob patterns.
+// listPaths returns the sorted paths in a folder. It does not use Glob, because the folder's name
+// may contain * or [.
 func listPaths(dir string) []string {
 	entries, _ := os.ReadDir(dir) // as far as it is readable
 	var paths []string
@@ -63,7 +62,8 @@ func listPaths(dir string) []string {
 	return paths
 }
 
-// copyLog copies a log as far as it can. Its failure does not fail the flash.
+// copyLog copies at most logBytes of a regular file. It ignores errors, because a lost log must not
+// fail the flash.
 func copyLog(from, to string) {
 	info, err := os.Lstat(from)
 	if err != nil || !info.Mode().IsRegular() {
@@ -85,9 +85,9 @@ func copyLog(from, to string) {
 	_, _ = io.Copy(out, io.LimitReader(in, logBytes))
 }
 
-// unmountBoard unmounts the command disk of a board that an interrupted script left
-// mounted. It finds the board by its port, or by its session: the board may return on
-// the faster bus of the same socket.
+// unmountBoard unmounts the board's command disk if an interrupted script left it mounted. It finds
+// the disk by the USB port or by the session, because the board may return on the faster bus of the
+// same connector.
 func (h Host) unmountBoard(port, session string) error {
 	data, err := os.ReadFile(filepath.Join(h.Proc, "self/mountinfo"))
 	if err != nil {
@@ -107,8 +107,8 @@ func (h Host) unmountBoard(port, session string) error {
 	return errors.Join(wrong...)
 }
 
-// isCommandDisk reports whether a block device number is that of a board's command
-// disk.
+// isCommandDisk reports whether the block device with that number is the command disk of the board
+// on port, or of the board with that session.
 func (h Host) isCommandDisk(number, port, session string) bool {
 	dir, err := filepath.EvalSymlinks(filepath.Join(h.Sys, "dev/block", number))
 	if err != nil {
@@ -124,8 +124,8 @@ func (h Host) isCommandDisk(number, port, session string) bool {
 	return said("vendor") == "flashpkg" && (strings.Contains(dir, "/"+port+"/") || session != "" && said("model") == session)
 }
 
-// sessionID returns the name of the board's disks: the end of its serial number. The
-// scripts write the number to a file once they have read it.
+// sessionID returns the end of the board's serial number, which is the model name of its disks. It
+// reads the number from boardvars.sh, which the scripts write.
 func (r *flashRun) sessionID() string {
 	vars, err := readVars(filepath.Join(r.board.Dir, "boardvars.sh"))
 	if err != nil {

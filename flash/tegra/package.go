@@ -41,17 +41,18 @@ const (
 	Direct  = "doflash.sh"    // the boot loader in recovery mode writes all
 )
 
-// chips are named in packages by number.
+// chips maps the CHIPID in a package to the chip.
 var chips = map[string]string{"0x21": "t210", "0x18": "t186", "0x19": "t194", "0x23": "t234", "0x26": "t264"}
 
-// helpers are the scripts that only one chip's packages have.
+// helpers maps the name of a package's helper script to its chip.
 var helpers = map[string]string{
 	"tegra210-flash-helper.sh": "t210", "tegra186-flash-helper.sh": "t186",
 	"tegra194-flash-helper.sh": "t194", "tegra234-flash-helper.sh": "t234",
 	"tegra-flash-helper.sh": "", // of all chips since R36
 }
 
-// Open reads an unpacked package.
+// Open reads the variables and layouts of the unpacked package in dir, and finds out its chip and
+// flow.
 func Open(dir string) (*Package, error) {
 	p := &Package{Dir: dir}
 	for _, step := range []func() error{p.readVars, p.readRelease, p.findHelper, p.findChip, p.findFlow, p.checkAim, p.readLayouts} {
@@ -104,7 +105,8 @@ func (p *Package) findHelper() error {
 	return fmt.Errorf("%s has none of its helper scripts (tegra-flash-helper.sh and others): it is no tegraflash package, or was built without its tools (TEGRA_SIGNING_EXCLUDE_TOOLS)", p.Dir)
 }
 
-// findChip reads the chip from the package's variables, or else from its helper's name.
+// findChip sets p.Chip from the package's variables, or else from its helper's name. The chip stays
+// "" if the package does not name one.
 func (p *Package) findChip() error {
 	p.Chip = helpers[p.helper]
 	if id := p.vars["CHIPID"]; id != "" {
@@ -127,7 +129,7 @@ func (p *Package) findChip() error {
 	return nil // some packages do not say; At reads it from the board
 }
 
-// findFlow prefers the initrd flow, which reports its result and needs no sparse
+// findFlow sets p.Flow. It prefers the initrd flow, which reports its result and needs no sparse
 // copies.
 func (p *Package) findFlow() error {
 	switch {
@@ -149,9 +151,9 @@ func (p *Package) findFlow() error {
 // callsRCM matches a line that runs NVIDIA's program for boards in recovery mode.
 var callsRCM = plaintext.Regexp(`(?m)^[^#\n]*\btegrarcm(_v2)?"? +(-|\$\{).*$`)
 
-// checkAim sets acceptsAnyBoard if the scripts do not name the board to NVIDIA's programs. The
-// helper of tegra210 does not name one when it reads the chip, nor does that of R39 when it reads
-// the module's data. The doflash.sh of a package signed at build time ignores its arguments.
+// checkAim sets acceptsAnyBoard if the package's scripts do not tell NVIDIA's programs which USB
+// device is meant. The helper of tegra210 omits it when it reads the chip, that of R39 when it
+// reads the module's data. The doflash.sh of a package signed at build time ignores its arguments.
 func (p *Package) checkAim() error {
 	helper, err := localfile.Read(filepath.Join(p.Dir, p.helper), layoutBytes)
 	if err != nil {
@@ -166,11 +168,12 @@ func (p *Package) checkAim() error {
 	return err
 }
 
-// AcceptsAnyBoard reports whether the scripts may talk to any board in recovery mode. Such
-// boards are flashed one after another.
+// AcceptsAnyBoard reports whether the scripts may use any board in recovery mode. Then boards must
+// be flashed one after another.
 func (p *Package) AcceptsAnyBoard() bool { return p.acceptsAnyBoard }
 
-// Aims refuses a second board in recovery mode if the scripts may flash that one.
+// Aims returns an error if the scripts accept any board and another board than the one on port is
+// in recovery mode.
 func (p *Package) Aims(h Host, port string) error {
 	if !p.acceptsAnyBoard {
 		return nil
@@ -200,7 +203,8 @@ func (p *Package) readLayouts() error {
 
 func (p *Package) isPresigned() bool { return p.hasFile(".presigning-vars") }
 
-// Check compares the package's layouts with its files.
+// Check returns an error if the package's files do not fit into its layouts' partitions, or if the
+// root file system is missing.
 func (p *Package) Check() error {
 	stands := map[string]string{
 		"APPFILE": p.vars["ROOTFS_IMAGE"], "APPFILE_b": p.vars["ROOTFS_IMAGE"],
@@ -225,7 +229,7 @@ func (p *Package) sharedFiles() []string {
 	return slices.DeleteFunc([]string{p.vars["ROOTFS_IMAGE"], p.vars["DATAFILE"]}, func(name string) bool { return name == "" })
 }
 
-// Describe describes the package in one line.
+// Describe returns the package's release, machine, chip and flow in one line.
 func (p *Package) Describe() string {
 	return fmt.Sprintf("%s for %s (%s), by %s", cmp.Or(p.Release, "L4T of unknown release"), cmp.Or(p.Machine, "unknown machine"), cmp.Or(p.Chip, "unknown chip"), p.Flow)
 }

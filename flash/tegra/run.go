@@ -38,8 +38,8 @@ type Result struct {
 	Seconds float64
 }
 
-// moduleNames are the variables that tell the scripts the module, instead of its
-// EEPROM.
+// moduleNames are the environment variables that describe the module to the scripts, in place of
+// its EEPROM.
 var moduleNames = []string{"BOARDID", "FAB", "BOARDSKU", "BOARDREV", "CHIPREV", "CHIP_SKU", "RAMCODE"}
 
 // scriptVars are the environment variables that steer the scripts. The user's shell may
@@ -59,13 +59,13 @@ func (p *Package) Argv(port string, keys Keys) []string {
 	return slices.Concat(script, []string{"--usb-instance", port}, keys.flags())
 }
 
-// Ready returns why this machine cannot flash the package.
+// Ready returns an error if this machine lacks the programs or the rights to flash the package.
 func (p *Package) Ready(ctx context.Context) error {
 	return errors.Join(p.missingTools(ctx, p.Flow), checkRoot(ctx))
 }
 
-// Flash flashes the package onto one board. It locks the port and leaves nothing
-// running or mounted, however it ends.
+// Flash runs the package's scripts on the board on b.Port. It locks the port, limits the time of
+// each stage, keeps the logs, and leaves nothing running or mounted.
 func (p *Package) Flash(ctx context.Context, h Host, b Board) (Result, error) {
 	r := &flashRun{pkg: p, host: h, board: b, transcript: newTranscript(flows[p.Flow]), began: time.Now()}
 	result, err := r.checkAndRun(ctx)
@@ -128,7 +128,7 @@ func (r *flashRun) checkAndRun(ctx context.Context) (Result, error) {
 	return Result{Verdict: r.successWord(), Logs: r.board.Logs, Seconds: time.Since(r.began).Seconds()}, nil
 }
 
-// successWord says which report the success rests on.
+// successWord returns whether the board or only the script reported success.
 func (r *flashRun) successWord() string {
 	if r.transcript.status != "" {
 		return "the board reports " + r.transcript.status
@@ -136,7 +136,8 @@ func (r *flashRun) successWord() string {
 	return "the script ended well"
 }
 
-// Suits refuses a board with another chip.
+// Suits returns an error if no board in recovery mode is on the port, or if it has another chip
+// than the package.
 func (p *Package) Suits(h Host, port string) error {
 	found, err := At(h.Sys, port)
 	if err != nil {
@@ -148,13 +149,14 @@ func (p *Package) Suits(h Host, port string) error {
 	return nil
 }
 
-// lockPort keeps a second flash off the port.
+// lockPort locks the USB port; it fails if another flash has it.
 func (h Host) lockPort(port string) (*os.File, error) {
 	return h.lockAs(port, "another flash is at work on this port; wait for it")
 }
 
-// lockAny keeps a second flash with untargeted scripts off this machine. A board leaves
-// the bus during its flash and comes back in recovery mode.
+// lockAny locks this machine for scripts that accept any board; it fails if another such flash
+// runs. Aims is not enough: a board leaves the bus during its flash and comes back in recovery
+// mode.
 func (h Host) lockAny() (*os.File, error) {
 	return h.lockAs("any", "another board is being flashed by scripts that do not say which board is meant; wait for it")
 }
@@ -181,9 +183,8 @@ func (h Host) lockAs(name, busy string) (*os.File, error) {
 	return f, nil
 }
 
-// openLockFile opens a lock file that may be another user's. In a folder where
-// everybody may write, the kernel refuses even root to create a file that another user
-// has.
+// openLockFile opens a lock file, and creates it only if it does not exist. In a folder that
+// everybody may write, the kernel refuses O_CREATE for another user's file, even for root.
 func openLockFile(path string) (*os.File, error) {
 	const flags = os.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	f, err := os.OpenFile(path, flags, 0)
@@ -193,13 +194,13 @@ func openLockFile(path string) (*os.File, error) {
 	return f, err
 }
 
-// trapScript makes bash print each failing command that the script ignores. Only the
-// script's own shell sets it.
+// trapScript makes bash print each failing command that initrd-flash ignores.
 const trapScript = `case $0 in *initrd-flash) trap 'echo "slipway: status $?: $BASH_COMMAND" >&2' ERR ;; esac
 `
 
-// runScript runs the script, which holds the lock too: where Slipway is killed, the
-// script may still be at work.
+// runScript runs the script with a clock for each stage. Then it unmounts the board's disks, keeps
+// the logs and explains a failure. The script inherits the lock, because it may outlive a killed
+// Slipway.
 func (r *flashRun) runScript(ctx context.Context, lock *os.File) error {
 	env, err := r.environment()
 	if err != nil {
@@ -236,7 +237,8 @@ func (r *flashRun) environment() ([]string, error) {
 	return env, nil
 }
 
-// readLine handles one line of output.
+// readLine passes a line of output to the transcript, shows the progress, and starts the next
+// stage's clock.
 func (r *flashRun) readLine(text string) {
 	r.mu.Lock()
 	moved := r.transcript.readLine(text)
@@ -248,7 +250,7 @@ func (r *flashRun) readLine(text string) {
 	r.step.Detail(plaintext.OneLine(says))
 }
 
-// startStage starts the clock of the current stage.
+// startStage starts the time limit of the current stage.
 func (r *flashRun) startStage() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -294,8 +296,9 @@ func (r *flashRun) stopOverdue(s stage) {
 	}
 }
 
-// explainEnd turns the script's end into an error with a remedy. Known failures show in the
-// script's own log, which receives most output of the NVIDIA tools, or in the board's logs.
+// explainEnd returns nil if the script and the board report success. Else it returns an error with
+// the stage, and the meaning of a known failure, which it also searches in the logs, because
+// NVIDIA's tools write most output there.
 func (r *flashRun) explainEnd(err error) error {
 	t := r.transcript
 	if err == nil {
@@ -327,7 +330,7 @@ func withAdvice(err error, next, logs string) error {
 	return fmt.Errorf("%w\n  logs: %s", err, logs)
 }
 
-// searchLogs looks for known failures in all kept logs.
+// searchLogs searches all kept logs for known failures, and keeps the most telling one.
 func (r *flashRun) searchLogs() {
 	t := r.transcript
 	for _, path := range append(listPaths(r.board.Logs), listPaths(filepath.Join(r.board.Logs, "device-logs"))...) {
@@ -355,8 +358,8 @@ func readTail(path string) string {
 	return string(data)
 }
 
-// boardComplains searches the board's logs for errors. The board reports SUCCESS even
-// where a partition table that it checked is broken.
+// boardComplains returns an error if the board's logs have error lines. The board reports SUCCESS
+// even if a partition table that it checked is broken.
 func (r *flashRun) boardComplains() error {
 	for _, path := range r.boardLogs() {
 		for line := range strings.Lines(readTail(path)) {

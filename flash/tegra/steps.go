@@ -9,7 +9,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// stage is a part of a flow that shows in the script's output.
+// stage is a step of a flow that is visible in the script's output.
 type stage struct {
 	name   string
 	title  string
@@ -19,7 +19,7 @@ type stage struct {
 	hangs  string // cause and remedy if the stage does not end
 }
 
-// flow is one order of stages.
+// flow is the order of the stages of a package's script.
 type flow struct {
 	name   string
 	stages []stage
@@ -68,7 +68,7 @@ var flows = map[string]flow{
 	}, "[OK: "},
 }
 
-// card is the flow that makes an image file for a card or drive, without a board.
+// card is the flow that makes an image file for a card or drive. It needs no board.
 const card = "make-sdcard"
 
 // StageNames returns the stages whose limits board.yml may set.
@@ -83,8 +83,8 @@ func StageNames() []string {
 	return slices.Compact(names)
 }
 
-// transcript follows a script's output, line by line. The output comes from NVIDIA, the
-// package and partly the board, so it is only a report.
+// transcript is what a script's output has shown so far. NVIDIA's tools, the package and the board
+// write that output, so it is not trusted.
 type transcript struct {
 	flow    flow
 	at      int
@@ -103,7 +103,8 @@ var (
 	trapped     = plaintext.Regexp(`^slipway: (status [0-9]{1,3}: .*)$`)
 )
 
-// readLine reads the next line and reports whether another stage began.
+// readLine records what a line shows: a known failure, the board's status, a failed command, or the
+// end. It reports whether another stage began.
 func (t *transcript) readLine(text string) bool {
 	text = plaintext.OneLine(text)
 	if i := findFailure(text); i >= 0 && (t.known < 0 || i < t.known) {
@@ -149,8 +150,8 @@ func (t *transcript) describe() string {
 	return t.current().title + ": " + t.detail
 }
 
-// findFault returns the fault that the output shows though the script itself succeeded.
-// initrd-flash succeeds when the board reports a failure, and the unified flash always.
+// findFault returns a fault that the output shows although the script exited with 0; "" if there is
+// none. initrd-flash exits with 0 when the board reports a failure, and the unified flash always.
 func (t *transcript) findFault() string {
 	last := t.at == len(t.flow.stages)-1
 	switch {

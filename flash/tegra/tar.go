@@ -17,10 +17,11 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// windowLimit is the most memory that a .zst may need, which is that of zstd --long.
+// windowLimit is the most memory that decoding a .zst may need, the same as for zstd --long.
 const windowLimit = 128 << 20
 
-// unpackTar extracts a tar with any compression.
+// unpackTar extracts a tar with any compression. It returns an error if the end mark is missing. It
+// reads in to the end, so that its digest is known.
 func (t *extraction) unpackTar(in *bufio.Reader, head []byte) error {
 	raw := &countingReader{r: in}
 	plain, end, err := decompress(raw, head)
@@ -46,8 +47,8 @@ func (t *extraction) unpackTar(in *bufio.Reader, head []byte) error {
 	return nil
 }
 
-// decompress recognises the compression by the first bytes. It returns a reader of the
-// tar and a function that frees it.
+// decompress returns a reader of the tar, by the compression that the first bytes show, and a
+// function that frees the reader.
 func decompress(raw io.Reader, head []byte) (io.Reader, func(), error) {
 	switch {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
@@ -65,7 +66,8 @@ func decompress(raw io.Reader, head []byte) (io.Reader, func(), error) {
 	return nil, nil, errors.New("neither a tar (.tar, .tar.gz, .tar.zst) nor a zip")
 }
 
-// countingReader counts the bytes read, on the decoders' own goroutines.
+// countingReader counts the bytes read, also on a decoder's own goroutine, and the zeros at the
+// end. It fails if the archive expands too much.
 type countingReader struct {
 	r      io.Reader
 	n      atomic.Int64
@@ -88,7 +90,7 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// hasEndMark reports whether the tar ended in two blocks of zeros.
+// hasEndMark reports whether the tar ended with two blocks of zeros.
 func (c *countingReader) hasEndMark() bool { return c.zeros >= 1024 }
 
 func (t *extraction) unpackEntries(r *tar.Reader) error {
@@ -109,8 +111,8 @@ func (t *extraction) unpackEntries(r *tar.Reader) error {
 	}
 }
 
-// unpackEntry extracts one entry. It ignores extended attributes and owners, since the
-// folder is the user's.
+// unpackEntry extracts one file, folder or link, without owner and extended attributes. It refuses
+// devices and pipes.
 func (t *extraction) unpackEntry(h *tar.Header, r io.Reader) error {
 	name, err := t.prepareEntry(h.Name)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// archiveLimits are the limits of an untrusted archive.
+// archiveLimits limit what an untrusted archive may contain.
 type archiveLimits struct {
 	Entries   int
 	Bytes     int64 // of all files, holes included
@@ -26,11 +26,11 @@ type archiveLimits struct {
 	Free      int64 // decompressed bytes that are allowed at any ratio
 }
 
-// usualLimits is more than any image's package needs. NVIDIA's tools have some thousand
-// files, and gzip expands one byte to at most 1032.
+// usualLimits are above what any package needs. NVIDIA's tools have some thousand files, and gzip
+// expands one byte to at most 1032.
 var usualLimits = archiveLimits{Entries: 200_000, Bytes: 1 << 40, NameBytes: 1024, Ratio: 1100, Free: 64 << 20}
 
-// isBomb reports whether an archive expands more than any image does.
+// isBomb reports whether in bytes of an archive expand to more bytes than in any real package.
 func (l archiveLimits) isBomb(out, in int64) bool { return out > l.Free && out/l.Ratio > in }
 
 // Archive is an untrusted archive of a package: tar, tar.gz, tar.zst or zip, recognised by
@@ -41,9 +41,8 @@ type Archive struct {
 	File   *sealed.File // that at Path, if it is open
 }
 
-// Unpack extracts the archive into dir, which must not exist. It refuses every entry that
-// would reach outside of dir. dir exists afterwards only
-// if it is complete. Unpack returns the archive's SHA-256.
+// Unpack extracts the archive into dir, which must not exist, and compares its SHA-256. It refuses
+// every entry that would reach outside of dir, and removes dir if it fails. It returns the SHA-256.
 func Unpack(ctx context.Context, from Archive, dir string) (string, error) {
 	return unpackLimited(ctx, from, dir, usualLimits)
 }
@@ -86,8 +85,8 @@ func unpackInto(ctx context.Context, from Archive, dir string, limits archiveLim
 	return sum, len(t.files), nil
 }
 
-// unpackFile extracts an archive of any format. Only what its digest is of is extracted: a
-// tar is read once, and of a zip the digest comes first.
+// unpackFile extracts a tar or zip and returns its SHA-256. It extracts only the bytes of that
+// digest: it reads a tar once, and seals a zip before it reads the members.
 func (t *extraction) unpackFile(f *sealed.File) (string, error) {
 	in := bufio.NewReaderSize(f.Reader(t.ctx, func(int64) {}), 1<<20)
 	head, err := in.Peek(512)
@@ -108,7 +107,7 @@ func (t *extraction) unpackFile(f *sealed.File) (string, error) {
 // cancellable returns r as a reader that fails once the context ends.
 func (t *extraction) cancellable(r io.Reader) io.Reader { return localfile.WithContext(t.ctx, r, nil) }
 
-// checkSpace refuses to begin where not even the compressed size would fit.
+// checkSpace returns an error if dir's file system has less than need bytes free.
 func checkSpace(dir string, need int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

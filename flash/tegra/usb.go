@@ -16,14 +16,14 @@ import (
 	"slipway/layers/progress"
 )
 
-// nvidiaVendor is NVIDIA's number on the USB bus.
+// nvidiaVendor is NVIDIA's USB vendor ID.
 const nvidiaVendor = "0955"
 
-// module is the meaning of a product number in recovery mode.
+// module is the Jetson module with a USB product ID.
 type module struct{ chip, name string }
 
-// modules are NVIDIA's product numbers in recovery mode. 7045 is a board's debug
-// chip and is none of them.
+// modules maps USB product IDs in recovery mode to modules. 7045, the ID of a board's debug chip,
+// is not among them.
 var modules = map[string]module{
 	"7721": {"t210", "Jetson TX1"},
 	"7f21": {"t210", "Jetson Nano"},
@@ -44,7 +44,7 @@ var modules = map[string]module{
 	"7226": {"t264", "Jetson Thor T4000"},
 }
 
-// running lists product numbers of a Jetson whose Linux or flashing system is up.
+// running maps the USB product IDs of a Jetson that is not in recovery mode to its state.
 var running = map[string]string{
 	"7020": "runs its Linux",
 	"7035": "runs NVIDIA's flashing system",
@@ -60,10 +60,10 @@ type Recovery struct {
 	Mbit    int    `json:"mbit,omitempty"`
 }
 
-// portName matches the kernel's name for a place on the bus.
+// portName matches the kernel's name for a USB port.
 var portName = plaintext.Regexp(`^[1-9][0-9]{0,3}-[1-9][0-9]{0,2}(\.[1-9][0-9]{0,2}){0,6}$`)
 
-// List returns the Jetsons in recovery mode below sys, which is /sys.
+// List returns the Jetsons in recovery mode. sys is /sys.
 func List(sys string) ([]Recovery, error) {
 	dir := filepath.Join(sys, "bus/usb/devices")
 	entries, err := os.ReadDir(dir)
@@ -83,7 +83,7 @@ func List(sys string) ([]Recovery, error) {
 	return found, nil
 }
 
-// CheckPort refuses a string that is no port name.
+// CheckPort returns an error if port is not the name of a USB port.
 func CheckPort(port string) error {
 	if !portName().MatchString(port) {
 		return fmt.Errorf("%q is no USB port; it looks like 1-2.3\nnext: devices", port)
@@ -91,7 +91,7 @@ func CheckPort(port string) error {
 	return nil
 }
 
-// At returns the Jetson in recovery mode on a port.
+// At returns the Jetson in recovery mode on a port. The error says what is there instead.
 func At(sys, port string) (Recovery, error) {
 	if err := CheckPort(port); err != nil {
 		return Recovery{}, err
@@ -114,7 +114,8 @@ func recoveryAt(sys, port string) (Recovery, bool) {
 	}, ok
 }
 
-// explainAbsence describes the device that is on the port instead, and the next step.
+// explainAbsence returns what is on the port in place of a Jetson in recovery mode, and the next
+// step.
 func explainAbsence(sys, port string) string {
 	const enter = "\nnext: devices  # after holding the board's recovery button (or bridging FC REC to ground) while it gets power"
 	v, p := readAttribute(sys, port, "idVendor"), readAttribute(sys, port, "idProduct")
@@ -148,13 +149,14 @@ func parseCount(text string) int {
 	return n
 }
 
-// forceLimit is how long a board may take from the recovery command to the USB bus.
+// forceLimit is how long the recovery command may take, and then the board to appear on the USB
+// bus.
 var forceLimit = 60 * time.Second
 
 const pollEvery = 100 * time.Millisecond
 
-// Force runs command, which brings the board on a port into recovery mode, such as a
-// relay's. A board that is in recovery mode already must reappear, since its boot ROM
+// Force runs command, which brings the board on a port into recovery mode, and waits for the board
+// on the USB bus. A board that was in recovery mode before must reappear, because its boot ROM
 // talks only once.
 func Force(ctx context.Context, h Host, port string, command func(context.Context) error) error {
 	if err := CheckPort(port); err != nil {
@@ -174,7 +176,7 @@ func Force(ctx context.Context, h Host, port string, command func(context.Contex
 	})
 }
 
-// waitForRecovery waits for a board with another number than before.
+// waitForRecovery waits up to forceLimit for a board on the port whose device number is not before.
 func (h Host) waitForRecovery(ctx context.Context, port string, before int) (Recovery, error) {
 	late := time.NewTimer(forceLimit)
 	defer late.Stop()
@@ -196,8 +198,8 @@ func (h Host) waitForRecovery(ctx context.Context, port string, before int) (Rec
 	}
 }
 
-// Filled replaces {port} in a command by the port, so that one command can serve
-// several relays.
+// Filled returns command with {port} replaced by port in each word, so that one command can serve
+// several relays. It returns an error for an empty command.
 func Filled(command []string, port string) ([]string, error) {
 	if len(command) == 0 {
 		return nil, errors.New("board.yml has no flash.recovery: a command that brings the board into recovery mode")

@@ -18,10 +18,10 @@ const (
 	valueBytes = 4096
 )
 
-// varName matches a variable, or an element of bash's associative arrays.
+// varName matches the name of a variable, or of an element of a bash associative array.
 var varName = plaintext.Regexp(`^[A-Za-z_][A-Za-z0-9_]*(\[[A-Za-z_][A-Za-z0-9_]*\])?$`)
 
-// readVars reads a file of assignments. A missing file has none.
+// readVars parses a file of assignments. It returns nil if the file does not exist.
 func readVars(path string) (map[string]string, error) {
 	data, err := localfile.Read(path, varsBytes)
 	if errors.Is(err, os.ErrNotExist) {
@@ -51,7 +51,7 @@ func parseVars(text string) (map[string]string, error) {
 	return vars, nil
 }
 
-// parseLine reads the assignments of one line.
+// parseLine adds the assignments of one line to vars. It refuses any other shell code.
 func parseLine(vars map[string]string, line string) error {
 	for line != "" && line[0] != '#' {
 		name, rest, ok := strings.Cut(line, "=")
@@ -71,7 +71,7 @@ func parseLine(vars map[string]string, line string) error {
 	return nil
 }
 
-// parseValue reads a word of plain and quoted parts up to a space.
+// parseValue parses a word of plain and quoted parts, which ends at a space, tab or semicolon.
 func parseValue(s string) (value, rest string, err error) {
 	var b strings.Builder
 	for s != "" && !strings.ContainsRune(" \t;", rune(s[0])) {
@@ -95,7 +95,7 @@ func parseValue(s string) (value, rest string, err error) {
 	return b.String(), s, nil
 }
 
-// parseQuoted reads up to the closing quote.
+// parseQuoted parses up to the closing quote. It refuses what a shell would expand.
 func parseQuoted(s string, quote byte) (part, rest string, err error) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

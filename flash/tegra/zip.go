@@ -18,7 +18,8 @@ func isZip(head []byte) bool {
 	return bytes.HasPrefix(head, []byte("PK\x03\x04")) || bytes.HasPrefix(head, []byte("PK\x05\x06"))
 }
 
-// unpackZip extracts a zip. It checks the directory's claims before it writes a file.
+// unpackZip extracts a zip. It checks the sizes in the directory against the limits before it
+// writes a file.
 func (t *extraction) unpackZip(f *sealed.File) error {
 	r, err := zip.NewReader(f, f.SizeBytes())
 	if err != nil {

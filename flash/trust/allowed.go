@@ -30,8 +30,8 @@ type allowedSigner struct {
 	key        ssh.PublicKey
 }
 
-// parseAllowed returns errors that begin with the line, so that the file's name can
-// precede them.
+// parseAllowed parses a file of allowed signers. Its errors begin with ":LINE:", so that the caller
+// can put the file's name before them.
 func parseAllowed(data []byte) ([]allowedSigner, error) {
 	var entries []allowedSigner
 	lines := bufio.NewScanner(bytes.NewReader(data))
@@ -59,7 +59,7 @@ func parseAllowed(data []byte) ([]allowedSigner, error) {
 	return entries, nil
 }
 
-// parseSigner parses: principals [options] type key [comment].
+// parseSigner parses a line: principals [options] type key [comment].
 func parseSigner(text string) (allowedSigner, error) {
 	var e allowedSigner
 	principals, rest, err := cutWord(text)
@@ -113,7 +113,7 @@ func isKeyType(s string) bool {
 	return strings.HasPrefix(s, "ssh-") || strings.HasPrefix(s, "ecdsa-") || strings.HasPrefix(s, "sk-")
 }
 
-// cutWord cuts a word off. Quotes in it may contain spaces.
+// cutWord cuts the first word off text. A quoted part of the word may contain spaces.
 func cutWord(text string) (first, rest string, err error) {
 	quoted := false
 	for i, c := range text {
@@ -177,7 +177,7 @@ func splitQuoted(text string) []string {
 
 var layouts = []string{"20060102", "200601021504", "20060102150405"}
 
-// parseTime uses this machine's time zone, or UTC where a Z follows.
+// parseTime parses a date or time in this machine's time zone, or in UTC if it ends with Z.
 func parseTime(text string) (time.Time, error) {
 	digits, zulu := strings.CutSuffix(text, "Z")
 	zone := time.Local
@@ -192,8 +192,8 @@ func parseTime(text string) (time.Time, error) {
 	return time.Time{}, errors.New("want YYYYMMDD, YYYYMMDDHHMM or YYYYMMDDHHMMSS, with Z behind it for UTC")
 }
 
-// findSigner returns the name of the key's owner. Where one line forbids what another
-// allows, it is allowed, as with ssh-keygen.
+// findSigner returns the principals of the first line that allows the key at the time now. As for
+// ssh-keygen, one such line is enough even if another line forbids the key.
 func (s Signers) findSigner(key ssh.PublicKey, now time.Time) (string, error) {
 	var why []error
 	for _, e := range s.entries {
@@ -226,7 +226,8 @@ func (e allowedSigner) checkAllowed(now time.Time) error {
 	return nil
 }
 
-// matchList matches OpenSSH's list of patterns, in which ! forbids.
+// matchList reports whether name matches OpenSSH's list of patterns. A match of a pattern after !
+// forbids the name.
 func matchList(patterns []string, name string) bool {
 	allowed := false
 	for _, p := range patterns {
@@ -241,7 +242,7 @@ func matchList(patterns []string, name string) bool {
 	return allowed
 }
 
-// matchPattern supports * and ?.
+// matchPattern reports whether name matches a pattern with * and ?.
 func matchPattern(pattern, name string) bool {
 	for pattern != "" && pattern[0] != '*' {
 		if name == "" || pattern[0] != '?' && pattern[0] != name[0] {

@@ -14,11 +14,12 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// maxLinks is what the kernel follows.
+// maxLinks is how many symbolic links the kernel follows in a path.
 const maxLinks = 40
 
-// RefuseBeside refuses what judges a folder, as a list of signers or a policy, and lies in
-// that folder or below it, also by a link: who supplied the folder could have supplied it.
+// RefuseBeside returns an error if one of the files, such as a list of signers or a policy, lies in
+// or below folder, or is reached by a link there. Whoever supplied the folder could have supplied
+// the file too.
 func RefuseBeside(folder string, files ...string) error {
 	for _, file := range files {
 		if suppliedBy(folder, file) {
@@ -28,8 +29,8 @@ func RefuseBeside(folder string, files ...string) error {
 	return nil
 }
 
-// suppliedBy follows a file's path as the kernel does. The file, and each link on the way, must lie
-// outside the folder.
+// suppliedBy reports whether file, or a symbolic link on its path, lies in folder. It resolves the
+// path link by link, as the kernel does.
 func suppliedBy(folder, file string) bool {
 	if !filepath.IsAbs(file) {
 		dir, err := os.Getwd()
@@ -62,8 +63,8 @@ func suppliedBy(folder, file string) bool {
 	return isBelow(filepath.Dir(at), folder)
 }
 
-// isBelow reports whether a folder is the other one or lies in it. Files in the user's own
-// folder are the user's, also if a file to prove lies in the home folder.
+// isBelow reports whether dir is folder or lies in it. Slipway's folder in the user's configuration
+// never counts, so that the user's own list works for files in the home folder.
 func isBelow(dir, folder string) bool {
 	top, err := os.Stat(folder)
 	if err != nil {
@@ -82,7 +83,7 @@ func isBelow(dir, folder string) bool {
 	}
 }
 
-// OpenRegular opens a file that is no link, device or FIFO.
+// OpenRegular opens a regular file. It refuses symbolic links, devices and FIFOs.
 func OpenRegular(path string) (*os.File, os.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ELOOP) {
@@ -101,7 +102,7 @@ func OpenRegular(path string) (*os.File, os.FileInfo, error) {
 	return f, info, err
 }
 
-// ReadRegular reads a small file.
+// ReadRegular reads a regular file of at most most bytes. It refuses symbolic links.
 func ReadRegular(path string, most int64) ([]byte, error) {
 	f, info, err := OpenRegular(path)
 	if err != nil {

@@ -27,11 +27,10 @@ const (
 	classText = "01"
 )
 
-// Clearsigned reports whether data begins as a text that contains its GPG signature.
+// Clearsigned reports whether data begins as a GPG clearsigned text.
 func Clearsigned(data []byte) bool { return bytes.HasPrefix(data, []byte(clearHead)) }
 
-// isRing recognises a GPG keybox and the output of "gpg --export": each begins with the
-// tag of a public key.
+// isRing reports whether data is a GPG keybox or the output of "gpg --export", by its first bytes.
 func isRing(data []byte) bool {
 	if len(data) < 12 {
 		return false
@@ -39,8 +38,8 @@ func isRing(data []byte) bool {
 	return string(data[8:12]) == "KBXf" || data[0] == 0xc6 || data[0]&^3 == 0x98
 }
 
-// isSecret recognises the output of "gpg --export-secret-keys", and secret keys as
-// text: GPG's, OpenSSH's, minisign's and PEM.
+// isSecret reports whether data is the output of "gpg --export-secret-keys", or a secret key as
+// text: GPG's, OpenSSH's, minisign's or PEM.
 func isSecret(data []byte) bool {
 	first, _, _ := bytes.Cut(data, []byte("\n"))
 	text := bytes.HasPrefix(first, []byte("-----BEGIN ")) && bytes.Contains(first, []byte("PRIVATE KEY"))
@@ -48,7 +47,7 @@ func isSecret(data []byte) bool {
 	return text || len(data) > 0 && (data[0] == 0xc5 || data[0]&^3 == 0x94)
 }
 
-// VerifyClear returns the content of a clearsigned text, and its signers.
+// VerifyClear runs gpgv on a clearsigned text, and returns the text and its signers.
 func (s Signers) VerifyClear(ctx context.Context, data []byte) (text []byte, who string, err error) {
 	err = s.withRing(func(dir string) error {
 		signed, out := filepath.Join(dir, "signed"), filepath.Join(dir, "text")
@@ -64,7 +63,7 @@ func (s Signers) VerifyClear(ctx context.Context, data []byte) (text []byte, who
 	return text, who, err
 }
 
-// verifyRing reads all of data.
+// verifyRing runs gpgv on a detached signature and all of data, and returns the signers.
 func (s Signers) verifyRing(ctx context.Context, signature []byte, data *contextReader) (who string, err error) {
 	err = s.withRing(func(dir string) error {
 		file := filepath.Join(dir, "signature")
@@ -80,7 +79,8 @@ func (s Signers) verifyRing(ctx context.Context, signature []byte, data *context
 	return who, err
 }
 
-// withRing puts the keyring into a temporary folder, where gpgv finds no other one.
+// withRing calls work with a temporary folder that holds the keyring, and removes it afterwards. In
+// that folder gpgv finds no other keyring.
 func (s Signers) withRing(work func(dir string) error) error {
 	dir, err := os.MkdirTemp("", "slipway-gpgv-")
 	if err != nil {
@@ -93,8 +93,8 @@ func (s Signers) withRing(work func(dir string) error) error {
 	return work(dir)
 }
 
-// runGPGV runs gpgv and reads its status lines, since it exits with 0 even where a key
-// has expired. It refuses SHA-1, as for SSH keys.
+// runGPGV runs gpgv and returns the signers. It reads gpgv's status lines, because gpgv exits with
+// 0 even if a key has expired. It refuses SHA-1.
 func (s Signers) runGPGV(ctx context.Context, dir, class string, in *contextReader, args ...string) (string, error) {
 	c := run.Command{Argv: append([]string{
 		"gpgv", "--homedir", dir, "--keyring", filepath.Join(dir, "ring"), "--weak-digest", "SHA1", "--status-fd", "1",
@@ -129,11 +129,12 @@ func (s Signers) runGPGV(ctx context.Context, dir, class string, in *contextRead
 	return "", fmt.Errorf("no signature of GPG that can be verified: %s", shorten(said))
 }
 
-// errNoVerdict means that gpgv's own message explains the failure.
+// errNoVerdict is the error of status lines without a result, so that gpgv's own message explains
+// the failure.
 var errNoVerdict = errors.New("gpgv has not said who signed it")
 
-// judgeStatus reads gpgv's status lines. Each signature has to be good, and of the
-// wanted class.
+// judgeStatus parses gpgv's status lines and returns the signers. It returns an error unless every
+// signature is valid and of the given class.
 func judgeStatus(status []byte, class, ring string) (string, error) {
 	if len(status) > maxStatusBytes {
 		return "", fmt.Errorf("gpgv says more than %d MiB of the signature", maxStatusBytes>>20)

@@ -29,8 +29,8 @@ type minisignKey struct {
 // keyName returns the number as minisign prints it, without leading zeros.
 func keyName(id [8]byte) string { return fmt.Sprintf("%X", binary.LittleEndian.Uint64(id[:])) }
 
-// parseMinisignKey returns errors that begin with a colon, so that the file's name can
-// precede them.
+// parseMinisignKey parses a minisign public key. Its errors begin with a colon, so that the caller
+// can put the file's name before them.
 func parseMinisignKey(data []byte) (*minisignKey, error) {
 	lines := textLines(data)
 	if len(lines) != 2 {
@@ -50,8 +50,9 @@ func textLines(data []byte) []string {
 	return strings.Split(text, "\n")
 }
 
-// parseAndVerify reads all of the signed data. It refuses the old form, which signs the
-// file and not its digest, since that would need all of it in memory.
+// parseAndVerify verifies a minisign signature over all of data and returns the key's name. It
+// refuses the old form, which signs the file in place of its digest, because that needs the whole
+// file in memory.
 func (k *minisignKey) parseAndVerify(signature []byte, data io.Reader) (string, error) {
 	lines := textLines(signature)
 	if len(lines) != 4 || !strings.HasPrefix(lines[0], untrustedHead) || !strings.HasPrefix(lines[2], trustedHead) {

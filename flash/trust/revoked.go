@@ -11,7 +11,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// revokedKeys are the fingerprints of keys that may not sign any more.
+// revokedKeys maps the fingerprints of keys that may not sign any more to their lines in file.
 type revokedKeys struct {
 	file string
 	line map[string]int
@@ -21,8 +21,8 @@ const krlMagic = "SSHKRL\n\x00"
 
 var fingerprintForm = plaintext.Regexp(`^SHA256:[A-Za-z0-9+/]{43}$`)
 
-// Revoke returns the signers without the keys of a list: on each line a public key of
-// OpenSSH, or its fingerprint as ssh-keygen -l prints it. The name is for errors.
+// Revoke returns the signers without the keys in data, a list with an OpenSSH public key or a
+// fingerprint of ssh-keygen -l on each line. file is for errors.
 func (s Signers) Revoke(file string, data []byte) (Signers, error) {
 	if s.entries == nil {
 		return s, fmt.Errorf("%s: only keys of OpenSSH can be revoked, and %s has none", file, s.file)
@@ -65,7 +65,7 @@ func parseRevoked(text string) (string, error) {
 	return ssh.FingerprintSHA256(key), nil
 }
 
-// check refuses a revoked key.
+// check returns an error if the key is revoked.
 func (r revokedKeys) check(key ssh.PublicKey) error {
 	fingerprint := ssh.FingerprintSHA256(key)
 	if n, is := r.line[fingerprint]; is {

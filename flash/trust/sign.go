@@ -40,7 +40,8 @@ func Sign(key ssh.Signer, data io.Reader) ([]byte, error) {
 	return armor(append([]byte(magic), ssh.Marshal(w)...)), nil
 }
 
-// signBytes has RSA keys sign over SHA-512: over SHA-1, their default, nobody accepts it.
+// signBytes signs data with the key. It makes RSA keys sign with SHA-512, because nobody accepts
+// their default, SHA-1.
 func signBytes(key ssh.Signer, data []byte) (*ssh.Signature, error) {
 	if key.PublicKey().Type() != ssh.KeyAlgoRSA {
 		return key.Sign(rand.Reader, data)
@@ -58,8 +59,8 @@ func armor(blob []byte) []byte {
 	return bytes.Join(lines, []byte("\n"))
 }
 
-// ReadKey reads a private key without a passphrase. Of a public key, ssh-agent has the
-// private half.
+// ReadKey reads a private key without a passphrase, which only its owner may read. If the file is a
+// public key, ReadKey returns the private key from ssh-agent.
 func ReadKey(path string) (ssh.Signer, error) {
 	data, err := localfile.Read(path, maxKeyBytes)
 	if err != nil {
@@ -81,7 +82,7 @@ func ReadKey(path string) (ssh.Signer, error) {
 	return key, checkKind(path, key.PublicKey())
 }
 
-// checkKind refuses keys whose signatures Verify refuses.
+// checkKind returns an error for a certificate or a DSA key, whose signatures Verify refuses.
 func checkKind(path string, key ssh.PublicKey) error {
 	_, certificate := key.(*ssh.Certificate)
 	if certificate || key.Type() == "ssh-dss" {
@@ -90,7 +91,8 @@ func checkKind(path string, key ssh.PublicKey) error {
 	return nil
 }
 
-// findInAgent returns a key of ssh-agent's. The connection stays open for the signature.
+// findInAgent returns the key of ssh-agent that belongs to public. The connection to the agent
+// stays open, because the key signs over it.
 func findInAgent(path string, public ssh.PublicKey) (ssh.Signer, error) {
 	if err := checkKind(path, public); err != nil {
 		return nil, err

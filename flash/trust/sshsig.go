@@ -19,8 +19,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// namespace is a signature's required purpose: "ssh-keygen -Y sign -n file". A
-// signature for another purpose, such as a git commit, is refused.
+// namespace is the purpose for which a file must be signed, as by "ssh-keygen -Y sign -n file".
+// Slipway refuses a signature for another purpose, such as a git commit.
 const namespace = "file"
 
 const (
@@ -29,7 +29,7 @@ const (
 	armorFoot = "-----END SSH SIGNATURE-----"
 )
 
-// Signers are the signers that are trusted.
+// Signers is one parsed list of trusted signers: allowed signers, a minisign key, or a keyring.
 type Signers struct {
 	file    string
 	entries []allowedSigner // of allowed_signers
@@ -38,8 +38,8 @@ type Signers struct {
 	revoked revokedKeys     // of OpenSSH, whatever entries say
 }
 
-// ParseSigners reads a file of allowed signers, a minisign public key, or a GPG
-// keyring. The name is for errors.
+// ParseSigners parses a file of allowed signers, a minisign public key, or a GPG keyring. It
+// refuses secret keys. file is for errors.
 func ParseSigners(file string, data []byte) (Signers, error) {
 	s := Signers{file: file}
 	var err error
@@ -67,7 +67,7 @@ func ParseSigners(file string, data []byte) (Signers, error) {
 	return s, nil
 }
 
-// Endings returns the suffixes of a signature file's name.
+// Endings returns the suffixes that these signers' signature files have.
 func (s Signers) Endings() []string {
 	switch {
 	case s.mini != nil:
@@ -78,7 +78,7 @@ func (s Signers) Endings() []string {
 	return []string{".sig"}
 }
 
-// Clear reports whether these signers can sign a text inside itself.
+// Clear reports whether these signers can make clearsigned texts, as only GPG's do.
 func (s Signers) Clear() bool { return s.ring != nil }
 
 // Hint returns the command that signs a file for these signers.
@@ -107,7 +107,8 @@ func (s Signer) String() string {
 	return fmt.Sprintf("%s (%s %s)", s.Name, s.KeyType, s.Fingerprint)
 }
 
-// Verify proves that one of the signers signed data, and returns that signer.
+// Verify verifies a signature over all of data, and returns the signer. It returns an error if the
+// signer is not one of s. It fails once ctx ends.
 func (s Signers) Verify(ctx context.Context, signature []byte, data io.Reader) (Signer, error) {
 	in := &contextReader{ctx: ctx, in: data}
 	switch {
@@ -123,6 +124,8 @@ func (s Signers) Verify(ctx context.Context, signature []byte, data io.Reader) (
 	return s.verifySSH(signature, in)
 }
 
+// verifySSH verifies an OpenSSH signature over all of data by an allowed signer whose key is not
+// revoked.
 func (s Signers) verifySSH(signature []byte, data io.Reader) (Signer, error) {
 	sig, err := parseSSH(signature)
 	if err != nil {
@@ -142,7 +145,7 @@ func (s Signers) verifySSH(signature []byte, data io.Reader) (Signer, error) {
 	return Signer{name, sig.key.Type(), ssh.FingerprintSHA256(sig.key)}, nil
 }
 
-// contextReader fails once its context ends, and keeps the error.
+// contextReader reads from in until ctx ends, and keeps the first error.
 type contextReader struct {
 	ctx context.Context
 	in  io.Reader
@@ -169,7 +172,7 @@ type sshSignature struct {
 	sig      ssh.Signature
 }
 
-// wire is a signature as OpenSSH writes it after the magic word.
+// wire is the binary form of a signature, after the word SSHSIG.
 type wire struct {
 	Version   uint32
 	Key       []byte
@@ -241,7 +244,7 @@ func (s *sshSignature) parseSignature(data []byte) error {
 
 var hashes = map[string]func() hash.Hash{"sha256": sha256.New, "sha512": sha512.New}
 
-// verifySignature reads all of the signed data.
+// verifySignature verifies the signature over all of data.
 func (s sshSignature) verifySignature(data io.Reader) error {
 	h := hashes[s.hash]()
 	if _, err := io.Copy(h, data); err != nil {
@@ -253,13 +256,13 @@ func (s sshSignature) verifySignature(data io.Reader) error {
 	return nil
 }
 
-// signedBytes returns what a key signs, in place of the file itself.
+// signedBytes returns the bytes that the key signs: a structure with the file's digest.
 func signedBytes(reserved, digest string, sum []byte) []byte {
 	return append([]byte(magic), ssh.Marshal(struct{ Namespace, Reserved, Hash, Sum string }{namespace, reserved, digest, string(sum)})...)
 }
 
-// dearmor removes the lines around a signature. It refuses text before or after them,
-// which a reader could take for signed.
+// dearmor decodes the base64 between a signature's first and last line. It refuses text before or
+// after them, which a reader could mistake for signed text.
 func dearmor(text string) ([]byte, error) {
 	text = strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n"))
 	body, ok := strings.CutPrefix(text, armorHead+"\n")
@@ -277,7 +280,7 @@ func dearmor(text string) ([]byte, error) {
 	return blob, nil
 }
 
-// shorten makes an untrusted word safe for an error.
+// shorten returns at most 60 bytes of an untrusted text without control characters, for an error.
 func shorten(s string) string {
 	s = plaintext.OneLine(s)
 	if len(s) > 60 {

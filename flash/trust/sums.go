@@ -19,8 +19,8 @@ const (
 	maxNameBytes     = 255
 )
 
-// ParseDigest reads sha256:HEX. ok is false where text is no digest, so that it may be
-// a reference to a list of digests.
+// ParseDigest parses sha256:HEX. ok is false if text is no digest, and so perhaps a reference to a
+// list of digests.
 func ParseDigest(text string) (digest string, ok bool, err error) {
 	algorithm, sum, ok := strings.Cut(text, ":")
 	if !ok || !algorithmPattern().MatchString(algorithm) {
@@ -51,9 +51,9 @@ type Sums struct {
 	odd    error  // the first line that a release must not have
 }
 
-// ParseSums reads a list such as SHA256SUMS: the lines of sha256sum, also with --tag, --binary
-// and escaped names, or a single digest. Like sha256sum it takes capital digits, comments,
-// empty lines and carriage returns. Unlike it, a name with two digests is an error.
+// ParseSums parses a list such as SHA256SUMS: the lines of sha256sum, also with --tag, --binary and
+// escaped names, or a single digest. Like sha256sum it accepts capital digits, comments, empty
+// lines and carriage returns. Unlike sha256sum it returns an error for a name with two digests.
 func ParseSums(file string, data []byte) (Sums, error) {
 	s := Sums{file: file, byName: map[string]string{}}
 	if len(data) > maxSumsBytes {
@@ -83,7 +83,7 @@ func ParseSums(file string, data []byte) (Sums, error) {
 
 var errLine = errors.New("not a line of sha256sum: want 64 hex digits, two spaces and a name")
 
-// addLine parses one line of the list. It also returns why a release must not have it.
+// addLine parses one line of the list. odd says why the list of a release must not have this line.
 func (s *Sums) addLine(line string) (odd, err error) {
 	if !plainLine().MatchString(line) {
 		odd = errLine
@@ -128,7 +128,8 @@ func (s *Sums) addLine(line string) (odd, err error) {
 	return odd, nil
 }
 
-// checkName refuses names that lead out of the folder, hide, or look like others.
+// checkName returns an error for a name that contains a path, is hidden, or has invisible
+// characters.
 func checkName(name string) error {
 	switch {
 	case len(name) > maxNameBytes:
@@ -143,19 +144,19 @@ func checkName(name string) error {
 	return nil
 }
 
-// CheckRelease refuses what a release's list does not have: anything but whole, plain lines,
-// each of which names another file of the list's own folder.
+// CheckRelease returns an error for a list that no release has: each line must be complete and
+// plain, and name another file in the list's own folder.
 func (s Sums) CheckRelease() error { return s.odd }
 
-// Named returns the digest of a file of the list's own folder. A line for a file of another
-// folder proves nothing, also if its last name is the same.
+// Named returns the digest of a file in the list's own folder. It ignores lines for files in other
+// folders, even if their last name is the same.
 func (s Sums) Named(name string) (digest string, ok bool) {
 	digest, ok = s.byName[name]
 	return digest, ok
 }
 
-// Of is Named, or the digest in a file that holds nothing else. That digest is of one file, as
-// disk.img.sha256 is of disk.img: its own name says so.
+// Of returns the digest of a file: from its line, or the only digest of a list that is called as
+// the file with a suffix, as disk.img.sha256 is for disk.img.
 func (s Sums) Of(name string) (string, error) {
 	if digest, ok := s.Named(name); ok {
 		return digest, nil

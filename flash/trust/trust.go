@@ -19,7 +19,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// SignersVariable names the list of signers where --signers is not given.
+// SignersVariable names the environment variable with the list of signers. --signers overrides it.
 const SignersVariable = "SLIPWAY_SIGNERS"
 
 const (
@@ -28,17 +28,17 @@ const (
 	shownBytes        = 1 << 20 // what takes longer to read shows its progress
 )
 
-// List says who may sign.
+// List is a list of trusted signers and its origin.
 type List struct {
 	Signers
 	From string // who names it, as --signers
 	File string // the file that was read
 }
 
-// Lists are lists, each of which has to name who signed.
+// Lists are lists of signers. A file must have a valid signature for each of them.
 type Lists []List
 
-// Parse reads the text of a list. from says who names it.
+// Parse parses a list of signers. from is the option or file that names it, for errors.
 func Parse(from, file string, data []byte) (List, error) {
 	signers, err := ParseSigners(file, data)
 	return List{signers, from, file}, err
@@ -52,8 +52,8 @@ func read(from, file string) (List, error) {
 	return Parse(from, file, data)
 }
 
-// Named returns the list that --signers names, or else the environment. It returns none where
-// nobody names one.
+// Named reads the list of signers at the path option, or else at that of SLIPWAY_SIGNERS. It
+// returns no list if both are empty.
 func Named(option string) (Lists, error) {
 	from, file := "--signers", option
 	if file == "" {
@@ -66,7 +66,8 @@ func Named(option string) (Lists, error) {
 	return Lists{list}, err
 }
 
-// NamedOrOwn is Named, or else the user's own list.
+// NamedOrOwn returns the result of Named, or else the allowed_signers in the user's configuration.
+// It returns an error if there is neither.
 func NamedOrOwn(option string) (Lists, error) {
 	named, err := Named(option)
 	if err != nil || len(named) > 0 {
@@ -83,7 +84,7 @@ func NamedOrOwn(option string) (Lists, error) {
 	return Lists{list}, err
 }
 
-// ownFolder returns the folder of the user's own list, or "" without a home.
+// ownFolder returns Slipway's folder in the user's configuration; "" without a home folder.
 func ownFolder() string {
 	dir, err := os.UserConfigDir()
 	if err != nil {
@@ -92,13 +93,13 @@ func ownFolder() string {
 	return filepath.Join(dir, "slipway")
 }
 
-// Place is where a file lies, and its signatures.
+// Place is the location of a file and the signatures beside it.
 type Place interface {
 	Folder() string                                              // of this machine
 	ReadBeside(ctx context.Context, name string) ([]byte, error) // fs.ErrNotExist: it is not there
 }
 
-// Folder is a folder of this machine.
+// Folder is a Place on this machine.
 type Folder string
 
 func (f Folder) Folder() string { return string(f) }
@@ -107,7 +108,7 @@ func (f Folder) ReadBeside(_ context.Context, name string) ([]byte, error) {
 	return ReadRegular(filepath.Join(string(f), name), maxSignatureBytes)
 }
 
-// Content is what a signature is of.
+// Content is the content of a file to verify.
 type Content interface {
 	SizeBytes() int64
 	Reader(ctx context.Context, count func(int64)) io.Reader
@@ -125,8 +126,8 @@ type Proof struct {
 	Signature string // the name of its file
 }
 
-// Find reads the signature of a file for each list. If there is none, the error is fs.ErrNotExist
-// and explains how to sign.
+// Find reads the signature of a file for each list, without verifying it. If one is missing, the
+// error is fs.ErrNotExist and explains how to sign.
 func (ls Lists) Find(ctx context.Context, at Place, file string) (signatures [][]byte, names []string, err error) {
 	for _, l := range ls {
 		if err := RefuseBeside(at.Folder(), l.File); err != nil {
@@ -160,8 +161,8 @@ type notSigned struct{ text string }
 func (e notSigned) Error() string        { return e.text }
 func (e notSigned) Is(target error) bool { return target == fs.ErrNotExist }
 
-// Prove proves that the content of a file is signed by somebody in each list. The signatures
-// lie beside the file.
+// Prove verifies that a signer of each list signed the content of a file, and returns the signers.
+// The signatures lie beside the file. It reads a sealed file to its end, which seals it.
 func (ls Lists) Prove(ctx context.Context, at Place, file string, of Content) ([]Proof, error) {
 	signatures, names, err := ls.Find(ctx, at, file)
 	if err != nil {
@@ -192,8 +193,8 @@ func (l List) prove(ctx context.Context, signature []byte, file string, of Conte
 	return who, err
 }
 
-// ProveText is Prove of a small file that may hold its signature inside. It returns the text
-// that was signed, if that is not the whole file.
+// ProveText does the same as Prove for a small file that may be clearsigned. It returns the signed
+// text of a clearsigned file, else nil.
 func (ls Lists) ProveText(ctx context.Context, at Place, file string, data []byte) (text []byte, proofs []Proof, err error) {
 	var beside Lists
 	for _, l := range ls {

@@ -27,7 +27,7 @@ type Report struct {
 	Lists    []FolderReport `json:"lists"`
 }
 
-// FolderReport is a signed list of digests, and its files that were looked at.
+// FolderReport is the result for one signed list of digests and the files in its folder.
 type FolderReport struct {
 	Path     string       `json:"path"`
 	Signer   *Signer      `json:"signer,omitempty"`
@@ -38,7 +38,7 @@ type FolderReport struct {
 	complete bool     // all files of the list, and of the folder
 }
 
-// FileReport is a file of a list.
+// FileReport is the result for one file of a list.
 type FileReport struct {
 	Name   string `json:"name"`
 	SHA256 string `json:"sha256,omitempty"` // of its content
@@ -46,8 +46,8 @@ type FileReport struct {
 	Error  string `json:"error,omitempty"` // it is not proved
 }
 
-// Files verifies files and whole folders. The error says how many are not proved; the report
-// has the reason for each.
+// VerifyFiles verifies files, and all files of folders, against the signed SHA256SUMS in their
+// folder. The error says how many are not verified; the report has the reason for each.
 func VerifyFiles(ctx context.Context, paths []string, signersFile string) (Report, error) {
 	none := Report{Lists: []FolderReport{}}
 	lists, err := groupByFolder(paths)
@@ -76,7 +76,8 @@ func VerifyFiles(ctx context.Context, paths []string, signersFile string) (Repor
 	return r, err
 }
 
-// groupByFolder returns a list for each folder. Naming a folder means all files in it.
+// groupByFolder returns one report for each folder of the paths. A path that is a folder selects
+// all its files.
 func groupByFolder(paths []string) ([]FolderReport, error) {
 	var lists []FolderReport
 	for _, p := range paths {
@@ -101,7 +102,7 @@ func groupByFolder(paths []string) ([]FolderReport, error) {
 	return lists, nil
 }
 
-// prove verifies the list's signature, and then its files.
+// prove verifies the signature of the folder's SHA256SUMS, and then the files.
 func (l *FolderReport) prove(ctx context.Context, signers Lists) error {
 	data, err := ReadRegular(l.Path, maxReleaseSumsBytes)
 	if err != nil {
@@ -119,7 +120,8 @@ func (l *FolderReport) prove(ctx context.Context, signers Lists) error {
 	return l.proveFiles(ctx, sums, signers[0].Endings())
 }
 
-// firstError says how many files are not proved, and why the first is not.
+// firstError returns an error with the number of files that are not verified and the reason of the
+// first.
 func (r Report) firstError() error {
 	var why string
 	wrong, all := 0, 0
@@ -158,7 +160,8 @@ func (r Report) Show(w io.Writer) {
 	}
 }
 
-// proveFiles compares files with the list: all of both where a folder was named.
+// proveFiles compares the named files with the digests. For a whole folder it takes all files of
+// the list and of the folder, so that missing and unlisted files are errors.
 func (l *FolderReport) proveFiles(ctx context.Context, all Sums, endings []string) error {
 	names := l.names
 	if l.complete {
@@ -183,7 +186,7 @@ func (l *FolderReport) proveFiles(ctx context.Context, all Sums, endings []strin
 	return ctx.Err()
 }
 
-// listFolder returns what lies in a folder beside the list and its signatures.
+// listFolder returns the names in a folder, without SHA256SUMS and its signatures.
 func listFolder(folder string, endings []string) ([]string, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -199,7 +202,8 @@ func listFolder(folder string, endings []string) ([]string, error) {
 	return names, nil
 }
 
-// prove reads the file and compares its digest with the list's.
+// prove computes the file's SHA-256, which it keeps, and returns an error unless the list has the
+// same.
 func (f *FileReport) prove(ctx context.Context, folder string, all Sums) error {
 	want, ok := all.Named(f.Name)
 	if !ok {
