@@ -66,14 +66,14 @@ func Layout(t testing.TB, name string, files Files) string {
 	return dir
 }
 
-// Blob adds a blob at its place in a layout.
+// Blob adds a blob at its path in a layout, and returns its descriptor.
 func (f Files) Blob(mediaType string, data []byte) v1.Descriptor {
 	d := digest.FromBytes(data)
 	f["blobs/sha256/"+d.Encoded()] = data
 	return v1.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(data))}
 }
 
-// JSON adds a document.
+// JSON adds a blob with v as JSON, and returns its descriptor.
 func (f Files) JSON(t testing.TB, mediaType string, v any) v1.Descriptor {
 	t.Helper()
 	return f.Blob(mediaType, marshalJSON(t, v))
@@ -110,13 +110,13 @@ func (f Files) Image(t testing.TB, config v1.Image, layers ...[]byte) v1.Descrip
 	return d
 }
 
-// Named returns an index entry with a name.
+// Named returns the descriptor with a name, for an index.
 func Named(d v1.Descriptor, name string) v1.Descriptor {
 	d.Annotations = map[string]string{v1.AnnotationRefName: name}
 	return d
 }
 
-// Index adds the index, which makes the files a layout.
+// Index adds index.json and oci-layout, so that the files are a complete layout.
 func (f Files) Index(t testing.TB, entries ...v1.Descriptor) Files {
 	t.Helper()
 	f["oci-layout"] = []byte(`{"imageLayoutVersion":"1.0.0"}`)
@@ -124,8 +124,7 @@ func (f Files) Index(t testing.TB, entries ...v1.Descriptor) Files {
 	return f
 }
 
-// Docker returns the files of an image as docker save wrote them before its OCI
-// layouts.
+// Docker returns the files of an image in the format of docker save from before OCI layouts.
 func Docker(t testing.TB, tag string, config v1.Image, layers ...[]byte) Files {
 	t.Helper()
 	f := Files{"config.json": marshalJSON(t, config)}

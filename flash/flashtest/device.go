@@ -24,7 +24,7 @@ func attribute(device, name string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// MustRun runs a program that a test is set up with.
+// MustRun runs a program and returns its output; it fails the test if the program fails.
 func MustRun(t *testing.T, argv ...string) string {
 	t.Helper()
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
@@ -34,8 +34,8 @@ func MustRun(t *testing.T, argv ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Loop attaches a file full of what a former owner left. Where it goes, its
-// tests' mounts must have gone before.
+// Loop attaches a loop device to a new file full of 0xa5, as if a former owner had used it. Unmount
+// what is on the device before the test ends. It skips the test without root.
 func Loop(t *testing.T, size int64, args ...string) (device, file string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -52,7 +52,7 @@ func Loop(t *testing.T, size int64, args ...string) (device, file string) {
 	return device, file
 }
 
-// Attach attaches a loop device by losetup, which args are for.
+// Attach attaches a loop device by losetup, with args, and detaches it when the test ends.
 func Attach(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("losetup", append([]string{"--find", "--show"}, args...)...).CombinedOutput()
@@ -73,8 +73,8 @@ func Attach(t *testing.T, args ...string) string {
 	return device
 }
 
-// ClearPartitions removes partitions that a test gave a loop device; the kernel would
-// keep them for the next file. A program that reads them, such as udev, delays this.
+// ClearPartitions removes a loop device's partitions from the kernel, which would keep them for the
+// next file. It waits for programs that read them, such as udev.
 func ClearPartitions(t *testing.T, device string) {
 	t.Helper()
 	pattern := filepath.Join("/sys/class/block", filepath.Base(device)+"p*")
@@ -87,13 +87,13 @@ func ClearPartitions(t *testing.T, device string) {
 	})
 }
 
-// backing is the file behind a loop device.
+// backing returns the path of a loop device's backing file.
 func backing(device string) string {
 	return attribute(device, "loop/backing_file")
 }
 
-// Detach detaches a loop device and waits until it has gone: a program that reads it, such
-// as udev, delays this.
+// Detach detaches a loop device and waits until it is gone. A program that reads it, such as udev,
+// delays this.
 func Detach(t *testing.T, device string) {
 	t.Helper()
 	file := backing(device)
@@ -101,8 +101,8 @@ func Detach(t *testing.T, device string) {
 	eventually(t, device+" to go", func() bool { return backing(device) != file })
 }
 
-// Reattach gives a loop device another file. Until then, its number is free for
-// anybody, the tests of another package among them.
+// Reattach attaches another file to a detached loop device, and waits while another program, such
+// as another package's test, uses its number.
 func Reattach(t *testing.T, device, file string) {
 	t.Helper()
 	eventually(t, device+" to be free", func() bool { return exec.Command("losetup", device, file).Run() == nil })
@@ -117,7 +117,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// Open holds a file open until the test ends.
+// Open opens a file for reading and writing, and closes it when the test ends.
 func Open(t *testing.T, path string, flags int) *os.File {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR|flags, 0)
@@ -128,7 +128,8 @@ func Open(t *testing.T, path string, flags int) *os.File {
 	return f
 }
 
-// Sleep is a program that runs until the test ends.
+// Sleep starts a program that sleeps until the test ends. change can change its command before the
+// start.
 func Sleep(t *testing.T, change func(*exec.Cmd)) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sleep", "3600")
@@ -143,7 +144,7 @@ func Sleep(t *testing.T, change func(*exec.Cmd)) *exec.Cmd {
 	return cmd
 }
 
-// Partition makes a partition of a loop device and tells the kernel about it.
+// Partition adds a partition to a loop device in the kernel, and returns a node of the partition.
 func Partition(t *testing.T, device string) string {
 	t.Helper()
 	if _, err := exec.LookPath("addpart"); err != nil {
@@ -154,8 +155,8 @@ func Partition(t *testing.T, device string) string {
 	return PartitionNode(t, device+"p1")
 }
 
-// PartitionNode is a node of a partition's own, since not each machine has somebody who
-// makes them.
+// PartitionNode makes a device node of a partition in a temporary folder, because a machine may
+// have no udev that makes one.
 func PartitionNode(t *testing.T, device string) string {
 	t.Helper()
 	number := attribute(device, "dev")
@@ -183,7 +184,7 @@ func Scribble(t *testing.T, path string, off int64, p []byte) {
 	}
 }
 
-// LvmLabel is what makes a disk a part of a volume group.
+// LvmLabel returns the sector that makes a disk a part of an LVM volume group.
 func LvmLabel() []byte {
 	p := make([]byte, 512)
 	copy(p, "LABELONE")
@@ -203,7 +204,7 @@ func Put(t *testing.T, path, content string) {
 	}
 }
 
-// Link makes a link below root, and its folder.
+// Link makes a symbolic link below root, to a target below root, and the link's folder.
 func Link(t *testing.T, root, name, target string) {
 	t.Helper()
 	path := filepath.Join(root, name)
@@ -215,7 +216,7 @@ func Link(t *testing.T, root, name, target string) {
 	}
 }
 
-// E2fs is the path of a program of e2fsprogs.
+// E2fs returns the path of a program of e2fsprogs; it skips the test without that.
 func E2fs(t *testing.T, name string) string {
 	t.Helper()
 	path, err := run.LookPath(name)
@@ -225,7 +226,7 @@ func E2fs(t *testing.T, name string) string {
 	return path
 }
 
-// ZfsProperties are a pool's, as they lie on each of its disks.
+// ZfsProperties returns a ZFS pool's properties, as each of its disks has them.
 func ZfsProperties() []byte {
 	word := func(n uint32) string { return string([]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}) }
 	return []byte("\x01\x01\x00\x00" + word(0) + word(1) +
@@ -233,7 +234,7 @@ func ZfsProperties() []byte {
 		word(40) + word(48) + word(9) + "pool_guid\x00\x00\x00" + word(8) + word(1) + word(0) + word(7))
 }
 
-// MdSuperblock is that of a RAID of version 1.2.
+// MdSuperblock returns a RAID superblock of version 1.2.
 func MdSuperblock() []byte {
 	p := make([]byte, 256)
 	copy(p, "\xfc\x4e\x2b\xa9\x01")

@@ -14,7 +14,8 @@ type Person struct {
 	user string
 }
 
-// NewGPG makes a key. The arguments go before --quick-gen-key's.
+// NewGPG generates a key with gpg and exports it. args come before --quick-gen-key. It skips the
+// test without gpg.
 func NewGPG(t *testing.T, user, expires string, args ...string) Person {
 	t.Helper()
 	for _, program := range []string{"gpg", "gpgv"} {
@@ -42,10 +43,10 @@ func (p Person) Export(t *testing.T) {
 	p.Run(t, "--output", p.Ring, "--export", p.user)
 }
 
-// Keybox returns gpg's own file with the key.
+// Keybox returns the path of gpg's keybox with the key.
 func (p Person) Keybox() string { return filepath.Join(p.home, "pubring.kbx") }
 
-// Run runs gpg.
+// Run runs gpg with the person's key; it fails the test if gpg fails.
 func (p Person) Run(t *testing.T, args ...string) {
 	t.Helper()
 	cmd := exec.Command("gpg", append([]string{"--batch", "--yes", "--quiet", "--homedir", p.home}, args...)...)

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Output keeps what a decoder writes to it.
+// Output is a buffer for a decoder's output, with an optional limit.
 type Output struct {
 	bytes.Buffer
 	Zeros int64 // that were skipped

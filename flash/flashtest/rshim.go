@@ -19,10 +19,9 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// DPU is the behaviour of a simulated BlueField DPU behind an rshim driver. Its file tree has
-// boot and misc, which behave as the driver's (rshim-user-space 2.3). It prints published
-// logs. Each reading of misc adds one line, so that no test depends on speed. Once it is
-// mounted, only methods change it.
+// DPU simulates a BlueField DPU behind an rshim driver, as a folder with the files boot and misc
+// (rshim-user-space 2.3). Its messages are from published logs. It adds one message for each read
+// of misc, so that no test depends on speed. After the mount, only its methods may change it.
 type DPU struct {
 	Says      []string // after a push, one line per reading of misc
 	SaidOld   []string // its log before the first push
@@ -86,8 +85,8 @@ func MountDPUs(t *testing.T, dpus ...*DPU) []string {
 	return dirs
 }
 
-// unmountTree waits for programs that still have a file open. Removing a folder with
-// one that hangs would never end.
+// unmountTree unmounts the simulated driver, and waits for programs that have a file open. Removing
+// a folder with a hanging file would never end.
 func unmountTree(t *testing.T, server *fuse.Server, at string) {
 	t.Helper()
 	var err error
@@ -111,8 +110,8 @@ func addFiles(ctx context.Context, root *fs.Inode, dpus []*DPU) {
 	}
 }
 
-// Pushed returns what was written to boot since it was last opened, with the number of
-// finished pushes.
+// Pushed returns the bytes written to boot since it was last opened, and the number of finished
+// pushes.
 func (d *DPU) Pushed() (data []byte, pushes int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -133,17 +132,17 @@ func (d *DPU) Settings() (level, clear string) {
 	return d.level, d.clear
 }
 
-// Hanging is closed once a write hangs.
+// Hanging returns a channel that is closed once a write hangs.
 func (d *DPU) Hanging() <-chan struct{} { return d.hanging }
 
-// Swap replaces the DPU by another one with this name.
+// Swap changes the DPU's name, as if another one had taken its place.
 func (d *DPU) Swap(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.Name = name
 }
 
-// TimeOut ends writes that hang, as the driver does after its BOOT_TIMEOUT.
+// TimeOut ends hanging writes with ETIMEDOUT, as the driver does after its BOOT_TIMEOUT.
 func (d *DPU) TimeOut() { d.overOnce.Do(func() { close(d.over) }) }
 
 func (d *DPU) restart() {
@@ -277,7 +276,7 @@ func (a *miscHandle) Read(_ context.Context, dest []byte, off int64) (fuse.ReadR
 	return fuse.ReadResultData(rest[:min(len(rest), len(dest))]), 0
 }
 
-// formatMisc returns misc as the driver writes it.
+// formatMisc returns the text of misc, as the driver writes it.
 func (d *DPU) formatMisc() string {
 	var b strings.Builder
 	field := func(key, value string) { fmt.Fprintf(&b, "%-16s%s\n", key, value) }

@@ -25,20 +25,20 @@ const (
 	maxLinks     = 8
 )
 
-// archiveFiles is the files of an open archive. It unpacks nothing.
+// archiveFiles maps the names in an open tar archive to their offsets.
 type archiveFiles struct {
 	in      *io.SectionReader
 	entries map[string]archiveEntry
 }
 
-// archiveEntry is a file's place in an archive, or the name that it links to.
+// archiveEntry is a file's offset and size in an archive, or the name that it links to.
 type archiveEntry struct {
 	offset, size int64
 	link         string
 }
 
-// readTar records where each file of an archive is. It seeks over content, so it reads
-// only headers.
+// readTar records the offset of each file of a tar archive. It reads only the headers. It refuses a
+// compressed archive.
 func readTar(f io.ReaderAt, size int64) (*archiveFiles, error) {
 	if err := rejectCompressed(f); err != nil {
 		return nil, err
@@ -82,7 +82,8 @@ func (a *archiveFiles) addEntry(h *tar.Header) error {
 	return nil
 }
 
-// rejectCompressed refuses a compressed archive, whose blobs cannot be read one by one.
+// rejectCompressed returns an error for a compressed archive, from which single blobs cannot be
+// read.
 func rejectCompressed(f io.ReaderAt) error {
 	head := make([]byte, 6)
 	if _, err := f.ReadAt(head, 0); err != nil && err != io.EOF {
@@ -117,8 +118,8 @@ type savedImage struct {
 	Layers   []string
 }
 
-// readDocker reads the format of docker save from before its OCI layouts. That format
-// has no manifest as containerd keeps it, so readDocker makes one.
+// readDocker returns the image of an archive of docker save from before its OCI layouts. Such an
+// archive has no OCI manifest, so readDocker makes one.
 func (s *Source) readDocker(ctx context.Context, name string, platform v1.Platform) (*Image, error) {
 	var all []savedImage
 	if err := s.readJSON("manifest.json", &all); errors.Is(err, fs.ErrNotExist) {
@@ -170,8 +171,8 @@ func pickSaved(all []savedImage, name string) (savedImage, error) {
 	return all[0], nil
 }
 
-// savedStore reads the blobs of docker save, which names them by other things than
-// their digests. It also has the manifest made from them.
+// savedStore is the Store of a docker save archive. It maps digests to the archive's file names,
+// and has the manifest that makeManifest made.
 type savedStore struct {
 	source       *Source
 	files        map[digest.Digest]string
@@ -216,8 +217,9 @@ func (s *savedStore) makeManifest(one savedImage) (v1.Manifest, error) {
 	return doc, nil
 }
 
-// describeBlob returns the descriptor of a file as a blob. An uncompressed layer has
-// the digest of the configuration, which the layer's consumer verifies.
+// describeBlob returns the descriptor of a file of the archive. For an uncompressed layer it trusts
+// the digest in the configuration, which the layer's consumer verifies; of other files it computes
+// the digest.
 func (s *savedStore) describeBlob(name string, unpacked digest.Digest) (v1.Descriptor, error) {
 	name = path.Clean(name)
 	f, err := s.source.tree.openFile(name)

@@ -47,7 +47,7 @@ type Blob interface {
 	io.Closer
 }
 
-// Bytes returns a blob in memory.
+// Bytes returns a Blob with data in memory.
 func Bytes(data []byte) Blob {
 	return file{bytes.NewReader(data), io.NopCloser(nil), int64(len(data))}
 }
@@ -68,8 +68,8 @@ type Image struct {
 	Store    Store
 }
 
-// Blobs returns all blobs of the image, the manifest last: a receiver with the manifest
-// has all of them.
+// Blobs returns each blob of the image once, the manifest last, so that a receiver with the
+// manifest has all blobs.
 func (i *Image) Blobs() []v1.Descriptor {
 	var all []v1.Descriptor
 	seen := map[digest.Digest]bool{}
@@ -95,8 +95,8 @@ func (d Document) IsIndex() bool {
 	return d.MediaType == v1.MediaTypeImageIndex || d.MediaType == dockerIndex || d.MediaType == "" && len(d.Manifests) > 0
 }
 
-// Find follows a descriptor to the image for a platform. An index may list several. A
-// single manifest is checked by its configuration.
+// Find reads the index or manifest top and returns the image for a platform. It selects from an
+// index by its entries, and checks a single manifest by its configuration.
 func Find(ctx context.Context, store Store, top v1.Descriptor, platform v1.Platform) (*Image, error) {
 	for range maxDepth {
 		data, err := ReadDocument(ctx, store, top)
@@ -117,8 +117,8 @@ func Find(ctx context.Context, store Store, top v1.Descriptor, platform v1.Platf
 	return nil, fmt.Errorf("more than %d indexes inside one another", maxDepth)
 }
 
-// ParseDocument reads an index or a manifest. It ignores a server's media type, since
-// the digest covers only the text.
+// ParseDocument parses an index or a manifest and checks its limits and digests. It ignores the
+// media type that a server sends, because the digest covers only the text.
 func ParseDocument(data []byte) (Document, error) {
 	var d Document
 	if err := json.Unmarshal(data, &d); err != nil {
@@ -150,8 +150,8 @@ func checkDescriptor(d v1.Descriptor) error {
 	return nil
 }
 
-// choosePlatform returns the index entry that fits the platform best. It skips
-// attachments of an image, such as signatures.
+// choosePlatform returns the index entry that fits the platform best. It skips attestations. An
+// entry without a platform fits only if it is the only one.
 func choosePlatform(all []v1.Descriptor, platform v1.Platform) (v1.Descriptor, error) {
 	fit := platforms.Only(platform)
 	var best v1.Descriptor

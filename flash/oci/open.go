@@ -47,7 +47,7 @@ func Open(path string) (*Source, error) {
 	return OpenArchive(f)
 }
 
-// OpenArchive is Open for an open archive. Close closes that.
+// OpenArchive returns the Source of an open archive. The Source's Close closes f.
 func OpenArchive(f *sealed.File) (*Source, error) {
 	t, err := readTar(f, f.SizeBytes())
 	if err != nil {
@@ -60,8 +60,8 @@ func OpenArchive(f *sealed.File) (*Source, error) {
 // Close closes the source's files.
 func (s *Source) Close() error { return s.close() }
 
-// Image returns the named image for a platform. Without a name the source must have
-// only one image.
+// Image returns the named image for a platform, from a layout or the output of docker save. Without
+// a name the source must have only one image.
 func (s *Source) Image(ctx context.Context, name string, platform v1.Platform) (*Image, error) {
 	read := s.readLayout
 	switch f, err := s.tree.openFile(v1.ImageLayoutFile); {
@@ -77,7 +77,7 @@ func (s *Source) Image(ctx context.Context, name string, platform v1.Platform) (
 	return image, nil
 }
 
-// Index returns the index of a layout.
+// Index reads the index.json of a layout, and checks the layout's version.
 func (s *Source) Index() (Document, error) {
 	var layout v1.ImageLayout
 	var index Document
@@ -114,13 +114,13 @@ func (s *Source) readLayout(ctx context.Context, name string, platform v1.Platfo
 	return image, err
 }
 
-// localRegistry completes an image's partial name.
+// localRegistry is the registry in the full name of an image whose name is incomplete.
 const localRegistry = "slipway.local/"
 
 var plainTag = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
-// fullName returns the name under which an engine keeps the image. A layout's full name stays. If
-// the name is missing or only a tag, fullName adds the layout's file name.
+// fullName returns the name under which a container engine stores the image. If the name is missing
+// or only a tag, fullName makes one from the archive's or layout's file name.
 func (s *Source) fullName(name string, image *Image) (string, error) {
 	base := strings.ToLower(strings.TrimSuffix(filepath.Base(s.path), filepath.Ext(s.path)))
 	switch {
@@ -135,7 +135,7 @@ func (s *Source) fullName(name string, image *Image) (string, error) {
 	return name, err
 }
 
-// FullName completes an image's name as docker does: busybox is
+// FullName completes an image's name as docker does: busybox becomes
 // docker.io/library/busybox:latest.
 func FullName(name string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(name)
@@ -145,8 +145,8 @@ func FullName(name string) (string, error) {
 	return reference.TagNameOnly(named).String(), nil
 }
 
-// pickEntry returns the index entry with a name. Where the index has several platforms
-// of one image, it picks by platform.
+// pickEntry returns the index entry with a name, and its full name. If several entries have the
+// name, it chooses by platform.
 func (s *Source) pickEntry(all []v1.Descriptor, name string, platform v1.Platform) (top v1.Descriptor, called string, err error) {
 	var fit []v1.Descriptor
 	var names []string
@@ -175,7 +175,7 @@ func sameDigest(all []v1.Descriptor) bool {
 	return !slices.ContainsFunc(all, func(d v1.Descriptor) bool { return d.Digest != all[0].Digest })
 }
 
-// entryName returns the most complete name of an entry, printable.
+// entryName returns the most complete name of an entry, without control characters.
 func entryName(d v1.Descriptor) string {
 	for _, key := range []string{imageName, v1.AnnotationRefName} {
 		if n := d.Annotations[key]; n != "" {
@@ -252,10 +252,10 @@ func (d layoutFolder) openFile(name string) (file, error) {
 	return file{f, f, f.SizeBytes()}, nil
 }
 
-// File is a blob that is an open file of its own.
+// File returns a Blob with the content of f.
 func File(f *sealed.File) Blob { return file{f, f, f.SizeBytes()} }
 
-// fileDigest returns the digest of a file that no manifest names.
+// fileDigest computes the SHA-256 of a file.
 func fileDigest(f file) (digest.Digest, error) {
 	return digest.SHA256.FromReader(io.NewSectionReader(f, 0, f.size))
 }

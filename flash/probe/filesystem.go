@@ -111,7 +111,7 @@ func readBtrfs(s *source, at int64) (Content, bool) {
 	return c, true
 }
 
-// readISO9660 uses the creation time as the UUID.
+// readISO9660 reads the label, and the creation time as the UUID, as blkid does.
 func readISO9660(s *source, at int64) (Content, bool) {
 	p := s.bytesAt(at, 2048)
 	if p == nil {
@@ -158,8 +158,8 @@ func readFAT(s *source, _ int64) (Content, bool) {
 	return c, true
 }
 
-// isFAT checks values that a FAT boot sector must have. The last two bytes are not enough,
-// since a boot loader's first sector has them too.
+// isFAT reports whether p is a FAT boot sector, by the values of its fields. The last two bytes are
+// not enough, because the first sector of a boot loader has them too.
 func isFAT(p []byte) bool {
 	sector, cluster, media := le.Uint16(p[11:]), p[13], p[21]
 	return p[510] == 0x55 && p[511] == 0xaa && (p[0] == 0xeb || p[0] == 0xe9) &&
@@ -177,7 +177,7 @@ func findFATLabel(dir []byte) string {
 	return ""
 }
 
-// formatSerial formats four bytes as FAT and exFAT show them.
+// formatSerial formats a serial number of four bytes as XXXX-XXXX; "" for zero.
 func formatSerial(p []byte) string {
 	if n := le.Uint32(p); n != 0 {
 		return fmt.Sprintf("%04X-%04X", n>>16, n&0xffff)
@@ -201,7 +201,7 @@ func readExFAT(s *source, _ int64) (Content, bool) {
 	return c, true
 }
 
-// readNTFS reads the label, an attribute of the fourth file of the master file table.
+// readNTFS reads the serial, and the label from the fourth record of the master file table.
 func readNTFS(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(0, 512)
 	if p == nil || bits.OnesCount16(le.Uint16(p[11:])) != 1 {

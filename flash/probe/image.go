@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// mostBytes is more than any disk has. readExtents uses it as the size, so that it also
-// finds partitions after the image's end.
+// mostBytes is more than any disk has. readExtents uses it as the size, so that it also finds
+// partitions beyond the image's end.
 const mostBytes = 1 << 50
 
-// CheckImage returns why an image is not one of a whole disk: it has no partition table, or
-// its table names places outside the image. sectorBytes is the device's, or 0 if the image
-// goes to a file. CheckImage reads only the first sizeBytes of r. Unreadable bytes count as
-// zeros, since only the beginning of a compressed image is known. A size below 0 is unknown:
-// then only the table itself is checked.
+// CheckImage returns an error if an image is not one of a whole disk: it has no partition table, or
+// its table names offsets outside the image. sectorBytes is the device's, or 0 if the image goes to
+// a file. CheckImage reads only the first sizeBytes of r. Unreadable bytes count as zeros, because
+// only the beginning of a compressed image is known. If sizeBytes is below 0, the size is unknown
+// and only the table itself is checked.
 func CheckImage(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
 	if sizeBytes < 0 {
 		sizeBytes, sectorBytes = mostBytes, 0
@@ -42,9 +42,9 @@ func CheckImage(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
 	return l.checkSize(sizeBytes, sectorBytes)
 }
 
-// FindGPTEntries returns the place of the entries of an image's first GPT, from its header.
-// second is the offset of the second GPT's entries, which end at its header. All are 0 if
-// Linux would look for no GPT.
+// FindGPTEntries returns the offset and length of the partition entries of an image's first GPT, by
+// its header. second is the offset of the second GPT's entries, which end at its header. All are 0
+// if there is no protective MBR or no GPT.
 func FindGPTEntries(image io.ReaderAt) (offset, length, second int64) {
 	mbr, p := make([]byte, 512), make([]byte, 512)
 	_, _ = image.ReadAt(mbr, 0) // an unreadable image has no GPT
@@ -117,8 +117,8 @@ func (h *gptHeader) listExtents() (all []extent) {
 	return all
 }
 
-// readMBRExtents reads the MBR. gpt is set if it only protects a GPT. The first partition of
-// an ISO image for USB sticks begins at the image's start.
+// readMBRExtents returns the partitions of the MBR, or nil if there is none. gpt is set if it only
+// protects a GPT. The first partition of an ISO image for USB sticks may begin at sector 0.
 func (s *source) readMBRExtents(holds string) *tableExtents {
 	p := s.bytesAt(0, 512)
 	if p[510] != 0x55 || p[511] != 0xaa || slices.Contains([]string{"vfat", "ntfs", "exfat", "BitLocker"}, holds) {
@@ -146,7 +146,8 @@ func (s *source) readMBRExtents(holds string) *tableExtents {
 	return l
 }
 
-// checkSize compares the table with the size of the image and the device's sectors.
+// checkSize returns an error if a partition or the second GPT ends outside the image, if there are
+// no partitions, or if the table is made for other sectors than the device's.
 func (l *tableExtents) checkSize(sizeBytes, sectorBytes int64) error {
 	sector := cmp.Or(l.sector, l.guessMBRSector(sizeBytes, sectorBytes))
 	if sectorBytes != 0 && sector != sectorBytes {
@@ -167,7 +168,7 @@ func (l *tableExtents) checkSize(sizeBytes, sectorBytes int64) error {
 	return nil
 }
 
-// formatBytes writes a number of sectors in bytes, or a bound if the product overflows.
+// formatBytes returns a number of sectors in bytes, or a lower bound if it is too large.
 func formatBytes(sectors uint64, sector int64) string {
 	if sectors == 0 || sectors > mostBytes {
 		return fmt.Sprintf("%d or more", int64(mostBytes))
@@ -175,8 +176,8 @@ func formatBytes(sectors uint64, sector int64) string {
 	return fmt.Sprint(sectors * uint64(sector))
 }
 
-// guessMBRSector guesses the sector size of an MBR. It is 4096 only if the partitions then fill the
-// image, and the device has such sectors.
+// guessMBRSector guesses the sector size of an MBR, which has no field for it. It is 4096 only if
+// the device has such sectors and the partitions then fill the image.
 func (l *tableExtents) guessMBRSector(sizeBytes, sectorBytes int64) int64 {
 	if sectorBytes != 4096 {
 		return 512
@@ -191,7 +192,7 @@ func (l *tableExtents) guessMBRSector(sizeBytes, sectorBytes int64) int64 {
 	return 512
 }
 
-// otherFormats are files that users mistake for disk images, with their use.
+// otherFormats are files that users mistake for disk images, with the command for the next step.
 var otherFormats = []struct {
 	at                int
 	magic, what, next string
@@ -217,7 +218,7 @@ var otherFormats = []struct {
 
 const wholeImageAdvice = "file IMAGE  # then give the image of the whole disk (of bitbake: the .wic)"
 
-// explainNoTable returns an error that says what an image without a partition table is.
+// explainNoTable returns an error that names the format of an image without a partition table.
 func (s *source) explainNoTable(holds Content) error {
 	head := s.readAt(0, int(min(s.size, 1<<20)))
 	next := wholeImageAdvice
@@ -247,8 +248,7 @@ func (s *source) explainNoTable(holds Content) error {
 	return fmt.Errorf("it is %s\nnext: %s", what, next)
 }
 
-// hasSignature reports whether a RAUC signature follows: its length is at the end, and
-// it is DER.
+// hasSignature reports whether a RAUC signature is at the end: DER, then its length.
 func (s *source) hasSignature() bool {
 	if s.size < 16 {
 		return false
@@ -257,7 +257,7 @@ func (s *source) hasSignature() bool {
 	return n > 0 && n < 1<<20 && int64(n) < s.size-8 && s.readAt(s.size-8-int64(n), 1)[0] == 0x30
 }
 
-// isText reports whether p is text.
+// isText reports whether the first 4 KiB of p are UTF-8 text.
 func isText(p []byte) bool {
 	const most = 4096
 	return !bytes.ContainsFunc(bytes.TrimRight(p[:min(len(p), most)], "\x00"), func(c rune) bool {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// searchedBytes is more than the boot files of most images take.
+// searchedBytes is how much of an image FindMachines searches for boot files.
 const searchedBytes = 256 << 20
 
 // guidMachines are types of partitions that only one architecture has: GRUB's BIOS boot
@@ -18,10 +18,9 @@ var guidMachines = map[string]string{
 	"b921b045-1df0-41c3-af44-4c6f280d3fae": "arm64", "b0e01050-ee5f-4390-949a-9101b17104e9": "arm64",
 }
 
-// FindMachines returns the architectures, by Go's names, that the boot files, the programs
-// and the partition types of an image are for. It reads no file system: such files begin at
-// a sector. It stops at the wanted one, as an image can hold files for others, and at the
-// end of r.
+// FindMachines returns the architectures, by Go's names, of an image's boot files, programs and
+// partition types. It reads no file system, but looks at the beginning of each sector, where files
+// begin. It stops when it finds want, because an image can hold files for others too.
 func FindMachines(r io.ReaderAt, sizeBytes int64, want string) (found []string) {
 	const step, more = 1 << 20, 64
 	block := make([]byte, step+more)
@@ -43,8 +42,8 @@ func FindMachines(r io.ReaderAt, sizeBytes int64, want string) (found []string) 
 	return found
 }
 
-// sectorMachine returns the architecture of what begins in a sector, "" if none is known.
-// The last bytes of p are the next sector's.
+// sectorMachine returns the architecture of the file or table in a sector; "" if none is known. The
+// last bytes of p are the next sector's.
 func sectorMachine(p []byte, table bool) string {
 	switch pe := int(le.Uint32(p[60:])); {
 	case string(p[:7]) == "\x7fELF\x02\x01\x01" && (p[16] == 2 || p[16] == 3): // of 64 bits, a program or a library

@@ -24,7 +24,8 @@ var members = []format{
 
 const mdMagic = "\xfc\x4e\x2b\xa9"
 
-// readMD reads a superblock of version 1, which contains its own place.
+// readMD reads an MD RAID superblock of version 1. It accepts one only if the superblock's own
+// offset field agrees with at.
 func readMD(s *source, at int64) (Content, bool) {
 	p := s.bytesAt(at, 256)
 	if p == nil || le.Uint32(p[4:]) != 1 || le.Uint64(p[144:]) != uint64(at/512) {
@@ -42,7 +43,7 @@ func readMDAtEnd(s *source, _ int64) (Content, bool) {
 	return readMD(s, at)
 }
 
-// readMD090 reads a superblock of version 0.90, in its writer's byte order.
+// readMD090 reads an MD RAID superblock of version 0.90, in either byte order.
 func readMD090(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(s.size&^0xffff-0x10000, 64)
 	if p == nil || string(p[:4]) != mdMagic && be.Uint32(p) != le.Uint32([]byte(mdMagic)) || p[7]|p[4] != 0 {
@@ -78,8 +79,8 @@ func readLVM(s *source, at int64) (Content, bool) {
 	return Content{UUID: id, Label: group, Part: withName("an LVM volume group", group)}, true
 }
 
-// findVolumeGroup returns the group's name, the beginning of the text that describes the
-// group. places are two lists with a zero at their ends: data areas, then text areas.
+// findVolumeGroup returns the name of an LVM volume group, with which the text in a metadata area
+// begins. places has two lists of areas, each ended by a zero: data, then metadata.
 func findVolumeGroup(s *source, places []byte) string {
 	for len(places) >= 16 && le.Uint64(places) != 0 {
 		places = places[16:]
@@ -99,8 +100,8 @@ func findVolumeGroup(s *source, places []byte) string {
 	return cleanText(name)
 }
 
-// readZFS reads the four labels, two at each end of the disk. A label has the pool's
-// properties after its first 16 KiB.
+// readZFS searches the four labels, two at each end of the disk, for the pool's properties, which
+// are 16 KiB after a label's start.
 func readZFS(s *source, _ int64) (Content, bool) {
 	const label = 256 << 10
 	end := s.size &^ (label - 1)
@@ -113,7 +114,7 @@ func readZFS(s *source, _ int64) (Content, bool) {
 	return Content{}, false
 }
 
-// readPool reads pairs of names and values in XDR: the size of the pair, its size in
+// readPool reads a pool's name and GUID from pairs in XDR: the size of the pair, its size in
 // memory, the name, a type, a count, the value.
 func readPool(p []byte) (Content, bool) {
 	if len(p) < 12 || p[0] != 1 || be.Uint32(p[4:]) != 0 {

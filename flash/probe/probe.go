@@ -68,8 +68,7 @@ func Read(r io.ReaderAt, sizeBytes int64, sectorBytes int) (Disk, error) {
 	return disk, *s.firstError()
 }
 
-// source is a part of a disk. Unreadable bytes count as absent. The whole source keeps the
-// first read error.
+// source is a part of a disk. Its first read error is kept by the source of the whole disk.
 type source struct {
 	r         io.ReaderAt
 	off, size int64
@@ -78,7 +77,8 @@ type source struct {
 	err       error
 }
 
-// headBytes includes btrfs's superblock and the end of a 64 KiB page of swap.
+// headBytes is how much is read at once. It includes btrfs's superblock and the end of a 64 KiB
+// page of swap.
 const headBytes = 68 << 10
 
 func (s *source) newSection(off, size int64) *source {
@@ -92,7 +92,7 @@ func (s *source) firstError() *error {
 	return &s.err
 }
 
-// bytesAt returns n bytes, or nil outside the source.
+// bytesAt returns n bytes, or nil if they are outside the source or unreadable.
 func (s *source) bytesAt(off int64, n int) []byte {
 	if off < 0 || n <= 0 || int64(n) > s.size || off > s.size-int64(n) {
 		return nil
@@ -121,8 +121,8 @@ func (s *source) readAt(off int64, n int) []byte {
 	return p
 }
 
-// identifyContent tests for members first, since a half of a mirror looks like the file
-// system on the mirror.
+// identifyContent returns the first format that matches. It tests for members of arrays before file
+// systems, because a half of a mirror looks like the file system on it.
 func (s *source) identifyContent() Content {
 	for _, k := range slices.Concat(members, fileSystems) {
 		if c, ok := k.detect(s); ok {
@@ -167,13 +167,13 @@ var (
 	be = binary.BigEndian
 )
 
-// cleanText returns an untrusted name up to its first zero byte.
+// cleanText returns an untrusted name up to its first zero byte, without control characters.
 func cleanText(p []byte) string {
 	s, _, _ := strings.Cut(string(p), "\x00")
 	return strings.TrimSpace(plaintext.OneLine(strings.ToValidUTF8(s, "")))
 }
 
-// cleanUTF16 is cleanText for UTF-16.
+// cleanUTF16 does the same as cleanText for UTF-16.
 func cleanUTF16(p []byte) string {
 	var b []byte
 	for ; len(p) >= 2 && le.Uint16(p) != 0; p = p[2:] {
@@ -182,7 +182,7 @@ func cleanUTF16(p []byte) string {
 	return cleanText(b)
 }
 
-// formatUUID formats 16 bytes. All zeros are no UUID.
+// formatUUID formats 16 bytes as a UUID; "" if all are zero.
 func formatUUID(p []byte) string {
 	if len(p) != 16 || strings.Trim(string(p), "\x00") == "" {
 		return ""

@@ -14,8 +14,8 @@ const (
 	maxLogical    = 64
 )
 
-// readTable returns the partition table, or nil. holds is the type of the file system, whose
-// first sector can look like a table.
+// readTable returns the GPT or MBR, sorted and with its faults, or nil if there is none. holds is
+// the type of the file system, whose first sector can look like a table.
 func (s *source) readTable(sector int64, holds string) *Table {
 	mbr := s.readMBR(max(sector, 512), holds)
 	t := s.readGPT(sector, mbr)
@@ -47,8 +47,8 @@ type gptHeader struct {
 	each    int
 }
 
-// readGPT reads the first copy, else the second one. Where the writing program assumed
-// another sector size, the first copy is in another place.
+// readGPT reads both copies of the GPT, for sectors of 512 and 4096 bytes, and returns the first
+// valid copy's partitions with the faults of both.
 func (s *source) readGPT(sector int64, mbr *Table) *Table {
 	if mbr != nil && mbr.Type != "gpt" { // Linux then ignores a GPT
 		return nil
@@ -86,7 +86,7 @@ func (s *source) readGPT(sector int64, mbr *Table) *Table {
 	return nil
 }
 
-// compareCopies reports how the two copies of the partition table differ.
+// compareCopies adds faults to t if one copy of the GPT is missing, or if the copies differ.
 func (t *Table) compareCopies(first, last *gptHeader, sectors int64) {
 	switch {
 	case first == nil:
@@ -100,7 +100,7 @@ func (t *Table) compareCopies(first, last *gptHeader, sectors int64) {
 	}
 }
 
-// readGPTHeader reads the GPT copy at an offset and verifies its checksums.
+// readGPTHeader reads the GPT copy at an offset. It returns nil if the checksums are wrong.
 func (s *source) readGPTHeader(sector, at int64) *gptHeader {
 	p := s.bytesAt(at, 512)
 	if p == nil || string(p[:8]) != "EFI PART" {
@@ -141,8 +141,7 @@ func (h *gptHeader) listPartitions(size int64) []Partition {
 	return all
 }
 
-// formatGUID formats a UUID whose first three numbers are little-endian. All zeros are no
-// GUID.
+// formatGUID formats a UUID whose first three numbers are little-endian; "" if all are zero.
 func formatGUID(p []byte) string {
 	if strings.Trim(string(p[:16]), "\x00") == "" {
 		return ""
@@ -152,7 +151,7 @@ func formatGUID(p []byte) string {
 
 const protective = 0xee
 
-// readMBR reads an MBR. The table of a protective MBR has the type gpt.
+// readMBR reads an MBR and its logical partitions. The table of a protective MBR has the type gpt.
 func (s *source) readMBR(sector int64, holds string) *Table {
 	p := s.bytesAt(0, 512)
 	if p == nil || p[510] != 0x55 || p[511] != 0xaa || slices.Contains([]string{"vfat", "ntfs", "exfat", "BitLocker"}, holds) {

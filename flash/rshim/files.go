@@ -69,12 +69,11 @@ func (f localFolder) pushStream(ctx context.Context, s *stream) error {
 	})
 }
 
-// The driver passes 16 KiB at a time to the DPU. Larger writes only make the bar
-// coarser and Ctrl-C slower.
+// pushBytes is the size of a write. The driver passes 16 KiB at a time to the DPU; larger writes
+// only make the progress coarser and Ctrl-C slower.
 const pushBytes = 64 << 10
 
-// writeStream writes all of the stream. The driver may take less of a write than it is
-// given.
+// writeStream writes the whole stream to fd. The driver may accept only a part of a write.
 func writeStream(ctx context.Context, fd int, s *stream) error {
 	buf := make([]byte, pushBytes)
 	for {
@@ -103,8 +102,7 @@ func openRetrying(ctx context.Context, path string, flags int) (int, error) {
 	return retryInterrupted(ctx, func() (int, error) { return unix.Open(path, flags|unix.O_CLOEXEC|unix.O_NOCTTY, 0) })
 }
 
-// retryInterrupted repeats a call that a signal interrupted, unless the context has
-// ended.
+// retryInterrupted repeats a system call that a signal interrupted, until ctx ends.
 func retryInterrupted(ctx context.Context, call func() (int, error)) (int, error) {
 	for {
 		if err := context.Cause(ctx); err != nil {
@@ -117,7 +115,8 @@ func retryInterrupted(ctx context.Context, call func() (int, error)) (int, error
 	}
 }
 
-// driverError maps errno to the errors that local and remote access share.
+// driverError returns the package's error for an errno of the driver, which local and remote access
+// share.
 func driverError(err error) error {
 	for number, name := range map[unix.Errno]error{
 		unix.ENOENT: errMissing, unix.ENXIO: errGone, unix.ENODEV: errGone, unix.ENOTCONN: errGone, unix.EBUSY: errBusy,
@@ -130,12 +129,12 @@ func driverError(err error) error {
 	return err
 }
 
-// After interruptLimit, Slipway stops waiting for a driver that ignores signals.
+// interruptLimit is how long Slipway waits for a driver that ignores signals.
 const interruptLimit = 10 * time.Second
 
-// runInterruptible runs work that may wait in the driver for minutes. Its system calls
-// know no context, but a signal to their thread interrupts them, as Ctrl-C interrupts
-// cat.
+// runInterruptible runs work, whose system calls may wait in the driver for minutes. If ctx ends,
+// it sends signals to their thread, which interrupt them, as Ctrl-C interrupts cat. It gives up
+// after interruptLimit and leaves work running.
 func runInterruptible(ctx context.Context, work func(context.Context) error) error {
 	thread, done := make(chan int, 1), make(chan error, 1)
 	go func() {
@@ -206,7 +205,7 @@ func (s *stream) checkComplete() error {
 	return nil
 }
 
-// partReader detects a file that became shorter, since the DPU would wait for the rest.
+// partReader returns an error if a file became shorter, because the DPU would wait for the rest.
 type partReader struct {
 	part Part
 	in   io.Reader

@@ -13,7 +13,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// maxMiscBytes is more than the driver's misc file can have.
+// maxMiscBytes is the size limit for the driver's misc file.
 const maxMiscBytes = 64 << 10
 
 // Misc is the content of an rshim's misc file.
@@ -38,7 +38,7 @@ type Field struct {
 	Value string `json:"value"`
 }
 
-// parseMisc reads lines of a key and a value, and the DPU's messages after a title.
+// parseMisc parses the misc file: lines of a key and a value, then the DPU's messages.
 func parseMisc(text []byte) (Misc, error) {
 	var m Misc
 	if len(text) > maxMiscBytes {
@@ -105,8 +105,8 @@ func (m *Misc) addField(line string) {
 	}
 }
 
-// bootTimeout returns how long the driver waits until the DPU takes data. The default
-// differs between releases, and the file is untrusted.
+// bootTimeout returns how long the driver waits for the DPU to take data: the file's BOOT_TIMEOUT,
+// or 300 s if that is missing or implausible.
 func (m Misc) bootTimeout() time.Duration {
 	const usual, most = 300, 3600
 	if m.TimeoutSec <= 0 || m.TimeoutSec > most {
@@ -124,7 +124,8 @@ func (m Misc) fieldValue(key string) string {
 	return ""
 }
 
-// checkPushable returns why no stream can be pushed to the DPU now.
+// checkPushable returns an error if the DPU accepts no stream now: it is dropped, locked, or in NIC
+// mode.
 func (m Misc) checkPushable(p *Port) error {
 	switch {
 	case m.Dropped:
@@ -139,8 +140,8 @@ func (m Misc) checkPushable(p *Port) error {
 	return nil
 }
 
-// checkSameDPU refuses another DPU than before. The driver numbers DPUs as they appear,
-// and one may have appeared or left since the user confirmed.
+// checkSameDPU returns an error if this is another DPU than before. The driver numbers DPUs as they
+// appear, and one may have appeared or left since the user confirmed.
 func (m Misc) checkSameDPU(before *Misc) error {
 	if before == nil || m.Name == before.Name && m.Info == before.Info && m.Part == before.Part {
 		return nil

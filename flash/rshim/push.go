@@ -14,8 +14,8 @@ import (
 	"slipway/layers/progress"
 )
 
-// Limits are how long a DPU may take. While the DPU takes no data, the driver waits for
-// its BOOT_TIMEOUT. Some releases wait for ever (rshim-user-space#413).
+// Limits are time limits for a DPU. While the DPU takes no data, the driver waits for its own
+// BOOT_TIMEOUT. Some releases wait for ever (rshim-user-space#413).
 type Limits struct {
 	Notice   time.Duration // without a byte taken, after which the user is told
 	Stuck    time.Duration // without a byte taken, beyond the driver's own BOOT_TIMEOUT
@@ -38,9 +38,9 @@ var Patient = Limits{
 // restoreLimit is how long restoring the settings may take after the context ended.
 const restoreLimit = 10 * time.Second
 
-// Push resets the DPU, pushes the parts in order, and follows the DPU's messages to the
-// one that states the outcome. It writes them to log with their times. Once it has
-// begun, the DPU's former system is lost.
+// Push locks and resets the DPU, pushes the parts in order, and follows the DPU's messages until
+// one states the outcome. It writes the messages with their times to log. Then it restores the
+// driver's settings. Once the push has begun, the DPU's former system is lost.
 func (p *Port) Push(ctx context.Context, parts []Part, limits Limits, log io.Writer) (Verdict, error) {
 	if p.lock == nil {
 		if err := p.Hold(); err != nil {
@@ -119,7 +119,7 @@ func (f *follower) pushParts(ctx context.Context, parts []Part) error {
 	return err
 }
 
-// interruptAdvice is the advice after an interrupted push.
+// interruptAdvice returns the advice after a push that the user interrupted; else "".
 func (f *follower) interruptAdvice(ctx context.Context) string {
 	if ctx.Err() == nil {
 		return ""
@@ -127,8 +127,8 @@ func (f *follower) interruptAdvice(ctx context.Context) string {
 	return "; the DPU was reset and starts nothing before it gets a whole stream\nnext: repeat the line"
 }
 
-// watchProgress tells the user about a push without progress, and ends it when the
-// driver itself should have. The push is over before stop returns.
+// watchProgress watches a push in a goroutine. It tells the user if the DPU takes no data for a
+// while, and cancels watched if the driver should have given up itself. stop ends the goroutine.
 func (f *follower) watchProgress(ctx context.Context, step *progress.Step, pushed *atomic.Int64) (watched context.Context, stop func()) {
 	watched, end := context.WithCancelCause(ctx)
 	limit := f.bootTimeout + f.limits.Stuck
@@ -159,8 +159,8 @@ func (f *follower) watchProgress(ctx context.Context, step *progress.Step, pushe
 	return watched, func() { end(nil); <-done }
 }
 
-// withLastMessages adds the DPU's last messages to an error of the push. They say why
-// the DPU took no more.
+// withLastMessages reads the DPU's messages, logs them, and adds the last ones to the error of a
+// push that reset the DPU. They say why the DPU took no more data.
 func (f *follower) withLastMessages(ctx context.Context, err error) error {
 	if ctx.Err() != nil || !f.begun {
 		return err
@@ -194,7 +194,7 @@ func (f *follower) logMessage(line string) {
 	f.last = slices.Clone(f.last[max(0, len(f.last)-lastLines):])
 }
 
-// followMessages reads messages until the final one, or until a limit is exceeded.
+// followMessages reads and logs messages until the final one, or until a limit is exceeded.
 func (f *follower) followMessages(ctx context.Context) error {
 	began := time.Now()
 	heard, there := began, began
@@ -228,13 +228,14 @@ func (f *follower) followMessages(ctx context.Context) error {
 	}
 }
 
-// interruptedError is the error of a user who does not wait for the outcome.
+// interruptedError returns the error for a user who interrupts Slipway after the push. The DPU
+// continues by itself.
 func (f *follower) interruptedError(ctx context.Context) error {
 	return fmt.Errorf("%w; the stream was pushed whole, so the DPU continues by itself: do not cut its power, rshim show %s says how far it is%s", context.Cause(ctx), f.port.name, f.lastMessages())
 }
 
-// judgeMessages looks for the final message. Messages before the first boot stage come
-// from the system that ran until the reset.
+// judgeMessages logs the lines and adds them to the verdict. It returns true after the final
+// message. It ignores lines before the first boot stage, which the old system wrote.
 func (f *follower) judgeMessages(lines []string) (bool, error) {
 	for n, line := range lines {
 		f.logMessage(line)
@@ -253,7 +254,8 @@ func (f *follower) judgeMessages(lines []string) (bool, error) {
 	return false, nil
 }
 
-// checkLimits returns which limit was exceeded, and its meaning.
+// checkLimits returns an error if a limit is exceeded. silent is the time since the last message,
+// all the time since the push.
 func (f *follower) checkLimits(silent, all time.Duration) error {
 	switch {
 	case len(f.last) == 0 && silent > f.limits.First:
@@ -268,10 +270,9 @@ func (f *follower) checkLimits(silent, all time.Duration) error {
 	return nil
 }
 
-// messageLog separates the DPU's new messages from those already seen. Where the driver
-// clears what was read, each reading holds only new messages. Older drivers cannot
-// clear. There a reading that begins with the previous one continues it. Any other
-// reading comes from a DPU that was reset, so all of it is new.
+// messageLog separates the DPU's new messages from those already seen. A driver that clears what
+// was read returns only new messages. From older drivers, a reading that begins with the previous
+// one continues it; any other is from a DPU that was reset, so all of it is new.
 type messageLog struct {
 	clears bool
 	asked  bool // the driver accepted the setting, whether it clears or not
@@ -290,8 +291,9 @@ func (j *messageLog) newMessages(reading []string) []string {
 	return reading
 }
 
-// startMessages makes the driver show the DPU's messages and skips the present ones: an earlier
-// stream may have ended in "DPU is ready". It returns its changes even if it fails.
+// startMessages makes the driver show the DPU's messages, and finds out whether it clears them. It
+// skips the present ones, because an earlier stream may have ended in "DPU is ready". It returns a
+// messageLog, for restoreSettings, even if it fails.
 func (p *Port) startMessages(ctx context.Context) (*messageLog, error) {
 	j := &messageLog{}
 	if err := p.writeSetting(ctx, "DISPLAY_LEVEL", "2"); err != nil {

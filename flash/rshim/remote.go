@@ -12,9 +12,9 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// remoteFolder is the driver's folder on a machine reached over SSH: a host without
-// Slipway, or a DPU's BMC with busybox. Every such machine has dd, which opens the file
-// by its name and prints why it could not.
+// remoteFolder is the driver's folder on a machine reached over SSH, such as a host without Slipway
+// or a DPU's BMC. It uses only env, cat and dd, which busybox has too. dd opens the file by its
+// name and prints why it could not.
 type remoteFolder struct {
 	conn *boardssh.Conn
 	dir  string
@@ -52,7 +52,7 @@ func (c countingStream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// copyTo writes in to one of the driver's files.
+// copyTo writes in to one of the driver's files, by dd on the remote machine.
 func (f remoteFolder) copyTo(ctx context.Context, file, blockBytes string, in io.Reader) error {
 	r, err := f.conn.Feed(ctx, in, "env", "LC_ALL=C", "dd", "of="+f.filePath(file), "bs="+blockBytes, "conv=notrunc")
 	return commandError(r, err)
@@ -75,10 +75,11 @@ var errorPhrases = []struct {
 	{"Operation timed out", errTimeout},
 }
 
-// noProgram is the exit status of a shell or env that finds no program.
+// noProgram is the exit status of a shell or env that cannot find the program.
 const noProgram = 127
 
-// commandError turns a remote program's output and status into an error.
+// commandError returns an error for a remote command that failed: the package's error for a known
+// text of the driver, else the command's message.
 func commandError(r boardssh.Result, err error) error {
 	if err != nil || r.Status == 0 {
 		return err

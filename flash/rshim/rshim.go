@@ -47,12 +47,13 @@ var remotePattern = plaintext.Regexp(`^(.+):(/dev/rshim[0-9]+)/?$`)
 
 var localPattern = plaintext.Regexp(`^/dev/rshim[0-9]+/?$`)
 
-// Is reports whether a name is that of an rshim, here or on another machine.
+// Is reports whether name names an rshim, on this machine (/dev/rshim0) or a remote one.
 func Is(name string) bool {
 	return localPattern().MatchString(name) || remotePattern().MatchString(name)
 }
 
-// Open finds an rshim. It writes nothing to it.
+// Open returns the rshim called name, and connects by SSH if it is on another machine. It does not
+// access the rshim itself.
 func Open(ctx context.Context, name string) (*Port, error) {
 	m := remotePattern().FindStringSubmatch(name)
 	if m == nil {
@@ -77,7 +78,7 @@ func Over(conn *boardssh.Conn, dir string) *Port {
 	return &Port{name: conn.Address().String() + ":" + dir, dir: dir, files: remoteFolder{conn, dir}, conn: conn}
 }
 
-// Close ends the connection to another machine and releases Hold's lock.
+// Close closes the SSH connection, if there is one, and releases Hold's lock.
 func (p *Port) Close() error {
 	p.unlock()
 	if p.conn == nil {
@@ -93,9 +94,9 @@ func (p *Port) unlock() {
 	}
 }
 
-// Hold keeps other Slipway processes on this machine off the DPU until Close. The
-// driver lets one push end another's installation, and gives each message to its first
-// reader. Hold locks the folder, since opening boot would reset the DPU.
+// Hold locks the rshim's folder against other Slipway processes on this machine until Close. The
+// driver lets one push end another's installation, and gives each message only to its first reader.
+// Hold does nothing for a remote rshim.
 func (p *Port) Hold() error {
 	if p.conn != nil || p.lock != nil {
 		return nil
@@ -123,7 +124,7 @@ func (p *Port) filePath(file string) string { return path.Join(p.dir, file) }
 // semaphore of the DPU, and one second for its peer.
 const miscLimit = 30 * time.Second
 
-// Misc reads the settings.
+// Misc reads and parses the driver's misc file: settings and messages.
 func (p *Port) Misc(ctx context.Context) (Misc, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, miscLimit, fmt.Errorf("the rshim driver did not answer within %v; restart it: systemctl restart rshim", miscLimit))
 	defer cancel()
@@ -138,8 +139,8 @@ func (p *Port) Misc(ctx context.Context) (Misc, error) {
 	return m, nil
 }
 
-// Ready reads the settings and refuses a DPU that takes no stream now. From the second
-// call on it also refuses another DPU than the first call's.
+// Ready reads the misc file and returns an error if the DPU accepts no stream now, or is another
+// DPU than at the first call.
 func (p *Port) Ready(ctx context.Context) (Misc, error) {
 	m, err := p.Misc(ctx)
 	if err != nil {
@@ -194,13 +195,12 @@ var (
 	errDeaf    = errors.New("the rshim driver does not react\nnext: systemctl restart rshim")
 )
 
-// failedAtOpen reports whether an error occurred when boot was opened, before the DPU
-// was reset.
+// failedAtOpen reports whether err is of opening boot, so that the DPU was not reset.
 func failedAtOpen(err error) bool {
 	return slices.ContainsFunc([]error{errMissing, errBusy, errLocked, errDenied, errInvalid}, func(e error) bool { return errors.Is(err, e) })
 }
 
-// explainError adds the cause of a driver's error and the next step.
+// explainError adds the file's name, the likely cause and the next step to a driver's error.
 func (p *Port) explainError(file string, err error) error {
 	name := p.filePath(file)
 	var next string

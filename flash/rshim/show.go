@@ -44,7 +44,7 @@ func Show(ctx context.Context, w io.Writer, names []string, asJSON bool) error {
 	return errors.Join(failed...)
 }
 
-// withName adds the rshim's name, unless the error begins with it.
+// withName prefixes err with the rshim's name, unless it begins with that.
 func withName(name string, err error) error {
 	if strings.HasPrefix(err.Error(), name+":") || strings.HasPrefix(err.Error(), strings.TrimSuffix(name, "/")+"/") {
 		return err
@@ -89,8 +89,8 @@ func (s dpuStatus) printText(w io.Writer) {
 	}
 }
 
-// Restart shows a DPU and resets it once confirmed. The confirmation is the rshim's
-// name, in yes or typed on in.
+// Restart prints a DPU's state and resets it. The user confirms with the rshim's name, in yes or
+// typed on in.
 func Restart(ctx context.Context, in io.Reader, w io.Writer, name, yes string) error {
 	p, err := Open(ctx, name)
 	if err != nil {
@@ -124,7 +124,7 @@ func Restart(ctx context.Context, in io.Reader, w io.Writer, name, yes string) e
 	return nil
 }
 
-// readLine reads a line of in. It stops waiting when the context ends.
+// readLine reads a line from in, and stops waiting when ctx ends.
 func readLine(ctx context.Context, in io.Reader) (string, error) {
 	type answer struct {
 		line string

@@ -55,8 +55,8 @@ var (
 	powerCycle   = plaintext.Regexp(`(?i)power[- ]cycle is required`)
 )
 
-// addLine reads the next message. It returns true for the final one, with an error if the DPU gave
-// up.
+// addLine updates the verdict with a message. It returns true for the final message, with an error
+// if the DPU or its NIC's firmware failed.
 func (v *Verdict) addLine(line string) (bool, error) {
 	v.followFirmware(line)
 	v.PowerCycle = v.PowerCycle || powerCycle().MatchString(line)

@@ -14,7 +14,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// CleanOptions says which artifacts may go. An artifact goes if all of the rules let it go.
+// CleanOptions says which artifacts Clean removes: those that all of the rules let go.
 type CleanOptions struct {
 	Keep  int           // so many of each board stay, the newest; 0: any number goes
 	Older time.Duration // younger ones stay; 0: of any age
@@ -24,7 +24,7 @@ type CleanOptions struct {
 	Yes  bool // remove; otherwise only say what would go
 }
 
-// Check refuses options that would remove everything, and wrong patterns.
+// Check returns an error if the options would remove everything, or if a pattern is wrong.
 func (o CleanOptions) Check() error {
 	if o.Keep <= 0 && o.Older <= 0 {
 		return errors.New("neither --keep nor --older is given: say which artifacts may go")
@@ -37,7 +37,7 @@ func (o CleanOptions) Check() error {
 	return nil
 }
 
-// Cleaned is what a clean did, or would do.
+// Cleaned is the result of Clean, or of its dry run.
 type Cleaned struct {
 	Store      string  `json:"store"`
 	Removed    bool    `json:"removed"` // otherwise it was a dry run
@@ -53,7 +53,7 @@ type Kept struct {
 	Why string `json:"why"`
 }
 
-// Clean removes old artifacts from a store.
+// Clean removes artifacts from a store by the rules in opt. Without opt.Yes it only lists them.
 func Clean(ctx context.Context, reference string, opt CleanOptions) (Cleaned, error) {
 	if err := opt.Check(); err != nil {
 		return Cleaned{}, err
@@ -84,7 +84,7 @@ func Clean(ctx context.Context, reference string, opt CleanOptions) (Cleaned, er
 	return c, nil
 }
 
-// choose sorts entries, the newest first, into those that go and those that stay.
+// choose divides entries, the newest first, into those to remove and those to keep.
 func (c *Cleaned) choose(all []Entry, opt CleanOptions, now time.Time) {
 	seen := map[string]int{} // artifacts by board
 	for _, e := range all {
@@ -99,7 +99,7 @@ func (c *Cleaned) choose(all []Entry, opt CleanOptions, now time.Time) {
 	}
 }
 
-// keeps says why an artifact stays, the nth newest of its board, or "".
+// keeps returns why to keep an artifact, the nth newest of its board; "" to remove it.
 func (o CleanOptions) keeps(e Entry, nth int, now time.Time) string {
 	pinned := slices.IndexFunc(e.Tags, func(tag string) bool { return !o.mayGo(tag, e) })
 	switch {
@@ -117,7 +117,7 @@ func (o CleanOptions) keeps(e Entry, nth int, now time.Time) string {
 	return ""
 }
 
-// mayGo reports whether a tag lets its artifact go.
+// mayGo reports whether an artifact with this tag may be removed.
 func (o CleanOptions) mayGo(tag string, e Entry) bool {
 	if len(o.Tags) == 0 {
 		return tag == defaultTag(e.Board, e.Key)
@@ -165,7 +165,7 @@ func (c Cleaned) showRest(w io.Writer) error {
 	return err
 }
 
-// ParseAge reads a time as 30d, 2w or 12h.
+// ParseAge parses a positive duration such as 30d, 2w or 12h.
 func ParseAge(text string) (time.Duration, error) {
 	for unit, hours := range map[string]int{"d": 24, "w": 7 * 24} {
 		var n int

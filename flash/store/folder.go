@@ -38,8 +38,8 @@ const (
 
 var hexPattern = plaintext.Regexp(`^[0-9a-f]{64}$`)
 
-// openFolder opens a layout, or begins one where artifacts are pushed to a new folder. A push
-// and a clean have the folder for themselves.
+// openFolder opens an OCI layout, or creates one for a push to a new or empty folder. For a push or
+// a clean it locks the folder; it fails if another process has the lock.
 func openFolder(dir, actions string) (*folder, error) {
 	f := &folder{dir: dir}
 	entries, err := os.ReadDir(dir)
@@ -84,7 +84,7 @@ func (f *folder) close() {
 	}
 }
 
-// begin writes the files of an empty layout.
+// begin writes oci-layout and an empty index.json.
 func (f *folder) begin() error {
 	if err := f.saveIndex(v1.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageIndex, Manifests: []v1.Descriptor{}}); err != nil {
 		return err
@@ -151,7 +151,8 @@ func (f *folder) put(ctx context.Context, b blob, sent func(int64)) error {
 
 var errOther = errors.New("its content has another digest or size: it is damaged, or another file")
 
-// copyProved copies to a file, which gets its name when its digest is proved.
+// copyProved copies in to the file to, and returns errOther if the size or digest is not d's. The
+// file gets its name only after that check.
 func copyProved(ctx context.Context, to string, in io.Reader, d v1.Descriptor, count func(int64)) error {
 	out, err := renameio.TempFile(filepath.Dir(to), to)
 	if err != nil {
@@ -238,7 +239,7 @@ func (f *folder) tags(context.Context) ([]tagged, error) {
 	return all, err
 }
 
-// remove also removes the blobs that no manifest needs.
+// remove removes manifests from the index, and then all blobs that no other manifest needs.
 func (f *folder) remove(ctx context.Context, digests []string, dry bool) (freed int64, err error) {
 	index, err := f.index()
 	if err != nil {
@@ -261,7 +262,8 @@ func (f *folder) remove(ctx context.Context, digests []string, dry bool) (freed 
 
 const maxDepth = 4 // of an index inside an index
 
-// mark finds the blobs that a manifest needs, of whatever type it is.
+// mark adds to needed the digests of a manifest or index and of all blobs and manifests that it
+// names.
 func (f *folder) mark(ctx context.Context, d v1.Descriptor, needed map[string]bool, depth int) error {
 	if needed[d.Digest.Encoded()] {
 		return nil
@@ -298,7 +300,8 @@ func (f *folder) mark(ctx context.Context, d v1.Descriptor, needed map[string]bo
 	return nil
 }
 
-// sweep removes blobs that nothing needs, and what a broken push left.
+// sweep removes the blobs that are not needed, and temporary files of interrupted pushes. It
+// returns their size. With dry it removes nothing.
 func (f *folder) sweep(needed map[string]bool, dry bool) (freed int64, err error) {
 	dir := filepath.Join(f.dir, blobsDir)
 	entries, err := os.ReadDir(dir)

@@ -21,7 +21,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// Entry is a manifest of a store, with all of its tags.
+// Entry is a manifest in a store, with all of its tags.
 type Entry struct {
 	Tags      []string  `json:"tags"`
 	Digest    string    `json:"digest"`
@@ -38,7 +38,7 @@ type Entry struct {
 	manifest v1.Manifest
 }
 
-// List returns what a store has, the newest first.
+// List returns the manifests of a store, the newest first.
 func List(ctx context.Context, reference string) ([]Entry, error) {
 	s, place, err := openWhole(reference, toPull)
 	if err != nil {
@@ -76,7 +76,8 @@ func list(ctx context.Context, s Store) ([]Entry, error) {
 	return all, err
 }
 
-// readEntries reads the manifest of each tag, and of manifests without one.
+// readEntries reads the manifests of all tags, several at once, and joins the tags of the same
+// manifest.
 func readEntries(ctx context.Context, s Store, tags []tagged, step *progress.Step) ([]Entry, error) {
 	var mu sync.Mutex
 	byDigest := map[string]*Entry{}
@@ -116,8 +117,8 @@ func readEntries(ctx context.Context, s Store, tags []tagged, step *progress.Ste
 	return all, nil
 }
 
-// entryOf reads a manifest, which may be anybody's. What it says of itself is shown, and
-// proved only when it is pulled.
+// entryOf parses a manifest that anybody may have written. The values are not verified: they are
+// shown, and Pull verifies them.
 func entryOf(data []byte) Entry {
 	e := Entry{Digest: string(digest.FromBytes(data)), Tags: []string{}}
 	m, err := parseManifest(data)

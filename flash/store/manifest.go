@@ -44,7 +44,7 @@ const (
 	maxDescription = 1 << 20       // of artifact.json, and of a signature
 )
 
-// extraNames are the files of an artifact that artifact.json does not list.
+// extraNames returns the names of an artifact's files that artifact.json does not list.
 func extraNames() []string {
 	names := []string{reportName, bitbake.InputsName}
 	for _, ending := range images.SignatureEndings {
@@ -60,15 +60,16 @@ func maxBytesOf(name string) int64 {
 	return maxDescription
 }
 
-// content is an artifact as a store keeps it.
+// content is an artifact in the form in which a store keeps it.
 type content struct {
 	artifact images.Artifact
 	manifest []byte
 	blobs    []blob
 }
 
-// readContent reads the artifact in a folder, with its report below reports. It reads the files
-// that artifact.json lists only when they are put: artifact.json has their digests.
+// readContent reads the artifact in a folder, and its report below reports, and makes its manifest.
+// It does not read the files that artifact.json lists, because artifact.json has their digests; put
+// reads them.
 func readContent(dir, reports string) (content, error) {
 	var c content
 	var err error
@@ -114,8 +115,8 @@ func readContent(dir, reports string) (content, error) {
 	return c, err
 }
 
-// isReportOf reports whether a report is of no other artifact. Reports of boards without a
-// deploy do not say.
+// isReportOf reports whether a report names the artifact's key, or none: reports of boards without
+// a deploy have no key.
 func isReportOf(b blob, a images.Artifact) bool {
 	var report struct {
 		Identity struct {
@@ -138,10 +139,10 @@ func bytesBlob(name string, d v1.Descriptor, data []byte) blob {
 	return blob{Descriptor: d, name: name, open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}
 }
 
-// errChanged is the error of a file that is not, or no longer, what artifact.json says.
+// errChanged is the error of a file that differs from its digest or size in artifact.json.
 var errChanged = errors.New("it is not what artifact.json says: it was changed after the build, or while it was read")
 
-// openSized opens a file that must have a size.
+// openSized opens a regular file, and returns errChanged if it does not have the size.
 func openSized(path string, size int64) (io.ReadCloser, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -166,8 +167,8 @@ func describe(name string, sum digest.Digest, size int64) v1.Descriptor {
 	return v1.Descriptor{MediaType: kind, Digest: sum, Size: size, Annotations: map[string]string{v1.AnnotationTitle: name}}
 }
 
-// manifestOf returns the manifest of an artifact. It depends only on the artifact, so that
-// the same artifact has the same digest everywhere.
+// manifestOf returns the manifest of an artifact. It contains nothing but the artifact's data, so
+// that the same artifact has the same digest everywhere.
 func manifestOf(a images.Artifact, blobs []blob) v1.Manifest {
 	m := v1.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageManifest,
@@ -184,7 +185,7 @@ func manifestOf(a images.Artifact, blobs []blob) v1.Manifest {
 	return m
 }
 
-// parseManifest reads a manifest from a store, which anybody may have written.
+// parseManifest parses and checks a manifest from a store, which anybody may have written.
 func parseManifest(data []byte) (v1.Manifest, error) {
 	var m v1.Manifest
 	if len(data) > oci.MaxDocumentBytes {
@@ -206,7 +207,8 @@ func parseManifest(data []byte) (v1.Manifest, error) {
 	return m, checkTitles(m.Layers)
 }
 
-// checkTitles refuses names that could leave a folder, and a manifest without artifact.json.
+// checkTitles returns an error for unsafe or duplicate file names, oversized files, or a missing
+// artifact.json.
 func checkTitles(layers []v1.Descriptor) error {
 	seen := map[string]bool{}
 	for _, l := range layers {
@@ -237,8 +239,8 @@ func layerOf(m v1.Manifest, name string) (v1.Descriptor, bool) {
 	return m.Layers[i], true
 }
 
-// parseArtifact reads artifact.json, and compares it with the manifest: both must name the
-// same files with the same digests.
+// parseArtifact parses artifact.json and compares it with the manifest: both must name the same
+// files with the same digests.
 func parseArtifact(data []byte, m v1.Manifest) (images.Artifact, error) {
 	a, err := images.ParseArtifact(data)
 	if err != nil {
@@ -263,7 +265,7 @@ func parseArtifact(data []byte, m v1.Manifest) (images.Artifact, error) {
 	return a, nil
 }
 
-// defaultTag is the tag of an artifact that got no other.
+// defaultTag returns the tag for an artifact that the user did not tag: BOARD-KEY.
 func defaultTag(board, key string) string {
 	clean := strings.Map(func(r rune) rune {
 		if r < 0x80 && (r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("._-", r)) {

@@ -32,7 +32,8 @@ const (
 	leastPacked = 1 << 20                // bytes of a file that is worth it
 )
 
-// isPlainDisk reports whether a file of the artifact is a disk image that nothing packed.
+// isPlainDisk reports whether a file of the artifact is an uncompressed disk image of at least
+// leastPacked bytes.
 func isPlainDisk(a images.Artifact, f images.File) bool {
 	taken := func(other images.File) bool { return other.Name == f.Name+fetch.PackedEnding }
 	if f.Kind != images.DiskImage || f.SizeBytes < leastPacked || slices.ContainsFunc(a.Files, taken) {
@@ -51,8 +52,9 @@ func isPlainDisk(a images.Artifact, f images.File) bool {
 	return image.Form() == "raw"
 }
 
-// pack packs the disk images to learn their digests, and completes the manifest. It does not pack
-// an image again that the store has under one of the tags.
+// pack compresses the plain disk images once, to learn their compressed size and digest, and puts
+// those into the manifest. It reuses the values of an image that the store has under one of the
+// tags. It leaves out images that would hardly become smaller.
 func (c *content) pack(ctx context.Context, s Store, tags []string) (err error) {
 	if !slices.ContainsFunc(c.blobs, func(b blob) bool { return b.disk != "" }) {
 		return nil
@@ -89,7 +91,8 @@ func (c *content) pack(ctx context.Context, s Store, tags []string) (err error) 
 	return err
 }
 
-// describePacked packs a file to nowhere, and proves it.
+// describePacked compresses a file without storing the result, checks the file's own digest, and
+// returns the descriptor of the compressed file.
 func describePacked(ctx context.Context, path, name string, file v1.Descriptor) (d v1.Descriptor, err error) {
 	step := progress.Start(ctx, "pack "+name, file.Size, progress.Bytes)
 	defer func() { step.End(size(d.Size), err) }()
@@ -115,7 +118,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// writePacked packs a file of a size. The same file gives the same bytes.
+// writePacked compresses size bytes of in as zstd. The same input gives the same output.
 func writePacked(to io.Writer, in io.Reader, size int64) error {
 	e, err := zstd.NewWriter(nil)
 	if err != nil {
@@ -129,7 +132,7 @@ func writePacked(to io.Writer, in io.Reader, size int64) error {
 	return errors.Join(err, e.Close())
 }
 
-// openPacked packs a file while it is read.
+// openPacked returns a reader that compresses a file while it is read.
 func openPacked(path string, size int64) (io.ReadCloser, error) {
 	in, err := openSized(path, size)
 	if err != nil {
@@ -143,7 +146,8 @@ func openPacked(path string, size int64) (io.ReadCloser, error) {
 	return r, nil
 }
 
-// layerFor returns the layer of a file of the artifact, and whether it is packed.
+// layerFor returns the layer of a file of the artifact, and whether that layer is compressed. ok is
+// false if size or digest differ.
 func layerFor(m v1.Manifest, f images.File) (l v1.Descriptor, packed, ok bool) {
 	if l, ok = layerOf(m, f.Name); ok {
 		return l, false, l.Size == f.SizeBytes && l.Digest.Encoded() == f.SHA256
@@ -152,7 +156,8 @@ func layerFor(m v1.Manifest, f images.File) (l v1.Descriptor, packed, ok bool) {
 	return l, true, ok && l.MediaType == packedType && l.Annotations[unpackedKey] == "sha256:"+f.SHA256
 }
 
-// unpackLayers replaces packed layers by the files that they unpack to.
+// unpackLayers replaces compressed layers in the manifest by the descriptors of the files
+// themselves, and keeps the layers in p.packed.
 func (p *pull) unpackLayers(a images.Artifact) {
 	p.packed = map[string]v1.Descriptor{}
 	for _, f := range a.Files {
@@ -164,7 +169,8 @@ func (p *pull) unpackLayers(a images.Artifact) {
 	}
 }
 
-// unpack unpacks a file that was fetched, with holes for its zeros, and proves it.
+// unpack decompresses the fetched file from, with holes for its zeros, and verifies its size and
+// digest. It removes from, and returns the new path.
 func (p *pull) unpack(ctx context.Context, from string, to v1.Descriptor) (path string, err error) {
 	name := nameOf(to)
 	step := progress.Start(ctx, "unpack "+name, to.Size, progress.Bytes)

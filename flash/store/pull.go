@@ -25,17 +25,17 @@ import (
 	"slipway/layers/progress"
 )
 
-// partName is the folder of what a pull has not finished, in the artifact's folder.
+// partName is the folder for unfinished files of a pull, inside the artifact's folder.
 const partName = ".slipway-pull"
 
-// PullOptions says where to pull to.
+// PullOptions says which folder Pull writes to.
 type PullOptions struct {
 	Into string // "": Below, in a folder with the board's name
 	// Below is the build folder. An artifact there that is another one stays.
 	Below string
 }
 
-// Pulled is what a pull did.
+// Pulled is the result of Pull.
 type Pulled struct {
 	Store        string   `json:"store"`
 	Digest       string   `json:"digest"`
@@ -47,8 +47,9 @@ type Pulled struct {
 	FetchedBytes int64    `json:"fetchedBytes"`
 }
 
-// Pull copies an artifact from a store into a folder. Files of the folder with the right digests
-// stay. artifact.json is written last, so that no reader takes a part for the whole.
+// Pull copies an artifact from a store into a folder. It keeps files that have the right digests
+// already. It writes artifact.json last, so that no reader mistakes an incomplete artifact for a
+// complete one.
 func Pull(ctx context.Context, reference string, opt PullOptions) (Pulled, error) {
 	s, place, err := openFor(reference, toPull)
 	if err != nil {
@@ -75,7 +76,7 @@ func pullError(place fetch.Place, err error) error {
 	return explain(place, fmt.Errorf("%s: %w", place, err))
 }
 
-// pull is an artifact on its way into a folder.
+// pull is the state of one Pull.
 type pull struct {
 	Pulled
 	store       Store
@@ -88,7 +89,7 @@ type pull struct {
 	mu   sync.Mutex
 }
 
-// resolve reads the manifest and artifact.json.
+// resolve reads and checks the manifest and artifact.json.
 func (p *pull) resolve(ctx context.Context, place fetch.Place) error {
 	name := place.Digest
 	if name == "" {
@@ -122,8 +123,8 @@ func (p *pull) resolve(ctx context.Context, place fetch.Place) error {
 	return err
 }
 
-// chooseFolder returns the folder to pull into. Without a name, another artifact is not
-// replaced.
+// chooseFolder returns the folder to pull into: opt.Into, or the board's folder below opt.Below.
+// There it refuses to replace another artifact.
 func (p *pull) chooseFolder(opt PullOptions) (string, error) {
 	if opt.Into != "" {
 		return opt.Into, nil
@@ -142,7 +143,7 @@ func (p *pull) chooseFolder(opt PullOptions) (string, error) {
 	return dir, err
 }
 
-// into fetches what the folder does not have.
+// into locks the folder, fetches the files that the folder lacks, and writes artifact.json.
 func (p *pull) into(ctx context.Context) (err error) {
 	if err := localfile.MkdirAll(p.Folder); err != nil {
 		return err
@@ -173,7 +174,8 @@ func (p *pull) into(ctx context.Context) (err error) {
 	return p.root.RemoveAll(partName)
 }
 
-// lockParts makes the folder of unfinished files, and keeps another pull away from it.
+// lockParts makes the folder for unfinished files, and waits for its lock, so that no other pull
+// uses it.
 func (p *pull) lockParts(ctx context.Context) (unlock func(), err error) {
 	if err := p.root.Mkdir(partName, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
@@ -192,7 +194,7 @@ func (p *pull) lockParts(ctx context.Context) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// findMissing returns the files that the folder does not have with their digests.
+// findMissing returns the files that the folder does not have with the right digest.
 func (p *pull) findMissing(ctx context.Context) (missing []v1.Descriptor, err error) {
 	for _, l := range p.manifest.Layers {
 		there, err := p.isThere(ctx, l)
@@ -211,7 +213,7 @@ func (p *pull) findMissing(ctx context.Context) (missing []v1.Descriptor, err er
 
 func nameOf(l v1.Descriptor) string { return l.Annotations[v1.AnnotationTitle] }
 
-// isThere reports whether the folder has a file with its digest.
+// isThere reports whether the folder has the file with the layer's digest.
 func (p *pull) isThere(ctx context.Context, l v1.Descriptor) (bool, error) {
 	name := nameOf(l)
 	info, err := p.root.Lstat(name)
@@ -244,8 +246,8 @@ func (p *pull) digest(ctx context.Context, name string, count func(int64)) (stri
 	return localfile.Digest(ctx, f, count)
 }
 
-// makeWay removes artifact.json before files of another artifact are replaced. It fails before
-// that if the disk is too small.
+// makeWay removes artifact.json, before files of another artifact are replaced, and returns an
+// error if the disk is too small.
 func (p *pull) makeWay(missing []v1.Descriptor) error {
 	if !p.described || len(missing) > 0 {
 		if err := p.root.Remove(images.ArtifactName); err != nil && !errors.Is(err, fs.ErrNotExist) {

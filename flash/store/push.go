@@ -15,10 +15,10 @@ import (
 	"slipway/layers/progress"
 )
 
-// atOnce is how many blobs travel at the same time.
+// atOnce is how many blobs are transferred at the same time.
 const atOnce = 3
 
-// Pushed is what a push did.
+// Pushed is the result of Push.
 type Pushed struct {
 	Store     string   `json:"store"`
 	Digest    string   `json:"digest"`
@@ -30,9 +30,10 @@ type Pushed struct {
 	SentBytes int64    `json:"sentBytes"`
 }
 
-// Push puts the artifact in a folder, and its report in a folder below reports, into the store that
-// a reference names. It sends only the blobs that the store lacks. The tags are given last, so that a tag always leads to a whole artifact.
-// Without a tag, Slipway makes one of the board and the first 12 digits of the artifact's key.
+// Push copies the artifact in dir, and its report below reports, into the store that reference
+// names. It sends only the blobs that the store lacks. It tags last, so that a tag always names a
+// complete artifact. Without a tag it makes one of the board and the first 12 digits of the
+// artifact's key.
 func Push(ctx context.Context, dir, reports, reference string, tags []string) (Pushed, error) {
 	for _, tag := range tags {
 		if err := fetch.CheckTag(tag); err != nil {
@@ -72,7 +73,7 @@ func Push(ctx context.Context, dir, reports, reference string, tags []string) (P
 	return p, nil
 }
 
-// send puts the blobs, then the tags.
+// send puts the missing blobs, several at once, then the manifest with its tags.
 func (p *Pushed) send(ctx context.Context, s Store, c content) error {
 	var mu sync.Mutex
 	group, inner := errgroup.WithContext(ctx)
@@ -98,7 +99,7 @@ func (p *Pushed) send(ctx context.Context, s Store, c content) error {
 	return s.tag(ctx, c.manifest, p.Tags)
 }
 
-// putMissing puts a blob that is not there.
+// putMissing puts a blob unless the store has it. sent is true if it did.
 func putMissing(ctx context.Context, s Store, b blob) (sent bool, err error) {
 	there, err := s.has(ctx, b.Descriptor)
 	if err != nil || there && b.name == "" {
@@ -117,7 +118,7 @@ func putMissing(ctx context.Context, s Store, b blob) (sent bool, err error) {
 	return err == nil, err
 }
 
-// pushError names the store, and what to do about a registry's answer.
+// pushError adds the store's name and the next step to an error of Push.
 func pushError(place fetch.Place, board string, err error) error {
 	err = fmt.Errorf("%s: %w", place, err)
 	if errors.Is(err, errChanged) {

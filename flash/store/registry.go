@@ -16,7 +16,7 @@ import (
 	"slipway/flash/fetch"
 )
 
-// registry is a repository of a registry as a store.
+// registry is a Store in a repository of a registry.
 type registry struct{ *fetch.Repository }
 
 func (r *registry) close() { r.Close() }
@@ -67,7 +67,7 @@ func (r *registry) get(ctx context.Context, d v1.Descriptor, name, dir string) (
 	return f.Path, err
 }
 
-// maxTags is more than a repository has that somebody cleans.
+// maxTags is the limit for the tags of a repository.
 const maxTags = 20_000
 
 func (r *registry) tags(ctx context.Context) (all []tagged, err error) {

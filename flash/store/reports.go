@@ -15,9 +15,9 @@ import (
 	"slipway/layers/localfile"
 )
 
-// FetchReports copies report.json and artifact.json of the newest artifacts of a store that
-// have a report, each into a folder below into. It returns at most last folders, the oldest
-// artifact first. It fetches no other files of the artifacts. Existing folders stay.
+// FetchReports copies report.json and artifact.json of a store's newest artifacts with a report,
+// each into its own folder below into. It returns at most last folders, the oldest artifact first.
+// It keeps folders that exist.
 func FetchReports(ctx context.Context, reference string, last int, into string) ([]string, error) {
 	s, place, err := openWhole(reference, toPull)
 	if err != nil {
@@ -45,7 +45,8 @@ func FetchReports(ctx context.Context, reference string, last int, into string) 
 	return folders, nil
 }
 
-// fetchReport copies the small files of an artifact. The folder gets its name when it is whole.
+// fetchReport copies report.json and artifact.json of an artifact. The folder gets its name when
+// both are complete. It does nothing if the folder exists.
 func fetchReport(ctx context.Context, s Store, e Entry, dir string) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err

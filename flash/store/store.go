@@ -17,31 +17,31 @@ import (
 	"slipway/flash/fetch"
 )
 
-// Store is where artifacts are kept: a repository of a registry, or a folder. Any number of
-// goroutines may call its methods.
+// Store is a repository of a registry, or a folder, with artifacts. Its methods may run
+// concurrently.
 type Store interface {
 	// has reports whether the store has a blob.
 	has(ctx context.Context, d v1.Descriptor) (bool, error)
-	// put copies a blob into the store, and proves its digest. It may open the blob several times.
+	// put copies a blob into the store and verifies its digest. It may open the blob several times.
 	put(ctx context.Context, b blob, sent func(int64)) error
-	// tag gives tags to a manifest, all of whose blobs are in the store.
+	// tag stores a manifest under the tags. All of its blobs must be in the store.
 	tag(ctx context.Context, manifest []byte, tags []string) error
-	// manifest reads the manifest with a tag or a digest, and proves it.
+	// manifest reads the manifest with a tag or a digest, and verifies its digest.
 	manifest(ctx context.Context, name string) ([]byte, error)
-	// read reads a small blob, and proves it.
+	// read reads a small blob, and verifies its digest.
 	read(ctx context.Context, d v1.Descriptor) ([]byte, error)
-	// get copies a blob to a new file below dir, and proves it. It resumes a file that an earlier
-	// get left unfinished. name is for messages.
+	// get copies a blob to a file below dir, and verifies its digest. It may resume a file that an
+	// earlier get left unfinished. name is for messages.
 	get(ctx context.Context, d v1.Descriptor, name, dir string) (path string, err error)
-	// tags returns all tags. Only a folder lists digests too.
+	// tags returns all tags. A folder also returns manifests without a tag, and their digests.
 	tags(ctx context.Context) ([]tagged, error)
-	// remove removes manifests. A folder also removes the blobs that no other manifest needs.
-	// It returns how many bytes that frees. With dry it removes nothing.
+	// remove removes manifests. A folder also removes blobs that no other manifest needs, and
+	// returns their size. With dry it removes nothing.
 	remove(ctx context.Context, digests []string, dry bool) (freed int64, err error)
 	close()
 }
 
-// tagged is a tag, and the digest that it leads to, if the store lists digests.
+// tagged is a tag, and its manifest's digest if the store lists digests.
 type tagged struct{ tag, digest string }
 
 // blob is a blob to put.
@@ -76,7 +76,7 @@ func openFor(reference, actions string) (Store, fetch.Place, error) {
 	return s, place, err
 }
 
-// openWhole is openFor of a reference that must name all artifacts of a store.
+// openWhole opens a store by a reference that names no single artifact.
 func openWhole(reference, actions string) (Store, fetch.Place, error) {
 	place, err := fetch.ParsePlace(reference)
 	if err == nil && (place.Tag != "" || place.Digest != "") {
@@ -85,7 +85,7 @@ func openWhole(reference, actions string) (Store, fetch.Place, error) {
 	return openFor(reference, actions)
 }
 
-// meanings say what to do about a registry's answer.
+// meanings maps HTTP status codes of a registry to the next step.
 var meanings = map[int]string{
 	http.StatusUnauthorized:          "podman login HOST  # or docker login HOST",
 	http.StatusForbidden:             "podman login HOST  # as a user who may do that in this repository",
@@ -95,7 +95,7 @@ var meanings = map[int]string{
 	http.StatusInternalServerError:   "curl -I https://HOST/v2/  # look into the registry's log; its disk may be full",
 }
 
-// explain adds the next step to an error of a store.
+// explain adds the next step to an error of a store, unless it has one.
 func explain(place fetch.Place, err error) error {
 	switch next := meanings[fetch.StatusOf(err)]; {
 	case err == nil || strings.Contains(err.Error(), "\nnext: "):
@@ -110,7 +110,7 @@ func explain(place fetch.Place, err error) error {
 	return err
 }
 
-// size is a number of bytes as people say it.
+// size returns a number of bytes in a decimal unit, such as 1.5 GB.
 func size(n int64) string {
 	switch {
 	case n >= 1e9:

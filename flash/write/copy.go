@@ -10,11 +10,11 @@ import (
 	"slipway/flash/source"
 )
 
-// writers is how many goroutines write to one device. Two keep it busy while one waits
-// for a core. More gain nothing.
+// writers is how many goroutines write to one device. Two keep it busy while one waits for a core.
+// More gain nothing.
 const writers = 2
 
-// CopyOptions is how a copy treats its device.
+// CopyOptions says how a Copy treats its device.
 type CopyOptions struct {
 	Fresh bool // the disk is a new file that is one hole: nothing is compared or zeroed
 	// Marked is for devices, which cannot be renamed into place at the end. Their first
@@ -27,7 +27,7 @@ type CopyOptions struct {
 	Save   func(old []byte, off int64) error // receives the replaced ends, once, before the first write
 }
 
-// Copy writes an image to one device or file.
+// Copy writes an image to one device or file. Its fields count the progress.
 type Copy struct {
 	CopyOptions
 	disk *Disk
@@ -48,7 +48,7 @@ type Copy struct {
 	written, left, verified, zeroed atomic.Int64
 }
 
-// piece is a part of the image that waits to be written.
+// piece is a piece of the image in a Copy's queue.
 type piece struct {
 	from *sharedPiece
 	data []byte
@@ -56,7 +56,7 @@ type piece struct {
 	part int
 }
 
-// Result counts the bytes that a copy handled.
+// Result counts the bytes that a Copy handled.
 type Result struct {
 	Written  int64 // bytes of data that differed, or were not compared
 	Left     int64 // bytes of data that the device held already, all compared
@@ -64,7 +64,7 @@ type Result struct {
 	Zeroed   int64 // bytes that were made zero or were zero
 }
 
-// NewCopy prepares a copy and reads the ends of a marked device. It changes nothing.
+// NewCopy returns a Copy, and reads the first and last MiB of a marked device. It writes nothing.
 func NewCopy(d *Disk, o CopyOptions) (*Copy, error) {
 	c := &Copy{CopyOptions: o, disk: d}
 	if o.Count == nil {
@@ -91,14 +91,14 @@ func (c *Copy) Touched() bool {
 	return c.begun
 }
 
-// Err returns the error that ended the copy, if any.
+// Err returns the error that ended the copy, or nil.
 func (c *Copy) Err() error {
 	c.fault.Lock()
 	defer c.fault.Unlock()
 	return c.fault.error
 }
 
-// setError keeps the first error.
+// setError keeps err, unless an earlier error is kept.
 func (c *Copy) setError(err error) {
 	c.fault.Lock()
 	defer c.fault.Unlock()
@@ -107,8 +107,8 @@ func (c *Copy) setError(err error) {
 	}
 }
 
-// startWriters starts the copy's writers for one run. After its device fails they only
-// free their pieces. They call lost after each failure.
+// startWriters starts the goroutines that write the queued pieces of one run. After an error they
+// call lost, and only free further pieces.
 func (c *Copy) startWriters(ctx context.Context, r *run, lost func(), done *sync.WaitGroup) {
 	c.queue, c.wrote, c.proved = make(chan piece, queued), bitSet{}, bitSet{}
 	c.Phase("writing", r.DataBytes())
@@ -128,7 +128,7 @@ func (c *Copy) startWriters(ctx context.Context, r *run, lost func(), done *sync
 	}
 }
 
-// writePiece writes one piece, except the parts that belong to the held ends.
+// writePiece writes a piece to the device. Bytes of the held ends go to memory, for Complete.
 func (c *Copy) writePiece(p piece, buf []byte) (err error) {
 	splitSpan(source.Span{Off: p.off, Len: int64(len(p.data))}, c.heldSpans(), func(s source.Span, h int) {
 		data := p.data[s.Off-p.off:][:s.Len]
@@ -144,7 +144,7 @@ func (c *Copy) writePiece(p piece, buf []byte) (err error) {
 	return err
 }
 
-// writeDiffering writes data if the device's content differs.
+// writeDiffering writes data at off unless the device has it already, and counts the bytes.
 func (c *Copy) writeDiffering(data []byte, off int64, part int, buf []byte) error {
 	n := int64(len(data))
 	if c.holdsData(data, off, buf, &c.dataSampling) {
@@ -161,7 +161,8 @@ func (c *Copy) writeDiffering(data []byte, off int64, part int, buf []byte) erro
 	return nil
 }
 
-// writeData writes to the device, unless the run is dry. Every write of data uses it.
+// writeData writes to the device, unless the run is dry. Before the first write, it saves and
+// zeroes the device's ends. Every write of data uses it.
 func (c *Copy) writeData(data []byte, off int64) error {
 	if c.Dry {
 		return nil
@@ -184,17 +185,16 @@ const (
 	sampleEvery = 16
 )
 
-// sampling decides which parts to compare. On a card that is flashed for the first time
-// it costs less than 1 % of the writing: a block of each of the first parts, then one
-// of every sampleEvery-th. Once one agrees, all further parts are compared again.
+// sampling decides which parts of a device to compare before they are written. If maxMisses parts
+// in a row differ, it selects only every sampleEvery-th, until one is equal. On a card that is
+// flashed for the first time this costs less than 1 % of the writing.
 type sampling struct {
 	sync.Mutex
 	misses, skipped int
 	agreed          bool // whether the last sampled part agreed
 }
 
-// samplePart says whether to compare the next part, and whether the part before it
-// agreed.
+// samplePart returns whether to compare the next part, and whether the part before was equal.
 func (l *sampling) samplePart() (look, agreed bool) {
 	if l == nil {
 		return true, true
@@ -212,7 +212,7 @@ func (l *sampling) samplePart() (look, agreed bool) {
 	return true, false
 }
 
-// recordSample records whether the compared part agreed.
+// recordSample records whether the compared part was equal.
 func (l *sampling) recordSample(same bool) {
 	if l == nil {
 		return
@@ -227,8 +227,8 @@ func (l *sampling) recordSample(same bool) {
 	}
 }
 
-// holdsData reports whether the device has data at off. A read error counts as a
-// difference: a sector that was never written may be unreadable.
+// holdsData reports whether the device has data at off. It is false without a comparison if l skips
+// this part, and after a read error, because a sector that was never written may be unreadable.
 func (c *Copy) holdsData(data []byte, off int64, buf []byte, l *sampling) bool {
 	if c.Fresh {
 		return false
@@ -246,7 +246,8 @@ func (c *Copy) holdsData(data []byte, off int64, buf []byte, l *sampling) bool {
 	return same
 }
 
-// hasSample compares a block that is not zero, since zeros are everywhere on a disk.
+// hasSample compares one block of data with the device. It chooses one that is not all zeros,
+// because zeros are everywhere on a disk.
 func (c *Copy) hasSample(data []byte, off int64, buf []byte) bool {
 	if len(data) <= 4*sampleBytes {
 		return true // as cheap to compare at once
@@ -259,7 +260,7 @@ func (c *Copy) hasSample(data []byte, off int64, buf []byte) bool {
 	return err == nil && n == sampleBytes && bytes.Equal(buf[:n], data[at:at+sampleBytes])
 }
 
-// bitSet is a set of numbers.
+// bitSet is a set of small integers that goroutines share.
 type bitSet struct {
 	mu    sync.Mutex
 	words []uint64

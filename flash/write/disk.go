@@ -21,8 +21,9 @@ const pieceBytes = 1 << 20
 // lengths.
 const alignment = 4096
 
-// Disk is a file or a block device to write. It bypasses the page cache if it can: large writes are
-// several times faster, reads come from the device, and a returned write has reached it.
+// Disk is a file or block device to write. It bypasses the page cache if the kernel allows that:
+// large writes are several times faster, reads come from the device, and a write that returned has
+// reached the device.
 type Disk struct {
 	plain     *os.File
 	direct    *os.File // nil if the file system or the device cannot
@@ -31,8 +32,8 @@ type Disk struct {
 	unsynced  atomic.Int64 // bytes that went through the page cache
 }
 
-// OpenDisk wraps f, which is open for reading, and for writing unless it is only
-// compared. A file must have its final size.
+// OpenDisk opens f a second time for direct I/O. f is open for reading, and for writing unless it
+// is only compared. A file must have its final size.
 func OpenDisk(f *os.File) (*Disk, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -56,7 +57,7 @@ func OpenDisk(f *os.File) (*Disk, error) {
 	return d, nil
 }
 
-// deviceSize asks the kernel for a block device's size.
+// deviceSize returns a block device's size in bytes.
 func deviceSize(f *os.File) (int64, error) {
 	var n uint64
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), unix.BLKGETSIZE64, uintptr(unsafe.Pointer(&n))); errno != 0 {
@@ -65,15 +66,15 @@ func deviceSize(f *os.File) (int64, error) {
 	return int64(n), nil
 }
 
-// Close closes the descriptor that OpenDisk opened. f stays open.
+// Close closes the descriptor for direct I/O that OpenDisk opened. f stays open.
 func (d *Disk) Close() {
 	if d.direct != nil {
 		d.direct.Close()
 	}
 }
 
-// syncBytes is how many buffered bytes may wait, so that the progress bar does not run
-// ahead of a slow device.
+// syncBytes is how many bytes may wait in the page cache, so that the progress does not run ahead
+// of a slow device.
 const syncBytes = 8 << 20
 
 func (d *Disk) WriteAt(p []byte, off int64) (int, error) {
@@ -110,8 +111,8 @@ func isAligned(p []byte) bool {
 	return len(p) == 0 || uintptr(unsafe.Pointer(&p[0]))%alignment == 0
 }
 
-// Sync waits until the device has all written data. It drops the page cache, so that
-// the next read comes from the device.
+// Sync waits until the device has all written data. It drops the file's page cache, so that the
+// next read comes from the device.
 func (d *Disk) Sync() error {
 	if err := d.plain.Sync(); err != nil {
 		return d.explainError("have the device keep what was written", err)
@@ -120,8 +121,8 @@ func (d *Disk) Sync() error {
 	return unix.Fadvise(int(d.plain.Fd()), 0, 0, unix.FADV_DONTNEED)
 }
 
-// punchHole makes whole blocks read as zeros and frees them, without sending zeros. The
-// kernel guarantees the zeros.
+// punchHole makes whole blocks read as zeros, which the kernel guarantees, and frees them. It sends
+// no zeros to the device.
 func (d *Disk) punchHole(off, length int64) error {
 	return unix.Fallocate(int(d.plain.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, length)
 }
@@ -139,7 +140,7 @@ func (d *Disk) discardSpan(off, length int64) error {
 	return nil
 }
 
-// explainError adds to a device's error what the user can do.
+// explainError adds the failed action and the user's next step to a device's error.
 func (d *Disk) explainError(what string, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err
@@ -164,11 +165,11 @@ func (d *Disk) errorAdvice(err error) string {
 	return "the device is faulty, or its reader or cable; dmesg tells more; try another"
 }
 
-// removalWait is how long the kernel may take to notice that a failing device was
-// removed.
+// removalWait is how long the kernel may need to notice that a device was removed.
 const removalWait = time.Second
 
-// wasRemoved asks the kernel whether the device is gone.
+// wasRemoved reports whether the device is gone, by its size in the kernel. After an I/O error it
+// waits up to removalWait for that.
 func (d *Disk) wasRemoved(err error) bool {
 	if !d.block {
 		return false

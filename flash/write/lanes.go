@@ -17,9 +17,8 @@ const (
 	nextPieces = 8
 )
 
-// reorderQueue puts the pieces of sections that are decoded in parallel into the
-// image's order. Digests cover runs of bytes, and cards are fastest when written in
-// order.
+// reorderQueue puts the pieces of sections that are decoded in parallel into the image's order.
+// Digests need that order, and cards are fastest when written in it.
 type reorderQueue struct {
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -44,7 +43,7 @@ func newReorderQueue(sections []source.Section) *reorderQueue {
 	return l
 }
 
-// fail ends every wait with err.
+// fail makes all waiting and later calls return err.
 func (l *reorderQueue) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +53,7 @@ func (l *reorderQueue) fail(err error) {
 	l.changed.Broadcast()
 }
 
-// sectionQueue returns the queue of a section.
+// sectionQueue returns the queue of a section, and creates it if there is none.
 func (l *reorderQueue) sectionQueue(section int) *sectionQueue {
 	if l.queues[section] == nil {
 		l.queues[section] = &sectionQueue{}
@@ -62,8 +61,8 @@ func (l *reorderQueue) sectionQueue(section int) *sectionQueue {
 	return l.queues[section]
 }
 
-// addPiece queues a piece of a section. It waits while too many bytes are decoded
-// ahead.
+// addPiece queues a piece of a section. It waits while too many bytes are decoded ahead. It frees
+// the piece if the queue has failed.
 func (l *reorderQueue) addPiece(section int, p source.Piece) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +88,7 @@ func (l *reorderQueue) isFull(section int, mine *sectionQueue, size int64) bool 
 	return l.ahead+size > l.limit
 }
 
-// endSection says that a section has no more pieces.
+// endSection marks a section as complete: it has no further pieces.
 func (l *reorderQueue) endSection(section int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,8 +96,7 @@ func (l *reorderQueue) endSection(section int) {
 	l.changed.Broadcast()
 }
 
-// nextPiece returns the image's next piece. It returns false after the last piece of n
-// sections.
+// nextPiece waits for and returns the image's next piece; false after the last piece of n sections.
 func (l *reorderQueue) nextPiece(n int) (source.Piece, bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,7 +121,7 @@ func (l *reorderQueue) nextPiece(n int) (source.Piece, bool, error) {
 	return source.Piece{}, false, l.err
 }
 
-// freePieces frees the pieces that remain.
+// freePieces frees the pieces that nobody took.
 func (l *reorderQueue) freePieces() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,7 +133,7 @@ func (l *reorderQueue) freePieces() {
 	l.queues = map[int]*sectionQueue{}
 }
 
-// failOnCancel ends the queue with ctx.
+// failOnCancel makes the queue fail when ctx ends. end stops that.
 func (l *reorderQueue) failOnCancel(ctx context.Context) (end func() bool) {
 	return context.AfterFunc(ctx, func() { l.fail(context.Cause(ctx)) })
 }

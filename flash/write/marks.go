@@ -11,12 +11,12 @@ import (
 	"slipway/flash/source"
 )
 
-// markBytes is the size of the end that is written last, at either side of a device.
-// The first holds the partition table and a boot loader's first stage, the last a GPT's
-// second copy.
+// markBytes is the size of the held ends: the first MiB, with the partition table and a boot
+// loader's first stage, and the last MiB, with the second copy of a GPT.
 const markBytes = 1 << 20
 
-// heldEnd is an end of the device whose content is written last.
+// heldEnd is the first or last MiB of a device, with its old content and the new content that
+// Complete writes.
 type heldEnd struct {
 	off      int64
 	old, now []byte
@@ -24,7 +24,7 @@ type heldEnd struct {
 
 func (h *heldEnd) isChanged() bool { return !bytes.Equal(h.old, h.now) }
 
-// readEnds reads the ends that are written last.
+// readEnds reads the old content of the held ends.
 func (c *Copy) readEnds() error {
 	size := c.disk.sizeBytes
 	c.held = []*heldEnd{{off: 0, now: source.Buffer(int(min(markBytes, size)))}}
@@ -49,7 +49,8 @@ func (c *Copy) heldSpans() []source.Span {
 	return found[:len(c.held)]
 }
 
-// keepHeld keeps the old content of the held ends where a block map leaves it out.
+// keepHeld copies the old content of the held ends to their new content inside s, which a block map
+// leaves out.
 func (c *Copy) keepHeld(s source.Span) {
 	splitSpan(s, c.heldSpans(), func(s source.Span, i int) {
 		if i >= 0 {
@@ -59,8 +60,8 @@ func (c *Copy) keepHeld(s source.Span) {
 	})
 }
 
-// beginWriting runs before each write. The first call saves the ends of the device,
-// zeroes them and checks the device's size.
+// beginWriting must run before each write. The first call saves the ends of a marked device, zeroes
+// them and checks the device's real size.
 func (c *Copy) beginWriting() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,8 +78,8 @@ func (c *Copy) beginWriting() error {
 	return c.unmarked
 }
 
-// saveEnds saves the ends, in case the user wants them back. Zero ends are those of an
-// interrupted flash, which saved them.
+// saveEnds passes the ends to c.Save, in case the user wants them back. It skips ends that are
+// zero: those are of an interrupted flash, which saved the old ones.
 func (c *Copy) saveEnds() error {
 	for _, h := range c.held {
 		if c.Save == nil || isZero(h.old) {
@@ -91,8 +92,8 @@ func (c *Copy) saveEnds() error {
 	return nil
 }
 
-// zeroEnds zeroes the ends, the beginning first. It detects a device that is smaller
-// than it says, which drops or misplaces writes to its end.
+// zeroEnds zeroes the held ends and reads them back, the beginning first. It returns an error for a
+// device that is smaller than it says, which drops or misplaces writes to its end.
 func (c *Copy) zeroEnds() error {
 	empty := source.Buffer(markBytes)
 	// Both at once, so that a crash hardly finds only one of them zeroed.
@@ -117,8 +118,8 @@ func (c *Copy) zeroEnds() error {
 
 var errSmaller = errors.New("it holds less than it says; such cards and sticks are sold as larger ones: do not use it")
 
-// checkSize writes random data to the end of the device. It looks for them there, and
-// in the places where a smaller device that wraps around would put them.
+// checkSize writes random data to the last MiB and reads it back there, and at the offsets where a
+// smaller device that wraps around would put it. It returns errSmaller for such a device.
 func (c *Copy) checkSize(end *heldEnd, buf []byte) error {
 	rand.Read(buf)
 	if err := c.disk.writeVerified(buf, end.off); err != nil {
@@ -141,7 +142,8 @@ func (c *Copy) checkSize(end *heldEnd, buf []byte) error {
 	return nil
 }
 
-// Complete writes the held ends: the last one first, the first one last.
+// Complete writes and reads back the held ends, the beginning of the device last. It does nothing
+// if the copy has failed, and returns the copy's error.
 func (c *Copy) Complete(ctx context.Context) error {
 	if c.Err() == nil {
 		c.setError(c.writeEnds(ctx))
@@ -171,7 +173,7 @@ func (c *Copy) writeEnds(ctx context.Context) error {
 	return nil
 }
 
-// compareHeld counts the held ends as a flash would.
+// compareHeld adds the held ends to the counts of a dry run.
 func (c *Copy) compareHeld() {
 	for _, h := range c.held {
 		if n := int64(len(h.now)); h.isChanged() {
@@ -182,7 +184,8 @@ func (c *Copy) compareHeld() {
 	}
 }
 
-// writeEnd writes one held end, which must still be zero.
+// writeEnd writes one held end and reads it back. It returns errSmaller if the end is not zero any
+// more. If the write fails, it zeroes the end again.
 func (c *Copy) writeEnd(h *heldEnd) error {
 	n := int64(len(h.now))
 	got := source.Buffer(len(h.now))
@@ -200,7 +203,7 @@ func (c *Copy) writeEnd(h *heldEnd) error {
 	return nil
 }
 
-// lostError is the error of a device that did not keep a write.
+// lostError is the error of a device that reads back other data than was written.
 type lostError struct {
 	off, length int64
 	what        string
@@ -210,7 +213,7 @@ func (e *lostError) Error() string {
 	return fmt.Sprintf("read back: the %d bytes at %d %s; the device is faulty", e.length, e.off, e.what)
 }
 
-// writeVerified writes p, syncs and reads it back.
+// writeVerified writes p, syncs, reads it back, and returns a lostError if that differs.
 func (d *Disk) writeVerified(p []byte, off int64) error {
 	if _, err := d.WriteAt(p, off); err != nil {
 		return d.explainError(fmt.Sprintf("write %d bytes at %d", len(p), off), err)
@@ -228,7 +231,7 @@ func (d *Disk) writeVerified(p []byte, off int64) error {
 	return nil
 }
 
-// readFull reads len(p) bytes.
+// readFull reads len(p) bytes at off.
 func (d *Disk) readFull(p []byte, off int64) error {
 	if _, err := io.ReadFull(io.NewSectionReader(d, off, int64(len(p))), p); err != nil {
 		return d.explainError(fmt.Sprintf("read %d bytes at %d", len(p), off), err)

@@ -15,8 +15,8 @@ import (
 	"slipway/images/bmap"
 )
 
-// hashers is how many goroutines hash. The ranges of a map alternate between them. For
-// a range longer than the window, one computes the digest and the other the sums.
+// hashers is how many goroutines hash. The map's ranges alternate between them. Of a long range,
+// one computes the digest and the other the sums.
 const hashers = 2
 
 // queued is how many pieces may wait for a hasher or for a device's writers.
@@ -34,7 +34,7 @@ func (s *sharedPiece) release() {
 	}
 }
 
-// hashTask is a part of a range's digest, or the sum of a part.
+// hashTask is a span to add to a range's digest, or a part to sum.
 type hashTask struct {
 	from  *sharedPiece // nil: zeros
 	data  []byte
@@ -44,9 +44,9 @@ type hashTask struct {
 	sum   *part // nil: a digest
 }
 
-// prover checks the image by its map's digests, or computes the digest of an image
-// without a map. It also sums the written parts for the read-back. The sums are newly
-// seeded in each run and several times faster than digests.
+// prover verifies the image by its map's digests, or computes the SHA-256 of an image without a
+// map. It also computes a sum of each written part for the read-back. The sums have a new seed in
+// each run, and are several times faster than digests.
 type prover struct {
 	Options
 	ranges []source.Span
@@ -70,7 +70,8 @@ func (p *prover) closeTasks() {
 	}
 }
 
-// runHasher runs one hasher. After an error it only frees its tasks.
+// runHasher runs the tasks of one hasher, and returns the first error. After an error it only frees
+// the tasks' pieces.
 func (p *prover) runHasher(tasks chan hashTask) (err error) {
 	digest := p.whole
 	if p.Blocks != nil {
@@ -87,7 +88,8 @@ func (p *prover) runHasher(tasks chan hashTask) (err error) {
 	return err
 }
 
-// hashPart hashes one task, and compares the digest at the end of a range.
+// hashPart sums a part, or adds a span to digest. At the end of a range it compares the digest with
+// the map's.
 func (p *prover) hashPart(t hashTask, digest hash.Hash) error {
 	if t.sum != nil {
 		t.sum.sum = maphash.Bytes(p.seed, t.data)
@@ -114,7 +116,7 @@ func hashZeros(digest hash.Hash, n int64) {
 	}
 }
 
-// checkRange compares a range's digest with the map's.
+// checkRange returns an error if the digest is not the map's for the range.
 func (o Options) checkRange(r bmap.Range, digest hash.Hash) error {
 	if got := hex.EncodeToString(digest.Sum(nil)); got != r.Sum {
 		return fmt.Errorf("%s: blocks %d to %d have %s %s; the block map has %s; %s", o.Name, r.First, r.Last, o.Blocks.Algorithm, got, r.Sum, o.Remedy)
@@ -126,7 +128,7 @@ func (o Options) shortImageError() error {
 	return fmt.Errorf("%s: it unpacks to less than its block map's %d bytes; %s", o.Name, o.Blocks.ImageSize, o.Remedy)
 }
 
-// hashSpan queues a span of the image for the digests.
+// hashSpan queues a span of the image for the digests of its ranges. data is nil for zeros.
 func (p *prover) hashSpan(ctx context.Context, from *sharedPiece, data []byte, s source.Span) error {
 	if p.Blocks == nil {
 		return p.queueTask(ctx, 0, hashTask{from: from, data: data, zeros: s.Len - int64(len(data))})
@@ -162,8 +164,7 @@ func (p *prover) queueTask(ctx context.Context, to int, t hashTask) error {
 	}
 }
 
-// sumPart queues a part's sum on the hasher that does not compute the digest of the
-// same bytes.
+// sumPart queues a part for summing, on the hasher that is not busy with the same bytes' digest.
 func (p *prover) sumPart(ctx context.Context, from *sharedPiece, data []byte, to *part) error {
 	i := 1
 	if p.Blocks != nil {
@@ -172,7 +173,8 @@ func (p *prover) sumPart(ctx context.Context, from *sharedPiece, data []byte, to
 	return p.queueTask(ctx, i, hashTask{from: from, data: data, sum: to})
 }
 
-// checkComplete returns an error if the image ended too early.
+// checkComplete returns an error if not all ranges of the map were verified, because the image
+// ended too early.
 func (p *prover) checkComplete() error {
 	if p.Blocks == nil || int(p.proved.Load()) == len(p.ranges) {
 		return nil

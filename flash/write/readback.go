@@ -13,8 +13,8 @@ import (
 	"slipway/flash/source"
 )
 
-// zeroAndReadBack zeroes the spans that must be zero, syncs the device, and reads back
-// what was written.
+// zeroAndReadBack zeroes the spans that must be zero, syncs the device, and reads back what was
+// written, unless the run is blind. It rewrites wrong parts once.
 func (c *Copy) zeroAndReadBack(ctx context.Context, r *run) error {
 	c.Phase("zeroing", 0)
 	if err := c.zeroAll(ctx, r); err != nil {
@@ -43,13 +43,13 @@ func (c *Copy) zeroAndReadBack(ctx context.Context, r *run) error {
 	return c.recheckUnwritten(ctx, r)
 }
 
-// wrongPart is a part that reads back as something else.
+// wrongPart is a part that reads back with another sum than was written.
 type wrongPart struct {
 	part int
 	sum  uint64 // of the read bytes
 }
 
-// readBack compares the written parts with their sums.
+// readBack reads the written parts from the device and returns those with a wrong sum.
 func (c *Copy) readBack(ctx context.Context, r *run) ([]wrongPart, error) {
 	var mu sync.Mutex
 	var found []wrongPart
@@ -83,7 +83,7 @@ func (c *Copy) readBack(ctx context.Context, r *run) ([]wrongPart, error) {
 	return found, g.Wait()
 }
 
-// countVerified counts a part as verified, once.
+// countVerified counts a part as verified, if it is not counted yet.
 func (c *Copy) countVerified(r *run, part int) {
 	if c.proved.contains(part) {
 		return // counted before a wrong part was rewritten
@@ -106,8 +106,8 @@ func (c *Copy) outsideHeld(r *run, p part) (n int64) {
 	return n
 }
 
-// readSum returns the sum of a part as the device has it. Bytes of the held ends come
-// from memory.
+// readSum reads a part from the device and returns its sum. It takes bytes of the held ends, which
+// are not written yet, from memory.
 func (c *Copy) readSum(r *run, p part, buf []byte) (uint64, error) {
 	s := p.span()
 	s.Off += r.Base
@@ -125,12 +125,12 @@ func (c *Copy) readSum(r *run, p part, buf []byte) (uint64, error) {
 	return maphash.Bytes(r.prover.seed, buf[:s.Len]), err
 }
 
-// maxRewrites is how many wrong parts are rewritten: a device with more is broken.
+// maxRewrites is how many wrong parts are rewritten. A device with more is broken.
 const maxRewrites = 64
 
-// rewriteWrongParts writes the wrong parts again, unless the image has to be decoded from its
-// beginning for that. It returns the parts that are wrong afterwards. It reads back all parts: on a
-// device that wraps around, one part overwrites another.
+// rewriteWrongParts writes the wrong parts again, reads all parts back, and returns those that are
+// still wrong: on a device that wraps around, one part overwrites another. It does nothing if there
+// are too many, or if the whole image would have to be decoded.
 func (c *Copy) rewriteWrongParts(ctx context.Context, r *run, found []wrongPart) ([]wrongPart, error) {
 	sections := r.src.Sections()
 	if len(found) > maxRewrites || len(sections) < 2 && r.src.Form() != "raw" {
@@ -183,8 +183,8 @@ func sortedParts(r *run, found []wrongPart) []part {
 	return parts
 }
 
-// diagnoseWrongParts tells from the wrong parts whether the device is faulty or smaller
-// than it says.
+// diagnoseWrongParts returns errSmaller if the wrong parts show that the device is smaller than it
+// says, else a lostError.
 func (c *Copy) diagnoseWrongParts(r *run, found []wrongPart) error {
 	first := sortedParts(r, found)[0]
 	wrote := map[uint64]int64{}
@@ -209,8 +209,8 @@ func (c *Copy) diagnoseWrongParts(r *run, found []wrongPart) error {
 	return err
 }
 
-// recheckUnwritten samples the parts that were not written and the zeroed spans. A
-// device that is smaller than it says has overwritten them by now.
+// recheckUnwritten reads samples of the parts that were equal before, and of the zeroed spans. On a
+// device that is smaller than it says, later writes have overwritten some.
 func (c *Copy) recheckUnwritten(ctx context.Context, r *run) error {
 	buf := source.Buffer(pieceBytes)
 	every := max(1, r.parts.count/maxRechecks)

@@ -10,12 +10,14 @@ import (
 // The most to unpack before the first write: for the map's first range, and for each of
 // two further ones.
 const (
+	// firstBytes and furtherBytes limit how much Sample unpacks: for the map's first range, and for
+	// each of two others.
 	firstBytes   = 48 << 20
 	furtherBytes = 8 << 20
 )
 
-// Sample proves some ranges of the image before the first write. It thereby refuses the
-// map of another image while the devices are unchanged. Run proves all ranges.
+// Sample verifies up to three ranges of the image by the block map's digests, so that a map of
+// another image is refused before the first write. Run verifies all ranges.
 func Sample(ctx context.Context, src Source, o Options) error {
 	if o.Blocks == nil {
 		return nil
@@ -29,8 +31,9 @@ func Sample(ctx context.Context, src Source, o Options) error {
 	return nil
 }
 
-// sampledRanges returns the ranges to prove: the first one, where two images may share
-// a partition table, and the longest affordable one of each half of the others.
+// sampledRanges returns the ranges that Sample verifies: the first, if it is not too expensive, and
+// the longest affordable one of each half of the others, because two images may share a partition
+// table.
 func sampledRanges(src Source, ranges []source.Span) (found []int) {
 	n := len(ranges)
 	half := (n + 1) / 2
@@ -51,8 +54,8 @@ func sampledRanges(src Source, ranges []source.Span) (found []int) {
 	return found
 }
 
-// unpackCost returns how many bytes must be unpacked for a span. A plain image is read
-// at its offset.
+// unpackCost returns how many bytes must be unpacked to read a span. A plain image can be read at
+// any offset.
 func unpackCost(src Source, s source.Span) int64 {
 	from := s.Off
 	if sections := src.Sections(); src.Form() != "raw" {
@@ -66,7 +69,7 @@ func unpackCost(src Source, s source.Span) int64 {
 
 var errRangeDone = errors.New("the range is whole")
 
-// proveRange unpacks a range and compares its digest.
+// proveRange unpacks range i and compares its digest with the map's.
 func (o Options) proveRange(ctx context.Context, src Source, ranges []source.Span, i int) error {
 	digest, left := o.Blocks.Hash(), ranges[i].Len
 	sections := src.Sections()

@@ -8,10 +8,10 @@ import (
 	"slipway/images/bmap"
 )
 
-// spanList holds spans that ascend and do not touch.
+// spanList holds spans in ascending order that do not touch.
 type spanList []source.Span
 
-// append adds s, which lies after all others.
+// append adds s, which lies after all others. It joins s to the last span if they touch.
 func (l *spanList) append(s source.Span) {
 	if s.Len <= 0 {
 		return
@@ -61,11 +61,11 @@ func rangeSpans(m bmap.Map) []source.Span {
 	return found
 }
 
-// mostBytes is more than any image has; see source.
+// mostBytes is the size limit for an image; see source.
 const mostBytes = 1 << 50
 
-// wantedSpans returns the spans to decode for the map's image. Where only decoding
-// tells the image's length, they include its last byte and all that may follow it.
+// wantedSpans returns the spans to decode: the map's ranges. If only decoding tells the image's
+// length, it adds the image's last byte and everything that may follow.
 func wantedSpans(src Source, m bmap.Map, ranges []source.Span) []source.Span {
 	want := make(spanList, 0, len(ranges))
 	for _, s := range ranges {

@@ -21,7 +21,7 @@ import (
 	"slipway/images/bmap"
 )
 
-// Source is an image to unpack, such as *source.Image, whose contract holds here.
+// Source is an image to unpack. See *source.Image for its contract.
 type Source interface {
 	Form() string
 	SizeBytes() int64
@@ -37,7 +37,7 @@ const (
 	Keep    = "keep"    // a part that the block map skips stays as it is; other zeros are content
 )
 
-// Options is how to write an image.
+// Options says how to write an image.
 type Options struct {
 	Name    string        // of the image, for errors
 	Remedy  string        // advice if the image differs from its map
@@ -59,15 +59,15 @@ func (o Options) DataBytes() int64 {
 	return o.Blocks.Mapped()
 }
 
-// Proof is the evidence for the image that was written.
+// Proof is how the written image was verified.
 type Proof struct {
 	SHA256 string // of the unpacked image; "" where a block map proved it
 	Ranges int64  // how many of the map's ranges were proved
 }
 
-// Run writes the image to each copy. It returns faults of the image, or the end of ctx.
-// A fault of one device is that copy's Err, and the others go on. A copy is complete
-// after its Complete.
+// Run writes the image to each copy, verifies it, and reads it back. It returns an error of the
+// image, or the end of ctx. An error of one device is that copy's Err, and the others continue.
+// Then the caller must call Complete on each copy.
 func Run(ctx context.Context, src Source, to []*Copy, o Options) (Proof, error) {
 	r := newRun(src, to, o)
 	if err := r.transfer(ctx); err != nil {
@@ -127,12 +127,12 @@ func newRun(src Source, to []*Copy, o Options) *run {
 	return r
 }
 
-// cores is how many goroutines can run at once.
+// cores is how many processors Go used before tuneRuntime.
 var cores = runtime.GOMAXPROCS(0)
 
-// tuneRuntime adjusts the process once. A write to a device occupies a core until the
-// scheduler notices, so Go is told of more cores. Nearly all memory is reused buffers,
-// so the collector begins early.
+// tuneRuntime raises GOMAXPROCS, once, because a write to a device occupies a processor until the
+// scheduler notices. It also makes the garbage collector run earlier, because nearly all memory is
+// reused buffers.
 var tuneRuntime = sync.OnceFunc(func() {
 	runtime.GOMAXPROCS(cores + 2*writers)
 	debug.SetGCPercent(50)
@@ -140,7 +140,8 @@ var tuneRuntime = sync.OnceFunc(func() {
 
 var errAllFailed = errors.New("no device is left")
 
-// transfer decodes the image while each copy writes what differs.
+// transfer decodes, verifies and writes the image, all at once. It returns nil if all copies have
+// failed.
 func (r *run) transfer(ctx context.Context) error {
 	tuneRuntime()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -173,7 +174,7 @@ func (r *run) transfer(ctx context.Context) error {
 	return r.prover.checkComplete()
 }
 
-// startDecoders starts the workers that decode the sections in order.
+// startDecoders starts goroutines that decode the sections and queue their pieces.
 func (r *run) startDecoders(ctx context.Context, g *errgroup.Group) {
 	sections := r.src.Sections()
 	var next atomic.Int64
@@ -191,7 +192,8 @@ func (r *run) startDecoders(ctx context.Context, g *errgroup.Group) {
 	}
 }
 
-// dispatchPieces takes the pieces in order and queues them for each consumer.
+// dispatchPieces passes the pieces in the image's order to the hashers and to all copies, and
+// closes their queues at the end.
 func (r *run) dispatchPieces(ctx context.Context) error {
 	defer r.prover.closeTasks()
 	defer func() {
@@ -210,7 +212,7 @@ func (r *run) dispatchPieces(ctx context.Context) error {
 	}
 }
 
-// checkSize compares the image's length with the stated one.
+// checkSize returns an error if the decoded image is not as long as r.Size.
 func (r *run) checkSize(err error) error {
 	if err != nil || r.next == r.Size || r.Blocks != nil && r.src.SizeBytes() >= 0 {
 		return nil
@@ -237,7 +239,8 @@ func (r *run) dispatchPiece(ctx context.Context, p source.Piece) error {
 	return r.eachContent(s, func(s source.Span) error { return r.dispatchData(ctx, from, p.Data[s.Off-p.Off:][:s.Len], s) })
 }
 
-// eachContent calls work with the parts of s that are content to write.
+// eachContent calls work with the parts of s that must be written: those in the map's ranges and
+// outside r.Except.
 func (r *run) eachContent(s source.Span, work func(source.Span) error) (err error) {
 	if r.Blocks == nil {
 		return eachOutside(s, r.Except, work)
@@ -252,7 +255,7 @@ func (r *run) eachContent(s source.Span, work func(source.Span) error) (err erro
 	return err
 }
 
-// mappedEnd returns the end of the last range. Spans after it only tell the image's
+// mappedEnd returns the end of the map's last range. Wanted spans after it only tell the image's
 // length.
 func (r *run) mappedEnd() int64 {
 	if len(r.ranges) == 0 {
@@ -298,7 +301,7 @@ func (r *run) allFailed() bool {
 	return !slices.ContainsFunc(r.to, func(c *Copy) bool { return c.Err() == nil })
 }
 
-// finishCopies zeroes, reads back and rewrites wrong parts, on all copies at once.
+// finishCopies runs zeroAndReadBack on all copies at once. Each copy keeps its own error.
 func (r *run) finishCopies(ctx context.Context) error {
 	var g errgroup.Group
 	for _, c := range r.to {

@@ -11,12 +11,12 @@ import (
 	"slipway/flash/source"
 )
 
-// maxZeroBytes is how much one call zeroes, so that a slow device can be interrupted.
+// maxZeroBytes is how much one call zeroes, so that the user can interrupt a slow device.
 const maxZeroBytes = 64 << 20
 
-// zeroAll makes the spans without data read as zeros: dm-verity, and file systems that
-// rely on zeroed tables, must not find old data. It runs after the data are written, so
-// that a device that holds the image already is left unmarked.
+// zeroAll makes the spans without data read as zeros, because dm-verity and file systems with
+// zeroed tables must not find old data. It runs after the data are written, so that a device that
+// holds the image already is not marked.
 func (c *Copy) zeroAll(ctx context.Context, r *run) error {
 	for _, s := range r.zeros {
 		if err := c.clearSpan(ctx, r, s, Zero); err != nil {
@@ -31,7 +31,8 @@ func (c *Copy) zeroAll(ctx context.Context, r *run) error {
 	return nil
 }
 
-// clearSpan zeroes, discards or keeps a span.
+// clearSpan zeroes, discards or keeps a span outside the held ends. A discarded span is zeroed too
+// where it does not read as zeros.
 func (c *Copy) clearSpan(ctx context.Context, r *run, s source.Span, how string) error {
 	s.Off += r.Base
 	if how == Keep {
@@ -56,7 +57,7 @@ func (c *Copy) clearSpan(ctx context.Context, r *run, s source.Span, how string)
 	})
 }
 
-// beginZeroing marks the device, unless it holds the image already.
+// beginZeroing calls beginWriting, unless the device holds the image already.
 func (c *Copy) beginZeroing() error {
 	if !c.Touched() && !c.heldChanged() {
 		return nil
@@ -80,8 +81,7 @@ func alignInside(s source.Span) source.Span {
 	return source.Span{Off: from, Len: max(0, (s.Off+s.Len)/alignment*alignment-from)}
 }
 
-// zeroSpan lets the device zero the span if it can. Otherwise it compares the span, and writes it
-// if it differs.
+// zeroSpan zeroes a span by zeroPart, in steps of maxZeroBytes. In a dry run it does nothing.
 func (c *Copy) zeroSpan(ctx context.Context, s source.Span) error {
 	if c.Dry {
 		return nil
@@ -99,6 +99,8 @@ func (c *Copy) zeroSpan(ctx context.Context, s source.Span) error {
 	return nil
 }
 
+// zeroPart has the device zero the aligned blocks of a span if it can, and writes zeros to the rest
+// where the content differs.
 func (c *Copy) zeroPart(ctx context.Context, s source.Span) error {
 	inner := alignInside(s)
 	if inner.Len == 0 {
@@ -117,8 +119,8 @@ func (c *Copy) zeroPart(ctx context.Context, s source.Span) error {
 	return eachOutside(s, []source.Span{inner}, func(edge source.Span) error { return c.writeZeros(ctx, edge, nil) })
 }
 
-// writeZeros writes zeros to parts of the device that hold other data. Without a sampling it
-// compares all of s.
+// writeZeros writes zeros to the parts of s that hold other data. If l is nil, it compares all of
+// s.
 func (c *Copy) writeZeros(ctx context.Context, s source.Span, l *sampling) error {
 	buf := source.Buffer(int(min(s.Len, pieceBytes)))
 	for end := s.Off + s.Len; s.Off < end; {
@@ -136,9 +138,9 @@ func (c *Copy) writeZeros(ctx context.Context, s source.Span, l *sampling) error
 	return nil
 }
 
-// checkZeros reads a block at either end of each zeroed span, and some between them.
-// This detects a device that ignores the order to zero. Reading all of them would take
-// longer than the data.
+// checkZeros reads a block at either end of each zeroed span, and some between, and returns an
+// error if one is not zero. This detects a device that ignores the order to zero. Reading all
+// blocks would take longer than writing the data.
 func (c *Copy) checkZeros(ctx context.Context, r *run, buf []byte) error {
 	check := func(s source.Span) error {
 		s.Off += r.Base
@@ -179,7 +181,8 @@ func (c *Copy) checkZeroSpan(ctx context.Context, r *run, s source.Span, buf []b
 	}
 }
 
-// notZeroError explains why a span that must be zero holds something else.
+// notZeroError returns the error for a block that should be zero: errSmaller if it holds data that
+// was written elsewhere, else a lostError.
 func (r *run) notZeroError(at int64, got []byte) error {
 	sum := maphash.Bytes(r.prover.seed, got)
 	for i := range r.parts.count {
