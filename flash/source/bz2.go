@@ -20,7 +20,8 @@ func (b bz2) decodeSection(_ int, to *cutter) error {
 	return copyAll(to, bzip2.NewReader(in))
 }
 
-// copyAll copies the output of a decoder that finds the end of its input itself.
+// copyAll copies the output of a decoder to the cutter, until the decoder finds the end of its
+// input.
 func copyAll(to *cutter, r io.Reader) error {
 	w := &sinkWriter{cutter: to}
 	_, err := io.CopyBuffer(w, r, make([]byte, readBytes))
@@ -33,7 +34,7 @@ func copyAll(to *cutter, r io.Reader) error {
 	return nil
 }
 
-// sinkWriter keeps the cutter's errors apart from the decoder's.
+// sinkWriter keeps the cutter's errors, so that copyAll can tell them from the decoder's.
 type sinkWriter struct {
 	cutter *cutter
 	err    error

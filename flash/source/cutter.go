@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// cutter makes pieces of a decoder's output. It drops unwanted bytes, finds zeros and
-// joins adjacent pieces.
+// cutter turns a decoder's output into pieces for the sink. It drops unwanted bytes, finds zeros
+// and joins adjacent pieces.
 type cutter struct {
 	ctx  context.Context
 	sink func(Piece) error
@@ -49,7 +49,7 @@ func (c *cutter) Write(p []byte) (int, error) {
 	return len(p) - len(rest), err
 }
 
-// readFrom adds the next n bytes of the image from a file. It reads only wanted bytes.
+// readFrom adds the n bytes at offset at of a file to the image. It reads only wanted bytes.
 func (c *cutter) readFrom(r io.ReaderAt, at, n int64) error {
 	return c.eachPart(n, func(n int64, wanted bool) (int64, error) {
 		if wanted {
@@ -86,8 +86,8 @@ func (c *cutter) skipZeros(n int64) error {
 	})
 }
 
-// eachPart splits the next n bytes into parts that are wanted or not. take returns how
-// much of a part it took.
+// eachPart splits the next n bytes into parts that are wanted or not, and calls take for each. take
+// returns how many of the bytes it used.
 func (c *cutter) eachPart(n int64, take func(n int64, wanted bool) (int64, error)) error {
 	if n < 0 || n > maxImageBytes-c.off {
 		return errTooLarge
@@ -135,7 +135,8 @@ func (c *cutter) nextPart(n int64) (int64, bool) {
 	return min(n, c.want[0].Off+c.want[0].Len-c.off), true
 }
 
-// growPiece returns memory for the next n bytes, or fewer where a piece ends before.
+// growPiece returns memory of the current piece for the next n bytes, or fewer up to the piece's
+// end.
 func (c *cutter) growPiece(n int64) []byte {
 	if c.memory == nil {
 		c.memory, c.start = getMemory(onePiece), c.off
@@ -144,7 +145,7 @@ func (c *cutter) growPiece(n int64) []byte {
 	return c.memory.bytes[used : used+min(n, pieceBytes-c.off%pieceBytes)]
 }
 
-// endPiece closes the current piece.
+// endPiece queues the current piece, if there is one.
 func (c *cutter) endPiece() error {
 	m := c.memory
 	if m == nil {
@@ -155,8 +156,8 @@ func (c *cutter) endPiece() error {
 	return c.cutPieces(m, m.bytes[:c.off-c.start], c.start)
 }
 
-// cutPieces makes pieces of p, which is a part of m. Where everything is wanted, no map
-// says where zeros are, so it searches for them.
+// cutPieces queues p, a part of m, as pieces. If everything is wanted, no map says where zeros are,
+// so it searches p for them.
 func (c *cutter) cutPieces(m *memory, p []byte, off int64) error {
 	for len(p) > 0 {
 		n, zero := len(p), false
@@ -176,8 +177,8 @@ func (c *cutter) cutPieces(m *memory, p []byte, off int64) error {
 	return nil
 }
 
-// addMemory adds the first n bytes of m as the next ones of the image, and takes over
-// m. It copies them only where pieces must not be aligned like that.
+// addMemory adds the first n bytes of m to the image, and takes ownership of m. It copies them only
+// if the pieces would not be aligned.
 func (c *cutter) addMemory(m *memory, n int64) error {
 	defer m.release()
 	if c.off%alignment != 0 {
@@ -207,9 +208,8 @@ func (c *cutter) addMemory(m *memory, n int64) error {
 	})
 }
 
-// leadingRun returns the length of the run at the start of p: all zeros, or without a
-// longer run of zeros. Only whole blocks count as zeros, so that the data after them is
-// aligned for direct I/O.
+// leadingRun returns the length of the run at the start of p, and whether the run is zeros. Only
+// whole blocks count as zeros, so that the data after them is aligned for direct I/O.
 func leadingRun(p []byte) (int, bool) {
 	run, at := 0, 0
 	for ; at < len(p); at += alignment {
@@ -231,7 +231,7 @@ func leadingRun(p []byte) (int, bool) {
 	return len(p), false
 }
 
-// queuePiece sends a piece. Zeros wait for more zeros.
+// queuePiece sends a piece of data. It holds zeros back, to join them with more zeros.
 func (c *cutter) queuePiece(p Piece) error {
 	if p.Data == nil && c.zeros.Len > 0 && p.Off == c.zeros.Off+c.zeros.Len {
 		c.zeros.Len += p.Len
@@ -262,7 +262,7 @@ func (c *cutter) send(p Piece) error {
 	return c.failed
 }
 
-// flush sends what is left.
+// flush sends the current piece and the zeros that are held back.
 func (c *cutter) flush() error {
 	if err := c.endPiece(); err != nil {
 		return err
@@ -270,7 +270,7 @@ func (c *cutter) flush() error {
 	return c.sendZeros()
 }
 
-// finishSection refuses a section that ended too early.
+// finishSection flushes, and returns an error if the section ended too early.
 func (c *cutter) finishSection() error {
 	if c.limit >= 0 && c.off != c.limit {
 		return errDamaged

@@ -14,7 +14,7 @@ func openGz(f packedFile) (decoder, error) { return gz{f}, nil }
 func (gz) unpackedBytes() int64 { return -1 }
 func (gz) sections() []Section  { return []Section{{0, -1}} }
 
-// leastBytes returns the size of the last member, modulo 4 GiB, as the file's end has it.
+// leastBytes returns the size in the file's last 4 bytes: that of the last member, modulo 4 GiB.
 func (g gz) leastBytes() int64 {
 	var size [4]byte
 	_, _ = g.ReadAt(size[:], max(0, g.sizeBytes-4)) // what cannot be read is found when it is unpacked
@@ -28,7 +28,7 @@ func (g gz) decodeSection(_ int, to *cutter) error {
 	return inflate.Gzip(io.NewSectionReader(g.File, 0, g.sizeBytes), cutterOutput{to})
 }
 
-// cutterOutput is a cutter with the methods that the decoders need.
+// cutterOutput is a cutter with the method names that the decoders need.
 type cutterOutput struct{ *cutter }
 
 func (u cutterOutput) SkipZeros(n int64) error { return u.skipZeros(n) }

@@ -13,8 +13,8 @@ var (
 	errClosed = errors.New("the head was closed")
 )
 
-// Head is the beginning of an unpacked image, for one goroutine. It is unpacked only as far
-// as it is read.
+// Head is the beginning of an unpacked image, for one goroutine. It unpacks only as far as it is
+// read.
 type Head struct {
 	pieces []Piece // they ascend, without gaps
 	end    int64   // of the last one
@@ -23,7 +23,7 @@ type Head struct {
 	err    error
 }
 
-// Head returns the first n bytes of the image, or all of a shorter one.
+// Head returns a Head of the first n bytes of the image, or of all if it is shorter.
 func (m *Image) Head(ctx context.Context, n int64) *Head {
 	h := &Head{}
 	h.next, h.stop = iter.Pull2(func(yield func(Piece, error) bool) {
@@ -44,7 +44,7 @@ func (m *Image) Head(ctx context.Context, n int64) *Head {
 	return h
 }
 
-// ReadAt unpacks what p needs. It returns io.EOF at the end of the head.
+// ReadAt unpacks the image as far as p needs. It returns io.EOF at the end of the head.
 func (h *Head) ReadAt(p []byte, off int64) (n int, err error) {
 	for h.end < off+int64(len(p)) && h.err == nil {
 		piece, err, more := h.next()
@@ -76,7 +76,7 @@ func (h *Head) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// Err returns why the image could not be unpacked as far as it was read.
+// Err returns the error that ended the unpacking, or nil.
 func (h *Head) Err() error {
 	if errors.Is(h.err, io.EOF) {
 		return nil
@@ -84,7 +84,7 @@ func (h *Head) Err() error {
 	return h.err
 }
 
-// Close frees the memory.
+// Close stops the unpacking and frees the memory.
 func (h *Head) Close() {
 	h.stop()
 	for _, p := range h.pieces {
@@ -93,7 +93,7 @@ func (h *Head) Close() {
 	h.pieces = nil
 }
 
-// peekImage unpacks the first n bytes of an image. They are rarely in several sections.
+// peekImage unpacks the first n bytes of an image and sends their pieces to the sink.
 func peekImage(ctx context.Context, d decoder, n int64, sink func(Piece) error) error {
 	for i, s := range d.sections() {
 		if s.Off >= n {
@@ -123,7 +123,7 @@ func peekSection(ctx context.Context, d decoder, i int, n int64, sink func(Piece
 	return err
 }
 
-// checkInside refuses compressed content that is no image.
+// checkInside returns an error if the unpacked content is packed again, or is no image.
 func checkInside(d decoder, form string) error {
 	var head []byte
 	err := peekImage(context.Background(), d, headBytes, func(p Piece) error {

@@ -57,7 +57,7 @@ func mapFile(ctx context.Context, path string) (Made, bmap.Map, error) {
 	}, blocks, err
 }
 
-// makeMap decodes the image and makes its block map, tile by tile.
+// makeMap decodes the image and returns its block map. It scans a tile at a time.
 func (m *Image) makeMap(ctx context.Context, count func(int64)) (bmap.Map, error) {
 	blocks := bmap.Map{BlockSize: alignment, Algorithm: bmap.SHA256}
 	tile := make([]byte, 0, bmap.TileBytes)

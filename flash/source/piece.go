@@ -14,9 +14,9 @@ const (
 	minZeroBytes = 64 << 10
 )
 
-// Piece is a part of the unpacked image. Where Data is nil it is Len bytes of zeros, of
-// which there may be many. Else Data is at most 1 MiB, does not cross a multiple of 1
-// MiB of Off, and begins at a multiple of 4096 in memory.
+// Piece is a part of the unpacked image. If Data is nil it is Len zeros, any number of them. Else
+// Data is at most 1 MiB, does not cross a multiple of 1 MiB of Off, and begins at a multiple of
+// 4096 in memory.
 type Piece struct {
 	Off, Len int64
 	Data     []byte
@@ -24,8 +24,8 @@ type Piece struct {
 	memory *memory
 }
 
-// Free returns the piece's memory to its pool. Call it at most once. Without it the
-// garbage collector frees the memory.
+// Free returns the piece's memory to its pool. Call it at most once. A piece that is not freed is
+// garbage-collected.
 func (p Piece) Free() {
 	if p.memory != nil {
 		p.memory.release()

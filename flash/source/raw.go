@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sectionBytes is how much of a plain image one goroutine reads. It is also the largest
-// range of our own block maps.
+// sectionBytes is the size of a plain image's sections. It is also the largest range of Slipway's
+// own block maps.
 const sectionBytes = 8 << 20
 
-// maxParts is the most sections of a plain image. An image can state any
-// size, which must not cost memory.
+// maxParts is the largest number of sections of a plain image. Larger images get larger sections,
+// because a file can have any size, which must not cost memory.
 const maxParts = 1 << 18
 
 type raw struct {
@@ -44,7 +44,7 @@ func (r *raw) checkRest() error { return checkUnchanged(r.packedFile) }
 
 var errChanged = errors.New("the file changed while it was read; wait until it is whole")
 
-// checkUnchanged refuses a file whose size changed while it was read.
+// checkUnchanged returns an error if the file's size changed while it was read.
 func checkUnchanged(f packedFile) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -74,9 +74,10 @@ func (r *raw) decodeSection(i int, to *cutter) error {
 	return nil
 }
 
-// nextData asks the file system for the next data from off on. It returns end if there is none. A
-// file system without holes reports that all of it is data, and so does a sealed file, whose holes
-// somebody may have punched. nextData moves the file's offset, which no other code uses.
+// nextData returns the next range of data from off on, by the file system's record of holes; end if
+// there is none. A file system without holes reports all as data. So does nextData for a sealed
+// file, whose holes somebody may have punched. It moves the file's offset, which no other code
+// uses.
 func (r *raw) nextData(off, end int64) (data, hole int64, err error) {
 	f, ok := r.File.(*os.File)
 	if !ok {

@@ -30,14 +30,14 @@ type Span struct {
 	Off, Len int64
 }
 
-// Image is a file that an image can be unpacked from.
+// Image is an image in a file, and the decoder that unpacks it.
 type Image struct {
 	name    string
 	form    string
 	decoder decoder
 }
 
-// decoder reads one form.
+// decoder decodes one form of packing.
 type decoder interface {
 	// unpackedBytes returns the unpacked size, or -1 if only decoding tells.
 	unpackedBytes() int64
@@ -46,25 +46,25 @@ type decoder interface {
 	// byte, wanted or not, fails the form's checks. Several goroutines call it at once
 	// for different sections.
 	decodeSection(i int, to *cutter) error
-	// checkRest verifies what is outside of all sections.
+	// checkRest verifies the bytes outside of all sections.
 	checkRest() error
 	close()
 }
 
-// File is an open file: *os.File, or *sealed.File, which returns only what was proved.
+// File is an open file: *os.File, or *sealed.File, which returns only the sealed content.
 type File interface {
 	io.ReaderAt
 	Stat() (os.FileInfo, error)
 }
 
-// packedFile is an open file as the forms see it.
+// packedFile is an open file with its name and size.
 type packedFile struct {
 	File
 	name      string
 	sizeBytes int64
 }
 
-// form is one way to pack an image. Each has its own source file and an entry in forms.
+// form is a way to pack an image. Each has its own source file and an entry in forms.
 type form struct {
 	name  string
 	magic func(head []byte) bool
@@ -72,7 +72,7 @@ type form struct {
 	ends  []string // endings of names in this form
 }
 
-// headBytes is how much of a file identifies its form: up to the magic of tar.
+// headBytes is how much of a file is read to recognize its form: up to the magic of tar.
 const headBytes = 512
 
 // forms are tried in this order. A file that matches none is a plain image.
@@ -90,8 +90,8 @@ func hasMagic(magic ...string) func([]byte) bool {
 	}
 }
 
-// Open recognises f by its content. The caller closes f after the image. name is for
-// errors.
+// Open recognizes the form of f by its content, and refuses a file that is no image. The caller
+// closes f after the Image. name is for errors.
 func Open(f File, name string) (*Image, error) {
 	m, err := openImage(f, name)
 	if err != nil {
@@ -184,8 +184,8 @@ var notImages = []struct {
 	{257, "ustar", "a tar archive; unpack it and give the image in it\nnext: tar -xvf IMAGE"},
 }
 
-// checkPlain refuses a file that is no plain image: by its content, or because its name
-// promises another form. Such a file may be a failed download.
+// checkPlain returns an error for a file that is no plain image: by its content, or because its
+// name has the suffix of another form. Such a file may be a failed download.
 func checkPlain(head []byte, name string) error {
 	if err := checkNotImage(head); err != nil {
 		return err
@@ -208,8 +208,7 @@ func checkNotImage(head []byte) error {
 	return nil
 }
 
-// isZst recognises frames of zstd, and the skippable frames that some programs begin
-// with.
+// isZst recognizes frames of zstd, and the skippable frames with which some programs begin.
 func isZst(head []byte) bool {
 	return strings.HasPrefix(string(head), frameMagic) || len(head) > 4 && string(head[1:4]) == "\x2a\x4d\x18" && head[0]&0xf0 == 0x50
 }
@@ -220,7 +219,7 @@ func (m *Image) Form() string { return m.form }
 // SizeBytes returns the unpacked size, or -1 if only decoding tells.
 func (m *Image) SizeBytes() int64 { return m.decoder.unpackedBytes() }
 
-// LeastBytes returns a size that the unpacked image has at least.
+// LeastBytes returns a lower bound of the unpacked size.
 func (m *Image) LeastBytes() int64 {
 	if d, ok := m.decoder.(interface{ leastBytes() int64 }); ok {
 		return d.leastBytes()
@@ -252,8 +251,8 @@ func (m *Image) Decode(ctx context.Context, i int, want []Span, sink func(Piece)
 	return fmt.Errorf("%s: byte %d of the image: %w", m.name, to.off, explainEOF(m.name, err))
 }
 
-// Finish verifies what is outside of all sections, after they were decoded: the file's
-// end, and checksums of the whole. It does not verify sections that were not decoded.
+// Finish verifies what is outside of all sections, such as the file's end, after they were decoded.
+// It does not verify sections that were not decoded.
 func (m *Image) Finish() error {
 	if err := m.decoder.checkRest(); err != nil {
 		return fmt.Errorf("%s: %w", m.name, explainEOF(m.name, err))
@@ -264,7 +263,7 @@ func (m *Image) Finish() error {
 // Close frees the decoder. The file stays open.
 func (m *Image) Close() { m.decoder.close() }
 
-// explainEOF turns an early end of the file into advice. A file that changed is not damaged.
+// explainEOF turns an early end of the file into advice. An error of a file that changed stays.
 func explainEOF(name string, err error) error {
 	if errors.Is(err, sealed.ErrChanged) {
 		return sealed.ErrChanged
@@ -277,8 +276,8 @@ func explainEOF(name string, err error) error {
 
 var errDamaged = errors.New("the file is damaged; fetch or build it again")
 
-// damagedError wraps a decoder's error; nil means that only the size is wrong. An early
-// end of the file keeps its own error.
+// damagedError wraps a decoder's error in errDamaged. nil means that only the size is wrong. An
+// early end of the file keeps its own error.
 func damagedError(err error) error {
 	switch {
 	case err == nil:

@@ -6,7 +6,7 @@ import (
 	"slipway/flash/source/lzma2"
 )
 
-// xz decodes several blocks at once where a file has them, as those of "xz -T0" do.
+// xz decodes the blocks of an xz file in parallel, if it has several, as those of "xz -T0" do.
 type xz struct {
 	packedFile
 	file  *lzma2.File
@@ -25,8 +25,8 @@ func openXz(f packedFile) (decoder, error) {
 	return x, nil
 }
 
-// groupBlocks joins blocks to sections that are not tiny. If the memory does not suffice for two
-// dictionaries, all blocks are one section.
+// groupBlocks joins adjacent blocks to sections of up to sectionBytes. If the memory does not
+// suffice for two dictionaries, all blocks become one section.
 func (x *xz) groupBlocks() {
 	largest := 0
 	for _, b := range x.file.Blocks {
@@ -71,13 +71,13 @@ func (x *xz) decodeBlock(i int, to *cutter) error {
 	return x.file.Decode(i, cutterOutput{to})
 }
 
-// dictionaryBytes limits the dictionaries of all blocks that are decoded in parallel.
-// They are most of the memory for decoding.
+// dictionaryBytes limits the dictionaries of all blocks that are decoded in parallel. They are most
+// of the memory for decoding.
 const dictionaryBytes = lzma2.MaxDictionary
 
-// dictionaries shares that memory. Pieces of a block are consumed only after all before
-// it. A block must therefore never wait for memory of later ones, so it gets its memory
-// in any case. That is rare, since blocks begin in order.
+// dictionaries shares that memory between the blocks. The pieces of a block are consumed only after
+// all before it, so a block must never wait for the memory of later ones: the first block gets its
+// memory in any case. That is rare, because blocks begin in order.
 type dictionaries struct {
 	mu      sync.Mutex
 	free    *sync.Cond

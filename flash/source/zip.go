@@ -20,7 +20,7 @@ const (
 	encryptedFlag = 1
 )
 
-// zipped is the only file in a zip archive.
+// zipped decodes the only file in a zip archive.
 type zipped struct {
 	packedFile
 	file *zip.File
@@ -81,8 +81,8 @@ var (
 	errZipEnd       = errors.New("it does not end as a zip archive does: it is cut off, or something follows it; fetch or build it again")
 )
 
-// limitedReader limits how much of a directory the library reads. The library reads on
-// while there are entries, whatever their stated number.
+// limitedReader limits how much of the directory the zip library reads. The library reads on while
+// there are entries, whatever number the archive states.
 type limitedReader struct {
 	file io.ReaderAt
 	left int  // how many bytes may be read
@@ -98,7 +98,7 @@ func (m *limitedReader) ReadAt(p []byte, at int64) (int, error) {
 	return m.file.ReadAt(p, at)
 }
 
-// checkZipEnd refuses an archive that something follows, which the library ignores.
+// checkZipEnd returns an error if anything follows the archive, which the zip library ignores.
 func checkZipEnd(f packedFile, comment string) error {
 	end := make([]byte, len(zipEnd))
 	if _, err := f.ReadAt(end, f.sizeBytes-zipEndBytes-int64(len(comment))); err != nil {

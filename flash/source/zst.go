@@ -22,17 +22,17 @@ const (
 	wideBytes = 8 << 20
 )
 
-// cores is how many goroutines can work at once.
+// cores is how many goroutines can run at once.
 var cores = runtime.GOMAXPROCS(0)
 
-// maxParallelWindow returns the largest window of frames that are unpacked in parallel.
-// A decoder holds twice the window, and each core may have one.
+// maxParallelWindow returns the largest window of frames that are unpacked in parallel. A decoder
+// holds twice the window, and each core may run one.
 func maxParallelWindow() int64 {
 	const all = 64 << 20
 	return min(wideBytes, all/2/int64(cores))
 }
 
-// frame is a frame's place, in the file and in the image.
+// frame is the position of a frame in the file and in the image.
 type frame struct {
 	at, len   int64
 	off       int64
@@ -67,8 +67,8 @@ func openZst(f packedFile) (decoder, error) {
 	return z, err
 }
 
-// groupFrames joins frames that lie in one tile of the image. A section is then neither
-// tiny nor larger than a range of our own block maps.
+// groupFrames joins the frames in one tile of the image to a section, so that sections are neither
+// tiny nor larger than a range of Slipway's own block maps.
 func (z *zst) groupFrames() {
 	if z.all == nil {
 		z.parts = []Section{{0, z.frames.sizeBytes}}
@@ -177,7 +177,8 @@ func (z *zst) decodeFrame(f frame, to *cutter) error {
 	return nil
 }
 
-// unpackFrame decodes the frame after a header with a decoder of its own.
+// unpackFrame decodes the frame whose header was read, with a decoder of its own, and verifies its
+// size and checksum.
 func (z *zst) unpackFrame(in *bufio.Reader, h frameHeader, to *cutter) error {
 	d, err := z.getDecoder(h.windowBytes)
 	if err != nil {
@@ -199,10 +200,10 @@ func (z *zst) unpackFrame(in *bufio.Reader, h frameHeader, to *cutter) error {
 	return s.checkEnd()
 }
 
-// getDecoder returns a decoder. Where the file is a single frame and there are more
-// than two cores, it decodes in parallel steps, which costs a third more processor
-// time. The decoder holds twice the window, or the window and 1 MiB where twice is too
-// much. In the latter case it moves the window with each MiB.
+// getDecoder returns a decoder for a window. For a file of a single section, with more than two
+// cores, it decodes in parallel steps, which costs a third more processor time. The decoder holds
+// twice the window. If that is too much, it holds the window and 1 MiB, and moves the window with
+// each MiB.
 func (z *zst) getDecoder(window int64) (*zstd.Decoder, error) {
 	if d, ok := z.decoders.Get().(*zstd.Decoder); ok && window <= wideBytes {
 		return d, nil
@@ -215,8 +216,8 @@ func (z *zst) getDecoder(window int64) (*zstd.Decoder, error) {
 		zstd.WithDecoderMaxWindow(maxWindowBytes), zstd.IgnoreChecksum(true))
 }
 
-// putDecoder keeps a decoder for the next frame. A decoder without goroutines needs no
-// Close.
+// putDecoder keeps a decoder with a small window for the next frame. A decoder without goroutines
+// needs no Close.
 func (z *zst) putDecoder(d *zstd.Decoder, window int64) {
 	if window <= wideBytes && d.Reset(nil) == nil {
 		z.decoders.Put(d)
@@ -225,7 +226,8 @@ func (z *zst) putDecoder(d *zstd.Decoder, window int64) {
 
 var packedPool = sync.Pool{New: func() any { p := make([]byte, smallBytes); return &p }}
 
-// decodeSmall unpacks a frame at once, without a copy. It reports whether it could.
+// decodeSmall unpacks a small frame, or one of zeros, in one call. It returns false, and has done
+// nothing, if the frame is too large.
 func (z *zst) decodeSmall(f frame, to *cutter) (bool, error) {
 	buf := packedPool.Get().(*[]byte)
 	defer packedPool.Put(buf)

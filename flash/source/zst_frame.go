@@ -25,7 +25,7 @@ const (
 	maxHeaderBytes = 18
 )
 
-// frameHeader is the header of a frame of zstd.
+// frameHeader is the header of a zstd frame.
 type frameHeader struct {
 	lenBytes    int   // of the header; of a skippable frame its total length
 	windowBytes int64 // how far back its blocks can refer
@@ -34,7 +34,7 @@ type frameHeader struct {
 	skippable   bool  // without content of the image
 }
 
-// parseFrameHeader parses the header at the start of p.
+// parseFrameHeader parses the header at the start of p, and checks the window and size.
 func parseFrameHeader(p []byte) (frameHeader, error) {
 	if len(p) < 8 {
 		return frameHeader{}, io.ErrUnexpectedEOF
@@ -127,7 +127,7 @@ func parseBlockHeader(p []byte) (block, error) {
 	return b, nil
 }
 
-// storedBytes returns how many bytes follow a block's header.
+// storedBytes returns how many bytes of the file follow a block's header.
 func (b block) storedBytes() int64 {
 	if b.kind == runBlock {
 		return 1
@@ -143,7 +143,7 @@ func encodeBlockHeader(b block) [3]byte {
 	return [3]byte{byte(n), byte(n >> 8), byte(n >> 16)}
 }
 
-// isZeros reports whether the blocks and the checksum in p are those of n zeros.
+// isZeros reports whether p, the blocks and checksum of a frame, unpacks to n zeros.
 func (h frameHeader) isZeros(p []byte, n int64) bool {
 	for last := false; !last; p = p[4:] {
 		if len(p) < 4 || p[3] != 0 {
@@ -165,7 +165,7 @@ func (h frameHeader) matchesZeros(stored []byte) bool {
 	return len(stored) == 4 && binary.LittleEndian.Uint32(stored) == sumOfZeros(h.sizeBytes)
 }
 
-// zeroSums caches the checksums of the holes in our own files.
+// zeroSums caches the checksums of zeros of 2^i bytes, which are the holes in Slipway's own files.
 var zeroSums [25]struct {
 	once sync.Once
 	sum  uint32

@@ -14,7 +14,7 @@ import (
 )
 
 // blankBytes is the largest block that may only continue zeros. zstd begins a frame with such a
-// block, and also each thread's part if it uses several threads.
+// block, and with several threads also each thread's part.
 const blankBytes = 64
 
 // skipBytes is how many zeros are summed at once, which takes tenths of a second.
@@ -34,7 +34,7 @@ type zeroSkipper struct {
 	size int64          // of the output
 }
 
-// blockReader is the decoder's input.
+// blockReader reads a frame's blocks for the decoder, and omits blocks of zeros.
 type blockReader struct {
 	ctx    context.Context
 	in     *bufio.Reader // the frame, after its header
@@ -56,7 +56,7 @@ type blockReader struct {
 	err   error         // the first error; the decoder must not wrap it
 }
 
-// blockNote is what is known of a block before it is unpacked.
+// blockNote is what blockReader knows of a block before the decoder unpacks it.
 type blockNote struct {
 	skipped int64 // zeros that belong before it
 	zeros   bool
@@ -79,8 +79,8 @@ func newZeroSkipper(in *bufio.Reader, h frameHeader, to *cutter) *zeroSkipper {
 	return s
 }
 
-// plainHeader returns a header without size and checksum. It rounds the window up to
-// what a short header can express.
+// plainHeader returns a frame header without size and checksum, and its window: windowBytes rounded
+// up to what a short header can express.
 func plainHeader(windowBytes int64) ([]byte, int64) {
 	exponent := bits.Len64(uint64(max(windowBytes, maxBlockBytes) - 1))
 	return append([]byte(frameMagic), 0, byte(exponent-10)<<3), 1 << exponent
@@ -110,7 +110,8 @@ func (s *blockReader) Read(p []byte) (int, error) {
 	}
 }
 
-// nextBlock reads the header of a block, and omits zeros that change nothing.
+// nextBlock reads the next block's header and prepares its bytes for the decoder, or omits it if it
+// is zeros that change nothing.
 func (s *blockReader) nextBlock() error {
 	if err := context.Cause(s.ctx); err != nil {
 		return err // the cutter does not see empty blocks
@@ -156,7 +157,8 @@ func (s *blockReader) nextRun(b block) error {
 	return nil
 }
 
-// nextTiny recognises empty blocks. Other tiny blocks may continue zeros.
+// nextTiny passes a tiny block to the decoder. It notes that a block that is not empty may turn out
+// to continue zeros.
 func (s *blockReader) nextTiny(b block) error {
 	content, err := s.in.Peek(int(b.size))
 	if err != nil {
@@ -173,7 +175,8 @@ func (s *blockReader) nextTiny(b block) error {
 	return nil
 }
 
-// passBlock sends a block to the decoder.
+// passBlock prepares a block's header and content for the decoder, and notes the block if it has
+// output.
 func (s *blockReader) passBlock(b block, hasOutput bool, about blockNote) {
 	head := encodeBlockHeader(b)
 	s.pending, s.left = append(s.head[:0], head[:]...), b.size
@@ -193,7 +196,7 @@ func (s *blockReader) resetZeros(but possibleZeros) {
 	s.zeros, s.doubt = 0, but
 }
 
-// endingZeros returns how many zeros, as far as is known, end the decoder's input.
+// endingZeros returns how many zeros are known to end the decoder's input.
 func (s *blockReader) endingZeros() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,7 +205,7 @@ func (s *blockReader) endingZeros() int64 {
 	return s.zeros
 }
 
-// recordZeros records that a block was n zeros.
+// recordZeros records that a block that was in doubt unpacked to n zeros.
 func (s *blockReader) recordZeros(about blockNote, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -261,7 +264,7 @@ func (s *zeroSkipper) Write(p []byte) (int, error) {
 	return n, s.keepError(err)
 }
 
-// nextNote returns the note of the next block to be written.
+// nextNote removes and returns the note of the next block of output; false if there is none.
 func (s *blockReader) nextNote() (blockNote, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -298,7 +301,7 @@ func (s *zeroSkipper) skipZeros(n int64) error {
 	return nil
 }
 
-// keepError keeps the first error of either side.
+// keepError keeps the first error of the input or the output, and returns err.
 func (s *blockReader) keepError(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -324,7 +327,7 @@ func sumZeros(sum *xxhash.Digest, n int64) {
 	}
 }
 
-// checkEnd verifies the frame's size and checksum.
+// checkEnd adds zeros that end the frame, and verifies its size and checksum.
 func (s *zeroSkipper) checkEnd() error {
 	if !s.last || s.left > 0 {
 		return io.ErrUnexpectedEOF

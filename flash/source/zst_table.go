@@ -20,8 +20,8 @@ const (
 	tableReserve = 0x7c
 )
 
-// findFrames finds the file's frames by its table, or by reading each block's header.
-// It thereby detects an incomplete file before anything is written.
+// findFrames returns the file's frames, by its table or by reading each block's header. So it
+// detects an incomplete file before anything is written.
 func findFrames(f packedFile) (frames, error) {
 	footer := make([]byte, footerBytes)
 	if f.sizeBytes > footerBytes {
@@ -71,8 +71,8 @@ func readTable(f packedFile, footer []byte) (frames, error) {
 	return found, found.limitWindows(f)
 }
 
-// limitWindows falls back to one frame after the other where a large frame needs too
-// much memory. A frame of zeros needs none.
+// limitWindows clears s.all, so that frames are unpacked one after the other, if a large frame
+// needs too much memory for parallel decoding.
 func (s *frames) limitWindows(f packedFile) error {
 	look := &fileWindow{file: f}
 	for _, next := range s.all {
@@ -95,7 +95,7 @@ func (s *frames) limitWindows(f packedFile) error {
 	return nil
 }
 
-// walkFrames reads only the headers, block by block.
+// walkFrames finds the frames by the headers of their blocks, without reading the content.
 func walkFrames(f packedFile) (frames, error) {
 	look := &fileWindow{file: f}
 	var found frames
@@ -149,7 +149,7 @@ func (s *frames) append(f frame) {
 	}
 }
 
-// fileWindow caches a small part of a file, since headers of blocks are often adjacent.
+// fileWindow caches a small part of a file, because block headers are often adjacent.
 type fileWindow struct {
 	file  packedFile
 	bytes [512]byte

@@ -39,8 +39,7 @@ const (
 	special              = isEnd | isBad | isSecond
 )
 
-// matchValue returns a length or a distance: the base plus the extra bits after the
-// code.
+// matchValue returns a match's length or distance: the base plus the extra bits after the code.
 func (e tableEntry) matchValue(held uint64) int {
 	extra := held & (1<<(e&63) - 1) >> (e >> singleShift & 15)
 	return int(e>>valueShift) + int(extra)
@@ -94,9 +93,8 @@ func init() {
 	distMeaning[30], distMeaning[31] = isBad, isBad
 }
 
-// buildTable builds the table of a code from its lengths, and reports whether the code
-// is valid. As in zlib and Go, each sequence of bits must have a meaning, except in a
-// code of one symbol or none.
+// buildTable builds the table of a code from its lengths, and reports whether the code is valid. As
+// in zlib and Go, each sequence of bits must be a code, except if there is only one symbol or none.
 func buildTable(table, meaning []tableEntry, lengths []uint8, firstBits uint) bool {
 	var counts [longestCode + 1]int
 	for _, n := range lengths {
@@ -130,9 +128,9 @@ func buildTable(table, meaning []tableEntry, lengths []uint8, firstBits uint) bo
 	return true
 }
 
-// addSecondTables sets the places of the second tables, and returns where they end.
-// Codes of more than firstBits bits come after all others. Those that begin with the
-// same bits share a table, which is as large as the longest of them needs.
+// addSecondTables allots the second tables in table, and returns where they end. Codes of more than
+// firstBits bits come after all others. Those that begin with the same firstBits bits share a
+// second table, as large as the longest of them needs.
 func addSecondTables(table []tableEntry, counts *[longestCode + 1]int, codes *[longestCode + 2]uint, firstBits, longest uint) int {
 	end := 1 << firstBits
 	if longest <= firstBits {
@@ -154,7 +152,7 @@ func addSecondTables(table []tableEntry, counts *[longestCode + 1]int, codes *[l
 
 func reverseBits(code, n uint) uint { return uint(bits.Reverse16(uint16(code))) >> (16 - n) }
 
-// placeSymbols enters each symbol wherever the bits begin with its code.
+// placeSymbols enters each symbol at all indexes whose bits begin with its code.
 func placeSymbols(table, meaning []tableEntry, lengths []uint8, codes *[longestCode + 2]uint, firstBits uint) {
 	next := *codes
 	for symbol, n8 := range lengths {
@@ -179,8 +177,8 @@ func placeSymbols(table, meaning []tableEntry, lengths []uint8, codes *[longestC
 	}
 }
 
-// pairLiterals makes one lookup find two literals where both codes fit. It goes
-// downwards, since the second lookup is at a lower index, which must still be single.
+// pairLiterals joins two literals in one entry if both codes fit. It goes downwards, because the
+// second literal's entry is at a lower index and must not be a pair yet.
 func (t *symbolTable) pairLiterals() {
 	for i := 1<<symbolBits - 1; i >= 0; i-- {
 		e := t[i]
@@ -216,8 +214,8 @@ func (d *decoder) setFixedCodes() error {
 	return d.buildTables(maxSymbols)
 }
 
-// buildTables builds the tables of both codes. The first n lengths are those of
-// symbols.
+// buildTables builds the tables of both codes. The first n lengths are of symbols, the others of
+// distances.
 func (d *decoder) buildTables(n int) error {
 	if !buildTable(d.symbols[:], symbolMeaning[:], d.lengths[:n], symbolBits) ||
 		!buildTable(d.reaches[:], distMeaning[:], d.lengths[n:], distBits) {
@@ -237,7 +235,7 @@ var ownMeaning = func() (m [19]tableEntry) {
 	return m
 }()
 
-// readCodes reads the codes of a block that brings its own.
+// readCodes reads the code lengths at the start of a dynamic block, and builds its tables.
 func (d *decoder) readCodes() error {
 	d.fixed = false
 	symbols, distances, n := int(d.takeBits(5))+257, int(d.takeBits(5))+1, int(d.takeBits(4))+4

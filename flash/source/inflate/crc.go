@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// CRC is a cyclic checksum that skips zeros, with reflected and inverted bits, as in gzip and xz.
+// CRC is a cyclic checksum that can skip zeros. Its bits are reflected and inverted, as in gzip and
+// xz.
 type CRC struct {
 	update func(sum uint64, p []byte) uint64
 	ones   uint64 // all bits
@@ -24,8 +25,8 @@ var (
 	})
 )
 
-// matrix maps each bit of a checksum. A checksum is linear, so the results of several
-// bits are added.
+// matrix is a linear map of checksums, as the image of each bit. The image of a checksum is the sum
+// of its bits' images.
 type matrix [64]uint64
 
 // multiply applies the matrix to a checksum.
@@ -59,10 +60,10 @@ func zeroSteps(poly uint64) *[32]matrix {
 	return steps
 }
 
-// Update adds p to a sum. The sum of no bytes is 0.
+// Update returns the sum after the bytes p. The sum of no bytes is 0.
 func (k CRC) Update(sum uint64, p []byte) uint64 { return k.update(sum, p) }
 
-// Zeros adds n zeros to a sum.
+// Zeros returns the sum after n zero bytes, in time proportional to log n.
 func (k CRC) Zeros(sum uint64, n int64) uint64 {
 	steps := k.steps()
 	sum ^= k.ones

@@ -97,8 +97,8 @@ func (d *decoder) decodeFast(buf []byte, from, at, end int) (int, error) {
 	return at, err
 }
 
-// countRepeats counts how often the n bits of a match repeat, up to most. A long run is
-// coded as many equal matches.
+// countRepeats skips repetitions of the n bits of a match, at most most, and returns their number.
+// A long run is coded as many equal matches.
 func (d *decoder) countRepeats(match uint64, n uint, most int) int {
 	mask := uint64(1)<<n - 1
 	match &= mask
@@ -116,7 +116,8 @@ func (d *decoder) countRepeats(match uint64, n uint, most int) int {
 	return max(0, most)
 }
 
-// copyOverlap writes a match that overlaps itself, or nearly so.
+// copyOverlap copies a match of a short distance, which may overlap itself. It notes a run of
+// zeros.
 func (d *decoder) copyOverlap(buf []byte, at, dist, length int) {
 	switch v := buf[at-1]; {
 	case dist > 1:
@@ -132,7 +133,7 @@ func (d *decoder) copyOverlap(buf []byte, at, dist, length int) {
 	}
 }
 
-// noteZeros joins adjacent runs.
+// noteZeros records a run of zeros, joined with the run before, unless it is short.
 func (d *decoder) noteZeros(r run) {
 	if n := len(d.zeros); n > 0 && d.zeros[n-1].to == r.from {
 		d.zeros[n-1].to = r.to

@@ -61,7 +61,7 @@ func (g *unpacker) decodeStream() error {
 	return nil
 }
 
-// sendOutput sends the decoded bytes, and known zeros as such.
+// sendOutput adds the decoded bytes to the checksum and sends them, known zeros by SkipZeros.
 func (g *unpacker) sendOutput(from, to int) error {
 	for _, z := range g.d.zeros {
 		if err := g.writeBytes(g.buf[from:z.from]); err != nil {
@@ -95,7 +95,7 @@ const (
 	maxText = 64 << 10 // of a name or a comment: more than a path can have
 )
 
-// nextHeader reads a member's header. After the last member it returns io.EOF.
+// nextHeader reads the next member's header. It returns io.EOF after the last member.
 func (g *unpacker) nextHeader() error {
 	if g.members > 0 {
 		if err := g.skipPadding(); err != nil {
@@ -108,7 +108,7 @@ func (g *unpacker) nextHeader() error {
 	return nil
 }
 
-// skipPadding skips zeros between and after members, as tapes leave them.
+// skipPadding skips zeros after a member, as tapes have them. It returns io.EOF at the end.
 func (g *unpacker) skipPadding() error {
 	for {
 		if err := g.d.fillWindow(4 << 10); err != nil {
@@ -126,7 +126,7 @@ func (g *unpacker) skipPadding() error {
 	}
 }
 
-// takeBytes consumes n bytes of the input.
+// takeBytes returns the next n bytes of the input, valid until the next read.
 func (g *unpacker) takeBytes(n int) ([]byte, error) {
 	if err := g.d.fillWindow(n); err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func (g *unpacker) skipExtra(sum uint32) (uint32, error) {
 	return crc32.Update(sum, crc32.IEEETable, p), nil
 }
 
-// skipText skips a name or a comment, which ends with a zero.
+// skipText skips a name or a comment, which ends with a zero, and returns the header's checksum.
 func (g *unpacker) skipText(sum uint32) (uint32, error) {
 	for range maxText {
 		p, err := g.takeBytes(1)

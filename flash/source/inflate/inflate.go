@@ -80,7 +80,7 @@ func newDecoder(src io.Reader) *decoder {
 	return &decoder{src: src, window: make([]byte, windowBytes+padBytes)}
 }
 
-// startStream prepares for a stream at the current place in the input.
+// startStream prepares for a stream at the current position in the input.
 func (d *decoder) startStream() {
 	d.phase, d.last, d.made = inHeader, false, 0
 }
@@ -128,7 +128,7 @@ func (d *decoder) takeBits(n uint) uint64 {
 	return v
 }
 
-// checkOverrun returns an error where more bits were used than the input has.
+// checkOverrun returns an error if more bits were used than the input has.
 func (d *decoder) checkOverrun() error {
 	if d.next-int(d.count/8) > d.have {
 		return io.ErrUnexpectedEOF
@@ -257,8 +257,8 @@ func copyMatch(buf []byte, at, dist, n int) {
 	}
 }
 
-// decodeCareful decodes near the end of the output or of the input, where decodeFast
-// cannot. It returns when the window must be filled.
+// decodeCareful decodes near the end of the output or input, where decodeFast cannot. It returns
+// when the output is full, the block ends, or the window must be filled.
 func (d *decoder) decodeCareful(buf []byte, from, at, end int) (int, error) {
 	for at < end {
 		if !d.ended && d.have-d.next < 2*padBytes {
@@ -294,8 +294,7 @@ func (d *decoder) decodeCareful(buf []byte, from, at, end int) (int, error) {
 	return at, nil
 }
 
-// readMatch reads the rest of a match whose length has the entry e. back is how far it
-// may reach.
+// readMatch reads the rest of a match: e is the entry of its length, back how far it may reach.
 func (d *decoder) readMatch(e tableEntry, back int) error {
 	if e&isBad != 0 {
 		return d.badCodeError()
@@ -317,8 +316,7 @@ func (d *decoder) readMatch(e tableEntry, back int) error {
 	return nil
 }
 
-// badCodeError is the error of bits that are no code. At the input's end it is
-// io.ErrUnexpectedEOF.
+// badCodeError returns the error for bits that are no code; io.ErrUnexpectedEOF at the input's end.
 func (d *decoder) badCodeError() error {
 	if d.ended && d.next-int(d.count/8)+8 > d.have {
 		return io.ErrUnexpectedEOF

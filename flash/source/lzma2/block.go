@@ -12,14 +12,14 @@ const maxSpare = 16
 
 var errTooLong = errors.New("it has more than the index says")
 
-// workspace is the memory for decoding a block.
+// workspace is the decoder and memory for one block.
 type workspace struct {
 	decoder
 	memory []byte
 	src    *bufio.Reader
 }
 
-// getWorkspace returns a workspace that is large enough.
+// getWorkspace returns a spare or new workspace with memory for the dictionary.
 func (f *File) getWorkspace(dictionary int) *workspace {
 	var w *workspace
 	select {
@@ -43,8 +43,8 @@ func (f *File) putWorkspace(w *workspace) {
 	}
 }
 
-// Decode decodes block i into out, and verifies it. Several goroutines may call it at
-// once for different blocks.
+// Decode decodes block i into out, and verifies its check. Several goroutines may decode different
+// blocks at once.
 func (f *File) Decode(i int, out Out) error {
 	b := &f.Blocks[i]
 	w := f.getWorkspace(b.Dictionary)
@@ -63,7 +63,7 @@ func (f *File) Decode(i int, out Out) error {
 	return nil
 }
 
-// outputError keeps an output's error apart from those of the input.
+// outputError keeps the errors of out, so that Decode can tell them from the input's.
 type outputError struct {
 	out Out
 	err error
@@ -103,7 +103,8 @@ func joinCalls(a, b func() error) func() error {
 	return func() error { return errors.Join(a(), b()) }
 }
 
-// verifyCheck compares the check after the data with the output's.
+// verifyCheck compares the check stored after the data with the output's, and the output's length
+// with the index.
 func (f *File) verifyCheck(b *Block, to *checkedOutput) error {
 	size := to.checkBytes()
 	pad := int(-b.size & 3)

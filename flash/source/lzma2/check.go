@@ -9,14 +9,14 @@ import (
 	"slipway/flash/source/inflate"
 )
 
-// check is the check of a block's content.
+// check computes the checksum of a block's content.
 type check interface {
 	Out
 	checkSum() []byte
 	checkBytes() int
 }
 
-// checks maps the numbers of checks to their kinds.
+// checks maps the format's check numbers to constructors.
 var checks = [256]func() check{
 	0:  func() check { return none{} },
 	1:  func() check { return &cyclic{kind: inflate.IEEE, bytes: 4} },
@@ -64,7 +64,7 @@ func (d digest) SkipZeros(n int64) error {
 func (d digest) checkSum() []byte { return d.Sum(nil) }
 func (d digest) checkBytes() int  { return d.Size() }
 
-// checkedOutput passes on a block's content, and computes its check.
+// checkedOutput passes a block's content to out, and computes its check.
 type checkedOutput struct {
 	check
 	out  Out

@@ -111,8 +111,8 @@ func (c *chunkReader) readCompressed(control byte) error {
 	return nil
 }
 
-// resetState resets what the chunk's control byte says: nothing; the model; also the
-// properties; also the dictionary.
+// resetState resets what bits 5 and 6 of the control byte say: nothing, the model, also the
+// properties, or also the dictionary.
 func (c *chunkReader) resetState(reset byte) error {
 	if reset == 3 {
 		c.ring.resetDictionary()
@@ -137,7 +137,7 @@ func (c *chunkReader) resetState(reset byte) error {
 	return nil
 }
 
-// readChunk reads a chunk, and starts the range coder.
+// readChunk reads size bytes of a chunk, and starts the range decoder.
 func (c *chunkReader) readChunk(size int) error {
 	c.in = c.in[:size+mostInput]
 	if _, err := io.ReadFull(c.src, c.in[:size]); err != nil {
@@ -152,7 +152,7 @@ func (c *chunkReader) readChunk(size int) error {
 	return nil
 }
 
-// isFinished reports whether the coder ended at the encoder's end.
+// isFinished reports whether the range decoder used the whole chunk and ended as the encoder does.
 func (c *chunkReader) isFinished() bool {
 	if c.size < smallest {
 		c.code = c.code<<8 | uint64(*(*byte)(c.next))
@@ -161,7 +161,7 @@ func (c *chunkReader) isFinished() bool {
 	return c.next == unsafe.Pointer(&c.in[c.inEnd]) && c.code == 0
 }
 
-// sendOutput sends the decoded bytes, and known zeros as such.
+// sendOutput sends the decoded bytes since from, known zeros by SkipZeros.
 func (c *chunkReader) sendOutput(from int) error {
 	for _, z := range c.ring.zeros {
 		if z.to-z.from < minRunBytes {

@@ -2,7 +2,7 @@ package lzma2
 
 import "fmt"
 
-// filter transformed a block's data before compression.
+// filter describes a filter that transformed a block's data before compression.
 type filter struct {
 	name  string
 	width int // of each unit that it transforms
@@ -81,7 +81,7 @@ var xzFilters = map[uint64]filter{
 	11:      {name: "riscv"},
 }
 
-// filterStage undoes a filter, and passes on the result.
+// filterStage undoes a filter, and passes the result to out.
 type filterStage struct {
 	filter
 	out     Out
@@ -120,15 +120,15 @@ func (s *filterStage) SkipZeros(n int64) error {
 	return nil
 }
 
-// flushPending sends the bytes that were too short for the filter.
+// flushPending sends the last bytes, which are too few for the filter.
 func (s *filterStage) flushPending() error {
 	_, err := s.out.Write(s.pending)
 	s.pending = nil
 	return err
 }
 
-// undoDelta adds to each byte the one at the filter's distance before it, since the
-// difference was stored.
+// undoDelta adds to each byte the byte at the filter's distance before it. The filter stored their
+// difference.
 func undoDelta(p []byte, at uint32, s *filterStage) int {
 	for i := range p {
 		place := (int(at) + i) & 0xff
@@ -138,8 +138,8 @@ func undoDelta(p []byte, at uint32, s *filterStage) int {
 	return len(p)
 }
 
-// undoARM turns the absolute target of BL back into a distance. Absolute addresses
-// repeat more often.
+// undoARM turns the absolute targets of ARM's BL instructions back into relative ones. The filter
+// made them absolute, because equal targets compress better.
 func undoARM(p []byte, at uint32, _ *filterStage) int {
 	i := 0
 	for ; i+4 <= len(p); i += 4 {
@@ -152,7 +152,7 @@ func undoARM(p []byte, at uint32, _ *filterStage) int {
 	return i
 }
 
-// undoThumb does so for the pair of instructions that is BL in Thumb.
+// undoThumb does the same as undoARM for the pair of instructions that is BL in Thumb.
 func undoThumb(p []byte, at uint32, _ *filterStage) int {
 	i := 0
 	for ; i+4 <= len(p); i += 2 {
@@ -168,7 +168,7 @@ func undoThumb(p []byte, at uint32, _ *filterStage) int {
 	return i
 }
 
-// undoARM64 does so for BL, and for ADRP with targets within 512 MiB.
+// undoARM64 does the same for ARM64's BL, and for ADRP with targets within 512 MiB.
 func undoARM64(p []byte, at uint32, _ *filterStage) int {
 	i := 0
 	for ; i+4 <= len(p); i += 4 {

@@ -11,14 +11,14 @@ const (
 	maxMatch   = 273
 )
 
-// lengthModel is the model of a match's length.
+// lengthModel has the probabilities for a match's length.
 type lengthModel struct {
 	notShort, long prob
 	short, middle  [positions][8]prob
 	high           [256]prob
 }
 
-// model is everything that adapts to the data.
+// model has all probabilities, which adapt to the data.
 type model struct {
 	isMatch, longRep0                [states * positions]prob
 	isRep, notRep0, notRep1, notRep2 [states]prob
@@ -125,7 +125,7 @@ func copy16(to unsafe.Pointer, dist, length int) {
 	}
 }
 
-// readMatch reads a length and a distance.
+// readMatch reads a match's length and distance, and puts the distance first in d.reps.
 func (d *decoder) readMatch(c coder, pos uint32) (coder, uint64) {
 	c, length := d.match.decodeLength(c, pos)
 	c, slot := c.decodeTree(unsafe.Pointer(&d.slot[min(length-minMatch, 3)]), 64)
@@ -148,7 +148,8 @@ func (d *decoder) readMatch(c coder, pos uint32) (coder, uint64) {
 	return c, length
 }
 
-// readRepeat reads which of the last distances to use, and a length.
+// readRepeat reads which of the last distances a match repeats, and its length. It moves that
+// distance to d.reps[0], and returns the next state.
 func (d *decoder) readRepeat(c coder, pos, state uint32) (coder, uint64, uint32) {
 	next := 8 + state/firstMatch*3
 	c, one := c.decodeBit(&d.notRep0[state])

@@ -24,7 +24,7 @@ const (
 	mostInput = 32                                  // more than the bytes that one symbol can take
 )
 
-// decodeBit decodes a predictable bit, with a branch.
+// decodeBit decodes one bit, with a branch, and adapts its probability. It is for predictable bits.
 func (c coder) decodeBit(p *prob) (coder, bool) {
 	if c.size < smallest {
 		c.code = c.code<<8 | uint64(*(*byte)(c.next))

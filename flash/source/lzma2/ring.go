@@ -37,7 +37,7 @@ func (r *ring) resetDictionary() { r.begin, r.before = r.at, 0 }
 // lapEnd returns where a lap ends. A match may end later.
 func (r *ring) lapEnd() int { return r.reach + overrun }
 
-// wrapAround begins the next lap where this one has ended.
+// wrapAround begins the next lap if this one has ended.
 func (r *ring) wrapAround() {
 	if r.at < r.lapEnd() {
 		return
@@ -46,7 +46,7 @@ func (r *ring) wrapAround() {
 	r.last, r.at, r.begin = r.at, 0, 0
 }
 
-// byteBefore returns the byte dist before at, or 0 before the first one.
+// byteBefore returns the byte at distance dist before at, or 0 before the dictionary's start.
 func (r *ring) byteBefore(at, dist int) byte {
 	from := at - dist
 	if from >= r.begin {
@@ -58,8 +58,8 @@ func (r *ring) byteBefore(at, dist int) byte {
 	return r.bytes[from+r.last]
 }
 
-// copyMatch copies a match that overlaps itself, or is in the last lap. It returns false if there
-// is no such match.
+// copyMatch copies a match, which may overlap itself or begin in the last lap, and notes zeros. It
+// returns false if the distance is outside the dictionary.
 func (r *ring) copyMatch(at, dist, n int) bool {
 	from := at - dist
 	if dist > r.reach || int64(dist) > r.before+int64(at-r.begin) {

@@ -53,8 +53,8 @@ func corruptError(format string, args ...any) error {
 	return fmt.Errorf("the file is damaged: %w; fetch or build it again", fmt.Errorf(format, args...))
 }
 
-// Open reads the index of each stream, the last one first, and the header of each
-// block. It refuses blocks that cannot be decoded.
+// Open reads the index of each stream, the last one first, and the header of each block. It returns
+// an error if a block cannot be decoded.
 func Open(src io.ReaderAt, size int64) (*File, error) {
 	f := &File{src: src, spare: make(chan *workspace, maxSpare)}
 	streams := 0
@@ -91,7 +91,7 @@ func tooManyBlocks(n int) error {
 	return fmt.Errorf("it has %d blocks or more, and %d is the most that is taken: pack it again with xz -6 -T0", n, maxBlocks)
 }
 
-// readAt reads n bytes that the file is known to have.
+// readAt reads n bytes that the file must have.
 func (f *File) readAt(at int64, n int) ([]byte, error) {
 	p := make([]byte, n)
 	got, err := f.src.ReadAt(p, at)
@@ -101,8 +101,8 @@ func (f *File) readAt(at int64, n int) ([]byte, error) {
 	return p, err
 }
 
-// readStream reads the stream that ends at end, or before padding that does. It returns
-// the stream's start, and its blocks.
+// readStream reads the index and header of the stream that ends at end, or before padding that ends
+// there. It returns the stream's start and its blocks.
 func (f *File) readStream(end, size int64) (start int64, blocks []Block, err error) {
 	if end, err = f.skipPadding(end); err != nil {
 		return 0, nil, err
@@ -138,8 +138,7 @@ func (f *File) readStream(end, size int64) (start int64, blocks []Block, err err
 	return start, blocks, err
 }
 
-// cutOffError is the error of a file that does not end in a stream. Earlier streams are
-// found by the sizes in an index.
+// cutOffError returns the error for a file that has no stream's footer at end.
 func cutOffError(end, size int64) error {
 	if end == size {
 		return errors.New("the file is cut off, or something follows what was packed; fetch or build it again")
@@ -147,7 +146,8 @@ func cutOffError(end, size int64) error {
 	return corruptError("no stream ends at %d", end)
 }
 
-// skipPadding skips zeros backwards. Their number must be a multiple of four.
+// skipPadding returns the offset before the zeros that end at end. Their number must be a multiple
+// of four.
 func (f *File) skipPadding(end int64) (int64, error) {
 	from := end
 	for end > 0 {
@@ -235,7 +235,7 @@ func (f *File) readStreamHeader(at int64, flags []byte, blocks []Block) error {
 	return nil
 }
 
-// readBlockHeader reads a block's sizes and filters.
+// readBlockHeader reads a block's filters, and compares its sizes with the index.
 func (f *File) readBlockHeader(b *Block) error {
 	p, err := f.readAt(b.at, int(min(b.size, maxHeader)))
 	if err != nil {
