@@ -207,8 +207,7 @@ func openRShim(ctx context.Context, path string) (*rshim.Port, error) {
 	return rshim.Open(ctx, path)
 }
 
-// isDPU reports whether info, such as BlueField-2(Rev 1), names the model want, such as
-// BlueField-2.
+// isDPU reports whether info, such as BlueField-2(Rev 1), names the model want (BlueField-2).
 func isDPU(info, want string) bool {
 	name, _, _ := strings.Cut(info, "(")
 	return strings.EqualFold(strings.TrimSpace(name), want)
@@ -291,9 +290,8 @@ func (j *bluefieldJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	return receipts, errors.Join(failed...)
 }
 
-// pushStream pushes the stream to one DPU, follows its boot and writes its console output to the
-// log file d.log. It fills the DPU's receipt, and prints errors that the installer reported and
-// continued after.
+// pushStream pushes the stream to one DPU, follows its boot and writes its console output to d.log.
+// It fills the DPU's receipt, and prints errors after which the installer continued.
 func (j *bluefieldJob) pushStream(ctx context.Context, d *dpu) error {
 	began := time.Now()
 	log, err := os.Create(d.log)

@@ -210,8 +210,7 @@ func (w *deviceWriter) saveReplaced(old []byte, off int64) error {
 	return pruneOldest(dir, 2*max(keepSaved, len(w.job.writers)))
 }
 
-// writeSynced writes and syncs a file. If that fails, for example on a full disk, it removes the
-// file.
+// writeSynced writes and syncs a file. If that fails, as on a full disk, it removes the file.
 func writeSynced(path string, data []byte) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {

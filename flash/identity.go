@@ -32,9 +32,8 @@ type Identity struct {
 	client  ssh.PublicKey
 }
 
-// NewIdentity generates a host key, and reads the client key in dir or generates it if there is
-// none. dir is the board's images.StateDir, because whoever made an artifact cannot have put a key
-// there.
+// NewIdentity generates a host key, and reads the client key in dir or generates one. dir is the
+// board's images.StateDir, because whoever made an artifact cannot have put a key there.
 func NewIdentity(dir string) (Identity, error) {
 	id, err := newIdentity(dir)
 	if err != nil {
@@ -142,8 +141,7 @@ func (id Identity) seedFiles() map[string][]byte {
 // has its own host key, and the user may boot a disk that was flashed earlier.
 const maxPins = 8
 
-// pinHostKey appends the host key to the board's lines in known_hosts, and removes the oldest lines
-// over maxPins.
+// pinHostKey appends the host key to the board's lines in known_hosts, and keeps the last maxPins.
 func (id Identity) pinHostKey(board string) error {
 	unlock, err := lockFolder(id.dir)
 	if err != nil {

@@ -150,8 +150,7 @@ func nameImage(path string, err error) error {
 	return errors.New(strings.ReplaceAll(err.Error(), " IMAGE", " "+plaintext.Quote(path)))
 }
 
-// checkUnchanged returns an error if another process changed the image's file after its
-// verification.
+// checkUnchanged returns an error if the image's file changed after its verification.
 func (j *imageJob) checkUnchanged() error {
 	now, err := j.file.Stat()
 	if err == nil && (!os.SameFile(now, j.info) || now.Size() != j.info.Size() || !now.ModTime().Equal(j.info.ModTime())) {
@@ -173,9 +172,8 @@ func (j *imageJob) openMap(context.Context) error {
 	return err
 }
 
-// artifactMap reads the artifact's block map and compares its SHA-256 with the artifact's. It
-// returns nil if the artifact has no map. The map's digests verify the image range by range, while
-// it is written.
+// artifactMap reads the artifact's block map and compares its SHA-256 with the artifact's; nil if
+// there is no map. The map's digests verify the image range by range while it is written.
 func artifactMap(a images.Artifact) (*bmap.Map, string, error) {
 	file, err := a.File(images.BlockMap)
 	if err != nil {
@@ -225,10 +223,9 @@ func (j *imageJob) fixHint() string {
 	return rebuildHint(j.artifact)
 }
 
-// proveFile compares the image file's SHA-256 with the artifact's, and keeps later writes to the
-// file from being read. It skips an image whose block map has SHA-256 digests, and a plain image
-// without a map: these are verified while they are written. It also skips an image that was
-// fetched.
+// proveFile compares the image file's SHA-256 with the artifact's, and seals the file. It skips an
+// image that was fetched, which is verified. It skips a plain image without a map and an image
+// whose map has SHA-256 digests, which are verified while they are written.
 func (j *imageJob) proveFile(ctx context.Context) error {
 	if j.sha256 == "" || j.image.path != "" || j.source.Form() == "raw" && j.blocks == nil || j.blocks != nil && j.blocks.Algorithm == bmap.SHA256 {
 		return nil // what was fetched is proved
@@ -245,8 +242,7 @@ func (j *imageJob) proveFile(ctx context.Context) error {
 // unknown is the size of an image if neither its file nor a map has it.
 const unknown = -1
 
-// stateSize sets j.size from the file or the block map, or to unknown. It returns an error if the
-// two differ.
+// stateSize sets j.size from the file or the block map, or to unknown; an error if the two differ.
 func (j *imageJob) stateSize(context.Context) error {
 	j.size = j.source.SizeBytes()
 	if j.blocks != nil {
@@ -471,8 +467,7 @@ func (j *imageJob) writeOptions() write.Options {
 	return o
 }
 
-// dryRun compares the image with the devices' content and prints how many bytes differ. It writes
-// nothing.
+// dryRun compares the image with the devices and prints how many bytes differ. It writes nothing.
 func (j *imageJob) dryRun(ctx context.Context) ([]Receipt, error) {
 	defer j.closeWriters()
 	began := time.Now()
@@ -558,8 +553,7 @@ func (j *imageJob) makeSeed(ctx context.Context) (err error) {
 }
 
 // writeImage writes the image and the identity's file system to all remaining devices, and compares
-// a plain image's SHA-256 with the artifact's. If anything fails, it records the error for every
-// device.
+// a plain image's SHA-256 with the artifact's. An error is recorded for every device.
 func (j *imageJob) writeImage(ctx context.Context, began time.Time) (write.Proof, error) {
 	var copies []*write.Copy
 	remaining := j.remainingWriters()

@@ -40,8 +40,7 @@ func newJetsonJob(ctx context.Context, r request) (job, error) {
 	return j, runSteps(ctx, j.close, j.checkOptions, j.checkSettings, j.checkBoards, j.unpackPackage, j.checkPackage)
 }
 
-// checkOptions refuses options that apply only to disk images, and opens the key files for signing
-// and encryption.
+// checkOptions refuses options that apply only to disk images, and opens the key files.
 func (j *jetsonJob) checkOptions(context.Context) error {
 	o := j.options
 	switch {

@@ -40,8 +40,7 @@ type provedImage struct {
 	admitted evidence.Admitted
 }
 
-// imageResolver fetches the image and its block map, and verifies them, before anything else
-// happens.
+// imageResolver fetches and verifies the image and its block map, before anything else happens.
 type imageResolver struct {
 	request
 	lists  trust.Lists
@@ -220,8 +219,8 @@ func (p *imageResolver) readImage(ctx context.Context) error {
 	return p.readMap(ctx, o)
 }
 
-// refuseLooseImage returns an error for --image if the board has a policy, because policies judge
-// only artifacts.
+// refuseLooseImage returns an error for --image if the board has a policy: it judges only
+// artifacts.
 func (p *imageResolver) refuseLooseImage() error {
 	policies, err := evidence.PoliciesOf(p.spec)
 	if err != nil || len(policies) == 0 {
@@ -265,7 +264,7 @@ func (p *imageResolver) findIgnored(ctx context.Context, at trust.Place, name st
 	}
 }
 
-// proveSigners verifies the signatures of the file called name against every list, and returns the
+// proveSigners verifies the signatures of the file called name for every list; it returns the
 // signers.
 func (p *imageResolver) proveSigners(ctx context.Context, at trust.Place, name string, of trust.Content) ([]string, error) {
 	proofs, err := p.lists.Prove(ctx, at, name, of)

@@ -140,8 +140,7 @@ func (s Stream) checkVersion(i Image) error {
 }
 
 // checkAnnounced returns an error if a header announces an image that does not follow. Only this
-// check detects a file that was cut off between two images. An image that no header announces
-// becomes a note.
+// detects a file that was cut off between two images. It notes images that no header announces.
 func (s *Stream) checkAnnounced() error {
 	follows, extra := uint64(0), uint64(0)
 	for _, i := range slices.Backward(s.Images) {
@@ -194,8 +193,7 @@ func orEOF(err error) error {
 
 type onlyWriter struct{ io.Writer }
 
-// List prints a line for each image in the format of mlx-mkbfb -d, or of mlx-mkbfb -d -v if every
-// is true.
+// List prints a line for each image in the format of mlx-mkbfb -d, or of -d -v if every is true.
 func (s Stream) List(w io.Writer, every bool) error {
 	for _, i := range s.Images {
 		line := fmt.Sprintf("%10d %s", i.SizeBytes, i.About)

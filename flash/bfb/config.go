@@ -30,9 +30,9 @@ var (
 )
 
 // CheckConfig returns an error, which begins with the line number, if a bf.cfg sets a password
-// variable to anything but a hash that bash takes literally. A bf.cfg is a bash script; CheckConfig
-// checks nothing else of it. A plain password would be readable in the stream and on the DPU, where
-// the installer keeps the file.
+// variable to anything but a hash that bash takes literally. A plain password would be readable in
+// the stream and on the DPU, where the installer keeps the file. CheckConfig also refuses NUL
+// bytes, carriage returns and unclosed quotes, and checks nothing else of the bash script.
 func CheckConfig(text []byte) error {
 	if len(text) > MaxConfigBytes {
 		return fmt.Errorf("1: it has more than the %d KiB that a bf.cfg may have", MaxConfigBytes>>10)
@@ -96,8 +96,7 @@ type lexer struct {
 	pos  int
 }
 
-// separators are the characters that end a word in bash. Braces occur inside words too, as in
-// ${#A}.
+// separators are the characters that end a word in bash; braces are not, as in ${#A}.
 const separators = " \t\n;&|<>()"
 
 // nextWord returns the next word without its quotes; false at the end of the script.

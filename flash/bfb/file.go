@@ -51,8 +51,7 @@ func (f *File) Prove(ctx context.Context) error {
 	return err
 }
 
-// Show prints the images of the stream at path, and its trailing data and notes, as lines or as
-// JSON.
+// Show prints the images, trailing data and notes of the stream at path, as lines or as JSON.
 func Show(w io.Writer, path string, every, asJSON bool) error {
 	f, err := Open(path)
 	if err != nil {
@@ -92,8 +91,7 @@ func CheckFile(ctx context.Context, w io.Writer, path string) error {
 	return f.printRemarks(w)
 }
 
-// ExtractFile extracts images from the stream at path and prints the names of the files that it
-// wrote.
+// ExtractFile extracts images from the stream at path and prints the names of the written files.
 func ExtractFile(ctx context.Context, w io.Writer, path, prefix string, names []string) error {
 	f, err := Open(path)
 	if err != nil {

@@ -140,8 +140,7 @@ func (r Recipe) checkRecipe() error {
 	return nil
 }
 
-// mergePieces adds the images in more to pieces. An image replaces the one of the same ID and
-// version.
+// mergePieces adds the images in more to pieces, in place of those with the same ID and version.
 func mergePieces(pieces, more []piece) []piece {
 	for _, m := range more {
 		i := slices.IndexFunc(pieces, func(p piece) bool { return p.ID == m.ID && p.Version == m.Version })
@@ -216,8 +215,7 @@ func (o *inputFiles) readPart(ctx context.Context, p Part) (piece, error) {
 	return i, err
 }
 
-// copyPadded writes the image and zeros up to a multiple of 8 bytes, and returns the CRC-32 of
-// both.
+// copyPadded writes the image and zeros up to a multiple of 8 bytes, and returns their CRC-32.
 func (p piece) copyPadded(ctx context.Context, w io.Writer) (uint32, error) {
 	sum := crc32.NewIEEE()
 	to := io.MultiWriter(w, sum)
@@ -251,9 +249,8 @@ func sortPieces(pieces []piece, expert bool) error {
 	return nil
 }
 
-// setFollowing sets the header fields Following and NextVersion. As in mlx-mkbfb, NextVersion is
-// the version of the next image in a filtered stream, and of the next image of the same kind in
-// others.
+// setFollowing sets the header fields Following and NextVersion. As in mlx-mkbfb, NextVersion is of
+// the next image in a filtered stream, and of the next image of the same kind in others.
 func setFollowing(pieces []piece, filtered bool) {
 	follows := uint64(0)
 	for i := len(pieces) - 1; i >= 0; i-- {

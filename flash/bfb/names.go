@@ -13,8 +13,8 @@ type kind struct {
 	id    uint8
 }
 
-// kinds are all kinds of images, in the order in which a stream has them. The boot ROM and the
-// firmware read a stream once, so each image must come before it is needed.
+// kinds are all kinds of images, in the order in which a stream has them, so that the boot ROM and
+// the firmware find each image when they need it.
 var kinds = []kind{
 	{"psc-bl", "PSC bootloader image", 36},
 	{"psc-fw", "PSC framework image", 37},

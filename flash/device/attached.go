@@ -78,8 +78,7 @@ func (m machine) listRShims() ([]Device, error) {
 	return found, nil
 }
 
-// rshimField returns the value of the line called name in an rshim's file misc; "" if there is
-// none.
+// rshimField returns the value of the line called name in an rshim's file misc; "" without one.
 func rshimField(said, name string) string {
 	for line := range strings.Lines(said) {
 		if f := strings.Fields(line); len(f) > 1 && f[0] == name {

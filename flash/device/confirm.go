@@ -113,8 +113,7 @@ func samePath(a, b string) bool {
 	return err == nil && a == b
 }
 
-// askUser runs ask and returns its result. If ctx ends first, askUser returns and leaves ask
-// waiting.
+// askUser runs ask and returns its result. If ctx ends first, it returns and leaves ask waiting.
 func askUser(ctx context.Context, ask func([]Device) error, devices []Device) error {
 	answer := make(chan error, 1)
 	go func() { answer <- ask(devices) }()

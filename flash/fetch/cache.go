@@ -181,8 +181,7 @@ func (p *cacheEntry) keepFile(r cacheRecord) (string, error) {
 // reservedBytes is how much free space a download must leave on the disk.
 const reservedBytes = 16 << 20
 
-// checkSpace returns a permanentError if the cache's disk has not need bytes and reservedBytes
-// free.
+// checkSpace returns a permanentError if the disk has less than need bytes and reservedBytes free.
 func (p *cacheEntry) checkSpace(need int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(p.dir, &st); err != nil {

@@ -290,8 +290,7 @@ func (d *download) waitForRetry(ctx context.Context, failures int, err error) er
 	return waitBackoff(ctx, failures, err)
 }
 
-// waitShown waits as waitBackoff does, with a progress step of its own that shows err as the
-// reason.
+// waitShown waits as waitBackoff does, with its own progress step that shows err as the reason.
 func waitShown(ctx context.Context, name string, failures int, err error) error {
 	step := progress.Start(ctx, "ask for "+name, 0, "")
 	why := plaintext.OneLine(err.Error())
@@ -364,8 +363,7 @@ func (d *download) cachedPart() cachedPart {
 }
 
 // acceptResponse checks a response against the partial file, the expected size and the free space.
-// It starts over if the response begins elsewhere or is of another size, and starts the progress
-// step.
+// It starts over if the response has another beginning or size. It starts the progress step.
 func (d *download) acceptResponse(ctx context.Context, a fileResponse) error {
 	d.cached = nil // the server has another version
 	if a.from != d.have || d.size >= 0 && a.size != d.size {

@@ -145,8 +145,7 @@ func (o *Origin) ReadBeside(ctx context.Context, name string) ([]byte, error) {
 	return file.ReadAll(ctx, maxBesideBytes)
 }
 
-// Folder returns the folder of a local image or layout, or the cache folder for an image from a
-// server.
+// Folder returns the folder of a local image or layout; the cache folder for an image of a server.
 func (o *Origin) Folder() string {
 	if path, err := o.ref.absolutePath(); err == nil && o.ref.kind == kindPath {
 		return filepath.Dir(path)

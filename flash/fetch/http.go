@@ -74,8 +74,7 @@ func checkRedirect(to *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// openFile requests a file, or the rest of a partial one. The response is empty if the cached file
-// is current.
+// openFile requests a file, or the rest of it. The response is empty if the cached file is current.
 func (w *web) openFile(ctx context.Context, f fileRequest, h cachedPart) (fileResponse, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.ref.url.String(), nil)
 	if err != nil {

@@ -36,9 +36,8 @@ type dockerConfig struct {
 // maxLoginBytes is more than docker login writes.
 const maxLoginBytes = 1 << 20
 
-// findCredentials returns the user's credentials for a repository, or empty ones if the login files
-// have none. It does not use oras-go's reader of these files, which uses the login of one namespace
-// for another.
+// findCredentials returns the user's credentials for a repository; empty ones if there are none.
+// oras-go reads the login files too, but uses the login of one namespace for another.
 func findCredentials(ctx context.Context, host, repository string) (found auth.Credential, err error) {
 	for _, path := range loginFiles() {
 		if err != nil || found != auth.EmptyCredential {

@@ -76,8 +76,7 @@ var schemes = map[string]func(text, rest string) (reference, error){
 
 var portPattern = plaintext.Regexp(`^[1-9][0-9]{1,4}$`)
 
-// parsePlain parses a path or host:path. As for scp, text is host:path if a colon comes before the
-// first slash.
+// parsePlain parses a path or host:path. As for scp, a colon before any slash makes it host:path.
 func parsePlain(text string) (reference, error) {
 	colon, slash := strings.IndexByte(text, ':'), strings.IndexByte(text, '/')
 	if strings.HasPrefix(text, "[") { // an IPv6 address contains colons
@@ -233,8 +232,7 @@ func checkTitle(r reference) error {
 	return nil
 }
 
-// fileName returns the last part of a URL or path; "" for an OCI artifact, whose manifest has the
-// names.
+// fileName returns the last part of a URL or path; "" for an artifact, whose manifest names files.
 func (r reference) fileName() string {
 	if r.kind == kindHTTP {
 		return SafeFileName(r.url.Path)

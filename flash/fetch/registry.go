@@ -73,8 +73,7 @@ func (t registryTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	return t.Transport.RoundTrip(req)
 }
 
-// silentTimer is the context key of a timer that each request restarts. It ends a call of a silent
-// registry.
+// silentTimer is the context key of the timer that ends a call of a silent registry.
 type silentTimer struct{}
 
 // loginError says how to log in to the registry.
@@ -123,8 +122,8 @@ func (r *registry) explainAnswer(answer *errcode.ErrorResponse) error {
 	return answerError{err, code}
 }
 
-// try runs call until it succeeds, fails permanently, or fails failuresInARow times, and waits
-// between tries. It cancels a call while which the registry is silent for silenceLimit. name is for
+// try runs call until it succeeds, fails permanently, or fails failuresInARow times. It waits
+// between tries, and cancels a call when the registry is silent for silenceLimit. name is for
 // messages.
 func (r *registry) try(ctx context.Context, name string, call func(context.Context, *remote.Repository) error) error {
 	for failures := 1; ; failures++ {

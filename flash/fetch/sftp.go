@@ -26,8 +26,7 @@ var dialHost = func(ctx context.Context, host string) (*boardssh.Conn, error) {
 	return boardssh.Dial(ctx, a)
 }
 
-// openFile opens a file over SFTP. It starts after the cached bytes if the size and time show the
-// same version.
+// openFile opens a file over SFTP, after the cached bytes if size and time show the same version.
 func (b *boardFolder) openFile(ctx context.Context, w fileRequest, h cachedPart) (fileResponse, error) {
 	r, err := b.reopenFile(ctx, w.ref)
 	if err != nil {
@@ -81,8 +80,7 @@ func (b *boardFolder) reopenFile(ctx context.Context, ref reference) (*files.Rea
 	return files.Open(ctx, b.conn, ref.path)
 }
 
-// remoteDigest has the server compute the file's SHA-256; "" if the server runs no commands for
-// this user.
+// remoteDigest has the server compute the file's SHA-256; "" if the server runs no commands.
 func (b *boardFolder) remoteDigest(ctx context.Context, ref reference) string {
 	if b.conn == nil {
 		return ""

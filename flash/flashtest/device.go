@@ -92,8 +92,7 @@ func backing(device string) string {
 	return attribute(device, "loop/backing_file")
 }
 
-// Detach detaches a loop device and waits until it is gone. A program that reads it, such as udev,
-// delays this.
+// Detach detaches a loop device and waits until it is gone. Programs such as udev delay this.
 func Detach(t *testing.T, device string) {
 	t.Helper()
 	file := backing(device)
@@ -128,8 +127,7 @@ func Open(t *testing.T, path string, flags int) *os.File {
 	return f
 }
 
-// Sleep starts a program that sleeps until the test ends. change can change its command before the
-// start.
+// Sleep starts a program that sleeps until the test ends. change can change it before the start.
 func Sleep(t *testing.T, change func(*exec.Cmd)) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sleep", "3600")

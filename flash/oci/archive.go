@@ -82,8 +82,7 @@ func (a *archiveFiles) addEntry(h *tar.Header) error {
 	return nil
 }
 
-// rejectCompressed returns an error for a compressed archive, from which single blobs cannot be
-// read.
+// rejectCompressed returns an error for a compressed archive: its blobs cannot be read one by one.
 func rejectCompressed(f io.ReaderAt) error {
 	head := make([]byte, 6)
 	if _, err := f.ReadAt(head, 0); err != nil && err != io.EOF {
@@ -217,9 +216,8 @@ func (s *savedStore) makeManifest(one savedImage) (v1.Manifest, error) {
 	return doc, nil
 }
 
-// describeBlob returns the descriptor of a file of the archive. For an uncompressed layer it trusts
-// the digest in the configuration, which the layer's consumer verifies; of other files it computes
-// the digest.
+// describeBlob returns the descriptor of a file of the archive. It computes the digest, except of
+// an uncompressed layer: the configuration has it, and the layer's consumer verifies it.
 func (s *savedStore) describeBlob(name string, unpacked digest.Digest) (v1.Descriptor, error) {
 	name = path.Clean(name)
 	f, err := s.source.tree.openFile(name)

@@ -77,8 +77,8 @@ type source struct {
 	err       error
 }
 
-// headBytes is how much is read at once. It includes btrfs's superblock and the end of a 64 KiB
-// page of swap.
+// headBytes is how much is read at once: up to btrfs's superblock and the end of a 64 KiB swap
+// page.
 const headBytes = 68 << 10
 
 func (s *source) newSection(off, size int64) *source {

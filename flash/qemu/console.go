@@ -22,8 +22,7 @@ const (
 	leaveKey  = 0x1d // Ctrl-], as telnet has it
 )
 
-// Tail returns the last lines of QEMU's own output and of the serial line, without escape
-// sequences.
+// Tail returns the last lines of QEMU's own output and of the serial line, without escapes.
 func Tail(dir string) string {
 	var all []string
 	for _, name := range []string{outputName, consoleName} {

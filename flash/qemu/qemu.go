@@ -56,8 +56,7 @@ type Options struct {
 }
 
 // Start starts QEMU for the board with the disk in dir, and records the machine there. Without
-// Detach the machine ends with ctx or with this process. It returns an error if a machine runs in
-// dir already.
+// Detach the machine ends with ctx or this process. If one runs already, Start returns an error.
 func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM, error) {
 	unlock, err := lockMachine(ctx, dir)
 	if err != nil {
@@ -93,8 +92,8 @@ func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM,
 	return vm, nil
 }
 
-// lockMachine locks dir's machine against other processes that start or stop it. It waits for them
-// up to lockLimit.
+// lockMachine locks dir's machine against other starts and stops, and waits up to lockLimit for
+// them.
 func lockMachine(ctx context.Context, dir string) (unlock func(), err error) {
 	f, err := localfile.OpenLock(filepath.Join(dir, lockName), 0o600)
 	if err != nil {
@@ -261,8 +260,7 @@ func (v *VM) killProcess() error {
 	return fmt.Errorf("%s (pid %d) does not end, even when killed", v.Board, v.PID)
 }
 
-// removeState removes the machine's record and socket, unless another machine was started in the
-// folder since.
+// removeState removes the machine's record and socket, unless another machine was started since.
 func (v *VM) removeState() error {
 	unlock, err := lockMachine(context.Background(), v.dir)
 	if errors.Is(err, os.ErrNotExist) {

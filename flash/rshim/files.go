@@ -115,8 +115,7 @@ func retryInterrupted(ctx context.Context, call func() (int, error)) (int, error
 	}
 }
 
-// driverError returns the package's error for an errno of the driver, which local and remote access
-// share.
+// driverError returns the package's error for an errno. Local and remote access share these errors.
 func driverError(err error) error {
 	for number, name := range map[unix.Errno]error{
 		unix.ENOENT: errMissing, unix.ENXIO: errGone, unix.ENODEV: errGone, unix.ENOTCONN: errGone, unix.EBUSY: errBusy,

@@ -124,8 +124,7 @@ func (m Misc) fieldValue(key string) string {
 	return ""
 }
 
-// checkPushable returns an error if the DPU accepts no stream now: it is dropped, locked, or in NIC
-// mode.
+// checkPushable returns an error if the DPU takes no stream: it is dropped, locked, or in NIC mode.
 func (m Misc) checkPushable(p *Port) error {
 	switch {
 	case m.Dropped:

@@ -89,8 +89,7 @@ func (s dpuStatus) printText(w io.Writer) {
 	}
 }
 
-// Restart prints a DPU's state and resets it. The user confirms with the rshim's name, in yes or
-// typed on in.
+// Restart prints a DPU's state and resets it, once the user confirms by its name, in yes or on in.
 func Restart(ctx context.Context, in io.Reader, w io.Writer, name, yes string) error {
 	p, err := Open(ctx, name)
 	if err != nil {

@@ -31,8 +31,7 @@ var ErrChanged = errors.New("it changed after Slipway proved it: somebody else w
 const chunkBytes = 64 << 10
 
 // Digest is the SHA-256 of the bytes written to it. It also keeps a MAC of each chunk, under a key
-// that only this process has, so that ReadAt can verify one chunk. A MAC costs a fraction of
-// SHA-256.
+// of this process, so that ReadAt can verify one chunk. A MAC costs a fraction of SHA-256.
 type Digest struct {
 	hash.Hash
 	mac  cipher.AEAD

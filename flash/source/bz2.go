@@ -20,8 +20,7 @@ func (b bz2) decodeSection(_ int, to *cutter) error {
 	return copyAll(to, bzip2.NewReader(in))
 }
 
-// copyAll copies the output of a decoder to the cutter, until the decoder finds the end of its
-// input.
+// copyAll copies a decoder's output to the cutter, until the decoder finds the end of its input.
 func copyAll(to *cutter, r io.Reader) error {
 	w := &sinkWriter{cutter: to}
 	_, err := io.CopyBuffer(w, r, make([]byte, readBytes))

@@ -135,8 +135,7 @@ func (c *cutter) nextPart(n int64) (int64, bool) {
 	return min(n, c.want[0].Off+c.want[0].Len-c.off), true
 }
 
-// growPiece returns memory of the current piece for the next n bytes, or fewer up to the piece's
-// end.
+// growPiece returns the current piece's memory for the next n bytes, or for fewer up to its end.
 func (c *cutter) growPiece(n int64) []byte {
 	if c.memory == nil {
 		c.memory, c.start = getMemory(onePiece), c.off

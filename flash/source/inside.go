@@ -13,8 +13,7 @@ var (
 	errClosed = errors.New("the head was closed")
 )
 
-// Head is the beginning of an unpacked image, for one goroutine. It unpacks only as far as it is
-// read.
+// Head is the beginning of an unpacked image, for one goroutine. It unpacks only what is read.
 type Head struct {
 	pieces []Piece // they ascend, without gaps
 	end    int64   // of the last one

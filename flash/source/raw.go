@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sectionBytes is the size of a plain image's sections. It is also the largest range of Slipway's
-// own block maps.
+// sectionBytes is the size of a plain image's sections, and of the largest range of a bmap.Create
+// map.
 const sectionBytes = 8 << 20
 
 // maxParts is the largest number of sections of a plain image. Larger images get larger sections,
@@ -75,9 +75,8 @@ func (r *raw) decodeSection(i int, to *cutter) error {
 }
 
 // nextData returns the next range of data from off on, by the file system's record of holes; end if
-// there is none. A file system without holes reports all as data. So does nextData for a sealed
-// file, whose holes somebody may have punched. It moves the file's offset, which no other code
-// uses.
+// there is none. All of a sealed file counts as data, because somebody may have punched holes in
+// it. nextData moves the file's offset, which no other code uses.
 func (r *raw) nextData(off, end int64) (data, hole int64, err error) {
 	f, ok := r.File.(*os.File)
 	if !ok {

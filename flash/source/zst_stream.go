@@ -175,8 +175,7 @@ func (s *blockReader) nextTiny(b block) error {
 	return nil
 }
 
-// passBlock prepares a block's header and content for the decoder, and notes the block if it has
-// output.
+// passBlock prepares a block for the decoder, and notes the block if it has output.
 func (s *blockReader) passBlock(b block, hasOutput bool, about blockNote) {
 	head := encodeBlockHeader(b)
 	s.pending, s.left = append(s.head[:0], head[:]...), b.size

@@ -262,8 +262,7 @@ func (f *folder) remove(ctx context.Context, digests []string, dry bool) (freed 
 
 const maxDepth = 4 // of an index inside an index
 
-// mark adds to needed the digests of a manifest or index and of all blobs and manifests that it
-// names.
+// mark adds to needed a manifest or index and all blobs and manifests that it names.
 func (f *folder) mark(ctx context.Context, d v1.Descriptor, needed map[string]bool, depth int) error {
 	if needed[d.Digest.Encoded()] {
 		return nil

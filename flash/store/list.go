@@ -76,8 +76,7 @@ func list(ctx context.Context, s Store) ([]Entry, error) {
 	return all, err
 }
 
-// readEntries reads the manifests of all tags, several at once, and joins the tags of the same
-// manifest.
+// readEntries reads the manifests of all tags, several at once, and joins the tags of each.
 func readEntries(ctx context.Context, s Store, tags []tagged, step *progress.Step) ([]Entry, error) {
 	var mu sync.Mutex
 	byDigest := map[string]*Entry{}

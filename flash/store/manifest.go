@@ -68,8 +68,7 @@ type content struct {
 }
 
 // readContent reads the artifact in a folder, and its report below reports, and makes its manifest.
-// It does not read the files that artifact.json lists, because artifact.json has their digests; put
-// reads them.
+// Only put reads the files that artifact.json lists: artifact.json has their digests.
 func readContent(dir, reports string) (content, error) {
 	var c content
 	var err error
@@ -207,8 +206,7 @@ func parseManifest(data []byte) (v1.Manifest, error) {
 	return m, checkTitles(m.Layers)
 }
 
-// checkTitles returns an error for unsafe or duplicate file names, oversized files, or a missing
-// artifact.json.
+// checkTitles returns an error for unsafe, duplicate or oversized files, or without artifact.json.
 func checkTitles(layers []v1.Descriptor) error {
 	seen := map[string]bool{}
 	for _, l := range layers {

@@ -47,9 +47,8 @@ type Pulled struct {
 	FetchedBytes int64    `json:"fetchedBytes"`
 }
 
-// Pull copies an artifact from a store into a folder. It keeps files that have the right digests
-// already. It writes artifact.json last, so that no reader mistakes an incomplete artifact for a
-// complete one.
+// Pull copies an artifact from a store into a folder. It keeps files that are right already. It
+// writes artifact.json last, so that no reader mistakes a part of an artifact for all of it.
 func Pull(ctx context.Context, reference string, opt PullOptions) (Pulled, error) {
 	s, place, err := openFor(reference, toPull)
 	if err != nil {
@@ -174,8 +173,7 @@ func (p *pull) into(ctx context.Context) (err error) {
 	return p.root.RemoveAll(partName)
 }
 
-// lockParts makes the folder for unfinished files, and waits for its lock, so that no other pull
-// uses it.
+// lockParts makes the folder for unfinished files, and waits for its lock, which other pulls take.
 func (p *pull) lockParts(ctx context.Context) (unlock func(), err error) {
 	if err := p.root.Mkdir(partName, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err

@@ -31,9 +31,8 @@ type Pushed struct {
 }
 
 // Push copies the artifact in dir, and its report below reports, into the store that reference
-// names. It sends only the blobs that the store lacks. It tags last, so that a tag always names a
-// complete artifact. Without a tag it makes one of the board and the first 12 digits of the
-// artifact's key.
+// names. It sends only missing blobs, and tags last, so that a tag always names a complete
+// artifact. Without a tag it makes one of the board and the first 12 digits of the artifact's key.
 func Push(ctx context.Context, dir, reports, reference string, tags []string) (Pushed, error) {
 	for _, tag := range tags {
 		if err := fetch.CheckTag(tag); err != nil {

@@ -17,8 +17,7 @@ import (
 	"slipway/flash/fetch"
 )
 
-// Store is a repository of a registry, or a folder, with artifacts. Its methods may run
-// concurrently.
+// Store is a repository of a registry, or a folder, with artifacts. Goroutines may share it.
 type Store interface {
 	// has reports whether the store has a blob.
 	has(ctx context.Context, d v1.Descriptor) (bool, error)

@@ -146,8 +146,7 @@ func newPartition(name, kind, size, attribute, file string) (partition, error) {
 	return p, nil
 }
 
-// parseNumber parses a decimal, octal or 0x number, as NVIDIA's tools do. It returns otherwise for
-// an empty text.
+// parseNumber parses a decimal or 0x number, as NVIDIA's tools do; otherwise for an empty text.
 func parseNumber(s string, otherwise int64) (int64, error) {
 	if s = strings.TrimSpace(s); s == "" {
 		return otherwise, nil

@@ -17,9 +17,8 @@ import (
 // maxLinks is how many symbolic links the kernel follows in a path.
 const maxLinks = 40
 
-// RefuseBeside returns an error if one of the files, such as a list of signers or a policy, lies in
-// or below folder, or is reached by a link there. Whoever supplied the folder could have supplied
-// the file too.
+// RefuseBeside returns an error if one of the files, such as a list of signers, lies in or below
+// folder, or a link there leads to it: whoever supplied the folder could have supplied the file.
 func RefuseBeside(folder string, files ...string) error {
 	for _, file := range files {
 		if suppliedBy(folder, file) {
@@ -102,7 +101,7 @@ func OpenRegular(path string) (*os.File, os.FileInfo, error) {
 	return f, info, err
 }
 
-// ReadRegular reads a regular file of at most most bytes. It refuses symbolic links.
+// ReadRegular reads a regular file of up to most bytes. It refuses symbolic links.
 func ReadRegular(path string, most int64) ([]byte, error) {
 	f, info, err := OpenRegular(path)
 	if err != nil {

@@ -129,8 +129,7 @@ func (s Signers) runGPGV(ctx context.Context, dir, class string, in *contextRead
 	return "", fmt.Errorf("no signature of GPG that can be verified: %s", shorten(said))
 }
 
-// errNoVerdict is the error of status lines without a result, so that gpgv's own message explains
-// the failure.
+// errNoVerdict is the error of status lines without a result; gpgv's own message explains it.
 var errNoVerdict = errors.New("gpgv has not said who signed it")
 
 // judgeStatus parses gpgv's status lines and returns the signers. It returns an error unless every

@@ -51,8 +51,7 @@ func textLines(data []byte) []string {
 }
 
 // parseAndVerify verifies a minisign signature over all of data and returns the key's name. It
-// refuses the old form, which signs the file in place of its digest, because that needs the whole
-// file in memory.
+// refuses the old form, which signs the file itself, because that needs all of it in memory.
 func (k *minisignKey) parseAndVerify(signature []byte, data io.Reader) (string, error) {
 	lines := textLines(signature)
 	if len(lines) != 4 || !strings.HasPrefix(lines[0], untrustedHead) || !strings.HasPrefix(lines[2], trustedHead) {

@@ -124,8 +124,7 @@ func (s Signers) Verify(ctx context.Context, signature []byte, data io.Reader) (
 	return s.verifySSH(signature, in)
 }
 
-// verifySSH verifies an OpenSSH signature over all of data by an allowed signer whose key is not
-// revoked.
+// verifySSH verifies an OpenSSH signature over all of data by an allowed, unrevoked key.
 func (s Signers) verifySSH(signature []byte, data io.Reader) (Signer, error) {
 	sig, err := parseSSH(signature)
 	if err != nil {

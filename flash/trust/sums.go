@@ -19,8 +19,7 @@ const (
 	maxNameBytes     = 255
 )
 
-// ParseDigest parses sha256:HEX. ok is false if text is no digest, and so perhaps a reference to a
-// list of digests.
+// ParseDigest parses sha256:HEX. ok is false if text is no digest, so perhaps it names a list.
 func ParseDigest(text string) (digest string, ok bool, err error) {
 	algorithm, sum, ok := strings.Cut(text, ":")
 	if !ok || !algorithmPattern().MatchString(algorithm) {
@@ -128,8 +127,7 @@ func (s *Sums) addLine(line string) (odd, err error) {
 	return odd, nil
 }
 
-// checkName returns an error for a name that contains a path, is hidden, or has invisible
-// characters.
+// checkName returns an error for a name with a path, a leading dot, or invisible characters.
 func checkName(name string) error {
 	switch {
 	case len(name) > maxNameBytes:

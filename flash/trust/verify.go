@@ -76,8 +76,7 @@ func VerifyFiles(ctx context.Context, paths []string, signersFile string) (Repor
 	return r, err
 }
 
-// groupByFolder returns one report for each folder of the paths. A path that is a folder selects
-// all its files.
+// groupByFolder returns a report for each folder of the paths. A folder itself means all its files.
 func groupByFolder(paths []string) ([]FolderReport, error) {
 	var lists []FolderReport
 	for _, p := range paths {
@@ -120,8 +119,7 @@ func (l *FolderReport) prove(ctx context.Context, signers Lists) error {
 	return l.proveFiles(ctx, sums, signers[0].Endings())
 }
 
-// firstError returns an error with the number of files that are not verified and the reason of the
-// first.
+// firstError returns an error with the number of unverified files and the reason of the first.
 func (r Report) firstError() error {
 	var why string
 	wrong, all := 0, 0
@@ -202,8 +200,7 @@ func listFolder(folder string, endings []string) ([]string, error) {
 	return names, nil
 }
 
-// prove computes the file's SHA-256, which it keeps, and returns an error unless the list has the
-// same.
+// prove computes the file's SHA-256, keeps it in f, and returns an error unless the list has it.
 func (f *FileReport) prove(ctx context.Context, folder string, all Sums) error {
 	want, ok := all.Named(f.Name)
 	if !ok {

@@ -27,7 +27,7 @@ type CopyOptions struct {
 	Save   func(old []byte, off int64) error // receives the replaced ends, once, before the first write
 }
 
-// Copy writes an image to one device or file. Its fields count the progress.
+// Copy writes an image to one device or file.
 type Copy struct {
 	CopyOptions
 	disk *Disk

@@ -15,8 +15,7 @@ import (
 // loader's first stage, and the last MiB, with the second copy of a GPT.
 const markBytes = 1 << 20
 
-// heldEnd is the first or last MiB of a device, with its old content and the new content that
-// Complete writes.
+// heldEnd is the first or last MiB of a device: its old content, and the new one for Complete.
 type heldEnd struct {
 	off      int64
 	old, now []byte
@@ -49,8 +48,7 @@ func (c *Copy) heldSpans() []source.Span {
 	return found[:len(c.held)]
 }
 
-// keepHeld copies the old content of the held ends to their new content inside s, which a block map
-// leaves out.
+// keepHeld copies old to new content of the held ends inside s, which a block map leaves out.
 func (c *Copy) keepHeld(s source.Span) {
 	splitSpan(s, c.heldSpans(), func(s source.Span, i int) {
 		if i >= 0 {

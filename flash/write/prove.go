@@ -88,8 +88,7 @@ func (p *prover) runHasher(tasks chan hashTask) (err error) {
 	return err
 }
 
-// hashPart sums a part, or adds a span to digest. At the end of a range it compares the digest with
-// the map's.
+// hashPart sums a part, or adds a span to digest and checks that at the end of a range.
 func (p *prover) hashPart(t hashTask, digest hash.Hash) error {
 	if t.sum != nil {
 		t.sum.sum = maphash.Bytes(p.seed, t.data)
@@ -173,8 +172,7 @@ func (p *prover) sumPart(ctx context.Context, from *sharedPiece, data []byte, to
 	return p.queueTask(ctx, i, hashTask{from: from, data: data, sum: to})
 }
 
-// checkComplete returns an error if not all ranges of the map were verified, because the image
-// ended too early.
+// checkComplete returns an error if the image ended before all of the map's ranges were verified.
 func (p *prover) checkComplete() error {
 	if p.Blocks == nil || int(p.proved.Load()) == len(p.ranges) {
 		return nil

@@ -32,8 +32,7 @@ func Sample(ctx context.Context, src Source, o Options) error {
 }
 
 // sampledRanges returns the ranges that Sample verifies: the first, if it is not too expensive, and
-// the longest affordable one of each half of the others, because two images may share a partition
-// table.
+// the longest affordable one of each half of the others. Two images may share a partition table.
 func sampledRanges(src Source, ranges []source.Span) (found []int) {
 	n := len(ranges)
 	half := (n + 1) / 2
@@ -54,8 +53,8 @@ func sampledRanges(src Source, ranges []source.Span) (found []int) {
 	return found
 }
 
-// unpackCost returns how many bytes must be unpacked to read a span. A plain image can be read at
-// any offset.
+// unpackCost returns how many bytes must be unpacked to read a span; a plain image is read
+// directly.
 func unpackCost(src Source, s source.Span) int64 {
 	from := s.Off
 	if sections := src.Sections(); src.Form() != "raw" {

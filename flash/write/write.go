@@ -131,8 +131,7 @@ func newRun(src Source, to []*Copy, o Options) *run {
 var cores = runtime.GOMAXPROCS(0)
 
 // tuneRuntime raises GOMAXPROCS, once, because a write to a device occupies a processor until the
-// scheduler notices. It also makes the garbage collector run earlier, because nearly all memory is
-// reused buffers.
+// scheduler notices. Nearly all memory is reused buffers, so the collector can begin earlier.
 var tuneRuntime = sync.OnceFunc(func() {
 	runtime.GOMAXPROCS(cores + 2*writers)
 	debug.SetGCPercent(50)
@@ -140,8 +139,7 @@ var tuneRuntime = sync.OnceFunc(func() {
 
 var errAllFailed = errors.New("no device is left")
 
-// transfer decodes, verifies and writes the image, all at once. It returns nil if all copies have
-// failed.
+// transfer decodes, verifies and writes the image, all at once; nil if all copies have failed.
 func (r *run) transfer(ctx context.Context) error {
 	tuneRuntime()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -255,8 +253,7 @@ func (r *run) eachContent(s source.Span, work func(source.Span) error) (err erro
 	return err
 }
 
-// mappedEnd returns the end of the map's last range. Wanted spans after it only tell the image's
-// length.
+// mappedEnd returns the end of the map's last range. Wanted spans after it only tell the length.
 func (r *run) mappedEnd() int64 {
 	if len(r.ranges) == 0 {
 		return 0

@@ -214,8 +214,7 @@ func (d *decoder) setFixedCodes() error {
 	return d.buildTables(maxSymbols)
 }
 
-// buildTables builds the tables of both codes. The first n lengths are of symbols, the others of
-// distances.
+// buildTables builds the tables of symbols, from the first n lengths, and of distances.
 func (d *decoder) buildTables(n int) error {
 	if !buildTable(d.symbols[:], symbolMeaning[:], d.lengths[:n], symbolBits) ||
 		!buildTable(d.reaches[:], distMeaning[:], d.lengths[n:], distBits) {

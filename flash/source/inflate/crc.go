@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// CRC is a cyclic checksum that can skip zeros. Its bits are reflected and inverted, as in gzip and
+// CRC is a cyclic checksum that can skip zeros, with reflected and inverted bits, as in gzip and
 // xz.
 type CRC struct {
 	update func(sum uint64, p []byte) uint64

@@ -116,8 +116,7 @@ func (d *decoder) countRepeats(match uint64, n uint, most int) int {
 	return max(0, most)
 }
 
-// copyOverlap copies a match of a short distance, which may overlap itself. It notes a run of
-// zeros.
+// copyOverlap copies a match of a short distance, which may overlap itself, and notes zeros.
 func (d *decoder) copyOverlap(buf []byte, at, dist, length int) {
 	switch v := buf[at-1]; {
 	case dist > 1:

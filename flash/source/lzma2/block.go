@@ -43,8 +43,7 @@ func (f *File) putWorkspace(w *workspace) {
 	}
 }
 
-// Decode decodes block i into out, and verifies its check. Several goroutines may decode different
-// blocks at once.
+// Decode decodes block i into out, and verifies its check. Goroutines may decode other blocks.
 func (f *File) Decode(i int, out Out) error {
 	b := &f.Blocks[i]
 	w := f.getWorkspace(b.Dictionary)
@@ -103,8 +102,8 @@ func joinCalls(a, b func() error) func() error {
 	return func() error { return errors.Join(a(), b()) }
 }
 
-// verifyCheck compares the check stored after the data with the output's, and the output's length
-// with the index.
+// verifyCheck compares the check stored after the data, and the length in the index, with the
+// output.
 func (f *File) verifyCheck(b *Block, to *checkedOutput) error {
 	size := to.checkBytes()
 	pad := int(-b.size & 3)

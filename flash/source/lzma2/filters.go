@@ -127,8 +127,7 @@ func (s *filterStage) flushPending() error {
 	return err
 }
 
-// undoDelta adds to each byte the byte at the filter's distance before it. The filter stored their
-// difference.
+// undoDelta adds to each byte the one at the filter's distance before. Their difference was stored.
 func undoDelta(p []byte, at uint32, s *filterStage) int {
 	for i := range p {
 		place := (int(at) + i) & 0xff

@@ -146,8 +146,7 @@ func cutOffError(end, size int64) error {
 	return corruptError("no stream ends at %d", end)
 }
 
-// skipPadding returns the offset before the zeros that end at end. Their number must be a multiple
-// of four.
+// skipPadding returns the offset before the zeros that end at end. They must be 4, 8, 12 … zeros.
 func (f *File) skipPadding(end int64) (int64, error) {
 	from := end
 	for end > 0 {
@@ -201,8 +200,7 @@ func (f *File) readIndex(at int64, n int) ([]Block, error) {
 	return blocks, nil
 }
 
-// setOffsets sets the offsets of blocks that end at end, and returns the offset of the stream's
-// first byte.
+// setOffsets sets the offsets of blocks that end at end, and returns where the stream begins.
 func (f *File) setOffsets(blocks []Block, end int64) (int64, error) {
 	at := end
 	for i := len(blocks) - 1; i >= 0; i-- {
