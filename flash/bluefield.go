@@ -226,6 +226,7 @@ func (j *bluefieldJob) pushedBytes() int64 {
 	return j.stream.StreamBytes + j.stream.TrailingBytes + int64(len(j.config))
 }
 
+// show prints the DPUs, the boot stream and what a push does to a DPU.
 func (j *bluefieldJob) show(w io.Writer) {
 	for _, d := range j.dpus {
 		d.device.Describe(w)

@@ -33,6 +33,7 @@ type deviceWriter struct {
 	err      error
 }
 
+// newReceipt returns the receipt of a device, with what is known of the image before the flash.
 func (j *imageJob) newReceipt(d device.Device) Receipt {
 	r := Receipt{
 		Board: j.artifact.Board, Key: j.artifact.Key, Device: d,
@@ -139,6 +140,7 @@ func (w *deviceWriter) finishReceipt(began time.Time, err error) {
 	w.step.End(fmt.Sprintf("%s in %.1f s", w.resultText(done), r.Seconds), err)
 }
 
+// resultText returns a sentence on how much was written, compared and read back.
 func (w *deviceWriter) resultText(r write.Result) string {
 	what := fmt.Sprintf("%s written to %s and read back", device.SizeText(r.Written), w.device.Path)
 	switch {

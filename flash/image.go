@@ -412,6 +412,7 @@ const (
 	alignment = 4096    // of partitions, so that they are written as blocks
 )
 
+// show prints the devices and the image, its size, and what verifies it.
 func (j *imageJob) show(w io.Writer) {
 	for _, d := range j.devices {
 		d.Describe(w)

@@ -166,6 +166,8 @@ func (j *jetsonJob) close() {
 	}
 }
 
+// show prints the package, and for each USB port the Jetson on it and warnings about the
+// connection.
 func (j *jetsonJob) show(w io.Writer) {
 	fmt.Fprintf(w, "Package %s of board %s.\n", j.pkg.Describe(), j.spec.Board)
 	for _, d := range j.devices {

@@ -307,6 +307,7 @@ func (p *imageResolver) readMap(ctx context.Context, o *fetch.Origin) error {
 	return nil
 }
 
+// readNamedMap fetches and verifies the block map that --block-map names.
 func (p *imageResolver) readNamedMap(ctx context.Context) error {
 	o, err := fetch.Open(ctx, p.options.BlockMap, p.fetchOptions())
 	if err != nil {

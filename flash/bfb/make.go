@@ -91,6 +91,8 @@ func Make(ctx context.Context, out string, r Recipe) (Stream, error) {
 	return s, nil
 }
 
+// makeStream opens and checks the inputs, merges, filters or sorts their images, and writes the
+// stream.
 func (r Recipe) makeStream(ctx context.Context, out string) (Stream, error) {
 	if err := errors.Join(r.checkRecipe(), checkReplaceable(out)); err != nil {
 		return Stream{}, err

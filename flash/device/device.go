@@ -106,6 +106,7 @@ func labelText(c probe.Content) string {
 	return fmt.Sprintf("%s %q", c.Type, c.Label)
 }
 
+// noteText returns why the device is refused or guarded, or else a remark on it.
 func (d Device) noteText() string {
 	switch {
 	case d.Refused != "":

@@ -164,6 +164,7 @@ func (m machine) nodePath(name string) string {
 	return filepath.Join(m.dev, strings.ReplaceAll(name, "!", "/"))
 }
 
+// busOf returns the bus of a device by its path in sysfs; "" if none is known.
 func busOf(dir string) string {
 	for _, b := range []struct{ mark, bus string }{
 		{"/usb", "usb"},

@@ -29,6 +29,8 @@ func Watch(ctx context.Context, files []string, each func(Change) error) error {
 	})
 }
 
+// watchDevices lists the devices, calls each with the changes, calls wait, and repeats until ctx
+// ends.
 func (m machine) watchDevices(ctx context.Context, files []string, each func(Change) error, wait func()) error {
 	var known []Device
 	for first := true; ctx.Err() == nil; first = false {

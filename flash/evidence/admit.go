@@ -170,6 +170,7 @@ func newestPath(board string) (string, error) {
 	return filepath.Join(home, "newest", url.PathEscape(board)+".json"), err
 }
 
+// readNewest reads which build of the board this machine wrote last; zero if it wrote none.
 func readNewest(board string) (newest, error) {
 	var n newest
 	path, err := newestPath(board)

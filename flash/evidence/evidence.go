@@ -134,6 +134,7 @@ func examine(ctx context.Context, a images.Artifact, description []byte, opt Opt
 	return r, r.findNew(bill, opt)
 }
 
+// proveFiles compares all files with the artifact's digests, and adds faults to r.Wrong.
 func (r *Report) proveFiles(ctx context.Context) error {
 	var total int64
 	for _, f := range r.Artifact.Files {
@@ -257,6 +258,7 @@ func addTracked(b *sbom.Bill, tracker string) error {
 	return nil
 }
 
+// summarise counts the packages, licences and flaws, and keeps the open flaws.
 func summarise(b sbom.Bill) *Bill {
 	s := &Bill{Forms: b.Forms, Packages: len(b.Packages), Licences: b.Licences(), Checked: b.Checked}
 	for _, f := range b.Flaws {

@@ -154,6 +154,7 @@ func (p Policy) judgeBuilder(s *images.Statement) error {
 	return nil
 }
 
+// judgeSources returns an error if the policy wants committed sources and a source was edited.
 func (p Policy) judgeSources(a images.Artifact) error {
 	if !p.Committed {
 		return nil
@@ -172,6 +173,8 @@ func (p Policy) judgeSources(a images.Artifact) error {
 	return nil
 }
 
+// judgeAge returns an error for a build before the policy's date, or older than the last one
+// written.
 func (p Policy) judgeAge(a images.Artifact) error {
 	if p.Since != "" {
 		since, err := p.ParseSince()

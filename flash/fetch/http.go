@@ -35,6 +35,7 @@ func newWeb(login *url.Userinfo) *web {
 	return w
 }
 
+// newClient returns an HTTP client with the environment's proxy, time limits and checkRedirect.
 func newClient() *http.Client {
 	proxy := httpproxy.FromEnvironment().ProxyFunc()
 	return &http.Client{

@@ -136,6 +136,7 @@ type uploadBody struct {
 	ended bool
 }
 
+// Read reads the content, counts it, and restarts the timer: after the last byte with answerLimit.
 func (b *uploadBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -65,6 +65,7 @@ func readTar(f io.ReaderAt, size int64) (*archiveFiles, error) {
 	}
 }
 
+// addEntry records a file's offset and size, or a link's target.
 func (a *archiveFiles) addEntry(h *tar.Header) error {
 	name := path.Clean(h.Name)
 	switch h.Typeflag {
@@ -189,6 +190,7 @@ func (s *savedStore) Open(_ context.Context, d v1.Descriptor) (Blob, error) {
 	return s.source.openSized(name, d)
 }
 
+// makeManifest returns an OCI manifest with the configuration and layers of an image.
 func (s *savedStore) makeManifest(one savedImage) (v1.Manifest, error) {
 	doc := v1.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: dockerManifest}
 	if len(one.Layers) > maxLayers {

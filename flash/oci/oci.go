@@ -178,6 +178,8 @@ func choosePlatform(all []v1.Descriptor, platform v1.Platform) (v1.Descriptor, e
 	return best, nil
 }
 
+// readImage reads the configuration of a manifest and returns the image; an error if it is for
+// another platform or has other layers than the manifest.
 func readImage(ctx context.Context, store Store, d v1.Descriptor, doc Document, platform v1.Platform) (*Image, error) {
 	if err := checkDescriptor(doc.Config); err != nil {
 		return nil, err

@@ -97,6 +97,7 @@ func (s *Source) Index() (Document, error) {
 	return index, nil
 }
 
+// readLayout finds the named image in the layout's index and returns it for the platform.
 func (s *Source) readLayout(ctx context.Context, name string, platform v1.Platform) (*Image, error) {
 	index, err := s.Index()
 	if err != nil {

@@ -81,6 +81,7 @@ const (
 	ext3ReadOnly     = 0x1 | 0x2 | 0x4
 )
 
+// readExt reads the superblock of ext2, ext3, ext4 or an external journal, and tells which it is.
 func readExt(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(1024, 0x88)
 	if p == nil || le.Uint32(p) == 0 || le.Uint32(p[0x18:]) > 6 { // inodes; block size above 64 KiB
@@ -130,6 +131,7 @@ func readISO9660(s *source, at int64) (Content, bool) {
 // directoryBytes is how much of a root directory is searched for the label.
 const directoryBytes = 32 << 10
 
+// readFAT reads the serial, and the label from the root directory, or else from the boot sector.
 func readFAT(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(0, 512)
 	if p == nil || !isFAT(p) {
@@ -221,6 +223,7 @@ func readNTFS(s *source, _ int64) (Content, bool) {
 	return c, true
 }
 
+// findNTFSLabel returns the volume name attribute of a file record; "" if it has none.
 func findNTFSLabel(p []byte) string {
 	const volumeName = 0x60
 	if len(p) < 24 || string(p[:4]) != "FILE" {

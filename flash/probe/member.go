@@ -62,6 +62,7 @@ func readFirmwareRAID(*source, int64) (Content, bool) {
 	return Content{Part: "a RAID array of the computer's firmware"}, true
 }
 
+// readLVM reads an LVM label, and the names of the physical volume and its group.
 func readLVM(s *source, at int64) (Content, bool) {
 	p := s.bytesAt(at, 512)
 	if p == nil || string(p[24:32]) != "LVM2 001" {

@@ -141,6 +141,7 @@ type format struct {
 	read  func(s *source, at int64) (Content, bool) // nil: the magic is enough
 }
 
+// detect reports whether the source has the format's magic and passes its read function.
 func (k format) detect(s *source) (Content, bool) {
 	if len(k.at) == 0 {
 		return k.read(s, 0)

@@ -245,6 +245,7 @@ func (v *VM) Stop() error {
 	return v.removeState()
 }
 
+// killProcess sends SIGTERM, then SIGKILL after stopGrace, and returns once the machine has ended.
 func (v *VM) killProcess() error {
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
 		if !v.isAlive() {

@@ -73,6 +73,7 @@ func isMessage(line string) bool {
 	return strings.HasPrefix(line, " ") && strings.TrimSpace(line) != ""
 }
 
+// addField adds a line of the misc file to the fields; it ignores a line without a key.
 func (m *Misc) addField(line string) {
 	key, value, _ := strings.Cut(line, " ")
 	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r != '_' && !unicode.IsUpper(r) && !unicode.IsDigit(r) }) {

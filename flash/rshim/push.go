@@ -97,6 +97,8 @@ func (f *follower) pushAndFollow(ctx context.Context, parts []Part) (Verdict, er
 	return f.verdict, err
 }
 
+// pushParts pushes the parts and shows the progress. It sets f.begun if a failed push reset the
+// DPU.
 func (f *follower) pushParts(ctx context.Context, parts []Part) error {
 	s := newStream(ctx, parts)
 	step := progress.Start(ctx, "push to "+f.port.name, s.sizeBytes, progress.Bytes)

@@ -167,6 +167,8 @@ type reader struct {
 	digest *Digest // nil: the file is sealed
 }
 
+// Read reads the next bytes. At the end of a file that is not sealed, it seals the file, or returns
+// ErrChanged if the size differs.
 func (r *reader) Read(p []byte) (int, error) {
 	if r.ctx.Err() != nil {
 		return 0, context.Cause(r.ctx)
@@ -220,6 +222,7 @@ type chunk struct {
 	data []byte
 }
 
+// readPart copies a part of chunk i, from the last verified chunk or after it verified chunk i.
 func (f *File) readPart(p []byte, off, i, length int64) (int, error) {
 	c, ok := f.chunks.Get().(*chunk)
 	if !ok {

@@ -105,6 +105,7 @@ func peekImage(ctx context.Context, d decoder, n int64, sink func(Piece) error) 
 	return nil
 }
 
+// peekSection unpacks the bytes of section i that lie before n, and stops after them.
 func peekSection(ctx context.Context, d decoder, i int, n int64, sink func(Piece) error) error {
 	to := newCutter(ctx, d.sections()[i], []Span{{0, n}}, sink)
 	to.peeks = true

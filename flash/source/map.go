@@ -37,6 +37,7 @@ func MapFile(ctx context.Context, path string) (Made, error) {
 	return made, renameio.WriteFile(made.Map, b.Bytes(), 0o644)
 }
 
+// mapFile opens the image at path and returns its block map.
 func mapFile(ctx context.Context, path string) (Made, bmap.Map, error) {
 	f, err := localfile.Open(path)
 	if err != nil {

@@ -56,6 +56,8 @@ func checkUnchanged(f packedFile) error {
 	return nil
 }
 
+// decodeSection passes the data of section i to the cutter, and holes as zeros without reading
+// them.
 func (r *raw) decodeSection(i int, to *cutter) error {
 	end := r.parts[i].Off + r.parts[i].Len
 	for off := r.parts[i].Off; off < end; {

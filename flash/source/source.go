@@ -100,6 +100,7 @@ func Open(f File, name string) (*Image, error) {
 	return m, nil
 }
 
+// openImage checks that f is a file with an image, and makes the decoder of its form.
 func openImage(f File, name string) (*Image, error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -26,6 +26,7 @@ type zipped struct {
 	file *zip.File
 }
 
+// openZip reads the directory of a zip archive. It returns an error unless there is one plain file.
 func openZip(f packedFile) (decoder, error) {
 	in := &limitedReader{file: f.File, left: maxZipRead}
 	r, err := zip.NewReader(in, f.sizeBytes)

@@ -146,6 +146,8 @@ func nextFrame(in *bufio.Reader) (frameHeader, error) {
 	return h, err
 }
 
+// decodeFrame decodes one frame: a small one in one call, others as a stream. It returns errDamaged
+// if the size in the file differs from f's.
 func (z *zst) decodeFrame(f frame, to *cutter) error {
 	// Zeros compress to a 30000th. A frame below a 1024th of its content is checked at
 	// once.

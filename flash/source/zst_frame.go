@@ -171,6 +171,7 @@ var zeroSums [25]struct {
 	sum  uint32
 }
 
+// sumOfZeros returns the checksum of n zeros. It caches that of a power of two.
 func sumOfZeros(n int64) uint32 {
 	work := func() uint32 {
 		sum := xxhash.New()

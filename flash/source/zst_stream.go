@@ -86,6 +86,7 @@ func plainHeader(windowBytes int64) ([]byte, int64) {
 	return append([]byte(frameMagic), 0, byte(exponent-10)<<3), 1 << exponent
 }
 
+// Read returns the frame without its omitted blocks, with the content that nextBlock prepared.
 func (s *blockReader) Read(p []byte) (int, error) {
 	for {
 		switch {
@@ -136,6 +137,7 @@ func (s *blockReader) nextBlock() error {
 	return nil
 }
 
+// nextRun prepares a block that repeats a byte. It omits zeros if enough zeros precede them.
 func (s *blockReader) nextRun(b block) error {
 	value, err := s.in.ReadByte()
 	if err != nil {

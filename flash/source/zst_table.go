@@ -37,6 +37,7 @@ func findFrames(f packedFile) (frames, error) {
 
 var errTable = errors.New("the table of its frames is not that of this file; fetch or build it again")
 
+// readTable reads the frames' sizes from the seek table, whose footer was read already.
 func readTable(f packedFile, footer []byte) (frames, error) {
 	number, flags := int64(binary.LittleEndian.Uint32(footer)), footer[4]
 	entryBytes := int64(8)

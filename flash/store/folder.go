@@ -107,6 +107,7 @@ func (f *folder) saveJSON(name string, v any) error {
 	return renameio.WriteFile(filepath.Join(f.dir, name), data, 0o644)
 }
 
+// index checks and reads index.json.
 func (f *folder) index() (v1.Index, error) {
 	var index v1.Index
 	source, err := oci.Open(f.dir)
@@ -173,6 +174,7 @@ func copyProved(ctx context.Context, to string, in io.Reader, d v1.Descriptor, c
 	return out.CloseAtomicallyReplace()
 }
 
+// tag writes the manifest as a blob, and moves the tags to it in index.json.
 func (f *folder) tag(_ context.Context, manifest []byte, tags []string) error {
 	d := v1.Descriptor{MediaType: v1.MediaTypeImageManifest, ArtifactType: ArtifactType, Digest: digest.FromBytes(manifest), Size: int64(len(manifest))}
 	if err := renameio.WriteFile(f.path(d.Digest), manifest, 0o644); err != nil {
@@ -212,6 +214,7 @@ func (f *folder) read(_ context.Context, d v1.Descriptor) ([]byte, error) {
 	return data, err
 }
 
+// get copies a blob to a file below dir, called as its digest, and verifies it.
 func (f *folder) get(ctx context.Context, d v1.Descriptor, name, dir string) (string, error) {
 	in, err := localfile.Open(f.path(d.Digest))
 	if err != nil {

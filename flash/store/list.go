@@ -62,6 +62,7 @@ func listError(place fetch.Place, err error) error {
 
 const readersAtOnce = 8
 
+// list reads the manifests of all tags and returns them, the newest first. It shows the progress.
 func list(ctx context.Context, s Store) ([]Entry, error) {
 	tags, err := s.tags(ctx)
 	if err != nil {

@@ -269,6 +269,8 @@ func (p *pull) makeWay(missing []v1.Descriptor) error {
 	return nil
 }
 
+// fetch fetches the missing files, several at once, decompresses packed ones, and moves each to its
+// name in the folder.
 func (p *pull) fetch(ctx context.Context, missing []v1.Descriptor) error {
 	group, inner := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)

@@ -90,6 +90,8 @@ func (r *registry) tags(ctx context.Context) (all []tagged, err error) {
 	return all, err
 }
 
+// remove deletes the manifests from the registry. It frees no bytes: the registry's own collector
+// does.
 func (r *registry) remove(ctx context.Context, digests []string, dry bool) (int64, error) {
 	for _, d := range digests {
 		if dry {

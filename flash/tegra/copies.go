@@ -51,6 +51,7 @@ func (p *Package) copyEntry(ctx context.Context, name string, d fs.DirEntry, to 
 	return copyFile(ctx, from, to, slices.Contains(p.sharedFiles(), name))
 }
 
+// copyFile clones a file's blocks if it can; else it hard-links a shared file and copies another.
 func copyFile(ctx context.Context, from, to string, shared bool) (err error) {
 	in, err := os.Open(from)
 	if err != nil {

@@ -45,6 +45,7 @@ func OpenKeys(pkc, sbk string) (k Keys, err error) {
 	return k, nil
 }
 
+// openKey checks a key file by check, and its path, which NVIDIA's scripts do not quote.
 func openKey(file string, check func([]byte) error) (string, error) {
 	path, err := filepath.Abs(file)
 	if err != nil {
@@ -70,6 +71,7 @@ func openKey(file string, check func([]byte) error) (string, error) {
 	return path, nil
 }
 
+// checkPKC returns an error unless data is a private key as PEM, without a passphrase.
 func checkPKC(data []byte) error {
 	block, rest := pem.Decode(data)
 	if block != nil && block.Type == "EC PARAMETERS" { // openssl ecparam writes them before the key

@@ -87,6 +87,7 @@ type xmlLayout struct {
 	} `xml:"device"`
 }
 
+// parseLayout parses a layout and checks its depth, sizes and numbers of devices and partitions.
 func parseLayout(data []byte) (layout, error) {
 	if err := checkDepth(data); err != nil {
 		return layout{}, err
@@ -224,6 +225,7 @@ func (l layout) checkFiles(dir string, stands map[string]string) error {
 	return errors.Join(wrong...)
 }
 
+// checkFile returns an error if the partition's file does not fit into it.
 func (p partition) checkFile(dir string, stands map[string]string) error {
 	file := p.file
 	if other, ok := stands[file]; ok {

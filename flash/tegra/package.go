@@ -91,6 +91,7 @@ func (p *Package) readRelease() error {
 	return nil
 }
 
+// findHelper sets p.helper to the package's helper script; an error if there is none.
 func (p *Package) findHelper() error {
 	p.helper = filepath.Base(cmp.Or(p.vars["FLASH_HELPER"], "."))
 	if p.hasFile(p.helper) {

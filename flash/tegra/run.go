@@ -161,6 +161,8 @@ func (h Host) lockAny() (*os.File, error) {
 	return h.lockAs("any", "another board is being flashed by scripts that do not say which board is meant; wait for it")
 }
 
+// lockAs locks a file called name in /run/lock, or in the temporary folder if that is forbidden.
+// The error is busy if another process has the lock.
 func (h Host) lockAs(name, busy string) (*os.File, error) {
 	dir := filepath.Join(h.Run, "lock")
 	if os.MkdirAll(dir, 0o755) != nil {
@@ -223,6 +225,7 @@ func (r *flashRun) runScript(ctx context.Context, lock *os.File) error {
 	return errors.Join(r.explainEnd(err), released)
 }
 
+// environment returns the script's variables. It writes the trap script, which BASH_ENV names.
 func (r *flashRun) environment() ([]string, error) {
 	hook := filepath.Join(r.board.Dir, ".slipway-trap")
 	if err := os.WriteFile(hook, []byte(trapScript), 0o600); err != nil {

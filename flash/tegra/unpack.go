@@ -57,6 +57,7 @@ func unpackLimited(ctx context.Context, from Archive, dir string, limits archive
 	return sum, nil
 }
 
+// unpackInto unpacks an archive into dir, compares its digest, and removes dir if anything fails.
 func unpackInto(ctx context.Context, from Archive, dir string, limits archiveLimits, step *progress.Step) (sum string, files int, err error) {
 	f := from.File
 	if f == nil {

@@ -212,6 +212,7 @@ func (s Signers) findSigner(key ssh.PublicKey, now time.Time) (string, error) {
 	return "", fmt.Errorf("signed by %s %s, whom %s does not name", key.Type(), ssh.FingerprintSHA256(key), s.file)
 }
 
+// checkAllowed returns why the line does not allow its key to sign files at the time now.
 func (e allowedSigner) checkAllowed(now time.Time) error {
 	switch {
 	case e.authority:

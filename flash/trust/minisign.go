@@ -76,6 +76,7 @@ func (k *minisignKey) parseAndVerify(signature []byte, data io.Reader) (string, 
 	return k.verifySignature(raw[10:], global, strings.TrimPrefix(lines[2], trustedHead), data)
 }
 
+// verifySignature verifies the signature of the trusted comment, and that of the data's BLAKE2b.
 func (k *minisignKey) verifySignature(sig, global []byte, comment string, data io.Reader) (string, error) {
 	if !ed25519.Verify(k.key, append(slices.Clone(sig), comment...), global) {
 		return "", errors.New("the signature's comment is not the signer's")

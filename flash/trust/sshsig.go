@@ -210,6 +210,7 @@ func parseSSH(data []byte) (sshSignature, error) {
 	return s, s.parseSignature(w.Signature)
 }
 
+// parseKey parses the signer's key. It refuses DSA keys, certificates and unusual encodings.
 func (s *sshSignature) parseKey(data []byte) error {
 	var err error
 	if s.key, err = ssh.ParsePublicKey(data); err != nil {

@@ -179,6 +179,8 @@ func (ls Lists) Prove(ctx context.Context, at Place, file string, of Content) ([
 	return proofs, nil
 }
 
+// prove verifies a signature and reads the content to its end. It shows the progress of a large
+// file.
 func (l List) prove(ctx context.Context, signature []byte, file string, of Content) (who Signer, err error) {
 	count := func(int64) {}
 	if of.SizeBytes() > shownBytes {

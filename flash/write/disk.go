@@ -77,6 +77,8 @@ func (d *Disk) Close() {
 // of a slow device.
 const syncBytes = 8 << 20
 
+// WriteAt writes by direct I/O if it can, else through the page cache, which it syncs from time to
+// time.
 func (d *Disk) WriteAt(p []byte, off int64) (int, error) {
 	if d.suitsDirect(p, off) {
 		n, err := d.direct.WriteAt(p, off)
@@ -92,6 +94,7 @@ func (d *Disk) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
+// ReadAt reads by direct I/O if it can, else through the page cache.
 func (d *Disk) ReadAt(p []byte, off int64) (int, error) {
 	if d.suitsDirect(p, off) {
 		n, err := d.direct.ReadAt(p, off)

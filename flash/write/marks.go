@@ -149,6 +149,8 @@ func (c *Copy) Complete(ctx context.Context) error {
 	return c.Err()
 }
 
+// writeEnds writes the held ends, the last first. It writes nothing if the device has the image
+// already.
 func (c *Copy) writeEnds(ctx context.Context) error {
 	if c.Dry {
 		c.compareHeld()

@@ -148,6 +148,7 @@ func (p *prover) hashSpan(ctx context.Context, from *sharedPiece, data []byte, s
 	return err
 }
 
+// queueTask queues a task for a hasher. The task uses its piece until the hasher releases it.
 func (p *prover) queueTask(ctx context.Context, to int, t hashTask) error {
 	if t.from != nil {
 		t.from.users.Add(1)

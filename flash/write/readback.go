@@ -159,6 +159,7 @@ func (c *Copy) rewriteWrongParts(ctx context.Context, r *run, found []wrongPart)
 	return c.readBack(ctx, r)
 }
 
+// rewritePiece writes a decoded piece to the device again, outside the held ends.
 func (c *Copy) rewritePiece(ctx context.Context, r *run, p source.Piece) (err error) {
 	splitSpan(source.Span{Off: r.Base + p.Off, Len: p.Len}, c.heldSpans(), func(s source.Span, i int) {
 		if i >= 0 || err != nil {

@@ -104,6 +104,7 @@ type run struct {
 	next   int64    // the end of the last piece
 }
 
+// newRun returns the state of a Run, with the spans to decode, to zero and to leave by the map.
 func newRun(src Source, to []*Copy, o Options) *run {
 	r := &run{Options: o, src: src, to: to, queue: newReorderQueue(src.Sections())}
 	if o.Blocks != nil {
@@ -218,6 +219,8 @@ func (r *run) checkSize(err error) error {
 	return fmt.Errorf("%s: it unpacks to %d bytes, not to %d; %s", r.Name, r.next, r.Size, r.Remedy)
 }
 
+// dispatchPiece passes one piece to the hashers and, where it is to be written, to all copies. It
+// returns an error if the piece is not the next one or exceeds the image's size.
 func (r *run) dispatchPiece(ctx context.Context, p source.Piece) error {
 	s := source.Span{Off: p.Off, Len: p.Len}
 	if s.Off < r.next || s.Len <= 0 || r.Blocks == nil && s.Off != r.next || s.Off+s.Len > r.Size {
@@ -275,6 +278,7 @@ func (r *run) dispatchZeros(ctx context.Context, s source.Span) error {
 	})
 }
 
+// dispatchData records a part of the image, queues it for summing, and queues it to each copy.
 func (r *run) dispatchData(ctx context.Context, from *sharedPiece, data []byte, s source.Span) error {
 	p, i := r.parts.append(part{image: s.Off, length: int32(s.Len)})
 	if !r.Blind {

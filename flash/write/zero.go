@@ -161,6 +161,7 @@ func (c *Copy) checkZeros(ctx context.Context, r *run, buf []byte) error {
 	return nil
 }
 
+// checkZeroSpan reads the first and last block of a span, and one in each maxZeroBytes between.
 func (c *Copy) checkZeroSpan(ctx context.Context, r *run, s source.Span, buf []byte) error {
 	last := max(s.Off, (s.Off+s.Len-1)/alignment*alignment)
 	for at := s.Off; ; at = min(at+maxZeroBytes, last) {

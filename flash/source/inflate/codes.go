@@ -193,6 +193,7 @@ func (t *symbolTable) pairLiterals() {
 	}
 }
 
+// setFixedCodes builds the tables of the fixed codes, unless the last block had them.
 func (d *decoder) setFixedCodes() error {
 	if d.fixed {
 		return nil
@@ -261,6 +262,7 @@ func (d *decoder) readCodes() error {
 	return d.buildTables(symbols)
 }
 
+// readLengths reads code lengths, which are coded with table and may be repeated.
 func (d *decoder) readLengths(table []tableEntry, lengths []uint8) error {
 	for i := 0; i < len(lengths); {
 		d.loadBits()

@@ -43,6 +43,7 @@ func (g *unpacker) decodeMember() error {
 	return g.checkTrailer()
 }
 
+// decodeStream decodes a member's deflate stream and sends the output.
 func (g *unpacker) decodeStream() error {
 	for g.d.phase != atEnd {
 		if g.at == len(g.buf) {
@@ -139,6 +140,7 @@ func (g *unpacker) takeBytes(n int) ([]byte, error) {
 	return p, nil
 }
 
+// parseHeader reads a member's header, skips its optional fields, and verifies its checksum.
 func (g *unpacker) parseHeader() error {
 	at := g.d.offset()
 	p, err := g.takeBytes(10)
@@ -211,6 +213,7 @@ func (g *unpacker) skipText(sum uint32) (uint32, error) {
 	return 0, corruptError("the name or comment before %d has no end", g.d.offset())
 }
 
+// checkTrailer compares the checksum and length after the data with the output's.
 func (g *unpacker) checkTrailer() error {
 	if err := g.d.alignByte(); err != nil {
 		return err

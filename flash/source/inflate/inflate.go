@@ -167,6 +167,7 @@ func (d *decoder) decodeUntil(buf []byte, at, end int) (int, error) {
 	return at, nil
 }
 
+// decodeStep continues in the present phase and returns the reached position in buf.
 func (d *decoder) decodeStep(buf []byte, from, at, end int) (int, error) {
 	switch d.phase {
 	case inHeader:

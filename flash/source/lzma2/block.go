@@ -78,6 +78,8 @@ func (f *outputError) SkipZeros(n int64) error {
 	return f.err
 }
 
+// decodeInto decodes the block's data, undoes its filters and sends the result to the output. It
+// returns an error if the data is longer or shorter than the index says.
 func (b *Block) decodeInto(w *workspace, data io.Reader, to Out) error {
 	w.src.Reset(data)
 	end := func() error { return nil }

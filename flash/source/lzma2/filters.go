@@ -33,6 +33,7 @@ func (b *Block) parseFilters(r *fieldReader, n int) error {
 	return nil
 }
 
+// addFilter adds a filter to the block's chain; an error if Slipway cannot undo it.
 func (b *Block) addFilter(id uint64, props []byte) error {
 	f, ok := xzFilters[id]
 	switch {
@@ -52,6 +53,7 @@ func (b *Block) addFilter(id uint64, props []byte) error {
 	return nil
 }
 
+// parseDictionary sets the dictionary's size, at most the block's; an error over MaxDictionary.
 func (b *Block) parseDictionary(props []byte) error {
 	if len(props) != 1 || props[0] > 40 {
 		return corruptError("the block at %d has a dictionary of no size", b.at)

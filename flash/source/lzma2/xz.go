@@ -212,6 +212,8 @@ func (f *File) setOffsets(blocks []Block, end int64) (int64, error) {
 	return at - headerBytes, nil
 }
 
+// readStreamHeader verifies a stream's header against its footer's flags, and sets the blocks'
+// check.
 func (f *File) readStreamHeader(at int64, flags []byte, blocks []Block) error {
 	p, err := f.readAt(at, headerBytes)
 	if err != nil {
