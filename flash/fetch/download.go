@@ -205,8 +205,7 @@ func (d *download) dropUnproved() error {
 	return nil
 }
 
-// fetchFile downloads the file. It starts over once if the resumed part belongs to
-// another version.
+// fetchFile downloads the file. It starts over once if the resumed part is of another version.
 func (d *download) fetchFile(ctx context.Context) (File, error) {
 	err := d.retryUntilDone(ctx)
 	if err == nil && d.cached == nil {

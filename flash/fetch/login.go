@@ -128,8 +128,7 @@ func serverNames(host string) []string {
 	return []string{host, "https://" + host, "http://" + host, "https://" + host + "/v1/", "https://" + host + "/v2/"}
 }
 
-// decodeAuth decodes an auth entry. Its errors do not repeat the text, which is a
-// password.
+// decodeAuth decodes an auth entry. Its errors do not repeat the text, which is a password.
 func decodeAuth(text string) (user, secret string, err error) {
 	data, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {

@@ -176,8 +176,7 @@ func (a *artifact) imageName() string {
 	return b.name
 }
 
-// openLayout reads the manifest in an OCI image layout, as oras, skopeo and buildah
-// write it.
+// openLayout reads the manifest in an OCI image layout, as oras, skopeo and buildah write it.
 func openLayout(ctx context.Context, ref reference, arch string) (*artifact, error) {
 	dir, err := ref.absolutePath()
 	if err != nil {
@@ -208,8 +207,7 @@ func openLayout(ctx context.Context, ref reference, arch string) (*artifact, err
 	return a, err
 }
 
-// findManifest returns the manifest that a reference means: by digest, by tag, or the
-// only one.
+// findManifest returns the manifest that a reference means: by digest, by tag, or the only one.
 func findManifest(index oci.Document, ref reference) (ocispec.Descriptor, error) {
 	var tags []string
 	fit := slices.DeleteFunc(slices.Clone(index.Manifests), func(m ocispec.Descriptor) bool {

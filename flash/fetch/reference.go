@@ -242,8 +242,7 @@ func (r reference) fileName() string {
 
 const maxNameBytes = 200 // leaves space for the cache's endings
 
-// SafeFileName returns the last part of a path, or "" if it is unsafe as a name in
-// the cache.
+// SafeFileName returns the last part of a path, or "" if it is unsafe as a name in the cache.
 func SafeFileName(p string) string {
 	name := path.Base(p)
 	bad := strings.ContainsFunc(name, func(c rune) bool { return c == '/' || c == utf8.RuneError || !unicode.IsPrint(c) })
@@ -253,8 +252,7 @@ func SafeFileName(p string) string {
 	return name
 }
 
-// besideFile returns the reference of another file in the same folder, or of the same
-// artifact.
+// besideFile returns the reference of another file in the same folder, or of the same artifact.
 func (r reference) besideFile(name string) reference {
 	switch r.kind {
 	case kindHTTP:

@@ -16,8 +16,7 @@ type boardFolder struct {
 	conn *boardssh.Conn // nil: not connected, or not any more
 }
 
-// dialHost connects to a server. Tests replace it, since their servers are in no
-// ~/.ssh/config.
+// dialHost connects to an SSH server. Tests replace it: their servers are not in ~/.ssh/config.
 var dialHost = func(ctx context.Context, host string) (*boardssh.Conn, error) {
 	a, err := boardssh.Resolve(ctx, host)
 	if err != nil {

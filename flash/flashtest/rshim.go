@@ -53,8 +53,8 @@ type DPU struct {
 	overOnce sync.Once
 }
 
-// MountDPUs mounts the DPUs as rshim0, rshim1, ... and returns their folders. It skips the
-// test where FUSE is missing.
+// MountDPUs mounts the DPUs as rshim0, rshim1, ... and returns their folders. It skips the test
+// without FUSE or root.
 func MountDPUs(t *testing.T, dpus ...*DPU) []string {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -65,7 +65,7 @@ func DistrustKVM() error {
 	return renameio.WriteFile(memory, []byte(TCG), 0o644)
 }
 
-// cachedTrial returns the result of an earlier test, or "" where a new test is needed.
+// cachedTrial returns the result of an earlier test of KVM, or "" if a new test is needed.
 func cachedTrial(file string) string {
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -66,8 +66,7 @@ func Said(dir, text string) bool {
 	return bytes.Contains(readTail(filepath.Join(dir, consoleName)), []byte(text))
 }
 
-// Console connects a terminal to the machine's serial line until Ctrl-] or the
-// context's end.
+// Console connects a terminal to the machine's serial line until Ctrl-] or the end of ctx.
 func (v *VM) Console(ctx context.Context, in *os.File, out io.Writer) error {
 	line, err := v.dialConsole()
 	if err != nil {

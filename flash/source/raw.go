@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sectionBytes is the size of a plain image's sections, and of the largest range of a bmap.Create
-// map.
+// sectionBytes is the size of a plain image's sections, and of the largest range of Slipway's maps.
 const sectionBytes = 8 << 20
 
 // maxParts is the largest number of sections of a plain image. Larger images get larger sections,

@@ -42,9 +42,8 @@ type decoder interface {
 	// unpackedBytes returns the unpacked size, or -1 if only decoding tells.
 	unpackedBytes() int64
 	sections() []Section
-	// decodeSection decodes section i into the cutter. It returns an error where any
-	// byte, wanted or not, fails the form's checks. Several goroutines call it at once
-	// for different sections.
+	// decodeSection decodes section i into the cutter. It returns an error if any byte, wanted or
+	// not, fails the form's checks. Goroutines may decode other sections.
 	decodeSection(i int, to *cutter) error
 	// checkRest verifies the bytes outside of all sections.
 	checkRest() error

@@ -131,8 +131,7 @@ func (z *zst) decodeAll(to *cutter) error {
 
 const readBytes = 256 << 10
 
-// nextFrame reads a frame's header, and a skippable frame completely. It returns io.EOF if there is
-// none.
+// nextFrame reads a frame's header, and a skippable frame completely; io.EOF if there is none.
 func nextFrame(in *bufio.Reader) (frameHeader, error) {
 	head, err := in.Peek(maxHeaderBytes)
 	if len(head) == 0 || err != nil && !errors.Is(err, io.EOF) {
@@ -218,7 +217,8 @@ func (z *zst) getDecoder(window int64) (*zstd.Decoder, error) {
 		zstd.WithDecoderMaxWindow(maxWindowBytes), zstd.IgnoreChecksum(true))
 }
 
-// putDecoder keeps a decoder with a small window for the next frame. Others need no Close.
+// putDecoder keeps a decoder with a small window for the next frame. A decoder without goroutines
+// needs no Close.
 func (z *zst) putDecoder(d *zstd.Decoder, window int64) {
 	if window <= wideBytes && d.Reset(nil) == nil {
 		z.decoders.Put(d)

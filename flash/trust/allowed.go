@@ -18,8 +18,7 @@ const (
 	maxLineBytes    = 64 << 10
 )
 
-// allowedSigner is one line of a file of allowed signers, as ssh-keygen(1) describes
-// it.
+// allowedSigner is one line of a file of allowed signers; ssh-keygen(1) describes the format.
 type allowedSigner struct {
 	line       int
 	principals string

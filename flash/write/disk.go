@@ -17,8 +17,7 @@ import (
 // disks that were measured; smaller ones cost more calls.
 const pieceBytes = 1 << 20
 
-// alignment satisfies direct I/O on every current disk: for addresses, offsets and
-// lengths.
+// alignment is what direct I/O needs on every current disk, for addresses, offsets and lengths.
 const alignment = 4096
 
 // Disk is a file or block device to write. It bypasses the page cache if the kernel allows that:
@@ -130,8 +129,7 @@ func (d *Disk) punchHole(off, length int64) error {
 	return unix.Fallocate(int(d.plain.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, length)
 }
 
-// discardSpan tells the device that a span is unused. The device chooses what later
-// reads return.
+// discardSpan tells the device that a span is unused. Later reads may return anything.
 func (d *Disk) discardSpan(off, length int64) error {
 	if !d.block {
 		return d.punchHole(off, length)

@@ -50,8 +50,7 @@ type Options struct {
 	Blind   bool          // nothing is read back
 }
 
-// DataBytes returns how many bytes of the image are written or compared. Without a map, zeros
-// count as data.
+// DataBytes returns how many bytes are written or compared. Without a map, zeros count as data.
 func (o Options) DataBytes() int64 {
 	if o.Blocks == nil {
 		return o.Size

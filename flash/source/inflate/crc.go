@@ -16,6 +16,7 @@ type CRC struct {
 
 // IEEE is the one of gzip, ECMA the other one of xz.
 var (
+	// IEEE is the CRC-32 of gzip and xz, ECMA the CRC-64 of xz.
 	IEEE = newCRC(crc32.IEEE, 1<<32-1, func(sum uint64, p []byte) uint64 {
 		return uint64(crc32.Update(uint32(sum), crc32.IEEETable, p))
 	})

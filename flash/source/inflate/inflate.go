@@ -22,8 +22,7 @@ const (
 	padBytes     = 32        // zeros after the input's end, for a whole match and a load
 )
 
-// corruptError is the error of damaged content. An early end is io.ErrUnexpectedEOF
-// instead.
+// corruptError is the error of damaged content. An early end is io.ErrUnexpectedEOF instead.
 func corruptError(format string, args ...any) error {
 	return fmt.Errorf("the file is damaged: %s; fetch or build it again", fmt.Sprintf(format, args...))
 }
@@ -136,8 +135,7 @@ func (d *decoder) checkOverrun() error {
 	return nil
 }
 
-// alignByte drops the bits up to the next whole byte, and returns whole bytes to the
-// window.
+// alignByte drops the bits up to the next whole byte, and returns whole bytes to the window.
 func (d *decoder) alignByte() error {
 	d.next -= int(d.count / 8)
 	d.held, d.count = 0, 0

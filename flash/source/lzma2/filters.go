@@ -112,7 +112,8 @@ func (s *filterStage) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// SkipZeros cannot skip, since a filter's result for zeros depends on the bytes before.
+// SkipZeros writes n zeros. It cannot skip them: what a filter makes of zeros depends on the bytes
+// before.
 func (s *filterStage) SkipZeros(n int64) error {
 	for ; n > 0; n -= int64(len(zeroBlock)) {
 		if _, err := s.Write(zeroBlock[:min(n, int64(len(zeroBlock)))]); err != nil {

@@ -71,8 +71,8 @@ func (c coder) decodeTree(p unsafe.Pointer, limit uint64) (coder, uint64) {
 	return c, m
 }
 
-// decodeMatched is decodeTree for a byte after a match, where match is the byte that
-// would continue the match. While the bits agree with it, their probs depend on it.
+// decodeMatched decodes a byte after a match, as decodeTree does. match is the byte that would
+// continue the match. While the bits agree with it, their probs depend on it.
 func (c coder) decodeMatched(p *[0x300]prob, match byte) (coder, uint64) {
 	m, other, where := uint64(1), uint64(match), uint64(0x100)
 	for m < 0x100 {
@@ -98,7 +98,7 @@ func (c coder) decodeMatched(p *[0x300]prob, match byte) (coder, uint64) {
 	return c, m
 }
 
-// decodeReverse is decodeTree for a number of n bits, the lowest first.
+// decodeReverse decodes a number of n bits as decodeTree does, but the lowest bit first.
 func (c coder) decodeReverse(p unsafe.Pointer, n uint64) (coder, uint64) {
 	m, sum := uint64(1), uint64(0)
 	for i := range n {
