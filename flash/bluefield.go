@@ -26,7 +26,7 @@ import (
 // dpuLimits are the time limits for a DPU. Tests set shorter ones.
 var dpuLimits = rshim.Patient
 
-// bluefieldJob pushes one boot stream to DPUs, side by side.
+// bluefieldJob pushes one boot stream to several DPUs at once.
 type bluefieldJob struct {
 	request
 	stream    *bfb.File

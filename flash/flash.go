@@ -23,13 +23,13 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Options is what a flash may be told.
+// Options are the user's options of a flash.
 type Options struct {
 	Identity      *Identity                   // written into the data partition; nil leaves that as the image has it
-	Yes           []string                    // confirm without asking, one entry for each device: its serial; its port if another device has the same serial; its path for files, loop devices, and removable devices without a serial
-	Confirm       func([]device.Device) error // asks a person where Yes is empty; see device.Ask
+	Yes           []string                    // confirm without a question, one entry for each device: its serial; its port if another device has the same serial; its path for files, loop devices, and removable devices without a serial
+	Confirm       func([]device.Device) error // asks a person if Yes is empty; see device.Ask
 	Image         string                      // replaces the artifact's image: a path, or a reference as fetch reads it
-	BlockMap      string                      // its block map, named the same way; "" looks beside the image
+	BlockMap      string                      // the image's block map, named the same way; "" looks beside the image
 	Digest        string                      // of the image's file: sha256:HEX, or a reference to a list such as SHA256SUMS
 	Signers       string                      // a file of allowed signers, minisign's public key, or a keyring of GPG; "" is SLIPWAY_SIGNERS: nothing else than what they signed is written
 	Cache         string                      // folder of fetched files; "" is cache/images beside the artifact's folder
@@ -38,8 +38,8 @@ type Options struct {
 	ForceRecovery bool                        // bring Jetsons into recovery mode by the board's command
 	PKC, SBK      string                      // files with keys that a Jetson's boot files are signed and encrypted with
 	Config        string                      // a bf.cfg for the installer in a BlueField's boot stream
-	OtherBoard    bool                        // write also what says that it is for another board
-	Raw           bool                        // write also what is no image of a whole disk, see probe.CheckImage
+	OtherBoard    bool                        // write also files that are made for another board
+	Raw           bool                        // write also an image that probe.CheckImage refuses
 	DryRun        bool                        // stop before the first write
 	Out           io.Writer                   // shows the device and the planned steps; nil shows nothing
 }
@@ -49,21 +49,21 @@ type Receipt struct {
 	Board          string        `json:"board"`
 	Key            string        `json:"key"` // the artifact's
 	Device         device.Device `json:"device"`
-	Image          string        `json:"image,omitempty"`          // its file
+	Image          string        `json:"image,omitempty"`          // the name of its file
 	Origin         string        `json:"origin,omitempty"`         // URL that the image was fetched from
-	SignedBy       []string      `json:"signedBy,omitempty"`       // who vouches for it, or for the artifact
+	SignedBy       []string      `json:"signedBy,omitempty"`       // who signed the image, or the artifact
 	Ignored        []string      `json:"ignored,omitempty"`        // signatures beside the image or its map that nobody verified
-	Form           string        `json:"form,omitempty"`           // how that is packed
+	Form           string        `json:"form,omitempty"`           // how the image is packed
 	ImageSHA256    string        `json:"imageSha256"`              // of the file, as the artifact has it
 	MapSHA256      string        `json:"mapSha256"`                // of the block map
 	UnpackedSHA256 string        `json:"unpackedSha256,omitempty"` // of the image that was written, if it has no block map
 	Ranges         int64         `json:"ranges,omitempty"`         // of the block map, whose digests the image was proved by
 	ImageBytes     int64         `json:"imageBytes"`               // unpacked
 	WrittenBytes   int64         `json:"writtenBytes"`             // of data
-	LeftBytes      int64         `json:"leftBytes"`                // of data that was there already, as a comparison proved
-	ZeroedBytes    int64         `json:"zeroedBytes"`              // that have no data
-	Holes          string        `json:"holes,omitempty"`          // what was done with what has no data
-	ReadBack       bool          `json:"readBack"`                 // all that was written
+	LeftBytes      int64         `json:"leftBytes"`                // of data that the device had already, by a comparison
+	ZeroedBytes    int64         `json:"zeroedBytes"`              // of ranges without data
+	Holes          string        `json:"holes,omitempty"`          // what was done with ranges without data: zero, discard or keep
+	ReadBack       bool          `json:"readBack"`                 // all written data was read back
 	VerifiedBytes  int64         `json:"verifiedBytes"`            // that were read back and compared
 	HostKey        string        `json:"hostKey,omitempty"`        // fingerprint
 	Verdict        string        `json:"verdict,omitempty"`        // the result that the board itself reports, if it does
@@ -74,13 +74,13 @@ type Receipt struct {
 	BytesPerSecond int64         `json:"bytesPerSecond,omitempty"` // of data
 	Finished       time.Time     `json:"finished"`
 	DryRun         bool          `json:"dryRun,omitempty"`
-	Raw            bool          `json:"raw,omitempty"`        // written without a look at its partition table
-	OtherBoard     []string      `json:"otherBoard,omitempty"` // what said that the image is another board's, and was allowed
+	Raw            bool          `json:"raw,omitempty"`        // the partition table was not checked
+	OtherBoard     []string      `json:"otherBoard,omitempty"` // signs of another board that --other-board allowed
 
 	Error  string `json:"error,omitempty"`  // why the device is not complete; "" if it is
-	Reason string `json:"reason,omitempty"` // of that: refused, image, device; "" for any other one
+	Reason string `json:"reason,omitempty"` // the kind of Error: refused, image, device; "" for any other
 
-	DPU *rshim.Verdict `json:"dpu,omitempty"` // what a BlueField said of its boot
+	DPU *rshim.Verdict `json:"dpu,omitempty"` // the result that a BlueField reported
 }
 
 // String returns a line for people: how much was written and read back, or the board's own verdict.
@@ -142,11 +142,11 @@ func runSteps(ctx context.Context, closeJob func(), steps ...func(context.Contex
 // shows the job, has the user confirm it, and calls prepare and writeDevices.
 type job interface {
 	show(w io.Writer)
-	// prepare refuses what takes a while to find. It writes nothing either.
+	// prepare runs the checks that take long. It writes nothing to a device.
 	prepare(ctx context.Context) error
-	// dryRun says what writeDevices would do. It opens no device for writing.
+	// dryRun prints what writeDevices would do. It opens no device for writing.
 	dryRun(ctx context.Context) ([]Receipt, error)
-	// writeDevices returns a receipt of each device that is whole, also where others failed.
+	// writeDevices returns a receipt for each complete device, even if others failed.
 	writeDevices(ctx context.Context) ([]Receipt, error)
 	// close is called once, whether the job was run or not.
 	close()
@@ -160,7 +160,7 @@ var flashers = map[string]func(context.Context, request) (job, error){
 	device.RShim: newBlueFieldJob,
 }
 
-// Write is WriteAll for one device.
+// Write writes the artifact to one device, as WriteAll does.
 func Write(ctx context.Context, spec images.Spec, artifact images.Artifact, device string, o Options) (Receipt, error) {
 	receipts, err := WriteAll(ctx, spec, artifact, []string{device}, o)
 	if err != nil {
@@ -170,10 +170,9 @@ func Write(ctx context.Context, spec images.Spec, artifact images.Artifact, devi
 }
 
 // WriteAll writes the artifact to devices of one kind and verifies it there. A virtual disk appears
-// whole or not at all. A block device that was not finished holds zeros in place of its partition
-// table, so that nothing uses it; call WriteAll again. If a device fails, WriteAll still finishes
-// the others: the receipts are for the complete ones, and the error is a *Failed with the receipts
-// of the others.
+// complete or not at all. An incomplete block device has zeros in place of its partition table, so
+// that nothing uses it; call WriteAll again to resume. If a device fails, WriteAll still finishes
+// the others: it returns receipts of the complete ones, and a *Failed with those of the others.
 func WriteAll(ctx context.Context, spec images.Spec, artifact images.Artifact, devices []string, o Options) ([]Receipt, error) {
 	receipts, err := writeAll(ctx, spec, artifact, devices, o)
 	if err != nil {

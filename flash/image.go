@@ -30,7 +30,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// imageJob writes one disk image onto files or block devices, all from one decode.
+// imageJob writes one disk image, decoded once, to files or block devices.
 type imageJob struct {
 	request
 	file    *sealed.File
@@ -302,8 +302,6 @@ func (j *imageJob) sameDigest(got string) error {
 	return nil
 }
 
-// checkedBytes is how much of a packed image is read for the check: more than lies before the
-// first partition. Where the header of a GPT puts its entries further back, it is more.
 const (
 	// checkedBytes is how much of a packed image is unpacked to check it: more than lies before the
 	// first partition. checkImage unpacks up to maxCheckedBytes if the header of a GPT puts its

@@ -21,7 +21,7 @@ import (
 	"slipway/layers/run"
 )
 
-// jetsonJob puts a tegraflash package onto Jetsons in recovery mode, side by side.
+// jetsonJob flashes a tegraflash package onto Jetsons in recovery mode, several at once.
 type jetsonJob struct {
 	request
 	work   *workDir

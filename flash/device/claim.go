@@ -24,7 +24,7 @@ type refusal struct{ error }
 
 func (r refusal) Unwrap() []error { return []error{ErrRefused, r.error} }
 
-// Claimed is a block device that only this program has open. The kernel has dropped its partitions.
+// Claimed is a block device that only this program has open, without partitions in the kernel.
 type Claimed struct {
 	*os.File
 	device Device

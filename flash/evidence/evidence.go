@@ -1,5 +1,5 @@
-// Package evidence tells what is known of an artifact: who signed it, who built it of what,
-// and which flaws its packages have. It proves that the files belong together.
+// Package evidence verifies an artifact and reports who signed it, who built it from which
+// sources, and which flaws its packages have. Policies admit or refuse the artifact.
 package evidence
 
 import (

@@ -1,7 +1,7 @@
-// Package sealed keeps a file to the content that was proved. Whoever can write to the
-// file's folder can rename the file, or edit it in place behind an open descriptor. So a
-// file is opened once. The first read of all of it seals its content. A later read that
-// finds anything else fails.
+// Package sealed opens a file whose content cannot change unnoticed. Whoever can write to the
+// file's folder can rename the file, or edit it in place behind an open descriptor. So Slipway
+// opens a file once. The first complete read seals the content. A later read that finds other
+// bytes fails.
 package sealed
 
 import (

@@ -129,7 +129,8 @@ func (d *Disk) punchHole(off, length int64) error {
 	return unix.Fallocate(int(d.plain.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, length)
 }
 
-// discardSpan tells the device that a span is unused. Later reads may return anything.
+// discardSpan discards a span of a device, so that later reads may return anything, or punches a
+// hole in a file.
 func (d *Disk) discardSpan(off, length int64) error {
 	if !d.block {
 		return d.punchHole(off, length)

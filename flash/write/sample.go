@@ -7,8 +7,6 @@ import (
 	"slipway/flash/source"
 )
 
-// The most to unpack before the first write: for the map's first range, and for each of
-// two further ones.
 const (
 	// firstBytes and furtherBytes limit how much Sample unpacks: for the map's first range, and for
 	// each of two others.

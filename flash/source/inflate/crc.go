@@ -14,7 +14,6 @@ type CRC struct {
 	steps  func() *[32]matrix
 }
 
-// IEEE is the one of gzip, ECMA the other one of xz.
 var (
 	// IEEE is the CRC-32 of gzip and xz, ECMA the CRC-64 of xz.
 	IEEE = newCRC(crc32.IEEE, 1<<32-1, func(sum uint64, p []byte) uint64 {
