@@ -79,7 +79,8 @@ func joinNames(all []span) string {
 	return strings.Join(names, " ")
 }
 
-// extractSpan copies from to a file, which appears when it is complete. It replaces only a file.
+// extractSpan copies from to a file, which appears when it is complete. It replaces only regular
+// files.
 func extractSpan(ctx context.Context, from io.Reader, file string, mode os.FileMode) error {
 	if err := checkReplaceable(file); err != nil {
 		return err

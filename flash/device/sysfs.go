@@ -182,6 +182,7 @@ func busOf(dir string) string {
 	return ""
 }
 
+// modelAndSerial returns the model and serial of a device; a loop device's model is its file.
 func modelAndSerial(dir, bus string) (model, serial string) {
 	switch bus {
 	case "loop":

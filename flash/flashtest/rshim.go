@@ -306,6 +306,7 @@ func (d *DPU) formatMisc() string {
 
 const logRule = "---------------------------------------\n"
 
+// showLog adds the next message to the log, writes the log to b, and clears it if that is set.
 func (d *DPU) showLog(b *strings.Builder) {
 	if d.pushes > 0 && !d.open && d.next < len(d.Says) {
 		d.log = append(d.log, d.Says[d.next])

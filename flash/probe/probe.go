@@ -109,6 +109,7 @@ func (s *source) bytesAt(off int64, n int) []byte {
 	return s.head[off : off+int64(n) : off+int64(n)]
 }
 
+// readAt reads n bytes at off; nil after a read error, which it keeps if it is the first.
 func (s *source) readAt(off int64, n int) []byte {
 	p := make([]byte, n)
 	got, err := s.r.ReadAt(p, s.off+off)

@@ -281,6 +281,7 @@ type messageLog struct {
 	last   []string
 }
 
+// newMessages returns the messages of a reading that no earlier reading had.
 func (j *messageLog) newMessages(reading []string) []string {
 	if j.clears {
 		return reading

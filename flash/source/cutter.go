@@ -118,7 +118,7 @@ func (c *cutter) eachPart(n int64, take func(n int64, wanted bool) (int64, error
 	return nil
 }
 
-// nextPart returns how many of the next n bytes are all wanted or all unwanted.
+// nextPart returns how many of the next n bytes are all wanted or all not wanted, and which.
 func (c *cutter) nextPart(n int64) (int64, bool) {
 	if c.all {
 		return n, true

@@ -287,7 +287,7 @@ func isAllZeros(p []byte) bool {
 	return isZero(p)
 }
 
-// skipZeros adds zeros in steps, so that it notices the end of the context.
+// skipZeros adds n zeros to the output, in steps, so that it stops soon after ctx ends.
 func (s *zeroSkipper) skipZeros(n int64) error {
 	for n > 0 {
 		k := min(n, skipBytes)

@@ -50,6 +50,7 @@ func (t *extraction) unpackZip(f *sealed.File) error {
 	return nil
 }
 
+// unpackMember extracts one file, folder or symbolic link of a zip. It refuses devices and pipes.
 func (t *extraction) unpackMember(e *zip.File) error {
 	name, err := t.prepareEntry(e.Name)
 	if err != nil {

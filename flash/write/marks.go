@@ -150,7 +150,7 @@ func (c *Copy) Complete(ctx context.Context) error {
 }
 
 // writeEnds writes the held ends, the last first. It writes nothing if the device has the image
-// already.
+// already. In a dry run it counts them.
 func (c *Copy) writeEnds(ctx context.Context) error {
 	if c.Dry {
 		c.compareHeld()
