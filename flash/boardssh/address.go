@@ -11,21 +11,21 @@ import (
 	"unicode"
 )
 
-// Address says where a board is, who logs in, and what proves both.
+// Address says where a board is, which user logs in, and which keys prove the board and the user.
 type Address struct {
 	Host         string
 	Port         int    // 0: 22
 	User         string // "": this user's name
-	HostKeyAlias string // name that the host key is pinned under; "": host and port
+	HostKeyAlias string // the name of the host key in known_hosts; "": host and port
 	KnownHosts   []string
 	Recorded     string   // file of keys that flashes recorded: its lines under exactly HostKeyAlias
-	HostCA       string   // public keys, one a line, of who may vouch for it by a certificate
+	HostCA       string   // public keys, one a line, of the CAs that may sign the board's host key
 	Revoked      string   // file of host keys that are not trusted any more; "": none
 	Identities   []string // private key files; the agent's other keys are tried after them
-	Certificates []string // of these keys, besides the files whose names end in -cert.pub
+	Certificates []string // certificates of the Identities, besides the files IDENTITY-cert.pub
 
-	Agent          string // its socket; "": the environment's, "none": none
-	IdentitiesOnly bool   // no other keys of the agent's
+	Agent          string // the SSH agent's socket; "": SSH_AUTH_SOCK, "none": no agent
+	IdentitiesOnly bool   // use no agent key that is not among Identities
 
 	// Pins are fingerprints of the board's host key that a person vouches for. If there are pins,
 	// no other key is trusted. A new key is added to PinFile, with its host name hashed if
@@ -34,16 +34,16 @@ type Address struct {
 	PinFile   string
 	HashNames bool
 
-	// Via is the machine that it is reached through, and ProxyCommand the user's own
-	// command line that leads there. At most one of them is set.
+	// Via is the jump host of this board, and ProxyCommand a command line of the user's that
+	// carries the connection. At most one of them is set.
 	Via          *Address
 	ProxyCommand string
 
-	Become string // who programs there run as, by sudo; "": who logs in
+	Become string // user that programs on the board run as, by sudo; "": the login user
 
-	// How the connection is made, as ssh_config has it; "", 0 and nil: as usual.
+	// Settings of the connection, as in ssh_config; "", 0 and nil: the default.
 	Family         string // inet or inet6
-	BindAddress    string // here
+	BindAddress    string // local address
 	BindInterface  string
 	ConnectTimeout time.Duration
 	RekeyBytes     uint64
@@ -52,12 +52,12 @@ type Address struct {
 	KeyExchanges   []string
 }
 
-// String is the address as a person would type it.
+// String returns the address as user@host:port.
 func (a Address) String() string { return a.User + "@" + a.hostPort() }
 
 func (a Address) hostPort() string { return net.JoinHostPort(a.Host, strconv.Itoa(a.Port)) }
 
-// countHops is the number of jump hosts.
+// countHops returns the number of jump hosts on the way to the board.
 func (a Address) countHops() int {
 	if a.Via == nil {
 		return 0
@@ -65,6 +65,8 @@ func (a Address) countHops() int {
 	return 1 + a.Via.countHops()
 }
 
+// fillDefaults sets port 22 and the current user's name if they are missing. An address without a
+// host is an error.
 func (a Address) fillDefaults() (Address, error) {
 	if a.Host == "" {
 		return a, errors.New("no host given")
@@ -82,7 +84,8 @@ func (a Address) fillDefaults() (Address, error) {
 	return a, nil
 }
 
-// parseHost takes [ssh://][user@]host[:port] apart.
+// parseHost parses [ssh://][user@]host[:port]. It refuses names that ssh would take for an option,
+// and names with blanks or unprintable characters.
 func parseHost(s string) (Address, error) {
 	var a Address
 	rest := strings.TrimSuffix(strings.TrimPrefix(s, "ssh://"), "/")

@@ -18,8 +18,8 @@ import (
 
 type askingKey struct{}
 
-// Asking does work that asks a board questions. After the first one without an answer it ends
-// the work, and returns the error that names that question.
+// Asking calls work, which asks a board questions through Answer. After the first question without
+// an answer, Asking cancels work's context and returns the error that names that question.
 func Asking(ctx context.Context, work func(context.Context) error) error {
 	asking, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -30,7 +30,8 @@ func Asking(ctx context.Context, work func(context.Context) error) error {
 	return err
 }
 
-// Answer asks one question. Outside of Asking its limit is at least least.
+// Answer calls question with the silence limit as its timeout. Outside of Asking the timeout is at
+// least the given least. After a timeout, the error says what was asked.
 func Answer(ctx context.Context, least time.Duration, what string, question func(context.Context) error) error {
 	limit, err := silenceLimit()
 	if err != nil {
@@ -56,27 +57,31 @@ func Answer(ctx context.Context, least time.Duration, what string, question func
 	return err
 }
 
-// Ask is Run for a question.
+// Ask runs a program that answers at once, as Run does, with the silence limit for the whole
+// program.
 func (c *Conn) Ask(ctx context.Context, argv ...string) (Result, error) {
 	return c.ask(ctx, 0, nil, MaxOutputBytes, argv)
 }
 
-// AskOutput is Output for a question.
+// AskOutput is Output with the limit of Ask.
 func (c *Conn) AskOutput(ctx context.Context, argv ...string) (string, error) {
 	r, err := c.Ask(ctx, argv...)
 	return c.printed(argv, r, err)
 }
 
-// AskUpTo is FeedUpTo for a question with a long answer.
+// AskUpTo is FeedUpTo with the limit of Ask, or longestAnswer if that is longer.
 func (c *Conn) AskUpTo(ctx context.Context, stdin io.Reader, most int, argv ...string) (Result, error) {
 	return c.ask(ctx, longestAnswer, stdin, most, argv)
 }
 
 const longestAnswer = time.Hour
 
-// questionKey marks the context of a question: that its program still runs is no sign of life.
+// questionKey marks the context of a question. For a question, a program that still runs on the
+// board does not count as a sign of life.
 type questionKey struct{}
 
+// ask runs argv as a question with Answer. After a timeout, the error names an ssh command that
+// shows which program hangs.
 func (c *Conn) ask(ctx context.Context, least time.Duration, stdin io.Reader, most int, argv []string) (r Result, err error) {
 	look := strings.Join(argv, " ")
 	if slices.ContainsFunc(argv, func(word string) bool { return plaintext.Quote(word) != word }) {

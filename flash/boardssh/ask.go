@@ -13,13 +13,13 @@ import (
 	"slipway/layers/progress"
 )
 
-// maxAsked is how often a person is asked the same.
+// maxAsked is how often Slipway asks a person the same question.
 const maxAsked = 3
 
 // question is an error that a person can fix. Without ask, a second try fixes it. Slipway asks
 // after the connection has ended, so that no time limit runs during the answer.
 type question struct {
-	refusal error // what is said where nobody can be asked
+	refusal error // the error where nobody can be asked
 	ask     func(context.Context, *terminal) error
 }
 
@@ -27,10 +27,11 @@ func (q *question) Error() string { return q.refusal.Error() }
 
 func (q *question) Unwrap() error { return q.refusal }
 
-// asking is held by whoever asks: there is one person, and there may be many boards.
+// asking is a semaphore: many boards may have a question, but only one at a time asks the person.
 var asking = make(chan struct{}, 1)
 
-// dialAsking tries again after each question that a person has answered.
+// dialAsking calls try until it succeeds, fails with an error that is no question, or nobody can
+// answer. After each question that a person has answered, it tries again.
 func dialAsking(ctx context.Context, try func() (*link, error)) (*link, error) {
 	for {
 		link, err := try()
@@ -48,7 +49,8 @@ func dialAsking(ctx context.Context, try func() (*link, error)) (*link, error) {
 	}
 }
 
-// askPerson reports whether a person was asked. It is false in CI and without a terminal.
+// askPerson asks the person at the terminal, after other boards' questions. It returns false
+// without asking in CI and without a terminal. A question without ask counts as answered.
 func (q *question) askPerson(ctx context.Context) (answered bool, err error) {
 	if q.ask == nil {
 		return true, nil
@@ -66,10 +68,10 @@ func (q *question) askPerson(ctx context.Context) (answered bool, err error) {
 	return true, q.ask(ctx, t)
 }
 
-// terminal is where a person sits.
+// terminal is the terminal where a person reads questions and types answers.
 type terminal struct{ in, out *os.File }
 
-// atTerminal is nil in CI and where nobody would see a question or could answer it.
+// atTerminal returns nil in CI, and if standard input or standard error is no terminal.
 var atTerminal = func() *terminal {
 	if os.Getenv("CI") != "" || !term.IsTerminal(int(os.Stdin.Fd())) || !term.IsTerminal(int(os.Stderr.Fd())) {
 		return nil
@@ -79,7 +81,8 @@ var atTerminal = func() *terminal {
 
 const maxLineBytes = 4096
 
-// readAnswer asks for a line. A secret line is not shown. It stops waiting when ctx ends.
+// readAnswer prints the prompt and reads one line from the terminal, without echo if secret. If ctx
+// ends first, it returns an error and leaves its reading goroutine behind.
 func (t *terminal) readAnswer(ctx context.Context, prompt string, secret bool) (string, error) {
 	if secret {
 		show, err := t.hideEcho()
@@ -108,7 +111,8 @@ func (t *terminal) readAnswer(ctx context.Context, prompt string, secret bool) (
 	}
 }
 
-// readLine reads no further than the line: what comes after it is for others.
+// readLine reads one line byte by byte, because what comes after the line is for other readers. It
+// drops bytes after maxLineBytes.
 func readLine(in io.Reader) (string, error) {
 	var line []byte
 	for b := make([]byte, 1); ; {
@@ -124,7 +128,7 @@ func readLine(in io.Reader) (string, error) {
 	}
 }
 
-// hideEcho turns the terminal's echo off until show is called.
+// hideEcho turns the terminal's echo off. The caller calls show to restore the settings.
 func (t *terminal) hideEcho() (show func(), err error) {
 	fd := int(t.in.Fd())
 	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)

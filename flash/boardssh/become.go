@@ -19,20 +19,20 @@ import (
 // not root: "sudo", or empty.
 const BecomeVariable = "SLIPWAY_BECOME"
 
-// ErrBecome is of a board whose sudo does not let us.
+// ErrBecome means that the board's sudo refuses to run programs for the login user.
 var ErrBecome = errors.New("sudo refuses")
 
 var errPassword = errors.New("sudo did not take the password")
 
 type becomeKey struct{}
 
-// WithBecome says the same for the boards of one run, whatever the variable says.
+// WithBecome sets whether programs on the boards of this context run by sudo. It overrides
+// BecomeVariable.
 func WithBecome(ctx context.Context, sudo bool) context.Context {
 	return context.WithValue(ctx, becomeKey{}, sudo)
 }
 
-// BecomeUser is the user that programs on a board run as. It is empty for the user who logs
-// in.
+// BecomeUser returns "root" if WithBecome or BecomeVariable chose sudo, and "" for the login user.
 func BecomeUser(ctx context.Context) (user string, err error) {
 	if sudo, given := ctx.Value(becomeKey{}).(bool); given {
 		if sudo {
@@ -50,11 +50,13 @@ func BecomeUser(ctx context.Context) (user string, err error) {
 	}
 }
 
-// sudo is how programs of a connection get their rights. The password goes to sudo's
+// sudo holds the user that sudo runs programs as, and sudo's password. The password goes to sudo's
 // standard input when it asks, and nowhere else: not into an argument, and to no file.
 type sudo struct{ user, password string }
 
-// findSudoPassword finds out whether sudo asks for a password, and which one it takes.
+// findSudoPassword runs "true" by sudo, without a password and then with the stored or typed one,
+// up to maxAsked times. On success c.login.sudo holds the password that works. Without Become in
+// the address it does nothing.
 func (c *Conn) findSudoPassword(ctx context.Context, attended bool) error {
 	a := c.login.addr
 	if a.Become == "" || a.Become == a.User {
@@ -81,7 +83,7 @@ func (c *Conn) findSudoPassword(ctx context.Context, attended bool) error {
 	return c.sudoRefuses(string(r.Stderr))
 }
 
-// sudoRefuses is the error of a sudo that did not start the program.
+// sudoRefuses returns the error for a sudo that did not start the program, with sudo's own words.
 func (c *Conn) sudoRefuses(words string) error {
 	a := c.login.addr
 	if words = strings.TrimSpace(words); words == "" {
@@ -91,7 +93,7 @@ func (c *Conn) sudoRefuses(words string) error {
 		ErrBecome, a.Become, a.User, a.Host, Printable(words))
 }
 
-// passwords were typed in this run. They are kept only in memory.
+// passwords holds the sudo passwords that were typed in this run, by board. They stay in memory.
 type passwords struct {
 	mu  sync.Mutex
 	all map[string]string
@@ -99,12 +101,14 @@ type passwords struct {
 
 var sudoPasswords passwords
 
-// sudoKey differs for boards that have the same address behind different jump hosts.
+// sudoKey returns the key of a board in passwords. It contains the jump hosts, because boards
+// behind different jump hosts may have the same address.
 func sudoKey(a Address) string {
 	return strings.Join(append([]string{a.String()}, a.jumpArgs()...), "\n")
 }
 
-// askOnce asks for the password of a board once.
+// askOnce returns the stored password of a board. If there is none and attended is set, it asks the
+// person for it and stores the answer.
 func (p *passwords) askOnce(ctx context.Context, a Address, attended bool) (password string, err error) {
 	p.mu.Lock()
 	password = p.all[sudoKey(a)]
@@ -134,7 +138,7 @@ func (p *passwords) store(password string, boards ...Address) {
 
 func (p *passwords) forget(a Address) { p.store("", a) }
 
-// askSudo asks for one password for all boards of which sudo may want one.
+// askSudo asks the person for one password and stores it for all boards that use sudo.
 func askSudo(ctx context.Context, boards []Address) error {
 	var some []Address
 	for _, a := range boards {
@@ -154,20 +158,21 @@ func askSudo(ctx context.Context, boards []Address) error {
 	return err
 }
 
-// boardProgram starts one program on the board, by sudo if the address says so. It is the writer of
-// the program's errors, and passes on everything that sudo did not write.
+// boardProgram starts one program on the board, by sudo if the address says so. It is also the
+// writer for the program's standard error: it removes sudo's prompt and the ready mark, and passes
+// on the rest.
 type boardProgram struct {
-	sudo          *sudo // nil: there is none
+	sudo          *sudo // nil: the program runs as the login user
 	out           io.Writer
 	prompt, ready string
 
 	mu      sync.Mutex
 	held    []byte
-	words   []byte        // what sudo said that did not start the program
+	words   []byte        // what sudo said if it did not start the program
 	prompts chan struct{} // sudo asks for the password
 	in      chan struct{} // closed when the program has started
-	over    chan struct{} // closed when its errors ended
-	inside  bool          // the program has the rights; without this, sudo's status is not the program's
+	over    chan struct{} // closed when the program's standard error has ended
+	inside  bool          // sudo has started the program; otherwise the exit status is sudo's
 	ended   bool
 }
 
@@ -185,11 +190,11 @@ func (l *login) newProgram(errs io.Writer) *boardProgram {
 
 func (e *boardProgram) needsPassword() bool { return e.sudo != nil && e.sudo.password != "" }
 
-// withSystemPath runs the program of its arguments. Many a user's PATH lacks these folders,
+// withSystemPath is a shell script that runs its arguments. Many users' PATH lacks these folders,
 // and sudo keeps that PATH where its sudoers has no secure_path.
 const withSystemPath = `export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"; exec "$@"`
 
-// commandLine is the shell's line that runs the program with its rights.
+// commandLine returns the shell line that runs argv on the board, through sudo if needed.
 func (e *boardProgram) commandLine(argv []string) string {
 	if e.sudo == nil {
 		return quoteCommand(argv)
@@ -204,7 +209,8 @@ func (e *boardProgram) commandLine(argv []string) string {
 	return quoteCommand(slices.Concat(asking, []string{"-H", "-u", e.sudo.user, "--", "sh", "-c", script, "sh"}, argv))
 }
 
-// Write looks for sudo's questions until the program has started.
+// Write passes standard error on to out. Until the program has started, it holds the bytes back,
+// removes sudo's prompts, signals each on prompts, and looks for the ready mark.
 func (e *boardProgram) Write(b []byte) (int, error) {
 	e.mu.Lock()
 	if e.inside {
@@ -232,12 +238,14 @@ func (e *boardProgram) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// ReadFrom is as that of LimitedBuffer.
+// ReadFrom copies r to Write with a small buffer, and calls endErrors at the end.
 func (e *boardProgram) ReadFrom(r io.Reader) (int64, error) {
 	defer e.endErrors()
 	return copyByHand(e, r)
 }
 
+// passHeld passes the first n held bytes on. If the program has not started, it keeps them as
+// sudo's words.
 func (e *boardProgram) passHeld(n int) {
 	if !e.inside {
 		e.words = bytes.Clone(e.held[:n])
@@ -246,14 +254,14 @@ func (e *boardProgram) passHeld(n int) {
 	e.held = bytes.Clone(e.held[n:])
 }
 
-// hasRights reports whether the program got them, and otherwise what sudo said.
+// hasRights reports whether sudo has started the program. words are what sudo said if it did not.
 func (e *boardProgram) hasRights() (words []byte, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.words, e.inside
 }
 
-// endErrors passes on why sudo did not start the program.
+// endErrors passes all held bytes on and closes over. They say why sudo did not start the program.
 func (e *boardProgram) endErrors() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -264,8 +272,8 @@ func (e *boardProgram) endErrors() {
 	}
 }
 
-// passSudo gives sudo the password and waits until the program runs. If sudo refuses, the
-// program has ended, with sudo's message among its errors.
+// passSudo writes the password to sudo's input when sudo asks, and waits until the program runs or
+// its standard error ends. A second prompt means that the password was wrong: errPassword.
 func (e *boardProgram) passSudo(in io.Writer) error {
 	for told := false; ; told = true {
 		select {
@@ -284,8 +292,8 @@ func (e *boardProgram) passSudo(in io.Writer) error {
 	}
 }
 
-// startProgram is the session's, for a program behind sudo: its input begins when the program has
-// started.
+// startProgram runs line in the session and waits for its end. Behind sudo, it passes the password
+// first, and copies stdin only after the program has started.
 func (e *boardProgram) startProgram(session *ssh.Session, stdin io.Reader, line string) error {
 	if e.sudo == nil {
 		session.Stdin = stdin

@@ -39,7 +39,7 @@ type Conn struct {
 	guest bool // its login and its jump hosts belong to another Conn
 }
 
-// Reach connects to the machine that a person names, as Resolve takes it.
+// Reach resolves the name or address of a machine with Resolve and connects to it.
 func Reach(ctx context.Context, host string) (*Conn, error) {
 	a, err := Resolve(ctx, host)
 	if err != nil {
@@ -48,11 +48,13 @@ func Reach(ctx context.Context, host string) (*Conn, error) {
 	return Dial(ctx, a)
 }
 
-// Dial connects to the board at a, once. A person at a terminal is asked what only a
-// person can answer: whether a key that nothing is known of is the board's, and the
-// passphrase of a key that would be taken. Further connections of the Conn never ask.
+// Dial makes one attempt to connect to the board at a. It asks a person at a terminal whether an
+// unknown host key is the board's, and for the passphrase of a key that the server would accept.
+// Further connections of the Conn never ask.
 func Dial(ctx context.Context, a Address) (*Conn, error) { return dialBy(ctx, a, true, dialAsking) }
 
+// dialBy makes a login for a, opens its first connection through talk, and finds the sudo password.
+// talk decides what happens with questions.
 func dialBy(ctx context.Context, a Address, attended bool, talk func(context.Context, func() (*link, error)) (*link, error)) (*Conn, error) {
 	l, err := newLogin(a)
 	if err != nil {
@@ -67,6 +69,8 @@ func dialBy(ctx context.Context, a Address, attended bool, talk func(context.Con
 	return l.openConn(ctx, link, attended)
 }
 
+// openConn makes a Conn of a link and finds out how sudo works there. It closes the link if that
+// fails.
 func (l *login) openConn(ctx context.Context, link *link, attended bool) (*Conn, error) {
 	c := &Conn{addr: l.addr, login: l, link: link}
 	if err := c.findSudoPassword(ctx, attended); err != nil {
@@ -76,8 +80,7 @@ func (l *login) openConn(ctx context.Context, link *link, attended bool) (*Conn,
 	return c, nil
 }
 
-// openLink makes one more connection to the board, with the same proofs on both
-// sides.
+// openLink opens and authenticates one more SSH connection to the board, within l.patience.
 func (l *login) openLink(ctx context.Context) (*link, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.patience, l.connectTimeoutError())
 	defer cancel()
@@ -91,7 +94,8 @@ func (l *login) openLink(ctx context.Context) (*link, error) {
 // Address returns the address at which the board was reached.
 func (c *Conn) Address() Address { return c.addr }
 
-// Close ends the connection and everything that uses it.
+// Close closes the connection, which ends everything that uses it, and the connections to its jump
+// hosts.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,8 +122,8 @@ func (c *Conn) currentLink() (*link, error) {
 	return c.link, nil
 }
 
-// DialContext opens a connection from the board to one of its own sockets, or to
-// a network address that it can reach.
+// DialContext opens a connection from the board to one of the board's own sockets (network "unix"),
+// or to a network address that the board can reach.
 func (c *Conn) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	link, err := c.currentLink()
 	if err != nil {
@@ -151,7 +155,7 @@ func (c *Conn) Lost() bool {
 	}
 }
 
-// RoundTrip returns the shortest of three round trips on the connection. known is false if the
+// RoundTrip measures three keepalive round trips and returns the shortest. known is false if the
 // board does not answer.
 func (c *Conn) RoundTrip(ctx context.Context) (best time.Duration, known bool) {
 	link, err := c.currentLink()

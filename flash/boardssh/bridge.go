@@ -27,11 +27,12 @@ case $(nc -h 2>&1) in *-N*-U*) echo "$2 ready"; exec nc -N -U "$1" ;; esac
 if command -v ncat >/dev/null; then echo "$2 ready"; exec ncat -U "$1"; fi
 echo "$2 none"`
 
-// plainPath is a socket's path that means itself to each of these programs.
+// plainPath matches socket paths without characters that socat, nc or ncat would interpret.
 var plainPath = plaintext.Regexp(`^/[A-Za-z0-9_./-]+$`)
 
-// dialUnix opens a connection to a socket of the board's. Where its SSH server forwards
-// none, as dropbear, or was told not to, a program there does.
+// dialUnix opens a connection to a Unix socket on the board. If the SSH server refuses to forward
+// sockets, as dropbear does, or if sudo is in use, a program on the board (socat, nc, ncat)
+// connects to the socket.
 func (c *Conn) dialUnix(ctx context.Context, link *link, address string) (net.Conn, error) {
 	var refused *ssh.OpenChannelError
 	var err error
@@ -54,7 +55,7 @@ func (c *Conn) dialUnix(ctx context.Context, link *link, address string) (net.Co
 	return bridged, nil
 }
 
-// bridge is a connection by such a program.
+// bridge is a net.Conn over the input and output of the program that bridgeScript starts.
 type bridge struct {
 	*ssh.Session
 	in        io.WriteCloser
@@ -62,10 +63,12 @@ type bridge struct {
 	stderr    *LimitedBuffer
 	admission *boardProgram
 	path      string
-	over      func() error // waits for its end
+	over      func() error // waits for the program's end
 }
 
-// openBridge starts the program and returns what it says first.
+// openBridge runs bridgeScript on the board. It returns the connection and the script's state:
+// ready, absent (no such socket), or none (no program for it). bridge is nil unless the state is
+// ready.
 func (c *Conn) openBridge(ctx context.Context, link *link, address string) (*bridge, string, error) {
 	session, err := openSession(ctx, link)
 	if err != nil {
@@ -86,6 +89,8 @@ func (c *Conn) openBridge(ctx context.Context, link *link, address string) (*bri
 	return b, state, nil
 }
 
+// startProgram starts bridgeScript and reads its output up to the line with the mark. It returns
+// the state in that line.
 func (b *bridge) startProgram(mark string) (state string, err error) {
 	if b.in, err = b.StdinPipe(); err != nil {
 		return "", err
@@ -99,7 +104,7 @@ func (b *bridge) startProgram(mark string) (state string, err error) {
 	if err := b.admission.passSudo(b.in); err != nil {
 		return "", err
 	}
-	// Byte by byte: what follows is the connection's.
+	// Byte by byte: what follows the line belongs to the connection.
 	var said []byte
 	for one := make([]byte, 1); len(said) < maxHeldBytes; said = append(said, one...) {
 		_, after, marked := bytes.Cut(said, []byte(mark+" "))
@@ -121,9 +126,9 @@ func (b *bridge) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// explainEnd adds the program's own message to an end that it did not expect.
+// explainEnd waits for the program's end and adds its standard error to err.
 func (b *bridge) explainEnd(err error) error {
-	_ = b.over() // then all of them are here
+	_ = b.over() // then its standard error is complete
 	if words := b.stderr.Bytes(); len(words) > 0 {
 		return fmt.Errorf("%w: %s", err, Printable(string(words)))
 	}
@@ -132,7 +137,7 @@ func (b *bridge) explainEnd(err error) error {
 
 func (b *bridge) Write(p []byte) (int, error) { return b.in.Write(p) }
 
-// Close ends the program too, whose input then ends.
+// Close closes the program's input, which ends the program, and the session.
 func (b *bridge) Close() error {
 	b.in.Close()
 	return b.Session.Close()

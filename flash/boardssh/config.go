@@ -19,10 +19,9 @@ import (
 // maxHops is how many machines may lie between here and a board.
 const maxHops = 8
 
-// Resolve makes an address of "user@host:port" or of a name in the user's
-// ~/.ssh/config, which ssh itself reads for us, and of the machines that it names as
-// jump hosts. Without ssh the name is taken as it stands, with the usual files in
-// ~/.ssh.
+// Resolve makes an Address of "user@host:port" or of a name in the user's ~/.ssh/config, with all
+// jump hosts. It runs "ssh -G" to read that file. Without ssh on this machine, it takes the name as
+// the host, with the usual files in ~/.ssh.
 func Resolve(ctx context.Context, host string) (Address, error) {
 	given, err := parseHost(host)
 	if err != nil {
@@ -38,15 +37,15 @@ func Resolve(ctx context.Context, host string) (Address, error) {
 	return route{home: home, names: []string{host}}.resolveHost(ctx, given, "")
 }
 
-// route is the path to a board as far as it is resolved.
+// route holds the names on the way to a board that are resolved so far.
 type route struct {
 	home  string
-	names []string // the board's, that of its jump host, that of the jump host's, as they are written
+	names []string // as written: the board, its jump host, that one's jump host
 }
 
-// resolveHost queries ssh about a machine. As with ssh, the last of several jump hosts is reached
-// through those before it, and the first one may have a jump host of its own. jumps replaces the
-// machine's own ProxyJump setting.
+// resolveHost returns the Address of a machine as "ssh -G" describes it, with its jump hosts in
+// Via. jumps replaces the machine's own ProxyJump setting. As with ssh, the last of several jump
+// hosts is reached through those before it, and the first may have a jump host of its own.
 func (r route) resolveHost(ctx context.Context, given Address, jumps string) (Address, error) {
 	c, err := querySSH(ctx, given, jumps)
 	if err != nil {
@@ -65,6 +64,8 @@ func (r route) resolveHost(ctx context.Context, given Address, jumps string) (Ad
 	return a, err
 }
 
+// resolveJumpHost resolves the last name in jumps, which is reached through those before it. It
+// refuses circles and more than maxHops jump hosts.
 func (r route) resolveJumpHost(ctx context.Context, jumps string) (*Address, error) {
 	before, hop := "", jumps
 	if i := strings.LastIndexByte(jumps, ','); i >= 0 {
@@ -86,6 +87,7 @@ func (r route) resolveJumpHost(ctx context.Context, jumps string) (*Address, err
 	return &a, err
 }
 
+// querySSH runs "ssh -G" for a host and parses the settings that it prints.
 func querySSH(ctx context.Context, given Address, jumps string) (config, error) {
 	argv := []string{"ssh", "-G"}
 	if given.User != "" {
@@ -118,7 +120,7 @@ func parseConfig(text string) config {
 	return c
 }
 
-// lastValue is empty if the key is not set.
+// lastValue returns the last value of the key. It is empty if the key is not set or is "none".
 func (c config) lastValue(key string) string {
 	values := c[key]
 	if len(values) == 0 || values[len(values)-1] == "none" {
@@ -127,7 +129,8 @@ func (c config) lastValue(key string) string {
 	return values[len(values)-1]
 }
 
-// toAddress is the address that c describes, without its jump host.
+// toAddress makes an Address of the settings, without the jump host. It refuses settings that
+// Slipway does not support.
 func (c config) toAddress(given Address, home string) (Address, error) {
 	a := Address{Host: c.lastValue("hostname"), User: c.lastValue("user"), HostKeyAlias: c.lastValue("hostkeyalias")}
 	if a.Host == "" {
@@ -158,7 +161,8 @@ func (c config) toAddress(given Address, home string) (Address, error) {
 	return a, err
 }
 
-// setKeys fills in the keys to log in with.
+// setKeys fills in the key files, certificates and agent to log in with. Files that do not exist
+// are left out.
 func (c config) setKeys(a *Address, t tokens) (err error) {
 	if a.Identities, err = t.existingPaths(c["identityfile"]); err != nil {
 		return fmt.Errorf("IdentityFile: %w", err)
@@ -175,8 +179,8 @@ func (c config) setKeys(a *Address, t tokens) (err error) {
 	return nil
 }
 
-// setKnownHosts fills in what proves the board. The first of the user's own files takes new
-// keys, as with ssh.
+// setKnownHosts fills in the files that prove the board's host key: known hosts and revoked keys.
+// As with ssh, the first of the user's own files takes new keys.
 func (c config) setKnownHosts(a *Address, t tokens) (err error) {
 	for _, key := range []string{"userknownhostsfile", "globalknownhostsfile"} {
 		files, err := t.existingPaths(strings.Fields(c.lastValue(key)))
@@ -234,7 +238,8 @@ func fileExists(path string) bool {
 
 var variable = plaintext.Regexp(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
 
-// expandPath expands a file's name as ssh does: the home folder, variables, tokens.
+// expandPath expands ~, ${VARIABLES} and % tokens in a file name, as ssh does. A variable that is
+// not set is an error.
 func (t tokens) expandPath(text string) (string, error) {
 	if rest, ok := strings.CutPrefix(text, "~/"); ok {
 		text = filepath.Join(t['d'], rest)
@@ -255,8 +260,8 @@ func (t tokens) expandPath(text string) (string, error) {
 
 var shellSafe = plaintext.Regexp(`^[A-Za-z0-9_.:@%+][A-Za-z0-9_.:@%+-]*$`)
 
-// expandCommand expands a command line that the user's shell will read. The line is the user's
-// own, but a value may come from anywhere. So no value may have a meaning to a shell, or be an
+// expandCommand expands the % tokens of a command line that the user's shell will read. The values
+// may come from anywhere, so it refuses a value that has a meaning to a shell or looks like an
 // option.
 func (t tokens) expandCommand(command string) (string, error) {
 	return t.expand(command, func(value string) error {
@@ -267,6 +272,8 @@ func (t tokens) expandCommand(command string) (string, error) {
 	})
 }
 
+// expand replaces each % token in text with its value, after check has accepted the value. An
+// unknown token is an error.
 func (t tokens) expand(text string, check func(value string) error) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -292,6 +299,8 @@ func (t tokens) expand(text string, check func(value string) error) (string, err
 	return b.String(), nil
 }
 
+// withDefaults fills in an Address without ssh's help: the usual keys and known_hosts files that
+// exist, and ~/.ssh/known_hosts for new keys.
 func withDefaults(a Address) (Address, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -309,8 +318,8 @@ func withDefaults(a Address) (Address, error) {
 	return a.fillDefaults()
 }
 
-// ResolveThrough is Resolve with jump hosts, commas between them, in the place of
-// those that ~/.ssh/config names.
+// ResolveThrough is Resolve with the jump hosts in jumps (separated by commas) instead of those in
+// ~/.ssh/config. It needs ssh on this machine.
 func ResolveThrough(ctx context.Context, host, jumps string) (Address, error) {
 	given, err := parseHost(host)
 	if err != nil {

@@ -21,6 +21,8 @@ import (
 	"slipway/layers/run"
 )
 
+// checkHostKey decides whether the host key that a server shows is trusted. A key in Pins that
+// nobody knows yet is pinned. An unknown key without Pins becomes a question to the person.
 func (l *login) checkHostKey(ctx context.Context, key ssh.PublicKey) error {
 	if err := checkRevoked(ctx, l.addr.Revoked, key); err != nil {
 		return l.untrustedError(key, err)
@@ -56,7 +58,7 @@ func checkPins(pins []string) error {
 	return nil
 }
 
-// CheckPin refuses what is no fingerprint of a host key.
+// CheckPin returns an error if pin is not a SHA256 fingerprint as ssh-keygen -l prints it.
 func CheckPin(pin string) error {
 	if !pinPattern().MatchString(pin) {
 		return fmt.Errorf("%q is no fingerprint of a host key; want SHA256:…, as ssh-keygen -l prints it", pin)
@@ -68,14 +70,16 @@ func (l *login) untrustedError(key ssh.PublicKey, err error) error {
 	return fmt.Errorf("%w: %s shows %s: %s", ErrHostKey, l.addr, describeKey(key), Printable(err.Error()))
 }
 
-// unknownKeyError is the error of an unknown host key where nobody can be asked.
+// unknownKeyError returns the error for an unknown host key where nobody can be asked. It contains
+// the fingerprint and the commands to compare and pin it.
 func (l *login) unknownKeyError(key ssh.PublicKey) error {
 	return fmt.Errorf("%w: nothing is known of %s, which shows %s; "+
 		"compare that with its own console (ssh-keygen -lf /etc/ssh/ssh_host_%s_key.pub), then pin it%s\nnext: ssh %s true",
 		ErrHostKey, l.addr, describeKey(key), keyKind(key), l.pinHint(key), l.sshArgs())
 }
 
-// pinHint names an option of commands. It is for the board's key, not for a jump host's.
+// pinHint returns a hint to the option --pin. It is empty for a jump host, whose key that option
+// does not set.
 func (l *login) pinHint(key ssh.PublicKey) string {
 	if l.isHop {
 		return ""
@@ -88,14 +92,14 @@ func (l *login) changedKeyError(against []pin, key ssh.PublicKey) error {
 	return fmt.Errorf("%w: %s shows %s, but %s; %s", ErrHostKey, l.addr, describeKey(key), where, l.forgetHint(against))
 }
 
-// otherKindError is for a server that has no key of the pinned kind.
+// otherKindError returns the error for a server that has no host key of the pinned kind.
 func (l *login) otherKindError(err *ssh.AlgorithmNegotiationError) error {
 	own, _ := l.trust.pinsOf(l.addr)
 	return fmt.Errorf("%w: %s has no host key of the pinned kind (%s), only %s; %s", ErrHostKey, l.addr,
 		strings.Join(l.trust.hostKeyAlgorithms(l.addr), ", "), Printable(strings.Join(err.RequestedAlgorithms, ", ")), l.forgetHint(own))
 }
 
-// forgetHint says how to remove pinned keys from their files.
+// forgetHint returns the ssh-keygen -R commands that remove the pinned keys from their files.
 func (l *login) forgetHint(pins []pin) string {
 	hint := "another machine answers at this address, or the board was flashed again; if you know that it was, forget the old key"
 	name, _ := l.addr.hostNames()
@@ -111,8 +115,8 @@ func (l *login) forgetHint(pins []pin) string {
 	return hint + "\nnext: " + strings.Join(forget, " && ")
 }
 
-// sshArgs are the arguments that make ssh meet the same board with the same
-// files.
+// sshArgs returns arguments for ssh that reach the same board with the same keys, known hosts and
+// jump hosts.
 func (l *login) sshArgs() string {
 	var args []string
 	if l.addr.HostKeyAlias != "" {
@@ -133,7 +137,7 @@ func describeKey(key ssh.PublicKey) string {
 	return key.Type() + " " + ssh.FingerprintSHA256(key)
 }
 
-// keyKind is the part of a host key file's name that says its kind.
+// keyKind returns the kind in the name of a host key file: ed25519, rsa or ecdsa.
 func keyKind(key ssh.PublicKey) string {
 	switch key.Type() {
 	case ssh.KeyAlgoED25519:
@@ -144,8 +148,8 @@ func keyKind(key ssh.PublicKey) string {
 	return "ecdsa"
 }
 
-// firstContact asks a person about an unknown host key. Slipway trusts it only after the person has
-// compared its fingerprint.
+// firstContact returns a question that asks a person to confirm an unknown host key. "yes" or the
+// same fingerprint pins the key. "no" or another fingerprint is an ErrHostKey.
 func (l *login) firstContact(key ssh.PublicKey) error {
 	return &question{refusal: &UnknownKey{l, key}, ask: func(ctx context.Context, t *terminal) error {
 		fmt.Fprintf(t.out, "%s has an unknown host key. It shows this key:\n  %s\n", Printable(l.addr.String()), describeKey(key))
@@ -168,8 +172,8 @@ func (l *login) firstContact(key ssh.PublicKey) error {
 	}}
 }
 
-// addPin trusts a key from now on. If the user has a file for that, the key stays trusted after
-// this run.
+// addPin trusts key for the login's host from now on. If the address has a PinFile, it also appends
+// the key to that file, so that later runs trust it.
 func (l *login) addPin(key ssh.PublicKey) error {
 	name, _ := l.addr.hostNames()
 	if !oneMachine(name) {
@@ -184,15 +188,15 @@ func (l *login) addPin(key ssh.PublicKey) error {
 	return nil
 }
 
-// oneMachine says whether a name means itself in known_hosts. Inventories have names from
-// anywhere.
+// oneMachine reports whether known_hosts would read name as one host, not as a pattern, a list, a
+// hash or a comment. Names in inventories may contain anything.
 func oneMachine(name string) bool {
 	return name != "" && !strings.ContainsAny(name, "*?!, \t\r\n") && !strings.ContainsAny(name[:1], "|@#")
 }
 
-// appendPin adds a line as ssh does, by one write at the end: what others add at the
-// same time is kept, and so are the file's owner and its links. What was cut off
-// before gets its line's end.
+// appendPin appends a known_hosts line to file by one write, as ssh does. So lines that others add
+// at the same time stay, and so do the file's owner and links. If the file's last line has no line
+// end, it adds one first.
 func appendPin(file, name string, hashed bool, key ssh.PublicKey) (err error) {
 	if hashed {
 		name = hashName(strings.ToLower(name)) // as names are looked up
@@ -222,7 +226,7 @@ func appendPin(file, name string, hashed bool, key ssh.PublicKey) (err error) {
 	return f.Sync()
 }
 
-// tailOf says whether the last line of a file has its end.
+// tailOf returns the file's size, and whether its last line ends with a newline.
 func tailOf(f *os.File) (size int64, whole bool, err error) {
 	info, err := f.Stat()
 	if err != nil || info.Size() == 0 {
@@ -242,8 +246,8 @@ func hashName(name string) string {
 // listMagic begins a key revocation list, which ssh-keygen -k makes.
 const listMagic = "SSHKRL\n\x00"
 
-// checkRevoked looks for a key in the user's RevokedHostKeys. As with ssh, a file that
-// cannot be read leaves no key trusted.
+// checkRevoked returns an error if key is in the user's RevokedHostKeys file, or if that file
+// cannot be read, as ssh does.
 func checkRevoked(ctx context.Context, file string, key ssh.PublicKey) error {
 	if file == "" {
 		return nil
@@ -258,6 +262,8 @@ func checkRevoked(ctx context.Context, file string, key ssh.PublicKey) error {
 	return searchKeys(file, data, key)
 }
 
+// searchKeys returns an error if data, a file of revoked public keys, lists the key, its
+// certificate's key, or the CA that signed it.
 func searchKeys(file string, data []byte, key ssh.PublicKey) error {
 	keys := []ssh.PublicKey{key}
 	if cert, ok := key.(*ssh.Certificate); ok {
@@ -283,7 +289,8 @@ func searchKeys(file string, data []byte, key ssh.PublicKey) error {
 	return nil
 }
 
-// checkRevocationList has ssh-keygen read a list, which is in ssh-keygen's own format.
+// checkRevocationList returns an error if ssh-keygen says that a key revocation list (KRL) revokes
+// key, or cannot read the list. It passes the key to ssh-keygen in a temporary file.
 func checkRevocationList(ctx context.Context, list string, key ssh.PublicKey) error {
 	if _, err := exec.LookPath("ssh-keygen"); err != nil {
 		return fmt.Errorf("RevokedHostKeys %s is a key revocation list, and ssh-keygen, which reads it, is missing: install openssh-client", list)

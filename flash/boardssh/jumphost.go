@@ -19,8 +19,8 @@ import (
 	"slipway/layers/run"
 )
 
-// jumpHost is a machine that a board is reached through. All connections of one login share
-// one connection to it, which stays when the board restarts.
+// jumpHost is a jump host of a board. All connections of one login share one connection to it,
+// which stays open when the board restarts.
 type jumpHost struct {
 	login   *login
 	dialing chan struct{} // held by whoever connects
@@ -39,7 +39,8 @@ func newJumpHost(a Address) (*jumpHost, error) {
 	return &jumpHost{login: l, dialing: make(chan struct{}, 1)}, nil
 }
 
-// dialThrough opens a connection from the jump host to an address that it can reach.
+// dialThrough opens a TCP connection from the jump host to address. It connects to the jump host
+// first if needed.
 func (g *jumpHost) dialThrough(ctx context.Context, address string) (net.Conn, error) {
 	link, err := g.openLink(ctx)
 	if err != nil {
@@ -61,6 +62,8 @@ func (g *jumpHost) explainRefusal(err error) error {
 	return BoardError(what, err)
 }
 
+// openLink returns the live connection to the jump host, or makes a new one. Only one caller at a
+// time connects.
 func (g *jumpHost) openLink(ctx context.Context) (*link, error) {
 	select {
 	case g.dialing <- struct{}{}:
@@ -78,7 +81,7 @@ func (g *jumpHost) openLink(ctx context.Context) (*link, error) {
 	return l, g.adoptLink(l)
 }
 
-// liveLink is the connection to the jump host, or nil.
+// liveLink returns the connection to the jump host, or nil if there is none or it has ended.
 func (g *jumpHost) liveLink() *link {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -114,15 +117,15 @@ func (g *jumpHost) close() {
 	g.login.close()
 }
 
-// hopConn is a connection that a jump host carries.
+// hopConn is a connection to a board through a jump host.
 type hopConn struct {
 	net.Conn
 	hop  *link
 	once sync.Once
 }
 
-// Close does not wait for the jump host. Only the jump host's answer ends a Read; if it does not
-// answer, its connection is closed.
+// Close closes the connection in the background. Only the jump host's answer ends a pending Read,
+// so if it does not answer, Close drops the whole connection to the jump host.
 func (p *hopConn) Close() error {
 	p.once.Do(func() {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -136,7 +139,7 @@ func (p *hopConn) Close() error {
 	return nil
 }
 
-// jumpArgs are the arguments with which ssh uses the same jump hosts.
+// jumpArgs returns the ssh arguments for the same jump hosts (-J) or ProxyCommand.
 func (a Address) jumpArgs() []string {
 	if a.ProxyCommand != "" {
 		return []string{"-o", plaintext.Quote("ProxyCommand=" + strings.ReplaceAll(a.ProxyCommand, "%", "%%"))}
@@ -151,18 +154,17 @@ func (a Address) jumpArgs() []string {
 	return []string{"-J", plaintext.Quote(strings.Join(hops, ","))}
 }
 
-// proxy is a connection that a program of the user's carries.
+// proxy is a connection over the standard input and output of a ProxyCommand.
 type proxy struct {
 	net.Conn
 	stop  context.CancelFunc
-	words *LimitedBuffer // what it said on standard error
+	words *LimitedBuffer // the program's standard error
 	ended chan struct{}  // closed when the program has ended
 }
 
-// startProxy runs a ProxyCommand. It is text of the user's own configuration, written
-// for the user's shell, with its quotes, variables and pipes, so that shell reads it,
-// as with ssh. What was filled in was checked by tokens.expandCommand. The program outlives
-// the ctx that it is started with, and ends with the connection.
+// startProxy runs a ProxyCommand with the user's shell, as ssh does, and returns the connection to
+// its standard input and output. Values that were filled in are safe, because tokens.expandCommand
+// has checked them. The program ends with the connection, not with a context.
 func startProxy(command string) (net.Conn, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -192,7 +194,8 @@ func (p *proxy) waitForEnd(cmd *exec.Cmd) {
 	close(p.ended)
 }
 
-// socketPair is one end for us and one for a program.
+// socketPair returns the two ends of a connected Unix socket: one for Slipway, one to pass to a
+// program.
 func socketPair() (net.Conn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -212,7 +215,7 @@ func (p *proxy) Close() error {
 	return p.Conn.Close()
 }
 
-// explainFailure adds to an error what the program said, if it ended.
+// explainFailure waits a moment for the program's end and adds its standard error to err.
 func (p *proxy) explainFailure(err error) error {
 	select {
 	case <-p.ended:

@@ -17,20 +17,22 @@ import (
 	"slipway/layers/localfile"
 )
 
-// maxOffered is how many keys a server is shown. Most hang up at the sixth that they do
-// not take (MaxAuthTries).
+// maxOffered is how many keys Slipway offers to a server. Most servers disconnect at the sixth key
+// that they refuse (MaxAuthTries).
 const maxOffered = 5
 
 const maxKeyBytes = 1 << 20
 
-// identity is a key that the user names by a file.
+// identity is a private or public key in a file that the user named.
 type identity struct {
 	file   string
 	public ssh.PublicKey
-	open   ssh.Signer // nil: locked, or not here
+	open   ssh.Signer // nil: the private key has a passphrase, or is not in the file
 	locked bool       // it has a passphrase
 }
 
+// readIdentity reads a private key file. If the private key is missing, has a passphrase or is in a
+// hardware token, it reads the public key, from file or file.pub.
 func readIdentity(file string) (identity, error) {
 	id := identity{file: file}
 	data, err := localfile.Read(file, maxKeyBytes)
@@ -82,10 +84,11 @@ func isPublic(data []byte) bool {
 	return err == nil
 }
 
-// isHardware is true for keys that a token holds. Only the agent can sign with them.
+// isHardware reports whether a hardware token holds the key. Only the agent can sign with such a
+// key.
 func isHardware(key ssh.PublicKey) bool { return strings.HasPrefix(key.Type(), "sk-") }
 
-// missingHint says what to do for a key that is neither here nor in the agent.
+// missingHint says why a key is unusable whose private half is neither in a file nor in the agent.
 func (id identity) missingHint() string {
 	if isHardware(id.public) {
 		return fmt.Sprintf("%s, a key of a hardware token; only the agent can use it: ssh-add %[1]s", id.file)
@@ -93,7 +96,8 @@ func (id identity) missingHint() string {
 	return fmt.Sprintf("%s, whose private half is neither here nor in the agent", id.file)
 }
 
-// readCertificate reads one that lets a user in.
+// readCertificate reads a user certificate. Another kind of certificate, or one that is not valid
+// now, is an error.
 func readCertificate(file string) (*ssh.Certificate, error) {
 	key, err := readPublic(file)
 	if err != nil {
@@ -111,7 +115,8 @@ func readCertificate(file string) (*ssh.Certificate, error) {
 	return cert, nil
 }
 
-// readKeys reads the keys that the address names. It notes keys that cannot be used.
+// readKeys reads the keys and certificates of the address into the login. It adds files that cannot
+// be used to l.skipped.
 func (l *login) readKeys() {
 	certificates := slices.Clone(l.addr.Certificates)
 	for _, file := range l.addr.Identities {
@@ -142,9 +147,9 @@ type candidate struct {
 	locked bool
 }
 
-// offerKeys lists the keys to log in with, certificates before their keys. Locked keys come
-// last, so that nobody types a passphrase that is not needed. If there are too many keys,
-// those that the user names come first.
+// offerKeys returns the signers to log in with, at most maxOffered. Keys that the user named come
+// before other keys of the agent, and a certificate before its key. Keys with a passphrase come
+// last, so that nobody types a passphrase that is not needed.
 func (l *login) offerKeys(inAgent []ssh.Signer) []ssh.Signer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +174,8 @@ func (l *login) offerKeys(inAgent []ssh.Signer) []ssh.Signer {
 	return l.chooseKeys(slices.Concat(open, locked, rest))
 }
 
-// findSigner prefers the agent, where a locked key is open.
+// findSigner returns a signer for the key: the private key in the file, the agent's, one unlocked
+// earlier in this run, or a lockedKey that asks for the passphrase.
 func (id identity) findSigner(inAgent []ssh.Signer) (candidate, error) {
 	c := candidate{Signer: id.open, name: id.file}
 	i := slices.IndexFunc(inAgent, func(k ssh.Signer) bool { return sameKey(k.PublicKey(), id.public) })
@@ -189,7 +195,7 @@ func (id identity) findSigner(inAgent []ssh.Signer) (candidate, error) {
 	return c, nil
 }
 
-// addCertificates puts the certificates of a key before it.
+// addCertificates returns c, with the candidates for its certificates before it.
 func (l *login) addCertificates(c candidate) []candidate {
 	var list []candidate
 	for _, cert := range l.certificates {
@@ -203,6 +209,8 @@ func (l *login) addCertificates(c candidate) []candidate {
 	return append(list, c)
 }
 
+// chooseKeys takes the first maxOffered keys of all, without repeats and barred keys, and sorts
+// those with a passphrase last. It adds the other keys to l.left.
 func (l *login) chooseKeys(all []candidate) []ssh.Signer {
 	var chosen []candidate
 	for _, c := range all {
@@ -238,8 +246,8 @@ func agentName(k ssh.Signer) string {
 	return "the agent's " + describeKey(k.PublicKey())
 }
 
-// offeredKey is a key that the server has seen. If it does not sign, as a token that nobody
-// touched, it is not offered again.
+// offeredKey is a key that a login offers to the server. If signing fails, as with a hardware token
+// that nobody touched, the login bars the key and tries again without it.
 type offeredKey struct {
 	ssh.Signer
 	name string
@@ -264,6 +272,7 @@ func signAs(s ssh.Signer, rand io.Reader, data []byte, algorithm string) (*ssh.S
 	return s.Sign(rand, data)
 }
 
+// barKey stops the login from offering key again, and adds the reason to l.skipped.
 func (l *login) barKey(key ssh.PublicKey, why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -274,7 +283,8 @@ func (l *login) barKey(key ssh.PublicKey, why error) {
 	l.skipped = append(l.skipped, why.Error())
 }
 
-// lockedKey is a key whose passphrase is asked for when a server would take it.
+// lockedKey is a key with a passphrase. Its Sign fails with a question for the passphrase, so a
+// person is asked only if a server accepts the key.
 type lockedKey struct {
 	file   string
 	public ssh.PublicKey
@@ -290,8 +300,8 @@ func (k lockedKey) SignWithAlgorithm(rand io.Reader, data []byte, _ string) (*ss
 	return k.Sign(rand, data)
 }
 
-// askPassphrase asks for the passphrase once for all boards. Without it, or after wrong ones,
-// the run does not use the key.
+// askPassphrase asks for the passphrase and stores the unlocked key for all boards of this run.
+// With an empty answer, or after maxAsked wrong ones, the run does not use the key.
 func (k lockedKey) askPassphrase(ctx context.Context, t *terminal) error {
 	if key, givenUp := unlocked.findKey(k.public); key != nil || givenUp {
 		return nil
@@ -319,8 +329,8 @@ func (k lockedKey) askPassphrase(ctx context.Context, t *terminal) error {
 	return nil
 }
 
-// keyCache holds the keys that were unlocked in this run, in memory only. A key whose
-// passphrase was not given is nil.
+// keyCache holds the keys that were unlocked in this run, in memory only. The value is nil for a
+// key whose passphrase nobody gave.
 type keyCache struct {
 	mu   sync.Mutex
 	keys map[string]ssh.Signer
@@ -328,6 +338,7 @@ type keyCache struct {
 
 var unlocked keyCache
 
+// findKey returns the unlocked key. givenUp reports that the passphrase was asked for in vain.
 func (v *keyCache) findKey(public ssh.PublicKey) (key ssh.Signer, givenUp bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -37,14 +37,14 @@ const (
 
 func (p pin) position() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
 
-// knownHosts is what the known_hosts files say.
+// knownHosts holds the lines of all known_hosts files.
 type knownHosts struct {
 	mu   sync.Mutex
 	pins []pin
 }
 
-// readTrust reads the files. A line that cannot be read is left out, as by ssh; but
-// not one that takes something back.
+// readTrust reads known_hosts files. As ssh does, it skips lines that it cannot parse; but a
+// @revoked line that it cannot parse is an error.
 func readTrust(files []string) (*knownHosts, error) {
 	t := &knownHosts{}
 	for _, file := range files {
@@ -61,8 +61,8 @@ func readTrust(files []string) (*knownHosts, error) {
 	return t, nil
 }
 
-// readRecorded reads the keys that flashes recorded under exactly this name, in a file that may
-// be missing. Patterns, hashed names, lists of names and markers count for nothing there.
+// readRecorded returns the keys that flashes recorded in file under exactly this name. The file may
+// be missing. Lines with patterns, hashed names, several names or markers are ignored.
 func readRecorded(file, name string) ([]pin, error) {
 	if file == "" || name == "" || strings.ContainsAny(name, "*?!,|@# \t") {
 		return nil, nil
@@ -74,6 +74,8 @@ func readRecorded(file, name string) ([]pin, error) {
 	return slices.DeleteFunc(t.pins, func(p pin) bool { return p.marker != "" || !slices.Equal(p.names, []string{name}) }), nil
 }
 
+// parsePins parses the lines of a known_hosts file. It skips lines that it cannot parse, except a
+// @revoked line, which is an error.
 func parsePins(file string, data []byte) ([]pin, error) {
 	var pins []pin
 	number := 0
@@ -95,8 +97,8 @@ func parsePins(file string, data []byte) ([]pin, error) {
 	return pins, nil
 }
 
-// coversHost reports whether the line is about a host, which is named as known_hosts files
-// name it: "host", or "[host]:port".
+// coversHost reports whether the line applies to host, written "host" or "[host]:port". A matching
+// negated pattern (!name) excludes the host.
 func (p pin) coversHost(host string) bool {
 	host = strings.ToLower(host)
 	found := false
@@ -121,7 +123,7 @@ func matchesName(name, host string) bool {
 	return matchesPattern(strings.ToLower(name), host)
 }
 
-// hashMatches is for "|1|salt|hash".
+// hashMatches reports whether a hashed name, "|1|salt|hash", is that of host.
 func hashMatches(name, host string) bool {
 	parts := strings.Split(name, "|")
 	if len(parts) != 4 || parts[1] != "1" {
@@ -138,8 +140,8 @@ func hashHost(salt []byte, host string) []byte {
 	return mac.Sum(nil)
 }
 
-// matchesPattern matches with * for any characters and ? for one. After a mismatch only the
-// last * is tried again, so that no pattern takes long.
+// matchesPattern reports whether s matches pattern, in which * stands for any characters and ? for
+// one. After a mismatch it retries only the last *, so the time stays short for any pattern.
 func matchesPattern(pattern, s string) bool {
 	star, from := -1, 0
 	p, i := 0, 0
@@ -161,9 +163,9 @@ func matchesPattern(pattern, s string) bool {
 	return strings.Trim(pattern[p:], "*") == ""
 }
 
-// hostNames are what known_hosts files call a machine. As with ssh, an alias stands
-// for host and port together, and a line without a port serves every port for which
-// there is none of its own.
+// hostNames returns the machine's names in known_hosts: own with the port, and anyPort without it.
+// As with ssh, an alias replaces host and port, and a line without a port applies to each port that
+// has no line of its own.
 func (a Address) hostNames() (own, anyPort string) {
 	switch {
 	case a.HostKeyAlias != "":
@@ -174,13 +176,13 @@ func (a Address) hostNames() (own, anyPort string) {
 	return "[" + a.Host + "]:" + strconv.Itoa(a.Port), a.Host
 }
 
-// Name is what known_hosts files call the machine.
+// Name returns the name of the machine in known_hosts files: alias, host, or [host]:port.
 func (a Address) Name() string {
 	name, _ := a.hostNames()
 	return name
 }
 
-// certificateName is what a host's certificate has to be made out to.
+// certificateName returns the principal that the machine's host certificate must contain.
 func (a Address) certificateName() string {
 	_, name := a.hostNames()
 	return name
@@ -200,7 +202,8 @@ func (t *knownHosts) findPins(marker string, about func(pin) bool) []pin {
 	return found
 }
 
-// pinsOf are the lines with keys of the machine, first those for its own port.
+// pinsOf returns the lines with keys of the machine: own for its port, anyPort for lines without a
+// port.
 func (t *knownHosts) pinsOf(a Address) (own, anyPort []pin) {
 	name, loose := a.hostNames()
 	own = t.findPins("", func(p pin) bool { return p.coversHost(name) })
@@ -210,13 +213,13 @@ func (t *knownHosts) pinsOf(a Address) (own, anyPort []pin) {
 	return own, anyPort
 }
 
-// authoritiesOf are the lines of authorities that may certify the machine.
+// authoritiesOf returns the @cert-authority lines that apply to the machine.
 func (t *knownHosts) authoritiesOf(a Address) []pin {
 	name, loose := a.hostNames()
 	return t.findPins(authority, func(p pin) bool { return p.coversHost(name) || p.coversHost(loose) })
 }
 
-// parseHostCA reads the authorities of HostCA, for this machine only.
+// parseHostCA parses the public keys in HostCA into @cert-authority lines for this machine only.
 func (a Address) parseHostCA() ([]pin, error) {
 	name, loose := a.hostNames()
 	var pins []pin
@@ -236,7 +239,7 @@ func (a Address) parseHostCA() ([]pin, error) {
 	return pins, nil
 }
 
-// findRevoked is the line that revokes one of the keys, for any host.
+// findRevoked returns the first @revoked line that has one of the keys, for any host.
 func (t *knownHosts) findRevoked(keys ...ssh.PublicKey) (pin, bool) {
 	found := t.findPins(revoked, func(p pin) bool {
 		return slices.ContainsFunc(keys, func(k ssh.PublicKey) bool { return sameKey(p.key, k) })
@@ -253,22 +256,23 @@ func (t *knownHosts) addPin(p pin) {
 	t.pins = append(t.pins, p)
 }
 
-// certificateAlgorithms are those of host keys with a certificate. An authority signs keys of
+// certificateAlgorithms are the algorithms of host certificates. An authority signs keys of
 // any kind, so its own kind says nothing about them.
 var certificateAlgorithms = []string{
 	ssh.CertAlgoED25519v01, ssh.CertAlgoECDSA256v01, ssh.CertAlgoECDSA384v01, ssh.CertAlgoECDSA521v01,
 	ssh.CertAlgoRSASHA512v01, ssh.CertAlgoRSASHA256v01,
 }
 
-// plainAlgorithms are those of host keys without a certificate.
+// plainAlgorithms are the algorithms of host keys without a certificate.
 var plainAlgorithms = []string{
 	ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,
 	ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256,
 }
 
-// hostKeyAlgorithms are those that the machine may prove itself with. A server with several
-// keys would otherwise show another key than the pinned one. A dropbear of 2022 without an RSA
-// key crashes where RSA comes before its own kind.
+// hostKeyAlgorithms returns the host key algorithms to request from the machine: those of its
+// pinned keys, and all if no key is pinned for its port. Otherwise a server with several keys could
+// show another one than the pinned. A dropbear of 2022 without an RSA key crashes if RSA comes
+// before its own kind.
 func (t *knownHosts) hostKeyAlgorithms(a Address) []string {
 	var list []string
 	if len(t.authoritiesOf(a)) > 0 {
@@ -294,7 +298,7 @@ func ofKind(key ssh.PublicKey) []string {
 	return []string{key.Type()}
 }
 
-// rankOf is the place of an algorithm among the plain ones; others come last.
+// rankOf returns the index of an algorithm in plainAlgorithms; others rank last.
 func rankOf(algorithm string) int {
 	if i := slices.Index(plainAlgorithms, algorithm); i >= 0 {
 		return i
@@ -318,8 +322,8 @@ var (
 	errChanged = errors.New("another key is pinned")
 )
 
-// checkKey checks the key that a machine shows. With errChanged it returns the lines that
-// contradict the key.
+// checkKey checks the key or certificate that a machine shows. It returns nil, errUnknown,
+// errChanged with the lines that contradict the key, or another reason.
 func (t *knownHosts) checkKey(a Address, key ssh.PublicKey) ([]pin, error) {
 	if cert, ok := key.(*ssh.Certificate); ok {
 		if p, yes := t.findRevoked(cert.Key, cert.SignatureKey); yes {
@@ -346,7 +350,8 @@ func (t *knownHosts) checkKey(a Address, key ssh.PublicKey) ([]pin, error) {
 	return nil, errUnknown
 }
 
-// checkCertificate returns false if no known authority signed the certificate.
+// checkCertificate checks a host certificate against the machine's name, time and signature
+// algorithm. It returns false if no known authority signed the certificate.
 func (t *knownHosts) checkCertificate(a Address, cert *ssh.Certificate) (bool, error) {
 	by := slices.IndexFunc(t.authoritiesOf(a), func(p pin) bool { return sameKey(p.key, cert.SignatureKey) })
 	if by < 0 {

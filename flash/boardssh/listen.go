@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// ErrForwarding says that the board's SSH server opens no ports for us.
+// ErrForwarding means that the board's SSH server refuses to forward a port to Slipway.
 var ErrForwarding = errors.New("the board's SSH server forwards no ports")
 
-// Listen opens a port on the board's loopback address, whose connections arrive
-// here: a program on the board can then send requests to this machine, whatever
-// lies between the two. Any program on the board can, so the service here must expect
-// hostile requests. The listener ends with the connection, or with its Close.
+// Listen opens a port on the board's loopback address and returns a listener for its connections.
+// Programs on the board can so send requests to this machine through the SSH connection. Any
+// program on the board can, so the server behind the listener must expect hostile requests. The
+// listener ends with the connection, or with its Close.
 func (c *Conn) Listen(ctx context.Context) (net.Listener, error) {
 	link, err := c.currentLink()
 	if err != nil {
@@ -32,8 +32,8 @@ func (c *Conn) Listen(ctx context.Context) (net.Listener, error) {
 	return nil, BoardError(fmt.Sprintf("listen on %s", c.addr), err)
 }
 
-// timedListener gives its connections deadlines for reading, which those of SSH lack:
-// a server could never be rid of a client that says nothing.
+// timedListener accepts connections that support read deadlines, which those of the SSH library do
+// not. Without a deadline, a server could never end a silent client's connection.
 type timedListener struct{ net.Listener }
 
 func (l timedListener) Accept() (net.Conn, error) {
@@ -51,7 +51,7 @@ func (l timedListener) Accept() (net.Conn, error) {
 
 type timedConn struct {
 	net.Conn
-	read net.Conn // what the client says
+	read net.Conn // a copy of what the client sends, with deadlines
 }
 
 func (c timedConn) Read(p []byte) (int, error)        { return c.read.Read(p) }
@@ -62,7 +62,7 @@ func (c timedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// Redial makes a new connection in the place of one that was lost.
+// Redial makes a new connection for c in place of a lost one. It retries until timeout.
 func (c *Conn) Redial(ctx context.Context, timeout time.Duration) error {
 	link, err := c.login.waitForLogin(ctx, timeout)
 	if err != nil {

@@ -29,21 +29,21 @@ func isPermanent(err error) bool { return errors.Is(err, ErrHostKey) || errors.I
 // "ssh -A" takes connections and answers none. Tests have their own.
 var agentLimit = 3 * time.Second
 
-// maxBanners is how often a server may greet before it lets somebody in.
+// maxBanners is how many banners a server may send before the login.
 const maxBanners = 16
 
 var errBanners = errors.New("the server greets without end")
 
-// login holds what proves the board to us and us to the board. Several
-// connections may be made with it at once.
+// login holds the keys that prove the user to the board, and those that prove the board. Several
+// connections may use it at once.
 type login struct {
 	addr         Address
-	via          *jumpHost // nil: it is reached directly
+	via          *jumpHost // nil: the board is reached directly
 	isHop        bool      // the login is at a jump host of a board
 	patience     time.Duration
 	silence      time.Duration // as SilenceVariable says
-	sudo         *sudo         // nil: none
-	pace         *pace         // nil: none
+	sudo         *sudo         // nil: programs run as the login user
+	pace         *pace         // nil: no rate limit
 	trust        *knownHosts
 	identities   []identity
 	certificates []*ssh.Certificate
@@ -51,10 +51,12 @@ type login struct {
 	mu      sync.Mutex
 	skipped []string        // what could not be used to log in, and why
 	left    []string        // the same, only of the last try
-	barred  map[string]bool // keys that did not sign
-	noAgent bool            // it does not list its keys and is not queried again
+	barred  map[string]bool // keys that failed to sign
+	noAgent bool            // the agent did not list its keys and is not queried again
 }
 
+// newLogin checks the address and reads its known hosts and keys. It makes the logins for the jump
+// hosts too, but opens no connection.
 func newLogin(a Address) (*login, error) {
 	a, err := a.fillDefaults()
 	if err != nil {
@@ -95,7 +97,7 @@ func existingFiles(files []string) []string {
 	return slices.DeleteFunc(slices.Clone(files), func(f string) bool { return !fileExists(f) })
 }
 
-// close ends the connections to jump hosts. No further one can be made.
+// close closes the connections to the jump hosts. No new ones can be made.
 func (l *login) close() {
 	if l.via != nil {
 		l.via.close()
@@ -145,8 +147,8 @@ func (l *login) connectAgent(ctx context.Context) (net.Conn, []ssh.Signer) {
 	return nil, nil
 }
 
-// handshake turns a greeted wire into a login. It owns w. Both the board and the
-// agent may keep it waiting; ctx ends either.
+// handshake authenticates the server and the user over w and returns the SSH connection. It closes
+// w on an error. ctx limits both the board and the agent.
 func (l *login) handshake(ctx context.Context, w *wire) (*link, error) {
 	agentConn, inAgent := l.connectAgent(ctx)
 	if agentConn != nil {
@@ -170,10 +172,11 @@ func (l *login) handshake(ctx context.Context, w *wire) (*link, error) {
 	return link, nil
 }
 
-// unable is how the library begins to tell of a login that was refused, which comes after
+// unable is in the SSH library's error for a login that the server refused. That error comes after
 // the server's proof of itself.
 const unable = "unable to authenticate"
 
+// authenticate runs the SSH handshake over w with the given keys and checks the host key.
 func (l *login) authenticate(ctx context.Context, w *wire, keys []ssh.Signer) (*link, error) {
 	var untrusted error
 	banners := 0
@@ -203,6 +206,8 @@ func (l *login) authenticate(ctx context.Context, w *wire, keys []ssh.Signer) (*
 	return newLink(ssh.NewClient(conn, chans, reqs), w, l.silence), nil
 }
 
+// explainFailure turns a failed handshake into the error for the user: an untrusted host key, a
+// question, a refused login, or the library's error.
 func (l *login) explainFailure(err, untrusted error) error {
 	var algorithms *ssh.AlgorithmNegotiationError
 	var q *question
@@ -220,14 +225,16 @@ func (l *login) explainFailure(err, untrusted error) error {
 	return BoardError("log in to "+l.addr.String(), err)
 }
 
-// refusal is a login that was refused, by a machine that had proved itself.
+// refusal is the error of a login that a machine refused after it had proved its host key.
 type refusal struct {
 	error
-	byJumpHost bool // by a jump host
+	byJumpHost bool // a jump host refused, not the board
 }
 
 func (r refusal) Unwrap() error { return r.error }
 
+// refusedError returns a refusal with the list of keys that were not used, and the ssh command to
+// find out more.
 func (l *login) refusedError(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

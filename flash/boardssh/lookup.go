@@ -26,8 +26,8 @@ const maxAddresses = 16
 // leastTry is how long one address is tried at least, where others may follow.
 const leastTry = 2 * time.Second
 
-// dialDirect connects to one address of the host after the other, in the order of the
-// machine's own resolver.
+// dialDirect looks up the host and connects to its addresses one after the other, in the order of
+// the system's resolver, until one accepts.
 func (a Address) dialDirect(ctx context.Context) (net.Conn, error) {
 	all, err := a.lookUpHost(ctx)
 	if err != nil {
@@ -48,7 +48,7 @@ func (a Address) dialDirect(ctx context.Context) (net.Conn, error) {
 	return nil, errors.Join(failed...)
 }
 
-// dialOne leaves time for the addresses that are left.
+// dialOne connects to one address. Its timeout leaves time for the addresses that follow.
 func dialOne(ctx context.Context, dialer net.Dialer, to netip.AddrPort, left int) (net.Conn, error) {
 	if end, limited := ctx.Deadline(); limited && left > 1 {
 		var cancel context.CancelFunc
@@ -58,7 +58,7 @@ func dialOne(ctx context.Context, dialer net.Dialer, to netip.AddrPort, left int
 	return dialer.DialContext(ctx, "tcp", to.String())
 }
 
-// newDialer has the near end that the user's configuration names.
+// newDialer returns a dialer that uses BindAddress and BindInterface.
 func (a Address) newDialer() (d net.Dialer, err error) {
 	if a.BindAddress != "" {
 		ip, err := netip.ParseAddr(a.BindAddress)
@@ -80,11 +80,12 @@ func (a Address) newDialer() (d net.Dialer, err error) {
 	return d, nil
 }
 
-// ErrNoAddress means that no board was asked, as nothing is known of its name.
+// ErrNoAddress means that the board's name has no address, so Slipway contacted no board.
 var ErrNoAddress = errors.New("no address")
 
-// lookUpHost runs getent, which follows nsswitch.conf with all of its modules, mDNS among them.
-// Go's own resolver supports only files and DNS; it is used if getent is missing.
+// lookUpHost returns the addresses of the host that Family allows. It runs getent, which uses all
+// modules of nsswitch.conf, for example mDNS. Go's own resolver knows only files and DNS; it is
+// used if getent is missing.
 func (a Address) lookUpHost(ctx context.Context) ([]netip.Addr, error) {
 	if ip, err := netip.ParseAddr(a.Host); err == nil {
 		return a.filterFamily([]netip.Addr{ip})
@@ -112,7 +113,8 @@ func (a Address) lookUpHost(ctx context.Context) ([]netip.Addr, error) {
 	return a.filterFamily(all)
 }
 
-// filterFamily are those of the AddressFamily.
+// filterFamily returns the first maxAddresses different addresses of the address's Family. None
+// left is an error.
 func (a Address) filterFamily(all []netip.Addr) ([]netip.Addr, error) {
 	var some []netip.Addr
 	for _, ip := range all {
@@ -128,7 +130,7 @@ func (a Address) filterFamily(all []netip.Addr) ([]netip.Addr, error) {
 	return some[:min(len(some), maxAddresses)], nil
 }
 
-// parseHosts reads what getent ahosts prints: an address a line, once for each kind of
+// parseHosts parses the output of getent ahosts, which repeats each address for each kind of
 // socket.
 func parseHosts(text string) (all []netip.Addr) {
 	for line := range strings.Lines(text) {
@@ -144,7 +146,8 @@ func parseHosts(text string) (all []netip.Addr) {
 	return all
 }
 
-// setConnection fills in how the connection is made.
+// setConnection fills in the settings of the connection: family, bind address, timeout, rekey limit
+// and algorithms.
 func (c config) setConnection(a *Address) error {
 	switch a.Family = c.lastValue("addressfamily"); a.Family {
 	case "any":
@@ -171,8 +174,9 @@ func (c config) setConnection(a *Address) error {
 	return c.setAlgorithms(a)
 }
 
-// setAlgorithms limits the connection to the algorithms that the configuration allows. Where
-// nothing is set, ssh lists its defaults, among which are all of ours.
+// setAlgorithms sets the address's algorithms to those that both the configuration and Slipway
+// allow. It uses weak algorithms only if no other is left. Without a setting, ssh lists its
+// defaults, which contain all of Slipway's.
 func (c config) setAlgorithms(a *Address) (err error) {
 	var ours ssh.Config
 	ours.SetDefaults()
@@ -202,7 +206,7 @@ func (c config) setAlgorithms(a *Address) (err error) {
 	return nil
 }
 
-// checkSupported refuses options that would change the login and that only ssh implements.
+// checkSupported refuses configurations that do not allow to log in with a public key.
 func (c config) checkSupported() error {
 	methods := c.lastValue("preferredauthentications")
 	switch {

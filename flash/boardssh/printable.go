@@ -12,8 +12,8 @@ import (
 
 const maxSaidBytes = 2048
 
-// Printable makes one line of a board's text that is safe on a terminal. It spells out control
-// and formatting characters, and leaves out the middle of long text.
+// Printable turns a board's text into one line that is safe on a terminal. It escapes control and
+// formatting characters, joins lines by " | ", and cuts the middle out of long text.
 func Printable(s string) string {
 	s = strings.TrimSpace(s)
 	if half := maxSaidBytes / 2; len(s) > maxSaidBytes {
@@ -62,14 +62,15 @@ func (e *boardError) Error() string {
 
 func (e *boardError) Unwrap() error { return e.cause }
 
-// NextStep is an error with the user's next step, which stands in a line of its own. The board
-// says no word of it.
+// NextStep is an error with a line "next:" after it, the user's next step. That line is Slipway's
+// own text and never the board's.
 type NextStep struct {
 	Err  error
 	Step string
 }
 
-// NextOnBoard is err with a command on the board as the next step, and why.
+// NextOnBoard adds to err a next step: the ssh line that runs command on the board, by sudo if the
+// connection uses it. why is the comment after it.
 func (c *Conn) NextOnBoard(err error, command, why string) error {
 	if c.login.sudo != nil {
 		command = "sudo " + command

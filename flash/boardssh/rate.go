@@ -11,17 +11,18 @@ import (
 	"time"
 )
 
-// Bounds of a rate. Below the least, a login would not be through in its time.
+// Bounds of a rate. Below leastRate, a login would run into its timeout.
 const (
 	leastRate = 16 << 10
 	mostRate  = 1 << 40
 )
 
-// Rate is how many bytes a second go to a board at most, by all of its connections
-// together, with what SSH adds. 0: as many as the line takes.
+// Rate is a limit in bytes a second for what Slipway sends to one board, over all connections and
+// with SSH's overhead. 0 means no limit.
 type Rate int64
 
-// ParseRate reads a rate as curl and rsync take it: k, M and G are powers of 1024.
+// ParseRate parses a rate as curl and rsync write it: k, M and G are powers of 1024. Empty text is
+// no limit.
 func ParseRate(text string) (Rate, error) {
 	if text == "" {
 		return 0, nil
@@ -43,7 +44,7 @@ const paceCredit = 20 * time.Millisecond
 
 type rateKey struct{}
 
-// WithRate limits what goes to each board that is dialed with the context.
+// WithRate sets the rate limit for each board that is dialed with the context.
 func WithRate(ctx context.Context, r Rate) context.Context {
 	return context.WithValue(ctx, rateKey{}, r)
 }
@@ -56,22 +57,22 @@ func rateOf(ctx context.Context) *pace {
 	return &pace{rate: r, now: time.Now}
 }
 
-// pace spaces what all connections to one board send. Whoever sends waits until what
-// was sent before is paid for. A timer wakes late, and what that cost is made up for, as
-// far as the credit goes; so never more than the credit and a slice is ahead of the rate.
+// pace limits the rate of all connections to one board. A sender waits until the time for earlier
+// bytes is over. Because timers wake late, paceCredit of that time may be saved up, so at most the
+// credit and one slice are ahead of the rate.
 type pace struct {
 	rate Rate
 	now  func() time.Time
 
 	mu   sync.Mutex
-	free time.Time // when what was sent is paid for
+	free time.Time // when the time for what was sent is over
 }
 
-// sliceBytes is how much goes out at once: a fiftieth of a second, and no more than SSH
-// puts into a packet.
+// sliceBytes is the size of one write: 1/50 second of the rate, and at most an SSH packet.
 func (p *pace) sliceBytes() int { return int(min(max(p.rate/50, 1<<10), 32<<10)) }
 
-// reserveDelay is how long n bytes have to wait.
+// reserveDelay reserves the time for n bytes, and returns how long the sender must wait before it
+// sends them.
 func (p *pace) reserveDelay(n int) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +85,7 @@ func (p *pace) reserveDelay(n int) time.Duration {
 	return wait
 }
 
-// paced is a connection that keeps to a pace.
+// paced is a connection whose writes wait as its pace says.
 type paced struct {
 	net.Conn
 	pace   *pace
@@ -129,7 +130,7 @@ func (p *paced) Close() error {
 	return p.Conn.Close()
 }
 
-// Rate is the limit of what goes to the board. 0: there is none.
+// Rate returns the rate limit of the connection. 0 means no limit.
 func (c *Conn) Rate() Rate {
 	if c.login.pace == nil {
 		return 0

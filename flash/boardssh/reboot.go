@@ -10,9 +10,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Reboot restarts the board and returns when it answers again: not when an
-// answer comes, which the old system may still give, but when its boot id is
-// another.
+// Reboot runs "reboot" on the board and waits until the board has another boot id. An answer alone
+// proves nothing, because the old system may still give it. On success c uses the new connection.
 func (c *Conn) Reboot(ctx context.Context, timeout time.Duration) error {
 	limit, cancel := context.WithTimeoutCause(ctx, timeout, errTimeUp)
 	defer cancel()
@@ -49,7 +48,8 @@ func (c *Conn) Reboot(ctx context.Context, timeout time.Duration) error {
 	return fmt.Errorf("%s is not back within %s of its reboot: %w", c.addr, timeout, last)
 }
 
-// adoptLink takes over a fresh connection in place of the old one.
+// adoptLink closes the old connection of c and sets the new one. If c was closed meanwhile, it
+// closes the new one.
 func (c *Conn) adoptLink(fresh *link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +103,7 @@ func WaitDial(ctx context.Context, a Address, timeout time.Duration) (*Conn, err
 	return l.openConn(ctx, link, true)
 }
 
-// waitForLogin is WaitDial for a login that exists.
+// waitForLogin connects and logs in, and retries errors that waiting can fix until timeout.
 func (l *login) waitForLogin(ctx context.Context, timeout time.Duration) (*link, error) {
 	limit, cancel := context.WithTimeoutCause(ctx, timeout, errTimeUp)
 	defer cancel()
@@ -135,7 +135,7 @@ func (l *login) waitForLogin(ctx context.Context, timeout time.Duration) (*link,
 
 var errTimeUp = errors.New("time is up")
 
-// tooLate is context.DeadlineExceeded in words.
+// tooLate is a context.DeadlineExceeded with a text of its own.
 type tooLate string
 
 func (e tooLate) Error() string { return string(e) }
@@ -146,7 +146,7 @@ func tooLateError(limit time.Duration, next string) error {
 	return tooLate(fmt.Sprintf("no answer within %s%s", limit, next))
 }
 
-// connectTimeoutError is the error of a connection that did not come to a login in time.
+// connectTimeoutError returns the error for a connection whose login took longer than the patience.
 func (l *login) connectTimeoutError() error {
 	return tooLateError(l.patience, fmt.Sprintf("; ConnectTimeout in ~/.ssh/config sets this limit, and %s may shorten it\nnext: ssh -v %s", SilenceVariable, l.sshArgs()))
 }
@@ -157,11 +157,11 @@ func (l *login) tryHandshake(ctx context.Context, w *wire) (*link, error) {
 	return l.handshake(ctx, w)
 }
 
-// firstGreeting keeps connecting until a server greets us, a jump host cannot be entered, or ctx
-// ends. last is the most recent error.
+// firstGreeting starts tries to connect until a server sends its greeting, an error is permanent,
+// or ctx ends. A new try starts beside one that hangs. last gets the most recent error.
 func (l *login) firstGreeting(ctx context.Context, last *error) (*wire, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the tries that came in second
+	defer cancel() // ends the other tries
 	type result struct {
 		w   *wire
 		err error

@@ -19,7 +19,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// MaxOutputBytes is how much of each of a program's outputs is kept.
+// MaxOutputBytes is how much Slipway keeps of each of a program's two outputs.
 const MaxOutputBytes = 1 << 20
 
 // Result is the exit status and the outputs of a program on the board. The outputs are raw.
@@ -30,19 +30,20 @@ type Result struct {
 	Elapsed        time.Duration
 }
 
-// Run runs a program on the board to its end. The error is for a program that
-// could not be run; one that failed has a Status.
+// Run runs a program on the board and waits for its end. The error means that the program could not
+// be run; if the program failed, Status says so.
 func (c *Conn) Run(ctx context.Context, argv ...string) (Result, error) {
 	return c.Feed(ctx, nil, argv...)
 }
 
-// Feed is Run for a program that reads what stdin gives. Where stdin fails, so does
-// Feed, also if the program took the end of its input for the whole.
+// Feed is Run with stdin as the program's input. If reading stdin fails, Feed fails too, even if
+// the program succeeded with the part that it got.
 func (c *Conn) Feed(ctx context.Context, stdin io.Reader, argv ...string) (Result, error) {
 	return c.FeedUpTo(ctx, stdin, MaxOutputBytes, argv...)
 }
 
-// FeedUpTo is Feed that keeps at most most bytes of the standard output.
+// FeedUpTo is Feed that keeps at most the given number of bytes of standard output. It stops a
+// program whose output does not end.
 func (c *Conn) FeedUpTo(ctx context.Context, stdin io.Reader, most int, argv ...string) (Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -56,7 +57,8 @@ func (c *Conn) FeedUpTo(ctx context.Context, stdin io.Reader, most int, argv ...
 	}, err
 }
 
-// Stream is Feed for a program whose outputs go on as they come, all of them.
+// Stream runs a program and writes its outputs to stdout and stderr as they come. It stops the
+// program when ctx ends, or when the board is silent for longer than the limit.
 func (c *Conn) Stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) (status int, err error) {
 	link, session, err := c.openProgram(ctx, argv)
 	if err != nil {
@@ -98,8 +100,8 @@ func (c *Conn) Stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Wr
 
 const maxShownBytes = maxSaidBytes / 8 // of what such a shell printed
 
-// ErrShell means that a board's login shell does not run what Slipway sends. A status of such
-// a shell says nothing of a program.
+// ErrShell means that the board's login shell does not run the lines that Slipway sends. The exit
+// status of such a shell says nothing about a program.
 var ErrShell = errors.New("not a POSIX shell")
 
 func (c *Conn) shellError(printed []byte) error {
@@ -107,7 +109,7 @@ func (c *Conn) shellError(printed []byte) error {
 		c.addr, ErrShell, cmp.Or(Printable(string(printed)), "nothing"), c.login.sshArgs())
 }
 
-// CheckShell finds out whether the board runs programs.
+// CheckShell runs "true" on the board, to find out whether the board runs programs.
 func (c *Conn) CheckShell(ctx context.Context) error {
 	_, err := c.Ask(ctx, "true")
 	return err
@@ -138,8 +140,9 @@ func openSession(ctx context.Context, link *link) (*ssh.Session, error) {
 	return openOnLink(ctx, link, link.NewSession)
 }
 
-// openOnLink opens a session or a listener. It does not wait for open itself, which waits for ever
-// if the connection ends at the same time. It closes what opens after ctx has ended.
+// openOnLink calls open, which opens a session or a listener on the link. It returns before open
+// does if ctx or the connection ends, because open may then hang forever. It closes what opens too
+// late.
 func openOnLink[T io.Closer](ctx context.Context, link *link, open func() (T, error)) (T, error) {
 	var opened, none T
 	if ctx.Err() != nil {
@@ -171,16 +174,18 @@ func openOnLink[T io.Closer](ctx context.Context, link *link, open func() (T, er
 	return none, err
 }
 
-// stopper asks a program and its children to stop, and kills them after a second. It does
-// not wait for longer than they do: a server has ten sessions for a connection.
+// stopper stops a program on the board and its children.
 type stopper struct {
 	login   *login
 	link    *link
 	session *ssh.Session
 	pid     *pidLine
-	said    shellEcho // once a shell is at it
+	said    shellEcho // whether a shell on the board runs the stop script
 }
 
+// stopProgram sends SIGTERM to the program's process group from a second session, and SIGKILL after
+// a second. It returns as soon as the group is gone, because a server allows ten sessions for a
+// connection. It closes both sessions.
 func (e *stopper) stopProgram() {
 	defer e.session.Close()
 	pid := e.pid.waitForPID()
@@ -198,8 +203,8 @@ func (e *stopper) stopProgram() {
 	program.startProgram(other, nil, program.commandLine([]string{"sh", "-c", script}))
 }
 
-// quoteCommand writes argv for the POSIX shell that sshd hands it to. Every word is quoted: a
-// bare first word could be one of the shell's own, such as time.
+// quoteCommand quotes each word of argv for the POSIX shell that sshd runs. A bare first word could
+// be a keyword of the shell, such as time.
 func quoteCommand(argv []string) string {
 	words := make([]string, len(argv))
 	for i, arg := range argv {
@@ -212,7 +217,7 @@ func quoteCommand(argv []string) string {
 // output costs no memory. A connection that is given up may still write while its owner reads.
 type LimitedBuffer struct {
 	most    int         // 0: MaxOutputBytes
-	Endless func(error) // is told of an output that does not end; nil: it may go on
+	Endless func(error) // called for an output that does not end; nil: no limit
 
 	mu      sync.Mutex
 	buf     bytes.Buffer
@@ -258,20 +263,23 @@ func (c *LimitedBuffer) Truncated() bool {
 	return c.more
 }
 
-// ReadFrom takes the place of io.Copy, whose buffer of 32 KiB each program would get
-// twice: most print a line, and programs may run on many boards at once.
+// ReadFrom copies r with a buffer of 4 KiB. io.Copy would take 32 KiB for each output of each
+// program, and programs run on many boards at once.
 func (c *LimitedBuffer) ReadFrom(r io.Reader) (int64, error) { return copyByHand(c, r) }
 
 func copyByHand(to io.Writer, r io.Reader) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{r}, make([]byte, 4<<10))
 }
 
-// Output runs a program that has to succeed, and returns what it prints.
+// Output runs a program and returns its trimmed standard output. An exit status other than 0 is an
+// error.
 func (c *Conn) Output(ctx context.Context, argv ...string) (string, error) {
 	r, err := c.Run(ctx, argv...)
 	return c.printed(argv, r, err)
 }
 
+// printed returns the trimmed standard output of r, or an error if err is set or the program
+// failed.
 func (c *Conn) printed(argv []string, r Result, err error) (string, error) {
 	if err != nil {
 		return "", err
@@ -295,22 +303,24 @@ func (c *Conn) printed(argv []string, r Result, err error) (string, error) {
 // shell that is no POSIX shell, may ignore the line or repeat it, and end with status 0.
 type pidLine struct {
 	mark string
-	out  io.Writer // gets everything but the line
-	over func()    // is told that there will be no more; nil: nobody is
+	out  io.Writer // gets everything but the marked line
+	over func()    // called when the output has ended; may be nil
 
 	mu   sync.Mutex
 	held []byte // bytes that arrived before the line
 	done bool   // there is nothing more to look for
 	pid  int    // 0: no shell has run the line
-	said []byte // the first that came without the line
+	said []byte // the first bytes that came without the line
 }
 
-// Login scripts may print something first, but not without end.
+// maxHeldBytes limits what login scripts may print before the marked line.
 const maxHeldBytes = 8 << 10
 
-// shellPrefix is fixed text but for the mark, which is ours.
+// shellPrefix returns the start of a shell line that prints the mark and the shell's pid, then execs the rest.
 func (p *pidLine) shellPrefix() string { return "echo '" + p.mark + "'$$ >&2; exec " }
 
+// Write holds bytes back until the marked line is complete, removes that line, and passes all other
+// bytes on to out.
 func (p *pidLine) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	if p.done {
@@ -330,8 +340,8 @@ func (p *pidLine) Write(b []byte) (int, error) {
 
 const maxPIDBytes = 12 // with the end of the line
 
-// findLine looks for the mark with a number after it. A shell that repeats the line has the
-// mark too, and one that traces its commands.
+// findLine finds the mark with a process id after it in the held bytes. A mark without a number
+// does not count, because a shell that repeats or traces its line prints that.
 func (p *pidLine) findLine() (before []byte, pid int, rest []byte, found bool) {
 	for at := 0; ; at += len(p.mark) {
 		i := bytes.Index(p.held[at:], []byte(p.mark))
@@ -347,10 +357,11 @@ func (p *pidLine) findLine() (before []byte, pid int, rest []byte, found bool) {
 	}
 }
 
-// ReadFrom is as that of LimitedBuffer.
+// ReadFrom copies r to Write with a small buffer, as LimitedBuffer does.
 func (p *pidLine) ReadFrom(r io.Reader) (int64, error) { return copyByHand(p, r) }
 
-// passHeld passes on the first n held bytes.
+// passHeld passes the first n held bytes on to out, and keeps the beginning in said if no shell has
+// run the line.
 func (p *pidLine) passHeld(n int) {
 	if p.pid == 0 && len(p.said) == 0 {
 		p.said = bytes.Clone(p.held[:min(n, maxShownBytes)])
@@ -359,7 +370,7 @@ func (p *pidLine) passHeld(n int) {
 	p.held = bytes.Clone(p.held[n:])
 }
 
-// flushHeld passes on what was held back if the line never came.
+// flushHeld passes the held bytes on at the end of the output, and calls over.
 func (p *pidLine) flushHeld() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -372,7 +383,7 @@ func (p *pidLine) flushHeld() {
 	}
 }
 
-// waitForPID waits a moment for the number, because the program's output may come before it.
+// waitForPID waits up to quick for the process id. It returns 0 if the line has not come.
 func (p *pidLine) waitForPID() int {
 	for end := time.Now().Add(quick); p.knownPID() == 0 && time.Now().Before(end); {
 		time.Sleep(quick / 50)

@@ -19,11 +19,11 @@ type SFTP struct {
 	link    *link
 	session *ssh.Session
 	traffic traffic
-	allowed atomic.Int64 // nanoseconds of silence that are allowed beside the limit
+	allowed atomic.Int64 // nanoseconds of silence that are allowed in addition to the limit
 }
 
-// OpenSFTP starts the board's sftp-server. It calls opened as soon as it has a session, which
-// may be the only one that the board gives.
+// OpenSFTP starts the board's sftp-server, by sudo if the connection uses it. It calls opened as
+// soon as it has a session, which may be the only one that the board allows.
 func (c *Conn) OpenSFTP(ctx context.Context, opened func()) (*SFTP, error) {
 	link, err := c.currentLink()
 	if err != nil {
@@ -42,6 +42,8 @@ func (c *Conn) OpenSFTP(ctx context.Context, opened func()) (*SFTP, error) {
 	return s, nil
 }
 
+// startServer connects Requests and Answers to the session and starts the sftp subsystem, or the
+// sftp-server by sudo.
 func (s *SFTP) startServer(l *login) error {
 	in, err := s.session.StdinPipe()
 	if err != nil {
@@ -61,8 +63,8 @@ func (s *SFTP) startServer(l *login) error {
 	return nil
 }
 
-// serverScript runs the sftp-server where distributions have it. A server's own
-// internal-sftp has the rights of who logs in.
+// serverScript runs the sftp-server from where distributions install it. An SSH server's own
+// internal-sftp has the rights of the login user.
 const serverScript = `for p in /usr/lib/openssh/sftp-server /usr/libexec/openssh/sftp-server /usr/libexec/sftp-server /usr/lib/ssh/sftp-server /usr/lib/sftp-server /usr/lib/misc/sftp-server; do
 	[ -x "$p" ] && exec "$p"
 done
@@ -77,17 +79,17 @@ func (s *SFTP) startServerBySudo(l *login, in io.Writer) error {
 	return program.passSudo(in)
 }
 
-// ServerVersion is what the SSH server says of itself.
+// ServerVersion returns the version line of the board's SSH server.
 func (s *SFTP) ServerVersion() string { return string(s.link.ServerVersion()) }
 
-// Do calls work, which waits for answers. It ends work when ctx ends, or when the board owes an
-// answer and is silent for too long.
+// Do calls work, which waits for answers of the sftp-server. It closes the session, which ends
+// work, if ctx ends or if the board owes an answer and is silent for longer than the limit.
 func (s *SFTP) Do(ctx context.Context, work func() error) error {
 	return s.watch(ctx, func() time.Duration { return s.traffic.quietFor() - time.Duration(s.allowed.Load()) }, work)
 }
 
-// Receive is Do for work that writes a file's data to its argument, which passes it on to to.
-// Only data counts as a sign of life.
+// Receive is Do for work that receives a file. Work writes the data to its argument, which passes
+// them on to the outer to. Only data counts as a sign of life.
 func (s *SFTP) Receive(ctx context.Context, to io.Writer, work func(to io.Writer) error) error {
 	moves := &activity{last: time.Now()}
 	return s.watch(ctx, moves.quietFor, func() error { return work(watchedWriter{to: to, pulse: moves}) })
@@ -97,11 +99,12 @@ func (s *SFTP) watch(ctx context.Context, quiet func() time.Duration, work func(
 	return s.link.watch(ctx, watch{quiet: quiet, stop: func() { s.session.Close() }}, work)
 }
 
-// AllowSilence lets the board be silent for longer until end is called.
+// AllowSilence lets the board be silent for extra time beside the limit, until the caller calls
+// end.
 func (s *SFTP) AllowSilence(extra time.Duration) (end func()) {
 	s.allowed.Add(int64(extra))
 	return func() { s.allowed.Add(-int64(extra)) }
 }
 
-// Close ends the channel. It does not wait for the board.
+// Close closes the session in the background. It does not wait for the board.
 func (s *SFTP) Close() { go s.session.Close() }

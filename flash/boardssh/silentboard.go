@@ -17,18 +17,18 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// SilenceVariable names how long a board may keep us waiting with nothing that moves:
-// no answer, no output, no byte of a file. A program there may be silent for as long as it
-// runs; Slipway checks on the board whether it does.
+// SilenceVariable names the environment variable for how long a board may show no progress:
+// no answer, no output, no byte of a file. A program may be silent for as long as it
+// runs; Slipway checks on the board whether it still runs.
 const SilenceVariable = "SLIPWAY_SILENCE"
 
 const (
 	defaultSilence = time.Minute
 	leastSilence   = time.Second
-	quick          = 1500 * time.Millisecond // the same after "stop this"
+	quick          = 1500 * time.Millisecond // silence limit after a request to stop
 )
 
-// ErrSilent is of a board that holds the connection and answers nothing.
+// ErrSilent means that the board keeps the connection open and answers nothing.
 var ErrSilent = errors.New("the board is silent")
 
 func silenceLimit() (time.Duration, error) {
@@ -56,20 +56,20 @@ func silentError(limit time.Duration) error {
 
 type hurryKey struct{}
 
-// withHurry is for the clean-up after a Ctrl-C.
+// withHurry marks a context for the clean-up after a Ctrl-C, whose silence limit is quick.
 func withHurry(ctx context.Context) context.Context { return context.WithValue(ctx, hurryKey{}, true) }
 
-// watch is how one wait for the board ends.
+// watch says when and how one wait for the board is ended.
 type watch struct {
 	quiet   func() time.Duration // how long nothing has moved
-	stop    func()               // requests the end; it may block
-	reacted func() bool          // the board does what stop requested; nil: it answers or not
-	patient bool                 // the board may react later than at once: the connection has more work
+	stop    func()               // asks the work to end; may block
+	reacted func() bool          // whether the board has begun to stop; may be nil
+	patient bool                 // allows the board more time to stop, because the connection has other work
 }
 
-// doWithin does work that waits for the board and has no context. When ctx ends, or the board
-// is silent, it calls stop. If the board does not react, it loses its connection, because
-// nothing else ends the work.
+// doWithin calls work, which waits for the board and knows no context. It calls stop when ctx ends
+// or the silence limit is over. If work then does not end, it closes the connection, because
+// nothing else ends work.
 func (l *link) doWithin(ctx context.Context, stop func(), work func() error) error {
 	began := time.Now()
 	return l.watch(ctx, watch{quiet: func() time.Duration { return time.Since(began) }, stop: stop}, work)
@@ -78,6 +78,8 @@ func (l *link) doWithin(ctx context.Context, stop func(), work func() error) err
 // noQuietLimit is for waits without a limit of silence.
 func noQuietLimit() time.Duration { return 0 }
 
+// watch calls work and returns its error. It ends work with w.stop when ctx ends, or when nothing
+// has moved for the silence limit; then it returns that cause.
 func (l *link) watch(ctx context.Context, w watch, work func() error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -107,7 +109,8 @@ func (l *link) watch(ctx context.Context, w watch, work func() error) error {
 	}
 }
 
-// endWork waits for work that was told to stop.
+// endWork calls w.stop and waits until the work is done. If that takes too long, it closes the
+// connection and waits on.
 func (l *link) endWork(w watch, done <-chan error, tick *time.Ticker) {
 	patience := quick
 	if w.patient {
@@ -135,7 +138,7 @@ func (l *link) dropLink() {
 	go l.Close()
 }
 
-// explainLoss adds to an error why Slipway ended the connection.
+// explainLoss adds to err that Slipway closed the connection because the board was silent.
 func (l *link) explainLoss(err error) error {
 	if err != nil && l.dumb.Load() && !errors.Is(err, ErrSilent) {
 		return fmt.Errorf("%w (%w)", silentError(min(goneAfter, l.limit)), err)
@@ -154,13 +157,13 @@ func (l *link) dialWithin(ctx context.Context, network, address string) (net.Con
 	return conn, err
 }
 
-// activity is when a program's streams last moved. While Slipway works, or waits for data of
-// its own, the board is not silent.
+// activity records when a program's streams last moved. While Slipway itself works, or waits for
+// its own data, the board does not count as silent.
 type activity struct {
 	mu   sync.Mutex
 	last time.Time
 	ours int
-	some int // bytes of output since then, too few to count
+	some int // bytes of output since last, too few to count
 }
 
 func (p *activity) markNow() {
@@ -169,7 +172,8 @@ func (p *activity) markNow() {
 	p.last = time.Now()
 }
 
-// beginOwnWork says that the board is not waited for until end is called.
+// beginOwnWork marks that Slipway itself works, so the board does not count as silent until the
+// caller calls end.
 func (p *activity) beginOwnWork() (end func()) {
 	p.countOwnWork(1)
 	return func() { p.countOwnWork(-1) }
@@ -182,8 +186,8 @@ func (p *activity) countOwnWork(n int) {
 	p.last = time.Now()
 }
 
-// countOutput is beginOwnWork for n bytes of output. A few bytes are no sign of life: a program
-// that prints little is checked like one that prints nothing.
+// countOutput is beginOwnWork for the writing of n bytes of output. Less than trickle bytes do not
+// count as a sign of life: a program that prints little is checked like one that prints nothing.
 func (p *activity) countOutput(n int) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,7 +217,7 @@ func (p *activity) quietFor() time.Duration {
 type watchedWriter struct {
 	to    io.Writer
 	pulse *activity
-	began *LimitedBuffer // keeps the beginning; nil: nothing does
+	began *LimitedBuffer // keeps the beginning of the output; may be nil
 }
 
 func (w watchedWriter) Write(b []byte) (int, error) {
@@ -224,7 +228,8 @@ func (w watchedWriter) Write(b []byte) (int, error) {
 	return w.to.Write(b)
 }
 
-// ReadFrom has the small buffer of those that are content with it.
+// ReadFrom copies r to w.to. Its buffer is small if w.to has a small one too (io.ReaderFrom). At
+// the end it flushes a pidLine.
 func (w watchedWriter) ReadFrom(r io.Reader) (int64, error) {
 	size := 32 << 10
 	if _, small := w.to.(io.ReaderFrom); small {
@@ -236,8 +241,8 @@ func (w watchedWriter) ReadFrom(r io.Reader) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, size))
 }
 
-// watchedReader is the input of a program. When a program reads more, it has taken the input
-// before.
+// watchedReader is a program's input. Each Read counts as a sign of life, because the program has
+// taken the input before.
 type watchedReader struct {
 	from  io.Reader
 	pulse *activity
@@ -255,7 +260,8 @@ func (r watchedReader) Read(b []byte) (int, error) {
 	return r.from.Read(b)
 }
 
-// checkProgramRuns checks on the board whether a silent program still runs, until ended.
+// checkProgramRuns checks, each time that a program has been silent for a third of the limit,
+// whether it still runs on the board. If so, it marks activity. It returns when ended is closed.
 func (l *link) checkProgramRuns(p *activity, pid *pidLine, ended <-chan struct{}) {
 	tick := time.NewTicker(l.limit / 8)
 	defer tick.Stop()
@@ -271,7 +277,8 @@ func (l *link) checkProgramRuns(p *activity, pid *pidLine, ended <-chan struct{}
 	}
 }
 
-// isProgramRunning reports whether a program, or one that it started, runs on the board.
+// isProgramRunning reports whether the program with this pid, or its process group, still exists on
+// the board. A board that refuses a further session counts as yes, because it answers.
 func (l *link) isProgramRunning(pid int) bool {
 	if pid <= 1 {
 		return false
@@ -289,7 +296,8 @@ func (l *link) isProgramRunning(pid int) bool {
 	return err == nil && said.heard.Load()
 }
 
-// shellEcho finds out whether a shell has run a command, and not only repeated it.
+// shellEcho finds out whether a shell has run echoCommand, by a word that is split in the command.
+// A shell that only repeats the line does not print the joined word.
 type shellEcho struct {
 	word  string
 	heard atomic.Bool
@@ -317,7 +325,7 @@ type traffic struct {
 	owed        int
 	requests    frames
 	answers     frames
-	someAnswers int // bytes of an answer that is not whole
+	someAnswers int // bytes of an unfinished answer
 }
 
 // trickle is how many bytes of an unfinished answer count as progress.
@@ -364,9 +372,9 @@ func (t *traffic) countReceived(b []byte) {
 	}
 }
 
-// frames counts SFTP packets, each with its length before it.
+// frames counts the SFTP packets in a byte stream. Each packet begins with its length.
 type frames struct {
-	head int    // bytes of the length that were there
+	head int    // bytes of the length read so far
 	size uint32 // of the packet, after the length
 	left uint32
 }
@@ -391,7 +399,7 @@ func (f *frames) countPackets(b []byte) (n int) {
 	return n
 }
 
-// trafficIn and trafficOut are the two sides of the channel.
+// trafficIn and trafficOut count the bytes that an SFTP channel receives and sends.
 type trafficIn struct {
 	io.Reader
 	traffic *traffic
@@ -411,7 +419,8 @@ type trafficOut struct {
 // channelPacket is how much of a request SSH puts into a packet.
 const channelPacket = 32 << 10
 
-// Write goes by what SSH puts into a packet, so that each that the board takes is seen.
+// Write sends b in parts of one SSH packet, so that each packet that the board takes counts as a
+// sign of life.
 func (w trafficOut) Write(b []byte) (n int, err error) {
 	w.traffic.beginWrite()
 	defer w.traffic.endWrite()
@@ -424,8 +433,8 @@ func (w trafficOut) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// CleanupContext is a context for the clean-up after ctx, also after ctx has ended. A board that
-// is silent ends the clean-up sooner if ctx has ended.
+// CleanupContext returns a context for the clean-up after ctx, which works even if ctx has ended.
+// It lasts for slowest; if ctx has ended, its silence limit is short.
 func CleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	after := context.WithoutCancel(ctx)
 	if ctx.Err() != nil {

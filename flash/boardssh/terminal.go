@@ -10,16 +10,16 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Lines of a terminal are as wide as a program is likely to think of: one that edits its
+// The size of the board's terminal. Lines are wide, because a program that edits its
 // line would fold it.
 const (
 	terminalRows    = 50
 	terminalColumns = 1000
 )
 
-// Terminal runs a program at a terminal on the board, and lets talk hold a dialogue with it.
+// Terminal runs a program at a terminal on the board and calls talk with its keyboard and screen.
 // Without a terminal, programs buffer their output. Both outputs of the program arrive in screen.
-// When talk returns, the terminal closes and the program ends.
+// When talk returns, Terminal closes the session, which ends the program.
 func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io.Reader) error, argv ...string) error {
 	link, session, err := c.openProgram(ctx, argv)
 	if err != nil {
@@ -66,7 +66,8 @@ func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io
 	})
 }
 
-// holdDialogue connects talk with the program, and waits until both have ended.
+// holdDialogue calls talk and then closes the session and waits for the program's end. It returns
+// talk's error, or one of the session that is no exit status.
 func holdDialogue(session *ssh.Session, pid *pidLine, talk func(io.Writer, io.Reader) error, keys io.WriteCloser, screen *io.PipeReader, output *io.PipeWriter) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -76,7 +77,7 @@ func holdDialogue(session *ssh.Session, pid *pidLine, talk func(io.Writer, io.Re
 		ended <- err
 	}()
 	err := talk(keys, screen)
-	go io.Copy(io.Discard, screen) // what it still prints is for nobody
+	go io.Copy(io.Discard, screen) // drop what it still prints
 	keys.Close()
 	session.Close()
 	var exit *ssh.ExitError

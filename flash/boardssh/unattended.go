@@ -11,9 +11,9 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// DialUnattended is Dial for many boards at once, where nobody answers questions. An unknown
-// host key is an error, an UnknownKey. A key with a passphrase serves if UnlockKeys or the
-// agent opened it.
+// DialUnattended is Dial where nobody answers questions, for many boards at once. An unknown host
+// key is an UnknownKey error. Keys with a passphrase work only if UnlockKeys or the agent has
+// unlocked them.
 func DialUnattended(ctx context.Context, a Address) (*Conn, error) {
 	return dialBy(ctx, a, false, func(ctx context.Context, try func() (*link, error)) (*link, error) {
 		for {
@@ -26,7 +26,7 @@ func DialUnattended(ctx context.Context, a Address) (*Conn, error) {
 	})
 }
 
-// UnknownKey is a host key that nobody has confirmed.
+// UnknownKey is the error for a host key that nobody has confirmed.
 type UnknownKey struct {
 	login *login
 	key   ssh.PublicKey
@@ -36,24 +36,24 @@ func (u *UnknownKey) Error() string { return u.login.unknownKeyError(u.key).Erro
 
 func (u *UnknownKey) Unwrap() error { return ErrHostKey }
 
-// Machine is the machine that showed the key.
+// Machine returns the address of the machine that showed the key.
 func (u *UnknownKey) Machine() string { return u.login.addr.String() }
 
-// ByJumpHost says that a jump host showed the key, and not the board.
+// ByJumpHost reports whether a jump host showed the key, and not the board.
 func (u *UnknownKey) ByJumpHost() bool { return u.login.isHop }
 
-// Name is what files of known hosts call the machine.
+// Name returns the machine's name in known_hosts files.
 func (u *UnknownKey) Name() string { return u.login.addr.Name() }
 
-// Fingerprint is the key's kind and its digest, as ssh-keygen -l prints it.
+// Fingerprint returns the key's type and SHA256 fingerprint.
 func (u *UnknownKey) Fingerprint() string { return describeKey(u.key) }
 
-// Line is the key as slipway_host_key and authorized_keys have it.
+// Line returns the key in the format of authorized_keys and slipway_host_key.
 func (u *UnknownKey) Line() string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(u.key)))
 }
 
-// Pin trusts the key from now on, by a line in File.
+// Pin trusts the key from now on and appends it to File.
 func (u *UnknownKey) Pin() error {
 	if u.File() == "" {
 		return fmt.Errorf("no file to pin the key of %s in: UserKnownHostsFile in ~/.ssh/config names none", u.Machine())
@@ -61,28 +61,27 @@ func (u *UnknownKey) Pin() error {
 	return u.login.addPin(u.key)
 }
 
-// File is the user's own file of known hosts; "" if the configuration names none.
+// File returns the user's known_hosts file for new keys; "" if the configuration names none.
 func (u *UnknownKey) File() string { return u.login.addr.PinFile }
 
-// HostProved reports whether a connection failed after the board had proved itself: it is the
-// right board, and the login is refused. A jump host that refuses the login says nothing of
-// the board.
+// HostProved reports whether err is a login that the board refused after it had proved its host
+// key. A refusal by a jump host does not count.
 func HostProved(err error) bool {
 	var r refusal
 	return errors.As(err, &r) && !r.byJumpHost
 }
 
-// HasRecorded reports whether flashes recorded a key under a name.
+// HasRecorded reports whether file has a key that a flash recorded under exactly this name.
 func HasRecorded(file, name string) (bool, error) {
 	pins, err := readRecorded(file, name)
 	return len(pins) > 0, err
 }
 
-// Attended reports whether somebody can be asked.
+// Attended reports whether a person can be asked at a terminal.
 func Attended() bool { return atTerminal() != nil }
 
-// UnlockKeys asks for the passphrases of keys without which there is nothing to show to one of
-// these boards, or to a jump host. It asks once for each key, and never without a terminal.
+// UnlockKeys asks for passphrases for boards and jump hosts that have no other key to offer, and
+// then for the sudo password. It asks once for each set of keys, and never without a terminal.
 func UnlockKeys(ctx context.Context, boards []Address) error {
 	asked := map[string]bool{} // boards of one fleet have mostly the same keys
 	for _, board := range boards {
@@ -100,6 +99,8 @@ func UnlockKeys(ctx context.Context, boards []Address) error {
 	return askSudo(ctx, boards)
 }
 
+// unlockFor asks for the passphrases of the address's keys. It asks for none if the agent or a file
+// has a key without one.
 func unlockFor(ctx context.Context, a Address) error {
 	l := &login{addr: a}
 	l.readKeys()
@@ -123,7 +124,8 @@ func unlockFor(ctx context.Context, a Address) error {
 	return nil
 }
 
-// lockedKeys are the keys that need a passphrase; open says that one does not.
+// lockedKeys returns the keys that need a passphrase. If one key needs none, it returns no keys,
+// and open is true.
 func (l *login) lockedKeys(inAgent []ssh.Signer) (keys []lockedKey, open bool) {
 	for _, id := range l.identities {
 		c, err := id.findSigner(inAgent)

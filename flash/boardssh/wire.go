@@ -13,14 +13,14 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// wire is the connection below SSH: TCP, or what a jump host or a program carries. It knows
-// when the board last sent something: an answer to a probe can be queued behind megabytes of
-// an upload, but then other answers come.
+// wire is the connection below SSH: TCP, a jump host's channel, or a ProxyCommand. It records when
+// the board last sent something. An answer to a probe can wait behind megabytes of an upload, but
+// then other data arrive.
 type wire struct {
 	net.Conn
 	in    *bufio.Reader
 	heard atomic.Int64 // Unix nanoseconds
-	first string       // what the server greeted with, as far as it came at once
+	first string       // the start of the server's greeting
 }
 
 func (w *wire) Read(p []byte) (int, error) {
@@ -45,10 +45,10 @@ func (w *wire) notSSH(err error) error {
 	return BoardError(fmt.Sprintf("%v at %s: it begins with %s", ErrNotSSH, w.RemoteAddr(), Printable(w.first)), kindError{ErrNotSSH, err})
 }
 
-// ErrNotSSH says that something else than an SSH server answers at the address.
+// ErrNotSSH means that the server at the address does not speak SSH.
 var ErrNotSSH = errors.New("no SSH server")
 
-// kindError is an error with its kind.
+// kindError adds a sentinel error, the kind, to an error.
 type kindError struct {
 	kind error
 	error
@@ -62,8 +62,8 @@ type link struct {
 	wire   *wire
 	gone   chan struct{} // closed when the connection has ended
 	probed atomic.Bool   // a probe has not been answered yet
-	dumb   atomic.Bool   // it was ended because nothing came any more
-	limit  time.Duration // of silence
+	dumb   atomic.Bool   // Slipway closed it because the board was silent
+	limit  time.Duration // how long the board may be silent
 }
 
 func newLink(client *ssh.Client, w *wire, limit time.Duration) *link {
@@ -108,7 +108,7 @@ func (l *login) limitRate(conn net.Conn) net.Conn {
 	return newPaced(conn, l.pace)
 }
 
-// dialHost connects directly, through a jump host, or by a ProxyCommand.
+// dialHost connects to the board directly, through a jump host, or by a ProxyCommand.
 func (l *login) dialHost(ctx context.Context) (net.Conn, error) {
 	switch {
 	case l.via != nil:
@@ -119,8 +119,8 @@ func (l *login) dialHost(ctx context.Context) (net.Conn, error) {
 	return l.addr.dialDirect(ctx)
 }
 
-// watchSilence closes the connection when the board is silent, so that nobody waits for it for
-// ever.
+// watchSilence closes the connection after the silence limit, and sends probes before that. It
+// returns when the connection has ended.
 func (l *link) watchSilence() {
 	gone := min(goneAfter, l.limit)
 	ask := min(probeAfter, gone/4)
@@ -142,7 +142,8 @@ func (l *link) watchSilence() {
 	}
 }
 
-// sendProbe requests a sign of life, unless one is awaited.
+// sendProbe sends a keepalive request and waits for the answer. It does nothing while an earlier
+// probe is unanswered.
 func (l *link) sendProbe() {
 	if l.probed.CompareAndSwap(false, true) {
 		l.SendRequest("keepalive@openssh.com", true, nil)

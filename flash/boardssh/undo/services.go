@@ -12,12 +12,12 @@ import (
 	"slipway/layers/progress"
 )
 
-// maxUnits is more than one deploy restarts.
+// maxUnits limits how many units one deploy may restart.
 const maxUnits = 50
 
 var unitPattern = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9:_.@\\-]{0,200}$`)
 
-// CheckUnits refuses invalid names of units, and too many units.
+// CheckUnits returns an error for an invalid unit name, or for more than maxUnits names.
 func CheckUnits(units []string) error {
 	if len(units) > maxUnits {
 		return fmt.Errorf("more than %d units", maxUnits)
@@ -33,8 +33,9 @@ func CheckUnits(units []string) error {
 // ErrUnit means that a unit did not start, or did not keep running.
 var ErrUnit = errors.New("the unit does not run")
 
-// RestartUnits reloads systemd, restarts the units, and checks for the time watch that all of
-// them keep running. If a unit does not, the error has the last lines of its journal.
+// RestartUnits reloads systemd, restarts the units one after the other, and then checks for the
+// duration of watch that all keep running. If a unit does not, the error contains the last lines of
+// its journal.
 func RestartUnits(ctx context.Context, c *boardssh.Conn, units []string, watch time.Duration) error {
 	if err := CheckUnits(units); err != nil {
 		return err
@@ -66,8 +67,8 @@ func RestartUnits(ctx context.Context, c *boardssh.Conn, units []string, watch t
 	})
 }
 
-// RestoreUnits restarts units whose files were put back. It stops those that have no file any
-// more, because the deploy had added it.
+// RestoreUnits restarts units whose files an undo restored. It stops units whose file the undo
+// removed, because the deploy had added it.
 func RestoreUnits(ctx context.Context, c *boardssh.Conn, units []string) error {
 	if err := CheckUnits(units); err != nil {
 		return err
@@ -79,7 +80,8 @@ func RestoreUnits(ctx context.Context, c *boardssh.Conn, units []string) error {
 	return RestartUnits(ctx, c, left, 0)
 }
 
-// stopRemovedUnits stops the units without a file. It returns the others.
+// stopRemovedUnits reloads systemd and stops the units that have no file any more. It returns the
+// other units.
 func stopRemovedUnits(ctx context.Context, c *boardssh.Conn, units []string) (left []string, err error) {
 	if _, err := c.AskOutput(ctx, "systemctl", "daemon-reload"); err != nil {
 		return nil, err
@@ -98,6 +100,7 @@ func stopRemovedUnits(ctx context.Context, c *boardssh.Conn, units []string) (le
 	return left, nil
 }
 
+// stopRemovedUnit stops a running unit without a file, or clears its failed state.
 func stopRemovedUnit(ctx context.Context, c *boardssh.Conn, name, state string) error {
 	if state == "inactive" {
 		return nil // systemctl stop refuses a unit that systemd does not know
@@ -122,7 +125,8 @@ func checkUnitLoads(ctx context.Context, c *boardssh.Conn, name string) error {
 	return err
 }
 
-// watchUnits checks the units every second for the time watch.
+// watchUnits checks every second, for the duration of watch, that all units run and that systemd
+// has not restarted one. before has their states after the restart.
 func watchUnits(ctx context.Context, c *boardssh.Conn, before map[string]unit, watch time.Duration) error {
 	for over := time.Now().Add(watch); time.Now().Before(over); {
 		select {
@@ -143,7 +147,7 @@ func watchUnits(ctx context.Context, c *boardssh.Conn, before map[string]unit, w
 	return nil
 }
 
-// unit is what systemctl show says of a unit.
+// unit holds the properties of a unit that systemctl show prints.
 type unit map[string]string
 
 func showUnit(ctx context.Context, c *boardssh.Conn, name string) (unit, error) {
@@ -164,7 +168,8 @@ func parseUnit(text string) unit {
 	return u
 }
 
-// isRunning reports whether a unit is active, or is a oneshot that succeeded.
+// isRunning reports whether a unit is active, is starting for the first time, or is a oneshot that
+// succeeded.
 func (u unit) isRunning() bool {
 	switch u["ActiveState"] {
 	case "active", "reloading":
@@ -179,6 +184,7 @@ func (u unit) isRunning() bool {
 
 const journalLines = "20"
 
+// describeFailedUnit returns an ErrUnit with the unit's state and the last lines of its journal.
 func describeFailedUnit(ctx context.Context, c *boardssh.Conn, name string, u unit) error {
 	state := fmt.Sprintf("%s: %s, %s, %s, result %s", name, u["LoadState"], u["ActiveState"], u["SubState"], u["Result"])
 	if u["LoadError"] != "" {

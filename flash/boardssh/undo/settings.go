@@ -15,8 +15,8 @@ import (
 	"slipway/layers/progress"
 )
 
-// Setting is a part of a running board's state that is no file: a value of the kernel, a
-// module, a service or a power mode.
+// Setting is a piece of a running board's state that is not a file: a kernel value, a module, a
+// service or a power mode.
 type Setting struct {
 	Kind   string `json:"kind"` // one of the kinds below
 	Name   string `json:"name"`
@@ -33,8 +33,8 @@ const (
 	AtBoot      = "boot"     // a unit: enabled, or disabled
 )
 
-// settingKind has the scripts of one kind. read gets the name and prints the value. write
-// gets the name and the value.
+// settingKind has the patterns and shell scripts of one kind of setting. read gets the name and
+// prints the value. write gets the name and the value.
 type settingKind struct {
 	name, value func() *regexp.Regexp
 	read, write string
@@ -83,8 +83,8 @@ sed "s/pmode:[0-9]*/pmode:$(printf %04d "$2")/" "$s" >"$s.slipway" && cat "$s.sl
 
 const maxSettingName = 1000
 
-// checkValues refuses values that must not reach a script. A hostile board could have written
-// them.
+// checkValues refuses a name or value that does not match the patterns of its kind. A hostile board
+// could have written the manifest, and the values reach a shell script.
 func (s Setting) checkValues() error {
 	k, known := settingKinds[s.Kind]
 	if !known || !k.name().MatchString(s.Name) || len(s.Name) > maxSettingName || !k.value().MatchString(s.Before) || !k.value().MatchString(s.After) {
@@ -96,7 +96,7 @@ func (s Setting) checkValues() error {
 // ErrNoSetting means that the board does not have the setting.
 var ErrNoSetting = errors.New("the board has no such setting")
 
-// ReadSetting returns the value of a setting.
+// ReadSetting reads the current value of a setting from the board.
 func ReadSetting(ctx context.Context, c *boardssh.Conn, kind, name string) (string, error) {
 	k, known := settingKinds[kind]
 	if !known || len(name) > maxSettingName || !k.name().MatchString(name) {
@@ -119,7 +119,8 @@ func ReadSetting(ctx context.Context, c *boardssh.Conn, kind, name string) (stri
 // ErrSetting means that a setting has another value after it was written.
 var ErrSetting = errors.New("the board did not take a setting")
 
-// writeSetting changes a setting and reads it back.
+// writeSetting changes a setting on the board and reads it back. ErrSetting means that it then has
+// another value.
 func writeSetting(ctx context.Context, c *boardssh.Conn, s Setting, value string) error {
 	r, err := c.Run(ctx, "sh", "-c", settingKinds[s.Kind].write, "sh", s.Name, value)
 	if err != nil {
@@ -138,13 +139,14 @@ func writeSetting(ctx context.Context, c *boardssh.Conn, s Setting, value string
 // Configuration is a set of files and settings for a board.
 type Configuration struct {
 	Folder   string            // of this machine, with the layout of the board's root
-	Owners   map[string]string // of single files in it
+	Owners   map[string]string // of single files in Folder
 	Settings []Setting
 	Units    []string // restarted after an undo
 }
 
-// Configure writes a configuration to a board, so that it can be undone: the files, then the
-// settings in their order. After an error, the changes until then remain.
+// Configure writes a configuration to a board: first the files, then the settings in their order.
+// Restore with the returned id undoes both. After an error, the changes made so far stay. With
+// dryRun it only lists the changes.
 func Configure(ctx context.Context, c *boardssh.Conn, want Configuration, dryRun bool) (changes []files.Change, id string, err error) {
 	u := Deployment{Units: want.Units, Settings: want.Settings, Among: true}
 	if err := u.checkContent(); err != nil {
@@ -167,9 +169,9 @@ func Configure(ctx context.Context, c *boardssh.Conn, want Configuration, dryRun
 	return changes, id, err
 }
 
-// compareSettings returns the settings that an undo must write, the last one first. These
-// are not as they were before the deploy. changed are the names of those that changed again
-// since the deploy.
+// compareSettings reads the deploy's settings on the board. It returns those that an undo must
+// write, in reverse order, because they differ from their value before the deploy. changed are the
+// names of those that also differ from the deploy's value.
 func compareSettings(ctx context.Context, c *boardssh.Conn, u Deployment) (todo []Setting, changed []string, err error) {
 	for _, s := range slices.Backward(u.Settings) {
 		is, err := ReadSetting(ctx, c, s.Kind, s.Name)

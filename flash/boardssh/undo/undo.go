@@ -32,8 +32,8 @@ import (
 // The manifest is written last, by a rename, and before the first change. A deploy that is
 // interrupted later can be undone. One that is interrupted earlier has changed nothing.
 //
-// An ID ends with a number that the board counts up. Only that number says which deploy is the last
-// one: the time before it is that of whoever deployed, whose clock may be wrong. IDs without a
+// An ID ends with a number that the board counts up. Only that number says which deploy is the latest
+// one: the time before it comes from the deploying machine, whose clock may be wrong. IDs without a
 // number are of older releases, and come before all others.
 const (
 	maxKept          = 5
@@ -43,8 +43,8 @@ const (
 	maxManifestBytes = 32 << 20
 )
 
-// undoDir is root's folder of deploys on the board. Tests change it. homeUndoDir is that of
-// another user, below his home.
+// undoDir is root's folder of saved deploys on the board. Tests change it. homeUndoDir is the folder
+// of other users, below their home.
 var undoDir, homeUndoDir = "/var/lib/slipway/undo", ".local/state/slipway/undo"
 
 // Deployment is a deploy that can be undone.
@@ -58,7 +58,7 @@ type Deployment struct {
 	Among    bool      `json:"among,omitempty"` // as in files.DirOptions
 	Settings []Setting `json:"settings,omitempty"`
 
-	dir string // on the board
+	dir string // the deploy's folder on the board
 }
 
 // claimScript makes the folder of a deploy, under the first number that is free, and prints
@@ -101,8 +101,9 @@ rights) chown -h "$4" "$2" && { [ -L "$2" ] || chmod "$3" "$2"; } ;;
 esac || exit 255' "$2" && sync`
 )
 
-// DeployDir is files.PutDir with undo. The ID is empty if there was nothing to change, or if
-// it failed and the board is as before. There are then no changes either.
+// DeployDir is files.PutDir that first saves on the board what it replaces, so that Restore can
+// undo it. The ID is empty, and changes too, if there was nothing to change, or if the deploy
+// failed and the board is as before.
 func DeployDir(ctx context.Context, c *boardssh.Conn, local, remote string, o files.DirOptions, units []string) (changes []files.Change, id string, err error) {
 	if !path.IsAbs(remote) {
 		return nil, "", fmt.Errorf("put folder %s: %q is no absolute path on the board", local, remote)
@@ -113,6 +114,8 @@ func DeployDir(ctx context.Context, c *boardssh.Conn, local, remote string, o fi
 	return deployDir(ctx, c, local, path.Clean(remote), o, Deployment{Units: units})
 }
 
+// deployDir uploads local to remote with files.PutDir, and calls saveReplaced before the first
+// change. After a failed deploy that changed nothing, it removes what it saved and returns no ID.
 func deployDir(ctx context.Context, c *boardssh.Conn, local, remote string, o files.DirOptions, u Deployment) (changes []files.Change, id string, err error) {
 	o.Before = func(ctx context.Context, p *files.Plan) error {
 		if len(p.Changes)+len(u.Settings) == 0 {
@@ -139,7 +142,8 @@ func deployDir(ctx context.Context, c *boardssh.Conn, local, remote string, o fi
 	return changes, id, err
 }
 
-// removeUnused removes what was saved for a deploy that failed, if the board is as before it.
+// removeUnused removes what a failed deploy saved, if the board's files are as before the deploy.
+// It returns false if they are not, or if that failed.
 func removeUnused(ctx context.Context, c *boardssh.Conn, u Deployment) bool {
 	todo, _, parts, err := compareEntries(ctx, c, u)
 	if err != nil || len(todo)+len(parts) > 0 {
@@ -149,7 +153,9 @@ func removeUnused(ctx context.Context, c *boardssh.Conn, u Deployment) bool {
 	return err == nil
 }
 
-// saveReplaced copies what the deploy replaces or removes, and writes the manifest.
+// saveReplaced copies the files that the deploy will replace or remove into a new folder on the
+// board, and writes the manifest there. Before that it removes the oldest saved deploys. It returns
+// u with its ID and folder.
 func saveReplaced(ctx context.Context, c *boardssh.Conn, p *files.Plan, u Deployment) (_ Deployment, err error) {
 	if u.Entries, err = p.Transitions(ctx); err != nil {
 		return u, err
@@ -165,7 +171,7 @@ func saveReplaced(ctx context.Context, c *boardssh.Conn, p *files.Plan, u Deploy
 		return u, fmt.Errorf("keep what is replaced: %d MiB, where at most %d are kept; deploy less at once, or without undo", size>>20, maxUndoBytes>>20)
 	}
 	data, err := json.Marshal(u)
-	if err == nil && len(data)+maxNumberBytes > maxManifestBytes { // it could not be read back
+	if err == nil && len(data)+maxNumberBytes > maxManifestBytes { // the undo could not read it
 		err = fmt.Errorf("keep what is replaced: %d changes are too many; deploy less at once, or without undo", len(u.Entries))
 	}
 	if err != nil {
@@ -204,11 +210,11 @@ var idPattern = plaintext.Regexp(`^\d{8}T\d{6}Z-[a-z0-9]{6}(?:-([1-9]\d{0,11}))?
 
 const maxNumberBytes = 13
 
-// compareIDs orders deploys as they were made.
+// compareIDs orders deploy IDs by their number, then by their time.
 func compareIDs(a, b string) int {
 	number := func(id string) (n int64) {
 		if m := idPattern().FindStringSubmatch(id); m != nil {
-			n, _ = strconv.ParseInt(m[1], 10, 64) // 0 of an older release
+			n, _ = strconv.ParseInt(m[1], 10, 64) // 0 for an ID of an older release
 		}
 		return n
 	}
@@ -221,12 +227,14 @@ func List(ctx context.Context, c *boardssh.Conn) ([]Deployment, error) {
 	return all, err
 }
 
+// list returns the folder of saved deploys, and the latest deploys that have a manifest, the last
+// one first.
 func list(ctx context.Context, c *boardssh.Conn) (dir string, all []Deployment, err error) {
 	dir, ids, err := listIDs(ctx, c)
 	if err != nil {
 		return dir, nil, err
 	}
-	for _, id := range slices.Backward(ids[max(0, len(ids)-2*maxKept):]) { // a board may list many
+	for _, id := range slices.Backward(ids[max(0, len(ids)-2*maxKept):]) { // a hostile board may list many
 		u, err := readManifest(ctx, c, dir, id)
 		if err != nil {
 			return dir, nil, err
@@ -238,7 +246,7 @@ func list(ctx context.Context, c *boardssh.Conn) (dir string, all []Deployment, 
 	return dir, all, nil
 }
 
-// listIDs returns also the folder of the deploys.
+// listIDs returns the folder of saved deploys on the board, and the IDs in it, the oldest first.
 func listIDs(ctx context.Context, c *boardssh.Conn) (dir string, ids []string, err error) {
 	text, err := c.AskOutput(ctx, "sh", "-c", listScript, "sh", undoDir, homeUndoDir)
 	lines := strings.Split(text, "\n")
@@ -254,8 +262,8 @@ func listIDs(ctx context.Context, c *boardssh.Conn) (dir string, ids []string, e
 	return dir, ids, nil
 }
 
-// readManifest reads a manifest. The deployment is empty if there is no manifest, as after
-// an interrupted deploy.
+// readManifest reads and checks the manifest of a deploy. The Deployment is empty if the board has
+// no manifest, as after an interrupted deploy.
 func readManifest(ctx context.Context, c *boardssh.Conn, dir, id string) (Deployment, error) {
 	r, err := c.AskUpTo(ctx, nil, maxManifestBytes, "cat", dir+"/"+id+"/manifest.json")
 	if err != nil || r.Status != 0 {
@@ -278,6 +286,8 @@ var (
 	digestPattern = plaintext.Regexp(`^([0-9a-f]{64}|-)$`)
 )
 
+// parseManifest parses a manifest. It refuses paths outside the root and invalid states, because a
+// hostile board could have written it.
 func parseManifest(data []byte) (Deployment, error) {
 	var u Deployment
 	if err := json.Unmarshal(data, &u); err != nil {
@@ -303,6 +313,7 @@ func parseManifest(data []byte) (Deployment, error) {
 	return u, u.checkContent()
 }
 
+// checkContent checks the settings and unit names of u.
 func (u Deployment) checkContent() error {
 	if len(u.Settings) > maxSettings {
 		return fmt.Errorf("more than %d settings", maxSettings)
@@ -315,8 +326,8 @@ func (u Deployment) checkContent() error {
 	return CheckUnits(u.Units)
 }
 
-// removeOldDeployments removes the oldest saved deploys, so that there are maxKept with the
-// next one. It returns their folder.
+// removeOldDeployments removes the oldest saved deploys, so that with the next one there are
+// maxKept. It returns the folder of saved deploys.
 func removeOldDeployments(ctx context.Context, c *boardssh.Conn) (dir string, err error) {
 	dir, ids, err := listIDs(ctx, c)
 	for i := 0; err == nil && i <= len(ids)-maxKept; i++ {
@@ -325,10 +336,10 @@ func removeOldDeployments(ctx context.Context, c *boardssh.Conn) (dir string, er
 	return dir, err
 }
 
-// Restore restores what a deploy replaced, and removes what it added. An empty ID is the last
-// deploy. If a file changed since the deploy, Restore returns an error and changes nothing,
-// unless forced. After an interrupt it can be repeated. With ErrSetting, it restored all but
-// the settings that the error names.
+// Restore undoes a deploy: it restores what the deploy replaced, removes what it added, and removes
+// the saved files. An empty ID means the last deploy. If a file or setting changed since the
+// deploy, Restore returns an error and changes nothing, unless forced. After an interrupt it can be
+// repeated. With ErrSetting, it restored all but the settings that the error names.
 func Restore(ctx context.Context, c *boardssh.Conn, id string, force bool) (Deployment, error) {
 	u, err := findDeployment(ctx, c, id)
 	if err != nil {
@@ -343,6 +354,7 @@ func Restore(ctx context.Context, c *boardssh.Conn, id string, force bool) (Depl
 	return u, err
 }
 
+// findDeployment returns the saved deploy with this ID, or the last one if id is empty.
 func findDeployment(ctx context.Context, c *boardssh.Conn, id string) (Deployment, error) {
 	if id != "" && !idPattern().MatchString(id) {
 		return Deployment{}, fmt.Errorf("%q is no ID of a deploy; --list shows them", id)
@@ -358,6 +370,8 @@ func findDeployment(ctx context.Context, c *boardssh.Conn, id string) (Deploymen
 	return all[i], nil
 }
 
+// restoreDeployment restores the files of u, checks them, restores the settings, and removes the
+// deploy's folder. It returns how many entries and settings it restored.
 func restoreDeployment(ctx context.Context, c *boardssh.Conn, u Deployment, force bool) (int, error) {
 	todo, changed, parts, err := compareEntries(ctx, c, u)
 	if err != nil {
@@ -390,8 +404,8 @@ func restoreDeployment(ctx context.Context, c *boardssh.Conn, u Deployment, forc
 	return len(todo) + len(settings), err
 }
 
-// restoreSettings restores settings. It continues after a setting that the board does not
-// accept, such as a module in use.
+// restoreSettings writes each setting's value from before the deploy. It goes on after a setting
+// that the board does not accept, such as a module in use, and returns those errors.
 func restoreSettings(ctx context.Context, c *boardssh.Conn, settings []Setting) error {
 	var refused error
 	for _, s := range settings {
@@ -411,9 +425,9 @@ func firstPath(entries []files.Transition) string {
 	return entries[0].Path
 }
 
-// compareEntries returns the entries that an undo must restore, as they are not as before the
-// deploy. changed are the names of those that changed again since the deploy. parts are the
-// files of interrupted uploads.
+// compareEntries compares the board's files with the manifest. todo are the entries that differ
+// from their state before the deploy, so an undo must restore them. changed are the names of those
+// that also differ from the deploy's state. parts are files of interrupted uploads.
 func compareEntries(ctx context.Context, c *boardssh.Conn, u Deployment) (todo []files.Transition, changed, parts []string, err error) {
 	found, err := listTouched(ctx, c, u)
 	if err != nil {
@@ -450,7 +464,8 @@ func compareEntries(ctx context.Context, c *boardssh.Conn, u Deployment) (todo [
 	return todo, changed, parts, nil
 }
 
-// listTouched returns the states below the root that the deploy may have changed.
+// listTouched lists the states of the files on the board that the deploy may have changed, by path
+// below the root.
 func listTouched(ctx context.Context, c *boardssh.Conn, u Deployment) (map[string]files.State, error) {
 	if !u.Among {
 		return files.ListStates(ctx, c, u.Root)
@@ -475,7 +490,7 @@ func listTouched(ctx context.Context, c *boardssh.Conn, u Deployment) (map[strin
 
 var partPattern = plaintext.Regexp(`(?s)^\.(.+)\.[A-Z0-9]{10}\.part$`)
 
-// removeParts removes the files of this deploy's interrupted uploads from found, and returns
+// removeParts deletes the files of this deploy's interrupted uploads from the map found, and returns
 // their names.
 func removeParts(found map[string]files.State, u Deployment) (parts []string) {
 	ours := map[string]bool{}
@@ -506,8 +521,8 @@ func hasOtherFiles(found map[string]files.State, u Deployment, folder string) bo
 	return false
 }
 
-// restoreInput returns the operations for restoreScript. First it removes what was added, the
-// contents of a folder before the folder. Then it makes folders and restores files.
+// restoreInput returns the operations for restoreScript. They first remove what the deploy added,
+// the contents of a folder before the folder, and then make folders and restore files.
 func restoreInput(todo []files.Transition, parts []string) *strings.Reader {
 	var b strings.Builder
 	add := func(op string, e files.Transition) {

@@ -19,8 +19,8 @@ import (
 	"slipway/layers/progress"
 )
 
-// Bundle is a file of this machine that an engine installs. Its claims are read but not
-// verified here. The board's engine verifies them.
+// Bundle is an update file on this machine that the board's engine installs. Slipway reads its
+// claims but does not verify them; the engine does.
 type Bundle struct {
 	Claims
 	File      string `json:"file"`
@@ -30,8 +30,8 @@ type Bundle struct {
 	SHA256    string `json:"-"`
 
 	file    *sealed.File
-	digest  string   // of its beginning and its end, which differ between bundles
-	capsule *capsule // firmware for a Jetson in it; nil: none
+	digest  string   // of the file's beginning and end, which differ between bundles
+	capsule *capsule // Jetson firmware in the bundle; nil: none
 }
 
 // Kind is the engine that a bundle is for.
@@ -68,7 +68,8 @@ func isMender(head []byte) bool {
 // headBytes is how many bytes of a file are needed to recognize its format.
 const headBytes = 512
 
-// OpenBundle opens a bundle, seals it and reads its format. A board gets what was read.
+// OpenBundle opens a bundle, digests it and reads its format and claims. It seals the file, so that
+// the board gets the same bytes that were digested.
 func OpenBundle(ctx context.Context, name string) (*Bundle, error) {
 	f, err := sealed.Open(name)
 	if err != nil {
@@ -92,6 +93,8 @@ func OpenBundle(ctx context.Context, name string) (*Bundle, error) {
 // Close closes the file.
 func (b *Bundle) Close() error { return b.file.Close() }
 
+// readFormat recognizes the bundle's format by its first bytes, and fills in its kind and claims. A
+// Mender Artifact or an unknown format is an error.
 func (b *Bundle) readFormat() error {
 	head := make([]byte, headBytes)
 	n, err := b.file.ReadAt(head, 0)
@@ -140,9 +143,10 @@ func isSquashfs(head []byte) bool { return bytes.HasPrefix(head, []byte("hsqs"))
 // maxSignatureBytes is RAUC's own limit.
 const maxSignatureBytes = 64 << 10
 
-// readRAUC reads the signature at the end of a bundle: a CMS message, and its length in the last 8
-// bytes. The board's RAUC verifies it. The signature of a verity bundle holds the manifest. The
-// manifest of a plain bundle is in the squashfs; only the engine reads it.
+// readRAUC fills in the claims from the signature at the end of a RAUC bundle: a CMS message, whose
+// length is in the last 8 bytes. The signature of a verity bundle contains the manifest. For a
+// plain bundle the claims stay empty, because its manifest is in the squashfs. Slipway does not
+// verify the signature. An encrypted bundle is an error.
 func readRAUC(b *Bundle) error {
 	var tail [8]byte
 	if b.SizeBytes < int64(len(tail)) {
@@ -170,7 +174,7 @@ func readRAUC(b *Bundle) error {
 // envelopedData is the type of an encrypted CMS message (RFC 5652), as its bytes have it.
 var envelopedData = []byte("\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x03")
 
-// manifestField returns a value of the manifest that a signature holds, or "".
+// manifestField returns a value of the manifest text in a signature, or "".
 func manifestField(message []byte, section, key string) string {
 	_, text, _ := strings.Cut(string(message), "["+section+"]\n")
 	text, _, _ = strings.Cut(text, "\n[")

@@ -30,8 +30,8 @@ const (
 
 var errBusLimit = errors.New("its D-Bus says more than a D-Bus would")
 
-// limitedConn is a connection with those limits. The D-Bus library allocates what a length
-// says, before it has the bytes.
+// limitedConn is a D-Bus connection with the limits above. The D-Bus library allocates the length
+// that a message announces, before it has the bytes.
 type limitedConn struct {
 	net.Conn
 	framed  atomic.Bool // the greeting is over
@@ -40,7 +40,8 @@ type limitedConn struct {
 	left    int    // bytes of the message after those
 }
 
-// Write notices the end of the greeting, which this side sends.
+// Write passes p on. The end of the greeting is this side's BEGIN; from then on Read checks
+// messages.
 func (g *limitedConn) Write(p []byte) (int, error) {
 	if bytes.HasPrefix(p, []byte("BEGIN")) {
 		g.framed.Store(true)
@@ -48,6 +49,8 @@ func (g *limitedConn) Write(p []byte) (int, error) {
 	return g.Conn.Write(p)
 }
 
+// Read reads from the board and returns errBusLimit if the greeting, a message, or all messages
+// together exceed the limits.
 func (g *limitedConn) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -74,7 +77,7 @@ func (g *limitedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readMessageHead reads the first 16 bytes of a message, which have its length.
+// readMessageHead reads the first 16 bytes of a message and checks the lengths in them.
 func (g *limitedConn) readMessageHead() error {
 	head := make([]byte, 16)
 	if _, err := io.ReadFull(g.Conn, head); err != nil {
@@ -99,13 +102,14 @@ func (g *limitedConn) readMessageHead() error {
 	return nil
 }
 
-// bus is the board's D-Bus, through its SSH connection.
+// bus is a connection to the board's D-Bus, through the SSH connection.
 type bus struct {
 	conn    *dbus.Conn
 	signals *busSignals
 }
 
-// openBus connects as the user of the SSH connection. The caller closes the bus.
+// openBus connects to the D-Bus socket of the board, as the user that programs run as there. The
+// caller closes the bus.
 func openBus(ctx context.Context, c *boardssh.Conn, socket string) (*bus, error) {
 	user, err := userID(ctx, c)
 	if err != nil {
@@ -139,6 +143,7 @@ func dialBus(ctx context.Context, c *boardssh.Conn, socket, user string) (*bus, 
 	return b, nil
 }
 
+// authenticateBus logs in to the D-Bus as user and starts to receive signals.
 func authenticateBus(wire io.ReadWriteCloser, user string) (*bus, error) {
 	n := &busSignals{changed: make(chan struct{}, 1)}
 	conn, err := dbus.NewConn(wire, dbus.WithSignalHandler(n), dbus.WithHandler(noObjects{}))
@@ -158,7 +163,8 @@ func authenticateBus(wire io.ReadWriteCloser, user string) (*bus, error) {
 
 func (b *bus) close() { b.conn.Close() }
 
-// userID returns the number of the user on the board. D-Bus compares it with the socket peer's.
+// userID returns the user's number on the board (id -u). D-Bus compares it with that of the
+// socket's peer.
 func userID(ctx context.Context, c *boardssh.Conn) (string, error) {
 	r, err := c.Ask(ctx, "id", "-u")
 	if err != nil {
@@ -171,13 +177,13 @@ func userID(ctx context.Context, c *boardssh.Conn) (string, error) {
 	return text, nil
 }
 
-// noObjects offers no objects to the board.
+// noObjects is a D-Bus handler without objects, so the board can call nothing on this machine.
 type noObjects struct{}
 
 func (noObjects) LookupObject(dbus.ObjectPath) (dbus.ServerObject, bool) { return nil, false }
 
-// busSignals keeps the last state from the board's signals. It queues no signals, since a
-// board may send them too fast.
+// busSignals keeps only the last state from RAUC's signals. It has no queue, because a board may
+// send signals faster than Slipway reads them.
 type busSignals struct {
 	changed chan struct{} // receives after a change
 
@@ -189,7 +195,8 @@ type busSignals struct {
 	gone      bool // the service has left the bus
 }
 
-// DeliverSignal stores a signal. The board may send signals that nobody subscribed to.
+// DeliverSignal stores the progress, result or end of RAUC from a signal, and then wakes the reader
+// of changed. It ignores other signals, which a board may send too.
 func (n *busSignals) DeliverSignal(iface, name string, s *dbus.Signal) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -225,7 +232,8 @@ func (n *busSignals) DeliverSignal(iface, name string, s *dbus.Signal) {
 	}
 }
 
-// storeProgress stores RAUC's property Progress: a percentage, a text and a nesting depth.
+// storeProgress stores RAUC's property Progress: a percentage, a text and a nesting depth. It
+// returns false for an invalid value or a lower percentage than before.
 func (n *busSignals) storeProgress(v dbus.Variant) bool {
 	var p struct {
 		Percent int32

@@ -13,7 +13,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// jetson is the state of a Jetson's slots, from NVIDIA's nvbootctrl and the firmware's variables.
+// jetson is the state of a Jetson's boot slots, from NVIDIA's nvbootctrl and the UEFI variables.
 // It was not tested on a Jetson. The formats are from NVIDIA's documentation of L4T R35 and R36,
 // and from published outputs.
 type jetson struct {
@@ -54,7 +54,8 @@ true`
 
 const notJetson = "== none\n"
 
-// readJetson reads a board's state. It returns nil if the board is no Jetson.
+// readJetson runs jetsonStateScript on the board and parses its output. It returns nil if the board
+// is no Jetson.
 func readJetson(ctx context.Context, c *boardssh.Conn) (*jetson, error) {
 	r, err := c.Ask(ctx, "sh", "-c", jetsonStateScript)
 	if err != nil {
@@ -72,6 +73,8 @@ func readJetson(ctx context.Context, c *boardssh.Conn) (*jetson, error) {
 
 var slotPattern = plaintext.Regexp(`^slot: (\d),.*\bstatus: (\w+)`)
 
+// parseJetson parses the output of jetsonStateScript. An output without slots or without the
+// running slot is an error.
 func parseJetson(text string) (*jetson, error) {
 	j := &jetson{current: -1, active: -1, esp: -1}
 	section := ""
@@ -109,6 +112,7 @@ func parseJetson(text string) (*jetson, error) {
 
 var guidPattern = plaintext.Regexp(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
+// readSlots reads one line of nvbootctrl dump-slots-info.
 func (j *jetson) readSlots(line string) {
 	key, value, _ := strings.Cut(line, ": ")
 	slot := slices.Index([]string{"A", "B"}, strings.TrimSpace(value))
@@ -126,7 +130,7 @@ func (j *jetson) readSlots(line string) {
 	}
 }
 
-// readVariable reads a variable: its name, then its bytes as decimal numbers.
+// readVariable reads one UEFI variable: its name, then its bytes as decimal numbers.
 func (j *jetson) readVariable(words []string) {
 	if len(words) < 2 {
 		return
@@ -152,6 +156,7 @@ func (j *jetson) readVariable(words []string) {
 	}
 }
 
+// toStatus returns the slots A and B as a Status, with the slot that boots next as Primary.
 func (j *jetson) toStatus() Status {
 	var s Status
 	for i, slot := range j.slots {
@@ -174,8 +179,9 @@ func (j *jetson) toStatus() Status {
 	return s
 }
 
-// checkFirmware checks that the firmware knows the capsule and that it fits. Engines do not
-// check that, and the firmware ignores such a capsule silently.
+// checkFirmware checks, on a Jetson, that the firmware knows the bundle's capsule and that
+// /boot/efi has space for it. Engines do not check that, and the firmware ignores such a capsule
+// silently.
 func (p preflight) checkFirmware() Finding {
 	j, err := readJetson(p.ctx, p.c)
 	switch {
@@ -209,7 +215,7 @@ func (j *jetson) checkCapsule(c *capsule) Finding {
 
 // capsule is a UEFI capsule: firmware in an update for a Jetson (UEFI 2.10, 8.5.3 and 23.3).
 type capsule struct {
-	guid      string // the class of firmware that it is for
+	guid      string // the class of firmware that it updates
 	sizeBytes int64
 }
 

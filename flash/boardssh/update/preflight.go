@@ -36,7 +36,7 @@ type Rules struct {
 	Downgrade bool // to a version older than the running one
 }
 
-// preflight is the input of the checks: a board and a bundle.
+// preflight is the input of the checks: a board with its status, a bundle, and the delivery.
 type preflight struct {
 	ctx      context.Context
 	c        *boardssh.Conn
@@ -63,8 +63,9 @@ var preflights = []struct {
 	{"delivery", preflight.checkDelivery},
 }
 
-// Preflight checks whether a bundle can be installed, and writes nothing. It leaves the
-// signature to CheckSignature, as the engine needs the bundle for that.
+// Preflight runs all checks before an update and returns their findings and the board's status. It
+// does not write the bundle. CheckSignature checks the signature, because the engine needs the
+// bundle for that.
 func Preflight(ctx context.Context, c *boardssh.Conn, e Engine, b *Bundle, rules Rules) ([]Finding, Status, error) {
 	status, err := settledStatus(ctx, c, e)
 	if err != nil {
@@ -84,11 +85,12 @@ func Preflight(ctx context.Context, c *boardssh.Conn, e Engine, b *Bundle, rules
 	return all, status, nil
 }
 
-// startLimit is how long Preflight waits for a board that still starts.
+// startLimit is how long settledStatus waits for a board that is still starting.
 const startLimit = time.Minute
 
-// settledStatus returns the engine's status. The start of a board ends with marking the
-// system that runs as good: on a board that still starts, settledStatus waits for that.
+// settledStatus returns the engine's status. If the booted slot is marked bad, it first waits up to
+// startLimit for systemd to finish the boot, because a board marks the booted slot as good only
+// then.
 func settledStatus(ctx context.Context, c *boardssh.Conn, e Engine) (Status, error) {
 	status, err := e.Status(ctx)
 	if booted, _ := status.BootedSlot(); err != nil || booted.State != Bad {
@@ -98,7 +100,7 @@ func settledStatus(ctx context.Context, c *boardssh.Conn, e Engine) (Status, err
 	defer cancel()
 	err = progress.Run(limited, "start", func(s *progress.Step) (string, error) {
 		s.Detail("the system that runs is not marked good; waiting until the board has started")
-		// It fails without systemd, and where a unit has failed.
+		// The exit status does not matter: it is not 0 without systemd, or if a unit has failed.
 		_, err := c.Run(limited, "systemctl", "is-system-running", "--wait")
 		return "", err
 	})
@@ -111,9 +113,10 @@ func settledStatus(ctx context.Context, c *boardssh.Conn, e Engine) (Status, err
 	return e.Status(ctx)
 }
 
-// CheckSignature lets the engine verify a bundle's signature. It also checks the claims that
-// the engine reads in the bundle, since only RAUC can read those of a plain bundle. An error
-// means that the board did not answer, and says nothing about the bundle.
+// CheckSignature makes the board's engine verify the bundle's signature and returns the finding. If
+// the engine accepts it, CheckSignature also compares the claims that the engine read with the
+// board, since only RAUC can read those of a plain bundle. An error means that the board did not
+// answer, and says nothing about the bundle.
 func CheckSignature(ctx context.Context, e Engine, from *Source, board Status, rules Rules) ([]Finding, error) {
 	claims, err := e.Inspect(ctx, from)
 	signature := checkedFinding("%s trusts it", e.Name())
@@ -164,6 +167,7 @@ func refusedFinding(next, format string, args ...any) Finding {
 	return Finding{Verdict: Refused, Saw: fmt.Sprintf(format, args...), Next: next}
 }
 
+// checkFormat checks that the bundle is for the board's engine.
 func (p preflight) checkFormat() Finding {
 	b := p.bundle
 	if !strings.HasPrefix(p.engine.Name(), string(b.Kind)) {
@@ -172,8 +176,8 @@ func (p preflight) checkFormat() Finding {
 	return checkedFinding("%s, %d KiB", strings.TrimSpace(string(b.Kind)+" "+b.Format), b.SizeBytes>>10)
 }
 
-// checkUser checks that the user is root. Engines need root to write slots, and fail late
-// otherwise.
+// checkUser checks that programs run as root on the board. Engines need root to write slots, and
+// fail late without it.
 func (p preflight) checkUser() Finding {
 	id, err := userID(p.ctx, p.c)
 	if err == nil && id == "0" {
@@ -186,6 +190,8 @@ func (p preflight) checkUser() Finding {
 	return refusedFinding(next, "user %s, who may not install", id)
 }
 
+// checkSlots checks that the booted slot is known and good, and that there is another slot on
+// another device to write.
 func (p preflight) checkSlots() Finding {
 	booted, ok := p.status.BootedSlot()
 	other, has := p.status.OtherSlot()
@@ -205,6 +211,8 @@ func (p preflight) checkSlots() Finding {
 	return checkedFinding("%s runs, %s will be written", booted.Name, other.Name)
 }
 
+// checkEarlierUpdate checks whether an installed system still waits for a restart. It refuses if
+// the engine has no checksum of that system to compare with the bundle.
 func (p preflight) checkEarlierUpdate() Finding {
 	if !p.status.WaitsForRestart() {
 		return checkedFinding("none waits for a restart")
@@ -217,8 +225,8 @@ func (p preflight) checkEarlierUpdate() Finding {
 
 const nextIfWaiting = "restart the board and look whether that system is good (reboot, smoke, then mark it good); or have the one that runs stay (with RAUC: rauc status mark-active booted) and repeat the line"
 
-// CheckWaiting refuses a bundle if another system may wait for a restart. It compares the
-// engine's records and does not read the slots.
+// CheckWaiting returns an error if an installed system waits for a restart and is not the one in
+// the bundle. It compares the engine's records and does not read the slots.
 func CheckWaiting(ctx context.Context, e Engine, from *Source, before Status) error {
 	if !before.WaitsForRestart() {
 		return nil
@@ -236,7 +244,8 @@ func CheckWaiting(ctx context.Context, e Engine, from *Source, before Status) er
 	return RefusedError([]Finding{f})
 }
 
-// compareWaiting returns an error unless the slots that wait for a restart have these images.
+// compareWaiting returns an error unless the slots that wait for a restart have these images, and
+// were chosen for the next boot within a minute after they were written.
 func (s Status) compareWaiting(images []Image) error {
 	activated, last := "", ""
 	for _, image := range images {
@@ -257,7 +266,7 @@ func (s Status) compareWaiting(images []Image) error {
 	}
 	written, errWritten := time.Parse(time.RFC3339, last)
 	chosen, err := time.Parse(time.RFC3339, activated)
-	// Later, somebody chose it again, and it may have run and changed.
+	// A later time means that somebody chose the slot again. It may have run and changed since.
 	if took := chosen.Sub(written); err != nil || errWritten != nil || took < 0 || took > time.Minute {
 		return fmt.Errorf("%q was not chosen for the next boot just when the bundle's images were written, but at %q", s.Primary, activated)
 	}
@@ -288,6 +297,8 @@ func (p preflight) checkVersion() Finding {
 	return compareVersion(p.bundle.Claims, p.status, p.rules)
 }
 
+// compareVersion refuses a bundle with an older version than the booted slot's, unless rules allow
+// a downgrade.
 func compareVersion(c Claims, board Status, rules Rules) Finding {
 	booted, _ := board.BootedSlot()
 	switch {
@@ -303,6 +314,8 @@ func compareVersion(c Claims, board Status, rules Rules) Finding {
 	return refusedFinding("take a newer bundle", "%s runs, and the bundle holds the older %s; --downgrade allows it", booted.Version, c.Version)
 }
 
+// checkDelivery checks that the board has a folder with enough free space if the bundle must be
+// staged.
 func (p preflight) checkDelivery() Finding {
 	if p.delivery != Staged {
 		return checkedFinding("%s, so no room is needed on the board", p.delivery)

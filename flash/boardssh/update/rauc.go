@@ -32,6 +32,7 @@ type rauc struct {
 	version string // "" if unknown
 }
 
+// findRAUC looks for RAUC's service on the board's D-Bus, running or not, and returns its engine.
 func findRAUC(ctx context.Context, c *boardssh.Conn, socket string) (Engine, error) {
 	b, err := openBus(ctx, c, socket)
 	if err != nil {
@@ -53,8 +54,8 @@ func findRAUC(ctx context.Context, c *boardssh.Conn, socket string) (Engine, err
 	return nil, errors.New("RAUC is not on its D-Bus")
 }
 
-// raucVersion returns the version that the program prints, as the service has no method
-// for it.
+// raucVersion returns the version that "rauc --version" prints on the board, as the service has no
+// method for it. It returns "" if that fails.
 func raucVersion(ctx context.Context, c *boardssh.Conn) string {
 	r, err := c.Ask(ctx, "rauc", "--version")
 	if err != nil || r.Status != 0 {
@@ -73,6 +74,8 @@ func (r *rauc) Name() string { return strings.TrimSpace("RAUC " + r.version) }
 // needs it to stream.
 const loadNBDScript = `[ -e /sys/module/nbd ] || [ -e /dev/nbd0 ] || modprobe nbd`
 
+// ChooseDelivery returns Streamed if the bundle, the board's RAUC and its kernel support it, and
+// Staged otherwise. It loads the kernel's nbd module, which streaming needs.
 func (r *rauc) ChooseDelivery(ctx context.Context, b *Bundle) (Delivery, string) {
 	if b.Format == "plain" {
 		return Staged, "RAUC streams no bundle of the format plain; make it with format=verity"
@@ -91,7 +94,7 @@ func (r *rauc) ChooseDelivery(ctx context.Context, b *Bundle) (Delivery, string)
 // 25 s each time, and a board that has just booted may need longer.
 const maxStarts = 12
 
-// A call of a method has these limits. RAUC reads the whole of a plain bundle to inspect it.
+// Limits for one D-Bus call. RAUC reads the whole of a plain bundle to inspect it.
 const (
 	startsLimit  = 5 * time.Minute
 	inspectLimit = 30 * time.Minute
@@ -102,7 +105,8 @@ func (r *rauc) callRAUC(ctx context.Context, b *bus, method string, into []any, 
 	return r.callMethod(ctx, b, method, raucInterface+"."+method, into, args...)
 }
 
-// callMethod calls a D-Bus method of the RAUC service. about names the call in errors.
+// callMethod calls a D-Bus method of the RAUC service and stores the answer in into. It repeats the
+// call while the service starts. about names the call in errors.
 func (r *rauc) callMethod(ctx context.Context, b *bus, about, method string, into []any, args ...any) error {
 	what, limit := fmt.Sprintf("RAUC on %s, %s", r.c.Address().Host, about), startsLimit
 	if method == raucInterface+".InspectBundle" || method == raucInterface+".Info" {
@@ -132,7 +136,7 @@ func (r *rauc) callMethod(ctx context.Context, b *bus, about, method string, int
 	return boardssh.BoardError(what, err)
 }
 
-// isUnanswered reports whether a call got no answer, as the service or its D-Bus ended.
+// isUnanswered reports whether a call got no answer because the service or the D-Bus ended.
 func isUnanswered(err error) bool {
 	var failed dbus.Error
 	if errors.As(err, &failed) {
@@ -158,8 +162,8 @@ func (r *rauc) readProperty(ctx context.Context, b *bus, name string) (string, e
 	return truncateText(plaintext.OneLine(text), 4*maxTextBytes), nil
 }
 
-// openBus connects for one call or one installation. Slipway keeps no connection to D-Bus,
-// since a restart would break it.
+// openBus connects to the board's D-Bus for one call or one installation. Slipway keeps no such
+// connection, since a restart would break it. A failure is an ErrLost.
 func (r *rauc) openBus(ctx context.Context) (*bus, error) {
 	b, err := openBus(ctx, r.c, r.socket)
 	if err != nil && ctx.Err() == nil { // it worked when the engine was found
@@ -176,6 +180,7 @@ type slotStatus struct {
 // maxSlots is more than any board has.
 const maxSlots = 64
 
+// Status reads the slots, the primary slot and the compatible string from RAUC.
 func (r *rauc) Status(ctx context.Context) (Status, error) {
 	b, err := r.openBus(ctx)
 	if err != nil {
@@ -202,6 +207,7 @@ func (r *rauc) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
+// toSlot makes a Slot of the fields that RAUC reports for a slot.
 func (s slotStatus) toSlot() Slot {
 	text := func(key string) string {
 		value, _ := s.Fields[key].Value().(string)
@@ -225,6 +231,8 @@ func (s slotStatus) toSlot() Slot {
 	return slot
 }
 
+// Inspect makes RAUC verify the bundle and returns its claims. It uses the method Info with RAUC
+// before 1.10, which has no InspectBundle.
 func (r *rauc) Inspect(ctx context.Context, from *Source) (Claims, error) {
 	b, err := r.openBus(ctx)
 	if err != nil {
@@ -249,7 +257,8 @@ func (r *rauc) Inspect(ctx context.Context, from *Source) (Claims, error) {
 	return old, err
 }
 
-// Images asks RAUC's program, as the service of RAUC before 1.10 does not tell.
+// Images runs "rauc info" on the board and returns the bundle's images with their checksums. The
+// D-Bus service of RAUC before 1.10 does not return them.
 func (r *rauc) Images(ctx context.Context, from *Source) (all []Image, err error) {
 	var result boardssh.Result
 	var info struct {
@@ -296,6 +305,8 @@ var installSignals = [][]dbus.MatchOption{
 	{dbus.WithMatchSender(busInterface), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, raucName)},
 }
 
+// Install calls InstallBundle if RAUC is idle, and follows RAUC's signals until the installation
+// ends.
 func (r *rauc) Install(ctx context.Context, from *Source, tell func(int, string)) error {
 	b, err := r.openBus(ctx)
 	if err != nil {
@@ -325,7 +336,8 @@ func (r *rauc) checkIdle(ctx context.Context, b *bus) error {
 	return err
 }
 
-// followInstallation waits for the end of an installation.
+// followInstallation waits for the end of an installation and calls tell after each signal. If ctx
+// ends, it stops RAUC's service.
 func (r *rauc) followInstallation(ctx context.Context, b *bus, tell func(int, string)) error {
 	for {
 		select {
@@ -350,7 +362,7 @@ func (r *rauc) followInstallation(ctx context.Context, b *bus, tell func(int, st
 	}
 }
 
-// readInstallError returns RAUC's last error as the error of an installation.
+// readInstallError returns an error with RAUC's property LastError.
 func (r *rauc) readInstallError(ctx context.Context, b *bus) error {
 	text, err := r.readProperty(ctx, b, "LastError")
 	if err != nil || text == "" {
@@ -362,7 +374,7 @@ func (r *rauc) readInstallError(ctx context.Context, b *bus) error {
 // cleanupLimit is how long a board may need to stop a service or to remove a bundle.
 const cleanupLimit = 30 * time.Second
 
-// stopInstallation stops RAUC's service, the only method to end an installation. RAUC has
+// stopInstallation stops RAUC's service, the only way to end an installation. RAUC has
 // marked the slot as bad before it wrote to it. The next call starts the service again.
 func (r *rauc) stopInstallation(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
@@ -377,7 +389,7 @@ func (r *rauc) stopInstallation(ctx context.Context) error {
 // pollInterval is the time between two queries of an engine's state.
 const pollInterval = time.Second
 
-// WaitUntilIdle polls RAUC's operation.
+// WaitUntilIdle reads RAUC's property Operation every pollInterval until it is "idle".
 func (r *rauc) WaitUntilIdle(ctx context.Context) error {
 	b, err := r.openBus(ctx)
 	if err != nil {
@@ -400,7 +412,7 @@ func (r *rauc) WaitUntilIdle(ctx context.Context) error {
 func (r *rauc) MarkGood(ctx context.Context) error { return r.markSlot(ctx, "good", "booted") }
 
 // MarkBad marks the running slot as bad, and the other one as active. With only the first mark, the
-// boot loader could be left without a bootable slot.
+// boot loader could have no bootable slot left.
 func (r *rauc) MarkBad(ctx context.Context) error {
 	if err := r.markSlot(ctx, "bad", "booted"); err != nil {
 		return err
@@ -428,7 +440,8 @@ func isOlder(a, b string) bool {
 	return slices.CompareFunc(x, y, compareVersionPart) < 0
 }
 
-// compareVersionPart orders words before numbers, so that 1.0-rc1 is before 1.0.1.
+// compareVersionPart compares two parts of versions. Words come before numbers, so that 1.0-rc1 is
+// before 1.0.1.
 func compareVersionPart(a, b string) int {
 	m, errA := strconv.ParseUint(a, 10, 64)
 	n, errB := strconv.ParseUint(b, 10, 64)

@@ -20,7 +20,8 @@ import (
 	"slipway/flash/boardssh/files"
 )
 
-// Source is how an engine on the board reads a bundle.
+// Source is how an engine on the board reads a bundle: from a URL, from a file on the board, or
+// from Data.
 type Source struct {
 	Delivery Delivery
 	Why      string    // why not a better delivery
@@ -32,15 +33,15 @@ type Source struct {
 	close     func()
 }
 
-// ServedBytes returns how many bytes of the bundle the board has read so far.
+// ServedBytes returns how many bytes of the bundle were sent to the board so far.
 func (s *Source) ServedBytes() int64 { return s.served.Load() }
 
-// Close stops the server, and removes a staged bundle from the board. After a lost
-// connection, call it again on the next one.
+// Close stops the HTTP server, and removes a staged bundle from the board.
 func (s *Source) Close() { s.close() }
 
-// OfferBundle makes a bundle available to the board's engine. It stages the bundle as a file
-// if the board's sshd does not forward a port.
+// OfferBundle makes a bundle available to the board's engine, as ChooseDelivery says: piped, by an
+// HTTP server behind a forwarded port, or staged. It stages the bundle too if the board's sshd does
+// not forward a port.
 func OfferBundle(ctx context.Context, c *boardssh.Conn, e Engine, b *Bundle) (*Source, error) {
 	delivery, why := e.ChooseDelivery(ctx, b)
 	s := &Source{Delivery: delivery, Why: why, sizeBytes: b.SizeBytes}
@@ -63,7 +64,7 @@ func OfferBundle(ctx context.Context, c *boardssh.Conn, e Engine, b *Bundle) (*S
 	return s, s.stageBundle(ctx, c, b)
 }
 
-// The limits of the server are for all programs of a board.
+// Limits of the HTTP server, for all programs of a board together.
 const (
 	maxConnections        = 16
 	maxRequestHeaderBytes = 8 << 10
@@ -73,8 +74,8 @@ const (
 // silent programs could use up all connections.
 var headerLimit = time.Minute
 
-// startServer serves the bundle on a port of the board. Other programs on the board can reach
-// the port, so the only path is random.
+// startServer serves the bundle by HTTP on listener, a port of the board. Other programs on the
+// board can reach the port, so the bundle's path is random.
 func (s *Source) startServer(listener net.Listener, b *Bundle) {
 	at := "/" + rand.Text() + "/bundle" + b.fileSuffix()
 	server := &http.Server{
@@ -96,6 +97,7 @@ func (s *Source) startServer(listener net.Listener, b *Bundle) {
 	}
 }
 
+// newHandler serves the bundle at the path at, for GET and HEAD, and counts the bytes.
 func (s *Source) newHandler(at string, b *Bundle) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -116,15 +118,15 @@ func (s *Source) newHandler(at string, b *Bundle) http.Handler {
 	})
 }
 
-// stageDirs are the folders for a staged bundle, the best first. Folders on a disk come before
-// those in memory. They are not in the running slot, which may have no free space.
+// stageDirs are the folders on the board for a staged bundle, the best first. Folders on a disk
+// come before those in memory. None is in the running slot, which may have no free space.
 var stageDirs = []string{"/data", "/var/tmp", "/tmp", "/run"}
 
 // spareBytes is how much space stays free beside a bundle.
 const spareBytes = 16 << 20
 
-// stageBundle puts the bundle on the board. Its name depends only on the bundle, so that a
-// run replaces the file that a killed run left.
+// stageBundle uploads the bundle to the board. The file's name depends only on the bundle, so that
+// a run replaces the file that a killed run left.
 func (s *Source) stageBundle(ctx context.Context, c *boardssh.Conn, b *Bundle) error {
 	dir, err := findStageDir(ctx, c, b.SizeBytes+spareBytes)
 	if err != nil {
@@ -134,7 +136,7 @@ func (s *Source) stageBundle(ctx context.Context, c *boardssh.Conn, b *Bundle) e
 	s.close = func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
 		defer cancel()
-		_, _ = c.Run(ctx, "rm", "-f", "--", s.Where) // a lost board keeps the file until the next update
+		_, _ = c.Run(ctx, "rm", "-f", "--", s.Where) // if the connection is lost, the file stays until the next update
 	}
 	if _, err := files.PutFile(ctx, c, b.file, s.Where, 0o600); err != nil {
 		return err
@@ -143,7 +145,7 @@ func (s *Source) stageBundle(ctx context.Context, c *boardssh.Conn, b *Bundle) e
 	return nil
 }
 
-// freeSpaceScript prints the free space of the folders in $@ that the user may write to.
+// freeSpaceScript prints the free space of those folders in $@ that the user may write to.
 const freeSpaceScript = `for d; do [ -d "$d" ] && [ -w "$d" ] && echo "$d $(df -Pk "$d" | tail -n 1)"; done; true`
 
 // findStageDir returns the first of stageDirs with needBytes of free space.
@@ -164,7 +166,7 @@ func findStageDir(ctx context.Context, c *boardssh.Conn, needBytes int64) (strin
 		c.Address().Host, needBytes>>20, strings.Join(stageDirs, ", "), most>>20)
 }
 
-// parseFreeSpace reads lines of a folder and df's line for it. The fourth word of df is the
+// parseFreeSpace parses lines of a folder and df's line for it. The fourth word of df's line is the
 // free space in KiB.
 func parseFreeSpace(text string) map[string]int64 {
 	free := map[string]int64{}

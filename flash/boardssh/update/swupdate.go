@@ -16,19 +16,21 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// swupdate drives SWUpdate's daemon through its client. It pipes the update to the client, so
-// that the board needs no space for the file.
+// swupdate drives SWUpdate's daemon through swupdate-client on the board. It pipes the update to
+// the client, so that the board needs no space for the file.
 type swupdate struct {
 	c       *boardssh.Conn
 	version string
 }
 
-// findSWUpdateScript checks that the daemon runs. Its options select the half of an update
+// findSWUpdateScript checks that the daemon runs. The daemon's options select the half of an update
 // and the key to verify. A daemon that Slipway starts would lack these options.
 const findSWUpdateScript = `command -v swupdate-client >/dev/null || exit 3
 [ -S "${TMPDIR:-/tmp}/sockinstctrl" ] || [ -S /run/swupdate/sockinstctrl ] || exit 4
 swupdate --version 2>/dev/null || true`
 
+// findSWUpdate returns SWUpdate's engine, or an error if the board has no client or no running
+// daemon.
 func findSWUpdate(ctx context.Context, c *boardssh.Conn, _ string) (Engine, error) {
 	r, err := c.Ask(ctx, "sh", "-c", findSWUpdateScript)
 	switch {
@@ -50,8 +52,8 @@ func (s *swupdate) Name() string { return strings.TrimSpace(string(SWUpdate) + "
 
 func (s *swupdate) ChooseDelivery(context.Context, *Bundle) (Delivery, string) { return Piped, "" }
 
-// Status returns the firmware's slots on a Jetson. On another board it returns only the
-// root's device, as SWUpdate does not know the slots.
+// Status returns the firmware's slots on a Jetson. On another board it returns only the device of
+// the root file system, as SWUpdate does not know the slots.
 func (s *swupdate) Status(ctx context.Context) (Status, error) {
 	j, err := readJetson(ctx, s.c)
 	if err != nil {
@@ -63,7 +65,7 @@ func (s *swupdate) Status(ctx context.Context) (Status, error) {
 	return runningRoot(ctx, s.c)
 }
 
-// runningRoot returns a status with only the root's device.
+// runningRoot returns a Status with one slot, the device of the board's root file system.
 func runningRoot(ctx context.Context, c *boardssh.Conn) (Status, error) {
 	r, err := c.Ask(ctx, "findmnt", "-n", "-o", "SOURCE", "/")
 	if err != nil {
@@ -82,8 +84,8 @@ func (s *swupdate) Inspect(context.Context, *Source) (Claims, error) {
 
 func (s *swupdate) Images(context.Context, *Source) ([]Image, error) { return nil, ErrNoInspection }
 
-// Install pipes the update. The client's output about progress differs between releases, so
-// Install reports how much of the update went through the pipe.
+// Install pipes the update to swupdate-client. The client's progress output differs between
+// releases, so Install reports how much of the update went through the pipe.
 func (s *swupdate) Install(ctx context.Context, from *Source, tell func(int, string)) error {
 	piped := &progressReader{from: from, tell: tell}
 	r, err := s.c.Feed(ctx, piped, "swupdate-client", "-v")
@@ -97,7 +99,7 @@ func (s *swupdate) Install(ctx context.Context, from *Source, tell func(int, str
 		return fmt.Errorf("SWUpdate could not install the update: %s; more on the board: journalctl -u swupdate", words)
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrLost, err)
-	case words == "" || from.ServedBytes() < from.sizeBytes: // it says when it has succeeded
+	case words == "" || from.ServedBytes() < from.sizeBytes: // a client that succeeded prints that
 		return fmt.Errorf("SWUpdate could not install the update: its client took %d of %d bytes, ended with status 0 and said: %s", from.ServedBytes(), from.sizeBytes, cmp.Or(words, "nothing"))
 	}
 	tell(100, "installed")
@@ -116,8 +118,8 @@ func (t *progressReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// lastLines returns the last four lines of outputs. If they hold errors, it returns only
-// these.
+// lastLines returns the last four lines of the outputs, joined. If there are lines with ERROR or
+// FATAL, it returns only those.
 func lastLines(outputs ...[]byte) string {
 	var all, wrong []string
 	for line := range strings.Lines(string(bytes.Join(outputs, []byte("\n")))) {
@@ -136,7 +138,7 @@ func lastLines(outputs ...[]byte) string {
 	return strings.Join(all[max(0, len(all)-4):], "; ")
 }
 
-// WaitUntilIdle only waits a moment. The daemon ends an update when its client ends, and an
+// WaitUntilIdle waits for pollInterval only. The daemon ends an update when its client ends, and an
 // incomplete update fails.
 func (s *swupdate) WaitUntilIdle(ctx context.Context) error {
 	select {
@@ -147,8 +149,8 @@ func (s *swupdate) WaitUntilIdle(ctx context.Context) error {
 	}
 }
 
-// markGoodScript marks the running system as good for the boot loader: by a Jetson's
-// firmware, or by U-Boot's environment.
+// markGoodScript marks the running system as good for the boot loader, in a Jetson's
+// firmware or in U-Boot's environment. It succeeds if the board has neither.
 const markGoodScript = `if command -v nvbootctrl >/dev/null; then exec nvbootctrl verify; fi
 command -v fw_setenv >/dev/null || exit 0
 [ "$(fw_printenv -n upgrade_available 2>/dev/null)" = 1 ] && { fw_setenv upgrade_available 0 || exit; }
@@ -162,6 +164,7 @@ func (s *swupdate) MarkGood(ctx context.Context) error {
 // otherSlotScript makes the firmware boot the slot $1 next.
 const otherSlotScript = `nvbootctrl set-active-boot-slot "$1"`
 
+// MarkBad makes a Jetson's firmware boot the other slot next. On another board it returns an error.
 func (s *swupdate) MarkBad(ctx context.Context) error {
 	j, err := readJetson(ctx, s.c)
 	if err != nil {
@@ -184,11 +187,11 @@ func (s *swupdate) runMarkScript(ctx context.Context, what, script string, args 
 // cpioEntry is a file in a cpio archive, the format of SWUpdate updates.
 type cpioEntry struct {
 	name   string
-	offset int64 // of its content
+	offset int64 // where its content begins in the archive
 	size   int64
 }
 
-// These are limits for what Slipway reads of an update.
+// Limits for what Slipway reads of an update.
 const (
 	maxEntries         = 1000
 	maxDescription     = 256 << 10
@@ -200,7 +203,8 @@ func isCpio(head []byte) bool {
 	return bytes.HasPrefix(head, []byte("070702")) || bytes.HasPrefix(head, []byte("070701"))
 }
 
-// readEntries lists the files of an update, without their contents.
+// readEntries lists the files of a cpio archive, without their contents. A damaged or cut archive
+// is an error.
 func readEntries(data io.ReaderAt, size int64) ([]cpioEntry, error) {
 	var all []cpioEntry
 	for at := int64(0); len(all) < maxEntries; {
@@ -241,6 +245,8 @@ func hexField(text []byte) (int64, error) {
 // versionPattern matches the version in an sw-description, in libconfig's format or in JSON.
 var versionPattern = plaintext.Regexp(`(?m)^[\s{]*"?version"?\s*[=:]\s*"([^"\n]{1,100})"`)
 
+// readSWUpdate fills in the version from the update's sw-description, and the Jetson capsule if
+// there is one.
 func readSWUpdate(b *Bundle) error {
 	entries, err := readEntries(b.file, b.SizeBytes)
 	if err != nil {
@@ -276,7 +282,7 @@ func (b *Bundle) readCapsule(e cpioEntry) error {
 	return err
 }
 
-// readEntry reads a small file of an update.
+// readEntry reads the content of a file in the update, up to maxDescription bytes.
 func (b *Bundle) readEntry(e cpioEntry) ([]byte, error) {
 	if e.size > maxDescription {
 		return nil, fmt.Errorf("its %s has %d bytes, which is more than any has", e.name, e.size)

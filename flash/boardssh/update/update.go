@@ -76,15 +76,15 @@ type Slot struct {
 	Device  string `json:"device,omitempty"`
 	State   string `json:"state,omitempty"` // good or bad; "" if unknown
 	Booted  bool   `json:"booted"`
-	Version string `json:"version,omitempty"` // of the bundle that was installed into it
+	Version string `json:"version,omitempty"` // of the bundle that was installed into the slot
 	Failed  bool   `json:"failed,omitempty"`  // its last installation failed
 
 	// Installation identifies an installation. It differs even if the same bundle is
 	// installed again. It is "" if the engine keeps no record.
 	Installation string `json:"installation,omitempty"`
 
-	// Class is that of the images for the slot, and Parent the slot that it belongs to. At
-	// Activated the slot was chosen for the next boot.
+	// Class names the images that fit the slot, and Parent is the slot that this one belongs to. At
+	// the time Activated, the slot was chosen for the next boot.
 	Class, Parent, SHA256, Activated string `json:"-"`
 }
 
@@ -104,7 +104,7 @@ func (s Status) BootedSlot() (Slot, bool) {
 	return Slot{}, false
 }
 
-// OtherSlot returns the slot that the next bundle is written to.
+// OtherSlot returns the first bootable slot that is not booted. The next bundle is written to it.
 func (s Status) OtherSlot() (Slot, bool) {
 	for _, slot := range s.Slots {
 		if !slot.Booted && slot.Boot != "" {
@@ -114,7 +114,8 @@ func (s Status) OtherSlot() (Slot, bool) {
 	return Slot{}, false
 }
 
-// WaitsForRestart reports whether an installed system has not run yet.
+// WaitsForRestart reports whether the boot loader will start another slot than the booted one, so
+// an installed system has not run yet.
 func (s Status) WaitsForRestart() bool {
 	booted, ok := s.BootedSlot()
 	return ok && s.Primary != "" && s.Primary != booted.Name
@@ -140,13 +141,14 @@ var (
 // SystemBus is the usual socket of a board's D-Bus.
 const SystemBus = "/run/dbus/system_bus_socket"
 
-// finders look for one kind of engine each. They return an error if the board does not have
-// it.
+// finders look for one kind of engine each. They return an error if the board does not have that
+// engine.
 var finders = []func(ctx context.Context, c *boardssh.Conn, bus string) (Engine, error){
 	findRAUC, findSWUpdate, refuseMender,
 }
 
-// refuseMender finds no engine. Its error says whether the board has Mender.
+// refuseMender always returns an error, because Slipway does not drive Mender. The error says
+// whether the board has Mender.
 func refuseMender(ctx context.Context, c *boardssh.Conn, _ string) (Engine, error) {
 	r, err := c.Ask(ctx, "sh", "-c", "command -v mender-update || command -v mender")
 	if err == nil {
@@ -158,8 +160,8 @@ func refuseMender(ctx context.Context, c *boardssh.Conn, _ string) (Engine, erro
 	return nil, err
 }
 
-// FindEngine returns the engine of the board. It looks on the board, because an image may
-// have changed since it was built.
+// FindEngine looks for an update engine on the board and returns the first that it finds. It asks
+// the board each time, because an image may have changed since it was built.
 func FindEngine(ctx context.Context, c *boardssh.Conn, bus string) (Engine, error) {
 	var why []string
 	for _, find := range finders {
