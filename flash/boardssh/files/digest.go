@@ -9,15 +9,15 @@ import (
 	"slipway/flash/boardssh"
 )
 
-// A board takes a second or more to digest a GiB. It digests the part that has arrived without a
+// A board takes a second or more to digest a GiB. So it digests the part that has arrived without a
 // gap while the rest is being sent.
 const (
-	digestingBlock  = 64 << 10                  // what dd reads at once; a large buffer costs it page faults and the cache
-	digestingAtOnce = 16 << 20 / digestingBlock // each time a program is started
+	digestingBlock  = 64 << 10                  // block size of dd; a larger buffer costs page faults and cache
+	digestingAtOnce = 16 << 20 / digestingBlock // blocks for one start of dd
 )
 
-// digestingScript is fixed text; the file is its argument. It reads how many more blocks have
-// arrived, and ends with the list. The second argument lists parts of other versions.
+// digestingScript prints the digest of the file $1. It reads from its input how many more blocks have
+// arrived, and ends with that list. It then prints "part" if $2 has parts of other versions.
 var digestingScript = fmt.Sprintf(`at=0
 while read -r n; do
 	dd if="$1" bs=%d skip="$at" count="$n" 2>/dev/null || exit
@@ -39,8 +39,8 @@ type digestAnswer struct {
 	others bool // parts of other versions exist on the board
 }
 
-// startBoardDigest starts the digest of a file that q brings, if that is worth it. The caller
-// calls stopProgram.
+// startBoardDigest starts digestingScript on the board for the file name, whose pieces q sends. For
+// a file under resumeBytes it starts nothing. The caller calls stopProgram.
 func startBoardDigest(ctx context.Context, c *boardssh.Conn, name, remote string, size int64, q *pieceQueue) *boardDigest {
 	out, in := io.Pipe()
 	telling, cancel := context.WithCancel(ctx)
@@ -51,7 +51,7 @@ func startBoardDigest(ctx context.Context, c *boardssh.Conn, name, remote string
 	}
 	go func() {
 		r, err := c.Feed(ctx, out, "sh", "-c", digestingScript, "sh", pathArgument(name), hiddenPrefix(remote))
-		out.CloseWithError(io.ErrClosedPipe) // whatever it was, nobody reads any more
+		out.CloseWithError(io.ErrClosedPipe) // the program has ended, so tellProgress must stop
 		m := digestPattern().FindSubmatch(r.Stdout)
 		if err != nil || r.Status != 0 || m == nil {
 			m = [][]byte{nil, nil}
@@ -62,7 +62,7 @@ func startBoardDigest(ctx context.Context, c *boardssh.Conn, name, remote string
 	return f
 }
 
-// tellProgress tells the board's program how many blocks have arrived, until all have.
+// tellProgress writes to the board's program how many more blocks have arrived, until all have.
 func (f *boardDigest) tellProgress(ctx context.Context, size int64, q *pieceQueue) {
 	var said int64
 	for more := true; more; {
@@ -81,8 +81,8 @@ func (f *boardDigest) tellProgress(ctx context.Context, size int64, q *pieceQueu
 	f.lines.Close()
 }
 
-// waitForDigest returns the digest after the whole file has arrived. The answer is empty if the
-// board has none.
+// waitForDigest waits for the board's digest of the whole file. The answer is empty if there is
+// none.
 func (f *boardDigest) waitForDigest(ctx context.Context) digestAnswer {
 	if f.stale {
 		return digestAnswer{}

@@ -18,23 +18,23 @@ import (
 	"slipway/layers/progress"
 )
 
-// DirOptions say how a folder is brought to a board. Its zero adds and replaces.
+// DirOptions say how PutDir changes a folder on a board. The zero value adds and replaces.
 type DirOptions struct {
 	Owner  string // user, or user:group, by name or number, of everything in the folder afterwards; "" leaves the owners
-	Delete bool   // what only the board has is taken away
-	DryRun bool   // nothing is changed
+	Delete bool   // remove what only the board has
+	DryRun bool   // change nothing
 
 	// Among copies into a folder that holds other files. Slipway ignores names that it does not
 	// send. Existing folders, and links to folders, stay as they are.
 	Among  bool
-	Owners map[string]string // of single names, in the place of Owner
+	Owners map[string]string // of single names, instead of Owner
 
-	// Before is called once, when the changes are known and none is made; nil: nothing is. Its
-	// error ends the call.
+	// PutDir calls Before once, when it knows the changes and has made none; it may be nil. Its
+	// error ends PutDir.
 	Before func(context.Context, *Plan) error
 }
 
-// Change is one thing that a folder on a board lacked.
+// Change is one difference between the local folder and the board's that PutDir removes.
 type Change struct {
 	Path      string `json:"path"` // below the folder, with slashes
 	Kind      string `json:"kind"` // one of the following
@@ -52,12 +52,11 @@ const (
 // mostEntries is how many files, links and folders one folder may hold.
 const mostEntries = 100_000
 
-// PutDir makes a folder on the board hold what the local one does: files, by size and
-// digest, their modes, folders, and symlinks as links. It needs find, stat, xargs and
-// sha256sum or openssl there, of which busybox has the first four. Each file appears whole or not at all;
-// all of them together do not, but a call that broke off can be repeated. A symlink on
-// the board that has a folder's name is replaced, and never followed; remote itself may
-// be one.
+// PutDir makes a folder on the board equal to a local one: files, compared by size and digest,
+// their modes, folders, and symlinks as links. The board needs find, stat, xargs, and sha256sum or
+// openssl; busybox has the first four. Each file appears whole or not at all, but not all files at
+// once; a call that broke off can be repeated. A symlink on the board in the place of a folder is
+// replaced and never followed; remote itself may be a symlink.
 func PutDir(ctx context.Context, c *boardssh.Conn, local, remote string, o DirOptions) (changes []Change, err error) {
 	if remote == "" || strings.IndexByte(remote, 0) >= 0 {
 		return nil, fmt.Errorf("put %s: %q is no name for a folder", local, remote)
@@ -93,10 +92,10 @@ func (o DirOptions) checkOwners() error {
 	return nil
 }
 
-// ownerOf is the owner that a name gets. Empty: it keeps its owner.
+// ownerOf returns the owner that a name gets, or "" if it keeps its owner.
 func (o DirOptions) ownerOf(name string) string { return cmp.Or(o.Owners[name], o.Owner) }
 
-// folderUpload brings one folder to the board.
+// folderUpload is one call of PutDir: the local and the board's entries, and the changes.
 type folderUpload struct {
 	conn          *boardssh.Conn
 	local, remote string
@@ -109,7 +108,7 @@ type folderUpload struct {
 	folders, links, files, chmods, chowns, deletes []string // in the order of their names
 }
 
-// entry describes one name in a folder: the path below the folder that is sent.
+// entry describes a file, folder or link. Maps of entries have its path below the folder as key.
 type entry struct {
 	kind     fs.FileMode // its type
 	mode     fs.FileMode // its permissions
@@ -119,6 +118,7 @@ type entry struct {
 	modified time.Time
 }
 
+// planChanges lists both folders, compares their digests and fills in the changes.
 func (d *folderUpload) planChanges(ctx context.Context, step *progress.Step) (err error) {
 	step.Detail("looking")
 	if d.want, err = scanFolder(ctx, d.local); err != nil {
@@ -157,7 +157,8 @@ func sortedNames(entries map[string]entry) []string {
 	return names
 }
 
-// scanFolder lists the local folder.
+// scanFolder lists the local folder with all below it. Other files than regular files, folders and
+// symlinks are an error.
 func scanFolder(ctx context.Context, local string) (map[string]entry, error) {
 	root, err := os.Stat(local)
 	if err != nil {
@@ -208,7 +209,7 @@ func localEntry(name string, found fs.DirEntry) (entry, error) {
 
 var kindNames = map[fs.FileMode]string{0: "a file", fs.ModeSymlink: "a symlink", fs.ModeSocket: "a socket", fs.ModeNamedPipe: "a named pipe"}
 
-// chmodBits are the bits that chmod sets, as it writes them.
+// chmodBits returns the permissions with setuid, setgid and sticky in chmod's octal form.
 func chmodBits(m fs.FileMode) fs.FileMode {
 	p := m.Perm()
 	for bit, octal := range map[fs.FileMode]fs.FileMode{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
@@ -221,7 +222,8 @@ func chmodBits(m fs.FileMode) fs.FileMode {
 
 var ownerPattern = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\$?(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$`)
 
-// planName enters what has to be done about one name.
+// planName compares one name on both sides and adds it to the lists of what to make, send, chown
+// and chmod, and to the changes. A file or link in the place of a board's folder is an error.
 func (d *folderUpload) planName(name string, same bool) error {
 	want := d.want[name]
 	have, there := d.have[name]
@@ -259,10 +261,11 @@ func (d *folderUpload) planName(name string, same bool) error {
 	return nil
 }
 
+// compareRights adds a name to chmods and chowns if its mode or owner differs from the board's.
 func (d *folderUpload) compareRights(name string, want, have entry) {
 	mode := want.kind != fs.ModeSymlink && want.mode != have.mode
 	if want.kind == fs.ModeDir {
-		mode = (want.mode^have.mode)&0o1777 != 0 // folders get their setgid from above, and chmod leaves it
+		mode = (want.mode^have.mode)&0o1777 != 0 // folders inherit setgid, and chmod keeps it
 	}
 	owner := !have.ownedBy(d.options.ownerOf(name))
 	if mode {
@@ -271,7 +274,7 @@ func (d *folderUpload) compareRights(name string, want, have entry) {
 	if owner {
 		d.chowns = append(d.chowns, name)
 		if want.kind != fs.ModeSymlink && !mode {
-			d.chmods = append(d.chmods, name) // chown takes setuid away
+			d.chmods = append(d.chmods, name) // chown removes setuid
 		}
 	}
 	if mode || owner {
@@ -285,7 +288,7 @@ func (e entry) ownedBy(owner string) bool {
 	return is(user, e.owner[0], e.owner[2]) && (!both || is(group, e.owner[1], e.owner[3]))
 }
 
-// planDeletes lists what only the board has, the contents of a folder before itself.
+// planDeletes adds the names that only the board has, the contents of a folder before the folder.
 func (d *folderUpload) planDeletes() {
 	for _, name := range slices.Backward(sortedNames(d.have)) {
 		if _, wanted := d.want[name]; !wanted {
@@ -295,7 +298,7 @@ func (d *folderUpload) planDeletes() {
 	}
 }
 
-// countBytes is how much there is to send.
+// countBytes returns the size of all files to send.
 func (d *folderUpload) countBytes() (sum int64) {
 	for _, name := range d.files {
 		sum += d.want[name].size
@@ -303,7 +306,7 @@ func (d *folderUpload) countBytes() (sum int64) {
 	return sum
 }
 
-// sameContents says which files and links are on the board as they are here.
+// sameContents returns the files and links that have the same content here and on the board.
 func (d *folderUpload) sameContents(ctx context.Context) (map[string]bool, error) {
 	var files, links []string
 	for _, name := range sortedNames(d.want) {

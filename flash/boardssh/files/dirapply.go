@@ -26,7 +26,7 @@ const (
 	smallTogether = 256
 )
 
-// Fixed text; names as for the scripts that list.
+// These scripts get the folder as $1, and names on standard input as the scripts in dirlist.go do.
 const (
 	// A file or a link with a folder's name is replaced by a folder, even if the link leads to one.
 	folderScript = `mkdir -p "$1" && cd "$1" && xargs -0 sh -c 'for f; do
@@ -58,14 +58,15 @@ func (d *folderUpload) applyChanges(ctx context.Context, step *progress.Step) er
 	return syncNames(ctx, d.conn)
 }
 
-// syncNames brings to the board's disk which names files have: what is reported as done
-// outlives a power cut. A board without that program writes them some seconds later.
+// syncNames runs sync on the board, so that the new names of files survive a power cut. Its status
+// is ignored: a board without that program writes the names some seconds later.
 func syncNames(ctx context.Context, c *boardssh.Conn) error {
 	_, err := c.Run(ctx, "sync")
 	return err
 }
 
-// runOver runs a script over names.
+// runOver runs a script on the board with the names as its input. A status other than 0 is an
+// error.
 func (d *folderUpload) runOver(ctx context.Context, what, script string, names []string, args ...string) error {
 	argv := append([]string{"sh", "-c", script, "sh", d.remote}, args...)
 	r, err := d.conn.Feed(ctx, ListForXargs(names), argv...)
@@ -75,7 +76,7 @@ func (d *folderUpload) runOver(ctx context.Context, what, script string, names [
 	return err
 }
 
-// runOverAny is runOver where there may be no names.
+// runOverAny is runOver that does nothing if there are no names.
 func (d *folderUpload) runOverAny(ctx context.Context, what, script string, names []string, args ...string) error {
 	if len(names) == 0 {
 		return nil
@@ -83,6 +84,7 @@ func (d *folderUpload) runOverAny(ctx context.Context, what, script string, name
 	return d.runOver(ctx, what, script, names, args...)
 }
 
+// sendFiles sends large files one after the other, then small ones in groups of smallTogether.
 func (d *folderUpload) sendFiles(ctx context.Context, step *progress.Step) error {
 	var small []string
 	for _, name := range d.files {
@@ -134,7 +136,7 @@ func (d *folderUpload) localPath(name string) string {
 	return filepath.Join(d.local, filepath.FromSlash(name))
 }
 
-// checkUnchanged refuses a file that changed since it was listed.
+// checkUnchanged returns an error if a local file has another size or time than when it was listed.
 func (d *folderUpload) checkUnchanged(name string) error {
 	info, err := os.Lstat(d.localPath(name))
 	if err != nil {
@@ -146,7 +148,7 @@ func (d *folderUpload) checkUnchanged(name string) error {
 	return nil
 }
 
-// readFile reads a file that must have the size that was listed.
+// readFile reads a local file and checks that it has not changed since it was listed.
 func (d *folderUpload) readFile(name string) ([]byte, error) {
 	f, err := os.Open(d.localPath(name))
 	if err != nil {
@@ -160,7 +162,8 @@ func (d *folderUpload) readFile(name string) ([]byte, error) {
 	return data, d.checkUnchanged(name)
 }
 
-// sendSmall brings files under hidden names, has them proved, and renames them.
+// sendSmall uploads files under hidden names, compares their digests on the board, and then renames
+// them. After an error it removes the hidden files.
 func (d *folderUpload) sendSmall(ctx context.Context, names []string, step *progress.Step) (err error) {
 	b, err := openChannel(ctx, d.conn)
 	if err != nil {
@@ -198,6 +201,8 @@ func (d *folderUpload) sendSmall(ctx context.Context, names []string, step *prog
 	})
 }
 
+// eachAtOnce calls work for each index below n, up to smallAtOnce calls at a time, and returns the
+// first error.
 func eachAtOnce(ctx context.Context, b boardFiles, n int, work func(context.Context, int) error) error {
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(min(smallAtOnce, b.inFlight(unknownRoundTrip)))
@@ -212,6 +217,8 @@ func eachAtOnce(ctx context.Context, b boardFiles, n int, work func(context.Cont
 	return all.Wait()
 }
 
+// sendOne uploads a file under the name temp, syncs it and sets its mode. It returns the local
+// digest.
 func (d *folderUpload) sendOne(ctx context.Context, b boardFiles, name, temp string) (digest string, err error) {
 	data, err := d.readFile(name)
 	if err != nil {
@@ -239,7 +246,7 @@ func writeWhole(ctx context.Context, file pieceWriter, most int64, data []byte) 
 	return err
 }
 
-// removeTemps removes the files that got no name, also after a Ctrl-C.
+// removeTemps removes the hidden files of a failed sendSmall, even after a Ctrl-C.
 func (d *folderUpload) removeTemps(ctx context.Context, temps []string) {
 	ctx, cancel := boardssh.CleanupContext(ctx)
 	defer cancel()
@@ -261,7 +268,7 @@ func (d *folderUpload) makeLinks(ctx context.Context) error {
 	return err
 }
 
-// setRights sets owners first, since that takes setuid away.
+// setRights sets owners and then modes on the board, because chown removes setuid.
 func (d *folderUpload) setRights(ctx context.Context) error {
 	owned := map[string][]string{}
 	for _, name := range d.chowns {

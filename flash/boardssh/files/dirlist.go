@@ -24,13 +24,13 @@ import (
 // Scripts are fixed text. The folder is their first argument, and names reach them on
 // standard input with a zero byte after each, so that a name may hold anything.
 const (
-	// It names the first program that the board lacks.
+	// needPrograms ends the script with the name of the first program that the board lacks.
 	needPrograms = `has() { command -v "$1" >/dev/null; }
 for p in find stat xargs; do has "$p" || { echo "the board has no $p" >&2; exit 127; }; done
 has sha256sum || has openssl || { echo "the board has neither sha256sum nor openssl" >&2; exit 127; }
 `
-	// A folder that is not there is "absent". An entry that is removed during the listing, such
-	// as another upload's hidden file, is not listed. Other names are listed twice then.
+	// listScript prints a line for each entry, or "absent". An entry that is removed meanwhile, such
+	// as another upload's hidden file, is left out. Other names are then listed twice.
 	listScript = needPrograms + `[ -d "$1" ] || { [ -e "$1" ] || [ -L "$1" ] || { echo absent; exit 0; }; echo "it is not a folder" >&2; exit 1; }
 cd "$1" && find . -xdev -exec sh -c 'stat -c "%f %s %u %g %U %G %n" "$@" || for f; do
 	stat -c "%f %s %u %g %U %G %n" "$f" || { [ ! -e "$f" ] && [ ! -L "$f" ]; } || exit 1
@@ -45,8 +45,8 @@ done' sh {} +`
 	done
 done' sh`
 
-	// Its output is unusable if a file cannot be read, or if busybox meets a name with a newline;
-	// then the next script starts a process for each file.
+	// quickDigestScript's output is unusable if a file cannot be read, or with busybox and a newline in a
+	// name; then fileDigestScript starts a process for each file.
 	quickDigestScript = `cd "$1" && xargs -0 sha256sum`
 
 	fileDigestScript = `cd "$1" && xargs -0 sh -c 'for f; do s=$(` + inputDigest + ` <"$f") && echo "$s" || echo -; done' sh`
@@ -59,7 +59,7 @@ done' sh`
 // noProgram is a shell's status for a program that is not there, and that of needPrograms.
 const noProgram = 127
 
-// mostListed is how much the list of a folder may say, of as many names as there may be.
+// mostListed limits the bytes of a folder's list: enough for mostEntries names.
 const mostListed = 32 << 20
 
 // listFolder lists the folder on the board. A missing folder is empty.
@@ -67,7 +67,7 @@ func listFolder(ctx context.Context, c *boardssh.Conn, remote string) (map[strin
 	return runList(ctx, c, nil, listScript, remote)
 }
 
-// listNames lists only the given names.
+// listNames lists only those of the names that exist in the folder on the board.
 func listNames(ctx context.Context, c *boardssh.Conn, remote string, names []string) (map[string]entry, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -75,6 +75,7 @@ func listNames(ctx context.Context, c *boardssh.Conn, remote string, names []str
 	return runList(ctx, c, ListForXargs(names), namesScript, remote)
 }
 
+// runList runs a list script for the folder on the board and parses its output.
 func runList(ctx context.Context, c *boardssh.Conn, names io.Reader, script, remote string) (map[string]entry, error) {
 	r, err := c.AskUpTo(ctx, names, mostListed, "sh", "-c", script, "sh", remote)
 	if err != nil {
@@ -90,7 +91,7 @@ func runList(ctx context.Context, c *boardssh.Conn, names io.Reader, script, rem
 	if r.Truncated {
 		return nil, errMuch
 	}
-	if names == nil && len(r.Stdout) == 0 { // it would list the folder itself
+	if names == nil && len(r.Stdout) == 0 { // a correct list contains at least the folder itself
 		return nil, fmt.Errorf("list %s on the board: it answers nothing, and ended with status 0", boardssh.Printable(remote))
 	}
 	if string(r.Stdout) == "absent\n" {
@@ -110,7 +111,7 @@ var statPattern = plaintext.Regexp(`^([0-9a-f]{1,8}) (\d{1,18}) (\d{1,10}) (\d{1
 // because names may contain newlines.
 func parseList(out []byte) (map[string]entry, error) {
 	entries := map[string]entry{}
-	var found entry // called last, whose name may go on in the next line
+	var found entry // the entry called last; its name may go on in the next line
 	last, inside := "", false
 	add := func() {
 		if inside {
@@ -167,7 +168,8 @@ func listedEntry(m []string) entry {
 // digester reads the digests of names in a folder from the board.
 type digester func(ctx context.Context, c *boardssh.Conn, remote string, names []string) ([]string, error)
 
-// markSame marks the names whose digests are the same on both sides.
+// markSame computes the names' digests on both sides at once, and marks in same those that are
+// equal.
 func (d *folderUpload) markSame(ctx context.Context, names []string, there digester, here func(context.Context, string) (string, error), same map[string]bool) error {
 	if len(names) == 0 {
 		return nil
@@ -191,7 +193,8 @@ func (d *folderUpload) markSame(ctx context.Context, names []string, there diges
 	return err
 }
 
-// fileDigests are the digests of the files on the board, in the order of their names.
+// fileDigests returns the digests of files on the board, in the order of names. If the quick script
+// fails, it runs the one that starts a process for each file.
 func fileDigests(ctx context.Context, c *boardssh.Conn, remote string, names []string) ([]string, error) {
 	sums, err := digestLines(ctx, c, remote, quickDigestScript, names)
 	if err != nil && ctx.Err() == nil {
@@ -225,7 +228,7 @@ func digestLines(ctx context.Context, c *boardssh.Conn, remote, script string, n
 	return sums, nil
 }
 
-// ListForXargs is a list of names in the folder for xargs -0.
+// ListForXargs returns the names as input for xargs -0, each with ./ before it.
 func ListForXargs(names []string) io.Reader {
 	var b strings.Builder
 	for _, name := range names {

@@ -13,7 +13,7 @@ import (
 	"slipway/flash/boardssh"
 )
 
-// Reading is a file there that is being read.
+// Reading is an open file on the board, read through SFTP.
 type Reading struct {
 	SizeBytes int64
 	Modified  time.Time // to the second
@@ -29,10 +29,11 @@ type Reading struct {
 	ended  chan struct{}
 }
 
-// ErrIrregular is of a folder, or a pipe, whose reading could wait for ever.
+// ErrIrregular means that the path is a folder, or for example a pipe, whose reading could wait for
+// ever.
 var ErrIrregular = errors.New("not a regular file")
 
-// Open opens a file for reading. A path that does not begin with a slash begins in
+// Open opens a regular file on the board for reading. A path without a slash at its start begins in
 // the user's home. Reads end with ctx.
 func Open(ctx context.Context, c *boardssh.Conn, name string) (*Reading, error) {
 	what := fmt.Sprintf("read %s:%s", c.Address().Host, boardssh.Printable(name))
@@ -63,13 +64,14 @@ func (r *Reading) openFile() error {
 	return err
 }
 
-// StartAt says where to read from. Without it, that is the beginning.
+// StartAt starts the transfer at the offset from. Without it, the first Read starts at the
+// beginning.
 func (r *Reading) StartAt(from int64) {
 	r.once.Do(func() { go r.copyFile(from) })
 }
 
-// copyFile requests many pieces at once: one after another, each would wait for the round
-// trip.
+// copyFile copies the file into the pipe that Read reads. It requests many pieces at once, because
+// one after another, each would wait for a round trip.
 func (r *Reading) copyFile(from int64) {
 	defer close(r.ended)
 	err := r.files.receive(r.ctx, r.in, func(to io.Writer) error {
@@ -85,13 +87,13 @@ func (r *Reading) copyFile(from int64) {
 	r.in.CloseWithError(err)
 }
 
-// Read reads on.
+// Read returns the next bytes of the file. The first call starts the transfer.
 func (r *Reading) Read(p []byte) (int, error) {
 	r.StartAt(0)
 	return r.out.Read(p)
 }
 
-// Close ends the reading; the connection stays.
+// Close ends the transfer and closes the SFTP channel. The SSH connection stays open.
 func (r *Reading) Close() error {
 	r.cancel()
 	r.out.Close()

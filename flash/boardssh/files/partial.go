@@ -19,20 +19,20 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// A large upload that broke off leaves what it brought under a hidden name which the
-// next one finds again. Several streams leave holes there, so its size says nothing:
-// what counts is which of its blocks have the digests of the source's.
+// A large upload that broke off leaves its bytes in a file with a hidden name (a part), which the
+// next upload finds. Several streams leave holes in that file, so its size says nothing:
+// Slipway compares the digests of its blocks with the source's.
 const (
-	resumeBytes = 8 << 20 // smaller files are sent again
+	resumeBytes = 8 << 20 // smaller files are sent from the start
 	blockBytes  = 4 << 20
-	mostBlocks  = 8192 // of larger files the blocks are larger
+	mostBlocks  = 8192 // larger files have larger blocks
 )
 
-// partFile is a file on the board that is not whole yet.
+// partFile is the unfinished file of an upload on the board.
 type partFile struct {
 	name    string
-	found   bool        // the next upload of the same file finds it
-	earlier bool        // an earlier upload made it, and its process there may still have it open
+	found   bool        // it has a name that the next upload of the same file finds
+	earlier bool        // an earlier upload made it; that upload's process on the board may still have it open
 	missing []piece     // in order
 	file    pieceWriter // open, if this upload created it
 }
@@ -44,8 +44,8 @@ func (p partFile) missingBytes() (n int64) {
 	return n
 }
 
-// beginPart creates the file that the pieces of src go to, or finds the one of an earlier
-// upload.
+// beginPart creates the part file for src on the board, or finds that of an earlier upload. It
+// makes the folder and checks the free space first.
 func beginPart(ctx context.Context, c *boardssh.Conn, b boardFiles, src source, remote, name string, look func() (folderListing, error), tell uploadProgress) (partFile, error) {
 	dir := path.Dir(remote)
 	if err := b.makeDir(ctx, dir); err != nil {
@@ -60,7 +60,7 @@ func beginPart(ctx context.Context, c *boardssh.Conn, b boardFiles, src source, 
 	}
 	if p.found && !p.earlier {
 		p.file, err = b.createFile(ctx, p.name)
-		p.found = err == nil // else it was created since we looked
+		p.found = err == nil // otherwise somebody created it meanwhile
 	}
 	if !p.found {
 		p.name = tempName(remote)
@@ -72,15 +72,15 @@ func beginPart(ctx context.Context, c *boardssh.Conn, b boardFiles, src source, 
 	return p, nil
 }
 
-// findPart looks for the file of an earlier upload. The part has no name if there is nothing
-// to trust: a name that can be guessed is used only where nobody else can write.
+// findPart looks for the part file of an earlier upload and compares its blocks with src. The
+// result has no name if that file, or its folder, could have been written by another user.
 func findPart(ctx context.Context, c *boardssh.Conn, src source, name string, look func() (folderListing, error), tell uploadProgress) (partFile, error) {
 	p := partFile{missing: wholeFile(src.size)}
 	if name == "" {
 		return p, nil
 	}
 	seen, err := look()
-	if err != nil && !errors.Is(err, boardssh.ErrSilent) { // the folder was not there
+	if err != nil && !errors.Is(err, boardssh.ErrSilent) { // the early look may have come before the folder existed
 		seen, err = inspectPart(ctx, c, name)
 	}
 	if errors.Is(err, boardssh.ErrSilent) {
@@ -104,7 +104,8 @@ func findPart(ctx context.Context, c *boardssh.Conn, src source, name string, lo
 	return p, err
 }
 
-// hiddenName is a name beside remote that keeps within what file systems take.
+// hiddenName returns the name .BASE.ID.part beside remote. It shortens BASE, to keep within the
+// limit of file systems.
 func hiddenName(remote, id string) string {
 	return hiddenPrefix(remote) + "." + id + ".part"
 }
@@ -114,7 +115,8 @@ func hiddenPrefix(remote string) string {
 	return dir + "." + base[:min(len(base), 200)]
 }
 
-// partName is the name of a source's part; "" if the source is sent from the start.
+// partName returns the name of the source's part file on the board, or "" for a small source, which
+// is always sent from the start.
 func (s source) partName(remote string) (string, error) {
 	if s.size < resumeBytes {
 		return "", nil
@@ -123,9 +125,9 @@ func (s source) partName(remote string) (string, error) {
 	return hiddenName(remote, id), err
 }
 
-// sourceID tells versions of a source apart, for the name of its part. It uses the digest, or
-// samples and the time of the last change, because a digest takes a while. Only digests of the
-// blocks decide what the upload leaves out.
+// sourceID returns an ID for this version of a source, for the name of its part file. It uses the
+// digest if known. Otherwise it uses samples and the time of the last change, because a digest
+// takes a while. The upload skips only blocks with equal digests, whatever the ID.
 func (s source) sourceID(remote string) (string, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s\x00%d\x00%s\x00", remote, s.size, s.sha256)
@@ -144,11 +146,11 @@ func (s source) sourceID(remote string) (string, error) {
 
 const idDigits = 20
 
-// lookScript is fixed text; its arguments are the folder and the name in it. Names do
-// not appear in what it prints before all else was read.
+// lookScript prints the user's number, and ls lines of the folder $1 and of the file $2 in it. File
+// names come last in its output, where they cannot imitate other fields.
 const lookScript = `cd "$1" && id -u && ls -ldn . && { [ -e "$2" ] || [ -L "$2" ] || exit 0; } && ls -ldn "$2"`
 
-// inspectPart checks who could have written under this name.
+// inspectPart lists a part file and its folder on the board, with owners and permissions.
 func inspectPart(ctx context.Context, c *boardssh.Conn, name string) (folderListing, error) {
 	r, err := c.Ask(ctx, "sh", "-c", lookScript, "sh", pathArgument(path.Dir(name)), "./"+path.Base(name))
 	if err != nil {
@@ -160,9 +162,9 @@ func inspectPart(ctx context.Context, c *boardssh.Conn, name string) (folderList
 	return parseSeen(r.Stdout)
 }
 
-// folderListing is a folder, and a file in it, as ls lists them.
+// folderListing holds the owner, kind and permissions of a folder, and of a file in it.
 type folderListing struct {
-	uid          int64 // the one that we are on the board
+	uid          int64 // of the user that Slipway's programs run as
 	folder, file listedFile
 	there        bool
 }
@@ -207,7 +209,7 @@ func parseSeen(out []byte) (s folderListing, err error) {
 func parseListed(line string) (listedFile, error) {
 	m := listedPattern().FindStringSubmatch(line)
 	if m == nil {
-		// A device has two numbers in the place of its size.
+		// Devices do not match either: they have two numbers instead of a size.
 		return listedFile{}, errListing
 	}
 	l := listedFile{kind: m[1][0], rights: m[2]}
@@ -217,19 +219,19 @@ func parseListed(line string) (listedFile, error) {
 	return l, nil
 }
 
-// inputDigest is a part of scripts.
+// inputDigest is a piece of shell scripts that prints the digest of standard input.
 const inputDigest = `{ openssl dgst -sha256 -r 2>/dev/null || sha256sum; }`
 
-// blocksScript is fixed text; its arguments are the file, the size of a block, and
-// their number.
+// blocksScript prints the digest of each block of the file $1. $2 is the size of a block, $3 the
+// number of blocks.
 const blocksScript = `i=0
 while [ "$i" -lt "$3" ]; do
 	dd if="$1" bs="$2" skip="$i" count=1 2>/dev/null | ` + inputDigest + ` || exit
 	i=$((i + 1))
 done`
 
-// compareBlocks says which pieces of src are missing in the file on the board, which has size
-// bytes.
+// compareBlocks compares the digests of the blocks of src with those of the board's file, which has
+// size bytes, and returns the pieces of src that the board's file lacks.
 func compareBlocks(ctx context.Context, c *boardssh.Conn, src source, name string, size int64) ([]piece, error) {
 	block := int64(blockBytes)
 	for (src.size-1)/block >= mostBlocks {
@@ -240,7 +242,7 @@ func compareBlocks(ctx context.Context, c *boardssh.Conn, src source, name strin
 	go func() {
 		sums, err := src.blockDigests(ctx, block, n)
 		if err != nil {
-			sums = nil // who sends the file will say it better
+			sums = nil // sending the file will report the error
 		}
 		here <- sums
 	}()
@@ -252,7 +254,7 @@ func compareBlocks(ctx context.Context, c *boardssh.Conn, src source, name strin
 	return missingPieces(parseDigests(r.Stdout), sums, block, src.size), nil
 }
 
-// parseDigests reads a digest a line, until something else comes.
+// parseDigests reads one digest from each line, up to the first line without a digest.
 func parseDigests(out []byte) (sums []string) {
 	for line := range bytes.Lines(out) {
 		m := digestPattern().FindSubmatch(line)
@@ -264,7 +266,8 @@ func parseDigests(out []byte) (sums []string) {
 	return sums
 }
 
-// missingPieces are the pieces of a file whose blocks have other digests there than here.
+// missingPieces returns the pieces of a file whose blocks have other digests there than here.
+// Neighboring blocks become one piece.
 func missingPieces(there, here []string, block, size int64) (missing []piece) {
 	for i, at := 0, int64(0); at < size; i, at = i+1, at+block {
 		if i < len(there) && i < len(here) && there[i] == here[i] {

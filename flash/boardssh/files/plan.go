@@ -9,7 +9,7 @@ import (
 	"slipway/flash/boardssh"
 )
 
-// Plan is what PutDir is going to change in a folder on the board.
+// Plan holds the changes that PutDir is going to make in a folder on the board.
 type Plan struct {
 	Root    string // the folder on the board
 	Changes []Change
@@ -17,14 +17,14 @@ type Plan struct {
 	upload *folderUpload
 }
 
-// Transition is what a change does to one name below the root.
+// Transition is the state of one name below the root before and after a change.
 type Transition struct {
 	Path   string `json:"path"`
 	Before State  `json:"before"`
 	After  State  `json:"after"`
 }
 
-// State is what lies under a name.
+// State is the kind, mode, owner and digest of a name.
 type State struct {
 	Kind   string `json:"kind"` // none, file, folder or link
 	Mode   string `json:"mode,omitempty"`
@@ -40,7 +40,8 @@ const (
 	Link   = "link"
 )
 
-// Transitions compares what is on the board with what will be there, with the digests of both.
+// Transitions returns, for each change, the state on the board now and after the change, both with
+// digests.
 func (p *Plan) Transitions(ctx context.Context) ([]Transition, error) {
 	var all []Transition
 	for _, change := range p.Changes {
@@ -53,10 +54,11 @@ func (p *Plan) Transitions(ctx context.Context) ([]Transition, error) {
 	return all, AddDigests(ctx, p.upload.conn, p.Root, all)
 }
 
-// BytesBefore is the size of the file that has a name now.
+// BytesBefore returns the size of the file that has this name on the board now.
 func (p *Plan) BytesBefore(name string) int64 { return p.upload.have[name].size }
 
-// transition has no digest of the board's present file.
+// transition returns the states before and after a change, without the digest of the board's
+// present file.
 func (d *folderUpload) transition(ctx context.Context, change Change) (Transition, error) {
 	t := Transition{Path: change.Path, Before: State{Kind: None}, After: State{Kind: None}}
 	if have, there := d.have[change.Path]; there {
@@ -86,7 +88,8 @@ func stateOf(e entry) State {
 	return State{Kind: cmp.Or(kinds[e.kind], "other"), Mode: fmt.Sprintf("%04o", uint32(e.mode)), Owner: e.owner[0] + ":" + e.owner[1]}
 }
 
-// AddDigests reads from the board the digests of the files and links that are in Before.
+// AddDigests computes the digests of the files and links in all Before states on the board, and
+// fills them in.
 func AddDigests(ctx context.Context, c *boardssh.Conn, root string, all []Transition) error {
 	for kind, ask := range map[string]digester{File: fileDigests, Link: linkDigests} {
 		var names []string
@@ -110,14 +113,14 @@ func AddDigests(ctx context.Context, c *boardssh.Conn, root string, all []Transi
 	return nil
 }
 
-// ListStates lists what is below a folder on the board, without digests. A folder that is not
-// there holds nothing.
+// ListStates lists everything below a folder on the board, without digests. A missing folder is
+// empty.
 func ListStates(ctx context.Context, c *boardssh.Conn, root string) (map[string]State, error) {
 	entries, err := listFolder(ctx, c, root)
 	return statesOf(entries), err
 }
 
-// ListSomeStates lists only some names, and what broken uploads of them left.
+// ListSomeStates lists only the given names, and part files that broken uploads of them left.
 func ListSomeStates(ctx context.Context, c *boardssh.Conn, root string, names []string) (map[string]State, error) {
 	entries, err := listNames(ctx, c, root, names)
 	return statesOf(entries), err

@@ -25,7 +25,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// Sent is a file that lies on the board, proved by its digest there.
+// Sent is a file that was sent to the board, and whose digest the board has confirmed.
 type Sent struct {
 	Path      string
 	SizeBytes int64
@@ -57,12 +57,12 @@ func PutFile(ctx context.Context, c *boardssh.Conn, f *sealed.File, remote strin
 	return sent, err
 }
 
-// PutBytes is Put for what is in memory.
+// PutBytes is Put for data in memory.
 func PutBytes(ctx context.Context, c *boardssh.Conn, data []byte, remote string, mode fs.FileMode) (Sent, error) {
 	return putSource(ctx, c, source{name: remote, data: bytes.NewReader(data), size: int64(len(data))}, remote, mode, noProgress{})
 }
 
-// uploadProgress is told how far an upload is.
+// uploadProgress receives the progress of an upload.
 type uploadProgress interface {
 	Add(bytes int64)
 	Detail(text string)
@@ -73,13 +73,13 @@ type noProgress struct{}
 func (noProgress) Add(int64)     {}
 func (noProgress) Detail(string) {}
 
-// source is what is to be sent. It is read twice at once: to send and to hash.
+// source is a file or bytes to send. Sending and hashing read it at the same time.
 type source struct {
 	name   string
 	data   io.ReaderAt
 	size   int64
-	sha256 string // the digest that the board must find; "" if it is not known beforehand
-	owner  string // whose it will be there; "": the user's who logs in
+	sha256 string // the digest that the board must find; "" if it is not known yet
+	owner  string // owner of the file on the board; "": the login user
 
 	modified time.Time
 }
@@ -101,6 +101,7 @@ func newSource(f *sealed.File) (source, error) {
 	return source{name: f.Name(), data: f, size: f.SizeBytes(), modified: info.ModTime()}, nil
 }
 
+// putSource sends src to remote on the board, checks the name, and adds the time that it took.
 func putSource(ctx context.Context, c *boardssh.Conn, src source, remote string, mode fs.FileMode, tell uploadProgress) (Sent, error) {
 	if remote == "" || strings.HasSuffix(remote, "/") || strings.IndexByte(remote, 0) >= 0 {
 		return Sent{}, fmt.Errorf("put %s: %q is no name for a file", src.name, remote)
@@ -113,6 +114,8 @@ func putSource(ctx context.Context, c *boardssh.Conn, src source, remote string,
 	return Sent{Path: remote, SizeBytes: src.size, SHA256: digest, Elapsed: time.Since(began)}, nil
 }
 
+// uploadSource sends src over one or several streams into a part file, proves its digest, and
+// renames it to remote. After an error, abandonPart keeps or removes the part file.
 func uploadSource(ctx context.Context, c *boardssh.Conn, src source, remote string, mode fs.FileMode, tell uploadProgress) (digest string, err error) {
 	name, err := src.partName(remote)
 	if err != nil {
@@ -153,7 +156,8 @@ func uploadSource(ctx context.Context, c *boardssh.Conn, src source, remote stri
 	return digest, nil
 }
 
-// abandonPart keeps the bytes that the next upload can continue, and removes the rest.
+// abandonPart removes the part file of a failed upload, or keeps it if the next upload can continue
+// it; then the error says how.
 func abandonPart(ctx context.Context, c *boardssh.Conn, p partFile, has int64, err error) error {
 	var f finalError
 	if !p.found || has == 0 || ctx.Err() == nil && errors.As(err, &f) {
@@ -170,7 +174,9 @@ func wholeFile(size int64) []piece {
 	return []piece{{0, size}}
 }
 
-// completeFile does on w what is left after all pieces have arrived.
+// completeFile syncs the part file after all its pieces have arrived, and concludes it. It first
+// copies an executable that another process on the board may have open, because such a file cannot
+// be run.
 func (k *transfer) completeFile(ctx context.Context, w *stream, p partFile, f *boardDigest, want localDigest, remote string, mode fs.FileMode) (string, error) {
 	mayBeOpen, err := k.syncFile(ctx, w)
 	if err != nil {
@@ -185,7 +191,7 @@ func (k *transfer) completeFile(ctx context.Context, w *stream, p partFile, f *b
 	return w.concludeFile(ctx, k.src, want, p, f, remote, mode)
 }
 
-// reopenFile opens the file that has the name now, and brings it to the disk.
+// reopenFile opens the new file that has this name now, and syncs it to the disk.
 func (w *stream) reopenFile(ctx context.Context, name string, size int64) error {
 	err := w.files.do(ctx, func() (err error) {
 		w.file.Close()
@@ -198,7 +204,8 @@ func (w *stream) reopenFile(ctx context.Context, name string, size int64) error 
 	return w.file.sync(ctx, size)
 }
 
-// concludeFile finishes the file, or finds that another upload of the same file has done it.
+// concludeFile finishes the part file. If that file is gone because another upload of the same file
+// has renamed it, concludeFile succeeds if remote has the digest.
 func (w *stream) concludeFile(ctx context.Context, src source, want localDigest, p partFile, f *boardDigest, remote string, mode fs.FileMode) (string, error) {
 	digest, err := w.finishFile(ctx, src, want, p, f, remote, mode)
 	if p.found && errors.Is(err, fs.ErrNotExist) {
@@ -209,8 +216,8 @@ func (w *stream) concludeFile(ctx context.Context, src source, want localDigest,
 	return digest, err
 }
 
-// finishFile proves the file and gives it its name. The board syncs the file while it computes
-// the last part of the digest.
+// finishFile sets owner and mode of the part file, proves its digest, and renames it to remote. It
+// also removes part files of other versions.
 func (w *stream) finishFile(ctx context.Context, src source, want localDigest, p partFile, f *boardDigest, remote string, mode fs.FileMode) (string, error) {
 	if want.err != nil {
 		return "", finalError{want.err}
@@ -223,7 +230,7 @@ func (w *stream) finishFile(ctx context.Context, src source, want localDigest, p
 	}
 	a := f.waitForDigest(ctx)
 	got, others, err := a.digest, a.others, error(nil)
-	if got != want.hex { // it was not computed during the transfer, or says that something is wrong
+	if got != want.hex { // no digest from the transfer, or a different one
 		got, others, err = w.proveDigest(ctx, p.name, remote, src.size)
 	}
 	if err != nil {
@@ -241,11 +248,12 @@ func (w *stream) finishFile(ctx context.Context, src source, want localDigest, p
 	return got, nil
 }
 
-// renewScript is fixed text; its arguments are a file and an empty one.
+// renewScript copies the file $1 over the empty file $2 and renames $2 to $1.
 const renewScript = `cat "$1" >"$2" && mv -f "$2" "$1"`
 
-// renewFile copies a file on the board, because a program that another process may have open
-// for writing cannot be run. If the board runs no commands, the file stays as it is.
+// renewFile replaces a file on the board by a copy, because a program that another process has open
+// for writing cannot be run. It returns false, with the file as it was, if the board runs no
+// commands.
 func (w *stream) renewFile(ctx context.Context, name string) bool {
 	fresh := tempName(name)
 	empty, err := w.files.createFile(ctx, fresh)
@@ -263,7 +271,7 @@ func (w *stream) renewFile(ctx context.Context, name string) bool {
 	return false
 }
 
-// changeOwner gives a file to its owner before it gets its name.
+// changeOwner runs chown on the part file, before it gets its final name.
 func (w *stream) changeOwner(ctx context.Context, name, owner string) error {
 	if owner == "" {
 		return nil
@@ -275,12 +283,12 @@ func (w *stream) changeOwner(ctx context.Context, name, owner string) error {
 	return err
 }
 
-// tempName is a hidden name beside remote that nobody can guess, so that nothing
-// waits there for us to write through.
+// tempName returns a hidden name beside remote that nobody can guess, so that nobody can put a
+// symlink there for Slipway to write through.
 func tempName(remote string) string { return hiddenName(remote, rand.Text()[:10]) }
 
-// RemoveFile removes a file on the board, also after ctx has ended. It opens a channel of its
-// own: an old one may be what failed. A lost connection leaves the file.
+// RemoveFile removes a file on the board, even after ctx has ended, and ignores errors. It opens a
+// new channel, because the old one may be what failed.
 func RemoveFile(ctx context.Context, c *boardssh.Conn, name string) {
 	ctx, cancel := boardssh.CleanupContext(ctx)
 	defer cancel()
@@ -297,7 +305,8 @@ type localDigest struct {
 	err error
 }
 
-// startDigest computes the digest of the source beside the transfer, unless it is known.
+// startDigest computes the digest of the source in the background, unless the source has it
+// already.
 func (s source) startDigest() <-chan localDigest {
 	done := make(chan localDigest, 1)
 	if s.sha256 != "" {

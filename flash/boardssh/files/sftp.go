@@ -23,7 +23,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// inFlightBytes limits the unanswered bytes on one stream. OpenSSH takes requests of 256 KiB with
+// inFlightBytes limits the unanswered bytes on one stream. OpenSSH accepts requests of 256 KiB with
 // their headers. Other servers get what the protocol guarantees, 32 KiB.
 //
 // Bytes that the board's sftp-server has not read yet wait in sshd's memory. On a line without
@@ -32,26 +32,26 @@ import (
 const (
 	inFlightBytes = 5 << 19 // more than a window of 2 MiB
 	nearBytes     = 3 * packetBytes
-	nearRate      = 512 << 20 // bytes a second of a round trip, which come to these
+	nearRate      = 512 << 20 // bytes a second of the round trip, added to nearBytes
 	mostInFlight  = 64
 	packetBytes   = 255 << 10
 	smallPacket   = 32 << 10
 )
 
-// boardFiles is one channel to the board's files.
+// boardFiles is one channel for operations on the board's files: SFTP or the shell.
 type boardFiles interface {
 	// do calls work, which waits for the board, and ends it with ctx.
 	do(ctx context.Context, work func() error) error
 	// makeDir makes a folder and those above it, where they are missing.
 	makeDir(ctx context.Context, dir string) error
-	// free is the free space. An error other than ErrSilent means that the board does not report it.
+	// freeBytes returns the free space. An error other than ErrSilent means that the board does not report it.
 	freeBytes(ctx context.Context, dir string) (bytes uint64, err error)
-	// create makes an empty file that only we use, and opens it. An existing file is an error.
+	// createFile creates an empty file with mode 0600 and opens it. An existing file is an error.
 	createFile(ctx context.Context, name string) (pieceWriter, error)
-	// open opens a file for its pieces, inside of do.
+	// openFile opens a file for writing pieces. Call it inside of do.
 	openFile(name string) (pieceWriter, error)
 	pieceBytes() int64
-	// inFlight is how many pieces wait for their answers on a line with this round trip.
+	// inFlight returns how many pieces to send before the first answer, on a line with this round trip.
 	inFlight(roundTrip time.Duration) int
 	readBack(ctx context.Context, name string, to io.Writer) error
 	// rename replaces any file or symlink that has the name.
@@ -70,8 +70,8 @@ type sftpFiles struct {
 // syncRate is how many bytes a slow card stores in a second during a sync.
 const syncRate = 1 << 20
 
-// openSFTP calls opened as soon as it has a session, which may be the only one that the
-// board gives.
+// openSFTP starts the board's sftp-server and an SFTP client. It calls opened as soon as it has a
+// session, which may be the only one that the board allows.
 func openSFTP(ctx context.Context, c *boardssh.Conn, opened func()) (*sftpFiles, error) {
 	stream, err := c.OpenSFTP(ctx, opened)
 	if err != nil {
@@ -85,6 +85,7 @@ func openSFTP(ctx context.Context, c *boardssh.Conn, opened func()) (*sftpFiles,
 	return b, nil
 }
 
+// startClient starts the SFTP client, and chooses large packets if the server is OpenSSH.
 func (b *sftpFiles) startClient() (err error) {
 	b.sftp, err = sftp.NewClientPipe(b.stream.Answers, b.stream.Requests, sftp.UseConcurrentWrites(true), sftp.UseConcurrentReads(true), sftp.MaxConcurrentRequestsPerFile(mostInFlight))
 	if err != nil {
@@ -97,28 +98,29 @@ func (b *sftpFiles) startClient() (err error) {
 	return nil
 }
 
-// close leaves the SFTP client's own Close out: it waits for the board.
+// close closes the channel. It does not call the SFTP client's own Close, which waits for the board.
 func (b *sftpFiles) close() { b.stream.Close() }
 
 func (b *sftpFiles) do(ctx context.Context, work func() error) error {
 	return b.stream.Do(ctx, func() error { return recoverFault(work) })
 }
 
-// receive is do for work that writes a file's content. Answers without data are no progress.
+// receive is do for work that writes a file's content to to. Answers without data are no progress.
 func (b *sftpFiles) receive(ctx context.Context, to io.Writer, work func(to io.Writer) error) error {
 	return b.stream.Receive(ctx, to, func(to io.Writer) error {
 		return recoverFault(func() error { return work(to) })
 	})
 }
 
-// recoverFault turns a runtime error of the SFTP library into an error of the server.
+// recoverFault calls work and turns a runtime panic of the SFTP library into an error.
 func recoverFault(work func() error) (err error) {
 	defer func() { err = cmp.Or(describePanic(recover()), err) }()
 	return work()
 }
 
-// describePanic is the error of a server that answers "done" to a request for a file's
-// size: the SFTP library does not expect that.
+// describePanic returns an error for a runtime error in the SFTP library, and panics again for
+// anything else. A server that answers "done" to a request for a file's size causes such a runtime
+// error.
 func describePanic(panicked any) error {
 	if panicked == nil {
 		return nil
@@ -185,8 +187,8 @@ type sftpFile struct {
 	files *sftpFiles
 }
 
-// buffers hold one request each. There are many of them where many boards are sent to,
-// so those of small packets are no larger than these.
+// buffers hold one request each. There are many of them during uploads to many boards,
+// so small packets have smaller buffers.
 var (
 	buffers      = bufferPool(packetBytes)
 	smallBuffers = bufferPool(smallPacket)
@@ -218,7 +220,8 @@ func (f sftpFile) writePiece(_ context.Context, src io.ReaderAt, p piece) error 
 	return classifyError(err)
 }
 
-// classifyError tells the server's own refusal from a connection that failed.
+// classifyError makes a refusal by the server a finalError. A failed connection stays as it is, so
+// another stream may try again.
 func classifyError(err error) error {
 	var status *sftp.StatusError
 	if errors.As(err, &status) || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
@@ -263,7 +266,9 @@ func (b *sftpFiles) removeFile(ctx context.Context, name string) error {
 	return b.do(ctx, func() error { return b.sftp.Remove(name) })
 }
 
-// checkFreeSpace says in time what SFTP later calls "failure".
+// checkFreeSpace returns ErrFull if the file system of dir has less than size bytes free. SFTP
+// would later call that only "failure". If the board does not report its free space, it returns
+// nil.
 func checkFreeSpace(ctx context.Context, c *boardssh.Conn, b boardFiles, dir string, size int64) error {
 	free, err := b.freeBytes(ctx, dir)
 	for ; errors.Is(err, fs.ErrNotExist) && dir != path.Dir(dir); free, err = b.freeBytes(ctx, dir) {
@@ -276,16 +281,17 @@ func checkFreeSpace(ctx context.Context, c *boardssh.Conn, b boardFiles, dir str
 		err = fmt.Errorf("%w: %d MiB are needed, but %s has %d MiB free", ErrFull, (size-1)>>20+1, dir, free>>20)
 		return c.NextOnBoard(err, "df -h "+plaintext.Quote(dir), "what fills it")
 	}
-	return nil // if it is unknown, the write will tell
+	return nil // unknown: a full disk then fails the write
 }
 
-// tryScript writes a file in a folder, and removes it. If that fails, it says how many inodes
-// are left.
+// tryScript writes a file in a folder, and removes it. If that fails, it prints how many inodes are
+// free.
 const tryScript = nearestFolder + `head -c 65536 /dev/zero >"$d/$2" || df -Pi "$d"
 rm -f "$d/$2"`
 
-// explainFailure finds out by the shell why SFTP failed in a folder: SFTP itself has one word
-// for a full, a broken and a read-only file system.
+// explainFailure replaces an SFTP status error by what the shell says when it writes into the
+// folder. SFTP itself has one word for a full, a broken and a read-only file system. A full one
+// becomes ErrFull.
 func explainFailure(ctx context.Context, c *boardssh.Conn, dir string, err error) error {
 	var status *sftp.StatusError
 	if ctx.Err() != nil || !errors.As(err, &status) {
@@ -305,12 +311,12 @@ func explainFailure(ctx context.Context, c *boardssh.Conn, dir string, err error
 	return finalError{c.NextOnBoard(err, fmt.Sprintf("df -h %s; df -i %[1]s", plaintext.Quote(dir)), "bytes, then inodes")}
 }
 
-// digestScript is fixed text; the file's name is its argument. OpenSSL uses the
-// processor's SHA instructions where sha256sum often does not.
+// digestScript prints the digest of the file $1. OpenSSL uses the processor's SHA instructions
+// where sha256sum often does not.
 const digestScript = `openssl dgst -sha256 -r "$1" 2>/dev/null || sha256sum "$1"`
 
-// eachPart goes over the parts of other versions; what a name without any leaves of
-// the pattern is no file.
+// eachPart is a shell loop over part files of other versions than $1. Without any, the
+// pattern stays as it is, and is no file.
 var eachPart = `for f in "$2".` + strings.Repeat("[0-9a-f]", idDigits) + `.part; do
 	[ "$f" != "$1" ] && [ -f "$f" ] && [ ! -L "$f" ] && `
 
@@ -325,7 +331,8 @@ func (w *stream) removeParts(ctx context.Context, remote string) {
 	_, _ = w.conn.Run(ctx, "sh", "-c", removeScript, "sh", pathArgument(remote), hiddenPrefix(remote))
 }
 
-// pathArgument is a file's name that no program takes for an option.
+// pathArgument returns a file name that no program takes for an option: absolute, or with ./ before
+// it.
 func pathArgument(name string) string {
 	if path.IsAbs(name) {
 		return name
@@ -348,9 +355,9 @@ func Digest(ctx context.Context, c *boardssh.Conn, name string) (string, error) 
 	return "", nil
 }
 
-// proveDigest has the board compute the digest, and reports whether parts of other versions of
-// remote exist. If the board has no program for it, or that program sees other folders than the
-// SFTP server, Slipway reads the file back.
+// proveDigest returns the SHA-256 that the board computes of a file, and whether part files of
+// other versions of remote exist. If the board has no program for it, or that program sees other
+// folders than the SFTP server, Slipway reads the file back.
 func (w *stream) proveDigest(ctx context.Context, name, remote string, size int64) (digest string, others bool, err error) {
 	r, err := w.conn.Run(ctx, "sh", "-c", proveScript, "sh", pathArgument(name), hiddenPrefix(remote))
 	if ctx.Err() != nil {
@@ -366,7 +373,7 @@ func (w *stream) proveDigest(ctx context.Context, name, remote string, size int6
 	return hex.EncodeToString(h.Sum(nil)), false, nil
 }
 
-// limitedWriter refuses what is longer than it should be: a board may send without an end.
+// limitedWriter returns an error after left bytes, because a hostile board may send without end.
 type limitedWriter struct {
 	to   io.Writer
 	left int64

@@ -15,8 +15,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// A board without an sftp-server gets its files through its shell, as busybox has it.
-// Each piece is a program of its own, and a few run at once, so that the line does not
+// A board without an sftp-server gets files through its shell, for example busybox's.
+// Each piece is written by a new program, and a few run at once, so that the line does not
 // wait for them.
 const (
 	shellPiece    = 1 << 20
@@ -47,15 +47,16 @@ const nearestFolder = `d=$1
 until [ -d "$d" ]; do d=${d%/*} d=${d:-/}; done
 `
 
-// shellFiles are the board's files, reached by its shell.
+// shellFiles is a boardFiles that runs a shell script for each operation.
 type shellFiles struct{ conn *boardssh.Conn }
 
-// openChannel reaches the board's files by SFTP, or by the shell if no sftp-server answers.
+// openChannel opens a channel to the board's files: SFTP, or the shell if no sftp-server answers.
 func openChannel(ctx context.Context, c *boardssh.Conn) (boardFiles, error) {
 	return openChannelBeside(ctx, c, func() {})
 }
 
-// openChannelBeside is files that calls opened while it waits for the sftp-server.
+// openChannelBeside is openChannel that calls opened while it waits for the sftp-server. If none
+// answers, it sets c.NoSFTP, so that later calls use the shell at once.
 func openChannelBeside(ctx context.Context, c *boardssh.Conn, opened func()) (boardFiles, error) {
 	if c.NoSFTP.Load() {
 		return shellFiles{c}, nil
@@ -78,7 +79,7 @@ func openChannelBeside(ctx context.Context, c *boardssh.Conn, opened func()) (bo
 	return shellFiles{c}, nil
 }
 
-// describeTransport says how files go to the board, if not by SFTP.
+// describeTransport returns a remark if files go to the board through its shell, and "" for SFTP.
 func describeTransport(c *boardssh.Conn) string {
 	if c.NoSFTP.Load() {
 		return " (through the shell, as no sftp-server answers there)"
@@ -86,7 +87,8 @@ func describeTransport(c *boardssh.Conn) string {
 	return ""
 }
 
-// do leaves the end to the programs, each of which ends with its context.
+// do calls work. It need not end work itself, because each program that work runs ends with its
+// context.
 func (s shellFiles) do(ctx context.Context, work func() error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -111,7 +113,7 @@ func (s shellFiles) makeDir(ctx context.Context, dir string) error {
 	return err
 }
 
-// freePattern finds the third number of the last line: names before and after may hold
+// freePattern finds the free KiB in df's last line. The names before and after the numbers may hold
 // anything.
 var freePattern = plaintext.Regexp(`\s\d{1,18}\s+\d{1,18}\s+(\d{1,15})\s+(?:\d{1,4}%|-)\s+/[^\n]*\n?$`)
 
@@ -144,7 +146,8 @@ func (shellFiles) pieceBytes() int64 { return shellPiece }
 
 func (shellFiles) inFlight(time.Duration) int { return shellInFlight }
 
-// shellFile is a file that programs open, each for its piece.
+// shellFile is a file on the board. Each piece is written by a program that opens and closes the
+// file.
 type shellFile struct {
 	files shellFiles
 	name  string
@@ -156,7 +159,7 @@ func (f shellFile) writePiece(ctx context.Context, src io.ReaderAt, p piece) err
 	if p.offset%shellBlock != 0 {
 		return errors.New("a piece begins inside of a block")
 	}
-	var read atomic.Int64 // a program that ends early may leave somebody reading
+	var read atomic.Int64 // atomic: stdin may still be read after the program has ended
 	in := Counted{io.NewSectionReader(src, p.offset, p.length), &read}
 	_, err := f.files.runScript(ctx, in, pieceScript, f.name, strconv.Itoa(shellBlock), strconv.FormatInt(p.offset/shellBlock, 10))
 	if err != nil {

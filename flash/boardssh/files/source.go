@@ -13,14 +13,14 @@ import (
 	"slipway/layers/progress"
 )
 
-// Why a board did not take a file, where a caller tells boards apart by it.
+// Errors of an upload that a caller branches on.
 var (
 	ErrFull    = errors.New("no room on the board")
 	ErrDamaged = errors.New("what arrived is not what was sent")
 )
 
-// Source is a local file for several boards. It is opened and hashed once, and read
-// by all of them at once.
+// Source is a local file to send to several boards. Slipway opens and hashes it once, and all
+// uploads read it at the same time.
 type Source struct {
 	file *sealed.File
 	source
@@ -46,22 +46,22 @@ func OpenSource(ctx context.Context, local string) (*Source, error) {
 	return &Source{f, src}, nil
 }
 
-// Close lets go of the file.
+// Close closes the file.
 func (s *Source) Close() error { return s.file.Close() }
 
-// Size is how many bytes the file has.
+// Size returns the size of the file in bytes.
 func (s *Source) Size() int64 { return s.size }
 
-// SHA256 is the digest that the board must find.
+// SHA256 returns the digest of the file.
 func (s *Source) SHA256() string { return s.sha256 }
 
-// Rights are what a file has on the board.
+// Rights are the mode and owner of a file on the board.
 type Rights struct {
 	Mode  fs.FileMode
 	Owner string // user, or user:group, by name or number; "": the user who logs in
 }
 
-// Check refuses what no file can have.
+// Check returns an error for a mode over 0777, or for an invalid owner.
 func (r Rights) Check() error {
 	if r.Mode != r.Mode.Perm() {
 		return fmt.Errorf("mode %04o: want one up to 0777", uint32(r.Mode))
@@ -69,7 +69,8 @@ func (r Rights) Check() error {
 	return DirOptions{Owner: r.Owner}.checkOwners()
 }
 
-// Send is Put for a Source, with rights. The file outlives a power cut of the board.
+// Send is Put for a Source, with rights. It also runs sync, so that the file survives a power cut
+// of the board.
 func Send(ctx context.Context, c *boardssh.Conn, s *Source, remote string, r Rights) (Sent, error) {
 	if err := r.Check(); err != nil {
 		return Sent{}, err
@@ -87,13 +88,13 @@ func Send(ctx context.Context, c *boardssh.Conn, s *Source, remote string, r Rig
 
 // LocalFile is a file for PutList.
 type LocalFile struct {
-	Path   string // here
+	Path   string // local path
 	Name   string // below the folder on the board
 	SHA256 string // "": not known
 }
 
-// PutList is Put of several files into one folder, with one progress. The files outlive a power
-// cut of the board.
+// PutList sends several files into one folder on the board, with mode 0644 and one progress. It
+// ends with sync, so that the files survive a power cut.
 func PutList(ctx context.Context, c *boardssh.Conn, dir string, list []LocalFile) (sent []Sent, err error) {
 	sources := make([]source, len(list))
 	var total int64

@@ -17,34 +17,34 @@ import (
 	"slipway/flash/boardssh"
 )
 
-// A line that takes its time binds one channel: its window is 2 MiB, however wide
+// A long round trip limits one channel, because its window is 2 MiB, however fast
 // the line is. Each further connection has a window of its own, and a process and a
 // core on the board.
 const (
 	severalBytes  = 32 << 20             // smaller files arrive before another connection opens
 	manyBytes     = 256 << 20            // up to this size, more connections still pay
-	longRoundTrip = 5 * time.Millisecond // on which a window binds before a processor does
+	longRoundTrip = 5 * time.Millisecond // from here on, the window limits the rate before the processor does
 	windowBytes   = 2 << 20
 	processorRate = 150 << 20 // bytes a second that a slow processor reads, hashes, encrypts and sends
 	lateAfter     = 5 * time.Second
 	lateTick      = 500 * time.Millisecond // how often an idle stream looks for late pieces
 )
 
-// stream is one channel to the board's files. The first one uses the connection that
-// everything uses. The others have a connection each.
+// stream is one channel to the board's files. The first stream of a transfer uses the connection that
+// everything uses. Each of the others has a connection of its own.
 type stream struct {
 	conn   *boardssh.Conn
 	files  boardFiles
-	file   pieceWriter // open once pieces were written; nil: not yet, or no more
+	file   pieceWriter // open after the pieces were written; otherwise nil
 	cancel context.CancelFunc
 	err    error
 
-	// The queue's lock guards these.
-	out  int           // pieces that were taken and have no answer
-	took time.Duration // until its last answer
+	// The queue's mutex guards these.
+	out  int           // pieces that the stream took and that have no answer
+	took time.Duration // time from taking a piece to its answer, for the last piece
 }
 
-// finalError is an error that no other stream can fix: the file here cannot be read, or the
+// finalError is an error that no other stream can fix: the local file cannot be read, or the
 // board refuses to write.
 type finalError struct{ error }
 
@@ -55,7 +55,7 @@ type transfer struct {
 	conn  *boardssh.Conn
 	src   source
 	name  string      // on the board; the file exists
-	file  pieceWriter // the same, as it was made; nil: it has to be opened
+	file  pieceWriter // that file, open since it was created; nil: the first stream opens it
 	queue *pieceQueue
 	early *earlyStreams
 
@@ -66,8 +66,8 @@ type transfer struct {
 	streams []*stream
 }
 
-// sendAll sends the pieces, first over b and soon over more streams. It returns a stream that
-// works, to finish the file on. close ends the others.
+// sendAll sends all pieces, first over b, then also over more streams as they open. It returns a
+// stream that works, to finish the file on. The caller ends the others with close.
 func (k *transfer) sendAll(ctx context.Context, b boardFiles, several int) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -95,7 +95,7 @@ func (k *transfer) sendAll(ctx context.Context, b boardFiles, several int) (*str
 	return k.streamState(ctx)
 }
 
-// countStreams is how many streams so many bytes get.
+// countStreams returns how many streams to use for this many bytes.
 func countStreams(c *boardssh.Conn, left int64, roundTrip time.Duration) int {
 	switch {
 	case left < severalBytes || rateFits(c.Rate(), windowBytes, roundTrip):
@@ -108,17 +108,18 @@ func countStreams(c *boardssh.Conn, left int64, roundTrip time.Duration) int {
 	return fillingStreams(runtime.NumCPU(), roundTrip)
 }
 
-// fillingStreams is how many windows carry what this machine's processors send. More streams
-// would only take time of them, and of the board's.
+// fillingStreams returns how many streams carry what this machine's processors can send. More
+// streams would only cost processor time, here and on the board.
 func fillingStreams(processors int, roundTrip time.Duration) int {
 	windows := float64(processors) * processorRate * roundTrip.Seconds() / windowBytes
 	return int(min(6, max(2, math.Round(windows))))
 }
 
-// unknownRoundTrip is longer than any.
+// unknownRoundTrip stands for a round trip that was not measured. It is longer than any real one.
 const unknownRoundTrip = time.Hour
 
-// measureRoundTrip begins to take the round trip of a file's line, before data fills it.
+// measureRoundTrip starts to measure the round trip before data fill the line, and returns a
+// function that waits for the result. It measures nothing for a small file.
 func measureRoundTrip(ctx context.Context, c *boardssh.Conn, size int64) func() time.Duration {
 	if size < severalBytes {
 		return func() time.Duration { return unknownRoundTrip }
@@ -127,14 +128,14 @@ func measureRoundTrip(ctx context.Context, c *boardssh.Conn, size int64) func() 
 		if best, known := c.RoundTrip(ctx); known {
 			return best
 		}
-		return unknownRoundTrip // the transfer will say it better
+		return unknownRoundTrip // the transfer will report the error
 	})
 	go rtt()
 	return rtt
 }
 
-// openersAtOnce is how many logins run at once: each waits for a dozen answers. sshd
-// refuses some where ten wait, and dropbear those of one address where five do.
+// openersAtOnce is how many logins run at once, since each waits for a dozen answers. sshd
+// refuses some if ten are pending, and dropbear if five of one address are.
 const openersAtOnce = 3
 
 // addStreams adds n streams as they open. If the board accepts no more connections, the transfer
@@ -145,7 +146,7 @@ func (k *transfer) addStreams(opening, ctx context.Context, all *sync.WaitGroup,
 		if w == nil {
 			return
 		}
-		if w.files.pieceBytes() != k.pieceBytes { // it is not the same kind of channel
+		if w.files.pieceBytes() != k.pieceBytes { // not the same kind of channel: SFTP and shell
 			w.conn.Close()
 			return
 		}
@@ -167,14 +168,15 @@ func openStream(ctx context.Context, c *boardssh.Conn) (*stream, error) {
 	return &stream{conn: conn, files: b}, nil
 }
 
-// earlyStreams are opened before it is known how many the file needs.
+// earlyStreams opens streams before Slipway knows how many the file needs.
 type earlyStreams struct {
 	opened chan *stream // is closed when there are no more
 	ended  atomic.Bool
 }
 
-// openEarlyStreams begins to open all streams but the first, while the first one finds out
-// what the board has of the file. If two are certain, the second one does not wait for several.
+// openEarlyStreams starts to open all streams but the first, while the first finds out what the
+// board already has of the file. If two streams are certain, the second does not wait for the
+// result of several.
 func openEarlyStreams(ctx context.Context, c *boardssh.Conn, two bool, several func() int) *earlyStreams {
 	e := &earlyStreams{opened: make(chan *stream)}
 	go func() {
@@ -189,7 +191,7 @@ func openEarlyStreams(ctx context.Context, c *boardssh.Conn, two bool, several f
 		for ; n < several(); n++ {
 			openers.Go(func() error { return e.openOne(ctx, c) })
 		}
-		_ = openers.Wait() // a board that lets no more in has the streams that it has
+		_ = openers.Wait() // if the board refuses more, the transfer uses those that are open
 	}()
 	return e
 }
@@ -207,7 +209,7 @@ func (e *earlyStreams) openOne(ctx context.Context, c *boardssh.Conn) error {
 	return nil
 }
 
-// nextStream waits for a stream. It is nil if no more come.
+// nextStream waits for the next open stream. It returns nil if there are no more, or if ctx ends.
 func (e *earlyStreams) nextStream(ctx context.Context) *stream {
 	select {
 	case w := <-e.opened:
@@ -217,8 +219,8 @@ func (e *earlyStreams) nextStream(ctx context.Context) *stream {
 	}
 }
 
-// close ends the streams that nobody takes. It does not break a login off: sshd keeps a list of
-// addresses that do, and refuses them for a while.
+// close closes the streams that nobody has taken, in the background. It does not interrupt logins:
+// sshd remembers addresses that break logins off, and refuses them for a while.
 func (e *earlyStreams) close() {
 	e.ended.Store(true)
 	go func() {
@@ -228,6 +230,8 @@ func (e *earlyStreams) close() {
 	}()
 }
 
+// startStream adds w to the streams and starts to send pieces over it. If that fails, it closes w's
+// own connection.
 func (k *transfer) startStream(ctx context.Context, all *sync.WaitGroup, w *stream) {
 	ctx, w.cancel = context.WithCancel(ctx)
 	k.mu.Lock()
@@ -243,7 +247,8 @@ func (k *transfer) startStream(ctx context.Context, all *sync.WaitGroup, w *stre
 	})
 }
 
-// servePieces writes pieces until none is left.
+// servePieces opens the file on stream w and sends pieces, several at once, until none is left.
+// Then it leaves the file open in w.file.
 func (k *transfer) servePieces(ctx context.Context, w *stream) (err error) {
 	file := w.file
 	w.file = nil
@@ -263,6 +268,7 @@ func (k *transfer) servePieces(ctx context.Context, w *stream) (err error) {
 	return nil
 }
 
+// sendPieces sends one piece after the other from the queue, until there are no more or one fails.
 func (k *transfer) sendPieces(ctx context.Context, w *stream, file pieceWriter) error {
 	for {
 		p, ok := k.queue.nextPiece(ctx, w, k.pieceBytes)
@@ -277,8 +283,8 @@ func (k *transfer) sendPieces(ctx context.Context, w *stream, file pieceWriter) 
 	}
 }
 
-// leaveWaiting ends the streams that still wait for the answer to a piece that another stream
-// has sent.
+// leaveWaiting cancels the streams that still wait for the answer to a piece that another stream
+// has sent too, and closes their connections.
 func (k *transfer) leaveWaiting() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -292,6 +298,8 @@ func (k *transfer) leaveWaiting() {
 	}
 }
 
+// streamState returns a stream that works after the whole file has arrived, or the error of the
+// transfer.
 func (k *transfer) streamState(ctx context.Context) (*stream, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -309,9 +317,9 @@ func (k *transfer) streamState(ctx context.Context) (*stream, error) {
 	return nil, fmt.Errorf("write: %w", k.streams[0].err)
 }
 
-// syncFile has w sync the file while the other streams close it, because a program that is
-// open for writing cannot be run. mayBeOpen says that a stream's process may still have it
-// open.
+// syncFile syncs the file on w to the disk while the other streams close it, because a program that
+// is open for writing cannot be run. mayBeOpen reports that another stream did not confirm its
+// close.
 func (k *transfer) syncFile(ctx context.Context, w *stream) (mayBeOpen bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -333,7 +341,7 @@ func (k *transfer) syncFile(ctx context.Context, w *stream) (mayBeOpen bool, err
 	return closed.Load() < int64(len(k.streams)-1), err
 }
 
-// close ends all streams but the first, whose connection others use.
+// close closes the connections of all streams except the first, which others use.
 func (k *transfer) close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -344,40 +352,40 @@ func (k *transfer) close() {
 	}
 }
 
-// piece is a stretch of a file.
+// piece is a range of a file.
 type piece struct{ offset, length int64 }
 
 // pieceWriter is a file on the board that is open for pieces, in any order and
 // several at once.
 type pieceWriter interface {
 	writePiece(ctx context.Context, src io.ReaderAt, p piece) error
-	// sync brings the file's size bytes to the disk, at the latest in finish.
+	// sync writes the file's size bytes to the disk, or leaves that to finish.
 	sync(ctx context.Context, size int64) error
 	// finish gives the file its mode and closes it.
 	finish(ctx context.Context, mode fs.FileMode) error
 	Close() error
 }
 
-// pieceQueue holds the pieces of a file that have no answer yet. A stream takes the next piece
-// when it has space for it, so a slow stream takes few. Pieces of a stream that failed go to another
-// one.
+// pieceQueue holds the pieces of a file that the board has not confirmed. A stream takes the next
+// piece when it has space for it, so a slow stream takes few. The pieces of a failed stream go to
+// another one.
 type pieceQueue struct {
-	count func(int64) // bytes that arrived
+	count func(int64) // called with the number of bytes that arrived
 	done  chan struct{}
 
-	patience time.Duration // without an answer to a piece; then an idle stream may send it too
+	patience time.Duration // time without an answer to a piece, after which an idle stream may send it too
 
 	mu      sync.Mutex
 	todo    []piece
 	out     map[piece]*pieceLease
-	left    int64 // bytes, of both
+	left    int64 // bytes in todo and out
 	err     error
 	changed chan struct{} // closed and replaced when pieces are returned
 
-	arrived chan struct{} // holds one where something has arrived since it was looked at
+	arrived chan struct{} // has an element if a piece has arrived since the last waitForArrival
 }
 
-// pieceLease is a piece that streams have taken.
+// pieceLease says which streams have taken a piece, and since when.
 type pieceLease struct {
 	holders int
 	since   time.Time
@@ -395,8 +403,8 @@ func newQueue(todo []piece, count func(int64)) *pieceQueue {
 	return q
 }
 
-// nextPiece waits for a piece of at most most bytes. It is false when there will be none,
-// or ctx ends.
+// nextPiece takes a piece of at most the given size for w, and waits if there is none. It returns
+// false when all pieces have arrived, the transfer has failed, or ctx ends.
 func (q *pieceQueue) nextPiece(ctx context.Context, w *stream, most int64) (piece, bool) {
 	for {
 		p, ok, changed := q.popPiece(w, most)
@@ -414,6 +422,8 @@ func (q *pieceQueue) nextPiece(ctx context.Context, w *stream, most int64) (piec
 	}
 }
 
+// popPiece takes a piece for w without waiting: a new one, or one that is late on another stream.
+// Without a piece it returns the channel that closes when pieces come back.
 func (q *pieceQueue) popPiece(w *stream, most int64) (piece, bool, chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -448,8 +458,8 @@ func (q *pieceQueue) cutPiece(most int64) (piece, bool) {
 	return piece{p.offset, most}, true
 }
 
-// latePiece is a piece that another stream has had for long, and for longer than w needs. On a
-// line that is slow for all, nothing is sent twice.
+// latePiece returns a piece that another stream has had for patience, and three times longer than w
+// needs for one. So on a line that is slow for all streams, Slipway sends nothing twice.
 func (q *pieceQueue) latePiece(w *stream) (piece, bool) {
 	for p, l := range q.out {
 		if l.last != w && w.took > 0 && time.Since(l.since) > max(q.patience, 3*w.took) {
@@ -459,7 +469,8 @@ func (q *pieceQueue) latePiece(w *stream) (piece, bool) {
 	return piece{}, false
 }
 
-// recordAnswer records the board's answer to a piece that w took.
+// recordAnswer records the board's answer to a piece that w took. A failed piece goes back into the
+// queue; a finalError ends the transfer.
 func (q *pieceQueue) recordAnswer(w *stream, p piece, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -501,7 +512,7 @@ func (q *pieceQueue) finishAll(err error) {
 	}
 }
 
-// waitForArrival waits until something arrived. It is false when nothing more will.
+// waitForArrival waits until a piece has arrived. It returns false when no more will.
 func (q *pieceQueue) waitForArrival(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -544,7 +555,8 @@ func (q *pieceQueue) isWaiting(w *stream) bool {
 	return w.out > 0
 }
 
-// rateFits says whether a channel that carries window bytes in a round trip reaches the rate.
+// rateFits reports whether a channel that carries window bytes in each round trip reaches the rate
+// limit. Without a limit it returns false.
 func rateFits(rate boardssh.Rate, window int64, roundTrip time.Duration) bool {
 	return rate != 0 && float64(rate)*roundTrip.Seconds() <= float64(window)
 }
