@@ -1,5 +1,5 @@
-// Package boardtest connects to the servers of sshtest, and has a board with a real RAUC.
-// Tests of target itself cannot use it, since it imports target.
+// Package boardtest connects tests to the servers of sshtest, and has a board with a real RAUC.
+// Tests inside package boardssh cannot use it, since it imports boardssh.
 package boardtest
 
 import (
@@ -13,12 +13,12 @@ import (
 	"slipway/flash/boardssh/sshtest"
 )
 
-// AddressOf is where a server lets its own key in.
+// AddressOf returns the address of a server, with its known hosts and key.
 func AddressOf(s *sshd.Server) boardssh.Address {
 	return boardssh.Address{Host: "127.0.0.1", Port: s.Port, KnownHosts: []string{s.KnownHosts}, Identities: []string{s.Identity}}
 }
 
-// Dial connects until the test ends.
+// Dial connects to a board and closes the connection at the end of the test.
 func Dial(t *testing.T, a boardssh.Address) *boardssh.Conn {
 	t.Helper()
 	c, err := boardssh.Dial(t.Context(), a)
@@ -29,13 +29,13 @@ func Dial(t *testing.T, a boardssh.Address) *boardssh.Conn {
 	return c
 }
 
-// Connect is a connection to a server of its own.
+// Connect starts a new sshd and connects to it.
 func Connect(t *testing.T, settings ...string) *boardssh.Conn {
 	t.Helper()
 	return Dial(t, AddressOf(sshtest.StartSSHD(t, settings...)))
 }
 
-// StartRelay leads to an address through a link that can be made to fail.
+// StartRelay starts a relay to the address a, and returns the address of the relay.
 func StartRelay(t *testing.T, a boardssh.Address, limit int64, stall bool) (boardssh.Address, *sshd.Relay) {
 	t.Helper()
 	r := sshtest.StartRelay(t, a.Port, limit, stall)
@@ -44,19 +44,19 @@ func StartRelay(t *testing.T, a boardssh.Address, limit int64, stall bool) (boar
 	return a, r
 }
 
-// WithAlias pins the key by an alias, whatever the port is.
+// WithAlias returns a with a HostKeyAlias, so that its host key applies to any port.
 func WithAlias(t *testing.T, a boardssh.Address) boardssh.Address {
 	t.Helper()
 	a.HostKeyAlias, a.KnownHosts = "the-board", []string{sshtest.AliasKnownHosts(t, a.KnownHosts[0], a.Port)}
 	return a
 }
 
-// AddressOfBoard is for root.
+// AddressOfBoard returns the address of a test server for the user root.
 func AddressOfBoard(b sshtest.Server) boardssh.Address {
 	return boardssh.Address{Host: "127.0.0.1", Port: b.Port, User: "root", HostKeyAlias: "the-board", KnownHosts: []string{b.KnownHosts}, Identities: []string{b.Identity}}
 }
 
-// HostileBoard is the address of a server that does what serve does.
+// HostileBoard starts a server that calls serve for each connection, and returns its address.
 func HostileBoard(t *testing.T, serve func(net.Conn, *ssh.ServerConfig)) boardssh.Address {
 	t.Helper()
 	return AddressOfBoard(sshtest.ServeSSH(t, serve))

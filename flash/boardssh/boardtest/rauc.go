@@ -25,8 +25,8 @@ import (
 	"slipway/layers/run"
 )
 
-// RAUC is a real RAUC on a D-Bus of its own. Its slots are files, and its boot loader is a
-// script that keeps its state in files.
+// RAUC is a real RAUC service on a D-Bus that the test starts. Its slots are files, and its boot
+// loader is a script that keeps its state in files.
 type RAUC struct {
 	Folder
 	Bus string
@@ -38,7 +38,8 @@ type RAUC struct {
 // Compatible is what bundles for such a board must be for.
 const Compatible = "slipway-test"
 
-// StartRAUC starts one that runs slot A.
+// StartRAUC starts a D-Bus and RAUC's service with slot A booted, until the end of the test. It
+// skips the test without root or the programs.
 func StartRAUC(t *testing.T) *RAUC {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -89,7 +90,7 @@ func StartRAUC(t *testing.T) *RAUC {
 	}
 	r.Key(t, "trusted")
 	r.Start(t, exec.Command("dbus-daemon", "--nofork", "--nopidfile", "--config-file="+r.File("bus.conf")))
-	r.await(t, false) // RAUC does not wait for a bus
+	r.await(t, false) // the bus must be up before RAUC starts
 	r.Boot(t, "A")
 	return r
 }
@@ -138,7 +139,7 @@ type=raw
 bootname=B
 `
 
-// backend is RAUC's interface to boot loaders that it does not know.
+// backend is the script through which RAUC talks to a custom boot loader.
 const backend = `#!/bin/sh
 case $1 in
 get-primary)
@@ -153,13 +154,13 @@ get-current) cat @/booted ;;
 esac
 `
 
-// Folder has the files of a simulated board.
+// Folder is the folder with the files of a simulated board.
 type Folder string
 
-// File is the path of a file.
+// File returns the path of a file in the folder.
 func (f Folder) File(name string) string { return filepath.Join(string(f), name) }
 
-// Write writes a file.
+// Write writes a file in the folder.
 func (f Folder) Write(t *testing.T, name, text string) {
 	t.Helper()
 	if err := run.WriteProgram(f.File(name), []byte(text), 0o644); err != nil {
@@ -167,7 +168,7 @@ func (f Folder) Write(t *testing.T, name, text string) {
 	}
 }
 
-// Padded makes systems of one size. A file that simulates a device keeps its length if a
+// Padded pads a system's text to 100 bytes. A file that simulates a device keeps its length if a
 // shorter system is written to it.
 func Padded(system string) string { return fmt.Sprintf("%-100s", system) }
 
@@ -177,7 +178,7 @@ func (f Folder) Read(name string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// Start runs a program until the test's end. Its output is in the file log.
+// Start starts a program that runs until the test's end. Its output goes to the file log.
 func (f Folder) Start(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	log, err := os.OpenFile(f.File("log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
@@ -195,8 +196,8 @@ func (f Folder) Start(t *testing.T, cmd *exec.Cmd) {
 	})
 }
 
-// Boot ends the service and starts it as if the board had booted slot A or B. The
-// mounts of a service are its own.
+// Boot restarts the service as if the board had booted slot A or B. The service has its own mount
+// namespace.
 func (r *RAUC) Boot(t *testing.T, slot string) {
 	t.Helper()
 	if r.service != nil {
@@ -211,7 +212,7 @@ func (r *RAUC) Boot(t *testing.T, slot string) {
 	r.await(t, true)
 }
 
-// late is a service that does not start in time the first time.
+// late is a service that hangs at its first start.
 const late = `#!/bin/sh
 echo start >>@/starts
 [ "$(wc -l <@/starts)" -gt 1 ] || exec sleep 60
@@ -219,7 +220,7 @@ export DBUS_SYSTEM_BUS_ADDRESS=unix:path=@/bus
 exec rauc --conf=@/system.conf --override-boot-slot=A service
 `
 
-// Late ends the service, and lets D-Bus start it at the next call.
+// Late kills the service, and makes D-Bus start the script late at the next call.
 func (r *RAUC) Late(t *testing.T) {
 	t.Helper()
 	r.service.Process.Kill()
@@ -237,7 +238,7 @@ func (r *RAUC) Late(t *testing.T) {
 	}
 }
 
-// Pause stops the service: D-Bus takes calls to it, and gives no answer.
+// Pause stops the service with SIGSTOP, so calls get no answer.
 func (r *RAUC) Pause(t *testing.T) {
 	t.Helper()
 	if err := r.service.Process.Signal(syscall.SIGSTOP); err != nil {
@@ -248,14 +249,14 @@ func (r *RAUC) Pause(t *testing.T) {
 // Starts returns how often D-Bus started the service.
 func (r *RAUC) Starts() int { return len(strings.Fields(r.Read("starts"))) }
 
-// ownMounts gives a program a mount namespace of its own. Go makes its mounts private.
+// ownMounts makes cmd run in a new mount namespace. Go makes its mounts private.
 func ownMounts(cmd *exec.Cmd) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	return cmd
 }
 
-// Systemctl returns a setting of the board's sshd. With it, the board's systemctl ends this
-// service, and no service of this machine.
+// Systemctl returns a setting of the board's sshd with which "systemctl stop rauc.service" kills
+// this service. Other systemctl commands fail.
 func (r *RAUC) Systemctl(t *testing.T) string {
 	t.Helper()
 	r.Write(t, "systemctl", fmt.Sprintf("#!/bin/sh\n[ \"$*\" = 'stop rauc.service' ] && kill %d && touch %s\n", r.service.Process.Pid, r.File("stopped")))
@@ -265,25 +266,26 @@ func (r *RAUC) Systemctl(t *testing.T) string {
 	return r.Program()
 }
 
-// Program returns a setting of the board's sshd. With it, the board finds its programs among
-// the test's first. Its rauc is that of this service.
+// Program returns a setting of the board's sshd with which the board finds programs in the test's
+// folder first. The rauc there uses this service's configuration.
 func (r *RAUC) Program() string {
 	return fmt.Sprintf("SetEnv HOME=%s PATH=%[1]s:%s", string(r.Folder), os.Getenv("PATH"))
 }
 
-// Stopped is whether it was ended so.
+// Stopped reports whether the script of Systemctl has killed the service.
 func (r *RAUC) Stopped() bool {
 	_, err := os.Stat(r.File("stopped"))
 	return err == nil
 }
 
-// Restart boots what the boot loader would.
+// Restart boots the slot that Next returns.
 func (r *RAUC) Restart(t *testing.T) {
 	t.Helper()
 	r.Boot(t, r.Next())
 }
 
-// Next is the slot that a boot loader would start: the first that is good.
+// Next returns the slot that the boot loader would start: the primary one if it is good, else the
+// other.
 func (r *RAUC) Next() string {
 	slot := r.Read("primary")
 	if r.Read("state."+slot) != "good" {
@@ -292,25 +294,25 @@ func (r *RAUC) Next() string {
 	return slot
 }
 
-// GiveUp is a boot loader that could not start what it was to start next.
+// GiveUp marks the next slot bad, as a boot loader does that could not start it.
 func (r *RAUC) GiveUp(t *testing.T) {
 	t.Helper()
 	r.Write(t, "state."+r.Next(), "bad\n")
 }
 
-// Waits is a hook that waits until Go, so that an installation can be looked at on
-// its way.
+// Waits returns a hook script that waits until Go is called, so that a test can look at a running
+// installation.
 func (r *RAUC) Waits() string {
 	return fmt.Sprintf("touch %[1]s/waits; while [ -d %[1]s ] && [ ! -e %[1]s/go ]; do sleep 0.1; done", string(r.Folder))
 }
 
-// Waiting waits until an installation has come to its hook.
+// Waiting waits until an installation runs the hook of Waits.
 func (r *RAUC) Waiting(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	for {
-		if err := os.Remove(r.File("waits")); err == nil { // another may come to it
+		if err := os.Remove(r.File("waits")); err == nil { // so that a later installation can be waited for
 			return
 		}
 		select {
@@ -321,22 +323,22 @@ func (r *RAUC) Waiting(t *testing.T) {
 	}
 }
 
-// Go lets it go on.
+// Go lets the hook of Waits continue.
 func (r *RAUC) Go(t *testing.T) {
 	t.Helper()
 	r.Write(t, "go", "")
 }
 
-// Booted is the slot that runs.
+// Booted returns the slot of the last Boot.
 func (r *RAUC) Booted() string { return r.booted }
 
-// Slot is what slot A or B holds.
+// Slot returns the content of slot A or B.
 func (r *RAUC) Slot(name string) string { return r.Read("slot" + name) }
 
 // startLimit is more than a busy machine needs.
 const startLimit = 5 * time.Minute
 
-// await waits until the service is on the bus, or off it.
+// await waits until RAUC is on the bus (there), or is not.
 func (r *RAUC) await(t *testing.T, there bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
@@ -364,8 +366,8 @@ func (r *RAUC) onBus() (bool, error) {
 	return slices.Contains(names, "de.pengutronix.rauc"), err
 }
 
-// Key makes a key and its certificate, of which the board trusts the one that is
-// named "trusted".
+// Key writes a key and its certificate as NAME.key and NAME.pem. The board trusts the one named
+// "trusted".
 func (f Folder) Key(t *testing.T, name string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -389,7 +391,7 @@ func (f Folder) Key(t *testing.T, name string) {
 	f.Write(t, name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
 }
 
-// Bundle is one to make.
+// Bundle describes a bundle for Make.
 type Bundle struct {
 	Name, Compatible, Version, Content string
 	Key                                string // as Key named it; "": trusted
@@ -397,7 +399,7 @@ type Bundle struct {
 	Hook                               string // a script that runs before the slot is written
 }
 
-// Make makes a bundle by the real program, and returns its file.
+// Make makes a bundle with the real rauc, and returns its file.
 func (r *RAUC) Make(t *testing.T, b Bundle) string {
 	t.Helper()
 	if b.Key == "" {
@@ -433,7 +435,7 @@ func (r *RAUC) Make(t *testing.T, b Bundle) string {
 	return file
 }
 
-// Installations returns how often RAUC has written a slot.
+// Installations asks RAUC how often it has written the slot.
 func (r *RAUC) Installations(t *testing.T, slot string) int {
 	t.Helper()
 	conn, err := dbus.Connect("unix:path=" + r.Bus)

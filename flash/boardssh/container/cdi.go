@@ -21,9 +21,9 @@ import (
 	"slipway/flash/boardssh"
 )
 
-// With containerd it is the client that gives a container the devices of CDI specs. The
-// specs are the board's here, and so are the device nodes that they name, of which the
-// library would use those of this machine.
+// With containerd, the client (here: Slipway) adds the devices of CDI specs to a container. The
+// specs and the device nodes that they name are on the board. The CDI library would look for
+// the nodes on this machine.
 
 // Limits on a board's CDI specs: one for all of a Jetson's files has some hundred KiB.
 const (
@@ -36,13 +36,13 @@ const (
 // cdiDirs are the folders with CDI specs on boards. For one device, the last folder wins.
 var cdiDirs = []string{"/etc/cdi", "/var/run/cdi"}
 
-// Scripts on the board: $@ are folders; the names of device nodes come as lines.
+// listCDI lists the CDI specs in the folders $@. statNodes prints a line for each device node on its input.
 const (
 	listCDI   = `for d; do for f in "$d"/*.json "$d"/*.yaml; do [ -f "$f" ] && echo "$f"; done; done; true`
 	statNodes = `while IFS= read -r f; do stat -c '%f %t %T' -- "$f" 2>/dev/null || echo none; done`
 )
 
-// cdiDevices are the names in CDI of what NVIDIA_VISIBLE_DEVICES would have.
+// cdiDevices returns the CDI device names for a value of NVIDIA_VISIBLE_DEVICES.
 func cdiDevices(which string) []string {
 	names := strings.Split(which, ",")
 	for i, name := range names {
@@ -53,7 +53,8 @@ func cdiDevices(which string) []string {
 	return names
 }
 
-// cdiEdits are what the board's CDI specs do to a container that gets these devices.
+// cdiEdits reads the board's CDI specs and returns a function that adds these devices to a
+// container's spec.
 func (t *Containerd) cdiEdits(ctx context.Context, devices []string) (func(*specs.Spec) error, error) {
 	dir, err := os.MkdirTemp("", "slipway-cdi")
 	if err != nil {
@@ -85,8 +86,8 @@ func (t *Containerd) cdiEdits(ctx context.Context, devices []string) (func(*spec
 	}, nil
 }
 
-// fetchCDI brings the board's specs into numbered folders, and returns what each file
-// is called on the board.
+// fetchCDI copies the board's CDI specs into numbered folders below dir. It returns the name on the
+// board for each local file.
 func (t *Containerd) fetchCDI(ctx context.Context, dir string) (map[string]string, error) {
 	list, err := t.conn.AskOutput(ctx, append([]string{"sh", "-c", listCDI, "sh"}, t.cdi...)...)
 	if err != nil {
@@ -117,7 +118,7 @@ func (t *Containerd) fetchCDI(ctx context.Context, dir string) (map[string]strin
 	return from, nil
 }
 
-// cdiFiles reads a list of files, which have to be in these folders.
+// cdiFiles parses the output of listCDI, and refuses files outside these folders.
 func cdiFiles(list string, dirs []string) ([]string, error) {
 	var names []string
 	for name := range strings.Lines(list) {
@@ -133,7 +134,7 @@ func cdiFiles(list string, dirs []string) ([]string, error) {
 	return names, nil
 }
 
-// nodesOf are the device nodes that a container would get with these devices.
+// nodesOf returns the device nodes that a container would get with these devices.
 func nodesOf(cache *cdi.Cache, devices []string) ([]*cdispecs.DeviceNode, error) {
 	var nodes []*cdispecs.DeviceNode
 	for _, name := range devices {
@@ -150,7 +151,8 @@ func nodesOf(cache *cdi.Cache, devices []string) ([]*cdispecs.DeviceNode, error)
 	return nodes, nil
 }
 
-// whatIsThere is what a person may have meant, or has to fix.
+// whatIsThere returns text for an error: the devices that the board's CDI specs have, and the
+// errors in the specs.
 func whatIsThere(cache *cdi.Cache, from map[string]string) string {
 	there := cache.ListDevices()
 	text := fmt.Sprintf("; it has %d specs", len(from))
@@ -165,7 +167,8 @@ func whatIsThere(cache *cdi.Cache, from map[string]string) string {
 	return text
 }
 
-// resolveNodes fills in what the specs leave to the machine that the nodes are on.
+// resolveNodes fills in the type, numbers and mode of the device nodes from the files on the board,
+// where the CDI specs leave them out.
 func (t *Containerd) resolveNodes(ctx context.Context, nodes []*cdispecs.DeviceNode) error {
 	var names strings.Builder
 	for _, n := range nodes {
@@ -197,7 +200,7 @@ func (t *Containerd) resolveNodes(ctx context.Context, nodes []*cdispecs.DeviceN
 	return nil
 }
 
-// parseNode reads a line of statNodes; nil if the file does not exist.
+// parseNode parses a line of statNodes. It returns nil if the file does not exist.
 func parseNode(line string) (*cdispecs.DeviceNode, error) {
 	if line == "none" {
 		return nil, nil
@@ -218,11 +221,12 @@ func parseNode(line string) (*cdispecs.DeviceNode, error) {
 	return &cdispecs.DeviceNode{Type: nodeTypes[number[0]&0o170000], Major: int64(number[1]), Minor: int64(number[2]), FileMode: &mode}, nil
 }
 
-// nodeTypes are those of devices, by the mode that stat tells.
+// nodeTypes are the device types of CDI, by the file type bits of stat's mode.
 var nodeTypes = map[uint64]string{0o020000: "c", 0o060000: "b", 0o010000: "p"}
 
-// fillNode fills in what is missing, all of it, so that the library reads
-// nothing from this machine. A spec may describe a node that is not there yet.
+// fillNode fills in all that n leaves out from there, the file on the board, so that the CDI
+// library reads nothing from this machine. A spec with type and number may describe a node that
+// does not exist yet.
 func fillNode(n, there *cdispecs.DeviceNode) error {
 	if n.Type != "" && (n.Major != 0 || n.Type == "p") {
 		usual := fs.FileMode(0o666)

@@ -33,8 +33,8 @@ type Containerd struct {
 	client    *client.Client
 	socket    string
 	namespace string
-	pipes     string   // folder on the board
-	cdi       []string // the same
+	pipes     string   // folder on the board for named pipes
+	cdi       []string // folders on the board with CDI specs
 	platform  v1.Platform
 	version   string
 }
@@ -44,8 +44,10 @@ func OpenContainerd(ctx context.Context, c *boardssh.Conn) (*Containerd, error) 
 	return openContainerd(ctx, c, containerdSocket, defaultNamespace)
 }
 
+// openContainerd connects to the containerd behind socket on the board, and reads its platform and
+// version.
 func openContainerd(ctx context.Context, c *boardssh.Conn, socket, namespace string) (*Containerd, error) {
-	probe, err := c.DialContext(ctx, "unix", socket) // gRPC would go on trying, and log it
+	probe, err := c.DialContext(ctx, "unix", socket) // gRPC would retry, and log each failure
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +68,8 @@ func openContainerd(ctx context.Context, c *boardssh.Conn, socket, namespace str
 	return t, nil
 }
 
-// openClient makes a client that knows the board's platform, which is not this machine's.
+// openClient makes a client for the board's platform, which may not be this machine's, and fills in
+// t.platform and t.version.
 func (t *Containerd) openClient(ctx context.Context) error {
 	plain, err := client.NewWithConn(t.grpc)
 	if err != nil {
@@ -87,7 +90,7 @@ func (t *Containerd) openClient(ctx context.Context) error {
 	return err
 }
 
-// ownPlatform is the first that the snapshotter says it can run.
+// ownPlatform returns the first platform that the board's snapshotter reports.
 func (t *Containerd) ownPlatform(ctx context.Context) (v1.Platform, error) {
 	r, err := t.client.IntrospectionService().Plugins(ctx, "type==io.containerd.snapshotter.v1,id=="+snapshotter)
 	if err != nil {
@@ -105,18 +108,18 @@ func (t *Containerd) withNamespace(ctx context.Context) context.Context {
 	return namespaces.WithNamespace(ctx, t.namespace)
 }
 
-// String names the engine to a person.
+// String returns the engine's version and namespace, for people.
 func (t *Containerd) String() string {
 	return fmt.Sprintf("containerd %s, namespace %s", t.version, t.namespace)
 }
 
-// Platform is what images have to be for.
+// Platform returns the platform that images must be for.
 func (t *Containerd) Platform() v1.Platform { return t.platform }
 
-// Close ends the connection to containerd, not that to the board.
+// Close closes the connection to containerd. The connection to the board stays open.
 func (t *Containerd) Close() error { return t.grpc.Close() }
 
-// Version is containerd's own.
+// Version asks containerd for its version.
 func (t *Containerd) Version(ctx context.Context) (string, error) {
 	v, err := t.client.Version(t.withNamespace(ctx))
 	if err != nil {
@@ -125,8 +128,8 @@ func (t *Containerd) Version(ctx context.Context) (string, error) {
 	return boardssh.Printable(v.Version), nil
 }
 
-// PushFile is Push of the one image in an archive or a layout on this machine, under
-// the name that it has there, which is returned.
+// PushFile pushes the one image in a local archive or OCI layout, under the name that it has there.
+// It returns that name.
 func (t *Containerd) PushFile(ctx context.Context, path string) (string, error) {
 	source, err := oci.Open(path)
 	if err != nil {
@@ -141,7 +144,7 @@ func (t *Containerd) PushFile(ctx context.Context, path string) (string, error) 
 	return pushed.Image, err
 }
 
-// ask calls containerd for a question.
+// ask calls question, which calls containerd, with the silence limit of boardssh.Answer.
 func (t *Containerd) ask(ctx context.Context, what string, question func(context.Context) error) error {
 	err := boardssh.Answer(t.withNamespace(ctx), 0, fmt.Sprintf("%s on %s", what, t.conn.Address()), question)
 	if err == nil {
@@ -196,7 +199,7 @@ func (t *Containerd) listContainers(ctx context.Context) (left []Leftover, err e
 	return left, nil
 }
 
-// Remove ends a container that Run made, and removes it.
+// Remove stops a container that Run made, and removes it.
 func (t *Containerd) Remove(ctx context.Context, name string) error {
 	r := t.newRun(name)
 	ctx = t.withNamespace(ctx)

@@ -12,15 +12,15 @@ import (
 	"slipway/layers/progress"
 )
 
-// Deployed is what a board was given.
+// Deployed lists what DeployArtifact sent to a board.
 type Deployed struct {
 	Files []files.Sent
 	Image string // name of the container image in the board's containerd; "" if the artifact has none
 }
 
-// DeployArtifact brings a running board what belongs to an artifact beside its disk: its
-// description and its container archive. They become files in the folder that the board's spec
-// names, and an image in its containerd. It can be repeated.
+// DeployArtifact sends an artifact's description and container archive to a running board. Both
+// become files in the folder deploy.dir of the board's spec, and the archive also an image in the
+// board's containerd. It can be repeated.
 func DeployArtifact(ctx context.Context, c *boardssh.Conn, spec images.Spec, a images.Artifact) (Deployed, error) {
 	if spec.Deploy.Dir == "" {
 		return Deployed{}, fmt.Errorf("%s: deploy.dir is not set", spec.BoardFile())
@@ -47,6 +47,7 @@ func containerOf(a images.Artifact) (images.File, bool) {
 	return images.File{}, false
 }
 
+// deployContainer waits until the board has started, and pushes the archive into its containerd.
 func deployContainer(ctx context.Context, c *boardssh.Conn, archive string) (image string, err error) {
 	err = progress.Run(ctx, "deploy container", func(s *progress.Step) (string, error) {
 		s.Detail("waiting until the board has started")
@@ -63,12 +64,11 @@ func deployContainer(ctx context.Context, c *boardssh.Conn, archive string) (ima
 	return image, err
 }
 
-// startLimit is how long a board that lets us in may still be starting.
+// startLimit is how long waitUntilStarted waits.
 const startLimit = 2 * time.Minute
 
-// waitUntilStarted waits until the board's init system has started what it starts: sshd is
-// up before containerd. It ignores whether
-// that succeeded, and whether the board has systemd.
+// waitUntilStarted waits until systemd on the board has started its units, because sshd is up
+// before containerd. It ignores failed units, and boards without systemd.
 func waitUntilStarted(ctx context.Context, c *boardssh.Conn) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()

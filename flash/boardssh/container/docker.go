@@ -22,22 +22,24 @@ import (
 	"slipway/layers/progress"
 )
 
-// docker is a board's docker, or podman, whose command line is the same as far as it
-// is used here.
+// docker is an Engine for docker or podman on a board. Slipway uses only what both command lines
+// share.
 type docker struct {
 	conn     *boardssh.Conn
 	program  string
 	version  string
 	platform v1.Platform
-	replaced string // the image that lost its name to the last one pushed
+	replaced string // ID of the image whose name the last pushed image took
 }
 
-// versionForms print the version and the platform of what runs the containers.
+// versionForms are format arguments that print the version and platform of the engine.
 var versionForms = map[string]string{
 	"docker": "{{.Server.Version}} {{.Server.Os}}/{{.Server.Arch}}",
 	"podman": "{{.Client.Version}} {{.Client.OsArch}}",
 }
 
+// openDocker asks the program for its version and platform. An error means that the board has no
+// such engine.
 func openDocker(ctx context.Context, c *boardssh.Conn, program string) (*docker, error) {
 	said, err := c.AskOutput(ctx, program, "version", "--format", versionForms[program])
 	if err != nil {
@@ -55,9 +57,9 @@ func (d *docker) String() string        { return d.program + " " + d.version }
 func (d *docker) Platform() v1.Platform { return d.platform }
 func (d *docker) Close() error          { return nil }
 
-// Push sends the image as docker save would write it, for the program to read from its standard
-// input. The engine takes images whole or not at all. Push cannot resume, and sends nothing if the
-// engine already has the image under that name.
+// Push pipes the image, in the format of docker save, into "docker load" on the board. The engine
+// takes images whole or not at all, so Push cannot resume. It sends nothing if the engine already
+// has the image under that name.
 func (d *docker) Push(ctx context.Context, image *oci.Image, name string) (Pushed, error) {
 	name = tagOfDigest(name)
 	p := Pushed{
@@ -84,7 +86,8 @@ func (d *docker) Push(ctx context.Context, image *oci.Image, name string) (Pushe
 	return p, err
 }
 
-// tagOfDigest is a name that an archive can give: one with a tag, and no digest.
+// tagOfDigest turns the digest in an image name into a tag, because names in an archive cannot have
+// a digest.
 func tagOfDigest(name string) string {
 	base, digest, ok := strings.Cut(name, "@sha256:")
 	if !ok {
@@ -100,9 +103,10 @@ func (d *docker) imageID(ctx context.Context, name string) (string, error) {
 		return "", err
 	}
 	id := boardssh.Printable(strings.TrimSpace(string(r.Stdout)))
-	return "sha256:" + strings.TrimPrefix(id, "sha256:"), nil // podman leaves that out
+	return "sha256:" + strings.TrimPrefix(id, "sha256:"), nil // podman omits the prefix
 }
 
+// loadImage pipes the image into the program's load command, and returns the size of its blobs.
 func (d *docker) loadImage(ctx context.Context, image *oci.Image, name string) (total int64, err error) {
 	for _, b := range image.Blobs() {
 		total += b.Size
@@ -123,7 +127,7 @@ func (d *docker) loadImage(ctx context.Context, image *oci.Image, name string) (
 	return total, err
 }
 
-// byteCounter counts what is written to it.
+// byteCounter is a writer that calls itself with the number of bytes.
 type byteCounter func(int64)
 
 func (t byteCounter) Write(p []byte) (int, error) {
@@ -174,8 +178,8 @@ func writeBlob(ctx context.Context, t *tar.Writer, image *oci.Image, d v1.Descri
 	return err
 }
 
-// Prune removes the image that lost its name to the one pushed, unless a container
-// uses it: docker marks no images as ours.
+// Prune removes the image whose name the last pushed image took, unless a container uses it. It
+// removes no others, because docker does not record which images Slipway pushed.
 func (d *docker) Prune(ctx context.Context, _ string) ([]string, error) {
 	if d.replaced == "" {
 		return nil, nil
@@ -187,7 +191,7 @@ func (d *docker) Prune(ctx context.Context, _ string) ([]string, error) {
 	return []string{d.replaced}, nil
 }
 
-// Run runs a container by docker run.
+// Run runs a container by docker run. It removes the container if the run fails or ctx ends.
 func (d *docker) Run(ctx context.Context, c Spec) (exit Exit, err error) {
 	if c.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -226,6 +230,7 @@ const dockerFailed = 125
 
 func newRunName() string { return "slipway-" + strings.ToLower(rand.Text()[:16]) }
 
+// runArgs returns the docker run command for c, with the label that List looks for.
 func (d *docker) runArgs(ctx context.Context, id string, c Spec) ([]string, error) {
 	argv := []string{d.program, "run", "--pull=never", "--name", id, "--label", runLabel + "=" + time.Now().UTC().Format(time.RFC3339)}
 	if c.Detach {
@@ -252,8 +257,8 @@ func (d *docker) runArgs(ctx context.Context, id string, c Spec) ([]string, erro
 	return slices.Concat(argv, gpus, []string{"--", tagOfDigest(c.Image)}, c.Argv), nil
 }
 
-// gpuArgs are the arguments that give a container its GPUs: our runtime if the engine has it
-// under any name, else CDI.
+// gpuArgs returns the arguments that give a container its GPUs: slipway-runtime if the engine has
+// it under any name, otherwise CDI devices.
 func (d *docker) gpuArgs(ctx context.Context, which string) ([]string, error) {
 	if which == "" {
 		return nil, nil
@@ -280,8 +285,8 @@ func (d *docker) gpuArgs(ctx context.Context, which string) ([]string, error) {
 	return argv, nil
 }
 
-// removeContainer removes a container that was interrupted, in a context of its own. The
-// engine may still be making one when its client has ended.
+// removeContainer removes a container after its run was interrupted. It retries for a while,
+// because the engine may still be creating the container, and works after ctx has ended.
 func (d *docker) removeContainer(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyLimit)
 	defer cancel()
@@ -295,7 +300,7 @@ func (d *docker) removeContainer(ctx context.Context, id string) error {
 		}
 		time.Sleep(watchEvery)
 	}
-	return nil // it is gone, or never was
+	return nil // it is gone, or was never created
 }
 
 const tidyTries = 10
@@ -303,7 +308,7 @@ const tidyTries = 10
 // List lists the containers that Run made and that are still there.
 func (d *docker) List(ctx context.Context) ([]Leftover, error) {
 	form := `{{.Names}}|{{.Image}}|{{.Status}}|{{index .Labels "` + runLabel + `"}}`
-	if d.program == "docker" { // whose .Labels is a text here
+	if d.program == "docker" { // docker's .Labels is one text
 		form = `{{.Names}}|{{.Image}}|{{.Status}}|{{.Label "` + runLabel + `"}}`
 	}
 	said, err := d.conn.AskOutput(ctx, d.program, "ps", "--all", "--filter", "label="+runLabel, "--format", form)
@@ -323,7 +328,7 @@ func (d *docker) List(ctx context.Context) ([]Leftover, error) {
 	return left, nil
 }
 
-// Remove ends a container that Run made, and removes it.
+// Remove stops a container that Run made, and removes it.
 func (d *docker) Remove(ctx context.Context, name string) error {
 	_, err := d.conn.Output(ctx, d.program, "rm", "--force", name)
 	return err

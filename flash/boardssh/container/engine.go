@@ -14,20 +14,20 @@ import (
 	"slipway/flash/oci"
 )
 
-// Engine is what runs containers on a board.
+// Engine is a container engine on a board.
 type Engine interface {
-	String() string        // its name and version, for people
+	String() string        // name and version, for people
 	Platform() v1.Platform // what images have to be for
-	// Push brings an image to the board, under a name. It can be repeated.
+	// Push sends an image to the board, under a name. It can be repeated.
 	Push(ctx context.Context, image *oci.Image, name string) (Pushed, error)
-	// Prune removes images that came by Push and that no container uses, but for one.
+	// Prune removes images that Push sent and that no container uses, except the one to keep.
 	Prune(ctx context.Context, keep string) ([]string, error)
 	// Run runs a container to its end and removes all that it made on the board.
 	Run(ctx context.Context, c Spec) (Exit, error)
 	// List lists containers that Run left on the board: on purpose, by another person, or when a
 	// connection was lost.
 	List(ctx context.Context) ([]Leftover, error)
-	// Remove ends and removes one of them.
+	// Remove stops and removes a container that List returned.
 	Remove(ctx context.Context, name string) error
 	Close() error
 }
@@ -40,11 +40,11 @@ type Leftover struct {
 	Started time.Time `json:"started"`
 }
 
-// Engines are those that OpenEngine knows, in the order in which it tries them.
+// Engines are the names for OpenEngine, in the order in which it tries them.
 var Engines = []string{"containerd", "docker", "podman"}
 
 // OpenEngine connects to the board's engine with that name. Without a name, it takes the first that
-// answers. The namespace is containerd's.
+// answers. Only containerd uses the namespace.
 func OpenEngine(ctx context.Context, c *boardssh.Conn, name, namespace string) (Engine, error) {
 	if name != "" {
 		return openEngine(ctx, c, name, namespace)

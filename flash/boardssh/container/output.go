@@ -17,10 +17,10 @@ import (
 	"slipway/flash/boardssh"
 )
 
-// runLabel marks containers that came from here, with the time when they began.
+// runLabel is the label of containers that Run made. Its value is their start time.
 const runLabel = "slipway/run"
 
-// Scripts on the board: fixed text, with a folder for the container's two pipes.
+// Scripts on the board. $1 is the folder for the container's two pipes.
 const (
 	makePipes   = `umask 077 && mkdir -p "$1" && mkfifo "$1/out" "$1/err"`
 	followPipes = `cat "$1/out" & cat "$1/err" >&2 & wait`
@@ -46,8 +46,8 @@ func (r *containerRun) streamOutput(ctx context.Context, made client.Container, 
 	return Exit{Status: status}, err
 }
 
-// whilePiped waits for the end of the output too, before the task is deleted, which
-// cuts it off after 2 s.
+// whilePiped starts the container and waits for its end, and then for the end of its output. Only
+// then it deletes the task, because that cuts the output off after 2 s.
 func (r *containerRun) whilePiped(ctx context.Context, made client.Container, read <-chan error) (uint32, error) {
 	task, ended, err := startTask(ctx, made, cio.Config{Stdout: r.pipes + "/out", Stderr: r.pipes + "/err"})
 	if err != nil {
@@ -74,7 +74,7 @@ func (r *containerRun) whilePiped(ctx context.Context, made client.Container, re
 	return status, err
 }
 
-// startDetached starts the container and returns.
+// startDetached starts the container and returns its name without waiting.
 func (r *containerRun) startDetached(ctx context.Context, made client.Container) (Exit, error) {
 	_, _, err := startTask(ctx, made, cio.Config{})
 	return Exit{Name: r.id}, err
@@ -85,8 +85,8 @@ func (r *containerRun) runScript(ctx context.Context, script, arg string) error 
 	return err
 }
 
-// chooseRuntime is runc, or slipway-runtime for a container that gets GPUs, which reads from
-// the environment what to give. If the board lacks slipway-runtime, edit changes the
+// chooseRuntime returns options for runc (nil), or for slipway-runtime if the container gets GPUs;
+// it then adds the GPUs to c.Env. If the board lacks slipway-runtime, edit adds the GPUs to the
 // container's spec as the board's CDI specs say.
 func (r *containerRun) chooseRuntime(ctx context.Context, c *Spec) (runtime any, edit func(*specs.Spec) error, err error) {
 	if c.GPUs == "" {
@@ -108,7 +108,7 @@ func (r *containerRun) chooseRuntime(ctx context.Context, c *Spec) (runtime any,
 	return &options.Options{BinaryName: name}, func(*specs.Spec) error { return nil }, nil
 }
 
-// useHostNet leaves the container in the board's network, with its names.
+// useHostNet lets the container use the board's network, and its resolv.conf and hosts.
 func useHostNet(spec *specoci.Spec) {
 	spec.Linux.Namespaces = slices.DeleteFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool {
 		return n.Type == specs.NetworkNamespace
@@ -118,7 +118,7 @@ func useHostNet(spec *specoci.Spec) {
 	}
 }
 
-// parseMount reads SOURCE:PLACE and SOURCE:PLACE:ro.
+// parseMount parses SOURCE:PLACE or SOURCE:PLACE:ro into a bind mount.
 func parseMount(text string) (specs.Mount, error) {
 	parts := strings.Split(text, ":")
 	m := specs.Mount{Type: "bind", Options: []string{"rbind"}}

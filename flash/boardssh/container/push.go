@@ -23,18 +23,18 @@ import (
 )
 
 const (
-	leaseHours   = 24      // how long what a broken push sent waits for the next one
+	leaseHours   = 24      // how long the board keeps the blobs of a broken push
 	sendBytes    = 2 << 20 // containerd answers each piece before the next is sent
 	blobsAtOnce  = 3
-	lockPatience = 10 * time.Second // for a connection that was lost, and still holds its blob
-	ownLabel     = "slipway/pushed" // of images that came from here
+	lockPatience = 10 * time.Second // how long to wait for a lost connection that still locks a blob
+	ownLabel     = "slipway/pushed" // label of images that Push sent
 )
 
-// Pushed is an image that a board has.
+// Pushed is the result of a push.
 type Pushed struct {
 	Engine     string   `json:"engine"`
 	Image      string   `json:"image"`
-	Digest     string   `json:"digest"` // of its manifest; of its configuration where docker keeps it
+	Digest     string   `json:"digest"` // of the manifest; with docker and podman of the configuration
 	Platform   string   `json:"platform"`
 	Layers     int      `json:"layers"`
 	SentLayers int      `json:"sentLayers"`
@@ -43,9 +43,9 @@ type Pushed struct {
 	Pruned     []string `json:"pruned,omitempty"`
 }
 
-// Push brings an image into containerd, under a name, unpacked and ready to run. Only blobs that
-// the board lacks are sent. If a push breaks off, containerd keeps the blobs for a day, and the
-// next push resumes them. The name is moved last.
+// Push sends an image to containerd, unpacks it, and then gives it the name. It sends only blobs
+// that the board lacks. If a push breaks off, containerd keeps its blobs for a day, and the next
+// push resumes them.
 func (t *Containerd) Push(ctx context.Context, image *oci.Image, name string) (Pushed, error) {
 	p := &imagePush{t: t, image: image, pushed: Pushed{
 		Engine: t.String(), Image: name, Digest: string(image.Manifest.Digest),
@@ -57,13 +57,15 @@ func (t *Containerd) Push(ctx context.Context, image *oci.Image, name string) (P
 	return p.pushed, nil
 }
 
-// imagePush is one image that is sent.
+// imagePush is one call of Push.
 type imagePush struct {
 	t      *Containerd
 	image  *oci.Image
 	pushed Pushed
 }
 
+// pushImage sends the missing blobs under a lease, which protects them from garbage collection,
+// unpacks the image, and deletes the lease.
 func (p *imagePush) pushImage(ctx context.Context, name string) error {
 	id := "slipway-push-" + p.image.Manifest.Digest.Encoded()[:16]
 	manager := p.t.client.LeasesService()
@@ -88,14 +90,15 @@ func (p *imagePush) pushImage(ctx context.Context, name string) error {
 	return manager.Delete(ctx, leases.Lease{ID: id})
 }
 
-// missingBlob is a blob that the board does not have whole.
+// missingBlob is a blob that the board lacks, or has only partly.
 type missingBlob struct {
 	v1.Descriptor
 	layer bool
 	have  int64
 }
 
-// findMissing looks up each blob, and protects existing blobs from garbage collection.
+// findMissing returns the blobs that the board lacks. It adds the others to the lease, which
+// protects them from garbage collection.
 func (p *imagePush) findMissing(ctx context.Context, lease string) ([]missingBlob, error) {
 	store := p.t.client.ContentStore()
 	var missing []missingBlob
@@ -121,7 +124,8 @@ func (p *imagePush) findMissing(ctx context.Context, lease string) ([]missingBlo
 
 func ingestName(d v1.Descriptor) string { return "slipway-" + string(d.Digest) }
 
-// sendBlobs sends the manifest after everything that it names.
+// sendBlobs sends the missing blobs, blobsAtOnce at a time, and the manifest last, after everything
+// that it names.
 func (p *imagePush) sendBlobs(ctx context.Context, missing []missingBlob) (err error) {
 	var total int64
 	for _, l := range missing {
@@ -155,8 +159,8 @@ func (p *imagePush) sendBlobs(ctx context.Context, missing []missingBlob) (err e
 	return p.sendBlob(ctx, p.image.Manifest, count)
 }
 
-// sendBlob sends one blob, or the rest of it if the board has a part. If that part is damaged, or
-// belongs to something else, sendBlob sends the whole blob once.
+// sendBlob sends one blob, or the rest of it if the board has a part. If that part turns out to be
+// wrong, sendBlob discards it and sends the whole blob once.
 func (p *imagePush) sendBlob(ctx context.Context, d v1.Descriptor, count func(int64)) error {
 	for again := false; ; again = true {
 		resumed, err := p.tryBlob(ctx, d, count)
@@ -172,6 +176,8 @@ func (p *imagePush) sendBlob(ctx context.Context, d v1.Descriptor, count func(in
 	}
 }
 
+// tryBlob sends the part of a blob that the board lacks, and commits the blob. resumed reports that
+// the board had a part.
 func (p *imagePush) tryBlob(ctx context.Context, d v1.Descriptor, count func(int64)) (resumed bool, err error) {
 	w, err := p.openWriter(ctx, d)
 	if err != nil {
@@ -194,8 +200,8 @@ func (p *imagePush) tryBlob(ctx context.Context, d v1.Descriptor, count func(int
 	return resumed, w.Commit(ctx, d.Size, d.Digest)
 }
 
-// openWriter opens a blob for writing. If a lost connection still holds it on the board, the
-// blob goes there under another name.
+// openWriter opens a blob on the board for writing. If a lost connection still locks the blob after
+// lockPatience, it opens the blob under another ingest name.
 func (p *imagePush) openWriter(ctx context.Context, d v1.Descriptor) (content.Writer, error) {
 	store := p.t.client.ContentStore()
 	patient, cancel := context.WithTimeout(ctx, lockPatience)
@@ -217,6 +223,7 @@ func (p *imagePush) openWriter(ctx context.Context, d v1.Descriptor) (content.Wr
 	}
 }
 
+// copyBlob writes the blob from the offset from on to w, in pieces of sendBytes.
 func (p *imagePush) copyBlob(ctx context.Context, w io.Writer, d v1.Descriptor, from int64, count func(int64)) error {
 	blob, err := p.image.Store.Open(ctx, d)
 	if err != nil {
@@ -239,7 +246,8 @@ func (p *imagePush) copyBlob(ctx context.Context, w io.Writer, d v1.Descriptor, 
 	return nil
 }
 
-// labelManifest tells containerd that the manifest keeps all that it names.
+// labelManifest labels the manifest with the digests of its blobs, so that containerd's garbage
+// collection keeps them.
 func (p *imagePush) labelManifest(ctx context.Context) error {
 	info := content.Info{Digest: p.image.Manifest.Digest, Labels: map[string]string{
 		"containerd.io/gc.ref.content.config": string(p.image.Config.Digest),
@@ -254,7 +262,7 @@ func (p *imagePush) labelManifest(ctx context.Context) error {
 	return err
 }
 
-// unpackImage makes the image's file tree, and only then gives it the name.
+// unpackImage unpacks the image's layers, and then gives the name to the image.
 func (p *imagePush) unpackImage(ctx context.Context, name string) error {
 	image := images.Image{Name: name, Target: p.image.Manifest, Labels: map[string]string{ownLabel: "1"}}
 	err := progress.Run(ctx, "unpack "+name, func(*progress.Step) (string, error) {
@@ -279,8 +287,8 @@ func (p *imagePush) unpackImage(ctx context.Context, name string) error {
 	return err
 }
 
-// Prune removes images that Slipway pushed, that no container uses, and that have none of the names
-// to keep. containerd then collects the blobs that only they used.
+// Prune removes images that Slipway pushed and that no container uses, except the one named keep.
+// containerd then collects the blobs that only they used.
 func (t *Containerd) Prune(ctx context.Context, keep string) ([]string, error) {
 	ctx = t.withNamespace(ctx)
 	pruned, err := t.pruneImages(ctx, keep)

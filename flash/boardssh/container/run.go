@@ -31,22 +31,22 @@ const (
 	boardPath   = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
 
-// Spec is one run of an image.
+// Spec describes one run of an image.
 type Spec struct {
 	Image   string
 	Argv    []string // empty: the image's own entry point and command
-	Env     []string // over the image's own
-	Hook    string   // path of slipway-hook on the board; "": none
+	Env     []string // added to the image's environment
+	Hook    string   // path of slipway-hook on the board; "": no hook
 	Timeout time.Duration
 
 	GPUs    string   // as NVIDIA_VISIBLE_DEVICES has them; "": none
 	Mounts  []string // SOURCE:PLACE or SOURCE:PLACE:ro, both absolute
-	HostNet bool     // the board's network; otherwise there is none but the container's own
+	HostNet bool     // use the board's network; otherwise the container has only its own loopback
 	Detach  bool     // leave it running; its output is not kept
-	Out     *Outputs // where output goes as it comes; nil: to Exit.Output
+	Out     *Outputs // gets the output as it comes; nil: Exit.Output keeps it
 }
 
-// Outputs are where a container's outputs go.
+// Outputs are the writers for a container's outputs.
 type Outputs struct{ Stdout, Stderr io.Writer }
 
 // ErrNoImage is the error of a run whose image is not in the board's containerd.
@@ -61,9 +61,9 @@ type Exit struct {
 	Elapsed   time.Duration
 }
 
-// Run runs a container to its end and removes everything that it made on the
-// board, also when it fails or ctx ends. A program that fails has a Status; the
-// error is for one that could not be run, a failed hook among them.
+// Run runs a container to its end and removes everything that it made on the board, also when it
+// fails or ctx ends. A detached container stays. If the program fails, Exit has its Status; the
+// error means that it could not be run, for example because a hook failed.
 func (t *Containerd) Run(ctx context.Context, c Spec) (exit Exit, err error) {
 	ctx = t.withNamespace(ctx)
 	if c.Timeout > 0 {
@@ -94,8 +94,8 @@ func (t *Containerd) Run(ctx context.Context, c Spec) (exit Exit, err error) {
 	return exit, nil
 }
 
-// withoutDeadline is ctx without its deadline, but it ends with ctx. A deadline would travel
-// to containerd, which could then report it first, in other words.
+// withoutDeadline returns a context that ends with ctx but has no deadline. gRPC would send a
+// deadline to containerd, which could then report it first, in other words.
 func withoutDeadline(ctx context.Context) (context.Context, func()) {
 	plain, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -105,16 +105,17 @@ func withoutDeadline(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// containerRun is a container between its making and its end.
+// containerRun is one container of Run.
 type containerRun struct {
 	t         *Containerd
-	id, pipes string // the folder of its two pipes
+	id, pipes string // pipes is the folder of the container's two pipes
 }
 
 func (t *Containerd) newRun(id string) *containerRun {
 	return &containerRun{t: t, id: id, pipes: t.pipes + "/" + id}
 }
 
+// runContainer creates the container, starts it, and collects or streams its output.
 func (r *containerRun) runContainer(ctx context.Context, c Spec) (Exit, error) {
 	made, err := r.createContainer(ctx, c)
 	if err != nil {
@@ -137,7 +138,7 @@ func (r *containerRun) runContainer(ctx context.Context, c Spec) (Exit, error) {
 	return exit, nil
 }
 
-// startTask starts the container's program.
+// startTask creates the container's task and starts it. The channel gets its exit status.
 func startTask(ctx context.Context, made client.Container, output cio.Config) (client.Task, <-chan client.ExitStatus, error) {
 	task, err := made.NewTask(ctx, func(string) (cio.IO, error) { return boardLog{output}, nil })
 	if err != nil {
@@ -150,7 +151,7 @@ func startTask(ctx context.Context, made client.Container, output cio.Config) (c
 	return task, ended, task.Start(ctx)
 }
 
-// boardLog is output that stays on the board: nothing is copied here.
+// boardLog is a cio.IO for output that stays on the board: it copies nothing.
 type boardLog struct{ config cio.Config }
 
 func (l boardLog) Config() cio.Config { return l.config }
@@ -158,6 +159,8 @@ func (boardLog) Cancel()              {}
 func (boardLog) Wait()                {}
 func (boardLog) Close() error         { return nil }
 
+// createContainer creates a container of the image with its snapshot, label and runtime. An image
+// that the board lacks is ErrNoImage.
 func (r *containerRun) createContainer(ctx context.Context, c Spec) (client.Container, error) {
 	image, err := r.t.client.GetImage(ctx, c.Image)
 	if full, bad := oci.FullName(c.Image); errdefs.IsNotFound(err) && bad == nil && full != c.Image {
@@ -189,9 +192,9 @@ func (r *containerRun) createContainer(ctx context.Context, c Spec) (client.Cont
 		client.WithSpec(spec))
 }
 
-// makeSpec is made of containerd's defaults and the image's configuration. The
-// library's own option for the latter is not used: to look up a user's name it
-// mounts the image, and it would do so on this machine.
+// makeSpec makes the container's spec from containerd's defaults, the image's configuration and c.
+// It does not use the library's option for the configuration, because that would mount the image on
+// this machine to look up a user's name.
 func (r *containerRun) makeSpec(ctx context.Context, image client.Image, c Spec) (*specoci.Spec, error) {
 	conf, err := image.Spec(ctx)
 	if err != nil {
@@ -234,8 +237,8 @@ func (r *containerRun) makeSpec(ctx context.Context, image client.Image, c Spec)
 	return spec, nil
 }
 
-// mergeEnv joins environments. Of a variable that is set twice the later value
-// stands, in the earlier one's place.
+// mergeEnv joins environments. If a variable is set twice, its last value wins, at its first
+// position.
 func mergeEnv(lists ...[]string) []string {
 	var env []string
 	place := map[string]int{}
@@ -251,7 +254,7 @@ func mergeEnv(lists ...[]string) []string {
 	return env
 }
 
-// parseUser reads an image's user: "", "uid" or "uid:gid".
+// parseUser parses an image's user, "", "uid" or "uid:gid". A user's name is an error.
 func parseUser(s string) (uid, gid uint32, err error) {
 	if s == "" {
 		return 0, 0, nil
@@ -269,11 +272,12 @@ func parseUser(s string) (uid, gid uint32, err error) {
 	return uint32(u), gid, nil
 }
 
-// removeAll removes everything that the run left, in a context of its own.
+// removeAll stops the container and removes it, its snapshot and its pipes, even after ctx has
+// ended.
 func (r *containerRun) removeAll(ctx context.Context, gently bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyLimit)
 	defer cancel()
-	defer func() { _ = r.runScript(ctx, removePipes, r.pipes) }() // of no use without the container
+	defer func() { _ = r.runScript(ctx, removePipes, r.pipes) }() // the pipes are useless without the container
 	made, err := r.t.client.LoadContainer(ctx, r.id)
 	if err == nil {
 		if err := endTask(ctx, made, gently); err != nil {
@@ -291,7 +295,8 @@ func (r *containerRun) removeAll(ctx context.Context, gently bool) error {
 	return err
 }
 
-// endTask ends the program. With gently, it lets a person's program tidy up first.
+// endTask kills the container's program and deletes the task. With gently, it sends SIGTERM first
+// and waits for termGrace.
 func endTask(ctx context.Context, made client.Container, gently bool) error {
 	task, err := made.Task(ctx, nil)
 	if err == nil && gently {

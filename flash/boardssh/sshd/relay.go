@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// Relay is a TCP link to a board that can be made to fail, as a cable that is pulled. It leads
-// to another port after the board was switched on again. Limit and Stall are set before Lead.
+// Relay is a TCP forwarder to a board, for tests. It can fail like a cable that is pulled, and can
+// lead to another port after the board has restarted. Set Limit and Stall before Lead.
 type Relay struct {
-	Limit int64        // bytes of a connection that pass towards the board; then it is cut
+	Limit int64        // bytes to the board in one connection, after which it is cut
 	Stall bool         // hold a connection at its limit instead of cutting it
-	Late  atomic.Int64 // nanoseconds by which answers are held back
+	Late  atomic.Int64 // delay of answers in nanoseconds
 	Sent  atomic.Int64 // bytes that passed towards the board
 
 	listener net.Listener
@@ -26,7 +26,7 @@ type Relay struct {
 	work     sync.WaitGroup
 }
 
-// NewRelay makes one that leads nowhere yet.
+// NewRelay starts a relay on a free local port. Call Lead to set its target.
 func NewRelay() (*Relay, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -40,7 +40,7 @@ func NewRelay() (*Relay, error) {
 // Port returns the local port on which the relay accepts connections.
 func (r *Relay) Port() int { return r.listener.Addr().(*net.TCPAddr).Port }
 
-// Lead has the connections from now on lead to a port of this machine's.
+// Lead makes new connections go to a port of this machine.
 func (r *Relay) Lead(port int) { r.to.Store(int64(port)) }
 
 func (r *Relay) serve() {
@@ -53,6 +53,7 @@ func (r *Relay) serve() {
 	}
 }
 
+// carry forwards one connection to the board, with the limit and delay, until one side ends.
 func (r *Relay) carry(near net.Conn) {
 	defer near.Close()
 	far, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.FormatInt(r.to.Load(), 10)))
@@ -64,7 +65,7 @@ func (r *Relay) carry(near net.Conn) {
 	defer r.hold(near, far, false)
 	done := make(chan struct{}, 2)
 	r.work.Go(func() {
-		_, _ = io.CopyN(counting{far, &r.Sent}, near, r.Limit) // however it ends, both ends go
+		_, _ = io.CopyN(counting{far, &r.Sent}, near, r.Limit) // on any end, carry closes both connections
 		if !r.Stall {
 			done <- struct{}{}
 		}
@@ -97,6 +98,7 @@ func (h held) Write(p []byte) (int, error) {
 	return h.Writer.Write(p)
 }
 
+// hold adds both connections to r.open, or removes them.
 func (r *Relay) hold(near, far net.Conn, open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,26 +111,26 @@ func (r *Relay) hold(near, far net.Conn, open bool) {
 	}
 }
 
-// Cut breaks all connections off. New ones may be made.
+// Cut resets all open connections. The relay still accepts new ones.
 func (r *Relay) Cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for c := range r.open {
 		if tcp, ok := c.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0) // no farewell
+			_ = tcp.SetLinger(0) // send a reset instead of a normal close
 		}
 		c.Close()
 	}
 }
 
-// End cuts it for good, and does not wait for answers that are held back.
+// End closes the listener and resets all connections. It does not wait for delayed answers.
 func (r *Relay) End() error {
 	err := r.listener.Close()
 	r.Cut()
 	return err
 }
 
-// Close is End that waits.
+// Close is End that waits until all goroutines of the relay have ended.
 func (r *Relay) Close() error {
 	err := r.End()
 	r.work.Wait()

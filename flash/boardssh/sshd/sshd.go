@@ -1,5 +1,5 @@
-// Package sshd runs an OpenSSH server of its own on loopback, with keys of its own, for tests,
-// benchmarks and boards of namespaces, and lines to it that can be cut. It does not touch the
+// Package sshd starts an OpenSSH server on loopback, with new keys, for tests,
+// benchmarks and boards of namespaces, and relays to it that can be cut. It does not touch the
 // machine's own server.
 package sshd
 
@@ -22,8 +22,8 @@ import (
 	"slipway/layers/run"
 )
 
-// Program is the server, which has to be started by its full path. Debian's
-// package openssh-server holds it.
+// Program is the full path of sshd, which sshd needs to start itself again. Debian's
+// package openssh-server contains it.
 const Program = "/usr/sbin/sshd"
 
 const startLimit = time.Minute // more than a busy machine needs
@@ -32,7 +32,7 @@ const startLimit = time.Minute // more than a busy machine needs
 type Server struct {
 	Port       int
 	KnownHosts string // file that pins the server's key
-	Identity   string // file of the private key that it accepts
+	Identity   string // file of the private key that the server accepts
 	Log        string
 	Apart      bool // as in run.Command: set if the thread that calls Start is in another pid namespace
 
@@ -41,8 +41,8 @@ type Server struct {
 	ended  chan struct{}
 }
 
-// New writes keys and configuration into dir, which must be empty. The settings
-// are lines of sshd_config that stand before the server's own.
+// New writes keys and a configuration into dir, which must be empty, and chooses a free port. The
+// settings are lines of sshd_config before New's own lines. New does not start the server.
 func New(dir string, settings ...string) (*Server, error) {
 	free, err := run.FreePort()
 	if err != nil {
@@ -66,7 +66,7 @@ func New(dir string, settings ...string) (*Server, error) {
 		"PasswordAuthentication no",
 		"KbdInteractiveAuthentication no",
 		"PidFile none",
-		"SetEnv HOME="+dir, // this user's login scripts may take most of a second each time
+		"SetEnv HOME="+dir, // the user's own login scripts may take most of a second
 	)
 	if !slices.ContainsFunc(settings, func(line string) bool { return strings.HasPrefix(line, "Subsystem ") }) {
 		lines = append(lines, "Subsystem sftp internal-sftp")
@@ -83,8 +83,7 @@ func New(dir string, settings ...string) (*Server, error) {
 	return s, nil
 }
 
-// WriteKey makes a key pair, writes its private half to file and returns the
-// other.
+// WriteKey makes a key pair, writes the private key to file and returns the public key.
 func WriteKey(file string) (ssh.PublicKey, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -100,10 +99,10 @@ func WriteKey(file string) (ssh.PublicKey, error) {
 	return ssh.NewPublicKey(public)
 }
 
-// Start starts the server and returns when it answers. It ends with ctx.
+// Start starts the server and returns when it accepts connections. The server ends with ctx.
 func (s *Server) Start(ctx context.Context) error {
 	if os.Geteuid() == 0 {
-		// Started as root, it insists on this folder, which Debian's unit makes.
+		// As root, sshd needs this folder, which Debian's unit creates.
 		if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
 			return err
 		}
@@ -146,7 +145,7 @@ func (s *Server) ready(ctx context.Context) error {
 	}
 }
 
-// Stop ends the server. Sessions that are open live on.
+// Stop kills the server. Open sessions live on.
 func (s *Server) Stop() {
 	s.cmd.Process.Kill()
 	<-s.ended

@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// StartDropbear serves each connection by a real dropbear with one host key of the kind. dropbear
-// reads authorized keys only from this user's home folder, so it gets a home folder of its own.
+// StartDropbear starts a server that runs a real dropbear for each connection, with a host key of
+// this kind. dropbear reads authorized keys only from the user's home folder, so a test folder is
+// mounted over that. It skips the test without root or dropbear.
 func StartDropbear(t *testing.T, kind string) Server {
 	t.Helper()
 	for _, program := range []string{"/usr/sbin/dropbear", "/usr/bin/dropbearkey"} {

@@ -1,5 +1,5 @@
-// Package sshtest serves tests of what reaches boards: real and misbehaving SSH servers, lines
-// that fail, and the state of files.
+// Package sshtest helps tests of board connections: real and misbehaving SSH servers, connections
+// that fail, and checks of files.
 package sshtest
 
 import (
@@ -24,7 +24,7 @@ import (
 	"slipway/layers/run"
 )
 
-// StartSSHD runs a real server for one test.
+// StartSSHD starts a real sshd until the end of the test.
 func StartSSHD(t *testing.T, settings ...string) *sshd.Server {
 	t.Helper()
 	s := NewSSHD(t, settings...)
@@ -35,7 +35,7 @@ func StartSSHD(t *testing.T, settings ...string) *sshd.Server {
 	return s
 }
 
-// NewSSHD is a real server that is not started. It skips the test where sshd is missing.
+// NewSSHD prepares a real sshd without starting it. It skips the test if sshd is missing.
 func NewSSHD(t *testing.T, settings ...string) *sshd.Server {
 	t.Helper()
 	if _, err := os.Stat(sshd.Program); err != nil {
@@ -48,7 +48,8 @@ func NewSSHD(t *testing.T, settings ...string) *sshd.Server {
 	return s
 }
 
-// NewKey makes a key in a file, and returns its public half, also as authorized_keys has it.
+// NewKey writes a new private key to a file. It returns the public key too, also as a line of
+// authorized_keys.
 func NewKey(t *testing.T) (file string, key ssh.PublicKey, text string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "key")
@@ -59,7 +60,8 @@ func NewKey(t *testing.T) (file string, key ssh.PublicKey, text string) {
 	return file, key, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
 
-// CheckTakes fails where work takes much longer than the limit.
+// CheckTakes fails the test if work takes more than 20 times the limit. A busy machine may be that
+// slow.
 func CheckTakes(t *testing.T, limit time.Duration, work func()) {
 	t.Helper()
 	began := time.Now()
@@ -69,14 +71,14 @@ func CheckTakes(t *testing.T, limit time.Duration, work func()) {
 	}
 }
 
-// RandomBytes are bytes that no compression makes smaller.
+// RandomBytes returns n bytes that do not compress, always the same.
 func RandomBytes(n int) []byte {
 	data := make([]byte, n)
 	rand.NewChaCha8([32]byte{}).Read(data)
 	return data
 }
 
-// WriteFile writes data to a file of its own, and returns its name.
+// WriteFile writes data to a file in a new folder, and returns its name.
 func WriteFile(t *testing.T, data []byte) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "local")
@@ -86,7 +88,8 @@ func WriteFile(t *testing.T, data []byte) string {
 	return name
 }
 
-// CheckFile also makes sure that nothing lies beside the file.
+// CheckFile fails the test if the file has another content or mode, or if its folder has other
+// files.
 func CheckFile(t *testing.T, name string, want []byte, mode fs.FileMode) {
 	t.Helper()
 	got, err := os.ReadFile(name)
@@ -99,7 +102,8 @@ func CheckFile(t *testing.T, name string, want []byte, mode fs.FileMode) {
 	CheckEntries(t, filepath.Dir(name), filepath.Base(name))
 }
 
-// CheckEntries fails where a folder holds other names than these.
+// CheckEntries fails the test if dir holds other names than these. It waits for a while, until they
+// match.
 func CheckEntries(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	var names []string
@@ -120,7 +124,8 @@ func CheckEntries(t *testing.T, dir string, want ...string) {
 	t.Errorf("%s holds %q; want %q", dir, names, want)
 }
 
-// ReadTree is what a folder holds: for each name what it is, and a file's content.
+// ReadTree returns for each name below dir its mode, and a file's size and first bytes, or a link's
+// target.
 func ReadTree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -156,7 +161,7 @@ func ReadTree(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// WriteTree makes files of a description: "" is a folder, "->x" a symlink to x.
+// WriteTree makes files from a map of name and content: "" is a folder, "->x" a symlink to x.
 func WriteTree(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
@@ -178,7 +183,7 @@ func WriteTree(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// OnlyBusybox makes a server whose commands are busybox's applets and nothing else.
+// OnlyBusybox returns an sshd setting with which the server's PATH has only busybox's applets.
 func OnlyBusybox(t *testing.T) string {
 	t.Helper()
 	program, err := exec.LookPath("busybox")
@@ -198,7 +203,8 @@ func OnlyBusybox(t *testing.T) string {
 	return "SetEnv PATH=" + dir
 }
 
-// BeforeProgram has the board run a line of shell before one of its programs.
+// BeforeProgram returns an sshd setting with which the server runs a line of shell before the
+// program name.
 func BeforeProgram(t *testing.T, name, line string) (setting string) {
 	t.Helper()
 	program, err := exec.LookPath(name)
@@ -212,7 +218,7 @@ func BeforeProgram(t *testing.T, name, line string) (setting string) {
 	return "SetEnv PATH=" + dir + ":" + os.Getenv("PATH")
 }
 
-// CheckError fails where an error does not hold a text.
+// CheckError fails the test if err does not contain want. An empty want means no error.
 func CheckError(t *testing.T, err error, want string) {
 	t.Helper()
 	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
@@ -220,7 +226,8 @@ func CheckError(t *testing.T, err error, want string) {
 	}
 }
 
-// LinkPrograms makes a folder with only these programs.
+// LinkPrograms makes a folder with links to only these programs, and returns it. It skips the test
+// if one is missing.
 func LinkPrograms(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -236,7 +243,7 @@ func LinkPrograms(t *testing.T, names ...string) string {
 	return dir
 }
 
-// PlaceFile writes a file with a mode.
+// PlaceFile writes a file with a mode, and makes its folder.
 func PlaceFile(t *testing.T, name, text string, mode fs.FileMode) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -247,14 +254,14 @@ func PlaceFile(t *testing.T, name, text string, mode fs.FileMode) {
 	}
 }
 
-// Text is an output that can be waited for.
+// Text is a writer whose content a test can wait for.
 type Text struct {
 	mu   sync.Mutex
 	buf  bytes.Buffer
 	more chan struct{}
 }
 
-// NewText is an empty output.
+// NewText returns an empty Text.
 func NewText() *Text { return &Text{more: make(chan struct{}, 1)} }
 
 func (w *Text) Write(p []byte) (int, error) {
@@ -274,7 +281,7 @@ func (w *Text) String() string {
 	return w.buf.String()
 }
 
-// Await waits until the output holds a text, or the test ends.
+// Await waits until the text contains want, or ctx ends.
 func (w *Text) Await(ctx context.Context, want string) {
 	for !strings.Contains(w.String(), want) {
 		select {
@@ -286,7 +293,7 @@ func (w *Text) Await(ctx context.Context, want string) {
 }
 
 // AliasKnownHosts writes a known_hosts file that has the key of file under the name the-board, so
-// that it is found whatever the port is.
+// that it applies to any port.
 func AliasKnownHosts(t *testing.T, file string, port int) string {
 	t.Helper()
 	pinned, err := os.ReadFile(file)
@@ -300,10 +307,10 @@ func AliasKnownHosts(t *testing.T, file string, port int) string {
 	return aliased
 }
 
-// LongEnough is how long a test waits for what is sure to come.
+// LongEnough is how long a test waits for an event that must come.
 const LongEnough = 5 * time.Minute
 
-// CheckTrees fails where two folders hold other things.
+// CheckTrees fails the test if two folders differ in what ReadTree returns.
 func CheckTrees(t *testing.T, local, remote string) {
 	t.Helper()
 	if diff := cmp.Diff(ReadTree(t, local), ReadTree(t, remote)); diff != "" {
@@ -311,8 +318,8 @@ func CheckTrees(t *testing.T, local, remote string) {
 	}
 }
 
-// StartRelay leads to a port of this machine. It passes limit bytes of each connection, then
-// cuts the connection, or holds it.
+// StartRelay starts a relay to a port of this machine. It passes limit bytes of each connection to
+// the port, then cuts the connection, or holds it if stall is set.
 func StartRelay(t *testing.T, port int, limit int64, stall bool) *sshd.Relay {
 	t.Helper()
 	r, err := sshd.NewRelay()

@@ -15,14 +15,13 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Server is an SSH server on 127.0.0.1, whose key KnownHosts has under the name the-board.
+// Server is an SSH server on 127.0.0.1. Its host key is in KnownHosts under the name the-board.
 type Server struct {
 	Port                 int
 	KnownHosts, Identity string
 }
 
-// ServeSSH serves each connection as serve does. Its host key is pinned, and it
-// takes any key.
+// ServeSSH starts a server that calls serve for each connection. The server accepts any user key.
 func ServeSSH(t *testing.T, serve func(net.Conn, *ssh.ServerConfig)) Server {
 	t.Helper()
 	hostFile, _, host := NewKey(t)
@@ -61,22 +60,22 @@ func ServeSSH(t *testing.T, serve func(net.Conn, *ssh.ServerConfig)) Server {
 	return Server{Port: l.Addr().(*net.TCPAddr).Port, KnownHosts: known, Identity: identity}
 }
 
-// MostHeld is how much of what a hostile board sends may stay in memory. Floods here
-// are several times that.
+// MostHeld limits the memory that the data of a hostile board may use. Floods in tests
+// are several times larger.
 const MostHeld = 24 << 20
 
-// Nasty is what a board would like to do to a terminal.
+// Nasty is text with escape and formatting characters that would attack a terminal.
 const Nasty = "\x1b]0;owned\x07\x1b[2J\u202e\u009b31m"
 
-// Conversation is what a board does once somebody has logged in.
+// Conversation says how a test server behaves after the login.
 type Conversation struct {
-	Exec     func(ssh.Channel, string) // it runs a command
-	SFTP     func(ssh.Channel)         // it is the SFTP server; nil: there is none
-	Channels func(ssh.NewChannel) bool // it has dealt with a channel
-	Began    func(*ssh.ServerConn)     // beside all that
+	Exec     func(ssh.Channel, string) // runs a command
+	SFTP     func(ssh.Channel)         // serves SFTP; nil: the request is refused
+	Channels func(ssh.NewChannel) bool // returns true if it has handled a channel
+	Began    func(*ssh.ServerConn)     // runs beside the rest
 }
 
-// Serve serves one connection.
+// Serve does the SSH handshake on one connection, and serves its channels until it ends.
 func (c Conversation) Serve(conn net.Conn, config *ssh.ServerConfig) {
 	server, channels, requests, err := ssh.NewServerConn(conn, config)
 	if err != nil {
@@ -94,6 +93,7 @@ func (c Conversation) Serve(conn net.Conn, config *ssh.ServerConfig) {
 	}
 }
 
+// session serves the exec and subsystem requests of one channel.
 func (c Conversation) session(offer ssh.NewChannel) {
 	ch, requests, err := offer.Accept()
 	if err != nil {
@@ -123,8 +123,8 @@ func (c Conversation) session(offer ssh.NewChannel) {
 	}
 }
 
-// SayShell does what a shell does first with Slipway's line, which proves that it runs the
-// line.
+// SayShell prints the marked process id that a shell prints for Slipway's line, which proves that a
+// shell has run the line.
 func SayShell(ch ssh.Channel, line string) {
 	if mark, ok := strings.CutPrefix(line, "echo '"); ok {
 		mark, _, _ = strings.Cut(mark, "'")
@@ -137,7 +137,8 @@ func SendExit(ch ssh.Channel, status uint32) {
 	ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{status}))
 }
 
-// CheckHarmless fails where an error could do something to a terminal.
+// CheckHarmless fails the test if err does not contain want, is very long, or has characters that a
+// terminal could obey.
 func CheckHarmless(t *testing.T, err error, want string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), want) {
@@ -149,7 +150,7 @@ func CheckHarmless(t *testing.T, err error, want string) {
 	}
 }
 
-// LiveBytes is how much memory is in use, after garbage collection.
+// LiveBytes returns how much heap memory is in use after a garbage collection.
 func LiveBytes() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -157,8 +158,8 @@ func LiveBytes() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// CheckMemory fails where work leaves more in memory than it may. It is called while the
-// board is still there.
+// CheckMemory fails the test if memory in use has grown by more than MostHeld. Call it while the
+// board is still connected.
 func CheckMemory(t *testing.T, before int64) {
 	t.Helper()
 	if held := LiveBytes() - before; held > MostHeld {
@@ -166,7 +167,7 @@ func CheckMemory(t *testing.T, before int64) {
 	}
 }
 
-// SendEndless sends text until the other side hangs up.
+// SendEndless writes text again and again until a write fails.
 func SendEndless(w io.Writer, text string) {
 	block := []byte(strings.Repeat(text, 1+32<<10/len(text)))
 	for {
@@ -198,7 +199,8 @@ const (
 
 const SFTPClose = 4
 
-// ServeSFTP is an SFTP server that answers as it likes; nil is no answer.
+// ServeSFTP returns an SFTP server that sends the packets that answer returns; nil or a short
+// packet ends it.
 func ServeSFTP(answer func(kind byte, id uint32) []byte) func(ssh.Channel) {
 	return func(ch ssh.Channel) {
 		for head := make([]byte, 9); ; {

@@ -16,17 +16,17 @@ import (
 	"slipway/flash/boardssh/sshd"
 )
 
-// SudoUser logs in on a server of StartSudo. Only sudo asks for the password.
+// SudoUser is the login user of StartSudo's server. Only sudo asks for the password.
 const (
 	SudoUser     = "field"
 	SudoPassword = "it's $(secret)"
 )
 
-// SudoRights are lines of sudoers, by what a test calls them.
+// SudoRights are lines of sudoers, by a name for tests.
 var SudoRights = map[string]string{"NOPASSWD": SudoUser + " ALL=(ALL) NOPASSWD: ALL", "password": SudoUser + " ALL=(ALL) ALL"}
 
-// StartSudo starts a server whose user is not root and has a real sudo, with a line of sudoers. The
-// user exists only in a mount namespace. This machine's /etc stays as it is.
+// StartSudo starts a server whose login user is not root and has a real sudo, with a line of
+// sudoers. The user exists only in a mount namespace, so this machine's /etc stays as it is.
 func StartSudo(t *testing.T, rights string, settings ...string) *sshd.Server {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -58,9 +58,11 @@ func StartSudo(t *testing.T, rights string, settings ...string) *sshd.Server {
 	return s
 }
 
-// modes are those of the files that the server has in the place of this machine's.
+// modes are the modes of the files that the server has instead of this machine's.
 var modes = map[string]fs.FileMode{"passwd": 0o644, "group": 0o644, "shadow": 0o600, "sudoers": 0o440}
 
+// fillEtc writes the files for the server's /etc into etc: this machine's, with SudoUser added, and
+// new sudoers.
 func fillEtc(etc, rights, authorized string) error {
 	hash, err := exec.Command("openssl", "passwd", "-6", SudoPassword).Output()
 	if err != nil {
@@ -86,12 +88,12 @@ func fillEtc(etc, rights, authorized string) error {
 	return err
 }
 
-// startInside starts a server whose /etc has the files of a folder. It ends with the
-// thread that started it, and that is in the namespace until over.
+// startInside starts a server in a new mount namespace, with the files of etc mounted over /etc.
+// The server's starting thread stays there until over is closed; the server ends with that thread.
 func startInside(s *sshd.Server, over <-chan struct{}, etc string) error {
 	started := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and it ends with this goroutine
+		runtime.LockOSThread() // the thread ends with this goroutine
 		err := errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 		for name := range modes {
 			err = errors.Join(err, unix.Mount(filepath.Join(etc, name), "/etc/"+name, "", unix.MS_BIND, ""))
