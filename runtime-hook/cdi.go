@@ -35,6 +35,9 @@ the recipe's does that.
 // installedPath is the path of this program on boards.
 const installedPath = "/usr/bin/" + oci.Program
 
+// cdiCommand runs "slipway-hook cdi": it makes the CDI spec of a board and writes or prints it. It
+// warns on stderr about GPUs and files that it leaves out, and about other specs with the same
+// devices.
 func cdiCommand(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("cdi", flag.ContinueOnError)
 	output := flags.String("output", "", "")
@@ -74,6 +77,7 @@ func cdiCommand(args []string, stdout, stderr io.Writer) error {
 	return cdi.Write(*output, text)
 }
 
+// cdiBoard reads the board at root for a CDI spec. Without mounts, the spec calls the hook.
 func cdiBoard(root string, mounts bool) (cdi.Board, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -101,8 +105,8 @@ func cdiBoard(root string, mounts bool) (cdi.Board, error) {
 	return b, nil
 }
 
-// boardPlan returns all that the board whose file tree is root provides by its
-// settings.
+// boardPlan compiles the plan of everything that the board at root provides under its settings.
+// Without CSV lists, or with an empty plan, it returns an error.
 func boardPlan(root string, set config.Config) (plan.Plan, error) {
 	dir := filepath.Join(root, set.CSVDir)
 	files, entries, _, err := csv.ReadDir(dir)

@@ -31,7 +31,7 @@ boards that have only some of them.
   slipway-hook check --root build/rootfs --json
 `
 
-// report is what check finds.
+// report is the result of "slipway-hook check".
 type report struct {
 	Files    []string
 	Problems []csv.Problem
@@ -65,6 +65,8 @@ func checkCommand(args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
+// checkBoard reads the settings and CSV lists of the board at root and compiles its plan. It
+// collects all problems in them.
 func checkBoard(root string) (report, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -96,7 +98,7 @@ func checkBoard(root string) (report, error) {
 	}, nil
 }
 
-// readSettings returns the board's settings, with the problems in them.
+// readSettings reads the settings of the board at root. It returns the errors in them as problems.
 func readSettings(root string) (config.Config, []csv.Problem) {
 	set, err := config.Read(root)
 	var faults config.Faults

@@ -11,8 +11,8 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// This file finds the CUDA driver libraries in an image that are of a newer CUDA
-// than the board's driver (NVIDIA calls it forward compatibility). The image is hostile:
+// This file finds CUDA driver libraries in an image whose CUDA is newer
+// than that of the board's driver (NVIDIA calls it forward compatibility). The image may be hostile:
 // these files decide only what their own container sees.
 
 // compatLibraries are the libraries of an image that replace the board's.
@@ -21,8 +21,9 @@ type compatLibraries struct {
 	Libraries []plan.Library
 }
 
-// findCompat looks into the folder dir of the container, on a board whose driver has cuda.
-// It returns none if programs have to find the board's own libraries.
+// findCompat looks for CUDA driver libraries in the container's folder dir. cuda is the version of
+// the board's driver. It returns none if the image's driver is not newer, so programs use the
+// board's libraries.
 func findCompat(root *inject.Root, dir, cuda string) compatLibraries {
 	if dir == "" || cuda == "" {
 		return compatLibraries{}
@@ -38,8 +39,8 @@ func findCompat(root *inject.Root, dir, cuda string) compatLibraries {
 	return compatLibraries{dir, listLibraries(root, dir, names)}
 }
 
-// findImageDriver returns the only libcuda of the folder. Of two, nothing says which one is
-// meant.
+// findImageDriver returns the only libcuda.so.*.* in the folder. With two such files, ok is false,
+// because nothing says which one is meant.
 func findImageDriver(names []inject.Name) (driver string, ok bool) {
 	for _, n := range names {
 		if match, _ := path.Match("libcuda.so.*.*", n.Name); !match || n.Link != "" {
@@ -53,7 +54,8 @@ func findImageDriver(names []inject.Name) (driver string, ok bool) {
 	return driver, driver != ""
 }
 
-// driverCUDA returns the CUDA version in the driver library at p, "" if it has none.
+// driverCUDA reads the CUDA version from the ELF note of the driver library at p, "" if it has
+// none.
 func driverCUDA(root *inject.Root, p string) string {
 	f, err := root.OpenFile(p)
 	if err != nil {
@@ -73,8 +75,8 @@ func parseNote(note []byte) string {
 	return says.CUDA
 }
 
-// listLibraries returns the libraries in the folder, each by its soname, and each link
-// by its own name.
+// listLibraries returns the shared libraries in the folder, each by its soname. A link, or a
+// library without a soname, gets its file name.
 func listLibraries(root *inject.Root, dir string, names []inject.Name) (libs []plan.Library) {
 	for _, n := range names {
 		if !strings.HasPrefix(n.Name, "lib") || !strings.Contains(n.Name, ".so") {

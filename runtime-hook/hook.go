@@ -37,6 +37,8 @@ without one, createContainer hooks inherit the image's environment.
                    container: for two seconds the hook does not look again
 `
 
+// hookCommand runs "slipway-hook hook": it reads the container's state from stdin, mounts the
+// board's files into the container if it requests them, and writes a line to the log.
 func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("hook", flag.ContinueOnError)
 	devices := flags.String("devices", "", "")
@@ -67,13 +69,13 @@ func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error
 	if err != nil {
 		return fmt.Errorf("container %s: %w", printable(state.ID), err)
 	}
-	// As with the log, no container fails for want of this.
+	// An error of this write is ignored, as with the log: no container fails for it.
 	fmt.Fprint(stderr, "slipway-hook: ", line)
 	return nil
 }
 
-// injectFiles brings the board's files into one container. It reports the result in a line, and in
-// detail if the settings request that.
+// injectFiles mounts the board's files into one container, and allows its devices in the cgroup. It
+// returns the log line, and more lines if the log level is debug.
 func injectFiles(state oci.State, config oci.Config, wanted request) (line, details string, err error) {
 	if !config.MountNamespace {
 		return "", "", fmt.Errorf("%s: linux.namespaces has no mount; nothing can be given to this container alone", filepath.Join(state.Bundle, "config.json"))
@@ -100,7 +102,8 @@ func injectFiles(state oci.State, config oci.Config, wanted request) (line, deta
 	return summaryLine(res, append(res.Skipped, s.notes...)), wanted.detailLines(s, res), err
 }
 
-// applyPlan makes in the container what p lists.
+// applyPlan enters the container's mount namespace, makes the files, links and devices in p that
+// the container lacks, and updates its linker cache. The process stays in that namespace.
 func (r request) applyPlan(process inject.Process, config oci.Config, p plan.Plan) (inject.Result, error) {
 	if err := process.Enter(); err != nil {
 		return inject.Result{}, err
@@ -131,8 +134,8 @@ func (r request) applyPlan(process inject.Process, config oci.Config, p plan.Pla
 	return res, err
 }
 
-// findCompat returns the CUDA driver libraries of the image, if they are newer than the
-// board's.
+// findCompat returns the image's CUDA driver libraries, if the settings allow them and they are
+// newer than the board's.
 func (r request) findCompat(root *inject.Root) compatLibraries {
 	dir := r.CompatDir
 	if dir == "" || dir == config.Auto && !root.Has("/usr/local/cuda") {

@@ -11,8 +11,8 @@ import (
 
 const maxLogBytes = 1 << 20
 
-// openLog opens the log, or a file that discards its lines: no container fails for want
-// of a log. It must run before the hook enters a container.
+// openLog opens the log for appending. If that fails, it opens /dev/null, because no container
+// fails for its log. Call it before the hook enters a container.
 func openLog(file string) *os.File {
 	f, err := openLogFile(file)
 	if err != nil {
@@ -21,8 +21,8 @@ func openLog(file string) *os.File {
 	return f
 }
 
-// openLogFile keeps one old log, as /run is memory. A FIFO without a reader does not
-// open.
+// openLogFile opens the log for appending, and rotates it if it is larger than maxLogBytes. There
+// is one old log, because /run is memory. Only a regular file opens.
 func openLogFile(file string) (*os.File, error) {
 	if file == "" {
 		return nil, errors.New("no log is wanted")
@@ -47,7 +47,7 @@ func appendTo(file string) (*os.File, error) {
 	return os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o640)
 }
 
-// rotateLog renames the full log f, unless another hook does or did: a second rename
+// rotateLog renames the full log f to file.1, unless another hook does or did so. A second rename
 // would move the new log over the old one.
 func rotateLog(f *os.File, file string) {
 	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {

@@ -6,15 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The runtime and the hook that it adds work for one container, milliseconds apart. What
-// the first looked at, some hundred files of the board, the second need not look at again.
-// So the runtime tells the hook when it looked, in its arguments. Those stay in a bundle
-// that is used again; then the time has passed.
+// slipway-runtime and its hook run for one container, milliseconds apart. What
+// the runtime checked, some hundred files of the board, the hook need not check again.
+// So the runtime passes the time of its check in the hook's arguments. These stay in a bundle
+// that is used again, but by then the time is over.
 
-// lookedFor is how long it counts, in ns.
+// lookedFor is how long the runtime's check is valid, in ns.
 const lookedFor = 2_000_000_000
 
-// uptime returns the time in ns since the board booted, with the time that it slept.
+// uptime returns the time in ns since the board booted, suspend included; 0 if it is unknown.
 func uptime() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
@@ -23,10 +23,10 @@ func uptime() int64 {
 	return t.Nano()
 }
 
-// lookedArg returns the argument that tells the hook when the board was last looked at.
+// lookedArg returns the hook's argument for a check of the board at that uptime.
 func lookedArg(at int64) string { return "--looked=" + strconv.FormatInt(at, 10) }
 
-// lookedJustNow reports whether that time has just passed.
+// lookedJustNow reports whether the check at that uptime is still valid.
 func lookedJustNow(at int64) bool {
 	ago := uptime() - at
 	return at > 0 && ago >= 0 && ago < lookedFor

@@ -34,10 +34,10 @@ const usage = `slipway-hook gives containers what their board lists for them in
 slipway-hook COMMAND -h says more. /etc/slipway/hook.toml has the board's settings.
 `
 
-// errUsage is a command line that makes no sense; what it was has been printed.
+// errUsage is an invalid command line, after its message was printed. It makes exit status 2.
 var errUsage = errors.New("usage")
 
-// errFound is a check that found entries that cannot be used, and printed them.
+// errFound means that check found, and printed, entries that cannot be used.
 var errFound = errors.New("found")
 
 func main() {
@@ -55,7 +55,8 @@ func main() {
 	}
 }
 
-// commandFor returns the arguments that a call by this program name means.
+// commandFor returns the arguments for runCommand. The program names slipway-runtime and
+// nvidia-container-runtime-hook stand for the commands runtime and hook.
 func commandFor(name string, args []string) []string {
 	switch {
 	case name == runtimeName:
@@ -91,7 +92,8 @@ func runCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error 
 	return errUsage
 }
 
-// parseFlags parses a command's flags. done reports that nothing is left to do.
+// parseFlags parses a command's flags. done means that the command must return err: help was
+// printed, or the flags are wrong.
 func parseFlags(flags *flag.FlagSet, usage string, args []string, stdout, stderr io.Writer) (done bool, err error) {
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}

@@ -15,15 +15,16 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// request is what a container requests, with the board's settings.
+// request is what a container requests from the board, with the board's settings.
 type request struct {
 	choose.Selection
 	config.Config
-	looked bool // slipway-runtime looked at the board for this container
+	looked bool // slipway-runtime has just checked the board for this container
 }
 
-// readRequest reads the request of a container. A container that requests nothing does
-// not depend on the board's settings. Any other does not start while those are wrong.
+// readRequest reads the request of a container, and the board's settings if it requests anything.
+// While the settings are wrong, such a container gets an error and does not start; others are not
+// affected.
 func readRequest(c oci.Config) (request, error) {
 	wanted, err := choose.From(c.Env)
 	if err == nil && !wanted.Wants() && len(c.DeviceMounts) == 0 {
@@ -45,7 +46,7 @@ func readRequest(c oci.Config) (request, error) {
 // visiblePrefix begins the environment variable that names a container's devices.
 const visiblePrefix = "NVIDIA_VISIBLE_DEVICES="
 
-// logIgnored logs that a container's variable has no effect.
+// logIgnored logs that a container's NVIDIA_VISIBLE_DEVICES has no effect, if asked.
 func logIgnored(set config.Config, rootfs string, asked bool) {
 	if !asked {
 		return
@@ -55,17 +56,17 @@ func logIgnored(set config.Config, rootfs string, asked bool) {
 	fmt.Fprintf(log, "container with the root %s: gave nothing: it is not privileged, and %s takes NVIDIA_VISIBLE_DEVICES from privileged containers only\n", printable(rootfs), config.File)
 }
 
-// readContainer reads a container's config.json and request. devices, if there are any,
-// replace those that the container names.
+// readContainer reads the config.json of a container, and its request. devices, if not empty,
+// replaces the devices that the container names.
 func readContainer(state oci.State, devices string) (oci.Config, request, error) {
 	c, err := oci.ReadConfig(state.Bundle)
 	if err != nil {
-		// The board's settings say where this is logged.
+		// The caller logs this error in the file that the settings name.
 		set, _ := config.Read("/")
 		return c, request{Config: set}, err
 	}
 	if devices != "" {
-		// An engine gave them, of a CDI spec: the container need not be privileged.
+		// An engine chose these devices by a CDI spec, so the container need not be privileged.
 		c.Env, c.DeviceMounts, c.Privileged = append(c.Env, visiblePrefix+devices), nil, true
 	}
 	wanted, err := readRequest(c)
@@ -79,7 +80,8 @@ type share struct {
 	notes []string
 }
 
-// planShare computes what the container gets.
+// planShare checks the image's requirements, loads the board's plan, and returns the part that the
+// container requests.
 func (r request) planShare() (share, error) {
 	notes, err := r.Check("/", toldBoard(r.Config))
 	if err != nil {
@@ -112,7 +114,7 @@ func planOptions(set config.Config) plan.Options {
 	return plan.Options{Ignore: set.Ignore}
 }
 
-// toldBoard returns what the settings say about the board.
+// toldBoard returns the board's properties that the settings set.
 func toldBoard(set config.Config) choose.Board {
 	return choose.Board{CUDA: string(set.Board.CUDA), JetPack: string(set.Board.JetPack), Arch: string(set.Board.Arch)}
 }
@@ -120,7 +122,8 @@ func toldBoard(set config.Config) choose.Board {
 // errNoLists means that the board has a GPU, but no list has its files.
 var errNoLists = errors.New("the files of its driver are in no list")
 
-// explainNoLists says why the board whose file tree is root has no lists in csvDir.
+// explainNoLists returns the error for a board at root that has no CSV lists in csvDir. It is
+// errNoLists if the board has NVIDIA's driver for servers and desktops.
 func explainNoLists(root, csvDir string) error {
 	dir := filepath.Join(root, csvDir)
 	if choose.WithoutLists(root) {

@@ -26,14 +26,16 @@ of runc and crun that is in PATH, or of those that /etc/slipway/hook.toml names.
                 options.BinaryName = "/usr/bin/slipway-runtime"
 `
 
-// runtimeName is the other name of this program: engines pass no arguments of
+// runtimeName is the other name of this program, for the command runtime: engines pass no arguments of
 // their own before the runtime's.
 const runtimeName = "slipway-runtime"
 
 // gpusName is the hook that docker calls for --gpus if it is in PATH.
 const gpusName = "nvidia-container-runtime-hook"
 
-// runtimeCommand returns only where something is wrong.
+// runtimeCommand edits the container's config.json if the call creates one, and then execs the real
+// runtime. It returns only after an error, which it also writes to the runtime's log, or after the
+// help.
 func runtimeCommand(args []string, stdout io.Writer) error {
 	if len(args) == 0 || len(args) == 1 && (args[0] == "-h" || args[0] == "--help") {
 		_, err := fmt.Fprint(stdout, runtimeUsage)
@@ -50,8 +52,8 @@ func runtimeCommand(args []string, stdout io.Writer) error {
 	return err
 }
 
-// prepareBundle edits the config.json of a container that is created. The runtime
-// itself reports what is wrong with a bundle.
+// prepareBundle edits the config.json of a container that the call creates. A missing config.json
+// is no error here, because the real runtime reports that.
 func prepareBundle(call runtimeCall) error {
 	if !call.Creates {
 		return nil

@@ -7,13 +7,13 @@ import (
 
 // runtimeCall is a command line of runc or crun.
 type runtimeCall struct {
-	Creates bool   // it makes a container
-	Config  string // of which this is the config.json
+	Creates bool   // the command creates a container
+	Config  string // path of that container's config.json
 	Log     string // file to which the runtime writes errors; "" for none
-	JSON    bool   // as lines of JSON
+	JSON    bool   // errors are lines of JSON
 }
 
-// commands are those of runc and crun. A word before them is the value of an option
+// commands are the commands of runc and crun. A word before them is the value of an option
 // that is unknown here.
 var commands = map[string]bool{
 	"checkpoint": true, "create": true, "delete": true, "events": true, "exec": true, "features": true,
@@ -28,7 +28,7 @@ var optionsWithValue = map[string]bool{
 	"b": true, "bundle": true, "console-socket": true, "f": true, "config": true, "pid-file": true, "preserve-fds": true,
 }
 
-// parseCall reads a command line, without the program's name.
+// parseCall parses the arguments of a call of runc or crun.
 func parseCall(args []string) runtimeCall {
 	var c runtimeCall
 	command := ""
@@ -50,8 +50,8 @@ func parseCall(args []string) runtimeCall {
 	return c
 }
 
-// configPath returns the config.json that the options of create and run name. They may
-// come after the container's name. The last one counts.
+// configPath returns the path of config.json from the options of create and run. Options may follow
+// the container's name, and the last one counts.
 func configPath(args []string) string {
 	bundle, file := ".", "config.json"
 	for len(args) > 0 && args[0] != "--" {
@@ -74,15 +74,15 @@ func configPath(args []string) string {
 // option is one argument: a word, or a name with its value.
 type option struct{ word, name, value string }
 
-// nextOption takes one option off args. runc writes long options with one dash as well.
-// crun accepts a short option's value without a space.
+// nextOption removes one option, with its value, from args. runc accepts long options with one
+// dash. crun accepts a short option's value without a space.
 func nextOption(args []string) (option, []string) {
 	first, rest := args[0], args[1:]
 	name, value, given := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(first, "-"), "-"), "=")
 	if first == "" || first[0] != '-' || name == "" {
 		return option{word: first}, rest
 	}
-	// crun takes a long one's beginning for it.
+	// crun accepts the beginning of a long option.
 	if !given && (optionsWithValue[name] || strings.HasPrefix("bundle", name)) && len(rest) > 0 {
 		return option{name: name, value: rest[0]}, rest[1:]
 	}

@@ -16,8 +16,8 @@ import (
 // runtime starts this program again, the loop would never end.
 const loopVariable = "SLIPWAY_RUNTIME"
 
-// execRuntime becomes the first of the runtimes that is installed, with args. It returns only
-// if that fails. It looks in PATH for a name without a slash.
+// execRuntime execs the first of the runtimes that is installed, with args, in place of this
+// program. It returns only if that fails. It looks in PATH for a name without a slash.
 func execRuntime(runtimes, args []string) error {
 	if from, ok := os.LookupEnv(loopVariable); ok {
 		return fmt.Errorf("%s leads back to slipway-runtime: name runc or crun as the runtime behind it", from)
@@ -34,6 +34,8 @@ func execRuntime(runtimes, args []string) error {
 // defaultPath is the PATH of an engine that sets none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+// findRuntime returns the path of the first of the runtimes that is an executable file and not this
+// program.
 func findRuntime(runtimes []string, path string) (string, error) {
 	self, err := os.Stat("/proc/self/exe")
 	if err != nil {
@@ -67,13 +69,13 @@ func candidatePaths(name, path string) []string {
 	return all
 }
 
-// Report writes an error line where engines look for a runtime's errors. The user of containerd or
-// docker does not see standard error.
+// Report appends an error line to the runtime's --log file, if the call names one. Engines show
+// that file, and not standard error.
 func (c runtimeCall) Report(line string) {
 	if c.Log == "" {
 		return
 	}
-	// A pipe that nobody reads does not hold this up.
+	// O_NONBLOCK: a pipe without a reader must not block.
 	f, err := os.OpenFile(c.Log, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NONBLOCK, 0o644)
 	if err != nil {
 		return

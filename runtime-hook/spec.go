@@ -12,13 +12,14 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// hookEnv is the hook's whole environment. Without one, a createContainer hook has the
-// image's. The hook works on one thread: it starts in four fifths of the time if Go's
+// hookEnv is the hook's whole environment. Without one, a createContainer hook gets the
+// image's. GOMAXPROCS=1: the hook uses one thread, and starts in four fifths of the time if Go's
 // runtime knows that.
 var hookEnv = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "GOMAXPROCS=1"}
 
-// editSpec adds what the container requests to data, the config.json of bundle. A spec
-// that requests nothing stays as it is. Errors name the config.json if it is at fault.
+// editSpec returns data, the config.json of bundle, with the devices and the hook added. asks is
+// false for a container that requests nothing, whose data stay unchanged. Errors name the
+// config.json if it is at fault.
 func editSpec(name string, data []byte, bundle string) (edited []byte, asks bool, err error) {
 	config, err := oci.ParseConfig(data, bundle)
 	if err != nil {
@@ -34,7 +35,8 @@ func editSpec(name string, data []byte, bundle string) (edited []byte, asks bool
 	return edited, true, nil
 }
 
-// findAdditions returns the additions that a hook cannot make itself: the devices, and the hook.
+// findAdditions returns what the runtime must add to the spec because a hook cannot: device nodes,
+// device rules, groups, and the hook itself.
 func findAdditions(config oci.Config) (add oci.Additions, asks bool, err error) {
 	wanted, err := readRequest(config)
 	if err != nil || !wanted.Wants() {
@@ -76,8 +78,8 @@ func missingGroups(config oci.Config, devices []plan.Device) (gids []uint32) {
 	return gids
 }
 
-// missingDevices returns the devices that the runtime does not make by itself, and
-// those that it does not let the container use.
+// missingDevices returns the devices that the container's spec has no node for, and those that its
+// device rules do not allow.
 func missingDevices(config oci.Config, devices []plan.Device) (nodes, rules []plan.Device) {
 	for _, d := range devices {
 		major, minor := int64(d.Major), int64(d.Minor)
@@ -91,10 +93,10 @@ func missingDevices(config oci.Config, devices []plan.Device) (nodes, rules []pl
 	return nodes, rules
 }
 
-// runtimeMakes reports whether the runtime should make the node. Outside of /dev the image may have
-// other files at the path, which the hook handles with more care. In a user namespace runtimes
-// mount the board's node of the same path, which may be another device. crun (1.8) then tells hooks
-// that the bundle is "/".
+// runtimeMakes reports whether the runtime, and not the hook, should make the node. Outside of /dev
+// the image may have other files at the path, which the hook handles with more care. In a user
+// namespace, runtimes mount the board's node of the same path, which may be another device, and
+// crun (1.8) tells hooks that the bundle is "/".
 func runtimeMakes(config oci.Config, d plan.Device) bool {
 	return strings.HasPrefix(d.Path, "/dev/") && !config.UserNamespace
 }

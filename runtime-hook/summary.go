@@ -10,7 +10,7 @@ import (
 	"slipway/runtime-hook/internal/inject"
 )
 
-// maxShown limits the line of a container; check lists everything.
+// maxShown limits the warnings in a container's log line; "slipway-hook check" lists all.
 const maxShown = 3
 
 // summaryLine returns the log's line for a container.
@@ -40,7 +40,7 @@ func countOf(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// detailLines returns the further log lines for a container that got s.
+// detailLines returns the further log lines for a container that got s, at the log level debug.
 func (r request) detailLines(s share, res inject.Result) string {
 	if r.Log.Level != config.Debug {
 		return ""
@@ -67,8 +67,7 @@ func (r request) detailLines(s share, res inject.Result) string {
 	return b.String()
 }
 
-// unusedProblems returns the problems that kept an entry or a setting from being used,
-// one a line.
+// unusedProblems returns those problems, as text, that kept an entry or a setting from being used.
 func unusedProblems(problems []csv.Problem) []string {
 	var out []string
 	for _, p := range problems {
@@ -79,8 +78,8 @@ func unusedProblems(problems []csv.Problem) []string {
 	return out
 }
 
-// printable keeps a name from an image or a CSV on one line of a log. It removes what a
-// terminal would obey.
+// printable replaces control and bidi characters by "?", so that a name from an image or a CSV file
+// stays on one line and cannot control a terminal.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {

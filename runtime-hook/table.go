@@ -12,10 +12,10 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// entryUse says for whom an entry of the plan is.
+// entryUse says which containers get an entry of the plan: by capability and GPU.
 type entryUse struct {
 	Capabilities string `json:"capabilities"`
-	GPU          *int   `json:"gpu,omitempty"` // nil if it is not for one GPU only
+	GPU          *int   `json:"gpu,omitempty"` // nil: the entry is not for one GPU only
 }
 
 func (u entryUse) gpuText() string {
@@ -25,7 +25,7 @@ func (u entryUse) gpuText() string {
 	return fmt.Sprint(*u.GPU)
 }
 
-// usesByPath returns the uses of all entries of the plan, by path in the container.
+// usesByPath returns the use of each entry of the plan, by its path in the container.
 func (r report) usesByPath() map[string]entryUse {
 	uses := map[string]entryUse{}
 	for p, class := range choose.Classes(r.Plan) {
@@ -64,6 +64,7 @@ type (
 	}
 )
 
+// writeJSON writes the report as one JSON object.
 func (r report) writeJSON(w io.Writer) error {
 	uses := r.usesByPath()
 	p := usedPlan{[]usedMount{}, []usedLink{}, []usedDevice{}, append([]plan.Library{}, r.Plan.Libraries...)}
@@ -87,6 +88,8 @@ func (r report) writeJSON(w io.Writer) error {
 	}{r.Files, append([]csv.Problem{}, r.Problems...), r.Unused, r.Board, p})
 }
 
+// writeTable writes the problems, a table of the plan's entries, the board's properties and the
+// totals.
 func (r report) writeTable(w io.Writer) error {
 	for _, p := range r.Problems {
 		fmt.Fprintln(w, printable(p.String()))
@@ -118,8 +121,7 @@ func (r report) writeTable(w io.Writer) error {
 	return err
 }
 
-// boardLine returns the board's properties that images may require, with the GPUs that
-// containers choose from.
+// boardLine returns a line with the board's properties that images may require, and its GPUs.
 func boardLine(b choose.Board, gpus []choose.GPU) string {
 	var told []string
 	for _, f := range []struct{ name, value string }{

@@ -1,5 +1,5 @@
-// Package config turns /etc/slipway/hook.toml into the board's settings. Without the
-// file, the defaults hold.
+// Package config reads the board's settings from /etc/slipway/hook.toml. Without the
+// file, the defaults apply.
 package config
 
 import (
@@ -18,7 +18,7 @@ import (
 // File is where a board keeps its settings.
 const File = "/etc/slipway/hook.toml"
 
-// maxBytes is many times what all keys and their comments take.
+// maxBytes limits the file. All keys with their comments take a small part of it.
 const maxBytes = 64 << 10
 
 // Config holds the board's settings, or the defaults.
@@ -26,7 +26,7 @@ type Config struct {
 	CSVDir       string   `toml:"csv-dir"`
 	Ignore       []string `toml:"ignore"`                                                 // patterns of listed files that containers do not get
 	CompatDir    string   `toml:"compat-dir"`                                             // where images have CUDA driver libraries; Auto, or "" for nowhere
-	Devices      bool     `toml:"devices"`                                                // give device nodes
+	Devices      bool     `toml:"devices"`                                                // containers get device nodes
 	VolumeMounts bool     `toml:"accept-nvidia-visible-devices-as-volume-mounts"`         // containers may name devices by mounts
 	Variable     bool     `toml:"accept-nvidia-visible-devices-envvar-when-unprivileged"` // containers that are not privileged may name devices in their environment
 	Log          Log      `toml:"log"`
@@ -41,19 +41,19 @@ type Log struct {
 	Level Level  `toml:"level"`
 }
 
-// Runtime has names or paths. The first that the board has runs the wrapper's containers.
+// Runtime has names or paths of runtimes. slipway-runtime uses the first that the board has.
 type Runtime struct {
 	Runtimes []string `toml:"runtimes"`
 }
 
-// Board has what the board does not tell, or tells wrongly.
+// Board has properties of the board that its own files lack, or state wrongly.
 type Board struct {
 	CUDA    Version `toml:"cuda"`
 	JetPack Version `toml:"jetpack"`
 	Arch    Version `toml:"arch"`
 }
 
-// CDI has the version of CDI specs; "" for the oldest that can say all.
+// CDI has the version of CDI specs to write; "" for the oldest that has all needed fields.
 type CDI struct {
 	Version string `toml:"version"`
 }
@@ -66,10 +66,10 @@ func Defaults() Config {
 	return c
 }
 
-// Auto lets the board decide a setting.
+// Auto is a value for which the hook finds the setting on the board.
 const Auto = "auto"
 
-// Level says how much the log tells of each container.
+// Level says how much the hook logs for each container.
 type Level string
 
 // The levels.
@@ -96,9 +96,8 @@ func (f Faults) Error() string {
 	return fmt.Sprintf("%s: %s; next: %s, or remove the file for the defaults", at, f[0].Why, fix)
 }
 
-// Read reads the settings of the board whose file tree is root. Its errors are Faults,
-// and come with the defaults: nothing of a file that cannot be trusted or understood is
-// used.
+// Read reads the settings of the board at root. Its errors are Faults. With a fault it returns the
+// defaults, and uses nothing of the file.
 func Read(root string) (Config, error) {
 	file := filepath.Join(root, File)
 	data, err := readTrusted(file)
@@ -118,8 +117,8 @@ func Read(root string) (Config, error) {
 	return c, nil
 }
 
-// readTrusted refuses a file that others than the board's root may have written. A FIFO
-// would block the open for ever.
+// readTrusted reads the file if it is a regular file that only the board's root can write. It opens
+// with O_NONBLOCK, because a FIFO would block for ever.
 func readTrusted(file string) ([]byte, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -145,7 +144,7 @@ func readTrusted(file string) ([]byte, error) {
 	return data, withoutPath(err)
 }
 
-// withoutPath returns err without the file's name, which the fault has.
+// withoutPath returns err without the file's name, which the Fault contains.
 func withoutPath(err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {
@@ -154,9 +153,10 @@ func withoutPath(err error) error {
 	return err
 }
 
-// nobody is the board's root as a hook in a user namespace sees it.
+// nobody is the user id that a hook in a user namespace sees for the board's root.
 const nobody = 65534
 
+// isTrusted reports whether root, or the hook's own user, owns the file.
 func isTrusted(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {

@@ -16,6 +16,7 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
+// parseTOML decodes and checks the settings. With any fault it returns no settings.
 func parseTOML(data []byte) (Config, Faults) {
 	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
 	c := Defaults()
@@ -29,8 +30,8 @@ func parseTOML(data []byte) (Config, Faults) {
 	return c, nil
 }
 
-// decode also turns a panic of the decoder into an error: it panics if a date is where
-// another type belongs.
+// decode decodes the settings over the defaults in c. Unknown keys are errors. It turns a panic
+// into an error, because the decoder panics if a date is where another type belongs.
 func decode(data []byte, c *Config) (err error) {
 	defer func() {
 		if why := recover(); why != nil {
@@ -40,8 +41,8 @@ func decode(data []byte, c *Config) (err error) {
 	return toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields().Decode(c)
 }
 
-// decodeFaults returns the decoder's errors, and whether it decoded all values. Some errors
-// have no line.
+// decodeFaults returns the decoder's errors as Faults. whole reports that all known keys were
+// decoded. Some errors have no line.
 func decodeFaults(err error) (faults Faults, whole bool) {
 	if err == nil {
 		return nil, true
@@ -62,7 +63,7 @@ func decodeFaults(err error) (faults Faults, whole bool) {
 	return Faults{{Line: line, Why: err.Error()}}, false
 }
 
-// check returns what is wrong with values.
+// check returns a Fault for each setting with an invalid value.
 func (c Config) check(data []byte) (faults Faults) {
 	for _, v := range []struct {
 		table, key string
@@ -95,7 +96,7 @@ func lineOf(data []byte, key string) int {
 	return bytes.Count(data[:at[0]], []byte("\n")) + 1
 }
 
-// checkPath accepts an absolute path, and these words.
+// checkPath accepts a clean absolute path, or one of the words.
 func checkPath(s string, words ...string) error {
 	if slices.Contains(words, s) {
 		return nil
@@ -142,10 +143,11 @@ func checkPrograms(list []string) error {
 	return nil
 }
 
-// Version is a text, or a number that looks like a version.
+// Version is a version number, in the file as text or as a number.
 type Version string
 
-// UnmarshalText gets the digits of a number as they are in the file, and nil for a list.
+// UnmarshalText stores the text as it is in the file. The decoder passes nil for a list, which
+// becomes the invalid "[]".
 func (v *Version) UnmarshalText(text []byte) error {
 	*v = Version(text)
 	if text == nil {

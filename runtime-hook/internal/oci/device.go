@@ -8,7 +8,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// HasNode reports whether the runtime makes the character device.
+// HasNode reports whether the container's spec has the character device at path, so the runtime
+// makes it.
 func (c Config) HasNode(path string, major, minor int64) bool {
 	for _, d := range c.nodes {
 		if d.Path == path {
@@ -18,15 +19,15 @@ func (c Config) HasNode(path string, major, minor int64) bool {
 	return false
 }
 
-// Allows reports whether the rules let the container read and write the character
-// device. If no rule covers it, the runtime's own rules deny it.
+// Allows reports whether the spec's device rules let the container read and write the character
+// device. A later rule overrides an earlier one. Without a rule, the answer is no.
 func (c Config) Allows(major, minor int64) bool {
 	var read, write bool
 	for _, r := range c.rules {
 		if !ruleCovers(r, major, minor) {
 			continue
 		}
-		// A later rule goes over an earlier one, for what it names.
+		// A rule changes only the access that it names.
 		if strings.Contains(r.Access, "r") {
 			read = r.Allow
 		}
@@ -46,12 +47,12 @@ func ruleCovers(r specs.LinuxDeviceCgroup, major, minor int64) bool {
 // covers all.
 func coversNumber(rule *int64, n int64) bool { return rule == nil || *rule == -1 || *rule == n }
 
-// deviceMounts is the folder in which a container names devices by mounts: Kubernetes
-// lets a user choose a container's environment, but not always its mounts.
+// deviceMounts is the folder in a container below which mounts name devices. Kubernetes lets a user
+// choose a container's environment, but not always its mounts.
 const deviceMounts = "/var/run/nvidia-container-devices/"
 
-// deviceMount returns the device that m names: the rest of its path, if it mounts the
-// board's /dev/null. After cdi/ comes a device's CDI name.
+// deviceMount returns the device that the mount m names: its path below deviceMounts, if it mounts
+// the board's /dev/null there. A path cdi/vendor/class/device becomes a CDI name.
 func deviceMount(m specs.Mount) (name string, ok bool) {
 	name, ok = strings.CutPrefix(path.Clean(m.Destination), deviceMounts)
 	if !ok || path.Clean(m.Source) != "/dev/null" || strings.HasPrefix(name, "imex/") {

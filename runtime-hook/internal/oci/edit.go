@@ -10,16 +10,16 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Additions are what a front end adds to a container's spec.
+// Additions are what the runtime command adds to a container's spec.
 type Additions struct {
-	Nodes []specs.LinuxDevice       // for the runtime to make
+	Nodes []specs.LinuxDevice       // device nodes for the runtime to make
 	Rules []specs.LinuxDeviceCgroup // which devices the container may use
-	GIDs  []uint32                  // more groups of its first process
+	GIDs  []uint32                  // additional groups of the container's first process
 	Hook  *specs.Hook               // to call at createRuntime
 }
 
-// Edit returns data, a config.json, with the additions. All else in it stays byte by
-// byte: a newer runtime may know more fields.
+// Edit returns data, a config.json, with the additions. All other bytes stay as they are, because a
+// newer runtime may know more fields.
 func Edit(data []byte, add Additions) ([]byte, error) {
 	if !json.Valid(data) {
 		return nil, errors.New("not JSON")
@@ -46,11 +46,11 @@ func Edit(data []byte, add Additions) ([]byte, error) {
 	return data, nil
 }
 
-// change turns one JSON value into another. A missing value is empty.
+// change returns a changed JSON value. An empty old value means that it is missing.
 type change func(old []byte) ([]byte, error)
 
-// inField changes the value of an object's field. It creates both if they are missing
-// or null.
+// inField applies the change to to an object's field. It creates the object and the field if they
+// are missing or null.
 func inField(key string, to change) change {
 	return func(old []byte) ([]byte, error) {
 		object, err := orEmpty(old, "{}")
@@ -72,7 +72,8 @@ func inField(key string, to change) change {
 	}
 }
 
-// appendItems appends items, the inside of a list, to a list.
+// appendItems appends JSON items, separated by commas, to a list. It creates the list if it is
+// missing or null.
 func appendItems(items []byte, err error) change {
 	return func(old []byte) ([]byte, error) {
 		if err != nil {
@@ -91,7 +92,7 @@ func appendItems(items []byte, err error) change {
 	}
 }
 
-// listItems returns the inside of the list of items.
+// listItems returns the items as JSON, separated by commas and without brackets.
 func listItems[T any](items ...T) ([]byte, error) {
 	data, err := json.Marshal(items)
 	if err != nil {
@@ -100,8 +101,8 @@ func listItems[T any](items ...T) ([]byte, error) {
 	return data[1 : len(data)-1], nil
 }
 
-// orEmpty returns old without the spaces around it, or empty if old is nothing. It
-// refuses a value of another type than empty.
+// orEmpty trims old, and returns empty ("{}" or "[]") if old is missing or null. A value of another
+// type is an error.
 func orEmpty(old []byte, empty string) ([]byte, error) {
 	old = bytes.TrimSpace(old)
 	if len(old) == 0 || string(old) == "null" {
@@ -113,8 +114,8 @@ func orEmpty(old []byte, empty string) ([]byte, error) {
 	return old, nil
 }
 
-// span is the range of a field's value in its object. A field that does not exist yet
-// has no length, and something before it.
+// span is the byte range of a field's value in its object. For a missing field, the range is empty
+// and before is the comma to write first.
 type span struct {
 	start, end int
 	before     string
@@ -127,9 +128,8 @@ func replaceSpan(in []byte, at span, value []byte) []byte {
 	return append(out, in[at.end:]...)
 }
 
-// findField looks for the field key of object. Of two fields with one name, runtimes
-// differ in which counts, and in whether case matters. It refuses what they could read
-// differently.
+// findField returns the span of the field key in object. A second field that differs only in case,
+// or not at all, is an error, because runtimes differ in which one they read.
 func findField(object []byte, key string) (span, error) {
 	at := span{before: ""}
 	found := false

@@ -1,5 +1,5 @@
-// Package oci turns a container runtime's input for a hook into what the hook needs. The
-// input is the state on standard input with the bundle's config.json. It trusts neither.
+// Package oci parses a container runtime's input for a hook. The
+// input is the state on standard input and the bundle's config.json. Both may be hostile.
 // Edit adds devices and hooks to a config.json.
 package oci
 
@@ -18,7 +18,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Kubernetes writes environments of some hundred KiB; nothing real comes near.
+// Limits far above real input. Kubernetes writes environments of some hundred KiB.
 const (
 	maxStateBytes  = 1 << 20
 	maxConfigBytes = 32 << 20
@@ -26,24 +26,24 @@ const (
 	maxPathBytes   = 4095 // PATH_MAX without its NUL
 )
 
-// State is the container as the runtime names it.
+// State is the container's state that the runtime writes to a hook.
 type State struct {
 	ID     string
-	Pid    int // 0 or 1 if the hook runs inside
+	Pid    int // 0 or 1 if the hook runs inside the container
 	Bundle string
 }
 
-// Config is what the hook needs of config.json.
+// Config has the parts of config.json that the hook needs.
 type Config struct {
 	Rootfs         string   // absolute, as the runtime sees it
 	Env            []string // of the container's first process
-	MountNamespace bool     // it has, or joins, a mount namespace
-	UserNamespace  bool     // the same
-	ReadOnly       []string // where in the container something is mounted read-only
-	Shared         bool     // the board may see what is mounted in it
+	MountNamespace bool     // the container has, or joins, a mount namespace
+	UserNamespace  bool     // the container has, or joins, a user namespace
+	ReadOnly       []string // read-only mount points in the container
+	Shared         bool     // mounts in the container may propagate to the board
 	Hooked         bool     // the runtime will call this program's hook
-	Privileged     bool     // it may get CAP_SYS_ADMIN, as privileged containers do
-	DeviceMounts   []string // devices that it names by mounts
+	Privileged     bool     // the bounding set has CAP_SYS_ADMIN, as in privileged containers
+	DeviceMounts   []string // devices that the container names by mounts
 
 	user  specs.User
 	gids  []specs.LinuxIDMapping
@@ -51,7 +51,7 @@ type Config struct {
 	rules []specs.LinuxDeviceCgroup
 }
 
-// ReadState reads the state that a runtime writes to a hook.
+// ReadState reads and checks the state that a runtime writes to a hook.
 func ReadState(r io.Reader) (State, error) {
 	data, err := readLimited(r, maxStateBytes)
 	if err != nil {
@@ -91,7 +91,7 @@ func ReadConfig(bundle string) (Config, error) {
 	return c, nil
 }
 
-// spec holds the parts of a config.json that are read.
+// spec has the fields of config.json that ParseConfig reads.
 type spec struct {
 	Root    *specs.Root
 	Process *struct {
@@ -111,7 +111,7 @@ type spec struct {
 	}
 }
 
-// ParseConfig reads data, the config.json of bundle.
+// ParseConfig parses data, the config.json of bundle, into a Config.
 func ParseConfig(data []byte, bundle string) (Config, error) {
 	var s spec
 	if err := json.Unmarshal(data, &s); err != nil {
@@ -156,7 +156,7 @@ func (s spec) hasNamespace(kind specs.LinuxNamespaceType) bool {
 	return slices.ContainsFunc(s.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == kind })
 }
 
-// Program is the name that the hook is called by.
+// Program is the file name of the hook's program.
 const Program = "slipway-hook"
 
 func (s spec) hasOwnHook() bool {
@@ -189,8 +189,8 @@ func readLimited(r io.Reader, max int64) ([]byte, error) {
 	return data, err
 }
 
-// ReadFile reads a config.json. Whatever else has its name is refused: a FIFO
-// would block for ever.
+// ReadFile reads a config.json. It refuses other files than regular ones: a FIFO would block for
+// ever.
 func ReadFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -211,8 +211,8 @@ func ReadFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// Replace replaces the config.json at path by data in one step. It keeps the mode and
-// the owner.
+// Replace writes data to a new file and renames it to path, a config.json. It keeps the old file's
+// mode and owner.
 func Replace(path string, data []byte) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -1,7 +1,7 @@
 package plan
 
-// This file keeps a board's compiled plan in /run, so that the next container only has to
-// check that the board is unchanged. It ignores, then replaces, a file that others than root
+// This file caches a board's compiled plan in /run, so that for the next container the hook only has to
+// check that the board is unchanged. It ignores and replaces a cache file that others than root
 // may write, that is incomplete, or that another hook wrote.
 
 import (
@@ -17,7 +17,7 @@ import (
 	"slipway/runtime-hook/internal/csv"
 )
 
-// CacheDir is the folder for files that the hook may lose.
+// CacheDir is the folder for the hook's caches. They may be deleted at any time.
 const CacheDir = "/run/slipway"
 
 const (
@@ -26,23 +26,24 @@ const (
 	planFile      = "plan"
 )
 
-// savedPlan is a plan with all that it was made from.
+// savedPlan is a compiled plan with all that it was made from: program, settings and CSV files.
 type savedPlan struct {
-	Hook    Seen // the program: another one may make another plan
+	Hook    Seen // the hook's program file: another version may make another plan
 	Options Options
 	Files   []csv.File
 	Compiled
 }
 
-// Compiled is the outcome of compiling.
+// Compiled is a plan with its problems, and the paths that it depends on.
 type Compiled struct {
 	Plan     Plan
 	Problems []csv.Problem
 	Watch    Watch
 }
 
-// Load returns the board's plan for the lists, from the cache if that has it. looked
-// means that somebody just checked that the board is still the same.
+// Load returns the board's plan for the CSV files: from the cache if that is valid, otherwise
+// compiled and then cached. looked means that the caller has just checked that the board is
+// unchanged.
 func Load(files []csv.File, o Options, looked bool) (Plan, []csv.Problem) {
 	hook, known := statProgram()
 	if known {
@@ -54,13 +55,13 @@ func Load(files []csv.File, o Options, looked bool) (Plan, []csv.Problem) {
 	p, more, watch := Watched("/", entries, o)
 	r := Compiled{p, append(problems, more...), watch}
 	if known && watch.OldEnough(time.Now().UnixNano()) {
-		// A board whose /run cannot be written to works without.
+		// If /run is not writable, the hook works without a cache.
 		_ = savePlan(CacheDir, savedPlan{hook, o, files, r})
 	}
 	return r.Plan, r.Problems
 }
 
-// statProgram returns the file that this process runs.
+// statProgram returns the file state of this process's program.
 func statProgram() (Seen, bool) {
 	var stat unix.Stat_t
 	if err := unix.Stat("/proc/self/exe", &stat); err != nil {
@@ -69,8 +70,8 @@ func statProgram() (Seen, bool) {
 	return Seen{Dev: uint64(stat.Dev), Inode: stat.Ino, Size: stat.Size, Changed: stat.Ctim.Nano(), Written: stat.Mtim.Nano()}, true
 }
 
-// loadPlan reads the plan whose file begins with want, if there is one and the board is
-// unchanged.
+// loadPlan reads the cached plan. It returns false if the file does not begin with want, or if the
+// board has changed. looked skips the check of the board.
 func loadPlan(dir string, want []byte, looked bool) (Compiled, bool) {
 	data, err := readCacheFile(dir)
 	if err != nil {
@@ -83,8 +84,8 @@ func loadPlan(dir string, want []byte, looked bool) (Compiled, bool) {
 	return r, err == nil && (looked || r.Watch.Holds())
 }
 
-// fileHead returns the first bytes of the file of a plan that the hook made from the
-// files.
+// fileHead returns the first bytes of the cache file for a plan that this hook program makes from
+// the settings and CSV files.
 func fileHead(hook Seen, o Options, files []csv.File) []byte {
 	b := []byte(cacheMagic + typeSignature(reflect.TypeOf(savedPlan{})) + "\n")
 	b = appendValue(b, reflect.ValueOf(hook))
@@ -97,6 +98,7 @@ func encodeResult(r Compiled) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
+// decodeResult checks the checksum at the end of data and decodes the plan.
 func decodeResult(data string) (r Compiled, err error) {
 	n := len(data) - 4
 	if n < 0 || crc32.ChecksumIEEE(bytesOf(data[:n])) != binary.LittleEndian.Uint32(bytesOf(data[n:])) {
@@ -110,7 +112,7 @@ func decodeResult(data string) (r Compiled, err error) {
 	return r, d.err
 }
 
-// openDir opens the folder if only root can change its files.
+// openDir opens a folder that only root can write, else it returns an error.
 func openDir(dir string) (int, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -123,8 +125,8 @@ func openDir(dir string) (int, error) {
 	return fd, nil
 }
 
-// requirePrivate refuses a file that is not of the kind, or that others than root may
-// write.
+// requirePrivate returns an error if the open file is not of this kind, or if others than root own
+// it or may write it.
 func requirePrivate(fd int, kind uint32) (stat unix.Stat_t, err error) {
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return stat, err
@@ -135,6 +137,7 @@ func requirePrivate(fd int, kind uint32) (stat unix.Stat_t, err error) {
 	return stat, nil
 }
 
+// readCacheFile reads the cache file in dir, if only root can write it.
 func readCacheFile(dir string) (string, error) {
 	at, err := openDir(dir)
 	if err != nil {
@@ -160,7 +163,8 @@ func readCacheFile(dir string) (string, error) {
 	return string(data), err
 }
 
-// savePlan writes the file by rename, so that others read the old one or the new one.
+// savePlan writes the cache file under a second name and renames it, so that other hooks read
+// either the old or the new one.
 func savePlan(dir string, k savedPlan) error {
 	data := append(fileHead(k.Hook, k.Options, k.Files), encodeResult(k.Compiled)...)
 	if len(data) > maxCacheBytes {
@@ -188,8 +192,8 @@ func savePlan(dir string, k savedPlan) error {
 	return unix.Renameat(at, planFile+".new", at, planFile)
 }
 
-// openNew opens the file that becomes the next one, for one hook at a time. A second
-// hook writes none. All hooks use one name, so a killed hook leaves one file at most.
+// openNew opens and locks the file name, which the caller fills and renames. If another hook has
+// the lock, it returns an error. All hooks use one name, so a killed hook leaves one file at most.
 func openNew(at int, name string) (*os.File, error) {
 	fd, err := unix.Openat(at, name, unix.O_WRONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -200,7 +204,7 @@ func openNew(at int, name string) (*os.File, error) {
 	if err == nil {
 		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 	}
-	// It may have become the current one before it was locked.
+	// Another hook may have renamed it before the lock.
 	var named unix.Stat_t
 	if err == nil {
 		err = unix.Fstatat(at, name, &named, unix.AT_SYMLINK_NOFOLLOW)

@@ -11,7 +11,7 @@ import (
 
 // The encoding follows the types: a struct is its exported fields in order, a
 // slice its length and elements, text its length and bytes, a number a varint.
-// So a field that is added to a plan is kept without a word here, and signature
+// So a new field of a plan needs no code here, and typeSignature
 // tells files of other types apart.
 
 var errBroken = errors.New("the file is cut off or not one of ours")
@@ -51,8 +51,8 @@ func appendValue(b []byte, v reflect.Value) []byte {
 	panic("no encoding for " + v.Type().String())
 }
 
-// decoder reads what appendValue wrote. It allocates nothing for lengths that the rest
-// of the bytes cannot hold.
+// decoder decodes what appendValue wrote. It allocates nothing for a length that the rest of the
+// bytes cannot hold.
 type decoder struct {
 	rest string
 	err  error
@@ -78,6 +78,7 @@ func (d *decoder) readLength(size int) int {
 	return int(n)
 }
 
+// readValue decodes the next value into v, by v's type. After an error, d.err is set.
 func (d *decoder) readValue(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
@@ -121,7 +122,7 @@ func (d *decoder) readSlice(v reflect.Value) {
 	v.Set(out)
 }
 
-// minBytes returns the least number of bytes that a value of the type takes.
+// minBytes returns the least number of bytes of an encoded value of the type.
 func minBytes(t reflect.Type) int {
 	if t.Kind() != reflect.Struct {
 		return 1
@@ -135,7 +136,7 @@ func minBytes(t reflect.Type) int {
 	return n
 }
 
-// typeSignature describes the type with all that is in it.
+// typeSignature returns a text that differs between types with different encodings.
 func typeSignature(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Slice:

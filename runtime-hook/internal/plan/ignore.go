@@ -7,17 +7,17 @@ import (
 	"slipway/runtime-hook/internal/csv"
 )
 
-// anyFolder begins a pattern of names in any folder, as in NVIDIA's tool.
+// anyFolder is the beginning of patterns for file names in any folder, as in NVIDIA's tool.
 const anyFolder = "**/"
 
-// GoodPattern reports whether p can be one of Options.Ignore.
+// GoodPattern reports whether p is a valid pattern for Options.Ignore.
 func GoodPattern(p string) bool {
 	name, isName := strings.CutPrefix(p, anyFolder)
 	_, err := path.Match(name, "")
 	return err == nil && name != "" && isName != strings.Contains(name, "/") && (isName || path.IsAbs(name))
 }
 
-// ignoredBy returns the pattern by which the board's settings leave out p.
+// ignoredBy returns the first pattern of the board's settings that matches the path p.
 func (c *compiler) ignoredBy(p string) (pattern string, ok bool) {
 	for _, pattern := range c.options.Ignore {
 		at := p
@@ -32,7 +32,7 @@ func (c *compiler) ignoredBy(p string) (pattern string, ok bool) {
 	return "", false
 }
 
-// skipIgnored reports whether p, which e requests, is left out. It adds a note.
+// skipIgnored reports whether the settings ignore the path p of the entry e. If so, it adds a problem.
 func (c *compiler) skipIgnored(e csv.Entry, p string) bool {
 	pattern, ok := c.ignoredBy(p)
 	if ok {

@@ -13,15 +13,15 @@ import (
 	"slipway/runtime-hook/internal/elf"
 )
 
-// Library is a name that programs request from the dynamic linker, with the file of the
-// container that they should get.
+// Library is a name that programs request from the dynamic linker, with the path of its file in the
+// container.
 type Library struct {
 	Name    string      `json:"name"`
 	Path    string      `json:"path"`
 	Machine elf.Machine `json:"machine"`
 }
 
-// maxFolderLibraries bounds the files that one folder is read for.
+// maxFolderLibraries limits how many files of one folder are read.
 const maxFolderLibraries = 4096
 
 // findLibraries returns the libraries among p's files, links and folders, as ldconfig
@@ -44,7 +44,8 @@ func (c *compiler) findLibraries(p Plan) (out []Library) {
 	return out
 }
 
-// ProvidedLibraries returns those of libs that p's files, links and folders contain.
+// ProvidedLibraries returns those of libs whose path is one of p's files or links, or in one of p's
+// folders.
 func (p Plan) ProvidedLibraries(libs []Library) (out []Library) {
 	paths := map[string]bool{}
 	for _, m := range p.Mounts {
@@ -61,7 +62,7 @@ func (p Plan) ProvidedLibraries(libs []Library) (out []Library) {
 	return out
 }
 
-// libraryOf reads the file source of the board, once.
+// libraryOf reads the board's file source as a library, and remembers the result.
 func (c *compiler) libraryOf(source string) (elf.Library, bool) {
 	lib, ok := c.libs[source]
 	if !ok {
@@ -72,9 +73,9 @@ func (c *compiler) libraryOf(source string) (elf.Library, bool) {
 	return lib, lib != elf.Library{}
 }
 
-// addSonameLink adds a link by the soname of the file end of t, if no entry requests one: musl
-// finds a library only by its file name, and so does an ldconfig that somebody runs in the
-// container later. It never hides another library of that name on the board.
+// addSonameLink notes a link from the soname of the library end to its file: musl finds a library
+// only by its file name, and so does an ldconfig that runs in the container later. It adds none if
+// the board has something else under that name.
 func (c *compiler) addSonameLink(t *tree, e csv.Entry, end string) {
 	lib, ok := c.libraryOf(t.hostPath(end))
 	if !ok || lib.Soname == path.Base(end) {
@@ -87,7 +88,8 @@ func (c *compiler) addSonameLink(t *tree, e csv.Entry, end string) {
 	c.sonames = append(c.sonames, Link{Path: at, Target: path.Base(end), File: t.hostPath(end), From: "soname of " + listedAt(e), Soname: true})
 }
 
-// sonameLinks returns those that can be made with these folders.
+// sonameLinks returns the soname links that are not in a read-only folder, not ignored, and not
+// requested by an entry.
 func (c *compiler) sonameLinks(folders []Mount) (out []Link) {
 	for _, l := range c.sonames {
 		_, ignored := c.ignoredBy(l.Path)
@@ -103,8 +105,8 @@ func libraryName(name string) bool {
 	return strings.HasPrefix(name, "lib") && strings.Contains(name, ".so")
 }
 
-// readLibrary reads the library at source on the board. A library without a soname is
-// found by its file's name.
+// readLibrary reads the library file source on the board. A library without a soname gets its file
+// name.
 func readLibrary(source string) (elf.Library, bool) {
 	if !libraryName(path.Base(source)) {
 		return elf.Library{}, false
@@ -127,7 +129,8 @@ func readLibrary(source string) (elf.Library, bool) {
 	return lib, true
 }
 
-// folderLibraries returns the libraries in the folder m itself.
+// folderLibraries returns the libraries directly in the folder m. It leaves out links to other
+// folders.
 func (c *compiler) folderLibraries(m Mount) (out []Library) {
 	c.watchFolder(m.Source)
 	dir, err := os.Open(m.Source)
@@ -142,7 +145,7 @@ func (c *compiler) folderLibraries(m Mount) (out []Library) {
 		c.watchPath(at)
 		text, _ := os.Readlink(at)
 		if strings.Contains(text, "/") {
-			continue // what it leads to may not be given
+			continue // its target may not be in the container
 		}
 		lib, ok := readLibrary(at)
 		if text != "" {

@@ -1,4 +1,4 @@
-// Package plan turns CSV entries into the mounts, links, devices of a container, each
+// Package plan turns CSV entries into the mounts, links and devices of a container, each
 // checked against the board's own file tree. It changes nothing and knows no container;
 // see inject.
 package plan
@@ -18,11 +18,11 @@ import (
 	"slipway/runtime-hook/internal/elf"
 )
 
-// AltRoot is a second tree on Yocto boards whose own layout differs. It has the files under the
-// names that NVIDIA's containers expect.
+// AltRoot is a second file tree on Yocto boards with another layout. It has the files under the
+// paths that NVIDIA's containers expect.
 const AltRoot = "/usr/share/nvidia-container-passthrough"
 
-// releaseFile tells NVIDIA's libraries the board's L4T release, so every container gets
+// releaseFile contains the L4T release, which NVIDIA's libraries read. So every container gets
 // it if it exists, listed or not.
 const releaseFile = "/etc/nv_tegra_release"
 
@@ -44,7 +44,7 @@ type Link struct {
 	Target string `json:"target"`
 	File   string `json:"file,omitempty"` // the file at its end on the board; "" for a folder
 	From   string `json:"from"`
-	Soname bool   `json:"-"` // no list requests it
+	Soname bool   `json:"-"` // made for a soname; no list has it
 
 	source string // the link itself, on the board
 }
@@ -71,9 +71,8 @@ func (d Device) ForGroup() bool {
 	return d.GID != 0 && d.GID != nobody && d.Mode>>3&readWrite == readWrite && d.Mode&readWrite != readWrite
 }
 
-// Plan is what a container gets, in the order in which it is made: folders, the outer
-// ones first, then files, then links, then devices. The libraries are some of the
-// files, by the names that programs know.
+// Plan is what a container gets, in the order in which the hook makes it: folders, the outer ones
+// first, then files, links and devices. Libraries lists those files that are shared libraries.
 type Plan struct {
 	Mounts    []Mount   `json:"mounts"`
 	Links     []Link    `json:"links"`
@@ -86,14 +85,14 @@ type Options struct {
 	Ignore []string // patterns of files to leave out
 }
 
-// Compile reads the files that the entries name from root, the board's file tree. A missing or bad
-// file is a problem; Compile continues with the rest.
+// Compile makes the plan for the entries from the file tree at root. A missing or bad file becomes
+// a problem, and Compile continues with the rest.
 func Compile(root string, entries []csv.Entry, o Options) (Plan, []csv.Problem) {
 	p, problems, _ := Watched(root, entries, o)
 	return p, problems
 }
 
-// Watched is Compile, and returns the parts of the file tree that the plan depends on.
+// Watched is Compile that also returns the paths that the plan depends on.
 func Watched(root string, entries []csv.Entry, o Options) (Plan, []csv.Problem, Watch) {
 	w := &watcher{seen: map[string]int{}}
 	c := &compiler{
@@ -113,22 +112,25 @@ func Watched(root string, entries []csv.Entry, o Options) (Plan, []csv.Problem, 
 	return c.orderPlan(), c.problems, w.list
 }
 
+// compiler collects the plan while Watched goes through the entries.
 type compiler struct {
 	*watcher
 	options  Options
-	trees    []*tree // the first that has a path gives it
+	trees    []*tree // the board's root, then AltRoot; the first tree that has a path provides it
 	plan     Plan
 	problems []csv.Problem
 	seen     map[string]csv.Entry   // by path as listed
 	made     map[string]csv.Entry   // by path in the container
 	libs     map[string]elf.Library // by path on the board
-	sonames  []Link                 // that no entry requests
+	sonames  []Link                 // candidates, made only if no entry requests their path
 }
 
 func (c *compiler) addProblem(e csv.Entry, cause csv.Cause, unused bool, format string, args ...any) {
 	c.problems = append(c.problems, e.Problem(cause, unused, format, args...))
 }
 
+// addEntry adds all paths that the entry's pattern matches, from the first tree that has any. An
+// ignored, repeated or missing entry becomes a problem.
 func (c *compiler) addEntry(e csv.Entry) {
 	if c.skipIgnored(e, e.Path) {
 		return
@@ -161,12 +163,13 @@ func (c *compiler) addEntry(e csv.Entry) {
 	c.addMissing(e)
 }
 
-// addMissing adds an error for files and folders. For devices it adds a note: one list
-// of devices serves boards that each have only some of them.
+// addMissing adds a problem for an entry that the board lacks. For a device it is only a note,
+// because one list of devices serves boards that each have only some of them.
 func (c *compiler) addMissing(e csv.Entry) {
 	c.addProblem(e, csv.Missing, e.Kind != csv.Device, "the board has no %s", e.Path)
 }
 
+// addPath adds the folder, device or file at p to the plan. An error becomes a problem.
 func (c *compiler) addPath(t *tree, e csv.Entry, p string) {
 	at, err := t.resolveFolder(p)
 	if err == nil {
@@ -190,6 +193,8 @@ func (c *compiler) addPath(t *tree, e csv.Entry, p string) {
 	}
 }
 
+// addFolder adds a mount of the folder at at, under its path with all links above it resolved. It
+// refuses system folders.
 func (c *compiler) addFolder(t *tree, e csv.Entry, listed, at string) error {
 	end, info, err := t.stat(at)
 	if err != nil {
@@ -209,16 +214,16 @@ func (c *compiler) addFolder(t *tree, e csv.Entry, listed, at string) error {
 		m.Listed = listed
 	}
 	if i := slices.IndexFunc(c.plan.Mounts, func(o Mount) bool { return o.Source == m.Source && o.Path == at && o.Listed == "" }); i >= 0 {
-		c.plan.Mounts[i].Listed = m.Listed // the lists name the link's end too
+		c.plan.Mounts[i].Listed = m.Listed // the lists name the link's target too
 	}
 	c.addMount(e, m)
 	return nil
 }
 
-// wideFolders are folders below the first level that images live from.
+// wideFolders are folders below the first level whose contents most images need.
 var wideFolders = map[string]bool{"/usr/bin": true, "/usr/sbin": true, "/usr/lib": true, "/usr/lib64": true, "/usr/local": true, "/usr/share": true, "/var/lib": true, "/var/run": true}
 
-// addFile adds the file at the end of the links that begin at at, with the links.
+// addFile adds the file at the end of the symlinks that begin at at, and the links themselves.
 func (c *compiler) addFile(t *tree, e csv.Entry, at string) error {
 	links, end, err := followLinks(t, at, listedAt(e))
 	if err != nil {
@@ -251,9 +256,9 @@ func (c *compiler) addFile(t *tree, e csv.Entry, at string) error {
 	return nil
 }
 
-// followLinks returns the links from at to its end. Each has the board's text, unless
-// that goes through a folder that is a link on the board and need not be one in the
-// container.
+// followLinks returns the chain of symlinks from at, and the path at its end. Each keeps its text
+// from the board, unless that text goes through a folder that is a link on the board, which the
+// container may not have.
 func followLinks(t *tree, at, from string) (links []Link, end string, err error) {
 	for len(links) <= maxLinks {
 		text, err := t.readlink(at)
@@ -283,6 +288,7 @@ func joinLink(at, text string) string {
 	return path.Join(path.Dir(at), text)
 }
 
+// addDevice adds the character device at at, with its number, mode and owner.
 func (c *compiler) addDevice(t *tree, e csv.Entry, at string) error {
 	end, info, err := t.stat(at)
 	if err != nil {
@@ -304,11 +310,11 @@ func (c *compiler) addDevice(t *tree, e csv.Entry, at string) error {
 	return nil
 }
 
-// major and minor take apart the kernel's device number as Linux packs it.
+// major and minor return the parts of a Linux device number.
 func major(dev uint64) uint32 { return uint32(dev>>8&0xfff | dev>>32&^0xfff) }
 func minor(dev uint64) uint32 { return uint32(dev&0xff | dev>>12&^0xff) }
 
-// describeMode names a file that is listed as another kind, with what to do.
+// describeMode says what kind of file m is, and what to change in the list.
 func describeMode(m fs.FileMode) string {
 	switch {
 	case m.IsDir():
@@ -337,6 +343,7 @@ func (c *compiler) addLink(e csv.Entry, l Link) {
 	}
 }
 
+// claimPath reserves the path p in the container for the entry e. It returns false if p is taken.
 func (c *compiler) claimPath(e csv.Entry, p string) bool {
 	if _, ok := c.made[p]; ok {
 		return false
@@ -352,8 +359,8 @@ func listedAt(e csv.Entry) string {
 	return fmt.Sprintf("%s:%d", e.File, e.Line)
 }
 
-// orderPlan puts the folders first. It leaves out what they bring along, and what
-// cannot be made in them, as they are read-only.
+// orderPlan returns the plan with the folders first. It leaves out entries that a folder contains
+// already, and those that cannot be made in a folder because it is read-only.
 func (c *compiler) orderPlan() Plan {
 	folders, files := c.sortMounts()
 	var p Plan
@@ -375,7 +382,7 @@ func (c *compiler) orderPlan() Plan {
 	}
 	p.Links = append(p.Links, c.sonameLinks(given)...)
 	for _, d := range c.plan.Devices {
-		// No source: those that a folder brings along do not open, and are covered.
+		// No source: device files in a mounted folder do not open, so a device is always made.
 		if c.keepsPath(given, d.Path, "", 0, fs.ModeDevice|fs.ModeCharDevice) {
 			p.Devices = append(p.Devices, d)
 		}
@@ -384,7 +391,7 @@ func (c *compiler) orderPlan() Plan {
 	return p
 }
 
-// sortMounts returns the mounts, the outer folders before the inner ones.
+// sortMounts returns the mounts of folders, outer before inner ones, and those of files.
 func (c *compiler) sortMounts() (folders, files []Mount) {
 	for _, m := range c.plan.Mounts {
 		if m.Folder {
@@ -397,8 +404,9 @@ func (c *compiler) sortMounts() (folders, files []Mount) {
 	return folders, files
 }
 
-// keepsPath reports whether p is made from source after the folders: not if a folder
-// brings it along, or has no file of the kinds at its place to cover.
+// keepsPath reports whether the plan keeps p, with this source. It returns false if p is in a
+// folder that already contains the source, or that has no file of these kinds at p to mount over;
+// that is a problem.
 func (c *compiler) keepsPath(folders []Mount, p, source string, kinds ...fs.FileMode) bool {
 	folder, rest := enclosingFolder(folders, p)
 	if rest == "" {
@@ -419,8 +427,8 @@ func (c *compiler) keepsPath(folders []Mount, p, source string, kinds ...fs.File
 	return false
 }
 
-// enclosingFolder returns the innermost of the folders around p, with p's rest in it;
-// "" if there is none.
+// enclosingFolder returns the innermost of the folders that contains p, and the rest of p below it;
+// rest is "" if there is none.
 func enclosingFolder(folders []Mount, p string) (in Mount, rest string) {
 	for _, f := range folders {
 		if r, ok := strings.CutPrefix(p, f.Path+"/"); ok {
@@ -430,8 +438,8 @@ func enclosingFolder(folders []Mount, p string) (in Mount, rest string) {
 	return in, rest
 }
 
-// typeIn returns the type of the board's file at rest in folder; false if there is
-// none, or if a link leads to it.
+// typeIn returns the type of the board's file rest in folder. It returns false if there is none, or
+// if a symlink is on the way to it.
 func (c *compiler) typeIn(folder, rest string) (fs.FileMode, bool) {
 	at := folder
 	for {

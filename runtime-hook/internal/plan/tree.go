@@ -13,8 +13,8 @@ import (
 // maxLinks is the kernel's own limit on the links of one path.
 const maxLinks = 40
 
-// maxMatches bounds what one pattern may grow to, and maxLooks how many names all
-// of them may be compared with.
+// maxMatches limits the matches of one pattern, and maxLooks how many names all
+// patterns are compared with.
 const (
 	maxMatches = 4096
 	maxLooks   = 1 << 17
@@ -23,13 +23,12 @@ const (
 // meta are the characters that make a path a pattern.
 const meta = `*?[\`
 
-// tree is a file tree whose links are followed as if root were "/": a board's
-// own, or that of an image on the machine that built it. All paths that go in
-// and come out are absolute within it.
+// tree is a file tree in which "/" is root: a board's own, or an image's on the machine that built
+// it. Symlinks resolve within it. All paths of its methods are absolute within it.
 type tree struct {
 	*watcher
 	root          string
-	dirs          map[string]string // folders already resolved; most entries share theirs
+	dirs          map[string]string // resolved folders, because most entries share theirs
 	namesCompared int               // names that patterns were compared with
 }
 
@@ -37,7 +36,7 @@ func newTree(root string, w *watcher) *tree {
 	return &tree{watcher: w, root: strings.TrimSuffix(root, "/"), dirs: map[string]string{}}
 }
 
-// hostPath returns the machine's own path of p.
+// hostPath returns the path of p outside of the tree.
 func (t *tree) hostPath(p string) string { return t.root + p }
 
 func (t *tree) lstat(p string) (fs.FileInfo, error) {
@@ -55,7 +54,7 @@ func (t *tree) readlink(p string) (string, error) {
 	return text, err
 }
 
-// resolve follows all links of p.
+// resolve returns the path p with all symlinks followed.
 func (t *tree) resolve(p string) (string, error) {
 	at, err := t.resolveFolder(p)
 	if err != nil {
@@ -64,7 +63,7 @@ func (t *tree) resolve(p string) (string, error) {
 	return t.walkLinks(path.Dir(at), path.Base(at))
 }
 
-// stat follows all links of p. It returns what is at their end.
+// stat follows all symlinks of p. It returns the path at their end, and its file info.
 func (t *tree) stat(p string) (end string, info fs.FileInfo, err error) {
 	if end, err = t.resolve(p); err == nil {
 		info, err = t.lstat(end)
@@ -72,7 +71,8 @@ func (t *tree) stat(p string) (end string, info fs.FileInfo, err error) {
 	return end, info, err
 }
 
-// resolveFolder follows the links of p's folder and leaves p's last part as it is.
+// resolveFolder returns p with the symlinks of its folder followed. It does not follow p's last
+// element.
 func (t *tree) resolveFolder(p string) (string, error) {
 	dir, base := path.Split(path.Clean(p))
 	real, ok := t.dirs[dir]
@@ -86,8 +86,8 @@ func (t *tree) resolveFolder(p string) (string, error) {
 	return path.Join(real, base), nil
 }
 
-// nextTarget returns the target of the link at p, with the links of its folder
-// followed. p itself is in a folder without links.
+// nextTarget returns the target of the symlink p with this text, with the links of the target's
+// folder followed. p's own folder must be resolved.
 func (t *tree) nextTarget(p, text string) (string, error) {
 	if path.IsAbs(text) {
 		return t.resolveFolder(text)
@@ -100,8 +100,8 @@ func (t *tree) nextTarget(p, text string) (string, error) {
 	return path.Join(real, base), err
 }
 
-// walkLinks follows rest from the folder at, which has no links itself, one part at a
-// time: the part before a ".." has to be resolved first.
+// walkLinks follows the symlinks of rest, starting in the resolved folder at, one path element at a
+// time: the element before a ".." must be resolved first.
 func (t *tree) walkLinks(at, rest string) (string, error) {
 	links := 0
 	for rest != "" {
@@ -138,8 +138,8 @@ func (t *tree) walkLinks(at, rest string) (string, error) {
 	return at, nil
 }
 
-// expandPattern lists what the pattern p matches, in order. A path that exists as it is
-// written is itself, whatever brackets it holds.
+// expandPattern returns the paths that match the pattern p, in order. If p exists literally, it
+// returns only p, even with brackets in its name.
 func (t *tree) expandPattern(p string) ([]string, error) {
 	if !strings.ContainsAny(p, meta) || t.hasPath(p) {
 		return []string{p}, nil
@@ -168,6 +168,8 @@ var (
 	errLooks   = errors.New("this pattern and those before it search too many folders")
 )
 
+// globPart extends each of dirs by the names that match one element of a pattern, within maxMatches
+// and maxLooks.
 func (t *tree) globPart(dirs []string, part string) ([]string, error) {
 	var found []string
 	for _, dir := range dirs {

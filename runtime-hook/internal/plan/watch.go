@@ -5,27 +5,28 @@ import (
 	"syscall"
 )
 
-// Watch lists the paths that a plan depends on: the plan is valid while the board is
-// the same at all of them.
+// Watch lists the states of all paths that a plan depends on. The plan is valid while the board is
+// unchanged at all of them.
 type Watch []Seen
 
-// Seen is what the board has at one path. If the path does not exist, all other fields are zero.
+// Seen is the state of one path on the board. If the path does not exist, all other fields are
+// zero.
 type Seen struct {
 	Path    string
 	Mode    uint32
 	Link    string // a link's text
 	Dev     uint64
 	Inode   uint64
-	Number  uint64 // a device's
+	Number  uint64 // device number
 	Size    int64
 	UID     uint32
 	GID     uint32
-	Changed int64 // in ns; of a folder only where its names count
+	Changed int64 // ctime in ns; for a folder only if Names is set
 	Written int64
-	Names   bool // the names in the folder count
+	Names   bool // the plan depends on the names in this folder
 }
 
-// Holds reports whether the board is still as it was.
+// Holds reports whether all paths still have the same state.
 func (w Watch) Holds() bool {
 	for _, s := range w {
 		if statPath(s.Path, s.Names) != s {
@@ -35,8 +36,8 @@ func (w Watch) Holds() bool {
 	return true
 }
 
-// OldEnough reports whether any change from now on, in ns, will show. A change within
-// one tick of the file system's clock does not.
+// OldEnough reports whether all recorded times are so far before now, in ns, that any later change
+// gives a new time. A change within one tick of the file system's clock would not.
 func (w Watch) OldEnough(now int64) bool {
 	const second = 1_000_000_000
 	for _, s := range w {
@@ -59,8 +60,8 @@ type watcher struct {
 	seen map[string]int
 }
 
-// watchPath records what is at p. It must run before p is used, so that a change while
-// the plan is compiled shows.
+// watchPath records the state of p, once. Call it before p is used, so that a change during the
+// compilation shows.
 func (w *watcher) watchPath(p string) {
 	if _, ok := w.seen[p]; !ok {
 		w.seen[p] = len(w.list)
@@ -68,7 +69,7 @@ func (w *watcher) watchPath(p string) {
 	}
 }
 
-// watchFolder records the folder p with the names in it.
+// watchFolder records the state of the folder p with its times, which change with the names in it.
 func (w *watcher) watchFolder(p string) {
 	w.watchPath(p)
 	if at := &w.list[w.seen[p]]; !at.Names {
@@ -76,8 +77,8 @@ func (w *watcher) watchFolder(p string) {
 	}
 }
 
-// statPath ignores what changes by mere use: for a folder only its type counts, and its
-// times if its names count; for a device not its times.
+// statPath returns the state of p, without what changes by mere use: for a folder it has only the
+// type, unless names is set, and for a device no times.
 func statPath(p string, names bool) Seen {
 	out := Seen{Path: p, Names: names}
 	var stat syscall.Stat_t
