@@ -1,5 +1,5 @@
-// Package cdi turns a board's plan into a CDI spec. docker, podman, containerd and cri-o
-// find there what a device of a name is. It knows no container; see choose.
+// Package cdi turns a board's plan into a CDI spec, in which docker, podman, containerd and cri-o
+// look up devices by name. It knows no container; see choose.
 package cdi
 
 import (
@@ -20,7 +20,7 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// Kind is the kind of the devices, the same as NVIDIA's own.
+// Kind is the CDI kind of the devices, the same as in NVIDIA's own specs.
 const Kind = "nvidia.com/gpu"
 
 // Versions of the format. Oldest is the first that lets a device's name begin with a
@@ -31,12 +31,13 @@ const (
 	Groups = "0.7.0"
 )
 
-// Spec is the file. Its types are the few of the format that it uses.
+// Spec is the content of a CDI spec file. Its types have only the fields of the format that it
+// uses.
 type Spec struct {
 	Version string   `json:"cdiVersion"`
 	Kind    string   `json:"kind"`
 	Devices []device `json:"devices"`
-	Edits   edits    `json:"containerEdits"` // with whichever device
+	Edits   edits    `json:"containerEdits"` // for each container that gets any device
 }
 
 type device struct {
@@ -49,11 +50,11 @@ type edits struct {
 	Nodes  []node   `json:"deviceNodes,omitempty"`
 	Mounts []mount  `json:"mounts,omitempty"`
 	Hooks  []hook   `json:"hooks,omitempty"`
-	GIDs   []uint32 `json:"additionalGids,omitempty"` // since Groups
+	GIDs   []uint32 `json:"additionalGids,omitempty"` // since the version Groups
 }
 
-// node has no number: the engine reads it from the board at the container's start. It has
-// no owner: engines set the container's user.
+// node is a device node. It has no number, because the engine reads that from the board when the
+// container starts. It has no owner, because engines set the container's user.
 type node struct {
 	Path     string `json:"path"`
 	HostPath string `json:"hostPath,omitempty"`
@@ -74,19 +75,20 @@ type hook struct {
 	Env   []string `json:"env"`
 }
 
-// Board is the input of a spec.
+// Board is the input of New.
 type Board struct {
-	Root string // of its file tree, while its image is built
+	Root string // root of the board's file tree; not "/" for an image that is being built
 	Plan plan.Plan
 	GPUs []choose.GPU
-	Hook []string // the hook's path and arguments; none for mounts in its place
+	Hook []string // the hook's path and arguments; empty: mounts instead of the hook
 	Env  []string // the hook's
-	// The version of the spec; "" for the oldest that can say all.
+	// The version of the spec; "" for the oldest that has all needed fields.
 	Version string
 }
 
-// Drop removes from b the paths that are not UTF-8, as JSON is. It returns them: an
-// engine starts no container for which it does not find a path.
+// Drop removes devices, mounts and links with paths that are not UTF-8 from b's plan, and returns
+// these paths. JSON cannot hold them, and an engine starts no container if it does not find a path
+// of the spec.
 func (b *Board) Drop() (paths []string) {
 	drops := func(source, path string) bool {
 		bad := !utf8.ValidString(source) || !utf8.ValidString(path)
@@ -104,11 +106,11 @@ func (b *Board) Drop() (paths []string) {
 	return paths
 }
 
-// New returns the spec of b, with a device for each GPU by number and UUID, and one for
-// all.
+// New returns the CDI spec of b, with a device for each GPU under its number and its UUID, and a
+// device "all".
 func New(b Board) Spec {
 	s := Spec{Version: cmp.Or(b.Version, Oldest), Kind: Kind, Edits: b.deviceEdits(b.sharedPaths())}
-	// Hooks that go by the variable have nothing left to do.
+	// "void": other hooks that read the variable must not add the files again.
 	s.Edits.Env = []string{"NVIDIA_VISIBLE_DEVICES=void"}
 	if len(b.Hook) == 0 {
 		s.Edits.Mounts = b.planMounts()
@@ -139,20 +141,21 @@ func (s *Spec) hasGroups() bool {
 	return len(s.Edits.GIDs) > 0 || slices.ContainsFunc(s.Devices, func(d device) bool { return len(d.Edits.GIDs) > 0 })
 }
 
+// addDevice adds a device with its nodes, and with the hook if b has one.
 func (s *Spec) addDevice(b Board, name string, nodes []string) {
 	d := device{Name: name, Edits: b.deviceEdits(nodes)}
 	if len(b.Hook) > 0 {
 		args := append([]string{filepath.Base(b.Hook[0])}, b.Hook[1:]...)
 		d.Edits.Hooks = []hook{{"createRuntime", b.Hook[0], append(args, "--devices="+name), b.Env}}
 	}
-	// A device without edits is none.
+	// CDI does not allow a device without edits.
 	if len(d.Edits.Nodes) == 0 && len(d.Edits.Hooks) == 0 {
 		d.Edits.Env = s.Edits.Env
 	}
 	s.Devices = append(s.Devices, d)
 }
 
-// sharedPaths returns the paths of the nodes that belong to no GPU.
+// sharedPaths returns the paths of the plan's device nodes that belong to no GPU.
 func (b Board) sharedPaths() (paths []string) {
 	owned := map[string]bool{}
 	for _, g := range b.GPUs {
@@ -168,8 +171,8 @@ func (b Board) sharedPaths() (paths []string) {
 	return paths
 }
 
-// deviceEdits returns the edits for the plan's nodes with the paths, and for the groups
-// that open them. It skips a path that no list names.
+// deviceEdits returns edits that add the plan's device nodes with these paths, and the groups that
+// may open them. It skips a path that is not in the plan.
 func (b Board) deviceEdits(paths []string) (e edits) {
 	wanted := map[string]bool{}
 	for _, p := range paths {
@@ -192,11 +195,11 @@ func (b Board) deviceEdits(paths []string) (e edits) {
 	return e
 }
 
-// mountOptions are those of the hook's own mounts.
+// mountOptions are the options that the hook's own mounts have too.
 var mountOptions = []string{"ro", "nosuid", "nodev", "bind", "private"}
 
-// planMounts returns the plan's mounts, for engines that run no hooks. CDI has no
-// links: the file at a link's end is mounted in its place.
+// planMounts returns all files and folders of the plan as mounts, for engines that run no hooks.
+// CDI has no links, so the file at a link's end is mounted at the link's path.
 func (b Board) planMounts() (mounts []mount) {
 	for _, m := range b.Plan.Mounts {
 		mounts = append(mounts, mount{b.boardPath(m.Source), m.Path, mountOptions})
@@ -212,7 +215,7 @@ func (b Board) planMounts() (mounts []mount) {
 	return mounts
 }
 
-// boardPath returns the board's own path of p on this machine.
+// boardPath returns the path on the board for p, a path below b.Root on this machine.
 func (b Board) boardPath(p string) string {
 	if rest, err := filepath.Rel(b.Root, p); err == nil {
 		return filepath.Join("/", rest)
@@ -220,7 +223,7 @@ func (b Board) boardPath(p string) string {
 	return p
 }
 
-// JSON returns the text of the file.
+// JSON returns the text of the spec file.
 func (s Spec) JSON() ([]byte, error) {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
@@ -229,8 +232,8 @@ func (s Spec) JSON() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// Rivals returns the specs beside path whose devices have the same names, such as
-// NVIDIA's own. Engines use neither of two such specs in one folder.
+// Rivals returns other specs in path's folder with devices of the same kind, such as NVIDIA's own.
+// If two specs in one folder have a device of the same name, engines use neither.
 func Rivals(path string) (found []string) {
 	dir := filepath.Dir(path)
 	specs, _ := os.ReadDir(dir)
@@ -243,7 +246,7 @@ func Rivals(path string) (found []string) {
 	return found
 }
 
-// maxHeadBytes hold the beginning of a spec, where its kind is.
+// maxHeadBytes is how much of a spec hasKind searches for the kind.
 const maxHeadBytes = 64 << 10
 
 func hasKind(path string) bool {
@@ -256,10 +259,10 @@ func hasKind(path string) bool {
 	return bytes.Contains(head, []byte(` "`+Kind+`"`)) || bytes.Contains(head, []byte(" "+Kind+"\n"))
 }
 
-// tempPrefix begins the names of files that are being written.
+// tempPrefix is the beginning of the names of temporary files.
 const tempPrefix = ".slipway-"
 
-// removeOldTemps removes what killed writers left before that time.
+// removeOldTemps removes temporary files of killed writers that are older than then.
 func removeOldTemps(dir string, then time.Time) {
 	list, _ := os.ReadDir(dir)
 	for _, f := range list {
@@ -270,8 +273,8 @@ func removeOldTemps(dir string, then time.Time) {
 	}
 }
 
-// Write puts the text where engines look for it, in one step: they read the folder
-// whenever it changes. They read only names that end in json or yaml.
+// Write writes the spec to a temporary file and renames it to path, because engines read the folder
+// whenever it changes. They ignore names that do not end in json or yaml.
 func Write(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// Board holds what images may require of a board; "" is unknown.
+// Board holds the properties of a board that images may require; "" is unknown.
 type Board struct {
 	L4T     string `json:"l4t,omitempty"`
 	JetPack string `json:"jetpack,omitempty"`
-	CUDA    string `json:"cuda,omitempty"` // the newest that its driver runs
+	CUDA    string `json:"cuda,omitempty"` // the newest version that the driver supports
 	Arch    string `json:"arch,omitempty"` // CUDA's compute capability
 	Driver  string `json:"driver,omitempty"`
 	SoC     string `json:"soc,omitempty"`
 }
 
-// releases of L4T, with their JetPack and CUDA. One that is not here has those of
-// the last before it in its line.
+// releases are L4T releases with their JetPack and CUDA. A release that is not listed has those of
+// the last release before it with the same major number.
 var releases = []struct{ l4t, jetpack, cuda string }{
 	{"32.1", "4.2", "10.0"},
 	{"32.2", "4.2.1", "10.0"},
@@ -59,7 +59,7 @@ var releases = []struct{ l4t, jetpack, cuda string }{
 	{"39.2.1", "7.2.1", "13.2"},
 }
 
-// drivers are the branches of the NVIDIA desktop driver, for boards without L4T.
+// drivers maps branches of the NVIDIA desktop driver to CUDA versions, for boards without L4T.
 var drivers = map[string]string{
 	"470": "11.4",
 	"495": "11.5",
@@ -81,7 +81,7 @@ var drivers = map[string]string{
 	"595": "13.2",
 }
 
-// archs are the compute capabilities of the SoCs, as the device tree names them.
+// archs maps SoCs, as the device tree names them, to compute capabilities.
 var archs = map[string]string{
 	"tegra210": "5.3",
 	"tegra186": "6.2",
@@ -93,10 +93,11 @@ var archs = map[string]string{
 // thor is the first SoC whose GPU is on a PCI bus.
 const thor = "tegra264"
 
-// compatible are the names of the board in its device tree.
+// compatible is the file with the names of the board in its device tree.
 const compatible = "/proc/device-tree/compatible"
 
-// ReadBoard reads the board whose file tree is root. What is told already wins.
+// ReadBoard reads the properties of the board at root. JetPack, CUDA and Arch that told already has
+// stay.
 func ReadBoard(root string, told Board) Board {
 	b := told
 	b.L4T = parseL4T(readStart(filepath.Join(root, "/etc/nv_tegra_release")))
@@ -111,14 +112,14 @@ func ReadBoard(root string, told Board) Board {
 	return b
 }
 
-// The folders of CUDA driver libraries in images: those for Orin's driver have their own.
+// Folders of CUDA driver libraries in images. Libraries for Orin's driver have a folder of their own.
 const (
 	compatDir  = "/usr/local/cuda/compat"
 	compatOrin = compatDir + "_orin"
 )
 
-// CompatDir returns the folder where images have such libraries for the board. It is ""
-// if the board's driver cannot use them, as on Jetsons before JetPack 6.
+// CompatDir returns the folder where images have newer CUDA driver libraries for the board. It is
+// "" if the board's driver cannot use them, as on Jetsons before JetPack 6.
 func (b Board) CompatDir() string {
 	switch {
 	case b.SoC == "" || b.SoC == thor:
@@ -136,9 +137,8 @@ var nvmlPaths = []string{
 	"/usr/lib64/libnvidia-ml.so.1", "/usr/lib/aarch64-linux-gnu/libnvidia-ml.so.1", "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
 }
 
-// WithoutLists reports whether the board whose file tree is root has a GPU that needs
-// no lists: its driver has NVML, and NVIDIA's toolkit queries that. Jetsons up to Orin
-// have the driver too, but need lists.
+// WithoutLists reports whether the board at root needs no CSV lists: its driver has NVML, which
+// NVIDIA's toolkit queries. Jetsons up to Orin have that driver too, but need lists.
 func WithoutLists(root string) bool {
 	soc := parseSoC(readStart(filepath.Join(root, compatible)))
 	return (soc == "" || soc == thor) && slices.ContainsFunc(nvmlPaths, func(p string) bool {
@@ -153,8 +153,8 @@ func setIfEmpty(field *string, value string) {
 	}
 }
 
-// parseL4T reads the first line of nv_tegra_release: "# R35 (release), REVISION: 4.1,
-// …".
+// parseL4T returns the version in the first line of nv_tegra_release: "# R35 (release), REVISION:
+// 4.1, …".
 func parseL4T(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	major, rest, ok := strings.Cut(strings.TrimPrefix(line, "# R"), " (release), REVISION: ")
@@ -166,8 +166,8 @@ func parseL4T(text string) string {
 	return version
 }
 
-// parseDriver reads "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64 540.3.0
-// …": the first word that is a version.
+// parseDriver returns the first word that is a version in "NVRM version: NVIDIA UNIX Open Kernel
+// Module for aarch64 540.3.0 …".
 func parseDriver(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	for _, word := range strings.Fields(line) {
@@ -178,7 +178,7 @@ func parseDriver(text string) string {
 	return ""
 }
 
-// parseSoC reads the device tree's list of names, the most exact first.
+// parseSoC returns the first name in the device tree's list that is in archs.
 func parseSoC(text string) string {
 	for _, name := range strings.Split(text, "\x00") {
 		if soc := strings.TrimPrefix(name, "nvidia,"); archs[soc] != "" {
@@ -188,6 +188,8 @@ func parseSoC(text string) string {
 	return ""
 }
 
+// findRelease returns JetPack and CUDA of the last known release up to l4t with the same major
+// number.
 func findRelease(l4t string) (jetpack, cuda string) {
 	have, err := parseVersion(l4t)
 	if err != nil {
@@ -206,7 +208,7 @@ func (b Board) propertyValue(property string) string {
 	return map[string]string{"arch": b.Arch, "cuda": b.CUDA, "driver": b.Driver, "jetpack": b.JetPack}[property]
 }
 
-// describeFor returns the board's values of the properties that r requests.
+// describeFor returns text with the board's values of all properties that r is about.
 func (b Board) describeFor(r requirement) string {
 	var out []string
 	seen := map[string]bool{}

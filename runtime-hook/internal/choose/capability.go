@@ -8,7 +8,7 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// Capability is a set of what a driver is used for, as NVIDIA_DRIVER_CAPABILITIES
+// Capability is a set of uses of the driver, as NVIDIA_DRIVER_CAPABILITIES
 // names it.
 type Capability uint8
 
@@ -41,8 +41,8 @@ func (c Capability) String() string {
 	return strings.Join(out, ",")
 }
 
-// parseCapabilities reads NVIDIA_DRIVER_CAPABILITIES. Unset means all: containers of a
-// board got everything before they could choose.
+// parseCapabilities parses NVIDIA_DRIVER_CAPABILITIES. An empty value means all, because containers
+// got everything before they could choose. An unknown word is an error.
 func parseCapabilities(value string) (c Capability, err error) {
 	for _, word := range strings.Split(value, ",") {
 		word = strings.TrimSpace(word)
@@ -73,18 +73,18 @@ func parseCapability(word string) (Capability, bool) {
 	return 0, false
 }
 
-// drawing is one class: a program that draws needs the same libraries for a window
-// and for none.
+// drawing is one class, because a program that draws needs the same libraries with a window
+// and without one.
 const drawing = Graphics | Display
 
-// rule classifies the files and devices whose name begins with name.
+// rule gives files and devices whose name begins with name a capability.
 type rule struct {
 	name string
 	is   Capability
 }
 
-// folderRules classify all files in or below a folder of the name. The first match
-// counts, before all rules.
+// folderRules apply to all files in or below a folder of this name. The first match
+// counts, and goes before rules.
 var folderRules = []rule{
 	{"lib32", Compat32},
 	{"i386-linux-gnu", Compat32},
@@ -215,8 +215,8 @@ var rules = []rule{
 	{"v4l2-nv", Video},
 }
 
-// Classes returns the use of each entry of p, by its path in the container. A file has
-// the uses of all links to it too: no link may lead nowhere.
+// Classes returns the capabilities of each entry of p, by its path in the container. A file also
+// has those of all links to it, so that a container with the link gets the file too.
 func Classes(p plan.Plan) map[string]Capability {
 	c, out, linked := folderClasses{}, map[string]Capability{}, map[string]Capability{}
 	for _, l := range p.Links {
@@ -232,11 +232,10 @@ func Classes(p plan.Plan) map[string]Capability {
 	return out
 }
 
-// folderClasses caches the classes of folders, which most entries share; 0 is a folder
-// without one.
+// folderClasses caches the capabilities of folders by folderRules; 0 means that no rule matches.
 type folderClasses map[string]Capability
 
-// classOf returns the use of the file or device p.
+// classOf returns the capabilities that need the file or device p.
 func (c folderClasses) classOf(p string) Capability {
 	dir, base := path.Split(p)
 	is, ok := c[dir]

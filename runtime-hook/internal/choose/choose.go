@@ -1,5 +1,5 @@
-// Package choose turns a container's environment into its part of the board's plan. It
-// selects by GPU and capability, if the board meets the image's requirements. It changes
+// Package choose selects a container's part of the board's plan by its environment. It
+// selects by GPU and capability, and checks the image's requirements. It changes
 // nothing.
 package choose
 
@@ -10,16 +10,16 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// Selection is what one container requests.
+// Selection is what one container requests from the board.
 type Selection struct {
 	wants        bool
-	gpus         []gpuName // nil: all of them
+	gpus         []gpuName // nil: all GPUs
 	capabilities Capability
 	requires     []requirement
 }
 
-// The environment is the image's, so what is read of it is bounded. Real images have
-// a requirement or two, of a kilobyte.
+// Limits for the environment, which a hostile image may set. Real images have
+// one or two requirements, of a kilobyte.
 const (
 	maxValueBytes   = 16 << 10
 	maxRequirements = 16
@@ -32,8 +32,8 @@ const (
 	requirePrefix      = "NVIDIA_REQUIRE_"
 )
 
-// From reads the environment of a container's first process. It fails if that requests
-// something impossible: an unknown capability, or a part of a GPU.
+// From parses the environment of a container's first process into a Selection. An unknown
+// capability, an invalid GPU name, or a part of a GPU (MIG) is an error.
 func From(env []string) (Selection, error) {
 	vars := boardVariables(env)
 	var s Selection
@@ -51,23 +51,23 @@ func From(env []string) (Selection, error) {
 	return s, err
 }
 
-// boardVariables returns the container's variables that concern the board. Of two with
-// one name the last one counts, as for programs.
+// boardVariables returns the variables of env that this package reads. If a name appears twice, the
+// last value counts, as for programs.
 func boardVariables(env []string) map[string]string {
 	vars := map[string]string{}
 	for _, e := range env {
 		name, value, _ := strings.Cut(e, "=")
 		switch {
 		case name == visibleDevices, name == driverCapabilities, name == disableRequire,
-			strings.HasPrefix(name, requirePrefix) && len(vars) <= maxRequirements+3: // one too many is enough
+			strings.HasPrefix(name, requirePrefix) && len(vars) <= maxRequirements+3: // one over the limit, so that checkLimits sees it
 			vars[name] = value
 		}
 	}
 	return vars
 }
 
-// checkLimits refuses variables that are too many or too long. A container that asks
-// for nothing may have them.
+// checkLimits returns an error for too many requirements, or a variable that is too long. From
+// calls it only for a container that requests something.
 func checkLimits(vars map[string]string) error {
 	if len(vars) > maxRequirements+3 {
 		return fmt.Errorf("the container has more than %d variables %s*; take some away", maxRequirements, requirePrefix)
@@ -87,18 +87,17 @@ func checkLength(name, value string) error {
 	return nil
 }
 
-// Wants reports whether the container gets anything of the board at all.
+// Wants reports whether the container requests anything from the board.
 func (s Selection) Wants() bool { return s.wants }
 
-// Left is an entry of the plan that a container does not get.
+// Left is an entry of the plan that the container does not get, and why.
 type Left struct {
 	Path string
 	Why  string
 }
 
-// PartOf returns the part of p that the container gets, in p's order, with the rest. It
-// fails if the container names a GPU that the board, whose file tree is root, does not
-// have.
+// PartOf returns the part of p that the container gets, in p's order, and the entries that it does
+// not get. A GPU that the board at root does not have is an error.
 func (s Selection) PartOf(root string, p plan.Plan) (plan.Plan, []Left, error) {
 	others, err := s.unchosenNodes(root, p)
 	if err != nil {
@@ -111,10 +110,10 @@ func (s Selection) PartOf(root string, p plan.Plan) (plan.Plan, []Left, error) {
 	return f.filterPlan(p), f.left, nil
 }
 
-// filter makes a new plan: the one that comes in may be shared.
+// filter selects entries into a new plan. The old plan stays unchanged, because it may be shared.
 type filter struct {
 	wanted  Capability
-	others  map[string]string // nodes of the GPUs that were not chosen, and whose they are
+	others  map[string]string // nodes of the GPUs that were not chosen, with the GPU's name
 	classes map[string]Capability
 	left    []Left
 }

@@ -17,9 +17,9 @@ import (
 type GPU struct {
 	Index   int
 	UUID    string   // "" if the board does not report one
-	Address string   // on the PCI bus; "" for the SoC's own
-	Nodes   []string // of the plan, by path in the container
-	Lacks   string   // the node of the GPU that the plan does not have, though it has others
+	Address string   // on the PCI bus; "" for the GPU of the SoC
+	Nodes   []string // device nodes in the plan, by path in the container
+	Lacks   string   // set if the plan has devices but none of this GPU: the first missing node
 }
 
 func (g GPU) String() string {
@@ -32,20 +32,20 @@ func (g GPU) String() string {
 
 // gpuName is a container's name for a GPU.
 type gpuName struct {
-	index int // -1 if it is a UUID
+	index int // -1 if the name is a UUID
 	uuid  string
 }
 
-// maxNames is more than any board has, and bounds what an image may request.
+// maxNames limits the GPU names that an image may request. No board has as many GPUs.
 const maxNames = 256
 
-// NotListed returns the error that no list names the GPU's node.
+// NotListed returns the error for a GPU whose node is in no list.
 func (g GPU) NotListed() error {
 	return fmt.Errorf("%v: the board's lists give no %s; next: add the line \"dev, %s\" to a list", g, g.Lacks, g.Lacks)
 }
 
-// parseNames reads NVIDIA_VISIBLE_DEVICES. Nil is all GPUs. An empty list is no GPU:
-// the container still gets what the driver does without one.
+// parseNames parses NVIDIA_VISIBLE_DEVICES. gpus is nil for all GPUs, and empty for none; without a
+// GPU the container still gets the files that need none. wants is false for an empty value or void.
 func parseNames(value string) (gpus []gpuName, wants bool, err error) {
 	if err := checkLength(visibleDevices, value); err != nil {
 		return nil, false, err
@@ -82,9 +82,10 @@ func parseNames(value string) (gpus []gpuName, wants bool, err error) {
 	return gpus, wants, nil
 }
 
-// cdiKinds are the CDI kinds under which toolkits name whole GPUs.
+// cdiKinds are the CDI kinds of whole GPUs in NVIDIA's toolkits.
 var cdiKinds = []string{"nvidia.com/gpu", "runtime.nvidia.com/gpu", "k8s.device-plugin.nvidia.com/gpu"}
 
+// parseName parses one GPU name: all, an index, a UUID, or one of these after a CDI kind and "=".
 func parseName(word string) (n gpuName, isAll bool, err error) {
 	id := word
 	if kind, device, ok := strings.Cut(word, "="); ok {
@@ -132,16 +133,16 @@ func isUUID(s string) bool {
 	return true
 }
 
-// unchosenNodes returns the nodes of the GPUs that the container did not choose. On a
-// board with one GPU every number means that one, and so does a UUID if the driver reports
-// none.
+// unchosenNodes returns the device nodes of the GPUs that the container did not choose, with the
+// names of these GPUs. On a board with one GPU, each index means that GPU, and so does each UUID if
+// the driver reports none.
 func (s Selection) unchosenNodes(root string, p plan.Plan) (map[string]string, error) {
 	if s.gpus == nil {
 		return nil, nil
 	}
 	gpus := GPUs(root, p)
 	if len(s.gpus) == 0 {
-		// Also the nodes of GPUs that the driver does not report, and of a display.
+		// Also the nodes of GPUs that the driver does not report, and of display GPUs.
 		gpus = append(gpusByNode(p), gpus...)
 	} else if len(gpus) < 2 {
 		return nil, s.checkUUIDs(gpus)
@@ -168,7 +169,8 @@ func (s Selection) unchosenNodes(root string, p plan.Plan) (map[string]string, e
 	return others, nil
 }
 
-// checkUUIDs refuses each UUID that is not the one that the driver reports of the only GPU.
+// checkUUIDs returns an error for a UUID that differs from the one that the driver reports for the
+// only GPU.
 func (s Selection) checkUUIDs(gpus []GPU) error {
 	for _, n := range s.gpus {
 		for _, g := range gpus {
@@ -206,8 +208,8 @@ func gpuList(gpus []GPU) string {
 	return strings.Join(out, ", ")
 }
 
-// GPUs returns the GPUs of the board whose file tree is root, in NVIDIA's order: the
-// SoC's own, then by address. Nodes of the plan that belong to none of them serve all.
+// GPUs returns the GPUs of the board at root with their nodes in p, in NVIDIA's order: the SoC's
+// own first, then by PCI address. A node that belongs to no GPU is shared by all.
 func GPUs(root string, p plan.Plan) []GPU {
 	gpus := readPCI(root)
 	own := ownNodes(p)
@@ -232,8 +234,8 @@ func GPUs(root string, p plan.Plan) []GPU {
 	return gpus
 }
 
-// keepListed keeps those of the GPU's nodes that p has. If p has no devices at all, the
-// board's settings leave them to others.
+// keepListed removes the nodes from g that p does not have. If none is left, it sets g.Lacks,
+// unless p has no devices at all, because then the board's settings turn devices off.
 func (g *GPU) keepListed(p plan.Plan) {
 	all := g.Nodes
 	g.Nodes = nil
@@ -247,11 +249,11 @@ func (g *GPU) keepListed(p plan.Plan) {
 	}
 }
 
-// maxGPUs is the limit of the NVIDIA driver.
+// maxGPUs is the NVIDIA driver's own limit.
 const maxGPUs = 32
 
-// readPCI reads the NVIDIA driver's report of its GPUs. The driver has no entry for the GPU
-// of a SoC before Thor, nor for a GPU that is only a display, though that has a /dev/nvidia<N> too.
+// readPCI reads the GPUs that the NVIDIA driver reports below /proc. It reports neither the GPU of
+// a SoC before Thor, nor a GPU that is only a display, though the latter has a /dev/nvidia<N> too.
 func readPCI(root string) []GPU {
 	dir := filepath.Join(root, "/proc/driver/nvidia/gpus")
 	found, err := os.ReadDir(dir)
@@ -262,7 +264,7 @@ func readPCI(root string) []GPU {
 	for _, f := range found[:min(len(found), maxGPUs)] {
 		about := readPairs(filepath.Join(dir, f.Name(), "information"))
 		g := GPU{UUID: about["GPU UUID"], Address: f.Name()}
-		// The driver has not queried a GPU that sleeps, and shows question marks.
+		// The driver shows question marks for a GPU that it has not queried, because it sleeps.
 		if strings.Contains(g.UUID, "?") {
 			g.UUID = ""
 		}
@@ -274,7 +276,7 @@ func readPCI(root string) []GPU {
 	return gpus
 }
 
-// readPairs reads lines of "Name: value".
+// readPairs returns the lines "Name: value" of the file as a map.
 func readPairs(file string) map[string]string {
 	out := map[string]string{}
 	for _, line := range strings.Split(readStart(file), "\n") {
@@ -285,7 +287,7 @@ func readPairs(file string) map[string]string {
 	return out
 }
 
-// readStart returns the first bytes of a small file of the board, "" if there is none.
+// readStart returns the first 4096 bytes of a regular file, "" if there is none.
 func readStart(file string) string {
 	info, err := os.Stat(file)
 	if err != nil || !info.Mode().IsRegular() {
@@ -300,8 +302,8 @@ func readStart(file string) string {
 	return string(data)
 }
 
-// ownOnPCI reports whether the SoC's GPU is the first one on a PCI bus, as Thor's is:
-// nodes that older boards have would then belong to it.
+// ownOnPCI reports whether the SoC's GPU is the first on a PCI bus, as Thor's is. Nodes that older
+// boards have for the SoC's GPU then belong to it.
 func ownOnPCI(root string) bool {
 	return parseSoC(readStart(filepath.Join(root, compatible))) == thor
 }
@@ -316,7 +318,7 @@ func ownNodes(p plan.Plan) (nodes []string) {
 	return nodes
 }
 
-// gpusByNode counts each /dev/nvidia<N> as a GPU, if nothing else tells.
+// gpusByNode returns a GPU for each /dev/nvidia<N> in the plan, sorted by N.
 func gpusByNode(p plan.Plan) (gpus []GPU) {
 	for _, d := range p.Devices {
 		if number, ok := strings.CutPrefix(d.Path, "/dev/nvidia"); ok && number != "" && strings.Trim(number, "0123456789") == "" {
@@ -329,8 +331,8 @@ func gpusByNode(p plan.Plan) (gpus []GPU) {
 	return gpus
 }
 
-// drmAddresses returns the PCI addresses of the nodes of /dev/dri. Each name in sysfs
-// links to its device, and the link ends in the address.
+// drmAddresses returns the PCI address of each node in /dev/dri, from the links in sysfs. With
+// fewer than two GPUs it returns nil, as all nodes belong to the one GPU.
 func drmAddresses(root string, gpus []GPU) map[string]string {
 	if len(gpus) < 2 {
 		return nil

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// requireMounts is of old L4T images, and requests files rather than a board.
+// requireMounts is a variable of old L4T images. It requests files and is no requirement.
 const requireMounts = "NVIDIA_REQUIRE_JETPACK_HOST_MOUNTS"
 
-// requirement is one NVIDIA_REQUIRE_* variable: one of its alternatives must hold,
-// with all of its conditions.
+// requirement is one NVIDIA_REQUIRE_* variable. It holds if all conditions of one of its
+// alternatives hold.
 type requirement struct {
 	variable, value string
 	alternatives    [][]condition
@@ -22,14 +22,15 @@ type requirement struct {
 type condition struct {
 	property string
 	operator string
-	version  []int  // of versions
-	text     string // of the brand
+	version  []int  // set unless the property is brand
+	text     string // the value as text
 }
 
-// operators are in an order in which none begins as an earlier one does.
+// operators are ordered so that no operator is a prefix of a later one.
 var operators = []string{"!=", "<=", ">=", "=", "<", ">"}
 
-// parseRequirements reads the container's requirements, in the order of their names.
+// parseRequirements parses the NVIDIA_REQUIRE_* variables, sorted by name. It returns none if
+// NVIDIA_DISABLE_REQUIRE is true.
 func parseRequirements(vars map[string]string) ([]requirement, error) {
 	if skip, _ := strconv.ParseBool(vars[disableRequire]); skip {
 		return nil, nil
@@ -55,7 +56,8 @@ func parseRequirements(vars map[string]string) ([]requirement, error) {
 	return out, nil
 }
 
-// parseConditions skips conditions that are not about a board, such as csv-mounts.
+// parseConditions parses conditions with commas between them. It skips unknown properties, such as
+// csv-mounts, which are not about a board.
 func parseConditions(s string) ([]condition, error) {
 	var out []condition
 	for _, word := range strings.Split(s, ",") {
@@ -102,12 +104,12 @@ func parseCondition(word string) (condition, error) {
 	return c, nil
 }
 
-// maxParts is more than any version has.
+// maxParts limits the numbers of a version.
 const maxParts = 8
 
 var errVersion = errors.New("not a version such as 11.4")
 
-// Newer reports whether a is a version, and a newer one than b.
+// Newer reports whether a and b are versions and a is newer.
 func Newer(a, b string) bool {
 	x, err := parseVersion(a)
 	if err != nil {
@@ -129,7 +131,7 @@ func parseVersion(s string) ([]int, error) {
 	return out, nil
 }
 
-// compareVersions compares part by part; 12 is 12.0.
+// compareVersions compares versions number by number; 12 equals 12.0.
 func compareVersions(a, b []int) int {
 	for i := 0; i < max(len(a), len(b)); i++ {
 		if c := cmp.Compare(versionPart(a, i), versionPart(b, i)); c != 0 {
@@ -146,7 +148,7 @@ func versionPart(version []int, i int) int {
 	return 0
 }
 
-// truth is ordered, so that "and" is the least and "or" the greatest.
+// truth is a three-valued result, ordered so that min means "and", and max means "or".
 type truth int
 
 const (
@@ -155,8 +157,9 @@ const (
 	yes
 )
 
-// Check compares the image's requirements with the board whose file tree is root. told
-// is known already. A requirement about an unknown property becomes a note.
+// Check compares the image's requirements with the board at root. A requirement that does not hold
+// is an error; one about an unknown property becomes a note. told has properties that the settings
+// set.
 func (s Selection) Check(root string, told Board) (notes []string, err error) {
 	if len(s.requires) == 0 {
 		return nil, nil
@@ -199,9 +202,9 @@ func (c condition) holdsFor(b Board) truth {
 	return c.holdsForOrder(compareVersions(version, c.version))
 }
 
-// holdsBrand compares brands. They are those of graphics cards (brand=tesla): images
-// request them beside CUDA's version, with the older drivers that still work. No SoC
-// has one.
+// holdsBrand compares the brand, which only graphics cards have (brand=tesla). Images require it
+// together with a CUDA version, for older drivers that still work. No SoC has a brand, so only !=
+// holds.
 func (c condition) holdsBrand() truth {
 	if c.operator == "!=" && c.text != "" {
 		return yes

@@ -18,12 +18,12 @@ import (
 // Dir is the folder of a board's CSV files.
 const Dir = "/etc/nvidia-container-runtime/host-files-for-container.d"
 
-// A board's files come to some 30 KiB. The limits keep a hostile or broken one
+// A board's files have some 30 KiB. The limits keep hostile or broken files
 // from filling the memory of a board that has little.
 const (
-	maxBytes     = 8 << 20 // this and the next two in all files together
+	maxBytes     = 8 << 20 // for all files together, as the next two
 	maxEntries   = 1 << 16
-	maxProblems  = 1000 // and one that says so
+	maxProblems  = 1000 // and one more that says that there are more
 	maxPathBytes = 4095 // PATH_MAX without its NUL
 )
 
@@ -38,7 +38,7 @@ const (
 	Symlink Kind = "sym"
 )
 
-// Entry is one good line.
+// Entry is one valid line.
 type Entry struct {
 	Kind Kind   `json:"kind"`
 	Path string `json:"path"` // absolute and clean; may be a pattern of path.Match
@@ -46,7 +46,7 @@ type Entry struct {
 	Line int    `json:"line"`
 }
 
-// Cause describes the fault in a line.
+// Cause is the kind of a problem.
 type Cause string
 
 // The causes, from the line itself to the file at its path.
@@ -60,8 +60,8 @@ const (
 	Odd       Cause = "note"
 )
 
-// Problem is one thing wrong with one line. The line was not used where Unused
-// is set; otherwise it was, and somebody should still know.
+// Problem is something wrong with a line or a file. If Unused is set, the line is not used;
+// otherwise it is used, and the problem is a warning.
 type Problem struct {
 	File   string `json:"file"`
 	Line   int    `json:"line,omitempty"` // 0 for the file as a whole
@@ -87,12 +87,12 @@ func (e Entry) Problem(cause Cause, unused bool, format string, args ...any) Pro
 type File struct {
 	Path     string
 	Data     []byte
-	Problems []Problem // of the file as a whole
+	Problems []Problem // problems of the file as a whole
 }
 
-// ReadFiles reads the CSV files of dir, in the order of their names, up to
-// the limits. A file that cannot be read is a problem, not an error: the others are
-// still used. A missing folder has no files.
+// ReadFiles reads the CSV files of dir in the order of their names, up to the limits. A file that
+// cannot be read becomes a problem of that file, and the others are still used. A missing folder
+// has no files.
 func ReadFiles(dir string) ([]File, error) {
 	list, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -110,7 +110,7 @@ func ReadFiles(dir string) ([]File, error) {
 	return files, nil
 }
 
-// ReadDir reads the CSV files of dir, then parses them.
+// ReadDir reads the CSV files of dir and parses them.
 func ReadDir(dir string) (paths []string, entries []Entry, problems []Problem, err error) {
 	files, err := ReadFiles(dir)
 	for _, f := range files {
@@ -120,7 +120,7 @@ func ReadDir(dir string) (paths []string, entries []Entry, problems []Problem, e
 	return paths, entries, problems, err
 }
 
-// Parse parses the files.
+// Parse parses the files into entries and problems, up to the limits.
 func Parse(files []File) ([]Entry, []Problem) {
 	var got parsedLines
 	for _, f := range files {
@@ -134,7 +134,7 @@ func Parse(files []File) ([]Entry, []Problem) {
 	return got.entries, got.problems
 }
 
-// parsedLines holds what was read so far. It accepts no more once it is full.
+// parsedLines holds the entries and problems so far. Once it is full, it accepts no more.
 type parsedLines struct {
 	entries  []Entry
 	problems []Problem
@@ -162,6 +162,7 @@ func (l *parsedLines) stopReading(file string, line int, why string) {
 	l.full = true
 }
 
+// readFile reads one CSV file of at most left bytes. An error becomes a problem of the file.
 func readFile(path string, left int) File {
 	out, name := File{Path: path}, filepath.Base(path)
 	whole := func(cause Cause, why string, unused bool) {
@@ -199,8 +200,8 @@ func readFile(path string, left int) File {
 	return out
 }
 
-// parseFile reads one file. It skips blank lines and those that begin with #. An unusable line is a
-// problem; parseFile continues with the next line.
+// parseFile parses one file. It skips blank lines and those that begin with #. An invalid line
+// becomes a problem, and parseFile continues with the next line.
 func (l *parsedLines) parseFile(data []byte, name string) {
 	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
 	for n := 1; len(data) > 0 && !l.full; n++ {
@@ -245,7 +246,8 @@ func (k Kind) isKnown() bool {
 	return k == Device || k == Folder || k == Library || k == Symlink
 }
 
-// checkPath refuses relative paths, and folders that would hide the container's own.
+// checkPath cleans the entry's path. It refuses paths that are relative or contain "..", and
+// folders that would hide the container's own.
 func (e Entry) checkPath() (Entry, Cause, error) {
 	if strings.HasPrefix(e.Path, "${") {
 		return e, Refused, fmt.Errorf("%q begins with a variable that the image's build did not fill in", e.Path)
@@ -268,7 +270,7 @@ func (e Entry) checkPath() (Entry, Cause, error) {
 	return e, "", nil
 }
 
-// System reports whether p is a folder that no container gets as a whole.
+// System reports whether p is "/" or a kernel file system, which no container gets as a whole.
 func System(p string) bool {
 	return p == "/" || p == "/proc" || p == "/sys" || p == "/dev"
 }

@@ -1,5 +1,5 @@
-// Package elf reads from a shared library what a dynamic linker looks for: its name (DT_SONAME),
-// its machine. It reads nothing else of a file, and allocates memory only for bytes that exist.
+// Package elf reads from a shared library its name (DT_SONAME) and its machine, which a dynamic linker
+// looks for, and notes. It allocates memory only up to fixed limits.
 package elf
 
 import (
@@ -12,7 +12,7 @@ import (
 // cannot be loaded by programs of another.
 type Machine string
 
-// The machines of boards and of those who try things out.
+// The machines of boards and of developers' computers.
 const (
 	AArch64 Machine = "aarch64"
 	ARM     Machine = "arm"
@@ -43,8 +43,8 @@ const (
 	tagSoname   = 14
 )
 
-// Read reads the library f. ok is false unless that is a complete shared library of one
-// of the machines.
+// Read reads soname and machine of the library f. ok is false if f is not a complete little-endian
+// shared library for one of the machines.
 func Read(f io.ReaderAt) (lib Library, ok bool) {
 	head := make([]byte, 64)
 	if n, err := f.ReadAt(head, 0); n < 52 || err != nil && err != io.EOF {
@@ -110,8 +110,8 @@ func machineOf(number uint16, class byte, flags uint32) (Machine, bool) {
 
 type segment struct{ offset, address, size uint64 }
 
-// findSoname finds the name by the segments only, as the dynamic linker does: a stripped library
-// needs no sections.
+// findSoname reads the soname through the segments, as the dynamic linker does, because a stripped
+// library needs no sections. It is "" if the library has none.
 func (w layout) findSoname(f io.ReaderAt, head []byte) (string, bool) {
 	count := int(le.Uint16(head[w.count:]))
 	if count > maxSegments {
@@ -139,8 +139,8 @@ func (w layout) findSoname(f io.ReaderAt, head []byte) (string, bool) {
 	return nameAt(f, loads, strings+name)
 }
 
-// readDynamic returns the address of the names and the soname's offset among them. The
-// offset is 0 if there is no soname, as no name has that offset.
+// readDynamic returns the address of the string table and the soname's offset in it. The offset is
+// 0 if there is no soname, as no name has that offset.
 func (w layout) readDynamic(f io.ReaderAt, dynamic segment) (strings, name uint64, ok bool) {
 	if dynamic.size == 0 || dynamic.size > maxDynamic {
 		return 0, 0, false
@@ -163,7 +163,7 @@ func (w layout) readDynamic(f io.ReaderAt, dynamic segment) (strings, name uint6
 	return strings, name, true
 }
 
-// nameAt returns the name at address.
+// nameAt returns the NUL-terminated string at a virtual address.
 func nameAt(f io.ReaderAt, loads []segment, address uint64) (string, bool) {
 	for _, s := range loads {
 		if address < s.address || address-s.address >= s.size {
@@ -177,8 +177,8 @@ func nameAt(f io.ReaderAt, loads []segment, address uint64) (string, bool) {
 	return "", false
 }
 
-// isPlainName reports whether the dynamic linkers' files can hold a name: it names a
-// file in one folder, and compares the same on all machines.
+// isPlainName reports whether the files of dynamic linkers can hold the name: printable ASCII,
+// without blanks and slashes.
 func isPlainName(name []byte) bool {
 	for _, c := range name {
 		if c <= ' ' || c >= 0x7f || c == '/' {

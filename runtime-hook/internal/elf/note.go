@@ -18,7 +18,7 @@ const (
 	noteHeader  = 12
 )
 
-// Note returns the note of the owner in the section of the 64-bit library f, nil if
+// Note returns the text of the note with this owner in a section of the 64-bit library f, nil if
 // there is none.
 func Note(f io.ReaderAt, section, owner string) []byte {
 	head := make([]byte, 64)
@@ -46,8 +46,7 @@ func Note(f io.ReaderAt, section, owner string) []byte {
 	return nil
 }
 
-// sectionData returns the content of the header's section, if that is at most max
-// bytes.
+// sectionData returns the content of the section with this header, if it has at most max bytes.
 func sectionData(f io.ReaderAt, header []byte, max uint64) ([]byte, bool) {
 	size := le.Uint64(header[32:])
 	if size > max {

@@ -6,15 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A blank is the empty file at a mount point. It stays in the container's writable layer
-// when the mount has gone. ld.so calls one "file too short", and does not look further.
+// A blank is an empty file that the hook made as a mount point. It stays in the container's writable layer
+// when the mount is gone. ld.so reports "file too short" for a blank, and does not look further.
 
-// HadBlanks reports whether the container already had blanks at mount points: an
-// earlier hook was here.
+// HadBlanks reports whether the hook has found an empty file at a mount point, which an earlier
+// hook may have left.
 func (r *Root) HadBlanks() bool { return r.blanks }
 
-// RemoveBlank reports whether the container has a blank at p, at the end of p's links.
-// It removes the blank if p is no link itself and nobody else can have a mount on it.
+// RemoveBlank reports whether the container has an empty file at p, with all links followed. It
+// also removes that file if p is no link and the container's root is an overlay, so that no other
+// container can have a mount on it.
 func (r *Root) RemoveBlank(p string) bool {
 	f, err := r.openResolved(p)
 	if err != nil {
@@ -37,13 +38,15 @@ func isBlank(stat *unix.Stat_t) bool {
 }
 
 // onOverlay reports whether the container's root is an overlay, which engines make for one
-// container only. Elsewhere, an unlink would make the kernel remove mounts of other containers.
+// container only. On other file systems, an unlink would make the kernel remove mounts of other
+// containers.
 func (r *Root) onOverlay() bool {
 	var stat unix.Statfs_t
 	err := unix.Fstatfs(int(r.dir.Fd()), &stat)
 	return err == nil && uint32(stat.Type) == unix.OVERLAYFS_SUPER_MAGIC
 }
 
+// unlinkBlank removes p if it is an empty file and not in a volume.
 func (r *Root) unlinkBlank(p string) error {
 	f, err := r.openResolved(path.Dir(p))
 	if err != nil {

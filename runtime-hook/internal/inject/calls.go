@@ -9,8 +9,8 @@ import (
 )
 
 // The hook makes the calls of this file some hundred times for one container. They go to the kernel
-// directly: Go's scheduler watches calls of package unix, and hands its work to another thread if
-// one takes too long.
+// directly, because Go's scheduler watches calls of package unix, and moves other goroutines if
+// a call takes too long.
 
 func errnoErr(e unix.Errno) error {
 	if e == 0 {
@@ -19,7 +19,7 @@ func errnoErr(e unix.Errno) error {
 	return e
 }
 
-// openInRoot opens p with root as "/", all links followed.
+// openInRoot opens p, as O_PATH, with all links followed and with root as "/" (openat2).
 func openInRoot(root *os.File, p string) (*os.File, error) {
 	name, err := unix.BytePtrFromString(p)
 	if err != nil {
@@ -28,7 +28,7 @@ func openInRoot(root *os.File, p string) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	var fd uintptr
 	e := unix.EAGAIN
-	// A rename anywhere on the machine can make the kernel lose its way at a "..".
+	// The kernel returns EAGAIN for a ".." if anything on the machine is renamed at that time.
 	for try := 0; try < 128 && (e == unix.EAGAIN || e == unix.EINTR); try++ {
 		fd, _, e = unix.RawSyscall6(unix.SYS_OPENAT2, root.Fd(), uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(&how)), unsafe.Sizeof(how), 0, 0)
 	}
@@ -40,7 +40,7 @@ func openInRoot(root *os.File, p string) (*os.File, error) {
 
 func closeFD(fd int) { unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
-// makeFile makes an empty file.
+// makeFile creates the empty file base in dir.
 func makeFile(dir *os.File, base string) error {
 	name, err := unix.BytePtrFromString(base)
 	if err != nil {
@@ -50,7 +50,7 @@ func makeFile(dir *os.File, base string) error {
 	return errnoErr(e)
 }
 
-// linkFile gives the file old a second name.
+// linkFile gives the file behind the descriptor old a second name, base in dir.
 func linkFile(old int, dir *os.File, base string) error {
 	name, err := unix.BytePtrFromString(base)
 	if err != nil {
@@ -74,8 +74,8 @@ func rawSymlink(target string, dir *os.File, base string) error {
 	return errnoErr(e)
 }
 
-// cloneMount returns a new mount of source, a path of the board. It is not yet attached
-// anywhere.
+// cloneMount returns a descriptor of a new mount of source, a path of the board. It is not attached
+// anywhere yet.
 func cloneMount(source string) (int, error) {
 	name, err := unix.BytePtrFromString(source)
 	if err != nil {
@@ -92,7 +92,7 @@ func setMount(mount int, attr *unix.MountAttr, flags uintptr) error {
 	return errnoErr(e)
 }
 
-// attachMount moves the mount to base in dir, without following base; to dir itself if
+// attachMount attaches the mount to base in dir, without following base; to dir itself if
 // base is "".
 func attachMount(mount int, dir *os.File, base string) error {
 	name, err := unix.BytePtrFromString(base)

@@ -10,12 +10,12 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// errDevicesInSpec is the limit of a hook: in cgroup version 2 the rules are a program,
-// which the runtime makes from the container's spec.
+// errDevicesInSpec means that no version 1 device cgroup was found. In version 2 the rules are a
+// program that the runtime makes from the container's spec, and a hook cannot change it.
 var errDevicesInSpec = errors.New("a hook cannot change this device cgroup")
 
-// Allow lets the container use the devices that its spec forbids: with version 1 of the device
-// cgroup, if the hook can see it. Call it before Enter.
+// Allow lets the container use devices that its spec forbids. It writes rules into the container's
+// device cgroup, which works only with cgroup version 1. Call it before Enter.
 func (p Process) Allow(devices []plan.Device) error {
 	if len(devices) == 0 {
 		return nil
@@ -33,7 +33,7 @@ func (p Process) Allow(devices []plan.Device) error {
 	}
 	defer rules.Close()
 	for _, d := range devices {
-		// One rule a write is what the kernel takes.
+		// The kernel accepts one rule in each write.
 		if _, err := fmt.Fprintf(rules, "c %d:%d rwm", d.Major, d.Minor); err != nil {
 			return fmt.Errorf("%s: allow %s: %w", d.From, d.Path, err)
 		}
@@ -41,7 +41,8 @@ func (p Process) Allow(devices []plan.Device) error {
 	return nil
 }
 
-// deviceCgroup returns the folder of the container's device cgroup, version 1.
+// deviceCgroup returns the folder of the container's version 1 device cgroup. If the container is
+// in the hook's own cgroup, it returns an error.
 func (p Process) deviceCgroup() (string, error) {
 	own, ownErr := deviceGroup("self")
 	if p.pid == 0 {
@@ -54,7 +55,7 @@ func (p Process) deviceCgroup() (string, error) {
 	return group, err
 }
 
-// deviceGroup returns the folder of a process's device cgroup.
+// deviceGroup returns the folder of a process's version 1 device cgroup.
 func deviceGroup(proc string) (string, error) {
 	groups, err := os.ReadFile("/proc/" + proc + "/cgroup")
 	if err != nil {
@@ -71,6 +72,7 @@ func deviceGroup(proc string) (string, error) {
 	return "", errDevicesInSpec
 }
 
+// deviceHierarchy returns where the version 1 device cgroups are mounted.
 func deviceHierarchy() (string, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

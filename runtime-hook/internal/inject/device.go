@@ -10,9 +10,9 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// makeDevice makes the node d in the container, with its owner and rights on the board.
-// If a node cannot be made or would not open (a user namespace, a file system without
-// devices), it mounts the board's own.
+// makeDevice makes the device node d in the container, with its owner and mode on the board. If the
+// node exists and opens, it does nothing. If a node cannot be made or would not open (user
+// namespace, nodev file system), it mounts the board's node.
 func (r *Root) makeDevice(d plan.Device) error {
 	dir, base, err := r.openParent(d.Path)
 	if err != nil {
@@ -36,8 +36,8 @@ func (r *Root) makeDevice(d plan.Device) error {
 	return fmt.Errorf("make the device: %w", err)
 }
 
-// hasNode reports whether the container already has the node, and whether it opens
-// there.
+// hasNode reports whether the container already has the device node, on a file system that allows
+// to open it.
 func hasNode(dir *os.File, base string, d plan.Device) (bool, error) {
 	node, err := openat(dir, base, unix.O_PATH)
 	if errors.Is(err, unix.ENOENT) {
@@ -66,14 +66,14 @@ func (r *Root) coverDevice(d plan.Device) error {
 	return r.coverFile(d.Source, d.Path, unix.S_IFCHR, unix.MS_NOSUID|unix.MS_NOEXEC)
 }
 
-// setOwner sets what mknod does not: the owner, and the mode without the umask.
+// setOwner sets the owner and the mode of a new node, which mknod does not set, or only by the umask.
 func setOwner(dir *os.File, base string, d plan.Device) error {
 	node, err := openat(dir, base, unix.O_PATH)
 	if err != nil {
 		return err
 	}
 	defer node.Close()
-	// Only the node that was just made may change hands.
+	// Change only the node that was just made.
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(node.Fd()), &stat); err != nil {
 		return err

@@ -10,13 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is the first process of a container, as the hook finds it.
+// Process is the first process of a container for which the hook runs.
 type Process struct {
-	pid   int // 0: the hook itself runs inside, as those of createContainer do
+	pid   int // 0: the hook itself runs in the container, at the stage createContainer
 	owner *owner
 }
 
-// Find finds out from the pid in the hook's state at which stage it runs.
+// Find finds the container's process by the pid in the hook's state, and whether the hook runs
+// inside the container. It returns an error if that would be the host's mount namespace.
 func Find(pid int) (Process, error) {
 	inside, err := innerPid()
 	if err != nil {
@@ -36,8 +37,8 @@ func Find(pid int) (Process, error) {
 	return Process{pid, owner}, err
 }
 
-// sameNamespace reports whether this thread and process pid share the namespace
-// of the kind that /proc calls so.
+// sameNamespace reports whether this thread and process pid share the namespace of this kind, a
+// name in /proc/PID/ns.
 func sameNamespace(kind string, pid int) (bool, error) {
 	fd, err := unix.Open("/proc/thread-self/ns/"+kind, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -81,9 +82,9 @@ func (p Process) Enter() error {
 	return refuseHost()
 }
 
-// innerPid reports whether this process is in a pid namespace below that of /proc. It
-// then runs inside a container whose own /proc is not visible yet, and the pid in its
-// state names another process of the host.
+// innerPid reports whether this process is in a pid namespace below that of /proc. Then it runs
+// inside a container whose own /proc is not visible yet, and the pid in its state is that of an
+// unrelated process on the host.
 func innerPid() (bool, error) {
 	f, err := os.Open("/proc/self/status")
 	if err != nil {
@@ -98,12 +99,12 @@ func innerPid() (bool, error) {
 	return false, errors.New("/proc/self/status: no NSpid; Linux 4.1 or later is needed")
 }
 
-// refuseHost refuses to go on in the host's own mount namespace: all processes of the
-// board would see its mounts.
+// refuseHost returns an error in the host's own mount namespace, where all processes of the board
+// would see the hook's mounts.
 func refuseHost() error {
 	same, err := sameNamespace("mnt", 1)
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
-		return nil // without the right to look at pid 1 there is none to mount there either
+		return nil // without the right to inspect pid 1, there is no right to mount there either
 	}
 	if err != nil {
 		return err

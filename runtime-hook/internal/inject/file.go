@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoFile means that something in an image is no regular file.
+// ErrNoFile means that a path in the container is no regular file.
 var ErrNoFile = errors.New("it is no file")
 
-// Has reports whether the container has something at p, at the end of its links.
+// Has reports whether the path p exists in the container, with all links followed.
 func (r *Root) Has(p string) bool {
 	f, err := r.openResolved(p)
 	if err == nil {
@@ -24,8 +24,8 @@ func (r *Root) Has(p string) bool {
 	return err == nil
 }
 
-// ReadFile reads the regular file p of the container, of at most max bytes, as the
-// container's root may.
+// ReadFile reads the regular file p of the container, of at most max bytes, with the rights of the
+// container's root.
 func (r *Root) ReadFile(p string, max int64) ([]byte, error) {
 	f, err := r.OpenFile(p)
 	if err != nil {
@@ -35,7 +35,8 @@ func (r *Root) ReadFile(p string, max int64) ([]byte, error) {
 	return readAll(f, max)
 }
 
-// OpenFile opens the regular file p of the container, as the container's root may.
+// OpenFile opens the regular file p of the container for reading, with the rights of the
+// container's root. It refuses files that the container's user might not be able to read.
 func (r *Root) OpenFile(p string) (*os.File, error) {
 	at, err := r.openResolved(p)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
@@ -56,7 +57,7 @@ func (r *Root) OpenFile(p string) (*os.File, error) {
 	}
 	var f *os.File
 	err = r.owner.runIn(at, func() (err error) {
-		// A program with a lease on the file makes others wait up to 45 s.
+		// O_NONBLOCK: a program with a lease on the file could delay the open by 45 s.
 		f, err = os.OpenFile(fdPath(at), os.O_RDONLY|unix.O_NONBLOCK, 0)
 		return err
 	})
@@ -79,9 +80,9 @@ func readAll(f *os.File, max int64) ([]byte, error) {
 	return data[:n], err
 }
 
-// WriteFile sets the content of the file p, only for this container: readers find the old file or
-// the new one, complete. A link's target stays as it is. If the folder is read-only, or is a
-// volume, the new file is mounted over the old one.
+// WriteFile sets the content of the file p for this container only. Readers find the old file or
+// the new one, complete. It does not change a link's target. If the folder is read-only or in a
+// volume, it mounts the new file over the old one.
 func (r *Root) WriteFile(p string, data []byte) error {
 	dir, base, err := r.openParent(p)
 	if err != nil {
@@ -97,8 +98,8 @@ func (r *Root) WriteFile(p string, data []byte) error {
 	return err
 }
 
-// replaceFile writes data under a temporary name, then renames that. No other hook uses
-// the name at the same time in a folder that containers share.
+// replaceFile writes data to a new file and renames it to base. The new file has a random name,
+// because several hooks may work in a folder that containers share.
 func (r *Root) replaceFile(dir *folder, base string, data []byte) error {
 	var random [8]byte
 	if _, err := unix.Getrandom(random[:], 0); err != nil {
@@ -122,13 +123,14 @@ func (r *Root) replaceFile(dir *folder, base string, data []byte) error {
 	})
 }
 
-// stagingDir is the board's, in memory. A file there is removed as soon as it is
-// mounted. Its content lasts until the last container with it ends.
+// stagingDir is a folder of the board, in memory. A file there is removed as soon as it is
+// mounted. Its content stays until the last container with that mount ends.
 const stagingDir = "/run/slipway"
 
-// stagedPrefix begins the names of these files.
+// stagedPrefix is the beginning of the names of these files.
 const stagedPrefix = "file-"
 
+// coverWith writes data to a file in stagingDir, and mounts that file over p in the container.
 func (r *Root) coverWith(p string, data []byte) error {
 	clearStaging(time.Now().Add(-time.Minute))
 	f, err := os.CreateTemp(stagingDir, stagedPrefix)
@@ -143,8 +145,8 @@ func (r *Root) coverWith(p string, data []byte) error {
 	return r.coverFile(f.Name(), p, unix.S_IFREG, mountFlags)
 }
 
-// clearStaging removes what killed hooks left before that time. Hooks that run now need
-// theirs for a millisecond.
+// clearStaging removes files of killed hooks that are older than then. A running hook needs its
+// file for a millisecond.
 func clearStaging(then time.Time) {
 	left, _ := filepath.Glob(stagingDir + "/" + stagedPrefix + "*")
 	for _, file := range left {
@@ -154,18 +156,18 @@ func clearStaging(then time.Time) {
 	}
 }
 
-// maxNames bounds the files of one folder that are looked at.
+// maxNames limits the files of a folder for Names.
 const maxNames = 256
 
 // Name is a regular file or a link in a folder of the container.
 type Name struct {
 	Name string
-	Link string // what a link says
+	Link string // text of the link; "" for a file
 }
 
-// Names returns the files and links in the folder dir of the container, in order, as
-// the container's root may list them. It returns none if dir is no ordinary folder, or
-// has very many files.
+// Names returns the files and links in the folder dir of the container, sorted, with the rights of
+// the container's root. It returns none if dir is no ordinary folder, or has maxNames files or
+// more.
 func (r *Root) Names(dir string) (names []Name) {
 	at, err := r.openResolved(dir)
 	if err != nil {

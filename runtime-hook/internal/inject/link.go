@@ -9,8 +9,8 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// makeLink makes l in the container. It replaces an image's link with another target.
-// It covers an image's file by the one at the link's end.
+// makeLink makes the symlink l in the container. If the image has another link at that path, it
+// replaces the link. If the image has a file there, it mounts the file at l's end over it.
 func (r *Root) makeLink(l plan.Link) error {
 	dir, base, err := r.openParent(l.Path)
 	if err != nil {
@@ -39,7 +39,7 @@ func (r *Root) addSymlink(target string, dir *folder, base string) error {
 	return r.addName(dir, base, func() error { return rawSymlink(target, dir.File, base) })
 }
 
-// removeLink removes an image's link that is in the way.
+// removeLink removes an image's link that is at the path of an entry, unless it is in a volume.
 func (r *Root) removeLink(dir *folder, base string) error {
 	if dir.volume {
 		return inTheWayError("%s is a link in a volume, and Slipway replaces nothing in volumes", base)

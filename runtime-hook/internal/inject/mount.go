@@ -12,10 +12,12 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// mountFlags are those of every file and folder in a container. Devices have no NODEV,
+// mountFlags are the flags of all mounts of files and folders. Mounts of devices have no NODEV,
 // as they would not open.
 const mountFlags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV
 
+// mountEntry mounts the file or folder m. It mounts a folder at m.Listed too, unless a link in the
+// container already leads from there to it.
 func (r *Root) mountEntry(m plan.Mount) error {
 	if !m.Folder {
 		return r.coverFile(m.Source, m.Path, unix.S_IFREG, mountFlags)
@@ -34,19 +36,21 @@ func (r *Root) mountEntry(m plan.Mount) error {
 	return err
 }
 
+// mountFolder mounts the board's folder source over the folder p of the container, and creates p if
+// it is missing.
 func (r *Root) mountFolder(source, p string) error {
 	at, err := r.openFolder(p)
 	if err != nil {
 		return err
 	}
-	// What was resolved below it before now names what the mount hides.
+	// The cached descriptor of p would refer to the folder that the mount hides.
 	defer delete(r.dirs, p)
 	defer at.Close()
 	if err := r.refuseCover(at.File, p); err != nil {
 		return err
 	}
 	err = r.bindMount(source, p, place{dir: at.File}, unix.S_IFDIR, mountFlags)
-	// No user namespace may see what a mount of the board hides.
+	// The kernel refuses this in a user namespace, because it would uncover what a mount of the board hides.
 	if errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("%w; a container with a user namespace gets no folder in which the board has a mount: list what is wanted of it", err)
 	}
@@ -59,7 +63,7 @@ type place struct {
 	base string
 }
 
-// closeFile closes a place that is a file; folders are the Root's.
+// closeFile closes dir if it is the mount point itself; other folders belong to the Root.
 func (p place) closeFile() {
 	if p.base == "" {
 		p.dir.Close()
@@ -82,8 +86,8 @@ func (p place) openFile() (*os.File, error) {
 	return f, nil
 }
 
-// coverFile mounts source, which is of the kind, over the file p of the container. It
-// creates p if it is missing.
+// coverFile mounts source, which has this kind, over the file p of the container. It creates p if
+// it is missing.
 func (r *Root) coverFile(source, p string, kind uint32, flags uintptr) error {
 	at, err := r.mountPoint(p, kind)
 	if err != nil {
@@ -93,8 +97,8 @@ func (r *Root) coverFile(source, p string, kind uint32, flags uintptr) error {
 	return r.bindMount(source, p, at, kind, flags)
 }
 
-// mountPoint finds or creates the file p in the container for something of the kind. If
-// p is a link of the image to a file in the container, that file is the mount point.
+// mountPoint returns the file p in the container as a mount point for this kind, and creates it if
+// it is missing. If p is an image's link to a file in the container, that file is the mount point.
 // Any other link is replaced.
 func (r *Root) mountPoint(p string, kind uint32) (place, error) {
 	dir, base, err := r.openParent(p)
@@ -114,7 +118,7 @@ func (r *Root) mountPoint(p string, kind uint32) (place, error) {
 		return r.coverablePlace(old, p, kind)
 	}
 	old.Close()
-	// Nodes that a link leads to are others' devices: /dev/null is one.
+	// Only a file counts at a link's end: a node there is another device, such as /dev/null.
 	if end, err := r.openResolved(p); err == nil {
 		if at, err := r.coverablePlace(end, p, unix.S_IFREG); err == nil {
 			return at, nil
@@ -126,8 +130,9 @@ func (r *Root) mountPoint(p string, kind uint32) (place, error) {
 	return place{dir.File, base}, r.createFile(dir, base)
 }
 
-// coverablePlace returns the place of f, which the container has at p, if that is a
-// regular file, or a node for a node. Otherwise it closes f.
+// coverablePlace returns f, which the container has at p, as a mount point if it is a regular file,
+// or of the same kind. Otherwise it closes f and returns an error. It notes empty files for
+// HadBlanks.
 func (r *Root) coverablePlace(f *os.File, p string, kind uint32) (place, error) {
 	var stat unix.Stat_t
 	err := unix.Fstat(int(f.Fd()), &stat)
@@ -148,13 +153,13 @@ func (r *Root) coverablePlace(f *os.File, p string, kind uint32) (place, error) 
 	return place{dir: f}, nil
 }
 
-// createFile creates an empty file. After the first one, the others are more names of
-// it: a new inode costs ten times as much on a disk, and all are covered.
+// createFile creates an empty file as a mount point. After the first one, the others are hard links
+// to it: a new inode costs ten times as much on a disk, and mounts cover all of them.
 func (r *Root) createFile(dir *folder, base string) error {
 	return r.addName(dir, base, func() error {
 		if r.blank != nil {
-			// Where the blank is on another mount, or cannot have so many names, the next
-			// one is made here.
+			// If the blank is on another mount, or has too many names, a new
+			// one is made below.
 			if err := nameBlank(r.blank, dir.File, base); err == nil || errors.Is(err, unix.EEXIST) {
 				return err
 			}
@@ -167,8 +172,8 @@ func (r *Root) createFile(dir *folder, base string) error {
 	})
 }
 
-// nameBlank adds a name to the blank. Without capabilities, or for another user before
-// Linux 6.10, that needs /proc.
+// nameBlank adds the hard link base in dir to the blank. Without capabilities, or for another user
+// before Linux 6.10, that needs /proc.
 func nameBlank(blank, dir *os.File, base string) error {
 	err := linkFile(int(blank.Fd()), dir, base)
 	if errors.Is(err, unix.ENOENT) {
@@ -177,8 +182,8 @@ func nameBlank(blank, dir *os.File, base string) error {
 	return err
 }
 
-// keepBlank keeps the new file base as the one that gets more names, if it was just
-// created: any other file is somebody's.
+// keepBlank keeps the new file base as the blank for further hard links, but only if it is empty
+// and has one name, so that it is not somebody's file.
 func (r *Root) keepBlank(dir *os.File, base string) {
 	f, err := openat(dir, base, unix.O_PATH)
 	if err != nil {
@@ -195,14 +200,15 @@ func (r *Root) keepBlank(dir *os.File, base string) {
 	r.blank = f
 }
 
-// bindMount mounts source, of the board and the kind, at the place, which is p of the container. It
-// does not mount the mounts below source, and later mounts do not propagate.
+// bindMount mounts source, a file of the board with this kind, at the place, which is p in the
+// container. It does not mount the mounts below source, and later mounts do not propagate. It uses
+// mount(2) if the kernel lacks the new mount calls.
 func (r *Root) bindMount(source, p string, at place, kind uint32, flags uintptr) error {
 	if r.oldAPI {
 		return r.bindOld(source, p, at, kind, flags)
 	}
 	err := bindNew(source, at, kind, flags)
-	// Linux before 5.12, or a seccomp filter that does not know these calls.
+	// Linux before 5.12, or a seccomp filter without these calls.
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
 		r.oldAPI = true
 		return r.bindOld(source, p, at, kind, flags)
@@ -210,8 +216,8 @@ func (r *Root) bindMount(source, p string, at place, kind uint32, flags uintptr)
 	return err
 }
 
-// bindNew moves the mount into place after it has all its flags: it is never writable
-// there.
+// bindNew mounts source with the new mount calls. It sets all flags before it attaches the mount,
+// so the mount is never writable in the container.
 func bindNew(source string, at place, kind uint32, flags uintptr) error {
 	fd, err := cloneMount(source)
 	if errors.Is(err, unix.ENOENT) {
@@ -235,9 +241,9 @@ func bindNew(source string, at place, kind uint32, flags uintptr) error {
 	return nil
 }
 
-// bindOld does the same with mount(2), which takes names only: those of
-// descriptors. Flags need a second call on the new mount, which is looked up at the
-// place again and used only if it is what was just mounted.
+// bindOld mounts source with mount(2), by /proc paths of descriptors. The flags need a second call
+// on the new mount. So bindOld opens the place again, and checks that it is what was just mounted;
+// if not, it unmounts it.
 func (r *Root) bindOld(source, p string, at place, kind uint32, flags uintptr) error {
 	on, err := at.openFile()
 	if err != nil {
@@ -261,7 +267,7 @@ func (r *Root) bindOld(source, p string, at place, kind uint32, flags uintptr) e
 		return fmt.Errorf("mount: %w", err)
 	}
 	if err := r.setOld(src, p, at, flags); err != nil {
-		// The mount is writable. This unmounts what is on the descriptor, wherever
+		// The mount is writable. Unmount what is on the descriptor, wherever
 		// that is by now.
 		return errors.Join(err, unix.Unmount(fdPath(on), unix.MNT_DETACH))
 	}
@@ -288,8 +294,8 @@ func (r *Root) setOld(src *os.File, p string, at place, flags uintptr) error {
 	return unix.Mount("", fdPath(top), "", unix.MS_PRIVATE, "")
 }
 
-// checkKind refuses source, which fd is open on, if it is no longer of the kind that it
-// was when the plan was made: a FIFO can be written to in a read-only mount.
+// checkKind returns an error if source, which is open on fd, no longer has the kind that it had in
+// the plan. A FIFO, for example, can be written to in a read-only mount.
 func checkKind(fd int, source string, kind uint32) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
@@ -301,7 +307,7 @@ func checkKind(fd int, source string, kind uint32) error {
 	return nil
 }
 
-// openMounted opens what is mounted at the place, which is p of the container.
+// openMounted opens what is now mounted at the place, which is p in the container.
 func (r *Root) openMounted(p string, at place) (*os.File, error) {
 	if at.base == "" {
 		return r.openResolved(p)
@@ -309,8 +315,8 @@ func (r *Root) openMounted(p string, at place) (*os.File, error) {
 	return openat(at.dir, at.base, unix.O_PATH)
 }
 
-// lockedFlags returns the flags of the mount that f is on. In a user namespace none of
-// them may be dropped.
+// lockedFlags returns the flags of the mount that f is on. In a user namespace, a remount must keep
+// them.
 func lockedFlags(f *os.File) (uintptr, error) {
 	var stat unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &stat); err != nil {
@@ -320,10 +326,10 @@ func lockedFlags(f *os.File) (uintptr, error) {
 	return uintptr(stat.Flags) & all, nil
 }
 
-// Lacks returns p without the files, folders and links that the container already has
-// from the board: a CDI spec and a hooks folder may both call the hook.
+// Lacks returns p without the files, folders and links that the container already has from the
+// board. A CDI spec and a hooks folder may both call the hook.
 func (r *Root) Lacks(p plan.Plan) plan.Plan {
-	// One look tells the common case, that this is the first hook.
+	// In the common case, this is the first hook, and one check shows that.
 	if len(p.Mounts) > 0 && !r.hasMount(p.Mounts[0]) {
 		return p
 	}

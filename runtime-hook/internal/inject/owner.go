@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// owner is the root of a container that has a user namespace of its own. What is
-// made in such a container is made with that root's rights and no more:
+// owner is the root user of a container with its own user namespace. What the hook
+// makes in such a container, it makes with that root's rights and no more:
 //   - the container's own file systems (its /dev, an idmapped image) do not know
 //     the board's root and take nothing from it (EOVERFLOW);
 //   - a link of the image may lead into a folder of the board that is mounted in
@@ -21,8 +21,8 @@ import (
 // signal or trace the hook. All numbers are those of the hook's own namespace.
 type owner struct{ uids, gids idMap }
 
-// ownerOf returns the owner of the container of process pid, nil if its user namespace
-// is the hook's.
+// ownerOf returns the owner of the container of process pid. It is nil if that process is in the
+// hook's user namespace.
 func ownerOf(pid int) (*owner, error) {
 	same, err := sameNamespace("user", pid)
 	if err != nil || same {
@@ -39,8 +39,8 @@ func ownerOf(pid int) (*owner, error) {
 	return &owner{uids, gids}, nil
 }
 
-// runIn runs make, which makes or removes a name in dir, with the owner's rights. A nil
-// owner is the hook itself.
+// runIn calls make, which makes, removes or opens a name in dir, with the owner's rights. With a
+// nil owner, make has the hook's rights.
 func (o *owner) runIn(dir *os.File, make func() error) error {
 	if o == nil {
 		return make()
@@ -52,9 +52,9 @@ func (o *owner) runIn(dir *os.File, make func() error) error {
 	return errors.Join(make(), back())
 }
 
-// dropGroups removes this thread from the board's groups, which may have rights on a
-// folder. A namespace that an ordinary user made may deny it. The container's root is
-// then a member of the same groups.
+// dropGroups removes this thread from the board's groups, which may have rights on a folder. A
+// namespace that an ordinary user made may forbid that; then the container's root is in the same
+// groups, and dropGroups ignores the error.
 func (o *owner) dropGroups() error {
 	if o == nil {
 		return nil
@@ -65,12 +65,12 @@ func (o *owner) dropGroups() error {
 	return nil
 }
 
-// fsCaps are the capabilities over files, those that setfsuid takes from root.
+// fsCaps are the capabilities for files, which setfsuid removes when root becomes another user.
 const fsCaps = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH | 1<<unix.CAP_FOWNER |
 	1<<unix.CAP_FSETID | 1<<unix.CAP_LINUX_IMMUTABLE | 1<<unix.CAP_MKNOD
 
-// assumeRights gives this thread the owner's rights over dir: a root's if dir belongs to
-// the namespace, otherwise those of any other user.
+// assumeRights gives this thread the owner's file ids and few capabilities: DAC_OVERRIDE if dir
+// belongs to the namespace, otherwise none for files. The caller calls back to restore the hook's.
 func (o *owner) assumeRights(dir *os.File) (back func() error, err error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &stat); err != nil {
@@ -101,7 +101,7 @@ func (o *owner) assumeRights(dir *os.File) (back func() error, err error) {
 	return back, nil
 }
 
-// setFSIDs checks that it succeeded, as the calls do not report it.
+// setFSIDs sets the thread's file ids and reads them back, as the calls report no error.
 func setFSIDs(uid, gid int) error {
 	unix.Setfsgid(gid)
 	unix.Setfsuid(uid)
@@ -115,7 +115,7 @@ func setFSIDs(uid, gid int) error {
 
 // idMap is a user namespace's map of user or group ids.
 type idMap struct {
-	root   uint32 // outside, who is 0 inside
+	root   uint32 // the id outside that is 0 inside
 	ranges []idRange
 }
 
@@ -142,7 +142,7 @@ func parseIDMap(text string) (idMap, error) {
 		if _, err := fmt.Sscan(line, &r.inside, &r.outside, &r.count); err != nil {
 			return idMap{}, fmt.Errorf("%q is no range of ids", line)
 		}
-		// The kernel's word for ids that this namespace does not have.
+		// The kernel shows -1 for ids that this namespace does not have.
 		if r.outside == ^uint32(0) {
 			continue
 		}

@@ -1,7 +1,7 @@
 // Package inject applies a plan to one container whose root file system is mounted but not yet its
 // "/". The image is hostile: any name in it may be a link to anywhere. So the kernel resolves every
 // path of the container to a descriptor, with the container's root as "/" (openat2, or an equally
-// careful walk). Everything is made relative to a descriptor, by a name that is not followed.
+// careful walk). The hook makes everything relative to a descriptor, by a name that is not followed.
 // Sources are always paths of the board.
 package inject
 
@@ -19,24 +19,24 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// errInTheWay means that the image has something in the way that cannot be covered. The
-// container starts without that one entry.
+// errInTheWay means that the image has something at the path of an entry that cannot be covered.
+// The container starts without that one entry.
 var errInTheWay = errors.New("the image is in the way")
 
-// errChanged means that the board no longer has a file of the plan. The container
-// starts without that one entry.
+// errChanged means that a file of the plan is gone or changed on the board. The container starts
+// without that one entry.
 var errChanged = errors.New("the board changed while the hook ran")
 
 func inTheWayError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errInTheWay, fmt.Sprintf(format, args...))
 }
 
-// Result is what was done.
+// Result counts what the hook did in a container.
 type Result struct {
 	Files, Folders, Links, Devices int
-	Before                         int      // what the container had from the board already
-	Skipped                        []string // what the image did not let in, and why
-	Changed                        bool     // the board lacks something of the plan by now
+	Before                         int      // entries that the container had from the board already
+	Skipped                        []string // entries that were left out, and why
+	Changed                        bool     // a file of the plan is gone or changed on the board
 	Compat                         string   // the image's folder of newer CUDA libraries, which are used
 }
 
@@ -44,27 +44,28 @@ type Result struct {
 // that entered the container's mount namespace.
 type Root struct {
 	dir     *os.File
-	id      uint64             // of its mount
+	id      uint64             // id of its mount
 	inside  bool               // the hook runs in the container
-	owner   *owner             // who makes things; nil for the hook itself
-	dirs    map[string]*folder // resolved once; most entries share theirs
-	skipped map[uint64]bool    // mounts that nothing is made in
-	shared  map[uint64]bool    // mounts that nothing is mounted in
-	blank   *os.File           // the empty file at the mount points
-	blanks  bool               // it had blanks already
+	owner   *owner             // whose rights the hook uses; nil for its own
+	dirs    map[string]*folder // resolved folders, because most entries share theirs
+	skipped map[uint64]bool    // mounts in which the hook makes nothing
+	shared  map[uint64]bool    // mounts in which the hook mounts nothing
+	blank   *os.File           // the empty file that serves as mount points
+	blanks  bool               // there was an empty file at a mount point already
 	oldAPI  bool               // mount(2) instead of descriptors of mounts
-	oldWalk bool               // no openat2
+	oldWalk bool               // openat2 is missing
 }
 
 // folder is a folder of the container.
 type folder struct {
 	*os.File
-	volume bool  // it is not on the container's root mount
-	closed error // why nothing is made in it
-	noDev  bool  // nodes in it do not open
+	volume bool  // the folder is not on the container's root mount
+	closed error // not nil: why the hook makes nothing in it
+	noDev  bool  // device nodes in it do not open
 }
 
-// Open opens the container's root folder, after Enter.
+// Open opens the container's root folder, and refuses the board's own root and a folder that is no
+// mount point. Call it after Enter.
 func (p Process) Open(rootfs string) (*Root, error) {
 	dir, err := os.OpenFile(rootfs, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -83,13 +84,13 @@ func (p Process) Open(rootfs string) (*Root, error) {
 	return r, nil
 }
 
-// SkipMounts makes nothing in what is mounted at the paths in the container. It is for
-// read-only mounts: crun makes them read-only after the hook.
+// SkipMounts makes the hook create nothing in mounts at these paths of the container. It is for
+// mounts that crun makes read-only only after the hook.
 func (r *Root) SkipMounts(paths []string) {
 	for _, p := range paths {
 		f, err := r.openResolved(p)
 		if err != nil {
-			continue // then nothing is reached through it either
+			continue // then no entry's path leads through it either
 		}
 		if id := mountID(f); id != r.id {
 			r.skipped[id] = true
@@ -98,7 +99,7 @@ func (r *Root) SkipMounts(paths []string) {
 	}
 }
 
-// Close closes all descriptors.
+// Close closes all descriptors of the Root.
 func (r *Root) Close() {
 	for _, f := range r.dirs {
 		f.Close()
@@ -108,8 +109,8 @@ func (r *Root) Close() {
 	}
 }
 
-// openResolved opens p in the container with all links followed, none of which leads
-// out.
+// openResolved opens p in the container, as O_PATH, with all links followed. No link leads out of
+// the container's root.
 func (r *Root) openResolved(p string) (*os.File, error) {
 	if !r.oldWalk {
 		f, err := openInRoot(r.dir, p)
@@ -121,8 +122,8 @@ func (r *Root) openResolved(p string) (*os.File, error) {
 	return pathrs.OpenatInRoot(r.dir, p)
 }
 
-// Apply makes p in the container. It skips what the image is in the way of. It stops at
-// what the system refuses.
+// Apply makes p in the container: mounts, then links, then devices. It skips entries that the image
+// prevents (errInTheWay) or that have changed on the board. It stops at any other error.
 func (r *Root) Apply(p plan.Plan) (Result, error) {
 	var res Result
 	done := func(what *int, name, from string, err error) error {
@@ -170,8 +171,8 @@ func (r *Root) Apply(p plan.Plan) (Result, error) {
 	return res, nil
 }
 
-// readOnly reports whether the container's root is read-only already, and would not
-// have been at an earlier stage.
+// readOnly reports whether the hook runs in the container, whose root is already read-only. At an
+// earlier stage it would not be.
 func (r *Root) readOnly() bool {
 	var stat unix.Statfs_t
 	err := unix.Fstatfs(int(r.dir.Fd()), &stat)
@@ -199,6 +200,7 @@ func (r *Root) openFolder(dir string) (*folder, error) {
 	return found, nil
 }
 
+// makeFolder creates the folder dir in the container, with those above it, and opens it.
 func (r *Root) makeFolder(dir string) (*os.File, error) {
 	parent, err := r.openFolder(path.Dir(dir))
 	if err != nil {
@@ -212,8 +214,8 @@ func (r *Root) makeFolder(dir string) (*os.File, error) {
 	return openat(parent.File, base, unix.O_PATH|unix.O_DIRECTORY)
 }
 
-// imageError turns errors that an image can cause into errInTheWay. It keeps those of
-// the system.
+// imageError turns errors that an image can cause into errInTheWay. It returns those of
+// the system unchanged.
 func imageError(err error, p string) error {
 	if errors.Is(err, errInTheWay) {
 		return err
@@ -224,7 +226,8 @@ func imageError(err error, p string) error {
 	return err
 }
 
-// checkFolder refuses what is no folder, and the kernel's own file systems.
+// checkFolder returns f as a folder. It refuses other kinds of files, and the kernel's own file
+// systems.
 func (r *Root) checkFolder(f *os.File, dir string) (*folder, error) {
 	if kind, err := fileKind(f); err != nil || kind != unix.S_IFDIR {
 		return nil, errors.Join(err, inTheWayError("%s is no folder there, nor a link to one", dir))
@@ -237,9 +240,9 @@ func (r *Root) checkFolder(f *os.File, dir string) (*folder, error) {
 	return &folder{f, volume, closed, stat.Flags&unix.ST_NODEV != 0}, nil
 }
 
-// refuseKernelFiles refuses the kernel's own file systems. A link of the image may lead
-// into the container's /proc or /sys. Creating a name there has effects, and covering
-// one hides a setting.
+// refuseKernelFiles returns an error if f is on a file system of the kernel. A link of the image
+// may lead into the container's /proc or /sys, where creating a name has effects, and covering one
+// hides a setting.
 func refuseKernelFiles(f *os.File, p string) (stat unix.Statfs_t, err error) {
 	if err := unix.Fstatfs(int(f.Fd()), &stat); err != nil {
 		return stat, err
@@ -253,7 +256,7 @@ func refuseKernelFiles(f *os.File, p string) (stat unix.Statfs_t, err error) {
 	return stat, nil
 }
 
-// addName runs make, which makes base in dir, unless base exists.
+// addName calls make, which creates base in dir. If base exists, it returns EEXIST.
 func (r *Root) addName(dir *folder, base string, make func() error) error {
 	// If the container's root may not create names here, make would not report whether base exists.
 	if r.owner != nil || dir.closed != nil {
@@ -265,7 +268,7 @@ func (r *Root) addName(dir *folder, base string, make func() error) error {
 	return r.changeName(dir, make)
 }
 
-// changeName runs do, which makes or removes one name in dir, for the container's root.
+// changeName calls do, which makes or removes one name in dir, with the rights of the container's root.
 func (r *Root) changeName(dir *folder, do func() error) error {
 	if dir.closed != nil {
 		return dir.closed
@@ -277,13 +280,13 @@ func (r *Root) changeName(dir *folder, do func() error) error {
 	return err
 }
 
-// openParent opens the folder that p is made in.
+// openParent opens the folder of p, or creates it, and returns it with p's last element.
 func (r *Root) openParent(p string) (*folder, string, error) {
 	f, err := r.openFolder(path.Dir(p))
 	return f, path.Base(p), err
 }
 
-// openat opens base in dir and does not follow it.
+// openat opens base in dir. It does not follow a symlink.
 func openat(dir *os.File, base string, flags int) (*os.File, error) {
 	fd, err := unix.Openat(int(dir.Fd()), base, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
 	if err != nil {
@@ -300,7 +303,7 @@ func fileKind(f *os.File) (uint32, error) {
 	return stat.Mode & unix.S_IFMT, err
 }
 
-// readlink returns the text of the link base, "" if it is none.
+// readlink returns the text of the symlink base in dir, "" if base is no symlink.
 func readlink(dir *os.File, base string) string {
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(int(dir.Fd()), base, buf)

@@ -14,12 +14,12 @@ import (
 // A volume is whatever is mounted in a container beside its root: most often a
 // folder of the board. A link of the image may lead into one, where neither the
 // image's author nor the container's user need have any rights. So:
-//   - where such a link leads, nothing is made, and nothing is read to be copied;
-//   - what a volume has is covered at most, and never removed or replaced;
-//   - nothing is mounted in a volume that the board shares, as the board would see it.
+//   - at the end of such a link, the hook makes nothing, and reads nothing to copy it;
+//   - the hook may mount over files of a volume, but never removes or replaces them;
+//   - the hook mounts nothing in a volume that the board shares, as the board would see it.
 
-// ReadSharedMounts must be called if the container may have volumes that the board
-// shares.
+// ReadSharedMounts finds the mounts that propagate to the board, so that the hook mounts nothing in
+// them. Call it if the container may have such volumes.
 func (r *Root) ReadSharedMounts() error {
 	text, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
@@ -29,8 +29,7 @@ func (r *Root) ReadSharedMounts() error {
 	return nil
 }
 
-// sharedMounts returns the mounts of a mountinfo that propagate mounts on them to
-// others.
+// sharedMounts returns the ids of the mounts in mountinfo that are shared with others.
 func sharedMounts(mountinfo string) map[uint64]bool {
 	ids := map[uint64]bool{}
 	for _, line := range strings.Split(mountinfo, "\n") {
@@ -46,8 +45,8 @@ func sharedMounts(mountinfo string) map[uint64]bool {
 	return ids
 }
 
-// checkVolume reports whether the folder f, which dir leads to, is in a volume. closed
-// says why nothing may be made in it.
+// checkVolume reports whether the folder f at the path dir is in a volume. closed says why the hook
+// may make nothing in it; nil if it may.
 func (r *Root) checkVolume(f *os.File, dir string) (volume bool, closed error) {
 	id := mountID(f)
 	switch {
@@ -67,7 +66,8 @@ func sharedVolumeError(p string) error {
 	return inTheWayError("%s is in a volume that the board shares (shared, rshared), which would get the mount too", p)
 }
 
-// refuseCover refuses what nothing may be mounted on.
+// refuseCover returns an error if f must not be covered by a mount: in a volume that the board
+// shares, or as the container's root.
 func (r *Root) refuseCover(f *os.File, p string) error {
 	if len(r.shared) > 0 && r.shared[mountID(f)] {
 		return sharedVolumeError(p)
@@ -79,7 +79,7 @@ func (r *Root) refuseCover(f *os.File, p string) error {
 	return err
 }
 
-// refuseCopy refuses a file that the container's user might not be able to read.
+// refuseCopy returns an error for a file that the container's user might not be able to read.
 func (r *Root) refuseCopy(f *os.File, p string) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
@@ -94,7 +94,7 @@ func (r *Root) refuseCopy(f *os.File, p string) error {
 	return nil
 }
 
-// leadsTo reports whether p leads to f without any link.
+// leadsTo reports whether the path p leads to f without any symlink.
 func (r *Root) leadsTo(p string, f *os.File) bool {
 	at := r.dir
 	for _, part := range strings.Split(strings.Trim(p, "/"), "/") {
@@ -127,14 +127,14 @@ func sameFiles(f, g *os.File) (bool, error) {
 func mountID(f *os.File) uint64 {
 	var stat unix.Statx_t
 	err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &stat)
-	// qemu-user says that it tells, and leaves it 0.
+	// qemu-user sets the mask, but leaves the id 0.
 	if err == nil && stat.Mask&unix.STATX_MNT_ID != 0 && stat.Mnt_id != 0 {
 		return stat.Mnt_id
 	}
 	return oldMountID(f)
 }
 
-// oldMountID works on Linux before 5.8.
+// oldMountID reads the mount id of f from /proc, for Linux before 5.8; 0 if it is unknown.
 func oldMountID(f *os.File) uint64 {
 	info, err := os.Open(fmt.Sprintf("/proc/self/fdinfo/%d", f.Fd()))
 	if err != nil {
@@ -150,8 +150,8 @@ func oldMountID(f *os.File) uint64 {
 	return 0
 }
 
-// isMountPoint reports whether something is mounted at the folder dir itself, as all
-// runtimes do with the root of a container before they pivot into it.
+// isMountPoint reports whether the folder dir is itself a mount point, as the root of a container
+// is before the runtime pivots into it.
 func isMountPoint(dir *os.File) bool {
 	above, err := openat(dir, "..", unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {

@@ -16,10 +16,10 @@ const (
 	maxEntries = 1 << 14
 )
 
-// The file: a header; entries, each 24 bytes; the strings, which entries name by
-// their distance from the header; and, since glibc 2.33, an extension, whose places
+// The file has a header; entries of 24 bytes; strings, to which entries refer by
+// their distance from the header; and, since glibc 2.33, an extension, whose offsets
 // count from the beginning of the file. ldconfig of glibc before 2.32 wrote an older
-// form in front, which no one has read since glibc 2.2.
+// form in front, which nothing has read since glibc 2.2.
 const (
 	magic        = "glibc-ld.so.cache1.1"
 	oldMagic     = "ld.so-1.7.0"
@@ -38,7 +38,7 @@ const (
 	endianBig    = 3
 )
 
-// A broken cache is one that no ld.so makes sense of, either. An unknown one may
+// A broken cache is one that ld.so cannot read either. An unknown one may
 // be of a C library that this package does not know.
 var (
 	errBroken  = errors.New("it is broken")
@@ -48,16 +48,16 @@ var (
 // cache is the content of an ld.so.cache.
 type cache struct {
 	entries   []entry
-	hwcaps    []string // folder names of glibc-hwcaps, which entries name by number
+	hwcaps    []string // folder names of glibc-hwcaps; entries refer to them by index
 	generator string   // the program that wrote it
-	ours      bool     // this package has changed it since
+	ours      bool     // this package has changed the cache
 }
 
-// generatorMark begins the generator of a cache that this package has changed. ldconfig
+// generatorMark is the beginning of the generator text of a cache that this package has changed. ldconfig
 // prints the text, and nothing else reads it.
 const generatorMark = "slipway-hook; before it "
 
-// entry is the path of a library. osVersion and hwcap say on which machines it counts.
+// entry is the path of a library. osVersion and hwcap limit the machines that it is for.
 type entry struct {
 	flags      uint32 // machine and C library
 	name, path string
@@ -67,7 +67,7 @@ type entry struct {
 
 var le = binary.LittleEndian
 
-// parseCache reads the content of an ld.so.cache.
+// parseCache parses the content of an ld.so.cache. An empty file is an empty cache.
 func parseCache(data []byte) (*cache, error) {
 	all := int64(len(data))
 	data, err := skipOld(data)
@@ -87,7 +87,7 @@ func parseCache(data []byte) (*cache, error) {
 	default:
 		return nil, fmt.Errorf("%w: its writer says so", errBroken)
 	}
-	// No copy, as nothing changes data.
+	// The string shares data's memory, which nothing changes.
 	f := cacheFile{data, unsafe.String(&data[0], len(data)), all - int64(len(data))}
 	c := &cache{}
 	if c.entries, err = f.readEntries(); err != nil {
@@ -96,14 +96,14 @@ func parseCache(data []byte) (*cache, error) {
 	return c, f.readExtension(c)
 }
 
-// cacheFile is a cache without the older form. All names are parts of its text.
+// cacheFile is the content of a cache after the older form. All names are substrings of text.
 type cacheFile struct {
 	data    []byte
 	text    string
 	skipped int64 // bytes of the older form
 }
 
-// skipOld skips the older form that may come first.
+// skipOld returns data after the older form, if data begins with that.
 func skipOld(data []byte) ([]byte, error) {
 	if !bytes.HasPrefix(data, []byte(oldMagic)) {
 		return data, nil
@@ -162,8 +162,8 @@ func (f cacheFile) stringAt(offset uint32) (string, bool) {
 
 const maxPath = 4096 // PATH_MAX, with the NUL
 
-// readExtension reads the sections that ld.so knows. Others say nothing about the
-// entries and are dropped.
+// readExtension reads the generator and the hwcaps sections into c. It drops other sections, which
+// say nothing about the entries.
 func (f cacheFile) readExtension(c *cache) error {
 	offset := le.Uint32(f.data[32:])
 	if offset == 0 {
@@ -198,7 +198,7 @@ func (f cacheFile) readExtension(c *cache) error {
 
 const maxSections = 64
 
-// bytesAt returns the bytes at offset of the whole file.
+// bytesAt returns size bytes at an offset that counts from the beginning of the whole file.
 func (f cacheFile) bytesAt(offset, size uint32) ([]byte, bool) {
 	from := int64(offset) - f.skipped
 	to := from + int64(size)
@@ -225,13 +225,13 @@ func (f cacheFile) readHWCaps(offsets []byte) ([]string, error) {
 
 const maxHWCaps = 64
 
-// addEntries makes each name of given lead to its path. An existing entry of the same
-// name and machine comes after it. It is removed if it is for better processors only,
-// as ld.so would prefer that. Of two given with one name the first counts. The other is
-// added too, so that removeEntries sees its path.
+// addEntries adds the given entries, in ld.so's order, so that each name leads to its path.
+// Existing entries of the same name and machine come after them. Those with an hwcap are removed,
+// as ld.so would prefer them. Of two given entries with one name, the first counts, but both are
+// added, so that removeEntries sees both paths.
 func (c *cache) addEntries(given []entry) {
 	order := orderOf(given)
-	// In reverse, as most lists are: that is quick.
+	// Most lists are in reverse order, for which this sort is quick.
 	slices.SortStableFunc(given, func(a, b entry) int { return order(b, a) })
 	slices.Reverse(given)
 	for i, same := 0, 0; i < len(given); i += same {
@@ -264,13 +264,13 @@ func (c *cache) addEntries(given []entry) {
 	c.entries = append(out, given[i:]...)
 }
 
-// removeEntries removes the entries whose path has to go.
+// removeEntries removes the entries for whose path goes returns true.
 func (c *cache) removeEntries(goes func(path string) bool) {
 	c.entries = slices.DeleteFunc(slices.Clone(c.entries), func(e entry) bool { return goes(e.path) })
 }
 
-// encode writes the cache as ldconfig of today's glibc does, which all versions since
-// glibc 2.2 read.
+// encode returns the content of the cache file in the format of today's ldconfig, which all
+// versions since glibc 2.2 read.
 func (c *cache) encode() []byte {
 	stringsAt := headerSize + entrySize*len(c.entries)
 	out := make([]byte, stringsAt, stringsAt+96*len(c.entries)+256)
@@ -301,6 +301,8 @@ func (c *cache) encode() []byte {
 	return c.encodeExtension(out, hwcaps)
 }
 
+// encodeExtension appends the extension with the hwcaps and the generator, if there are any, to
+// out.
 func (c *cache) encodeExtension(out, hwcaps []byte) []byte {
 	var sections [][]byte
 	tags := []uint32{}

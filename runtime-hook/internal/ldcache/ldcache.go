@@ -25,8 +25,8 @@ const (
 	confPath  = "/etc/ld.so.conf.d/00-slipway.conf"
 )
 
-// Update tells the container's dynamic linkers of libs. It returns notes for the user:
-// without it a container may still find its libraries, by paths of its own.
+// Update adds libs to the files of the container's dynamic linkers. It returns notes instead of an
+// error, because a container may also find its libraries by paths of its own.
 func Update(root *inject.Root, libs []plan.Library) (notes []string) {
 	note := func(file string, err error) {
 		switch {
@@ -54,7 +54,7 @@ func Update(root *inject.Root, libs []plan.Library) (notes []string) {
 	return notes
 }
 
-// machinesOf returns the machines of libs, in their order.
+// machinesOf returns the known machines of libs, each once, in their order.
 func machinesOf(libs []plan.Library) (out []elf.Machine) {
 	for _, l := range libs {
 		if _, known := linkers[l.Machine]; known && !slices.Contains(out, l.Machine) {
@@ -64,7 +64,7 @@ func machinesOf(libs []plan.Library) (out []elf.Machine) {
 	return out
 }
 
-// foldersOf returns the folders of libs, in their order.
+// foldersOf returns the folders of libs, each once, in their order.
 func foldersOf(libs []plan.Library) (out []string) {
 	seen := map[string]bool{}
 	for _, l := range libs {
@@ -76,15 +76,15 @@ func foldersOf(libs []plan.Library) (out []string) {
 	return out
 }
 
-// canBeListed reports whether a file of lines can name a folder.
+// canBeListed reports whether a linker's configuration file can name the folder.
 func canBeListed(dir string) bool { return !strings.ContainsAny(dir, "\n#= \t\r") }
 
-// compatDir is the folder where images have CUDA libraries. They are in the cache while
+// compatDir is the folder where images have CUDA libraries. The hook adds them to the cache only if
 // they are newer than the board's.
 const compatDir = "/usr/local/cuda/compat"
 
-// updateCache adds libs. It removes the entries of an earlier hook, of a time when the
-// board had more, which now lead to empty files.
+// updateCache adds libs to the container's ld.so.cache. It also removes entries of an earlier hook
+// that now lead to empty files, because the board had more libraries then.
 func updateCache(root *inject.Root, libs []plan.Library) error {
 	data, err := root.ReadFile(cachePath, maxBytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, inject.ErrNoFile) {
@@ -111,7 +111,7 @@ func updateCache(root *inject.Root, libs []plan.Library) error {
 	return cmp.Or(root.WriteFile(cachePath, c.encode()), err)
 }
 
-// errorIfAny returns err if it keeps libs from being found.
+// errorIfAny returns err if there are libs that it concerns.
 func errorIfAny(libs []plan.Library, err error) error {
 	if len(libs) == 0 {
 		return nil
@@ -127,8 +127,8 @@ func newEntries(libs []plan.Library) []entry {
 	return out
 }
 
-// updateConf names the folders for an ldconfig that somebody runs in the container
-// later. An image without its configuration has no ldconfig, and gets none.
+// updateConf writes the folders of libs into a file in ld.so.conf.d, for an ldconfig that runs in
+// the container later. It writes nothing if the image has no configuration of ldconfig.
 func updateConf(root *inject.Root, libs []plan.Library) error {
 	if !root.Has(path.Dir(confPath)) && !root.Has("/etc/ld.so.conf") {
 		return nil
@@ -145,14 +145,13 @@ func updateConf(root *inject.Root, libs []plan.Library) error {
 	}
 	err = root.WriteFile(confPath, []byte(text))
 	if errors.Is(err, unix.EROFS) {
-		return nil // no ldconfig can write there, either
+		return nil // an ldconfig could not write its cache either
 	}
 	return err
 }
 
-// knowsFolder reports whether the image's ldconfig looks into dir anyway. To name such
-// a folder here, before all others, would change which of the image's own libraries
-// come first.
+// knowsFolder reports whether the image's ldconfig reads the folder dir anyway. Naming such a
+// folder first would change which of the image's own libraries ldconfig prefers.
 func knowsFolder(root *inject.Root, dir string) bool {
 	switch dir {
 	case "/lib", "/lib64", "/usr/lib", "/usr/lib64":
@@ -166,6 +165,7 @@ func knowsFolder(root *inject.Root, dir string) bool {
 	return false
 }
 
+// updateMusl adds the folders to the container's musl path file.
 func updateMusl(root *inject.Root, file string, dirs []string) error {
 	old, err := root.ReadFile(file, maxBytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, inject.ErrNoFile) {

@@ -7,11 +7,11 @@ import (
 	"slipway/runtime-hook/internal/elf"
 )
 
-// linker says how the dynamic linkers of one machine are known.
+// linker describes the dynamic linkers of one machine.
 type linker struct {
-	glibc []string // where programs name it; Yocto's x86-64 has it in /lib
-	flags uint32   // in an ld.so.cache
-	musl  string   // its word for the machine
+	glibc []string // paths of glibc's linker; Yocto's x86-64 has it in /lib
+	flags uint32   // flags of entries in an ld.so.cache
+	musl  string   // musl's name of the machine
 	dir   string   // Debian's folder for the machine's libraries
 }
 
@@ -23,15 +23,15 @@ var linkers = map[elf.Machine]linker{
 	elf.X8664:   {[]string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-x86-64.so.2"}, 0x0303, "x86_64", "x86_64-linux-gnu"},
 }
 
-// signedChars are the flags of the machines whose C has them: names with other
-// than ASCII characters sort by that.
+// signedChars are the flags of the machines whose C type char is signed. Names with other
+// than ASCII characters sort differently there.
 var signedChars = map[uint32]bool{0x0003: true, 0x0303: true}
 
 // muslDefault is the search path of musl without a path file.
 const muslDefault = "/lib:/usr/local/lib:/usr/lib"
 
-// muslPath adds folders to the content of a path file. ok is false if there is nothing
-// to add. The image's own come first, as a library of the board is rarely one for musl.
+// muslPath adds folders to old, the content of a musl path file, after the image's own, because few
+// libraries of the board are for musl. ok is false if there is nothing to add.
 func muslPath(old string, folders []string) (path string, ok bool) {
 	if old == "" {
 		old = muslDefault

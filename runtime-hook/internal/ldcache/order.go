@@ -2,10 +2,10 @@ package ldcache
 
 import "cmp"
 
-// orderOf returns the order of the entries of a cache for the machine of given. ld.so
-// finds a name by binary search, then takes the first that fits among those of one
-// name. Greater names come first, then greater flags: the plain "ELF", which fits every
-// machine, is 1. Entries that are equal differ in their processors.
+// orderOf returns the comparison by which the entries of a cache are sorted, for the machine of
+// given. ld.so finds a name by binary search, then takes the first fitting entry of that name.
+// Greater names come first, then greater flags: the plain "ELF", which fits every machine, is 1.
+// Equal entries may differ in hwcap.
 func orderOf(given []entry) func(a, b entry) int {
 	signed := len(given) > 0 && signedChars[given[0].flags]
 	return func(a, b entry) int {
@@ -16,8 +16,8 @@ func orderOf(given []entry) func(a, b entry) int {
 	}
 }
 
-// compareNames orders names as ld.so does: runs of digits by their value. It counts in
-// 32 bits, beyond which ld.so wraps.
+// compareNames compares names as ld.so does: runs of digits by their value, computed in 32 bits,
+// with ld.so's overflow.
 func compareNames(a, b string, signed bool) int {
 	for {
 		i := 0

@@ -24,9 +24,8 @@ type Library struct {
 // maxFolderLibraries limits how many files of one folder are read.
 const maxFolderLibraries = 4096
 
-// findLibraries returns the libraries among p's files, links and folders, as ldconfig
-// would find them on the board: each by its soname, and each link to one by its own
-// name.
+// findLibraries returns the libraries among p's files, links and folders, as ldconfig would find
+// them on the board: a file by its soname, and a link to a library by the link's name.
 func (c *compiler) findLibraries(p Plan) (out []Library) {
 	for _, m := range p.Mounts {
 		if m.Folder {
