@@ -11,9 +11,9 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// This file finds CUDA driver libraries in an image whose CUDA is newer
-// than that of the board's driver (NVIDIA calls it forward compatibility). The image may be hostile:
-// these files decide only what their own container sees.
+// This file finds CUDA driver libraries in an image whose CUDA is newer than that of the board's
+// driver (NVIDIA calls it forward compatibility). The image may be hostile: these files decide only
+// what their own container sees.
 
 // compatLibraries are the libraries of an image that replace the board's.
 type compatLibraries struct {

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// slipway-runtime and its hook run for one container, milliseconds apart. What
-// the runtime checked, some hundred files of the board, the hook need not check again.
-// So the runtime passes the time of its check in the hook's arguments. These stay in a bundle
-// that is used again, but by then the time is over.
+// slipway-runtime and its hook run for one container, milliseconds apart. What the runtime checked,
+// some hundred files of the board, the hook need not check again. So the runtime passes the time of
+// its check in the hook's arguments. These stay in a bundle that is used again, but by then the
+// time is over.
 
 // lookedFor is how long the runtime's check is valid, in ns.
 const lookedFor = 2_000_000_000

@@ -13,8 +13,8 @@ type runtimeCall struct {
 	JSON    bool   // errors are lines of JSON
 }
 
-// commands are the commands of runc and crun. A word before them is the value of an option
-// that is unknown here.
+// commands are the commands of runc and crun. A word before them is the value of an option that is
+// unknown here.
 var commands = map[string]bool{
 	"checkpoint": true, "create": true, "delete": true, "events": true, "exec": true, "features": true,
 	"init": true, "kill": true, "list": true, "pause": true, "ps": true, "restore": true, "resume": true,

@@ -256,8 +256,8 @@ func (t *knownHosts) addPin(p pin) {
 	t.pins = append(t.pins, p)
 }
 
-// certificateAlgorithms are the algorithms of host certificates. An authority signs keys of
-// any kind, so its own kind says nothing about them.
+// certificateAlgorithms are the algorithms of host certificates. An authority signs keys of any
+// kind, so its own kind says nothing about them.
 var certificateAlgorithms = []string{
 	ssh.CertAlgoED25519v01, ssh.CertAlgoECDSA256v01, ssh.CertAlgoECDSA384v01, ssh.CertAlgoECDSA521v01,
 	ssh.CertAlgoRSASHA512v01, ssh.CertAlgoRSASHA256v01,

@@ -316,7 +316,8 @@ type pidLine struct {
 // maxHeldBytes limits what login scripts may print before the marked line.
 const maxHeldBytes = 8 << 10
 
-// shellPrefix returns the start of a shell line that prints the mark and the shell's pid, then execs the rest.
+// shellPrefix returns the start of a shell line that prints the mark and the shell's pid, then
+// execs the rest.
 func (p *pidLine) shellPrefix() string { return "echo '" + p.mark + "'$$ >&2; exec " }
 
 // Write holds bytes back until the marked line is complete, removes that line, and passes all other

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// SilenceVariable names the environment variable for how long a board may show no progress:
-// no answer, no output, no byte of a file. A program may be silent for as long as it
-// runs; Slipway checks on the board whether it still runs.
+// SilenceVariable names the environment variable for how long a board may show no progress: no
+// answer, no output, no byte of a file. A program may be silent for as long as it runs; Slipway
+// checks on the board whether it still runs.
 const SilenceVariable = "SLIPWAY_SILENCE"
 
 const (

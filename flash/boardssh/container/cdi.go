@@ -22,8 +22,8 @@ import (
 )
 
 // With containerd, the client (here: Slipway) adds the devices of CDI specs to a container. The
-// specs and the device nodes that they name are on the board. The CDI library would look for
-// the nodes on this machine.
+// specs and the device nodes that they name are on the board. The CDI library would look for the
+// nodes on this machine.
 
 // Limits on a board's CDI specs: one for all of a Jetson's files has some hundred KiB.
 const (
@@ -36,7 +36,8 @@ const (
 // cdiDirs are the folders with CDI specs on boards. For one device, the last folder wins.
 var cdiDirs = []string{"/etc/cdi", "/var/run/cdi"}
 
-// listCDI lists the CDI specs in the folders $@. statNodes prints a line for each device node on its input.
+// listCDI lists the CDI specs in the folders $@. statNodes prints a line for each device node on
+// its input.
 const (
 	listCDI   = `for d; do for f in "$d"/*.json "$d"/*.yaml; do [ -f "$f" ] && echo "$f"; done; done; true`
 	statNodes = `while IFS= read -r f; do stat -c '%f %t %T' -- "$f" 2>/dev/null || echo none; done`

@@ -16,8 +16,8 @@ const (
 	digestingAtOnce = 16 << 20 / digestingBlock // blocks for one start of dd
 )
 
-// digestingScript prints the digest of the file $1. It reads from its input how many more blocks have
-// arrived, and ends with that list. It then prints "part" if $2 has parts of other versions.
+// digestingScript prints the digest of the file $1. It reads from its input how many more blocks
+// have arrived, and ends with that list. It then prints "part" if $2 has parts of other versions.
 var digestingScript = fmt.Sprintf(`at=0
 while read -r n; do
 	dd if="$1" bs=%d skip="$at" count="$n" 2>/dev/null || exit

@@ -29,8 +29,8 @@ const (
 for p in find stat xargs; do has "$p" || { echo "the board has no $p" >&2; exit 127; }; done
 has sha256sum || has openssl || { echo "the board has neither sha256sum nor openssl" >&2; exit 127; }
 `
-	// listScript prints a line for each entry, or "absent". An entry that is removed meanwhile, such
-	// as another upload's hidden file, is left out. Other names are then listed twice.
+	// listScript prints a line for each entry, or "absent". An entry that is removed meanwhile,
+	// such as another upload's hidden file, is left out. Other names are then listed twice.
 	listScript = needPrograms + `[ -d "$1" ] || { [ -e "$1" ] || [ -L "$1" ] || { echo absent; exit 0; }; echo "it is not a folder" >&2; exit 1; }
 cd "$1" && find . -xdev -exec sh -c 'stat -c "%f %s %u %g %U %G %n" "$@" || for f; do
 	stat -c "%f %s %u %g %U %G %n" "$f" || { [ ! -e "$f" ] && [ ! -L "$f" ]; } || exit 1
@@ -45,8 +45,8 @@ done' sh {} +`
 	done
 done' sh`
 
-	// quickDigestScript's output is unusable if a file cannot be read, or with busybox and a newline in a
-	// name; then fileDigestScript starts a process for each file.
+	// quickDigestScript's output is unusable if a file cannot be read, or with busybox and a
+	// newline in a name; then fileDigestScript starts a process for each file.
 	quickDigestScript = `cd "$1" && xargs -0 sha256sum`
 
 	fileDigestScript = `cd "$1" && xargs -0 sh -c 'for f; do s=$(` + inputDigest + ` <"$f") && echo "$s" || echo -; done' sh`

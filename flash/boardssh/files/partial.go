@@ -20,8 +20,8 @@ import (
 )
 
 // A large upload that broke off leaves its bytes in a file with a hidden name (a part), which the
-// next upload finds. Several streams leave holes in that file, so its size says nothing:
-// Slipway compares the digests of its blocks with the source's.
+// next upload finds. Several streams leave holes in that file, so its size says nothing: Slipway
+// compares the digests of its blocks with the source's.
 const (
 	resumeBytes = 8 << 20 // smaller files are sent from the start
 	blockBytes  = 4 << 20

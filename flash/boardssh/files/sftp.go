@@ -44,14 +44,16 @@ type boardFiles interface {
 	do(ctx context.Context, work func() error) error
 	// makeDir makes a folder and those above it, where they are missing.
 	makeDir(ctx context.Context, dir string) error
-	// freeBytes returns the free space. An error other than ErrSilent means that the board does not report it.
+	// freeBytes returns the free space. An error other than ErrSilent means that the board does not
+	// report it.
 	freeBytes(ctx context.Context, dir string) (bytes uint64, err error)
 	// createFile creates an empty file with mode 0600 and opens it. An existing file is an error.
 	createFile(ctx context.Context, name string) (pieceWriter, error)
 	// openFile opens a file for writing pieces. Call it inside of do.
 	openFile(name string) (pieceWriter, error)
 	pieceBytes() int64
-	// inFlight returns how many pieces to send before the first answer, on a line with this round trip.
+	// inFlight returns how many pieces to send before the first answer, on a line with this round
+	// trip.
 	inFlight(roundTrip time.Duration) int
 	readBack(ctx context.Context, name string, to io.Writer) error
 	// rename replaces any file or symlink that has the name.
@@ -98,7 +100,8 @@ func (b *sftpFiles) startClient() (err error) {
 	return nil
 }
 
-// close closes the channel. It does not call the SFTP client's own Close, which waits for the board.
+// close closes the channel. It does not call the SFTP client's own Close, which waits for the
+// board.
 func (b *sftpFiles) close() { b.stream.Close() }
 
 func (b *sftpFiles) do(ctx context.Context, work func() error) error {
@@ -187,8 +190,8 @@ type sftpFile struct {
 	files *sftpFiles
 }
 
-// buffers hold one request each. There are many of them during uploads to many boards,
-// so small packets have smaller buffers.
+// buffers hold one request each. There are many of them during uploads to many boards, so small
+// packets have smaller buffers.
 var (
 	buffers      = bufferPool(packetBytes)
 	smallBuffers = bufferPool(smallPacket)
@@ -315,8 +318,8 @@ func explainFailure(ctx context.Context, c *boardssh.Conn, dir string, err error
 // where sha256sum often does not.
 const digestScript = `openssl dgst -sha256 -r "$1" 2>/dev/null || sha256sum "$1"`
 
-// eachPart is a shell loop over part files of other versions than $1. Without any, the
-// pattern stays as it is, and is no file.
+// eachPart is a shell loop over part files of other versions than $1. Without any, the pattern
+// stays as it is, and is no file.
 var eachPart = `for f in "$2".` + strings.Repeat("[0-9a-f]", idDigits) + `.part; do
 	[ "$f" != "$1" ] && [ -f "$f" ] && [ ! -L "$f" ] && `
 

@@ -15,9 +15,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// A board without an sftp-server gets files through its shell, for example busybox's.
-// Each piece is written by a new program, and a few run at once, so that the line does not
-// wait for them.
+// A board without an sftp-server gets files through its shell, for example busybox's. Each piece is
+// written by a new program, and a few run at once, so that the line does not wait for them.
 const (
 	shellPiece    = 1 << 20
 	shellInFlight = 3 // OpenSSH allows ten sessions on a connection

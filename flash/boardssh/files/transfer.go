@@ -17,9 +17,8 @@ import (
 	"slipway/flash/boardssh"
 )
 
-// A long round trip limits one channel, because its window is 2 MiB, however fast
-// the line is. Each further connection has a window of its own, and a process and a
-// core on the board.
+// A long round trip limits one channel, because its window is 2 MiB, however fast the line is. Each
+// further connection has a window of its own, and a process and a core on the board.
 const (
 	severalBytes  = 32 << 20             // smaller files arrive before another connection opens
 	manyBytes     = 256 << 20            // up to this size, more connections still pay
@@ -30,8 +29,8 @@ const (
 	lateTick      = 500 * time.Millisecond // how often an idle stream looks for late pieces
 )
 
-// stream is one channel to the board's files. The first stream of a transfer uses the connection that
-// everything uses. Each of the others has a connection of its own.
+// stream is one channel to the board's files. The first stream of a transfer uses the connection
+// that everything uses. Each of the others has a connection of its own.
 type stream struct {
 	conn   *boardssh.Conn
 	files  boardFiles
@@ -44,8 +43,8 @@ type stream struct {
 	took time.Duration // time from taking a piece to its answer, for the last piece
 }
 
-// finalError is an error that no other stream can fix: the local file cannot be read, or the
-// board refuses to write.
+// finalError is an error that no other stream can fix: the local file cannot be read, or the board
+// refuses to write.
 type finalError struct{ error }
 
 func (f finalError) Unwrap() error { return f.error }
@@ -134,8 +133,8 @@ func measureRoundTrip(ctx context.Context, c *boardssh.Conn, size int64) func() 
 	return rtt
 }
 
-// openersAtOnce is how many logins run at once, since each waits for a dozen answers. sshd
-// refuses some if ten are pending, and dropbear if five of one address are.
+// openersAtOnce is how many logins run at once, since each waits for a dozen answers. sshd refuses
+// some if ten are pending, and dropbear if five of one address are.
 const openersAtOnce = 3
 
 // addStreams adds n streams as they open. If the board accepts no more connections, the transfer

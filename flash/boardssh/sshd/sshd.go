@@ -1,6 +1,6 @@
-// Package sshd starts an OpenSSH server on loopback, with new keys, for tests,
-// benchmarks and boards of namespaces, and relays to it that can be cut. It does not touch the
-// machine's own server.
+// Package sshd starts an OpenSSH server on loopback, with new keys, for tests, benchmarks and
+// boards of namespaces, and relays to it that can be cut. It does not touch the machine's own
+// server.
 package sshd
 
 import (
@@ -22,8 +22,8 @@ import (
 	"slipway/layers/run"
 )
 
-// Program is the full path of sshd, which sshd needs to start itself again. Debian's
-// package openssh-server contains it.
+// Program is the full path of sshd, which sshd needs to start itself again. Debian's package
+// openssh-server contains it.
 const Program = "/usr/sbin/sshd"
 
 const startLimit = time.Minute // more than a busy machine needs

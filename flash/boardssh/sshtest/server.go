@@ -60,8 +60,8 @@ func ServeSSH(t *testing.T, serve func(net.Conn, *ssh.ServerConfig)) Server {
 	return Server{Port: l.Addr().(*net.TCPAddr).Port, KnownHosts: known, Identity: identity}
 }
 
-// MostHeld limits the memory that the data of a hostile board may use. Floods in tests
-// are several times larger.
+// MostHeld limits the memory that the data of a hostile board may use. Floods in tests are several
+// times larger.
 const MostHeld = 24 << 20
 
 // Nasty is text with escape and formatting characters that would attack a terminal.

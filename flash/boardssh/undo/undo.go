@@ -32,9 +32,9 @@ import (
 // The manifest is written last, by a rename, and before the first change. A deploy that is
 // interrupted later can be undone. One that is interrupted earlier has changed nothing.
 //
-// An ID ends with a number that the board counts up. Only that number says which deploy is the latest
-// one: the time before it comes from the deploying machine, whose clock may be wrong. IDs without a
-// number are of older releases, and come before all others.
+// An ID ends with a number that the board counts up. Only that number says which deploy is the
+// latest one: the time before it comes from the deploying machine, whose clock may be wrong. IDs
+// without a number are of older releases, and come before all others.
 const (
 	maxKept          = 5
 	maxSettings      = 1000
@@ -43,8 +43,8 @@ const (
 	maxManifestBytes = 32 << 20
 )
 
-// undoDir is root's folder of saved deploys on the board. Tests change it. homeUndoDir is the folder
-// of other users, below their home.
+// undoDir is root's folder of saved deploys on the board. Tests change it. homeUndoDir is the
+// folder of other users, below their home.
 var undoDir, homeUndoDir = "/var/lib/slipway/undo", ".local/state/slipway/undo"
 
 // Deployment is a deploy that can be undone.
@@ -490,8 +490,8 @@ func listTouched(ctx context.Context, c *boardssh.Conn, u Deployment) (map[strin
 
 var partPattern = plaintext.Regexp(`(?s)^\.(.+)\.[A-Z0-9]{10}\.part$`)
 
-// removeParts deletes the files of this deploy's interrupted uploads from the map found, and returns
-// their names.
+// removeParts deletes the files of this deploy's interrupted uploads from the map found, and
+// returns their names.
 func removeParts(found map[string]files.State, u Deployment) (parts []string) {
 	ours := map[string]bool{}
 	for _, e := range u.Entries {

@@ -13,9 +13,9 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// jetson is the state of a Jetson's boot slots, from NVIDIA's nvbootctrl and the UEFI variables.
-// It was not tested on a Jetson. The formats are from NVIDIA's documentation of L4T R35 and R36,
-// and from published outputs.
+// jetson is the state of a Jetson's boot slots, from NVIDIA's nvbootctrl and the UEFI variables. It
+// was not tested on a Jetson. The formats are from NVIDIA's documentation of L4T R35 and R36, and
+// from published outputs.
 type jetson struct {
 	version string // of the firmware
 	current int    // slot that runs

@@ -374,8 +374,8 @@ func (r *rauc) readInstallError(ctx context.Context, b *bus) error {
 // cleanupLimit is how long a board may need to stop a service or to remove a bundle.
 const cleanupLimit = 30 * time.Second
 
-// stopInstallation stops RAUC's service, the only way to end an installation. RAUC has
-// marked the slot as bad before it wrote to it. The next call starts the service again.
+// stopInstallation stops RAUC's service, the only way to end an installation. RAUC has marked the
+// slot as bad before it wrote to it. The next call starts the service again.
 func (r *rauc) stopInstallation(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
 	defer cancel()

@@ -149,8 +149,8 @@ func (s *swupdate) WaitUntilIdle(ctx context.Context) error {
 	}
 }
 
-// markGoodScript marks the running system as good for the boot loader, in a Jetson's
-// firmware or in U-Boot's environment. It succeeds if the board has neither.
+// markGoodScript marks the running system as good for the boot loader, in a Jetson's firmware or in
+// U-Boot's environment. It succeeds if the board has neither.
 const markGoodScript = `if command -v nvbootctrl >/dev/null; then exec nvbootctrl verify; fi
 command -v fw_setenv >/dev/null || exit 0
 [ "$(fw_printenv -n upgrade_available 2>/dev/null)" = 1 ] && { fw_setenv upgrade_available 0 || exit; }

@@ -112,7 +112,8 @@ func ReadBoard(root string, told Board) Board {
 	return b
 }
 
-// Folders of CUDA driver libraries in images. Libraries for Orin's driver have a folder of their own.
+// Folders of CUDA driver libraries in images. Libraries for Orin's driver have a folder of their
+// own.
 const (
 	compatDir  = "/usr/local/cuda/compat"
 	compatOrin = compatDir + "_orin"

@@ -8,8 +8,7 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// Capability is a set of uses of the driver, as NVIDIA_DRIVER_CAPABILITIES
-// names it.
+// Capability is a set of uses of the driver, as NVIDIA_DRIVER_CAPABILITIES names it.
 type Capability uint8
 
 // NVIDIA's capabilities. An entry of the plan without a capability of its own is for all: programs
@@ -73,8 +72,8 @@ func parseCapability(word string) (Capability, bool) {
 	return 0, false
 }
 
-// drawing is one class, because a program that draws needs the same libraries with a window
-// and without one.
+// drawing is one class, because a program that draws needs the same libraries with a window and
+// without one.
 const drawing = Graphics | Display
 
 // rule gives files and devices whose name begins with name a capability.
@@ -83,8 +82,8 @@ type rule struct {
 	is   Capability
 }
 
-// folderRules apply to all files in or below a folder of this name. The first match
-// counts, and goes before rules.
+// folderRules apply to all files in or below a folder of this name. The first match counts, and
+// goes before rules.
 var folderRules = []rule{
 	{"lib32", Compat32},
 	{"i386-linux-gnu", Compat32},

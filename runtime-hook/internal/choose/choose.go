@@ -1,6 +1,5 @@
-// Package choose selects a container's part of the board's plan by its environment. It
-// selects by GPU and capability, and checks the image's requirements. It changes
-// nothing.
+// Package choose selects a container's part of the board's plan by its environment. It selects by
+// GPU and capability, and checks the image's requirements. It changes nothing.
 package choose
 
 import (
@@ -18,8 +17,8 @@ type Selection struct {
 	requires     []requirement
 }
 
-// Limits for the environment, which a hostile image may set. Real images have
-// one or two requirements, of a kilobyte.
+// Limits for the environment, which a hostile image may set. Real images have one or two
+// requirements, of a kilobyte.
 const (
 	maxValueBytes   = 16 << 10
 	maxRequirements = 16

@@ -1,5 +1,5 @@
-// Package config reads the board's settings from /etc/slipway/hook.toml. Without the
-// file, the defaults apply.
+// Package config reads the board's settings from /etc/slipway/hook.toml. Without the file, the
+// defaults apply.
 package config
 
 import (

@@ -18,8 +18,8 @@ import (
 // Dir is the folder of a board's CSV files.
 const Dir = "/etc/nvidia-container-runtime/host-files-for-container.d"
 
-// A board's files have some 30 KiB. The limits keep hostile or broken files
-// from filling the memory of a board that has little.
+// A board's files have some 30 KiB. The limits keep hostile or broken files from filling the memory
+// of a board that has little.
 const (
 	maxBytes     = 8 << 20 // for all files together, as the next two
 	maxEntries   = 1 << 16

@@ -1,5 +1,5 @@
-// Package elf reads from a shared library its name (DT_SONAME) and its machine, which a dynamic linker
-// looks for, and notes. It allocates memory only up to fixed limits.
+// Package elf reads from a shared library its name (DT_SONAME) and its machine, which a dynamic
+// linker looks for, and notes. It allocates memory only up to fixed limits.
 package elf
 
 import (

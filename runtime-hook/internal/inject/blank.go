@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A blank is an empty file that the hook made as a mount point. It stays in the container's writable layer
-// when the mount is gone. ld.so reports "file too short" for a blank, and does not look further.
+// A blank is an empty file that the hook made as a mount point. It stays in the container's
+// writable layer when the mount is gone. ld.so reports "file too short" for a blank, and does not
+// look further.
 
 // HadBlanks reports whether the hook has found an empty file at a mount point, which an earlier
 // hook may have left.

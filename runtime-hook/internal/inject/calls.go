@@ -9,8 +9,8 @@ import (
 )
 
 // The hook makes the calls of this file some hundred times for one container. They go to the kernel
-// directly, because Go's scheduler watches calls of package unix, and moves other goroutines if
-// a call takes too long.
+// directly, because Go's scheduler watches calls of package unix, and moves other goroutines if a
+// call takes too long.
 
 func errnoErr(e unix.Errno) error {
 	if e == 0 {
@@ -92,8 +92,8 @@ func setMount(mount int, attr *unix.MountAttr, flags uintptr) error {
 	return errnoErr(e)
 }
 
-// attachMount attaches the mount to base in dir, without following base; to dir itself if
-// base is "".
+// attachMount attaches the mount to base in dir, without following base; to dir itself if base is
+// "".
 func attachMount(mount int, dir *os.File, base string) error {
 	name, err := unix.BytePtrFromString(base)
 	if err != nil {

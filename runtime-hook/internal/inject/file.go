@@ -123,8 +123,8 @@ func (r *Root) replaceFile(dir *folder, base string, data []byte) error {
 	})
 }
 
-// stagingDir is a folder of the board, in memory. A file there is removed as soon as it is
-// mounted. Its content stays until the last container with that mount ends.
+// stagingDir is a folder of the board, in memory. A file there is removed as soon as it is mounted.
+// Its content stays until the last container with that mount ends.
 const stagingDir = "/run/slipway"
 
 // stagedPrefix is the beginning of the names of these files.

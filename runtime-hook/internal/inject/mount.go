@@ -12,8 +12,8 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// mountFlags are the flags of all mounts of files and folders. Mounts of devices have no NODEV,
-// as they would not open.
+// mountFlags are the flags of all mounts of files and folders. Mounts of devices have no NODEV, as
+// they would not open.
 const mountFlags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV
 
 // mountEntry mounts the file or folder m. It mounts a folder at m.Listed too, unless a link in the
@@ -50,7 +50,8 @@ func (r *Root) mountFolder(source, p string) error {
 		return err
 	}
 	err = r.bindMount(source, p, place{dir: at.File}, unix.S_IFDIR, mountFlags)
-	// The kernel refuses this in a user namespace, because it would uncover what a mount of the board hides.
+	// The kernel refuses this in a user namespace, because it would uncover what a mount of the
+	// board hides.
 	if errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("%w; a container with a user namespace gets no folder in which the board has a mount: list what is wanted of it", err)
 	}
@@ -158,8 +159,7 @@ func (r *Root) coverablePlace(f *os.File, p string, kind uint32) (place, error) 
 func (r *Root) createFile(dir *folder, base string) error {
 	return r.addName(dir, base, func() error {
 		if r.blank != nil {
-			// If the blank is on another mount, or has too many names, a new
-			// one is made below.
+			// If the blank is on another mount, or has too many names, a new one is made below.
 			if err := nameBlank(r.blank, dir.File, base); err == nil || errors.Is(err, unix.EEXIST) {
 				return err
 			}
@@ -267,8 +267,7 @@ func (r *Root) bindOld(source, p string, at place, kind uint32, flags uintptr) e
 		return fmt.Errorf("mount: %w", err)
 	}
 	if err := r.setOld(src, p, at, flags); err != nil {
-		// The mount is writable. Unmount what is on the descriptor, wherever
-		// that is by now.
+		// The mount is writable. Unmount what is on the descriptor, wherever that is by now.
 		return errors.Join(err, unix.Unmount(fdPath(on), unix.MNT_DETACH))
 	}
 	return nil

@@ -1,8 +1,8 @@
 // Package inject applies a plan to one container whose root file system is mounted but not yet its
 // "/". The image is hostile: any name in it may be a link to anywhere. So the kernel resolves every
 // path of the container to a descriptor, with the container's root as "/" (openat2, or an equally
-// careful walk). The hook makes everything relative to a descriptor, by a name that is not followed.
-// Sources are always paths of the board.
+// careful walk). The hook makes everything relative to a descriptor, by a name that is not
+// followed. Sources are always paths of the board.
 package inject
 
 import (
@@ -214,8 +214,8 @@ func (r *Root) makeFolder(dir string) (*os.File, error) {
 	return openat(parent.File, base, unix.O_PATH|unix.O_DIRECTORY)
 }
 
-// imageError turns errors that an image can cause into errInTheWay. It returns those of
-// the system unchanged.
+// imageError turns errors that an image can cause into errInTheWay. It returns those of the system
+// unchanged.
 func imageError(err error, p string) error {
 	if errors.Is(err, errInTheWay) {
 		return err
@@ -268,7 +268,8 @@ func (r *Root) addName(dir *folder, base string, make func() error) error {
 	return r.changeName(dir, make)
 }
 
-// changeName calls do, which makes or removes one name in dir, with the rights of the container's root.
+// changeName calls do, which makes or removes one name in dir, with the rights of the container's
+// root.
 func (r *Root) changeName(dir *folder, do func() error) error {
 	if dir.closed != nil {
 		return dir.closed

@@ -16,10 +16,10 @@ const (
 	maxEntries = 1 << 14
 )
 
-// The file has a header; entries of 24 bytes; strings, to which entries refer by
-// their distance from the header; and, since glibc 2.33, an extension, whose offsets
-// count from the beginning of the file. ldconfig of glibc before 2.32 wrote an older
-// form in front, which nothing has read since glibc 2.2.
+// The file has a header; entries of 24 bytes; strings, to which entries refer by their distance
+// from the header; and, since glibc 2.33, an extension, whose offsets count from the beginning of
+// the file. ldconfig of glibc before 2.32 wrote an older form in front, which nothing has read
+// since glibc 2.2.
 const (
 	magic        = "glibc-ld.so.cache1.1"
 	oldMagic     = "ld.so-1.7.0"
@@ -38,8 +38,8 @@ const (
 	endianBig    = 3
 )
 
-// A broken cache is one that ld.so cannot read either. An unknown one may
-// be of a C library that this package does not know.
+// A broken cache is one that ld.so cannot read either. An unknown one may be of a C library that
+// this package does not know.
 var (
 	errBroken  = errors.New("it is broken")
 	errUnknown = errors.New("its format is not known")
@@ -53,8 +53,8 @@ type cache struct {
 	ours      bool     // this package has changed the cache
 }
 
-// generatorMark is the beginning of the generator text of a cache that this package has changed. ldconfig
-// prints the text, and nothing else reads it.
+// generatorMark is the beginning of the generator text of a cache that this package has changed.
+// ldconfig prints the text, and nothing else reads it.
 const generatorMark = "slipway-hook; before it "
 
 // entry is the path of a library. osVersion and hwcap limit the machines that it is for.

@@ -1,6 +1,6 @@
-// Package oci parses a container runtime's input for a hook. The
-// input is the state on standard input and the bundle's config.json. Both may be hostile.
-// Edit adds devices and hooks to a config.json.
+// Package oci parses a container runtime's input for a hook. The input is the state on standard
+// input and the bundle's config.json. Both may be hostile. Edit adds devices and hooks to a
+// config.json.
 package oci
 
 import (

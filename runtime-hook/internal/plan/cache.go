@@ -1,8 +1,8 @@
 package plan
 
-// This file caches a board's compiled plan in /run, so that for the next container the hook only has to
-// check that the board is unchanged. It ignores and replaces a cache file that others than root
-// may write, that is incomplete, or that another hook wrote.
+// This file caches a board's compiled plan in /run, so that for the next container the hook only
+// has to check that the board is unchanged. It ignores and replaces a cache file that others than
+// root may write, that is incomplete, or that another hook wrote.
 
 import (
 	"encoding/binary"

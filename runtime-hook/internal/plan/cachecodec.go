@@ -9,10 +9,9 @@ import (
 	"unsafe"
 )
 
-// The encoding follows the types: a struct is its exported fields in order, a
-// slice its length and elements, text its length and bytes, a number a varint.
-// So a new field of a plan needs no code here, and typeSignature
-// tells files of other types apart.
+// The encoding follows the types: a struct is its exported fields in order, a slice its length and
+// elements, text its length and bytes, a number a varint. So a new field of a plan needs no code
+// here, and typeSignature tells files of other types apart.
 
 var errBroken = errors.New("the file is cut off or not one of ours")
 

@@ -1,6 +1,5 @@
-// Package plan turns CSV entries into the mounts, links and devices of a container, each
-// checked against the board's own file tree. It changes nothing and knows no container;
-// see inject.
+// Package plan turns CSV entries into the mounts, links and devices of a container, each checked
+// against the board's own file tree. It changes nothing and knows no container; see inject.
 package plan
 
 import (
@@ -22,8 +21,8 @@ import (
 // paths that NVIDIA's containers expect.
 const AltRoot = "/usr/share/nvidia-container-passthrough"
 
-// releaseFile contains the L4T release, which NVIDIA's libraries read. So every container gets
-// it if it exists, listed or not.
+// releaseFile contains the L4T release, which NVIDIA's libraries read. So every container gets it
+// if it exists, listed or not.
 const releaseFile = "/etc/nv_tegra_release"
 
 // Mount is a file or folder of the board that appears in the container, read-only.
