@@ -35,9 +35,8 @@ the recipe's does that.
 // installedPath is the path of this program on boards.
 const installedPath = "/usr/bin/" + oci.Program
 
-// cdiCommand runs "slipway-hook cdi": it makes the CDI spec of a board and writes or prints it. It
-// warns on stderr about GPUs and files that it leaves out, and about other specs with the same
-// devices.
+// cdiCommand runs "slipway-hook cdi": it writes or prints the CDI spec of a board. It warns about
+// GPUs and files that it leaves out, and about other specs with the same devices.
 func cdiCommand(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("cdi", flag.ContinueOnError)
 	output := flags.String("output", "", "")

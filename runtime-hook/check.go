@@ -65,8 +65,8 @@ func checkCommand(args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// checkBoard reads the settings and CSV lists of the board at root and compiles its plan. It
-// collects all problems in them.
+// checkBoard reads the settings and lists of the board at root, and reports its plan and all
+// problems.
 func checkBoard(root string) (report, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {

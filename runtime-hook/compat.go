@@ -21,9 +21,8 @@ type compatLibraries struct {
 	Libraries []plan.Library
 }
 
-// findCompat looks for CUDA driver libraries in the container's folder dir. cuda is the version of
-// the board's driver. It returns none if the image's driver is not newer, so programs use the
-// board's libraries.
+// findCompat looks for CUDA driver libraries in the container's folder dir. It returns none unless
+// they are newer than cuda, the version of the board's driver.
 func findCompat(root *inject.Root, dir, cuda string) compatLibraries {
 	if dir == "" || cuda == "" {
 		return compatLibraries{}
@@ -54,8 +53,7 @@ func findImageDriver(names []inject.Name) (driver string, ok bool) {
 	return driver, driver != ""
 }
 
-// driverCUDA reads the CUDA version from the ELF note of the driver library at p, "" if it has
-// none.
+// driverCUDA reads the CUDA version from the driver library's ELF note, "" if it has none.
 func driverCUDA(root *inject.Root, p string) string {
 	f, err := root.OpenFile(p)
 	if err != nil {

@@ -92,8 +92,8 @@ func runCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error 
 	return errUsage
 }
 
-// parseFlags parses a command's flags. done means that the command must return err: help was
-// printed, or the flags are wrong.
+// parseFlags parses a command's flags. done: the command returns err, as help or an error was
+// printed.
 func parseFlags(flags *flag.FlagSet, usage string, args []string, stdout, stderr io.Writer) (done bool, err error) {
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}

@@ -23,8 +23,7 @@ type request struct {
 }
 
 // readRequest reads the request of a container, and the board's settings if it requests anything.
-// While the settings are wrong, such a container gets an error and does not start; others are not
-// affected.
+// While those are wrong, such a container gets an error and does not start; others do.
 func readRequest(c oci.Config) (request, error) {
 	wanted, err := choose.From(c.Env)
 	if err == nil && !wanted.Wants() && len(c.DeviceMounts) == 0 {
@@ -80,8 +79,7 @@ type share struct {
 	notes []string
 }
 
-// planShare checks the image's requirements, loads the board's plan, and returns the part that the
-// container requests.
+// planShare checks the image's requirements, and returns the requested part of the board's plan.
 func (r request) planShare() (share, error) {
 	notes, err := r.Check("/", toldBoard(r.Config))
 	if err != nil {

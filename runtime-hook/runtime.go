@@ -34,8 +34,7 @@ const runtimeName = "slipway-runtime"
 const gpusName = "nvidia-container-runtime-hook"
 
 // runtimeCommand edits the container's config.json if the call creates one, and then execs the real
-// runtime. It returns only after an error, which it also writes to the runtime's log, or after the
-// help.
+// runtime. It returns only after help or an error, which it also writes to the runtime's log.
 func runtimeCommand(args []string, stdout io.Writer) error {
 	if len(args) == 0 || len(args) == 1 && (args[0] == "-h" || args[0] == "--help") {
 		_, err := fmt.Fprint(stdout, runtimeUsage)

@@ -34,8 +34,7 @@ func execRuntime(runtimes, args []string) error {
 // defaultPath is the PATH of an engine that sets none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// findRuntime returns the path of the first of the runtimes that is an executable file and not this
-// program.
+// findRuntime returns the first of the runtimes that is an executable and not this program.
 func findRuntime(runtimes []string, path string) (string, error) {
 	self, err := os.Stat("/proc/self/exe")
 	if err != nil {

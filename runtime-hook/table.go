@@ -88,8 +88,7 @@ func (r report) writeJSON(w io.Writer) error {
 	}{r.Files, append([]csv.Problem{}, r.Problems...), r.Unused, r.Board, p})
 }
 
-// writeTable writes the problems, a table of the plan's entries, the board's properties and the
-// totals.
+// writeTable writes the problems, a table of the plan, the board's properties and the totals.
 func (r report) writeTable(w io.Writer) error {
 	for _, p := range r.Problems {
 		fmt.Fprintln(w, printable(p.String()))

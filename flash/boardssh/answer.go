@@ -57,8 +57,7 @@ func Answer(ctx context.Context, least time.Duration, what string, question func
 	return err
 }
 
-// Ask runs a program that answers at once, as Run does, with the silence limit for the whole
-// program.
+// Ask runs a program that answers at once. The silence limit applies to the whole program.
 func (c *Conn) Ask(ctx context.Context, argv ...string) (Result, error) {
 	return c.ask(ctx, 0, nil, MaxOutputBytes, argv)
 }
@@ -76,8 +75,8 @@ func (c *Conn) AskUpTo(ctx context.Context, stdin io.Reader, most int, argv ...s
 
 const longestAnswer = time.Hour
 
-// questionKey marks the context of a question. For a question, a program that still runs on the
-// board does not count as a sign of life.
+// questionKey marks the context of a question, for which a program that still runs on the board is
+// no sign of life.
 type questionKey struct{}
 
 // ask runs argv as a question with Answer. After a timeout, the error names an ssh command that

@@ -111,8 +111,8 @@ func (t *terminal) readAnswer(ctx context.Context, prompt string, secret bool) (
 	}
 }
 
-// readLine reads one line byte by byte, because what comes after the line is for other readers. It
-// drops bytes after maxLineBytes.
+// readLine reads one line byte by byte, as what follows is for other readers. It drops bytes after
+// maxLineBytes.
 func readLine(in io.Reader) (string, error) {
 	var line []byte
 	for b := make([]byte, 1); ; {

@@ -26,8 +26,7 @@ var errPassword = errors.New("sudo did not take the password")
 
 type becomeKey struct{}
 
-// WithBecome sets whether programs on the boards of this context run by sudo. It overrides
-// BecomeVariable.
+// WithBecome sets whether programs on the boards of ctx run by sudo. It overrides BecomeVariable.
 func WithBecome(ctx context.Context, sudo bool) context.Context {
 	return context.WithValue(ctx, becomeKey{}, sudo)
 }
@@ -54,9 +53,8 @@ func BecomeUser(ctx context.Context) (user string, err error) {
 // standard input when it asks, and nowhere else: not into an argument, and to no file.
 type sudo struct{ user, password string }
 
-// findSudoPassword runs "true" by sudo, without a password and then with the stored or typed one,
-// up to maxAsked times. On success c.login.sudo holds the password that works. Without Become in
-// the address it does nothing.
+// findSudoPassword runs "true" by sudo, first without a password, then with the stored or typed
+// one, up to maxAsked times, and keeps the password that works. It does nothing without Become.
 func (c *Conn) findSudoPassword(ctx context.Context, attended bool) error {
 	a := c.login.addr
 	if a.Become == "" || a.Become == a.User {
@@ -107,8 +105,7 @@ func sudoKey(a Address) string {
 	return strings.Join(append([]string{a.String()}, a.jumpArgs()...), "\n")
 }
 
-// askOnce returns the stored password of a board. If there is none and attended is set, it asks the
-// person for it and stores the answer.
+// askOnce returns the stored password of a board, or, if attended, asks for one and stores it.
 func (p *passwords) askOnce(ctx context.Context, a Address, attended bool) (password string, err error) {
 	p.mu.Lock()
 	password = p.all[sudoKey(a)]
@@ -159,8 +156,7 @@ func askSudo(ctx context.Context, boards []Address) error {
 }
 
 // boardProgram starts one program on the board, by sudo if the address says so. It is also the
-// writer for the program's standard error: it removes sudo's prompt and the ready mark, and passes
-// on the rest.
+// writer for the program's standard error, without sudo's prompt and the ready mark.
 type boardProgram struct {
 	sudo          *sudo // nil: the program runs as the login user
 	out           io.Writer
@@ -244,8 +240,7 @@ func (e *boardProgram) ReadFrom(r io.Reader) (int64, error) {
 	return copyByHand(e, r)
 }
 
-// passHeld passes the first n held bytes on. If the program has not started, it keeps them as
-// sudo's words.
+// passHeld passes the first n held bytes on. Before the program's start they are sudo's words.
 func (e *boardProgram) passHeld(n int) {
 	if !e.inside {
 		e.words = bytes.Clone(e.held[:n])

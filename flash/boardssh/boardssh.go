@@ -69,8 +69,7 @@ func dialBy(ctx context.Context, a Address, attended bool, talk func(context.Con
 	return l.openConn(ctx, link, attended)
 }
 
-// openConn makes a Conn of a link and finds out how sudo works there. It closes the link if that
-// fails.
+// openConn makes a Conn of a link and finds the sudo password. It closes the link on an error.
 func (l *login) openConn(ctx context.Context, link *link, attended bool) (*Conn, error) {
 	c := &Conn{addr: l.addr, login: l, link: link}
 	if err := c.findSudoPassword(ctx, attended); err != nil {
@@ -94,8 +93,7 @@ func (l *login) openLink(ctx context.Context) (*link, error) {
 // Address returns the address at which the board was reached.
 func (c *Conn) Address() Address { return c.addr }
 
-// Close closes the connection, which ends everything that uses it, and the connections to its jump
-// hosts.
+// Close closes the connection to the board, and the connections to its jump hosts.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

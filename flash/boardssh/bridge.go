@@ -30,9 +30,8 @@ echo "$2 none"`
 // plainPath matches socket paths without characters that socat, nc or ncat would interpret.
 var plainPath = plaintext.Regexp(`^/[A-Za-z0-9_./-]+$`)
 
-// dialUnix opens a connection to a Unix socket on the board. If the SSH server refuses to forward
-// sockets, as dropbear does, or if sudo is in use, a program on the board (socat, nc, ncat)
-// connects to the socket.
+// dialUnix opens a connection to a Unix socket on the board. If the SSH server does not forward
+// sockets (dropbear), or sudo is in use, socat, nc or ncat on the board connects to the socket.
 func (c *Conn) dialUnix(ctx context.Context, link *link, address string) (net.Conn, error) {
 	var refused *ssh.OpenChannelError
 	var err error
@@ -66,9 +65,9 @@ type bridge struct {
 	over      func() error // waits for the program's end
 }
 
-// openBridge runs bridgeScript on the board. It returns the connection and the script's state:
-// ready, absent (no such socket), or none (no program for it). bridge is nil unless the state is
-// ready.
+// openBridge runs bridgeScript on the board and returns the connection and the script's state:
+// ready, absent (no such socket), or none (no program for it). Unless ready, there is no
+// connection.
 func (c *Conn) openBridge(ctx context.Context, link *link, address string) (*bridge, string, error) {
 	session, err := openSession(ctx, link)
 	if err != nil {
@@ -89,8 +88,7 @@ func (c *Conn) openBridge(ctx context.Context, link *link, address string) (*bri
 	return b, state, nil
 }
 
-// startProgram starts bridgeScript and reads its output up to the line with the mark. It returns
-// the state in that line.
+// startProgram starts bridgeScript and returns the state in its output line with the mark.
 func (b *bridge) startProgram(mark string) (state string, err error) {
 	if b.in, err = b.StdinPipe(); err != nil {
 		return "", err

@@ -87,7 +87,6 @@ func (r route) resolveJumpHost(ctx context.Context, jumps string) (*Address, err
 	return &a, err
 }
 
-// querySSH runs "ssh -G" for a host and parses the settings that it prints.
 func querySSH(ctx context.Context, given Address, jumps string) (config, error) {
 	argv := []string{"ssh", "-G"}
 	if given.User != "" {
@@ -129,8 +128,7 @@ func (c config) lastValue(key string) string {
 	return values[len(values)-1]
 }
 
-// toAddress makes an Address of the settings, without the jump host. It refuses settings that
-// Slipway does not support.
+// toAddress makes an Address of the settings, without the jump host. Unsupported ones are errors.
 func (c config) toAddress(given Address, home string) (Address, error) {
 	a := Address{Host: c.lastValue("hostname"), User: c.lastValue("user"), HostKeyAlias: c.lastValue("hostkeyalias")}
 	if a.Host == "" {
@@ -161,8 +159,7 @@ func (c config) toAddress(given Address, home string) (Address, error) {
 	return a, err
 }
 
-// setKeys fills in the key files, certificates and agent to log in with. Files that do not exist
-// are left out.
+// setKeys fills in the existing key files and certificates, and the agent, to log in with.
 func (c config) setKeys(a *Address, t tokens) (err error) {
 	if a.Identities, err = t.existingPaths(c["identityfile"]); err != nil {
 		return fmt.Errorf("IdentityFile: %w", err)
@@ -238,8 +235,7 @@ func fileExists(path string) bool {
 
 var variable = plaintext.Regexp(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
 
-// expandPath expands ~, ${VARIABLES} and % tokens in a file name, as ssh does. A variable that is
-// not set is an error.
+// expandPath expands ~/, ${VARIABLES} and % tokens in a file name. Unset variables are errors.
 func (t tokens) expandPath(text string) (string, error) {
 	if rest, ok := strings.CutPrefix(text, "~/"); ok {
 		text = filepath.Join(t['d'], rest)
@@ -272,8 +268,7 @@ func (t tokens) expandCommand(command string) (string, error) {
 	})
 }
 
-// expand replaces each % token in text with its value, after check has accepted the value. An
-// unknown token is an error.
+// expand replaces the % tokens in text, if check accepts their values. Unknown tokens are errors.
 func (t tokens) expand(text string, check func(value string) error) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {

@@ -78,8 +78,7 @@ func (l *login) unknownKeyError(key ssh.PublicKey) error {
 		ErrHostKey, l.addr, describeKey(key), keyKind(key), l.pinHint(key), l.sshArgs())
 }
 
-// pinHint returns a hint to the option --pin. It is empty for a jump host, whose key that option
-// does not set.
+// pinHint returns a hint to the option --pin, which sets the board's key but no jump host's.
 func (l *login) pinHint(key ssh.PublicKey) string {
 	if l.isHop {
 		return ""

@@ -39,8 +39,7 @@ func newJumpHost(a Address) (*jumpHost, error) {
 	return &jumpHost{login: l, dialing: make(chan struct{}, 1)}, nil
 }
 
-// dialThrough opens a TCP connection from the jump host to address. It connects to the jump host
-// first if needed.
+// dialThrough opens a TCP connection through the jump host, which it connects to if needed.
 func (g *jumpHost) dialThrough(ctx context.Context, address string) (net.Conn, error) {
 	link, err := g.openLink(ctx)
 	if err != nil {
@@ -62,8 +61,7 @@ func (g *jumpHost) explainRefusal(err error) error {
 	return BoardError(what, err)
 }
 
-// openLink returns the live connection to the jump host, or makes a new one. Only one caller at a
-// time connects.
+// openLink returns the live connection to the jump host, or makes one, one caller at a time.
 func (g *jumpHost) openLink(ctx context.Context) (*link, error) {
 	select {
 	case g.dialing <- struct{}{}:
@@ -194,8 +192,7 @@ func (p *proxy) waitForEnd(cmd *exec.Cmd) {
 	close(p.ended)
 }
 
-// socketPair returns the two ends of a connected Unix socket: one for Slipway, one to pass to a
-// program.
+// socketPair returns a connected Unix socket's ends: one for Slipway, one for a program.
 func socketPair() (net.Conn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -84,8 +84,7 @@ func isPublic(data []byte) bool {
 	return err == nil
 }
 
-// isHardware reports whether a hardware token holds the key. Only the agent can sign with such a
-// key.
+// isHardware reports whether a hardware token holds the key. Then only the agent can sign.
 func isHardware(key ssh.PublicKey) bool { return strings.HasPrefix(key.Type(), "sk-") }
 
 // missingHint says why a key is unusable whose private half is neither in a file nor in the agent.
@@ -96,8 +95,7 @@ func (id identity) missingHint() string {
 	return fmt.Sprintf("%s, whose private half is neither here nor in the agent", id.file)
 }
 
-// readCertificate reads a user certificate. Another kind of certificate, or one that is not valid
-// now, is an error.
+// readCertificate reads a user certificate that is valid now. Any other one is an error.
 func readCertificate(file string) (*ssh.Certificate, error) {
 	key, err := readPublic(file)
 	if err != nil {
@@ -115,8 +113,7 @@ func readCertificate(file string) (*ssh.Certificate, error) {
 	return cert, nil
 }
 
-// readKeys reads the keys and certificates of the address into the login. It adds files that cannot
-// be used to l.skipped.
+// readKeys reads the address's keys and certificates. It adds unusable files to l.skipped.
 func (l *login) readKeys() {
 	certificates := slices.Clone(l.addr.Certificates)
 	for _, file := range l.addr.Identities {
@@ -272,7 +269,6 @@ func signAs(s ssh.Signer, rand io.Reader, data []byte, algorithm string) (*ssh.S
 	return s.Sign(rand, data)
 }
 
-// barKey stops the login from offering key again, and adds the reason to l.skipped.
 func (l *login) barKey(key ssh.PublicKey, why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -74,8 +74,7 @@ func readRecorded(file, name string) ([]pin, error) {
 	return slices.DeleteFunc(t.pins, func(p pin) bool { return p.marker != "" || !slices.Equal(p.names, []string{name}) }), nil
 }
 
-// parsePins parses the lines of a known_hosts file. It skips lines that it cannot parse, except a
-// @revoked line, which is an error.
+// parsePins parses a known_hosts file. It skips invalid lines, except @revoked ones: an error.
 func parsePins(file string, data []byte) ([]pin, error) {
 	var pins []pin
 	number := 0
@@ -202,8 +201,7 @@ func (t *knownHosts) findPins(marker string, about func(pin) bool) []pin {
 	return found
 }
 
-// pinsOf returns the lines with keys of the machine: own for its port, anyPort for lines without a
-// port.
+// pinsOf returns the lines with keys of the machine: for its port, and for any port.
 func (t *knownHosts) pinsOf(a Address) (own, anyPort []pin) {
 	name, loose := a.hostNames()
 	own = t.findPins("", func(p pin) bool { return p.coversHost(name) })
@@ -270,9 +268,9 @@ var plainAlgorithms = []string{
 }
 
 // hostKeyAlgorithms returns the host key algorithms to request from the machine: those of its
-// pinned keys, and all if no key is pinned for its port. Otherwise a server with several keys could
-// show another one than the pinned. A dropbear of 2022 without an RSA key crashes if RSA comes
-// before its own kind.
+// pinned keys, and all if none is pinned for its port. A server with several keys could show
+// another one than the pinned. A dropbear of 2022 without an RSA key crashes if RSA comes before
+// its own kind.
 func (t *knownHosts) hostKeyAlgorithms(a Address) []string {
 	var list []string
 	if len(t.authoritiesOf(a)) > 0 {

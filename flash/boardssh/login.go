@@ -233,8 +233,7 @@ type refusal struct {
 
 func (r refusal) Unwrap() error { return r.error }
 
-// refusedError returns a refusal with the list of keys that were not used, and the ssh command to
-// find out more.
+// refusedError returns a refusal with the unused keys, and the ssh command to find out more.
 func (l *login) refusedError(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -84,8 +84,8 @@ func (a Address) newDialer() (d net.Dialer, err error) {
 var ErrNoAddress = errors.New("no address")
 
 // lookUpHost returns the addresses of the host that Family allows. It runs getent, which uses all
-// modules of nsswitch.conf, for example mDNS. Go's own resolver knows only files and DNS; it is
-// used if getent is missing.
+// modules of nsswitch.conf, such as mDNS. Go's own resolver, used without getent, knows only files
+// and DNS.
 func (a Address) lookUpHost(ctx context.Context) ([]netip.Addr, error) {
 	if ip, err := netip.ParseAddr(a.Host); err == nil {
 		return a.filterFamily([]netip.Addr{ip})
@@ -113,8 +113,7 @@ func (a Address) lookUpHost(ctx context.Context) ([]netip.Addr, error) {
 	return a.filterFamily(all)
 }
 
-// filterFamily returns the first maxAddresses different addresses of the address's Family. None
-// left is an error.
+// filterFamily returns up to maxAddresses different addresses of the Family, or an error.
 func (a Address) filterFamily(all []netip.Addr) ([]netip.Addr, error) {
 	var some []netip.Addr
 	for _, ip := range all {
@@ -146,8 +145,7 @@ func parseHosts(text string) (all []netip.Addr) {
 	return all
 }
 
-// setConnection fills in the settings of the connection: family, bind address, timeout, rekey limit
-// and algorithms.
+// setConnection fills in family, bind address, timeout, rekey limit and algorithms.
 func (c config) setConnection(a *Address) error {
 	switch a.Family = c.lastValue("addressfamily"); a.Family {
 	case "any":

@@ -21,8 +21,8 @@ const (
 // with SSH's overhead. 0 means no limit.
 type Rate int64
 
-// ParseRate parses a rate as curl and rsync write it: k, M and G are powers of 1024. Empty text is
-// no limit.
+// ParseRate parses a rate as curl and rsync write it: k, M and G are powers of 1024. "" is no
+// limit.
 func ParseRate(text string) (Rate, error) {
 	if text == "" {
 		return 0, nil
@@ -71,8 +71,7 @@ type pace struct {
 // sliceBytes is the size of one write: 1/50 second of the rate, and at most an SSH packet.
 func (p *pace) sliceBytes() int { return int(min(max(p.rate/50, 1<<10), 32<<10)) }
 
-// reserveDelay reserves the time for n bytes, and returns how long the sender must wait before it
-// sends them.
+// reserveDelay reserves the time for n bytes, and returns how long to wait before sending them.
 func (p *pace) reserveDelay(n int) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

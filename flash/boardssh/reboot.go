@@ -48,8 +48,7 @@ func (c *Conn) Reboot(ctx context.Context, timeout time.Duration) error {
 	return fmt.Errorf("%s is not back within %s of its reboot: %w", c.addr, timeout, last)
 }
 
-// adoptLink closes the old connection of c and sets the new one. If c was closed meanwhile, it
-// closes the new one.
+// adoptLink replaces the connection of c. If c was closed meanwhile, it closes the new one.
 func (c *Conn) adoptLink(fresh *link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -42,8 +42,7 @@ func (c *Conn) Feed(ctx context.Context, stdin io.Reader, argv ...string) (Resul
 	return c.FeedUpTo(ctx, stdin, MaxOutputBytes, argv...)
 }
 
-// FeedUpTo is Feed that keeps at most the given number of bytes of standard output. It stops a
-// program whose output does not end.
+// FeedUpTo is Feed that keeps at most the given bytes of standard output. It stops endless output.
 func (c *Conn) FeedUpTo(ctx context.Context, stdin io.Reader, most int, argv ...string) (Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -140,9 +139,8 @@ func openSession(ctx context.Context, link *link) (*ssh.Session, error) {
 	return openOnLink(ctx, link, link.NewSession)
 }
 
-// openOnLink calls open, which opens a session or a listener on the link. It returns before open
-// does if ctx or the connection ends, because open may then hang forever. It closes what opens too
-// late.
+// openOnLink calls open, which opens a session or a listener on the link. It returns early if ctx
+// or the connection ends, because open may then hang forever, and closes what opens too late.
 func openOnLink[T io.Closer](ctx context.Context, link *link, open func() (T, error)) (T, error) {
 	var opened, none T
 	if ctx.Err() != nil {
@@ -184,8 +182,7 @@ type stopper struct {
 }
 
 // stopProgram sends SIGTERM to the program's process group from a second session, and SIGKILL after
-// a second. It returns as soon as the group is gone, because a server allows ten sessions for a
-// connection. It closes both sessions.
+// a second. It ends both sessions when the group is gone: a server allows ten per connection.
 func (e *stopper) stopProgram() {
 	defer e.session.Close()
 	pid := e.pid.waitForPID()
@@ -271,15 +268,13 @@ func copyByHand(to io.Writer, r io.Reader) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{r}, make([]byte, 4<<10))
 }
 
-// Output runs a program and returns its trimmed standard output. An exit status other than 0 is an
-// error.
+// Output runs a program, which must succeed, and returns its trimmed standard output.
 func (c *Conn) Output(ctx context.Context, argv ...string) (string, error) {
 	r, err := c.Run(ctx, argv...)
 	return c.printed(argv, r, err)
 }
 
-// printed returns the trimmed standard output of r, or an error if err is set or the program
-// failed.
+// printed returns the trimmed standard output of r, or an error if the program failed.
 func (c *Conn) printed(argv []string, r Result, err error) (string, error) {
 	if err != nil {
 		return "", err
@@ -316,12 +311,10 @@ type pidLine struct {
 // maxHeldBytes limits what login scripts may print before the marked line.
 const maxHeldBytes = 8 << 10
 
-// shellPrefix returns the start of a shell line that prints the mark and the shell's pid, then
-// execs the rest.
+// shellPrefix returns the start of a shell line: it prints mark and pid, then execs the rest.
 func (p *pidLine) shellPrefix() string { return "echo '" + p.mark + "'$$ >&2; exec " }
 
-// Write holds bytes back until the marked line is complete, removes that line, and passes all other
-// bytes on to out.
+// Write removes the marked line and passes all else to out. It holds bytes until that line came.
 func (p *pidLine) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	if p.done {
@@ -361,8 +354,7 @@ func (p *pidLine) findLine() (before []byte, pid int, rest []byte, found bool) {
 // ReadFrom copies r to Write with a small buffer, as LimitedBuffer does.
 func (p *pidLine) ReadFrom(r io.Reader) (int64, error) { return copyByHand(p, r) }
 
-// passHeld passes the first n held bytes on to out, and keeps the beginning in said if no shell has
-// run the line.
+// passHeld passes the first n held bytes on, and keeps their beginning if no shell ran the line.
 func (p *pidLine) passHeld(n int) {
 	if p.pid == 0 && len(p.said) == 0 {
 		p.said = bytes.Clone(p.held[:min(n, maxShownBytes)])

@@ -42,8 +42,7 @@ func (c *Conn) OpenSFTP(ctx context.Context, opened func()) (*SFTP, error) {
 	return s, nil
 }
 
-// startServer connects Requests and Answers to the session and starts the sftp subsystem, or the
-// sftp-server by sudo.
+// startServer starts the sftp subsystem, or the sftp-server by sudo, with Requests and Answers.
 func (s *SFTP) startServer(l *login) error {
 	in, err := s.session.StdinPipe()
 	if err != nil {
@@ -99,8 +98,7 @@ func (s *SFTP) watch(ctx context.Context, quiet func() time.Duration, work func(
 	return s.link.watch(ctx, watch{quiet: quiet, stop: func() { s.session.Close() }}, work)
 }
 
-// AllowSilence lets the board be silent for extra time beside the limit, until the caller calls
-// end.
+// AllowSilence lets the board be silent for extra time, until the caller calls end.
 func (s *SFTP) AllowSilence(extra time.Duration) (end func()) {
 	s.allowed.Add(int64(extra))
 	return func() { s.allowed.Add(-int64(extra)) }

@@ -109,8 +109,7 @@ func (l *link) watch(ctx context.Context, w watch, work func() error) error {
 	}
 }
 
-// endWork calls w.stop and waits until the work is done. If that takes too long, it closes the
-// connection and waits on.
+// endWork calls w.stop and waits for the work's end. If that is late, it closes the connection.
 func (l *link) endWork(w watch, done <-chan error, tick *time.Ticker) {
 	patience := quick
 	if w.patient {
@@ -172,8 +171,7 @@ func (p *activity) markNow() {
 	p.last = time.Now()
 }
 
-// beginOwnWork marks that Slipway itself works, so the board does not count as silent until the
-// caller calls end.
+// beginOwnWork says that Slipway works, so the board is not silent, until the caller calls end.
 func (p *activity) beginOwnWork() (end func()) {
 	p.countOwnWork(1)
 	return func() { p.countOwnWork(-1) }
@@ -419,8 +417,7 @@ type trafficOut struct {
 // channelPacket is how much of a request SSH puts into a packet.
 const channelPacket = 32 << 10
 
-// Write sends b in parts of one SSH packet, so that each packet that the board takes counts as a
-// sign of life.
+// Write sends b in parts of one SSH packet: each that the board takes is a sign of life.
 func (w trafficOut) Write(b []byte) (n int, err error) {
 	w.traffic.beginWrite()
 	defer w.traffic.endWrite()

@@ -99,8 +99,7 @@ func UnlockKeys(ctx context.Context, boards []Address) error {
 	return askSudo(ctx, boards)
 }
 
-// unlockFor asks for the passphrases of the address's keys. It asks for none if the agent or a file
-// has a key without one.
+// unlockFor asks for the passphrases of the address's keys, unless one key needs none.
 func unlockFor(ctx context.Context, a Address) error {
 	l := &login{addr: a}
 	l.readKeys()
@@ -124,8 +123,7 @@ func unlockFor(ctx context.Context, a Address) error {
 	return nil
 }
 
-// lockedKeys returns the keys that need a passphrase. If one key needs none, it returns no keys,
-// and open is true.
+// lockedKeys returns the keys that need a passphrase. If one needs none: no keys, and open.
 func (l *login) lockedKeys(inAgent []ssh.Signer) (keys []lockedKey, open bool) {
 	for _, id := range l.identities {
 		c, err := id.findSigner(inAgent)

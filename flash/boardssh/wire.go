@@ -142,8 +142,7 @@ func (l *link) watchSilence() {
 	}
 }
 
-// sendProbe sends a keepalive request and waits for the answer. It does nothing while an earlier
-// probe is unanswered.
+// sendProbe sends a keepalive request and waits for the answer. Only one is pending at a time.
 func (l *link) sendProbe() {
 	if l.probed.CompareAndSwap(false, true) {
 		l.SendRequest("keepalive@openssh.com", true, nil)

@@ -284,7 +284,7 @@ func (r *RAUC) Restart(t *testing.T) {
 	r.Boot(t, r.Next())
 }
 
-// Next returns the slot that the boot loader would start: the primary one if it is good, else the
+// Next returns the slot that the boot loader would start: the primary if it is good, else the
 // other.
 func (r *RAUC) Next() string {
 	slot := r.Read("primary")

@@ -54,8 +54,7 @@ func cdiDevices(which string) []string {
 	return names
 }
 
-// cdiEdits reads the board's CDI specs and returns a function that adds these devices to a
-// container's spec.
+// cdiEdits reads the board's CDI specs and returns a function that adds these devices to a spec.
 func (t *Containerd) cdiEdits(ctx context.Context, devices []string) (func(*specs.Spec) error, error) {
 	dir, err := os.MkdirTemp("", "slipway-cdi")
 	if err != nil {
@@ -152,8 +151,7 @@ func nodesOf(cache *cdi.Cache, devices []string) ([]*cdispecs.DeviceNode, error)
 	return nodes, nil
 }
 
-// whatIsThere returns text for an error: the devices that the board's CDI specs have, and the
-// errors in the specs.
+// whatIsThere returns text for an error: the board's CDI devices, and the errors in its specs.
 func whatIsThere(cache *cdi.Cache, from map[string]string) string {
 	there := cache.ListDevices()
 	text := fmt.Sprintf("; it has %d specs", len(from))
@@ -226,8 +224,7 @@ func parseNode(line string) (*cdispecs.DeviceNode, error) {
 var nodeTypes = map[uint64]string{0o020000: "c", 0o060000: "b", 0o010000: "p"}
 
 // fillNode fills in all that n leaves out from there, the file on the board, so that the CDI
-// library reads nothing from this machine. A spec with type and number may describe a node that
-// does not exist yet.
+// library reads nothing from this machine. A node with type and number need not exist yet.
 func fillNode(n, there *cdispecs.DeviceNode) error {
 	if n.Type != "" && (n.Major != 0 || n.Type == "p") {
 		usual := fs.FileMode(0o666)

@@ -44,8 +44,7 @@ func OpenContainerd(ctx context.Context, c *boardssh.Conn) (*Containerd, error) 
 	return openContainerd(ctx, c, containerdSocket, defaultNamespace)
 }
 
-// openContainerd connects to the containerd behind socket on the board, and reads its platform and
-// version.
+// openContainerd connects to the containerd behind a socket of the board, and reads its platform.
 func openContainerd(ctx context.Context, c *boardssh.Conn, socket, namespace string) (*Containerd, error) {
 	probe, err := c.DialContext(ctx, "unix", socket) // gRPC would retry, and log each failure
 	if err != nil {
@@ -68,8 +67,7 @@ func openContainerd(ctx context.Context, c *boardssh.Conn, socket, namespace str
 	return t, nil
 }
 
-// openClient makes a client for the board's platform, which may not be this machine's, and fills in
-// t.platform and t.version.
+// openClient makes a client for the board's platform, and fills in t.platform and t.version.
 func (t *Containerd) openClient(ctx context.Context) error {
 	plain, err := client.NewWithConn(t.grpc)
 	if err != nil {

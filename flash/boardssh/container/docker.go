@@ -38,8 +38,7 @@ var versionForms = map[string]string{
 	"podman": "{{.Client.Version}} {{.Client.OsArch}}",
 }
 
-// openDocker asks the program for its version and platform. An error means that the board has no
-// such engine.
+// openDocker asks the program on the board, if it is there, for its version and platform.
 func openDocker(ctx context.Context, c *boardssh.Conn, program string) (*docker, error) {
 	said, err := c.AskOutput(ctx, program, "version", "--format", versionForms[program])
 	if err != nil {
@@ -86,8 +85,7 @@ func (d *docker) Push(ctx context.Context, image *oci.Image, name string) (Pushe
 	return p, err
 }
 
-// tagOfDigest turns the digest in an image name into a tag, because names in an archive cannot have
-// a digest.
+// tagOfDigest turns the digest in an image name into a tag, as names in an archive have no digest.
 func tagOfDigest(name string) string {
 	base, digest, ok := strings.Cut(name, "@sha256:")
 	if !ok {

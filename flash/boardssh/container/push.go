@@ -64,8 +64,7 @@ type imagePush struct {
 	pushed Pushed
 }
 
-// pushImage sends the missing blobs under a lease, which protects them from garbage collection,
-// unpacks the image, and deletes the lease.
+// pushImage sends the missing blobs and unpacks the image. A lease protects the blobs until then.
 func (p *imagePush) pushImage(ctx context.Context, name string) error {
 	id := "slipway-push-" + p.image.Manifest.Digest.Encoded()[:16]
 	manager := p.t.client.LeasesService()
@@ -97,8 +96,7 @@ type missingBlob struct {
 	have  int64
 }
 
-// findMissing returns the blobs that the board lacks. It adds the others to the lease, which
-// protects them from garbage collection.
+// findMissing returns the blobs that the board lacks, and protects the others by the lease.
 func (p *imagePush) findMissing(ctx context.Context, lease string) ([]missingBlob, error) {
 	store := p.t.client.ContentStore()
 	var missing []missingBlob
@@ -124,8 +122,7 @@ func (p *imagePush) findMissing(ctx context.Context, lease string) ([]missingBlo
 
 func ingestName(d v1.Descriptor) string { return "slipway-" + string(d.Digest) }
 
-// sendBlobs sends the missing blobs, blobsAtOnce at a time, and the manifest last, after everything
-// that it names.
+// sendBlobs sends the missing blobs, blobsAtOnce at a time, and the manifest last.
 func (p *imagePush) sendBlobs(ctx context.Context, missing []missingBlob) (err error) {
 	var total int64
 	for _, l := range missing {
@@ -176,8 +173,7 @@ func (p *imagePush) sendBlob(ctx context.Context, d v1.Descriptor, count func(in
 	}
 }
 
-// tryBlob sends the part of a blob that the board lacks, and commits the blob. resumed reports that
-// the board had a part.
+// tryBlob sends what the board lacks of a blob and commits it. resumed: the board had a part.
 func (p *imagePush) tryBlob(ctx context.Context, d v1.Descriptor, count func(int64)) (resumed bool, err error) {
 	w, err := p.openWriter(ctx, d)
 	if err != nil {
@@ -246,8 +242,7 @@ func (p *imagePush) copyBlob(ctx context.Context, w io.Writer, d v1.Descriptor, 
 	return nil
 }
 
-// labelManifest labels the manifest with the digests of its blobs, so that containerd's garbage
-// collection keeps them.
+// labelManifest labels the manifest with its blobs, so that garbage collection keeps them.
 func (p *imagePush) labelManifest(ctx context.Context) error {
 	info := content.Info{Digest: p.image.Manifest.Digest, Labels: map[string]string{
 		"containerd.io/gc.ref.content.config": string(p.image.Config.Digest),

@@ -159,8 +159,7 @@ func (boardLog) Cancel()              {}
 func (boardLog) Wait()                {}
 func (boardLog) Close() error         { return nil }
 
-// createContainer creates a container of the image with its snapshot, label and runtime. An image
-// that the board lacks is ErrNoImage.
+// createContainer creates a container of the image, which the board must have (ErrNoImage).
 func (r *containerRun) createContainer(ctx context.Context, c Spec) (client.Container, error) {
 	image, err := r.t.client.GetImage(ctx, c.Image)
 	if full, bad := oci.FullName(c.Image); errdefs.IsNotFound(err) && bad == nil && full != c.Image {
@@ -272,8 +271,7 @@ func parseUser(s string) (uid, gid uint32, err error) {
 	return uint32(u), gid, nil
 }
 
-// removeAll stops the container and removes it, its snapshot and its pipes, even after ctx has
-// ended.
+// removeAll stops the container and removes it, its snapshot and pipes, even after ctx ended.
 func (r *containerRun) removeAll(ctx context.Context, gently bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyLimit)
 	defer cancel()
@@ -295,8 +293,7 @@ func (r *containerRun) removeAll(ctx context.Context, gently bool) error {
 	return err
 }
 
-// endTask kills the container's program and deletes the task. With gently, it sends SIGTERM first
-// and waits for termGrace.
+// endTask kills the container's program and deletes the task. If gently, SIGTERM comes first.
 func endTask(ctx context.Context, made client.Container, gently bool) error {
 	task, err := made.Task(ctx, nil)
 	if err == nil && gently {

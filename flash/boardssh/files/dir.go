@@ -157,8 +157,8 @@ func sortedNames(entries map[string]entry) []string {
 	return names
 }
 
-// scanFolder lists the local folder with all below it. Other files than regular files, folders and
-// symlinks are an error.
+// scanFolder lists the local folder with all below it: only files, folders and symlinks may be
+// there.
 func scanFolder(ctx context.Context, local string) (map[string]entry, error) {
 	root, err := os.Stat(local)
 	if err != nil {

@@ -65,8 +65,7 @@ func syncNames(ctx context.Context, c *boardssh.Conn) error {
 	return err
 }
 
-// runOver runs a script on the board with the names as its input. A status other than 0 is an
-// error.
+// runOver runs a script on the board with the names as its input. The script must succeed.
 func (d *folderUpload) runOver(ctx context.Context, what, script string, names []string, args ...string) error {
 	argv := append([]string{"sh", "-c", script, "sh", d.remote}, args...)
 	r, err := d.conn.Feed(ctx, ListForXargs(names), argv...)
@@ -201,8 +200,7 @@ func (d *folderUpload) sendSmall(ctx context.Context, names []string, step *prog
 	})
 }
 
-// eachAtOnce calls work for each index below n, up to smallAtOnce calls at a time, and returns the
-// first error.
+// eachAtOnce calls work for each index below n, a few at a time, and returns the first error.
 func eachAtOnce(ctx context.Context, b boardFiles, n int, work func(context.Context, int) error) error {
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(min(smallAtOnce, b.inFlight(unknownRoundTrip)))
@@ -217,8 +215,7 @@ func eachAtOnce(ctx context.Context, b boardFiles, n int, work func(context.Cont
 	return all.Wait()
 }
 
-// sendOne uploads a file under the name temp, syncs it and sets its mode. It returns the local
-// digest.
+// sendOne uploads a file under the name temp, syncs it and sets its mode. It returns the digest.
 func (d *folderUpload) sendOne(ctx context.Context, b boardFiles, name, temp string) (digest string, err error) {
 	data, err := d.readFile(name)
 	if err != nil {

@@ -168,8 +168,7 @@ func listedEntry(m []string) entry {
 // digester reads the digests of names in a folder from the board.
 type digester func(ctx context.Context, c *boardssh.Conn, remote string, names []string) ([]string, error)
 
-// markSame computes the names' digests on both sides at once, and marks in same those that are
-// equal.
+// markSame computes the names' digests on both sides at once, and marks equal ones in same.
 func (d *folderUpload) markSame(ctx context.Context, names []string, there digester, here func(context.Context, string) (string, error), same map[string]bool) error {
 	if len(names) == 0 {
 		return nil

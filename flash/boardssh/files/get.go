@@ -29,8 +29,7 @@ type Reading struct {
 	ended  chan struct{}
 }
 
-// ErrIrregular means that the path is a folder, or for example a pipe, whose reading could wait for
-// ever.
+// ErrIrregular means that the path is a folder, or for example a pipe, which could block a reader.
 var ErrIrregular = errors.New("not a regular file")
 
 // Open opens a regular file on the board for reading. A path without a slash at its start begins in
@@ -64,8 +63,7 @@ func (r *Reading) openFile() error {
 	return err
 }
 
-// StartAt starts the transfer at the offset from. Without it, the first Read starts at the
-// beginning.
+// StartAt starts the transfer at the offset from. Otherwise the first Read starts it at 0.
 func (r *Reading) StartAt(from int64) {
 	r.once.Do(func() { go r.copyFile(from) })
 }

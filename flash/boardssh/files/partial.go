@@ -104,8 +104,7 @@ func findPart(ctx context.Context, c *boardssh.Conn, src source, name string, lo
 	return p, err
 }
 
-// hiddenName returns the name .BASE.ID.part beside remote. It shortens BASE, to keep within the
-// limit of file systems.
+// hiddenName returns .BASE.ID.part beside remote. It shortens BASE to fit into a file name.
 func hiddenName(remote, id string) string {
 	return hiddenPrefix(remote) + "." + id + ".part"
 }
@@ -115,8 +114,7 @@ func hiddenPrefix(remote string) string {
 	return dir + "." + base[:min(len(base), 200)]
 }
 
-// partName returns the name of the source's part file on the board, or "" for a small source, which
-// is always sent from the start.
+// partName returns the name of the source's part file on the board, or "" for a small source.
 func (s source) partName(remote string) (string, error) {
 	if s.size < resumeBytes {
 		return "", nil
@@ -267,7 +265,6 @@ func parseDigests(out []byte) (sums []string) {
 }
 
 // missingPieces returns the pieces of a file whose blocks have other digests there than here.
-// Neighboring blocks become one piece.
 func missingPieces(there, here []string, block, size int64) (missing []piece) {
 	for i, at := 0, int64(0); at < size; i, at = i+1, at+block {
 		if i < len(there) && i < len(here) && there[i] == here[i] {

@@ -40,8 +40,7 @@ const (
 	Link   = "link"
 )
 
-// Transitions returns, for each change, the state on the board now and after the change, both with
-// digests.
+// Transitions returns each changed name's state on the board now and afterwards, with digests.
 func (p *Plan) Transitions(ctx context.Context) ([]Transition, error) {
 	var all []Transition
 	for _, change := range p.Changes {
@@ -57,8 +56,7 @@ func (p *Plan) Transitions(ctx context.Context) ([]Transition, error) {
 // BytesBefore returns the size of the file that has this name on the board now.
 func (p *Plan) BytesBefore(name string) int64 { return p.upload.have[name].size }
 
-// transition returns the states before and after a change, without the digest of the board's
-// present file.
+// transition returns the states before and after a change, without the board's present digest.
 func (d *folderUpload) transition(ctx context.Context, change Change) (Transition, error) {
 	t := Transition{Path: change.Path, Before: State{Kind: None}, After: State{Kind: None}}
 	if have, there := d.have[change.Path]; there {
@@ -88,8 +86,7 @@ func stateOf(e entry) State {
 	return State{Kind: cmp.Or(kinds[e.kind], "other"), Mode: fmt.Sprintf("%04o", uint32(e.mode)), Owner: e.owner[0] + ":" + e.owner[1]}
 }
 
-// AddDigests computes the digests of the files and links in all Before states on the board, and
-// fills them in.
+// AddDigests fills in the digests of files and links in all Before states, from the board.
 func AddDigests(ctx context.Context, c *boardssh.Conn, root string, all []Transition) error {
 	for kind, ask := range map[string]digester{File: fileDigests, Link: linkDigests} {
 		var names []string

@@ -156,8 +156,7 @@ func uploadSource(ctx context.Context, c *boardssh.Conn, src source, remote stri
 	return digest, nil
 }
 
-// abandonPart removes the part file of a failed upload, or keeps it if the next upload can continue
-// it; then the error says how.
+// abandonPart removes the part file of a failed upload, unless the next upload can continue it.
 func abandonPart(ctx context.Context, c *boardssh.Conn, p partFile, has int64, err error) error {
 	var f finalError
 	if !p.found || has == 0 || ctx.Err() == nil && errors.As(err, &f) {
@@ -174,9 +173,8 @@ func wholeFile(size int64) []piece {
 	return []piece{{0, size}}
 }
 
-// completeFile syncs the part file after all its pieces have arrived, and concludes it. It first
-// copies an executable that another process on the board may have open, because such a file cannot
-// be run.
+// completeFile syncs the part file after all its pieces have arrived, and concludes it. It copies
+// an executable that another process on the board may have open, as such a file cannot run.
 func (k *transfer) completeFile(ctx context.Context, w *stream, p partFile, f *boardDigest, want localDigest, remote string, mode fs.FileMode) (string, error) {
 	mayBeOpen, err := k.syncFile(ctx, w)
 	if err != nil {
@@ -252,8 +250,7 @@ func (w *stream) finishFile(ctx context.Context, src source, want localDigest, p
 const renewScript = `cat "$1" >"$2" && mv -f "$2" "$1"`
 
 // renewFile replaces a file on the board by a copy, because a program that another process has open
-// for writing cannot be run. It returns false, with the file as it was, if the board runs no
-// commands.
+// for writing cannot run. It returns false, and changes nothing, if the board runs no commands.
 func (w *stream) renewFile(ctx context.Context, name string) bool {
 	fresh := tempName(name)
 	empty, err := w.files.createFile(ctx, fresh)
@@ -305,8 +302,7 @@ type localDigest struct {
 	err error
 }
 
-// startDigest computes the digest of the source in the background, unless the source has it
-// already.
+// startDigest computes the source's digest in the background, unless the source has it already.
 func (s source) startDigest() <-chan localDigest {
 	done := make(chan localDigest, 1)
 	if s.sha256 != "" {

@@ -100,8 +100,7 @@ func (b *sftpFiles) startClient() (err error) {
 	return nil
 }
 
-// close closes the channel. It does not call the SFTP client's own Close, which waits for the
-// board.
+// close closes the channel, without the SFTP client's own Close, which waits for the board.
 func (b *sftpFiles) close() { b.stream.Close() }
 
 func (b *sftpFiles) do(ctx context.Context, work func() error) error {
@@ -122,8 +121,7 @@ func recoverFault(work func() error) (err error) {
 }
 
 // describePanic returns an error for a runtime error in the SFTP library, and panics again for
-// anything else. A server that answers "done" to a request for a file's size causes such a runtime
-// error.
+// others. A server that answers "done" to a request for a file's size causes such an error.
 func describePanic(panicked any) error {
 	if panicked == nil {
 		return nil
@@ -223,8 +221,8 @@ func (f sftpFile) writePiece(_ context.Context, src io.ReaderAt, p piece) error 
 	return classifyError(err)
 }
 
-// classifyError makes a refusal by the server a finalError. A failed connection stays as it is, so
-// another stream may try again.
+// classifyError makes a refusal by the server a finalError. After another error, a stream may
+// retry.
 func classifyError(err error) error {
 	var status *sftp.StatusError
 	if errors.As(err, &status) || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
@@ -270,8 +268,7 @@ func (b *sftpFiles) removeFile(ctx context.Context, name string) error {
 }
 
 // checkFreeSpace returns ErrFull if the file system of dir has less than size bytes free. SFTP
-// would later call that only "failure". If the board does not report its free space, it returns
-// nil.
+// would call that only "failure". If the board does not report its free space, it returns nil.
 func checkFreeSpace(ctx context.Context, c *boardssh.Conn, b boardFiles, dir string, size int64) error {
 	free, err := b.freeBytes(ctx, dir)
 	for ; errors.Is(err, fs.ErrNotExist) && dir != path.Dir(dir); free, err = b.freeBytes(ctx, dir) {
@@ -292,9 +289,8 @@ func checkFreeSpace(ctx context.Context, c *boardssh.Conn, b boardFiles, dir str
 const tryScript = nearestFolder + `head -c 65536 /dev/zero >"$d/$2" || df -Pi "$d"
 rm -f "$d/$2"`
 
-// explainFailure replaces an SFTP status error by what the shell says when it writes into the
-// folder. SFTP itself has one word for a full, a broken and a read-only file system. A full one
-// becomes ErrFull.
+// explainFailure replaces an SFTP status error by the shell's error for a write to the folder. SFTP
+// has one word for a full, a broken and a read-only file system. A full one becomes ErrFull.
 func explainFailure(ctx context.Context, c *boardssh.Conn, dir string, err error) error {
 	var status *sftp.StatusError
 	if ctx.Err() != nil || !errors.As(err, &status) {
@@ -334,7 +330,7 @@ func (w *stream) removeParts(ctx context.Context, remote string) {
 	_, _ = w.conn.Run(ctx, "sh", "-c", removeScript, "sh", pathArgument(remote), hiddenPrefix(remote))
 }
 
-// pathArgument returns a file name that no program takes for an option: absolute, or with ./ before
+// pathArgument returns a file name that no program takes for an option, if needed with ./ before
 // it.
 func pathArgument(name string) string {
 	if path.IsAbs(name) {

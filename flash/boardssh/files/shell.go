@@ -86,8 +86,7 @@ func describeTransport(c *boardssh.Conn) string {
 	return ""
 }
 
-// do calls work. It need not end work itself, because each program that work runs ends with its
-// context.
+// do calls work. It need not end work, because each program in it ends with its own context.
 func (s shellFiles) do(ctx context.Context, work func() error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -145,8 +144,7 @@ func (shellFiles) pieceBytes() int64 { return shellPiece }
 
 func (shellFiles) inFlight(time.Duration) int { return shellInFlight }
 
-// shellFile is a file on the board. Each piece is written by a program that opens and closes the
-// file.
+// shellFile is a file on the board. A new program opens it for each piece.
 type shellFile struct {
 	files shellFiles
 	name  string

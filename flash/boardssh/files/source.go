@@ -69,8 +69,7 @@ func (r Rights) Check() error {
 	return DirOptions{Owner: r.Owner}.checkOwners()
 }
 
-// Send is Put for a Source, with rights. It also runs sync, so that the file survives a power cut
-// of the board.
+// Send is Put for a Source, with rights. It runs sync too: the file survives a power cut.
 func Send(ctx context.Context, c *boardssh.Conn, s *Source, remote string, r Rights) (Sent, error) {
 	if err := r.Check(); err != nil {
 		return Sent{}, err

@@ -174,8 +174,7 @@ type earlyStreams struct {
 }
 
 // openEarlyStreams starts to open all streams but the first, while the first finds out what the
-// board already has of the file. If two streams are certain, the second does not wait for the
-// result of several.
+// board already has of the file. If two are certain, the second does not wait for several.
 func openEarlyStreams(ctx context.Context, c *boardssh.Conn, two bool, several func() int) *earlyStreams {
 	e := &earlyStreams{opened: make(chan *stream)}
 	go func() {
@@ -229,8 +228,7 @@ func (e *earlyStreams) close() {
 	}()
 }
 
-// startStream adds w to the streams and starts to send pieces over it. If that fails, it closes w's
-// own connection.
+// startStream starts to send pieces over w. On an error, it closes w's own connection.
 func (k *transfer) startStream(ctx context.Context, all *sync.WaitGroup, w *stream) {
 	ctx, w.cancel = context.WithCancel(ctx)
 	k.mu.Lock()
@@ -246,8 +244,8 @@ func (k *transfer) startStream(ctx context.Context, all *sync.WaitGroup, w *stre
 	})
 }
 
-// servePieces opens the file on stream w and sends pieces, several at once, until none is left.
-// Then it leaves the file open in w.file.
+// servePieces sends pieces over stream w, several at once, until none is left, and keeps the file
+// open in w.file.
 func (k *transfer) servePieces(ctx context.Context, w *stream) (err error) {
 	file := w.file
 	w.file = nil
@@ -297,8 +295,7 @@ func (k *transfer) leaveWaiting() {
 	}
 }
 
-// streamState returns a stream that works after the whole file has arrived, or the error of the
-// transfer.
+// streamState returns a stream that works after the whole file has arrived, or an error.
 func (k *transfer) streamState(ctx context.Context) (*stream, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -421,8 +418,8 @@ func (q *pieceQueue) nextPiece(ctx context.Context, w *stream, most int64) (piec
 	}
 }
 
-// popPiece takes a piece for w without waiting: a new one, or one that is late on another stream.
-// Without a piece it returns the channel that closes when pieces come back.
+// popPiece takes a new or late piece for w, or returns the channel that closes when pieces come
+// back.
 func (q *pieceQueue) popPiece(w *stream, most int64) (piece, bool, chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

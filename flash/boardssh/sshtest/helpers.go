@@ -48,8 +48,7 @@ func NewSSHD(t *testing.T, settings ...string) *sshd.Server {
 	return s
 }
 
-// NewKey writes a new private key to a file. It returns the public key too, also as a line of
-// authorized_keys.
+// NewKey writes a new private key to a file. text is the public key's authorized_keys line.
 func NewKey(t *testing.T) (file string, key ssh.PublicKey, text string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "key")
@@ -60,8 +59,7 @@ func NewKey(t *testing.T) (file string, key ssh.PublicKey, text string) {
 	return file, key, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
 
-// CheckTakes fails the test if work takes more than 20 times the limit. A busy machine may be that
-// slow.
+// CheckTakes fails the test if work takes over 20 times the limit, as a busy machine may be slow.
 func CheckTakes(t *testing.T, limit time.Duration, work func()) {
 	t.Helper()
 	began := time.Now()
@@ -88,8 +86,7 @@ func WriteFile(t *testing.T, data []byte) string {
 	return name
 }
 
-// CheckFile fails the test if the file has another content or mode, or if its folder has other
-// files.
+// CheckFile fails the test if the file differs in content or mode, or its folder has other files.
 func CheckFile(t *testing.T, name string, want []byte, mode fs.FileMode) {
 	t.Helper()
 	got, err := os.ReadFile(name)
@@ -102,8 +99,7 @@ func CheckFile(t *testing.T, name string, want []byte, mode fs.FileMode) {
 	CheckEntries(t, filepath.Dir(name), filepath.Base(name))
 }
 
-// CheckEntries fails the test if dir holds other names than these. It waits for a while, until they
-// match.
+// CheckEntries fails the test if dir does not come to hold just these names within a minute.
 func CheckEntries(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	var names []string
@@ -124,7 +120,7 @@ func CheckEntries(t *testing.T, dir string, want ...string) {
 	t.Errorf("%s holds %q; want %q", dir, names, want)
 }
 
-// ReadTree returns for each name below dir its mode, and a file's size and first bytes, or a link's
+// ReadTree returns for each name below dir its mode, with a file's size and start, or a link's
 // target.
 func ReadTree(t *testing.T, dir string) map[string]string {
 	t.Helper()
@@ -203,8 +199,7 @@ func OnlyBusybox(t *testing.T) string {
 	return "SetEnv PATH=" + dir
 }
 
-// BeforeProgram returns an sshd setting with which the server runs a line of shell before the
-// program name.
+// BeforeProgram returns an sshd setting that runs a line of shell before the program name.
 func BeforeProgram(t *testing.T, name, line string) (setting string) {
 	t.Helper()
 	program, err := exec.LookPath(name)
@@ -226,8 +221,8 @@ func CheckError(t *testing.T, err error, want string) {
 	}
 }
 
-// LinkPrograms makes a folder with links to only these programs, and returns it. It skips the test
-// if one is missing.
+// LinkPrograms makes a folder with links to only these programs. It skips the test if one is
+// missing.
 func LinkPrograms(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -137,8 +137,7 @@ func SendExit(ch ssh.Channel, status uint32) {
 	ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{status}))
 }
 
-// CheckHarmless fails the test if err does not contain want, is very long, or has characters that a
-// terminal could obey.
+// CheckHarmless fails the test if err lacks want, is very long, or could control a terminal.
 func CheckHarmless(t *testing.T, err error, want string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), want) {
@@ -199,8 +198,7 @@ const (
 
 const SFTPClose = 4
 
-// ServeSFTP returns an SFTP server that sends the packets that answer returns; nil or a short
-// packet ends it.
+// ServeSFTP returns an SFTP server that sends what answer returns; nil or a short packet ends it.
 func ServeSFTP(answer func(kind byte, id uint32) []byte) func(ssh.Channel) {
 	return func(ch ssh.Channel) {
 		for head := make([]byte, 9); ; {

@@ -61,8 +61,7 @@ func StartSudo(t *testing.T, rights string, settings ...string) *sshd.Server {
 // modes are the modes of the files that the server has instead of this machine's.
 var modes = map[string]fs.FileMode{"passwd": 0o644, "group": 0o644, "shadow": 0o600, "sudoers": 0o440}
 
-// fillEtc writes the files for the server's /etc into etc: this machine's, with SudoUser added, and
-// new sudoers.
+// fillEtc writes the server's /etc files into etc: this machine's with SudoUser, and new sudoers.
 func fillEtc(etc, rights, authorized string) error {
 	hash, err := exec.Command("openssl", "passwd", "-6", SudoPassword).Output()
 	if err != nil {

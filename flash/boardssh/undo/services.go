@@ -33,9 +33,8 @@ func CheckUnits(units []string) error {
 // ErrUnit means that a unit did not start, or did not keep running.
 var ErrUnit = errors.New("the unit does not run")
 
-// RestartUnits reloads systemd, restarts the units one after the other, and then checks for the
-// duration of watch that all keep running. If a unit does not, the error contains the last lines of
-// its journal.
+// RestartUnits reloads systemd, restarts the units one by one, and then checks for the duration of
+// watch that all keep running. If one does not, the error has the last lines of its journal.
 func RestartUnits(ctx context.Context, c *boardssh.Conn, units []string, watch time.Duration) error {
 	if err := CheckUnits(units); err != nil {
 		return err
@@ -80,8 +79,7 @@ func RestoreUnits(ctx context.Context, c *boardssh.Conn, units []string) error {
 	return RestartUnits(ctx, c, left, 0)
 }
 
-// stopRemovedUnits reloads systemd and stops the units that have no file any more. It returns the
-// other units.
+// stopRemovedUnits reloads systemd and stops units without a file. It returns the others.
 func stopRemovedUnits(ctx context.Context, c *boardssh.Conn, units []string) (left []string, err error) {
 	if _, err := c.AskOutput(ctx, "systemctl", "daemon-reload"); err != nil {
 		return nil, err
@@ -168,8 +166,7 @@ func parseUnit(text string) unit {
 	return u
 }
 
-// isRunning reports whether a unit is active, is starting for the first time, or is a oneshot that
-// succeeded.
+// isRunning reports whether a unit is active, starts for the first time, or is a finished oneshot.
 func (u unit) isRunning() bool {
 	switch u["ActiveState"] {
 	case "active", "reloading":

@@ -119,8 +119,7 @@ func ReadSetting(ctx context.Context, c *boardssh.Conn, kind, name string) (stri
 // ErrSetting means that a setting has another value after it was written.
 var ErrSetting = errors.New("the board did not take a setting")
 
-// writeSetting changes a setting on the board and reads it back. ErrSetting means that it then has
-// another value.
+// writeSetting changes a setting on the board and reads it back: another value is ErrSetting.
 func writeSetting(ctx context.Context, c *boardssh.Conn, s Setting, value string) error {
 	r, err := c.Run(ctx, "sh", "-c", settingKinds[s.Kind].write, "sh", s.Name, value)
 	if err != nil {

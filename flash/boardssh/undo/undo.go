@@ -102,8 +102,8 @@ esac || exit 255' "$2" && sync`
 )
 
 // DeployDir is files.PutDir that first saves on the board what it replaces, so that Restore can
-// undo it. The ID is empty, and changes too, if there was nothing to change, or if the deploy
-// failed and the board is as before.
+// undo it. The ID is empty after a dry run, if there was nothing to change, or if the deploy failed
+// and the board is as before. In the last case it returns no changes either.
 func DeployDir(ctx context.Context, c *boardssh.Conn, local, remote string, o files.DirOptions, units []string) (changes []files.Change, id string, err error) {
 	if !path.IsAbs(remote) {
 		return nil, "", fmt.Errorf("put folder %s: %q is no absolute path on the board", local, remote)
@@ -227,8 +227,7 @@ func List(ctx context.Context, c *boardssh.Conn) ([]Deployment, error) {
 	return all, err
 }
 
-// list returns the folder of saved deploys, and the latest deploys that have a manifest, the last
-// one first.
+// list returns the folder of saved deploys, and the latest ones with a manifest, newest first.
 func list(ctx context.Context, c *boardssh.Conn) (dir string, all []Deployment, err error) {
 	dir, ids, err := listIDs(ctx, c)
 	if err != nil {
@@ -464,8 +463,7 @@ func compareEntries(ctx context.Context, c *boardssh.Conn, u Deployment) (todo [
 	return todo, changed, parts, nil
 }
 
-// listTouched lists the states of the files on the board that the deploy may have changed, by path
-// below the root.
+// listTouched lists the states, by path, of the board's files that the deploy may have changed.
 func listTouched(ctx context.Context, c *boardssh.Conn, u Deployment) (map[string]files.State, error) {
 	if !u.Among {
 		return files.ListStates(ctx, c, u.Root)

@@ -40,8 +40,7 @@ type limitedConn struct {
 	left    int    // bytes of the message after those
 }
 
-// Write passes p on. The end of the greeting is this side's BEGIN; from then on Read checks
-// messages.
+// Write passes p on. This side's BEGIN ends the greeting; from then on Read checks messages.
 func (g *limitedConn) Write(p []byte) (int, error) {
 	if bytes.HasPrefix(p, []byte("BEGIN")) {
 		g.framed.Store(true)
@@ -49,8 +48,7 @@ func (g *limitedConn) Write(p []byte) (int, error) {
 	return g.Conn.Write(p)
 }
 
-// Read reads from the board and returns errBusLimit if the greeting, a message, or all messages
-// together exceed the limits.
+// Read reads from the board. It returns errBusLimit if the board exceeds a limit.
 func (g *limitedConn) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -108,8 +106,7 @@ type bus struct {
 	signals *busSignals
 }
 
-// openBus connects to the D-Bus socket of the board, as the user that programs run as there. The
-// caller closes the bus.
+// openBus connects to the D-Bus socket of the board. The caller closes the bus.
 func openBus(ctx context.Context, c *boardssh.Conn, socket string) (*bus, error) {
 	user, err := userID(ctx, c)
 	if err != nil {
@@ -163,8 +160,7 @@ func authenticateBus(wire io.ReadWriteCloser, user string) (*bus, error) {
 
 func (b *bus) close() { b.conn.Close() }
 
-// userID returns the user's number on the board (id -u). D-Bus compares it with that of the
-// socket's peer.
+// userID returns the user's number on the board (id -u), which D-Bus compares with the socket's.
 func userID(ctx context.Context, c *boardssh.Conn) (string, error) {
 	r, err := c.Ask(ctx, "id", "-u")
 	if err != nil {

@@ -54,8 +54,7 @@ true`
 
 const notJetson = "== none\n"
 
-// readJetson runs jetsonStateScript on the board and parses its output. It returns nil if the board
-// is no Jetson.
+// readJetson runs jetsonStateScript on the board. It returns nil if the board is no Jetson.
 func readJetson(ctx context.Context, c *boardssh.Conn) (*jetson, error) {
 	r, err := c.Ask(ctx, "sh", "-c", jetsonStateScript)
 	if err != nil {
@@ -73,8 +72,7 @@ func readJetson(ctx context.Context, c *boardssh.Conn) (*jetson, error) {
 
 var slotPattern = plaintext.Regexp(`^slot: (\d),.*\bstatus: (\w+)`)
 
-// parseJetson parses the output of jetsonStateScript. An output without slots or without the
-// running slot is an error.
+// parseJetson parses the output of jetsonStateScript, which must name the running slot.
 func parseJetson(text string) (*jetson, error) {
 	j := &jetson{current: -1, active: -1, esp: -1}
 	section := ""
@@ -179,9 +177,8 @@ func (j *jetson) toStatus() Status {
 	return s
 }
 
-// checkFirmware checks, on a Jetson, that the firmware knows the bundle's capsule and that
-// /boot/efi has space for it. Engines do not check that, and the firmware ignores such a capsule
-// silently.
+// checkFirmware checks, on a Jetson, that the firmware knows the bundle's capsule and that it fits
+// into /boot/efi. Engines do not check that, and the firmware ignores such a capsule silently.
 func (p preflight) checkFirmware() Finding {
 	j, err := readJetson(p.ctx, p.c)
 	switch {

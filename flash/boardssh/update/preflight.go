@@ -64,8 +64,7 @@ var preflights = []struct {
 }
 
 // Preflight runs all checks before an update and returns their findings and the board's status. It
-// does not write the bundle. CheckSignature checks the signature, because the engine needs the
-// bundle for that.
+// writes no bundle. The signature is left to CheckSignature, as the engine needs the bundle for it.
 func Preflight(ctx context.Context, c *boardssh.Conn, e Engine, b *Bundle, rules Rules) ([]Finding, Status, error) {
 	status, err := settledStatus(ctx, c, e)
 	if err != nil {
@@ -89,8 +88,7 @@ func Preflight(ctx context.Context, c *boardssh.Conn, e Engine, b *Bundle, rules
 const startLimit = time.Minute
 
 // settledStatus returns the engine's status. If the booted slot is marked bad, it first waits up to
-// startLimit for systemd to finish the boot, because a board marks the booted slot as good only
-// then.
+// startLimit for systemd to finish the boot, at whose end a board marks the slot as good.
 func settledStatus(ctx context.Context, c *boardssh.Conn, e Engine) (Status, error) {
 	status, err := e.Status(ctx)
 	if booted, _ := status.BootedSlot(); err != nil || booted.State != Bad {
@@ -167,7 +165,6 @@ func refusedFinding(next, format string, args ...any) Finding {
 	return Finding{Verdict: Refused, Saw: fmt.Sprintf(format, args...), Next: next}
 }
 
-// checkFormat checks that the bundle is for the board's engine.
 func (p preflight) checkFormat() Finding {
 	b := p.bundle
 	if !strings.HasPrefix(p.engine.Name(), string(b.Kind)) {
@@ -190,8 +187,7 @@ func (p preflight) checkUser() Finding {
 	return refusedFinding(next, "user %s, who may not install", id)
 }
 
-// checkSlots checks that the booted slot is known and good, and that there is another slot on
-// another device to write.
+// checkSlots checks that the booted slot is good, and that another device has a slot to write.
 func (p preflight) checkSlots() Finding {
 	booted, ok := p.status.BootedSlot()
 	other, has := p.status.OtherSlot()
@@ -297,8 +293,7 @@ func (p preflight) checkVersion() Finding {
 	return compareVersion(p.bundle.Claims, p.status, p.rules)
 }
 
-// compareVersion refuses a bundle with an older version than the booted slot's, unless rules allow
-// a downgrade.
+// compareVersion refuses an older version than the booted slot's, unless rules allow it.
 func compareVersion(c Claims, board Status, rules Rules) Finding {
 	booted, _ := board.BootedSlot()
 	switch {
@@ -314,8 +309,7 @@ func compareVersion(c Claims, board Status, rules Rules) Finding {
 	return refusedFinding("take a newer bundle", "%s runs, and the bundle holds the older %s; --downgrade allows it", booted.Version, c.Version)
 }
 
-// checkDelivery checks that the board has a folder with enough free space if the bundle must be
-// staged.
+// checkDelivery checks that the board has a folder with space if the bundle must be staged.
 func (p preflight) checkDelivery() Finding {
 	if p.delivery != Staged {
 		return checkedFinding("%s, so no room is needed on the board", p.delivery)

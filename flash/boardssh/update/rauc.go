@@ -305,8 +305,7 @@ var installSignals = [][]dbus.MatchOption{
 	{dbus.WithMatchSender(busInterface), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, raucName)},
 }
 
-// Install calls InstallBundle if RAUC is idle, and follows RAUC's signals until the installation
-// ends.
+// Install calls InstallBundle if RAUC is idle, and follows the installation to its end.
 func (r *rauc) Install(ctx context.Context, from *Source, tell func(int, string)) error {
 	b, err := r.openBus(ctx)
 	if err != nil {
@@ -336,8 +335,8 @@ func (r *rauc) checkIdle(ctx context.Context, b *bus) error {
 	return err
 }
 
-// followInstallation waits for the end of an installation and calls tell after each signal. If ctx
-// ends, it stops RAUC's service.
+// followInstallation waits for an installation's end and reports its progress to tell. If ctx ends,
+// it stops RAUC's service.
 func (r *rauc) followInstallation(ctx context.Context, b *bus, tell func(int, string)) error {
 	for {
 		select {
@@ -440,8 +439,7 @@ func isOlder(a, b string) bool {
 	return slices.CompareFunc(x, y, compareVersionPart) < 0
 }
 
-// compareVersionPart compares two parts of versions. Words come before numbers, so that 1.0-rc1 is
-// before 1.0.1.
+// compareVersionPart orders words before numbers, so that 1.0-rc1 is before 1.0.1.
 func compareVersionPart(a, b string) int {
 	m, errA := strconv.ParseUint(a, 10, 64)
 	n, errB := strconv.ParseUint(b, 10, 64)

@@ -20,8 +20,7 @@ import (
 	"slipway/flash/boardssh/files"
 )
 
-// Source is how an engine on the board reads a bundle: from a URL, from a file on the board, or
-// from Data.
+// Source is how an engine on the board reads a bundle: from a URL, a file on the board, or Data.
 type Source struct {
 	Delivery Delivery
 	Why      string    // why not a better delivery
@@ -39,9 +38,8 @@ func (s *Source) ServedBytes() int64 { return s.served.Load() }
 // Close stops the HTTP server, and removes a staged bundle from the board.
 func (s *Source) Close() { s.close() }
 
-// OfferBundle makes a bundle available to the board's engine, as ChooseDelivery says: piped, by an
-// HTTP server behind a forwarded port, or staged. It stages the bundle too if the board's sshd does
-// not forward a port.
+// OfferBundle makes a bundle available to the board's engine, as ChooseDelivery says. It stages the
+// bundle instead of streaming it if the board's sshd does not forward a port.
 func OfferBundle(ctx context.Context, c *boardssh.Conn, e Engine, b *Bundle) (*Source, error) {
 	delivery, why := e.ChooseDelivery(ctx, b)
 	s := &Source{Delivery: delivery, Why: why, sizeBytes: b.SizeBytes}

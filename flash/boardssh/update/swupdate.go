@@ -29,8 +29,7 @@ const findSWUpdateScript = `command -v swupdate-client >/dev/null || exit 3
 [ -S "${TMPDIR:-/tmp}/sockinstctrl" ] || [ -S /run/swupdate/sockinstctrl ] || exit 4
 swupdate --version 2>/dev/null || true`
 
-// findSWUpdate returns SWUpdate's engine, or an error if the board has no client or no running
-// daemon.
+// findSWUpdate returns SWUpdate's engine, if the board has its client and a running daemon.
 func findSWUpdate(ctx context.Context, c *boardssh.Conn, _ string) (Engine, error) {
 	r, err := c.Ask(ctx, "sh", "-c", findSWUpdateScript)
 	switch {
@@ -203,8 +202,7 @@ func isCpio(head []byte) bool {
 	return bytes.HasPrefix(head, []byte("070702")) || bytes.HasPrefix(head, []byte("070701"))
 }
 
-// readEntries lists the files of a cpio archive, without their contents. A damaged or cut archive
-// is an error.
+// readEntries lists the files of a complete cpio archive, without their contents.
 func readEntries(data io.ReaderAt, size int64) ([]cpioEntry, error) {
 	var all []cpioEntry
 	for at := int64(0); len(all) < maxEntries; {
@@ -245,8 +243,7 @@ func hexField(text []byte) (int64, error) {
 // versionPattern matches the version in an sw-description, in libconfig's format or in JSON.
 var versionPattern = plaintext.Regexp(`(?m)^[\s{]*"?version"?\s*[=:]\s*"([^"\n]{1,100})"`)
 
-// readSWUpdate fills in the version from the update's sw-description, and the Jetson capsule if
-// there is one.
+// readSWUpdate fills in the version from sw-description, and the Jetson capsule if there is one.
 func readSWUpdate(b *Bundle) error {
 	entries, err := readEntries(b.file, b.SizeBytes)
 	if err != nil {

@@ -147,8 +147,7 @@ var finders = []func(ctx context.Context, c *boardssh.Conn, bus string) (Engine,
 	findRAUC, findSWUpdate, refuseMender,
 }
 
-// refuseMender always returns an error, because Slipway does not drive Mender. The error says
-// whether the board has Mender.
+// refuseMender always returns an error, which says whether the board has Mender.
 func refuseMender(ctx context.Context, c *boardssh.Conn, _ string) (Engine, error) {
 	r, err := c.Ask(ctx, "sh", "-c", "command -v mender-update || command -v mender")
 	if err == nil {

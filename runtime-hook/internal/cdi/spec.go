@@ -31,8 +31,7 @@ const (
 	Groups = "0.7.0"
 )
 
-// Spec is the content of a CDI spec file. Its types have only the fields of the format that it
-// uses.
+// Spec is the content of a CDI spec file. Its types have only the fields that are used.
 type Spec struct {
 	Version string   `json:"cdiVersion"`
 	Kind    string   `json:"kind"`
@@ -80,15 +79,14 @@ type Board struct {
 	Root string // root of the board's file tree; not "/" for an image that is being built
 	Plan plan.Plan
 	GPUs []choose.GPU
-	Hook []string // the hook's path and arguments; empty: mounts instead of the hook
-	Env  []string // the hook's
+	Hook []string // path and arguments of the hook; empty: mounts instead of the hook
+	Env  []string // environment of the hook
 	// The version of the spec; "" for the oldest that has all needed fields.
 	Version string
 }
 
 // Drop removes devices, mounts and links with paths that are not UTF-8 from b's plan, and returns
-// these paths. JSON cannot hold them, and an engine starts no container if it does not find a path
-// of the spec.
+// these paths. JSON cannot hold them, and engines start no container if a path does not exist.
 func (b *Board) Drop() (paths []string) {
 	drops := func(source, path string) bool {
 		bad := !utf8.ValidString(source) || !utf8.ValidString(path)

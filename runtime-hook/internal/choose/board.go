@@ -96,8 +96,7 @@ const thor = "tegra264"
 // compatible is the file with the names of the board in its device tree.
 const compatible = "/proc/device-tree/compatible"
 
-// ReadBoard reads the properties of the board at root. JetPack, CUDA and Arch that told already has
-// stay.
+// ReadBoard reads the properties of the board at root. Those that told has stay.
 func ReadBoard(root string, told Board) Board {
 	b := told
 	b.L4T = parseL4T(readStart(filepath.Join(root, "/etc/nv_tegra_release")))
@@ -189,8 +188,7 @@ func parseSoC(text string) string {
 	return ""
 }
 
-// findRelease returns JetPack and CUDA of the last known release up to l4t with the same major
-// number.
+// findRelease returns JetPack and CUDA of the last release up to l4t with its major number.
 func findRelease(l4t string) (jetpack, cuda string) {
 	have, err := parseVersion(l4t)
 	if err != nil {

@@ -169,8 +169,7 @@ func (s Selection) unchosenNodes(root string, p plan.Plan) (map[string]string, e
 	return others, nil
 }
 
-// checkUUIDs returns an error for a UUID that differs from the one that the driver reports for the
-// only GPU.
+// checkUUIDs returns an error for a UUID that is not the one of the only GPU.
 func (s Selection) checkUUIDs(gpus []GPU) error {
 	for _, n := range s.gpus {
 		for _, g := range gpus {

@@ -29,8 +29,7 @@ type condition struct {
 // operators are ordered so that no operator is a prefix of a later one.
 var operators = []string{"!=", "<=", ">=", "=", "<", ">"}
 
-// parseRequirements parses the NVIDIA_REQUIRE_* variables, sorted by name. It returns none if
-// NVIDIA_DISABLE_REQUIRE is true.
+// parseRequirements parses the NVIDIA_REQUIRE_* variables, sorted, unless they are disabled.
 func parseRequirements(vars map[string]string) ([]requirement, error) {
 	if skip, _ := strconv.ParseBool(vars[disableRequire]); skip {
 		return nil, nil
@@ -56,8 +55,7 @@ func parseRequirements(vars map[string]string) ([]requirement, error) {
 	return out, nil
 }
 
-// parseConditions parses conditions with commas between them. It skips unknown properties, such as
-// csv-mounts, which are not about a board.
+// parseConditions parses conditions. It skips those that are not about a board, such as csv-mounts.
 func parseConditions(s string) ([]condition, error) {
 	var out []condition
 	for _, word := range strings.Split(s, ",") {
@@ -157,9 +155,8 @@ const (
 	yes
 )
 
-// Check compares the image's requirements with the board at root. A requirement that does not hold
-// is an error; one about an unknown property becomes a note. told has properties that the settings
-// set.
+// Check compares the image's requirements with the board at root. One that does not hold is an
+// error; one about an unknown property becomes a note. told has properties from the settings.
 func (s Selection) Check(root string, told Board) (notes []string, err error) {
 	if len(s.requires) == 0 {
 		return nil, nil

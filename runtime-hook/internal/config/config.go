@@ -156,7 +156,6 @@ func withoutPath(err error) error {
 // nobody is the user id that a hook in a user namespace sees for the board's root.
 const nobody = 65534
 
-// isTrusted reports whether root, or the hook's own user, owns the file.
 func isTrusted(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {

@@ -146,8 +146,7 @@ func checkPrograms(list []string) error {
 // Version is a version number, in the file as text or as a number.
 type Version string
 
-// UnmarshalText stores the text as it is in the file. The decoder passes nil for a list, which
-// becomes the invalid "[]".
+// UnmarshalText stores the text of the file. A list (nil) becomes the invalid "[]".
 func (v *Version) UnmarshalText(text []byte) error {
 	*v = Version(text)
 	if text == nil {

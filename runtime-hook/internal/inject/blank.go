@@ -39,8 +39,7 @@ func isBlank(stat *unix.Stat_t) bool {
 }
 
 // onOverlay reports whether the container's root is an overlay, which engines make for one
-// container only. On other file systems, an unlink would make the kernel remove mounts of other
-// containers.
+// container only. Elsewhere, an unlink would make the kernel remove mounts of other containers.
 func (r *Root) onOverlay() bool {
 	var stat unix.Statfs_t
 	err := unix.Fstatfs(int(r.dir.Fd()), &stat)

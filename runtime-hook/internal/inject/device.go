@@ -66,8 +66,7 @@ func (r *Root) coverDevice(d plan.Device) error {
 	return r.coverFile(d.Source, d.Path, unix.S_IFCHR, unix.MS_NOSUID|unix.MS_NOEXEC)
 }
 
-// setOwner sets the owner and the mode of a new node, which mknod does not set, or only by the
-// umask.
+// setOwner sets a new node's owner, and its mode without the umask, which mknod cannot.
 func setOwner(dir *os.File, base string, d plan.Device) error {
 	node, err := openat(dir, base, unix.O_PATH)
 	if err != nil {

@@ -36,8 +36,7 @@ func (r *Root) mountEntry(m plan.Mount) error {
 	return err
 }
 
-// mountFolder mounts the board's folder source over the folder p of the container, and creates p if
-// it is missing.
+// mountFolder mounts the board's folder source over p in the container, and creates p if missing.
 func (r *Root) mountFolder(source, p string) error {
 	at, err := r.openFolder(p)
 	if err != nil {
@@ -132,8 +131,7 @@ func (r *Root) mountPoint(p string, kind uint32) (place, error) {
 }
 
 // coverablePlace returns f, which the container has at p, as a mount point if it is a regular file,
-// or of the same kind. Otherwise it closes f and returns an error. It notes empty files for
-// HadBlanks.
+// or of this kind. Otherwise it closes f. It notes empty files for HadBlanks.
 func (r *Root) coverablePlace(f *os.File, p string, kind uint32) (place, error) {
 	var stat unix.Stat_t
 	err := unix.Fstat(int(f.Fd()), &stat)

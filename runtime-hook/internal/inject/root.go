@@ -226,8 +226,7 @@ func imageError(err error, p string) error {
 	return err
 }
 
-// checkFolder returns f as a folder. It refuses other kinds of files, and the kernel's own file
-// systems.
+// checkFolder returns f as a folder. It refuses other files, and the kernel's own file systems.
 func (r *Root) checkFolder(f *os.File, dir string) (*folder, error) {
 	if kind, err := fileKind(f); err != nil || kind != unix.S_IFDIR {
 		return nil, errors.Join(err, inTheWayError("%s is no folder there, nor a link to one", dir))
@@ -268,8 +267,7 @@ func (r *Root) addName(dir *folder, base string, make func() error) error {
 	return r.changeName(dir, make)
 }
 
-// changeName calls do, which makes or removes one name in dir, with the rights of the container's
-// root.
+// changeName calls do, which makes or removes one name in dir, as the container's root.
 func (r *Root) changeName(dir *folder, do func() error) error {
 	if dir.closed != nil {
 		return dir.closed

@@ -301,8 +301,7 @@ func (c *cache) encode() []byte {
 	return c.encodeExtension(out, hwcaps)
 }
 
-// encodeExtension appends the extension with the hwcaps and the generator, if there are any, to
-// out.
+// encodeExtension appends the extension with hwcaps and generator, if there are any, to out.
 func (c *cache) encodeExtension(out, hwcaps []byte) []byte {
 	var sections [][]byte
 	tags := []uint32{}

@@ -8,8 +8,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// HasNode reports whether the container's spec has the character device at path, so the runtime
-// makes it.
+// HasNode reports whether the spec has the character device, so that the runtime makes it.
 func (c Config) HasNode(path string, major, minor int64) bool {
 	for _, d := range c.nodes {
 		if d.Path == path {

@@ -72,8 +72,7 @@ func inField(key string, to change) change {
 	}
 }
 
-// appendItems appends JSON items, separated by commas, to a list. It creates the list if it is
-// missing or null.
+// appendItems appends JSON items, separated by commas, to a list, or to a new list.
 func appendItems(items []byte, err error) change {
 	return func(old []byte) ([]byte, error) {
 		if err != nil {

@@ -42,8 +42,7 @@ type Compiled struct {
 }
 
 // Load returns the board's plan for the CSV files: from the cache if that is valid, otherwise
-// compiled and then cached. looked means that the caller has just checked that the board is
-// unchanged.
+// compiled and cached. looked means that the caller has just checked that the board is unchanged.
 func Load(files []csv.File, o Options, looked bool) (Plan, []csv.Problem) {
 	hook, known := statProgram()
 	if known {
@@ -163,8 +162,7 @@ func readCacheFile(dir string) (string, error) {
 	return string(data), err
 }
 
-// savePlan writes the cache file under a second name and renames it, so that other hooks read
-// either the old or the new one.
+// savePlan writes the cache file by rename, so that other hooks read the old or the new one.
 func savePlan(dir string, k savedPlan) error {
 	data := append(fileHead(k.Hook, k.Options, k.Files), encodeResult(k.Compiled)...)
 	if len(data) > maxCacheBytes {

@@ -32,8 +32,7 @@ func (c *compiler) ignoredBy(p string) (pattern string, ok bool) {
 	return "", false
 }
 
-// skipIgnored reports whether the settings ignore the path p of the entry e. If so, it adds a
-// problem.
+// skipIgnored reports whether the settings ignore the path p of the entry e, and adds a problem.
 func (c *compiler) skipIgnored(e csv.Entry, p string) bool {
 	pattern, ok := c.ignoredBy(p)
 	if ok {

@@ -43,8 +43,7 @@ func (c *compiler) findLibraries(p Plan) (out []Library) {
 	return out
 }
 
-// ProvidedLibraries returns those of libs whose path is one of p's files or links, or in one of p's
-// folders.
+// ProvidedLibraries returns those of libs that are at p's files and links, or in its folders.
 func (p Plan) ProvidedLibraries(libs []Library) (out []Library) {
 	paths := map[string]bool{}
 	for _, m := range p.Mounts {
@@ -87,8 +86,7 @@ func (c *compiler) addSonameLink(t *tree, e csv.Entry, end string) {
 	c.sonames = append(c.sonames, Link{Path: at, Target: path.Base(end), File: t.hostPath(end), From: "soname of " + listedAt(e), Soname: true})
 }
 
-// sonameLinks returns the soname links that are not in a read-only folder, not ignored, and not
-// requested by an entry.
+// sonameLinks returns the soname links whose paths are free, not ignored, and not in folders.
 func (c *compiler) sonameLinks(folders []Mount) (out []Link) {
 	for _, l := range c.sonames {
 		_, ignored := c.ignoredBy(l.Path)
@@ -128,8 +126,7 @@ func readLibrary(source string) (elf.Library, bool) {
 	return lib, true
 }
 
-// folderLibraries returns the libraries directly in the folder m. It leaves out links to other
-// folders.
+// folderLibraries returns the libraries directly in m, without links to other folders.
 func (c *compiler) folderLibraries(m Mount) (out []Library) {
 	c.watchFolder(m.Source)
 	dir, err := os.Open(m.Source)

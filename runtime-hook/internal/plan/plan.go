@@ -403,9 +403,8 @@ func (c *compiler) sortMounts() (folders, files []Mount) {
 	return folders, files
 }
 
-// keepsPath reports whether the plan keeps p, with this source. It returns false if p is in a
-// folder that already contains the source, or that has no file of these kinds at p to mount over;
-// that is a problem.
+// keepsPath reports whether the plan keeps p, with this source. It does not if a folder already
+// contains the source, or, which is a problem, has no file of these kinds at p to mount over.
 func (c *compiler) keepsPath(folders []Mount, p, source string, kinds ...fs.FileMode) bool {
 	folder, rest := enclosingFolder(folders, p)
 	if rest == "" {

@@ -71,8 +71,7 @@ func (t *tree) stat(p string) (end string, info fs.FileInfo, err error) {
 	return end, info, err
 }
 
-// resolveFolder returns p with the symlinks of its folder followed. It does not follow p's last
-// element.
+// resolveFolder follows the symlinks of p's folder, and leaves p's last element as it is.
 func (t *tree) resolveFolder(p string) (string, error) {
 	dir, base := path.Split(path.Clean(p))
 	real, ok := t.dirs[dir]
@@ -168,8 +167,7 @@ var (
 	errLooks   = errors.New("this pattern and those before it search too many folders")
 )
 
-// globPart extends each of dirs by the names that match one element of a pattern, within maxMatches
-// and maxLooks.
+// globPart extends each of dirs by the names that match one element of a pattern.
 func (t *tree) globPart(dirs []string, part string) ([]string, error) {
 	var found []string
 	for _, dir := range dirs {

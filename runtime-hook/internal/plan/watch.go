@@ -9,8 +9,7 @@ import (
 // unchanged at all of them.
 type Watch []Seen
 
-// Seen is the state of one path on the board. If the path does not exist, all other fields are
-// zero.
+// Seen is the state of one path on the board. If it does not exist, all other fields are zero.
 type Seen struct {
 	Path    string
 	Mode    uint32
