@@ -54,6 +54,7 @@ func findRuntime(runtimes []string, path string) (string, error) {
 	return "", errors.New("found none of " + strings.Join(runtimes, ", ") + " other than this program: install one, in PATH (" + path + ")")
 }
 
+// candidatePaths returns the paths that a name may have in PATH. A name with a slash is a path.
 func candidatePaths(name, path string) []string {
 	if strings.Contains(name, "/") {
 		return []string{name}

@@ -231,6 +231,7 @@ const (
 
 var errEndless = errors.New("its output has no end")
 
+// Write keeps p as far as there is space, and calls Endless if the output does not end.
 func (c *LimitedBuffer) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -377,6 +377,7 @@ type frames struct {
 	left uint32
 }
 
+// countPackets returns how many packets end in b, the next bytes of the stream.
 func (f *frames) countPackets(b []byte) (n int) {
 	for len(b) > 0 {
 		if f.head < 4 {

@@ -186,6 +186,7 @@ func scanFolder(ctx context.Context, local string) (map[string]entry, error) {
 	return entries, err
 }
 
+// localEntry describes a local file, folder or symlink. Another kind of file is an error.
 func localEntry(name string, found fs.DirEntry) (entry, error) {
 	info, err := found.Info()
 	if err != nil {

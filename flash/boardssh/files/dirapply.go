@@ -39,6 +39,7 @@ done' sh`
 	removeFolder = `cd "$1" && xargs -0 rmdir`
 )
 
+// applyChanges makes the planned changes on the board, deletions last, and syncs its disk.
 func (d *folderUpload) applyChanges(ctx context.Context, step *progress.Step) error {
 	if err := d.runOver(ctx, "make folders", folderScript, d.folders); err != nil {
 		return err

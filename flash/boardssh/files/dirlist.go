@@ -150,6 +150,7 @@ func parseList(out []byte) (map[string]entry, error) {
 	return entries, nil
 }
 
+// listedEntry makes an entry of the fields that statPattern found in a line.
 func listedEntry(m []string) entry {
 	raw, _ := strconv.ParseUint(m[1], 16, 32) // their digits fit
 	size, _ := strconv.ParseInt(m[2], 10, 64)

@@ -187,6 +187,7 @@ var listedPattern = plaintext.Regexp(`^([-dlbcpsD])([-rwxsStT]{9})[.+@]? +(\d{1,
 
 var errListing = errors.New("the board lists files in a way that is not known")
 
+// parseSeen parses the output of lookScript.
 func parseSeen(out []byte) (s folderListing, err error) {
 	lines := strings.SplitN(string(out), "\n", 4)
 	if len(lines) < 3 {
@@ -280,6 +281,7 @@ func missingPieces(there, here []string, block, size int64) (missing []piece) {
 	return missing
 }
 
+// blockDigests returns the digests of the first n blocks of the source.
 func (s source) blockDigests(ctx context.Context, block int64, n int) ([]string, error) {
 	sums := make([]string, n)
 	workers, ctx := errgroup.WithContext(ctx)

@@ -117,6 +117,7 @@ type filter struct {
 	left    []Left
 }
 
+// filterPlan returns a plan with the entries of p that the container gets. The others go to f.left.
 func (f *filter) filterPlan(p plan.Plan) plan.Plan {
 	out := p
 	out.Mounts, out.Links, out.Devices = nil, nil, nil

@@ -77,6 +77,7 @@ func isKnown(property string) bool {
 	return slices.Contains([]string{"arch", "brand", "cuda", "driver", "jetpack"}, property)
 }
 
+// parseCondition parses PROPERTY OPERATOR VERSION, such as cuda>=11.4. Others keep only the text.
 func parseCondition(word string) (condition, error) {
 	at := strings.IndexAny(word, "<>=!")
 	if at < 1 {
@@ -173,6 +174,7 @@ func (s Selection) Check(root string, told Board) (notes []string, err error) {
 	return notes, nil
 }
 
+// holdsFor combines the conditions: "and" in an alternative, "or" between alternatives.
 func (r requirement) holdsFor(b Board) truth {
 	if len(r.alternatives) == 0 {
 		return yes

@@ -221,6 +221,7 @@ func (l *parsedLines) parseFile(data []byte, name string) {
 	}
 }
 
+// parseLine parses a line "kind, /path". The cause says what kind of error it has.
 func parseLine(line []byte) (Entry, Cause, error) {
 	if len(line) > 2*maxPathBytes {
 		return Entry{}, Bad, fmt.Errorf("%d bytes long; no path is", len(line))

@@ -87,6 +87,7 @@ func (w layout) readWord(b []byte) uint64 {
 	return le.Uint64(b)
 }
 
+// machineOf returns the Machine for an ELF header's machine number, class and flags.
 func machineOf(number uint16, class byte, flags uint32) (Machine, bool) {
 	const (
 		eabi    = 0xff000000

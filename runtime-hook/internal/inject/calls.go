@@ -9,8 +9,8 @@ import (
 )
 
 // The hook makes the calls of this file some hundred times for one container. They go to the kernel
-// directly, because Go's scheduler watches calls of package unix, and moves other goroutines if a
-// call takes too long.
+// directly, because Go's scheduler watches calls of package unix, and moves goroutines to another
+// thread if a call takes too long.
 
 func errnoErr(e unix.Errno) error {
 	if e == 0 {

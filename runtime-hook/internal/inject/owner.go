@@ -135,6 +135,7 @@ func readIDMap(path string) (idMap, error) {
 
 var errNoRoot = errors.New("the container's user namespace has no root (0) that the hook's knows")
 
+// parseIDMap parses uid_map or gid_map. A map without a usable root (0) is an error.
 func parseIDMap(text string) (idMap, error) {
 	m, err := idMap{}, errNoRoot
 	for _, line := range strings.Split(strings.TrimSpace(text), "\n") {

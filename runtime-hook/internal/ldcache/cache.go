@@ -125,6 +125,7 @@ func skipOld(data []byte) ([]byte, error) {
 	return nil, fmt.Errorf("%w: only that of before glibc 2.2", errUnknown)
 }
 
+// readEntries reads all entries, within limits, as a hostile image may have written the file.
 func (f cacheFile) readEntries() ([]entry, error) {
 	count := int64(le.Uint32(f.data[20:]))
 	if count > maxEntries {
