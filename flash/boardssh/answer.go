@@ -68,7 +68,8 @@ func (c *Conn) AskOutput(ctx context.Context, argv ...string) (string, error) {
 	return c.printed(argv, r, err)
 }
 
-// AskUpTo is FeedUpTo with the limit of Ask, or longestAnswer if that is longer.
+// AskUpTo is FeedUpTo with the limit of Ask. Outside of Asking, the limit is at least
+// longestAnswer.
 func (c *Conn) AskUpTo(ctx context.Context, stdin io.Reader, most int, argv ...string) (Result, error) {
 	return c.ask(ctx, longestAnswer, stdin, most, argv)
 }

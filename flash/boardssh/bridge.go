@@ -66,8 +66,7 @@ type bridge struct {
 }
 
 // openBridge runs bridgeScript on the board and returns the connection and the script's state:
-// ready, absent (no such socket), or none (no program for it). Unless ready, there is no
-// connection.
+// ready, absent (no such socket), or none (no program for it). The bridge is nil unless ready.
 func (c *Conn) openBridge(ctx context.Context, link *link, address string) (*bridge, string, error) {
 	session, err := openSession(ctx, link)
 	if err != nil {

@@ -193,9 +193,9 @@ func oneMachine(name string) bool {
 	return name != "" && !strings.ContainsAny(name, "*?!, \t\r\n") && !strings.ContainsAny(name[:1], "|@#")
 }
 
-// appendPin appends a known_hosts line to file by one write, as ssh does. So lines that others add
-// at the same time stay, and so do the file's owner and links. If the file's last line has no line
-// end, it adds one first.
+// appendPin appends a known_hosts line to file by one write, as ssh does, so that lines that others
+// add at the same time stay, and the file's owner and links too. It creates a missing file, and
+// completes a last line without a line end. It removes what a failed write left.
 func appendPin(file, name string, hashed bool, key ssh.PublicKey) (err error) {
 	if hashed {
 		name = hashName(strings.ToLower(name)) // as names are looked up

@@ -21,8 +21,7 @@ const (
 // with SSH's overhead. 0 means no limit.
 type Rate int64
 
-// ParseRate parses a rate as curl and rsync write it: k, M and G are powers of 1024. "" is no
-// limit.
+// ParseRate parses a rate as curl and rsync write it, with k, M and G for powers of 1024. "" is 0.
 func ParseRate(text string) (Rate, error) {
 	if text == "" {
 		return 0, nil

@@ -123,7 +123,7 @@ func unlockFor(ctx context.Context, a Address) error {
 	return nil
 }
 
-// lockedKeys returns the keys that need a passphrase. If one needs none: no keys, and open.
+// lockedKeys returns the keys that need a passphrase. open reports that one needs none.
 func (l *login) lockedKeys(inAgent []ssh.Signer) (keys []lockedKey, open bool) {
 	for _, id := range l.identities {
 		c, err := id.findSigner(inAgent)
