@@ -41,7 +41,7 @@ type Spec struct {
 
 	GPUs    string   // as NVIDIA_VISIBLE_DEVICES has them; "": none
 	Mounts  []string // SOURCE:PLACE or SOURCE:PLACE:ro, both absolute
-	HostNet bool     // use the board's network; otherwise the container has only its own loopback
+	HostNet bool     // use the board's network; otherwise the container has its own
 	Detach  bool     // leave it running; its output is not kept
 	Out     *Outputs // gets the output as it comes; nil: Exit.Output keeps it
 }

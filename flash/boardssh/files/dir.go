@@ -34,7 +34,7 @@ type DirOptions struct {
 	Before func(context.Context, *Plan) error
 }
 
-// Change is one difference between the local folder and the board's that PutDir removes.
+// Change is one change that PutDir makes, or would make, below the folder on the board.
 type Change struct {
 	Path      string `json:"path"` // below the folder, with slashes
 	Kind      string `json:"kind"` // one of the following
@@ -52,11 +52,12 @@ const (
 // mostEntries is how many files, links and folders one folder may hold.
 const mostEntries = 100_000
 
-// PutDir makes a folder on the board equal to a local one: files, compared by size and digest,
-// their modes, folders, and symlinks as links. The board needs find, stat, xargs, and sha256sum or
-// openssl; busybox has the first four. Each file appears whole or not at all, but not all files at
-// once; a call that broke off can be repeated. A symlink on the board in the place of a folder is
-// replaced and never followed; remote itself may be a symlink.
+// PutDir uploads a local folder into one on the board: files, compared by size and digest, their
+// modes, folders, and symlinks as links. It removes what only the board has if o.Delete is set. The
+// board needs find, stat, xargs, and sha256sum or openssl; busybox has the first four. Each file
+// appears whole or not at all, but not all files at once; a call that broke off can be repeated. A
+// symlink on the board in the place of a folder is replaced and never followed; remote itself may
+// be a symlink.
 func PutDir(ctx context.Context, c *boardssh.Conn, local, remote string, o DirOptions) (changes []Change, err error) {
 	if remote == "" || strings.IndexByte(remote, 0) >= 0 {
 		return nil, fmt.Errorf("put %s: %q is no name for a folder", local, remote)
