@@ -41,7 +41,7 @@ type report struct {
 	GPUs     []choose.GPU
 }
 
-// checkCommand runs "slipway-hook check": it prints the report, and fails if entries are unused.
+// checkCommand runs "slipway-hook check": it prints the report, and fails if an entry is unusable.
 func checkCommand(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("check", flag.ContinueOnError)
 	root := flags.String("root", "/", "")

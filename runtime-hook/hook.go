@@ -103,7 +103,7 @@ func injectFiles(state oci.State, config oci.Config, wanted request) (line, deta
 }
 
 // applyPlan enters the container's mount namespace, makes the files, links and devices in p that
-// the container lacks, and updates its linker cache. The process stays in that namespace.
+// the container lacks, and updates its linker cache. The thread stays in that namespace.
 func (r request) applyPlan(process inject.Process, config oci.Config, p plan.Plan) (inject.Result, error) {
 	if err := process.Enter(); err != nil {
 		return inject.Result{}, err
