@@ -27,7 +27,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// ListBoards writes the boards that Slipway knows. The error is of those that are wrong.
+// ListBoards writes a table, or JSON, of the boards that Slipway knows. Boards that cannot be
+// loaded are left out of the table and joined into the error.
 func ListBoards(w io.Writer, asJSON bool) error {
 	names, err := images.Boards()
 	if err != nil {
@@ -58,8 +59,8 @@ func ListBoards(w io.Writer, asJSON bool) error {
 	return errors.Join(tw.Flush(), wrong)
 }
 
-// Build installs the host packages that a build needs, fixes this machine if root can, and calls
-// images.Build. A dry run changes nothing on this machine: it lists what is missing.
+// Build installs the host packages that a build needs, fixes failed host checks where root can, and
+// builds the board. A dry run, or a parse without --install, fails instead of changing the host.
 func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options) (images.Artifact, error) {
 	b, err := images.Prepare(ctx, spec, opt, "build")
 	if err != nil {
@@ -82,8 +83,8 @@ func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	return b.Build(ctx)
 }
 
-// BuildBundle builds a board's bundle and moves it to a file of its own, because the next
-// build replaces the files beside the artifact.
+// BuildBundle builds a board's update bundle and renames it to file. The next build would replace a
+// bundle beside the artifact.
 func BuildBundle(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, file string) (images.Artifact, error) {
 	opt.Request.Targets = []string{images.Bundle}
 	a, err := Build(ctx, w, spec, opt)
@@ -97,7 +98,8 @@ func BuildBundle(ctx context.Context, w io.Writer, spec images.Spec, opt images.
 	return a, os.Rename(a.Path(f), file)
 }
 
-// ShowArtifact writes what a build made.
+// ShowArtifact writes the kind, size and path of each file of an artifact, or the artifact as JSON.
+// It returns err at once if there is one.
 func ShowArtifact(w io.Writer, a images.Artifact, err error, asJSON bool) error {
 	if err != nil {
 		return err
@@ -111,12 +113,10 @@ func ShowArtifact(w io.Writer, a images.Artifact, err error, asJSON bool) error 
 	return nil
 }
 
-// Flash writes the board's last build to devices. An image with a data partition gets the
-// keys of the board's images.StateDir. A virtual board must get them, because nobody can log
-// in otherwise. An image of bitbake has no partition for keys.
-//
-// With asJSON, Flash writes a receipt for each device, also if the flash failed. A
-// receipt with an error is of a device that is not completely written.
+// Flash writes the board's last build to devices. If the image has a data partition, Flash also
+// writes the keys of the board's images.StateDir to it. With asJSON, Flash
+// writes a receipt for each device, also if the flash failed. A receipt with an error is of a
+// device that is not completely written.
 func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, devices []string, how flash.Options, asJSON bool) error {
 	receipts, err := flashAll(ctx, spec, opt, devices, how)
 	if asJSON {
@@ -131,6 +131,8 @@ func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	return err
 }
 
+// flashAll finds the image, refuses disks of running virtual boards, creates the board's identity,
+// and writes all devices. A board folder that it created is removed again after an error.
 func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices []string, how flash.Options) (_ []flash.Receipt, err error) {
 	if dir := opt.BoardDir(spec); !exists(dir) {
 		defer func() {
@@ -174,8 +176,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// identityDir returns the folder of the board's client key. A dry run uses a temporary
-// folder.
+// identityDir returns the folder of the board's client key, and a function that cleans up. A dry
+// run without a key gets a temporary folder, so that it creates no key.
 func identityDir(a images.Artifact, dryRun bool) (_ string, done func(), err error) {
 	dir, err := a.StateDir()
 	if err != nil {
@@ -188,9 +190,9 @@ func identityDir(a images.Artifact, dryRun bool) (_ string, done func(), err err
 	return dir, func() { os.RemoveAll(dir) }, err
 }
 
-// artifactFor returns the board's last build. A flash with --image needs no build. Its
-// partitions are not known, so it gets no keys. The same goes for an image in a folder of
-// bitbake's, which artifactFor finds.
+// artifactFor returns the board's last build. If there is none, and how.Image or a folder of
+// bitbake's has an image, it sets how.Image, creates the board's folder and returns an artifact
+// without files. Such an image gets no keys, because its partitions are unknown.
 func artifactFor(spec images.Spec, opt images.Options, how *flash.Options, devices []string) (a images.Artifact, err error) {
 	dir := opt.BoardDir(spec)
 	if how.Image == "" {
@@ -208,7 +210,8 @@ func artifactFor(spec images.Spec, opt images.Options, how *flash.Options, devic
 	return images.NoArtifact(spec, dir), os.MkdirAll(dir, 0o755)
 }
 
-// filesFor returns the kinds of files that can be written to a device, the most wanted first.
+// filesFor returns the kinds of image files that can be written to a device, the preferred kind
+// first.
 func filesFor(name string) []string {
 	switch device.SpecialKind(name) {
 	case device.Tegra:
@@ -219,7 +222,7 @@ func filesFor(name string) []string {
 	return []string{images.DiskImage, images.Tegraflash}
 }
 
-// refuseDiskInUse refuses the disk of a virtual board that is on.
+// refuseDiskInUse returns an error if a device name is the disk of this virtual board and it runs.
 func refuseDiskInUse(spec images.Spec, opt images.Options, name string) error {
 	dir := opt.MachineDir(spec)
 	disk, err := filepath.Abs(filepath.Join(dir, qemu.DiskName))
@@ -236,7 +239,7 @@ func refuseDiskInUse(spec images.Spec, opt images.Options, name string) error {
 	return nil
 }
 
-// Deploy calls container.DeployArtifact and writes what was deployed.
+// Deploy deploys the artifact's files and container to a board, and writes how much was deployed.
 func Deploy(ctx context.Context, w io.Writer, c *boardssh.Conn, spec images.Spec, a images.Artifact) error {
 	deployed, err := container.DeployArtifact(ctx, c, spec, a)
 	if err != nil {
@@ -258,10 +261,9 @@ func summarizeDeploy(d container.Deployed) string {
 	return text
 }
 
-// SmokeOn runs the suites on the board that host leads to, and writes the report if there is
-// an artifact. It also writes the report of a board that could not be
-// reached. A run that did not begin leaves the report of the last run. A spec without a
-// board's name has only suites, and no report is written for it.
+// SmokeOn connects to the board at host, runs its suites, and writes the report if the board has a
+// build folder. A board that cannot be reached gets a report too. A run that did not begin leaves
+// the last report, and a spec without a board's name gets none.
 func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, pin string, how ...suite.Option) (report.Report, error) {
 	dir, a, err := artifactOf(opt, spec)
 	if err != nil {
@@ -288,6 +290,8 @@ func artifactOf(opt images.Options, spec images.Spec) (dir string, a images.Arti
 	return dir, a, err
 }
 
+// reachAndSmoke loads the suites, connects to the board, removes the old report, and runs the
+// suites.
 func reachAndSmoke(ctx context.Context, opt images.Options, spec images.Spec, a images.Artifact, host, pin string, how ...suite.Option) (report.Report, error) {
 	named := spec
 	named.Board = cmp.Or(spec.Board, host)

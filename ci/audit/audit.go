@@ -36,7 +36,7 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 }
 
-// Options change what an audit expects.
+// Options are what the caller knows of the board and its build.
 type Options struct {
 	Arch  string   // of the board; "": that of most programs
 	SM    string   // of the board's GPU, such as 87; "": GPU code is not judged
@@ -76,7 +76,7 @@ var Rules = map[string]string{
 	"capability":       "remove the capability, or allow it by name",
 }
 
-// auditor goes through one root file system.
+// auditor audits one root file system and collects findings.
 type auditor struct {
 	tree     *tree
 	opt      Options
@@ -88,7 +88,8 @@ type auditor struct {
 	libraries []string              // folders in which the loader looks
 }
 
-// Run audits a root file system.
+// Run reads every file of a root file system, checks them against all rules, and returns a report
+// with the sorted findings. It fails if the tree has no folders etc and usr.
 func Run(ctx context.Context, t *tree, opt Options) (Report, error) {
 	if !t.isRoot() {
 		return Report{System: t.name}, fmt.Errorf("no root file system here: it lacks the folders etc and usr\nnext: ls %s  # name the folder or image of a whole system", plaintext.Quote(t.name))
@@ -122,10 +123,11 @@ func Run(ctx context.Context, t *tree, opt Options) (Report, error) {
 
 const maxFindings = 10_000
 
-// recommended are findings in Debian's own packages: what the file needs is of a package
-// that its own only recommends.
+// recommended are findings in Debian's own packages that are no faults: the file needs a package
+// that its own package only recommends.
 var recommended = []string{"library /usr/lib/*/tc/q_atm.so", "script /usr/bin/routel", "script /etc/sv/*/run"}
 
+// found adds a finding, unless opt.Allow or recommended names it, or there are maxFindings already.
 func (a *auditor) found(rule, name, format string, args ...any) {
 	where := "/" + name
 	for _, pattern := range slices.Concat(a.opt.Allow, recommended) {
@@ -138,7 +140,8 @@ func (a *auditor) found(rule, name, format string, args ...any) {
 	}
 }
 
-// matchPath reports whether a path is what a pattern means, in which * is any text.
+// matchPath reports whether a path matches a pattern, in which * stands for any text, also with
+// slashes.
 func matchPath(pattern, where string) bool {
 	first, rest, star := strings.Cut(pattern, "*")
 	if !star {
@@ -153,7 +156,7 @@ func matchPath(pattern, where string) bool {
 	return ok && strings.HasSuffix(where, parts[len(parts)-1])
 }
 
-// CheckAllowed refuses patterns that could allow nothing.
+// CheckAllowed returns an error for a pattern of --allow that has no known rule or no path.
 func CheckAllowed(patterns []string) error {
 	for _, pattern := range patterns {
 		rule, _, found := strings.Cut(pattern, " /")
@@ -169,7 +172,8 @@ func CheckAllowed(patterns []string) error {
 	return nil
 }
 
-// readFile reads a regular file and judges what it holds.
+// readFile reads a regular file, records it if it is an ELF program, and checks its content. Empty
+// or truncated programs are findings.
 func (a *auditor) readFile(name string) error {
 	info := a.tree.files[name]
 	if !info.mode.IsRegular() {
@@ -203,13 +207,13 @@ func isBelow(name string, folders []string) bool {
 	return slices.ContainsFunc(folders, func(dir string) bool { return strings.HasPrefix(name, dir) })
 }
 
-// isProgram reports whether a file should be a program or a library.
+// isProgram reports whether a file should be a program or a library, by its folder, mode and name.
 func isProgram(name string, info entry) bool {
 	dir := path.Dir(name)
 	return slices.Contains(programFolders, dir) && info.mode.Perm()&0o111 != 0 || slices.Contains(libraryFolders, dir) && strings.Contains(path.Base(name), ".so")
 }
 
-// checkEntry judges what stands in the folder: rights, owner, kind.
+// checkEntry checks the mode, owner, type and capabilities of one file or folder, not its content.
 func (a *auditor) checkEntry(name string) {
 	info := a.tree.files[name]
 	inDev := strings.HasPrefix(name, "dev/")
@@ -251,6 +255,8 @@ var knownSetuid = []string{
 // systemFolders are those in which distributions have programs.
 var systemFolders = []string{"bin/", "sbin/", "lib/", "usr/bin/", "usr/sbin/", "usr/lib/", "usr/libexec/"}
 
+// checkSetuid finds setuid or setgid files that are scripts, that others may write, or that no
+// distribution has.
 func (a *auditor) checkSetuid(name string, info entry) {
 	head, _ := a.tree.head(name, 2)
 	switch {
@@ -265,7 +271,7 @@ func (a *auditor) checkSetuid(name string, info entry) {
 
 var libraryFolders = []string{"lib", "lib32", "lib64", "usr/lib", "usr/lib32", "usr/lib64", "usr/local/lib"}
 
-// checkLink judges links of libraries, and links into the build folder.
+// checkLink finds symbolic links into the build folder, and broken links of libraries and programs.
 func (a *auditor) checkLink(name, target string) {
 	if folder := a.buildFolder(target); folder != "" {
 		a.found("build path", name, "leads to %s", target)

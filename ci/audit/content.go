@@ -14,7 +14,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// buildMarks are parts of the paths in which bitbake works.
+// buildMarks are parts of paths that only bitbake's build folders have.
 var buildMarks = []string{"/recipe-sysroot", "/tmp/work/", "/tmp/work-shared/", "/tmp-glibc/work/", "/bitbake/tmp/"}
 
 // buildFolder returns which folder of a build a text names; "" for none.
@@ -32,6 +32,8 @@ var pages = []string{"usr/share/doc/", "usr/share/man/", "usr/share/info/", "usr
 
 const maxTextBytes = 1 << 20
 
+// checkContent finds paths of the build machine, wrong bytecode, scripts without an interpreter,
+// and secrets in a file. It skips documents.
 func (a *auditor) checkContent(name string, data []byte) {
 	if isBelow(name, pages) {
 		return
@@ -54,11 +56,11 @@ func (a *auditor) checkContent(name string, data []byte) {
 	}
 }
 
-// homePath is the rest of a path below somebody's home folder.
+// homePath matches what follows /home/ in a path to a file in a user's home folder.
 var homePath = plaintext.Regexp(`^([a-z_][a-z0-9_-]*)/[\w.+-]+/[\w.+-]+`)
 
-// checkHome allows no path below a home folder that the board lacks. In usr/share and in
-// descriptions of Python packages such paths are examples.
+// checkHome finds a path below a home folder that the image does not have. It skips usr/share and
+// the metadata of Python packages, where such paths are examples.
 func (a *auditor) checkHome(name string, data []byte) {
 	if strings.HasPrefix(name, "usr/share/") || strings.Contains(name, ".dist-info/") {
 		return
@@ -81,7 +83,7 @@ func (a *auditor) checkHome(name string, data []byte) {
 
 var homePathPart = plaintext.Regexp(`[\w./-]`)
 
-// around returns the word of a text at a place.
+// around returns the word of a text that surrounds the byte at index i.
 func around(data []byte, i int) string {
 	isEnd := func(r rune) bool { return r < ' ' || r > '~' || strings.ContainsRune(" \"'<>=:;,", r) }
 	from, to := max(0, i-200), min(len(data), i+200)
@@ -97,7 +99,8 @@ var bytecodeMagics = map[uint16]string{
 	3379: "3.6", 3394: "3.7", 3413: "3.8", 3425: "3.9", 3439: "3.10", 3495: "3.11", 3531: "3.12", 3571: "3.13", 3627: "3.14",
 }
 
-// checkBytecode compares bytecode with the Python that its name or folder is for.
+// checkBytecode checks that a .pyc file is valid bytecode, of the Python version that its name or
+// folder says, and that the image has that Python.
 func (a *auditor) checkBytecode(name string, data []byte) {
 	if len(data) < 17 || data[2] != '\r' || data[3] != '\n' {
 		a.found("python bytecode", name, "it is cut off, or no bytecode")
@@ -133,7 +136,8 @@ var programFolders = []string{"bin", "sbin", "usr/bin", "usr/sbin", "usr/local/b
 // ownFolders are those of programs that no distribution brings along.
 var ownFolders = []string{"opt/", "srv/", "home/", "root/", "usr/local/", "etc/"}
 
-// checkScript wants the interpreter of a program that people run.
+// checkScript finds executable scripts whose interpreter is not in the image. It checks folders of
+// programs and folders with the user's own software.
 func (a *auditor) checkScript(name string, data []byte) {
 	if a.tree.files[name].mode.Perm()&0o111 == 0 || !slices.Contains(programFolders, path.Dir(name)) && !isBelow(name, ownFolders) {
 		return
@@ -156,11 +160,11 @@ func (a *auditor) checkScript(name string, data []byte) {
 	}
 }
 
-// secret is what no image should hold.
+// secret describes a kind of secret that no image should hold, and how to recognize it.
 type secret struct {
 	rule, what string
 	name       func() *regexp.Regexp // of the file; nil: any
-	hint       string                // each such text has it; "": any text
+	hint       string                // a fixed part of text, which is searched first; "": none
 	text       func() *regexp.Regexp // in the file; nil: any
 }
 
@@ -186,6 +190,7 @@ var secrets = []secret{
 	{"credentials", "what somebody typed", plaintext.Regexp(`(^|/)\.(bash|ash|zsh|python|mysql|psql)_history$`), "", nil},
 }
 
+// checkSecrets adds a finding for the first kind of secret that a file holds.
 func (a *auditor) checkSecrets(name string, data []byte) {
 	for _, s := range secrets {
 		if s.name != nil && !s.name().MatchString(name) {
@@ -205,7 +210,8 @@ func (a *auditor) checkSecrets(name string, data []byte) {
 
 var hostKey = plaintext.Regexp(`^etc/(ssh|dropbear)/[^/]*host[^/]*key$`)
 
-// checkUnits wants the programs of enabled units.
+// checkUnits finds enabled systemd units that do not exist, or whose program does not exist. It
+// skips units with a condition, which may be for other boards.
 func (a *auditor) checkUnits() {
 	for _, name := range a.tree.names() {
 		dir := path.Base(path.Dir(name))

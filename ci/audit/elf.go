@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// program is an ELF file's description of itself.
+// program is what an audit needs of an ELF file's headers.
 type program struct {
 	machine         elf.Machine
 	class           elf.Class
@@ -32,7 +32,7 @@ var architectures = map[elf.Machine]string{
 	elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_ARM: "armhf", elf.EM_386: "i386", elf.EM_RISCV: "riscv64", elf.EM_PPC64: "ppc64el", elf.EM_S390: "s390x",
 }
 
-// readProgram returns nil for a file that is no ELF file, or one that is cut off.
+// readProgram parses an ELF file. It returns nil if the file is no ELF file or is truncated.
 func readProgram(data []byte) *program {
 	if !bytes.HasPrefix(data, []byte(elf.ELFMAG)) {
 		return nil
@@ -97,7 +97,7 @@ func splitPaths(f *elf.File, tag elf.DynTag) (paths []string) {
 	return paths
 }
 
-// readGPUCode reads for which GPUs the fat binaries have code that nvcc puts into a program.
+// readGPUCode adds to p.sms the GPUs for which the program's fat binaries (by nvcc) have code.
 func (p *program) readGPUCode(f *elf.File) {
 	for _, s := range f.Sections {
 		if s.Name != ".nv_fatbin" || s.Size > maxFileBytes {
@@ -114,8 +114,8 @@ func (p *program) readGPUCode(f *elf.File) {
 // cubinMachine is the machine of a cubin, an ELF file for a GPU.
 const cubinMachine = 190
 
-// readCubins returns the GPUs of all cubins in a file: a cubin itself, a program or a plan of
-// TensorRT that holds some.
+// readCubins returns the GPUs ("87") of all cubins in a file, which may be a cubin itself, a
+// program, or a TensorRT plan.
 func readCubins(data []byte) (sms []string) {
 	le := binary.LittleEndian
 	for at := 0; ; at += len(elf.ELFMAG) {
@@ -138,8 +138,8 @@ func readCubins(data []byte) (sms []string) {
 
 const fatbinMagic = 0xba55ed50
 
-// readFatbins returns the GPUs of all fat binaries: "87", or "ptx72" for code that a driver
-// compiles for GPUs of 7.2 and newer.
+// readFatbins returns the GPUs of all fat binaries in data: "87" for machine code, or "ptx72" for
+// PTX, which the driver compiles for GPUs of 7.2 and newer.
 func readFatbins(data []byte) (sms []string) {
 	le := binary.LittleEndian
 	for len(data) >= 16 {
@@ -169,7 +169,7 @@ func readFatbins(data []byte) (sms []string) {
 	return sms
 }
 
-// foreign are folders whose ELF files run elsewhere than on the board's processor.
+// foreign are folders whose ELF files do not run on the board's CPU under Linux.
 var foreign = []string{"lib/firmware/", "usr/lib/firmware/", "usr/lib/grub/", "usr/share/", "boot/"}
 
 // commonArch returns the architecture that most programs have.
@@ -186,6 +186,8 @@ func (a *auditor) commonArch() string {
 	return best
 }
 
+// checkProgram checks an ELF file: its architecture, kernel version, interpreter, hardening, search
+// path and libraries.
 func (a *auditor) checkProgram(name string, p *program) {
 	a.checkGPU(name, p.sms)
 	if isBelow(name, foreign) {
@@ -227,6 +229,8 @@ func (a *auditor) checkProgram(name string, p *program) {
 	a.checkLibraries(name, p)
 }
 
+// checkLibraries finds libraries that a program needs and that the loader would not find, or that
+// lack a version of a symbol.
 func (a *auditor) checkLibraries(name string, p *program) {
 	dirs := a.searchPath(name, p)
 	musl := strings.Contains(p.interpreter, "ld-musl")
@@ -247,8 +251,8 @@ func (a *auditor) checkLibraries(name string, p *program) {
 	}
 }
 
-// findLibrary returns the first library that the loader would take: it passes over those of
-// other machines.
+// findLibrary returns the library that the loader would load: the first in dirs of the program's
+// machine and class.
 func (a *auditor) findLibrary(lib string, dirs []string, p *program) *program {
 	if strings.Contains(lib, "/") {
 		dirs = []string{""}
@@ -265,8 +269,8 @@ func (a *auditor) findLibrary(lib string, dirs []string, p *program) *program {
 	return nil
 }
 
-// isPrivate reports whether a library lies somewhere: the program that loads a plugin has
-// already loaded the libraries of its own folders.
+// isPrivate reports whether any folder of the image has a library of this name. A plugin may rely
+// on libraries that its program has already loaded from folders of its own.
 func (a *auditor) isPrivate(lib string, p *program) bool {
 	if a.private == nil {
 		a.private = map[string][]*program{}
@@ -277,7 +281,8 @@ func (a *auditor) isPrivate(lib string, p *program) bool {
 	return slices.ContainsFunc(a.private[lib], func(o *program) bool { return o.machine == p.machine && o.class == p.class })
 }
 
-// searchPath returns the folders in which the loader looks for a program's libraries.
+// searchPath returns the folders in which the loader looks for a program's libraries: the program's
+// RUNPATH or RPATH, then the system's folders, which it reads once.
 func (a *auditor) searchPath(name string, p *program) []string {
 	dirs := p.runpath
 	if !p.hasRunpath {
@@ -323,7 +328,7 @@ func (a *auditor) readLinkerConf(file string, depth int) (dirs []string) {
 	return dirs
 }
 
-// checkGPU judges for which GPUs a file has code.
+// checkGPU adds a finding if a file has GPU code, and none of it runs on the board's GPU.
 func (a *auditor) checkGPU(name string, sms []string) {
 	if a.opt.SM == "" || len(sms) == 0 {
 		return
@@ -337,8 +342,8 @@ func (a *auditor) checkGPU(name string, sms []string) {
 	a.found("GPU code", name, "it has code for %s; the board has sm_%s", strings.ReplaceAll("sm_"+strings.Join(sms, ", sm_"), "sm_ptx", "compute_"), a.opt.SM)
 }
 
-// sameGeneration reports whether code of an older GPU runs on a newer one: if the first figure is
-// the same.
+// sameGeneration reports whether machine code for one GPU runs on another: both have the same major
+// number, and the minor number of the code is not larger.
 func sameGeneration(code, gpu string) bool {
 	return len(code) == len(gpu) && len(code) > 1 && code[:len(code)-1] == gpu[:len(gpu)-1] && code <= gpu
 }

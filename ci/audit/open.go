@@ -19,7 +19,7 @@ import (
 	"slipway/layers/run"
 )
 
-// Target is what is audited.
+// Target is a root file system or an image to audit.
 type Target struct {
 	Folder string // a root file system; "": Image
 	Image  string // a disk, or one ext4 file system
@@ -69,6 +69,7 @@ func isArtifact(dir string) bool {
 	return err == nil
 }
 
+// findArtifact returns the disk image or root file system of the artifact in a build folder.
 func findArtifact(dir string) (Target, error) {
 	a, err := images.OpenArtifact(dir)
 	if err != nil {
@@ -89,7 +90,7 @@ func findArtifact(dir string) (Target, error) {
 	return t, fmt.Errorf("audit %s: the artifact has no disk image\nnext: name the image in its archive for the NVIDIA tools", dir)
 }
 
-// Audit audits all root file systems of a target, in this process.
+// Audit audits all root file systems of a target in this process, and returns a report for each.
 func Audit(ctx context.Context, t Target, opt Options) (reports []Report, err error) {
 	var trees []*tree
 	if t.Folder != "" {
@@ -131,7 +132,8 @@ type answer struct {
 	Error   string   `json:"error"`
 }
 
-// Answer audits a target and writes the result for Isolate.
+// Answer audits a target and writes the reports and the error as JSON. It runs in the process that
+// Isolate starts.
 func Answer(ctx context.Context, w io.Writer, t Target, opt Options) error {
 	var a answer
 	reports, err := Audit(ctx, t, opt)
@@ -141,7 +143,8 @@ func Answer(ctx context.Context, w io.Writer, t Target, opt Options) error {
 	return json.NewEncoder(w).Encode(a)
 }
 
-// Isolate audits by a command that runs Answer in a process of its own.
+// Isolate runs argv, a command that calls Answer, in a process of limited memory and time, and
+// returns the reports. A damaged file system can crash its reader, or make it take all memory.
 func Isolate(ctx context.Context, argv, env []string) ([]Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
@@ -160,7 +163,7 @@ func Isolate(ctx context.Context, argv, env []string) ([]Report, error) {
 	return nil, fmt.Errorf("its file system is damaged, and ended the process that read it: %w", cmp.Or(err, io.ErrUnexpectedEOF))
 }
 
-// Write writes a report as text: a line for each finding, and the next step once a rule.
+// Write writes a report as text: a line for each finding, and the next step once for each rule.
 func (r Report) Write(w io.Writer) error {
 	fmt.Fprintf(w, "%s: %s, %d files, %d programs, %.0f MiB read\n", plaintext.OneLine(r.System), r.Arch, r.Files, r.Programs, float64(r.Bytes)/(1<<20))
 	if r.Unread > 0 {

@@ -9,9 +9,10 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// accounts are the numbers of the image's users and groups.
+// accounts are the numeric IDs of the image's users and groups.
 type accounts struct{ users, groups map[int]bool }
 
+// readAccounts reads the IDs in etc/passwd and etc/group. Root and nobody are always among them.
 func (a *auditor) readAccounts() accounts {
 	read := func(file string) map[int]bool {
 		ids := map[int]bool{0: true, 65534: true}
@@ -29,10 +30,11 @@ func (a *auditor) readAccounts() accounts {
 
 func (c accounts) known(e entry) bool { return c.users[e.uid] && c.groups[e.gid] }
 
-// commonPasswords are those that people meet first. The name of the account is one too.
+// commonPasswords are the passwords that people try first. checkPassword also tries the account's
+// name.
 var commonPasswords = []string{"root", "toor", "password", "passwd", "admin", "1234", "12345", "123456", "changeme", "default", "test", "user", "ubuntu", "debian", "raspberry", "nvidia", "jetson", "bluefield", "yocto", "oelinux123", "slipway", "linux"}
 
-// checkSystem judges accounts, logins and identities.
+// checkSystem checks passwords, accounts, SSH and sudo settings, authorized keys and machine IDs.
 func (a *auditor) checkSystem() {
 	for line := range strings.Lines(a.tree.readText("etc/shadow")) {
 		if fields := strings.Split(strings.TrimSpace(line), ":"); len(fields) > 1 {
@@ -94,6 +96,8 @@ func firstLine(text string) string {
 	return ""
 }
 
+// checkSSHD finds sshd settings that let root, or accounts without a password, log in. It stops at
+// the first Match block.
 func (a *auditor) checkSSHD(name string) {
 	for line := range strings.Lines(a.tree.readText(name)) {
 		words := strings.Fields(strings.ToLower(strings.ReplaceAll(line, "=", " ")))
@@ -106,7 +110,8 @@ func (a *auditor) checkSSHD(name string) {
 	}
 }
 
-// checkPassword judges the second field of a line of shadow.
+// checkPassword adds a finding if an account has no password, a common password, or any other that
+// all boards of the image would share.
 func (a *auditor) checkPassword(file, account, hash string) {
 	shown := plaintext.Clean(account, 100)
 	if hash == "" {
@@ -127,8 +132,8 @@ func (a *auditor) checkPassword(file, account, hash string) {
 
 var saltedHash = plaintext.Regexp(`^\$([156])\$([A-Za-z0-9./]{1,16})\$`)
 
-// hashes reports whether a password has this hash. OpenSSL computes those of MD5, SHA-256
-// and SHA-512; others are known to nobody.
+// hashes reports whether a password has this hash. It asks openssl, which knows MD5, SHA-256 and
+// SHA-512. For other hashes the result is false.
 func hashes(password, hash string) bool {
 	found := saltedHash().FindStringSubmatch(hash)
 	if found == nil {

@@ -17,23 +17,26 @@ import (
 	"slipway/layers/progress"
 )
 
-// tarScript writes the file system of a folder as a tar archive. BusyBox's tar cannot stay
-// on one file system, so it leaves out what is always another.
+// tarScript writes the files below a folder to standard output as a tar archive, without other file
+// systems. BusyBox's tar has no option for that, so the script excludes the usual mount points.
 const tarScript = `cd "$1" || exit
 if tar --version 2>/dev/null | grep -q GNU; then
 	exec tar --one-file-system --numeric-owner --xattrs --xattrs-include=security.capability -cf - .
 fi
 exec tar -cf - --exclude=./proc --exclude=./sys --exclude=./dev --exclude=./run --exclude=./tmp .`
 
-// ownOfBoards are findings that a board makes itself: an image must not have them.
+// ownOfBoards are findings that are right on a running board, and wrong in an image: a board makes
+// its own keys and machine ID.
 var ownOfBoards = []string{"host key /etc/ssh/*", "host key /etc/dropbear/*", "machine id /etc/machine-id", "machine id /var/lib/dbus/machine-id"}
 
-// AuditBoard audits the root file system of a board that runs. Keys and numbers that each
-// board makes for itself are no findings there.
+// AuditBoard audits the root file system of a running board. It copies the files by tar to a
+// temporary file on this machine. Host keys and machine IDs are no findings there.
 func AuditBoard(ctx context.Context, conn *boardssh.Conn, opt Options) (Report, error) {
 	return auditBoard(ctx, conn, "/", opt)
 }
 
+// auditBoard audits the files below the folder root of a board. Files that tar may not read are
+// only counted.
 func auditBoard(ctx context.Context, conn *boardssh.Conn, root string, opt Options) (Report, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -65,11 +68,11 @@ func auditBoard(ctx context.Context, conn *boardssh.Conn, root string, opt Optio
 // unreadable is what tar says of a file that only root may read.
 const unreadable = "Permission denied"
 
-// maxSpool is how much of a board's files is kept here while they are judged.
+// maxSpool limits the temporary file with the content of a board's files.
 const maxSpool = 32 << 30
 
-// endReader notices the end of its data. An archive marks its own end: one without that is
-// cut short.
+// endReader records whether its data ended. A whole tar archive has an end mark before the end of
+// the data, so an archive whose data ended first is truncated.
 type endReader struct {
 	io.Reader
 	ended bool
@@ -81,8 +84,8 @@ func (r *endReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readTar reads the root file system in a tar archive. The files' content goes to a
-// temporary file, which is gone when the tree is closed.
+// readTar reads a root file system from a tar archive and shows progress. The files' content goes
+// to a temporary file that has no name any more, and is gone when the tree is closed.
 func readTar(ctx context.Context, name string, r io.Reader) (t *tree, err error) {
 	spool, err := os.CreateTemp("", "slipway-audit-")
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// entry is what a folder says of a file.
+// entry is the metadata of a file or folder.
 type entry struct {
 	mode         fs.FileMode
 	size         int64
@@ -78,8 +78,8 @@ func (t *tree) head(name string, n int64) (data []byte, err error) {
 	return data, err
 }
 
-// readAll fills data. At a hole at the end of a file, go-diskfs 1.9.4 reads nothing, again and
-// again: readAll takes the rest for zeros. In other holes it reads the disk's bytes at that place.
+// readAll fills data from r. If r returns nothing without an error, the rest stays zero: go-diskfs
+// 1.9.4 does so at a hole at the end of a file. In other holes it returns wrong bytes of the disk.
 func readAll(r io.Reader, data []byte) error {
 	for len(data) > 0 {
 		n, err := r.Read(data)
@@ -96,12 +96,12 @@ func readAll(r io.Reader, data []byte) error {
 	return nil
 }
 
-// patience is how long a file, or all folders, of an image may take.
+// patience limits the time for one file, or for all folders, of an image.
 var patience = 10 * time.Minute
 
-// guard turns a panic, or a read that does not end, into an error: the library that reads the
-// image's file system trusts it, and the image may be damaged. Such a read runs until the program
-// ends.
+// guard calls work, and turns a panic or a run longer than patience into an error. The library that
+// reads the image's file system does not protect itself from damaged images. After a timeout, work
+// runs on in its goroutine.
 func guard(work func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -122,7 +122,8 @@ func guard(work func() error) error {
 	}
 }
 
-// resolve follows links, also those of folders, and returns the name at their end.
+// resolve follows symbolic links, also those of folders, and returns the path of the file at their
+// end.
 func (t *tree) resolve(name string) (string, bool) {
 	name = strings.TrimPrefix(path.Clean("/"+name), "/")
 	for range maxLinks {
@@ -152,8 +153,8 @@ func (t *tree) resolve(name string) (string, bool) {
 	return "", false
 }
 
-// isRoot reports whether the tree has the folders of a system. The audit of a wrong path
-// would find nothing wrong.
+// isRoot reports whether the tree has the folders of a system (etc, and usr or bin). The audit of a
+// wrong folder would find no fault.
 func (t *tree) isRoot() bool {
 	return t.isFolder("etc") && (t.isFolder("usr") || t.isFolder("bin"))
 }
@@ -163,10 +164,10 @@ func (t *tree) isFolder(name string) bool {
 	return ok && t.files[at].mode.IsDir()
 }
 
-// exists reports whether a path leads to something.
+// exists reports whether a path names something, after all links.
 func (t *tree) exists(name string) bool { _, ok := t.resolve(name); return ok }
 
-// readText returns a small file's text, or "" if there is no such file.
+// readText returns the first MiB of a file's text, or "" if the file cannot be read.
 func (t *tree) readText(name string) string {
 	name, ok := t.resolve(name)
 	if !ok || !t.files[name].mode.IsRegular() {
@@ -179,7 +180,8 @@ func (t *tree) readText(name string) string {
 	return string(data)
 }
 
-// openFolder opens a root file system that lies in a folder.
+// openFolder lists all files of a root file system in a folder. It does not enter other file
+// systems that are mounted there.
 func openFolder(dir string) (*tree, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -229,8 +231,8 @@ func (t *tree) checkSize() error {
 	return nil
 }
 
-// openImage opens the root file systems of a disk image: all of its ext4 partitions that
-// hold one, or the image itself if it has no partitions.
+// openImage opens the root file systems of a disk image: each ext4 partition that has one, or the
+// whole image if it has no partition table. Closing one tree closes the image.
 func openImage(name string) (trees []*tree, err error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -280,7 +282,7 @@ func openImage(name string) (trees []*tree, err error) {
 
 const sector = 512
 
-// readExt4 reads all folders of a file system.
+// readExt4 lists all files and folders of an ext4 file system.
 func readExt4(name string, f *ext4.FileSystem) (*tree, error) {
 	t := &tree{name: name, files: map[string]entry{}, open: func(name string) (io.ReadCloser, error) { return f.Open(name) }}
 	err := fs.WalkDir(f, ".", func(name string, d fs.DirEntry, err error) error {

@@ -43,14 +43,13 @@ var configSections = []struct {
 	{"frr", readFRR},
 }
 
-// configPart is a section. plan reads the board without changing it, and adds to the plan
-// what must be changed there.
+// configPart is one section of the file. plan compares the section with the board, without changing
+// the board, and adds the necessary changes to p.
 type configPart interface {
 	plan(ctx context.Context, p *configPlan) error
 }
 
-// configFile is a file of deploy config. The files that it names are in its folder or
-// below.
+// configFile is a parsed file of deploy config. Files that it names must be in its folder or below.
 type configFile struct {
 	name  string
 	parts []configPart
@@ -63,7 +62,7 @@ func (f *configFile) errorAt(n *goyaml.Node, format string, args ...any) error {
 // maxConfigBytes is far above what a person writes.
 const maxConfigBytes = 1 << 20
 
-// loadConfig reads and checks a file of deploy config, without a board.
+// loadConfig reads, parses and checks a file of deploy config. It needs no board.
 func loadConfig(name string) (*configFile, error) {
 	data, err := localfile.Read(name, maxConfigBytes)
 	if err != nil {
@@ -85,6 +84,7 @@ func parseConfigFile(name string, data []byte) (*configFile, error) {
 	return f, f.readSections(root)
 }
 
+// readSections parses the sections in the order of configSections, and refuses unknown ones.
 func (f *configFile) readSections(root *goyaml.Node) error {
 	found := map[string]*goyaml.Node{}
 	for key, value := range yaml.Pairs(root) {
@@ -113,8 +113,8 @@ func sectionNames() []string {
 	return names
 }
 
-// seenKeys are the keys of a section, by the thing that they name. Several spellings may name the
-// same thing.
+// seenKeys maps what a key names to the key that named it first. Several spellings may name the
+// same setting.
 type seenKeys map[string]*goyaml.Node
 
 // addOnce refuses a key that names the same thing as an earlier key.
@@ -147,8 +147,8 @@ type configPlan struct {
 	followUps []followUp
 }
 
-// followUp runs after all files and settings are in place, if one of its files changed.
-// It lets programs read the files and checks that they run.
+// followUp is an action after all files and settings are written: it makes a program read them and
+// checks that the program runs. It runs only if one of files changed, or always.
 type followUp struct {
 	files  []string
 	always bool   // run it also if none of its files changed
@@ -156,7 +156,7 @@ type followUp struct {
 	do     func(ctx context.Context, changed func(file string) bool) (note string, err error)
 }
 
-// addSetting adds a setting if the board has another value.
+// addSetting reads a setting on the board, and plans a change if its value differs.
 func (p *configPlan) addSetting(ctx context.Context, kind, name, value string) error {
 	is, err := undo.ReadSetting(ctx, p.conn, kind, name)
 	if err == nil && is != value {
@@ -165,7 +165,7 @@ func (p *configPlan) addSetting(ctx context.Context, kind, name, value string) e
 	return err
 }
 
-// addDropIn adds a drop-in file that only Slipway writes.
+// addDropIn plans a drop-in file with these lines below a remark that Slipway replaces the file.
 func (p *configPlan) addDropIn(file string, lines ...string) {
 	text := "# Written by slipway deploy config, which replaces it.\n" + strings.Join(lines, "\n") + "\n"
 	p.files[file] = wantFile{data: []byte(text), mode: 0o644}
@@ -182,7 +182,8 @@ func planConfig(ctx context.Context, conn *boardssh.Conn, f *configFile) (*confi
 	return p, nil
 }
 
-// writeTree writes the files to a folder, with their paths below the board's root.
+// writeTree writes the planned files to the folder dir on this machine, each at its path on the
+// board, and returns them with owners and settings for undo.Configure.
 func (p *configPlan) writeTree(dir string) (undo.Configuration, error) {
 	c := undo.Configuration{Folder: dir, Owners: map[string]string{}, Settings: p.settings}
 	for name, want := range p.files {
@@ -201,8 +202,8 @@ func (p *configPlan) writeTree(dir string) (undo.Configuration, error) {
 	return c, openFolders(dir)
 }
 
-// openFolders makes all folders below dir readable for everybody, whatever the umask is.
-// The board gets folders that it lacks with these modes.
+// openFolders sets the mode of all folders below dir to 0755, whatever the umask is. The board gets
+// missing folders with these modes.
 func openFolders(dir string) error {
 	return filepath.WalkDir(dir, func(name string, found fs.DirEntry, err error) error {
 		if err == nil && found.IsDir() && name != dir {
@@ -228,8 +229,8 @@ type configDone struct {
 	Diff     string         `json:"diff,omitempty"` // of a dry run
 }
 
-// Config applies a configuration to a board and checks that it works. If it does not,
-// Config puts back what was there.
+// Config applies a configuration file to a board, checks that it works, and writes what changed. If
+// the check fails, Config restores the old state, unless o.Keep is set.
 func Config(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, file string, o ConfigOptions) error {
 	f, err := loadConfig(file)
 	if err != nil {
@@ -245,7 +246,8 @@ func Config(ctx context.Context, w io.Writer, opt images.Options, spec images.Sp
 	})
 }
 
-// planAndApply plans the changes, and applies them unless it is a dry run.
+// planAndApply compares the board with the configuration and applies the changes. A dry run only
+// returns the changes and a diff.
 func planAndApply(ctx context.Context, conn *boardssh.Conn, f *configFile, o ConfigOptions) (configDone, error) {
 	done := configDone{Settings: []undo.Setting{}}
 	p, err := planConfig(ctx, conn, f)
@@ -272,7 +274,8 @@ func planAndApply(ctx context.Context, conn *boardssh.Conn, f *configFile, o Con
 	return done, p.applyChanges(ctx, want, &done, o)
 }
 
-// applyChanges applies the plan. After a failure or Ctrl-C it puts everything back.
+// applyChanges writes the files and settings to the board and runs the follow-ups. After a failure
+// or Ctrl-C it restores the old state, unless o.Keep is set.
 func (p *configPlan) applyChanges(ctx context.Context, want undo.Configuration, done *configDone, o ConfigOptions) error {
 	changed := func(file string) bool {
 		return slices.ContainsFunc(done.Changes, func(c files.Change) bool { return "/"+c.Path == file })
@@ -302,7 +305,7 @@ func (p *configPlan) applyChanges(ctx context.Context, want undo.Configuration, 
 	return fmt.Errorf("%w\n  all was put back as it was", err)
 }
 
-// addHint adds to a refused setting why the board may refuse it.
+// addHint appends to the error of a refused setting the hint why a board may refuse that setting.
 func (p *configPlan) addHint(err error) error {
 	if !errors.Is(err, undo.ErrSetting) {
 		return err
@@ -318,6 +321,7 @@ func (p *configPlan) addHint(err error) error {
 // putBackLimit is how long putting back may take after Ctrl-C.
 const putBackLimit = 2 * time.Minute
 
+// putBack undoes the change with this id and restarts its units. It also runs if ctx was canceled.
 func putBack(ctx context.Context, conn *boardssh.Conn, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putBackLimit)
 	defer cancel()
@@ -328,7 +332,8 @@ func putBack(ctx context.Context, conn *boardssh.Conn, id string) error {
 // maxShownBytes is the largest file that a dry run compares.
 const maxShownBytes = 1 << 20
 
-// diffFiles returns what would change in each file.
+// diffFiles reads the replaced files from the board and returns a diff of all new and replaced
+// files.
 func (p *configPlan) diffFiles(ctx context.Context, changes []files.Change) (string, error) {
 	var all strings.Builder
 	for _, c := range changes {
@@ -353,6 +358,7 @@ func (p *configPlan) diffFiles(ctx context.Context, changes []files.Change) (str
 	return all.String(), nil
 }
 
+// showConfig writes the changes of a run of Config as text or JSON.
 func showConfig(w io.Writer, done configDone, o ConfigOptions) error {
 	if o.JSON {
 		return plaintext.WriteJSON(w, done)
@@ -379,7 +385,7 @@ func showConfig(w io.Writer, done configDone, o ConfigOptions) error {
 	return nil
 }
 
-// boardText returns a file of the board, and whether it exists.
+// boardText returns the text of a file on the board, and whether the file could be read.
 func (p *configPlan) boardText(ctx context.Context, name string) (string, bool, error) {
 	r, err := p.conn.Ask(ctx, "cat", name)
 	if err == nil && r.Truncated {
@@ -388,7 +394,8 @@ func (p *configPlan) boardText(ctx context.Context, name string) (string, bool, 
 	return string(r.Stdout), r.Status == 0, err
 }
 
-// boardPath reports whether a path is valid for a file on the board.
+// boardPath reports whether a path is absolute, clean and without line breaks, as the path of a
+// file on the board must be.
 func boardPath(name string) bool {
 	return path.IsAbs(name) && path.Clean(name) == name && name != "/" && !strings.ContainsAny(name, "\x00\n")
 }

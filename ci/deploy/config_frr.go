@@ -27,7 +27,7 @@ const (
 	frrConfig  = "/etc/frr/frr.conf"
 )
 
-// frr is the section with FRR's daemons and their common configuration.
+// frr is the section frr: which daemons of FRR run, and their common configuration file.
 type frr struct {
 	file    *configFile
 	node    *goyaml.Node
@@ -83,6 +83,8 @@ func (r frr) readDaemons(e *yaml.Entry, n *goyaml.Node) error {
 	return e.Err
 }
 
+// plan adds FRR's two files and services to the plan. It first lets the board's FRR check the
+// configuration, and fails if FRR is not installed.
 func (r frr) plan(ctx context.Context, p *configPlan) error {
 	text, there, err := p.boardText(ctx, frrDaemons)
 	if err != nil {
@@ -110,7 +112,8 @@ func (r frr) plan(ctx context.Context, p *configPlan) error {
 	return r.startFRR(ctx, p)
 }
 
-// startFRR plans that FRR runs, now and after each boot, with its new configuration.
+// startFRR plans that FRR runs now and after each boot. A followUp starts FRR or reloads its files,
+// and checks that it runs.
 func (r frr) startFRR(ctx context.Context, p *configPlan) error {
 	first := len(p.settings)
 	if err := p.addSetting(ctx, undo.AtBoot, frrUnit, "enabled"); err != nil {
@@ -132,8 +135,8 @@ func (r frr) startFRR(ctx context.Context, p *configPlan) error {
 	return nil
 }
 
-// addKeepingMode adds a file with the mode and owner that it already has on the board.
-// For a link, these are of the file that it leads to.
+// addKeepingMode plans a file with new content and the mode and owner that it has on the board. For
+// a link, these are those of its target. A missing file gets the mode and owner of otherwise.
 func (p *configPlan) addKeepingMode(ctx context.Context, name string, data []byte, otherwise wantFile) error {
 	r, err := p.conn.Ask(ctx, "stat", "-L", "-c", "%a %u:%g", name)
 	if err != nil {
@@ -148,7 +151,8 @@ func (p *configPlan) addKeepingMode(ctx context.Context, name string, data []byt
 	return nil
 }
 
-// setDaemons changes the lines of the named daemons and no other byte.
+// setDaemons returns the text of FRR's file daemons with yes or no set for the wanted daemons, and
+// no other byte changed. A daemon without a line is an error.
 func setDaemons(text string, want map[string]string) (string, error) {
 	left := maps.Clone(want)
 	var all []string
@@ -180,8 +184,8 @@ const checkScript = `t=$(mktemp) && trap 'rm -f "$t"' EXIT && cat >"$t" && vtysh
 
 var frrLine = plaintext.Regexp(`(?m)^line (\d{1,6}): (.*)$`)
 
-// checkConfig lets the board's own FRR parse the configuration. FRR prints errors also
-// where its exit status is 0.
+// checkConfig sends the configuration to the board's vtysh -C, which parses it without applying it.
+// FRR may print errors and exit with 0, so the output is searched for them too.
 func (r frr) checkConfig(ctx context.Context, conn *boardssh.Conn) error {
 	out, err := conn.AskUpTo(ctx, bytes.NewReader(r.config), boardssh.MaxOutputBytes, "sh", "-c", checkScript)
 	if err != nil {
@@ -197,8 +201,8 @@ func (r frr) checkConfig(ctx context.Context, conn *boardssh.Conn) error {
 	return nil
 }
 
-// reloadFRR lets FRR read its files. A reload keeps sessions but starts no daemons, and
-// not every board has the program for it. Then reloadFRR restarts FRR.
+// reloadFRR reloads FRR's configuration, which keeps its sessions, and checks that FRR runs. It
+// restarts FRR if the set of daemons changed or the reload fails. It returns which of both it did.
 func reloadFRR(ctx context.Context, conn *boardssh.Conn, otherDaemons bool) (string, error) {
 	note := "FRR was restarted, as its set of daemons changed"
 	if !otherDaemons {
@@ -219,7 +223,7 @@ func reloadFRR(ctx context.Context, conn *boardssh.Conn, otherDaemons bool) (str
 	return note, err
 }
 
-// checkFRR checks that FRR runs and shows its configuration.
+// checkFRR returns an error unless FRR runs and shows its configuration. The text is always "".
 func checkFRR(ctx context.Context, conn *boardssh.Conn) (string, error) {
 	if is, err := undo.ReadSetting(ctx, conn, undo.Service, frrUnit); err != nil || is != "active" {
 		return "", cmp.Or(err, fmt.Errorf("FRR does not run; on the board: journalctl -u %s", frrUnit))

@@ -27,8 +27,8 @@ type plugin struct {
 	args        func(*images.DPU) []string // arguments of the module
 }
 
-// router is zebra and pbrd with a plugin. Either they run on the board already, or the
-// check starts its own, with their own sockets.
+// router runs commands in FRR (zebra and pbrd with a plugin). It uses the daemons that already run
+// on the board, or daemons that the check started with sockets in a folder of their own.
 type router struct {
 	*suite.Session
 	plugin plugin
@@ -45,8 +45,9 @@ const (
 // flowTimeout is how long a rule or a counter may take to appear.
 var flowTimeout = 20 * time.Second
 
-// startFRR connects to the zebra that runs with the plugin, or starts zebra and pbrd. The
-// caller closes the router also after an error.
+// startFRR connects to the zebra that runs on the board, if it answers the plugin's command. Else
+// startFRR creates a folder for sockets and starts zebra and pbrd there. The caller closes the
+// router, also after an error.
 func startFRR(ctx context.Context, s *suite.Session, p plugin, folder string) (*router, error) {
 	r := &router{Session: s, plugin: p}
 	if _, err := r.runVtysh(ctx, p.ports); err == nil {
@@ -67,8 +68,9 @@ func startFRR(ctx context.Context, s *suite.Session, p plugin, folder string) (*
 	return r, r.waitForDaemon(ctx, r.startDaemon(ctx, folder+"/pbrd"), "show pbr map")
 }
 
-// startDaemon runs a daemon of FRR in the foreground. The daemon switches to the user
-// frr, except where root is in the group frrvty.
+// startDaemon starts a daemon of FRR in the foreground on the board and returns at once. The
+// router's close stops the daemon. The daemon switches to the user frr, unless root is in the group
+// frrvty.
 func (r *router) startDaemon(ctx context.Context, program string, args ...string) *daemon {
 	name := program[strings.LastIndex(program, "/")+1:]
 	file := r.dir + "/" + name
@@ -96,9 +98,8 @@ type daemon struct {
 	err  error // valid once done is closed
 }
 
-// zebraOutput returns what the check's own zebra printed, with the messages of EAL and
-// the drivers. If a driver cannot use its port, it says so there, and EAL continues
-// without the port.
+// zebraOutput returns what the zebra that the check started printed, or a remark if the check
+// started none. EAL reports there which ports a driver cannot use, and continues without them.
 func (r *router) zebraOutput() string {
 	if r.zebra == nil {
 		return "(nothing; zebra's log has what DPDK said when it started)"
@@ -106,7 +107,7 @@ func (r *router) zebraOutput() string {
 	return cmp.Or(plaintext.Clean(r.zebra.out.String(), report.MaxSawBytes/2), "(nothing)")
 }
 
-// close stops the daemons that the check started, the last one first.
+// close stops the daemons that the check started, the last one first, and removes their folder.
 func (r *router) close(ctx context.Context) error {
 	for _, stop := range slices.Backward(r.stop) {
 		stop()
@@ -117,7 +118,8 @@ func (r *router) close(ctx context.Context) error {
 	return r.RemoveFolder(ctx, r.dir)
 }
 
-// waitForDaemon waits until a daemon answers a command.
+// waitForDaemon repeats a vtysh command until it succeeds. It fails if the daemon ends, or after
+// daemonTimeout.
 func (r *router) waitForDaemon(ctx context.Context, d *daemon, command string) error {
 	var refused error
 	err := suite.WaitUntil(ctx, daemonTimeout, pollInterval, func() (bool, error) {
@@ -146,7 +148,8 @@ type vtyshRefusal struct{ said string }
 
 func (r vtyshRefusal) Error() string { return r.said }
 
-// runVtysh runs vtysh with these commands, in order.
+// runVtysh runs these commands in one vtysh, in order, and returns the output. A command that FRR
+// rejects is a vtyshRefusal.
 func (r *router) runVtysh(ctx context.Context, commands ...string) (string, error) {
 	argv := []string{"vtysh"}
 	if r.dir != "" {
@@ -168,7 +171,8 @@ func (r *router) configure(ctx context.Context, commands ...string) error {
 	return err
 }
 
-// flowsUntil reads the flows until they are as wanted, or until the time is over.
+// flowsUntil reads zebra's list of flows again and again, until wanted is true of them or the time
+// limit is over. It returns the last flows and their text; reaching the limit is no error.
 func (r *router) flowsUntil(ctx context.Context, limit time.Duration, wanted func([]pbrFlow) bool) (flows []pbrFlow, said string, err error) {
 	err = suite.WaitUntil(ctx, limit, pollInterval, func() (bool, error) {
 		said, err = r.runVtysh(ctx, r.plugin.flow)
@@ -183,7 +187,8 @@ type frrPort struct{ number, driver, iface string }
 
 const maxPorts = 64
 
-// parsePluginPorts reads "show dplane dpdk port json".
+// parsePluginPorts parses the output of "show dplane dpdk port json". It returns the ports that the
+// plugin uses, and none for invalid JSON.
 func parsePluginPorts(text string) (all []frrPort) {
 	var said struct {
 		Ports []struct {
@@ -225,7 +230,7 @@ var (
 	flowNone  = plaintext.Regexp(`^\s*DPDK: not offloaded: (.*)$`)
 )
 
-// parseFlows reads "show dplane dpdk pbr flows".
+// parseFlows parses the output of "show dplane dpdk pbr flows".
 func parseFlows(text string) (all []pbrFlow) {
 	for _, line := range plaintext.Lines(strings.ReplaceAll(text, "\r", "")) {
 		if name, ok := strings.CutPrefix(line, "Rules if "); ok && len(all) < maxFlows {
@@ -254,7 +259,8 @@ func parseFlows(text string) (all []pbrFlow) {
 	return all
 }
 
-// countedFlows returns the flows for a port, or with "" all flows.
+// countedFlows returns the flows that have a counter: those of a port, or of all ports if port is
+// "".
 func countedFlows(flows []pbrFlow, port string) (some []pbrFlow) {
 	for _, f := range flows {
 		if f.counted && (port == "" || f.port == port) {

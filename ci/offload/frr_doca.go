@@ -11,7 +11,7 @@ import (
 // the hardware.
 const docaDriver = "doca_flow"
 
-// parseDOCAPorts reads "show dplane doca port json".
+// parseDOCAPorts parses the output of "show dplane doca port json".
 func parseDOCAPorts(text string) (all []frrPort) {
 	var said struct {
 		Ports []struct {
@@ -28,8 +28,8 @@ func parseDOCAPorts(text string) (all []frrPort) {
 	return all
 }
 
-// parseDOCAFlows reads "show dplane doca pbr flow json". The output also lists rules that
-// only the kernel has, with the reason.
+// parseDOCAFlows parses the output of "show dplane doca pbr flow json". The list includes rules
+// that only the kernel applies, each with the plugin's reason.
 func parseDOCAFlows(text string) (all []pbrFlow) {
 	var said struct {
 		Flows []struct {

@@ -19,8 +19,8 @@ type captured struct {
 	size  int
 }
 
-// readPackets reads the capture that tcpdump -w writes, while tcpdump runs, and calls add
-// with each frame.
+// readPackets reads a capture from tcpdump -w until the capture ends, and calls add with each
+// frame. It fails after maxPackets frames.
 func readPackets(r io.Reader, add func(captured)) error {
 	order, err := pcapHeader(r)
 	if err != nil {
@@ -40,8 +40,8 @@ func readPackets(r io.Reader, add func(captured)) error {
 
 const linkEthernet = 1
 
-// pcapHeader reads the header of a capture. Its first number tells the byte order of all
-// numbers.
+// pcapHeader reads the header of a pcap capture and returns the byte order of its numbers. It
+// refuses captures of anything but Ethernet.
 func pcapHeader(r io.Reader) (endian.ByteOrder, error) {
 	var head [24]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -61,6 +61,7 @@ func pcapHeader(r io.Reader) (endian.ByteOrder, error) {
 	return order, nil
 }
 
+// pcapRecord reads the next frame of a pcap capture.
 func pcapRecord(r io.Reader, order endian.ByteOrder) (c captured, err error) {
 	var head [16]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

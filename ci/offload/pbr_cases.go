@@ -13,7 +13,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// ruleCase is a rule of a file of cases, with the expected outcome.
+// ruleCase is one rule of a file with test cases, and what FRR must do with the rule.
 type ruleCase struct {
 	line          int
 	seq           int      // its position in the file and its number in the policy
@@ -29,8 +29,8 @@ const (
 	maxCaseBytes = 500
 )
 
-// parseCases reads lines with a rule, a state and an outcome, separated by |. It skips
-// rules for interfaces other than the board's ports.
+// parseCases parses a file with test cases: one rule, state and outcome a line, separated by |. It
+// skips rules whose state says that they need other interfaces than the board's ports.
 func parseCases(text string) (all []ruleCase, err error) {
 	for i, line := range plaintext.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -92,8 +92,8 @@ func (c ruleCase) describeMismatch(flows []pbrFlow) string {
 	return ""
 }
 
-// runCases creates the rules of a file in FRR and compares what becomes of each rule with
-// the file.
+// runCases reads a file with test cases from the board, configures its rules in FRR, and compares
+// the flows of each rule with the file. Then it removes the rules and checks that no flow is left.
 func (r *router) runCases(ctx context.Context, f *suite.Finding, file string) (err error) {
 	text, err := r.Output(ctx, "cat", "--", file)
 	if err != nil {
@@ -127,10 +127,9 @@ func (r *router) runCases(ctx context.Context, f *suite.Finding, file string) (e
 	return checkNothingLeft(ctx, f, r)
 }
 
-// prepareFRR lets zebra resolve the next hops of rules. The check's own pbrd gets more tables
-// than rules: with all of the default 1,000 in use, pbrd 8.4.4 creates no rule any more,
-// however many tables are freed. It also crashes when a rule is removed that it could not
-// create.
+// prepareFRR makes zebra resolve the next hops of rules, and gives a pbrd that the check started
+// more tables than there are rules. With all of its 1,000 default tables in use, pbrd 8.4.4 creates
+// no more rules, even after tables are freed, and it crashes when such a rule is removed.
 func (r *router) prepareFRR(ctx context.Context) error {
 	commands := []string{"pbr nexthop-resolve"}
 	if r.dir != "" {
@@ -139,8 +138,8 @@ func (r *router) prepareFRR(ctx context.Context) error {
 	return r.configure(ctx, commands...)
 }
 
-// writeCases configures the rules and returns those that this FRR supports. An FRR may
-// lack a command, or may read a rule as empty.
+// writeCases configures the rules in FRR and returns those that this FRR supports. It removes a
+// rule again if FRR rejects a command of the rule, or reads the rule as empty.
 func (r *router) writeCases(ctx context.Context, p policy, cases []ruleCase) (known []ruleCase, err error) {
 	for _, c := range cases {
 		err := r.configure(ctx, p.ruleCommands(c.seq, c.matches...)...)
@@ -160,9 +159,8 @@ func (r *router) writeCases(ctx context.Context, p policy, cases []ruleCase) (kn
 
 var emptyRule = plaintext.Regexp(`(?m)^ +Seq: (\d{1,5}) rule: \d+\n +Installed: \S+ Reason: .*Invalid Src or Dst`)
 
-// dropEmpty removes the rules that are empty for pbrd, which creates no rule of a policy
-// that has an empty one. FRR up to 8.4 reads a rule with only a protocol and ports as
-// empty.
+// dropEmpty removes the rules that pbrd reads as empty, and returns the others. FRR up to 8.4 reads
+// a rule with only a protocol and ports as empty, and then creates no rule of the whole policy.
 func (r *router) dropEmpty(ctx context.Context, p policy, known []ruleCase) ([]ruleCase, error) {
 	out, err := r.runVtysh(ctx, "show pbr map "+p.name)
 	if err != nil {
@@ -181,7 +179,8 @@ func (r *router) dropEmpty(ctx context.Context, p policy, known []ruleCase) ([]r
 // maxWrong is how many wrong rules a message shows.
 const maxWrong = 10
 
-// checkCases waits until the flows of all rules match the file, and reports those that do not.
+// checkCases waits until the flows of all rules match the file, and reports the rules that still
+// differ after flowTimeout.
 func (r *router) checkCases(ctx context.Context, f *suite.Finding, p policy, file string, known []ruleCase, all int) error {
 	var wrong []string
 	_, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool {

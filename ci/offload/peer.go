@@ -12,8 +12,9 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// senderProgram sends the frames that are written before it, one a line in hexadecimal. It
-// stays on one processor, because the kernel may reorder the frames of several.
+// senderProgram is the Python program that sends frames. sendFrames prepends the variable frames,
+// with one frame a line in hexadecimal. The program stays on one CPU, because the kernel may
+// reorder frames that several CPUs send.
 const senderProgram = `
 import os, socket, sys, time
 os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
@@ -24,9 +25,9 @@ for line in frames.split():
     time.sleep(0.001)
 `
 
-// sendFrames sends frames from a peer. Its Python reads the program from standard input. The
-// command line has only plain words, because a peer's run may be ssh, which passes them to a
-// shell.
+// sendFrames sends Ethernet frames from a peer's interface. It starts python3 on the peer and
+// writes senderProgram, with the frames in it, to its standard input. The arguments are plain
+// words, because the peer's command may be ssh, which passes them to a shell.
 func (t *traffic) sendFrames(ctx context.Context, p images.Peer, frames [][]byte) error {
 	var program strings.Builder
 	program.WriteString("frames = \"\"\"\n")

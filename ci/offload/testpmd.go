@@ -14,8 +14,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// testpmd is a dialogue with DPDK's program for its ports, on a terminal. Packets must
-// flow between its commands, and from a pipe testpmd reads all commands at once.
+// testpmd is an interactive session with dpdk-testpmd on a terminal. A pipe does not do: testpmd
+// reads all commands of a pipe at once, and packets must flow between them.
 type testpmd struct {
 	keys   io.Writer
 	screen io.Reader
@@ -27,7 +27,7 @@ const (
 	maxTestpmdBytes = 1 << 20 // between two prompts
 )
 
-// withTestpmd starts testpmd with the board's ports, and quits it after talk.
+// withTestpmd starts dpdk-testpmd with the board's ports, calls talk, and quits testpmd.
 func withTestpmd(ctx context.Context, s *suite.Session, d *images.DPU, talk func(*testpmd) error) error {
 	argv := append([]string{"dpdk-testpmd"}, d.EAL...)
 	argv = append(argv, "--", "--total-num-mbufs=2048", "--flow-isolate-all", "--port-topology=loop", "-i")
@@ -59,7 +59,7 @@ func (t *testpmd) runCommand(line string) (string, error) {
 	return strings.TrimSpace(out), nil
 }
 
-// quit lets testpmd end by itself, because it releases the ports then.
+// quit types quit and waits until testpmd ends. Only then are the ports released.
 func (t *testpmd) quit() error {
 	if _, err := io.WriteString(t.keys, "quit\n"); err != nil {
 		return fmt.Errorf("testpmd: quit: %w", err)
@@ -68,7 +68,8 @@ func (t *testpmd) quit() error {
 	return err
 }
 
-// readUntil returns what testpmd prints before a text, and drops the text.
+// readUntil reads testpmd's output up to the next occurrence of text, and returns what came before
+// text. It fails if testpmd ends or prints more than maxTestpmdBytes.
 func (t *testpmd) readUntil(text string) (string, error) {
 	buffer := make([]byte, 4<<10)
 	for {
@@ -109,7 +110,8 @@ func parsePorts(text string) (all []dpdkPort) {
 	return all
 }
 
-// listPorts returns the ports that board.yml names, in its order.
+// listPorts returns all ports of testpmd. It fails if port number i is not there for each port i of
+// board.yml.
 func (t *testpmd) listPorts(d *images.DPU) ([]dpdkPort, error) {
 	out, err := t.runCommand("show port summary all")
 	if err != nil {
@@ -124,8 +126,8 @@ func (t *testpmd) listPorts(d *images.DPU) ([]dpdkPort, error) {
 	return all, nil
 }
 
-// drivers maps each DPDK driver to the kind of its proof: whether hardware or software does the
-// work. An unknown driver proves neither.
+// drivers maps each DPDK driver to what the driver proves: offload by hardware, or by software. An
+// unknown driver proves neither.
 var drivers = map[string]report.Proof{
 	"mlx5_pci":       report.ProvesHardware,
 	"mlx5_auxiliary": report.ProvesHardware, // of a scalable function
@@ -142,7 +144,8 @@ var drivers = map[string]report.Proof{
 	"ml_mvtvm":       report.ProvesSoftware, // of cnxk: TVM on the processor
 }
 
-// driverProof returns what drivers prove together. One software driver makes it software.
+// driverProof returns what a set of drivers proves together: software if one driver is software,
+// and nothing if one driver is unknown.
 func driverProof(names ...string) report.Proof {
 	proof := report.ProvesHardware
 	for _, name := range names {
@@ -164,7 +167,7 @@ var (
 	ruleCount        = plaintext.Regexp(`(?m)^ *(hits_set|bytes_set|hits|bytes): (\d{1,19})\s*$`)
 )
 
-// createRule creates a rule and returns its number.
+// createRule types a testpmd command that creates a flow rule, and returns the number of the rule.
 func (t *testpmd) createRule(rule string) (int, error) {
 	out, err := t.runCommand(rule)
 	if err != nil {
@@ -177,7 +180,8 @@ func (t *testpmd) createRule(rule string) (int, error) {
 	return strconv.Atoi(m[1])
 }
 
-// describeMemory says how many objects and free packet buffers DPDK has.
+// describeMemory returns a line with DPDK's allocated objects and free packet buffers, to compare
+// before and after a test.
 func (t *testpmd) describeMemory() (string, error) {
 	heap, err := t.runCommand("dump_socket_mem")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// traffic sends packets through the board and captures them: where they must arrive, at
-// the board's ports in the kernel, and where they come from.
+// traffic sends packets from a peer through the board. It captures them at the receiving peers, at
+// the kernel's interfaces of the board's ports, and at the sending peer.
 type traffic struct {
 	*suite.Session
 	dpu  *images.DPU
@@ -39,7 +39,7 @@ type traffic struct {
 // tally is the expected or read value of a rule's counter.
 type tally struct{ packets, bytes int64 }
 
-// noTraffic says why the check cannot send packets, or returns "".
+// noTraffic returns why the check cannot send packets (board.yml names no peers), or "".
 func noTraffic(d *images.DPU) string {
 	if d.From == nil || d.To == nil {
 		return "no packets were sent: dpu in the board's board.yml has no from and to"
@@ -47,7 +47,8 @@ func noTraffic(d *images.DPU) string {
 	return ""
 }
 
-// startTraffic starts the captures. It sends nothing yet.
+// startTraffic checks that the peers have python3, reads the addresses, and starts all captures. It
+// sends no packet yet.
 func startTraffic(ctx context.Context, s *suite.Session, d *images.DPU) (t *traffic, err error) {
 	t = &traffic{Session: s, dpu: d, from: *d.From, mark: make([]byte, markBytes), more: make(chan struct{}, 1)}
 	rand.Read(t.mark)
@@ -67,8 +68,8 @@ func startTraffic(ctx context.Context, s *suite.Session, d *images.DPU) (t *traf
 	return t, t.startCaptures(ctx)
 }
 
-// findAddresses chooses the IP addresses for packets, and reads the MAC addresses of the
-// peers and ports.
+// findAddresses chooses the source and target IP addresses of the packets, and reads the MAC
+// addresses of the peers and of the board's ports.
 func (t *traffic) findAddresses(ctx context.Context) (err error) {
 	t.source, t.direct = netip.MustParseAddr(t.from.Address), netip.MustParseAddr(t.dpu.To.Address) // Load has parsed them
 	near := t.source.As4()
@@ -102,7 +103,7 @@ func (t *traffic) findAddresses(ctx context.Context) (err error) {
 	return nil
 }
 
-// startCaptures starts a capture at each place where packets may come by.
+// startCaptures starts tcpdump at the peers and at the kernel's interfaces of the board's ports.
 func (t *traffic) startCaptures(ctx context.Context) error {
 	sources := []string{t.source.String(), t.another.String()}
 	for _, a := range t.foreign {
@@ -133,7 +134,7 @@ func (t *traffic) startCaptures(ctx context.Context) error {
 
 func (t *traffic) allCaptures() []*capture { return append(t.arrivalCaptures(), t.home, t.in, t.out) }
 
-// arrivalCaptures returns the captures where packets arrive.
+// arrivalCaptures returns the captures at the receiving peers.
 func (t *traffic) arrivalCaptures() []*capture {
 	if t.other == nil {
 		return []*capture{t.to}
@@ -152,7 +153,8 @@ func (t *traffic) stop() {
 // peerCommand returns the command line that runs argv on a peer.
 func peerCommand(p images.Peer, argv ...string) []string { return slices.Concat(p.Run, argv) }
 
-// wantPeerProgram reports a program that a peer lacks as missing.
+// wantPeerProgram runs PROGRAM --version on a peer. If that fails, it returns a suite.Missing
+// error.
 func wantPeerProgram(ctx context.Context, s *suite.Session, p images.Peer, program string) error {
 	if _, err := s.Output(ctx, peerCommand(p, program, "--version")...); err != nil {
 		return suite.Missing(fmt.Sprintf("there is no %s where packets are sent, pass or arrive: %s", program, suite.ShellLine(peerCommand(p, program))))
@@ -220,7 +222,7 @@ func (t *traffic) claimOf(a trafficOptions, d datagram, fragment bool) claim {
 	return forNone
 }
 
-// ruleset says which rules exist while packets are sent.
+// ruleset says which flow rules exist in the ports while packets are sent.
 type ruleset struct {
 	rule, wide bool
 	plain      bool // the rule lacks the attribute transfer; it gets only what the wider rule does not match
@@ -239,7 +241,7 @@ func (r ruleset) messagePrefix() string {
 	return "without a rule: "
 }
 
-// packetPath is the path that packets take.
+// packetPath is the path that packets of a sample must take through the board.
 type packetPath int
 
 const (
@@ -268,7 +270,7 @@ func (r ruleset) expectedPath(c claim) packetPath {
 	return byKernel
 }
 
-// sample is a number of packets of one kind.
+// sample is a group of packets of one kind, which must all take the same path.
 type sample struct {
 	what   string // its name in messages
 	number int
@@ -289,7 +291,8 @@ var (
 	tcpFlags     = []byte{0x02, 0x10, 0x18, 0x11, 0x04} // SYN, ACK, PSH and FIN with ACK, RST
 )
 
-// makeSample makes n packets like one. Each has its own mark and payload.
+// makeSample builds a sample of n packets that have the headers of like, with varying size, TTL and
+// checksum. Each packet has a mark and payload of its own.
 func (t *traffic) makeSample(a trafficOptions, what string, n int, like datagram) *sample {
 	like = t.fillAddresses(like)
 	s := t.newSample(what, t.claimOf(a, like, false), like)
@@ -314,7 +317,8 @@ func (t *traffic) makeSample(a trafficOptions, what string, n int, like datagram
 	return s
 }
 
-// makeFragmentSample makes n packets in two fragments. Each fragment has its own mark.
+// makeFragmentSample builds a sample of n packets, each split into two IP fragments. Each fragment
+// has a mark of its own.
 func (t *traffic) makeFragmentSample(a trafficOptions, what string, n int, like datagram) *sample {
 	const first = 48 // bytes after the IPv4 header in the first fragment
 	like = t.fillAddresses(like)
@@ -331,7 +335,8 @@ func (t *traffic) makeFragmentSample(a trafficOptions, what string, n int, like 
 	return s
 }
 
-// fillAddresses sets the addresses that a packet lacks to the usual ones.
+// fillAddresses sets the source and target address of a packet to the usual ones, if they are
+// unset.
 func (t *traffic) fillAddresses(d datagram) datagram {
 	if !d.source.IsValid() {
 		d.source = t.source
@@ -391,8 +396,8 @@ func readTrafficOptions(e *suite.Entry) trafficOptions {
 	return a
 }
 
-// makeSamples makes packets that match the rule, and packets that differ from them in one
-// thing.
+// makeSamples builds all samples: packets that match the rule, and packets that differ from those
+// in one field each.
 func (t *traffic) makeSamples(a trafficOptions) (all []*sample) {
 	name, other := "UDP", "TCP"
 	rule := datagram{protocol: protocolUDP, fromPort: sourcePort, toPort: a.port}
@@ -459,7 +464,8 @@ func (t *traffic) makeSamples(a trafficOptions) (all []*sample) {
 // UDP.
 var otherProtocols = []byte{16, 19, 21, 25, 49, 81, 145, 7, 14, 22, 38, 70, 134, protocolUDPLite}
 
-// makeChangedSample makes packets that match the rule, and then changes their frames.
+// makeChangedSample builds packets that match the rule, applies change to each frame, and sets the
+// claim of the sample to c.
 func (t *traffic) makeChangedSample(a trafficOptions, rule datagram, c claim, what string, change func([]byte) []byte) *sample {
 	s := t.makeSample(a, fmt.Sprintf(what, a.port), a.otherPackets, rule)
 	s.claim = c
@@ -469,7 +475,8 @@ func (t *traffic) makeChangedSample(a trafficOptions, rule datagram, c claim, wh
 	return s
 }
 
-// sendAndCheck sends packets of all kinds and checks that each takes its expected path.
+// sendAndCheck sends all samples, waits until they arrive, and reports each sample that does not
+// take the path that these rules give it. If the rule exists, it also calls checkOtherPort.
 func (t *traffic) sendAndCheck(ctx context.Context, f *suite.Finding, a trafficOptions, rules ruleset) error {
 	samples := t.makeSamples(a)
 	var frames [][]byte
@@ -498,9 +505,9 @@ func (t *traffic) sendAndCheck(ctx context.Context, f *suite.Finding, a trafficO
 	return nil
 }
 
-// checkOtherPort sends packets that match the rule except that they come in by the
-// other port. The rule's counter also shows whether the rule matched any. Not every
-// network lets these packets reach the port.
+// checkOtherPort sends packets that match the rule, but enter the board by its other port. It
+// reports packets that the rule forwards nevertheless. Not every network lets these packets reach
+// the port, so packets that do not arrive are only a fact of the finding.
 func (t *traffic) checkOtherPort(ctx context.Context, f *suite.Finding, a trafficOptions, rules ruleset) error {
 	like := datagram{protocol: protocolUDP, fromPort: sourcePort, toPort: a.port}
 	if a.allFields {
@@ -528,8 +535,8 @@ func (t *traffic) checkOtherPort(ctx context.Context, f *suite.Finding, a traffi
 // more are expected.
 var arrivalTime, lull = 10 * time.Second, time.Second
 
-// waitForPackets waits until the packets have arrived or the time is over, and until no
-// more come.
+// waitForPackets waits until arrived is true and no packet came for the time lull, or until
+// arrivalTime is over. Then it checks that all captures still run.
 func (t *traffic) waitForPackets(ctx context.Context, arrived func() bool) error {
 	late := time.After(arrivalTime)
 	for quiet := time.After(lull); ; {
@@ -587,10 +594,9 @@ func (t *traffic) expectedCounts(s *sample, rules ruleset) map[*capture]int {
 	return want
 }
 
-// packetsAt returns the packets of a sample in a capture that are addressed to its
-// machine. It ignores copies for others, because a bridge that does not know a MAC
-// address yet sends to all ports. It also ignores what to forwards to other, as a router:
-// that arrived before.
+// packetsAt returns the captured packets of a sample whose target MAC is that of the capture's
+// peer. It ignores the copies that a bridge floods to all ports while it does not know a MAC
+// address. It also ignores packets that the peer to routes on to the peer other.
 func (t *traffic) packetsAt(c *capture, s *sample) []arrival {
 	own := map[*capture]net.HardwareAddr{t.to: t.toMAC, t.other: t.otherMAC}[c]
 	if own == nil {
@@ -611,8 +617,8 @@ func (t *traffic) hasArrived(s *sample, rules ruleset) bool {
 	return true
 }
 
-// checkSample compares the captured packets of a sample with its expected path, and adds
-// the sample to the expected counters of the rules.
+// checkSample reports the packets of a sample that took another path or were damaged. It adds the
+// sample to the counter that the matching rule should have.
 func (t *traffic) checkSample(f *suite.Finding, s *sample, rules ruleset) {
 	switch rules.expectedPath(s.claim) {
 	case offloaded, toProgram:
@@ -636,7 +642,7 @@ var pathWords = map[packetPath]string{
 	toProgram: "by testpmd", unrouted: "by the kernel or nowhere",
 }
 
-// summarizePaths says how many packets took each path.
+// summarizePaths returns a line of text that says how many packets took each path.
 func (t *traffic) summarizePaths(samples []*sample, rules ruleset) string {
 	var words []string
 	for _, w := range []packetPath{offloaded, offloadedWide, byKernel, kernelOnly, toProgram} {
@@ -659,7 +665,8 @@ func (c *tally) add(s *sample) {
 	}
 }
 
-// findMisplaced lists the captures with too many or too few packets of a sample.
+// findMisplaced describes each capture that has too many or too few packets of a sample, or packets
+// for an unknown MAC address.
 func (t *traffic) findMisplaced(s *sample, rules ruleset) (wrong []string) {
 	expected := t.expectedCounts(s, rules)
 	for _, c := range t.allCaptures() {
@@ -677,15 +684,15 @@ func (t *traffic) findMisplaced(s *sample, rules ruleset) (wrong []string) {
 	return wrong
 }
 
-// findStrays returns the packets that are addressed to none of the known machines.
+// findStrays returns the packets whose target MAC address is none of the known ones.
 func findStrays(all []arrival, known ...net.HardwareAddr) []arrival {
 	return slices.DeleteFunc(slices.Clone(all), func(a arrival) bool {
 		return slices.ContainsFunc(known, func(m net.HardwareAddr) bool { return bytes.Equal(a.frame[:6], m) })
 	})
 }
 
-// findDamaged lists the faults of packets that arrived, each fault once. Packets may arrive twice,
-// in another order, or with bytes that a router or testpmd would not send.
+// findDamaged describes what is wrong with the captured packets of a sample, each fault once:
+// packets that came twice or out of order, with an unknown number, or with bytes that differ.
 func (t *traffic) findDamaged(c *capture, s *sample) (wrong []string) {
 	seen, last, twice, behind := map[int]bool{}, -1, 0, 0
 	counts, first := map[string]int{}, []difference{}
@@ -720,8 +727,8 @@ func (t *traffic) findDamaged(c *capture, s *sample) (wrong []string) {
 	return wrong
 }
 
-// compareWithSent compares a captured frame with what must have become of the frame that
-// was sent. A router may remove padding.
+// compareWithSent compares a captured frame with the sent frame, as the capture's place should show
+// it: unchanged, returned by testpmd, or routed. A router may remove padding.
 func (t *traffic) compareWithSent(c *capture, sent []byte, got captured) []difference {
 	mac := t.toMAC
 	switch c {

@@ -31,7 +31,8 @@ func (r repository) git(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
-// command returns a run of git that no variable leads to another repository.
+// command returns a git command in the repository. It unsets GIT_DIR and similar variables, which
+// would make git use another repository.
 func (r repository) command(args ...string) run.Command {
 	return run.Command{
 		Argv: append([]string{"git", "-c", "core.quotePath=false"}, args...), Dir: r.root,
@@ -39,7 +40,7 @@ func (r repository) command(args ...string) run.Command {
 	}
 }
 
-// resolve returns the commit of a name.
+// resolve returns the commit ID of a commit, branch or tag.
 func (r repository) resolve(ctx context.Context, ref string) (string, error) {
 	out, err := r.git(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
 	if err == nil {
@@ -54,7 +55,7 @@ func (r repository) resolve(ctx context.Context, ref string) (string, error) {
 	return "", fmt.Errorf("%q is no commit, branch or tag of this clone\nnext: git fetch --all --tags", ref)
 }
 
-// emptyTree returns the tree without a file, which git knows in each repository.
+// emptyTree returns the ID of the tree without files, for a diff with nothing.
 func (r repository) emptyTree(ctx context.Context) (string, error) {
 	c := r.command("hash-object", "-t", "tree", "--stdin")
 	c.Stdin = strings.NewReader("")
@@ -67,8 +68,8 @@ func (r repository) isShallow(ctx context.Context) bool {
 	return err == nil && plaintext.TrimNewline(out) == "true"
 }
 
-// mergeBase returns the last commit that two have in common. Without it nobody knows what
-// changed. A wrong answer would leave boards out, so this is an error.
+// mergeBase returns the last common ancestor of two commits. A shallow clone may lack it. Then
+// mergeBase returns an error, because a wrong ancestor would leave out boards that need a build.
 func (r repository) mergeBase(ctx context.Context, a, b string) (string, error) {
 	out, err := r.git(ctx, "merge-base", a, b)
 	if base, _, _ := strings.Cut(out, "\n"); err == nil && base != "" {
@@ -83,7 +84,7 @@ func (r repository) mergeBase(ctx context.Context, a, b string) (string, error) 
 	return "", fmt.Errorf("%.12s and %.12s have no commit in common\nnext: git log --oneline --all  # name a commit that both have", a, b)
 }
 
-// change is one file that differs.
+// change is one file or submodule that differs between two commits.
 type change struct {
 	path   string // from the root
 	status byte   // A added, D deleted, M modified; others are rare
@@ -94,7 +95,8 @@ type change struct {
 
 const submoduleMode = "160000"
 
-// changes lists what differs between a commit and another, or the work tree if that is "".
+// changes lists the files that differ between two commits. If to is "", it compares from with the
+// work tree, and includes files that git does not track and does not ignore.
 func (r repository) changes(ctx context.Context, from, to string) ([]change, error) {
 	args := []string{"diff", "--raw", "-z", "--no-abbrev", "--no-renames", "--no-ext-diff", "--ignore-submodules=none", from}
 	if to != "" {
@@ -120,7 +122,7 @@ func (r repository) changes(ctx context.Context, from, to string) ([]change, err
 	return all, nil
 }
 
-// parseRaw reads the lines of git diff --raw -z: ":MODE MODE ID ID STATUS", then the path.
+// parseRaw parses the output of git diff --raw -z: ":MODE MODE ID ID STATUS", then the path.
 func parseRaw(text string) ([]change, error) {
 	var all []change
 	fields := strings.Split(strings.TrimSuffix(text, "\x00"), "\x00")
@@ -144,8 +146,8 @@ func parseRaw(text string) ([]change, error) {
 	return all, nil
 }
 
-// export writes those files of a commit that say what boards are made of below dir. Links
-// and the folders of submodules are among them, since layers may be named through them.
+// export checks out the files of a commit that wanted selects into dir/tree. It also writes all
+// links, and an empty folder for each submodule, because paths of layers may go through them.
 func (r repository) export(ctx context.Context, commit, dir string, wanted func(path string) bool) error {
 	index := "GIT_INDEX_FILE=" + filepath.Join(dir, "index")
 	out, err := r.git(ctx, "ls-tree", "-r", "-z", "--full-tree", commit)

@@ -56,7 +56,8 @@ type Options struct {
 	Images   images.Options
 }
 
-// Make compares the project around the boards' folder with an older state of it.
+// Make compares the project around the boards' folder with an older commit, and returns which
+// boards must be built and tested. It exports the commits to a temporary folder.
 func Make(ctx context.Context, folder string, opt Options) (Plan, error) {
 	repo, err := openRepository(ctx, folder)
 	if err != nil {
@@ -80,7 +81,7 @@ func Make(ctx context.Context, folder string, opt Options) (Plan, error) {
 	return p.plan(ctx)
 }
 
-// planner holds both states and the changes between them.
+// planner holds the state of the project before and after the change, and the changed files.
 type planner struct {
 	repo           repository
 	opt            Options
@@ -91,6 +92,8 @@ type planner struct {
 	changes        []change
 }
 
+// findFolders sets the paths of the boards' folder and of the suites' folder, from the repository's
+// root.
 func (p *planner) findFolders(folder string) error {
 	whole, err := filepath.Abs(folder)
 	if err != nil {
@@ -106,6 +109,8 @@ func (p *planner) findFolders(folder string) error {
 	return err
 }
 
+// findCommits resolves --from and --to, and lists the changes since their last common ancestor. A
+// From of zeros compares with the empty tree.
 func (p *planner) findCommits(ctx context.Context) error {
 	if strings.Trim(p.opt.From, "0") == "" && len(p.opt.From) >= sha1Digits {
 		return p.findBeginning(ctx)
@@ -131,7 +136,7 @@ func (p *planner) findCommits(ctx context.Context) error {
 // sha1Digits are those of a commit's name. sha256 has more.
 const sha1Digits = 40
 
-// findBeginning has the change begin with nothing.
+// findBeginning compares --to with the empty tree, so that every file is new.
 func (p *planner) findBeginning(ctx context.Context) error {
 	to, err := p.repo.resolve(ctx, orHead(p.opt.To))
 	if err != nil {
@@ -153,7 +158,8 @@ func orHead(ref string) string {
 	return ref
 }
 
-// loadSides reads the boards before and after the change.
+// loadSides loads all boards before and after the change. It exports each commit below dir, and
+// uses build folders there too, so that it does not move the checkouts of the user's builds.
 func (p *planner) loadSides(ctx context.Context, dir string) error {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -186,12 +192,15 @@ func (p *planner) loadSides(ctx context.Context, dir string) error {
 	return errors.Join(err, context.Cause(ctx))
 }
 
-// describes reports whether a file may say what a board is made of.
+// describes reports whether a file must be exported: it is of a board or a suite, or its ending is
+// that of a project file or of bitbake's metadata.
 func (p *planner) describes(path string) bool {
 	return isBelow(path, p.boards) || isBelow(path, p.suites) ||
 		slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(path)) || slices.Contains(metadata, filepath.Ext(path))
 }
 
+// plan decides for each board whether it must be built and tested, and lists the jobs for a
+// pipeline.
 func (p *planner) plan(ctx context.Context) (Plan, error) {
 	if err := p.checkLab(); err != nil {
 		return Plan{}, err
@@ -233,8 +242,8 @@ func (p *planner) checkLab() error {
 	return nil
 }
 
-// jobOf returns what a pipeline runs for a board on a machine without one. A virtual board is
-// built, booted and tested by one command.
+// jobOf returns the job for a board on a machine without hardware, and whether one is needed. A
+// virtual board is built, booted and tested by one command, up.
 func jobOf(b Board, spec images.Spec) (Job, bool) {
 	job := Job{b.Board, "build", spec.Debian == nil}
 	if spec.Machine != nil {
@@ -243,13 +252,14 @@ func jobOf(b Board, spec images.Spec) (Job, bool) {
 	return job, b.Build || b.Test && spec.Machine != nil
 }
 
-// labJobOf returns what a pipeline runs on the board itself.
+// labJobOf returns the job in a lab with the hardware of the board, and whether one is needed:
+// flash after a build, else smoke.
 func labJobOf(b Board, spec images.Spec) (Job, bool) {
 	command := plaintext.Either(b.Build, "flash", "smoke")
 	return Job{b.Board, command, spec.Debian == nil}, (b.Build || b.Test) && spec.Machine == nil
 }
 
-// judge says what a change makes necessary for one board.
+// judge decides whether one board must be built and tested, and collects the reasons.
 func (p *planner) judge(ctx context.Context, name string) Board {
 	b := Board{Board: name, Why: []string{}}
 	before, known := p.before.boards[name]
@@ -283,7 +293,7 @@ func (p *planner) judge(ctx context.Context, name string) Board {
 	return b
 }
 
-// explain returns an error in one line, with paths of the repository.
+// explain returns the first line of an error, with paths from the repository's root.
 func (p *planner) explain(err error) string {
 	line := plaintext.FirstLine(err.Error())
 	for _, dir := range []string{p.before.root, p.after.root, p.dir} {
@@ -295,8 +305,8 @@ func (p *planner) explain(err error) string {
 // pipelines are files that say how everything is built.
 var pipelines = []string{".github/workflows", ".github/actions", ".gitlab-ci.yml", ".gitlab", "Jenkinsfile", ".jenkins", "buildbot", "master.cfg", ".ci"}
 
-// pipelineReasons names changes of the pipelines and of the folder ci, which says which
-// Slipway builds.
+// pipelineReasons returns a reason for each changed file of a CI pipeline, or of the folder ci
+// beside the boards, which says which version of Slipway builds.
 func (p *planner) pipelineReasons() (why []string) {
 	top := filepath.Dir(p.boards)
 	for _, c := range p.changes {
@@ -307,8 +317,9 @@ func (p *planner) pipelineReasons() (why []string) {
 	return why
 }
 
-// inputsOf returns what the last build of a board read, if that still says what a build
-// reads before the change.
+// inputsOf returns the files that bitbake read in the last build of a board. If none are recorded,
+// or if files of the board or its layers changed between that build and p.from, it returns why
+// instead.
 func (p *planner) inputsOf(ctx context.Context, name string, areas []area, parts []string) (bitbake.Inputs, string) {
 	dir := filepath.Join(p.opt.Images.Dir, name)
 	in, err := bitbake.OpenInputs(dir)
@@ -335,8 +346,8 @@ func (p *planner) inputsOf(ctx context.Context, name string, areas []area, parts
 	return in, ""
 }
 
-// isDescription reports whether a file describes boards or suites to Slipway, and is
-// compared elsewhere.
+// isDescription reports whether a file describes boards or suites (board.yml, a kas or conf.json
+// file). Other functions compare these files by their values.
 func (p *planner) isDescription(path string) bool {
 	base := filepath.Base(path)
 	return isBelow(path, p.suites) || isBelow(path, p.boards) && (base == "board.yml" || strings.HasPrefix(base, "kas.") || strings.HasSuffix(base, ".conf.json"))

@@ -24,7 +24,8 @@ var keyKinds = map[string]string{
 
 const forTest = "test"
 
-// compareBoards names what differs between both states, apart from layers' files.
+// compareBoards returns the differences in board.yml, in the files of the board's folder and in the
+// resolved project. Files of layers are not compared here.
 func (p *planner) compareBoards(before, after made) []string {
 	var why []string
 	for _, key := range changedKeys(before.keys, after.keys) {
@@ -37,7 +38,7 @@ func (p *planner) compareBoards(before, after made) []string {
 	return why
 }
 
-// changedKeys returns the keys with different values, sorted.
+// changedKeys returns the sorted keys whose values differ between a and b.
 func changedKeys(a, b map[string]json.RawMessage) []string {
 	all := maps.Clone(a)
 	if all == nil {
@@ -53,8 +54,8 @@ func changedKeys(a, b map[string]json.RawMessage) []string {
 	return changed
 }
 
-// compareFiles names the files of the boards' folders that differ. Suites and the keys of
-// those who sign are for tests and flashes.
+// compareFiles returns the files of the board's folder that differ. It skips project files, which
+// are compared by value, and suites and signers' keys, which only tests and flashes read.
 func (p *planner) compareFiles(before, after made) (why []string) {
 	names := slices.Concat(before.spec.FileNames(), after.spec.FileNames())
 	slices.Sort(names)
@@ -71,6 +72,7 @@ func (p *planner) compareFiles(before, after made) (why []string) {
 	return why
 }
 
+// how says in words how a file changed, if it existed before and exists now.
 func how(was, is bool) string {
 	switch {
 	case !was:
@@ -103,7 +105,8 @@ func isTestFile(spec images.Spec, name string) bool {
 		slices.ContainsFunc(spec.Suites, func(s string) bool { return strings.HasSuffix(s, "/"+name) })
 }
 
-// pathOf returns the path of a file of a board's folder.
+// pathOf returns the path of a file in the folder of the board, or of an ancestor whose file
+// changed.
 func (p *planner) pathOf(m made, name string) string {
 	for _, board := range slices.Backward(m.spec.Lineage()) {
 		path := filepath.Join(p.boards, board, name)
@@ -114,7 +117,8 @@ func (p *planner) pathOf(m made, name string) string {
 	return filepath.Join(p.boards, m.spec.Board, name)
 }
 
-// compareProjects names what differs between the resolved projects: a comment does not.
+// compareProjects returns the differences between two resolved projects. It compares values, so a
+// changed comment is no difference.
 func compareProjects(before, after made) (why []string) {
 	moved := map[string]bool{}
 	for _, m := range layers.Moves(before.project, after.project) {
@@ -145,13 +149,14 @@ func compareProjects(before, after made) (why []string) {
 	return why
 }
 
-// sameDump reports whether two resolved projects are the same, but for the version of the
-// format.
+// sameDump reports whether two resolved projects are equal. It ignores the header, which has the
+// version of the format.
 func sameDump(a, b map[string]json.RawMessage) bool {
 	return !slices.ContainsFunc(changedKeys(a, b), func(key string) bool { return key != "header" })
 }
 
-// keysBelow returns the keys of two dicts that differ, or one "" where they are none.
+// keysBelow returns the keys that differ between two JSON objects. It returns one "" if they are no
+// objects, or differ only in the order of keys.
 func keysBelow(a, b json.RawMessage) []string {
 	var was, is map[string]json.RawMessage
 	if json.Unmarshal(orNull(a), &was) != nil || json.Unmarshal(orNull(b), &is) != nil {
@@ -170,7 +175,8 @@ func orNull(text json.RawMessage) json.RawMessage {
 	return text
 }
 
-// testReasons names what changed of a board's suites and of how it is reached.
+// testReasons returns why a board must be tested again: changed keys of board.yml that are only for
+// tests, changed suites, and changed files that only tests read.
 func (p *planner) testReasons(before, after made) (why []string) {
 	for _, key := range changedKeys(before.keys, after.keys) {
 		if keyKinds[key] == forTest && before.keys != nil {
@@ -210,7 +216,7 @@ func (p *planner) ownSuites(spec images.Spec) (paths []string) {
 	return paths
 }
 
-// isSuiteOfOthers reports whether a board names a suite.
+// isSuiteOfOthers reports whether any board names the file as a suite.
 func (p *planner) isSuiteOfOthers(path string) bool {
 	for _, m := range p.after.boards {
 		if slices.Contains(p.ownSuites(m.spec), path) {
@@ -220,8 +226,9 @@ func (p *planner) isSuiteOfOthers(path string) bool {
 	return false
 }
 
-// layerReasons names the changed files of a board's layers, patches and submodules.
-// said are reasons that were found already.
+// layerReasons returns a reason for each changed file of a board's layers, patches and submodules
+// that its build reads, and for layers outside of the repository. Files with a reason in said are
+// skipped.
 func (p *planner) layerReasons(ctx context.Context, name string, before, after made, said []string) (why []string) {
 	if after.spec.Debian != nil && before.spec.Debian != nil {
 		return nil
@@ -258,8 +265,8 @@ func (p *planner) layerReasons(ctx context.Context, name string, before, after m
 	return why
 }
 
-// reasonOf explains why a change of one file makes a build necessary; "" if it does not. in lists
-// the files that the last build read, nil if they are unknown.
+// reasonOf returns why a changed file makes a build necessary, or "" if it does not. in lists the
+// files that the last build read; nil means that they are unknown.
 func reasonOf(c change, areas []area, in *bitbake.Inputs, isDescription func(string) bool) string {
 	if in != nil {
 		if recipe := readBy(c, *in); recipe != "" {
@@ -286,7 +293,7 @@ func reasonOf(c change, areas []area, in *bitbake.Inputs, isDescription func(str
 	return c.path + ": no recipe of the last build names it, so nothing is known of it"
 }
 
-// readBy returns the recipe that reads a file, or that looked for a new one.
+// readBy returns the recipe that reads a file, or that looked for the file when it did not exist.
 func readBy(c change, in bitbake.Inputs) string {
 	if recipe := in.Read[c.path]; recipe != "" {
 		return recipe
@@ -302,7 +309,8 @@ func readBy(c change, in bitbake.Inputs) string {
 	return ""
 }
 
-// isRemark reports whether a file is for people: bitbake does not read it.
+// isRemark reports whether a file is a README or .gitignore at the top of the repository or of an
+// area. bitbake reads neither.
 func isRemark(path string, areas []area) bool {
 	base := filepath.Base(path)
 	if !strings.HasPrefix(base, "README") && base != ".gitignore" {

@@ -17,7 +17,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Write prints one line for each board.
+// Write prints a line for each board, removed board and note, and a last line with the totals.
 func (p Plan) Write(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, b := range p.Boards {
@@ -89,7 +89,8 @@ func (p Plan) count() (builds, tests int) {
 // WriteJSON prints the whole plan.
 func (p Plan) WriteJSON(w io.Writer) error { return plaintext.WriteJSON(w, p) }
 
-// SaveGitHub adds the lines for GitHub to the file that it names, and prints the plan.
+// SaveGitHub appends the plan's outputs to the file that GITHUB_OUTPUT names, and prints the plan
+// to w. If output is "", it prints the outputs to w instead.
 func (p Plan) SaveGitHub(w io.Writer, output string) error {
 	if output == "" {
 		return p.writeGitHub(w)
@@ -104,8 +105,8 @@ func (p Plan) SaveGitHub(w io.Writer, output string) error {
 	return p.Write(w)
 }
 
-// writeGitHub prints lines for the file GITHUB_OUTPUT. GitHub refuses a matrix without a
-// job, so a job that takes one asks for any or lab_any first.
+// writeGitHub prints the matrices as lines for the file GITHUB_OUTPUT. GitHub refuses a matrix
+// without jobs, so a workflow tests the outputs any or lab_any before it uses one.
 func (p Plan) writeGitHub(w io.Writer) error {
 	for _, m := range []struct {
 		any, name string
@@ -123,8 +124,9 @@ func (p Plan) writeGitHub(w io.Writer) error {
 	return nil
 }
 
-// GitLabJobs is the file of a project with the jobs that a child pipeline extends: .debian and
-// .bitbake build a board, .lab proves it on a board of the lab, .release publishes it.
+// GitLabJobs is the path, in a user's project, of the file with the jobs that a child pipeline
+// extends: .debian and .bitbake build a board, .lab tests on hardware, .release publishes the
+// files.
 const GitLabJobs = "ci/gitlab-jobs.yml"
 
 // gitLabJob is a job of a child pipeline.
@@ -136,7 +138,8 @@ type gitLabJob struct {
 	Script       []string          `json:"script,omitempty"`
 }
 
-// SaveGitLab writes a child pipeline with the jobs of the plan, in JSON, which is YAML too.
+// SaveGitLab writes the plan's jobs to a file as a GitLab child pipeline, in JSON, which is YAML
+// too.
 func (p Plan) SaveGitLab(file string) error {
 	pipeline := map[string]any{"include": []map[string]string{{"local": "/" + GitLabJobs}}}
 	built := map[string][]string{}

@@ -22,7 +22,7 @@ type side struct {
 	boards map[string]made
 }
 
-// made is what one board is made of.
+// made is all that Slipway knows of one board at one state: board.yml, project, layers.
 type made struct {
 	spec    images.Spec
 	keys    map[string]json.RawMessage // of board.yml, with inherited keys
@@ -39,7 +39,7 @@ type area struct {
 	why string
 }
 
-// has reports whether a path is in the area, or holds it, as a submodule does.
+// has reports whether a path is in the area, or is a folder (such as a submodule) that contains it.
 func (a area) has(path string) bool {
 	return isBelow(path, a.dir) || isBelow(a.dir, path)
 }
@@ -50,7 +50,8 @@ func isBelow(path, dir string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// loadSide reads all boards of the folder boards, which is relative to the root.
+// loadSide loads all boards below root/boards. A board that cannot be loaded gets an error in
+// made.err.
 func loadSide(ctx context.Context, root, boards string, opt images.Options) side {
 	s := side{root: root, boards: map[string]made{}}
 	folder := filepath.Join(root, boards)
@@ -60,6 +61,7 @@ func loadSide(ctx context.Context, root, boards string, opt images.Options) side
 	return s
 }
 
+// loadBoard loads a board's board.yml, and for a board of bitbake its project, layers and areas.
 func (s side) loadBoard(ctx context.Context, folder, name string, opt images.Options) (m made) {
 	if m.spec, m.err = images.LoadIn(folder, name); m.err != nil {
 		return m
@@ -85,11 +87,11 @@ func (s side) loadBoard(ctx context.Context, folder, name string, opt images.Opt
 	return m
 }
 
-// outward finds a path that leads out of its own file's folder.
+// outward matches a path with .. after a variable of bitbake's, which may leave the file's folder.
 var outward = plaintext.Regexp(`(LAYERDIR|THISDIR|FILE_DIRNAME|TOPDIR|COREBASE|BBPATH)[^\n]*/\.\.`)
 
-// areasOf returns the board's layers. Where a layer or the configuration names files
-// outside of the layers, the whole repository is one.
+// areasOf returns the folders of the board's layers as areas. If local.conf or a file of a layer
+// names files outside of its folder, it adds the whole repository.
 func (s side) areasOf(m made) []area {
 	var areas []area
 	for _, layer := range m.parts.Layers {
@@ -130,7 +132,8 @@ var metadata = []string{".bb", ".bbappend", ".bbclass", ".conf", ".inc"}
 
 const maxMetadataBytes = 1 << 20
 
-// findOutward returns a file of a layer that names files outside of it, or cannot be read.
+// findOutward returns the first file of a layer that names files outside of the layer, or that
+// cannot be read; "" if there is none.
 func findOutward(layer string) (found string) {
 	err := filepath.WalkDir(layer, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !slices.Contains(metadata, filepath.Ext(path)) {
@@ -149,8 +152,8 @@ func findOutward(layer string) (found string) {
 	return found
 }
 
-// leadsOut reports whether one of the file's paths has more .. than there are folders
-// between the layer and the file.
+// leadsOut reports whether a file names a path outside of its layer: a path that begins at the
+// file's folder and has more .. than the file is deep, or any other path with .. .
 func leadsOut(layer, path, text string) bool {
 	below, err := filepath.Rel(layer, filepath.Dir(path))
 	if err != nil {
