@@ -64,8 +64,8 @@ func (d dns) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
-// parseHosts reads the addresses that getent ahosts or nslookup print. nslookup prints the
-// server's address first.
+// parseHosts returns the addresses that getent ahosts or nslookup printed. It skips the name
+// server's own address, which nslookup prints first.
 func parseHosts(text string) []string {
 	if _, answer, ok := strings.Cut(text, "\nName:"); ok {
 		text = answer
@@ -137,7 +137,7 @@ func (i networkInterface) Inspect(ctx context.Context, s *Session) (Finding, err
 	return f, nil
 }
 
-// parseAddrs reads the addresses that ip -o addr prints, with their prefix lengths.
+// parseAddrs returns the addresses in the output of ip -o addr, with their prefix lengths.
 func parseAddrs(text string) []string {
 	var addrs []string
 	for _, line := range plaintext.Lines(text) {
@@ -188,7 +188,8 @@ type socket struct {
 // UDP sockets count as listening.
 const tcpListen = "0A"
 
-// parseSockets reads /proc/net/tcp, tcp6, udp and udp6, as grep -H prints them.
+// parseSockets parses /proc/net/tcp, tcp6, udp and udp6 as grep -H prints them. It returns the
+// listening TCP sockets and all UDP sockets.
 func parseSockets(text string) []socket {
 	var found []socket
 	for _, line := range plaintext.Lines(text) {
@@ -208,8 +209,8 @@ func parseSockets(text string) []socket {
 	return found
 }
 
-// kernelAddress reads an address as the kernel of a little-endian board prints it: each
-// group of four bytes is reversed.
+// kernelAddress parses an IP address as a little-endian kernel prints it in /proc/net: in
+// hexadecimal, each group of four bytes reversed.
 func kernelAddress(text string) (netip.Addr, bool) {
 	raw, err := hex.DecodeString(text)
 	if err != nil || len(raw) != 4 && len(raw) != 16 {
@@ -238,6 +239,7 @@ func (p port) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
+// checkSockets compares the board's sockets with the port that the check expects or forbids.
 func (p port) checkSockets(f *Finding, all []socket) {
 	var ips, elsewhere []string
 	for _, s := range all {
@@ -266,15 +268,16 @@ func (p port) Next() string {
 	return fmt.Sprintf("on the board: ss -lnp | grep :%d; then the journal of the service that should listen there", p.number)
 }
 
-// Slipway tries what the board reaches through the SSH connection. The board's sshd
-// connects and looks names up, so the board needs no other program.
+// The checks addr and http connect through the board's sshd (SSH forwarding), which also looks
+// names up. So the board needs no program for them.
 
+// isAddress reports whether a text is an IP address.
 func isAddress(text string) bool {
 	_, err := netip.ParseAddr(text)
 	return err == nil
 }
 
-// addr is an address that the board reaches, or must not reach.
+// addr is an address that the board must reach, or must not reach.
 type addr struct {
 	address   string // host:port
 	reachable bool
@@ -314,8 +317,8 @@ func (a addr) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
-// forwardingError returns err if the connection was not even tried: sshd forbids it, or the
-// board is lost. It returns nil if the address does not answer.
+// forwardingError returns err if the board did not even try to connect: its sshd forbids
+// forwarding, or the board is lost. It returns nil if only the address did not answer.
 func (s *Session) forwardingError(ctx context.Context, err error) error {
 	var refused *ssh.OpenChannelError
 	var broken *net.OpError
@@ -337,7 +340,7 @@ func (a addr) Next() string {
 // maxRedirects is how many redirects Slipway follows, as many as goss.
 const maxRedirects = 10
 
-// httpRequest is an HTTP request through the board.
+// httpRequest is an HTTP request that Slipway sends through the board, and the expected response.
 type httpRequest struct {
 	url, method, body   string
 	username, password  string
@@ -442,7 +445,8 @@ func (h httpRequest) checkResponse(f *Finding, r *http.Response) error {
 	return nil
 }
 
-// headerLines returns the headers sorted, so that a report reads the same twice.
+// headerLines returns the headers as sorted lines, so that two reports of the same headers are
+// equal.
 func headerLines(h http.Header) string {
 	var all []string
 	for name, values := range h {

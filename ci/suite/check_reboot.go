@@ -18,7 +18,7 @@ func readReboot(e *Entry) Probe {
 	return reboot{limit: e.readTimeout()}
 }
 
-// errNoReboot is no failure, as the user forbids restarts.
+// errNoReboot skips the check where the user forbids restarts.
 const errNoReboot = Missing("it would restart the board, which --no-reboot forbids (an update forbids it too)")
 
 func (r reboot) Inspect(ctx context.Context, s *Session) (Finding, error) {
@@ -43,14 +43,14 @@ func (r reboot) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
-// forgetNeeds drops the known needs, which may differ after a restart.
+// forgetNeeds clears the cached results of needs, which may differ after a restart.
 func (s *Session) forgetNeeds() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.knownNeeds = nil
 }
 
-// Alone reports that no other check runs at the same time.
+// Alone returns true: no other check runs while the board restarts.
 func (r reboot) Alone() bool { return true }
 
 func (r reboot) Next() string {

@@ -120,6 +120,7 @@ func (u units) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
+// listFailed returns the names of the failed units that u does not ignore.
 func (u units) listFailed(ctx context.Context, s *Session) ([]string, error) {
 	out, err := s.Output(ctx, "systemctl", "list-units", "--state=failed", "--all", "--plain", "--no-legend", "--no-pager", "--full")
 	if err != nil {
@@ -135,7 +136,7 @@ func (u units) listFailed(ctx context.Context, s *Session) ([]string, error) {
 	return failed, nil
 }
 
-// readJournal returns the last lines of a unit's journal, or the error.
+// readJournal returns the last eight lines of a unit's journal in this boot, or the error as text.
 func (u units) readJournal(ctx context.Context, s *Session, unit string) string {
 	out, err := s.Output(ctx, "journalctl", "--boot", "--no-pager", "--quiet", "--lines=8", "--output=short-monotonic", "--unit="+unit)
 	if err != nil {
@@ -144,8 +145,7 @@ func (u units) readJournal(ctx context.Context, s *Session, unit string) string 
 	return "  " + strings.ReplaceAll(plaintext.Clean(strings.TrimSpace(out), 2000), "\n", "\n  ")
 }
 
-// Alone reports that no other check runs at the same time. A board that is still booting
-// would answer other checks wrongly.
+// Alone returns true: no other check runs while the board is still booting.
 func (u units) Alone() bool { return true }
 
 func (u units) Next() string {

@@ -52,8 +52,8 @@ func readAccount(e *Entry, a account) Probe {
 	return a
 }
 
-// accountScript prints a line of the database, by getent if the board has it and from the
-// file otherwise. getent exits with 2 for an unknown name, which the script prints as "-".
+// accountScript prints a line of passwd or group: $1 is the database, $2 the name. Without getent
+// it prints the whole file. For a name that getent does not know (status 2) it prints "-".
 const accountScript = `if command -v getent >/dev/null; then getent "$1" "$2" || { test $? = 2 && echo -; }; else cat "/etc/$1"; fi`
 
 func (a account) Inspect(ctx context.Context, s *Session) (Finding, error) {
@@ -103,7 +103,7 @@ func (a account) Next() string {
 	return fmt.Sprintf("on the board: grep %s: /etc/%s; accounts are made when the image is built, by useradd or sysusers.d", a.name, a.database)
 }
 
-// process is a running program, by the kernel's name of it.
+// process checks whether a program runs, by the name that the kernel shows in /proc/PID/comm.
 type process struct {
 	name    string
 	running bool
@@ -121,8 +121,8 @@ func readProcess(e *Entry) Probe {
 	return p
 }
 
-// processScript reads all names by one program. With a program for each process, an emulated board
-// needed 30 s. A process that ends before it is read is no error.
+// processScript prints the names of all processes with one program: a program for each process took
+// 30 s on an emulated board. A process that ends meanwhile is no error.
 const processScript = `cat /proc/[0-9]*/comm 2>/dev/null; true`
 
 func (p process) Inspect(ctx context.Context, s *Session) (Finding, error) {
@@ -165,9 +165,9 @@ func readPackage(e *Entry) Probe {
 	return p
 }
 
-// packageScript prints the name of the board's package manager, then what that prints
-// about the package. It exits with 127 if there is none, and with 3 where dpkg or rpm says
-// neither that the package is installed nor, by the status 1, that it is not.
+// packageScript prints the name of the board's package manager and its answer about package $1. It
+// exits with 127 if the board has no package manager. It exits with 3 if dpkg or rpm failed, so
+// that it is unknown whether the package is installed.
 const packageScript = `if command -v dpkg-query >/dev/null; then
 	echo dpkg; said=$(dpkg-query -W -f='${db:Status-Status} ${Version}\n' "$1" 2>/dev/null)
 elif command -v rpm >/dev/null; then
@@ -204,7 +204,8 @@ func (p installedPackage) Inspect(ctx context.Context, s *Session) (Finding, err
 	return f, nil
 }
 
-// parseVersions reads lines like "installed 1.2-3", or like "name - 1.2-3" from opkg.
+// parseVersions parses the output of packageScript, such as "installed 1.2-3", or "name - 1.2-3" by
+// opkg, and returns the installed versions.
 func (p installedPackage) parseVersions(text string) []string {
 	var versions []string
 	for _, line := range plaintext.Lines(text) {
@@ -254,8 +255,8 @@ func formatOffset(off time.Duration) string {
 	return fmt.Sprintf("%v %s", off.Abs().Round(time.Millisecond), plaintext.Either(off < 0, "behind", "ahead"))
 }
 
-// clockOffset returns the least possible offset of a clock that shows whole seconds. The
-// board read it at some time between sent and received.
+// clockOffset returns the smallest offset that a clock can have which shows whole seconds and was
+// read at an unknown time between sent and received.
 func clockOffset(shown, sent, received time.Time) time.Duration {
 	switch {
 	case shown.Add(time.Second).Before(sent):

@@ -16,7 +16,7 @@ import (
 	"slipway/layers/yaml"
 )
 
-// parseYAML returns the mapping in a suite's file.
+// parseYAML parses a suite's file and returns its mapping. It refuses goss's templates.
 func parseYAML(file string, data []byte) (*goyaml.Node, error) {
 	if line, column := findTemplate(data); line > 0 {
 		return nil, fmt.Errorf("%s:%d:%d: goss's templates ({{ }}) are not filled in here; write the values out", file, line, column)
@@ -24,7 +24,7 @@ func parseYAML(file string, data []byte) (*goyaml.Node, error) {
 	return yaml.ParseMapping(file, data, "a suite is a mapping of sections ("+strings.Join(kindNames(), ", ")+")")
 }
 
-// findTemplate returns the place of the first goss template outside of comments, or 0, 0.
+// findTemplate returns the line and column of the first goss template outside of comments, or 0, 0.
 func findTemplate(data []byte) (line, column int) {
 	for text := range strings.SplitSeq(string(data), "\n") {
 		line++
@@ -36,10 +36,11 @@ func findTemplate(data []byte) (line, column int) {
 	return 0, 0
 }
 
-// commonKeys are allowed in every check. The first four are goss's, the others Slipway's.
+// commonKeys are the keys that every check may have. goss defines the first four, Slipway the
+// others.
 var commonKeys = []string{"title", "meta", "timeout", "skip", "retries", "pause", "needs", "teardown", "alone"}
 
-// Entry is one check as it is written.
+// Entry is one check as the suite's file has it, before a Kind turns it into a Probe.
 type Entry struct {
 	*yaml.Entry
 	Limit time.Duration // the kind's default timeout; 0: DefaultTimeout
@@ -47,7 +48,7 @@ type Entry struct {
 	programs programs
 }
 
-// Bool returns the attribute, which is true or false, or otherwise if the entry has none.
+// Bool returns the boolean attribute key, or otherwise if the entry has no such attribute.
 func (e *Entry) Bool(key string, otherwise bool) bool {
 	if set := e.Flag(key); set != nil {
 		return *set
@@ -55,14 +56,14 @@ func (e *Entry) Bool(key string, otherwise bool) bool {
 	return otherwise
 }
 
-// programs is the folder of a suite, which may hold programs for the board.
+// programs is the folder of a suite, in which programs for the board may lie.
 type programs struct {
 	files fs.FS
 	dir   string
 }
 
-// read returns a program of a built-in suite, and nil if the suite is a file of this
-// machine, which has the program as a file too.
+// read returns the content of a program of a built-in suite. It returns nil for a suite in a file
+// of this machine, because its programs are files here too.
 func (p programs) read(name string) ([]byte, error) {
 	if p.files != fs.FS(embedded) {
 		return nil, nil
@@ -70,6 +71,8 @@ func (p programs) read(name string) ([]byte, error) {
 	return fs.ReadFile(p.files, path.Join(p.dir, name))
 }
 
+// newEntry parses one check. It refuses unknown keys, and keys of goss that cannot be checked over
+// SSH.
 func newEntry(file, kind string, keys []string, key, value *goyaml.Node) (*Entry, error) {
 	if value.Kind == goyaml.MappingNode {
 		for k := range yaml.Pairs(value) {
@@ -82,19 +85,21 @@ func newEntry(file, kind string, keys []string, key, value *goyaml.Node) (*Entry
 	return &Entry{Entry: e}, err
 }
 
-// readTimeout reads the timeout. As in goss, 0 is the default.
+// readTimeout returns the timeout of a check. Without one, or with 0 as in goss, it returns the
+// default of the check's kind.
 func (e *Entry) readTimeout() time.Duration {
 	usual := cmp.Or(e.Limit, DefaultTimeout)
 	return cmp.Or(e.readMillis("timeout", usual, 0), usual)
 }
 
-// readMillis reads a duration, in milliseconds as in goss.
+// readMillis returns an attribute in milliseconds as a duration.
 func (e *Entry) readMillis(key string, fallback time.Duration, least int64) time.Duration {
 	ms := e.Number(key, fallback.Milliseconds(), least, maxTimeout.Milliseconds())
 	return time.Duration(ms) * time.Millisecond
 }
 
-// readTeardown reads a list of commands. Each is a text for the board's shell or an argv.
+// readTeardown returns the commands of teardown. Each is a line for the board's shell, or a list of
+// arguments.
 func (e *Entry) readTeardown() [][]string {
 	n := e.Fields["teardown"]
 	if n == nil {
@@ -128,7 +133,8 @@ func (e *Entry) readTeardownCommand(n *goyaml.Node) []string {
 	return argv
 }
 
-// readMeta reads title and next from meta. As in goss, other keys are allowed there.
+// readMeta returns the title of a check and the next step after its failure, from meta. As in goss,
+// meta may have other keys.
 func (e *Entry) readMeta() (title, next string) {
 	title = e.Text("title", e.Name)
 	n := e.Fields["meta"]
@@ -150,18 +156,18 @@ func (e *Entry) readMeta() (title, next string) {
 	return title, next
 }
 
-// Matcher reads an attribute as a matcher.
+// Matcher parses the attribute key as a matcher for values of type t.
 func (e *Entry) Matcher(key string, t match.Type) match.Matcher { return match.Read(e.Entry, key, t) }
 
-// need is a condition of a check: something on the board, or another check that passed.
-// Without it the check is skipped.
+// need is a condition of a check: something on the board, or another check that passed. A check
+// whose condition does not hold is skipped.
 type need struct {
 	kind, name string
 	at         string // FILE:LINE:COLUMN in the suite
 	check      int    // index of the check, for the kind "check"
 }
 
-// needKinds are the kinds of needs. The scripts test a need on the board. $1 is the name.
+// needKinds maps the kinds of needs to shell scripts, which exit with 0 if the board has $1.
 var needKinds = map[string]string{
 	"file":    `test -e "$1"`,
 	"command": `command -v "$1"`,
@@ -170,7 +176,7 @@ var needKinds = map[string]string{
 	"check":   "",
 }
 
-// needTexts describe a board without a need.
+// needTexts say, by the kind of a need, what a board lacks.
 var needTexts = map[string]string{
 	"file":    "it has no %s",
 	"command": "it has no program %s",
@@ -178,7 +184,7 @@ var needTexts = map[string]string{
 	"service": "it has no unit %s",
 }
 
-// readNeeds reads a mapping like {file: /dev/x}, or a list of such mappings.
+// readNeeds parses the attribute needs: a mapping like {file: /dev/x}, or a list of such mappings.
 func (e *Entry) readNeeds() []need {
 	n := e.Fields["needs"]
 	if n == nil {
@@ -230,11 +236,11 @@ func (e *Entry) readNeed(kind string, v *goyaml.Node) need {
 	return n
 }
 
-// moduleName returns a module's name as the kernel writes it.
+// moduleName returns a kernel module's name with underscores, as /sys/module has it.
 func moduleName(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// resolveNeeds finds the checks that a check needs. They must come before it, so that no
-// check waits for itself.
+// resolveNeeds sets the index of each check that the needs name. It accepts only earlier checks of
+// the suite, so that no checks wait for each other.
 func (l *loader) resolveNeeds(needs []need) error {
 	for i, n := range needs {
 		if n.kind != "check" {
@@ -253,8 +259,8 @@ func (l *loader) resolveNeeds(needs []need) error {
 	return nil
 }
 
-// explainMissing returns why a need is not met on the board, or "". It tests each need once
-// in a session.
+// explainMissing returns what the board lacks for a need, or "". It runs one command on the board
+// and caches the answer until the session ends or the board restarts.
 func (s *Session) explainMissing(ctx context.Context, n need) (string, error) {
 	n.at, n.check = "", 0
 	s.mu.Lock()

@@ -15,7 +15,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// identityFiles tell the board and its software.
+// identityFiles are the board's files from which readIdentity learns its hardware and software.
 var identityFiles = []string{
 	"/proc/sys/kernel/hostname", "/proc/sys/kernel/osrelease", "/proc/sys/kernel/random/boot_id", "/proc/cmdline", "/proc/uptime",
 	"/etc/machine-id", "/etc/os-release", "/etc/nv_tegra_release", "/etc/mlnx-release",
@@ -23,10 +23,9 @@ var identityFiles = []string{
 	"/proc/device-tree/model", "/proc/device-tree/serial-number",
 }
 
-// identityScript reads all files by one grep, because each process costs time on a slow
-// board. Then it runs the programs that print the running slot, if the board has them.
-// RAUC runs only if the kernel's command line has no slot, because it starts a service. Its
-// errors say which program runs.
+// identityScript prints all files with one grep, because each process costs time on a slow board.
+// Then it runs the programs that know the running slot. It writes the name of each program to
+// stderr. RAUC starts a service, so it runs only if the kernel's command line has no slot.
 const identityScript = `grep -aHs "" "$@"
 told() { command -v "$1" >/dev/null 2>&1 && echo "runs $1" >&2 && "$@" 2>/dev/null | sed "s/^/$1:/"; }
 grep -qs rauc.slot= /proc/cmdline || told rauc status --output-format=shell
@@ -34,8 +33,8 @@ told nvbootctrl get-current-slot
 told mlxbf-bootctl
 true`
 
-// readIdentity reads the board's identity. Unknown fields stay empty, and an error is no
-// failure, as only checks can fail. Only a silent board is an error.
+// readIdentity runs identityScript on the board and returns the board's identity. What the board
+// does not tell stays empty. It returns an error only if the board does not answer at all.
 func (s *Session) readIdentity(ctx context.Context, a images.Artifact) (id report.Identity, err error) {
 	err = boardssh.Answer(ctx, 0, "read the board's identity", func(ctx context.Context) error {
 		// An error may come with the output until then.
@@ -59,7 +58,8 @@ func (s *Session) readIdentity(ctx context.Context, a images.Artifact) (id repor
 	return id, err
 }
 
-// parseIdentity reads lines of NAME:TEXT, where NAME is a file or a program.
+// parseIdentity parses the output of identityScript: lines of NAME:TEXT, where NAME is a file or a
+// program.
 func parseIdentity(text string) report.Identity {
 	texts := map[string]string{}
 	for _, line := range plaintext.Lines(text) {
@@ -73,7 +73,8 @@ func parseIdentity(text string) report.Identity {
 	return identityOf(texts)
 }
 
-// identityOf fills an identity from the texts of files and programs, by their names.
+// identityOf returns the identity from the texts of files and the outputs of programs, by their
+// names.
 func identityOf(texts map[string]string) (id report.Identity) {
 	id.Hostname, id.Kernel = texts["/proc/sys/kernel/hostname"], texts["/proc/sys/kernel/osrelease"]
 	id.BootID, id.MachineID = texts["/proc/sys/kernel/random/boot_id"], texts["/etc/machine-id"]
@@ -94,7 +95,8 @@ func identityOf(texts map[string]string) (id report.Identity) {
 
 func trimQuotes(text string) string { return strings.Trim(text, `"'`) }
 
-// dropPlaceholder returns "" for a text that firmware has in fields that nobody filled in.
+// dropPlaceholder returns "" for a placeholder such as "To be filled by O.E.M.", and else the
+// trimmed text.
 func dropPlaceholder(text string) string {
 	for _, empty := range []string{"", "0", "none", "not specified", "not applicable", "default string", "to be filled by o.e.m.", "system serial number", "unknown"} {
 		if strings.EqualFold(strings.TrimSpace(text), empty) {
@@ -115,7 +117,8 @@ func parseL4T(text string) string {
 	return "R" + m[1] + "." + m[2]
 }
 
-// findSlot returns the running slot, or "". RAUC's answer comes before the firmware's.
+// findSlot returns the running slot, or "". It tries the kernel's command line, RAUC, nvbootctrl
+// and mlxbf-bootctl, in this order.
 func findSlot(texts map[string]string) string {
 	if slot := bootedSlot(texts["/proc/cmdline"]); slot != "" {
 		return slot

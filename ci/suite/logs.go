@@ -14,13 +14,13 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// journalTail prints the end of a boot's journal, at most as long as a command's output may
-// be. $1 is the boot as journalctl counts them: 0 is this one, -1 the one before.
+// journalTail prints the last 1,000,000 bytes of a boot's journal. $1 is the boot as journalctl
+// counts: 0 is this one, -1 the one before.
 const journalTail = `journalctl --boot="$1" --no-pager --quiet --output=short-monotonic | tail -c 1000000`
 
-// readLogs reads the board's logs after a failure. began is the boot id at the beginning of
-// the run: if the board restarted since, the logs include the boot before. It leaves out a
-// log that it cannot read.
+// readLogs reads the journal and kernel messages of the board, for a report of a failure. If the
+// boot id is no longer began, it also reads the journal of the previous boot. It leaves out
+// unreadable logs.
 func (s *Session) readLogs(ctx context.Context, began string) []report.Log {
 	if s.isLost() {
 		return nil
@@ -49,8 +49,8 @@ func (s *Session) readLogs(ctx context.Context, began string) []report.Log {
 	return logs
 }
 
-// WithTranscript writes every command on the board to w when it has ended: its start, its
-// output, its status and its duration. It removes characters that a terminal obeys.
+// WithTranscript writes each command on the board to w when the command has ended, with its output,
+// status and duration. Control characters are removed from the output.
 func WithTranscript(w io.Writer) Option {
 	return func(s *Session) {
 		t := &transcript{out: w}
@@ -59,14 +59,14 @@ func WithTranscript(w io.Writer) Option {
 	}
 }
 
-// transcript writes commands to out in the order in which they end, since several run at a
-// time.
+// transcript writes ended commands to out. Commands run at the same time, so their order is that of
+// their ends.
 type transcript struct {
 	mu  sync.Mutex
 	out io.Writer
 }
 
-// transcribedBoard is a board with a transcript of its commands.
+// transcribedBoard is a board whose commands are written to a transcript.
 type transcribedBoard struct {
 	board Board
 	*transcript
@@ -94,7 +94,8 @@ func (t *transcript) wrapStream(stream streamer) streamer {
 	}
 }
 
-// wrapTerminal adds a terminal's screen to the transcript. The screen shows the keys too.
+// wrapTerminal returns a terminal function that also writes the screen to the transcript. The
+// screen includes typed keys, which the terminal echoes.
 func (t *transcript) wrapTerminal(terminal terminaler) terminaler {
 	return func(ctx context.Context, talk func(keys io.Writer, screen io.Reader) error, argv ...string) error {
 		var seen cappedBuffer
@@ -116,14 +117,15 @@ func (b *cappedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// commandOutput is a command with its outputs.
+// commandOutput is a command that ended, its start, and the beginning of its output.
 type commandOutput struct {
 	argv        []string
 	began       time.Time
 	out, errors []byte
 }
 
-// writeCommand writes a command to the transcript. It returns failed, or else its own error.
+// writeCommand writes a command to the transcript. It returns failed, or if that is nil, the error
+// of the write.
 func (t *transcript) writeCommand(s commandOutput, status int, failed error) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s $ %s\n", s.began.UTC().Format("15:04:05.000"), plaintext.OneLine(ShellLine(s.argv)))

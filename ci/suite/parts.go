@@ -14,7 +14,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// part is one of several results that a program on a board printed.
+// part is one of several test results in the output of a program.
 type part struct {
 	Name   string
 	Status report.Status
@@ -22,7 +22,7 @@ type part struct {
 	TookMS int64
 }
 
-// outcome is the content of an output: its results, and its format errors.
+// outcome is what a reader found in a program's output: test results, and errors of the format.
 type outcome struct {
 	Parts    []part
 	Problems []string // of the output as a whole, such as a missing plan
@@ -36,13 +36,15 @@ const (
 	maxPending   = 8 // failures of a subtest
 )
 
-// outputFormats has the reader of each format, by the format's name in a suite.
+// outputFormats maps the name of a format, as a suite writes it, to the function that parses it.
 var outputFormats = map[string]func(output string) outcome{
 	"go":    readGoTest,
 	"tap":   readTAP,
 	"ptest": readPtest,
 }
 
+// addPart adds a result with a cleaned name and text. After maxParts results it adds a problem
+// instead.
 func (o *outcome) addPart(p part) {
 	if len(o.Parts) == maxParts {
 		o.addProblem("more than %d results; the others were left out", maxParts)
@@ -53,7 +55,7 @@ func (o *outcome) addPart(p part) {
 	o.Parts = append(o.Parts, p)
 }
 
-// addProblem adds a problem unless it is already there.
+// addProblem adds a problem of the output's format, unless it is already there.
 func (o *outcome) addProblem(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if !slices.Contains(o.Problems, text) && len(o.Problems) < maxProblems {
@@ -61,7 +63,7 @@ func (o *outcome) addProblem(format string, args ...any) {
 	}
 }
 
-// tapReader reads the Test Anything Protocol, versions 12 to 14.
+// tapReader parses the Test Anything Protocol, versions 12 to 14.
 type tapReader struct {
 	outcome
 	planned     int // -1: no plan yet
@@ -143,7 +145,7 @@ func (r *tapReader) addResult(ok bool, number, text string) {
 	r.addPart(p)
 }
 
-// cutDirective splits "name # SKIP why". A # in the name has a backslash before it.
+// cutDirective splits "name # SKIP why" at the first # without a backslash before it.
 func cutDirective(text string) (name, directive string) {
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
@@ -160,14 +162,14 @@ var unescaperTAP = strings.NewReplacer(`\\`, `\`, `\#`, `#`)
 
 func unescapeTAP(text string) string { return unescaperTAP.Replace(strings.TrimSpace(text)) }
 
-// addNote adds a line to the last result, if that failed.
+// addNote appends a line to the text of the last result, if that result failed.
 func (r *tapReader) addNote(text string) {
 	if n := len(r.Parts); n > 0 && r.Parts[n-1].Status == report.Failed && len(r.Parts[n-1].Saw) < maxPartNotes && text != "..." {
 		r.Parts[n-1].Saw = strings.TrimSpace(r.Parts[n-1].Saw + "\n" + plaintext.Clean(text, 500))
 	}
 }
 
-// checkPlan adds a problem if the number of results is not the planned one.
+// checkPlan adds a problem if there is no plan, or if the number of results differs from the plan.
 func (r *tapReader) checkPlan() {
 	switch {
 	case r.planned < 0 && r.resultCount == 0:
@@ -179,8 +181,8 @@ func (r *tapReader) checkPlan() {
 	}
 }
 
-// ptestReader reads the output of Yocto package tests, with or without ptest-runner. Each result is
-// a line, after the output of its test.
+// ptestReader parses the output of Yocto package tests (ptest), with or without ptest-runner. A
+// test's result is one line, after the test's own output.
 type ptestReader struct {
 	outcome
 	running string   // the package whose tests run
@@ -237,7 +239,7 @@ func (r *ptestReader) addResult(word string, status report.Status, name string) 
 	r.addPart(p)
 }
 
-// packageName returns zlib for /usr/lib/zlib/ptest.
+// packageName returns the package of a ptest folder: zlib for /usr/lib/zlib/ptest.
 func packageName(dir string) string {
 	if dir = path.Clean(dir); path.Base(dir) == "ptest" {
 		dir = path.Dir(dir)
@@ -245,8 +247,8 @@ func packageName(dir string) string {
 	return path.Base(dir)
 }
 
-// goReader reads the output of a Go test binary with -test.v or -test.v=test2json. With the
-// latter, lines of the test framework begin with the byte 0x16.
+// goReader parses the output of a Go test binary with -test.v or -test.v=test2json. With test2json,
+// the test framework's own lines begin with goMark.
 type goReader struct {
 	outcome
 	marked  bool              // lines of the framework begin with goMark
@@ -313,7 +315,7 @@ func (r *goReader) addOutput(line string) {
 	}
 }
 
-// readResult ends a test. Its output came before.
+// readResult adds the result of a test that ended, with the output that was read before.
 func (r *goReader) readResult(m []string) {
 	name := m[2]
 	seconds, _ := strconv.ParseInt(m[3], 10, 64)
@@ -329,7 +331,8 @@ func (r *goReader) readResult(m []string) {
 	r.addPart(p)
 }
 
-// checkEnd fails tests that did not end. Then the program panicked or was killed.
+// checkEnd adds a failed result for each test that did not end, because the program panicked or was
+// killed. Without a final PASS or FAIL it adds a problem.
 func (r *goReader) checkEnd() {
 	for _, name := range r.order {
 		if output, running := r.output[name]; running {

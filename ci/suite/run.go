@@ -20,8 +20,8 @@ import (
 	"slipway/layers/host"
 )
 
-// Run runs the suites of a board on it. The report is complete after report.ErrFailed.
-// After another error it holds the results until then.
+// Run runs the board's suites over an SSH connection and returns their report. The report is
+// complete after nil or report.ErrFailed. After another error it has the results until then.
 func Run(ctx context.Context, conn *boardssh.Conn, spec images.Spec, a images.Artifact, options ...Option) (report.Report, error) {
 	open := func(ctx context.Context) (containerEngine, error) { return container.OpenContainerd(ctx, conn) }
 	put := func(ctx context.Context, local, remote string, mode fs.FileMode) error {
@@ -40,11 +40,11 @@ func Run(ctx context.Context, conn *boardssh.Conn, spec images.Spec, a images.Ar
 // Option changes how suites are run.
 type Option func(*Session)
 
-// AllowReboots sets whether checks may restart the board. Otherwise Run skips those checks.
+// AllowReboots sets whether checks may restart the board. If not, Run skips such checks.
 func AllowReboots(may bool) Option { return func(s *Session) { s.noReboot = !may } }
 
-// KeepMetrics compares the metrics of a board with those of its last good run, and saves them
-// beside its reports, where something was built for it.
+// KeepMetrics makes Run compare the board's metrics with its last good run, and save them beside
+// its reports. It does nothing if the board has no build folder.
 func KeepMetrics(opt images.Options, spec images.Spec) Option {
 	return func(s *Session) {
 		if _, none := os.Stat(opt.BoardDir(spec)); spec.Board != "" && none == nil {
@@ -53,10 +53,11 @@ func KeepMetrics(opt images.Options, spec images.Spec) Option {
 	}
 }
 
-// EndTeardown ends teardowns that still run after a Ctrl-C as soon as now is closed.
+// EndTeardown cancels teardowns that still run after a Ctrl-C once now is closed.
 func EndTeardown(now <-chan struct{}) Option { return func(s *Session) { s.now = now } }
 
-// runSuites runs the suites in a session, and adds their results and the logs to a report.
+// runSuites loads the suites, reads the board's identity, runs all checks, and returns the report.
+// After a failure the report has the board's logs. After a success it saves the metrics.
 func runSuites(ctx context.Context, s *Session, spec images.Spec, a images.Artifact) (report.Report, error) {
 	r := report.New(spec)
 	r.Source = a.Source
@@ -102,10 +103,10 @@ func runSuites(ctx context.Context, s *Session, spec images.Spec, a images.Artif
 	return r, err
 }
 
-// SuitesNext is the next step after LoadAll failed.
+// SuitesNext is the next step to show after LoadAll failed.
 const SuitesNext = "correct the suite, or the list of suites in the board's board.yml"
 
-// LoadAll loads the suites of a board. A board without suites is an error.
+// LoadAll loads all suites that a board.yml lists. An empty list is an error.
 func LoadAll(spec images.Spec) ([]Suite, error) {
 	if len(spec.Suites) == 0 {
 		return nil, listError{fmt.Errorf("board %s has no suites, so nothing would be proved; add suites: to its board.yml (have %s)",
@@ -122,7 +123,8 @@ func LoadAll(spec images.Spec) ([]Suite, error) {
 	return suites, nil
 }
 
-// CheckListed loads the suites that a board.yml lists.
+// CheckListed returns an error if a suite that board.yml lists cannot be loaded. If the list itself
+// is wrong, the error names the line of board.yml.
 func CheckListed(spec images.Spec) error {
 	_, err := LoadAll(spec)
 	if errors.As(err, new(listError)) {
@@ -131,8 +133,8 @@ func CheckListed(spec images.Spec) error {
 	return err
 }
 
-// reportError returns the error of a run. If no failed check shows the error, it adds a
-// failed stage, since a user may read only the report.
+// reportError returns the error of a run that was stopped, failed or passed no check. If no failed
+// check shows that error, it adds a failed stage to the report.
 func reportError(ctx context.Context, r *report.Report) (err error) {
 	switch n := r.Counts(); {
 	case ctx.Err() != nil:
@@ -182,7 +184,7 @@ type Session struct {
 	container sync.Mutex // containers run one at a time
 }
 
-// closeEngine ends the connection to containerd. connectContainerd makes a new one.
+// closeEngine closes the connection to containerd, if one is open.
 func (s *Session) closeEngine() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

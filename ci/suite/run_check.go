@@ -18,8 +18,8 @@ import (
 // TeardownLimit is the time for all commands of a check's teardown.
 const TeardownLimit = 30 * time.Second
 
-// RunCheck runs one check with its retries and its teardown. It returns the result of the
-// check, then those of its parts.
+// RunCheck runs one check with its retries, then its teardown. It returns the result of the check,
+// followed by the results of its parts. A check that must be skipped is not run.
 func (s *Session) RunCheck(ctx context.Context, c Check) []report.CheckResult {
 	r := report.CheckResult{Name: plaintext.Clean(c.Name, 200), Kind: c.Kind, Status: report.Skipped}
 	if r.Saw = s.skipReason(ctx, c); r.Saw != "" {
@@ -46,7 +46,8 @@ func (s *Session) RunCheck(ctx context.Context, c Check) []report.CheckResult {
 	return append([]report.CheckResult{r}, partResults(r, f.parts)...)
 }
 
-// skipReason returns why a check does not begin, or "".
+// skipReason returns why a check is skipped before it begins (the suite skips it, the board is
+// lost, the run was stopped), or "".
 func (s *Session) skipReason(ctx context.Context, c Check) string {
 	switch {
 	case c.Skip:
@@ -59,12 +60,13 @@ func (s *Session) skipReason(ctx context.Context, c Check) string {
 	return ""
 }
 
-// Missing is an error that skips a check. It names the thing that the board lacks.
+// Missing is an error that skips a check instead of failing it. Its text says what the board lacks.
 type Missing string
 
 func (m Missing) Error() string { return string(m) }
 
-// retryProbe runs the probe until the check passes or has no retries left.
+// retryProbe runs the probe until the check passes, or has no retries left, or cannot pass because
+// the board is lost or lacks something. It waits for c.Pause between tries.
 func (s *Session) retryProbe(ctx context.Context, c Check) (f Finding, tries int, err error) {
 	for tries = 1; ; tries++ {
 		f, err = s.runProbe(ctx, c)
@@ -81,8 +83,9 @@ func (s *Session) retryProbe(ctx context.Context, c Check) (f Finding, tries int
 
 var errSlow = errors.New("no answer in time")
 
-// runProbe runs one probe with its timeout. If the board does not answer, runProbe tests
-// whether it is alive. A lost board then ends the run, and not each check by its timeout.
+// runProbe runs one probe with its timeout. After a failure it tests whether the board still runs
+// programs. If not, it marks the board as lost and ends the run, so that the other checks do not
+// each wait for their timeout.
 func (s *Session) runProbe(ctx context.Context, c Check) (Finding, error) {
 	slow := fmt.Errorf("%w (%v)", errSlow, c.Timeout)
 	if c.asks {
@@ -127,7 +130,8 @@ func (s *Session) runProbe(ctx context.Context, c Check) (Finding, error) {
 	return f, err
 }
 
-// inspectBoard tests what a check needs on the board, then runs its probe.
+// inspectBoard tests that the board has what the check needs, runs the check's probe, and compares
+// the metrics with the last good run.
 func (s *Session) inspectBoard(ctx context.Context, c Check) (Finding, error) {
 	for _, n := range c.needs {
 		if n.kind == "check" {
@@ -146,7 +150,7 @@ func (s *Session) inspectBoard(ctx context.Context, c Check) (Finding, error) {
 	return f, err
 }
 
-// isAnswering reports whether the board is alive, and marks it as lost otherwise.
+// isAnswering reports whether the board still runs a program. If not, it marks the board as lost.
 func (s *Session) isAnswering(ctx context.Context) bool {
 	if s.isLost() {
 		return false
@@ -166,8 +170,8 @@ func (s *Session) isLost() bool {
 	return s.lost
 }
 
-// tearDown runs a check's teardown, also after a timeout or a Ctrl-C. It returns the errors
-// of its commands. After a failed command it runs the next ones.
+// tearDown runs all commands of a check's teardown, also after a timeout or Ctrl-C and after a
+// failed command. It returns the errors as text.
 func (s *Session) tearDown(ctx context.Context, c Check) (wrong []string) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), TeardownLimit, fmt.Errorf("it took longer than %v", TeardownLimit))
 	defer cancel()
@@ -193,8 +197,8 @@ func (s *Session) tearDown(ctx context.Context, c Check) (wrong []string) {
 	return wrong
 }
 
-// fillResult sets the result from a probe's finding. A failed teardown fails the check too,
-// since what is left may disturb later checks.
+// fillResult fills a check's result from its finding and the errors of its teardown. A failed
+// teardown fails the check, because what it left behind may disturb later checks.
 func fillResult(r *report.CheckResult, c Check, f Finding, err error, left []string) {
 	for _, m := range f.metrics {
 		r.Metrics = append(r.Metrics, m.Metric)
@@ -217,7 +221,8 @@ func fillResult(r *report.CheckResult, c Check, f Finding, err error, left []str
 	r.Next = plaintext.Clean(cmp.Or(f.Next, c.Next), report.MaxSawBytes)
 }
 
-// addOutcome adds the results that a program printed. One failed result fails the check.
+// addOutcome adds the test results that a program printed to the finding. One failed result or one
+// problem fails the check, and so does an empty output.
 func (f *Finding) addOutcome(o outcome) {
 	n := map[report.Status]int{}
 	for _, p := range o.Parts {
@@ -233,7 +238,7 @@ func (f *Finding) addOutcome(o outcome) {
 	}
 }
 
-// partResults returns the parts of a check as results of their own.
+// partResults returns a result of its own for each part of a check.
 func partResults(r report.CheckResult, parts []part) []report.CheckResult {
 	var all []report.CheckResult
 	for _, p := range parts {
@@ -249,8 +254,8 @@ func partResults(r report.CheckResult, parts []part) []report.CheckResult {
 	return all
 }
 
-// WaitUntil calls poll until it returns true or an error, or until the timeout. The timeout
-// is no error, because the caller knows what poll saw last.
+// WaitUntil calls poll, with pauses, until poll returns true or an error, or until the timeout. The
+// timeout returns nil, because the caller knows what poll saw last.
 func WaitUntil(ctx context.Context, timeout, pause time.Duration, poll func() (done bool, err error)) error {
 	for end := time.Now().Add(timeout); ; {
 		done, err := poll()
@@ -265,13 +270,11 @@ func WaitUntil(ctx context.Context, timeout, pause time.Duration, poll func() (d
 	}
 }
 
-// guardScript becomes a program of a check, after it has started a guard. The guard ends the
-// program's group where Slipway cannot: the connection is gone, or the check's time was over
-// for a while. It also removes the program's folder then, if it has one.
-//
-// The group is the program's own if an SSH server or sudo started it. Otherwise the group may hold
-// other programs, and the guard ends only the check's. A zombie does not run: in some containers
-// nobody waits for it.
+// guardScript starts a guard in the background and then executes the check's program. The guard
+// kills the program if the SSH connection is gone or the time limit is over, and removes the
+// program's folder $2, if it is not "". The guard kills the whole process group if an SSH server or
+// sudo started the program. Otherwise the group may have other programs, and only the check's
+// program is killed. A zombie counts as ended, because in some containers nobody waits for it.
 const guardScript = `limit=$1 dir=$2 parent=$PPID group=$$
 shift 2
 [ -d "/proc/$parent" ] || parent=$$
@@ -299,14 +302,15 @@ runs() { read -r _ _ state _ <"/proc/$1/stat" && [ "$state" != Z ]; }
 } </dev/null >/dev/null 2>&1 &
 exec "$@"`
 
-// guardPause is how much later than Slipway the guard ends a program.
+// guardPause is how long after Slipway's own timeout the guard kills a program.
 const guardPause = 15 * time.Second
 
-// guardedFolder is the key of a context: its value is the folder of the program that runs in
-// it, or "". Other programs have no guard.
+// guardedFolder is a context key. If a context has it, guardedBoard runs the program with a guard
+// that removes the folder in the value; "" is no folder.
 type guardedFolder struct{}
 
-// guardedBoard starts guards. They are invisible elsewhere: transcripts show only the programs.
+// guardedBoard is a board that starts programs with guardScript if the context asks for it. A
+// transcript shows only the program, not the guard.
 type guardedBoard struct{ Board }
 
 func (b guardedBoard) Run(ctx context.Context, argv ...string) (boardssh.Result, error) {
@@ -320,8 +324,8 @@ func (b guardedBoard) Run(ctx context.Context, argv ...string) (boardssh.Result,
 	return b.Board.Run(ctx, argv...)
 }
 
-// runGuarded runs a program that must not outlive its check. The guard removes dir, if it is
-// not "".
+// runGuarded runs a program on the board with a guard, so that it cannot outlive its check. The
+// guard removes dir, if dir is not "".
 func (s *Session) runGuarded(ctx context.Context, dir string, argv ...string) (boardssh.Result, error) {
 	return s.Board.Run(context.WithValue(ctx, guardedFolder{}, dir), argv...)
 }

@@ -31,8 +31,8 @@ const (
 // lostLimits replace AliveTimeout and backWithin in a test's session; 0 keeps the default.
 type lostLimits struct{ alive, backWithin time.Duration }
 
-// IsAlive reports whether the board still runs a program. A connection may not yet know
-// that it has ended. If limit is 0, it is AliveTimeout.
+// IsAlive reports whether the board runs the program true within limit, or AliveTimeout if limit is
+// 0. An open connection proves nothing: it may not yet have noticed that the board is gone.
 func IsAlive(ctx context.Context, b Board, limit time.Duration) bool {
 	limited, cancel := context.WithTimeout(ctx, cmp.Or(limit, AliveTimeout))
 	defer cancel()
@@ -40,7 +40,7 @@ func IsAlive(ctx context.Context, b Board, limit time.Duration) bool {
 	return err == nil
 }
 
-// endLostRun ends the run, as a check found the board lost.
+// endLostRun cancels the run because a check found the board lost, and keeps the first reason.
 func (s *Session) endLostRun(why error) {
 	if s.end == nil {
 		return
@@ -60,8 +60,8 @@ func (s *Session) whyLost() error {
 	return s.why
 }
 
-// lossError returns the error of a run in which the board was lost, or nil. It connects
-// again, for the boot id and the logs.
+// lossError returns the error of a run in which the board was lost, or nil. It connects again to
+// learn whether the board restarted, which may take backWithin.
 func (s *Session) lossError(ctx context.Context, r report.Report) error {
 	why := s.whyLost()
 	if why == nil || ctx.Err() != nil {
@@ -78,7 +78,8 @@ func (s *Session) lossError(ctx context.Context, r report.Report) error {
 	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("smoke %s: lost at check %d of %d (%s): %w; %s", r.Board, at, r.Counts().Total(), name, why, after))
 }
 
-// explainLoss connects again, and returns whether the board restarted.
+// explainLoss connects to the lost board again, and says whether it restarted. If the board
+// answers, explainLoss marks it as no longer lost, so that readLogs can read its logs.
 func (s *Session) explainLoss(ctx context.Context) string {
 	within := cmp.Or(s.limits.backWithin, backWithin)
 	if s.redial == nil || errors.Is(s.whyLost(), boardssh.ErrSilent) {
@@ -109,10 +110,10 @@ const silentNext = "\nnext: ps -ef  # on the board, for the program that does no
 // LostNext is the next step after the board was lost.
 const LostNext = "see whether the board has power and did not restart (its serial console; on the board: journalctl -b -1 -e), and the network on the way; then run smoke again"
 
-// lostSaw begins the Saw of a check that did not finish.
+// lostSaw is the beginning of CheckResult.Saw of a check that did not finish.
 const lostSaw = "not finished: "
 
-// findLostCheck returns the number and name of the first check that did not finish.
+// findLostCheck returns the number and name of the first check that the lost board left unfinished.
 func findLostCheck(r report.Report) (at int, name string) {
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {

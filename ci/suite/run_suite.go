@@ -15,11 +15,11 @@ import (
 	"slipway/layers/progress"
 )
 
-// checksAtOnce keeps below sshd's 10 sessions a connection. An interrupted check needs two,
-// and containers and files need their own.
+// checksAtOnce is how many checks run at the same time. sshd allows 10 sessions a connection; an
+// interrupted check needs two, and containers and files need more.
 const checksAtOnce = 3
 
-// suiteRun is a suite while it is run.
+// suiteRun is the state of a suite while its checks run.
 type suiteRun struct {
 	*Session
 	checks  []Check
@@ -34,8 +34,8 @@ type suiteRun struct {
 	}
 }
 
-// runSuite runs the checks of a suite, several at a time. The results are in the order of
-// the suite.
+// runSuite runs the checks of a suite, several at a time, and shows progress. It returns the
+// results in the order of the suite.
 func (s *Session) runSuite(ctx context.Context, suite Suite) report.SuiteResult {
 	r := &suiteRun{
 		Session: s, checks: suite.Checks, began: time.Now(),
@@ -57,8 +57,8 @@ func (s *Session) runSuite(ctx context.Context, suite Suite) report.SuiteResult 
 	return result
 }
 
-// runBatch starts its checks in their order. So a check that waits for an earlier one never
-// blocks it.
+// runBatch runs a batch of checks, checksAtOnce at a time, and waits for them. It starts them in
+// the suite's order, so that a check that waits for an earlier one cannot block that one.
 func (r *suiteRun) runBatch(ctx context.Context, batch []int) {
 	var group errgroup.Group
 	group.SetLimit(checksAtOnce)
@@ -73,6 +73,8 @@ func (r *suiteRun) runBatch(ctx context.Context, batch []int) {
 	group.Wait()
 }
 
+// runWhenReady waits for the checks that c needs, and then runs c. If one of them did not pass, it
+// skips c.
 func (r *suiteRun) runWhenReady(ctx context.Context, c Check) []report.CheckResult {
 	skipped := report.CheckResult{Name: plaintext.Clean(c.Name, 200), Kind: c.Kind, Status: report.Skipped}
 	if skipped.Saw = r.explainUnmetNeed(c); skipped.Saw != "" {
@@ -89,8 +91,8 @@ func (r *suiteRun) runWhenReady(ctx context.Context, c Check) []report.CheckResu
 	return results
 }
 
-// explainUnmetNeed waits for the checks that c needs. It returns which of them did not pass,
-// or "".
+// explainUnmetNeed waits until the checks that c needs have ended. It returns which of them did not
+// pass, or "".
 func (r *suiteRun) explainUnmetNeed(c Check) string {
 	for _, n := range c.needs {
 		if n.kind != "check" {
@@ -104,7 +106,7 @@ func (r *suiteRun) explainUnmetNeed(c Check) string {
 	return ""
 }
 
-// showRunning shows that a check runs until the caller calls end.
+// showRunning adds a check to the progress line until the caller calls end.
 func (r *suiteRun) showRunning(name string) (end func()) {
 	r.updateRunning(func(names []string) []string { return append(names, name) })
 	return func() {
@@ -122,8 +124,8 @@ func (r *suiteRun) updateRunning(change func([]string) []string) {
 	r.step.Detail(strings.Join(r.running.names, ", "))
 }
 
-// splitBatches returns the checks' indexes in batches. A check that must not run beside others is a
-// batch of its own.
+// splitBatches splits the checks, as indexes, into batches that run one after the other. A check
+// with Alone is a batch of its own.
 func splitBatches(checks []Check) [][]int {
 	var all [][]int
 	var open []int
@@ -137,8 +139,8 @@ func splitBatches(checks []Check) [][]int {
 	return append(all, open)
 }
 
-// lockContainers waits until no other container check runs, and blocks these until the
-// caller calls end. The wait does not count as the check's time.
+// lockContainers waits until no other container check runs, and keeps others waiting until the
+// caller calls end. The wait does not count as the check's time. Other kinds of checks do not wait.
 func (s *Session) lockContainers(c Check) (end func()) {
 	if c.Kind != "container" {
 		return func() {}

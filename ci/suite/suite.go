@@ -33,8 +33,8 @@ import (
 //go:embed suites/*.yml workloads/*/*
 var embedded embed.FS
 
-// builtIn returns the files of the built-in suites by their names. A workload's suite has
-// the name of its folder.
+// builtIn maps the names of the built-in suites to their embedded files. A workload's suite has the
+// name of its folder.
 var builtIn = sync.OnceValue(func() map[string]string {
 	files := map[string]string{}
 	plain, _ := fs.Glob(embedded, "suites/*.yml")
@@ -97,7 +97,8 @@ func AllNames() ([]string, error) {
 	return names, err
 }
 
-// findOwn returns the file of one of the user's own suites; "" if there is none.
+// findOwn returns the file of the user's own suite of a name, or "". It refuses an own suite with
+// the name of a built-in one.
 func findOwn(name string) (string, error) {
 	own, err := images.OwnSuites()
 	if file := own[name]; file != "" && slices.Contains(Names(), name) {
@@ -106,11 +107,11 @@ func findOwn(name string) (string, error) {
 	return own[name], err
 }
 
-// Load returns a suite: a built-in one or one of the user's own by its name, or a goss file by
-// its path, which ends in .yml or .yaml.
+// Load loads a suite: a built-in one or the user's own by its name, or any goss file by its path,
+// which ends in .yml or .yaml.
 func Load(name string) (Suite, error) { return loadFile(name, io.Discard) }
 
-// Digest returns the digest of a board's suites and of the files that they include.
+// Digest returns the SHA-256 of a board's suites and of the files that they include.
 func Digest(spec images.Spec) (string, error) {
 	h := sha256.New()
 	for _, name := range spec.Suites {
@@ -121,7 +122,7 @@ func Digest(spec images.Spec) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// loadFile is Load, and also writes the files that it reads to text.
+// loadFile loads a suite like Load. It also writes the content of each file that it reads to text.
 func loadFile(name string, text io.Writer) (Suite, error) {
 	own, err := findOwn(name)
 	if err != nil {
@@ -173,6 +174,8 @@ type loader struct {
 
 func (l *loader) displayPath(file string) string { return filepath.Join(l.dir, file) }
 
+// includeFile parses one file of the suite, adds its checks to l.checks, and includes the files
+// that it names. depth counts the levels of includes.
 func (l *loader) includeFile(file string, depth int) error {
 	if depth > maxGossfiles {
 		return fmt.Errorf("%s: included more than %d levels deep; does it include itself?", l.displayPath(file), maxGossfiles)
@@ -220,7 +223,7 @@ func (l *loader) readSuiteFile(file string) ([]byte, error) {
 
 var gossfileKeys = []string{"file", "title", "meta", "skip"}
 
-// readGossfiles reads the section gossfile, which includes other suites.
+// readGossfiles includes the suites that the section gossfile names by patterns.
 func (l *loader) readGossfiles(from string, section *goyaml.Node, depth int) error {
 	shown := l.displayPath(from)
 	if section.Kind != goyaml.MappingNode {
@@ -255,7 +258,7 @@ func (l *loader) readGossfiles(from string, section *goyaml.Node, depth int) err
 	return nil
 }
 
-// readSection reads the checks of one kind.
+// readSection adds the checks of one section, which all have the section's kind, to l.checks.
 func (l *loader) readSection(from string, key, section *goyaml.Node) error {
 	file := l.displayPath(from)
 	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == key.Value })
@@ -283,7 +286,7 @@ func (l *loader) readSection(from string, key, section *goyaml.Node) error {
 	return nil
 }
 
-// readFollowers reads the checks that run after c, and only if c passes.
+// readFollowers adds the checks below the key then of c. They run after c, and only if c passes.
 func (l *loader) readFollowers(from string, c Check) error {
 	if c.then == nil {
 		return nil
@@ -313,7 +316,7 @@ func kindNames() []string {
 	return names
 }
 
-// Show writes the suites, and the sections that a suite can have.
+// Show writes a table of all suites, and one of the sections that a suite can have.
 func Show(w io.Writer) error {
 	names, err := AllNames()
 	if err != nil {
@@ -337,7 +340,7 @@ func Show(w io.Writer) error {
 	return tw.Flush()
 }
 
-// describe says what a suite proves, by the comment at its top.
+// describe returns what a suite proves: the first sentence of the comment at the top of its file.
 func describe(name string) (string, error) {
 	own, err := findOwn(name)
 	if err != nil {

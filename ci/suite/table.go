@@ -12,13 +12,14 @@ import (
 	"slipway/layers/yaml"
 )
 
-// table is what a check reads from lines of its program: words KEY=VALUE become columns.
+// table says how to make a table from a program's output: words KEY=VALUE of matching lines become
+// columns.
 type table struct {
 	lines  *regexp.Regexp
 	labels []string // columns that name a row
 }
 
-// readTable reads the attribute table.
+// readTable parses the attribute table of a check.
 func (e *Entry) readTable() *table {
 	n := e.Fields["table"]
 	if n == nil {
@@ -44,7 +45,8 @@ func (e *Entry) readTable() *table {
 	return t
 }
 
-// read returns the table of an output. Rows keep to the columns of the first one.
+// read makes the table of an output. The first row sets the columns; other keys of later rows are
+// dropped.
 func (t *table) read(output string) *report.Table {
 	all := report.Table{}
 	for line := range strings.Lines(output) {
@@ -83,7 +85,8 @@ func (t *table) read(output string) *report.Table {
 	return &all
 }
 
-// check adds the table of an output to the finding. A check that passes has one.
+// check adds the table of an output to the finding. A check that would pass fails if no line
+// matches.
 func (t *table) check(f *Finding, output string) {
 	if t == nil {
 		return

@@ -16,8 +16,8 @@ import (
 	"slipway/layers/yaml"
 )
 
-// Workload is a system that people put on boards, with the suite that proves it. It is a
-// folder below workloads.
+// Workload is a software system for boards, with the suite that tests it. It is a folder below
+// workloads.
 type Workload struct {
 	Name    string            `json:"name"`
 	System  string            `json:"system"`
@@ -29,14 +29,14 @@ type Workload struct {
 	Metrics []string          `json:"metrics"`
 }
 
-// Releases are those that a workload can have recipes for: L4T's, that of DPUs, Isar, and
-// Debian's own packages.
+// Releases are the base systems for which a workload can have recipes: L4T's releases, DPUs, Isar
+// and Debian's own packages.
 var Releases = []string{"r32", "r35", "r36", "r39", "dpu", "isar", "debian"}
 
-// Proofs are the ways in which a workload can have been proved, the strongest first.
+// Proofs are the ways in which a workload can have been tested, the strongest first.
 var Proofs = []string{"hardware", "real programs", "virtual board", "rig", "simulated", "recorded"}
 
-// Workloads returns all workloads, sorted by name.
+// Workloads loads all built-in workloads with their suites, sorted by name.
 func Workloads() ([]Workload, error) {
 	files, err := fs.Glob(embedded, "workloads/*/workload.yml")
 	all := make([]Workload, 0, len(files))
@@ -62,8 +62,8 @@ func Workloads() ([]Workload, error) {
 	return all, err
 }
 
-// Metrics returns the names of the metrics that a check can have. Sensors have those of the
-// board, and none here.
+// Metrics returns the names of the metrics that a check can report. It is empty for sensors, whose
+// metrics depend on the board.
 func (c Check) Metrics() []string {
 	if p, ok := c.probe.(interface{ Metrics() []string }); ok {
 		return p.Metrics()
@@ -91,7 +91,7 @@ const maxWorkloadText = 2000
 
 var workloadKeys = []string{"system", "proves", "needs", "recipes", "proved"}
 
-// parseWorkload reads a workload.yml.
+// parseWorkload parses a workload.yml.
 func parseWorkload(file string, text []byte) (Workload, error) {
 	root, err := yaml.ParseMapping(file, text, "a workload is a mapping ("+strings.Join(workloadKeys, ", ")+")")
 	if err != nil {
@@ -117,7 +117,7 @@ func readSentence(e *yaml.Entry, key string) string {
 	return text
 }
 
-// readTexts reads a mapping of some of the allowed keys to texts.
+// readTexts parses an attribute that is a mapping of some of the allowed keys to one-line texts.
 func readTexts(e *yaml.Entry, key string, allowed []string) map[string]string {
 	n := cmp.Or(e.Fields[key], e.Key)
 	if n.Kind != goyaml.MappingNode || len(n.Content) == 0 {
@@ -137,7 +137,8 @@ func readTexts(e *yaml.Entry, key string, allowed []string) map[string]string {
 	return texts
 }
 
-// InOrder returns "a, b: text" for the texts that are the same, in the order of keys.
+// InOrder returns lines like "a: text" in the order of keys. Neighbors with the same text share a
+// line: "a, b: text".
 func InOrder(texts map[string]string, keys []string) []string {
 	var lines []string
 	for i := 0; i < len(keys); {
@@ -154,7 +155,8 @@ func InOrder(texts map[string]string, keys []string) []string {
 	return lines
 }
 
-// ShowWorkloads writes the catalogue, or all that is known of one workload.
+// ShowWorkloads writes a table of all workloads, or the details of the workload name, as text or
+// JSON.
 func ShowWorkloads(w io.Writer, name string, asJSON bool) error {
 	all, err := Workloads()
 	if name != "" {

@@ -13,7 +13,7 @@ const (
 	leastFlips = 3 // of an unsteady check: it began to fail, passed again, and fails again
 )
 
-// Check is a check that passes and fails, and nobody changed it.
+// Check is a check or stage of one device, with its results over the runs.
 type Check struct {
 	Board  string `json:"board"`
 	Device string `json:"device,omitempty"`
@@ -28,7 +28,8 @@ type Check struct {
 	runs []*Run
 }
 
-// addChecks adds the checks that are unsteady, and those that broke.
+// addChecks adds the unsteady checks to t.Checks, and those that always passed and now fail to
+// t.Changes.
 func (t *Trends) addChecks(runs []*Run) {
 	for _, h := range histories(runs) {
 		red := h.red()
@@ -48,7 +49,7 @@ func (t *Trends) addChecks(runs []*Run) {
 	}
 }
 
-// histories returns each stage and check of a device with how it ended in each run.
+// histories collects the results of each stage and check of a device over all runs.
 func histories(runs []*Run) []Check {
 	type key struct {
 		device
@@ -81,7 +82,7 @@ func histories(runs []*Run) []Check {
 	return all
 }
 
-// tally counts the flips and the images on which the check passed and failed.
+// tally counts the failures, the flips, and the images on which the check both passed and failed.
 func (c *Check) tally() {
 	const passed, failed = 1, 2
 	images := map[string]int{}
@@ -106,7 +107,7 @@ func (c *Check) tally() {
 	}
 }
 
-// red returns how many of the last runs failed.
+// red returns how many runs at the end failed without a pass between.
 func (c Check) red() (n int) {
 	for _, bad := range slices.Backward(c.Last) {
 		if !bad {
@@ -117,7 +118,7 @@ func (c Check) red() (n int) {
 	return n
 }
 
-// broke returns the change of a check that always passed, and failed in the last red runs.
+// broke returns the regression of a check that always passed, and failed in the last red runs.
 func (c Check) broke(red int) Change {
 	first := c.runs[c.Runs-red]
 	return Change{

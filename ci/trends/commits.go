@@ -2,7 +2,7 @@ package trends
 
 import "strings"
 
-// Range is where a change came from: commits of the project's own repository.
+// Range is the range of the project's commits in which a change began.
 type Range struct {
 	Before string `json:"before,omitempty"` // the last commit before the change
 	After  string `json:"after,omitempty"`  // the first commit after it
@@ -13,8 +13,8 @@ type Range struct {
 	BeforePage, AfterPage string `json:"-"` // of each commit, or of its repository
 }
 
-// rangeOf returns the commits around a run. Runs without a commit are passed over, so the
-// range may be larger than it has to be.
+// rangeOf returns the commits of the runs before and after runs[first] began a change. It skips
+// runs without a commit, so the range may be larger than necessary.
 func rangeOf(runs []*Run, first int) (r Range) {
 	for i := first - 1; i >= 0 && r.Before == ""; i-- {
 		s := runs[i].Source
@@ -33,15 +33,15 @@ func rangeOf(runs []*Run, first int) (r Range) {
 	return r
 }
 
-// shownCommit is the number of digits that a person sees.
+// shownCommit is the number of digits of a commit ID that texts show.
 const shownCommit = 12
 
 func short(commit string) string { return commit[:min(len(commit), shownCommit)] }
 
-// part is a part of a text. A commit has a link.
+// part is a piece of a text. A piece with a commit has a link to it.
 type part struct{ Text, Link string }
 
-// parts returns the range as git takes it, and what else there is to know.
+// parts returns the range as git writes it (BEFORE..AFTER), or words where a commit is unknown.
 func (r Range) parts() (all []part) {
 	before, after := part{short(r.Before), r.BeforePage}, part{short(r.After), r.AfterPage}
 	switch {

@@ -27,8 +27,8 @@ type level struct {
 	median   float64
 }
 
-// findLevels returns the levels of a series, the oldest first. Each is more than least away
-// from the one before, as a part of that one's median.
+// findLevels returns the levels of a series, the oldest first. The medians of neighbors differ by
+// at least the share least, and by more than the noise.
 func findLevels(values []float64, least float64) []level {
 	n := len(values)
 	if n == 0 {
@@ -45,11 +45,11 @@ func findLevels(values []float64, least float64) []level {
 	})
 }
 
-// noiseOf estimates how far values scatter around their level, as the standard deviation of
-// normal values. It looks at differences between runs that are near each other: a change of
-// the level is in few of them. Runs that depend on the ones before, as those of a cache that
-// fills and empties, differ more from those further away, so the largest estimate counts.
-// A high quantile sees values that jump between two states, which the median does not.
+// noiseOf estimates how far values scatter around their level, as the standard deviation of normal
+// values. It takes a high quantile of the differences between runs up to four apart, so that a
+// single change of the level does not count, and values that jump between two states do. Runs may
+// depend on the runs before, as those of a cache that fills and empties, so the largest estimate
+// counts.
 func noiseOf(values []float64) float64 {
 	const quantile, ofNormal = 0.75, 1.1503
 	n := len(values)
@@ -71,8 +71,8 @@ func noiseOf(values []float64) float64 {
 	return max(noise, 1e-300)
 }
 
-// clipOutliers moves values that are far from the median of the runs around them. A change of
-// the level takes that median along.
+// clipOutliers returns the values, each limited to a distance of outlier times the noise from the
+// median of the runs around it. A real change of the level moves that median too.
 func clipOutliers(values []float64, noise float64) []float64 {
 	clipped := make([]float64, len(values))
 	for i, v := range values {
@@ -82,8 +82,8 @@ func clipOutliers(values []float64, noise float64) []float64 {
 	return clipped
 }
 
-// partition returns the ends of the parts that cost least together. Each has leastAfter values
-// or more.
+// partition splits the values into the parts that cost least together, and returns their ends. Each
+// part has at least leastAfter values.
 func partition(values []float64, noise float64) []int {
 	n := len(values)
 	price := levelPrice + max(0, float64(shortSeries-n)/8)
@@ -115,7 +115,7 @@ func partition(values []float64, noise float64) []int {
 	return ends
 }
 
-// halves are sorted values, with the sums of their lower and their upper half.
+// halves keeps values sorted, with the sums of their lower and their upper half, for a fast cost.
 type halves struct {
 	sorted       []float64
 	lower, upper float64
@@ -138,10 +138,11 @@ func (h *halves) add(v float64) {
 	h.sorted = slices.Insert(h.sorted, at, v)
 }
 
-// cost returns the sum of the distances to the median.
+// cost returns the sum of the distances of the values to their median.
 func (h *halves) cost() float64 { return h.upper - h.lower }
 
-// mergeLevels joins neighbours that differ too little, those that differ least first.
+// mergeLevels joins neighboring levels until all neighbors differ. It joins those with the smallest
+// change first.
 func mergeLevels(values []float64, ends []int, differ func(a, b level) bool) []level {
 	for {
 		all := levelsOf(values, ends)
@@ -158,7 +159,8 @@ func mergeLevels(values []float64, ends []int, differ func(a, b level) bool) []l
 	}
 }
 
-// apart reports whether most values of two levels are nearer to their own median.
+// apart reports whether at least 80 % of the values of each level are nearer to the median of their
+// own level than to that of the other.
 func apart(values []float64, a, b level) bool {
 	const most = 0.8
 	for _, pair := range [][2]level{{a, b}, {b, a}} {

@@ -32,14 +32,14 @@ const (
 	maxStrip    = 60     // runs of a check
 )
 
-// Page returns one page without other files, and without a script.
+// Page returns the trends as one HTML page, without other files and scripts.
 func (t Trends) Page() ([]byte, error) {
 	var b bytes.Buffer
 	err := pageTemplate().Execute(&b, t.newView())
 	return b.Bytes(), err
 }
 
-// view is what the page shows.
+// view is the data for the page's template.
 type view struct {
 	Title, Verdict, Headline, When string
 	Status                         report.Status
@@ -49,7 +49,7 @@ type view struct {
 	Notes                          []string
 }
 
-// card is a change.
+// card is the box of one change on the page.
 type card struct {
 	Kind, Title, Link, Began string
 	Commits                  []part
@@ -63,7 +63,7 @@ type unsteady struct {
 	Shown        int
 }
 
-// stripe is a run of a check, in hundredths of the width.
+// stripe is the bar of one run of an unsteady check, in hundredths of the width.
 type stripe struct {
 	X, W, Y float64
 	Status  report.Status
@@ -86,7 +86,7 @@ type number struct {
 	part             // the commit
 }
 
-// plot is a drawing in a square of 100 by 100, which the page stretches. The values are dots.
+// plot is a drawing of a series in a square of 100 by 100, which the page stretches.
 type plot struct {
 	Label             string
 	Top, Middle, Base string // of the axis
@@ -152,8 +152,8 @@ func (c Check) view() unsteady {
 	return u
 }
 
-// boardViews returns the boards with their series. If there are too many series, those that
-// changed come first.
+// boardViews returns the boards with their series. If there are more than maxPlots series, it keeps
+// those that changed.
 func (t Trends) boardViews() (all []boardView) {
 	shown := make([]*Series, len(t.Series))
 	for i := range t.Series {
@@ -189,7 +189,7 @@ func (s *Series) view(rows int) seriesView {
 	return v
 }
 
-// plot draws the values, and a line for each level.
+// plot draws the values as dots, a line for each level, and a mark at each regression.
 func (s *Series) plot() plot {
 	n := len(s.Points)
 	least, most := s.Points[0].Value, s.Points[0].Value
@@ -228,10 +228,11 @@ func (s *Series) plot() plot {
 	}
 }
 
-// pathOf returns the attribute of a path, which consists only of numbers.
+// pathOf returns the attribute d of an SVG path. d consists only of numbers and SVG commands, so it
+// needs no escaping.
 func pathOf(d string) template.HTMLAttr { return template.HTMLAttr(`d="` + d + `"`) }
 
-// axis returns where an axis with two steps of a round size begins, so that it has both values.
+// axis returns the base and the step of an axis with two round steps that includes both values.
 func axis(least, most float64) (base, step float64) {
 	span := most/2 - least/2
 	switch {

@@ -29,7 +29,7 @@ const (
 	maxNameBytes   = 120
 )
 
-// Run is one run of a board: what a CI job left in a folder.
+// Run is one run of a board, read from the folder that a CI job left.
 type Run struct {
 	Board  string
 	Device string // its serial or address; "" if the run reached no device, or a virtual board
@@ -44,11 +44,11 @@ type Run struct {
 	checks []outcome
 }
 
-// metric is what a series has the values of.
+// metric identifies a series: its name, its check or suite, and its unit.
 type metric struct{ name, of, unit string }
 
-// value is one number of a run. worse is 1 where more is worse, -1 where less is, and 0 where
-// nobody says so.
+// value is one number of a run. worse is 1 if larger values are worse, -1 if smaller ones are, and
+// 0 if that is unknown.
 type value struct {
 	metric
 	v     float64
@@ -61,14 +61,14 @@ type outcome struct {
 	failed   bool
 }
 
-// Runs are the runs below some folders, the oldest first, and what could not be read.
+// Runs are the runs that Read found, the oldest first, with notes on what it could not read.
 type Runs struct {
 	All   []Run
 	Notes []string
 }
 
-// Read finds runs below folders. A run is a folder with report.json, artifact.json or both.
-// The earlier reports that smoke keeps in a folder "reports" are runs too.
+// Read finds the runs below folders. A run is a folder with report.json, artifact.json or both, or
+// an earlier report in a folder "reports", where smoke keeps them.
 func Read(ctx context.Context, folders []string) (Runs, error) {
 	r := reader{known: map[string]int{}, names: map[string]string{}}
 	err := progress.Run(ctx, "read", func(s *progress.Step) (string, error) {
@@ -113,9 +113,10 @@ func (r *reader) note(format string, args ...any) {
 	r.notes = append(r.notes, plaintext.Clean(plaintext.OneLine(text), 300))
 }
 
-// skipped are folders of a build that have no reports and many files.
+// skipped are folders of a build that have many files and no reports.
 var skipped = []string{"bitbake", "layers", "machine", "cache", "downloads", "sstate-cache", "keys", "metrics", "replaced", "node_modules"}
 
+// walk adds all runs below a folder, up to the limits, and notes what it could not read.
 func (r *reader) walk(ctx context.Context, folder string) error {
 	root, err := filepath.EvalSymlinks(folder)
 	if err != nil {
@@ -150,7 +151,8 @@ func (r *reader) walk(ctx context.Context, folder string) error {
 	})
 }
 
-// enter reads the run of a folder, if it has one.
+// enter adds the runs of one folder: its reports, and its artifact. It skips hidden folders and
+// those in skipped.
 func (r *reader) enter(path, name, below string) error {
 	base := filepath.Base(below)
 	if below != "." && (slices.Contains(skipped, base) || strings.HasPrefix(base, ".")) || strings.Count(below, "/") >= maxDepth {
@@ -177,7 +179,8 @@ func (r *reader) enter(path, name, below string) error {
 	return nil
 }
 
-// addReports adds the runs of a file. It returns the artifact if none of them is of it.
+// addReports adds the runs of a report file. It returns nil if a report belongs to the artifact a,
+// and else a, so that the caller adds a run for the artifact alone.
 func (r *reader) addReports(file, name string, a *images.Artifact) *images.Artifact {
 	all, err := readReports(file)
 	if err != nil {
@@ -196,6 +199,7 @@ func (r *reader) addReports(file, name string, a *images.Artifact) *images.Artif
 	return rest
 }
 
+// readReports reads the reports of one file. It refuses large files and reports without a time.
 func readReports(file string) ([]report.Report, error) {
 	if info, err := os.Stat(file); err == nil && info.Size() > maxReportBytes {
 		return nil, fmt.Errorf("%s: larger than %d MiB", file, maxReportBytes>>20)
@@ -207,8 +211,8 @@ func readReports(file string) ([]report.Report, error) {
 	return all, err
 }
 
-// belongs reports whether a report is of an artifact. Where the build failed, the artifact is
-// an earlier one.
+// belongs reports whether a report is of this artifact. After a failed build, the folder has the
+// artifact of an earlier run.
 func belongs(r report.Report, a images.Artifact) bool {
 	if r.Board != a.Board {
 		return false
@@ -229,7 +233,7 @@ func (r *reader) addArtifact(name string, a images.Artifact) {
 	r.add(run)
 }
 
-// add keeps a run, unless it is known with as much.
+// add adds a run. If the run is already known without its build, the new one replaces it.
 func (r *reader) add(run Run) {
 	key := fmt.Sprintf("%q %q %d", run.Board, run.Device, run.Time.UnixNano())
 	if i, ok := r.known[key]; ok {
@@ -243,7 +247,7 @@ func (r *reader) add(run Run) {
 	r.step.Detail(fmt.Sprintf("%d runs", len(r.all)))
 }
 
-// text returns a short text on one line. Texts that are the same share their memory.
+// text returns a short, clean text on one line. Equal texts share their memory.
 func (r *reader) text(s string) string {
 	clean := plaintext.Clean(plaintext.OneLine(s), maxNameBytes)
 	if known, ok := r.names[clean]; ok {
@@ -257,10 +261,10 @@ func (r *reader) source(s layers.FolderCommit) layers.FolderCommit {
 	return layers.FolderCommit{URL: r.text(layers.WithoutPassword(s.URL)), Commit: r.text(s.Commit), Edited: s.Edited, Branch: r.text(s.Branch)}
 }
 
-// sized are the kinds of files whose size counts.
+// sized are the kinds of artifact files whose size becomes a series.
 var sized = []string{images.DiskImage, images.Tegraflash, images.BFB, images.Container, images.Bundle}
 
-// addBuild adds what an artifact says to a run.
+// addBuild adds the build time, cache hits and file sizes of an artifact to a run.
 func (r *reader) addBuild(run *Run, a images.Artifact) {
 	run.built, run.Key = a.Built, r.text(a.Key)
 	if a.Source != nil && run.Source.Commit == "" {
@@ -285,7 +289,7 @@ func (r *reader) addBuild(run *Run, a images.Artifact) {
 	}
 }
 
-// ofReport returns the run of a report.
+// ofReport makes a run from a report: boot time, metrics, and the results of stages and checks.
 func (r *reader) ofReport(name string, one report.Report) Run {
 	run := Run{
 		Board: r.text(one.Board), Device: r.text(cmp.Or(one.Identity.Serial, one.Target)), Name: r.text(name), Time: one.Started,

@@ -13,7 +13,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Write prints the changes, the checks that are unsteady, and a line for each series.
+// Write writes the changes, the unsteady checks, a table with a row for each series, and the notes.
 func (t Trends) Write(w io.Writer) error {
 	for _, c := range t.Changes {
 		word := fmt.Sprintf("%-11s", c.Kind)
@@ -48,10 +48,10 @@ func (t Trends) Write(w io.Writer) error {
 	return err
 }
 
-// WriteJSON prints all of it.
+// WriteJSON writes all trends as JSON.
 func (t Trends) WriteJSON(w io.Writer) error { return plaintext.WriteJSON(w, t) }
 
-// Headline returns "120 runs of 3 boards on main: 2 regressions, 1 unsteady check".
+// Headline returns a line like "120 runs of 3 boards on main: 2 regressions, 1 unsteady check".
 func (t Trends) Headline() string {
 	n := map[string]int{}
 	for _, c := range t.Changes {
@@ -97,12 +97,12 @@ func label(board, device string) string {
 // now returns the level that a series has now.
 func (s Series) now() float64 { return s.Levels[len(s.Levels)-1].Median }
 
-// Title returns what changed, from what, to what: "build time of orin: 61 s → 75 s (+23 %)".
+// Title returns a line like "build time of orin: 61 s → 75 s (+23 %)".
 func (c Change) Title() string {
 	return titled(c.Name, c.Of) + " of " + label(c.Board, c.Device) + ": " + c.Words()
 }
 
-// Words returns how it changed.
+// Words returns the old and the new value: "61 s → 75 s (+23 %)".
 func (c Change) Words() string {
 	if c.Check {
 		return fmt.Sprintf("always passed, failed in the last %s", count(c.Runs, "run"))
@@ -114,12 +114,12 @@ func (c Change) Words() string {
 	return text
 }
 
-// Start returns the first run of the change.
+// Start describes the first run of the change: its name, its time, and how many runs followed.
 func (c Change) Start() string {
 	return fmt.Sprintf("%s, %s, the first of %s", c.Began, day(c.Time), count(c.Runs, "run"))
 }
 
-// signed returns a percentage with its sign and few digits.
+// signed returns a percentage with its sign and at most one decimal.
 func signed(percent float64) string {
 	digits := 1
 	if math.Abs(percent) >= 100 {
@@ -131,10 +131,10 @@ func signed(percent float64) string {
 	return fmt.Sprintf("%+.*f", digits, percent)
 }
 
-// Title returns the check with its board.
+// Title returns the names of the check, its suite and its board.
 func (c Check) Title() string { return titled(c.Name, c.Of) + " of " + label(c.Board, c.Device) }
 
-// Words returns how unsteady the check is.
+// Words returns how often the check failed and changed between passed and failed.
 func (c Check) Words() string {
 	text := fmt.Sprintf("failed %d of %s, %s", c.Failed, count(c.Runs, "run"), count(c.Flips, "flip"))
 	if c.Mixed > 0 {

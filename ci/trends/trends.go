@@ -15,7 +15,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// leastChange is the smallest change that matters, as a part of the level before it.
+// leastChange is the smallest change that counts, as a share of the level before.
 const leastChange = 0.05
 
 // Limits for the runs that are read and shown.
@@ -25,14 +25,14 @@ const (
 	maxSteady = 500 // checks that are listed
 )
 
-// Options choose the runs.
+// Options choose which runs are compared.
 type Options struct {
 	Branch string // "" is the one that most runs are of
 	Board  string // "" is all
 	Last   int    // runs of each device
 }
 
-// Trends is the result of the runs.
+// Trends is what Of found in the runs of one branch.
 type Trends struct {
 	Branch  string    `json:"branch,omitempty"`
 	Boards  []string  `json:"boards"`
@@ -45,7 +45,7 @@ type Trends struct {
 	Notes   []string  `json:"notes,omitempty"` // what was left out
 }
 
-// Series is one number over the runs of a board.
+// Series is one metric over the runs of a board or device.
 type Series struct {
 	Board  string  `json:"board"`
 	Device string  `json:"device,omitempty"`
@@ -69,7 +69,7 @@ type Point struct {
 	run *Run
 }
 
-// Level is a part of a series in which it did not change.
+// Level is a part of a series in which the values only scatter around their median.
 type Level struct {
 	Median float64 `json:"median"`
 	First  int     `json:"first"` // point
@@ -86,8 +86,7 @@ const (
 
 var kinds = []string{Regression, Changed, Improvement, Recovered}
 
-// Change is a series that has another level than before, or a check that always passed and
-// now fails.
+// Change is a series whose level changed, or a check that always passed and now fails.
 type Change struct {
 	Kind    string    `json:"kind"`
 	Board   string    `json:"board"`
@@ -107,7 +106,8 @@ type Change struct {
 	series *Series
 }
 
-// Of finds the trends of runs.
+// Of chooses the last runs of one branch, collects their series, and finds changes and unsteady
+// checks.
 func Of(runs Runs, opt Options) (Trends, error) {
 	t := Trends{Branch: opt.Branch, Changes: []Change{}, Checks: []Check{}, Series: []Series{}, Notes: runs.Notes}
 	chosen, err := t.choose(runs.All, opt)
@@ -132,7 +132,8 @@ func Of(runs Runs, opt Options) (Trends, error) {
 	return t, nil
 }
 
-// choose returns the last runs of each device on the branch.
+// choose returns the last opt.Last runs of each device on t.Branch. If that is "", it first sets
+// t.Branch to the branch of most runs.
 func (t *Trends) choose(all []Run, opt Options) ([]*Run, error) {
 	var of []*Run
 	branches, boards := map[string]int{}, map[string]int{}
@@ -175,8 +176,7 @@ func (t *Trends) choose(all []Run, opt Options) ([]*Run, error) {
 
 type device struct{ board, device string }
 
-// mostUsed returns the branch that most runs are of. Runs of no known branch count where there
-// are no others.
+// mostUsed returns the branch with the most runs, or "" if no run has a branch.
 func mostUsed(branches map[string]int) string {
 	best := ""
 	for _, name := range sorted(branches) {
@@ -196,7 +196,7 @@ func sorted(m map[string]int) []string {
 	return all
 }
 
-// names returns some of the names of a map.
+// names returns the first ten keys of a map, sorted and joined, and how many more there are.
 func names(m map[string]int) string {
 	all := slices.DeleteFunc(sorted(m), func(name string) bool { return name == "" })
 	if rest := len(all) - 10; rest > 0 {
@@ -209,7 +209,8 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %s%s", n, noun, plaintext.Either(n == 1, "", "s"))
 }
 
-// collect returns the series of runs. Values of an artifact count once, in its first run.
+// collect groups the values of the runs into series with their levels. It counts the values of an
+// artifact once, in the first run that has it.
 func (t *Trends) collect(runs []*Run) []Series {
 	type key struct {
 		device
@@ -261,7 +262,7 @@ func (t *Trends) collect(runs []*Run) []Series {
 	return all
 }
 
-// setLevels finds the levels. It keeps the last MaxLast values.
+// setLevels keeps the last MaxLast values of the series and finds their levels.
 func (s *Series) setLevels() {
 	s.Points = s.Points[max(0, len(s.Points)-MaxLast):]
 	s.Worse = map[int]string{1: "higher", -1: "lower"}[s.worse]
@@ -274,7 +275,7 @@ func (s *Series) setLevels() {
 	}
 }
 
-// findChanges returns the changes of a series.
+// findChanges returns a change for each level of the series after the first.
 func (s *Series) findChanges() (all []Change) {
 	for i := 1; i < len(s.Levels); i++ {
 		was, is := s.Levels[i-1], s.Levels[i]
@@ -300,8 +301,8 @@ func (s *Series) pointRuns() []*Run {
 	return all
 }
 
-// kindOf returns the kind of the change to level i. A regression is over where a later level
-// is as good as the one before it.
+// kindOf returns the kind of the change to level i. It is Recovered if a later level is as good as
+// the level before i.
 func (s *Series) kindOf(i int) string {
 	was, worse := s.Levels[i-1].Median, float64(s.worse)
 	switch {
@@ -318,7 +319,7 @@ func (s *Series) kindOf(i int) string {
 	return Regression
 }
 
-// Regressions returns the changes that are regressions.
+// Regressions returns the regressions, which are first in t.Changes.
 func (t Trends) Regressions() []Change {
 	n := slices.IndexFunc(t.Changes, func(c Change) bool { return c.Kind != Regression })
 	if n < 0 {
@@ -327,7 +328,7 @@ func (t Trends) Regressions() []Change {
 	return t.Changes[:n]
 }
 
-// Err returns an error if there are regressions.
+// Err returns an error with the next step if there are regressions, else nil.
 func (t Trends) Err() error {
 	all := t.Regressions()
 	if len(all) == 0 {

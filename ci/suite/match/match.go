@@ -29,7 +29,7 @@ type Matcher struct {
 // Empty reports whether every value matches.
 func (m Matcher) Empty() bool { return m.test == nil && len(m.all) == 0 }
 
-// Misses returns the conditions that value does not meet, in words.
+// Misses returns, in words, the conditions that value does not meet. It is empty if value matches.
 func (m Matcher) Misses(value any) []string {
 	var misses []string
 	for _, part := range m.all {
@@ -47,7 +47,7 @@ func (m Matcher) Misses(value any) []string {
 	return misses
 }
 
-// Equals returns a matcher that only n matches.
+// Equals returns a matcher that only the int n matches.
 func Equals(n int) Matcher {
 	return Matcher{words: strconv.Itoa(n), test: func(v any) (bool, error) { return v == n, nil }}
 }
@@ -76,8 +76,8 @@ func (m Matcher) String() string {
 	return strings.Join(words, " and ")
 }
 
-// Type is the type of the values that a matcher gets. Read refuses a matcher that no value
-// of the type can match in goss.
+// Type is the type of the board's value that a matcher is for. Read refuses a matcher that, in
+// goss, no value of the type can match.
 type Type int
 
 const (
@@ -88,7 +88,7 @@ const (
 	Any // a value of JSON or of the suite: any of these
 )
 
-// Read reads the attribute key as a matcher. If it is absent, the matcher is empty.
+// Read parses the attribute key as a matcher. A missing attribute gives an empty matcher.
 func Read(e *yaml.Entry, key string, t Type) Matcher {
 	n := e.Fields[key]
 	if n == nil {
@@ -103,8 +103,8 @@ type matchReader struct {
 	value Type
 }
 
-// forType returns a reader for the argument of a matcher. There goss reads a list as
-// elements, which a text does not have.
+// forType returns a reader for a matcher inside of another. There, goss reads a list as elements
+// and not as patterns for lines, so Text becomes String.
 func (r matchReader) forType(t Type) matchReader {
 	if t == Text {
 		t = String
@@ -130,7 +130,7 @@ func (r matchReader) readNode(n *goyaml.Node) Matcher {
 	return r.readScalar(n)
 }
 
-// readScalar reads a plain value. goss converts the board's value to the type of this one.
+// readScalar parses a plain value. As in goss, the board's value is converted to its type.
 func (r matchReader) readScalar(n *goyaml.Node) Matcher {
 	switch want := r.scalarOf(n).(type) {
 	case string:
@@ -147,7 +147,8 @@ func (r matchReader) readScalar(n *goyaml.Node) Matcher {
 	return r.readComparison(n, "", func(order int) bool { return order == 0 })
 }
 
-// scalarOf returns the YAML value of a scalar: string, int, float64 or bool.
+// scalarOf returns the value of a YAML scalar: a string, int, float64 or bool. Other values are an
+// error of the entry.
 func (r matchReader) scalarOf(n *goyaml.Node) any {
 	var value any
 	if n.Kind == goyaml.ScalarNode {
@@ -184,7 +185,7 @@ var matcherNames = []string{
 	"have-key", "semver-constraint", "gjson",
 }
 
-// readNamed reads a mapping like {have-prefix: v}.
+// readNamed parses a mapping with one matcher's name, like {have-prefix: v}.
 func (r matchReader) readNamed(n *goyaml.Node) Matcher {
 	if len(n.Content) != 2 {
 		r.Fail(n, "%s: one matcher at a time (combine with and: [...])", r.key)
@@ -222,7 +223,7 @@ func (r matchReader) readNamed(n *goyaml.Node) Matcher {
 	return r.readOne(name.Value, r.requireKind(arg, goyaml.ScalarNode))
 }
 
-// readOne reads a matcher whose argument is one text or number.
+// readOne parses a matcher whose argument is one text or number.
 func (r matchReader) readOne(name string, arg *goyaml.Node) Matcher {
 	switch name {
 	case "gt":
@@ -258,7 +259,8 @@ func matchText(verb, word string, holds func(text, word string) bool) Matcher {
 	return Matcher{words: fmt.Sprintf("%s %q", verb, word), test: func(v any) (bool, error) { return holds(TextOf(v), word), nil }}
 }
 
-// requireKind returns n if it has the kind, and otherwise an empty node of that kind.
+// requireKind returns n if it is of kind k. Else it records an error and returns an empty node of
+// kind k.
 func (r matchReader) requireKind(n *goyaml.Node, k goyaml.Kind) *goyaml.Node {
 	if n.Kind == k {
 		return n
@@ -292,8 +294,8 @@ func (r matchReader) readAndOr(name string, arg *goyaml.Node) Matcher {
 	}}
 }
 
-// readEqual reads equal, which compares value and type. The number 5 does not equal the text
-// "5". It does not equal a 5 in JSON either, where all numbers are float64.
+// readEqual parses equal, which compares value and type: the number 5 equals neither the text "5"
+// nor a 5 in JSON, where all numbers are float64.
 func (r matchReader) readEqual(arg *goyaml.Node) Matcher {
 	var want any
 	if err := arg.Decode(&want); err != nil {
@@ -314,7 +316,7 @@ func (r matchReader) readEqual(arg *goyaml.Node) Matcher {
 	}}
 }
 
-// readLength reads have-len, which counts the elements of a list or the bytes of a text.
+// readLength parses have-len, which counts the elements of a list or the bytes of a text.
 func (r matchReader) readLength(arg *goyaml.Node) Matcher {
 	want, ok := r.scalarOf(arg).(int)
 	if !ok || want < 0 {
@@ -333,7 +335,8 @@ func (r matchReader) readLength(arg *goyaml.Node) Matcher {
 	}}
 }
 
-// readComparison reads a comparison of numbers. It converts text to a number.
+// readComparison parses a number, and returns a matcher for values whose order to the number holds.
+// A text value is converted to a number.
 func (r matchReader) readComparison(n *goyaml.Node, words string, holds func(order int) bool) Matcher {
 	want := r.scalarOf(n)
 	switch want.(type) {
@@ -360,7 +363,7 @@ func (r matchReader) compileRegexp(n *goyaml.Node, text string) *regexp.Regexp {
 	return re
 }
 
-// readSemver reads semver-constraint, which all versions of a list must meet.
+// readSemver parses semver-constraint, which a version, or all versions of a list, must meet.
 func (r matchReader) readSemver(n *goyaml.Node, text string) Matcher {
 	allows, err := semver.ParseRange(text)
 	if err != nil {

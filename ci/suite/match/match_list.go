@@ -13,13 +13,13 @@ import (
 	goyaml "go.yaml.in/yaml/v4"
 )
 
-// MaxJSONPathBytes limits a path, because gjson reads it by recursion.
+// MaxJSONPathBytes limits a gjson path, because gjson parses paths by recursion.
 const MaxJSONPathBytes = 4096
 
 // lister returns the elements of a value.
 type lister func(value any) ([]any, error)
 
-// readContainElement reads contain-element: at least one element must match.
+// readContainElement parses contain-element: at least one element of the list must match.
 func (r matchReader) readContainElement(arg *goyaml.Node) Matcher {
 	var want any
 	if err := arg.Decode(&want); err != nil {
@@ -48,7 +48,8 @@ func (r matchReader) readContainElement(arg *goyaml.Node) Matcher {
 	}}
 }
 
-// readElements reads a list of matchers. Each of them needs an element of its own.
+// readElements parses a list of matchers. Each matcher must match an element that no other matcher
+// uses.
 func (r matchReader) readElements(arg *goyaml.Node, list lister) Matcher {
 	parts := r.readParts(arg)
 	whole := Matcher{words: "a list", test: func(v any) (bool, error) {
@@ -75,7 +76,7 @@ func (r matchReader) readElements(arg *goyaml.Node, list lister) Matcher {
 	return all
 }
 
-// readConsistOf reads consist-of: exactly these elements, in any order.
+// readConsistOf parses consist-of: the list must have exactly these elements, in any order.
 func (r matchReader) readConsistOf(arg *goyaml.Node) Matcher {
 	parts := r.readParts(arg)
 	return Matcher{words: "these alone: " + joinMatchers(parts), test: func(v any) (bool, error) {
@@ -97,7 +98,7 @@ func (m Matcher) matchesValue(value any) bool {
 	return ok && err == nil
 }
 
-// elementWords describes a value of which one element must match m.
+// elementWords returns words for the condition that one element, or one line, matches m.
 func elementWords(m Matcher) string {
 	words := m.String()
 	if strings.HasPrefix(words, `"`) {
@@ -114,8 +115,8 @@ func joinMatchers(parts []Matcher) string {
 	return strings.Join(words, ", ")
 }
 
-// pairUp reports whether every matcher can have an element of its own. It searches
-// augmenting paths, as for a bipartite matching.
+// pairUp reports whether each matcher can be paired with an element of its own. It finds a
+// bipartite matching by augmenting paths.
 func pairUp(parts []Matcher, have []any) bool {
 	owner := map[int]int{} // which matcher has an element
 	var place func(part int, tried map[int]bool) bool
@@ -140,7 +141,7 @@ func pairUp(parts []Matcher, have []any) bool {
 	return true
 }
 
-// readHaveKey reads have-key: a key of a mapping must match.
+// readHaveKey parses have-key: a key of the mapping must match.
 func (r matchReader) readHaveKey(arg *goyaml.Node) Matcher {
 	m := r.forType(String).readNode(arg)
 	return Matcher{words: "a key that is " + m.String(), test: func(v any) (bool, error) {
@@ -157,7 +158,7 @@ func (r matchReader) readHaveKey(arg *goyaml.Node) Matcher {
 	}}
 }
 
-// readGJSON reads gjson, which has matchers for the values at paths of a JSON text.
+// readGJSON parses gjson: a mapping of gjson paths to matchers for the values there.
 func (r matchReader) readGJSON(arg *goyaml.Node) Matcher {
 	var all []Matcher
 	for k, v := range yaml.Pairs(arg) {

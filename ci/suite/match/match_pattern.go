@@ -11,10 +11,10 @@ import (
 	goyaml "go.yaml.in/yaml/v4"
 )
 
-// maxLineBytes is goss's limit. A text with a longer line is an error for patterns.
+// maxLineBytes is goss's limit for a line. A longer line makes a pattern fail with an error.
 const maxLineBytes = 1 << 20
 
-// readPatterns reads a list of goss patterns. For each, one line of a text must match.
+// readPatterns parses a list of goss patterns. Each pattern must match some line of the text.
 func (r matchReader) readPatterns(n *goyaml.Node) Matcher {
 	var m Matcher
 	for _, c := range n.Content {
@@ -37,16 +37,16 @@ func (r matchReader) readPatternText(n *goyaml.Node) (string, bool) {
 	return text, ok
 }
 
-// patternShape matches /regular expression/flags, with a leading ! if no line may match. The
-// part after the last slash may also be the end of a path.
+// patternShape matches /regular expression/flags, after ! if no line may match. A path such as
+// /etc/x matches too, with its last part as the flags.
 var patternShape = plaintext.Regexp(`(?s)^(!?)/(.*)/([^/]*)$`)
 
-// flagLetters matches flags of regular expressions in Go, JavaScript or Perl. goss knows i, m
-// and s.
+// flagLetters matches the flags of regular expressions in Go, JavaScript or Perl, of which goss has
+// only i, m and s.
 var flagLetters = plaintext.Regexp(`^([ims]*|[imsdgnuvxyADIJMSUX]{1,3})$`)
 
-// readPattern reads a goss pattern: foo, !foo, /regex/, !/regex/i. goss removes all ! / \
-// from the beginning of a text.
+// readPattern parses one goss pattern: foo, !foo, /regex/ or !/regex/i. As in goss, leading ! / and
+// \ are removed from a text that is no regular expression.
 func (r matchReader) readPattern(n *goyaml.Node, text string) Matcher {
 	shape := patternShape().FindStringSubmatch(text)
 	if shape != nil && flagLetters().MatchString(shape[3]) {
@@ -68,7 +68,7 @@ func (r matchReader) readPattern(n *goyaml.Node, text string) Matcher {
 	return m
 }
 
-// escapePattern returns a pattern that goss reads as text.
+// escapePattern returns the pattern that makes goss read text as plain text.
 func escapePattern(text string) string {
 	if rest, absent := strings.CutPrefix(text, "!"); absent {
 		return `!\` + rest
@@ -85,7 +85,8 @@ func (r matchReader) readLinePattern(n *goyaml.Node, text string, shape []string
 	return matchLines("line that matches "+strings.TrimPrefix(text, "!"), shape[1] == "!", re.MatchString)
 }
 
-// matchLines returns a matcher for a text of which one line must match, or none if absent.
+// matchLines returns a matcher for a text in which at least one line must match, or no line if
+// absent is true.
 func matchLines(words string, absent bool, match func(line string) bool) Matcher {
 	article := "a "
 	if absent {

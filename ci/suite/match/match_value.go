@@ -11,7 +11,7 @@ import (
 
 // These functions convert a value as goss does before it compares.
 
-// TextOf returns a value as text. A list has a line for each element.
+// TextOf converts a value to text. A list becomes a line for each element.
 func TextOf(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -28,7 +28,7 @@ func TextOf(v any) string {
 	return fmt.Sprint(v)
 }
 
-// numberOf returns a value as an int or a float64.
+// numberOf converts a number or a text to an int or a float64.
 func numberOf(v any) (any, error) {
 	switch v := v.(type) {
 	case int, float64:
@@ -44,7 +44,7 @@ func numberOf(v any) (any, error) {
 	return nil, fmt.Errorf("%s is not a number", valueKind(v))
 }
 
-// AnsweredNumber returns a board's answer as an int, or as it is if it is no number.
+// AnsweredNumber converts a board's answer to an int, or returns the answer if it is no number.
 func AnsweredNumber(answer string) any {
 	if number, err := strconv.Atoi(strings.TrimSpace(answer)); err == nil {
 		return number
@@ -52,7 +52,7 @@ func AnsweredNumber(answer string) any {
 	return answer
 }
 
-// compareNumbers orders ints and float64s; NaN has no order.
+// compareNumbers compares two ints or float64s. ok is false if one is NaN.
 func compareNumbers(a, b any) (order int, ok bool) {
 	x, whole := a.(int)
 	y, wholeToo := b.(int)

@@ -36,8 +36,8 @@ func (LocalBoard) Run(ctx context.Context, argv ...string) (boardssh.Result, err
 	return r, err
 }
 
-// Recorded is a board with recorded outputs, by command line or the beginning of one. An
-// output that begins with the line "exit 1" has the status 1.
+// Recorded is a simulated board. It maps a command line, or the beginning of one, to its output. An
+// output whose first line is "exit 1" has the status 1.
 type Recorded map[string]string
 
 func (b Recorded) Run(_ context.Context, argv ...string) (boardssh.Result, error) {
@@ -79,9 +79,9 @@ func WriteSuite(t *testing.T, files map[string]string) string {
 	return filepath.Join(dir, "main.yml")
 }
 
-// StartBoard runs a real sshd. The user's configuration calls it "board", with the alias
-// serial-7 for its host key. ssh ignores HOME, so a script in PATH calls it with -F. key is
-// the host key as in a known_hosts file, known the path of the user's known_hosts file.
+// StartBoard starts a real sshd and sets PATH and HOME so that "ssh board" connects to it, with the
+// host key alias serial-7. It returns the host key as known_hosts has it, and the path of the
+// user's known_hosts file. ssh ignores HOME, so a script in PATH adds -F.
 func StartBoard(t *testing.T, settings ...string) (key, known string) {
 	t.Helper()
 	program, err := exec.LookPath("ssh")
