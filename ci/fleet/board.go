@@ -18,7 +18,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// attempt is one try to do the work on one board.
+// attempt is one try to do the work of a run on one board.
 type attempt struct {
 	*fleetRun
 	job  *job
@@ -32,8 +32,8 @@ type attempt struct {
 	already bool // the board had it before
 }
 
-// runBoard makes one attempt on a board. It returns the result, and for the next update the
-// note about the board's system.
+// runBoard makes one attempt on a board and writes the board's report. It returns the result, and
+// the note that the next update needs about the board's system, or nil.
 func (r *fleetRun) runBoard(ctx context.Context, j *job) (Result, *Note) {
 	t := &attempt{fleetRun: r, job: j, step: progress.Start(ctx, j.host.Name, 0, "")}
 	t.report = report.Report{Board: cmp.Or(r.spec.Board, j.host.Name), Target: j.host.Name, Started: time.Now().UTC()}
@@ -64,8 +64,7 @@ func (r *fleetRun) runBoard(ctx context.Context, j *job) (Result, *Note) {
 	return result, t.noteAfter()
 }
 
-// closeConnection closes the connection and returns whether it was already lost. A command
-// can fail before the connection notices its end, so connectionBroken checks that first.
+// closeConnection closes the connection to the board, and returns whether it was broken before.
 func (t *attempt) closeConnection(ctx context.Context, err error) bool {
 	if t.conn == nil {
 		return false
@@ -74,7 +73,8 @@ func (t *attempt) closeConnection(ctx context.Context, err error) bool {
 	return t.connectionBroken(ctx, err)
 }
 
-// connectionBroken reports whether a failed command failed because the connection ended.
+// connectionBroken reports whether the connection ended. After a failed command it runs a program
+// on the board, because a command can fail before the connection notices its own end.
 func (t *attempt) connectionBroken(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil || t.conn.Lost() {
 		return t.conn.Lost()
@@ -82,12 +82,14 @@ func (t *attempt) connectionBroken(ctx context.Context, err error) bool {
 	return !suite.IsAlive(ctx, t.conn, 0)
 }
 
-// withBoardLimit limits the time of an attempt, from its connection to its last check.
+// withBoardLimit returns a context that ends after the board's time limit, which is for one
+// attempt.
 func withBoardLimit(ctx context.Context, j *job) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, j.limit, fmt.Errorf("%w (%s)", errSlow, j.limit))
 }
 
-// runStages runs the stages of an attempt in order.
+// runStages locks the board for this machine and runs the stages of an attempt in order, until one
+// fails. Each stage returns at once if the request does not ask for it.
 func (t *attempt) runStages(ctx context.Context) error {
 	unlock, err := t.lockHost()
 	if err != nil {
@@ -110,8 +112,8 @@ func (t *attempt) runStages(ctx context.Context) error {
 	return nil
 }
 
-// recordStage adds a stage to the report. The suites report smoke themselves, where they
-// ran. An update reports its own stages.
+// recordStage adds a stage to the board's report. It skips stages that were not asked for, and
+// update and smoke, which report themselves.
 func (t *attempt) recordStage(name string, began time.Time, err error) {
 	if name == "update" || name == "smoke" && len(t.report.Suites) > 0 {
 		return
@@ -137,8 +139,8 @@ func (t *attempt) connect(ctx context.Context) error {
 	return firstContact(err)
 }
 
-// firstContact shortens the error about an unknown host key to one line. The summary prints
-// the advice once for all boards of this kind.
+// firstContact replaces the error about an unknown host key by one line. The summary prints the
+// advice once for all boards with such an error.
 func firstContact(err error) error {
 	var unknown *boardssh.UnknownKey
 	if !errors.As(err, &unknown) {
@@ -147,8 +149,8 @@ func firstContact(err error) error {
 	return kindError{NewKey, fmt.Errorf("nothing is known of %s, which shows %s", unknown.Machine(), unknown.Fingerprint())}
 }
 
-// serialScript is fixed text. It prints only the mark on a board that has no serial. Login
-// scripts print what comes before the mark.
+// serialScript prints a mark, and then the board's serial if it has one. Output before the mark
+// comes from login scripts. The script is the same for all boards.
 const serialScript = `echo "$1"; for f in /sys/class/dmi/id/product_serial /proc/device-tree/serial-number; do
 test -r "$f" && tr -d '\000' <"$f" && exit; done; exit 0`
 
@@ -161,8 +163,8 @@ const (
 	proveRedial = 5 * time.Minute
 )
 
-// checkIdentity checks, before anything is written, that this is the board that the
-// inventory means. An update connects again if the connection breaks.
+// checkIdentity checks, before anything is written, that the board has the serial in the inventory.
+// If the connection breaks before an update, it connects again, up to proveTries times.
 func (t *attempt) checkIdentity(ctx context.Context) error {
 	for try := 1; ; try++ {
 		err := t.checkSerial(ctx)
@@ -175,8 +177,8 @@ func (t *attempt) checkIdentity(ctx context.Context) error {
 	}
 }
 
-// checkSerial compares the board's serial with the inventory. It also checks that the
-// board's shell prints nothing of its own.
+// checkSerial compares the board's serial with the inventory. It also fails if the board's shell
+// prints text of its own at login.
 func (t *attempt) checkSerial(ctx context.Context) error {
 	r, err := t.conn.Ask(ctx, "sh", "-c", serialScript, "sh", serialMark)
 	if err != nil {
@@ -200,6 +202,8 @@ func shortenOutput(text string) string {
 
 func (t *attempt) hasDeploy() bool { return t.request.Deploy || t.source != nil }
 
+// deploy sends the file or the artifact of the request to the board. After an earlier attempt it
+// first compares the file's digest, and does not send a file that the board already has.
 func (t *attempt) deploy(ctx context.Context) error {
 	if !t.hasDeploy() {
 		return nil
@@ -228,19 +232,19 @@ func (t *attempt) runSuites(ctx context.Context) error {
 	return err
 }
 
-// mergeReport replaces the report by r, with the earlier stages before those of r.
+// mergeReport replaces the attempt's report by r, and puts the earlier stages before those of r.
 func (t *attempt) mergeReport(r report.Report) {
 	r.Target, r.Stages, r.Started = t.job.host.Name, append(t.report.Stages, r.Stages...), t.report.Started
 	t.report = r
 }
 
-// withBoardProgress returns a context in which progress shows on the board's own line.
+// withBoardProgress returns a context whose progress is shown on the board's own line.
 func (t *attempt) withBoardProgress(ctx context.Context, doing string) context.Context {
 	t.step.Detail(doing)
 	return progress.With(ctx, progress.New(&boardProgress{t.step, doing}))
 }
 
-// boardProgress shows the steps of one board's work on the board's line.
+// boardProgress shows the steps of the work on one board as details of that board's line.
 type boardProgress struct {
 	step  *progress.Step
 	doing string
@@ -260,7 +264,8 @@ func (l *boardProgress) Event(e progress.Event) {
 
 func (*boardProgress) Close() {}
 
-// writeReport writes the board's report and ends its line.
+// writeReport writes the board's report to its folder, sets r.Report, and ends the board's progress
+// line. If the report cannot be written, it stops the run.
 func (t *attempt) writeReport(r *Result, err error) {
 	t.report.ElapsedMS = r.ElapsedMS
 	if n := len(t.report.Stages); n > 0 && err != nil && t.report.Stages[n-1].Status == report.Failed {
@@ -294,7 +299,7 @@ func countChecks(r report.Report) (passed, all int) {
 	return passed, all
 }
 
-// sawOf returns an error in one line. Its next step is another line, of the board's report.
+// sawOf returns an error in one line, without its next step.
 func sawOf(err error) string {
 	saw, _ := report.SplitNext(err, "")
 	return oneLine(saw)

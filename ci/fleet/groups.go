@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// resolveGroups finds the groups of each host and the value of each of its variables. The
-// file only says them piece by piece.
+// resolveGroups sets the groups and the variables of each host. It first makes groups without a
+// parent children of "all", and refuses groups that contain each other.
 func (inv *Inventory) resolveGroups() error {
 	for _, name := range inv.order {
 		if g := inv.groups[name]; name != allGroup && len(g.parents) == 0 {
@@ -27,8 +27,8 @@ func (inv *Inventory) resolveGroups() error {
 	return nil
 }
 
-// measureDepth sets the depth of each group. It walks from all to its children and visits a
-// group after all its parents. A group that it never reaches is in a loop.
+// measureDepth sets the depth of each group below "all". It returns an error if groups contain each
+// other in a loop.
 func (inv *Inventory) measureDepth() error {
 	waits := map[string]int{}
 	for name, g := range inv.groups {
@@ -54,8 +54,7 @@ func (inv *Inventory) measureDepth() error {
 	return inv.errorAt(inv.groups[loop[0]].line, "groups contain each other in a loop; it is among %s", strings.Join(loop[:min(len(loop), 8)], ", "))
 }
 
-// groupsByHost returns the groups of each host, including those that it is in through other
-// groups.
+// groupsByHost maps each host to its groups, including the parents of its groups.
 func (inv *Inventory) groupsByHost() map[string][]*group {
 	direct := map[string][]*group{}
 	for _, name := range inv.order {
@@ -82,8 +81,8 @@ func (inv *Inventory) groupsByHost() map[string][]*group {
 	return all
 }
 
-// resolveVariables sets the variables of a host. Its groups' variables apply from the
-// outermost group inwards, then its own.
+// resolveVariables sets the variables and group names of a host. Variables of inner groups override
+// those of outer groups, and the host's own override all.
 func (inv *Inventory) resolveVariables(h *Host, groups []*group) {
 	named := slices.ContainsFunc(groups, func(g *group) bool { return g.name != allGroup })
 	if !named {
@@ -107,7 +106,8 @@ func (inv *Inventory) resolveVariables(h *Host, groups []*group) {
 	slices.Sort(h.Groups)
 }
 
-// priority decides which of two groups of the same depth overrides the other.
+// priority returns a group's priority, 1 by default. Of two groups of the same depth, the one with
+// the higher priority overrides the other.
 func (g *group) priority() int {
 	n, err := strconv.Atoi(g.vars[priorityVariable].value)
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 
 var sectionPattern = plaintext.Regexp(`^\[([^:\]\s]+)(?::(\w+))?\]\s*(?:#.*)?$`)
 
-// iniReader reads an INI inventory, with sections [group], [group:vars] and
-// [group:children].
+// iniReader parses an INI inventory with sections [group], [group:vars] and [group:children].
 type iniReader struct {
 	*Inventory
 	group   *group
@@ -123,8 +122,8 @@ func (r *iniReader) readChild(text string, line int) error {
 	return r.addChild(r.group, child, line)
 }
 
-// iniVariable reads a value as Ansible does: as a Python literal if it is one. Quotes are not part
-// of it.
+// iniVariable parses a value as Ansible does, and removes quotes around it. A value that Ansible
+// would not take as text gets a problem.
 func iniVariable(value string, line int) variable {
 	v := variable{value: value, line: line, problem: templateProblem(value)}
 	if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') {
@@ -145,8 +144,8 @@ func iniVariable(value string, line int) variable {
 	return v
 }
 
-// shellWords splits a line as a shell would, with quotes, backslashes and a comment at the
-// end. It expands nothing.
+// shellWords splits a line into words as a shell does, with quotes, backslashes and a comment at
+// the end. It expands no variables or wildcards.
 func shellWords(line string) (words []string, err error) {
 	var word strings.Builder
 	var quote rune

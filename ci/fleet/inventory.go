@@ -1,6 +1,6 @@
-// Package fleet runs one command on many boards at once. It reads an Ansible inventory, in
-// YAML or as INI, then deploys to its hosts and proves them, several at a time. Packages
-// target and ci do the work on one board.
+// Package fleet runs one command on many boards. It reads an Ansible inventory, in YAML or INI,
+// and deploys to its hosts, updates or tests them, several at a time. Packages target and ci do
+// the work on one board.
 package fleet
 
 import (
@@ -23,7 +23,7 @@ const (
 	maxEdges          = 200_000 // hosts in groups, and groups in groups
 )
 
-// Inventory is the hosts of one inventory file with their groups.
+// Inventory is a parsed inventory file: its hosts and their groups.
 type Inventory struct {
 	File     string
 	Hosts    []*Host  // in the order of the file
@@ -36,7 +36,7 @@ type Inventory struct {
 	become string // user who runs the programs on hosts that name none; "": the user who logs in
 }
 
-// link is the membership of a host or a group in a group.
+// link says that a host or a group is a member of a group.
 type link struct {
 	group, member string
 	isGroup       bool
@@ -51,7 +51,7 @@ type Host struct {
 	vars map[string]variable // its own, over those of its groups
 }
 
-// variable is the value of a variable that Slipway reads. It ignores all others.
+// variable is the value of one of the variables that Slipway reads.
 type variable struct {
 	value   string
 	null    bool
@@ -75,7 +75,8 @@ const (
 	ungrouped = "ungrouped"
 )
 
-// Load reads an inventory file.
+// Load parses an inventory file. It does not read the folders group_vars and host_vars beside the
+// file, but warns of them.
 func Load(file string) (*Inventory, error) {
 	data, err := readFile(file)
 	if err != nil {
@@ -105,6 +106,8 @@ func readFile(file string) ([]byte, error) {
 	return localfile.ReadAll(f, file, maxInventoryBytes)
 }
 
+// parseInventory parses an inventory in YAML or INI, and resolves the groups and variables of its
+// hosts.
 func parseInventory(file string, data []byte) (*Inventory, error) {
 	switch {
 	case bytes.HasPrefix(data, []byte("$ANSIBLE_VAULT")):
@@ -128,8 +131,8 @@ func parseInventory(file string, data []byte) (*Inventory, error) {
 	return inv, inv.resolveGroups()
 }
 
-// isYAML decides by the name, as Ansible does. Where the name does not tell, it decides by
-// the first line that is not a comment.
+// isYAML reports whether an inventory is YAML and not INI, by the file's extension as Ansible does,
+// or else by the first line that is no comment.
 func isYAML(file string, data []byte) bool {
 	switch filepath.Ext(file) {
 	case ".yml", ".yaml", ".json":
@@ -169,7 +172,7 @@ func (inv *Inventory) errorAt(line int, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...))
 }
 
-// ensureGroup returns the group with this name. It creates a new one.
+// ensureGroup returns the group with this name, and creates the group if it does not exist.
 func (inv *Inventory) ensureGroup(name string, line int) (*group, error) {
 	if g := inv.groups[name]; g != nil {
 		return g, nil
@@ -186,7 +189,7 @@ func (inv *Inventory) ensureGroup(name string, line int) (*group, error) {
 	return g, nil
 }
 
-// addHost adds a host to a group. It creates a new one.
+// addHost adds the host with this name to a group, and creates the host if it does not exist.
 func (inv *Inventory) addHost(g *group, name string, line int) (*Host, error) {
 	h := inv.hosts[name]
 	if h == nil {
@@ -223,7 +226,7 @@ func (inv *Inventory) addChild(parent, child *group, line int) error {
 	return err
 }
 
-// addLink records a membership and returns whether it is new.
+// addLink records that a host or group is a member of a group, and returns whether that is new.
 func (inv *Inventory) addLink(l link, line int) (added bool, err error) {
 	if inv.links[l] {
 		return false, nil
@@ -235,8 +238,8 @@ func (inv *Inventory) addLink(l link, line int) (added bool, err error) {
 	return true, nil
 }
 
-// validName refuses names that cannot name a folder of reports, and those that would be
-// read as a pattern.
+// validName refuses names of hosts and groups that cannot be the name of a folder, or that look
+// like a pattern.
 func validName(name string) error {
 	odd := func(r rune) bool {
 		return unicode.IsSpace(r) || !unicode.IsGraphic(r) || strings.ContainsRune(`/\*?!&,;'"`, r)

@@ -19,11 +19,11 @@ import (
 	"slipway/layers/localfile"
 )
 
-// The journal of a run has one JSON value per line. newJournal writes its head with all boards,
-// before the first one is reached. The first line says how many lines the head has: a journal
-// with fewer has lost boards. After that it only grows: by one line before an attempt,
-// one before the attempt writes a slot, and one after the attempt. Each line is on the disk
-// before the run continues. All other files of a run are made from the journal.
+// The journal of a run has one JSON value per line. newJournal writes the head, which names all
+// boards, before the run contacts the first one. The first line says how many lines the head has:
+// a journal with fewer has lost boards. Then lines are only appended: one before each attempt, one
+// before an update writes a slot, one after the attempt. Each line is on the disk before the run
+// continues. All other files of a run are made from the journal.
 const journalName = "journal.jsonl"
 
 const (
@@ -44,13 +44,13 @@ type entry struct {
 	End     *runEnd   `json:"end,omitempty"` // the last line
 }
 
-// runEnd is how a run ended that was not killed.
+// runEnd says how a run ended. A run that was killed has none.
 type runEnd struct {
 	ElapsedMS int64  `json:"elapsedMs"`
 	Stopped   string `json:"stopped,omitempty"`
 }
 
-// Note is an update of a board that began. It is kept until the old system runs again.
+// Note records that an update of a board began. It is kept until the old system runs again.
 type Note struct {
 	Bundle     string `json:"bundle"` // digest
 	Address    string `json:"address"`
@@ -71,8 +71,9 @@ type journal struct {
 	synced int64
 }
 
-// newJournal replaces the journal of the folder's last run. It calls before when the new one is
-// on the disk and the old one still there.
+// newJournal writes a new journal with entries as its head, replaces the folder's old journal, and
+// returns the new one for appending. When the new file is on the disk, and before it replaces the
+// old one, newJournal calls before.
 func newJournal(dir string, entries []entry, before func() error) (*journal, error) {
 	if err := localfile.MkdirAll(dir); err != nil {
 		return nil, err
@@ -123,7 +124,8 @@ func writeFile(dir, name string, data []byte) error {
 	return renameio.WriteFile(filepath.Join(dir, name), data, 0o644)
 }
 
-// appendEntry returns when the line is on the disk. Concurrent calls share one sync.
+// appendEntry appends a line to the journal and waits until the line is on the disk. Concurrent
+// calls share one fsync.
 func (j *journal) appendEntry(e entry) error {
 	e.At = time.Now().UTC()
 	text, err := json.Marshal(e)
@@ -173,7 +175,7 @@ func (j *journal) setError(err error) error {
 	return err
 }
 
-// hasFailed reports whether the last entries could not be written.
+// hasFailed reports whether an entry could not be written.
 func (j *journal) hasFailed() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -189,11 +191,10 @@ type history struct {
 	notes   map[string]Note
 }
 
-// killedWords is the result of a board whose attempt did not end, because the run was
-// killed.
+// killedWords is Result.Saw of a board whose attempt did not end because the run was killed.
 const killedWords = "the run ended before this board's turn did"
 
-// readHistory reads the journal of a folder.
+// readHistory reads and parses the journal in a folder.
 func readHistory(dir string) (*history, error) {
 	file := filepath.Join(dir, journalName)
 	text, err := localfile.Read(file, maxJournalBytes)
@@ -207,8 +208,8 @@ func readHistory(dir string) (*history, error) {
 	return h, nil
 }
 
-// parseJournal ignores a last line without an end: the run was killed while it wrote that
-// line.
+// parseJournal parses a journal. It ignores an incomplete last line, which a killed run leaves, and
+// refuses a journal whose head is incomplete.
 func parseJournal(text []byte) (*history, error) {
 	h := &history{at: map[string]int{}, notes: map[string]Note{}}
 	number, whole, head := 0, 0, 0
@@ -248,7 +249,8 @@ func parseEntry(line []byte) (e entry, err error) {
 	return e, nil
 }
 
-// applyEntry adds an entry to the history.
+// applyEntry updates the history by one entry. It refuses entries in a wrong order or for unknown
+// hosts.
 func (h *history) applyEntry(e entry, first bool) error {
 	i, known := h.at[e.Host]
 	switch {
@@ -297,7 +299,7 @@ func (h *history) applyResult(e entry, i int, known bool) error {
 	return nil
 }
 
-// journalEntries returns the entries of a journal with the same content.
+// journalEntries returns the entries of the head of a new journal with the same results and notes.
 func (h *history) journalEntries() []entry {
 	head := h.outcome
 	head.Results = nil

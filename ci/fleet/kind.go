@@ -12,7 +12,7 @@ import (
 	"slipway/flash/boardssh/files"
 )
 
-// Kind is how the work on a board ended.
+// Kind says how an attempt on a board ended.
 type Kind string
 
 // The kinds, the most urgent first.
@@ -48,8 +48,8 @@ const (
 	Passed     Kind = "passed"
 )
 
-// kinds lists all kinds, each with its meaning to a script (see ci.ExitStatus), whether
-// a retry can help, and what a person does next.
+// kinds lists all kinds, the most urgent first: the error for the exit status (see ci.ExitStatus),
+// whether another attempt can help, and what the user does next.
 var kinds = []struct {
 	kind  Kind
 	err   error
@@ -87,6 +87,7 @@ var kinds = []struct {
 	{Passed, nil, false, ""},
 }
 
+// rank returns the index of a kind in kinds, or 0 for an unknown kind.
 func (k Kind) rank() int {
 	for i, known := range kinds {
 		if known.kind == k {
@@ -98,15 +99,16 @@ func (k Kind) rank() int {
 
 func (k Kind) isKnown() bool { return kinds[k.rank()].kind == k }
 
-// isDone reports whether a board has what the run deploys.
+// isDone reports whether the board has what the run deploys.
 func (k Kind) isDone() bool { return k == Passed || k == Already }
 
 func (k Kind) hasFailed() bool { return !k.isDone() && k != NotBegun }
 
-// errSlow means that the time limit of a board is over.
+// errSlow means that the time limit of an attempt is over.
 var errSlow = errors.New("its time is up")
 
-// phase is how far an attempt has come. The same silence has another cause in each phase.
+// phase is how far an attempt has come. A board that does not answer has another kind in each
+// phase.
 type phase int
 
 const (
@@ -115,7 +117,8 @@ const (
 	working
 )
 
-// kindOf returns the kind of an error of a board. lost means that the connection ended.
+// kindOf returns the kind of an attempt's error. lost says that the connection ended, and limited
+// is ctx with the board's time limit.
 func kindOf(ctx, limited context.Context, err error, at phase, lost bool) Kind {
 	var kind kindError
 	var timeout net.Error
@@ -174,7 +177,7 @@ func networkKind(err error) Kind {
 	return Other
 }
 
-// kindError is an error with its kind.
+// kindError is an error whose kind is already known.
 type kindError struct {
 	kind Kind
 	error

@@ -25,8 +25,8 @@ type hostRow struct {
 	Problem  string   `json:"problem,omitempty"` // why it cannot be reached this way
 }
 
-// List writes the hosts that match a pattern and how they are reached. It writes the
-// warnings about the inventory to notes.
+// List writes the hosts that match a pattern, with their addresses, users and groups, as a table or
+// JSON. It writes warnings about the inventory to notes.
 func List(w, notes io.Writer, file, pattern string, asJSON bool) error {
 	inv, err := Load(file)
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 	"slipway/layers/localfile"
 )
 
-// errHeld means that another process holds a lock. The error that wraps it names the
-// process.
+// errHeld means that another process holds a lock. Errors that wrap it name the process.
 var errHeld = errors.New("in use")
 
-// lockFile takes the lock of a file. The kernel releases it when this process ends. The
-// file names the process that holds it.
+// lockFile locks a file, creates it if necessary, and writes this process's ID into it. It returns
+// errHeld if another process that is alive has the lock. The kernel releases the lock when this
+// process ends.
 func lockFile(name string) (unlock func(), err error) {
 	if err := localfile.MkdirAll(filepath.Dir(name)); err != nil {
 		return nil, err
@@ -50,11 +50,12 @@ func lockFile(name string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// execLimit is how long a lock may outlive its holder. A child of a killed process has the
-// lock until it becomes the program that it starts.
+// execLimit is how long lockFile waits for a lock whose holder was killed. A child of the holder
+// keeps the lock until the child executes its program.
 const execLimit = 10 * time.Second
 
-// isAlive reports whether the process that readHolder read may still run.
+// isAlive reports whether the process that readHolder read may still run. It is true if the text
+// has no process ID.
 func isAlive(holder string) bool {
 	var pid int
 	_, err := fmt.Sscanf(holder, "process %d,", &pid)
@@ -69,7 +70,8 @@ func writeHolder(f *os.File) error {
 	return err
 }
 
-// readHolder reads what writeHolder wrote. Another process may be writing it now.
+// readHolder returns what the lock's holder wrote into the file, or "another process" if the file
+// is empty, because the holder may be writing at this moment.
 func readHolder(f *os.File) string {
 	text, _ := io.ReadAll(io.NewSectionReader(f, 0, 200))
 	if said := strings.TrimSpace(string(text)); said != "" {
@@ -78,7 +80,7 @@ func readHolder(f *os.File) string {
 	return "another process"
 }
 
-// lockRun keeps a second run from writing to the record of the first.
+// lockRun locks the output folder of the run, so that no second run writes there.
 func (p *plan) lockRun() (unlock func(), err error) {
 	unlock, err = lockFile(p.outputDir() + ".lock")
 	if errors.Is(err, errHeld) {
@@ -87,7 +89,7 @@ func (p *plan) lockRun() (unlock func(), err error) {
 	return unlock, localfile.Unwritable(filepath.Dir(filepath.Dir(p.outputDir())), err)
 }
 
-// lockHost keeps two runs on this machine from working on one host.
+// lockHost locks the board's host name, so that no second run on this machine works on that board.
 func (t *attempt) lockHost() (unlock func(), err error) {
 	unlock, err = lockFile(t.opt.HostLockPath(t.job.host.Name))
 	if errors.Is(err, errHeld) {

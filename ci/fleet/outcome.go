@@ -31,10 +31,11 @@ type Outcome struct {
 	Results   []Result  `json:"results"`
 }
 
-// title names the boards: a run of a program may have no board.
+// title returns the board's name, or the inventory file if the run is for any board.
 func (o Outcome) title() string { return cmp.Or(o.Board, o.Inventory) }
 
-// nextOf returns what a person does about the boards of a kind.
+// nextOf returns what the user does about boards of a kind. It adds the command for unknown host
+// keys.
 func (o Outcome) nextOf(k Kind) string {
 	if (o.Changed || o.countKinds()[Changed] > 0) && slices.Contains([]Kind{NotBegun, Stopped, Full}, k) {
 		k = Changed
@@ -49,7 +50,7 @@ func (o Outcome) nextOf(k Kind) string {
 	return kinds[k.rank()].next
 }
 
-// Result is the result of one board.
+// Result is the result of the last attempt on one board.
 type Result struct {
 	Host      string `json:"host"`
 	Address   string `json:"address"`
@@ -97,10 +98,10 @@ func (o Outcome) countKinds() kindCounts {
 	return n
 }
 
-// doneCount is the number of boards that have what the run deploys.
+// doneCount returns the number of boards that have what the run deploys.
 func (n kindCounts) doneCount() int { return n[Passed] + n[Already] }
 
-// String returns "475 passed, 3 disk full, ...".
+// String returns the counts as text, like "475 passed, 3 disk full".
 func (n kindCounts) String() string {
 	var words []string
 	for _, k := range slices.Backward(kinds) {
@@ -122,8 +123,8 @@ func (o Outcome) worstKind() Kind {
 	return Passed
 }
 
-// asError returns an error that says how many boards did not pass. A board that failed its
-// checks decides the exit status if there is one, as it may be worse off than before.
+// asError returns an error if a board did not pass. Failed checks decide the exit status before
+// other kinds, because such a board may be worse off than before.
 func (o Outcome) asError(ctx context.Context) error {
 	n := o.countKinds()
 	if n.doneCount() == len(o.Results) {
@@ -144,7 +145,8 @@ func (o Outcome) asError(ctx context.Context) error {
 	return err
 }
 
-// WriteSummary lists the boards that did not pass, by kind.
+// WriteSummary writes the output of programs, the boards that did not pass by kind with the next
+// step, the verdict, and the paths of the reports.
 func (o Outcome) WriteSummary(w io.Writer, dir string) error {
 	o.writeAnswers(w)
 	n := o.countKinds()
@@ -197,8 +199,7 @@ func (o Outcome) writeHosts(w io.Writer, kind Kind) {
 	}
 }
 
-// renderJUnit writes a case for each board. The boards' own reports have one for each
-// check.
+// renderJUnit returns a JUnit file with a test case for each board.
 func (o Outcome) renderJUnit() ([]byte, error) {
 	var all []report.CheckResult
 	for _, r := range o.Results {

@@ -37,7 +37,7 @@ func (o Outcome) readReports(dir string) []report.Report {
 	return all
 }
 
-// newPage returns the page of the outcome, with the reports of its boards.
+// newPage returns the data of the HTML page: a row for each board, with the checks of its report.
 func (o Outcome) newPage(reports []report.Report) report.BoardsPage {
 	p := report.BoardsPage{
 		Title: o.title() + ", " + report.BoardsTitle(o.countKinds().doneCount(), len(o.Results)), Verdict: report.Passed,
@@ -57,7 +57,7 @@ func (o Outcome) newPage(reports []report.Report) report.BoardsPage {
 	return p
 }
 
-// status is how the page and the JUnit file show a kind.
+// status returns the status that the page and the JUnit file show for a kind.
 func (k Kind) status() report.Status {
 	switch {
 	case k.isDone():
@@ -68,8 +68,7 @@ func (k Kind) status() report.Status {
 	return report.Failed
 }
 
-// classCounts counts the boards as a person asks: which passed, which failed, and which
-// were not reached.
+// classCounts counts the boards that passed, failed, could not be reached, and were not begun.
 func (o Outcome) classCounts() []report.Count {
 	all := []report.Count{{Words: "passed"}, {Words: "failed"}, {Words: "not reached"}, {Words: "not begun"}}
 	for kind, n := range o.countKinds() {
@@ -87,15 +86,14 @@ func (o Outcome) classCounts() []report.Count {
 	return all
 }
 
-// describeRun returns the work, the time and the inventory of the run, and who did it.
+// describeRun returns a line with the work, the time, the inventory and this Slipway's version.
 func (o Outcome) describeRun() string {
 	program := images.ThisProgram()
 	program.Commit = program.Commit[:min(len(program.Commit), 12)]
 	return fmt.Sprintf("%s. Begun %s, took %s, of %s, by Slipway %s", oneLine(o.Work), o.Started.UTC().Format("2 January 2006, 15:04:05 MST"), seconds(o.ElapsedMS), oneLine(o.Inventory), program)
 }
 
-// findCauses returns what failed, by kind with the most urgent first. For boards that
-// failed checks these are the checks.
+// findCauses groups the failures of all boards by cause, the most urgent kind first.
 func (o Outcome) findCauses(reports []report.Report) []report.Cause {
 	byKind := map[Kind][]report.BoardFailure{}
 	for i, r := range o.Results {
@@ -114,7 +112,8 @@ func (o Outcome) findCauses(reports []report.Report) []report.Cause {
 	return all
 }
 
-// failuresOf returns the failed checks of a board, or else the kind of its failure.
+// failuresOf returns the failed checks of a board, or if it has none, one failure with the result's
+// kind.
 func (o Outcome) failuresOf(r Result, of report.Report) []report.Failure {
 	switch {
 	case r.Kind.isDone():
@@ -131,7 +130,7 @@ func (o Outcome) failuresOf(r Result, of report.Report) []report.Failure {
 	return []report.Failure{{Name: string(r.Kind), Saw: r.Saw, Next: o.nextOf(r.Kind)}}
 }
 
-// describeBoard returns the board's address and its other notes.
+// describeBoard returns the board's address, number of tries, and system, as one line.
 func (r Result) describeBoard() string {
 	words := []string{r.Address}
 	if r.Canary {

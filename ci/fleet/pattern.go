@@ -11,11 +11,10 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Select returns the hosts that match an Ansible pattern, in the order of the file. A
-// pattern has names of groups and hosts with wildcards, ~regular expressions and subscripts
-// of a group such as [1:3], separated by commas or colons. A part after ! removes hosts. A
-// part after & keeps only its hosts. A part that matches nothing is an error, as it is
-// misspelt.
+// Select returns the hosts that match an Ansible pattern, in the order of the file. A pattern has
+// names of groups and hosts, wildcards, ~regular expressions and subscripts such as [1:3],
+// separated by commas or colons. A part after ! removes hosts. A part after & keeps only the hosts
+// that it names. A part that names no host and no group is an error.
 func (inv *Inventory) Select(pattern string) ([]*Host, error) {
 	if strings.TrimSpace(pattern) == "" {
 		pattern = allGroup
@@ -67,8 +66,8 @@ func subtract(chosen, found map[string]bool) {
 	maps.DeleteFunc(chosen, func(name string, _ bool) bool { return found[name] })
 }
 
-// splitPattern splits at commas. In a pattern without commas it splits at colons, except
-// those in [].
+// splitPattern splits a pattern at commas. A pattern without commas is split at colons outside of
+// [].
 func splitPattern(pattern string) []string {
 	separator := ','
 	if !strings.Contains(pattern, ",") {
@@ -125,7 +124,7 @@ func (inv *Inventory) matchHosts(part string) (map[string]bool, error) {
 	return inv.pickHosts(named, pick)
 }
 
-// collectHosts adds the hosts of a group and of the groups in it.
+// collectHosts adds the hosts of a group and of all groups below it to hosts.
 func (inv *Inventory) collectHosts(g *group, hosts, seen map[string]bool) {
 	if seen[g.name] {
 		return
@@ -141,7 +140,8 @@ func (inv *Inventory) collectHosts(g *group, hosts, seen map[string]bool) {
 
 var subscriptPattern = plaintext.Regexp(`^(.+)\[(-?\d+|-?\d*:-?\d*)\]$`)
 
-// cutSubscript cuts [0], [-1] or [1:3] off a name. It leaves [abc], which is a wildcard.
+// cutSubscript splits a subscript such as [0], [-1] or [1:3] off a name. It does not split off
+// [abc], which is a wildcard.
 func cutSubscript(part string) (name, pick string) {
 	m := subscriptPattern().FindStringSubmatch(part)
 	if m == nil || part[0] == '~' {
@@ -150,7 +150,8 @@ func cutSubscript(part string) (name, pick string) {
 	return m[1], m[2]
 }
 
-// pickHosts selects hosts by their index. As with Ansible, a slice includes its last one.
+// pickHosts returns the hosts with the indexes of a subscript. As in Ansible, a slice includes its
+// end.
 func (inv *Inventory) pickHosts(named map[string]bool, at string) (map[string]bool, error) {
 	var all []string
 	for _, h := range inv.Hosts {
@@ -183,7 +184,7 @@ func (inv *Inventory) pickHosts(named map[string]bool, at string) (map[string]bo
 	return chosen, nil
 }
 
-// matcherOf compiles a name, a wildcard or a ~regular expression.
+// matcherOf returns a function that matches a name, a wildcard or a ~regular expression.
 func matcherOf(name string) (func(string) bool, error) {
 	switch {
 	case name == "":

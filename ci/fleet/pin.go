@@ -15,7 +15,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// Contact is the result of reading one board's host key.
+// Contact is one board's host key, and whether that key is known.
 type Contact struct {
 	Host        string `json:"host"`
 	State       State  `json:"state"`
@@ -38,9 +38,9 @@ const (
 	Unmet  State = "not met"
 )
 
-// Pin connects to all boards to read their host keys and lists the unknown ones. If the
-// user confirms the one question, it adds them to the user's own known_hosts. Boards behind
-// an unknown jump host follow in a second list.
+// Pin connects to all boards, lists their unknown host keys, asks the user once, and then adds the
+// keys to the user's known_hosts. After keys of jump hosts are added, it repeats this for the
+// boards behind them. A dry run adds no key.
 func Pin(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, request Request, confirm func(question string) error) ([]Contact, error) {
 	p, notes, err := newPlan(ctx, opt, spec, request)
 	if err != nil {
@@ -61,7 +61,7 @@ func Pin(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 	return met, errors.Join(err, writeContacts(ctx, w, met))
 }
 
-// initialContacts returns the contacts before any board is reached.
+// initialContacts returns a contact for each board, which was not contacted yet.
 func (p *plan) initialContacts() []Contact {
 	met := make([]Contact, len(p.jobs))
 	for i, j := range p.jobs {
@@ -70,8 +70,7 @@ func (p *plan) initialContacts() []Contact {
 	return met
 }
 
-// fetchHostKeys reads the host keys of boards. It writes each result to the board's index
-// in met.
+// fetchHostKeys connects to boards in parallel, and writes the result of each to its index in met.
 func (p *plan) fetchHostKeys(ctx context.Context, jobs []*job, met []Contact) {
 	step := progress.Start(ctx, "host keys", int64(len(jobs)), progress.Tasks)
 	forEachJob(ctx, p.request.Parallel, jobs, func(j *job) {
@@ -81,8 +80,8 @@ func (p *plan) fetchHostKeys(ctx context.Context, jobs []*job, met []Contact) {
 	step.End(fmt.Sprintf("%d boards asked", len(jobs)), context.Cause(ctx))
 }
 
-// fetchHostKey connects to a board as a run would. A refused login is no failure here, as
-// the board has proved its identity before it.
+// fetchHostKey connects to a board and returns its host key. A refused login is no failure, because
+// the board proves its key before the login.
 func (p *plan) fetchHostKey(ctx context.Context, j *job) Contact {
 	c := Contact{Host: j.host.Name, State: Known}
 	limited, cancel := p.limit(ctx, j)
@@ -103,8 +102,8 @@ func (p *plan) fetchHostKey(ctx context.Context, j *job) Contact {
 	return c
 }
 
-// pinNew pins the unknown keys. It returns the boards that can be reached now that their
-// jump hosts are known.
+// pinNew lists the unknown keys, asks the user, and pins them. It returns the boards whose jump
+// hosts were pinned, so that they can be reached now.
 func (p *plan) pinNew(w io.Writer, jobs []*job, met []Contact, confirm func(string) error) (behind []*job, err error) {
 	fresh := distinctKeys(met)
 	if len(fresh) == 0 {
@@ -138,9 +137,8 @@ func (p *plan) pinNew(w io.Writer, jobs []*job, met []Contact, confirm func(stri
 	return behind, failed
 }
 
-// distinctKeys returns one contact for each unknown key, as several boards can have one
-// jump host. It returns none for a name with two keys, as nobody here can say which is
-// right.
+// distinctKeys returns one contact for each unknown key. Boards behind one jump host share its key.
+// Two keys for one name are returned as neither, because nobody here can say which is right.
 func distinctKeys(met []Contact) (fresh []Contact) {
 	keys := map[string][]string{} // by name
 	for _, c := range met {
@@ -163,6 +161,7 @@ func distinctKeys(met []Contact) (fresh []Contact) {
 	return fresh
 }
 
+// writeNewKeys writes a table of unknown keys, and warns of a key that several machines showed.
 func writeNewKeys(w io.Writer, fresh []Contact) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "NEW HOST\tREACHED AS\tKEY")
@@ -186,7 +185,8 @@ func writeNewKeys(w io.Writer, fresh []Contact) error {
 	return err
 }
 
-// writeContacts lists the boards that showed no key, and counts the boards by state.
+// writeContacts writes the boards that showed no key, and the counts by state. It returns an error
+// if a board showed no key.
 func writeContacts(ctx context.Context, w io.Writer, met []Contact) error {
 	n := map[State]int{}
 	for _, c := range met {

@@ -10,7 +10,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Answer is what a program said on one board.
+// Answer is the output and exit status of a program on one board.
 type Answer struct {
 	Status    int    `json:"status"`
 	Stdout    string `json:"stdout"`
@@ -18,10 +18,11 @@ type Answer struct {
 	Truncated bool   `json:"truncated,omitempty"` // it said more
 }
 
-// maxAnswerBytes of each stream are kept: the journal has them of all boards.
+// maxAnswerBytes limits each output stream in an Answer, because the journal has those of all
+// boards.
 const maxAnswerBytes = 16 << 10
 
-// runProgram runs the program of a request, without a shell.
+// runProgram runs the program of the request on the board, without a shell, and keeps its answer.
 func (t *attempt) runProgram(ctx context.Context) error {
 	if len(t.request.Program) == 0 {
 		return nil
@@ -50,7 +51,7 @@ func newAnswer(r boardssh.Result) *Answer {
 	}
 }
 
-// writeAnswers prints what each board said, with its name before each line.
+// writeAnswers writes the program's output on each board, with the host's name before each line.
 func (o Outcome) writeAnswers(w io.Writer) {
 	for _, r := range o.Results {
 		if r.Answer == nil {
@@ -65,7 +66,7 @@ func (o Outcome) writeAnswers(w io.Writer) {
 	}
 }
 
-// joinProgram returns a program as a person types it.
+// joinProgram returns a program and its arguments as one line, quoted for a shell.
 func joinProgram(argv []string) string {
 	var words []string
 	for _, word := range argv {

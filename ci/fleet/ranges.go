@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// expandHosts expands a name with ranges, such as node[01:40:2] or rack[a:d]-[1:4], to the
-// names of its hosts. A port may follow.
+// expandHosts expands a name with ranges, such as node[01:40:2] or rack[a:d]-[1:4], to all host
+// names. It returns the port apart, if one follows the name.
 func expandHosts(pattern string) (hosts []string, port string, err error) {
 	name, port := splitPort(pattern)
 	hosts, err = expandRanges(name, maxHosts)
 	return hosts, port, err
 }
 
-// splitPort splits the port off host:22, or off [IPv6]:22. It leaves the colons of ranges,
-// and those of an IPv6 address without brackets.
+// splitPort splits the port off host:22 or [IPv6]:22. Colons in ranges and in an IPv6 address
+// without brackets are no ports.
 func splitPort(s string) (name, port string) {
 	i := strings.LastIndexByte(s, ':')
 	if i <= 0 || strings.LastIndexByte(s, ']') > i {

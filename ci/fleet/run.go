@@ -58,7 +58,7 @@ const (
 	maxParallel       = 512
 )
 
-// plan is a run whose inventory and inputs have been checked.
+// plan is a run whose request and inventory have been checked. No board has been contacted.
 type plan struct {
 	request  Request
 	opt      images.Options
@@ -93,9 +93,9 @@ type job struct {
 	resolved boardssh.Address // the address that ssh reports
 }
 
-// Run does the work of a request on the boards of an inventory. It writes the results to w
-// and into build/<board>/fleet. The error says how many boards did not pass, and has the
-// kind of the worst one.
+// Run does the work of a request on the boards of an inventory. It writes a summary to w, and the
+// journal and reports below build/<board>/fleet. If boards did not pass, the error has their number
+// and the kind of the most urgent one.
 func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, request Request) (Outcome, error) {
 	p, notes, err := newPlan(ctx, opt, spec, request)
 	if err != nil {
@@ -128,11 +128,12 @@ func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 	return p.runFleet(ctx, w)
 }
 
-// isPreview reports whether the run only prints its plan: it reaches no board and writes no
-// file.
+// isPreview reports whether the run only prints its plan. A dry run of an update is no preview: it
+// contacts the boards.
 func (p *plan) isPreview() bool { return p.request.DryRun && p.request.Update == "" }
 
-// prepareRun opens the inputs and selects the boards.
+// prepareRun opens what is sent and computes its digests, reads the notes of the last update, and
+// removes boards that passed before, if the request has Failed.
 func (p *plan) prepareRun(ctx context.Context) error {
 	if err := p.openInputs(ctx); err != nil {
 		return err
@@ -143,7 +144,7 @@ func (p *plan) prepareRun(ctx context.Context) error {
 	return p.skipPassed()
 }
 
-// runFleet does the work on all boards, then writes the record and the summary.
+// runFleet starts the journal, does the work on all boards, and writes the reports and the summary.
 func (p *plan) runFleet(ctx context.Context, w io.Writer) (Outcome, error) {
 	if !p.request.DryRun {
 		if err := p.admitted.Record(); err != nil {
@@ -163,7 +164,7 @@ func (p *plan) runFleet(ctx context.Context, w io.Writer) (Outcome, error) {
 	return r.outcome, errors.Join(err, r.outcome.WriteSummary(w, p.outputDir()), r.outcome.asError(ctx))
 }
 
-// commandName returns the name of the command that the outcome belongs to.
+// commandName returns the name of the request's command, which names the output folder too.
 func (a Request) commandName() string {
 	switch {
 	case a.Update != "" && a.DryRun:
@@ -195,6 +196,8 @@ func writeNotes(w io.Writer, notes []string) {
 	}
 }
 
+// withDefaults returns the request with defaults for its zero values, or an error for invalid
+// values.
 func (a Request) withDefaults() (Request, error) {
 	a.Rights.Mode = cmp.Or(a.Rights.Mode, 0o644)
 	a.Parallel, a.BoardLimit = cmp.Or(a.Parallel, defaultParallel), cmp.Or(a.BoardLimit, defaultBoardLimit)
@@ -213,7 +216,7 @@ func (a Request) withDefaults() (Request, error) {
 	return a, a.Rights.Check()
 }
 
-// newPlan reads the inventory and selects the boards before it reaches any of them.
+// newPlan checks the request, loads the inventory, and selects the boards. It contacts no board.
 func newPlan(ctx context.Context, opt images.Options, spec images.Spec, request Request) (_ *plan, notes []string, err error) {
 	if request, err = request.withDefaults(); err != nil {
 		return nil, nil, err
@@ -236,8 +239,8 @@ func newPlan(ctx context.Context, opt images.Options, spec images.Spec, request 
 	return p, inv.WarningsFor(hosts), context.Cause(ctx)
 }
 
-// readLastNotes reads from the last update's journal which boards may run the bundle
-// already.
+// readLastNotes reads the notes in the journal of the last update: which boards may have the new
+// system.
 func (p *plan) readLastNotes() error {
 	if p.request.Update == "" {
 		return nil
@@ -254,8 +257,8 @@ func (p *plan) readLastNotes() error {
 	return nil
 }
 
-// renameNotes stores each note under the name that its board has in the inventory now. It
-// skips boards behind jump hosts, as several of those may have one address.
+// renameNotes moves each note to the host that has the note's address in the inventory now. It
+// skips hosts behind jump hosts, because several of those may have one address.
 func renameNotes(notes map[string]Note, jobs []*job) map[string]Note {
 	now := maps.Clone(notes)
 	for _, j := range jobs {
@@ -271,7 +274,8 @@ func renameNotes(notes map[string]Note, jobs []*job) map[string]Note {
 	return now
 }
 
-// skipPassed removes the boards that passed the last run, if the request asks for that.
+// skipPassed removes the boards that passed in the last run, if the request has Failed, and chooses
+// the canaries. It refuses to continue a run whose work was different.
 func (p *plan) skipPassed() error {
 	if !p.request.Failed {
 		p.chooseCanaries()
@@ -309,8 +313,8 @@ func (p *plan) chooseCanaries() {
 	}
 }
 
-// addJobs refuses the whole run if the inventory does not say how one of its hosts is
-// reached. It leaves out hosts of other boards.
+// addJobs adds a job for each host. It leaves out hosts whose slipway_board is another one. It
+// returns an error for all hosts without a usable address, so that the run contacts none.
 func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 	var problems []error
 	others := 0
@@ -354,8 +358,8 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 	return nil
 }
 
-// onlyName refuses a second name of a board that something is sent to: two attempts at once
-// would write to it, and the update of the second one would replace the only old system.
+// onlyName returns an error if another host of the run has the same address or serial. Two attempts
+// would write to the same board at once, and a second update would replace its only old system.
 func onlyName(inv *Inventory, h *Host, a Access, boards map[string]string) error {
 	address := fmt.Sprintf("the address %s, port %d", strings.ToLower(a.Host), cmp.Or(a.Port, 22))
 	marks := []string{strings.Join(append([]string{address}, a.Jump...), " through ")}
@@ -380,15 +384,15 @@ func (p *plan) close() {
 	}
 }
 
-// outputDir returns the folder of the outcome and of the boards' reports. Each command has
-// one of its own: a board that passed smoke has not got a deploy.
+// outputDir returns the folder of the journal and the reports. Each command has its own folder: a
+// board that passed smoke has not yet passed a deploy.
 func (p *plan) outputDir() string {
 	return p.opt.FleetDir(p.spec, p.request.commandName())
 }
 
 func (p *plan) hostDir(j *job) string { return filepath.Join(p.outputDir(), j.host.Name) }
 
-// writePreview prints what the run would do.
+// writePreview writes the work and the boards of the run.
 func (p *plan) writePreview(w io.Writer) error {
 	what := "prove " + p.spec.Board
 	switch {
@@ -412,7 +416,8 @@ func (p *plan) writePreview(w io.Writer) error {
 	return nil
 }
 
-// confirmUpdate asks the user, before an update, whether these are the right boards.
+// confirmUpdate shows the boards of an update and asks the user. Other requests need no
+// confirmation.
 func (p *plan) confirmUpdate(w io.Writer) error {
 	if p.bundle == nil || p.request.DryRun || p.request.Confirm == nil {
 		return nil
@@ -423,7 +428,7 @@ func (p *plan) confirmUpdate(w io.Writer) error {
 	return p.request.Confirm(fmt.Sprintf("Update and restart these %d boards?", len(p.jobs)))
 }
 
-// fleetRun is a plan that is running.
+// fleetRun is the state of a run on many boards.
 type fleetRun struct {
 	*plan
 	history
@@ -437,7 +442,7 @@ type fleetRun struct {
 	finished int // jobs that are not tried again
 }
 
-// newRun starts the record of a run. It replaces that of the last run.
+// newRun creates the state of a run and starts its journal, which replaces that of the last run.
 func newRun(p *plan) (*fleetRun, error) {
 	r := &fleetRun{plan: p, history: history{at: map[string]int{}, notes: p.noted}}
 	r.outcome = Outcome{Board: p.spec.Board, Work: p.request.describeWork(), Inventory: p.request.Inventory, Started: time.Now().UTC(), Did: p.work}
@@ -460,8 +465,7 @@ func newRun(p *plan) (*fleetRun, error) {
 	return r, err
 }
 
-// removeOld removes the files that were made from the last run's journal, before the
-// journal itself is replaced.
+// removeOld removes the reports of the last run, which were made from its journal.
 func removeOld(dir string) error {
 	for _, name := range []string{outcomeName, junitName, pageName} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -471,7 +475,8 @@ func removeOld(dir string) error {
 	return nil
 }
 
-// finishRecord writes the end of the record and the files that are made from it.
+// finishRecord appends the end to the journal and writes the reports. If the journal could not be
+// written before, it first tries to write a new one with all results.
 func (r *fleetRun) finishRecord() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -490,7 +495,7 @@ func (r *fleetRun) finishRecord() error {
 	return errors.Join(err, r.journal.close(), r.outcome.write(r.outputDir()), r.outcome.writePages(r.outputDir()))
 }
 
-// runAll does the work on the canaries, and on the other boards if those pass.
+// runAll does the work on the canaries, and then on the other boards if no canary failed.
 func (r *fleetRun) runAll(ctx context.Context) {
 	r.total = progress.Start(ctx, "fleet", int64(len(r.jobs)), progress.Tasks)
 	canaries := min(r.request.Canary, len(r.jobs))
@@ -523,8 +528,8 @@ func (r *fleetRun) countFailing() int {
 	return r.failing
 }
 
-// runBatch does the work on every board. After all of them it tries again those that a
-// retry can help, so a board that hangs does not delay the others.
+// runBatch makes an attempt on every board, several at a time. Then it repeats those that another
+// attempt can help. So a board that hangs does not delay the others.
 func (r *fleetRun) runBatch(ctx context.Context, jobs []*job) {
 	for range 1 + r.request.Retries {
 		forEachJob(ctx, r.request.Parallel, jobs, func(j *job) { r.runJob(ctx, j) })
@@ -540,13 +545,14 @@ func (r *fleetRun) jobsToRetry(jobs []*job) []*job {
 	})
 }
 
-// willRetry reports whether there is another attempt on a board, unless the run stops
-// before.
+// willRetry reports whether a board gets another attempt after a result of this kind, unless the
+// run stops.
 func (p *plan) willRetry(j *job, kind Kind) bool {
 	return kinds[kind.rank()].retry && j.tries <= p.request.Retries
 }
 
-// forEachJob calls do for each job, so many at a time, until ctx ends.
+// forEachJob calls do for each job, parallel at a time, and waits for all calls. Once ctx ends, it
+// starts no more.
 func forEachJob(ctx context.Context, parallel int, jobs []*job, do func(*job)) {
 	queue := make(chan *job)
 	var all sync.WaitGroup
@@ -567,7 +573,7 @@ func forEachJob(ctx context.Context, parallel int, jobs []*job, do func(*job)) {
 	all.Wait()
 }
 
-// runJob makes one attempt on a board, unless the run was stopped before.
+// runJob makes one attempt on a board and records it, unless the run was stopped.
 func (r *fleetRun) runJob(ctx context.Context, j *job) {
 	if !r.beginAttempt(ctx, j) {
 		return
@@ -576,7 +582,8 @@ func (r *fleetRun) runJob(ctx context.Context, j *job) {
 	r.endAttempt(j, result, note)
 }
 
-// beginAttempt records that an attempt begins, before it reaches the board.
+// beginAttempt checks that the inputs are unchanged and records in the journal that an attempt
+// begins. It returns false if no attempt may begin.
 func (r *fleetRun) beginAttempt(ctx context.Context, j *job) bool {
 	if !r.mayBeginAttempt(ctx) {
 		return false
@@ -612,7 +619,7 @@ func (r *fleetRun) mayBeginAttempt(ctx context.Context) bool {
 	return r.stop == "" && ctx.Err() == nil
 }
 
-// stopRun lets no further attempt begin.
+// stopRun prevents further attempts. Running attempts continue.
 func (r *fleetRun) stopRun(why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -621,6 +628,7 @@ func (r *fleetRun) stopRun(why error) {
 	}
 }
 
+// endAttempt records the result of an attempt in the journal, the outcome and the progress line.
 func (r *fleetRun) endAttempt(j *job, result Result, note *Note) {
 	err := r.journal.appendEntry(entry{Host: j.host.Name, Result: &result, Note: note})
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	boardupdate "slipway/flash/boardssh/update"
 )
 
-// installBundle has the board's engine install the bundle. The board's time limit ends with
-// the restart. From then on the update checks which system runs, however long that takes.
+// installBundle installs the bundle by the board's update engine. The board's time limit is for the
+// time until the restart. After it, the update waits until it is known which system runs.
 func (t *attempt) installBundle(ctx context.Context) (err error) {
 	if t.bundle == nil {
 		return nil
@@ -32,8 +32,8 @@ func updateBoard(ctx context.Context, t *attempt, how ci.UpdateOptions) (ci.Outc
 	return ci.UpdateOn(ctx, t.conn, t.spec, t.artifact, t.bundle, how)
 }
 
-// updateKind sets the kind of an update's error by the system that runs. Before the restart
-// that is the old system, and the error decides.
+// updateKind returns err with the kind of the failed update: after a restart by the system that
+// runs now, before by the error itself.
 func (t *attempt) updateKind(err error) error {
 	o := t.updated
 	switch {
@@ -55,7 +55,7 @@ func (t *attempt) updateKind(err error) error {
 	return err
 }
 
-// noteBefore returns the note of the last update of the board.
+// noteBefore returns the note of an earlier update of this board, if there is one.
 func (t *attempt) noteBefore() (Note, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,11 +63,11 @@ func (t *attempt) noteBefore() (Note, bool) {
 	return note, ok
 }
 
-// isFor reports whether a note is about the machine that the inventory means now.
+// isFor reports whether the note's address and port are those of the job.
 func (n Note) isFor(j *job) bool { return n.Address == j.access.Host && n.Port == j.access.Port }
 
-// recordNote records which system runs, before a slot is written. From then on the board
-// counts as one that may have the bundle, until Slipway knows which system runs.
+// recordNote writes a note with the running system to the journal, before the update writes a slot.
+// If that fails, it stops the run and the update.
 func (t *attempt) recordNote(before ci.SystemID) error {
 	note := Note{t.work.sha256Of("bundle"), t.job.access.Host, t.job.access.Port, ci.Earlier{From: before}}
 	if err := t.journal.appendEntry(entry{Host: t.job.host.Name, Note: &note}); err != nil {
@@ -81,7 +81,7 @@ func (t *attempt) recordNote(before ci.SystemID) error {
 	return nil
 }
 
-// noteAfter returns the note after the update, or nil if none is needed.
+// noteAfter returns the note to keep after the attempt, or nil if the old system runs again.
 func (t *attempt) noteAfter() *Note {
 	note, ok := t.noteBefore()
 	o := t.updated

@@ -23,8 +23,8 @@ import (
 	"slipway/layers/progress"
 )
 
-// Work describes the work on each board. It decides whether a board that passed once
-// already has what this run deploys.
+// Work describes the work on each board. --failed compares it with that of the last run, to decide
+// whether boards that passed then already have what this run deploys.
 type Work struct {
 	Command    string   `json:"command"`
 	To         string   `json:"to,omitempty"`    // of a file, or of an artifact's files
@@ -43,8 +43,7 @@ type Sent struct {
 	SHA256 string `json:"sha256"`
 }
 
-// differenceFrom describes the first difference between two works. It returns "" if they
-// are equal.
+// differenceFrom describes the first difference between this work and the last one, or returns "".
 func (w Work) differenceFrom(last Work) string {
 	for _, option := range []struct{ name, is, was string }{
 		{"the command", w.Command, last.Command},
@@ -83,8 +82,8 @@ func (w Work) sha256Of(what string) string {
 	return ""
 }
 
-// fileStamp changes when a file's content changes: the kernel sets the time of the last
-// change, and no program can set it back.
+// fileStamp is different after each change of a file: it has the ctime, which no program can set
+// back.
 type fileStamp struct {
 	dev, ino       uint64
 	size           int64
@@ -99,7 +98,7 @@ func stampOf(file string) (fileStamp, error) {
 	return fileStamp{s.Dev, s.Ino, s.Size, s.Mtim, s.Ctim}, nil
 }
 
-// sentFile is a file that boards get, and that must not change during a run.
+// sentFile is a file that boards get. It must not change during a run.
 type sentFile struct {
 	Sent
 	was fileStamp
@@ -107,7 +106,8 @@ type sentFile struct {
 
 var errChanged = errors.New("it changed during the run")
 
-// recordDigest records the digest of an input after use opened it.
+// recordDigest calls use, which opens an input, and records the input's digest and stamp. If use
+// returns no digest, recordDigest computes it. It fails if the file changes meanwhile.
 func (p *plan) recordDigest(ctx context.Context, what, name string, use func() (digest string, err error)) error {
 	was, err := stampOf(name)
 	if err != nil {
@@ -142,7 +142,7 @@ func digestOf(ctx context.Context, name string) (digest string, err error) {
 	return digest, err
 }
 
-// openInputs opens what boards get and computes its digests.
+// openInputs opens what boards get and records the digests in p.work.
 func (p *plan) openInputs(ctx context.Context) error {
 	p.work = Work{Command: p.request.commandName(), Program: joinProgram(p.request.Program), Unproved: p.request.Unproved}
 	if len(p.request.Program) > 0 {
@@ -157,7 +157,8 @@ func (p *plan) openInputs(ctx context.Context) error {
 	return nil
 }
 
-// openArtifact opens the artifact of a build. A run that sends a file or a bundle does not send the
+// openArtifact reads the board's artifact.json. For a deploy it also records the digests of the
+// artifact and its container, and checks the board's policy. Other requests do not send the
 // artifact, so a build may replace it during the run.
 func (p *plan) openArtifact(ctx context.Context) error {
 	dir := p.opt.BoardDir(p.spec)
@@ -214,6 +215,8 @@ func (p *plan) openFile(ctx context.Context) error {
 	})
 }
 
+// openBundle opens the bundle of an update, records its digest, and checks that it is for this
+// board and that the board's policy allows it.
 func (p *plan) openBundle(ctx context.Context) error {
 	if p.request.Update == "" {
 		return nil
@@ -236,8 +239,7 @@ func (p *plan) openBundle(ctx context.Context) error {
 	return err
 }
 
-// openSuites computes the digest of the suites. suite.Run decides about a board.yml without
-// suites.
+// openSuites records the digest of the suites, unless the request leaves them out.
 func (p *plan) openSuites(ctx context.Context) (err error) {
 	if !p.request.Unproved {
 		if p.suites, err = suite.Digest(p.spec); err != nil {

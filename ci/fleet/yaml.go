@@ -10,12 +10,12 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// maxNodes limits the visited nodes of a YAML file, as aliases can turn few lines into many
-// nodes.
+// maxNodes limits the visited nodes of a YAML file, because aliases can make many nodes of few
+// lines.
 const maxNodes = 2_000_000
 
-// yamlReader reads a YAML inventory in the order of the file. If a host occurs twice, its
-// last values apply.
+// yamlReader parses a YAML inventory in the order of the file. If a host occurs twice, its last
+// values apply.
 type yamlReader struct {
 	*Inventory
 	visited int
@@ -52,7 +52,7 @@ func (inv *Inventory) readYAML(data []byte) error {
 	})
 }
 
-// resolveAlias follows an alias. It counts the visited nodes.
+// resolveAlias returns the node that an alias names, or n itself. It counts the visited nodes.
 func (r *yamlReader) resolveAlias(n *yaml.Node) (*yaml.Node, error) {
 	if r.visited++; r.visited > maxNodes {
 		return nil, r.errorAt(n.Line, "aliases make more than %d values of this file", maxNodes)
@@ -63,8 +63,8 @@ func (r *yamlReader) resolveAlias(n *yaml.Node) (*yaml.Node, error) {
 	return n, nil
 }
 
-// eachPair calls work for each pair of a mapping, and for the pairs that its merge keys
-// (<<) add.
+// eachPair calls work for each key and value of a mapping, and for those that its merge keys (<<)
+// add.
 func (r *yamlReader) eachPair(n *yaml.Node, what string, work func(key, value *yaml.Node) error) error {
 	n, err := r.resolveAlias(n)
 	if err != nil || isNull(n) {
@@ -89,8 +89,8 @@ func (r *yamlReader) eachPair(n *yaml.Node, what string, work func(key, value *y
 	return nil
 }
 
-// listPairs returns the keys and values of a mapping, alternating. If a key occurs twice,
-// the last one applies, as with Ansible.
+// listPairs returns the keys and values of a mapping, alternating. Of a key that occurs twice, it
+// keeps the last, as Ansible does. It skips the keys in seen.
 func (r *yamlReader) listPairs(n *yaml.Node, seen map[string]bool, depth int) (pairs []*yaml.Node, err error) {
 	var merges []*yaml.Node
 	last := map[string]int{}

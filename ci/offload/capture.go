@@ -18,8 +18,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// capture is a running tcpdump with the packets of this check that it has seen, known by
-// their mark.
+// capture is a running tcpdump. It keeps the captured packets of this check, which have the check's
+// mark.
 type capture struct {
 	what   string // the point of capture, for messages
 	mark   []byte
@@ -38,11 +38,11 @@ type arrival struct {
 	number int
 }
 
-// strangeVLAN is a VLAN that no rule matches.
+// unusedVLAN is a VLAN that no rule matches.
 const unusedVLAN = 3333
 
-// startTcpdump starts tcpdump and waits until it listens. It captures packets from the
-// check's source addresses, with its EtherType, or with its VLAN tag.
+// startTcpdump starts tcpdump on a peer and waits until tcpdump listens. It captures packets with
+// one of the source addresses, the check's EtherType, or the check's VLAN tag.
 func (c *capture) startTcpdump(ctx context.Context, s *suite.Session, p images.Peer, direction string, sources []string) error {
 	if err := wantPeerProgram(ctx, s, p, "tcpdump"); err != nil {
 		return err
@@ -78,21 +78,19 @@ func (c *capture) stop() {
 	}
 }
 
-// A mark in a payload is followed by the number of the sample and that of the packet in
-// it.
+// A payload begins with the mark, the number of the sample, and the packet's number in the sample.
 const (
 	markBytes   = 8
 	markedBytes = markBytes + 4
 )
 
-// packetMark returns the bytes with which the payload of a packet begins: the mark and
-// the two numbers.
+// packetMark returns the first bytes of a packet's payload: the mark and the two numbers.
 func packetMark(mark []byte, sample, number int) []byte {
 	b := endian.BigEndian.AppendUint16(bytes.Clone(mark), uint16(sample))
 	return endian.BigEndian.AppendUint16(b, uint16(number))
 }
 
-// addFrame keeps a frame that has the check's mark, and wakes waitForPackets.
+// addFrame keeps a captured frame if it has the check's mark, and wakes waitForPackets.
 func (c *capture) addFrame(p captured) {
 	_, after, found := bytes.Cut(p.frame, c.mark)
 	if !found || len(after) < markedBytes-markBytes || len(p.frame) < etherBytes {
@@ -115,8 +113,8 @@ func (c *capture) packetsOf(sample int) []arrival {
 	return c.seen[sample][:len(c.seen[sample]):len(c.seen[sample])]
 }
 
-// outputWatcher keeps the beginning of a program's output. It closes seen when the output
-// contains the text in want.
+// outputWatcher keeps the beginning of a program's output. It closes seen once the output contains
+// want.
 type outputWatcher struct {
 	want string
 	seen chan struct{}

@@ -15,7 +15,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// flow is the check that the ports follow a flow rule, which dpdk-testpmd creates.
+// flow is the check that the ports obey a flow rule, which dpdk-testpmd creates.
 type flow struct {
 	trafficOptions
 	group int64 // of the rules; packets get there by a jump from group 0
@@ -41,7 +41,7 @@ func (flow) Next() string {
 	return "on the board: dpdk-testpmd with the arguments of eal in board.yml, -- -i, and its flow create, flow query and flow list by hand"
 }
 
-// wantDPU reports as missing what the check needs: the section dpu of board.yml, or a
+// wantDPU returns a suite.Missing error if board.yml has no section dpu, or the board lacks the
 // program.
 func wantDPU(ctx context.Context, s *suite.Session, program string) error {
 	if s.DPU == nil {
@@ -67,8 +67,8 @@ func (c flow) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, e
 	return f, err
 }
 
-// checkRule creates the rule, sends packets, and destroys it, as the steps of its kind
-// say.
+// checkRule creates the rule, sends packets and destroys the rule, by the steps for the check's
+// options. Without peers it only creates and destroys the rule.
 func (c flow) checkRule(ctx context.Context, f *suite.Finding, pmd *testpmd, d *images.DPU, t *traffic) error {
 	ports, err := reportDrivers(f, pmd, d)
 	if err != nil {
@@ -88,7 +88,7 @@ func (c flow) checkRule(ctx context.Context, f *suite.Finding, pmd *testpmd, d *
 
 const theRule, theWider, theJump, theDrop = "the rule", "the wider rule", "the jump", "the rule of another group"
 
-// ruleCommands returns the testpmd command that creates each rule.
+// ruleCommands maps the name of each rule to the testpmd command that creates it.
 func (c flow) ruleCommands(d *images.DPU, t *traffic, out dpdkPort) map[string]string {
 	from, group := d.From.Address, fmt.Sprintf("group %d ", c.group)
 	all := map[string]string{
@@ -103,8 +103,8 @@ func (c flow) ruleCommands(d *images.DPU, t *traffic, out dpdkPort) map[string]s
 	return all
 }
 
-// step creates, destroys or flushes rules. If then is set, the check sends packets and
-// expects them to follow these rules.
+// step creates, destroys or flushes rules. If then is set, packets are sent afterwards, and must
+// take the paths that these rules give them.
 type step struct {
 	does, rule string
 	then       *ruleset
@@ -160,6 +160,8 @@ type flowRun struct {
 	made  map[string]int // numbers of the existing rules
 }
 
+// runSteps sends packets without a rule, and then runs the steps. With software drivers it also
+// checks that DPDK has as much memory as before.
 func (l *flowRun) runSteps(ctx context.Context) error {
 	if l.plain {
 		if _, err := l.pmd.runCommand("set fwd macswap"); err != nil {
@@ -218,8 +220,8 @@ func (l *flowRun) flushRules(string) error {
 	return err
 }
 
-// destroyRule destroys a rule. If the rule delivers packets to testpmd, it also checks
-// that testpmd received each of them.
+// destroyRule destroys a rule. If the rule delivers packets to testpmd, it first stops testpmd and
+// checks how many packets testpmd received.
 func (l *flowRun) destroyRule(rule string) error {
 	number := l.made[rule]
 	delete(l.made, rule)
@@ -234,8 +236,8 @@ func (l *flowRun) destroyRule(rule string) error {
 	return destroyAndQuery(l.f, l.pmd, number)
 }
 
-// sendAndCompare sends packets of all kinds and compares the rules' counters with what
-// was sent.
+// sendAndCompare sends packets of all kinds, checks their paths, and compares the counters of the
+// existing rules with the number of packets that matched.
 func (l *flowRun) sendAndCompare(ctx context.Context, rules ruleset) error {
 	rules.plain, rules.wide = l.plain, rules.wide && l.t.dpu.Other != nil
 	if err := l.t.sendAndCheck(ctx, l.f, l.trafficOptions, rules); err != nil {
@@ -256,8 +258,7 @@ func (l *flowRun) sendAndCompare(ctx context.Context, rules ruleset) error {
 	return nil
 }
 
-// reportDrivers reads the ports of testpmd and records in the finding which drivers they
-// have.
+// reportDrivers returns testpmd's ports, and records their drivers in the finding.
 func reportDrivers(f *suite.Finding, pmd *testpmd, d *images.DPU) ([]dpdkPort, error) {
 	ports, err := pmd.listPorts(d)
 	if err != nil {
@@ -269,15 +270,14 @@ func reportDrivers(f *suite.Finding, pmd *testpmd, d *images.DPU) ([]dpdkPort, e
 	return ports, nil
 }
 
-// routeRule returns the testpmd command for the rule of the posts on offloaded policy
-// based routing. The port sends a matching packet to another next hop, as a router would.
+// routeRule returns the testpmd command that creates a routing rule: the port decreases the TTL,
+// sets the MAC addresses for another next hop, and sends the packet out.
 func routeRule(attributes, pattern, next string, out dpdkPort) string {
 	return fmt.Sprintf("flow create 0 ingress %stransfer pattern %s / end actions dec_ttl / set_mac_src mac_addr %s / set_mac_dst mac_addr %s / port_id id %d / count / end",
 		attributes, pattern, out.mac, next, out.number)
 }
 
-// testpmdItems returns the pattern as testpmd's pattern items, for packets from a source
-// address.
+// testpmdItems returns the pattern, with a source address, in testpmd's syntax of flow rules.
 func (p pattern) testpmdItems(source string) string {
 	text := "eth / ipv4 src is " + source
 	if p.target.IsValid() {
@@ -293,7 +293,7 @@ func (p pattern) testpmdItems(source string) string {
 	return fmt.Sprintf("%s dst is %d", text, p.toPort)
 }
 
-// withoutTraffic checks without packets that a rule can be created, queried and
+// withoutTraffic checks, without sending packets, that a rule can be created, queried and
 // destroyed.
 func (c flow) withoutTraffic(f *suite.Finding, pmd *testpmd, out dpdkPort) error {
 	attributes, fate := fmt.Sprintf("group %d ingress transfer", c.group), fmt.Sprintf("port_id id %d", out.number)
@@ -314,8 +314,8 @@ func (c flow) withoutTraffic(f *suite.Finding, pmd *testpmd, out dpdkPort) error
 // counterLag is how long hardware may take to update a counter.
 const counterLag = 5 * time.Second
 
-// expectCount compares a rule's counter with the number of sent packets. A hardware counter may be
-// a moment late, and may include the frames' own checksums.
+// expectCount compares a rule's counter with the number of sent packets and bytes. A hardware
+// counter may be late by up to counterLag, and may count the frames' checksums (FCS) too.
 func expectCount(ctx context.Context, f *suite.Finding, name string, want tally, read func() (tally, error)) error {
 	limit := counterLag
 	if f.Proves == report.ProvesSoftware {

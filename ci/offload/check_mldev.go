@@ -19,8 +19,7 @@ import (
 	"slipway/layers/yaml"
 )
 
-// mldev is the check that runs a test of dpdk-test-mldev with the model that board.yml
-// names.
+// mldev is the check that runs one test of dpdk-test-mldev with the model in board.yml.
 type mldev struct {
 	test                string
 	wrong               bool // use the wrong reference, so that the test must fail
@@ -29,8 +28,8 @@ type mldev struct {
 	latency, throughput suite.Limits
 }
 
-// mldevTests are the tests of dpdk-test-mldev, whether they need a model, and whether
-// they run it.
+// mldevTests maps the tests of dpdk-test-mldev to whether they load a model and whether they run
+// it.
 var mldevTests = map[string]struct{ model, inference bool }{
 	"device_ops": {}, "model_ops": {model: true},
 	"inference_ordered": {inference: true}, "inference_interleave": {inference: true},
@@ -93,6 +92,7 @@ func (m mldev) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, 
 	return f, nil
 }
 
+// argv returns the command line of dpdk-test-mldev. The test writes its output to the folder dir.
 func (m mldev) argv(i images.Inference, dir string) []string {
 	argv := slices.Concat([]string{"dpdk-test-mldev"}, i.EAL, []string{"--", "--debug", "--test=" + m.test})
 	switch kind := mldevTests[m.test]; {
@@ -116,8 +116,8 @@ func (m mldev) argv(i images.Inference, dir string) []string {
 	return argv
 }
 
-// checkResult compares the program's output with the expected result. The exit status is
-// not enough: it is 0 also for a test that the device does not support.
+// checkResult compares the printed result with the expected one. The exit status is not enough: it
+// is 0 also for a test that the device does not support.
 func (m mldev) checkResult(f *suite.Finding, r boardssh.Result, shared string) {
 	seen := parseMldev(string(r.Stdout))
 	if seen.driver != "" {
@@ -141,10 +141,9 @@ func (m mldev) checkResult(f *suite.Finding, r boardssh.Result, shared string) {
 	}
 }
 
-// checkFigures checks latency and throughput, which only tests that run the model print.
-// If lcores share a CPU, they wait for the kernel's scheduler: latency was between 84 µs
-// and 20 ms there. Such figures say nothing about the device, so no limit passes with
-// them.
+// checkFigures checks latency and throughput, which only tests with inference print. If lcores
+// share a CPU, it fails the limits: the kernel's scheduler then decides the figures (84 µs to 20 ms
+// of latency were seen), not the device.
 func (m mldev) checkFigures(f *suite.Finding, seen mldevOutput, shared string) {
 	if !mldevTests[m.test].inference {
 		return
@@ -180,7 +179,7 @@ var (
 	mldevRate   = plaintext.Regexp(`(?m)^\s*Average Throughput \(inferences / second\)\s*= (\d{1,18})\s*$`)
 )
 
-// parseMldev reads the output. If it contains several results, parseMldev returns none.
+// parseMldev parses the output of dpdk-test-mldev. More than one result counts as none.
 func parseMldev(text string) (o mldevOutput) {
 	text = plaintext.WithoutEscapes(text)
 	if all := mldevResult().FindAllStringSubmatch(text, 2); len(all) == 1 {
@@ -210,9 +209,8 @@ func firstGroup(pattern *regexp.Regexp, text string) string {
 	return ""
 }
 
-// sharedCPU says which lcores of EAL's arguments may run on one CPU, or returns "". EAL gives
-// each lcore its own CPU unless a map says otherwise. Lcores that share one wait for the
-// kernel's scheduler. A map with sets of CPUs counts as shared.
+// sharedCPU returns which lcores in EAL's arguments may share a CPU, or "". Without a map, EAL
+// gives each lcore a CPU of its own. A map with sets of CPUs counts as shared.
 func sharedCPU(eal []string) string {
 	lcores := lcoreMap(eal)
 	if !strings.ContainsAny(lcores, "@(") {
@@ -234,8 +232,7 @@ func sharedCPU(eal []string) string {
 	return ""
 }
 
-// lcoreMap returns the value of --lcores, or of -l, which newer releases read in the same
-// way.
+// lcoreMap returns the value of --lcores or -l in EAL's arguments, or "".
 func lcoreMap(eal []string) string {
 	for i, word := range eal {
 		if value, found := strings.CutPrefix(word, "--lcores="); found {

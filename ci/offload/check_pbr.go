@@ -16,8 +16,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// pbr is the check of policy based routing that FRR offloads to the ports through a
-// plugin of zebra.
+// pbr is the check of policy based routing (PBR) in FRR, which a plugin of zebra offloads to the
+// ports.
 type pbr struct {
 	trafficOptions
 	plugin  string
@@ -103,8 +103,8 @@ func (p pbr) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, er
 
 var pbrInterface = plaintext.Regexp(`(?m)^\s*(\S{1,15})\(\d+\) with pbr-policy (\S+)`)
 
-// wantNoPolicy fails if one of the board's ports has a policy already, because the
-// check's policy would replace it.
+// wantNoPolicy returns a suite.Missing error if one of the board's ports already has a PBR policy,
+// which the check would replace.
 func (r *router) wantNoPolicy(ctx context.Context) error {
 	out, err := r.runVtysh(ctx, "show pbr interface")
 	for _, m := range pbrInterface().FindAllStringSubmatch(out, -1) {
@@ -115,8 +115,8 @@ func (r *router) wantNoPolicy(ctx context.Context) error {
 	return err
 }
 
-// checkPorts checks that the plugin uses the ports that board.yml names, and records what
-// their drivers prove.
+// checkPorts checks that the plugin uses the ports in board.yml, and records what their drivers
+// prove.
 func (p pbr) checkPorts(ctx context.Context, f *suite.Finding, r *router) error {
 	said, err := r.runVtysh(ctx, r.plugin.ports)
 	if err != nil {
@@ -136,11 +136,11 @@ func (p pbr) checkPorts(ctx context.Context, f *suite.Finding, r *router) error 
 	return nil
 }
 
-// policy is a pbr-map for packets that come in by one port. Its rules send packets to
-// another next hop, as in the posts.
+// policy is a pbr-map for packets that come in by one port. Its rules send them to another next
+// hop.
 type policy struct{ name, port, from, nexthop string }
 
-// onwardPolicy is the policy for packets from the host.
+// onwardPolicy returns the policy that sends packets from the peer from to the peer to.
 func onwardPolicy(d *images.DPU) policy {
 	return policy{"slipway-check", d.Ports[0], d.From.Address, d.To.Address}
 }
@@ -183,7 +183,8 @@ func (p policy) withdrawCommands() []string {
 // removeCommands returns the commands that remove the policy from its port and delete it.
 func (p policy) removeCommands() []string { return append(p.withdrawCommands(), "no pbr-map "+p.name) }
 
-// checkRule creates the rule, sends packets, removes the rule, and sends packets again.
+// checkRule sends packets without the rule, with the rule, with only the wider rule if there is
+// one, and after all rules were removed. It checks paths, counters, flows and the kernel's rules.
 func (p pbr) checkRule(ctx context.Context, f *suite.Finding, r *router, t *traffic) (err error) {
 	if err := t.sendAndCheck(ctx, f, p.trafficOptions, ruleset{}); err != nil || !f.OK() {
 		return err
@@ -221,8 +222,8 @@ func (p pbr) checkRule(ctx context.Context, f *suite.Finding, r *router, t *traf
 	return t.sendAndCheck(ctx, f, p.trafficOptions, ruleset{})
 }
 
-// configureRule creates the rule. The command that lets zebra resolve next hops comes
-// last, because zebra must do so also for rules that exist already.
+// configureRule creates the rule and applies the policy. The command that makes zebra resolve next
+// hops comes last, to prove that it works for existing rules too.
 func (p pbr) configureRule(ctx context.Context, r *router, dns policy) error {
 	rule := dns.ruleCommands(ruleSeq, p.rulePattern(r.DPU).matchCommands(dns)...)
 	if p.group {
@@ -240,8 +241,8 @@ func (p pbr) removeCommands(dns policy) []string {
 
 const hopGroup = "slipway-check"
 
-// configureGroup creates the rule with a group of next hops that contains other at first.
-// Then it changes the group. The rule stays the same, and its flow must follow the group.
+// configureGroup creates the rule with a next-hop group, and then replaces the peer other by the
+// peer to in the group. The flow of the unchanged rule must follow the group.
 func (p pbr) configureGroup(ctx context.Context, r *router, dns policy, rule []string) error {
 	first := policy{dns.name, dns.port, dns.from, r.DPU.Other.Address}
 	if err := r.resolveNextHop(ctx, first); err != nil {
@@ -261,8 +262,8 @@ func (p pbr) configureGroup(ctx context.Context, r *router, dns policy, rule []s
 	return r.waitForNextHop(ctx, dns.nexthop)
 }
 
-// waitForNextHop waits until zebra's rule has this next hop. It does not fail if that
-// never happens: the packets show the consequence.
+// waitForNextHop waits until zebra's list of flows shows this next hop, or until flowTimeout, which
+// is no error: the packets then show the consequence.
 func (r *router) waitForNextHop(ctx context.Context, nexthop string) error {
 	return suite.WaitUntil(ctx, flowTimeout, pollInterval, func() (bool, error) {
 		said, err := r.runVtysh(ctx, r.plugin.flow)
@@ -270,8 +271,8 @@ func (r *router) waitForNextHop(ctx context.Context, nexthop string) error {
 	})
 }
 
-// checkWiderAlone removes the rule, keeps the wider rule, and checks that the wider rule
-// gets the packets.
+// checkWiderAlone removes the rule, keeps the wider rule, and checks that the wider rule gets the
+// packets.
 func (p pbr) checkWiderAlone(ctx context.Context, f *suite.Finding, r *router, t *traffic, dns policy) error {
 	if err := r.configure(ctx, dns.removeRuleCommand(ruleSeq)); err != nil {
 		return err
@@ -282,8 +283,8 @@ func (p pbr) checkWiderAlone(ctx context.Context, f *suite.Finding, r *router, t
 	return p.sendAndCompare(ctx, f, r, t, ruleset{wide: true})
 }
 
-// addWiderRule creates a rule for all UDP before the rule that is proved. The rule that
-// is proved has a lower number, and the first of two matching rules must apply.
+// addWiderRule creates a rule for all UDP, and waits until it has a flow. The tested rule is
+// created later, but has a lower number and must apply first.
 func (p pbr) addWiderRule(ctx context.Context, r *router, dns policy) error {
 	all := policy{dns.name, dns.port, dns.from, r.DPU.Other.Address}
 	if err := r.resolveNextHop(ctx, all); err != nil {
@@ -306,8 +307,8 @@ func wideFlow(flows []pbrFlow, port string) []pbrFlow {
 	return countedFlows(flowsOfRule(flows, port, widerSeq), "")
 }
 
-// sendAndCompare sends packets of all kinds and compares the flows' counters with what
-// was sent.
+// sendAndCompare sends packets of all kinds, checks their paths, and compares the flows' counters
+// with the number of packets that matched.
 func (p pbr) sendAndCompare(ctx context.Context, f *suite.Finding, r *router, t *traffic, rules ruleset) error {
 	if err := t.sendAndCheck(ctx, f, p.trafficOptions, rules); err != nil {
 		return err
@@ -342,7 +343,7 @@ func (p pbr) sendAndCompare(ctx context.Context, f *suite.Finding, r *router, t 
 	return nil
 }
 
-// kernelRules returns the kernel's rules for packets that come in by the board's ports.
+// kernelRules returns the lines of "ip rule show" for packets that come in by the board's ports.
 func (r *router) kernelRules(ctx context.Context) (all []string, err error) {
 	out, err := r.Output(ctx, "ip", "rule", "show")
 	for _, line := range plaintext.Lines(out) {
@@ -353,8 +354,8 @@ func (r *router) kernelRules(ctx context.Context) (all []string, err error) {
 	return all, err
 }
 
-// resolveNextHop makes the kernel resolve the MAC address of a next hop, which zebra
-// reads from the kernel.
+// resolveNextHop sends a UDP packet to the next hop, so that the kernel resolves the MAC address,
+// which zebra reads from the kernel.
 func (r *router) resolveNextHop(ctx context.Context, p policy) error {
 	_, err := r.Output(ctx, "bash", "-c", `echo hello > "/dev/udp/$1/9"`, "bash", p.nexthop)
 	if err != nil {
@@ -363,16 +364,16 @@ func (r *router) resolveNextHop(ctx context.Context, p policy) error {
 	return nil
 }
 
-// configureTeardown runs configuration commands even after the check was cancelled. Their effect
-// lasts, because the board's own zebra keeps running.
+// configureTeardown runs configuration commands, also after the check was canceled: the board's own
+// zebra would keep the check's rules.
 func (r *router) configureTeardown(ctx context.Context, commands []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), suite.TeardownLimit)
 	defer cancel()
 	return r.configure(ctx, commands...)
 }
 
-// checkInstalled checks that the rule has a flow of its own and that the kernel has the
-// same rule. The kernel must route a packet that no flow matches in the same way.
+// checkInstalled waits until the rule has one flow and the kernel has the same rule. The kernel
+// routes packets that no flow matches.
 func (p pbr) checkInstalled(ctx context.Context, f *suite.Finding, r *router) error {
 	port := strconv.Itoa(int(p.port))
 	flows, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool { return len(countedFlows(flows, port)) > 0 })
@@ -388,7 +389,7 @@ func (p pbr) checkInstalled(ctx context.Context, f *suite.Finding, r *router) er
 	return err
 }
 
-// namesPorts reports whether one of the kernel's rules names the same ports as the rule.
+// namesPorts reports whether one of the kernel's rules has the port numbers of the check's rule.
 func (p pbr) namesPorts(rules []string) bool {
 	ports := fmt.Sprintf(" dport %d ", p.port)
 	if p.allFields {
@@ -405,7 +406,8 @@ func (r *router) kernelRulesUntil(ctx context.Context, wanted func([]string) boo
 	return rules, err
 }
 
-// checkRemoved checks that the rule has no flow and no kernel rule any more.
+// checkRemoved waits until the rule has no flow and no kernel rule any more, and reports what is
+// left.
 func (p pbr) checkRemoved(ctx context.Context, f *suite.Finding, r *router) error {
 	port := strconv.Itoa(int(p.port))
 	flows, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool { return len(countedFlows(flows, port)) == 0 })
@@ -421,7 +423,8 @@ func (p pbr) checkRemoved(ctx context.Context, f *suite.Finding, r *router) erro
 	return err
 }
 
-// checkNothingLeft checks that no flow and no kernel rule is left.
+// checkNothingLeft waits until zebra has no flow and the kernel no rule for the ports, and reports
+// what is left.
 func checkNothingLeft(ctx context.Context, f *suite.Finding, r *router) error {
 	flows, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool { return len(countedFlows(flows, "")) == 0 })
 	none := len(countedFlows(flows, "")) == 0

@@ -44,7 +44,7 @@ const (
 	wrongSum
 )
 
-// datagram is a packet that a check sends. The check builds the whole frame, so it knows
+// datagram is an IPv4 packet that a check sends. The check builds the whole frame, so that it knows
 // each byte that must arrive.
 type datagram struct {
 	source, target   netip.Addr
@@ -59,7 +59,8 @@ type datagram struct {
 	payload          []byte
 }
 
-// buildFrame returns the Ethernet frame with the packet.
+// buildFrame returns the Ethernet frame with the packet. It chooses the IPv4 identification so that
+// the header has the checksum d.checksum.
 func (d datagram) buildFrame(from, to net.HardwareAddr) []byte {
 	ip := append(make([]byte, ipv4Bytes), d.options...)
 	ip[0] = 4<<4 | byte(len(ip)/4)
@@ -84,7 +85,7 @@ func (d datagram) layer4Bytes() int {
 	return udpBytes
 }
 
-// buildBody returns what follows the IPv4 header: the UDP or TCP header and the payload.
+// buildBody returns the bytes after the IPv4 header: the UDP or TCP header and the payload.
 func (d datagram) buildBody() []byte {
 	header, at := make([]byte, d.layer4Bytes()), udpChecksum
 	if d.protocol == protocolTCP {
@@ -113,8 +114,8 @@ func (d datagram) buildBody() []byte {
 	return body
 }
 
-// fragmentFrame splits a frame without IP options into two fragments. The first fragment
-// has so many bytes after the IPv4 header, a multiple of 8.
+// fragmentFrame splits a frame without IP options into two fragments, with first bytes (a multiple
+// of 8) after the IPv4 header in the first one.
 func fragmentFrame(frame []byte, first int) [][]byte {
 	head, body := frame[:etherBytes+ipv4Bytes], frame[etherBytes+ipv4Bytes:]
 	piece := func(body []byte, place uint16) []byte {
@@ -133,8 +134,8 @@ func addVLANTag(frame []byte, vlan uint16) []byte {
 	return slices.Concat(frame[:12], []byte{etherTagged >> 8, etherTagged & 255, byte(vlan >> 8), byte(vlan)}, frame[12:])
 }
 
-// routeFrame returns an untagged frame as a router forwards it: with new MAC addresses,
-// and a TTL that is lower by one.
+// routeFrame returns an untagged frame as a router forwards it: with new MAC addresses and a TTL
+// that is one lower.
 func routeFrame(frame []byte, from, to net.HardwareAddr) []byte {
 	b := slices.Concat(to, from, frame[12:])
 	ip := b[etherBytes : etherBytes+headerBytes(b)]
@@ -143,11 +144,10 @@ func routeFrame(frame []byte, from, to net.HardwareAddr) []byte {
 	return b
 }
 
-// swapMACs returns the frame as testpmd sends it back, with the MAC addresses exchanged.
+// swapMACs returns the frame with its MAC addresses exchanged, as testpmd sends it back.
 func swapMACs(frame []byte) []byte { return slices.Concat(frame[6:12], frame[:6], frame[12:]) }
 
-// trimPadding returns the frame without the bytes after its IPv4 packet, which the kernel
-// removes.
+// trimPadding returns the frame without the padding after its IPv4 packet.
 func trimPadding(frame []byte) []byte {
 	return frame[:etherBytes+int(endian.BigEndian.Uint16(frame[etherBytes+ipTotal:]))]
 }
@@ -160,8 +160,8 @@ func setHeaderChecksum(ip []byte) {
 	endian.BigEndian.PutUint16(ip[ipChecksum:], internetChecksum(ip))
 }
 
-// internetChecksum returns the checksum of IPv4, UDP and TCP. It is 0 for bytes that
-// contain their own correct checksum.
+// internetChecksum returns the checksum of RFC 1071, as IPv4, UDP and TCP use it. It is 0 for bytes
+// that contain their own correct checksum.
 func internetChecksum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i+1 < len(b); i += 2 {
@@ -176,7 +176,7 @@ func internetChecksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// addOnesComplement adds two numbers as checksums are added, with the carry.
+// addOnesComplement adds two numbers in one's complement, as checksums are added.
 func addOnesComplement(a, b uint16) uint16 {
 	sum := uint32(a) + uint32(b)
 	return uint16(sum>>16 + sum&0xffff)
@@ -189,8 +189,8 @@ type framePart struct {
 	show     func([]byte) string
 }
 
-// frameParts returns the parts of an untagged frame. If two parts overlap, the shared
-// bytes belong to the first.
+// frameParts returns the parts of an untagged frame. Bytes that two parts share belong to the first
+// part.
 func frameParts(frame []byte) []framePart {
 	ip := etherBytes
 	body := ip + headerBytes(frame)
@@ -218,11 +218,10 @@ func formatMAC(b []byte) string  { return net.HardwareAddr(b).String() }
 func formatByte(b []byte) string { return fmt.Sprint(b[0]) }
 func formatHex(b []byte) string  { return fmt.Sprintf("%#x", b[:min(len(b), 24)]) }
 
-// difference is a part of a frame that is not as expected, with the text that describes
-// it.
+// difference is a part of a frame that differs from the expected frame, with a text that says how.
 type difference struct{ part, text string }
 
-// compareFrames compares a captured frame with the expected one, byte by byte.
+// compareFrames compares a captured frame with the expected one, and returns the parts that differ.
 func compareFrames(want []byte, got captured) (all []difference) {
 	if got.size != len(want) {
 		all = append(all, difference{"length", fmt.Sprintf("the frame has %d bytes, not %d", got.size, len(want))})
