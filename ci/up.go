@@ -36,9 +36,10 @@ type UpOptions struct {
 	Keep  bool      // leave the board on
 }
 
-// Up installs host packages, fixes this machine for the build if root can, builds a virtual board's
-// image, flashes a virtual disk, boots, deploys and runs the smoke suites. If a stage fails, the
-// report shows the error and the next step. Up leaves nothing running unless opt.Keep is set.
+// Up takes a virtual board from nothing to a report: it installs host packages, fixes the host
+// where root can, builds, flashes a virtual disk, boots, deploys and runs the suites. After a
+// failed stage the report has the error and the next step. Unless opt.Keep is set, Up switches the
+// board off.
 func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, error) {
 	if spec.Machine == nil {
 		return report.Refused(spec, notVirtual(spec, "build "+plaintext.Quote(spec.TypedName())+"  # then flash, deploy and smoke: up is for virtual boards"))
@@ -86,6 +87,7 @@ type upRun struct {
 	conn     *boardssh.Conn
 }
 
+// stage is one named step of a flow. A report records its result.
 type stage struct {
 	name string
 	work func(context.Context) (saw string, err error)
@@ -104,7 +106,7 @@ func (u *upRun) stages() []stage {
 	}
 }
 
-// runStages runs stages until one fails, and records the others as skipped.
+// runStages runs stages until one fails, and records the remaining ones as skipped.
 func runStages(ctx context.Context, r *report.Report, stages []stage) error {
 	for i, s := range stages {
 		if err := runStage(ctx, r, s); err != nil {
@@ -117,10 +119,10 @@ func runStages(ctx context.Context, r *report.Report, stages []stage) error {
 	return nil
 }
 
-// errCached is the error of a stage that used an earlier result.
+// errCached is returned by a stage that reused an earlier result. It is no failure.
 var errCached = errors.New("cached")
 
-// runStage runs a stage and records its result in the report.
+// runStage runs one stage and adds its result, with the next step after a failure, to the report.
 func runStage(ctx context.Context, r *report.Report, s stage) error {
 	began := time.Now()
 	saw, err := s.work(ctx)
@@ -149,6 +151,7 @@ func (u *upRun) packages() []string {
 	return append(u.build.HostPackages(), qemu.HostPackages(u.spec)...)
 }
 
+// installPackages installs missing host packages and fixes failed host checks.
 func (u *upRun) installPackages(ctx context.Context) (string, error) {
 	saw, err := installMissing(ctx, u.opt.Out, u.opt.Build.BoardDir(u.spec), u.packages())
 	if err != nil && !errors.Is(err, errCached) {
@@ -157,7 +160,7 @@ func (u *upRun) installPackages(ctx context.Context) (string, error) {
 	return saw, cmp.Or(u.build.MendHost(ctx, u.opt.Out), err)
 }
 
-// installMissing installs the packages that all later stages need, in one call of apt.
+// installMissing installs the host packages that all later stages need, in one call of apt.
 func installMissing(ctx context.Context, w io.Writer, dir string, needed []string) (saw string, err error) {
 	missing, err := host.Missing(ctx, needed...)
 	if err == nil && len(missing) == 0 {
@@ -179,6 +182,8 @@ func (u *upRun) buildImage(ctx context.Context) (string, error) {
 	return "image " + u.artifact.Key, err
 }
 
+// flashDisk writes the image and the board's keys to the disk of the virtual machine. It refuses if
+// the board is on.
 func (u *upRun) flashDisk(ctx context.Context) (string, error) {
 	dir := u.machineDir()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -222,6 +227,8 @@ var (
 // KVM runs the firmware and then nothing. The report mentions each retry.
 const powerCycles = 2
 
+// bootBoard switches the board on and logs in. After a kernel panic or a silent boot it switches
+// the board off and on again, at most powerCycles times.
 func (u *upRun) bootBoard(ctx context.Context) (saw string, err error) {
 	step := progress.Start(ctx, "boot", 0, "")
 	defer func() { step.End(saw, err) }()
@@ -243,7 +250,7 @@ func (u *upRun) bootBoard(ctx context.Context) (saw string, err error) {
 	}
 }
 
-// retryReason says why a failed boot is worth another try, or returns "".
+// retryReason returns why a failed boot is worth another try, or "".
 func (u *upRun) retryReason(err error) string {
 	switch {
 	case errors.Is(err, errSilent):
@@ -254,8 +261,8 @@ func (u *upRun) retryReason(err error) string {
 	return ""
 }
 
-// powerCycle switches the board off and prepares the next boot: without KVM, or with the
-// console log of the panic renamed.
+// powerCycle switches the board off for another boot. After a silent boot it makes later boots run
+// without KVM. After a panic it keeps the console log under another name.
 func (u *upRun) powerCycle() error {
 	if u.vm.Accel == qemu.KVM {
 		return errors.Join(u.vm.Stop(), qemu.DistrustKVM())
@@ -266,7 +273,7 @@ func (u *upRun) powerCycle() error {
 
 func (u *upRun) machineDir() string { return u.opt.Build.MachineDir(u.spec) }
 
-// powerOn switches the board on and logs in.
+// powerOn switches the board on, logs in, and records the boot time in the report.
 func (u *upRun) powerOn(ctx context.Context, step *progress.Step) (saw string, err error) {
 	dir := u.machineDir()
 	u.vm, err = qemu.Start(ctx, u.spec, dir, qemu.Options{Detach: u.opt.Keep})
@@ -281,7 +288,8 @@ func (u *upRun) powerOn(ctx context.Context, step *progress.Step) (saw string, e
 	return fmt.Sprintf("ssh after %.1f s (%s)", took.Seconds(), u.vm.Accel), nil
 }
 
-// logIn waits until the board accepts a login.
+// logIn waits until the board accepts an SSH login, and keeps the connection in u.conn. It fails as
+// soon as watchBoot finds that the boot cannot succeed.
 func (u *upRun) logIn(ctx context.Context, vm *qemu.VM, step *progress.Step) (err error) {
 	watched, stop := context.WithCancelCause(ctx)
 	ready := make(chan struct{})
@@ -308,8 +316,8 @@ func (u *upRun) logIn(ctx context.Context, vm *qemu.VM, step *progress.Step) (er
 	return err
 }
 
-// watchBoot closes ready when sshd may answer. It calls stop with the reason when the
-// boot cannot succeed any more.
+// watchBoot watches the serial line. It closes ready when sshd may answer, and calls stop with the
+// reason when the boot cannot succeed any more.
 func (u *upRun) watchBoot(ctx context.Context, stop context.CancelCauseFunc, vm *qemu.VM, ready chan<- struct{}, step *progress.Step) {
 	dir := u.machineDir()
 	tick := time.NewTicker(watchEvery)
@@ -357,7 +365,7 @@ func (u *upRun) runSmoke(ctx context.Context) (string, error) {
 	return report.CountWords(proved.Counts().Checks), err
 }
 
-// powerOff closes the connection and stops the board, unless Keep is set.
+// powerOff closes the SSH connection, and switches the board off unless opt.Keep is set.
 func (u *upRun) powerOff() {
 	if u.conn != nil {
 		u.conn.Close()

@@ -41,7 +41,7 @@ type UpdateOptions struct {
 	OtherBoard bool                        // allow a bundle beside another board's artifact.json
 }
 
-// System says which system runs on a board after an update.
+// System says which of a board's systems runs: the one from before the update, or the new one.
 type System string
 
 // The values of System.
@@ -51,8 +51,7 @@ const (
 	UnknownSystem System = "unknown"
 )
 
-// Outcome is the result of an update. It says which system runs, also if the update
-// failed.
+// Outcome is the result of an update. Its System is set also if the update failed.
 type Outcome struct {
 	Board      string                `json:"board"`
 	Host       string                `json:"host"`
@@ -74,9 +73,9 @@ type Outcome struct {
 	OtherBoard []string              `json:"otherBoard,omitempty"` // what said that the bundle is another board's, and was allowed
 }
 
-// Update installs a bundle with the board's own update engine, restarts the board, and
-// runs the smoke suites on the new system. Only then it marks the new system good. After
-// a failure it rolls back to the old system. The outcome always says which system runs.
+// Update installs a bundle by the board's own update engine, restarts the board, runs the suites on
+// the new system, and only then marks the new system good. After a failure it rolls back to the old
+// system. It writes a report if the board has a build folder.
 func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bundle string, how UpdateOptions) (Outcome, error) {
 	dir := opt.BoardDir(spec)
 	artifact := images.NoArtifact(spec, dir)
@@ -110,15 +109,15 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 	return u.outcome, err
 }
 
-// admitBundle proves that a bundle is of an artifact that the policies admit. Without a
-// policy any bundle is admitted: the board's engine verifies its signature.
+// admitBundle checks that the policies allow the bundle, as a file of an artifact. Without a policy
+// every bundle is allowed, and only the board's engine verifies the signature.
 func admitBundle(ctx context.Context, opt images.Options, spec images.Spec, bundle *boardupdate.Bundle) (evidence.Admitted, error) {
 	a, err := evidence.AdmitFile(ctx, spec, opt.BoardDir(spec), bundle.File, func() (string, error) { return bundle.SHA256, nil })
 	return a, report.Because(ctx, flash.ErrImage, err)
 }
 
-// UpdateOn is Update for one board of several. The caller has connected to it and opened
-// the bundle, and closes both. UpdateOn writes no report.
+// UpdateOn does the work of Update on a board to which the caller has connected, with a bundle that
+// the caller has opened. The caller closes both. UpdateOn writes no report.
 func UpdateOn(ctx context.Context, conn *boardssh.Conn, spec images.Spec, artifact images.Artifact, bundle *boardupdate.Bundle, how UpdateOptions) (Outcome, error) {
 	u := newUpdateRun(spec, artifact, how)
 	u.conn, u.bundle = conn, bundle
@@ -127,11 +126,11 @@ func UpdateOn(ctx context.Context, conn *boardssh.Conn, spec images.Spec, artifa
 	return u.outcome, err
 }
 
-// restartLimit is how long a board may take to come back. An emulated board may fail
-// three times to start its new system before the boot loader starts the old one.
+// restartLimit is how long a restart may take. An emulated board may fail to start its new system
+// three times before the boot loader starts the old one.
 const restartLimit = 15 * time.Minute
 
-// updateRun is one run of Update.
+// updateRun is the state of one update.
 type updateRun struct {
 	spec    images.Spec
 	how     UpdateOptions
@@ -172,8 +171,9 @@ func (u *updateRun) initOutcome(host, bundle string) {
 	}
 }
 
-// runAllStages runs the stages of an update. Without connect, the board is connected
-// already. The report gets all stages, and the logs of a system that failed.
+// runAllStages runs the stages of an update in order, and rolls back after a failure on the new
+// system. A nil connect means that the board is connected. The outcome gets the report, the logs of
+// a failed system, and the system that runs at the end.
 func (u *updateRun) runAllStages(ctx context.Context, connect func(context.Context) error) error {
 	record := &u.outcome.Report
 	var err error
@@ -213,8 +213,8 @@ func (u *updateRun) runAllStages(ctx context.Context, connect func(context.Conte
 	return err
 }
 
-// runStages runs stages. It skips those that are not wanted, and the rest after a
-// failure.
+// runStages runs stages unless err is set. It records unwanted stages, and those after a failure,
+// as skipped.
 func (u *updateRun) runStages(ctx context.Context, err error, all []stage) error {
 	record := &u.outcome.Report
 	for _, s := range all {
@@ -229,9 +229,8 @@ func (u *updateRun) runStages(ctx context.Context, err error, all []stage) error
 	return err
 }
 
-// deferInterrupt returns a context for the stages from the restart on, which must not
-// stop half done. When a first Ctrl-C ends ctx, the context continues and a message says
-// so. how.Now ends it.
+// deferInterrupt returns a context for the stages from the restart on. It does not end with ctx, so
+// a first Ctrl-C only prints a message. how.Now, the second Ctrl-C, ends it. The caller calls done.
 func (u *updateRun) deferInterrupt(ctx context.Context) (_ context.Context, done func()) {
 	if u.how.Now == nil {
 		return ctx, func() {}
@@ -259,7 +258,8 @@ func (u *updateRun) deferInterrupt(ctx context.Context) (_ context.Context, done
 	}
 }
 
-// skipsStage reports whether the options or the earlier update make a stage unnecessary.
+// skipsStage reports whether the options, or an earlier update of the board, make a stage
+// unnecessary.
 func (u *updateRun) skipsStage(stage string) bool {
 	switch stage {
 	case "install":
@@ -274,6 +274,7 @@ func (u *updateRun) skipsStage(stage string) bool {
 	return false
 }
 
+// runPreflight checks the board and the bundle, prints the findings, and asks the user to confirm.
 func (u *updateRun) runPreflight(ctx context.Context) (string, error) {
 	if err := u.loadInputs(ctx); err != nil {
 		return "", err
@@ -291,7 +292,7 @@ func (u *updateRun) runPreflight(ctx context.Context) (string, error) {
 	return u.outcome.Engine, report.NotBegun(u.how.Confirm(fmt.Sprintf(question, u.outcome.Bundle, cmp.Or(slot.Name, "the other system"), u.outcome.Host)))
 }
 
-// loadInputs loads the suites and opens the bundle, without the board.
+// loadInputs checks that the suites can be loaded, and opens the bundle. It needs no board.
 func (u *updateRun) loadInputs(ctx context.Context) (err error) {
 	if !u.how.NoReboot {
 		if _, err := suite.LoadAll(u.spec); err != nil { // the suites must load before anything is written
@@ -304,12 +305,13 @@ func (u *updateRun) loadInputs(ctx context.Context) (err error) {
 	return err
 }
 
-// examineBoard finds the board's engine and checks the board and the bundle. A refusal is
-// an error.
+// examineBoard runs askBoard with a limit on how long the board may be silent.
 func (u *updateRun) examineBoard(ctx context.Context) error {
 	return boardssh.Asking(ctx, u.askBoard)
 }
 
+// askBoard finds the board's engine, resumes an earlier update if there was one, and else runs all
+// checks before an installation. A finding that refuses the update is an error.
 func (u *updateRun) askBoard(ctx context.Context) (err error) {
 	if u.engine, err = u.find(ctx); err != nil {
 		return err
@@ -335,8 +337,8 @@ func (u *updateRun) askBoard(ctx context.Context) (err error) {
 	return err
 }
 
-// awaitIdle waits for an installation that is under way, such as that of an update that was
-// killed: its engine notices only after a while that nobody serves the bundle any more.
+// awaitIdle waits, at most u.idle, until the engine runs no installation. After a killed update the
+// engine notices only after a while that nobody serves the bundle any more.
 func (u *updateRun) awaitIdle(ctx context.Context) error {
 	busy := fmt.Errorf("%w: it has not ended within %s\nnext: rauc status  # on the board, until it has ended; then repeat the line", boardupdate.ErrBusy, u.idle)
 	limited, cancel := context.WithTimeoutCause(ctx, u.idle, busy)
@@ -354,8 +356,8 @@ func (u *updateRun) awaitIdle(ctx context.Context) error {
 	})
 }
 
-// checkBundleEarly lets the engine check a streamed bundle before the question to the
-// user. A streamed bundle takes no space on the board.
+// checkBundleEarly lets the engine check a streamed bundle, before the user is asked. Other bundles
+// would first have to be copied to the board.
 func (u *updateRun) checkBundleEarly(ctx context.Context) error {
 	from, err := boardupdate.OfferBundle(ctx, u.conn, u.engine, u.bundle)
 	if err != nil {
@@ -368,7 +370,8 @@ func (u *updateRun) checkBundleEarly(ctx context.Context) error {
 	return err
 }
 
-// checkBundle lets the engine check the bundle and adds its findings to the outcome.
+// checkBundle lets the engine check the bundle's signature and version, and adds the findings to
+// the outcome.
 func (u *updateRun) checkBundle(ctx context.Context, from *boardupdate.Source) error {
 	judged, err := boardupdate.CheckSignature(ctx, u.engine, from, u.before, boardupdate.Rules{Downgrade: u.how.Downgrade})
 	if err != nil {
@@ -398,10 +401,9 @@ const (
 	installationLimit = 30 * time.Minute
 )
 
-// installBundle lets the engine install the bundle. A broken connection also stops the
-// server that the engine reads from. On a new connection, installBundle asks the engine
-// for the result of the installation and starts it again if it failed. Engines that can
-// continue keep what they have written.
+// installBundle lets the engine install the bundle, and shows progress. If the connection breaks,
+// it connects again, asks the engine for the result, and repeats a failed installation. Some
+// engines then continue with what they have written.
 func (u *updateRun) installBundle(ctx context.Context) (saw string, err error) {
 	step := progress.Start(ctx, "install", 100, progress.Tasks)
 	defer func() { step.End(saw, err) }()
@@ -434,6 +436,8 @@ func (u *updateRun) installBundle(ctx context.Context) (saw string, err error) {
 	return saw, err
 }
 
+// installOnce offers the bundle to the engine, checks it if that was not done before, and installs
+// it. It returns without installing if the other slot already has this bundle.
 func (u *updateRun) installOnce(ctx context.Context, step *progress.Step) error {
 	from, err := boardupdate.OfferBundle(ctx, u.conn, u.engine, u.bundle)
 	if err != nil {
@@ -461,8 +465,7 @@ func (u *updateRun) installOnce(ctx context.Context, step *progress.Step) error 
 	return u.engine.Install(ctx, from, reportProgress(step))
 }
 
-// reportProgress returns a function that shows the progress of an installation. A
-// repeated installation starts at 0 again.
+// reportProgress returns a function that shows an installation's progress on step.
 func reportProgress(step *progress.Step) func(percent int, text string) {
 	return func(percent int, text string) {
 		step.Set(int64(percent))
@@ -470,14 +473,14 @@ func reportProgress(step *progress.Step) func(percent int, text string) {
 	}
 }
 
-// isUnreachable reports whether err occurred because the board is out of reach, or was.
-// The smoke stage reconnects by itself.
+// isUnreachable reports whether err occurred because the connection broke. It runs a program on the
+// board if the error does not tell.
 func (u *updateRun) isUnreachable(ctx context.Context, err error) bool {
 	return errors.Is(err, boardupdate.ErrLost) || errors.Is(err, boardssh.ErrSilent) || errors.Is(err, report.ErrUnreachable) || !suite.IsAlive(ctx, u.conn, 0)
 }
 
-// reconnectAndCheck connects again and reports whether the installation succeeded. It
-// repeats both if the new connection breaks too.
+// reconnectAndCheck connects again, waits for the installation, and reports whether it succeeded.
+// It repeats all of this if the new connection breaks, at most breakTries times.
 func (u *updateRun) reconnectAndCheck(ctx context.Context, broken *connectionBreaks) (done bool, err error) {
 	for try := 1; ; try++ {
 		if err := u.redialAfterPause(ctx, redialLimit, try); err != nil {
@@ -492,8 +495,8 @@ func (u *updateRun) reconnectAndCheck(ctx context.Context, broken *connectionBre
 	}
 }
 
-// waitForInstallation waits until the engine has finished an installation, and reports
-// whether it succeeded.
+// waitForInstallation waits until the engine runs no installation, removes the bundle's copy on the
+// board, and reports whether the new system waits for a restart.
 func (u *updateRun) waitForInstallation(ctx context.Context) (bool, error) {
 	limited, cancel := context.WithTimeout(ctx, installationLimit)
 	defer cancel()
@@ -507,7 +510,7 @@ func (u *updateRun) waitForInstallation(ctx context.Context) (bool, error) {
 	return err == nil && status.WaitsForRestart() && !u.before.WaitsForRestart(), err
 }
 
-// startNew restarts the board and checks that the new system runs.
+// startNew restarts the board and returns an error unless the new system runs then.
 func (u *updateRun) startNew(ctx context.Context) (string, error) {
 	step := progress.Start(ctx, "restart", 0, "")
 	saw, err := u.bootNewSystem(ctx)
@@ -515,6 +518,8 @@ func (u *updateRun) startNew(ctx context.Context) (string, error) {
 	return saw, err
 }
 
+// bootNewSystem restarts the board. If the boot loader started the old system again, it collects
+// the logs of the failed boot and returns an error.
 func (u *updateRun) bootNewSystem(ctx context.Context) (string, error) {
 	u.outcome.System, u.outcome.Waiting, u.outcome.Restarted = UnknownSystem, false, true
 	if err := u.rebootAndQuery(ctx); err != nil {
@@ -527,7 +532,7 @@ func (u *updateRun) bootNewSystem(ctx context.Context) (string, error) {
 	return u.outcome.Slot + " runs", nil
 }
 
-// rebootAndQuery restarts the board and reads which system runs then.
+// rebootAndQuery restarts the board and asks the engine which system runs.
 func (u *updateRun) rebootAndQuery(ctx context.Context) error {
 	err := u.retryOnBreak(ctx, restartLimit, u.restart)
 	if err == nil {
@@ -536,7 +541,7 @@ func (u *updateRun) rebootAndQuery(ctx context.Context) error {
 	return err
 }
 
-// querySystem reads which system runs.
+// querySystem asks the engine which system runs, and records it in the outcome.
 func (u *updateRun) querySystem(ctx context.Context) error {
 	status, err := u.engine.Status(ctx)
 	if err == nil {
@@ -545,8 +550,8 @@ func (u *updateRun) querySystem(ctx context.Context) error {
 	return err
 }
 
-// retryOnBreak calls do, and repeats it on a new connection if the connection breaks.
-// limit is how long the board may take to be reachable again.
+// retryOnBreak calls do, and repeats it on a new connection while the connection breaks, at most
+// breakTries times. limit is how long the board may take to be reachable again.
 func (u *updateRun) retryOnBreak(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
 	var broken connectionBreaks
 	for try := 1; ; try++ {
@@ -563,8 +568,8 @@ func (u *updateRun) retryOnBreak(ctx context.Context, limit time.Duration, do fu
 	}
 }
 
-// redialAfterPause connects again. The pause grows with each try, because an engine that
-// ended needs time to start.
+// redialAfterPause waits and connects again. The pause grows with each try, because an engine that
+// crashed needs time to start.
 func (u *updateRun) redialAfterPause(ctx context.Context, limit time.Duration, try int) error {
 	select {
 	case <-ctx.Done():
@@ -574,8 +579,8 @@ func (u *updateRun) redialAfterPause(ctx context.Context, limit time.Duration, t
 	return report.Because(ctx, report.ErrUnreachable, u.conn.Redial(ctx, limit))
 }
 
-// onNewSystem is retryOnBreak for work on the new system only. The connection also breaks
-// if the board restarts by itself, and then the old system may run.
+// onNewSystem calls do like retryOnBreak. Before each repetition it checks that the new system
+// still runs: the connection may have broken because the board restarted into the old system.
 func (u *updateRun) onNewSystem(ctx context.Context, do func(context.Context) error) error {
 	sure := true
 	return u.retryOnBreak(ctx, restartLimit, func(ctx context.Context) error {
@@ -592,7 +597,8 @@ func (u *updateRun) onNewSystem(ctx context.Context, do func(context.Context) er
 	})
 }
 
-// recordSystem records which system runs.
+// recordSystem compares the engine's status with that before the update, and records in the outcome
+// which system runs.
 func (u *updateRun) recordSystem(status boardupdate.Status) {
 	was, known := u.before.BootedSlot()
 	is, ok := status.BootedSlot()
@@ -618,6 +624,7 @@ func (u *updateRun) runSmoke(ctx context.Context) (string, error) {
 	return report.CountWords(proved.Counts().Checks), err
 }
 
+// markGood marks the new system good in the engine, so that later restarts start it too.
 func (u *updateRun) markGood(ctx context.Context) (string, error) {
 	if err := u.onNewSystem(ctx, u.engine.MarkGood); err != nil {
 		return "", err
@@ -626,8 +633,8 @@ func (u *updateRun) markGood(ctx context.Context) (string, error) {
 	return u.outcome.Slot + " stays", nil
 }
 
-// rollBack marks the new system bad, restarts the board, and checks that the old system
-// runs.
+// rollBack collects the new system's logs, marks the new system bad, restarts the board, and checks
+// that the old system runs.
 func (u *updateRun) rollBack(ctx context.Context) (string, error) {
 	u.collectLogs(ctx, "the new system", "0")
 	err := u.onNewSystem(ctx, u.engine.MarkBad)
@@ -652,8 +659,8 @@ func (u *updateRun) rollBack(ctx context.Context) (string, error) {
 	return u.outcome.Slot + " runs again", err
 }
 
-// collectLogs adds the end of a system's journal to the report. If the system runs, it
-// also adds the kernel's messages. boot is a boot offset of journalctl.
+// collectLogs adds the end of a system's journal to the report. boot is an offset as in journalctl
+// --boot. For "0", the running system, it also adds the kernel's messages.
 func (u *updateRun) collectLogs(ctx context.Context, system, boot string) {
 	ctx, cancel := context.WithTimeout(ctx, suite.DefaultTimeout)
 	defer cancel()
@@ -674,7 +681,8 @@ func (u *updateRun) collectLogs(ctx context.Context, system, boot string) {
 	}
 }
 
-// queryAtEnd reads once more which system runs, if that is not certain.
+// queryAtEnd asks the engine once more which system runs, if that is unknown or the run was
+// stopped.
 func (u *updateRun) queryAtEnd(ctx context.Context) {
 	if u.engine == nil || u.outcome.System != UnknownSystem && ctx.Err() == nil {
 		return
@@ -691,7 +699,7 @@ func (u *updateRun) queryAtEnd(ctx context.Context) {
 	}
 }
 
-// close closes what Update opened.
+// close closes the bundle and the connection.
 func (u *updateRun) close() {
 	if u.bundle != nil {
 		u.bundle.Close()
@@ -727,7 +735,7 @@ func (o Outcome) String() string {
 	return plaintext.Clean(text, report.MaxSawBytes)
 }
 
-// ShowUpdate writes an outcome as text or as JSON.
+// ShowUpdate writes an outcome with its report, as text or JSON.
 func ShowUpdate(w io.Writer, o Outcome, asJSON bool) error {
 	if asJSON {
 		o.Report = o.Report.Tidy()
@@ -738,13 +746,13 @@ func ShowUpdate(w io.Writer, o Outcome, asJSON bool) error {
 	return err
 }
 
-// AskYes returns a function that asks the user a question. Only the answer "yes"
-// confirms.
+// AskYes returns a function that asks a question on out, and returns an error unless the answer
+// from in is "yes".
 func AskYes(in io.Reader, out io.Writer) func(question string) error {
 	return AskYesOr(in, out, "not confirmed, and nothing was written; --yes confirms without a question\nnext: repeat the line with --dry-run")
 }
 
-// AskYesOr is AskYes with another error text for any other answer.
+// AskYesOr is AskYes with refusal as the text of the error.
 func AskYesOr(in io.Reader, out io.Writer, refusal string) func(question string) error {
 	lines := bufio.NewReader(io.LimitReader(in, 4096))
 	return func(question string) error {

@@ -17,8 +17,8 @@ type connectionBreaks struct {
 	first, last error
 }
 
-// noteBreak reports whether err means that the board is out of reach, and counts it then. A
-// board that is silent again on a new connection will stay so.
+// noteBreak reports whether err means that the connection broke and that another try makes sense,
+// and counts it. A board that is silent twice is not tried again.
 func (b *connectionBreaks) noteBreak(ctx context.Context, u *updateRun, err error) bool {
 	silent := errors.Is(err, boardssh.ErrSilent)
 	if err == nil || ctx.Err() != nil || silent && (u.how.DryRun || errors.Is(b.last, boardssh.ErrSilent)) || !u.isUnreachable(ctx, err) {
@@ -31,7 +31,7 @@ func (b *connectionBreaks) noteBreak(ctx context.Context, u *updateRun, err erro
 	return true
 }
 
-// explainError adds to another error what broke before it.
+// explainError adds the earlier breaks of the connection to an error.
 func (b *connectionBreaks) explainError(err error) error {
 	if err == nil || b.n == 0 {
 		return err
@@ -39,8 +39,8 @@ func (b *connectionBreaks) explainError(err error) error {
 	return fmt.Errorf("%w; before that, %s", err, b)
 }
 
-// exhaustedError is the error after the last try. It does not wrap the last error, which
-// may not come from the board.
+// exhaustedError returns the error for after the last try. It does not wrap the last error, whose
+// cause may be on this machine.
 func (b *connectionBreaks) exhaustedError(ctx context.Context) error {
 	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("%w: %s", boardupdate.ErrLost, b))
 }

@@ -14,14 +14,14 @@ type SystemID struct {
 	Installed string `json:"installed,omitempty"` // update.Slot's Installation
 }
 
-// Earlier is the record of an earlier update of this board with this bundle. The process
-// that wrote the record may have been killed at any moment.
+// Earlier is the record of an earlier update of this board with this bundle. The process that wrote
+// it may have been killed at any moment.
 type Earlier struct {
 	From SystemID  `json:"from"`         // the system before a slot was written
 	To   *SystemID `json:"to,omitempty"` // the system that was marked good; nil: the end is not recorded
 }
 
-// SystemID returns the system that an update left running.
+// SystemID returns the identity of the system that runs after the update.
 func (o Outcome) SystemID() SystemID { return SystemID{o.Slot, o.Version, o.Installed} }
 
 // updatePhase is how far an earlier update got.
@@ -34,10 +34,9 @@ const (
 	phaseCommitted             // the new system was marked good
 )
 
-// resumeEarlier finds out on the board how far an earlier update got, so that this one
-// continues there. It knows a system by its slot and by the engine's record of the
-// installation. Thus a board that was flashed or updated since does not count as having
-// the bundle.
+// resumeEarlier sets u.reached to the phase that an earlier update reached, and fills the outcome
+// for it. A board that was flashed or updated since then counts as having no part of the bundle,
+// because its systems have other identities.
 func (u *updateRun) resumeEarlier(ctx context.Context, e Earlier) error {
 	status, err := u.engine.Status(ctx)
 	if err != nil {
@@ -54,7 +53,7 @@ func (u *updateRun) resumeEarlier(ctx context.Context, e Earlier) error {
 	return nil
 }
 
-// phaseReached compares the systems on the board with the record of the earlier update.
+// phaseReached returns how far the earlier update got, by the systems that are on the board now.
 func (u *updateRun) phaseReached(e Earlier, status boardupdate.Status) updatePhase {
 	booted, ok := status.BootedSlot()
 	now := SystemID{booted.Name, booted.Version, booted.Installation}
@@ -76,14 +75,14 @@ func (u *updateRun) phaseReached(e Earlier, status boardupdate.Status) updatePha
 	return phaseNone
 }
 
-// canHaveBundle reports whether a slot may contain this bundle. The versions must be
-// equal if both are known.
+// canHaveBundle reports whether a slot may have this bundle: its installation did not fail, and the
+// versions are equal, if both are known.
 func (u *updateRun) canHaveBundle(s boardupdate.Slot) bool {
 	return !s.Failed && (s.Version == "" || u.bundle.Version == "" || s.Version == u.bundle.Version)
 }
 
-// isOldSlotUnchanged reports whether the old system is still in its slot, if the engine
-// lists slots that do not run.
+// isOldSlotUnchanged reports whether the old system is still in its slot. It is true if the engine
+// does not list that slot.
 func isOldSlotUnchanged(status boardupdate.Status, from SystemID) bool {
 	for _, s := range status.Slots {
 		if s.Name == from.Slot {
@@ -104,7 +103,8 @@ func (u *updateRun) summarizePreflight() string {
 	return u.outcome.Engine
 }
 
-// announceWrite calls Writing once, before a slot is written.
+// announceWrite records the policies' decision, and calls how.Writing if it was not called before.
+// The update calls it before a slot is written.
 func (u *updateRun) announceWrite() error {
 	if err := u.admitted.Record(); err != nil {
 		return err

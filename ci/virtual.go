@@ -21,12 +21,13 @@ import (
 	"slipway/layers/progress"
 )
 
-// notVirtual returns the error for a board that is not a virtual machine.
+// notVirtual returns the error for a board whose board.yml has no machine.
 func notVirtual(spec images.Spec, next string) error {
 	return fmt.Errorf("%s describes no virtual machine (machine:)\nnext: %s", spec.BoardFile(), next)
 }
 
-// StartVirtual switches a virtual board on and leaves it on.
+// StartVirtual switches a virtual board on, waits until it accepts a login, and leaves it on. If it
+// does not boot, StartVirtual switches it off.
 func StartVirtual(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec) error {
 	if spec.Machine == nil {
 		return notVirtual(spec, "boards  # switch this one on yourself")
@@ -51,7 +52,7 @@ func StartVirtual(ctx context.Context, w io.Writer, opt images.Options, spec ima
 	return printOn(w, spec, u.vm, saw+", ")
 }
 
-// printOn says that a board was left on, and how to use it.
+// printOn writes that the board is on, with its SSH port and the next commands.
 func printOn(w io.Writer, spec images.Spec, vm *qemu.VM, saw string) error {
 	_, err := fmt.Fprintf(w, "%s is on: %sssh on 127.0.0.1 port %d\nnext: %s virt ssh %s (or virt console, smoke, virt stop)\n",
 		spec.Board, saw, vm.SSHPort, host.ProgramName(), plaintext.Quote(spec.TypedName()))
@@ -61,8 +62,8 @@ func printOn(w io.Writer, spec images.Spec, vm *qemu.VM, saw string) error {
 // shutdownLimit is how long an emulated board may take to shut down.
 const shutdownLimit = 60 * time.Second
 
-// StopVirtual shuts a virtual board down. It switches the board off at once if now is set
-// or the shutdown fails.
+// StopVirtual shuts a virtual board down over SSH. If now is set, or the shutdown fails, it stops
+// the virtual machine at once.
 func StopVirtual(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, now bool) error {
 	vm, err := qemu.Find(opt.MachineDir(spec))
 	if errors.Is(err, qemu.ErrOff) {
@@ -95,6 +96,7 @@ func StopVirtual(ctx context.Context, w io.Writer, opt images.Options, spec imag
 	})
 }
 
+// shutDown logs in and runs systemctl poweroff.
 func shutDown(ctx context.Context, a boardssh.Address) error {
 	conn, err := boardssh.Dial(ctx, a)
 	if err != nil {
@@ -108,8 +110,7 @@ func shutDown(ctx context.Context, a boardssh.Address) error {
 	return err
 }
 
-// SSHVirtual replaces this process with an ssh session on a virtual board, or with ssh that
-// runs argv there.
+// SSHVirtual replaces this process by ssh: a session on a virtual board, or a run of argv there.
 func SSHVirtual(opt images.Options, spec images.Spec, argv []string) error {
 	vm, err := qemu.Find(opt.MachineDir(spec))
 	if err != nil {

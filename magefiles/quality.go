@@ -18,7 +18,7 @@ import (
 	"slipway/magefiles/commands"
 )
 
-// root returns all commands, also those for this repository's source.
+// root returns all commands, with those for Slipway's own source.
 func root() *cobra.Command {
 	return commands.Root(testCommand(), checkCommand(), fmtCommand(), fuzzCommand(), benchCommand(), soakCommand(), releaseCommand())
 }
@@ -52,7 +52,7 @@ go tool mage test --race`
 	return c
 }
 
-// signalled makes a command's work end at a signal.
+// signalled returns work with a context that a signal ends.
 func signalled(work func(ctx context.Context, words []string) error) func(context.Context, []string) error {
 	return func(ctx context.Context, words []string) error {
 		return commands.WithSignals(ctx, func(ctx context.Context) error { return work(ctx, words) })

@@ -111,14 +111,15 @@ func Bench() error { return run() }
 // "soak --help" explains its words and flags.
 func Soak() error { return run() }
 
-// run runs the line.
+// run runs the user's line and tells the CI server of an error.
 func run() error {
 	err := commands.Run(context.Background(), root(), line)
 	commands.TellServer(line, err, os.Stderr)
 	return err
 }
 
-// splitLine returns Mage's line, and the user's for package commands.
+// splitLine splits args into Mage's own words, with the target, and the user's line for package
+// commands. A command that is no target runs by the target slipway.
 func splitLine(args []string) (mages, rest []string, err error) {
 	for len(args) > 0 && (args[0] == "-v" || args[0] == "--v") {
 		mages, args = append(mages, "-v"), args[1:]
@@ -146,7 +147,8 @@ func splitLine(args []string) (mages, rest []string, err error) {
 
 var errTimeout = errors.New("mage's -t (and MAGEFILE_TIMEOUT) is refused: it ends a command half-way and does not wait for it\nnext: go tool mage -l")
 
-// checkEnvironment refuses or clears variables that Mage obeys silently.
+// checkEnvironment refuses MAGEFILE_TIMEOUT, and unsets two other variables that Mage obeys
+// silently.
 func checkEnvironment() error {
 	if os.Getenv("MAGEFILE_TIMEOUT") != "" {
 		return errTimeout
@@ -160,16 +162,16 @@ func checkEnvironment() error {
 //go:embed [^m]*.go
 var sources embed.FS
 
-// describeSource asks git for the source version of this program. Mage has just compiled it in the
-// current clone.
+// describeSource sets this program's version to what git says of the current clone, if Mage
+// compiled the program from that clone.
 func describeSource() {
 	if host.UnderMage() && compiledHere() {
 		images.Described(describeFolder("."))
 	}
 }
 
-// describeFolder returns what git says of a clone. A folder in another repository is none:
-// that commit is of the user's project.
+// describeFolder returns git describe's text for a clone's top folder, with "-dirty" for changes,
+// or "". It gives no text for a folder inside of another repository, such as the user's project.
 func describeFolder(dir string) string {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -197,8 +199,8 @@ func describeFolder(dir string) string {
 	return text
 }
 
-// compiledHere reports whether these files are the same as those of the clone. With -w or
-// MAGEFILE_HASHFAST, a program compiled from other files may run here.
+// compiledHere reports whether this program was compiled from the clone's present files. With -w or
+// MAGEFILE_HASHFAST it may be older.
 func compiledHere() bool {
 	names, err := fs.Glob(sources, "*.go")
 	return err == nil && !slices.ContainsFunc(names, func(name string) bool {

@@ -15,7 +15,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// auditHere makes an audit answer for the process that isolates it.
+// auditHere is the environment variable by which auditReports tells its child process to audit an
+// image itself and print the answer.
 const auditHere = "SLIPWAY_AUDIT_HERE"
 
 func auditCommand() *Command {
@@ -80,7 +81,7 @@ slipway audit virt --live`
 	return c
 }
 
-// showAudit prints the reports. Findings are an error.
+// showAudit prints the reports, and returns an error if there are findings.
 func showAudit(ctx context.Context, name string, reports []audit.Report, asJSON bool) error {
 	if asJSON {
 		if err := plaintext.WriteJSON(stdout, reports); err != nil {
@@ -101,7 +102,7 @@ func showAudit(ctx context.Context, name string, reports []audit.Report, asJSON 
 	return nil
 }
 
-// auditBoard audits a board that runs.
+// auditBoard connects to a running board and audits its root file system.
 func auditBoard(ctx context.Context, host, pin string, opt audit.Options) (r audit.Report, err error) {
 	spec, err := smokeSpec("", host, nil)
 	if err != nil {
@@ -114,7 +115,7 @@ func auditBoard(ctx context.Context, host, pin string, opt audit.Options) (r aud
 	return r, err
 }
 
-// auditReports audits a folder here, and an image in another process.
+// auditReports audits a folder in this process, or an image in a child process with limits.
 func auditReports(ctx context.Context, name string, found audit.Target, opt audit.Options) ([]audit.Report, error) {
 	if found.Image == "" {
 		return audit.Audit(ctx, found, opt)

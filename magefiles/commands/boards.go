@@ -50,7 +50,8 @@ slipway up --json  # for a script`
 	return c
 }
 
-// showReport prints a report as text, or in a form for a program.
+// showReport prints a report as text, or in the given form, and adds it to the CI server's summary.
+// It returns err with the errors of both.
 func showReport(r report.Report, err error, form *report.Form) error {
 	err = errors.Join(err, report.AddSummary(r.Markdown()))
 	if form != nil {
@@ -251,7 +252,8 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 	return c
 }
 
-// imageFirst returns the line for an image and a device, as bmaptool takes them; nil for a board.
+// imageFirst returns the right command line if the user typed an image where the board belongs, as
+// bmaptool has it. It returns nil if the word is a board or no image.
 func imageFirst(image, device string) []string {
 	info, err := os.Stat(image)
 	isFile := err == nil && info.Mode().IsRegular() || strings.Contains(image, "://")
@@ -336,15 +338,15 @@ slipway smoke root@10.0.0.7 --suite=my.yml`
 	return c
 }
 
-// suites adds the flag that names other suites than the board's.
+// suites adds the flag --suite, which replaces the board's suites.
 func (c *Command) suites() *[]string {
 	value := c.Names("suite", "run these instead of the board's: a goss file or a suite's name, with commas between them")
 	c.complete("suite", suiteNames, cobra.ShellCompDirectiveDefault)
 	return value
 }
 
-// smokeSpec returns the spec of a board with the suites that were named. If suites are
-// named, the board may be missing. A virtual board is also found by its host.
+// smokeSpec returns the spec for a smoke run. Without a board, it is that of the virtual board that
+// host names, or an empty one. suites, if given, replace the board's suites.
 func smokeSpec(board, host string, suites []string) (spec images.Spec, err error) {
 	if board != "" {
 		spec, err = images.LoadBuilt(board)

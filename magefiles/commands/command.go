@@ -16,8 +16,8 @@ import (
 	"slipway/layers/progress"
 )
 
-// Command is a command with strict words and flags: a line that it does not understand as a
-// whole starts nothing.
+// Command is a command that checks its words and flags before it starts: a wrong line starts
+// nothing.
 type Command struct {
 	*cobra.Command
 	// Run does the work. words has one element for each word of the usage line, empty if an
@@ -34,7 +34,7 @@ type Command struct {
 	inContext []func(context.Context) context.Context
 }
 
-// word is a word of a usage line.
+// word describes one word of a usage line, such as BOARD.
 type word struct {
 	name     string // as BOARD
 	optional bool
@@ -43,8 +43,8 @@ type word struct {
 	choices  []string // all that it can be; none is anything
 }
 
-// New returns a command whose usage line is use: "name WORD [OPTIONAL]", "name FILE...",
-// "name WORD[,WORD]" and "name WORD [-- COMMAND...]".
+// New returns a command with a usage line such as "name WORD [OPTIONAL]", "name FILE...", "name
+// WORD[,WORD]" or "name WORD [-- COMMAND...]", from which the command's words are read.
 func New(use, short string) *Command {
 	c := &Command{Command: &cobra.Command{Use: use, Short: short, DisableFlagsInUseLine: true}}
 	fields := strings.Fields(use)[1:]
@@ -64,7 +64,7 @@ func New(use, short string) *Command {
 	return c
 }
 
-// newGroup returns a command that only has others below it.
+// newGroup returns a command without work of its own, which only has the commands below.
 func newGroup(name, short string, below ...*Command) *Command {
 	g := New(name, short)
 	g.RunE = func(cmd *cobra.Command, args []string) error {
@@ -76,7 +76,7 @@ func newGroup(name, short string, below ...*Command) *Command {
 	return g.with(below...)
 }
 
-// with adds commands below this one.
+// with adds commands below this one and returns this one.
 func (c *Command) with(below ...*Command) *Command {
 	for _, b := range below {
 		c.AddCommand(b.Command)
@@ -85,12 +85,14 @@ func (c *Command) with(below ...*Command) *Command {
 	return c
 }
 
-// in puts a command into a section of the list of commands.
+// in puts the command into a section of the help's list of commands, and returns the command.
 func (c *Command) in(section string) *Command {
 	c.GroupID = section
 	return c
 }
 
+// runLine checks the words and flags of a line and runs the command with a progress display. In
+// Parse, it only checks the line.
 func (c *Command) runLine(cmd *cobra.Command, args []string) error {
 	words, err := c.readWords(args)
 	if err == nil && c.check != nil {
@@ -112,7 +114,8 @@ func (c *Command) runLine(cmd *cobra.Command, args []string) error {
 	return withStatus(withStep(cmd, firstError(useBoards(cmd), func() error { return c.Run(ctx, words) })))
 }
 
-// readWords gives each word its place.
+// readWords assigns args to the words of the usage line and checks each. Words after "--" go to
+// c.after.
 func (c *Command) readWords(args []string) ([]string, error) {
 	if at := c.ArgsLenAtDash(); at >= 0 {
 		c.after, args = args[at:], args[:at]
@@ -147,11 +150,11 @@ func (w word) refuse(text string) error {
 	return checkNames(w.name, text, w.list)
 }
 
-// OneOf limits the command's only word to some values.
+// OneOf limits the values of the command's first word.
 func (c *Command) OneOf(all []string) { c.words[0].choices = all }
 
-// place spreads args over the words of the usage line. An optional word gets none while later
-// ones lack theirs.
+// place assigns args to the words of the usage line, in order. An optional word stays empty if
+// there are only enough args for the required words.
 func (c *Command) place(args []string) ([]string, error) {
 	spare := len(args)
 	for _, w := range c.words {
@@ -206,7 +209,7 @@ func (c *Command) strayWord(stray string, words []string) error {
 	return fmt.Errorf("%q is one word too many: %s", stray, c.takes())
 }
 
-// bareFlag returns a flag of the line that has no value, and may have one.
+// bareFlag returns the name of a flag that was typed without a value although it may have one.
 func (c *Command) bareFlag() (name string) {
 	c.Flags().Visit(func(f *pflag.Flag) {
 		if f.Value.Type() != "bool" && f.NoOptDefVal != "" && f.Value.String() == f.NoOptDefVal {
@@ -216,7 +219,7 @@ func (c *Command) bareFlag() (name string) {
 	return name
 }
 
-// takes says which words the command takes.
+// takes returns the phrase "it takes WORDS" for error messages.
 func (c *Command) takes() string {
 	_, words, _ := strings.Cut(c.Use, " ")
 	if words == "" {
@@ -225,7 +228,7 @@ func (c *Command) takes() string {
 	return "it takes " + words
 }
 
-// hints say where to find a missing word.
+// hints say, by the name of a word, where a user finds a value for it.
 var hints = map[string]string{
 	"BOARD": "boards lists them", "DEVICE": "devices lists them", "HOST": "the board's address", "INVENTORY": "an Ansible inventory",
 	"BUNDLE": "a file for the board's engine", "deploy IMAGE": "an archive, a layout or oci://", "FOLDER": "one of this machine", "DEST": "a folder on the board",

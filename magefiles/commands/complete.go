@@ -13,14 +13,16 @@ import (
 	"slipway/images"
 )
 
-// complete says what a flag's value may be.
+// complete registers the values that a shell suggests for a flag, and what else the shell
+// completes.
 func (c *Command) complete(flag string, values func(args []string) []string, others cobra.ShellCompDirective) {
 	_ = c.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 		return completeLast(toComplete, values(args)), others
 	})
 }
 
-// completeWord suggests the next word. Without a suggestion, the shell completes files.
+// completeWord returns suggestions for the next word of a line, by the word's name. Without
+// suggestions the shell completes file names.
 func (c *Command) completeWord(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	_ = useBoards(cmd) // a shell asks for names, not for errors
 	i := len(args)
@@ -55,7 +57,7 @@ func (c *Command) completeWord(cmd *cobra.Command, args []string, toComplete str
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
-// completeLast returns values for the last name of a list with commas.
+// completeLast returns names as suggestions for the last part of a list with commas.
 func completeLast(toComplete string, names []string) (all []string) {
 	before := toComplete[:strings.LastIndex(toComplete, ",")+1]
 	for _, name := range names {
@@ -76,7 +78,7 @@ func deviceNames(ctx context.Context) (all []string) {
 	return all
 }
 
-// boardsThat returns the boards that fit.
+// boardsThat returns the names of the boards whose spec fits.
 func boardsThat(fit func(images.Spec) bool) (all []string) {
 	boards, _ := images.Boards() // a shell asks for names, not for errors
 	for _, name := range boards {
@@ -107,7 +109,7 @@ func commandNames(root *cobra.Command, path []string) (all []string) {
 	return all
 }
 
-// groupNames returns the groups of the inventory on the line.
+// groupNames returns the groups in the first argument that is an inventory.
 func groupNames(args []string) []string {
 	for _, arg := range args {
 		if inventory, err := fleet.Load(arg); err == nil {

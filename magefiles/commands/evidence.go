@@ -61,7 +61,8 @@ slipway evidence build/orin-lab --policy=release-policy.yml --json`
 	return c
 }
 
-// policiesFor returns the policies of the board and the environment, and that of a file.
+// policiesFor returns the policies of the board and of the environment, and the one in file, if
+// given.
 func policiesFor(spec images.Spec, file string) ([]evidence.Policy, error) {
 	all, err := evidence.PoliciesOf(spec)
 	if err != nil || file == "" {
@@ -102,7 +103,7 @@ slipway sign build/orin-lab --key=release.pub`
 	return c
 }
 
-// artifactFolder returns the folder of the artifact of a board, or a folder itself.
+// artifactFolder returns the folder of an artifact: the build folder of a board, or target itself.
 func artifactFolder(target string) (string, error) {
 	spec, err := images.LoadBuilt(target)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"slipway/flash/boardssh"
 )
 
-// flagValue is a flag that is given once, and whose value is refused before anything starts.
+// flagValue is the value of a flag. It refuses to be set twice, and set refuses wrong values while
+// the line is parsed, before anything starts.
 type flagValue struct {
 	kind  string // shown in help, as FILE
 	text  string
@@ -41,7 +42,8 @@ func (v *flagValue) Set(text string) error {
 
 var errTwice = errors.New("is given twice")
 
-// addFlag adds a flag. Help shows what its value is as kind, or as what stands after "=" in name.
+// addFlag adds a flag whose values set checks and stores. Help shows the value as kind, or as the
+// text after "=" in name.
 func (c *Command) addFlag(name, usage, kind string, set func(string) error) *pflag.Flag {
 	if before, after, found := strings.Cut(name, "="); found {
 		name, kind = before, after
@@ -50,7 +52,7 @@ func (c *Command) addFlag(name, usage, kind string, set func(string) error) *pfl
 	return c.Flags().VarPF(&flagValue{kind: kind, set: set}, name, "", usage)
 }
 
-// Text adds a flag with a text, as "name=KIND".
+// Text adds a flag for a text that must not be blank. name may be "name=KIND".
 func (c *Command) Text(name, otherwise, usage string) *string {
 	value := otherwise
 	c.addFlag(name, usage, "TEXT", func(text string) error {
@@ -60,7 +62,7 @@ func (c *Command) Text(name, otherwise, usage string) *string {
 	return &value
 }
 
-// pin adds the flag with the fingerprint of a host key.
+// pin adds the flag --pin with the fingerprint of a host key.
 func (c *Command) pin(usage string) *string {
 	var value string
 	c.addFlag("pin", usage, "FINGERPRINT", func(text string) error {
@@ -79,10 +81,10 @@ func notBlank(text string) error {
 
 var errBlank = errors.New("a name is empty; is a variable of your script not set?")
 
-// Names adds a flag with names that have commas between them.
+// Names adds a flag for names separated by commas.
 func (c *Command) Names(name, usage string) *[]string { return c.namesBy(splitList, name, usage) }
 
-// Words adds a flag with names that have commas or blanks between them.
+// Words adds a flag for names separated by commas or blanks.
 func (c *Command) Words(name, usage string) *[]string { return c.namesBy(splitWords, name, usage) }
 
 func (c *Command) namesBy(split func(string) []string, name, usage string) *[]string {
@@ -109,7 +111,7 @@ func checkNames(what, text string, list bool) error {
 	return nil
 }
 
-// choice adds a flag with one of a few values.
+// choice adds a flag whose value must be one of all.
 func (c *Command) choice(name string, all []string, usage string) *string {
 	value := ""
 	c.addFlag(name, usage, strings.Join(all, "|"), func(text string) error {
@@ -123,7 +125,7 @@ func (c *Command) choice(name string, all []string, usage string) *string {
 	return &value
 }
 
-// parsed adds a flag whose text parse turns into a value.
+// parsed adds a flag whose value is what parse makes of the text.
 func parsed[T any](c *Command, name, kind, usage string, parse func(string) (T, error)) *T {
 	var value T
 	c.addFlag(name, usage, kind, func(text string) (err error) {
@@ -136,7 +138,7 @@ func parsed[T any](c *Command, name, kind, usage string, parse func(string) (T, 
 	return &value
 }
 
-// Switch adds a flag that is on or off.
+// Switch adds a boolean flag.
 func (c *Command) Switch(name, usage string) *bool {
 	value := new(bool)
 	c.addFlag(name, usage, "bool", func(text string) (err error) {
@@ -154,10 +156,10 @@ func parseBool(text string) (bool, error) {
 	return yes, nil
 }
 
-// largest is far above any useful number. More seconds would overflow.
+// largest is the limit of numbers in flags. More seconds would overflow a time.Duration.
 const largest = 1 << 30
 
-// Number adds a flag with a number of at least least.
+// Number adds a flag for a whole number that is at least least.
 func (c *Command) Number(name string, otherwise, least int, usage string) *int {
 	value := otherwise
 	c.addFlag(name, usage, "N", func(text string) (err error) {
@@ -174,7 +176,7 @@ func (c *Command) Number(name string, otherwise, least int, usage string) *int {
 	return &value
 }
 
-// Span adds a flag with a time.
+// Span adds a flag for a duration above 0.
 func (c *Command) Span(name string, otherwise time.Duration, usage string) *time.Duration {
 	value := otherwise
 	c.addFlag(name, usage, "TIME", func(text string) error {
@@ -188,10 +190,10 @@ func (c *Command) Span(name string, otherwise time.Duration, usage string) *time
 	return &value
 }
 
-// given reports whether the line has a flag.
+// given reports whether the user typed the flag.
 func (c *Command) given(name string) bool { return c.Flags().Changed(name) }
 
-// needs refuses a flag without another one, without which it does nothing.
+// needs returns an error if flag was typed without other, which it needs.
 func (c *Command) needs(flag, other string) error {
 	if c.given(flag) && !c.given(other) {
 		return fmt.Errorf("--%s does nothing without --%s", flag, other)
@@ -199,7 +201,7 @@ func (c *Command) needs(flag, other string) error {
 	return nil
 }
 
-// apart refuses a flag beside another one, beside which it does nothing.
+// apart returns an error if flag and other were both typed.
 func (c *Command) apart(flag, other string) error {
 	if c.given(flag) && c.given(other) {
 		return fmt.Errorf("--%s does nothing beside --%s", flag, other)
@@ -207,7 +209,7 @@ func (c *Command) apart(flag, other string) error {
 	return nil
 }
 
-// become adds the flag that overrules SLIPWAY_BECOME.
+// become adds the flag --become, which overrides SLIPWAY_BECOME.
 func (c *Command) become() {
 	c.addFlag("become", "run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)", "bool", func(text string) error {
 		yes, err := parseBool(text)
@@ -216,13 +218,14 @@ func (c *Command) become() {
 	}).NoOptDefVal = "true"
 }
 
-// rate adds the limit of what goes to a board.
+// rate adds the flag --rate, which limits the bytes a second that go to a board.
 func (c *Command) rate() {
 	rate := parsed(c, "rate", "RATE", "the most bytes a second to each board, such as 512k or 10M", boardssh.ParseRate)
 	c.inContext = append(c.inContext, func(ctx context.Context) context.Context { return boardssh.WithRate(ctx, *rate) })
 }
 
-// reportForm adds the flags that print a report for a program.
+// reportForm adds the flags --as and --json, which choose the form of a printed report. The form
+// stays nil without them.
 func (c *Command) reportForm() **report.Form {
 	value := new(*report.Form)
 	read := func(text string) (err error) {
@@ -244,7 +247,7 @@ func (c *Command) reportForm() **report.Form {
 	return value
 }
 
-// otherBoard adds the flag that allows files of another board.
+// otherBoard adds the flag --other-board, which allows files for another board.
 func (c *Command) otherBoard() *bool {
 	return c.Switch("other-board", "allow files that say they are for another board or architecture; the receipt says so")
 }

@@ -31,7 +31,7 @@ slipway fleet list hosts.yml --limit='racks:!rack2' --json`
 	return c
 }
 
-// defaultMode is that of a file that fleet deploy sends.
+// defaultMode is the mode of a file that fleet deploy sends without --mode.
 const defaultMode fs.FileMode = 0o644
 
 func fleetDeployCommand() *Command {
@@ -165,7 +165,7 @@ slipway fleet run BOARD hosts.yml --json -- sh -c 'df / | tail -1'`
 	return c
 }
 
-// loadAny is images.LoadBuilt, and takes no board too.
+// loadAny loads a board like images.LoadBuilt, or returns an empty spec for "".
 func loadAny(board string) (images.Spec, error) {
 	if board == "" {
 		return images.Spec{}, nil
@@ -201,15 +201,15 @@ slipway fleet pin BOARD hosts.yml --limit=rack3`
 	return c
 }
 
-// limit adds the flag that chooses boards of an inventory.
+// limit adds the flag --limit, which selects hosts of an inventory.
 func (c *Command) limit() *string {
 	value := c.Text("limit=PATTERN", "", "only boards that this pattern of groups and hosts matches")
 	c.complete("limit", groupNames, cobra.ShellCompDirectiveNoFileComp)
 	return value
 }
 
-// fleetFlags adds what all fleet commands have in common, and returns what makes a request of
-// it. The first canaries boards must pass before the others begin.
+// fleetFlags adds the flags that all fleet commands have. It returns a function that makes a
+// request from their values. canaries is the default of --canary.
 func (c *Command) fleetFlags(canaries int) func(inventory string, dryRun bool) fleet.Request {
 	limit := c.limit()
 	failed := c.Switch("failed", "only boards that failed or did not begin last time")
@@ -230,6 +230,7 @@ func runFleet(ctx context.Context, board string, request fleet.Request, asJSON b
 	return runFor(ctx, board, loadAny, func(ctx context.Context, spec images.Spec) error { return runFleetOn(ctx, spec, request, asJSON) })
 }
 
+// runFleetOn runs a request. With asJSON it prints the outcome to stdout and the summary to stderr.
 func runFleetOn(ctx context.Context, spec images.Spec, request fleet.Request, asJSON bool) error {
 	said := stdout
 	if asJSON {

@@ -20,13 +20,12 @@ const (
 	pipedHelp  = 80
 )
 
-// helpWidth returns how wide help may be.
+// helpWidth returns the width of help: that of the terminal, at most widestHelp.
 func helpWidth() int {
 	return min(plaintext.Width(os.Stdout, pipedHelp), widestHelp)
 }
 
-// page is where a command is explained: a terminal, a manual page, or a page of a website.
-// Texts are plain.
+// page is an output for the help of one command: a terminal or a manual page. Texts are plain.
 type page interface {
 	begin(name, short string)
 	usage(line string)
@@ -36,7 +35,7 @@ type page interface {
 	examples(lines string)
 }
 
-// explain writes all that there is to say about a command, except of its flags that all have.
+// explain writes the whole help of a command to a page, without the flags that all commands have.
 func (c *Command) explain(p page, program string) {
 	p.begin(strings.Join(append([]string{program}, pathOf(c.Command)...), " "), c.Short)
 	p.usage(usageLine(c.Command, program))
@@ -67,7 +66,7 @@ func (c *Command) explain(p page, program string) {
 	}
 }
 
-// listMark is what the item of a list begins with.
+// listMark matches the beginning of a list's item in a help text.
 var listMark = plaintext.Regexp(`^(- |[0-9]+\. )`)
 
 // explainParagraph writes a paragraph of a help text, which may contain a list.
@@ -120,7 +119,7 @@ func flagRows(flags *pflag.FlagSet) (rows [][2]string) {
 	return rows
 }
 
-// usageLine returns what a user types for a command.
+// usageLine returns the usage line of a command, with the program's name and all words.
 func usageLine(cmd *cobra.Command, program string) string {
 	parts := append([]string{program}, pathOf(cmd)...)
 	_, words, _ := strings.Cut(cmd.Use, " ")
@@ -144,7 +143,7 @@ func hasFlags(cmd *cobra.Command) (found bool) {
 	return found
 }
 
-// helpPage is the help of one command on a terminal.
+// helpPage writes the help of one command to a terminal.
 type helpPage struct {
 	w     io.Writer
 	width int
@@ -186,7 +185,7 @@ func (p *helpPage) examples(lines string) {
 	fmt.Fprintf(p.w, "  %s\n", strings.ReplaceAll(lines, "\n", "\n  "))
 }
 
-// table writes rows of a name and a text. Long names stand on a line of their own.
+// table writes rows of a name and a text. A long name gets a line of its own.
 func (p *helpPage) table(title string, rows [][2]string) {
 	if len(rows) == 0 {
 		return
@@ -210,7 +209,8 @@ func (p *helpPage) table(title string, rows [][2]string) {
 	}
 }
 
-// wrap writes words in lines of the page's width: the first after first, the others after rest.
+// wrap writes text in lines of the page's width. The first line begins with first, the others with
+// rest.
 func (p *helpPage) wrap(first, rest, text string) {
 	line, empty := first, true
 	for word := range strings.FieldsSeq(text) {
@@ -226,7 +226,7 @@ func (p *helpPage) wrap(first, rest, text string) {
 	fmt.Fprintln(p.w, line)
 }
 
-// exit is an exit status of a command, beside 0 and 1.
+// exit is an exit status of a command, and what it means.
 type exit struct {
 	status int
 	means  string
@@ -242,13 +242,13 @@ var (
 	exitsOfSmoke  = []exit{{3, "a board was not reached, lets nobody in, or was lost in the middle"}, {4, "a check failed"}, {5, "a suite or board.yml is wrong"}}
 )
 
-// exitsOfWords are the statuses that a word of a line adds.
+// exitsOfWords are the exit statuses that a command has because of a word in its usage line.
 var exitsOfWords = map[string][]exit{
 	"BOARD": {exitBoardFile}, "TARGET": {exitBoardFile, exitNotBuilt}, "ARTIFACT": {exitBoardFile, exitNotBuilt},
 }
 
-// ownExits returns the statuses of a command beside those of all. deploy run has those of its
-// container.
+// ownExits returns the exit statuses of a command that not all commands have. deploy run has none
+// by its words, because it exits with the container's status.
 func (c *Command) ownExits() []exit {
 	all := slices.Clone(c.exits)
 	if c.Name() == "run" && c.Parent().Name() == "deploy" {

@@ -89,7 +89,7 @@ slipway board check --code-quality=code-quality.json  # in a job of GitLab`
 	return c
 }
 
-// like adds the flag that names the board that a new one extends.
+// like adds the flag --like and requires it. It names the board that the new board extends.
 func (c *Command) like() *string {
 	like := c.optionalLike()
 	c.check = func([]string) error {
@@ -110,7 +110,7 @@ func (c *Command) optionalLike() *string {
 	return like
 }
 
-// pipelines adds the flag that names the servers to write a pipeline for.
+// pipelines adds the flag --ci, which names the CI servers to write a pipeline for.
 func (c *Command) pipelines() *[]string {
 	servers := slices.Sorted(maps.Keys(starter.Pipelines))
 	var value []string
@@ -127,7 +127,7 @@ func (c *Command) pipelines() *[]string {
 	return &value
 }
 
-// projectOptions adds the flags of commands that write files of a project.
+// projectOptions adds the flags --dry-run and --json of commands that write a project's files.
 func (c *Command) projectOptions() *ci.ProjectOptions {
 	var opt ci.ProjectOptions
 	set := func(into *bool) func(string) error {

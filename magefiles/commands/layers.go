@@ -8,7 +8,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// orProjectFile says what else than a board these commands and build take.
+// orProjectFile is the sentence in the help of commands whose BOARD may also be a project file.
 const orProjectFile = `BOARD is a name, or a project file of kas or bitbake-setup.`
 
 func layersCheckoutCommand() *Command {

@@ -17,7 +17,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// usageError is a wrong command line, and the command to type next.
+// usageError is the error for a wrong command line, with the words that the user should type next.
 type usageError struct {
 	what string
 	next []string
@@ -34,15 +34,15 @@ func (w usageError) Error() string {
 	return plaintext.Printable(w.what + "\nnext: " + next)
 }
 
-// ExitStatus is that of a wrong line, for Mage too.
+// ExitStatus returns 2, the status of a wrong command line. Mage calls it too.
 func (usageError) ExitStatus() int { return 2 }
 
-// wrongUse is another error in the user's arguments or settings.
+// wrongUse is an error in an environment variable of the user's.
 type wrongUse struct{ error }
 
 func (wrongUse) ExitStatus() int { return 2 }
 
-// usageOf adds the command and its help to what is wrong with its line.
+// usageOf turns an error into a usageError that begins with the command and leads to its help.
 func usageOf(cmd *cobra.Command, err error) error {
 	if errors.As(err, new(usageError)) {
 		return err
@@ -51,7 +51,7 @@ func usageOf(cmd *cobra.Command, err error) error {
 	return usageError{strings.TrimLeft(strings.Join(path, " ")+": ", ": ") + err.Error(), helpLine(path)}
 }
 
-// pathOf returns the names of a command, without the program's.
+// pathOf returns the names of a command and its parents, without the program's name.
 func pathOf(cmd *cobra.Command) (path []string) {
 	for c := cmd; c.HasParent(); c = c.Parent() {
 		path = append(path, c.Name())
@@ -60,7 +60,8 @@ func pathOf(cmd *cobra.Command) (path []string) {
 	return path
 }
 
-// helpLine returns the line that explains a command. Mage itself takes a --help without one.
+// helpLine returns the words that show a command's help. For the program that is "help", because
+// Mage takes a --help without a command for its own.
 func helpLine(path []string) []string {
 	if len(path) == 0 {
 		return []string{"help"}
@@ -71,7 +72,7 @@ func helpLine(path []string) []string {
 //go:embed peers.txt
 var peersText string
 
-// peer returns what takes the place of a word or a flag of another program.
+// peer returns Slipway's words for a command or flag of another program (peers.txt), or nil.
 func peer(word string) []string {
 	for line := range strings.Lines(peersText) {
 		if fields := strings.Fields(line); fields[0] == word {
@@ -81,6 +82,8 @@ func peer(word string) []string {
 	return nil
 }
 
+// unknownCommand returns the error for an unknown command below parent, with the commands that the
+// user may have meant.
 func unknownCommand(parent *cobra.Command, name string) error {
 	what := fmt.Sprintf("unknown command %q", strings.Join(append(pathOf(parent), name), " "))
 	next := helpLine(pathOf(parent))
@@ -108,7 +111,7 @@ func allBelow(parent *cobra.Command) (all []*cobra.Command) {
 	return all
 }
 
-// nearestOf returns the paths of the commands that a wrong name may mean.
+// nearestOf returns the paths of the commands for which means is true, joined by " or ".
 func nearestOf(all []*cobra.Command, means func(*cobra.Command) bool) string {
 	var near []string
 	for _, c := range all {
@@ -119,7 +122,8 @@ func nearestOf(all []*cobra.Command, means func(*cobra.Command) bool) string {
 	return strings.Join(near, " or ")
 }
 
-// nearestCommand returns the commands that a wrong name below parent may mean.
+// nearestCommand returns the commands below parent whose names resemble a wrong name, joined by "
+// or ".
 func nearestCommand(parent *cobra.Command, name string) string {
 	var known []string
 	for _, c := range parent.Commands() {
@@ -129,7 +133,7 @@ func nearestCommand(parent *cobra.Command, name string) string {
 	return nearestOf(parent.Commands(), func(c *cobra.Command) bool { return slices.Contains(near, c.Name()) })
 }
 
-// flagError explains the fault in a flag.
+// flagError turns an error of pflag into a usageError that says what is wrong with the flag.
 func flagError(cmd *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	var unknown *pflag.NotExistError
@@ -156,7 +160,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usageOf(cmd, err)
 }
 
-// suggestFlag suggests the flags that the user may have meant.
+// suggestFlag returns the end of an error about an unknown flag: the flag that was meant, or all
+// flags.
 func suggestFlag(cmd *cobra.Command, name string) string {
 	var known []string
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
@@ -180,7 +185,8 @@ func suggestFlag(cmd *cobra.Command, name string) string {
 	return ": the command has " + strings.Join(known, ", ")
 }
 
-// normalizeFlag lets flags be written as Mage's once were: --dryrun is --dry-run.
+// normalizeFlag maps other spellings of a flag to its name: upper case, and --dryrun for --dry-run
+// as Mage once had it.
 func normalizeFlag(fs *pflag.FlagSet, name string) pflag.NormalizedName {
 	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "-", "")) }
 	for _, known := range dashedFlags {
@@ -191,13 +197,13 @@ func normalizeFlag(fs *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(strings.ToLower(name))
 }
 
-// dashedFlags are the flags of two words.
+// dashedFlags are the flags that may be typed without their dash.
 var dashedFlags = []string{
 	"block-map", "board-limit", "dry-run", "force-recovery", "host-net", "no-reboot", "stop-after",
 }
 
-// modernLine returns a line as cobra takes it. It still takes lines as they were typed for Mage:
-// deploy:files for deploy files, and flags with one dash.
+// modernLine translates lines in Mage's older style into cobra's: deploy:files to deploy files, one
+// dash to two. It refuses unknown commands and misplaced flags, before cobra parses the line.
 func modernLine(root *cobra.Command, args []string) ([]string, error) {
 	end := slices.Index(args, "--")
 	if end < 0 {
@@ -240,7 +246,7 @@ func modernLine(root *cobra.Command, args []string) ([]string, error) {
 	return append(line, after...), nil
 }
 
-// doubleDashes makes -dryrun --dryrun.
+// doubleDashes replaces -dryrun by --dryrun.
 func doubleDashes(args []string) []string {
 	line := slices.Clone(args)
 	for i, arg := range line {
@@ -251,7 +257,7 @@ func doubleDashes(args []string) []string {
 	return line
 }
 
-// splitColon makes deploy:files two words, also after help.
+// splitColon splits deploy:files into two words, also after help.
 func splitColon(root *cobra.Command, line []string) ([]string, error) {
 	at := 0
 	if line[0] == "help" && len(line) > 1 {
@@ -270,7 +276,8 @@ func splitColon(root *cobra.Command, line []string) ([]string, error) {
 	return slices.Replace(line, at, at+1, group, name), nil
 }
 
-// checkCommandNames refuses an unknown command, also where unknown flags follow it.
+// checkCommandNames returns an error if the line begins with an unknown command or subcommand.
+// cobra would complain of the flags after it first.
 func checkCommandNames(root *cobra.Command, line, after []string) error {
 	cmd, rest := commandBelow(root, line[0]), line[1:]
 	switch {
@@ -301,13 +308,14 @@ func checkCommandNames(root *cobra.Command, line, after []string) error {
 	return nil
 }
 
-// isTypo reports whether a BOARD is no board, and nearly a command below cmd.
+// isTypo reports whether a word is no board, but resembles a command below cmd.
 func isTypo(cmd *cobra.Command, board string) bool {
 	_, err := images.Load(board)
 	return err != nil && nearestCommand(cmd, board) != ""
 }
 
-// checkFlagValues refuses flags whose value pflag would take from, or leave to, the next word.
+// checkFlagValues refuses flags whose value would be ambiguous: a missing value before another
+// flag, and true or false as a word of its own after a boolean flag.
 func checkFlagValues(cmd *cobra.Command, line []string, dashes bool) error {
 	for i, arg := range line {
 		f, next := flagOf(cmd, arg), ""
@@ -326,7 +334,7 @@ func checkFlagValues(cmd *cobra.Command, line []string, dashes bool) error {
 	return nil
 }
 
-// flagOf returns the flag that arg is, without a value.
+// flagOf returns the flag that arg names, or nil. An arg with "=VALUE" counts as none.
 func flagOf(cmd *cobra.Command, arg string) *pflag.Flag {
 	name, isFlag := strings.CutPrefix(arg, "--")
 	if !isFlag || strings.Contains(name, "=") {
@@ -335,7 +343,8 @@ func flagOf(cmd *cobra.Command, arg string) *pflag.Flag {
 	return cmd.Flag(name)
 }
 
-// onlyWord makes --board=NAME, and --area=NAME, a word. Mage took them for a command's only one.
+// onlyWord replaces --board=NAME (or --area=NAME) by NAME for a command whose only word it is, as
+// Mage's commands had it.
 func onlyWord(cmd *cobra.Command, line []string) []string {
 	fields := strings.Fields(cmd.Use)
 	if len(fields) < 2 || len(fields) > 2 && fields[2] != "[--" {
@@ -351,7 +360,7 @@ func onlyWord(cmd *cobra.Command, line []string) []string {
 	return line
 }
 
-// isVerbose recognises what asks other programs to say more or less.
+// isVerbose reports whether arg is a flag by which other programs print more or less, such as -v.
 func isVerbose(arg string) bool {
 	switch strings.TrimLeft(arg, "-") {
 	case "v", "vv", "vvv", "verbose", "d", "debug", "q", "quiet":
@@ -364,7 +373,7 @@ const noLevels = "the output has no levels; all that programs say is in the logs
 
 func isHelp(arg string) bool { return arg == "-h" || arg == "--h" || strings.EqualFold(arg, "--help") }
 
-// commandBelow returns a command by its name, whatever its case.
+// commandBelow returns the command of a name directly below parent, ignoring case, or nil.
 func commandBelow(parent *cobra.Command, name string) *cobra.Command {
 	all := parent.Commands()
 	if i := slices.IndexFunc(all, func(c *cobra.Command) bool { return strings.EqualFold(c.Name(), name) }); i >= 0 {
@@ -373,7 +382,8 @@ func commandBelow(parent *cobra.Command, name string) *cobra.Command {
 	return nil
 }
 
-// misplacedFlag refuses a flag before a command below parent, with which line begins.
+// misplacedFlag returns the error for a flag before its command, with the corrected line. line
+// begins with the flag, below parent.
 func misplacedFlag(root, parent *cobra.Command, line []string) error {
 	what := fmt.Sprintf("%q is not understood before a command", line[0])
 	path := pathOf(parent)
@@ -395,12 +405,12 @@ func misplacedFlag(root, parent *cobra.Command, line []string) error {
 	return usageError{what, helpLine(path)}
 }
 
-// checkKey marks a context in which commands are checked and not run.
+// checkKey is the context key by which Parse makes commands check a line without running.
 type checkKey struct{}
 
 func checkOnly(cmd *cobra.Command) bool { return cmd.Context().Value(checkKey{}) != nil }
 
-// Parse checks a line and starts nothing. root is from Root.
+// Parse checks a line and runs nothing. root is a result of Root.
 func Parse(ctx context.Context, root *cobra.Command, args []string) error {
 	return Run(context.WithValue(ctx, checkKey{}, true), root, args)
 }

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// This file writes the manual pages. They say what help says.
+// This file writes the manual pages, with the same texts as the help.
 
 const programOnPages = "slipway"
 
-// all returns a command and those below it.
+// all returns the command and all commands below it.
 func (c *Command) all() []*Command {
 	list := []*Command{c}
 	for _, b := range c.below {
@@ -22,8 +22,8 @@ func (c *Command) all() []*Command {
 	return list
 }
 
-// WriteManPages writes a manual page for each command into a folder: slipway.1,
-// slipway-flash.1, slipway-deploy-files.1.
+// WriteManPages writes a manual page for each command into a folder, such as slipway.1 or
+// slipway-deploy-files.1.
 func WriteManPages(folder, version string, date time.Time) error {
 	for _, c := range newRoot().all() {
 		p := manPage{version: version, date: date}
@@ -41,7 +41,7 @@ func manName(c *Command) string {
 	return strings.Join(append([]string{programOnPages}, pathOf(c.Command)...), "-")
 }
 
-// manPage is a page for man, in the macros of man(7).
+// manPage collects a manual page in the macros of man(7).
 type manPage struct {
 	bytes.Buffer
 	version string
@@ -54,13 +54,13 @@ var (
 	noControls = strings.NewReplacer("\n.", "\n\\&.", "\n'", "\n\\&'")
 )
 
-// text writes text of which no line is a request.
+// text writes text, escaped so that no line is a roff request.
 func (m *manPage) text(text string) {
 	text = noControls.Replace("\n" + roffText.Replace(strings.TrimSpace(text)))
 	m.WriteString(text[1:] + "\n")
 }
 
-// in begins a section, unless it has begun.
+// in begins a section, unless it is the current one, and reports whether it did.
 func (m *manPage) in(section string) (began bool) {
 	if m.section == section {
 		return false
@@ -120,7 +120,7 @@ func (m *manPage) examples(lines string) {
 	m.WriteString(".EE\n")
 }
 
-// seeAlso names the pages of the commands above and below.
+// seeAlso writes the section that names the pages of the commands above and below.
 func (m *manPage) seeAlso(c *Command) {
 	var names []string
 	for p := c.Parent(); p != nil; p = p.Parent() {

@@ -29,9 +29,10 @@ const (
 	sectionSource = "source"
 )
 
-// Root returns a new tree of all commands. extra are those for Slipway's own source.
+// Root returns a new tree of all commands. extra are added as commands for Slipway's own source.
 func Root(extra ...*Command) *cobra.Command { return newRoot(extra...).Command }
 
+// newRoot builds the tree of all commands, with sections, help and the flag --boards.
 func newRoot(extra ...*Command) *Command {
 	help := helpCommand().in(sectionOther)
 	root := New("slipway", "Build images for Jetsons and BlueFields, put them on boards, and prove that they work")
@@ -74,10 +75,11 @@ func newRoot(extra ...*Command) *Command {
 	return root
 }
 
-// boardsFlag names the folder of the user's own boards.
+// boardsFlag is the flag with the folder of the user's own boards.
 const boardsFlag = "boards"
 
-// useBoards has this program, and those that it starts, find the boards of --boards.
+// useBoards sets the environment variable SLIPWAY_BOARDS from the flag --boards, for this process
+// and its children.
 func useBoards(cmd *cobra.Command) error {
 	if f := cmd.Root().PersistentFlags().Lookup(boardsFlag); f.Changed {
 		return os.Setenv(images.BoardsVariable, f.Value.String())
@@ -125,7 +127,7 @@ func rigGroup() *Command {
 	return newGroup("rig", "See a DPU's software work without a DPU", rigUpCommand(), rigBuildCommand(), rigDownCommand(), rigSSHCommand())
 }
 
-// Run runs a line of the user's. root is from Root.
+// Run checks and runs a command line. root is a result of Root.
 func Run(ctx context.Context, root *cobra.Command, args []string) error {
 	if !completes(args) {
 		if err := cmp.Or(progress.Check(), host.CheckInstall()); err != nil {
@@ -143,7 +145,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string) error {
 	return root.ExecuteContext(context.WithValue(ctx, typedKey{}, args))
 }
 
-// allowRepeats lets cobra read each flag twice, which it does when it completes a line.
+// allowRepeats allows each flag to be set twice, because cobra parses a line twice to complete it.
 func allowRepeats(cmd *cobra.Command) {
 	allow := func(f *pflag.Flag) {
 		if v, ok := f.Value.(*flagValue); ok {
@@ -157,12 +159,12 @@ func allowRepeats(cmd *cobra.Command) {
 	}
 }
 
-// completes reports whether a shell asks what may follow on a line.
+// completes reports whether args are a shell's request for completions.
 func completes(args []string) bool {
 	return len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd)
 }
 
-// Main runs a line, reports its error, and returns the program's exit status.
+// Main runs a command line, prints its error, tells the CI server, and returns the exit status.
 func Main(args []string, stderr io.Writer) int {
 	err := Run(context.Background(), Root(), args)
 	if err == nil {
@@ -177,7 +179,8 @@ func Main(args []string, stderr io.Writer) int {
 	return StatusOf(err)
 }
 
-// TellServer tells the CI server why a line failed. Mage prints errors itself.
+// TellServer prints an error in the CI server's own format, if there is a server. Main and Mage
+// print the error for people.
 func TellServer(args []string, err error, stderr io.Writer) {
 	if err == nil {
 		return
@@ -188,8 +191,7 @@ func TellServer(args []string, err error, stderr io.Writer) {
 	}
 }
 
-// commandOf returns a line for the eyes of everybody who sees the CI server: the words before
-// its first flag, as a flag may be a secret.
+// commandOf returns a line up to its first flag, for a CI server's page: a flag may have a secret.
 func commandOf(args []string) string {
 	words := []string{"slipway"}
 	for _, arg := range args {
@@ -269,7 +271,7 @@ slipway version --json`
 	return c
 }
 
-// version is all that is known of this program.
+// version is what the command version prints of this program.
 type version struct {
 	images.Program
 	Go       string   `json:"go"`

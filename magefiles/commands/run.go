@@ -26,11 +26,11 @@ import (
 	"slipway/layers/progress"
 )
 
-// options are those of every command that builds or needs a build.
+// options are the build options of all commands.
 var options = images.Options{Dir: "build"}
 
-// WithSignals runs work with a context that a signal ends.
-// A second Ctrl-C ends the process at once. Mage itself waits only 5 s after a Ctrl-C and
+// WithSignals calls work with a context that SIGINT and SIGTERM end. A second Ctrl-C ends the
+// process at once. It replaces Mage's own handling, which ends the process 5 s after Ctrl-C and
 // ignores SIGTERM.
 func WithSignals(ctx context.Context, work func(context.Context) error) error {
 	signal.Reset(syscall.SIGINT)
@@ -48,7 +48,8 @@ func WithSignals(ctx context.Context, work func(context.Context) error) error {
 	return withStatus(withRepeat(ctx, work(ctx)))
 }
 
-// newReporter returns a reporter that also shows that a command works while it says nothing.
+// newReporter returns a reporter of progress on stderr. It shows "working" while a command is
+// silent, and makes way for text on stdout and stderr.
 func newReporter() *progress.Reporter {
 	r := progress.New(progress.ForOutput(os.Stderr))
 	stdout.Before, stderr.Before = r.Yield, r.Yield
@@ -56,7 +57,8 @@ func newReporter() *progress.Reporter {
 	return r
 }
 
-// withRepeat adds the next step to the error of work that a signal ended.
+// withRepeat adds the next step "repeat the line" to an error after a signal, if it has no next
+// step.
 func withRepeat(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil || strings.Contains(err.Error(), "\nnext: ") {
 		return err
@@ -64,12 +66,12 @@ func withRepeat(ctx context.Context, err error) error {
 	return fmt.Errorf("%w\nnext: repeat the line", err)
 }
 
-// passedOn is how long after a Ctrl-C another program, such as mage, may send the same
-// signal again.
+// passedOn is the time after a Ctrl-C in which a second SIGINT counts as the same: a parent such as
+// mage may pass the signal on.
 const passedOn = 300 * time.Millisecond
 
-// runPatiently runs work that may finish its current step after a first Ctrl-C, which
-// ends ctx. A second Ctrl-C closes now, which breaks that off.
+// runPatiently calls work with a context that a first Ctrl-C ends, and with a channel that a second
+// Ctrl-C closes. Work may finish its current step until then.
 func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan struct{}) error) error {
 	signal.Reset(syscall.SIGINT) // Mage would end this process 5 s after the first
 	signals := make(chan os.Signal, 4)
@@ -93,8 +95,8 @@ func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan
 	return withStatus(withRepeat(ctx, work(ctx, now)))
 }
 
-// withStatus lets Mage exit with the status of the error's kind. Mage asks only the
-// outermost error.
+// withStatus wraps an error in an exitError, because Mage asks only the outermost error for its
+// status.
 func withStatus(err error) error {
 	if err == nil || errors.As(err, new(usageError)) {
 		return err
@@ -102,7 +104,7 @@ func withStatus(err error) error {
 	return exitError{err}
 }
 
-// withStep adds a next step to a command's error that has none of its own.
+// withStep adds a next step to an error that has none, by the kind of the error and the typed line.
 func withStep(cmd *cobra.Command, err error) error {
 	var ended report.ContainerFailed
 	switch {
@@ -116,6 +118,7 @@ func withStep(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w\nnext: %s", err, lookStep(cmd, err))
 }
 
+// exitError is an error with the exit status of its kind.
 type exitError struct{ error }
 
 func (s exitError) ExitStatus() int { return report.ExitStatus(s.error) }
@@ -123,9 +126,11 @@ func (s exitError) Unwrap() error   { return s.error }
 
 func init() { host.IsCommand = func(word string) bool { return commandBelow(Root(), word) != nil } }
 
-// Error ends with a line that can be typed.
+// Error returns the text of the error. The command after its last "next:" gets the program's name.
 func (s exitError) Error() string { return plaintext.Printable(s.withProgram()) }
 
+// withProgram returns the error's text, with a next step that has the program's name. An error
+// about a board's file without a next step gets one.
 func (s exitError) withProgram() string {
 	text := withPermissionStep(s.error)
 	before, step, found := cutLast(text, "\nnext: ")
@@ -145,8 +150,8 @@ func (s exitError) withProgram() string {
 	return before + "\nnext: " + host.TypedStep(step)
 }
 
-// withPermissionStep returns the text of an error. One about rights ends in how to look at
-// them, if it has no next step of its own.
+// withPermissionStep returns the text of an error. It adds "ls -ld FOLDER" as the next step to an
+// error about permissions that has none.
 func withPermissionStep(err error) string {
 	var path *fs.PathError
 	text := err.Error()
@@ -164,7 +169,7 @@ func cutLast(text, sep string) (before, after string, found bool) {
 	return text[:i], text[i+len(sep):], true
 }
 
-// loader finds a board: images.Load where something is built, images.LoadBuilt elsewhere.
+// loader loads the spec of a board: images.Load for a build, images.LoadBuilt for other commands.
 type loader func(board string) (images.Spec, error)
 
 // runFor loads a board's spec and runs work with it.
@@ -175,7 +180,7 @@ func runFor(ctx context.Context, board string, load loader, work func(context.Co
 	})
 }
 
-// runPatientlyFor is runPatiently for a board.
+// runPatientlyFor loads a board's spec and calls work as runPatiently does.
 func runPatientlyFor(ctx context.Context, board string, load loader, work func(ctx context.Context, spec images.Spec, now <-chan struct{}) error) error {
 	return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
 		spec, err := load(board)
@@ -183,14 +188,14 @@ func runPatientlyFor(ctx context.Context, board string, load loader, work func(c
 	})
 }
 
-// runOn has the command load the board that is its first word, then work with it.
+// runOn sets c.Run to load the board in the first word and call work with its spec.
 func (c *Command) runOn(load loader, work func(ctx context.Context, spec images.Spec, words []string) error) {
 	c.Run = func(ctx context.Context, words []string) error {
 		return runFor(ctx, words[0], load, func(ctx context.Context, spec images.Spec) error { return work(ctx, spec, words) })
 	}
 }
 
-// runPatientlyOn is runOn for work that may finish its current step after a first Ctrl-C.
+// runPatientlyOn is runOn with the two steps of Ctrl-C of runPatiently.
 func (c *Command) runPatientlyOn(load loader, work func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error) {
 	c.Run = func(ctx context.Context, words []string) error {
 		return runPatientlyFor(ctx, words[0], load, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
@@ -199,8 +204,8 @@ func (c *Command) runPatientlyOn(load loader, work func(ctx context.Context, spe
 	}
 }
 
-// watchParent ends the work when mage is gone. A SIGTERM ends mage at once and would
-// leave this process running.
+// watchParent calls cancel when the parent process, mage, has ended. SIGTERM ends mage at once and
+// would leave this process running.
 func watchParent(ctx context.Context, cancel context.CancelCauseFunc) {
 	parent := os.Getppid()
 	for ctx.Err() == nil {
@@ -224,7 +229,7 @@ func splitList(names string) []string {
 	return strings.FieldsFunc(names, func(r rune) bool { return r == ',' })
 }
 
-// parseMode reads a file mode in octal, as chmod does.
+// parseMode parses a file mode in octal, from 0 to 0777.
 func parseMode(text string) (os.FileMode, error) {
 	bits, err := strconv.ParseUint(text, 8, 9)
 	if err != nil {
@@ -233,7 +238,7 @@ func parseMode(text string) (os.FileMode, error) {
 	return os.FileMode(bits), nil
 }
 
-// typedKey holds in a context the line that the user typed.
+// typedKey is the context key of the line that the user typed.
 type typedKey struct{}
 
 func typedLine(cmd *cobra.Command) []string {
@@ -244,7 +249,8 @@ func typedLine(cmd *cobra.Command) []string {
 	return line
 }
 
-// lookStep looks at what an error is about: the last thing that the line names and the error too.
+// lookStep returns a command that inspects what an error is about: a full disk, a line of a file,
+// or the last word of the typed line that the error mentions. Else it returns the command's help.
 func lookStep(cmd *cobra.Command, err error) string {
 	text := err.Error()
 	if errors.Is(err, unix.ENOSPC) {
@@ -266,10 +272,10 @@ func lookStep(cmd *cobra.Command, err error) string {
 	return strings.Join(helpLine(pathOf(cmd)), " ")
 }
 
-// filePlace is a line of a file in an error.
+// filePlace matches FILE:LINE: in an error.
 var filePlace = plaintext.Regexp(`(?:^|\s)([^\s:]+):(\d+):`)
 
-// placeStep prints the line of a file that an error names; "" if it names none.
+// placeStep returns a sed command that prints the line of a file that an error names, or "".
 func placeStep(text string) string {
 	if at := filePlace().FindStringSubmatch(text); at != nil && isFile(at[1]) {
 		return "sed -n " + at[2] + "p " + plaintext.Quote(at[1])
@@ -277,7 +283,7 @@ func placeStep(text string) string {
 	return ""
 }
 
-// lookAt returns the line that looks at what an error says of something; "" for unknown things.
+// lookAt returns a command that inspects a URL, file, SSH host or board of this name, or "".
 func lookAt(name string) string {
 	quoted := plaintext.Quote(name)
 	switch _, err := images.LoadBuilt(name); {

@@ -71,8 +71,8 @@ func findTrends(ctx context.Context, words []string, from string, opt trends.Opt
 	return trends.Of(runs, opt)
 }
 
-// reportFolders returns the folders that have the reports of earlier runs. It copies those
-// of a store into the cache.
+// reportFolders returns the folders with the reports of earlier runs. With from, it copies the
+// reports of that store into the cache and adds their folders.
 func reportFolders(ctx context.Context, words []string, from string, last int) ([]string, error) {
 	folders := slices.DeleteFunc(slices.Clone(words), func(word string) bool { return word == "" })
 	if from != "" {

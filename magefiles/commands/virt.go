@@ -131,7 +131,7 @@ func runForRig(ctx context.Context, board string, work func(context.Context, ima
 	return firstError(err, func() error { return runPatientlyFor(ctx, name, images.Load, work) })
 }
 
-// rigName is the board that was named, or the first rig.
+// rigName returns the given board, or the name of the first rig.
 func rigName(board string) (string, error) {
 	if board != "" {
 		return board, nil
