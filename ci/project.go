@@ -31,7 +31,9 @@ type ProjectOptions struct {
 	JSON   bool
 }
 
-// InitProject writes a project of the user's own.
+// InitProject writes the files of a new project into a folder, and prints the next steps. In a
+// folder that is a project already, it only adds pipelines. It refuses a folder in a clone of
+// Slipway.
 func InitProject(ctx context.Context, w io.Writer, folder string, req starter.Request, opt ProjectOptions) error {
 	whole, err := filepath.Abs(folder)
 	if err != nil {
@@ -54,7 +56,7 @@ func InitProject(ctx context.Context, w io.Writer, folder string, req starter.Re
 	return writePlan(ctx, w, folder, plan, plan.LeaveOut(folder), true, opt)
 }
 
-// addPipelines adds the pipelines to an existing project, and replaces no file.
+// addPipelines writes the missing files of pipelines into an existing project. It replaces no file.
 func addPipelines(ctx context.Context, w io.Writer, folder, board string, req starter.Request, opt ProjectOptions) error {
 	if len(req.Pipelines) == 0 || req.Like != "" || req.Name != "" {
 		return fmt.Errorf("%s: the folder is a project already: it has %s (init --ci=SERVER alone adds a pipeline)\nnext: board new lab --like=%s", folder, plaintext.OneLine(board), cmp.Or(req.Like, "virt"))
@@ -70,7 +72,7 @@ func addPipelines(ctx context.Context, w io.Writer, folder, board string, req st
 	return writePlan(ctx, w, folder, plan, kept, true, opt)
 }
 
-// AddBoard writes one more board into the project around the current folder.
+// AddBoard writes the files of one more board into the project around the current folder.
 func AddBoard(ctx context.Context, w io.Writer, name, like string, opt ProjectOptions) error {
 	folder, err := ownBoards(like)
 	if err != nil {
@@ -83,7 +85,8 @@ func AddBoard(ctx context.Context, w io.Writer, name, like string, opt ProjectOp
 	return writePlan(ctx, w, folder, plan, nil, false, opt)
 }
 
-// ownBoards returns the folder of the boards of the project.
+// ownBoards returns the boards' folder of the project around the current folder. like is only for
+// the next step in the error.
 func ownBoards(like string) (string, error) {
 	folder, err := images.OwnFolder()
 	if err == nil && folder == "" {
@@ -92,7 +95,7 @@ func ownBoards(like string) (string, error) {
 	return shorten(folder), report.Because(context.Background(), report.ErrWrong, err)
 }
 
-// shorten returns a path from the current folder, if that is not longer.
+// shorten returns the path relative to the current folder, if that is shorter.
 func shorten(path string) string {
 	here, err := os.Getwd()
 	if err != nil {
@@ -104,13 +107,14 @@ func shorten(path string) string {
 	return path
 }
 
-// lookAfter returns the command that shows why files could not be written into a folder.
+// lookAfter returns a shell command that shows why a write to folder failed: df for a full disk,
+// else ls.
 func lookAfter(err error, folder string) string {
 	full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 	return plaintext.Either(full, "df -h ", "ls -ld ") + plaintext.Quote(localfile.NearestFolder(filepath.Join(folder, "x")))
 }
 
-// projectRecord is what was written, for programs.
+// projectRecord is what writePlan wrote, as JSON for programs.
 type projectRecord struct {
 	Folder string         `json:"folder"`
 	Board  string         `json:"board,omitempty"`
@@ -120,7 +124,8 @@ type projectRecord struct {
 	Next   []starter.Step `json:"next"`
 }
 
-// writePlan writes the files of a plan and prints the next steps.
+// writePlan checks and writes the files of a plan, and prints them with the lines to edit and the
+// next steps. A dry run writes no files.
 func writePlan(ctx context.Context, w io.Writer, folder string, plan starter.Plan, edits []starter.Edit, isProject bool, opt ProjectOptions) error {
 	err := starter.Check(folder, plan.Files)
 	if err == nil && !opt.DryRun {
@@ -176,8 +181,8 @@ type CheckOptions struct {
 	Quality string // a file for GitLab's code quality; "" is none
 }
 
-// CheckProject reads all boards of the project around the current folder, with their suites and
-// layers, and lists what only the user can complete. It asks no server.
+// CheckProject loads all boards of the project around the current folder, with their suites and
+// layers. It returns all faults, or else prints the lines that only the user can complete.
 func CheckProject(ctx context.Context, w io.Writer, build images.Options, opt CheckOptions) error {
 	folder, err := ownBoards("BOARD")
 	if err != nil {
@@ -221,7 +226,8 @@ func findingsOf(edits []starter.Edit) (all []report.Finding) {
 	return all
 }
 
-// saveQuality writes the faults and the proposed edits for GitLab, even if there are none.
+// saveQuality writes faults and lines to edit to file as a GitLab code quality report, even if
+// there are none. file "" is no report.
 func saveQuality(file, boards string, wrong []error, edits []starter.Edit) error {
 	if file == "" {
 		return nil
@@ -241,7 +247,7 @@ func saveQuality(file, boards string, wrong []error, edits []starter.Edit) error
 	return nil
 }
 
-// checkBoard reads what a board is made of and proved by.
+// checkBoard loads a board's board.yml, suites and layers, and returns the first fault.
 func checkBoard(ctx context.Context, board string, opt images.Options) error {
 	spec, err := images.Load(board)
 	if err != nil {

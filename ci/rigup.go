@@ -23,7 +23,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// transcriptName is the file beside the report that lists every command of the run.
+// transcriptName is the file beside the report with every command that ran on the rig.
 const transcriptName = "transcript.txt"
 
 // RigOptions says how UpRig runs.
@@ -34,8 +34,8 @@ type RigOptions struct {
 	How   []suite.Option
 }
 
-// UpRig installs packages, builds a rig's userland and software, starts its namespaces and runs its
-// suites. All results are of software, which the report states.
+// UpRig installs host packages, builds a rig's userland and software, starts the rig, runs its
+// suites, writes the report, and stops the rig. With opt.Keep the rig stays on until ctx ends.
 func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report, error) {
 	if err := errors.Join(rigOf(spec), softrig.Needs()); err != nil {
 		return report.Refused(spec, err)
@@ -61,7 +61,7 @@ func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report
 	return u.report, err
 }
 
-// BuildRig builds only the layers of a rig's root.
+// BuildRig installs host packages, builds the layers of a rig's root, and prints their folders.
 func BuildRig(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options) error {
 	if err := errors.Join(rigOf(spec), softrig.Needs()); err != nil {
 		return err
@@ -76,7 +76,7 @@ func BuildRig(ctx context.Context, w io.Writer, spec images.Spec, opt images.Opt
 	return err
 }
 
-// SSHRig replaces this process with an ssh session, or a command, on the rig that is on.
+// SSHRig replaces this process by ssh: a session on the running rig, or a run of argv there.
 func SSHRig(opt images.Options, spec images.Spec, argv []string) error {
 	a, err := softrig.Find(opt.BoardDir(spec))
 	if err != nil {
@@ -89,8 +89,8 @@ func SSHRig(opt images.Options, spec images.Spec, argv []string) error {
 	return syscall.Exec(ssh, sshArguments(a, argv...), os.Environ())
 }
 
-// sshArguments returns the ssh command line for a board whose host keys are recorded. The
-// board's shell gets argv as one quoted line.
+// sshArguments returns the ssh command line for an address with recorded host keys. argv becomes
+// one quoted line for the board's shell.
 func sshArguments(a boardssh.Address, argv ...string) []string {
 	line := []string{
 		"ssh", "-p", strconv.Itoa(a.Port), "-i", a.Identities[0], "-o", "IdentitiesOnly=yes",
@@ -128,7 +128,8 @@ type rigRun struct {
 
 func (u *rigRun) reports() string { return u.opt.Build.ReportDir(u.spec) }
 
-// runStages runs the stages, writes the report, and stops the rig.
+// runStages runs the stages, writes the report, keeps the rig on if the user wants that, and stops
+// it.
 func (u *rigRun) runStages(ctx context.Context, stages []stage) error {
 	err := runStages(ctx, &u.report, stages)
 	u.report.Reason = report.ReasonFor(err)
@@ -168,6 +169,7 @@ func (u *rigRun) startRig(ctx context.Context) (saw string, err error) {
 	return fmt.Sprintf("software, no BlueField: namespaces of this machine, %d ports, %d machines behind them", len(u.spec.Rig.Ports), len(u.spec.Rig.Places)), nil
 }
 
+// runSmoke connects to the rig and runs the suites, with a transcript of all commands.
 func (u *rigRun) runSmoke(ctx context.Context) (saw string, err error) {
 	conn, err := boardssh.WaitDial(ctx, u.rig.Address, loginLeast)
 	if err != nil {
@@ -189,7 +191,7 @@ func (u *rigRun) runSmoke(ctx context.Context) (saw string, err error) {
 	return report.CountWords(proved.Counts().Checks) + ", of software", err
 }
 
-// waitForInterrupt keeps the rig on until ctx ends.
+// waitForInterrupt waits until ctx ends, if the rig runs and must be kept on.
 func (u *rigRun) waitForInterrupt(ctx context.Context) {
 	if u.rig == nil || !u.opt.Keep {
 		return

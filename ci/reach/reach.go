@@ -20,9 +20,9 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// WithArtifact connects to a board whose artifact was built here, as WithConnection does.
-// It checks the artifact's files, except the disk image, which may be elsewhere. A policy
-// may refuse the artifact, and then no board is asked.
+// WithArtifact connects to a board and calls work with its last artifact. First it checks the
+// artifact's files (the disk image may be missing) and the policies, and records their decision. If
+// one refuses, no connection is made.
 func WithArtifact(ctx context.Context, opt images.Options, spec images.Spec, host string,
 	work func(context.Context, *boardssh.Conn, images.Spec, images.Artifact) error, pins ...string,
 ) error {
@@ -43,8 +43,7 @@ func WithArtifact(ctx context.Context, opt images.Options, spec images.Spec, hos
 	return WithConnection(ctx, opt, spec, host, func(conn *boardssh.Conn) error { return work(ctx, conn, spec, a) }, pins...)
 }
 
-// WithConnection connects to a board as Connect does, calls work, and closes the
-// connection.
+// WithConnection connects to a board as Connect does, calls work, and closes the connection.
 func WithConnection(ctx context.Context, opt images.Options, spec images.Spec, host string, work func(*boardssh.Conn) error, pins ...string) error {
 	conn, err := Connect(ctx, opt, spec, host, pins...)
 	if err != nil {
@@ -54,8 +53,8 @@ func WithConnection(ctx context.Context, opt images.Options, spec images.Spec, h
 	return MarkUnreachable(ctx, conn, work(conn))
 }
 
-// MarkUnreachable returns the error of work on a board. It is of the kind ErrUnreachable
-// if the board does not answer any more.
+// MarkUnreachable gives err the kind ErrUnreachable if the board does not answer any more. It may
+// run a program on the board to find out.
 func MarkUnreachable(ctx context.Context, conn *boardssh.Conn, err error) error {
 	if errors.Is(err, boardssh.ErrSilent) || errors.Is(err, boardssh.ErrShell) {
 		return report.Because(ctx, report.ErrUnreachable, err)
@@ -66,8 +65,7 @@ func MarkUnreachable(ctx context.Context, conn *boardssh.Conn, err error) error 
 	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("%w; and the board does not answer any more", err))
 }
 
-// VirtualAddress returns the address of a virtual board that is on, with the keys of its
-// flash.
+// VirtualAddress returns the SSH address of a running virtual machine, with the keys of its flash.
 func VirtualAddress(opt images.Options, spec images.Spec, vm *qemu.VM) (boardssh.Address, error) {
 	dir, err := opt.StateDir(spec)
 	return boardssh.Address{
@@ -78,10 +76,10 @@ func VirtualAddress(opt images.Options, spec images.Spec, vm *qemu.VM) (boardssh
 	}, err
 }
 
-// Connect connects to a board. If host is the name of a virtual board, Connect reaches
-// the one that is on. Otherwise the user's SSH configuration resolves host. The pins are
-// fingerprints of host keys that the user trusts. An error is of the kind ErrUnreachable,
-// unless board.yml is wrong. If Slipway did not try to connect, it is also ErrNotBegun.
+// Connect opens an SSH connection to a board and checks its shell. host is the name of a virtual
+// board that is on, or a name for the user's SSH configuration. pins are fingerprints of trusted
+// host keys. An error is of the kind ErrUnreachable, unless board.yml is wrong. It is also
+// ErrNotBegun if no connection was tried.
 func Connect(ctx context.Context, opt images.Options, spec images.Spec, host string, pins ...string) (*boardssh.Conn, error) {
 	if err := boardssh.CheckSettings(ctx); err != nil {
 		return nil, report.NotBegun(err)
@@ -127,10 +125,9 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 	return a, report.NotBegun(report.Because(ctx, report.ErrWrong, err))
 }
 
-// AddHostKeys adds to an address what Slipway knows about the host keys of boards of this
-// kind. These are the authorities that sign host keys, and the keys that a flash recorded
-// under the board's name or serial. The latter count if HostKeyAlias is exactly that name or
-// serial.
+// AddHostKeys adds to an address the host keys that a flash of this board recorded, and the
+// authorities that sign host keys (board.yml). Recorded keys count only for a HostKeyAlias that is
+// exactly the board's name or serial.
 func AddHostKeys(opt images.Options, spec images.Spec, a *boardssh.Address) (err error) {
 	if spec.Board != "" {
 		dir, err := opt.StateDir(spec)
@@ -143,7 +140,8 @@ func AddHostKeys(opt images.Options, spec images.Spec, a *boardssh.Address) (err
 	return err
 }
 
-// explainNetwork adds the next step to an error of the network.
+// explainNetwork adds a next step to an error about a refused connection, a missing route or a
+// timeout.
 func explainNetwork(host string, err error) error {
 	var timeout net.Error
 	switch {
@@ -155,7 +153,7 @@ func explainNetwork(host string, err error) error {
 	return err
 }
 
-// machineOf returns the host of user@host:port, as ping takes it.
+// machineOf returns the host name in user@host:port.
 func machineOf(host string) string {
 	host = host[strings.LastIndexByte(host, '@')+1:]
 	if name, port, err := net.SplitHostPort(host); err == nil && port != "" {
@@ -164,7 +162,7 @@ func machineOf(host string) string {
 	return strings.Trim(host, "[]")
 }
 
-// explainLogin adds to a refused login how an image of bitbake gets authorized keys.
+// explainLogin adds to a refused login how a build by bitbake gets authorized keys.
 func explainLogin(spec images.Spec, err error) error {
 	if spec.Board == "" || spec.Debian != nil || !errors.Is(err, boardssh.ErrLogin) {
 		return err
@@ -172,8 +170,8 @@ func explainLogin(spec images.Spec, err error) error {
 	return fmt.Errorf("%w\n  %s lets in the keys of SLIPWAY_AUTHORIZED_KEYS=FILE, as slipway, and with SLIPWAY_ROOT_LOGIN=1 as root: set both for its build, then flash the board again", err, spec.Board)
 }
 
-// CloseOnInterrupt closes the connection when now is closed, which ends all work that
-// waits for the board. The caller calls stop when the work is done.
+// CloseOnInterrupt closes the connection when now is closed, so that all work on the board fails.
+// The caller calls stop when the work is done.
 func CloseOnInterrupt(conn *boardssh.Conn, now <-chan struct{}) (stop func()) {
 	ended := make(chan struct{})
 	go func() {

@@ -12,8 +12,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// BoardsPage is the page of several boards: the verdict, what failed by its cause, and a
-// table of boards and checks.
+// BoardsPage is the HTML page of several boards: the verdict, the failures by cause, and a table of
+// boards and checks.
 type BoardsPage struct {
 	Title   string
 	Verdict Status
@@ -25,19 +25,19 @@ type BoardsPage struct {
 	Files   []string // with the same content, beside the page
 }
 
-// Count is how many boards ended in one way.
+// Count is the number of boards with the same outcome.
 type Count struct {
 	Boards int
 	Words  string
 }
 
-// BoardFailure is what failed on one board.
+// BoardFailure is one failure on one board.
 type BoardFailure struct {
 	Board, Link string
 	Failure
 }
 
-// Cause is what failed in the same way on some boards. It has the words of the first one.
+// Cause groups failures that look alike on several boards. Failure is that of the first board.
 type Cause struct {
 	Failure
 	Status Status
@@ -52,20 +52,20 @@ type BoardRow struct {
 	Cells                           []Cell
 }
 
-// Column is a stage or a check.
+// Column is a stage or a check in the table.
 type Column struct {
 	Name   string
 	Title  string // its name and suite, which no other column has
 	Failed int    // on how many boards
 }
 
-// Cell is a check of a board.
+// Cell is the result of a stage or a check on one board.
 type Cell struct {
 	Status Status // "" if the board was not contacted
 	Text   string
 }
 
-// Sign returns the text of the cell.
+// Sign returns the sign of the cell's status, or its text if the status has no sign.
 func (c Cell) Sign() string { return cmp.Or(signs[c.Status], c.Text) }
 
 // Limits of a page that a browser still shows.
@@ -76,29 +76,28 @@ const (
 	maxCellBytes = 200
 )
 
-// Each returns the boards that are shown with their own words.
+// Each returns the first boards of the cause, for which the page shows their own words.
 func (c Cause) Each() []BoardFailure { return c.Boards[:min(len(c.Boards), maxEachWords)] }
 
-// Unsaid returns how many boards are shown without their own words. With so many boards,
-// the page folds their names.
+// Unsaid returns how many boards of the cause the page shows by name only.
 func (c Cause) Unsaid() int { return len(c.Boards) - len(c.Each()) }
 
-// Shown returns the causes that are shown.
+// Shown returns the causes that the page shows.
 func (p BoardsPage) Shown() []Cause { return p.Causes[:min(len(p.Causes), maxCauses)] }
 
-// LeftOut returns how many causes are not shown.
+// LeftOut returns how many causes the page does not show.
 func (p BoardsPage) LeftOut() int { return len(p.Causes) - len(p.Shown()) }
 
-// ShownColumns returns the columns that are shown.
+// ShownColumns returns the columns that the page shows.
 func (p BoardsPage) ShownColumns() []Column { return p.Columns[:min(len(p.Columns), maxColumns)] }
 
-// FirstFolded returns the place in a row of the first column that failed on no board, or 1.
-// The page hides such columns at first.
+// FirstFolded returns the position, from 2 on, of the first column without a failure, or 1 if there
+// is none. The page hides columns from there on at first.
 func (p BoardsPage) FirstFolded() int {
 	return 2 + slices.IndexFunc(p.ShownColumns(), func(c Column) bool { return c.Failed == 0 })
 }
 
-// Headline returns "37 passed, 2 failed, 1 not reached".
+// Headline returns the counts as a line, like "37 passed, 2 failed, 1 not reached".
 func (p BoardsPage) Headline() string {
 	var words []string
 	for _, c := range p.Counts {
@@ -114,7 +113,8 @@ func Boards(n int) string {
 	return fmt.Sprintf("%d %s", n, plaintext.Either(n == 1, "board", "boards"))
 }
 
-// BoardsTitle returns the boards that a page's verdict is of: "2 of 3 boards" did not pass.
+// BoardsTitle returns the subject of a page's verdict: "3 boards", or "2 of 3 boards" if some
+// passed and some did not.
 func BoardsTitle(passed, all int) string {
 	if passed == 0 || passed == all {
 		return Boards(all)
@@ -122,12 +122,12 @@ func BoardsTitle(passed, all int) string {
 	return fmt.Sprintf("%d of %s", all-passed, Boards(all))
 }
 
-// VerdictWords returns what the boards of the title did.
+// VerdictWords returns the verb of the page's verdict: "passed" or "did not pass".
 func (p BoardsPage) VerdictWords() string {
 	return plaintext.Either(p.Verdict == Passed, "passed", "did not pass")
 }
 
-// Render returns the page. Boards that failed come first.
+// Render sorts the rows, with failed boards first, and returns the page as HTML.
 func (p BoardsPage) Render() ([]byte, error) {
 	sortRows(p.Rows)
 	var b bytes.Buffer
@@ -139,11 +139,10 @@ func sortRows(all []BoardRow) {
 	slices.SortStableFunc(all, func(a, b BoardRow) int { return cmp.Compare(a.Status.rank(), b.Status.rank()) })
 }
 
-// rank orders the boards of a table.
+// rank returns the position of a status in a table: failed, skipped, passed.
 func (s Status) rank() int { return slices.Index([]Status{Failed, Skipped, Passed}, s) }
 
-// RelativeLink returns the link to a file below the folder of a page. It returns "" for a
-// file elsewhere.
+// RelativeLink returns a URL for a file below the page's folder, or "" for a file elsewhere.
 func RelativeLink(file string) string {
 	if !filepath.IsLocal(file) {
 		return ""
@@ -151,11 +150,11 @@ func RelativeLink(file string) string {
 	return (&url.URL{Path: filepath.ToSlash(file)}).String()
 }
 
-// causeWords are the words of a failure. The status of a program is one word.
+// causeWords matches the words of a failure's text. "status 3" is one word.
 var causeWords = plaintext.Regexp(`status:? \d+\b|[^\s"(),;]+`)
 
-// causeOf returns the words of a failure without those that differ from board to board:
-// its name, and all that has a digit, except for the status of a program.
+// causeOf returns the failure's text with # for each word that differs from board to board: the
+// board's name, and words with a digit, except for an exit status.
 func (f BoardFailure) causeOf() string {
 	board, _, _ := strings.Cut(f.Board, timeMark)
 	return causeWords().ReplaceAllStringFunc(f.Saw, func(word string) string {
@@ -166,7 +165,7 @@ func (f BoardFailure) causeOf() string {
 
 func isMark(r rune) bool { return strings.ContainsRune("@:/'[]<>=", r) }
 
-// GroupCauses groups failures by their causes. Those of most boards come first.
+// GroupCauses groups failures with the same cause. Causes with the most boards come first.
 func GroupCauses(all []BoardFailure) []Cause {
 	at := map[string]int{}
 	var found []Cause
@@ -185,8 +184,8 @@ func GroupCauses(all []BoardFailure) []Cause {
 	return found
 }
 
-// CheckTable has a column for each stage and check, and a row of cells for each report.
-// Columns that failed on most boards come first. A row has those that are shown.
+// CheckTable returns a column for each stage and check, those with the most failures first, and for
+// each report a row with the cells of the first maxColumns columns.
 func CheckTable(all []Report) (columns []Column, cells [][]Cell) {
 	at, names := map[string]int{}, map[string]int{}
 	for _, r := range all {
@@ -219,5 +218,5 @@ func CheckTable(all []Report) (columns []Column, cells [][]Cell) {
 	return columns, cells
 }
 
-// key tells a stage or check from all others of a report.
+// key identifies a stage or check within a report.
 func (p point) key() string { return p.suite + ": " + p.name }

@@ -26,12 +26,12 @@ var (
 	errNoStatus = errors.New("the container has no status")
 )
 
-// noStatus is the exit status of deploy run in that case, as of ssh: the programs of
-// containers rarely end with it.
+// noStatus is the exit status of deploy run if the container has none. It is that of ssh, which
+// containers' programs rarely use.
 const noStatus = 255
 
-// outcomes are the kinds of failure, with the word in a report and the exit status of a
-// command. 2 is for command lines that lack something.
+// outcomes are the kinds of failure, each with its word in a report and the exit status of a
+// command.
 var outcomes = []struct {
 	err    error
 	word   string
@@ -67,7 +67,7 @@ func ExitStatus(err error) int {
 	return 0
 }
 
-// ReasonFor returns the word for err in a report.
+// ReasonFor returns the word for err in a report: that of its kind, "other", or "" for nil.
 func ReasonFor(err error) string {
 	for _, o := range outcomes {
 		if errors.Is(err, o.err) {
@@ -80,7 +80,7 @@ func ReasonFor(err error) string {
 	return ""
 }
 
-// Because sets the kind of err. It keeps the text. A run that was stopped gets no kind.
+// Because adds a kind to err and keeps its text. It returns err as it is after ctx was canceled.
 func Because(ctx context.Context, kind, err error) error {
 	if err == nil || ctx.Err() != nil || errors.Is(err, kind) {
 		return err
@@ -88,7 +88,7 @@ func Because(ctx context.Context, kind, err error) error {
 	return kindError{kind, err}
 }
 
-// NotBegun adds the kind ErrNotBegun to err, which keeps its own.
+// NotBegun adds the kind ErrNotBegun to err, which keeps its text and its other kinds.
 func NotBegun(err error) error {
 	if err == nil {
 		return nil
@@ -101,8 +101,8 @@ type kindError struct{ kind, err error }
 func (b kindError) Error() string   { return b.err.Error() }
 func (b kindError) Unwrap() []error { return []error{b.kind, b.err} }
 
-// OfContainer returns err for the exit of a container's command. Only the container's
-// own program sets a status.
+// OfContainer marks an error of deploy run that is not from the container's own program, so that
+// ExitStatus returns noStatus for it.
 func OfContainer(err error) error {
 	if c := (ContainerFailed{}); err == nil || errors.As(err, &c) {
 		return err
@@ -110,8 +110,8 @@ func OfContainer(err error) error {
 	return kindError{errNoStatus, err}
 }
 
-// ContainerFailed is the exit status of a container's program, which the command then
-// has too.
+// ContainerFailed is the error for a container's program that failed. The command exits with the
+// same status.
 type ContainerFailed struct{ Status uint32 }
 
 func (e ContainerFailed) Error() string {

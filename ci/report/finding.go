@@ -14,7 +14,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Finding is what is wrong with a line of a file.
+// Finding is a fault in a line of a file.
 type Finding struct {
 	File string // "" if only the text is known
 	Line int
@@ -22,13 +22,13 @@ type Finding struct {
 	Info bool // a person completes the line; it is no error
 }
 
-// place is how an error names a line: FILE:LINE: or FILE:LINE:COLUMN:.
+// place matches a line of an error that begins with FILE:LINE: or FILE:LINE:COLUMN:.
 var place = plaintext.Regexp(`^([^\s:"]+\.[a-z]+):([1-9][0-9]{0,6}):(?:[0-9]{1,7}:)? ?(.*)`)
 
 const maxFindings = 100
 
-// FindingsIn returns the lines of an error that name a line of a file. An error without such
-// lines is one finding.
+// FindingsIn returns a finding for each line of an error's text that names a line of a file. If
+// there is none, the whole text is one finding.
 func FindingsIn(text string) (all []Finding) {
 	for _, line := range plaintext.Lines(text) {
 		found := place().FindStringSubmatch(line)
@@ -44,7 +44,7 @@ func FindingsIn(text string) (all []Finding) {
 	return all
 }
 
-// fromHere returns a path from the current folder, where servers look files up.
+// fromHere returns a path relative to the current folder, as CI servers expect paths.
 func fromHere(path string) string {
 	here, err := os.Getwd()
 	if err != nil || !filepath.IsAbs(path) {
@@ -62,8 +62,8 @@ var (
 	ofProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 )
 
-// Annotate prints findings for GitHub, which shows them beside their lines. Elsewhere it prints
-// nothing.
+// Annotate prints findings as workflow commands if GitHub runs this process. GitHub then shows them
+// beside their lines.
 func Annotate(w io.Writer, title string, all ...Finding) {
 	if os.Getenv("GITHUB_ACTIONS") != "true" {
 		return
@@ -77,7 +77,7 @@ func Annotate(w io.Writer, title string, all ...Finding) {
 	}
 }
 
-// quality is a finding in GitLab's form of Code Climate's.
+// quality is a finding in GitLab's code quality format, which is that of Code Climate.
 type quality struct {
 	Description string   `json:"description"`
 	Check       string   `json:"check_name"`
@@ -93,8 +93,9 @@ type location struct {
 	} `json:"lines"`
 }
 
-// WriteQuality writes findings as GitLab's report codequality has them. One without a file gets
-// the file of otherwise. GitLab shows one of several with the same fingerprint.
+// WriteQuality writes findings as a GitLab code quality report. A finding without a file gets the
+// file otherwise. Each gets a fingerprint of its own, because GitLab hides findings with equal
+// ones.
 func WriteQuality(w io.Writer, check, otherwise string, all []Finding) error {
 	out, times := []quality{}, map[string]int{}
 	for i, f := range all {

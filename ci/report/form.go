@@ -12,8 +12,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Form is a format in which reports are shown to programs or people. Each shows one
-// report, or those of several boards together.
+// Form is an output format for one report, or for the reports of several boards together.
 type Form struct {
 	name   string
 	file   string // below a board's folder; "" for those that are only printed
@@ -28,8 +27,8 @@ var forms = []Form{
 	{"lava", "", renderLAVA},
 }
 
-// FormOf returns the form of that name, or JSON if json is set. Without a name it
-// returns nil: the output is then for a person.
+// FormOf returns the form of a name, or JSON if json is set. Without either it returns nil, which
+// means text for a person.
 func FormOf(name string, json bool) (*Form, error) {
 	if json && name == "" {
 		name = "json"
@@ -44,8 +43,7 @@ func FormOf(name string, json bool) (*Form, error) {
 	return &forms[i], nil
 }
 
-// withPage returns all forms, with a renderer for the page that knows more than the
-// reports.
+// withPage returns all forms, with render in place of the usual renderer of the HTML page.
 func withPage(render func([]Report) ([]byte, error)) []Form {
 	all := slices.Clone(forms)
 	for i := range all {
@@ -64,7 +62,7 @@ func FormNames() (names []string) {
 	return names
 }
 
-// WriteAs writes reports in a form.
+// WriteAs writes reports in one form to w.
 func WriteAs(w io.Writer, f *Form, all ...Report) error {
 	data, err := f.render(tidyAll(all))
 	if err != nil {
@@ -90,6 +88,7 @@ type point struct {
 
 // stagesName is the name of the stages beside those of suites.
 const (
+	// stagesName is the suite name of stages in such lists.
 	stagesName = "stages"
 	stageKind  = "stage"
 )
@@ -123,10 +122,11 @@ func (r Report) listPoints() []point {
 	return all
 }
 
-// boardName tells a report from those of other boards of its kind.
+// boardName returns the name that distinguishes the report's board from others: its target or name.
 func (r Report) boardName() string { return cmp.Or(r.Target, r.Board) }
 
-// boardLabels returns the boards' names. Several reports of one board get their time.
+// boardLabels returns a label for each report: the board's name, with the time if a board has
+// several.
 func boardLabels(all []Report) []string {
 	reports := map[string]int{}
 	for _, r := range all {
@@ -142,15 +142,15 @@ func boardLabels(all []Report) []string {
 	return labels
 }
 
-// timeMark is between a board and its time.
+// timeMark separates the board and the time in a label.
 const timeMark = ", "
 
 func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }
 
-// oneLine joins the lines of a text, for forms in which a line has a meaning.
+// oneLine replaces all line ends and blanks of a text by single blanks.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// aboutLines returns lines about the board, for forms with a place for remarks.
+// aboutLines returns lines of text about the board, for forms with comments.
 func (r Report) aboutLines() []string {
 	lines := []string{"board: " + oneLine(r.Board)}
 	if r.Target != "" {
@@ -162,7 +162,7 @@ func (r Report) aboutLines() []string {
 	return lines
 }
 
-// renderJSON returns the report, or an object with several.
+// renderJSON returns one report, or an object with several, as JSON.
 func renderJSON(all []Report) ([]byte, error) {
 	if len(all) == 1 {
 		return all[0].indentedJSON()
@@ -172,9 +172,10 @@ func renderJSON(all []Report) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// usedIDs gives each name of a list its own id.
+// usedIDs are the IDs that newID has returned.
 type usedIDs map[string]bool
 
+// newID returns a safe ID for a name, with a number if the ID is in use already.
 func (n usedIDs) newID(name string) string {
 	id := safeName(name)
 	for i := 2; n[id]; i++ {
@@ -184,8 +185,7 @@ func (n usedIDs) newID(name string) string {
 	return id
 }
 
-// safeName keeps the characters that both LAVA and a file system accept in a name. It
-// has no blanks, nothing that ends a signal, and leads to no other folder.
+// safeName replaces all characters of a name that LAVA or a file system may not accept by dashes.
 func safeName(name string) string {
 	words := strings.FieldsFunc(name, func(c rune) bool {
 		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._", c)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// gauge is a metric as the page draws it. X are places on its scale, in hundredths.
+// gauge is the drawing of a metric on the page. X values are positions on its scale, in hundredths.
 type gauge struct {
 	Check, Name, Value, Limits, Last string
 	Status                           Status
@@ -18,7 +18,7 @@ type gauge struct {
 	Runs                             int
 }
 
-// metricGauges returns the metrics of a report, with their values in earlier ones.
+// metricGauges returns a gauge for each metric of a report, with a line through its values in past.
 func (r Report) metricGauges(past []Report) []gauge {
 	earlier := map[string][]float64{}
 	for _, p := range past {
@@ -73,8 +73,8 @@ func scaleOf(values ...*float64) scale {
 	return s
 }
 
-// placeOf returns a value's place in hundredths, a little off the edges. It halves the
-// values, as the difference of the greatest numbers overflows.
+// placeOf returns the position of a value on the scale, from 4 to 96. It halves the values first,
+// because the difference of huge values would overflow.
 func (s scale) placeOf(v float64) float64 {
 	if s.least == s.most {
 		return 50
@@ -105,7 +105,7 @@ func (m Metric) newGauge(check string) gauge {
 	return g
 }
 
-// setTrend draws the values of several runs. The last one is this run.
+// setTrend sets the line through the values of several runs, of which the last is this run.
 func (g *gauge) setTrend(values []float64) {
 	if len(values) < 2 {
 		return
@@ -122,9 +122,10 @@ func (g *gauge) setTrend(values []float64) {
 	g.Trend, g.Runs = strings.Join(points, " "), len(values)
 }
 
-// String returns the metric for a person.
+// String returns the metric's name and value.
 func (m Metric) String() string { return m.Name + " " + FormatNumber(m.Value, m.Unit) }
 
+// FormatNumber returns a number with at most four decimals, or in exponent form, and its unit.
 func FormatNumber(v float64, unit string) string {
 	text := strconv.FormatFloat(v, 'g', 6, 64)
 	if math.Abs(v) >= 1e-3 && math.Abs(v) < 1e15 {

@@ -19,7 +19,7 @@ const (
 	pastPattern = "20060102T150405.000Z"
 )
 
-// saveCopy saves a copy of the report among the earlier ones. It removes the oldest.
+// saveCopy saves a copy of the report in dir/reports, and removes the oldest copies above maxPast.
 func (r Report) saveCopy(dir string) error {
 	dir = filepath.Join(dir, PastFolder)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -43,15 +43,14 @@ func (r Report) saveCopy(dir string) error {
 	return err
 }
 
-// pastNames returns the files of earlier reports, the oldest first.
+// pastNames returns the paths of the earlier reports in dir, the oldest first.
 func pastNames(dir string) ([]string, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "[0-9]*Z.json"))
 	slices.Sort(names)
 	return names, err
 }
 
-// earlierReports returns the reports of the same board that are older than r. It skips
-// those that cannot be read.
+// earlierReports returns the readable reports in dir of the same board that are older than r.
 func (r Report) earlierReports(dir string) []Report {
 	names, _ := pastNames(filepath.Join(dir, PastFolder))
 	var all []Report
@@ -63,8 +62,8 @@ func (r Report) earlierReports(dir string) []Report {
 	return all[max(len(all)-(maxPast-1), 0):]
 }
 
-// ofSameBoard compares the serials, or else the targets. For a virtual board it
-// compares the names of the boards.
+// ofSameBoard reports whether two reports are of the same board, by serial, or else by target or
+// name.
 func (r Report) ofSameBoard(other Report) bool {
 	if serial := r.Identity.Serial; serial != "" || other.Identity.Serial != "" {
 		return serial == other.Identity.Serial
@@ -72,17 +71,16 @@ func (r Report) ofSameBoard(other Report) bool {
 	return cmp.Or(r.Target, r.Board) == cmp.Or(other.Target, other.Board)
 }
 
-// failureKey tells a stage or check from all others, also in the reports of other runs.
+// failureKey identifies a stage or check across the reports of several runs.
 type failureKey struct{ where, name string }
 
 func (f Failure) key() failureKey { return failureKey{f.Where, f.Name} }
 
-// oftenByKey has how often a stage or check failed, in words: "failed 3 of the last 30
-// runs".
+// oftenByKey maps a stage or check to words like "failed 3 of the last 30 runs".
 type oftenByKey map[failureKey]string
 
-// countFailures returns the words for all that failed in this run or an earlier one. Runs
-// that skipped a check do not count for it.
+// countFailures returns words for each stage and check that failed in this run or in past. Runs
+// that skipped it do not count.
 func (r Report) countFailures(past []Report) oftenByKey {
 	runs, failures := map[failureKey]int{}, map[failureKey]int{}
 	for _, one := range append(slices.Clone(past), r) {
@@ -102,7 +100,7 @@ func (r Report) countFailures(past []Report) oftenByKey {
 	return often
 }
 
-// pointsRun returns the stages and checks that were run, and whether each failed.
+// pointsRun returns the stages and checks that were not skipped, and whether each failed.
 func (r Report) pointsRun() map[failureKey]bool {
 	all := map[failureKey]bool{}
 	for _, p := range r.listPoints() {

@@ -23,7 +23,7 @@ var pages = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("").Funcs(own).ParseFS(pageTexts, "*.tmpl"))
 })
 
-// renderHTML renders one page without other files. Several reports become a table.
+// renderHTML returns one HTML page without other files. Several reports become a table.
 func renderHTML(all []Report) ([]byte, error) {
 	if len(all) != 1 {
 		return newOverview(all, nil).Render()
@@ -31,7 +31,7 @@ func renderHTML(all []Report) ([]byte, error) {
 	return page{}.render(all[0])
 }
 
-// page is what the page of one report shows beside the report.
+// page is what the page of one report shows besides the report itself.
 type page struct {
 	past  []Report                 // of the same board, the oldest first
 	link  func(file string) string // returns "" for a file that is not beside the page
@@ -44,7 +44,7 @@ func (p page) render(r Report) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// view is the report as the page shows it.
+// view is the data of the page's template.
 type view struct {
 	Board, Headline, Began, Took string
 	Program                      string // that asked
@@ -60,7 +60,7 @@ type view struct {
 	Files                        []file // with the same content, beside the page
 }
 
-// shownFailure is a failure with how often it failed.
+// shownFailure is a failure, with words on how often it happened in earlier runs.
 type shownFailure struct {
 	Failure
 	Often string
@@ -76,7 +76,7 @@ type file struct{ Name, Link string }
 
 type fact struct{ Name, Value string }
 
-// Failure is a stage or a check that failed, as the page's top shows it.
+// Failure is a stage or a check that failed, as the top of the page shows it.
 type Failure struct{ Where, Name, Saw, Want, Next string }
 
 // chart is a table whose rows have bars on one scale of time.
@@ -86,8 +86,8 @@ type chart struct {
 	Ticks             []tick
 }
 
-// row is a stage or a check. X is the start of its bar, W its length, in hundredths of
-// the scale.
+// row is a stage or a check with its bar, which starts at X and is W long, in hundredths of the
+// scale.
 type row struct {
 	Status          Status
 	Name, Kind, Saw string
@@ -103,10 +103,10 @@ type tick struct {
 	Text string
 }
 
-// signs distinguish the statuses without colour.
+// signs show a status without color.
 var signs = map[Status]string{Passed: "✓", Failed: "✗", Skipped: "–", Cached: "="}
 
-// Sign returns the sign before the row.
+// Sign returns the sign of the row's status.
 func (r row) Sign() string { return signs[r.Status] }
 
 func (p page) newView(r Report) view {
@@ -149,7 +149,7 @@ func (p page) listLogs(r Report) (all []shownLog) {
 	return all
 }
 
-// headline returns the reason for the verdict in one line.
+// headline returns one line that explains the verdict.
 func (r Report) headline() string {
 	n := r.Counts()
 	for _, s := range r.Stages {
@@ -168,7 +168,8 @@ func (r Report) headline() string {
 	return fmt.Sprintf("%d of %d checks passed, %d skipped", n.Checks[Passed], n.Total(), n.Checks[Skipped])
 }
 
-// Failures returns what failed, in the order of the run.
+// Failures returns the stages and checks that failed, in the order of the run. It leaves out a
+// stage that failed only because of its checks.
 func (r Report) Failures() []Failure {
 	var all []Failure
 	checksSay := r.Counts().Checks[Failed] > 0
@@ -181,11 +182,10 @@ func (r Report) Failures() []Failure {
 	return all
 }
 
-// shownKey is the number of digits that tell an image's key from all others that a
-// person sees.
+// shownKey is the number of digits of an image key or commit that the page shows.
 const shownKey = 12
 
-// Facts returns what the board said about itself, without what it left out.
+// Facts returns the known fields of a board's identity, with their names.
 func (id Identity) Facts() []fact {
 	all := []fact{
 		{"Hostname", id.Hostname},
@@ -213,7 +213,7 @@ func (id Identity) Facts() []fact {
 	return known
 }
 
-// stageChart draws the stages end to end: each waits for the one before.
+// stageChart returns the chart of the stages. Each bar starts where the one before ends.
 func (r Report) stageChart(often oftenByKey) chart {
 	c := chart{Name: stagesName, Tally: CountWords(r.Counts().Stages), Took: formatMS(r.ElapsedMS)}
 	var at int64
@@ -225,6 +225,7 @@ func (r Report) stageChart(often oftenByKey) chart {
 	return c.withBars()
 }
 
+// checkChart returns the chart of a suite's checks, each bar at the time when the check ran.
 func (s SuiteResult) checkChart(often oftenByKey) chart {
 	tally, _ := s.Tally()
 	c := chart{Name: s.Name, Tally: tally, Took: formatMS(s.ElapsedMS)}
@@ -238,7 +239,7 @@ func (s SuiteResult) checkChart(often oftenByKey) chart {
 	return c.withBars()
 }
 
-// withBars sets the bars, then the ticks.
+// withBars returns the chart with the positions of its bars and the ticks of its scale.
 func (c chart) withBars() chart {
 	end := int64(1)
 	for _, r := range c.Rows {
@@ -262,7 +263,8 @@ func (c chart) withBars() chart {
 	return c
 }
 
-// roundStep returns 1, 2 or 5 times a power of ten, so that there are few ticks.
+// roundStep returns a step of 1, 2 or 5 times a power of ten that gives at most five ticks up to
+// end.
 func roundStep(end int64) int64 {
 	for step := int64(1); ; step *= 10 {
 		for _, factor := range []int64{1, 2, 5} {

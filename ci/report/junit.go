@@ -11,8 +11,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// renderJUnit renders the stages of each report as one test suite, and each suite as one of
-// its own.
+// renderJUnit returns a JUnit file. The stages of each report are one test suite, and each suite is
+// another.
 func renderJUnit(all []Report) ([]byte, error) {
 	doc := junitFile{Name: "slipway"}
 	var elapsedMS int64
@@ -33,7 +33,7 @@ func renderJUnit(all []Report) ([]byte, error) {
 	return doc.encode()
 }
 
-// JUnit renders one suite of cases that no report has, such as the boards of a fleet.
+// JUnit returns a JUnit file with one test suite of the given cases, such as the boards of a fleet.
 func JUnit(board, suite string, started time.Time, elapsedMS int64, cases []CheckResult) ([]byte, error) {
 	s := Report{Board: board, Started: started, Host: thisHost()}.newJUnitSuite(suite, elapsedMS)
 	for _, c := range cases {
@@ -60,8 +60,8 @@ func (r Report) junitSuites() []junitSuite {
 	return all
 }
 
-// prefixLabel tells a board's suite from the same one of other boards. CI servers make
-// folders of the dots in a class's name, which addresses have too.
+// prefixLabel adds a board's label to the names of a suite and its cases. It replaces dots in the
+// label, because CI servers make folders of the dots in a class name.
 func prefixLabel(s *junitSuite, label string) {
 	s.Name = label + " " + s.Name
 	for i := range s.Cases {
@@ -112,7 +112,7 @@ func (r Report) junitSuite(s SuiteResult) junitSuite {
 	return suite
 }
 
-// newJUnitCase returns a check as a test case. What the check proves is its system-out.
+// newJUnitCase returns a check as a test case. system-out of a passed check says what it proves.
 func newJUnitCase(class string, result CheckResult) junitCase {
 	c := junitCase{Name: result.Name, ClassName: class, Time: junitSeconds(result.ElapsedMS)}
 	switch result.Status {
@@ -145,7 +145,7 @@ func (r Report) logText() string {
 	return b.String()
 }
 
-// junitFile is a whole file.
+// junitFile is the root element of a JUnit file.
 type junitFile struct {
 	XMLName  xml.Name     `xml:"testsuites"`
 	Name     string       `xml:"name,attr"`
@@ -188,7 +188,7 @@ type junitCase struct {
 	SystemOut string        `xml:"system-out,omitempty"`
 }
 
-// junitMessage says why.
+// junitMessage is the text of a failure or a skip.
 type junitMessage struct {
 	Message string `xml:"message,attr"`
 	Type    string `xml:"type,attr,omitempty"`
@@ -215,7 +215,7 @@ func (s *junitFile) add(suite junitSuite) {
 	s.Suites = append(s.Suites, suite)
 }
 
-// encode renders the file.
+// encode returns the file as XML.
 func (s junitFile) encode() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString(xml.Header)
@@ -226,5 +226,5 @@ func (s junitFile) encode() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// junitSeconds formats a time as the schema has it.
+// junitSeconds formats milliseconds as seconds with three decimals.
 func junitSeconds(ms int64) string { return fmt.Sprintf("%.3f", float64(ms)/1000) }

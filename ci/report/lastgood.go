@@ -18,12 +18,12 @@ import (
 	"slipway/layers/localfile"
 )
 
-// MetricsFolder holds, beside the reports, the numbers of the last run that passed of
-// each board: boards of one kind share the artifact, but not their links and disks.
+// MetricsFolder is the folder, beside the reports, with a file of metrics for each board: those of
+// its last run that passed. Boards of one kind share the artifact, but not their links and disks.
 const MetricsFolder = "metrics"
 
-// HistoryFile returns a board's own file, by its serial or else by its target; "" without a
-// folder.
+// HistoryFile returns the path of a board's file in dir, by its serial or else by name, or "" if
+// dir is "".
 func HistoryFile(dir string, id Identity, name string) string {
 	if dir == "" {
 		return ""
@@ -35,7 +35,7 @@ func HistoryFile(dir string, id Identity, name string) string {
 	return filepath.Join(dir, MetricsFolder, fileName(key)+".json")
 }
 
-// fileName returns a file name for a board's text that no other text has.
+// fileName returns a safe file name for a text. Different texts get different names.
 func fileName(text string) string {
 	safe := strings.Map(func(r rune) rune {
 		if r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_.", r)) {
@@ -50,12 +50,12 @@ func fileName(text string) string {
 	return safe[:min(len(safe), 80)] + "~" + hex.EncodeToString(sum[:6])
 }
 
-// History holds the metrics of the last good run, by suite, check and name.
+// History maps a metric (see HistoryKey) to its value in the last run that passed.
 type History map[string]float64
 
 func HistoryKey(suite, check, metric string) string { return suite + "/" + check + "/" + metric }
 
-// ReadHistory reads the file of an earlier run; "" is no file.
+// ReadHistory reads a board's file of metrics. It returns nil if there is no such file.
 func ReadHistory(file string) (History, error) {
 	if file == "" {
 		return nil, nil
@@ -74,7 +74,8 @@ func ReadHistory(file string) (History, error) {
 	return h, nil
 }
 
-// Save saves the metrics of a report that passed. It keeps those that the report lacks.
+// Save writes the metrics of a report that passed to file, together with older metrics that the
+// report lacks. It writes nothing if file is "" or the report has no metrics.
 func (h History) Save(file string, r Report) error {
 	all := maps.Clone(h)
 	if all == nil {

@@ -8,8 +8,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// renderLAVA renders the lines from which LAVA's test shell reads a job's results. A
-// suite is a test set. A check and each of its metrics are test cases.
+// renderLAVA returns the lines from which LAVA's test shell reads results. A suite is a test set; a
+// check, and each of several metrics of a check, is a test case.
 func renderLAVA(all []Report) ([]byte, error) {
 	var b bytes.Buffer
 	sets, labels := usedIDs{}, boardLabels(all)
@@ -33,6 +33,8 @@ func renderLAVA(all []Report) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// writeLAVA writes the test set of one suite: a line for each test case, after the text of failed
+// ones.
 func writeLAVA(b *bytes.Buffer, set string, points []point) {
 	fmt.Fprintf(b, "<LAVA_SIGNAL_TESTSET START %s>\n", set)
 	cases := usedIDs{}
@@ -67,10 +69,10 @@ func lavaMeasurement(m Metric) string {
 	return text
 }
 
-// withinLimits reports whether a metric keeps its limits.
+// withinLimits reports whether a metric is within its limits.
 func (m Metric) withinLimits() bool {
 	return (m.Min == nil || m.Value >= *m.Min) && (m.Max == nil || m.Value <= *m.Max)
 }
 
-// lavaText escapes signals in a board's text.
+// lavaText escapes what LAVA would read as a signal in a text.
 func lavaText(text string) string { return strings.ReplaceAll(text, "<LAVA", "< LAVA") }

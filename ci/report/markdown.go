@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// maxMarked is how many failures a summary shows. The report has all.
+// maxMarked is how many failures a summary shows.
 const maxMarked = 20
 
-// Markdown returns what a CI server's summary says of a run: what failed with the next steps,
-// and how much passed.
+// Markdown returns the summary of a run for a CI server: the failures with their next steps, and
+// the counts.
 func (r Report) Markdown() string {
 	r = r.Tidy()
 	var b strings.Builder

@@ -10,11 +10,11 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// maxPageName is for a board's own page. A file system takes 255 bytes.
+// maxPageName limits the name of a board's own page. File systems allow 255 bytes.
 const maxPageName = 200
 
-// WriteAll writes the reports of several boards into dir as one: a page with a table of
-// boards and checks, report.json, junit.xml, and below boards/ a page for each.
+// WriteAll writes the reports of several boards into dir: a page with a table of boards and checks,
+// report.json, junit.xml, and a page for each board in boards/. One report is written as by Write.
 func WriteAll(dir string, all []Report) error {
 	if len(all) == 1 {
 		return all[0].Write(dir)
@@ -40,8 +40,8 @@ func WriteAll(dir string, all []Report) error {
 	return writeForms(dir, all, withPage(func(all []Report) ([]byte, error) { return newOverview(all, links).Render() }))
 }
 
-// newOverview returns the page of several reports. links are their own pages. Without
-// them no file is beside the page.
+// newOverview returns the page of several reports. links are the reports' own pages, in the same
+// order, or nil if there are none.
 func newOverview(all []Report, links []string) BoardsPage {
 	p := BoardsPage{Verdict: Passed}
 	if links != nil {

@@ -37,8 +37,7 @@ const (
 	Cached  Status = "cached" // nothing to do: an earlier result serves
 )
 
-// Report is the result of a run: the stages that led to the board, and the checks on
-// it.
+// Report is the result of a run: the stages up to the board, and the checks on the board.
 type Report struct {
 	Version   int                  `json:"version"`
 	Board     string               `json:"board"`
@@ -64,8 +63,7 @@ type Host struct {
 	CPUs int    `json:"cpus"`
 }
 
-// Identity is the board that answered and its software, as it reported itself. No other source
-// confirms it.
+// Identity is what the board itself says of its hardware and software. Nothing confirms it.
 type Identity struct {
 	Hostname  string `json:"hostname,omitempty"`
 	Model     string `json:"model,omitempty"`
@@ -122,8 +120,7 @@ type CheckResult struct {
 	Table    *Table   `json:"table,omitempty"`
 }
 
-// Proof is what a check that passed has shown about a function that hardware or
-// software can do.
+// Proof is what did the work that a passed check saw: hardware, software, or unknown.
 type Proof string
 
 // The proofs that a check can give, by the name of the driver that did the work.
@@ -133,12 +130,12 @@ const (
 	ProvesParts    Proof = "parts" // they exist; they were not seen at work
 )
 
-// proofs are the texts for a person.
+// proofs are the texts of proofs for a person.
 var proofs = map[Proof]string{
 	"": "", ProvesHardware: "proved in hardware", ProvesSoftware: "proved in software", ProvesParts: "the parts are there; nothing was seen at work",
 }
 
-// proofList returns what the checks of a suite have proved: "parts, software".
+// proofList returns the distinct proofs of a suite's checks, like "parts, software".
 func (s SuiteResult) proofList() string {
 	var all []string
 	for _, c := range s.Checks {
@@ -160,7 +157,7 @@ type Metric struct {
 	Last  *float64 `json:"last,omitempty"` // in the last run that passed
 }
 
-// Log is the board's output in a failed run.
+// Log is one log of the board, for the report of a failed run.
 type Log struct {
 	Name  string `json:"name"`
 	Text  string `json:"text"`           // its end
@@ -179,24 +176,23 @@ func New(spec images.Spec) Report {
 	return Report{Board: spec.Board, Started: time.Now().UTC(), Slipway: images.ThisProgram(), Host: thisHost()}
 }
 
-// startStage is the stage of a run that was refused before it began.
+// startStage is the name of the only stage in the report of a refused run.
 const startStage = "start"
 
-// Refused returns the report of a run that did not begin.
+// Refused returns a report with one failed stage for err, and err itself.
 func Refused(spec images.Spec, err error) (Report, error) {
 	r := New(spec)
 	r.AddFailure(startStage, err, "")
 	return r, err
 }
 
-// Failed reports whether anything failed. A report in which nothing passed failed too:
-// it proves nothing.
+// Failed reports whether a stage or check failed, or nothing passed, which proves nothing either.
 func (r Report) Failed() bool {
 	n := r.Counts()
 	return n.Stages[Failed]+n.Checks[Failed] > 0 || n.Stages[Passed]+n.Stages[Cached]+n.Checks[Passed] == 0
 }
 
-// Tallies count the stages and checks by status.
+// Tallies are the numbers of stages and of checks by status.
 type Tallies struct{ Stages, Checks map[Status]int }
 
 func (r Report) Counts() Tallies {
@@ -220,7 +216,7 @@ func (n Tallies) Total() int {
 	return sum
 }
 
-// CountWords returns counts in words: "11 passed, 1 failed".
+// CountWords returns counts as a line, like "1 failed, 11 passed", or "none".
 func CountWords(n map[Status]int) string {
 	var words []string
 	for _, s := range []Status{Failed, Passed, Cached, Skipped} {
@@ -234,7 +230,7 @@ func CountWords(n map[Status]int) string {
 	return strings.Join(words, ", ")
 }
 
-// Write writes the report into dir as JSON, as JUnit XML, and as a page. Each file is
+// Write writes the report into dir as JSON, JUnit and HTML, with files for long logs. Each file is
 // complete or absent.
 func (r Report) Write(dir string) error {
 	past, r := r.earlierReports(dir), r.Tidy()
@@ -264,8 +260,8 @@ func writeForms(dir string, all []Report, forms []Form) error {
 	return nil
 }
 
-// Remove removes the files of an earlier run, so that nobody takes them for those of a
-// run that was cut short.
+// Remove removes the report files in dir, so that nobody takes them for those of an interrupted
+// run.
 func Remove(dir string) error {
 	names, err := filepath.Glob(logFiles(dir))
 	if err != nil {
@@ -287,8 +283,8 @@ func (r Report) indentedJSON() ([]byte, error) {
 	return append(data, '\n'), err
 }
 
-// Summary prints for a person at a terminal what failed, with the next steps, then how
-// much passed. For a run that did not begin, its error is enough.
+// Summary writes the failures with their next steps, the verdict and the counts for a terminal. For
+// a refused run it writes nothing, because the error says all.
 func (r Report) Summary(w io.Writer) {
 	if len(r.Stages) == 1 && r.Stages[0].Name == startStage {
 		return
@@ -311,7 +307,7 @@ func writeFailure(w io.Writer, f Failure) {
 	fmt.Fprintln(w, f.lines("  "))
 }
 
-// lines returns what was seen and wanted, and what to do, each with its name.
+// lines returns what was seen, what was wanted, and the next step, each with its name.
 func (f Failure) lines(indent string) string {
 	var text strings.Builder
 	for _, part := range []fact{{"saw", f.Saw}, {"want", f.Want}, {"next", f.Next}} {
@@ -329,7 +325,7 @@ func formatMS(ms int64) string {
 	return fmt.Sprintf("%.1f s", float64(ms)/1000)
 }
 
-// thisHost returns the machine that this runs on.
+// thisHost describes this machine.
 func thisHost() Host {
 	name, _ := os.Hostname()
 	h := Host{Name: name, OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU()}
@@ -346,8 +342,9 @@ const (
 	MaxLogBytes  = 64 << 10
 )
 
-// Tidy returns the report without control characters, which a terminal or a reader of
-// XML would obey. A board's text comes in at many places, but leaves only here.
+// Tidy returns a copy of the report with all texts cut to their limits and without control
+// characters, which a terminal or an XML parser would obey. Text from a board leaves the report
+// only through here.
 func (r Report) Tidy() Report {
 	r.Version, r.Target = reportVersion, plaintext.Clean(r.Target, 200)
 	r.Board, r.Host.Name, r.Host.OS = plaintext.Clean(r.Board, 200), plaintext.Clean(r.Host.Name, 200), plaintext.Clean(r.Host.OS, 200)
@@ -393,7 +390,7 @@ func (r Report) Tidy() Report {
 	return r
 }
 
-// tidyMetrics drops values that JSON cannot hold.
+// tidyMetrics returns the metrics without values that JSON cannot hold (NaN, infinity).
 func tidyMetrics(all []Metric) []Metric {
 	var known []Metric
 	for _, m := range all {
@@ -412,7 +409,8 @@ func tidyMetrics(all []Metric) []Metric {
 
 func isNumber(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// AddFailure adds a stage that failed.
+// AddFailure adds a failed stage with the text and next step of err, and sets the reason and the
+// time.
 func (r *Report) AddFailure(stage string, err error, next string) {
 	took := time.Since(r.Started).Milliseconds()
 	r.Reason, r.ElapsedMS = ReasonFor(err), took
@@ -420,9 +418,8 @@ func (r *Report) AddFailure(stage string, err error, next string) {
 	r.Stages = append(r.Stages, Stage{Name: stage, Status: Failed, ElapsedMS: took, Saw: saw, Next: next})
 }
 
-// SplitNext returns the text of an error and its next step. An error of two lines may name
-// one in its second line, which knows more than the stage's own. Longer errors show what a
-// board printed, and that is no advice.
+// SplitNext splits an error of two lines, of which the second is "next: STEP". Other errors are
+// returned whole with ofStage: further lines may be a board's output, which is no advice.
 func SplitNext(err error, ofStage string) (saw, next string) {
 	saw, rest, _ := strings.Cut(err.Error(), "\n")
 	step, ok := strings.CutPrefix(strings.TrimSpace(rest), "next: ")
@@ -432,7 +429,7 @@ func SplitNext(err error, ofStage string) (saw, next string) {
 	return saw, host.TypedStep(step)
 }
 
-// Tally returns the counts of a suite, as the last words of its step.
+// Tally returns the counts of a suite in words, also as an error if checks failed.
 func (r SuiteResult) Tally() (string, error) {
 	n := map[Status]int{}
 	for _, c := range r.Checks {
@@ -445,7 +442,7 @@ func (r SuiteResult) Tally() (string, error) {
 	return text, nil
 }
 
-// WriteAndSay writes the report, then prints its path.
+// WriteAndSay writes the report into dir, keeps a copy among the earlier ones, and prints the path.
 func (r Report) WriteAndSay(w io.Writer, dir string) error {
 	if err := errors.Join(r.Write(dir), r.saveCopy(dir)); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// NewLog keeps the end of a text for the report, with the whole text if that is longer.
+// NewLog returns a log with the end of a text, and with the whole text if that is longer.
 func NewLog(name, text string) Log {
 	l := Log{Name: name, Text: plaintext.CleanTail(text, MaxLogBytes)}
 	if len(text) > MaxLogBytes {
@@ -20,12 +20,11 @@ func NewLog(name, text string) Log {
 	return l
 }
 
-// logFiles returns the pattern of the files that writeLogs writes. Flashing has its own
-// files beside them.
+// logFiles returns the glob pattern of the files that writeLogs writes. Other commands have files
+// in the same folder.
 func logFiles(dir string) string { return filepath.Join(images.LogDir(dir), "smoke-*.txt") }
 
-// writeLogs writes texts that are too long for the report into files beside it. The
-// report then names the files.
+// writeLogs writes logs that are too long for the report into files beside it, and sets Log.File.
 func (r *Report) writeLogs(dir string) error {
 	for i := range r.Logs {
 		l := &r.Logs[i]
@@ -44,8 +43,8 @@ func (r *Report) writeLogs(dir string) error {
 	return nil
 }
 
-// linkBeside returns a function for the links to files below the folder of a page. It has
-// none for a file that is not there, as in the report of another machine.
+// linkBeside returns a function that returns the link to a file below dir, or "" if there is no
+// such file, as for the report of another machine.
 func linkBeside(dir string) func(string) string {
 	return func(file string) string {
 		link := RelativeLink(file)

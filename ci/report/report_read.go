@@ -31,8 +31,8 @@ type reportsFile struct {
 	Reports []Report `json:"reports"`
 }
 
-// ReadReports reads a report.json of one board or of several. It may come from
-// anywhere, so it is checked against the limits of a run.
+// ReadReports reads a report.json of one board or of several. The file may come from anywhere, so
+// the reports are checked against limits and cleaned.
 func ReadReports(path string) ([]Report, error) {
 	data, err := localfile.Read(path, maxReportBytes)
 	if err != nil {
@@ -78,7 +78,7 @@ func parseReports(data []byte) ([]Report, error) {
 	return tidyAll(all), nil
 }
 
-// checkLimits refuses a report that no run wrote.
+// checkLimits refuses a report with unknown values, or that is larger than any run writes.
 func (r Report) checkLimits() error {
 	if r.Version != reportVersion || r.Board == "" {
 		return fmt.Errorf("version %d of board %q; want version %d and a board's name", r.Version, plaintext.Clean(r.Board, 100), reportVersion)
@@ -113,8 +113,8 @@ func (r Report) checkLimits() error {
 	return nil
 }
 
-// Convert writes the reports of files or folders into a folder, prints them, or both. One
-// report is written as smoke does it, several as WriteAll does.
+// Convert reads the reports of files or folders, writes them into dir if that is set, and prints
+// them in the form f. Without both it prints summaries.
 func Convert(w io.Writer, files []string, f *Form, dir string) error {
 	var all []Report
 	for _, file := range files {
@@ -144,8 +144,8 @@ func Convert(w io.Writer, files []string, f *Form, dir string) error {
 	return err
 }
 
-// reportFiles returns the report of a folder, or if it has none those of the folders in it, as
-// fleet leaves them. Another name is a file.
+// reportFiles returns the path of a folder's report.json, or if it has none, those in the folders
+// directly below. A name that is no folder is returned as it is.
 func reportFiles(name string) []string {
 	if info, err := os.Stat(name); err != nil || !info.IsDir() {
 		return []string{name}

@@ -13,16 +13,18 @@ import (
 
 // SummaryVariable names the file that gets the summary. GitHub has a variable of its own.
 const (
+	// SummaryVariable is the environment variable with the file for the summary. GitHub has its
+	// own.
 	SummaryVariable = "SLIPWAY_SUMMARY"
 	gitHubSummary   = "GITHUB_STEP_SUMMARY"
 )
 
-// maxTextBytes is of one text in a summary. GitHub takes 1 MiB of a step.
+// maxTextBytes limits one text in a summary. GitHub allows 1 MiB for a step.
 const maxTextBytes = 64 << 10
 
 func summaryFile() string { return cmp.Or(os.Getenv(SummaryVariable), os.Getenv(gitHubSummary)) }
 
-// AddSummary adds Markdown to the server's summary, if there is one.
+// AddSummary appends Markdown to the file for the CI server's summary, if one is set.
 func AddSummary(markdown string) error {
 	path := summaryFile()
 	if path == "" {
@@ -39,8 +41,8 @@ func AddSummary(markdown string) error {
 	return nil
 }
 
-// ShowFailed shows why a command failed: in the summary, and as annotations where w is a log of
-// GitHub. step is "" where nobody knows the next one.
+// ShowFailed adds a failed command to the CI server's summary, and prints annotations to w on
+// GitHub. step is the next step, or "".
 func ShowFailed(w io.Writer, command, cause, step string) error {
 	text := "### " + markdownCell(command) + " failed\n\n" + markdownBlock(cause)
 	if step != "" {
@@ -50,7 +52,7 @@ func ShowFailed(w io.Writer, command, cause, step string) error {
 	return AddSummary(text)
 }
 
-// markdownBlock returns a text that Markdown shows as it is.
+// markdownBlock returns a text as a code block of Markdown.
 func markdownBlock(text string) string {
 	text = strings.TrimRight(plaintext.CleanTail(text, maxTextBytes), "\n")
 	fence := "```"
@@ -60,16 +62,16 @@ func markdownBlock(text string) string {
 	return fence + "\n" + text + "\n" + fence + "\n"
 }
 
-// markup are the characters that Markdown, or HTML in it, gives a meaning.
+// markup escapes the characters that have a meaning in Markdown, or in HTML in Markdown.
 var markup = strings.NewReplacer(
 	`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "|", `\|`, "~", `\~`, "#", `\#`, "!", `\!`,
 	"<", "&lt;", ">", "&gt;", "&", "&amp;", "@", "&#64;", "://", ":&#47;/",
 )
 
-// markdownCell returns a text as one line of Markdown, also in a table.
+// markdownCell returns a text as one escaped line of Markdown, which is also valid in a table.
 func markdownCell(text string) string { return markup.Replace(plaintext.OneLine(text)) }
 
-// MarkdownTable returns a table in Markdown. Its cells are plain text.
+// MarkdownTable returns rows of plain text as a Markdown table. The first row is the header.
 func MarkdownTable(rows ...[]string) string {
 	var b strings.Builder
 	for i, row := range rows {

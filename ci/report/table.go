@@ -8,7 +8,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Table is what a check's program printed in columns, such as a row for each power mode.
+// Table is the output of a check's program as a table, such as a row for each power mode.
 type Table struct {
 	Labels  int        `json:"labels"` // how many of the columns name the row
 	Columns []string   `json:"columns"`
@@ -22,7 +22,7 @@ const (
 	maxTableCell    = 100
 )
 
-// tidy returns a table within the limits, or nil if nothing is left of it.
+// tidy returns the table within the limits, or nil if it is empty.
 func (t *Table) tidy() *Table {
 	if t == nil || len(t.Columns) == 0 || len(t.Rows) == 0 {
 		return nil
@@ -35,7 +35,7 @@ func (t *Table) tidy() *Table {
 	return &clean
 }
 
-// tidyCells returns n cells, but at most MaxTableColumns.
+// tidyCells returns n cleaned cells, at most MaxTableColumns.
 func tidyCells(cells []string, n int) []string {
 	clean := make([]string, min(n, MaxTableColumns))
 	for i := range min(len(clean), len(cells)) {
@@ -51,19 +51,19 @@ type shownTable struct {
 	Rows    []shownRow
 }
 
-// shownRow has the text of its label, and a bar for each number.
+// shownRow is a row of the table: its label, and a cell with a bar for each other column.
 type shownRow struct {
 	Label string
 	Cells []shownCell
 }
 
-// shownCell is a cell with its bar, in hundredths of the column's greatest number.
+// shownCell is a cell with the length of its bar, in hundredths of the column's largest number.
 type shownCell struct {
 	Text string
 	W    float64
 }
 
-// listTables returns the tables of a tidy report, for its page.
+// listTables returns the tables of all checks, as the page draws them.
 func (r Report) listTables() (all []shownTable) {
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {
@@ -97,7 +97,7 @@ func (t Table) shown(check string) shownTable {
 	return s
 }
 
-// positive returns a cell's number, or 0 for one that has no bar.
+// positive returns a cell's number, or 0 if the cell is no positive number and gets no bar.
 func positive(cell string) float64 {
 	if v, err := strconv.ParseFloat(cell, 64); err == nil && isNumber(v) && v > 0 {
 		return v

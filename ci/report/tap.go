@@ -9,9 +9,9 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// renderTAP renders the Test Anything Protocol as one flat list, as many readers skip
-// nested ones. It has the escapes of version 14, but says 13, which is the same without
-// nesting: prove of Perl 5.36 takes a 14 for an error.
+// renderTAP returns all stages and checks in the Test Anything Protocol, as one flat list: many
+// readers skip nested tests. It declares version 13, because prove of Perl 5.36 refuses 14. Without
+// nesting both are the same.
 func renderTAP(all []Report) ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, "TAP version 13")
@@ -41,6 +41,7 @@ func renderTAP(all []Report) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// writeTAP writes the result line of a stage or check, and its details as a YAML block.
 func writeTAP(b *bytes.Buffer, n int, prefix string, p point) {
 	fmt.Fprintf(b, "%s %d - %s", plaintext.Either(p.Status == Failed, "not ok", "ok"), n, tapText(prefix+p.suite+": "+p.name))
 	if p.Status == Skipped {
@@ -77,13 +78,12 @@ func writeTAPMetric(b *bytes.Buffer, m Metric) {
 	}
 }
 
-// tapText escapes what would be a directive or another line.
+// tapText returns a text in one line, with escapes for what TAP would read as a directive.
 func tapText(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `#`, `\#`).Replace(oneLine(text))
 }
 
-// yamlText quotes a text without control characters, except line ends and tabs. Perl's
-// reader of YAML knows few escapes; these are among them.
+// yamlText quotes a text for YAML, with the few escapes that Perl's YAML reader knows.
 func yamlText(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`).Replace(text) + `"`
 }

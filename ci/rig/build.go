@@ -19,9 +19,9 @@ import (
 	"slipway/layers/run"
 )
 
-// Build makes the layers of a rig's root, the lowest first: the userland of Debian
-// packages, then what is built in it. Each is a folder that is complete or absent. Its
-// name has a digest of its inputs, so a change makes a new one.
+// Build builds the layers of a rig's root, the lowest first: the userland of Debian packages, then
+// one layer for each source in board.yml. It returns their folders. A folder's name has a digest of
+// its inputs, so unchanged layers are not built again.
 func Build(ctx context.Context, spec images.Spec, opt images.Options) ([]string, error) {
 	dir, err := filepath.Abs(opt.BoardDir(spec))
 	if err != nil {
@@ -46,8 +46,7 @@ func Build(ctx context.Context, spec images.Spec, opt images.Options) ([]string,
 	return buildOn(ctx, spec, dir, layers)
 }
 
-// checkGiven checks the folders that the user names, before minutes are spent on the
-// rest.
+// checkGiven checks the folders that the user names in environment variables, before the build.
 func checkGiven(spec images.Spec) error {
 	for _, source := range spec.Rig.Source {
 		if _, err := givenFolder(source); err != nil {
@@ -57,7 +56,8 @@ func checkGiven(spec images.Spec) error {
 	return nil
 }
 
-// buildOn adds what is built from source, each on the layers below it.
+// buildOn builds a layer for each source in board.yml, on the layers below it, and returns all
+// layers.
 func buildOn(ctx context.Context, spec images.Spec, dir string, layers []string) ([]string, error) {
 	for _, source := range spec.Rig.Source {
 		b := build{spec: spec, source: source, dir: dir, below: slices.Clone(layers)}
@@ -78,6 +78,7 @@ type build struct {
 	below  []string
 }
 
+// buildLayer builds the layer of one source, unless a layer with the same digest exists.
 func (b build) buildLayer(ctx context.Context) (string, error) {
 	step := progress.Start(ctx, b.source.Name, 0, "")
 	key, err := b.layerKey()
@@ -95,7 +96,7 @@ func (b build) buildLayer(ctx context.Context) (string, error) {
 	return made, err
 }
 
-// layerKey returns a digest of the script, of its inputs, and of the layers below.
+// layerKey returns a digest of the layer's script, its input files, and the layers below.
 func (b build) layerKey() (string, error) {
 	h := sha256.New()
 	script, err := b.spec.File(b.source.Script)
@@ -116,7 +117,7 @@ func (b build) layerKey() (string, error) {
 	return hex.EncodeToString(h.Sum(nil))[:12], err
 }
 
-// givenFolder returns the folder that the user names for the script, or "".
+// givenFolder returns the folder in the environment variable source.Given, or "".
 func givenFolder(source images.RigSource) (string, error) {
 	dir := os.Getenv(source.Given)
 	if source.Given == "" || dir == "" {
@@ -132,6 +133,7 @@ func givenFolder(source images.RigSource) (string, error) {
 	return filepath.Abs(dir)
 }
 
+// hashTree writes the path and digest of each regular file below dir to h. It skips .git.
 func hashTree(h hash.Hash, dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() && d.Name() == ".git" {
@@ -152,8 +154,8 @@ func hashTree(h hash.Hash, dir string) error {
 	})
 }
 
-// makeLayer builds the layer under a temporary name, then removes the one that it
-// replaces.
+// makeLayer runs the script in temporary folders, removes older layers of the source, and renames
+// the result to made.
 func (b build) makeLayer(ctx context.Context, step *progress.Step, made string) error {
 	part, work := filepath.Join(b.dir, b.source.Name+".part"), filepath.Join(b.dir, b.source.Name+".work")
 	defer os.RemoveAll(part)
@@ -190,8 +192,8 @@ func (b build) runScript(ctx context.Context, step *progress.Step, part, work st
 	return b.runStep(ctx, step, script, part, work)
 }
 
-// runStep runs a script that finds its sources in /source, works in /build, and puts
-// its results into /made.
+// runStep runs a script in namespaces on the layers below. The script finds its sources in /source,
+// works in /build, and writes its results to /made. Its output goes to a log file.
 func (b build) runStep(ctx context.Context, step *progress.Step, script []byte, part, work string) error {
 	file := filepath.Join(work, "script")
 	if err := os.WriteFile(file, script, 0o644); err != nil {
@@ -234,9 +236,8 @@ func (b build) runStep(ctx context.Context, step *progress.Step, script []byte, 
 	return nil
 }
 
-// unsetVariables returns the variables of this machine that a script does not get: they
-// name folders outside of the root, or change what is built. The proxies' variables
-// stay.
+// unsetVariables returns the names of all environment variables except for those of proxies. They
+// name folders outside of the root, or could change what is built.
 func unsetVariables() (names []string) {
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); !strings.HasSuffix(strings.ToLower(name), "_proxy") {
@@ -246,6 +247,5 @@ func unsetVariables() (names []string) {
 	return names
 }
 
-// mountPoint returns the folder where roots are mounted. It stays empty, as seen from
-// outside.
+// mountPoint returns the folder where roots are mounted. Outside of the namespaces it stays empty.
 func mountPoint(dir string) string { return filepath.Join(dir, "root") }

@@ -20,7 +20,8 @@ type portForward struct {
 	group  sync.WaitGroup
 }
 
-// startForward listens, and forwards connections until it is closed.
+// startForward listens on a free port of 127.0.0.1 and forwards connections to an address in the
+// namespaces, until close.
 func startForward(m *namespaces, to string) (*portForward, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -61,7 +62,8 @@ func (d *portForward) forwardConn(outer net.Conn) {
 	both.Wait()
 }
 
-// copyHalf copies until the end, then closes the other side for writing.
+// copyHalf copies from one connection to the other until the end, then closes the other for
+// writing.
 func copyHalf(to, from net.Conn) {
 	_, _ = io.Copy(to, from)
 	_ = to.(*net.TCPConn).CloseWrite()
@@ -84,7 +86,8 @@ func (d *portForward) removeConns(all ...net.Conn) {
 	}
 }
 
-// close ends open connections, before the namespaces end.
+// close closes the listener and all connections, and waits for their goroutines. It must be called
+// before the namespaces end.
 func (d *portForward) close() {
 	d.listener.Close()
 	d.mu.Lock()
@@ -96,8 +99,8 @@ func (d *portForward) close() {
 	d.group.Wait()
 }
 
-// dial connects to an address inside the namespaces: a socket belongs to the network of
-// the thread that made it.
+// dial connects to an address inside the namespaces. It dials on their thread, because a socket
+// belongs to the network of the thread that creates it.
 func (m *namespaces) dial(address string) (c net.Conn, err error) {
 	err = m.runOnThread(func() error {
 		var dialer net.Dialer

@@ -16,16 +16,16 @@ import (
 	"slipway/layers/run"
 )
 
-// namespaces is a set of namespaces with one root, and the thread that is in them.
-// Programs that start on the thread run there. The set ends with this process, even a
-// killed one: the kernel then kills the first process, and all others with it.
+// namespaces is a set of Linux namespaces with a root file system, and an OS thread that is in
+// them. Programs that the thread starts run there. All end with this process, even if it is killed:
+// the kernel then kills the first process of the pid namespace, and all others with it.
 type namespaces struct {
 	work  chan func()
 	gone  chan struct{}
 	first *exec.Cmd
 }
 
-// root describes the root of the namespaces.
+// root describes the root file system of the namespaces.
 type root struct {
 	layers  []string // folders, the lowest first; what is changed is kept in memory
 	at      string   // an empty folder to put it together in; nothing of that is seen outside
@@ -34,16 +34,16 @@ type root struct {
 	name    string // of the simulated machine
 }
 
-// bind is a folder or a file outside that is mounted in the root.
+// bind is a folder or a file of this machine that is mounted in the root.
 type bind struct {
 	from, at string
 	write    bool
 }
 
-// The first process collects what others leave behind, as dash and bash do in wait.
+// first is the first process of the pid namespace. dash and bash reap orphans while they wait.
 var first = []string{"/bin/sh", "-c", "sleep infinity & wait"}
 
-// newNamespaces creates namespaces with their thread.
+// newNamespaces creates namespaces with their thread and first process, and mounts /proc.
 func newNamespaces(ctx context.Context, r root) (*namespaces, error) {
 	m := &namespaces{work: make(chan func()), gone: make(chan struct{})}
 	ready := make(chan error)
@@ -58,9 +58,9 @@ func newNamespaces(ctx context.Context, r root) (*namespaces, error) {
 	return m, nil
 }
 
-// onThread calls f on a thread of its own, which Go ends with f, as it is never
-// unlocked. It is not the first thread of the process. That one never ends, and others
-// would see its namespaces as those of the whole process.
+// onThread calls f on an OS thread of its own, which ends with f because it is never unlocked. It
+// does not use the main thread of the process: that one never ends, and other programs would take
+// its namespaces for those of the whole process.
 func onThread(f func()) {
 	go func() {
 		runtime.LockOSThread()
@@ -79,8 +79,8 @@ func onThread(f func()) {
 	}()
 }
 
-// runThread runs functions on the thread until the namespaces close. The mounts end
-// with the thread.
+// runThread enters the namespaces, reports to ready, and calls the functions in m.work until the
+// namespaces close. The mounts end with the thread.
 func (m *namespaces) runThread(r root, ready chan<- error) {
 	defer close(m.gone)
 	err := r.unshare()
@@ -97,8 +97,8 @@ func (m *namespaces) runThread(r root, ready chan<- error) {
 	m.killFirst()
 }
 
-// startFirst starts the first process. The thread then starts all others in the same
-// pid namespace.
+// startFirst starts the first process in a new pid namespace, and makes the thread start all
+// further processes there too.
 func (m *namespaces) startFirst() error {
 	m.first = run.Prepare(context.Background(), run.Command{Argv: first})
 	m.first.SysProcAttr.Pdeathsig = syscall.SIGKILL
@@ -117,33 +117,33 @@ func (m *namespaces) startFirst() error {
 	return err
 }
 
-// killFirst kills the first process, and so all others.
+// killFirst kills the first process, and with it all processes of the pid namespace.
 func (m *namespaces) killFirst() {
 	_ = m.first.Process.Kill()
 	_ = m.first.Wait()
 }
 
-// runOnThread calls f on the thread and waits for its end.
+// runOnThread calls f on the namespaces' thread and waits for its result.
 func (m *namespaces) runOnThread(f func() error) error {
 	done := make(chan error)
 	m.work <- func() { done <- f() }
 	return <-done
 }
 
-// runProgram runs a program in the namespaces. A log file is outside of them, so the
-// command must have none.
+// runProgram runs a program in the namespaces. c must have no log file, because its path would be
+// outside of them.
 func (m *namespaces) runProgram(ctx context.Context, c run.Command) error {
 	c.Apart = true
 	return m.runOnThread(func() error { return run.Run(ctx, c) })
 }
 
-// close ends everything that runs in the namespaces.
+// close kills all programs in the namespaces and waits until the thread has ended.
 func (m *namespaces) close() {
 	close(m.work)
 	<-m.gone
 }
 
-// unshare puts the calling thread, and every program that it starts from now on, into new
+// unshare moves the calling thread, and every program that it starts afterwards, into new
 // namespaces with r as their root.
 func (r root) unshare() error {
 	flags := unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
@@ -165,7 +165,7 @@ func (r root) unshare() error {
 	return pivotRoot(r.pathInside())
 }
 
-// pivotRoot makes dir the root and unmounts the old one.
+// pivotRoot makes dir the root of the calling thread's mount namespace and unmounts the old root.
 func pivotRoot(dir string) error {
 	if err := unix.Chdir(dir); err != nil {
 		return err
@@ -185,14 +185,14 @@ func pivotRoot(dir string) error {
 //go:embed ports.sh
 var portsScript string
 
-// createNetwork runs the script in the namespaces.
+// createNetwork runs portsScript in the namespaces with the rig's ports and places.
 func (m *namespaces) createNetwork(ctx context.Context, r images.Rig) error {
 	return m.runProgram(ctx, run.Command{
 		Argv: []string{"sh", "-c", portsScript, "ports.sh", "/dev/stdin"}, Stdin: strings.NewReader(listPorts(r)),
 	})
 }
 
-// listPorts returns the script's input.
+// listPorts returns the input of portsScript: a line for each port and place.
 func listPorts(r images.Rig) string {
 	var list strings.Builder
 	for _, p := range r.Ports {

@@ -32,7 +32,7 @@ type Rig struct {
 	forward *portForward
 }
 
-// Needs returns an error if this machine cannot run a rig.
+// Needs returns an error if this process is not root.
 func Needs() error {
 	if os.Getuid() != 0 {
 		return errors.New("a rig is made of namespaces, mounts and network interfaces: run this as root")
@@ -40,7 +40,8 @@ func Needs() error {
 	return nil
 }
 
-// Start starts a rig whose root is made of the layers; dir is the board's folder.
+// Start starts a rig with the layers as its root: namespaces, network, SSH server and a forwarded
+// port. It locks dir, the board's folder, and writes rig.json there for other commands.
 func Start(ctx context.Context, spec images.Spec, dir string, layers []string) (r *Rig, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
@@ -82,7 +83,7 @@ func Start(ctx context.Context, spec images.Spec, dir string, layers []string) (
 	return r, r.writeState()
 }
 
-// newServer creates a server with new keys.
+// newServer creates an SSH server with new keys in dir, which it empties first.
 func newServer(dir string) (*sshd.Server, error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
@@ -97,7 +98,7 @@ func newServer(dir string) (*sshd.Server, error) {
 	return server, err
 }
 
-// Stop stops the rig. It leaves only files of its folder.
+// Stop stops the rig, and removes its keys, its rig.json and its lock.
 func (r *Rig) Stop() error {
 	if r.forward != nil {
 		r.forward.close()
@@ -112,7 +113,7 @@ func (r *Rig) Stop() error {
 	return errors.Join(os.RemoveAll(filepath.Join(r.dir, "ssh")), os.RemoveAll(stateFile(r.dir)))
 }
 
-// state is what other commands need to know about a running rig.
+// state is the content of rig.json, which tells other commands about a running rig.
 type state struct {
 	PID     int              `json:"pid"` // of the process that holds it
 	Address boardssh.Address `json:"address"`
@@ -137,6 +138,7 @@ func openLock(dir string) (*os.File, error) {
 	return localfile.OpenLock(filepath.Join(dir, lockName), 0o644)
 }
 
+// takeLock locks the board's folder. It returns an error if the rig is on already.
 func takeLock(dir string) (*os.File, error) {
 	f, err := openLock(dir)
 	if err != nil {
@@ -155,8 +157,8 @@ func takeLock(dir string) (*os.File, error) {
 // ErrOff means that the rig is not running.
 var ErrOff = errors.New("the rig is not on\nnext: rig up --keep")
 
-// findRunning reads the state of the running rig. Its lock proves that it runs: a
-// killed process has no lock.
+// findRunning returns the state of the running rig, and its lock file for waiting. It returns
+// ErrOff if nobody holds the lock: the kernel releases the lock of a killed process.
 func findRunning(dir string) (s state, held *os.File, err error) {
 	if _, err := os.Stat(filepath.Join(dir, lockName)); errors.Is(err, os.ErrNotExist) {
 		return s, nil, ErrOff // and nothing is written
@@ -183,7 +185,7 @@ func findRunning(dir string) (s state, held *os.File, err error) {
 	return s, held, nil
 }
 
-// Find returns the address of the running rig.
+// Find returns the SSH address of the running rig, or ErrOff.
 func Find(dir string) (boardssh.Address, error) {
 	s, held, err := findRunning(dir)
 	if err != nil {
@@ -192,7 +194,7 @@ func Find(dir string) (boardssh.Address, error) {
 	return s.Address, held.Close()
 }
 
-// Down asks the process of the rig to stop it, then waits for that.
+// Down sends SIGTERM to the process that runs the rig, and waits until it has stopped the rig.
 func Down(ctx context.Context, dir string) error {
 	s, held, err := findRunning(dir)
 	if err != nil {

@@ -14,8 +14,8 @@ func (r root) pathInside(path ...string) string {
 	return filepath.Join(append([]string{r.at, "root"}, path...)...)
 }
 
-// mountRoot mounts the root: the layers below a layer in memory, the devices, and the
-// binds.
+// mountRoot mounts the root: an overlay of the layers whose changes stay in memory, sysfs, devices
+// and the binds.
 func (r root) mountRoot() error {
 	if err := os.MkdirAll(r.at, 0o755); err != nil {
 		return err
@@ -54,8 +54,8 @@ func (r root) mountRoot() error {
 	return r.copyResolver()
 }
 
-// copyResolver copies the files by which this machine finds names, for namespaces with
-// its network.
+// copyResolver copies /etc/resolv.conf and /etc/hosts into the root if it has this machine's
+// network.
 func (r root) copyResolver() error {
 	if !r.network {
 		return nil
@@ -72,6 +72,7 @@ func (r root) copyResolver() error {
 	return nil
 }
 
+// mountAt bind-mounts the folder or file at a path, read-only unless b.write is set.
 func (b bind) mountAt(at string) error {
 	if err := b.makeMountPoint(at); err != nil {
 		return err
@@ -82,7 +83,7 @@ func (b bind) mountAt(at string) error {
 	return mount("", at, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
 }
 
-// makeMountPoint creates the mount point: a folder, or for a file an empty one.
+// makeMountPoint creates an empty folder or file at a path, as b.from is one.
 func (b bind) makeMountPoint(at string) error {
 	info, err := os.Stat(b.from)
 	if err != nil {
@@ -97,8 +98,8 @@ func (b bind) makeMountPoint(at string) error {
 	return os.WriteFile(at, nil, 0o644)
 }
 
-// mountOverlay mounts the layers. The kernel expects the uppermost first, and reads a colon in a
-// name as its end.
+// mountOverlay mounts the layers as an overlay. The kernel expects the uppermost layer first, and
+// colons in names escaped.
 func (r root) mountOverlay() error {
 	for _, dir := range []string{"root", "changes", "work"} {
 		if err := os.Mkdir(filepath.Join(r.at, dir), 0o755); err != nil {
@@ -113,7 +114,8 @@ func (r root) mountOverlay() error {
 	return mount("overlay", r.pathInside(), "overlay", 0, options)
 }
 
-// makeDevices makes what programs expect; tun is for DPDK's net_tap.
+// makeDevices creates the device nodes and links in /dev that programs expect. DPDK's net_tap needs
+// tun.
 func (r root) makeDevices() error {
 	for name, number := range map[string][2]uint32{
 		"null": {1, 3}, "zero": {1, 5}, "full": {1, 7}, "random": {1, 8}, "urandom": {1, 9}, "tty": {5, 0}, "net/tun": {10, 200},

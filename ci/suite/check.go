@@ -13,8 +13,7 @@ import (
 	"slipway/flash/boardssh"
 )
 
-// Board runs programs on a target: *boardssh.Conn. Run may be called from several
-// goroutines at a time.
+// Board runs programs on a target. Run may be called by several goroutines at a time.
 type Board interface {
 	Run(ctx context.Context, argv ...string) (boardssh.Result, error)
 }
@@ -27,7 +26,7 @@ type Probe interface {
 	Next() string
 }
 
-// Kind is a section of a suite.
+// Kind is a section of a suite: the kind of its checks.
 type Kind struct {
 	Name  string
 	About string   // in a few words
@@ -35,8 +34,7 @@ type Kind struct {
 	Read  func(*Entry) Probe
 }
 
-// kinds are the sections that goss and Slipway share, then Slipway's own, then those of
-// Register.
+// kinds are all kinds: those that goss also has, Slipway's own, and those that Register added.
 var kinds = []Kind{
 	{"command", "a program's exit status and output", []string{"exec", "argv", "exit-status", "stdout", "stderr", "metrics", "table"}, readCommand},
 	{"file", "a file, folder, link or device node", []string{
@@ -76,9 +74,9 @@ var kinds = []Kind{
 	{"container", "a program in a container", []string{"image", "argv", "env", "hook", "gpus", "exit-status", "output", "metrics"}, readContainer},
 }
 
-// questions are the kinds whose programs answer at once on a sound board. Those of built-in suites
-// do so too. Programs of other checks are the user's, or may wait for a remote file system, and
-// fail only their check.
+// questions are the kinds whose programs answer at once on a working board, so that silence means a
+// lost board. Other programs are the user's, or may wait for a remote file system: only their check
+// fails.
 var questions = []string{
 	"service", "port", "process", "user", "group", "package", "interface", "kernel-param", "clock",
 	"disk", "module", "dmesg", "temperature", "power",
@@ -87,10 +85,10 @@ var questions = []string{
 // Kinds returns the sections that a suite may have.
 func Kinds() []Kind { return kinds }
 
-// Register adds the kinds of another package. Call it before a suite is loaded.
+// Register adds kinds of another package. It must be called before a suite is loaded.
 func Register(more ...Kind) { kinds = append(kinds, more...) }
 
-// unsupportedKeys are attributes of goss that Slipway refuses, with the reason.
+// unsupportedKeys are attributes of goss that cannot be checked over SSH, with the reason.
 var unsupportedKeys = map[string]string{
 	"addr local-address": "the board's sshd chooses what it connects from",
 	"dns server":         "the board's own resolver is asked; for another one use a command, like nslookup NAME SERVER",
@@ -101,7 +99,7 @@ var unsupportedKeys = map[string]string{
 	"service runlevels":  "systemd has none; use enabled",
 }
 
-// readCheck reads one check of a section.
+// readCheck parses one check of a section and creates its probe.
 func (k Kind) readCheck(file string, key, value *yaml.Node, p programs) (Check, error) {
 	e, err := newEntry(file, k.Name, slices.Concat(k.Keys, commonKeys), key, value)
 	if err != nil {
@@ -124,7 +122,7 @@ func (k Kind) readCheck(file string, key, value *yaml.Node, p programs) (Check, 
 	return c, e.Err
 }
 
-// Finding is what a board showed, and which expectations it did not meet.
+// Finding is the result of a probe: what the board showed, and which expectations failed.
 type Finding struct {
 	facts     []string // shown if the check passes
 	saw, Want []string // shown if it fails
@@ -147,8 +145,8 @@ func (f *Finding) Expect(ok bool, want, saw string) {
 	f.Want, f.saw = append(f.Want, want), append(f.saw, saw)
 }
 
-// ExpectMatch compares a value with a matcher. name is the attribute's, saw the text for
-// the report.
+// ExpectMatch compares the value of attribute name with a matcher. It adds saw as a fact if the
+// value matches, else as a failure. An empty matcher adds nothing.
 func (f *Finding) ExpectMatch(name string, m match.Matcher, value any, saw string) {
 	if m.Empty() {
 		return
@@ -164,8 +162,8 @@ func (f *Finding) ExpectMatch(name string, m match.Matcher, value any, saw strin
 	f.saw = append(f.saw, saw)
 }
 
-// expectWhole fails if an output was truncated and a matcher reads it. The missing end
-// may hold what the matcher looks for.
+// expectWhole adds a failure if an output was truncated and a matcher needs it: the missing end may
+// have what the matcher looks for.
 func (f *Finding) expectWhole(name string, m match.Matcher, cut bool) {
 	if m.Empty() || !cut {
 		return
@@ -178,8 +176,8 @@ func (f *Finding) expectWhole(name string, m match.Matcher, cut bool) {
 
 func (f Finding) OK() bool { return len(f.Want) == 0 }
 
-// matching compares a value in the suite with a matcher. It does not use the board. goss
-// files have it, mostly with values from templates.
+// matching compares a value in the suite itself with a matcher, without the board. goss files have
+// such checks, mostly with values from templates.
 type matching struct {
 	content any
 	matches match.Matcher

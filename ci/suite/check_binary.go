@@ -16,7 +16,7 @@ import (
 	"slipway/flash/boardssh"
 )
 
-// resultsCommand is a command on the board that prints several results.
+// resultsCommand is a command on the board whose output has several test results.
 type resultsCommand struct {
 	command    command
 	exitStatus match.Matcher
@@ -40,8 +40,8 @@ func (r resultsCommand) Inspect(ctx context.Context, s *Session) (Finding, error
 	return checkResults(result, r.exitStatus, r.read), nil
 }
 
-// checkResults checks a program's exit status and the results that it printed. If read is
-// nil, the output counts for nothing.
+// checkResults checks a program's exit status and the test results in its output. With a nil read
+// the output is not parsed.
 func checkResults(r boardssh.Result, status match.Matcher, read func(string) outcome) Finding {
 	var f Finding
 	f.ExpectMatch("exit status", status, r.Status, "exit status "+fmt.Sprint(r.Status))
@@ -61,7 +61,7 @@ func checkResults(r boardssh.Result, status match.Matcher, read func(string) out
 
 func (r resultsCommand) Next() string { return r.command.Next() }
 
-// binary is a local program that is sent to the board, run there, and removed.
+// binary is a program of this machine that is copied to the board, run there and removed.
 type binary struct {
 	local      string // path on this machine
 	content    []byte // of a built-in suite's program; nil: the file at local
@@ -101,8 +101,8 @@ func readBinary(e *Entry) Probe {
 	return b
 }
 
-// readOutput reads the format of a binary's output. A Go test gets the flag that marks its
-// lines, unless args has a -test.v.
+// readOutput reads the format of a program's output. For a Go test it adds -test.v=test2json, which
+// marks the framework's lines, unless args has a -test.v.
 func (b *binary) readOutput(e *Entry) {
 	format := e.Text("output", "text")
 	read, ok := outputFormats[format]
@@ -118,6 +118,8 @@ func (b *binary) readOutput(e *Entry) {
 
 const runInFolderScript = `cd "$1" && shift && exec "$@"`
 
+// Inspect copies the program into a new folder on the board, runs it, removes the folder, and
+// checks the output.
 func (b binary) Inspect(ctx context.Context, s *Session) (f Finding, err error) {
 	local, remove, err := b.localFile()
 	if err != nil {
@@ -145,7 +147,8 @@ func (b binary) Inspect(ctx context.Context, s *Session) (f Finding, err error) 
 	return b.checkOutput(r), nil
 }
 
-// localFile returns the program as a file, and the function that removes what it made.
+// localFile returns the path of the program on this machine, and a function that removes the file
+// if localFile wrote it.
 func (b binary) localFile() (file string, remove func(), err error) {
 	if b.content == nil {
 		return b.local, func() {}, nil
@@ -177,7 +180,7 @@ func (b binary) checkOutput(r boardssh.Result) Finding {
 // Metrics returns the names of the check's metrics.
 func (b binary) Metrics() []string { return b.figures.names() }
 
-// RemoveFolder removes a folder of the board. It works after a check's timeout too.
+// RemoveFolder removes a folder on the board, also after ctx was canceled or timed out.
 func (s *Session) RemoveFolder(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), TeardownLimit)
 	defer cancel()

@@ -48,7 +48,7 @@ func readCommand(e *Entry) Probe {
 	return c
 }
 
-// readExitStatus reads the matcher of an exit status, which is 0 by default.
+// readExitStatus returns the matcher for the exit status, which is 0 by default.
 func (e *Entry) readExitStatus() match.Matcher {
 	if e.Fields["exit-status"] == nil {
 		return match.Equals(0)
@@ -64,6 +64,7 @@ func (c command) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return c.judgeResult(r), nil
 }
 
+// judgeResult compares a command's exit status and outputs with the check, and reads its metrics.
 func (c command) judgeResult(r boardssh.Result) Finding {
 	var f Finding
 	f.ExpectMatch("exit status", c.exitStatus, r.Status, "exit status "+fmt.Sprint(r.Status))
@@ -85,7 +86,7 @@ func (c command) Metrics() []string { return c.figures.names() }
 
 func (c command) Next() string { return "run it by hand on the board: " + c.line }
 
-// ShellLine quotes argv for a shell.
+// ShellLine joins argv to one line, quoted for a shell.
 func ShellLine(argv []string) string {
 	words := slices.Clone(argv)
 	for i, word := range words {
@@ -94,14 +95,14 @@ func ShellLine(argv []string) string {
 	return strings.Join(words, " ")
 }
 
-// truncatedOutputs reports which outputs were truncated. The result says only that one of
-// them was. A truncated output has the maximum length, so the shorter one is whole.
+// truncatedOutputs reports which outputs were truncated, of a result that says only that one was. A
+// truncated output has the maximum length, so the shorter one is complete.
 func truncatedOutputs(r boardssh.Result) (stdout, stderr bool) {
 	longer := len(r.Stdout) - len(r.Stderr)
 	return r.Truncated && longer >= 0, r.Truncated && longer <= 0
 }
 
-// moreThan describes the size of a truncated output.
+// moreThan returns words for the size of a truncated output of which kept bytes are known.
 func moreThan(kept int) string {
 	size := fmt.Sprintf("%d bytes that are", kept)
 	if kept > 0 && kept%(1<<20) == 0 {
@@ -132,7 +133,7 @@ func DescribeResult(r boardssh.Result) string {
 	return text + shown
 }
 
-// quoteOutput returns output for a report. It indents output of several lines.
+// quoteOutput returns a cleaned output for a report, indented if it has several lines.
 func quoteOutput(data []byte) string {
 	text := plaintext.Clean(strings.TrimSpace(string(data)), report.MaxSawBytes)
 	if text == "" {
@@ -147,8 +148,8 @@ func quoteOutput(data []byte) string {
 // errTruncated means that a probe could not read the whole output.
 var errTruncated = errors.New("its output was cut")
 
-// Output runs a program and returns its stdout. A status other than 0 and a truncated
-// stdout are errors.
+// Output runs a program on the board and returns its stdout. It returns an error for an exit status
+// other than 0 or a truncated stdout.
 func (s *Session) Output(ctx context.Context, argv ...string) (string, error) {
 	r, err := s.Board.Run(ctx, argv...)
 	if err != nil {

@@ -20,7 +20,8 @@ type containerEngine interface {
 	Close() error
 }
 
-// connectContainerd returns the session's connection to the board's containerd.
+// connectContainerd returns the connection to the board's containerd, and opens it if there is
+// none.
 func (s *Session) connectContainerd(ctx context.Context) (containerEngine, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +59,7 @@ func (c containerd) Next() string {
 	return "on the board: systemctl status containerd; journalctl -b -u containerd"
 }
 
-// containerProgram is a program in a container on the board.
+// containerProgram is a program that runs in a container on the board.
 type containerProgram struct {
 	spec               container.Spec
 	exitStatus, output match.Matcher
@@ -107,6 +108,7 @@ func (c containerProgram) Inspect(ctx context.Context, s *Session) (Finding, err
 	return c.judgeExit(exit), nil
 }
 
+// judgeExit compares a container's exit status and output with the check, and reads its metrics.
 func (c containerProgram) judgeExit(exit container.Exit) Finding {
 	var f Finding
 	status := fmt.Sprintf("exit status %d", exit.Status)

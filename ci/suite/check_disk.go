@@ -30,14 +30,14 @@ func readDisk(e *Entry) Probe {
 	return d
 }
 
-// partition is a partition that the kernel has listed.
+// partition is a disk partition, as the kernel lists it in /sys/block.
 type partition struct {
 	disk, name, device, label string // like vda, vda3, 254:3, rootA
 	number                    int
 }
 
-// parsePartitions reads the uevent files of /sys/block, as grep -H prints them. So the
-// board needs no program for disks.
+// parsePartitions parses the uevent files of /sys/block as grep -H prints them. It returns the
+// partitions, sorted by disk and number.
 func parsePartitions(text string) []partition {
 	byFile := map[string]map[string]string{}
 	for _, line := range plaintext.Lines(text) {
@@ -91,7 +91,8 @@ func (d disk) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
-// checkLayout checks the labels of the root's disk, and the partition of the root.
+// checkLayout checks the partition labels of the root file system's disk, and which partition the
+// root is on.
 func (d disk) checkLayout(f *Finding, all []partition, mounts []mountpoint) {
 	root, ok := findMount(mounts, "/")
 	i := slices.IndexFunc(all, func(p partition) bool { return ok && p.device == root.device })
@@ -124,8 +125,7 @@ func isInOrder(have, want []string) bool {
 	return len(want) == 0
 }
 
-// bootedSlot returns the slot that the boot loader names to RAUC in the kernel's command
-// line, or "".
+// bootedSlot returns the value of rauc.slot in the kernel's command line, or "".
 func bootedSlot(cmdline string) string {
 	for _, word := range strings.Fields(cmdline) {
 		if slot, ok := strings.CutPrefix(word, "rauc.slot="); ok {
@@ -149,7 +149,7 @@ type mountpoint struct {
 	vfsOpts    string // of the file system, the same for all its mounts
 }
 
-// parseMountinfo reads /proc/self/mountinfo, see proc(5). It skips malformed lines.
+// parseMountinfo parses /proc/self/mountinfo, see proc(5). It skips malformed lines.
 func parseMountinfo(text string) []mountpoint {
 	var mounts []mountpoint
 	for _, line := range plaintext.Lines(text) {
@@ -182,7 +182,7 @@ func unescapeOctal(s string) string {
 	return b.String()
 }
 
-// findMount returns what is mounted on dir. The last mount there hides the earlier ones.
+// findMount returns the mount on dir. Of several it returns the last, which hides the others.
 func findMount(mounts []mountpoint, dir string) (mountpoint, bool) {
 	for i := len(mounts) - 1; i >= 0; i-- {
 		if mounts[i].dir == dir {
@@ -251,8 +251,8 @@ func (m mount) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, err
 }
 
-// parseUsage reads the numbers of all and of free blocks, and returns the percentage in use
-// as goss does. The one of df is higher, as it leaves out the blocks reserved for root.
+// parseUsage parses the numbers of all and of free blocks, and returns the used percentage as goss
+// does. That of df is higher, because df leaves out the blocks reserved for root.
 func parseUsage(text string) (int, error) {
 	var blocks, free uint64
 	if n, err := fmt.Sscanf(text, "%d %d", &blocks, &free); err != nil || n != 2 || free > blocks || blocks == 0 {

@@ -15,7 +15,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// maxFileBytes is how much of a file's contents, or of an HTTP body, Slipway reads.
+// maxFileBytes is how much of a file's contents, or of an HTTP body, is read.
 const maxFileBytes = 1 << 20
 
 // file is a file, folder, link or device on the board. As in goss, the attributes of a
@@ -75,8 +75,8 @@ func readFile(e *Entry) Probe {
 
 var modePattern = plaintext.Regexp(`^[0-7]{4}$`)
 
-// readMode reads a mode as text. Without quotes, YAML reads 0755 as a number, which never
-// equals a mode.
+// readMode returns the matcher for a mode, which must be a quoted text: YAML reads 0755 as a
+// number.
 func (e *Entry) readMode() match.Matcher {
 	n := e.Fields["mode"]
 	if n != nil && n.Kind == yaml.ScalarNode && (n.ShortTag() != "!!str" || !modePattern().MatchString(n.Value)) {
@@ -123,7 +123,7 @@ func describeExistence(what string, there bool) string {
 	return what + " does not exist"
 }
 
-// checkStat compares the output of stat with the matchers.
+// checkStat parses the output of stat and compares its fields with the matchers.
 func (f file) checkStat(found *Finding, out string) error {
 	fields := strings.Fields(out)
 	if len(fields) != 6 {
@@ -144,8 +144,8 @@ func (f file) checkStat(found *Finding, out string) error {
 	return nil
 }
 
-// checkLinkAndContents compares the link's destination, the contents and the digests with
-// the matchers.
+// checkLinkAndContents compares the target of a link, the contents and the digests with the
+// matchers.
 func (f file) checkLinkAndContents(ctx context.Context, s *Session, found *Finding) error {
 	if !f.linkedTo.Empty() {
 		out, err := s.Output(ctx, "readlink", f.path)
@@ -170,7 +170,8 @@ func (f file) checkLinkAndContents(ctx context.Context, s *Session, found *Findi
 	return nil
 }
 
-// checkContents reads one byte more than maxFileBytes, to notice a longer file.
+// checkContents compares the contents with the matcher. It fails for a file that is larger than
+// maxFileBytes.
 func (f file) checkContents(ctx context.Context, s *Session, found *Finding) error {
 	out, err := s.Output(ctx, "head", "-c", fmt.Sprint(maxFileBytes+1), f.path)
 	if errors.Is(err, errTruncated) || len(out) > maxFileBytes {

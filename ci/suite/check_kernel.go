@@ -12,8 +12,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// parseGrepOutput returns the text of each file, from lines of FILE:TEXT as grep -H prints
-// them. Only files in a folder like iio:device0 have a colon in their names.
+// parseGrepOutput parses lines of FILE:TEXT as grep -H prints them, and returns the text of each
+// file. A colon in a file's name is allowed only in a folder like iio:device0.
 func parseGrepOutput(text string) map[string]string {
 	files := map[string]string{}
 	for _, line := range plaintext.Lines(text) {
@@ -49,8 +49,8 @@ func readKernelParam(e *Entry) Probe {
 	return k
 }
 
-// procFile returns the parameter's path. A name with slashes may have dots in its parts,
-// like the interface of a VLAN.
+// procFile returns the parameter's path below /proc/sys. Dots in the name become slashes, unless it
+// has slashes.
 func (k kernelParam) procFile() string {
 	if strings.Contains(k.name, "/") {
 		return path.Join("/proc/sys", k.name)
@@ -141,8 +141,8 @@ func (e *Entry) readPatterns(key string) []linePattern {
 	return all
 }
 
-// kernelLogScript prints the kernel's messages from the journal, or by dmesg if there is
-// no journal. The kernel's own buffer may have lost the first ones.
+// kernelLogScript prints the kernel's messages of this boot from the journal, or else by dmesg,
+// whose buffer may have lost the first ones.
 const kernelLogScript = `journalctl --dmesg --boot --quiet --no-pager --output=short-monotonic 2>/dev/null | grep . || dmesg`
 
 // maxKernelLines is how many unwanted messages a report shows.
@@ -164,6 +164,8 @@ func (d dmesg) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
+// checkMessages checks that each pattern of has matches a line, and that no line matches one of
+// never without matching one of ignore.
 func (d dmesg) checkMessages(f *Finding, all []string) {
 	for _, want := range d.has {
 		line, ok := firstMatch(all, want)

@@ -20,7 +20,7 @@ import (
 	"slipway/layers/yaml"
 )
 
-// reading is a metric with the allowed change since the last run that passed.
+// reading is a metric with the largest allowed change since the last run that passed.
 type reading struct {
 	report.Metric
 	within float64 // 0.1 allows 10 % of the last value; 0: no limit
@@ -40,7 +40,7 @@ func (e *Entry) readLimits() Limits {
 	return l
 }
 
-// CheckMetric adds a metric to the finding, and compares it with the limits.
+// CheckMetric adds a metric to the finding, as a failure if the value is outside of the limits.
 func (l Limits) CheckMetric(f *Finding, m report.Metric) {
 	m.Min, m.Max = l.Min, l.Max
 	f.metrics = append(f.metrics, reading{m, l.Within})
@@ -55,7 +55,7 @@ func (l Limits) CheckMetric(f *Finding, m report.Metric) {
 	}
 }
 
-// figure is a number in a program's output.
+// figure says where a number is in a program's output, and what its limits are.
 type figure struct {
 	name    string
 	unit    string
@@ -106,7 +106,7 @@ func (m figure) check(f *Finding, out string) {
 	m.limits.CheckMetric(f, report.Metric{Name: m.name, Unit: m.unit, Value: v})
 }
 
-// find returns the number in a program's output.
+// find returns the number in an output, times the scale.
 func (m figure) find(out string) (float64, error) {
 	text := out
 	switch {
@@ -173,7 +173,7 @@ type figures []figure
 
 const maxFigures = 50
 
-// readFigures reads the attribute metrics: numbers by their names.
+// readFigures parses the attribute metrics: a mapping of names to numbers in the output.
 func (e *Entry) readFigures() (all figures) {
 	n := e.Fields["metrics"]
 	if n == nil {
@@ -207,8 +207,8 @@ func (all figures) names() (names []string) {
 	return names
 }
 
-// check compares the numbers with their limits, if the check passed so far. A program that
-// failed need not have printed them.
+// check compares the numbers in an output with their limits. It does nothing if the check has
+// already failed, because the program need not have printed them.
 func (all figures) check(f *Finding, out string, cut bool) {
 	if len(all) == 0 || !f.OK() {
 		return
@@ -227,7 +227,8 @@ func (m metric) Metrics() []string { return []string{m.figure.name} }
 
 func (m metric) Next() string { return m.command.Next() }
 
-// compareMetrics compares metrics with those of the last run that passed.
+// compareMetrics compares the finding's metrics with those of the last run that passed, and adds a
+// failure for each that changed by more than allowed.
 func (s *Session) compareMetrics(c Check, f *Finding) {
 	for i := range f.metrics {
 		m := &f.metrics[i]
@@ -245,7 +246,7 @@ func (s *Session) compareMetrics(c Check, f *Finding) {
 	}
 }
 
-// sensor is a number that the kernel measures.
+// sensor is a sensor that the kernel reads, with its value.
 type sensor struct {
 	chip, label string // like ina3221 and VDD_IN; a thermal zone has only a label
 	value       float64
@@ -258,7 +259,7 @@ func (s sensor) fullName() string {
 	return s.chip + "/" + s.label
 }
 
-// matchesPattern compares a pattern with the full name and with the label.
+// matchesPattern reports whether a wildcard pattern matches the sensor's full name or its label.
 func (s sensor) matchesPattern(pattern string) bool {
 	whole, _ := path.Match(pattern, s.fullName())
 	label, _ := path.Match(pattern, s.label)
@@ -343,7 +344,8 @@ func sensorNames(all []sensor) string {
 // maxSensors is how many sensors of a board Slipway reads.
 const maxSensors = 200
 
-// numberDuplicates adds numbers to the labels of sensors with equal names.
+// numberDuplicates cleans the names of sensors, numbers those with equal names, and drops sensors
+// above maxSensors.
 func numberDuplicates(all []sensor) []sensor {
 	seen := map[string]int{}
 	for i := range all {
@@ -357,13 +359,14 @@ func numberDuplicates(all []sensor) []sensor {
 	return all[:min(len(all), maxSensors)]
 }
 
-// numberIn returns the number in a file, times scale.
+// numberIn returns the number in a file's text, times scale, and whether there is one.
 func numberIn(files map[string]string, file string, scale float64) (float64, bool) {
 	v, err := yaml.Finite(files[file])
 	return v * scale, err == nil
 }
 
-// parseTemperatures reads thermal zones and hwmon, which have thousandths of a degree.
+// parseTemperatures returns the temperatures of thermal zones and hwmon chips, in degrees. Their
+// files have thousandths.
 func parseTemperatures(files map[string]string) []sensor {
 	var all []sensor
 	for _, file := range sortedNames(files) {
@@ -381,8 +384,8 @@ func parseTemperatures(files map[string]string) []sensor {
 	return all
 }
 
-// parsePowers reads the power of chips, in millionths of a watt. For chips that have only
-// voltage and current, like the INA3221 of Jetsons, it multiplies these.
+// parsePowers returns the power of hwmon chips in watts. For chips with only voltage and current,
+// such as the INA3221 of Jetsons, it multiplies the two.
 func parsePowers(files map[string]string) []sensor {
 	var all []sensor
 	for _, file := range sortedNames(files) {
