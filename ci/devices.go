@@ -12,7 +12,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// ListDevices writes the devices of this machine that an image can be flashed to.
+// ListDevices writes the devices of this machine, and the disks of virtual boards, that can be
+// flashed.
 func ListDevices(ctx context.Context, w io.Writer, opt images.Options, asJSON bool) error {
 	disks, err := virtualDisks(opt)
 	if err != nil {
@@ -28,7 +29,7 @@ func ListDevices(ctx context.Context, w io.Writer, opt images.Options, asJSON bo
 	return device.Table(w, all)
 }
 
-// WatchDevices writes when a device appears, disappears or changes, until ctx ends.
+// WatchDevices writes each device that appears, disappears or changes, until ctx ends.
 func WatchDevices(ctx context.Context, w io.Writer, opt images.Options, asJSON bool) error {
 	disks, err := virtualDisks(opt)
 	if err != nil {
@@ -43,8 +44,7 @@ func WatchDevices(ctx context.Context, w io.Writer, opt images.Options, asJSON b
 	})
 }
 
-// virtualDisks returns the paths of the virtual boards' disks, also if a disk does not
-// exist yet.
+// virtualDisks returns the paths of all virtual boards' disks, whether they exist or not.
 func virtualDisks(opt images.Options) ([]string, error) {
 	names, err := images.Boards()
 	if err != nil {

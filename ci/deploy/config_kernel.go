@@ -19,8 +19,7 @@ import (
 // maxConfigLines limits the entries of a section.
 const maxConfigLines = 500
 
-// modules are kernel modules that are loaded at once, and at each boot by systemd's
-// modules-load.d.
+// modules is the section modules: kernel modules to load now, and at each boot by modules-load.d.
 type modules []string
 
 var modulePattern = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`)
@@ -49,7 +48,7 @@ func (m modules) plan(ctx context.Context, p *configPlan) error {
 	return nil
 }
 
-// sysctl is a kernel setting that is set at once, and at each boot by sysctl.d.
+// sysctl is one kernel setting, which is set now, and at each boot by sysctl.d.
 type sysctl struct{ name, value string }
 
 type sysctls struct {
@@ -85,8 +84,8 @@ func readSysctls(f *configFile, n *goyaml.Node) (configPart, error) {
 	return s, nil
 }
 
-// procPath returns the setting's path below /proc/sys. As in sysctl itself, dots belong
-// to names if the first separator is a slash.
+// procPath returns the setting's path below /proc/sys. As with sysctl(8), if the first separator in
+// the name is a slash, dots are part of names.
 func (s sysctl) procPath() string {
 	if i := strings.IndexAny(s.name, "./"); s.name[i] == '/' {
 		return "/proc/sys/" + s.name
@@ -110,8 +109,8 @@ func (s sysctls) plan(ctx context.Context, p *configPlan) error {
 	return nil
 }
 
-// hugepages are counts of pages by size. At each boot, sysctl.d sets the count of the
-// default size, and tmpfiles.d the others. The kernel's command line does not change.
+// hugepages is the section hugepages: counts of pages by size. At each boot, sysctl.d sets the
+// count of the default size, and tmpfiles.d the others.
 type hugepages struct {
 	file  *configFile
 	sizes []hugepageSize
@@ -157,6 +156,8 @@ func readHugepages(f *configFile, n *goyaml.Node) (configPart, error) {
 const pagesScript = `sed -n 's/^Hugepagesize: *\([0-9]*\) kB$/\1/p' /proc/meminfo; echo
 for d in /sys/kernel/mm/hugepages/hugepages-*kB; do d=${d##*-}; echo "${d%kB}"; done`
 
+// plan adds the counts to the plan, with the drop-in files for the next boots. It fails if the
+// board's kernel lacks a size.
 func (h hugepages) plan(ctx context.Context, p *configPlan) error {
 	r, err := p.conn.Ask(ctx, "sh", "-c", pagesScript)
 	if err != nil {

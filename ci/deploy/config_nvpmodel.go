@@ -14,8 +14,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// nvpmodel is a Jetson's power mode, by its number or its name. The program nvpmodel
-// keeps it over boots.
+// nvpmodel is the section nvpmodel: a Jetson's power mode, by number or name. The program nvpmodel
+// keeps the mode over boots.
 type nvpmodel struct {
 	file *configFile
 	node *yaml.Node
@@ -36,7 +36,7 @@ func readNvpmodel(f *configFile, n *yaml.Node) (configPart, error) {
 	return m, e.Err
 }
 
-// powerModes are the modes of a board with numbers and names, in the order of
+// powerModes are the numbers and names of a board's power modes, in the order of
 // /etc/nvpmodel.conf.
 type powerModes []powerMode
 
@@ -51,7 +51,7 @@ func parsePowerModes(text string) (all powerModes) {
 	return all
 }
 
-// findNumber returns the number of a mode that the user gave by number or name.
+// findNumber returns the number of a mode that is given by its number or name.
 func (all powerModes) findNumber(mode string) (string, bool) {
 	if n, err := strconv.Atoi(mode); err == nil {
 		mode = strconv.Itoa(n)
@@ -97,8 +97,8 @@ func (m nvpmodel) plan(ctx context.Context, p *configPlan) error {
 	return nil
 }
 
-// checkPowerMode says whether a mode is in force or waits for a restart. In the latter
-// case nvpmodel has only recorded it.
+// checkPowerMode asks nvpmodel for the active mode. If that is not want, it returns a note that the
+// wanted mode begins with the next restart.
 func checkPowerMode(ctx context.Context, conn *boardssh.Conn, want string) (string, error) {
 	r, err := conn.Ask(ctx, "nvpmodel", "-q")
 	if err != nil {

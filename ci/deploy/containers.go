@@ -23,7 +23,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// ContainerOptions says which engine of a board is used, and how it gets an image.
+// ContainerOptions says which container engine of a board is used, and how images are sent.
 type ContainerOptions struct {
 	Engine    string // the first of container.Engines that answers if not given
 	Namespace string // of containerd
@@ -32,7 +32,8 @@ type ContainerOptions struct {
 	JSON      bool
 }
 
-// Container sends a container image to a board's engine.
+// Container opens a container image, sends it to a board's container engine, and writes what was
+// sent.
 func Container(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, image string, o ContainerOptions) error {
 	if o.Name != "" {
 		full, err := oci.FullName(o.Name)
@@ -58,6 +59,7 @@ func Container(ctx context.Context, w io.Writer, opt images.Options, spec images
 	})
 }
 
+// withEngine connects to a board, opens its container engine, calls work, and closes both.
 func withEngine(ctx context.Context, opt images.Options, spec images.Spec, host string, o ContainerOptions,
 	work func(context.Context, container.Engine) error,
 ) error {
@@ -71,8 +73,9 @@ func withEngine(ctx context.Context, opt images.Options, spec images.Spec, host 
 	})
 }
 
-// RunContainer runs a container on a board and passes its output on. It first sends an
-// image that is on this machine or in a registry.
+// RunContainer runs a container on a board and copies its output to stdout and stderr. It first
+// sends the image, if that is a local file or in a registry. An exit status other than 0 is a
+// report.ContainerFailed.
 func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Options, spec images.Spec, host string, c container.Spec, o ContainerOptions) error {
 	var source *fetch.Container
 	if isImageSource(c.Image) {
@@ -110,16 +113,16 @@ func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Opti
 	})
 }
 
-// isImageSource reports whether an image is given by its location, and not by its name on
-// the board.
+// isImageSource reports whether an image is given by a path or URL, and not by its name on the
+// board.
 func isImageSource(image string) bool {
 	file, _, _ := strings.Cut(image, "#")
 	_, err := os.Stat(file)
 	return err == nil || strings.Contains(image, "://") || strings.HasPrefix(image, "oci-dir:")
 }
 
-// listLeftovers warns of containers of earlier runs that still exist. Such a container
-// may belong to a run whose connection was lost, and may hold what this run needs.
+// listLeftovers warns of containers that earlier runs left on the board. Such a container may hold
+// what this run needs, such as a port.
 func listLeftovers(ctx context.Context, w io.Writer, e container.Engine, spec images.Spec, host string) error {
 	left, err := e.List(ctx)
 	for _, l := range left {
@@ -129,8 +132,7 @@ func listLeftovers(ctx context.Context, w io.Writer, e container.Engine, spec im
 	return err
 }
 
-// CleanContainers removes containers of earlier runs that still exist: those that are
-// named, or all.
+// CleanContainers removes containers that earlier runs left on a board: the named ones, or all.
 func CleanContainers(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host string, names []string, o ContainerOptions) error {
 	return withEngine(ctx, opt, spec, host, o, func(ctx context.Context, e container.Engine) error {
 		left, err := e.List(ctx)
@@ -154,8 +156,7 @@ func CleanContainers(ctx context.Context, w io.Writer, opt images.Options, spec 
 	})
 }
 
-// forOutput removes control characters from output to a terminal. A file or a pipe gets
-// all bytes.
+// forOutput returns a writer that removes control characters if w is a terminal, or else w itself.
 func forOutput(w io.Writer) io.Writer {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return printableWriter{w}
@@ -170,11 +171,12 @@ func (p printableWriter) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-// openImage opens an image before the board is contacted.
+// openImage opens an image by its path or URL. It needs no board.
 func openImage(ctx context.Context, opt images.Options, text string) (*fetch.Container, error) {
 	return fetch.OpenContainer(ctx, text, fetch.Options{Dir: opt.ImageCacheDir()})
 }
 
+// pushImage sends the image for the engine's platform, and removes unused images if o.Prune is set.
 func pushImage(ctx context.Context, e container.Engine, source *fetch.Container, o ContainerOptions) (container.Pushed, error) {
 	image, err := source.Image(ctx, e.Platform())
 	if err != nil {

@@ -40,8 +40,9 @@ type filesDone struct {
 	Error   string         `json:"error,omitempty"`
 }
 
-// Files sends a folder, or one file, to a folder on a board and restarts units. If a unit
-// does not start, Files undoes all changes.
+// Files makes a folder on a board equal to a local one (or copies one file into it), restarts
+// units, and writes what changed. If a unit does not keep running, Files undoes all changes, unless
+// o.Keep is set.
 func Files(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, local, remote string, o FilesOptions) error {
 	folder, remove, err := asFolder(local)
 	if err != nil {
@@ -66,8 +67,8 @@ func Files(ctx context.Context, w io.Writer, opt images.Options, spec images.Spe
 	})
 }
 
-// checkDestination refuses a relative path, and a folder of which --delete would remove what is
-// not of this deploy: the system's own, or that of a single file.
+// checkDestination refuses a relative path. With remove (--delete) it also refuses system folders,
+// and the folder of a single file, because other files there would be removed.
 func checkDestination(remote string, isFolder, remove bool) error {
 	clean := path.Clean(remote)
 	switch {
@@ -81,11 +82,11 @@ func checkDestination(remote string, isFolder, remove bool) error {
 	return nil
 }
 
-// systemFolders hold what a board needs to run.
+// systemFolders are top folders that a board needs to run.
 var systemFolders = []string{"bin", "boot", "data", "dev", "etc", "lib", "lib64", "proc", "root", "run", "sbin", "sys", "usr", "var"}
 
-// asFolder returns local if it is a folder, or else a new folder that contains only this
-// file.
+// asFolder returns local if it is a folder, or else a temporary folder with a copy of the file. The
+// caller calls remove.
 func asFolder(local string) (folder string, remove func(), err error) {
 	info, err := os.Stat(local)
 	if err != nil {
@@ -109,8 +110,8 @@ func asFolder(local string) (folder string, remove func(), err error) {
 	return folder, remove, err
 }
 
-// restartOrUndo restarts the units. If one does not run, or systemd does not answer, it undoes
-// the deploy, so that the board works as before.
+// restartOrUndo restarts the units and waits for o.Watch. If one does not run, or systemd does not
+// answer, it undoes the deploy, unless o.Keep is set.
 func restartOrUndo(ctx context.Context, conn *boardssh.Conn, done *filesDone, o FilesOptions) error {
 	err := undo.RestartUnits(ctx, conn, o.Restart, o.Watch)
 	fails := errors.Is(err, undo.ErrUnit) || errors.Is(err, boardssh.ErrSilent)
@@ -157,7 +158,8 @@ type UndoOptions struct {
 	JSON  bool
 }
 
-// Undo puts back what a deploy replaced, and restarts its units.
+// Undo restores what a deploy replaced on a board, and restarts its units. With o.List it only
+// lists the deploys that can be undone.
 func Undo(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host string, o UndoOptions) error {
 	return reach.WithConnection(ctx, opt, spec, host, func(conn *boardssh.Conn) error {
 		if o.List {
@@ -179,8 +181,8 @@ func Undo(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec
 	})
 }
 
-// undoAndRestart puts back a deploy and restarts its units. It restarts them also if the
-// board refused one of the settings.
+// undoAndRestart restores what a deploy replaced and restarts its units, also if the board refused
+// one of the settings.
 func undoAndRestart(ctx context.Context, conn *boardssh.Conn, id string, force bool) (undo.Deployment, error) {
 	u, err := undo.Restore(ctx, conn, id, force)
 	if (err == nil || errors.Is(err, undo.ErrSetting)) && len(u.Units) > 0 {

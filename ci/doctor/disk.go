@@ -19,7 +19,7 @@ import (
 
 const gib = 1 << 30
 
-// nearestExisting returns dir, or the nearest folder above it that exists.
+// nearestExisting returns dir, or the nearest parent folder that exists.
 func nearestExisting(dir string) string {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -28,7 +28,7 @@ func nearestExisting(dir string) string {
 	return localfile.NearestFolder(filepath.Join(abs, "x"))
 }
 
-// diskPart is one kind of files that a build leaves on the disk.
+// diskPart is a folder that a build fills, with the space that it needs.
 type diskPart struct {
 	name    string
 	dir     string
@@ -49,9 +49,9 @@ func (p boardBuild) diskParts() []diskPart {
 	}
 }
 
-// variableFolder returns the folder that bitbake will use for a variable. Build sets
-// those that boards share in the environment, which only a plain assignment overrules.
-// A shell's TMPDIR reaches bitbake only if the project passes it on.
+// variableFolder returns the folder that bitbake will use for a variable such as DL_DIR: from the
+// project's environment, this environment if the project passes it on, or the configuration. A
+// shell's TMPDIR counts only if the project passes it on.
 func (p boardBuild) variableFolder(name, otherwise string) string {
 	value, through := p.project.Env[name]
 	if value != nil && *value != "" {
@@ -70,7 +70,7 @@ func (p boardBuild) variableFolder(name, otherwise string) string {
 	return dir
 }
 
-// demand is what a build will still write on one file system.
+// demand is the space that a build still needs on one file system.
 type demand struct {
 	dir        string
 	need, free uint64
@@ -79,7 +79,8 @@ type demand struct {
 	counted    bool // all that exists already
 }
 
-// checkDisk adds up what the build will still write on each file system.
+// checkDisk compares what the build will still write on each file system with the free space and
+// inodes.
 func checkDisk(ctx context.Context, p boardBuild) []Finding {
 	var all []*demand
 	byDevice := map[uint64]*demand{}
@@ -130,8 +131,8 @@ func (d demand) listFindings(p boardBuild) []Finding {
 
 const enoughInodes = 4_000_000
 
-// spaceFinding wants plenty of space: a build that fills the disk loses hours. With
-// less than half of it, the build stops.
+// spaceFinding compares the free space with what the build still needs. Too little is a warning,
+// and less than half of it stops the build: a full disk costs hours of work.
 func (d demand) spaceFinding(p boardBuild) Finding {
 	f := okFinding("disk", "%s: %d GiB free, %d GiB still to be written", d.dir, d.free/gib, d.need/gib)
 	if d.free >= d.need {
@@ -152,8 +153,8 @@ func (d demand) spaceFinding(p boardBuild) Finding {
 	return f
 }
 
-// usedBytes returns the size of a folder's files, and whether all could be counted in a
-// few seconds. The folder may be a link to another disk.
+// usedBytes returns the size of a folder's files, and whether all were counted within 3 s. The
+// folder may be a link.
 func usedBytes(ctx context.Context, dir string) (total uint64, counted bool) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

@@ -52,7 +52,7 @@ type Options struct {
 	JSON  bool
 }
 
-// boardBuild is the build that the checks are about.
+// boardBuild is the board, project and options that the checks look at.
 type boardBuild struct {
 	Options
 	spec    images.Spec
@@ -64,7 +64,7 @@ type boardBuild struct {
 // bitbakeDir returns the build folder of bitbake.
 func (p boardBuild) bitbakeDir() string { return images.BitbakeDirOf(p.ws) }
 
-// siteConf returns the file of the user's own settings, which nothing else writes.
+// siteConf returns the path of bitbake's site.conf, which only the user writes.
 func (p boardBuild) siteConf() string { return filepath.Join(p.bitbakeDir(), "conf", "site.conf") }
 
 type check func(context.Context, boardBuild) []Finding
@@ -77,8 +77,8 @@ var (
 	projectChecks = []check{checkTools, checkUserNamespaces, checkWatches, checkPath, checkOtherBuilds, checkRepositories, checkConnectivity, checkNVIDIA, checkManualDownloads, checkProxies, checkConfiguration}
 )
 
-// Look checks what a board's build and tests need of this machine, then prints the
-// findings. It returns an error if the build would stop.
+// Look runs all checks for a board's build and writes the findings. It returns an error if the
+// build would stop.
 func Look(ctx context.Context, w io.Writer, spec images.Spec, opt Options) error {
 	p := boardBuild{Options: opt, spec: spec}
 	looks := baseChecks
@@ -100,6 +100,7 @@ func Look(ctx context.Context, w io.Writer, spec images.Spec, opt Options) error
 	return err
 }
 
+// unreadProject returns the finding for a project that could not be loaded.
 func unreadProject(spec images.Spec, partial layers.Project, err error) Finding {
 	if errors.Is(err, layers.ErrNotHere) {
 		why := "what it is built of was not looked at"
@@ -115,7 +116,8 @@ func unreadProject(spec images.Spec, partial layers.Project, err error) Finding 
 	return Finding{"project", Stops, saw, "the build reads it first", next}
 }
 
-// Conf checks only a configuration file, for a branch of meta-tegra.
+// Conf checks only the names in a bitbake configuration file against a branch of meta-tegra, and
+// writes the findings.
 func Conf(w io.Writer, file, branch string, asJSON bool) error {
 	l, err := lint.Branch(branch)
 	if err != nil {
@@ -139,7 +141,8 @@ func Conf(w io.Writer, file, branch string, asJSON bool) error {
 	return err
 }
 
-// runChecks runs all checks at the same time: some of them wait for servers.
+// runChecks runs all checks at the same time, because some wait for servers, and returns the
+// findings.
 func runChecks(ctx context.Context, p boardBuild, looks []check) []Finding {
 	step := progress.Start(ctx, "doctor", int64(len(looks)), progress.Tasks)
 	defer func() { step.End(fmt.Sprintf("%d checks", len(looks)), nil) }()
@@ -156,7 +159,8 @@ func runChecks(ctx context.Context, p boardBuild, looks []check) []Finding {
 	return slices.Concat(found...)
 }
 
-// writeFindings returns at how many findings the build would stop.
+// writeFindings writes the findings as text or JSON, and returns how many of them would stop the
+// build.
 func writeFindings(w io.Writer, findings []Finding, asJSON bool) (stopped int, err error) {
 	for _, f := range findings {
 		if f.State == Stops {
@@ -186,13 +190,12 @@ func (f Finding) writeText(w io.Writer) {
 	}
 }
 
-// indentText indents a text of several lines below its finding. Text from outside may
-// hold control characters.
+// indentText indents the lines of a text below its finding, and removes control characters.
 func indentText(text string) string {
 	return strings.ReplaceAll(strings.TrimSpace(plaintext.Printable(text)), "\n", "\n        ")
 }
 
-// checkSuites reads the board's suites, so that a mistake is found before the board is built.
+// checkSuites loads the board's suites, so that a mistake in them is found before the build.
 func checkSuites(_ context.Context, p boardBuild) []Finding {
 	f := Finding{What: "suites", Why: "smoke proves the board by them", Fix: suite.SuitesNext}
 	if len(p.spec.Suites) == 0 && p.spec.TypedName() != p.spec.Board {

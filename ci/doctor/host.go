@@ -19,6 +19,8 @@ import (
 	"slipway/layers/run"
 )
 
+// checkClone checks that this folder is a clone of Slipway, and that go is installed, if the
+// board's build needs them.
 func checkClone(_ context.Context, p boardBuild) []Finding {
 	if !images.NeedsClone(p.spec) {
 		return []Finding{okFinding("clone", "none is needed for %s", cmp.Or(p.spec.Project, p.spec.BoardFile()))}
@@ -39,6 +41,7 @@ func checkClone(_ context.Context, p boardBuild) []Finding {
 	return []Finding{okFinding("clone", "here, with %s", path)}
 }
 
+// checkPackages checks that the Debian packages for the build and the virtual board are installed.
 func checkPackages(ctx context.Context, p boardBuild) []Finding {
 	f := Finding{What: "packages", State: Stops, Why: "the build and the virtual board run these programs"}
 	needed := append(images.HostPackages(p.spec, p.project.BuildSystem), qemu.HostPackages(p.spec)...)
@@ -54,8 +57,8 @@ func checkPackages(ctx context.Context, p boardBuild) []Finding {
 	return []Finding{f}
 }
 
-// checkBuildable runs the checks that build runs first, except the one for root, which
-// checkUser has.
+// checkBuildable runs the host checks that build itself runs first, except for the one of root, for
+// which checkUser is.
 func checkBuildable(ctx context.Context, p boardBuild) []Finding {
 	var all []Finding
 	for _, c := range images.CheckHost(ctx, p.spec, p.project.BuildSystem) {
@@ -70,13 +73,14 @@ func checkBuildable(ctx context.Context, p boardBuild) []Finding {
 	return all
 }
 
+// hindranceFinding returns the finding for a failed host check.
 func hindranceFinding(what string, err error) Finding {
 	saw, fix, _ := strings.Cut(err.Error(), "\n")
 	saw = strings.TrimSuffix(strings.TrimSuffix(saw, ":"), "; run")
 	return Finding{what, Stops, saw, "build would stop here", cmp.Or(strings.TrimSpace(strings.TrimPrefix(fix, "next: ")), "fix what it says")}
 }
 
-// checkUser checks who builds. A container often has no user but root, and no sudo.
+// checkUser checks that the user is not root, and may write and remove files in the build folder.
 func checkUser(_ context.Context, p boardBuild) []Finding {
 	if os.Geteuid() == 0 {
 		user := os.Getenv("SUDO_USER")
@@ -99,9 +103,8 @@ func checkUser(_ context.Context, p boardBuild) []Finding {
 	return []Finding{okFinding("user", "uid %d, which may write in %s", os.Geteuid(), dir)}
 }
 
-// builderCommands returns commands that add a user who owns the clone, in a folder that
-// this user may enter: git and go refuse another user's clone, and root's home is
-// closed to others.
+// builderCommands returns shell commands that add a user builder who owns the clone, and build as
+// that user. The clone is copied if others may not enter its folder, as in root's home.
 func builderCommands(p boardBuild) string {
 	fix := "{ id -u builder || useradd -m builder; } && "
 	here, err := os.Getwd()
@@ -122,7 +125,7 @@ func builderCommands(p boardBuild) string {
 
 func (p boardBuild) buildsWithIsar() bool { return p.project.BuildSystem == "isar-privileged" }
 
-// openToAll reports whether every user may enter a folder and those above it.
+// openToAll reports whether every user may read and enter a folder and all folders above it.
 func openToAll(dir string) bool {
 	for {
 		info, err := os.Stat(dir)
@@ -145,7 +148,7 @@ func inContainer() bool {
 	return os.Getenv("container") != ""
 }
 
-// checkUmask checks what bitbake checks: others must be able to read what it builds.
+// checkUmask checks, as bitbake does, that others can read new files.
 func checkUmask(context.Context, boardBuild) []Finding {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -163,14 +166,14 @@ func checkUmask(context.Context, boardBuild) []Finding {
 	return []Finding{okFinding("umask", "%04o", mask)}
 }
 
-// tool is a program with the oldest versions that releases of Yocto accept.
+// tool is a program, with the oldest versions that Yocto's releases accept.
 type tool struct {
 	name, pkg string
 	argv      []string
 	minimums  []minSince
 }
 
-// minSince is the oldest accepted version from a release on.
+// minSince is the oldest accepted version, from a release of Yocto on.
 type minSince struct{ release, version string }
 
 // The versions are those of each release's sanity.bbclass.
@@ -184,6 +187,7 @@ var hostTools = []tool{
 
 const buildtools = "use a newer distribution, or run scripts/install-buildtools of the checkout of openembedded-core and source what it names"
 
+// checkTools compares the versions of programs on this machine with those that the release accepts.
 func checkTools(ctx context.Context, p boardBuild) []Finding {
 	release := p.layers.Release()
 	var bad []Finding
@@ -206,7 +210,7 @@ func checkTools(ctx context.Context, p boardBuild) []Finding {
 	return []Finding{okFinding("tools", "%s", strings.Join(seen, ", "))}
 }
 
-// checkPython checks for modules that newer Pythons lack and old releases import.
+// checkPython checks that this Python has the modules that older releases of Yocto import.
 func checkPython(ctx context.Context, release string) (bad []Finding) {
 	lacks := func(statement string) bool {
 		return run.Run(ctx, run.Command{Argv: []string{"python3", "-W", "ignore", "-c", statement}}) != nil
@@ -234,7 +238,7 @@ func (t tool) installedVersion(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("%v says no version", t.argv)
 }
 
-// minVersion returns the oldest version for a release, or "".
+// minVersion returns the oldest version that a release accepts, or "".
 func (t tool) minVersion(release string) string {
 	version := ""
 	for _, s := range t.minimums {
@@ -245,7 +249,7 @@ func (t tool) minVersion(release string) string {
 	return version
 }
 
-// isOlder compares versions number by number.
+// isOlder reports whether version have is older than least, compared number by number.
 func isOlder(have, least string) bool {
 	h, l := strings.Split(have, "."), strings.Split(least, ".")
 	for i := range l {

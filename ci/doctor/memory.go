@@ -17,8 +17,8 @@ import (
 	"slipway/layers/run"
 )
 
-// machineMemory returns the memory of this machine, or of the container that this runs
-// in.
+// machineMemory returns the memory and swap of this machine. A cgroup's limit, as in a container,
+// reduces the memory.
 func machineMemory() (ram, swap uint64, err error) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
@@ -31,7 +31,7 @@ func machineMemory() (ram, swap uint64, err error) {
 	return ram, swap, nil
 }
 
-// readKernelFile returns a small file of the kernel's, or "".
+// readKernelFile returns the text of a file in /proc or /sys, or "".
 func readKernelFile(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -40,6 +40,7 @@ func readKernelFile(path string) string {
 	return strings.TrimSpace(string(text))
 }
 
+// checkMemory compares the memory with what the board's build or virtual machine needs.
 func checkMemory(_ context.Context, p boardBuild) []Finding {
 	ram, swap, err := machineMemory()
 	if err != nil {
@@ -59,9 +60,8 @@ func checkMemory(_ context.Context, p boardBuild) []Finding {
 	return []Finding{checkParallel(p, ram, swap, runtime.NumCPU(), os.Getenv)}
 }
 
-// checkParallel computes how many compilers fit into memory at the same time. bitbake
-// runs as many tasks as there are processors, and each task as many compilers. All of
-// them rarely compile C++ together, so one compiler for each processor must fit.
+// checkParallel compares how many compilers fit into memory with how many bitbake may run. Tasks
+// rarely compile C++ all at the same time, so memory for one compiler for each CPU is enough.
 func checkParallel(p boardBuild, ram, swap uint64, cpus int, env func(string) string) Finding {
 	task := uint64(p.spec.Build.TaskMiB) << 20
 	fit := max(1, int((ram+swap)/task))
@@ -86,8 +86,8 @@ func numberIn(setting string, otherwise int) int {
 	return n
 }
 
-// checkUserNamespaces tries what bitbake does before each task: a namespace without a
-// network. AppArmor allows that, but then refuses to map the user.
+// checkUserNamespaces creates a user namespace without a network, as bitbake does before each task.
+// AppArmor may allow the namespace but refuse to map the user.
 func checkUserNamespaces(ctx context.Context, p boardBuild) []Finding {
 	if r := p.layers.Release(); lint.Before(r, "kirkstone") {
 		return []Finding{okFinding("namespaces", "%s uses none", r)}
@@ -99,8 +99,8 @@ func checkUserNamespaces(ctx context.Context, p boardBuild) []Finding {
 	return []Finding{{"namespaces", Stops, "no user namespace can be made: " + briefError(err), "bitbake runs its tasks in one, cut off from the network, and stops where it cannot", images.AllowNamespaces()}}
 }
 
-// briefError returns an error in one line: for a program, the last line that it
-// printed. git adds after ssh's own text that it could not read, which is dropped.
+// briefError returns an error in one line. For a failed program that is its last line of output,
+// without the remark that git adds to an error of ssh.
 func briefError(err error) string {
 	var failed *run.Failure
 	if errors.As(err, &failed) && failed.Tail != "" {
@@ -111,13 +111,13 @@ func briefError(err error) string {
 	return line
 }
 
-// The needs of a build with many layers, and of an editor.
+// What a build with many layers and an editor beside it need of inotify.
 const (
 	enoughWatches   = 65_536
 	enoughInstances = 128
 )
 
-// checkWatches checks inotify, by which bitbake sees changes up to mickledore.
+// checkWatches checks the limits of inotify, by which bitbake up to mickledore watches folders.
 func checkWatches(_ context.Context, p boardBuild) []Finding {
 	var bad []Finding
 	for _, limit := range []struct {

@@ -18,10 +18,10 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// patience is how long a server may take. Those behind a company's proxy are slow.
+// patience is how long a server may take to answer. Servers behind a company's proxy are slow.
 const patience = 15 * time.Second
 
-// checkRepositories asks each of the project's git servers.
+// checkRepositories asks each git server of the project's layers.
 func checkRepositories(ctx context.Context, p boardBuild) []Finding {
 	if p.Build.Offline {
 		return []Finding{okFinding("git", "not asked (offline)")}
@@ -60,8 +60,8 @@ func unreachedFinding(r layers.Reached) Finding {
 	return f
 }
 
-// checkNVIDIA asks the servers that the branch of meta-tegra downloads from. It
-// compares their time with this machine's.
+// checkNVIDIA connects to the servers from which the branch of meta-tegra downloads, and compares
+// their clocks with this machine's.
 func checkNVIDIA(ctx context.Context, p boardBuild) []Finding {
 	findings := checkPastClock(time.Now())
 	d, known := p.layers.DownloadsOf()
@@ -94,8 +94,7 @@ func checkNVIDIA(ctx context.Context, p boardBuild) []Finding {
 	return findings
 }
 
-// hasMirrors reports whether the project, the user or the cache names other servers for
-// sources.
+// hasMirrors reports whether the cache or the configuration names mirrors for sources.
 func (p boardBuild) hasMirrors() bool {
 	if c, err := cache.Choose(p.spec.Cache); err == nil && !c.Off && (c.Server != "" || c.Downloads != "" && c.Downloads != "none") {
 		return true
@@ -106,8 +105,7 @@ func (p boardBuild) hasMirrors() bool {
 	})
 }
 
-// serverSkew asks a server for its time. It returns by how much the server's clock is
-// ahead.
+// serverSkew asks an HTTP server for its time, and returns by how much its clock is ahead.
 func serverSkew(ctx context.Context, address string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
 	defer cancel()
@@ -128,7 +126,8 @@ func serverSkew(ctx context.Context, address string) (time.Duration, error) {
 	return time.Until(date), nil
 }
 
-// A certificate that is days old is refused by a clock that is days late.
+// From anySkew on, a different clock is a warning. From stoppedSkew on, it stops the build: a clock
+// that is days late refuses a certificate that is days old.
 const (
 	anySkew     = 5 * time.Minute
 	stoppedSkew = 24 * time.Hour
@@ -147,8 +146,7 @@ func skewFindings(host string, skew time.Duration) []Finding {
 
 const setClock = "sudo timedatectl set-ntp true"
 
-// releaseDate is earlier than any run: a clock before it is wrong, whatever servers
-// say.
+// releaseDate is earlier than any run of this program, so a clock before it is wrong.
 var releaseDate = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 
 func checkPastClock(now time.Time) []Finding {
@@ -164,8 +162,8 @@ func (p boardBuild) downloadsDir() string {
 
 const devnet = "NVIDIA_DEVNET_MIRROR"
 
-// checkManualDownloads looks for files that no server sends without a login: those of
-// branches up to L4T R32.4.2.
+// checkManualDownloads checks for files that bitbake cannot download because NVIDIA's servers want
+// a login. Branches up to L4T R32.4.2 need them.
 func checkManualDownloads(_ context.Context, p boardBuild) []Finding {
 	d, known := p.layers.DownloadsOf()
 	if !known || len(d.SDKManager) == 0 {
@@ -203,8 +201,8 @@ func (p boardBuild) downloadHint(files []string) string {
 		" = \"file:///home/NAME/Downloads/nvidia/sdkm_downloads\"\nThe files, below that folder:\n" + strings.Join(files, "\n")
 }
 
-// effectiveSetting returns the value that bitbake will see for a variable: from the
-// environment if the project passes it on, else from the configuration.
+// effectiveSetting returns the value that bitbake will see for a variable: from the environment if
+// the project passes it on, or else from the configuration.
 func (p boardBuild) effectiveSetting(name string) (string, error) {
 	if otherwise, passed := p.project.Env[name]; passed {
 		if value, set := os.LookupEnv(name); set || otherwise == nil {
@@ -224,8 +222,8 @@ func (p boardBuild) expandPath(dir string) string {
 	})
 }
 
-// expectedPath returns the path where a file of TensorRT is expected. Those for Xavier
-// have the same names as those for the other boards, but other contents.
+// expectedPath returns the path, below the downloads, of a file of TensorRT. The files for Xavier
+// have the same names as the others, so they are in a folder of their own.
 func (p boardBuild) expectedPath(file string) string {
 	if rest, ok := strings.CutPrefix(file, "NoDLA/"); ok && strings.Contains(p.project.Machine, "xavier") {
 		return "DLA/" + rest
@@ -233,7 +231,7 @@ func (p boardBuild) expectedPath(file string) string {
 	return file
 }
 
-// checkProxies looks for proxy settings that one of the programs ignores.
+// checkProxies finds proxy settings that wget, bitbake or git would ignore.
 func checkProxies(_ context.Context, p boardBuild) []Finding {
 	var findings []Finding
 	for _, name := range []string{"http_proxy", "https_proxy", "no_proxy", "all_proxy"} {
@@ -259,8 +257,7 @@ func checkProxies(_ context.Context, p boardBuild) []Finding {
 	return findings
 }
 
-// schemeOf returns how git fetches from an address. Without a scheme, a colon before
-// any slash means a server, as in host:path. Otherwise it is a folder.
+// schemeOf returns how git fetches from an address: its scheme, "ssh" for host:path, or "file".
 func schemeOf(address string) string {
 	if scheme, _, ok := strings.Cut(address, "://"); ok {
 		return scheme
@@ -271,8 +268,8 @@ func schemeOf(address string) string {
 	return "file"
 }
 
-// checkConfiguration looks for names in the project's configuration that its layers
-// lack.
+// checkConfiguration finds names in the project's bitbake configuration that its layers do not
+// have.
 func checkConfiguration(_ context.Context, p boardBuild) []Finding {
 	found, err := lint.Project(p.project, p.ws, p.bitbakeDir())
 	if err != nil {
@@ -284,7 +281,7 @@ func checkConfiguration(_ context.Context, p boardBuild) []Finding {
 	return lintFindings(found, "no name in it that the layers lack")
 }
 
-// withoutCheckouts is the text for a check that uses only Slipway's own tables.
+// withoutCheckouts is the text of a good finding where only Slipway's own tables were compared.
 const withoutCheckouts = "no name in it that Slipway knows to be missing on its branch; other names need the layers' checkouts"
 
 func lintFindings(found []lint.Finding, none string) []Finding {
@@ -304,11 +301,11 @@ func lintFindings(found []lint.Finding, none string) []Finding {
 
 const connectivityCheck = "CONNECTIVITY_CHECK_URIS"
 
-// defaultConnectivity is openembedded-core's default.
+// defaultConnectivity is the default of CONNECTIVITY_CHECK_URIS in openembedded-core.
 var defaultConnectivity = "https://www.yoctoproject.org/connectivity.html"
 
-// checkConnectivity asks the servers that bitbake's own check asks. bitbake asks them
-// without mirrors, before the first build in a folder.
+// checkConnectivity fetches the pages of CONNECTIVITY_CHECK_URIS, as bitbake does before the first
+// build in a folder, past all mirrors.
 func checkConnectivity(ctx context.Context, p boardBuild) []Finding {
 	if _, there := p.layers.Branch["openembedded-core"]; !there {
 		return nil
@@ -344,7 +341,8 @@ func checkConnectivity(ctx context.Context, p boardBuild) []Finding {
 	return findings
 }
 
-// fetchPage wants a page, as bitbake does: a proxy's error page is none.
+// fetchPage returns an error unless a server answers with a page. As for bitbake, an error page of
+// a proxy does not count.
 func fetchPage(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
 	defer cancel()

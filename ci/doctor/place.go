@@ -17,11 +17,11 @@ import (
 	"slipway/layers/run"
 )
 
-// Paths in a build grow longer by the names of recipes and their sources.
+// longestTMPDIR is bitbake's limit. Names of recipes and of their sources are added to this path.
 const longestTMPDIR = 400
 
-// checkPath checks the path of the build folder, which ends up in makefiles and
-// scripts.
+// checkPath checks the length and the characters of the build folder's path, which ends up in
+// makefiles and scripts.
 func checkPath(_ context.Context, p boardBuild) []Finding {
 	tmp := filepath.Join(p.bitbakeDir(), "tmp")
 	const fix = "move the clone to a folder with a short path of plain letters"
@@ -34,7 +34,7 @@ func checkPath(_ context.Context, p boardBuild) []Finding {
 	return []Finding{okFinding("path", "%s", tmp)}
 }
 
-// fileSystems are the file systems with limits, by the kernel's numbers.
+// fileSystems are file systems on which builds fail or are slow, by the kernel's magic numbers.
 var fileSystems = map[int64]struct{ name, state, why string }{
 	unix.NFS_SUPER_MAGIC:       {"NFS", Stops, "bitbake refuses it: locks and times of files are not reliable there"},
 	unix.V9FS_MAGIC:            {"9p", Warning, "it is a folder of another machine (WSL, a virtual machine): very slow, and without all kinds of files"},
@@ -50,8 +50,8 @@ var fileSystems = map[int64]struct{ name, state, why string }{
 
 const otherDisk = "build in a folder on a local disk with ext4, xfs or btrfs (in a container: on a volume)"
 
-// checkFileSystem checks the kind of the build folder's file system, then tries what a
-// build does on it.
+// checkFileSystem checks the type of the build folder's file system, tries links, modes and
+// programs there, and checks that /tmp may have programs.
 func checkFileSystem(ctx context.Context, p boardBuild) []Finding {
 	dir := nearestExisting(p.Build.Dir)
 	var st unix.Statfs_t
@@ -77,7 +77,8 @@ func checkFileSystem(ctx context.Context, p boardBuild) []Finding {
 	return findings
 }
 
-// tryFiles makes files of the kinds that a build does, in its own folder.
+// tryFiles makes files of all kinds that a build makes, in a temporary folder below dir, and runs a
+// program there.
 func tryFiles(ctx context.Context, dir string) (err error) {
 	at, err := os.MkdirTemp(dir, ".Doctor-")
 	if err != nil {
@@ -109,7 +110,7 @@ func tryFiles(ctx context.Context, dir string) (err error) {
 	return nil
 }
 
-// checkOtherBuilds looks for another build in the same folder.
+// checkOtherBuilds checks whether another build, or a bitbake server, uses the same build folder.
 func checkOtherBuilds(_ context.Context, p boardBuild) []Finding {
 	lock := images.BuildLockOf(p.ws)
 	if isLocked(lock) {

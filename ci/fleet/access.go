@@ -15,8 +15,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Access is how the inventory says that a host is reached. ~/.ssh/config decides about what
-// it leaves out.
+// Access is how the inventory says that a host is reached. ~/.ssh/config decides the fields that
+// the inventory leaves out.
 type Access struct {
 	Host     string
 	Port     int
@@ -31,7 +31,7 @@ type Access struct {
 	Limit   time.Duration // for the work on it; 0: the limit of all boards
 }
 
-// The variables that Slipway reads, each with its older names.
+// The names of the variables that Slipway reads, each followed by its older names.
 var (
 	hostVariables     = []string{"ansible_host", "ansible_ssh_host"}
 	portVariables     = []string{"ansible_port", "ansible_ssh_port"}
@@ -53,8 +53,7 @@ const (
 	becomeUserVariable   = "ansible_become_user"
 )
 
-// ignoredVariables say how to log in, but Slipway does not follow them. The values are
-// the warnings.
+// ignoredVariables are login variables that Slipway ignores, with the warnings that it prints.
 var ignoredVariables = map[string]string{
 	"ansible_password":        "passwords are not used; log in with a key",
 	"ansible_ssh_pass":        "passwords are not used; log in with a key",
@@ -81,12 +80,10 @@ func listKnownVariables() map[string]bool {
 	return all
 }
 
-// isKnownVariable reports whether Slipway reads a variable, or warns that it does not
-// follow it.
+// isKnownVariable reports whether Slipway reads a variable, or warns that it ignores it.
 func isKnownVariable(name string) bool { return knownVariables[name] }
 
-// templateProblem says why a value with a template cannot be used. It returns "" for other
-// values.
+// templateProblem returns why a value with a template cannot be used, or "".
 func templateProblem(value string) string {
 	if strings.Contains(value, "{{") || strings.Contains(value, "{%") {
 		return "a template, which Slipway does not fill in; write the value itself"
@@ -96,7 +93,7 @@ func templateProblem(value string) string {
 
 func oneLine(v any) string { return plaintext.OneLine(fmt.Sprint(v)) }
 
-// addHosts adds the hosts that one line names to a group, each with the line's variables.
+// addHosts adds hosts to a group, and gives each of them the port and variables of their line.
 func (inv *Inventory) addHosts(g *group, names []string, port string, vars map[string]variable, line int) error {
 	for _, name := range names {
 		h, err := inv.addHost(g, name, line)
@@ -111,8 +108,8 @@ func (inv *Inventory) addHosts(g *group, names []string, port string, vars map[s
 	return nil
 }
 
-// ResolveAccess returns how a host is reached. It checks only the variables that the host
-// needs, so a template or a secret elsewhere in the file does no harm.
+// ResolveAccess returns how a host is reached, from its variables. It checks only the variables
+// that it reads, so a template or a secret elsewhere in the file is no error.
 func (inv *Inventory) ResolveAccess(h *Host) (a Access, err error) {
 	a.Host, err = inv.lookUpVariable(h, hostVariables)
 	a.Host = cmp.Or(a.Host, h.Name)
@@ -141,8 +138,8 @@ func (inv *Inventory) ResolveAccess(h *Host) (a Access, err error) {
 	return a, err
 }
 
-// lookUpVariable returns the value of a variable that has several names. It refuses two
-// names with different values, because Ansible's version decides which one applies.
+// lookUpVariable returns the value of a variable under any of its names. It refuses two names with
+// different values: which of them applies depends on Ansible's version.
 func (inv *Inventory) lookUpVariable(h *Host, names []string) (string, error) {
 	text := ""
 	for _, name := range names {
@@ -188,8 +185,8 @@ func (inv *Inventory) readLimit(h *Host, a *Access) error {
 
 var userPattern = plaintext.Regexp(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
 
-// readBecome reads the variables for sudo. It accepts every word that Ansible accepts for yes and
-// no.
+// readBecome sets a.Become from the variables for sudo. It accepts every word for yes and no that
+// Ansible accepts.
 func (inv *Inventory) readBecome(h *Host, a *Access) error {
 	words := map[string]string{becomeVariable: "", becomeMethodVariable: "", becomeUserVariable: ""}
 	for name := range words {
@@ -252,19 +249,19 @@ func (inv *Inventory) checkHostKey(h *Host, a *Access) error {
 	return nil
 }
 
-// harmlessOptions are options of ssh that change neither where a connection goes nor how
-// the board proves its identity.
+// harmlessOptions are options of ssh that change neither the target of a connection nor how the
+// target proves its identity.
 var harmlessOptions = map[string]bool{
 	"connecttimeout": true, "connectionattempts": true, "serveraliveinterval": true, "serveralivecountmax": true, "tcpkeepalive": true,
 	"controlmaster": true, "controlpersist": true, "controlpath": true, "loglevel": true, "batchmode": true, "compression": true,
 	"passwordauthentication": true, "kbdinteractiveauthentication": true, "preferredauthentications": true, "pubkeyauthentication": true,
 }
 
-// hostKeyOptions are options of ssh that turn the check of the host key off.
+// hostKeyOptions are options of ssh that can turn off the check of the host key.
 var hostKeyOptions = map[string]bool{"stricthostkeychecking": true, "userknownhostsfile": true, "globalknownhostsfile": true, "checkhostip": true}
 
-// readArgs reads jump hosts from the arguments that Ansible passes to ssh. It refuses
-// options that would connect to another machine.
+// readArgs sets the jump hosts from the arguments that Ansible passes to ssh. It refuses options
+// that could lead to another machine.
 func (inv *Inventory) readArgs(h *Host, a *Access) error {
 	for _, name := range argsVariables {
 		text, err := inv.lookUpVariable(h, []string{name})
@@ -282,6 +279,8 @@ func (inv *Inventory) readArgs(h *Host, a *Access) error {
 	return nil
 }
 
+// readOptions reads the words of ssh's arguments: -J and -o. It ignores harmless flags and refuses
+// others.
 func (inv *Inventory) readOptions(a *Access, line int, words []string) error {
 	for len(words) > 0 {
 		word := words[0]
@@ -332,6 +331,7 @@ func parseJumpHosts(list string) []string {
 	return strings.Split(list, ",")
 }
 
+// warnOnce adds a warning unless the inventory has the same one already.
 func (inv *Inventory) warnOnce(line int, format string, args ...any) {
 	before := len(inv.Warnings)
 	inv.addWarning(line, format, args...)
@@ -340,7 +340,8 @@ func (inv *Inventory) warnOnce(line int, format string, args ...any) {
 	}
 }
 
-// WarningsFor returns the warnings about the inventory and about these of its hosts.
+// WarningsFor returns the warnings about the inventory, and about the ignored variables of these
+// hosts.
 func (inv *Inventory) WarningsFor(hosts []*Host) []string {
 	for _, h := range hosts {
 		for _, name := range slices.Sorted(maps.Keys(ignoredVariables)) {
@@ -352,8 +353,8 @@ func (inv *Inventory) WarningsFor(hosts []*Host) []string {
 	return inv.Warnings
 }
 
-// expandHome expands ~ in the path of a key. As with Ansible, ~ is this user's home, and a
-// relative path starts in the current folder.
+// expandHome replaces ~ in the path of a key by this user's home. As in Ansible, a relative path
+// starts in the current folder.
 func expandHome(name string) (string, error) {
 	rest, ok := strings.CutPrefix(name, "~")
 	if !ok {

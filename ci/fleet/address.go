@@ -17,10 +17,10 @@ import (
 
 const knownHostsName = "known_hosts"
 
-// resolveAddress returns the address of a board, by the inventory and ~/.ssh/config, with
-// what proves its identity. A host key in the inventory is the only one that is accepted.
-// Without one, the host keys that ci/reach accepts for a single board are, and the key that
-// a flash recorded under the serial of the inventory.
+// resolveAddress returns the SSH address of a board, from the inventory and ~/.ssh/config. If the
+// inventory has a host key, only that key is accepted, and it is written to a known_hosts file.
+// Else the keys of ci/reach are, and the key that a flash recorded under the serial in the
+// inventory.
 func (p *plan) resolveAddress(ctx context.Context, j *job) (boardssh.Address, error) {
 	a, err := j.resolveHost(ctx)
 	if err != nil {
@@ -48,7 +48,7 @@ func (p *plan) resolveAddress(ctx context.Context, j *job) (boardssh.Address, er
 	return a, err
 }
 
-// resolveHost runs ssh to resolve the host. It does so once, unless that fails.
+// resolveHost runs ssh to resolve the host's name and settings, and caches the result.
 func (j *job) resolveHost(ctx context.Context) (a boardssh.Address, err error) {
 	if j.resolved.Host != "" {
 		return j.resolved, nil
@@ -79,8 +79,9 @@ func (j *job) resolveHost(ctx context.Context) (a boardssh.Address, err error) {
 	return a, nil
 }
 
-// unlockKeys asks the user for passphrases before the work begins. Where the inventory
-// names a key, it unlocks only that one.
+// unlockKeys resolves all hosts, and asks the user for the passphrases of their keys before the run
+// begins. It does nothing without a terminal. If the inventory names a key, it unlocks only that
+// one.
 func (p *plan) unlockKeys(ctx context.Context) error {
 	if !boardssh.Attended() {
 		return nil

@@ -27,7 +27,7 @@ import (
 	"slipway/layers/run"
 )
 
-// Options limits a bench to a part. The zero value measures all of it.
+// Options limits a bench. The zero value measures everything.
 type Options struct {
 	Rounds int    // how often each variant is measured
 	Only   string // only the variants that this pattern matches
@@ -35,7 +35,7 @@ type Options struct {
 	Before string // a checkout of an earlier commit, which is measured too
 }
 
-// area is a subject of the bench.
+// area describes what one bench measures: its options, packages, commands and ratios.
 type area struct {
 	rounds, mib int // if not given; 0 if the area has no such option
 	packages    []string
@@ -53,10 +53,10 @@ type area struct {
 
 var areas = map[string]area{"deploy": deploy, "flash": flash, "hook": hook, "layers": layers, "store": store, "update": {root: true, measure: measureUpdate}}
 
-// Areas lists the names that Run accepts.
+// Areas returns the names that Run accepts.
 func Areas() []string { return slices.Sorted(maps.Keys(areas)) }
 
-// Run measures one area.
+// Run measures one area and writes its table.
 func Run(ctx context.Context, w io.Writer, name string, o Options) error {
 	a, ok := areas[name]
 	if !ok {
@@ -69,7 +69,7 @@ func Run(ctx context.Context, w io.Writer, name string, o Options) error {
 	return nil
 }
 
-// session is one run of an area.
+// session is the state of one run of an area.
 type session struct {
 	Options
 	area
@@ -82,6 +82,8 @@ type session struct {
 	line    *line             // to the server at the word port
 }
 
+// run checks the options, installs packages, waits until no other bench runs, and measures the
+// area.
 func (s *session) run(ctx context.Context) error {
 	if err := s.readOptions(); err != nil {
 		return err
@@ -115,7 +117,8 @@ func (s *session) run(ctx context.Context) error {
 	})
 }
 
-// readOptions refuses options that the area has not, and a pattern that matches nothing.
+// readOptions sets the defaults of the options. It refuses options that the area does not have, and
+// a pattern that matches no variant.
 func (s *session) readOptions() (err error) {
 	for _, o := range []struct {
 		flag  string
@@ -148,8 +151,8 @@ func (s *session) readOptions() (err error) {
 	return nil
 }
 
-// keepOnFailure calls measure with a new folder in build. It removes the folder unless
-// measure fails, as the error names files there.
+// keepOnFailure calls measure with a new folder in build/bench. It keeps the folder if measure
+// fails, because the error names files there, and else removes it.
 func keepOnFailure(ctx context.Context, measure func(dir string) error) error {
 	parent, err := filepath.Abs("build/bench")
 	if err == nil {
@@ -169,9 +172,8 @@ func keepOnFailure(ctx context.Context, measure func(dir string) error) error {
 	return errors.Join(err, os.RemoveAll(dir))
 }
 
-// inMountNamespace calls work on a thread with a mount namespace of its own. So are the
-// programs that work starts. What it mounts ends with the thread, which Go ends as it is never
-// unlocked.
+// inMountNamespace calls work on an OS thread with a mount namespace of its own, which programs
+// that work starts share. The mounts end with the thread, which ends because it is never unlocked.
 func inMountNamespace(work func() error) error {
 	done := make(chan error)
 	go func() {
@@ -188,7 +190,8 @@ func inMountNamespace(work func() error) error {
 	return <-done
 }
 
-// measureTable has the script set up the area, measures the variants and prints the table.
+// measureTable runs the script's setup, measures all variants, writes the table, and runs the
+// script's end.
 func (s *session) measureTable(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx) // with which servers end
 	defer cancel()
@@ -219,7 +222,7 @@ func (s *session) measureTable(ctx context.Context) (err error) {
 	return s.print(rows, strings.Fields(string(figures))...)
 }
 
-// setUp starts the line and chooses the words that the script cannot.
+// setUp starts the delayed line and sets the words that the script cannot.
 func (s *session) setUp(ctx context.Context) error {
 	port, err := run.FreePort()
 	if err != nil {
@@ -240,7 +243,7 @@ func (s *session) setUp(ctx context.Context) error {
 	return s.begin(ctx, s)
 }
 
-// addWords reads lines of name=value.
+// addWords adds the words in lines of name=value.
 func (s *session) addWords(text string) {
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
@@ -248,7 +251,8 @@ func (s *session) addWords(text string) {
 	}
 }
 
-// call runs the area's script.
+// call runs the area's script with a verb, and with the words as environment variables. It returns
+// the output.
 func (s *session) call(ctx context.Context, v variant, verb string) ([]byte, error) {
 	env := []string{"program=" + cmp.Or(v.program, s.program), "first="}
 	if v.first {
@@ -261,7 +265,7 @@ func (s *session) call(ctx context.Context, v variant, verb string) ([]byte, err
 	return run.Output(ctx, run.Command{Argv: argv, Env: env})
 }
 
-// fill puts the words into a text, each as quote returns it.
+// fill replaces each {word} in a text by the word's value, after quote.
 func (s *session) fill(text string, quote func(string) string) string {
 	var pairs []string
 	for name, value := range s.words {
@@ -276,8 +280,8 @@ const (
 	earlierSuffix = ".before"
 )
 
-// allVariants returns the selected variants with the words in them, and each that needs the
-// program once more for the earlier checkout.
+// allVariants returns the selected variants with filled commands. With --before, each variant that
+// runs the program follows a second time, with the program of the earlier checkout.
 func (s *session) allVariants() (all []variant) {
 	for _, v := range s.variants {
 		command := s.fill(v.command, plaintext.Quote)

@@ -14,8 +14,8 @@ import (
 
 const sshOptions = "-F none -i {key} -o IdentitiesOnly=yes -o UserKnownHostsFile={known} -o BatchMode=yes"
 
-// deployTools send a file. Slipway's time includes fsync and the check of the digest on the
-// server, the times of the others do not.
+// deployTools are the commands that send a file. Only Slipway's time includes fsync and a check of
+// the digest on the server.
 var deployTools = [][2]string{
 	{"ours", "{program} {at} {known} {key} {memory}/local {memory}/remote"},
 	{"sftp", "sftp -q -b {memory}/batch -P {at} " + sshOptions + " 127.0.0.1"},
@@ -24,8 +24,8 @@ var deployTools = [][2]string{
 	{"ssh cat", `sh -c "exec ssh -q -p {at} ` + sshOptions + ` 127.0.0.1 'cat >{memory}/remote' <{memory}/local"`},
 }
 
-// deploy measures how long programs take to send a file to an OpenSSH server, from their start
-// to their end: directly, and over a line with a delay.
+// deploy measures how long programs take, with their start, to send a file to an OpenSSH server:
+// directly, and over a line with a delay.
 var deploy = area{
 	rounds: 5, mib: 1024,
 	packages: []string{"openssh-server", "openssh-client", "rsync"},
@@ -46,7 +46,8 @@ func deployVariants(line, port string) (all []variant) {
 	return all
 }
 
-// startServer starts an SSH server with Debian's sftp-server. It has the same key at both ports.
+// startServer starts an SSH server with Debian's sftp-server, and records its host key for the
+// direct and the delayed port.
 func startServer(ctx context.Context, s *session) error {
 	dir := filepath.Join(s.dir, "server")
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -46,12 +46,12 @@ var flash = area{
 	},
 }
 
-// flashVariant is a program that writes a form of the image.
+// flashVariant returns the variant of a program that writes the image in one form, raw or zst.
 func flashVariant(name, form, command string) variant {
 	return variant{name: name, command: command, dir: "{dir}/" + form, prepare: "prepare " + form, check: "check"}
 }
 
-// chooseBoard chooses a board that a card or a file can be flashed for.
+// chooseBoard sets the word board to a board that is flashed by a card or a file.
 func chooseBoard(_ context.Context, s *session) error {
 	spec, err := images.First("is flashed by a card, and as a file", func(spec images.Spec) bool {
 		kinds := spec.Flash.Kinds

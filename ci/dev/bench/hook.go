@@ -1,7 +1,8 @@
 package bench
 
-// hookMethods are the methods to add the board's files to a container: runc, a wrapper of it,
-// or runc with a hook. The floor is a hook that checks nothing. As a wrapper it only becomes runc.
+// hookMethods are ways to add the board's files to a container: plain runc (which adds none),
+// wrappers of runc, and runc with a hook. floor is the fastest possible hook or wrapper, without
+// checks.
 var hookMethods = []struct{ name, runtime, hook string }{
 	{"plain runc", "runc", "plain"},
 	{"nvidia-container-runtime, csv", "{peers}/nvidia-container-runtime", "none"},
@@ -35,8 +36,8 @@ func hookVariants() (all []variant) {
 	return all
 }
 
-// hookRatios are what each method adds to plain runc, relative to what NVIDIA's and the floor
-// add, in elapsed time and in processor time.
+// hookRatios returns ratios of what Slipway's hook and wrapper add to plain runc, to what NVIDIA's
+// and the floor add, in elapsed time and in CPU time.
 func hookRatios() (all []ratio) {
 	for _, medium := range hookMedia {
 		for _, r := range []ratio{

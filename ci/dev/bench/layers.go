@@ -12,8 +12,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// layers measures the checkout and configuration of a project beside kas. Both run as a person
-// starts them, from a git server behind a slow line. The folder after "prepare" is empty before.
+// layers measures the checkout of a project's layers by Slipway and by kas, from a git server
+// behind a slow line. The folder after "prepare" is emptied first.
 var layers = area{
 	rounds:   3,
 	packages: append(kastest.TestingPackages(), "git", "e2fsprogs", "mount"),
@@ -42,7 +42,8 @@ var layers = area{
 
 const layersOurs = "{program} layers checkout {board}"
 
-// kasVariant is a checkout by kas in a folder, which is empty before it is cold.
+// kasVariant returns the variant of a checkout by kas in a folder, which is emptied first if cold
+// is set.
 func kasVariant(name, folder, variables string, cold bool) variant {
 	dir := "{top}/" + folder
 	v := variant{name: name, command: "{env} KAS_WORK_DIR=" + dir + " KAS_BUILD_DIR=" + dir + "/build " + variables + " {kas} checkout {file}", dir: dir}
@@ -52,8 +53,8 @@ func kasVariant(name, folder, variables string, cold bool) variant {
 	return v
 }
 
-// findKas puts kas into the commands: env, which removes variables and sets others, and then the
-// program.
+// findKas installs or finds kas, and replaces {env} and {kas} in the variants' commands: env with
+// its variables, and the program.
 func findKas(ctx context.Context, s *session) error {
 	kas, err := kastest.Find(ctx, kastest.Testing)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// line leads connections to a port of this machine. It delivers bytes after a delay, and counts
+// line forwards connections to a port of this machine. It delivers bytes after a delay and counts
 // them. Only the latency of a slow line is simulated: the rate and TCP's slow start are those of
 // the loopback.
 type line struct {
@@ -53,7 +53,7 @@ func (l *line) pass(near net.Conn, delay time.Duration) {
 	<-sent
 }
 
-// carry copies until from ends.
+// carry copies from one connection to the other with the delay, until from ends.
 func (l *line) carry(to, from *net.TCPConn, delay time.Duration) {
 	type chunk struct {
 		due  time.Time

@@ -16,7 +16,7 @@ import (
 	"slipway/layers/run"
 )
 
-// variant is one method to do a job. In its command and folder, words in braces are filled in.
+// variant is one command to measure. Words in braces are filled into its command and folder.
 type variant struct {
 	name    string
 	command string // words, with quotes as in a shell
@@ -30,17 +30,16 @@ type variant struct {
 	first   bool   // in the round that is not counted
 }
 
-// row holds what was measured of one variant.
+// row is what was measured of one variant in all rounds.
 type row struct {
 	name      string
 	wall, cpu []time.Duration
 	bytes     int64 // on the line, in the last round
 }
 
-// measureVariants runs the selected variants one after another, in rounds after one that is not
-// counted. Each round has another order. So a drift of the machine's speed, and what a variant
-// leaves to the kernel, affect all of them alike. Variants that need one another keep their
-// order, and all rounds count.
+// measureVariants runs all variants in rounds, after one round that is not counted. Each round has
+// another order, so that a drift of the machine's speed affects all variants alike. Variants of an
+// ordered area keep their order, and all their rounds count.
 func (s *session) measureVariants(ctx context.Context) (rows []row, err error) {
 	variants := s.allVariants()
 	step := progress.Start(ctx, "measure", int64(len(variants)*(s.Rounds+1)), progress.Tasks)
@@ -68,7 +67,8 @@ func (s *session) measureVariants(ctx context.Context) (rows []row, err error) {
 	return rows, nil
 }
 
-// measureOnce adds one run to a row. The first run is checked and not counted.
+// measureOnce prepares and runs a variant once and adds the times to its row. In the first round it
+// checks the result instead.
 func (s *session) measureOnce(ctx context.Context, r *row, v variant) error {
 	if v.prepare != "" {
 		if _, err := s.call(ctx, v, v.prepare); err != nil {
@@ -87,7 +87,7 @@ func (s *session) measureOnce(ctx context.Context, r *row, v variant) error {
 	return err
 }
 
-// timeCommand has hyperfine run a command once.
+// timeCommand runs a command once by hyperfine, and returns its elapsed time and CPU time.
 func timeCommand(ctx context.Context, v variant) (wall, cpu time.Duration, err error) {
 	file, err := os.CreateTemp("", "slipway-bench-")
 	if err != nil {
@@ -117,8 +117,8 @@ func median[T time.Duration | float64](values []T) T {
 	return slices.Sorted(slices.Values(values))[len(values)/2]
 }
 
-// ratio is a figure of the last line: how many times as long the row over took as the row
-// under. The time of the row base is subtracted from both, round by round, if it is named.
+// ratio is a figure of the last line: the time of row over divided by that of row under. If base is
+// set, the time of row base is first subtracted from both, round by round.
 type ratio struct {
 	name        string
 	over, under string // of several names, with | between them, the fastest row counts
@@ -137,7 +137,7 @@ func seconds(times []time.Duration) (all []float64) {
 	return all
 }
 
-// value returns false if a row was not measured.
+// value returns the ratio, and false if one of its rows was not measured.
 func (r ratio) value(rows []row) (float64, bool) {
 	find := func(names string) (fastest float64, found bool) {
 		for name := range strings.SplitSeq(names, "|") {
@@ -171,7 +171,7 @@ func (r ratio) values(rows []row, name string) []float64 {
 
 func notWord(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
 
-// print writes the table of the rows. Its last line holds the ratios and the other figures.
+// print writes the table of the rows, and a last line with the ratios and other figures.
 func (s *session) print(rows []row, figures ...string) error {
 	for _, r := range rows {
 		if s.ordered {

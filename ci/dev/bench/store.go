@@ -4,15 +4,15 @@ import (
 	"strings"
 )
 
-// storeTools are the commands for a registry. The limit sends the same bytes to a server that
-// writes them to the same disk, without digests, and does only the first steps.
+// storeTools are the commands for a registry. limit sends the same bytes to a server that writes
+// them to the same disk without digests, and does only the first steps.
 var storeTools = []struct{ name, server, push, pull string }{
 	{"ours", "registry", "{program} push {dir}/{version} 127.0.0.1:{far}/bench/images:{version}", "{program} pull 127.0.0.1:{far}/bench/images:{version} --into={dir}/got"},
 	{"oras", "registry", "oras push --plain-http --no-tty 127.0.0.1:{far}/bench/images:{version} artifact.json disk.img update.raucb app.oci.tar", "oras pull --plain-http --no-tty -o {dir}/got 127.0.0.1:{far}/bench/images:{version}"},
 	{"limit", "limit", "curl -sSf -T {disk.img,update.raucb,app.oci.tar} http://127.0.0.1:{far}/", "curl -sSf --create-dirs -o {dir}/got/#1 http://127.0.0.1:{far}/{disk.img,update.raucb,app.oci.tar}"},
 }
 
-// storeSteps are what each tool does, one after the other, with an empty registry.
+// storeSteps are the steps of each tool, in order. The registry is empty before the first.
 var storeSteps = []struct{ name, version string }{
 	{"push first", "v1"},
 	{"push again", "v1"},
@@ -22,9 +22,9 @@ var storeSteps = []struct{ name, version string }{
 	{"pull second version", "v2"},
 }
 
-// store pushes an artifact to Debian's docker-registry and pulls it, by Slipway, by ORAS and by
-// plain HTTP. A version that the registry has already, and a second version, follow. The same
-// goes for a folder, beside cp.
+// store measures the push of an artifact to Debian's docker-registry and the pull, by Slipway, ORAS
+// and plain HTTP: a first version, the same again, and a second version. It does the same with a
+// folder, compared with cp.
 var store = area{
 	rounds: 3, mib: 1024,
 	packages: []string{"docker-registry", "curl"},

@@ -14,8 +14,8 @@ import (
 	"slipway/layers/run"
 )
 
-// measureUpdate counts the bytes of the bundle that the virtual board fetches in an update. In
-// the new release a few files differ, a program was compiled again and one file is new.
+// measureUpdate builds two releases, updates the virtual board from one to the other, and counts
+// the bytes of the bundle that the board fetches. Few files differ between the releases.
 func measureUpdate(ctx context.Context, s *session) error {
 	spec, err := images.Default()
 	if err != nil {
@@ -40,8 +40,8 @@ func measureUpdate(ctx context.Context, s *session) error {
 	return runUpdate(ctx, s.w, before, build, bundle)
 }
 
-// makeRelease adds an application to the image. The second release changes 6 of 40 files, and
-// adds one.
+// makeRelease returns the spec of release number, with an application in the image. The second
+// release changes 6 of its 40 files and the program, and adds a file.
 func makeRelease(ctx context.Context, dir string, spec images.Spec, number int) (images.Spec, error) {
 	for i := range 40 {
 		seed := byte(i)

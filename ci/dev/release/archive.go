@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// file is a file of an archive. Without data, and with a path that ends with a slash, it is a
-// folder.
+// file is a file of an archive, or a folder if the path ends with a slash.
 type file struct {
 	path string
 	mode int64
@@ -21,7 +20,7 @@ type file struct {
 
 func comparePaths(a, b file) int { return cmp.Compare(a.path, b.path) }
 
-// writeTar writes files, and the folders above them, as root's.
+// writeTar writes files, and the folders above them, to a tar archive. All are owned by root.
 func writeTar(w io.Writer, prefix string, files []file, date time.Time) error {
 	t := tar.NewWriter(w)
 	for _, f := range slices.SortedFunc(slices.Values(addFolders(files)), comparePaths) {
@@ -36,7 +35,7 @@ func writeTar(w io.Writer, prefix string, files []file, date time.Time) error {
 	return t.Close()
 }
 
-// addFolders adds each folder above a file once.
+// addFolders returns the files and each folder above them once.
 func addFolders(files []file) []file {
 	all, known := slices.Clone(files), map[string]bool{".": true}
 	for _, f := range files {
@@ -51,7 +50,8 @@ func addFolders(files []file) []file {
 	return all
 }
 
-// compress packs data without a name and a time.
+// compress returns data in gzip form, without a name and a time, so that the bytes are
+// reproducible.
 func compress(data []byte) []byte {
 	var b bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // a known level
@@ -60,7 +60,7 @@ func compress(data []byte) []byte {
 	return b.Bytes()
 }
 
-// packTarGz packs files.
+// packTarGz returns files as a compressed tar archive.
 func packTarGz(prefix string, files []file, date time.Time) ([]byte, error) {
 	var b bytes.Buffer
 	if err := writeTar(&b, prefix, files, date); err != nil {
@@ -69,7 +69,7 @@ func packTarGz(prefix string, files []file, date time.Time) ([]byte, error) {
 	return compress(b.Bytes()), nil
 }
 
-// packTar packs the program and its documents into a folder.
+// packTar returns the .tar.gz of a release for one architecture: the program and its documents.
 func (p product) packTar(folder, arch string) ([]byte, error) {
 	files := []file{{path: "slipway", mode: 0o755, data: p.programs[arch].data}}
 	for _, f := range p.docs {

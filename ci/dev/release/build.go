@@ -28,10 +28,10 @@ type program struct {
 	info *debug.BuildInfo
 }
 
-// version is what the go command recorded, and "slipway version" says.
+// version returns the version that the go command recorded in the program.
 func (p program) version() string { return p.info.Main.Version }
 
-// build builds the program for each architecture.
+// build builds the program for each architecture, below folder.
 func (c commit) build(ctx context.Context, folder string) (map[string]program, error) {
 	all := map[string]program{}
 	for _, arch := range architectures {
@@ -47,7 +47,8 @@ func (c commit) build(ctx context.Context, folder string) (map[string]program, e
 	return all, nil
 }
 
-// buildFor builds a static program. It sets all that a user's environment could change.
+// buildFor builds a static program for one architecture, with all settings that a user's
+// environment could change.
 func (c commit) buildFor(ctx context.Context, arch, path string) (program, error) {
 	err := run.Run(ctx, run.Command{
 		Argv: []string{"go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", path, mainPackage},
@@ -70,7 +71,7 @@ func (c commit) buildFor(ctx context.Context, arch, path string) (program, error
 	return p, c.checkRecord(p.info)
 }
 
-// checkRecord proves that the program has a record of the source it was built from.
+// checkRecord checks that the go command recorded this commit and version in the program.
 func (c commit) checkRecord(info *debug.BuildInfo) error {
 	recorded := map[string]string{}
 	for _, s := range info.Settings {
@@ -85,14 +86,15 @@ func (c commit) checkRecord(info *debug.BuildInfo) error {
 	return nil
 }
 
-// completions are where packages of Debian have them, by shell.
+// completions maps a shell to the path of its completion script in Debian.
 var completions = map[string]string{
 	"bash": "usr/share/bash-completion/completions/slipway",
 	"zsh":  "usr/share/zsh/vendor-completions/_slipway",
 	"fish": "usr/share/fish/vendor_completions.d/slipway.fish",
 }
 
-// addCompletions has the program print the completions, which also proves that it runs.
+// addCompletions runs the new program to print the completion scripts, and adds them to the
+// documents.
 func (p *product) addCompletions(ctx context.Context) error {
 	native, ok := p.programs[runtime.GOARCH]
 	if !ok {
@@ -110,6 +112,7 @@ func (p *product) addCompletions(ctx context.Context) error {
 
 const manFolder = "usr/share/man/man1"
 
+// addManPages writes the manual pages to a temporary folder, and adds them to the documents.
 func (p *product) addManPages(write func(folder, version string, date time.Time) error) error {
 	folder := filepath.Join(filepath.Dir(p.source), "man")
 	if err := os.Mkdir(folder, 0o755); err != nil {
@@ -135,8 +138,7 @@ const (
 	noticesPath = docFolder + "/NOTICES"
 )
 
-// addLicences adds the licence of Slipway, and those of all that it links, which their
-// owners want to be passed on.
+// addLicences adds Slipway's licence and those of all linked modules to the documents.
 func (p *product) addLicences(ctx context.Context) error {
 	own, err := os.ReadFile(filepath.Join(p.source, "LICENSE"))
 	if err != nil {

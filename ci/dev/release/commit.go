@@ -15,7 +15,7 @@ import (
 	"slipway/layers/run"
 )
 
-// commit is the source of a release, in a clone of its own.
+// commit is the commit of a release, checked out in a new clone.
 type commit struct {
 	source  string // the clone
 	id      string
@@ -24,7 +24,9 @@ type commit struct {
 	version string // "": of a snapshot, which the go command chooses
 }
 
-// cloneCommit clones HEAD, so that no file which git does not know reaches a release.
+// cloneCommit clones HEAD of o.Root into the folder to, and chooses the version. It refuses
+// uncommitted changes, and a program that was built from another commit. In a clone no untracked
+// file reaches a release.
 func cloneCommit(ctx context.Context, o Options, to string) (commit, error) {
 	c := commit{source: to}
 	err := progress.Run(ctx, "source", func(*progress.Step) (string, error) {
@@ -50,7 +52,7 @@ func git(ctx context.Context, dir string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// refuseChanges refuses changes that are not committed: they would be missing.
+// refuseChanges returns an error if files differ from HEAD or are untracked.
 func refuseChanges(ctx context.Context, root string) error {
 	changed, err := git(ctx, root, "status", "--porcelain")
 	if err != nil {
@@ -77,7 +79,8 @@ func (c *commit) readHead(ctx context.Context, root string) error {
 	return err
 }
 
-// chooseVersion takes the version that was asked for, or HEAD's tag.
+// chooseVersion sets the version to the given one, or else to HEAD's tag. Without a tag it stays
+// "", for a snapshot.
 func (c *commit) chooseVersion(ctx context.Context, root, version string) error {
 	tags, err := headTags(ctx, root)
 	switch {
@@ -94,8 +97,8 @@ func (c *commit) chooseVersion(ctx context.Context, root, version string) error 
 	return nil
 }
 
-// refuseVersion refuses a name that the go command takes for no version, and one that is
-// another commit's.
+// refuseVersion returns an error if c.version is no valid Go module version, or if its tag exists
+// in the repository root at another commit.
 func (c *commit) refuseVersion(ctx context.Context, root string) error {
 	if !isVersion(c.version) {
 		return fmt.Errorf("release version %q: it is no semantic version with a v\nnext: go tool mage release v0.1.0", c.version)
@@ -116,12 +119,14 @@ func isVersion(name string) bool {
 	return err == nil && len(v.Build) == 0 && name == "v"+v.String()
 }
 
+// headTags returns the tags of HEAD that are versions.
 func headTags(ctx context.Context, root string) ([]string, error) {
 	text, err := git(ctx, root, "tag", "--points-at", "HEAD")
 	return slices.DeleteFunc(strings.Fields(text), func(tag string) bool { return !isVersion(tag) }), err
 }
 
-// clone makes the clone. Its HEAD has at most the one tag that the go command shall record.
+// clone clones root into c.source and checks that its HEAD is c.id. In the clone it removes all
+// other version tags of HEAD and adds the tag c.version, which the go command then records.
 func (c *commit) clone(ctx context.Context, root string) error {
 	if _, err := git(ctx, root, "-c", "advice.detachedHead=false", "clone", "--quiet", "-c", "core.autocrlf=false", "-c", "core.hooksPath=/dev/null", ".", c.source); err != nil {
 		return err

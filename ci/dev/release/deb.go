@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The package is written here rather than by dpkg-deb, whose bytes depend on the release of
-// Debian and on the number of processors. It is an ar archive of two tar archives: deb(5).
+// This file writes Debian packages, which are ar archives of two tar archives: deb(5). The bytes of
+// dpkg-deb would depend on the release of Debian and on the number of CPUs.
 
 const description = `builds Yocto images for Jetsons and BlueFields, and tests the boards
  Slipway builds images for NVIDIA Jetson boards and BlueField DPUs, writes them
@@ -19,7 +19,7 @@ const description = `builds Yocto images for Jetsons and BlueFields, and tests t
  .
  It has one static program with all boards and suites inside.`
 
-// overrides are lintian's findings that are meant to be so.
+// overrides are findings of lintian that are intended.
 const overrides = `# One program runs on every release of Debian and Ubuntu.
 slipway: statically-linked-binary [usr/bin/slipway]
 # It has the words of an error, and nothing of zlib.
@@ -35,7 +35,8 @@ The licences of the Go modules that the program links are in
 /usr/share/doc/slipway/NOTICES.gz.
 `
 
-// debVersion returns the version as dpkg compares it: a pre-release is before its release.
+// debVersion returns the version in dpkg's form, with ~ before a pre-release, so that dpkg sorts it
+// before the release.
 func (p product) debVersion() string {
 	number, before, is := strings.Cut(p.number(), "-")
 	if !is {
@@ -44,6 +45,7 @@ func (p product) debVersion() string {
 	return number + "~" + strings.ReplaceAll(before, "-", ".")
 }
 
+// packDeb returns the Debian package for one architecture.
 func (p product) packDeb(arch string) ([]byte, error) {
 	files := p.debFiles(arch)
 	data, err := packTarGz("./", files, p.date)
@@ -102,7 +104,7 @@ func (p product) debChangelog() string {
 	return fmt.Sprintf("slipway (%s) unstable; urgency=medium\n\n  * Commit %s.\n\n -- %s  %s\n", p.debVersion(), p.id, p.author, p.date.Format(time.RFC1123Z))
 }
 
-// debSums is the list that "dpkg --verify" reads.
+// debSums returns the file md5sums, which "dpkg --verify" reads.
 func debSums(files []file) string {
 	var b strings.Builder
 	for _, f := range files {
@@ -111,7 +113,7 @@ func debSums(files []file) string {
 	return b.String()
 }
 
-// packAr packs files as ar(5) says.
+// packAr returns files as an ar(5) archive.
 func packAr(date time.Time, files []file) []byte {
 	b := bytes.NewBufferString("!<arch>\n")
 	for _, f := range files {

@@ -11,10 +11,10 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// layout is the files of an OCI image layout.
+// layout collects the files of an OCI image layout.
 type layout []file
 
-// put adds a blob once.
+// put adds a blob and returns its descriptor.
 func (l *layout) put(mediaType string, data []byte) v1.Descriptor {
 	d := v1.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
 	*l = append(*l, file{path: blobPath(d), mode: 0o644, data: data})
@@ -30,15 +30,16 @@ func (l *layout) putJSON(mediaType string, v any) (v1.Descriptor, error) {
 	return l.put(mediaType, data), err
 }
 
-// dockerImage is an entry of the manifest.json that Docker reads if it has no containerd
-// store. It knows no index, so each architecture has a name of its own.
+// dockerImage is an entry of manifest.json, which Docker reads if it has no containerd store. That
+// file has no index, so each architecture has a name of its own.
 type dockerImage struct {
 	Config   string
 	RepoTags []string
 	Layers   []string
 }
 
-// packImage packs an image for all architectures: an OCI layout, which Docker reads too.
+// packImage returns a tar archive with the container image for all architectures, as an OCI layout
+// that Docker can load too.
 func (p product) packImage() ([]byte, error) {
 	var files layout
 	var docker []dockerImage
@@ -70,7 +71,8 @@ func (p product) packImage() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// addImage adds the image of an architecture.
+// addImage adds the blobs of one architecture's image to files. It returns the manifest's
+// descriptor, and the entry for Docker.
 func (p product) addImage(files *layout, arch string) (v1.Descriptor, dockerImage, error) {
 	var tree bytes.Buffer
 	err := writeTar(&tree, "", []file{

@@ -40,10 +40,10 @@ type Options struct {
 	ManPages func(folder, version string, date time.Time) error
 }
 
-// KeyVariable names the key of a release where Options have none.
+// KeyVariable is the environment variable with the path of the key, if Options.Key is "".
 const KeyVariable = "SLIPWAY_SIGNING_KEY"
 
-// readKey returns the key that signs, or nil for an unsigned release.
+// readKey returns the signing key, or nil for an unsigned release.
 func (o Options) readKey() (ssh.Signer, error) {
 	path := cmp.Or(o.Key, os.Getenv(KeyVariable))
 	switch {
@@ -57,11 +57,11 @@ func (o Options) readKey() (ssh.Signer, error) {
 	return trust.ReadKey(path)
 }
 
-// architectures are those of the hosts and boards that run Slipway.
+// architectures are the architectures for which Slipway is released.
 var architectures = []string{"amd64", "arm64"}
 
-// Make makes all files of a release and lists them. Their folder appears as a whole, in place of
-// an earlier one.
+// Make makes all files of a release in a folder of o.Out and lists them. The folder appears as a
+// whole, and replaces an earlier one of the same version.
 func Make(ctx context.Context, w io.Writer, o Options) error {
 	key, err := o.readKey()
 	if err != nil {
@@ -74,6 +74,7 @@ func Make(ctx context.Context, w io.Writer, o Options) error {
 	return show(w, folder, key)
 }
 
+// makeFolder clones, builds, packs and signs the release, and returns its folder.
 func makeFolder(ctx context.Context, o Options, key ssh.Signer) (string, error) {
 	work, unlock, err := openWork(o.Out)
 	if err != nil {
@@ -102,7 +103,8 @@ func makeFolder(ctx context.Context, o Options, key ssh.Signer) (string, error) 
 	return publish(filepath.Join(work, "files"), filepath.Join(o.Out, p.version), files)
 }
 
-// openWork returns an empty folder that no other release uses at the same time.
+// openWork locks the folder out and returns an empty work folder in it. unlock removes the work
+// folder.
 func openWork(out string) (work string, unlock func(), err error) {
 	if err := localfile.MkdirAll(out); err != nil {
 		return "", nil, err
@@ -129,7 +131,7 @@ func openWork(out string) (work string, unlock func(), err error) {
 	return work, unlock, nil
 }
 
-// product is all that the packages of a release hold.
+// product is everything that goes into the packages of a release.
 type product struct {
 	commit
 	programs map[string]program // by architecture
@@ -137,7 +139,7 @@ type product struct {
 	licences map[string]string  // of the linked modules
 }
 
-// collect gathers what the packages hold beside the programs.
+// collect gathers the completions, licences and manual pages for the packages.
 func (c commit) collect(ctx context.Context, programs map[string]program, manPages func(string, string, time.Time) error) (product, error) {
 	p := product{commit: c, programs: programs}
 	p.version = programs[architectures[0]].version()
@@ -151,10 +153,11 @@ func (c commit) collect(ctx context.Context, programs map[string]program, manPag
 	return p, err
 }
 
-// number is the version as file names have it.
+// number returns the version without its v, as file names have it.
 func (p product) number() string { return strings.TrimPrefix(p.version, "v") }
 
-// pack makes the files of the release, by name.
+// pack returns the files of the release by name: archives, packages, bills of materials and an
+// image.
 func (p product) pack(ctx context.Context) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	err := progress.Run(ctx, "pack", func(s *progress.Step) (string, error) {
@@ -180,7 +183,7 @@ func (p product) pack(ctx context.Context) (map[string][]byte, error) {
 	return files, err
 }
 
-// sign adds the list of digests, and its signature if there is a key.
+// sign adds the file SHA256SUMS to files, and its signature if key is not nil.
 func sign(files map[string][]byte, key ssh.Signer) error {
 	var sums bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -195,7 +198,8 @@ func sign(files map[string][]byte, key ssh.Signer) error {
 	return err
 }
 
-// publish writes the files and moves their folder to its place.
+// publish writes the files to the folder from and renames it to to, in exchange for an existing
+// one.
 func publish(from, to string, files map[string][]byte) (string, error) {
 	if err := os.Mkdir(from, 0o755); err != nil {
 		return "", err
@@ -215,7 +219,7 @@ func publish(from, to string, files map[string][]byte) (string, error) {
 	return to, nil
 }
 
-// show lists the files of a release, and says who signed them.
+// show writes the names and sizes of the files, and the key that signed them.
 func show(w io.Writer, folder string, key ssh.Signer) error {
 	entries, err := os.ReadDir(folder)
 	for _, e := range entries {

@@ -9,7 +9,8 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// billOfMaterials lists what is in a program, from the go command's record in it.
+// billOfMaterials returns a CycloneDX list of the modules in a program, from the go command's
+// record.
 func (p product) billOfMaterials(arch string) ([]byte, error) {
 	info := p.programs[arch].info
 	own := moduleComponent(debug.Module{Path: info.Main.Path, Version: p.version}, "Apache-2.0")
@@ -30,7 +31,7 @@ func (p product) billOfMaterials(arch string) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// moduleComponent describes a module. sum is what go.sum has of it.
+// moduleComponent returns the CycloneDX component of a Go module, with its checksum of go.sum.
 func moduleComponent(m debug.Module, licence string) cdx.Component {
 	url := "pkg:golang/" + m.Path + "@" + strings.ReplaceAll(m.Version, "+", "%2B")
 	c := cdx.Component{Type: cdx.ComponentTypeLibrary, BOMRef: url, Name: m.Path, Version: m.Version, PackageURL: url}

@@ -21,8 +21,8 @@ import (
 //go:embed build.sh
 var buildScript string
 
-// Build kills the build of a small layer under a board's name: from scratch, from shared
-// state, and after a change. SLIPWAY_BITBAKE names bitbake's clone.
+// Build kills "slipway build" of a small layer again and again: a first build, one from shared
+// state, and one after a change. SLIPWAY_BITBAKE must name a clone of bitbake.
 func Build(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	source := os.Getenv("SLIPWAY_BITBAKE")
 	switch {
@@ -49,8 +49,8 @@ func Build(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	}, 3, opt)
 }
 
-// describeBuild describes the artifact without its build time, the record of the build, and
-// the files.
+// describeBuild returns a text with the artifact's files, the result of the build and the folder's
+// files, without times, to compare builds.
 func describeBuild(folder string) (string, error) {
 	a, err := images.OpenArtifact(folder)
 	if err != nil {

@@ -27,10 +27,10 @@ const (
 	endBytes       = 1 << 20 // at either end of a device; flash writes it first and last
 )
 
-// Flash flashes two images to a loop device alternately, and ends each flash up to three
-// times, by a SIGKILL or a Ctrl-C. Before a flash succeeds, the device is as it was, or has
-// no valid partition table (except the copy at its end, for the moment in which only its
-// beginning is zero). Afterwards it equals the image.
+// Flash flashes two images to a loop device in turns, and ends each flash up to three times by
+// SIGKILL or Ctrl-C. After a kill, the device must be unchanged or without a valid partition table
+// (apart from the copy at its end, while only the beginning is zero). After a success it must equal
+// the image.
 func Flash(ctx context.Context, w io.Writer, dir string, opt Options) (err error) {
 	if os.Geteuid() != 0 {
 		return errors.New("it needs root, for a loop device")
@@ -69,7 +69,7 @@ type soakedFlash struct {
 	before []byte // content of the device before the flash
 }
 
-// soakedImage returns an image that begins and ends like a disk with a partition table.
+// soakedImage returns an image with the signatures of a partition table at its beginning and end.
 func soakedImage(version byte, mib int) []byte {
 	p := make([]byte, mib<<20)
 	random := rand.NewChaCha8([32]byte{version})
@@ -82,7 +82,8 @@ func soakedImage(version byte, mib int) []byte {
 	return p
 }
 
-// beginRound writes the artifact of the round's image.
+// beginRound reads the device's content, and writes the artifact (image, block map, artifact.json)
+// of the round's image to s.dir.
 func (s *soakedFlash) beginRound(ctx context.Context, round int) (err error) {
 	if s.before, err = os.ReadFile(s.device); err != nil {
 		return err
@@ -107,8 +108,8 @@ func (s *soakedFlash) beginRound(ctx context.Context, round int) (err error) {
 	return a.Save(s.dir)
 }
 
-// checkDevice describes the content of the device after a flash. It fails if the content is
-// not allowed. ended means that the flash succeeded.
+// checkDevice describes the device's content after a flash, and fails if that content is not
+// allowed. ended means that the flash succeeded.
 func (s *soakedFlash) checkDevice(ended bool) (string, error) {
 	now, err := os.ReadFile(s.device)
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"slipway/layers/run"
 )
 
-// hookScript makes a board in its mount namespace, and starts the containers.
+// hookScript simulates a board in its mount namespace, and starts the containers.
 //
 //go:embed hook.sh
 var hookScript string
 
-// Hook starts containers that get a board's files from our hook. A part of them run 8 at a
-// time, also while the board's list changes, then the rest one after another. All must
-// succeed, and leave nothing. It needs root and runc.
+// Hook starts containers that get a board's files from slipway-hook: some of them 8 at a time, also
+// while the board's list of files changes, and the rest one after another. All must succeed and
+// leave nothing behind. It needs root and runc.
 func Hook(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	if os.Getuid() != 0 {
 		return errors.New("it mounts and runs containers: it needs root")

@@ -10,13 +10,13 @@ import (
 	"slipway/images"
 )
 
-// layersScript makes servers, begins rounds and describes the result.
+// layersScript makes git servers, prepares rounds and describes the result.
 //
 //go:embed layers.sh
 var layersScript string
 
-// Layers kills layers checkout of a small project under a board's name, while it starts
-// again, moves forward and moves back, with patches.
+// Layers kills "slipway layers checkout" of a small project again and again: on a first checkout,
+// on a move to newer commits, and on a move back, with patches.
 func Layers(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	spec, err := images.WithLayers()
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"slipway/layers/run"
 )
 
-// Options limits the work of an area and sets the random moments.
+// Options says how much an area does, and seeds the random moments.
 type Options struct {
 	Kills      int
 	Seed       uint64
@@ -35,11 +35,11 @@ var areas = map[string]func(context.Context, io.Writer, string, Options) error{
 	"build": Build, "flash": Flash, "hook": Hook, "layers": Layers, "update": Update,
 }
 
-// Areas lists the names that Run accepts.
+// Areas returns the names that Run accepts.
 func Areas() []string { return slices.Sorted(maps.Keys(areas)) }
 
-// Run soaks one area with this process's program, in a folder of its own. If the area
-// fails, the folder stays for inspection.
+// Run soaks one area with this process's own program, in a temporary folder. The folder stays if
+// the area fails.
 func Run(ctx context.Context, w io.Writer, area string, opt Options) error {
 	work, ok := areas[area]
 	if !ok {
@@ -60,7 +60,7 @@ func Run(ctx context.Context, w io.Writer, area string, opt Options) error {
 	return errors.Join(context.Cause(ctx), os.RemoveAll(dir))
 }
 
-// script is a script of an area, and the arguments before its verb.
+// script is an area's shell script, followed by the arguments before its verb.
 type script []string
 
 func (s script) call(ctx context.Context, verb ...string) (string, error) {
@@ -85,9 +85,9 @@ type Job struct {
 	Killed    func(ended bool) (string, error) // if set, describes what a kill left, and fails if that is not allowed
 }
 
-// Kill first runs every round of the job to its end, to measure its time and its result.
-// Then it repeats the rounds. It kills each up to three times before it may end, and the
-// result has to be the same. A job that ended before its kill does not count.
+// Kill first runs each round of the job without a kill, to measure its time and result. Then it
+// repeats the rounds, kills each up to three times, and runs it to its end: the result must be the
+// same. It stops after opt.Kills kills. A job that ended before its kill does not count.
 func Kill(ctx context.Context, w io.Writer, j Job, rounds int, opt Options) error {
 	random := rand.New(rand.NewPCG(opt.Seed, 0))
 	fmt.Fprintf(w, "seed %d\n", opt.Seed)
@@ -138,8 +138,8 @@ func Kill(ctx context.Context, w io.Writer, j Job, rounds int, opt Options) erro
 	return nil
 }
 
-// run runs the job, and sends it the signal, if any, after a time. Only the job's own process
-// gets it, as when the kernel lacks memory. ended means that the job succeeded before.
+// run runs the job, and sends a signal, if any, to its process after a time. ended means that the
+// job succeeded before the signal.
 func (j Job) run(ctx context.Context, after time.Duration, signal os.Signal) (ended bool, err error) {
 	out, err := os.Create(filepath.Join(j.Dir, "output")) // children of a killed job may keep it open
 	if err != nil {

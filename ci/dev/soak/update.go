@@ -25,9 +25,9 @@ import (
 	"slipway/layers/run"
 )
 
-// Update updates the virtual board between two systems, and cuts the connection or the power
-// at a random moment. After each update the board must run the complete old or new system,
-// and update must have reported which.
+// Update updates the virtual board between two systems, and cuts the connection or the power at
+// random moments. After each cut the board must run the complete old or new system, and the command
+// update must have reported which. At the end the file systems must be without errors.
 func Update(ctx context.Context, w io.Writer, dir string, opt Options) (err error) {
 	fmt.Fprintf(w, "seed %d\n", opt.Seed)
 	spec, err := images.Default()
@@ -76,7 +76,8 @@ type soakedUpdate struct {
 	killed  int
 }
 
-// prepare makes two bundles and the board's own image, and brings up the board with it.
+// prepare builds two bundles and the board's own image, flashes the image, switches the board on,
+// and deploys its container.
 func (s *soakedUpdate) prepare(ctx context.Context) error {
 	for i := range s.bundles {
 		s.bundles[i] = filepath.Join(s.dir, fmt.Sprintf("%d.raucb", i))
@@ -103,13 +104,13 @@ func (s *soakedUpdate) prepare(ctx context.Context) error {
 	return err
 }
 
-// runCommand runs one of our commands to its end.
+// runCommand runs a command of Slipway to its end and returns its output.
 func (s *soakedUpdate) runCommand(ctx context.Context, args ...string) ([]byte, error) {
 	return run.Output(ctx, run.Command{Argv: append(slices.Clone(s.self), args...), Dir: s.dir})
 }
 
-// switchOn switches the board on, waits for a login, and has other commands reach it
-// through the relay.
+// switchOn switches the board on, waits for a login, and makes other commands connect to it through
+// the relay.
 func (s *soakedUpdate) switchOn(ctx context.Context) error {
 	if err := ci.StartVirtual(ctx, s.w, s.build, s.spec); err != nil {
 		return err
@@ -122,7 +123,7 @@ func (s *soakedUpdate) switchOn(ctx context.Context) error {
 	return vm.Through(s.relay.Port())
 }
 
-// cutPower kills the machine, like a power cut.
+// cutPower kills the virtual machine, as a power cut would, and waits for its end.
 func (s *soakedUpdate) cutPower() error {
 	vm, err := qemu.Find(s.build.MachineDir(s.spec))
 	if err != nil {
@@ -134,13 +135,13 @@ func (s *soakedUpdate) cutPower() error {
 	return vm.WaitOff(context.Background(), time.Minute)
 }
 
-// updateOutcome has the fields of update's JSON that are checked.
+// updateOutcome has the fields of the command update's JSON that are checked.
 type updateOutcome struct {
 	System, Slot, Why    string
 	Committed, Restarted bool
 }
 
-// runUpdate runs the command update. A failed update is no error here.
+// runUpdate runs the command update and returns its outcome, also if the update failed.
 func (s *soakedUpdate) runUpdate(ctx context.Context, bundle string) (o updateOutcome, err error) {
 	out, failed := s.runCommand(ctx, "update", s.spec.Board, s.spec.Board, bundle, "--yes", "--json", "--downgrade")
 	if ctx.Err() != nil {
@@ -153,8 +154,8 @@ func (s *soakedUpdate) runUpdate(ctx context.Context, bundle string) (o updateOu
 	return o, nil
 }
 
-// disturbUpdate updates to the system that does not run, and cuts the connection or the
-// power during the update. One that ends before the cut sets the expected time.
+// disturbUpdate updates to the other system, cuts the connection or the power during the update,
+// and checks which system runs then. An update that ends before the cut sets the expected time.
 func (s *soakedUpdate) disturbUpdate(ctx context.Context) (err error) {
 	to := (slices.Index(s.keys[:], s.runs) + 1) % len(s.keys)
 	after, what := time.Duration(s.random.Int64N(int64(s.took))), []string{"connection", "power", "power"}[s.killed%3]
@@ -189,7 +190,8 @@ func (s *soakedUpdate) disturbUpdate(ctx context.Context) (err error) {
 	return err
 }
 
-// checkSystem compares the running system with update's report and with the bundle.
+// checkSystem reads which system runs, compares that with update's report, and returns "old" or
+// "new".
 func (s *soakedUpdate) checkSystem(ctx context.Context, o updateOutcome, key string) (is string, err error) {
 	now, err := s.readSystem(ctx)
 	if err != nil {
@@ -209,15 +211,15 @@ func (s *soakedUpdate) checkSystem(ctx context.Context, o updateOutcome, key str
 	return is, nil
 }
 
-// systemScript prints the key of the image, and a digest of its programs.
+// systemScript prints the key of the running image, and a digest of all files in /usr.
 const systemScript = `systemctl is-system-running --wait >/dev/null
 set -e
 rauc status >/dev/null
 sed -n 's/.*"key":"\([^"]*\)".*/\1/p' /etc/slipway/image.json
 find /usr -xdev -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum`
 
-// readSystem returns the key of the running image. It checks that the image's programs have
-// not changed.
+// readSystem returns the key of the running image. It fails if the files in /usr have another
+// digest than before for this image.
 func (s *soakedUpdate) readSystem(ctx context.Context) (key string, err error) {
 	out, err := s.runScript(ctx, systemScript)
 	if err != nil {
@@ -231,8 +233,7 @@ func (s *soakedUpdate) readSystem(ctx context.Context) (key string, err error) {
 	return key, nil
 }
 
-// runScript runs a script on the board as soon as a login succeeds. The board may still be
-// starting.
+// runScript connects to the board, repeatedly until a login succeeds, and runs a script there.
 func (s *soakedUpdate) runScript(ctx context.Context, script string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
@@ -252,8 +253,8 @@ func (s *soakedUpdate) runScript(ctx context.Context, script string) (string, er
 	return string(r.Stdout), err
 }
 
-// checkDisk shuts the board down and runs e2fsck on its file systems: those that are
-// mounted at every boot, and the slot that runs.
+// checkDisk shuts the board down and runs e2fsck on the boot and data partitions and on the running
+// slot.
 func (s *soakedUpdate) checkDisk(ctx context.Context) error {
 	cmdline, err := s.runScript(ctx, "cat /proc/cmdline")
 	if err != nil {

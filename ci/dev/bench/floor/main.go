@@ -43,7 +43,7 @@ func main() {
 	exitOn(unix.Renameat(f.root, name, f.root, "etc/ld.so.cache"))
 }
 
-// must returns a value, or ends the program at an error.
+// must returns value, or ends the program if err is set.
 func must[T any](value T, err error) T {
 	exitOn(err)
 	return value
@@ -56,7 +56,7 @@ func exitOn(err error) {
 	}
 }
 
-// stateField returns the value after a name in the state.
+// stateField returns the JSON value after a name in the OCI state, found by a plain text search.
 func stateField(state, name string) string {
 	_, after, _ := strings.Cut(state, name)
 	if end := strings.IndexAny(after, ",}"); end >= 0 {
@@ -65,6 +65,7 @@ func stateField(state, name string) string {
 	return strings.TrimSpace(after)
 }
 
+// enterContainer moves the calling thread into the container's mount namespace and opens its root.
 func enterContainer(pid, rootfs string) int {
 	ns := must(unix.Open("/proc/"+pid+"/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0))
 	exitOn(unix.Unshare(unix.CLONE_FS))
@@ -76,13 +77,14 @@ func openFolder(at int, name string) int {
 	return must(unix.Openat(at, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0))
 }
 
-// floor holds the container's root, and the current folder on the board and in the
-// container.
+// floor has file descriptors of the container's root, and of the current folder on the board (from)
+// and in the container (at).
 type floor struct {
 	root, from, at int
 	empty          string // the file that the mount points are hard links to
 }
 
+// mountLine runs one command of the list: it makes a folder, link or device, or mounts a file.
 func (f *floor) mountLine(line []string) {
 	what, name := line[0], line[1]
 	switch what {

@@ -54,7 +54,7 @@ func send(ctx context.Context, args []string) error {
 	return errors.Join(err, c.Close())
 }
 
-// folder takes and gives the files of a folder.
+// folder is an HTTP server that stores files in a folder (PUT) and serves them (GET).
 type folder string
 
 func (f folder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -75,6 +75,8 @@ func (f folder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const partBytes = 1 << 20
 
+// writeMapped writes random data to all mapped blocks of a device, two parts at a time, and syncs
+// it.
 func writeMapped(device, mapFile string) error {
 	text, err := os.Open(mapFile)
 	if err != nil {
