@@ -7,7 +7,7 @@ import (
 	boardupdate "slipway/flash/boardssh/update"
 )
 
-// SystemID identifies a system on a board, as the update engine tells systems apart.
+// SystemID identifies an installed system by its slot and the engine's record of its installation.
 type SystemID struct {
 	Slot      string `json:"slot"`
 	Version   string `json:"version,omitempty"`

@@ -38,6 +38,7 @@ type frr struct {
 
 var daemonPattern = plaintext.Regexp(`^[a-z][a-z0-9]{1,30}$`)
 
+// readFRR parses the section frr, and reads the configuration file that it names.
 func readFRR(f *configFile, n *goyaml.Node) (configPart, error) {
 	e, err := f.readEntry("frr", n, "daemons", "config")
 	if err != nil {

@@ -62,6 +62,7 @@ var (
 	sysctlValue   = plaintext.Regexp(`^[!-~]([ -~]{0,998}[!-~])?$`)
 )
 
+// readSysctls parses the section sysctl.
 func readSysctls(f *configFile, n *goyaml.Node) (configPart, error) {
 	s := sysctls{file: f, node: n}
 	if n.Kind != goyaml.MappingNode || len(n.Content) == 0 || len(n.Content) > 2*maxConfigLines {
@@ -127,6 +128,7 @@ const maxHugepages = 1 << 30
 
 var hugepageUnits = map[string]int64{"k": 1, "M": 1 << 10, "G": 1 << 20}
 
+// readHugepages parses the section hugepages.
 func readHugepages(f *configFile, n *goyaml.Node) (configPart, error) {
 	h := hugepages{file: f}
 	if n.Kind != goyaml.MappingNode || len(n.Content) == 0 {

@@ -19,6 +19,7 @@ type iniReader struct {
 	named   map[string]int // groups that other sections name, with the line
 }
 
+// readINI parses an INI inventory, and adds its groups and hosts.
 func (inv *Inventory) readINI(data []byte) error {
 	r := &iniReader{
 		Inventory: inv, group: inv.groups[ungrouped], kind: "hosts",
@@ -74,6 +75,8 @@ func (r *iniReader) readSection(text string, line int) (err error) {
 	return nil
 }
 
+// readHosts adds the hosts of a line to the current group: a name, which may have ranges, and
+// variables.
 func (r *iniReader) readHosts(text string, line int) error {
 	tokens, err := shellWords(text)
 	if err != nil {

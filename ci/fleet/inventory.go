@@ -90,6 +90,7 @@ func Load(file string) (*Inventory, error) {
 	return inv, nil
 }
 
+// readFile reads an inventory file, and refuses a folder.
 func readFile(file string) ([]byte, error) {
 	f, err := localfile.Open(file)
 	if err != nil {

@@ -282,6 +282,7 @@ func (h *history) applyEntry(e entry, first bool) error {
 	return nil
 }
 
+// applyResult replaces the result and the note of a host by those of the entry.
 func (h *history) applyResult(e entry, i int, known bool) error {
 	if e.Result.Host != e.Host || !e.Result.Kind.isKnown() {
 		return fmt.Errorf("the result of %s is of %q and of kind %q", oneLine(e.Host), oneLine(e.Result.Host), oneLine(e.Result.Kind))

@@ -52,6 +52,7 @@ func outsideBrackets(s string) string {
 	return b.String()
 }
 
+// expandRanges expands all ranges in [] of a name to at most limit names.
 func expandRanges(name string, limit int) ([]string, error) {
 	head, rest, found := strings.Cut(name, "[")
 	if !found {
@@ -123,6 +124,8 @@ func letterRange(begin, end byte, step int) ([]string, error) {
 	return all, nil
 }
 
+// numberRange lists the numbers from begin to end. Leading zeros of begin set the width of all
+// numbers.
 func numberRange(begin, end string, step int) ([]string, error) {
 	from, err1 := strconv.ParseUint(begin, 10, 31)
 	to, err2 := strconv.ParseUint(end, 10, 31)

@@ -250,7 +250,7 @@ func (p *plan) openSuites(ctx context.Context) (err error) {
 	return err
 }
 
-// checkUnchanged returns an error if an input changed since its digest was computed.
+// checkUnchanged returns an error if a sent file or the suites changed since their digests were computed.
 func (p *plan) checkUnchanged(ctx context.Context) error {
 	if err := p.checkFilesUnchanged(ctx); err != nil || p.request.Unproved {
 		return err
@@ -276,7 +276,7 @@ func (p *plan) checkFilesUnchanged(ctx context.Context) error {
 	return nil
 }
 
-// checkUnchanged computes the digest again if the file's stamp changed.
+// checkUnchanged returns an error if the file changed. It computes the digest only for a changed stamp.
 func (f *sentFile) checkUnchanged(ctx context.Context) error {
 	is, err := stampOf(f.Name)
 	if err != nil || is == f.was {

@@ -22,6 +22,7 @@ type yamlReader struct {
 	depth   int
 }
 
+// readYAML parses a YAML inventory of one document, and adds its groups and hosts.
 func (inv *Inventory) readYAML(data []byte) error {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var document yaml.Node

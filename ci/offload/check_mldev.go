@@ -35,6 +35,7 @@ var mldevTests = map[string]struct{ model, inference bool }{
 	"inference_ordered": {inference: true}, "inference_interleave": {inference: true},
 }
 
+// readMldev parses a check of the section mldev.
 func readMldev(e *suite.Entry) suite.Probe {
 	e.Limit = 2 * time.Minute
 	m := mldev{test: e.Text("test", e.Name), repetitions: e.Number("repetitions", 1000, 1, 10_000_000), tolerance: e.Decimal("tolerance")}

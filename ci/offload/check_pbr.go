@@ -38,6 +38,7 @@ var plugins = map[string]plugin{
 	},
 }
 
+// readPBR parses a check of the section pbr.
 func readPBR(e *suite.Entry) suite.Probe {
 	e.Limit = 3 * time.Minute
 	p := pbr{
@@ -223,7 +224,7 @@ func (p pbr) checkRule(ctx context.Context, f *suite.Finding, r *router, t *traf
 }
 
 // configureRule creates the rule and applies the policy. The command that makes zebra resolve next
-// hops comes last, to prove that it works for existing rules too.
+// hops comes last, because it must work for rules that exist already.
 func (p pbr) configureRule(ctx context.Context, r *router, dns policy) error {
 	rule := dns.ruleCommands(ruleSeq, p.rulePattern(r.DPU).matchCommands(dns)...)
 	if p.group {

@@ -105,6 +105,8 @@ func Connect(ctx context.Context, opt images.Options, spec images.Spec, host str
 	return conn, report.Because(ctx, report.ErrUnreachable, explainNetwork(host, explainLogin(spec, err)))
 }
 
+// addressOf returns the SSH address of a board: of the running virtual machine, or by the user's
+// SSH configuration with the host keys of the board.
 func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host string) (boardssh.Address, error) {
 	if host == spec.Board && spec.Machine != nil {
 		vm, err := qemu.Find(opt.MachineDir(spec))

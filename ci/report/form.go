@@ -80,7 +80,7 @@ func tidyAll(all []Report) []Report {
 	return clean
 }
 
-// point is a stage or a check, for forms with one list of both.
+// point is a stage or a check of a report, for forms that list both together.
 type point struct {
 	suite, name string
 	CheckResult

@@ -82,6 +82,7 @@ func (s scale) placeOf(v float64) float64 {
 	return 4 + 92*((v/2-s.least/2)/(s.most/2-s.least/2))
 }
 
+// newGauge returns the drawing of a metric with its limits and its last value.
 func (m Metric) newGauge(check string) gauge {
 	g := gauge{Check: check, Name: m.Name, Value: FormatNumber(m.Value, m.Unit), Status: Passed}
 	s := scaleOf(&m.Value, m.Min, m.Max, m.Last)

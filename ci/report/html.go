@@ -109,6 +109,7 @@ var signs = map[Status]string{Passed: "✓", Failed: "✗", Skipped: "–", Cach
 // Sign returns the sign of the row's status.
 func (r row) Sign() string { return signs[r.Status] }
 
+// newView returns the data for the page of a report.
 func (p page) newView(r Report) view {
 	often := r.countFailures(p.past)
 	v := view{

@@ -157,7 +157,7 @@ type junitFile struct {
 	Suites   []junitSuite `xml:"testsuite"`
 }
 
-// junitSuite is the cases of one suite or package.
+// junitSuite is a testsuite element: the cases of one suite.
 type junitSuite struct {
 	Name       string          `xml:"name,attr"`
 	Tests      int             `xml:"tests,attr"`

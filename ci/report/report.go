@@ -120,7 +120,8 @@ type CheckResult struct {
 	Table    *Table   `json:"table,omitempty"`
 }
 
-// Proof is what did the work that a passed check saw: hardware, software, or unknown.
+// Proof says what a passed check showed of a function that hardware or software can do: which of
+// the two did it, or only that the parts exist.
 type Proof string
 
 // The proofs that a check can give, by the name of the driver that did the work.
@@ -241,6 +242,7 @@ func (r Report) Write(dir string) error {
 	return writeForms(dir, []Report{r}, withPage(func(all []Report) ([]byte, error) { return p.render(all[0]) }))
 }
 
+// writeForms renders the reports in each form that has a file, and writes the files into dir.
 func writeForms(dir string, all []Report, forms []Form) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

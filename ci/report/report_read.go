@@ -45,6 +45,7 @@ func ReadReports(path string) ([]Report, error) {
 	return all, nil
 }
 
+// parseReports parses a report.json, checks the reports against the limits, and cleans their texts.
 func parseReports(data []byte) ([]Report, error) {
 	var file struct {
 		Version int             `json:"version"`

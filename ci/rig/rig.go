@@ -98,7 +98,7 @@ func newServer(dir string) (*sshd.Server, error) {
 	return server, err
 }
 
-// Stop stops the rig, and removes its keys, its rig.json and its lock.
+// Stop stops the rig, removes its keys and its rig.json, and releases its lock.
 func (r *Rig) Stop() error {
 	if r.forward != nil {
 		r.forward.close()

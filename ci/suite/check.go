@@ -183,6 +183,7 @@ type matching struct {
 	matches match.Matcher
 }
 
+// readMatching parses a check of the section matching.
 func readMatching(e *Entry) Probe {
 	m, t := matching{}, match.Any
 	n := e.Fields["content"]

@@ -74,6 +74,7 @@ type binary struct {
 	read       func(string) outcome // nil: the results are not in stdout
 }
 
+// readBinary parses a check of the section binary, and reads the program of a built-in suite.
 func readBinary(e *Entry) Probe {
 	name := e.Text("path", e.Name)
 	if !filepath.IsLocal(name) {

@@ -22,6 +22,7 @@ type command struct {
 	table                      *table  // in stdout
 }
 
+// readCommand parses a check of the section command: a line for the board's shell, or argv.
 func readCommand(e *Entry) Probe {
 	c := command{
 		argv:       e.List("argv"),

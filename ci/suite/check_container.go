@@ -66,6 +66,7 @@ type containerProgram struct {
 	figures            figures // in the output
 }
 
+// readContainer parses a check of the section container.
 func readContainer(e *Entry) Probe {
 	c := containerProgram{
 		spec: container.Spec{

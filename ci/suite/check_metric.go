@@ -284,6 +284,7 @@ func readPower(e *Entry) Probe {
 	return readSensors(e, sensors{what: "power", unit: "W", files: powerFiles, parse: parsePowers})
 }
 
+// readSensors parses a check of the section temperature or power.
 func readSensors(e *Entry, s sensors) Probe {
 	s.patterns, s.limits = e.List("sensors"), e.readLimits()
 	if len(s.patterns) == 0 {

@@ -161,6 +161,7 @@ type port struct {
 	ip        match.Matcher
 }
 
+// readPort parses a check of the section port, whose name is like tcp:22.
 func readPort(e *Entry) Probe {
 	p := port{protocol: "tcp", ip: e.Matcher("ip", match.List)}
 	name := e.Text("port", e.Name)
@@ -284,6 +285,7 @@ type addr struct {
 	timeout   time.Duration
 }
 
+// readAddr parses a check of the section addr.
 func readAddr(e *Entry) Probe {
 	a := addr{timeout: e.readTimeout()}
 	name := e.Text("address", e.Name)
@@ -350,6 +352,7 @@ type httpRequest struct {
 	wantHeaders, answer match.Matcher
 }
 
+// readHTTP parses a check of the section http.
 func readHTTP(e *Entry) Probe {
 	h := httpRequest{
 		url: e.Text("url", e.Name), method: e.Text("method", http.MethodGet), body: e.Text("request-body", ""),
@@ -429,6 +432,7 @@ func (h httpRequest) newClient(s *Session) *http.Client {
 	}
 }
 
+// checkResponse compares the status, headers and body of a response with the check.
 func (h httpRequest) checkResponse(f *Finding, r *http.Response) error {
 	f.ExpectMatch("status", h.status, r.StatusCode, "status "+r.Status)
 	headers := headerLines(r.Header)

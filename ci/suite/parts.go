@@ -79,6 +79,7 @@ var (
 	tapWords  = plaintext.Regexp(`(?i)^(skip|todo)\S*\s*(.*)$`)
 )
 
+// readTAP parses the output of a program in the Test Anything Protocol.
 func readTAP(output string) outcome {
 	r := &tapReader{planned: -1}
 	for _, line := range plaintext.Lines(output) {
@@ -90,6 +91,7 @@ func readTAP(output string) outcome {
 	return r.outcome
 }
 
+// readLine reads a line of TAP. Lines of subtests and YAML blocks only add to a result's text.
 func (r *tapReader) readLine(line string) {
 	inner := strings.TrimLeft(line, " \t")
 	switch {
@@ -195,6 +197,7 @@ var ptestWords = map[string]report.Status{
 	"XFAIL": report.Skipped, "XPASS": report.Failed, "ERROR": report.Failed, "TIMEOUT": report.Failed,
 }
 
+// readPtest parses the output of Yocto package tests.
 func readPtest(output string) outcome {
 	r := &ptestReader{}
 	for _, line := range plaintext.Lines(output) {
@@ -265,6 +268,7 @@ var (
 	goResult = plaintext.Regexp(`^ *--- (PASS|FAIL|SKIP): (\S+) \((\d{1,9})\.(\d\d)s\)$`)
 )
 
+// readGoTest parses the output of a Go test binary.
 func readGoTest(output string) outcome {
 	r := &goReader{marked: strings.Contains(output, goMark), output: map[string]string{}}
 	for _, line := range plaintext.Lines(output) {

@@ -202,6 +202,7 @@ func (l *loader) includeFile(file string, depth int) error {
 	return nil
 }
 
+// readSuiteFile reads a regular file of the suite's folder, of at most maxSuiteBytes.
 func (l *loader) readSuiteFile(file string) ([]byte, error) {
 	info, err := fs.Stat(l.files, file)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {

@@ -121,6 +121,7 @@ type halves struct {
 	lower, upper float64
 }
 
+// add inserts a value and updates both sums.
 func (h *halves) add(v float64) {
 	n := len(h.sorted)
 	k := n / 2

@@ -53,8 +53,8 @@ func kasVariant(name, folder, variables string, cold bool) variant {
 	return v
 }
 
-// findKas installs or finds kas, and replaces {env} and {kas} in the variants' commands: env with
-// its variables, and the program.
+// findKas finds kas and replaces {env} and {kas} in the variants' commands: env with its variables,
+// and the program.
 func findKas(ctx context.Context, s *session) error {
 	kas, err := kastest.Find(ctx, kastest.Testing)
 	if err != nil {

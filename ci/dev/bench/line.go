@@ -15,6 +15,7 @@ type line struct {
 	carried atomic.Int64
 }
 
+// listenLine listens on a free port and forwards each connection to port with the delay.
 func listenLine(port int, delay time.Duration) (*line, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
