@@ -613,6 +613,7 @@ func (u *updateRun) recordSystem(status boardupdate.Status) {
 	u.outcome.Slot, u.outcome.Version, u.outcome.Installed = is.Name, is.Version, is.Installation
 }
 
+// runSmoke runs the suites on the new system and adds their results to the report.
 func (u *updateRun) runSmoke(ctx context.Context) (string, error) {
 	var proved report.Report
 	err := u.onNewSystem(ctx, func(ctx context.Context) (err error) {

@@ -124,6 +124,7 @@ func (f *configFile) readBeside(name string) ([]byte, error) {
 	return localfile.ReadAll(from, name, maxConfigFileBytes)
 }
 
+// plan adds the files to the plan, and a follow-up that restarts each unit of a changed file once.
 func (c configFiles) plan(_ context.Context, p *configPlan) error {
 	var units []string
 	files := map[string][]string{}

@@ -94,6 +94,7 @@ func (s sysctl) procPath() string {
 	return "/proc/sys/" + strings.NewReplacer(".", "/", "/", ".").Replace(s.name)
 }
 
+// plan adds the settings to the plan, with a drop-in file for the next boots.
 func (s sysctls) plan(ctx context.Context, p *configPlan) error {
 	var lines []string
 	for _, one := range s.all {

@@ -74,6 +74,7 @@ func (all powerModes) String() string {
 
 var activeModePattern = plaintext.Regexp(`(?m)^(\d{1,4})\s*$`)
 
+// plan adds the power mode to the plan. It fails if the board has no such mode.
 func (m nvpmodel) plan(ctx context.Context, p *configPlan) error {
 	if err := p.wantProgram(ctx, "nvpmodel", "it is a Jetson's, of the package nvidia-l4t-nvpmodel or tegra-nvpmodel"); err != nil {
 		return m.file.errorAt(m.node, "%v", err)

@@ -154,6 +154,7 @@ func (j *journal) appendEntry(e entry) error {
 	return nil
 }
 
+// writeLine writes a line without a sync, and returns how many bytes were written so far.
 func (j *journal) writeLine(line []byte) (upTo int64, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -313,8 +313,8 @@ func (p *plan) chooseCanaries() {
 	}
 }
 
-// addJobs adds a job for each host. It leaves out hosts whose slipway_board is another one. It
-// returns an error for all hosts without a usable address, so that the run contacts none.
+// addJobs adds a job for each host, and leaves out hosts whose slipway_board is another one. It
+// returns one error for all hosts that cannot be used, so that the run contacts no board.
 func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 	var problems []error
 	others := 0

@@ -81,7 +81,8 @@ func (t *attempt) recordNote(before ci.SystemID) error {
 	return nil
 }
 
-// noteAfter returns the note to keep after the attempt, or nil if the old system runs again.
+// noteAfter returns the note to keep after the attempt, with the new system if that was marked
+// good. It returns nil if there is no note or the old system runs again.
 func (t *attempt) noteAfter() *Note {
 	note, ok := t.noteBefore()
 	o := t.updated

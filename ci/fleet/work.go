@@ -250,7 +250,7 @@ func (p *plan) openSuites(ctx context.Context) (err error) {
 	return err
 }
 
-// checkUnchanged returns an error if a sent file or the suites changed since their digests were computed.
+// checkUnchanged returns an error if a sent file or a suite changed since its digest was computed.
 func (p *plan) checkUnchanged(ctx context.Context) error {
 	if err := p.checkFilesUnchanged(ctx); err != nil || p.request.Unproved {
 		return err
@@ -276,7 +276,7 @@ func (p *plan) checkFilesUnchanged(ctx context.Context) error {
 	return nil
 }
 
-// checkUnchanged returns an error if the file changed. It computes the digest only for a changed stamp.
+// checkUnchanged returns an error if the file changed. It computes the digest only if the stamp did.
 func (f *sentFile) checkUnchanged(ctx context.Context) error {
 	is, err := stampOf(f.Name)
 	if err != nil || is == f.was {

@@ -152,8 +152,8 @@ func findOutward(layer string) (found string) {
 	return found
 }
 
-// leadsOut reports whether a file names a path outside of its layer: a path that begins at the
-// file's folder and has more .. than the file is deep, or any other path with .. .
+// leadsOut reports whether a file names a path outside of its layer. From the file's folder, that
+// is a path with more .. than the file is deep; from any other folder, each path with .. counts.
 func leadsOut(layer, path, text string) bool {
 	below, err := filepath.Rel(layer, filepath.Dir(path))
 	if err != nil {

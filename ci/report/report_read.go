@@ -114,8 +114,8 @@ func (r Report) checkLimits() error {
 	return nil
 }
 
-// Convert reads the reports of files or folders, writes them into dir if that is set, and prints
-// them in the form f. Without both it prints summaries.
+// Convert reads the reports of files or folders. It writes them into dir, prints them in the form
+// f, or prints summaries if neither is given.
 func Convert(w io.Writer, files []string, f *Form, dir string) error {
 	var all []Report
 	for _, file := range files {

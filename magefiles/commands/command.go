@@ -197,6 +197,7 @@ func (c *Command) missingWord(w word) error {
 	return fmt.Errorf("%s is missing: %s", w.name, c.takes())
 }
 
+// strayWord returns the error for a word too many, with the mistake that the user probably made.
 func (c *Command) strayWord(stray string, words []string) error {
 	if f := c.bareFlag(); f != "" {
 		return fmt.Errorf("%q is one word too many: write a value of --%s as --%[2]s=%[1]s", stray, f)

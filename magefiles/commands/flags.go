@@ -99,7 +99,7 @@ func (c *Command) namesBy(split func(string) []string, name, usage string) *[]st
 	return &value
 }
 
-// checkNames refuses empty names.
+// checkNames returns an error if text, or with list a name between its commas, is blank.
 func checkNames(what, text string, list bool) error {
 	names := []string{text}
 	if list {
@@ -159,7 +159,7 @@ func parseBool(text string) (bool, error) {
 // largest is the limit of numbers in flags. More seconds would overflow a time.Duration.
 const largest = 1 << 30
 
-// Number adds a flag for a whole number that is at least least.
+// Number adds a flag for a whole number, which must not be below the value of least.
 func (c *Command) Number(name string, otherwise, least int, usage string) *int {
 	value := otherwise
 	c.addFlag(name, usage, "N", func(text string) (err error) {

@@ -382,8 +382,8 @@ func commandBelow(parent *cobra.Command, name string) *cobra.Command {
 	return nil
 }
 
-// misplacedFlag returns the error for a flag before its command, with the corrected line. line
-// begins with the flag, below parent.
+// misplacedFlag returns the error for a flag before its command, with the corrected line. parent is
+// the command before the flag, and line is the rest from the flag on.
 func misplacedFlag(root, parent *cobra.Command, line []string) error {
 	what := fmt.Sprintf("%q is not understood before a command", line[0])
 	path := pathOf(parent)
