@@ -160,7 +160,7 @@ func (a *auditor) checkScript(name string, data []byte) {
 	}
 }
 
-// secret describes a kind of secret that no image should hold, and how to recognize it.
+// secret describes a kind of secret that no image should hold, and how to recognise it.
 type secret struct {
 	rule, what string
 	name       func() *regexp.Regexp // of the file; nil: any

@@ -103,7 +103,7 @@ type tick struct {
 	Text string
 }
 
-// signs show a status without color.
+// signs show a status without colour.
 var signs = map[Status]string{Passed: "✓", Failed: "✗", Skipped: "–", Cached: "="}
 
 // Sign returns the sign of the row's status.

@@ -137,7 +137,7 @@ func readTexts(e *yaml.Entry, key string, allowed []string) map[string]string {
 	return texts
 }
 
-// InOrder returns lines like "a: text" in the order of keys. Neighbors with the same text share a
+// InOrder returns lines like "a: text" in the order of keys. Neighbours with the same text share a
 // line: "a, b: text".
 func InOrder(texts map[string]string, keys []string) []string {
 	var lines []string

@@ -27,7 +27,7 @@ type level struct {
 	median   float64
 }
 
-// findLevels returns the levels of a series, the oldest first. The medians of neighbors differ by
+// findLevels returns the levels of a series, the oldest first. The medians of neighbours differ by
 // at least the share least, and by more than the noise.
 func findLevels(values []float64, least float64) []level {
 	n := len(values)
@@ -142,7 +142,7 @@ func (h *halves) add(v float64) {
 // cost returns the sum of the distances of the values to their median.
 func (h *halves) cost() float64 { return h.upper - h.lower }
 
-// mergeLevels joins neighboring levels until all neighbors differ. It joins those with the smallest
+// mergeLevels joins neighbouring levels until all neighbours differ. It joins those with the smallest
 // change first.
 func mergeLevels(values []float64, ends []int, differ func(a, b level) bool) []level {
 	for {
