@@ -114,7 +114,7 @@ func ShowArtifact(w io.Writer, a images.Artifact, err error, asJSON bool) error 
 }
 
 // Flash writes the board's last build to devices. If the image has a data partition, Flash also
-// writes the keys of the board's images.StateDir to it. With asJSON, Flash
+// writes a new host key and the client key of the board's images.StateDir to it. With asJSON, Flash
 // writes a receipt for each device, also if the flash failed. A receipt with an error is of a
 // device that is not completely written.
 func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, devices []string, how flash.Options, asJSON bool) error {

@@ -305,7 +305,7 @@ func (u *updateRun) loadInputs(ctx context.Context) (err error) {
 	return err
 }
 
-// examineBoard runs askBoard with a limit on how long the board may be silent.
+// examineBoard runs askBoard, and ends it at the first question that the board does not answer.
 func (u *updateRun) examineBoard(ctx context.Context) error {
 	return boardssh.Asking(ctx, u.askBoard)
 }

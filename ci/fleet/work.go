@@ -276,7 +276,8 @@ func (p *plan) checkFilesUnchanged(ctx context.Context) error {
 	return nil
 }
 
-// checkUnchanged returns an error if the file changed. It computes the digest only if the stamp did.
+// checkUnchanged returns an error if the file changed. It computes the digest only if the stamp is
+// new.
 func (f *sentFile) checkUnchanged(ctx context.Context) error {
 	is, err := stampOf(f.Name)
 	if err != nil || is == f.was {

@@ -142,8 +142,8 @@ func (h *halves) add(v float64) {
 // cost returns the sum of the distances of the values to their median.
 func (h *halves) cost() float64 { return h.upper - h.lower }
 
-// mergeLevels joins neighbouring levels until all neighbours differ. It joins those with the smallest
-// change first.
+// mergeLevels joins neighbouring levels until all neighbours differ, those with the smallest change
+// first.
 func mergeLevels(values []float64, ends []int, differ func(a, b level) bool) []level {
 	for {
 		all := levelsOf(values, ends)

@@ -98,7 +98,7 @@ func (m Matcher) matchesValue(value any) bool {
 	return ok && err == nil
 }
 
-// elementWords returns words for the condition that one element, or one line, matches m.
+// elementWords returns words for the condition that one line (or element of a list) matches m.
 func elementWords(m Matcher) string {
 	words := m.String()
 	if strings.HasPrefix(words, `"`) {
