@@ -114,7 +114,8 @@ func (c Change) Words() string {
 	return text
 }
 
-// Start describes the first run of the change: its name, its time, and how many runs followed.
+// Start describes when the change began: the first run, its time, and how many runs there are
+// since.
 func (c Change) Start() string {
 	return fmt.Sprintf("%s, %s, the first of %s", c.Began, day(c.Time), count(c.Runs, "run"))
 }
