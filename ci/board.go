@@ -75,9 +75,9 @@ func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	}
 	log := images.LogPath(opt.BoardDir(spec), "apt")
 	if err := host.Ensure(mending, w, log, b.HostPackages()...); err != nil {
-		return images.Artifact{}, errors.Join(err, b.HindrancesBesidePackages(ctx))
+		return images.Artifact{}, errors.Join(err, b.MissingBesidePackages(ctx))
 	}
-	if err := b.MendHost(mending, w); err != nil {
+	if err := b.FixHost(mending, w); err != nil {
 		return images.Artifact{}, err
 	}
 	return b.Build(ctx)

@@ -65,7 +65,7 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 	}
 	u.report.Source = spec.Source(ctx)
 	err = runStages(ctx, &u.report, u.stages())
-	u.powerOff()
+	u.stopVM()
 	u.report.Reason = report.ReasonFor(err)
 	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
 	err = errors.Join(err, u.report.WriteAndSay(opt.Out, opt.Build.ReportDir(spec)))
@@ -157,7 +157,7 @@ func (u *upRun) installPackages(ctx context.Context) (string, error) {
 	if err != nil && !errors.Is(err, errCached) {
 		return saw, err
 	}
-	return saw, cmp.Or(u.build.MendHost(ctx, u.opt.Out), err)
+	return saw, cmp.Or(u.build.FixHost(ctx, u.opt.Out), err)
 }
 
 // installMissing installs the host packages that all later stages need, in one call of apt.
@@ -365,8 +365,8 @@ func (u *upRun) runSmoke(ctx context.Context) (string, error) {
 	return report.CountWords(proved.Counts().Checks), err
 }
 
-// powerOff closes the SSH connection, and switches the board off unless opt.Keep is set.
-func (u *upRun) powerOff() {
+// stopVM closes the SSH connection, and switches the board off unless opt.Keep is set.
+func (u *upRun) stopVM() {
 	if u.conn != nil {
 		u.conn.Close()
 	}

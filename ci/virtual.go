@@ -45,7 +45,7 @@ func StartVirtual(ctx context.Context, w io.Writer, opt images.Options, spec ima
 	if err != nil {
 		u.opt.Keep = false
 	}
-	u.powerOff()
+	u.stopVM()
 	if err != nil {
 		return err
 	}

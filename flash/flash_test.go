@@ -272,6 +272,20 @@ func TestWriteIdentity(t *testing.T) {
 	}
 }
 
+// A complete device has a receipt, also if the host key cannot be pinned.
+func TestReceiptWithoutPin(t *testing.T) {
+	needMke2fs(t)
+	a, id := artifact(t), newTestIdentity(t)
+	if err := os.Mkdir(id.KnownHosts(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "disk.img")
+	receipts, err := WriteAll(t.Context(), spec, a, []string{path}, Options{Identity: &id})
+	if err == nil || !strings.Contains(err.Error(), "pin the host key") || len(receipts) != 1 || receipts[0].HostKey != id.Fingerprint() {
+		t.Errorf("WriteAll = %+v, %v; want the receipt, and an error about the pin", receipts, err)
+	}
+}
+
 // proveIdentity looks into the file system with e2fsprogs, not with our own code.
 func proveIdentity(t *testing.T, data string, id Identity) {
 	t.Helper()

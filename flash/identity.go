@@ -72,7 +72,11 @@ func lockFolder(dir string) (unlock func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.Close, localfile.WaitLock(context.Background(), f)
+	if err := localfile.WaitLock(context.Background(), f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f.Close, nil
 }
 
 // clientKey reads the client's private key at path and returns its public key. If there is none,

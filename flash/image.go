@@ -508,8 +508,8 @@ func (j *imageJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	j.completeDevices(ctx, proof, began)
 	receipts, err := j.collectReceipts()
 	if len(receipts) > 0 && j.options.Identity != nil {
-		if err := j.options.Identity.pinHostKey(j.artifact.Board); err != nil {
-			return nil, fmt.Errorf("pin the host key: %w", err)
+		if pinErr := j.options.Identity.pinHostKey(j.artifact.Board); pinErr != nil {
+			err = errors.Join(err, fmt.Errorf("pin the host key: %w", pinErr))
 		}
 	}
 	return receipts, err

@@ -71,14 +71,14 @@ func (a BuildRequest) ofDebian(spec Spec) error {
 // of the project were there before, it fetches and loads them first. It runs bitbake every time,
 // because only bitbake knows what of an earlier build is still valid.
 func (b Prepared) buildWithBitbake(ctx context.Context) (Artifact, error) {
-	if err := Hindrances(ctx, b.spec, b.project.BuildSystem); err != nil {
+	if err := HostErrors(ctx, b.spec, b.project.BuildSystem); err != nil {
 		return Artifact{}, err
 	}
 	if b.partial {
 		system := b.project.BuildSystem
 		var err error
 		if b.project, _, err = Project(ctx, b.spec, b.opt); err == nil && system == "" { // a file that was just checked out says it
-			err = Hindrances(ctx, b.spec, b.project.BuildSystem)
+			err = HostErrors(ctx, b.spec, b.project.BuildSystem)
 		}
 		if err != nil {
 			return Artifact{}, err

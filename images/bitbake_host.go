@@ -89,19 +89,19 @@ func hostChecks(ctx context.Context, spec Spec, system string) []hostCheck {
 	return slices.DeleteFunc(checks, func(c hostCheck) bool { return c.program != "" && !hasProgram(c.program) })
 }
 
-// MendHost runs the fix of each failed host check, and prints each command on w before it runs. If
+// FixHost runs the fix of each failed host check, and prints each command on w before it runs. If
 // a fix adds the user to a group, the program restarts itself in that group. If it cannot become
-// root, MendHost stops and returns nil: the build then reports what is missing.
-func (b Prepared) MendHost(ctx context.Context, w io.Writer) error {
-	err := mendAll(ctx, w, hostChecks(ctx, b.spec, b.project.BuildSystem))
+// root, FixHost stops and returns nil: the build then reports what is missing.
+func (b Prepared) FixHost(ctx context.Context, w io.Writer) error {
+	err := fixAll(ctx, w, hostChecks(ctx, b.spec, b.project.BuildSystem))
 	if errors.Is(err, host.ErrNotRoot) || errors.Is(err, host.ErrForbidden) {
 		return nil
 	}
 	return err
 }
 
-// mendAll runs the fix of each check that fails, in order, and stops at the first error.
-func mendAll(ctx context.Context, w io.Writer, checks []hostCheck) error {
+// fixAll runs the fix of each check that fails, in order, and stops at the first error.
+func fixAll(ctx context.Context, w io.Writer, checks []hostCheck) error {
 	for _, c := range checks {
 		if c.mend == nil || c.check() == nil {
 			continue
@@ -113,19 +113,19 @@ func mendAll(ctx context.Context, w io.Writer, checks []hostCheck) error {
 	return ctx.Err()
 }
 
-// Hindrances joins the errors of the failed host checks: why this machine cannot build the board.
+// HostErrors joins the errors of the failed host checks: why this machine cannot build the board.
 // Build stops at the same errors.
-func Hindrances(ctx context.Context, spec Spec, system string) error {
-	return hindrances(CheckHost(ctx, spec, system))
+func HostErrors(ctx context.Context, spec Spec, system string) error {
+	return joinHostErrors(CheckHost(ctx, spec, system))
 }
 
-// HindrancesBesidePackages is Hindrances without the errors that an installed package fixes.
-func (b Prepared) HindrancesBesidePackages(ctx context.Context) error {
-	return hindrances(slices.DeleteFunc(CheckHost(ctx, b.spec, b.project.BuildSystem), func(c HostCheck) bool { return c.What == programsCheck }))
+// MissingBesidePackages is HostErrors without the errors that an installed package fixes.
+func (b Prepared) MissingBesidePackages(ctx context.Context) error {
+	return joinHostErrors(slices.DeleteFunc(CheckHost(ctx, b.spec, b.project.BuildSystem), func(c HostCheck) bool { return c.What == programsCheck }))
 }
 
-// hindrances joins the errors of the failed checks. It is nil if all checks passed.
-func hindrances(checks []HostCheck) error {
+// joinHostErrors joins the errors of the failed checks. It is nil if all checks passed.
+func joinHostErrors(checks []HostCheck) error {
 	var all []error
 	for _, c := range checks {
 		all = append(all, c.Err)
@@ -150,7 +150,7 @@ func ownersCheck(ctx context.Context) hostCheck {
 func bitbakeChecks(ctx context.Context, spec Spec, system string) []hostCheck {
 	checks := []hostCheck{
 		{what: "user", fine: "not root", check: func() error { return CheckUser(spec, "build", BuildRequest{}) }},
-		{"locale", "en_US.UTF-8", "locale", func() error { return checkLocale(ctx) }, mendLocale},
+		{"locale", "en_US.UTF-8", "locale", func() error { return checkLocale(ctx) }, fixLocale},
 	}
 	programs := hostPrograms
 	if isIsar(system) {
@@ -202,7 +202,7 @@ func checkPrograms(programs []hostProgram) error {
 
 var makeLocale = []string{"localedef", "-i", "en_US", "-f", "UTF-8", "en_US.UTF-8"}
 
-func mendLocale(ctx context.Context, w io.Writer) error { return host.RunAsRoot(ctx, w, makeLocale) }
+func fixLocale(ctx context.Context, w io.Writer) error { return host.RunAsRoot(ctx, w, makeLocale) }
 
 // checkLocale refuses a machine without the locale en_US.UTF-8. bitbake would need half a minute
 // to report it.

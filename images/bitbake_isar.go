@@ -72,7 +72,7 @@ const rootless = "isar-rootless"
 // root it leaves out those of sudo and of groups, as root cannot build with Isar at all.
 func isarChecks(ctx context.Context, spec Spec, system string) []hostCheck {
 	checks := []hostCheck{
-		{"emulation", "this machine runs programs for " + spec.Arch, "arch-test", func() error { return runsHere(ctx, spec) }, func(ctx context.Context, w io.Writer) error { return mendEmulation(ctx, w, spec.Arch) }},
+		{"emulation", "this machine runs programs for " + spec.Arch, "arch-test", func() error { return runsHere(ctx, spec) }, func(ctx context.Context, w io.Writer) error { return fixEmulation(ctx, w, spec.Arch) }},
 		{"bubblewrap", "it can make a user namespace with its own /proc", "bwrap", func() error { return checkBubblewrap(ctx) }, nil},
 	}
 	switch {
@@ -227,9 +227,9 @@ var qemuNames = map[string]string{"arm64": "aarch64", "amd64": "x86_64"}
 // binfmtDir is where the kernel lists the emulators of other processors.
 const binfmtDir = "/proc/sys/fs/binfmt_misc"
 
-// mendEmulation mounts binfmt_misc and registers QEMU for an architecture, as root, if that is
+// fixEmulation mounts binfmt_misc and registers QEMU for an architecture, as root, if that is
 // missing. It does not enable an emulator that a person has disabled.
-func mendEmulation(ctx context.Context, w io.Writer, arch string) error {
+func fixEmulation(ctx context.Context, w io.Writer, arch string) error {
 	if name := qemuNames[arch]; name != "" {
 		arch = name
 	}

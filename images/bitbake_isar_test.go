@@ -140,13 +140,13 @@ func TestRunsHere(t *testing.T) {
 const inNamespace = "SLIPWAY_EMULATION"
 
 // A kernel that knows no emulator gets the one that the package describes.
-func TestMendEmulation(t *testing.T) {
+func TestFixEmulation(t *testing.T) {
 	if os.Getenv(inNamespace) != "" {
 		must(exec.Command("mount", "-t", "binfmt_misc", "binfmt_misc", binfmtDir).Run())
 		for _, want := range []string{"Running:\n  sudo dd status=none if=/usr/lib/binfmt.d/qemu-aarch64.conf of=" + binfmtDir + "/register\n", ""} {
 			var out strings.Builder
-			if err := mendEmulation(t.Context(), &out, "arm64"); err != nil || out.String() != want {
-				t.Errorf("mendEmulation = %v, and printed %q; want %q", err, out.String(), want)
+			if err := fixEmulation(t.Context(), &out, "arm64"); err != nil || out.String() != want {
+				t.Errorf("fixEmulation = %v, and printed %q; want %q", err, out.String(), want)
 			}
 		}
 		if text, err := os.ReadFile(binfmtDir + "/qemu-aarch64"); err != nil || !strings.HasPrefix(string(text), "enabled\n") {
@@ -162,7 +162,7 @@ func TestMendEmulation(t *testing.T) {
 	}
 	program, err := os.Executable()
 	must(err)
-	cmd := exec.Command("unshare", "-rm", program, "-test.run=^TestMendEmulation$")
+	cmd := exec.Command("unshare", "-rm", program, "-test.run=^TestFixEmulation$")
 	cmd.Env = append(os.Environ(), inNamespace+"=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -191,7 +191,7 @@ func TestCheckSchroot(t *testing.T) {
 }
 
 // What root can mend is mended in order, as long as a check fails.
-func TestMendAll(t *testing.T) {
+func TestFixAll(t *testing.T) {
 	var mended []string
 	check := func(name string, fine bool, failure error) hostCheck {
 		return hostCheck{
@@ -206,7 +206,7 @@ func TestMendAll(t *testing.T) {
 	byHand := check("by hand", false, nil)
 	byHand.mend = nil
 	checks := []hostCheck{check("fine", true, nil), byHand, check("a", false, nil), check("b", false, host.ErrNotRoot), check("c", false, nil)}
-	err := mendAll(t.Context(), io.Discard, checks)
+	err := fixAll(t.Context(), io.Discard, checks)
 	if want := []string{"a", "b"}; !slices.Equal(mended, want) || !errors.Is(err, host.ErrNotRoot) || !strings.HasPrefix(err.Error(), "b: ") {
 		t.Errorf("mended %q, %v; want %q, and that it is not root", mended, err, want)
 	}

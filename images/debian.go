@@ -37,12 +37,12 @@ func buildImage(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	dir := opt.BoardDir(spec)
 	step := progress.Start(ctx, "build", 0, "")
 	own, err := makeOwnFiles(ctx, spec, opt)
+	var key string
+	if err == nil {
+		key, err = imageKey(spec, own)
+	}
 	if err != nil {
 		step.End("", err)
-		return Artifact{}, err
-	}
-	key, err := imageKey(spec, own)
-	if err != nil {
 		return Artifact{}, err
 	}
 	if old, err := OpenArtifact(dir); err == nil && old.Key == key && !opt.Fresh {

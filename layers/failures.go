@@ -94,7 +94,7 @@ func (r Repo) explainFetchError(err error) error {
 	if strings.Contains(err.Error(), "mismatched algorithms: client sha1; server sha256") {
 		return r.at.Errorf("repos.%s: the commit ids of %s have 64 digits (sha256), and Slipway finds its branches and tags only with commit:\nnext: git ls-remote %[2]s  # write the id as commit:", r.ID, shown)
 	}
-	return r.at.Errorf("repos.%s: cannot fetch from %s: %w\nnext: git ls-remote %s", r.ID, shown, &gitSaid{failure}, plaintext.Quote(shown))
+	return r.at.Errorf("repos.%s: cannot fetch from %s: %w\nnext: git ls-remote %s", r.ID, shown, &gitSaid{failure}, shown)
 }
 
 // gitSaid is the error of a failed git command. Its text is the last lines that git printed.

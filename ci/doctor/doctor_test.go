@@ -59,9 +59,9 @@ func TestLookSeesWhatBuildDoes(t *testing.T) {
 		if !found || f.State != Stops || f.Saw == "" || f.Why == "" || !strings.Contains(f.Fix, tt.fix) {
 			t.Errorf("Look for %s: %+v; want %q to fix it", tt.board, f, tt.fix)
 		}
-		build := images.Hindrances(t.Context(), spec, "")
+		build := images.HostErrors(t.Context(), spec, "")
 		if build == nil || !strings.Contains(build.Error(), f.Saw) {
-			t.Errorf("Hindrances(%s) = %v; doctor saw %q", tt.board, build, f.Saw)
+			t.Errorf("HostErrors(%s) = %v; doctor saw %q", tt.board, build, f.Saw)
 		}
 	}
 }

@@ -229,7 +229,7 @@ func (e *boardProgram) Write(b []byte) (int, error) {
 		e.passHeld(len(e.held))
 	}
 	if len(e.held) > maxHeldBytes {
-		e.passHeld(len(e.held) - len(e.ready))
+		e.passHeld(len(e.held) - max(len(e.ready), len(e.prompt)))
 	}
 	return len(b), nil
 }

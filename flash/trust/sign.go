@@ -103,10 +103,12 @@ func findInAgent(path string, public ssh.PublicKey) (ssh.Signer, error) {
 	}
 	keys, err := agent.NewClient(conn).Signers()
 	if err != nil {
+		conn.Close()
 		return nil, fmt.Errorf("list the keys of ssh-agent: %w", err)
 	}
 	at := slices.IndexFunc(keys, func(k ssh.Signer) bool { return bytes.Equal(k.PublicKey().Marshal(), public.Marshal()) })
 	if at < 0 {
+		conn.Close()
 		return nil, fmt.Errorf("find %s in ssh-agent: it has %d keys, and not this one\nnext: ssh-add %s", path, len(keys), plaintext.Quote(strings.TrimSuffix(path, ".pub")))
 	}
 	return keys[at], nil

@@ -165,7 +165,7 @@ func (s *server) openFiles() error {
 		return fmt.Errorf("listen at %s: bitbake's servers take HOST:PORT or :PORT, and no IPv6 address", s.opt.Listen)
 	}
 	s.port = listener.Addr().(*net.TCPAddr).Port
-	if err := s.checkNextPorts(); err != nil {
+	if err := s.checkBitbakePorts(); err != nil {
 		return err
 	}
 	if s.sstate, err = openServedFolder(filepath.Join(s.opt.Dir, "sstate-cache"), completeSstate); err != nil {
@@ -179,9 +179,9 @@ func (s *server) openFiles() error {
 	return err
 }
 
-// checkNextPorts checks that the next two ports are free for bitbake's hash equivalence server and
+// checkBitbakePorts checks that the next two ports are free for bitbake's hash equivalence server and
 // PR server. Otherwise Serve would take another program that answers there for its own server.
-func (s *server) checkNextPorts() error {
+func (s *server) checkBitbakePorts() error {
 	for _, port := range []int{s.port + 1, s.port + 2} {
 		l, err := net.Listen("tcp", net.JoinHostPort(s.host, strconv.Itoa(port)))
 		if err != nil {

@@ -235,10 +235,13 @@ func (c *checker) checkRecipeVersion(s Statement, recipe string, required bool) 
 		}
 	}
 	slices.SortFunc(have, func(a, b string) int {
-		if isNewer(a, b) {
+		switch {
+		case isNewer(a, b):
 			return 1
+		case isNewer(b, a):
+			return -1
 		}
-		return -1
+		return 0
 	})
 	have = slices.Compact(have)
 	if len(have) > 0 {

@@ -24,10 +24,10 @@ type commit struct {
 	version string // "": of a snapshot, which the go command chooses
 }
 
-// cloneCommit clones HEAD of o.Root into the folder to, and chooses the version. It refuses
+// prepareCommit clones HEAD of o.Root into the folder to, and chooses the version. It refuses
 // uncommitted changes, and a program that was built from another commit. In a clone no untracked
 // file reaches a release.
-func cloneCommit(ctx context.Context, o Options, to string) (commit, error) {
+func prepareCommit(ctx context.Context, o Options, to string) (commit, error) {
 	c := commit{source: to}
 	err := progress.Run(ctx, "source", func(*progress.Step) (string, error) {
 		if err := refuseChanges(ctx, o.Root); err != nil {
@@ -88,7 +88,7 @@ func (c *commit) chooseVersion(ctx context.Context, root, version string) error 
 		return err
 	case version != "":
 		c.version = version
-		return c.refuseVersion(ctx, root)
+		return c.checkVersion(ctx, root)
 	case len(tags) > 1:
 		return fmt.Errorf("choose the version: HEAD has the tags %s\nnext: go tool mage release %s", strings.Join(tags, ", "), tags[0])
 	case len(tags) == 1:
@@ -97,9 +97,9 @@ func (c *commit) chooseVersion(ctx context.Context, root, version string) error 
 	return nil
 }
 
-// refuseVersion returns an error if c.version is no valid Go module version, or if its tag exists
+// checkVersion returns an error if c.version is no valid Go module version, or if its tag exists
 // in the repository root at another commit.
-func (c *commit) refuseVersion(ctx context.Context, root string) error {
+func (c *commit) checkVersion(ctx context.Context, root string) error {
 	if !isVersion(c.version) {
 		return fmt.Errorf("release version %q: it is no semantic version with a v\nnext: go tool mage release v0.1.0", c.version)
 	}

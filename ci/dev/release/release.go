@@ -81,7 +81,7 @@ func makeFolder(ctx context.Context, o Options, key ssh.Signer) (string, error) 
 		return "", err
 	}
 	defer unlock()
-	c, err := cloneCommit(ctx, o, filepath.Join(work, "source"))
+	c, err := prepareCommit(ctx, o, filepath.Join(work, "source"))
 	if err != nil {
 		return "", err
 	}

@@ -66,7 +66,7 @@ var preflights = []struct {
 // Preflight runs all checks before an update and returns their findings and the board's status. It
 // writes no bundle. The signature is left to CheckSignature, as the engine needs the bundle for it.
 func Preflight(ctx context.Context, c *boardssh.Conn, e Engine, b *Bundle, rules Rules) ([]Finding, Status, error) {
-	status, err := settledStatus(ctx, c, e)
+	status, err := statusAfterBoot(ctx, c, e)
 	if err != nil {
 		return nil, status, err
 	}
@@ -84,12 +84,12 @@ func Preflight(ctx context.Context, c *boardssh.Conn, e Engine, b *Bundle, rules
 	return all, status, nil
 }
 
-// startLimit is how long settledStatus waits for a board that is still starting.
+// startLimit is how long statusAfterBoot waits for a board that is still starting.
 const startLimit = time.Minute
 
-// settledStatus returns the engine's status. If the booted slot is marked bad, it first waits up to
+// statusAfterBoot returns the engine's status. If the booted slot is marked bad, it first waits up to
 // startLimit for systemd to finish the boot, at whose end a board marks the slot as good.
-func settledStatus(ctx context.Context, c *boardssh.Conn, e Engine) (Status, error) {
+func statusAfterBoot(ctx context.Context, c *boardssh.Conn, e Engine) (Status, error) {
 	status, err := e.Status(ctx)
 	if booted, _ := status.BootedSlot(); err != nil || booted.State != Bad {
 		return status, err

@@ -27,13 +27,13 @@ var parts = []struct {
 	try  func() error
 }{
 	{"panics", tryPanics},
-	{"threads", tryThreads},
+	{"threads", tryGoroutines},
 	{"numbers of 128 bits", tryWideNumbers},
 	{"numbers as text", tryTexts},
 	{"byte order", tryByteOrder},
 	{"processor", tryProcessor},
 	{"other programs", tryPrograms},
-	{"accounts and addresses", tryAccounts},
+	{"accounts and addresses", tryLookups},
 	{"time zones", tryZones},
 }
 
@@ -73,8 +73,8 @@ func tryPanics() (err error) {
 	return fmt.Errorf("read %d of nothing", *nothing)
 }
 
-// tryThreads checks that 64 goroutines, with garbage collection, add up to the right sum.
-func tryThreads() error {
+// tryGoroutines checks that 64 goroutines, with garbage collection, add up to the right sum.
+func tryGoroutines() error {
 	var sum atomic.Int64
 	var all sync.WaitGroup
 	for range 64 {
@@ -144,8 +144,8 @@ func tryPrograms() error {
 	return err
 }
 
-// tryAccounts looks up the user root and the host localhost, which Go without cgo does itself.
-func tryAccounts() error {
+// tryLookups looks up the user root and the host localhost, which Go without cgo does itself.
+func tryLookups() error {
 	root, err := user.Lookup("root")
 	if err != nil {
 		return err
