@@ -292,7 +292,8 @@ func openLock(path string) (*os.File, error) {
 	return f, err
 }
 
-// isWritable reports whether this process can write into the mirror, or create it.
+// isWritable reports whether this process can write into the mirror's parent, the mirror and its
+// objects/pack. If one of them does not exist, it must be able to create it.
 func (m mirror) isWritable() bool {
 	for _, dir := range []string{filepath.Dir(m.dir), m.dir, filepath.Join(m.dir, "objects/pack")} {
 		if !canWrite(dir) {

@@ -305,6 +305,8 @@ func (inv *Inventory) readOptions(a *Access, line int, words []string) error {
 	return nil
 }
 
+// readOption reads the text after ssh's -o. It follows ProxyJump. It ignores options that change
+// nothing here, warns about those of host keys, and returns an error for any other.
 func (inv *Inventory) readOption(a *Access, line int, option string) error {
 	i := strings.IndexAny(option, "= \t")
 	if i < 0 {

@@ -127,9 +127,9 @@ func (r *router) runCases(ctx context.Context, f *suite.Finding, file string) (e
 	return checkNothingLeft(ctx, f, r)
 }
 
-// prepareFRR makes zebra resolve the next hops of rules, and gives a pbrd that the check started
-// more tables than there are rules. With all of its 1,000 default tables in use, pbrd 8.4.4 creates
-// no more rules, even after tables are freed, and it crashes when such a rule is removed.
+// prepareFRR makes zebra resolve the next hops of rules. If the check started its own pbrd,
+// prepareFRR also gives it more routing tables than there are rules. Once its 1,000 default tables
+// are used, pbrd 8.4.4 creates no more rules, and it crashes when such a rule is removed.
 func (r *router) prepareFRR(ctx context.Context) error {
 	commands := []string{"pbr nexthop-resolve"}
 	if r.dir != "" {

@@ -62,8 +62,9 @@ func (r Report) earlierReports(dir string) []Report {
 	return all[max(len(all)-(maxPast-1), 0):]
 }
 
-// ofSameBoard reports whether two reports are of the same board, by serial, or else by target or
-// name.
+// ofSameBoard reports whether two reports are of the same board. If one of them has a serial, both
+// must have the same. Otherwise their targets must be the same, or the names of their boards if they
+// have no target.
 func (r Report) ofSameBoard(other Report) bool {
 	if serial := r.Identity.Serial; serial != "" || other.Identity.Serial != "" {
 		return serial == other.Identity.Serial

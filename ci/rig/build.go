@@ -56,8 +56,8 @@ func checkGiven(spec images.Spec) error {
 	return nil
 }
 
-// buildOn builds a layer for each source in board.yml, on the layers below it, and returns all
-// layers.
+// buildOn makes one folder (a file system layer) for each source in board.yml, in order, on top of
+// the folders before it. It returns the given folders and the new ones, the lowest first.
 func buildOn(ctx context.Context, spec images.Spec, dir string, layers []string) ([]string, error) {
 	for _, source := range spec.Rig.Source {
 		b := build{spec: spec, source: source, dir: dir, below: slices.Clone(layers)}

@@ -204,7 +204,7 @@ func (c *checker) nearestInTables(prefix, name string) string {
 }
 
 // nearestName returns the only one of names that differs from name by one letter left out, added or
-// changed, or by two letters swapped, "" if there is not exactly one.
+// changed, or by two letters swapped, "" if there is not exactly one or name has up to 3 letters.
 func nearestName(names iter.Seq[string], name string) string {
 	var near []string
 	for have := range names {

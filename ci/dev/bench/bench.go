@@ -251,8 +251,8 @@ func (s *session) addWords(text string) {
 	}
 }
 
-// call runs the area's script with a verb, and with the words as environment variables. It returns
-// the output.
+// call runs ci/dev/bench/AREA.sh with the arguments in verb, and returns its output. s.words, the
+// program to measure, and whether the variant is the first are the script's environment variables.
 func (s *session) call(ctx context.Context, v variant, verb string) ([]byte, error) {
 	env := []string{"program=" + cmp.Or(v.program, s.program), "first="}
 	if v.first {

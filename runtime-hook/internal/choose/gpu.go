@@ -208,7 +208,8 @@ func gpuList(gpus []GPU) string {
 }
 
 // GPUs returns the GPUs of the board at root with their nodes in p, in NVIDIA's order: the SoC's
-// own first, then by PCI address. A node that belongs to no GPU is shared by all.
+// own first, then by PCI address. Nodes that all GPUs share are in no GPU's list. If neither /proc
+// nor the SoC has a GPU, GPUs makes them from the device nodes in p.
 func GPUs(root string, p plan.Plan) []GPU {
 	gpus := readPCI(root)
 	own := ownNodes(p)

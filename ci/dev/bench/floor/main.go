@@ -84,7 +84,9 @@ type floor struct {
 	empty          string // the file that the mount points are hard links to
 }
 
-// mountLine runs one command of the list: it makes a folder, link or device, or mounts a file.
+// mountLine runs one command of the list, and ends the program on an error: "in" selects the folder
+// for later lines, "make", "sym" and "dev" make a folder, a link or a null device, and "dir" and "lib"
+// mount the board's folder or file.
 func (f *floor) mountLine(line []string) {
 	what, name := line[0], line[1]
 	switch what {
