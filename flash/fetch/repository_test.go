@@ -130,8 +130,6 @@ func TestUploadElsewhere(t *testing.T) {
 // An upload whose login is refused at first is sent again whole, after a broken connection too.
 func TestUploadTwice(t *testing.T) {
 	noLogins(t)
-	firstWait = time.Millisecond
-	t.Cleanup(func() { firstWait = 500 * time.Millisecond })
 	puts, got := 0, ""
 	host := startServer(t, func(w http.ResponseWriter, r *http.Request) {
 		switch data, _ := io.ReadAll(r.Body); {
