@@ -2,12 +2,9 @@ package images
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -445,21 +442,7 @@ func describeFile(ctx context.Context, dir, kind, name string) (File, error) {
 		return File{}, err
 	}
 	defer f.Close()
-	h := sha256.New()
-	n, err := io.Copy(h, endable{ctx, f})
-	return File{Kind: kind, Name: name, SizeBytes: n, SHA256: hex.EncodeToString(h.Sum(nil))}, err
-}
-
-// endable is a reader that fails once its context has ended. Images are large, and a user must not
-// wait for the end of one.
-type endable struct {
-	ctx context.Context
-	in  io.Reader
-}
-
-func (e endable) Read(p []byte) (int, error) {
-	if e.ctx.Err() != nil {
-		return 0, context.Cause(e.ctx)
-	}
-	return e.in.Read(p)
+	entry := File{Kind: kind, Name: name}
+	entry.SHA256, err = localfile.Digest(ctx, f, func(n int64) { entry.SizeBytes += n })
+	return entry, err
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/images/bitbake"
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
@@ -225,7 +226,7 @@ func copyFile(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, endable{ctx, in})
+	_, err = io.Copy(out, localfile.WithContext(ctx, in, nil))
 	return errors.Join(err, out.Close())
 }
 

@@ -165,7 +165,7 @@ func (b bundle) copyRoot(ctx context.Context, to string) error {
 	}
 	defer from.Close()
 	return writeFile(to, func(f *os.File) error {
-		return sparseCopy(f, endable{ctx, io.NewSectionReader(from, p.OffsetBytes, p.SizeBytes)}, p.SizeBytes)
+		return sparseCopy(f, localfile.WithContext(ctx, io.NewSectionReader(from, p.OffsetBytes, p.SizeBytes), nil), p.SizeBytes)
 	})
 }
 
