@@ -140,7 +140,7 @@ func (a *auditor) found(rule, name, format string, args ...any) {
 	}
 }
 
-// matchPath reports whether a path matches a pattern, in which * stands for any text, also with
+// matchPath reports whether a path matches a pattern, in which * matches any text, also with
 // slashes.
 func matchPath(pattern, where string) bool {
 	first, rest, star := strings.Cut(pattern, "*")

@@ -281,7 +281,7 @@ func checkConfiguration(_ context.Context, p boardBuild) []Finding {
 	return lintFindings(found, "no name in it that the layers lack")
 }
 
-// withoutCheckouts is the text of a good finding where only Slipway's own tables were compared.
+// withoutCheckouts is the text of a good finding if only Slipway's own tables were compared.
 const withoutCheckouts = "no name in it that Slipway knows to be missing on its branch; other names need the layers' checkouts"
 
 func lintFindings(found []lint.Finding, none string) []Finding {

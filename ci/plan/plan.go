@@ -193,7 +193,7 @@ func (p *planner) loadSides(ctx context.Context, dir string) error {
 }
 
 // describes reports whether a file must be exported: it is of a board or a suite, or its ending is
-// that of a project file or of bitbake's metadata.
+// that of a project file or bitbake's metadata.
 func (p *planner) describes(path string) bool {
 	return isBelow(path, p.boards) || isBelow(path, p.suites) ||
 		slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(path)) || slices.Contains(metadata, filepath.Ext(path))

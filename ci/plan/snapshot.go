@@ -87,7 +87,7 @@ func (s side) loadBoard(ctx context.Context, folder, name string, opt images.Opt
 	return m
 }
 
-// outward matches a path with .. after a variable of bitbake's, which may leave the file's folder.
+// outward matches a path with .. after a bitbake variable, which may leave the file's folder.
 var outward = plaintext.Regexp(`(LAYERDIR|THISDIR|FILE_DIRNAME|TOPDIR|COREBASE|BBPATH)[^\n]*/\.\.`)
 
 // areasOf returns the folders of the board's layers as areas. If local.conf or a file of a layer

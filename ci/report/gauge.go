@@ -106,7 +106,7 @@ func (m Metric) newGauge(check string) gauge {
 	return g
 }
 
-// setTrend sets the line through the values of several runs, of which the last is this run.
+// setTrend sets the line through the values of several runs. The last one is this run.
 func (g *gauge) setTrend(values []float64) {
 	if len(values) < 2 {
 		return

@@ -139,7 +139,7 @@ func hashHost(salt []byte, host string) []byte {
 	return mac.Sum(nil)
 }
 
-// matchesPattern reports whether s matches pattern, in which * stands for any characters and ? for
+// matchesPattern reports whether s matches pattern, in which * matches any characters and ? for
 // one. After a mismatch it retries only the last *, so the time stays short for any pattern.
 func matchesPattern(pattern, s string) bool {
 	star, from := -1, 0

@@ -21,7 +21,7 @@ type plan struct {
 	Summary  string
 }
 
-// assignment is one variable of bitbake's configuration.
+// assignment is one variable in bitbake's configuration.
 type assignment struct{ name, value string }
 
 // part is a group of variables that only work together. If the user's own configuration sets one of

@@ -38,7 +38,8 @@ var versionForms = map[string]string{
 	"podman": "{{.Client.Version}} {{.Client.OsArch}}",
 }
 
-// openDocker asks the program on the board, if it is there, for its version and platform.
+// openDocker runs the program's version command on the board, and reads its version and platform.
+// It returns an error if the board does not have the program.
 func openDocker(ctx context.Context, c *boardssh.Conn, program string) (*docker, error) {
 	said, err := c.AskOutput(ctx, program, "version", "--format", versionForms[program])
 	if err != nil {

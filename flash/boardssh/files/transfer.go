@@ -114,7 +114,7 @@ func fillingStreams(processors int, roundTrip time.Duration) int {
 	return int(min(6, max(2, math.Round(windows))))
 }
 
-// unknownRoundTrip stands for a round trip that was not measured. It is longer than any real one.
+// unknownRoundTrip is used for a round trip that was not measured. It is longer than any real one.
 const unknownRoundTrip = time.Hour
 
 // measureRoundTrip starts to measure the round trip before data fill the line, and returns a

@@ -1,5 +1,5 @@
-// Sender sends data where nothing but the bench needs it. "sender PORT KNOWN KEY FROM TO" sends
-// a file to an SSH server, as Slipway does. The other two are limits. "sender device DEVICE MAP"
+// Sender sends and receives data for bench; nothing else uses it. "sender PORT KNOWN KEY FROM TO"
+// sends a file to an SSH server, as Slipway does. The other two are limits. "sender device DEVICE MAP"
 // writes data to all mapped blocks of a device, two parts at a time: no program that writes an
 // image with this block map can be faster. "sender serve PORT FOLDER" takes and gives files by
 // HTTP, without digests.
