@@ -66,18 +66,18 @@ func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	if err != nil {
 		return images.Artifact{}, err
 	}
-	mending := ctx
+	install := ctx
 	switch {
 	case opt.Request.DryRun:
-		mending = host.Forbid(ctx, "--dry-run")
+		install = host.Forbid(ctx, "--dry-run")
 	case opt.Request.Parse && !opt.Install && os.Getenv(host.InstallVariable) != "yes":
-		mending = host.Forbid(ctx, "--parse without --install")
+		install = host.Forbid(ctx, "--parse without --install")
 	}
 	log := images.LogPath(opt.BoardDir(spec), "apt")
-	if err := host.Ensure(mending, w, log, b.HostPackages()...); err != nil {
+	if err := host.Ensure(install, w, log, b.HostPackages()...); err != nil {
 		return images.Artifact{}, errors.Join(err, b.MissingBesidePackages(ctx))
 	}
-	if err := b.FixHost(mending, w); err != nil {
+	if err := b.FixHost(install, w); err != nil {
 		return images.Artifact{}, err
 	}
 	return b.Build(ctx)
@@ -274,7 +274,7 @@ func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.S
 	if _, none := os.Stat(dir); none != nil || errors.Is(err, report.ErrNotBegun) {
 		return r, err // nothing was built here, or no board was asked
 	}
-	return r, errors.Join(err, r.WriteAndSay(w, opt.ReportDir(spec)))
+	return r, errors.Join(err, r.WriteAndPrintPath(w, opt.ReportDir(spec)))
 }
 
 // artifactOf returns the folder of a board's builds and the last artifact in it.

@@ -134,7 +134,7 @@ func (u *rigRun) runStages(ctx context.Context, stages []stage) error {
 	err := runStages(ctx, &u.report, stages)
 	u.report.Reason = report.ReasonFor(err)
 	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
-	err = errors.Join(err, u.report.WriteAndSay(u.opt.Out, u.reports()))
+	err = errors.Join(err, u.report.WriteAndPrintPath(u.opt.Out, u.reports()))
 	u.waitForInterrupt(ctx)
 	return errors.Join(err, u.stopRig())
 }

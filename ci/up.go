@@ -68,7 +68,7 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 	u.stopVM()
 	u.report.Reason = report.ReasonFor(err)
 	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
-	err = errors.Join(err, u.report.WriteAndSay(opt.Out, opt.Build.ReportDir(spec)))
+	err = errors.Join(err, u.report.WriteAndPrintPath(opt.Out, opt.Build.ReportDir(spec)))
 	if vm, off := qemu.Find(u.machineDir()); off == nil && opt.Keep {
 		err = errors.Join(err, printOn(opt.Out, spec, vm, ""))
 	}

@@ -104,7 +104,7 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 	if errors.Is(err, report.ErrNotBegun) {
 		u.outcome.Report, _ = report.Refused(spec, err)
 	} else if _, none := os.Stat(dir); none == nil && !how.DryRun {
-		err = errors.Join(err, report.Remove(reports), u.outcome.Report.WriteAndSay(how.Out, reports))
+		err = errors.Join(err, report.Remove(reports), u.outcome.Report.WriteAndPrintPath(how.Out, reports))
 	}
 	return u.outcome, err
 }

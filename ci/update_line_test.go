@@ -34,7 +34,7 @@ func connectThrough(t *testing.T, a boardssh.Address) (*boardssh.Conn, *sshd.Rel
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close() })
-	r.Lead(a.Port)
+	r.SetTarget(a.Port)
 	a = boardtest.WithAlias(t, a)
 	a.Port = r.Port()
 	return boardtest.Dial(t, a), r

@@ -222,12 +222,12 @@ func activateNewSlot(t *testing.T, r *boardtest.RAUC) {
 // RAUC's service ends during the installation and is started again, as by systemd.
 func TestUpdateServiceEnds(t *testing.T) {
 	r := boardtest.StartRAUC(t)
-	u := onRAUC(t, r, boardtest.Connect(t), r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()}))
+	u := onRAUC(t, r, boardtest.Connect(t), r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.WaitingHook()}))
 	u.pause = 2 * time.Second
 	ended := make(chan error, 1)
 	go func() { ended <- u.runAllStages(t.Context(), connectedAlready) }()
-	r.Waiting(t)
-	r.Go(t)
+	r.AwaitHook(t)
+	r.ReleaseHook(t)
 	r.Boot(t, "A")
 	if err := <-ended; err != nil {
 		t.Fatalf("run() = %v", err)
@@ -255,14 +255,14 @@ func TestUpdateCutJudges(t *testing.T) {
 // blame the bundle.
 func TestUpdateBusy(t *testing.T) {
 	r := boardtest.StartRAUC(t)
-	first := onRAUC(t, r, boardtest.Connect(t), r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()}))
+	first := onRAUC(t, r, boardtest.Connect(t), r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.WaitingHook()}))
 	ended := make(chan error, 1)
 	go func() { ended <- first.runAllStages(t.Context(), connectedAlready) }()
-	r.Waiting(t)
+	r.AwaitHook(t)
 	u := onRAUC(t, r, boardtest.Connect(t), r.Make(t, boardtest.Bundle{Name: "three", Version: "3", Content: "system 3"}))
 	u.idle = time.Second
 	err := u.runAllStages(t.Context(), connectedAlready)
-	r.Go(t)
+	r.ReleaseHook(t)
 	if !errors.Is(err, boardupdate.ErrBusy) || errors.Is(err, boardupdate.ErrRefused) || !strings.Contains(err.Error(), "within 1s\nnext: rauc status") {
 		t.Errorf("run() = %v; want %v", err, boardupdate.ErrBusy)
 	}
@@ -282,7 +282,7 @@ func killWhileItInstalls(t *testing.T, r *boardtest.RAUC, u *updateRun, line *ss
 	ended := make(chan error, 1)
 	ctx, kill := context.WithCancel(t.Context())
 	go func() { ended <- u.runAllStages(ctx, connectedAlready) }()
-	r.Waiting(t)
+	r.AwaitHook(t)
 	if err := line.Close(); err != nil { // so that it cannot stop the engine
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func killWhileItInstalls(t *testing.T, r *boardtest.RAUC, u *updateRun, line *ss
 func TestUpdateAfterKill(t *testing.T) {
 	r := boardtest.StartRAUC(t)
 	conn, line := connectBy(t)
-	killed := onRAUC(t, r, conn, r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits() + "; exit 1"}))
+	killed := onRAUC(t, r, conn, r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.WaitingHook() + "; exit 1"}))
 	killWhileItInstalls(t, r, killed, line)
 	u := onRAUC(t, r, boardtest.Connect(t), r.Make(t, boardtest.Bundle{Name: "three", Version: "3", Content: "system 3"}))
 	u.pause = 0
@@ -313,7 +313,7 @@ func TestUpdateAfterKill(t *testing.T) {
 		t.Fatalf("run() = %v, while the board installs", err)
 	case <-time.After(2 * time.Second):
 	}
-	r.Go(t)
+	r.ReleaseHook(t)
 	if err := <-ended; err != nil || u.outcome.System != NewSystem || !u.outcome.Committed || r.Slot(r.Booted()) != "system 3" {
 		t.Errorf("run() = %v, %s; want the new system", err, u.outcome)
 	}
@@ -323,11 +323,11 @@ func TestUpdateAfterKill(t *testing.T) {
 // update then restarts the board, and does not install the bundle again.
 func TestUpdateAfterKillOfStaged(t *testing.T) {
 	r := boardtest.StartRAUC(t)
-	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
+	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.WaitingHook()})
 	conn, line := connectBy(t, r.Program())
 	killed := onRAUC(t, r, conn, bundle)
 	killWhileItInstalls(t, r, killed, line)
-	r.Go(t)
+	r.ReleaseHook(t)
 	u := onRAUC(t, r, boardtest.Connect(t, r.Program()), bundle)
 	u.how.Writing = func(SystemID) error {
 		if r.Slot("B") != "system 2" {

@@ -144,11 +144,11 @@ func TestUpdateBySudo(t *testing.T) {
 			r := boardtest.StartRAUC(t)
 			conn, relay := connectBySudo(t, rights, r.Systemctl(t))
 			begin := func(name string) (*updateRun, context.CancelFunc, <-chan error) {
-				u := onRAUC(t, r, conn, r.Make(t, boardtest.Bundle{Name: name, Version: "2", Content: "system 2", Hook: r.Waits()}))
+				u := onRAUC(t, r, conn, r.Make(t, boardtest.Bundle{Name: name, Version: "2", Content: "system 2", Hook: r.WaitingHook()}))
 				ctx, stop := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
 				go func() { ended <- u.runAllStages(ctx, connectedAlready) }()
-				r.Waiting(t)
+				r.AwaitHook(t)
 				return u, stop, ended
 			}
 			_, stop, ended := begin("one")
@@ -160,7 +160,7 @@ func TestUpdateBySudo(t *testing.T) {
 			u, stop, ended := begin("two")
 			defer stop()
 			relay.Cut()
-			r.Go(t)
+			r.ReleaseHook(t)
 			if err := <-ended; err != nil || r.Slot(r.Booted()) != "system 2" || u.outcome.System != NewSystem || !u.outcome.Committed {
 				t.Errorf("run() = %v, %+v; want the new system to run and stay", err, u.outcome)
 			}
@@ -181,14 +181,14 @@ func passedStages(r report.Report) (passed []string) {
 // continues, and the update does not start it again.
 func TestUpdateCut(t *testing.T) {
 	r := boardtest.StartRAUC(t)
-	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
+	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.WaitingHook()})
 	conn, relay := connectBy(t)
 	u := onRAUC(t, r, conn, bundle)
 	ended := make(chan error, 1)
 	go func() { ended <- u.runAllStages(t.Context(), connectedAlready) }()
-	r.Waiting(t)
+	r.AwaitHook(t)
 	relay.Cut()
-	r.Go(t)
+	r.ReleaseHook(t)
 	if err := <-ended; err != nil {
 		t.Fatalf("run() = %v", err)
 	}
@@ -249,14 +249,14 @@ func TestUpdateCutEachTime(t *testing.T) {
 // A second Ctrl-C also ends the wait for a board.
 func TestUpdateEnded(t *testing.T) {
 	r := boardtest.StartRAUC(t)
-	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
+	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.WaitingHook()})
 	u := onRAUC(t, r, boardtest.Connect(t), bundle)
 	now := make(chan struct{})
 	u.how.Now = now
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- u.runAllStages(ctx, connectedAlready) }()
-	r.Waiting(t)
+	r.AwaitHook(t)
 	close(now)
 	stop()
 	if err := <-ended; err == nil {
@@ -271,12 +271,12 @@ func TestUpdateEnded(t *testing.T) {
 // Ctrl-C during the installation.
 func TestUpdateStopped(t *testing.T) {
 	r := boardtest.StartRAUC(t)
-	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
+	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.WaitingHook()})
 	u := onRAUC(t, r, boardtest.Connect(t, r.Systemctl(t)), bundle)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- u.runAllStages(ctx, connectedAlready) }()
-	r.Waiting(t)
+	r.AwaitHook(t)
 	stop()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("run() = %v; want %v", err, context.Canceled)

@@ -21,9 +21,9 @@ import (
 // Cards for boards are smaller, and most disks that hold somebody's data are larger.
 const defaultLargestGiB = 512
 
-// admitDevice returns an error if d must not be written, or not for this board: because of its
+// checkDevice returns an error if d must not be written, or not for this board: because of its
 // kind, its size, its use on this machine, or because d is a file of an artifact.
-func admitDevice(spec images.Spec, d device.Device) error {
+func checkDevice(spec images.Spec, d device.Device) error {
 	if !slices.Contains(spec.Flash.Kinds, d.Kind) {
 		return fmt.Errorf("it is a device of kind %s; board.yml names for this board: %s (flash.kinds)\nnext: boards --json  # a board of your own may extend this one with flash: {kinds: [%[1]s]}", d.Kind, strings.Join(spec.Flash.Kinds, ", "))
 	}
@@ -38,7 +38,7 @@ func admitDevice(spec images.Spec, d device.Device) error {
 		return fmt.Errorf("refused: it has %s, and nothing over %d GiB is written for board %s: that would be somebody's disk rather than a card; if it is a card, set flash.largestGiB in %s", device.ExactSize(d.SizeBytes), largest, spec.Board, spec.BoardFile())
 	}
 	if d.Kind == device.File && d.Exists() {
-		return overArtifact(spec, d.Path)
+		return checkNotArtifact(spec, d.Path)
 	}
 	return nil
 }
@@ -74,10 +74,10 @@ func refusedStep(given, said string) string {
 	return "devices"
 }
 
-// overArtifact returns an error if path is a file of the artifact in its folder or in the folder
+// checkNotArtifact returns an error if path is a file of the artifact in its folder or in the folder
 // above, because the image would overwrite itself. It also refuses a virtual disk that lies in or
 // below the folder of another board's artifact.
-func overArtifact(spec images.Spec, path string) error {
+func checkNotArtifact(spec images.Spec, path string) error {
 	dir := filepath.Dir(path)
 	for _, dir := range []string{dir, filepath.Dir(dir)} {
 		a, err := images.ReadArtifact(dir)

@@ -79,7 +79,7 @@ func (j *bluefieldJob) readConfig(context.Context) (err error) {
 		return nil
 	}
 	if j.config, err = localfile.Read(path, bfb.MaxConfigBytes); err != nil {
-		return localfile.NotHere(path, err)
+		return localfile.ExplainUnreadable(path, err)
 	}
 	if err := bfb.CheckConfig(j.config); err != nil {
 		return fmt.Errorf("%s:%w", path, err)

@@ -9,11 +9,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"slipway/flash/device"
 	"slipway/flash/write"
 	"slipway/images"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
@@ -258,9 +257,9 @@ func newDisk(j *imageJob, d device.Device) (_ *device.Pending, err error) {
 
 // checkSpace returns an error if dir's file system has less free space than the image's data needs.
 func (j *imageJob) checkSpace(dir string) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return fmt.Errorf("find out how much room %s has: %w", dir, err)
+	free, err := localfile.FreeBytes(dir)
+	if err != nil {
+		return err
 	}
 	need := j.size // at most, without a map
 	if j.blocks != nil {
@@ -269,7 +268,7 @@ func (j *imageJob) checkSpace(dir string) error {
 	if j.seed != nil {
 		need += j.seed.blocks.Mapped()
 	}
-	if free := int64(st.Bavail) * int64(st.Frsize); free < need {
+	if free < need {
 		return fmt.Errorf("%s has room for %s, the image needs %s\nnext: df -h %[1]s  # make room there, or name a file in another folder", dir, device.ExactSize(free), device.ExactSize(need))
 	}
 	return nil

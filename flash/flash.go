@@ -309,7 +309,7 @@ func chooseDevice(spec images.Spec, artifact images.Artifact, name string) (devi
 	if err != nil {
 		return device.Device{}, err
 	}
-	err = admitDevice(spec, d)
+	err = checkDevice(spec, d)
 	if err != nil && !strings.Contains(err.Error(), "\nnext: ") {
 		err = fmt.Errorf("%w\nnext: %s", err, refusedStep(name, d.Refused))
 	}

@@ -70,7 +70,7 @@ func (j *jetsonJob) checkSettings(context.Context) error {
 		}
 	}
 	if j.options.ForceRecovery {
-		_, err := tegra.Filled(j.spec.Flash.Recovery.Command, "")
+		_, err := tegra.FillPort(j.spec.Flash.Recovery.Command, "")
 		return err
 	}
 	return nil
@@ -152,7 +152,7 @@ func (j *jetsonJob) checkDistinct() error {
 		return nil
 	}
 	for _, d := range j.devices {
-		if err := j.pkg.Aims(jetsonHost, usbPort(d)); err != nil {
+		if err := j.pkg.CheckOthers(jetsonHost, usbPort(d)); err != nil {
 			return fmt.Errorf("%s: %w", d.Path, err)
 		}
 	}
@@ -260,7 +260,7 @@ func (j *jetsonJob) flashBoard(ctx context.Context, d device.Device) (Receipt, e
 // forceRecovery runs board.yml's recovery command, here or on its relay host, waits for the board
 // on the USB port, and checks its chip.
 func (j *jetsonJob) forceRecovery(ctx context.Context, port string) error {
-	argv, err := tegra.Filled(j.spec.Flash.Recovery.Command, port)
+	argv, err := tegra.FillPort(j.spec.Flash.Recovery.Command, port)
 	if err != nil {
 		return err
 	}
@@ -384,10 +384,10 @@ func (b *workDir) unpackPackage(ctx context.Context, r request) (*tegra.Package,
 	return p, sum, err
 }
 
-// cardImage makes an image of a card from a tegraflash package, if the user names one or the
+// makeCardImage makes an image of a card from a tegraflash package, if the user names one or the
 // artifact has one and no disk image. It runs the package's own script, and puts the result in
 // j.image in place of the package.
-func (j *imageJob) cardImage(ctx context.Context) error {
+func (j *imageJob) makeCardImage(ctx context.Context) error {
 	_, err := j.artifact.File(images.DiskImage)
 	if given := j.image.path != ""; given && !isPackage(j.image.name) || !given && err == nil {
 		return nil

@@ -17,7 +17,7 @@ import (
 // MapImage writes the block map of the image at path beside it. It refuses a file with neither a
 // partition table nor a file system, and one whose map belongs to an artifact.
 func MapImage(ctx context.Context, path string) (source.Made, error) {
-	head, err := headOf(ctx, path)
+	head, err := readHead(ctx, path)
 	if err == nil {
 		err = refuseListed(path + ".bmap")
 	}
@@ -44,11 +44,11 @@ func refuseListed(path string) error {
 	return nil
 }
 
-// headOf returns the first checkedBytes of the image at path, unpacked.
-func headOf(ctx context.Context, path string) ([]byte, error) {
+// readHead returns the first checkedBytes of the image at path, unpacked.
+func readHead(ctx context.Context, path string) ([]byte, error) {
 	f, err := localfile.Open(path)
 	if err != nil {
-		return nil, localfile.NotHere(path, err)
+		return nil, localfile.ExplainUnreadable(path, err)
 	}
 	defer f.Close()
 	m, err := source.Open(f, path)

@@ -148,7 +148,7 @@ func (p *imageResolver) wantedDigest(name string) (string, error) {
 	if p.sums == nil {
 		return p.digest, nil
 	}
-	return p.sums.Of(name)
+	return p.sums.DigestOf(name)
 }
 
 // readImage fetches the image that --image names, verifies its digest and signatures, and reads its

@@ -30,7 +30,7 @@ const (
 // unpacks it with Slipway's own files, makes the file systems and the boot loader. Then it moves
 // the finished files into the board's folder and writes artifact.json.
 func assembleImage(ctx context.Context, step *progress.Step, spec Spec, opt Options, o ownFiles, key string) (Artifact, error) {
-	if err := ownsOthers(ctx); err != nil {
+	if err := checkUserNamespace(ctx); err != nil {
 		return Artifact{}, err
 	}
 	began := time.Now()

@@ -138,13 +138,13 @@ const programsCheck = "programs"
 
 func debianChecks(ctx context.Context, spec Spec) []hostCheck {
 	return []hostCheck{
-		{what: "emulation", fine: "this machine runs programs for " + spec.Arch, check: func() error { return runsHere(ctx, spec) }},
+		{what: "emulation", fine: "this machine runs programs for " + spec.Arch, check: func() error { return checkEmulation(ctx, spec) }},
 		ownersCheck(ctx),
 	}
 }
 
 func ownersCheck(ctx context.Context) hostCheck {
-	return hostCheck{what: "owners", fine: "this user can make files of other owners", check: func() error { return ownsOthers(ctx) }}
+	return hostCheck{what: "owners", fine: "this user can make files of other owners", check: func() error { return checkUserNamespace(ctx) }}
 }
 
 func bitbakeChecks(ctx context.Context, spec Spec, system string) []hostCheck {

@@ -72,7 +72,7 @@ const rootless = "isar-rootless"
 // root it leaves out those of sudo and of groups, as root cannot build with Isar at all.
 func isarChecks(ctx context.Context, spec Spec, system string) []hostCheck {
 	checks := []hostCheck{
-		{"emulation", "this machine runs programs for " + spec.Arch, "arch-test", func() error { return runsHere(ctx, spec) }, func(ctx context.Context, w io.Writer) error { return fixEmulation(ctx, w, spec.Arch) }},
+		{"emulation", "this machine runs programs for " + spec.Arch, "arch-test", func() error { return checkEmulation(ctx, spec) }, func(ctx context.Context, w io.Writer) error { return fixEmulation(ctx, w, spec.Arch) }},
 		{"bubblewrap", "it can make a user namespace with its own /proc", "bwrap", func() error { return checkBubblewrap(ctx) }, nil},
 	}
 	switch {
@@ -143,7 +143,7 @@ func joinSbuildGroup(ctx context.Context, w io.Writer) error {
 			return err
 		}
 	}
-	return host.StartAgain(ctx, w, group.Gid)
+	return host.RestartInGroup(ctx, w, group.Gid)
 }
 
 // isMember reports whether the system's database lists the user in a group. A login after that

@@ -122,16 +122,16 @@ func TestBuildSystem(t *testing.T) {
 }
 
 func TestRunsHere(t *testing.T) {
-	if err := runsHere(t.Context(), Spec{Arch: runtime.GOARCH}); err != nil {
-		t.Errorf("runsHere of this machine's own = %v", err)
+	if err := checkEmulation(t.Context(), Spec{Arch: runtime.GOARCH}); err != nil {
+		t.Errorf("checkEmulation of this machine's own = %v", err)
 	}
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)
 	for answer, wrong := range map[string]bool{"exit 0": false, "exit 1": true} {
 		must(os.WriteFile(filepath.Join(bin, "arch-test"), []byte("#!/bin/sh\n"+answer+"\n"), 0o755))
-		err := runsHere(t.Context(), Spec{Arch: "riscv64"})
+		err := checkEmulation(t.Context(), Spec{Arch: "riscv64"})
 		if (err != nil) != wrong || wrong && !strings.Contains(err.Error(), "\nnext: sudo ") {
-			t.Errorf("arch-test says %q: runsHere = %v", answer, err)
+			t.Errorf("arch-test says %q: checkEmulation = %v", answer, err)
 		}
 	}
 }

@@ -191,7 +191,7 @@ func sparseCopy(to *os.File, from io.Reader, sizeBytes int64) error {
 // dynamic linker and with the libraries of these packages, because this machine may have others.
 // mksquashfs is this machine's.
 func (b bundle) runRAUC(ctx context.Context, work, content string) error {
-	if err := runsHere(ctx, b.spec); err != nil {
+	if err := checkEmulation(ctx, b.spec); err != nil {
 		return err
 	}
 	packages, err := makeUserland(ctx, b.step, b.spec, b.opt)

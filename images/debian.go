@@ -110,7 +110,7 @@ func makeUserland(ctx context.Context, step *progress.Step, spec Spec, opt Optio
 	if onDisk(tar) && !opt.Fresh {
 		return tar, nil
 	}
-	if err := runsHere(ctx, spec); err != nil {
+	if err := checkEmulation(ctx, spec); err != nil {
 		return "", err
 	}
 	part := tar + ".part"
@@ -129,9 +129,9 @@ func makeUserland(ctx context.Context, step *progress.Step, spec Spec, opt Optio
 	return tar, os.Rename(part, tar)
 }
 
-// runsHere returns an error if this machine cannot run the board's programs, natively or emulated.
+// checkEmulation returns an error if this machine cannot run the board's programs, natively or emulated.
 // The scripts of the board's packages run during the build.
-func runsHere(ctx context.Context, spec Spec) error {
+func checkEmulation(ctx context.Context, spec Spec) error {
 	if spec.Arch == runtime.GOARCH {
 		return nil
 	}
@@ -167,8 +167,8 @@ func asRoot(argv ...string) []string {
 	return append([]string{"unshare", "--map-root-user", "--map-auto", "--"}, argv...)
 }
 
-// ownsOthers returns an error if commands of asRoot cannot change a file's owner on this machine.
-func ownsOthers(ctx context.Context) error {
+// checkUserNamespace returns an error if commands of asRoot cannot change a file's owner on this machine.
+func checkUserNamespace(ctx context.Context) error {
 	if os.Geteuid() == 0 {
 		return nil
 	}

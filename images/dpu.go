@@ -83,10 +83,10 @@ func (s Spec) validateDPU() error {
 
 // validate returns the first error in the dpu keys of a board.yml, for its caller to add "dpu.".
 func (d DPU) validate() error {
-	if err := ealWords("eal", d.EAL); err != nil {
+	if err := checkEALArguments("eal", d.EAL); err != nil {
 		return err
 	}
-	if err := ealWords("doca", d.DOCA); err != nil {
+	if err := checkEALArguments("doca", d.DOCA); err != nil {
 		return err
 	}
 	if n := len(d.Ports); n < 2 || n > dpuPorts {
@@ -111,9 +111,9 @@ func (d DPU) validate() error {
 	return d.Inference.validate()
 }
 
-// ealWords returns an error for an argument that DPDK or FRR would split, or take for the end of
+// checkEALArguments returns an error for an argument that DPDK or FRR would split, or take for the end of
 // the EAL arguments.
-func ealWords(key string, words []string) error {
+func checkEALArguments(key string, words []string) error {
 	bad := func(word string) bool { return !noSpace().MatchString(word) || word == "--" }
 	switch i := slices.IndexFunc(words, bad); {
 	case len(words) > maxWords:
@@ -144,7 +144,7 @@ func (m *Inference) validate() error {
 	if m == nil {
 		return nil
 	}
-	if err := ealWords("inference.eal", m.EAL); err != nil {
+	if err := checkEALArguments("inference.eal", m.EAL); err != nil {
 		return err
 	}
 	if (m.OtherInput == "") != (m.OtherReference == "") {

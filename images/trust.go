@@ -78,7 +78,7 @@ func ParsePolicy(file string, data []byte) (Policy, error) {
 func ReadPolicy(file string) (Policy, error) {
 	data, err := localfile.Read(file, maxBoardFileBytes)
 	if err != nil {
-		return Policy{}, localfile.NotHere(file, err)
+		return Policy{}, localfile.ExplainUnreadable(file, err)
 	}
 	return ParsePolicy(file, data)
 }

@@ -351,9 +351,9 @@ func TestGitSaid(t *testing.T) {
 		"fatal: unable to access 'h'": "unable to access 'h'",
 	} {
 		failure := &run.Failure{Argv: []string{"git", "fetch"}, Status: "exit status 128", Tail: tail}
-		err := error(&gitSaid{failure})
+		err := error(&gitError{failure})
 		if found := (*run.Failure)(nil); err.Error() != want || !errors.As(err, &found) {
-			t.Errorf("gitSaid(%q) = %v; want %s", tail, err, want)
+			t.Errorf("gitError(%q) = %v; want %s", tail, err, want)
 		}
 	}
 }

@@ -60,7 +60,7 @@ func Diff(ctx context.Context, older, newer Project, ws Workspace, most int) ([]
 				continue
 			}
 			group.Go(func() error {
-				if err := ws.historyMirror(m.repo).nameCommits(ctx, m, most); err != nil {
+				if err := ws.historyMirror(m.repo).listCommits(ctx, m, most); err != nil {
 					m.Unknown = lastOutputLine(err)
 				}
 				return ctx.Err()
@@ -123,8 +123,8 @@ func (ws Workspace) historyMirror(r Repo) history {
 	return history{mirror{store{dir: dir, gitDir: dir, url: r.URL}}}
 }
 
-// nameCommits fetches the history between a move's ends, and sets its Ahead, Behind and Commits.
-func (h history) nameCommits(ctx context.Context, m *Move, most int) error {
+// listCommits fetches the history between a move's ends, and sets its Ahead, Behind and Commits.
+func (h history) listCommits(ctx context.Context, m *Move, most int) error {
 	lock, err := lockMirror(ctx, h.dir)
 	if err != nil {
 		return err

@@ -94,18 +94,18 @@ func (r Repo) explainFetchError(err error) error {
 	if strings.Contains(err.Error(), "mismatched algorithms: client sha1; server sha256") {
 		return r.at.Errorf("repos.%s: the commit ids of %s have 64 digits (sha256), and Slipway finds its branches and tags only with commit:\nnext: git ls-remote %[2]s  # write the id as commit:", r.ID, shown)
 	}
-	return r.at.Errorf("repos.%s: cannot fetch from %s: %w\nnext: git ls-remote %s", r.ID, shown, &gitSaid{failure}, shown)
+	return r.at.Errorf("repos.%s: cannot fetch from %s: %w\nnext: git ls-remote %s", r.ID, shown, &gitError{failure}, shown)
 }
 
-// gitSaid is the error of a failed git command. Its text is the last lines that git printed.
-type gitSaid struct{ failure *run.Failure }
+// gitError is the error of a failed git command. Its text is the last lines that git printed.
+type gitError struct{ failure *run.Failure }
 
 // emptyWords are lines of git that add nothing to the line before them.
 var emptyWords = []string{"Could not read from remote repository.", "Please make sure you have the correct access rights", "and the repository exists."}
 
 const maxGitLines = 3 // a server may greet at length before it refuses
 
-func (g *gitSaid) Error() string {
+func (g *gitError) Error() string {
 	var said []string
 	for line := range strings.Lines(g.failure.Tail) {
 		line = strings.TrimPrefix(strings.TrimSpace(line), "fatal: ")
@@ -119,4 +119,4 @@ func (g *gitSaid) Error() string {
 	return cmp.Or(strings.Join(said[max(0, len(said)-maxGitLines):], "; "), "git: "+g.failure.Status)
 }
 
-func (g *gitSaid) Unwrap() error { return g.failure }
+func (g *gitError) Unwrap() error { return g.failure }

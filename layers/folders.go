@@ -164,7 +164,7 @@ func (p *Project) useLocal(r *Repo) error {
 	}
 	switch info, err := os.Stat(dir); {
 	case err != nil:
-		return fmt.Errorf("local folder of repository %s: %w", r.ID, localfile.NotHere(dir, err))
+		return fmt.Errorf("local folder of repository %s: %w", r.ID, localfile.ExplainUnreadable(dir, err))
 	case !info.IsDir():
 		return fmt.Errorf("local folder of repository %s: %s is not a folder", r.ID, dir)
 	case strings.ContainsAny(dir, " \"\\$") || strings.ContainsFunc(dir, yaml.IsControl):

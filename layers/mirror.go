@@ -187,7 +187,7 @@ func (m mirror) copyTo(t tree, commit string) error {
 			}
 		}
 	}
-	return m.cutHistory(t, commit)
+	return m.writeShallow(t, commit)
 }
 
 // isCompletePack reports whether a pack and its index are complete: both contain the pack's
@@ -238,9 +238,9 @@ func linkOrCopy(from, to string) error {
 	return os.Rename(out.Name(), to)
 }
 
-// cutHistory adds the commits at which the mirror's history ends to the tree's file shallow. If the
+// writeShallow adds the commits at which the mirror's history ends to the tree's file shallow. If the
 // history ends at the commit itself, it adds only that. Entries of the tree stay.
-func (m mirror) cutHistory(t tree, commit string) error {
+func (m mirror) writeShallow(t tree, commit string) error {
 	ends, err := shallowCommits(m.gitDir)
 	if err != nil || len(ends) == 0 {
 		return err

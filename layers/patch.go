@@ -138,7 +138,7 @@ func readPatch(top, below string, patch Patch) ([]patchFile, error) {
 	defer root.Close()
 	info, err := root.Stat(name)
 	if err != nil {
-		return nil, fmt.Errorf("no patch in repository %s: %w", patch.Repo, localfile.NotHere(filepath.Join(top, name), err))
+		return nil, fmt.Errorf("no patch in repository %s: %w", patch.Repo, localfile.ExplainUnreadable(filepath.Join(top, name), err))
 	}
 	if !info.IsDir() {
 		f, err := readPatchFile(root, patch, name)
@@ -217,7 +217,7 @@ func (t tree) commitPatches(ctx context.Context, r Repo, base string, files []pa
 	}
 	index := filepath.Join(t.gitDir, patchIndex)
 	defer os.Remove(index)
-	b := patchBench{tree: t, env: []string{"GIT_INDEX_FILE=" + index}}
+	b := patchTree{tree: t, env: []string{"GIT_INDEX_FILE=" + index}}
 	seconds, err := b.runGit(ctx, nil, "show", "-s", "--format=%ct", base)
 	if err != nil {
 		return "", err
@@ -245,20 +245,20 @@ const slipwayEmail = "slipway@localhost"
 // patchIndex is git's index while patches are applied.
 const patchIndex = "slipway-index"
 
-// patchBench is a tree with a separate index, in which patches are applied.
-type patchBench struct {
+// patchTree is a tree with a separate index, in which patches are applied.
+type patchTree struct {
 	tree
 	env []string
 }
 
 // setIdentity makes Slipway the author and committer, at the time (in seconds) of the base commit.
-func (b *patchBench) setIdentity(seconds string) {
+func (b *patchTree) setIdentity(seconds string) {
 	for _, who := range []string{"AUTHOR", "COMMITTER"} {
 		b.env = append(b.env, "GIT_"+who+"_NAME=slipway", "GIT_"+who+"_EMAIL="+slipwayEmail, "GIT_"+who+"_DATE=@"+seconds+" +0000")
 	}
 }
 
-func (b *patchBench) runGit(ctx context.Context, stdin []byte, args ...string) (string, error) {
+func (b *patchTree) runGit(ctx context.Context, stdin []byte, args ...string) (string, error) {
 	c := b.command(args...)
 	c.Env = append(c.Env, b.env...)
 	if stdin != nil {
@@ -269,7 +269,7 @@ func (b *patchBench) runGit(ctx context.Context, stdin []byte, args ...string) (
 }
 
 // commitPatch applies a patch to the index and commits the result on top of onto.
-func (b *patchBench) commitPatch(ctx context.Context, onto string, f patchFile) (string, error) {
+func (b *patchTree) commitPatch(ctx context.Context, onto string, f patchFile) (string, error) {
 	if _, err := b.runGit(ctx, f.content, "apply", "--cached", "--whitespace=nowarn", "-"); err != nil {
 		return onto, err
 	}

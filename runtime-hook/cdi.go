@@ -54,7 +54,7 @@ func cdiCommand(args []string, stdout, stderr io.Writer) error {
 			fmt.Fprintf(stderr, "slipway-hook: no CDI device is made for %v\n", printable(g.NotListed().Error()))
 		}
 	}
-	for _, p := range b.Drop() {
+	for _, p := range b.DropNonUTF8() {
 		fmt.Fprintf(stderr, "slipway-hook: %q is left out: its name is not UTF-8, and a CDI spec is\n", p)
 	}
 	text, err := cdi.New(b).JSON()

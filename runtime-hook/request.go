@@ -25,7 +25,7 @@ type request struct {
 // readRequest reads the request of a container, and the board's settings if it requests anything.
 // While those are wrong, such a container gets an error and does not start; others do.
 func readRequest(c oci.Config) (request, error) {
-	wanted, err := choose.From(c.Env)
+	wanted, err := choose.ParseEnv(c.Env)
 	if err == nil && !wanted.Wants() && len(c.DeviceMounts) == 0 {
 		return request{}, nil
 	}
@@ -34,7 +34,7 @@ func readRequest(c oci.Config) (request, error) {
 	case wrong != nil:
 		err = cmp.Or(err, wrong)
 	case set.VolumeMounts && len(c.DeviceMounts) > 0:
-		wanted, err = choose.From(append(slices.Clone(c.Env), visiblePrefix+strings.Join(c.DeviceMounts, ",")))
+		wanted, err = choose.ParseEnv(append(slices.Clone(c.Env), visiblePrefix+strings.Join(c.DeviceMounts, ",")))
 	case !set.Variable && !c.Privileged:
 		logIgnored(set, c.Rootfs, wanted.Wants() || err != nil)
 		return request{}, nil

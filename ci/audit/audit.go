@@ -127,8 +127,8 @@ const maxFindings = 10_000
 // that its own package only recommends.
 var recommended = []string{"library /usr/lib/*/tc/q_atm.so", "script /usr/bin/routel", "script /etc/sv/*/run"}
 
-// found adds a finding, unless opt.Allow or recommended names it, or there are maxFindings already.
-func (a *auditor) found(rule, name, format string, args ...any) {
+// addFinding adds a finding, unless opt.Allow or recommended names it, or there are maxFindings already.
+func (a *auditor) addFinding(rule, name, format string, args ...any) {
 	where := "/" + name
 	for _, pattern := range slices.Concat(a.opt.Allow, recommended) {
 		if allowed, glob, _ := strings.Cut(pattern, " /"); allowed == rule && matchPath("/"+glob, where) {
@@ -181,7 +181,7 @@ func (a *auditor) readFile(name string) error {
 	}
 	if info.size == 0 {
 		if isProgram(name, info) {
-			a.found("damaged", name, "it is empty")
+			a.addFinding("damaged", name, "it is empty")
 		}
 		return nil
 	}
@@ -194,7 +194,7 @@ func (a *auditor) readFile(name string) error {
 	case p != nil:
 		a.programs[name] = p
 	case bytes.HasPrefix(data, []byte(elf.ELFMAG)) && isProgram(name, info):
-		a.found("damaged", name, "it is cut off")
+		a.addFinding("damaged", name, "it is cut off")
 	default:
 		a.checkGPU(name, readCubins(data))
 	}
@@ -223,20 +223,20 @@ func (a *auditor) checkEntry(name string) {
 		return
 	case mode&(fs.ModeDevice|fs.ModeCharDevice) != 0:
 		if !inDev && !(info.major == 0 && info.minor == 0) { // overlayfs marks a removed file so
-			a.found("device", name, "device node %d:%d outside of /dev", info.major, info.minor)
+			a.addFinding("device", name, "device node %d:%d outside of /dev", info.major, info.minor)
 		}
 		return
 	case mode.Perm()&0o002 != 0 && mode&fs.ModeSticky == 0 && !inDev && mode&fs.ModeSocket == 0:
-		a.found("writable", name, "%s, which every account may write", mode)
+		a.addFinding("writable", name, "%s, which every account may write", mode)
 	}
 	if info.mode&(fs.ModeSetuid|fs.ModeSetgid) != 0 && info.mode.IsRegular() {
 		a.checkSetuid(name, info)
 	}
 	if info.capabilities && !slices.Contains(knownCapabilities, path.Base(name)) {
-		a.found("capability", name, "has capabilities of its own")
+		a.addFinding("capability", name, "has capabilities of its own")
 	}
 	if !a.accounts.known(info) {
-		a.found("owner", name, "owner %d:%d is no account of the image", info.uid, info.gid)
+		a.addFinding("owner", name, "owner %d:%d is no account of the image", info.uid, info.gid)
 	}
 }
 
@@ -261,11 +261,11 @@ func (a *auditor) checkSetuid(name string, info entry) {
 	head, _ := a.tree.head(name, 2)
 	switch {
 	case string(head) == "#!":
-		a.found("setuid", name, "a script that runs as another account")
+		a.addFinding("setuid", name, "a script that runs as another account")
 	case info.mode.Perm()&0o022 != 0:
-		a.found("setuid", name, "%s: others may write a program that runs as another account", info.mode)
+		a.addFinding("setuid", name, "%s: others may write a program that runs as another account", info.mode)
 	case !slices.Contains(knownSetuid, path.Base(name)) || !isBelow(name, systemFolders):
-		a.found("setuid", name, "%s of %d:%d: no distribution has this program so", info.mode, info.uid, info.gid)
+		a.addFinding("setuid", name, "%s of %d:%d: no distribution has this program so", info.mode, info.uid, info.gid)
 	}
 }
 
@@ -274,7 +274,7 @@ var libraryFolders = []string{"lib", "lib32", "lib64", "usr/lib", "usr/lib32", "
 // checkLink finds symbolic links into the build folder, and broken links of libraries and programs.
 func (a *auditor) checkLink(name, target string) {
 	if folder := a.buildFolder(target); folder != "" {
-		a.found("build path", name, "leads to %s", target)
+		a.addFinding("build path", name, "leads to %s", target)
 		return
 	}
 	isLibrary := strings.Contains(path.Base(name), ".so") && slices.ContainsFunc(libraryFolders, func(dir string) bool { return strings.HasPrefix(name, dir+"/") })
@@ -282,6 +282,6 @@ func (a *auditor) checkLink(name, target string) {
 		return
 	}
 	if _, ok := a.tree.resolve(name); !ok && !strings.HasSuffix(name, ".so") { // X.so is only for compiling
-		a.found("link", name, "leads to %s, which is not there", target)
+		a.addFinding("link", name, "leads to %s, which is not there", target)
 	}
 }

@@ -40,7 +40,7 @@ func (a *auditor) checkContent(name string, data []byte) {
 	}
 	for _, mark := range slices.Concat(a.opt.Built, buildMarks) {
 		if i := bytes.Index(data, []byte(mark)); i >= 0 {
-			a.found("build path", name, "it names %s", around(data, i))
+			a.addFinding("build path", name, "it names %s", around(data, i))
 			break
 		}
 	}
@@ -75,7 +75,7 @@ func (a *auditor) checkHome(name string, data []byte) {
 		at = start + len(mark)
 		inPath := start > 0 && homePathPart().Match(data[start-1:start])
 		if user := homePath().FindSubmatch(data[at:min(len(data), at+300)]); user != nil && !inPath && !a.tree.exists("home/"+string(user[1])) {
-			a.found("build path", name, "it names %s", around(data, start))
+			a.addFinding("build path", name, "it names %s", around(data, start))
 			return
 		}
 	}
@@ -103,7 +103,7 @@ var bytecodeMagics = map[uint16]string{
 // folder says, and that the image has that Python.
 func (a *auditor) checkBytecode(name string, data []byte) {
 	if len(data) < 17 || data[2] != '\r' || data[3] != '\n' {
-		a.found("python bytecode", name, "it is cut off, or no bytecode")
+		a.addFinding("python bytecode", name, "it is cut off, or no bytecode")
 		return
 	}
 	magic := binary.LittleEndian.Uint16(data)
@@ -118,14 +118,14 @@ func (a *auditor) checkBytecode(name string, data []byte) {
 	want = cmp.Or(want, is)
 	switch {
 	case is == "" && slices.Contains(slices.Collect(maps.Values(bytecodeMagics)), want):
-		a.found("python bytecode", name, "bad magic number: %d is not of Python %s", magic, want)
+		a.addFinding("python bytecode", name, "bad magic number: %d is not of Python %s", magic, want)
 	case is == "": // of a Python that this program does not know
 	case is != want:
-		a.found("python bytecode", name, "it is of Python %s; its place is of Python %s", is, want)
+		a.addFinding("python bytecode", name, "it is of Python %s; its place is of Python %s", is, want)
 	case data[16]&0x7f != 'c': // marshal's sign of a code object
-		a.found("python bytecode", name, "bad marshal data: it holds no code object")
+		a.addFinding("python bytecode", name, "bad marshal data: it holds no code object")
 	case !a.tree.exists("usr/bin/python"+want) && !a.tree.exists("usr/local/bin/python"+want):
-		a.found("python bytecode", name, "it is of Python %s, which the image does not have", is)
+		a.addFinding("python bytecode", name, "it is of Python %s, which the image does not have", is)
 	}
 }
 
@@ -144,7 +144,7 @@ func (a *auditor) checkScript(name string, data []byte) {
 	}
 	line, _, _ := bytes.Cut(data[2:min(len(data), 300)], []byte("\n"))
 	if bytes.HasSuffix(line, []byte("\r")) {
-		a.found("script", name, "its first line ends as on Windows, so the kernel finds no interpreter")
+		a.addFinding("script", name, "its first line ends as on Windows, so the kernel finds no interpreter")
 		return
 	}
 	words := strings.Fields(string(line))
@@ -152,11 +152,11 @@ func (a *auditor) checkScript(name string, data []byte) {
 		return
 	}
 	if !a.tree.exists(words[0]) {
-		a.found("script", name, "it wants %s, which is not there", plaintext.Clean(words[0], 200))
+		a.addFinding("script", name, "it wants %s, which is not there", plaintext.Clean(words[0], 200))
 		return
 	}
 	if path.Base(words[0]) == "env" && len(words) > 1 && !strings.HasPrefix(words[1], "-") && !slices.ContainsFunc(programFolders[:6], func(dir string) bool { return a.tree.exists(path.Join(dir, words[1])) }) {
-		a.found("script", name, "it wants %s, which is in no folder of programs", plaintext.Clean(words[1], 200))
+		a.addFinding("script", name, "it wants %s, which is in no folder of programs", plaintext.Clean(words[1], 200))
 	}
 }
 
@@ -200,10 +200,10 @@ func (a *auditor) checkSecrets(name string, data []byte) {
 			continue
 		}
 		if hostKey().MatchString(name) {
-			a.found("host key", name, "the key by which each board of this image would prove that it is itself")
+			a.addFinding("host key", name, "the key by which each board of this image would prove that it is itself")
 			return
 		}
-		a.found(s.rule, name, "%s", s.what)
+		a.addFinding(s.rule, name, "%s", s.what)
 		return
 	}
 }
@@ -221,7 +221,7 @@ func (a *auditor) checkUnits() {
 		file, ok := a.tree.resolve(name)
 		if !ok {
 			if target := a.tree.files[name].link; !strings.HasPrefix(target, "/dev/") && !strings.Contains(path.Base(name), "@") {
-				a.found("unit", name, "leads to %s, which is not there", target)
+				a.addFinding("unit", name, "leads to %s, which is not there", target)
 			}
 			continue
 		}
@@ -232,7 +232,7 @@ func (a *auditor) checkUnits() {
 		for line := range strings.Lines(text) {
 			command, ok := strings.CutPrefix(line, "ExecStart=")
 			if words := strings.Fields(strings.TrimLeft(command, "@:+!|")); ok && len(words) > 0 && strings.HasPrefix(words[0], "/") && !a.tree.exists(words[0]) {
-				a.found("unit", name, "it starts %s, which is not there", plaintext.Clean(words[0], 200))
+				a.addFinding("unit", name, "it starts %s, which is not there", plaintext.Clean(words[0], 200))
 			}
 		}
 	}

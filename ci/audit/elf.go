@@ -198,13 +198,13 @@ func (a *auditor) checkProgram(name string, p *program) {
 		return // of a GPU, or for the kernel's own virtual machine
 	}
 	if arch != a.report.Arch {
-		a.found("architecture", name, "it is for %s; the board is %s", arch, a.report.Arch)
+		a.addFinding("architecture", name, "it is for %s; the board is %s", arch, a.report.Arch)
 		return
 	}
 	if p.vermagic != "" {
 		if _, rest, ok := strings.Cut("/"+name, "/lib/modules/"); ok {
 			if kernel, _, _ := strings.Cut(rest, "/"); kernel != p.vermagic {
-				a.found("kernel module", name, "it is for Linux %s, in the folder of %s", p.vermagic, kernel)
+				a.addFinding("kernel module", name, "it is for Linux %s, in the folder of %s", p.vermagic, kernel)
 			}
 		}
 	}
@@ -212,18 +212,18 @@ func (a *auditor) checkProgram(name string, p *program) {
 		return
 	}
 	if p.interpreter != "" && !a.tree.exists(p.interpreter) {
-		a.found("interpreter", name, "it wants %s, which is not there", p.interpreter)
+		a.addFinding("interpreter", name, "it wants %s, which is not there", p.interpreter)
 		return
 	}
 	if p.executableStack {
-		a.found("executable stack", name, "its stack may hold code")
+		a.addFinding("executable stack", name, "its stack may hold code")
 	}
 	if p.textRelocations {
-		a.found("text relocations", name, "the loader must write into its code")
+		a.addFinding("text relocations", name, "the loader must write into its code")
 	}
 	for _, dir := range slices.Concat(p.rpath, p.runpath) {
 		if !strings.HasPrefix(dir, "/") && !strings.HasPrefix(dir, "$ORIGIN") && !strings.HasPrefix(dir, "${ORIGIN}") || strings.HasPrefix(dir, "/tmp") || strings.HasPrefix(dir, "/home/") || a.buildFolder(dir) != "" {
-			a.found("search path", name, "it looks for libraries in %q", dir)
+			a.addFinding("search path", name, "it looks for libraries in %q", dir)
 		}
 	}
 	a.checkLibraries(name, p)
@@ -240,12 +240,12 @@ func (a *auditor) checkLibraries(name string, p *program) {
 			if p.interpreter == "" && a.isPrivate(lib, p) {
 				continue
 			}
-			a.found("library", name, "it needs %s, which no folder of libraries has", lib)
+			a.addFinding("library", name, "it needs %s, which no folder of libraries has", lib)
 			continue
 		}
 		for _, version := range p.needs[lib] {
 			if !musl && len(found.defines) > 0 && !slices.Contains(found.defines, version) {
-				a.found("library version", name, "it needs %s of %s, which has no such version", version, lib)
+				a.addFinding("library version", name, "it needs %s of %s, which has no such version", version, lib)
 			}
 		}
 	}
@@ -339,7 +339,7 @@ func (a *auditor) checkGPU(name string, sms []string) {
 			return
 		}
 	}
-	a.found("GPU code", name, "it has code for %s; the board has sm_%s", strings.ReplaceAll("sm_"+strings.Join(sms, ", sm_"), "sm_ptx", "compute_"), a.opt.SM)
+	a.addFinding("GPU code", name, "it has code for %s; the board has sm_%s", strings.ReplaceAll("sm_"+strings.Join(sms, ", sm_"), "sm_ptx", "compute_"), a.opt.SM)
 }
 
 // sameGeneration reports whether machine code for one GPU runs on another: both have the same major

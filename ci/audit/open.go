@@ -40,7 +40,7 @@ func Find(name, buildDir string) (Target, error) {
 	switch {
 	case err != nil:
 		if strings.ContainsAny(name, "./") { // no board's name has these
-			return Target{}, localfile.NotHere(name, err)
+			return Target{}, localfile.ExplainUnreadable(name, err)
 		}
 		if _, unknown := images.LoadBuilt(name); unknown != nil {
 			return Target{}, fmt.Errorf("audit %s: no such file or folder: %w", name, unknown)

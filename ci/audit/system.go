@@ -50,17 +50,17 @@ func (a *auditor) checkSystem() {
 			a.checkPassword("etc/passwd", fields[0], fields[1])
 		}
 		if fields[2] == "0" && fields[0] != "root" {
-			a.found("access", "etc/passwd", "%s is root by another name", plaintext.Clean(fields[0], 100))
+			a.addFinding("access", "etc/passwd", "%s is root by another name", plaintext.Clean(fields[0], 100))
 		}
 	}
 	for _, name := range []string{"etc/shadow", "etc/gshadow", "etc/shadow-", "etc/sudoers"} {
 		if mode := a.tree.files[name].mode; mode.IsRegular() && mode.Perm()&0o004 != 0 {
-			a.found("readable", name, "%s, which every account may read", mode)
+			a.addFinding("readable", name, "%s, which every account may read", mode)
 		}
 	}
 	for _, name := range []string{"etc/machine-id", "var/lib/dbus/machine-id"} {
 		if a.tree.files[name].mode.IsRegular() && machineID().MatchString(a.tree.readText(name)) {
-			a.found("machine id", name, "each board of this image would have it")
+			a.addFinding("machine id", name, "each board of this image would have it")
 		}
 	}
 	for _, name := range a.tree.names() {
@@ -70,14 +70,14 @@ func (a *auditor) checkSystem() {
 		switch base := path.Base(name); {
 		case strings.HasSuffix(name, ".ssh/authorized_keys") || strings.HasSuffix(name, ".ssh/authorized_keys2"):
 			if line := firstLine(a.tree.readText(name)); line != "" {
-				a.found("access", name, "who has this key may log in to each board: %s", line)
+				a.addFinding("access", name, "who has this key may log in to each board: %s", line)
 			}
 		case name == "etc/ssh/sshd_config" || path.Dir(name) == "etc/ssh/sshd_config.d" && strings.HasSuffix(base, ".conf"):
 			a.checkSSHD(name)
 		case name == "etc/sudoers" || path.Dir(name) == "etc/sudoers.d":
 			for line := range strings.Lines(a.tree.readText(name)) {
 				if strings.Contains(line, "NOPASSWD") && !strings.HasPrefix(strings.TrimSpace(line), "#") {
-					a.found("access", name, "root without a password: %s", plaintext.Clean(strings.TrimSpace(line), 200))
+					a.addFinding("access", name, "root without a password: %s", plaintext.Clean(strings.TrimSpace(line), 200))
 				}
 			}
 		}
@@ -105,7 +105,7 @@ func (a *auditor) checkSSHD(name string) {
 			return
 		}
 		if len(words) > 1 && words[1] == "yes" && (words[0] == "permitrootlogin" || words[0] == "permitemptypasswords") {
-			a.found("root login", name, "%s", strings.TrimSpace(line))
+			a.addFinding("root login", name, "%s", strings.TrimSpace(line))
 		}
 	}
 }
@@ -115,7 +115,7 @@ func (a *auditor) checkSSHD(name string) {
 func (a *auditor) checkPassword(file, account, hash string) {
 	shown := plaintext.Clean(account, 100)
 	if hash == "" {
-		a.found("password", file, "%s logs in without a password", shown)
+		a.addFinding("password", file, "%s logs in without a password", shown)
 		return
 	}
 	if strings.ContainsAny(hash[:1], "*!x") || account == "" {
@@ -123,11 +123,11 @@ func (a *auditor) checkPassword(file, account, hash string) {
 	}
 	for _, password := range append([]string{account}, commonPasswords...) {
 		if hashes(password, hash) {
-			a.found("password", file, "the password of %s is %q", shown, password)
+			a.addFinding("password", file, "the password of %s is %q", shown, password)
 			return
 		}
 	}
-	a.found("password", file, "%s has the same password on each board of this image", shown)
+	a.addFinding("password", file, "%s has the same password on each board of this image", shown)
 }
 
 var saltedHash = plaintext.Regexp(`^\$([156])\$([A-Za-z0-9./]{1,16})\$`)

@@ -66,7 +66,7 @@ const maxConfigBytes = 1 << 20
 func loadConfig(name string) (*configFile, error) {
 	data, err := localfile.Read(name, maxConfigBytes)
 	if err != nil {
-		return nil, localfile.NotHere(name, err)
+		return nil, localfile.ExplainUnreadable(name, err)
 	}
 	return parseConfigFile(name, data)
 }

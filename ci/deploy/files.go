@@ -90,7 +90,7 @@ var systemFolders = []string{"bin", "boot", "data", "dev", "etc", "lib", "lib64"
 func asFolder(local string) (folder string, remove func(), err error) {
 	info, err := os.Stat(local)
 	if err != nil {
-		return "", nil, localfile.NotHere(local, err)
+		return "", nil, localfile.ExplainUnreadable(local, err)
 	}
 	if info.IsDir() {
 		return local, func() {}, nil

@@ -111,7 +111,7 @@ func checkDisk(ctx context.Context, p boardBuild) []Finding {
 }
 
 func newDemand(dir string, fs unix.Statfs_t) *demand {
-	d := demand{dir: dir, free: fs.Bavail * uint64(fs.Bsize), inodes: fs.Ffree, counted: true}
+	d := demand{dir: dir, free: fs.Bavail * uint64(fs.Frsize), inodes: fs.Ffree, counted: true}
 	if fs.Files == 0 {
 		d.inodes = enoughInodes // the file system makes them as it needs them
 	}

@@ -67,14 +67,14 @@ func checkBuildable(ctx context.Context, p boardBuild) []Finding {
 		case c.Err == nil:
 			all = append(all, okFinding(c.What, "%s", c.Fine))
 		default:
-			all = append(all, hindranceFinding(c.What, c.Err))
+			all = append(all, hostErrorFinding(c.What, c.Err))
 		}
 	}
 	return all
 }
 
-// hindranceFinding returns the finding for a failed host check.
-func hindranceFinding(what string, err error) Finding {
+// hostErrorFinding returns the finding for a failed host check.
+func hostErrorFinding(what string, err error) Finding {
 	saw, fix, _ := strings.Cut(err.Error(), "\n")
 	saw = strings.TrimSuffix(strings.TrimSuffix(saw, ":"), "; run")
 	return Finding{what, Stops, saw, "build would stop here", cmp.Or(strings.TrimSpace(strings.TrimPrefix(fix, "next: ")), "fix what it says")}

@@ -94,7 +94,7 @@ func Load(file string) (*Inventory, error) {
 func readFile(file string) ([]byte, error) {
 	f, err := localfile.Open(file)
 	if err != nil {
-		return nil, localfile.NotHere(file, err)
+		return nil, localfile.ExplainUnreadable(file, err)
 	}
 	defer f.Close()
 	info, err := f.Stat()

@@ -111,7 +111,7 @@ var errChanged = errors.New("it changed during the run")
 func (p *plan) recordDigest(ctx context.Context, what, name string, use func() (digest string, err error)) error {
 	was, err := stampOf(name)
 	if err != nil {
-		return localfile.NotHere(name, err)
+		return localfile.ExplainUnreadable(name, err)
 	}
 	digest, err := use()
 	if err == nil && digest == "" {

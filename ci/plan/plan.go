@@ -75,7 +75,7 @@ func Make(ctx context.Context, folder string, opt Options) (Plan, error) {
 		return Plan{}, err
 	}
 	defer os.RemoveAll(dir)
-	if err := p.loadSides(ctx, dir); err != nil {
+	if err := p.loadStates(ctx, dir); err != nil {
 		return Plan{}, err
 	}
 	return p.plan(ctx)
@@ -88,7 +88,7 @@ type planner struct {
 	boards, suites string // folders, from the repository's root
 	dir            string // of copies, only for this plan
 	from, to       string // commits; to is "" for the work tree
-	before, after  side
+	before, after  projectState
 	changes        []change
 }
 
@@ -158,9 +158,9 @@ func orHead(ref string) string {
 	return ref
 }
 
-// loadSides loads all boards before and after the change. It exports each commit below dir, and
+// loadStates loads all boards before and after the change. It exports each commit below dir, and
 // uses build folders there too, so that it does not move the checkouts of the user's builds.
-func (p *planner) loadSides(ctx context.Context, dir string) error {
+func (p *planner) loadStates(ctx context.Context, dir string) error {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return err
@@ -174,17 +174,17 @@ func (p *planner) loadSides(ctx context.Context, dir string) error {
 	if opt.Cache == "" {
 		opt.Cache = filepath.Join(opt.Dir, "cache")
 	}
-	load := func(name, commit string) (side, error) {
+	load := func(name, commit string) (projectState, error) {
 		opt.Dir = filepath.Join(dir, name, "build")
 		if commit == "" {
-			return loadSide(ctx, p.repo.root, p.boards, opt), nil
+			return loadState(ctx, p.repo.root, p.boards, opt), nil
 		}
 		here := filepath.Join(dir, name)
 		if err := os.Mkdir(here, 0o755); err != nil {
-			return side{}, err
+			return projectState{}, err
 		}
 		err := p.repo.export(ctx, commit, here, p.describes)
-		return loadSide(ctx, filepath.Join(here, "tree"), p.boards, opt), err
+		return loadState(ctx, filepath.Join(here, "tree"), p.boards, opt), err
 	}
 	if p.before, err = load("before", p.from); err == nil {
 		p.after, err = load("after", p.to)
@@ -208,7 +208,7 @@ func (p *planner) plan(ctx context.Context) (Plan, error) {
 	none := Matrix{Include: []Job{}}
 	result := Plan{From: p.from, To: p.to, Boards: []Board{}, Matrix: none, Lab: none, changed: len(p.changes)}
 	for _, name := range slices.Sorted(maps.Keys(p.after.boards)) {
-		b := p.judge(ctx, name)
+		b := p.planBoard(ctx, name)
 		if err := ctx.Err(); err != nil {
 			return Plan{}, context.Cause(ctx)
 		}
@@ -259,8 +259,8 @@ func labJobOf(b Board, spec images.Spec) (Job, bool) {
 	return Job{b.Board, command, spec.Debian == nil}, (b.Build || b.Test) && spec.Machine == nil
 }
 
-// judge decides whether one board must be built and tested, and collects the reasons.
-func (p *planner) judge(ctx context.Context, name string) Board {
+// planBoard decides whether one board must be built and tested, and collects the reasons.
+func (p *planner) planBoard(ctx context.Context, name string) Board {
 	b := Board{Board: name, Why: []string{}}
 	before, known := p.before.boards[name]
 	after := p.after.boards[name]

@@ -26,7 +26,7 @@ const forTest = "test"
 
 // compareBoards returns the differences in board.yml, in the files of the board's folder and in the
 // resolved project. Files of layers are not compared here.
-func (p *planner) compareBoards(before, after made) []string {
+func (p *planner) compareBoards(before, after boardState) []string {
 	var why []string
 	for _, key := range changedKeys(before.keys, after.keys) {
 		if _, known := keyKinds[key]; !known {
@@ -56,7 +56,7 @@ func changedKeys(a, b map[string]json.RawMessage) []string {
 
 // compareFiles returns the files of the board's folder that differ. It skips project files, which
 // are compared by value, and suites and signers' keys, which only tests and flashes read.
-func (p *planner) compareFiles(before, after made) (why []string) {
+func (p *planner) compareFiles(before, after boardState) (why []string) {
 	names := slices.Concat(before.spec.FileNames(), after.spec.FileNames())
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
@@ -85,7 +85,7 @@ func how(was, is bool) string {
 
 // isProjectFile reports whether a build read this file as board.yml or as a project file. Those are
 // compared by value, not by bytes.
-func (p *planner) isProjectFile(before, after made, name string) bool {
+func (p *planner) isProjectFile(before, after boardState, name string) bool {
 	if name == "board.yml" {
 		return true
 	}
@@ -107,7 +107,7 @@ func isTestFile(spec images.Spec, name string) bool {
 
 // pathOf returns the path of a file in the folder of the board, or of an ancestor whose file
 // changed.
-func (p *planner) pathOf(m made, name string) string {
+func (p *planner) pathOf(m boardState, name string) string {
 	for _, board := range slices.Backward(m.spec.Lineage()) {
 		path := filepath.Join(p.boards, board, name)
 		if slices.ContainsFunc(p.changes, func(c change) bool { return c.path == path }) {
@@ -119,7 +119,7 @@ func (p *planner) pathOf(m made, name string) string {
 
 // compareProjects returns the differences between two resolved projects. It compares values, so a
 // changed comment is no difference.
-func compareProjects(before, after made) (why []string) {
+func compareProjects(before, after boardState) (why []string) {
 	moved := map[string]bool{}
 	for _, m := range layers.Moves(before.project, after.project) {
 		moved[m.ID] = true
@@ -177,7 +177,7 @@ func orNull(text json.RawMessage) json.RawMessage {
 
 // testReasons returns why a board must be tested again: changed keys of board.yml that are only for
 // tests, changed suites, and changed files that only tests read.
-func (p *planner) testReasons(before, after made) (why []string) {
+func (p *planner) testReasons(before, after boardState) (why []string) {
 	for _, key := range changedKeys(before.keys, after.keys) {
 		if keyKinds[key] == forTest && before.keys != nil {
 			why = append(why, "board.yml: "+key+" differs")
@@ -229,7 +229,7 @@ func (p *planner) isSuiteOfOthers(path string) bool {
 // layerReasons returns a reason for each changed file of a board's layers, patches and submodules
 // that its build reads, and for layers outside of the repository. Files with a reason in said are
 // skipped.
-func (p *planner) layerReasons(ctx context.Context, name string, before, after made, said []string) (why []string) {
+func (p *planner) layerReasons(ctx context.Context, name string, before, after boardState, said []string) (why []string) {
 	if after.spec.Debian != nil && before.spec.Debian != nil {
 		return nil
 	}

@@ -16,14 +16,14 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// side is the project at one state: before the change, or after it.
-type side struct {
+// projectState is the project at one state: before the change, or after it.
+type projectState struct {
 	root   string // of its files
-	boards map[string]made
+	boards map[string]boardState
 }
 
-// made is all that Slipway knows of one board at one state: board.yml, project, layers.
-type made struct {
+// boardState is all that Slipway knows of one board at one state: board.yml, project, layers.
+type boardState struct {
 	spec    images.Spec
 	keys    map[string]json.RawMessage // of board.yml, with inherited keys
 	project layers.Project
@@ -50,10 +50,10 @@ func isBelow(path, dir string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// loadSide loads all boards below root/boards. A board that cannot be loaded gets an error in
-// made.err.
-func loadSide(ctx context.Context, root, boards string, opt images.Options) side {
-	s := side{root: root, boards: map[string]made{}}
+// loadState loads all boards below root/boards. A board that cannot be loaded gets an error in
+// boardState.err.
+func loadState(ctx context.Context, root, boards string, opt images.Options) projectState {
+	s := projectState{root: root, boards: map[string]boardState{}}
 	folder := filepath.Join(root, boards)
 	for _, name := range images.BoardsIn(folder) {
 		s.boards[name] = s.loadBoard(ctx, folder, name, opt)
@@ -62,7 +62,7 @@ func loadSide(ctx context.Context, root, boards string, opt images.Options) side
 }
 
 // loadBoard loads a board's board.yml, and for a board of bitbake its project, layers and areas.
-func (s side) loadBoard(ctx context.Context, folder, name string, opt images.Options) (m made) {
+func (s projectState) loadBoard(ctx context.Context, folder, name string, opt images.Options) (m boardState) {
 	if m.spec, m.err = images.LoadIn(folder, name); m.err != nil {
 		return m
 	}
@@ -92,7 +92,7 @@ var outward = plaintext.Regexp(`(LAYERDIR|THISDIR|FILE_DIRNAME|TOPDIR|COREBASE|B
 
 // areasOf returns the folders of the board's layers as areas. If local.conf or a file of a layer
 // names files outside of its folder, it adds the whole repository.
-func (s side) areasOf(m made) []area {
+func (s projectState) areasOf(m boardState) []area {
 	var areas []area
 	for _, layer := range m.parts.Layers {
 		areas = append(areas, area{layer, "layer " + layer})
@@ -118,7 +118,7 @@ func (s side) areasOf(m made) []area {
 }
 
 // isSubmodule reports whether a folder is in a submodule.
-func (s side) isSubmodule(dir string) bool {
+func (s projectState) isSubmodule(dir string) bool {
 	for ; dir != "."; dir = filepath.Dir(dir) {
 		if _, err := os.Lstat(filepath.Join(s.root, dir, ".git")); err == nil {
 			return true

@@ -79,8 +79,8 @@ const (
 // Each returns the first boards of the cause, for which the page shows their own words.
 func (c Cause) Each() []BoardFailure { return c.Boards[:min(len(c.Boards), maxEachWords)] }
 
-// Unsaid returns how many boards of the cause the page shows by name only.
-func (c Cause) Unsaid() int { return len(c.Boards) - len(c.Each()) }
+// ByNameOnly returns how many boards of the cause the page shows by name only.
+func (c Cause) ByNameOnly() int { return len(c.Boards) - len(c.Each()) }
 
 // Shown returns the causes that the page shows.
 func (p BoardsPage) Shown() []Cause { return p.Causes[:min(len(p.Causes), maxCauses)] }

@@ -444,8 +444,8 @@ func (r SuiteResult) Tally() (string, error) {
 	return text, nil
 }
 
-// WriteAndSay writes the report into dir, keeps a copy among the earlier ones, and prints the path.
-func (r Report) WriteAndSay(w io.Writer, dir string) error {
+// WriteAndPrintPath writes the report into dir, keeps a copy among the earlier ones, and prints the path.
+func (r Report) WriteAndPrintPath(w io.Writer, dir string) error {
 	if err := errors.Join(r.Write(dir), r.saveCopy(dir)); err != nil {
 		return err
 	}

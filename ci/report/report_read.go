@@ -36,7 +36,7 @@ type reportsFile struct {
 func ReadReports(path string) ([]Report, error) {
 	data, err := localfile.Read(path, maxReportBytes)
 	if err != nil {
-		return nil, localfile.NotHere(path, err)
+		return nil, localfile.ExplainUnreadable(path, err)
 	}
 	all, err := parseReports(data)
 	if err != nil {

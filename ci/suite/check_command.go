@@ -62,11 +62,11 @@ func (c command) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	if err != nil {
 		return Finding{}, err
 	}
-	return c.judgeResult(r), nil
+	return c.checkResult(r), nil
 }
 
-// judgeResult compares a command's exit status and outputs with the check, and reads its metrics.
-func (c command) judgeResult(r boardssh.Result) Finding {
+// checkResult compares a command's exit status and outputs with the check, and reads its metrics.
+func (c command) checkResult(r boardssh.Result) Finding {
 	var f Finding
 	f.ExpectMatch("exit status", c.exitStatus, r.Status, "exit status "+fmt.Sprint(r.Status))
 	outIsCut, errIsCut := truncatedOutputs(r)

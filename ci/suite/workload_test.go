@@ -350,7 +350,7 @@ type judge interface {
 }
 
 func (c command) judge(status int, output string) Finding {
-	return c.judgeResult(boardssh.Result{Status: status, Stdout: []byte(output)})
+	return c.checkResult(boardssh.Result{Status: status, Stdout: []byte(output)})
 }
 
 func (b binary) judge(status int, output string) Finding {

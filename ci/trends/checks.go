@@ -32,10 +32,10 @@ type Check struct {
 // t.Changes.
 func (t *Trends) addChecks(runs []*Run) {
 	for _, h := range histories(runs) {
-		red := h.red()
+		red := h.failuresAtEnd()
 		switch {
 		case h.Failed == red && red >= leastRed && h.Runs-red >= leastGreen:
-			t.Changes = append(t.Changes, h.broke(red))
+			t.Changes = append(t.Changes, h.regressionOf(red))
 		case h.Flips >= leastFlips || h.Mixed > 0:
 			t.Checks = append(t.Checks, h)
 		}
@@ -107,8 +107,8 @@ func (c *Check) tally() {
 	}
 }
 
-// red returns how many runs at the end failed without a pass between.
-func (c Check) red() (n int) {
+// failuresAtEnd returns how many runs at the end failed without a pass between.
+func (c Check) failuresAtEnd() (n int) {
 	for _, bad := range slices.Backward(c.Last) {
 		if !bad {
 			break
@@ -118,8 +118,8 @@ func (c Check) red() (n int) {
 	return n
 }
 
-// broke returns the regression of a check that always passed, and failed in the last red runs.
-func (c Check) broke(red int) Change {
+// regressionOf returns the regression of a check that always passed, and failed in the last red runs.
+func (c Check) regressionOf(red int) Change {
 	first := c.runs[c.Runs-red]
 	return Change{
 		Kind: Regression, Check: true, Board: c.Board, Device: c.Device, Name: c.Name, Of: c.Of, From: 0, To: 1, Runs: red,

@@ -120,7 +120,7 @@ var skipped = []string{"bitbake", "layers", "machine", "cache", "downloads", "ss
 func (r *reader) walk(ctx context.Context, folder string) error {
 	root, err := filepath.EvalSymlinks(folder)
 	if err != nil {
-		return localfile.NotHere(folder, err)
+		return localfile.ExplainUnreadable(folder, err)
 	}
 	if info, err := os.Stat(root); err != nil || !info.IsDir() {
 		return cmp.Or(err, fmt.Errorf("%s is no folder\nnext: ls -l %s", plaintext.OneLine(folder), plaintext.Quote(folder)))

@@ -141,7 +141,7 @@ func (c Check) Words() string {
 	if c.Mixed > 0 {
 		text += fmt.Sprintf(", passed and failed on %s", plaintext.Either(c.Mixed == 1, "the same image", fmt.Sprintf("%d images", c.Mixed)))
 	}
-	if red := c.red(); red > 1 {
+	if red := c.failuresAtEnd(); red > 1 {
 		text += fmt.Sprintf(", failed in the last %d", red)
 	}
 	return text

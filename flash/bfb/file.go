@@ -22,7 +22,7 @@ type File struct {
 func Open(path string) (*File, error) {
 	f, err := sealed.Open(path)
 	if err != nil {
-		return nil, localfile.NotHere(path, err)
+		return nil, localfile.ExplainUnreadable(path, err)
 	}
 	s, err := ReadFile(f)
 	if err != nil {

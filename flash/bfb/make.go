@@ -167,7 +167,7 @@ func (o inputFiles) closeAll() {
 func (o *inputFiles) openInput(path string) (*sealed.File, error) {
 	f, err := sealed.Open(path)
 	if err != nil {
-		return nil, localfile.NotHere(path, err)
+		return nil, localfile.ExplainUnreadable(path, err)
 	}
 	*o = append(*o, f)
 	return f, nil

@@ -135,8 +135,8 @@ func (p *passwords) store(password string, boards ...Address) {
 
 func (p *passwords) forget(a Address) { p.store("", a) }
 
-// askSudo asks the person for one password and stores it for all boards that use sudo.
-func askSudo(ctx context.Context, boards []Address) error {
+// askSudoPassword asks the person for one password and stores it for all boards that use sudo.
+func askSudoPassword(ctx context.Context, boards []Address) error {
 	var some []Address
 	for _, a := range boards {
 		if a.Become != "" && a.Become != a.User {
@@ -249,8 +249,8 @@ func (e *boardProgram) passHeld(n int) {
 	e.held = bytes.Clone(e.held[n:])
 }
 
-// hasRights reports whether sudo has started the program. words are what sudo said if it did not.
-func (e *boardProgram) hasRights() (words []byte, ok bool) {
+// hasStarted reports whether sudo has started the program. words are what sudo said if it did not.
+func (e *boardProgram) hasStarted() (words []byte, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.words, e.inside

@@ -175,7 +175,7 @@ func (l *login) firstContact(key ssh.PublicKey) error {
 // the key to that file, so that later runs trust it.
 func (l *login) addPin(key ssh.PublicKey) error {
 	name, _ := l.addr.hostNames()
-	if !oneMachine(name) {
+	if !isOneMachine(name) {
 		return fmt.Errorf("pin the host key of %s: in known_hosts %q would be a pattern, and the key be trusted for other machines; give the board a name of its own", l.addr, name)
 	}
 	if file := l.addr.PinFile; file != "" {
@@ -187,9 +187,9 @@ func (l *login) addPin(key ssh.PublicKey) error {
 	return nil
 }
 
-// oneMachine reports whether known_hosts would read name as one host, not as a pattern, a list, a
+// isOneMachine reports whether known_hosts would read name as one host, not as a pattern, a list, a
 // hash or a comment. Names in inventories may contain anything.
-func oneMachine(name string) bool {
+func isOneMachine(name string) bool {
 	return name != "" && !strings.ContainsAny(name, "*?!, \t\r\n") && !strings.ContainsAny(name[:1], "|@#")
 }
 
@@ -209,7 +209,7 @@ func appendPin(file, name string, hashed bool, key ssh.PublicKey) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	size, whole, err := tailOf(f)
+	size, whole, err := readTail(f)
 	if err != nil {
 		return err
 	}
@@ -225,8 +225,8 @@ func appendPin(file, name string, hashed bool, key ssh.PublicKey) (err error) {
 	return f.Sync()
 }
 
-// tailOf returns the file's size, and whether its last line ends with a newline.
-func tailOf(f *os.File) (size int64, whole bool, err error) {
+// readTail returns the file's size, and whether its last line ends with a newline.
+func readTail(f *os.File) (size int64, whole bool, err error) {
 	info, err := f.Stat()
 	if err != nil || info.Size() == 0 {
 		return 0, true, err
@@ -258,12 +258,12 @@ func checkRevoked(ctx context.Context, file string, key ssh.PublicKey) error {
 	if bytes.HasPrefix(data, []byte(listMagic)) {
 		return checkRevocationList(ctx, file, key)
 	}
-	return searchKeys(file, data, key)
+	return checkRevokedKeys(file, data, key)
 }
 
-// searchKeys returns an error if data, a file of revoked public keys, lists the key, its
+// checkRevokedKeys returns an error if data, a file of revoked public keys, lists the key, its
 // certificate's key, or the CA that signed it.
-func searchKeys(file string, data []byte, key ssh.PublicKey) error {
+func checkRevokedKeys(file string, data []byte, key ssh.PublicKey) error {
 	keys := []ssh.PublicKey{key}
 	if cert, ok := key.(*ssh.Certificate); ok {
 		keys = append(keys, cert.Key, cert.SignatureKey)

@@ -43,9 +43,9 @@ type knownHosts struct {
 	pins []pin
 }
 
-// readTrust reads known_hosts files. As ssh does, it skips lines that it cannot parse; but a
+// readKnownHosts reads known_hosts files. As ssh does, it skips lines that it cannot parse; but a
 // @revoked line that it cannot parse is an error.
-func readTrust(files []string) (*knownHosts, error) {
+func readKnownHosts(files []string) (*knownHosts, error) {
 	t := &knownHosts{}
 	for _, file := range files {
 		data, err := localfile.Read(file, maxTrustBytes)
@@ -67,7 +67,7 @@ func readRecorded(file, name string) ([]pin, error) {
 	if file == "" || name == "" || strings.ContainsAny(name, "*?!,|@# \t") {
 		return nil, nil
 	}
-	t, err := readTrust(existingFiles([]string{file}))
+	t, err := readKnownHosts(existingFiles([]string{file}))
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ func TestTrustFindsWhatSSHFinds(t *testing.T) {
 	if err := os.WriteFile(file, []byte(strings.Join(lines, " "+text+"\n")+" "+text+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	known, err := readTrust([]string{file})
+	known, err := readKnownHosts([]string{file})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ func TestLimitOfFilesWithoutSize(t *testing.T) {
 		read func(file string) error
 	}{
 		{"a key", maxKeyBytes, func(file string) error { _, err := readIdentity(file); return err }},
-		{"known hosts", maxTrustBytes, func(file string) error { _, err := readTrust([]string{file}); return err }},
+		{"known hosts", maxTrustBytes, func(file string) error { _, err := readKnownHosts([]string{file}); return err }},
 		{"revoked keys", maxTrustBytes, func(file string) error { return checkRevoked(t.Context(), file, nil) }},
 	} {
 		r, w, err := os.Pipe()

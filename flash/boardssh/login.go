@@ -77,7 +77,7 @@ func newLogin(a Address) (*login, error) {
 			return nil, err
 		}
 	}
-	if l.trust, err = readTrust(existingFiles(a.KnownHosts)); err != nil {
+	if l.trust, err = readKnownHosts(existingFiles(a.KnownHosts)); err != nil {
 		return nil, err
 	}
 	recorded, err := readRecorded(a.Recorded, a.HostKeyAlias)
@@ -166,7 +166,7 @@ func (l *login) handshake(ctx context.Context, w *wire) (*link, error) {
 	}
 	if err != nil {
 		w.Close()
-		return nil, w.notSSH(err)
+		return nil, w.explainGreeting(err)
 	}
 	go link.watchSilence()
 	return link, nil

@@ -91,7 +91,7 @@ func (c *Conn) Stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Wr
 	if pid.knownPID() == 0 {
 		return 0, c.shellError(append(began.Bytes(), pid.said...))
 	}
-	if words, ok := program.hasRights(); !ok {
+	if words, ok := program.hasStarted(); !ok {
 		return 0, c.sudoRefuses(cmp.Or(string(words), "it ran nothing, and said nothing"))
 	}
 	return status, nil

@@ -96,7 +96,7 @@ func UnlockKeys(ctx context.Context, boards []Address) error {
 			}
 		}
 	}
-	return askSudo(ctx, boards)
+	return askSudoPassword(ctx, boards)
 }
 
 // unlockFor asks for the passphrases of the address's keys, unless one key needs none.

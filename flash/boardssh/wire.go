@@ -37,8 +37,8 @@ func (w *wire) peekGreeting() string {
 	return string(data)
 }
 
-// notSSH adds the reason to err if the server's greeting is not SSH.
-func (w *wire) notSSH(err error) error {
+// explainGreeting adds the reason to err if the server's greeting is not SSH.
+func (w *wire) explainGreeting(err error) error {
 	if w.first == "" || strings.HasPrefix(w.first, "SSH-"[:min(len(w.first), 4)]) {
 		return err
 	}

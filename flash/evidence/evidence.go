@@ -249,7 +249,7 @@ func addTracked(b *sbom.Bill, tracker string) error {
 	}
 	f, err := localfile.Open(tracker)
 	if err != nil {
-		return localfile.NotHere(tracker, err)
+		return localfile.ExplainUnreadable(tracker, err)
 	}
 	defer f.Close()
 	if err := b.AddTracked(f); err != nil {

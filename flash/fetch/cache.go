@@ -183,11 +183,10 @@ const reservedBytes = 16 << 20
 
 // checkSpace returns a permanentError if the disk has less than need bytes and reservedBytes free.
 func (p *cacheEntry) checkSpace(need int64) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(p.dir, &st); err != nil {
+	free, err := localfile.FreeBytes(p.dir)
+	if err != nil {
 		return permanentError{err}
 	}
-	free := int64(min(st.Bavail, 1<<40)) * st.Bsize
 	if max(need, 0) > free-reservedBytes {
 		return permanentError{fmt.Errorf("%d MiB are needed in %s, which has %d MiB free; remove files from it that you do not need", max(need, 0)>>20+reservedBytes>>20, p.dir, free>>20)}
 	}

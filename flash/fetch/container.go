@@ -57,7 +57,7 @@ func openLocalImage(ref reference) (*oci.Source, error) {
 	}
 	source, err := oci.Open(path)
 	if err != nil {
-		return nil, localfile.NotHere(path, err)
+		return nil, localfile.ExplainUnreadable(path, err)
 	}
 	return source, nil
 }

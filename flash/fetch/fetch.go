@@ -193,7 +193,7 @@ func wrongDigest(got, want string) error {
 func checkLocalFile(ctx context.Context, path string, file File, digest string, limit int64) (File, error) {
 	f, err := sealed.Open(path)
 	if err != nil {
-		return File{}, localfile.NotHere(path, err)
+		return File{}, localfile.ExplainUnreadable(path, err)
 	}
 	file.Content, file.Path, file.SizeBytes = f, path, f.SizeBytes()
 	if limit > 0 && f.SizeBytes() > limit {

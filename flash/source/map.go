@@ -41,7 +41,7 @@ func MapFile(ctx context.Context, path string) (Made, error) {
 func mapFile(ctx context.Context, path string) (Made, bmap.Map, error) {
 	f, err := localfile.Open(path)
 	if err != nil {
-		return Made{}, bmap.Map{}, localfile.NotHere(path, err)
+		return Made{}, bmap.Map{}, localfile.ExplainUnreadable(path, err)
 	}
 	defer f.Close()
 	m, err := Open(f, path)

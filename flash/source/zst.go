@@ -217,11 +217,12 @@ func (z *zst) getDecoder(window int64) (*zstd.Decoder, error) {
 		zstd.WithDecoderMaxWindow(maxWindowBytes), zstd.IgnoreChecksum(true))
 }
 
-// putDecoder keeps a decoder with a small window for the next frame. A decoder without goroutines
-// needs no Close.
+// putDecoder keeps a decoder with a small window for the next frame, and closes any other.
 func (z *zst) putDecoder(d *zstd.Decoder, window int64) {
 	if window <= wideBytes && d.Reset(nil) == nil {
 		z.decoders.Put(d)
+	} else {
+		d.Close()
 	}
 }
 

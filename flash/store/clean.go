@@ -78,7 +78,7 @@ func Clean(ctx context.Context, reference string, opt CleanOptions) (Cleaned, er
 		digests = append(digests, e.Digest)
 	}
 	if c.FreedBytes, err = s.remove(ctx, digests, !opt.Yes); err != nil {
-		return c, explain(place, fmt.Errorf("%s: %w", place, err))
+		return c, explainStoreError(place, fmt.Errorf("%s: %w", place, err))
 	}
 	c.Removed = opt.Yes
 	return c, nil
@@ -101,7 +101,7 @@ func (c *Cleaned) choose(all []Entry, opt CleanOptions, now time.Time) {
 
 // keeps returns why to keep an artifact, the nth newest of its board; "" to remove it.
 func (o CleanOptions) keeps(e Entry, nth int, now time.Time) string {
-	pinned := slices.IndexFunc(e.Tags, func(tag string) bool { return !o.mayGo(tag, e) })
+	pinned := slices.IndexFunc(e.Tags, func(tag string) bool { return !o.canDelete(tag, e) })
 	switch {
 	case e.Other != "":
 		return "not an artifact of Slipway"
@@ -117,8 +117,8 @@ func (o CleanOptions) keeps(e Entry, nth int, now time.Time) string {
 	return ""
 }
 
-// mayGo reports whether an artifact with this tag may be removed.
-func (o CleanOptions) mayGo(tag string, e Entry) bool {
+// canDelete reports whether an artifact with this tag may be removed.
+func (o CleanOptions) canDelete(tag string, e Entry) bool {
 	if len(o.Tags) == 0 {
 		return tag == defaultTag(e.Board, e.Key)
 	}

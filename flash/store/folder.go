@@ -66,7 +66,7 @@ func openFolder(dir, actions string) (*folder, error) {
 		err = fmt.Errorf("%s: another slipway writes there; wait for it", dir)
 	}
 	if err == nil && !hasEntry(entries, v1.ImageLayoutFile) {
-		err = f.begin()
+		err = f.writeLayout()
 	}
 	if err != nil {
 		f.lock.Close()
@@ -84,8 +84,8 @@ func (f *folder) close() {
 	}
 }
 
-// begin writes oci-layout and an empty index.json.
-func (f *folder) begin() error {
+// writeLayout writes oci-layout and an empty index.json.
+func (f *folder) writeLayout() error {
 	if err := f.saveIndex(v1.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageIndex, Manifests: []v1.Descriptor{}}); err != nil {
 		return err
 	}
@@ -251,7 +251,7 @@ func (f *folder) remove(ctx context.Context, digests []string, dry bool) (freed 
 	index.Manifests = slices.DeleteFunc(index.Manifests, func(m v1.Descriptor) bool { return slices.Contains(digests, string(m.Digest)) })
 	needed := map[string]bool{}
 	for _, m := range index.Manifests {
-		if err := f.mark(ctx, m, needed, 0); err != nil {
+		if err := f.markNeeded(ctx, m, needed, 0); err != nil {
 			return 0, fmt.Errorf("%w; nothing is removed", err)
 		}
 	}
@@ -260,13 +260,13 @@ func (f *folder) remove(ctx context.Context, digests []string, dry bool) (freed 
 			return 0, err
 		}
 	}
-	return f.sweep(needed, dry)
+	return f.removeUnneeded(needed, dry)
 }
 
 const maxDepth = 4 // of an index inside an index
 
-// mark adds to needed a manifest or index and all blobs and manifests that it names.
-func (f *folder) mark(ctx context.Context, d v1.Descriptor, needed map[string]bool, depth int) error {
+// markNeeded adds to needed a manifest or index and all blobs and manifests that it names.
+func (f *folder) markNeeded(ctx context.Context, d v1.Descriptor, needed map[string]bool, depth int) error {
 	if needed[d.Digest.Encoded()] {
 		return nil
 	}
@@ -295,16 +295,16 @@ func (f *folder) mark(ctx context.Context, d v1.Descriptor, needed map[string]bo
 		}
 	}
 	for _, m := range doc.Manifests {
-		if err := f.mark(ctx, m, needed, depth+1); err != nil {
+		if err := f.markNeeded(ctx, m, needed, depth+1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sweep removes the blobs that are not needed, and temporary files of interrupted pushes. It
+// removeUnneeded removes the blobs that are not needed, and temporary files of interrupted pushes. It
 // returns their size. With dry it removes nothing.
-func (f *folder) sweep(needed map[string]bool, dry bool) (freed int64, err error) {
+func (f *folder) removeUnneeded(needed map[string]bool, dry bool) (freed int64, err error) {
 	dir := filepath.Join(f.dir, blobsDir)
 	entries, err := os.ReadDir(dir)
 	if err != nil {

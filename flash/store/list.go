@@ -57,7 +57,7 @@ func listError(place fetch.Place, err error) error {
 	if fetch.StatusOf(err) == 404 {
 		return fmt.Errorf("%w\nnext: curl -I https://%s/v2/  # look for a typing error in the name, or push an artifact first", err, place.Host)
 	}
-	return explain(place, err)
+	return explainStoreError(place, err)
 }
 
 const readersAtOnce = 8

@@ -62,7 +62,7 @@ func Pull(ctx context.Context, reference string, opt PullOptions) (Pulled, error
 	if p.Folder, err = p.chooseFolder(opt); err != nil {
 		return p.Pulled, err
 	}
-	if err := p.into(ctx); err != nil {
+	if err := p.fetchInto(ctx); err != nil {
 		return p.Pulled, pullError(place, err)
 	}
 	return p.Pulled, nil
@@ -72,7 +72,7 @@ func pullError(place fetch.Place, err error) error {
 	if fetch.StatusOf(err) == 404 {
 		return fmt.Errorf("%s: %w\nnext: store list %[1]s", place, err)
 	}
-	return explain(place, fmt.Errorf("%s: %w", place, err))
+	return explainStoreError(place, fmt.Errorf("%s: %w", place, err))
 }
 
 // pull is the state of one Pull.
@@ -142,8 +142,8 @@ func (p *pull) chooseFolder(opt PullOptions) (string, error) {
 	return dir, err
 }
 
-// into locks the folder, fetches the files that the folder lacks, and writes artifact.json.
-func (p *pull) into(ctx context.Context) (err error) {
+// fetchInto locks the folder, fetches the files that the folder lacks, and writes artifact.json.
+func (p *pull) fetchInto(ctx context.Context) (err error) {
 	if err := localfile.MkdirAll(p.Folder); err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (p *pull) into(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := p.makeWay(missing); err != nil {
+	if err := p.checkSpace(missing); err != nil {
 		return err
 	}
 	if err := p.fetch(ctx, missing); err != nil {
@@ -244,9 +244,9 @@ func (p *pull) digest(ctx context.Context, name string, count func(int64)) (stri
 	return localfile.Digest(ctx, f, count)
 }
 
-// makeWay removes artifact.json, before files of another artifact are replaced, and returns an
+// checkSpace removes artifact.json, before files of another artifact are replaced, and returns an
 // error if the disk is too small.
-func (p *pull) makeWay(missing []v1.Descriptor) error {
+func (p *pull) checkSpace(missing []v1.Descriptor) error {
 	if !p.described || len(missing) > 0 {
 		if err := p.root.Remove(images.ArtifactName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -259,14 +259,11 @@ func (p *pull) makeWay(missing []v1.Descriptor) error {
 		}
 		need += l.Size
 	}
-	var disk unix.Statfs_t
-	if err := unix.Statfs(p.Folder, &disk); err != nil {
-		return err
+	free, err := localfile.FreeBytes(p.Folder)
+	if err == nil && need > free {
+		err = fmt.Errorf("%s: %s are needed, and %s are free: %w", p.Folder, size(need), size(free), unix.ENOSPC)
 	}
-	if free := int64(min(disk.Bavail, 1<<40)) * disk.Bsize; need > free {
-		return fmt.Errorf("%s: %s are needed, and %s are free: %w", p.Folder, size(need), size(free), unix.ENOSPC)
-	}
-	return nil
+	return err
 }
 
 // fetch fetches the missing files, several at once, decompresses packed ones, and moves each to its

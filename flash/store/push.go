@@ -123,7 +123,7 @@ func pushError(place fetch.Place, board string, err error) error {
 	if errors.Is(err, errChanged) {
 		return fmt.Errorf("%w; nothing is tagged\nnext: build %s  # then push it again", err, board)
 	}
-	return explain(place, err)
+	return explainStoreError(place, err)
 }
 
 // Show prints the result for a person.

@@ -38,7 +38,7 @@ func FetchReports(ctx context.Context, reference string, last int, into string) 
 	for _, e := range all {
 		dir := filepath.Join(into, e.Built.UTC().Format("20060102T150405Z")+"-"+digest.Digest(e.Digest).Encoded()[:12])
 		if err := fetchReport(ctx, s, e, dir); err != nil {
-			return folders, explain(place, fmt.Errorf("%s@%s: %w", place, e.Digest, err))
+			return folders, explainStoreError(place, fmt.Errorf("%s@%s: %w", place, e.Digest, err))
 		}
 		folders = append(folders, dir)
 	}

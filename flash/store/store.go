@@ -94,8 +94,8 @@ var meanings = map[int]string{
 	http.StatusInternalServerError:   "curl -I https://HOST/v2/  # look into the registry's log; its disk may be full",
 }
 
-// explain adds the next step to an error of a store, unless it has one.
-func explain(place fetch.Place, err error) error {
+// explainStoreError adds the next step to an error of a store, unless it has one.
+func explainStoreError(place fetch.Place, err error) error {
 	switch next := meanings[fetch.StatusOf(err)]; {
 	case err == nil || strings.Contains(err.Error(), "\nnext: "):
 		return err

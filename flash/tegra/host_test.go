@@ -220,12 +220,12 @@ func TestForce(t *testing.T) {
 }
 
 func TestFilled(t *testing.T) {
-	got, err := Filled([]string{"relay", "--board={port}", "on"}, "1-2.3")
+	got, err := FillPort([]string{"relay", "--board={port}", "on"}, "1-2.3")
 	if err != nil || strings.Join(got, " ") != "relay --board=1-2.3 on" {
-		t.Errorf("Filled = %q, %v", got, err)
+		t.Errorf("FillPort = %q, %v", got, err)
 	}
-	if _, err := Filled(nil, "1-2"); err == nil || !strings.Contains(err.Error(), "flash.recovery") {
-		t.Errorf("Filled of nothing = %v; want what is missing", err)
+	if _, err := FillPort(nil, "1-2"); err == nil || !strings.Contains(err.Error(), "flash.recovery") {
+		t.Errorf("FillPort of nothing = %v; want what is missing", err)
 	}
 }
 

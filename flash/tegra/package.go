@@ -173,9 +173,9 @@ func (p *Package) checkAim() error {
 // be flashed one after another.
 func (p *Package) AcceptsAnyBoard() bool { return p.acceptsAnyBoard }
 
-// Aims returns an error if the scripts accept any board and another board than the one on port is
+// CheckOthers returns an error if the scripts accept any board and another board than the one on port is
 // in recovery mode.
-func (p *Package) Aims(h Host, port string) error {
+func (p *Package) CheckOthers(h Host, port string) error {
 	if !p.acceptsAnyBoard {
 		return nil
 	}

@@ -103,7 +103,7 @@ func (r *flashRun) checkAndRun(ctx context.Context) (Result, error) {
 		return Result{}, err
 	}
 	defer lock.Close()
-	if err := r.pkg.Suits(r.host, r.board.Port); err != nil {
+	if err := r.pkg.CheckBoard(r.host, r.board.Port); err != nil {
 		return Result{}, err
 	}
 	if r.pkg.acceptsAnyBoard {
@@ -113,7 +113,7 @@ func (r *flashRun) checkAndRun(ctx context.Context) (Result, error) {
 		}
 		defer alone.Close()
 	}
-	if err := r.pkg.Aims(r.host, r.board.Port); err != nil {
+	if err := r.pkg.CheckOthers(r.host, r.board.Port); err != nil {
 		return Result{}, err
 	}
 	if err := os.MkdirAll(r.board.Logs, 0o755); err != nil {
@@ -136,9 +136,9 @@ func (r *flashRun) successWord() string {
 	return "the script ended well"
 }
 
-// Suits returns an error if no board in recovery mode is on the port, or if it has another chip
+// CheckBoard returns an error if no board in recovery mode is on the port, or if it has another chip
 // than the package.
-func (p *Package) Suits(h Host, port string) error {
+func (p *Package) CheckBoard(h Host, port string) error {
 	found, err := At(h.Sys, port)
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ func (h Host) lockPort(port string) (*os.File, error) {
 }
 
 // lockAny locks this machine for scripts that accept any board; it fails if another such flash
-// runs. Aims is not enough: a board leaves the bus during its flash and comes back in recovery
+// runs. CheckOthers is not enough: a board leaves the bus during its flash and comes back in recovery
 // mode.
 func (h Host) lockAny() (*os.File, error) {
 	return h.lockAs("any", "another board is being flashed by scripts that do not say which board is meant; wait for it")

@@ -110,14 +110,11 @@ func (t *extraction) cancellable(r io.Reader) io.Reader { return localfile.WithC
 
 // checkSpace returns an error if dir's file system has less than need bytes free.
 func checkSpace(dir string, need int64) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return fmt.Errorf("%s: %w", dir, err)
+	free, err := localfile.FreeBytes(dir)
+	if err == nil && free < need {
+		err = fmt.Errorf("%s has %d MiB free, the archive has %d MiB: free some space in it", dir, free>>20, need>>20)
 	}
-	if free := int64(st.Bavail) * st.Bsize; free < need {
-		return fmt.Errorf("%s has %d MiB free, the archive has %d MiB: free some space in it", dir, free>>20, need>>20)
-	}
-	return nil
+	return err
 }
 
 func explainError(err error) error {

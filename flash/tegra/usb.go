@@ -198,9 +198,9 @@ func (h Host) waitForRecovery(ctx context.Context, port string, before int) (Rec
 	}
 }
 
-// Filled returns command with {port} replaced by port in each word, so that one command can serve
+// FillPort returns command with {port} replaced by port in each word, so that one command can serve
 // several relays. It returns an error for an empty command.
-func Filled(command []string, port string) ([]string, error) {
+func FillPort(command []string, port string) ([]string, error) {
 	if len(command) == 0 {
 		return nil, errors.New("board.yml has no flash.recovery: a command that brings the board into recovery mode")
 	}

@@ -69,7 +69,7 @@ func isBelow(dir, folder string) bool {
 	if err != nil {
 		return false
 	}
-	own, _ := os.Stat(ownFolder())
+	own, _ := os.Stat(userConfigDir())
 	for {
 		info, err := os.Stat(dir)
 		if err == nil && os.SameFile(info, top) {
@@ -89,7 +89,7 @@ func OpenRegular(path string) (*os.File, os.FileInfo, error) {
 		return nil, nil, fmt.Errorf("read %s: it is a symbolic link\nnext: readlink -f %s  # name that file", path, plaintext.Quote(path))
 	}
 	if err != nil {
-		return nil, nil, localfile.NotHere(path, err)
+		return nil, nil, localfile.ExplainUnreadable(path, err)
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {

@@ -110,7 +110,7 @@ func (s Signers) runGPGV(ctx context.Context, dir, class string, in *contextRead
 		}
 		return "", err
 	}
-	who, why := judgeStatus(status, class, s.file)
+	who, why := parseStatus(status, class, s.file)
 	if why == nil && err == nil {
 		return who, nil
 	}
@@ -132,9 +132,9 @@ func (s Signers) runGPGV(ctx context.Context, dir, class string, in *contextRead
 // errNoVerdict is the error of status lines without a result; gpgv's own message explains it.
 var errNoVerdict = errors.New("gpgv has not said who signed it")
 
-// judgeStatus parses gpgv's status lines and returns the signers. It returns an error unless every
+// parseStatus parses gpgv's status lines and returns the signers. It returns an error unless every
 // signature is valid and of the given class.
-func judgeStatus(status []byte, class, ring string) (string, error) {
+func parseStatus(status []byte, class, ring string) (string, error) {
 	if len(status) > maxStatusBytes {
 		return "", fmt.Errorf("gpgv says more than %d MiB of the signature", maxStatusBytes>>20)
 	}

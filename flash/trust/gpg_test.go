@@ -158,29 +158,29 @@ func TestJudgeStatus(t *testing.T) {
 		"short":             {strings.Replace(goodStatus, " 2026-11-23", "", 1), "", "of class 9A6F"},
 		"more than one MB":  {strings.Repeat(goodStatus, 6000), "", "more than 1 MiB"},
 	} {
-		who, err := judgeStatus([]byte(test.status), classFile, "ring")
+		who, err := parseStatus([]byte(test.status), classFile, "ring")
 		if who != test.want || (err == nil) != (test.wantErr == "") || err != nil && !strings.Contains(err.Error(), test.wantErr) {
-			t.Errorf("%s: judgeStatus = %q, %v; want %q, %q", name, who, err, test.want, test.wantErr)
+			t.Errorf("%s: parseStatus = %q, %v; want %q, %q", name, who, err, test.want, test.wantErr)
 		}
 	}
 }
 
-// judgeStatus names a signer only if gpgv says that the signature is good. What it returns
+// parseStatus names a signer only if gpgv says that the signature is good. What it returns
 // has no escape character and no end of a line.
 func FuzzJudgeStatus(f *testing.F) {
 	f.Add(goodStatus)
 	f.Add("[GNUPG:] EXPKEYSIG 8301A97259FC5B47 old\x1b[31m\n")
 	f.Add("[GNUPG:] ERRSIG 8301A97259FC5B47 22 8 00 1 9 -\n")
 	f.Fuzz(func(t *testing.T, status string) {
-		who, err := judgeStatus([]byte(status), classFile, "ring")
+		who, err := parseStatus([]byte(status), classFile, "ring")
 		if err == nil && (!strings.Contains(status, "GOODSIG ") || !strings.Contains(status, "VALIDSIG ")) {
-			t.Errorf("judgeStatus(%q) = %q", status, who)
+			t.Errorf("parseStatus(%q) = %q", status, who)
 		}
 		if err != nil {
 			who = err.Error()
 		}
 		if strings.ContainsAny(who, "\x1b\r\n") {
-			t.Errorf("judgeStatus(%q) says %q", status, who)
+			t.Errorf("parseStatus(%q) says %q", status, who)
 		}
 	})
 }

@@ -64,7 +64,7 @@ func armor(blob []byte) []byte {
 func ReadKey(path string) (ssh.Signer, error) {
 	data, err := localfile.Read(path, maxKeyBytes)
 	if err != nil {
-		return nil, localfile.NotHere(path, err)
+		return nil, localfile.ExplainUnreadable(path, err)
 	}
 	if public, _, _, _, err := ssh.ParseAuthorizedKey(data); err == nil {
 		return findInAgent(path, public)

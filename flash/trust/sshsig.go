@@ -78,8 +78,8 @@ func (s Signers) Endings() []string {
 	return []string{".sig"}
 }
 
-// Clear reports whether these signers can make clearsigned texts, as only GPG's do.
-func (s Signers) Clear() bool { return s.ring != nil }
+// CanClearsign reports whether these signers can make clearsigned texts, as only GPG's do.
+func (s Signers) CanClearsign() bool { return s.ring != nil }
 
 // Hint returns the command that signs a file for these signers.
 func (s Signers) Hint(file string) string {

@@ -58,7 +58,7 @@ func TestParseSums(t *testing.T) {
 			sums, err := ParseSums("SHA256SUMS", []byte(test.text))
 			got := ""
 			if err == nil {
-				got, err = sums.Of("disk.img")
+				got, err = sums.DigestOf("disk.img")
 			}
 			if (test.wantErr == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), test.wantErr) || err == nil && got != a {
 				t.Errorf("Of = %q, %v; want an error with %q", got, err, test.wantErr)
@@ -75,11 +75,11 @@ func TestParseSums(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := alone.Of("disk.img"); err != nil || got != a {
+	if got, err := alone.DigestOf("disk.img"); err != nil || got != a {
 		t.Errorf("Of = %q, %v; want what its own name says", got, err)
 	}
 	for _, name := range []string{"disk.im", "other.img", "disk.img.sha256", "debug.img"} {
-		if got, err := alone.Of(name); err == nil {
+		if got, err := alone.DigestOf(name); err == nil {
 			t.Errorf("Of(%q) = %q; want an error", name, got)
 		}
 	}
@@ -126,7 +126,7 @@ func TestSumsOfSha256sum(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range names {
-			if got, err := sums.Of(name); err != nil || got != fmt.Sprintf("%x", sha256.Sum256([]byte(name))) {
+			if got, err := sums.DigestOf(name); err != nil || got != fmt.Sprintf("%x", sha256.Sum256([]byte(name))) {
 				t.Errorf("sha256sum %v: Of(%q) = %q, %v", args, name, got, err)
 			}
 		}
@@ -168,9 +168,9 @@ func FuzzParseSums(f *testing.F) {
 			return
 		}
 		for _, name := range s.Names {
-			got, err := s.Of(name)
+			got, err := s.DigestOf(name)
 			if err != nil || !hexPattern().MatchString(got) || !strings.Contains(strings.ToLower(string(data)), got) {
-				t.Errorf("ParseSums(%q).Of(%q) = %q, %v", data, name, got, err)
+				t.Errorf("ParseSums(%q).DigestOf(%q) = %q, %v", data, name, got, err)
 			}
 			if s.CheckRelease() == nil && (filepath.Base(name) != name || !filepath.IsLocal(name)) {
 				t.Errorf("ParseSums(%q): a release may have %q", data, name)

@@ -47,7 +47,7 @@ func Parse(from, file string, data []byte) (List, error) {
 func read(from, file string) (List, error) {
 	data, err := localfile.Read(file, maxListBytes)
 	if err != nil {
-		return List{}, fmt.Errorf("%s: %w", from, localfile.NotHere(file, err))
+		return List{}, fmt.Errorf("%s: %w", from, localfile.ExplainUnreadable(file, err))
 	}
 	return Parse(from, file, data)
 }
@@ -74,7 +74,7 @@ func NamedOrOwn(option string) (Lists, error) {
 		return named, err
 	}
 	own := ""
-	if folder := ownFolder(); folder != "" {
+	if folder := userConfigDir(); folder != "" {
 		own = filepath.Join(folder, "allowed_signers")
 	}
 	if _, err := os.Stat(own); err != nil {
@@ -84,8 +84,8 @@ func NamedOrOwn(option string) (Lists, error) {
 	return Lists{list}, err
 }
 
-// ownFolder returns Slipway's folder in the user's configuration; "" without a home folder.
-func ownFolder() string {
+// userConfigDir returns Slipway's folder in the user's configuration; "" without a home folder.
+func userConfigDir() string {
 	dir, err := os.UserConfigDir()
 	if err != nil {
 		return ""
@@ -200,7 +200,7 @@ func (l List) prove(ctx context.Context, signature []byte, file string, of Conte
 func (ls Lists) ProveText(ctx context.Context, at Place, file string, data []byte) (text []byte, proofs []Proof, err error) {
 	var beside Lists
 	for _, l := range ls {
-		if !l.Clear() || !Clearsigned(data) {
+		if !l.CanClearsign() || !Clearsigned(data) {
 			beside = append(beside, l)
 			continue
 		}

@@ -82,7 +82,7 @@ func groupByFolder(paths []string) ([]FolderReport, error) {
 	for _, p := range paths {
 		info, err := os.Lstat(p)
 		if err != nil {
-			return nil, localfile.NotHere(p, err)
+			return nil, localfile.ExplainUnreadable(p, err)
 		}
 		folder, whole := filepath.Dir(p), false
 		if followed, err := os.Stat(p); err == nil && followed.IsDir() {
@@ -188,7 +188,7 @@ func (l *FolderReport) proveFiles(ctx context.Context, all Sums, endings []strin
 func listFolder(folder string, endings []string) ([]string, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return nil, localfile.NotHere(folder, err)
+		return nil, localfile.ExplainUnreadable(folder, err)
 	}
 	var names []string
 	for _, e := range entries {

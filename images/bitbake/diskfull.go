@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
+
+	"slipway/layers/localfile"
 )
 
 // On a full disk some programs of a task wait for each other for ever: mmdebstrap 1.3 does.
@@ -79,8 +80,8 @@ func (r *Record) noteFull() {
 // of the build folder itself.
 func spaceOf(build string) (free int64, known bool) {
 	for _, dir := range []string{filepath.Join(build, "tmp"), build} {
-		if _, err := os.Stat(dir); err == nil {
-			return freeBytes(dir), true
+		if free, err := localfile.FreeBytes(dir); err == nil {
+			return free, true
 		}
 	}
 	return 0, false

@@ -10,8 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"slipway/layers/localfile"
 	"slipway/layers/run"
 )
 
@@ -90,11 +89,12 @@ func (t Tree) Run(ctx context.Context, j Job) (Record, error) {
 
 // newRecord returns the record of a run that starts now.
 func (t Tree) newRecord(j Job) Record {
+	free, _ := localfile.FreeBytes(t.Build)
 	return Record{
 		Board: j.Board, Machine: j.Machine, Targets: j.Targets, Task: j.Task, DryRun: j.DryRun, Parse: j.Parse,
 		Commits: j.Commits, Version: t.Version(), Log: t.logPath(j), Source: "events",
 		State: Running, Started: time.Now().UTC(), Exit: -1, Tasks: []Task{},
-		Disk: Disk{FreeBytesBefore: freeBytes(t.Build)},
+		Disk: Disk{FreeBytesBefore: free},
 	}
 }
 
@@ -160,7 +160,7 @@ func (j Job) waitForTasks(ended <-chan struct{}) {
 // the user's context: if it has ended, the run was interrupted.
 func (r *Record) setOutcome(ctx context.Context, t Tree, err error) {
 	r.Ended = time.Now().UTC()
-	r.Disk.FreeBytesAfter = freeBytes(t.Build)
+	r.Disk.FreeBytesAfter, _ = localfile.FreeBytes(t.Build)
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
@@ -173,15 +173,6 @@ func (r *Record) setOutcome(ctx context.Context, t Tree, err error) {
 			r.Exit = exit.ExitCode()
 		}
 	}
-}
-
-// freeBytes returns the free space of dir's file system, 0 if it is unknown.
-func freeBytes(dir string) int64 {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		return 0
-	}
-	return int64(s.Bavail) * s.Bsize
 }
 
 // Took returns how long the build lasted.

@@ -135,7 +135,7 @@ func knownBranches() []string {
 func Read(file string) (Source, error) {
 	text, err := localfile.Read(file, maxTextBytes)
 	if err != nil {
-		return Source{}, localfile.NotHere(file, err)
+		return Source{}, localfile.ExplainUnreadable(file, err)
 	}
 	return Source{File: file, Line: 1, Text: string(text)}, nil
 }

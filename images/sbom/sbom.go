@@ -79,7 +79,7 @@ func Read(paths ...string) (Bill, error) {
 func readFile(path string) (Bill, error) {
 	f, err := localfile.Open(path)
 	if err != nil {
-		return Bill{}, localfile.NotHere(path, err)
+		return Bill{}, localfile.ExplainUnreadable(path, err)
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || info.IsDir() {

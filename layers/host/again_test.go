@@ -32,7 +32,7 @@ func TestStartAgain(t *testing.T) {
 		fmt.Printf("%q in %s", os.Args[2:], groups)
 		if !slices.Contains(strings.Fields(string(groups)), group.Name) {
 			os.Args = os.Args[:1] // as Mage's program does
-			fmt.Println("it says:", StartAgain(t.Context(), os.Stdout, group.Gid))
+			fmt.Println("it says:", RestartInGroup(t.Context(), os.Stdout, group.Gid))
 		}
 		return
 	}

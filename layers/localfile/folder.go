@@ -30,14 +30,23 @@ func Unwritable(dir string, err error) error {
 	return fmt.Errorf("%w\nnext: ls -ld %s", err, plaintext.Quote(dir))
 }
 
-// NotHere rewords an error about the path of a file that the user named, with a next step. Other
+// ExplainUnreadable rewords an error about the path of a file that the user named, with a next step. Other
 // errors stay as they are.
-func NotHere(name string, err error) error {
+func ExplainUnreadable(name string, err error) error {
 	var path *fs.PathError
 	if !errors.As(err, &path) {
 		return err
 	}
 	return fmt.Errorf("read %q on this machine: %w\nnext: ls %s", name, path.Err, plaintext.Quote(NearestFolder(name)))
+}
+
+// FreeBytes returns how many bytes a user without special rights can still write to dir's file system.
+func FreeBytes(dir string) (int64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, &fs.PathError{Op: "find the free space of", Path: dir, Err: err}
+	}
+	return int64(min(s.Bavail, 1<<40)) * s.Frsize, nil // limited, because some file systems claim 2^64 blocks
 }
 
 // NearestFolder returns the folder of a file, or the nearest folder above it that exists.

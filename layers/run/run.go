@@ -104,7 +104,7 @@ func Run(ctx context.Context, c Command) error {
 	err := startAndWait(ctx, c, cmd)
 	tail.flush()
 	log.flush()
-	err = verdict(ctx, c, err, tail.String())
+	err = exitError(ctx, c, err, tail.String())
 	if log.failed == nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func Output(ctx context.Context, c Command) ([]byte, error) {
 	cmd.Stdout, cmd.Stderr = &stdout, tail
 	err := startAndWait(ctx, c, cmd)
 	tail.flush()
-	return stdout.Bytes(), verdict(ctx, c, err, tail.String())
+	return stdout.Bytes(), exitError(ctx, c, err, tail.String())
 }
 
 // Prepare returns the exec.Cmd of c for callers that start it themselves. The program gets its own
@@ -218,8 +218,8 @@ func openLog(c Command) (*os.File, error) {
 	return os.OpenFile(c.Log, flags, 0o644)
 }
 
-// verdict returns the error of a run: ctx ended, the program is not installed, or a Failure.
-func verdict(ctx context.Context, c Command, err error, tail string) error {
+// exitError returns the error of a run: ctx ended, the program is not installed, or a Failure.
+func exitError(ctx context.Context, c Command, err error, tail string) error {
 	if err == nil {
 		return nil
 	}

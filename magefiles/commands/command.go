@@ -126,7 +126,7 @@ func (c *Command) readWords(args []string) ([]string, error) {
 			return nil, fmt.Errorf("no word after \"--\"")
 		}
 	}
-	words, err := c.place(args)
+	words, err := c.assignWords(args)
 	if err != nil {
 		return nil, err
 	}
@@ -153,9 +153,9 @@ func (w word) refuse(text string) error {
 // OneOf limits the values of the command's first word.
 func (c *Command) OneOf(all []string) { c.words[0].choices = all }
 
-// place assigns args to the words of the usage line, in order. An optional word stays empty if
+// assignWords assigns args to the words of the usage line, in order. An optional word stays empty if
 // there are only enough args for the required words.
-func (c *Command) place(args []string) ([]string, error) {
+func (c *Command) assignWords(args []string) ([]string, error) {
 	spare := len(args)
 	for _, w := range c.words {
 		if !w.optional {

@@ -202,9 +202,9 @@ var dashedFlags = []string{
 	"block-map", "board-limit", "dry-run", "force-recovery", "host-net", "no-reboot", "stop-after",
 }
 
-// modernLine translates lines in Mage's older style into cobra's: deploy:files to deploy files, one
+// translateLine translates lines in Mage's older style into cobra's: deploy:files to deploy files, one
 // dash to two. It refuses unknown commands and misplaced flags, before cobra parses the line.
-func modernLine(root *cobra.Command, args []string) ([]string, error) {
+func translateLine(root *cobra.Command, args []string) ([]string, error) {
 	end := slices.Index(args, "--")
 	if end < 0 {
 		end = len(args)
@@ -396,7 +396,7 @@ func misplacedFlag(root, parent *cobra.Command, line []string) error {
 		if strings.HasPrefix(arg, "-") || cmd == nil {
 			continue
 		}
-		right, err := modernLine(root, slices.Concat(path, line[i:], line[:i]))
+		right, err := translateLine(root, slices.Concat(path, line[i:], line[:i]))
 		if err != nil || Parse(context.Background(), Root(), right) != nil {
 			right = append(pathOf(cmd), "--help")
 		}

@@ -133,7 +133,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string) error {
 		if err := cmp.Or(progress.Check(), host.CheckInstall()); err != nil {
 			return wrongUse{err}
 		}
-		line, err := modernLine(root, args)
+		line, err := translateLine(root, args)
 		if err != nil {
 			return err
 		}

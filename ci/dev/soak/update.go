@@ -119,7 +119,7 @@ func (s *soakedUpdate) switchOn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.relay.Lead(vm.SSHPort)
+	s.relay.SetTarget(vm.SSHPort)
 	return vm.Through(s.relay.Port())
 }
 

@@ -220,8 +220,8 @@ export DBUS_SYSTEM_BUS_ADDRESS=unix:path=@/bus
 exec rauc --conf=@/system.conf --override-boot-slot=A service
 `
 
-// Late kills the service, and makes D-Bus start the script late at the next call.
-func (r *RAUC) Late(t *testing.T) {
+// StartLate kills the service, and makes D-Bus start the script late at the next call.
+func (r *RAUC) StartLate(t *testing.T) {
 	t.Helper()
 	r.service.Process.Kill()
 	r.service.Wait()
@@ -300,14 +300,14 @@ func (r *RAUC) GiveUp(t *testing.T) {
 	r.Write(t, "state."+r.Next(), "bad\n")
 }
 
-// Waits returns a hook script that waits until Go is called, so that a test can look at a running
+// WaitingHook returns a hook script that waits until ReleaseHook is called, so that a test can look at a running
 // installation.
-func (r *RAUC) Waits() string {
+func (r *RAUC) WaitingHook() string {
 	return fmt.Sprintf("touch %[1]s/waits; while [ -d %[1]s ] && [ ! -e %[1]s/go ]; do sleep 0.1; done", string(r.Folder))
 }
 
-// Waiting waits until an installation runs the hook of Waits.
-func (r *RAUC) Waiting(t *testing.T) {
+// AwaitHook waits until an installation runs the hook of WaitingHook.
+func (r *RAUC) AwaitHook(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
@@ -323,8 +323,8 @@ func (r *RAUC) Waiting(t *testing.T) {
 	}
 }
 
-// Go lets the hook of Waits continue.
-func (r *RAUC) Go(t *testing.T) {
+// ReleaseHook lets the hook of WaitingHook continue.
+func (r *RAUC) ReleaseHook(t *testing.T) {
 	t.Helper()
 	r.Write(t, "go", "")
 }

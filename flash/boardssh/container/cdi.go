@@ -75,7 +75,7 @@ func (t *Containerd) cdiEdits(ctx context.Context, devices []string) (func(*spec
 	}
 	nodes, err := nodesOf(cache, devices)
 	if err != nil {
-		return nil, fmt.Errorf("%w%s", err, whatIsThere(cache, from))
+		return nil, fmt.Errorf("%w%s", err, describeSpecs(cache, from))
 	}
 	if err := t.resolveNodes(ctx, nodes); err != nil {
 		return nil, err
@@ -151,8 +151,8 @@ func nodesOf(cache *cdi.Cache, devices []string) ([]*cdispecs.DeviceNode, error)
 	return nodes, nil
 }
 
-// whatIsThere returns text for an error: the board's CDI devices, and the errors in its specs.
-func whatIsThere(cache *cdi.Cache, from map[string]string) string {
+// describeSpecs returns text for an error: the board's CDI devices, and the errors in its specs.
+func describeSpecs(cache *cdi.Cache, from map[string]string) string {
 	there := cache.ListDevices()
 	text := fmt.Sprintf("; it has %d specs", len(from))
 	if len(there) > 0 {

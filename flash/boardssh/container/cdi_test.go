@@ -199,7 +199,7 @@ func FuzzCDI(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = whatIsThere(cache, nil)
+		_ = describeSpecs(cache, nil)
 		nodes, err := nodesOf(cache, []string{"lab.example/thing=full"})
 		if err != nil {
 			return

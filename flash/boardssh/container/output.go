@@ -41,14 +41,14 @@ func (r *containerRun) streamOutput(ctx context.Context, made client.Container, 
 		_, err := r.t.conn.Stream(reading, nil, out.Stdout, out.Stderr, "sh", "-c", followPipes, "sh", r.pipes)
 		read <- err
 	}()
-	status, err := r.whilePiped(ctx, made, read)
+	status, err := r.runPiped(ctx, made, read)
 	stop()
 	return Exit{Status: status}, err
 }
 
-// whilePiped starts the container and waits for its end, and then for the end of its output. Only
+// runPiped starts the container and waits for its end, and then for the end of its output. Only
 // then it deletes the task, because that cuts the output off after 2 s.
-func (r *containerRun) whilePiped(ctx context.Context, made client.Container, read <-chan error) (uint32, error) {
+func (r *containerRun) runPiped(ctx context.Context, made client.Container, read <-chan error) (uint32, error) {
 	task, ended, err := startTask(ctx, made, cio.Config{Stdout: r.pipes + "/out", Stderr: r.pipes + "/err"})
 	if err != nil {
 		return 0, err

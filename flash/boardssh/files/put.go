@@ -147,7 +147,7 @@ func uploadSource(ctx context.Context, c *boardssh.Conn, src source, remote stri
 	w, err := k.sendAll(ctx, b, several)
 	if err == nil {
 		tell.Detail("proving what arrived")
-		digest, err = k.completeFile(ctx, w, p, f, <-local, remote, mode)
+		digest, err = k.uploadRest(ctx, w, p, f, <-local, remote, mode)
 	}
 	if err != nil {
 		err = explainFailure(ctx, c, path.Dir(remote), err)
@@ -173,9 +173,9 @@ func wholeFile(size int64) []piece {
 	return []piece{{0, size}}
 }
 
-// completeFile syncs the part file after all its pieces have arrived, and concludes it. It copies
+// uploadRest syncs the part file after all its pieces have arrived, and concludes it. It copies
 // an executable that another process on the board may have open, as such a file cannot run.
-func (k *transfer) completeFile(ctx context.Context, w *stream, p partFile, f *boardDigest, want localDigest, remote string, mode fs.FileMode) (string, error) {
+func (k *transfer) uploadRest(ctx context.Context, w *stream, p partFile, f *boardDigest, want localDigest, remote string, mode fs.FileMode) (string, error) {
 	mayBeOpen, err := k.syncFile(ctx, w)
 	if err != nil {
 		return "", classifyError(err)
@@ -186,7 +186,7 @@ func (k *transfer) completeFile(ctx context.Context, w *stream, p partFile, f *b
 			return "", classifyError(err)
 		}
 	}
-	return w.concludeFile(ctx, k.src, want, p, f, remote, mode)
+	return w.finishOnce(ctx, k.src, want, p, f, remote, mode)
 }
 
 // reopenFile opens the new file that has this name now, and syncs it to the disk.
@@ -202,9 +202,9 @@ func (w *stream) reopenFile(ctx context.Context, name string, size int64) error 
 	return w.file.sync(ctx, size)
 }
 
-// concludeFile finishes the part file. If that file is gone because another upload of the same file
-// has renamed it, concludeFile succeeds if remote has the digest.
-func (w *stream) concludeFile(ctx context.Context, src source, want localDigest, p partFile, f *boardDigest, remote string, mode fs.FileMode) (string, error) {
+// finishOnce finishes the part file. If that file is gone because another upload of the same file
+// has renamed it, finishOnce succeeds if remote has the digest.
+func (w *stream) finishOnce(ctx context.Context, src source, want localDigest, p partFile, f *boardDigest, remote string, mode fs.FileMode) (string, error) {
 	digest, err := w.finishFile(ctx, src, want, p, f, remote, mode)
 	if p.found && errors.Is(err, fs.ErrNotExist) {
 		if there, _ := Digest(ctx, w.conn, remote); there != "" && there == want.hex {

@@ -357,7 +357,7 @@ func dialSwitched(t *testing.T, first boardssh.Address) (c *boardssh.Conn, lead 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close() })
-	r.Lead(first.Port)
+	r.SetTarget(first.Port)
 	if first.HostKeyAlias == "" {
 		first = boardtest.WithAlias(t, first)
 	}

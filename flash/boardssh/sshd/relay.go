@@ -40,8 +40,8 @@ func NewRelay() (*Relay, error) {
 // Port returns the local port on which the relay accepts connections.
 func (r *Relay) Port() int { return r.listener.Addr().(*net.TCPAddr).Port }
 
-// Lead makes new connections go to a port of this machine.
-func (r *Relay) Lead(port int) { r.to.Store(int64(port)) }
+// SetTarget makes new connections go to a port of this machine.
+func (r *Relay) SetTarget(port int) { r.to.Store(int64(port)) }
 
 func (r *Relay) serve() {
 	for {

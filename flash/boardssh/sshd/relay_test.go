@@ -49,7 +49,7 @@ func TestRelay(t *testing.T) {
 		}
 		return c
 	}
-	r.Lead(greeter(t, "one"))
+	r.SetTarget(greeter(t, "one"))
 	first, second := hear("one"), hear("one")
 	r.Cut()
 	for _, c := range []net.Conn{first, second} {
@@ -57,7 +57,7 @@ func TestRelay(t *testing.T) {
 			t.Errorf("after the cut %d bytes came", n)
 		}
 	}
-	r.Lead(greeter(t, "two"))
+	r.SetTarget(greeter(t, "two"))
 	third := hear("two")
 	if err := r.Close(); err != nil {
 		t.Error(err)

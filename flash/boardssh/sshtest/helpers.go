@@ -322,7 +322,7 @@ func StartRelay(t *testing.T, port int, limit int64, stall bool) *sshd.Relay {
 		t.Fatal(err)
 	}
 	r.Limit, r.Stall = limit, stall
-	r.Lead(port)
+	r.SetTarget(port)
 	t.Cleanup(func() { r.End() })
 	return r
 }

@@ -73,7 +73,7 @@ const headBytes = 512
 func OpenBundle(ctx context.Context, name string) (*Bundle, error) {
 	f, err := sealed.Open(name)
 	if err != nil {
-		return nil, localfile.NotHere(name, err)
+		return nil, localfile.ExplainUnreadable(name, err)
 	}
 	b := &Bundle{File: name, file: f, SizeBytes: f.SizeBytes()}
 	err = progress.Run(ctx, "digest of "+filepath.Base(name), func(step *progress.Step) (_ string, err error) {

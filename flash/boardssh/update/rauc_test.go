@@ -49,7 +49,7 @@ func TestRAUCThatStartsLate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.Late(t)
+			r.StartLate(t)
 			if err := first(t.Context(), e); err != nil {
 				t.Error(err)
 			}

@@ -85,9 +85,9 @@ type Board struct {
 	Version string
 }
 
-// Drop removes devices, mounts and links with paths that are not UTF-8 from b's plan, and returns
+// DropNonUTF8 removes devices, mounts and links with paths that are not UTF-8 from b's plan, and returns
 // these paths. JSON cannot hold them, and engines start no container if a path does not exist.
-func (b *Board) Drop() (paths []string) {
+func (b *Board) DropNonUTF8() (paths []string) {
 	drops := func(source, path string) bool {
 		bad := !utf8.ValidString(source) || !utf8.ValidString(path)
 		if bad {

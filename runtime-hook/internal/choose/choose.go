@@ -31,9 +31,9 @@ const (
 	requirePrefix      = "NVIDIA_REQUIRE_"
 )
 
-// From parses the environment of a container's first process into a Selection. An unknown
+// ParseEnv parses the environment of a container's first process into a Selection. An unknown
 // capability, an invalid GPU name, or a part of a GPU (MIG) is an error.
-func From(env []string) (Selection, error) {
+func ParseEnv(env []string) (Selection, error) {
 	vars := boardVariables(env)
 	var s Selection
 	var err error

@@ -42,13 +42,13 @@ func TestFromManyVariables(t *testing.T) {
 	for i := 0; i < 1<<18; i++ {
 		env = append(env, fmt.Sprintf("NVIDIA_%d=x", i))
 	}
-	if s, err := From(env); err != nil || !s.Wants() {
+	if s, err := ParseEnv(env); err != nil || !s.Wants() {
 		t.Errorf("From with %d variables = %v", len(env), err)
 	}
 	for i := 0; i < 100; i++ {
 		env = append(env, fmt.Sprintf("NVIDIA_REQUIRE_%d=cuda>=1", i))
 	}
-	if _, err := From(env); err == nil || !strings.Contains(err.Error(), "more than 16 variables NVIDIA_REQUIRE_*") {
+	if _, err := ParseEnv(env); err == nil || !strings.Contains(err.Error(), "more than 16 variables NVIDIA_REQUIRE_*") {
 		t.Errorf("From with 100 requirements = %v; want a refusal", err)
 	}
 }
@@ -60,7 +60,7 @@ func TestFromNothingAsked(t *testing.T) {
 		many = append(many, fmt.Sprintf("NVIDIA_REQUIRE_%d=nonsense", i))
 	}
 	for _, env := range [][]string{nil, {"NVIDIA_VISIBLE_DEVICES="}, {"NVIDIA_VISIBLE_DEVICES=void"}} {
-		if s, err := From(append(env, many...)); err != nil || s.Wants() {
+		if s, err := ParseEnv(append(env, many...)); err != nil || s.Wants() {
 			t.Errorf("From with %q and variables beyond the limits = %v; want that nothing is asked for", env, err)
 		}
 	}
@@ -126,9 +126,9 @@ func TestFromWants(t *testing.T) {
 		{[]string{"NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_VISIBLE_DEVICES=all"}, true},
 	}
 	for _, tt := range tests {
-		s, err := From(tt.env)
+		s, err := ParseEnv(tt.env)
 		if err != nil || s.Wants() != tt.want {
-			t.Errorf("From(%q) wants: %v, %v; want %v", tt.env, s.Wants(), err, tt.want)
+			t.Errorf("ParseEnv(%q) wants: %v, %v; want %v", tt.env, s.Wants(), err, tt.want)
 		}
 	}
 }
@@ -152,9 +152,9 @@ func TestFromRefuses(t *testing.T) {
 		{"NVIDIA_REQUIRE_CUDA=cuda>=1.2.3.4.5.6.7.8.9", "not a version"},
 	}
 	for _, tt := range tests {
-		_, err := From([]string{"NVIDIA_VISIBLE_DEVICES=all", tt.env})
+		_, err := ParseEnv([]string{"NVIDIA_VISIBLE_DEVICES=all", tt.env})
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("From(%.80q) = %.200v; want an error with %q", tt.env, err, tt.want)
+			t.Errorf("ParseEnv(%.80q) = %.200v; want an error with %q", tt.env, err, tt.want)
 		}
 	}
 }
@@ -203,7 +203,7 @@ func TestOfGPUs(t *testing.T) {
 		{t.TempDir(), "1", []string{"/dev/nvidia10", "/dev/nvidia2", "/dev/nvidia-uvm"}, []string{"/dev/nvidia10", "/dev/nvidia-uvm"}, ""},
 	}
 	for _, tt := range tests {
-		s, err := From([]string{"NVIDIA_VISIBLE_DEVICES=" + tt.devices})
+		s, err := ParseEnv([]string{"NVIDIA_VISIBLE_DEVICES=" + tt.devices})
 		var p plan.Plan
 		var left []Left
 		if err == nil {
@@ -256,7 +256,7 @@ func TestThorWithOldNodes(t *testing.T) {
 	if err := os.WriteFile(at, []byte("nvidia,p3971-0089\x00nvidia,tegra264\x00"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s, _ := From([]string{"NVIDIA_VISIBLE_DEVICES=0"})
+	s, _ := ParseEnv([]string{"NVIDIA_VISIBLE_DEVICES=0"})
 	got, _, err := s.PartOf(root, p)
 	if want := []string{"/dev/nvgpu/igpu0/ctrl", "/dev/nvidia1"}; err != nil || !reflect.DeepEqual(paths(got), want) {
 		t.Errorf("gives %q, %v; want %q", paths(got), err, want)
@@ -271,7 +271,7 @@ func TestOneGPUAndADisplay(t *testing.T) {
 	if want := []GPU{{Address: "0000:01:00.0", Nodes: []string{"/dev/nvidia0"}}}; !reflect.DeepEqual(gpus, want) {
 		t.Errorf("GPUs are %+v; want %+v", gpus, want)
 	}
-	s, _ := From([]string{"NVIDIA_VISIBLE_DEVICES=0"})
+	s, _ := ParseEnv([]string{"NVIDIA_VISIBLE_DEVICES=0"})
 	if got, _, err := s.PartOf(root, p); err != nil || len(got.Devices) != 2 {
 		t.Errorf("gives %q, %v; want both nodes", paths(got), err)
 	}
@@ -308,7 +308,7 @@ func TestOfCapabilities(t *testing.T) {
 	}
 	before := paths(p)
 	for _, tt := range tests {
-		s, err := From([]string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=" + tt.value})
+		s, err := ParseEnv([]string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=" + tt.value})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -343,7 +343,7 @@ func TestCapabilityLibraries(t *testing.T) {
 			{Name: "libmine.so", Path: "/opt/lib/libmine.so"},
 		},
 	}
-	s, err := From([]string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute"})
+	s, err := ParseEnv([]string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute"})
 	if err != nil {
 		t.Fatal(err)
 	}

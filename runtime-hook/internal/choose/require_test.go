@@ -57,9 +57,9 @@ func TestCheck(t *testing.T) {
 	}
 	for _, tt := range tests {
 		env := []string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_REQUIRE_" + tt.require}
-		s, err := From(env)
+		s, err := ParseEnv(env)
 		if err != nil {
-			t.Errorf("From(%q) = %v", env, err)
+			t.Errorf("ParseEnv(%q) = %v", env, err)
 			continue
 		}
 		notes, err := s.Check(tt.root, tt.told)
@@ -69,7 +69,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s of %+v: %q, %v; want %q", tt.require, ReadBoard(tt.root, tt.told), notes, err, tt.want)
 		}
 		for _, skip := range []string{"1", "true", "TRUE"} {
-			s, err := From(append(env, "NVIDIA_DISABLE_REQUIRE="+skip))
+			s, err := ParseEnv(append(env, "NVIDIA_DISABLE_REQUIRE="+skip))
 			if notes, e := s.Check(tt.root, tt.told); err != nil || e != nil || len(notes) > 0 {
 				t.Errorf("%s, skipped by %s: %q, %v, %v", tt.require, skip, notes, err, e)
 			}
@@ -133,7 +133,7 @@ func FuzzFrom(f *testing.F) {
 	f.Add("none", "x", "=", "2")
 	p := plan.Plan{Mounts: []plan.Mount{{Source: "/usr/lib/libcuda.so.1", Path: "/usr/lib/libcuda.so.1"}}, Links: []plan.Link{{Path: "/usr/lib/libcuda.so", File: "/usr/lib/libcuda.so.1"}}, Devices: []plan.Device{{Path: "/dev/nvidia0"}, {Path: "/dev/nvidia1"}}}
 	f.Fuzz(func(t *testing.T, devices, capabilities, require, skip string) {
-		s, err := From([]string{"NVIDIA_VISIBLE_DEVICES=" + devices, "NVIDIA_DRIVER_CAPABILITIES=" + capabilities, "NVIDIA_REQUIRE_CUDA=" + require, "NVIDIA_REQUIRE_" + require, "NVIDIA_DISABLE_REQUIRE=" + skip})
+		s, err := ParseEnv([]string{"NVIDIA_VISIBLE_DEVICES=" + devices, "NVIDIA_DRIVER_CAPABILITIES=" + capabilities, "NVIDIA_REQUIRE_CUDA=" + require, "NVIDIA_REQUIRE_" + require, "NVIDIA_DISABLE_REQUIRE=" + skip})
 		if err == nil && s.Wants() {
 			var notes []string
 			if notes, err = s.Check("/none", Board{CUDA: "12.6"}); err == nil {

@@ -120,6 +120,7 @@ func serve(ctx context.Context, listen string, depth int, program string, gpus i
 		return err
 	}
 	e := newEngine(workers, depth)
+	defer e.close()
 	server := &http.Server{Handler: e, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: time.Minute}
 	fmt.Fprintf(out, "serving on http://%s with %d workers\n", l.Addr(), len(workers))
 	ended := make(chan error, 1)
@@ -132,11 +133,7 @@ func serve(ctx context.Context, listen string, depth int, program string, gpus i
 	// What is queued is answered; what comes now is not taken.
 	last, cancel := context.WithTimeout(context.Background(), maxDuration)
 	defer cancel()
-	if err := server.Shutdown(last); err != nil {
-		return err
-	}
-	e.close()
-	return nil
+	return server.Shutdown(last)
 }
 
 // squaresRequest returns a request for the sum of squares of the numbers 0, 1, 2, 3, 0, 1, …
