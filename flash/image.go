@@ -57,7 +57,7 @@ func newImageJob(ctx context.Context, r request) (job, error) {
 	as := func(kind error, do func(context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error { return withKind(ctx, kind, do(ctx)) }
 	}
-	err := runSteps(ctx, j.close, j.checkOptions, j.cardImage, as(ErrImage, j.openImage), as(ErrImage, j.openMap), as(ErrImage, j.proveFile), as(ErrImage, j.stateSize),
+	err := runSteps(ctx, j.close, j.checkOptions, j.makeCardImage, as(ErrImage, j.openImage), as(ErrImage, j.openMap), as(ErrImage, j.proveFile), as(ErrImage, j.stateSize),
 		as(ErrImage, j.checkImage), as(ErrImage, j.checkMachine), as(ErrRefused, j.checkFit), as(ErrImage, j.checkMapSample))
 	if err != nil {
 		return nil, err

@@ -362,7 +362,7 @@ func dialSwitched(t *testing.T, first boardssh.Address) (c *boardssh.Conn, lead 
 		first = boardtest.WithAlias(t, first)
 	}
 	first.Port = r.Port()
-	return boardtest.Dial(t, first), r.Lead
+	return boardtest.Dial(t, first), r.SetTarget
 }
 
 func TestFillingStreams(t *testing.T) {
