@@ -2,6 +2,7 @@ package oci
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,147 +19,90 @@ type Additions struct {
 	Hook  *specs.Hook               // to call at createRuntime
 }
 
-// Edit returns data, a config.json, with the additions. All other bytes stay as they are, because a
+// Edit returns data, a config.json, with the additions. All other values stay as they are, because a
 // newer runtime may know more fields.
 func Edit(data []byte, add Additions) ([]byte, error) {
 	if !json.Valid(data) {
 		return nil, errors.New("not JSON")
 	}
-	steps := []change{}
+	var hooks []specs.Hook
 	if add.Hook != nil {
-		steps = append(steps, inField("hooks", inField("createRuntime", appendItems(listItems(*add.Hook)))))
+		hooks = []specs.Hook{*add.Hook}
 	}
-	if len(add.Nodes) > 0 {
-		steps = append(steps, inField("linux", inField("devices", appendItems(listItems(add.Nodes...)))))
+	data, err := appendItems(data, hooks, "hooks", "createRuntime")
+	if err == nil {
+		data, err = appendItems(data, add.Nodes, "linux", "devices")
 	}
-	if len(add.Rules) > 0 {
-		steps = append(steps, inField("linux", inField("resources", inField("devices", appendItems(listItems(add.Rules...))))))
+	if err == nil {
+		data, err = appendItems(data, add.Rules, "linux", "resources", "devices")
 	}
-	if len(add.GIDs) > 0 {
-		steps = append(steps, inField("process", inField("user", inField("additionalGids", appendItems(listItems(add.GIDs...))))))
+	if err == nil {
+		data, err = appendItems(data, add.GIDs, "process", "user", "additionalGids")
 	}
-	for _, step := range steps {
-		var err error
-		if data, err = step(data); err != nil {
-			return nil, err
-		}
-	}
-	return data, nil
+	return data, err
 }
 
-// change returns a changed JSON value. An empty old value means that it is missing.
-type change func(old []byte) ([]byte, error)
-
-// inField applies the change to to an object's field. It creates the object and the field if they
-// are missing or null.
-func inField(key string, to change) change {
-	return func(old []byte) ([]byte, error) {
-		object, err := orEmpty(old, "{}")
-		if err != nil {
-			return nil, err
-		}
-		at, err := findField(object, key)
-		if err != nil {
-			return nil, err
-		}
-		value, err := to(object[at.start:at.end])
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", key, err)
-		}
-		if at.start == at.end {
-			value = append([]byte(at.before+`"`+key+`":`), value...)
-		}
-		return replaceSpan(object, at, value), nil
+// appendItems appends items to the list at path in a JSON value. It makes the objects and the list
+// if they are missing (an empty value) or null.
+func appendItems[T any](value []byte, items []T, path ...string) ([]byte, error) {
+	if len(items) == 0 {
+		return value, nil
 	}
-}
-
-// appendItems appends JSON items, separated by commas, to a list, or to a new list.
-func appendItems(items []byte, err error) change {
-	return func(old []byte) ([]byte, error) {
-		if err != nil {
-			return nil, err
-		}
-		array, err := orEmpty(old, "[]")
-		if err != nil {
-			return nil, err
-		}
-		inside := array[:len(array)-1]
-		if len(bytes.TrimSpace(inside[1:])) > 0 {
-			items = append([]byte(","), items...)
-		}
-		end := len(inside)
-		return replaceSpan(array, span{start: end, end: end}, items), nil
+	if len(value) == 0 {
+		value = []byte("null")
 	}
-}
-
-// listItems returns the items as JSON, separated by commas and without brackets.
-func listItems[T any](items ...T) ([]byte, error) {
-	data, err := json.Marshal(items)
+	if len(path) == 0 {
+		var list []json.RawMessage
+		if err := json.Unmarshal(value, &list); err != nil {
+			return nil, fmt.Errorf("%.20q is there; want []", value)
+		}
+		for _, item := range items {
+			text, err := json.Marshal(item)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, text)
+		}
+		return json.Marshal(list)
+	}
+	object, err := parseObject(value, path[0])
 	if err != nil {
 		return nil, err
 	}
-	return data[1 : len(data)-1], nil
-}
-
-// orEmpty trims old, and returns empty ("{}" or "[]") if old is missing or null. A value of another
-// type is an error.
-func orEmpty(old []byte, empty string) ([]byte, error) {
-	old = bytes.TrimSpace(old)
-	if len(old) == 0 || string(old) == "null" {
-		return []byte(empty), nil
+	if object[path[0]], err = appendItems(object[path[0]], items, path[1:]...); err != nil {
+		return nil, fmt.Errorf("%s: %w", path[0], err)
 	}
-	if old[0] != empty[0] {
-		return nil, fmt.Errorf("%.20q is there; want %s", old, empty)
+	return json.Marshal(object)
+}
+
+// parseObject returns the fields of a JSON object; none for null. Two fields that differ only in
+// case, or not at all, are an error, because runtimes differ in which one they read. So is a field
+// that differs from key in case.
+func parseObject(data []byte, key string) (map[string]json.RawMessage, error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	first, err := d.Token()
+	if err != nil {
+		return nil, err
 	}
-	return old, nil
-}
-
-// span is the byte range of a field's value in its object. For a missing field, the range is empty
-// and before is the comma to write first.
-type span struct {
-	start, end int
-	before     string
-}
-
-func replaceSpan(in []byte, at span, value []byte) []byte {
-	out := make([]byte, 0, len(in)+len(value))
-	out = append(out, in[:at.start]...)
-	out = append(out, value...)
-	return append(out, in[at.end:]...)
-}
-
-// findField returns the span of the field key in object. A second field that differs only in case,
-// or not at all, is an error, because runtimes differ in which one they read.
-func findField(object []byte, key string) (span, error) {
-	at := span{before: ""}
-	found := false
-	d := json.NewDecoder(bytes.NewReader(object))
-	if _, err := d.Token(); err != nil {
-		return span{}, err
+	if first != nil && first != json.Delim('{') {
+		return nil, fmt.Errorf("%.20q is there; want {}", data)
 	}
+	fields, names := map[string]json.RawMessage{}, map[string]string{}
 	for d.More() {
-		at.before = ","
-		name, err := d.Token()
+		token, err := d.Token()
 		if err != nil {
-			return span{}, err
+			return nil, err
 		}
 		var value json.RawMessage
 		if err := d.Decode(&value); err != nil {
-			return span{}, err
+			return nil, err
 		}
-		if !strings.EqualFold(name.(string), key) {
-			continue
+		name := token.(string)
+		other, twice := names[strings.ToLower(name)]
+		if twice || name != key && strings.EqualFold(name, key) {
+			return nil, fmt.Errorf("%q and %q are one field to some runtimes", name, cmp.Or(other, key))
 		}
-		if found || name != key {
-			return span{}, fmt.Errorf("%q and %q are one field to some runtimes", name, key)
-		}
-		found = true
-		at.end = int(d.InputOffset())
-		at.start = at.end - len(value)
+		fields[name], names[strings.ToLower(name)] = value, name
 	}
-	if !found {
-		at.start = bytes.LastIndexByte(object, '}')
-		at.end = at.start
-	}
-	return at, nil
+	return fields, nil
 }
