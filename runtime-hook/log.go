@@ -30,34 +30,16 @@ func openLogFile(file string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return nil, err
 	}
-	info, err := os.Lstat(file)
-	if err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file", file)
-	}
-	f, openErr := appendTo(file)
-	if err != nil || openErr != nil || info.Size() <= maxLogBytes {
-		return f, openErr
-	}
-	defer f.Close()
-	rotateLog(f, file)
-	return appendTo(file)
-}
-
-func appendTo(file string) (*os.File, error) {
-	return os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o640)
-}
-
-// rotateLog renames the full log f to file.1, unless another hook does or did so. A second rename
-// would move the new log over the old one.
-func rotateLog(f *os.File, file string) {
-	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		return
-	}
-	mine, err := f.Stat()
-	if err != nil {
-		return
-	}
-	if named, err := os.Lstat(file); err == nil && os.SameFile(mine, named) && mine.Size() > maxLogBytes {
+	if info, err := os.Lstat(file); err == nil && info.Mode().IsRegular() && info.Size() > maxLogBytes {
 		_ = os.Rename(file, file+".1")
 	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o640)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		f.Close()
+		return nil, fmt.Errorf("%s: not a regular file", file)
+	}
+	return f, nil
 }
