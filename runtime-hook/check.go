@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"path/filepath"
 
@@ -33,6 +32,8 @@ boards that have only some of them.
 
 // report is the result of "slipway-hook check".
 type report struct {
+	Root     string // absolute
+	Settings config.Config
 	Files    []string
 	Problems []csv.Problem
 	Unused   int // problems that kept an entry or a setting from being used
@@ -74,28 +75,27 @@ func checkBoard(root string) (report, error) {
 		return report{}, err
 	}
 	set, problems := readSettings(root)
-	dir := filepath.Join(root, set.CSVDir)
-	files, entries, wrong, err := csv.ReadDir(dir)
+	files, entries, wrong, err := csv.ReadDir(filepath.Join(root, set.CSVDir))
 	if err != nil {
 		return report{}, err
 	}
 	if len(files) == 0 {
-		return report{}, fmt.Errorf("%w, or name another --root", explainNoLists(root, set.CSVDir))
+		return report{}, explainNoLists(root, set.CSVDir)
 	}
-	p, more := plan.Compile(root, entries, planOptions(set))
+	c := plan.Compile(root, entries, set.Ignore)
 	if !set.Devices {
-		p.Devices = nil
+		c.Plan.Devices = nil
 	}
-	problems = append(append(problems, wrong...), more...)
-	gpus := choose.GPUs(root, p)
+	problems = append(append(problems, wrong...), c.Problems...)
+	gpus := choose.GPUs(root, c.Plan)
 	for _, g := range gpus {
 		if g.Lacks != "" {
 			problems = append(problems, csv.Problem{File: g.Address, Cause: csv.Missing, Unused: true, Why: g.NotListed().Error()})
 		}
 	}
 	return report{
-		Files: files, Problems: problems, Unused: len(unusedProblems(problems)),
-		Plan: p, Board: choose.ReadBoard(root, toldBoard(set)), GPUs: gpus,
+		Root: root, Settings: set, Files: files, Problems: problems, Unused: len(unusedProblems(problems)),
+		Plan: c.Plan, Board: choose.ReadBoard(root), GPUs: gpus,
 	}, nil
 }
 

@@ -51,29 +51,34 @@ func (l *lab) libcuda(at, whose, cuda string) {
 	l.compile(source, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", at)
 }
 
+// Releases of boards with CUDA 12.6 and 13.2.
+const (
+	cuda126 = "# R36 (release), REVISION: 4.3, GCID: 1\n"
+	cuda132 = "# R39 (release), REVISION: 2.0, GCID: 1\n"
+)
+
 // An image's CUDA driver libraries are used where they are newer than the board's, and
 // where NVIDIA's hook would use them; and no longer when the board is newer.
 func TestForwardCompatibility(t *testing.T) {
 	tests := []struct {
-		name, settings string
-		image          func(l *lab, dir string)
-		want           string
+		name, release, settings string
+		image                   func(l *lab, dir string)
+		want                    string
 	}{
-		{"newer", "", nil, "image"},
-		{"as new", "[board]\ncuda = '13.0'", nil, "board"},
-		{"older", "[board]\ncuda = '13.1'", nil, "board"},
-		{"newer by a part of two digits", "[board]\ncuda = '9.2'", nil, "image"},
-		{"the board does not tell", "[board]", nil, "board"},
-		{"turned off", "compat-dir = ''\n[board]\ncuda = '12.6'", nil, "board"},
-		{"in another folder", "compat-dir = '/opt/compat'\n[board]\ncuda = '12.6'", func(l *lab, dir string) {
+		{"newer", cuda126, "", nil, "image"},
+		{"as new", "# R38 (release), REVISION: 2.0, GCID: 1\n", "", nil, "board"},
+		{"older", cuda132, "", nil, "board"},
+		{"the board does not tell", "", "", nil, "board"},
+		{"turned off", cuda126, "compat-dir = ''", nil, "board"},
+		{"in another folder", cuda126, "compat-dir = '/opt/compat'", func(l *lab, dir string) {
 			must(l.t, os.MkdirAll(l.rootfs("/opt"), 0o755))
 			must(l.t, os.Rename(dir, l.rootfs("/opt/compat")))
 		}, "image"},
-		{"no note", "", func(l *lab, dir string) { l.libcuda(dir+"/libcuda.so.560.1", "image", "") }, "board"},
-		{"a note that is no version", "", func(l *lab, dir string) { l.libcuda(dir+"/libcuda.so.560.1", "image", "new") }, "board"},
-		{"two", "", func(l *lab, dir string) { l.libcuda(dir+"/libcuda.so.560.2", "image", "13.0") }, "board"},
-		{"for all but others to read", "", func(l *lab, dir string) { must(l.t, os.Chmod(dir+"/libcuda.so.560.1", 0o640)) }, "board"},
-		{"none", "", func(l *lab, dir string) { must(l.t, os.RemoveAll(dir)) }, "board"},
+		{"no note", cuda126, "", func(l *lab, dir string) { l.libcuda(dir+"/libcuda.so.560.1", "image", "") }, "board"},
+		{"a note that is no version", cuda126, "", func(l *lab, dir string) { l.libcuda(dir+"/libcuda.so.560.1", "image", "new") }, "board"},
+		{"two", cuda126, "", func(l *lab, dir string) { l.libcuda(dir+"/libcuda.so.560.2", "image", "13.0") }, "board"},
+		{"for all but others to read", cuda126, "", func(l *lab, dir string) { must(l.t, os.Chmod(dir+"/libcuda.so.560.1", 0o640)) }, "board"},
+		{"none", cuda126, "", func(l *lab, dir string) { must(l.t, os.RemoveAll(dir)) }, "board"},
 	}
 	l := newLab(t, "runc")
 	l.shell()
@@ -83,8 +88,9 @@ func TestForwardCompatibility(t *testing.T) {
 	l.libcuda("/opt/board/libcuda.so.1.1", "board", "")
 	must(t, os.Symlink("libcuda.so.1.1", "/opt/board/libcuda.so"))
 	l.lists("sym, /opt/board/libcuda.so")
-	give := func(settings, want string) {
+	give := func(release, settings, want string) {
 		t.Helper()
+		write(t, "/etc/nv_tegra_release", release)
 		write(t, "/etc/slipway/hook.toml", settings)
 		must(t, os.Chmod("/etc/slipway/hook.toml", 0o644))
 		out, err := l.runContainer(container{stage: "createRuntime", env: all, script: program + " libcuda.so.1 libcuda.so libonly.so.1"})
@@ -110,14 +116,11 @@ func TestForwardCompatibility(t *testing.T) {
 		if tt.image != nil {
 			tt.image(l, dir)
 		}
-		if tt.settings == "" {
-			tt.settings = "[board]\ncuda = '12.6'"
-		}
-		give(tt.settings, tt.want)
+		give(tt.release, tt.settings, tt.want)
 		if tt.name == "newer" {
-			give(tt.settings, tt.want)
-			give("[board]\ncuda = '13.2'", "board")
-			give(tt.settings, tt.want)
+			give(tt.release, tt.settings, tt.want)
+			give(cuda132, tt.settings, "board")
+			give(tt.release, tt.settings, tt.want)
 		}
 	}
 }
@@ -159,8 +162,7 @@ func TestHostileCompatibility(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, []string{"runc", "crun"}[i%2])
 			l.needsLibrary()
-			write(t, "/etc/slipway/hook.toml", "[board]\ncuda = '12.6'")
-			must(t, os.Chmod("/etc/slipway/hook.toml", 0o644))
+			write(t, "/etc/nv_tegra_release", cuda126)
 			l.libcuda("/opt/newer/libcuda.so.560.1", "board", "13.0")
 			must(t, os.MkdirAll(l.rootfs("/usr/local/cuda/compat"), 0o755))
 			images[name](l)

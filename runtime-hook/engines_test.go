@@ -136,7 +136,7 @@ func (e *engine) wantFiles(by string, args ...string) {
 		e.t.Errorf("by %s the container printed %q, %v; want the file, and that the devices open", by, out, err)
 	}
 	log, _ := os.ReadFile("/run/slipway/hook.log")
-	if strings.Count(string(log), "\n") != 1 || !strings.HasSuffix(string(log), ": gave 1 file, 0 folders, 0 links, 2 devices\n") {
+	if strings.Count(string(log), "\n") != 1 || !strings.HasSuffix(string(log), ": gave: files 1, folders 0, links 0, devices 2\n") {
 		e.t.Errorf("by %s: log %q; want one line, of all that was given", by, log)
 	}
 }

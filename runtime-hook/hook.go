@@ -19,14 +19,13 @@ import (
 
 const hookUsage = `slipway-hook hook [--devices NAMES]
 
-Runs as an OCI hook at prestart, createRuntime or createContainer: reads the
-container's state from standard input and, where the container's environment
-has NVIDIA_VISIBLE_DEVICES (other than empty or void), mounts what the
-board's CSV files list into it. Each container leaves one line on standard error
-and in /run/slipway/hook.log. /etc/slipway/hook.toml changes that.
+Runs as an OCI hook at createRuntime or prestart: reads the container's state from
+standard input and, where the container's environment has NVIDIA_VISIBLE_DEVICES
+(other than empty or void), mounts what the board's CSV files list into it. Each
+container leaves one line on standard error and in /run/slipway/hook.log.
+/etc/slipway/hook.toml changes that.
 
-In a hooks folder (podman, cri-o) or a spec's "hooks", give the entry an "env":
-without one, createContainer hooks inherit the image's environment.
+In a hooks folder (podman, cri-o) or a spec's "hooks":
 
   {"path": "/usr/bin/slipway-hook", "args": ["slipway-hook", "hook"],
    "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]}
@@ -57,15 +56,15 @@ func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error
 	wanted.looked = lookedJustNow(*looked)
 	log := openLog(wanted.Log.File)
 	defer log.Close()
-	line, details := "", ""
+	line := ""
 	if err == nil {
-		line, details, err = injectFiles(state, config, wanted)
+		line, err = injectFiles(state, config, wanted)
 	}
 	if err != nil {
 		line = "failed: " + err.Error()
 	}
 	line = fmt.Sprintf("container %s: %s\n", printable(state.ID), printable(line))
-	log.WriteString(line + details)
+	log.WriteString(line)
 	if err != nil {
 		return fmt.Errorf("container %s: %w", printable(state.ID), err)
 	}
@@ -75,18 +74,18 @@ func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error
 }
 
 // injectFiles mounts the board's files into one container, and allows its devices in the cgroup. It
-// returns the log line, and more lines if the log level is debug.
-func injectFiles(state oci.State, config oci.Config, wanted request) (line, details string, err error) {
+// returns the log line.
+func injectFiles(state oci.State, config oci.Config, wanted request) (string, error) {
 	if !config.MountNamespace {
-		return "", "", fmt.Errorf("%s: linux.namespaces has no mount; nothing can be given to this container alone", filepath.Join(state.Bundle, "config.json"))
+		return "", fmt.Errorf("%s: linux.namespaces has no mount; nothing can be given to this container alone", filepath.Join(state.Bundle, "config.json"))
 	}
 	s, err := wanted.planShare()
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
 	process, err := inject.Find(state.Pid)
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
 	nodes, rules := missingDevices(config, s.Devices)
 	if err := process.Allow(rules); err != nil {
@@ -99,7 +98,7 @@ func injectFiles(state oci.State, config oci.Config, wanted request) (line, deta
 	p.Devices = nodes
 	res, err := wanted.applyPlan(process, config, p)
 	res.Devices += len(s.Devices) - len(nodes)
-	return summaryLine(res, append(res.Skipped, s.notes...)), wanted.detailLines(s, res), err
+	return summaryLine(res, append(res.Skipped, s.notes...)), err
 }
 
 // applyPlan enters the container's mount namespace, makes the files, links and devices in p that
@@ -120,11 +119,9 @@ func (r request) applyPlan(process inject.Process, config oci.Config, p plan.Pla
 		}
 	}
 	unix.Umask(0)
-	lacks := root.Lacks(p)
-	res, err := root.Apply(lacks)
-	res.Before = len(p.Mounts) + len(p.Links) - len(lacks.Mounts) - len(lacks.Links)
+	res, err := root.Apply(root.Lacks(p))
 	if res.Changed {
-		p.Libraries = slices.DeleteFunc(slices.Clone(p.Libraries), func(l plan.Library) bool { return root.RemoveBlank(l.Path) })
+		p.Libraries = slices.DeleteFunc(slices.Clone(p.Libraries), func(l plan.Library) bool { return root.IsBlank(l.Path) })
 	}
 	if err == nil {
 		used := r.findCompat(root)
@@ -141,7 +138,7 @@ func (r request) findCompat(root *inject.Root) compatLibraries {
 	if dir == "" || dir == config.Auto && !root.Has("/usr/local/cuda") {
 		return compatLibraries{}
 	}
-	board := choose.ReadBoard("/", toldBoard(r.Config))
+	board := choose.ReadBoard("/")
 	if dir == config.Auto {
 		dir = board.CompatDir()
 	}

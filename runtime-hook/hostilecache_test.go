@@ -40,7 +40,7 @@ func TestHostileRun(t *testing.T) {
 			pid, end := l.processFor()
 			out, err := hostile(t, state(t, pid, filepath.Join(l.dir, "bundle")))
 			end()
-			if err != nil || !strings.Contains(out, "gave 1 file") {
+			if err != nil || !strings.Contains(out, "gave: files 1") {
 				t.Errorf("%s: %.300q, %v; want that the file is given", name, out, err)
 			}
 		}

@@ -31,7 +31,7 @@ func TestCommands(t *testing.T) {
 	}{
 		{nil, "slipway-hook hook", true},
 		{[]string{"-h"}, "slipway-hook check", false},
-		{[]string{"hook", "-h"}, "createContainer hooks inherit", false},
+		{[]string{"hook", "-h"}, "at createRuntime or prestart", false},
 		{[]string{"check", "-h"}, "--root DIR", false},
 		{[]string{"runtime", "-h"}, "docker run --runtime slipway", false},
 		{[]string{"cdi", "-h"}, "podman run --device nvidia.com/gpu=all", false},
@@ -87,7 +87,7 @@ file  /usr/lib/a.so.1   ROOT/usr/lib/a.so.1  all  -    drivers.csv:1
 link  /usr/lib/a.so     -> a.so.1            all  -    drivers.csv:1
 
 the board: L4T unknown, JetPack unknown, CUDA unknown, arch unknown, driver unknown, SoC unknown
-2 CSV files read; 6 problems, of which 4 kept an entry or a setting from being used
+CSV files: 2; problems: 6, of which 4 kept an entry or a setting from being used
 `
 	got := strings.Join(strings.Fields(strings.ReplaceAll(stdout, root, "ROOT")), " ")
 	if got != strings.Join(strings.Fields(want), " ") {
@@ -133,7 +133,6 @@ func TestCheckBoard(t *testing.T) {
 		"proc/device-tree/compatible": "nvidia,tegra234\x00",
 		"usr/lib/libcuda.so.1.1":      "cuda",
 		"usr/lib/libnvmm.so":          "mm",
-		"etc/slipway/hook.toml":       "[board]\ncuda = '12.9'\n",
 		csv.Dir + "/drivers.csv":      "sym, /usr/lib/libcuda.so\nlib, /usr/lib/libnvmm.so\ndev, /dev/null\n",
 	} {
 		write(t, filepath.Join(root, name), text)
@@ -147,8 +146,8 @@ func TestCheckBoard(t *testing.T) {
 		`file +/usr/lib/libcuda.so.1.1 .* compute +- +drivers.csv:1`,
 		`link +/usr/lib/libcuda.so .* compute +- +drivers.csv:1`,
 		`file +/usr/lib/libnvmm.so .* video +- +drivers.csv:2`,
-		`the board: L4T 36.4.3, JetPack 6.2, CUDA 12.9, arch 8.7, driver unknown, SoC tegra234`,
-		`1 CSV file read; 1 problem, of which 0 kept`,
+		`the board: L4T 36.4.3, JetPack 6.2, CUDA 12.6, arch 8.7, driver unknown, SoC tegra234`,
+		`CSV files: 1; problems: 1, of which 0 kept`,
 	} {
 		if !regexp.MustCompile(want).MatchString(stdout) {
 			t.Errorf("check printed\n%s\nwant a line %s", stdout, want)
@@ -159,9 +158,9 @@ func TestCheckBoard(t *testing.T) {
 func TestCheckSettings(t *testing.T) {
 	root := t.TempDir()
 	write(t, filepath.Join(root, csv.Dir, "l4t.csv"), "dev, /dev/board0\n")
-	write(t, filepath.Join(root, "etc/slipway/hook.toml"), "speed = 1\n[log]\nlevel = 'loud'\n")
+	write(t, filepath.Join(root, "etc/slipway/hook.toml"), "speed = 1\n[log]\nfile = 'loud'\n")
 	stdout, _, err := call("", "check", "--root", root)
-	if !errors.Is(err, errFound) || !strings.Contains(stdout, "hook.toml:1: bad line: unknown key \"speed\"") || !strings.Contains(stdout, "hook.toml:3: bad line: log.level: ") {
+	if !errors.Is(err, errFound) || !strings.Contains(stdout, "hook.toml:1: bad line: unknown key \"speed\"") || !strings.Contains(stdout, "hook.toml:3: bad line: log.file: ") {
 		t.Errorf("check = %v, %s; want both faults of hook.toml", err, stdout)
 	}
 }

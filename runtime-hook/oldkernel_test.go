@@ -86,14 +86,14 @@ func (l *lab) onOldKernel(kernel string) {
 	l.hook = []string{at, withoutCalls, kernel, hookBinary(l.t), "hook"}
 }
 
-// somewhere is where the short form looks: a stage on the container's side of the
-// namespaces, and one on the board's. SLIPWAY_LONG=1 looks everywhere.
+// somewhere is where the short form looks: each engine at one stage. SLIPWAY_LONG=1 looks
+// everywhere.
 func somewhere(t *testing.T, lab func(*testing.T, string) *lab, test func(t *testing.T, l *lab, stage string)) {
 	if os.Getenv("SLIPWAY_LONG") != "" {
 		everywhereIn(t, lab, test)
 		return
 	}
-	t.Run("runc/createContainer", func(t *testing.T) { test(t, lab(t, "runc"), "createContainer") })
+	t.Run("runc/prestart", func(t *testing.T) { test(t, lab(t, "runc"), "prestart") })
 	t.Run("crun/createRuntime", func(t *testing.T) { test(t, lab(t, "crun"), "createRuntime") })
 }
 
@@ -134,7 +134,7 @@ func TestOldKernelEscape(t *testing.T) {
 			t.Run(kernel+"/"+name, func(t *testing.T) {
 				l := newLab(t, []string{"runc", "crun"}[i/2%2])
 				l.onOldKernel(kernel)
-				escape(t, l, []string{"createContainer", "createRuntime"}[i/4%2], escapes[name])
+				escape(t, l, []string{"prestart", "createRuntime"}[i/4%2], escapes[name])
 			})
 		}
 	}

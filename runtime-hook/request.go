@@ -75,13 +75,12 @@ func readContainer(state oci.State, devices string) (oci.Config, request, error)
 // share is the part of the board's files that a container gets, with notes for the log.
 type share struct {
 	plan.Plan
-	left  []choose.Left
 	notes []string
 }
 
 // planShare checks the image's requirements, and returns the requested part of the board's plan.
 func (r request) planShare() (share, error) {
-	notes, err := r.Check("/", toldBoard(r.Config))
+	notes, err := r.Check("/")
 	if err != nil {
 		return share{}, err
 	}
@@ -96,25 +95,12 @@ func (r request) planShare() (share, error) {
 		}
 		notes = append(notes, why.Error())
 	}
-	p, problems := plan.Load(lists, planOptions(r.Config), r.looked)
-	p, left, err := r.PartOf("/", p)
+	p, problems := plan.Load(lists, r.Ignore, r.looked)
+	p, err = r.PartOf("/", p)
 	if !r.Devices {
-		for _, d := range p.Devices {
-			left = append(left, choose.Left{Path: d.Path, Why: "devices = false in " + config.File})
-		}
 		p.Devices = nil
 	}
-	return share{p, left, append(notes, unusedProblems(problems)...)}, err
-}
-
-// planOptions returns the settings for the board's plan.
-func planOptions(set config.Config) plan.Options {
-	return plan.Options{Ignore: set.Ignore}
-}
-
-// toldBoard returns the board's properties that the settings set.
-func toldBoard(set config.Config) choose.Board {
-	return choose.Board{CUDA: string(set.Board.CUDA), JetPack: string(set.Board.JetPack), Arch: string(set.Board.Arch)}
+	return share{p, append(notes, unusedProblems(problems)...)}, err
 }
 
 // errNoLists means that the board has a GPU, but no list has its files.

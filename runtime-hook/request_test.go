@@ -22,6 +22,7 @@ func TestRequests(t *testing.T) {
 	}
 	l.lists("lib, /opt/board/libcuda.so.1", "lib, /opt/board/libEGL_nvidia.so.0", "lib, /opt/board/libnvrm.so", "dev, /dev/nvidia[0-9]", "dev, /dev/nvidiactl")
 	twoGPUs(t, l)
+	const jetpack = "# R36 (release), REVISION: 4.3, GCID: 1\n" // as settings, a comment
 	everything := "nvidia0 nvidia1 nvidiactl libEGL_nvidia.so.0 libcuda.so.1 libnvrm.so "
 	tests := []struct {
 		name, settings string
@@ -29,28 +30,29 @@ func TestRequests(t *testing.T) {
 		want           string // what the container has
 		said           string // in the log, or by the runtime where the container fails
 	}{
-		{"all of it", "", nil, everything, "gave 3 files, 0 folders, 0 links, 3 devices\n"},
-		{"one GPU", "", []string{"NVIDIA_VISIBLE_DEVICES=1"}, "nvidia1 nvidiactl libEGL_nvidia.so.0 libcuda.so.1 libnvrm.so ", "gave 3 files, 0 folders, 0 links, 2 devices\n"},
-		{"the other's details", "[log]\nlevel = 'debug'", []string{"NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0"}, "nvidia0 nvidiactl libEGL_nvidia.so.0 libcuda.so.1 libnvrm.so ", "\n  left out /dev/nvidia1: it is of GPU 1 (GPU-02)\n"},
+		{"all of it", "", nil, everything, "gave: files 3, folders 0, links 0, devices 3\n"},
+		{"one GPU", "", []string{"NVIDIA_VISIBLE_DEVICES=1"}, "nvidia1 nvidiactl libEGL_nvidia.so.0 libcuda.so.1 libnvrm.so ", "gave: files 3, folders 0, links 0, devices 2\n"},
 		{"no such GPU", "", []string{"NVIDIA_VISIBLE_DEVICES=0,2"}, "", "names GPU 2; the board has GPU 0 (GPU-01), GPU 1 (GPU-02)"},
 		{"a part of a GPU", "", []string{"NVIDIA_VISIBLE_DEVICES=0:1"}, "", "a part of a GPU (MIG)"},
-		{"to compute", "", []string{"NVIDIA_DRIVER_CAPABILITIES=compute"}, "nvidia0 nvidia1 nvidiactl libcuda.so.1 libnvrm.so ", "gave 2 files"},
+		{"to compute", "", []string{"NVIDIA_DRIVER_CAPABILITIES=compute"}, "nvidia0 nvidia1 nvidiactl libcuda.so.1 libnvrm.so ", "gave: files 2"},
 		{"to fly", "", []string{"NVIDIA_DRIVER_CAPABILITIES=fly"}, "", "which is none (have compute, "},
-		{"details", "[log]\nlevel = 'debug'", []string{"NVIDIA_DRIVER_CAPABILITIES=compute"}, "nvidia0 nvidia1 nvidiactl libcuda.so.1 libnvrm.so ", "\n  file /opt/board/libcuda.so.1 from /opt/board/libcuda.so.1 (test.csv:1)\n"},
-		{"what is left out", "[log]\nlevel = 'debug'", []string{"NVIDIA_DRIVER_CAPABILITIES=compute"}, "nvidia0 nvidia1 nvidiactl libcuda.so.1 libnvrm.so ", "\n  left out /opt/board/libEGL_nvidia.so.0: it is for graphics,display\n"},
 		{"another log", "[log]\nfile = '/run/my/log'", nil, everything, ""},
-		{"another folder", "csv-dir = '/opt/none'", nil, "", "gave 0 files, 0 folders, 0 links, 0 devices; 1 warning: /opt/none: no *.csv there; install the board's\n"},
-		{"no devices", "devices = false", nil, "libEGL_nvidia.so.0 libcuda.so.1 libnvrm.so ", "gave 3 files, 0 folders, 0 links, 0 devices\n"},
-		{"a newer CUDA", "[board]\ncuda = '12.6'", []string{"NVIDIA_REQUIRE_CUDA=cuda>=12.8 brand=tesla,driver>=470"}, "", "the board has cuda 12.6, brand none, driver unknown; take an image"},
-		{"a newer CUDA without asking", "[board]\ncuda = '12.6'", []string{"NVIDIA_REQUIRE_CUDA=cuda>=12.8", "NVIDIA_DISABLE_REQUIRE=true"}, everything, "gave 3 files"},
-		{"an unknown CUDA", "", []string{"NVIDIA_REQUIRE_CUDA=cuda>=12.8"}, everything, "1 warning: the image requires \"cuda>=12.8\""},
+		{"another folder", "csv-dir = '/opt/none'", nil, "", "gave: files 0, folders 0, links 0, devices 0; warnings 1: /opt/none: no *.csv there; install the board's\n"},
+		{"no devices", "devices = false", nil, "libEGL_nvidia.so.0 libcuda.so.1 libnvrm.so ", "gave: files 3, folders 0, links 0, devices 0\n"},
+		{"a newer CUDA", jetpack, []string{"NVIDIA_REQUIRE_CUDA=cuda>=12.8 brand=tesla,driver>=470"}, "", "the board has cuda 12.6, brand none, driver unknown; take an image"},
+		{"a newer CUDA without asking", jetpack, []string{"NVIDIA_REQUIRE_CUDA=cuda>=12.8", "NVIDIA_DISABLE_REQUIRE=true"}, everything, "gave: files 4"},
+		{"an unknown CUDA", "", []string{"NVIDIA_REQUIRE_CUDA=cuda>=12.8"}, everything, "warnings 1: the image requires \"cuda>=12.8\""},
 		{"bad settings", "\ndevices = 'no'", nil, "", "/etc/slipway/hook.toml:2: toml: cannot decode TOML string into struct field config.Config.Devices"},
 		{"bad settings that do not matter", "\ndevices = 'no'", []string{"NVIDIA_VISIBLE_DEVICES=void"}, "", ""},
-		{"no GPU", "", []string{"NVIDIA_VISIBLE_DEVICES=none"}, "nvidiactl libEGL_nvidia.so.0 libcuda.so.1 libnvrm.so ", "gave 3 files, 0 folders, 0 links, 1 device\n"},
-		{"no GPU, to compute", "", []string{"NVIDIA_VISIBLE_DEVICES=none", "NVIDIA_DRIVER_CAPABILITIES=compute"}, "nvidiactl libcuda.so.1 libnvrm.so ", "gave 2 files"},
+		{"no GPU", "", []string{"NVIDIA_VISIBLE_DEVICES=none"}, "nvidiactl libEGL_nvidia.so.0 libcuda.so.1 libnvrm.so ", "gave: files 3, folders 0, links 0, devices 1\n"},
+		{"no GPU, to compute", "", []string{"NVIDIA_VISIBLE_DEVICES=none", "NVIDIA_DRIVER_CAPABILITIES=compute"}, "nvidiactl libcuda.so.1 libnvrm.so ", "gave: files 2"},
 	}
 	for _, tt := range tests {
 		must(t, os.RemoveAll("/run/slipway"))
+		os.Remove("/etc/nv_tegra_release")
+		if tt.settings == jetpack {
+			write(t, "/etc/nv_tegra_release", jetpack)
+		}
 		write(t, "/etc/slipway/hook.toml", tt.settings)
 		// The mount points of the container before are there, and empty.
 		out, err := l.runContainer(container{stage: "createRuntime", env: append(all, tt.env...), script: `

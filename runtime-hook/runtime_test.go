@@ -70,7 +70,7 @@ func TestWrapper(t *testing.T) {
 			t.Errorf("the container printed %q, %v; want the file, and that the devices open", out, err)
 		}
 		log, _ := os.ReadFile("/run/slipway/hook.log")
-		if !strings.Contains(string(log), "gave 1 file, 0 folders, 0 links, 2 devices\n") {
+		if !strings.Contains(string(log), "gave: files 1, folders 0, links 0, devices 2\n") {
 			t.Errorf("log %q; want all that was given, and no warning", log)
 		}
 		// Stopped and made again, the container has nothing twice.

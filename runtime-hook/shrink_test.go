@@ -29,7 +29,7 @@ func TestListShrinks(t *testing.T) {
 		{"the image has none", false, "", other, "", "liblzma.so.5: cannot open shared object file: No such file"},
 		{"in a folder that ld.so knows", false, "its own", other, "", "liblzma.so.5: cannot open shared object file: No such file"},
 		{"in such a folder and another", false, "its own too", other, "", "liblzma.so.5: cannot open shared object file: No such file"},
-		{"after an ldconfig in the container", true, "", other, "/sbin/ldconfig -X", "found"},
+		{"after an ldconfig in the container", true, "", other, "/sbin/ldconfig", "found"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -88,13 +88,11 @@ func TestLibraryInUsersMount(t *testing.T) {
 	everywhere(t, func(t *testing.T, l *lab, stage string) {
 		l.needsLibrary()
 		l.cache()
-		// With it the hook has nothing to make.
-		must(t, os.Symlink("liblzma.so.5.4", "/opt/board/lib/liblzma.so.5"))
 		out, err := l.runContainer(container{stage: stage, env: all, script: useXZ, spec: func(s *specs.Spec) {
 			s.Mounts = append(s.Mounts, specs.Mount{Destination: "/opt/board/lib", Type: "bind", Source: "/opt/board/lib", Options: []string{"rbind", "rprivate", "ro"}})
 		}})
 		log, _ := os.ReadFile("/run/slipway/hook.log")
-		if err != nil || out != "found" || !strings.Contains(string(log), "and has 2 already") {
+		if err != nil || out != "found" || !strings.Contains(string(log), "files 0, folders 0, links 0, devices 0") {
 			t.Errorf("xz printed %q, %v, log %q; want that it finds the library in the volume", out, err, log)
 		}
 	})

@@ -12,8 +12,7 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// hookEnv is the hook's whole environment. Without one, a createContainer hook gets the image's.
-// GOMAXPROCS=1: the hook uses one thread, and starts in four fifths of the time if Go's runtime
+// hookEnv is the hook's whole environment. GOMAXPROCS=1: the hook uses one thread, and starts in four fifths of the time if Go's runtime
 // knows that.
 var hookEnv = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "GOMAXPROCS=1"}
 

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"unicode"
 
-	"slipway/runtime-hook/internal/config"
 	"slipway/runtime-hook/internal/csv"
 	"slipway/runtime-hook/internal/inject"
 )
@@ -15,56 +14,18 @@ const maxShown = 3
 
 // summaryLine returns the log's line for a container.
 func summaryLine(res inject.Result, notes []string) string {
-	s := fmt.Sprintf("gave %s, %s, %s, %s",
-		countOf(res.Files, "file"), countOf(res.Folders, "folder"), countOf(res.Links, "link"), countOf(res.Devices, "device"))
-	if res.Before > 0 {
-		s += fmt.Sprintf(", and has %d already", res.Before)
-	}
+	s := fmt.Sprintf("gave: files %d, folders %d, links %d, devices %d", res.Files, res.Folders, res.Links, res.Devices)
 	if res.Compat != "" {
 		s += ", and the image's newer CUDA in " + res.Compat + " is used"
 	}
 	if len(notes) == 0 {
 		return s
 	}
-	s += fmt.Sprintf("; %s: %s", countOf(len(notes), "warning"), strings.Join(notes[:min(maxShown, len(notes))], "; "))
+	s += fmt.Sprintf("; warnings %d: %s", len(notes), strings.Join(notes[:min(maxShown, len(notes))], "; "))
 	if len(notes) > maxShown {
 		s += "; \"slipway-hook check\" lists all of the board's"
 	}
 	return s
-}
-
-func countOf(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// detailLines returns the further log lines for a container that got s, at the log level debug.
-func (r request) detailLines(s share, res inject.Result) string {
-	if r.Log.Level != config.Debug {
-		return ""
-	}
-	var b strings.Builder
-	line := func(format string, args ...any) {
-		b.WriteString("  " + printable(fmt.Sprintf(format, args...)) + "\n")
-	}
-	for _, m := range s.Mounts {
-		line("%s %s from %s (%s)", mountKind(m), m.Path, m.Source, m.From)
-	}
-	for _, l := range s.Links {
-		line("link %s -> %s (%s)", l.Path, l.Target, l.From)
-	}
-	for _, d := range s.Devices {
-		line("device %s %d:%d (%s)", d.Path, d.Major, d.Minor, d.From)
-	}
-	for _, l := range s.left {
-		line("left out %s: %s", l.Path, l.Why)
-	}
-	for _, n := range append(res.Skipped, s.notes...) {
-		line("warning %s", n)
-	}
-	return b.String()
 }
 
 // unusedProblems returns those problems, as text, that kept an entry or a setting from being used.

@@ -115,8 +115,8 @@ func (r report) writeTable(w io.Writer) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%s\n%s read; %s, of which %d kept an entry or a setting from being used\n", printable(boardLine(r.Board, r.GPUs)),
-		countOf(len(r.Files), "CSV file"), countOf(len(r.Problems), "problem"), r.Unused)
+	_, err := fmt.Fprintf(w, "\n%s\nCSV files: %d; problems: %d, of which %d kept an entry or a setting from being used\n", printable(boardLine(r.Board, r.GPUs)),
+		len(r.Files), len(r.Problems), r.Unused)
 	return err
 }
 

@@ -44,7 +44,7 @@ func TestCDI(t *testing.T) {
 	}
 	containers := boardAt(t, sshtest.StartSSHD(t, "ForceCommand "+file("board")), socket)
 	containers.cdi = []string{file("etc"), file("run")}
-	hookSpec(t, dir)
+	librarySpec(t, dir)
 	sshtest.PlaceFile(t, file("run/device.yaml"), fmt.Sprintf(deviceSpec, node, file("hook"), file("hooked")), 0o644)
 	sshtest.PlaceFile(t, file("run/broken.json"), `{"cdiVersion": "\u001b[31m"`, 0o644)
 	sshtest.PlaceFile(t, file("hook"), "#!/bin/sh\necho \"$1\" >>\"$2\"\n", 0o755)
@@ -55,7 +55,7 @@ func TestCDI(t *testing.T) {
 	for _, tt := range []struct {
 		name, gpus, script, want, wantErr string
 	}{
-		{"the hook's spec", "all", "busybox cat " + file("opt/libboard.so.1"), "of the board", ""},
+		{"a mount", "all", "busybox cat " + file("opt/libboard.so.1"), "of the board", ""},
 		{"a device, and a hook", "lab.example/thing=full", "echo $CDI; busybox stat -c '%t %T %a' /dev/thing; echo x 2>&1 >/dev/thing", "by CDI\n1 7 640\nsh: write error: No space left on device", ""},
 		{"both", "all,lab.example/thing=full", "busybox test -c /dev/thing && busybox test -e " + file("opt/libboard.so.1") + " && echo yes", "yes", ""},
 		{"a node that is not there", "lab.example/thing=gone", "", "", "/dev/slipway-none"},
@@ -113,22 +113,15 @@ func makeNode(t *testing.T, name string, minor uint32) {
 	}
 }
 
-// hookSpec has our hook make a spec of a list that names a file in dir, for a board
-// whose file tree has it at the same path.
-func hookSpec(t *testing.T, dir string) {
+// librarySpec places a CDI spec in dir that mounts a file, and a file that is no spec.
+func librarySpec(t *testing.T, dir string) {
 	t.Helper()
-	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("go is not in PATH")
-	}
-	library, tree := filepath.Join(dir, "opt/libboard.so.1"), filepath.Join(dir, "tree")
+	library := filepath.Join(dir, "opt/libboard.so.1")
 	sshtest.PlaceFile(t, library, "of the board\n", 0o644)
-	sshtest.PlaceFile(t, filepath.Join(tree, library), "of the board\n", 0o644)
-	sshtest.PlaceFile(t, filepath.Join(tree, "etc/nvidia-container-runtime/host-files-for-container.d/l4t.csv"), "lib, "+library+"\n", 0o644)
 	sshtest.PlaceFile(t, filepath.Join(dir, "etc/README"), "no spec\n", 0o644)
-	out, err := exec.Command("go", "run", "-C", "../../../runtime-hook", ".", "cdi", "--root", tree, "--mounts", "--output", filepath.Join(dir, "etc/slipway.json")).CombinedOutput()
-	if err != nil {
-		t.Fatalf("slipway-hook cdi: %v: %s", err, out)
-	}
+	sshtest.PlaceFile(t, filepath.Join(dir, "etc/slipway.json"), fmt.Sprintf(`{"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu",
+	"devices": [{"name": "0", "containerEdits": {"env": ["NVIDIA_VISIBLE_DEVICES=void"]}}, {"name": "all", "containerEdits": {"env": ["NVIDIA_VISIBLE_DEVICES=void"]}}],
+	"containerEdits": {"mounts": [{"hostPath": %[1]q, "containerPath": %[1]q, "options": ["ro", "nosuid", "nodev", "bind", "private"]}]}}`, library), 0o644)
 }
 
 func TestCDIFiles(t *testing.T) {

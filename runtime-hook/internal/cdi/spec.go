@@ -7,14 +7,12 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
-	"time"
-	"unicode/utf8"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"slipway/runtime-hook/internal/choose"
 	"slipway/runtime-hook/internal/plan"
@@ -45,11 +43,10 @@ type device struct {
 }
 
 type edits struct {
-	Env    []string `json:"env,omitempty"`
-	Nodes  []node   `json:"deviceNodes,omitempty"`
-	Mounts []mount  `json:"mounts,omitempty"`
-	Hooks  []hook   `json:"hooks,omitempty"`
-	GIDs   []uint32 `json:"additionalGids,omitempty"` // since the version Groups
+	Env   []string `json:"env,omitempty"`
+	Nodes []node   `json:"deviceNodes,omitempty"`
+	Hooks []hook   `json:"hooks,omitempty"`
+	GIDs  []uint32 `json:"additionalGids,omitempty"` // since the version Groups
 }
 
 // node is a device node. It has no number, because the engine reads that from the board when the
@@ -61,12 +58,6 @@ type node struct {
 	GID      uint32 `json:"gid,omitempty"`
 }
 
-type mount struct {
-	HostPath      string   `json:"hostPath"`
-	ContainerPath string   `json:"containerPath"`
-	Options       []string `json:"options"`
-}
-
 type hook struct {
 	Stage string   `json:"hookName"`
 	Path  string   `json:"path"`
@@ -76,32 +67,12 @@ type hook struct {
 
 // Board is the input of New.
 type Board struct {
-	Root string // root of the board's file tree; not "/" for an image that is being built
-	Plan plan.Plan
-	GPUs []choose.GPU
-	Hook []string // path and arguments of the hook; empty: mounts instead of the hook
-	Env  []string // environment of the hook
+	Root    string // root of the board's file tree; not "/" for an image that is being built
+	Devices []plan.Device
+	GPUs    []choose.GPU
+	Hook    specs.Hook
 	// The version of the spec; "" for the oldest that has all needed fields.
 	Version string
-}
-
-// DropNonUTF8 removes devices, mounts and links with paths that are not UTF-8 from b's plan, and returns
-// these paths. JSON cannot hold them, and engines start no container if a path does not exist.
-func (b *Board) DropNonUTF8() (paths []string) {
-	drops := func(source, path string) bool {
-		bad := !utf8.ValidString(source) || !utf8.ValidString(path)
-		if bad {
-			paths = append(paths, path)
-		}
-		return bad
-	}
-	p := &b.Plan
-	p.Devices = slices.DeleteFunc(p.Devices, func(d plan.Device) bool { return drops(d.Source, d.Path) })
-	if len(b.Hook) == 0 {
-		p.Mounts = slices.DeleteFunc(p.Mounts, func(m plan.Mount) bool { return drops(m.Source, m.Path+m.Listed) })
-		p.Links = slices.DeleteFunc(p.Links, func(l plan.Link) bool { return drops(l.File, l.Path) })
-	}
-	return paths
 }
 
 // New returns the CDI spec of b, with a device for each GPU under its number and its UUID, and a
@@ -110,9 +81,6 @@ func New(b Board) Spec {
 	s := Spec{Version: cmp.Or(b.Version, Oldest), Kind: Kind, Edits: b.deviceEdits(b.sharedPaths())}
 	// "void": other hooks that read the variable must not add the files again.
 	s.Edits.Env = []string{"NVIDIA_VISIBLE_DEVICES=void"}
-	if len(b.Hook) == 0 {
-		s.Edits.Mounts = b.planMounts()
-	}
 	gpus := b.GPUs
 	if len(gpus) == 0 {
 		gpus = []choose.GPU{{}}
@@ -139,17 +107,11 @@ func (s *Spec) hasGroups() bool {
 	return len(s.Edits.GIDs) > 0 || slices.ContainsFunc(s.Devices, func(d device) bool { return len(d.Edits.GIDs) > 0 })
 }
 
-// addDevice adds a device with its nodes, and with the hook if b has one.
+// addDevice adds a device with its nodes and the hook.
 func (s *Spec) addDevice(b Board, name string, nodes []string) {
 	d := device{Name: name, Edits: b.deviceEdits(nodes)}
-	if len(b.Hook) > 0 {
-		args := append([]string{filepath.Base(b.Hook[0])}, b.Hook[1:]...)
-		d.Edits.Hooks = []hook{{"createRuntime", b.Hook[0], append(args, "--devices="+name), b.Env}}
-	}
-	// CDI does not allow a device without edits.
-	if len(d.Edits.Nodes) == 0 && len(d.Edits.Hooks) == 0 {
-		d.Edits.Env = s.Edits.Env
-	}
+	args := append(slices.Clone(b.Hook.Args), "--devices="+name)
+	d.Edits.Hooks = []hook{{"createRuntime", b.Hook.Path, args, b.Hook.Env}}
 	s.Devices = append(s.Devices, d)
 }
 
@@ -161,7 +123,7 @@ func (b Board) sharedPaths() (paths []string) {
 			owned[p] = true
 		}
 	}
-	for _, d := range b.Plan.Devices {
+	for _, d := range b.Devices {
 		if !owned[d.Path] {
 			paths = append(paths, d.Path)
 		}
@@ -176,7 +138,7 @@ func (b Board) deviceEdits(paths []string) (e edits) {
 	for _, p := range paths {
 		wanted[p] = true
 	}
-	for _, d := range b.Plan.Devices {
+	for _, d := range b.Devices {
 		if !wanted[d.Path] {
 			continue
 		}
@@ -191,26 +153,6 @@ func (b Board) deviceEdits(paths []string) (e edits) {
 	}
 	slices.Sort(e.GIDs)
 	return e
-}
-
-// mountOptions are the options that the hook's own mounts have too.
-var mountOptions = []string{"ro", "nosuid", "nodev", "bind", "private"}
-
-// planMounts returns all files and folders of the plan as mounts, for engines that run no hooks.
-// CDI has no links, so the file at a link's end is mounted at the link's path.
-func (b Board) planMounts() (mounts []mount) {
-	for _, m := range b.Plan.Mounts {
-		mounts = append(mounts, mount{b.boardPath(m.Source), m.Path, mountOptions})
-		if m.Listed != "" {
-			mounts = append(mounts, mount{b.boardPath(m.Source), m.Listed, mountOptions})
-		}
-	}
-	for _, l := range b.Plan.Links {
-		if l.File != "" {
-			mounts = append(mounts, mount{b.boardPath(l.File), l.Path, mountOptions})
-		}
-	}
-	return mounts
 }
 
 // boardPath returns the path on the board for p, a path below b.Root on this machine.
@@ -230,55 +172,13 @@ func (s Spec) JSON() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// Rivals returns other specs in path's folder with devices of the same kind, such as NVIDIA's own.
-// If two specs in one folder have a device of the same name, engines use neither.
-func Rivals(path string) (found []string) {
-	dir := filepath.Dir(path)
-	specs, _ := os.ReadDir(dir)
-	for _, f := range specs {
-		p, ext := filepath.Join(dir, f.Name()), filepath.Ext(f.Name())
-		if p != path && (ext == ".json" || ext == ".yaml") && f.Type().IsRegular() && hasKind(p) {
-			found = append(found, p)
-		}
-	}
-	return found
-}
-
-// maxHeadBytes is how much of a spec hasKind searches for the kind.
-const maxHeadBytes = 64 << 10
-
-func hasKind(path string) bool {
-	f, err := os.Open(path)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	head, _ := io.ReadAll(io.LimitReader(f, maxHeadBytes))
-	return bytes.Contains(head, []byte(` "`+Kind+`"`)) || bytes.Contains(head, []byte(" "+Kind+"\n"))
-}
-
-// tempPrefix is the beginning of the names of temporary files.
-const tempPrefix = ".slipway-"
-
-// removeOldTemps removes temporary files of killed writers that are older than then.
-func removeOldTemps(dir string, then time.Time) {
-	list, _ := os.ReadDir(dir)
-	for _, f := range list {
-		info, err := f.Info()
-		if err == nil && info.Mode().IsRegular() && strings.HasPrefix(f.Name(), tempPrefix) && info.ModTime().Before(then) {
-			os.Remove(filepath.Join(dir, f.Name()))
-		}
-	}
-}
-
 // Write writes the spec to a temporary file and renames it to path, because engines read the folder
 // whenever it changes. They ignore names that do not end in json or yaml.
 func Write(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	removeOldTemps(filepath.Dir(path), time.Now().Add(-time.Minute))
-	f, err := os.CreateTemp(filepath.Dir(path), tempPrefix+"*")
+	f, err := os.CreateTemp(filepath.Dir(path), ".slipway-*")
 	if err != nil {
 		return err
 	}

@@ -59,28 +59,6 @@ var releases = []struct{ l4t, jetpack, cuda string }{
 	{"39.2.1", "7.2.1", "13.2"},
 }
 
-// drivers maps branches of the NVIDIA desktop driver to CUDA versions, for boards without L4T.
-var drivers = map[string]string{
-	"470": "11.4",
-	"495": "11.5",
-	"510": "11.6",
-	"515": "11.7",
-	"520": "11.8",
-	"525": "12.0",
-	"530": "12.1",
-	"535": "12.2",
-	"545": "12.3",
-	"550": "12.4",
-	"555": "12.5",
-	"560": "12.6",
-	"565": "12.7",
-	"570": "12.8",
-	"575": "12.9",
-	"580": "13.0",
-	"590": "13.1",
-	"595": "13.2",
-}
-
 // archs maps SoCs, as the device tree names them, to compute capabilities.
 var archs = map[string]string{
 	"tegra210": "5.3",
@@ -96,18 +74,15 @@ const thor = "tegra264"
 // compatible is the file with the names of the board in its device tree.
 const compatible = "/proc/device-tree/compatible"
 
-// ReadBoard reads the properties of the board at root. Those that told has stay.
-func ReadBoard(root string, told Board) Board {
-	b := told
-	b.L4T = parseL4T(readStart(filepath.Join(root, "/etc/nv_tegra_release")))
-	b.Driver = parseDriver(readStart(filepath.Join(root, "/proc/driver/nvidia/version")))
-	b.SoC = parseSoC(readStart(filepath.Join(root, compatible)))
-	jetpack, cuda := findRelease(b.L4T)
-	setIfEmpty(&b.JetPack, jetpack)
-	setIfEmpty(&b.CUDA, cuda)
-	branch, _, _ := strings.Cut(b.Driver, ".")
-	setIfEmpty(&b.CUDA, drivers[branch])
-	setIfEmpty(&b.Arch, archs[b.SoC])
+// ReadBoard reads the properties of the board at root.
+func ReadBoard(root string) Board {
+	b := Board{
+		L4T:    parseL4T(readStart(filepath.Join(root, "/etc/nv_tegra_release"))),
+		Driver: parseDriver(readStart(filepath.Join(root, "/proc/driver/nvidia/version"))),
+		SoC:    parseSoC(readStart(filepath.Join(root, compatible))),
+	}
+	b.JetPack, b.CUDA = findRelease(b.L4T)
+	b.Arch = archs[b.SoC]
 	return b
 }
 
@@ -145,12 +120,6 @@ func WithoutLists(root string) bool {
 		_, err := os.Lstat(filepath.Join(root, p))
 		return err == nil
 	})
-}
-
-func setIfEmpty(field *string, value string) {
-	if *field == "" {
-		*field = value
-	}
 }
 
 // parseL4T returns the version in the first line of nv_tegra_release: "# R35 (release), REVISION:
@@ -196,7 +165,7 @@ func findRelease(l4t string) (jetpack, cuda string) {
 	}
 	for _, r := range releases {
 		since, err := parseVersion(r.l4t)
-		if err == nil && since[0] == have[0] && compareVersions(since, have) <= 0 {
+		if err == nil && since[0] == have[0] && since.compare(have) <= 0 {
 			jetpack, cuda = r.jetpack, r.cuda
 		}
 	}

@@ -3,6 +3,7 @@ package choose
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"slipway/runtime-hook/internal/plan"
@@ -48,28 +49,20 @@ func parseCapabilities(value string) (c Capability, err error) {
 		if word == "" {
 			continue
 		}
-		one, ok := parseCapability(word)
-		if !ok {
+		at := slices.Index(capabilityNames, word)
+		switch {
+		case word == "all":
+			c = all
+		case at >= 0:
+			c |= 1 << at
+		default:
 			return 0, fmt.Errorf("NVIDIA_DRIVER_CAPABILITIES names %.80q, which is none (have %s, all)", word, strings.Join(capabilityNames, ", "))
 		}
-		c |= one
 	}
 	if c == 0 {
 		return all, nil
 	}
 	return c, nil
-}
-
-func parseCapability(word string) (Capability, bool) {
-	if word == "all" {
-		return all, true
-	}
-	for i, name := range capabilityNames {
-		if word == name {
-			return 1 << i, true
-		}
-	}
-	return 0, false
 }
 
 // drawing is one class, because a program that draws needs the same libraries with a window and
@@ -217,33 +210,27 @@ var rules = []rule{
 // Classes returns the capabilities of each entry of p, by its path in the container. A file also
 // has those of all links to it, so that a container with the link gets the file too.
 func Classes(p plan.Plan) map[string]Capability {
-	c, out, linked := folderClasses{}, map[string]Capability{}, map[string]Capability{}
+	out, linked := map[string]Capability{}, map[string]Capability{}
 	for _, l := range p.Links {
-		out[l.Path] = c.classOf(l.Path)
+		out[l.Path] = classOf(l.Path)
 		linked[l.File] |= out[l.Path]
 	}
 	for _, d := range p.Devices {
-		out[d.Path] = c.classOf(d.Path)
+		out[d.Path] = classOf(d.Path)
 	}
 	for _, m := range p.Mounts {
-		out[m.Path] = c.classOf(m.Path) | linked[m.Source]
+		out[m.Path] = classOf(m.Path) | linked[m.Source]
 	}
 	return out
 }
 
-// folderClasses caches the capabilities of folders by folderRules; 0 means that no rule matches.
-type folderClasses map[string]Capability
-
 // classOf returns the capabilities that need the file or device p.
-func (c folderClasses) classOf(p string) Capability {
+func classOf(p string) Capability {
 	dir, base := path.Split(p)
-	is, ok := c[dir]
-	if !ok {
-		is = folderClass(dir)
-		c[dir] = is
-	}
-	if is != 0 {
-		return is
+	for _, r := range folderRules {
+		if strings.Contains(dir, "/"+r.name+"/") {
+			return r.is
+		}
 	}
 	for _, r := range rules {
 		if strings.HasPrefix(base, r.name) {
@@ -251,13 +238,4 @@ func (c folderClasses) classOf(p string) Capability {
 		}
 	}
 	return all
-}
-
-func folderClass(dir string) Capability {
-	for _, r := range folderRules {
-		if strings.Contains(dir, "/"+r.name+"/") {
-			return r.is
-		}
-	}
-	return 0
 }

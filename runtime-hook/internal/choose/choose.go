@@ -4,6 +4,7 @@ package choose
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"slipway/runtime-hook/internal/plan"
@@ -89,65 +90,22 @@ func checkLength(name, value string) error {
 // Wants reports whether the container requests anything from the board.
 func (s Selection) Wants() bool { return s.wants }
 
-// Left is an entry of the plan that the container does not get, and why.
-type Left struct {
-	Path string
-	Why  string
-}
-
-// PartOf returns the part of p that the container gets, in p's order, and the entries that it does
-// not get. A GPU that the board at root does not have is an error.
-func (s Selection) PartOf(root string, p plan.Plan) (plan.Plan, []Left, error) {
+// PartOf returns the part of p that the container gets, in p's order. A GPU that the board at root
+// does not have is an error. p stays unchanged, because it may be shared.
+func (s Selection) PartOf(root string, p plan.Plan) (plan.Plan, error) {
 	others, err := s.unchosenNodes(root, p)
 	if err != nil {
-		return plan.Plan{}, nil, err
+		return plan.Plan{}, err
 	}
 	if len(others) == 0 && s.capabilities == all {
-		return p, nil, nil
+		return p, nil
 	}
-	f := filter{wanted: s.capabilities, others: others}
-	return f.filterPlan(p), f.left, nil
-}
-
-// filter selects entries into a new plan. The old plan stays unchanged, because it may be shared.
-type filter struct {
-	wanted  Capability
-	others  map[string]string // nodes of the GPUs that were not chosen, with the GPU's name
-	classes map[string]Capability
-	left    []Left
-}
-
-// filterPlan returns a plan with the entries of p that the container gets. The others go to f.left.
-func (f *filter) filterPlan(p plan.Plan) plan.Plan {
+	classes := Classes(p)
+	drops := func(path string) bool { return classes[path]&s.capabilities == 0 }
 	out := p
-	out.Mounts, out.Links, out.Devices = nil, nil, nil
-	f.classes = Classes(p)
-	for _, m := range p.Mounts {
-		if f.keepsEntry(m.Path) {
-			out.Mounts = append(out.Mounts, m)
-		}
-	}
-	for _, l := range p.Links {
-		if f.keepsEntry(l.Path) {
-			out.Links = append(out.Links, l)
-		}
-	}
-	for _, d := range p.Devices {
-		if owner, ok := f.others[d.Path]; ok {
-			f.left = append(f.left, Left{d.Path, "it is of " + owner})
-		} else if f.keepsEntry(d.Path) {
-			out.Devices = append(out.Devices, d)
-		}
-	}
+	out.Mounts = slices.DeleteFunc(slices.Clone(p.Mounts), func(m plan.Mount) bool { return drops(m.Path) })
+	out.Links = slices.DeleteFunc(slices.Clone(p.Links), func(l plan.Link) bool { return drops(l.Path) })
+	out.Devices = slices.DeleteFunc(slices.Clone(p.Devices), func(d plan.Device) bool { return others[d.Path] || drops(d.Path) })
 	out.Libraries = out.ProvidedLibraries(p.Libraries)
-	return out
-}
-
-func (f *filter) keepsEntry(p string) bool {
-	class := f.classes[p]
-	if class&f.wanted != 0 {
-		return true
-	}
-	f.left = append(f.left, Left{p, "it is for " + class.String()})
-	return false
+	return out, nil
 }

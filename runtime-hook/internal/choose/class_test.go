@@ -22,7 +22,7 @@ func TestClassOfRealNames(t *testing.T) {
 	for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
 		words := strings.Fields(line)
 		p := words[len(words)-1]
-		fmt.Fprintf(&got, "%-30s %s\n", folderClasses{}.classOf(p), p)
+		fmt.Fprintf(&got, "%-30s %s\n", classOf(p), p)
 	}
 	if *update {
 		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
@@ -56,7 +56,7 @@ func TestClassOfDesktopNames(t *testing.T) {
 		"/usr/lib/aarch64-linux-gnu/gstreamer-1.0/libsomething-of.so": Video,
 	}
 	for p, want := range tests {
-		if got := (folderClasses{}).classOf(p); got != want {
+		if got := classOf(p); got != want {
 			t.Errorf("the class of %s is %v; want %v", p, got, want)
 		}
 	}

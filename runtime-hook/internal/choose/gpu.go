@@ -2,7 +2,6 @@ package choose
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 	"strings"
 
 	"slipway/runtime-hook/internal/plan"
+	"slipway/runtime-hook/internal/regular"
 )
 
 // GPU is one GPU of a board.
@@ -133,10 +133,9 @@ func isUUID(s string) bool {
 	return true
 }
 
-// unchosenNodes returns the device nodes of the GPUs that the container did not choose, with the
-// names of these GPUs. On a board with one GPU, each index means that GPU, and so does each UUID if
+// unchosenNodes returns the device nodes of the GPUs that the container did not choose. On a board with one GPU, each index means that GPU, and so does each UUID if
 // the driver reports none.
-func (s Selection) unchosenNodes(root string, p plan.Plan) (map[string]string, error) {
+func (s Selection) unchosenNodes(root string, p plan.Plan) (map[string]bool, error) {
 	if s.gpus == nil {
 		return nil, nil
 	}
@@ -158,11 +157,11 @@ func (s Selection) unchosenNodes(root string, p plan.Plan) (map[string]string, e
 		}
 		chosen[i] = true
 	}
-	others := map[string]string{}
+	others := map[string]bool{}
 	for i, g := range gpus {
 		for _, node := range g.Nodes {
 			if !chosen[i] {
-				others[node] = g.String()
+				others[node] = true
 			}
 		}
 	}
@@ -287,18 +286,9 @@ func readPairs(file string) map[string]string {
 	return out
 }
 
-// readStart returns the first 4096 bytes of a regular file, "" if there is none.
+// readStart returns the first 4 KiB of a regular file, "" if there is none.
 func readStart(file string) string {
-	info, err := os.Stat(file)
-	if err != nil || !info.Mode().IsRegular() {
-		return ""
-	}
-	f, err := os.Open(file)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	data, _ := io.ReadAll(io.LimitReader(f, 4096))
+	data, _, _ := regular.Read(file, 4<<10)
 	return string(data)
 }
 

@@ -21,13 +21,26 @@ type requirement struct {
 
 type condition struct {
 	property string
-	operator string
-	version  []int  // set unless the property is brand
-	text     string // the value as text
+	operator operator
+	version  version // set unless the property is brand
+	text     string  // the value as text
+}
+
+// operator compares versions. holds takes the order of the board's version and the required one.
+type operator struct {
+	text  string
+	holds func(order int) bool
 }
 
 // operators are ordered so that no operator is a prefix of a later one.
-var operators = []string{"!=", "<=", ">=", "=", "<", ">"}
+var operators = []operator{
+	{"!=", func(order int) bool { return order != 0 }},
+	{"<=", func(order int) bool { return order <= 0 }},
+	{">=", func(order int) bool { return order >= 0 }},
+	{"=", func(order int) bool { return order == 0 }},
+	{"<", func(order int) bool { return order < 0 }},
+	{">", func(order int) bool { return order > 0 }},
+}
 
 // parseRequirements parses the NVIDIA_REQUIRE_* variables, sorted, unless they are disabled.
 func parseRequirements(vars map[string]string) ([]requirement, error) {
@@ -85,13 +98,13 @@ func parseCondition(word string) (condition, error) {
 	}
 	c := condition{property: word[:at]}
 	for _, o := range operators {
-		if value, ok := strings.CutPrefix(word[at:], o); ok {
+		if value, ok := strings.CutPrefix(word[at:], o.text); ok {
 			c.operator, c.text = o, value
 			break
 		}
 	}
-	if c.operator == "" {
-		return condition{}, fmt.Errorf("%.80q has no operator (have %s)", word, strings.Join(operators, " "))
+	if c.operator.holds == nil {
+		return condition{}, fmt.Errorf("%.80q has no operator (have != <= >= = < >)", word)
 	}
 	if c.property == "brand" || !isKnown(c.property) {
 		return c, nil
@@ -115,36 +128,27 @@ func Newer(a, b string) bool {
 		return false
 	}
 	y, err := parseVersion(b)
-	return err == nil && compareVersions(x, y) > 0
+	return err == nil && x.compare(y) > 0
 }
 
-func parseVersion(s string) ([]int, error) {
-	var out []int
-	for _, part := range strings.SplitN(strings.TrimPrefix(s, "v"), ".", maxParts+1) {
+// version has the numbers of a version, followed by zeros: 12 is 12.0.
+type version [maxParts]uint32
+
+func (v version) compare(w version) int { return slices.Compare(v[:], w[:]) }
+
+func parseVersion(s string) (v version, err error) {
+	parts := strings.Split(strings.TrimPrefix(s, "v"), ".")
+	if len(parts) > maxParts {
+		return version{}, errVersion
+	}
+	for i, part := range parts {
 		n, err := strconv.ParseUint(part, 10, 31)
-		if err != nil || len(out) == maxParts {
-			return nil, errVersion
+		if err != nil {
+			return version{}, errVersion
 		}
-		out = append(out, int(n))
+		v[i] = uint32(n)
 	}
-	return out, nil
-}
-
-// compareVersions compares versions number by number; 12 equals 12.0.
-func compareVersions(a, b []int) int {
-	for i := 0; i < max(len(a), len(b)); i++ {
-		if c := cmp.Compare(versionPart(a, i), versionPart(b, i)); c != 0 {
-			return c
-		}
-	}
-	return 0
-}
-
-func versionPart(version []int, i int) int {
-	if i < len(version) {
-		return version[i]
-	}
-	return 0
+	return v, nil
 }
 
 // truth is a three-valued result, ordered so that min means "and", and max means "or".
@@ -157,18 +161,18 @@ const (
 )
 
 // Check compares the image's requirements with the board at root. One that does not hold is an
-// error; one about an unknown property becomes a note. told has properties from the settings.
-func (s Selection) Check(root string, told Board) (notes []string, err error) {
+// error; one about an unknown property becomes a note.
+func (s Selection) Check(root string) (notes []string, err error) {
 	if len(s.requires) == 0 {
 		return nil, nil
 	}
-	b := ReadBoard(root, told)
+	b := ReadBoard(root)
 	for _, r := range s.requires {
 		switch r.holdsFor(b) {
 		case no:
 			return nil, fmt.Errorf("the image requires %.300q (%.80s), and the board has %s; take an image that is made for it, or set NVIDIA_DISABLE_REQUIRE=1 in the container to go without", r.value, r.variable, b.describeFor(r))
 		case unknown:
-			notes = append(notes, fmt.Sprintf("the image requires %.300q (%.80s), and the board does not tell: it has %s; /etc/slipway/hook.toml may say", r.value, r.variable, b.describeFor(r)))
+			notes = append(notes, fmt.Sprintf("the image requires %.300q (%.80s), and the board does not tell: it has %s", r.value, r.variable, b.describeFor(r)))
 		}
 	}
 	return notes, nil
@@ -194,40 +198,21 @@ func (c condition) holdsFor(b Board) truth {
 	if c.property == "brand" {
 		return c.holdsBrand()
 	}
-	version, err := parseVersion(b.propertyValue(c.property))
-	if err != nil {
+	have, err := parseVersion(b.propertyValue(c.property))
+	switch {
+	case err != nil:
 		return unknown
+	case c.operator.holds(have.compare(c.version)):
+		return yes
 	}
-	return c.holdsForOrder(compareVersions(version, c.version))
+	return no
 }
 
 // holdsBrand compares the brand, which only graphics cards have (brand=tesla). Images require it
 // together with a CUDA version, for older drivers that still work. No SoC has a brand, so only !=
 // holds.
 func (c condition) holdsBrand() truth {
-	if c.operator == "!=" && c.text != "" {
-		return yes
-	}
-	return no
-}
-
-func (c condition) holdsForOrder(order int) truth {
-	ok := false
-	switch c.operator {
-	case "=":
-		ok = order == 0
-	case "!=":
-		ok = order != 0
-	case "<":
-		ok = order < 0
-	case "<=":
-		ok = order <= 0
-	case ">":
-		ok = order > 0
-	case ">=":
-		ok = order >= 0
-	}
-	if ok {
+	if c.operator.text == "!=" && c.text != "" {
 		return yes
 	}
 	return no

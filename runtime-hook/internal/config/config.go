@@ -5,7 +5,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"syscall"
 
 	"slipway/runtime-hook/internal/csv"
+	"slipway/runtime-hook/internal/regular"
 )
 
 // File is where a board keeps its settings.
@@ -31,26 +31,17 @@ type Config struct {
 	Variable     bool     `toml:"accept-nvidia-visible-devices-envvar-when-unprivileged"` // containers that are not privileged may name devices in their environment
 	Log          Log      `toml:"log"`
 	Runtime      Runtime  `toml:"runtime"`
-	Board        Board    `toml:"board"`
 	CDI          CDI      `toml:"cdi"`
 }
 
-// Log is the hook's log file and log level.
+// Log is the hook's log file.
 type Log struct {
-	File  string `toml:"file"` // "" for none
-	Level Level  `toml:"level"`
+	File string `toml:"file"` // "" for none
 }
 
 // Runtime has names or paths of runtimes. slipway-runtime uses the first that the board has.
 type Runtime struct {
 	Runtimes []string `toml:"runtimes"`
-}
-
-// Board has properties of the board that its own files lack, or state wrongly.
-type Board struct {
-	CUDA    Version `toml:"cuda"`
-	JetPack Version `toml:"jetpack"`
-	Arch    Version `toml:"arch"`
 }
 
 // CDI has the version of CDI specs to write; "" for the oldest that has all needed fields.
@@ -61,22 +52,13 @@ type CDI struct {
 // Defaults returns the settings of a board without a file.
 func Defaults() Config {
 	c := Config{CSVDir: csv.Dir, Devices: true, Variable: true, CompatDir: Auto}
-	c.Log.File, c.Log.Level = "/run/slipway/hook.log", Line
+	c.Log.File = "/run/slipway/hook.log"
 	c.Runtime.Runtimes = []string{"runc", "crun"}
 	return c
 }
 
 // Auto is a value for which the hook finds the setting on the board.
 const Auto = "auto"
-
-// Level says how much the hook logs for each container.
-type Level string
-
-// The levels.
-const (
-	Line  Level = "line"
-	Debug Level = "debug" // also each file, link and device, and why others were left out
-)
 
 // Fault is one error in the file.
 type Fault struct {
@@ -117,31 +99,18 @@ func Read(root string) (Config, error) {
 	return c, nil
 }
 
-// readTrusted reads the file if it is a regular file that only the board's root can write. It opens
-// with O_NONBLOCK, because a FIFO would block for ever.
+// readTrusted reads the file if it is a regular file that only the board's root can write.
 func readTrusted(file string) ([]byte, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, withoutPath(err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, withoutPath(err)
-	}
+	data, info, err := regular.Read(file, maxBytes)
 	switch {
-	case !info.Mode().IsRegular():
-		return nil, errors.New("not a regular file")
+	case err != nil:
+		return nil, withoutPath(err)
 	case info.Mode().Perm()&0o022 != 0:
 		return nil, errors.New("others than its owner may write to it and so choose what containers get; chmod go-w it")
 	case !isTrusted(info):
 		return nil, errors.New("it belongs to another user than root; chown it to root")
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
-	if err == nil && len(data) > maxBytes {
-		err = fmt.Errorf("larger than %d KiB", maxBytes>>10)
-	}
-	return data, withoutPath(err)
+	return data, nil
 }
 
 // withoutPath returns err without the file's name, which the Fault contains.

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -73,11 +72,7 @@ func (c Config) check(data []byte) (faults Faults) {
 		{"", "ignore", checkPatterns(c.Ignore)},
 		{"", "compat-dir", checkPath(c.CompatDir, "", Auto)},
 		{"log.", "file", checkPath(c.Log.File, "")},
-		{"log.", "level", checkWord(string(c.Log.Level), string(Line), string(Debug))},
 		{"runtime.", "runtimes", checkPrograms(c.Runtime.Runtimes)},
-		{"board.", "cuda", c.Board.CUDA.check()},
-		{"board.", "jetpack", c.Board.JetPack.check()},
-		{"board.", "arch", c.Board.Arch.check()},
 		{"cdi.", "version", checkWord(c.CDI.Version, "", cdi.Oldest, cdi.Groups)},
 	} {
 		if v.err != nil {
@@ -139,30 +134,6 @@ func checkPrograms(list []string) error {
 	}
 	if len(list) == 0 {
 		return errors.New("is empty; leave it out for runc and crun")
-	}
-	return nil
-}
-
-// Version is a version number, in the file as text or as a number.
-type Version string
-
-// UnmarshalText stores the text of the file. A list (nil) becomes the invalid "[]".
-func (v *Version) UnmarshalText(text []byte) error {
-	*v = Version(text)
-	if text == nil {
-		*v = "[]"
-	}
-	return nil
-}
-
-func (v Version) check() error {
-	if v == "" {
-		return nil
-	}
-	for _, part := range strings.Split(string(v), ".") {
-		if _, err := strconv.ParseUint(part, 10, 31); err != nil {
-			return fmt.Errorf("%.80q is no version such as \"11.4\"", string(v))
-		}
 	}
 	return nil
 }

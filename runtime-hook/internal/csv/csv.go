@@ -7,23 +7,23 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
+
+	"slipway/runtime-hook/internal/regular"
 )
 
 // Dir is the folder of a board's CSV files.
 const Dir = "/etc/nvidia-container-runtime/host-files-for-container.d"
 
-// A board's files have some 30 KiB. The limits keep hostile or broken files from filling the memory
-// of a board that has little.
 const (
-	maxBytes     = 8 << 20 // for all files together, as the next two
-	maxEntries   = 1 << 16
-	maxProblems  = 1000 // and one more that says that there are more
+	// maxBytes limits all files together, so that broken files do not fill the memory of a board
+	// that has little. A board's files have some 30 KiB.
+	maxBytes     = 512 << 10
 	maxPathBytes = 4095 // PATH_MAX without its NUL
 )
 
@@ -120,91 +120,42 @@ func ReadDir(dir string) (paths []string, entries []Entry, problems []Problem, e
 	return paths, entries, problems, err
 }
 
-// Parse parses the files into entries and problems, up to the limits.
-func Parse(files []File) ([]Entry, []Problem) {
-	var got parsedLines
+// Parse parses the files into entries and problems.
+func Parse(files []File) (entries []Entry, problems []Problem) {
 	for _, f := range files {
-		for _, p := range f.Problems {
-			if !got.full {
-				got.addProblem(p)
-			}
-		}
-		got.parseFile(f.Data, filepath.Base(f.Path))
+		problems = append(problems, f.Problems...)
+		e, p := parseFile(f.Data, filepath.Base(f.Path))
+		entries, problems = append(entries, e...), append(problems, p...)
 	}
-	return got.entries, got.problems
-}
-
-// parsedLines holds the entries and problems so far. Once it is full, it accepts no more.
-type parsedLines struct {
-	entries  []Entry
-	problems []Problem
-	full     bool
-}
-
-func (l *parsedLines) addEntry(e Entry) {
-	if len(l.entries) == maxEntries {
-		l.stopReading(e.File, e.Line, fmt.Sprintf("more than %d entries in all; this one and those after it are left out", maxEntries))
-		return
-	}
-	l.entries = append(l.entries, e)
-}
-
-func (l *parsedLines) addProblem(p Problem) {
-	if len(l.problems) == maxProblems {
-		l.stopReading(p.File, p.Line, fmt.Sprintf("more than %d problems in all; this line and all after it are left out", maxProblems))
-		return
-	}
-	l.problems = append(l.problems, p)
-}
-
-func (l *parsedLines) stopReading(file string, line int, why string) {
-	l.problems = append(l.problems, Problem{file, line, Bad, why, true})
-	l.full = true
+	return entries, problems
 }
 
 // readFile reads one CSV file of at most left bytes. An error becomes a problem of the file.
 func readFile(path string, left int) File {
 	out, name := File{Path: path}, filepath.Base(path)
-	whole := func(cause Cause, why string, unused bool) {
-		out.Problems = append(out.Problems, Problem{File: name, Cause: cause, Why: why, Unused: unused})
+	data, info, err := regular.Read(path, maxBytes)
+	if err == nil && len(data) > left {
+		err = fmt.Errorf("larger than %d KiB, together with the files before it; all of it is left out", maxBytes>>10)
 	}
-	// A FIFO of this name would block the open for ever.
-	info, err := os.Stat(path)
-	if err != nil {
-		whole(Missing, err.Error(), true)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		out.Problems = []Problem{{File: name, Cause: Missing, Why: err.Error(), Unused: true}}
 		return out
-	}
-	if !info.Mode().IsRegular() {
-		whole(Refused, "not a regular file", true)
+	case err != nil:
+		out.Problems = []Problem{{File: name, Cause: Refused, Why: err.Error(), Unused: true}}
 		return out
+	case info.Mode().Perm()&0o002 != 0:
+		out.Problems = []Problem{{File: name, Cause: Dangerous, Why: "anyone may write to it and so choose what containers get; chmod o-w it"}}
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		whole(Missing, err.Error(), true)
-		return out
-	}
-	defer f.Close()
-	if info.Mode().Perm()&0o002 != 0 {
-		whole(Dangerous, "anyone may write to it and so choose what containers get; chmod o-w it", false)
-	}
-	data := bytes.NewBuffer(make([]byte, 0, min(info.Size(), int64(left))+bytes.MinRead))
-	_, err = data.ReadFrom(io.LimitReader(f, int64(left)+1))
-	if err == nil && data.Len() > left {
-		err = fmt.Errorf("larger than %d MiB, together with the files before it; all of it is left out", maxBytes>>20)
-	}
-	if err != nil {
-		whole(Bad, err.Error(), true)
-		return out
-	}
-	out.Data = data.Bytes()
+	out.Data = data
 	return out
 }
 
 // parseFile parses one file. It skips blank lines and those that begin with #. An invalid line
 // becomes a problem, and parseFile continues with the next line.
-func (l *parsedLines) parseFile(data []byte, name string) {
+func parseFile(data []byte, name string) (entries []Entry, problems []Problem) {
 	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
-	for n := 1; len(data) > 0 && !l.full; n++ {
+	for n := 1; len(data) > 0; n++ {
 		var line []byte
 		line, data, _ = bytes.Cut(data, []byte("\n"))
 		line = bytes.TrimSpace(line)
@@ -213,19 +164,17 @@ func (l *parsedLines) parseFile(data []byte, name string) {
 		}
 		e, cause, err := parseLine(line)
 		if err != nil {
-			l.addProblem(Problem{name, n, cause, err.Error(), true})
+			problems = append(problems, Problem{name, n, cause, err.Error(), true})
 			continue
 		}
 		e.File, e.Line = name, n
-		l.addEntry(e)
+		entries = append(entries, e)
 	}
+	return entries, problems
 }
 
 // parseLine parses a line "kind, /path". The cause says what kind of error it has.
 func parseLine(line []byte) (Entry, Cause, error) {
-	if len(line) > 2*maxPathBytes {
-		return Entry{}, Bad, fmt.Errorf("%d bytes long; no path is", len(line))
-	}
 	kind, p, found := strings.Cut(string(line), ",")
 	e := Entry{Kind: Kind(strings.TrimSpace(kind)), Path: strings.TrimSpace(p)}
 	switch {
@@ -235,10 +184,10 @@ func parseLine(line []byte) (Entry, Cause, error) {
 		return e, Bad, fmt.Errorf("unknown kind %.80q (have dev, dir, lib, sym)", e.Kind)
 	case e.Path == "":
 		return e, Bad, errors.New("no path after the comma")
-	case strings.ContainsRune(e.Path, 0):
-		return e, Bad, errors.New("the path holds a NUL")
 	case len(e.Path) > maxPathBytes:
 		return e, Bad, fmt.Errorf("the path is %d bytes long; the kernel takes %d", len(e.Path), maxPathBytes)
+	case !utf8.ValidString(e.Path) || strings.ContainsRune(e.Path, 0):
+		return e, Bad, fmt.Errorf("%.200q is no path in UTF-8, which CDI specs need", e.Path)
 	}
 	return e.checkPath()
 }

@@ -12,9 +12,7 @@ import (
 )
 
 func parse(text, name string) ([]Entry, []Problem) {
-	var l parsedLines
-	l.parseFile([]byte(text), name)
-	return l.entries, l.problems
+	return parseFile([]byte(text), name)
 }
 
 func TestParse(t *testing.T) {
@@ -30,7 +28,7 @@ func TestParse(t *testing.T) {
 		{"commas and spaces", "lib, /a b, c", []Entry{{Library, "/a b, c", "", 1}}, nil},
 		{"comments", "# what\n  # indented\nlib, /a#b\n", []Entry{{Library, "/a#b", "", 3}}, nil},
 		{"byte order mark", "\uFEFFlib, /a\n", []Entry{{Library, "/a", "", 1}}, nil},
-		{"a long line costs only itself", "lib, /a\nlib, /" + long + "\nlib, /b\n", []Entry{{Library, "/a", "", 1}, {Library, "/b", "", 3}}, []string{"2 bad line: no path is"}},
+		{"a long line costs only itself", "lib, /a\nlib, /" + long + "\nlib, /b\n", []Entry{{Library, "/a", "", 1}, {Library, "/b", "", 3}}, []string{"2 bad line: the kernel takes 4095"}},
 		{"a long comment", "#" + long + "\nlib, /b\n", []Entry{{Library, "/b", "", 2}}, nil},
 		{"a path too long", "lib, /" + strings.Repeat("y", 5000), nil, []string{"1 bad line: the kernel takes 4095"}},
 		{"cleaned", "lib, /a//b/./c/", []Entry{{Library, "/a/b/c", "", 1}}, nil},
@@ -39,7 +37,8 @@ func TestParse(t *testing.T) {
 		{"no comma in a long line", "x" + strings.Repeat("y", 8000), nil, []string{"1 bad line: \"x" + strings.Repeat("y", 79) + "\" has no comma"}},
 		{"kinds are lower case", "LIB, /a\nlibs, /a\n, /a", nil, []string{`1 bad line: "LIB"`, `2 bad line: "libs"`, `3 bad line: ""`}},
 		{"no path", "lib,\nlib, \n", nil, []string{"1 bad line: no path", "2 bad line: no path"}},
-		{"a NUL", "lib, /a\x00b", nil, []string{"1 bad line: NUL"}},
+		{"a NUL", "lib, /a\x00b", nil, []string{"1 bad line: no path in UTF-8"}},
+		{"not UTF-8", "lib, /\xff.so\nlib, /ä.so", []Entry{{Library, "/ä.so", "", 2}}, []string{`1 bad line: "/\xff.so" is no path in UTF-8`}},
 		{"relative", "lib, a\ndev, nvidia0\nlib, ${libdir}/a\nlib, ./a", nil, []string{"1 refused: absolute", "2 refused: absolute", "3 refused: did not fill in", "4 refused: absolute"}},
 		{"climbing", "lib, /a/../b\nlib, /..\nlib, /a..b/...", []Entry{{Library, "/a..b/...", "", 3}}, []string{"1 refused: climbs", "2 refused: climbs"}},
 		{"folders of the system", "dir, /\ndir, //\ndir, /dev/\ndir, /./proc\ndir, /sys\ndir, /dev/dri\n", []Entry{{Folder, "/dev/dri", "", 6}}, []string{"1 refused: replace", "2 refused: replace", "3 refused: replace", "4 refused: replace", "5 refused: replace"}},
@@ -132,45 +131,6 @@ func TestReadDir(t *testing.T) {
 	}
 }
 
-func TestReadDirLimit(t *testing.T) {
-	dir := t.TempDir()
-	text := strings.Repeat("lib, /a\n", maxEntries+5)
-	if err := os.WriteFile(filepath.Join(dir, "a.csv"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	_, entries, problems, err := ReadDir(dir)
-	if err != nil || len(entries) != maxEntries || len(problems) != 1 || problems[0].Line != maxEntries+1 {
-		t.Errorf("ReadDir = %d entries, %v, %v; want %d and one problem", len(entries), problems, err, maxEntries)
-	}
-}
-
-// A broken file costs no more than its first bad lines, and ends the reading.
-func TestReadDirManyProblems(t *testing.T) {
-	dir := t.TempDir()
-	for name, text := range map[string]string{"a.csv": "lib, /a\n" + strings.Repeat("x\n", maxProblems-1), "b.csv": "x\nx\nlib, /b\n" + strings.Repeat("x\n", 1<<20), "c.csv": "lib, /c\nx\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// A broken file that anyone may write to is named for that too.
-	if err := os.Chmod(filepath.Join(dir, "c.csv"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	files, entries, problems, err := ReadDir(dir)
-	if err != nil || len(files) != 3 {
-		t.Fatalf("ReadDir = %v, %v; want the three files", files, err)
-	}
-	if want := []Entry{{Library, "/a", "a.csv", 1}}; !reflect.DeepEqual(entries, want) {
-		t.Errorf("entries = %v; want %v", entries, want)
-	}
-	if len(problems) != maxProblems+1 {
-		t.Fatalf("%d problems; want %d", len(problems), maxProblems+1)
-	}
-	if last := problems[maxProblems]; last.File != "b.csv" || last.Line != 2 || !last.Unused || !strings.Contains(last.Why, "left out") {
-		t.Errorf("the last problem is %+v; want b.csv:2, that the rest is left out", last)
-	}
-}
-
 // The files share the limit on their size; one that goes over it is left out.
 func TestReadDirTooLarge(t *testing.T) {
 	dir := t.TempDir()
@@ -197,9 +157,9 @@ func TestParseMemory(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		parse(text, "x.csv")
 		runtime.ReadMemStats(&after)
-		// io.ReadAll takes some five times the file; a line that is kept, 100 bytes.
-		if got := (after.TotalAlloc - before.TotalAlloc) >> 20; got > 96 {
-			t.Errorf("%q throughout took %d MiB; want less than 96", line, got)
+		// A line that is kept takes some 400 bytes, most of them for a moment.
+		if got := (after.TotalAlloc - before.TotalAlloc) >> 20; got > 128 {
+			t.Errorf("%q throughout took %d MiB; want less than 128", line, got)
 		}
 	}
 }
@@ -211,9 +171,6 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		entries, problems := parse(string(data), "f")
 		lines := strings.Count(string(data), "\n") + 1
-		if len(entries) > maxEntries || len(problems) > maxProblems+1 {
-			t.Fatalf("%d entries and %d problems", len(entries), len(problems))
-		}
 		if len(entries)+len(problems) > lines {
 			t.Fatalf("%d entries and %d problems in %d lines", len(entries), len(problems), lines)
 		}

@@ -44,10 +44,7 @@ func (p Process) Allow(devices []plan.Device) error {
 // deviceCgroup returns the folder of the container's version 1 device cgroup. If the container is
 // in the hook's own cgroup, it returns an error.
 func (p Process) deviceCgroup() (string, error) {
-	own, ownErr := deviceGroup("self")
-	if p.pid == 0 {
-		return own, ownErr
-	}
+	own, _ := deviceGroup("self")
 	group, err := deviceGroup(fmt.Sprint(p.pid))
 	if err == nil && group == own {
 		err = errors.New("the container has no device cgroup of its own, and the engine's stays as it is")

@@ -1,7 +1,6 @@
 package inject
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -12,26 +11,26 @@ import (
 
 // Process is the first process of a container for which the hook runs.
 type Process struct {
-	pid   int // 0: the hook itself runs in the container, at the stage createContainer
+	pid   int
 	owner *owner
 }
 
-// Find finds the container's process by the pid in the hook's state, and whether the hook runs
-// inside the container. It returns an error if that would be the host's mount namespace.
+// Find finds the container's process by the pid in the hook's state. It returns an error if the hook
+// itself runs in the container, or if that process is in the host's mount namespace.
 func Find(pid int) (Process, error) {
 	inside, err := innerPid()
 	if err != nil {
 		return Process{}, err
 	}
 	if inside || pid <= 1 {
-		return Process{}, refuseHost()
+		return Process{}, errors.New("the hook runs in the container, as at createContainer; call it at createRuntime or prestart")
 	}
 	same, err := sameNamespace("mnt", pid)
 	if err != nil {
 		return Process{}, err
 	}
 	if same {
-		return Process{}, refuseHost()
+		return Process{}, errNoNamespace
 	}
 	owner, err := ownerOf(pid)
 	return Process{pid, owner}, err
@@ -40,20 +39,17 @@ func Find(pid int) (Process, error) {
 // sameNamespace reports whether this thread and process pid share the namespace of this kind, a
 // name in /proc/PID/ns.
 func sameNamespace(kind string, pid int) (bool, error) {
-	fd, err := unix.Open("/proc/thread-self/ns/"+kind, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	own, err := os.Open("/proc/thread-self/ns/" + kind)
 	if err != nil {
 		return false, err
 	}
-	defer unix.Close(fd)
-	return sameFile(fd, fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
+	defer own.Close()
+	return isFileAt(own, fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
 }
 
 // Enter moves the calling thread, and only that, into the container's mount namespace.
 // The caller must be locked to its thread, and must keep the lock.
 func (p Process) Enter() error {
-	if p.pid == 0 {
-		return nil
-	}
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", p.pid))
 	if err != nil {
 		return fmt.Errorf("the container's process is gone: %w", err)
@@ -76,8 +72,8 @@ func (p Process) Enter() error {
 		return fmt.Errorf("enter the mount namespace of process %d: %w", p.pid, err)
 	}
 	// From here on every path is one of that namespace, also /proc and the sources of the mounts.
-	if same, err := sameFile(int(board.Fd()), "/"); err != nil || !same {
-		return errors.Join(err, fmt.Errorf("process %d has another root than the board, as in a container that runs; call the hook at createRuntime, createContainer or prestart", p.pid))
+	if same, err := isFileAt(board, "/"); err != nil || !same {
+		return errors.Join(err, fmt.Errorf("process %d has another root than the board, as in a container that runs; call the hook at createRuntime or prestart", p.pid))
 	}
 	return refuseHost()
 }
@@ -86,42 +82,45 @@ func (p Process) Enter() error {
 // inside a container whose own /proc is not visible yet, and the pid in its state is that of an
 // unrelated process on the host.
 func innerPid() (bool, error) {
-	f, err := os.Open("/proc/self/status")
+	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return false, fmt.Errorf("/proc is needed and not usable: %w", err)
 	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if pids, ok := strings.CutPrefix(lines.Text(), "NSpid:"); ok {
-			return len(strings.Fields(pids)) > 1, nil
-		}
-	}
-	return false, errors.New("/proc/self/status: no NSpid; Linux 4.1 or later is needed")
+	_, pids, _ := strings.Cut(string(status), "\nNSpid:")
+	pids, _, _ = strings.Cut(pids, "\n")
+	return len(strings.Fields(pids)) > 1, nil
 }
 
-// refuseHost returns an error in the host's own mount namespace, where all processes of the board
-// would see the hook's mounts.
+// errNoNamespace means that all processes of the board would see the hook's mounts.
+var errNoNamespace = errors.New("the container has no mount namespace of its own; Slipway cannot give a file to it only")
+
+// refuseHost returns an error in the host's own mount namespace.
 func refuseHost() error {
 	same, err := sameNamespace("mnt", 1)
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
 		return nil // without the right to inspect pid 1, there is no right to mount there either
 	}
-	if err != nil {
-		return err
+	if err == nil && same {
+		err = errNoNamespace
 	}
-	if same {
-		return errors.New("the container has no mount namespace of its own; Slipway cannot give a file to it only")
-	}
-	return nil
+	return err
 }
 
-func sameFile(fd int, path string) (bool, error) {
-	var a, b unix.Stat_t
-	if err := unix.Fstat(fd, &a); err != nil {
+// isFileAt reports whether f is the file at path, with all links followed.
+func isFileAt(f *os.File, path string) (bool, error) {
+	info, err := f.Stat()
+	if err != nil {
 		return false, err
 	}
-	if err := unix.Stat(path, &b); err != nil {
-		return false, fmt.Errorf("%s: %w", path, err)
+	at, err := os.Stat(path)
+	return err == nil && os.SameFile(info, at), err
+}
+
+func sameFile(f, g *os.File) (bool, error) {
+	a, err := f.Stat()
+	if err != nil {
+		return false, err
 	}
-	return a.Dev == b.Dev && a.Ino == b.Ino, nil
+	b, err := g.Stat()
+	return err == nil && os.SameFile(a, b), err
 }

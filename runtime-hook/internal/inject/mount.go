@@ -278,7 +278,7 @@ func (r *Root) setOld(src *os.File, p string, at place, flags uintptr) error {
 		return err
 	}
 	defer top.Close()
-	if same, err := sameFile(int(top.Fd()), fdPath(src)); err != nil || !same {
+	if same, err := sameFile(top, src); err != nil || !same {
 		return errors.Join(err, fmt.Errorf("%s changed while it was mounted", p))
 	}
 	kept, err := lockedFlags(src)
@@ -347,7 +347,7 @@ func (r *Root) hasFile(source, p string) bool {
 		return false
 	}
 	defer f.Close()
-	same, err := sameFile(int(f.Fd()), source)
+	same, err := isFileAt(f, source)
 	return err == nil && same
 }
 

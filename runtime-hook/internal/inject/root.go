@@ -34,7 +34,6 @@ func inTheWayError(format string, args ...any) error {
 // Result counts what the hook did in a container.
 type Result struct {
 	Files, Folders, Links, Devices int
-	Before                         int      // entries that the container had from the board already
 	Skipped                        []string // entries that were left out, and why
 	Changed                        bool     // a file of the plan is gone or changed on the board
 	Compat                         string   // the image's folder of newer CUDA libraries, which are used
@@ -45,7 +44,6 @@ type Result struct {
 type Root struct {
 	dir     *os.File
 	id      uint64             // id of its mount
-	inside  bool               // the hook runs in the container
 	owner   *owner             // whose rights the hook uses; nil for its own
 	dirs    map[string]*folder // resolved folders, because most entries share theirs
 	skipped map[uint64]bool    // mounts in which the hook makes nothing
@@ -71,7 +69,7 @@ func (p Process) Open(rootfs string) (*Root, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the container's root: %w", err)
 	}
-	if host, err := sameFile(int(dir.Fd()), "/"); err != nil || host {
+	if host, err := isFileAt(dir, "/"); err != nil || host {
 		dir.Close()
 		return nil, errors.Join(err, fmt.Errorf("the container's root %s is the board's own; nothing is mounted there", rootfs))
 	}
@@ -79,7 +77,7 @@ func (p Process) Open(rootfs string) (*Root, error) {
 		dir.Close()
 		return nil, fmt.Errorf("the container's root %s is a folder of the board; no runtime has mounted it", rootfs)
 	}
-	r := &Root{dir: dir, id: mountID(dir), inside: p.pid == 0, owner: p.owner, skipped: map[uint64]bool{}, dirs: map[string]*folder{}}
+	r := &Root{dir: dir, id: mountID(dir), owner: p.owner, skipped: map[uint64]bool{}, dirs: map[string]*folder{}}
 	r.dirs["/"] = &folder{File: dir}
 	return r, nil
 }
@@ -135,8 +133,6 @@ func (r *Root) Apply(p plan.Plan) (Result, error) {
 		case errors.Is(err, errChanged):
 			res.Changed = true
 			res.Skipped = append(res.Skipped, fmt.Sprintf("%s: %v", from, err))
-		case errors.Is(err, unix.EROFS) && r.readOnly():
-			return fmt.Errorf("%s: %s: %w; crun makes a read-only root so before createContainer: there, use createRuntime or prestart", from, name, err)
 		case errors.Is(err, unix.EROFS):
 			return fmt.Errorf("%s: %s: %w; what is mounted there lacks it: mount that elsewhere, or so that it can be written to", from, name, err)
 		default:
@@ -154,12 +150,7 @@ func (r *Root) Apply(p plan.Plan) (Result, error) {
 		}
 	}
 	for _, l := range p.Links {
-		err := r.makeLink(l)
-		// glibc finds the library without this link.
-		if err != nil && l.Soname {
-			err = inTheWayError("%s: %v", l.Path, err)
-		}
-		if err := done(&res.Links, l.Path, l.From, err); err != nil {
+		if err := done(&res.Links, l.Path, l.From, r.makeLink(l)); err != nil {
 			return res, err
 		}
 	}
@@ -169,14 +160,6 @@ func (r *Root) Apply(p plan.Plan) (Result, error) {
 		}
 	}
 	return res, nil
-}
-
-// readOnly reports whether the hook runs in the container, whose root is already read-only. At an
-// earlier stage it would not be.
-func (r *Root) readOnly() bool {
-	var stat unix.Statfs_t
-	err := unix.Fstatfs(int(r.dir.Fd()), &stat)
-	return r.inside && err == nil && stat.Flags&unix.ST_RDONLY != 0
 }
 
 // openFolder opens dir in the container. It creates dir if it is missing.

@@ -1,7 +1,6 @@
 package inject
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -72,7 +71,7 @@ func (r *Root) refuseCover(f *os.File, p string) error {
 	if len(r.shared) > 0 && r.shared[mountID(f)] {
 		return sharedVolumeError(p)
 	}
-	same, err := sameFiles(f, r.dir)
+	same, err := sameFile(f, r.dir)
 	if err == nil && same {
 		err = inTheWayError("%s is the container's root there", p)
 	}
@@ -108,19 +107,8 @@ func (r *Root) leadsTo(p string, f *os.File) bool {
 		at = next
 	}
 	defer at.Close()
-	same, err := sameFiles(at, f)
+	same, err := sameFile(at, f)
 	return err == nil && same && mountID(at) == mountID(f)
-}
-
-func sameFiles(f, g *os.File) (bool, error) {
-	var a, b unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &a); err != nil {
-		return false, err
-	}
-	if err := unix.Fstat(int(g.Fd()), &b); err != nil {
-		return false, err
-	}
-	return a.Dev == b.Dev && a.Ino == b.Ino, nil
 }
 
 // mountID returns the id of the mount that f is on, 0 if it is unknown.
@@ -136,18 +124,11 @@ func mountID(f *os.File) uint64 {
 
 // oldMountID reads the mount id of f from /proc, for Linux before 5.8; 0 if it is unknown.
 func oldMountID(f *os.File) uint64 {
-	info, err := os.Open(fmt.Sprintf("/proc/self/fdinfo/%d", f.Fd()))
-	if err != nil {
-		return 0
-	}
-	defer info.Close()
-	for lines := bufio.NewScanner(info); lines.Scan(); {
-		if text, ok := strings.CutPrefix(lines.Text(), "mnt_id:"); ok {
-			id, _ := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
-			return id
-		}
-	}
-	return 0
+	info, _ := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", f.Fd()))
+	_, text, _ := strings.Cut(string(info), "mnt_id:")
+	text, _, _ = strings.Cut(text, "\n")
+	id, _ := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+	return id
 }
 
 // isMountPoint reports whether the folder dir is itself a mount point, as the root of a container

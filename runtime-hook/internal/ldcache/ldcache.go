@@ -1,7 +1,7 @@
-// Package ldcache lets the programs of a container find the board's libraries. It edits the files
-// of dynamic linkers: glibc's /etc/ld.so.cache and musl's /etc/ld-musl-*.path. It runs no program
-// of the container, not even ldconfig. It keeps the image's entries, but does not trust them. It
-// leaves an unknown file as it is, and replaces a broken one.
+// Package ldcache lets the programs of a container find the board's libraries. It edits the file of
+// glibc's dynamic linker, /etc/ld.so.cache. It runs no program of the container, not even ldconfig.
+// It keeps the image's entries, but does not trust them. It leaves an unknown file as it is, and
+// replaces a broken one.
 package ldcache
 
 import (
@@ -25,7 +25,7 @@ const (
 	confPath  = "/etc/ld.so.conf.d/00-slipway.conf"
 )
 
-// Update adds libs to the files of the container's dynamic linkers. It returns notes instead of an
+// Update adds libs to the files of the container's dynamic linker. It returns notes instead of an
 // error, because a container may also find its libraries by paths of its own.
 func Update(root *inject.Root, libs []plan.Library) (notes []string) {
 	note := func(file string, err error) {
@@ -36,32 +36,23 @@ func Update(root *inject.Root, libs []plan.Library) (notes []string) {
 			notes = append(notes, fmt.Sprintf("%s: %v; programs may need LD_LIBRARY_PATH", file, err))
 		}
 	}
-	var glibc []plan.Library
-	for _, m := range machinesOf(libs) {
-		of := slices.DeleteFunc(slices.Clone(libs), func(l plan.Library) bool { return l.Machine != m })
-		if slices.ContainsFunc(linkers[m].glibc, root.Has) {
-			glibc = append(glibc, of...)
-		}
-		if arch := linkers[m].musl; root.Has("/lib/ld-musl-" + arch + ".so.1") {
-			file := "/etc/ld-musl-" + arch + ".path"
-			note(file, updateMusl(root, file, foldersOf(of)))
-		}
-	}
-	note(cachePath, updateCache(root, glibc))
-	if len(glibc) > 0 {
-		note(confPath, updateConf(root, glibc))
+	libs = loadable(root, libs)
+	note(cachePath, updateCache(root, libs))
+	if len(libs) > 0 {
+		note(confPath, updateConf(root, libs))
 	}
 	return notes
 }
 
-// machinesOf returns the known machines of libs, each once, in their order.
-func machinesOf(libs []plan.Library) (out []elf.Machine) {
+// loadable returns those of libs for whose machine the container has glibc's linker.
+func loadable(root *inject.Root, libs []plan.Library) []plan.Library {
+	has := map[elf.Machine]bool{}
 	for _, l := range libs {
-		if _, known := linkers[l.Machine]; known && !slices.Contains(out, l.Machine) {
-			out = append(out, l.Machine)
+		if _, asked := has[l.Machine]; !asked {
+			has[l.Machine] = slices.ContainsFunc(linkers[l.Machine].glibc, root.Has)
 		}
 	}
-	return out
+	return slices.DeleteFunc(slices.Clone(libs), func(l plan.Library) bool { return !has[l.Machine] })
 }
 
 // foldersOf returns the folders of libs, each once, in their order.
@@ -99,7 +90,7 @@ func updateCache(root *inject.Root, libs []plan.Library) error {
 	}
 	before := c.entries
 	if c.ours || root.HadBlanks() {
-		c.removeEntries(func(p string) bool { return strings.HasPrefix(p, compatDir) || root.RemoveBlank(p) })
+		c.removeEntries(func(p string) bool { return strings.HasPrefix(p, compatDir) || root.IsBlank(p) })
 	}
 	if len(libs) > 0 {
 		c.addEntries(newEntries(libs))
@@ -163,17 +154,4 @@ func knowsFolder(root *inject.Root, dir string) bool {
 		}
 	}
 	return false
-}
-
-// updateMusl adds the folders to the container's musl path file.
-func updateMusl(root *inject.Root, file string, dirs []string) error {
-	old, err := root.ReadFile(file, maxBytes)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, inject.ErrNoFile) {
-		return err
-	}
-	path, ok := muslPath(string(old), dirs)
-	if !ok {
-		return nil
-	}
-	return root.WriteFile(file, []byte(path))
 }

@@ -95,12 +95,12 @@ func TestLikeLdconfig(t *testing.T) {
 	must(t, err)
 	theirs, err := parseCache(data)
 	must(t, err)
-	p, problems := plan.Compile(board, []csv.Entry{{Kind: csv.Library, Path: "/opt/board/*", File: "l.csv", Line: 1}}, plan.Options{})
-	for _, p := range problems {
+	compiled := plan.Compile(board, []csv.Entry{{Kind: csv.Library, Path: "/opt/board/*", File: "l.csv", Line: 1}}, nil)
+	for _, p := range compiled.Problems {
 		t.Log(p) // links to what was not copied
 	}
 	ours := &cache{}
-	ours.addEntries(newEntries(p.Libraries))
+	ours.addEntries(newEntries(compiled.Plan.Libraries))
 	want := lines(t, board, theirs)
 	got := slices.DeleteFunc(lines(t, board, ours), func(line string) bool {
 		name, _, _ := strings.Cut(line, " ")

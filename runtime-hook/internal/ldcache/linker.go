@@ -1,47 +1,22 @@
 package ldcache
 
-import (
-	"slices"
-	"strings"
-
-	"slipway/runtime-hook/internal/elf"
-)
+import "slipway/runtime-hook/internal/elf"
 
 // linker describes the dynamic linkers of one machine.
 type linker struct {
 	glibc []string // paths of glibc's linker; Yocto's x86-64 has it in /lib
 	flags uint32   // flags of entries in an ld.so.cache
-	musl  string   // musl's name of the machine
 	dir   string   // Debian's folder for the machine's libraries
 }
 
 var linkers = map[elf.Machine]linker{
-	elf.AArch64: {[]string{"/lib/ld-linux-aarch64.so.1", "/lib64/ld-linux-aarch64.so.1"}, 0x0a03, "aarch64", "aarch64-linux-gnu"},
-	elf.ARM:     {[]string{"/lib/ld-linux.so.3"}, 0x0b03, "arm", "arm-linux-gnueabi"},
-	elf.ARMHF:   {[]string{"/lib/ld-linux-armhf.so.3"}, 0x0903, "armhf", "arm-linux-gnueabihf"},
-	elf.I386:    {[]string{"/lib/ld-linux.so.2"}, 0x0003, "i386", "i386-linux-gnu"},
-	elf.X8664:   {[]string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-x86-64.so.2"}, 0x0303, "x86_64", "x86_64-linux-gnu"},
+	elf.AArch64: {[]string{"/lib/ld-linux-aarch64.so.1", "/lib64/ld-linux-aarch64.so.1"}, 0x0a03, "aarch64-linux-gnu"},
+	elf.ARM:     {[]string{"/lib/ld-linux.so.3"}, 0x0b03, "arm-linux-gnueabi"},
+	elf.ARMHF:   {[]string{"/lib/ld-linux-armhf.so.3"}, 0x0903, "arm-linux-gnueabihf"},
+	elf.I386:    {[]string{"/lib/ld-linux.so.2"}, 0x0003, "i386-linux-gnu"},
+	elf.X8664:   {[]string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-x86-64.so.2"}, 0x0303, "x86_64-linux-gnu"},
 }
 
 // signedChars are the flags of the machines whose C type char is signed. Names with other than
 // ASCII characters sort differently there.
 var signedChars = map[uint32]bool{0x0003: true, 0x0303: true}
-
-// muslDefault is the search path of musl without a path file.
-const muslDefault = "/lib:/usr/local/lib:/usr/lib"
-
-// muslPath adds folders to old, the content of a musl path file, after the image's own, because few
-// libraries of the board are for musl. ok is false if there is nothing to add.
-func muslPath(old string, folders []string) (path string, ok bool) {
-	if old == "" {
-		old = muslDefault
-	}
-	have := strings.FieldsFunc(old, func(r rune) bool { return r == ':' || r == '\n' })
-	path = strings.TrimRight(old, "\n:") + "\n"
-	for _, f := range folders {
-		if !slices.Contains(have, f) && !strings.Contains(f, ":") {
-			path, ok = path+f+"\n", true
-		}
-	}
-	return path, ok
-}

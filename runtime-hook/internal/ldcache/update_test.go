@@ -46,10 +46,7 @@ func write(t testing.TB, path, text string) {
 	must(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
-const (
-	glibcAArch64 = "/lib/ld-linux-aarch64.so.1"
-	muslAArch64  = "/lib/ld-musl-aarch64.so.1"
-)
+const glibcAArch64 = "/lib/ld-linux-aarch64.so.1"
 
 var given = []plan.Library{
 	{Name: "libcuda.so.1", Path: "/opt/board/libcuda.so.1.1", Machine: elf.AArch64},
@@ -58,9 +55,7 @@ var given = []plan.Library{
 
 func update(t testing.TB, image string, libs []plan.Library) []string {
 	t.Helper()
-	p, err := inject.Find(0)
-	must(t, err)
-	root, err := p.Open(image)
+	root, err := inject.Process{}.Open(image)
 	must(t, err)
 	defer root.Close()
 	defer unix.Umask(unix.Umask(0))
@@ -130,14 +125,7 @@ func TestUpdate(t *testing.T) {
 			nil, nil,
 		},
 		{"only such folders", files{glibcAArch64: "", "/etc/ld.so.conf.d/aarch64-linux-gnu.conf": ""}, given[1:], files{confPath: ""}, nil, nil},
-		{"musl", files{muslAArch64: ""}, given, files{"/etc/ld-musl-aarch64.path": muslDefault + "\n/opt/board\n/usr/lib/aarch64-linux-gnu\n", cachePath: ""}, nil, nil},
-		{
-			"musl that knows them",
-			files{muslAArch64: "", "/etc/ld-musl-aarch64.path": "/opt/board:/usr/lib/aarch64-linux-gnu"},
-			given,
-			files{"/etc/ld-musl-aarch64.path": "/opt/board:/usr/lib/aarch64-linux-gnu"},
-			nil, nil,
-		},
+		{"musl", files{"/lib/ld-musl-aarch64.so.1": ""}, given, files{"/etc": ""}, nil, nil},
 		{
 			"a broken cache",
 			files{glibcAArch64: "", cachePath: string(old[:100])},
@@ -241,8 +229,8 @@ func TestUpdateOverSpecial(t *testing.T) {
 	}
 	for name, make := range makes {
 		t.Run(name, func(t *testing.T) {
-			image := newImage(t, glibcAArch64, muslAArch64, "/etc/ld.so.conf.d/x")
-			for _, at := range []string{cachePath, confPath, "/etc/ld-musl-aarch64.path"} {
+			image := newImage(t, glibcAArch64, "/etc/ld.so.conf.d/x")
+			for _, at := range []string{cachePath, confPath} {
 				must(t, make(image+at))
 			}
 			start := time.Now()

@@ -82,12 +82,12 @@ func newUserland(t *testing.T, from string) *userland {
 	}
 	must(t, os.Rename(files[0], u.root+"/opt/board/liblzma.so.5.0"))
 	must(t, os.Remove(filepath.Dir(files[0])+"/liblzma.so.5"))
-	p, problems := plan.Compile(u.root, []csv.Entry{{Kind: csv.Library, Path: "/opt/board/liblzma.so.5.0", File: "l.csv", Line: 1}}, plan.Options{})
-	if len(problems) > 0 || len(p.Libraries) != 1 {
-		t.Fatal(problems, p.Libraries)
+	c := plan.Compile(u.root, []csv.Entry{{Kind: csv.Library, Path: "/opt/board/liblzma.so.5.0", File: "l.csv", Line: 1}}, nil)
+	if len(c.Problems) > 0 || len(c.Plan.Libraries) != 1 {
+		t.Fatal(c.Problems, c.Plan.Libraries)
 	}
-	u.libs = p.Libraries
-	u.emulate(p.Libraries[0].Machine)
+	u.libs = c.Plan.Libraries
+	u.emulate(u.libs[0].Machine)
 	return u
 }
 

@@ -16,6 +16,8 @@ import (
 	"syscall"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"slipway/runtime-hook/internal/regular"
 )
 
 // Limits far above real input. Kubernetes writes environments of some hundred KiB.
@@ -29,7 +31,7 @@ const (
 // State is the container's state that the runtime writes to a hook.
 type State struct {
 	ID     string
-	Pid    int // 0 or 1 if the hook runs inside the container
+	Pid    int // 0 or 1 if the hook runs in the container, at createContainer
 	Bundle string
 }
 
@@ -53,7 +55,7 @@ type Config struct {
 
 // ReadState reads and checks the state that a runtime writes to a hook.
 func ReadState(r io.Reader) (State, error) {
-	data, err := readLimited(r, maxStateBytes)
+	data, err := regular.Limited(r, maxStateBytes)
 	if err != nil {
 		return State{}, fmt.Errorf("state on standard input: %w", err)
 	}
@@ -100,7 +102,7 @@ type spec struct {
 		Capabilities struct{ Bounding []string }
 	}
 	Mounts []specs.Mount
-	Hooks  *struct{ Prestart, CreateRuntime, CreateContainer []specs.Hook }
+	Hooks  *struct{ Prestart, CreateRuntime []specs.Hook }
 	Linux  *struct {
 		Namespaces  []specs.LinuxNamespace
 		GIDMappings []specs.LinuxIDMapping
@@ -163,8 +165,7 @@ func (s spec) hasOwnHook() bool {
 	ours := func(h specs.Hook) bool {
 		return filepath.Base(h.Path) == Program && len(h.Args) > 1 && h.Args[1] == "hook"
 	}
-	return s.Hooks != nil && (slices.ContainsFunc(s.Hooks.Prestart, ours) ||
-		slices.ContainsFunc(s.Hooks.CreateRuntime, ours) || slices.ContainsFunc(s.Hooks.CreateContainer, ours))
+	return s.Hooks != nil && (slices.ContainsFunc(s.Hooks.Prestart, ours) || slices.ContainsFunc(s.Hooks.CreateRuntime, ours))
 }
 
 func isShared(option string) bool { return option == "shared" || option == "rshared" }
@@ -181,34 +182,10 @@ func readOnly(options []string) (ro bool) {
 	return ro
 }
 
-func readLimited(r io.Reader, max int64) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, max+1))
-	if err == nil && int64(len(data)) > max {
-		err = fmt.Errorf("larger than %d MiB", max>>20)
-	}
-	return data, err
-}
-
-// ReadFile reads a config.json. It refuses other files than regular ones: a FIFO would block for
-// ever.
+// ReadFile reads a config.json.
 func ReadFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", path)
-	}
-	if err != nil {
-		return nil, err
-	}
-	data, err := readLimited(f, maxConfigBytes)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return data, nil
+	data, _, err := regular.Read(path, maxConfigBytes)
+	return data, err
 }
 
 // Replace writes data to a new file and renames it to path, a config.json. It keeps the old file's

@@ -28,7 +28,7 @@ func TestReadState(t *testing.T) {
 		{"pid too large", `{"id":"c","bundle":"/b","pid":1e99}`, State{}, "pid"},
 		{"pid as text", `{"id":"c","bundle":"/b","pid":"1"}`, State{}, "pid"},
 		{"more behind it", `{"id":"c","bundle":"/b"}{}`, State{}, "after top-level value"},
-		{"too large", `{"id":"` + strings.Repeat("x", 2<<20) + `","bundle":"/b"}`, State{}, "larger than 1 MiB"},
+		{"too large", `{"id":"` + strings.Repeat("x", 2<<20) + `","bundle":"/b"}`, State{}, "larger than 1024 KiB"},
 		{"deep", strings.Repeat(`{"annotations":`, 20000), State{}, "depth"},
 	}
 	for _, tt := range tests {
@@ -98,7 +98,7 @@ func TestReadConfigNamesTheFile(t *testing.T) {
 		{"a folder", func(path string) error { return os.Mkdir(path, 0o755) }, "not a regular file"},
 		{"large", func(path string) error {
 			return errors.Join(os.WriteFile(path, nil, 0o644), os.Truncate(path, maxConfigBytes+1))
-		}, "larger than 32 MiB"},
+		}, "larger than 32768 KiB"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -22,40 +22,33 @@ const CacheDir = "/run/slipway"
 
 const (
 	cacheMagic    = "slipway plan 1\n"
-	maxCacheBytes = 8 << 20
+	maxCacheBytes = 1 << 20
 	planFile      = "plan"
 )
 
 // savedPlan is a compiled plan with all that it was made from: program, settings and CSV files.
 type savedPlan struct {
-	Hook    Seen // the hook's program file: another version may make another plan
-	Options Options
-	Files   []csv.File
+	Hook   Seen // the hook's program file: another version may make another plan
+	Ignore []string
+	Files  []csv.File
 	Compiled
-}
-
-// Compiled is a plan with its problems, and the paths that it depends on.
-type Compiled struct {
-	Plan     Plan
-	Problems []csv.Problem
-	Watch    Watch
 }
 
 // Load returns the board's plan for the CSV files: from the cache if that is valid, otherwise
 // compiled and cached. looked means that the caller has just checked that the board is unchanged.
-func Load(files []csv.File, o Options, looked bool) (Plan, []csv.Problem) {
+func Load(files []csv.File, ignore []string, looked bool) (Plan, []csv.Problem) {
 	hook, known := statProgram()
 	if known {
-		if r, ok := loadPlan(CacheDir, fileHead(hook, o, files), looked); ok {
+		if r, ok := loadPlan(CacheDir, fileHead(hook, ignore, files), looked); ok {
 			return r.Plan, r.Problems
 		}
 	}
 	entries, problems := csv.Parse(files)
-	p, more, watch := Watched("/", entries, o)
-	r := Compiled{p, append(problems, more...), watch}
-	if known && watch.OldEnough(time.Now().UnixNano()) {
+	r := Compile("/", entries, ignore)
+	r.Problems = append(problems, r.Problems...)
+	if known && r.Watch.OldEnough(time.Now().UnixNano()) {
 		// If /run is not writable, the hook works without a cache.
-		_ = savePlan(CacheDir, savedPlan{hook, o, files, r})
+		_ = savePlan(CacheDir, savedPlan{hook, ignore, files, r})
 	}
 	return r.Plan, r.Problems
 }
@@ -85,10 +78,9 @@ func loadPlan(dir string, want []byte, looked bool) (Compiled, bool) {
 
 // fileHead returns the first bytes of the cache file for a plan that this hook program makes from
 // the settings and CSV files.
-func fileHead(hook Seen, o Options, files []csv.File) []byte {
-	b := []byte(cacheMagic + typeSignature(reflect.TypeOf(savedPlan{})) + "\n")
-	b = appendValue(b, reflect.ValueOf(hook))
-	b = appendValue(b, reflect.ValueOf(o))
+func fileHead(hook Seen, ignore []string, files []csv.File) []byte {
+	b := appendValue([]byte(cacheMagic), reflect.ValueOf(hook))
+	b = appendValue(b, reflect.ValueOf(ignore))
 	return appendValue(b, reflect.ValueOf(files))
 }
 
@@ -164,7 +156,7 @@ func readCacheFile(dir string) (string, error) {
 
 // savePlan writes the cache file by rename, so that other hooks read the old or the new one.
 func savePlan(dir string, k savedPlan) error {
-	data := append(fileHead(k.Hook, k.Options, k.Files), encodeResult(k.Compiled)...)
+	data := append(fileHead(k.Hook, k.Ignore, k.Files), encodeResult(k.Compiled)...)
 	if len(data) > maxCacheBytes {
 		return errBroken
 	}

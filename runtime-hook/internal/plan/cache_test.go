@@ -113,7 +113,7 @@ func FuzzDecode(f *testing.F) {
 func samplePlan(path string) savedPlan {
 	k := savedPlan{Hook: Seen{Inode: 7}, Files: []csv.File{{Path: "a.csv", Data: []byte("lib, /a\n")}}}
 	k.Plan.Mounts = []Mount{{Source: path, Path: "/a"}}
-	_, _, k.Watch = Watched("/", []csv.Entry{{Kind: csv.Library, Path: path}}, Options{})
+	k.Watch = Compile("/", []csv.Entry{{Kind: csv.Library, Path: path}}, nil).Watch
 	return k
 }
 
@@ -128,7 +128,7 @@ func TestLoad(t *testing.T) {
 		change func(dir, file string, k *savedPlan) error
 		want   bool
 	}{
-		{"other patterns are ignored", func(_, _ string, k *savedPlan) error { k.Options.Ignore = []string{"/a"}; return nil }, false},
+		{"other patterns are ignored", func(_, _ string, k *savedPlan) error { k.Ignore = []string{"/a"}; return nil }, false},
 		{"nothing changed", func(string, string, *savedPlan) error { return nil }, true},
 		{"a list", func(_, _ string, k *savedPlan) error { k.Files[0].Data = []byte("lib, /b\n"); return nil }, false},
 		{"one more list", func(_, _ string, k *savedPlan) error { k.Files = append(k.Files, csv.File{}); return nil }, false},
@@ -159,7 +159,7 @@ func TestLoad(t *testing.T) {
 			k := samplePlan(library)
 			must(t, savePlan(dir, k))
 			must(t, tt.change(dir, filepath.Join(dir, planFile), &k))
-			got, ok := loadPlan(dir, fileHead(k.Hook, k.Options, k.Files), false)
+			got, ok := loadPlan(dir, fileHead(k.Hook, k.Ignore, k.Files), false)
 			if ok != tt.want {
 				t.Fatalf("load = %v; want %v", ok, tt.want)
 			}
@@ -197,7 +197,7 @@ func TestSaveAtOnce(t *testing.T) {
 			defer hooks.Done()
 			for j := 0; j < 50; j++ {
 				_ = savePlan(dir, k) // another one is at it
-				if _, ok := loadPlan(dir, fileHead(k.Hook, k.Options, k.Files), false); !ok {
+				if _, ok := loadPlan(dir, fileHead(k.Hook, k.Ignore, k.Files), false); !ok {
 					t.Error("the file is not whole")
 				}
 			}

@@ -3,15 +3,13 @@ package plan
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"reflect"
-	"strings"
 	"unsafe"
 )
 
 // The encoding follows the types: a struct is its exported fields in order, a slice its length and
 // elements, text its length and bytes, a number a varint. So a new field of a plan needs no code
-// here, and typeSignature tells files of other types apart.
+// here. The file's head names the hook's program, so a hook with other types does not read it.
 
 var errBroken = errors.New("the file is cut off or not one of ours")
 
@@ -67,10 +65,10 @@ func (d *decoder) readUint() uint64 {
 	return n
 }
 
-// readLength reads the length of a list whose elements take at least size bytes each.
-func (d *decoder) readLength(size int) int {
+// readLength reads the length of a text or a list. Each element takes a byte at least.
+func (d *decoder) readLength() int {
 	n := d.readUint()
-	if n > uint64(len(d.rest)/max(size, 1)) {
+	if n > uint64(len(d.rest)) {
 		d.err = errBroken
 		return 0
 	}
@@ -81,7 +79,7 @@ func (d *decoder) readLength(size int) int {
 func (d *decoder) readValue(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
-		n := d.readLength(1)
+		n := d.readLength()
 		v.SetString(d.rest[:n])
 		d.rest = d.rest[n:]
 	case reflect.Bool:
@@ -105,7 +103,7 @@ func (d *decoder) readValue(v reflect.Value) {
 }
 
 func (d *decoder) readSlice(v reflect.Value) {
-	n := d.readLength(minBytes(v.Type().Elem()))
+	n := d.readLength()
 	if n == 0 || d.err != nil {
 		return
 	}
@@ -119,37 +117,6 @@ func (d *decoder) readSlice(v reflect.Value) {
 		d.readValue(out.Index(i))
 	}
 	v.Set(out)
-}
-
-// minBytes returns the least number of bytes of an encoded value of the type.
-func minBytes(t reflect.Type) int {
-	if t.Kind() != reflect.Struct {
-		return 1
-	}
-	n := 0
-	for i := 0; i < t.NumField(); i++ {
-		if t.Field(i).IsExported() {
-			n += minBytes(t.Field(i).Type)
-		}
-	}
-	return n
-}
-
-// typeSignature returns a text that differs between types with different encodings.
-func typeSignature(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Slice:
-		return "[]" + typeSignature(t.Elem())
-	case reflect.Struct:
-		var b strings.Builder
-		for i := 0; i < t.NumField(); i++ {
-			if f := t.Field(i); f.IsExported() {
-				fmt.Fprintf(&b, "%s %s;", f.Name, typeSignature(f.Type))
-			}
-		}
-		return "{" + b.String() + "}"
-	}
-	return t.Kind().String()
 }
 
 // bytesOf returns s without a copy, to be read only.

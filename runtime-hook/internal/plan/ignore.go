@@ -10,7 +10,7 @@ import (
 // anyFolder is the beginning of patterns for file names in any folder, as in NVIDIA's tool.
 const anyFolder = "**/"
 
-// GoodPattern reports whether p is a valid pattern for Options.Ignore.
+// GoodPattern reports whether p is a valid pattern for ignore.
 func GoodPattern(p string) bool {
 	name, isName := strings.CutPrefix(p, anyFolder)
 	_, err := path.Match(name, "")
@@ -19,7 +19,7 @@ func GoodPattern(p string) bool {
 
 // ignoredBy returns the first pattern of the board's settings that matches the path p.
 func (c *compiler) ignoredBy(p string) (pattern string, ok bool) {
-	for _, pattern := range c.options.Ignore {
+	for _, pattern := range c.ignore {
 		at := p
 		name, isName := strings.CutPrefix(pattern, anyFolder)
 		if isName {

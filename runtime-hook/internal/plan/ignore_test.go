@@ -32,7 +32,8 @@ func TestIgnore(t *testing.T) {
 	must(t, os.Symlink("a.so.1", root+"/lib/a.so"))
 	entries, _ := listed(t, list)
 	for _, tt := range tests {
-		p, problems := Compile(root, entries, Options{Ignore: tt.ignore})
+		c := Compile(root, entries, tt.ignore)
+		p, problems := c.Plan, c.Problems
 		var got []string
 		for _, m := range p.Mounts {
 			got = append(got, m.Path)

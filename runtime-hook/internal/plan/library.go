@@ -1,15 +1,12 @@
 package plan
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"path"
 	"slices"
 	"strings"
 	"syscall"
 
-	"slipway/runtime-hook/internal/csv"
 	"slipway/runtime-hook/internal/elf"
 )
 
@@ -69,32 +66,6 @@ func (c *compiler) libraryOf(source string) (elf.Library, bool) {
 		c.libs[source] = lib
 	}
 	return lib, lib != elf.Library{}
-}
-
-// addSonameLink notes a link from the soname of the library end to its file: musl finds a library
-// only by its file name, and so does an ldconfig that runs in the container later. It adds none if
-// the board has something else under that name.
-func (c *compiler) addSonameLink(t *tree, e csv.Entry, end string) {
-	lib, ok := c.libraryOf(t.hostPath(end))
-	if !ok || lib.Soname == path.Base(end) {
-		return
-	}
-	at := path.Join(path.Dir(end), lib.Soname)
-	if leads, err := t.resolve(at); err == nil && leads != end || err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return
-	}
-	c.sonames = append(c.sonames, Link{Path: at, Target: path.Base(end), File: t.hostPath(end), From: "soname of " + listedAt(e), Soname: true})
-}
-
-// sonameLinks returns the soname links whose paths are free, not ignored, and not in folders.
-func (c *compiler) sonameLinks(folders []Mount) (out []Link) {
-	for _, l := range c.sonames {
-		_, ignored := c.ignoredBy(l.Path)
-		if _, rest := enclosingFolder(folders, l.Path); rest == "" && !ignored && c.claimPath(csv.Entry{}, l.Path) {
-			out = append(out, l)
-		}
-	}
-	return out
 }
 
 // libraryName reports whether ldconfig would look at a file of this name.

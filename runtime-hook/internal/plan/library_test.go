@@ -53,7 +53,7 @@ func TestCompileLibraries(t *testing.T) {
 			"a file by its soname", nil,
 			map[string]string{"usr/lib/liba.so.1.2": "liba.so.1"},
 			"lib, /usr/lib/liba.so.1.2",
-			[]string{"liba.so.1 /usr/lib/liba.so.1.2", "link /usr/lib/liba.so.1 -> liba.so.1.2 soname of l.csv:1"},
+			[]string{"liba.so.1 /usr/lib/liba.so.1.2"},
 		},
 		{
 			"a file by its own name", nil,
@@ -72,20 +72,6 @@ func TestCompileLibraries(t *testing.T) {
 			},
 		},
 		{
-			"a link that the board has and no list asks for",
-			[]string{"usr/lib/liba.so.1 -> liba.so.1.2"},
-			map[string]string{"usr/lib/liba.so.1.2": "liba.so.1"},
-			"lib, /usr/lib/liba.so.1.2",
-			[]string{"liba.so.1 /usr/lib/liba.so.1.2", "link /usr/lib/liba.so.1 -> liba.so.1.2 soname of l.csv:1"},
-		},
-		{
-			"another library of that name",
-			nil,
-			map[string]string{"usr/lib/liba.so.1.2": "liba.so.1", "usr/lib/liba.so.1": "liba.so.1"},
-			"lib, /usr/lib/liba.so.1.2",
-			[]string{"liba.so.1 /usr/lib/liba.so.1.2"},
-		},
-		{
 			"what lies in a folder",
 			[]string{"opt/x/liba.so -> liba.so.1.2", "opt/x/libfar.so -> ../libfar.so", "opt/x/libtext.so", "opt/x/sub/"},
 			map[string]string{"opt/x/liba.so.1.2": "liba.so.1", "opt/libfar.so": "", "opt/x/sub/libdeep.so": ""},
@@ -102,7 +88,7 @@ func TestCompileLibraries(t *testing.T) {
 				must(t, os.WriteFile(filepath.Join(root, file), library(soname), 0o644))
 			}
 			entries, _ := listed(t, tt.list)
-			p, _ := Compile(root, entries, Options{})
+			p, _ := compile(root, entries)
 			var got []string
 			for _, l := range p.Libraries {
 				got = append(got, l.Name+" "+l.Path)

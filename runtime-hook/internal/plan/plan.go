@@ -43,7 +43,6 @@ type Link struct {
 	Target string `json:"target"`
 	File   string `json:"file,omitempty"` // the file at its end on the board; "" for a folder
 	From   string `json:"from"`
-	Soname bool   `json:"-"` // made for a soname; no list has it
 
 	source string // the link itself, on the board
 }
@@ -79,24 +78,20 @@ type Plan struct {
 	Libraries []Library `json:"libraries"`
 }
 
-// Options are the board's settings for its plan.
-type Options struct {
-	Ignore []string // patterns of files to leave out
+// Compiled is a plan with its problems, and the paths that it depends on.
+type Compiled struct {
+	Plan     Plan
+	Problems []csv.Problem
+	Watch    Watch
 }
 
-// Compile makes the plan for the entries from the file tree at root. A missing or bad file becomes
-// a problem, and Compile continues with the rest.
-func Compile(root string, entries []csv.Entry, o Options) (Plan, []csv.Problem) {
-	p, problems, _ := Watched(root, entries, o)
-	return p, problems
-}
-
-// Watched is Compile that also returns the paths that the plan depends on.
-func Watched(root string, entries []csv.Entry, o Options) (Plan, []csv.Problem, Watch) {
+// Compile makes the plan for the entries from the file tree at root, without files that a pattern
+// of ignore matches. A missing or bad file becomes a problem, and Compile continues with the rest.
+func Compile(root string, entries []csv.Entry, ignore []string) Compiled {
 	w := &watcher{seen: map[string]int{}}
 	c := &compiler{
 		watcher: w,
-		options: o,
+		ignore:  ignore,
 		trees:   []*tree{newTree(root, w), newTree(strings.TrimSuffix(root, "/")+AltRoot, w)},
 		seen:    map[string]csv.Entry{},
 		made:    map[string]csv.Entry{},
@@ -108,20 +103,19 @@ func Watched(root string, entries []csv.Entry, o Options) (Plan, []csv.Problem, 
 	if t := c.trees[0]; t.hasPath(releaseFile) && c.seen[releaseFile].Path == "" {
 		c.addEntry(csv.Entry{Kind: csv.Library, Path: releaseFile, File: "built in"})
 	}
-	return c.orderPlan(), c.problems, w.list
+	return Compiled{c.orderPlan(), c.problems, w.list}
 }
 
-// compiler collects the plan while Watched goes through the entries.
+// compiler collects the plan while Compile goes through the entries.
 type compiler struct {
 	*watcher
-	options  Options
+	ignore   []string
 	trees    []*tree // the board's root, then AltRoot; the first tree that has a path provides it
 	plan     Plan
 	problems []csv.Problem
 	seen     map[string]csv.Entry   // by path as listed
 	made     map[string]csv.Entry   // by path in the container
 	libs     map[string]elf.Library // by path on the board
-	sonames  []Link                 // candidates, made only if no entry requests their path
 }
 
 func (c *compiler) addProblem(e csv.Entry, cause csv.Cause, unused bool, format string, args ...any) {
@@ -244,7 +238,6 @@ func (c *compiler) addFile(t *tree, e csv.Entry, at string) error {
 	}
 	if end != "" {
 		c.addMount(e, Mount{Source: t.hostPath(end), Path: end, From: listedAt(e)})
-		c.addSonameLink(t, e, end)
 	}
 	for _, l := range links {
 		if end != "" {
@@ -320,14 +313,10 @@ func describeMode(m fs.FileMode) string {
 		return "a folder; list it as dir"
 	case m&fs.ModeCharDevice != 0:
 		return "a device; list it as dev"
-	case m&fs.ModeDevice != 0:
-		return "a disk or the like (a block device), which no container gets; take it out of the list"
-	case m&fs.ModeNamedPipe != 0:
-		return "a FIFO, which no kind gives; take it out of the list"
-	case m&fs.ModeSocket != 0:
-		return "a socket, which no kind gives; name it as a volume of the containers that need it"
+	case m.IsRegular():
+		return "a file; list it as lib"
 	}
-	return "a file; list it as lib"
+	return "a FIFO, a socket or a block device, which no container gets; take it out of the list"
 }
 
 func (c *compiler) addMount(e csv.Entry, m Mount) {
@@ -379,7 +368,6 @@ func (c *compiler) orderPlan() Plan {
 			p.Links = append(p.Links, l)
 		}
 	}
-	p.Links = append(p.Links, c.sonameLinks(given)...)
 	for _, d := range c.plan.Devices {
 		// No source: device files in a mounted folder do not open, so a device is always made.
 		if c.keepsPath(given, d.Path, "", 0, fs.ModeDevice|fs.ModeCharDevice) {

@@ -51,6 +51,11 @@ func listed(t *testing.T, list string) ([]csv.Entry, []csv.Problem) {
 	return entries, problems
 }
 
+func compile(root string, entries []csv.Entry) (Plan, []csv.Problem) {
+	c := Compile(root, entries, nil)
+	return c.Plan, c.Problems
+}
+
 // compiled is the plan for a list in short: "file PATH" (or "file PATH from
 // SOURCE" where that differs), "link PATH -> TARGET", "problem LINE CAUSE".
 func compiled(t *testing.T, root, list string) []string {
@@ -59,7 +64,7 @@ func compiled(t *testing.T, root, list string) []string {
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	p, problems := Compile(root, entries, Options{})
+	p, problems := compile(root, entries)
 	var out []string
 	for _, m := range p.Mounts {
 		kind := "file"
@@ -244,20 +249,20 @@ func TestCompileOtherKinds(t *testing.T) {
 		}
 	}
 	tests := map[string]string{
-		"lib, /fifo":   "/fifo is a FIFO, which no kind gives",
-		"sym, /socket": "/socket is a socket, which no kind gives",
-		"lib, /disk":   "/disk is a disk or the like (a block device)",
-		"dev, /disk":   "/disk is a disk or the like (a block device)",
+		"lib, /fifo":   "/fifo is a FIFO, a socket or a block device",
+		"sym, /socket": "/socket is a FIFO, a socket or a block device",
+		"lib, /disk":   "/disk is a FIFO, a socket or a block device",
+		"dev, /disk":   "/disk is a FIFO, a socket or a block device",
 		"lib, /node":   "/node is a device; list it as dev",
 		"lib, /folder": "/folder is a folder; list it as dir",
 		"dev, /folder": "/folder is a folder; list it as dir",
 		"dir, /node":   "/node is a device; list it as dev",
 		"dev, /file":   "/file is a file; list it as lib",
-		"dir, /fifo":   "/fifo is a FIFO, which no kind gives",
+		"dir, /fifo":   "/fifo is a FIFO, a socket or a block device",
 	}
 	for list, want := range tests {
 		entries, _ := listed(t, list)
-		p, problems := Compile(root, entries, Options{})
+		p, problems := compile(root, entries)
 		if len(p.Mounts)+len(p.Devices) > 0 || len(problems) != 1 || !problems[0].Unused || !strings.Contains(problems[0].Why, want) {
 			t.Errorf("%s: %v; want %q", list, problems, want)
 		}
@@ -267,7 +272,7 @@ func TestCompileOtherKinds(t *testing.T) {
 // The machine that runs the tests has the devices that every Linux has.
 func TestCompileDevices(t *testing.T) {
 	entries, _ := listed(t, "dev, /dev/null\nlib, /dev/full\ndev, /dev/zer[o]")
-	p, problems := Compile("/", entries, Options{})
+	p, problems := compile("/", entries)
 	var got []string
 	for _, d := range p.Devices {
 		got = append(got, fmt.Sprintf("%s %d:%d", d.Path, d.Major, d.Minor))
@@ -309,7 +314,7 @@ func FuzzLinks(f *testing.F) {
 			t.Fatal(err)
 		}
 		entries, _ := listed(t, "lib, "+list+"\nsym, "+list+"x\nlib, /a\nlib, /b\nlib, /c")
-		p, _ := Compile(root, entries, Options{})
+		p, _ := compile(root, entries)
 		for _, m := range p.Mounts {
 			if m.Source != root+m.Path && !strings.HasPrefix(m.Source, root+AltRoot) {
 				t.Errorf("%+v is outside of the board's tree", m)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 )
 
 // maxLinks is the kernel's own limit on the links of one path.
@@ -201,7 +202,7 @@ func (t *tree) matchNames(dir, pattern string) []string {
 	t.namesCompared += len(list) + 1
 	var names []string
 	for _, f := range list {
-		if ok, _ := path.Match(pattern, f.Name()); ok {
+		if ok, _ := path.Match(pattern, f.Name()); ok && utf8.ValidString(f.Name()) {
 			names = append(names, f.Name())
 		}
 	}

@@ -70,7 +70,7 @@ func TestWatch(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond) // a tick of the file system's clock
 			entries, _ := listed(t, "sym, /lib/a.so\nlib, /lib/missing\nlib, /far/away\nlib, /cards/card*\ndir, /share\n")
-			_, _, w := Watched(root, entries, Options{})
+			w := Compile(root, entries, nil).Watch
 			if err := tt.change(root); err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +94,7 @@ func TestWatchDevice(t *testing.T) {
 		}
 	}
 	make(7)
-	_, _, w := Watched("/", []csv.Entry{{Kind: csv.Device, Path: node}}, Options{})
+	w := Compile("/", []csv.Entry{{Kind: csv.Device, Path: node}}, nil).Watch
 	if err := os.Chtimes(node, time.Now(), time.Now().Add(time.Hour)); err != nil || !w.Holds() {
 		t.Errorf("Holds = false after use, %v; want true", err)
 	}
