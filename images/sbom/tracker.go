@@ -101,7 +101,7 @@ func (b *Bill) addTracked(release, name string, versions []string, flaws map[str
 		for _, version := range versions {
 			f := Flaw{ID: id, Package: name, Version: version, State: Open, Why: at.NoAdvisory}
 			switch {
-			case at.Status == "resolved" && compareVersions(version, at.FixedVersion) >= 0:
+			case at.Status == "resolved" && CompareVersions(version, at.FixedVersion) >= 0:
 				f.State, f.Why = Fixed, "since "+at.FixedVersion
 			case at.Status == "resolved":
 				f.Why = "fixed in " + at.FixedVersion
@@ -127,8 +127,8 @@ func (p *Package) setSource(field string) {
 	}
 }
 
-// compareVersions orders two versions as dpkg does.
-func compareVersions(a, b string) int {
+// CompareVersions orders two versions as dpkg does.
+func CompareVersions(a, b string) int {
 	epochA, upstreamA, revisionA := splitVersion(a)
 	epochB, upstreamB, revisionB := splitVersion(b)
 	return cmp.Or(cmp.Compare(epochA, epochB), comparePart(upstreamA, upstreamB), comparePart(revisionA, revisionB))

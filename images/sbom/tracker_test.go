@@ -97,7 +97,7 @@ func TestCompareVersions(t *testing.T) {
 	}
 	for _, a := range versions {
 		for _, b := range versions {
-			for relation, want := range map[string]bool{"lt": compareVersions(a, b) < 0, "gt": compareVersions(a, b) > 0} {
+			for relation, want := range map[string]bool{"lt": CompareVersions(a, b) < 0, "gt": CompareVersions(a, b) > 0} {
 				if got := exec.Command("dpkg", "--compare-versions", a, relation, b).Run() == nil; got != want {
 					t.Errorf("%q %s %q is %v; dpkg says %v", a, relation, b, want, got)
 				}

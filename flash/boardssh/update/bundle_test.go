@@ -172,7 +172,7 @@ func TestIsOlder(t *testing.T) {
 		{"v1.2", "v1.3", true},
 		{"", "1", false},
 		{"1", "", false},
-		{"1.2~a", "1.2-a", false},
+		{"1.2~a", "1.2-a", true},
 		{"99999999999999999999", "99999999999999999999", false},
 	} {
 		if got := isOlder(tt.a, tt.b); got != tt.want {

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/godbus/dbus/v5"
 
 	"slipway/flash/boardssh"
+	"slipway/images/sbom"
 	"slipway/layers/plaintext"
 )
 
@@ -429,56 +429,7 @@ func (r *rauc) markSlot(ctx context.Context, state, slot string) error {
 	return r.callRAUC(ctx, b, "Mark", []any{&name, &message}, state, slot)
 }
 
-// isOlder reports whether version a is older than b. It compares numbers by value and other
-// parts as text. An empty version is not older.
+// isOlder reports whether version a is older than b, in dpkg's order. An empty version is not older.
 func isOlder(a, b string) bool {
-	x, y := splitVersion(a), splitVersion(b)
-	if len(x) == 0 || len(y) == 0 {
-		return false
-	}
-	return slices.CompareFunc(x, y, compareVersionPart) < 0
-}
-
-// compareVersionPart orders words before numbers, so that 1.0-rc1 is before 1.0.1.
-func compareVersionPart(a, b string) int {
-	m, errA := strconv.ParseUint(a, 10, 64)
-	n, errB := strconv.ParseUint(b, 10, 64)
-	switch {
-	case errA == nil && errB == nil && m != n:
-		return map[bool]int{true: -1, false: 1}[m < n]
-	case errA == nil && errB != nil:
-		return 1
-	case errA != nil && errB == nil:
-		return -1
-	case errA == nil:
-		return 0
-	}
-	return strings.Compare(a, b)
-}
-
-// splitVersion splits a version between digits and letters, and at all other characters.
-func splitVersion(version string) []string {
-	var all []string
-	kind := func(r rune) int {
-		switch {
-		case r >= '0' && r <= '9':
-			return 1
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z':
-			return 2
-		}
-		return 0
-	}
-	last := 0
-	for _, r := range version {
-		k := kind(r)
-		switch {
-		case k == 0:
-		case k == last:
-			all[len(all)-1] += string(r)
-		default:
-			all = append(all, string(r))
-		}
-		last = k
-	}
-	return all
+	return a != "" && b != "" && sbom.CompareVersions(strings.TrimPrefix(a, "v"), strings.TrimPrefix(b, "v")) < 0
 }
