@@ -33,8 +33,7 @@ type Containerd struct {
 	client    *client.Client
 	socket    string
 	namespace string
-	pipes     string   // folder on the board for named pipes
-	cdi       []string // folders on the board with CDI specs
+	pipes     string // folder on the board for named pipes
 	platform  v1.Platform
 	version   string
 }
@@ -59,7 +58,7 @@ func openContainerd(ctx context.Context, c *boardssh.Conn, socket, namespace str
 	if err != nil {
 		return nil, err
 	}
-	t := &Containerd{conn: c, grpc: link, socket: socket, namespace: namespace, pipes: pipesDir, cdi: cdiDirs}
+	t := &Containerd{conn: c, grpc: link, socket: socket, namespace: namespace, pipes: pipesDir}
 	if err := t.ask(ctx, "open containerd's "+socket, t.openClient); err != nil {
 		t.Close()
 		return nil, err

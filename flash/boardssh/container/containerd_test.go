@@ -252,6 +252,33 @@ func TestContainers(t *testing.T) {
 	t.Run("Ctrl-C", func(t *testing.T) { testCtrlC(t, containers, image) })
 }
 
+// A container that asks for GPUs is started by the board's slipway-runtime.
+func TestGPUs(t *testing.T) {
+	t.Parallel()
+	socket, dir := startContainerd(t), t.TempDir()
+	runtime, called := filepath.Join(dir, "slipway-runtime"), filepath.Join(dir, "called")
+	inDir := boardAt(t, sshtest.StartSSHD(t, "SetEnv PATH="+dir+":/usr/sbin:/usr/bin:/sbin:/bin"), socket)
+	image := pushProbe(t, inDir)
+	spec := Spec{Image: image, GPUs: "all", Argv: []string{"/bin/busybox", "sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES"}}
+	_, err := inDir.Run(t.Context(), spec)
+	sshtest.CheckError(t, err, "no slipway-runtime, which gives containers their GPUs\nnext: on the board: ln -s slipway-hook")
+	sshtest.PlaceFile(t, runtime, "#!/bin/sh\ntouch "+called+"\nexec runc \"$@\"\n", 0o755)
+	exit, err := inDir.Run(t.Context(), spec)
+	if err != nil || string(exit.Output) != "all\n" {
+		t.Errorf("Run = %q, %v; want the GPUs in the container's environment", exit.Output, err)
+	}
+	if _, err := os.Stat(called); err != nil {
+		t.Errorf("containerd did not call slipway-runtime: %v", err)
+	}
+	checkNothingLeft(t, inDir)
+}
+
+func TestCDIDevices(t *testing.T) {
+	if got, want := cdiDevices("0,all,lab.example/thing=x"), []string{"nvidia.com/gpu=0", "nvidia.com/gpu=all", "lab.example/thing=x"}; !cmp.Equal(got, want) {
+		t.Errorf("cdiDevices = %q; want %q", got, want)
+	}
+}
+
 func testCtrlC(t *testing.T, containers *Containerd, image string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {

@@ -284,6 +284,17 @@ func (d *docker) gpuArgs(ctx context.Context, which string) ([]string, error) {
 	return argv, nil
 }
 
+// cdiDevices returns the CDI device names for a value of NVIDIA_VISIBLE_DEVICES.
+func cdiDevices(which string) []string {
+	names := strings.Split(which, ",")
+	for i, name := range names {
+		if !strings.Contains(name, "=") {
+			names[i] = "nvidia.com/gpu=" + name
+		}
+	}
+	return names
+}
+
 // removeContainer removes a container after its run was interrupted. It retries for a while,
 // because the engine may still be creating the container, and works after ctx has ended.
 func (d *docker) removeContainer(ctx context.Context, id string) error {

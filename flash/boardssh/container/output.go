@@ -86,26 +86,24 @@ func (r *containerRun) runScript(ctx context.Context, script, arg string) error 
 }
 
 // chooseRuntime returns options for runc (nil), or for slipway-runtime if the container gets GPUs;
-// it then adds the GPUs to c.Env. If the board lacks slipway-runtime, edit adds the GPUs to the
-// container's spec as the board's CDI specs say.
-func (r *containerRun) chooseRuntime(ctx context.Context, c *Spec) (runtime any, edit func(*specs.Spec) error, err error) {
+// it then adds the GPUs to c.Env.
+func (r *containerRun) chooseRuntime(ctx context.Context, c *Spec) (any, error) {
 	if c.GPUs == "" {
-		return nil, func(*specs.Spec) error { return nil }, nil
+		return nil, nil
 	}
 	found, err := r.t.conn.Ask(ctx, "sh", "-c", findRuntime)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	name := strings.TrimSpace(string(found.Stdout))
 	if found.Status != 0 || !path.IsAbs(name) {
-		if edit, err = r.t.cdiEdits(ctx, cdiDevices(c.GPUs)); err != nil && !errors.Is(err, boardssh.ErrSilent) {
-			err = fmt.Errorf("the board has no slipway-runtime, which gives containers its GPUs, and %w", err)
-			err = boardssh.NextStep{Err: err, Step: "on the board: slipway-hook cdi (how to install slipway-hook: runtime-hook/README.md)"}
+		return nil, boardssh.NextStep{
+			Err:  errors.New("the board has no slipway-runtime, which gives containers their GPUs"),
+			Step: "on the board: ln -s slipway-hook /usr/bin/slipway-runtime (how to install slipway-hook: runtime-hook/README.md). docker and podman can use CDI: deploy run --engine=docker",
 		}
-		return nil, edit, err
 	}
 	c.Env = append(slices.Clone(c.Env), "NVIDIA_VISIBLE_DEVICES="+c.GPUs)
-	return &options.Options{BinaryName: name}, func(*specs.Spec) error { return nil }, nil
+	return &options.Options{BinaryName: name}, nil
 }
 
 // useHostNet lets the container use the board's network, and its resolv.conf and hosts.

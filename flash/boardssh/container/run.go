@@ -171,15 +171,12 @@ func (r *containerRun) createContainer(ctx context.Context, c Spec) (client.Cont
 	if err != nil {
 		return nil, err
 	}
-	runtime, edit, err := r.chooseRuntime(ctx, &c)
+	runtime, err := r.chooseRuntime(ctx, &c)
 	if err != nil {
 		return nil, err
 	}
 	spec, err := r.makeSpec(ctx, image, c)
 	if err != nil {
-		return nil, err
-	}
-	if err := edit(spec); err != nil {
 		return nil, err
 	}
 	return r.t.client.NewContainer(ctx, r.id,
