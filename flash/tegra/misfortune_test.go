@@ -112,24 +112,15 @@ func TestVarsAreForPrint(t *testing.T) {
 }
 
 func TestCopyEndsWithTheContext(t *testing.T) {
-	in, err := os.Create(filepath.Join(t.TempDir(), "in"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	if _, err := in.WriteString("data"); err != nil {
-		t.Fatal(err)
-	}
 	pressed := errors.New("interrupt")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(pressed)
-	if err := copyData(ctx, out, in, 4); !errors.Is(err, pressed) {
-		t.Errorf("copyData = %v; want %v", err, pressed)
+	dir := filepath.Join(t.TempDir(), "copy")
+	if err := open(t, orin()).CopyTo(ctx, dir); !errors.Is(err, pressed) {
+		t.Errorf("CopyTo = %v; want %v", err, pressed)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a part of the copy is left: %v", err)
 	}
 }
 

@@ -401,6 +401,13 @@ func TestCopies(t *testing.T) {
 			t.Errorf("%s of the copy differs: %v", name, err)
 		}
 	}
+	theirs, err := os.Stat(filepath.Join(p.Dir, "image.ext4"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ours, err := os.Stat(filepath.Join(dir, "image.ext4")); err != nil || !os.SameFile(ours, theirs) {
+		t.Errorf("the root file system is copied, %v; want a hard link", err)
+	}
 	if err := os.WriteFile(filepath.Join(dir, "boot.img"), []byte("changed"), 0o644); err != nil {
 		t.Fatal(err)
 	}

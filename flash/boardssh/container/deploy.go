@@ -3,6 +3,7 @@ package container
 import (
 	"context"
 	"fmt"
+	"path"
 	"path/filepath"
 	"time"
 
@@ -25,26 +26,39 @@ func DeployArtifact(ctx context.Context, c *boardssh.Conn, spec images.Spec, a i
 	if spec.Deploy.Dir == "" {
 		return Deployed{}, fmt.Errorf("%s: deploy.dir is not set", spec.BoardFile())
 	}
-	container, has := containerOf(a)
-	list := []files.LocalFile{{Path: a.Path(images.File{Name: images.ArtifactName}), Name: images.ArtifactName}}
+	list := []images.File{{Name: images.ArtifactName}}
+	archive, err := a.File(images.Container)
+	has := err == nil
 	if has {
-		list = append(list, files.LocalFile{Path: a.Path(container), Name: container.Name, SHA256: container.SHA256})
+		list = append(list, archive)
 	}
-	sent, err := files.PutList(ctx, c, spec.Deploy.Dir, list)
-	if err != nil || !has {
-		return Deployed{Files: sent}, err
+	var done Deployed
+	for _, f := range list {
+		sent, err := sendFile(ctx, c, a.Path(f), path.Join(spec.Deploy.Dir, filepath.ToSlash(f.Name)), f.SHA256)
+		if err != nil {
+			return done, err
+		}
+		done.Files = append(done.Files, sent)
 	}
-	image, err := deployContainer(ctx, c, a.Path(container))
-	return Deployed{Files: sent, Image: image}, err
+	if has {
+		done.Image, err = deployContainer(ctx, c, a.Path(archive))
+		return done, err
+	}
+	return done, nil
 }
 
-func containerOf(a images.Artifact) (images.File, bool) {
-	for _, f := range a.Files {
-		if f.Kind == images.Container {
-			return f, true
-		}
+// sendFile sends a local file to the board, and refuses one with another digest than this. "" is
+// any digest.
+func sendFile(ctx context.Context, c *boardssh.Conn, local, remote, digest string) (files.Sent, error) {
+	s, err := files.OpenSource(ctx, local)
+	if err != nil {
+		return files.Sent{}, err
 	}
-	return images.File{}, false
+	defer s.Close()
+	if digest != "" && s.SHA256() != digest {
+		return files.Sent{}, fmt.Errorf("%s changed since the build: its digest is %s, and %s has %s", local, s.SHA256(), images.ArtifactName, digest)
+	}
+	return files.Send(ctx, c, s, remote, files.Rights{Mode: 0o644})
 }
 
 // deployContainer waits until the board has started, and pushes the archive into its containerd.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"path/filepath"
 
 	"slipway/flash/boardssh"
@@ -83,38 +82,4 @@ func Send(ctx context.Context, c *boardssh.Conn, s *Source, remote string, r Rig
 	}
 	step.End(sent.Path+describeTransport(c), err)
 	return sent, err
-}
-
-// LocalFile is a file for PutList.
-type LocalFile struct {
-	Path   string // local path
-	Name   string // below the folder on the board
-	SHA256 string // "": not known
-}
-
-// PutList sends several files into one folder on the board, with mode 0644 and one progress. It
-// ends with sync, so that the files survive a power cut.
-func PutList(ctx context.Context, c *boardssh.Conn, dir string, list []LocalFile) (sent []Sent, err error) {
-	sources := make([]source, len(list))
-	var total int64
-	for i, file := range list {
-		f, src, err := openSource(file.Path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		src.sha256 = file.SHA256
-		sources[i] = src
-		total += src.size
-	}
-	step := progress.Start(ctx, "deploy files", total, progress.Bytes)
-	defer func() { step.End(fmt.Sprintf("%d in %s%s", len(sent), dir, describeTransport(c)), err) }()
-	for i, src := range sources {
-		one, err := putSource(ctx, c, src, path.Join(dir, filepath.ToSlash(list[i].Name)), 0o644, step)
-		if err != nil {
-			return sent, err
-		}
-		sent = append(sent, one)
-	}
-	return sent, syncNames(ctx, c)
 }
