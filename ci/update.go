@@ -325,7 +325,7 @@ func (u *updateRun) askBoard(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	u.outcome.Findings, u.before, err = boardupdate.Preflight(ctx, u.conn, u.engine, u.bundle, boardupdate.Rules{Downgrade: u.how.Downgrade})
+	u.outcome.Findings, u.before, err = boardupdate.Preflight(ctx, u.conn, u.engine, u.bundle, u.how.Downgrade)
 	if err != nil {
 		return err
 	}
@@ -373,7 +373,7 @@ func (u *updateRun) checkBundleEarly(ctx context.Context) error {
 // checkBundle lets the engine check the bundle's signature and version, and adds the findings to
 // the outcome.
 func (u *updateRun) checkBundle(ctx context.Context, from *boardupdate.Source) error {
-	judged, err := boardupdate.CheckSignature(ctx, u.engine, from, u.before, boardupdate.Rules{Downgrade: u.how.Downgrade})
+	judged, err := boardupdate.CheckSignature(ctx, u.engine, from, u.before, u.how.Downgrade)
 	if err != nil {
 		return err
 	}

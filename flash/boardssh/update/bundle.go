@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -30,8 +28,7 @@ type Bundle struct {
 	SHA256    string `json:"-"`
 
 	file    *sealed.File
-	digest  string   // of the file's beginning and end, which differ between bundles
-	capsule *capsule // Jetson firmware in the bundle; nil: none
+	capsule string // GUID of the Jetson firmware in the bundle; "": none
 }
 
 // Kind is the engine that a bundle is for.
@@ -56,14 +53,7 @@ var bundleFormats = []bundleFormat{
 	{SWUpdate, ".swu", isCpio, readSWUpdate},
 }
 
-var errNoBundle = errors.New("not a bundle for RAUC or SWUpdate")
-
-var errMender = errors.New("a Mender Artifact, and Slipway does not drive Mender\nnext: update --help  # Slipway drives RAUC and SWUpdate; copy this one to the board, and run mender-update install there")
-
-// isMender recognises a Mender Artifact, a tar that begins with the file version.
-func isMender(head []byte) bool {
-	return len(head) >= 262 && string(head[257:262]) == "ustar" && bytes.HasPrefix(head, []byte("version\x00"))
-}
+var errNoBundle = errors.New("not a bundle for RAUC or SWUpdate\nnext: build --help  # --target=bundle makes one for a virtual board, slipway-bundle with RAUC, slipway-update for a Jetson")
 
 // headBytes is how many bytes of a file are needed to recognize its format.
 const headBytes = 512
@@ -93,18 +83,12 @@ func OpenBundle(ctx context.Context, name string) (*Bundle, error) {
 // Close closes the file.
 func (b *Bundle) Close() error { return b.file.Close() }
 
-// readFormat recognizes the bundle's format by its first bytes, and fills in its kind and claims. A
-// Mender Artifact or an unknown format is an error.
+// readFormat recognizes the bundle's format by its first bytes, and fills in its kind and claims. An
+// unknown format is an error.
 func (b *Bundle) readFormat() error {
 	head := make([]byte, headBytes)
 	n, err := b.file.ReadAt(head, 0)
 	if err != nil && err != io.EOF {
-		return err
-	}
-	if isMender(head[:n]) {
-		return errMender
-	}
-	if b.digest, err = b.digestEnds(head[:n]); err != nil {
 		return err
 	}
 	for _, f := range bundleFormats {
@@ -113,20 +97,7 @@ func (b *Bundle) readFormat() error {
 			return f.read(b)
 		}
 	}
-	return fmt.Errorf("%w\nnext: build --help  # --target=bundle makes one for a virtual board, slipway-bundle with RAUC, slipway-update for a Jetson", errNoBundle)
-}
-
-// digestEnds returns a digest of the bundle's beginning and end. Bundles differ there, since
-// their signatures lie at one end or the other.
-func (b *Bundle) digestEnds(head []byte) (string, error) {
-	tail := make([]byte, min(b.SizeBytes, 4096))
-	if _, err := b.file.ReadAt(tail, b.SizeBytes-int64(len(tail))); err != nil {
-		return "", err
-	}
-	h := sha256.New()
-	h.Write(head)
-	h.Write(tail)
-	return hex.EncodeToString(h.Sum(nil)[:8]), nil
+	return errNoBundle
 }
 
 func (b *Bundle) fileSuffix() string {

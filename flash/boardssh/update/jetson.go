@@ -21,8 +21,7 @@ type jetson struct {
 	current int    // slot that runs
 	active  int    // slot that runs next
 	slots   []jetsonSlot
-	capsule bool  // a capsule waits for the next boot
-	esp     int64 // free bytes of the EFI system partition, for capsules; -1 if it is not mounted
+	capsule bool // a capsule waits for the next boot
 	classes []firmwareClass
 }
 
@@ -36,8 +35,6 @@ type firmwareClass struct{ guid, version, last string }
 const jetsonStateScript = `command -v nvbootctrl >/dev/null || { echo "== none"; exit 0; }
 echo "== slots"
 nvbootctrl dump-slots-info
-echo "== esp"
-grep -q ' /boot/efi ' /proc/mounts && df -Pk /boot/efi | tail -n 1
 echo "== classes"
 for d in /sys/firmware/efi/esrt/entries/*; do
 	[ -d "$d" ] && echo "$(cat "$d/fw_class") $(cat "$d/fw_version") $(cat "$d/last_attempt_status")"
@@ -74,7 +71,7 @@ var slotPattern = plaintext.Regexp(`^slot: (\d),.*\bstatus: (\w+)`)
 
 // parseJetson parses the output of jetsonStateScript, which must name the running slot.
 func parseJetson(text string) (*jetson, error) {
-	j := &jetson{current: -1, active: -1, esp: -1}
+	j := &jetson{current: -1, active: -1}
 	section := ""
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -85,12 +82,6 @@ func parseJetson(text string) (*jetson, error) {
 		switch section {
 		case "slots":
 			j.readSlots(line)
-		case "esp":
-			if words := strings.Fields(line); len(words) >= 6 {
-				if kib, err := strconv.ParseInt(words[3], 10, 64); err == nil && kib >= 0 && kib < 1<<40 {
-					j.esp = kib << 10
-				}
-			}
 		case "classes":
 			if words := strings.Fields(line); len(words) == 3 && guidPattern().MatchString(words[0]) && len(j.classes) < maxSlots {
 				j.classes = append(j.classes, firmwareClass{words[0], truncateText(plaintext.OneLine(words[1]), 40), truncateText(plaintext.OneLine(words[2]), 40)})
@@ -177,8 +168,8 @@ func (j *jetson) toStatus() Status {
 	return s
 }
 
-// checkFirmware checks, on a Jetson, that the firmware knows the bundle's capsule and that it fits
-// into /boot/efi. Engines do not check that, and the firmware ignores such a capsule silently.
+// checkFirmware checks, on a Jetson, that the firmware knows the bundle's capsule. Engines do not
+// check that, and the firmware ignores a capsule that it does not know silently.
 func (p preflight) checkFirmware() Finding {
 	j, err := readJetson(p.ctx, p.c)
 	switch {
@@ -190,30 +181,20 @@ func (p preflight) checkFirmware() Finding {
 	return j.checkCapsule(p.bundle.capsule)
 }
 
-func (j *jetson) checkCapsule(c *capsule) Finding {
+func (j *jetson) checkCapsule(capsule string) Finding {
 	seen := fmt.Sprintf("firmware %s, slot %c runs", cmp.Or(j.version, "of no known version"), 'A'+j.current)
-	if c == nil {
+	if capsule == "" {
 		return checkedFinding("%s; the update brings no firmware", seen)
 	}
-	known := slices.IndexFunc(j.classes, func(f firmwareClass) bool { return f.guid == c.guid })
+	known := slices.IndexFunc(j.classes, func(f firmwareClass) bool { return f.guid == capsule })
 	switch {
-	case j.esp < 0:
-		return refusedFinding("on the board: systemctl status boot-efi.mount", "%s; /boot/efi, the folder for the capsule, is not mounted", seen)
-	case c.sizeBytes > j.esp:
-		return refusedFinding("delete what is not the board's in /boot/efi", "%s; the capsule has %d bytes, and /boot/efi has room for %d", seen, c.sizeBytes, j.esp)
 	case len(j.classes) > 0 && known < 0:
 		return refusedFinding("build the update for this module: the firmware silently ignores a capsule that it does not know",
-			"%s; the capsule is for firmware %s, and the board's is %s", seen, c.guid, j.classes[0].guid)
+			"%s; the capsule is for firmware %s, and the board's is %s", seen, capsule, j.classes[0].guid)
 	case known >= 0 && j.classes[known].last != "0":
 		return checkedFinding("%s; its last capsule ended with status %s; the new one fits", seen, j.classes[known].last)
 	}
 	return checkedFinding("%s; the capsule fits", seen)
-}
-
-// capsule is a UEFI capsule: firmware in an update for a Jetson (UEFI 2.10, 8.5.3 and 23.3).
-type capsule struct {
-	guid      string // the class of firmware that it updates
-	sizeBytes int64
 }
 
 // firmwareManagement is the GUID at the beginning of a capsule of firmware.
@@ -222,27 +203,27 @@ const firmwareManagement = "6dcbd5ed-e82d-4c44-bda1-7194199ad92a"
 // capsuleName is the capsule's file name in an update.
 const capsuleName = "tegra-bl.cap"
 
-// parseCapsule reads the GUID of the first item of a capsule. head is the beginning of the
-// capsule.
-func parseCapsule(head []byte, sizeBytes int64) (*capsule, error) {
+// parseCapsule returns the GUID of the firmware that a UEFI capsule updates, which its first item
+// names (UEFI 2.10, 8.5.3 and 23.3). head is the beginning of the capsule.
+func parseCapsule(head []byte) (string, error) {
 	if len(head) < 28 || formatGUID(head) != firmwareManagement {
-		return nil, fmt.Errorf("%s is no capsule of firmware", capsuleName)
+		return "", fmt.Errorf("%s is no capsule of firmware", capsuleName)
 	}
 	// After the header come a version, two counts and the items' offsets from the version.
 	at := uint64(binary.LittleEndian.Uint32(head[16:]))
 	if at > uint64(len(head)) || uint64(len(head))-at < 16 {
-		return nil, fmt.Errorf("%s is damaged: its header has %d bytes", capsuleName, at)
+		return "", fmt.Errorf("%s is damaged: its header has %d bytes", capsuleName, at)
 	}
 	items := head[at:]
 	drivers, payloads := binary.LittleEndian.Uint16(items[4:]), binary.LittleEndian.Uint16(items[6:])
 	if drivers != 0 || payloads == 0 {
-		return nil, fmt.Errorf("%s has %d drivers and %d items of firmware; want only firmware", capsuleName, drivers, payloads)
+		return "", fmt.Errorf("%s has %d drivers and %d items of firmware; want only firmware", capsuleName, drivers, payloads)
 	}
 	item := binary.LittleEndian.Uint64(items[8:])
 	if item > uint64(len(items)) || uint64(len(items))-item < 20 {
-		return nil, fmt.Errorf("%s is damaged: its first item lies at %d", capsuleName, item)
+		return "", fmt.Errorf("%s is damaged: its first item lies at %d", capsuleName, item)
 	}
-	return &capsule{formatGUID(items[item+4:]), sizeBytes}, nil
+	return formatGUID(items[item+4:]), nil
 }
 
 // formatGUID formats the first 16 bytes. The first three numbers are little endian.

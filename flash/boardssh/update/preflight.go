@@ -31,21 +31,16 @@ const (
 	NotApplicable Verdict = "not applicable"
 )
 
-// Rules are what the user allows.
-type Rules struct {
-	Downgrade bool // to a version older than the running one
-}
-
 // preflight is the input of the checks: a board with its status, a bundle, and the delivery.
 type preflight struct {
-	ctx      context.Context
-	c        *boardssh.Conn
-	engine   Engine
-	bundle   *Bundle
-	rules    Rules
-	status   Status
-	delivery Delivery
-	why      string // why not a better delivery
+	ctx       context.Context
+	c         *boardssh.Conn
+	engine    Engine
+	bundle    *Bundle
+	downgrade bool // the user allows a version older than the running one
+	status    Status
+	delivery  Delivery
+	why       string // why not a better delivery
 }
 
 // preflights are the checks, in the order in which they run.
@@ -65,12 +60,12 @@ var preflights = []struct {
 
 // Preflight runs all checks before an update and returns their findings and the board's status. It
 // writes no bundle. The signature is left to CheckSignature, as the engine needs the bundle for it.
-func Preflight(ctx context.Context, c *boardssh.Conn, e Engine, b *Bundle, rules Rules) ([]Finding, Status, error) {
+func Preflight(ctx context.Context, c *boardssh.Conn, e Engine, b *Bundle, downgrade bool) ([]Finding, Status, error) {
 	status, err := statusAfterBoot(ctx, c, e)
 	if err != nil {
 		return nil, status, err
 	}
-	input := preflight{ctx: ctx, c: c, engine: e, bundle: b, rules: rules, status: status}
+	input := preflight{ctx: ctx, c: c, engine: e, bundle: b, downgrade: downgrade, status: status}
 	input.delivery, input.why = e.ChooseDelivery(ctx, b)
 	var all []Finding
 	for _, p := range preflights {
@@ -115,7 +110,7 @@ func statusAfterBoot(ctx context.Context, c *boardssh.Conn, e Engine) (Status, e
 // the engine accepts it, CheckSignature also compares the claims that the engine read with the
 // board, since only RAUC can read those of a plain bundle. An error means that the board did not
 // answer, and says nothing about the bundle.
-func CheckSignature(ctx context.Context, e Engine, from *Source, board Status, rules Rules) ([]Finding, error) {
+func CheckSignature(ctx context.Context, e Engine, from *Source, board Status, downgrade bool) ([]Finding, error) {
 	claims, err := e.Inspect(ctx, from)
 	signature := checkedFinding("%s trusts it", e.Name())
 	switch {
@@ -129,7 +124,7 @@ func CheckSignature(ctx context.Context, e Engine, from *Source, board Status, r
 	signature.Name = "signature"
 	all := []Finding{signature}
 	if err == nil {
-		kind, version := compareCompatible(claims, board), compareVersion(claims, board, rules)
+		kind, version := compareCompatible(claims, board), compareVersion(claims, board, downgrade)
 		kind.Name, version.Name = "compatible, by the engine", "version, by the engine"
 		all = append(all, kind, version)
 	}
@@ -290,11 +285,11 @@ func (p preflight) checkVersion() Finding {
 	if p.bundle.Version == "" {
 		return notApplicableFinding("the bundle says it only to the engine")
 	}
-	return compareVersion(p.bundle.Claims, p.status, p.rules)
+	return compareVersion(p.bundle.Claims, p.status, p.downgrade)
 }
 
-// compareVersion refuses an older version than the booted slot's, unless rules allow it.
-func compareVersion(c Claims, board Status, rules Rules) Finding {
+// compareVersion refuses an older version than the booted slot's, unless the user allows it.
+func compareVersion(c Claims, board Status, downgrade bool) Finding {
 	booted, _ := board.BootedSlot()
 	switch {
 	case booted.Version == "":
@@ -303,7 +298,7 @@ func compareVersion(c Claims, board Status, rules Rules) Finding {
 		return notApplicableFinding("the bundle has none; %s runs", booted.Version)
 	case !isOlder(c.Version, booted.Version):
 		return checkedFinding("%s runs, %s comes", booted.Version, c.Version)
-	case rules.Downgrade:
+	case downgrade:
 		return checkedFinding("%s runs, the older %s comes, which was allowed", booted.Version, c.Version)
 	}
 	return refusedFinding("take a newer bundle", "%s runs, and the bundle holds the older %s; --downgrade allows it", booted.Version, c.Version)

@@ -91,7 +91,7 @@ func TestPreflightWaitsForStart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		findings, _, err := update.Preflight(t.Context(), c, &startingEngine{engine, bad}, b, update.Rules{})
+		findings, _, err := update.Preflight(t.Context(), c, &startingEngine{engine, bad}, b, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -130,7 +130,7 @@ func (s *Source) stageBundle(ctx context.Context, c *boardssh.Conn, b *Bundle) e
 	if err != nil {
 		return err
 	}
-	s.Where = path.Join(dir, ".slipway-update-"+b.digest+b.fileSuffix())
+	s.Where = path.Join(dir, ".slipway-update-"+b.SHA256[:16]+b.fileSuffix())
 	s.close = func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
 		defer cancel()

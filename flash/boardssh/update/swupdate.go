@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -210,8 +209,8 @@ func readEntries(data io.ReaderAt, size int64) ([]cpioEntry, error) {
 		if _, err := data.ReadAt(head, at); err != nil || !isCpio(head) {
 			return nil, fmt.Errorf("it is cut short or damaged at byte %d; copy or make it again", at)
 		}
-		length, errLength := hexField(head[54:62])
-		named, errName := hexField(head[94:102])
+		length, errLength := strconv.ParseUint(string(head[54:62]), 16, 32)
+		named, errName := strconv.ParseUint(string(head[94:102]), 16, 32)
 		if errLength != nil || errName != nil || named < 2 || named > maxEntryNameLength {
 			return nil, fmt.Errorf("it is damaged at byte %d; copy or make it again", at)
 		}
@@ -219,7 +218,7 @@ func readEntries(data io.ReaderAt, size int64) ([]cpioEntry, error) {
 		if _, err := data.ReadAt(name, at+cpioHead); err != nil {
 			return nil, fmt.Errorf("it is cut short at byte %d; copy it again", at)
 		}
-		e := cpioEntry{string(bytes.TrimRight(name, "\x00")), (at + cpioHead + named + 3) / 4 * 4, length}
+		e := cpioEntry{string(bytes.TrimRight(name, "\x00")), (at + cpioHead + int64(named) + 3) / 4 * 4, int64(length)}
 		if e.name == "TRAILER!!!" {
 			return all, nil
 		}
@@ -230,14 +229,6 @@ func readEntries(data io.ReaderAt, size int64) ([]cpioEntry, error) {
 		at = (e.offset + e.size + 3) / 4 * 4
 	}
 	return nil, fmt.Errorf("it has more than %d files", maxEntries)
-}
-
-func hexField(text []byte) (int64, error) {
-	raw := make([]byte, 4)
-	if _, err := hex.Decode(raw, text); err != nil {
-		return 0, err
-	}
-	return int64(raw[0])<<24 | int64(raw[1])<<16 | int64(raw[2])<<8 | int64(raw[3]), nil
 }
 
 // versionPattern matches the version in an sw-description, in libconfig's format or in JSON.
@@ -275,7 +266,7 @@ func (b *Bundle) readCapsule(e cpioEntry) error {
 		return err
 	}
 	var err error
-	b.capsule, err = parseCapsule(head, e.size)
+	b.capsule, err = parseCapsule(head)
 	return err
 }
 

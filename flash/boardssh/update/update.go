@@ -144,19 +144,7 @@ const SystemBus = "/run/dbus/system_bus_socket"
 // finders look for one kind of engine each. They return an error if the board does not have that
 // engine.
 var finders = []func(ctx context.Context, c *boardssh.Conn, bus string) (Engine, error){
-	findRAUC, findSWUpdate, refuseMender,
-}
-
-// refuseMender always returns an error, which says whether the board has Mender.
-func refuseMender(ctx context.Context, c *boardssh.Conn, _ string) (Engine, error) {
-	r, err := c.Ask(ctx, "sh", "-c", "command -v mender-update || command -v mender")
-	if err == nil {
-		err = errors.New("no Mender either")
-		if r.Status == 0 {
-			err = errors.New("the board has Mender, which Slipway does not drive; run mender-update install FILE on the board")
-		}
-	}
-	return nil, err
+	findRAUC, findSWUpdate,
 }
 
 // FindEngine looks for an update engine on the board and returns the first that it finds. It asks
