@@ -24,12 +24,11 @@ import (
 // jetsonJob flashes a tegraflash package onto Jetsons in recovery mode, several at once.
 type jetsonJob struct {
 	request
-	work   *workDir
-	pkg    *tegra.Package
-	sum    string // of the package's file
-	keys   tegra.Keys
-	limits map[string]time.Duration
-	at     string // when it began: its logs are named by that
+	work *workDir
+	pkg  *tegra.Package
+	sum  string // of the package's file
+	keys tegra.Keys
+	at   string // when it began: its logs are named by that
 }
 
 // jetsonHost is the machine to whose USB bus the boards are connected. Tests replace it.
@@ -54,16 +53,8 @@ func (j *jetsonJob) checkOptions(context.Context) error {
 	return err
 }
 
-// checkSettings checks board.yml's flash.limitsSec, flash.module and, with --force-recovery, the
-// recovery command. It fills j.limits.
+// checkSettings checks board.yml's flash.module and, with --force-recovery, the recovery command.
 func (j *jetsonJob) checkSettings(context.Context) error {
-	j.limits = map[string]time.Duration{}
-	for name, sec := range j.spec.Flash.LimitsSec {
-		if known := tegra.StageNames(); !slices.Contains(known, name) {
-			return fmt.Errorf("board.yml: flash.limitsSec: no stage is named %q (have %v)", name, known)
-		}
-		j.limits[name] = time.Duration(sec) * time.Second
-	}
 	for name := range j.spec.Flash.Module {
 		if known := tegra.ModuleNames(); !slices.Contains(known, name) {
 			return fmt.Errorf("board.yml: flash.module: nothing is named %q (have %v)", name, known)
@@ -234,7 +225,7 @@ func (j *jetsonJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 // scripts on it. With several boards, each gets its own copy of the package.
 func (j *jetsonJob) flashBoard(ctx context.Context, d device.Device) (Receipt, error) {
 	board := tegra.Board{
-		Port: usbPort(d), Dir: j.pkg.Dir, Limits: j.limits, Module: j.spec.Flash.Module, Keys: j.keys,
+		Port: usbPort(d), Dir: j.pkg.Dir, Module: j.spec.Flash.Module, Keys: j.keys,
 		Logs: filepath.Join(images.LogDir(j.state), "flash-"+usbPort(d)+"-"+j.at),
 	}
 	if len(j.devices) > 1 {

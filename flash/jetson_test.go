@@ -236,7 +236,6 @@ func TestJetsonRefused(t *testing.T) {
 		{"runs", func(t *testing.T, j *jetsons) { j.plug(t, "1-2", "7020", "9") }, "usb:1-2", "runs its Linux"},
 		{"another chip", func(t *testing.T, j *jetsons) { j.plug(t, "1-2", "7e19", "9") }, "usb:1-2", "it is another board"},
 		{"package for another chip", func(_ *testing.T, j *jetsons) { j.spec.Flash.Chip = "t194" }, "usb:1-2", "it is another board"},
-		{"a stage that is none", func(_ *testing.T, j *jetsons) { j.spec.Flash.LimitsSec = map[string]int{"dance": 3} }, "usb:1-2", `no stage is named "dance"`},
 		{"a variable that is none", func(_ *testing.T, j *jetsons) { j.spec.Flash.Module = map[string]string{"PATH": "x"} }, "usb:1-2", `nothing is named "PATH"`},
 		{"damaged package", func(t *testing.T, j *jetsons) {
 			path := j.artifact.Path(j.artifact.Files[0])

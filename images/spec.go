@@ -158,10 +158,9 @@ type Flash struct {
 	DPU string `yaml:"dpu" json:"dpu,omitempty"`
 
 	// The rest is of Jetsons in recovery mode.
-	Chip      string            `yaml:"chip" json:"chip,omitempty"`           // t210, t186, t194, t234 or t264; a board with another is refused
-	Recovery  Recovery          `yaml:"recovery" json:"recovery,omitzero"`    // brings the board into recovery mode
-	LimitsSec map[string]int    `yaml:"limitsSec" json:"limitsSec,omitempty"` // limits for stages of the flash that differ from the usual
-	Module    map[string]string `yaml:"module" json:"module,omitempty"`       // BOARDID, FAB, ...: the values of the module's EEPROM, if it is empty
+	Chip     string            `yaml:"chip" json:"chip,omitempty"`        // t210, t186, t194, t234 or t264; a board with another is refused
+	Recovery Recovery          `yaml:"recovery" json:"recovery,omitzero"` // brings the board into recovery mode
+	Module   map[string]string `yaml:"module" json:"module,omitempty"`    // BOARDID, FAB, ...: the values of the module's EEPROM, if it is empty
 }
 
 // Recovery is a command that switches a board into recovery mode, by a relay or a controller beside

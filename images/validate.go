@@ -97,11 +97,6 @@ func (s Spec) validateJetson() error {
 	if r := s.Flash.Recovery; r.SSH != "" && len(r.Command) == 0 || slices.Contains(r.Command, "") {
 		return fmt.Errorf("%s: flash.recovery: ssh needs a command, a list of words: command: [relay, --on]", s.PlaceOf("flash.recovery"))
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Flash.LimitsSec)) {
-		if sec := s.Flash.LimitsSec[name]; sec < 1 || sec > 86400 {
-			return fmt.Errorf("%s: flash.limitsSec.%s: %d is not between 1 and 86400", s.PlaceOf("flash.limitsSec."+name), name, sec)
-		}
-	}
 	for _, name := range slices.Sorted(maps.Keys(s.Flash.Module)) {
 		if value := s.Flash.Module[name]; !plainWord().MatchString(value) {
 			return fmt.Errorf("%s: flash.module.%s: %q is no plain word", s.PlaceOf("flash.module."+name), name, value)

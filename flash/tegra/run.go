@@ -24,10 +24,10 @@ import (
 // Board is one board to flash, with its own settings.
 type Board struct {
 	Port   string
-	Dir    string // a copy of the package that nothing else uses: the scripts write into it
-	Logs   string // the folder for logs
-	Limits map[string]time.Duration
-	Module map[string]string // the module's data where its EEPROM is empty
+	Dir    string                   // a copy of the package that nothing else uses: the scripts write into it
+	Logs   string                   // the folder for logs
+	Limits map[string]time.Duration // of stages, in place of the usual ones
+	Module map[string]string        // the module's data where its EEPROM is empty
 	Keys   Keys
 }
 
@@ -287,7 +287,7 @@ type overdueError struct {
 }
 
 func (o overdueError) Error() string {
-	return fmt.Sprintf("%s took more than %v (board.yml: flash.limitsSec.%s)", o.stage.title, o.limit, o.stage.name)
+	return fmt.Sprintf("%s took more than %v", o.stage.title, o.limit)
 }
 
 // stopOverdue stops the script if the stage still runs.

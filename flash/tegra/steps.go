@@ -2,7 +2,6 @@ package tegra
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -44,7 +43,7 @@ var flows = map[string]flow{
 		{name: "sign", title: "signing", begins: bannerPattern("Signing binaries|Preparing binaries"), limit: 15 * time.Minute, hangs: "the board does not answer; " + recoverAgain},
 		{name: "boot", title: "booting the board over USB", begins: bannerPattern("Boot Jetson via RCM"), limit: 5 * time.Minute, hangs: "the board did not come back into recovery mode after its data were read; " + recoverAgain + "; " + otherPort},
 		{name: "commands", title: "sending what to do", begins: bannerPattern("Sending flash sequence commands"), limit: 5 * time.Minute, hangs: "the board booted and does not show up as a USB disk: its kernel has no USB device controller (then it panics), the serial number it shows is another, or the cable is in a port that is host only; " + seeSerial},
-		{name: "write", title: "writing partitions", begins: bannerPattern("Writing partitions on (?:external|internal) storage device"), limit: 60 * time.Minute, hangs: "the storage did not appear or the writing stands still: the board has no such drive or card, or a hub or power saving cut it off; " + otherPort},
+		{name: "write", title: "writing partitions", begins: bannerPattern("Writing partitions on (?:external|internal) storage device"), limit: 180 * time.Minute, hangs: "the storage did not appear or the writing stands still: the board has no such drive or card, or a hub or power saving cut it off; " + otherPort},
 		{name: "status", title: "waiting for the board's verdict", begins: bannerPattern("Waiting for final status from device"), limit: 20 * time.Minute, hangs: "the board is still programming its boot flash, or died in it; " + seeSerial},
 	}, "Successfully finished at "},
 	Unified: {Unified, []stage{
@@ -53,35 +52,23 @@ var flows = map[string]flow{
 		{name: "storage", title: "preparing the storage", begins: bannerPattern("Preparing contents for external storage"), limit: 15 * time.Minute},
 		{name: "boot", title: "preparing the boot over USB", begins: bannerPattern("Preparing for RCM boot"), limit: 15 * time.Minute},
 		{name: "workspace", title: "laying out NVIDIA's tools", begins: bannerPattern("Setting up unified flash workspace"), limit: 20 * time.Minute},
-		{name: "write", title: "NVIDIA's tool writes", begins: bannerPattern("Running unified flash"), limit: 60 * time.Minute, hangs: "NVIDIA's tool waits for the board; " + recoverAgain + "; " + otherPort},
+		{name: "write", title: "NVIDIA's tool writes", begins: bannerPattern("Running unified flash"), limit: 180 * time.Minute, hangs: "NVIDIA's tool waits for the board; " + recoverAgain + "; " + otherPort},
 	}, "Finished at "},
 	Direct: {Direct, []stage{
 		{name: "recovery", title: "reading the board's data", limit: 5 * time.Minute, hangs: "the board does not answer; " + recoverAgain},
 		{name: "sign", title: "signing", begins: plaintext.Regexp(`^Board ID\(`), limit: 30 * time.Minute},
 		{name: "send", title: "sending the boot loader", begins: plaintext.Regexp(`Sending bootloader and pre-requisite binaries|Sending bct_br|Boot Rom communication`), late: true, limit: 10 * time.Minute, hangs: "the board does not take it; " + recoverAgain + "; " + otherPort},
-		{name: "write", title: "writing partitions", begins: plaintext.Regexp(`Writing partition \S+ with `), limit: 60 * time.Minute, hangs: "the writing stands still; " + otherPort},
+		{name: "write", title: "writing partitions", begins: plaintext.Regexp(`Writing partition \S+ with `), limit: 180 * time.Minute, hangs: "the writing stands still; " + otherPort},
 	}, ""},
 	card: {card, []stage{
 		{name: "sign", title: "signing", limit: 15 * time.Minute},
 		{name: "partition", title: "making partitions", begins: plaintext.Regexp(`^Creating partitions`), limit: 5 * time.Minute},
-		{name: "write", title: "writing partitions", begins: plaintext.Regexp(`^Writing partitions`), limit: 60 * time.Minute},
+		{name: "write", title: "writing partitions", begins: plaintext.Regexp(`^Writing partitions`), limit: 180 * time.Minute},
 	}, "[OK: "},
 }
 
 // card is the flow that makes an image file for a card or drive. It needs no board.
 const card = "make-sdcard"
-
-// StageNames returns the stages whose limits board.yml may set.
-func StageNames() []string {
-	var names []string
-	for _, f := range flows {
-		for _, s := range f.stages {
-			names = append(names, s.name)
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
 
 // transcript is what a script's output has shown so far. NVIDIA's tools, the package and the board
 // write that output, so it is not trusted.
