@@ -6,6 +6,7 @@
 package bfb
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -174,8 +175,8 @@ func (s Stream) Check(ctx context.Context, r io.ReaderAt, count func(bytes int64
 		sum := crc32.NewIEEE()
 		n := padSize(i.SizeBytes)
 		in := localfile.WithContext(ctx, io.NewSectionReader(r, i.OffsetBytes, n), count)
-		if got, err := io.CopyBuffer(onlyWriter{sum}, in, buf); err != nil || got != n {
-			return fmt.Errorf("image %s at byte %d: read %d of %d bytes: %w", i.Name, i.OffsetBytes, got, n, orEOF(err))
+		if got, err := io.CopyBuffer(sum, in, buf); err != nil || got != n {
+			return fmt.Errorf("image %s at byte %d: read %d of %d bytes: %w", i.Name, i.OffsetBytes, got, n, cmp.Or(err, io.ErrUnexpectedEOF))
 		}
 		if got := sum.Sum32(); got != i.CRC32 {
 			return fmt.Errorf("image %s at byte %d has CRC-32 %08x, its header says %08x; the file is damaged, fetch it again", i.Name, i.OffsetBytes, got, i.CRC32)
@@ -184,33 +185,12 @@ func (s Stream) Check(ctx context.Context, r io.ReaderAt, count func(bytes int64
 	return nil
 }
 
-func orEOF(err error) error {
-	if err == nil {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}
-
-type onlyWriter struct{ io.Writer }
-
-// List prints a line for each image in the format of mlx-mkbfb -d, or of -d -v if every is true.
-func (s Stream) List(w io.Writer, every bool) error {
+// List prints a line for each image in the format of mlx-mkbfb -d.
+func (s Stream) List(w io.Writer) error {
 	for _, i := range s.Images {
-		line := fmt.Sprintf("%10d %s", i.SizeBytes, i.About)
-		if every {
-			line = i.formatFields()
-		}
-		if _, err := fmt.Fprintln(w, line); err != nil {
+		if _, err := fmt.Fprintf(w, "%10d %s\n", i.SizeBytes, i.About); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (i Image) formatFields() string {
-	text := fmt.Sprintf("Ver: %d.%d Len: %d ID: %d ImLen: %d ImCRC: 0x%x FolIm: 0x%x", major, i.Minor, headerBytes, i.ID, i.SizeBytes, i.CRC32, i.Following)
-	if i.Minor >= 2 {
-		text += fmt.Sprintf(" NxImVr: %d ImVr: %d", i.NextVersion, i.Version)
-	}
-	return text
 }

@@ -75,7 +75,7 @@ func TestRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	var list bytes.Buffer
-	if err := s.List(&list, false); err != nil {
+	if err := s.List(&list); err != nil {
 		t.Fatal(err)
 	}
 	want := "" +
@@ -257,18 +257,19 @@ func TestMakeRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	f.make("v1.bfb", "bl2-v1="+f.path("x"))
 	a := f.path("a.bfb")
 	for want, r := range map[string]Recipe{
 		"of nothing":                {},
 		"one or two can be joined":  {Bases: []string{a, a, a}},
 		"take the other stream":     {Bases: []string{a}, Expert: true},
-		"without other images":      {Bases: []string{a}, Parts: parts, Filter: &Filter{}},
+		"without other images":      {Bases: []string{a}, Parts: parts, Hardware: new(int)},
 		"would be lost":             {Bases: []string{withTrailing}},
 		"is not known":              {Bases: []string{f.path("unknown.bfb")}},
 		"the file is damaged":       {Bases: []string{f.path("padding.bfb")}},
 		"no such file":              {Parts: gone},
 		"is not a regular file":     {Parts: dir},
-		"no image is left":          {Bases: []string{a}, Filter: &Filter{Version: 1, Strip: 0, Careless: true}},
+		"no image is left":          {Bases: []string{f.path("v1.bfb")}, Hardware: new(int)},
 		"too few for a boot stream": {Bases: []string{f.random("short", 5)}},
 	} {
 		out := f.path("out.bfb")
@@ -302,7 +303,7 @@ func TestNoFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, read := Make(t.Context(), f.path("b.bfb"), Recipe{Parts: waits})
-	for _, err := range []error{read, Show(io.Discard, fifo, false, false)} {
+	for _, err := range []error{read, Show(io.Discard, fifo, false)} {
 		if err == nil || !strings.Contains(err.Error(), "is no regular file") {
 			t.Errorf("a pipe is read, with error %v", err)
 		}

@@ -32,10 +32,10 @@ func TestFiles(t *testing.T) {
 	f := newFolder(t)
 	var out strings.Builder
 	parts := "bl2=" + f.random("bl2", 77) + ",boot-args-v1==quiet"
-	if err := MakeFile(t.Context(), &out, f.path("a.bfb"), Recipe{Filter: &Filter{Version: -1, Strip: -1}}, parts); err != nil {
+	if err := MakeFile(t.Context(), &out, f.path("a.bfb"), Recipe{}, parts); err != nil {
 		t.Fatal(err)
 	}
-	if err := MakeFile(t.Context(), &out, f.path("b.bfb"), Recipe{Bases: []string{f.path("a.bfb")}, Filter: &Filter{Strip: -1, Careless: true}}, ""); err != nil {
+	if err := MakeFile(t.Context(), &out, f.path("b.bfb"), Recipe{Bases: []string{f.path("a.bfb")}, Hardware: new(int)}, ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := CheckFile(t.Context(), &out, f.path("b.bfb")); err != nil {
@@ -57,11 +57,8 @@ func TestFiles(t *testing.T) {
 	}
 	var listed Stream
 	out.Reset()
-	if err := Show(&out, f.path("a.bfb"), false, true); err != nil || json.Unmarshal([]byte(out.String()), &listed) != nil || len(listed.Images) != 2 {
+	if err := Show(&out, f.path("a.bfb"), true); err != nil || json.Unmarshal([]byte(out.String()), &listed) != nil || len(listed.Images) != 2 {
 		t.Errorf("listed as JSON: %v\n%s", err, out.String())
-	}
-	if err := MakeFile(t.Context(), &out, f.path("c.bfb"), Recipe{Filter: &Filter{Version: -1, Strip: 1}}, parts); err == nil || !strings.Contains(err.Error(), "--for") {
-		t.Errorf("strip without a version of the hardware gives %v", err)
 	}
 }
 
@@ -72,7 +69,7 @@ func TestOpenRefuses(t *testing.T) {
 		f.dir:                     "is not a regular file",
 		f.random("some.img", 100): "some.img: header at byte 0",
 	} {
-		if err := Show(io.Discard, path, false, false); err == nil || !strings.Contains(err.Error(), want) {
+		if err := Show(io.Discard, path, false); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Show(%s) gives %v; want %q", path, err, want)
 		}
 	}

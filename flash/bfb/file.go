@@ -52,7 +52,7 @@ func (f *File) Prove(ctx context.Context) error {
 }
 
 // Show prints the images, trailing data and notes of the stream at path, as lines or as JSON.
-func Show(w io.Writer, path string, every, asJSON bool) error {
+func Show(w io.Writer, path string, asJSON bool) error {
 	f, err := Open(path)
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func Show(w io.Writer, path string, every, asJSON bool) error {
 	if asJSON {
 		return plaintext.WriteJSON(w, f.Stream)
 	}
-	if err := f.List(w, every); err != nil {
+	if err := f.List(w); err != nil {
 		return err
 	}
 	return f.printRemarks(w)

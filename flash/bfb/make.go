@@ -24,7 +24,9 @@ type Recipe struct {
 	Bases  []string // streams to take images from; a later one's replace an earlier one's
 	Parts  []Part   // images that replace those of the bases
 	Expert bool     // keep the parts' order instead of the usual one; without bases
-	Filter *Filter  // of the one base, without parts
+	// Hardware is the version of the hardware whose images of the one base to keep, without parts.
+	// nil keeps all.
+	Hardware *int
 }
 
 // Part is one image for a stream: a file's content, or a text.
@@ -116,15 +118,15 @@ func (r Recipe) makeStream(ctx context.Context, out string) (Stream, error) {
 		parts = mergePieces(parts, []piece{more})
 	}
 	pieces = mergePieces(pieces, parts)
-	if r.Filter != nil {
-		pieces = r.Filter.removeUnused(pieces)
+	if r.Hardware != nil {
+		pieces = removeUnused(pieces, *r.Hardware)
 	} else if err := sortPieces(pieces, r.Expert); err != nil {
 		return Stream{}, err
 	}
 	if len(pieces) == 0 {
 		return Stream{}, errors.New("no image is left, and a stream without one boots nothing")
 	}
-	setFollowing(pieces, r.Filter != nil)
+	setFollowing(pieces, r.Hardware != nil)
 	return writeStream(ctx, out, pieces)
 }
 
@@ -136,7 +138,7 @@ func (r Recipe) checkRecipe() error {
 		return fmt.Errorf("%d streams to begin with; one or two can be joined", len(r.Bases))
 	case r.Expert && len(r.Bases) > 0:
 		return errors.New("an order of its own is for a stream of single images; take the other stream apart first")
-	case r.Filter != nil && (len(r.Bases) != 1 || len(r.Parts) > 0):
+	case r.Hardware != nil && (len(r.Bases) != 1 || len(r.Parts) > 0):
 		return errors.New("versions are taken out of one stream, without other images")
 	}
 	return nil
@@ -309,52 +311,30 @@ func writeStream(ctx context.Context, out string, pieces []piece) (Stream, error
 	return s, f.CloseAtomicallyReplace()
 }
 
-// Filter selects images to remove from a stream: those that hardware of one version does not use.
-type Filter struct {
-	Version int // the hardware's
-	// Strip removes only the images of this version. -1 removes all that are not of the
-	// hardware's version.
-	Strip int
-	// Careless also removes the newest image that the hardware can use.
-	Careless bool
-}
-
-// removeUnused removes the images that the filter selects. Unless Careless is set, it keeps the
-// newest image of each kind that the hardware can use.
-func (f Filter) removeUnused(pieces []piece) []piece {
+// removeUnused removes the images that hardware of this version does not use. It keeps the newest
+// image of each kind that the hardware can use.
+func removeUnused(pieces []piece, hardware int) []piece {
 	newest := map[uint8]int{} // that the hardware can use
 	for _, p := range pieces {
-		if p.Version <= f.Version {
+		if p.Version <= hardware {
 			newest[p.ID] = max(newest[p.ID], p.Version)
 		}
 	}
 	return slices.DeleteFunc(pieces, func(p piece) bool {
-		if v, ok := newest[p.ID]; ok && v == p.Version && !f.Careless {
-			return false
-		}
-		if f.Strip >= 0 {
-			return p.Version == f.Strip
-		}
-		return p.Version != f.Version
+		v, ok := newest[p.ID]
+		return !ok || v != p.Version
 	})
 }
 
 // MakeFile parses parts with ParseParts, writes the stream to the file out, and prints its images.
-// A Filter with Version -1 keeps every image.
 func MakeFile(ctx context.Context, w io.Writer, out string, r Recipe, parts string) (err error) {
 	if r.Parts, err = ParseParts(parts); err != nil {
 		return err
-	}
-	if f := r.Filter; f.Version < 0 {
-		if f.Strip >= 0 || f.Careless {
-			return errors.New("which versions to leave out depends on the hardware; name its version with --for")
-		}
-		r.Filter = nil
 	}
 	s, err := Make(ctx, out, r)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "%s: %d images, %d bytes\n", out, len(s.Images), s.StreamBytes)
-	return s.List(w, false)
+	return s.List(w)
 }

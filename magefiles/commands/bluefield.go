@@ -13,11 +13,9 @@ func bfbListCommand() *Command {
 	c := New("list FILE", "Print the images in a boot stream, and the size of the trailing data")
 	c.Long = `The list is that of mlx-mkbfb -d.`
 	c.Example = `slipway bfb list bf-bundle.bfb --json`
-	verbose := c.Switch("verbose", "every field of the headers")
 	asJSON := c.Switch("json", "print them as JSON")
 	c.Run = func(_ context.Context, words []string) error {
-		file := words[0]
-		return bfb.Show(stdout, file, *verbose, *asJSON)
+		return bfb.Show(stdout, words[0], *asJSON)
 	}
 	return c
 }
@@ -42,20 +40,20 @@ slipway bfb make bf3.bfb --base=bf-bundle.bfb --for=2  # for images that a BlueF
 	images := c.Text("images=PARTS", "", "NAME[-vN]=FILE or NAME[-vN]==TEXT, with commas between them")
 	expert := c.Switch("expert", "keep the order of --images")
 	hardware := c.Number("for", -1, 0, "leave out images that hardware of this version (0 to 2) does not use")
-	strip := c.Number("strip", -1, 0, "with --for: leave out only images of this version")
-	careless := c.Switch("careless", "with --for: leave out images even if no other of the kind is left")
 	c.check = func([]string) error {
-		err := errors.Join(c.needs("strip", "for"), c.needs("careless", "for"))
-		if err == nil && !c.given("base") && !c.given("images") {
-			err = errors.New("--base or --images is missing")
+		if !c.given("base") && !c.given("images") {
+			return errors.New("--base or --images is missing")
 		}
-		return err
+		return nil
 	}
 	c.Run = func(ctx context.Context, words []string) error {
 		out := words[0]
 		return WithSignals(ctx, func(ctx context.Context) error {
-			filter := &bfb.Filter{Version: *hardware, Strip: *strip, Careless: *careless}
-			return bfb.MakeFile(ctx, stdout, out, bfb.Recipe{Bases: *base, Expert: *expert, Filter: filter}, *images)
+			r := bfb.Recipe{Bases: *base, Expert: *expert}
+			if *hardware >= 0 {
+				r.Hardware = hardware
+			}
+			return bfb.MakeFile(ctx, stdout, out, r, *images)
 		})
 	}
 	return c

@@ -106,7 +106,6 @@ var wrongLines = map[string]string{
 	"fleet deploy b i --file=f":                   "--file does nothing without --to",
 	"deploy service b h f --watch=9":              "--watch does nothing without --restart",
 	"deploy service b h f --keep":                 "--keep does nothing without --restart",
-	"bfb make o --strip=1":                        "--strip does nothing without --for",
 	"doctor --conf=x":                             "--conf does nothing without --branch",
 	"doctor --branch=x":                           "--branch does nothing without --conf",
 	"doctor virt --conf=x --branch=y":             "BOARD does nothing beside --conf",

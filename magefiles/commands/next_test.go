@@ -28,7 +28,7 @@ import (
 var systemPrograms = strings.Fields("umount losetup ls sed cat curl df ssh getent sha256sum systemctl head tar xz readlink ssh-keygen mv git unset export file fdisk")
 
 // overriding is a flag that makes a command do what it refuses or asks about.
-var overriding = regexp.MustCompile(`--(raw|yes|force|force-recovery|allow|other-board|downgrade|unsigned|unproved|careless|blind|overwrite|replace|pin)\b`)
+var overriding = regexp.MustCompile(`--(raw|yes|force|force-recovery|allow|other-board|downgrade|unsigned|unproved|blind|overwrite|replace|pin)\b`)
 
 // TestNoOverridingSteps reads all next steps that are in the source. They are typed as they stand.
 func TestNoOverridingSteps(t *testing.T) {
