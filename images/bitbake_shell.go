@@ -3,20 +3,15 @@ package images
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
-	"unicode"
 
 	"slipway/images/bitbake"
 	"slipway/images/cache"
 	"slipway/layers"
-	"slipway/layers/plaintext"
 )
 
 // Shell is a command to run in a board's build folder, with bitbake's environment.
@@ -27,18 +22,10 @@ type Shell struct {
 }
 
 // NewShell checks out a board's layers, writes the configuration as a build does, and returns the
-// command in line to run there. An empty line means the user's own shell. It refuses a line with
-// operators of a shell, because Slipway starts programs without one.
+// command to run there: sh with the line, or the user's own shell for an empty line.
 func NewShell(ctx context.Context, spec Spec, opt Options, line string) (Shell, error) {
-	argv, err := splitWords(line)
-	if err != nil {
-		return Shell{}, err
-	}
-	sign := func(word string) bool { return shellSign().MatchString(word) }
-	if bare, err := splitWords(quoted().ReplaceAllString(line, "_")); err == nil && slices.ContainsFunc(bare, sign) {
-		return Shell{}, fmt.Errorf("the command has signs of a shell, and Slipway starts a program without one: %s\nnext: repeat the line with --command=%s", line, plaintext.Quote("sh -c "+plaintext.SingleQuote(line)))
-	}
-	if len(argv) == 0 {
+	argv := []string{"/bin/sh", "-c", line}
+	if line == "" {
 		argv = []string{cmp.Or(os.Getenv("SHELL"), "/bin/sh")}
 	}
 	project, _, err := Project(ctx, spec, opt)
@@ -95,42 +82,4 @@ func (s Shell) Become() error {
 func (s Shell) mergedEnvironment() []string {
 	over := append([]string{"PWD=" + filepath.Clean(s.Dir)}, s.Env...)
 	return (&exec.Cmd{Env: append(os.Environ(), over...)}).Environ()
-}
-
-// shellSign recognises a word that only a shell understands, and quoted a part that none does.
-var (
-	shellSign = plaintext.Regexp(`\||^(&&?|;|[0-9]*[<>].*)$|[;&]$|\$[A-Za-z({]|\x60`)
-	quoted    = plaintext.Regexp(`'[^']*'|"[^"]*"`)
-)
-
-// splitWords splits a command line at spaces that are not within single or double quotes, and
-// removes the quotes. No other character is special.
-func splitWords(line string) ([]string, error) {
-	var all []string
-	var word strings.Builder
-	begun, quote := false, rune(0)
-	for _, r := range line {
-		switch {
-		case quote != 0 && r == quote:
-			quote = 0
-		case quote == 0 && (r == '"' || r == '\''):
-			begun, quote = true, r
-		case quote == 0 && unicode.IsSpace(r):
-			if begun {
-				all = append(all, word.String())
-			}
-			word.Reset()
-			begun = false
-		default:
-			begun = true
-			word.WriteRune(r)
-		}
-	}
-	if quote != 0 {
-		return nil, errors.New("the command has a quote that is not closed")
-	}
-	if begun {
-		all = append(all, word.String())
-	}
-	return all, nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -14,7 +13,6 @@ import (
 
 	"slipway/images/cache"
 	"slipway/layers"
-	"slipway/layers/plaintext"
 )
 
 // cacheFor checks the cache that the board's or the user's setting names, writes cache.conf into
@@ -45,25 +43,6 @@ func bitbakeEnvironment(project layers.Project) map[string]string {
 		}
 	}
 	return taken
-}
-
-// CacheReport writes which tasks a board's last build found in shared state, and which it did not.
-func CacheReport(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSON bool) error {
-	if spec.Debian != nil {
-		return fmt.Errorf("board %s is made of Debian packages: it has no shared state\nnext: boards  # those of bitbake have shared state", spec.Board)
-	}
-	setting, err := cache.Choose(spec.Cache)
-	if err != nil {
-		return err
-	}
-	report, err := cache.ReportOf(ctx, spec.Board, opt.BoardDir(spec), setting)
-	if err != nil {
-		return err
-	}
-	if !asJSON {
-		return report.Write(w)
-	}
-	return plaintext.WriteJSON(w, report)
 }
 
 // ServeCache serves shared state and downloads of the build folder, or of serve.Dir, until ctx

@@ -1,8 +1,10 @@
 package images
 
 import (
-	"io"
+	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,7 +33,6 @@ func fakeCheckout(t *testing.T, dir, version string) {
 // A cache that does not answer stops a build before bitbake begins; "off" builds
 // without it.
 func TestBuildChecksItsCache(t *testing.T) {
-	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	dir := t.TempDir()
 	fakeCheckout(t, dir, "2.8.1")
 	spec := Spec{Board: "b", Cache: cache.Setting{Server: "http://127.0.0.1:1", From: "board.yml:4:8"}}
@@ -57,8 +58,8 @@ func TestBuildChecksItsCache(t *testing.T) {
 func TestBuildTellsBitbakeOfItsCache(t *testing.T) {
 	replayed(t)
 	p, dir := tinyProject(t, standIn(t), "tiny-image")
-	mirror := t.TempDir()
-	t.Setenv(cache.Environment, "{sstate: 'file://"+mirror+"', hashserv: '"+listening(t)+"', prserv: none}")
+	server := fakeCacheServe(t)
+	t.Setenv(cache.Environment, server)
 	if _, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)}); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func TestBuildTellsBitbakeOfItsCache(t *testing.T) {
 		t.Errorf("bitbake was asked %q, %v; want -R %s", asked, err, conf)
 	}
 	said, err := os.ReadFile(conf)
-	if err != nil || !strings.Contains(string(said), `SSTATE_MIRRORS = "file://.* file://`+mirror+`/PATH;downloadfilename=PATH"`) {
+	if err != nil || !strings.Contains(string(said), `SSTATE_MIRRORS = "file://.* `+server+`/sstate/PATH;downloadfilename=PATH"`) {
 		t.Errorf("%s says %q, %v; want the mirror", conf, said, err)
 	}
 	local, err := os.ReadFile(filepath.Join(dir, "bitbake/conf/local.conf"))
@@ -77,27 +78,17 @@ func TestBuildTellsBitbakeOfItsCache(t *testing.T) {
 	}
 }
 
-// listening returns an address that takes connections, as a hash equivalence server does.
-func listening(t *testing.T) string {
+// fakeCacheServe returns the address of a server that describes itself as a cache serve of bitbake
+// 2.8 does. Its own port is also that of bitbake's servers.
+func fakeCacheServe(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	return l.Addr().String()
-}
-
-func TestCacheReportOfNoBuild(t *testing.T) {
-	t.Setenv(cache.Environment, "off")
-	opt := Options{Dir: t.TempDir()}
-	report := func(spec Spec) error { return CacheReport(t.Context(), io.Discard, spec, opt, false) }
-	if err := report(Spec{Board: "b"}); err == nil || strings.Count(err.Error(), "recorded") != 1 || !strings.Contains(err.Error(), "next: build b") {
-		t.Errorf("before a build: %v; want once what to do", err)
-	}
-	if err := report(Spec{Board: "b", Debian: &Debian{}}); err == nil || !strings.Contains(err.Error(), "made of Debian packages") {
-		t.Errorf("of a board without shared state: %v; want that", err)
-	}
+	var port int
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"slipway": "cache 1", "bitbake": "2.8", "hashserv": %d, "prserv": %[1]d}`, port)
+	}))
+	t.Cleanup(web.Close)
+	port = web.Listener.Addr().(*net.TCPAddr).Port
+	return web.URL
 }
 
 func TestCheckedOutBitbake(t *testing.T) {
@@ -148,7 +139,7 @@ func TestBoardsCache(t *testing.T) {
 		t.Errorf("cache = %+v, %v; want the server, and where it is named", spec.Cache, err)
 	}
 	_, err = load("cache:\n  sstate: http://builder\n")
-	if want := "images/boards/b/board.yml:4:3: cache: has no hashserv"; err == nil || !strings.HasPrefix(err.Error(), want) {
-		t.Errorf("half a cache: %v; want %q", err, want)
+	if want := "images/boards/b/board.yml:4:3: cache is no address"; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("a cache's parts: %v; want %q", err, want)
 	}
 }

@@ -33,8 +33,7 @@ type Spec struct {
 	Arch        string `yaml:"arch" json:"arch"`                 // amd64 or arm64, Go's names
 
 	Build Needs `yaml:"build" json:"build,omitzero"` // only of boards that bitbake builds
-	// Cache is where other machines' work is. The environment's SLIPWAY_CACHE and
-	// ~/.config/slipway/config.yml come before it.
+	// Cache is where other machines' work is. The environment's SLIPWAY_CACHE comes before it.
 	Cache cache.Setting `yaml:"cache" json:"cache,omitzero"`
 
 	// Local are absolute folders, by repository of kas.yml, that a build takes as they are

@@ -96,7 +96,7 @@ func checkNVIDIA(ctx context.Context, p boardBuild) []Finding {
 
 // hasMirrors reports whether the cache or the configuration names mirrors for sources.
 func (p boardBuild) hasMirrors() bool {
-	if c, err := cache.Choose(p.spec.Cache); err == nil && !c.Off && (c.Server != "" || c.Downloads != "" && c.Downloads != "none") {
+	if c, err := cache.Choose(p.spec.Cache); err == nil && c.Server != "" {
 		return true
 	}
 	return slices.ContainsFunc([]string{"PREMIRRORS", "PREMIRRORS:prepend", "PREMIRRORS_prepend", "SOURCE_MIRROR_URL"}, func(name string) bool {

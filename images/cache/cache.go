@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"slipway/images/bitbake"
@@ -22,11 +21,11 @@ import (
 // Cache holds the addresses of a cache's servers and folders.
 type Cache struct {
 	From      string  // the setting's place
-	Bitbake   Version // of its servers; zero if nobody says it
+	Bitbake   Version // of its servers
 	Sstate    string  // URL
-	Hashserv  string  // host:port or ws(s)://; "" has none
-	PRServ    string  // host:port; "" has none
-	Downloads string  // URL; "" has none
+	Hashserv  string  // host:port
+	PRServ    string  // host:port
+	Downloads string  // URL
 	Fill      string  // the folder that is served, where this machine's builds fill it; "" builds from it
 	Closed    string  // the same, where this build may not write there
 }
@@ -83,11 +82,11 @@ func (r Request) makePlan(ctx context.Context, s *progress.Step) (plan, error) {
 			Warnings: []string{fmt.Sprintf("%s: bitbake %s cannot share its work (%s and later can): it builds without the cache", r.Setting.From, version, oldest)},
 		}, nil
 	}
+	s.Detail("asking " + r.Setting.Server)
 	c, err := resolveCache(ctx, r.Setting)
 	if err != nil {
 		return plan{}, err
 	}
-	s.Detail("asking " + c.Sstate)
 	if err := c.checkParts(ctx, version); err != nil {
 		return plan{}, err
 	}
@@ -102,27 +101,18 @@ func (r Request) makePlan(ctx context.Context, s *progress.Step) (plan, error) {
 	return p, nil
 }
 
-// resolveCache returns the addresses of a cache. If the setting names a cache serve, resolveCache
-// fetches them from there; otherwise the setting has all of them.
+// resolveCache returns the addresses of a cache, as its cache serve reports them.
 func resolveCache(ctx context.Context, s Setting) (Cache, error) {
-	if s.Server == "" {
-		c := Cache{From: s.From, Sstate: s.Sstate, Hashserv: s.Hashserv, PRServ: s.PRServ, Downloads: s.Downloads}
-		if c.PRServ == none {
-			c.PRServ = ""
-		}
-		return c, nil
-	}
 	d, err := fetchDescriptor(ctx, s.Server)
 	if err != nil {
 		return Cache{}, fmt.Errorf("%s: cache %s: %w; start it there with cache serve, or build without it (SLIPWAY_CACHE=off)", s.From, s.Server, err)
 	}
-	c := Cache{From: s.From, Bitbake: d.version, Sstate: s.Server + "/sstate", Downloads: s.Server + "/downloads", Fill: d.writableFolder()}
+	c := Cache{
+		From: s.From, Bitbake: d.version, Sstate: s.Server + "/sstate", Downloads: s.Server + "/downloads",
+		Hashserv: s.serverPort(d.Hashserv), PRServ: s.serverPort(d.PRServ), Fill: d.writableFolder(),
+	}
 	if c.Fill == "" && d.isLocal() {
 		c.Closed = d.Folder
-	}
-	c.Hashserv, c.PRServ = s.serverPort(d.Hashserv), s.serverPort(d.PRServ)
-	if s.PRServ == none {
-		c.PRServ = ""
 	}
 	return c, nil
 }
@@ -146,11 +136,7 @@ func (d descriptor) writableFolder() string {
 	if err != nil || d.Key == "" || string(key) != d.Key {
 		return ""
 	}
-	written := []string{"sstate-cache", "downloads"}
-	if d.Hashserv > 0 {
-		written = append(written, filepath.Join(stateDir, writerSocket))
-	}
-	for _, path := range written {
+	for _, path := range []string{"sstate-cache", "downloads", filepath.Join(stateDir, writerSocket)} {
 		if unix.Access(filepath.Join(d.Folder, path), unix.W_OK) != nil {
 			return ""
 		}
@@ -158,31 +144,23 @@ func (d descriptor) writableFolder() string {
 	return d.Folder
 }
 
-// checkParts checks in parallel that each server of the cache answers, and returns the first error.
+// checkParts checks that bitbake v can use the servers of the cache, and that both answer. The
+// server of files has answered already: it gave the descriptor.
 func (c Cache) checkParts(ctx context.Context, v Version) error {
-	if c.Hashserv == "" {
-		return fmt.Errorf("%s: the cache has no hash equivalence server, without which bitbake %s finds next to nothing in its sstate; serve it with bitbake %s or later", c.From, v, oldest)
-	}
 	if err := c.checkServers(v); err != nil {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return c.explainPart("sstate", c.Sstate, probeFiles(ctx, c.Sstate)) })
-	if c.Downloads != "" {
-		group.Go(func() error { return c.explainPart("downloads", c.Downloads, probeFiles(ctx, c.Downloads)) })
+	if err := probePort(ctx, c.Hashserv); err != nil {
+		return c.explainPart("hashserv", c.Hashserv, err)
 	}
-	group.Go(func() error { return c.explainPart("hashserv", c.Hashserv, probeHashserv(ctx, c.Hashserv, v)) })
-	if c.PRServ != "" {
-		group.Go(func() error { return c.explainPart("prserv", c.PRServ, probePort(ctx, c.PRServ)) })
+	if err := probePort(ctx, c.PRServ); err != nil {
+		return c.explainPart("prserv", c.PRServ, err)
 	}
-	return group.Wait()
+	return nil
 }
 
-// explainPart adds the server's name, its address and the next step to an error. nil stays nil.
+// explainPart adds the server's name, its address and the next step to an error.
 func (c Cache) explainPart(part, at string, err error) error {
-	if err == nil {
-		return nil
-	}
 	return fmt.Errorf("%s: %s of the cache, %s: %w; fix it, or build without the cache (SLIPWAY_CACHE=off)", c.From, part, at, err)
 }
 

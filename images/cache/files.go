@@ -3,7 +3,6 @@ package cache
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"slipway/layers/plaintext"
@@ -21,25 +19,10 @@ import (
 
 const descriptorPath = "/cache.json"
 
-// Counts are the requests to the server of files.
-type Counts struct {
-	Hits   int64 `json:"hits"`   // files that were given
-	Misses int64 `json:"misses"` // that were not, or not whole
-	Bytes  int64 `json:"bytes"`  // sent
-}
-
-// counters are Counts that several goroutines add to.
-type counters struct{ hits, misses, bytes atomic.Int64 }
-
-func (c *counters) snapshot() Counts {
-	return Counts{Hits: c.hits.Load(), Misses: c.misses.Load(), Bytes: c.bytes.Load()}
-}
-
 // servedFolder is a folder whose complete files are served. Files outside of it are not.
 type servedFolder struct {
 	root     *os.Root
 	complete func(root *os.Root, name string) bool
-	counters
 }
 
 // bitbake writes sstate under a name with another ending first.
@@ -83,7 +66,7 @@ func isHidden(name string) bool {
 	return name == "" || !filepath.IsLocal(name)
 }
 
-// ServeHTTP sends a file, or a range of it, and counts the request. It lists no folders, because
+// ServeHTTP sends a file, or a range of it. It lists no folders, because
 // bitbake knows the names of the files that it wants.
 func (s *servedFolder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, "/")
@@ -93,7 +76,6 @@ func (s *servedFolder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f, info, err := s.openFile(name)
 	if err != nil {
-		s.misses.Add(1)
 		status := http.StatusNotFound
 		if errors.Is(err, fs.ErrPermission) {
 			status = http.StatusForbidden
@@ -102,36 +84,13 @@ func (s *servedFolder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer f.Close()
-	if r.Method == http.MethodGet { // bitbake first checks whether the file exists
-		s.hits.Add(1)
-	}
 	// A slow client is served, as long as it reads at minBytesPerSec.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute + time.Duration(info.Size()/minBytesPerSec)*time.Second))
 	w.Header().Set("Content-Type", "application/octet-stream")
-	counted := &countingWriter{ResponseWriter: w}
-	http.ServeContent(counted, r, path.Base(name), info.ModTime(), f)
-	s.bytes.Add(counted.n)
+	http.ServeContent(w, r, path.Base(name), info.ModTime(), f)
 }
 
 const minBytesPerSec = 64 << 10 // bytes a second
-
-// countingWriter counts the bytes that it sends. Its ReadFrom lets the kernel copy files.
-type countingWriter struct {
-	http.ResponseWriter
-	n int64
-}
-
-func (c *countingWriter) Write(p []byte) (int, error) {
-	n, err := c.ResponseWriter.Write(p)
-	c.n += int64(n)
-	return n, err
-}
-
-func (c *countingWriter) ReadFrom(r io.Reader) (int64, error) {
-	n, err := io.Copy(c.ResponseWriter, r)
-	c.n += n
-	return n, err
-}
 
 // newFilesHandler returns the HTTP handler of both served folders and of /cache.json.
 func newFilesHandler(sstate, downloads *servedFolder, self descriptor) http.Handler {

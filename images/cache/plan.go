@@ -39,7 +39,7 @@ type part struct {
 func newPlan(c Cache, v Version, own []ownSetting) plan {
 	parts, summary := c.readerParts(v), "builds from "+c.Sstate
 	if c.Fill != "" {
-		parts, summary = c.writerParts(v), "fills "+c.Fill
+		parts, summary = c.writerParts(), "fills "+c.Fill
 	}
 	p := plan{Summary: summary}
 	if i := slices.IndexFunc(own, func(o ownSetting) bool { return o.name == noNetwork && o.value == "1" }); i >= 0 && c.Fill == "" {
@@ -82,11 +82,16 @@ func (c Cache) readerParts(v Version) []part {
 			{"BB_HASHSERVE_UPSTREAM", c.Hashserv},
 		},
 	}
-	return append([]part{sstate}, c.commonParts(v)...)
+	downloads := part{
+		name: "downloads", assign: []assignment{{"PREMIRRORS:prepend", premirrorsValue(c.Downloads, v)}},
+		others: []string{"SOURCE_MIRROR_URL"},
+		lost:   "sources come from where your setting says",
+	}
+	return []part{sstate, c.prPart(), downloads}
 }
 
 // writerParts returns the variables of the machine that serves the folder, where its builds write.
-func (c Cache) writerParts(v Version) []part {
+func (c Cache) writerParts() []part {
 	hashes := part{
 		name: "hash equivalence", others: []string{"BB_HASHSERVE_UPSTREAM"}, lost: "other machines will not find what this build makes",
 		assign: []assignment{{"BB_SIGNATURE_HANDLER", "OEEquivHash"}, {"BB_HASHSERVE", "unix://" + filepath.Join(c.Fill, stateDir, writerSocket)}},
@@ -97,28 +102,16 @@ func (c Cache) writerParts(v Version) []part {
 		assign: []assignment{{"BB_GENERATE_MIRROR_TARBALLS", "1"}}, // git repositories go to others as archives
 		lost:   "what this build makes there is not served",
 	}
-	c.Downloads = "" // they are this machine's own
-	return append([]part{hashes, folders}, c.commonParts(v)...)
+	return []part{hashes, folders, c.prPart()}
 }
 
-// commonParts returns the variables of the PR server and the downloads, the same on all machines.
-// The machine that fills the cache needs the PR server too: its use is part of each package's hash.
-func (c Cache) commonParts(v Version) []part {
-	var parts []part
-	if c.PRServ != "" {
-		parts = append(parts, part{
-			name: "PR server", assign: []assignment{{"PRSERV_HOST", c.PRServ}},
-			lost: "packages of the same version may differ between machines",
-		})
+// prPart returns the variables of the PR server. The machine that fills the cache needs them too:
+// the server's use is part of each package's hash.
+func (c Cache) prPart() part {
+	return part{
+		name: "PR server", assign: []assignment{{"PRSERV_HOST", c.PRServ}},
+		lost: "packages of the same version may differ between machines",
 	}
-	if c.Downloads != "" {
-		parts = append(parts, part{
-			name: "downloads", assign: []assignment{{"PREMIRRORS:prepend", premirrorsValue(c.Downloads, v)}},
-			others: []string{"SOURCE_MIRROR_URL"},
-			lost:   "sources come from where your setting says",
-		})
-	}
-	return parts
 }
 
 // premirrorsValue returns the value of PREMIRRORS that sends the sources of all schemes to the

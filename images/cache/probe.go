@@ -1,42 +1,33 @@
 package cache
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
-
-	"slipway/layers/localfile"
-	"slipway/layers/run"
 )
 
-// bitbake's own servers answer within milliseconds; a probe that takes longer than
-// this would make every build wait.
 const (
-	probeTime    = 10 * time.Second
-	maxLineBytes = 32 << 10 // bitbake's own limit
+	// bitbake's own servers answer within milliseconds; a probe that takes longer than
+	// this would make every build wait.
+	probeTime          = 10 * time.Second
+	maxDescriptorBytes = 32 << 10
 )
 
-// checkServers returns an error if bitbake v cannot use the cache's servers, by the version that a
-// cache serve reports. It checks nothing for servers that a setting names one by one.
+// checkServers returns an error if bitbake v cannot use the cache's servers, by the version that the
+// cache serve reports.
 func (c Cache) checkServers(v Version) error {
 	switch {
-	case c.Bitbake == Version{}:
-		return nil
 	case v.atLeast(existsStream) && !c.Bitbake.atLeast(existsStream):
 		return c.explainPart("hashserv", c.Hashserv, fmt.Errorf("is of bitbake %s, and cannot answer what bitbake %s asks; serve the cache with bitbake %s or later", c.Bitbake, v, existsStream))
-	case c.PRServ != "" && c.Bitbake.atLeast(historyPR) != v.atLeast(historyPR):
-		return c.explainPart("prserv", c.PRServ, fmt.Errorf("is of bitbake %s, which bitbake %s cannot use; serve the cache with a bitbake %s, or leave the PR server out where the builds that fill the cache do (prserv: none)", c.Bitbake, v, prGeneration(v)))
+	case c.Bitbake.atLeast(historyPR) != v.atLeast(historyPR):
+		return c.explainPart("prserv", c.PRServ, fmt.Errorf("is of bitbake %s, which bitbake %s cannot use; serve the cache with a bitbake %s", c.Bitbake, v, prGeneration(v)))
 	}
 	return nil
 }
@@ -47,26 +38,6 @@ func prGeneration(v Version) string {
 		return historyPR.String() + " or later"
 	}
 	return "before " + historyPR.String()
-}
-
-// probeHashserv checks that something answers at the address of a hash equivalence server. For a
-// ws:// address it also checks that bitbake and Python here can use websockets.
-func probeHashserv(ctx context.Context, address string, v Version) error {
-	scheme, host, named := strings.Cut(address, "://")
-	if !named {
-		return probePort(ctx, address)
-	}
-	if !v.atLeast(existsStream) {
-		return fmt.Errorf("bitbake %s speaks no websockets; name a HOST:PORT", v)
-	}
-	if err := run.Run(ctx, run.Command{Argv: []string{"python3", "-c", "import websockets"}}); err != nil {
-		return fmt.Errorf("bitbake needs Python's websockets for it: apt-get install python3-websockets: %w", err)
-	}
-	_, err := fetchURL(ctx, http.MethodHead, strings.Replace(scheme, "ws", "http", 1)+"://"+host)
-	if status := statusError(0); errors.As(err, &status) { // a websocket server refuses other requests
-		return nil
-	}
-	return err
 }
 
 // probePort checks that something listens at a TCP address.
@@ -105,88 +76,12 @@ func plainDialError(err error) error {
 	return fmt.Errorf("does not answer as it should: %w", err)
 }
 
-// queryHashserv sends all questions to a hash equivalence server, then reads one answer for each,
-// so that a distant server costs one round trip. The questions must fit into the buffers of the
-// connection.
-func queryHashserv(ctx context.Context, address string, questions []string) (answers []string, err error) {
+// fetchURL returns what an HTTP server gives. It limits the time and the length, and refuses any
+// status but 200.
+func fetchURL(ctx context.Context, address string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if _, err := io.WriteString(conn, "OEHASHEQUIV 1.1\n\n"+strings.Join(questions, "\n")+"\n"); err != nil {
-		return nil, err
-	}
-	lines := bufio.NewReaderSize(conn, maxLineBytes)
-	for range questions {
-		line, err := lines.ReadSlice('\n')
-		if err != nil {
-			return nil, err
-		}
-		answers = append(answers, strings.TrimSuffix(string(line), "\n"))
-	}
-	return answers, nil
-}
-
-// probeFiles checks that a mirror answers. A 404, 403 or 405 is enough, because many mirrors do not
-// list their folders. For a 401 it checks that ~/.netrc has a login.
-func probeFiles(ctx context.Context, address string) error {
-	if dir, ok := strings.CutPrefix(address, "file://"); ok {
-		_, err := os.ReadDir(dir)
-		return err
-	}
-	_, err := fetchURL(ctx, http.MethodHead, address+"/")
-	var status statusError
-	if !errors.As(err, &status) {
-		return err
-	}
-	switch status {
-	case http.StatusNotFound, http.StatusForbidden, http.StatusMethodNotAllowed:
-		return nil
-	case http.StatusUnauthorized:
-		return checkLogin(address)
-	}
-	return err
-}
-
-// checkLogin checks that ~/.netrc, where bitbake looks, has a login for a mirror's host.
-func checkLogin(address string) error {
-	u, err := url.Parse(address)
-	if err != nil {
-		return err
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return err
-	}
-	text, err := localfile.Read(filepath.Join(home, ".netrc"), maxConfBytes)
-	words := strings.Fields(string(text))
-	for i, word := range words {
-		if word == "default" || i > 0 && words[i-1] == "machine" && word == u.Hostname() {
-			return nil
-		}
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return fmt.Errorf("wants a login; write one into ~/.netrc: machine %s login NAME password WORD", u.Hostname())
-}
-
-type statusError int
-
-func (s statusError) Error() string {
-	return fmt.Sprintf("answers %d %s", int(s), http.StatusText(int(s)))
-}
-
-// fetchURL sends an HTTP request and returns the body. It limits the time and the body's length,
-// and returns a statusError for any status but 200.
-func fetchURL(ctx context.Context, method, address string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, address, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -196,11 +91,11 @@ func fetchURL(ctx context.Context, method, address string) ([]byte, error) {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, statusError(response.StatusCode)
+		return nil, fmt.Errorf("answers %d %s", response.StatusCode, http.StatusText(response.StatusCode))
 	}
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxLineBytes+1))
-	if err == nil && len(data) > maxLineBytes {
-		err = fmt.Errorf("answers more than %d bytes", maxLineBytes)
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxDescriptorBytes+1))
+	if err == nil && len(data) > maxDescriptorBytes {
+		err = fmt.Errorf("answers more than %d bytes", maxDescriptorBytes)
 	}
 	return data, err
 }
@@ -210,8 +105,8 @@ func fetchURL(ctx context.Context, method, address string) ([]byte, error) {
 type descriptor struct {
 	Slipway  string `json:"slipway"` // "cache 1"
 	Bitbake  string `json:"bitbake"` // the version of the servers
-	Hashserv int    `json:"hashserv,omitempty"`
-	PRServ   int    `json:"prserv,omitempty"`
+	Hashserv int    `json:"hashserv"`
+	PRServ   int    `json:"prserv"`
 	// Folder and Key are told only to this machine itself: whoever finds the key in the
 	// folder fills the cache.
 	Folder string `json:"folder,omitempty"`
@@ -223,7 +118,7 @@ type descriptor struct {
 const descriptorKind = "cache 1"
 
 func fetchDescriptor(ctx context.Context, server string) (descriptor, error) {
-	data, err := fetchURL(ctx, http.MethodGet, server+descriptorPath)
+	data, err := fetchURL(ctx, server+descriptorPath)
 	if err != nil {
 		return descriptor{}, err
 	}
@@ -240,7 +135,7 @@ func parseDescriptor(data []byte) (descriptor, error) {
 		return d, fmt.Errorf("is a cache serve of another slipway (%.20q; want %q): use the same on both machines", d.Slipway, descriptorKind)
 	}
 	for _, port := range []int{d.Hashserv, d.PRServ} {
-		if port < 0 || port > 65535 {
+		if port < 1 || port > 65535 {
 			return d, fmt.Errorf("names a port that there is not, %d", port)
 		}
 	}

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -43,7 +41,6 @@ func TestServersOfAnotherBitbake(t *testing.T) {
 		servers, build Version
 		wantErr        string
 	}{
-		{"nobody says whose", Version{}, Version{2, 18}, ""},
 		{"the same", Version{2, 8}, Version{2, 8}, ""},
 		{"newer", Version{2, 8}, Version{2, 0}, ""},
 		{"older than its question", Version{2, 0}, Version{2, 8}, "hashserv of the cache, h:1: is of bitbake 2.0, and cannot answer what bitbake 2.8 asks; serve the cache with bitbake 2.7 or later"},
@@ -55,9 +52,6 @@ func TestServersOfAnotherBitbake(t *testing.T) {
 		err := c.checkServers(tt.build)
 		if (tt.wantErr == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
 			t.Errorf("%s: %v; want %q", tt.name, err, tt.wantErr)
-		}
-		if c.PRServ = ""; tt.servers.atLeast(existsStream) && c.checkServers(tt.build) != nil {
-			t.Errorf("%s, without a PR server: %v", tt.name, c.checkServers(tt.build))
 		}
 	}
 }
@@ -86,7 +80,7 @@ func TestProbeOfNobody(t *testing.T) {
 		t.Error("a probe went on after its context had ended")
 	}
 	l.Close()
-	err = Cache{From: "board.yml:3:8", Sstate: "http://" + address, Hashserv: address}.checkParts(t.Context(), Version{2, 8})
+	err = Cache{From: "board.yml:3:8", Bitbake: Version{2, 8}, Hashserv: address}.checkParts(t.Context(), Version{2, 8})
 	for _, want := range []string{"board.yml:3:8: ", address, "nothing answers", "SLIPWAY_CACHE=off"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("check = %v; want %q", err, want)
@@ -118,62 +112,6 @@ func TestProbeOfTheSilent(t *testing.T) {
 	}
 }
 
-// What a mirror answers to a question for no file.
-func TestProbeFiles(t *testing.T) {
-	home := t.TempDir()
-	t.Setenv("HOME", home)
-	status := 0
-	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
-	web, secure := httptest.NewServer(handler), httptest.NewTLSServer(handler)
-	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
-	defer web.Close()
-	defer secure.Close()
-	tests := []struct {
-		status         int
-		netrc, address string
-		wantErr        string
-	}{
-		{200, "", web.URL, ""},
-		{404, "", web.URL, ""},
-		{403, "", web.URL, ""},
-		{500, "", web.URL, "answers 500 Internal Server Error"},
-		{401, "", web.URL, "wants a login; write one into ~/.netrc: machine 127.0.0.1 "},
-		{401, "machine 192.0.2.1 login a password b\n", web.URL, "wants a login"},
-		{401, "machine\n 127.0.0.1\n login a password b\n", web.URL, ""},
-		{401, "default login a password b\n", web.URL, ""},
-		{200, "", secure.URL, "does not answer as it should: tls: "},
-		{200, "", "file://" + home, ""},
-		{200, "", "file://" + home + "/none", "no such file"},
-	}
-	for _, tt := range tests {
-		status = tt.status
-		write(t, filepath.Join(home, ".netrc"), tt.netrc)
-		err := probeFiles(t.Context(), tt.address)
-		if (tt.wantErr == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
-			t.Errorf("%s, which answers %d, with .netrc %q = %v; want %q", tt.address, tt.status, tt.netrc, err, tt.wantErr)
-		}
-	}
-}
-
-// A websocket's server refuses a request for a file, which is an answer.
-func TestProbeOfWebsockets(t *testing.T) {
-	if exec.Command("python3", "-c", "import websockets").Run() != nil {
-		t.Skip("python3 has no websockets (Debian package python3-websockets)")
-	}
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUpgradeRequired) }))
-	address := strings.Replace(web.URL, "http", "ws", 1) + "/ws"
-	if err := probeHashserv(t.Context(), address, Version{2, 8}); err != nil {
-		t.Errorf("probeHashserv(%s) = %v", address, err)
-	}
-	web.Close()
-	if err := probeHashserv(t.Context(), address, Version{2, 8}); err == nil || !strings.Contains(err.Error(), "nothing answers") {
-		t.Errorf("probeHashserv of what is gone = %v", err)
-	}
-	if err := probeHashserv(t.Context(), address, Version{2, 0}); err == nil || !strings.Contains(err.Error(), "speaks no websockets") {
-		t.Errorf("probeHashserv for bitbake 2.0 = %v; want it refused", err)
-	}
-}
-
 // Whoever may write into the served folder fills it; whoever may not is told.
 func TestPrepareOnTheServingMachine(t *testing.T) {
 	dir := t.TempDir()
@@ -181,10 +119,10 @@ func TestPrepareOnTheServingMachine(t *testing.T) {
 	write(t, filepath.Join(bitbake, "lib/bb/__init__.py"), "__version__ = \"2.8.0\"\n")
 	write(t, filepath.Join(served, stateDir, "key"), "secret")
 	write(t, filepath.Join(served, "sstate-cache/x"), "")
-	self := descriptor{Slipway: descriptorKind, Bitbake: "2.8", Hashserv: portOf(t, listening(t)), Folder: served, Key: "secret"}
+	self := descriptor{Slipway: descriptorKind, Bitbake: "2.8", Hashserv: portOf(t, listening(t)), PRServ: portOf(t, listening(t)), Folder: served, Key: "secret"}
 	web := httptest.NewServer(newFilesHandler(&servedFolder{}, &servedFolder{}, self))
 	defer web.Close()
-	r := Request{Setting: Setting{Server: web.URL, PRServ: none, From: "board.yml:3:8"}, Bitbake: bitbake, Build: filepath.Join(dir, "build")}
+	r := Request{Setting: Setting{Server: web.URL, From: "board.yml:3:8"}, Bitbake: bitbake, Build: filepath.Join(dir, "build")}
 	p, err := r.makePlan(t.Context(), progress.Start(t.Context(), "cache", 0, ""))
 	if err != nil || !strings.HasPrefix(p.Summary, "builds from ") || !strings.Contains(strings.Join(p.Warnings, "\n"), "board.yml:3:8: this machine serves "+served+", where this build may not write") {
 		t.Errorf("without a folder for downloads: %q, %q, %v; want a warning", p.Summary, p.Warnings, err)

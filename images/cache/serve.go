@@ -43,23 +43,19 @@ type ServeOptions struct {
 	Out     io.Writer
 }
 
-// Status is what Serve prints when all servers answer, and again when it ends.
+// Status is what Serve prints when all servers answer.
 type Status struct {
-	State     string `json:"state"` // serving, ended
-	Cache     string `json:"cache"` // the setting for other machines
-	Folder    string `json:"folder"`
-	Bitbake   string `json:"bitbake"`
-	Hashserv  string `json:"hashserv,omitempty"`
-	PRServ    string `json:"prserv"`
-	PID       int    `json:"pid"`
-	Sstate    Counts `json:"sstate"`
-	Downloads Counts `json:"downloads"`
+	Cache    string `json:"cache"` // the setting for other machines
+	Folder   string `json:"folder"`
+	Bitbake  string `json:"bitbake"`
+	Hashserv string `json:"hashserv"`
+	PRServ   string `json:"prserv"`
+	PID      int    `json:"pid"`
 }
 
 // Serve serves a folder's shared state, downloads and hashes until ctx ends. Other machines can
 // read all of it, and get new values from the PR server. Only this machine's builds write hashes,
-// through a socket in the folder. Serve prints its status when all servers answer, and when it
-// ends.
+// through a socket in the folder. Serve prints its status when all servers answer.
 func Serve(ctx context.Context, opt ServeOptions) error {
 	s, err := prepareServer(opt)
 	if err != nil {
@@ -76,16 +72,12 @@ func Serve(ctx context.Context, opt ServeOptions) error {
 			return nil
 		}
 		if err == nil {
-			s.printStatus("serving")
+			s.printStatus()
 			progress.Release(parent)
 		}
 		return err
 	})
-	err = group.Wait()
-	if s.serving {
-		s.printStatus("ended")
-	}
-	return err
+	return group.Wait()
 }
 
 // server holds the state of one running Serve.
@@ -100,7 +92,6 @@ type server struct {
 	sstate    *servedFolder
 	downloads *servedFolder
 	unlock    func()
-	serving   bool
 }
 
 // prepareServer checks the folder and bitbake, makes and locks the folders, and opens the ports.
@@ -339,42 +330,27 @@ func (s *server) publicHost() string {
 	return "127.0.0.1"
 }
 
-func (s *server) newStatus(state string) Status {
+// printStatus prints the addresses as text or JSON.
+func (s *server) printStatus() {
 	st := Status{
-		State: state, Folder: s.opt.Dir, Bitbake: s.version.String(), PID: os.Getpid(),
+		Folder: s.opt.Dir, Bitbake: s.version.String(), PID: os.Getpid(),
 		Cache:    "http://" + net.JoinHostPort(s.publicHost(), strconv.Itoa(s.port)),
 		Hashserv: net.JoinHostPort(s.publicHost(), strconv.Itoa(s.self.Hashserv)),
 		PRServ:   net.JoinHostPort(s.publicHost(), strconv.Itoa(s.self.PRServ)),
-		Sstate:   s.sstate.snapshot(), Downloads: s.downloads.snapshot(),
 	}
-	return st
-}
-
-// printStatus prints the addresses, or the counts at the end, as text or JSON. It sets s.serving.
-func (s *server) printStatus(state string) {
-	s.serving = true
-	st := s.newStatus(state)
 	if s.opt.JSON {
 		_ = json.NewEncoder(s.opt.Out).Encode(st) // nobody is left to tell
 		return
 	}
-	if state == "ended" {
-		fmt.Fprintf(s.opt.Out, "Served sstate: %s. Downloads: %s.\n", st.Sstate, st.Downloads)
-		return
-	}
-	fmt.Fprintf(s.opt.Out, "Serving %s with the servers of bitbake %s. Ctrl-C ends them.\n%s\n\ncache: %s\n\n", st.Folder, st.Bitbake, s.usageHint(), st.Cache)
+	fmt.Fprintf(s.opt.Out, "Serving %s with the servers of bitbake %s. Ctrl-C ends them.\n%s\n\ncache: %s\n\nor set the variable: export %s=%[4]s\n\n", st.Folder, st.Bitbake, s.usageHint(), st.Cache, Environment)
 }
 
-// usageHint returns the text that says into which file the user puts the printed setting.
+// usageHint returns the text that says on which machines the user puts the setting into board.yml.
 func (s *server) usageHint() string {
 	if s.localAddress() == "localhost" || net.ParseIP(s.localAddress()).IsLoopback() && s.localAddress() == s.host {
-		return `Only this machine reaches it (--listen=:8600 lets others). Put this line into board.yml
-or ~/.config/slipway/config.yml, and builds here fill the folder:`
+		return `Only this machine reaches it (--listen=:8600 lets others). Put this line into board.yml,
+and builds here fill the folder:`
 	}
-	return `Put this line into board.yml or ~/.config/slipway/config.yml, here (builds on this
-machine then fill the folder) and on other machines (they build from it):`
-}
-
-func (c Counts) String() string {
-	return fmt.Sprintf("%d files given, %d not there, %.1f MiB", c.Hits, c.Misses, float64(c.Bytes)/(1<<20))
+	return `Put this line into board.yml, here (builds on this machine then fill the folder)
+and on other machines (they build from it):`
 }

@@ -200,7 +200,7 @@ func shareBetween(t *testing.T, pair [2]string) {
 	status, stop := serving(t, ServeOptions{Dir: served, Bitbake: first.bitbake, Listen: freeAddress(t, address)})
 	write(t, filepath.Join(served, "downloads/tool-1.0.txt"), "a source\n")
 	bitbaketest.Own(t, served, first.builder)
-	setting, err := parseSetting(Environment, []byte(status.Cache))
+	setting, err := parseSetting(Environment, status.Cache)
 	if err != nil {
 		t.Fatal(err)
 	}

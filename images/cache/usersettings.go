@@ -58,7 +58,10 @@ type confReader struct {
 	found []ownSetting
 }
 
-const maxConfFiles = 64
+const (
+	maxConfFiles = 64
+	maxConfBytes = 1 << 20
+)
 
 // newConfReader returns a reader that knows the layers in bblayers.conf.
 func newConfReader(conf string) (*confReader, error) {

@@ -83,11 +83,11 @@ slipway layers diff jetson-orin-nano-devkit --from=v1.0`
 }
 
 func layersShellCommand() *Command {
-	c := New("shell BOARD", "Open a shell in a board's bitbake environment, or run one program in it")
+	c := New("shell BOARD", "Open a shell in a board's bitbake environment, or run one line in it")
 	c.Long = `Its exit status is the shell's. ` + orProjectFile
 	c.Example = `slipway layers shell jetson-orin-nano-devkit
 slipway layers shell jetson-orin-nano-devkit --command='bitbake-layers show-layers'`
-	command := c.Text("command=COMMAND", "", "a program and its arguments; no shell reads them")
+	command := c.Text("command=LINE", "", "a line that sh runs")
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
 		var shell images.Shell
@@ -116,7 +116,7 @@ slipway cache serve --listen=:8600  # for all machines that can reach this one
 slipway cache serve /srv/yocto --board=jetson-orin-nano-devkit`
 	board := c.Text("board=BOARD", "", "run the servers of this board's bitbake; the newest that is checked out if not given")
 	listen := c.Text("listen=HOST:PORT", "127.0.0.1:8600", "address of the server of files, 127.0.0.1:8600 if not given; the next two ports are the other servers'")
-	asJSON := c.Switch("json", "print the state as JSON lines")
+	asJSON := c.Switch("json", "print the addresses as JSON")
 	c.Run = func(ctx context.Context, words []string) error {
 		dir := words[0]
 		return WithSignals(ctx, func(ctx context.Context) error {
@@ -130,16 +130,5 @@ slipway cache serve /srv/yocto --board=jetson-orin-nano-devkit`
 			})
 		})
 	}
-	return c
-}
-
-func cacheReportCommand() *Command {
-	c := New("report BOARD", "Show which tasks a board's last build took from shared state")
-	c.Long = `It also lists the tasks that the build did not find there, with the reason if it is known.`
-	c.Example = `slipway cache report jetson-orin-nano-devkit`
-	asJSON := c.Switch("json", "print it as JSON, also the tasks that were found")
-	c.runOn(images.Load, func(ctx context.Context, spec images.Spec, words []string) error {
-		return images.CacheReport(ctx, stdout, spec, options, *asJSON)
-	})
 	return c
 }

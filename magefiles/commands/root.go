@@ -93,7 +93,7 @@ func layersGroup() *Command {
 }
 
 func cacheGroup() *Command {
-	return newGroup("cache", "Share bitbake's results between machines", cacheServeCommand(), cacheReportCommand())
+	return newGroup("cache", "Share bitbake's results between machines", cacheServeCommand())
 }
 
 func ciGroup() *Command {
