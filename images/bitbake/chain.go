@@ -1,9 +1,6 @@
 package bitbake
 
-import (
-	"cmp"
-	"slices"
-)
+import ()
 
 // maxNeeds limits the edges between tasks. An image of 4,400 tasks has 15,000.
 const maxNeeds = 1 << 19
@@ -112,31 +109,12 @@ func (c *chains) find(name string) longest {
 
 func (t Task) endMS() int64 { return t.StartMS + t.TookMS }
 
-// criticalChain returns the tasks marked as critical, and true. A record without task dependencies,
-// as of an older Slipway, has none: it then returns the waitingChain, and false.
-func (r Record) criticalChain() (chain []Task, known bool) {
+// criticalChain returns the tasks marked as critical. A record without task dependencies has none.
+func (r Record) criticalChain() (chain []Task) {
 	for _, t := range r.Tasks {
 		if t.Critical {
 			chain = append(chain, t)
 		}
 	}
-	if len(chain) > 0 {
-		return chain, true
-	}
-	return waitingChain(r.Tasks), false
-}
-
-// waitingChain returns the task that ended last, before it the task that had ended last when that
-// one began, and so on back to the first.
-func waitingChain(tasks []Task) []Task {
-	byEnd := slices.Clone(tasks)
-	slices.SortStableFunc(byEnd, func(a, b Task) int { return cmp.Compare(a.endMS(), b.endMS()) })
-	var chain []Task
-	for i := len(byEnd) - 1; i >= 0; i-- {
-		if len(chain) == 0 || byEnd[i].endMS() <= chain[len(chain)-1].StartMS {
-			chain = append(chain, byEnd[i])
-		}
-	}
-	slices.Reverse(chain)
 	return chain
 }

@@ -180,7 +180,7 @@ func axisTicks(end int64) []tick {
 	var all []tick
 	step := roundStep(end)
 	for at := int64(0); at <= end; at += step {
-		all = append(all, tick{100 * float64(at) / float64(end), formatTick(at), at/step%2 == 1, float64(at) > 0.9*float64(end)})
+		all = append(all, tick{100 * float64(at) / float64(end), formatDuration(ms(at)), at/step%2 == 1, float64(at) > 0.9*float64(end)})
 	}
 	return all
 }
@@ -195,21 +195,6 @@ func roundStep(end int64) int64 {
 	return (end/8/3_600_000 + 1) * 3_600_000
 }
 
-// formatTick returns the short text of a mark of the axis, such as "5 min" or "1 h 30".
-func formatTick(at int64) string {
-	switch {
-	case at%3_600_000 == 0 && at > 0:
-		return fmt.Sprintf("%d h", at/3_600_000)
-	case at > 3_600_000:
-		return fmt.Sprintf("%d h %02d", at/3_600_000, at/60_000%60)
-	case at%60_000 == 0 && at > 0:
-		return fmt.Sprintf("%d min", at/60_000)
-	case at > 60_000:
-		return fmt.Sprintf("%d:%02d min", at/60_000, at/1000%60)
-	}
-	return fmt.Sprintf("%g s", float64(at)/1000)
-}
-
 // runningGraph returns the graph of how many tasks ran at a time, as the mean of each column.
 func (r Record) runningGraph(end int64) *graph {
 	sums := make([]float64, columns)
@@ -222,16 +207,9 @@ func (r Record) runningGraph(end int64) *graph {
 	}
 	most := max(slices.Max(sums), float64(r.Workers), 1)
 	return &graph{
-		Top: countTasks(int(most + 0.999)), Mean: fmt.Sprintf("%.1f on average", r.averageParallel()),
+		Top: fmt.Sprintf("%d tasks", int(most+0.999)), Mean: fmt.Sprintf("%.1f on average", r.averageParallel()),
 		Areas: []area{{"rest", areaPath(sums, chartWide/float64(columns), 0, float64(int(most+0.999)))}},
 	}
-}
-
-func countTasks(n int) string {
-	if n == 1 {
-		return "1 task"
-	}
-	return fmt.Sprintf("%d tasks", n)
 }
 
 // loadGraph returns the graph of the processors' load, nil if the record has no load.

@@ -33,7 +33,7 @@ func (w *watch) readConsoleLine(text string) {
 	} else if message, ok := strings.CutPrefix(text, "ERROR: "); ok {
 		w.addMessage(&w.rec.Errors, message)
 		w.console.noteFailure(text)
-	} else if w.events == 0 && len(w.queues) == 0 && strings.TrimSpace(text) != "" {
+	} else if len(w.queues) == 0 && strings.TrimSpace(text) != "" {
 		w.ready.Detail(strings.TrimPrefix(text, "NOTE: "))
 	}
 }

@@ -142,18 +142,10 @@ const (
 
 // passVariable returns the name of the variable that lists the variables to pass to bitbake:
 // BB_ENV_PASSTHROUGH_ADDITIONS or, before 2.0, BB_ENV_EXTRAWHITE. It looks in bitbake's source,
-// because the name changed between two commits of 1.53.0, and without that source at what the init
-// script set.
+// because the name changed between two commits of 1.53.0.
 func (t Tree) passVariable() string {
 	source, _ := os.ReadFile(filepath.Join(t.Programs, "../lib/bb/utils.py"))
-	for _, name := range []string{passSince2, passBefore2} {
-		if bytes.Contains(source, []byte(name)) {
-			return name
-		}
-	}
-	_, old := t.sourced[passBefore2]
-	_, recent := t.sourced[passSince2]
-	if old && !recent {
+	if bytes.Contains(source, []byte(passBefore2)) && !bytes.Contains(source, []byte(passSince2)) {
 		return passBefore2
 	}
 	return passSince2
@@ -173,13 +165,8 @@ func (t Tree) passedNames() []string {
 			names = append(names, name)
 		}
 	}
-	var unique []string
-	for _, name := range names {
-		if !slices.Contains(unique, name) {
-			unique = append(unique, name)
-		}
-	}
-	return unique
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // Environment returns the environment for bitbake's programs: what the project's script sets, or

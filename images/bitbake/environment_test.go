@@ -130,7 +130,7 @@ export -f f
 			want := map[string]string{
 				"BITBAKEDIR": "/script", "DL_DIR": "/script/dl", "EDITION": "project", "GIVEN": "1", "LC_ALL": "C.UTF-8",
 				"BB_HASHSERVE_DB_DIR": "/users/sstate",
-				tt.pass:               strings.Join(passedVariables, " ") + " EDITION FORWARD GIVEN BITBAKEDIR",
+				tt.pass:               strings.Join(slices.Sorted(slices.Values(append(slices.Clone(passedVariables), "EDITION", "FORWARD", "GIVEN", "BITBAKEDIR"))), " "),
 			}
 			for name, value := range want {
 				if got[name] != value {

@@ -27,7 +27,6 @@ const (
 var decodedEvents = map[string]bool{
 	"bb.event.BuildCompleted":             true,
 	treeClass:                             true,
-	"bb.event.MonitorDiskEvent":           true,
 	"bb.event.ParseStarted":               true,
 	"bb.event.ParseProgress":              true,
 	"bb.event.ParseCompleted":             true,
@@ -38,7 +37,6 @@ var decodedEvents = map[string]bool{
 	"bb.build.TaskSucceeded":              true,
 	"bb.build.TaskFailed":                 true,
 	"bb.build.TaskFailedSilent":           true,
-	"bb.build.TaskProgress":               true,
 	"bb.runqueue.runQueueTaskStarted":     true,
 	"bb.runqueue.runQueueTaskCompleted":   true,
 	"bb.runqueue.runQueueTaskFailed":      true,

@@ -134,13 +134,14 @@ func (t Tree) leftoverProcesses() []process {
 	var found []process
 	for _, p := range all {
 		ofBitbake := strings.Contains(p.argv, "/bitbake-server ") || strings.Contains(p.argv, "/bitbake-worker ")
-		if (p.pid == server || ofBitbake) && t.worksHere(p) {
+		switch {
+		case !(p.pid == server || ofBitbake) || !t.worksHere(p):
+		case p.pid == server:
+			found = slices.Insert(found, 0, p)
+		default:
 			found = append(found, p)
 		}
 	}
-	slices.SortStableFunc(found, func(a, b process) int {
-		return boolInt(b.pid == server) - boolInt(a.pid == server)
-	})
 	return withChildren(found, all)
 }
 
@@ -154,13 +155,6 @@ func withChildren(found, all []process) []process {
 		}
 	}
 	return found
-}
-
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // worksHere reports whether a process has the build folder as its working directory.

@@ -62,8 +62,7 @@ type Record struct {
 	State   State     `json:"state"`
 	Started time.Time `json:"started"`
 	Ended   time.Time `json:"ended,omitzero"`
-	Exit    int       `json:"exit"`             // bitbake's exit status; -1 if it has none
-	Source  string    `json:"source,omitempty"` // of the failures: "events", or "console" if there was no event
+	Exit    int       `json:"exit"` // bitbake's exit status; -1 if it has none
 	Log     string    `json:"log"`
 
 	Parsed    Parsed            `json:"parsed"`
@@ -93,9 +92,7 @@ type Commit struct {
 // Parsed is the result of parsing the recipes.
 type Parsed struct {
 	Recipes int64 `json:"recipes"`
-	Cached  int64 `json:"cached"`
 	Skipped int64 `json:"skipped"`
-	Errors  int64 `json:"errors"`
 	TookMS  int64 `json:"tookMs"`
 }
 
@@ -111,8 +108,7 @@ type Counts struct {
 // Setscene counts the tasks that could be taken from shared state.
 type Setscene struct {
 	Hits   int64 `json:"hits"`
-	Misses int64 `json:"misses"` // run themselves, those with Failed included
-	Failed int64 `json:"failed"` // found, but could not be unpacked
+	Misses int64 `json:"misses"` // run themselves, also those found that could not be unpacked
 }
 
 // The result of a task.
@@ -139,7 +135,6 @@ type Task struct {
 	TookMS  int64  `json:"tookMs"`
 	Outcome string `json:"outcome"`
 	Shared  string `json:"sharedState,omitempty"` // "" for a task that is never shared
-	Hash    string `json:"hash,omitempty"`        // of a task that may be shared: what was looked for
 	Log     string `json:"log,omitempty"`
 	// Critical is true for the tasks of the longest chain in which each needs the one before it.
 	Critical bool `json:"critical,omitempty"`
@@ -159,7 +154,6 @@ type Failure struct {
 type Disk struct {
 	FreeBytesBefore int64 `json:"freeBytesBefore"`
 	FreeBytesAfter  int64 `json:"freeBytesAfter"`
-	LeastFreeBytes  int64 `json:"leastFreeBytes"` // as bitbake saw while it ran
 	Full            bool  `json:"full,omitempty"` // at some time while it ran
 }
 

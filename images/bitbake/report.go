@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -57,10 +58,9 @@ type failureView struct {
 	Link string
 }
 
-// chainView is the critical path, or the chain of waiting if the critical path is not known.
+// chainView is the critical path.
 type chainView struct {
-	Known      bool
-	Tasks      string // their number
+	Tasks      int
 	Took, Span string // what its tasks took, from the start of the first to the end of the last
 	Rows       []slowRow
 	Short      int // tasks that are left out
@@ -138,7 +138,7 @@ func (r Record) facts() []fact {
 		{"bitbake", r.Version, ""},
 		{"Distribution", strings.TrimSpace(r.Variables["DISTRO"] + " " + r.Variables["DISTRO_VERSION"]), ""},
 		{"Recipes", fmt.Sprintf("%d, read in %s", r.Parsed.Recipes, formatDuration(ms(r.Parsed.TookMS))), ""},
-		{"At one time", fmt.Sprintf("%s, %.1f on average", countTasks(r.Workers), r.averageParallel()), ""},
+		{"At one time", fmt.Sprintf("%d tasks, %.1f on average", r.Workers, r.averageParallel()), ""},
 		{"Processors", r.Load.fact(), ""},
 		{"Exit status", fmt.Sprint(r.Exit), ""},
 		{"Log", r.Log, r.logLink(r.Log)},
@@ -217,7 +217,7 @@ func share(part, whole int64) float64 { return 100 * float64(part) / float64(max
 // chainView returns the critical path for the page: the longest of its tasks, in the order in which
 // they ran, and a count of the others.
 func (r Record) chainView() chainView {
-	chain, known := r.criticalChain()
+	chain := r.criticalChain()
 	if len(chain) == 0 {
 		return chainView{}
 	}
@@ -237,7 +237,7 @@ func (r Record) chainView() chainView {
 	}
 	span := chain[len(chain)-1].endMS() - chain[0].StartMS
 	return chainView{
-		Known: known, Tasks: countTasks(len(chain)), Took: formatDuration(ms(took)), Span: formatDuration(ms(span)),
+		Tasks: len(chain), Took: formatDuration(ms(took)), Span: formatDuration(ms(span)),
 		Rows: r.taskRows(shown), Short: len(chain) - len(shown), ShortTook: formatDuration(ms(short)),
 	}
 }
@@ -253,14 +253,9 @@ func (r Record) logLink(log string) string {
 
 // namesByValue returns the names, the largest values first.
 func namesByValue(sums map[string]int64) []string {
-	names := make([]string, 0, len(sums))
-	for name := range sums {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
+	return slices.SortedFunc(maps.Keys(sums), func(a, b string) int {
 		return cmp.Or(-cmp.Compare(sums[a], sums[b]), cmp.Compare(a, b))
 	})
-	return names
 }
 
 // sharedRows counts hits and misses for each kind of task.
@@ -294,26 +289,25 @@ func (r Record) sharedRows() []sharedRow {
 	return all
 }
 
-// formatDuration returns a duration in the unit that suits its size.
+// formatDuration returns a duration such as "350ms", "12.4s", "5m3s" or "1h30m".
 func formatDuration(d time.Duration) string {
 	switch {
-	case d < time.Second:
-		return fmt.Sprintf("%d ms", d.Milliseconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%.1f s", d.Seconds())
-	case d < time.Hour:
-		return fmt.Sprintf("%d min %02d s", int(d.Minutes()), int(d.Seconds())%60)
+	case d >= time.Minute:
+		d = d.Round(time.Second)
+	case d >= time.Second:
+		d = d.Round(100 * time.Millisecond)
+	default:
+		d = d.Round(time.Millisecond)
 	}
-	return fmt.Sprintf("%d h %02d min", int(d.Hours()), int(d.Minutes())%60)
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
-// formatSize returns a size in MiB or GiB.
-func formatSize(bytes int64) string {
-	switch {
-	case bytes <= 0:
-		return "none"
-	case bytes < 1<<30:
-		return fmt.Sprintf("%.0f MiB", float64(bytes)/(1<<20))
-	}
-	return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30))
-}
+// formatSize returns a size in GiB.
+func formatSize(bytes int64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) }

@@ -92,7 +92,7 @@ func (t Tree) newRecord(j Job) Record {
 	free, _ := localfile.FreeBytes(t.Build)
 	return Record{
 		Board: j.Board, Machine: j.Machine, Targets: j.Targets, Task: j.Task, DryRun: j.DryRun, Parse: j.Parse,
-		Commits: j.Commits, Version: t.Version(), Log: t.logPath(j), Source: "events",
+		Commits: j.Commits, Version: t.Version(), Log: t.logPath(j),
 		State: Running, Started: time.Now().UTC(), Exit: -1, Tasks: []Task{},
 		Disk: Disk{FreeBytesBefore: free},
 	}

@@ -140,22 +140,6 @@ func (t Tree) Command(program string, args ...string) run.Command {
 	return run.Command{Argv: append([]string{t.programPath(program)}, args...), Dir: t.Build, Env: t.Environment(), Stop: stopQuickly}
 }
 
-// Variable runs bitbake to return the value of a variable, for which bitbake parses the
-// configuration. A Record has the variables that Slipway itself needs.
-func (t Tree) Variable(ctx context.Context, name string) (string, error) {
-	if !pathExists(t.programPath("bitbake-getvar")) { // before 1.52
-		values, err := t.Variables(ctx, "", name)
-		return values[name], err
-	}
-	argv := []string{"--value"}
-	for _, file := range t.Post {
-		argv = append(argv, "-R", file)
-	}
-	out, err := run.Output(ctx, t.Command("bitbake-getvar", append(argv, name)...))
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	return lines[len(lines)-1], err // notes come before the value
-}
-
 // Variables runs bitbake -e and returns the named variables as the target sees them, or as the
 // configuration sets them if target is "". A target may belong to a multiconfig (mc:NAME:TARGET).
 // Variables that are not set are left out.

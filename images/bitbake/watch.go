@@ -27,14 +27,12 @@ type watch struct {
 	parseBegan   time.Time
 
 	running  map[string]*runningTask // by key
-	byPID    map[int64]*runningTask  // progress names only the process
 	shares   map[string]bool         // key of a task that may come from shared state
 	scene    map[string]string       // key of such a task -> its result
 	hits     map[string]bool         // keys of hits that are in the record
 	needs    needs
 	forecast forecast
 
-	events   int     // task events seen
 	console  console // what the console text says of failures
 	complete bool    // shared state has been gone through
 	failed   bool    // BuildCompleted said so
@@ -53,14 +51,13 @@ type runningTask struct {
 	task  Task
 	began time.Time
 	log   string
-	pct   int64 // -1 if the task does not report it
 }
 
 func newWatch(ctx context.Context, rec *Record, f forecast) *watch {
 	return &watch{
 		ctx: ctx, rec: rec, forecast: f,
 		ready:  progress.Start(ctx, "bitbake", 0, ""),
-		queues: map[string]*queue{}, running: map[string]*runningTask{}, byPID: map[int64]*runningTask{},
+		queues: map[string]*queue{}, running: map[string]*runningTask{},
 		shares: map[string]bool{}, scene: map[string]string{}, hits: map[string]bool{},
 	}
 }
@@ -105,8 +102,8 @@ func (w *watch) handleEvent(e event) {
 	}
 }
 
-// handleOtherEvent handles an event of neither the run queue nor a task: parsing, processes, free
-// space and the end of the build.
+// handleOtherEvent handles an event of neither the run queue nor a task: parsing, processes and the
+// end of the build.
 func (w *watch) handleOtherEvent(name string, e event) {
 	switch name {
 	case "ParseStarted":
@@ -123,8 +120,6 @@ func (w *watch) handleOtherEvent(name string, e event) {
 		w.noteSharedTasks(e)
 	case "DepTreeGenerated":
 		w.needs = needsOf(e)
-	case "MonitorDiskEvent":
-		w.noteFreeSpace(e)
 	case "BuildCompleted":
 		w.failed = e.numberField("_failures") > 0
 	}
@@ -153,8 +148,7 @@ func (w *watch) advanceParse(current int64) {
 func (w *watch) finishParse(e event) {
 	p := &w.rec.Parsed
 	w.advanceParse(e.numberField("total"))
-	p.Recipes, p.Cached = e.numberField("virtuals"), e.numberField("cached")
-	p.Skipped, p.Errors = e.numberField("skipped"), e.numberField("errors")
+	p.Recipes, p.Skipped = e.numberField("virtuals"), e.numberField("skipped")
 	if w.parse != nil {
 		p.TookMS = time.Since(w.parseBegan).Milliseconds()
 		w.parse.End(fmt.Sprintf("%d recipes, %d of them skipped", p.Recipes, p.Skipped), nil)
@@ -176,21 +170,6 @@ func (w *watch) noteSharedTasks(e event) {
 	}
 }
 
-// noteFreeSpace records the least free space that bitbake saw.
-func (w *watch) noteFreeSpace(e event) {
-	usage, _ := e.state["disk_usage"].(map[string]any)
-	for _, sample := range usage {
-		values, is := sample.(map[string]any)
-		if !is {
-			continue
-		}
-		free := toInt64(values["available_bytes"])
-		if d := &w.rec.Disk; d.LeastFreeBytes == 0 || free < d.LeastFreeBytes {
-			d.LeastFreeBytes = free
-		}
-	}
-}
-
 // taskKey returns a task's key, with its configuration, as two may build the same recipe. The
 // caller passes the configuration alone: events of the queue write it differently from those of the
 // task.
@@ -207,7 +186,6 @@ func configOfTask(taskID string) string {
 
 // handleQueueEvent records a task that the queue starts, ends or skips, and moves the queue's bar.
 func (w *watch) handleQueueEvent(name string, e event) {
-	w.events++
 	scene := strings.HasPrefix(name, "scene")
 	config, task := configOfTask(e.textField("taskid")), e.textField("taskname")
 	file := strings.TrimPrefix(e.textField("taskfile"), "mc:"+config+":")
@@ -225,7 +203,6 @@ func (w *watch) handleQueueEvent(name string, e event) {
 			if r.task.Recipe == "" {
 				r.task.Recipe = recipeOfFile(file)
 			}
-			r.task.Hash = e.textField("taskhash")
 		}
 	case strings.HasSuffix(name, "TaskCompleted"):
 		w.finishTask(k, TaskSucceeded)
@@ -248,15 +225,8 @@ func (w *watch) countSkipped(reason, k string) {
 	w.rec.Counts.Covered++
 }
 
-// handleTaskEvent records an event from a task's own process: its start, its progress, its end.
+// handleTaskEvent records an event from a task's own process: its start or its end.
 func (w *watch) handleTaskEvent(name string, e event) {
-	if name == "TaskProgress" {
-		if r := w.byPID[e.numberField("pid")]; r != nil {
-			r.pct = min(e.numberField("progress"), 100)
-			w.showRunning()
-		}
-		return
-	}
 	config := e.textField("_mc")
 	if config == "default" {
 		config = ""
@@ -272,11 +242,7 @@ func (w *watch) handleTaskEvent(name string, e event) {
 		r.began, r.log = at, e.textField("logfile")
 		r.task.Recipe, r.task.Version, r.task.Task, r.task.Config = e.textField("pn"), e.textField("pv"), e.textField("taskname"), config
 		r.task.StartMS = max(at.Sub(w.rec.Started).Milliseconds(), 0)
-		if len(w.byPID) < maxTasks {
-			w.byPID[e.numberField("pid")] = r
-		}
 	default:
-		delete(w.byPID, e.numberField("pid"))
 		if r := w.running[k]; r != nil {
 			r.task.TookMS = max(at.Sub(r.began).Milliseconds(), 0)
 			if r.log == "" {
@@ -292,7 +258,7 @@ func (w *watch) startTask(k string, at time.Time) *runningTask {
 	if r := w.running[k]; r != nil {
 		return r
 	}
-	r := &runningTask{key: k, began: at, pct: -1}
+	r := &runningTask{key: k, began: at}
 	r.task.StartMS = max(at.Sub(w.rec.Started).Milliseconds(), 0)
 	if len(w.running) < maxTasks {
 		w.running[k] = r
@@ -332,8 +298,6 @@ func (w *watch) finishTask(k, outcome string) {
 		if w.scene[k] == Broken {
 			r.task.Shared = Broken
 		}
-	} else {
-		r.task.Hash = ""
 	}
 	if outcome == TaskFailed {
 		w.rec.Counts.Failed++
@@ -354,7 +318,6 @@ func (w *watch) mayBeShared(k string) bool {
 func (w *watch) finishSetscene(r *runningTask, k, outcome string) {
 	r.task.Task = strings.TrimSuffix(r.task.Task, "_setscene")
 	if outcome != TaskSucceeded {
-		w.rec.Setscene.Failed++
 		w.scene[k] = Broken
 		return // the task itself follows
 	}
@@ -423,7 +386,7 @@ func (w *watch) moveBar(name string, at, total int64) {
 	}
 }
 
-// showRunning shows the time left and the running tasks, the longest first, with their progress.
+// showRunning shows the time left and the running tasks, the longest first.
 func (w *watch) showRunning() {
 	if q := w.queues["setscene"]; q != nil {
 		s := w.rec.Setscene
@@ -444,20 +407,12 @@ func (w *watch) showRunning() {
 	slices.SortFunc(at, func(a, b *runningTask) int { return a.began.Compare(b.began) })
 	const shown = 4
 	for _, r := range at[:min(len(at), shown)] {
-		said = append(said, r.String())
+		said = append(said, r.task.Recipe+" "+strings.TrimPrefix(r.task.Task, "do_"))
 	}
 	if more := len(at) - shown; more > 0 {
 		said = append(said, fmt.Sprintf("and %d more", more))
 	}
 	q.step.Detail(strings.Join(said, ", "))
-}
-
-func (r *runningTask) String() string {
-	text := r.task.Recipe + " " + strings.TrimPrefix(r.task.Task, "do_")
-	if r.pct > 0 {
-		text += fmt.Sprintf(" %d%%", r.pct)
-	}
-	return text
 }
 
 // timeLeft returns an estimate of the time left, "" while shared state is still unpacked or if
@@ -482,9 +437,6 @@ func (w *watch) finishBuild(err error) {
 	defer w.mu.Unlock()
 	if len(w.rec.Failures) == 0 {
 		w.addConsoleFailures()
-	}
-	if w.events == 0 && len(w.rec.Failures) > 0 {
-		w.rec.Source = "console"
 	}
 	for _, k := range slices.Sorted(maps.Keys(w.running)) {
 		if r := w.running[k]; r.task.TookMS > 0 || r.task.Recipe != "" {
