@@ -1,7 +1,6 @@
 package flash
 
 import (
-	"bytes"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -9,7 +8,6 @@ import (
 
 	"slipway/flash/flashtest"
 	"slipway/flash/trust"
-	"slipway/images/bmap"
 )
 
 // What a user of bmaptool has: signatures of GPG, beside the block map or inside of it,
@@ -42,11 +40,10 @@ func TestSignedByGPG(t *testing.T) {
 			ann.Sign(t, s.path("SHA256SUMS"), ".asc")
 			o.Digest = s.path("SHA256SUMS")
 		}},
-		"unsigned":              {prepare: func(*testing.T, *shelf, *Options) {}, wantErr: "disk.img is not signed, and --signers wants that"},
-		"map by another key":    {prepare: func(t *testing.T, s *shelf, _ *Options) { bob.Sign(t, s.path("disk.bmap"), ".asc") }, wantErr: "disk.bmap.asc (--signers): signed by GPG key "},
-		"clear by another key":  {prepare: func(t *testing.T, s *shelf, _ *Options) { bob.Clearsign(t, s.path("disk.bmap")) }, wantErr: "disk.bmap (--signers): signed by GPG key "},
-		"image by another key":  {prepare: func(t *testing.T, s *shelf, _ *Options) { bob.Sign(t, s.path("disk.img"), ".asc") }, wantErr: "disk.img.asc (--signers): signed by GPG key "},
-		"map with weak digests": {prepare: weakMap(ann), wantErr: "its digests are of kind sha1"},
+		"unsigned":             {prepare: func(*testing.T, *shelf, *Options) {}, wantErr: "disk.img is not signed, and --signers wants that"},
+		"map by another key":   {prepare: func(t *testing.T, s *shelf, _ *Options) { bob.Sign(t, s.path("disk.bmap"), ".asc") }, wantErr: "disk.bmap.asc (--signers): signed by GPG key "},
+		"clear by another key": {prepare: func(t *testing.T, s *shelf, _ *Options) { bob.Clearsign(t, s.path("disk.bmap")) }, wantErr: "disk.bmap (--signers): signed by GPG key "},
+		"image by another key": {prepare: func(t *testing.T, s *shelf, _ *Options) { bob.Sign(t, s.path("disk.img"), ".asc") }, wantErr: "disk.img.asc (--signers): signed by GPG key "},
 		"map changed since": {prepare: func(t *testing.T, s *shelf, _ *Options) {
 			ann.Sign(t, s.path("disk.bmap"), ".asc")
 			s.put(t, "disk.bmap", leavesOut(t, s.path("disk.bmap")))
@@ -81,23 +78,6 @@ func TestSignedByGPG(t *testing.T) {
 				t.Errorf("receipt: signed by %q, map %q, ignored %q; want %q ignored", receipt.SignedBy, receipt.MapSHA256, receipt.Ignored, test.ignored)
 			}
 		})
-	}
-}
-
-// weakMap signs a map of the image with digests of which another image can be made.
-func weakMap(p flashtest.Person) func(*testing.T, *shelf, *Options) {
-	return func(t *testing.T, s *shelf, _ *Options) {
-		m := mapFrom(t, s.path("disk.bmap"))
-		m.Algorithm = bmap.SHA1
-		for i := range m.Ranges {
-			m.Ranges[i].Sum = strings.Repeat("0", 40)
-		}
-		var b bytes.Buffer
-		if _, err := m.WriteTo(&b); err != nil {
-			t.Fatal(err)
-		}
-		s.put(t, "disk.bmap", b.Bytes())
-		p.Sign(t, s.path("disk.bmap"), ".asc")
 	}
 }
 

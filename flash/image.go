@@ -224,10 +224,10 @@ func (j *imageJob) fixHint() string {
 }
 
 // proveFile compares the image file's SHA-256 with the artifact's, and seals the file. It skips an
-// image that was fetched, which is verified. It skips a plain image without a map and an image
-// whose map has SHA-256 digests, which are verified while they are written.
+// image that was fetched, which is verified. It skips a plain image and an image with a map, which
+// are verified while they are written.
 func (j *imageJob) proveFile(ctx context.Context) error {
-	if j.sha256 == "" || j.image.path != "" || j.source.Form() == "raw" && j.blocks == nil || j.blocks != nil && j.blocks.Algorithm == bmap.SHA256 {
+	if j.sha256 == "" || j.image.path != "" || j.source.Form() == "raw" || j.blocks != nil {
 		return nil // what was fetched is proved
 	}
 	step := progress.Start(ctx, "prove "+filepath.Base(j.file.Name()), j.file.SizeBytes(), progress.Bytes)

@@ -346,7 +346,7 @@ func TestPackedArtifactThatWasProvedIsWritten(t *testing.T) {
 				dir, disk := t.TempDir(), filepath.Join(t.TempDir(), "disk.img")
 				fill(t, disk, "old")
 				fill(t, filepath.Join(dir, "disk.img"), string(pack(t, good)))
-				a := describe(t, dir, bmap.Map{BlockSize: 4096, ImageSize: 4096, Algorithm: bmap.SHA256})
+				a := describe(t, dir, bmap.Map{BlockSize: 4096, ImageSize: 4096})
 				a.Files = a.Files[:1]
 				o := Options{Yes: []string{disk}}
 				ctx := moment(t.Context(), &o, func() { attack(t, filepath.Join(dir, "disk.img"), pack(t, evil)) })
@@ -365,7 +365,7 @@ func TestArtifactOfAnotherDigest(t *testing.T) {
 			dir, disk := t.TempDir(), filepath.Join(t.TempDir(), "disk.img")
 			fill(t, disk, "old")
 			fill(t, filepath.Join(dir, "disk.img"), string(pack(t, good)))
-			a := describe(t, dir, bmap.Map{BlockSize: 4096, ImageSize: 4096, Algorithm: bmap.SHA256})
+			a := describe(t, dir, bmap.Map{BlockSize: 4096, ImageSize: 4096})
 			a.Files = a.Files[:1]
 			fill(t, filepath.Join(dir, "disk.img"), string(pack(t, evil)))
 			_, err := Write(t.Context(), spec, a, disk, Options{Yes: []string{disk}})

@@ -2,7 +2,8 @@ package source
 
 import (
 	"bytes"
-	"encoding/hex"
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,9 +24,9 @@ func TestBmaptoolsOwn(t *testing.T) {
 		t.Skip("bmaptool is missing (Debian package bmap-tools)")
 	}
 	image := filepath.Join(checkout, "tests/test-data/test.image.gz")
-	maps, err := filepath.Glob(filepath.Join(checkout, "tests/test-data/*.bmap.v*"))
-	if err != nil || len(maps) < 4 {
-		t.Fatalf("%d block maps in %s, %v; want 4 and more", len(maps), checkout, err)
+	maps, err := filepath.Glob(filepath.Join(checkout, "tests/test-data/*.bmap.v2*"))
+	if err != nil || len(maps) == 0 {
+		t.Fatalf("%d block maps in %s, %v; want one and more", len(maps), checkout, err)
 	}
 	for _, path := range maps {
 		m := readMap(t, path)
@@ -83,10 +84,8 @@ func copied(t *testing.T, image string, m bmap.Map, before []byte) []byte {
 	target := bytes.Clone(before)
 	for i, s := range want {
 		part := data[s.Off : s.Off+s.Len]
-		h := m.Hash()
-		h.Write(part)
-		if got := hex.EncodeToString(h.Sum(nil)); got != m.Ranges[i].Sum {
-			t.Errorf("the range at %d has %s %s; the map says %s", s.Off, m.Algorithm, got, m.Ranges[i].Sum)
+		if got := fmt.Sprintf("%x", sha256.Sum256(part)); got != m.Ranges[i].Sum {
+			t.Errorf("the range at %d has sha256 %s; the map says %s", s.Off, got, m.Ranges[i].Sum)
 		}
 		copy(target[s.Off:], part)
 	}

@@ -60,10 +60,10 @@ func mapFile(ctx context.Context, path string) (Made, bmap.Map, error) {
 
 // makeMap decodes the image and returns its block map. It scans a tile at a time.
 func (m *Image) makeMap(ctx context.Context, count func(int64)) (bmap.Map, error) {
-	blocks := bmap.Map{BlockSize: alignment, Algorithm: bmap.SHA256}
+	blocks := bmap.Map{BlockSize: alignment}
 	tile := make([]byte, 0, bmap.TileBytes)
 	addTile := func() {
-		blocks.Ranges = append(blocks.Ranges, bmap.Scan(tile, blocks.ImageSize, bmap.SHA256)...)
+		blocks.Ranges = append(blocks.Ranges, bmap.Scan(tile, blocks.ImageSize)...)
 		blocks.ImageSize += int64(len(tile))
 		count(int64(len(tile)))
 		tile = tile[:0]

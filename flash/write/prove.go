@@ -75,7 +75,7 @@ func (p *prover) closeTasks() {
 func (p *prover) runHasher(tasks chan hashTask) (err error) {
 	digest := p.whole
 	if p.Blocks != nil {
-		digest = p.Blocks.Hash()
+		digest = sha256.New()
 	}
 	for t := range tasks {
 		if err == nil {
@@ -118,7 +118,7 @@ func hashZeros(digest hash.Hash, n int64) {
 // checkRange returns an error if the digest is not the map's for the range.
 func (o Options) checkRange(r bmap.Range, digest hash.Hash) error {
 	if got := hex.EncodeToString(digest.Sum(nil)); got != r.Sum {
-		return fmt.Errorf("%s: blocks %d to %d have %s %s; the block map has %s; %s", o.Name, r.First, r.Last, o.Blocks.Algorithm, got, r.Sum, o.Remedy)
+		return fmt.Errorf("%s: blocks %d to %d have sha256 %s; the block map has %s; %s", o.Name, r.First, r.Last, got, r.Sum, o.Remedy)
 	}
 	return nil
 }

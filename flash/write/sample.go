@@ -2,6 +2,7 @@ package write
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 
 	"slipway/flash/source"
@@ -68,7 +69,7 @@ var errRangeDone = errors.New("the range is whole")
 
 // proveRange unpacks range i and compares its digest with the map's.
 func (o Options) proveRange(ctx context.Context, src Source, ranges []source.Span, i int) error {
-	digest, left := o.Blocks.Hash(), ranges[i].Len
+	digest, left := sha256.New(), ranges[i].Len
 	sections := src.Sections()
 	for at := sectionAt(sections, ranges[i].Off); at < len(sections) && left > 0; at++ {
 		err := src.Decode(ctx, at, ranges[i:i+1], func(p source.Piece) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"math/rand/v2"
@@ -344,10 +345,9 @@ func TestRun(t *testing.T) {
 
 // oneRange is a map such as bmaptool's of a file without holes.
 func oneRange(p []byte) bmap.Map {
-	m := bmap.Map{ImageSize: int64(len(p)), BlockSize: 4096, Algorithm: bmap.SHA1}
-	h := m.Hash()
-	h.Write(p)
-	m.Ranges = []bmap.Range{{First: 0, Last: (m.ImageSize - 1) / 4096, Sum: hexOf(h.Sum(nil))}}
+	m := bmap.Map{ImageSize: int64(len(p)), BlockSize: 4096}
+	sum := sha256.Sum256(p)
+	m.Ranges = []bmap.Range{{First: 0, Last: (m.ImageSize - 1) / 4096, Sum: hexOf(sum[:])}}
 	return m
 }
 

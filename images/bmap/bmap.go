@@ -1,33 +1,25 @@
 // Package bmap turns a raw disk image into a block map: the blocks that hold data, with
-// their digests. It reads and writes such maps as files of bmap 2.0, which Yocto's
-// builds and bmaptool share. It reads files of 1.2 to 1.4 too.
+// their digests. It reads and writes such maps as files of bmap 2.0 with SHA-256, which
+// Yocto's builds and bmaptool share.
 package bmap
 
 import (
-	"crypto/sha1"
 	"crypto/sha256"
 	"fmt"
-	"hash"
-)
-
-// The algorithms that a map's digests may use.
-const (
-	SHA1   = "sha1"
-	SHA256 = "sha256"
+	"strings"
 )
 
 // Map is the block map of one image. Blocks outside of its ranges are zero.
 type Map struct {
 	ImageSize int64
 	BlockSize int64
-	Algorithm string
 	Ranges    []Range // ascending; they may touch, never overlap
 }
 
 // Range is a run of mapped blocks.
 type Range struct {
 	First, Last int64  // numbers of blocks, both included
-	Sum         string // hex, of the range's bytes up to the image's end
+	Sum         string // SHA-256 in hex, of the range's bytes up to the image's end
 }
 
 // Span returns the offset and length in bytes of a range. The image's last block may be shorter.
@@ -61,20 +53,8 @@ func (m Map) Holes(yield func(offset, length int64) bool) {
 	}
 }
 
-// Hash returns a new hash of the map's algorithm.
-func (m Map) Hash() hash.Hash {
-	if m.Algorithm == SHA1 {
-		return sha1.New()
-	}
-	return sha256.New()
-}
-
 func (m Map) blockCount() int64 {
-	n := m.ImageSize / m.BlockSize
-	if m.ImageSize%m.BlockSize > 0 {
-		n++
-	}
-	return n
+	return (m.ImageSize + m.BlockSize - 1) / m.BlockSize
 }
 
 func (m Map) mappedBlockCount() int64 {
@@ -95,16 +75,13 @@ const (
 	otherMarks    = 100 // elements and attributes that are no ranges, and what comments have of both
 )
 
-// validate checks the sizes, the algorithm and the ranges of a map, on which all its users rely.
+// validate checks the sizes and the ranges of a map, on which all its users rely.
 func (m Map) validate() error {
 	if m.BlockSize < minBlockBytes || m.BlockSize > maxBlockBytes || m.BlockSize&(m.BlockSize-1) != 0 {
 		return fmt.Errorf("block size %d; want a power of two from %d to %d", m.BlockSize, minBlockBytes, maxBlockBytes)
 	}
 	if m.ImageSize < 0 || m.ImageSize > maxImageBytes {
 		return fmt.Errorf("image size %d; want 0 to %d", m.ImageSize, int64(maxImageBytes))
-	}
-	if m.Algorithm != SHA1 && m.Algorithm != SHA256 {
-		return fmt.Errorf("checksum type %q; want %s or %s", m.Algorithm, SHA256, SHA1)
 	}
 	if len(m.Ranges) > maxRanges {
 		return fmt.Errorf("%d ranges; at most %d are taken", len(m.Ranges), maxRanges)
@@ -114,24 +91,15 @@ func (m Map) validate() error {
 
 // checkRanges checks that the ranges ascend inside the image, do not overlap, and have digests.
 func (m Map) checkRanges() error {
-	next, digits := int64(0), 2*m.Hash().Size()
+	next := int64(0)
 	for _, r := range m.Ranges {
 		if r.First < next || r.Last < r.First || r.Last >= m.blockCount() {
 			return fmt.Errorf("range %d-%d is out of order or outside the image's %d blocks", r.First, r.Last, m.blockCount())
 		}
-		if len(r.Sum) != digits || !isHex(r.Sum) {
-			return fmt.Errorf("range %d-%d: digest %.80q is not a %s; make the map again with checksums", r.First, r.Last, r.Sum, m.Algorithm)
+		if len(r.Sum) != 2*sha256.Size || strings.Trim(r.Sum, "0123456789abcdef") != "" {
+			return fmt.Errorf("range %d-%d: digest %.80q is not a sha256; make the map again with checksums", r.First, r.Last, r.Sum)
 		}
 		next = r.Last + 1
 	}
 	return nil
-}
-
-func isHex(s string) bool {
-	for _, c := range s {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
 }

@@ -3,13 +3,13 @@ package bmap
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"unicode"
@@ -85,7 +85,7 @@ func TestCreate(t *testing.T) {
 			for i := range m.Ranges {
 				m.Ranges[i].Sum = ""
 			}
-			if diff := cmp.Diff(Map{test.size, blockBytes, SHA256, test.want}, m); diff != "" {
+			if diff := cmp.Diff(Map{test.size, blockBytes, test.want}, m); diff != "" {
 				t.Errorf("Create (-want +got):\n%s", diff)
 			}
 		})
@@ -95,7 +95,7 @@ func TestCreate(t *testing.T) {
 func proveSums(t *testing.T, m Map, f io.ReaderAt) {
 	t.Helper()
 	for _, r := range m.Ranges {
-		h := m.Hash()
+		h := sha256.New()
 		offset, length := m.Span(r)
 		if _, err := io.Copy(h, io.NewSectionReader(f, offset, length)); err != nil {
 			t.Fatal(err)
@@ -145,42 +145,34 @@ func TestRoundTrip(t *testing.T) {
 }
 
 // sealed puts the right digest of the file into the field that holds zeros.
-func sealed(algorithm, file string) string {
+func sealed(file string) string {
 	placeholder := strings.Repeat("0", 64)
-	if algorithm == SHA1 {
-		placeholder = placeholder[:40]
-	}
 	file = strings.Replace(file, "DIGEST", placeholder, 1)
-	return strings.Replace(file, placeholder, hexDigest(algorithm, []byte(file)), 1)
+	return strings.Replace(file, placeholder, hexDigest([]byte(file)), 1)
 }
 
-const sum1, sum256 = "da39a3ee5e6b4b0d3255bfef95601890afd80709", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+const sum256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 func file20(size, blocks, mapped, ranges string) string {
-	return sealed(SHA256, `<?xml version="1.0" ?><bmap version="2.0"><ImageSize> `+size+` </ImageSize><BlockSize> 4096 </BlockSize>
-<BlocksCount> `+blocks+` </BlocksCount><MappedBlocksCount> `+mapped+` </MappedBlocksCount><ChecksumType> sha256 </ChecksumType>
-<BmapFileChecksum> DIGEST </BmapFileChecksum><BlockMap>`+ranges+`</BlockMap></bmap>`)
+	return sealed(`<?xml version="1.0" ?><bmap version="2.0"><ImageSize> ` + size + ` </ImageSize><BlockSize> 4096 </BlockSize>
+<BlocksCount> ` + blocks + ` </BlocksCount><MappedBlocksCount> ` + mapped + ` </MappedBlocksCount><ChecksumType> sha256 </ChecksumType>
+<BmapFileChecksum> DIGEST </BmapFileChecksum><BlockMap>` + ranges + `</BlockMap></bmap>`)
 }
-
-func file13(file string) string { return sealed(SHA1, file) }
 
 func TestRead(t *testing.T) {
 	one := `<Range chksum="` + sum256 + `"> 1-2 </Range>`
-	old := `<bmap version="1.3"><ImageSize>8192</ImageSize><BlockSize>4096</BlockSize><BlocksCount>2</BlocksCount>
-<MappedBlocksCount>1</MappedBlocksCount><BmapFileSHA1>DIGEST</BmapFileSHA1><BlockMap><Range sha1="` + sum1 + `">1</Range></BlockMap></bmap>`
+	whole := file20("12289", "4", "2", one)
 	tests := []struct {
 		name, input string
 		want        Map
 		wantErr     string
 	}{
-		{name: "2.0", input: file20("12289", "4", "2", one), want: Map{12289, 4096, SHA256, []Range{{1, 2, sum256}}}},
-		{name: "1.3", input: file13(old), want: Map{8192, 4096, SHA1, []Range{{1, 1, sum1}}}},
-		{name: "1.2", input: strings.Replace(strings.Replace(old, "<BmapFileSHA1>DIGEST</BmapFileSHA1>", "", 1), "1.3", "1.2", 1), want: Map{8192, 4096, SHA1, []Range{{1, 1, sum1}}}},
-		{name: "1.2 without digests", input: strings.ReplaceAll(strings.ReplaceAll(old, "1.3", "1.2"), "sha1=", "other="), wantErr: "with checksums"},
-		{name: "1.1", input: strings.Replace(old, "1.3", "1.1", 1), wantErr: "make the map again"},
+		{name: "2.0", input: whole, want: Map{12289, 4096, []Range{{1, 2, sum256}}}},
+		{name: "1.3", input: strings.Replace(whole, `"2.0"`, `"1.3"`, 1), wantErr: `version "1.3"; known is 2.0: make the map again`},
+		{name: "sha1", input: strings.Replace(whole, "> sha256 <", "> sha1 <", 1), wantErr: `checksum type "sha1"; want sha256: make the map again`},
 		{name: "unknown version", input: strings.Replace(file20("12289", "4", "2", one), `"2.0"`, `"3.0"`, 1), wantErr: `version "3.0"`},
 		{name: "damaged", input: strings.Replace(file20("12289", "4", "2", one), "1-2", "0-1", 1), wantErr: "damaged"},
-		{name: "no digest of the file", input: strings.ReplaceAll(file13(old), "BmapFileSHA1", "Other"), wantErr: "missing"},
+		{name: "no digest of the file", input: strings.ReplaceAll(whole, "BmapFileChecksum", "Other"), wantErr: "missing"},
 		{name: "overlapping", input: file20("40960", "10", "4", one+strings.Replace(one, "1-2", "2-3", 1)), wantErr: "out of order"},
 		{name: "backwards", input: file20("40960", "10", "2", strings.Replace(one, "1-2", "2-1", 1)), wantErr: "out of order"},
 		{name: "outside", input: file20("4096", "1", "2", one), wantErr: "outside"},
@@ -193,7 +185,7 @@ func TestRead(t *testing.T) {
 		{name: "too many elements", input: strings.Repeat("<a>", maxRanges+otherMarks+1), wantErr: "at most"},
 		{name: "too many attributes", input: "<bmap " + strings.Repeat(`a="" `, maxRanges+otherMarks+1) + "/>", wantErr: "at most"},
 		{name: "an error that quotes much", input: "<bmap><" + strings.Repeat("a", 1<<16) + "></b></bmap>", wantErr: "XML syntax error"},
-		{name: "control characters", input: `<bmap version="2.0"><ChecksumType>sha1</ChecksumType><BmapFileChecksum>` + "a\u009b2J" + `</BmapFileChecksum></bmap>`, wantErr: "damaged"},
+		{name: "control characters", input: `<bmap version="2.0"><ChecksumType>sha256</ChecksumType><BmapFileChecksum>` + "a\u009b2J" + `</BmapFileChecksum></bmap>`, wantErr: "damaged"},
 		{name: "another file", input: `<html></html>`, wantErr: "not a bmap"},
 		{name: "no XML", input: "\x00", wantErr: "XML"},
 	}
@@ -219,7 +211,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-var digestField = plaintext.Regexp(`(<(?:BmapFileChecksum|BmapFileSHA1)>\s*)[0-9a-f]+`)
+var digestField = plaintext.Regexp(`(<BmapFileChecksum>\s*)[0-9a-f]+`)
 
 // FuzzRead seals each input anew, so that the fuzzer gets past the digest.
 func FuzzRead(f *testing.F) {
@@ -227,14 +219,9 @@ func FuzzRead(f *testing.F) {
 	f.Add(file20("12289", "4", "2", one))
 	f.Add(file20("40960", "10", "4", one+strings.Replace(one, "1-2", "2-3", 1)))
 	f.Add(file20("9223372036854775807", "1", "2", strings.Replace(one, "1-2", "9223372036854775807", 1)))
-	f.Add(`<bmap version="1.2"><ImageSize>8192</ImageSize><BlockSize>4096</BlockSize><BlocksCount>2</BlocksCount><MappedBlocksCount>1</MappedBlocksCount><BlockMap><Range sha1="` + sum1 + `">1</Range></BlockMap></bmap>`)
-	f.Add(file13(`<bmap version="1.3"><BmapFileSHA1> DIGEST </BmapFileSHA1></bmap>`))
+	f.Add(sealed(`<bmap version="2.0"><ChecksumType>sha256</ChecksumType><BmapFileChecksum> DIGEST </BmapFileChecksum></bmap>`))
 	f.Fuzz(func(t *testing.T, input string) {
-		algorithm := SHA256
-		if strings.Contains(input, "BmapFileSHA1") {
-			algorithm = SHA1
-		}
-		m, err := Read(strings.NewReader(sealed(algorithm, digestField().ReplaceAllString(input, "${1}DIGEST"))))
+		m, err := Read(strings.NewReader(sealed(digestField().ReplaceAllString(input, "${1}DIGEST"))))
 		if err != nil {
 			return
 		}
@@ -277,82 +264,31 @@ func bmaptool(t *testing.T, args ...string) error {
 	return err
 }
 
-// versionNames are the versions that we read. Version 2.0 is ours.
-var versionNames = []string{"1.2", "1.3", "1.4", "2.0"}
-
-// bmapFile is a map as a file of a version of the format.
-func bmapFile(t *testing.T, m Map, name string) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	if _, err := m.WriteTo(&b); err != nil {
-		t.Fatal(err)
-	}
-	file := strings.Replace(b.String(), `version="2.0"`, `version="`+name+`"`, 1)
-	sealed := regexp.MustCompile(` *<BmapFileChecksum> (\w+) </BmapFileChecksum>\n`).FindStringSubmatch(file)
-	switch name {
-	case "1.2":
-		file = strings.Replace(file, sealed[0], "", 1)
-		fallthrough
-	case "1.3":
-		file = strings.Replace(file, "    <ChecksumType> sha1 </ChecksumType>\n", "", 1)
-		file = strings.NewReplacer("BmapFileChecksum", "BmapFileSHA1", "chksum=", "sha1=").Replace(file)
-	}
-	zeros := strings.Replace(file, sealed[1], strings.Repeat("0", len(sealed[1])), 1)
-	return []byte(strings.Replace(file, sealed[1], hexDigest(m.Algorithm, []byte(zeros)), 1))
-}
-
-// mapOf is the map of f with the digests of a version.
-func mapOf(t *testing.T, f *os.File, name string) Map {
+// mapFile returns the map of f as a file.
+func mapFile(t *testing.T, f *os.File) []byte {
 	t.Helper()
 	m, err := Create(t.Context(), f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Algorithm = versions[name].algorithm
-	if m.Algorithm == "" {
-		m.Algorithm = SHA256
+	var b bytes.Buffer
+	if _, err := m.WriteTo(&b); err != nil {
+		t.Fatal(err)
 	}
-	for i, r := range m.Ranges {
-		h := m.Hash()
-		offset, length := m.Span(r)
-		if _, err := io.Copy(h, io.NewSectionReader(f, offset, length)); err != nil {
-			t.Fatal(err)
-		}
-		m.Ranges[i].Sum = hex.EncodeToString(h.Sum(nil))
-	}
-	return m
+	return b.Bytes()
 }
 
-func TestVersions(t *testing.T) {
-	f := sparse(t, 3*mib+5, segment{0, 5000}, segment{2 * mib, 3*mib + 5})
-	for _, name := range versionNames {
-		m := mapOf(t, f, name)
-		file := bmapFile(t, m, name)
-		got, err := Read(bytes.NewReader(file))
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
+// Another digit of a size, of a count, of a range, of a digest, of the file's digest is seen.
+func TestDamagedMap(t *testing.T) {
+	file := mapFile(t, sparse(t, 3*mib+5, segment{0, 5000}, segment{2 * mib, 3*mib + 5}))
+	for _, field := range []string{"ImageSize>", "BlocksCount>", "MappedBlocksCount>", "Range ", "chksum=", "FileChecksum>"} {
+		at := bytes.Index(file, []byte(field))
+		at += bytes.IndexAny(file[at:], "0123456789")
+		bad := bytes.Clone(file)
+		bad[at] = '0' + (bad[at]-'0'+1)%10
+		if _, err := Read(bytes.NewReader(bad)); err == nil {
+			t.Errorf("a map with another %s was taken", strings.Trim(field, "> "))
 		}
-		if diff := cmp.Diff(m, got); diff != "" {
-			t.Errorf("%s: Read (-want +got):\n%s", name, diff)
-		}
-		// A digit of a size, of a count, of a range, of a digest, of the file's digest.
-		for _, field := range []string{"ImageSize>", "BlocksCount>", "MappedBlocksCount>", "Range ", "Checksum>", "BmapFileSHA1>"} {
-			at := bytes.Index(file, []byte(field))
-			if at < 0 {
-				continue
-			}
-			at += bytes.IndexAny(file[at:], "0123456789")
-			bad := bytes.Clone(file)
-			bad[at] = '0' + (bad[at]-'0'+1)%10
-			_, err := Read(bytes.NewReader(bad))
-			// Without a digest of the file, those of the ranges alone tell, when they are written.
-			if seen := field != "Range " || name != "1.2"; seen && err == nil {
-				t.Errorf("%s with another %s was taken", name, strings.Trim(field, "> "))
-			}
-		}
-	}
-	if _, err := Read(bytes.NewReader(bytes.Replace(bmapFile(t, mapOf(t, f, "2.0"), "2.0"), []byte(`"2.0"`), []byte(`"3.0"`), 1))); err == nil || !strings.Contains(err.Error(), `version "3.0"`) {
-		t.Errorf("version 3.0: %v; want it refused", err)
 	}
 }
 
@@ -371,22 +307,17 @@ func TestBmaptoolTakesOurs(t *testing.T) {
 	if _, err := other.WriteAt([]byte("damage"), 8*mib); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range versionNames { // the older ones prove the files of these tests
-		file := bmapFile(t, mapOf(t, f, name), name)
-		to, err := copyBy(file, f.Name())
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		equalFiles(t, f.Name(), to)
-		// Two things that bmaptool does not notice with 1.2: that version has no digest of
-		// the file, and its digests of ranges bmaptool never looks at. We prove those.
-		old := name == "1.2"
-		if _, err := copyBy(bytes.Replace(file, []byte(" 0-"), []byte(" 1-"), 1), f.Name()); err == nil && !old {
-			t.Errorf("bmaptool took a damaged map of version %s", name)
-		}
-		if _, err := copyBy(file, other.Name()); (err == nil) != old {
-			t.Errorf("a damaged image with a map of version %s: bmaptool says %v", name, err)
-		}
+	file := mapFile(t, f)
+	to, err := copyBy(file, f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	equalFiles(t, f.Name(), to)
+	if _, err := copyBy(bytes.Replace(file, []byte(" 0-"), []byte(" 1-"), 1), f.Name()); err == nil {
+		t.Error("bmaptool took a damaged map")
+	}
+	if _, err := copyBy(file, other.Name()); err == nil {
+		t.Error("bmaptool took a damaged image")
 	}
 }
 

@@ -3,7 +3,6 @@ package bmap
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -43,7 +42,7 @@ func Create(ctx context.Context, f *os.File) (Map, error) {
 	if err := scanTiles(ctx, f, info.Size(), tiles, found); err != nil {
 		return Map{}, fmt.Errorf("map %s: %w", f.Name(), err)
 	}
-	m := Map{ImageSize: info.Size(), BlockSize: blockBytes, Algorithm: SHA256}
+	m := Map{ImageSize: info.Size(), BlockSize: blockBytes}
 	for _, ranges := range found {
 		m.Ranges = append(m.Ranges, ranges...)
 	}
@@ -128,19 +127,17 @@ func scanTile(f io.ReaderAt, size int64, data []segment, buf []byte) ([]Range, e
 			return nil, err
 		}
 	}
-	return Scan(buf, start, SHA256), nil
+	return Scan(buf, start), nil
 }
 
 // Scan returns the ranges with digests of p, the bytes of an image from off to the image's end or
 // to a multiple of TileBytes. It skips runs of 64 KiB or more of zeros.
-func Scan(p []byte, off int64, algorithm string) []Range {
+func Scan(p []byte, off int64) []Range {
 	ranges := nonzeroRuns(p)
-	m := Map{BlockSize: blockBytes, Algorithm: algorithm, ImageSize: int64(len(p))}
+	m := Map{BlockSize: blockBytes, ImageSize: int64(len(p))}
 	for i, r := range ranges {
-		h := m.Hash()
 		offset, length := m.Span(r)
-		h.Write(p[offset : offset+length])
-		ranges[i] = Range{r.First + off/blockBytes, r.Last + off/blockBytes, hex.EncodeToString(h.Sum(nil))}
+		ranges[i] = Range{r.First + off/blockBytes, r.Last + off/blockBytes, hexDigest(p[offset : offset+length])}
 	}
 	return ranges
 }

@@ -2,7 +2,6 @@ package bmap
 
 import (
 	"bytes"
-	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/xml"
@@ -15,15 +14,11 @@ import (
 
 const maxFileBytes = 64 << 20
 
-// version is a version of the format. Versions differ in where the digests are.
-type version struct {
-	algorithm string // of all sums, if the file does not name it
-	unsealed  bool   // the file has no digest of itself
-}
-
-var versions = map[string]version{
-	"1.2": {algorithm: SHA1, unsealed: true}, "1.3": {algorithm: SHA1}, "1.4": {}, "2.0": {},
-}
+// The only version of the format and the only kind of digest that bmaptool writes since its 3.0.
+const (
+	fileVersion = "2.0"
+	digestType  = "sha256"
+)
 
 // WriteTo writes the map as a file of version 2.0.
 func (m Map) WriteTo(w io.Writer) (int64, error) {
@@ -37,23 +32,23 @@ func (m Map) WriteTo(w io.Writer) (int64, error) {
 // encode returns the map as XML of version 2.0, with the file's own digest in its place.
 func (m Map) encode() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "<?xml version=\"1.0\" ?>\n<bmap version=\"2.0\">\n")
+	fmt.Fprintf(&b, "<?xml version=\"1.0\" ?>\n<bmap version=\"%s\">\n", fileVersion)
 	fmt.Fprintf(&b, "    <ImageSize> %d </ImageSize>\n", m.ImageSize)
 	fmt.Fprintf(&b, "    <BlockSize> %d </BlockSize>\n", m.BlockSize)
 	fmt.Fprintf(&b, "    <BlocksCount> %d </BlocksCount>\n", m.blockCount())
 	fmt.Fprintf(&b, "    <MappedBlocksCount> %d </MappedBlocksCount>\n", m.mappedBlockCount())
-	fmt.Fprintf(&b, "    <ChecksumType> %s </ChecksumType>\n", m.Algorithm)
+	fmt.Fprintf(&b, "    <ChecksumType> %s </ChecksumType>\n", digestType)
 	// The file's digest is that of itself with zeros in the digest's place.
 	fmt.Fprintf(&b, "    <BmapFileChecksum> ")
 	at := b.Len()
-	fmt.Fprintf(&b, "%s </BmapFileChecksum>\n", strings.Repeat("0", 2*m.Hash().Size()))
+	fmt.Fprintf(&b, "%s </BmapFileChecksum>\n", strings.Repeat("0", 2*sha256.Size))
 	fmt.Fprintf(&b, "    <BlockMap>\n")
 	for _, r := range m.Ranges {
 		fmt.Fprintf(&b, "        <Range chksum=\"%s\"> %d-%d </Range>\n", r.Sum, r.First, r.Last)
 	}
 	fmt.Fprintf(&b, "    </BlockMap>\n</bmap>\n")
 	file := b.Bytes()
-	copy(file[at:], hexDigest(m.Algorithm, file))
+	copy(file[at:], hexDigest(file))
 	return file
 }
 
@@ -66,18 +61,13 @@ type document struct {
 	Mapped    string `xml:"MappedBlocksCount"`
 	Algorithm string `xml:"ChecksumType"`
 	Checksum  string `xml:"BmapFileChecksum"`
-	SHA1      string `xml:"BmapFileSHA1"`
 	Ranges    []struct {
 		Text     string `xml:",chardata"`
 		Checksum string `xml:"chksum,attr"`
-		SHA1     string `xml:"sha1,attr"`
 	} `xml:"BlockMap>Range"`
-
-	unsealed bool // it has no digest of itself
 }
 
-// Read parses a bmap file, and verifies the file's own digest if its version has one. The map that
-// Read returns is valid: ascending ranges with digests, inside the image.
+// Read parses a bmap file, and verifies the file's own digest. The map that Read returns is valid: ascending ranges with digests, inside the image.
 func Read(r io.Reader) (Map, error) {
 	m, err := parseFile(r)
 	if err != nil {
@@ -107,8 +97,8 @@ func parseFile(r io.Reader) (Map, error) {
 	if doc.XMLName.Local != "bmap" {
 		return Map{}, fmt.Errorf("the file is a %.40q, not a bmap", doc.XMLName.Local)
 	}
-	if err := doc.normalizeVersion(); err != nil {
-		return Map{}, err
+	if doc.Version != fileVersion {
+		return Map{}, fmt.Errorf("version %.20q; known is %s: make the map again from the image, with bmap or bmaptool create", doc.Version, fileVersion)
 	}
 	if err := doc.verifyDigest(file); err != nil {
 		return Map{}, err
@@ -126,49 +116,29 @@ func limitElements(file []byte) error {
 	return nil
 }
 
-// normalizeVersion moves the digests of older versions to the fields of version 2.0.
-func (d *document) normalizeVersion() error {
-	v, known := versions[d.Version]
-	if !known {
-		return fmt.Errorf("version %.20q; known are 1.2, 1.3, 1.4 and 2.0: make the map again from the image, with bmap or bmaptool create", d.Version)
-	}
-	if v.algorithm != "" {
-		d.Algorithm, d.Checksum = v.algorithm, d.SHA1
-		for i := range d.Ranges {
-			d.Ranges[i].Checksum = d.Ranges[i].SHA1
-		}
-	}
-	d.Algorithm = strings.TrimSpace(d.Algorithm)
-	d.Checksum = strings.TrimSpace(d.Checksum)
-	d.unsealed = v.unsealed
-	return nil
-}
-
 // verifyDigest checks the file's own digest, which is that of the file with zeros in its place.
 func (d *document) verifyDigest(file []byte) error {
-	if d.Algorithm != SHA1 && d.Algorithm != SHA256 {
-		return fmt.Errorf("checksum type %.20q; want %s or %s", d.Algorithm, SHA256, SHA1)
+	if kind := strings.TrimSpace(d.Algorithm); kind != digestType {
+		return fmt.Errorf("checksum type %.20q; want %s: make the map again from the image, with bmap or bmaptool create", kind, digestType)
 	}
-	if d.unsealed {
-		return nil
-	}
-	at := bytes.Index(file, []byte(d.Checksum))
-	if d.Checksum == "" || at < 0 {
+	sum := strings.TrimSpace(d.Checksum)
+	at := bytes.Index(file, []byte(sum))
+	if sum == "" || at < 0 {
 		return errors.New("the file's own digest is missing")
 	}
 	file = bytes.Clone(file)
-	for i := range d.Checksum {
+	for i := range sum {
 		file[at+i] = '0'
 	}
-	if got := hexDigest(d.Algorithm, file); got != d.Checksum {
-		return fmt.Errorf("the file is damaged: its %s is %s, it says %.80q", d.Algorithm, got, d.Checksum)
+	if got := hexDigest(file); got != sum {
+		return fmt.Errorf("the file is damaged: its %s is %s, it says %.80q", digestType, got, sum)
 	}
 	return nil
 }
 
 // toMap converts the document to a valid Map, and checks its counts of blocks.
 func (d *document) toMap() (Map, error) {
-	m := Map{Algorithm: d.Algorithm}
+	var m Map
 	var blocks, mapped int64
 	for _, f := range []struct {
 		name, text string
@@ -226,11 +196,7 @@ func parseNumber(text string) (int64, error) {
 	return int64(n), nil
 }
 
-func hexDigest(algorithm string, p []byte) string {
-	if algorithm == SHA1 {
-		sum := sha1.Sum(p)
-		return hex.EncodeToString(sum[:])
-	}
+func hexDigest(p []byte) string {
 	sum := sha256.Sum256(p)
 	return hex.EncodeToString(sum[:])
 }
