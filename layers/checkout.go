@@ -349,9 +349,6 @@ func (t tree) fetchCommit(ctx context.Context, r Repo, ws Workspace, shallow boo
 	if ws.Mirrors != "" && shallow {
 		m := ws.mirrorFor(r)
 		if m.isWritable() {
-			if err := ws.removeOldMirror(r); err != nil {
-				return "", err
-			}
 			return m.fetchInto(ctx, r, t)
 		}
 		if commit, err := m.copyPinned(ctx, r, t); commit != "" || err != nil {

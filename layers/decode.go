@@ -87,7 +87,6 @@ func (in *reading) projectSettings() Project {
 		LocalConf:    m.Get("local_conf_header").TextMap(),
 		BBLayersConf: m.Get("bblayers_conf_header").TextMap(),
 		Env:          envDefaults(m.Get("env")),
-		Artifacts:    m.Get("artifacts").TextMap(),
 		Warnings:     in.warnings,
 		version:      in.version,
 		merged:       m,
@@ -103,11 +102,7 @@ func targetNames(v *yaml.Value) []string {
 	if v.Kind == yaml.Text {
 		return []string{v.Text}
 	}
-	var names []string
-	for _, e := range v.List {
-		names = append(names, e.Text)
-	}
-	return names
+	return v.Texts()
 }
 
 func envDefaults(v *yaml.Value) map[string]*string {

@@ -2,6 +2,7 @@ package layers
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -28,15 +29,12 @@ func DumpJSON(p Project) ([]byte, error) {
 	if p.setup != nil {
 		return p.dumpSetup() // bitbake-setup's files are JSON
 	}
-	return append(p.mergedValue().AppendJSON(nil, "\n"), '\n'), nil
+	return p.mergedValue().JSON()
 }
 
 // mergedValue returns the merged project files as one value, with the user's local folders.
 func (p Project) mergedValue() *yaml.Value {
-	v := &yaml.Value{Kind: yaml.Dict, Keys: slices.Clone(p.merged.Keys), Dict: map[string]*yaml.Value{}}
-	for k, e := range p.merged.Dict {
-		v.Dict[k] = e
-	}
+	v := &yaml.Value{Kind: yaml.Dict, Keys: slices.Clone(p.merged.Keys), Dict: maps.Clone(p.merged.Dict)}
 	v.Dict["header"] = &yaml.Value{Kind: yaml.Dict, Keys: []string{"version"}, Dict: map[string]*yaml.Value{
 		"version": {Kind: yaml.Number, Text: strconv.Itoa(p.version)},
 	}}

@@ -166,10 +166,6 @@ func (g store) useURL(ctx context.Context, url string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if plaintext.HideSecrets(now) == url { // an older Slipway stored the login
-		_, err := g.git(ctx, "config", "remote.origin.url", url)
-		return err
-	}
 	refs, err := g.git(ctx, "for-each-ref", "--format=%(refname)", "refs/slipway/at/")
 	if err != nil {
 		return err

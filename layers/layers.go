@@ -28,8 +28,7 @@ type Project struct {
 	Env          map[string]*string // default values; nil: passed on only where set
 	LocalConf    map[string]string  // blocks of conf/local.conf, by name
 	BBLayersConf map[string]string
-	Artifacts    map[string]string // what the build should leave, as patterns of paths below its folder
-	Warnings     []string          // what is accepted but looks like a mistake
+	Warnings     []string // what is accepted but looks like a mistake
 	version      int
 	merged       *yaml.Value
 	read         []string          // the files that were read, in their order

@@ -1,9 +1,6 @@
 package layers
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"io/fs"
 	"net/http"
 	"net/http/cgi"
@@ -104,36 +101,4 @@ func TestRefusedLoginIsNotShown(t *testing.T) {
 			}
 		}
 	}
-}
-
-// A mirror and a checkout that an older Slipway made hold the login.
-func TestOldPasswordsAreRemoved(t *testing.T) {
-	url, first, _ := server(t)
-	host := privateServer(t, url)
-	address := "http://user:" + password + "@" + host
-	p := loadRepo(t, "url: "+address+", commit: "+first)
-	ws := mirrored(t)
-	if err := Checkout(t.Context(), p, ws); err != nil {
-		t.Fatal(err)
-	}
-	r := filepath.Join(ws.Dir, "r")
-	old := filepath.Join(ws.Mirrors, "name-"+digest12(address+" 40")+".git")
-	mustRun(t, r, "git", "config", "remote.origin.url", address)
-	mustRun(t, r, "git", "clone", "-q", "--bare", url, old)
-	mustRun(t, old, "git", "config", "remote.origin.url", address)
-	if err := errors.Join(os.Remove(filepath.Join(r, ".git/slipway.json")), os.RemoveAll(filepath.Join(r, ".git/refs/slipway"))); err != nil {
-		t.Fatal(err)
-	}
-	if err := Checkout(t.Context(), loadRepo(t, "url: "+address+", branch: main"), ws); err != nil {
-		t.Fatal(err)
-	}
-	mustNotHold(t, filepath.Dir(ws.Dir))
-	if exists(old) {
-		t.Errorf("%s is there; want the old mirror removed", old)
-	}
-}
-
-func digest12(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:6])
 }

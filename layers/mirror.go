@@ -1,7 +1,6 @@
 package layers
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -42,19 +41,6 @@ func (ws Workspace) mirrorFor(r Repo) mirror {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", r.storedURL(), max(len(r.Commit), 40)))
 	dir := filepath.Join(ws.Mirrors, fmt.Sprintf("%s-%.6x.git", name[max(0, len(name)-80):], sum))
 	return mirror{store{dir: dir, gitDir: dir, url: r.URL}}
-}
-
-// removeOldMirror removes the mirror of an older Slipway, whose files contain the login of r's url.
-func (ws Workspace) removeOldMirror(r Repo) error {
-	if r.storedURL() == r.URL {
-		return nil
-	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", r.URL, max(len(r.Commit), 40)))
-	old, err := filepath.Glob(filepath.Join(quoteGlob(ws.Mirrors), fmt.Sprintf("*-%.6x*.git*", sum)))
-	for _, name := range old {
-		err = errors.Join(err, os.RemoveAll(name))
-	}
-	return err
 }
 
 // fetchInto fetches r's commit into the mirror if it is missing, links or copies the packs into the
@@ -264,11 +250,7 @@ func shallowCommits(gitDir string) ([]string, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	var commits []string
-	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
-		commits = append(commits, lines.Text())
-	}
-	return commits, err
+	return strings.Fields(string(data)), err
 }
 
 // Users can share a folder of mirrors that its group may write. Slipway copies packs of another

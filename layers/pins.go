@@ -241,9 +241,12 @@ func (f lockFile) writeFile(changes int) error {
 	if n, _ := strconv.Atoi(f.v.Get("header", "version").Text); n < lockVersion {
 		f.v.Get("header").Set("version", &yaml.Value{Kind: yaml.Number, Text: strconv.Itoa(lockVersion)})
 	}
-	content := f.v.YAML()
-	if filepath.Ext(f.path) == ".json" {
-		content = append(f.v.AppendJSON(nil, "\n"), '\n')
+	if filepath.Ext(f.path) != ".json" {
+		return writeChanged(f.path, f.v.YAML())
+	}
+	content, err := f.v.JSON()
+	if err != nil {
+		return err
 	}
 	return writeChanged(f.path, content)
 }

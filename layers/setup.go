@@ -23,11 +23,12 @@ import (
 // project file, or by one whose name begins with the project file's, which Lock writes and
 // bitbake-setup takes with --source-overrides.
 //
-// Slipway does not do the following: registries and addresses of project files, settings, a
-// site.conf with folders for downloads, the script init-build-env, installing buildtools, a
-// workspace for an editor, and rebasing local commits. A checkout with local changes is an error,
-// and so is an edited file in conf/ that the project file would change. The workspace decides the
-// folders of the layers. A source on the local disk is used in its place, without a link to it.
+// Slipway does not do the following: registries and addresses of project files, templates
+// (oe-template), settings, a site.conf with folders for downloads, the script init-build-env,
+// installing buildtools, a workspace for an editor, and rebasing local commits. A checkout with
+// local changes is an error, and so is an edited file in conf/ that the project file would change.
+// The workspace decides the folders of the layers. A source on the local disk is used in its place,
+// without a link to it.
 
 const (
 	setupEnding  = ".conf.json"
@@ -66,7 +67,7 @@ func setupConfigurations() *yaml.Shape {
 		"notes":                        {Kinds: yaml.Text | yaml.List, Each: yaml.AText},
 		"bb-layers":                    yaml.AList,
 		"bb-layers-file-relative":      yaml.AList,
-		"oe-template":                  yaml.AText,
+		"oe-template":                  {Refused: "reads no templates; write the layers of its bblayers.conf.sample as bb-layers, and its local.conf.sample into site.conf"},
 		"oe-fragments":                 fragments,
 		"oe-fragments-one-of":          {Kinds: yaml.Dict, Each: oneOf},
 		"bb-env-passthrough-additions": yaml.AList,
@@ -86,7 +87,6 @@ type setup struct {
 	chain       []*yaml.Value       // the chosen configuration, after those around it
 	description string
 	notes       string
-	template    string
 	layers      []*yaml.Value // of bb-layers
 	beside      []*yaml.Value // of bb-layers-file-relative
 	fragments   []string      // as they are enabled
@@ -177,17 +177,12 @@ func (p *Project) checkSetup() error {
 	return nil
 }
 
-// parseDate parses the usual forms of ISO 8601. A date without a time zone is in local time.
+// parseDate parses a date, which is in local time, or a time of RFC 3339.
 func parseDate(s string) (time.Time, error) {
-	var first error
-	for _, layout := range []string{time.DateOnly, "2006-01-02T15:04:05", time.DateTime, "2006-01-02T15:04", time.RFC3339} {
-		at, err := time.ParseInLocation(layout, s, time.Local)
-		if err == nil {
-			return at, nil
-		}
-		first = err
+	if at, err := time.ParseInLocation(time.DateOnly, s, time.Local); err == nil {
+		return at, nil
 	}
-	return time.Time{}, first
+	return time.Parse(time.RFC3339, s)
 }
 
 // Every word of a project that reaches a conf file or an environment matches one of these, so that
@@ -285,7 +280,7 @@ const (
 
 // setupKeys are the keys of a configuration, except its name and its nested configurations.
 var setupKeys = []string{
-	"description", "notes", "oe-template", "bb-layers", "bb-layers-file-relative", "oe-fragments",
+	"description", "notes", "bb-layers", "bb-layers-file-relative", "oe-fragments",
 	"oe-fragments-one-of", "bb-env-passthrough-additions", "install-buildtools", "setup-dir-name",
 }
 
@@ -310,9 +305,6 @@ func (p *Project) chooseConfiguration(words []string) error {
 	if err := s.useParts(parts, words); err != nil {
 		return err
 	}
-	if s.template != "" && s.layers != nil {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: bb-layers and oe-template: the template has layers of its own, which bitbake-setup leaves out here; drop one of the two", parts["oe-template"].At))
-	}
 	p.Machine = s.builtinFragment("machine", defaultMachine)
 	p.Distro = s.builtinFragment("distro", defaultDistro)
 	return p.checkEnvironment(parts["bb-env-passthrough-additions"])
@@ -325,19 +317,15 @@ func (s *setup) useParts(parts map[string]*yaml.Value, words []string) error {
 		return leaf.At.Errorf("configuration %q has no description", chainName(s.chain))
 	}
 	s.description = parts["description"].Text
-	s.template = parts["oe-template"].TextOr("")
 	if layers := parts["bb-layers"]; layers != nil {
 		if s.layers = layers.List; len(s.layers) > maxItems {
 			return layers.At.Errorf("more than %d layers", maxItems)
 		}
 	}
-	if s.template == "" && len(s.layers) == 0 {
-		return leaf.At.Errorf("configuration %q has neither bb-layers nor oe-template, so bitbake-setup leaves conf/ to people; add one", chainName(s.chain))
+	if len(s.layers) == 0 {
+		return leaf.At.Errorf("configuration %q has no bb-layers, so bitbake-setup leaves conf/ to people; add them", chainName(s.chain))
 	}
 	if beside := parts["bb-layers-file-relative"]; beside != nil {
-		if len(s.layers) == 0 {
-			return beside.At.Errorf("bb-layers-file-relative goes with bb-layers, not with a template; put the layer into the template's bblayers.conf.sample")
-		}
 		s.beside = beside.List
 	}
 	if notes := parts["notes"]; notes != nil {
@@ -494,19 +482,9 @@ func (s *setup) chooseOne(path string, possible *yaml.Value, words []string) (*y
 		}
 	}
 	if len(chosen) != 1 {
-		return nil, possible.At.Errorf("%s: choose one, for a board in oe-fragments, elsewhere behind the file's name (#configuration,fragment): %s%s", path, strings.Join(names, ", "), s.adviseChoice(possible.At.File, words, chosen, names))
+		return nil, possible.At.Errorf("%s: choose one, for a board in oe-fragments, elsewhere behind the file's name (#configuration,fragment): %s", path, strings.Join(names, ", "))
 	}
 	return chosen[0], nil
-}
-
-// adviseChoice returns a "next:" line with the command that makes the first possible choice, "" if
-// several were made.
-func (s *setup) adviseChoice(path string, words []string, chosen []*yaml.Value, names []string) string {
-	if len(chosen) > 0 || len(names) == 0 {
-		return ""
-	}
-	choices := slices.Concat([]string{chainName(s.chain)}, words, names[:1])
-	return "\nnext: layers dump " + plaintext.Quote(path+"#"+strings.Join(choices, ","))
 }
 
 // enableFragment adds a fragment as bitbake-config-build does: a later machine or distro replaces

@@ -277,7 +277,7 @@ func sameLock(w setupWorld, file string) {
 	w.same(w.theirs("pinned", file, "plain", "--source-overrides", LockFile(p.File)), setup, map[string]string{"here": filepath.Join(w.dir, "src/here")})
 }
 
-// Templates and fragments, which need the real OpenEmbedded too.
+// Fragments, which need the real OpenEmbedded too.
 func TestSetupAsOpenEmbedded(t *testing.T) {
 	core := os.Getenv("SLIPWAY_OECORE")
 	if core == "" {
@@ -288,13 +288,9 @@ func TestSetupAsOpenEmbedded(t *testing.T) {
 	if err := os.Symlink(os.Getenv("SLIPWAY_BITBAKE"), filepath.Join(w.dir, "src/bitbake")); err != nil {
 		t.Fatal(err)
 	}
-	template := "meta-mine/conf/templates/small/"
 	w.repo("mine", map[string]string{
 		"meta-mine/conf/layer.conf":                "BBPATH .= \":${LAYERDIR}\"\nBBFILE_COLLECTIONS += \"mine\"\nBBFILE_PATTERN_mine = \"^${LAYERDIR}/\"\nBBFILES += \"${LAYERDIR}/*.bb\"\n",
 		"meta-mine/conf/fragments/some/thing.conf": "BB_CONF_FRAGMENT_SUMMARY = \"s\"\nBB_CONF_FRAGMENT_DESCRIPTION = \"d\"\n",
-		template + "local.conf.sample":             "MACHINE ??= \"qemux86-64\"\n",
-		template + "bblayers.conf.sample":          "# ##COREBASE##\nBBLAYERS ?= \"##OEROOT##/meta ##OEROOT##/../mine/meta-mine\"",
-		template + "conf-notes.txt":                "notes\n",
 	})
 	file := filepath.Join(w.dir, "oe.conf.json")
 	write(t, w.dir, map[string]string{"oe.conf.json": strings.ReplaceAll(setupText(`
@@ -306,11 +302,10 @@ func TestSetupAsOpenEmbedded(t *testing.T) {
                           "distro": {"description": "d", "options": [{"name": "distro/nodistro"}]}},
   "configurations": [
     {"name": "layers", "bb-layers": ["openembedded-core/meta", "mine/meta-mine"], "oe-fragments": ["core/yocto/sstate-mirror-cdn"]},
-    {"name": "template", "oe-template": "mine-small"},
-    {"name": "both", "oe-template": "mine-small", "bb-layers": ["openembedded-core/meta", "mine/meta-mine"]}
+    {"name": "plain", "bb-layers": ["openembedded-core/meta", "mine/meta-mine"]}
   ]}`), "@", w.dir)})
 	local := map[string]string{"openembedded-core": filepath.Join(w.dir, "src/openembedded-core")}
-	for _, name := range []string{"layers", "template", "both"} {
+	for _, name := range []string{"layers", "plain"} {
 		t.Run(name, func(t *testing.T) {
 			w := setupWorld{t, w.program, w.dir}
 			choices := []string{name, "machine/qemuarm64", "distro/nodistro"}

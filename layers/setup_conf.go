@@ -1,7 +1,6 @@
 package layers
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -10,7 +9,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -54,11 +52,6 @@ func (p Project) configureSetup(ws Workspace, build string) error {
 	if err != nil {
 		return err
 	}
-	for name := range w.digests {
-		if _, wanted := files[name]; !wanted {
-			files[name] = nil // an older template had it
-		}
-	}
 	changed := map[string][]byte{}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		write, err := w.needsWrite(name, files[name])
@@ -99,28 +92,26 @@ func removeSetupConf(conf string) error {
 
 // setupConf returns the content of the files in conf/ by name, nil for a file that must not exist.
 func (p Project) setupConf(ws Workspace) (map[string][]byte, error) {
-	t, err := p.findTemplate(ws)
+	layers, err := p.setupLayersConf(ws)
 	if err != nil {
 		return nil, err
 	}
-	files, err := t.readFiles()
+	fragments, err := p.fragmentsConf(ws)
 	if err != nil {
 		return nil, err
 	}
-	if s := p.setup; len(s.layers) > 0 {
-		if files["bblayers.conf"], err = p.setupLayersConf(ws); err != nil {
-			return nil, err
-		}
-		files["local.conf"] = []byte(localConfNote)
-		files["templateconf.cfg"] = []byte{}
-		files["conf-summary.txt"] = []byte(s.description + "\n")
-		files["conf-notes.txt"] = []byte{}
-		if s.notes != "" {
-			files["conf-notes.txt"] = []byte(s.notes + "\n")
-		}
+	notes := ""
+	if p.setup.notes != "" {
+		notes = p.setup.notes + "\n"
 	}
-	files[toolConf], err = p.fragmentsConf(ws)
-	return files, err
+	return map[string][]byte{
+		"bblayers.conf":    layers,
+		"local.conf":       []byte(localConfNote),
+		"templateconf.cfg": {},
+		"conf-summary.txt": []byte(p.setup.description + "\n"),
+		"conf-notes.txt":   []byte(notes),
+		toolConf:           fragments,
+	}, nil
 }
 
 // setupLayersConf returns bblayers.conf as bitbake-setup writes it, with absolute paths.
@@ -255,136 +246,9 @@ func (w confRecord) applyChanges(files, changed map[string][]byte) error {
 	return writeChanged(filepath.Join(w.conf, writtenFile), append(data, '\n'))
 }
 
-// template is a folder with samples for conf/ in one of the project's layers.
-type template struct {
-	name string
-	repo string // where its repository lies
-	path string // of its folder, in that
-	core string // OpenEmbedded's folder, for the samples to name layers from
-}
-
-// findTemplate returns the template that the project names, found as OpenEmbedded's oe-setup-build
-// does, nil if the project names none.
-func (p Project) findTemplate(ws Workspace) (*template, error) {
-	name := p.setup.template
-	if name == "" {
-		return nil, nil
-	}
-	at := p.setup.chain[len(p.setup.chain)-1].At
-	core := ""
-	for _, r := range p.Repos { // of several, bitbake-setup takes the last
-		if dir := p.Dir(ws, r); exists(filepath.Join(dir, "scripts/oe-setup-build")) {
-			core = dir
-		}
-	}
-	if core == "" {
-		return nil, at.Errorf("oe-template %q: no source holds OpenEmbedded's scripts/oe-setup-build; add openembedded-core", name)
-	}
-	core, err := filepath.EvalSymlinks(core)
-	if err != nil {
-		return nil, err
-	}
-	var found []*template
-	var names []string
-	for _, r := range p.Repos {
-		if p.setup.sources.Get(r.ID) == nil {
-			continue // the repository that the project file is in
-		}
-		all, err := listTemplates(p.Dir(ws, r), r.Name)
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range all {
-			names = append(names, t.name)
-			if t.core = core; t.name == name {
-				found = append(found, t)
-			}
-		}
-	}
-	slices.Sort(names)
-	switch len(found) {
-	case 0:
-		return nil, at.Errorf("oe-template %q is in none of the layers (have %q)", name, slices.Compact(names))
-	case 1:
-		return found[0], nil
-	}
-	return nil, at.Errorf("oe-template %q is in %s and in %s, and bitbake-setup takes whichever the disk lists first; rename a layer", name, found[0].dir(), found[1].dir())
-}
-
-func (t *template) dir() string { return filepath.Join(t.repo, t.path) }
-
-// listTemplates returns the templates in a repository. Their names consist of the layer's folder
-// and the template's. folder is the name of the repository's own folder.
-func listTemplates(repo, folder string) ([]*template, error) {
-	root, err := filepath.EvalSymlinks(repo)
-	if err != nil {
-		return nil, err
-	}
-	var found []*template
-	err = filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && d.Name() == ".git":
-			return filepath.SkipDir
-		case d.Name() != "layer.conf" || filepath.Base(filepath.Dir(file)) != "conf":
-			return nil
-		}
-		conf, err := filepath.Rel(root, filepath.Dir(file))
-		if err != nil {
-			return err
-		}
-		layer := path.Base(path.Join(folder, path.Dir(filepath.ToSlash(conf))))
-		samples, err := filepath.Glob(filepath.Join(quoteGlob(root), quoteGlob(conf), "templates/*/local.conf.sample"))
-		for _, sample := range samples {
-			name := filepath.Base(filepath.Dir(sample))
-			found = append(found, &template{
-				name: strings.TrimPrefix(layer, "meta-") + "-" + name,
-				repo: root,
-				path: filepath.Join(conf, "templates", name),
-			})
-		}
-		return err
-	})
-	return found, err
-}
-
 // quoteGlob returns a glob pattern that matches only this path.
 func quoteGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
-}
-
-// readFiles returns the template's files for conf/ by name. If it has no summary or notes,
-// readFiles uses those of OpenEmbedded's default template.
-func (t *template) readFiles() (map[string][]byte, error) {
-	files := map[string][]byte{}
-	if t == nil {
-		return files, nil
-	}
-	samples := map[string]string{
-		"local.conf":       "local.conf.sample",
-		"bblayers.conf":    "bblayers.conf.sample",
-		"conf-summary.txt": "conf-summary.txt",
-		"conf-notes.txt":   "conf-notes.txt",
-	}
-	for name, sample := range samples {
-		content, err := readIn(t.repo, filepath.Join(t.path, sample))
-		if errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(name, ".txt") {
-			content, err = readIn(t.core, filepath.Join("meta/conf/templates/default", sample))
-		}
-		if errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(name, ".txt") {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("template %s: %w", t.dir(), err)
-		}
-		files[name] = content
-	}
-	for _, mark := range []string{"##OEROOT##", "##COREBASE##"} {
-		files["bblayers.conf"] = bytes.ReplaceAll(files["bblayers.conf"], []byte(mark), []byte(t.core))
-	}
-	files["templateconf.cfg"] = []byte(t.dir() + "\n")
-	return files, nil
 }
 
 // readIn reads a file of a checkout. It follows links only inside the repository.

@@ -128,14 +128,14 @@ func TestLoadSetupErrors(t *testing.T) {
 		{"which", "", setupText(setupCore, two), "which configuration? A board's file must leave one; elsewhere write it behind the file's name: #one (or two)\nnext: layers dump "},
 		{"not one", "#three", setupText(setupCore, two), `no configuration is named "three" (have one, two)`},
 		{"no choice", "#one,machine/x", setupText(setupCore, setupOne), `configuration "one" has no choice "machine/x"`},
-		{"fragment to choose", "#one", setupText(setupCore, fmt.Sprintf(nested, "")), "oe-fragments-one-of.m: choose one, for a board in oe-fragments, elsewhere behind the file's name (#configuration,fragment): machine/a\nnext: layers dump "},
+		{"fragment to choose", "#one", setupText(setupCore, fmt.Sprintf(nested, "")), "oe-fragments-one-of.m: choose one, for a board in oe-fragments, elsewhere behind the file's name (#configuration,fragment): machine/a"},
 		{"one-of twice", "#one,machine/a", setupText(setupCore, fmt.Sprintf(nested, `, "oe-fragments-one-of": {}`)), "oe-fragments-one-of cannot be added to that of line 1"},
 		{"notes of two kinds", "#xone", setupText(setupCore, `{"name": "x", "notes": "n", "configurations": [{"name": "one", "notes": ["m"]}]}`), "notes cannot be added to that of line 1"},
 		{"control character in a key", "", `{"a\u001bb": 1}`, `:1:2: a key in the file is not one line of text`},
 		{"control character in a name", "", setupText(setupCore, `{"name": "a\u001bb"}`), "holds a control character"},
 		{"no name", "", setupText(setupCore, `{"description": "d", "bb-layers": ["oe/meta"]}`), "a configuration needs a name"},
-		{"nothing to build", "", setupText(setupCore, `{"name": "one", "description": "d"}`), "has neither bb-layers nor oe-template"},
-		{"beside a template", "", setupText(setupCore, `{"name": "one", "description": "d", "oe-template": "t", "bb-layers-file-relative": ["x"]}`), "goes with bb-layers, not with a template"},
+		{"nothing to build", "", setupText(setupCore, `{"name": "one", "description": "d"}`), "has no bb-layers"},
+		{"template", "", setupText(setupCore, `{"name": "one", "description": "d", "oe-template": "t"}`), "oe-template: slipway reads no templates; write the layers"},
 		{"strange fragment", "", setupText(setupCore, `{"name": "one", "description": "d", "bb-layers": ["oe/meta"], "oe-fragments": ["a\"b/c"]}`), `"a\"b/c" cannot be a fragment; one is named layer/path`},
 		{"strange variable", "", setupText(setupCore, `{"name": "one", "description": "d", "bb-layers": ["oe/meta"], "bb-env-passthrough-additions": ["A B"]}`), `"A B" cannot be a variable`},
 		{"layer elsewhere", "", setupText(setupCore, `{"name": "one", "description": "d", "bb-layers": ["other/meta"]}`), `"other/meta" is in none of the sources (have oe)`},
@@ -163,10 +163,6 @@ func TestLoadSetupErrors(t *testing.T) {
 			}
 		})
 	}
-	_, folder, err := setupProject(t, map[string]string{".git/HEAD": "", "x.conf.json": setupText(setupCore, fmt.Sprintf(nested, ""))}, "x.conf.json")
-	if want := "\nnext: layers dump '" + filepath.Join(folder, "x.conf.json") + "#one,machine/a'"; err == nil || !strings.HasSuffix(err.Error(), want) {
-		t.Errorf("Load without a choice = %v; want it to end in %q", err, want)
-	}
 	if _, _, err := setupProject(t, nil, "a.yml:b.conf.json"); err == nil || !strings.Contains(err.Error(), "cannot be merged with others") {
 		t.Errorf("Load(a.yml:b.conf.json) = %v; want it refused", err)
 	}
@@ -184,8 +180,7 @@ func TestSetupOfOneLine(t *testing.T) {
 }
 
 func TestLoadSetupWarnings(t *testing.T) {
-	text := "{\"version\": \"1.0\",\n\"expires\": \"2020-05-31\",\n\"description\": \"d\",\n\"description\": \"e\",\n\"sources\": {" + setupCore + `}, "bitbake-setup": {"configurations": [{"name": "one", "description": "d", "bb-layers": ["oe/meta"],
-"oe-template": "t"}]}}`
+	text := "{\"version\": \"1.0\",\n\"expires\": \"2020-05-31\",\n\"description\": \"d\",\n\"description\": \"e\",\n\"sources\": {" + setupCore + `}, "bitbake-setup": {"configurations": [{"name": "one", "description": "d", "bb-layers": ["oe/meta"]}]}}`
 	p, dir, err := setupProject(t, map[string]string{"x.conf.json": text}, "x.conf.json")
 	if err != nil {
 		t.Fatal(err)
@@ -197,25 +192,19 @@ func TestLoadSetupWarnings(t *testing.T) {
 	want := []string{
 		`/x.conf.json:4:1: "description" was already set in line 3; as with bitbake-setup, line 4 holds`,
 		`/x.conf.json:2:12: this project file's support ended on 2020-05-31; take a newer one`,
-		`/x.conf.json:6:16: bb-layers and oe-template: the template has layers of its own, which bitbake-setup leaves out here; drop one of the two`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("warnings: (-want +got)\n%s", diff)
 	}
 }
 
-// A small OpenEmbedded and a layer with a template, where checkouts would lie.
+// A small OpenEmbedded and a layer, where checkouts would lie.
 func setupCheckouts(t *testing.T, dir string) Workspace {
 	t.Helper()
 	write(t, dir, map[string]string{
-		"layers/oe/scripts/oe-setup-build":                                "",
-		"layers/oe/meta/conf/layer.conf":                                  "",
-		"layers/oe/meta/conf/bitbake.conf":                                "include conf/toolcfg.conf\n",
-		"layers/oe/meta/conf/templates/default/conf-summary.txt":          "OpenEmbedded's\n",
-		"layers/mine/meta-mine/conf/layer.conf":                           "",
-		"layers/mine/meta-mine/conf/templates/small/local.conf.sample":    "A = \"1\"\n",
-		"layers/mine/meta-mine/conf/templates/small/bblayers.conf.sample": "BBLAYERS = \"##OEROOT##/meta ##COREBASE##/x\"",
-		"layers/mine/meta-mine/conf/templates/small/conf-notes.txt":       "notes\n",
+		"layers/oe/meta/conf/layer.conf":        "",
+		"layers/oe/meta/conf/bitbake.conf":      "include conf/toolcfg.conf\n",
+		"layers/mine/meta-mine/conf/layer.conf": "",
 	})
 	return Workspace{Dir: filepath.Join(dir, "layers")}
 }
@@ -245,10 +234,10 @@ func TestConfigureSetup(t *testing.T) {
 			"templateconf.cfg": "", "conf-summary.txt": "d\n", "conf-notes.txt": "n\n",
 			"toolcfg.conf": note + "OE_FRAGMENTS += \"core/x machine/b\"\n",
 		}},
-		{"template", `"oe-template": "mine-small"`, map[string]string{
-			"bblayers.conf":    "BBLAYERS = \"@/layers/oe/meta @/layers/oe/x\"",
-			"local.conf":       "A = \"1\"\n",
-			"templateconf.cfg": "@/layers/mine/meta-mine/conf/templates/small\n", "conf-summary.txt": "OpenEmbedded's\n", "conf-notes.txt": "notes\n",
+		{"no notes and fragments", `"bb-layers": ["oe/meta"]`, map[string]string{
+			"bblayers.conf":    "BBLAYERS ?= \" \\\n  @/layers/oe/meta \\\n  \"\n",
+			"local.conf":       localConfNote,
+			"templateconf.cfg": "", "conf-summary.txt": "d\n", "conf-notes.txt": "",
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -296,13 +285,9 @@ func TestConfigureSetupErrors(t *testing.T) {
 		configuration, want string
 		files               map[string]string
 	}{
-		{`"oe-template": "none"`, `oe-template "none" is in none of the layers (have ["mine-small"])`, nil},
 		{`"bb-layers": ["oe/meta"], "oe-fragments": ["machine/a"]`, "does not read fragments from conf/toolcfg.conf; whinlatter and later do", map[string]string{"layers/oe/meta/conf/bitbake.conf": ""}},
 		{`"bb-layers": ["oe/meta"], "bb-layers-file-relative": ["none"]`, "bb-layers-file-relative: there is no " + dir + "/none", nil},
 		{`"bb-layers": ["oe/meta"], "bb-layers-file-relative": ["out"]`, `"out" leads out of the repository ` + dir, nil},
-		{`"oe-template": "mine-small"`, `is in ` + dir + `/layers/oe/mine/conf/templates/small and in `, map[string]string{
-			"layers/oe/mine/conf/layer.conf": "", "layers/oe/mine/conf/templates/small/local.conf.sample": "",
-		}},
 	} {
 		write(t, dir, test.files)
 		err := setupConfigured(t, dir, `{"name": "one", "description": "d", `+test.configuration+`}`)
@@ -316,22 +301,6 @@ func TestConfigureSetupErrors(t *testing.T) {
 	}
 	if err := setupConfigured(t, dir, `{"name": "one", "description": "d", "bb-layers": ["oe/meta"], "oe-fragments": ["machine/a"]}`); err != nil {
 		t.Errorf("Configure with a bitbake.conf without end = %v; want it left to bitbake", err)
-	}
-	if err := os.RemoveAll(filepath.Join(dir, "build")); err != nil {
-		t.Fatal(err)
-	}
-	sample := filepath.Join(dir, "layers/mine/meta-mine/conf/templates/small/local.conf.sample")
-	if err := errors.Join(os.Remove(sample), os.Symlink("/etc/passwd", sample), os.RemoveAll(filepath.Join(dir, "layers/oe/mine"))); err != nil {
-		t.Fatal(err)
-	}
-	if err := setupConfigured(t, dir, `{"name": "one", "description": "d", "oe-template": "mine-small"}`); err == nil || !strings.Contains(err.Error(), "escapes") {
-		t.Errorf("Configure with a sample outside its repository = %v; want it refused", err)
-	}
-	if err := os.RemoveAll(filepath.Join(dir, "layers/oe/scripts")); err != nil {
-		t.Fatal(err)
-	}
-	if err := setupConfigured(t, dir, `{"name": "one", "description": "d", "oe-template": "mine-small"}`); err == nil || !strings.Contains(err.Error(), "no source holds OpenEmbedded's scripts/oe-setup-build") {
-		t.Errorf("Configure without OpenEmbedded = %v; want it refused", err)
 	}
 }
 
@@ -423,30 +392,6 @@ func TestConfigureAfterSetup(t *testing.T) {
 	}
 }
 
-// What an older template had is removed, and may come back.
-func TestConfigureSetupTemplateShrinks(t *testing.T) {
-	dir := t.TempDir()
-	setupCheckouts(t, dir)
-	const small = `{"name": "one", "description": "d", "oe-template": "mine-small"}`
-	notes := filepath.Join(dir, "layers/mine/meta-mine/conf/templates/small/conf-notes.txt")
-	for _, content := range []string{"notes\n", "", "others\n"} {
-		if err := os.WriteFile(notes, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if content == "" {
-			if err := os.Remove(notes); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := setupConfigured(t, dir, small); err != nil {
-			t.Fatal(err)
-		}
-		if got := confFiles(t, dir)["conf-notes.txt"]; got != content {
-			t.Errorf("conf-notes.txt = %q; want %q", got, content)
-		}
-	}
-}
-
 // A lock file is written anew by the project file, which may have been edited since;
 // what it takes from elsewhere stays.
 func TestLockSetup(t *testing.T) {
@@ -519,7 +464,7 @@ func TestDiffSetup(t *testing.T) {
 func FuzzSetup(f *testing.F) {
 	f.Add(setupWhole, "")
 	f.Add(setupText(setupCore, setupOne), `{"sources": {"oe": {"local": {"path": "/x"}}}}`)
-	f.Add(setupText(setupMine, `{"name": "one", "description": "d", "oe-template": "mine-small"}`), `{"sources": {"oe": {"git-remote": {"uri": "u", "rev": "`+sha+`"}}}}`)
+	f.Add(setupText(setupMine, `{"name": "one", "description": "d", "bb-layers": ["oe/meta"]}`), `{"sources": {"oe": {"git-remote": {"uri": "u", "rev": "`+sha+`"}}}}`)
 	f.Add("{\"a\": \"\\ud800\", \"a\": 1e999}", "")
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, text, lock string) {

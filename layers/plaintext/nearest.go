@@ -12,7 +12,7 @@ func Nearest(name string, known []string) string {
 	letters := len(strings.TrimLeft(name, "-"))
 	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return letters < 3 || !strings.Contains(k, name) })
 	for most := 1; len(near) == 0 && most <= min(3, (letters+1)/3); most++ {
-		near = slices.DeleteFunc(slices.Clone(known), func(k string) bool { return editDistance(name, k) > most })
+		near = slices.DeleteFunc(slices.Clone(known), func(k string) bool { return EditDistance(name, k) > most })
 	}
 	if len(near) > 4 {
 		return ""
@@ -28,8 +28,8 @@ func DidYouMean(name string, known []string) string {
 	return ""
 }
 
-// editDistance counts the letters to add, remove, change or swap with the next to turn a into b.
-func editDistance(a, b string) int {
+// EditDistance counts the letters to add, remove, change or swap with the next to turn a into b.
+func EditDistance(a, b string) int {
 	rows := make([][]int, len(a)+1) // for each beginning of a, and each of b
 	for i := range rows {
 		rows[i] = make([]int, len(b)+1)

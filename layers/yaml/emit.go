@@ -2,6 +2,7 @@ package yaml
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -273,44 +274,40 @@ func (e *emitter) writeDoubleQuoted(s string, deep int, split bool) {
 	e.writeIndicator(`"`, false)
 }
 
-// appendJSON appends v to b as Python's json.dump(v, indent=2) writes it. line ends a
-// line and indents the next.
-func (v *Value) AppendJSON(b []byte, line string) []byte {
+// JSON returns v as Python's json.dump(v, indent=2) writes it, and ends the line.
+func (v *Value) JSON() ([]byte, error) {
+	var b bytes.Buffer
+	err := json.Indent(&b, v.appendJSON(nil), "", "  ")
+	b.WriteByte('\n')
+	return b.Bytes(), err
+}
+
+func (v *Value) appendJSON(b []byte) []byte {
 	switch v.Kind {
 	case Dict:
 		b = append(b, '{')
 		for i, key := range v.Keys {
-			b = append(b, separator(i)+line+"  "...)
-			b = append(append(b, jsonText(key)...), ": "...)
-			b = v.Dict[key].AppendJSON(b, line+"  ")
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = v.Dict[key].appendJSON(append(append(b, jsonText(key)...), ':'))
 		}
-		return append(b, closing(len(v.Keys), line)+"}"...)
+		return append(b, '}')
 	case List:
 		b = append(b, '[')
 		for i, item := range v.List {
-			b = item.AppendJSON(append(b, separator(i)+line+"  "...), line+"  ")
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = item.appendJSON(b)
 		}
-		return append(b, closing(len(v.List), line)+"]"...)
+		return append(b, ']')
 	case Text:
 		return append(b, jsonText(v.Text)...)
 	case Null:
 		return append(b, "null"...)
 	}
 	return append(b, v.Text...)
-}
-
-func separator(i int) string {
-	if i == 0 {
-		return ""
-	}
-	return ","
-}
-
-func closing(items int, line string) string {
-	if items == 0 {
-		return ""
-	}
-	return line
 }
 
 func jsonText(s string) []byte {

@@ -140,10 +140,7 @@ func Merge(base, over *Value) *Value {
 	if base == nil || base.Kind != Dict || over.Kind != Dict {
 		return over
 	}
-	out := &Value{At: over.At, Kind: Dict, Keys: slices.Clone(base.Keys), Dict: map[string]*Value{}}
-	for k, v := range base.Dict {
-		out.Dict[k] = v
-	}
+	out := &Value{At: over.At, Kind: Dict, Keys: slices.Clone(base.Keys), Dict: maps.Clone(base.Dict)}
 	for _, v := range []*Value{base, over} {
 		for k := range v.Numbers {
 			out.markNumber(k)
@@ -249,7 +246,7 @@ func (r *yamlReader) readValue(n *yaml.Node, s *Shape, path string, depth int) (
 	case Number:
 		number, err := parseInt(n.Value)
 		if err != nil {
-			return nil, at.Errorf("%s is %q; want a number", path, n.Value)
+			return nil, at.Errorf("%s is %q; write it as a plain number", path, n.Value)
 		}
 		v.Text = strconv.FormatInt(number, 10)
 	case Boolean:

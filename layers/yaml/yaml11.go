@@ -65,24 +65,10 @@ func isTrue(word string) bool {
 	return slices.Contains([]string{"yes", "true", "on"}, strings.ToLower(word))
 }
 
-// parseInt parses a YAML 1.1 integer: 0b101, 017, 0x1f, 1_000 and 12:30, which is 750.
+// parseInt parses an integer of YAML 1.1 such as 0b101, 017, 0x1f and 1_000. It refuses 12:30, which
+// is 750 there.
 func parseInt(word string) (int64, error) {
-	digits := strings.ReplaceAll(word, "_", "")
-	if !strings.Contains(digits, ":") {
-		return strconv.ParseInt(digits, 0, 64)
-	}
-	var sum int64
-	for i, part := range strings.Split(digits, ":") {
-		n, err := strconv.ParseInt(part, 10, 32)
-		if err != nil || sum > 1<<40 {
-			return 0, strconv.ErrSyntax
-		}
-		if i > 0 && strings.HasPrefix(digits, "-") {
-			n = -n
-		}
-		sum = sum*60 + n
-	}
-	return sum, nil
+	return strconv.ParseInt(strings.ReplaceAll(word, "_", ""), 0, 64)
 }
 
 // pair is a key of a mapping and its value.
