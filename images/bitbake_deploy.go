@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/images/bitbake"
-	"slipway/layers/localfile"
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
@@ -187,7 +185,7 @@ func (b *projectBuild) collectFile(ctx context.Context, i image) (File, error) {
 	case strings.HasSuffix(name, ".dpkg_status") && i.root != "" && sameContent(from, filepath.Join(i.root, dpkgStatus)):
 		err = writePackages(i.root, partial)
 	case os.Link(from, partial) != nil:
-		err = copyFile(ctx, from, partial)
+		err = run.Run(ctx, run.Command{Argv: []string{"cp", "--no-preserve=mode", "--sparse=auto", "--reflink=auto", "--", from, partial}})
 	}
 	if err != nil {
 		return File{}, err
@@ -213,21 +211,6 @@ func sameFile(a, b string) bool {
 	}
 	other, err := os.Stat(b)
 	return err == nil && os.SameFile(one, other)
-}
-
-// copyFile copies a file, until ctx ends.
-func copyFile(ctx context.Context, from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, localfile.WithContext(ctx, in, nil))
-	return errors.Join(err, out.Close())
 }
 
 // This file finds what bitbake deployed, by what bitbake says of each target.

@@ -169,7 +169,7 @@ repos:
 	return p, filepath.Join(dir, "build", "tiny")
 }
 
-const passedOn = "http_proxy https_proxy ftp_proxy no_proxy all_proxy SSH_AUTH_SOCK GIT_SSL_CAINFO BB_NUMBER_THREADS PARALLEL_MAKE BB_NO_NETWORK DL_DIR SSTATE_DIR BB_HASHSERVE_DB_DIR EDITION"
+const passedOn = "BB_HASHSERVE_DB_DIR BB_NO_NETWORK BB_NUMBER_THREADS DL_DIR EDITION GIT_SSL_CAINFO PARALLEL_MAKE SSH_AUTH_SOCK SSTATE_DIR all_proxy ftp_proxy http_proxy https_proxy no_proxy"
 
 var tiny = Spec{Board: "tiny", Arch: "arm64"}
 

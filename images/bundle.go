@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -159,32 +158,17 @@ func (b bundle) copyRoot(ctx context.Context, to string) error {
 	if err != nil {
 		return err
 	}
-	from, err := os.Open(b.artifact.Path(disk))
-	if err != nil {
+	if err := run.Run(ctx, run.Command{Argv: []string{
+		"dd", "if=" + b.artifact.Path(disk), "of=" + to, "bs=1M", "conv=sparse", "status=none", "iflag=fullblock,skip_bytes,count_bytes",
+		fmt.Sprint("skip=", p.OffsetBytes), fmt.Sprint("count=", p.SizeBytes),
+	}}); err != nil {
 		return err
 	}
-	defer from.Close()
-	return writeFile(to, func(f *os.File) error {
-		return sparseCopy(f, localfile.WithContext(ctx, io.NewSectionReader(from, p.OffsetBytes, p.SizeBytes), nil), p.SizeBytes)
-	})
-}
-
-// sparseCopy copies sizeBytes from a reader to a file. MiBs of zeros become holes.
-func sparseCopy(to *os.File, from io.Reader, sizeBytes int64) error {
-	buf, zeros := make([]byte, mib), make([]byte, mib)
-	for at := int64(0); at < sizeBytes; {
-		n, err := io.ReadFull(from, buf[:min(mib, sizeBytes-at)])
-		if err != nil {
-			return err
-		}
-		if string(buf[:n]) != string(zeros[:n]) {
-			if _, err := to.WriteAt(buf[:n], at); err != nil {
-				return err
-			}
-		}
-		at += int64(n)
+	info, err := os.Stat(to)
+	if err == nil && info.Size() != p.SizeBytes {
+		err = fmt.Errorf("%s ends inside its root partition", b.artifact.Path(disk))
 	}
-	return to.Truncate(sizeBytes)
+	return err
 }
 
 // runRAUC packs and signs the bundle with RAUC from the board's packages. It starts RAUC by the

@@ -80,9 +80,7 @@ func shortKey(key string) string { return key[:12] }
 
 func imageKey(spec Spec, o ownFiles) (string, error) {
 	files := map[string][]byte{"\x00hook": o.hook, "\x00keyring": o.keyring}
-	for name, data := range spec.files {
-		files[name] = data
-	}
+	maps.Copy(files, spec.files)
 	return hashOf(struct {
 		Assembly int
 		Spec     Spec

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -83,10 +84,7 @@ func (s Spec) validateDPU() error {
 
 // validate returns the first error in the dpu keys of a board.yml, for its caller to add "dpu.".
 func (d DPU) validate() error {
-	if err := checkEALArguments("eal", d.EAL); err != nil {
-		return err
-	}
-	if err := checkEALArguments("doca", d.DOCA); err != nil {
+	if err := cmp.Or(checkEALArguments("eal", d.EAL), checkEALArguments("doca", d.DOCA)); err != nil {
 		return err
 	}
 	if n := len(d.Ports); n < 2 || n > dpuPorts {
@@ -100,15 +98,7 @@ func (d DPU) validate() error {
 	if (d.From == nil) != (d.To == nil) || d.Other != nil && d.From == nil {
 		return errors.New("from: packets need where they come from (from) and where they must arrive (to); other goes with both")
 	}
-	for _, p := range []struct {
-		key string
-		*Peer
-	}{{"from", d.From}, {"to", d.To}, {"other", d.Other}} {
-		if err := p.validate(p.key); err != nil {
-			return err
-		}
-	}
-	return d.Inference.validate()
+	return cmp.Or(d.From.validate("from"), d.To.validate("to"), d.Other.validate("other"), d.Inference.validate())
 }
 
 // checkEALArguments returns an error for an argument that DPDK or FRR would split, or take for the end of

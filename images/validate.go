@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -69,22 +70,7 @@ func (s Spec) validate() error {
 			return err
 		}
 	}
-	if err := s.validatePolicy(); err != nil {
-		return err
-	}
-	if err := s.validateJetson(); err != nil {
-		return err
-	}
-	if err := s.validateBuild(); err != nil {
-		return err
-	}
-	if err := s.validateDPU(); err != nil {
-		return err
-	}
-	if err := s.validateRig(); err != nil {
-		return err
-	}
-	return s.validateDisk()
+	return cmp.Or(s.validatePolicy(), s.validateJetson(), s.validateBuild(), s.validateDPU(), s.validateRig(), s.validateDisk())
 }
 
 // plainWord matches words that are safe in the environment of NVIDIA's scripts, which do not quote.

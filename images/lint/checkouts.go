@@ -234,15 +234,7 @@ func (c *checker) checkRecipeVersion(s Statement, recipe string, required bool) 
 			have = append(have, pv)
 		}
 	}
-	slices.SortFunc(have, func(a, b string) int {
-		switch {
-		case isNewer(a, b):
-			return 1
-		case isNewer(b, a):
-			return -1
-		}
-		return 0
-	})
+	slices.SortFunc(have, compareVersions)
 	have = slices.Compact(have)
 	if len(have) > 0 {
 		what, why := s.Var+" is "+w.Text+", and the layers of the project have "+shortList(have), "bitbake warns, and builds another version than the one that you want"

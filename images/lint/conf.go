@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
+
+	"slipway/layers/yaml"
 )
 
 // Limits for one text. Real ones stay far below.
@@ -39,12 +41,7 @@ type Word struct {
 }
 
 // Position is a place in a file.
-type Position struct {
-	File         string
-	Line, Column int
-}
-
-func (p Position) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column) }
+type Position = yaml.Position
 
 // badLine is a line that bitbake would stop at.
 type badLine struct {
@@ -66,7 +63,7 @@ func (l logicalLine) positionAt(offset int) Position {
 	for i > 0 && l.starts[i] > offset {
 		i--
 	}
-	return Position{l.source.File, l.first + i, l.source.Indent + offset - l.starts[i] + 1}
+	return Position{File: l.source.File, Line: l.first + i, Column: l.source.Indent + offset - l.starts[i] + 1}
 }
 
 // parseConf parses configuration line by line, as bitbake does. It returns the lines that it cannot
@@ -106,7 +103,7 @@ func joinLines(src Source, bad *[]badLine) []logicalLine {
 			open = &all[len(all)-1]
 		} else if strings.HasPrefix(open.text, "#") && !strings.HasPrefix(line, "#") {
 			*bad = append(*bad, badLine{
-				Position{src.File, n, 1},
+				Position{File: src.File, Line: n, Column: 1},
 				"the comment above ends in a backslash, so that bitbake takes this line for a part of it",
 				"remove the backslash at the end of the comment",
 			})

@@ -11,7 +11,7 @@ import (
 )
 
 func TestParse(t *testing.T) {
-	at := func(line, column int) Position { return Position{"a.conf", line, column} }
+	at := func(line, column int) Position { return Position{File: "a.conf", Line: line, Column: column} }
 	word := func(line, column int, text string) Word { return Word{at(line, column), text} }
 	tests := []struct {
 		name, text string

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"strings"
@@ -208,7 +209,7 @@ func (c *checker) nearestInTables(prefix, name string) string {
 func nearestName(names iter.Seq[string], name string) string {
 	var near []string
 	for have := range names {
-		if len(name) > 3 && differsByOne(name, have) {
+		if len(name) > 3 && max(len(name)-len(have), len(have)-len(name)) <= 1 && plaintext.EditDistance(name, have) == 1 {
 			near = append(near, have)
 		}
 	}
@@ -216,24 +217,6 @@ func nearestName(names iter.Seq[string], name string) string {
 		return ""
 	}
 	return near[0]
-}
-
-// differsByOne reports whether one letter added, left out or changed, or two swapped, makes b of a.
-func differsByOne(a, b string) bool {
-	if len(a) > len(b) {
-		a, b = b, a
-	}
-	i := 0
-	for i < len(a) && a[i] == b[i] {
-		i++
-	}
-	switch {
-	case len(a) < len(b):
-		return a[i:] == b[i+1:]
-	case i == len(a):
-		return false
-	}
-	return a[i+1:] == b[i+1:] || i+1 < len(a) && a[i] == b[i+1] && a[i+1] == b[i] && a[i+2:] == b[i+2:]
 }
 
 var versioned = plaintext.Regexp(`^(.*-)(\d+(?:\.\d+)+)(-.*)?$`)
@@ -248,20 +231,16 @@ func (c *checker) otherVersion(name string) string {
 	var newest string
 	for _, have := range c.namesWithPrefix("") {
 		v := versioned().FindStringSubmatch(have)
-		if v != nil && v[1] == m[1] && v[3] == m[3] && (newest == "" || isNewer(v[2], versioned().FindStringSubmatch(newest)[2])) {
+		if v != nil && v[1] == m[1] && v[3] == m[3] && (newest == "" || compareVersions(v[2], versioned().FindStringSubmatch(newest)[2]) > 0) {
 			newest = have
 		}
 	}
 	return newest
 }
 
-// isNewer reports whether version a is newer than version b, number by number.
-func isNewer(a, b string) bool {
-	x, y := strings.Split(a, "."), strings.Split(b, ".")
-	for i := range min(len(x), len(y)) {
-		if x[i] != y[i] {
-			return len(x[i]) > len(y[i]) || len(x[i]) == len(y[i]) && x[i] > y[i]
-		}
-	}
-	return len(x) > len(y)
+// compareVersions compares two versions, number by number.
+func compareVersions(a, b string) int {
+	return slices.CompareFunc(strings.Split(a, "."), strings.Split(b, "."), func(x, y string) int {
+		return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y))
+	})
 }

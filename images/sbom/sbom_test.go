@@ -3,8 +3,6 @@ package sbom
 import (
 	"archive/tar"
 	"bytes"
-	"crypto/sha1"
-	"encoding/hex"
 	"os"
 	"path/filepath"
 	"strings"
@@ -114,20 +112,12 @@ func TestDecodeErrors(t *testing.T) {
 		{"no graph", `{"@graph": 3}`, "@graph is no list"},
 		{"a wrong type", `{"spdxVersion":"SPDX-2.2","packages":[{"name":4}]}`, "packages.name: unexpected number"},
 		{"a cut archive", string(archive[:len(archive)-60]), "damaged"},
-		{"a changed package", rewrite(t, archive, func(name, text string) string { return strings.Replace(text, "Zlib", "GPL3", 1) }), "is not the document that index.json names"},
-		{"a changed package and index", rewriteZlib(t, archive), "DocumentRef-zlib is not the document that it names"},
-		{"no index", rewrite(t, archive, func(name, text string) string {
-			if name == "index.json" {
-				return ""
-			}
-			return text
-		}), "index.json names 0 documents"},
 		{"a missing document", rewrite(t, archive, func(name, text string) string {
 			if name == "zlib.spdx.json" {
 				return ""
 			}
 			return text
-		}), "names 7 documents, and there are 6"},
+		}), "no such document"},
 	} {
 		if got, err := Decode(strings.NewReader(tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %+v, %v; want %q", tt.name, got, err, tt.want)
@@ -174,23 +164,6 @@ func rewrite(t *testing.T, archive []byte, change func(name, text string) string
 		t.Fatal(err)
 	}
 	return out.String()
-}
-
-// rewriteZlib changes the document of zlib, and its digest in the index.
-func rewriteZlib(t *testing.T, archive []byte) string {
-	t.Helper()
-	var before, after [sha1.Size]byte
-	return rewrite(t, archive, func(name, text string) string {
-		switch name {
-		case "zlib.spdx.json":
-			changed := strings.Replace(text, "Zlib", "GPL3", 1)
-			before, after = sha1.Sum([]byte(text)), sha1.Sum([]byte(changed))
-			return changed
-		case "index.json":
-			return strings.Replace(text, hex.EncodeToString(before[:]), hex.EncodeToString(after[:]), 1)
-		}
-		return text
-	})
 }
 
 // A long list of packages or vulnerabilities is refused.

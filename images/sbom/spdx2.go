@@ -2,8 +2,6 @@ package sbom
 
 import (
 	"archive/tar"
-	"crypto/sha1"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,13 +34,7 @@ type document struct {
 	Others []struct {
 		ID        string `json:"externalDocumentId"`
 		Namespace string `json:"spdxDocument"`
-		Checksum  struct {
-			Algorithm string `json:"algorithm"`
-			Value     string `json:"checksumValue"`
-		} `json:"checksum"`
 	} `json:"externalDocumentRefs"`
-
-	sha1 string
 }
 
 func parseDocument(data []byte) (d document, err error) {
@@ -85,8 +77,9 @@ func firstLicence(texts ...string) string {
 	return ""
 }
 
-// decodeArchive reads Yocto's SPDX 2 archive of an image: a tar with a document for each package,
-// and an index of their digests.
+// decodeArchive reads Yocto's SPDX 2 archive of an image: a tar with a document for each package.
+// The SHA-256 of the whole archive is in artifact.json, so the index of its documents' digests is
+// not needed.
 func decodeArchive(r io.Reader) (Bill, error) {
 	z, err := zstd.NewReader(r, zstd.WithDecoderMaxMemory(maxBytes), zstd.WithDecoderConcurrency(1))
 	if err != nil {
@@ -111,16 +104,9 @@ func decodeArchive(r io.Reader) (Bill, error) {
 
 type archive struct {
 	byName, byNamespace map[string]*document
-	index               []indexed
 }
 
-type indexed struct {
-	File      string `json:"filename"`
-	Namespace string `json:"documentNamespace"`
-	SHA1      string `json:"sha1"`
-}
-
-// read adds one file of the tar: the index, or a document with its digest.
+// read adds a document of the tar.
 func (a *archive) read(h *tar.Header, r io.Reader) error {
 	if h.Size > maxDocument || len(a.byName) >= maxDocuments {
 		return errors.New("too large an archive of SPDX")
@@ -130,19 +116,12 @@ func (a *archive) read(h *tar.Header, r io.Reader) error {
 		return err
 	}
 	if h.Name == "index.json" {
-		var index struct {
-			Documents []indexed `json:"documents"`
-		}
-		err := json.Unmarshal(data, &index)
-		a.index = index.Documents
-		return plaintext.JSONError(err)
+		return nil
 	}
 	d, err := parseDocument(data)
 	if err != nil {
 		return err
 	}
-	sum := sha1.Sum(data)
-	d.sha1 = hex.EncodeToString(sum[:])
 	if a.byName[h.Name] != nil || a.byNamespace[d.Namespace] != nil {
 		return errors.New("it occurs twice")
 	}
@@ -153,17 +132,8 @@ func (a *archive) read(h *tar.Header, r io.Reader) error {
 	return nil
 }
 
-// bill checks the documents' digests against the index, and returns the packages of the images.
+// bill returns the packages of the images.
 func (a *archive) bill() (Bill, error) {
-	if len(a.index) != len(a.byName) || len(a.index) == 0 {
-		return Bill{}, fmt.Errorf("index.json names %d documents, and there are %d", len(a.index), len(a.byName))
-	}
-	for _, i := range a.index {
-		d := a.byName[i.File]
-		if d == nil || d.sha1 != i.SHA1 || d.Namespace != i.Namespace {
-			return Bill{}, fmt.Errorf("%s is not the document that index.json names", text(i.File))
-		}
-	}
 	var b Bill
 	for _, d := range a.byName {
 		if err := a.addImage(&b, d); err != nil {
@@ -188,8 +158,7 @@ func (d *document) isImage() bool {
 	return false
 }
 
-// addImage adds the packages that an image's document contains, after it has checked the digests of
-// the documents that it refers to. It ignores documents of packages.
+// addImage adds the packages that an image's document contains. It ignores documents of packages.
 func (a *archive) addImage(b *Bill, d *document) error {
 	if !d.isImage() {
 		return nil
@@ -197,11 +166,7 @@ func (a *archive) addImage(b *Bill, d *document) error {
 	b.Forms = append(b.Forms, d.form())
 	others := map[string]*document{}
 	for _, o := range d.Others {
-		other := a.byNamespace[o.Namespace]
-		if other == nil || o.Checksum.Algorithm == "SHA1" && other.sha1 != o.Checksum.Value {
-			return fmt.Errorf("%s: %s is not the document that it names", text(d.Name), text(o.ID))
-		}
-		others[o.ID] = other
+		others[o.ID] = a.byNamespace[o.Namespace]
 	}
 	for _, r := range d.Relationships {
 		if r.Type != "CONTAINS" || !strings.HasPrefix(r.From, imagePrefix) {

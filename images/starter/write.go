@@ -15,19 +15,11 @@ import (
 )
 
 // Write writes new files into a folder, which it makes if it is missing. It replaces no file and
-// follows no link out of the folder. If it fails or ctx ends, it removes what it made.
-func Write(ctx context.Context, folder string, files []File) (err error) {
+// follows no link out of the folder. If it fails or ctx ends, the files that it made stay.
+func Write(ctx context.Context, folder string, files []File) error {
 	if err := Check(folder, files); err != nil {
 		return err
 	}
-	made := missingFolders(folder, files)
-	defer func() {
-		if err != nil {
-			for _, path := range slices.Backward(made) {
-				_ = os.Remove(path) // somebody else may use it by now
-			}
-		}
-	}()
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
@@ -44,29 +36,12 @@ func Write(ctx context.Context, folder string, files []File) (err error) {
 		if err != nil {
 			return err
 		}
-		made = append(made, filepath.Join(folder, f.Path))
 		_, err = file.WriteString(f.Text)
 		if err := errors.Join(err, file.Close()); err != nil {
 			return err
 		}
 	}
 	return context.Cause(ctx)
-}
-
-// missingFolders returns the folders that the files need and that do not exist, parents first.
-func missingFolders(folder string, files []File) (missing []string) {
-	for _, f := range files {
-		var above []string
-		for dir := filepath.Dir(filepath.Join(folder, f.Path)); !slices.Contains(missing, dir); dir = filepath.Dir(dir) {
-			if _, err := os.Lstat(dir); err == nil || dir == filepath.Dir(dir) {
-				break
-			}
-			above = append(above, dir)
-		}
-		slices.Reverse(above)
-		missing = append(missing, above...)
-	}
-	return missing
 }
 
 // LeaveOut removes README.md and .gitignore from the plan if the folder has them already. It
