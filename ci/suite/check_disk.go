@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
+
 	"slipway/ci/suite/match"
 	"slipway/layers/plaintext"
 )
@@ -93,11 +95,12 @@ func (d disk) Inspect(ctx context.Context, s *Session) (Finding, error) {
 
 // checkLayout checks the partition labels of the root file system's disk, and which partition the
 // root is on.
-func (d disk) checkLayout(f *Finding, all []partition, mounts []mountpoint) {
-	root, ok := findMount(mounts, "/")
-	i := slices.IndexFunc(all, func(p partition) bool { return ok && p.device == root.device })
+func (d disk) checkLayout(f *Finding, all []partition, mounts []*mountinfo.Info) {
+	root := cmp.Or(findMount(mounts, "/"), &mountinfo.Info{})
+	number := fmt.Sprintf("%d:%d", root.Major, root.Minor)
+	i := slices.IndexFunc(all, func(p partition) bool { return p.device == number })
 	if i < 0 {
-		f.Expect(false, "root is on a partition", fmt.Sprintf("root is %q (%s), which is no partition", root.source, root.filesystem))
+		f.Expect(false, "root is on a partition", fmt.Sprintf("root is %q (%s), which is no partition", root.Source, root.FSType))
 		return
 	}
 	var labels []string
@@ -139,66 +142,30 @@ func (d disk) Next() string {
 	return "on the board: lsblk -o NAME,PARTLABEL,MOUNTPOINTS; compare with the disk in the board's board.yml"
 }
 
-// mountpoint is a line of /proc/self/mountinfo.
-type mountpoint struct {
-	device     string // major:minor
-	dir        string
-	opts       string // of this mount
-	filesystem string
-	source     string
-	vfsOpts    string // of the file system, the same for all its mounts
-}
-
-// parseMountinfo parses /proc/self/mountinfo, see proc(5). It skips malformed lines.
-func parseMountinfo(text string) []mountpoint {
-	var mounts []mountpoint
-	for _, line := range plaintext.Lines(text) {
-		before, after, ok := strings.Cut(line, " - ")
-		a, b := strings.Fields(before), strings.Fields(after)
-		if !ok || len(a) < 6 || len(b) < 3 {
-			continue
-		}
-		mounts = append(mounts, mountpoint{
-			device: a[2], dir: unescapeOctal(a[4]), opts: a[5],
-			filesystem: b[0], source: unescapeOctal(b[1]), vfsOpts: b[2],
-		})
-	}
-	return mounts
-}
-
-// unescapeOctal decodes the kernel's octal escapes, like \040 for a space.
-func unescapeOctal(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if v, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(v))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
-}
-
-// findMount returns the mount on dir. Of several it returns the last, which hides the others.
-func findMount(mounts []mountpoint, dir string) (mountpoint, bool) {
-	for i := len(mounts) - 1; i >= 0; i-- {
-		if mounts[i].dir == dir {
-			return mounts[i], true
+// findMount returns the mount on dir, nil if there is none. Of several it returns the last, which
+// hides the others.
+func findMount(mounts []*mountinfo.Info, dir string) *mountinfo.Info {
+	for _, m := range slices.Backward(mounts) {
+		if m.Mountpoint == dir {
+			return m
 		}
 	}
-	return mountpoint{}, false
+	return nil
 }
 
-func (s *Session) readMounts(ctx context.Context) ([]mountpoint, error) {
+func (s *Session) readMounts(ctx context.Context) ([]*mountinfo.Info, error) {
 	out, err := s.Output(ctx, "cat", "/proc/self/mountinfo")
-	all := parseMountinfo(out)
-	if err == nil && len(all) == 0 {
-		err = errors.New("read /proc/self/mountinfo: it shows no mount")
+	if err != nil {
+		return nil, err
 	}
-	return all, err
+	all, err := mountinfo.GetMountsFromReader(strings.NewReader(out), nil)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read /proc/self/mountinfo: %s", plaintext.Clean(err.Error(), 200))
+	case len(all) == 0:
+		return nil, errors.New("read /proc/self/mountinfo: it shows no mount")
+	}
+	return all, nil
 }
 
 // mount is a mounted file system.
@@ -227,16 +194,17 @@ func (m mount) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	if err != nil {
 		return f, err
 	}
-	at, there := findMount(mounts, m.dir)
+	at := findMount(mounts, m.dir)
+	there := at != nil
 	wanted := m.exists == nil || *m.exists
 	f.Expect(there == wanted, describeMount(m.dir, wanted), describeMount(m.dir, there))
 	if !there || !wanted {
 		return f, nil
 	}
-	f.ExpectMatch("filesystem", m.filesystem, at.filesystem, at.filesystem)
-	f.ExpectMatch("source", m.source, at.source, "from "+at.source)
-	f.ExpectMatch("opts", m.opts, strings.Split(at.opts, ","), "opts "+at.opts)
-	f.ExpectMatch("vfs-opts", m.vfsOpts, strings.Split(at.vfsOpts, ","), "vfs-opts "+at.vfsOpts)
+	f.ExpectMatch("filesystem", m.filesystem, at.FSType, at.FSType)
+	f.ExpectMatch("source", m.source, at.Source, "from "+at.Source)
+	f.ExpectMatch("opts", m.opts, strings.Split(at.Options, ","), "opts "+at.Options)
+	f.ExpectMatch("vfs-opts", m.vfsOpts, strings.Split(at.VFSOptions, ","), "vfs-opts "+at.VFSOptions)
 	if m.usage.Empty() {
 		return f, nil
 	}

@@ -82,7 +82,7 @@ func TestGossSectionsOnRecordedBoards(t *testing.T) {
 		{"a kernel that says nothing", suitetest.Recorded{"sh -c journalctl": "exit 1\n", "true": ""}, "dmesg: {x: {never: [a]}}", "failed: read the kernel's messages: exit status 1, no output / an answer"},
 		{"a value", suitetest.Recorded{}, "matching: {x: {content: [1, 2, 3], matches: {and: [{have-len: 3}, {contain-element: {gt: 2}}]}}}", "passed: \n  1\n  2\n  3"},
 		{"another value", suitetest.Recorded{}, "matching: {x: {content: foo, matches: {not: {have-prefix: f}}}}", "failed: foo / content: not begins with \"f\""},
-		{"a full file system", suitetest.Recorded{"cat /proc/self/mountinfo": mountinfo, "stat -f": "100 9\n"}, "mount: {/data: {usage: {lt: 90}}}", "failed: 91 % in use / usage: less than 90"},
+		{"a full file system", suitetest.Recorded{"cat /proc/self/mountinfo": mountLines, "stat -f": "100 9\n"}, "mount: {/data: {usage: {lt: 90}}}", "failed: 91 % in use / usage: less than 90"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, suitetest.FormatResult(runOneCheck(t, tt.board, tt.suite))); diff != "" {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/moby/sys/mountinfo"
 
 	"slipway/ci/report"
 	"slipway/ci/suite/match"
@@ -87,7 +88,7 @@ func fileOwner(t *testing.T, path string) string {
 
 // These are answers of a board with Debian 13.
 const (
-	mountinfo = "24 1 254:3 / / rw,noatime shared:1 - ext4 /dev/vda3 rw\n" +
+	mountLines = "24 1 254:3 / / rw,noatime shared:1 - ext4 /dev/vda3 rw\n" +
 		"31 24 254:5 / /data rw,noatime shared:2 - ext4 /dev/vda5 rw\n" +
 		"32 24 0:5 / /with\\040space ro - tmpfs tmpfs rw,size=4k\n" +
 		"33 24 0:6 / /data ro - tmpfs above rw\n"
@@ -104,7 +105,7 @@ const (
 )
 
 func TestRecordedBoards(t *testing.T) {
-	disk := suitetest.Recorded{"cat /proc/self/mountinfo": mountinfo, "sh -c grep": uevents, "cat /proc/cmdline": "quiet rauc.slot=A ro\n"}
+	disk := suitetest.Recorded{"cat /proc/self/mountinfo": mountLines, "sh -c grep": uevents, "cat /proc/cmdline": "quiet rauc.slot=A ro\n"}
 	for _, tt := range []struct {
 		name  string
 		board suitetest.Recorded
@@ -127,7 +128,7 @@ func TestRecordedBoards(t *testing.T) {
 		{"the disk", disk, "disk: {x: {labels: [loader, rootA, data], root: [rootA, rootB], slot: [A, B]}}", "passed: vda has loader, rootA, data; root is on rootA (vda3); slot A is booted"},
 		{"another order", disk, "disk: {x: {labels: [rootA, loader]}}", "failed: vda has loader, rootA, data / partitions rootA, loader"},
 		{"another root and slot", disk, "disk: {x: {root: [rootB], slot: [B]}}", "failed: root is on rootA (vda3)\nslot A is booted / root on rootB\nbooted from slot B"},
-		{"no slot", suitetest.Recorded{"cat /proc/self/mountinfo": mountinfo, "sh -c grep": uevents, "cat /proc/cmdline": "quiet\n"}, "disk: {x: {slot: [A]}}", "failed: the kernel's command line names no slot: quiet / booted from slot A"},
+		{"no slot", suitetest.Recorded{"cat /proc/self/mountinfo": mountLines, "sh -c grep": uevents, "cat /proc/cmdline": "quiet\n"}, "disk: {x: {slot: [A]}}", "failed: the kernel's command line names no slot: quiet / booted from slot A"},
 		{"root on no partition", suitetest.Recorded{"cat /proc/self/mountinfo": "1 0 0:1 / / rw - overlay over rw\n", "sh -c grep": uevents}, "disk: {x: {root: [rootA]}}", "failed: root is \"over\" (overlay), which is no partition / root is on a partition"},
 		{"the upper of two mounts", disk, "mount: {/data: {filesystem: tmpfs, source: above}}", "passed: a file system is mounted on /data; tmpfs; from above"},
 		{"a mount with a space", disk, "mount: {/with space: {opts: [ro], vfs-opts: [size=4k]}}", "passed: a file system is mounted on /with space; opts ro; vfs-opts rw,size=4k"},
@@ -170,12 +171,12 @@ func TestClockOffset(t *testing.T) {
 
 // FuzzBoardAnswers checks that no answer of a board causes a panic.
 func FuzzBoardAnswers(f *testing.F) {
-	f.Add(mountinfo)
+	f.Add(mountLines)
 	f.Add(uevents)
 	f.Add("1 2 3 \\777 \\04 \\0400 - - - -\n")
 	f.Add("81a4 8 root root 0 0\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		mounts := parseMountinfo(text)
+		mounts, _ := mountinfo.GetMountsFromReader(strings.NewReader(text), nil)
 		var found Finding
 		disk{labels: []string{"a"}, root: []string{"b"}}.checkLayout(&found, parsePartitions(text), mounts)
 		_ = file{size: match.Equals(8)}.checkStat(&found, text)

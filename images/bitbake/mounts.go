@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
+
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
@@ -37,7 +39,7 @@ func (t Tree) releaseMounts(ctx context.Context) error {
 		return nil // nothing was built there
 	}
 	sessions, chroots := chrootsBelow(schrootSessions, build), chrootsBelow(schrootChroots, build)
-	mounts, err := mountsBelow("/proc/self/mounts", filepath.Join(build, "tmp/work"))
+	mounts, err := mountsBelow(filepath.Join(build, "tmp/work"))
 	if err != nil || len(sessions)+len(chroots)+len(mounts) == 0 {
 		return err
 	}
@@ -104,17 +106,13 @@ func chrootsBelow(folder, dir string) (names []string) {
 	return names
 }
 
-// mountNames decodes the characters that the kernel writes in octal in /proc/self/mounts.
-var mountNames = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-
-// mountsBelow returns the mount points below dir in a file like /proc/self/mounts, the last first.
-func mountsBelow(file, dir string) (found []string, err error) {
-	text, err := os.ReadFile(file)
-	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) > 1 && strings.HasPrefix(mountNames.Replace(fields[1]), dir+"/") {
-			found = append(found, mountNames.Replace(fields[1]))
+// mountsBelow returns the mount points below dir, the last first.
+func mountsBelow(dir string) (found []string, err error) {
+	mounts, err := mountinfo.GetMounts(nil)
+	for _, m := range slices.Backward(mounts) {
+		if strings.HasPrefix(m.Mountpoint, dir+"/") {
+			found = append(found, m.Mountpoint)
 		}
 	}
-	slices.Reverse(found)
 	return found, err
 }
