@@ -24,6 +24,7 @@ import (
 	"slipway/images"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // UpdateOptions says how Update runs.
@@ -571,10 +572,8 @@ func (u *updateRun) retryOnBreak(ctx context.Context, limit time.Duration, do fu
 // redialAfterPause waits and connects again. The pause grows with each try, because an engine that
 // crashed needs time to start.
 func (u *updateRun) redialAfterPause(ctx context.Context, limit time.Duration, try int) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(time.Duration(try-1) * u.pause):
+	if err := run.Sleep(ctx, time.Duration(try-1)*u.pause); err != nil {
+		return err
 	}
 	return report.Because(ctx, report.ErrUnreachable, u.conn.Redial(ctx, limit))
 }

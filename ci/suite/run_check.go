@@ -13,6 +13,7 @@ import (
 	"slipway/ci/report"
 	"slipway/flash/boardssh"
 	"slipway/layers/plaintext"
+	"slipway/layers/run"
 )
 
 // TeardownLimit is the time for all commands of a check's teardown.
@@ -73,10 +74,8 @@ func (s *Session) retryProbe(ctx context.Context, c Check) (f Finding, tries int
 		if err == nil && f.OK() || tries > c.Retries || s.isLost() || errors.As(err, new(Missing)) {
 			return f, tries, err
 		}
-		select {
-		case <-ctx.Done():
-			return f, tries, context.Cause(ctx)
-		case <-time.After(c.Pause):
+		if err := run.Sleep(ctx, c.Pause); err != nil {
+			return f, tries, err
 		}
 	}
 }
@@ -262,10 +261,8 @@ func WaitUntil(ctx context.Context, timeout, pause time.Duration, poll func() (d
 		if done || err != nil || time.Now().After(end) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(pause):
+		if err := run.Sleep(ctx, pause); err != nil {
+			return err
 		}
 	}
 }

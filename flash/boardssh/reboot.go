@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"slipway/layers/plaintext"
+
+	"slipway/layers/run"
 )
 
 // Reboot runs "reboot" on the board and waits until the board has another boot id. An answer alone
@@ -26,7 +28,7 @@ func (c *Conn) Reboot(ctx context.Context, timeout time.Duration) error {
 	began := time.Now()
 	last := errors.New("it still runs the boot that it was to end")
 	for limit.Err() == nil {
-		sleepFor(limit, 5*askEvery)
+		_ = run.Sleep(limit, 5*askEvery)
 		link, err := c.login.waitForLogin(limit, timeout-time.Since(began))
 		if isPermanent(err) {
 			return fmt.Errorf("after the reboot: %w", err)
@@ -123,7 +125,7 @@ func (l *login) waitForLogin(ctx context.Context, timeout time.Duration) (*link,
 			return nil, err
 		case limit.Err() == nil:
 			last = err
-			sleepFor(limit, askEvery)
+			_ = run.Sleep(limit, askEvery)
 		}
 	}
 	if ctx.Err() != nil {
@@ -199,12 +201,5 @@ func (l *login) firstGreeting(ctx context.Context, last *error) (*wire, error) {
 			}
 			next = askEvery
 		}
-	}
-}
-
-func sleepFor(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"slipway/layers/run"
 )
 
 // ErrRefused is for a device that must not be written, or that nobody confirmed. Slipway wrote
@@ -202,10 +204,8 @@ func retryWhile(ctx context.Context, busy error, try func() error) error {
 		if !errors.Is(err, busy) || time.Since(began) > LockPatience {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(LockPatience / 100):
+		if err := run.Sleep(ctx, LockPatience/100); err != nil {
+			return err
 		}
 	}
 }

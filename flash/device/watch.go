@@ -7,6 +7,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"slipway/layers/run"
 )
 
 // Change is one event of a watch: a device was present, added, removed or changed.
@@ -21,12 +23,7 @@ type Change struct {
 func Watch(ctx context.Context, files []string, each func(Change) error) error {
 	m := here
 	m.cache = &sync.Map{}
-	return m.watchDevices(ctx, files, each, func() {
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	})
+	return m.watchDevices(ctx, files, each, func() { _ = run.Sleep(ctx, time.Second) })
 }
 
 // watchDevices lists the devices, calls each with the changes, calls wait, and repeats until ctx

@@ -16,6 +16,7 @@ import (
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // transport reads files from a server.
@@ -308,12 +309,7 @@ func waitBackoff(ctx context.Context, failures int, err error) error {
 	if errors.As(err, &l) {
 		wait = min(max(wait, l.after), longestWait)
 	}
-	select {
-	case <-time.After(wait):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return run.Sleep(ctx, wait)
 }
 
 var errSilent = errors.New("the server fell silent")

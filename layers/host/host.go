@@ -124,10 +124,8 @@ func runUnlocked(ctx context.Context, say func(string), apt run.Command, args ..
 		if err == nil || locked == "" || time.Now().After(end) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(lockedPause):
+		if err := run.Sleep(ctx, lockedPause); err != nil {
+			return err
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slipway/flash/boardssh"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // maxUnits limits how many units one deploy may restart.
@@ -127,10 +128,8 @@ func checkUnitLoads(ctx context.Context, c *boardssh.Conn, name string) error {
 // has not restarted one. before has their states after the restart.
 func watchUnits(ctx context.Context, c *boardssh.Conn, before map[string]unit, watch time.Duration) error {
 	for over := time.Now().Add(watch); time.Now().Before(over); {
-		select {
-		case <-time.After(min(time.Second, watch)):
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := run.Sleep(ctx, min(time.Second, watch)); err != nil {
+			return err
 		}
 		for name, was := range before {
 			is, err := showUnit(ctx, c, name)

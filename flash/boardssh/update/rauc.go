@@ -15,6 +15,7 @@ import (
 	"slipway/flash/boardssh"
 	"slipway/images/sbom"
 	"slipway/layers/plaintext"
+	"slipway/layers/run"
 )
 
 // RAUC's names on the D-Bus.
@@ -400,10 +401,8 @@ func (r *rauc) WaitUntilIdle(ctx context.Context) error {
 		if err != nil || operation == "idle" {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(pollInterval):
+		if err := run.Sleep(ctx, pollInterval); err != nil {
+			return err
 		}
 	}
 }

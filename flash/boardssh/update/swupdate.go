@@ -9,10 +9,10 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 
 	"slipway/flash/boardssh"
 	"slipway/layers/plaintext"
+	"slipway/layers/run"
 )
 
 // swupdate drives SWUpdate's daemon through swupdate-client on the board. It pipes the update to
@@ -138,14 +138,7 @@ func lastLines(outputs ...[]byte) string {
 
 // WaitUntilIdle waits for pollInterval only. The daemon ends an update when its client ends, and an
 // incomplete update fails.
-func (s *swupdate) WaitUntilIdle(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(pollInterval):
-		return nil
-	}
-}
+func (s *swupdate) WaitUntilIdle(ctx context.Context) error { return run.Sleep(ctx, pollInterval) }
 
 // markGoodScript marks the running system as good for the boot loader, in a Jetson's firmware or in
 // U-Boot's environment. It succeeds if the board has neither.
