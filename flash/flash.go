@@ -5,7 +5,6 @@ package flash
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,11 +14,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
-
 	"slipway/flash/device"
 	"slipway/flash/rshim"
 	"slipway/images"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -265,7 +263,7 @@ func recordReceipts(dir string, work func() ([]Receipt, error)) ([]Receipt, erro
 	if len(receipts) == 0 {
 		return nil, err
 	}
-	return receipts, errors.Join(err, saveReceipts(path, receipts))
+	return receipts, errors.Join(err, localfile.WriteJSON(path, receipts, 0o644))
 }
 
 // chooseDevices examines each named device. It refuses the list if two names are the same device,
@@ -314,12 +312,4 @@ func chooseDevice(spec images.Spec, artifact images.Artifact, name string) (devi
 		err = fmt.Errorf("%w\nnext: %s", err, refusedStep(name, d.Refused))
 	}
 	return d, err
-}
-
-func saveReceipts(path string, receipts []Receipt) error {
-	data, err := json.MarshalIndent(receipts, "", "  ")
-	if err != nil {
-		return err
-	}
-	return renameio.WriteFile(path, append(data, '\n'), 0o644)
 }

@@ -68,12 +68,8 @@ func (id Identity) Fingerprint() string { return ssh.FingerprintSHA256(id.host) 
 // lockFolder waits for the lock file in dir and locks it, so that only one flash at a time changes
 // the key files there.
 func lockFolder(dir string) (unlock func() error, err error) {
-	f, err := localfile.OpenLock(filepath.Join(dir, "keys.lock"), 0o600)
+	f, err := localfile.Lock(context.Background(), filepath.Join(dir, "keys.lock"), 0o600)
 	if err != nil {
-		return nil, err
-	}
-	if err := localfile.WaitLock(context.Background(), f); err != nil {
-		f.Close()
 		return nil, err
 	}
 	return f.Close, nil

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
-
 	"slipway/images/bitbake"
 	"slipway/layers"
 	"slipway/layers/localfile"
@@ -233,11 +231,7 @@ func (a Artifact) Partition(use string) (Partition, error) {
 // Save writes artifact.json into dir. Builds call it after all other files are written, so that an
 // artifact with an artifact.json is complete.
 func (a Artifact) Save(dir string) error {
-	data, err := json.MarshalIndent(a, "", "  ")
-	if err != nil {
-		return err
-	}
-	return renameio.WriteFile(ArtifactPath(dir), append(data, '\n'), 0o644)
+	return localfile.WriteJSON(ArtifactPath(dir), a, 0o644)
 }
 
 // This file loads boards from folders with built files. The user names such a folder instead of a
@@ -395,35 +389,22 @@ func differentImages(names []string) (different []string) {
 // lockFolder takes the lock file at path for a build of a board. It fails at once if another
 // slipway holds the lock.
 func lockFolder(path string) (unlock func(), err error) {
-	return takeLock(path, func(*os.File) error {
-		return fmt.Errorf("%s: another slipway is building this board; wait for it or stop it", path)
-	})
+	f, err := localfile.LockNow(path, 0o644)
+	if errors.Is(err, localfile.ErrLocked) {
+		err = fmt.Errorf("%s: another slipway is building this board; wait for it or stop it", path)
+	}
+	return func() { f.Close() }, err
 }
 
 // waitLock takes the lock file of something that several boards share. If another process holds the
 // lock, waitLock calls waiting and waits until the lock is free or ctx ends.
 func waitLock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
-	return takeLock(path, func(f *os.File) error {
+	f, err := localfile.LockNow(path, 0o644)
+	if errors.Is(err, localfile.ErrLocked) {
 		waiting()
-		return localfile.WaitLock(ctx, f)
-	})
-}
-
-// takeLock opens and locks the file at path. If another process holds the lock, it calls held with
-// the open file: held waits for the lock or returns an error.
-func takeLock(path string, held func(*os.File) error) (unlock func(), err error) {
-	f, err := localfile.OpenLock(path, 0o644)
-	if err != nil {
-		return nil, err
+		f, err = localfile.Lock(ctx, path, 0o644)
 	}
-	if err = localfile.TryLock(f); errors.Is(err, localfile.ErrLocked) {
-		err = held(f)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return func() { f.Close() }, nil
+	return func() { f.Close() }, err
 }
 
 // removeDescription deletes artifact.json, if it exists, before the files that it describes change.

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/google/renameio/v2"
-
 	"slipway/layers/localfile"
 )
 
@@ -93,12 +91,8 @@ func (h History) Save(file string, r Report) error {
 	if file == "" || n == 0 {
 		return nil
 	}
-	data, err := json.MarshalIndent(all, "", "  ")
-	if err != nil {
-		return err
-	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
-	return renameio.WriteFile(file, append(data, '\n'), 0o644)
+	return localfile.WriteJSON(file, all, 0o644)
 }

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/boardssh"
@@ -122,11 +121,7 @@ type state struct {
 func stateFile(dir string) string { return filepath.Join(dir, "rig.json") }
 
 func (r *Rig) writeState() error {
-	data, err := json.Marshal(state{os.Getpid(), r.Address})
-	if err != nil {
-		return err
-	}
-	return renameio.WriteFile(stateFile(r.dir), data, 0o600)
+	return localfile.WriteJSON(stateFile(r.dir), state{os.Getpid(), r.Address}, 0o600)
 }
 
 const lockName = "rig.lock"

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
-
 	"slipway/flash/trust"
 	"slipway/images"
 	"slipway/layers/localfile"
@@ -200,10 +198,6 @@ func (m Admitted) Record() error {
 	if err != nil || !m.artifact.Built.After(last.Built) {
 		return err
 	}
-	data, err := json.Marshal(newest{m.artifact.Built, m.artifact.Key})
-	if err != nil {
-		return err
-	}
 	path, err := newestPath(m.artifact.Board)
 	if err != nil {
 		return err
@@ -211,5 +205,5 @@ func (m Admitted) Record() error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return renameio.WriteFile(path, append(data, '\n'), 0o644)
+	return localfile.WriteJSON(path, newest{m.artifact.Built, m.artifact.Key}, 0o644)
 }

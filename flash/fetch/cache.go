@@ -65,11 +65,7 @@ func openCacheEntry(ctx context.Context, cache string, origin reference, name st
 		return nil, err
 	}
 	var err error
-	if p.lock, err = localfile.OpenLock(filepath.Join(p.dir, ".lock"), 0o644); err != nil {
-		return nil, err
-	}
-	if err := localfile.WaitLock(ctx, p.lock); err != nil {
-		p.lock.Close()
+	if p.lock, err = localfile.Lock(ctx, filepath.Join(p.dir, ".lock"), 0o644); err != nil {
 		return nil, err
 	}
 	return p, nil

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/term"
 
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -26,7 +27,7 @@ const (
 func Tail(dir string) string {
 	var all []string
 	for _, name := range []string{outputName, consoleName} {
-		data := readTail(filepath.Join(dir, name))
+		data := localfile.Tail(filepath.Join(dir, name), tailBytes)
 		if len(data) == tailBytes { // the first line is the rest of one
 			data = data[bytes.IndexByte(data, '\n')+1:]
 		}
@@ -39,19 +40,6 @@ func Tail(dir string) string {
 	return strings.Join(all[max(0, len(all)-tailLines):], "\n")
 }
 
-func readTail(name string) []byte {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	if _, err := f.Seek(-tailBytes, io.SeekEnd); err != nil {
-		_, _ = f.Seek(0, io.SeekStart) // the file is shorter than that
-	}
-	data, _ := io.ReadAll(io.LimitReader(f, tailBytes))
-	return data
-}
-
 // Panicked reports whether the last output of the serial line has a kernel panic.
 func Panicked(dir string) bool { return Said(dir, "Kernel panic - not syncing") }
 
@@ -59,11 +47,11 @@ func Panicked(dir string) bool { return Said(dir, "Kernel panic - not syncing") 
 func Prompted(dir string) bool { return Said(dir, " login: ") }
 
 // Silent reports whether the serial line has printed nothing yet.
-func Silent(dir string) bool { return len(readTail(filepath.Join(dir, consoleName))) == 0 }
+func Silent(dir string) bool { return len(localfile.Tail(filepath.Join(dir, consoleName), tailBytes)) == 0 }
 
 // Said reports whether text is in the last output of the serial line.
 func Said(dir, text string) bool {
-	return bytes.Contains(readTail(filepath.Join(dir, consoleName)), []byte(text))
+	return bytes.Contains(localfile.Tail(filepath.Join(dir, consoleName), tailBytes), []byte(text))
 }
 
 // Console connects a terminal to the machine's serial line until Ctrl-] or the end of ctx.

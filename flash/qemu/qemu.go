@@ -16,7 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
 	"slipway/images"
@@ -95,17 +94,10 @@ func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM,
 // lockMachine locks dir's machine against other starts and stops, and waits up to lockLimit for
 // them.
 func lockMachine(ctx context.Context, dir string) (unlock func(), err error) {
-	f, err := localfile.OpenLock(filepath.Join(dir, lockName), 0o600)
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, lockLimit, fmt.Errorf("another program has been switching the machine in %s on or off for %s", dir, lockLimit))
 	defer cancel()
-	if err := localfile.WaitLock(ctx, f); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return func() { f.Close() }, nil
+	f, err := localfile.Lock(ctx, filepath.Join(dir, lockName), 0o600)
+	return func() { f.Close() }, err
 }
 
 // lockLimit is far longer than the test of KVM, the longest step under the lock.
@@ -144,11 +136,7 @@ func (v *VM) launch(ctx context.Context, argv []string, note string, opt Options
 }
 
 func (v *VM) saveState() error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return renameio.WriteFile(filepath.Join(v.dir, stateName), append(data, '\n'), 0o644)
+	return localfile.WriteJSON(filepath.Join(v.dir, stateName), v, 0o644)
 }
 
 // Through records another local port that forwards to the board's SSH, such as a relay's.

@@ -59,10 +59,7 @@ func openFolder(dir, actions string) (*folder, error) {
 	if err := localfile.MkdirAll(filepath.Join(dir, blobsDir)); err != nil {
 		return nil, err
 	}
-	if f.lock, err = localfile.OpenLock(filepath.Join(dir, lockName), 0o644); err != nil {
-		return nil, err
-	}
-	if err = localfile.TryLock(f.lock); errors.Is(err, localfile.ErrLocked) {
+	if f.lock, err = localfile.LockNow(filepath.Join(dir, lockName), 0o644); errors.Is(err, localfile.ErrLocked) {
 		err = fmt.Errorf("%s: another slipway writes there; wait for it", dir)
 	}
 	if err == nil && !hasEntry(entries, v1.ImageLayoutFile) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -337,7 +336,7 @@ func withAdvice(err error, next, logs string) error {
 func (r *flashRun) searchLogs() {
 	t := r.transcript
 	for _, path := range append(listPaths(r.board.Logs), listPaths(filepath.Join(r.board.Logs, "device-logs"))...) {
-		for line := range strings.Lines(readTail(path)) {
+		for line := range strings.Lines(string(localfile.Tail(path, 1<<20))) {
 			if i := findFailure(plaintext.OneLine(line)); i >= 0 && (t.known < 0 || i < t.known) {
 				t.known = i
 			}
@@ -345,27 +344,11 @@ func (r *flashRun) searchLogs() {
 	}
 }
 
-// readTail returns the end of a log, at most a MiB.
-func readTail(path string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	const most = 1 << 20
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		return ""
-	}
-	data, _ := io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-most), most)) // as far as it is readable
-	return string(data)
-}
-
 // boardComplains returns an error if the board's logs have error lines. The board reports SUCCESS
 // even if a partition table that it checked is broken.
 func (r *flashRun) boardComplains() error {
 	for _, path := range r.boardLogs() {
-		for line := range strings.Lines(readTail(path)) {
+		for line := range strings.Lines(string(localfile.Tail(path, 1<<20))) {
 			if complaint().MatchString(line) {
 				return fmt.Errorf("the board reports success, but its %s says: %s", plaintext.OneLine(filepath.Base(path)), shorten(strings.TrimSpace(line)))
 			}

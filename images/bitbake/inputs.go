@@ -16,8 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
-
 	"slipway/layers/localfile"
 	"slipway/layers/run"
 )
@@ -55,11 +53,7 @@ func SaveInputs(r Record, dir, root string, of Commit) error {
 		return errors.Join(fmt.Errorf("what the build read is unknown: %w", err), removeFiles(path))
 	}
 	in.Commit, in.Edited = of.Commit, of.Edited
-	text, err := json.MarshalIndent(in, "", " ")
-	if err != nil {
-		return err
-	}
-	return renameio.WriteFile(path, append(text, '\n'), 0o644)
+	return localfile.WriteJSON(path, in, 0o644)
 }
 
 // OpenInputs reads the inputs.json of the last build from a board's folder.

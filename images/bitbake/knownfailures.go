@@ -1,14 +1,11 @@
 package bitbake
 
 import (
-	"io"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -149,26 +146,10 @@ func explainKnownFailure(text string) (why, next string) {
 const tailLines = 15
 
 // logTail returns the last lines of a task's log as printable text, "" if it cannot be read. The
-// path comes from bitbake's output, so logTail reads only a regular file and never blocks.
+// path comes from bitbake's output.
 func logTail(path string) string {
-	if path == "" {
-		return ""
-	}
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		return ""
-	}
-	text := make([]byte, min(info.Size(), maxTail))
-	n, err := f.ReadAt(text, info.Size()-int64(len(text)))
-	if err != nil && err != io.EOF {
-		return ""
-	}
-	lines := strings.Split(strings.TrimRight(plaintext.Printable(plaintext.WithoutEscapes(strings.ToValidUTF8(string(text[:n]), "\uFFFD"))), "\n"), "\n")
+	text := string(localfile.Tail(path, maxTail))
+	lines := strings.Split(strings.TrimRight(plaintext.Printable(plaintext.WithoutEscapes(strings.ToValidUTF8(text, "\uFFFD"))), "\n"), "\n")
 	lines = cutSummary(lines)
 	return strings.Join(lines[max(0, len(lines)-tailLines):], "\n")
 }

@@ -172,12 +172,8 @@ func (r Record) fileNames() (record, page string) {
 // save writes the record into dir, and its page after the run has ended. At the start of a run it
 // removes the page of an earlier build.
 func (r Record) save(dir string) error {
-	text, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return err
-	}
 	record, page := r.fileNames()
-	if err := renameio.WriteFile(filepath.Join(dir, record), append(text, '\n'), 0o644); err != nil {
+	if err := localfile.WriteJSON(filepath.Join(dir, record), r, 0o644); err != nil {
 		return err
 	}
 	if r.State == Running { // an earlier build's page would be taken for this one's

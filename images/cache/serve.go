@@ -129,18 +129,11 @@ func prepareServer(opt ServeOptions) (*server, error) {
 
 // lockFolder locks the folder of a cache serve. It fails at once if another one serves the folder.
 func lockFolder(dir string) (unlock func(), err error) {
-	f, err := localfile.OpenLock(filepath.Join(dir, "lock"), 0o644)
-	if err != nil {
-		return nil, err
-	}
-	if err = localfile.TryLock(f); errors.Is(err, localfile.ErrLocked) {
+	f, err := localfile.LockNow(filepath.Join(dir, "lock"), 0o644)
+	if errors.Is(err, localfile.ErrLocked) {
 		err = fmt.Errorf("%s: another cache serve serves this folder; stop it first", filepath.Dir(dir))
 	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return func() { f.Close() }, nil
+	return func() { f.Close() }, err
 }
 
 // openFiles listens at the address of the files, checks the next two ports, opens the served
@@ -310,10 +303,8 @@ func (s *server) localAddress() string {
 // retryUntil retries until try succeeds or ctx ends.
 func retryUntil(ctx context.Context, try func() error) error {
 	for try() != nil {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(50 * time.Millisecond):
+		if err := run.Sleep(ctx, 50 * time.Millisecond); err != nil {
+			return err
 		}
 	}
 	return nil

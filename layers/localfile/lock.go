@@ -55,3 +55,26 @@ func OpenLock(name string, mode os.FileMode) (*os.File, error) {
 	}
 	return os.OpenFile(name, os.O_CREATE|os.O_RDWR, mode)
 }
+
+// Lock opens a lock file and locks it. It waits while another process has the lock, until ctx ends.
+// Closing the file releases the lock.
+func Lock(ctx context.Context, name string, mode os.FileMode) (*os.File, error) {
+	return openLocked(name, mode, func(f *os.File) error { return WaitLock(ctx, f) })
+}
+
+// LockNow is Lock that returns ErrLocked at once.
+func LockNow(name string, mode os.FileMode) (*os.File, error) {
+	return openLocked(name, mode, TryLock)
+}
+
+func openLocked(name string, mode os.FileMode, lock func(*os.File) error) (*os.File, error) {
+	f, err := OpenLock(name, mode)
+	if err != nil {
+		return nil, err
+	}
+	if err := lock(f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}

@@ -32,7 +32,15 @@ func TestLock(t *testing.T) {
 	if err := WaitLock(ctx, second); !errors.Is(err, tired) {
 		t.Errorf("Wait, ended = %v; want %v", err, tired)
 	}
+	if f, err := LockNow(path, 0o644); f != nil || !errors.Is(err, ErrLocked) {
+		t.Errorf("LockNow = %v, %v; want %v", f, err, ErrLocked)
+	}
 	time.AfterFunc(3*lockEvery, func() { first.Close() })
+	third, err := Lock(t.Context(), path, 0o644)
+	if err != nil {
+		t.Fatalf("Lock = %v; want the lock once it is free", err)
+	}
+	time.AfterFunc(3*lockEvery, func() { third.Close() })
 	if err := WaitLock(t.Context(), second); err != nil {
 		t.Errorf("Wait = %v; want the lock once it is free", err)
 	}

@@ -1,5 +1,5 @@
-// Package localfile reads files that a user named, with a limit of size. It refuses
-// devices and FIFOs.
+// Package localfile reads files that a user named, with a limit of size, and writes files of Slipway.
+// It refuses devices and FIFOs.
 package localfile
 
 import (
@@ -56,6 +56,22 @@ func ReadAll(r io.Reader, name string, most int64) ([]byte, error) {
 		return nil, fmt.Errorf("%s: larger than %d KiB; is it the right file?", name, most>>10)
 	}
 	return data, nil
+}
+
+// Tail returns the end of a regular file, at most that many bytes, as far as it can be read. It never
+// blocks.
+func Tail(name string, most int64) []byte {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	data, _ := io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-most), most))
+	return data
 }
 
 // WithContext returns a reader that calls count, if not nil, with each number of bytes read, and

@@ -83,3 +83,20 @@ func TestUnwritable(t *testing.T) {
 		t.Errorf("Unwritable = %v; want %v", got, io.EOF)
 	}
 }
+
+func TestTail(t *testing.T) {
+	dir := t.TempDir()
+	name, fifo := filepath.Join(dir, "log"), filepath.Join(dir, "fifo")
+	if err := errors.Join(os.WriteFile(name, []byte("0123456789"), 0o600), unix.Mkfifo(fifo, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		most int64
+		want string
+	}{{name, 4, "6789"}, {name, 10, "0123456789"}, {name, 100, "0123456789"}, {fifo, 4, ""}, {dir, 4, ""}, {"", 4, ""}} {
+		if got := string(Tail(tt.name, tt.most)); got != tt.want {
+			t.Errorf("Tail(%q, %d) = %q; want %q", tt.name, tt.most, got, tt.want)
+		}
+	}
+}

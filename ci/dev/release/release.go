@@ -109,12 +109,8 @@ func openWork(out string) (work string, unlock func(), err error) {
 	if err := localfile.MkdirAll(out); err != nil {
 		return "", nil, err
 	}
-	f, err := localfile.OpenLock(filepath.Join(out, ".lock"), 0o644)
+	f, err := localfile.LockNow(filepath.Join(out, ".lock"), 0o644)
 	if err != nil {
-		return "", nil, err
-	}
-	if err := localfile.TryLock(f); err != nil {
-		f.Close()
 		return "", nil, fmt.Errorf("begin a release in %s: %w", out, err)
 	}
 	work, err = filepath.Abs(filepath.Join(out, ".work")) // git and go run in other folders
