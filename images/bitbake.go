@@ -147,19 +147,15 @@ func (b *projectBuild) runBitbake(ctx context.Context, spec Spec, opt Options) (
 	if err != nil {
 		return bitbake.Record{}, err
 	}
-	given, err := cacheFor(ctx, spec, b.project, tree.Programs, b.dir, b.build)
-	if err != nil {
+	if err := useCache(ctx, spec, &tree); err != nil {
 		return bitbake.Record{}, err
 	}
-	tree.Post, tree.Set = given.Post, given.Set
 	if b.states, err = layers.Status(ctx, b.project, b.workspace); err != nil {
 		return bitbake.Record{}, err
 	}
-	signed, err := signingVariables(ctx, b.project, opt)
-	if err != nil {
+	if tree.Set, err = signingVariables(ctx, b.project, opt); err != nil {
 		return bitbake.Record{}, err
 	}
-	tree.Set = append(tree.Set, signed...)
 	b.tree = tree
 	return tree.Run(ctx, bitbake.Job{
 		Board: spec.Board, Machine: b.project.Machine, Commits: b.commits(), Targets: b.project.Targets, Task: b.project.Task,

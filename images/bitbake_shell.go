@@ -10,7 +10,6 @@ import (
 	"syscall"
 
 	"slipway/images/bitbake"
-	"slipway/images/cache"
 	"slipway/layers"
 )
 
@@ -43,18 +42,12 @@ func NewShell(ctx context.Context, spec Spec, opt Options, line string) (Shell, 
 	if err != nil {
 		return Shell{}, err
 	}
-	var given cache.BitbakeOptions
-	if tree.Programs != "" {
-		if given, err = cacheFor(ctx, spec, project, tree.Programs, b.dir, b.build); err != nil {
+	if tree.Programs != "" { // without the cache bitbake would make anew what build made
+		if err := useCache(ctx, spec, &tree); err != nil {
 			return Shell{}, err
 		}
 	}
-	tree.Set = given.Set
-	env := tree.Environment()
-	for _, file := range given.Post { // one at most; without it bitbake would make anew what build made
-		env = append(env, "BBPOSTCONF="+file)
-	}
-	return Shell{Argv: argv, Dir: b.build, Env: env}, nil
+	return Shell{Argv: argv, Dir: b.build, Env: tree.Environment()}, nil
 }
 
 // Become replaces this process with the command, so that the command has the terminal and its exit

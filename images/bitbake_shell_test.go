@@ -68,10 +68,10 @@ func TestShellHasTheCache(t *testing.T) {
 	dir, _ := shellBoard(t, "header: {version: 14}\n", "")
 	fakeCheckout(t, filepath.Join(dir, "bitbake"), "2.8.1")
 	server := fakeCacheServe(t)
-	cmd := inShell(t, dir, `cat $BBPOSTCONF`, cache.Environment+"="+server)
+	cmd := inShell(t, dir, `cat $BBPRECONF`, cache.Environment+"="+server)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), `SSTATE_MIRRORS = "file://.* `+server) {
-		t.Errorf("BBPOSTCONF = %q, %v; want the cache", out, err)
+		t.Errorf("BBPRECONF = %q, %v; want the cache", out, err)
 	}
 }
 

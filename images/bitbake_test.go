@@ -40,7 +40,7 @@ func replay() {
 		return
 	}
 	record := strings.Join(append(os.Args[1:], "cwd="+here(), "locale="+os.Getenv("LC_ALL"),
-		"pass="+os.Getenv("BB_ENV_PASSTHROUGH_ADDITIONS"), "EDITION="+os.Getenv("EDITION"), "DL_DIR="+os.Getenv("DL_DIR"), "BB_HASHSERVE_DB_DIR="+os.Getenv("BB_HASHSERVE_DB_DIR")), "\n")
+		"pass="+os.Getenv("BB_ENV_PASSTHROUGH_ADDITIONS"), "EDITION="+os.Getenv("EDITION"), "DL_DIR="+os.Getenv("DL_DIR"), "BB_HASHSERVE_DB_DIR="+os.Getenv("BB_HASHSERVE_DB_DIR"), "pre="+os.Getenv("BBPRECONF")), "\n")
 	must(os.WriteFile(filepath.Join(build, "asked"), []byte(record), 0o644))
 	target := os.Args[len(os.Args)-1]
 	if target == "slow-image" {
@@ -227,7 +227,7 @@ func TestBuildWithBitbake(t *testing.T) {
 	wantAsked := []string{
 		"-c", "build", "--", "tiny-image", "cwd=" + filepath.Join(dir, "bitbake"), "locale=en_US.UTF-8",
 		"pass=" + passedOn, "EDITION=field", "DL_DIR=" + filepath.Join(filepath.Dir(dir), "downloads"),
-		"BB_HASHSERVE_DB_DIR=" + filepath.Join(filepath.Dir(dir), "sstate-cache"),
+		"BB_HASHSERVE_DB_DIR=" + filepath.Join(filepath.Dir(dir), "sstate-cache"), "pre=",
 	}
 	if diff := cmp.Diff(wantAsked, strings.Split(string(asked), "\n")); diff != "" {
 		t.Errorf("bitbake was asked: (-want +got)\n%s", diff)

@@ -5,44 +5,25 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 
+	"slipway/images/bitbake"
 	"slipway/images/cache"
-	"slipway/layers"
 )
 
-// cacheFor checks the cache that the board's or the user's setting names, writes cache.conf into
-// dir, the board's folder, and returns bitbake's options for the cache. programs is bitbake's bin
-// folder, build its TOPDIR.
-func cacheFor(ctx context.Context, spec Spec, project layers.Project, programs, dir, build string) (cache.BitbakeOptions, error) {
+// useCache checks the cache that the board's or the user's setting names, writes cache.conf into
+// the board's folder, and makes bitbake use it.
+func useCache(ctx context.Context, spec Spec, tree *bitbake.Tree) error {
 	setting, err := cache.Choose(spec.Cache)
 	if err != nil {
-		return cache.BitbakeOptions{}, err
+		return err
 	}
-	return cache.Prepare(ctx, cache.Request{
-		Setting: setting, Bitbake: filepath.Dir(programs), Build: build, File: filepath.Join(dir, "cache.conf"), Env: bitbakeEnvironment(project),
-	})
-}
-
-// bitbakeEnvironment returns the project's env, and the folders and network setting of the cache,
-// with the values of the user's environment first.
-func bitbakeEnvironment(project layers.Project) map[string]string {
-	taken := map[string]string{}
-	for name, value := range project.Env {
-		if value != nil {
-			taken[name] = *value
-		}
-	}
-	for _, name := range slices.Concat(slices.Collect(maps.Keys(project.Env)), []string{"DL_DIR", "SSTATE_DIR", "BB_NO_NETWORK"}) {
-		if value, set := os.LookupEnv(name); set {
-			taken[name] = value
-		}
-	}
-	return taken
+	given, err := cache.Prepare(ctx, cache.Request{Setting: setting, Bitbake: filepath.Dir(tree.Programs), File: filepath.Join(tree.Dir, "cache.conf")})
+	tree.Pre, tree.Shared = given.Pre, given.Shared
+	return err
 }
 
 // ServeCache serves shared state and downloads of the build folder, or of serve.Dir, until ctx

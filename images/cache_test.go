@@ -10,10 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"slipway/images/bitbake"
 	"slipway/images/cache"
-	"slipway/layers"
 )
 
 // fakeCheckout puts into a folder what of a bitbake is only looked at.
@@ -36,16 +34,17 @@ func TestBuildChecksItsCache(t *testing.T) {
 	dir := t.TempDir()
 	fakeCheckout(t, dir, "2.8.1")
 	spec := Spec{Board: "b", Cache: cache.Setting{Server: "http://127.0.0.1:1", From: "board.yml:4:8"}}
-	ask := func() (cache.BitbakeOptions, error) {
-		return cacheFor(t.Context(), spec, layers.Project{}, filepath.Join(dir, "bin"), dir, dir)
+	ask := func() (tree bitbake.Tree, err error) {
+		tree = bitbake.Tree{Dir: dir, Programs: filepath.Join(dir, "bin")}
+		return tree, useCache(t.Context(), spec, &tree)
 	}
 	t.Setenv(cache.Environment, "")
 	if _, err := ask(); err == nil || !strings.Contains(err.Error(), "board.yml:4:8: cache http://127.0.0.1:1: nothing answers") {
 		t.Errorf("with a cache that is gone: %v", err)
 	}
 	t.Setenv(cache.Environment, "off")
-	if given, err := ask(); err != nil || !cmp.Equal(given, cache.BitbakeOptions{}) {
-		t.Errorf("switched off: %+v, %v; want nothing", given, err)
+	if tree, err := ask(); err != nil || tree.Pre+tree.Shared != "" {
+		t.Errorf("switched off: %+v, %v; want nothing", tree, err)
 	}
 	t.Setenv(cache.Environment, "half")
 	if _, err := ask(); err == nil || !strings.Contains(err.Error(), "SLIPWAY_CACHE: ") {
@@ -65,8 +64,8 @@ func TestBuildTellsBitbakeOfItsCache(t *testing.T) {
 	}
 	asked, err := os.ReadFile(filepath.Join(dir, "bitbake/asked"))
 	conf := filepath.Join(dir, "cache.conf")
-	if err != nil || !strings.Contains(string(asked), "-R\n"+conf+"\n") {
-		t.Errorf("bitbake was asked %q, %v; want -R %s", asked, err, conf)
+	if err != nil || !strings.Contains(string(asked), "\npre="+conf) {
+		t.Errorf("bitbake was asked %q, %v; want BBPRECONF=%s", asked, err, conf)
 	}
 	said, err := os.ReadFile(conf)
 	if err != nil || !strings.Contains(string(said), `SSTATE_MIRRORS = "file://.* `+server+`/sstate/PATH;downloadfilename=PATH"`) {
@@ -112,21 +111,6 @@ func TestCheckedOutBitbake(t *testing.T) {
 	}
 	if _, err := checkedOutBitbake(t.Context(), opt, "no-such"); err == nil || !strings.Contains(err.Error(), "unknown board") {
 		t.Errorf("of an unknown board: %v", err)
-	}
-}
-
-// What a person sets in the environment is theirs; what Slipway sets is not.
-func TestBitbakeEnvironment(t *testing.T) {
-	t.Setenv("DL_DIR", "/mine")
-	for _, name := range []string{"SSTATE_DIR", "BB_NO_NETWORK"} {
-		t.Setenv(name, "") // so that it comes back
-		os.Unsetenv(name)
-	}
-	t.Setenv("PRSERV_HOST", "p:1")
-	value := "project's"
-	got := bitbakeEnvironment(layers.Project{Env: map[string]*string{"EDITION": &value, "PRSERV_HOST": nil}})
-	if diff := cmp.Diff(map[string]string{"DL_DIR": "/mine", "EDITION": value, "PRSERV_HOST": "p:1"}, got); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 

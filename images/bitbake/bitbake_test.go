@@ -21,15 +21,13 @@ func TestArguments(t *testing.T) {
 	tests := []struct {
 		name string
 		job  Job
-		post []string
 		want string
 	}{
-		{"nothing more", Job{}, nil, "-c build -- an-image"},
-		{"targets that look like options", Job{Targets: []string{"-e", "u-boot"}}, nil, "-c build -- -e u-boot"},
-		{"a task that goes on", Job{Task: "fetch", Continue: true}, nil, "-c fetch -k -- an-image"},
-		{"a dry run", Job{DryRun: true}, nil, "-c build -n -- an-image"},
-		{"only recipes", Job{Parse: true}, nil, "-c build -p -- an-image"},
-		{"configuration", Job{}, []string{"/b/cache.conf"}, "-c build -R /b/cache.conf -- an-image"},
+		{"nothing more", Job{}, "-c build -- an-image"},
+		{"targets that look like options", Job{Targets: []string{"-e", "u-boot"}}, "-c build -- -e u-boot"},
+		{"a task that goes on", Job{Task: "fetch", Continue: true}, "-c fetch -k -- an-image"},
+		{"a dry run", Job{DryRun: true}, "-c build -n -- an-image"},
+		{"only recipes", Job{Parse: true}, "-c build -p -- an-image"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -39,7 +37,6 @@ func TestArguments(t *testing.T) {
 			if tt.job.Targets == nil {
 				tt.job.Targets = []string{"an-image"}
 			}
-			tree.Post = tt.post
 			if got := strings.Join(tt.job.bitbakeArgs(tree), " "); got != "/b/bin/bitbake "+tt.want {
 				t.Errorf("%s; want /b/bin/bitbake %s", got, tt.want)
 			}

@@ -180,6 +180,9 @@ func (t Tree) Environment() []string {
 	}
 	maps.DeleteFunc(values, func(name, _ string) bool { return name == passSince2 || name == passBefore2 || t.isUsers(name) })
 	values[t.passVariable()] = strings.Join(t.passedNames(), " ")
+	if t.Pre != "" {
+		values["BBPRECONF"] = t.Pre
+	}
 	var env []string
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		env = append(env, name+"="+values[name])
@@ -198,7 +201,7 @@ func (t Tree) isUsers(name string) bool {
 // the folders for downloads, shared state and bitbake's hashes. All boards share these folders by
 // default, because they are large and safe to share.
 func (t Tree) defaultEnv() []string {
-	shared := filepath.Dir(t.Dir)
+	shared := cmp.Or(t.Shared, filepath.Dir(t.Dir))
 	values := map[string]string{
 		"DL_DIR":     cmp.Or(t.sourced["DL_DIR"], filepath.Join(shared, "downloads")),
 		"SSTATE_DIR": cmp.Or(t.sourced["SSTATE_DIR"], filepath.Join(shared, "sstate-cache")),

@@ -41,9 +41,6 @@ func (j Job) bitbakeArgs(t Tree) []string {
 			argv = append(argv, flag.name)
 		}
 	}
-	for _, file := range t.Post {
-		argv = append(argv, "-R", file)
-	}
 	return slices.Concat(argv, []string{"--"}, j.Targets)
 }
 

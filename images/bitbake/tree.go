@@ -28,9 +28,10 @@ type Tree struct {
 	Build    string // what bitbake calls TOPDIR
 	Programs string // the folder with bitbake; "" if only a shell is possible
 
-	Env  map[string]*string // the project's default values; nil: passed on only where set
-	Set  []string           // NAME=value: overrules all others, and reaches the recipes
-	Post []string           // files with configuration to read after all other (bitbake -R)
+	Env    map[string]*string // the project's default values; nil: passed on only where set
+	Set    []string           // NAME=value: overrules all others, and reaches the recipes
+	Pre    string             // a file with configuration to read before all other; "" without one
+	Shared string             // the folder of downloads and shared state by default; "" is that around Dir
 
 	project string            // the project file
 	sourced map[string]string // what the checkouts' own script set; nil without a script
@@ -147,9 +148,6 @@ func (t Tree) Variables(ctx context.Context, target string, names ...string) (ma
 	argv := []string{"-e"}
 	if target != "" {
 		argv = append(argv, target)
-	}
-	for _, file := range t.Post {
-		argv = append(argv, "-R", file)
 	}
 	out, err := run.Output(ctx, t.Command("bitbake", argv...))
 	if err != nil {

@@ -33,16 +33,14 @@ type Cache struct {
 // Request describes the build that Prepare works for.
 type Request struct {
 	Setting Setting
-	Bitbake string            // the folder that holds bin/bitbake
-	Build   string            // bitbake's TOPDIR
-	File    string            // file for the configuration of bitbake -R
-	Env     map[string]string // what bitbake takes from its environment
+	Bitbake string // the folder that holds bin/bitbake
+	File    string // for the configuration that bitbake reads first
 }
 
 // BitbakeOptions are the options of bitbake for a cache. They are empty without a cache.
 type BitbakeOptions struct {
-	Post []string // files for bitbake -R
-	Set  []string // NAME=value, for its environment
+	Pre    string // a file for bitbake to read first
+	Shared string // the folder of the downloads and shared state; "" is the usual one
 }
 
 // Prepare checks that the servers of the cache answer and that this bitbake can use them, prints
@@ -90,11 +88,10 @@ func (r Request) makePlan(ctx context.Context, s *progress.Step) (plan, error) {
 	if err := c.checkParts(ctx, version); err != nil {
 		return plan{}, err
 	}
-	own, err := findOwnSettings(filepath.Join(r.Build, "conf"), r.Env)
-	if err != nil {
-		return plan{}, err
+	p := newPlan(c, version)
+	if own := os.Getenv("BBPRECONF"); own != "" {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("BBPRECONF: Slipway sets it for the cache, so bitbake does not read %s; write \"require %[1]s\" into conf/site.conf", own))
 	}
-	p := newPlan(c, version, own)
 	if c.Closed != "" {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: this machine serves %s, where this build may not write: it takes from the cache and adds nothing; run cache serve as the user who builds", c.From, c.Closed))
 	}

@@ -122,7 +122,7 @@ func TestPrepareOnTheServingMachine(t *testing.T) {
 	self := descriptor{Slipway: descriptorKind, Bitbake: "2.8", Hashserv: portOf(t, listening(t)), PRServ: portOf(t, listening(t)), Folder: served, Key: "secret"}
 	web := httptest.NewServer(newFilesHandler(&servedFolder{}, &servedFolder{}, self))
 	defer web.Close()
-	r := Request{Setting: Setting{Server: web.URL, From: "board.yml:3:8"}, Bitbake: bitbake, Build: filepath.Join(dir, "build")}
+	r := Request{Setting: Setting{Server: web.URL, From: "board.yml:3:8"}, Bitbake: bitbake}
 	p, err := r.makePlan(t.Context(), progress.Start(t.Context(), "cache", 0, ""))
 	if err != nil || !strings.HasPrefix(p.Summary, "builds from ") || !strings.Contains(strings.Join(p.Warnings, "\n"), "board.yml:3:8: this machine serves "+served+", where this build may not write") {
 		t.Errorf("without a folder for downloads: %q, %q, %v; want a warning", p.Summary, p.Warnings, err)

@@ -66,7 +66,7 @@ func (m machine) path(name string) string { return filepath.Join(m.dir, name) }
 // prepare is Prepare on that machine.
 func (m machine) prepare(setting Setting) BitbakeOptions {
 	m.t.Helper()
-	r := Request{Setting: setting, Bitbake: m.bitbake, Build: m.path("build"), File: m.path("build/cache.conf")}
+	r := Request{Setting: setting, Bitbake: m.bitbake, File: m.path("build/cache.conf")}
 	text, err := json.Marshal(r)
 	if err != nil {
 		m.t.Fatal(err)
@@ -93,17 +93,26 @@ func (m machine) prepare(setting Setting) BitbakeOptions {
 // build runs bitbake and returns what it says.
 func (m machine) build(given BitbakeOptions) string {
 	m.t.Helper()
-	argv := append(m.enter[:len(m.enter):len(m.enter)], filepath.Join(m.bitbake, "bin/bitbake"))
-	for _, file := range given.Post {
-		argv = append(argv, "-R", file)
+	said := m.run(given, "library-native")
+	for line := range strings.Lines(said) {
+		if strings.HasPrefix(line, "WARNING: ") && strings.Contains(line, "MIRROR") {
+			m.t.Errorf("bitbake minds what it is told of the cache: %s", line)
+		}
 	}
+	return telling(said)
+}
+
+// run runs bitbake with the arguments, and returns all that it says.
+func (m machine) run(given BitbakeOptions, args ...string) string {
+	m.t.Helper()
+	argv := append(m.enter[:len(m.enter):len(m.enter)], filepath.Join(m.bitbake, "bin/bitbake"))
 	credential := m.builder
 	if m.enter != nil && credential != nil { // entering takes root
 		drop := []string{"setpriv", fmt.Sprintf("--reuid=%d", credential.Uid), fmt.Sprintf("--regid=%d", credential.Gid), "--clear-groups"}
 		argv = append(append(m.enter[:len(m.enter):len(m.enter)], drop...), argv[len(m.enter):]...)
 		credential = nil
 	}
-	cmd := exec.CommandContext(m.t.Context(), argv[0], append(argv[1:], "library-native")...)
+	cmd := exec.CommandContext(m.t.Context(), argv[0], append(argv[1:], args...)...)
 	cmd.Dir = m.path("build")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: credential}
 	pass := "BB_ENV_PASSTHROUGH_ADDITIONS"
@@ -113,18 +122,23 @@ func (m machine) build(given BitbakeOptions) string {
 	cmd.Env = append([]string{
 		"PATH=" + filepath.Join(m.bitbake, "bin") + ":/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=en_US.UTF-8", "HOME=" + m.dir,
 		"BBPATH=" + m.path("build"), "BUILDDIR=" + m.path("build"), pass + "=SSTATE_DIR DL_DIR",
-	}, given.Set...)
+	}, environmentOf(given)...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		m.t.Fatalf("bitbake: %v\n%s", err, out)
 	}
-	said := string(out)
-	for line := range strings.Lines(said) {
-		if strings.HasPrefix(line, "WARNING: ") && strings.Contains(line, "MIRROR") {
-			m.t.Errorf("bitbake minds what it is told of the cache: %s", line)
-		}
+	return string(out)
+}
+
+// environmentOf is what a Tree makes of the options.
+func environmentOf(given BitbakeOptions) (env []string) {
+	if given.Pre != "" {
+		env = append(env, "BBPRECONF="+given.Pre)
 	}
-	return telling(said)
+	if given.Shared != "" {
+		env = append(env, "DL_DIR="+filepath.Join(given.Shared, "downloads"), "SSTATE_DIR="+filepath.Join(given.Shared, "sstate-cache"))
+	}
+	return env
 }
 
 // telling are the lines of bitbake's that say what was found and what was made.
@@ -206,8 +220,8 @@ func shareBetween(t *testing.T, pair [2]string) {
 	}
 
 	given := first.prepare(setting)
-	if want := "SSTATE_DIR=" + filepath.Join(served, "sstate-cache"); len(given.Set) == 0 || given.Set[0] != want {
-		t.Errorf("the serving machine is given %q; want %s", given.Set, want)
+	if given.Shared != served {
+		t.Errorf("the serving machine is given %q; want %s", given.Shared, served)
 	}
 	if said := first.build(given); !strings.Contains(said, "do_compile: Started") {
 		t.Errorf("the first machine compiled nothing:\n%s", said)
@@ -241,4 +255,43 @@ func edit(t *testing.T, path, old, replacement string) {
 		t.Fatalf("%s: %v, or it lacks %q", path, err, old)
 	}
 	write(t, path, strings.Replace(string(text), old, replacement, 1))
+}
+
+// A line of the user's own with = overrides the cache's, the defaults of layers do not, and the
+// cache's mirror of downloads comes before all others. bitbake would ask servers that it is given.
+func TestOwnSettingsOverrideTheCache(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: parses the configuration of four releases")
+	}
+	for _, pair := range [][2]string{{"2.0", "kirkstone"}, {"2.8", "scarthgap"}, {"2.18", "wrynose"}, {"master", "master"}} {
+		t.Run(pair[1], func(t *testing.T) {
+			m := newMachine(t, pair, nil)
+			version, err := VersionOf(m.bitbake)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := newPlan(Cache{Sstate: "http://b:8600/sstate", Hashserv: "b:8601", Downloads: "http://b:8600/downloads"}, version)
+			given, err := p.writeConf(m.path("build/cache.conf"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			edit(t, m.path("meta/conf/bitbake.conf"), "BB_SIGNATURE_HANDLER ?= ", "PRSERV_HOST ??= \"layer:1\"\nSSTATE_MIRRORS ?= \"layer\"\nBB_SIGNATURE_HANDLER ?= ")
+			write(t, m.path("build/conf/site.conf"), "BB_HASHSERVE_UPSTREAM = \"\"\nPREMIRRORS = \"https://.*/.* http://own/\"\nSSTATE_DIR = \"/own\"\nHOSTTOOLS = \"sh\"\n")
+			given.Shared = "/cache"
+			said := m.run(given, "-e")
+			for _, want := range []string{
+				`BB_HASHSERVE_UPSTREAM=""`, `SSTATE_DIR="/own"`, `DL_DIR="/cache/downloads"`, `PRSERV_HOST=""`,
+				`BB_SIGNATURE_HANDLER="OEEquivHash"`, `SSTATE_MIRRORS="file://.* http://b:8600/sstate/PATH;downloadfilename=PATH"`,
+			} {
+				if !strings.Contains(said, "\n"+want+"\n") && !strings.Contains(said, "\nexport "+want+"\n") {
+					t.Errorf("bitbake %s lacks %s", m.version(), want)
+				}
+			}
+			_, mirrors, _ := strings.Cut(said, "\nPREMIRRORS=\"")
+			mirrors, _, _ = strings.Cut(mirrors, "\n")
+			if cache, own := strings.Index(mirrors, "http://b:8600/downloads/"), strings.Index(mirrors, "http://own/"); cache != strings.Index(mirrors, "http://") || own < cache {
+				t.Errorf("bitbake %s has PREMIRRORS %.300s; want the cache's first, then the own", m.version(), mirrors)
+			}
+		})
+	}
 }
