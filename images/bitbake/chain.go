@@ -1,7 +1,5 @@
 package bitbake
 
-import ()
-
 // maxNeeds limits the edges between tasks. An image of 4,400 tasks has 15,000.
 const maxNeeds = 1 << 19
 
