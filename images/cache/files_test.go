@@ -183,6 +183,7 @@ func TestDescriptorKeepsItsFolder(t *testing.T) {
 
 func FuzzDescriptor(f *testing.F) {
 	f.Add([]byte(`{"slipway":"cache 1","bitbake":"2.8","hashserv":8601,"prserv":8602,"folder":"/srv","key":"k"}`))
+	f.Add([]byte(`{"slipway":"cache 1","bitbake":"2.8","hashserv":0,"prserv":8602}`))
 	f.Add([]byte(`{"slipway":"cache 2"}`))
 	f.Add([]byte(`{"slipway":"cache 1","hashserv":8601,"prserv":70000}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
