@@ -54,7 +54,8 @@ func (r *fleetRun) runBoard(ctx context.Context, j *job) (Result, *Note) {
 		result.Kind = Already
 	}
 	result.ElapsedMS = time.Since(t.report.Started).Milliseconds()
-	result.Passed, result.Checks = countChecks(t.report)
+	n := t.report.Counts()
+	result.Passed, result.Checks = n.Checks[report.Passed], n.Total()
 	result.System, result.Version, result.SentBytes = t.updated.System, t.updated.Version, t.updated.SentBytes
 	result.Answer = t.answer
 	if err != nil {
@@ -285,18 +286,6 @@ func (t *attempt) writeReport(r *Result, err error) {
 		words += "; it is tried again after the others"
 	}
 	t.step.End(words, r.asError(words))
-}
-
-func countChecks(r report.Report) (passed, all int) {
-	for _, s := range r.Suites {
-		for _, c := range s.Checks {
-			all++
-			if c.Status == report.Passed {
-				passed++
-			}
-		}
-	}
-	return passed, all
 }
 
 // sawOf returns an error in one line, without its next step.

@@ -65,12 +65,3 @@ func (o Outcome) writeAnswers(w io.Writer) {
 		}
 	}
 }
-
-// joinProgram returns a program and its arguments as one line, quoted for a shell.
-func joinProgram(argv []string) string {
-	var words []string
-	for _, word := range argv {
-		words = append(words, plaintext.Quote(word))
-	}
-	return strings.Join(words, " ")
-}

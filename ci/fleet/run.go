@@ -17,6 +17,7 @@ import (
 
 	"slipway/ci"
 	"slipway/ci/report"
+	"slipway/ci/suite"
 	"slipway/flash/boardssh"
 	"slipway/flash/boardssh/files"
 	boardupdate "slipway/flash/boardssh/update"
@@ -187,7 +188,7 @@ func (a Request) describeWork() string {
 	if a.Update != "" {
 		return a.commandName() + " " + a.Update
 	}
-	return strings.TrimSpace(a.commandName() + " " + joinProgram(a.Program))
+	return strings.TrimSpace(a.commandName() + " " + suite.ShellLine(a.Program))
 }
 
 func writeNotes(w io.Writer, notes []string) {
@@ -397,7 +398,7 @@ func (p *plan) writePreview(w io.Writer) error {
 	what := "prove " + p.spec.Board
 	switch {
 	case len(p.request.Program) > 0:
-		what = "run " + joinProgram(p.request.Program)
+		what = "run " + suite.ShellLine(p.request.Program)
 	case p.bundle != nil:
 		what = fmt.Sprintf("update with %s (%s, %.1f MiB)", p.request.Update, oneLine(strings.TrimSpace(string(p.bundle.Kind)+" "+p.bundle.Version)), float64(p.bundle.SizeBytes)/(1<<20))
 	case p.source != nil:

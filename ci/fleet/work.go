@@ -144,7 +144,7 @@ func digestOf(ctx context.Context, name string) (digest string, err error) {
 
 // openInputs opens what boards get and records the digests in p.work.
 func (p *plan) openInputs(ctx context.Context) error {
-	p.work = Work{Command: p.request.commandName(), Program: joinProgram(p.request.Program), Unproved: p.request.Unproved}
+	p.work = Work{Command: p.request.commandName(), Program: suite.ShellLine(p.request.Program), Unproved: p.request.Unproved}
 	if len(p.request.Program) > 0 {
 		return nil
 	}
