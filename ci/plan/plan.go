@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,22 +113,24 @@ func (p *planner) findFolders(folder string) error {
 // findCommits resolves --from and --to, and lists the changes since their last common ancestor. A
 // From of zeros compares with the empty tree.
 func (p *planner) findCommits(ctx context.Context) error {
-	if strings.Trim(p.opt.From, "0") == "" && len(p.opt.From) >= sha1Digits {
-		return p.findBeginning(ctx)
-	}
-	from, err := p.repo.resolve(ctx, p.opt.From)
-	if err != nil {
-		return fmt.Errorf("--from: %w", err)
-	}
-	to, err := p.repo.resolve(ctx, orHead(p.opt.To))
+	to, err := p.repo.resolve(ctx, cmp.Or(p.opt.To, "HEAD"))
 	if err != nil {
 		return fmt.Errorf("--to: %w", err)
 	}
-	if p.from, err = p.repo.mergeBase(ctx, from, to); err != nil {
-		return err
-	}
 	if p.opt.To != "" {
 		p.to = to
+	}
+	if strings.Trim(p.opt.From, "0") == "" && len(p.opt.From) >= sha1Digits {
+		p.from, err = p.repo.emptyTree(ctx)
+	} else {
+		var from string
+		if from, err = p.repo.resolve(ctx, p.opt.From); err != nil {
+			return fmt.Errorf("--from: %w", err)
+		}
+		p.from, err = p.repo.mergeBase(ctx, from, to)
+	}
+	if err != nil {
+		return err
 	}
 	p.changes, err = p.repo.changes(ctx, p.from, p.to)
 	return err
@@ -135,28 +138,6 @@ func (p *planner) findCommits(ctx context.Context) error {
 
 // sha1Digits are those of a commit's name. sha256 has more.
 const sha1Digits = 40
-
-// findBeginning compares --to with the empty tree, so that every file is new.
-func (p *planner) findBeginning(ctx context.Context) error {
-	to, err := p.repo.resolve(ctx, orHead(p.opt.To))
-	if err != nil {
-		return fmt.Errorf("--to: %w", err)
-	}
-	if p.opt.To != "" {
-		p.to = to
-	}
-	if p.from, err = p.repo.emptyTree(ctx); err == nil {
-		p.changes, err = p.repo.changes(ctx, p.from, p.to)
-	}
-	return err
-}
-
-func orHead(ref string) string {
-	if ref == "" {
-		return "HEAD"
-	}
-	return ref
-}
 
 // loadStates loads all boards before and after the change. It exports each commit below dir, and
 // uses build folders there too, so that it does not move the checkouts of the user's builds.

@@ -40,18 +40,9 @@ func (p *planner) compareBoards(before, after boardState) []string {
 
 // changedKeys returns the sorted keys whose values differ between a and b.
 func changedKeys(a, b map[string]json.RawMessage) []string {
-	all := maps.Clone(a)
-	if all == nil {
-		all = map[string]json.RawMessage{}
-	}
-	maps.Copy(all, b)
-	var changed []string
-	for _, key := range slices.Sorted(maps.Keys(all)) {
-		if !bytes.Equal(a[key], b[key]) {
-			changed = append(changed, key)
-		}
-	}
-	return changed
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
+	slices.Sort(keys)
+	return slices.DeleteFunc(slices.Compact(keys), func(key string) bool { return bytes.Equal(a[key], b[key]) })
 }
 
 // compareFiles returns the files of the board's folder that differ. It skips project files, which
@@ -122,9 +113,9 @@ func (p *planner) pathOf(m boardState, name string) string {
 func compareProjects(before, after boardState) (why []string) {
 	moved := map[string]bool{}
 	for _, m := range layers.Moves(before.project, after.project) {
-		moved[m.ID] = true
 		switch {
 		case m.To == "" && m.From == "":
+			continue // the key of a repository without a pin says it, below
 		case m.From == "":
 			why = append(why, fmt.Sprintf("repository %s is new, at %.12s", m.ID, m.To))
 		case m.To == "":
@@ -132,6 +123,7 @@ func compareProjects(before, after boardState) (why []string) {
 		default:
 			why = append(why, fmt.Sprintf("repository %s moves from %.12s to %.12s", m.ID, m.From, m.To))
 		}
+		moved[m.ID] = true
 	}
 	for _, key := range changedKeys(before.dump, after.dump) {
 		if key == "header" || len(why) > 0 && key == "overrides" {
@@ -143,36 +135,18 @@ func compareProjects(before, after boardState) (why []string) {
 			}
 		}
 	}
-	if len(why) == 0 && !sameDump(before.dump, after.dump) {
-		why = append(why, "project: what it says differs")
-	}
 	return why
-}
-
-// sameDump reports whether two resolved projects are equal. It ignores the header, which has the
-// version of the format.
-func sameDump(a, b map[string]json.RawMessage) bool {
-	return !slices.ContainsFunc(changedKeys(a, b), func(key string) bool { return key != "header" })
 }
 
 // keysBelow returns the keys that differ between two JSON objects. It returns one "" if they are no
 // objects, or differ only in the order of keys.
 func keysBelow(a, b json.RawMessage) []string {
 	var was, is map[string]json.RawMessage
-	if json.Unmarshal(orNull(a), &was) != nil || json.Unmarshal(orNull(b), &is) != nil {
-		return []string{""}
-	}
+	_, _ = json.Unmarshal(a, &was), json.Unmarshal(b, &is) // what is no object stays nil
 	if keys := changedKeys(was, is); len(keys) > 0 {
 		return keys
 	}
-	return []string{""} // only the order
-}
-
-func orNull(text json.RawMessage) json.RawMessage {
-	if text == nil {
-		return json.RawMessage("null")
-	}
-	return text
+	return []string{""}
 }
 
 // testReasons returns why a board must be tested again: changed keys of board.yml that are only for
