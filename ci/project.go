@@ -8,11 +8,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"syscall"
 
 	"github.com/google/renameio/v2"
 
@@ -92,26 +89,7 @@ func ownBoards(like string) (string, error) {
 	if err == nil && folder == "" {
 		err = fmt.Errorf("no project: neither this folder nor one above has boards/BOARD/board.yml\nnext: init lab --like=%s", like)
 	}
-	return shorten(folder), report.Because(context.Background(), report.ErrWrong, err)
-}
-
-// shorten returns the path relative to the current folder, if that is shorter.
-func shorten(path string) string {
-	here, err := os.Getwd()
-	if err != nil {
-		return path
-	}
-	if short, err := filepath.Rel(here, path); err == nil && len(short) < len(path) {
-		return short
-	}
-	return path
-}
-
-// lookAfter returns a shell command that shows why a write to folder failed: df for a full disk,
-// else ls.
-func lookAfter(err error, folder string) string {
-	full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
-	return plaintext.Either(full, "df -h ", "ls -ld ") + plaintext.Quote(localfile.NearestFolder(filepath.Join(folder, "x")))
+	return localfile.Shorten(folder), report.Because(context.Background(), report.ErrWrong, err)
 }
 
 // projectRecord is what writePlan wrote, as JSON for programs.
@@ -132,10 +110,7 @@ func writePlan(ctx context.Context, w io.Writer, folder string, plan starter.Pla
 		err = starter.Write(ctx, folder, plan.Files)
 	}
 	if err != nil {
-		if err = fmt.Errorf("write the files of %s: %w", cmp.Or(plan.Board, "the pipeline"), err); !strings.Contains(err.Error(), "\nnext: ") {
-			err = fmt.Errorf("%w\nnext: %s", err, lookAfter(err, folder))
-		}
-		return err
+		return localfile.Unwritable(folder, fmt.Errorf("write the files of %s: %w", cmp.Or(plan.Board, "the pipeline"), err))
 	}
 	r := projectRecord{Folder: folder, Board: plan.Board, DryRun: opt.DryRun, Edit: []starter.Edit{}, Next: plan.Next}
 	for i, f := range plan.Files {

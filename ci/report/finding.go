@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -36,24 +36,12 @@ func FindingsIn(text string) (all []Finding) {
 			continue
 		}
 		number, _ := strconv.Atoi(found[2]) // only digits
-		all = append(all, Finding{File: fromHere(found[1]), Line: number, Text: plaintext.OneLine(found[3])})
+		all = append(all, Finding{File: localfile.Shorten(found[1]), Line: number, Text: plaintext.OneLine(found[3])})
 	}
 	if len(all) == 0 {
 		all = []Finding{{Text: plaintext.CleanTail(text, maxTextBytes)}}
 	}
 	return all
-}
-
-// fromHere returns a path relative to the current folder, as CI servers expect paths.
-func fromHere(path string) string {
-	here, err := os.Getwd()
-	if err != nil || !filepath.IsAbs(path) {
-		return path
-	}
-	if short, err := filepath.Rel(here, path); err == nil && filepath.IsLocal(short) {
-		return short
-	}
-	return path
 }
 
 // Escapes in the workflow commands of GitHub.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"slipway/layers/plaintext"
 
@@ -22,12 +23,31 @@ func MkdirAll(dir string) error {
 	return err
 }
 
-// Unwritable adds a next step to an error if it says that dir cannot be written.
+// Unwritable adds a next step to an error if it says that dir cannot be written: df for a full disk,
+// else ls. An error that has a next step stays as it is.
 func Unwritable(dir string, err error) error {
-	if !errors.Is(err, unix.EROFS) && !errors.Is(err, fs.ErrPermission) {
+	look := "ls -ld"
+	switch {
+	case err == nil || strings.Contains(err.Error(), "\nnext: "):
+		return err
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		look = "df -h"
+	case !errors.Is(err, unix.EROFS) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, fs.ErrPermission):
 		return err
 	}
-	return fmt.Errorf("%w\nnext: ls -ld %s", err, plaintext.Quote(dir))
+	return fmt.Errorf("%w\nnext: %s %s", err, look, plaintext.Quote(NearestFolder(filepath.Join(dir, "x"))))
+}
+
+// Shorten returns the path relative to the current folder, if that is shorter.
+func Shorten(path string) string {
+	here, err := os.Getwd()
+	if err != nil {
+		return path
+	}
+	if short, err := filepath.Rel(here, path); err == nil && len(short) < len(path) {
+		return short
+	}
+	return path
 }
 
 // ExplainUnreadable rewords an error about the path of a file that the user named, with a next step. Other

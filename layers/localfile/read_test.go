@@ -74,10 +74,13 @@ func TestReadWhatIsNoFile(t *testing.T) {
 
 // A folder that cannot be written is named.
 func TestUnwritable(t *testing.T) {
-	const stick = "/media/stick"
+	stick := t.TempDir()
 	err := &fs.PathError{Op: "open", Path: stick + "/x", Err: unix.EROFS}
-	if got := Unwritable(stick, err); !errors.Is(got, unix.EROFS) || !strings.HasSuffix(got.Error(), "\nnext: ls -ld /media/stick") {
+	if got := Unwritable(stick, err); !errors.Is(got, unix.EROFS) || !strings.HasSuffix(got.Error(), "\nnext: ls -ld "+stick) {
 		t.Errorf("Unwritable = %v; want the folder", got)
+	}
+	if got := Unwritable(filepath.Join(stick, "no/such"), fmt.Errorf("write: %w", unix.ENOSPC)); got == nil || got.Error() != "write: no space left on device\nnext: df -h "+stick {
+		t.Errorf("Unwritable = %v; want the free space of %s", got, stick)
 	}
 	if got := Unwritable(stick, io.EOF); got != io.EOF {
 		t.Errorf("Unwritable = %v; want %v", got, io.EOF)
