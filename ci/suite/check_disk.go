@@ -41,20 +41,9 @@ type partition struct {
 // parsePartitions parses the uevent files of /sys/block as grep -H prints them. It returns the
 // partitions, sorted by disk and number.
 func parsePartitions(text string) []partition {
-	byFile := map[string]map[string]string{}
-	for _, line := range plaintext.Lines(text) {
-		file, pair, _ := strings.Cut(line, ":")
-		key, value, ok := strings.Cut(pair, "=")
-		if !ok {
-			continue
-		}
-		if byFile[file] == nil {
-			byFile[file] = map[string]string{}
-		}
-		byFile[file][key] = value
-	}
 	var found []partition
-	for file, v := range byFile {
+	for file, lines := range parseGrepOutput(text) {
+		v := plaintext.Properties(lines)
 		number, err := strconv.Atoi(v["PARTN"])
 		if v["DEVTYPE"] != "partition" || err != nil {
 			continue

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"slipway/ci/suite/match"
@@ -112,13 +113,7 @@ func (m module) Next() string {
 }
 
 // dmesg checks the kernel's messages since boot.
-type dmesg struct{ has, never, ignore []linePattern }
-
-// linePattern is a regular expression for one line.
-type linePattern struct {
-	text string
-	re   *regexp.Regexp
-}
+type dmesg struct{ has, never, ignore []*regexp.Regexp } // for one line each
 
 func readDmesg(e *Entry) Probe {
 	d := dmesg{has: e.readPatterns("has"), never: e.readPatterns("never"), ignore: e.readPatterns("ignore")}
@@ -128,15 +123,15 @@ func readDmesg(e *Entry) Probe {
 	return d
 }
 
-func (e *Entry) readPatterns(key string) []linePattern {
-	var all []linePattern
+func (e *Entry) readPatterns(key string) []*regexp.Regexp {
+	var all []*regexp.Regexp
 	for i, text := range e.List(key) {
 		re, err := regexp.Compile(text)
 		if err != nil {
 			e.Fail(e.Fields[key].Content[i], "%s: %v", key, err)
 			return nil
 		}
-		all = append(all, linePattern{text, re})
+		all = append(all, re)
 	}
 	return all
 }
@@ -168,8 +163,11 @@ func (d dmesg) Inspect(ctx context.Context, s *Session) (Finding, error) {
 // never without matching one of ignore.
 func (d dmesg) checkMessages(f *Finding, all []string) {
 	for _, want := range d.has {
-		line, ok := firstMatch(all, want)
-		f.Expect(ok, "a message that matches /"+want.text+"/", plaintext.Either(ok, line, "no message matches /"+want.text+"/"))
+		i, saw := slices.IndexFunc(all, want.MatchString), "no message matches /"+want.String()+"/"
+		if i >= 0 {
+			saw = all[i]
+		}
+		f.Expect(i >= 0, "a message that matches /"+want.String()+"/", saw)
 	}
 	var bad []string
 	for _, line := range all {
@@ -182,7 +180,7 @@ func (d dmesg) checkMessages(f *Finding, all []string) {
 		return
 	}
 	for _, p := range d.never {
-		f.Want = append(f.Want, "no message that matches /"+p.text+"/")
+		f.Want = append(f.Want, "no message that matches /"+p.String()+"/")
 	}
 	if more := len(bad) - maxKernelLines; more > 0 {
 		bad = append(bad[:maxKernelLines], fmt.Sprintf("and %d more", more))
@@ -190,22 +188,8 @@ func (d dmesg) checkMessages(f *Finding, all []string) {
 	f.saw = append(f.saw, bad...)
 }
 
-func firstMatch(all []string, p linePattern) (string, bool) {
-	for _, line := range all {
-		if p.re.MatchString(line) {
-			return line, true
-		}
-	}
-	return "", false
-}
-
-func matchesAny(line string, patterns []linePattern) bool {
-	for _, p := range patterns {
-		if p.re.MatchString(line) {
-			return true
-		}
-	}
-	return false
+func matchesAny(line string, patterns []*regexp.Regexp) bool {
+	return slices.ContainsFunc(patterns, func(p *regexp.Regexp) bool { return p.MatchString(line) })
 }
 
 func (d dmesg) Next() string { return "on the board: journalctl -k -b, or dmesg" }

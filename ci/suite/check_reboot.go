@@ -32,7 +32,6 @@ func (r reboot) Inspect(ctx context.Context, s *Session) (Finding, error) {
 		return f, err
 	}
 	took := time.Since(began)
-	s.forgetNeeds()
 	s.identity, _ = s.readIdentity(ctx, s.artifact)
 	after := s.identity
 	f.Expect(after.BootID != "" && after.BootID != before.BootID, "another boot id than before, "+cmp.Or(before.BootID, "(none)"), "boot id "+cmp.Or(after.BootID, "(none)"))
@@ -41,13 +40,6 @@ func (r reboot) Inspect(ctx context.Context, s *Session) (Finding, error) {
 		f.AddFact(fmt.Sprintf("slot %s before, %s now", cmp.Or(before.Slot, "(none)"), cmp.Or(after.Slot, "(none)")))
 	}
 	return f, nil
-}
-
-// forgetNeeds clears the cached results of needs, which may differ after a restart.
-func (s *Session) forgetNeeds() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.knownNeeds = nil
 }
 
 // Alone returns true: no other check runs while the board restarts.

@@ -167,21 +167,14 @@ type need struct {
 	check      int    // index of the check, for the kind "check"
 }
 
-// needKinds maps the kinds of needs to shell scripts, which exit with 0 if the board has $1.
-var needKinds = map[string]string{
-	"file":    `test -e "$1"`,
-	"command": `command -v "$1"`,
-	"module":  `test -d "/sys/module/$1"`,
-	"service": `systemctl cat "$1"`,
-	"check":   "",
-}
-
-// needTexts say, by the kind of a need, what a board lacks.
-var needTexts = map[string]string{
-	"file":    "it has no %s",
-	"command": "it has no program %s",
-	"module":  "its kernel has no module %s loaded or built in",
-	"service": "it has no unit %s",
+// needKinds are the kinds of needs. A script exits with 0 if the board has $1, and lacks says that the
+// board does not have it. A need of the kind check is another check.
+var needKinds = map[string]struct{ script, lacks string }{
+	"file":    {`test -e "$1"`, "it has no %s"},
+	"command": {`command -v "$1"`, "it has no program %s"},
+	"module":  {`test -d "/sys/module/$1"`, "its kernel has no module %s loaded or built in"},
+	"service": {`systemctl cat "$1"`, "it has no unit %s"},
+	"check":   {},
 }
 
 // readNeeds parses the attribute needs: a mapping like {file: /dev/x}, or a list of such mappings.
@@ -259,34 +252,17 @@ func (l *loader) resolveNeeds(needs []need) error {
 	return nil
 }
 
-// explainMissing returns what the board lacks for a need, or "". It runs one command on the board
-// and caches the answer until the session ends or the board restarts.
+// explainMissing returns what the board lacks for a need, or "".
 func (s *Session) explainMissing(ctx context.Context, n need) (string, error) {
-	n.at, n.check = "", 0
-	s.mu.Lock()
-	has, known := s.knownNeeds[n]
-	s.mu.Unlock()
-	if !known {
-		r, err := s.Board.Run(ctx, "sh", "-c", needKinds[n.kind], "sh", n.name)
-		if err != nil {
-			return "", fmt.Errorf("ask for what the check needs: %w", err)
-		}
-		has = r.Status == 0
-		s.rememberNeed(n, has)
+	kind := needKinds[n.kind]
+	r, err := s.Board.Run(ctx, "sh", "-c", kind.script, "sh", n.name)
+	if err != nil {
+		return "", fmt.Errorf("ask for what the check needs: %w", err)
 	}
-	if has {
+	if r.Status == 0 {
 		return "", nil
 	}
-	return "the board lacks what it needs: " + fmt.Sprintf(needTexts[n.kind], n.name), nil
-}
-
-func (s *Session) rememberNeed(n need, has bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.knownNeeds == nil {
-		s.knownNeeds = map[need]bool{}
-	}
-	s.knownNeeds[n] = has
+	return "the board lacks what it needs: " + fmt.Sprintf(kind.lacks, n.name), nil
 }
 
 // RequireProgram returns a Missing error if the board has no such program.

@@ -61,12 +61,7 @@ func (s *Session) readIdentity(ctx context.Context, a images.Artifact) (id repor
 // parseIdentity parses the output of identityScript: lines of NAME:TEXT, where NAME is a file or a
 // program.
 func parseIdentity(text string) report.Identity {
-	texts := map[string]string{}
-	for _, line := range plaintext.Lines(text) {
-		if from, text, ok := strings.Cut(line, ":"); ok {
-			texts[from] += text + "\n"
-		}
-	}
+	texts := parseGrepOutput(text)
 	for from, text := range texts {
 		texts[from] = plaintext.Clean(plaintext.TrimNewline(text), 4096)
 	}

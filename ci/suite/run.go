@@ -174,12 +174,11 @@ type Session struct {
 
 	last report.History
 
-	mu         sync.Mutex
-	opened     containerEngine
-	lost       bool
-	why        error                   // why it was lost in the middle of a run
-	end        context.CancelCauseFunc // ends the run
-	knownNeeds map[need]bool           // which of the tested needs the board meets
+	mu     sync.Mutex
+	opened containerEngine
+	lost   bool
+	why    error                   // why it was lost in the middle of a run
+	end    context.CancelCauseFunc // ends the run
 
 	container sync.Mutex // containers run one at a time
 }

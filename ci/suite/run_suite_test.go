@@ -13,7 +13,6 @@ import (
 
 	"slipway/ci/report"
 	"slipway/ci/suite/suitetest"
-	"slipway/flash/boardssh"
 	"slipway/images"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
@@ -96,31 +95,6 @@ command:
 	if diff := cmp.Diff(want, resultTexts(r)); diff != "" {
 		t.Error(diff)
 	}
-}
-
-// Slipway tests a need once, even if several checks have it.
-func TestNeedsAreRemembered(t *testing.T) {
-	board := &countingBoard{suitetest.LocalBoard{}, make(chan string, 100)}
-	s := &Session{Board: board}
-	suite, err := Load(suitetest.WriteSuite(t, map[string]string{"main.yml": "command: {a: {exec: 'true', needs: {file: /}}, b: {exec: 'true', needs: {file: /}, alone: true}}"}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.runSuite(t.Context(), suite)
-	if n := len(board.commands); n != 3 {
-		t.Errorf("the board ran %d commands; want 3", n)
-	}
-}
-
-// countingBoard is a board that keeps the commands that it ran.
-type countingBoard struct {
-	Board
-	commands chan string
-}
-
-func (b *countingBoard) Run(ctx context.Context, argv ...string) (boardssh.Result, error) {
-	b.commands <- strings.Join(argv, " ")
-	return b.Board.Run(ctx, argv...)
 }
 
 func TestTeardown(t *testing.T) {
