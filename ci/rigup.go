@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"slipway/ci/report"
 	softrig "slipway/ci/rig"
@@ -22,9 +21,6 @@ import (
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
 )
-
-// transcriptName is the file beside the report with every command that ran on the rig.
-const transcriptName = "transcript.txt"
 
 // RigOptions says how UpRig runs.
 type RigOptions struct {
@@ -82,6 +78,11 @@ func SSHRig(opt images.Options, spec images.Spec, argv []string) error {
 	if err != nil {
 		return errors.Join(rigOf(spec), err)
 	}
+	return execSSH(a, argv)
+}
+
+// execSSH replaces this process by ssh.
+func execSSH(a boardssh.Address, argv []string) error {
 	ssh, err := exec.LookPath("ssh")
 	if err != nil {
 		return fmt.Errorf("%w; install it: %s", err, host.AptLine([]string{"openssh-client"}))
@@ -132,8 +133,6 @@ func (u *rigRun) reports() string { return u.opt.Build.ReportDir(u.spec) }
 // it.
 func (u *rigRun) runStages(ctx context.Context, stages []stage) error {
 	err := runStages(ctx, &u.report, stages)
-	u.report.Reason = report.ReasonFor(err)
-	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
 	err = errors.Join(err, u.report.WriteAndPrintPath(u.opt.Out, u.reports()))
 	u.waitForInterrupt(ctx)
 	return errors.Join(err, u.stopRig())
@@ -144,7 +143,7 @@ func (u *rigRun) rigStages() []stage {
 		{"packages", u.installPackages, "run that line, then try again"},
 		{"build", u.buildLayers, "the log named above says more; what is finished is kept"},
 		{"rig", u.startRig, "rig down switches off one that is on"},
-		{"smoke", u.runSmoke, "each failed check says what to do; all commands: " + filepath.Join(u.reports(), transcriptName)},
+		{"smoke", u.runSmoke, "each failed check says what to do"},
 	}
 }
 
@@ -169,23 +168,15 @@ func (u *rigRun) startRig(ctx context.Context) (saw string, err error) {
 	return fmt.Sprintf("software, no BlueField: namespaces of this machine, %d ports, %d machines behind them", len(u.spec.Rig.Ports), len(u.spec.Rig.Places)), nil
 }
 
-// runSmoke connects to the rig and runs the suites, with a transcript of all commands.
+// runSmoke connects to the rig and runs the suites.
 func (u *rigRun) runSmoke(ctx context.Context) (saw string, err error) {
 	conn, err := boardssh.WaitDial(ctx, u.rig.Address, loginLeast)
 	if err != nil {
 		return "", report.Because(ctx, report.ErrUnreachable, err)
 	}
 	defer conn.Close()
-	if err := os.MkdirAll(u.reports(), 0o755); err != nil {
-		return "", err
-	}
-	transcript, err := os.Create(filepath.Join(u.reports(), transcriptName))
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, transcript.Close()) }()
 	// The rig cannot restart: nothing would switch it on again.
-	how := slices.Concat(u.opt.How, []suite.Option{suite.WithTranscript(transcript), suite.AllowReboots(false), suite.KeepMetrics(u.opt.Build, u.spec)})
+	how := slices.Concat(u.opt.How, []suite.Option{suite.AllowReboots(false), suite.KeepMetrics(u.opt.Build, u.spec)})
 	proved, err := suite.Run(ctx, conn, u.spec, images.NoArtifact(u.spec, u.dir), how...)
 	u.report.Identity, u.report.Suites, u.report.Logs = proved.Identity, proved.Suites, proved.Logs
 	return report.CountWords(proved.Counts().Checks) + ", of software", err

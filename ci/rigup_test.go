@@ -72,14 +72,9 @@ func TestRigUpFails(t *testing.T) {
 	if !errors.Is(err, report.ErrFailed) {
 		t.Fatalf("run = %v; want %v", err, report.ErrFailed)
 	}
-	file := filepath.Join(u.reports(), transcriptName)
 	last := u.report.Stages[len(u.report.Stages)-1]
-	if last.Name != "smoke" || last.Status != report.Failed || !strings.Contains(last.Next, file) {
-		t.Errorf("the last stage is %+v; want smoke, failed, and that %s says more", last, file)
-	}
-	text, err := os.ReadFile(file)
-	if err != nil || !strings.Contains(string(text), "ip link show p7") || !strings.Contains(string(text), "= status 1") {
-		t.Errorf("the transcript: %v\n%s", err, text)
+	if last.Name != "smoke" || last.Status != report.Failed {
+		t.Errorf("the last stage is %+v; want smoke, failed", last)
 	}
 	if n := u.report.Counts().Checks; n[report.Passed] != 1 || n[report.Failed] != 1 {
 		t.Errorf("checks: %v; want one that passed and one that failed", n)

@@ -66,8 +66,6 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 	u.report.Source = spec.Source(ctx)
 	err = runStages(ctx, &u.report, u.stages())
 	u.stopVM()
-	u.report.Reason = report.ReasonFor(err)
-	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
 	err = errors.Join(err, u.report.WriteAndPrintPath(opt.Out, opt.Build.ReportDir(spec)))
 	if vm, off := qemu.Find(u.machineDir()); off == nil && opt.Keep {
 		err = errors.Join(err, printOn(opt.Out, spec, vm, ""))
@@ -106,8 +104,10 @@ func (u *upRun) stages() []stage {
 	}
 }
 
-// runStages runs stages until one fails, and records the remaining ones as skipped.
-func runStages(ctx context.Context, r *report.Report, stages []stage) error {
+// runStages runs stages until one fails, and records the remaining ones as skipped. It sets the
+// report's reason and time.
+func runStages(ctx context.Context, r *report.Report, stages []stage) (err error) {
+	defer func() { r.Reason, r.ElapsedMS = report.ReasonFor(err), time.Since(r.Started).Milliseconds() }()
 	for i, s := range stages {
 		if err := runStage(ctx, r, s); err != nil {
 			for _, rest := range stages[i+1:] {

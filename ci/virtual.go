@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"slipway/ci/reach"
@@ -116,18 +114,11 @@ func SSHVirtual(opt images.Options, spec images.Spec, argv []string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w\nnext: virt start %s", spec.Board, err, plaintext.Quote(spec.TypedName()))
 	}
-	ssh, err := exec.LookPath("ssh")
-	if err != nil {
-		return fmt.Errorf("%w; install it: %s", err, host.AptLine([]string{"openssh-client"}))
-	}
 	a, err := reach.VirtualAddress(opt, spec, vm)
 	if err != nil {
 		return err
 	}
-	if old := opt.OldState(spec); old != "" {
-		fmt.Fprintln(os.Stderr, old)
-	}
-	return syscall.Exec(ssh, sshArguments(a, argv...), os.Environ())
+	return execSSH(a, argv)
 }
 
 // ConsoleVirtual connects the terminal to a virtual board's serial line.

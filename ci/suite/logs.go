@@ -1,17 +1,10 @@
 package suite
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"io"
 	"strings"
-	"sync"
-	"time"
 
 	"slipway/ci/report"
-	"slipway/flash/boardssh"
-	"slipway/layers/plaintext"
 )
 
 // journalTail prints the last 1,000,000 bytes of a boot's journal. $1 is the boot as journalctl
@@ -47,102 +40,4 @@ func (s *Session) readLogs(ctx context.Context, began string) []report.Log {
 		}
 	}
 	return logs
-}
-
-// WithTranscript writes each command on the board to w when the command has ended, with its output,
-// status and duration. Control characters are removed from the output.
-func WithTranscript(w io.Writer) Option {
-	return func(s *Session) {
-		t := &transcript{out: w}
-		s.Board = transcribedBoard{s.Board, t}
-		s.Stream, s.Terminal = t.wrapStream(s.Stream), t.wrapTerminal(s.Terminal)
-	}
-}
-
-// transcript writes ended commands to out. Commands run at the same time, so their order is that of
-// their ends.
-type transcript struct {
-	mu  sync.Mutex
-	out io.Writer
-}
-
-// transcribedBoard is a board whose commands are written to a transcript.
-type transcribedBoard struct {
-	board Board
-	*transcript
-}
-
-// Run runs a command on the board. It fails if it cannot write the transcript, because a
-// report must not come with an incomplete transcript.
-func (t transcribedBoard) Run(ctx context.Context, argv ...string) (boardssh.Result, error) {
-	began := time.Now()
-	r, err := t.board.Run(ctx, argv...)
-	return r, t.writeCommand(commandOutput{argv, began, r.Stdout, r.Stderr}, r.Status, err)
-}
-
-type (
-	streamer   = func(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) (int, error)
-	terminaler = func(ctx context.Context, talk func(keys io.Writer, screen io.Reader) error, argv ...string) error
-)
-
-func (t *transcript) wrapStream(stream streamer) streamer {
-	return func(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) (int, error) {
-		var out, errs cappedBuffer
-		began := time.Now()
-		status, err := stream(ctx, stdin, io.MultiWriter(stdout, &out), io.MultiWriter(stderr, &errs), argv...)
-		return status, t.writeCommand(commandOutput{argv, began, out.kept.Bytes(), errs.kept.Bytes()}, status, err)
-	}
-}
-
-// wrapTerminal returns a terminal function that also writes the screen to the transcript. The
-// screen includes typed keys, which the terminal echoes.
-func (t *transcript) wrapTerminal(terminal terminaler) terminaler {
-	return func(ctx context.Context, talk func(keys io.Writer, screen io.Reader) error, argv ...string) error {
-		var seen cappedBuffer
-		began := time.Now()
-		err := terminal(ctx, func(keys io.Writer, screen io.Reader) error {
-			return talk(keys, io.TeeReader(screen, &seen))
-		}, argv...)
-		return t.writeCommand(commandOutput{argv, began, seen.kept.Bytes(), nil}, 0, err)
-	}
-}
-
-// cappedBuffer keeps the beginning of an output, up to maxTranscribedBytes.
-type cappedBuffer struct{ kept bytes.Buffer }
-
-const maxTranscribedBytes = 1 << 20 // of each output
-
-func (b *cappedBuffer) Write(p []byte) (int, error) {
-	_, _ = b.kept.Write(p[:min(len(p), maxTranscribedBytes-b.kept.Len())])
-	return len(p), nil
-}
-
-// commandOutput is a command that ended, its start, and the beginning of its output.
-type commandOutput struct {
-	argv        []string
-	began       time.Time
-	out, errors []byte
-}
-
-// writeCommand writes a command to the transcript. It returns failed, or if that is nil, the error
-// of the write.
-func (t *transcript) writeCommand(s commandOutput, status int, failed error) error {
-	var text strings.Builder
-	fmt.Fprintf(&text, "%s $ %s\n", s.began.UTC().Format("15:04:05.000"), plaintext.OneLine(ShellLine(s.argv)))
-	for _, out := range []struct{ mark, text string }{{"  | ", string(s.out)}, {"  ! ", string(s.errors)}} {
-		for line := range strings.Lines(plaintext.Printable(plaintext.WithoutEscapes(out.text))) {
-			text.WriteString(out.mark + strings.TrimRight(line, "\n") + "\n")
-		}
-	}
-	ended := fmt.Sprintf("status %d", status)
-	if failed != nil {
-		ended = plaintext.OneLine(failed.Error())
-	}
-	fmt.Fprintf(&text, "  = %s, after %d ms\n", ended, time.Since(s.began).Milliseconds())
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if _, err := io.WriteString(t.out, text.String()); err != nil && failed == nil {
-		return fmt.Errorf("write the transcript: %w", err)
-	}
-	return failed
 }

@@ -306,8 +306,7 @@ const guardPause = 15 * time.Second
 // that removes the folder in the value; "" is no folder.
 type guardedFolder struct{}
 
-// guardedBoard is a board that starts programs with guardScript if the context asks for it. A
-// transcript shows only the program, not the guard.
+// guardedBoard is a board that starts programs with guardScript if the context asks for it.
 type guardedBoard struct{ Board }
 
 func (b guardedBoard) Run(ctx context.Context, argv ...string) (boardssh.Result, error) {

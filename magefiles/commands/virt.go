@@ -65,10 +65,10 @@ func rigUpCommand() *Command {
 1. fetch a userland with DPDK, and build our software driver in it
 2. make network namespaces: the DPU's ports, its host, a virtual machine and two leaves
 3. run the suites in them over SSH
-4. write report.html, report.json, junit.xml and transcript.txt into build/reports/<board>
+4. write report.html, report.json and junit.xml into build/reports/<board>
 
-transcript.txt has every command that ran. All of this tests software, and no hardware. It
-does not build unchanged parts again. Without BOARD it takes the first rig, on Debian 12.`
+All of this tests software, and no hardware. It does not build unchanged parts again. Without
+BOARD it takes the first rig, on Debian 12.`
 	c.exits = exitsOfSmoke
 	c.Example = `slipway rig up
 slipway rig up bluefield-rig-trixie
