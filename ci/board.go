@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	_ "slipway/ci/offload" // registers its checks as sections of suites
 	"slipway/ci/reach"
@@ -134,7 +133,8 @@ func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 // flashAll finds the image, refuses disks of running virtual boards, creates the board's identity,
 // and writes all devices. A board folder that it created is removed again after an error.
 func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices []string, how flash.Options) (_ []flash.Receipt, err error) {
-	if dir := opt.BoardDir(spec); !exists(dir) {
+	dir := opt.BoardDir(spec)
+	if _, none := os.Stat(dir); none != nil {
 		defer func() {
 			if err != nil && os.Remove(dir) == nil { // it is empty
 				_ = os.Remove(opt.Dir) // so may be this one
@@ -151,9 +151,6 @@ func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices
 		}
 	}
 	if _, err := a.Partition("data"); how.Image == "" && (err == nil || spec.Machine != nil) {
-		if old := opt.OldState(spec); old != "" && how.Out != nil {
-			fmt.Fprintln(how.Out, old)
-		}
 		dir, done, err := identityDir(a, how.DryRun)
 		if err != nil {
 			return nil, flash.Fail(spec.Board, devices, err)
@@ -169,11 +166,6 @@ func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices
 		how.Cache = opt.ImageCacheDir()
 	}
 	return flash.WriteAll(ctx, spec, a, devices, how)
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // identityDir returns the folder of the board's client key, and a function that cleans up. A dry
@@ -312,7 +304,6 @@ func reachAndSmoke(ctx context.Context, opt images.Options, spec images.Spec, a 
 	}
 	if err != nil {
 		r.AddFailure("connect", err, "correct that, then run smoke again")
-		r.ElapsedMS = time.Since(r.Started).Milliseconds()
 		return r, err
 	}
 	return suite.Run(ctx, conn, named, a, append(how, suite.KeepMetrics(opt, spec))...)

@@ -467,14 +467,12 @@ func TestFlashOfAFolderWithKeys(t *testing.T) {
 	opt := images.Options{Dir: t.TempDir()}
 	dir := opt.BoardDir(spec)
 	writeArtifact(t, dir, images.Artifact{Board: "toy", Key: "0123456789abcdef", Partitions: []images.Partition{{Use: "data", OffsetBytes: 4 << 20, SizeBytes: 4 << 20}}})
-	theirs, err := flash.NewIdentity(dir)
-	if err != nil {
+	if _, err := flash.NewIdentity(dir); err != nil {
 		t.Fatal(err)
 	}
 	before := readTree(t, dir)
 	to := filepath.Join(t.TempDir(), "card.img")
-	var said bytes.Buffer
-	if err := Flash(t.Context(), io.Discard, spec, opt, []string{to}, flash.Options{Out: &said}, true); err != nil {
+	if err := Flash(t.Context(), io.Discard, spec, opt, []string{to}, flash.Options{Out: io.Discard}, true); err != nil {
 		t.Fatal(err)
 	}
 	state, err := opt.StateDir(spec)
@@ -488,8 +486,8 @@ func TestFlashOfAFolderWithKeys(t *testing.T) {
 			t.Errorf("the disk has the key %s: %v, %v, %v; want %v", path, !want, err, kerr, want)
 		}
 	}
-	if !strings.Contains(said.String(), "no longer reads SSH keys in "+dir) || !maps.Equal(before, readTree(t, dir)) {
-		t.Errorf("Flash said %q; want that %s is not read, and the folder as it was", said.String(), theirs.ClientKey())
+	if after := readTree(t, dir); !maps.Equal(before, after) {
+		t.Errorf("the folder has %q; want it as it was", after)
 	}
 }
 
@@ -507,7 +505,10 @@ func TestFlashNeedsDataPartition(t *testing.T) {
 		if name == "none" && !errors.Is(err, flash.ErrImage) || name == "data" && err != nil {
 			t.Errorf("%s: flash = %v; want only an artifact without one refused", name, err)
 		}
-		if state, err := opt.StateDir(spec); err != nil || exists(state) || exists(images.ClientKeyPath(dir)) {
+		state, err := opt.StateDir(spec)
+		_, made := os.Stat(state)
+		_, beside := os.Stat(images.ClientKeyPath(dir))
+		if err != nil || made == nil || beside == nil {
 			t.Errorf("%s: a dry run made keys in %s or %s, %v", name, state, dir, err)
 		}
 	}

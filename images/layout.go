@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 	"slipway/images/bitbake"
 	"slipway/layers"
 	"slipway/layers/localfile"
-	"slipway/layers/plaintext"
 )
 
 // Options says where and how to build.
@@ -243,28 +241,6 @@ func KnownHostsPath(stateDir string) string { return filepath.Join(stateDir, kno
 
 // ReceiptPath is the file that records the last device of the artifact.
 func ReceiptPath(stateDir string) string { return filepath.Join(stateDir, receiptName) }
-
-// OldState returns a message for the user about SSH key files that an earlier Slipway kept beside a
-// board's artifact, "" if there are none. Slipway no longer reads them there, because somebody else
-// may have put them there.
-func (o Options) OldState(s Spec) string {
-	dir, err := o.StateDir(s)
-	if err != nil {
-		return ""
-	}
-	var old []string
-	for _, name := range []string{clientKeyName, clientKeyName + ".pub", knownHostsName} {
-		file := filepath.Join(o.WorkDir(s), name)
-		_, here := os.Lstat(file)
-		if _, there := os.Lstat(filepath.Join(dir, name)); here == nil && errors.Is(there, fs.ErrNotExist) {
-			old = append(old, plaintext.Quote(file))
-		}
-	}
-	if len(old) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("Slipway no longer reads SSH keys in %s; if a flash of yours made them: mkdir -p -m 700 %s && mv %s %[2]s", plaintext.Quote(o.WorkDir(s)), plaintext.Quote(dir), strings.Join(old, " "))
-}
 
 // notListed are the names in a board's folder that no artifact can list, in any spelling.
 var notListed = []string{

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -118,34 +117,6 @@ func TestWorkDirOfFolder(t *testing.T) {
 	t.Setenv("HOME", "")
 	if _, err := LoadBuilt("./dl"); err == nil || !strings.Contains(err.Error(), "export XDG_STATE_HOME") {
 		t.Errorf("LoadBuilt without a state folder = %v", err)
-	}
-}
-
-// Keys beside an artifact are not taken over. For a board of this build folder Slipway says so.
-func TestOldState(t *testing.T) {
-	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	t.Chdir(t.TempDir())
-	opt, spec := Options{Dir: "build"}, Spec{Board: "virt"}
-	if old := opt.OldState(spec); old != "" {
-		t.Errorf("OldState of nothing = %q", old)
-	}
-	for _, file := range []string{"build/virt/id_ed25519", "build/virt/known_hosts", "dl/known_hosts"} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("x"), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	dl, _ := filepath.Abs("dl")
-	if old := opt.OldState(Spec{Board: "virt", folder: dl, state: "s"}); old != "" {
-		t.Errorf("OldState of a folder from elsewhere = %q; want no advice to take its keys", old)
-	}
-	old := opt.OldState(spec)
-	_, line, _ := strings.Cut(old, "made them: ")
-	if out, err := exec.Command("sh", "-c", line).CombinedOutput(); err != nil || !strings.Contains(old, "no longer reads") {
-		t.Fatalf("OldState = %q: %v\n%s", old, err, out)
-	}
-	dir, _ := opt.StateDir(spec)
-	if text, err := os.ReadFile(KnownHostsPath(dir)); err != nil || string(text) != "x" || opt.OldState(spec) != "" {
-		t.Errorf("after that line: %q, %v, and it says %q", text, err, opt.OldState(spec))
 	}
 }
 

@@ -90,9 +90,6 @@ func Connect(ctx context.Context, opt images.Options, spec images.Spec, host str
 	}
 	a.Pins = pins
 	conn, err := boardssh.Dial(ctx, a)
-	if old := opt.OldState(spec); old != "" && (errors.Is(err, boardssh.ErrHostKey) || errors.Is(err, boardssh.ErrLogin)) {
-		err = fmt.Errorf("%s: %w", old, err)
-	}
 	unknown := errors.Is(err, boardssh.ErrNoAddress) && !strings.HasSuffix(machineOf(host), ".local") // which a board that is on tells itself
 	if err != nil && (ctx.Err() != nil || unknown) {
 		err = report.NotBegun(err)
