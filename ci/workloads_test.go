@@ -3,7 +3,6 @@ package ci
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 
 	"slipway/ci/suite"
 	"slipway/images"
+	"slipway/layers/yaml"
 )
 
 var update = flag.Bool("update", false, "write the generated pages")
@@ -27,9 +27,7 @@ var update = flag.Bool("update", false, "write the generated pages")
 // The page is what the files of the workloads say.
 func TestWorkloadsPage(t *testing.T) {
 	var page bytes.Buffer
-	if err := writeWorkloadsPage(&page); err != nil {
-		t.Fatal(err)
-	}
+	writeWorkloadsPage(&page, loadWorkloads(t))
 	if *update {
 		if err := os.WriteFile("workloads.md", page.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
@@ -43,25 +41,73 @@ func TestWorkloadsPage(t *testing.T) {
 		t.Errorf("workloads.md is not what the workloads say; go test ./ci -run TestWorkloadsPage -update writes it\n%s", diff)
 	}
 	for _, row := range strings.Split(page.String(), "\n") {
-		if cells := strings.Split(row, " | "); strings.HasPrefix(row, "| **") && (len(cells) != 7 || slices.ContainsFunc(cells, func(c string) bool { return strings.Trim(c, " |") == "" })) {
+		if cells := strings.Split(row, " | "); strings.HasPrefix(row, "| **") && (len(cells) != 7 || slices.ContainsFunc(cells, func(c string) bool { return strings.Trim(c, " |") == "" || strings.HasSuffix(c, ": ") })) {
 			t.Errorf("a row has an empty cell: %s", row)
 		}
 	}
 }
 
-// writeWorkloadsPage writes the catalogue's page, in Markdown.
-func writeWorkloadsPage(w io.Writer) error {
-	all, err := suite.Workloads()
-	if err != nil {
-		return err
+// workload is a software system for boards, as its workload.yml describes it.
+type workload struct {
+	Name    string `yaml:"-"` // of its folder
+	System  string
+	Proves  string
+	Needs   string
+	Recipes map[string]string // by releases
+	Proved  map[string]string // by proofs: what or which boards
+	Metrics []string
+	Checks  []string `yaml:"-"`
+}
+
+var (
+	// releases are the base systems for which a workload can have recipes: L4T's releases, DPUs,
+	// Isar and Debian's own packages.
+	releases = []string{"r32", "r35", "r36", "r39", "dpu", "isar", "debian"}
+	// proofs are the ways in which a workload can have been tested, the strongest first.
+	proofs = []string{"hardware", "real programs", "virtual board", "rig", "simulated", "recorded"}
+)
+
+// loadWorkloads loads all workloads, sorted by name.
+func loadWorkloads(t *testing.T) []workload {
+	t.Helper()
+	files, err := filepath.Glob("suite/workloads/*/workload.yml")
+	if err != nil || len(files) < 15 {
+		t.Fatalf("%d workloads, %v", len(files), err)
 	}
+	all := make([]workload, len(files))
+	for i, file := range files {
+		w := &all[i]
+		w.Name = filepath.Base(filepath.Dir(file))
+		text, rerr := os.ReadFile(file)
+		lerr := yaml.Load(file, text, w, map[string]string{})
+		s, serr := suite.Load(w.Name)
+		if err := errors.Join(rerr, lerr, serr); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range s.Checks {
+			w.Checks = append(w.Checks, c.Name)
+		}
+		for name := range w.Recipes {
+			if !slices.Contains(releases, name) {
+				t.Errorf("%s: recipes for %q; want %q", file, name, releases)
+			}
+		}
+		for name := range w.Proved {
+			if !slices.Contains(proofs, name) {
+				t.Errorf("%s: proved by %q; want %q", file, name, proofs)
+			}
+		}
+	}
+	return all
+}
+
+// writeWorkloadsPage writes the catalogue's page, in Markdown.
+func writeWorkloadsPage(w io.Writer, all []workload) {
 	fmt.Fprint(w, `# Workloads
 
 A workload is a system that people put on boards. Its suite proves it, and its metrics are kept over time.
 
 `+"```"+`
-go tool mage workloads  # this table, shorter
-go tool mage workloads cuda-warp  # all that is known of one
 go tool mage smoke root@192.0.2.7 --suite=cuda-warp  # run it on a board
 `+"```"+`
 
@@ -77,51 +123,34 @@ This page is generated. To add a workload, add a folder to `+"`ci/suite/workload
 	fmt.Fprintln(w, "| workload | proves | needs | recipes | checks | metrics | proved |\n|---|---|---|---|---|---|---|")
 	for _, one := range all {
 		cells := []string{
-			"**" + one.Name + "**: " + one.System, one.Proves, one.Needs, strings.Join(suite.InOrder(one.Recipes, suite.Releases), "<br>"),
-			strings.Join(one.Checks, "<br>"), cmp.Or(strings.Join(one.Metrics, ", "), "the time of each check"), strings.Join(suite.InOrder(one.Proved, suite.Proofs), "<br>"),
+			"**" + one.Name + "**: " + one.System, one.Proves, one.Needs, strings.Join(inOrder(one.Recipes, releases), "<br>"),
+			strings.Join(one.Checks, "<br>"), cmp.Or(strings.Join(one.Metrics, ", "), "the time of each check"), strings.Join(inOrder(one.Proved, proofs), "<br>"),
 		}
-		_, err = fmt.Fprintln(w, "| "+strings.Join(cells, " | ")+" |")
+		fmt.Fprintln(w, "| "+strings.Join(cells, " | ")+" |")
 	}
-	return err
 }
 
-func TestShowWorkloads(t *testing.T) {
-	var list, one, all bytes.Buffer
-	if err := suite.ShowWorkloads(&list, "", false); err != nil {
-		t.Fatal(err)
-	}
-	if err := suite.ShowWorkloads(&one, "cuda-warp", false); err != nil {
-		t.Fatal(err)
-	}
-	if err := suite.ShowWorkloads(&all, "", true); err != nil {
-		t.Fatal(err)
-	}
-	var parsed []suite.Workload
-	if err := json.Unmarshal(all.Bytes(), &parsed); err != nil || len(parsed) != strings.Count(list.String(), "\n")-3 {
-		t.Errorf("%d workloads in JSON, %v; want those of\n%s", len(parsed), err, &list)
-	}
-	for _, want := range []string{"cuda-warp ", "r32, r35, r36, r39 ", "real programs, recorded\n"} {
-		if !strings.Contains(list.String(), want) {
-			t.Errorf("the list lacks %q:\n%s", want, &list)
+// inOrder returns lines like "a: text" in the order of keys. Neighbours with the same text share a
+// line: "a, b: text".
+func inOrder(texts map[string]string, keys []string) []string {
+	var lines []string
+	for i := 0; i < len(keys); {
+		text, found := texts[keys[i]]
+		same := i + 1
+		for found && same < len(keys) && texts[keys[same]] == text {
+			same++
 		}
-	}
-	for _, want := range []string{"recipes   r32, r35, r36, r39: slipway-cuda-warp\n", "metrics   compute capability\n", "          scan\n"} {
-		if !strings.Contains(one.String(), want) {
-			t.Errorf("cuda-warp lacks %q:\n%s", want, &one)
+		if found {
+			lines = append(lines, strings.Join(keys[i:same], ", ")+": "+text)
 		}
+		i = same
 	}
-	if err := suite.ShowWorkloads(&one, "cuda-wrap", false); err == nil || !strings.Contains(err.Error(), "did you mean cuda-warp") || !strings.Contains(err.Error(), "\nnext: workloads") {
-		t.Errorf("an unknown workload: %v", err)
-	}
+	return lines
 }
 
 // Each board that a workload says it was proved on has its suite.
 func TestWorkloadsName(t *testing.T) {
-	all, err := suite.Workloads()
-	if err != nil || len(all) < 15 {
-		t.Fatalf("%d workloads, %v", len(all), err)
-	}
-	for _, w := range all {
+	for _, w := range loadWorkloads(t) {
 		for _, how := range []string{"virtual board", "rig"} {
 			for board := range strings.SplitSeq(w.Proved[how], ", ") {
 				if board == "" {
@@ -151,11 +180,10 @@ func TestWorkloadsRecipes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all, err := suite.Workloads()
-	if err != nil || !ours["slipway-hook"] {
-		t.Fatalf("%d recipes, %v", len(ours), err)
+	if !ours["slipway-hook"] {
+		t.Fatalf("%d recipes", len(ours))
 	}
-	for _, w := range all {
+	for _, w := range loadWorkloads(t) {
 		for release, text := range w.Recipes {
 			if strings.Contains(text, " of meta-") || strings.HasPrefix(text, "none ") || release == "debian" {
 				continue

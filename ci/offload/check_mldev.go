@@ -58,9 +58,6 @@ func readMldev(e *suite.Entry) suite.Probe {
 // Alone returns true because other checks would slow down what is measured.
 func (mldev) Alone() bool { return true }
 
-// Metrics returns the names of the check's metrics.
-func (mldev) Metrics() []string { return []string{"latency", "throughput"} }
-
 func (mldev) Next() string {
 	return "on the board: dpdk-test-mldev with the arguments of dpu.inference.eal in board.yml, -- --debug and the same --test. It wants three EAL cores: --lcores 0@0,1@0,2@1"
 }

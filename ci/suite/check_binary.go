@@ -178,9 +178,6 @@ func (b binary) checkOutput(r boardssh.Result) Finding {
 	return f
 }
 
-// Metrics returns the names of the check's metrics.
-func (b binary) Metrics() []string { return b.figures.names() }
-
 // RemoveFolder removes a folder on the board, also after ctx was canceled or timed out.
 func (s *Session) RemoveFolder(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), TeardownLimit)

@@ -82,9 +82,6 @@ func (c command) checkResult(r boardssh.Result) Finding {
 	return f
 }
 
-// Metrics returns the names of the check's metrics.
-func (c command) Metrics() []string { return c.figures.names() }
-
 func (c command) Next() string { return "run it by hand on the board: " + c.line }
 
 // ShellLine joins argv to one line, quoted for a shell.

@@ -126,9 +126,6 @@ func (c containerProgram) judgeExit(exit container.Exit) Finding {
 	return f
 }
 
-// Metrics returns the names of the check's metrics.
-func (c containerProgram) Metrics() []string { return c.figures.names() }
-
 func (c containerProgram) Next() string {
 	return "on the board: ctr --namespace slipway images ls (deploy brings slipway/probe to boards made of Debian packages; of another image: docker save, then ctr --namespace slipway images import); journalctl -b -u containerd"
 }

@@ -200,13 +200,6 @@ func (e *Entry) readFigures() (all figures) {
 	return all
 }
 
-func (all figures) names() (names []string) {
-	for _, m := range all {
-		names = append(names, m.name)
-	}
-	return names
-}
-
 // check compares the numbers in an output with their limits. It does nothing if the check has
 // already failed, because the program need not have printed them.
 func (all figures) check(f *Finding, out string, cut bool) {
@@ -221,9 +214,6 @@ func (all figures) check(f *Finding, out string, cut bool) {
 		m.check(f, out)
 	}
 }
-
-// Metrics returns the name of the check's metric.
-func (m metric) Metrics() []string { return []string{m.figure.name} }
 
 func (m metric) Next() string { return m.command.Next() }
 
@@ -370,7 +360,7 @@ func numberIn(files map[string]string, file string, scale float64) (float64, boo
 // files have thousandths.
 func parseTemperatures(files map[string]string) []sensor {
 	var all []sensor
-	for _, file := range sortedNames(files) {
+	for _, file := range slices.Sorted(maps.Keys(files)) {
 		dir, base := path.Split(file)
 		v, ok := numberIn(files, file, 1e-3)
 		input, isInput := strings.CutSuffix(base, "_input")
@@ -389,7 +379,7 @@ func parseTemperatures(files map[string]string) []sensor {
 // such as the INA3221 of Jetsons, it multiplies the two.
 func parsePowers(files map[string]string) []sensor {
 	var all []sensor
-	for _, file := range sortedNames(files) {
+	for _, file := range slices.Sorted(maps.Keys(files)) {
 		dir, base := path.Split(file)
 		input, isInput := strings.CutSuffix(base, "_input")
 		if v, ok := numberIn(files, file, 1e-6); ok && isInput && strings.HasPrefix(base, "power") {
@@ -409,10 +399,6 @@ func parsePowers(files map[string]string) []sensor {
 		}
 	}
 	return all
-}
-
-func sortedNames(files map[string]string) []string {
-	return slices.Sorted(maps.Keys(files))
 }
 
 func (s sensors) Next() string {

@@ -15,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
+	goyaml "go.yaml.in/yaml/v4"
 
 	"slipway/ci/report"
 	"slipway/ci/suite/suitetest"
@@ -23,46 +25,6 @@ import (
 	"slipway/flash/boardssh/container"
 	"slipway/images"
 )
-
-const goodWorkload = "system: a\nproves: b\nneeds: c\nrecipes: {r36: d}\nproved: {recorded: e}\n"
-
-func TestParseWorkload(t *testing.T) {
-	for _, tt := range []struct{ name, text, want string }{
-		{"all of it", goodWorkload, ""},
-		{"no system", strings.Replace(goodWorkload, "system: a\n", "", 1), "system must be one line of text"},
-		{"an unknown key", goodWorkload + "author: x\n", `w/workload.yml:6:1: unknown attribute "author" of a workload`},
-		{"an unknown release", strings.Replace(goodWorkload, "r36", "r33", 1), `w/workload.yml:4:11: unknown attribute "r33" of a recipes`},
-		{"no recipe", strings.Replace(goodWorkload, "{r36: d}", "{}", 1), "w/workload.yml:4:10: recipes must be a mapping with at least one of r32"},
-		{"a recipe without text", strings.Replace(goodWorkload, "r36: d", "r36: ''", 1), "w/workload.yml:4:16: r36 must be one line of text"},
-		{"a proof that is a list", strings.Replace(goodWorkload, "{recorded: e}", "[recorded]", 1), "w/workload.yml:5:9: proved must be a mapping"},
-		{"a cell that breaks the table", strings.Replace(goodWorkload, "needs: c", "needs: c | d", 1), "w/workload.yml:3:8: needs must be one line of text"},
-		{"not a mapping", "- a\n", "a workload is a mapping"},
-	} {
-		_, err := parseWorkload("w/workload.yml", []byte(tt.text))
-		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-			t.Errorf("%s: %v; want %q", tt.name, err, tt.want)
-		}
-	}
-}
-
-func FuzzParseWorkload(f *testing.F) {
-	f.Add([]byte(goodWorkload))
-	f.Add([]byte("recipes: {r36: }\nproved: {rig: |\n  a\n  b}\n"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		w, err := parseWorkload("w/workload.yml", text)
-		if err != nil {
-			return
-		}
-		for _, cell := range []string{w.System, w.Proves, w.Needs} {
-			if cell == "" || strings.ContainsAny(cell, "|\n") {
-				t.Errorf("%q breaks the table", cell)
-			}
-		}
-		if len(w.Recipes) == 0 || len(w.Proved) == 0 {
-			t.Errorf("no recipes or no proof: %+v", w)
-		}
-	})
-}
 
 // A program of a built-in suite is sent as the file that it is, and no copy of it is left.
 func TestBuiltInPrograms(t *testing.T) {
@@ -120,11 +82,11 @@ func TestJudgeOutputs(t *testing.T) {
 
 // Outputs of which workload.yml says nothing are wrong.
 func TestUnclaimedOutputs(t *testing.T) {
-	got, err := Workload{Name: "cuda-warp"}.judgeOutputs()
+	got, err := workload{name: "cuda-warp"}.judgeOutputs()
 	if err != nil || len(got) != 1 || !strings.Contains(got[0].Wrong, "does not say") {
 		t.Errorf("outputs without a claim: %v, %v", got, err)
 	}
-	if _, err := (Workload{Name: "containers", Proved: map[string]string{"recorded": "x"}}).judgeOutputs(); err == nil {
+	if _, err := (workload{name: "containers", Proved: map[string]string{"recorded": "x"}}).judgeOutputs(); err == nil {
 		t.Error("a claim without outputs passes")
 	}
 }
@@ -249,20 +211,27 @@ func TestRecordedWorkloads(t *testing.T) {
 	}
 	judged := 0
 	for _, file := range files {
+		w := workload{name: path.Base(path.Dir(file))}
+		if strings.HasPrefix(w.name, "dpu-") {
+			continue // package offload has its checks, and they judge no output
+		}
 		text, err := embedded.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := parseWorkload(file, text)
-		if err != nil {
+		if err := goyaml.Load(text, &w); err != nil {
 			t.Fatal(err)
-		}
-		if w.Name = path.Base(path.Dir(file)); strings.HasPrefix(w.Name, "dpu-") {
-			continue // package offload has its checks, and they judge no output
 		}
 		verdicts, err := w.judgeOutputs()
 		if err != nil {
-			t.Errorf("%s: %v", w.Name, err)
+			t.Errorf("%s: %v", w.name, err)
+		}
+		s, err := Load(w.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(w.Metrics, metricNames(s.Checks)); diff != "" {
+			t.Errorf("%s: metrics of the suite (-workload.yml +suite.yml):\n%s", w.name, diff)
 		}
 		for _, v := range verdicts {
 			if judged++; v.Wrong != "" {
@@ -275,6 +244,36 @@ func TestRecordedWorkloads(t *testing.T) {
 	}
 }
 
+// workload is what the tests read of a workload.yml.
+type workload struct {
+	name    string
+	Proved  map[string]string
+	Metrics []string
+}
+
+// metricNames returns the sorted names of the metrics that checks report. Those of sensors depend on
+// the board.
+func metricNames(checks []Check) (names []string) {
+	for _, c := range checks {
+		var all figures
+		switch p := c.probe.(type) {
+		case command:
+			all = p.figures
+		case binary:
+			all = p.figures
+		case containerProgram:
+			all = p.figures
+		case metric:
+			all = figures{p.figure}
+		}
+		for _, m := range all {
+			names = append(names, m.name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // judgement is what a check finds in an output that a workload brings along.
 type judgement struct {
 	File   string // recorded.txtar or simulated.txtar
@@ -284,13 +283,13 @@ type judgement struct {
 
 // judgeOutputs has the checks judge the outputs that the workload brings along. A check that
 // reads output needs one that passes and one that fails.
-func (w Workload) judgeOutputs() (all []judgement, err error) {
-	s, err := Load(w.Name)
+func (w workload) judgeOutputs() (all []judgement, err error) {
+	s, err := Load(w.name)
 	if err != nil {
 		return nil, err
 	}
 	for _, how := range []string{"recorded", "simulated"} {
-		file := path.Join("workloads", w.Name, how+".txtar")
+		file := path.Join("workloads", w.name, how+".txtar")
 		text, err := embedded.ReadFile(file)
 		claimed := w.Proved[how] != "" && slices.ContainsFunc(s.Checks, Check.readsOutput)
 		switch {

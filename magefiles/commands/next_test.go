@@ -74,7 +74,7 @@ func overridesIn(text string, line []string) (flags []string) {
 }
 
 // listings are commands whose output is what a line lacks.
-var listings = []string{"boards", "devices", "suites", "workloads", "version", "rig", "help"}
+var listings = []string{"boards", "devices", "suites", "version", "rig", "help"}
 
 // TestNextLines types the next step of every wrong line: it is a line, names what the user
 // named, and leads on. It succeeds or fails differently, and no steps go in a circle.
