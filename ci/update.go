@@ -746,14 +746,9 @@ func ShowUpdate(w io.Writer, o Outcome, asJSON bool) error {
 	return err
 }
 
-// AskYes returns a function that asks a question on out, and returns an error unless the answer
-// from in is "yes".
-func AskYes(in io.Reader, out io.Writer) func(question string) error {
-	return AskYesOr(in, out, "not confirmed, and nothing was written; --yes confirms without a question\nnext: repeat the line with --dry-run")
-}
-
-// AskYesOr is AskYes with refusal as the text of the error.
-func AskYesOr(in io.Reader, out io.Writer, refusal string) func(question string) error {
+// AskYes returns a function that asks a question on out, and returns an error with the text refusal
+// unless the answer from in is "yes".
+func AskYes(in io.Reader, out io.Writer, refusal string) func(question string) error {
 	lines := bufio.NewReader(io.LimitReader(in, 4096))
 	return func(question string) error {
 		fmt.Fprintf(out, "%s Type yes to go on: ", question)

@@ -26,8 +26,8 @@ func TestUpdateWithoutReportFolder(t *testing.T) {
 // The answer may end without a line feed. What follows begins on a new line all the same.
 func TestAskYesWithoutAnswer(t *testing.T) {
 	var out strings.Builder
-	err := AskYes(strings.NewReader(""), &out)("Write?")
-	if err == nil || !strings.Contains(err.Error(), "\nnext: ") || !strings.HasSuffix(out.String(), ": \n") {
+	err := AskYes(strings.NewReader(""), &out, "not confirmed")("Write?")
+	if err == nil || err.Error() != "not confirmed" || !strings.HasSuffix(out.String(), ": \n") {
 		t.Errorf("AskYes = %v, after %q", err, out.String())
 	}
 }

@@ -75,7 +75,7 @@ func TestUpdate(t *testing.T) {
 		},
 		{
 			name: "not confirmed", bundle: good, want: "old A: system 1; connect",
-			change: func(u *updateRun) { u.how.Confirm = AskYes(strings.NewReader("no\n"), io.Discard) }, why: "not confirmed", err: report.ErrNotBegun,
+			change: func(u *updateRun) { u.how.Confirm = AskYes(strings.NewReader("no\n"), io.Discard, "not confirmed") }, why: "not confirmed", err: report.ErrNotBegun,
 		},
 		{
 			name: "does not boot", bundle: good, want: "old A: system 1; connect preflight install", why: "the boot loader went back",
@@ -111,7 +111,7 @@ func TestUpdate(t *testing.T) {
 		{name: "it waits, dry run", bundle: good, change: func(u *updateRun) { u.how.DryRun = true }, want: "old A: system 1.9 again; connect preflight"},
 		{
 			name: "it waits, not confirmed", bundle: good, want: "old A: system 1.9 again; connect",
-			change: func(u *updateRun) { u.how.Confirm = AskYes(strings.NewReader("no\n"), io.Discard) }, why: "not confirmed", err: report.ErrNotBegun,
+			change: func(u *updateRun) { u.how.Confirm = AskYes(strings.NewReader("no\n"), io.Discard, "not confirmed") }, why: "not confirmed", err: report.ErrNotBegun,
 		},
 		{
 			name: "it waits, without a restart", bundle: good, change: func(u *updateRun) { u.how.NoReboot = true },

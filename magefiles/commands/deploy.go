@@ -232,6 +232,9 @@ slipway deploy undo BOARD HOST --list`
 	return c
 }
 
+// notUpdated is the error of an update that the user did not confirm.
+const notUpdated = "not confirmed, and nothing was written; --yes confirms without a question\nnext: repeat the line with --dry-run"
+
 func updateCommand() *Command {
 	c := New("update BOARD HOST BUNDLE", "Install a bundle by a running board's own update engine, and prove the result")
 	c.Long = `The host is as for deploy. Slipway needs root on it. It works in these steps:
@@ -262,7 +265,7 @@ slipway update bluefield2 root@10.0.0.7 new.raucb --yes --json`
 		host, bundle := words[1], words[2]
 		how := ci.UpdateOptions{DryRun: *dryRun, Downgrade: *downgrade, OtherBoard: *otherBoard, NoReboot: *noReboot, Now: now, Out: stderr}
 		if !*yes {
-			how.Confirm = ci.AskYes(os.Stdin, stderr)
+			how.Confirm = ci.AskYes(os.Stdin, stderr, notUpdated)
 		}
 		outcome, err := ci.Update(ctx, options, spec, host, bundle, how)
 		return errors.Join(err, ci.ShowUpdate(stdout, outcome, *asJSON))

@@ -105,7 +105,7 @@ slipway fleet update BOARD hosts.yml new.raucb --limit=rack1 --canary=2 --stop-a
 		request := request(inventory, *dryRun)
 		request.Update, request.Downgrade, request.OtherBoard, request.Now = bundle, *downgrade, *otherBoard, now
 		if !*yes {
-			request.Confirm = ci.AskYes(os.Stdin, stderr)
+			request.Confirm = ci.AskYes(os.Stdin, stderr, notUpdated)
 		}
 		return runFleetOn(ctx, spec, request, *asJSON)
 	})
@@ -191,7 +191,7 @@ slipway fleet pin BOARD hosts.yml --limit=rack3`
 	c.runOn(loadAny, func(ctx context.Context, spec images.Spec, words []string) error {
 		inventory := words[1]
 		request := fleet.Request{Inventory: inventory, Limit: *limit, Parallel: *parallel, DryRun: *dryRun}
-		confirm := ci.AskYesOr(os.Stdin, stderr, "not confirmed, and nothing was pinned; without a terminal, give slipway_host_key in the inventory")
+		confirm := ci.AskYes(os.Stdin, stderr, "not confirmed, and nothing was pinned; without a terminal, give slipway_host_key in the inventory")
 		met, err := fleet.Pin(ctx, stderr, options, spec, request, confirm)
 		if *asJSON && len(met) > 0 {
 			err = errors.Join(err, printJSON(met))
