@@ -140,7 +140,7 @@ func TestReportsOfOneBoard(t *testing.T) {
 		}
 	}
 	for form, want := range map[string]string{
-		"tap": " - lab-a, 2026-03-05 07:06:07 UTC: base: sshd", "junit": `name="lab-a, 2026-03-05 07:06:07 UTC base"`, "lava": "TESTSET START lab-a-2026-03-05-07-06-07-UTC.base>",
+		"tap": " - lab-a, 2026-03-05 07:06:07 UTC: base: sshd", "junit": `name="lab-a, 2026-03-05 07:06:07 UTC base"`,
 	} {
 		var text bytes.Buffer
 		if err := WriteAs(&text, formNamed(t, form), all...); err != nil || strings.Count(text.String(), want) != 1 {

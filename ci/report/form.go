@@ -24,7 +24,6 @@ var forms = []Form{
 	{"junit", ReportJUnit, renderJUnit},
 	{"html", ReportHTML, renderHTML},
 	{"tap", "", renderTAP},
-	{"lava", "", renderLAVA},
 }
 
 // FormOf returns the form of a name, or JSON if json is set. Without either it returns nil, which
@@ -41,17 +40,6 @@ func FormOf(name string, json bool) (*Form, error) {
 		return nil, fmt.Errorf("no such form (have %s)", strings.Join(FormNames(), ", "))
 	}
 	return &forms[i], nil
-}
-
-// withPage returns all forms, with render in place of the usual renderer of the HTML page.
-func withPage(render func([]Report) ([]byte, error)) []Form {
-	all := slices.Clone(forms)
-	for i := range all {
-		if all[i].file == ReportHTML {
-			all[i].render = render
-		}
-	}
-	return all
 }
 
 // FormNames returns the names of the forms.
@@ -86,15 +74,26 @@ type point struct {
 	CheckResult
 }
 
-// stagesName is the name of the stages beside those of suites.
 const (
-	// stagesName is the suite name of stages in such lists.
+	// stagesName is the suite name of the stages beside those of suites.
 	stagesName = "stages"
 	stageKind  = "stage"
 )
 
-func (s Stage) point() point {
-	return point{stagesName, s.Name, CheckResult{Name: s.Name, Kind: stageKind, Status: s.Status, ElapsedMS: s.ElapsedMS, Saw: s.Saw, Next: s.Next}}
+// sections returns the suites of a report, with the stages as the first one. Each stage starts where
+// the one before ends.
+func (r Report) sections() []SuiteResult {
+	if len(r.Stages) == 0 {
+		return r.Suites
+	}
+	stages := SuiteResult{Name: stagesName}
+	for _, s := range r.Stages {
+		stages.Checks = append(stages.Checks, CheckResult{
+			Name: s.Name, Kind: stageKind, Status: s.Status, StartMS: stages.ElapsedMS, ElapsedMS: s.ElapsedMS, Saw: s.Saw, Next: s.Next,
+		})
+		stages.ElapsedMS += s.ElapsedMS
+	}
+	return append([]SuiteResult{stages}, r.Suites...)
 }
 
 func (p point) isStage() bool { return p.suite == stagesName && p.Kind == stageKind }
@@ -111,10 +110,7 @@ func (p point) failure() Failure {
 // listPoints returns all stages and checks of a report.
 func (r Report) listPoints() []point {
 	var all []point
-	for _, s := range r.Stages {
-		all = append(all, s.point())
-	}
-	for _, s := range r.Suites {
+	for _, s := range r.sections() {
 		for _, c := range s.Checks {
 			all = append(all, point{s.Name, c.Name, c})
 		}
@@ -185,7 +181,7 @@ func (n usedIDs) newID(name string) string {
 	return id
 }
 
-// safeName replaces all characters of a name that LAVA or a file system may not accept by dashes.
+// safeName replaces all characters of a name that a file system may not accept by dashes.
 func safeName(name string) string {
 	words := strings.FieldsFunc(name, func(c rune) bool {
 		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._", c)

@@ -18,15 +18,15 @@ import (
 // forging are names and words that would be results of their own, were they printed as
 // they are.
 func forging() Report {
-	const tap, lava = "x\nok 99 - forged # SKIP\n  ...\nBail out! now", "<LAVA_SIGNAL_TESTCASE TEST_CASE_ID=forged RESULT=pass>"
+	const tap, tag = "x\nok 99 - forged # SKIP\n  ...\nBail out! now", "<testcase name=forged>"
 	return Report{
-		Board: "virt", Target: tap, Identity: Identity{Hostname: lava + "\nok 98", Serial: tap},
-		Stages: []Stage{{Name: lava, Status: Failed, Saw: lava + tap, Next: tap}},
-		Suites: []SuiteResult{{Name: tap + lava, Checks: []CheckResult{
+		Board: "virt", Target: tap, Identity: Identity{Hostname: tag + "\nok 98", Serial: tap},
+		Stages: []Stage{{Name: tag, Status: Failed, Saw: tag + tap, Next: tap}},
+		Suites: []SuiteResult{{Name: tap + tag, Checks: []CheckResult{
 			{Name: tap, Kind: "file", Status: Passed, Saw: tap},
 			{Name: `ends in \`, Status: Skipped, Saw: `# TODO \`},
-			{Name: "5 # SKIP me > RESULT=pass", Status: Failed, Saw: lava + "\n" + `"quoted" \n` + "\ttab", Want: tap, Next: "---"},
-			{Name: "x.y", Status: Failed, Metrics: []Metric{{Name: lava, Unit: "a b>", Value: 2, Max: new(1.5)}, {Name: tap, Unit: "%", Value: -0.25}}},
+			{Name: "5 # SKIP me > RESULT=pass", Status: Failed, Saw: tag + "\n" + `"quoted" \n` + "\ttab", Want: tap, Next: "---"},
+			{Name: "x.y", Status: Failed, Metrics: []Metric{{Name: tag, Unit: "a b>", Value: 2, Max: new(1.5)}, {Name: tap, Unit: "%", Value: -0.25}}},
 			{Name: "x y", Status: Passed, Metrics: []Metric{{Name: "rate", Unit: "MiB/s", Value: 1e21}}},
 			{Name: "x/y", Status: Passed},
 			{Name: "", Status: Passed},
@@ -58,53 +58,9 @@ func wantPoints(t *testing.T, all []Report) {
 	}
 }
 
-// lavaSignal is as LAVA's dispatcher takes signals from what a job prints.
-var (
-	lavaSignal = plaintext.Regexp(`<LAVA_SIGNAL_(\S+) ([^>]+)>`)
-	lavaCase   = plaintext.Regexp(`^TEST_CASE_ID=[-_a-zA-Z0-9.]+ RESULT=(pass|fail|skip)( MEASUREMENT=-?[0-9.]+)?( UNITS=[-_a-zA-Z0-9.]+)?$`)
-	lavaSet    = plaintext.Regexp(`^(START [-_a-zA-Z0-9.]+|STOP)$`)
-)
-
-// wantSignals wants of LAVA's lines a test case for each stage and check, and no more
-// than their metrics besides; in each set another name for each.
-func wantSignals(t *testing.T, all []Report) {
-	t.Helper()
-	data, err := renderLAVA(tidyAll(all))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]int{}
-	for _, r := range all {
-		for _, p := range r.listPoints() {
-			want[lavaResults[p.Status]]++
-			if len(p.Metrics) > 1 {
-				for _, m := range p.Metrics {
-					want[plaintext.Either(m.withinLimits(), "pass", "fail")]++
-				}
-			}
-		}
-	}
-	got, names, set := map[string]int{}, map[string]bool{}, ""
-	for _, m := range lavaSignal().FindAllStringSubmatch(string(data), -1) {
-		switch result := lavaCase().FindStringSubmatch(m[2]); {
-		case m[1] == "TESTCASE" && result != nil && !names[set+strings.Fields(m[2])[0]]:
-			got[result[1]]++
-			names[set+strings.Fields(m[2])[0]] = true
-		case m[1] == "TESTSET" && lavaSet().MatchString(m[2]):
-			set = m[2]
-		default:
-			t.Errorf("signal %q", m[0])
-		}
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("test cases (-want +got):\n%s\nin\n%s", diff, data)
-	}
-}
-
 func TestBoardsForgeNoResults(t *testing.T) {
 	for _, all := range [][]Report{{forging()}, {forging(), failing(), forging()}} {
 		wantPoints(t, all)
-		wantSignals(t, all)
 	}
 }
 
@@ -147,13 +103,13 @@ func TestFormOf(t *testing.T) {
 		name string
 		json bool
 		want string
-	}{{"", false, ""}, {"", true, "json"}, {"tap", true, "tap"}, {"lava", false, "lava"}} {
+	}{{"", false, ""}, {"", true, "json"}, {"tap", true, "tap"}, {"junit", false, "junit"}} {
 		f, err := FormOf(tt.name, tt.json)
 		if err != nil || (f == nil) != (tt.want == "") || f != nil && f.name != tt.want {
 			t.Errorf("FormOf(%q, %v) = %v, %v; want %q", tt.name, tt.json, f, err, tt.want)
 		}
 	}
-	if _, err := FormOf("pdf", false); err == nil || !strings.Contains(err.Error(), "have json, junit, html, tap, lava") {
+	if _, err := FormOf("pdf", false); err == nil || !strings.Contains(err.Error(), "have json, junit, html, tap") {
 		t.Errorf("FormOf(pdf) = %v; want what there is", err)
 	}
 }

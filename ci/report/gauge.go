@@ -1,126 +1,68 @@
 package report
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
 )
 
-// gauge is the drawing of a metric on the page. X values are positions on its scale, in hundredths.
+// gauge is a metric on the page. If it has limits, a meter shows its value from Least to Most: these
+// are the least and the most of zero, the value and the limits.
 type gauge struct {
 	Check, Name, Value, Limits, Last string
 	Status                           Status
-	X                                float64
-	Band, Was                        bool // whether it has limits, and a last value
-	BandX, BandW, LastX              float64
-	Trend                            string // the points of a line through its earlier values
-	Runs                             int
+	Now, Least, Most                 float64
+	Low, High, Middle                float64 // of what the limits allow
 }
 
-// metricGauges returns a gauge for each metric of a report, with a line through its values in past.
-func (r Report) metricGauges(past []Report) []gauge {
-	earlier := map[string][]float64{}
-	for _, p := range past {
-		for key, m := range p.metricsByKey() {
-			earlier[key] = append(earlier[key], m.Value)
-		}
-	}
+// metricGauges returns a gauge for each metric of a report.
+func (r Report) metricGauges() []gauge {
 	var all []gauge
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {
 			for _, m := range c.Metrics {
-				g := m.newGauge(c.Name)
-				g.setTrend(append(earlier[metricKey(s, c, m)], m.Value))
-				all = append(all, g)
+				all = append(all, m.newGauge(c.Name))
 			}
 		}
 	}
 	return all
 }
 
-func metricKey(s SuiteResult, c CheckResult, m Metric) string {
-	return s.Name + "\n" + c.Name + "\n" + m.Name
-}
-
-func (r Report) metricsByKey() map[string]Metric {
-	all := map[string]Metric{}
-	for _, s := range r.Suites {
-		for _, c := range s.Checks {
-			for _, m := range c.Metrics {
-				all[metricKey(s, c, m)] = m
-			}
-		}
-	}
-	return all
-}
-
-// scale is the range of values of one drawing.
-type scale struct{ least, most float64 }
-
-func scaleOf(values ...*float64) scale {
-	var s scale
-	first := true
-	for _, v := range values {
-		if v == nil {
-			continue
-		}
-		if first {
-			s, first = scale{*v, *v}, false
-		}
-		s.least, s.most = min(s.least, *v), max(s.most, *v)
-	}
-	return s
-}
-
-// placeOf returns the position of a value on the scale, from 4 to 96. It halves the values first,
-// because the difference of huge values would overflow.
-func (s scale) placeOf(v float64) float64 {
-	if s.least == s.most {
-		return 50
-	}
-	return 4 + 92*((v/2-s.least/2)/(s.most/2-s.least/2))
-}
-
-// newGauge returns the drawing of a metric with its limits and its last value.
+// newGauge returns the gauge of a metric with its limits and its last value.
 func (m Metric) newGauge(check string) gauge {
-	g := gauge{Check: check, Name: m.Name, Value: FormatNumber(m.Value, m.Unit), Status: Passed}
-	s := scaleOf(&m.Value, m.Min, m.Max, m.Last)
-	g.X = s.placeOf(m.Value)
+	g := gauge{Check: check, Name: m.Name, Value: FormatNumber(m.Value, m.Unit), Status: Passed, Now: m.Value}
 	if !m.withinLimits() {
 		g.Status = Failed
 	}
 	if m.Last != nil {
-		g.Was, g.LastX, g.Last = true, s.placeOf(*m.Last), FormatNumber(*m.Last, m.Unit)
+		g.Last = FormatNumber(*m.Last, m.Unit)
 	}
-	from, to := 0.0, 100.0
+	g.Least, g.Most = min(0, m.Value), max(0, m.Value)
 	var limits []string
+	for _, limit := range []struct {
+		words string
+		value *float64
+	}{{"at least ", m.Min}, {"at most ", m.Max}} {
+		if limit.value != nil {
+			limits = append(limits, limit.words+FormatNumber(*limit.value, m.Unit))
+			g.Least, g.Most = min(g.Least, *limit.value), max(g.Most, *limit.value)
+		}
+	}
+	g.Limits = strings.Join(limits, ", ")
+	g.Low, g.High = g.Least, g.Most
 	if m.Min != nil {
-		from, limits = s.placeOf(*m.Min), append(limits, "at least "+FormatNumber(*m.Min, m.Unit))
+		g.Low = *m.Min
 	}
 	if m.Max != nil {
-		to, limits = s.placeOf(*m.Max), append(limits, "at most "+FormatNumber(*m.Max, m.Unit))
+		g.High = *m.Max
 	}
-	g.Limits, g.Band = strings.Join(limits, ", "), len(limits) > 0
-	g.BandX, g.BandW = from, max(to-from, 0)
+	g.Middle = g.Low/2 + g.High/2
 	return g
 }
 
-// setTrend sets the line through the values of several runs. The last one is this run.
-func (g *gauge) setTrend(values []float64) {
-	if len(values) < 2 {
-		return
-	}
-	all := make([]*float64, len(values))
-	for i := range values {
-		all[i] = &values[i]
-	}
-	s := scaleOf(all...)
-	var points []string
-	for i, v := range values {
-		points = append(points, fmt.Sprintf("%.1f,%.1f", 100*float64(i)/float64(len(values)-1), 24-s.placeOf(v)*.24))
-	}
-	g.Trend, g.Runs = strings.Join(points, " "), len(values)
+// withinLimits reports whether a metric is within its limits.
+func (m Metric) withinLimits() bool {
+	return (m.Min == nil || m.Value >= *m.Min) && (m.Max == nil || m.Value <= *m.Max)
 }
 
 // String returns the metric's name and value.

@@ -1,28 +1,24 @@
 package report
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
 )
 
-// Nor do the lines of a report's page mix boards.
-func TestPastIsOfOneBoard(t *testing.T) {
+// The folder of a board keeps the last runs, and not more.
+func TestEarlierReports(t *testing.T) {
 	dir := t.TempDir()
-	began := time.Now().Add(-time.Hour)
-	for i, r := range []Report{
-		{Identity: Identity{Serial: "A1"}, Target: "x"}, {Identity: Identity{Serial: "A2"}, Target: "x"}, {Target: "x"}, {Target: "y"},
-	} {
-		r.Board, r.Started = "kind", began.Add(time.Duration(i)*time.Minute)
+	r := passing()
+	for range maxPast + 2 {
+		r.Started = r.Started.Add(time.Minute)
 		if err := r.saveCopy(dir); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, r := range []Report{{Identity: Identity{Serial: "A2"}, Target: "moved"}, {Target: "y"}} {
-		r.Started = time.Now()
-		past := r.earlierReports(dir)
-		if len(past) != 1 || past[0].Identity.Serial != r.Identity.Serial {
-			t.Errorf("the past of %+v is %+v; want the one of the same board", r, past)
-		}
+	names, err := pastNames(filepath.Join(dir, PastFolder))
+	if err != nil || len(names) != maxPast || filepath.Base(names[maxPast-1]) != r.Started.UTC().Format(pastPattern)+".json" {
+		t.Errorf("%d earlier reports %q, %v; want the last %d", len(names), names, err, maxPast)
 	}
 }
 

@@ -33,7 +33,6 @@ func renderHTML(all []Report) ([]byte, error) {
 
 // page is what the page of one report shows besides the report itself.
 type page struct {
-	past  []Report                 // of the same board, the oldest first
 	link  func(file string) string // returns "" for a file that is not beside the page
 	files []file                   // that the page's writer writes too
 }
@@ -51,19 +50,13 @@ type view struct {
 	Verdict                      Status
 	Host                         Host
 	Facts                        []fact
-	Failures                     []shownFailure
+	Failures                     []Failure
 	Charts                       []chart
 	Gauges                       []gauge
 	Tables                       []shownTable
 	Logs                         []shownLog
 	Source                       file   // the commit of the image, with its page
 	Files                        []file // with the same content, beside the page
-}
-
-// shownFailure is a failure, with words on how often it happened in earlier runs.
-type shownFailure struct {
-	Failure
-	Often string
 }
 
 // shownLog is a log with the link to its file.
@@ -89,12 +82,11 @@ type chart struct {
 // row is a stage or a check with its bar, which starts at X and is W long, in hundredths of the
 // scale.
 type row struct {
-	Status          Status
-	Name, Kind, Saw string
-	Took, Proof     string
-	Often           string
-	X, W            float64
-	start, took     int64
+	Status      Status
+	Name, Saw   string
+	Took, Proof string
+	X, W        float64
+	start, took int64
 }
 
 // tick is a round time on the scale.
@@ -111,7 +103,6 @@ func (r row) Sign() string { return signs[r.Status] }
 
 // newView returns the data for the page of a report.
 func (p page) newView(r Report) view {
-	often := r.countFailures(p.past)
 	v := view{
 		Board: r.Board, Began: r.Started.UTC().Format("2 January 2006, 15:04:05 MST"), Took: formatMS(r.ElapsedMS),
 		Verdict: Passed, Host: r.Host, Facts: r.Identity.Facts(),
@@ -126,15 +117,10 @@ func (p page) newView(r Report) view {
 		p.Commit = p.Commit[:min(len(p.Commit), shownKey)]
 		v.Program = "Slipway " + p.String()
 	}
-	v.Headline, v.Gauges, v.Tables, v.Files, v.Logs = r.headline(), r.metricGauges(p.past), r.listTables(), p.files, p.listLogs(r)
-	for _, f := range r.Failures() {
-		v.Failures = append(v.Failures, shownFailure{f, often[f.key()]})
-	}
-	if len(r.Stages) > 0 {
-		v.Charts = append(v.Charts, r.stageChart(often))
-	}
-	for _, s := range r.Suites {
-		v.Charts = append(v.Charts, s.checkChart(often))
+	v.Headline, v.Gauges, v.Tables, v.Files, v.Logs = r.headline(), r.metricGauges(), r.listTables(), p.files, p.listLogs(r)
+	v.Failures = r.Failures()
+	for _, s := range r.sections() {
+		v.Charts = append(v.Charts, s.newChart())
 	}
 	return v
 }
@@ -214,28 +200,12 @@ func (id Identity) Facts() []fact {
 	return known
 }
 
-// stageChart returns the chart of the stages. Each bar starts where the one before ends.
-func (r Report) stageChart(often oftenByKey) chart {
-	c := chart{Name: stagesName, Tally: CountWords(r.Counts().Stages), Took: formatMS(r.ElapsedMS)}
-	var at int64
-	for _, s := range r.Stages {
-		p := s.point()
-		c.Rows = append(c.Rows, row{Status: s.Status, Name: s.Name, Saw: s.Saw, Often: often[p.failure().key()], start: at, took: s.ElapsedMS})
-		at += s.ElapsedMS
-	}
-	return c.withBars()
-}
-
-// checkChart returns the chart of a suite's checks, each bar at the time when the check ran.
-func (s SuiteResult) checkChart(often oftenByKey) chart {
+// newChart returns the chart of a suite's checks, each bar at the time when the check ran.
+func (s SuiteResult) newChart() chart {
 	tally, _ := s.Tally()
 	c := chart{Name: s.Name, Tally: tally, Took: formatMS(s.ElapsedMS)}
 	for _, r := range s.Checks {
-		p := point{s.Name, r.Name, r}
-		c.Rows = append(c.Rows, row{
-			Status: r.Status, Name: r.Name, Kind: r.Kind, Saw: r.Saw, Proof: proofs[r.Proves], Often: often[p.failure().key()],
-			start: r.StartMS, took: r.ElapsedMS,
-		})
+		c.Rows = append(c.Rows, row{Status: r.Status, Name: r.Name, Saw: r.Saw, Proof: proofs[r.Proves], start: r.StartMS, took: r.ElapsedMS})
 	}
 	return c.withBars()
 }

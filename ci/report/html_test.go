@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"slipway/layers/htmlstyle/pagetest"
 )
@@ -124,58 +123,5 @@ func TestCommitOfPage(t *testing.T) {
 			t.Errorf("the page for %s lacks %s, %v", address, want, err)
 		}
 		pagetest.Check(t, string(data))
-	}
-}
-
-// A check that fails now and then says so, beside its bar and where it failed now.
-func TestHowOftenACheckFailed(t *testing.T) {
-	dir := t.TempDir()
-	began := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
-	write := func(i int, r Report) {
-		t.Helper()
-		r.Started = began.Add(time.Duration(i) * time.Hour)
-		if err := r.Write(dir); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.saveCopy(dir); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text := func() string { return pagetest.Text(readPage(t, filepath.Join(dir, ReportHTML))) }
-	write(0, failing())
-	if strings.Contains(text(), "of the last") {
-		t.Error("the page of the first run tells of earlier ones")
-	}
-	for i := 1; i < 34; i++ { // of which the first 4 are too old
-		r := passing()
-		if i == 2 || i == 20 {
-			r = failing()
-		}
-		if i == 21 || i == 22 {
-			r.Suites[2].Checks[1].Status = Skipped
-		}
-		write(i, r)
-	}
-	for _, tt := range []struct {
-		name string
-		run  Report
-		want []string
-	}{
-		{"passed now", passing(), []string{"sshd is running active (running) failed 1 of the last 30 runs", "slipway probe failed 1 of the last 28 runs"}},
-		{"fails again", failing(), []string{"base · service · failed 2 of the last 30 runs", "✗ failed sshd is running failed 2 of the last 30 runs", "containers · container · failed 2 of the last 28 runs"}},
-	} {
-		tt.run.Started = began.Add(34 * time.Hour)
-		if err := tt.run.Write(dir); err != nil {
-			t.Fatal(err)
-		}
-		got := text()
-		for _, want := range tt.want {
-			if !strings.Contains(got, want) {
-				t.Errorf("%s: the page is %q; want %q", tt.name, got, want)
-			}
-		}
-		if n := strings.Count(got, "containerd 1.7.24 answers failed"); n > 0 {
-			t.Errorf("%s: a check that never failed tells of failures", tt.name)
-		}
 	}
 }

@@ -46,10 +46,7 @@ func JUnit(board, suite string, started time.Time, elapsedMS int64, cases []Chec
 
 func (r Report) junitSuites() []junitSuite {
 	var all []junitSuite
-	if len(r.Stages) > 0 {
-		all = append(all, r.junitStages())
-	}
-	for _, s := range r.Suites {
+	for _, s := range r.sections() {
 		all = append(all, r.junitSuite(s))
 	}
 	// The logs belong to the run, not to one of its suites; the schema has a place
@@ -86,19 +83,6 @@ func (r Report) junitProperties() []junitProperty {
 		properties = append(properties, junitProperty{Name: strings.ReplaceAll(strings.ToLower(fact.Name), " ", "-"), Value: fact.Value})
 	}
 	return properties
-}
-
-func (r Report) junitStages() junitSuite {
-	var total int64
-	for _, s := range r.Stages {
-		total += s.ElapsedMS
-	}
-	suite := r.newJUnitSuite("stages", total)
-	for _, s := range r.Stages {
-		suite.add(newJUnitCase(r.Board+".stages",
-			CheckResult{Name: s.Name, ElapsedMS: s.ElapsedMS, Status: s.Status, Kind: "stage", Saw: s.Saw, Next: s.Next}))
-	}
-	return suite
 }
 
 func (r Report) junitSuite(s SuiteResult) junitSuite {

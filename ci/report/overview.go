@@ -37,7 +37,7 @@ func WriteAll(dir string, all []Report) error {
 			return err
 		}
 	}
-	return writeForms(dir, all, withPage(func(all []Report) ([]byte, error) { return newOverview(all, links).Render() }))
+	return writeForms(dir, all, newOverview(all, links).Render)
 }
 
 // newOverview returns the page of several reports. links are the reports' own pages, in the same

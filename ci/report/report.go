@@ -1,5 +1,5 @@
-// Package report turns the result of a run on a board into JSON, JUnit, TAP, LAVA or a
-// page. It also writes what a CI server shows beside a job's log. It asks no board; see ci.
+// Package report turns the result of a run on a board into JSON, JUnit, TAP or a page.
+// It also writes what a CI server shows beside a job's log. It asks no board; see ci.
 package report
 
 import (
@@ -234,16 +234,17 @@ func CountWords(n map[Status]int) string {
 // Write writes the report into dir as JSON, JUnit and HTML, with files for long logs. Each file is
 // complete or absent.
 func (r Report) Write(dir string) error {
-	past, r := r.earlierReports(dir), r.Tidy()
+	r = r.Tidy()
 	if err := r.writeLogs(dir); err != nil {
 		return err
 	}
-	p := page{past, linkBeside(dir), []file{{ReportJSON, ReportJSON}, {ReportJUnit, ReportJUnit}}}
-	return writeForms(dir, []Report{r}, withPage(func(all []Report) ([]byte, error) { return p.render(all[0]) }))
+	p := page{linkBeside(dir), []file{{ReportJSON, ReportJSON}, {ReportJUnit, ReportJUnit}}}
+	return writeForms(dir, []Report{r}, func() ([]byte, error) { return p.render(r) })
 }
 
-// writeForms renders the reports in each form that has a file, and writes the files into dir.
-func writeForms(dir string, all []Report, forms []Form) error {
+// writeForms renders the reports in each form that has a file, and writes the files into dir. page
+// renders the HTML page, which has links to the files beside it.
+func writeForms(dir string, all []Report, page func() ([]byte, error)) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -251,7 +252,11 @@ func writeForms(dir string, all []Report, forms []Form) error {
 		if f.file == "" {
 			continue
 		}
-		data, err := f.render(all)
+		render := func() ([]byte, error) { return f.render(all) }
+		if f.file == ReportHTML {
+			render = page
+		}
+		data, err := render()
 		if err != nil {
 			return fmt.Errorf("render %s: %w", f.file, err)
 		}

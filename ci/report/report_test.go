@@ -119,7 +119,7 @@ func TestReportGolden(t *testing.T) {
 				}
 				golden(t, filepath.Join("testdata", "report", name, file), got)
 			}
-			for _, form := range []string{"tap", "lava"} {
+			for _, form := range []string{"tap"} {
 				var b bytes.Buffer
 				if err := WriteAs(&b, formNamed(t, form), report()); err != nil {
 					t.Fatal(err)
@@ -266,7 +266,6 @@ func FuzzReport(f *testing.F) {
 				}
 			}
 		}
-		wantSignals(t, []Report{r})
 		wantPoints(t, []Report{r, r})
 		var b strings.Builder
 		r.Summary(&b)

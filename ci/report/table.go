@@ -1,12 +1,6 @@
 package report
 
-import (
-	"slices"
-	"strconv"
-	"strings"
-
-	"slipway/layers/plaintext"
-)
+import "slipway/layers/plaintext"
 
 // Table is the output of a check's program as a table, such as a row for each power mode.
 type Table struct {
@@ -44,63 +38,20 @@ func tidyCells(cells []string, n int) []string {
 	return clean
 }
 
-// shownTable is a table as the page draws it.
+// shownTable is a table with the name of its check.
 type shownTable struct {
-	Check   string
-	Columns []string
-	Rows    []shownRow
+	Check string
+	Table
 }
 
-// shownRow is a row of the table: its label, and a cell with a bar for each other column.
-type shownRow struct {
-	Label string
-	Cells []shownCell
-}
-
-// shownCell is a cell with the length of its bar, in hundredths of the column's largest number.
-type shownCell struct {
-	Text string
-	W    float64
-}
-
-// listTables returns the tables of all checks, as the page draws them.
+// listTables returns the tables of all checks.
 func (r Report) listTables() (all []shownTable) {
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {
 			if c.Table != nil {
-				all = append(all, c.Table.shown(c.Name))
+				all = append(all, shownTable{c.Name, *c.Table})
 			}
 		}
 	}
 	return all
-}
-
-func (t Table) shown(check string) shownTable {
-	most := make([]float64, len(t.Columns))
-	for _, row := range t.Rows {
-		for i, cell := range row {
-			most[i] = max(most[i], positive(cell))
-		}
-	}
-	s := shownTable{Check: check, Columns: slices.Concat([]string{strings.Join(t.Columns[:t.Labels], ", ")}, t.Columns[t.Labels:])}
-	for _, row := range t.Rows {
-		shown := shownRow{Label: strings.Join(row[:t.Labels], ", ")}
-		for i := t.Labels; i < len(row); i++ {
-			cell := shownCell{Text: row[i]}
-			if most[i] > 0 {
-				cell.W = 100 * (positive(row[i]) / most[i])
-			}
-			shown.Cells = append(shown.Cells, cell)
-		}
-		s.Rows = append(s.Rows, shown)
-	}
-	return s
-}
-
-// positive returns a cell's number, or 0 if the cell is no positive number and gets no bar.
-func positive(cell string) float64 {
-	if v, err := strconv.ParseFloat(cell, 64); err == nil && isNumber(v) && v > 0 {
-		return v
-	}
-	return 0
 }

@@ -280,23 +280,10 @@ func imageFirst(image, device string) []string {
 
 func suitesCommand() *Command {
 	c := New("suites", "List Slipway's own suites, and the kinds of checks that a suite can have")
-	c.Long = `ci/suites.md shows each section with an example.`
+	c.Long = `ci/suites.md shows each section with an example. ci/workloads.md lists the systems that suites
+prove.`
 	c.Run = func(_ context.Context, _ []string) error {
 		return suites.Show(stdout)
-	}
-	return c
-}
-
-func workloadsCommand() *Command {
-	c := New("workloads [WORKLOAD]", "List the systems that suites prove, with their recipes")
-	c.Long = `With WORKLOAD it prints what this workload proves and needs, its recipes for each release, and
-the machines that proved it. ci/workloads.md has all workloads in a table.`
-	c.Example = `slipway workloads
-slipway workloads cuda-warp
-slipway smoke root@10.0.0.7 --suite=cuda-warp,cupy`
-	asJSON := c.Switch("json", "print them as JSON")
-	c.Run = func(_ context.Context, words []string) error {
-		return suites.ShowWorkloads(stdout, words[0], *asJSON)
 	}
 	return c
 }
@@ -307,8 +294,8 @@ func smokeCommand() *Command {
 "smoke HOST --suite=my.yml" needs no BOARD and no build, and writes no file. With a BOARD whose
 folder is here, Slipway writes report.html, report.json and junit.xml into build/reports/BOARD.
 
-With --as it also prints the report for a program: TAP, results for LAVA, JUnit, a page or
-JSON. Progress goes to stderr.`
+With --as it also prints the report for a program: TAP, JUnit, a page or JSON. Progress goes
+to stderr.`
 	c.exits = exitsOfSmoke
 	c.Example = `slipway smoke virt virt
 slipway smoke jetson-orin-nano-devkit root@10.0.0.7 --as=tap

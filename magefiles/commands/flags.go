@@ -235,7 +235,7 @@ func (c *Command) reportForm() **report.Form {
 		*value, err = report.FormOf(text, false)
 		return err
 	}
-	c.addFlag("as", "print the report as tap, lava, junit, html or json", "FORM", read)
+	c.addFlag("as", "print the report as tap, junit, html or json", "FORM", read)
 	c.complete("as", func([]string) []string { return report.FormNames() }, cobra.ShellCompDirectiveNoFileComp)
 	c.addFlag("json", "the same as --as=json", "bool", func(text string) error {
 		yes, err := parseBool(text)
