@@ -276,7 +276,7 @@ func (u *upRun) machineDir() string { return u.opt.Build.MachineDir(u.spec) }
 // powerOn switches the board on, logs in, and records the boot time in the report.
 func (u *upRun) powerOn(ctx context.Context, step *progress.Step) (saw string, err error) {
 	dir := u.machineDir()
-	u.vm, err = qemu.Start(ctx, u.spec, dir, qemu.Options{Detach: u.opt.Keep})
+	u.vm, err = qemu.Start(ctx, u.spec, dir, u.opt.Keep)
 	if err != nil {
 		return "", err
 	}

@@ -34,7 +34,7 @@ func TestStopVirtualInterrupted(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, qemu.DiskName), make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	vm, err := qemu.Start(t.Context(), spec, dir, qemu.Options{})
+	vm, err := qemu.Start(t.Context(), spec, dir, false)
 	if err != nil {
 		t.Fatal(err)
 	}

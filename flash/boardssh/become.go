@@ -92,10 +92,7 @@ func (c *Conn) sudoRefuses(words string) error {
 }
 
 // passwords holds the sudo passwords that were typed in this run, by board. They stay in memory.
-type passwords struct {
-	mu  sync.Mutex
-	all map[string]string
-}
+type passwords struct{ byBoard sync.Map }
 
 var sudoPasswords passwords
 
@@ -107,10 +104,8 @@ func sudoKey(a Address) string {
 
 // askOnce returns the stored password of a board, or, if attended, asks for one and stores it.
 func (p *passwords) askOnce(ctx context.Context, a Address, attended bool) (password string, err error) {
-	p.mu.Lock()
-	password = p.all[sudoKey(a)]
-	p.mu.Unlock()
-	if password != "" || !attended {
+	stored, _ := p.byBoard.Load(sudoKey(a))
+	if password, _ = stored.(string); password != "" || !attended {
 		return password, nil
 	}
 	q := &question{ask: func(ctx context.Context, t *terminal) (err error) {
@@ -123,13 +118,8 @@ func (p *passwords) askOnce(ctx context.Context, a Address, attended bool) (pass
 }
 
 func (p *passwords) store(password string, boards ...Address) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.all == nil {
-		p.all = map[string]string{}
-	}
 	for _, a := range boards {
-		p.all[sudoKey(a)] = password
+		p.byBoard.Store(sudoKey(a), password)
 	}
 }
 

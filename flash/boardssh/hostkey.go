@@ -3,8 +3,6 @@ package boardssh
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +13,7 @@ import (
 	"strings"
 
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
 
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
@@ -198,7 +197,7 @@ func isOneMachine(name string) bool {
 // completes a last line without a line end. It removes what a failed write left.
 func appendPin(file, name string, hashed bool, key ssh.PublicKey) (err error) {
 	if hashed {
-		name = hashName(strings.ToLower(name)) // as names are looked up
+		name = knownhosts.HashHostname(strings.ToLower(name)) // as names are looked up
 	}
 	line := name + " " + strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))) + "\n"
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -234,12 +233,6 @@ func readTail(f *os.File) (size int64, whole bool, err error) {
 	last := make([]byte, 1)
 	_, err = f.ReadAt(last, info.Size()-1)
 	return info.Size(), last[0] == '\n', err
-}
-
-func hashName(name string) string {
-	salt := make([]byte, 20)
-	rand.Read(salt)
-	return "|1|" + base64.StdEncoding.EncodeToString(salt) + "|" + base64.StdEncoding.EncodeToString(hashHost(salt, name))
 }
 
 // listMagic begins a key revocation list, which ssh-keygen -k makes.

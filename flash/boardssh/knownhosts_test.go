@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
 
 	"slipway/flash/boardssh/sshtest"
 )
@@ -45,10 +46,10 @@ func TestTrust(t *testing.T) {
 		{"a pattern that is not for it", "*.lab,!board.* " + text, board, errUnknown},
 		{"another key", "board.lab " + other, board, errChanged},
 		{"another key and this one", "board.lab " + other + "\nboard.lab " + text, board, nil},
-		{"hashed", hashName("board.lab") + " " + text, board, nil},
-		{"hashed, another", hashName("door.lab") + " " + text, board, errUnknown},
+		{"hashed", knownhosts.HashHostname("board.lab") + " " + text, board, nil},
+		{"hashed, another", knownhosts.HashHostname("door.lab") + " " + text, board, errUnknown},
 		{"the port", "[board.lab]:2222 " + text, odd, nil},
-		{"the port, hashed", hashName("[board.lab]:2222") + " " + text, odd, nil},
+		{"the port, hashed", knownhosts.HashHostname("[board.lab]:2222") + " " + text, odd, nil},
 		{"another port", "[board.lab]:2223 " + text, odd, errUnknown},
 		{"no port", "board.lab " + text, odd, nil},
 		{"no port, another key", "board.lab " + other, odd, errUnknown},
@@ -84,7 +85,7 @@ func TestTrustFindsWhatSSHFinds(t *testing.T) {
 	_, _, text := sshtest.NewKey(t)
 	lines := []string{
 		"board", "board,door", "*", "b*d", "b?ard", "!board,*", "*,!board", "[board]:2222", "[*]:2222", "boar", "*:2222",
-		"[board]:*", hashName("board"), hashName("[board]:2222"), "BOARD", "[board]:22", "board*", "**", "?", "*board*,!*x",
+		"[board]:*", knownhosts.HashHostname("board"), knownhosts.HashHostname("[board]:2222"), "BOARD", "[board]:22", "board*", "**", "?", "*board*,!*x",
 	}
 	file := filepath.Join(t.TempDir(), "known_hosts")
 	if err := os.WriteFile(file, []byte(strings.Join(lines, " "+text+"\n")+" "+text+"\n"), 0o600); err != nil {

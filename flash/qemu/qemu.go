@@ -49,14 +49,9 @@ type VM struct {
 	exited chan struct{} // nil: not this process's child
 }
 
-// Options is how to start a machine.
-type Options struct {
-	Detach bool // leave it on when this process ends
-}
-
-// Start starts QEMU for the board with the disk in dir, and records the machine there. Without
-// Detach the machine ends with ctx or this process. If one runs already, Start returns an error.
-func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM, error) {
+// Start starts QEMU for the board with the disk in dir, and records the machine there. With
+// detach the machine outlives ctx and this process. If one runs already, Start returns an error.
+func Start(ctx context.Context, spec images.Spec, dir string, detach bool) (*VM, error) {
 	unlock, err := lockMachine(ctx, dir)
 	if err != nil {
 		return nil, err
@@ -82,7 +77,7 @@ func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM,
 		return nil, err
 	}
 	vm := &VM{Board: spec.Board, SSHPort: sshPort, Accel: accel, Started: time.Now(), dir: dir}
-	if err := vm.launch(ctx, qemuArguments(spec, accel, sshPort), note, opt); err != nil {
+	if err := vm.launch(ctx, qemuArguments(spec, accel, sshPort), note, detach); err != nil {
 		return nil, err
 	}
 	if err := vm.saveState(); err != nil {
@@ -105,7 +100,7 @@ const lockLimit = 30 * time.Second
 
 // launch starts QEMU with its output in the log file, which begins with note. It removes the
 // console log of an earlier machine, whose output must not be mistaken for this one's.
-func (v *VM) launch(ctx context.Context, argv []string, note string, opt Options) error {
+func (v *VM) launch(ctx context.Context, argv []string, note string, detach bool) error {
 	// An earlier machine's output must not be mistaken for the new one's.
 	if err := os.Remove(ConsoleLog(v.dir)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -119,7 +114,7 @@ func (v *VM) launch(ctx context.Context, argv []string, note string, opt Options
 		fmt.Fprintln(log, note)
 	}
 	cmd := run.Prepare(ctx, run.Command{Argv: argv, Dir: v.dir})
-	if opt.Detach {
+	if detach {
 		cmd = exec.Command(argv[0], argv[1:]...)
 		cmd.Dir, cmd.SysProcAttr = v.dir, &syscall.SysProcAttr{Setsid: true}
 	}

@@ -35,12 +35,12 @@ func machine(t *testing.T) (images.Spec, string) {
 }
 
 func TestStartStop(t *testing.T) {
-	for _, opt := range []Options{{}, {Detach: true}} {
+	for _, detach := range []bool{false, true} {
 		spec, dir := machine(t)
 		if _, err := Find(dir); !errors.Is(err, ErrOff) {
 			t.Errorf("Find before Start = %v; want ErrOff", err)
 		}
-		vm, err := Start(t.Context(), spec, dir, opt)
+		vm, err := Start(t.Context(), spec, dir, detach)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func TestStartStop(t *testing.T) {
 		if err != nil || found.PID != vm.PID || found.SSHPort != vm.SSHPort {
 			t.Errorf("Find = %+v, %v; want %+v", found, err, vm)
 		}
-		if _, err := Start(t.Context(), spec, dir, opt); err == nil || !strings.Contains(err.Error(), "already on") {
+		if _, err := Start(t.Context(), spec, dir, detach); err == nil || !strings.Contains(err.Error(), "already on") {
 			t.Errorf("second Start = %v; want it refused", err)
 		}
 		if err := found.Stop(); err != nil {
@@ -73,7 +73,7 @@ func TestStartStop(t *testing.T) {
 func TestAliveUntilTheDiskIsClosed(t *testing.T) {
 	for range 3 {
 		spec, dir := machine(t)
-		vm, err := Start(t.Context(), spec, dir, Options{Detach: true})
+		vm, err := Start(t.Context(), spec, dir, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestStartTwiceAtOnce(t *testing.T) {
 	results := make(chan result)
 	for range 2 {
 		go func() {
-			vm, err := Start(t.Context(), spec, dir, Options{Detach: true})
+			vm, err := Start(t.Context(), spec, dir, true)
 			results <- result{vm, err}
 		}()
 	}
@@ -135,7 +135,7 @@ func TestStartReturnsFindsError(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, stateName), []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	vm, err := Start(t.Context(), spec, dir, Options{})
+	vm, err := Start(t.Context(), spec, dir, false)
 	if err == nil {
 		vm.Stop()
 	}
@@ -155,7 +155,7 @@ func TestStartStopsWhatItCannotRecord(t *testing.T) {
 		t.Skipf("cannot mount here: %v", err)
 	}
 	t.Cleanup(func() { unix.Unmount(state, unix.MNT_DETACH) })
-	vm, err := Start(t.Context(), spec, dir, Options{Detach: true})
+	vm, err := Start(t.Context(), spec, dir, true)
 	if err == nil {
 		t.Fatal("Start without a record succeeded")
 	}
@@ -190,14 +190,14 @@ func pidsIn(t *testing.T, dir string) []int {
 // the next one.
 func TestStopLeavesTheNextMachineAlone(t *testing.T) {
 	spec, dir := machine(t)
-	old, err := Start(t.Context(), spec, dir, Options{})
+	old, err := Start(t.Context(), spec, dir, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := old.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	vm, err := Start(t.Context(), spec, dir, Options{})
+	vm, err := Start(t.Context(), spec, dir, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestStartEndsWithItsContext(t *testing.T) {
 	spec, dir := machine(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	vm, err := Start(ctx, spec, dir, Options{Detach: true})
+	vm, err := Start(ctx, spec, dir, true)
 	if vm != nil {
 		vm.Stop()
 	}
@@ -225,7 +225,7 @@ func TestStartEndsWithItsContext(t *testing.T) {
 
 func TestWaitOff(t *testing.T) {
 	spec, dir := machine(t)
-	vm, err := Start(t.Context(), spec, dir, Options{})
+	vm, err := Start(t.Context(), spec, dir, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestWaitOff(t *testing.T) {
 func TestEndsWithItsContext(t *testing.T) {
 	spec, dir := machine(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	vm, err := Start(ctx, spec, dir, Options{})
+	vm, err := Start(ctx, spec, dir, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,12 +115,15 @@ func retryInterrupted(ctx context.Context, call func() (int, error)) (int, error
 	}
 }
 
-// driverError returns the package's error for an errno. Local and remote access share these errors.
+// driverErrors are the package's errors for the driver's. Local and remote access share them.
+var driverErrors = map[unix.Errno]error{
+	unix.ENOENT: errMissing, unix.ENXIO: errGone, unix.ENODEV: errGone, unix.ENOTCONN: errGone, unix.EBUSY: errBusy,
+	unix.EPERM: errLocked, unix.EACCES: errDenied, unix.EINVAL: errInvalid, unix.ETIMEDOUT: errTimeout,
+}
+
+// driverError returns the package's error for an errno.
 func driverError(err error) error {
-	for number, name := range map[unix.Errno]error{
-		unix.ENOENT: errMissing, unix.ENXIO: errGone, unix.ENODEV: errGone, unix.ENOTCONN: errGone, unix.EBUSY: errBusy,
-		unix.EPERM: errLocked, unix.EACCES: errDenied, unix.EINVAL: errInvalid, unix.ETIMEDOUT: errTimeout,
-	} {
+	for number, name := range driverErrors {
 		if errors.Is(err, number) {
 			return name
 		}

@@ -8,6 +8,8 @@ import (
 	"path"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"slipway/flash/boardssh"
 	"slipway/layers/plaintext"
 )
@@ -58,22 +60,8 @@ func (f remoteFolder) copyTo(ctx context.Context, file, blockBytes string, in io
 	return commandError(r, err)
 }
 
-// errorPhrases are the C libraries' texts for the driver's errors.
-var errorPhrases = []struct {
-	text string
-	err  error
-}{
-	{"No such file or directory", errMissing},
-	{"No such device", errGone},
-	{"Transport endpoint is not connected", errGone},
-	{"Device or resource busy", errBusy},
-	{"Resource busy", errBusy},
-	{"Operation not permitted", errLocked},
-	{"Permission denied", errDenied},
-	{"Invalid argument", errInvalid},
-	{"Connection timed out", errTimeout},
-	{"Operation timed out", errTimeout},
-}
+// muslWords are musl's words for two errors, and those of other C libraries and of Go.
+var muslWords = strings.NewReplacer("resource busy", unix.EBUSY.Error(), "operation timed out", unix.ETIMEDOUT.Error())
 
 // noProgram is the exit status of a shell or env that cannot find the program.
 const noProgram = 127
@@ -88,9 +76,9 @@ func commandError(r boardssh.Result, err error) error {
 	if r.Status == noProgram {
 		return fmt.Errorf("that machine lacks env, cat or dd: %.200s", plaintext.OneLine(strings.ToValidUTF8(text, "?")))
 	}
-	for _, p := range errorPhrases {
-		if strings.Contains(text, p.text) {
-			return p.err
+	for number, name := range driverErrors {
+		if strings.Contains(muslWords.Replace(strings.ToLower(text)), number.Error()) {
+			return name
 		}
 	}
 	if text = plaintext.OneLine(strings.TrimSpace(strings.ToValidUTF8(text, "?"))); text == "" {

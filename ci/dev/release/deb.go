@@ -93,7 +93,8 @@ Version: %s
 Architecture: %s
 Maintainer: %s
 Installed-Size: %d
-Recommends: ca-certificates, git, openssh-client
+Depends: openssh-client
+Recommends: ca-certificates, git
 Section: devel
 Priority: optional
 Description: %s

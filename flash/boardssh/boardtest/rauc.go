@@ -71,18 +71,12 @@ func StartRAUC(t *testing.T) *RAUC {
 	r.Write(t, "state.B", "good\n")
 	r.Write(t, "bus.conf", fmt.Sprintf(busConfig, r.Bus, r.File("services")))
 	r.Write(t, "system.conf", strings.ReplaceAll(systemConfig, "@", dir))
-	r.Write(t, "backend", strings.ReplaceAll(backend, "@", dir))
-	if err := os.Chmod(r.File("backend"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	r.WriteProgram(t, "backend", strings.ReplaceAll(backend, "@", dir))
 	program, err := exec.LookPath("rauc")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Write(t, "rauc", fmt.Sprintf("#!/bin/sh\nexec %s --conf=%s \"$@\"\n", program, r.File("system.conf")))
-	if err := os.Chmod(r.File("rauc"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	r.WriteProgram(t, "rauc", fmt.Sprintf("#!/bin/sh\nexec %s --conf=%s \"$@\"\n", program, r.File("system.conf")))
 	for _, dir := range []string{"mnt", "services"} {
 		if err := os.Mkdir(r.File(dir), 0o755); err != nil {
 			t.Fatal(err)
@@ -164,6 +158,14 @@ func (f Folder) File(name string) string { return filepath.Join(string(f), name)
 func (f Folder) Write(t *testing.T, name, text string) {
 	t.Helper()
 	if err := run.WriteProgram(f.File(name), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// WriteProgram writes a program in the folder.
+func (f Folder) WriteProgram(t *testing.T, name, text string) {
+	t.Helper()
+	if err := run.WriteProgram(f.File(name), []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -259,10 +261,7 @@ func ownMounts(cmd *exec.Cmd) *exec.Cmd {
 // this service. Other systemctl commands fail.
 func (r *RAUC) Systemctl(t *testing.T) string {
 	t.Helper()
-	r.Write(t, "systemctl", fmt.Sprintf("#!/bin/sh\n[ \"$*\" = 'stop rauc.service' ] && kill %d && touch %s\n", r.service.Process.Pid, r.File("stopped")))
-	if err := os.Chmod(r.File("systemctl"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	r.WriteProgram(t, "systemctl", fmt.Sprintf("#!/bin/sh\n[ \"$*\" = 'stop rauc.service' ] && kill %d && touch %s\n", r.service.Process.Pid, r.File("stopped")))
 	return r.Program()
 }
 
@@ -418,10 +417,7 @@ func (r *RAUC) Make(t *testing.T, b Bundle) string {
 	}
 	image := "\n[image.rootfs]\nfilename=system.img\n"
 	if b.Hook != "" {
-		r.Write(t, content+"/hook", "#!/bin/sh\n"+b.Hook+"\n")
-		if err := os.Chmod(r.File(content+"/hook"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		r.WriteProgram(t, content+"/hook", "#!/bin/sh\n"+b.Hook+"\n")
 		text += "\n[hooks]\nfilename=hook\n"
 		image += "hooks=pre-install\n"
 	}

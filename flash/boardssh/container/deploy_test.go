@@ -33,7 +33,7 @@ func TestDeployFiles(t *testing.T) {
 		}
 		sshtest.CheckFile(t, name, want, 0o644)
 	}
-	if e := r.Last("put "+images.ArtifactName); e.State != progress.Done || e.Count != e.Total {
+	if e := r.Last("put " + images.ArtifactName); e.State != progress.Done || e.Count != e.Total {
 		t.Errorf("last event %+v", e)
 	}
 	if _, err := DeployArtifact(t.Context(), c, images.Spec{Board: "bench"}, artifact); err == nil || !strings.Contains(err.Error(), "images/boards/bench/board.yml") {

@@ -152,17 +152,7 @@ func showUnit(ctx context.Context, c *boardssh.Conn, name string) (unit, error) 
 	if err != nil {
 		return nil, err
 	}
-	return parseUnit(text), nil
-}
-
-func parseUnit(text string) unit {
-	u := unit{}
-	for line := range strings.Lines(text) {
-		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && len(u) < 20 {
-			u[key] = value
-		}
-	}
-	return u
+	return plaintext.Properties(text), nil
 }
 
 // isRunning reports whether a unit is active, starts for the first time, or is a finished oneshot.

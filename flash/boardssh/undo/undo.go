@@ -486,15 +486,21 @@ func listTouched(ctx context.Context, c *boardssh.Conn, u Deployment) (map[strin
 	return found, err
 }
 
+// paths returns the set of paths that the deploy changed.
+func (u Deployment) paths() map[string]bool {
+	ours := map[string]bool{}
+	for _, e := range u.Entries {
+		ours[e.Path] = true
+	}
+	return ours
+}
+
 var partPattern = plaintext.Regexp(`(?s)^\.(.+)\.[A-Z0-9]{10}\.part$`)
 
 // removeParts deletes the files of this deploy's interrupted uploads from the map found, and
 // returns their names.
 func removeParts(found map[string]files.State, u Deployment) (parts []string) {
-	ours := map[string]bool{}
-	for _, e := range u.Entries {
-		ours[e.Path] = true
-	}
+	ours := u.paths()
 	for name := range found {
 		dir, base := path.Split(name)
 		if m := partPattern().FindStringSubmatch(base); m != nil && ours[dir+m[1]] {
@@ -507,10 +513,7 @@ func removeParts(found map[string]files.State, u Deployment) (parts []string) {
 
 // hasOtherFiles reports whether a folder has files that are not from the deploy.
 func hasOtherFiles(found map[string]files.State, u Deployment, folder string) bool {
-	ours := map[string]bool{}
-	for _, e := range u.Entries {
-		ours[e.Path] = true
-	}
+	ours := u.paths()
 	for name := range found {
 		if strings.HasPrefix(name, folder+"/") && !ours[name] {
 			return true
