@@ -3,18 +3,17 @@ package probe
 import (
 	"fmt"
 	"math/bits"
-	"strings"
 )
 
 var fileSystems = []format{
 	{name: "crypto_LUKS", magic: "LUKS\xba\xbe", at: []int64{0}, read: readLUKS},
 	{name: "BitLocker", magic: "-FVE-FS-", at: []int64{3}},
-	{name: "swap", magic: "SWAPSPACE2", at: swapEnds, read: readSwap},
+	{name: "swap", magic: "SWAPSPACE2", at: swapEnds, label: textAt{1052, 16}},
 	{name: "swap", magic: "SWAP-SPACE", at: swapEnds},
 	{name: "swsuspend", magic: "S1SUSPEND", at: swapEnds},
 	{name: "xfs", magic: "XFSB", at: []int64{0}, read: readXFS},
 	{name: "squashfs", magic: "hsqs", at: []int64{0}},
-	{name: "erofs", magic: "\xe2\xe1\xf5\xe0", at: []int64{1024}, read: readEROFS},
+	{name: "erofs", magic: "\xe2\xe1\xf5\xe0", at: []int64{1024}, label: textAt{1024 + 64, 16}},
 	{name: "f2fs", magic: "\x10\x20\xf5\xf2", at: []int64{1024}, read: readF2FS},
 	{name: "exfat", magic: "EXFAT   ", at: []int64{3}, read: readExFAT},
 	{name: "ntfs", magic: "NTFS    ", at: []int64{3}, read: readNTFS},
@@ -22,7 +21,7 @@ var fileSystems = []format{
 	{name: "btrfs", magic: "_BHRfS_M", at: []int64{0x10040}, read: readBtrfs},
 	{name: "apfs", magic: "NXSB", at: []int64{32}},
 	{name: "hfsplus", magic: "H+\x00\x04", at: []int64{1024}},
-	{name: "iso9660", magic: "\x01CD001", at: []int64{32768}, read: readISO9660},
+	{name: "iso9660", magic: "\x01CD001", at: []int64{32768}, label: textAt{32768 + 40, 32}},
 	{name: "udf", magic: "\x00BEA01", at: []int64{32768}},
 	{name: "vfat", read: readFAT}, // has no usable magic, so it comes last
 }
@@ -30,23 +29,14 @@ var fileSystems = []format{
 var swapEnds = []int64{4096 - 10, 8192 - 10, 16384 - 10, 32768 - 10, 65536 - 10}
 
 func readLUKS(s *source, _ int64) (Content, bool) {
-	p := s.bytesAt(0, 208)
+	p := s.bytesAt(0, 72)
 	if p == nil {
 		return Content{}, false
 	}
-	c := Content{UUID: cleanText(p[168:208])}
-	if be.Uint16(p[6:]) == 2 {
-		c.Label = cleanText(p[24:72])
+	if be.Uint16(p[6:]) != 2 { // version 1 has no label
+		return Content{}, true
 	}
-	return c, true
-}
-
-func readSwap(s *source, _ int64) (Content, bool) {
-	p := s.bytesAt(1036, 32)
-	if p == nil {
-		return Content{}, false
-	}
-	return Content{UUID: formatUUID(p[:16]), Label: cleanText(p[16:32])}, true
+	return Content{Label: cleanText(p[24:72])}, true
 }
 
 func readXFS(s *source, _ int64) (Content, bool) {
@@ -54,15 +44,7 @@ func readXFS(s *source, _ int64) (Content, bool) {
 	if p == nil || bits.OnesCount32(be.Uint32(p[4:])) != 1 { // block size
 		return Content{}, false
 	}
-	return Content{UUID: formatUUID(p[32:48]), Label: cleanText(p[108:120])}, true
-}
-
-func readEROFS(s *source, at int64) (Content, bool) {
-	p := s.bytesAt(at, 80)
-	if p == nil {
-		return Content{}, false
-	}
-	return Content{UUID: formatUUID(p[48:64]), Label: cleanText(p[64:80])}, true
+	return Content{Label: cleanText(p[108:120])}, true
 }
 
 func readF2FS(s *source, at int64) (Content, bool) {
@@ -70,7 +52,7 @@ func readF2FS(s *source, at int64) (Content, bool) {
 	if p == nil {
 		return Content{}, false
 	}
-	return Content{UUID: formatUUID(p[108:124]), Label: cleanUTF16(p[124:])}, true
+	return Content{Label: cleanUTF16(p[124:])}, true
 }
 
 // The features that ext2 or ext3 lack tell the three apart.
@@ -87,7 +69,7 @@ func readExt(s *source, _ int64) (Content, bool) {
 	if p == nil || le.Uint32(p) == 0 || le.Uint32(p[0x18:]) > 6 { // inodes; block size above 64 KiB
 		return Content{}, false
 	}
-	c := Content{Type: "ext2", UUID: formatUUID(p[0x68:0x78]), Label: cleanText(p[0x78:0x88])}
+	c := Content{Type: "ext2", Label: cleanText(p[0x78:0x88])}
 	compatible, incompatible, readOnly := le.Uint32(p[0x5c:]), le.Uint32(p[0x60:]), le.Uint32(p[0x64:])
 	switch {
 	case incompatible&extJournalDevice != 0:
@@ -105,25 +87,9 @@ func readBtrfs(s *source, at int64) (Content, bool) {
 	if p == nil {
 		return Content{}, false
 	}
-	c := Content{UUID: formatUUID(p[0x20:0x30]), Label: cleanText(p[0x12b:])}
+	c := Content{Label: cleanText(p[0x12b:])}
 	if n := le.Uint64(p[0x88:]); n > 1 {
 		c.Part = withName(fmt.Sprintf("a btrfs over %d devices", n), c.Label)
-	}
-	return c, true
-}
-
-// readISO9660 reads the label, and the creation time as the UUID, as blkid does.
-func readISO9660(s *source, at int64) (Content, bool) {
-	p := s.bytesAt(at, 2048)
-	if p == nil {
-		return Content{}, false
-	}
-	c := Content{Label: cleanText(p[40:72])}
-	for _, when := range [][]byte{p[830:846], p[813:829]} {
-		if d := string(when); strings.Trim(d, "0123456789") == "" && strings.Trim(d, "0") != "" {
-			c.UUID = fmt.Sprintf("%s-%s-%s-%s-%s-%s-%s", d[:4], d[4:6], d[6:8], d[8:10], d[10:12], d[12:14], d[14:])
-			break
-		}
 	}
 	return c, true
 }
@@ -131,7 +97,7 @@ func readISO9660(s *source, at int64) (Content, bool) {
 // directoryBytes is how much of a root directory is searched for the label.
 const directoryBytes = 32 << 10
 
-// readFAT reads the serial, and the label from the root directory, or else from the boot sector.
+// readFAT reads the label from the root directory, or else from the boot sector.
 func readFAT(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(0, 512)
 	if p == nil || !isFAT(p) {
@@ -149,7 +115,7 @@ func readFAT(s *source, _ int64) (Content, bool) {
 	root += tables * perTable * sector
 	c := Content{}
 	if extra[2] == 0x29 || extra[2] == 0x28 { // serial and label follow
-		c.UUID, c.Label = formatSerial(extra[3:7]), cleanText(extra[7:18])
+		c.Label = cleanText(extra[7:18])
 	}
 	if label := findFATLabel(s.bytesAt(root, int(min(rootBytes, directoryBytes)))); label != "" {
 		c.Label = label
@@ -179,20 +145,12 @@ func findFATLabel(dir []byte) string {
 	return ""
 }
 
-// formatSerial formats a serial number of four bytes as XXXX-XXXX; "" for zero.
-func formatSerial(p []byte) string {
-	if n := le.Uint32(p); n != 0 {
-		return fmt.Sprintf("%04X-%04X", n>>16, n&0xffff)
-	}
-	return ""
-}
-
 func readExFAT(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(0, 512)
 	if p == nil || p[108] < 9 || p[108] > 12 || p[109] > 25-p[108] {
 		return Content{}, false
 	}
-	c := Content{UUID: formatSerial(p[100:])}
+	c := Content{}
 	cluster := int64(1) << (p[108] + p[109])
 	root := int64(le.Uint32(p[88:]))<<p[108] + (int64(le.Uint32(p[96:]))-2)*cluster
 	for dir := s.bytesAt(root, int(min(cluster, directoryBytes))); len(dir) >= 32 && dir[0] != 0; dir = dir[32:] {
@@ -203,13 +161,13 @@ func readExFAT(s *source, _ int64) (Content, bool) {
 	return c, true
 }
 
-// readNTFS reads the serial, and the label from the fourth record of the master file table.
+// readNTFS reads the label from the fourth record of the master file table.
 func readNTFS(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(0, 512)
 	if p == nil || bits.OnesCount16(le.Uint16(p[11:])) != 1 {
 		return Content{}, false
 	}
-	c := Content{UUID: fmt.Sprintf("%016X", le.Uint64(p[0x48:]))}
+	c := Content{}
 	cluster := int64(le.Uint16(p[11:])) * int64(p[13])
 	record := int64(int8(p[0x40])) * cluster // of clusters, or a power of two where negative
 	if n := int8(p[0x40]); n < 0 {

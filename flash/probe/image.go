@@ -137,7 +137,7 @@ func (s *source) readMBRExtents(holds string) *tableExtents {
 			l.parts = append(l.parts, extent{i + 1, uint64(e.start + e.count)})
 		}
 		if e.isExtended() {
-			for _, p := range s.readLogical(e.start, 512, "") {
+			for _, p := range s.readLogical(e.start, 512) {
 				l.parts = append(l.parts, extent{p.Number, uint64((p.OffsetBytes + p.SizeBytes) / 512)})
 			}
 		}
@@ -203,12 +203,8 @@ var otherFormats = []struct {
 	{0, "!<arch>\n", "an archive of ar", ""},
 	{110, "sw-description", "a bundle of SWUpdate", "update --help"},
 	{0, "070701", "a cpio archive, as an initramfs is", ""},
-	{0, "070702", "a cpio archive, as an initramfs is", ""},
-	{0, "070707", "a cpio archive, as an initramfs is", ""},
 	{0, "\x7fELF", "a program (ELF)", ""},
-	{0, "UF2\n", "a UF2 file for the boot loaders of microcontrollers", "lsblk  # copy it to the drive that the board shows"},
 	{0, "ANDROID!", "an Android boot image", ""},
-	{0, "VNDRBOOT", "an Android boot image", ""},
 	{0, "\x42\x66\x02\x13", "a boot stream of a BlueField (BFB)", "bfb list IMAGE  # flash it to /dev/rshim0"},
 	{0, "\xd0\x0d\xfe\xed", "a device tree, or a FIT image", ""},
 	{0, "\x27\x05\x19\x56", "an image for U-Boot", ""},

@@ -203,7 +203,6 @@ func TestCheckImageOtherFormats(t *testing.T) {
 		{"cpio", "a cpio archive", named(0, "070701")},
 		{"swu", "a bundle of SWUpdate\nnext: update --help", append([]byte("070702"+strings.Repeat("0", 104)+"sw-description"), 0)},
 		{"elf", "a program (ELF)", named(0, "\x7fELF")},
-		{"uf2", "a UF2 file", named(0, "UF2\nWQ]\x9e")},
 		{"Android's boot image", "an Android boot image", named(0, "ANDROID!")},
 		{"BFB", "next: bfb list IMAGE", named(0, "\x42\x66\x02\x13")},
 		{"kernel", "a Linux kernel", named(56, "ARMd")},

@@ -3,7 +3,6 @@ package probe
 import (
 	"bytes"
 	"fmt"
-	"strings"
 )
 
 // members are the formats of members of RAID arrays, volume groups and pools.
@@ -11,18 +10,19 @@ var members = []format{
 	{name: "linux_raid_member", magic: mdMagic, at: []int64{4096, 0}, read: readMD},
 	{name: "linux_raid_member", read: readMDAtEnd},
 	{name: "linux_raid_member", read: readMD090},
-	{name: "isw_raid_member", magic: "Intel Raid ISM Cfg Sig. ", at: []int64{-1024}, read: readFirmwareRAID},
-	{name: "ddf_raid_member", magic: "\xde\x11\xde\x11", at: []int64{-512}, read: readFirmwareRAID},
+	{name: "isw_raid_member", magic: "Intel Raid ISM Cfg Sig. ", at: []int64{-1024}, part: firmwareRAID},
+	{name: "ddf_raid_member", magic: "\xde\x11\xde\x11", at: []int64{-512}, part: firmwareRAID},
 	{name: "LVM2_member", magic: "LABELONE", at: []int64{512, 0, 1024, 1536}, read: readLVM},
 	{name: "zfs_member", read: readZFS},
-	{name: "bcache", magic: "\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81", at: []int64{4096 + 24}, read: readBcache},
+	{name: "bcache", magic: "\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81", at: []int64{4096 + 24}, label: textAt{4096 + 24 + 48, 32}, part: "a bcache"},
 	{name: "bcachefs", magic: "\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef", at: []int64{4096 + 24}, read: readBcachefs},
-	{name: "ceph_bluestore", magic: "bluestore block device", at: []int64{0}, read: func(*source, int64) (Content, bool) {
-		return Content{Part: "a Ceph cluster"}, true
-	}},
+	{name: "ceph_bluestore", magic: "bluestore block device", at: []int64{0}, part: "a Ceph cluster"},
 }
 
-const mdMagic = "\xfc\x4e\x2b\xa9"
+const (
+	mdMagic      = "\xfc\x4e\x2b\xa9"
+	firmwareRAID = "a RAID array of the computer's firmware"
+)
 
 // readMD reads an MD RAID superblock of version 1. It accepts one only if the superblock's own
 // offset field agrees with at.
@@ -32,7 +32,7 @@ func readMD(s *source, at int64) (Content, bool) {
 		return Content{}, false
 	}
 	name := cleanText(p[32:64])
-	return Content{UUID: formatUUID(p[16:32]), Label: name, Part: withName("a RAID array", name)}, true
+	return Content{Label: name, Part: withName("a RAID array", name)}, true
 }
 
 func readMDAtEnd(s *source, _ int64) (Content, bool) {
@@ -49,20 +49,10 @@ func readMD090(s *source, _ int64) (Content, bool) {
 	if p == nil || string(p[:4]) != mdMagic && be.Uint32(p) != le.Uint32([]byte(mdMagic)) || p[7]|p[4] != 0 {
 		return Content{}, false
 	}
-	id := append(bytes.Clone(p[20:24]), p[52:64]...)
-	if string(p[:4]) == mdMagic {
-		for i := 0; i < 16; i += 4 {
-			be.PutUint32(id[i:], le.Uint32(id[i:]))
-		}
-	}
-	return Content{UUID: formatUUID(id), Part: "a RAID array"}, true
+	return Content{Part: "a RAID array"}, true
 }
 
-func readFirmwareRAID(*source, int64) (Content, bool) {
-	return Content{Part: "a RAID array of the computer's firmware"}, true
-}
-
-// readLVM reads an LVM label, and the names of the physical volume and its group.
+// readLVM reads an LVM label, and the name of the volume group.
 func readLVM(s *source, at int64) (Content, bool) {
 	p := s.bytesAt(at, 512)
 	if p == nil || string(p[24:32]) != "LVM2 001" {
@@ -72,12 +62,8 @@ func readLVM(s *source, at int64) (Content, bool) {
 	if header == nil {
 		return Content{}, false
 	}
-	id := cleanText(header[:32])
-	if len(id) == 32 {
-		id = strings.Join([]string{id[:6], id[6:10], id[10:14], id[14:18], id[18:22], id[22:26], id[26:]}, "-")
-	}
 	group := findVolumeGroup(s, header[40:])
-	return Content{UUID: id, Label: group, Part: withName("an LVM volume group", group)}, true
+	return Content{Label: group, Part: withName("an LVM volume group", group)}, true
 }
 
 // findVolumeGroup returns the name of an LVM volume group, with which the text in a metadata area
@@ -115,7 +101,7 @@ func readZFS(s *source, _ int64) (Content, bool) {
 	return Content{}, false
 }
 
-// readPool reads a pool's name and GUID from pairs in XDR: the size of the pair, its size in
+// readPool reads a pool's name, if it has a GUID, from pairs in XDR: the size of the pair, its size in
 // memory, the name, a type, a count, the value.
 func readPool(p []byte) (Content, bool) {
 	if len(p) < 12 || p[0] != 1 || be.Uint32(p[4:]) != 0 {
@@ -137,7 +123,7 @@ func readPool(p []byte) (Content, bool) {
 		case name == "name" && be.Uint32(rest) == str:
 			c.Label, _ = readXDRString(rest[8:])
 		case name == "pool_guid" && be.Uint32(rest) == number && len(rest) >= 16:
-			c.UUID, found = fmt.Sprint(be.Uint64(rest[8:])), true
+			found = true
 		}
 	}
 	c.Label = cleanText([]byte(c.Label))
@@ -153,21 +139,13 @@ func readXDRString(p []byte) (string, []byte) {
 	return string(p[4 : 4+n]), p[min(4+(n+3)&^3, len(p)):]
 }
 
-func readBcache(s *source, at int64) (Content, bool) {
-	p := s.bytesAt(at, 80)
-	if p == nil {
-		return Content{}, false
-	}
-	return Content{UUID: formatUUID(p[16:32]), Label: cleanText(p[48:80]), Part: "a bcache"}, true
-}
-
 // readBcachefs reads the label and the number of members after it.
 func readBcachefs(s *source, at int64) (Content, bool) {
 	p := s.bytesAt(at, 104)
 	if p == nil {
 		return Content{}, false
 	}
-	c := Content{UUID: formatUUID(p[32:48]), Label: cleanText(p[48:80])}
+	c := Content{Label: cleanText(p[48:80])}
 	if n := p[98]; n > 1 {
 		c.Part = withName(fmt.Sprintf("a bcachefs over %d devices", n), c.Label)
 	}

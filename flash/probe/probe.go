@@ -19,7 +19,6 @@ import (
 type Content struct {
 	Type  string `json:"type,omitempty"`  // ext4, vfat, LVM2_member, ...; "" unknown or empty
 	Label string `json:"label,omitempty"` // of a member: the name of its array or pool
-	UUID  string `json:"uuid,omitempty"`
 
 	// Part names the larger thing that this is a part of, in use or not: "an LVM volume
 	// group (vg0)".
@@ -37,7 +36,6 @@ type Disk struct {
 type Table struct {
 	Type       string      `json:"type"` // gpt or dos
 	Hybrid     bool        `json:"hybrid,omitempty"`
-	UUID       string      `json:"uuid,omitempty"`
 	Faults     []string    `json:"faults,omitempty"`
 	Partitions []Partition `json:"partitions,omitempty"` // in the disk's order
 }
@@ -47,9 +45,7 @@ type Partition struct {
 	Number      int    `json:"number"`
 	OffsetBytes int64  `json:"offsetBytes"`
 	SizeBytes   int64  `json:"sizeBytes"`
-	Type        string `json:"type"` // GUID, or two hexadecimal digits
 	Name        string `json:"name,omitempty"`
-	UUID        string `json:"uuid,omitempty"`
 	Content
 }
 
@@ -140,6 +136,14 @@ type format struct {
 	magic string
 	at    []int64                                   // offsets of the magic; from the end where negative
 	read  func(s *source, at int64) (Content, bool) // nil: the magic is enough
+	label textAt                                    // without read: where the label is
+	part  string                                    // without read: Content.Part
+}
+
+// textAt is the offset and length of a text.
+type textAt struct {
+	off int64
+	n   int
 }
 
 // detect reports whether the source has the format's magic and passes its read function.
@@ -155,7 +159,7 @@ func (k format) detect(s *source) (Content, bool) {
 			continue
 		}
 		if k.read == nil {
-			return Content{}, true
+			return Content{Label: cleanText(s.bytesAt(k.label.off, k.label.n)), Part: k.part}, true
 		}
 		if c, ok := k.read(s, at); ok {
 			return c, true
@@ -182,14 +186,6 @@ func cleanUTF16(p []byte) string {
 		b = utf8.AppendRune(b, rune(le.Uint16(p))) // a surrogate pair becomes two U+FFFD
 	}
 	return cleanText(b)
-}
-
-// formatUUID formats 16 bytes as a UUID; "" if all are zero.
-func formatUUID(p []byte) string {
-	if len(p) != 16 || strings.Trim(string(p), "\x00") == "" {
-		return ""
-	}
-	return fmt.Sprintf("%x-%x-%x-%x-%x", p[:4], p[4:6], p[6:8], p[8:10], p[10:])
 }
 
 // withName appends a name in brackets.

@@ -41,7 +41,6 @@ func (t *Table) addFault(format string, args ...any) {
 // gptHeader is one of a GPT's two copies.
 type gptHeader struct {
 	sector  int64
-	uuid    string
 	other   uint64 // sector of the other copy
 	entries []byte
 	each    int
@@ -77,7 +76,7 @@ func (s *source) readGPT(sector int64, mbr *Table) *Table {
 		if h == nil {
 			h = last
 		}
-		t.UUID, t.Partitions = h.uuid, h.listPartitions(s.size)
+		t.Partitions = h.listPartitions(s.size)
 		return t
 	}
 	if mbr != nil && mbr.Type == "gpt" {
@@ -93,7 +92,7 @@ func (t *Table) compareCopies(first, last *gptHeader, sectors int64) {
 		t.addFault("the first copy of the partition table is damaged, the second one at the end is whole")
 	case last == nil:
 		t.addFault("the second copy of the partition table, at the end, is damaged or missing")
-	case first.uuid != last.uuid || string(first.entries) != string(last.entries):
+	case string(first.entries) != string(last.entries):
 		t.addFault("the two copies of the partition table differ")
 	case int64(first.other) != sectors-1:
 		t.addFault("the second copy of the partition table is not at the end: the table was made for a smaller disk")
@@ -120,7 +119,7 @@ func (s *source) readGPTHeader(sector, at int64) *gptHeader {
 	if entries == nil || crc32.ChecksumIEEE(entries) != le.Uint32(p[88:]) {
 		return nil
 	}
-	return &gptHeader{sector: sector, uuid: formatGUID(p[56:72]), other: le.Uint64(p[32:]), entries: entries, each: int(each)}
+	return &gptHeader{sector: sector, other: le.Uint64(p[32:]), entries: entries, each: int(each)}
 }
 
 func (h *gptHeader) listPartitions(size int64) []Partition {
@@ -128,14 +127,13 @@ func (h *gptHeader) listPartitions(size int64) []Partition {
 	for i := 0; (i+1)*h.each <= len(h.entries) && len(all) < maxPartitions; i++ {
 		e := h.entries[i*h.each:]
 		first, last := le.Uint64(e[32:]), le.Uint64(e[40:])
-		kind := formatGUID(e[:16])
-		if kind == "" || first > last || first >= uint64(size/h.sector) {
+		if formatGUID(e[:16]) == "" || first > last || first >= uint64(size/h.sector) {
 			continue
 		}
 		all = append(all, Partition{
 			Number: i + 1, OffsetBytes: int64(first) * h.sector,
 			SizeBytes: (int64(min(last, 1<<50)) - int64(first) + 1) * h.sector,
-			Type:      kind, Name: cleanUTF16(e[56:128]), UUID: formatGUID(e[16:32]),
+			Name:      cleanUTF16(e[56:128]),
 		})
 	}
 	return all
@@ -157,7 +155,7 @@ func (s *source) readMBR(sector int64, holds string) *Table {
 	if p == nil || p[510] != 0x55 || p[511] != 0xaa || slices.Contains([]string{"vfat", "ntfs", "exfat", "BitLocker"}, holds) {
 		return nil
 	}
-	t := &Table{Type: "dos", UUID: fmt.Sprintf("%08x", le.Uint32(p[440:]))}
+	t := &Table{Type: "dos"}
 	guarded := false
 	for i, e := range parseMBREntries(p) {
 		if e.boot&0x7f != 0 { // a boot sector, not a table
@@ -168,10 +166,10 @@ func (s *source) readMBR(sector int64, holds string) *Table {
 			continue
 		}
 		if e.kind != protective {
-			t.Partitions = append(t.Partitions, e.toPartition(i+1, 0, sector, t.UUID))
+			t.Partitions = append(t.Partitions, e.toPartition(i+1, 0, sector))
 		}
 		if e.isExtended() {
-			t.Partitions = append(t.Partitions, s.readLogical(e.start, sector, t.UUID)...)
+			t.Partitions = append(t.Partitions, s.readLogical(e.start, sector)...)
 		}
 	}
 	if guarded {
@@ -204,16 +202,13 @@ func (e mbrEntry) isValid(sectors int64) bool {
 
 func (e mbrEntry) isExtended() bool { return e.kind == 0x05 || e.kind == 0x0f || e.kind == 0x85 }
 
-func (e mbrEntry) toPartition(n int, base, sector int64, disk string) Partition {
-	return Partition{
-		Number: n, OffsetBytes: (base + e.start) * sector, SizeBytes: e.count * sector,
-		Type: fmt.Sprintf("%02x", e.kind), UUID: fmt.Sprintf("%s-%02x", disk, n),
-	}
+func (e mbrEntry) toPartition(n int, base, sector int64) Partition {
+	return Partition{Number: n, OffsetBytes: (base + e.start) * sector, SizeBytes: e.count * sector}
 }
 
 // readLogical follows the chain of tables in an extended partition. Each has one partition
 // and the offset of the next table from the first one. The chain may only move forward.
-func (s *source) readLogical(extended, sector int64, disk string) []Partition {
+func (s *source) readLogical(extended, sector int64) []Partition {
 	var all []Partition
 	for at, last := extended, int64(-1); at > last && len(all) < maxLogical; {
 		p := s.bytesAt(at*sector, 512)
@@ -222,7 +217,7 @@ func (s *source) readLogical(extended, sector int64, disk string) []Partition {
 		}
 		e := parseMBREntries(p)
 		if e[0].isValid(s.size/sector-at) && !e[0].isExtended() {
-			all = append(all, e[0].toPartition(5+len(all), at, sector, disk))
+			all = append(all, e[0].toPartition(5+len(all), at, sector))
 		}
 		if !e[1].isExtended() || !e[1].isValid(s.size/sector-extended) {
 			break
