@@ -81,7 +81,7 @@ func (d *decoder) decodeFast(buf []byte, from, at, end int) (int, error) {
 			break
 		}
 		if dist >= 16 {
-			copy16(unsafe.Add(out, at), dist, length)
+			Copy16(unsafe.Add(out, at), dist, length)
 			at += length
 			continue
 		}
@@ -151,8 +151,8 @@ func putLiterals(p unsafe.Pointer, at int, e tableEntry) int {
 	return 1 + int(e/isPair&1)
 }
 
-// copy16 copies in units of 16 bytes, up to 32 bytes too many.
-func copy16(to unsafe.Pointer, dist, length int) {
+// Copy16 copies in units of 16 bytes, up to 32 bytes too many.
+func Copy16(to unsafe.Pointer, dist, length int) {
 	from := unsafe.Add(to, -dist)
 	*(*[16]byte)(to) = *(*[16]byte)(from)
 	*(*[16]byte)(unsafe.Add(to, 16)) = *(*[16]byte)(unsafe.Add(from, 16))

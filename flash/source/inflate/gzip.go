@@ -103,10 +103,7 @@ func (g *unpacker) nextHeader() error {
 			return err
 		}
 	}
-	if err := g.parseHeader(); err != nil {
-		return err
-	}
-	return nil
+	return g.parseHeader()
 }
 
 // skipPadding skips zeros after a member, as tapes have them. It returns io.EOF at the end.

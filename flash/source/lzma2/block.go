@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"slipway/flash/source/inflate"
 )
 
 // maxSpare is how many workspaces are kept for further blocks.
@@ -44,12 +46,12 @@ func (f *File) putWorkspace(w *workspace) {
 }
 
 // Decode decodes block i into out, and verifies its check. Goroutines may decode other blocks.
-func (f *File) Decode(i int, out Out) error {
+func (f *File) Decode(i int, out inflate.Out) error {
 	b := &f.Blocks[i]
 	w := f.getWorkspace(b.Dictionary)
 	defer f.putWorkspace(w)
 	to := &checkedOutput{check: checks[b.check](), out: &outputError{out: out}, left: b.Len}
-	err := b.decodeInto(w, io.NewSectionReader(f.src, b.at+int64(b.header), b.compressedBytes()), to)
+	err := w.decodeInto(io.NewSectionReader(f.src, b.at+int64(b.header), b.compressedBytes()), to)
 	if failed := to.out.(*outputError).err; failed != nil {
 		return failed
 	}
@@ -64,7 +66,7 @@ func (f *File) Decode(i int, out Out) error {
 
 // outputError keeps the errors of out, so that Decode can tell them from the input's.
 type outputError struct {
-	out Out
+	out inflate.Out
 	err error
 }
 
@@ -78,15 +80,10 @@ func (f *outputError) SkipZeros(n int64) error {
 	return f.err
 }
 
-// decodeInto decodes the block's data, undoes its filters and sends the result to the output. It
-// returns an error if the data is longer or shorter than the index says.
-func (b *Block) decodeInto(w *workspace, data io.Reader, to Out) error {
+// decodeInto decodes a block's data into the output. It returns an error if the data is longer or
+// shorter than the index says.
+func (w *workspace) decodeInto(data io.Reader, to inflate.Out) error {
 	w.src.Reset(data)
-	end := func() error { return nil }
-	for _, f := range b.chain { // filters are undone in reverse order
-		s := f.newStage(to)
-		to, end = s, joinCalls(s.flushPending, end)
-	}
 	c := chunkReader{decoder: &w.decoder, src: w.src, out: to}
 	if err := c.readAll(); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -97,11 +94,7 @@ func (b *Block) decodeInto(w *workspace, data io.Reader, to Out) error {
 	if _, err := w.src.ReadByte(); err != io.EOF {
 		return errors.New("something follows its data")
 	}
-	return end()
-}
-
-func joinCalls(a, b func() error) func() error {
-	return func() error { return errors.Join(a(), b()) }
+	return nil
 }
 
 // verifyCheck compares the check stored after the data, and the length in the index, with the

@@ -11,7 +11,7 @@ import (
 
 // check computes the checksum of a block's content.
 type check interface {
-	Out
+	inflate.Out
 	checkSum() []byte
 	checkBytes() int
 }
@@ -67,7 +67,7 @@ func (d digest) checkBytes() int  { return d.Size() }
 // checkedOutput passes a block's content to out, and computes its check.
 type checkedOutput struct {
 	check
-	out  Out
+	out  inflate.Out
 	left int64 // bytes left, by the index
 }
 

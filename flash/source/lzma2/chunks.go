@@ -6,19 +6,15 @@ import (
 	"fmt"
 	"io"
 	"unsafe"
-)
 
-// Out receives the decoded bytes.
-type Out interface {
-	Write(p []byte) (int, error) // p is the caller's
-	SkipZeros(n int64) error     // n bytes of zeros are next
-}
+	"slipway/flash/source/inflate"
+)
 
 // chunkReader decodes LZMA2's chunks, which are compressed or stored.
 type chunkReader struct {
 	*decoder
 	src *bufio.Reader
-	out Out
+	out inflate.Out
 
 	known, models bool // a dictionary was begun; the model is initialised
 }

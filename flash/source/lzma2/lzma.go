@@ -1,6 +1,10 @@
 package lzma2
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"slipway/flash/source/inflate"
+)
 
 const (
 	states     = 12
@@ -104,7 +108,7 @@ func (d *decoder) decodeSymbols(enough, most int) bool {
 			return false
 		}
 		if dist >= 16 && dist <= at-begin && dist <= reach {
-			copy16(unsafe.Add(out, at), dist, n)
+			inflate.Copy16(unsafe.Add(out, at), dist, n)
 		} else if !d.ring.copyMatch(at, dist, n) {
 			return false
 		}
@@ -113,16 +117,6 @@ func (d *decoder) decodeSymbols(enough, most int) bool {
 	}
 	d.coder, d.ring.at, d.state = c, at, state
 	return at >= enough && uintptr(c.next) <= inEnd
-}
-
-// copy16 copies in units of 16 bytes, up to 32 bytes too many.
-func copy16(to unsafe.Pointer, dist, length int) {
-	from := unsafe.Add(to, -dist)
-	*(*[16]byte)(to) = *(*[16]byte)(from)
-	*(*[16]byte)(unsafe.Add(to, 16)) = *(*[16]byte)(unsafe.Add(from, 16))
-	for i := 32; i < length; i += 16 {
-		*(*[16]byte)(unsafe.Add(to, i)) = *(*[16]byte)(unsafe.Add(from, i))
-	}
 }
 
 // readMatch reads a match's length and distance, and puts the distance first in d.reps.

@@ -45,7 +45,6 @@ type Block struct {
 	size   int64 // header, data and check, without the padding
 	header int
 	check  byte
-	chain  []filter
 }
 
 // corruptError is the error of damaged content.
@@ -235,7 +234,7 @@ func (f *File) readStreamHeader(at int64, flags []byte, blocks []Block) error {
 	return nil
 }
 
-// readBlockHeader reads a block's filters, and compares its sizes with the index.
+// readBlockHeader reads a block's dictionary, and compares its sizes with the index.
 func (f *File) readBlockHeader(b *Block) error {
 	p, err := f.readAt(b.at, int(min(b.size, maxHeader)))
 	if err != nil {
