@@ -144,7 +144,7 @@ has no passphrase, or ssh-agent has it: then --key names the public half.`
 go tool mage release v0.1.0 --key=release.pub  # by ssh-agent
 go tool mage release --unsigned  # to try it`
 	key := c.Text("key=FILE", "", "the key that signs (or "+release.KeyVariable+")")
-	unsigned := c.Switch("unsigned", "sign nothing; slipway verify refuses the result")
+	unsigned := c.Switch("unsigned", "sign nothing; nobody can verify the result")
 	c.Run = signalled(func(ctx context.Context, words []string) error {
 		return release.Make(ctx, os.Stdout, release.Options{
 			Root: ".", Out: "build/release", Version: words[0], Key: *key, Unsigned: *unsigned,

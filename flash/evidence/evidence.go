@@ -3,7 +3,6 @@
 package evidence
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -14,8 +13,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/google/renameio/v2"
 
 	"slipway/flash/trust"
 	"slipway/images"
@@ -41,8 +38,6 @@ type Report struct {
 	Why        string            `json:"why,omitempty"`
 	Provenance *images.Statement `json:"provenance,omitempty"`
 	Bill       *Bill             `json:"bill,omitempty"`
-	New        []sbom.Flaw       `json:"new,omitempty"` // open, and not in the earlier artifact
-	Since      string            `json:"since,omitempty"`
 	Wrong      []string          `json:"wrong"`              // what does not belong together
 	Verdicts   []Verdict         `json:"verdicts,omitempty"` // of the policies
 	admittedBy []trust.Proof     // those whom policies with signers found
@@ -80,7 +75,6 @@ type Bill struct {
 // Options are the inputs of an examination, besides the artifact.
 type Options struct {
 	Signers  string   // a file of allowed signers; "" is that of the environment or the user's own
-	Since    string   // the folder of an earlier artifact, to find new flaws
 	Tracker  string   // a JSON file of the Debian security tracker; may be empty
 	Policies []Policy // that judge the artifact
 
@@ -128,10 +122,7 @@ func examine(ctx context.Context, a images.Artifact, description []byte, opt Opt
 	for _, p := range opt.Policies {
 		r.Verdicts = append(r.Verdicts, p.judge(ctx, &r, description, bill))
 	}
-	if err != nil {
-		return r, nil
-	}
-	return r, r.findNew(bill, opt)
+	return r, nil
 }
 
 // proveFiles compares all files with the artifact's digests, and adds faults to r.Wrong.
@@ -276,37 +267,6 @@ func summarise(b sbom.Bill) *Bill {
 	return s
 }
 
-// findNew sets r.New to the flaws that the earlier artifact in opt.Since does not have. It returns
-// an error if that is another board's, or if either has no list of known flaws.
-func (r *Report) findNew(now *sbom.Bill, opt Options) error {
-	since := opt.Since
-	if since == "" {
-		return nil
-	}
-	if now == nil || !now.Checked {
-		return errors.New("--since: the artifact does not say which flaws are known: its build has no CVE check, and --tracker names no file")
-	}
-	earlier, err := images.ReadArtifact(since)
-	if err != nil {
-		return err
-	}
-	if earlier.Board != r.Artifact.Board {
-		return fmt.Errorf("compare with %s: it is of board %s, and the artifact is of %s", since, earlier.Board, r.Artifact.Board)
-	}
-	before, err := readBill(earlier)
-	if err == nil {
-		err = addTracked(before, opt.Tracker)
-	}
-	if err == nil && (before == nil || !before.Checked) {
-		err = fmt.Errorf("compare with %s: it does not say which flaws were known", since)
-	}
-	if err != nil {
-		return err
-	}
-	r.Since, r.New = since, now.NewSince(*before)
-	return nil
-}
-
 // Err returns an error if evidence does not fit the artifact or a policy refuses it; nil otherwise.
 func (r Report) Err() error {
 	all := r.objections()
@@ -326,7 +286,7 @@ func (r Report) next() string {
 	filesHold := !slices.ContainsFunc(r.Wrong, func(text string) bool { return text != r.Why })
 	switch {
 	case r.Signature == Unsigned && r.mustSign && filesHold:
-		return fmt.Sprintf("sign %s --key=$HOME/.ssh/id_ed25519", plaintext.Quote(r.Folder))
+		return trust.Signers{}.Hint(images.ArtifactPath(r.Folder))
 	case r.Signature != Unsigned && len(r.Wrong) > 0 && filesHold:
 		return fmt.Sprintf("evidence %s --json  # then look at the key that signed, and at the list of signers", plaintext.Quote(r.Folder))
 	case len(r.Wrong) > 0:
@@ -432,48 +392,14 @@ func (r Report) showBill(line func(name, format string, args ...any)) {
 		worst = fmt.Sprintf(" (the worst %.1f)", b.Worst)
 	}
 	line("flaws", "%d open%s, %d fixed, %d ignored", b.Open, worst, b.Fixed, b.Ignored)
-	name, flaws := "open", b.Flaws
-	if r.Since != "" {
-		name, flaws = "new", r.New
-		line(name, "%d since %s", len(flaws), r.Since)
-	}
-	for _, f := range flaws[:min(len(flaws), shownFlaws)] {
+	for _, f := range b.Flaws[:min(len(b.Flaws), shownFlaws)] {
 		about := f.Why
 		if f.Score > 0 {
 			about = fmt.Sprintf("%.1f", f.Score)
 		}
-		line(name, "%s in %s %s, %s", f.ID, f.Package, f.Version, cmp.Or(about, "no score"))
+		line("open", "%s in %s %s, %s", f.ID, f.Package, f.Version, cmp.Or(about, "no score"))
 	}
-	if n := len(flaws) - shownFlaws; n > 0 {
-		line(name, "%d more: --json has all", n)
+	if n := len(b.Flaws) - shownFlaws; n > 0 {
+		line("open", "%d more: --json has all", n)
 	}
-}
-
-// Sign verifies the artifact in a folder, signs its artifact.json with the key in a file, and
-// writes the signature beside it. It returns the signature's path.
-func Sign(ctx context.Context, folder, key string) (path string, err error) {
-	path = images.ArtifactPath(folder)
-	if _, err := images.ReadArtifact(folder); err != nil {
-		return "", err
-	}
-	data, err := localfile.Read(path, maxDescription)
-	if err != nil {
-		return "", err
-	}
-	signer, err := trust.ReadKey(key)
-	if err != nil {
-		return "", err
-	}
-	r, err := Examine(ctx, folder, Options{skipSignature: true}) // an old signature is replaced
-	if err != nil {
-		return "", err
-	}
-	if err := r.Err(); err != nil {
-		return "", fmt.Errorf("sign %w", err)
-	}
-	text, err := trust.Sign(signer, bytes.NewReader(data))
-	if err != nil {
-		return "", err
-	}
-	return path + ".sig", renameio.WriteFile(path+".sig", text, 0o644)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"time"
 	"unicode"
@@ -232,7 +233,8 @@ func matchList(patterns []string, name string) bool {
 	allowed := false
 	for _, p := range patterns {
 		p, forbids := strings.CutPrefix(p, "!")
-		if matchPattern(p, name) {
+		// OpenSSH has no classes of characters and no escapes.
+		if match, _ := path.Match(p, name); match && !strings.ContainsAny(p, `[\`) {
 			if forbids {
 				return false
 			}
@@ -240,24 +242,4 @@ func matchList(patterns []string, name string) bool {
 		}
 	}
 	return allowed
-}
-
-// matchPattern reports whether name matches a pattern with * and ?.
-func matchPattern(pattern, name string) bool {
-	for pattern != "" && pattern[0] != '*' {
-		if name == "" || pattern[0] != '?' && pattern[0] != name[0] {
-			return false
-		}
-		pattern, name = pattern[1:], name[1:]
-	}
-	if pattern == "" {
-		return name == ""
-	}
-	pattern = strings.TrimLeft(pattern, "*")
-	for i := 0; i <= len(name); i++ {
-		if matchPattern(pattern, name[i:]) {
-			return true
-		}
-	}
-	return false
 }

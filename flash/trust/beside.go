@@ -82,32 +82,23 @@ func isBelow(dir, folder string) bool {
 	}
 }
 
-// OpenRegular opens a regular file. It refuses symbolic links, devices and FIFOs.
-func OpenRegular(path string) (*os.File, os.FileInfo, error) {
+// ReadRegular reads a regular file of up to most bytes. It refuses symbolic links, devices and FIFOs.
+func ReadRegular(path string, most int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ELOOP) {
-		return nil, nil, fmt.Errorf("read %s: it is a symbolic link\nnext: readlink -f %s  # name that file", path, plaintext.Quote(path))
+		return nil, fmt.Errorf("read %s: it is a symbolic link\nnext: readlink -f %s  # name that file", path, plaintext.Quote(path))
 	}
 	if err != nil {
-		return nil, nil, localfile.ExplainUnreadable(path, err)
+		return nil, localfile.ExplainUnreadable(path, err)
 	}
+	defer f.Close()
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("read %s: it is no regular file", path)
 	}
 	if err != nil {
-		f.Close()
-	}
-	return f, info, err
-}
-
-// ReadRegular reads a regular file of up to most bytes. It refuses symbolic links.
-func ReadRegular(path string, most int64) ([]byte, error) {
-	f, info, err := OpenRegular(path)
-	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
 	if info.Size() > most {
 		return nil, fmt.Errorf("read %s: it has %d bytes, and %d are the most", path, info.Size(), most)
 	}

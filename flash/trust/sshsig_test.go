@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +72,13 @@ func sign(t *testing.T, key, text string, args ...string) []byte {
 	file := write(t, "disk.img", text)
 	runTool(t, append(append([]string{"ssh-keygen", "-q", "-Y", "sign", "-f", key}, args...), file)...)
 	return readText(t, file+".sig")
+}
+
+// armor wraps a signature as ssh-keygen does.
+func armor(blob []byte) []byte {
+	text := []byte(base64.StdEncoding.EncodeToString(blob))
+	lines := slices.Concat([][]byte{[]byte(armorHead)}, slices.Collect(slices.Chunk(text, 70)), [][]byte{[]byte(armorFoot), nil})
+	return bytes.Join(lines, []byte("\n"))
 }
 
 // judged reports whether ssh-keygen accepts a signature.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path"
 	"strings"
-	"unicode"
 
 	"slipway/layers/plaintext"
 )
@@ -16,7 +15,6 @@ const SumsName = "SHA256SUMS"
 const (
 	maxSumsBytes     = 4 << 20 // more than a release's list of digests has
 	maxSumsLineBytes = 8 << 10
-	maxNameBytes     = 255
 )
 
 // ParseDigest parses sha256:HEX. ok is false if text is no digest, so perhaps it names a list.
@@ -35,7 +33,6 @@ func ParseDigest(text string) (digest string, ok bool, err error) {
 var (
 	algorithmPattern = plaintext.Regexp(`^(?:sha|md|blake|b)[0-9][0-9a-z]*$`)
 	hexPattern       = plaintext.Regexp(`^[0-9a-f]{64}$`)
-	plainLine        = plaintext.Regexp(`^[0-9a-f]{64} [ *][^\n\r]+$`)
 	sumLine          = plaintext.Regexp(`^(\\?)([0-9A-Fa-f]{64})(?: [ *](.+))?$`)
 	bsdLine          = plaintext.Regexp(`^(\\?)SHA256 \((.+)\) = ([0-9A-Fa-f]{64})$`)
 	nameUnescaper    = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\r`, "\r")
@@ -43,11 +40,9 @@ var (
 
 // Sums is a list of digests, as sha256sum writes and reads it.
 type Sums struct {
-	Names  []string // in the list's order; of its own folder they have no ./
 	file   string
 	byName map[string]string
 	only   string // the digest in a file that holds nothing else
-	odd    error  // the first line that a release must not have
 }
 
 // ParseSums parses a list such as SHA256SUMS: the lines of sha256sum, also with --tag, --binary and
@@ -58,17 +53,9 @@ func ParseSums(file string, data []byte) (Sums, error) {
 	if len(data) > maxSumsBytes {
 		return s, fmt.Errorf("%s: more than %d MiB, which no list of digests has", file, maxSumsBytes>>20)
 	}
-	text, whole := strings.CutSuffix(string(data), "\n")
-	if !whole {
-		s.odd = fmt.Errorf("%s:1: the list does not end with a whole line: it is empty or cut off", file)
-	}
-	for i, line := range strings.Split(text, "\n") {
-		odd, err := s.addLine(line)
-		if err != nil {
+	for i, line := range strings.Split(string(data), "\n") {
+		if err := s.addLine(line); err != nil {
 			return s, fmt.Errorf("%s:%d: %w", file, i+1, err)
-		}
-		if odd != nil && s.odd == nil {
-			s.odd = fmt.Errorf("%s:%d: %w", file, i+1, odd)
 		}
 	}
 	switch {
@@ -82,14 +69,11 @@ func ParseSums(file string, data []byte) (Sums, error) {
 
 var errLine = errors.New("not a line of sha256sum: want 64 hex digits, two spaces and a name")
 
-// addLine parses one line of the list. odd says why the list of a release must not have this line.
-func (s *Sums) addLine(line string) (odd, err error) {
-	if !plainLine().MatchString(line) {
-		odd = errLine
-	}
+// addLine parses one line of the list.
+func (s *Sums) addLine(line string) error {
 	line = strings.TrimSuffix(line, "\r")
 	if line == "" || line[0] == '#' {
-		return odd, nil
+		return nil
 	}
 	escaped, sum, name := "", "", ""
 	if m := bsdLine().FindStringSubmatch(line); m != nil {
@@ -97,7 +81,7 @@ func (s *Sums) addLine(line string) (odd, err error) {
 	} else if m := sumLine().FindStringSubmatch(line); m != nil && len(line) <= maxSumsLineBytes {
 		escaped, sum, name = m[1], m[2], m[3]
 	} else {
-		return odd, errLine
+		return errLine
 	}
 	sum = strings.ToLower(sum)
 	if escaped != "" {
@@ -105,46 +89,18 @@ func (s *Sums) addLine(line string) (odd, err error) {
 	}
 	if name == "" {
 		if s.only != "" && s.only != sum {
-			return odd, errors.New("a second digest without a name")
+			return errors.New("a second digest without a name")
 		}
 		s.only = sum
-		return odd, nil
-	}
-	if odd == nil {
-		odd = checkName(name)
+		return nil
 	}
 	name = strings.TrimPrefix(name, "./")
-	if old, ok := s.byName[name]; ok {
-		if old != sum {
-			return odd, fmt.Errorf("%q has two digests: it is named twice", plaintext.OneLine(name))
-		}
-		if odd == nil {
-			odd = fmt.Errorf("%q is named twice", name)
-		}
-		return odd, nil
+	if old, ok := s.byName[name]; ok && old != sum {
+		return fmt.Errorf("%q has two digests: it is named twice", plaintext.OneLine(name))
 	}
-	s.Names, s.byName[name] = append(s.Names, name), sum
-	return odd, nil
-}
-
-// checkName returns an error for a name with a path, a leading dot, or invisible characters.
-func checkName(name string) error {
-	switch {
-	case len(name) > maxNameBytes:
-		return fmt.Errorf("a name of %d bytes; %d are the most", len(name), maxNameBytes)
-	case strings.ContainsAny(name, `/\`):
-		return fmt.Errorf("%q leads into another folder", plaintext.OneLine(name))
-	case name[0] == '.':
-		return fmt.Errorf("%q begins with a dot", plaintext.OneLine(name))
-	case strings.TrimSpace(name) != name || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) || r == unicode.ReplacementChar }):
-		return fmt.Errorf("%q has characters that a person cannot see", plaintext.OneLine(name))
-	}
+	s.byName[name] = sum
 	return nil
 }
-
-// CheckRelease returns an error for a list that no release has: each line must be complete and
-// plain, and name another file in the list's own folder.
-func (s Sums) CheckRelease() error { return s.odd }
 
 // Named returns the digest of a file in the list's own folder. It ignores lines for files in other
 // folders, even if their last name is the same.

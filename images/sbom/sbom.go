@@ -257,22 +257,6 @@ func SplitLicence(expression string) []string {
 	return names
 }
 
-// NewSince returns the open flaws of b that are not open in the earlier bill other.
-func (b Bill) NewSince(other Bill) (all []Flaw) {
-	known := map[[2]string]bool{}
-	for _, f := range other.Flaws {
-		if f.State == Open {
-			known[[2]string{f.Package, f.ID}] = true
-		}
-	}
-	for _, f := range b.Flaws {
-		if f.State == Open && !known[[2]string{f.Package, f.ID}] {
-			all = append(all, f)
-		}
-	}
-	return all
-}
-
 func text(s string) string { return plaintext.Clean(s, maxText) }
 
 func (b *Bill) addPackage(p Package) error {

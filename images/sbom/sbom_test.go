@@ -196,19 +196,6 @@ func TestSplitLicence(t *testing.T) {
 	}
 }
 
-// New flaws are those that the other bill does not have, or has fixed.
-func TestNewSince(t *testing.T) {
-	now := Bill{Flaws: []Flaw{{ID: "1", Package: "a", State: Open}, {ID: "2", Package: "a", State: Open}, {ID: "3", Package: "a", State: Fixed}, {ID: "1", Package: "b", State: Open}}}
-	before := Bill{Flaws: []Flaw{{ID: "1", Package: "a", State: Open}, {ID: "2", Package: "a", State: Fixed}}}
-	var got []string
-	for _, f := range now.NewSince(before) {
-		got = append(got, f.Package+f.ID)
-	}
-	if want := []string{"a2", "b1"}; !cmp.Equal(got, want) {
-		t.Errorf("NewSince = %v; want %v", got, want)
-	}
-}
-
 func FuzzDecode(f *testing.F) {
 	for _, name := range []string{"testdata/image.spdx2.tar.zst", "testdata/image.spdx3.json"} {
 		data, err := os.ReadFile(name)

@@ -156,10 +156,13 @@ func TestPipelinesKeepTheirPromises(t *testing.T) {
 		for _, f := range files {
 			text += strings.NewReplacer(`", "`, " ", `"`, " ").Replace(read(f.Path))
 		}
-		for _, want := range []string{"board check", "plan", "build ", "sign ", "evidence ", "up ", "flash ", "smoke ", "push "} {
+		for _, want := range []string{"board check", "plan", "build ", "evidence ", "up ", "flash ", "smoke ", "push "} {
 			if !regexp.MustCompile(`slipway(\( \S+)? +(ci +)?` + want).MatchString(text) {
 				t.Errorf("%s: no step %s", server, want)
 			}
+		}
+		if !strings.Contains(text, "ssh-keygen -Y sign -n file ") {
+			t.Errorf("%s: nothing is signed", server)
 		}
 		if !strings.Contains(text, "ci/install.sh build/bin") {
 			t.Errorf("%s: Slipway is not proved before it runs", server)
@@ -184,7 +187,12 @@ func TestMissingKeyStopsPipelines(t *testing.T) {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(bin, "slipway"), []byte("#!/bin/sh\necho \"$*\" >>calls\n"), 0o755); err != nil {
+	for _, name := range []string{"slipway", "ssh-keygen"} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\necho \"$*\" >>calls\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Join(folder, "build/b"), 0o755), os.WriteFile(filepath.Join(folder, "build/b/artifact.json"), nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(folder, "key"), []byte("a key\n"), 0o600); err != nil {
@@ -207,10 +215,10 @@ func TestMissingKeyStopsPipelines(t *testing.T) {
 	}
 	gitLab := strings.Join(jobs.Board.Script, "\n")
 	for _, tt := range []struct{ name, script, env, want string }{
-		{"GitHub", sign, "KEY=a key", "sign b --key=T/key\n"},
+		{"GitHub", sign, "KEY=a key", "-Y sign -n file -f T/key\n"},
 		{"GitHub, empty", sign, "KEY=", ""},
 		{"GitHub, missing", sign, "X=", ""},
-		{"GitLab", gitLab, "SLIPWAY_SIGNING_KEY=key", "build b\nsign b --key=build/key\nevidence b --signers=ci/artifact_signers\n"},
+		{"GitLab", gitLab, "SLIPWAY_SIGNING_KEY=key", "build b\n-Y sign -n file -f build/key\nevidence b --signers=ci/artifact_signers\n"},
 		{"GitLab, a merge request", gitLab, "CI_MERGE_REQUEST_IID=7", "build b\nevidence b\n"},
 		{"GitLab, empty", gitLab, "SLIPWAY_SIGNING_KEY=", "build b\n"},
 		{"GitLab, missing", gitLab, "X=", "build b\n"},
@@ -223,7 +231,7 @@ func TestMissingKeyStopsPipelines(t *testing.T) {
 				t.Fatal(err)
 			}
 			cmd := exec.CommandContext(t.Context(), "bash", "-eo", "pipefail", "-c", tt.script)
-			cmd.Dir, cmd.Env = folder, []string{"PATH=" + os.Getenv("PATH"), "BOARD=b", "COMMAND=build", "RUNNER_TEMP=" + temp, tt.env}
+			cmd.Dir, cmd.Env = folder, []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "BOARD=b", "COMMAND=build", "RUNNER_TEMP=" + temp, tt.env}
 			out, err := cmd.CombinedOutput()
 			calls := strings.ReplaceAll(string(read("calls")), temp, "T")
 			if calls != tt.want {

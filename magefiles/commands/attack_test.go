@@ -252,8 +252,6 @@ func trustAttacks(t *testing.T) (all []attack) {
 	} {
 		add("digests", name, "flash bare out.img --image=loose.img --digest=SUMS", cmp.Or(map[string]string{"a wrong digest in a right list": "want " + sumOf(nil)}[name], "SUMS"), with(map[string]string{"SUMS": sums}))
 	}
-	add("folder", "verify by a list beside the file", "verify got/disk.img --signers=got/signers", "lies beside the files", map[string]string{"got/signers": list(other), "got/disk.img.sig": signed(other, goodImage())})
-	add("image", "verify a file without a signature", "verify loose.img --signers=trusted/signers", "lies beside the files", loose)
 	return all
 }
 

@@ -13,7 +13,7 @@ import (
 var statusOfMissing = map[string]int{"nosuch": 5, "nosuch.yml": 5, "./nosuch/": 5, "virt": 7}
 
 // lineFlags make lines whole.
-var lineFlags = map[string][]string{"sign": {"--key=k"}, "layers diff": {"--from=HEAD"}, "fleet run": {"--", "true"}}
+var lineFlags = map[string][]string{"layers diff": {"--from=HEAD"}, "fleet run": {"--", "true"}}
 
 // wordsBeside are the other words of lines.
 var wordsBeside = map[string]string{"HOST": "127.0.0.1:1", "DEVICE": "/dev/null", "REFERENCE": "oci-dir:x:1"}

@@ -20,7 +20,6 @@ func TestFilesThatAreNotHere(t *testing.T) {
 		"bfb check no/such":                                       here,
 		"bfb extract no/such":                                     here,
 		"bfb make out.bfb --base=no/such":                         here,
-		"verify no/such":                                          here,
 		"bmap no/such":                                            here,
 		"doctor --conf=no/such --branch=scarthgap":                here,
 		"update virt root@127.0.0.1:1 no/such":                    here,

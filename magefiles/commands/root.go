@@ -52,9 +52,9 @@ func newRoot(extra ...*Command) *Command {
 	)
 	root.with(
 		upCommand().in(sectionBuild), initCommand().in(sectionBuild), boardGroup().in(sectionBuild), boardsCommand().in(sectionBuild), doctorCommand().in(sectionBuild),
-		layersGroup().in(sectionBuild), buildCommand().in(sectionBuild), auditCommand().in(sectionBuild), evidenceCommand().in(sectionBuild), signCommand().in(sectionBuild), pushCommand().in(sectionBuild), pullCommand().in(sectionBuild), storeGroup().in(sectionBuild), cacheGroup().in(sectionBuild), ciGroup().in(sectionBuild),
+		layersGroup().in(sectionBuild), buildCommand().in(sectionBuild), auditCommand().in(sectionBuild), evidenceCommand().in(sectionBuild), pushCommand().in(sectionBuild), pullCommand().in(sectionBuild), storeGroup().in(sectionBuild), cacheGroup().in(sectionBuild), ciGroup().in(sectionBuild),
 		devicesCommand().in(sectionDevice), flashCommand().in(sectionDevice), bmapCommand().in(sectionDevice),
-		verifyCommand().in(sectionDevice), bfbGroup().in(sectionDevice), rshimGroup().in(sectionDevice),
+		bfbGroup().in(sectionDevice), rshimGroup().in(sectionDevice),
 		deployGroup().in(sectionBoard), updateCommand().in(sectionBoard), smokeCommand().in(sectionBoard), suitesCommand().in(sectionBoard),
 		reportCommand().in(sectionBoard), trendsCommand().in(sectionBoard), fleetGroup().in(sectionBoard), virtGroup().in(sectionBoard), rigGroup().in(sectionBoard),
 		versionCommand().in(sectionOther), completionCommand().in(sectionOther), help,

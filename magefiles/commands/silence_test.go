@@ -35,8 +35,6 @@ var slowLines = [][]string{
 	{"flash", "virt", "out.img", "--image=evil.img.gz"},
 	{"flash", "virt", "out.img", "--image=URL/evil.img.gz", "--digest=URL/SHA256SUMS"},
 	{"flash", "virt", "out.img", "--image=oci://ADDR/lab/x:v1"},
-	{"verify", "evil.img", "--signers=evil.txt"},
-	{"sign", "./dl2", "--key=brokenkey"},
 	{"report", "reports/report.json", "--as=json"},
 	{"bfb", "make", "out.bfb", "--base=evil.bfb"},
 	{"smoke", "virt", "HOST", "--suite=evil.yml"},

@@ -18,13 +18,13 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/crypto/ssh"
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/trust"
 	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // Options say what to release, and how.
@@ -43,18 +43,19 @@ type Options struct {
 // KeyVariable is the environment variable with the path of the key, if Options.Key is "".
 const KeyVariable = "SLIPWAY_SIGNING_KEY"
 
-// readKey returns the signing key, or nil for an unsigned release.
-func (o Options) readKey() (ssh.Signer, error) {
+// findKey returns the path of the signing key; "" for an unsigned release.
+func (o Options) findKey() (string, error) {
 	path := cmp.Or(o.Key, os.Getenv(KeyVariable))
 	switch {
 	case o.Unsigned && o.Key != "":
-		return nil, errors.New("sign the release: both --key and --unsigned are given\nnext: repeat the line without --unsigned")
+		return "", errors.New("sign the release: both --key and --unsigned are given\nnext: repeat the line without --unsigned")
 	case o.Unsigned:
-		return nil, nil
+		return "", nil
 	case path == "":
-		return nil, fmt.Errorf("sign the release: neither --key nor %s names a key; --unsigned tries it without one\nnext: ls -l ~/.ssh  # then name a key of yours by --key", KeyVariable)
+		return "", fmt.Errorf("sign the release: neither --key nor %s names a key; --unsigned tries it without one\nnext: ls -l ~/.ssh  # then name a key of yours by --key", KeyVariable)
 	}
-	return trust.ReadKey(path)
+	_, err := os.Stat(path)
+	return path, localfile.ExplainUnreadable(path, err)
 }
 
 // architectures are the architectures for which Slipway is released.
@@ -63,7 +64,7 @@ var architectures = []string{"amd64", "arm64"}
 // Make makes all files of a release in a folder of o.Out and lists them. The folder appears as a
 // whole, and replaces an earlier one of the same version.
 func Make(ctx context.Context, w io.Writer, o Options) error {
-	key, err := o.readKey()
+	key, err := o.findKey()
 	if err != nil {
 		return err
 	}
@@ -75,7 +76,7 @@ func Make(ctx context.Context, w io.Writer, o Options) error {
 }
 
 // makeFolder clones, builds, packs and signs the release, and returns its folder.
-func makeFolder(ctx context.Context, o Options, key ssh.Signer) (string, error) {
+func makeFolder(ctx context.Context, o Options, key string) (string, error) {
 	work, unlock, err := openWork(o.Out)
 	if err != nil {
 		return "", err
@@ -97,10 +98,14 @@ func makeFolder(ctx context.Context, o Options, key ssh.Signer) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	if err := sign(files, key); err != nil {
+	from := filepath.Join(work, "files")
+	if err := writeFiles(from, files); err != nil {
 		return "", err
 	}
-	return publish(filepath.Join(work, "files"), filepath.Join(o.Out, p.version), files)
+	if err := sign(ctx, from, key); err != nil {
+		return "", err
+	}
+	return publish(from, filepath.Join(o.Out, p.version))
 }
 
 // openWork locks the folder out and returns an empty work folder in it. unlock removes the work
@@ -179,32 +184,35 @@ func (p product) pack(ctx context.Context) (map[string][]byte, error) {
 	return files, err
 }
 
-// sign adds the file SHA256SUMS to files, and its signature if key is not nil.
-func sign(files map[string][]byte, key ssh.Signer) error {
+// writeFiles writes the files and their SHA256SUMS to a new folder.
+func writeFiles(folder string, files map[string][]byte) error {
 	var sums bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(files[name]), name)
 	}
 	files[trust.SumsName] = sums.Bytes()
-	if key == nil {
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		return err
+	}
+	for name, data := range files {
+		if err := os.WriteFile(filepath.Join(folder, name), data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sign signs the folder's SHA256SUMS, if there is a key.
+func sign(ctx context.Context, folder, key string) error {
+	if key == "" {
 		return nil
 	}
-	signature, err := trust.Sign(key, &sums)
-	files[trust.SumsName+".sig"] = signature
+	_, err := run.Output(ctx, run.Command{Argv: []string{"ssh-keygen", "-q", "-Y", "sign", "-n", "file", "-f", key, filepath.Join(folder, trust.SumsName)}})
 	return err
 }
 
-// publish writes the files to the folder from and renames it to to, in exchange for an existing
-// one.
-func publish(from, to string, files map[string][]byte) (string, error) {
-	if err := os.Mkdir(from, 0o755); err != nil {
-		return "", err
-	}
-	for name, data := range files {
-		if err := os.WriteFile(filepath.Join(from, name), data, 0o644); err != nil {
-			return "", err
-		}
-	}
+// publish renames the folder from to to, in exchange for an existing one.
+func publish(from, to string) (string, error) {
 	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
 	if errors.Is(err, unix.ENOENT) {
 		err = os.Rename(from, to)
@@ -216,17 +224,17 @@ func publish(from, to string, files map[string][]byte) (string, error) {
 }
 
 // show writes the names and sizes of the files, and the key that signed them.
-func show(w io.Writer, folder string, key ssh.Signer) error {
+func show(w io.Writer, folder string, key string) error {
 	entries, err := os.ReadDir(folder)
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil {
 			fmt.Fprintf(w, "%10d  %s\n", info.Size(), filepath.Join(folder, e.Name()))
 		}
 	}
-	if key == nil {
-		fmt.Fprintln(w, "unsigned: slipway verify refuses these files")
+	if key == "" {
+		fmt.Fprintln(w, "unsigned: nobody can verify these files")
 		return err
 	}
-	fmt.Fprintf(w, "signed by %s %s\n", key.PublicKey().Type(), ssh.FingerprintSHA256(key.PublicKey()))
+	fmt.Fprintf(w, "signed by %s\n", key)
 	return err
 }

@@ -24,7 +24,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/oci"
-	"slipway/flash/trust"
 	"slipway/images"
 )
 
@@ -200,9 +199,6 @@ func TestRelease(t *testing.T) {
 		sameFiles(t, files, readFolder(t, filepath.Join(second.Out, "v1.2.3")))
 	})
 	t.Run("signature", func(t *testing.T) {
-		if r, err := trust.VerifyFiles(t.Context(), []string{folder}, signers); err != nil || len(r.Lists[0].Files) != 7 {
-			t.Errorf("trust.VerifyFiles = %+v, %v", r, err)
-		}
 		cmd := exec.Command("ssh-keygen", "-Y", "verify", "-f", signers, "-I", "releases", "-n", "file", "-s", filepath.Join(folder, "SHA256SUMS.sig"))
 		cmd.Stdin = strings.NewReader(files["SHA256SUMS"])
 		if out, err := cmd.CombinedOutput(); err != nil {
