@@ -5,34 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"slices"
 	"text/tabwriter"
-	"time"
 
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
 )
 
-// CleanOptions says which artifacts Clean removes: those that all of the rules let go.
+// CleanOptions says which artifacts Clean removes. An artifact with a tag that push did not make
+// stays: a person tagged it.
 type CleanOptions struct {
-	Keep  int           // so many of each board stay, the newest; 0: any number goes
-	Older time.Duration // younger ones stay; 0: of any age
-	// Tags are patterns of tags. An artifact with any other tag stays. Without patterns, these
-	// are the tags that push makes: what a person tagged stays.
-	Tags []string
+	Keep int  // so many of each board stay, the newest
 	Yes  bool // remove; otherwise only say what would go
 }
 
-// Check returns an error if the options would remove everything, or if a pattern is wrong.
+// Check returns an error if the options would remove everything.
 func (o CleanOptions) Check() error {
-	if o.Keep <= 0 && o.Older <= 0 {
-		return errors.New("neither --keep nor --older is given: say which artifacts may go")
-	}
-	for _, pattern := range o.Tags {
-		if _, err := path.Match(pattern, ""); err != nil {
-			return fmt.Errorf("--tags: %q is no pattern: %w", pattern, err)
-		}
+	if o.Keep <= 0 {
+		return errors.New("--keep is missing: say how many artifacts of each board stay")
 	}
 	return nil
 }
@@ -72,7 +62,7 @@ func Clean(ctx context.Context, reference string, opt CleanOptions) (Cleaned, er
 	if err != nil {
 		return c, listError(place, err)
 	}
-	c.choose(all, opt, time.Now())
+	c.choose(all, opt)
 	var digests []string
 	for _, e := range c.Gone {
 		digests = append(digests, e.Digest)
@@ -85,13 +75,13 @@ func Clean(ctx context.Context, reference string, opt CleanOptions) (Cleaned, er
 }
 
 // choose divides entries, the newest first, into those to remove and those to keep.
-func (c *Cleaned) choose(all []Entry, opt CleanOptions, now time.Time) {
+func (c *Cleaned) choose(all []Entry, opt CleanOptions) {
 	seen := map[string]int{} // artifacts by board
 	for _, e := range all {
 		if e.Other == "" {
 			seen[e.Board]++
 		}
-		if why := opt.keeps(e, seen[e.Board], now); why != "" {
+		if why := opt.keeps(e, seen[e.Board]); why != "" {
 			c.Kept = append(c.Kept, Kept{e, why})
 		} else {
 			c.Gone = append(c.Gone, e)
@@ -100,8 +90,8 @@ func (c *Cleaned) choose(all []Entry, opt CleanOptions, now time.Time) {
 }
 
 // keeps returns why to keep an artifact, the nth newest of its board; "" to remove it.
-func (o CleanOptions) keeps(e Entry, nth int, now time.Time) string {
-	pinned := slices.IndexFunc(e.Tags, func(tag string) bool { return !o.canDelete(tag, e) })
+func (o CleanOptions) keeps(e Entry, nth int) string {
+	pinned := slices.IndexFunc(e.Tags, func(tag string) bool { return tag != defaultTag(e.Board, e.Key) })
 	switch {
 	case e.Other != "":
 		return "not an artifact of Slipway"
@@ -109,23 +99,10 @@ func (o CleanOptions) keeps(e Entry, nth int, now time.Time) string {
 		return "it does not say when it was built"
 	case pinned >= 0:
 		return "pinned by its tag " + e.Tags[pinned]
-	case o.Keep > 0 && nth <= o.Keep:
+	case nth <= o.Keep:
 		return fmt.Sprintf("among the newest %d of its board", o.Keep)
-	case o.Older > 0 && now.Sub(e.Built) < o.Older:
-		return "young"
 	}
 	return ""
-}
-
-// canDelete reports whether an artifact with this tag may be removed.
-func (o CleanOptions) canDelete(tag string, e Entry) bool {
-	if len(o.Tags) == 0 {
-		return tag == defaultTag(e.Board, e.Key)
-	}
-	return slices.ContainsFunc(o.Tags, func(pattern string) bool {
-		match, _ := path.Match(pattern, tag) // Check refused what is no pattern
-		return match
-	})
 }
 
 // Show prints the result for a person.
@@ -152,9 +129,9 @@ func (c Cleaned) showRest(w io.Writer) error {
 	text := ""
 	switch {
 	case c.IsFolder && c.Removed:
-		text = fmt.Sprintf("%s freed\n", size(c.FreedBytes))
+		text = fmt.Sprintf("%s freed\n", plaintext.SizeText(c.FreedBytes))
 	case c.IsFolder:
-		text = fmt.Sprintf("%s would be freed\n", size(c.FreedBytes))
+		text = fmt.Sprintf("%s would be freed\n", plaintext.SizeText(c.FreedBytes))
 	case len(c.Gone) > 0:
 		text = "The registry's own collector frees the blobs: docker-registry garbage-collect CONFIG.\n"
 	}
@@ -163,19 +140,4 @@ func (c Cleaned) showRest(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, text)
 	return err
-}
-
-// ParseAge parses a positive duration such as 30d, 2w or 12h.
-func ParseAge(text string) (time.Duration, error) {
-	for unit, hours := range map[string]int{"d": 24, "w": 7 * 24} {
-		var n int
-		if _, err := fmt.Sscanf(text, "%d"+unit, &n); err == nil && text == fmt.Sprint(n)+unit && n > 0 && n < 1<<15 {
-			return time.Duration(n*hours) * time.Hour, nil
-		}
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		return 0, errors.New("want a time with its unit, such as 30d, 2w or 12h")
-	}
-	return d, nil
 }

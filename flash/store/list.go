@@ -161,5 +161,5 @@ func (e Entry) row() string {
 		built = e.Built.UTC().Format("2006-01-02 15:04")
 	}
 	commit := cmp.Or(e.Commit, "-")
-	return strings.Join([]string{tags, cmp.Or(e.Board, "-"), built, size(e.SizeBytes), commit[:min(len(commit), 12)], plaintext.Either(e.Signed, "yes", "no")}, "\t")
+	return strings.Join([]string{tags, cmp.Or(e.Board, "-"), built, plaintext.SizeText(e.SizeBytes), commit[:min(len(commit), 12)], plaintext.Either(e.Signed, "yes", "no")}, "\t")
 }

@@ -21,6 +21,7 @@ import (
 	"slipway/flash/source"
 	"slipway/images"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -48,7 +49,6 @@ func isPlainDisk(a images.Artifact, f images.File) bool {
 	if err != nil {
 		return false
 	}
-	defer image.Close()
 	return image.Form() == "raw"
 }
 
@@ -95,7 +95,7 @@ func (c *content) pack(ctx context.Context, s Store, tags []string) (err error) 
 // returns the descriptor of the compressed file.
 func describePacked(ctx context.Context, path, name string, file v1.Descriptor) (d v1.Descriptor, err error) {
 	step := progress.Start(ctx, "pack "+name, file.Size, progress.Bytes)
-	defer func() { step.End(size(d.Size), err) }()
+	defer func() { step.End(plaintext.SizeText(d.Size), err) }()
 	in, err := openSized(path, file.Size)
 	if err != nil {
 		return d, err
@@ -184,7 +184,6 @@ func (p *pull) unpack(ctx context.Context, from string, to v1.Descriptor) (path 
 	if err != nil {
 		return "", err
 	}
-	defer image.Close()
 	if image.SizeBytes() != to.Size { // without that, zeros would be unpacked up to their end
 		return "", errOther
 	}

@@ -162,12 +162,12 @@ func TestPackedDiskThatChanges(t *testing.T) {
 
 // Other programs take the disk out of a store, and flash --image takes it by its own name.
 func TestPackedDiskElsewhere(t *testing.T) {
-	dir, store := newArtifact(t, version{key: "1"}), filepath.Join(t.TempDir(), "store")
+	dir, repository := newArtifact(t, version{key: "1"}), startRegistry(t)+"/lab"
 	disk := sparseDisk("1")
 	newDisk(t, dir, disk)
-	push(t, dir, store+":v1")
+	push(t, dir, repository+":v1")
 	for _, name := range []string{"disk.img", "disk.img.zst"} {
-		o, err := fetch.Open(t.Context(), "oci-dir:"+store+":v1#"+name, fetch.Options{Dir: t.TempDir()})
+		o, err := fetch.Open(t.Context(), "oci://"+repository+":v1#"+name, fetch.Options{Dir: t.TempDir()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -261,7 +261,7 @@ func (p *pull) checkSpace(missing []v1.Descriptor) error {
 	}
 	free, err := localfile.FreeBytes(p.Folder)
 	if err == nil && need > free {
-		err = fmt.Errorf("%s: %s are needed, and %s are free: %w", p.Folder, size(need), size(free), unix.ENOSPC)
+		err = fmt.Errorf("%s: %s are needed, and %s are free: %w", p.Folder, plaintext.SizeText(need), plaintext.SizeText(free), unix.ENOSPC)
 	}
 	return err
 }
@@ -319,6 +319,6 @@ func (p *pull) finish() error {
 
 // Show prints the result for a person.
 func (p Pulled) Show(w io.Writer) {
-	fmt.Fprintf(w, "pulled: %s, %d of %d files, %s of %s\n", p.Folder, len(p.Fetched), p.Files-1, size(p.FetchedBytes), size(p.SizeBytes))
+	fmt.Fprintf(w, "pulled: %s, %d of %d files, %s of %s\n", p.Folder, len(p.Fetched), p.Files-1, plaintext.SizeText(p.FetchedBytes), plaintext.SizeText(p.SizeBytes))
 	fmt.Fprintf(w, "%s@%s\n", p.Store, p.Digest)
 }

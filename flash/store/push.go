@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"slipway/flash/fetch"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -128,7 +129,7 @@ func pushError(place fetch.Place, board string, err error) error {
 
 // Show prints the result for a person.
 func (p Pushed) Show(w io.Writer) {
-	fmt.Fprintf(w, "pushed: %d of %d files, %s of %s\n", len(p.Sent), p.Files, size(p.SentBytes), size(p.SizeBytes))
+	fmt.Fprintf(w, "pushed: %d of %d files, %s of %s\n", len(p.Sent), p.Files, plaintext.SizeText(p.SentBytes), plaintext.SizeText(p.SizeBytes))
 	sep := ":"
 	for _, tag := range p.Tags {
 		fmt.Fprintf(w, "%s%s%s\n", p.Store, sep, tag)

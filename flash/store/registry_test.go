@@ -354,7 +354,8 @@ func TestRefusedDeletes(t *testing.T) {
 	addr := startRegistry(t, deletes("", false))
 	repo := addr + "/lab/images"
 	push(t, newArtifact(t, version{key: "1"}), repo)
-	_, err := Clean(t.Context(), repo, CleanOptions{Older: time.Hour, Yes: true})
+	push(t, newArtifact(t, version{key: "2"}), repo)
+	_, err := Clean(t.Context(), repo, CleanOptions{Keep: 1, Yes: true})
 	if err == nil || !strings.Contains(err.Error(), "405") || !strings.Contains(err.Error(), "REGISTRY_STORAGE_DELETE_ENABLED=true") {
 		t.Errorf("Clean = %v; want 405 and the setting", err)
 	}

@@ -108,16 +108,3 @@ func explainStoreError(place fetch.Place, err error) error {
 	}
 	return err
 }
-
-// size returns a number of bytes in a decimal unit, such as 1.5 GB.
-func size(n int64) string {
-	switch {
-	case n >= 1e9:
-		return fmt.Sprintf("%.1f GB", float64(n)/1e9)
-	case n >= 1e6:
-		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
-	case n >= 1e3:
-		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
-	}
-	return fmt.Sprintf("%d B", n)
-}

@@ -212,11 +212,7 @@ func TestListAndClean(t *testing.T) {
 		}{
 			{CleanOptions{Keep: 1}, strings.Join([]string{second, third, fourth}, " ")},
 			{CleanOptions{Keep: 3}, fourth},
-			{CleanOptions{Older: 15 * 24 * time.Hour}, third + " " + fourth + " other-500000000000"},
-			{CleanOptions{Keep: 3, Older: 25 * 24 * time.Hour}, fourth},
-			{CleanOptions{Keep: 3, Older: 365 * 24 * time.Hour}, ""},
-			{CleanOptions{Keep: 1, Tags: []string{"nightly-*"}}, "nightly-7"},
-			{CleanOptions{Keep: 1, Tags: []string{"nightly-*", "release-*"}}, "nightly-7 release-1"},
+			{CleanOptions{Keep: 4}, ""},
 		} {
 			if got := clean(tt.opt); got != tt.want {
 				t.Errorf("Clean(%+v) = %s; want %s", tt.opt, got, tt.want)
@@ -258,13 +254,13 @@ func TestCollectGarbage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	push(t, newArtifact(t, version{key: "1"}), dir+":keep")
 	before := blobsOf(t, dir)
-	push(t, newArtifact(t, version{key: "2"}), dir)
+	push(t, newArtifact(t, version{key: "2", built: time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)}), dir)
 	left := "lost"
 	write(t, filepath.Join(dir, blobsDir, digest.FromString(left).Encoded()), left)
 	write(t, filepath.Join(dir, blobsDir, ".tmp-1"), "x")
 	write(t, filepath.Join(dir, blobsDir, "README"), "a person's")
 	image := addForeign(t, dir)
-	opt := CleanOptions{Older: time.Hour}
+	opt := CleanOptions{Keep: 1}
 	dry, err := Clean(t.Context(), dir, opt)
 	if err != nil || len(blobsOf(t, dir)) != len(before)+3+3+len(image) {
 		t.Errorf("a dry run: %v, %d blobs", err, len(blobsOf(t, dir)))
@@ -560,14 +556,6 @@ func TestDefaultTag(t *testing.T) {
 	for board, want := range map[string]string{"orin-lab": "orin-lab-0123456789ab", "my board/ü": "my-board---0123456789ab", ".x": "x-0123456789ab"} {
 		if got := defaultTag(board, "0123456789abcdef"); got != want || fetch.CheckTag(got) != nil {
 			t.Errorf("defaultTag(%q) = %q; want %q", board, got, want)
-		}
-	}
-}
-
-func TestParseAge(t *testing.T) {
-	for text, want := range map[string]time.Duration{"30d": 30 * 24 * time.Hour, "2w": 14 * 24 * time.Hour, "12h": 12 * time.Hour, "": 0, "0d": 0, "-1d": 0, "1.5d": 0, "99999999d": 0, "d": 0, "3": 0} {
-		if got, err := ParseAge(text); got != want || (err == nil) != (want > 0) {
-			t.Errorf("ParseAge(%q) = %v, %v; want %v", text, got, err, want)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package plaintext
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
 )
@@ -31,3 +32,16 @@ var breaks = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ", "\t", " ")
 
 // OneLine returns a text as Printable does, with spaces for line breaks and tabs.
 func OneLine(s string) string { return Printable(breaks.Replace(s)) }
+
+// SizeText returns a size in a binary unit, such as 1.5 GiB.
+func SizeText(n int64) string {
+	const units = "KMGTP"
+	if n < 1<<10 {
+		return fmt.Sprintf("%d B", n)
+	}
+	size, unit := float64(n)/(1<<10), 0
+	for size >= 1<<10 && unit < len(units)-1 {
+		size, unit = size/(1<<10), unit+1
+	}
+	return fmt.Sprintf("%.1f %ciB", size, units[unit])
+}

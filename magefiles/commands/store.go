@@ -128,23 +128,19 @@ slipway store reports ./store --into=/tmp/reports --json`
 
 func storeCleanCommand() *Command {
 	c := New("clean REPOSITORY", "Remove old artifacts from a registry's repository or a folder")
-	c.Long = `Without --yes it only lists artifacts, and removes nothing. It removes an artifact if --keep, --older
-and all of the artifact's tags allow it. A tag allows it if --tags matches the tag. Without --tags,
-only the tags that push makes allow it. So an artifact that a person tagged stays.
+	c.Long = `Without --yes it only lists artifacts, and removes nothing. The newest artifacts of
+each board stay, as many as --keep says. An artifact that a person tagged stays too.
 
 In a folder, Slipway also removes the blobs that no manifest needs. In a registry it removes
 manifests, and the registry's own collector frees the blobs.`
 	c.Example = `slipway store clean registry.example.com/lab/images --keep=20  # list what it would remove
-slipway store clean registry.example.com/lab/images --keep=20 --older=30d --yes
-slipway store clean ./store --older=2w --tags='nightly-*' --yes`
+slipway store clean ./store --keep=3 --yes`
 	var opt store.CleanOptions
 	keep := c.Number("keep", 0, 1, "keep the newest ones of each board, this many")
-	older := parsed(c, "older", "AGE", "only artifacts that were built longer ago, such as 30d, 2w or 12h", store.ParseAge)
-	tags := c.Names("tags", "patterns of tags that allow the removal, such as nightly-*, with commas between them")
 	yes := c.Switch("yes", "remove; otherwise only list them")
 	asJSON := c.Switch("json", "print the removed and the kept artifacts as JSON")
 	c.check = func([]string) error {
-		opt = store.CleanOptions{Keep: *keep, Older: *older, Tags: *tags, Yes: *yes}
+		opt = store.CleanOptions{Keep: *keep, Yes: *yes}
 		return opt.Check()
 	}
 	c.Run = func(ctx context.Context, words []string) error {
