@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,9 +19,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/opencontainers/go-digest"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"slipway/flash/device"
 	"slipway/flash/flashtest"
@@ -109,12 +105,11 @@ func refused(t *testing.T, disk string, err error, want string) {
 func TestImageFromElsewhere(t *testing.T) {
 	a := artifact(t)
 	want, s := image(t, a), newShelf(t, a)
-	layout := ociLayout(t, want, read(t, s.path("disk.bmap")))
 	s.put(t, "packed/disk.img.gz", gzipped(t, want))
 	s.put(t, "packed/disk.img.bmap", read(t, s.path("disk.bmap")))
 	for name, ref := range map[string]string{
 		"path": s.path("disk.img"), "file": "file://" + s.path("disk.img"), "http": s.url + "/disk.img",
-		"packed": s.url + "/packed/disk.img.gz", "layout": "oci-dir:" + layout,
+		"packed": s.url + "/packed/disk.img.gz",
 	} {
 		t.Run(name, func(t *testing.T) {
 			disk, receipt, err := elsewhere(t, spec, Options{Image: ref})
@@ -127,36 +122,6 @@ func TestImageFromElsewhere(t *testing.T) {
 			}
 		})
 	}
-}
-
-// ociLayout is what "oras push --oci-layout" writes.
-func ociLayout(t *testing.T, image, blockMap []byte) string {
-	t.Helper()
-	dir := t.TempDir()
-	put := func(data []byte, title string) ocispec.Descriptor {
-		d := ocispec.Descriptor{MediaType: "application/octet-stream", Digest: digest.FromBytes(data), Size: int64(len(data))}
-		if title != "" {
-			d.Annotations = map[string]string{ocispec.AnnotationTitle: title}
-		}
-		(&shelf{dir: dir}).put(t, "blobs/sha256/"+d.Digest.Encoded(), data)
-		return d
-	}
-	encode := func(v any) []byte {
-		data, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return data
-	}
-	layers := []ocispec.Descriptor{put(image, "disk.img")}
-	if blockMap != nil {
-		layers = append(layers, put(blockMap, "disk.img.bmap"))
-	}
-	m := put(encode(ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, Layers: layers}), "")
-	m.MediaType = ocispec.MediaTypeImageManifest
-	(&shelf{dir: dir}).put(t, "index.json", encode(ocispec.Index{Manifests: []ocispec.Descriptor{m}}))
-	(&shelf{dir: dir}).put(t, "oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`))
-	return dir
 }
 
 func TestDigestOfImage(t *testing.T) {
@@ -301,7 +266,6 @@ func TestWhatProvesIsShown(t *testing.T) {
 	ann.sign(t, s.path("disk.img"))
 	packed := gzipped(t, image(t, a))
 	s.put(t, "disk.img.gz", packed)
-	layout := ociLayout(t, image(t, a), nil)
 	for name, test := range map[string]struct {
 		o    Options
 		want string
@@ -309,7 +273,6 @@ func TestWhatProvesIsShown(t *testing.T) {
 		"digest":           {Options{Image: s.path("disk.img"), Digest: "sha256:" + sumOf(image(t, a))}, "and its digest proves it"},
 		"digest of packed": {Options{Image: s.url + "/disk.img.gz", Digest: "sha256:" + sumOf(packed)}, "and its digest proves it"},
 		"signature":        {Options{Image: s.url + "/disk.img", Signers: ann.list}, "and its signature proves it"},
-		"layout":           {Options{Image: "oci-dir:" + layout}, "and its digest proves it"},
 		"packing":          {Options{Image: s.url + "/disk.img.gz"}, "and only its packing proves it"},
 		"nothing":          {Options{Image: s.url + "/disk.img"}, "and nothing proves it: --digest or --signers would"},
 	} {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
 
 	"slipway/flash/sealed"
 	"slipway/layers/localfile"
@@ -40,7 +41,7 @@ type Origin struct {
 	ref  reference
 	opt  Options
 	from transport // nil: the files are local
-	oci  *artifact // of OCI registries and layouts
+	oci  *artifact // of OCI registries
 }
 
 // Open parses a reference. It contacts a server only for an OCI registry, to fetch the manifest
@@ -61,7 +62,7 @@ func Open(ctx context.Context, text string, o Options) (*Origin, error) {
 		origin.from = r
 		origin.oci, err = r.resolveReference(ctx, ref, o.Arch)
 	case kindLayout:
-		origin.oci, err = openLayout(ctx, ref, o.Arch)
+		err = fmt.Errorf("Slipway flashes no image out of a layout; copy its files into a folder first\nnext: oras pull --oci-layout %s  # of an artifact that Slipway pushed: slipway pull", plaintext.Quote(strings.TrimPrefix(ref.text, "oci-dir:")))
 	}
 	if err != nil {
 		origin.Close()
@@ -145,13 +146,10 @@ func (o *Origin) ReadBeside(ctx context.Context, name string) ([]byte, error) {
 	return file.ReadAll(ctx, maxBesideBytes)
 }
 
-// Folder returns the folder of a local image or layout; the cache folder for an image of a server.
+// Folder returns the folder of a local image; the cache folder for an image of a server.
 func (o *Origin) Folder() string {
 	if path, err := o.ref.absolutePath(); err == nil && o.ref.kind == kindPath {
 		return filepath.Dir(path)
-	}
-	if o.oci != nil && o.from == nil {
-		return o.oci.dir
 	}
 	return o.opt.Dir
 }
@@ -177,9 +175,6 @@ func (o *Origin) fetchReference(ctx context.Context, ref reference, digest strin
 	file.Name = blob.name
 	if digest != "" && digest != blob.sha256 {
 		return File{}, wrongDigest(blob.sha256, digest)
-	}
-	if o.from == nil {
-		return checkLocalFile(ctx, filepath.Join(o.oci.dir, "blobs", "sha256", blob.sha256), file, blob.sha256, limit)
 	}
 	return o.downloadFile(ctx, fileRequest{ref: ref, file: file, sha256: blob.sha256, limit: limit, sizeBytes: blob.sizeBytes, sized: true})
 }

@@ -24,7 +24,7 @@ const (
 	kindLayout = "oci-dir"
 )
 
-const referenceForms = "a path, file://, http://, https://, ssh://, sftp://, host:path, oci:// or oci-dir:"
+const referenceForms = "a path, file://, http://, https://, ssh://, sftp://, host:path or oci://"
 
 const maxReferenceBytes = 4096
 
