@@ -48,7 +48,7 @@ func (m machine) examineName(path string) (Device, error) {
 	case fs.ModeDevice:
 		d, err = m.blockDevice(info.Sys().(*syscall.Stat_t).Rdev)
 	default:
-		err = fmt.Errorf("%s is neither a file nor a block device, but %s", path, m.describeNoDisk(real, info.Mode()))
+		err = fmt.Errorf("%s is neither a file nor a block device, but %s", path, describeNoDisk(info.Mode()))
 	}
 	if err == nil && meant && d.Kind != File {
 		err = fmt.Errorf("%s is a device, and %s names a file", path, FilePrefix)
@@ -59,8 +59,8 @@ func (m machine) examineName(path string) (Device, error) {
 	return d, err
 }
 
-// describeNoDisk returns what kind of file a path names, and for an NVMe controller its disks.
-func (m machine) describeNoDisk(path string, mode fs.FileMode) string {
+// describeNoDisk returns what kind of file cannot be a disk, and the next step for a device.
+func describeNoDisk(mode fs.FileMode) string {
 	switch {
 	case mode.IsDir():
 		return "a folder"
@@ -69,19 +69,7 @@ func (m machine) describeNoDisk(path string, mode fs.FileMode) string {
 	case mode&fs.ModeSocket != 0:
 		return "a socket"
 	}
-	const device = "a character device"
-	var disks []string
-	name := filepath.Base(path)
-	found, _ := filepath.Glob(filepath.Join(m.sys, "class/block", name+"n*")) // a controller's name has no meaning in a pattern
-	for _, disk := range found {
-		if !hasAttribute(disk, "partition") {
-			disks = append(disks, m.nodePath(filepath.Base(disk)))
-		}
-	}
-	if strings.HasPrefix(name, "nvme") && len(disks) > 0 {
-		return device + ", the controller of " + strings.Join(disks, " and ") + "; name that"
-	}
-	return device + "\nnext: devices"
+	return "a character device\nnext: devices"
 }
 
 // SpecialKind returns Tegra for usb:PORT and RShim for an rshim's name; "" for other names.

@@ -1,7 +1,6 @@
 package device
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-
-	"slipway/layers/plaintext"
 )
 
 // FilePrefix before a name makes it the name of a file, whatever it looks like.
@@ -29,13 +26,13 @@ func (m machine) newFile(name string, meant bool) (Device, error) {
 		return Device{}, err
 	}
 	if m.amongDevices(path) {
-		return Device{}, fmt.Errorf("no such device%s\nnext: devices", m.suggestDisk(name))
+		return Device{}, errors.New("no such device\nnext: devices")
 	}
 	if _, err := os.Lstat(path); err == nil {
-		return Device{}, fmt.Errorf("%s is a link to nothing%s\nnext: devices", path, m.suggestDisk(name))
+		return Device{}, fmt.Errorf("%s is a link to nothing\nnext: devices", path)
 	}
 	if why := strangeNameReason(name); why != "" && !meant {
-		return Device{}, fmt.Errorf("%s; %s%s would make a file of that name%s\nnext: devices", why, FilePrefix, name, m.suggestDisk(name))
+		return Device{}, fmt.Errorf("%s; %s%s would make a file of that name\nnext: devices", why, FilePrefix, name)
 	}
 	return Device{Path: path, Kind: File}, nil
 }
@@ -89,26 +86,4 @@ func deviceOf(dir string) uint64 {
 		return 0
 	}
 	return info.Sys().(*syscall.Stat_t).Dev
-}
-
-// suggestDisk returns ": did you mean DISK?" for the writable disk with the nearest name; "" if
-// there is none.
-func (m machine) suggestDisk(name string) string {
-	u, err := m.findUses()
-	if err != nil {
-		return ""
-	}
-	disks, _ := m.listDisks(u) // without them there is nothing to name
-	var names []string
-	for _, d := range disks {
-		if d.Refused == "" {
-			names = append(names, filepath.Base(d.Path))
-		}
-	}
-	base := filepath.Base(name[strings.LastIndexByte(name, ':')+1:])
-	near := plaintext.Nearest(cmp.Or(base[strings.LastIndexByte(base, '\\')+1:], base), names)
-	if near == "" {
-		return ""
-	}
-	return fmt.Sprintf(": did you mean %s?", m.nodePath(strings.ReplaceAll(near, " or ", " or "+m.dev+"/")))
 }

@@ -199,17 +199,6 @@ var memberCases = []wrongCase{
 }
 
 var nameCases = []wrongCase{
-	{"an NVMe controller", "the controller of /dev/nvme1n1; name that", func(t *testing.T) error {
-		if os.Geteuid() != 0 {
-			t.Skip("needs root, to make a device's node")
-		}
-		node := filepath.Join(t.TempDir(), "nvme1")
-		if err := unix.Mknod(node, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))); err != nil {
-			t.Fatal(err)
-		}
-		_, err := fake(t, laptop).examineName(node)
-		return err
-	}},
 	{"a file among the devices", "a file among the devices", func(t *testing.T) error {
 		m := fake(t, laptop)
 		m.dev = filepath.Join(m.sys, "../dev") // where the nodes are files
