@@ -234,7 +234,7 @@ func (j *bluefieldJob) show(w io.Writer) {
 			fmt.Fprintf(w, "  in %s\n", d.mode)
 		}
 	}
-	fmt.Fprintf(w, "Boot stream %s for board %s: %d images, %s.\n", filepath.Base(j.stream.Name()), j.artifact.Board, len(j.stream.Images), device.SizeText(j.pushedBytes()))
+	fmt.Fprintf(w, "Boot stream %s for board %s: %d images, %s.\n", filepath.Base(j.stream.Name()), j.artifact.Board, len(j.stream.Images), plaintext.SizeText(j.pushedBytes()))
 	for _, n := range j.stream.Notes {
 		fmt.Fprintf(w, "  note: %s\n", n)
 	}
@@ -242,7 +242,7 @@ func (j *bluefieldJob) show(w io.Writer) {
 	case j.config != nil:
 		fmt.Fprintf(w, "  with %s behind it\n", j.options.Config)
 	case j.stream.TrailingBytes > 0:
-		fmt.Fprintf(w, "  with %s of trailing data (a bf.cfg or a root file system)\n", device.SizeText(j.stream.TrailingBytes))
+		fmt.Fprintf(w, "  with %s of trailing data (a bf.cfg or a root file system)\n", plaintext.SizeText(j.stream.TrailingBytes))
 	}
 	fmt.Fprintln(w, "A DPU is reset at once: what runs on it ends, its network ports go down, and the stream decides what becomes of its disk.")
 }
@@ -251,9 +251,7 @@ func (j *bluefieldJob) show(w io.Writer) {
 func (j *bluefieldJob) dryRun(context.Context) ([]Receipt, error) {
 	var receipts []Receipt
 	for _, d := range j.dpus {
-		if j.options.Out != nil {
-			fmt.Fprintf(j.options.Out, "Dry run: %s would be reset, get %s and be followed until it reports the result. No byte was pushed.\n", d.device.Path, device.SizeText(j.pushedBytes()))
-		}
+		fmt.Fprintf(j.options.Out, "Dry run: %s would be reset, get %s and be followed until it reports the result. No byte was pushed.\n", d.device.Path, plaintext.SizeText(j.pushedBytes()))
 		receipts = append(receipts, d.receipt)
 	}
 	return receipts, nil
@@ -301,10 +299,10 @@ func (j *bluefieldJob) pushStream(ctx context.Context, d *dpu) error {
 	}
 	fmt.Fprintf(log, "%s %s to %s\n", began.UTC().Format(time.RFC3339), j.stream.Name(), d.device.Path)
 	verdict, err := d.port.Push(ctx, j.streamParts(), dpuLimits, log)
-	if err == nil && len(verdict.Errors) > 0 && j.options.Out != nil {
+	if err == nil && len(verdict.Errors) > 0 {
 		fmt.Fprintf(j.options.Out, "%s reported errors, and continued: %s\n", d.device.Path, strings.Join(verdict.Errors, "; "))
 	}
-	if err == nil && verdict.PowerCycle && j.options.Out != nil {
+	if err == nil && verdict.PowerCycle {
 		fmt.Fprintf(j.options.Out, "%s: its NIC's new firmware works once the host was switched off and on.\n", d.device.Path)
 	}
 	if err := errors.Join(err, log.Close()); err != nil {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/google/renameio/v2"
+
 	"slipway/flash/device"
 	"slipway/flash/write"
 	"slipway/images"
@@ -19,17 +21,16 @@ import (
 
 // deviceWriter writes an imageJob's image to one device or virtual disk.
 type deviceWriter struct {
-	job      *imageJob
-	device   device.Device
-	claimed  *device.Claimed // the block device
-	readOnly *os.File        // the device of a dry run
-	pending  *device.Pending // what will be the virtual disk
-	disk     *write.Disk
-	copy     *write.Copy
-	step     *progress.Step
-	saved    []string // what the device began and ended with
-	receipt  Receipt
-	err      error
+	job     *imageJob
+	device  device.Device
+	claimed *device.Claimed // the block device
+	pending *device.Pending // what will be the virtual disk
+	disk    *write.Disk
+	copy    *write.Copy
+	step    *progress.Step
+	saved   []string // what the device began and ended with
+	receipt Receipt
+	err     error
 }
 
 // newReceipt returns the receipt of a device, with what is known of the image before the flash.
@@ -70,19 +71,6 @@ func (w *deviceWriter) openDevice(ctx context.Context) (err error) {
 	return w.copyTo(w.claimed.File, o)
 }
 
-// openReadOnly opens the device for the comparison of a dry run. It opens /dev/null for a virtual
-// disk, which a flash replaces, so that there is nothing to compare.
-func (w *deviceWriter) openReadOnly(context.Context) (err error) {
-	path, o := w.device.Path, write.CopyOptions{Dry: true, Marked: true, Count: w.countBytes, Phase: w.beginPhase}
-	if w.device.Kind == device.File {
-		path, o = os.DevNull, write.CopyOptions{Dry: true, Fresh: true, Count: w.countBytes, Phase: w.beginPhase}
-	}
-	if w.readOnly, err = os.Open(path); err != nil {
-		return err
-	}
-	return w.copyTo(w.readOnly, o)
-}
-
 func (w *deviceWriter) copyTo(f *os.File, o write.CopyOptions) (err error) {
 	if w.disk, err = write.OpenDisk(f); err != nil {
 		return err
@@ -97,9 +85,6 @@ func (w *deviceWriter) close() {
 	}
 	if w.claimed != nil {
 		w.claimed.Close()
-	}
-	if w.readOnly != nil {
-		w.readOnly.Close()
 	}
 	if w.pending != nil {
 		w.pending.Close()
@@ -122,7 +107,7 @@ func (w *deviceWriter) beginPhase(what string, n int64) { w.step.Phase(what, n) 
 func (w *deviceWriter) endFailed(began time.Time, err error) {
 	w.err, w.receipt.Seconds, w.receipt.Finished = err, time.Since(began).Seconds(), time.Now().UTC()
 	w.close()
-	w.disk, w.claimed, w.readOnly, w.pending, w.copy = nil, nil, nil, nil, nil
+	w.disk, w.claimed, w.pending, w.copy = nil, nil, nil, nil
 }
 
 // finishReceipt ends the device's progress bar and fills its receipt.
@@ -141,15 +126,12 @@ func (w *deviceWriter) finishReceipt(began time.Time, err error) {
 
 // resultText returns a sentence on how much was written, compared and read back.
 func (w *deviceWriter) resultText(r write.Result) string {
-	what := fmt.Sprintf("%s written to %s and read back", device.SizeText(r.Written), w.device.Path)
-	switch {
-	case w.job.options.DryRun:
-		what = fmt.Sprintf("%s on %s differ", device.SizeText(r.Written), w.device.Path)
-	case w.job.options.Blind:
-		what = fmt.Sprintf("%s written to %s, and not read back", device.SizeText(r.Written), w.device.Path)
+	what := fmt.Sprintf("%s written to %s and read back", plaintext.SizeText(r.Written), w.device.Path)
+	if w.job.options.Blind {
+		what = fmt.Sprintf("%s written to %s, and not read back", plaintext.SizeText(r.Written), w.device.Path)
 	}
 	if r.Left > 0 {
-		what += fmt.Sprintf(", %s were there already", device.SizeText(r.Left))
+		what += fmt.Sprintf(", %s were there already", plaintext.SizeText(r.Left))
 	}
 	return what
 }
@@ -189,7 +171,7 @@ func (w *deviceWriter) recordProof(p write.Proof) {
 	if p.SHA256 != "" {
 		r.UnpackedSHA256 = p.SHA256
 	}
-	r.Ranges, r.ReadBack = p.Ranges, !w.job.options.Blind && !w.job.options.DryRun
+	r.Ranges, r.ReadBack = p.Ranges, !w.job.options.Blind
 }
 
 // keepSaved is for how many flashes Slipway keeps the replaced partition tables.
@@ -204,24 +186,11 @@ func (w *deviceWriter) saveReplaced(old []byte, off int64) error {
 	}
 	name := fmt.Sprintf("%s-%s-at-%d.bin", time.Now().UTC().Format("20060102T150405Z"), filepath.Base(w.device.Path), off)
 	path := filepath.Join(dir, name)
-	if err := writeSynced(path, old); err != nil {
+	if err := renameio.WriteFile(path, old, 0o600); err != nil {
 		return err
 	}
 	w.saved = append(w.saved, path)
 	return pruneOldest(dir, 2*max(keepSaved, len(w.job.writers)))
-}
-
-// writeSynced writes and syncs a file. If that fails, as on a full disk, it removes the file.
-func writeSynced(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(path))
-	}
-	return nil
 }
 
 // pruneOldest removes files from a folder until only the newest keep files are left. The names

@@ -89,14 +89,13 @@ func (r Receipt) String() string {
 	case r.Verdict != "":
 		return b.String() + r.Verdict
 	case r.DryRun:
-		fmt.Fprintf(&b, "%s would be written, %s are equal already", device.SizeText(r.WrittenBytes), device.SizeText(r.LeftBytes))
-		return b.String()
+		return b.String() + plaintext.SizeText(r.WrittenBytes) + " would be written"
 	}
-	fmt.Fprintf(&b, "%s written", device.SizeText(r.WrittenBytes))
+	fmt.Fprintf(&b, "%s written", plaintext.SizeText(r.WrittenBytes))
 	if r.ReadBack {
 		b.WriteString(" and read back")
 	}
-	fmt.Fprintf(&b, ", %s were there already, in %.1f s", device.SizeText(r.LeftBytes), r.Seconds)
+	fmt.Fprintf(&b, ", %s were there already, in %.1f s", plaintext.SizeText(r.LeftBytes), r.Seconds)
 	for _, path := range r.Saved {
 		fmt.Fprintf(&b, "\n  what it held before: %s", path)
 	}
@@ -186,6 +185,9 @@ func WriteAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 // writeAll chooses the devices, verifies the image, makes the job and shows it. Then it asks for a
 // confirmation, writes, and records the receipts. A dry run ends before the confirmation.
 func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, devices []string, o Options) ([]Receipt, error) {
+	if o.Out == nil {
+		o.Out = io.Discard
+	}
 	chosen, err := chooseDevices(spec, artifact, devices)
 	if err != nil {
 		return nil, withKind(ctx, ErrRefused, err)
@@ -211,11 +213,9 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 		return nil, err
 	}
 	defer j.close()
-	if o.Out != nil {
-		j.show(o.Out)
-		r.image.showOrigin(o.Out)
-		r.other.show(o.Out)
-	}
+	j.show(o.Out)
+	r.image.showOrigin(o.Out)
+	r.other.show(o.Out)
 	if o.DryRun {
 		if err := j.prepare(ctx); err != nil {
 			return nil, err

@@ -102,9 +102,6 @@ func (j *imageJob) closeHead() {
 
 func (j *imageJob) close() {
 	j.closeHead()
-	if j.source != nil {
-		j.source.Close()
-	}
 	j.image.close()
 	if j.seed != nil {
 		j.seed.close()
@@ -263,7 +260,7 @@ func (j *imageJob) prepare(ctx context.Context) error {
 	}
 	step := progress.Start(ctx, "measure "+filepath.Base(j.file.Name()), 0, progress.Bytes)
 	err := j.measureImage(ctx, step.Set)
-	step.End(device.SizeText(j.size), err)
+	step.End(plaintext.SizeText(j.size), err)
 	if err == nil {
 		err = j.checkImage(ctx)
 		j.closeHead()
@@ -425,19 +422,18 @@ func (j *imageJob) show(w io.Writer) {
 	fmt.Fprintf(w, ": %s", j.sizeText())
 	if j.blocks == nil {
 		fmt.Fprintf(w, "; without a block map, so that all of it is written, and %s.\n", j.proofText())
-		j.showUnused(w)
 		return
 	}
-	fmt.Fprintf(w, ", of which %s hold data.\n", device.SizeText(j.blocks.Mapped()))
+	fmt.Fprintf(w, ", of which %s hold data.\n", plaintext.SizeText(j.blocks.Mapped()))
 }
 
 // sizeText returns the unpacked size of the image, or what is known of it.
 func (j *imageJob) sizeText() string {
 	switch least := j.source.LeastBytes(); {
 	case j.size != unknown:
-		return device.SizeText(j.size)
+		return plaintext.SizeText(j.size)
 	case least > 0:
-		return "at least " + device.SizeText(least)
+		return "at least " + plaintext.SizeText(least)
 	}
 	return "of a size that is known once it is unpacked"
 }
@@ -466,25 +462,15 @@ func (j *imageJob) writeOptions() write.Options {
 	return o
 }
 
-// dryRun compares the image with the devices and prints how many bytes differ. It writes nothing.
-func (j *imageJob) dryRun(ctx context.Context) ([]Receipt, error) {
-	defer j.closeWriters()
-	began := time.Now()
-	if err := j.openAll(ctx, began, (*deviceWriter).openReadOnly); err != nil {
-		return nil, err
+// dryRun prints how much would be written at most. It opens no device.
+func (j *imageJob) dryRun(context.Context) ([]Receipt, error) {
+	var receipts []Receipt
+	for _, w := range j.writers {
+		w.receipt.WrittenBytes = j.writeOptions().DataBytes()
+		receipts = append(receipts, w.receipt)
+		fmt.Fprintf(j.options.Out, "Dry run: at most %s would be written to %s. No byte was written.\n", plaintext.SizeText(w.receipt.WrittenBytes), w.device.Path)
 	}
-	proof, err := j.writeImage(ctx, began)
-	if err != nil {
-		return nil, err
-	}
-	j.completeDevices(ctx, proof, began)
-	receipts, err := j.collectReceipts()
-	for _, r := range receipts {
-		if j.options.Out != nil {
-			fmt.Fprintf(j.options.Out, "Dry run: on %s %s differ and would be written, %s are equal already. No byte was written.\n", r.Device.Path, device.SizeText(r.WrittenBytes), device.SizeText(r.LeftBytes))
-		}
-	}
-	return receipts, err
+	return receipts, nil
 }
 
 // writeDevices writes the image to all devices, reads it back, and adds the board's new host key to
@@ -498,7 +484,7 @@ func (j *imageJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 		return nil, err
 	}
 	defer j.closeWriters()
-	if err := j.openAll(ctx, began, (*deviceWriter).openDevice); err != nil {
+	if err := j.openAll(ctx, began); err != nil {
 		return nil, err
 	}
 	proof, err := j.writeImage(ctx, began)
@@ -515,11 +501,11 @@ func (j *imageJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	return receipts, err
 }
 
-// openAll calls open for each device. It records the error of a device that fails and continues
+// openAll opens each device. It records the error of a device that fails and continues
 // with the next. It returns an error only if all fail or ctx ends.
-func (j *imageJob) openAll(ctx context.Context, began time.Time, open func(*deviceWriter, context.Context) error) error {
+func (j *imageJob) openAll(ctx context.Context, began time.Time) error {
 	for _, w := range j.writers {
-		if err := open(w, ctx); err != nil {
+		if err := w.openDevice(ctx); err != nil {
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}

@@ -181,9 +181,7 @@ func (j *jetsonJob) show(w io.Writer) {
 func (j *jetsonJob) dryRun(context.Context) ([]Receipt, error) {
 	var receipts []Receipt
 	for _, d := range j.devices {
-		if j.options.Out != nil {
-			fmt.Fprintf(j.options.Out, "Dry run: for %s this would be run in a copy of the package: %s. No byte was sent to the board.\n", d.Path, strings.Join(j.pkg.Argv(usbPort(d), j.keys), " "))
-		}
+		fmt.Fprintf(j.options.Out, "Dry run: for %s this would be run in a copy of the package: %s. No byte was sent to the board.\n", d.Path, strings.Join(j.pkg.Argv(usbPort(d), j.keys), " "))
 		r := j.newReceipt(d)
 		r.DryRun = true
 		receipts = append(receipts, r)
@@ -200,7 +198,7 @@ func (j *jetsonJob) newReceipt(d device.Device) Receipt {
 func (j *jetsonJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	undo, said := jetsonHost.Quiet(ctx)
 	defer undo()
-	if said != "" && j.options.Out != nil {
+	if said != "" {
 		fmt.Fprintln(j.options.Out, "note: "+said)
 	}
 	receipts, errs := make([]Receipt, len(j.devices)), make([]error, len(j.devices))

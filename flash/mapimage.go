@@ -55,7 +55,6 @@ func readHead(ctx context.Context, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer m.Close()
 	h := m.Head(ctx, checkedBytes)
 	defer h.Close()
 	head := make([]byte, checkedBytes)

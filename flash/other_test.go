@@ -177,6 +177,32 @@ func TestRefuseOther(t *testing.T) {
 	}
 }
 
+// makeCard does what make-sdcard does for a file: the last partition fills it.
+const makeCard = `#!/bin/sh
+echo "Creating partitions"
+truncate -s $(($2 * 512)) "$4" || exit 1
+sgdisk "$4" --clear --new=2:0:+1M -c 2:A_kernel --largest-new=1 -c 1:APP >&2 || exit 1
+echo "Writing partitions"
+mke2fs -q -F -t ext4 -b 1024 -E offset=2097152 "$4" 8M || exit 1
+echo "[OK: $4]"
+`
+
+func gptCards(t *testing.T) *jetsons {
+	t.Helper()
+	for _, name := range []string{"sgdisk", "sfdisk", "addpart"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skipf("%s is missing (Debian packages gdisk, fdisk and util-linux)", name)
+		}
+	}
+	needMke2fs(t)
+	j := newJetsons(t, nil)
+	j.artifact = j.build(t, map[string]string{
+		".env.initrd-flash": "CHIPID=\"0x23\"\nROOTFS_IMAGE=\"image.ext4\"\nFLASH_HELPER=tegra-flash-helper.sh\n",
+		"flash.xml.in":      jetsonLayout, "image.ext4": "rootfs", "tegra-flash-helper.sh": "", "initrd-flash.img": "", "initrd-flash": "", "dosdcard.sh": makeCard,
+	})
+	return j
+}
+
 // A card for a Jetson is made of a package for its chip alone.
 func TestCardOfAnotherChip(t *testing.T) {
 	j := gptCards(t)

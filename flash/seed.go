@@ -64,7 +64,6 @@ func (s *seed) writeTo(ctx context.Context, to []*write.Copy) error {
 	if err != nil {
 		return err
 	}
-	defer image.Close()
 	_, err = write.Run(ctx, image, to, write.Options{
 		Name: "data partition", Remedy: "flash again", Blocks: &s.blocks, Size: s.part.SizeBytes, Base: s.part.OffsetBytes,
 	})

@@ -13,6 +13,7 @@ import (
 	"text/tabwriter"
 
 	"slipway/flash/probe"
+	"slipway/layers/plaintext"
 )
 
 // The kinds of devices. A board's spec says which of them it is flashed through.
@@ -84,7 +85,7 @@ func (d Device) sizeOrChip() string {
 	if d.Kind == Tegra || d.Kind == RShim {
 		return d.Chip
 	}
-	return SizeText(d.SizeBytes)
+	return plaintext.SizeText(d.SizeBytes)
 }
 
 // contentSummary returns the file systems and labels on the device, which a flash would destroy.
@@ -176,7 +177,7 @@ func (d Device) Describe(w io.Writer) {
 }
 
 func (c Content) String() string {
-	fields := []string{c.Name, " " + SizeText(c.SizeBytes)}
+	fields := []string{c.Name, " " + plaintext.SizeText(c.SizeBytes)}
 	if c.Title != "" {
 		fields = append(fields, fmt.Sprintf("%q", c.Title))
 	}
@@ -188,17 +189,4 @@ func (c Content) String() string {
 
 // ExactSize returns a size for people with the number of bytes, because two sizes can look the same
 // without it.
-func ExactSize(n int64) string { return fmt.Sprintf("%s (%d bytes)", SizeText(n), n) }
-
-// SizeText returns a size in a binary unit, such as 1.5 GiB.
-func SizeText(n int64) string {
-	const units = "KMGTP"
-	if n < 1<<10 {
-		return fmt.Sprintf("%d B", n)
-	}
-	size, unit := float64(n)/(1<<10), 0
-	for size >= 1<<10 && unit < len(units)-1 {
-		size, unit = size/(1<<10), unit+1
-	}
-	return fmt.Sprintf("%.1f %ciB", size, units[unit])
-}
+func ExactSize(n int64) string { return fmt.Sprintf("%s (%d bytes)", plaintext.SizeText(n), n) }

@@ -10,10 +10,7 @@ type bz2 struct{ packedFile }
 
 func openBz2(f packedFile) (decoder, error) { return bz2{f}, nil }
 
-func (bz2) unpackedBytes() int64 { return -1 }
-func (bz2) sections() []Section  { return []Section{{0, -1}} }
-func (b bz2) checkRest() error   { return checkUnchanged(b.packedFile) }
-func (bz2) close()               {}
+func (bz2) sections() []Section { return []Section{{0, -1}} }
 
 func (b bz2) decodeSection(_ int, to *cutter) error {
 	in := bufio.NewReaderSize(io.NewSectionReader(b.File, 0, b.sizeBytes), readBytes)

@@ -138,7 +138,7 @@ func (c *cutter) nextPart(n int64) (int64, bool) {
 // growPiece returns the current piece's memory for the next n bytes, or for fewer up to its end.
 func (c *cutter) growPiece(n int64) []byte {
 	if c.memory == nil {
-		c.memory, c.start = getMemory(onePiece), c.off
+		c.memory, c.start = getMemory(), c.off
 	}
 	used := c.off - c.start
 	return c.memory.bytes[used : used+min(n, pieceBytes-c.off%pieceBytes)]
@@ -174,37 +174,6 @@ func (c *cutter) cutPieces(m *memory, p []byte, off int64) error {
 		p, off = p[n:], off+int64(n)
 	}
 	return nil
-}
-
-// addMemory adds the first n bytes of m to the image, and takes ownership of m. It copies them only
-// if the pieces would not be aligned.
-func (c *cutter) addMemory(m *memory, n int64) error {
-	defer m.release()
-	if c.off%alignment != 0 {
-		_, err := c.Write(m.bytes[:n])
-		return err
-	}
-	if err := c.endPiece(); err != nil {
-		return err
-	}
-	rest, at := m.bytes[:n], int64(0)
-	return c.eachPart(n, func(n int64, wanted bool) (int64, error) {
-		if at%alignment != 0 { // after a span that does not end with a block
-			if wanted {
-				n = int64(copy(c.growPiece(n), rest))
-			}
-		} else if wanted {
-			if err := c.endPiece(); err != nil {
-				return 0, err
-			}
-			n = min(n, pieceBytes-c.off%pieceBytes)
-			if err := c.cutPieces(m, rest[:n:n], c.off); err != nil {
-				return 0, err
-			}
-		}
-		rest, at = rest[n:], at+n
-		return n, nil
-	})
 }
 
 // leadingRun returns the length of the run at the start of p, and whether the run is zeros. Only

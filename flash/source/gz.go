@@ -11,8 +11,7 @@ type gz struct{ packedFile }
 
 func openGz(f packedFile) (decoder, error) { return gz{f}, nil }
 
-func (gz) unpackedBytes() int64 { return -1 }
-func (gz) sections() []Section  { return []Section{{0, -1}} }
+func (gz) sections() []Section { return []Section{{0, -1}} }
 
 // leastBytes returns the size in the file's last 4 bytes: that of the last member, modulo 4 GiB.
 func (g gz) leastBytes() int64 {
@@ -20,9 +19,6 @@ func (g gz) leastBytes() int64 {
 	_, _ = g.ReadAt(size[:], max(0, g.sizeBytes-4)) // what cannot be read is found when it is unpacked
 	return int64(binary.LittleEndian.Uint32(size[:]))
 }
-
-func (g gz) checkRest() error { return checkUnchanged(g.packedFile) }
-func (gz) close()             {}
 
 func (g gz) decodeSection(_ int, to *cutter) error {
 	return inflate.Gzip(io.NewSectionReader(g.File, 0, g.sizeBytes), cutterOutput{to})

@@ -36,7 +36,7 @@ func (m *Image) Head(ctx context.Context, n int64) *Head {
 			return
 		}
 		if context.Cause(ctx) == nil {
-			err = fmt.Errorf("%s: %w", m.name, explainEOF(m.name, err))
+			err = fmt.Errorf("%s: %w", m.file.name, explainEOF(m.file.name, err))
 		}
 		yield(Piece{}, err)
 	})

@@ -48,7 +48,6 @@ func mapFile(ctx context.Context, path string) (Made, bmap.Map, error) {
 	if err != nil {
 		return Made{}, bmap.Map{}, err
 	}
-	defer m.Close()
 	step := progress.Start(ctx, "map", max(0, m.SizeBytes()), progress.Bytes)
 	blocks, err := m.makeMap(ctx, step.Add)
 	step.End(fmt.Sprintf("%d of %d MiB are data", blocks.Mapped()>>20, blocks.ImageSize>>20), err)

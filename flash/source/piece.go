@@ -36,28 +36,19 @@ func (p Piece) Free() {
 type memory struct {
 	bytes []byte
 	users atomic.Int32
-	pool  *sync.Pool
 }
 
-// onePiece has memory for a piece, mediumFrame for a frame of zstd with one piece, as
-// in our own files, largeFrame for larger ones.
-var onePiece, mediumFrame, largeFrame = newPool(pieceBytes), newPool(pieceBytes + slackBytes), newPool(smallBytes + slackBytes)
+var memoryPool = sync.Pool{New: func() any { return &memory{bytes: Buffer(pieceBytes)} }}
 
-func newPool(n int) *sync.Pool {
-	p := &sync.Pool{}
-	p.New = func() any { return &memory{bytes: Buffer(n), pool: p} }
-	return p
-}
-
-func getMemory(from *sync.Pool) *memory {
-	m := from.Get().(*memory)
+func getMemory() *memory {
+	m := memoryPool.Get().(*memory)
 	m.users.Store(1)
 	return m
 }
 
 func (m *memory) release() {
 	if m.users.Add(-1) == 0 {
-		m.pool.Put(m)
+		memoryPool.Put(m)
 	}
 }
 

@@ -35,16 +35,12 @@ func splitSections(size int64) []Section {
 	return parts
 }
 
-func (r *raw) unpackedBytes() int64 { return r.sizeBytes }
-func (r *raw) sections() []Section  { return r.parts }
-func (r *raw) close()               {}
-
-func (r *raw) checkRest() error { return checkUnchanged(r.packedFile) }
+func (r *raw) sections() []Section { return r.parts }
 
 var errChanged = errors.New("the file changed while it was read; wait until it is whole")
 
 // checkUnchanged returns an error if the file's size changed while it was read.
-func checkUnchanged(f packedFile) error {
+func (f packedFile) checkUnchanged() error {
 	info, err := f.Stat()
 	if err != nil {
 		return err

@@ -32,22 +32,17 @@ type Span struct {
 
 // Image is an image in a file, and the decoder that unpacks it.
 type Image struct {
-	name    string
+	file    packedFile
 	form    string
 	decoder decoder
 }
 
 // decoder decodes one form of packing.
 type decoder interface {
-	// unpackedBytes returns the unpacked size, or -1 if only decoding tells.
-	unpackedBytes() int64
-	sections() []Section
+	sections() []Section // at least one
 	// decodeSection decodes section i into the cutter. It returns an error if any byte, wanted or
 	// not, fails the form's checks. Goroutines may decode other sections.
 	decodeSection(i int, to *cutter) error
-	// checkRest verifies the bytes outside of all sections.
-	checkRest() error
-	close()
 }
 
 // File is an open file: *os.File, or *sealed.File, which returns only the sealed content.
@@ -90,7 +85,7 @@ func hasMagic(magic ...string) func([]byte) bool {
 }
 
 // Open recognizes the form of f by its content, and refuses a file that is no image. The caller
-// closes f after the Image. name is for errors.
+// closes f. name is for errors.
 func Open(f File, name string) (*Image, error) {
 	m, err := openImage(f, name)
 	if err != nil {
@@ -121,21 +116,16 @@ func openImage(f File, name string) (*Image, error) {
 		if err := checkPlain(head, name); err != nil {
 			return nil, err
 		}
-		return &Image{name: name, form: "raw", decoder: newRaw(p)}, nil
+		return &Image{file: p, form: "raw", decoder: newRaw(p)}, nil
 	}
 	d, err := k.open(p)
 	if err != nil {
 		return nil, err
 	}
-	m := &Image{name: name, form: k.name, decoder: d}
 	if err := checkInside(d, k.name); err != nil {
-		d.close()
 		return nil, err
 	}
-	if special, ok := m.decoder.(interface{ formName() string }); ok {
-		m.form = special.formName()
-	}
-	return m, nil
+	return &Image{file: p, form: k.name, decoder: d}, nil
 }
 
 func findForm(head []byte) *form {
@@ -162,17 +152,10 @@ var notImages = []struct {
 	{0, "7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it and give the image in it\nnext: 7z x IMAGE"},
 	{0, "Rar!\x1a\x07", "a RAR archive; unpack it and give the image in it\nnext: unrar x IMAGE"},
 	{0, "\x04\x22\x4d\x18", "packed by lz4\nnext: lz4 -dc IMAGE > disk.img"},
-	{0, "\x02\x21\x4c\x18", "packed by lz4, in its legacy form\nnext: lz4 -dc IMAGE > disk.img"},
-	{0, "\x89LZO\x00\r\n\x1a\n", "packed by lzop\nnext: lzop -dc IMAGE > disk.img"},
 	{0, "\x3a\xff\x26\xed", "an Android sparse image\nnext: simg2img IMAGE disk.img"},
-	{0, "LRZI", "packed by lrzip\nnext: lrzip -d -o disk.img IMAGE"},
-	{0, "\x1f\x9d", "packed by compress\nnext: gzip -dc IMAGE > disk.img"},
-	{0, "LZIP", "packed by lzip\nnext: lzip -dc IMAGE > disk.img"},
 	{0, "\x5d\x00\x00", "packed by lzma\nnext: xz -dc IMAGE > disk.img"},
 	{0, "QFI\xfb", "a qcow2 disk\nnext: qemu-img convert -O raw IMAGE disk.img"},
 	{0, "KDMV", "a VMware disk\nnext: qemu-img convert -O raw IMAGE disk.img"},
-	{0, "COWD", "a VMware disk\nnext: qemu-img convert -O raw IMAGE disk.img"},
-	{0, "# Disk DescriptorFile", "a VMware disk's description\nnext: qemu-img convert -O raw IMAGE disk.img"},
 	{64, "\x7f\x10\xda\xbe", "a VirtualBox disk (VDI)\nnext: qemu-img convert -O raw IMAGE disk.img"},
 	{0, "conectix", "a VHD disk\nnext: qemu-img convert -f vpc -O raw IMAGE disk.img"},
 	{0, "vhdxfile", "a Hyper-V disk (VHDX)\nnext: qemu-img convert -O raw IMAGE disk.img"},
@@ -213,11 +196,18 @@ func isZst(head []byte) bool {
 	return strings.HasPrefix(string(head), frameMagic) || len(head) > 4 && string(head[1:4]) == "\x2a\x4d\x18" && head[0]&0xf0 == 0x50
 }
 
-// Form returns "raw", "gz", "xz", "zst", "framed zst", "bz2" or "zip".
+// Form returns "raw", "gz", "xz", "zst", "bz2" or "zip".
 func (m *Image) Form() string { return m.form }
 
 // SizeBytes returns the unpacked size, or -1 if only decoding tells.
-func (m *Image) SizeBytes() int64 { return m.decoder.unpackedBytes() }
+func (m *Image) SizeBytes() int64 {
+	parts := m.decoder.sections()
+	last := parts[len(parts)-1]
+	if last.Len < 0 {
+		return -1
+	}
+	return last.Off + last.Len
+}
 
 // LeastBytes returns a lower bound of the unpacked size.
 func (m *Image) LeastBytes() int64 {
@@ -229,6 +219,14 @@ func (m *Image) LeastBytes() int64 {
 
 // Sections returns the sections, which ascend and cover the image.
 func (m *Image) Sections() []Section { return m.decoder.sections() }
+
+// Parallel returns how many sections may be decoded at once: more need too much memory.
+func (m *Image) Parallel() int {
+	if d, ok := m.decoder.(interface{ parallel() int }); ok {
+		return d.parallel()
+	}
+	return len(m.Sections())
+}
 
 // Decode decodes all of section i and sends its pieces in ascending order. If want is not nil, it
 // sends only bytes in these spans, which ascend and do not overlap. It decodes and verifies the
@@ -248,20 +246,16 @@ func (m *Image) Decode(ctx context.Context, i int, want []Span, sink func(Piece)
 	case context.Cause(ctx) != nil:
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("%s: byte %d of the image: %w", m.name, to.off, explainEOF(m.name, err))
+	return fmt.Errorf("%s: byte %d of the image: %w", m.file.name, to.off, explainEOF(m.file.name, err))
 }
 
-// Finish verifies what is outside of all sections, such as the file's end, after they were decoded.
-// It does not verify sections that were not decoded.
+// Finish returns an error if the file's size changed while the sections were decoded.
 func (m *Image) Finish() error {
-	if err := m.decoder.checkRest(); err != nil {
-		return fmt.Errorf("%s: %w", m.name, explainEOF(m.name, err))
+	if err := m.file.checkUnchanged(); err != nil {
+		return fmt.Errorf("%s: %w", m.file.name, explainEOF(m.file.name, err))
 	}
 	return nil
 }
-
-// Close frees the decoder. The file stays open.
-func (m *Image) Close() { m.decoder.close() }
 
 // explainEOF turns an early end of the file into advice. An error of a file that changed stays.
 func explainEOF(name string, err error) error {

@@ -57,7 +57,6 @@ func unpack(t testing.TB, f *os.File, want []Span, limit int64) ([]byte, *Image,
 	if err != nil {
 		return nil, nil, err
 	}
-	defer m.Close()
 	if m.SizeBytes() > limit {
 		return nil, m, errTestLimit
 	}
@@ -185,7 +184,6 @@ func TestHeadThatEndsInZeros(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer m.Close()
 			const limit = 2<<20 + 5
 			h := m.Head(t.Context(), limit)
 			for _, s := range []Span{{0, 512}, {1<<20 - 3, 7}, {0, limit}, {limit - 4, 4}} {
@@ -230,7 +228,6 @@ func TestSinkStops(t *testing.T) {
 		if err := m.Decode(ctx, 0, nil, func(Piece) error { return nil }); err != io.ErrClosedPipe {
 			t.Errorf("%s with an ended context: %v", name, err)
 		}
-		m.Close()
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -65,21 +64,5 @@ func TestXzCut(t *testing.T) {
 	_, _, err := unpack(t, writeFile(t, "disk.img.xz", packed[:len(packed)-100]), nil, 1<<40)
 	if err == nil || !strings.Contains(err.Error(), "cut off") {
 		t.Errorf("the error is %v; want one with \"cut off\"", err)
-	}
-}
-
-// A block waits for memory, but never for later ones.
-func TestDictionaries(t *testing.T) {
-	d := newDictionaries()
-	d.acquire(5, dictionaryBytes/2)
-	d.acquire(7, dictionaryBytes/2)
-	d.acquire(4, dictionaryBytes) // at once
-	var wg sync.WaitGroup
-	wg.Go(func() { d.acquire(6, 1) })
-	d.release(4, dictionaryBytes)
-	d.release(5, dictionaryBytes/2)
-	wg.Wait()
-	if d.used != dictionaryBytes/2+1 {
-		t.Errorf("%d bytes are used; want %d", d.used, dictionaryBytes/2+1)
 	}
 }

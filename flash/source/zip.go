@@ -21,10 +21,7 @@ const (
 )
 
 // zipped decodes the only file in a zip archive.
-type zipped struct {
-	packedFile
-	file *zip.File
-}
+type zipped struct{ file *zip.File }
 
 // openZip reads the directory of a zip archive. It returns an error unless there is one plain file.
 func openZip(f packedFile) (decoder, error) {
@@ -62,7 +59,7 @@ func openZip(f packedFile) (decoder, error) {
 	case member.UncompressedSize64 == 0:
 		return nil, errors.New("the file in it is empty; fetch or build it again")
 	}
-	return &zipped{f, member}, nil
+	return zipped{member}, nil
 }
 
 func severalFilesError(files []*zip.File) error {
@@ -111,12 +108,9 @@ func checkZipEnd(f packedFile, comment string) error {
 	return nil
 }
 
-func (z *zipped) unpackedBytes() int64 { return int64(z.file.UncompressedSize64) }
-func (z *zipped) sections() []Section  { return []Section{{0, z.unpackedBytes()}} }
-func (z *zipped) checkRest() error     { return checkUnchanged(z.packedFile) }
-func (z *zipped) close()               {}
+func (z zipped) sections() []Section { return []Section{{0, int64(z.file.UncompressedSize64)}} }
 
-func (z *zipped) decodeSection(_ int, to *cutter) error {
+func (z zipped) decodeSection(_ int, to *cutter) error {
 	r, err := z.file.Open()
 	if err != nil {
 		return fmt.Errorf("%w (%.60q); unpack it and give the image", err, plaintext.OneLine(z.file.Name))

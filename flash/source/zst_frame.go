@@ -1,27 +1,21 @@
 package source
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"math/bits"
-	"sync"
 
-	"github.com/cespare/xxhash/v2"
+	"github.com/klauspost/compress/zstd"
 )
 
 // Limits of a file. A window is memory, which the decoder holds up to twice.
 const (
 	maxWindowBytes = 64 << 20
-	maxFrames      = 1 << 18
 	maxBlockBytes  = 128 << 10 // the format's own
 )
 
 const (
 	frameMagic     = "\x28\xb5\x2f\xfd"
-	frameMagicLE   = 0xfd2fb528
-	skippableMagic = 0x184d2a50 // to 0x184d2a5f
 	maxHeaderBytes = 18
 )
 
@@ -36,66 +30,34 @@ type frameHeader struct {
 
 // parseFrameHeader parses the header at the start of p, and checks the window and size.
 func parseFrameHeader(p []byte) (frameHeader, error) {
-	if len(p) < 8 {
-		return frameHeader{}, io.ErrUnexpectedEOF
-	}
-	switch magic := binary.LittleEndian.Uint32(p); {
-	case magic&^0xf == skippableMagic:
-		return frameHeader{lenBytes: 8 + int(binary.LittleEndian.Uint32(p[4:])), skippable: true}, nil
-	case magic != frameMagicLE:
+	var stored zstd.Header
+	err := stored.Decode(p)
+	switch {
+	case errors.Is(err, zstd.ErrMagicMismatch):
 		return frameHeader{}, errors.New("there is no frame of zstd, but something else; fetch or build the file again")
-	}
-	flags := p[4]
-	if flags&(1<<3) != 0 {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return frameHeader{}, err
+	case err != nil:
 		return frameHeader{}, errDamaged
+	case stored.Skippable:
+		return frameHeader{lenBytes: stored.HeaderSize + int(stored.SkippableSize), skippable: true}, nil
+	case stored.DictionaryID != 0:
+		return frameHeader{}, errors.New("it was packed by zstd with a dictionary; unpack it with zstd -d -D DICTIONARY first")
+	case stored.FrameContentSize > maxImageBytes:
+		return frameHeader{}, fmt.Errorf("a frame claims to unpack to more than %d TiB; fetch or build the file again", int64(maxImageBytes)>>40)
 	}
-	h := frameHeader{lenBytes: 5, sizeBytes: -1, sum: flags&(1<<2) != 0}
-	single := flags&(1<<5) != 0
-	if !single {
-		base := int64(1) << (10 + p[5]>>3)
-		h.windowBytes = base + base/8*int64(p[5]&7)
-		h.lenBytes++
+	h := frameHeader{lenBytes: stored.HeaderSize, windowBytes: int64(stored.WindowSize), sizeBytes: -1, sum: stored.HasCheckSum}
+	if stored.HasFCS {
+		h.sizeBytes = int64(stored.FrameContentSize)
 	}
-	idBytes := []int{0, 1, 2, 4}[flags&3]
-	sizeBytes := []int{0, 2, 4, 8}[flags>>6]
-	if single && sizeBytes == 0 {
-		sizeBytes = 1
-	}
-	if len(p) < h.lenBytes+idBytes+sizeBytes {
-		return frameHeader{}, io.ErrUnexpectedEOF
-	}
-	for _, b := range p[h.lenBytes : h.lenBytes+idBytes] {
-		if b != 0 {
-			return frameHeader{}, errors.New("it was packed by zstd with a dictionary; unpack it with zstd -d -D DICTIONARY first")
-		}
-	}
-	h.lenBytes += idBytes
-	if sizeBytes > 0 {
-		h.sizeBytes = parseFrameSize(p[h.lenBytes : h.lenBytes+sizeBytes])
-		h.lenBytes += sizeBytes
-	}
-	if single {
+	if stored.SingleSegment {
 		h.windowBytes = h.sizeBytes
 	}
-	return h, h.checkSizes()
+	return h, h.checkWindow()
 }
 
-func parseFrameSize(p []byte) int64 {
-	switch len(p) {
-	case 1:
-		return int64(p[0])
-	case 2:
-		return int64(binary.LittleEndian.Uint16(p)) + 256
-	case 4:
-		return int64(binary.LittleEndian.Uint32(p))
-	}
-	return int64(binary.LittleEndian.Uint64(p))
-}
-
-func (h *frameHeader) checkSizes() error {
-	if h.sizeBytes < -1 || h.sizeBytes > maxImageBytes {
-		return fmt.Errorf("a frame claims to unpack to more than %d TiB; fetch or build the file again", int64(maxImageBytes)>>40)
-	}
+// checkWindow limits the window to the content, and returns an error for a large one.
+func (h *frameHeader) checkWindow() error {
 	if h.sizeBytes >= 0 {
 		h.windowBytes = min(h.windowBytes, h.sizeBytes)
 	}
@@ -141,48 +103,4 @@ func encodeBlockHeader(b block) [3]byte {
 		n |= 1
 	}
 	return [3]byte{byte(n), byte(n >> 8), byte(n >> 16)}
-}
-
-// isZeros reports whether p, the blocks and checksum of a frame, unpacks to n zeros.
-func (h frameHeader) isZeros(p []byte, n int64) bool {
-	for last := false; !last; p = p[4:] {
-		if len(p) < 4 || p[3] != 0 {
-			return false
-		}
-		b, err := parseBlockHeader(p)
-		if err != nil || b.kind != runBlock {
-			return false
-		}
-		n, last = n-b.size, b.last
-	}
-	return n == 0 && (h.sizeBytes >= 0 || !h.sum) && h.matchesZeros(p)
-}
-
-func (h frameHeader) matchesZeros(stored []byte) bool {
-	if !h.sum {
-		return len(stored) == 0
-	}
-	return len(stored) == 4 && binary.LittleEndian.Uint32(stored) == sumOfZeros(h.sizeBytes)
-}
-
-// zeroSums caches the checksums of zeros of 2^i bytes, which are the holes in Slipway's own files.
-var zeroSums [25]struct {
-	once sync.Once
-	sum  uint32
-}
-
-// sumOfZeros returns the checksum of n zeros. It caches that of a power of two.
-func sumOfZeros(n int64) uint32 {
-	work := func() uint32 {
-		sum := xxhash.New()
-		sumZeros(sum, n)
-		return uint32(sum.Sum64())
-	}
-	power := bits.Len64(uint64(n)) - 1
-	if n <= 0 || n != 1<<power || power >= len(zeroSums) {
-		return work()
-	}
-	s := &zeroSums[power]
-	s.once.Do(func() { s.sum = work() })
-	return s.sum
 }

@@ -21,7 +21,6 @@ type CopyOptions struct {
 	// and last MiB are zero from the first write until Complete. An incomplete device
 	// therefore does not boot.
 	Marked bool
-	Dry    bool                              // compare, and write nothing
 	Phase  func(what string, bytes int64)    // called at the start of each phase, with the number of bytes that it counts
 	Count  func(bytes int64)                 // called during a phase
 	Save   func(old []byte, off int64) error // receives the replaced ends, once, before the first write
@@ -161,12 +160,9 @@ func (c *Copy) writeDiffering(data []byte, off int64, part int, buf []byte) erro
 	return nil
 }
 
-// writeData writes to the device, unless the run is dry. Before the first write, it saves and
-// zeroes the device's ends. Every write of data uses it.
+// writeData writes to the device. Before the first write, it saves and zeroes the device's ends.
+// Every write of data uses it.
 func (c *Copy) writeData(data []byte, off int64) error {
-	if c.Dry {
-		return nil
-	}
 	if err := c.beginWriting(); err != nil {
 		return err
 	}

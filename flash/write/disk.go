@@ -31,8 +31,8 @@ type Disk struct {
 	unsynced  atomic.Int64 // bytes that went through the page cache
 }
 
-// OpenDisk opens f a second time for direct I/O. f is open for reading, and for writing unless it
-// is only compared. A file must have its final size.
+// OpenDisk opens f a second time for direct I/O. f is open for reading and writing. A file must
+// have its final size.
 func OpenDisk(f *os.File) (*Disk, error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -150,12 +150,8 @@ func (c *Copy) Complete(ctx context.Context) error {
 }
 
 // writeEnds writes the held ends, the last first. It writes nothing if the device has the image
-// already. In a dry run it counts them.
+// already.
 func (c *Copy) writeEnds(ctx context.Context) error {
-	if c.Dry {
-		c.compareHeld()
-		return context.Cause(ctx)
-	}
 	if !c.Touched() && !c.heldChanged() {
 		return context.Cause(ctx)
 	}
@@ -171,17 +167,6 @@ func (c *Copy) writeEnds(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// compareHeld adds the held ends to the counts of a dry run.
-func (c *Copy) compareHeld() {
-	for _, h := range c.held {
-		if n := int64(len(h.now)); h.isChanged() {
-			c.written.Add(n)
-		} else {
-			c.left.Add(n)
-		}
-	}
 }
 
 // writeEnd writes one held end and reads it back. It returns errSmaller if the end is not zero any

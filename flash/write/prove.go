@@ -195,23 +195,3 @@ type part struct {
 }
 
 func (p part) span() source.Span { return source.Span{Off: p.image, Len: int64(p.length)} }
-
-// partList holds parts in the image's order. Their addresses stay while more are added.
-type partList struct {
-	blocks [][]part
-	count  int
-}
-
-const partsInBlock = 1 << 10
-
-func (l *partList) append(p part) (*part, int) {
-	if l.count%partsInBlock == 0 {
-		l.blocks = append(l.blocks, make([]part, 0, partsInBlock))
-	}
-	last := &l.blocks[len(l.blocks)-1]
-	*last = append(*last, p)
-	l.count++
-	return &(*last)[len(*last)-1], l.count - 1
-}
-
-func (l *partList) at(i int) part { return l.blocks[i/partsInBlock][i%partsInBlock] }

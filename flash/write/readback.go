@@ -20,7 +20,7 @@ func (c *Copy) zeroAndReadBack(ctx context.Context, r *run) error {
 	if err := c.zeroAll(ctx, r); err != nil {
 		return err
 	}
-	if c.Dry || !c.Touched() {
+	if !c.Touched() {
 		return nil
 	}
 	if err := c.disk.Sync(); err != nil {
@@ -58,18 +58,18 @@ func (c *Copy) readBack(ctx context.Context, r *run) ([]wrongPart, error) {
 	for range writers {
 		g.Go(func() error {
 			buf := source.Buffer(pieceBytes)
-			for i := int(next.Add(1)) - 1; i < r.parts.count; i = int(next.Add(1)) - 1 {
+			for i := int(next.Add(1)) - 1; i < len(r.parts); i = int(next.Add(1)) - 1 {
 				if !c.wrote.contains(i) {
 					continue
 				}
 				if err := context.Cause(ctx); err != nil {
 					return err
 				}
-				sum, err := c.readSum(r, r.parts.at(i), buf)
+				sum, err := c.readSum(r, r.parts[i], buf)
 				if err != nil {
 					return fmt.Errorf("read back: %w", err)
 				}
-				if p := r.parts.at(i); sum != p.sum {
+				if sum != r.parts[i].sum {
 					mu.Lock()
 					found = append(found, wrongPart{i, sum})
 					mu.Unlock()
@@ -89,13 +89,13 @@ func (c *Copy) countVerified(r *run, part int) {
 		return // counted before a wrong part was rewritten
 	}
 	c.proved.add(part)
-	n := c.outsideHeld(r, r.parts.at(part))
+	n := c.outsideHeld(r, r.parts[part])
 	c.verified.Add(n)
 	c.Count(n)
 }
 
 // outsideHeld returns how many of a part's bytes lie outside the held ends.
-func (c *Copy) outsideHeld(r *run, p part) (n int64) {
+func (c *Copy) outsideHeld(r *run, p *part) (n int64) {
 	s := p.span()
 	s.Off += r.Base
 	splitSpan(s, c.heldSpans(), func(s source.Span, i int) {
@@ -108,7 +108,7 @@ func (c *Copy) outsideHeld(r *run, p part) (n int64) {
 
 // readSum reads a part from the device and returns its sum. It takes bytes of the held ends, which
 // are not written yet, from memory.
-func (c *Copy) readSum(r *run, p part, buf []byte) (uint64, error) {
+func (c *Copy) readSum(r *run, p *part, buf []byte) (uint64, error) {
 	s := p.span()
 	s.Off += r.Base
 	var err error
@@ -175,11 +175,11 @@ func (c *Copy) rewritePiece(ctx context.Context, r *run, p source.Piece) (err er
 }
 
 // sortedParts returns the wrong parts in the image's order.
-func sortedParts(r *run, found []wrongPart) []part {
+func sortedParts(r *run, found []wrongPart) []*part {
 	slices.SortFunc(found, func(a, b wrongPart) int { return a.part - b.part })
-	parts := make([]part, len(found))
+	parts := make([]*part, len(found))
 	for i, b := range found {
-		parts[i] = r.parts.at(b.part)
+		parts[i] = r.parts[b.part]
 	}
 	return parts
 }
@@ -190,8 +190,8 @@ func (c *Copy) diagnoseWrongParts(r *run, found []wrongPart) error {
 	first := sortedParts(r, found)[0]
 	wrote := map[uint64]int64{}
 	behind := 0 // wrong parts from the first one on
-	for i := range r.parts.count {
-		if p := r.parts.at(i); c.wrote.contains(i) {
+	for i, p := range r.parts {
+		if c.wrote.contains(i) {
 			wrote[p.sum] = p.image
 			if p.image >= first.image {
 				behind++
@@ -200,7 +200,7 @@ func (c *Copy) diagnoseWrongParts(r *run, found []wrongPart) error {
 	}
 	for _, b := range found {
 		if from, ok := wrote[b.sum]; ok {
-			return fmt.Errorf("%w: what was written at %d is found at %d", errSmaller, r.Base+from, r.Base+r.parts.at(b.part).image)
+			return fmt.Errorf("%w: what was written at %d is found at %d", errSmaller, r.Base+from, r.Base+r.parts[b.part].image)
 		}
 	}
 	err := error(&lostError{r.Base + first.image, int64(first.length), "are not what was written"})
@@ -214,12 +214,12 @@ func (c *Copy) diagnoseWrongParts(r *run, found []wrongPart) error {
 // device that is smaller than it says, later writes have overwritten some.
 func (c *Copy) recheckUnwritten(ctx context.Context, r *run) error {
 	buf := source.Buffer(pieceBytes)
-	every := max(1, r.parts.count/maxRechecks)
-	for i := 0; i < r.parts.count && c.left.Load() > 0; i += every {
+	every := max(1, len(r.parts)/maxRechecks)
+	for i := 0; i < len(r.parts) && c.left.Load() > 0; i += every {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		p := r.parts.at(i)
+		p := r.parts[i]
 		if c.wrote.contains(i) || c.outsideHeld(r, p) < int64(p.length) {
 			continue
 		}

@@ -17,7 +17,7 @@ const (
 
 // Sample verifies up to three ranges of the image by the block map's digests, so that a map of
 // another image is refused before the first write. Run verifies all ranges.
-func Sample(ctx context.Context, src Source, o Options) error {
+func Sample(ctx context.Context, src *source.Image, o Options) error {
 	if o.Blocks == nil {
 		return nil
 	}
@@ -32,7 +32,7 @@ func Sample(ctx context.Context, src Source, o Options) error {
 
 // sampledRanges returns the ranges that Sample verifies: the first, if it is not too expensive, and
 // the longest affordable one of each half of the others. Two images may share a partition table.
-func sampledRanges(src Source, ranges []source.Span) (found []int) {
+func sampledRanges(src *source.Image, ranges []source.Span) (found []int) {
 	n := len(ranges)
 	half := (n + 1) / 2
 	for _, part := range []struct {
@@ -54,7 +54,7 @@ func sampledRanges(src Source, ranges []source.Span) (found []int) {
 
 // unpackCost returns how many bytes must be unpacked to read a span; a plain image is read
 // directly.
-func unpackCost(src Source, s source.Span) int64 {
+func unpackCost(src *source.Image, s source.Span) int64 {
 	from := s.Off
 	if sections := src.Sections(); src.Form() != "raw" {
 		from = 0
@@ -68,7 +68,7 @@ func unpackCost(src Source, s source.Span) int64 {
 var errRangeDone = errors.New("the range is whole")
 
 // proveRange unpacks range i and compares its digest with the map's.
-func (o Options) proveRange(ctx context.Context, src Source, ranges []source.Span, i int) error {
+func (o Options) proveRange(ctx context.Context, src *source.Image, ranges []source.Span, i int) error {
 	digest, left := sha256.New(), ranges[i].Len
 	sections := src.Sections()
 	for at := sectionAt(sections, ranges[i].Off); at < len(sections) && left > 0; at++ {

@@ -42,7 +42,7 @@ func TestSample(t *testing.T) {
 			}
 			g := pack(t, p, test.form)
 			o := sound.options()
-			err := Sample(t.Context(), g, o)
+			err := Sample(t.Context(), g.Image, o)
 			if test.wantErr != (err != nil) || err != nil && !strings.Contains(err.Error(), "the block map has") {
 				t.Errorf("Sample = %v; want an error: %v", err, test.wantErr)
 			}
@@ -53,7 +53,7 @@ func TestSample(t *testing.T) {
 // An image that ends before its map's first range does is refused too.
 func TestSampleShort(t *testing.T) {
 	sound, short := pack(t, content(), "raw"), pack(t, content()[:mib], "gz")
-	if err := Sample(t.Context(), short, sound.options()); err == nil || !strings.Contains(err.Error(), "unpacks to less") {
+	if err := Sample(t.Context(), short.Image, sound.options()); err == nil || !strings.Contains(err.Error(), "unpacks to less") {
 		t.Errorf("Sample = %v; want it to say that the image is short", err)
 	}
 }
@@ -62,17 +62,17 @@ func TestSampleShort(t *testing.T) {
 func TestSampledIsBounded(t *testing.T) {
 	stream, plain := pack(t, []byte("tiny"), "gz"), pack(t, []byte("tiny"), "raw")
 	all := []source.Span{{Off: 0, Len: firstBytes + 1}}
-	if got := sampledRanges(plain, all); len(got) != 0 {
+	if got := sampledRanges(plain.Image, all); len(got) != 0 {
 		t.Errorf("sampled = %v; want nothing of a range that is too long", got)
 	}
 	ranges := []source.Span{{Off: 0, Len: mib}, {Off: 2 * mib, Len: mib}, {Off: 30 * mib, Len: mib}, {Off: 90 * mib, Len: mib}}
-	if got := sampledRanges(stream, ranges); len(got) != 2 || got[1] != 1 {
+	if got := sampledRanges(stream.Image, ranges); len(got) != 2 || got[1] != 1 {
 		t.Errorf("sampled = %v of a stream; want the first two", got)
 	}
-	if got := sampledRanges(plain, ranges); len(got) != 3 || got[2] != 2 {
+	if got := sampledRanges(plain.Image, ranges); len(got) != 3 || got[2] != 2 {
 		t.Errorf("sampled = %v of a plain image; want one in each part", got)
 	}
-	if got := sampledRanges(plain, nil); len(got) != 0 {
+	if got := sampledRanges(plain.Image, nil); len(got) != 0 {
 		t.Errorf("sampled = %v of an empty map", got)
 	}
 }

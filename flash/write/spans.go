@@ -66,7 +66,7 @@ const mostBytes = 1 << 50
 
 // wantedSpans returns the spans to decode: the map's ranges. If only decoding tells the image's
 // length, it adds the image's last byte and everything that may follow.
-func wantedSpans(src Source, m bmap.Map, ranges []source.Span) []source.Span {
+func wantedSpans(src *source.Image, m bmap.Map, ranges []source.Span) []source.Span {
 	want := make(spanList, 0, len(ranges))
 	for _, s := range ranges {
 		want.append(s)

@@ -21,15 +21,6 @@ import (
 	"slipway/images/bmap"
 )
 
-// Source is an image to unpack. See *source.Image for its contract.
-type Source interface {
-	Form() string
-	SizeBytes() int64
-	Sections() []source.Section
-	Decode(ctx context.Context, i int, want []source.Span, sink func(source.Piece) error) error
-	Finish() error
-}
-
 // What to do with the spans that the image does not fill.
 const (
 	Zero    = "zero"    // reads as zeros afterwards
@@ -67,7 +58,7 @@ type Proof struct {
 // Run writes the image to each copy, verifies it, and reads it back. It returns an error of the
 // image, or the end of ctx. An error of one device is that copy's Err, and the others continue.
 // Then the caller must call Complete on each copy.
-func Run(ctx context.Context, src Source, to []*Copy, o Options) (Proof, error) {
+func Run(ctx context.Context, src *source.Image, to []*Copy, o Options) (Proof, error) {
 	r := newRun(src, to, o)
 	if err := r.transfer(ctx); err != nil {
 		return Proof{}, err
@@ -91,20 +82,20 @@ func Run(ctx context.Context, src Source, to []*Copy, o Options) (Proof, error) 
 // run is the state of one Run.
 type run struct {
 	Options
-	src    Source
+	src    *source.Image
 	to     []*Copy
 	queue  *reorderQueue
 	prover *prover
 	ranges []source.Span // of the map
 	want   []source.Span // nil: everything
-	parts  partList
-	zeros  spanList // content of the image
-	holes  spanList // holes of the map
-	next   int64    // the end of the last piece
+	parts  []*part       // in the image's order
+	zeros  spanList      // content of the image
+	holes  spanList      // holes of the map
+	next   int64         // the end of the last piece
 }
 
 // newRun returns the state of a Run, with the spans to decode, to zero and to leave by the map.
-func newRun(src Source, to []*Copy, o Options) *run {
+func newRun(src *source.Image, to []*Copy, o Options) *run {
 	r := &run{Options: o, src: src, to: to, queue: newReorderQueue(src.Sections())}
 	if o.Blocks != nil {
 		r.ranges = rangeSpans(*o.Blocks)
@@ -176,7 +167,7 @@ func (r *run) transfer(ctx context.Context) error {
 func (r *run) startDecoders(ctx context.Context, g *errgroup.Group) {
 	sections := r.src.Sections()
 	var next atomic.Int64
-	for range min(cores, len(sections)) {
+	for range min(cores, len(sections), r.src.Parallel()) {
 		g.Go(func() error {
 			for i := int(next.Add(1)) - 1; i < len(sections); i = int(next.Add(1)) - 1 {
 				err := r.src.Decode(ctx, i, overlapping(r.want, sections[i]), func(p source.Piece) error { return r.queue.addPiece(i, p) })
@@ -279,7 +270,8 @@ func (r *run) dispatchZeros(ctx context.Context, s source.Span) error {
 
 // dispatchData records a part of the image, queues it for summing, and queues it to each copy.
 func (r *run) dispatchData(ctx context.Context, from *sharedPiece, data []byte, s source.Span) error {
-	p, i := r.parts.append(part{image: s.Off, length: int32(s.Len)})
+	i, p := len(r.parts), &part{image: s.Off, length: int32(s.Len)}
+	r.parts = append(r.parts, p)
 	if !r.Blind {
 		if err := r.prover.sumPart(ctx, from, data, p); err != nil {
 			return err

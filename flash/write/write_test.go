@@ -121,7 +121,6 @@ func pack(t *testing.T, p []byte, form string) goods {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(image.Close)
 	return goods{image, m, p}
 }
 
@@ -156,7 +155,7 @@ func (g goods) options() Options {
 
 // flash is a whole flash of one device.
 func flash(ctx context.Context, g goods, c *Copy, o Options) error {
-	_, err := Run(ctx, g, []*Copy{c}, o)
+	_, err := Run(ctx, g.Image, []*Copy{c}, o)
 	return errors.Join(err, c.Complete(ctx))
 }
 
@@ -407,7 +406,7 @@ func TestDamagedImage(t *testing.T) {
 			g, device := pack(t, content(), test.form), soiled(t, t.TempDir(), diskSize)
 			test.damage(&g)
 			c := target(t, device, CopyOptions{Marked: true})
-			_, err := Run(t.Context(), g, []*Copy{c}, g.options())
+			_, err := Run(t.Context(), g.Image, []*Copy{c}, g.options())
 			if err == nil || !strings.Contains(err.Error(), test.wantErr) {
 				t.Fatalf("Run = %v; want an error with %q", err, test.wantErr)
 			}
@@ -436,7 +435,7 @@ func TestManyDevices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Run(t.Context(), g, slices.Concat(to, []*Copy{broken}), g.options()); err != nil {
+	if _, err := Run(t.Context(), g.Image, slices.Concat(to, []*Copy{broken}), g.options()); err != nil {
 		t.Fatal(err)
 	}
 	for i, c := range to {
@@ -448,7 +447,7 @@ func TestManyDevices(t *testing.T) {
 	if err := broken.Complete(t.Context()); err == nil {
 		t.Error("a device that cannot be written to was completed")
 	}
-	if _, err := Run(t.Context(), g, []*Copy{broken}, g.options()); err != nil || broken.Err() == nil {
+	if _, err := Run(t.Context(), g.Image, []*Copy{broken}, g.options()); err != nil || broken.Err() == nil {
 		t.Errorf("Run without a device that works = %v, and the device says %v; want its own fault", err, broken.Err())
 	}
 }
@@ -486,25 +485,6 @@ func TestSave(t *testing.T) {
 		t.Errorf("flash = %v, touched: %v; want %v, and nothing written", err, c.Touched(), no)
 	}
 	same(t, "device", read(t, device), bytes.Repeat([]byte{0xa5}, diskSize))
-}
-
-// A dry run reports the same counts as a flash.
-func TestDry(t *testing.T) {
-	g, device := pack(t, content(), "raw"), soiled(t, t.TempDir(), diskSize)
-	if err := flash(t.Context(), g, target(t, device, CopyOptions{Marked: true}), g.options()); err != nil {
-		t.Fatal(err)
-	}
-	damage(t, device, 4*mib)
-	before := read(t, device)
-	c := target(t, device, CopyOptions{Marked: true, Dry: true})
-	if err := flash(t.Context(), g, c, g.options()); err != nil {
-		t.Fatal(err)
-	}
-	same(t, "device", read(t, device), before)
-	// The image's first MiB counts as one of the device's two ends, which are as they should be.
-	if r := c.Result(); r.Written < 4096 || r.Written > mib || r.Left != g.blocks.Mapped()+markBytes-r.Written {
-		t.Errorf("dry run: %+v; want one part that differs", r)
-	}
 }
 
 type counter struct{ n atomic.Int64 }

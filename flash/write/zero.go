@@ -18,13 +18,18 @@ const maxZeroBytes = 64 << 20
 // zeroed tables must not find old data. It runs after the data are written, so that a device that
 // holds the image already is not marked.
 func (c *Copy) zeroAll(ctx context.Context, r *run) error {
+	return r.eachEmpty(func(s source.Span, how string) error { return c.clearSpan(ctx, r, s, how) })
+}
+
+// eachEmpty calls work with each span without data and what to do with it.
+func (r *run) eachEmpty(work func(s source.Span, how string) error) error {
 	for _, s := range r.zeros {
-		if err := c.clearSpan(ctx, r, s, Zero); err != nil {
+		if err := work(s, Zero); err != nil {
 			return err
 		}
 	}
 	for _, s := range r.holes {
-		if err := c.clearSpan(ctx, r, s, r.Holes); err != nil {
+		if err := work(s, r.Holes); err != nil {
 			return err
 		}
 	}
@@ -45,7 +50,7 @@ func (c *Copy) clearSpan(ctx context.Context, r *run, s source.Span, how string)
 	}
 	return eachOutside(s, c.heldSpans(), func(s source.Span) error {
 		c.zeroed.Add(s.Len)
-		if how == Discard && !c.Dry {
+		if how == Discard {
 			if err := c.beginZeroing(); err != nil {
 				return err
 			}
@@ -81,11 +86,8 @@ func alignInside(s source.Span) source.Span {
 	return source.Span{Off: from, Len: max(0, (s.Off+s.Len)/alignment*alignment-from)}
 }
 
-// zeroSpan zeroes a span by zeroPart, in steps of maxZeroBytes. In a dry run it does nothing.
+// zeroSpan zeroes a span by zeroPart, in steps of maxZeroBytes.
 func (c *Copy) zeroSpan(ctx context.Context, s source.Span) error {
-	if c.Dry {
-		return nil
-	}
 	for end := s.Off + s.Len; s.Off < end; {
 		if err := context.Cause(ctx); err != nil {
 			return err
@@ -141,24 +143,13 @@ func (c *Copy) writeZeros(ctx context.Context, s source.Span, l *sampling) error
 // error if one is not zero. This detects a device that ignores the order to zero. Reading all
 // blocks would take longer than writing the data.
 func (c *Copy) checkZeros(ctx context.Context, r *run, buf []byte) error {
-	check := func(s source.Span) error {
+	return r.eachEmpty(func(s source.Span, how string) error {
+		if how == Keep {
+			return nil
+		}
 		s.Off += r.Base
 		return eachOutside(s, c.heldSpans(), func(s source.Span) error { return c.checkZeroSpan(ctx, r, s, buf) })
-	}
-	for _, s := range r.zeros {
-		if err := check(s); err != nil {
-			return err
-		}
-	}
-	for _, s := range r.holes {
-		if r.Holes == Keep {
-			break
-		}
-		if err := check(s); err != nil {
-			return err
-		}
-	}
-	return nil
+	})
 }
 
 // checkZeroSpan reads the first and last block of a span, and one in each maxZeroBytes between.
@@ -185,8 +176,8 @@ func (c *Copy) checkZeroSpan(ctx context.Context, r *run, s source.Span, buf []b
 // was written elsewhere, else a lostError.
 func (r *run) notZeroError(at int64, got []byte) error {
 	sum := maphash.Bytes(r.prover.seed, got)
-	for i := range r.parts.count {
-		if p := r.parts.at(i); p.first == sum {
+	for _, p := range r.parts {
+		if p.first == sum {
 			return fmt.Errorf("%w: what was written at %d is found at %d", errSmaller, r.Base+p.image, at)
 		}
 	}

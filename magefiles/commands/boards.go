@@ -229,7 +229,7 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 	config := c.Text("config=FILE", "", "a bf.cfg for the installer in a BlueField's boot stream, such as a line ubuntu_PASSWORD='HASH'; openssl passwd -6 makes a hash")
 	raw := c.Switch("raw", "write the image as it is, also without a partition table that fits")
 	otherBoard := c.otherBoard()
-	dryRun := c.Switch("dry-run", "compare the image with the device, and write nothing")
+	dryRun := c.Switch("dry-run", "show what would be written and check the image, and write nothing")
 	asJSON := c.Switch("json", "print the receipts as JSON")
 	c.check = func([]string) error {
 		_, _, err := trust.ParseDigest(*digest)
