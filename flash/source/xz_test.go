@@ -28,11 +28,12 @@ func TestXz(t *testing.T) {
 		name     string
 		options  []string
 		sections int
+		parallel int // 64 MiB of dictionaries, none of which is larger than its block
 	}{
-		{"one block", nil, 1},
-		{"blocks", []string{"-T2", "--block-size=3MiB"}, 11}, // two blocks are a section
-		{"small blocks", []string{"--block-size=100000"}, 6},
-		{"large dictionaries", []string{"-0", "--lzma2=preset=0,dict=64MiB", "--block-size=40MiB"}, 1},
+		{"one block", nil, 1, 8},
+		{"blocks", []string{"-T2", "--block-size=3MiB"}, 11, 21}, // two blocks are a section
+		{"small blocks", []string{"--block-size=100000"}, 6, 671},
+		{"large dictionaries", []string{"-0", "--lzma2=preset=0,dict=64MiB", "--block-size=40MiB"}, 1, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, m, err := unpack(t, writeFile(t, "disk.img.xz", xzPacked(t, image, test.options...)), nil, 1<<40)
@@ -44,6 +45,9 @@ func TestXz(t *testing.T) {
 			}
 			if m.Form() != "xz" || m.SizeBytes() != int64(len(image)) {
 				t.Errorf("it is %s of %d bytes", m.Form(), m.SizeBytes())
+			}
+			if got := m.Parallel(); got != test.parallel {
+				t.Errorf("Parallel() = %d; want %d", got, test.parallel)
 			}
 			if test.sections > 1 != (len(m.Sections()) > 1) {
 				t.Errorf("it has %d sections; want about %d", len(m.Sections()), test.sections)

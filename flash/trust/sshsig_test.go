@@ -302,6 +302,7 @@ func TestAllowedSigners(t *testing.T) {
 		{"behind another", "bob " + other + "\nann " + public, ""},
 		{"namespace", `ann namespaces="git,file" ` + public, ""},
 		{"namespace pattern", `ann namespaces="fi*" ` + public, ""},
+		{"a class of characters", `ann namespaces="[f]ile" ` + public, "may sign only for"},
 		{"any namespace but", `ann namespaces="!file,*" ` + public, "may sign only for"},
 		{"another namespace", `ann namespaces="git" ` + public, "may sign only for git"},
 		{"options in capitals", `ann NAMESPACES="file" ` + public, ""},
