@@ -47,7 +47,9 @@ func Panicked(dir string) bool { return Said(dir, "Kernel panic - not syncing") 
 func Prompted(dir string) bool { return Said(dir, " login: ") }
 
 // Silent reports whether the serial line has printed nothing yet.
-func Silent(dir string) bool { return len(localfile.Tail(filepath.Join(dir, consoleName), tailBytes)) == 0 }
+func Silent(dir string) bool {
+	return len(localfile.Tail(filepath.Join(dir, consoleName), tailBytes)) == 0
+}
 
 // Said reports whether text is in the last output of the serial line.
 func Said(dir, text string) bool {

@@ -303,7 +303,7 @@ func (s *server) localAddress() string {
 // retryUntil retries until try succeeds or ctx ends.
 func retryUntil(ctx context.Context, try func() error) error {
 	for try() != nil {
-		if err := run.Sleep(ctx, 50 * time.Millisecond); err != nil {
+		if err := run.Sleep(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
 	}
