@@ -103,17 +103,11 @@ func checkUser(_ context.Context, p boardBuild) []Finding {
 	return []Finding{okFinding("user", "uid %d, which may write in %s", os.Geteuid(), dir)}
 }
 
-// builderCommands returns shell commands that add a user builder who owns the clone, and build as
-// that user. The clone is copied if others may not enter its folder, as in root's home.
+// builderCommands returns shell commands that add a user builder, and build as that user in a copy
+// of the clone. Others may not enter folders such as root's home.
 func builderCommands(p boardBuild) string {
-	fix := "{ id -u builder || useradd -m builder; } && "
-	here, err := os.Getwd()
-	if err == nil && openToAll(here) {
-		fix += "chown -R builder: . && "
-	} else {
-		fix += "cp -a . /home/builder/slipway && chown -R builder: /home/builder/slipway && cd /home/builder/slipway && "
-	}
-	if inside, err := filepath.Rel(here, p.Build.Dir); filepath.IsAbs(p.Build.Dir) && (err != nil || !filepath.IsLocal(inside)) {
+	fix := "{ id -u builder || useradd -m builder; } && cp -a . /home/builder/slipway && chown -R builder: /home/builder/slipway && cd /home/builder/slipway && "
+	if filepath.IsAbs(p.Build.Dir) {
 		build := plaintext.Quote(p.Build.Dir)
 		fix += "mkdir -p " + build + " && chown -R builder: " + build + " && "
 	}
@@ -124,20 +118,6 @@ func builderCommands(p boardBuild) string {
 }
 
 func (p boardBuild) buildsWithIsar() bool { return p.project.BuildSystem == "isar-privileged" }
-
-// openToAll reports whether every user may read and enter a folder and all folders above it.
-func openToAll(dir string) bool {
-	for {
-		info, err := os.Stat(dir)
-		if err != nil || info.Mode().Perm()&0o005 != 0o005 {
-			return false
-		}
-		if dir == filepath.Dir(dir) {
-			return true
-		}
-		dir = filepath.Dir(dir)
-	}
-}
 
 func inContainer() bool {
 	for _, mark := range []string{"/.dockerenv", "/run/.containerenv", "/run/systemd/container"} {

@@ -60,25 +60,23 @@ func unreachedFinding(r layers.Reached) Finding {
 	return f
 }
 
-// checkNVIDIA connects to the servers from which the branch of meta-tegra downloads, and compares
-// their clocks with this machine's.
+// checkNVIDIA connects to the servers from which the branch of meta-tegra downloads.
 func checkNVIDIA(ctx context.Context, p boardBuild) []Finding {
-	findings := checkPastClock(time.Now())
 	d, known := p.layers.DownloadsOf()
 	switch {
 	case p.Build.Offline || os.Getenv("BB_NO_NETWORK") == "1":
-		return append(findings, okFinding("nvidia", "not asked (offline, or BB_NO_NETWORK is set)"))
+		return []Finding{okFinding("nvidia", "not asked (offline, or BB_NO_NETWORK is set)")}
 	case !known:
-		return findings
+		return nil
 	}
 	state := Stops
 	if entries, err := os.ReadDir(p.downloadsDir()); p.hasMirrors() || err == nil && len(entries) > 0 {
 		state = Warning // what is needed may be there
 	}
+	var findings []Finding
 	var answered []string
 	for _, host := range d.Hosts {
-		skew, err := serverSkew(ctx, "https://"+host+"/")
-		if err != nil {
+		if _, err := askServer(ctx, noRedirects, http.MethodHead, "https://"+host+"/"); err != nil {
 			findings = append(findings, Finding{
 				"nvidia", state, host + " does not answer: " + briefError(err), "L4T " + d.L4T + ", CUDA and the libraries are downloaded from there, and no mirror of Yocto's has them",
 				"curl -I https://" + host + "/\nshows why; another machine's build/downloads serves too: DL_DIR=FOLDER, or PREMIRRORS in " + p.siteConf(),
@@ -86,7 +84,6 @@ func checkNVIDIA(ctx context.Context, p boardBuild) []Finding {
 			continue
 		}
 		answered = append(answered, host)
-		findings = append(findings, skewFindings(host, skew)...)
 	}
 	if len(answered) > 0 {
 		findings = append(findings, okFinding("nvidia", "L4T %s: %s answer", d.L4T, strings.Join(answered, " and ")))
@@ -103,57 +100,6 @@ func (p boardBuild) hasMirrors() bool {
 		value, err := p.effectiveSetting(name)
 		return err == nil && value != ""
 	})
-}
-
-// serverSkew asks an HTTP server for its time, and returns by how much its clock is ahead.
-func serverSkew(ctx context.Context, address string) (time.Duration, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodHead, address, nil)
-	if err != nil {
-		return 0, err
-	}
-	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0, errors.Join(context.Cause(ctx), err)
-	}
-	resp.Body.Close()
-	date, err := http.ParseTime(resp.Header.Get("Date"))
-	if err != nil {
-		return 0, nil // it answered, and that is what was asked
-	}
-	return time.Until(date), nil
-}
-
-// From anySkew on, a different clock is a warning. From stoppedSkew on, it stops the build: a clock
-// that is days late refuses a certificate that is days old.
-const (
-	anySkew     = 5 * time.Minute
-	stoppedSkew = 24 * time.Hour
-)
-
-func skewFindings(host string, skew time.Duration) []Finding {
-	state := Warning
-	switch {
-	case skew.Abs() < anySkew:
-		return nil
-	case skew.Abs() > stoppedSkew:
-		state = Stops
-	}
-	return []Finding{{"clock", state, fmt.Sprintf("it differs by %v from that of %s", skew.Round(time.Second), host), "servers' certificates count as not yet or no longer valid, and make takes new files for old ones", setClock}}
-}
-
-const setClock = "sudo timedatectl set-ntp true"
-
-// releaseDate is earlier than any run of this program, so a clock before it is wrong.
-var releaseDate = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
-
-func checkPastClock(now time.Time) []Finding {
-	if now.After(releaseDate) {
-		return nil
-	}
-	return []Finding{{"clock", Stops, "it says " + now.Format(time.DateOnly) + ", which is past", "servers' certificates count as not yet valid, and no download succeeds", setClock}}
 }
 
 func (p boardBuild) downloadsDir() string {
@@ -231,41 +177,15 @@ func (p boardBuild) expectedPath(file string) string {
 	return file
 }
 
-// checkProxies finds proxy settings that wget, bitbake or git would ignore.
-func checkProxies(_ context.Context, p boardBuild) []Finding {
+// checkProxies finds proxy settings that wget and bitbake would ignore.
+func checkProxies(context.Context, boardBuild) []Finding {
 	var findings []Finding
 	for _, name := range []string{"http_proxy", "https_proxy", "no_proxy", "all_proxy"} {
 		if upper := strings.ToUpper(name); os.Getenv(upper) != "" && os.Getenv(name) == "" {
 			findings = append(findings, Finding{"proxy", Warning, upper + " is set and " + name + " is not", "wget and bitbake know the name in small letters alone", `export ` + name + `="$` + upper + `"`})
 		}
 	}
-	if os.Getenv("https_proxy") == "" && os.Getenv("all_proxy") == "" {
-		return findings
-	}
-	for _, r := range p.project.Repos {
-		scheme := schemeOf(r.URL)
-		if scheme != "ssh" && scheme != "git" {
-			continue
-		}
-		if os.Getenv("GIT_SSH_COMMAND") == "" && os.Getenv("GIT_PROXY_COMMAND") == "" {
-			findings = append(findings, Finding{
-				"proxy", Warning, fmt.Sprintf("a proxy is set, and %s is fetched by %s", r.ID, scheme), "git goes past the proxy for it",
-				"git config --global url.https://SERVER/.insteadOf " + plaintext.Quote(r.URL) + ", or a ProxyCommand for the server in ~/.ssh/config, or git config core.gitProxy",
-			})
-		}
-	}
 	return findings
-}
-
-// schemeOf returns how git fetches from an address: its scheme, "ssh" for host:path, or "file".
-func schemeOf(address string) string {
-	if scheme, _, ok := strings.Cut(address, "://"); ok {
-		return scheme
-	}
-	if host, _, ok := strings.Cut(address, ":"); ok && !strings.Contains(host, "/") {
-		return "ssh"
-	}
-	return "file"
 }
 
 // checkConfiguration finds names in the project's bitbake configuration that its layers do not
@@ -327,7 +247,12 @@ func checkConnectivity(ctx context.Context, p boardBuild) []Finding {
 		if !strings.HasPrefix(address, "http") || strings.Contains(address, "$") {
 			continue
 		}
-		if err := fetchPage(ctx, address); err != nil {
+		// As for bitbake, an error page of a proxy does not count.
+		resp, err := askServer(ctx, http.DefaultClient, http.MethodGet, address)
+		if err == nil && resp.StatusCode >= http.StatusBadRequest {
+			err = errors.New(resp.Status)
+		}
+		if err != nil {
 			findings = append(findings, Finding{
 				"connectivity", Stops, address + " does not answer: " + briefError(err),
 				"bitbake asks it before the first build in a folder, past all mirrors, and stops (" + connectivityCheck + ")",
@@ -341,23 +266,22 @@ func checkConnectivity(ctx context.Context, p boardBuild) []Finding {
 	return findings
 }
 
-// fetchPage returns an error unless a server answers with a page. As for bitbake, an error page of
-// a proxy does not count.
-func fetchPage(ctx context.Context, address string) error {
+// noRedirects takes a redirect for an answer.
+var noRedirects = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+
+// askServer returns the answer of an HTTP server, whose body is closed.
+func askServer(ctx context.Context, client *http.Client, method, address string) (*http.Response, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	req, err := http.NewRequestWithContext(ctx, method, address, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
-		return errors.Join(context.Cause(ctx), err)
+		return nil, errors.Join(context.Cause(ctx), err)
 	}
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, 1<<16)
-	if resp.StatusCode >= http.StatusBadRequest {
-		return errors.New(resp.Status)
-	}
-	return nil
+	return resp, nil
 }
