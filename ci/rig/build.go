@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"strings"
 
 	"slipway/images"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 	"slipway/layers/run"
@@ -60,8 +60,11 @@ func checkGiven(spec images.Spec) error {
 // the folders before it. It returns the given folders and the new ones, the lowest first.
 func buildOn(ctx context.Context, spec images.Spec, dir string, layers []string) ([]string, error) {
 	for _, source := range spec.Rig.Source {
-		b := build{spec: spec, source: source, dir: dir, below: slices.Clone(layers)}
-		made, err := b.buildLayer(ctx)
+		script, err := spec.File(source.Script)
+		if err != nil {
+			return layers, err
+		}
+		made, err := build{spec, source, dir, slices.Clone(layers), script}.buildLayer(ctx)
 		if err != nil {
 			return layers, err
 		}
@@ -76,12 +79,13 @@ type build struct {
 	source images.RigSource
 	dir    string
 	below  []string
+	script []byte
 }
 
 // buildLayer builds the layer of one source, unless a layer with the same digest exists.
 func (b build) buildLayer(ctx context.Context) (string, error) {
 	step := progress.Start(ctx, b.source.Name, 0, "")
-	key, err := b.layerKey()
+	key, err := b.layerKey(ctx)
 	if err != nil {
 		step.End("", err)
 		return "", err
@@ -97,22 +101,18 @@ func (b build) buildLayer(ctx context.Context) (string, error) {
 }
 
 // layerKey returns a digest of the layer's script, its input files, and the layers below.
-func (b build) layerKey() (string, error) {
+func (b build) layerKey(ctx context.Context) (string, error) {
 	h := sha256.New()
-	script, err := b.spec.File(b.source.Script)
-	if err != nil {
-		return "", err
-	}
-	fmt.Fprintf(h, "%q %q\n", script, b.below)
+	fmt.Fprintf(h, "%q %q\n", b.script, b.below)
 	for _, from := range b.source.From {
 		fmt.Fprintf(h, "%q\n", from)
-		if err := hashTree(h, from); err != nil {
+		if err := hashTree(ctx, h, from); err != nil {
 			return "", fmt.Errorf("%w; the rig is built from the sources, in the clone", err)
 		}
 	}
 	dir, err := givenFolder(b.source)
 	if err == nil && dir != "" {
-		err = hashTree(h, dir)
+		err = hashTree(ctx, h, dir)
 	}
 	return hex.EncodeToString(h.Sum(nil))[:12], err
 }
@@ -134,7 +134,7 @@ func givenFolder(source images.RigSource) (string, error) {
 }
 
 // hashTree writes the path and digest of each regular file below dir to h. It skips .git.
-func hashTree(h hash.Hash, dir string) error {
+func hashTree(ctx context.Context, h hash.Hash, dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() && d.Name() == ".git" {
 			return fs.SkipDir
@@ -147,9 +147,8 @@ func hashTree(h hash.Hash, dir string) error {
 			return err
 		}
 		defer f.Close()
-		content := sha256.New()
-		_, err = io.Copy(content, f)
-		fmt.Fprintf(h, "%q %x\n", path, content.Sum(nil))
+		sum, err := localfile.Digest(ctx, f, nil)
+		fmt.Fprintf(h, "%q %s\n", path, sum)
 		return err
 	})
 }
@@ -183,20 +182,11 @@ func (b build) makeLayer(ctx context.Context, step *progress.Step, made string) 
 	return os.Rename(part, made)
 }
 
-// runScript runs the board's script on the layers so far.
-func (b build) runScript(ctx context.Context, step *progress.Step, part, work string) error {
-	script, err := b.spec.File(b.source.Script)
-	if err != nil {
-		return err
-	}
-	return b.runStep(ctx, step, script, part, work)
-}
-
-// runStep runs a script in namespaces on the layers below. The script finds its sources in /source,
+// runScript runs the board's script in namespaces on the layers below. The script finds its sources in /source,
 // works in /build, and writes its results to /made. Its output goes to a log file.
-func (b build) runStep(ctx context.Context, step *progress.Step, script []byte, part, work string) error {
+func (b build) runScript(ctx context.Context, step *progress.Step, part, work string) error {
 	file := filepath.Join(work, "script")
-	if err := os.WriteFile(file, script, 0o644); err != nil {
+	if err := os.WriteFile(file, b.script, 0o644); err != nil {
 		return err
 	}
 	binds := []bind{{part, "/made", true}, {work, "/build", true}}

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -135,6 +136,16 @@ func (m *namespaces) runOnThread(f func() error) error {
 func (m *namespaces) runProgram(ctx context.Context, c run.Command) error {
 	c.Apart = true
 	return m.runOnThread(func() error { return run.Run(ctx, c) })
+}
+
+// dial connects to an address inside the namespaces. It dials on their thread, because a socket
+// belongs to the network of the thread that creates it.
+func (m *namespaces) dial(address string) (c net.Conn, err error) {
+	err = m.runOnThread(func() error {
+		c, err = net.Dial("tcp", address)
+		return err
+	})
+	return c, err
 }
 
 // close kills all programs in the namespaces and waits until the thread has ended.

@@ -25,10 +25,10 @@ import (
 type Rig struct {
 	Address boardssh.Address
 
-	dir     string
-	lock    *os.File
-	spaces  *namespaces
-	forward *portForward
+	dir    string
+	lock   *os.File
+	spaces *namespaces
+	relay  *sshd.Relay
 }
 
 // Needs returns an error if this process is not root.
@@ -71,11 +71,13 @@ func Start(ctx context.Context, spec images.Spec, dir string, layers []string) (
 	if err := r.spaces.runOnThread(func() error { return server.Start(context.WithoutCancel(ctx)) }); err != nil {
 		return r, err
 	}
-	if r.forward, err = startForward(r.spaces, fmt.Sprintf("127.0.0.1:%d", server.Port)); err != nil {
+	if r.relay, err = sshd.NewRelay(); err != nil {
 		return r, err
 	}
+	r.relay.Dial = r.spaces.dial
+	r.relay.SetTarget(server.Port)
 	r.Address = boardssh.Address{
-		Host: "127.0.0.1", Port: r.forward.localPort(), User: "root",
+		Host: "127.0.0.1", Port: r.relay.Port(), User: "root",
 		HostKeyAlias: fmt.Sprintf("[127.0.0.1]:%d", server.Port), KnownHosts: []string{server.KnownHosts},
 		Identities: []string{server.Identity}, IdentitiesOnly: true, Agent: "none",
 	}
@@ -99,8 +101,8 @@ func newServer(dir string) (*sshd.Server, error) {
 
 // Stop stops the rig, removes its keys and its rig.json, and releases its lock.
 func (r *Rig) Stop() error {
-	if r.forward != nil {
-		r.forward.close()
+	if r.relay != nil {
+		_ = r.relay.Close() // of a listener that is open
 	}
 	if r.spaces != nil {
 		r.spaces.close()

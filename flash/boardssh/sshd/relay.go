@@ -11,9 +11,11 @@ import (
 	"time"
 )
 
-// Relay is a TCP forwarder to a board, for tests. It can fail like a cable that is pulled, and can
-// lead to another port after the board has restarted. Set Limit and Stall before Lead.
+// Relay is a TCP forwarder to a rig, or to a board of a test. It can fail like a cable that is
+// pulled, and can lead to another port after the board has restarted. Set Limit, Stall and Dial
+// before SetTarget.
 type Relay struct {
+	Dial  func(address string) (net.Conn, error)
 	Limit int64        // bytes to the board in one connection, after which it is cut
 	Stall bool         // hold a connection at its limit instead of cutting it
 	Late  atomic.Int64 // delay of answers in nanoseconds
@@ -23,16 +25,18 @@ type Relay struct {
 	to       atomic.Int64
 	mu       sync.Mutex
 	open     map[net.Conn]bool
+	ended    atomic.Bool
 	work     sync.WaitGroup
 }
 
-// NewRelay starts a relay on a free local port. Call Lead to set its target.
+// NewRelay starts a relay on a free local port. Call SetTarget to set its target.
 func NewRelay() (*Relay, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	r := &Relay{Limit: math.MaxInt64, listener: l, open: map[net.Conn]bool{}}
+	r.Dial = func(address string) (net.Conn, error) { return net.Dial("tcp", address) }
 	r.work.Go(r.serve)
 	return r, nil
 }
@@ -40,7 +44,7 @@ func NewRelay() (*Relay, error) {
 // Port returns the local port on which the relay accepts connections.
 func (r *Relay) Port() int { return r.listener.Addr().(*net.TCPAddr).Port }
 
-// SetTarget makes new connections go to a port of this machine.
+// SetTarget makes new connections go to a port of this machine, or of the rig.
 func (r *Relay) SetTarget(port int) { r.to.Store(int64(port)) }
 
 func (r *Relay) serve() {
@@ -56,13 +60,16 @@ func (r *Relay) serve() {
 // carry forwards one connection to the board, with the limit and delay, until one side ends.
 func (r *Relay) carry(near net.Conn) {
 	defer near.Close()
-	far, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.FormatInt(r.to.Load(), 10)))
+	far, err := r.Dial(net.JoinHostPort("127.0.0.1", strconv.FormatInt(r.to.Load(), 10)))
 	if err != nil {
 		return // the board is off
 	}
 	defer far.Close()
 	r.hold(near, far, true)
 	defer r.hold(near, far, false)
+	if r.ended.Load() {
+		return // End did not see these connections
+	}
 	done := make(chan struct{}, 2)
 	r.work.Go(func() {
 		_, _ = io.CopyN(counting{far, &r.Sent}, near, r.Limit) // on any end, carry closes both connections
@@ -126,6 +133,7 @@ func (r *Relay) Cut() {
 // End closes the listener and resets all connections. It does not wait for delayed answers.
 func (r *Relay) End() error {
 	err := r.listener.Close()
+	r.ended.Store(true)
 	r.Cut()
 	return err
 }
