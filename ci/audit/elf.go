@@ -18,7 +18,6 @@ type program struct {
 	interpreter     string
 	needed          []string
 	rpath, runpath  []string
-	hasRunpath      bool
 	needs           map[string][]string // versions of symbols, by library
 	defines         []string            // versions of symbols
 	executableStack bool
@@ -55,7 +54,6 @@ func readProgram(data []byte) *program {
 	p.needed, _ = f.DynString(elf.DT_NEEDED)
 	p.rpath = splitPaths(f, elf.DT_RPATH)
 	p.runpath = splitPaths(f, elf.DT_RUNPATH)
-	p.hasRunpath = len(p.runpath) > 0
 	if flags, err := f.DynValue(elf.DT_FLAGS); err == nil && len(flags) > 0 {
 		p.textRelocations = flags[0]&uint64(elf.DF_TEXTREL) != 0
 	}
@@ -285,7 +283,7 @@ func (a *auditor) isPrivate(lib string, p *program) bool {
 // RUNPATH or RPATH, then the system's folders, which it reads once.
 func (a *auditor) searchPath(name string, p *program) []string {
 	dirs := p.runpath
-	if !p.hasRunpath {
+	if len(p.runpath) == 0 {
 		dirs = p.rpath
 	}
 	var all []string

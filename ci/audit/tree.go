@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path"
@@ -12,8 +13,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
+	"github.com/diskfs/go-diskfs/backend"
 	"github.com/diskfs/go-diskfs/backend/file"
 	"github.com/diskfs/go-diskfs/filesystem/ext4"
 	"github.com/diskfs/go-diskfs/partition"
@@ -51,31 +52,22 @@ const (
 // Close closes the image.
 func (t *tree) Close() error { return t.close() }
 
-func (t *tree) names() []string {
-	names := make([]string, 0, len(t.files))
-	for name := range t.files {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func (t *tree) names() []string { return slices.Sorted(maps.Keys(t.files)) }
 
 // read returns a regular file's content.
 func (t *tree) read(name string) ([]byte, error) { return t.head(name, maxFileBytes) }
 
 // head returns the first n bytes of a regular file.
 func (t *tree) head(name string, n int64) (data []byte, err error) {
-	err = guard(func() error {
-		f, err := t.open(name)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		// One read of all: go-diskfs 1.9.4 panics in some reads that begin within a block.
-		data = make([]byte, min(n, t.files[name].size, t.bytes))
-		return readAll(f, data)
-	})
-	return data, err
+	defer recoverDamage(&err)
+	f, err := t.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	// One read of all: go-diskfs 1.9.4 panics in some reads that begin within a block.
+	data = make([]byte, min(n, t.files[name].size, t.bytes))
+	return data, readAll(f, data)
 }
 
 // readAll fills data from r. If r returns nothing without an error, the rest stays zero: go-diskfs
@@ -96,29 +88,11 @@ func readAll(r io.Reader, data []byte) error {
 	return nil
 }
 
-// patience limits the time for one file, or for all folders, of an image.
-var patience = 10 * time.Minute
-
-// guard calls work, and turns a panic or a run longer than patience into an error. The library that
-// reads the image's file system does not protect itself from damaged images. After a timeout, work
-// runs on in its goroutine.
-func guard(work func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		defer func() {
-			if p := recover(); p != nil {
-				done <- fmt.Errorf("its file system is damaged: %s", plaintext.Clean(fmt.Sprint(p), 200))
-			}
-		}()
-		done <- work()
-	}()
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-limit.C:
-		return fmt.Errorf("its file system is damaged: it was not read in %s", patience)
+// recoverDamage turns a panic into an error. The library that reads ext4 does not protect itself
+// from damaged images. Isolate limits its time and memory.
+func recoverDamage(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("its file system is damaged: %s", plaintext.Clean(fmt.Sprint(p), 200))
 	}
 }
 
@@ -242,32 +216,7 @@ func openImage(name string) (trees []*tree, err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = guard(func() error {
-		table, terr := partition.Read(image, sector, sector)
-		if terr != nil {
-			f, err := ext4.Read(image, info.Size(), 0, sector)
-			if err != nil {
-				return errors.New("it is neither ext4 nor a disk with partitions")
-			}
-			t, err := readExt4(name, f)
-			trees = []*tree{t}
-			return err
-		}
-		for i, p := range table.GetPartitions() {
-			f, ferr := ext4.Read(image, p.GetSize(), p.GetStart(), sector)
-			if ferr != nil {
-				continue
-			}
-			t, terr := readExt4(fmt.Sprintf("%s, partition %d", name, i+1), f)
-			if terr != nil {
-				return terr
-			}
-			if t.isRoot() {
-				trees = append(trees, t)
-			}
-		}
-		return nil
-	})
+	trees, err = readTrees(name, image, info.Size())
 	if err == nil && len(trees) == 0 {
 		err = errors.New("it has no partition with ext4 and the folders of a root file system")
 	}
@@ -276,6 +225,34 @@ func openImage(name string) (trees []*tree, err error) {
 	}
 	for _, t := range trees {
 		t.close, t.bytes = image.Close, info.Size()
+	}
+	return trees, nil
+}
+
+// readTrees reads the file systems of an open image.
+func readTrees(name string, image backend.Storage, size int64) (trees []*tree, err error) {
+	defer recoverDamage(&err)
+	table, err := partition.Read(image, sector, sector)
+	if err != nil {
+		f, err := ext4.Read(image, size, 0, sector)
+		if err != nil {
+			return nil, errors.New("it is neither ext4 nor a disk with partitions")
+		}
+		t, err := readExt4(name, f)
+		return []*tree{t}, err
+	}
+	for i, p := range table.GetPartitions() {
+		f, err := ext4.Read(image, p.GetSize(), p.GetStart(), sector)
+		if err != nil {
+			continue
+		}
+		t, err := readExt4(fmt.Sprintf("%s, partition %d", name, i+1), f)
+		if err != nil {
+			return nil, err
+		}
+		if t.isRoot() {
+			trees = append(trees, t)
+		}
 	}
 	return trees, nil
 }

@@ -251,7 +251,7 @@ func (l *flowRun) sendAndCompare(ctx context.Context, rules ruleset) error {
 		if !there {
 			continue
 		}
-		if err := expectCount(ctx, l.f, c.name, c.want, func() (tally, error) { return l.pmd.queryCount(0, number) }); err != nil {
+		if err := expectCount(ctx, l.f, c.name, c.want, func() (tally, error) { return l.pmd.queryCount(number) }); err != nil {
 			return err
 		}
 	}
@@ -305,7 +305,7 @@ func (c flow) withoutTraffic(f *suite.Finding, pmd *testpmd, out dpdkPort) error
 		f.Expect(false, "a rule that the driver takes", err.Error())
 		return nil
 	}
-	if _, err := pmd.queryCount(0, rule); err != nil {
+	if _, err := pmd.queryCount(rule); err != nil {
 		f.Expect(false, "a count", err.Error())
 	}
 	return destroyAndQuery(f, pmd, rule)

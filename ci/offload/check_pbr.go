@@ -217,7 +217,7 @@ func (p pbr) checkRule(ctx context.Context, f *suite.Finding, r *router, t *traf
 	if err := r.configure(ctx, p.removeCommands(dns)...); err != nil {
 		return err
 	}
-	if err := checkNothingLeft(ctx, f, r); err != nil || !f.OK() {
+	if err := checkGone(ctx, f, r, "", anyRules); err != nil || !f.OK() {
 		return err
 	}
 	return t.sendAndCheck(ctx, f, p.trafficOptions, ruleset{})
@@ -278,7 +278,7 @@ func (p pbr) checkWiderAlone(ctx context.Context, f *suite.Finding, r *router, t
 	if err := r.configure(ctx, dns.removeRuleCommand(ruleSeq)); err != nil {
 		return err
 	}
-	if err := p.checkRemoved(ctx, f, r); err != nil || !f.OK() {
+	if err := checkGone(ctx, f, r, strconv.Itoa(int(p.port)), p.namesPorts); err != nil || !f.OK() {
 		return err
 	}
 	return p.sendAndCompare(ctx, f, r, t, ruleset{wide: true})
@@ -407,35 +407,22 @@ func (r *router) kernelRulesUntil(ctx context.Context, wanted func([]string) boo
 	return rules, err
 }
 
-// checkRemoved waits until the rule has no flow and no kernel rule any more, and reports what is
-// left.
-func (p pbr) checkRemoved(ctx context.Context, f *suite.Finding, r *router) error {
-	port := strconv.Itoa(int(p.port))
+// checkGone waits until zebra has no flow for a port (any, for ""), then until left is false of the
+// kernel's rules, and reports what is left.
+func checkGone(ctx context.Context, f *suite.Finding, r *router, port string, left func(rules []string) bool) error {
 	flows, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool { return len(countedFlows(flows, port)) == 0 })
 	none := len(countedFlows(flows, port)) == 0
-	f.Expect(none, "no flow for port "+port+" once the rule is gone", plaintext.Either(none, "the rule's flow is gone", "its flow is left:\n"+plaintext.Clean(said, 2000)))
+	of := plaintext.Either(port == "", "", " for port "+port)
+	f.Expect(none, "no flow"+of+" once the rule is gone", plaintext.Either(none, "the flow is gone", "flows are left:\n"+plaintext.Clean(said, 2000)))
 	if err != nil || !none {
 		return err
 	}
-	rules, err := r.kernelRulesUntil(ctx, func(rules []string) bool { return !p.namesPorts(rules) })
-	if p.namesPorts(rules) {
-		f.Expect(false, "no rule of the kernel's for port "+port, "the kernel has it still:\n"+strings.Join(rules, "\n"))
+	rules, err := r.kernelRulesUntil(ctx, func(rules []string) bool { return !left(rules) })
+	if left(rules) {
+		f.Expect(false, "no rule of the kernel's"+of, "the kernel has rules still:\n"+strings.Join(rules, "\n"))
 	}
 	return err
 }
 
-// checkNothingLeft waits until zebra has no flow and the kernel no rule for the ports, and reports
-// what is left.
-func checkNothingLeft(ctx context.Context, f *suite.Finding, r *router) error {
-	flows, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool { return len(countedFlows(flows, "")) == 0 })
-	none := len(countedFlows(flows, "")) == 0
-	f.Expect(none, "no flow once the rule is gone", plaintext.Either(none, "the flow is gone", "flows are left:\n"+plaintext.Clean(said, 2000)))
-	if err != nil || !none {
-		return err
-	}
-	rules, err := r.kernelRulesUntil(ctx, func(rules []string) bool { return len(rules) == 0 })
-	if len(rules) > 0 {
-		f.Expect(false, "no rule of the kernel's once the policy is gone", "the kernel has rules still:\n"+strings.Join(rules, "\n"))
-	}
-	return err
-}
+// anyRules reports whether there are rules.
+func anyRules(rules []string) bool { return len(rules) > 0 }

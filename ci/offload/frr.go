@@ -183,7 +183,7 @@ func (r *router) flowsUntil(ctx context.Context, limit time.Duration, wanted fun
 }
 
 // frrPort is a port that the plugin uses.
-type frrPort struct{ number, driver, iface string }
+type frrPort struct{ driver, iface string }
 
 const maxPorts = 64
 
@@ -192,7 +192,6 @@ const maxPorts = 64
 func parsePluginPorts(text string) (all []frrPort) {
 	var said struct {
 		Ports []struct {
-			Port              uint16
 			Used              bool
 			Driver, Interface string
 		}
@@ -202,7 +201,7 @@ func parsePluginPorts(text string) (all []frrPort) {
 	}
 	for _, p := range said.Ports[:min(len(said.Ports), maxPorts)] {
 		if p.Used {
-			all = append(all, frrPort{number: strconv.Itoa(int(p.Port)), driver: p.Driver, iface: p.Interface})
+			all = append(all, frrPort{driver: p.Driver, iface: p.Interface})
 		}
 	}
 	return all

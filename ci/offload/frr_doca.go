@@ -15,7 +15,6 @@ const docaDriver = "doca_flow"
 func parseDOCAPorts(text string) (all []frrPort) {
 	var said struct {
 		Ports []struct {
-			Port      uint16
 			Interface string
 		}
 	}
@@ -23,7 +22,7 @@ func parseDOCAPorts(text string) (all []frrPort) {
 		return nil
 	}
 	for _, p := range said.Ports[:min(len(said.Ports), maxPorts)] {
-		all = append(all, frrPort{number: strconv.Itoa(int(p.Port)), driver: docaDriver, iface: p.Interface})
+		all = append(all, frrPort{driver: docaDriver, iface: p.Interface})
 	}
 	return all
 }

@@ -1,6 +1,6 @@
 # Parsed, not built. Isar compiles the same source.
 SUMMARY = "A Go program that tries what breaks on another machine"
-DESCRIPTION = "It tries panics, threads, numbers of 128 bits, other programs, accounts and SHA-256, and compares \
+DESCRIPTION = "It tries panics, threads, other programs, accounts and SHA-256, and compares \
 each result. The workload programs runs it."
 HOMEPAGE = "https://go.dev/doc/install/source#environment"
 SECTION = "devel"

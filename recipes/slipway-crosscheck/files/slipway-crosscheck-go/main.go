@@ -4,17 +4,13 @@ package main
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"math"
-	"math/bits"
 	"net"
 	"os"
 	"os/exec"
 	"os/user"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,13 +24,9 @@ var parts = []struct {
 }{
 	{"panics", tryPanics},
 	{"threads", tryGoroutines},
-	{"numbers of 128 bits", tryWideNumbers},
-	{"numbers as text", tryTexts},
-	{"byte order", tryByteOrder},
 	{"processor", tryProcessor},
 	{"other programs", tryPrograms},
 	{"accounts and addresses", tryLookups},
-	{"time zones", tryZones},
 }
 
 func main() {
@@ -96,30 +88,6 @@ func tryGoroutines() error {
 	return nil
 }
 
-func tryWideNumbers() error {
-	high, low := bits.Mul64(math.MaxUint64, math.MaxUint64)
-	if q, r := bits.Div64(high, low, math.MaxUint64); high != math.MaxUint64-1 || low != 1 || q != math.MaxUint64 || r != 0 {
-		return fmt.Errorf("%d %d, %d rest %d", high, low, q, r)
-	}
-	return nil
-}
-
-func tryTexts() error {
-	tenth, _ := strconv.ParseFloat("0.1", 64)
-	if text := fmt.Sprint(tenth+0.2, math.MaxFloat64, float32(math.SmallestNonzeroFloat32)); text != "0.30000000000000004 1.7976931348623157e+308 1e-45" {
-		return fmt.Errorf("it is %q", text)
-	}
-	return nil
-}
-
-func tryByteOrder() error {
-	order := binary.NativeEndian.Uint32([]byte{1, 2, 3, 4})
-	if (order == 0x04030201) != (runtime.GOARCH == "arm64" || runtime.GOARCH == "amd64" || runtime.GOARCH == "arm" || runtime.GOARCH == "riscv64") {
-		return fmt.Errorf("it is %#x on %s", order, runtime.GOARCH)
-	}
-	return nil
-}
-
 // tryProcessor checks that uname -m names the processor that this program was compiled for. An
 // emulated program, or one of another word size, fails.
 func tryProcessor() error {
@@ -156,17 +124,6 @@ func tryLookups() error {
 	}
 	if root.Uid != "0" || len(addresses) == 0 || !net.ParseIP(addresses[0]).IsLoopback() {
 		return fmt.Errorf("root is %s, and localhost is %q", root.Uid, addresses)
-	}
-	return nil
-}
-
-func tryZones() error {
-	t := time.Date(2026, 3, 29, 1, 30, 0, 0, time.FixedZone("", 3600))
-	if got := t.UTC().Format(time.RFC3339); got != "2026-03-29T00:30:00Z" {
-		return fmt.Errorf("it is %s", got)
-	}
-	if d := time.Until(time.Now().Add(time.Hour)); d < 59*time.Minute || d > 61*time.Minute {
-		return fmt.Errorf("an hour is %s", d)
 	}
 	return nil
 }
