@@ -102,7 +102,7 @@ func TestCommandsOnPages(t *testing.T) {
 }
 
 func TestWrongCommandsAreSeen(t *testing.T) {
-	page := "slipway nothing\n```\nslipway flash virt a.img -dryrun  # fine\nslipway flash virt a.img -dryrn  # wrong\ngo tool mage bulid virt\n```\n"
+	page := "slipway nothing\n```\nslipway flash virt a.img --dry-run  # fine\nslipway flash virt a.img --dry-rn  # wrong\ngo tool mage bulid virt\n```\n"
 	if found, wrong := wrongCommands(page); found != 3 || len(wrong) != 2 {
 		t.Errorf("wrongCommands = %d, %q; want three commands, two of them wrong", found, wrong)
 	}

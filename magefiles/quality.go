@@ -35,7 +35,7 @@ go tool mage test --race`
 	changed := c.Text("changed=COMMIT", "", "only packages that a change since this commit can reach, such as main")
 	race := c.Switch("race", "all of them under the race detector; without this option, most of them if CI is set, otherwise none")
 	shuffle := c.Switch("shuffle", "in another order each time, with nothing taken from Go's test cache; always if CI is set")
-	c.Run = signalled(func(ctx context.Context, _ []string) error {
+	c.RunSignalled(func(ctx context.Context, _ []string) error {
 		options := source.TestOptions{Run: *only, Short: *short, Changed: *changed}
 		inCI := os.Getenv("CI") != ""
 		switch {
@@ -52,24 +52,17 @@ go tool mage test --race`
 	return c
 }
 
-// signalled returns work with a context that a signal ends.
-func signalled(work func(ctx context.Context, words []string) error) func(context.Context, []string) error {
-	return func(ctx context.Context, words []string) error {
-		return commands.WithSignals(ctx, func(ctx context.Context) error { return work(ctx, words) })
-	}
-}
-
 func checkCommand() *commands.Command {
 	c := commands.New("check", "Look at the code and rewrite nothing")
 	c.Long = `The rules are format, vet, staticcheck, tidy modules, dead code, licences of dependencies, and
 the direction of imports.`
-	c.Run = signalled(func(ctx context.Context, _ []string) error { return source.Check(ctx, os.Stdout) })
+	c.RunSignalled(func(ctx context.Context, _ []string) error { return source.Check(ctx, os.Stdout) })
 	return c
 }
 
 func fmtCommand() *commands.Command {
 	c := commands.New("fmt", "Format the code and tidy the modules")
-	c.Run = signalled(func(ctx context.Context, _ []string) error { return source.Format(ctx) })
+	c.RunSignalled(func(ctx context.Context, _ []string) error { return source.Format(ctx) })
 	return c
 }
 
@@ -77,7 +70,7 @@ func fuzzCommand() *commands.Command {
 	c := commands.New("fuzz", "Run every fuzz test for a while, and fail with the first input that breaks one")
 	c.Example = `go tool mage fuzz --each=5m`
 	each := c.Span("each", time.Minute, "how long each of them runs; 60s if not given")
-	c.Run = signalled(func(ctx context.Context, _ []string) error { return source.Fuzz(ctx, os.Stdout, *each) })
+	c.RunSignalled(func(ctx context.Context, _ []string) error { return source.Fuzz(ctx, os.Stdout, *each) })
 	return c
 }
 
@@ -100,7 +93,7 @@ go tool mage bench hook --before=../earlier`
 	only := c.Text("only=PATTERN", "", "only what matches this pattern")
 	mib := c.Number("mib", 0, 1, "the size of the image of flash, the file of deploy or the artifact of store")
 	before := c.Text("before=FOLDER", "", "measure an earlier commit too, of which FOLDER is a checkout: deploy, flash, hook, layers")
-	c.Run = signalled(func(ctx context.Context, words []string) error {
+	c.RunSignalled(func(ctx context.Context, words []string) error {
 		return bench.Run(ctx, os.Stdout, words[0], bench.Options{Rounds: *rounds, Only: *only, MiB: *mib, Before: *before})
 	})
 	return c
@@ -123,7 +116,7 @@ go tool mage soak update --kills=30`
 	kills := c.Number("kills", 50, 0, "how many; 50 if not given")
 	seed := c.Number("seed", rand.Int(), 0, "where the moments come from; one that is printed if not given")
 	containers := c.Number("containers", 2000, 1, "how many hook starts one after another; 2000 if not given")
-	c.Run = signalled(func(ctx context.Context, words []string) error {
+	c.RunSignalled(func(ctx context.Context, words []string) error {
 		options := soak.Options{Kills: *kills, Seed: uint64(*seed), Containers: *containers}
 		return soak.Run(ctx, os.Stdout, words[0], options)
 	})
@@ -145,7 +138,7 @@ go tool mage release v0.1.0 --key=release.pub  # by ssh-agent
 go tool mage release --unsigned  # to try it`
 	key := c.Text("key=FILE", "", "the key that signs (or "+release.KeyVariable+")")
 	unsigned := c.Switch("unsigned", "sign nothing; nobody can verify the result")
-	c.Run = signalled(func(ctx context.Context, words []string) error {
+	c.RunSignalled(func(ctx context.Context, words []string) error {
 		return release.Make(ctx, os.Stdout, release.Options{
 			Root: ".", Out: "build/release", Version: words[0], Key: *key, Unsigned: *unsigned,
 			Program: images.ThisProgram(), ManPages: commands.WriteManPages,

@@ -5,12 +5,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -156,16 +153,9 @@ func checkEnvironment() error {
 	return errors.Join(os.Unsetenv("MAGEFILE_LIST"), os.Unsetenv("MAGEFILE_HELP"))
 }
 
-// sources are these files. Files whose names begin with m are left out: Mage's own
-// mage_output_file.go comes and goes during a compilation.
-//
-//go:embed [^m]*.go
-var sources embed.FS
-
-// describeSource sets this program's version to what git says of the current clone, if Mage
-// compiled the program from that clone.
+// describeSource sets the version of a program under Mage to what git says of the current clone.
 func describeSource() {
-	if host.UnderMage() && compiledHere() {
+	if _, err := os.Stat("magefiles/targets.go"); err == nil && host.UnderMage() {
 		images.Described(describeFolder("."))
 	}
 }
@@ -197,15 +187,4 @@ func describeFolder(dir string) string {
 		text += "-dirty"
 	}
 	return text
-}
-
-// compiledHere reports whether this program was compiled from the clone's present files. With -w or
-// MAGEFILE_HASHFAST it may be older.
-func compiledHere() bool {
-	names, err := fs.Glob(sources, "*.go")
-	return err == nil && !slices.ContainsFunc(names, func(name string) bool {
-		compiled, _ := sources.ReadFile(name)
-		now, err := os.ReadFile(filepath.Join("magefiles", name))
-		return err != nil || !bytes.Equal(compiled, now)
-	})
 }

@@ -259,6 +259,3 @@ func validName(name string) error {
 	}
 	return nil
 }
-
-// GroupNames returns the names of the groups, in the order of the file.
-func (inv *Inventory) GroupNames() []string { return inv.order }

@@ -12,6 +12,7 @@ import (
 	"slipway/layers"
 	"slipway/layers/htmlstyle"
 	"slipway/layers/htmlstyle/pagetest"
+	"slipway/layers/plaintext"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -67,7 +68,7 @@ func TestPage(t *testing.T) {
 	}
 	golden(t, "testdata/text.txt", text.String())
 	text.Reset()
-	if err := found.WriteJSON(&text); err != nil {
+	if err := plaintext.WriteJSON(&text, found); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "testdata/trends.json", text.String())

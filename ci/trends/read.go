@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unique"
 
 	"slipway/ci/report"
 	"slipway/images"
@@ -70,7 +71,7 @@ type Runs struct {
 // Read finds the runs below folders. A run is a folder with report.json, artifact.json or both, or
 // an earlier report in a folder "reports", where smoke keeps them.
 func Read(ctx context.Context, folders []string) (Runs, error) {
-	r := reader{known: map[string]int{}, names: map[string]string{}}
+	r := reader{known: map[string]int{}}
 	err := progress.Run(ctx, "read", func(s *progress.Step) (string, error) {
 		r.step = s
 		for _, folder := range folders {
@@ -95,7 +96,6 @@ func Read(ctx context.Context, folders []string) (Runs, error) {
 type reader struct {
 	all     []Run
 	known   map[string]int // the places of runs: a report may lie in several folders
-	names   map[string]string
 	notes   []string
 	unsaid  int
 	entries int
@@ -249,12 +249,7 @@ func (r *reader) add(run Run) {
 
 // text returns a short, clean text on one line. Equal texts share their memory.
 func (r *reader) text(s string) string {
-	clean := plaintext.Clean(plaintext.OneLine(s), maxNameBytes)
-	if known, ok := r.names[clean]; ok {
-		return known
-	}
-	r.names[clean] = clean
-	return clean
+	return unique.Make(plaintext.Clean(plaintext.OneLine(s), maxNameBytes)).Value()
 }
 
 func (r *reader) source(s layers.FolderCommit) layers.FolderCommit {
@@ -300,9 +295,6 @@ func (r *reader) ofReport(name string, one report.Report) Run {
 	}
 	boot := value{metric{"boot time", r.text(one.Boot.Accel), "s"}, float64(one.Boot.ElapsedMS) / 1000, 1}
 	for _, s := range one.Stages {
-		if s.Name == "boot" && s.Status == report.Passed && boot.v == 0 { // of an older Slipway
-			boot.v = float64(s.ElapsedMS) / 1000
-		}
 		if s.Status != report.Skipped {
 			run.checks = append(run.checks, outcome{r.text(s.Name), "stage", s.Status == report.Failed})
 		}

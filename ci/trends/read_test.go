@@ -14,6 +14,7 @@ import (
 	"slipway/ci/report"
 	"slipway/images"
 	"slipway/layers"
+	"slipway/layers/plaintext"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -199,7 +200,7 @@ func FuzzRuns(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := found.WriteJSON(&asJSON); err != nil {
+		if err := plaintext.WriteJSON(&asJSON, found); err != nil {
 			t.Fatal(err)
 		}
 		if err := found.Write(&text); err != nil {

@@ -48,9 +48,6 @@ func (t Trends) Write(w io.Writer) error {
 	return err
 }
 
-// WriteJSON writes all trends as JSON.
-func (t Trends) WriteJSON(w io.Writer) error { return plaintext.WriteJSON(w, t) }
-
 // Headline returns a line like "120 runs of 3 boards on main: 2 regressions, 1 unsteady check".
 func (t Trends) Headline() string {
 	n := map[string]int{}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -148,7 +149,7 @@ func (t *Trends) choose(all []Run, opt Options) ([]*Run, error) {
 	case len(all) == 0:
 		return nil, errors.New("no run was found: a run is a folder with report.json or artifact.json\nnext: trends build  # or another folder that has a folder for each run")
 	case len(of) == 0:
-		return nil, fmt.Errorf("no run of board %q; there are runs of %s\nnext: repeat the line with --board=%s", plaintext.OneLine(opt.Board), names(boards), plaintext.Quote(sorted(boards)[0]))
+		return nil, fmt.Errorf("no run of board %q; there are runs of %s\nnext: repeat the line with --board=%s", plaintext.OneLine(opt.Board), names(boards), plaintext.Quote(slices.Sorted(maps.Keys(boards))[0]))
 	case t.Branch == "":
 		t.Branch = mostUsed(branches)
 	case branches[t.Branch] == 0:
@@ -179,7 +180,7 @@ type device struct{ board, device string }
 // mostUsed returns the branch with the most runs, or "" if no run has a branch.
 func mostUsed(branches map[string]int) string {
 	best := ""
-	for _, name := range sorted(branches) {
+	for _, name := range slices.Sorted(maps.Keys(branches)) {
 		if best == "" || branches[name] > branches[best] {
 			best = name
 		}
@@ -187,18 +188,9 @@ func mostUsed(branches map[string]int) string {
 	return best
 }
 
-func sorted(m map[string]int) []string {
-	all := make([]string, 0, len(m))
-	for name := range m {
-		all = append(all, name)
-	}
-	slices.Sort(all)
-	return all
-}
-
 // names returns the first ten keys of a map, sorted and joined, and how many more there are.
 func names(m map[string]int) string {
-	all := slices.DeleteFunc(sorted(m), func(name string) bool { return name == "" })
+	all := slices.DeleteFunc(slices.Sorted(maps.Keys(m)), func(name string) bool { return name == "" })
 	if rest := len(all) - 10; rest > 0 {
 		all = append(all[:10], fmt.Sprintf("%d more", rest))
 	}

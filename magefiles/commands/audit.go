@@ -54,7 +54,7 @@ slipway audit virt --live`
 		opt := audit.Options{Arch: *arch, SM: *sm, Allow: *allow}
 		_, notHere := os.Stat(words[0])
 		if *live || strings.Contains(words[0], "@") && notHere != nil {
-			return WithSignals(ctx, func(ctx context.Context) error {
+			return withSignals(ctx, func(ctx context.Context) error {
 				one, err := auditBoard(ctx, words[0], *pin, opt)
 				if err != nil {
 					return fmt.Errorf("audit %s: %w", words[0], err)

@@ -23,10 +23,10 @@ func bfbListCommand() *Command {
 func bfbCheckCommand() *Command {
 	c := New("check FILE", "Prove each image in a boot stream by its checksum, and that none is missing")
 	c.Example = `slipway bfb check bf-bundle.bfb`
-	c.Run = func(ctx context.Context, words []string) error {
+	c.RunSignalled(func(ctx context.Context, words []string) error {
 		file := words[0]
-		return WithSignals(ctx, func(ctx context.Context) error { return bfb.CheckFile(ctx, stdout, file) })
-	}
+		return bfb.CheckFile(ctx, stdout, file)
+	})
 	return c
 }
 
@@ -46,16 +46,14 @@ slipway bfb make bf3.bfb --base=bf-bundle.bfb --for=2  # for images that a BlueF
 		}
 		return nil
 	}
-	c.Run = func(ctx context.Context, words []string) error {
+	c.RunSignalled(func(ctx context.Context, words []string) error {
 		out := words[0]
-		return WithSignals(ctx, func(ctx context.Context) error {
-			r := bfb.Recipe{Bases: *base, Expert: *expert}
-			if *hardware >= 0 {
-				r.Hardware = hardware
-			}
-			return bfb.MakeFile(ctx, stdout, out, r, *images)
-		})
-	}
+		r := bfb.Recipe{Bases: *base, Expert: *expert}
+		if *hardware >= 0 {
+			r.Hardware = hardware
+		}
+		return bfb.MakeFile(ctx, stdout, out, r, *images)
+	})
 	return c
 }
 
@@ -66,12 +64,10 @@ func bfbExtractCommand() *Command {
 slipway bfb extract bf-bundle.bfb --names=image-v0,trailing --prefix=parts/`
 	names := c.Words("names", "only these images, with commas between them; bfb list --json prints the names")
 	prefix := c.Text("prefix=PREFIX", "dump-", "the beginning of the files' names; dump- if not given")
-	c.Run = func(ctx context.Context, words []string) error {
+	c.RunSignalled(func(ctx context.Context, words []string) error {
 		file := words[0]
-		return WithSignals(ctx, func(ctx context.Context) error {
-			return bfb.ExtractFile(ctx, stdout, file, *prefix, *names)
-		})
-	}
+		return bfb.ExtractFile(ctx, stdout, file, *prefix, *names)
+	})
 	return c
 }
 
@@ -83,12 +79,10 @@ machine.`
 slipway rshim show /dev/rshim0 --json
 slipway rshim show root@bmc:/dev/rshim0`
 	asJSON := c.Switch("json", "print it as JSON")
-	c.Run = func(ctx context.Context, words []string) error {
+	c.RunSignalled(func(ctx context.Context, words []string) error {
 		device := words[0]
-		return WithSignals(ctx, func(ctx context.Context) error {
-			return rshim.Show(ctx, stdout, splitWords(device), *asJSON)
-		})
-	}
+		return rshim.Show(ctx, stdout, splitWords(device), *asJSON)
+	})
 	return c
 }
 
@@ -97,11 +91,9 @@ func rshimResetCommand() *Command {
 	c.Long = `All programs on the DPU end without warning.`
 	c.Example = `slipway rshim reset /dev/rshim0 --yes=/dev/rshim0  # for a script`
 	yes := c.Text("yes=DEVICE", "", "do not ask: the device's name")
-	c.Run = func(ctx context.Context, words []string) error {
+	c.RunSignalled(func(ctx context.Context, words []string) error {
 		device := words[0]
-		return WithSignals(ctx, func(ctx context.Context) error {
-			return rshim.Restart(ctx, os.Stdin, stderr, device, *yes)
-		})
-	}
+		return rshim.Restart(ctx, os.Stdin, stderr, device, *yes)
+	})
 	return c
 }

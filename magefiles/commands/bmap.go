@@ -13,19 +13,17 @@ system. The digests are those of the
 unpacked image. bmaptool takes these maps too.`
 	c.Example = `slipway bmap disk.wic`
 	asJSON := c.Switch("json", "print the result as JSON")
-	c.Run = func(ctx context.Context, words []string) error {
+	c.RunSignalled(func(ctx context.Context, words []string) error {
 		image := words[0]
-		return WithSignals(ctx, func(ctx context.Context) error {
-			made, err := flash.MapImage(ctx, image)
-			switch {
-			case err != nil:
-				return err
-			case *asJSON:
-				return printJSON(made)
-			}
-			made.Show(stdout)
-			return nil
-		})
-	}
+		made, err := flash.MapImage(ctx, image)
+		switch {
+		case err != nil:
+			return err
+		case *asJSON:
+			return printJSON(made)
+		}
+		made.Show(stdout)
+		return nil
+	})
 	return c
 }

@@ -167,14 +167,12 @@ With --watch it reports each change until Ctrl-C. With --json too, each is a lin
 slipway devices --watch`
 	watch := c.Switch("watch", "report each device that comes, goes or changes, until Ctrl-C")
 	asJSON := c.Switch("json", "print them as JSON")
-	c.Run = func(ctx context.Context, _ []string) error {
-		return WithSignals(ctx, func(ctx context.Context) error {
-			if *watch {
-				return ci.WatchDevices(ctx, stdout, options, *asJSON)
-			}
-			return ci.ListDevices(ctx, stdout, options, *asJSON)
-		})
-	}
+	c.RunSignalled(func(ctx context.Context, _ []string) error {
+		if *watch {
+			return ci.WatchDevices(ctx, stdout, options, *asJSON)
+		}
+		return ci.ListDevices(ctx, stdout, options, *asJSON)
+	})
 	return c
 }
 

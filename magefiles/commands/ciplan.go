@@ -47,7 +47,7 @@ slipway ci plan --from=origin/main --github --lab=orin-lab,orin-rack`
 		}
 		return nil
 	}
-	c.Run = func(ctx context.Context, _ []string) error {
+	c.RunSignalled(func(ctx context.Context, _ []string) error {
 		folder, err := images.OwnFolder()
 		if err == nil && folder == "" {
 			err = errors.New("no project: neither this folder nor one above has boards/BOARD/board.yml\nnext: init lab --like=virt")
@@ -55,24 +55,22 @@ slipway ci plan --from=origin/main --github --lab=orin-lab,orin-rack`
 		if err != nil {
 			return err
 		}
-		return WithSignals(ctx, func(ctx context.Context) error {
-			p, err := plan.Make(ctx, folder, plan.Options{From: *from, To: *to, Lab: lab, Images: options})
-			if err == nil {
-				err = report.AddSummary(p.Markdown())
-			}
-			if err == nil && *gitlab != "" {
-				err = p.SaveGitLab(*gitlab)
-			}
-			switch {
-			case err != nil:
-				return err
-			case *github:
-				return p.SaveGitHub(stdout, os.Getenv("GITHUB_OUTPUT"))
-			case *asJSON:
-				return p.WriteJSON(stdout)
-			}
-			return p.Write(stdout)
-		})
-	}
+		p, err := plan.Make(ctx, folder, plan.Options{From: *from, To: *to, Lab: lab, Images: options})
+		if err == nil {
+			err = report.AddSummary(p.Markdown())
+		}
+		if err == nil && *gitlab != "" {
+			err = p.SaveGitLab(*gitlab)
+		}
+		switch {
+		case err != nil:
+			return err
+		case *github:
+			return p.SaveGitHub(stdout, os.Getenv("GITHUB_OUTPUT"))
+		case *asJSON:
+			return p.WriteJSON(stdout)
+		}
+		return p.Write(stdout)
+	})
 	return c
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"slipway/ci/fleet"
 	suites "slipway/ci/suite"
 	"slipway/flash/device"
 	"slipway/images"
@@ -35,12 +34,6 @@ func (c *Command) completeWord(cmd *cobra.Command, args []string, toComplete str
 	switch w := c.words[i]; {
 	case len(w.choices) > 0:
 		return w.choices, cobra.ShellCompDirectiveNoFileComp
-	case w.name == "BOARD" && cmd.Parent().Name() == "virt":
-		return boardsThat(isVirtual), cobra.ShellCompDirectiveDefault // a folder may have one too
-	case w.name == "BOARD" && cmd.Parent().Name() == "rig":
-		return boardsThat(func(s images.Spec) bool { return s.Rig != nil }), cobra.ShellCompDirectiveNoFileComp
-	case w.name == "BOARD" && cmd.Name() == "up":
-		return boardsThat(func(s images.Spec) bool { return isVirtual(s) || s.Rig != nil }), cobra.ShellCompDirectiveNoFileComp
 	case w.name == "BOARD", w.name == "ARTIFACT":
 		boards, _ := images.Boards()
 		return boards, cobra.ShellCompDirectiveDefault // a project file is one too
@@ -50,7 +43,7 @@ func (c *Command) completeWord(cmd *cobra.Command, args []string, toComplete str
 	case w.name == "DEVICE":
 		return completeLast(toComplete, deviceNames(cmd.Context())), cobra.ShellCompDirectiveDefault
 	case w.name == "HOST":
-		return boardsThat(isVirtual), cobra.ShellCompDirectiveNoFileComp // reached by its name while it is on
+		return virtualBoards(), cobra.ShellCompDirectiveNoFileComp // reached by its name while it is on
 	case w.name == "COMMAND":
 		return commandNames(cmd.Root(), args), cobra.ShellCompDirectiveNoFileComp
 	}
@@ -78,18 +71,15 @@ func deviceNames(ctx context.Context) (all []string) {
 	return all
 }
 
-// boardsThat returns the names of the boards whose spec fits.
-func boardsThat(fit func(images.Spec) bool) (all []string) {
+func virtualBoards() (all []string) {
 	boards, _ := images.Boards() // a shell asks for names, not for errors
 	for _, name := range boards {
-		if spec, err := images.Load(name); err == nil && fit(spec) {
+		if spec, err := images.Load(name); err == nil && spec.Machine != nil {
 			all = append(all, name)
 		}
 	}
 	return all
 }
-
-func isVirtual(s images.Spec) bool { return s.Machine != nil }
 
 func suiteNames([]string) []string {
 	names, _ := suites.AllNames() // a shell asks for names, not for errors
@@ -107,14 +97,4 @@ func commandNames(root *cobra.Command, path []string) (all []string) {
 		}
 	}
 	return all
-}
-
-// groupNames returns the groups in the first argument that is an inventory.
-func groupNames(args []string) []string {
-	for _, arg := range args {
-		if inventory, err := fleet.Load(arg); err == nil {
-			return inventory.GroupNames()
-		}
-	}
-	return nil
 }

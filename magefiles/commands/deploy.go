@@ -94,18 +94,16 @@ slipway deploy run BOARD HOST app.tar --gpus=all --mounts=/data:/data:ro -- pyth
 	namespace := c.Text("namespace=NAME", "slipway", "of containerd; slipway if not given")
 	engine := c.choice("engine", container.Engines, "the container engine; the first of them that answers if not given")
 	c.become()
-	c.Run = func(ctx context.Context, words []string) error {
+	c.RunSignalled(func(ctx context.Context, words []string) error {
 		board, host, image := words[0], words[1], words[2]
-		return WithSignals(ctx, func(ctx context.Context) error {
-			spec, err := images.LoadBuilt(board)
-			return report.OfContainer(firstError(err, func() error {
-				return deploy.RunContainer(ctx, os.Stdout, os.Stderr, options, spec, host, container.Spec{
-					Image: image, Argv: c.after, Env: *env, Mounts: *mounts, GPUs: *gpus,
-					HostNet: *hostNet, Detach: *detach, Timeout: time.Duration(*limit) * time.Second,
-				}, deploy.ContainerOptions{Engine: *engine, Namespace: *namespace})
-			}))
-		})
-	}
+		spec, err := images.LoadBuilt(board)
+		return report.OfContainer(firstError(err, func() error {
+			return deploy.RunContainer(ctx, os.Stdout, os.Stderr, options, spec, host, container.Spec{
+				Image: image, Argv: c.after, Env: *env, Mounts: *mounts, GPUs: *gpus,
+				HostNet: *hostNet, Detach: *detach, Timeout: time.Duration(*limit) * time.Second,
+			}, deploy.ContainerOptions{Engine: *engine, Namespace: *namespace})
+		}))
+	})
 	return c
 }
 

@@ -33,28 +33,26 @@ slipway evidence build/orin-lab --policy=release-policy.yml --json`
 	policy := c.Text("policy=FILE", "", "also judge by this file, with the keys of board.yml's policy")
 	tracker := c.Text("tracker=FILE", "", "add the flaws in this file of the Debian security tracker")
 	asJSON := c.Switch("json", "print the evidence as JSON")
-	c.Run = func(ctx context.Context, words []string) error {
-		return WithSignals(ctx, func(ctx context.Context) error {
-			spec, err := images.LoadBuilt(words[0])
-			if err != nil {
-				return err
-			}
-			policies, err := policiesFor(spec, *policy)
-			if err != nil {
-				return err
-			}
-			r, err := evidence.Examine(ctx, options.BoardDir(spec), evidence.Options{Signers: *signers, Tracker: *tracker, Policies: policies})
-			if err != nil {
-				return fmt.Errorf("evidence %s: %w", words[0], err)
-			}
-			if *asJSON {
-				err = plaintext.WriteJSON(stdout, r)
-			} else {
-				r.Show(stdout)
-			}
-			return errors.Join(err, report.Because(ctx, report.ErrFailed, r.Err()))
-		})
-	}
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		spec, err := images.LoadBuilt(words[0])
+		if err != nil {
+			return err
+		}
+		policies, err := policiesFor(spec, *policy)
+		if err != nil {
+			return err
+		}
+		r, err := evidence.Examine(ctx, options.BoardDir(spec), evidence.Options{Signers: *signers, Tracker: *tracker, Policies: policies})
+		if err != nil {
+			return fmt.Errorf("evidence %s: %w", words[0], err)
+		}
+		if *asJSON {
+			err = plaintext.WriteJSON(stdout, r)
+		} else {
+			r.Show(stdout)
+		}
+		return errors.Join(err, report.Because(ctx, report.ErrFailed, r.Err()))
+	})
 	return c
 }
 

@@ -54,22 +54,12 @@ func (c *Command) addFlag(name, usage, kind string, set func(string) error) *pfl
 
 // Text adds a flag for a text that must not be blank. name may be "name=KIND".
 func (c *Command) Text(name, otherwise, usage string) *string {
-	value := otherwise
-	c.addFlag(name, usage, "TEXT", func(text string) error {
-		value = text
-		return notBlank(text)
-	})
-	return &value
+	return parsed(c, name, "TEXT", otherwise, usage, func(text string) (string, error) { return text, nil })
 }
 
 // pin adds the flag --pin with the fingerprint of a host key.
 func (c *Command) pin(usage string) *string {
-	var value string
-	c.addFlag("pin", usage, "FINGERPRINT", func(text string) error {
-		value = text
-		return boardssh.CheckPin(text)
-	})
-	return &value
+	return parsed(c, "pin", "FINGERPRINT", "", usage, func(text string) (string, error) { return text, boardssh.CheckPin(text) })
 }
 
 func notBlank(text string) error {
@@ -125,9 +115,10 @@ func (c *Command) choice(name string, all []string, usage string) *string {
 	return &value
 }
 
-// parsed adds a flag whose value is what parse makes of the text.
-func parsed[T any](c *Command, name, kind, usage string, parse func(string) (T, error)) *T {
-	var value T
+// parsed adds a flag whose value is what parse makes of the text, which must not be blank, or
+// otherwise.
+func parsed[T any](c *Command, name, kind string, otherwise T, usage string, parse func(string) (T, error)) *T {
+	value := otherwise
 	c.addFlag(name, usage, kind, func(text string) (err error) {
 		if err := notBlank(text); err != nil {
 			return err
@@ -161,33 +152,27 @@ const largest = 1 << 30
 
 // Number adds a flag for a whole number, which must not be below the value of least.
 func (c *Command) Number(name string, otherwise, least int, usage string) *int {
-	value := otherwise
-	c.addFlag(name, usage, "N", func(text string) (err error) {
+	return parsed(c, name, "N", otherwise, usage, func(text string) (int, error) {
 		n, err := strconv.Atoi(text)
 		if n > largest && name != "seed" {
-			return fmt.Errorf("want a number of at most %d", largest)
+			return 0, fmt.Errorf("want a number of at most %d", largest)
 		}
 		if err != nil || n < least {
-			return fmt.Errorf("want a number, %d or more", least)
+			return 0, fmt.Errorf("want a number, %d or more", least)
 		}
-		value = n
-		return nil
+		return n, nil
 	})
-	return &value
 }
 
 // Span adds a flag for a duration above 0.
 func (c *Command) Span(name string, otherwise time.Duration, usage string) *time.Duration {
-	value := otherwise
-	c.addFlag(name, usage, "TIME", func(text string) error {
+	return parsed(c, name, "TIME", otherwise, usage, func(text string) (time.Duration, error) {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 || d > largest*time.Second {
-			return errors.New("want a time above 0 with its unit, such as 90s, 30m or 2h")
+			return 0, errors.New("want a time above 0 with its unit, such as 90s, 30m or 2h")
 		}
-		value = d
-		return nil
+		return d, nil
 	})
-	return &value
 }
 
 // given reports whether the user typed the flag.
@@ -220,7 +205,7 @@ func (c *Command) become() {
 
 // rate adds the flag --rate, which limits the bytes a second that go to a board.
 func (c *Command) rate() {
-	rate := parsed(c, "rate", "RATE", "the most bytes a second to each board, such as 512k or 10M", boardssh.ParseRate)
+	rate := parsed(c, "rate", "RATE", 0, "the most bytes a second to each board, such as 512k or 10M", boardssh.ParseRate)
 	c.inContext = append(c.inContext, func(ctx context.Context) context.Context { return boardssh.WithRate(ctx, *rate) })
 }
 

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
-
-	"github.com/spf13/cobra"
 
 	"slipway/ci"
 	"slipway/ci/fleet"
@@ -31,9 +28,6 @@ slipway fleet list hosts.yml --limit='racks:!rack2' --json`
 	return c
 }
 
-// defaultMode is the mode of a file that fleet deploy sends without --mode.
-const defaultMode fs.FileMode = 0o644
-
 func fleetDeployCommand() *Command {
 	c := New("deploy BOARD INVENTORY", "Deploy to the boards of an inventory, and run their suites")
 	c.Long = `A board has passed when its suites have. Canaries are first: if one fails, Slipway begins no
@@ -53,8 +47,7 @@ slipway fleet deploy BOARD hosts.yml --file=model.bin --to=/opt/model.bin`
 	request := c.fleetFlags(0)
 	file := c.Text("file=FILE", "", "send this file instead of the artifact")
 	to := c.Text("to=PATH", "", "its full path on the boards")
-	mode := parsed(c, "mode", "MODE", "its mode on the boards, in octal; 0644 if not given", parseMode)
-	*mode = defaultMode
+	mode := parsed(c, "mode", "MODE", 0o644, "its mode on the boards, in octal; 0644 if not given", parseMode)
 	owner := c.Text("owner=USER", "", "its user, or user:group, on the boards")
 	c.rate()
 	unproved := c.Switch("unproved", "do not run the suites")
@@ -203,9 +196,7 @@ slipway fleet pin BOARD hosts.yml --limit=rack3`
 
 // limit adds the flag --limit, which selects hosts of an inventory.
 func (c *Command) limit() *string {
-	value := c.Text("limit=PATTERN", "", "only boards that this pattern of groups and hosts matches")
-	c.complete("limit", groupNames, cobra.ShellCompDirectiveNoFileComp)
-	return value
+	return c.Text("limit=PATTERN", "", "only boards that this pattern of groups and hosts matches")
 }
 
 // fleetFlags adds the flags that all fleet commands have. It returns a function that makes a

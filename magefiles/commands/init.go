@@ -43,12 +43,10 @@ slipway init --ci=gitlab  # add a pipeline to this project`
 		}
 		return nil
 	}
-	c.Run = func(ctx context.Context, words []string) error {
+	c.RunSignalled(func(ctx context.Context, words []string) error {
 		folder := plaintext.Either(words[0] == "", ".", words[0])
-		return WithSignals(ctx, func(ctx context.Context) error {
-			return ci.InitProject(ctx, stdout, folder, starter.Request{Like: *like, Name: *name, Pipelines: *pipelines}, *opt)
-		})
-	}
+		return ci.InitProject(ctx, stdout, folder, starter.Request{Like: *like, Name: *name, Pipelines: *pipelines}, opt())
+	})
 	return c
 }
 
@@ -64,11 +62,9 @@ file. A board like another one of your project has its layers and suites.`
 slipway board new orin-nvme --like=jetson-orin-nano-devkit-nvme --dry-run`
 	like := c.like()
 	opt := c.projectOptions()
-	c.Run = func(ctx context.Context, words []string) error {
-		return WithSignals(ctx, func(ctx context.Context) error {
-			return ci.AddBoard(ctx, stdout, words[0], *like, *opt)
-		})
-	}
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		return ci.AddBoard(ctx, stdout, words[0], *like, opt())
+	})
 	return c
 }
 
@@ -81,11 +77,9 @@ slipway board check --code-quality=code-quality.json  # in a job of GitLab`
 	asJSON := c.Switch("json", "print the boards and the lines to edit as JSON")
 	quality := c.Text("code-quality=FILE", "", "write faults, and the lines to edit, as a GitLab code quality report")
 	c.exits = []exit{exitBoardFile}
-	c.Run = func(ctx context.Context, _ []string) error {
-		return WithSignals(ctx, func(ctx context.Context) error {
-			return report.Because(ctx, report.ErrWrong, ci.CheckProject(ctx, stdout, options, ci.CheckOptions{JSON: *asJSON, Quality: *quality}))
-		})
-	}
+	c.RunSignalled(func(ctx context.Context, _ []string) error {
+		return report.Because(ctx, report.ErrWrong, ci.CheckProject(ctx, stdout, options, ci.CheckOptions{JSON: *asJSON, Quality: *quality}))
+	})
 	return c
 }
 
@@ -128,15 +122,8 @@ func (c *Command) pipelines() *[]string {
 }
 
 // projectOptions adds the flags --dry-run and --json of commands that write a project's files.
-func (c *Command) projectOptions() *ci.ProjectOptions {
-	var opt ci.ProjectOptions
-	set := func(into *bool) func(string) error {
-		return func(text string) (err error) {
-			*into, err = parseBool(text)
-			return err
-		}
-	}
-	c.addFlag("dry-run", "list the files, and write none", "bool", set(&opt.DryRun)).NoOptDefVal = "true"
-	c.addFlag("json", "print the files, the lines to edit and the next commands as JSON", "bool", set(&opt.JSON)).NoOptDefVal = "true"
-	return &opt
+func (c *Command) projectOptions() func() ci.ProjectOptions {
+	dryRun := c.Switch("dry-run", "list the files, and write none")
+	asJSON := c.Switch("json", "print the files, the lines to edit and the next commands as JSON")
+	return func() ci.ProjectOptions { return ci.ProjectOptions{DryRun: *dryRun, JSON: *asJSON} }
 }

@@ -117,18 +117,16 @@ slipway cache serve /srv/yocto --board=jetson-orin-nano-devkit`
 	board := c.Text("board=BOARD", "", "run the servers of this board's bitbake; the newest that is checked out if not given")
 	listen := c.Text("listen=HOST:PORT", "127.0.0.1:8600", "address of the server of files, 127.0.0.1:8600 if not given; the next two ports are the other servers'")
 	asJSON := c.Switch("json", "print the addresses as JSON")
-	c.Run = func(ctx context.Context, words []string) error {
+	c.RunSignalled(func(ctx context.Context, words []string) error {
 		dir := words[0]
-		return WithSignals(ctx, func(ctx context.Context) error {
-			if name := *board; name != "" {
-				if _, err := images.Load(name); err != nil {
-					return err
-				}
+		if name := *board; name != "" {
+			if _, err := images.Load(name); err != nil {
+				return err
 			}
-			return images.ServeCache(ctx, options, *board, cache.ServeOptions{
-				Dir: dir, Listen: *listen, JSON: *asJSON, Out: stdout,
-			})
+		}
+		return images.ServeCache(ctx, options, *board, cache.ServeOptions{
+			Dir: dir, Listen: *listen, JSON: *asJSON, Out: stdout,
 		})
-	}
+	})
 	return c
 }

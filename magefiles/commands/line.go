@@ -146,7 +146,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &unknown):
 		name := unknown.GetSpecifiedName()
 		typed := "--" + name
-		if unknown.GetSpecifiedShortnames() != "" {
+		if short := unknown.GetSpecifiedShortnames(); short != "" { // -dryrun, of which pflag names only -d
+			name, _, _ = strings.Cut(short, "=")
 			typed = "-" + name
 		}
 		if isVerbose(typed) {
@@ -185,25 +186,8 @@ func suggestFlag(cmd *cobra.Command, name string) string {
 	return ": the command has " + strings.Join(known, ", ")
 }
 
-// normalizeFlag maps other spellings of a flag to its name: upper case, and --dryrun for --dry-run
-// as Mage once had it.
-func normalizeFlag(fs *pflag.FlagSet, name string) pflag.NormalizedName {
-	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "-", "")) }
-	for _, known := range dashedFlags {
-		if plain(name) == plain(known) {
-			return pflag.NormalizedName(known)
-		}
-	}
-	return pflag.NormalizedName(strings.ToLower(name))
-}
-
-// dashedFlags are the flags that may be typed without their dash.
-var dashedFlags = []string{
-	"block-map", "board-limit", "dry-run", "force-recovery", "host-net", "no-reboot", "stop-after",
-}
-
-// translateLine translates lines in Mage's older style into cobra's: deploy:files to deploy files, one
-// dash to two. It refuses unknown commands and misplaced flags, before cobra parses the line.
+// translateLine translates other requests for help and the version into cobra's commands. It refuses
+// unknown commands and misplaced flags, before cobra parses the line.
 func translateLine(root *cobra.Command, args []string) ([]string, error) {
 	end := slices.Index(args, "--")
 	if end < 0 {
@@ -212,22 +196,18 @@ func translateLine(root *cobra.Command, args []string) ([]string, error) {
 	if end == 0 && len(args) > 0 {
 		return nil, usageError{`"--" is not understood before a command`, helpLine(nil)}
 	}
-	line, after := doubleDashes(args[:end]), args[end:]
+	line, after := slices.Clone(args[:end]), args[end:]
 	switch {
 	case len(line) == 0:
 		return []string{}, nil // cobra would take the program's own line for nil
 	case isHelp(line[0]), strings.EqualFold(line[0], "help") && !slices.ContainsFunc(line[1:min(2, len(line))], isHelp):
 		line = append([]string{"help"}, slices.DeleteFunc(line[1:], isHelp)...)
-	case strings.EqualFold(line[0], "--version"), len(args) == 1 && strings.EqualFold(line[0], "-v"):
+	case line[0] == "--version", len(args) == 1 && line[0] == "-v":
 		line[0] = "version"
 	case isVerbose(line[0]):
 		return nil, usageError{args[0] + ": " + noLevels, append(slices.DeleteFunc(line, isVerbose), after...)}
 	case strings.HasPrefix(line[0], "-"):
 		return nil, misplacedFlag(root, root, slices.Concat(line, after))
-	}
-	line, err := splitColon(root, line)
-	if err != nil {
-		return nil, err
 	}
 	if err := checkCommandNames(root, line, after); err != nil {
 		return nil, err
@@ -239,41 +219,10 @@ func translateLine(root *cobra.Command, args []string) ([]string, error) {
 	if err := checkFlagValues(cmd, line, len(after) > 0); err != nil {
 		return nil, usageOf(cmd, err)
 	}
-	line = onlyWord(cmd, line)
 	if slices.ContainsFunc(line[1:], isHelp) {
 		return append(pathOf(cmd), "--help"), nil
 	}
 	return append(line, after...), nil
-}
-
-// doubleDashes replaces -dryrun by --dryrun.
-func doubleDashes(args []string) []string {
-	line := slices.Clone(args)
-	for i, arg := range line {
-		if strings.HasPrefix(arg, "-") && len(arg) > 2 && arg[1] != '-' {
-			line[i] = "-" + arg
-		}
-	}
-	return line
-}
-
-// splitColon splits deploy:files into two words, also after help.
-func splitColon(root *cobra.Command, line []string) ([]string, error) {
-	at := 0
-	if line[0] == "help" && len(line) > 1 {
-		at = 1
-	}
-	group, name, found := strings.Cut(line[at], ":")
-	parent := commandBelow(root, group)
-	switch {
-	case !found || parent == nil:
-		return line, nil
-	case strings.EqualFold(line[at], "deploy:board"):
-		return slices.Replace(line, at, at+1, group), nil
-	case commandBelow(parent, name) == nil:
-		return nil, unknownCommand(parent, name)
-	}
-	return slices.Replace(line, at, at+1, group, name), nil
 }
 
 // checkCommandNames returns an error if the line begins with an unknown command or subcommand.
@@ -343,23 +292,6 @@ func flagOf(cmd *cobra.Command, arg string) *pflag.Flag {
 	return cmd.Flag(name)
 }
 
-// onlyWord replaces --board=NAME (or --area=NAME) by NAME for a command whose only word it is, as
-// Mage's commands had it.
-func onlyWord(cmd *cobra.Command, line []string) []string {
-	fields := strings.Fields(cmd.Use)
-	if len(fields) < 2 || len(fields) > 2 && fields[2] != "[--" {
-		return line
-	}
-	only, _, _ := strings.Cut(strings.Trim(fields[1], "[]"), "[")
-	for i, arg := range line {
-		name, value, valued := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
-		if valued && strings.EqualFold(name, only) && strings.HasPrefix(arg, "--") && !strings.HasPrefix(value, "-") && cmd.Flag(name) == nil {
-			line[i] = value
-		}
-	}
-	return line
-}
-
 // isVerbose reports whether arg is a flag by which other programs print more or less, such as -v.
 func isVerbose(arg string) bool {
 	switch strings.TrimLeft(arg, "-") {
@@ -371,7 +303,7 @@ func isVerbose(arg string) bool {
 
 const noLevels = "the output has no levels; all that programs say is in the logs below build/"
 
-func isHelp(arg string) bool { return arg == "-h" || arg == "--h" || strings.EqualFold(arg, "--help") }
+func isHelp(arg string) bool { return arg == "-h" || arg == "-help" || arg == "--help" }
 
 // commandBelow returns the command of a name directly below parent, ignoring case, or nil.
 func commandBelow(parent *cobra.Command, name string) *cobra.Command {
@@ -391,8 +323,7 @@ func misplacedFlag(root, parent *cobra.Command, line []string) error {
 		what = strings.Join(path, " ") + ": " + what
 	}
 	for i, arg := range line {
-		group, _, _ := strings.Cut(arg, ":")
-		cmd := commandBelow(parent, group)
+		cmd := commandBelow(parent, arg)
 		if strings.HasPrefix(arg, "-") || cmd == nil {
 			continue
 		}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -71,7 +70,6 @@ func newRoot(extra ...*Command) *Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentFlags().Var(&flagValue{kind: "FOLDER", set: notBlank}, boardsFlag, "the folder of your own boards (or SLIPWAY_BOARDS); boards/ here or above if not given")
-	root.SetGlobalNormalizationFunc(normalizeFlag)
 	return root
 }
 
@@ -253,19 +251,20 @@ slipway completion fish > ~/.config/fish/completions/slipway.fish`
 }
 
 func versionCommand() *Command {
-	c := New("version", "Print the version of Slipway, and the commit and modules that it was compiled from")
-	c.Long = `It prints the version, the commit, the release of Go and the modules. A development build is of
+	c := New("version", "Print the version of Slipway, and the commit that it was compiled from")
+	c.Long = `It prints the version, the commit and the release of Go. A development build is of
 no release. "unknown" means that the value was not recorded. For the commit, compile with
--buildvcs=true in a clone. Reports and artifacts name the same version and commit.`
+-buildvcs=true in a clone. Reports and artifacts name the same version and commit. The modules of
+a program are in "go version -m slipway".`
 	c.Example = `slipway version
 slipway version --json`
-	asJSON := c.Switch("json", "print it as JSON, with the version of each module")
+	asJSON := c.Switch("json", "print it as JSON")
 	c.Run = func(_ context.Context, _ []string) error {
-		v := thisVersion()
+		v := version{images.ThisProgram(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 		if *asJSON {
 			return printJSON(v)
 		}
-		_, err := fmt.Fprintf(stdout, "slipway %s\n%s, %s, %d modules (--json lists them)\n", v.Program, v.Go, v.Platform, len(v.Modules))
+		_, err := fmt.Fprintf(stdout, "slipway %s\n%s, %s\n", v.Program, v.Go, v.Platform)
 		return err
 	}
 	return c
@@ -274,23 +273,6 @@ slipway version --json`
 // version is what the command version prints of this program.
 type version struct {
 	images.Program
-	Go       string   `json:"go"`
-	Platform string   `json:"platform"`
-	Modules  []module `json:"modules"`
-}
-
-type module struct {
-	Path    string `json:"path"`
-	Version string `json:"version"`
-	Sum     string `json:"sum,omitempty"`
-}
-
-func thisVersion() version {
-	v := version{images.ThisProgram(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, []module{}}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, m := range info.Deps {
-			v.Modules = append(v.Modules, module{m.Path, m.Version, m.Sum})
-		}
-	}
-	return v
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
 }

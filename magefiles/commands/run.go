@@ -29,10 +29,10 @@ import (
 // options are the build options of all commands.
 var options = images.Options{Dir: "build"}
 
-// WithSignals calls work with a context that SIGINT and SIGTERM end. A second Ctrl-C ends the
+// withSignals calls work with a context that SIGINT and SIGTERM end. A second Ctrl-C ends the
 // process at once. It replaces Mage's own handling, which ends the process 5 s after Ctrl-C and
 // ignores SIGTERM.
-func WithSignals(ctx context.Context, work func(context.Context) error) error {
+func withSignals(ctx context.Context, work func(context.Context) error) error {
 	signal.Reset(syscall.SIGINT)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -174,10 +174,17 @@ type loader func(board string) (images.Spec, error)
 
 // runFor loads a board's spec and runs work with it.
 func runFor(ctx context.Context, board string, load loader, work func(context.Context, images.Spec) error) error {
-	return WithSignals(ctx, func(ctx context.Context) error {
+	return withSignals(ctx, func(ctx context.Context) error {
 		spec, err := load(board)
 		return firstError(err, func() error { return work(ctx, spec) })
 	})
+}
+
+// RunSignalled sets c.Run to call work with a context that a signal ends, as withSignals does.
+func (c *Command) RunSignalled(work func(ctx context.Context, words []string) error) {
+	c.Run = func(ctx context.Context, words []string) error {
+		return withSignals(ctx, func(ctx context.Context) error { return work(ctx, words) })
+	}
 }
 
 // runPatientlyFor loads a board's spec and calls work as runPatiently does.

@@ -54,7 +54,7 @@ func TestExitStatus(t *testing.T) {
 		{"a container that was not started", report.OfContainer(plain), 255},
 		{"suite wrong", fmt.Errorf("smoke: %w", report.Because(t.Context(), report.ErrWrong, plain)), 5},
 	} {
-		err := WithSignals(t.Context(), func(context.Context) error { return tt.err })
+		err := withSignals(t.Context(), func(context.Context) error { return tt.err })
 		if got := StatusOf(err); got != tt.want {
 			t.Errorf("%s: exit status %d; want %d", tt.name, got, tt.want)
 		}
@@ -112,7 +112,7 @@ func TestCtrlCIsNotMages(t *testing.T) {
 	mages := make(chan os.Signal, 1)
 	signal.Notify(mages, syscall.SIGINT)
 	defer signal.Stop(mages)
-	err := WithSignals(t.Context(), func(ctx context.Context) error {
+	err := withSignals(t.Context(), func(ctx context.Context) error {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func TestStepOfLastResort(t *testing.T) {
 			t.Errorf("%q is shown as %q; want %q", err, got, want)
 		}
 	}
-	stopped := WithSignals(t.Context(), func(ctx context.Context) error {
+	stopped := withSignals(t.Context(), func(ctx context.Context) error {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 			return err
 		}

@@ -24,23 +24,21 @@ slipway push orin-lab registry.example.com/lab/images:v1.4 --tag=stable
 slipway push build/orin-lab ./store`
 	tags := c.Names("tag", "tags, with commas between them, beside that of REFERENCE")
 	asJSON := c.Switch("json", "print the pushed artifact as JSON")
-	c.Run = func(ctx context.Context, words []string) error {
-		return WithSignals(ctx, func(ctx context.Context) error {
-			folder, err := artifactFolder(words[0])
-			if err != nil {
-				return err
-			}
-			pushed, err := store.Push(ctx, folder, options.ReportsDir(), words[1], *tags)
-			if err != nil {
-				return err
-			}
-			if *asJSON {
-				return printJSON(pushed)
-			}
-			pushed.Show(stdout)
-			return nil
-		})
-	}
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		folder, err := artifactFolder(words[0])
+		if err != nil {
+			return err
+		}
+		pushed, err := store.Push(ctx, folder, options.ReportsDir(), words[1], *tags)
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return printJSON(pushed)
+		}
+		pushed.Show(stdout)
+		return nil
+	})
 	return c
 }
 
@@ -57,19 +55,17 @@ slipway pull registry.example.com/lab/images:v1.4 --into=/srv/released/orin-lab
 slipway pull ./store:stable --json`
 	into := c.Text("into=FOLDER", "", "the artifact's folder, new or not; build/BOARD if not given, which then must have no other artifact")
 	asJSON := c.Switch("json", "print the pulled artifact as JSON")
-	c.Run = func(ctx context.Context, words []string) error {
-		return WithSignals(ctx, func(ctx context.Context) error {
-			pulled, err := store.Pull(ctx, words[0], store.PullOptions{Into: *into, Below: options.Dir})
-			if err != nil {
-				return err
-			}
-			if *asJSON {
-				return printJSON(pulled)
-			}
-			pulled.Show(stdout)
-			return nil
-		})
-	}
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		pulled, err := store.Pull(ctx, words[0], store.PullOptions{Into: *into, Below: options.Dir})
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return printJSON(pulled)
+		}
+		pulled.Show(stdout)
+		return nil
+	})
 	return c
 }
 
@@ -84,18 +80,16 @@ exists. "slipway evidence" verifies it after a pull.`
 	c.Example = `slipway store list registry.example.com/lab/images
 slipway store list ./store --json`
 	asJSON := c.Switch("json", "print the list as JSON")
-	c.Run = func(ctx context.Context, words []string) error {
-		return WithSignals(ctx, func(ctx context.Context) error {
-			all, err := store.List(ctx, words[0])
-			if err != nil {
-				return err
-			}
-			if *asJSON {
-				return printJSON(all)
-			}
-			return store.Show(stdout, all)
-		})
-	}
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		all, err := store.List(ctx, words[0])
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return printJSON(all)
+		}
+		return store.Show(stdout, all)
+	})
 	return c
 }
 
@@ -108,21 +102,19 @@ slipway store reports ./store --into=/tmp/reports --json`
 	last := c.Number("last", 20, 1, "the number of artifacts; 20 if not given")
 	into := c.Text("into=FOLDER", "reports", "the parent of these folders; reports if not given")
 	asJSON := c.Switch("json", "print the folders as JSON")
-	c.Run = func(ctx context.Context, words []string) error {
-		return WithSignals(ctx, func(ctx context.Context) error {
-			folders, err := store.FetchReports(ctx, words[0], *last, *into)
-			if err != nil {
-				return err
-			}
-			if *asJSON {
-				return printJSON(folders)
-			}
-			for _, folder := range folders {
-				fmt.Fprintln(stdout, folder)
-			}
-			return nil
-		})
-	}
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		folders, err := store.FetchReports(ctx, words[0], *last, *into)
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return printJSON(folders)
+		}
+		for _, folder := range folders {
+			fmt.Fprintln(stdout, folder)
+		}
+		return nil
+	})
 	return c
 }
 
@@ -143,17 +135,15 @@ slipway store clean ./store --keep=3 --yes`
 		opt = store.CleanOptions{Keep: *keep, Yes: *yes}
 		return opt.Check()
 	}
-	c.Run = func(ctx context.Context, words []string) error {
-		return WithSignals(ctx, func(ctx context.Context) error {
-			cleaned, err := store.Clean(ctx, words[0], opt)
-			if err != nil {
-				return err
-			}
-			if *asJSON {
-				return printJSON(cleaned)
-			}
-			return cleaned.Show(stdout)
-		})
-	}
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		cleaned, err := store.Clean(ctx, words[0], opt)
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return printJSON(cleaned)
+		}
+		return cleaned.Show(stdout)
+	})
 	return c
 }

@@ -44,18 +44,16 @@ slipway trends --store=registry.example.com/lab/images --html=trends.html`
 		}
 		return nil
 	}
-	c.Run = func(ctx context.Context, words []string) error {
-		return WithSignals(ctx, func(ctx context.Context) error {
-			found, err := findTrends(ctx, words, *from, trends.Options{Branch: *branch, Board: *board, Last: *last})
-			if err != nil {
-				return err
-			}
-			if err := showTrends(found, *html, *asJSON); err != nil || !*fail {
-				return err
-			}
-			return report.Because(ctx, report.ErrFailed, found.Err())
-		})
-	}
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		found, err := findTrends(ctx, words, *from, trends.Options{Branch: *branch, Board: *board, Last: *last})
+		if err != nil {
+			return err
+		}
+		if err := showTrends(found, *html, *asJSON); err != nil || !*fail {
+			return err
+		}
+		return report.Because(ctx, report.ErrFailed, found.Err())
+	})
 	return c
 }
 
@@ -96,7 +94,7 @@ func showTrends(t trends.Trends, html string, asJSON bool) error {
 		}
 	}
 	if asJSON {
-		return t.WriteJSON(stdout)
+		return printJSON(t)
 	}
 	err := t.Write(stdout)
 	if html != "" && err == nil {

@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"os"
 
 	"slipway/ci"
@@ -75,13 +74,10 @@ slipway rig up bluefield-rig-trixie
 slipway rig up --keep  # and then: slipway rig ssh`
 	keep := c.Switch("keep", "leave it on until Ctrl-C or rig down")
 	form := c.reportForm()
-	c.Run = func(ctx context.Context, words []string) error {
-		board := words[0]
-		return runForRig(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
-			r, err := ci.UpRig(ctx, spec, ci.RigOptions{Build: options, Out: stderr, Keep: *keep, How: []suites.Option{suites.EndTeardown(now)}})
-			return showReport(r, err, *form)
-		})
-	}
+	c.runPatientlyOn(loadRig, func(ctx context.Context, spec images.Spec, _ []string, now <-chan struct{}) error {
+		r, err := ci.UpRig(ctx, spec, ci.RigOptions{Build: options, Out: stderr, Keep: *keep, How: []suites.Option{suites.EndTeardown(now)}})
+		return showReport(r, err, *form)
+	})
 	return c
 }
 
@@ -89,12 +85,9 @@ func rigBuildCommand() *Command {
 	c := New("build [BOARD]", "Make only the root of a rig: the userland, and the programs that are compiled in it")
 	c.Long = `Without BOARD it takes the first rig.`
 	c.Example = `slipway rig build bluefield-rig-trixie`
-	c.Run = func(ctx context.Context, words []string) error {
-		board := words[0]
-		return runForRig(ctx, board, func(ctx context.Context, spec images.Spec, _ <-chan struct{}) error {
-			return ci.BuildRig(ctx, stdout, spec, options)
-		})
-	}
+	c.runPatientlyOn(loadRig, func(ctx context.Context, spec images.Spec, _ []string, _ <-chan struct{}) error {
+		return ci.BuildRig(ctx, stdout, spec, options)
+	})
 	return c
 }
 
@@ -102,12 +95,9 @@ func rigDownCommand() *Command {
 	c := New("down [BOARD]", "Switch off the rig that \"rig up --keep\" keeps on")
 	c.Long = `Without BOARD it takes the first rig.`
 	c.Example = `slipway rig down`
-	c.Run = func(ctx context.Context, words []string) error {
-		board := words[0]
-		return runForRig(ctx, board, func(ctx context.Context, spec images.Spec, _ <-chan struct{}) error {
-			return ci.DownRig(ctx, options, spec)
-		})
-	}
+	c.runPatientlyOn(loadRig, func(ctx context.Context, spec images.Spec, _ []string, _ <-chan struct{}) error {
+		return ci.DownRig(ctx, options, spec)
+	})
 	return c
 }
 
@@ -117,25 +107,17 @@ func rigSSHCommand() *Command {
 	c.Example = `slipway rig ssh
 slipway rig ssh -- ip -brief link  # to run that on the rig`
 	c.Run = func(ctx context.Context, words []string) error {
-		board := words[0]
-		name, err := rigName(board)
-		spec, unknown := images.Load(name)
+		spec, err := loadRig(words[0])
 		progress.Release(ctx)
-		return withStatus(firstError(errors.Join(err, unknown), func() error { return ci.SSHRig(options, spec, c.after) }))
+		return withStatus(firstError(err, func() error { return ci.SSHRig(options, spec, c.after) }))
 	}
 	return c
 }
 
-func runForRig(ctx context.Context, board string, work func(context.Context, images.Spec, <-chan struct{}) error) error {
-	name, err := rigName(board)
-	return firstError(err, func() error { return runPatientlyFor(ctx, name, images.Load, work) })
-}
-
-// rigName returns the given board, or the name of the first rig.
-func rigName(board string) (string, error) {
-	if board != "" {
-		return board, nil
+// loadRig loads the spec of a board, or of the first rig for "".
+func loadRig(board string) (images.Spec, error) {
+	if board == "" {
+		return images.First("is a rig", func(s images.Spec) bool { return s.Rig != nil })
 	}
-	spec, err := images.First("is a rig", func(s images.Spec) bool { return s.Rig != nil })
-	return spec.Board, err
+	return images.Load(board)
 }
