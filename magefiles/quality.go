@@ -14,7 +14,6 @@ import (
 	"slipway/ci/dev/release"
 	"slipway/ci/dev/soak"
 	"slipway/ci/dev/source"
-	"slipway/images"
 	"slipway/magefiles/commands"
 )
 
@@ -27,16 +26,14 @@ func testCommand() *commands.Command {
 	c := commands.New("test", "Install what the tests lack and run all of them, with one summary at the end")
 	c.Example = `go tool mage test
 go tool mage test --only=TestSmoke
-go tool mage test --changed=main
 go tool mage test --short  # without the virtual board
 go tool mage test --race`
 	only := c.Text("only=PATTERN", "", "only tests whose name matches this pattern")
 	short := c.Switch("short", "leave out what takes minutes")
-	changed := c.Text("changed=COMMIT", "", "only packages that a change since this commit can reach, such as main")
 	race := c.Switch("race", "all of them under the race detector; without this option, most of them if CI is set, otherwise none")
 	shuffle := c.Switch("shuffle", "in another order each time, with nothing taken from Go's test cache; always if CI is set")
 	c.RunSignalled(func(ctx context.Context, _ []string) error {
-		options := source.TestOptions{Run: *only, Short: *short, Changed: *changed}
+		options := source.TestOptions{Run: *only, Short: *short}
 		inCI := os.Getenv("CI") != ""
 		switch {
 		case *race:
@@ -79,11 +76,10 @@ func benchCommand() *commands.Command {
 	c.OneOf(bench.Areas())
 	c.Long = `The last line holds the ratios as name=value.
 
-flash, hook, layers and update need root. flash takes half an hour and an idle machine.
+flash, hook and layers need root. flash takes half an hour and an idle machine.
 --rounds, --only and --mib make a part of it.
 
-store needs oras. It pushes 1 GiB and pulls it, and counts the bytes. update counts the bytes
-that a virtual board fetches in an update. It takes ten minutes.`
+store needs oras. It pushes 1 GiB and pulls it, and counts the bytes.`
 	c.Example = `go tool mage bench flash
 go tool mage bench flash --rounds=1 --mib=256 --only=raw
 go tool mage bench deploy --only="plain (ours|scp)"
@@ -124,24 +120,23 @@ go tool mage soak update --kills=30`
 }
 
 func releaseCommand() *commands.Command {
-	c := commands.New("release [VERSION]", "Make the files of a release from HEAD: programs, packages, an image, and a signed list")
+	c := commands.New("release", "Make the files of a release from HEAD: programs, packages, and a signed list")
 	c.Long = `The files are in build/release/VERSION. The same commit, version and release of Go give the same
 bytes on each machine. Files that are not committed are refused.
 
 The version is that of HEAD's tag. Without a tag it is the one that the go command gives to a
-snapshot. A version that no commit has yet is recorded without making the tag.
+snapshot.
 
 The signature is of OpenSSH's form for the namespace "file", by Ed25519, ECDSA or RSA. The key
 has no passphrase, or ssh-agent has it: then --key names the public half.`
 	c.Example = `go tool mage release --key=~/.ssh/release
-go tool mage release v0.1.0 --key=release.pub  # by ssh-agent
+go tool mage release --key=release.pub  # by ssh-agent
 go tool mage release --unsigned  # to try it`
 	key := c.Text("key=FILE", "", "the key that signs (or "+release.KeyVariable+")")
 	unsigned := c.Switch("unsigned", "sign nothing; nobody can verify the result")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
 		return release.Make(ctx, os.Stdout, release.Options{
-			Root: ".", Out: "build/release", Version: words[0], Key: *key, Unsigned: *unsigned,
-			Program: images.ThisProgram(), ManPages: commands.WriteManPages,
+			Root: ".", Out: "build/release", Key: *key, Unsigned: *unsigned,
 		})
 	})
 	return c

@@ -25,7 +25,7 @@ func helpWidth() int {
 	return min(plaintext.Width(os.Stdout, pipedHelp), widestHelp)
 }
 
-// page is an output for the help of one command: a terminal or a manual page. Texts are plain.
+// page is an output for the help of one command: a terminal, or commands.md. Texts are plain.
 type page interface {
 	begin(name, short string)
 	usage(line string)

@@ -1,18 +1,47 @@
 package commands
 
 import (
+	"flag"
 	"fmt"
+	"os"
 	"strings"
+	"testing"
 )
 
 // This file writes the page of all commands. It says what help says.
+
+var update = flag.Bool("update", false, "write the page of all commands")
+
+// The page of all commands is the one that the program would write.
+func TestReference(t *testing.T) {
+	const path = "../commands.md"
+	want := reference()
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil || string(got) != want {
+		t.Errorf("magefiles/commands.md is not what the commands say (%v)\nnext: go test ./magefiles/commands -run Reference -update", err)
+	}
+}
+
+// all returns the command and all commands below it.
+func (c *Command) all() []*Command {
+	list := []*Command{c}
+	for _, b := range c.below {
+		list = append(list, b.all()...)
+	}
+	return list
+}
 
 // reference returns the page of all commands, in Markdown.
 func reference() string {
 	var p markdownPage
 	p.WriteString("# Commands\n\nThis page is made of the program's own help. `slipway help COMMAND` says the same.\n")
 	for _, c := range newRoot().all() {
-		c.explain(&p, programOnPages)
+		c.explain(&p, "slipway")
 	}
 	return p.String()
 }

@@ -47,11 +47,9 @@ type area struct {
 	variants    []variant
 	ordered     bool // the variants need one another, and the bytes on the line count
 	ratios      []ratio
-
-	measure func(context.Context, *session) error // in place of a table
 }
 
-var areas = map[string]area{"deploy": deploy, "flash": flash, "hook": hook, "layers": layers, "store": store, "update": {root: true, measure: measureUpdate}}
+var areas = map[string]area{"deploy": deploy, "flash": flash, "hook": hook, "layers": layers, "store": store}
 
 // Areas returns the names that Run accepts.
 func Areas() []string { return slices.Sorted(maps.Keys(areas)) }
@@ -107,10 +105,7 @@ func (s *session) run(ctx context.Context) error {
 	}
 	return keepOnFailure(ctx, func(dir string) error {
 		s.dir = dir
-		switch {
-		case s.measure != nil:
-			return s.measure(ctx, s)
-		case s.mounts:
+		if s.mounts {
 			return inMountNamespace(func() error { return s.measureTable(ctx) })
 		}
 		return s.measureTable(ctx)
@@ -132,13 +127,13 @@ func (s *session) readOptions() (err error) {
 			*o.value = o.usual
 		}
 	}
-	if s.Before != "" && (s.ordered || s.measure != nil) {
+	if s.Before != "" && s.ordered {
 		return errors.New("--before: the area has no such option")
 	}
 	if s.only, err = regexp.Compile(s.Only); err != nil {
 		return fmt.Errorf("--only: %w", err)
 	}
-	if s.Only != "" && (s.ordered || s.measure != nil) {
+	if s.Only != "" && s.ordered {
 		return errors.New("--only is not for this area: its steps need one another")
 	}
 	var names []string

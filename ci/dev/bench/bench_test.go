@@ -70,7 +70,6 @@ func TestWrongOptions(t *testing.T) {
 		{"hook", Options{Only: "memory"}, "matches none of: tmpfs: plain runc; "},
 		{"store", Options{Only: "ours"}, "--only is not for this area"},
 		{"hook", Options{MiB: 3}, "--mib=3: the area has no such option"},
-		{"update", Options{Rounds: 3}, "--rounds=3: the area has no such option"},
 		{"flash", Options{Rounds: -1}, "--rounds=-1: "},
 		{"store", Options{Before: ".."}, "--before: the area has no such option"},
 		{"fleet", Options{}, `unknown area "fleet": say which (deploy, flash, `},

@@ -75,8 +75,6 @@ func (p product) packTar(folder, arch string) ([]byte, error) {
 	for _, f := range p.docs {
 		dir := "completions/"
 		switch {
-		case path.Dir(f.path) == manFolder:
-			dir = "man/man1/"
 		case path.Dir(f.path) == docFolder:
 			dir = ""
 		case path.Base(f.path) == "slipway":

@@ -6,12 +6,10 @@ import (
 	"debug/buildinfo"
 	"fmt"
 	"os"
-	"path"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"time"
 
 	"slipway/ci/dev/source"
 	"slipway/layers/progress"
@@ -108,28 +106,6 @@ func (p *product) addCompletions(ctx context.Context) error {
 		p.docs = append(p.docs, file{path: name, mode: 0o644, data: text})
 	}
 	return nil
-}
-
-const manFolder = "usr/share/man/man1"
-
-// addManPages writes the manual pages to a temporary folder, and adds them to the documents.
-func (p *product) addManPages(write func(folder, version string, date time.Time) error) error {
-	folder := filepath.Join(filepath.Dir(p.source), "man")
-	if err := os.Mkdir(folder, 0o755); err != nil {
-		return err
-	}
-	if err := write(folder, p.version, p.date); err != nil {
-		return fmt.Errorf("write the manual pages: %w", err)
-	}
-	pages, err := os.ReadDir(folder)
-	for _, page := range pages {
-		data, err := os.ReadFile(filepath.Join(folder, page.Name()))
-		if err != nil {
-			return err
-		}
-		p.docs = append(p.docs, file{path: path.Join(manFolder, page.Name()), mode: 0o644, data: data})
-	}
-	return err
 }
 
 const (

@@ -25,8 +25,7 @@ type commit struct {
 }
 
 // prepareCommit clones HEAD of o.Root into the folder to, and chooses the version. It refuses
-// uncommitted changes, and a program that was built from another commit. In a clone no untracked
-// file reaches a release.
+// uncommitted changes. In a clone no untracked file reaches a release.
 func prepareCommit(ctx context.Context, o Options, to string) (commit, error) {
 	c := commit{source: to}
 	err := progress.Run(ctx, "source", func(*progress.Step) (string, error) {
@@ -36,10 +35,7 @@ func prepareCommit(ctx context.Context, o Options, to string) (commit, error) {
 		if err := c.readHead(ctx, o.Root); err != nil {
 			return "", err
 		}
-		if o.Program.Commit != c.id {
-			return "", fmt.Errorf("release %s: this program is of commit %s, and its manual pages too\nnext: go tool mage release", c.id, o.Program.Commit)
-		}
-		if err := c.chooseVersion(ctx, o.Root, o.Version); err != nil {
+		if err := c.chooseVersion(ctx, o.Root); err != nil {
 			return "", err
 		}
 		return c.id, c.clone(ctx, o.Root)
@@ -79,39 +75,19 @@ func (c *commit) readHead(ctx context.Context, root string) error {
 	return err
 }
 
-// chooseVersion sets the version to the given one, or else to HEAD's tag. Without a tag it stays
-// "", for a snapshot.
-func (c *commit) chooseVersion(ctx context.Context, root, version string) error {
-	tags, err := headTags(ctx, root)
+// chooseVersion sets the version to that of HEAD's tag. Without a tag it stays "", for a snapshot.
+func (c *commit) chooseVersion(ctx context.Context, root string) error {
+	text, err := git(ctx, root, "tag", "--points-at", "HEAD")
+	tags := slices.DeleteFunc(strings.Fields(text), func(tag string) bool { return !isVersion(tag) })
 	switch {
 	case err != nil:
 		return err
-	case version != "":
-		c.version = version
-		return c.checkVersion(ctx, root)
 	case len(tags) > 1:
-		return fmt.Errorf("choose the version: HEAD has the tags %s\nnext: go tool mage release %s", strings.Join(tags, ", "), tags[0])
+		return fmt.Errorf("choose the version: HEAD has the tags %s\nnext: git tag -d %s  # or another one", strings.Join(tags, ", "), tags[len(tags)-1])
 	case len(tags) == 1:
 		c.version = tags[0]
 	}
 	return nil
-}
-
-// checkVersion returns an error if c.version is no valid Go module version, or if its tag exists
-// in the repository root at another commit.
-func (c *commit) checkVersion(ctx context.Context, root string) error {
-	if !isVersion(c.version) {
-		return fmt.Errorf("release version %q: it is no semantic version with a v\nnext: go tool mage release v0.1.0", c.version)
-	}
-	other, err := git(ctx, root, "rev-parse", "--quiet", "--verify", "refs/tags/"+c.version+"^{commit}")
-	var failure *run.Failure
-	switch {
-	case errors.As(err, &failure): // there is no such tag
-		return nil
-	case err == nil && other != c.id:
-		return fmt.Errorf("release version %s: this tag is commit %s, and HEAD is %s\nnext: git checkout %[1]s", c.version, other, c.id)
-	}
-	return err
 }
 
 func isVersion(name string) bool {
@@ -119,14 +95,7 @@ func isVersion(name string) bool {
 	return err == nil && len(v.Build) == 0 && name == "v"+v.String()
 }
 
-// headTags returns the tags of HEAD that are versions.
-func headTags(ctx context.Context, root string) ([]string, error) {
-	text, err := git(ctx, root, "tag", "--points-at", "HEAD")
-	return slices.DeleteFunc(strings.Fields(text), func(tag string) bool { return !isVersion(tag) }), err
-}
-
-// clone clones root into c.source and checks that its HEAD is c.id. In the clone it removes all
-// other version tags of HEAD and adds the tag c.version, which the go command then records.
+// clone clones root into c.source and checks that its HEAD is c.id.
 func (c *commit) clone(ctx context.Context, root string) error {
 	if _, err := git(ctx, root, "-c", "advice.detachedHead=false", "clone", "--quiet", "-c", "core.autocrlf=false", "-c", "core.hooksPath=/dev/null", ".", c.source); err != nil {
 		return err
@@ -134,14 +103,5 @@ func (c *commit) clone(ctx context.Context, root string) error {
 	if head, err := git(ctx, c.source, "rev-parse", "HEAD"); err != nil || head != c.id {
 		return errors.Join(err, fmt.Errorf("clone %s: its HEAD is %s, and was %s when the release began", root, head, c.id))
 	}
-	tags, err := headTags(ctx, c.source)
-	for _, tag := range tags {
-		if err == nil && tag != c.version {
-			_, err = git(ctx, c.source, "update-ref", "-d", "refs/tags/"+tag)
-		}
-	}
-	if err == nil && c.version != "" && !slices.Contains(tags, c.version) {
-		_, err = git(ctx, c.source, "update-ref", "refs/tags/"+c.version, c.id)
-	}
-	return err
+	return nil
 }

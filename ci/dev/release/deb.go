@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/md5"
 	"fmt"
-	"path"
 	"strings"
 	"time"
 )
@@ -24,6 +23,8 @@ const overrides = `# One program runs on every release of Debian and Ubuntu.
 slipway: statically-linked-binary [usr/bin/slipway]
 # It has the words of an error, and nothing of zlib.
 slipway: embedded-library zlib [usr/bin/slipway]
+# slipway COMMAND --help explains each command.
+slipway: no-manual-page [usr/bin/slipway]
 `
 
 const copyright = `Slipway
@@ -72,10 +73,10 @@ func (p product) debFiles(arch string) []file {
 		{path: "usr/share/lintian/overrides/slipway", mode: 0o644, data: []byte(overrides)},
 	}
 	for _, f := range p.docs {
-		switch {
-		case f.path == licencePath: // Debian has the text
+		switch f.path {
+		case licencePath: // Debian has the text
 			continue
-		case path.Dir(f.path) == manFolder, f.path == noticesPath:
+		case noticesPath:
 			f.path, f.data = f.path+".gz", compress(f.data)
 		}
 		files = append(files, f)

@@ -1,5 +1,5 @@
 // Package release turns a commit of this repository into the files that users fetch: programs,
-// Debian packages, a container image, bills of material, and a signed list of digests. The same
+// Debian packages, bills of material, and a signed list of digests. The same
 // commit, version and release of Go give the same bytes.
 package release
 
@@ -16,12 +16,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/trust"
-	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/progress"
 	"slipway/layers/run"
@@ -31,13 +29,8 @@ import (
 type Options struct {
 	Root     string // of the repository
 	Out      string // the folder that gets one folder for each version
-	Version  string // such as v0.1.0; "" is the tag of HEAD, or a snapshot
 	Key      string // the file of the key; "" is what KeyVariable names
 	Unsigned bool
-	// Program is this program. It must be of the released commit, since ManPages is.
-	Program images.Program
-	// ManPages writes the manual pages into a folder.
-	ManPages func(folder, version string, date time.Time) error
 }
 
 // KeyVariable is the environment variable with the path of the key, if Options.Key is "".
@@ -77,11 +70,18 @@ func Make(ctx context.Context, w io.Writer, o Options) error {
 
 // makeFolder clones, builds, packs and signs the release, and returns its folder.
 func makeFolder(ctx context.Context, o Options, key string) (string, error) {
-	work, unlock, err := openWork(o.Out)
+	out, err := filepath.Abs(o.Out) // git and go run in other folders
 	if err != nil {
 		return "", err
 	}
-	defer unlock()
+	if err := localfile.MkdirAll(out); err != nil {
+		return "", err
+	}
+	work, err := os.MkdirTemp(out, ".work-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(work)
 	c, err := prepareCommit(ctx, o, filepath.Join(work, "source"))
 	if err != nil {
 		return "", err
@@ -90,7 +90,7 @@ func makeFolder(ctx context.Context, o Options, key string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	p, err := c.collect(ctx, programs, o.ManPages)
+	p, err := c.collect(ctx, programs)
 	if err != nil {
 		return "", err
 	}
@@ -108,40 +108,16 @@ func makeFolder(ctx context.Context, o Options, key string) (string, error) {
 	return publish(from, filepath.Join(o.Out, p.version))
 }
 
-// openWork locks the folder out and returns an empty work folder in it. unlock removes the work
-// folder.
-func openWork(out string) (work string, unlock func(), err error) {
-	if err := localfile.MkdirAll(out); err != nil {
-		return "", nil, err
-	}
-	f, err := localfile.LockNow(filepath.Join(out, ".lock"), 0o644)
-	if err != nil {
-		return "", nil, fmt.Errorf("begin a release in %s: %w", out, err)
-	}
-	work, err = filepath.Abs(filepath.Join(out, ".work")) // git and go run in other folders
-	if err != nil {
-		f.Close()
-		return "", nil, err
-	}
-	clear := func() error { return os.RemoveAll(work) }
-	unlock = func() { _ = clear(); f.Close() }
-	if err := errors.Join(clear(), os.Mkdir(work, 0o755)); err != nil {
-		unlock()
-		return "", nil, err
-	}
-	return work, unlock, nil
-}
-
 // product is everything that goes into the packages of a release.
 type product struct {
 	commit
 	programs map[string]program // by architecture
-	docs     []file             // completions, manual pages and licences, where a tar archive has them
+	docs     []file             // completions and licences, where a tar archive has them
 	licences map[string]string  // of the linked modules
 }
 
-// collect gathers the completions, licences and manual pages for the packages.
-func (c commit) collect(ctx context.Context, programs map[string]program, manPages func(string, string, time.Time) error) (product, error) {
+// collect gathers the completions and licences for the packages.
+func (c commit) collect(ctx context.Context, programs map[string]program) (product, error) {
 	p := product{commit: c, programs: programs}
 	p.version = programs[architectures[0]].version()
 	for _, step := range []func(context.Context) error{p.addCompletions, p.addLicences} {
@@ -149,16 +125,14 @@ func (c commit) collect(ctx context.Context, programs map[string]program, manPag
 			return p, err
 		}
 	}
-	err := p.addManPages(manPages)
 	slices.SortFunc(p.docs, comparePaths)
-	return p, err
+	return p, nil
 }
 
 // number returns the version without its v, as file names have it.
 func (p product) number() string { return strings.TrimPrefix(p.version, "v") }
 
-// pack returns the files of the release by name: archives, packages, bills of materials and an
-// image.
+// pack returns the files of the release by name: archives, packages and bills of materials.
 func (p product) pack(ctx context.Context) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	err := progress.Run(ctx, "pack", func(s *progress.Step) (string, error) {
@@ -177,9 +151,7 @@ func (p product) pack(ctx context.Context) (map[string][]byte, error) {
 				files[name] = data
 			}
 		}
-		image, err := p.packImage()
-		files["slipway_"+p.number()+"_oci.tar"] = image
-		return fmt.Sprintf("%d files", len(files)), err
+		return fmt.Sprintf("%d files", len(files)), nil
 	})
 	return files, err
 }

@@ -83,7 +83,7 @@ func openTree(ctx context.Context) (tree, error) {
 	if err != nil {
 		return tree{}, err
 	}
-	tools, err := buildTools(ctx, root, "gofumpt", "staticcheck", "mage", "deadcode")
+	tools, err := buildTools(ctx, root, "gofumpt", "staticcheck", "deadcode")
 	if err != nil {
 		return tree{}, err
 	}
@@ -110,7 +110,7 @@ func buildTools(ctx context.Context, root string, names ...string) (map[string]s
 			s.Detail(name)
 			// -n prints the path of the executable in the build cache, after building it.
 			argv := []string{"go", "tool", "-n", name}
-			if !slices.Contains([]string{"gofumpt", "staticcheck", "mage"}, name) {
+			if !slices.Contains([]string{"gofumpt", "staticcheck"}, name) {
 				argv = []string{"go", "tool", "-modfile=" + toolsMod, "-n", name}
 			}
 			out, err := run.Output(ctx, command(root, argv...))

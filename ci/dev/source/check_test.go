@@ -53,6 +53,12 @@ import (
 
 // Up prints a number.
 func Up() { fmt.Println(images.Live()) }
+-- magefiles/deadcode.go --
+//go:build mage && deadcode
+
+package main
+
+func main() { Up() }
 -- build/checkout/ugly.go --
 package  ugly
 -- nested/go.mod --
@@ -72,7 +78,7 @@ var ourTools = sync.OnceValues(func() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return buildTools(context.Background(), root, "gofumpt", "staticcheck", "mage", "deadcode", "gotestsum")
+	return buildTools(context.Background(), root, "gofumpt", "staticcheck", "deadcode", "gotestsum")
 })
 
 // fixture unpacks the clean source and adds or replaces files.

@@ -53,9 +53,9 @@ type testPart struct {
 // then take 2.5 times as much CPU time.
 var firstHalf = []string{"slipway/ci", "slipway/ci/fleet", "slipway/ci/suite"}
 
-// splitTests returns the packages that narrow leaves of all modules. A package that does
-// not compile is still one that must have a result.
-func splitTests(ctx context.Context, root string, modules []string, narrow func([]goPackage) []goPackage, results *testResults, opts TestOptions) ([]*testPart, error) {
+// splitTests returns the packages of all modules. A package that does not compile is still one
+// that must have a result.
+func splitTests(ctx context.Context, root string, modules []string, results *testResults, opts TestOptions) ([]*testPart, error) {
 	cpus, err := processors()
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func splitTests(ctx context.Context, root string, modules []string, narrow func(
 			first.race, first.cpu, first.lane = true, cpus[0], cpus[0]
 			last.race, last.cpu, last.lane = true, cpus[len(cpus)-1], cpus[len(cpus)-1]
 		}
-		for _, p := range narrow(packages) {
+		for _, p := range packages {
 			part := plain
 			switch {
 			case opts.Race != RaceAll && isUnraced(p.ImportPath):

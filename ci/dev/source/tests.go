@@ -30,7 +30,6 @@ const testDir = "build/test"
 type TestOptions struct {
 	Run     string // only tests that match, as in go test -run
 	Short   bool   // skip what takes minutes
-	Changed string // only packages that a change since this commit can reach; "" is all
 	Race    Race   // which packages are tested under the race detector
 	Shuffle int64  // the seed of a random order; 0 is the usual order, with results from Go's test cache
 }
@@ -76,10 +75,6 @@ func testClone(ctx context.Context, w io.Writer, root, gotestsum string, opts Te
 	results, err := runModules(ctx, root, out, opts)
 	if results == nil {
 		return err
-	}
-	if err == nil && opts.Changed != "" && len(results.packages) == 0 {
-		fmt.Fprintf(w, "no package is reached by what changed since %s\n", opts.Changed)
-		return nil
 	}
 	if opts.Shuffle != 0 {
 		fmt.Fprintf(w, "random order: go test -shuffle=%d\n", opts.Shuffle)
@@ -175,16 +170,8 @@ func runModules(ctx context.Context, root, out string, opts TestOptions) (*testR
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return nil, err
 	}
-	narrow := func(all []goPackage) []goPackage { return all }
-	if opts.Changed != "" {
-		changed, err := changedFiles(ctx, root, opts.Changed)
-		if err != nil {
-			return nil, err
-		}
-		narrow = func(all []goPackage) []goPackage { return reachedPackages(all, changed) }
-	}
 	results := &testResults{began: time.Now(), packages: map[string]*packageResult{}, skips: map[string]int{}}
-	parts, err := splitTests(ctx, root, modules, narrow, results, opts)
+	parts, err := splitTests(ctx, root, modules, results, opts)
 	if err != nil {
 		return nil, err
 	}

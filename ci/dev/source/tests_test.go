@@ -411,7 +411,7 @@ package sources
 		RaceAll:  "slipway/ci slipway/ci/dev/bench slipway/flash/source slipway/flash/sources",
 	} {
 		results := &testResults{packages: map[string]*packageResult{}}
-		parts, err := splitTests(t.Context(), root, []string{root}, func(all []goPackage) []goPackage { return all }, results, TestOptions{Race: race})
+		parts, err := splitTests(t.Context(), root, []string{root}, results, TestOptions{Race: race})
 		if err != nil || len(results.packages) != 4 {
 			t.Fatalf("splitTests = %v, %v", results.packages, err)
 		}
