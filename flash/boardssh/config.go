@@ -20,23 +20,21 @@ import (
 const maxHops = 8
 
 // Resolve makes an Address of "user@host:port" or of a name in the user's ~/.ssh/config, with all
-// jump hosts. It runs "ssh -G" to read that file.
+// jump hosts. It runs "ssh -G" to read that file. Without ssh on this machine, it takes the name as
+// the host, with the usual files in ~/.ssh.
 func Resolve(ctx context.Context, host string) (Address, error) {
-	return ResolveThrough(ctx, host, "")
-}
-
-// ResolveThrough is Resolve with the jump hosts in jumps (separated by commas) instead of those in
-// ~/.ssh/config. "" is those in the file.
-func ResolveThrough(ctx context.Context, host, jumps string) (Address, error) {
 	given, err := parseHost(host)
 	if err != nil {
 		return Address{}, err
+	}
+	if _, err := exec.LookPath("ssh"); err != nil {
+		return withDefaults(given)
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return Address{}, err
 	}
-	return route{home: home, names: []string{host}}.resolveHost(ctx, given, jumps)
+	return route{home: home, names: []string{host}}.resolveHost(ctx, given, "")
 }
 
 // route holds the names on the way to a board that are resolved so far.
@@ -101,9 +99,6 @@ func querySSH(ctx context.Context, given Address, jumps string) (config, error) 
 		argv = append(argv, "-oProxyJump="+jumps)
 	}
 	out, err := run.Output(ctx, run.Command{Argv: append(argv, "--", given.Host)})
-	if errors.Is(err, exec.ErrNotFound) {
-		return nil, fmt.Errorf("%w\nnext: sudo apt-get install openssh-client", err)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -297,4 +292,37 @@ func (t tokens) expand(text string, check func(value string) error) (string, err
 		b.WriteString(value)
 	}
 	return b.String(), nil
+}
+
+// withDefaults fills in an Address without ssh's help: the usual keys and known_hosts files that
+// exist, and ~/.ssh/known_hosts for new keys.
+func withDefaults(a Address) (Address, error) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return a, err
+	}
+	t := newTokens(a, a.Host, home)
+	if a.Identities, err = t.existingPaths([]string{"~/.ssh/id_rsa", "~/.ssh/id_ecdsa", "~/.ssh/id_ed25519"}); err != nil {
+		return a, err
+	}
+	a.KnownHosts, err = t.existingPaths([]string{"~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts"})
+	a.PinFile = filepath.Join(home, ".ssh", "known_hosts")
+	if err != nil {
+		return a, err
+	}
+	return a.fillDefaults()
+}
+
+// ResolveThrough is Resolve with the jump hosts in jumps (separated by commas) instead of those in
+// ~/.ssh/config. It needs ssh on this machine.
+func ResolveThrough(ctx context.Context, host, jumps string) (Address, error) {
+	given, err := parseHost(host)
+	if err != nil {
+		return Address{}, err
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return Address{}, err
+	}
+	return route{home: home, names: []string{host}}.resolveHost(ctx, given, jumps)
 }

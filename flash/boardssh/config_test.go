@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway/flash/boardssh/sshtest"
 	"slipway/layers/run"
 )
 
@@ -162,10 +161,23 @@ func TestResolveQueriesSSH(t *testing.T) {
 }
 
 func TestResolveWithoutSSH(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	_, err := Resolve(t.Context(), "somebody@board")
-	sshtest.CheckError(t, err, "ssh is not installed")
-	sshtest.CheckError(t, err, "next: sudo apt-get install openssh-client")
+	home := t.TempDir()
+	t.Setenv("PATH", home)
+	t.Setenv("HOME", home)
+	if err := os.Mkdir(filepath.Join(home, ".ssh"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	known := filepath.Join(home, ".ssh", "known_hosts")
+	if err := os.WriteFile(known, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Resolve(t.Context(), "somebody@board")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Port != 22 || len(got.Identities) != 0 || len(got.KnownHosts) == 0 || got.KnownHosts[0] != known {
+		t.Errorf("Resolve = %+v; want port 22, no identity, known hosts from %s", got, known)
+	}
 }
 
 func FuzzParseConfig(f *testing.F) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,10 +84,18 @@ func (a Address) newDialer() (d net.Dialer, err error) {
 var ErrNoAddress = errors.New("no address")
 
 // lookUpHost returns the addresses of the host that Family allows. It runs getent, which uses all
-// modules of nsswitch.conf, such as mDNS. Go's own resolver knows only files and DNS.
+// modules of nsswitch.conf, such as mDNS. Go's own resolver, used without getent, knows only files
+// and DNS.
 func (a Address) lookUpHost(ctx context.Context) ([]netip.Addr, error) {
 	if ip, err := netip.ParseAddr(a.Host); err == nil {
 		return a.filterFamily([]netip.Addr{ip})
+	}
+	if _, err := exec.LookPath("getent"); err != nil {
+		all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", a.Host)
+		if err != nil {
+			return nil, fmt.Errorf("%w of %s: %w", ErrNoAddress, plaintext.Quote(a.Host), err)
+		}
+		return a.filterFamily(all)
 	}
 	cmd := run.Prepare(ctx, run.Command{Argv: []string{"getent", "ahosts", a.Host}})
 	out, err := cmd.Output()

@@ -94,8 +94,7 @@ Version: %s
 Architecture: %s
 Maintainer: %s
 Installed-Size: %d
-Depends: openssh-client
-Recommends: ca-certificates, git
+Recommends: ca-certificates, git, openssh-client
 Section: devel
 Priority: optional
 Description: %s
