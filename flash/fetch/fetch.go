@@ -5,12 +5,12 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strings"
 
 	"slipway/flash/sealed"
 	"slipway/layers/localfile"
@@ -62,7 +62,7 @@ func Open(ctx context.Context, text string, o Options) (*Origin, error) {
 		origin.from = r
 		origin.oci, err = r.resolveReference(ctx, ref, o.Arch)
 	case kindLayout:
-		err = fmt.Errorf("Slipway flashes no image out of a layout; copy its files into a folder first\nnext: oras pull --oci-layout %s  # of an artifact that Slipway pushed: slipway pull", plaintext.Quote(strings.TrimPrefix(ref.text, "oci-dir:")))
+		err = fmt.Errorf("no image is taken out of a layout; copy its files into a folder first\nnext: oras pull --oci-layout %s  # an artifact that Slipway pushed: pull", plaintext.Quote(ref.path+":"+cmp.Or(ref.tag, "latest")))
 	}
 	if err != nil {
 		origin.Close()
