@@ -32,7 +32,7 @@ func namespacedLab(t *testing.T, engine string) *lab {
 	t.Helper()
 	l := newLab(t, engine)
 	l.shell()
-	// A createContainer hook is run by the container's root.
+	// The root of the container must get to its image.
 	for _, d := range []string{l.dir, hookBinary(t)} {
 		must(t, os.Chmod(filepath.Dir(d), 0o755))
 		passable(t, filepath.Dir(d))
