@@ -30,11 +30,7 @@ func Resolve(ctx context.Context, host string) (Address, error) {
 	if _, err := exec.LookPath("ssh"); err != nil {
 		return withDefaults(given)
 	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return Address{}, err
-	}
-	return route{home: home, names: []string{host}}.resolveHost(ctx, given, "")
+	return ResolveThrough(ctx, host, "")
 }
 
 // route holds the names on the way to a board that are resolved so far.
@@ -314,7 +310,7 @@ func withDefaults(a Address) (Address, error) {
 }
 
 // ResolveThrough is Resolve with the jump hosts in jumps (separated by commas) instead of those in
-// ~/.ssh/config. It needs ssh on this machine.
+// ~/.ssh/config. "" is those in the file. It needs ssh on this machine.
 func ResolveThrough(ctx context.Context, host, jumps string) (Address, error) {
 	given, err := parseHost(host)
 	if err != nil {
