@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
@@ -93,13 +93,8 @@ const maxChrootBytes = 64 << 10
 func chrootsBelow(folder, dir string) (names []string) {
 	entries, _ := os.ReadDir(folder) // without schroot there is none
 	for _, e := range entries {
-		f, err := os.Open(filepath.Join(folder, e.Name()))
-		if err != nil {
-			continue
-		}
-		text, _ := io.ReadAll(io.LimitReader(f, maxChrootBytes))
-		f.Close()
-		if strings.Contains(string(text), "\ndirectory="+dir+"/") {
+		text, err := localfile.Read(filepath.Join(folder, e.Name()), maxChrootBytes)
+		if err == nil && strings.Contains(string(text), "\ndirectory="+dir+"/") {
 			names = append(names, e.Name())
 		}
 	}

@@ -29,7 +29,6 @@ type watch struct {
 	running  map[string]*runningTask // by key
 	shares   map[string]bool         // key of a task that may come from shared state
 	scene    map[string]string       // key of such a task -> its result
-	hits     map[string]bool         // keys of hits that are in the record
 	needs    needs
 	forecast forecast
 
@@ -58,7 +57,7 @@ func newWatch(ctx context.Context, rec *Record, f forecast) *watch {
 		ctx: ctx, rec: rec, forecast: f,
 		ready:  progress.Start(ctx, "bitbake", 0, ""),
 		queues: map[string]*queue{}, running: map[string]*runningTask{},
-		shares: map[string]bool{}, scene: map[string]string{}, hits: map[string]bool{},
+		shares: map[string]bool{}, scene: map[string]string{},
 	}
 }
 
