@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/localfile"
 	"slipway/layers/run"
 )
 
@@ -103,33 +102,10 @@ func (h Host) Cautions(port string) []string {
 	if readAttribute(h.Sys, port, "power/control") == "auto" {
 		found = append(found, "power saving may put the board's USB port to sleep; echo on > /sys/bus/usb/devices/"+port+"/power/control")
 	}
-	if _, err := os.Stat(filepath.Join(h.Run, "tlp")); err == nil {
-		found = append(found, "TLP saves power on this machine, which disturbs flashing; stop it (systemctl stop tlp) while flashing")
-	}
 	if speed := parseCount(readAttribute(h.Sys, port, "speed")); speed > 0 && speed < 480 {
 		found = append(found, fmt.Sprintf("the board is connected at %d Mbit/s only; use another cable", speed))
 	}
-	if vm := h.virtualMachine(); vm != "" {
-		found = append(found, "this is a virtual machine ("+vm+"); the board comes back under other USB numbers while it is flashed, so pass the whole port through, not one device")
-	}
 	return found
-}
-
-// virtualMachine returns the name of the hypervisor if this machine is virtual, else "".
-func (h Host) virtualMachine() string {
-	for _, name := range []string{"sys_vendor", "product_name"} {
-		data, err := localfile.Read(filepath.Join(h.Sys, "class/dmi/id", name), 4096)
-		if err != nil {
-			continue
-		}
-		text := shorten(strings.TrimSpace(string(data)))
-		for _, vm := range []string{"QEMU", "KVM", "VMware", "VirtualBox", "innotek", "Xen", "Parallels"} {
-			if strings.Contains(text, vm) {
-				return text
-			}
-		}
-	}
-	return ""
 }
 
 // gadget is a udev rule that stops udisks from mounting the disks of a Jetson's flashing system

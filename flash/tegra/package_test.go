@@ -27,17 +27,17 @@ func TestVars(t *testing.T) {
 		{"single quotes are plain", `A='$(reboot)'`, map[string]string{"A": "$(reboot)"}, ""},
 		{"CRLF", "A=1\r\nB=\"2\"\r\n", map[string]string{"A": "1", "B": "2"}, ""},
 		{"nothing", "", map[string]string{}, ""},
-		{"a substitution", "A=$(reboot)", nil, `line 1: A: "$" outside of quotes`},
-		{"a substitution in quotes", "A=1\nB=\"$(reboot)\"", nil, "line 2: B: '$' would be expanded"},
-		{"backquotes", "A=\"`reboot`\"", nil, "would be expanded"},
+		{"a substitution", "A=$(reboot)", nil, `line 1: "A=$(reboot)" is no assignment`},
+		{"a substitution in quotes", "A=1\nB=\"$(reboot)\"", nil, "line 2: \"B=\\\"$(reboot)\\\"\" is no assignment"},
+		{"backquotes", "A=\"`reboot`\"", nil, "is no assignment"},
 		{"a command", "rm -rf /", nil, "is no assignment"},
 		{"a command after", "A=1; reboot", nil, "is no assignment"},
 		{"a command's variable", "A=1 reboot --now", nil, "is no assignment"},
-		{"a redirection", "A=1>/etc/x", nil, "outside of quotes"},
-		{"an open quote", `A="x`, nil, `no closing "`},
+		{"a redirection", "A=1>/etc/x", nil, "is no assignment"},
+		{"an open quote", `A="x`, nil, "is no assignment"},
 		{"a name", "1A=x", nil, "is no assignment"},
 		{"an index that runs", "A[$(x)]=1", nil, "is no assignment"},
-		{"escape sequences", "A='\x1b[2J'", nil, "control character"},
+		{"escape sequences", "A='\x1b[2J'", nil, "is no assignment"},
 		{"long", "A='" + strings.Repeat("x", 5000) + "''y'", nil, "more than 4096 bytes"},
 		{"many lines", strings.Repeat("A=1\n", 1001), nil, "more than 1000 lines"},
 	}
@@ -293,7 +293,7 @@ func FuzzVars(f *testing.F) {
 			return
 		}
 		for name, value := range vars {
-			if !varName().MatchString(name) || len(value) > valueBytes+len(text) {
+			if !varName().MatchString(name) || len(value) > valueBytes {
 				t.Errorf("parseVars(%q) has %q = %q", text, name, value)
 			}
 			again, err := parseVars(name + "='" + strings.ReplaceAll(value, "'", `'"'"'`) + "'")

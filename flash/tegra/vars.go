@@ -51,80 +51,46 @@ func parseVars(text string) (map[string]string, error) {
 	return vars, nil
 }
 
+// valuePart matches a plain or quoted part of a value that a shell would not expand.
+const valuePart = `'[^'\x00-\x08\x0a-\x1f\x7f]*'` +
+	`|"(?:[^"\\$\x60\x00-\x08\x0a-\x1f\x7f]|\\["\\$\x60])*"` +
+	`|[A-Za-z0-9_./:,+@%=-]+`
+
+var (
+	valueParts = plaintext.Regexp(valuePart)
+	assignment = plaintext.Regexp(`^(?:export )?([^=]+)=((?:` + valuePart + `)*)(?:[ \t;]+|$)`)
+	unescape   = strings.NewReplacer(`\"`, `"`, `\\`, `\`, `\$`, "$", "\\`", "`")
+)
+
 // parseLine adds the assignments of one line to vars. It refuses any other shell code.
 func parseLine(vars map[string]string, line string) error {
 	for line != "" && line[0] != '#' {
-		name, rest, ok := strings.Cut(line, "=")
-		if name = strings.TrimPrefix(name, "export "); !ok || !varName().MatchString(name) {
+		m := assignment().FindStringSubmatch(line)
+		if m == nil || !varName().MatchString(m[1]) {
 			return fmt.Errorf("%.60q is no assignment of a plain value", plaintext.OneLine(line))
 		}
-		value, rest, err := parseValue(rest)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+		name, value := m[1], joinParts(m[2])
+		if len(value) > valueBytes {
+			return fmt.Errorf("%s: a value of more than %d bytes", name, valueBytes)
 		}
 		if value != plaintext.Printable(value) {
 			return fmt.Errorf("%s: a character that is not for print", name)
 		}
 		vars[name] = value
-		line = strings.TrimLeft(rest, " \t;")
+		line = line[len(m[0]):]
 	}
 	return nil
 }
 
-// parseValue parses a word of plain and quoted parts, which ends at a space, tab or semicolon.
-func parseValue(s string) (value, rest string, err error) {
-	var b strings.Builder
-	for s != "" && !strings.ContainsRune(" \t;", rune(s[0])) {
-		if b.Len() > valueBytes {
-			return "", "", fmt.Errorf("a value of more than %d bytes", valueBytes)
-		}
-		var part string
-		switch s[0] {
+// joinParts returns a value without its quotes and backslashes.
+func joinParts(text string) string {
+	return valueParts().ReplaceAllStringFunc(text, func(part string) string {
+		switch part[0] {
 		case '\'':
-			part, s, err = parseQuoted(s[1:], '\'')
+			return part[1 : len(part)-1]
 		case '"':
-			part, s, err = parseQuoted(s[1:], '"')
-		default:
-			part, s, err = parseBare(s)
+			return unescape.Replace(part[1 : len(part)-1])
 		}
-		if err != nil {
-			return "", "", err
-		}
-		b.WriteString(part)
-	}
-	return b.String(), s, nil
-}
-
-// parseQuoted parses up to the closing quote. It refuses what a shell would expand.
-func parseQuoted(s string, quote byte) (part, rest string, err error) {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == quote:
-			return b.String(), s[i+1:], nil
-		case c < ' ' && c != '\t', c == 0x7f:
-			return "", "", errors.New("a control character")
-		case quote == '"' && (c == '$' || c == '`'):
-			return "", "", fmt.Errorf("%q would be expanded by a shell; only plain values are read", c)
-		case quote == '"' && c == '\\':
-			if i+1 == len(s) || !strings.ContainsRune(`"\$`+"`", rune(s[i+1])) {
-				return "", "", errors.New("a backslash before a plain character")
-			}
-			i++
-			b.WriteByte(s[i])
-		default:
-			b.WriteByte(c)
-		}
-	}
-	return "", "", fmt.Errorf("no closing %c", quote)
-}
-
-var barePattern = plaintext.Regexp(`^[A-Za-z0-9_./:,+@%=\-]+`)
-
-func parseBare(s string) (part, rest string, err error) {
-	part = barePattern().FindString(s)
-	if part == "" {
-		return "", "", fmt.Errorf("%q outside of quotes; only plain values are read", s[:1])
-	}
-	return part, s[len(part):], nil
+		return part
+	})
 }
