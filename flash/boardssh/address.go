@@ -43,10 +43,7 @@ type Address struct {
 
 	// Settings of the connection, as in ssh_config; "", 0 and nil: the default.
 	Family         string // inet or inet6
-	BindAddress    string // local address
-	BindInterface  string
 	ConnectTimeout time.Duration
-	RekeyBytes     uint64
 	Ciphers        []string
 	MACs           []string
 	KeyExchanges   []string

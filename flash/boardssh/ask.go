@@ -16,8 +16,7 @@ import (
 // maxAsked is how often Slipway asks a person the same question.
 const maxAsked = 3
 
-// question is an error that a person can fix. Without ask, a second try fixes it. Slipway asks
-// after the connection has ended, so that no time limit runs during the answer.
+// question is an error that a person can fix. Slipway asks after the connection has ended, so that no time limit runs during the answer.
 type question struct {
 	refusal error // the error where nobody can be asked
 	ask     func(context.Context, *terminal) error
@@ -50,11 +49,8 @@ func dialAsking(ctx context.Context, try func() (*link, error)) (*link, error) {
 }
 
 // askPerson asks the person at the terminal, after other boards' questions. It returns false
-// without asking in CI and without a terminal. A question without ask counts as answered.
+// without asking in CI and without a terminal.
 func (q *question) askPerson(ctx context.Context) (answered bool, err error) {
-	if q.ask == nil {
-		return true, nil
-	}
 	select {
 	case asking <- struct{}{}:
 		defer func() { <-asking }()

@@ -51,17 +51,21 @@ func Reach(ctx context.Context, host string) (*Conn, error) {
 // Dial makes one attempt to connect to the board at a. It asks a person at a terminal whether an
 // unknown host key is the board's, and for the passphrase of a key that the server would accept.
 // Further connections of the Conn never ask.
-func Dial(ctx context.Context, a Address) (*Conn, error) { return dialBy(ctx, a, true, dialAsking) }
+func Dial(ctx context.Context, a Address) (*Conn, error) { return dialBy(ctx, a, true) }
 
-// dialBy makes a login for a, opens its first connection through talk, and finds the sudo password.
-// talk decides what happens with questions.
-func dialBy(ctx context.Context, a Address, attended bool, talk func(context.Context, func() (*link, error)) (*link, error)) (*Conn, error) {
+// dialBy makes a login for a, opens its first connection, and finds the sudo password. It asks
+// questions if attended.
+func dialBy(ctx context.Context, a Address, attended bool) (*Conn, error) {
 	l, err := newLogin(a)
 	if err != nil {
 		return nil, err
 	}
 	l.pace = rateOf(ctx)
-	link, err := talk(ctx, func() (*link, error) { return l.openLink(ctx) })
+	open := func() (*link, error) { return l.openLink(ctx) }
+	if attended {
+		open = func() (*link, error) { return dialAsking(ctx, func() (*link, error) { return l.openLink(ctx) }) }
+	}
+	link, err := open()
 	if err != nil {
 		l.close()
 		return nil, err

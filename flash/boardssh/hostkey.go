@@ -235,50 +235,20 @@ func readTail(f *os.File) (size int64, whole bool, err error) {
 	return info.Size(), last[0] == '\n', err
 }
 
-// listMagic begins a key revocation list, which ssh-keygen -k makes.
-const listMagic = "SSHKRL\n\x00"
-
 // checkRevoked returns an error if key is in the user's RevokedHostKeys file, or if that file
-// cannot be read, as ssh does.
+// cannot be read, as ssh does. The file must be a key revocation list, which ssh-keygen -k makes.
 func checkRevoked(ctx context.Context, file string, key ssh.PublicKey) error {
 	if file == "" {
 		return nil
 	}
 	data, err := localfile.Read(file, maxTrustBytes)
-	if err != nil {
+	switch {
+	case err != nil:
 		return fmt.Errorf("RevokedHostKeys: %w", err)
+	case !bytes.HasPrefix(data, []byte("SSHKRL\n\x00")):
+		return fmt.Errorf("RevokedHostKeys %s is no key revocation list; make one of the keys in it: ssh-keygen -k -f NEW %[1]s", file)
 	}
-	if bytes.HasPrefix(data, []byte(listMagic)) {
-		return checkRevocationList(ctx, file, key)
-	}
-	return checkRevokedKeys(file, data, key)
-}
-
-// checkRevokedKeys returns an error if data, a file of revoked public keys, lists the key, its
-// certificate's key, or the CA that signed it.
-func checkRevokedKeys(file string, data []byte, key ssh.PublicKey) error {
-	keys := []ssh.PublicKey{key}
-	if cert, ok := key.(*ssh.Certificate); ok {
-		keys = append(keys, cert.Key, cert.SignatureKey)
-	}
-	number := 0
-	for line := range bytes.Lines(data) {
-		number++
-		line = bytes.TrimSpace(line)
-		if len(line) == 0 || line[0] == '#' {
-			continue
-		}
-		listed, _, _, _, err := ssh.ParseAuthorizedKey(line)
-		if err != nil {
-			return fmt.Errorf("RevokedHostKeys %s:%d: not a public key", file, number)
-		}
-		for _, k := range keys {
-			if sameKey(listed, k) {
-				return fmt.Errorf("that key, or who signed it, is revoked by %s:%d", file, number)
-			}
-		}
-	}
-	return nil
+	return checkRevocationList(ctx, file, key)
 }
 
 // checkRevocationList returns an error if ssh-keygen says that a key revocation list (KRL) revokes

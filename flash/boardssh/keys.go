@@ -206,14 +206,14 @@ func (l *login) addCertificates(c candidate) []candidate {
 	return append(list, c)
 }
 
-// chooseKeys takes the first maxOffered keys of all, without repeats and barred keys, and sorts
-// those with a passphrase last. It adds the other keys to l.left.
+// chooseKeys takes the first maxOffered keys of all, without repeats, and sorts those
+// with a passphrase last. It adds the other keys to l.left.
 func (l *login) chooseKeys(all []candidate) []ssh.Signer {
 	var chosen []candidate
 	for _, c := range all {
 		same := func(o candidate) bool { return sameKey(o.PublicKey(), c.PublicKey()) }
 		switch {
-		case slices.ContainsFunc(chosen, same), l.barred[string(c.PublicKey().Marshal())]:
+		case slices.ContainsFunc(chosen, same):
 		case len(chosen) == maxOffered:
 			l.left = append(l.left, fmt.Sprintf("%s: servers hang up after a few keys, and %d were offered before it; name the right one by IdentityFile, with IdentitiesOnly yes", c.name, maxOffered))
 		default:
@@ -231,7 +231,7 @@ func (l *login) chooseKeys(all []candidate) []ssh.Signer {
 	})
 	signers := make([]ssh.Signer, len(chosen))
 	for i, c := range chosen {
-		signers[i] = offeredKey{c.Signer, c.name, l}
+		signers[i] = offeredKey{c.Signer, c.name}
 	}
 	return signers
 }
@@ -243,40 +243,25 @@ func agentName(k ssh.Signer) string {
 	return "the agent's " + describeKey(k.PublicKey())
 }
 
-// offeredKey is a key that a login offers to the server. If signing fails, as with a hardware token
-// that nobody touched, the login bars the key and tries again without it.
+// errUnsigned ends a login, as with a hardware token that nobody touched.
+var errUnsigned = errors.New("did not sign")
+
+// offeredKey is a key that a login offers to the server. Its errors name it.
 type offeredKey struct {
 	ssh.Signer
 	name string
-	l    *login
 }
 
-func (o offeredKey) SignWithAlgorithm(rand io.Reader, data []byte, algorithm string) (*ssh.Signature, error) {
-	sig, err := signAs(o.Signer, rand, data, algorithm)
-	var q *question
-	if err == nil || errors.As(err, &q) {
-		return sig, err
+func (o offeredKey) SignWithAlgorithm(rand io.Reader, data []byte, algorithm string) (sig *ssh.Signature, err error) {
+	if s, ok := o.Signer.(ssh.AlgorithmSigner); ok {
+		sig, err = s.SignWithAlgorithm(rand, data, algorithm)
+	} else {
+		sig, err = o.Sign(rand, data)
 	}
-	err = fmt.Errorf("%s did not sign: %w", o.name, err)
-	o.l.barKey(o.PublicKey(), err)
-	return nil, &question{refusal: err}
-}
-
-func signAs(s ssh.Signer, rand io.Reader, data []byte, algorithm string) (*ssh.Signature, error) {
-	if a, ok := s.(ssh.AlgorithmSigner); ok {
-		return a.SignWithAlgorithm(rand, data, algorithm)
+	if err != nil {
+		return nil, fmt.Errorf("%s %w: %w", o.name, errUnsigned, err)
 	}
-	return s.Sign(rand, data)
-}
-
-func (l *login) barKey(key ssh.PublicKey, why error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.barred == nil {
-		l.barred = map[string]bool{}
-	}
-	l.barred[string(key.Marshal())] = true
-	l.skipped = append(l.skipped, why.Error())
+	return sig, nil
 }
 
 // lockedKey is a key with a passphrase. Its Sign fails with a question for the passphrase, so a

@@ -49,10 +49,9 @@ type login struct {
 	certificates []*ssh.Certificate
 
 	mu      sync.Mutex
-	skipped []string        // what could not be used to log in, and why
-	left    []string        // the same, only of the last try
-	barred  map[string]bool // keys that failed to sign
-	noAgent bool            // the agent did not list its keys and is not queried again
+	skipped []string // what could not be used to log in, and why
+	left    []string // the same, only of the last try
+	noAgent bool     // the agent did not list its keys and is not queried again
 }
 
 // newLogin checks the address and reads its known hosts and keys. It makes the logins for the jump
@@ -181,7 +180,7 @@ func (l *login) authenticate(ctx context.Context, w *wire, keys []ssh.Signer) (*
 	var untrusted error
 	banners := 0
 	config := &ssh.ClientConfig{
-		Config:            ssh.Config{Ciphers: l.addr.Ciphers, MACs: l.addr.MACs, KeyExchanges: l.addr.KeyExchanges, RekeyThreshold: l.addr.RekeyBytes},
+		Config:            ssh.Config{Ciphers: l.addr.Ciphers, MACs: l.addr.MACs, KeyExchanges: l.addr.KeyExchanges},
 		User:              l.addr.User,
 		Auth:              []ssh.AuthMethod{ssh.PublicKeys(keys...)},
 		HostKeyAlgorithms: l.trust.hostKeyAlgorithms(l.addr),
@@ -219,7 +218,7 @@ func (l *login) explainFailure(err, untrusted error) error {
 		return &question{refusal: l.refusedError(q.refusal), ask: q.ask}
 	case errors.As(err, &algorithms) && len(own) > 0 && strings.Contains(err.Error(), "host key"):
 		return l.otherKindError(algorithms)
-	case strings.Contains(err.Error(), unable):
+	case errors.Is(err, errUnsigned), strings.Contains(err.Error(), unable):
 		return l.refusedError(err)
 	}
 	return BoardError("log in to "+l.addr.String(), err)

@@ -10,11 +10,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/crypto/ssh"
-	"golang.org/x/sys/unix"
 
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
@@ -33,13 +31,9 @@ func (a Address) dialDirect(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	dialer, err := a.newDialer()
-	if err != nil {
-		return nil, err
-	}
 	var failed []error
 	for i, ip := range all {
-		conn, err := dialOne(ctx, dialer, netip.AddrPortFrom(ip, uint16(a.Port)), len(all)-i)
+		conn, err := dialOne(ctx, netip.AddrPortFrom(ip, uint16(a.Port)), len(all)-i)
 		if err == nil || ctx.Err() != nil {
 			return conn, err
 		}
@@ -49,35 +43,14 @@ func (a Address) dialDirect(ctx context.Context) (net.Conn, error) {
 }
 
 // dialOne connects to one address. Its timeout leaves time for the addresses that follow.
-func dialOne(ctx context.Context, dialer net.Dialer, to netip.AddrPort, left int) (net.Conn, error) {
+func dialOne(ctx context.Context, to netip.AddrPort, left int) (net.Conn, error) {
 	if end, limited := ctx.Deadline(); limited && left > 1 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, max(leastTry, time.Until(end)/time.Duration(left)))
 		defer cancel()
 	}
+	var dialer net.Dialer
 	return dialer.DialContext(ctx, "tcp", to.String())
-}
-
-// newDialer returns a dialer that uses BindAddress and BindInterface.
-func (a Address) newDialer() (d net.Dialer, err error) {
-	if a.BindAddress != "" {
-		ip, err := netip.ParseAddr(a.BindAddress)
-		if err != nil {
-			return d, fmt.Errorf("BindAddress %q is no IP address", a.BindAddress)
-		}
-		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, 0))
-	}
-	if a.BindInterface != "" {
-		d.Control = func(_, _ string, raw syscall.RawConn) error {
-			var failed error
-			err := raw.Control(func(fd uintptr) { failed = unix.BindToDevice(int(fd), a.BindInterface) })
-			if err = errors.Join(err, failed); err != nil {
-				return fmt.Errorf("BindInterface %s: %w", a.BindInterface, err)
-			}
-			return nil
-		}
-	}
-	return d, nil
 }
 
 // ErrNoAddress means that the board's name has no address, so Slipway contacted no board.
@@ -145,7 +118,7 @@ func parseHosts(text string) (all []netip.Addr) {
 	return all
 }
 
-// setConnection fills in family, bind address, timeout, rekey limit and algorithms.
+// setConnection fills in family, timeout and algorithms.
 func (c config) setConnection(a *Address) error {
 	switch a.Family = c.lastValue("addressfamily"); a.Family {
 	case "any":
@@ -154,20 +127,12 @@ func (c config) setConnection(a *Address) error {
 	default:
 		return fmt.Errorf("AddressFamily %s is not known", a.Family)
 	}
-	a.BindAddress, a.BindInterface = c.lastValue("bindaddress"), c.lastValue("bindinterface")
 	if text := c.lastValue("connecttimeout"); text != "" {
 		seconds, err := strconv.Atoi(text)
 		if err != nil || seconds < 1 {
 			return fmt.Errorf("ConnectTimeout %s is no number of seconds", text)
 		}
 		a.ConnectTimeout = time.Duration(seconds) * time.Second
-	}
-	if text, _, _ := strings.Cut(c.lastValue("rekeylimit"), " "); text != "" {
-		bytes, err := strconv.ParseUint(text, 10, 63)
-		if err != nil {
-			return fmt.Errorf("RekeyLimit %s is no number of bytes", text)
-		}
-		a.RekeyBytes = bytes
 	}
 	return c.setAlgorithms(a)
 }
@@ -204,7 +169,8 @@ func (c config) setAlgorithms(a *Address) (err error) {
 	return nil
 }
 
-// checkSupported refuses configurations that do not allow to log in with a public key.
+// checkSupported refuses configurations that do not allow to log in with a public key, and those
+// for a connection from a certain address or interface: without it, another board might answer.
 func (c config) checkSupported() error {
 	methods := c.lastValue("preferredauthentications")
 	switch {
@@ -212,6 +178,10 @@ func (c config) checkSupported() error {
 		return errors.New("PubkeyAuthentication is no, and Slipway logs in with keys alone")
 	case methods != "" && !slices.Contains(strings.Split(methods, ","), "publickey"):
 		return fmt.Errorf("PreferredAuthentications %s lacks publickey, and Slipway logs in with keys alone", methods)
+	case c.lastValue("bindaddress") != "":
+		return errors.New("BindAddress is set, which Slipway does not follow; use ProxyCommand socat - TCP:%h:%p,bind=" + c.lastValue("bindaddress"))
+	case c.lastValue("bindinterface") != "":
+		return errors.New("BindInterface is set, which Slipway does not follow; use ProxyCommand socat - TCP:%h:%p,so-bindtodevice=" + c.lastValue("bindinterface"))
 	}
 	return nil
 }

@@ -7,12 +7,10 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 
 	"slipway/flash/boardssh/sshtest"
 )
@@ -20,12 +18,12 @@ import (
 // What each keyword of "ssh -G" means to us. A keyword that a newer ssh has belongs into
 // one of them: what changes where or how a connection goes is never ignored.
 var keywords = map[string]string{
-	"followed": `addressfamily bindaddress bindinterface certificatefile ciphers connecttimeout globalknownhostsfile
+	"followed": `addressfamily certificatefile ciphers connecttimeout globalknownhostsfile
 		hashknownhosts host hostkeyalias hostname identitiesonly identityagent identityfile kexalgorithms macs port
-		proxycommand proxyjump rekeylimit revokedhostkeys user userknownhostsfile`,
+		proxycommand proxyjump revokedhostkeys user userknownhostsfile`,
 	"followed by ssh -G": `canonicaldomains canonicalizefallbacklocal canonicalizehostname canonicalizemaxdots
 		canonicalizepermittedcnames include match tag`,
-	"refused": `preferredauthentications proxyusefdpass pubkeyauthentication`,
+	"refused": `bindaddress bindinterface preferredauthentications proxyusefdpass pubkeyauthentication`,
 	// Slipway proves host keys always, and by pinned keys and authorities alone.
 	"stricter": `casignaturealgorithms checkhostip fingerprinthash hostkeyalgorithms knownhostscommand nohostauthenticationforlocalhost
 		stricthostkeychecking updatehostkeys verifyhostkeydns visualhostkey requiredrsasize`,
@@ -37,7 +35,7 @@ var keywords = map[string]string{
 	"harmless": `batchmode channeltimeout clearallforwardings compression connectionattempts controlmaster controlpath controlpersist
 		dynamicforward enableescapecommandline escapechar exitonforwardfailure forkafterauthentication forwardagent forwardx11
 		forwardx11timeout forwardx11trusted gatewayports ignoreunknown ipqos localcommand localforward loglevel logverbose
-		obscurekeystroketiming permitlocalcommand permitremoteopen refuseconnection remotecommand remoteforward requesttty sendenv serveralivecountmax
+		obscurekeystroketiming permitlocalcommand permitremoteopen refuseconnection rekeylimit remotecommand remoteforward requesttty sendenv serveralivecountmax
 		serveraliveinterval sessiontype setenv stdinnull streamlocalbindmask streamlocalbindunlink syslogfacility tcpkeepalive
 		tunnel tunneldevice versionaddendum warnweakcrypto xauthlocation`,
 }
@@ -64,17 +62,14 @@ func TestEachKeywordIsKnown(t *testing.T) {
 func TestConnectionOfAConfig(t *testing.T) {
 	got, err := parseConfig(`hostname a
 addressfamily inet6
-bindaddress ::1
-bindinterface usb0
 connecttimeout 7
-rekeylimit 1048576 3600
 ciphers aes256-ctr,chacha20-poly1305@openssh.com,none
 macs hmac-md5,hmac-sha2-256
 kexalgorithms diffie-hellman-group14-sha256,sntrup761x25519-sha512
 preferredauthentications hostbased,publickey
 `).toAddress(Address{Host: "a"}, "/nowhere")
 	want := Address{
-		Host: "a", Family: "inet6", BindAddress: "::1", BindInterface: "usb0", ConnectTimeout: 7 * time.Second, RekeyBytes: 1 << 20,
+		Host: "a", Family: "inet6", ConnectTimeout: 7 * time.Second,
 		Ciphers: []string{"chacha20-poly1305@openssh.com", "aes256-ctr"}, MACs: []string{"hmac-sha2-256"}, KeyExchanges: []string{"diffie-hellman-group14-sha256"},
 	}
 	slices.Sort(got.Ciphers)
@@ -89,7 +84,8 @@ func TestConnectionThatIsRefused(t *testing.T) {
 		"addressfamily x":                   "AddressFamily",
 		"connecttimeout 0":                  "ConnectTimeout",
 		"connecttimeout soon":               "ConnectTimeout",
-		"rekeylimit 1G":                     "RekeyLimit",
+		"bindaddress ::1":                   "TCP:%h:%p,bind=::1",
+		"bindinterface usb0":                "TCP:%h:%p,so-bindtodevice=usb0",
 		"ciphers 3des":                      "ciphers 3des",
 		"macs umac-64@openssh.com":          "macs",
 		"kexalgorithms x":                   "kexalgorithms",
@@ -145,38 +141,8 @@ func TestNameThatIsNotFoundInTime(t *testing.T) {
 	}
 }
 
-func TestNearEnd(t *testing.T) {
-	a := aliased(t, addressOf(sshtest.StartSSHD(t)))
-	a.BindAddress, a.BindInterface = "127.0.0.9", "lo"
-	conn, err := a.dialDirect(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if from := conn.LocalAddr().String(); !strings.HasPrefix(from, "127.0.0.9:") {
-		t.Errorf("it comes from %s; want the BindAddress", from)
-	}
-	raw, err := conn.(syscall.Conn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = raw.Control(func(fd uintptr) {
-		if name, err := unix.GetsockoptString(int(fd), unix.SOL_SOCKET, unix.SO_BINDTODEVICE); err != nil || strings.TrimRight(name, "\x00") != "lo" {
-			t.Errorf("bound to %q, %v; want lo", name, err)
-		}
-	})
-	if err != nil {
-		t.Error(err)
-	}
-	a.BindInterface = "none7"
-	if _, err := a.dialDirect(t.Context()); err == nil || !strings.Contains(err.Error(), "BindInterface none7") {
-		t.Errorf("an interface that is not there: %v", err)
-	}
-	a.BindInterface, a.BindAddress = "", "a name"
-	if _, err := a.dialDirect(t.Context()); err == nil || !strings.Contains(err.Error(), "BindAddress") {
-		t.Errorf("a name as BindAddress: %v", err)
-	}
-	a.BindAddress, a.Family = "", "inet6"
+func TestAddressOfAnotherFamily(t *testing.T) {
+	a := Address{Host: "127.0.0.1", Family: "inet6"}
 	if _, err := a.dialDirect(t.Context()); err == nil || !strings.Contains(err.Error(), "inet6") {
 		t.Errorf("an address of another family: %v", err)
 	}

@@ -15,15 +15,7 @@ import (
 // key is an UnknownKey error. Keys with a passphrase work only if UnlockKeys or the agent has
 // unlocked them.
 func DialUnattended(ctx context.Context, a Address) (*Conn, error) {
-	return dialBy(ctx, a, false, func(ctx context.Context, try func() (*link, error)) (*link, error) {
-		for {
-			link, err := try()
-			var q *question
-			if !errors.As(err, &q) || q.ask != nil {
-				return link, err
-			}
-		}
-	})
+	return dialBy(ctx, a, false)
 }
 
 // UnknownKey is the error for a host key that nobody has confirmed.
