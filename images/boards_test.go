@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -56,13 +57,14 @@ func TestBoardsAreLocked(t *testing.T) {
 			}
 		}
 	}
-	for _, board := range []string{
+	for _, name := range []string{
 		"jetson-nano-devkit", "jetson-tx2-devkit", "jetson-agx-xavier-devkit", "jetson-xavier-nx-devkit-emmc",
 		"jetson-orin-nano-devkit", "jetson-orin-nano-devkit-nvme", "jetson-agx-orin-devkit",
 		"jetson-orin-nano-devkit-wrynose", "jetson-orin-nano-devkit-nvme-wrynose", "jetson-agx-orin-devkit-wrynose",
 		"jetson-agx-thor-devkit",
 	} {
-		if machine := strings.TrimSuffix(board, "-wrynose"); projects[board].Machine != machine {
+		board, machine, _ := strings.Cut(name, ": ")
+		if machine = cmp.Or(machine, strings.TrimSuffix(board, "-wrynose")); projects[board].Machine != machine {
 			t.Errorf("%s: machine is %q; want %q", board, projects[board].Machine, machine)
 		}
 	}

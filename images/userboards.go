@@ -121,8 +121,8 @@ func NeedsClone(spec Spec) bool {
 }
 
 // OwnFolder returns the folder of the user's own boards, "" if there is none: that of
-// SLIPWAY_BOARDS, or the nearest folder "boards" in the current folder or above it, but not in a
-// clone.
+// SLIPWAY_BOARDS, or the nearest folder "boards" in the current folder or above it. The search ends
+// at the top of a clone of Slipway, and passes over the boards that come with that clone.
 func OwnFolder() (string, error) {
 	if folder := os.Getenv(BoardsVariable); folder != "" {
 		if len(BoardsIn(folder)) == 0 {

@@ -13,6 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"slipway/flash/source"
 	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
@@ -50,18 +51,10 @@ func Find(name, buildDir string) (Target, error) {
 		return findArtifact(dir)
 	case info.IsDir():
 		return Target{Folder: dir}, nil
-	case compressed(dir):
+	case source.IsPackedName(dir):
 		return Target{}, fmt.Errorf("audit %s: it is compressed\nnext: unpack it first, and audit the image", name)
 	}
 	return Target{Image: dir}, nil
-}
-
-func compressed(file string) bool {
-	switch filepath.Ext(file) {
-	case ".xz", ".gz", ".zst", ".bz2", ".zip", ".raucb", ".swu":
-		return true
-	}
-	return false
 }
 
 func isArtifact(dir string) bool {
@@ -82,7 +75,7 @@ func findArtifact(dir string) (Target, error) {
 		}
 	}
 	for _, kind := range []string{"disk", "rootfs"} {
-		if file, err := a.File(kind); err == nil && !compressed(file.Name) {
+		if file, err := a.File(kind); err == nil && !source.IsPackedName(file.Name) {
 			t.Image = filepath.Join(dir, file.Name)
 			return t, nil
 		}

@@ -22,6 +22,7 @@ type flow struct {
 	plain bool  // the rule lacks the attribute transfer; packets that match go to testpmd
 }
 
+// readFlow parses a check of section flow: a rule for dpdk-testpmd, and the traffic that meets it.
 func readFlow(e *suite.Entry) suite.Probe {
 	e.Limit = 2 * time.Minute
 	c := flow{trafficOptions: readTrafficOptions(e), group: e.Number("group", 0, 0, math.MaxUint32-1), plain: !e.Bool("transfer", true)}

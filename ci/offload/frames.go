@@ -249,6 +249,8 @@ func compareFrames(want []byte, got captured) (all []difference) {
 	return all
 }
 
+// firstDifference returns the index of the first byte of a that differs from b, or len(a). b must
+// not be shorter than a.
 func firstDifference(a, b []byte) int {
 	for i := range a {
 		if a[i] != b[i] {

@@ -174,7 +174,7 @@ func (b binary) checkOutput(r boardssh.Result) Finding {
 		f.saw = []string{DescribeResult(r)}
 	}
 	b.figures.check(&f, string(r.Stdout), isCut)
-	b.table.check(&f, string(r.Stdout))
+	b.table.addTo(&f, string(r.Stdout))
 	return f
 }
 

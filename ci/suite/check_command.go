@@ -78,7 +78,7 @@ func (c command) checkResult(r boardssh.Result) Finding {
 		f.saw = []string{DescribeResult(r)}
 	}
 	c.figures.check(&f, string(r.Stdout), outIsCut)
-	c.table.check(&f, string(r.Stdout))
+	c.table.addTo(&f, string(r.Stdout))
 	return f
 }
 

@@ -55,7 +55,7 @@ func (o *outcome) addPart(p part) {
 	o.Parts = append(o.Parts, p)
 }
 
-// addProblem adds a problem of the output's format, unless it is already there.
+// addProblem adds a problem with the form of the output, each one once, and maxProblems at most.
 func (o *outcome) addProblem(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if !slices.Contains(o.Problems, text) && len(o.Problems) < maxProblems {

@@ -85,9 +85,9 @@ func (t *table) read(output string) *report.Table {
 	return &all
 }
 
-// check adds the table of an output to the finding. A check that would pass fails if no line
-// matches.
-func (t *table) check(f *Finding, output string) {
+// addTo reads the lines of an output that match t into the finding's table. A check that would pass
+// fails if no line matches. A nil t does nothing.
+func (t *table) addTo(f *Finding, output string) {
 	if t == nil {
 		return
 	}

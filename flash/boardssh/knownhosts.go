@@ -267,8 +267,9 @@ var plainAlgorithms = []string{
 	ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256,
 }
 
-// hostKeyAlgorithms returns the host key algorithms to request from the machine: those of its
-// pinned keys, and all if none is pinned for its port. A server with several keys could show
+// hostKeyAlgorithms returns the host key algorithms to request from the machine: those of
+// certificates if an authority is known for it, then those of its pinned keys, and then all others
+// if no key is pinned for its port. A server with several keys could show
 // another one than the pinned. A dropbear of 2022 without an RSA key crashes if RSA comes before
 // its own kind.
 func (t *knownHosts) hostKeyAlgorithms(a Address) []string {

@@ -173,13 +173,16 @@ func checkPlain(head []byte, name string) error {
 	if err := checkNotImage(head); err != nil {
 		return err
 	}
-	ending := strings.ToLower(filepath.Ext(name))
-	for _, k := range forms {
-		if slices.Contains(k.ends, ending) {
-			return fmt.Errorf("it is called %s, and its content is not that; fetch it again, or rename it if it is a plain image\nnext: file IMAGE", ending)
-		}
+	if IsPackedName(name) {
+		return fmt.Errorf("it is called %s, and its content is not that; fetch it again, or rename it if it is a plain image\nnext: file IMAGE", strings.ToLower(filepath.Ext(name)))
 	}
 	return nil
+}
+
+// IsPackedName reports whether a file's name has the ending of a packed form.
+func IsPackedName(name string) bool {
+	ending := strings.ToLower(filepath.Ext(name))
+	return slices.ContainsFunc(forms, func(k form) bool { return slices.Contains(k.ends, ending) })
 }
 
 func checkNotImage(head []byte) error {

@@ -108,8 +108,9 @@ func (s *soakedFlash) beginRound(ctx context.Context, round int) (err error) {
 	return a.Save(s.dir)
 }
 
-// checkDevice describes the device's content after a flash, and fails if that content is not
-// allowed. ended means that the flash succeeded.
+// checkDevice describes the device's content after a flash, and keeps it as the content before the
+// next one. After a success (ended) it must be the image. Else it must be the old or the new content,
+// but for a beginning of zeros, or have no partition table.
 func (s *soakedFlash) checkDevice(ended bool) (string, error) {
 	now, err := os.ReadFile(s.device)
 	if err != nil {

@@ -93,6 +93,7 @@ func openSource(local string) (*sealed.File, source, error) {
 	return f, src, err
 }
 
+// newSource returns what an upload sends of f: its content, name, size and modification time.
 func newSource(f *sealed.File) (source, error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 // anyFolder is the beginning of patterns for file names in any folder, as in NVIDIA's tool.
 const anyFolder = "**/"
 
-// GoodPattern reports whether p is a valid pattern for ignore.
+// GoodPattern reports whether p can be a pattern of ignore: an absolute path, or "**/" and a name
+// without a slash, each in the syntax of path.Match.
 func GoodPattern(p string) bool {
 	name, isName := strings.CutPrefix(p, anyFolder)
 	_, err := path.Match(name, "")
