@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -256,7 +255,7 @@ func recordReceipts(dir string, work func() ([]Receipt, error)) ([]Receipt, erro
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := localfile.Remove(path); err != nil {
 		return nil, err
 	}
 	receipts, err := work()

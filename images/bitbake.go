@@ -189,11 +189,6 @@ func (a BuildRequest) makesImages() bool {
 	return !a.DryRun && !a.Parse && (a.Task == "" || a.Task == "build")
 }
 
-func onDisk(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
 // isWhole reports whether bitbake builds all targets of the project and stops at the first failure.
 func (a BuildRequest) isWhole() bool {
 	return a.makesImages() && len(a.Targets) == 0 && !a.Continue

@@ -5,9 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/images/bitbake"
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
@@ -162,7 +161,7 @@ var flashed = []string{DiskImage, Tegraflash, BFB}
 // Yocto releases put .rootfs before the ending.
 func deployedName(image, ending string) string {
 	for _, name := range []string{image + ".rootfs." + ending, image + "." + ending} {
-		if onDisk(name) {
+		if localfile.Exists(name) {
 			return name
 		}
 	}
@@ -178,7 +177,7 @@ func (b *projectBuild) collectFile(ctx context.Context, i image) (File, error) {
 	}
 	name := filepath.Base(i.name)
 	partial := filepath.Join(b.dir, "."+name+".partial")
-	if err := os.Remove(partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := localfile.Remove(partial); err != nil {
 		return File{}, err
 	}
 	switch {

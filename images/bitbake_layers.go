@@ -13,6 +13,7 @@ import (
 	"text/tabwriter"
 
 	"slipway/layers"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 	"slipway/layers/run"
@@ -252,7 +253,7 @@ func (s *Spec) findProject() error {
 
 func (s *Spec) findProjectIn(folder string) bool {
 	for _, name := range projectFiles {
-		if path := filepath.Join(folder, name); onDisk(path) {
+		if path := filepath.Join(folder, name); localfile.Exists(path) {
 			s.Project = path
 			return true
 		}

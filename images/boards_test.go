@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"slipway/layers"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -121,7 +122,7 @@ func hasMachine(at string, r layers.Repo, machine string) bool {
 	for _, layer := range r.Layers {
 		conf := filepath.Join(layer.Name, "conf/machine", machine+".conf")
 		if r.URL == "" {
-			if onDisk(filepath.Join(at, conf)) {
+			if localfile.Exists(filepath.Join(at, conf)) {
 				return true
 			}
 		} else if exec.Command("git", "-C", at, "cat-file", "-e", r.Commit+":"+conf).Run() == nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 )
 
@@ -74,7 +75,7 @@ func TestSignersOfEnvironment(t *testing.T) {
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Fatalf("signingOf = %v; want %q", err, tt.want)
 			}
-			if onDisk(filepath.Join(opt.Dir, "keys")) {
+			if localfile.Exists(filepath.Join(opt.Dir, "keys")) {
 				t.Error("a key was made beside those that were named")
 			}
 			if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"slipway/images/bitbake"
 	"slipway/images/cache"
+	"slipway/layers/localfile"
 )
 
 // useCache checks the cache that the board's or the user's setting names, writes cache.conf into
@@ -51,7 +52,7 @@ func checkedOutBitbake(ctx context.Context, opt Options, board string) (string, 
 	var newest cache.Version
 	for _, checkout := range checkouts {
 		for _, dir := range []string{filepath.Join(checkout, "bitbake"), checkout} {
-			if v, err := cache.VersionOf(dir); err == nil && onDisk(filepath.Join(dir, "bin/bitbake-hashserv")) && (best == "" || slices.Compare(newest[:], v[:]) < 0) {
+			if v, err := cache.VersionOf(dir); err == nil && localfile.Exists(filepath.Join(dir, "bin/bitbake-hashserv")) && (best == "" || slices.Compare(newest[:], v[:]) < 0) {
 				best, newest = dir, v
 			}
 		}

@@ -105,7 +105,7 @@ func makeUserland(ctx context.Context, step *progress.Step, spec Spec, opt Optio
 		return "", err
 	}
 	defer unlock()
-	if onDisk(tar) && !opt.Fresh {
+	if localfile.Exists(tar) && !opt.Fresh {
 		return tar, nil
 	}
 	if err := checkEmulation(ctx, spec); err != nil {

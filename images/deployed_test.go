@@ -12,6 +12,7 @@ import (
 
 	"slipway/images/sbom"
 	"slipway/layers"
+	"slipway/layers/localfile"
 )
 
 // The artifact of a build that changed nothing is that of the build before.
@@ -173,7 +174,7 @@ func TestSigningVariables(t *testing.T) {
 			t.Errorf("%s: signingVariables = %q, %v; want %d", tt.name, got, err, tt.want)
 		}
 		for _, v := range got {
-			if _, file, _ := strings.Cut(v, "="); !onDisk(file) || !filepath.IsAbs(file) {
+			if _, file, _ := strings.Cut(v, "="); !localfile.Exists(file) || !filepath.IsAbs(file) {
 				t.Errorf("%s: %s is not a file's path", tt.name, v)
 			}
 		}

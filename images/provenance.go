@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -81,7 +80,7 @@ var SignatureEndings = []string{".sig", ".minisig", ".asc"}
 
 func removeSignatures(dir string) error {
 	for _, ending := range SignatureEndings {
-		if err := os.Remove(ArtifactPath(dir) + ending); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := localfile.Remove(ArtifactPath(dir) + ending); err != nil {
 			return err
 		}
 	}

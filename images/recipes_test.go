@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 
 	"github.com/google/go-cmp/cmp"
@@ -129,7 +130,7 @@ func hasFile(recipe, text, name string) bool {
 		return true // the user's
 	}
 	for _, place := range places {
-		if onDisk(filepath.Join(place, name)) {
+		if localfile.Exists(filepath.Join(place, name)) {
 			return true
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 	"slipway/layers/run"
@@ -141,7 +142,7 @@ func Userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) 
 		return "", err
 	}
 	root := filepath.Join(opt.BoardDir(spec), strings.TrimSuffix(filepath.Base(tar), ".tar"))
-	if onDisk(root) && !opt.Fresh {
+	if localfile.Exists(root) && !opt.Fresh {
 		return root, nil
 	}
 	step.Detail("unpacking")

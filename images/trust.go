@@ -257,7 +257,7 @@ func (s signing) makeKey(ctx context.Context, dir string) error {
 		return err
 	}
 	defer unlock()
-	if onDisk(s.cert) {
+	if localfile.Exists(s.cert) {
 		return nil
 	}
 	key, cert, err := newSigner()

@@ -148,7 +148,7 @@ func OwnFolder() (string, error) {
 func BoardsIn(folder string) (names []string) {
 	entries, _ := os.ReadDir(folder) // what cannot be read has none
 	for _, e := range entries {
-		if onDisk(filepath.Join(folder, e.Name(), "board.yml")) {
+		if localfile.Exists(filepath.Join(folder, e.Name(), "board.yml")) {
 			names = append(names, e.Name())
 		}
 	}
@@ -291,7 +291,7 @@ func (s *Spec) findSuites() error {
 // board is the user's; otherwise "".
 func (s Spec) ownFile(name string) string {
 	for _, board := range slices.Backward(s.lineage) {
-		if path := filepath.Join(board.folder, name); board.own && filepath.IsLocal(name) && onDisk(path) {
+		if path := filepath.Join(board.folder, name); board.own && filepath.IsLocal(name) && localfile.Exists(path) {
 			return path
 		}
 	}
@@ -310,7 +310,7 @@ func specOfProject(files string, boards []string) (Spec, error) {
 	if err != nil {
 		return Spec{}, err
 	}
-	if !onDisk(path) {
+	if !localfile.Exists(path) {
 		return Spec{}, fmt.Errorf("%s: no such project file\nnext: ls %s", first, plaintext.Quote(localfile.NearestFolder(first)))
 	}
 	name, _, _ := strings.Cut(filepath.Base(path), ".")

@@ -143,7 +143,7 @@ const gitExitTime = 5 * time.Second
 func lockWorkspace(ctx context.Context, dir string) (*os.File, error) {
 	soon, cancel := context.WithTimeout(ctx, gitExitTime)
 	defer cancel()
-	f, err := waitLock(soon, filepath.Join(dir, ".slipway.lock"))
+	f, err := localfile.Lock(soon, filepath.Join(dir, ".slipway.lock"), 0o644)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return nil, fmt.Errorf("%s: another slipway is checking out here; wait for it", dir)
 	}
@@ -286,7 +286,7 @@ func (t tree) initAndFetch(ctx context.Context, r Repo, ws Workspace) (string, e
 	if err := os.RemoveAll(t.dir); err != nil {
 		return "", err
 	}
-	if err := t.initRepository(ctx, r); err != nil {
+	if err := t.initRepository(r); err != nil {
 		return "", err
 	}
 	return t.fetchCommit(ctx, r, ws, true)
@@ -343,17 +343,10 @@ func (t tree) ensureCommit(ctx context.Context, r Repo, ws Workspace) (string, e
 }
 
 // fetchCommit fetches r's commit through the mirror, if there is one and the tree may be shallow,
-// and returns it. What a read-only mirror lacks, and commits of a user's complete clone, which must
-// stay complete, come from the server.
+// and returns it. Commits of a user's complete clone, which must stay complete, come from the server.
 func (t tree) fetchCommit(ctx context.Context, r Repo, ws Workspace, shallow bool) (string, error) {
 	if ws.Mirrors != "" && shallow {
-		m := ws.mirrorFor(r)
-		if m.isWritable() {
-			return m.fetchInto(ctx, r, t)
-		}
-		if commit, err := m.copyPinned(ctx, r, t); commit != "" || err != nil {
-			return commit, err
-		}
+		return ws.mirrorFor(r).fetchInto(ctx, r, t)
 	}
 	commit, err := t.fetchFromServer(ctx, r, shallow, "")
 	if err != nil || r.Tag == "" || r.Commit == "" {

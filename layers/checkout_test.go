@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
 	"slipway/layers/run"
@@ -198,7 +199,7 @@ func TestCheckout(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
 				t.Errorf("Checkout = %v; want an error with %q", err, tt.wantErr)
 			}
-			if exists(filepath.Join(dir, "r")) || exists(filepath.Join(dir, ".partial-r")) {
+			if localfile.Exists(filepath.Join(dir, "r")) || localfile.Exists(filepath.Join(dir, ".partial-r")) {
 				t.Error("a failed checkout left a folder behind")
 			}
 		})
@@ -429,7 +430,7 @@ func TestCheckoutStopped(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), dir+": the checkout was stopped: ") || !strings.HasSuffix(err.Error(), "\nnext: repeat the line  # it continues") {
 		t.Errorf("Checkout of a stopped context = %v; want it to say so", err)
 	}
-	if exists(filepath.Join(dir, ".partial-r")) {
+	if localfile.Exists(filepath.Join(dir, ".partial-r")) {
 		t.Error("a stopped checkout left its folder behind")
 	}
 }
@@ -483,7 +484,7 @@ func TestCheckoutKeepsWhatIsInTheWay(t *testing.T) {
 		dir := t.TempDir()
 		write(t, dir, map[string]string{mine: "x"})
 		err := Checkout(t.Context(), load(t, dir, repoFile("url: "+url+", branch: main")), Workspace{Dir: dir})
-		if err == nil || !strings.Contains(err.Error(), "is in the way") || !exists(filepath.Join(dir, mine)) {
+		if err == nil || !strings.Contains(err.Error(), "is in the way") || !localfile.Exists(filepath.Join(dir, mine)) {
 			t.Errorf("Checkout = %v; want it to refuse %s, which is no checkout", err, mine)
 		}
 	}
@@ -498,7 +499,7 @@ func TestCheckoutOfADamagedRepository(t *testing.T) {
 	}
 	write(t, ws.Dir, map[string]string{"r/.git/HEAD": "", "r/mine": "x"})
 	err := Checkout(t.Context(), p, ws)
-	if err == nil || !strings.Contains(err.Error(), "move it away") || !exists(filepath.Join(ws.Dir, "r/mine")) {
+	if err == nil || !strings.Contains(err.Error(), "move it away") || !localfile.Exists(filepath.Join(ws.Dir, "r/mine")) {
 		t.Errorf("Checkout = %v; want it to leave the folder and say what to do", err)
 	}
 }
@@ -596,7 +597,7 @@ func TestCheckoutIntoOthersFolders(t *testing.T) {
 	if err := Checkout(t.Context(), p, Workspace{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
-	if exists(filepath.Join(dir, "r/.git/shallow")) || !exists(filepath.Join(dir, "r/nested/.git/shallow")) {
+	if localfile.Exists(filepath.Join(dir, "r/.git/shallow")) || !localfile.Exists(filepath.Join(dir, "r/nested/.git/shallow")) {
 		t.Error("want a whole r as it was and a shallow r/nested")
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"slipway/layers/localfile"
 )
 
 // Configure writes conf/local.conf and conf/bblayers.conf of a build folder for checkouts in ws,
@@ -43,7 +45,7 @@ func Configure(p Project, ws Workspace, build string) error {
 	}
 	// It names the template of the release that was built last. A newer
 	// oe-init-build-env refuses an older one's, although it needs none.
-	if err := os.Remove(filepath.Join(conf, "templateconf.cfg")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := localfile.Remove(filepath.Join(conf, "templateconf.cfg")); err != nil {
 		return err
 	}
 	if err := writeChanged(filepath.Join(conf, "bblayers.conf"), bblayers); err != nil {

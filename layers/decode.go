@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/yaml"
 )
@@ -431,7 +432,7 @@ func (p *Project) checkLayers(ws Workspace, placed bool) error {
 			top, below := splitWorkTree(p.Dir(ws, r))
 			path := filepath.Join(top, below, layer.Name)
 			rel, err := filepath.Rel(top, path)
-			followed := exists(path) && (placed || r.URL == "" && p.setup == nil) && !(r.Local && filepath.IsLocal(layer.Name))
+			followed := localfile.Exists(path) && (placed || r.URL == "" && p.setup == nil) && !(r.Local && filepath.IsLocal(layer.Name))
 			if err != nil || !filepath.IsLocal(rel) || namesGit(rel) || followed && !isInside(top, path) {
 				return r.at.Errorf("layer %q of repository %s: it is not a folder of the repository %s; give its folder a repository of its own, without a url: \"%s: {path: FOLDER}\"", layer.Name, r.ID, top, filepath.Base(layer.Name))
 			}

@@ -44,7 +44,7 @@ func Diff(ctx context.Context, older, newer Project, ws Workspace, most int) ([]
 	if err != nil {
 		return nil, err
 	}
-	if ws.Mirrors == "" || !canWrite(ws.Mirrors) {
+	if ws.Mirrors == "" {
 		if ws.Mirrors, err = os.MkdirTemp("", "slipway-history-"); err != nil {
 			return nil, err
 		}

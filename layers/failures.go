@@ -35,7 +35,7 @@ func (c *checkout) explainError(ctx context.Context, err error) error {
 		return nil
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: the checkout was stopped: %w\nnext: repeat the line  # it continues", c.ws.Dir, context.Cause(ctx))
-	case diskFull(err):
+	case diskFull(err) && !strings.Contains(err.Error(), "\nnext: "):
 		return fmt.Errorf("%s: the disk is full: %w\nnext: df -h %s  # make room there, then repeat the line: it continues", c.failedFolder(err), err, plaintext.Quote(c.failedFolder(err)))
 	}
 	return err

@@ -61,7 +61,7 @@ func (p Project) Parts(ws Workspace) Parts {
 // ownDir returns the folder of a repository without a url. It looks below the project's root first:
 // kas looks in the current folder, which for a copy of a project is another one.
 func (p Project) ownDir(ws Workspace, r Repo) string {
-	if dir := filepath.Join(p.Root, r.Path); !filepath.IsAbs(r.Path) && exists(dir) {
+	if dir := filepath.Join(p.Root, r.Path); !filepath.IsAbs(r.Path) && localfile.Exists(dir) {
 		return dir
 	}
 	return p.Dir(ws, r)
@@ -73,7 +73,7 @@ func (p Project) addLayers(parts *Parts, r Repo, dir string) {
 	var folders []string
 	if r.Path != "" {
 		folders = append(folders, dir) // with bitbake, or what its layers share
-	} else if exists(filepath.Join(dir, "bitbake/bin/bitbake")) {
+	} else if localfile.Exists(filepath.Join(dir, "bitbake/bin/bitbake")) {
 		folders = append(folders, filepath.Join(dir, "bitbake"), filepath.Join(dir, "scripts"))
 	}
 	for _, layer := range r.Layers {

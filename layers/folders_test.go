@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
 )
@@ -58,7 +59,7 @@ func TestLocalFolderIsTakenAsItIs(t *testing.T) {
 		if err := Configure(p, ws, build); err != nil || !strings.Contains(conf(t, build, "bblayers.conf"), filepath.Base(mine)+"/conf") {
 			t.Errorf("Configure = %v, %s; want the layer in %s", err, conf(t, build, "bblayers.conf"), mine)
 		}
-		if exists(filepath.Join(ws.Dir, "r")) || headOf(t, mine) != head {
+		if localfile.Exists(filepath.Join(ws.Dir, "r")) || headOf(t, mine) != head {
 			t.Error("something was checked out")
 		}
 	}

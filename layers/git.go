@@ -13,6 +13,7 @@ import (
 	"strings"
 	"unicode"
 
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
@@ -49,7 +50,7 @@ func treeIn(dir string, hold *os.File) tree {
 	return tree{store{dir: dir, gitDir: gitDir, hold: hold}}
 }
 
-func (t tree) isCheckout() bool { return exists(t.gitDir) }
+func (t tree) isCheckout() bool { return localfile.Exists(t.gitDir) }
 
 // endsAt reports whether the shallow history ends at an id. The id is then that of a
 // local commit, not of a tag.
@@ -58,7 +59,7 @@ func (g store) endsAt(id string) bool {
 	return err == nil && slices.Contains(ends, id)
 }
 
-func (g store) isShallow() bool { return exists(filepath.Join(g.gitDir, "shallow")) }
+func (g store) isShallow() bool { return localfile.Exists(filepath.Join(g.gitDir, "shallow")) }
 
 // git runs git only in the repository: without the explicit folders, git in a damaged repository
 // would use the repository around it. The settings have these reasons. A user's hooks are for a
@@ -123,7 +124,7 @@ func gitCommand(dir string, argv []string) run.Command {
 // initRepository creates an empty repository for r's server. It writes what git init
 // and git remote add write, without their time, which is most of a cold checkout beside
 // git's fetch and checkout.
-func (g store) initRepository(ctx context.Context, r Repo) error {
+func (g store) initRepository(r Repo) error {
 	bare := g.gitDir == g.dir
 	for _, dir := range []string{g.dir, filepath.Join(g.gitDir, "objects/pack"), filepath.Join(g.gitDir, filepath.Dir(checkedOut))} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -139,14 +140,7 @@ func (g store) initRepository(ctx context.Context, r Repo) error {
 	if err := os.WriteFile(filepath.Join(g.gitDir, "config"), []byte(config), 0o644); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(g.gitDir, "HEAD"), []byte("ref: refs/heads/slipway\n"), 0o644); err != nil {
-		return err
-	}
-	if !bare || !isGroupWritable(filepath.Dir(g.dir)) {
-		return nil
-	}
-	_, err := g.git(ctx, "init", "-q", "--template=", "--bare", "--shared=group") // which changes the modes of existing files
-	return err
+	return os.WriteFile(filepath.Join(g.gitDir, "HEAD"), []byte("ref: refs/heads/slipway\n"), 0o644)
 }
 
 // quoteConfig escapes a text in quotes in git's configuration.
@@ -282,7 +276,7 @@ func (g store) runFetch(ctx context.Context, args ...string) error {
 	if err := g.awaitFetch(ctx); err != nil {
 		return err
 	}
-	lock, err := waitLock(ctx, g.fetchLock())
+	lock, err := localfile.Lock(ctx, g.fetchLock(), 0o644)
 	if err != nil {
 		return err
 	}
@@ -311,28 +305,18 @@ func (g store) removeLocks(ctx context.Context) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return removeFiles(locks)
-}
-
-// removeFiles removes the files that exist.
-func removeFiles(paths []string) error {
-	for _, path := range paths {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
+	return localfile.Remove(locks...)
 }
 
 // awaitFetch waits a while for a fetch whose slipway was killed.
 func (g store) awaitFetch(ctx context.Context) error {
-	if !exists(g.fetchLock()) {
+	if !localfile.Exists(g.fetchLock()) {
 		return nil
 	}
 	soon, cancel := context.WithTimeout(ctx, gitExitTime)
 	defer cancel()
 	left := []string{g.fetchLock()}
-	lock, err := waitLock(soon, g.fetchLock())
+	lock, err := localfile.Lock(soon, g.fetchLock(), 0o644)
 	if err == nil {
 		lock.Close()
 		left = append(left, filepath.Join(g.gitDir, "shallow.lock"))
@@ -340,7 +324,7 @@ func (g store) awaitFetch(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return removeFiles(left)
+	return localfile.Remove(left...)
 }
 
 // checkTag checks that a tag is at the pinned commit.
@@ -389,7 +373,7 @@ func gitFolderAround(path string) string {
 	for at := path; at != filepath.Dir(at); at = filepath.Dir(at) {
 		_, err := os.Lstat(filepath.Join(at, ".git"))
 		switch {
-		case namesGit(filepath.Base(at)), at != path && exists(filepath.Join(at, "HEAD")) && exists(filepath.Join(at, "objects")) && exists(filepath.Join(at, "refs")):
+		case namesGit(filepath.Base(at)), at != path && localfile.Exists(filepath.Join(at, "HEAD")) && localfile.Exists(filepath.Join(at, "objects")) && localfile.Exists(filepath.Join(at, "refs")):
 			return at
 		case err == nil && at != path:
 			return ""

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"slipway/layers/localfile"
 )
 
 // gitNames are spellings that git refuses in a repository, as some file system takes them
@@ -120,7 +122,7 @@ func TestCheckoutNotIntoFoldersOfGit(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "where git runs files; give it another path") {
 				t.Errorf("Checkout into %s = %v; want it refused", path, err)
 			}
-			if placed := filepath.Join(p.Dir(ws, p.Repos[0]), "conf"); exists(placed) {
+			if placed := filepath.Join(p.Dir(ws, p.Repos[0]), "conf"); localfile.Exists(placed) {
 				t.Errorf("%s is there", placed)
 			}
 		})
@@ -242,8 +244,8 @@ func TestNothingRunsInACheckout(t *testing.T) {
 	for _, line := range []string{"status", "diff", "add -A", "commit -q -m x", "checkout -q HEAD~1", "stash list", "log -1 -p", "gc -q"} {
 		mustRun(t, r, append([]string{"git"}, strings.Fields(line)...)...)
 	}
-	if _, err := Status(t.Context(), loadRepo(t, "url: "+url+", branch: main"), ws); err != nil || exists(ran) {
-		t.Errorf("after git's commands %s exists: %t, status %v; want nothing run", ran, exists(ran), err)
+	if _, err := Status(t.Context(), loadRepo(t, "url: "+url+", branch: main"), ws); err != nil || localfile.Exists(ran) {
+		t.Errorf("after git's commands %s exists: %t, status %v; want nothing run", ran, localfile.Exists(ran), err)
 	}
 }
 

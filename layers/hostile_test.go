@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
 )
@@ -64,7 +65,7 @@ func TestCheckoutFromAServerThatGivesAnotherCommit(t *testing.T) {
 	}
 	t.Setenv(liarGives, first)
 	for _, ws := range []Workspace{mirrored(t), {Dir: t.TempDir()}} {
-		if err := Checkout(t.Context(), p, ws); err == nil || exists(filepath.Join(ws.Dir, "r")) {
+		if err := Checkout(t.Context(), p, ws); err == nil || localfile.Exists(filepath.Join(ws.Dir, "r")) {
 			t.Errorf("Checkout from a liar = %v; want an error and no checkout", err)
 		}
 	}
@@ -165,11 +166,11 @@ func TestCheckoutRefusesAddressesThatRunCommands(t *testing.T) {
 	for _, url := range []string{"ext::touch% " + ran, "--upload-pack=touch " + ran, "-x"} {
 		p := Project{Repos: []Repo{{ID: "r", Name: "r", URL: url, Branch: "main"}}}
 		for _, ws := range []Workspace{mirrored(t), {Dir: t.TempDir()}} {
-			if err := Checkout(t.Context(), p, ws); err == nil || exists(ran) {
+			if err := Checkout(t.Context(), p, ws); err == nil || localfile.Exists(ran) {
 				t.Errorf("Checkout of %q = %v; want it refused", url, err)
 			}
 		}
-		if _, err := p.Repos[0].lookUp(t.Context()); err == nil || exists(ran) {
+		if _, err := p.Repos[0].lookUp(t.Context()); err == nil || localfile.Exists(ran) {
 			t.Errorf("the tip of %q, %v; want it refused", url, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"slipway/layers/localfile"
 	"slipway/layers/yaml"
 )
 
@@ -92,7 +93,7 @@ func (p Project) Dir(ws Workspace, r Repo) string {
 		return r.Path
 	}
 	dir := filepath.Join(ws.Dir, r.Path)
-	if here, err := filepath.Abs(r.Path); err == nil && r.URL == "" && !exists(dir) && exists(here) {
+	if here, err := filepath.Abs(r.Path); err == nil && r.URL == "" && !localfile.Exists(dir) && localfile.Exists(here) {
 		return here // where kas looks: its work folder is the current one
 	}
 	return dir

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/yaml"
 )
@@ -74,7 +75,7 @@ func newLoader(files string, ws Workspace) (*loader, error) {
 	}
 	trees := map[string]bool{}
 	names := strings.Split(files, ":")
-	if exists(files) {
+	if localfile.Exists(files) {
 		names = []string{files}
 	}
 	for _, name := range names {
@@ -386,11 +387,6 @@ func isInside(root, path string) bool {
 	}
 	rel, err := filepath.Rel(realRoot, realPath)
 	return err == nil && filepath.IsLocal(rel) && !namesGit(rel)
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // LockFile returns the path of a project file's lock: a.yml has a.lock.yml.

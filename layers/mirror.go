@@ -2,7 +2,6 @@ package layers
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -13,8 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
@@ -62,7 +59,7 @@ func (m mirror) fetchInto(ctx context.Context, r Repo, t tree) (commit string, e
 		err = errors.Join(err, m.removeLeftovers(ctx))
 	}
 	if err != nil {
-		return "", err
+		return "", localfile.Unwritable(m.dir, err)
 	}
 	if err := m.copyTo(t, commit); err != nil {
 		return "", fmt.Errorf("%s: take packs from the mirror %s: %w", t.dir, m.dir, err)
@@ -74,25 +71,15 @@ func (m mirror) fetchInto(ctx context.Context, r Repo, t tree) (commit string, e
 	return commit, err
 }
 
-// lockMirror waits for a mirror's lock: several processes may use a mirror.
+// lockMirror waits for a mirror's lock: several processes may use a mirror. Closing the file releases
+// the lock.
 func lockMirror(ctx context.Context, dir string) (*os.File, error) {
-	if err := localfile.MkdirAll(filepath.Dir(dir)); err != nil {
-		return nil, err
-	}
-	return waitLock(ctx, dir+".lock")
-}
-
-// waitLock opens a lock file and waits for its lock. Closing the file releases the lock.
-func waitLock(ctx context.Context, path string) (*os.File, error) {
-	f, err := openLock(path)
+	err := localfile.MkdirAll(filepath.Dir(dir))
 	if err != nil {
-		return nil, err
+		return nil, localfile.Unwritable(filepath.Dir(dir), err)
 	}
-	if err := localfile.WaitLock(ctx, f); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
+	lock, err := localfile.Lock(ctx, dir+".lock", 0o644)
+	return lock, localfile.Unwritable(filepath.Dir(dir), err)
 }
 
 // prepareMirror creates the mirror, or removes the leftovers of a killed fetch in it. The caller
@@ -101,14 +88,14 @@ func (m mirror) prepareMirror(ctx context.Context, r Repo) error {
 	if err := m.awaitFetch(ctx); err != nil {
 		return err
 	}
-	if exists(filepath.Join(m.dir, "HEAD")) {
+	if localfile.Exists(filepath.Join(m.dir, "HEAD")) {
 		return m.removeLeftovers(ctx)
 	}
 	partial := mirror{store{dir: m.dir + ".partial", gitDir: m.dir + ".partial", hold: m.hold, url: r.URL}}
 	if err := os.RemoveAll(partial.dir); err != nil {
 		return err
 	}
-	if err := partial.initRepository(ctx, r); err != nil {
+	if err := partial.initRepository(r); err != nil {
 		return err
 	}
 	return os.Rename(partial.dir, m.dir)
@@ -120,7 +107,7 @@ func (m mirror) removeLeftovers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := removeFiles(names); err != nil {
+		if err := localfile.Remove(names...); err != nil {
 			return err
 		}
 	}
@@ -251,67 +238,6 @@ func shallowCommits(gitDir string) ([]string, error) {
 		return nil, nil
 	}
 	return strings.Fields(string(data)), err
-}
-
-// Users can share a folder of mirrors that its group may write. Slipway copies packs of another
-// user: the kernel lets nobody hard-link a file that he cannot write. It reads a mirror that it
-// cannot write.
-
-func isGroupWritable(dir string) bool {
-	info, err := os.Stat(dir)
-	return err == nil && info.Mode()&0o020 != 0
-}
-
-// openLock opens a lock file. If it is another user's, it opens the file for reading, which is
-// enough to lock it.
-func openLock(path string) (*os.File, error) {
-	f, err := localfile.OpenLock(path, 0o644)
-	if errors.Is(err, fs.ErrPermission) {
-		if theirs, bad := os.Open(path); bad == nil {
-			return theirs, nil
-		}
-	}
-	return f, err
-}
-
-// isWritable reports whether this process can write into the mirror's parent, the mirror and its
-// objects/pack. If one of them does not exist, it must be able to create it.
-func (m mirror) isWritable() bool {
-	for _, dir := range []string{filepath.Dir(m.dir), m.dir, filepath.Join(m.dir, "objects/pack")} {
-		if !canWrite(dir) {
-			return false
-		}
-	}
-	return true
-}
-
-// canWrite reports whether this process can write into a folder, or create it if it does not exist.
-func canWrite(dir string) bool {
-	for !exists(dir) && dir != filepath.Dir(dir) {
-		dir = filepath.Dir(dir)
-	}
-	return unix.Access(dir, unix.W_OK) == nil
-}
-
-// copyPinned copies a pinned commit from a read-only mirror into the tree and returns it. It
-// returns "" with a warning if the mirror lacks the commit, or if r has no commit: a branch may
-// have moved.
-func (m mirror) copyPinned(ctx context.Context, r Repo, t tree) (commit string, err error) {
-	if r.Commit != "" && exists(filepath.Join(m.dir, "HEAD")) {
-		commit, _ = m.localCommit(ctx, r) // fails if the mirror lacks it
-	}
-	if commit == "" {
-		progress.Warn(ctx, fmt.Sprintf("%s cannot be written: Slipway fetches %s of repository %s into the checkout alone", m.dir, cmp.Or(r.Commit, r.Branch, r.Tag), r.ID))
-		return "", ctx.Err()
-	}
-	if err := m.copyTo(t, commit); err != nil { // its owner may have repacked it at this moment
-		progress.Warn(ctx, fmt.Sprintf("repository %s is fetched: take packs from %s: %v", r.ID, m.dir, err))
-		return "", ctx.Err()
-	}
-	if r.Tag == "" {
-		return commit, nil
-	}
-	return commit, t.checkTag(ctx, r, true)
 }
 
 // A mirror is only a cache. If a full disk or a loss of power damaged it, Slipway deletes and

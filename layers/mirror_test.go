@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"slipway/layers/localfile"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -141,7 +143,7 @@ func TestMirrorAfterAKill(t *testing.T) {
 	if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+second), ws); err != nil {
 		t.Fatal(err)
 	}
-	if exists(filepath.Join(m.dir, "objects/pack/tmp_pack_x")) {
+	if localfile.Exists(filepath.Join(m.dir, "objects/pack/tmp_pack_x")) {
 		t.Error("half a pack was left in the mirror")
 	}
 	write(t, m.dir, map[string]string{"refs/slipway/at/heads/main.lock": "", "refs/slipway/all/heads/main.lock": ""})
@@ -228,7 +230,7 @@ func TestCheckoutWaitsForAnOrphanedFetch(t *testing.T) {
 			at, ws.Mirrors = filepath.Join(ws.Dir, ".partial-r/.git"), ""
 		}
 		write(t, at, map[string]string{"slipway-fetching": "", "objects/pack/tmp_pack_x": "half"})
-		orphan, err := waitLock(t.Context(), filepath.Join(at, "slipway-fetching"))
+		orphan, err := localfile.Lock(t.Context(), filepath.Join(at, "slipway-fetching"), 0o644)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +242,7 @@ func TestCheckoutWaitsForAnOrphanedFetch(t *testing.T) {
 		if err := Checkout(t.Context(), p, ws); err != nil || !ended.Load() || headOf(t, filepath.Join(ws.Dir, "r")) != first {
 			t.Errorf("Checkout beside an orphan, which ended: %v, = %v; want it to wait", ended.Load(), err)
 		}
-		if exists(filepath.Join(ws.Dir, "r/.git/slipway-fetching")) || exists(filepath.Join(at, "slipway-fetching")) {
+		if localfile.Exists(filepath.Join(ws.Dir, "r/.git/slipway-fetching")) || localfile.Exists(filepath.Join(at, "slipway-fetching")) {
 			t.Error("a fetch that ended left its lock")
 		}
 	}
@@ -309,5 +311,29 @@ func TestMirrorNames(t *testing.T) {
 			t.Errorf("mirror of %q is %q, also that of %q; want a folder of its own in /m", url, dir, seen[dir])
 		}
 		seen[dir] = url
+	}
+}
+
+func TestMirrorThatCannotBeWritten(t *testing.T) {
+	url, first, second := server(t)
+	filled := mirrored(t)
+	if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+first), filled); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(filled.Mirrors, filled.Mirrors, "", unix.MS_BIND, ""); err != nil {
+		t.Skipf("cannot bind a folder (needs CAP_SYS_ADMIN): %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(filled.Mirrors, unix.MNT_DETACH) })
+	if err := unix.Mount("", filled.Mirrors, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	want := "read-only file system\nnext: ls -ld " + filled.Mirrors
+	ws := Workspace{Dir: t.TempDir(), Mirrors: filled.Mirrors}
+	if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+second), ws); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("Checkout = %v; want %q at the end", err, want)
+	}
+	older, newer := loadRepo(t, "url: "+url+", commit: "+first), loadRepo(t, "url: "+url+", commit: "+second)
+	if moves, err := Diff(t.Context(), older, newer, filled, 5); err != nil || len(moves) != 1 || !strings.Contains(moves[0].Unknown, "read-only file system") {
+		t.Errorf("Diff = %+v, %v; want a move whose commits are unknown", moves, err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/layers/localfile"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -75,8 +77,8 @@ func TestCheckoutAfterAKilledGit(t *testing.T) {
 			if err := Checkout(t.Context(), project, Workspace{Dir: p.dir, Mirrors: filepath.Join(p.dir, "mirrors")}); err != nil {
 				t.Fatal(err)
 			}
-			if got := p.files(t)["fix"]; got != "two" || exists(filepath.Join(p.r, tt.lock)) {
-				t.Errorf("fix is %q, and the lock is there: %v; want \"two\" and no lock", got, exists(filepath.Join(p.r, tt.lock)))
+			if got := p.files(t)["fix"]; got != "two" || localfile.Exists(filepath.Join(p.r, tt.lock)) {
+				t.Errorf("fix is %q, and the lock is there: %v; want \"two\" and no lock", got, localfile.Exists(filepath.Join(p.r, tt.lock)))
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"slipway/layers/localfile"
 	"slipway/layers/yaml"
 
 	"github.com/google/go-cmp/cmp"
@@ -220,7 +221,7 @@ func TestLoadFromAPatchedRepository(t *testing.T) {
 			"  r: {url: " + url + ", branch: main, patches: {one: {repo: here, path: k.patch}}}\n",
 	})
 	file, there := filepath.Join(dir, "p.yml"), filepath.Join(dir, "w")
-	if _, err := Load(t.Context(), file, Workspace{Dir: there, Offline: true}); !errors.Is(err, ErrNotHere) || exists(there) {
+	if _, err := Load(t.Context(), file, Workspace{Dir: there, Offline: true}); !errors.Is(err, ErrNotHere) || localfile.Exists(there) {
 		t.Errorf("offline, before a checkout: %v; want %v and no checkout", err, ErrNotHere)
 	}
 	for _, offline := range []bool{false, false, true} {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/yaml"
 )
@@ -107,7 +108,7 @@ func cutSetup(name string) (file string, choices []string, ok bool) {
 func setupLockPath(file string) string {
 	const fixed = "sources-fixed-revisions.json"
 	own := strings.TrimSuffix(file, setupEnding) + "." + fixed
-	if shared := filepath.Join(filepath.Dir(file), fixed); !exists(own) && exists(shared) {
+	if shared := filepath.Join(filepath.Dir(file), fixed); !localfile.Exists(own) && localfile.Exists(shared) {
 		return shared
 	}
 	return own
@@ -119,7 +120,7 @@ func loadSetup(file string, choices []string, ws Workspace) (Project, error) {
 	if err != nil {
 		return Project{}, err
 	}
-	if strings.Contains(file, ":") && !exists(abs) {
+	if strings.Contains(file, ":") && !localfile.Exists(abs) {
 		return Project{}, fmt.Errorf("%s: a bitbake-setup file cannot be merged with others; give it alone", file)
 	}
 	s := &setup{}

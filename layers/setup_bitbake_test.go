@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"slipway/layers/localfile"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -25,7 +27,7 @@ func bitbakeSetup(t *testing.T) string {
 		t.Skip("SLIPWAY_BITBAKE is not set: it names a git clone of bitbake, here 2.18 or later")
 	}
 	program := filepath.Join(bitbake, "bin/bitbake-setup")
-	if !exists(program) {
+	if !localfile.Exists(program) {
 		t.Skipf("%s is missing: this needs bitbake 2.18 or later", program)
 	}
 	if !knows(t, program, "_get_remotes") {

@@ -80,7 +80,7 @@ func removeSetupConf(conf string) error {
 			return err
 		} else if remove {
 			unwanted[name] = nil
-		} else if exists(path) {
+		} else if localfile.Exists(path) {
 			return fmt.Errorf("%s was edited, and the project file is now kas's, for which Slipway would rewrite it; move it away, build again, and put your changes into site.conf", path)
 		}
 	}
@@ -131,7 +131,7 @@ func (p Project) setupLayersConf(ws Workspace) ([]byte, error) {
 	}
 	for _, v := range p.setup.beside {
 		path := here + "/" + v.Text // not cleaned: a .. behind a link leads elsewhere
-		if !exists(path) {
+		if !localfile.Exists(path) {
 			return nil, v.At.Errorf("bb-layers-file-relative: there is no %s", path)
 		}
 		if !isInside(p.Root, path) {

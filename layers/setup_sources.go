@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"slipway/layers/localfile"
 	"slipway/layers/yaml"
 )
 
@@ -56,7 +57,7 @@ func (p *Project) readSources(lock string) error {
 // readSetupLock returns the sources in the lock file, nil without one. It warns of sources that the
 // project file does not declare.
 func (p *Project) readSetupLock(lock string, declared *yaml.Value) (*yaml.Value, error) {
-	if !exists(lock) {
+	if !localfile.Exists(lock) {
 		return nil, nil
 	}
 	file, warnings, err := yaml.ReadSetup(lock, setupOverrides)

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"slipway/layers/localfile"
 	"slipway/layers/yaml"
 
 	"github.com/google/go-cmp/cmp"
@@ -384,7 +385,7 @@ func TestConfigureAfterSetup(t *testing.T) {
 	if err := errors.Join(os.Remove(edited), kas(), kas()); err != nil {
 		t.Fatal(err)
 	}
-	if got := confFiles(t, dir); len(got) != 2 || !strings.Contains(got["local.conf"], `MACHINE ??= "b"`) || exists(filepath.Join(dir, "build/conf", writtenFile)) {
+	if got := confFiles(t, dir); len(got) != 2 || !strings.Contains(got["local.conf"], `MACHINE ??= "b"`) || localfile.Exists(filepath.Join(dir, "build/conf", writtenFile)) {
 		t.Errorf("conf/ for kas: %q; want local.conf and bblayers.conf alone", got)
 	}
 	if err := setupConfigured(t, dir, fragments); err == nil || !strings.Contains(err.Error(), "was edited or made by something else") {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway/layers/localfile"
 	"slipway/layers/run"
 
 	"golang.org/x/sync/errgroup"
@@ -186,5 +187,5 @@ func hasLocally(ctx context.Context, p Project, ws Workspace, r Repo) bool {
 		return false
 	}
 	m := ws.mirrorFor(r)
-	return exists(m.dir) && m.hasCommit(ctx, r.Commit)
+	return localfile.Exists(m.dir) && m.hasCommit(ctx, r.Commit)
 }

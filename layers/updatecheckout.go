@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
@@ -70,7 +71,7 @@ func (t tree) isAt(ctx context.Context, commit string) bool {
 func (t tree) markerPath() string { return filepath.Join(t.gitDir, "slipway-moving") }
 
 // isComplete reports whether the last checkout in this tree was not killed.
-func (t tree) isComplete() bool { return !exists(t.markerPath()) }
+func (t tree) isComplete() bool { return !localfile.Exists(t.markerPath()) }
 
 // switchTo runs git checkout. It also fails if git prints errors: when git cannot write a file, it
 // goes on and exits with status 0.
@@ -152,7 +153,7 @@ func (t tree) prepareRepeat(ctx context.Context, r Repo, commit string) error {
 	if err := t.refuseLeavingCommits(ctx, r, commit, killed); err != nil {
 		return err
 	}
-	if err := removeFiles([]string{filepath.Join(t.gitDir, "index.lock"), filepath.Join(t.gitDir, "HEAD.lock")}); err != nil {
+	if err := localfile.Remove(filepath.Join(t.gitDir, "index.lock"), filepath.Join(t.gitDir, "HEAD.lock")); err != nil {
 		return err
 	}
 	var kept []string

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 	"slipway/layers/run"
@@ -148,7 +149,7 @@ var unfinishedFiles = []struct{ file, command string }{
 // files are neither the user's work nor the project's commit.
 func (t tree) checkFinished(r Repo) error {
 	for _, u := range unfinishedFiles {
-		if !exists(filepath.Join(t.gitDir, u.file)) {
+		if !localfile.Exists(filepath.Join(t.gitDir, u.file)) {
 			continue
 		}
 		next := fmt.Sprintf("git -C %s %s --continue, or --abort", plaintext.Quote(t.dir), u.command)
@@ -192,7 +193,7 @@ func (t tree) leftOutWarning(ctx context.Context, r Repo) (string, error) {
 // hasBranches reports whether the repository may have branches or a stash, without running git.
 func (t tree) hasBranches() bool {
 	common := t.commonDir()
-	if exists(filepath.Join(common, "packed-refs")) || exists(filepath.Join(common, "reftable")) || exists(filepath.Join(common, "refs/stash")) {
+	if localfile.Exists(filepath.Join(common, "packed-refs")) || localfile.Exists(filepath.Join(common, "reftable")) || localfile.Exists(filepath.Join(common, "refs/stash")) {
 		return true
 	}
 	found := false

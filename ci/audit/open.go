@@ -58,8 +58,7 @@ func Find(name, buildDir string) (Target, error) {
 }
 
 func isArtifact(dir string) bool {
-	_, err := os.Stat(images.ArtifactPath(dir))
-	return err == nil
+	return localfile.Exists(images.ArtifactPath(dir))
 }
 
 // findArtifact returns the disk image or root file system of the artifact in a build folder.

@@ -15,6 +15,7 @@ import (
 	"slipway/images/cache"
 	"slipway/images/lint"
 	"slipway/layers"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -130,10 +131,7 @@ func checkManualDownloads(_ context.Context, p boardBuild) []Finding {
 	case !local:
 		f = okFinding("sdk manager", "%s is %s", devnet, value)
 	default:
-		missing := slices.DeleteFunc(files, func(file string) bool {
-			_, err := os.Stat(filepath.Join(p.expandPath(dir), file))
-			return err == nil
-		})
+		missing := slices.DeleteFunc(files, func(file string) bool { return localfile.Exists(filepath.Join(p.expandPath(dir), file)) })
 		if len(missing) == 0 {
 			return []Finding{okFinding("sdk manager", "all %d files are in %s", len(d.SDKManager), dir)}
 		}

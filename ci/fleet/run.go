@@ -23,6 +23,7 @@ import (
 	boardupdate "slipway/flash/boardssh/update"
 	"slipway/flash/evidence"
 	"slipway/images"
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 )
 
@@ -468,12 +469,7 @@ func newRun(p *plan) (*fleetRun, error) {
 
 // removeOld removes the reports of the last run, which were made from its journal.
 func removeOld(dir string) error {
-	for _, name := range []string{outcomeName, junitName, pageName} {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
+	return localfile.Remove(filepath.Join(dir, outcomeName), filepath.Join(dir, junitName), filepath.Join(dir, pageName))
 }
 
 // finishRecord appends the end to the journal and writes the reports. If the journal could not be

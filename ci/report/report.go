@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -274,15 +273,8 @@ func Remove(dir string) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{ReportJSON, ReportJUnit, ReportHTML} {
-		names = append(names, filepath.Join(dir, name))
-	}
-	for _, name := range names {
-		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return localfile.Unwritable(dir, err)
-		}
-	}
-	return nil
+	names = append(names, filepath.Join(dir, ReportJSON), filepath.Join(dir, ReportJUnit), filepath.Join(dir, ReportHTML))
+	return localfile.Unwritable(dir, localfile.Remove(names...))
 }
 
 func (r Report) indentedJSON() ([]byte, error) {

@@ -18,6 +18,7 @@ import (
 
 	"slipway/flash/boardssh/sshd"
 	"slipway/flash/boardssh/sshtest"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext/terminaltest"
 )
 
@@ -124,7 +125,7 @@ func TestFirstContact(t *testing.T) {
 				t.Errorf("the fingerprint was not shown:\n%s", p.saw())
 			}
 			if tt.want != "" {
-				if !errors.Is(err, ErrHostKey) || !strings.Contains(err.Error(), tt.want) || fileExists(a.PinFile) {
+				if !errors.Is(err, ErrHostKey) || !strings.Contains(err.Error(), tt.want) || localfile.Exists(a.PinFile) {
 					t.Errorf("WaitDial = %v; want %v with %q, and nothing written", err, ErrHostKey, tt.want)
 				}
 				return
@@ -170,7 +171,7 @@ func TestFirstContactWithNobodyThere(t *testing.T) {
 		t.Errorf("Dial = %v; want %v with the fingerprint", err, ErrHostKey)
 	}
 	a.Pins = []string{"SHA256:" + strings.Repeat("A", 43)}
-	if _, err := Dial(t.Context(), a); !errors.Is(err, ErrHostKey) || fileExists(a.PinFile) {
+	if _, err := Dial(t.Context(), a); !errors.Is(err, ErrHostKey) || localfile.Exists(a.PinFile) {
 		t.Errorf("Dial with another pin = %v; want %v, and nothing written", err, ErrHostKey)
 	}
 	a.Pins = append(a.Pins, fp)
@@ -200,7 +201,7 @@ func TestChangedKeyIsNotAskedAbout(t *testing.T) {
 			t.Errorf("Dial with the pins %q = %v; want %v", pins, err, ErrHostKey)
 		}
 	}
-	if p.saw() != "" || fileExists(a.PinFile) {
+	if p.saw() != "" || localfile.Exists(a.PinFile) {
 		t.Errorf("a person was asked: %s", p.saw())
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
@@ -217,16 +218,11 @@ func (t tokens) existingPaths(paths []string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if fileExists(path) || fileExists(path+".pub") {
+		if localfile.Exists(path) || localfile.Exists(path+".pub") {
 			found = append(found, path)
 		}
 	}
 	return found, nil
-}
-
-func fileExists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 var variable = plaintext.Regexp(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)

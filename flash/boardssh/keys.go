@@ -123,7 +123,7 @@ func (l *login) readKeys() {
 			continue
 		}
 		l.identities = append(l.identities, id)
-		if fileExists(file + "-cert.pub") {
+		if localfile.Exists(file + "-cert.pub") {
 			certificates = append(certificates, file+"-cert.pub")
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"slipway/layers/localfile"
+
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 )
@@ -93,7 +95,7 @@ func newLogin(a Address) (*login, error) {
 }
 
 func existingFiles(files []string) []string {
-	return slices.DeleteFunc(slices.Clone(files), func(f string) bool { return !fileExists(f) })
+	return slices.DeleteFunc(slices.Clone(files), func(f string) bool { return !localfile.Exists(f) })
 }
 
 // close closes the connections to the jump hosts. No new ones can be made.

@@ -6,10 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -146,10 +144,7 @@ func (p *cacheEntry) removePartialRecord() { os.Remove(p.filePath(".part.json"))
 // removePartial removes the partial file with its record.
 func (p *cacheEntry) removePartial() error {
 	p.removePartialRecord()
-	if err := os.Remove(p.filePath(".part")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return localfile.Remove(p.filePath(".part"))
 }
 
 // keepFile moves the partial file to the complete version's path, writes its record, and removes

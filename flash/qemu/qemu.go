@@ -102,7 +102,7 @@ const lockLimit = 30 * time.Second
 // console log of an earlier machine, whose output must not be mistaken for this one's.
 func (v *VM) launch(ctx context.Context, argv []string, note string, detach bool) error {
 	// An earlier machine's output must not be mistaken for the new one's.
-	if err := os.Remove(ConsoleLog(v.dir)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := localfile.Remove(ConsoleLog(v.dir)); err != nil {
 		return err
 	}
 	log, err := os.Create(filepath.Join(v.dir, outputName))
@@ -257,12 +257,7 @@ func (v *VM) removeState() error {
 	if next, err := Find(v.dir); err == nil && next.PID != v.PID {
 		return nil
 	}
-	for _, name := range []string{stateName, socketName} {
-		if err := os.Remove(filepath.Join(v.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
+	return localfile.Remove(filepath.Join(v.dir, stateName), filepath.Join(v.dir, socketName))
 }
 
 // waitExit waits up to limit and reports whether the machine ended with all its threads. Until then

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"slipway/layers"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
@@ -28,7 +29,7 @@ func findInitScript(p layers.Project, ws layers.Workspace) (string, error) {
 	var found string
 	for _, r := range p.Repos {
 		path := filepath.Join(p.Dir(ws, r), name)
-		if path == found || !pathExists(path) {
+		if path == found || !localfile.Exists(path) {
 			continue
 		}
 		if found != "" {
@@ -114,7 +115,7 @@ func parseVariables(out []byte) (map[string]string, error) {
 func addedPrograms(path string) string {
 	users := filepath.SplitList(os.Getenv("PATH"))
 	for _, dir := range filepath.SplitList(path) {
-		if filepath.IsAbs(dir) && !slices.Contains(users, dir) && pathExists(filepath.Join(dir, "bitbake")) {
+		if filepath.IsAbs(dir) && !slices.Contains(users, dir) && localfile.Exists(filepath.Join(dir, "bitbake")) {
 			return dir
 		}
 	}

@@ -50,7 +50,7 @@ func SaveInputs(r Record, dir, root string, of Commit) error {
 	path := filepath.Join(dir, InputsName)
 	in, err := r.readInputs(dir, root)
 	if err != nil {
-		return errors.Join(fmt.Errorf("what the build read is unknown: %w", err), removeFiles(path))
+		return errors.Join(fmt.Errorf("what the build read is unknown: %w", err), localfile.Remove(path))
 	}
 	in.Commit, in.Edited = of.Commit, of.Edited
 	return localfile.WriteJSON(path, in, 0o644)

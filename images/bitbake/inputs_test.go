@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"slipway/layers/localfile"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -129,7 +131,7 @@ func TestInputsUnknown(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("SaveInputs = %v; want an error with %q", err, test.want)
 			}
-			if pathExists(filepath.Join(dir, InputsName)) {
+			if localfile.Exists(filepath.Join(dir, InputsName)) {
 				t.Error("the older file is still there")
 			}
 		})

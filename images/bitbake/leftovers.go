@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
@@ -219,12 +219,7 @@ func (t Tree) stopProcesses(left []process) error {
 	if t.lockHolder() != 0 {
 		return nil
 	}
-	for _, name := range []string{"bitbake.sock", "hashserve.sock"} {
-		if err := os.Remove(filepath.Join(t.Build, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
+	return localfile.Remove(filepath.Join(t.Build, "bitbake.sock"), filepath.Join(t.Build, "hashserve.sock"))
 }
 
 // waitForExit waits at most the time most for the processes, and returns those that still run.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"slipway/images/bitbake/bitbaketest"
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
 )
@@ -36,7 +37,7 @@ func testdata() string {
 func realTree(t *testing.T, checkout, dir string) Tree {
 	t.Helper()
 	tree := Tree{Dir: filepath.Join(dir, "board"), Build: filepath.Join(dir, "board", "bitbake"), Programs: filepath.Join(checkout, "bin")}
-	if !pathExists(tree.programPath("bitbake")) {
+	if !localfile.Exists(tree.programPath("bitbake")) {
 		t.Fatalf("SLIPWAY_BITBAKE: %s holds no bin/bitbake", checkout)
 	}
 	must(t, os.CopyFS(filepath.Join(dir, "meta-tiny"), os.DirFS(filepath.Join(testdata(), "bitbake/meta-tiny"))))
@@ -125,7 +126,7 @@ func checkRealPage(t *testing.T, tree Tree, rec Record) {
 	must(t, err)
 	links := regexp.MustCompile(`href="([^"]*)"`).FindAllStringSubmatch(string(page), -1)
 	for _, link := range links {
-		if !pathExists(filepath.Join(tree.Dir, link[1])) {
+		if !localfile.Exists(filepath.Join(tree.Dir, link[1])) {
 			t.Errorf("the page links to %s, which does not exist", link[1])
 		}
 	}
@@ -153,7 +154,7 @@ func dryRunRealBitbake(t *testing.T, tree Tree) {
 		}
 	}
 	page, err := os.ReadFile(filepath.Join(tree.Dir, dryRunPageName))
-	if !strings.Contains(string(page), "<b>dry run ended</b>") || !pathExists(rec.Log) {
+	if !strings.Contains(string(page), "<b>dry run ended</b>") || !localfile.Exists(rec.Log) {
 		t.Errorf("the page of a dry run: %v, its log %s\n%s", err, rec.Log, page)
 	}
 }

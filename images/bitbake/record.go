@@ -2,10 +2,8 @@ package bitbake
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -177,23 +175,13 @@ func (r Record) save(dir string) error {
 		return err
 	}
 	if r.State == Running { // an earlier build's page would be taken for this one's
-		return removeFiles(filepath.Join(dir, page))
+		return localfile.Remove(filepath.Join(dir, page))
 	}
 	html, err := r.renderPage()
 	if err != nil {
 		return err
 	}
 	return renameio.WriteFile(filepath.Join(dir, page), html, 0o644)
-}
-
-// removeFiles removes files. A file that does not exist is no error.
-func removeFiles(paths ...string) error {
-	for _, path := range paths {
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
 }
 
 // Open reads the record of the last build in a board's folder.

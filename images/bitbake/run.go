@@ -55,13 +55,13 @@ func (t Tree) Run(ctx context.Context, j Job) (Record, error) {
 		return Record{}, err
 	}
 	rec := t.newRecord(j)
-	if err := removeFiles(filepath.Join(t.Dir, dryRunRecordName), filepath.Join(t.Dir, dryRunPageName), filepath.Join(t.Dir, dryRunLogName)); err != nil {
+	if err := localfile.Remove(filepath.Join(t.Dir, dryRunRecordName), filepath.Join(t.Dir, dryRunPageName), filepath.Join(t.Dir, dryRunLogName)); err != nil {
 		return rec, err
 	}
 	if err := rec.save(t.Dir); err != nil {
 		return rec, err
 	}
-	if err := removeFiles(t.eventLogPath()); err != nil { // bitbake appends to it
+	if err := localfile.Remove(t.eventLogPath()); err != nil { // bitbake appends to it
 		return rec, err
 	}
 	times := loadForecast(t.Dir)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/layers"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
@@ -73,7 +74,7 @@ func findPrograms(p layers.Project, ws layers.Workspace, script string) string {
 		places = append(places, filepath.Join(at, "bitbake/bin"), filepath.Join(at, "bin"))
 	}
 	for _, programs := range places {
-		if pathExists(filepath.Join(programs, "bitbake")) {
+		if localfile.Exists(filepath.Join(programs, "bitbake")) {
 			return programs
 		}
 	}
@@ -86,11 +87,6 @@ func (t Tree) CheckPrograms() error {
 		return nil
 	}
 	return fmt.Errorf("%s: none of its repositories holds bitbake; add poky or bitbake to repos\nnext: layers dump %s  # after adding it", t.project, plaintext.Quote(t.project))
-}
-
-func pathExists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // programPath returns the path of one of bitbake's programs.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/images/bitbake"
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 )
 
@@ -119,8 +120,7 @@ func (d descriptor) isLocal() bool {
 	if !filepath.IsAbs(d.Folder) || !validAddress(d.Folder) {
 		return false
 	}
-	_, err := os.Stat(filepath.Join(d.Folder, stateDir))
-	return err == nil
+	return localfile.Exists(filepath.Join(d.Folder, stateDir))
 }
 
 // writableFolder returns the served folder if it is on this machine, holds the server's key, and

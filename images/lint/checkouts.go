@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -39,7 +40,7 @@ func newCheckout(layers []string) *checkout {
 		for _, more := range outsideFolders().FindAllStringSubmatch(conf.Text, -1) {
 			folders = append(folders, filepath.Join(dir, more[1]))
 		}
-		core = core || isFile(filepath.Join(dir, "conf/bitbake.conf"))
+		core = core || localfile.IsRegular(filepath.Join(dir, "conf/bitbake.conf"))
 	}
 	if !core {
 		return nil
@@ -314,7 +315,7 @@ func (c *checker) checkRequire(s Statement) {
 	}
 	dirs := append([]string{filepath.Dir(s.At.File)}, c.layers.Checkout.folders...)
 	if !slices.ContainsFunc(dirs, func(dir string) bool {
-		return isFile(filepath.Join(dir, s.Value)) || isFile(filepath.Join(dir, "conf", s.Value)) || filepath.IsAbs(s.Value) && isFile(s.Value)
+		return localfile.IsRegular(filepath.Join(dir, s.Value)) || localfile.IsRegular(filepath.Join(dir, "conf", s.Value)) || filepath.IsAbs(s.Value) && localfile.IsRegular(s.Value)
 	}) {
 		c.addFinding(s.Words[0].At, true, "require names "+s.Value+", which no layer of the project has", "bitbake stops without that file", "correct the path, or write include if the file may be missing")
 	}

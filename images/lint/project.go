@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -249,17 +248,12 @@ func walkFiles(folders []string, found func(file string)) {
 			if d.IsDir() && d.Name() == ".git" {
 				return fs.SkipDir
 			}
-			if mode := d.Type(); mode.IsRegular() || mode == fs.ModeSymlink && isFile(file) { // as bitbake does, but for links to folders
+			if mode := d.Type(); mode.IsRegular() || mode == fs.ModeSymlink && localfile.IsRegular(file) { // as bitbake does, but for links to folders
 				found(file)
 			}
 			return nil
 		})
 	}
-}
-
-func isFile(name string) bool {
-	info, err := os.Stat(name)
-	return err == nil && info.Mode().IsRegular()
 }
 
 // plainDistros are distros whose features are known without their files.

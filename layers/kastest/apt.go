@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"slipway/layers/localfile"
 	"slipway/layers/run"
 )
 
@@ -63,15 +64,10 @@ func unpackKas(ctx context.Context) (string, error) {
 	if err := downloadKas(ctx, work, root); err != nil {
 		return "", err
 	}
-	if err := os.Rename(root, cache); err != nil && !pathExists(modules) { // another run may have been first
+	if err := os.Rename(root, cache); err != nil && !localfile.Exists(modules) { // another run may have been first
 		return "", err
 	}
 	return modules, nil
-}
-
-func pathExists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // downloadKas downloads the package kas with apt-get, which checks the signatures, and unpacks it.

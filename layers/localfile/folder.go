@@ -60,6 +60,28 @@ func ExplainUnreadable(name string, err error) error {
 	return fmt.Errorf("read %q on this machine: %w\nnext: ls %s", name, path.Err, plaintext.Quote(NearestFolder(name)))
 }
 
+// Exists reports whether a path leads to something that this process can find.
+func Exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// IsRegular reports whether a path leads to a regular file.
+func IsRegular(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// Remove removes files. A file that does not exist is no error.
+func Remove(paths ...string) error {
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
 // FreeBytes returns how many bytes a user without special rights can still write to dir's file system.
 func FreeBytes(dir string) (int64, error) {
 	var s unix.Statfs_t

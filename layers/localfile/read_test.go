@@ -103,3 +103,23 @@ func TestTail(t *testing.T) {
 		}
 	}
 }
+
+func TestRemove(t *testing.T) {
+	dir := t.TempDir()
+	there, none := filepath.Join(dir, "there"), filepath.Join(dir, "none")
+	if err := os.WriteFile(there, nil, 0o600); err != nil || !Exists(there) || !IsRegular(there) || IsRegular(dir) || !Exists(dir) || Exists(none) || IsRegular(none) {
+		t.Fatalf("%v: Exists or IsRegular is wrong", err)
+	}
+	if err := Remove(none, there, none); err != nil || Exists(there) {
+		t.Errorf("Remove = %v, and %s exists: %t; want it gone", err, there, Exists(there))
+	}
+	if err := os.Mkdir(there, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(there, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Remove(there); err == nil {
+		t.Error("Remove of a folder with a file = nil; want an error")
+	}
+}

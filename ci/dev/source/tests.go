@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"slipway/layers/host"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
@@ -66,7 +67,7 @@ func testClone(ctx context.Context, w io.Writer, root, gotestsum string, opts Te
 	}
 	out := filepath.Join(root, testDir)
 	// A run that ends early must not leave the report of an earlier run.
-	if err := os.Remove(filepath.Join(out, "junit.xml")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := localfile.Remove(filepath.Join(out, "junit.xml")); err != nil {
 		return err
 	}
 	if err := host.Ensure(ctx, w, filepath.Join(out, "packages.log"), packageNames(string(list))...); err != nil {
