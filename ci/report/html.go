@@ -72,27 +72,17 @@ type fact struct{ Name, Value string }
 // Failure is a stage or a check that failed, as the top of the page shows it.
 type Failure struct{ Where, Name, Saw, Want, Next string }
 
-// chart is a table whose rows have bars on one scale of time.
+// chart is a table of the stages, or of the checks of a suite.
 type chart struct {
 	Name, Tally, Took string
 	Rows              []row
-	Ticks             []tick
 }
 
-// row is a stage or a check with its bar, which starts at X and is W long, in hundredths of the
-// scale.
+// row is a stage or a check. Start is the time from the start of the run or the suite to its own.
 type row struct {
-	Status      Status
-	Name, Saw   string
-	Took, Proof string
-	X, W        float64
-	start, took int64
-}
-
-// tick is a round time on the scale.
-type tick struct {
-	X    float64
-	Text string
+	Status           Status
+	Name, Saw, Proof string
+	Start, Took      string
 }
 
 // signs show a status without colour.
@@ -200,58 +190,16 @@ func (id Identity) Facts() []fact {
 	return known
 }
 
-// newChart returns the chart of a suite's checks, each bar at the time when the check ran.
+// newChart returns the table of a suite's checks, with the start and the time of each.
 func (s SuiteResult) newChart() chart {
 	tally, _ := s.Tally()
 	c := chart{Name: s.Name, Tally: tally, Took: formatMS(s.ElapsedMS)}
 	for _, r := range s.Checks {
-		c.Rows = append(c.Rows, row{Status: r.Status, Name: r.Name, Saw: r.Saw, Proof: proofs[r.Proves], start: r.StartMS, took: r.ElapsedMS})
-	}
-	return c.withBars()
-}
-
-// withBars returns the chart with the positions of its bars and the ticks of its scale.
-func (c chart) withBars() chart {
-	end := int64(1)
-	for _, r := range c.Rows {
-		end = max(end, r.start+r.took)
-	}
-	scale := 100 / float64(end)
-	for i := range c.Rows {
-		r := &c.Rows[i]
-		if r.Took = formatMS(r.took); r.Status == Skipped && r.took == 0 {
-			r.Took = "–"
-			continue
+		shown := row{Status: r.Status, Name: r.Name, Saw: r.Saw, Proof: proofs[r.Proves], Start: "–", Took: "–"}
+		if r.Status != Skipped || r.ElapsedMS != 0 {
+			shown.Start, shown.Took = formatMS(r.StartMS), formatMS(r.ElapsedMS)
 		}
-		// Even a part that took no time is visible, and the last part stays inside.
-		r.W = max(float64(r.took)*scale, 0.6)
-		r.X = min(float64(r.start)*scale, 100-r.W)
-	}
-	step := roundStep(end)
-	for at := int64(0); at <= end; at += step {
-		c.Ticks = append(c.Ticks, tick{float64(at) * scale, tickText(at, end)})
+		c.Rows = append(c.Rows, shown)
 	}
 	return c
-}
-
-// roundStep returns a step of 1, 2 or 5 times a power of ten that gives at most five ticks up to
-// end.
-func roundStep(end int64) int64 {
-	for step := int64(1); ; step *= 10 {
-		for _, factor := range []int64{1, 2, 5} {
-			if end/(step*factor) <= 4 {
-				return step * factor
-			}
-		}
-	}
-}
-
-func tickText(ms, end int64) string {
-	switch {
-	case ms == 0:
-		return "0"
-	case end < 1000:
-		return fmt.Sprintf("%d ms", ms)
-	}
-	return fmt.Sprintf("%g s", float64(ms)/1000)
 }
