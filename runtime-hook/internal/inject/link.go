@@ -36,7 +36,7 @@ func (r *Root) makeLink(l plan.Link) error {
 }
 
 func (r *Root) addSymlink(target string, dir *folder, base string) error {
-	return r.addName(dir, base, func() error { return rawSymlink(target, dir.File, base) })
+	return r.addName(dir, base, func() error { return unix.Symlinkat(target, int(dir.Fd()), base) })
 }
 
 // removeLink removes an image's link that is at the path of an entry, unless it is in a volume.

@@ -162,7 +162,7 @@ func (r *Root) createFile(dir *folder, base string) error {
 				return err
 			}
 		}
-		if err := makeFile(dir.File, base); err != nil {
+		if err := unix.Mknodat(int(dir.Fd()), base, unix.S_IFREG|0o644, 0); err != nil {
 			return err
 		}
 		r.keepBlank(dir.File, base)
@@ -173,7 +173,7 @@ func (r *Root) createFile(dir *folder, base string) error {
 // nameBlank adds the hard link base in dir to the blank. Without capabilities, or for another user
 // before Linux 6.10, that needs /proc.
 func nameBlank(blank, dir *os.File, base string) error {
-	err := linkFile(int(blank.Fd()), dir, base)
+	err := unix.Linkat(int(blank.Fd()), "", int(dir.Fd()), base, unix.AT_EMPTY_PATH)
 	if errors.Is(err, unix.ENOENT) {
 		err = unix.Linkat(unix.AT_FDCWD, fdPath(blank), int(dir.Fd()), base, unix.AT_SYMLINK_FOLLOW)
 	}
@@ -224,13 +224,13 @@ func bindNew(source string, at place, kind uint32, flags uintptr) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", source, err)
 	}
-	defer closeFD(fd)
+	defer unix.Close(fd)
 	if err := checkKind(fd, source, kind); err != nil {
 		return err
 	}
 	// The three flags have the same values here as with mount(2).
 	attr := unix.MountAttr{Attr_set: uint64(flags), Propagation: unix.MS_PRIVATE}
-	if err := setMount(fd, &attr, 0); err != nil {
+	if err := setMount(fd, &attr); err != nil {
 		return fmt.Errorf("mount flags: %w", err)
 	}
 	if err := attachMount(fd, at.dir, at.base); err != nil {

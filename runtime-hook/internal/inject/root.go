@@ -120,6 +120,20 @@ func (r *Root) openResolved(p string) (*os.File, error) {
 	return pathrs.OpenatInRoot(r.dir, p)
 }
 
+// openInRoot opens p, as O_PATH, with all links followed and with root as "/" (openat2).
+func openInRoot(root *os.File, p string) (*os.File, error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	// The kernel returns EAGAIN for a ".." if anything on the machine is renamed at that time.
+	fd, err := -1, error(unix.EAGAIN)
+	for try := 0; try < 128 && (err == unix.EAGAIN || err == unix.EINTR); try++ {
+		fd, err = unix.Openat2(int(root.Fd()), p, &how)
+	}
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: p, Err: err}
+	}
+	return os.NewFile(uintptr(fd), p), nil
+}
+
 // Apply makes p in the container: mounts, then links, then devices. It skips entries that the image
 // prevents (errInTheWay) or that have changed on the board. It stops at any other error.
 func (r *Root) Apply(p plan.Plan) (Result, error) {
