@@ -33,7 +33,7 @@ func TestHostileRun(t *testing.T) {
 	for name, make := range tests {
 		must(t, os.RemoveAll("/run/slipway"))
 		must(t, os.Mkdir("/run/slipway", 0o755))
-		for _, file := range []string{"hook.log", "plan", "plan.new"} {
+		for _, file := range []string{"hook.log", "plan"} {
 			must(t, make(filepath.Join("/run/slipway", file)))
 		}
 		for i := 0; i < 2; i++ {

@@ -4,7 +4,6 @@
 package csv
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -86,7 +85,7 @@ func (e Entry) Problem(cause Cause, unused bool, format string, args ...any) Pro
 // File is one CSV file as it was read.
 type File struct {
 	Path     string
-	Data     []byte
+	Data     string
 	Problems []Problem // problems of the file as a whole
 }
 
@@ -147,19 +146,19 @@ func readFile(path string, left int) File {
 	case info.Mode().Perm()&0o002 != 0:
 		out.Problems = []Problem{{File: name, Cause: Dangerous, Why: "anyone may write to it and so choose what containers get; chmod o-w it"}}
 	}
-	out.Data = data
+	out.Data = string(data)
 	return out
 }
 
 // parseFile parses one file. It skips blank lines and those that begin with #. An invalid line
 // becomes a problem, and parseFile continues with the next line.
-func parseFile(data []byte, name string) (entries []Entry, problems []Problem) {
-	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
-	for n := 1; len(data) > 0; n++ {
-		var line []byte
-		line, data, _ = bytes.Cut(data, []byte("\n"))
-		line = bytes.TrimSpace(line)
-		if len(line) == 0 || line[0] == '#' {
+func parseFile(data, name string) (entries []Entry, problems []Problem) {
+	data = strings.TrimPrefix(data, "\uFEFF")
+	for n := 1; data != ""; n++ {
+		var line string
+		line, data, _ = strings.Cut(data, "\n")
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
 			continue
 		}
 		e, cause, err := parseLine(line)
@@ -174,8 +173,8 @@ func parseFile(data []byte, name string) (entries []Entry, problems []Problem) {
 }
 
 // parseLine parses a line "kind, /path". The cause says what kind of error it has.
-func parseLine(line []byte) (Entry, Cause, error) {
-	kind, p, found := strings.Cut(string(line), ",")
+func parseLine(line string) (Entry, Cause, error) {
+	kind, p, found := strings.Cut(line, ",")
 	e := Entry{Kind: Kind(strings.TrimSpace(kind)), Path: strings.TrimSpace(p)}
 	switch {
 	case !found:

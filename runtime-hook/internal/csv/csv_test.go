@@ -12,7 +12,7 @@ import (
 )
 
 func parse(text, name string) ([]Entry, []Problem) {
-	return parseFile([]byte(text), name)
+	return parseFile(text, name)
 }
 
 func TestParse(t *testing.T) {

@@ -3,13 +3,13 @@ package inject
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"slipway/runtime-hook/internal/plan"
+	"slipway/runtime-hook/internal/regular"
 )
 
 // ErrNoFile means that a path in the container is no regular file.
@@ -26,13 +26,13 @@ func (r *Root) Has(p string) bool {
 
 // ReadFile reads the regular file p of the container, of at most max bytes, with the rights of the
 // container's root.
-func (r *Root) ReadFile(p string, max int64) ([]byte, error) {
+func (r *Root) ReadFile(p string, max int) ([]byte, error) {
 	f, err := r.OpenFile(p)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return readAll(f, max)
+	return regular.Limited(f, max)
 }
 
 // OpenFile opens the regular file p of the container for reading, with the rights of the
@@ -62,22 +62,6 @@ func (r *Root) OpenFile(p string) (*os.File, error) {
 		return err
 	})
 	return f, err
-}
-
-func readAll(f *os.File, max int64) ([]byte, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > max {
-		return nil, fmt.Errorf("it is larger than %d KiB", max>>10)
-	}
-	data := make([]byte, info.Size())
-	n, err := io.ReadFull(f, data)
-	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return data[:n], err
 }
 
 // WriteFile sets the content of the file p for this container only. Readers find the old file or
@@ -123,17 +107,10 @@ func (r *Root) replaceFile(dir *folder, base string, data []byte) error {
 	})
 }
 
-// stagingDir is a folder of the board, in memory. A file there is removed as soon as it is mounted.
-// Its content stays until the last container with that mount ends.
-const stagingDir = "/run/slipway"
-
-// stagedPrefix is the beginning of the names of these files.
-const stagedPrefix = "file-"
-
-// coverWith writes data to a file in stagingDir, and mounts that file over p in the container.
+// coverWith writes data to a temporary file of the board, in memory, and mounts that file over p in
+// the container. The content stays until the last container with the mount ends.
 func (r *Root) coverWith(p string, data []byte) error {
-	clearStaging(time.Now().Add(-time.Minute))
-	f, err := os.CreateTemp(stagingDir, stagedPrefix)
+	f, err := plan.CreateTemp(plan.CacheDir)
 	if err != nil {
 		return err
 	}
@@ -143,17 +120,6 @@ func (r *Root) coverWith(p string, data []byte) error {
 		return err
 	}
 	return r.coverFile(f.Name(), p, unix.S_IFREG, mountFlags)
-}
-
-// clearStaging removes files of killed hooks that are older than then. A running hook needs its
-// file for a millisecond.
-func clearStaging(then time.Time) {
-	left, _ := filepath.Glob(stagingDir + "/" + stagedPrefix + "*")
-	for _, file := range left {
-		if info, err := os.Lstat(file); err == nil && info.ModTime().Before(then) {
-			os.Remove(file)
-		}
-	}
 }
 
 // maxNames limits the files of a folder for Names.

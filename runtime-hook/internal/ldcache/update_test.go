@@ -146,7 +146,7 @@ func TestUpdate(t *testing.T) {
 			files{glibcAArch64: "", cachePath: strings.Repeat("x", maxBytes+1)},
 			given, nil,
 			nil,
-			[]string{"/etc/ld.so.cache: it is larger than 1024 KiB; programs may need LD_LIBRARY_PATH"},
+			[]string{"/etc/ld.so.cache: larger than 1024 KiB; programs may need LD_LIBRARY_PATH"},
 		},
 		{
 			"a link to a cache",

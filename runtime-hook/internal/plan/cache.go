@@ -6,15 +6,19 @@ package plan
 
 import (
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
-	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"reflect"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"slipway/runtime-hook/internal/csv"
+	"slipway/runtime-hook/internal/regular"
 )
 
 // CacheDir is the folder for the hook's caches. They may be deleted at any time.
@@ -103,54 +107,44 @@ func decodeResult(data string) (r Compiled, err error) {
 	return r, d.err
 }
 
-// openDir opens a folder that only root can write, else it returns an error.
-func openDir(dir string) (int, error) {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, err
+// requirePrivate returns an error if the file is not of this type, or if others than root own it or
+// may write it. In such a folder below root's /run, only root can exchange a name.
+func requirePrivate(info fs.FileInfo, kind fs.FileMode) error {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || info.Mode().Type() != kind || stat.Uid != 0 || stat.Mode&0o022 != 0 {
+		return fs.ErrPermission
 	}
-	if _, err := requirePrivate(fd, unix.S_IFDIR); err != nil {
-		unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
+	return nil
 }
 
-// requirePrivate returns an error if the open file is not of this kind, or if others than root own
-// it or may write it.
-func requirePrivate(fd int, kind uint32) (stat unix.Stat_t, err error) {
-	if err := unix.Fstat(fd, &stat); err != nil {
-		return stat, err
+// requireDir returns an error if others than root own the folder or may write it.
+func requireDir(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
 	}
-	if stat.Mode&unix.S_IFMT != kind || stat.Uid != 0 || stat.Mode&0o022 != 0 {
-		return stat, unix.EPERM
-	}
-	return stat, nil
+	return requirePrivate(info, fs.ModeDir)
 }
 
 // readCacheFile reads the cache file in dir, if only root can write it.
 func readCacheFile(dir string) (string, error) {
-	at, err := openDir(dir)
-	if err != nil {
+	if err := requireDir(dir); err != nil {
 		return "", err
 	}
-	defer unix.Close(at)
 	// A FIFO of this name would block the open for ever.
-	fd, err := unix.Openat(at, planFile, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	f, err := os.OpenFile(filepath.Join(dir, planFile), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err
 	}
-	f := os.NewFile(uintptr(fd), planFile)
 	defer f.Close()
-	stat, err := requirePrivate(fd, unix.S_IFREG)
+	info, err := f.Stat()
 	if err != nil {
 		return "", err
 	}
-	if stat.Size > maxCacheBytes {
-		return "", errBroken
+	if err := requirePrivate(info, 0); err != nil {
+		return "", err
 	}
-	data := make([]byte, stat.Size)
-	_, err = io.ReadFull(f, data)
+	data, err := regular.Limited(f, maxCacheBytes)
 	return string(data), err
 }
 
@@ -163,48 +157,34 @@ func savePlan(dir string, k savedPlan) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	at, err := openDir(dir)
+	if err := requireDir(dir); err != nil {
+		return err
+	}
+	f, err := CreateTemp(dir)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(at)
-	f, err := openNew(at, planFile+".new")
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, planFile))
+	}
 	if err != nil {
-		return err
+		os.Remove(f.Name())
 	}
-	defer f.Close()
-	if err := f.Truncate(0); err != nil {
-		return err
-	}
-	if _, err := f.Write(data); err != nil {
-		return err
-	}
-	return unix.Renameat(at, planFile+".new", at, planFile)
+	return err
 }
 
-// openNew opens and locks the file name, which the caller fills and renames. If another hook has
-// the lock, it returns an error. All hooks use one name, so a killed hook leaves one file at most.
-func openNew(at int, name string) (*os.File, error) {
-	fd, err := unix.Openat(at, name, unix.O_WRONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return nil, err
+// tempPrefix is the beginning of the names of temporary files. A hook needs one for a millisecond.
+const tempPrefix = "file-"
+
+// CreateTemp creates a temporary file in dir, and removes those of killed hooks, which are older
+// than a minute.
+func CreateTemp(dir string) (*os.File, error) {
+	left, _ := filepath.Glob(filepath.Join(dir, tempPrefix+"*"))
+	for _, file := range left {
+		if info, err := os.Lstat(file); err == nil && time.Since(info.ModTime()) > time.Minute {
+			os.Remove(file)
+		}
 	}
-	f := os.NewFile(uintptr(fd), name)
-	mine, err := requirePrivate(fd, unix.S_IFREG)
-	if err == nil {
-		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
-	}
-	// Another hook may have renamed it before the lock.
-	var named unix.Stat_t
-	if err == nil {
-		err = unix.Fstatat(at, name, &named, unix.AT_SYMLINK_NOFOLLOW)
-	}
-	if err == nil && (named.Ino != mine.Ino || named.Dev != mine.Dev) {
-		err = unix.EAGAIN
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
+	return os.CreateTemp(dir, tempPrefix)
 }

@@ -30,9 +30,6 @@ func appendValue(b []byte, v reflect.Value) []byte {
 		return binary.AppendUvarint(b, v.Uint())
 	case reflect.Slice:
 		b = binary.AppendUvarint(b, uint64(v.Len()))
-		if v.Type().Elem().Kind() == reflect.Uint8 {
-			return append(b, v.Bytes()...)
-		}
 		for i := 0; i < v.Len(); i++ {
 			b = appendValue(b, v.Index(i))
 		}
@@ -105,11 +102,6 @@ func (d *decoder) readValue(v reflect.Value) {
 func (d *decoder) readSlice(v reflect.Value) {
 	n := d.readLength()
 	if n == 0 || d.err != nil {
-		return
-	}
-	if v.Type().Elem().Kind() == reflect.Uint8 {
-		v.SetBytes([]byte(d.rest[:n]))
-		d.rest = d.rest[n:]
 		return
 	}
 	out := reflect.MakeSlice(v.Type(), n, n)

@@ -3,6 +3,7 @@
 package regular
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -36,9 +37,16 @@ func Read(path string, limit int) ([]byte, fs.FileInfo, error) {
 
 // Limited reads r to its end. After limit bytes and one more it returns an error.
 func Limited(r io.Reader, limit int) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
-	if err == nil && len(data) > limit {
+	var b bytes.Buffer
+	// A buffer that grows takes longer than all of the read.
+	if f, ok := r.(*os.File); ok {
+		if info, err := f.Stat(); err == nil {
+			b.Grow(int(min(info.Size(), int64(limit))) + bytes.MinRead)
+		}
+	}
+	_, err := b.ReadFrom(io.LimitReader(r, int64(limit)+1))
+	if err == nil && b.Len() > limit {
 		err = fmt.Errorf("larger than %d KiB", limit>>10)
 	}
-	return data, err
+	return b.Bytes(), err
 }
