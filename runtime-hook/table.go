@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -131,11 +132,7 @@ func boardLine(b choose.Board, gpus []choose.GPU) string {
 		{"driver", b.Driver},
 		{"SoC", b.SoC},
 	} {
-		value := f.value
-		if value == "" {
-			value = "unknown"
-		}
-		told = append(told, f.name+" "+value)
+		told = append(told, f.name+" "+cmp.Or(f.value, "unknown"))
 	}
 	for _, g := range gpus {
 		told = append(told, g.String())

@@ -1,6 +1,7 @@
 package choose
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -186,10 +187,7 @@ func (b Board) describeFor(r requirement) string {
 				continue
 			}
 			seen[c.property] = true
-			value := b.propertyValue(c.property)
-			if value == "" {
-				value = "unknown"
-			}
+			value := cmp.Or(b.propertyValue(c.property), "unknown")
 			if c.property == "brand" {
 				value = "none"
 			}

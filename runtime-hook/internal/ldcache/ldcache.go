@@ -55,18 +55,6 @@ func loadable(root *inject.Root, libs []plan.Library) []plan.Library {
 	return slices.DeleteFunc(slices.Clone(libs), func(l plan.Library) bool { return !has[l.Machine] })
 }
 
-// foldersOf returns the folders of libs, each once, in their order.
-func foldersOf(libs []plan.Library) (out []string) {
-	seen := map[string]bool{}
-	for _, l := range libs {
-		if dir := path.Dir(l.Path); !seen[dir] && canBeListed(dir) {
-			seen[dir] = true
-			out = append(out, dir)
-		}
-	}
-	return out
-}
-
 // canBeListed reports whether a linker's configuration file can name the folder.
 func canBeListed(dir string) bool { return !strings.ContainsAny(dir, "\n#= \t\r") }
 
@@ -125,10 +113,13 @@ func updateConf(root *inject.Root, libs []plan.Library) error {
 		return nil
 	}
 	var text string
-	for _, dir := range foldersOf(libs) {
-		if !knowsFolder(root, dir) {
+	seen := map[string]bool{}
+	for _, l := range libs {
+		dir := path.Dir(l.Path)
+		if !seen[dir] && canBeListed(dir) && !knowsFolder(root, dir) {
 			text += dir + "\n"
 		}
+		seen[dir] = true
 	}
 	old, err := root.ReadFile(confPath, maxBytes)
 	if string(old) == text && (err == nil || errors.Is(err, fs.ErrNotExist)) {

@@ -200,13 +200,12 @@ func Replace(path string, data []byte) error {
 		return fmt.Errorf("add the board's devices: %w; where a bundle cannot be written to, CDI or the hook give what they can", err)
 	}
 	defer f.Close()
-	if err := writeLike(f, data, info); err != nil {
+	if err = writeLike(f, data, info); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
 		os.Remove(f.Name())
 		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		os.Remove(f.Name())
-		return err
 	}
 	return nil
 }

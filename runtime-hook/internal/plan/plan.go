@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"slipway/runtime-hook/internal/csv"
 	"slipway/runtime-hook/internal/elf"
 )
@@ -295,16 +297,12 @@ func (c *compiler) addDevice(t *tree, e csv.Entry, at string) error {
 	}
 	if c.claimPath(e, at) {
 		c.plan.Devices = append(c.plan.Devices, Device{
-			Source: t.hostPath(end), Path: at, Major: major(stat.Rdev), Minor: minor(stat.Rdev),
+			Source: t.hostPath(end), Path: at, Major: unix.Major(stat.Rdev), Minor: unix.Minor(stat.Rdev),
 			Mode: stat.Mode & 0o777, UID: stat.Uid, GID: stat.Gid, From: listedAt(e),
 		})
 	}
 	return nil
 }
-
-// major and minor return the parts of a Linux device number.
-func major(dev uint64) uint32 { return uint32(dev>>8&0xfff | dev>>32&^0xfff) }
-func minor(dev uint64) uint32 { return uint32(dev&0xff | dev>>12&^0xff) }
 
 // describeMode says what kind of file m is, and what to change in the list.
 func describeMode(m fs.FileMode) string {
