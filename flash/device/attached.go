@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +13,7 @@ import (
 	"slipway/flash/tegra"
 )
 
-// listJetsons lists the Jetsons in recovery mode on the USB bus, with their serial consoles.
+// listJetsons lists the Jetsons in recovery mode on the USB bus.
 func (m machine) listJetsons() ([]Device, error) {
 	waiting, err := tegra.List(m.sys)
 	var found []Device
@@ -22,41 +21,10 @@ func (m machine) listJetsons() ([]Device, error) {
 		port := "usb:" + r.Port
 		found = append(found, Device{
 			Path: port, Kind: Tegra, Bus: "usb", Model: r.Module, Chip: r.Chip, Port: port,
-			Serial: readAttribute(filepath.Join(m.sys, "bus/usb/devices", r.Port), "serial"), Console: m.findConsole(r.Port), exists: true,
+			Serial: readAttribute(filepath.Join(m.sys, "bus/usb/devices", r.Port), "serial"), exists: true,
 		})
 	}
 	return found, err
-}
-
-// findConsole returns the tty of a board's debug port: a USB serial adapter on the board's own hub.
-// It returns "" for a board without such a hub, because nothing tells which tty is the board's.
-func (m machine) findConsole(port string) string {
-	hub, _, nested := cutLast(port, ".")
-	if !nested {
-		return ""
-	}
-	pattern := filepath.Join(m.sys, "class/tty/tty[AU][CS][MB]*") // well-formed: ttyACM0, ttyUSB0
-	lines, _ := filepath.Glob(pattern)
-	slices.Sort(lines)
-	for _, line := range lines {
-		device, err := filepath.EvalSymlinks(line)
-		if err != nil {
-			continue
-		}
-		adapter, _, ok := cutLast(filepath.Base(usbDevice(device)), ".")
-		if ok && adapter == hub {
-			return m.nodePath(filepath.Base(line))
-		}
-	}
-	return ""
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
 }
 
 // listRShims lists the BlueFields of this machine by their rshim folders. It waits a limited time

@@ -15,21 +15,14 @@ import (
 	"slipway/flash/flashtest"
 )
 
-// A Jetson on a hub with the serial adapter of its debug port, and another serial
-// adapter elsewhere. What the kernel shows of them was recorded on other machines'
-// buses and is laid out here.
+// A Jetson in recovery mode, and a running one. What the kernel shows of them was recorded
+// on other machines' buses and is laid out here.
 const recovering = `
 sys/bus/usb/devices/1-4.2 -> sys/devices/pci0/usb1/1-4/1-4.2
 sys/devices/pci0/usb1/1-4/1-4.2/idVendor = 0955
 sys/devices/pci0/usb1/1-4/1-4.2/idProduct = 7523
 sys/devices/pci0/usb1/1-4/1-4.2/product = APX
 sys/devices/pci0/usb1/1-4/1-4.2/devnum = 12
-sys/devices/pci0/usb1/1-4/1-4.3/idVendor = 0403
-sys/devices/pci0/usb1/1-4/1-4.3/1-4.3:1.0/ttyUSB1/tty/ttyUSB1/dev = 188:1
-sys/class/tty/ttyUSB1 -> sys/devices/pci0/usb1/1-4/1-4.3/1-4.3:1.0/ttyUSB1/tty/ttyUSB1
-sys/devices/pci0/usb1/1-5/idVendor = 0403
-sys/devices/pci0/usb1/1-5/1-5:1.0/ttyUSB0/tty/ttyUSB0/dev = 188:0
-sys/class/tty/ttyUSB0 -> sys/devices/pci0/usb1/1-5/1-5:1.0/ttyUSB0/tty/ttyUSB0
 sys/bus/usb/devices/1-6 -> sys/devices/pci0/usb1/1-6
 sys/devices/pci0/usb1/1-6/idVendor = 0955
 sys/devices/pci0/usb1/1-6/idProduct = 7020
@@ -41,7 +34,7 @@ func TestListJetsons(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Device{{
-		Path: "usb:1-4.2", Kind: Tegra, Bus: "usb", Port: "usb:1-4.2", Chip: "t234", Model: "Jetson Orin Nano 8GB", Console: "/dev/ttyUSB1",
+		Path: "usb:1-4.2", Kind: Tegra, Bus: "usb", Port: "usb:1-4.2", Chip: "t234", Model: "Jetson Orin Nano 8GB",
 	}}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Device{})); diff != "" {
 		t.Errorf("list (-want +got):\n%s", diff)

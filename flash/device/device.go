@@ -33,9 +33,8 @@ type Device struct {
 	Model     string `json:"model,omitempty"`
 	Chip      string `json:"chip,omitempty"` // of a board: t234, BlueField-2
 	Serial    string `json:"serial,omitempty"`
-	Port      string `json:"port,omitempty"`    // the port that it is plugged into: usb:1-2
-	Console   string `json:"console,omitempty"` // the serial line of the board's debug port
-	Twin      string `json:"twin,omitempty"`    // another device with the same serial
+	Port      string `json:"port,omitempty"` // the port that it is plugged into: usb:1-2
+	Twin      string `json:"twin,omitempty"` // another device with the same serial
 	SizeBytes int64  `json:"sizeBytes"`
 	Removable bool   `json:"removable"`
 	Number    string `json:"number,omitempty"` // the kernel's, major:minor
@@ -119,8 +118,6 @@ func (d Device) noteText() string {
 		return d.guardReason() + ": written only when named by " + what
 	case d.Twin != "":
 		return "has the serial of " + d.Twin + ": named by its port, " + d.Port
-	case d.Kind == Tegra && d.Console != "":
-		return "in recovery mode; serial line " + d.Console
 	case d.Kind == Tegra:
 		return "in recovery mode"
 	}
