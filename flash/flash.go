@@ -30,7 +30,7 @@ type Options struct {
 	Digest        string                      // of the image's file: sha256:HEX, or a reference to a list such as SHA256SUMS
 	Signers       string                      // a file of allowed signers, minisign's public key, or a keyring of GPG; "" is SLIPWAY_SIGNERS: nothing else than what they signed is written
 	Cache         string                      // folder of fetched files; "" is cache/images beside the artifact's folder
-	Holes         string                      // how to treat the parts that the block map skips: zero (also ""), discard or keep
+	Holes         string                      // how to treat the parts that the block map skips: zero (also "") or keep
 	Blind         bool                        // do not read back
 	ForceRecovery bool                        // bring Jetsons into recovery mode by the board's command
 	PKC, SBK      string                      // files with keys that a Jetson's boot files are signed and encrypted with
@@ -59,7 +59,7 @@ type Receipt struct {
 	WrittenBytes   int64         `json:"writtenBytes"`             // of data
 	LeftBytes      int64         `json:"leftBytes"`                // of data that the device had already, by a comparison
 	ZeroedBytes    int64         `json:"zeroedBytes"`              // of ranges without data
-	Holes          string        `json:"holes,omitempty"`          // what was done with ranges without data: zero, discard or keep
+	Holes          string        `json:"holes,omitempty"`          // what was done with ranges without data: zero or keep
 	ReadBack       bool          `json:"readBack"`                 // all written data was read back
 	VerifiedBytes  int64         `json:"verifiedBytes"`            // that were read back and compared
 	HostKey        string        `json:"hostKey,omitempty"`        // fingerprint

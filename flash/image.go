@@ -70,7 +70,7 @@ func newImageJob(ctx context.Context, r request) (job, error) {
 }
 
 // Holes are the values of Options.Holes: how to treat the ranges that a block map leaves out.
-var Holes = []string{write.Zero, write.Discard, write.Keep}
+var Holes = []string{write.Zero, write.Keep}
 
 // checkOptions refuses an unknown value of --holes, and one SSH identity for several devices.
 func (j *imageJob) checkOptions(context.Context) error {

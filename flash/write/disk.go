@@ -129,19 +129,6 @@ func (d *Disk) punchHole(off, length int64) error {
 	return unix.Fallocate(int(d.plain.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, length)
 }
 
-// discardSpan discards a span of a device, so that later reads may return anything, or punches a
-// hole in a file.
-func (d *Disk) discardSpan(off, length int64) error {
-	if !d.block {
-		return d.punchHole(off, length)
-	}
-	span := [2]uint64{uint64(off), uint64(length)}
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, d.plain.Fd(), unix.BLKDISCARD, uintptr(unsafe.Pointer(&span))); errno != 0 {
-		return errno
-	}
-	return nil
-}
-
 // explainError adds the failed action and the user's next step to a device's error.
 func (d *Disk) explainError(what string, err error) error {
 	if errors.Is(err, context.Canceled) {

@@ -23,9 +23,8 @@ import (
 
 // What to do with the spans that the image does not fill.
 const (
-	Zero    = "zero"    // reads as zeros afterwards
-	Discard = "discard" // is discarded, and reads as zeros afterwards
-	Keep    = "keep"    // a part that the block map skips stays as it is; other zeros are content
+	Zero = "zero" // reads as zeros afterwards
+	Keep = "keep" // a part that the block map skips stays as it is; other zeros are content
 )
 
 // Options says how to write an image.

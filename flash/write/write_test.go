@@ -258,8 +258,6 @@ func TestRun(t *testing.T) {
 	}{
 		{name: "without a map", how: func(_ *goods, o *Options) { o.Blocks = nil }},
 		{name: "not read back", how: func(_ *goods, o *Options) { o.Blind = true }},
-		{name: "discard", how: func(_ *goods, o *Options) { o.Holes = Discard }},
-		{name: "discard without a map", how: func(_ *goods, o *Options) { o.Holes, o.Blocks = Discard, nil }},
 		{name: "odd size", image: odd, how: func(*goods, *Options) {}},
 		{name: "odd size without a map", image: odd, how: func(_ *goods, o *Options) { o.Blocks = nil }},
 		{name: "one large range", how: func(g *goods, _ *Options) { g.blocks = oneRange(g.want) }},

@@ -36,8 +36,7 @@ func (r *run) eachEmpty(work func(s source.Span, how string) error) error {
 	return nil
 }
 
-// clearSpan zeroes, discards or keeps a span outside the held ends. A discarded span is zeroed too
-// where it does not read as zeros.
+// clearSpan zeroes or keeps a span outside the held ends.
 func (c *Copy) clearSpan(ctx context.Context, r *run, s source.Span, how string) error {
 	s.Off += r.Base
 	if how == Keep {
@@ -50,14 +49,6 @@ func (c *Copy) clearSpan(ctx context.Context, r *run, s source.Span, how string)
 	}
 	return eachOutside(s, c.heldSpans(), func(s source.Span) error {
 		c.zeroed.Add(s.Len)
-		if how == Discard {
-			if err := c.beginZeroing(); err != nil {
-				return err
-			}
-			inner := alignInside(s)
-			_ = c.disk.discardSpan(inner.Off, inner.Len) // where discard fails, writeZeros follows
-			return c.writeZeros(ctx, s, nil)
-		}
 		return c.zeroSpan(ctx, s)
 	})
 }

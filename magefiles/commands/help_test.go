@@ -122,7 +122,7 @@ func TestCompletion(t *testing.T) {
 		"fl":                               "flash fleet",
 		"flash vi":                         "virt virt-arm64",
 		"push vi":                          "virt virt-arm64",
-		"flash virt d --holes=":            "zero discard keep",
+		"flash virt d --holes=":            "zero keep",
 		"smoke virt virt --suite=ba":       "base",
 		"smoke virt virt --suite=base,sl":  "base,slots",
 		"deploy run virt virt i --engine ": "containerd docker podman",

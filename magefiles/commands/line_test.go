@@ -94,7 +94,7 @@ var wrongLines = map[string]string{
 	"rig -- ssh":                                  `rig: "--" is not understood before a command`,
 	"boards -j":                                   `unknown flag "-j": the command has --json`,
 	"--limit r fleet list i":                      "flags come after it\nnext: NAME fleet list i --limit r",
-	"flash virt d --holes=foo":                    "--holes=foo: want zero, discard, keep",
+	"flash virt d --holes=foo":                    "--holes=foo: want zero, keep",
 	"deploy run b h i --engine=dockr":             "--engine=dockr: want containerd, docker, podman",
 	"fleet deploy b i --mode=0600":                "--mode does nothing without --file\nnext: NAME fleet deploy --help",
 	"fleet deploy b i --owner=app":                "--owner does nothing without --file",
