@@ -28,7 +28,7 @@ type Options struct {
 	Image         string                      // replaces the artifact's image: a path, or a reference as fetch reads it
 	BlockMap      string                      // the image's block map, named the same way; "" looks beside the image
 	Digest        string                      // of the image's file: sha256:HEX, or a reference to a list such as SHA256SUMS
-	Signers       string                      // a file of allowed signers, minisign's public key, or a keyring of GPG; "" is SLIPWAY_SIGNERS: nothing else than what they signed is written
+	Signers       string                      // a file of allowed signers, or a keyring of GPG; "" is SLIPWAY_SIGNERS: nothing else than what they signed is written
 	Cache         string                      // folder of fetched files; "" is cache/images beside the artifact's folder
 	Holes         string                      // how to treat the parts that the block map skips: zero (also "") or keep
 	Blind         bool                        // do not read back
@@ -49,7 +49,6 @@ type Receipt struct {
 	Image          string        `json:"image,omitempty"`          // the name of its file
 	Origin         string        `json:"origin,omitempty"`         // URL that the image was fetched from
 	SignedBy       []string      `json:"signedBy,omitempty"`       // who signed the image, or the artifact
-	Ignored        []string      `json:"ignored,omitempty"`        // signatures beside the image or its map that nobody verified
 	Form           string        `json:"form,omitempty"`           // how the image is packed
 	ImageSHA256    string        `json:"imageSha256"`              // of the file, as the artifact has it
 	MapSHA256      string        `json:"mapSha256"`                // of the block map

@@ -21,7 +21,6 @@ import (
 	"slipway/flash/probe"
 	"slipway/flash/sealed"
 	"slipway/flash/source"
-	"slipway/flash/trust"
 	"slipway/flash/write"
 	"slipway/images"
 	"slipway/images/bmap"
@@ -162,7 +161,7 @@ func (j *imageJob) openMap(context.Context) error {
 	var err error
 	switch {
 	case j.image.mapPath != "":
-		j.blocks, j.mapSum, err = parseMap(j.image.mapPath, j.image.mapFile, j.image.mapText)
+		j.blocks, j.mapSum, err = parseMap(j.image.mapPath, j.image.mapFile)
 	case j.image.path == "":
 		j.blocks, j.mapSum, err = artifactMap(j.artifact)
 	}
@@ -180,7 +179,7 @@ func artifactMap(a images.Artifact) (*bmap.Map, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	m, sum, err := parseMap(a.Path(file), data, nil)
+	m, sum, err := parseMap(a.Path(file), data)
 	if sum != "" && sum != file.SHA256 {
 		return nil, "", fmt.Errorf("%s: sha256 %s, the artifact says %s; %s", a.Path(file), sum, file.SHA256, rebuildHint(a))
 	}
@@ -188,15 +187,9 @@ func artifactMap(a images.Artifact) (*bmap.Map, string, error) {
 }
 
 // parseMap parses a block map and returns it with the SHA-256 of the file, data, also if the map is
-// invalid. text is the signed text of a clearsigned map; parseMap refuses such a map without it.
-func parseMap(path string, data, text []byte) (*bmap.Map, string, error) {
+// invalid.
+func parseMap(path string, data []byte) (*bmap.Map, string, error) {
 	sum := sha256.Sum256(data)
-	if text == nil && trust.Clearsigned(data) {
-		return nil, hex.EncodeToString(sum[:]), fmt.Errorf("%s is clearsigned by GPG, and no keyring is named\nnext: gpg --verify %s  # it names the key; then add --signers and its keyring", path, plaintext.Quote(path))
-	}
-	if text != nil {
-		data = text
-	}
 	m, err := bmap.Read(bytes.NewReader(data))
 	if err != nil {
 		return nil, hex.EncodeToString(sum[:]), fmt.Errorf("%s: %w", path, err)

@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
-	"slices"
 
 	"slipway/flash/device"
 	"slipway/flash/evidence"
@@ -17,6 +16,7 @@ import (
 	"slipway/flash/sealed"
 	"slipway/flash/trust"
 	"slipway/images"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -29,13 +29,11 @@ type provedImage struct {
 	file     *sealed.File // that at path; nil: not open yet
 	mapPath  string       // "": there is none, or it is the artifact's
 	mapFile  []byte       // the map's file
-	mapText  []byte       // the text of a clearsigned map; nil: the file itself
 	info     fs.FileInfo  // of file, before it was proved
 	proof    string       // what vouches for all of it; "": nothing does
 	origin   string       // its URL or path, without passwords; "": the artifact
 	signedBy []string
-	note     string   // what a person should know of how it was found
-	ignored  []string // signatures that lie beside it, and that nobody verified
+	note     string // what a person should know of how it was found
 	admitted evidence.Admitted
 }
 
@@ -48,7 +46,6 @@ type imageResolver struct {
 	list   string      // the URL or path of the list, without passwords
 	listed []string    // who signed that
 	mapped []string    // who signed the block map
-	proved []string    // the files of the signatures that were verified
 	provedImage
 }
 
@@ -207,7 +204,6 @@ func (p *imageResolver) readImage(ctx context.Context) error {
 	if len(p.signedBy) > 0 {
 		p.proof = "its signature"
 	}
-	p.findIgnored(ctx, o, o.Name())
 	if !p.writesDisk() {
 		p.mapPath = p.options.BlockMap // only disks have maps; what has none refuses one
 		return nil
@@ -243,36 +239,22 @@ func (p *imageResolver) findSigned(ctx context.Context, o *fetch.Origin) (byMap 
 	if err := p.readMap(ctx, o); err != nil || len(p.mapped) == 0 {
 		return false, cmp.Or(err, unsigned)
 	}
-	_, _, err = parseMap(p.mapPath, p.mapFile, p.mapText)
+	_, _, err = parseMap(p.mapPath, p.mapFile)
 	return true, err
-}
-
-// findIgnored adds to p.ignored the signatures beside the file called name that Slipway did not
-// verify, so that the user learns of them.
-func (p *imageResolver) findIgnored(ctx context.Context, at trust.Place, name string) {
-	for _, ending := range images.SignatureEndings {
-		if slices.Contains(p.proved, name+ending) {
-			continue
-		}
-		if _, err := at.ReadBeside(ctx, name+ending); err == nil {
-			p.ignored = append(p.ignored, name+ending)
-		}
-	}
 }
 
 // proveSigners verifies the signatures of the file called name for every list; it returns the
 // signers.
 func (p *imageResolver) proveSigners(ctx context.Context, at trust.Place, name string, of trust.Content) ([]string, error) {
-	proofs, err := p.lists.Prove(ctx, at, name, of)
-	return p.noteProofs(proofs), err
+	signers, err := p.lists.Prove(ctx, at, name, of)
+	return namesOf(signers), err
 }
 
-// noteProofs returns the signers, and adds the signature files to p.proved.
-func (p *imageResolver) noteProofs(proofs []trust.Proof) (who []string) {
-	for _, proof := range proofs {
-		who, p.proved = append(who, proof.Signer.String()), append(p.proved, proof.Signature)
+func namesOf(signers []trust.Signer) (names []string) {
+	for _, s := range signers {
+		names = append(names, s.String())
 	}
-	return who
+	return names
 }
 
 // readMap reads and verifies the block map that the user names or that lies beside the image. A map
@@ -297,7 +279,6 @@ func (p *imageResolver) readMap(ctx context.Context, o *fetch.Origin) error {
 			return err
 		}
 		p.mapPath = file.Path
-		p.findIgnored(ctx, o, name)
 		return nil
 	}
 	return nil
@@ -318,7 +299,6 @@ func (p *imageResolver) readNamedMap(ctx context.Context) error {
 		return err
 	}
 	p.mapPath = file.Path
-	p.findIgnored(ctx, o, o.Name())
 	return nil
 }
 
@@ -340,6 +320,9 @@ func (p *imageResolver) proveMap(ctx context.Context, at trust.Place, file fetch
 	if p.mapFile, err = file.ReadAll(ctx, mapLimit); err != nil {
 		return err
 	}
+	if trust.Clearsigned(p.mapFile) {
+		return fmt.Errorf("%s is clearsigned by GPG, and Slipway takes a detached signature; nothing was written\nnext: gpg -d %s >map.bmap  # it verifies the signature; then give --block-map=map.bmap", file.Reference, plaintext.Quote(file.Path))
+	}
 	named := false
 	if p.sums != nil {
 		var want string
@@ -353,8 +336,7 @@ func (p *imageResolver) proveMap(ctx context.Context, at trust.Place, file fetch
 		}
 	}
 	if len(p.lists) > 0 {
-		text, proofs, err := p.lists.ProveText(ctx, at, file.Name, p.mapFile)
-		p.mapText, p.mapped = text, p.noteProofs(proofs)
+		p.mapped, err = p.proveSigners(ctx, at, file.Name, trust.Bytes(p.mapFile))
 		return err
 	}
 	if p.options.Digest != "" && !named {
@@ -370,7 +352,7 @@ func (p *imageResolver) proveArtifact(ctx context.Context) error {
 	if p.admitted, err = evidence.AdmitSigned(ctx, p.spec, p.artifact, p.lists); err != nil {
 		return err
 	}
-	p.signedBy = p.noteProofs(p.admitted.SignedBy)
+	p.signedBy = namesOf(p.admitted.SignedBy)
 	if len(p.lists) > 0 && len(p.admitted.Policies) == 0 { // else it has proved all files
 		for _, f := range p.artifact.Files {
 			if err := p.proveFile(ctx, f, f.SHA256); err != nil {
@@ -390,9 +372,6 @@ func (p *imageResolver) proveArtifact(ctx context.Context) error {
 		if err := p.proveFile(ctx, image, want); err != nil {
 			return err
 		}
-	}
-	for _, f := range p.artifact.Files {
-		p.findIgnored(ctx, trust.Folder(p.artifact.Dir()), f.Name)
 	}
 	if p.options.BlockMap != "" {
 		return p.readNamedMap(ctx)
@@ -444,7 +423,7 @@ func (p *imageResolver) proveFile(ctx context.Context, f images.File, want strin
 // addOrigin adds the image's origin and its signers to receipts.
 func (p provedImage) addOrigin(receipts []Receipt, err error) ([]Receipt, error) {
 	for i := range receipts {
-		receipts[i].Origin, receipts[i].SignedBy, receipts[i].Ignored = p.origin, p.signedBy, p.ignored
+		receipts[i].Origin, receipts[i].SignedBy = p.origin, p.signedBy
 	}
 	return receipts, err
 }
@@ -462,9 +441,6 @@ func (p provedImage) showOrigin(w io.Writer) {
 	}
 	for _, from := range p.admitted.Policies {
 		fmt.Fprintf(w, "The policy of %s admits it.\n", from)
-	}
-	for _, name := range p.ignored {
-		fmt.Fprintf(w, "%s is ignored: Slipway did not verify it. To verify it: --signers=FILE, with a keyring of GPG, allowed signers of ssh-keygen, or a public key of minisign.\n", name)
 	}
 	if p.note != "" {
 		fmt.Fprintln(w, p.note)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -213,15 +212,13 @@ func leavesOut(t *testing.T, path string) []byte {
 // The missing signature is named, where another list's is there.
 func TestWhichSignatureIsMissing(t *testing.T) {
 	a := artifact(t)
-	ann, s := newPerson(t, "ann"), newShelf(t, a)
-	ann.sign(t, s.path("disk.img"))
-	policy := images.Spec{Board: spec.Board, Flash: spec.Flash}.WithFile("signers", string(read(t, ann.list)))
+	ann, bob, s := newPerson(t, "ann"), flashtest.NewGPG(t, "bob@example.com", "never"), newShelf(t, a)
+	policy := images.Spec{Board: spec.Board, Flash: spec.Flash}.WithFile("signers", string(read(t, bob.Ring)))
 	policy.Flash.Signers = "signers"
-	key := filepath.Join(t.TempDir(), "key.pub")
-	fill(t, key, "untrusted comment: x\n"+base64.StdEncoding.EncodeToString(append([]byte("Ed"), make([]byte, 40)...))+"\n")
-	disk, _, err := elsewhere(t, policy, Options{Image: s.path("disk.img"), Signers: key})
+	bob.Sign(t, s.path("disk.img"), ".asc")
+	disk, _, err := elsewhere(t, policy, Options{Image: s.path("disk.img"), Signers: ann.list})
 	refused(t, disk, err, "disk.img is not signed, and --signers wants that")
-	refused(t, disk, err, "minisign -S")
+	refused(t, disk, err, "ssh-keygen -Y sign")
 }
 
 // What was proved is what is written, however long a person thinks about it.

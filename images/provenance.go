@@ -75,8 +75,8 @@ func (a *Artifact) Publish(ctx context.Context, spec Spec, system string) error 
 	return a.Save(a.dir)
 }
 
-// SignatureEndings are the file name endings of signatures by ssh-keygen, minisign and gpg.
-var SignatureEndings = []string{".sig", ".minisig", ".asc"}
+// SignatureEndings are the file name endings of signatures by ssh-keygen and gpg.
+var SignatureEndings = []string{".sig", ".asc"}
 
 func removeSignatures(dir string) error {
 	for _, ending := range SignatureEndings {

@@ -32,7 +32,7 @@ func TestStateHome(t *testing.T) {
 func TestCheckFileName(t *testing.T) {
 	for _, name := range []string{
 		"known_hosts", "KNOWN_HOSTS", "id_ed25519", "id_ed25519.pub", "Id_Ed25519", "flash.json", "report.html", "report.json", "REPORT.JSON", "junit.xml",
-		"artifact.json", "Artifact.json", "artifact.json.sig", "artifact.json.minisig", "ARTIFACT.JSON.ASC", "inputs.json", "build.lock", "build.json", "build.html",
+		"artifact.json", "Artifact.json", "artifact.json.sig", "ARTIFACT.JSON.ASC", "inputs.json", "build.lock", "build.json", "build.html",
 		"machine", "Machine", "logs", "metrics", "replaced", "fleet", "layers", "bitbake", "reports", "ssh", "rig.json", "rig.lock", "transcript.txt",
 		"apt.log", "bitbake.LOG", ".log", ".slipway-pull", ".", "..", "", "../x", "a/b", "machine/machine.json", "/etc/passwd", "a\x00b", "a\x1b[2Jb", "a\nb", "a\xffb", strings.Repeat("a", 256),
 	} {

@@ -27,8 +27,8 @@ import (
 
 // Policy says which artifacts may be written to a board. Package evidence applies the rules.
 type Policy struct {
-	// Signers is a file of those who may sign: OpenSSH's allowed signers, a public key of minisign
-	// or a keyring of GPG. It lies beside the policy's file, or its path is absolute.
+	// Signers is a file of those who may sign: OpenSSH's allowed signers, or a
+	// keyring of GPG. It lies beside the policy's file, or its path is absolute.
 	Signers   string   `yaml:"signers" json:"signers,omitempty"`
 	Revoked   string   `yaml:"revoked" json:"revoked,omitempty"`     // a file of OpenSSH keys that may not sign any more
 	Builders  []string `yaml:"builders" json:"builders,omitempty"`   // patterns of the builders that the provenance may name

@@ -23,7 +23,7 @@ import (
 // Admitted is an artifact that all policies admit and that a signer of each list signed.
 type Admitted struct {
 	Policies []string // where they are written
-	SignedBy []trust.Proof
+	SignedBy []trust.Signer
 	artifact images.Artifact
 }
 

@@ -40,7 +40,7 @@ type Report struct {
 	Bill       *Bill             `json:"bill,omitempty"`
 	Wrong      []string          `json:"wrong"`              // what does not belong together
 	Verdicts   []Verdict         `json:"verdicts,omitempty"` // of the policies
-	admittedBy []trust.Proof     // those whom policies with signers found
+	admittedBy []trust.Signer    // those whom policies with signers found
 	mustSign   bool              // signers are named
 }
 
@@ -178,8 +178,8 @@ func (r *Report) readSignature(ctx context.Context, description []byte, opt Opti
 	if len(lists) == 0 {
 		return nil
 	}
-	proofs, err := lists.Prove(ctx, trust.Folder(r.Folder), path, trust.Bytes(description))
-	if r.setSigner(proofs, err); err != nil {
+	signers, err := lists.Prove(ctx, trust.Folder(r.Folder), path, trust.Bytes(description))
+	if r.setSigner(signers, err); err != nil {
 		r.Wrong = append(r.Wrong, r.Why)
 	}
 	return nil
@@ -187,7 +187,7 @@ func (r *Report) readSignature(ctx context.Context, description []byte, opt Opti
 
 // setSigner sets the report's signature state and signer from the result of a verification. It
 // keeps a state that an earlier list has set.
-func (r *Report) setSigner(proofs []trust.Proof, err error) {
+func (r *Report) setSigner(signers []trust.Signer, err error) {
 	switch {
 	case err != nil && r.Signature == Unsigned:
 		r.Why = plaintext.FirstLine(err.Error())
@@ -195,7 +195,7 @@ func (r *Report) setSigner(proofs []trust.Proof, err error) {
 	case err != nil:
 		r.Signature, r.Why = Bad, plaintext.FirstLine(err.Error())
 	default:
-		r.Signature, r.Why, r.Signer = Signed, "", &proofs[0].Signer
+		r.Signature, r.Why, r.Signer = Signed, "", &signers[0]
 	}
 }
 

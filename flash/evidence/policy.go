@@ -121,11 +121,11 @@ func (p Policy) judge(ctx context.Context, r *Report, description []byte, bill *
 	}
 	refuse(trust.RefuseBeside(r.Folder, p.files...))
 	if len(p.signers) > 0 {
-		proofs, err := p.signers.Prove(ctx, trust.Folder(r.Folder), images.ArtifactPath(r.Folder), trust.Bytes(description))
+		signers, err := p.signers.Prove(ctx, trust.Folder(r.Folder), images.ArtifactPath(r.Folder), trust.Bytes(description))
 		refuse(err)
-		r.setSigner(proofs, err)
+		r.setSigner(signers, err)
 		v.Signed = err == nil
-		r.admittedBy = append(r.admittedBy, proofs...)
+		r.admittedBy = append(r.admittedBy, signers...)
 	}
 	refuse(p.judgeBuilder(r.Provenance))
 	refuse(p.judgeSources(r.Artifact))

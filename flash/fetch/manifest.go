@@ -131,7 +131,7 @@ func (a *artifact) checkUniqueNames() error {
 // isCompanionFile reports whether a file usually lies beside an image, such as a
 // signature or a block map.
 func isCompanionFile(name string) bool {
-	for _, ending := range []string{".bmap", ".sig", ".minisig", ".asc", ".json", ".txt", ".md", ".sha256", ".spdx"} {
+	for _, ending := range []string{".bmap", ".sig", ".asc", ".json", ".txt", ".md", ".sha256", ".spdx"} {
 		if strings.HasSuffix(name, ending) {
 			return true
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,12 +21,9 @@ const (
 	clearHead      = "-----BEGIN PGP SIGNED MESSAGE-----"
 )
 
-// The classes of signatures, in hexadecimal as gpgv prints them. The text class ignores
-// line endings, so it is accepted only for clearsigned text.
-const (
-	classFile = "00"
-	classText = "01"
-)
+// classFile is the class of a file's signature, in hexadecimal as gpgv prints it. The class of texts
+// ignores line endings, so it is refused.
+const classFile = "00"
 
 // Clearsigned reports whether data begins as a GPG clearsigned text.
 func Clearsigned(data []byte) bool { return bytes.HasPrefix(data, []byte(clearHead)) }
@@ -39,28 +37,11 @@ func isRing(data []byte) bool {
 }
 
 // isSecret reports whether data is the output of "gpg --export-secret-keys", or a secret key as
-// text: GPG's, OpenSSH's, minisign's or PEM.
+// text: GPG's, OpenSSH's or PEM.
 func isSecret(data []byte) bool {
 	first, _, _ := bytes.Cut(data, []byte("\n"))
 	text := bytes.HasPrefix(first, []byte("-----BEGIN ")) && bytes.Contains(first, []byte("PRIVATE KEY"))
-	text = text || bytes.HasPrefix(first, []byte("untrusted comment:")) && bytes.Contains(first, []byte("secret key"))
 	return text || len(data) > 0 && (data[0] == 0xc5 || data[0]&^3 == 0x94)
-}
-
-// VerifyClear runs gpgv on a clearsigned text, and returns the text and its signers.
-func (s Signers) VerifyClear(ctx context.Context, data []byte) (text []byte, who string, err error) {
-	err = s.withRing(func(dir string) error {
-		signed, out := filepath.Join(dir, "signed"), filepath.Join(dir, "text")
-		if err := os.WriteFile(signed, data, 0o600); err != nil {
-			return err
-		}
-		if who, err = s.runGPGV(ctx, dir, classText, nil, "--output", out, "--", signed); err != nil {
-			return err
-		}
-		text, err = os.ReadFile(out)
-		return err
-	})
-	return text, who, err
 }
 
 // verifyRing runs gpgv on a detached signature and all of data, and returns the signers.
@@ -70,7 +51,7 @@ func (s Signers) verifyRing(ctx context.Context, signature []byte, data *context
 		if err := os.WriteFile(file, signature, 0o600); err != nil {
 			return err
 		}
-		who, err = s.runGPGV(ctx, dir, classFile, data, "--", file, "-")
+		who, err = s.runGPGV(ctx, dir, file, data)
 		return err
 	})
 	if data.err != nil { // gpgv has read only a part of the file
@@ -93,16 +74,12 @@ func (s Signers) withRing(work func(dir string) error) error {
 	return work(dir)
 }
 
-// runGPGV runs gpgv and returns the signers. It reads gpgv's status lines, because gpgv exits with
+// runGPGV runs gpgv on a signature's file and the data, and returns the signers. It reads gpgv's status lines, because gpgv exits with
 // 0 even if a key has expired. It refuses SHA-1.
-func (s Signers) runGPGV(ctx context.Context, dir, class string, in *contextReader, args ...string) (string, error) {
-	c := run.Command{Argv: append([]string{
-		"gpgv", "--homedir", dir, "--keyring", filepath.Join(dir, "ring"), "--weak-digest", "SHA1", "--status-fd", "1",
-	}, args...), Env: []string{"LC_ALL=C"}}
-	if in != nil {
-		c.Stdin = in
-	}
-	status, err := run.Output(ctx, c)
+func (s Signers) runGPGV(ctx context.Context, dir, signature string, data io.Reader) (string, error) {
+	status, err := run.Output(ctx, run.Command{Argv: []string{
+		"gpgv", "--homedir", dir, "--keyring", filepath.Join(dir, "ring"), "--weak-digest", "SHA1", "--status-fd", "1", "--", signature, "-",
+	}, Env: []string{"LC_ALL=C"}, Stdin: data})
 	var failed *run.Failure
 	if err != nil && !errors.As(err, &failed) {
 		if ctx.Err() == nil {
@@ -110,7 +87,7 @@ func (s Signers) runGPGV(ctx context.Context, dir, class string, in *contextRead
 		}
 		return "", err
 	}
-	who, why := parseStatus(status, class, s.file)
+	who, why := parseStatus(status, s.file)
 	if why == nil && err == nil {
 		return who, nil
 	}
@@ -133,8 +110,8 @@ func (s Signers) runGPGV(ctx context.Context, dir, class string, in *contextRead
 var errNoVerdict = errors.New("gpgv has not said who signed it")
 
 // parseStatus parses gpgv's status lines and returns the signers. It returns an error unless every
-// signature is valid and of the given class.
-func parseStatus(status []byte, class, ring string) (string, error) {
+// signature is valid and of a file.
+func parseStatus(status []byte, ring string) (string, error) {
 	if len(status) > maxStatusBytes {
 		return "", fmt.Errorf("gpgv says more than %d MiB of the signature", maxStatusBytes>>20)
 	}
@@ -170,8 +147,8 @@ func parseStatus(status []byte, class, ring string) (string, error) {
 			if valid != good || len(fields) < 9 {
 				return "", errNoVerdict
 			}
-			if fields[8] != class {
-				return "", fmt.Errorf("a signature of GPG of class %s; want %s: gpg --detach-sign, without --textmode", shorten(fields[8]), class)
+			if fields[8] != classFile {
+				return "", fmt.Errorf("a signature of GPG of class %s; want %s: gpg --detach-sign, without --textmode", shorten(fields[8]), classFile)
 			}
 			signers[good-1] += " (GPG " + key + ")"
 		}

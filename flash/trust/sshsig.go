@@ -29,20 +29,18 @@ const (
 	armorFoot = "-----END SSH SIGNATURE-----"
 )
 
-// Signers is one parsed list of trusted signers: allowed signers, a minisign key, or a keyring.
+// Signers is one parsed list of trusted signers: allowed signers, or a keyring.
 type Signers struct {
 	file    string
 	entries []allowedSigner // of allowed_signers
-	mini    *minisignKey    // of a public key of minisign
 	ring    []byte          // of GPG, as "gpg --export" writes it or a keybox
 	revoked revokedKeys     // of OpenSSH, whatever entries say
 }
 
-// ParseSigners parses a file of allowed signers, a minisign public key, or a GPG keyring. It
-// refuses secret keys. file is for errors.
+// ParseSigners parses a file of allowed signers, or a GPG keyring. It refuses secret keys. file is
+// for errors.
 func ParseSigners(file string, data []byte) (Signers, error) {
 	s := Signers{file: file}
-	var err error
 	if isRing(data) && len(data) <= maxRingBytes {
 		s.ring = data
 		return s, nil
@@ -56,12 +54,11 @@ func ParseSigners(file string, data []byte) (Signers, error) {
 	if len(data) > maxSignersBytes {
 		return s, fmt.Errorf("%s: more than %d MiB, which no list of signers has", file, maxSignersBytes>>20)
 	}
-	if bytes.HasPrefix(data, []byte(untrustedHead)) {
-		s.mini, err = parseMinisignKey(data)
-	} else {
-		s.entries, err = parseAllowed(data)
+	if bytes.HasPrefix(data, []byte("untrusted comment:")) {
+		return s, fmt.Errorf("%s: a key of minisign, which Slipway does not take\nnext: minisign -V -p %[1]s -m IMAGE  # then flash the image by its --digest", file)
 	}
-	if err != nil {
+	var err error
+	if s.entries, err = parseAllowed(data); err != nil {
 		return s, fmt.Errorf("%s%w", file, err)
 	}
 	return s, nil
@@ -69,25 +66,16 @@ func ParseSigners(file string, data []byte) (Signers, error) {
 
 // Endings returns the suffixes that these signers' signature files have.
 func (s Signers) Endings() []string {
-	switch {
-	case s.mini != nil:
-		return []string{".minisig"}
-	case s.ring != nil:
+	if s.ring != nil {
 		return []string{".asc", ".sig"}
 	}
 	return []string{".sig"}
 }
 
-// CanClearsign reports whether these signers can make clearsigned texts, as only GPG's do.
-func (s Signers) CanClearsign() bool { return s.ring != nil }
-
 // Hint returns the command that signs a file for these signers.
 func (s Signers) Hint(file string) string {
 	file = plaintext.Quote(file)
-	switch {
-	case s.mini != nil:
-		return "minisign -S -m " + file
-	case s.ring != nil:
+	if s.ring != nil {
 		return "gpg --armor --detach-sign " + file
 	}
 	return "ssh-keygen -Y sign -f ~/.ssh/id_ed25519 -n file " + file
@@ -107,7 +95,7 @@ func (s Signer) String() string {
 	return fmt.Sprintf("%s (%s %s)", s.Name, s.KeyType, s.Fingerprint)
 }
 
-// Verify verifies a signature of OpenSSH, minisign or GPG over all of data, and returns the signer. It
+// Verify verifies a signature of OpenSSH or GPG over all of data, and returns the signer. It
 // returns an error if the signer is not one of s, if the signature is longer than any of these
 // programs writes, or once ctx ends.
 func (s Signers) Verify(ctx context.Context, signature []byte, data io.Reader) (Signer, error) {
@@ -115,9 +103,6 @@ func (s Signers) Verify(ctx context.Context, signature []byte, data io.Reader) (
 	switch {
 	case len(signature) > maxSignatureBytes:
 		return Signer{}, fmt.Errorf("a signature of more than %d KiB", maxSignatureBytes>>10)
-	case s.mini != nil:
-		name, err := s.mini.parseAndVerify(signature, in)
-		return Signer{Name: name}, err
 	case s.ring != nil:
 		name, err := s.verifyRing(ctx, signature, in)
 		return Signer{Name: name}, err

@@ -361,50 +361,11 @@ func TestVerifyEnds(t *testing.T) {
 	}
 }
 
-func TestMinisign(t *testing.T) {
-	need(t, "minisign", "minisign")
-	dir := t.TempDir()
-	public, secret, file := filepath.Join(dir, "key.pub"), filepath.Join(dir, "key.sec"), filepath.Join(dir, "disk.img")
-	runTool(t, "minisign", "-G", "-W", "-p", public, "-s", secret)
-	if err := os.WriteFile(file, []byte(message), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	runTool(t, "minisign", "-S", "-s", secret, "-m", file, "-t", "release 1")
-	sig, allowed := readText(t, file+".minisig"), string(readText(t, public))
-	who, err := verify(t, allowed, sig, message)
-	if err != nil || !strings.HasPrefix(allowed, strings.Replace(who, "minisign key", untrustedHead+"minisign public key", 1)+"\n") {
-		t.Errorf("Verify = %q, %v; want the key that %q names", who, err, allowed)
-	}
-	if _, err := verify(t, allowed, sig, message+"x"); err == nil || !strings.Contains(err.Error(), "not of this file") {
-		t.Errorf("of another file: %v", err)
-	}
-	lines := strings.SplitAfter(string(sig), "\n")
-	for i := range lines[:4] {
-		for j := range len(lines[i]) - 1 {
-			spoiled := []byte(lines[i])
-			spoiled[j] ^= 1
-			changed := strings.Join(lines[:i], "") + string(spoiled) + strings.Join(lines[i+1:], "")
-			who, err := verify(t, allowed, []byte(changed), message)
-			if free := i == 0 && j >= len(untrustedHead); (err == nil) != free {
-				t.Fatalf("line %d, byte %d changed: %q, %v", i+1, j, who, err)
-			}
-		}
-	}
-	runTool(t, "minisign", "-S", "-l", "-s", secret, "-m", file)
-	if _, err := verify(t, allowed, readText(t, file+".minisig"), message); err == nil || !strings.Contains(err.Error(), "old form") {
-		t.Errorf("the old form: %v", err)
-	}
-	runTool(t, "minisign", "-G", "-f", "-W", "-p", public, "-s", secret)
-	if _, err := verify(t, string(readText(t, public)), sig, message); err == nil || !strings.Contains(err.Error(), "signed with minisign's key") {
-		t.Errorf("another's key: %v", err)
-	}
-}
-
+// A key of minisign is refused with what its owner can do, not as a bad line of allowed signers.
 func TestMinisignKeyRefused(t *testing.T) {
-	for _, text := range []string{untrustedHead + "x", untrustedHead + "x\n", untrustedHead + "x\nRWQ\n", untrustedHead + "x\n" + base64.StdEncoding.EncodeToString(make([]byte, 42))} {
-		if _, err := ParseSigners("key.pub", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), "key.pub:") {
-			t.Errorf("ParseSigners(%q) = %v; want it refused", text, err)
-		}
+	_, err := ParseSigners("key.pub", []byte("untrusted comment: minisign public key 3CFA\nRWQ\n"))
+	if err == nil || !strings.HasPrefix(err.Error(), "key.pub: ") || !strings.Contains(err.Error(), "\nnext: minisign -V -p key.pub -m IMAGE") {
+		t.Errorf("ParseSigners = %v; want minisign's own command", err)
 	}
 }
 
@@ -421,23 +382,19 @@ func FuzzVerify(f *testing.F) {
 	w.Key = key.Marshal()
 	w.Signature = ssh.Marshal(ssh.Signature{Format: "ssh-ed25519", Blob: make([]byte, 64)})
 	f.Add(armor(append([]byte(magic), ssh.Marshal(w)...)))
-	f.Add([]byte(untrustedHead + "x\n" + base64.StdEncoding.EncodeToString(append([]byte("ED"), make([]byte, 72)...)) + "\n" + trustedHead + "y\n" + base64.StdEncoding.EncodeToString(make([]byte, 64)) + "\n"))
-	mini := untrustedHead + "x\n" + base64.StdEncoding.EncodeToString(append([]byte("Ed"), append(make([]byte, 8), key.Marshal()[19:]...)...))
+	s, err := ParseSigners("allowed", []byte("ann "+fuzzKey))
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Fuzz(func(t *testing.T, sig []byte) {
-		for _, allowed := range []string{"ann " + fuzzKey, mini} {
-			s, err := ParseSigners("allowed", []byte(allowed))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if who, err := s.Verify(t.Context(), sig, strings.NewReader(message)); err == nil {
-				t.Errorf("Verify(%q) = %q", sig, who)
-			}
+		if who, err := s.Verify(t.Context(), sig, strings.NewReader(message)); err == nil {
+			t.Errorf("Verify(%q) = %q", sig, who)
 		}
 	})
 }
 
 func FuzzAllowedSigners(f *testing.F) {
-	for _, s := range []string{"ann " + fuzzKey, `"a b" namespaces="file",valid-after="20200101Z" ` + fuzzKey, "* cert-authority " + fuzzKey + " x", untrustedHead + "x\nRWQ=\n"} {
+	for _, s := range []string{"ann " + fuzzKey, `"a b" namespaces="file",valid-after="20200101Z" ` + fuzzKey, "* cert-authority " + fuzzKey + " x", "untrusted comment: x\nRWQ=\n"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -455,12 +412,6 @@ func FuzzAllowedSigners(f *testing.F) {
 			_, _ = s.findSigner(e.key, time.Unix(1<<31, 0))
 		}
 	})
-}
-
-func TestMinisignKeyName(t *testing.T) {
-	if got := keyName([8]byte{0x77, 0x4e, 0xb3, 0x31, 0x2b, 0xa2, 0xcf, 0x03}); got != "3CFA22B31B34E77" {
-		t.Errorf("name = %s; want it as minisign prints it, without a zero before it", got)
-	}
 }
 
 // Signatures come from outside, and errors about them end on a terminal.

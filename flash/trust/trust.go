@@ -1,6 +1,6 @@
 // Package trust decides who signed what: by which list of signers, and with which list of
-// digests. It verifies signatures of OpenSSH (ssh-keygen -Y sign), of minisign, and of GPG
-// through gpgv. It signs as OpenSSH does. It fetches nothing.
+// digests. It verifies signatures of OpenSSH (ssh-keygen -Y sign), and of GPG through gpgv. It
+// fetches nothing.
 package trust
 
 import (
@@ -120,12 +120,6 @@ type Bytes []byte
 func (b Bytes) SizeBytes() int64                              { return int64(len(b)) }
 func (b Bytes) Reader(context.Context, func(int64)) io.Reader { return bytes.NewReader(b) }
 
-// Proof says who signed a file.
-type Proof struct {
-	Signer    Signer
-	Signature string // the name of its file
-}
-
 // Find reads the signature of a file for each list, without verifying it. If one is missing, the
 // error is fs.ErrNotExist and explains how to sign.
 func (ls Lists) Find(ctx context.Context, at Place, file string) (signatures [][]byte, names []string, err error) {
@@ -163,20 +157,20 @@ func (e notSigned) Is(target error) bool { return target == fs.ErrNotExist }
 
 // Prove verifies that a signer of each list signed the content of a file, and returns the signers.
 // The signatures lie beside the file. It reads a sealed file to its end, which seals it.
-func (ls Lists) Prove(ctx context.Context, at Place, file string, of Content) ([]Proof, error) {
+func (ls Lists) Prove(ctx context.Context, at Place, file string, of Content) ([]Signer, error) {
 	signatures, names, err := ls.Find(ctx, at, file)
 	if err != nil {
 		return nil, err
 	}
-	var proofs []Proof
+	var signers []Signer
 	for i, l := range ls {
 		who, err := l.prove(ctx, signatures[i], file, of)
 		if err != nil {
 			return nil, fmt.Errorf("%s (%s): %w", filepath.Join(filepath.Dir(file), names[i]), l.From, err)
 		}
-		proofs = append(proofs, Proof{who, names[i]})
+		signers = append(signers, who)
 	}
-	return proofs, nil
+	return signers, nil
 }
 
 // prove verifies a signature and reads the content to its end. It shows the progress of a large
@@ -193,26 +187,4 @@ func (l List) prove(ctx context.Context, signature []byte, file string, of Conte
 		_, err = io.Copy(io.Discard, read) // to its end, which seals a file
 	}
 	return who, err
-}
-
-// ProveText does the same as Prove for a small file that may be clearsigned. It returns the signed
-// text of a clearsigned file, else nil.
-func (ls Lists) ProveText(ctx context.Context, at Place, file string, data []byte) (text []byte, proofs []Proof, err error) {
-	var beside Lists
-	for _, l := range ls {
-		if !l.CanClearsign() || !Clearsigned(data) {
-			beside = append(beside, l)
-			continue
-		}
-		if err := RefuseBeside(at.Folder(), l.File); err != nil {
-			return nil, nil, err
-		}
-		var who string
-		if text, who, err = l.VerifyClear(ctx, data); err != nil {
-			return nil, nil, fmt.Errorf("%s (%s): %w", file, l.From, err)
-		}
-		proofs = append(proofs, Proof{Signer: Signer{Name: who}})
-	}
-	others, err := beside.Prove(ctx, at, file, Bytes(data))
-	return text, append(proofs, others...), err
 }

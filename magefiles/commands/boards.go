@@ -220,7 +220,7 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 	blind := c.Switch("blind", "do not read back the written data")
 	yes := c.Names("yes", "do not ask: each device's serial, with commas between them (its port if another has the same serial, its path if it has none)")
 	digest := c.Text("digest=DIGEST", "", "the image's digest: sha256:HEX, or the path or address of a list such as SHA256SUMS")
-	signers := c.Text("signers=FILE", "", "refuse an image that none of these signed: a GPG keyring, a file of allowed signers, or a minisign public key (or SLIPWAY_SIGNERS)")
+	signers := c.Text("signers=FILE", "", "refuse an image that none of these signed: a GPG keyring, or a file of allowed signers (or SLIPWAY_SIGNERS)")
 	pkc := c.Text("pkc=FILE", "", "private key (PEM) to sign the boot files with, for Jetsons whose fuses require it")
 	sbk := c.Text("sbk=FILE", "", "key (words of hex) to encrypt these boot files with")
 	forceRecovery := c.Switch("force-recovery", "bring Jetsons into recovery mode by the command of board.yml")
