@@ -68,8 +68,12 @@ func syncNames(ctx context.Context, c *boardssh.Conn) error {
 
 // runOver runs a script on the board with the names as its input. The script must succeed.
 func (d *folderUpload) runOver(ctx context.Context, what, script string, names []string, args ...string) error {
-	argv := append([]string{"sh", "-c", script, "sh", d.remote}, args...)
-	r, err := d.conn.Feed(ctx, ListForXargs(names), argv...)
+	return RunScript(ctx, d.conn, what, ListForXargs(names), script, append([]string{d.remote}, args...)...)
+}
+
+// RunScript runs a shell script, which must succeed. Its error begins with what was attempted.
+func RunScript(ctx context.Context, c *boardssh.Conn, what string, stdin io.Reader, script string, args ...string) error {
+	r, err := c.Feed(ctx, stdin, append([]string{"sh", "-c", script, "sh"}, args...)...)
 	if err == nil && r.Status != 0 {
 		err = fmt.Errorf("%s: status %d: %s", what, r.Status, bytes.TrimSpace(r.Stderr))
 	}
@@ -259,11 +263,7 @@ func (d *folderUpload) makeLinks(ctx context.Context) error {
 	for _, name := range d.links {
 		fmt.Fprintf(&pairs, "./%s\x00%s\x00", name, d.want[name].target)
 	}
-	r, err := d.conn.Feed(ctx, &pairs, "sh", "-c", linkScript, "sh", d.remote)
-	if err == nil && r.Status != 0 {
-		err = fmt.Errorf("make links: status %d: %s", r.Status, bytes.TrimSpace(r.Stderr))
-	}
-	return err
+	return RunScript(ctx, d.conn, "make links", &pairs, linkScript, d.remote)
 }
 
 // setRights sets owners and then modes on the board, because chown removes setuid.

@@ -4,7 +4,6 @@
 package undo
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -33,8 +32,7 @@ import (
 // interrupted later can be undone. One that is interrupted earlier has changed nothing.
 //
 // An ID ends with a number that the board counts up. Only that number says which deploy is the
-// latest one: the time before it comes from the deploying machine, whose clock may be wrong. IDs
-// without a number are of older releases, and come before all others.
+// latest one: the time before it comes from the deploying machine, whose clock may be wrong.
 const (
 	maxKept          = 5
 	maxSettings      = 1000
@@ -193,10 +191,7 @@ func saveReplaced(ctx context.Context, c *boardssh.Conn, p *files.Plan, u Deploy
 		return u, err
 	}
 	if len(saved) > 0 {
-		r, err := c.Feed(ctx, files.ListForXargs(saved), "sh", "-c", saveScript, "sh", u.Root, u.dir)
-		if err == nil && r.Status != 0 {
-			err = fmt.Errorf("keep what is replaced: status %d: %s", r.Status, bytes.TrimSpace(r.Stderr))
-		}
+		err := files.RunScript(ctx, c, "keep what is replaced", files.ListForXargs(saved), saveScript, u.Root, u.dir)
 		if err != nil {
 			return u, err
 		}
@@ -206,16 +201,14 @@ func saveReplaced(ctx context.Context, c *boardssh.Conn, p *files.Plan, u Deploy
 }
 
 // The last group of an ID is its number.
-var idPattern = plaintext.Regexp(`^\d{8}T\d{6}Z-[a-z0-9]{6}(?:-([1-9]\d{0,11}))?$`)
+var idPattern = plaintext.Regexp(`^\d{8}T\d{6}Z-[a-z0-9]{6}-[1-9]\d{0,11}$`)
 
 const maxNumberBytes = 13
 
 // compareIDs orders deploy IDs by their number, then by their time.
 func compareIDs(a, b string) int {
-	number := func(id string) (n int64) {
-		if m := idPattern().FindStringSubmatch(id); m != nil {
-			n, _ = strconv.ParseInt(m[1], 10, 64) // 0 for an ID of an older release
-		}
+	number := func(id string) int64 {
+		n, _ := strconv.ParseInt(id[strings.LastIndexByte(id, '-')+1:], 10, 64) // its digits fit
 		return n
 	}
 	return cmp.Or(cmp.Compare(number(a), number(b)), cmp.Compare(a, b))
@@ -384,10 +377,7 @@ func restoreDeployment(ctx context.Context, c *boardssh.Conn, u Deployment, forc
 		return 0, fmt.Errorf("changed since the deploy: %s; --force restores the state before it anyway", strings.Join(changed[:min(len(changed), 10)], ", "))
 	}
 	if len(todo)+len(parts) > 0 {
-		r, err := c.Feed(ctx, restoreInput(todo, parts), "sh", "-c", restoreScript, "sh", u.Root, u.dir)
-		if err == nil && r.Status != 0 {
-			err = fmt.Errorf("put back: status %d: %s", r.Status, bytes.TrimSpace(r.Stderr))
-		}
+		err := files.RunScript(ctx, c, "put back", restoreInput(todo, parts), restoreScript, u.Root, u.dir)
 		if err != nil {
 			return 0, err
 		}

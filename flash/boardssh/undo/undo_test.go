@@ -251,7 +251,7 @@ func TestUndoOrder(t *testing.T) {
 				}
 				return id
 			}
-			for i, to := range []string{"20260101T000000Z-aaaaaa", "20990101T000000Z-bbbbbb", "20990101T000000Z-cccccc-3", "20200101T000000Z-dddddd-9"} {
+			for i, to := range []string{"20260101T000000Z-aaaaaa-1", "20990101T000000Z-bbbbbb-2", "20990101T000000Z-cccccc-3", "20200101T000000Z-dddddd-9"} {
 				renameDeploy(t, deploy(fmt.Sprint(i)), to)
 				if i == 1 { // a claim that a killed deploy left
 					if err := os.Mkdir(filepath.Join(undoDir, "claim-10"), 0o700); err != nil {
@@ -265,7 +265,7 @@ func TestUndoOrder(t *testing.T) {
 			for _, u := range all {
 				got = append(got, u.ID)
 			}
-			if want := []string{last, "20200101T000000Z-dddddd-9", "20990101T000000Z-cccccc-3", "20990101T000000Z-bbbbbb", "20260101T000000Z-aaaaaa"}; err != nil || !slices.Equal(got, want) || !strings.HasSuffix(last, "-11") {
+			if want := []string{last, "20200101T000000Z-dddddd-9", "20990101T000000Z-cccccc-3", "20990101T000000Z-bbbbbb-2", "20260101T000000Z-aaaaaa-1"}; err != nil || !slices.Equal(got, want) || !strings.HasSuffix(last, "-11") {
 				t.Errorf("List() = %q, %v; want %q, the first with -11", got, err, want)
 			}
 			if u, err := Restore(t.Context(), c, "", false); err != nil || u.ID != last {
@@ -462,7 +462,7 @@ func TestDeployDirRefuses(t *testing.T) {
 }
 
 func TestParseManifest(t *testing.T) {
-	good := `{"id":"20260101T000000Z-abcdef","root":"/etc","entries":[{"path":"a/b","before":{"kind":"none"},"after":{"kind":"file","mode":"0644","sha256":"` + strings.Repeat("a", 64) + `"}}]}`
+	good := `{"id":"20260101T000000Z-abcdef-1","root":"/etc","entries":[{"path":"a/b","before":{"kind":"none"},"after":{"kind":"file","mode":"0644","sha256":"` + strings.Repeat("a", 64) + `"}}]}`
 	if _, err := parseManifest([]byte(good)); err != nil {
 		t.Errorf("parseUndo: %v", err)
 	}
@@ -496,8 +496,8 @@ func TestParseManifest(t *testing.T) {
 }
 
 func FuzzParseManifest(f *testing.F) {
-	f.Add([]byte(`{"id":"20260101T000000Z-abcdef","root":"/etc","entries":[{"path":"a","before":{"kind":"none"},"after":{"kind":"folder"}}]}`))
-	f.Add([]byte(`{"id":"20260101T000000Z-abcdef","root":"/","among":true,"settings":[{"kind":"kernel","name":"/proc/sys/vm/x","before":"1","after":"2"}]}`))
+	f.Add([]byte(`{"id":"20260101T000000Z-abcdef-1","root":"/etc","entries":[{"path":"a","before":{"kind":"none"},"after":{"kind":"folder"}}]}`))
+	f.Add([]byte(`{"id":"20260101T000000Z-abcdef-1","root":"/","among":true,"settings":[{"kind":"kernel","name":"/proc/sys/vm/x","before":"1","after":"2"}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		u, err := parseManifest(data)
 		if err != nil {
