@@ -83,49 +83,23 @@ func (p *pace) reserveDelay(n int) time.Duration {
 	return wait
 }
 
-// paced is a connection whose writes wait as its pace says.
+// paced is a connection whose writes wait as its pace says. A wait lasts for the slices of the
+// board's other connections, which is a fraction of a second.
 type paced struct {
 	net.Conn
-	pace   *pace
-	sleep  func(time.Duration, <-chan struct{}) bool // false if the connection was closed during the sleep
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newPaced(conn net.Conn, p *pace) *paced {
-	return &paced{Conn: conn, pace: p, sleep: sleepUnless, closed: make(chan struct{})}
-}
-
-func sleepUnless(d time.Duration, closed <-chan struct{}) bool {
-	if d <= 0 {
-		return true
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-closed:
-		return false
-	}
+	pace  *pace
+	sleep func(time.Duration)
 }
 
 func (p *paced) Write(data []byte) (written int, err error) {
 	for written < len(data) && err == nil {
 		part := data[written:min(len(data), written+p.pace.sliceBytes())]
-		if !p.sleep(p.pace.reserveDelay(len(part)), p.closed) {
-			return written, net.ErrClosed
-		}
+		p.sleep(p.pace.reserveDelay(len(part)))
 		n := 0
 		n, err = p.Conn.Write(part)
 		written += n
 	}
 	return written, err
-}
-
-func (p *paced) Close() error {
-	p.once.Do(func() { close(p.closed) })
-	return p.Conn.Close()
 }
 
 // Rate returns the rate limit of the connection. 0 means no limit.

@@ -42,10 +42,7 @@ type simulatedClock struct{ at time.Time }
 
 func (c *simulatedClock) now() time.Time { return c.at }
 
-func (c *simulatedClock) sleep(d time.Duration, _ <-chan struct{}) bool {
-	c.at = c.at.Add(d)
-	return true
-}
+func (c *simulatedClock) sleep(d time.Duration) { c.at = c.at.Add(d) }
 
 // kept is a connection that remembers what was written, and when.
 type kept struct {
@@ -69,7 +66,7 @@ func TestPace(t *testing.T) {
 		out := [2]*kept{{clock: clock}, {clock: clock}}
 		data := bytes.Repeat([]byte("0123456789abcdef"), 30_003)
 		for half := 0; half < len(data); half += 200_000 {
-			conn := &paced{Conn: out[half/200_000%2], pace: p, sleep: clock.sleep, closed: make(chan struct{})}
+			conn := &paced{Conn: out[half/200_000%2], pace: p, sleep: clock.sleep}
 			part := data[half:min(len(data), half+200_000)]
 			if n, err := conn.Write(part); n != len(part) || err != nil {
 				t.Fatal(n, err)
@@ -101,23 +98,6 @@ func TestPaceSavesNothing(t *testing.T) {
 		if wait := p.reserveDelay(step.n); wait != step.want {
 			t.Errorf("after %s, take(%d) = %s, want %s", step.pass, step.n, wait, step.want)
 		}
-	}
-}
-
-// A connection that is closed wakes the writer that waits for it.
-func TestPacedCloses(t *testing.T) {
-	here, there := net.Pipe()
-	defer there.Close()
-	p := &pace{rate: leastRate, now: time.Now}
-	p.reserveDelay(1 << 40) // years
-	conn, done := newPaced(here, p), make(chan error, 1)
-	go func() {
-		_, err := conn.Write([]byte("late"))
-		done <- err
-	}()
-	conn.Close()
-	if err := <-done; err == nil {
-		t.Error("Write succeeded on a closed connection")
 	}
 }
 

@@ -105,7 +105,7 @@ func (l *login) limitRate(conn net.Conn) net.Conn {
 	if l.pace == nil {
 		return conn
 	}
-	return newPaced(conn, l.pace)
+	return &paced{conn, l.pace, time.Sleep}
 }
 
 // dialHost connects to the board directly, through a jump host, or by a ProxyCommand.
