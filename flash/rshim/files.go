@@ -63,7 +63,7 @@ func (f localFolder) pushStream(ctx context.Context, s *stream) error {
 		if err != nil {
 			return err
 		}
-		s.reportOpen()
+		s.open()
 		err = writeStream(ctx, fd, s)
 		return errors.Join(err, driverError(unix.Close(fd)))
 	})
@@ -87,7 +87,7 @@ func writeStream(ctx context.Context, fd int, s *stream) error {
 				return fmt.Errorf("%w: the driver takes nothing more", errTimeout)
 			}
 			rest = rest[taken:]
-			s.reportTaken(int64(taken))
+			s.count(int64(taken))
 		}
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return s.checkComplete()
@@ -198,8 +198,6 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *stream) reportOpen()         { s.open() }
-func (s *stream) reportTaken(n int64) { s.count(n) }
 func (s *stream) checkComplete() error {
 	if s.readBytes != s.sizeBytes {
 		return fmt.Errorf("%d of %d bytes were pushed", s.readBytes, s.sizeBytes)

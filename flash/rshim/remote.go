@@ -37,7 +37,7 @@ func (f remoteFolder) writeSetting(ctx context.Context, key, value string) error
 }
 
 func (f remoteFolder) pushStream(ctx context.Context, s *stream) error {
-	s.reportOpen()
+	s.open()
 	if err := f.copyTo(ctx, "boot", "64k", countingStream{s}); err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ type countingStream struct{ *stream }
 
 func (c countingStream) Read(p []byte) (int, error) {
 	n, err := c.stream.Read(p)
-	c.reportTaken(int64(n))
+	c.count(int64(n))
 	return n, err
 }
 

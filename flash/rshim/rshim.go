@@ -16,9 +16,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"slipway/flash/boardssh"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -105,9 +104,9 @@ func (p *Port) Hold() error {
 	if err != nil {
 		return p.explainError("", driverError(err))
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := localfile.TryLock(f); err != nil {
 		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+		if errors.Is(err, localfile.ErrLocked) {
 			return fmt.Errorf("%s: %w", p.dir, errHeld)
 		}
 		return fmt.Errorf("lock %s: %w", p.dir, err)
