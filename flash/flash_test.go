@@ -248,6 +248,20 @@ func TestWriteFileReplacesOnlyWhatWasConfirmed(t *testing.T) {
 	}
 }
 
+// A dry run proves a plain image too, though it writes nothing.
+func TestDryRunProvesTheImage(t *testing.T) {
+	a := artifact(t)
+	damaged := image(t, a)
+	damaged[len(damaged)/2] ^= 1
+	file, err := a.File(images.DiskImage)
+	if err := errors.Join(err, os.WriteFile(a.Path(file), damaged, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Write(t.Context(), spec, a, filepath.Join(t.TempDir(), "disk.img"), Options{DryRun: true}); !errors.Is(err, ErrImage) || !strings.Contains(err.Error(), "sha256") && !strings.Contains(err.Error(), "digest") {
+		t.Errorf("Write = %v; want %v, and the digest", err, ErrImage)
+	}
+}
+
 func TestWriteIdentity(t *testing.T) {
 	needMke2fs(t)
 	a, id := artifact(t), newTestIdentity(t)

@@ -215,10 +215,11 @@ func (j *imageJob) fixHint() string {
 
 // proveFile compares the image file's SHA-256 with the artifact's, and seals the file. It skips an
 // image that was fetched, which is verified. It skips a plain image and an image with a map, which
-// are verified while they are written.
+// are verified while they are written, unless nothing is written.
 func (j *imageJob) proveFile(ctx context.Context) error {
-	if j.sha256 == "" || j.image.path != "" || j.source.Form() == "raw" || j.blocks != nil {
-		return nil // what was fetched is proved
+	whileWritten := !j.options.DryRun && (j.source.Form() == "raw" || j.blocks != nil)
+	if j.sha256 == "" || j.image.path != "" || whileWritten {
+		return nil
 	}
 	step := progress.Start(ctx, "prove "+filepath.Base(j.file.Name()), j.file.SizeBytes(), progress.Bytes)
 	got, err := j.file.Seal(ctx, step.Add)

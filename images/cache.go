@@ -22,7 +22,7 @@ func useCache(ctx context.Context, spec Spec, tree *bitbake.Tree) error {
 	if err != nil {
 		return err
 	}
-	given, err := cache.Prepare(ctx, cache.Request{Setting: setting, Bitbake: filepath.Dir(tree.Programs), File: filepath.Join(tree.Dir, "cache.conf")})
+	given, err := cache.Prepare(ctx, cache.Request{Setting: setting, Bitbake: filepath.Dir(tree.Programs), File: filepath.Join(tree.Dir, "cache.conf"), Env: tree.Env})
 	tree.Pre, tree.Shared = given.Pre, given.Shared
 	return err
 }

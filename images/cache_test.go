@@ -59,6 +59,8 @@ func TestBuildTellsBitbakeOfItsCache(t *testing.T) {
 	p, dir := tinyProject(t, standIn(t), "tiny-image")
 	server := fakeCacheServe(t)
 	t.Setenv(cache.Environment, server)
+	own := "/own.conf" // the project's must not hide the cache's
+	p.Env = map[string]*string{"BBPRECONF": &own}
 	if _, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)}); err != nil {
 		t.Fatal(err)
 	}

@@ -186,7 +186,8 @@ func printableLine(text string) string {
 func lastOutputLine(err error) string {
 	var failed *run.Failure
 	if !errors.As(err, &failed) || failed.Tail == "" {
-		return printableLine(err.Error())
+		text, _, _ := strings.Cut(err.Error(), "\nnext: ")
+		return printableLine(text)
 	}
 	lines := strings.Split(strings.TrimSpace(failed.Tail), "\n")
 	return printableLine(lines[len(lines)-1])

@@ -58,7 +58,10 @@ func (m mirror) fetchInto(ctx context.Context, r Repo, t tree) (commit string, e
 	if err != nil && ctx.Err() == nil { // half a pack may be what fills the disk
 		err = errors.Join(err, m.removeLeftovers(ctx))
 	}
-	if err != nil {
+	switch {
+	case err != nil && diskFull(err):
+		return "", err // explainError says how to continue
+	case err != nil:
 		return "", localfile.Unwritable(m.dir, err)
 	}
 	if err := m.copyTo(t, commit); err != nil {

@@ -178,10 +178,12 @@ func (p *Project) checkSetup() error {
 	return nil
 }
 
-// parseDate parses a date, which is in local time, or a time of RFC 3339.
+// parseDate parses a date, or a time without a zone, each in local time, or a time of RFC 3339.
 func parseDate(s string) (time.Time, error) {
-	if at, err := time.ParseInLocation(time.DateOnly, s, time.Local); err == nil {
-		return at, nil
+	for _, form := range []string{time.DateOnly, "2006-01-02T15:04:05"} {
+		if at, err := time.ParseInLocation(form, s, time.Local); err == nil {
+			return at, nil
+		}
 	}
 	return time.Parse(time.RFC3339, s)
 }

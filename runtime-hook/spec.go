@@ -12,8 +12,8 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// hookEnv is the hook's whole environment. GOMAXPROCS=1: the hook uses one thread, and starts in four fifths of the time if Go's runtime
-// knows that.
+// hookEnv is the hook's whole environment. GOMAXPROCS=1: the hook uses one thread, and starts in four
+// fifths of the time if Go's runtime knows that.
 var hookEnv = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "GOMAXPROCS=1"}
 
 // editSpec returns data, the config.json of bundle, with the devices and the hook added. asks is

@@ -100,6 +100,15 @@ func TestConnectionThatIsRefused(t *testing.T) {
 	}
 }
 
+// ssh ignores BindAddress and BindInterface if a proxy makes the connection.
+func TestBindBehindAProxy(t *testing.T) {
+	for _, proxy := range []string{"proxycommand nc %h %p", "proxyjump other"} {
+		if _, err := parseConfig("hostname a\nbindaddress ::1\nbindinterface usb0\n"+proxy+"\n").toAddress(Address{Host: "a"}, "/nowhere"); err != nil {
+			t.Errorf("%s: %v", proxy, err)
+		}
+	}
+}
+
 // The name is one that the C library knows, and Go's own resolver does not.
 func TestNameOfTheSystem(t *testing.T) {
 	if _, err := exec.LookPath("getent"); err != nil {

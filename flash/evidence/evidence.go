@@ -42,6 +42,7 @@ type Report struct {
 	Verdicts   []Verdict         `json:"verdicts,omitempty"` // of the policies
 	admittedBy []trust.Signer    // those whom policies with signers found
 	mustSign   bool              // signers are named
+	signers    trust.Signers     // those of the first list that is named
 }
 
 // The states of a signature.
@@ -170,6 +171,9 @@ func (r *Report) readSignature(ctx context.Context, description []byte, opt Opti
 	}
 	bySigners := slices.ContainsFunc(opt.Policies, func(p Policy) bool { return len(p.signers) > 0 })
 	r.mustSign = len(lists) > 0 || bySigners
+	if len(lists) > 0 {
+		r.signers = lists[0].Signers
+	}
 	if !r.mustSign && r.Signature == Unverified {
 		if lists, err = trust.NamedOrOwn(""); err != nil {
 			r.Why = plaintext.FirstLine(err.Error())
@@ -286,7 +290,7 @@ func (r Report) next() string {
 	filesHold := !slices.ContainsFunc(r.Wrong, func(text string) bool { return text != r.Why })
 	switch {
 	case r.Signature == Unsigned && r.mustSign && filesHold:
-		return trust.Signers{}.Hint(images.ArtifactPath(r.Folder))
+		return r.signers.Hint(images.ArtifactPath(r.Folder))
 	case r.Signature != Unsigned && len(r.Wrong) > 0 && filesHold:
 		return fmt.Sprintf("evidence %s --json  # then look at the key that signed, and at the list of signers", plaintext.Quote(r.Folder))
 	case len(r.Wrong) > 0:

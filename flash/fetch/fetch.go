@@ -62,7 +62,11 @@ func Open(ctx context.Context, text string, o Options) (*Origin, error) {
 		origin.from = r
 		origin.oci, err = r.resolveReference(ctx, ref, o.Arch)
 	case kindLayout:
-		err = fmt.Errorf("no image is taken out of a layout; copy its files into a folder first\nnext: oras pull --oci-layout %s  # an artifact that Slipway pushed: pull", plaintext.Quote(ref.path+":"+cmp.Or(ref.tag, "latest")))
+		at := ":" + cmp.Or(ref.tag, "latest")
+		if ref.sum != "" {
+			at = "@" + ref.sum
+		}
+		err = fmt.Errorf("no image is taken out of a layout; copy its files into a folder first\nnext: oras pull --oci-layout %s  # an artifact that Slipway pushed: pull", plaintext.Quote(ref.path+at))
 	}
 	if err != nil {
 		origin.Close()

@@ -87,7 +87,7 @@ func parsePlain(text string) (reference, error) {
 	}
 	host, name := text[:colon], text[colon+1:]
 	if host == "oci" {
-		return reference{}, fmt.Errorf("%q: write oci://REGISTRY/REPOSITORY:TAG, or oci-dir:FOLDER for a layout on this machine", text)
+		return reference{}, fmt.Errorf("%q: write oci://REGISTRY/REPOSITORY:TAG", text)
 	}
 	if port, _, _ := strings.Cut(name, "/"); portPattern().MatchString(port) && port != name && !strings.Contains(host, "@") {
 		return reference{}, fmt.Errorf("%q: %s looks like a port\nnext: repeat the line with %s for %s  # for a folder of that name by SSH, write %s:./%s",

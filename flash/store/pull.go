@@ -161,7 +161,7 @@ func (p *pull) fetchInto(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := p.checkSpace(missing); err != nil {
+	if err := p.prepareFolder(missing); err != nil {
 		return err
 	}
 	if err := p.fetch(ctx, missing); err != nil {
@@ -244,9 +244,9 @@ func (p *pull) digest(ctx context.Context, name string, count func(int64)) (stri
 	return localfile.Digest(ctx, f, count)
 }
 
-// checkSpace removes artifact.json, before files of another artifact are replaced, and returns an
+// prepareFolder removes artifact.json, before files of another artifact are replaced, and returns an
 // error if the disk is too small.
-func (p *pull) checkSpace(missing []v1.Descriptor) error {
+func (p *pull) prepareFolder(missing []v1.Descriptor) error {
 	if !p.described || len(missing) > 0 {
 		if err := p.root.Remove(images.ArtifactName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

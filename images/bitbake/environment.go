@@ -212,6 +212,9 @@ func (t Tree) defaultEnv() []string {
 			values[name] = *value
 		}
 	}
+	if t.Pre != "" {
+		delete(values, "BBPRECONF") // bitbake would read the project's file in place of the cache's
+	}
 	// The hashes belong to what was built. bitbake refuses to start if they are on NFS.
 	if sstate := cmp.Or(os.Getenv("SSTATE_DIR"), values["SSTATE_DIR"]); cmp.Or(values[hashDirVariable], t.sourced[hashDirVariable]) == "" && !onNFS(sstate) {
 		values[hashDirVariable] = sstate

@@ -36,6 +36,8 @@ type Request struct {
 	Setting Setting
 	Bitbake string // the folder that holds bin/bitbake
 	File    string // for the configuration that bitbake reads first
+
+	Env map[string]*string // the project's values for variables that the user's environment does not set
 }
 
 // BitbakeOptions are the options of bitbake for a cache. They are empty without a cache.
@@ -90,13 +92,26 @@ func (r Request) makePlan(ctx context.Context, s *progress.Step) (plan, error) {
 		return plan{}, err
 	}
 	p := newPlan(c, version)
-	if own := os.Getenv("BBPRECONF"); own != "" {
+	if own := r.variable("BBPRECONF"); own != "" {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("BBPRECONF: Slipway sets it for the cache, so bitbake does not read %s; write \"require %[1]s\" into conf/site.conf", own))
+	}
+	for _, name := range []string{"DL_DIR", "SSTATE_DIR"} {
+		if folder := r.variable(name); folder != "" && c.Fill != "" {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("%s: this build writes to %s, and not to the cache; unset it to fill the cache", name, folder))
+		}
 	}
 	if c.Closed != "" {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: this machine serves %s, where this build may not write: it takes from the cache and adds nothing; run cache serve as the user who builds", c.From, c.Closed))
 	}
 	return p, nil
+}
+
+// variable returns a variable of the user's environment, or else of the project's.
+func (r Request) variable(name string) string {
+	if value, set := os.LookupEnv(name); set || r.Env[name] == nil {
+		return value
+	}
+	return *r.Env[name]
 }
 
 // resolveCache returns the addresses of a cache, as its cache serve reports them.

@@ -215,10 +215,10 @@ func TestMissingKeyStopsPipelines(t *testing.T) {
 	}
 	gitLab := strings.Join(jobs.Board.Script, "\n")
 	for _, tt := range []struct{ name, script, env, want string }{
-		{"GitHub", sign, "KEY=a key", "-Y sign -n file -f T/key\n"},
+		{"GitHub", sign, "KEY=a key", "evidence b\n-Y sign -n file -f T/key\n"},
 		{"GitHub, empty", sign, "KEY=", ""},
 		{"GitHub, missing", sign, "X=", ""},
-		{"GitLab", gitLab, "SLIPWAY_SIGNING_KEY=key", "build b\n-Y sign -n file -f build/key\nevidence b --signers=ci/artifact_signers\n"},
+		{"GitLab", gitLab, "SLIPWAY_SIGNING_KEY=key", "build b\nevidence b\n-Y sign -n file -f build/key\nevidence b --signers=ci/artifact_signers\n"},
 		{"GitLab, a merge request", gitLab, "CI_MERGE_REQUEST_IID=7", "build b\nevidence b\n"},
 		{"GitLab, empty", gitLab, "SLIPWAY_SIGNING_KEY=", "build b\n"},
 		{"GitLab, missing", gitLab, "X=", "build b\n"},

@@ -26,12 +26,13 @@ func DeployArtifact(ctx context.Context, c *boardssh.Conn, spec images.Spec, a i
 	if spec.Deploy.Dir == "" {
 		return Deployed{}, fmt.Errorf("%s: deploy.dir is not set", spec.BoardFile())
 	}
-	list := []images.File{{Name: images.ArtifactName}}
+	var list []images.File
 	archive, err := a.File(images.Container)
 	has := err == nil
 	if has {
 		list = append(list, archive)
 	}
+	list = append(list, images.File{Name: images.ArtifactName}) // last: it describes the archive
 	var done Deployed
 	for _, f := range list {
 		sent, err := sendFile(ctx, c, a.Path(f), path.Join(spec.Deploy.Dir, filepath.ToSlash(f.Name)), f.SHA256)

@@ -172,7 +172,7 @@ func (s Selection) Check(root string) (notes []string, err error) {
 		case no:
 			return nil, fmt.Errorf("the image requires %.300q (%.80s), and the board has %s; take an image that is made for it, or set NVIDIA_DISABLE_REQUIRE=1 in the container to go without", r.value, r.variable, b.describeFor(r))
 		case unknown:
-			notes = append(notes, fmt.Sprintf("the image requires %.300q (%.80s), and the board does not tell: it has %s", r.value, r.variable, b.describeFor(r)))
+			notes = append(notes, fmt.Sprintf("the image requires %.300q (%.80s), and the board does not tell: it has %s; NVIDIA_DISABLE_REQUIRE=1 in the container skips this", r.value, r.variable, b.describeFor(r)))
 		}
 	}
 	return notes, nil

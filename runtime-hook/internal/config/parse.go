@@ -50,7 +50,7 @@ func decodeFaults(err error) (faults Faults, whole bool) {
 	if errors.As(err, &unknown) {
 		for _, e := range unknown.Errors {
 			line, _ := e.Position()
-			faults = append(faults, Fault{Line: line, Why: fmt.Sprintf("unknown key %.80q", strings.Join(e.Key(), "."))})
+			faults = append(faults, Fault{Line: line, Why: fmt.Sprintf("unknown key %.80q; remove it", strings.Join(e.Key(), "."))})
 		}
 		return faults, true
 	}

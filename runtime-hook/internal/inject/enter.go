@@ -86,7 +86,10 @@ func innerPid() (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("/proc is needed and not usable: %w", err)
 	}
-	_, pids, _ := strings.Cut(string(status), "\nNSpid:")
+	_, pids, found := strings.Cut(string(status), "\nNSpid:")
+	if !found {
+		return false, errors.New("/proc/self/status has no NSpid; Linux 4.1 or later is needed")
+	}
 	pids, _, _ = strings.Cut(pids, "\n")
 	return len(strings.Fields(pids)) > 1, nil
 }
