@@ -83,12 +83,13 @@ func TestBuildTellsBitbakeOfItsCache(t *testing.T) {
 // 2.8 does. Its own port is also that of bitbake's servers.
 func fakeCacheServe(t *testing.T) string {
 	t.Helper()
-	var port int
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	web := httptest.NewUnstartedServer(nil)
+	port := web.Listener.Addr().(*net.TCPAddr).Port
+	web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `{"slipway": "cache 1", "bitbake": "2.8", "hashserv": %d, "prserv": %[1]d}`, port)
-	}))
+	})
+	web.Start()
 	t.Cleanup(web.Close)
-	port = web.Listener.Addr().(*net.TCPAddr).Port
 	return web.URL
 }
 
