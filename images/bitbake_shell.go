@@ -42,7 +42,7 @@ func NewShell(ctx context.Context, spec Spec, opt Options, line string) (Shell, 
 	if err != nil {
 		return Shell{}, err
 	}
-	if tree.Programs != "" { // without the cache bitbake would make anew what build made
+	if tree.Programs != "" { // without the cache bitbake would repeat what build made
 		if err := useCache(ctx, spec, &tree); err != nil {
 			return Shell{}, err
 		}

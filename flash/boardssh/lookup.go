@@ -189,5 +189,5 @@ func (c config) checkSupported() error {
 
 // hasProxy reports whether another program or host makes the connection.
 func (c config) hasProxy() bool {
-	return strings.Trim(c.lastValue("proxycommand")+c.lastValue("proxyjump"), " ") != ""
+	return c.lastValue("proxycommand")+c.lastValue("proxyjump") != ""
 }
