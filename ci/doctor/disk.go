@@ -19,7 +19,7 @@ import (
 
 const gib = 1 << 30
 
-// nearestExisting returns dir, or the nearest parent folder that exists.
+// nearestExisting returns the absolute path of dir, or of the nearest folder above that exists.
 func nearestExisting(dir string) string {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -35,6 +35,7 @@ type diskPart struct {
 	needGiB int
 }
 
+// diskParts returns the folders that a build fills: one for Debian packages, four for bitbake.
 func (p boardBuild) diskParts() []diskPart {
 	build := p.Build.Dir
 	if p.spec.Debian != nil {
@@ -49,8 +50,8 @@ func (p boardBuild) diskParts() []diskPart {
 	}
 }
 
-// variableFolder returns the folder that bitbake will use for a variable such as DL_DIR: from the
-// project's environment, this environment if the project passes it on, or the configuration. A
+// variableFolder returns the folder that bitbake will use for a variable such as DL_DIR. bitbake's
+// configuration comes first, then this environment, the project's environment and otherwise. A
 // shell's TMPDIR counts only if the project passes it on.
 func (p boardBuild) variableFolder(name, otherwise string) string {
 	value, through := p.project.Env[name]
@@ -76,7 +77,7 @@ type demand struct {
 	need, free uint64
 	inodes     uint64
 	of         []string
-	counted    bool // all that exists already
+	counted    bool // all files that exist were counted in time
 }
 
 // checkDisk compares what the build will still write on each file system with the free space and
@@ -110,6 +111,7 @@ func checkDisk(ctx context.Context, p boardBuild) []Finding {
 	return findings
 }
 
+// newDemand returns a demand of nothing yet, with the free space and inodes of a file system.
 func newDemand(dir string, fs unix.Statfs_t) *demand {
 	d := demand{dir: dir, free: fs.Bavail * uint64(fs.Frsize), inodes: fs.Ffree, counted: true}
 	if fs.Files == 0 {
@@ -118,6 +120,7 @@ func newDemand(dir string, fs unix.Statfs_t) *demand {
 	return &d
 }
 
+// listFindings returns the finding on space, and a warning of too few inodes for bitbake.
 func (d demand) listFindings(p boardBuild) []Finding {
 	all := []Finding{d.spaceFinding(p)}
 	if d.inodes < enoughInodes && p.spec.Debian == nil {
@@ -131,8 +134,8 @@ func (d demand) listFindings(p boardBuild) []Finding {
 
 const enoughInodes = 4_000_000
 
-// spaceFinding compares the free space with what the build still needs. Too little is a warning,
-// and less than half of it stops the build: a full disk costs hours of work.
+// spaceFinding compares the free space with what the build still needs. Too little is a warning.
+// Less than half of it stops the build, unless the files were not all counted.
 func (d demand) spaceFinding(p boardBuild) Finding {
 	f := okFinding("disk", "%s: %d GiB free, %d GiB still to be written", d.dir, d.free/gib, d.need/gib)
 	if d.free >= d.need {
@@ -153,8 +156,8 @@ func (d demand) spaceFinding(p boardBuild) Finding {
 	return f
 }
 
-// usedBytes returns the size of a folder's files, and whether all were counted within 3 s. The
-// folder may be a link.
+// usedBytes returns the disk space of the files below dir, which may be a link, and whether it
+// counted all files within 3 s. A file counts less the more hard links it has.
 func usedBytes(ctx context.Context, dir string) (total uint64, counted bool) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

@@ -67,6 +67,7 @@ func (p boardBuild) bitbakeDir() string { return images.BitbakeDirOf(p.ws) }
 // siteConf returns the path of bitbake's site.conf, which only the user writes.
 func (p boardBuild) siteConf() string { return filepath.Join(p.bitbakeDir(), "conf", "site.conf") }
 
+// check looks at one thing on this machine. An error of the check itself is a finding too.
 type check func(context.Context, boardBuild) []Finding
 
 // Every build needs the first ones; what bitbake builds needs the others as well. The
@@ -78,7 +79,8 @@ var (
 )
 
 // Look runs all checks for a board's build and writes the findings. It returns an error if the
-// build would stop.
+// build would stop. If the project cannot be loaded, that is a finding, and Look omits the checks
+// that need the project.
 func Look(ctx context.Context, w io.Writer, spec images.Spec, opt Options) error {
 	p := boardBuild{Options: opt, spec: spec}
 	looks := baseChecks
@@ -100,7 +102,8 @@ func Look(ctx context.Context, w io.Writer, spec images.Spec, opt Options) error
 	return err
 }
 
-// unreadProject returns the finding for a project that could not be loaded.
+// unreadProject returns the finding for a project that could not be loaded. It is only a warning if
+// a repository is not checked out yet.
 func unreadProject(spec images.Spec, partial layers.Project, err error) Finding {
 	if errors.Is(err, layers.ErrNotHere) {
 		why := "what it is built of was not looked at"
@@ -117,7 +120,7 @@ func unreadProject(spec images.Spec, partial layers.Project, err error) Finding 
 }
 
 // Conf checks only the names in a bitbake configuration file against a branch of meta-tegra, and
-// writes the findings.
+// writes the findings. It returns an error if bitbake would stop at one.
 func Conf(w io.Writer, file, branch string, asJSON bool) error {
 	l, err := lint.Branch(branch)
 	if err != nil {
@@ -180,6 +183,8 @@ var marks = map[string]string{OK: "ok", Warning: "WARN", Stops: "STOP"}
 
 var colours = map[string]plaintext.Colour{OK: plaintext.Good, Warning: plaintext.Doubt, Stops: plaintext.Bad}
 
+// writeText writes a line with the finding's state, subject and observation, and below it the
+// reason and the fix.
 func (f Finding) writeText(w io.Writer) {
 	mark := colours[f.State].On(w, fmt.Sprintf("%-4s", marks[f.State]))
 	fmt.Fprintf(w, "  %s  %-13s %s\n", mark, f.What, indentText(f.Saw))
@@ -195,7 +200,8 @@ func indentText(text string) string {
 	return strings.ReplaceAll(strings.TrimSpace(plaintext.Printable(text)), "\n", "\n        ")
 }
 
-// checkSuites loads the board's suites, so that a mistake in them is found before the build.
+// checkSuites loads the board's suites, to warn of a mistake in them before the build. A board
+// without a name of its own, such as a project file, may have none.
 func checkSuites(_ context.Context, p boardBuild) []Finding {
 	f := Finding{What: "suites", Why: "smoke proves the board by them", Fix: suite.SuitesNext}
 	if len(p.spec.Suites) == 0 && p.spec.TypedName() != p.spec.Board {

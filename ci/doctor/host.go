@@ -57,8 +57,8 @@ func checkPackages(ctx context.Context, p boardBuild) []Finding {
 	return []Finding{f}
 }
 
-// checkBuildable runs the host checks that build itself runs first, except for the one of root, for
-// which checkUser is.
+// checkBuildable runs the host checks that build itself runs first, except the one for root, which
+// checkUser does.
 func checkBuildable(ctx context.Context, p boardBuild) []Finding {
 	var all []Finding
 	for _, c := range images.CheckHost(ctx, p.spec, p.project.BuildSystem) {
@@ -73,7 +73,8 @@ func checkBuildable(ctx context.Context, p boardBuild) []Finding {
 	return all
 }
 
-// hostErrorFinding returns the finding for a failed host check.
+// hostErrorFinding returns the finding for a failed host check. The lines after the error's first
+// line are the fix.
 func hostErrorFinding(what string, err error) Finding {
 	saw, fix, _ := strings.Cut(err.Error(), "\n")
 	saw = strings.TrimSuffix(strings.TrimSuffix(saw, ":"), "; run")
@@ -104,7 +105,7 @@ func checkUser(_ context.Context, p boardBuild) []Finding {
 }
 
 // builderCommands returns shell commands that add a user builder, and build as that user in a copy
-// of the clone. Others may not enter folders such as root's home.
+// of the clone, since other users may not enter root's home. With Isar the user may run sudo.
 func builderCommands(p boardBuild) string {
 	fix := "{ id -u builder || useradd -m builder; } && cp -a . /home/builder/slipway && chown -R builder: /home/builder/slipway && cd /home/builder/slipway && "
 	if filepath.IsAbs(p.Build.Dir) {
@@ -128,7 +129,8 @@ func inContainer() bool {
 	return os.Getenv("container") != ""
 }
 
-// checkUmask checks, as bitbake does, that others can read new files.
+// checkUmask checks, as bitbake does, that others can read new files. It finds nothing if the
+// kernel does not tell the umask.
 func checkUmask(context.Context, boardBuild) []Finding {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -167,7 +169,8 @@ var hostTools = []tool{
 
 const buildtools = "use a newer distribution, or run scripts/install-buildtools of the checkout of openembedded-core and source what it names"
 
-// checkTools compares the versions of programs on this machine with those that the release accepts.
+// checkTools compares the versions of programs on this machine with those that the release accepts,
+// and checks Python's modules. It skips programs that are not installed.
 func checkTools(ctx context.Context, p boardBuild) []Finding {
 	release := p.layers.Release()
 	var bad []Finding
@@ -207,6 +210,7 @@ func checkPython(ctx context.Context, release string) (bad []Finding) {
 
 var versionNumber = plaintext.Regexp(`\d+(\.\d+)+|\d+`)
 
+// installedVersion runs the tool and returns the first version number in its output.
 func (t tool) installedVersion(ctx context.Context) (string, error) {
 	out, err := run.Output(ctx, run.Command{Argv: t.argv, Env: []string{"LC_ALL=C"}})
 	if err != nil {
@@ -218,7 +222,7 @@ func (t tool) installedVersion(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("%v says no version", t.argv)
 }
 
-// minVersion returns the oldest version that a release accepts, or "".
+// minVersion returns the oldest version that a release accepts, "" for any or an unknown release.
 func (t tool) minVersion(release string) string {
 	version := ""
 	for _, s := range t.minimums {
@@ -229,7 +233,8 @@ func (t tool) minVersion(release string) string {
 	return version
 }
 
-// isOlder reports whether version have is older than least, compared number by number.
+// isOlder reports whether version have is older than least, compared number by number. A missing
+// number is 0. A part that is no number ends the comparison with false.
 func isOlder(have, least string) bool {
 	h, l := strings.Split(have, "."), strings.Split(least, ".")
 	for i := range l {

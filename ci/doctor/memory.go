@@ -40,7 +40,7 @@ func readKernelFile(path string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// checkMemory compares the memory with what the board's build or virtual machine needs.
+// checkMemory compares the memory with the needs of the board's build, its tasks or virtual machine.
 func checkMemory(_ context.Context, p boardBuild) []Finding {
 	ram, swap, err := machineMemory()
 	if err != nil {
@@ -77,7 +77,7 @@ func checkParallel(p boardBuild, ram, swap uint64, cpus int, env func(string) st
 	}
 }
 
-// numberIn returns the number in a setting such as "-j 8".
+// numberIn returns the first number in a setting such as "-j 8", or otherwise if it has none.
 func numberIn(setting string, otherwise int) int {
 	n, err := strconv.Atoi(versionNumber().FindString(setting))
 	if err != nil {
@@ -86,8 +86,8 @@ func numberIn(setting string, otherwise int) int {
 	return n
 }
 
-// checkUserNamespaces creates a user namespace without a network, as bitbake does before each task.
-// AppArmor may allow the namespace but refuse to map the user.
+// checkUserNamespaces creates a user namespace without a network, as bitbake from kirkstone on does
+// before each task. AppArmor may allow the namespace but refuse to map the user.
 func checkUserNamespaces(ctx context.Context, p boardBuild) []Finding {
 	if r := p.layers.Release(); lint.Before(r, "kirkstone") {
 		return []Finding{okFinding("namespaces", "%s uses none", r)}

@@ -22,7 +22,7 @@ import (
 // patience is how long a server may take to answer. Servers behind a company's proxy are slow.
 const patience = 15 * time.Second
 
-// checkRepositories asks each git server of the project's layers.
+// checkRepositories asks each git server of the project's layers, unless the build is offline.
 func checkRepositories(ctx context.Context, p boardBuild) []Finding {
 	if p.Build.Offline {
 		return []Finding{okFinding("git", "not asked (offline)")}
@@ -49,6 +49,8 @@ func checkRepositories(ctx context.Context, p boardBuild) []Finding {
 	return findings
 }
 
+// unreachedFinding returns the finding for a git server that did not answer. It is only a warning
+// if the commit was fetched before.
 func unreachedFinding(r layers.Reached) Finding {
 	url := plaintext.Quote(r.Repo.URL) // people copy it into a shell
 	f := Finding{
@@ -61,7 +63,8 @@ func unreachedFinding(r layers.Reached) Finding {
 	return f
 }
 
-// checkNVIDIA connects to the servers from which the branch of meta-tegra downloads.
+// checkNVIDIA connects to the servers from which the branch of meta-tegra downloads. A server
+// without an answer is only a warning if mirrors are set or something was downloaded before.
 func checkNVIDIA(ctx context.Context, p boardBuild) []Finding {
 	d, known := p.layers.DownloadsOf()
 	switch {
@@ -109,8 +112,8 @@ func (p boardBuild) downloadsDir() string {
 
 const devnet = "NVIDIA_DEVNET_MIRROR"
 
-// checkManualDownloads checks for files that bitbake cannot download because NVIDIA's servers want
-// a login. Branches up to L4T R32.4.2 need them.
+// checkManualDownloads warns of missing files that bitbake cannot download because NVIDIA's servers
+// want a login. Branches up to L4T R32.4.2 need them. It does not ask a mirror on a server.
 func checkManualDownloads(_ context.Context, p boardBuild) []Finding {
 	d, known := p.layers.DownloadsOf()
 	if !known || len(d.SDKManager) == 0 {
@@ -145,8 +148,8 @@ func (p boardBuild) downloadHint(files []string) string {
 		" = \"file:///home/NAME/Downloads/nvidia/sdkm_downloads\"\nThe files, below that folder:\n" + strings.Join(files, "\n")
 }
 
-// effectiveSetting returns the value that bitbake will see for a variable: from the environment if
-// the project passes it on, or else from the configuration.
+// effectiveSetting returns the value that bitbake will see for a variable: from the configuration,
+// or if the project passes it on, from the environment or the project's default.
 func (p boardBuild) effectiveSetting(name string) (string, error) {
 	if otherwise, passed := p.project.Env[name]; passed {
 		if value, set := os.LookupEnv(name); set || otherwise == nil {
@@ -157,6 +160,8 @@ func (p boardBuild) effectiveSetting(name string) (string, error) {
 	return lint.Setting(p.project, p.bitbakeDir(), name, "")
 }
 
+// expandPath replaces $TOPDIR in a path by bitbake's build folder, and other variables by those of
+// the environment.
 func (p boardBuild) expandPath(dir string) string {
 	return os.Expand(dir, func(name string) string {
 		if name == "TOPDIR" {
@@ -175,7 +180,7 @@ func (p boardBuild) expectedPath(file string) string {
 	return file
 }
 
-// checkProxies finds proxy settings that wget and bitbake would ignore.
+// checkProxies warns of proxy variables set only in capitals, which wget and bitbake ignore.
 func checkProxies(context.Context, boardBuild) []Finding {
 	var findings []Finding
 	for _, name := range []string{"http_proxy", "https_proxy", "no_proxy", "all_proxy"} {
@@ -202,6 +207,7 @@ func checkConfiguration(_ context.Context, p boardBuild) []Finding {
 // withoutCheckouts is the text of a good finding if only Slipway's own tables were compared.
 const withoutCheckouts = "no name in it that Slipway knows to be missing on its branch; other names need the layers' checkouts"
 
+// lintFindings converts lint's findings. If there are none, it returns a good finding with text none.
 func lintFindings(found []lint.Finding, none string) []Finding {
 	var all []Finding
 	for _, f := range found {
@@ -223,7 +229,8 @@ const connectivityCheck = "CONNECTIVITY_CHECK_URIS"
 var defaultConnectivity = "https://www.yoctoproject.org/connectivity.html"
 
 // checkConnectivity fetches the pages of CONNECTIVITY_CHECK_URIS, as bitbake does before the first
-// build in a folder, past all mirrors.
+// build in a folder, past all mirrors. It skips addresses with variables in them, and checks
+// nothing offline or without openembedded-core.
 func checkConnectivity(ctx context.Context, p boardBuild) []Finding {
 	if _, there := p.layers.Branch["openembedded-core"]; !there {
 		return nil
@@ -267,7 +274,7 @@ func checkConnectivity(ctx context.Context, p boardBuild) []Finding {
 // noRedirects takes a redirect for an answer.
 var noRedirects = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
-// askServer returns the answer of an HTTP server, whose body is closed.
+// askServer returns the answer of an HTTP server, whose body is closed. It waits 15 s at most.
 func askServer(ctx context.Context, client *http.Client, method, address string) (*http.Response, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
 	defer cancel()

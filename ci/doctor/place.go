@@ -77,8 +77,8 @@ func checkFileSystem(ctx context.Context, p boardBuild) []Finding {
 	return findings
 }
 
-// tryFiles makes files of all kinds that a build makes, in a temporary folder below dir, and runs a
-// program there.
+// tryFiles returns an error unless the file system tells upper from lower case, and has links,
+// modes and programs. It tries them in a temporary folder below dir, and removes that folder.
 func tryFiles(ctx context.Context, dir string) (err error) {
 	at, err := os.MkdirTemp(dir, ".Doctor-")
 	if err != nil {
@@ -122,7 +122,8 @@ func checkOtherBuilds(_ context.Context, p boardBuild) []Finding {
 	return []Finding{okFinding("running", "no other build in %s", filepath.Dir(lock))}
 }
 
-// isLocked reports whether another process has a lock on the file.
+// isLocked reports whether another process has a lock on the file. It is false for a file that
+// cannot be opened.
 func isLocked(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
