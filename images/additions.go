@@ -70,8 +70,8 @@ func writeAdditions(w io.Writer, spec Spec, o ownFiles, key string) error {
 // unitsOfPackages is where packages have their units, and boards those of their own.
 const unitsOfPackages = "usr/lib/systemd/system"
 
-// findUnits looks for the units that the board enables. systemd passes over one that
-// is not there without a word.
+// findUnits returns an error for a unit that the board enables and no package has: systemd would
+// ignore it silently. It looks for an instance such as a@b.service under the name a@.service.
 func findUnits(root string, spec Spec) error {
 	for _, unit := range spec.Debian.Enable {
 		name, instance, _ := strings.Cut(unit, "@")
@@ -85,7 +85,8 @@ func findUnits(root string, spec Spec) error {
 	return nil
 }
 
-// unitLinks returns the symbolic links that tell systemd what to start.
+// unitLinks returns the targets, by path, of the symbolic links that make systemd start the enabled
+// units, and leave out the masked units and generators.
 func unitLinks(d *Debian) map[string]string {
 	const units, generators = "etc/systemd/system", "etc/systemd/system-generators"
 	all := map[string]string{}
@@ -101,6 +102,7 @@ func unitLinks(d *Debian) map[string]string {
 	return all
 }
 
+// writeEntry adds an entry to a tar, always with the time 0: equal inputs make an equal tar.
 func writeEntry(t *tar.Writer, h tar.Header, data []byte) error {
 	h.Size, h.ModTime, h.Format = int64(len(data)), time.Unix(0, 0), tar.FormatPAX
 	if err := t.WriteHeader(&h); err != nil {
@@ -113,7 +115,7 @@ func writeEntry(t *tar.Writer, h tar.Header, data []byte) error {
 // hookModule is the folder of the hook's source, in the top folder of a clone.
 const hookModule = "runtime-hook"
 
-// checkClone refuses a current folder that is no clone of Slipway: the hook's source is in the clone.
+// checkClone refuses a current folder that is no clone of Slipway, which has the hook's source.
 func checkClone() error {
 	if _, err := os.Stat(filepath.Join(hookModule, "go.mod")); err != nil {
 		return errors.New("building an image needs Slipway's clone and Go, and this folder is no clone\nnext: version  # names the commit to clone; or init makes a board of your own, which needs no clone")

@@ -84,8 +84,8 @@ func OpenArtifact(dir string) (Artifact, error) {
 	return a, a.Check()
 }
 
-// ReadArtifact reads the artifact.json in dir. It does not look for the files that artifact.json
-// lists: they may be on another machine.
+// ReadArtifact reads the artifact.json in dir, ErrNoArtifact if it is missing. It does not look for
+// the files that artifact.json lists: they may be on another machine.
 func ReadArtifact(dir string) (Artifact, error) {
 	path := ArtifactPath(dir)
 	data, err := localfile.Read(path, maxDescriptionBytes)
@@ -103,8 +103,8 @@ func ReadArtifact(dir string) (Artifact, error) {
 	return a, nil
 }
 
-// checkNames refuses an artifact with control characters in a name, with a file name that is a
-// path, or with a board name that cannot be a folder's name.
+// checkNames refuses an artifact with control characters in a name, with a file name that
+// CheckFileName refuses, or with a board name that cannot be a folder's name.
 func (a Artifact) checkNames() error {
 	names := []string{a.Board, a.Arch}
 	for _, f := range a.Files {
@@ -181,7 +181,7 @@ func (a Artifact) Describe(ctx context.Context, kind, name string) (File, error)
 	return describeFile(ctx, a.dir, kind, name)
 }
 
-// Prove hashes a file of the artifact, and returns an error unless artifact.json has that digest.
+// Prove hashes a file of the artifact, and returns an error unless it has the size and digest of f.
 func (a Artifact) Prove(ctx context.Context, f File) error {
 	got, err := a.Describe(ctx, f.Kind, f.Name)
 	switch {
@@ -244,7 +244,8 @@ func LoadBuilt(board string) (Spec, error) {
 	return spec, asBoardFile(err)
 }
 
-// loadBuilt loads a board by name, or from the folder of that name: an artifact or a deploy folder.
+// loadBuilt loads a board by name, or, if no board has that name, from the folder: an artifact or a
+// deploy folder.
 func loadBuilt(board string) (Spec, error) {
 	boards, err := openBoards()
 	if err != nil {
@@ -265,6 +266,7 @@ func loadBuilt(board string) (Spec, error) {
 	return spec, err
 }
 
+// firstLoad loads a board by name, unless err is an earlier error, which it returns.
 func firstLoad(board string, err error) (Spec, error) {
 	if err != nil {
 		return Spec{}, err
@@ -323,9 +325,9 @@ func specOfDeployed(boards boardSet, names []string, dir string) (Spec, error) {
 	return spec, checkFolderName(spec.Board)
 }
 
-// findDeployed returns the images in a folder that bitbake deployed to. Yocto links a short name to
-// the newest build of an image. If there are such links, findDeployed leaves out all other names,
-// which are older builds.
+// findDeployed returns the images in a folder that bitbake deployed to, without block maps. Yocto
+// links a short name to the newest build of an image. If there are such links, findDeployed leaves
+// out all other names, which are older builds.
 func findDeployed(dir string) (found []image) {
 	entries, _ := os.ReadDir(dir) // what cannot be read has none
 	linked := false
@@ -346,8 +348,8 @@ func findDeployed(dir string) (found []image) {
 }
 
 // DeployedImage returns the path of the image in the deploy folder that the user named as the
-// board, or "" if the user named none. It takes the first of kinds that the folder has, and refuses
-// two different images of it.
+// board, or "" if the user named none. It takes the preferred file of the first of kinds that the
+// folder has, and refuses two different images of that kind, or none of any.
 func (s Spec) DeployedImage(kinds ...string) (string, error) {
 	if s.deployed == "" {
 		return "", nil

@@ -75,6 +75,7 @@ func discardWork(ctx context.Context, dir string) {
 	}
 }
 
+// writeFile creates the file name, and calls write to fill it.
 func writeFile(name string, write func(*os.File) error) error {
 	f, err := os.Create(name)
 	if err != nil {

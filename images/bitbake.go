@@ -87,9 +87,9 @@ func (b Prepared) buildWithBitbake(ctx context.Context) (Artifact, error) {
 	return buildProject(ctx, b.spec, b.project, b.opt)
 }
 
-// buildProject checks out the project's layers, runs bitbake, saves the files that the build read
-// and collects an artifact from the images. It returns an empty artifact if the request makes no
-// images.
+// buildProject checks out the project's layers, runs bitbake, saves the list of files that a whole
+// build read, and collects an artifact from the images. The artifact is empty if the request makes
+// no images.
 func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Options) (Artifact, error) {
 	b, err := newProjectBuild(opt.Request.applyTo(project), spec, opt)
 	if err != nil {
@@ -129,6 +129,7 @@ func (b *projectBuild) commits() (all []bitbake.Commit) {
 	return all
 }
 
+// newProjectBuild returns the paths of a project's build, as absolute ones. It runs nothing.
 func newProjectBuild(project layers.Project, spec Spec, opt Options) (*projectBuild, error) {
 	var err error
 	if opt.Dir, err = filepath.Abs(opt.Dir); err != nil {
@@ -202,8 +203,8 @@ func (b *projectBuild) commitOfProject(ctx context.Context) bitbake.Commit {
 }
 
 // saveInputs writes inputs.json with the files that the build read of the project's own repository,
-// for ci plan. It marks them as edited if the repository changed since before, if a local folder
-// replaced a layer, or if a KAS_ variable changed the build.
+// for ci plan, and only warns if it cannot. It marks them as edited if the repository changed since
+// before, if a local folder replaced a layer, or if a KAS_ variable changed the build.
 func (b *projectBuild) saveInputs(ctx context.Context, before bitbake.Commit) error {
 	after := b.commitOfProject(ctx)
 	local := slices.ContainsFunc(b.project.Repos, func(r layers.Repo) bool { return r.Local })

@@ -255,7 +255,8 @@ func (b *projectBuild) imageNames(ctx context.Context) (names []imageName, err e
 }
 
 // readPartitions runs sfdisk on a disk image and returns the offsets and sizes of board.yml's
-// partitions. It finds each by its name, and returns an error for one that the image lacks.
+// partitions, if it has any. It finds each by its name, and returns an error for one that the image
+// lacks.
 func readPartitions(ctx context.Context, spec Spec, disk string) ([]Partition, error) {
 	if spec.Disk == nil {
 		return nil, nil

@@ -67,8 +67,8 @@ type hostCheck struct {
 	mend       func(context.Context, io.Writer) error // nil if only a person can fix it
 }
 
-// CheckHost checks in about a second what a build of the board needs of this machine
-// besides packages.
+// CheckHost runs all checks of this machine for a build of the board at the same time, and returns
+// the result of each. It takes about a second.
 func CheckHost(ctx context.Context, spec Spec, system string) []HostCheck {
 	checks := hostChecks(ctx, spec, system)
 	done := make([]HostCheck, len(checks))
@@ -80,7 +80,7 @@ func CheckHost(ctx context.Context, spec Spec, system string) []HostCheck {
 	return done
 }
 
-// hostChecks returns the checks whose programs are installed.
+// hostChecks returns the checks for a build of the board, without those whose program is missing.
 func hostChecks(ctx context.Context, spec Spec, system string) []hostCheck {
 	checks := debianChecks(ctx, spec)
 	if spec.Debian == nil {
@@ -100,7 +100,7 @@ func (b Prepared) FixHost(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// fixAll runs the fix of each check that fails, in order, and stops at the first error.
+// fixAll runs the fix, if there is one, of each check that fails. It stops at the first error.
 func fixAll(ctx context.Context, w io.Writer, checks []hostCheck) error {
 	for _, c := range checks {
 		if c.mend == nil || c.check() == nil {
@@ -136,6 +136,7 @@ func joinHostErrors(checks []HostCheck) error {
 // programsCheck is the check that passes once the missing packages are installed.
 const programsCheck = "programs"
 
+// debianChecks returns the checks before a build from Debian packages.
 func debianChecks(ctx context.Context, spec Spec) []hostCheck {
 	return []hostCheck{
 		{what: "emulation", fine: "this machine runs programs for " + spec.Arch, check: func() error { return checkEmulation(ctx, spec) }},
@@ -147,6 +148,7 @@ func ownersCheck(ctx context.Context) hostCheck {
 	return hostCheck{what: "owners", fine: "this user can make files of other owners", check: func() error { return checkUserNamespace(ctx) }}
 }
 
+// bitbakeChecks returns the checks before a build with bitbake: of OpenEmbedded's or Isar's.
 func bitbakeChecks(ctx context.Context, spec Spec, system string) []hostCheck {
 	checks := []hostCheck{
 		{what: "user", fine: "not root", check: func() error { return CheckUser(spec, "build", BuildRequest{}) }},

@@ -146,8 +146,8 @@ func joinSbuildGroup(ctx context.Context, w io.Writer) error {
 	return host.RestartInGroup(ctx, w, group.Gid)
 }
 
-// isMember reports whether the system's database lists the user in a group. A login after that
-// change has the group, this process may not.
+// isMember reports whether the system's database lists the user in a group. This process may lack
+// the group, if it is of an older login.
 func isMember(name string) bool {
 	group, err := user.LookupGroup(name)
 	if err != nil {

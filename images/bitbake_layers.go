@@ -109,9 +109,9 @@ const (
 	commitsInJSON = 1000
 )
 
-// DiffLayers writes which layers moved, and their commits, between an older state of a board's
-// project and this one. from is a project or lock file, or a commit, branch or tag of the
-// repository that holds the project.
+// DiffLayers writes which layers moved, and their last 20 commits (1000 in JSON), between an older
+// state of a board's project and this one. from is a project or lock file, or a commit, branch or
+// tag of the repository that holds the project.
 func DiffLayers(ctx context.Context, w io.Writer, spec Spec, opt Options, from string, asJSON bool) error {
 	p, ws, err := Project(ctx, spec, opt)
 	if err != nil {
@@ -141,6 +141,7 @@ func DiffLayers(ctx context.Context, w io.Writer, spec Spec, opt Options, from s
 	return nil
 }
 
+// olderProject loads the project from the file from, or at the commit from if no such file exists.
 func olderProject(ctx context.Context, p layers.Project, from string, ws layers.Workspace) (layers.Project, error) {
 	if info, err := os.Stat(from); err == nil && !info.IsDir() {
 		return layers.Load(ctx, from, ws)
@@ -251,6 +252,7 @@ func (s *Spec) findProject() error {
 	return err
 }
 
+// findProjectIn sets s.Project to the project file in a folder, and reports whether it has one.
 func (s *Spec) findProjectIn(folder string) bool {
 	for _, name := range projectFiles {
 		if path := filepath.Join(folder, name); localfile.Exists(path) {

@@ -19,8 +19,9 @@ type Prepared struct {
 	partial bool           // files of the project come from repositories that are not checked out
 }
 
-// Prepare reads the project file for a command's build, and returns an error if this machine or
-// this user cannot start the build. It fetches nothing.
+// Prepare reads the project file for a command's build, and returns an error for a build that
+// cannot start: of a rig, of a target that the board lacks, outside of a clone that it needs, or by
+// root with bitbake. It fetches nothing.
 func Prepare(ctx context.Context, spec Spec, opt Options, command string) (Prepared, error) {
 	b := Prepared{spec: spec, opt: opt}
 	switch {
@@ -42,9 +43,9 @@ func Prepare(ctx context.Context, spec Spec, opt Options, command string) (Prepa
 	return b, cmp.Or(err, CheckUser(spec, command, opt.Request))
 }
 
-// Build locks the board's folder and builds the image, or returns the earlier artifact if its
-// inputs did not change. A build that is broken off leaves no file under a name of an artifact's
-// file.
+// Build locks the board's folder, or fails if another build has the lock. It builds the image, or
+// returns the earlier artifact if its inputs did not change. A build that is broken off leaves no
+// file under a name of an artifact's file.
 func (b Prepared) Build(ctx context.Context) (Artifact, error) {
 	dir := b.opt.BoardDir(b.spec)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -203,7 +203,7 @@ func (b bundle) runRAUC(ctx context.Context, work, content string) error {
 	}, Log: log, Keep: true})
 }
 
-// linkerIn returns the path of the Debian dynamic linker below root, and its libraries' folder.
+// linkerIn returns the path of the one Debian dynamic linker below root, and its libraries' folder.
 func linkerIn(root string) (linker, libraries string, err error) {
 	found, err := fs.Glob(os.DirFS(root), "usr/lib/*-linux-gnu/ld-linux*.so.*")
 	if err == nil && len(found) != 1 {

@@ -32,7 +32,8 @@ func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) 
 }
 
 // buildImage returns the artifact in the board's folder if its key still matches, or makes a new
-// disk image. The userland of Debian packages has its own key and cache, as it changes less often.
+// disk image. opt.Fresh always makes a new one. The userland of Debian packages has its own key and
+// cache, as it changes less often.
 func buildImage(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	dir := opt.BoardDir(spec)
 	step := progress.Start(ctx, "build", 0, "")
@@ -58,6 +59,7 @@ func buildImage(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 type ownFiles struct{ hook, keyring []byte }
 
 // makeOwnFiles compiles slipway-hook and reads the keyring of updates, each if the board wants it.
+// The first build creates the keyring with its key.
 func makeOwnFiles(ctx context.Context, spec Spec, opt Options) (o ownFiles, err error) {
 	if spec.Debian.Hook != "" {
 		if o.hook, err = compileHook(ctx, spec.Arch, opt.BoardDir(spec)); err != nil {
@@ -78,6 +80,7 @@ func makeOwnFiles(ctx context.Context, spec Spec, opt Options) (o ownFiles, err 
 
 func shortKey(key string) string { return key[:12] }
 
+// imageKey returns a hash of all that makes the disk image, the assembling code's number included.
 func imageKey(spec Spec, o ownFiles) (string, error) {
 	files := map[string][]byte{"\x00hook": o.hook, "\x00keyring": o.keyring}
 	maps.Copy(files, spec.files)
@@ -88,8 +91,8 @@ func imageKey(spec Spec, o ownFiles) (string, error) {
 }
 
 // makeUserland returns the path of a tar of the board's Debian packages. It makes the tar with
-// mmdebstrap unless the cache has one. If another build makes the same tar, it waits for that
-// build.
+// mmdebstrap unless the cache has one and opt.Fresh is not set. If another build makes the same
+// tar, it waits for that build.
 func makeUserland(ctx context.Context, step *progress.Step, spec Spec, opt Options) (string, error) {
 	key, err := hashOf(mmdebstrapArgs(spec, ""), nil)
 	if err != nil {
@@ -127,8 +130,8 @@ func makeUserland(ctx context.Context, step *progress.Step, spec Spec, opt Optio
 	return tar, os.Rename(part, tar)
 }
 
-// checkEmulation returns an error if this machine cannot run the board's programs, natively or emulated.
-// The scripts of the board's packages run during the build.
+// checkEmulation returns an error if this machine cannot run the board's programs, natively or
+// emulated. The scripts of the board's packages run during the build.
 func checkEmulation(ctx context.Context, spec Spec) error {
 	if spec.Arch == runtime.GOARCH {
 		return nil
@@ -165,7 +168,8 @@ func asRoot(argv ...string) []string {
 	return append([]string{"unshare", "--map-root-user", "--map-auto", "--"}, argv...)
 }
 
-// checkUserNamespace returns an error if commands of asRoot cannot change a file's owner on this machine.
+// checkUserNamespace returns an error if commands of asRoot cannot change a file's owner on this
+// machine.
 func checkUserNamespace(ctx context.Context) error {
 	if os.Geteuid() == 0 {
 		return nil
@@ -198,8 +202,8 @@ func unpackUserland(ctx context.Context, spec Spec, tar, additions, root, log st
 	return nil
 }
 
-// removeTree removes a folder that may hold files of other owners. It also does so after ctx has
-// ended.
+// removeTree removes a folder that may hold files of other owners, also after ctx has ended. It
+// ignores errors.
 func removeTree(ctx context.Context, dir string) {
 	if os.RemoveAll(dir) == nil {
 		return

@@ -101,8 +101,8 @@ func (d DPU) validate() error {
 	return cmp.Or(d.From.validate("from"), d.To.validate("to"), d.Other.validate("other"), d.Inference.validate())
 }
 
-// checkEALArguments returns an error for an argument that DPDK or FRR would split, or take for the end of
-// the EAL arguments.
+// checkEALArguments returns an error for more than 64 arguments, or for one that DPDK or FRR would
+// split, or take for the end of the EAL arguments.
 func checkEALArguments(key string, words []string) error {
 	bad := func(word string) bool { return !noSpace().MatchString(word) || word == "--" }
 	switch i := slices.IndexFunc(words, bad); {
@@ -114,6 +114,7 @@ func checkEALArguments(key string, words []string) error {
 	return nil
 }
 
+// validate returns the first error in the keys of a peer. key is the peer's name, for the error.
 func (p *Peer) validate(key string) error {
 	if p == nil {
 		return nil
@@ -130,6 +131,7 @@ func (p *Peer) validate(key string) error {
 	return nil
 }
 
+// validate returns the first error in the keys of inference, whose files are on the board.
 func (m *Inference) validate() error {
 	if m == nil {
 		return nil

@@ -147,6 +147,7 @@ type slot struct {
 	number int
 }
 
+// rootSlots returns the root and spare partitions in the disk's order, as slots A, B and so on.
 func (d disk) rootSlots() []slot {
 	var all []slot
 	for i, p := range d.layOutPartitions() {

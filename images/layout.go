@@ -250,7 +250,8 @@ var notListed = []string{
 }
 
 // CheckFileName returns an error for a name that no file of an artifact can have: a path, a hidden
-// file, a signature, or a file that Slipway itself keeps in a board's folder.
+// file, unprintable characters, a signature, a log, or a file that Slipway itself keeps in a
+// board's folder.
 func CheckFileName(name string) error {
 	low := strings.ToLower(name)
 	signature := slices.Contains(SignatureEndings, strings.TrimPrefix(low, ArtifactName))

@@ -36,6 +36,7 @@ func Boards() ([]string, error) {
 	return boards.names()
 }
 
+// names returns the sorted names of Slipway's boards and of the user's own.
 func (b boardSet) names() ([]string, error) {
 	entries, err := b.ReadDir(".")
 	var names []string
@@ -54,7 +55,7 @@ func Default() (Spec, error) {
 }
 
 // LoadOwn loads a board by name. For "" it returns the only board of the user's project, or the
-// default board.
+// default board. If the project has several, the default must be one of them.
 func LoadOwn(board string) (Spec, error) {
 	own, err := OwnBoards()
 	if board != "" || err != nil || len(own) == 0 {
@@ -70,8 +71,8 @@ func LoadOwn(board string) (Spec, error) {
 	return spec, err
 }
 
-// First returns the first board for which fits is true, the user's own before Slipway's. what
-// describes such a board in the error if there is none.
+// First returns the first board for which fits is true, the user's own before Slipway's. A board
+// that does not load ends the search. what describes such a board in the error if there is none.
 func First(what string, fits func(Spec) bool) (Spec, error) {
 	boards, err := openBoards()
 	if err != nil {
@@ -158,6 +159,7 @@ type boardFileError struct{ error }
 
 func (e boardFileError) Unwrap() []error { return []error{ErrBoardFile, e.error} }
 
+// asBoardFile marks an error as ErrBoardFile; nil stays nil.
 func asBoardFile(err error) error {
 	if err == nil {
 		return nil
@@ -207,7 +209,8 @@ func loadFrom(boards fs.FS, board string) (Spec, error) {
 	return spec, cmp.Or(checkFolderName(board), spec.validate())
 }
 
-// lineageOf returns the names of the board and of those that it extends, the oldest first.
+// lineageOf returns the names of the board and of those that it extends, the oldest first. It
+// returns an error for a board that is missing or extends itself.
 func lineageOf(boards fs.FS, board string) ([]string, error) {
 	var chain []string
 	for name := board; name != ""; {
@@ -334,7 +337,7 @@ func (s Spec) File(name string) ([]byte, error) {
 }
 
 // HostAuthorities returns the public keys, one a line, of those who sign the host keys of boards of
-// this kind.
+// this kind: ssh.hostCA itself, or the file that it names. It is "" if that is not set.
 func (s Spec) HostAuthorities() (string, error) {
 	if s.SSH.HostCA == "" || strings.Contains(s.SSH.HostCA, " ") {
 		return s.SSH.HostCA, nil

@@ -171,7 +171,8 @@ func anyMap(texts map[string]string) map[string]any {
 	return all
 }
 
-// dependencies returns the repositories that the build used, with their commits.
+// dependencies returns the repositories that the build used, with their commits. It leaves out
+// those without a commit.
 func (a *Artifact) dependencies() (all []*intoto.ResourceDescriptor) {
 	add := func(name, url, commit string, edited bool) {
 		if commit == "" {

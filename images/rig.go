@@ -62,6 +62,7 @@ var givenName = plaintext.Regexp(`^SLIPWAY_[A-Z][A-Z_]{0,40}$`)
 // maxPortName leaves space for wire- before it: the kernel takes 15 bytes.
 const maxPortName = 10
 
+// validateRig returns the first error in rig, or in keys of board.yml that a rig excludes.
 func (s Spec) validateRig() error {
 	if s.Rig == nil {
 		return nil
@@ -79,8 +80,8 @@ func (s Spec) validateRig() error {
 	return nil
 }
 
-// rigScripts checks that each source's script is in the board's folder and its paths are in the
-// clone.
+// rigScripts checks that each source's script is in the board's folder, that its variable begins
+// with SLIPWAY_, and that its paths do not lead out of the clone.
 func (s Spec) rigScripts() error {
 	for _, source := range s.Rig.Source {
 		if _, err := s.File(source.Script); err != nil || filepath.IsAbs(source.Script) {
@@ -98,7 +99,7 @@ func (s Spec) rigScripts() error {
 	return nil
 }
 
-// validate checks the names and addresses of sources, ports and places.
+// validate checks the names, addresses and number of sources, ports and places.
 func (r Rig) validate() error {
 	if max(len(r.Source), len(r.Ports), len(r.Places)) > maxRigParts {
 		return fmt.Errorf("more than %d sources, ports or places", maxRigParts)

@@ -146,7 +146,8 @@ type Machine struct {
 type Flash struct {
 	Kinds []string `yaml:"kinds" json:"kinds"` // of devices: file, block, tegra, rshim
 	// Signers is a file with the keys of those whose images may be flashed, OpenSSH's allowed
-	// signers or a keyring of GPG: one in the board's folder, or an absolute path. Slipway then refuses images that none of them signed.
+	// signers or a keyring of GPG, in the board's folder or with an absolute path. Slipway then
+	// refuses other images.
 	Signers string `yaml:"signers" json:"signers,omitempty"`
 	// LargestGiB is the size of the largest disk that is written for the board: what is
 	// larger is somebody's disk rather than a card. 0 leaves that to package flash.

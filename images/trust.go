@@ -95,8 +95,9 @@ func (p Policy) ParseSince() (time.Time, error) {
 	return t, err
 }
 
-// findEmpty returns the first key below under that is written without a value, with an error. An
-// empty value would drop a rule that it seems to set, also one of the board that is extended.
+// findEmpty returns an error for the first of signers, revoked and builders that is written below
+// under without a value. An empty value would drop a rule that it seems to set, also one of the
+// board that is extended.
 func (p Policy) findEmpty(under string, places map[string]string) (key string, err error) {
 	empty := map[string]bool{"signers": p.Signers == "", "revoked": p.Revoked == "", "builders": len(p.Builders) == 0}
 	for _, key := range slices.Sorted(maps.Keys(empty)) {
@@ -108,6 +109,7 @@ func (p Policy) findEmpty(under string, places map[string]string) (key string, e
 }
 
 // validate returns the first key with a wrong value, or without another key that it needs, and why.
+// A policy without any rule is an error of no key.
 func (p Policy) validate() (key string, err error) {
 	if p.Signers == "" && p.Revoked == "" && len(p.Builders) == 0 && !p.Committed && p.Since == "" && !p.Newest &&
 		!p.Packages && len(p.Licences.Refuse) == 0 && p.Flaws.Below == 0 {
@@ -147,7 +149,7 @@ func (p Policy) validate() (key string, err error) {
 }
 
 // validatePolicy returns an error for a policy in board.yml that is empty or invalid, or that names
-// a missing file.
+// a file missing from the board's folder. It looks for no file with an absolute path.
 func (s Spec) validatePolicy() error {
 	if s.Policy == nil {
 		if s.places["policy"] != "" {
@@ -203,9 +205,9 @@ func signingOf(ctx context.Context, opt Options) (signing, error) {
 	return s, s.makeKey(ctx, dir)
 }
 
-// signingVariables returns the signing variables as NAME=path if the project lists them in env and
-// the environment sets none. So a board that bitbake builds accepts the same updates as Slipway's
-// other boards.
+// signingVariables returns the signing variables as NAME=path if the project lists all of them in
+// env, without values, and the environment sets none; otherwise nil. So a board that bitbake builds
+// accepts the same updates as Slipway's other boards.
 func signingVariables(ctx context.Context, p layers.Project, opt Options) ([]string, error) {
 	for _, name := range []string{keyringVariable, keyVariable, certVariable} {
 		if value, named := p.Env[name]; !named || value != nil {

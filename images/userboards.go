@@ -84,7 +84,8 @@ func (b boardSet) ReadDir(name string) ([]fs.DirEntry, error) {
 // boardName matches a valid board name, which is also a folder's name and a part of host names.
 var boardName = plaintext.Regexp(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,62}$`)
 
-// CheckBoardName returns an error if a name cannot be a board's.
+// CheckBoardName returns an error unless a name has the form of boardName, is no project file's,
+// and can be a folder's in the build folder.
 func CheckBoardName(name string) error {
 	if !boardName().MatchString(name) || isProjectFile(name) {
 		return fmt.Errorf("board name %.80q: want letters, digits and . _ + - with a letter or digit first, at most 63, and no ending of a project file", name)
@@ -120,9 +121,9 @@ func NeedsClone(spec Spec) bool {
 	return spec.project == "" && !spec.ownProject
 }
 
-// OwnFolder returns the folder of the user's own boards, "" if there is none: that of
-// SLIPWAY_BOARDS, or the nearest folder "boards" in the current folder or above it. The search ends
-// at the top of a clone of Slipway, and passes over the boards that come with that clone.
+// OwnFolder returns the folder of the user's own boards, "" if there is none. SLIPWAY_BOARDS names
+// it, and then must hold a board. Otherwise it is the nearest "boards" in the current folder or
+// above. That search ends at the top of a clone of Slipway, and skips the clone's own boards.
 func OwnFolder() (string, error) {
 	if folder := os.Getenv(BoardsVariable); folder != "" {
 		if len(BoardsIn(folder)) == 0 {
@@ -144,7 +145,7 @@ func OwnFolder() (string, error) {
 	}
 }
 
-// BoardsIn returns the names of the folders with a board.yml in a folder.
+// BoardsIn returns the names of the folders with a board.yml in a folder that may not exist.
 func BoardsIn(folder string) (names []string) {
 	entries, _ := os.ReadDir(folder) // what cannot be read has none
 	for _, e := range entries {
@@ -214,7 +215,8 @@ func (s Spec) FileNames() []string { return slices.Sorted(maps.Keys(s.files)) }
 // TypedName returns the name of the board on a command line.
 func (s Spec) TypedName() string { return cmp.Or(s.folder, s.project, s.Board) }
 
-// SourceProjectFile returns the path in Sources of the project file of one of Slipway's boards.
+// SourceProjectFile returns the path in Sources of the project file of one of Slipway's boards, or
+// "".
 func SourceProjectFile(spec Spec) string {
 	for _, board := range slices.Backward(spec.lineage) {
 		for _, name := range projectFiles {
@@ -271,8 +273,8 @@ func IsSuiteFile(suite string) bool {
 	return slices.Contains([]string{".yml", ".yaml"}, filepath.Ext(suite))
 }
 
-// findSuites replaces file names in the board's suites by their paths. Such a file is in the folder
-// of the board, or of one that it extends.
+// findSuites replaces file names in the board's suites by their paths. Such a file must be in the
+// user's folder of the board, or of one that it extends.
 func (s *Spec) findSuites() error {
 	suites := slices.Clone(s.Suites)
 	for i, suite := range suites {
@@ -303,7 +305,7 @@ var notInName = plaintext.Regexp(`[^A-Za-z0-9._-]+`)
 
 // specOfProject returns the spec of a board that consists only of project files. Its name is that
 // of the first file, or of the folder of a kas.yml, with the choices for bitbake-setup: each choice
-// has a build folder of its own.
+// has a build folder of its own. If a board has that name, "-project" follows it.
 func specOfProject(files string, boards []string) (Spec, error) {
 	first, choices := firstProjectFile(files)
 	path, err := filepath.Abs(first)

@@ -76,6 +76,7 @@ func (s Spec) validate() error {
 // plainWord matches words that are safe in the environment of NVIDIA's scripts, which do not quote.
 var plainWord = plaintext.Regexp(`^[A-Za-z0-9._:-]{0,64}$`)
 
+// validateJetson returns the first error in flash.chip, flash.recovery and flash.module.
 func (s Spec) validateJetson() error {
 	if c := s.Flash.Chip; c != "" && !slices.Contains(chips, c) {
 		return s.unknownValue("flash.chip", c, chips)
@@ -91,6 +92,7 @@ func (s Spec) validateJetson() error {
 	return nil
 }
 
+// validateUpdates checks that debian.keyring is an absolute path and the board has a manifest.
 func (s Spec) validateUpdates() error {
 	if s.Debian == nil || s.Debian.Keyring == "" {
 		return nil
@@ -104,6 +106,7 @@ func (s Spec) validateUpdates() error {
 	return nil
 }
 
+// validateBuild checks that local has absolute paths and that the figures in build are possible.
 func (s Spec) validateBuild() error {
 	for _, id := range slices.Sorted(maps.Keys(s.Local)) {
 		if !filepath.IsAbs(s.Local[id]) {
@@ -122,6 +125,8 @@ func (s Spec) validateBuild() error {
 	return nil
 }
 
+// validateDisk checks the firmware and the partitions of disk: one loader, one boot, one root before
+// any spare, and for a virtual machine one data.
 func (s Spec) validateDisk() error {
 	if s.Disk == nil {
 		return nil

@@ -40,7 +40,7 @@ func readKernelFile(path string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// checkMemory compares the memory with the needs of the board's build, its tasks or virtual machine.
+// checkMemory compares the memory with the needs of the build, its tasks or the virtual machine.
 func checkMemory(_ context.Context, p boardBuild) []Finding {
 	ram, swap, err := machineMemory()
 	if err != nil {

@@ -207,7 +207,7 @@ func checkConfiguration(_ context.Context, p boardBuild) []Finding {
 // withoutCheckouts is the text of a good finding if only Slipway's own tables were compared.
 const withoutCheckouts = "no name in it that Slipway knows to be missing on its branch; other names need the layers' checkouts"
 
-// lintFindings converts lint's findings. If there are none, it returns a good finding with text none.
+// lintFindings converts lint's findings. Without any it returns a good finding with the text none.
 func lintFindings(found []lint.Finding, none string) []Finding {
 	var all []Finding
 	for _, f := range found {
