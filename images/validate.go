@@ -125,8 +125,8 @@ func (s Spec) validateBuild() error {
 	return nil
 }
 
-// validateDisk checks the firmware and the partitions of disk: one loader, one boot, one root before
-// any spare, and for a virtual machine one data.
+// validateDisk checks the firmware and the partitions of disk: one loader, one boot, one root
+// before any spare, and for a virtual machine one data.
 func (s Spec) validateDisk() error {
 	if s.Disk == nil {
 		return nil

@@ -16,7 +16,8 @@ func (t Task) taskName() string {
 	return name
 }
 
-// needsOf reads the task dependencies from a DepTreeGenerated event of bitbake.
+// needsOf reads the task dependencies from a DepTreeGenerated event of bitbake, up to maxTasks and
+// maxNeeds.
 func needsOf(e event) needs {
 	tree, _ := e.state["_depgraph"].(map[string]any)
 	tasks, _ := tree["tdepends"].(map[string]any)

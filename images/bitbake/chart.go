@@ -157,8 +157,8 @@ var barKinds = []struct{ prefix, kind string }{
 	{"do_image", "image"},
 }
 
-// barKind returns the kind of a task's bar, which decides its colour: failed, hit, or a kind of
-// work by the task's name.
+// barKind returns the kind of a task's bar, which decides its colour: failed (or stopped), hit, a
+// kind of work by the task's name, or rest.
 func (t Task) barKind() string {
 	switch {
 	case t.Outcome != TaskSucceeded:

@@ -38,8 +38,8 @@ func (w *watch) readConsoleLine(text string) {
 	}
 }
 
-// noteFailure adds the failed task or the log that an error line names. bitbake writes both in the
-// same order.
+// noteFailure adds the failed task or the log that an error line names, up to maxFailures of each.
+// bitbake writes both in the same order.
 func (c *console) noteFailure(text string) {
 	if m := taskFailed().FindStringSubmatch(text); m != nil && len(c.failed) < maxFailures {
 		c.failed = append(c.failed, Failure{Recipe: recipeOfFile(m[1]), Task: m[2]})

@@ -91,8 +91,8 @@ var variableName = plaintext.Regexp(`^[A-Za-z_][A-Za-z0-9_]*$`)
 // shellVariables describe the shell that ran the script. Slipway drops them.
 var shellVariables = []string{"PWD", "OLDPWD", "SHLVL", "_", "HOME"}
 
-// parseVariables parses the output of env -0. It leaves out shellVariables, and functions that bash
-// exports, whose names are no plain names.
+// parseVariables parses the output of env -0, but not more than maxVariables. It leaves out
+// shellVariables, and functions that bash exports, whose names are no plain names.
 func parseVariables(out []byte) (map[string]string, error) {
 	if len(out) > maxEnvironmentBytes {
 		return nil, fmt.Errorf("it leaves an environment of more than %d bytes", maxEnvironmentBytes)
@@ -191,7 +191,8 @@ func (t Tree) Environment() []string {
 	return slices.Concat(env, t.defaultEnv(), t.Set)
 }
 
-// isUsers reports whether the user's environment overrides the script's value of a variable.
+// isUsers reports whether the user's environment overrides the script's value of a variable. Only
+// passedVariables and the project's env can be overridden, and never PATH.
 func (t Tree) isUsers(name string) bool {
 	_, set := os.LookupEnv(name)
 	_, projects := t.Env[name]

@@ -69,7 +69,7 @@ func (e event) textField(name string) string {
 // numberField returns a field of the event as an integer, 0 if it is no number.
 func (e event) numberField(name string) int64 { return toInt64(e.state[name]) }
 
-// toInt64 converts a decoded value to an integer, 0 if it is no number.
+// toInt64 converts a decoded number or bool to an integer, 0 for anything else or beyond 2^53.
 func toInt64(v any) int64 {
 	switch n := v.(type) {
 	case float64:
@@ -84,7 +84,7 @@ func toInt64(v any) int64 {
 	return 0
 }
 
-// eventTime returns the event's own time, zero if it has none.
+// eventTime returns the event's own time, zero if it has none or an impossible one.
 func (e event) eventTime() time.Time {
 	seconds, _ := e.state["time"].(float64)
 	if seconds <= 0 || seconds > 1e11 {
@@ -201,8 +201,8 @@ func (r *logReader) appendPart(part []byte) {
 	}
 }
 
-// finishLine decodes the current line, passes the event to onEvent or the error to onBadLine, and
-// begins an empty line.
+// finishLine decodes the current line unless it is skipped, passes the event to onEvent or the
+// error to onBadLine, and begins an empty line.
 func (r *logReader) finishLine() {
 	r.lines++
 	line, skip := r.line, r.skip
@@ -229,8 +229,8 @@ func (r *logReader) close() {
 	}
 }
 
-// followLog reads the log at path while bitbake writes it. It waits for the file to appear, and
-// returns after it has read the rest when done closes.
+// followLog reads the log at path while bitbake writes it. It waits for the file to appear. When
+// done closes, it reads the rest, ends the decoding Python and returns.
 func (r *logReader) followLog(path string, done <-chan struct{}) error {
 	defer r.close()
 	var f *os.File

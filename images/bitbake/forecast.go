@@ -35,6 +35,7 @@ type forecast struct {
 }
 
 // forecastKey returns a taskKey without the recipe's folder, because checkouts move between builds.
+// A virtual:CLASS before the folder stays.
 func forecastKey(k string) string {
 	config, rest, _ := strings.Cut(k, "|")
 	class := ""
@@ -85,7 +86,7 @@ func (f forecast) saveDurations(dir string, r Record) error {
 	return err
 }
 
-// averageParallel returns how many tasks ran at a time, on average.
+// averageParallel returns how many tasks ran at a time, on average, 0 if none took any time.
 func (r Record) averageParallel() float64 {
 	var work, first, last int64 = 0, -1, 0
 	for _, t := range r.Tasks {
@@ -108,7 +109,7 @@ func (f *forecast) dropTask(k string) {
 	}
 }
 
-// addDuration records how long a task took, and removes the task from those still to run.
+// addDuration records how long a task took, up to maxTasks, and removes it from those still to run.
 func (f *forecast) addDuration(k string, ms int64) {
 	f.dropTask(k)
 	if _, known := f.Tasks[k]; known || len(f.Tasks) < maxTasks {

@@ -287,8 +287,8 @@ func (r *inputReader) withoutLinks(path string) string {
 	return real
 }
 
-// addName adds one repository path of a file to the result. A pattern or a folder counts as a
-// folder of which the recipe reads all files.
+// addName adds one repository path of a file to the result, or to others if the recipe is not used.
+// A pattern or a folder counts as a folder of which the recipe reads all files.
 func (r *inputReader) addName(recipe, path, rel string, there bool) {
 	name, used := filepath.Base(recipe), r.used[recipe]
 	info, err := os.Stat(path)

@@ -91,6 +91,7 @@ type brokenOff struct {
 	tasks []process
 }
 
+// remember adds the processes to the tasks.
 func (b *brokenOff) remember(all []process) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

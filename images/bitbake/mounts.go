@@ -31,8 +31,8 @@ const (
 const releaseTimeout = time.Minute
 
 // releaseMounts ends the schroot sessions and unmounts the file systems that tasks of this build
-// folder left, as root through sudo. It also removes their schroot configuration. The caller must
-// hold the build folder, so that no other build runs in it.
+// folder left, as root through sudo, and removes their schroot configuration. It does so also after
+// ctx has ended. The caller must hold the build folder, so that no other build runs in it.
 func (t Tree) releaseMounts(ctx context.Context) error {
 	build, err := filepath.EvalSymlinks(t.Build)
 	if err != nil {

@@ -102,7 +102,7 @@ func parseStat(stat []byte) (c counters, found bool) {
 	return c, found
 }
 
-// parsePressure reads the microseconds in which some process waited.
+// parsePressure reads the microseconds in which some process waited, -1 if the text has none.
 func parsePressure(text []byte) int64 {
 	line, _, _ := bytes.Cut(text, []byte("\n"))
 	_, total, found := bytes.Cut(line, []byte("total="))

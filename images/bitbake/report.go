@@ -159,6 +159,7 @@ func (r Record) facts() []fact {
 	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
 }
 
+// taskFact returns the name of the task that ran, or what a dry run or a parse did instead.
 func (r Record) taskFact() string {
 	switch {
 	case r.DryRun:
@@ -169,7 +170,7 @@ func (r Record) taskFact() string {
 	return r.Task
 }
 
-// slowestRecipes returns the recipes whose tasks together took longest.
+// slowestRecipes returns the recipes, at most maxRows, whose tasks together took longest.
 func slowestRecipes(tasks []Task) []slowRow {
 	sums, versions := map[string]int64{}, map[string]string{}
 	for _, t := range tasks {
@@ -184,7 +185,7 @@ func slowestRecipes(tasks []Task) []slowRow {
 	return all
 }
 
-// slowestTasks returns the tasks that took longest.
+// slowestTasks returns the tasks, at most maxRows, that took longest.
 func (r Record) slowestTasks() []slowRow {
 	tasks := slowestFirst(r.Tasks)
 	return r.taskRows(tasks[:min(len(tasks), maxRows)])
@@ -258,7 +259,7 @@ func namesByValue(sums map[string]int64) []string {
 	})
 }
 
-// sharedRows counts hits and misses for each kind of task.
+// sharedRows counts hits and misses for each kind of task, at most maxRows with the most tasks.
 func (r Record) sharedRows() []sharedRow {
 	rows := map[string]*sharedRow{}
 	sums := map[string]int64{}

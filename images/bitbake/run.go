@@ -172,7 +172,7 @@ func (r *Record) setOutcome(ctx context.Context, t Tree, err error) {
 	}
 }
 
-// Took returns how long the build lasted.
+// Took returns how long the build lasted, 0 if it has not ended.
 func (r Record) Took() time.Duration {
 	if r.Ended.IsZero() {
 		return 0

@@ -33,6 +33,7 @@ type unpickler struct {
 	answers *json.Decoder
 }
 
+// startUnpickler starts the Python that decodes events. The caller must close it.
 func startUnpickler() (*unpickler, error) {
 	u := &unpickler{cmd: run.Prepare(context.Background(), unpickleCommand("events"))}
 	out, err := u.cmd.StdoutPipe()

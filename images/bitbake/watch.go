@@ -52,6 +52,7 @@ type runningTask struct {
 	log   string
 }
 
+// newWatch returns a watch that fills rec, and begins to show progress.
 func newWatch(ctx context.Context, rec *Record, f forecast) *watch {
 	return &watch{
 		ctx: ctx, rec: rec, forecast: f,
@@ -252,7 +253,8 @@ func (w *watch) handleTaskEvent(name string, e event) {
 	w.showRunning()
 }
 
-// startTask returns the entry of a running task, and adds that entry at the task's first event.
+// startTask returns the entry of a running task, and adds that entry at the task's first event. It
+// keeps count of the most tasks that ran at one time.
 func (w *watch) startTask(k string, at time.Time) *runningTask {
 	if r := w.running[k]; r != nil {
 		return r
@@ -336,7 +338,8 @@ func (w *watch) addTask(t Task) {
 	w.rec.Tasks = append(w.rec.Tasks, t)
 }
 
-// addFailure adds a failed task to the record, with the end of its log and a known cause.
+// addFailure adds a failed task to the record, with the end of its log and a known cause. If the
+// record has maxFailures, it sets Cut instead.
 func (w *watch) addFailure(r *runningTask) {
 	if len(w.rec.Failures) >= maxFailures {
 		w.rec.Cut = true
@@ -472,6 +475,7 @@ func (r Record) queueSummary(queue string) string {
 	return fmt.Sprintf("%d run, %d from shared state, %d not needed", c.Ran, r.Setscene.Hits, c.Existing+c.Covered)
 }
 
+// failedTasks returns the recipes and names of the failed tasks, joined by commas.
 func (r Record) failedTasks() string {
 	var names []string
 	for _, f := range r.Failures {
@@ -480,7 +484,7 @@ func (r Record) failedTasks() string {
 	return strings.Join(names, ", ")
 }
 
-// recipeOfFile returns the name of a recipe from the path of its file.
+// recipeOfFile returns a recipe's name from the path of its file, which may follow virtual:native:.
 func recipeOfFile(file string) string {
 	name := strings.TrimSuffix(path.Base(file), ".bb")
 	name, _, _ = strings.Cut(name, "_")
