@@ -18,7 +18,8 @@ import (
 	"slipway/layers/run"
 )
 
-// Checkouts returns the checkouts of bitbake that SLIPWAY_BITBAKE names, separated by colons.
+// Checkouts returns the checkouts of bitbake that SLIPWAY_BITBAKE names, separated by colons. It
+// skips the test if that is not set, or if the locale en_US.UTF-8 is missing.
 func Checkouts(t *testing.T) []string {
 	t.Helper()
 	named := os.Getenv("SLIPWAY_BITBAKE")
@@ -89,8 +90,8 @@ func Builder(t *testing.T) *syscall.Credential {
 	return lookupCredential(t, builderName())
 }
 
-// BuilderInGroups returns the Builder with its groups, for a test that needs sbuild and sudo. It
-// skips the test if this user is not in the group sbuild.
+// BuilderInGroups returns the Builder, or nil, with its groups, for a test that needs sbuild and
+// sudo. It skips the test if this user is not in the group sbuild.
 func BuilderInGroups(t *testing.T) *syscall.Credential {
 	t.Helper()
 	u, err := user.Current()
@@ -134,7 +135,7 @@ func Own(t *testing.T, dir string, builder *syscall.Credential) {
 	}
 }
 
-// PublicDir returns a folder for tests that the builder may enter.
+// PublicDir returns a new folder that the builder may enter. The end of the test removes it.
 func PublicDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "slipway-bitbake-")
@@ -176,6 +177,7 @@ func Unpack(t *testing.T, clones []string, branch string, paths ...string) strin
 	return ""
 }
 
+// lookupCredential returns the IDs of a user and its group. It fails the test if there is none.
 func lookupCredential(t *testing.T, name string) *syscall.Credential {
 	t.Helper()
 	u, err := user.Lookup(name)
