@@ -67,7 +67,8 @@ type document struct {
 	} `xml:"BlockMap>Range"`
 }
 
-// Read parses a bmap file, and verifies the file's own digest. The map that Read returns is valid: ascending ranges with digests, inside the image.
+// Read parses a bmap file, and verifies the file's own digest. The map that Read returns is valid:
+// ascending ranges with digests, inside the image.
 func Read(r io.Reader) (Map, error) {
 	m, err := parseFile(r)
 	if err != nil {
@@ -171,6 +172,7 @@ func (d *document) toMap() (Map, error) {
 	return m, nil
 }
 
+// parseRange parses FIRST-LAST, or one number that is both.
 func parseRange(text string) (Range, error) {
 	first, last, two := strings.Cut(text, "-")
 	if !two {
