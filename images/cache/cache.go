@@ -130,7 +130,7 @@ func resolveCache(ctx context.Context, s Setting) (Cache, error) {
 	return c, nil
 }
 
-// isLocal reports whether the folder that the cache serve names exists on this machine.
+// isLocal reports whether the folder that the cache serve names is a served one on this machine.
 func (d descriptor) isLocal() bool {
 	if !filepath.IsAbs(d.Folder) || !validAddress(d.Folder) {
 		return false

@@ -66,8 +66,8 @@ func isHidden(name string) bool {
 	return name == "" || !filepath.IsLocal(name)
 }
 
-// ServeHTTP sends a file, or a range of it. It lists no folders, because
-// bitbake knows the names of the files that it wants.
+// ServeHTTP sends a complete file, or a range of it. It lists no folders, because bitbake knows the
+// names of the files that it wants; the folder itself gets an empty answer.
 func (s *servedFolder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, "/")
 	if name == "" { // a probe
@@ -92,7 +92,7 @@ func (s *servedFolder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const minBytesPerSec = 64 << 10 // bytes a second
 
-// newFilesHandler returns the HTTP handler of both served folders and of /cache.json.
+// newFilesHandler returns the read-only HTTP handler of both served folders and of /cache.json.
 func newFilesHandler(sstate, downloads *servedFolder, self descriptor) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/sstate/", http.StripPrefix("/sstate", sstate))

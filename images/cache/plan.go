@@ -72,8 +72,8 @@ func (p plan) confText() []byte {
 	return b.Bytes()
 }
 
-// writeConf writes cache.conf and returns bitbake's options. It writes only a changed text: if one
-// of its files is newer than before, bitbake parses everything again.
+// writeConf writes cache.conf, unless the plan is empty, and returns bitbake's options. It writes
+// only a changed text: if one of its files is newer than before, bitbake parses everything again.
 func (p plan) writeConf(path string) (BitbakeOptions, error) {
 	if len(p.Assign) == 0 {
 		return BitbakeOptions{}, nil

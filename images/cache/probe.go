@@ -20,8 +20,8 @@ const (
 	maxDescriptorBytes = 32 << 10
 )
 
-// checkServers returns an error if bitbake v cannot use the cache's servers, by the version that the
-// cache serve reports.
+// checkServers returns an error if bitbake v cannot use the servers of the cache, which are those
+// of bitbake c.Bitbake.
 func (c Cache) checkServers(v Version) error {
 	switch {
 	case v.atLeast(existsStream) && !c.Bitbake.atLeast(existsStream):

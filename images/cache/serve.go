@@ -163,8 +163,8 @@ func (s *server) openFiles() error {
 	return err
 }
 
-// checkBitbakePorts checks that the next two ports are free for bitbake's hash equivalence server and
-// PR server. Otherwise Serve would take another program that answers there for its own server.
+// checkBitbakePorts checks that the next two ports are free for bitbake's hash equivalence server
+// and PR server. Otherwise Serve would take another program that answers there for its own server.
 func (s *server) checkBitbakePorts() error {
 	for _, port := range []int{s.port + 1, s.port + 2} {
 		l, err := net.Listen("tcp", net.JoinHostPort(s.host, strconv.Itoa(port)))
