@@ -23,9 +23,9 @@ var (
 // debianNames are the names of DEP-5 and of /usr/share/common-licenses that SPDX has not.
 var debianNames = map[string]string{"Expat": "MIT", "BSD-2-clause": "BSD-2-Clause", "BSD-3-clause": "BSD-3-Clause", "BSD": "BSD-3-Clause", "Apache-2": "Apache-2.0", "Artistic": "Artistic-1.0-Perl", "zlib": "Zlib", "public-domain": "LicenseRef-public-domain"}
 
-// LicenceOf returns the licences that a Debian copyright file names, as an SPDX expression joined
-// with AND, "" if there are none: those in DEP-5's fields, or else the common licences that the
-// text refers to. It treats alternatives ("or") like the others.
+// LicenceOf returns the licences that a Debian copyright file names, as an SPDX expression of at
+// most maxLicences joined with AND, "" if there are none: those in DEP-5's fields, or else the
+// common licences that the text refers to. It treats alternatives ("or") like the others.
 func LicenceOf(copyright string) string {
 	copyright = copyright[:min(len(copyright), MaxCopyright)]
 	found, only := commonText(), ""

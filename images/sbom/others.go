@@ -36,6 +36,7 @@ func decodeCycloneDX(data []byte) (Bill, error) {
 	return b, nil
 }
 
+// list returns the slice behind a pointer, nil for a nil pointer.
 func list[T any](of *[]T) []T {
 	if of == nil {
 		return nil
@@ -60,7 +61,8 @@ func licenceOf(c cdx.Component) string {
 	return strings.Join(all, " AND ")
 }
 
-// addRated adds a CycloneDX vulnerability with its highest score for each affected component.
+// addRated adds a CycloneDX vulnerability for each affected component, with its highest score and
+// the state that its analysis tells, or else Open.
 func (b *Bill) addRated(v cdx.Vulnerability, named map[string]cdx.Component) error {
 	f := Flaw{ID: v.ID, State: Open}
 	for _, r := range list(v.Ratings) {
@@ -87,7 +89,8 @@ func (b *Bill) addRated(v cdx.Vulnerability, named map[string]cdx.Component) err
 	return nil
 }
 
-// decodeCheck reads the JSON report of cve-check.bbclass for an image or a recipe.
+// decodeCheck reads the JSON report of cve-check.bbclass for an image or a recipe. A flaw of an
+// unknown status is Open.
 func decodeCheck(data []byte) (Bill, error) {
 	var check struct {
 		Version string `json:"version"`

@@ -105,6 +105,7 @@ func Decode(r io.Reader) (Bill, error) {
 	return bill, jsonError(err)
 }
 
+// jsonError rewords an error of decoding JSON for the user.
 func jsonError(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("it ends too early")
@@ -235,6 +236,7 @@ func (b Bill) Licences() map[string]int {
 }
 
 // SplitLicence returns the licences of an SPDX expression, or of a Yocto expression with & and |.
+// An expression without any gives one empty text.
 func SplitLicence(expression string) []string {
 	words := strings.FieldsFunc(expression, func(r rune) bool { return strings.ContainsRune(" ()&|", r) })
 	var names []string
@@ -259,6 +261,8 @@ func SplitLicence(expression string) []string {
 
 func text(s string) string { return plaintext.Clean(s, maxText) }
 
+// addPackage adds a package with its texts cut to maxText, unless it has no name. It returns an
+// error if the bill has maxPackages.
 func (b *Bill) addPackage(p Package) error {
 	if p.Name == "" {
 		return nil
@@ -271,6 +275,7 @@ func (b *Bill) addPackage(p Package) error {
 	return nil
 }
 
+// addFlaw adds a flaw as addPackage adds a package. A flaw without an identifier is left out.
 func (b *Bill) addFlaw(f Flaw) error {
 	if f.ID == "" {
 		return nil

@@ -49,8 +49,8 @@ func parseDocument(data []byte) (d document, err error) {
 
 func (d document) form() string { return "SPDX " + text(strings.TrimPrefix(d.Version, "SPDX-")) }
 
-// bill returns the packages of a document that refers to no other document. It leaves out the
-// package that the document describes, which is the image itself.
+// bill returns the packages, at most maxPackages, of a document that refers to no other document.
+// It leaves out the package that the document describes, which is the image itself.
 func (d document) bill() Bill {
 	b := Bill{Forms: []string{d.form()}}
 	whole := map[string]bool{}
@@ -106,7 +106,8 @@ type archive struct {
 	byName, byNamespace map[string]*document
 }
 
-// read adds a document of the tar.
+// read adds a document of the tar, but not the index. It refuses large documents and a second one
+// of the same name or namespace.
 func (a *archive) read(h *tar.Header, r io.Reader) error {
 	if h.Size > maxDocument || len(a.byName) >= maxDocuments {
 		return errors.New("too large an archive of SPDX")
@@ -180,6 +181,7 @@ func (a *archive) addImage(b *Bill, d *document) error {
 	return nil
 }
 
+// addNamed adds the package with an identifier in a document, or returns an error without one.
 func addNamed(b *Bill, d *document, id string) error {
 	if d == nil {
 		return errors.New("no such document")

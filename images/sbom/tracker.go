@@ -92,6 +92,7 @@ func (b *Bill) debianSources() (release string, sources map[string][]string, err
 }
 
 // addTracked adds the tracker's flaws of one source package for this release, each with its state.
+// It leaves out those that the release never had.
 func (b *Bill) addTracked(release, name string, versions []string, flaws map[string]trackedFlaw) error {
 	for id, flaw := range flaws {
 		at, affected := flaw.Releases[release]
@@ -134,6 +135,7 @@ func CompareVersions(a, b string) int {
 	return cmp.Or(cmp.Compare(epochA, epochB), comparePart(upstreamA, upstreamB), comparePart(revisionA, revisionB))
 }
 
+// splitVersion splits a Debian version: [EPOCH:]UPSTREAM[-REVISION]. The epoch is 0 by default.
 func splitVersion(v string) (epoch int, upstream, revision string) {
 	if number, rest, ok := strings.Cut(v, ":"); ok {
 		epoch, _ = strconv.Atoi(number) // one that is no number is 0
@@ -163,6 +165,7 @@ func comparePart(a, b string) int {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
+// splitAt splits a text before its first byte for which end is true.
 func splitAt(s string, end func(byte) bool) (before, after string) {
 	i := 0
 	for i < len(s) && !end(s[i]) {
