@@ -103,7 +103,7 @@ func splitNames(text string) []string {
 	})
 }
 
-// matchPattern returns what the star of a pattern stands for in the names of the layers' files.
+// matchPattern returns the sorted texts that the star of a pattern matches in the layers' files.
 func (l *checkout) matchPattern(pattern string) (all []string) {
 	before, after, _ := strings.Cut(filepath.Base(pattern), "*")
 	for _, dir := range l.folders {

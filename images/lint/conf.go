@@ -175,7 +175,8 @@ func (l logicalLine) parseDirective(i int, word string) (Statement, *badLine) {
 	return s, nil
 }
 
-// parseValue sets the statement's value and words: the text between the quotes at its two ends.
+// parseValue sets the statement's value and words: the text between the quotes at its two ends. It
+// returns why bitbake cannot read a value without these two quotes, or with more of them.
 func (l logicalLine) parseValue(s Statement, from int) (Statement, *badLine) {
 	text := l.text
 	from += len(text[from:]) - len(strings.TrimLeft(text[from:], " \t"))

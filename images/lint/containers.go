@@ -100,7 +100,7 @@ func (c *checker) checkSystemd(w Word) {
 }
 
 // checkContainerLayer reports a project without meta-virtualization, which has the container
-// recipes.
+// recipes, unless a layer without a table may have them too.
 func (c *checker) checkContainerLayer(w Word) {
 	if c.layers.Branch["meta-virtualization"] != "" || c.layers.Others || len(c.layers.Branch) < 2 {
 		return
@@ -126,6 +126,7 @@ func hasWord(s Statement, word string) bool {
 	return slices.ContainsFunc(s.Words, func(w Word) bool { return w.Text == word })
 }
 
+// appendTo returns the line that appends a word to a variable, in the syntax of the release.
 func (c *checker) appendTo(variable, word string) string {
 	if fromRelease(c.branch, "honister") {
 		return variable + `:append = " ` + word + `"`

@@ -98,8 +98,8 @@ type checker struct {
 	said        map[[2]string]string  // fault, fix, and file: local.conf repeats statements of the project file
 }
 
-// addFinding adds a finding, unless another file has the same one. Findings beyond maxFindings are
-// dropped.
+// addFinding adds a finding, unless another file has the same one or there are maxFindings. A
+// statement for only some machines never stops the build.
 func (c *checker) addFinding(at Position, stops bool, what, why, fix string) {
 	key := [2]string{what, fix}
 	if file, said := c.said[key]; said && file != at.File || len(c.findings) == maxFindings {
@@ -220,6 +220,7 @@ var operations = []string{"append", "prepend", "remove"}
 var oldOverrides = plaintext.Regexp(`_(append|prepend|remove)($|_|:)|_(pn-|class-|task-|jetson-|qemu|tegra($|[0-9_])|forcevariable$)`)
 
 // oldOverride returns the offset of the first override in the old syntax, with underscores, or -1.
+// It is -1 too for variables such as PREFERRED_PROVIDER_x, whose endings are other names.
 func oldOverride(name string) int {
 	for _, prefix := range []string{"PREFERRED_", "SRCREV_", "BBFILE_", "BBFILES_", "LAYER", "KERNEL_MODULE_", "LICENSE_FLAGS_"} {
 		if strings.HasPrefix(name, prefix) {
@@ -406,6 +407,7 @@ func (c *checker) checkedBranch(name string) string {
 	return "this project on " + c.branch
 }
 
+// absentFromTables reports whether no table has the name for the build's branches.
 func (c *checker) absentFromTables(name string) bool {
 	for _, t := range tables() {
 		if t.findBranches(name)&t.branchBit(c.layers.tableBranch(t)) != 0 {

@@ -48,7 +48,7 @@ func Setting(p layers.Project, build, name, given string) (string, error) {
 }
 
 // assignedValue returns the value of a variable after all statements. given is its value before
-// them.
+// them. It takes += and the like for =, and ignores statements with overrides.
 func assignedValue(statements []Statement, name, given string) string {
 	value, weak := given, given == ""
 	for _, s := range statements {
@@ -99,7 +99,7 @@ func blockIndent(b layers.Block) int {
 	return 0
 }
 
-// Branch returns the layers of a branch of meta-tegra or a Yocto release, for a configuration
+// Branch returns the layers of a known branch of meta-tegra or Yocto release, for a configuration
 // without a project.
 func Branch(branch string) (Layers, error) {
 	release := seriesOf(branch)
@@ -233,8 +233,8 @@ func namesFromFiles(folders []string) map[string]bool {
 
 const maxLayerFiles = 200_000
 
-// walkFiles calls found for each regular file below the folders, and for links to files. A folder
-// itself may be a link. It skips .git and folders that cannot be read.
+// walkFiles calls found for each regular file below the folders, and for links to files, up to
+// maxLayerFiles in each. A folder itself may be a link. It skips .git and unreadable folders.
 func walkFiles(folders []string, found func(file string)) {
 	for _, dir := range folders {
 		seen := 0
@@ -269,7 +269,8 @@ func readDistro(name string, folders []string) (all []Source, known bool) {
 }
 
 // readIncluded returns a file of the first layer that has it, after the files that it includes.
-// known is false if a file is missing or has a variable in its name.
+// known is false if a file is missing or has a variable in its name. It reads each file only once,
+// and about 100 in all.
 func readIncluded(name string, folders []string, seen map[string]bool) (all []Source, known bool) {
 	if seen[name] || len(seen) > 100 {
 		return nil, true

@@ -129,7 +129,7 @@ var series = []string{
 	"nanbield", "scarthgap", "styhead", "walnascar", "whinlatter", "wrynose", "master",
 }
 
-// seriesOf returns the release that a branch is for: its name up to a dash.
+// seriesOf returns the Yocto release that a branch is for: its name up to a dash, "" if unknown.
 func seriesOf(branch string) string {
 	name, _, _ := strings.Cut(branch, "-")
 	if !slices.Contains(series, name) {
