@@ -102,7 +102,8 @@ func (c choices) Release() string {
 	return ""
 }
 
-// PlanProject returns the files of a new project with one board, like one of Slipway's.
+// PlanProject returns the files of a new project with one board, like one of Slipway's. Without a
+// name in req the board is LIKE-lab.
 func PlanProject(ctx context.Context, req Request) (Plan, error) {
 	like, err := images.LoadSource(req.Like)
 	if err != nil {
@@ -157,6 +158,7 @@ func (c choices) planShared(pipelines []string) (files []File, err error) {
 	return c.fillAll(names)
 }
 
+// fillAll returns the files, sorted by path, of the templates in names, which holds them by path.
 func (c choices) fillAll(names map[string]string) (files []File, err error) {
 	for _, path := range slices.Sorted(maps.Keys(names)) {
 		text, err := c.fill(names[path])
@@ -191,6 +193,7 @@ func PlanBoard(ctx context.Context, folder string, req Request) (Plan, error) {
 	return c.planBoard(ctx, like)
 }
 
+// newChoices returns the values for a board like another one. A virtual board's Make is up.
 func newChoices(req Request, like images.Spec) choices {
 	c := choices{
 		Name: req.Name, Like: req.Like, Project: projectName(req.Folder), Version: images.ThisProgram().String(), Make: "build",
@@ -202,7 +205,8 @@ func newChoices(req Request, like images.Spec) choices {
 	return c
 }
 
-// planBoard returns a board.yml, a kas.yml for real hardware, and the user's next steps.
+// planBoard returns a board.yml, a kas.yml for real hardware, and the user's next steps. It refuses
+// a rig.
 func (c choices) planBoard(ctx context.Context, like images.Spec) (Plan, error) {
 	if like.Rig != nil {
 		return Plan{}, fmt.Errorf("board %s: a rig is made in a clone of Slipway, not in a project\nnext: boards", c.Like)
