@@ -43,8 +43,8 @@ func checkDevice(spec images.Spec, d device.Device) error {
 	return nil
 }
 
-// refusedSteps maps the text of a refusal to the command that resolves it. GIVEN in a command
-// stands for the device's name on the command line, $1 for a group of the pattern.
+// refusedSteps maps the text of a refusal to the command that resolves it. refusedStep replaces
+// GIVEN by the device's name on the command line, and $1 by the first group of the pattern.
 var refusedSteps = []struct{ said, step string }{
 	{`name the whole disk, (\S+)$`, "repeat the line with $1 for GIVEN"},
 	{`(?:over|boot area of) (\S+); name that itself`, "repeat the line with $1 for GIVEN"},
@@ -59,8 +59,8 @@ var refusedSteps = []struct{ said, step string }{
 }
 
 // refusedStep returns the next command for a user whose device was refused with the text said: that
-// of the first pattern in refusedSteps that matches, else "devices". A command that needs root
-// begins with sudo if the user is not root.
+// of the first pattern in refusedSteps that matches. It returns "devices" if none matches, or for a
+// disk of the running system. Commands begin with sudo if the user is not root.
 func refusedStep(given, said string) string {
 	for _, r := range refusedSteps {
 		if at := regexp.MustCompile(r.said).FindStringSubmatch(said); at != nil && !strings.HasPrefix(said, "holds the running system") {
@@ -74,9 +74,9 @@ func refusedStep(given, said string) string {
 	return "devices"
 }
 
-// checkNotArtifact returns an error if path is a file of the artifact in its folder or in the folder
-// above, because the image would overwrite itself. It also refuses a virtual disk that lies in or
-// below the folder of another board's artifact.
+// checkNotArtifact returns an error if path is a file of the artifact in its folder or the folder
+// above, because the image would overwrite itself. It also refuses any path if one of these folders
+// has another board's artifact, or one that cannot be read.
 func checkNotArtifact(spec images.Spec, path string) error {
 	dir := filepath.Dir(path)
 	for _, dir := range []string{dir, filepath.Dir(dir)} {

@@ -126,9 +126,9 @@ func (j *bluefieldJob) openStream(ctx context.Context) error {
 	return j.checkTrailingData(path)
 }
 
-// checkTrailingData checks the bf.cfg in the stream's trailing data for plain passwords. It refuses
-// trailing data if --config names a bf.cfg too, because the DPU would not read the second one. It
-// skips data that is too long or too binary for a bf.cfg.
+// checkTrailingData refuses trailing data of the stream if --config names a bf.cfg too, because the
+// DPU would not read the second one. Else it checks that the data, if a bf.cfg, has no plain
+// password. It skips data that is too long for a bf.cfg or has a zero byte.
 func (j *bluefieldJob) checkTrailingData(path string) error {
 	n := j.stream.TrailingBytes
 	if n == 0 {
@@ -163,9 +163,9 @@ func (j *bluefieldJob) openPorts(ctx context.Context) error {
 	return nil
 }
 
-// openPort opens and locks a DPU's rshim device, and reads the DPU's name, model and mode. It
-// refuses a DPU that is not ready, or of another model than board.yml's or the stream's, and starts
-// the DPU's receipt.
+// openPort opens and locks a DPU's rshim device, reads the DPU's name and model into d, and adds a
+// dpu with a new receipt to j.dpus. It refuses a DPU that is not ready, or of another model than
+// board.yml's or the stream's.
 func (j *bluefieldJob) openPort(ctx context.Context, d *device.Device) error {
 	port, err := openRShim(ctx, d.Path)
 	if err != nil {
@@ -207,7 +207,8 @@ func openRShim(ctx context.Context, path string) (*rshim.Port, error) {
 	return rshim.Open(ctx, path)
 }
 
-// isDPU reports whether info, such as BlueField-2(Rev 1), names the model want (BlueField-2).
+// isDPU reports whether info, such as BlueField-2(Rev 1), names the model want (BlueField-2), in
+// any case of letters.
 func isDPU(info, want string) bool {
 	name, _, _ := strings.Cut(info, "(")
 	return strings.EqualFold(strings.TrimSpace(name), want)
@@ -267,7 +268,8 @@ func (j *bluefieldJob) checkUnchanged() error {
 	return err
 }
 
-// writeDevices pushes the stream to all DPUs at once. If one DPU fails, the others continue.
+// writeDevices pushes the stream to all DPUs at once. If one DPU fails, the others continue. It
+// returns the receipts of those that succeed, and the joined errors of the others.
 func (j *bluefieldJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	if err := j.checkUnchanged(); err != nil {
 		return nil, err
@@ -314,6 +316,7 @@ func (j *bluefieldJob) pushStream(ctx context.Context, d *dpu) error {
 	return nil
 }
 
+// streamParts returns the parts to push to a DPU: the boot stream, then the bf.cfg if one is given.
 func (j *bluefieldJob) streamParts() []rshim.Part {
 	parts := []rshim.Part{{Name: j.stream.Name(), Data: j.stream, SizeBytes: j.stream.StreamBytes + j.stream.TrailingBytes}}
 	if j.config != nil {

@@ -71,6 +71,7 @@ func (w *deviceWriter) openDevice(ctx context.Context) (err error) {
 	return w.copyTo(w.claimed.File, o)
 }
 
+// copyTo sets w.disk and w.copy, which write to f. It writes no image data.
 func (w *deviceWriter) copyTo(f *os.File, o write.CopyOptions) (err error) {
 	if w.disk, err = write.OpenDisk(f); err != nil {
 		return err
@@ -110,7 +111,8 @@ func (w *deviceWriter) endFailed(began time.Time, err error) {
 	w.disk, w.claimed, w.pending, w.copy = nil, nil, nil, nil
 }
 
-// finishReceipt ends the device's progress bar and fills its receipt.
+// finishReceipt records err in w.err, ends the device's progress bar, and fills its receipt with
+// the amounts and the duration.
 func (w *deviceWriter) finishReceipt(began time.Time, err error) {
 	took, done := time.Since(began), w.copy.Result()
 	w.err = err
@@ -166,6 +168,7 @@ func (w *deviceWriter) unfinishedState(err error) string {
 	return w.device.Path + " is not whole: its first and last MiB, with the partition table, are zeroed; " + what
 }
 
+// recordProof adds to the receipt the image's digest, the map's ranges, and if it was read back.
 func (w *deviceWriter) recordProof(p write.Proof) {
 	r := &w.receipt
 	if p.SHA256 != "" {

@@ -79,7 +79,8 @@ type Receipt struct {
 	DPU *rshim.Verdict `json:"dpu,omitempty"` // the result that a BlueField reported
 }
 
-// String returns a line for people: how much was written and read back, or the board's own verdict.
+// String returns the board's own verdict, or else how much was written, and a line for each path in
+// Saved. For a dry run it returns how much would be written.
 func (r Receipt) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: ", r.Device.Path)
@@ -264,8 +265,8 @@ func recordReceipts(dir string, work func() ([]Receipt, error)) ([]Receipt, erro
 	return receipts, errors.Join(err, localfile.WriteJSON(path, receipts, 0o644))
 }
 
-// chooseDevices examines each named device. It refuses the list if two names are the same device,
-// or if the devices are of different kinds.
+// chooseDevices examines each named device. It refuses an empty list, two names of the same device,
+// and devices of different kinds.
 func chooseDevices(spec images.Spec, artifact images.Artifact, devices []string) ([]device.Device, error) {
 	if len(devices) == 0 {
 		return nil, errors.New("no device is named\nnext: devices")
@@ -295,8 +296,8 @@ func nameDevice(devices []string, name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// chooseDevice examines the device called name, and refuses one that must not be written. The error
-// ends with a next step.
+// chooseDevice examines the device called name. It refuses one that must not be written, with a
+// next step, and an artifact of another board than spec's.
 func chooseDevice(spec images.Spec, artifact images.Artifact, name string) (device.Device, error) {
 	if artifact.Board != spec.Board {
 		return device.Device{}, fmt.Errorf("%s is an artifact for board %s", artifact.Dir(), artifact.Board)

@@ -92,6 +92,7 @@ func clientKey(path string) (ssh.PublicKey, error) {
 	return newClientKey(path)
 }
 
+// readClientKey returns the public key of the private key at path. It sets the file's mode to 0600.
 func readClientKey(path string) (ssh.PublicKey, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -104,6 +105,7 @@ func readClientKey(path string) (ssh.PublicKey, error) {
 	return signer.PublicKey(), os.Chmod(path, 0o600) // ssh takes no other mode
 }
 
+// newClientKey generates a key pair, writes it to path and path.pub, and returns the public key.
 func newClientKey(path string) (ssh.PublicKey, error) {
 	private, public, err := newKey("slipway")
 	if err != nil {
@@ -115,6 +117,7 @@ func newClientKey(path string) (ssh.PublicKey, error) {
 	return public, renameio.WriteFile(path, private, 0o600, renameio.IgnoreUmask())
 }
 
+// newKey generates an Ed25519 key pair. It returns the private key as PEM, and the public key.
 func newKey(comment string) ([]byte, ssh.PublicKey, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

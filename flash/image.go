@@ -50,7 +50,8 @@ type imageJob struct {
 }
 
 // newImageJob opens and checks the image, its block map and the devices' sizes, and makes a
-// deviceWriter for each device. It writes nothing to a device.
+// deviceWriter for each device. It writes nothing to a device. It makes the image first if only a
+// tegraflash package is given.
 func newImageJob(ctx context.Context, r request) (job, error) {
 	j := &imageJob{request: r}
 	as := func(kind error, do func(context.Context) error) func(context.Context) error {
@@ -83,8 +84,8 @@ func (j *imageJob) checkOptions(context.Context) error {
 	return nil
 }
 
-// openHead starts to decode the beginning of a packed image, or returns the Head that it started
-// before. All checks of the image share this decode.
+// openHead starts to decode the first maxCheckedBytes of a packed image, or returns the Head that
+// it started before. All checks of the image share this decode.
 func (j *imageJob) openHead(ctx context.Context) *source.Head {
 	if j.head == nil {
 		j.head = j.source.Head(ctx, maxCheckedBytes)
@@ -155,8 +156,8 @@ func (j *imageJob) checkUnchanged() error {
 	return err
 }
 
-// openMap parses the block map: that which the user named or that lies beside the image, else the
-// artifact's. Without a map, all of the image counts as data.
+// openMap parses the block map that the user named or that lies beside the image of --image.
+// Without --image, it takes the artifact's. Without a map, all of the image counts as data.
 func (j *imageJob) openMap(context.Context) error {
 	var err error
 	switch {
@@ -206,6 +207,7 @@ func rebuildHint(artifact images.Artifact) string {
 	return fmt.Sprintf("remove %s and build again", images.ArtifactPath(artifact.Dir()))
 }
 
+// fixHint returns advice for an image or block map whose digest or size is wrong.
 func (j *imageJob) fixHint() string {
 	if j.options.Image != "" {
 		return "fetch it again, and give the block map that was made of it"
@@ -268,7 +270,8 @@ func (j *imageJob) prepare(ctx context.Context) error {
 	return withKind(ctx, ErrRefused, j.checkFit(ctx))
 }
 
-// measureImage decodes the whole image, discards the data and sets j.size.
+// measureImage decodes the whole image, discards the data and sets j.size. It calls count with the
+// size so far.
 func (j *imageJob) measureImage(ctx context.Context, count func(int64)) error {
 	size := int64(0)
 	for i := range j.source.Sections() {
@@ -286,6 +289,7 @@ func (j *imageJob) measureImage(ctx context.Context, count func(int64)) error {
 	return j.source.Finish()
 }
 
+// sameDigest returns an error unless got is the image file's expected SHA-256.
 func (j *imageJob) sameDigest(got string) error {
 	if got != j.sha256 {
 		return fmt.Errorf("%s: sha256 %s, the artifact says %s; %s", j.file.Name(), got, j.sha256, j.fixHint())
@@ -360,7 +364,7 @@ func (m mappedImage) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // checkFit returns an error if a block device is smaller than the image, or if the image has no
-// partition for the SSH identity.
+// partition for the SSH identity. It keeps that partition in j.place.
 func (j *imageJob) checkFit(context.Context) (err error) {
 	least := max(j.size, j.source.LeastBytes())
 	for _, d := range j.devices {
@@ -445,6 +449,7 @@ func (j *imageJob) proofText() string {
 	return "nothing proves it: --digest or --signers would"
 }
 
+// writeOptions returns the options of write.Run. They leave out the partition of the SSH identity.
 func (j *imageJob) writeOptions() write.Options {
 	o := write.Options{
 		Name: j.file.Name(), Remedy: j.fixHint(), Blocks: j.blocks, Size: j.size,
@@ -456,7 +461,8 @@ func (j *imageJob) writeOptions() write.Options {
 	return o
 }
 
-// dryRun prints how much would be written at most. It opens no device.
+// dryRun prints how much would be written at most to each device, and returns the receipts. It
+// opens no device.
 func (j *imageJob) dryRun(context.Context) ([]Receipt, error) {
 	var receipts []Receipt
 	for _, w := range j.writers {
@@ -532,7 +538,7 @@ func (j *imageJob) makeSeed(ctx context.Context) (err error) {
 }
 
 // writeImage writes the image and the identity's file system to all remaining devices, and compares
-// a plain image's SHA-256 with the artifact's. An error is recorded for every device.
+// a plain image's SHA-256 with the expected one. It records an error for every device.
 func (j *imageJob) writeImage(ctx context.Context, began time.Time) (write.Proof, error) {
 	var copies []*write.Copy
 	remaining := j.remainingWriters()
@@ -590,8 +596,8 @@ func (j *imageJob) withUnfinished(err error) error {
 	return fmt.Errorf("%w%s", err, b.String())
 }
 
-// collectReceipts returns the receipts of the complete devices. The error, a *Failed, holds the
-// receipts of the others.
+// collectReceipts returns the receipts of the complete devices. If any device failed, the error is
+// a *Failed with the receipts of those.
 func (j *imageJob) collectReceipts() (found []Receipt, err error) {
 	f := &Failed{}
 	var all []error

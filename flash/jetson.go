@@ -100,6 +100,7 @@ func (j *jetsonJob) checkBoard(port string) error {
 
 func usbPort(d device.Device) string { return strings.TrimPrefix(d.Path, "usb:") }
 
+// unpackPackage makes the work folder and unpacks the package into it.
 func (j *jetsonJob) unpackPackage(ctx context.Context) (err error) {
 	j.work, err = newWorkDir()
 	if err == nil {
@@ -194,7 +195,8 @@ func (j *jetsonJob) newReceipt(d device.Device) Receipt {
 }
 
 // writeDevices flashes all boards in parallel, or one after another if the package's scripts accept
-// any board that they find. If one board fails, the others continue.
+// any board that they find. If one board fails, the others continue. Meanwhile a udev rule keeps
+// this machine's desktop from mounting the boards' disks.
 func (j *jetsonJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	undo, said := jetsonHost.Quiet(ctx)
 	defer undo()
@@ -246,8 +248,8 @@ func (j *jetsonJob) flashBoard(ctx context.Context, d device.Device) (Receipt, e
 	return r, nil
 }
 
-// forceRecovery runs board.yml's recovery command, here or on its relay host, waits for the board
-// on the USB port, and checks its chip.
+// forceRecovery runs board.yml's recovery command, on this machine or on its relay host, waits for
+// the board on the USB port, and checks its chip.
 func (j *jetsonJob) forceRecovery(ctx context.Context, port string) error {
 	argv, err := tegra.FillPort(j.spec.Flash.Recovery.Command, port)
 	if err != nil {
@@ -373,9 +375,9 @@ func (b *workDir) unpackPackage(ctx context.Context, r request) (*tegra.Package,
 	return p, sum, err
 }
 
-// makeCardImage makes an image of a card from a tegraflash package, if the user names one or the
-// artifact has one and no disk image. It runs the package's own script, and puts the result in
-// j.image in place of the package.
+// makeCardImage makes an image of a card from a tegraflash package, if the user names one, or names
+// no image and the artifact has one and no disk image. It runs the package's own script, and puts
+// the result into j.image in place of the package.
 func (j *imageJob) makeCardImage(ctx context.Context) error {
 	_, err := j.artifact.File(images.DiskImage)
 	if given := j.image.path != ""; given && !isPackage(j.image.name) || !given && err == nil {
@@ -406,8 +408,8 @@ func (j *imageJob) makeCardImage(ctx context.Context) error {
 	return nil
 }
 
-// isPackage reports whether path has the name that Yocto gives to a tegraflash package. The content
-// would not tell: a tar archive could also be meant for a disk.
+// isPackage reports whether path's base name contains tegraflash and ends in .zst, .gz, .zip or
+// .tar. The content would not tell: a tar archive could also be meant for a disk.
 func isPackage(path string) bool {
 	name := filepath.Base(path)
 	return strings.Contains(name, "tegraflash") && slices.ContainsFunc([]string{".zst", ".gz", ".zip", ".tar"}, func(ending string) bool { return strings.HasSuffix(name, ending) })

@@ -44,7 +44,7 @@ func refuseListed(path string) error {
 	return nil
 }
 
-// readHead returns the first checkedBytes of the image at path, unpacked.
+// readHead returns up to checkedBytes from the beginning of the image at path, unpacked.
 func readHead(ctx context.Context, path string) ([]byte, error) {
 	f, err := localfile.Open(path)
 	if err != nil {

@@ -28,8 +28,8 @@ type otherBoard struct {
 	said    []string
 }
 
-// check does nothing if said is "". Else it returns an error, or records said for the receipts if
-// --other-board is given.
+// check returns an error with said, a sign of another board, unless said is "". With --other-board
+// it records said for the receipts instead.
 func (o *otherBoard) check(said string) error {
 	if said == "" {
 		return nil
@@ -67,8 +67,9 @@ func compareBoard(spec images.Spec, a images.Artifact, from string) string {
 	return ""
 }
 
-// RefuseOther returns an error if the artifact.json beside file is another board's and allowed is
-// false. said has the differences that allowed let pass.
+// RefuseOther returns an error if the artifact.json beside file is of another board or architecture
+// and allowed is false. If allowed is true, it returns the difference in said. A missing or
+// unreadable artifact.json is no error.
 func RefuseOther(spec images.Spec, file string, allowed bool) (said []string, err error) {
 	o := otherBoard{board: spec.Board, allowed: allowed}
 	path := images.ArtifactPath(filepath.Dir(file))
@@ -76,6 +77,8 @@ func RefuseOther(spec images.Spec, file string, allowed bool) (said []string, er
 	return o.said, err
 }
 
+// checkDescription compares the artifact.json at path with spec's board, and calls it from in an
+// error. It accepts a missing or unreadable one.
 func (o *otherBoard) checkDescription(spec images.Spec, path, from string) error {
 	var a images.Artifact
 	data, err := localfile.Read(path, mapLimit)
@@ -86,7 +89,7 @@ func (o *otherBoard) checkDescription(spec images.Spec, path, from string) error
 }
 
 // checkBeside compares the board of the artifact.json beside the image with the board to flash. It
-// accepts an image without one.
+// accepts an image without one, or with one that cannot be fetched.
 func (p *imageResolver) checkBeside(ctx context.Context, o *fetch.Origin) error {
 	file, err := o.Beside(ctx, images.ArtifactName)
 	if err != nil {
@@ -95,8 +98,9 @@ func (p *imageResolver) checkBeside(ctx context.Context, o *fetch.Origin) error 
 	return p.other.checkDescription(p.spec, file.Path, file.Reference)
 }
 
-// checkMachine finds the architecture of the programs and boot files in the image, keeps it in
-// j.machine, and refuses the image if it is not the board's.
+// checkMachine finds the architectures of the programs and boot files in the image, and keeps them
+// in j.machine. It refuses an image with some, but none of the board's, unless --other-board is
+// given. It searches only the first searchedHead bytes of a packed image.
 func (j *imageJob) checkMachine(ctx context.Context) error {
 	if j.spec.Arch == "" {
 		return nil

@@ -49,7 +49,7 @@ type imageResolver struct {
 	provedImage
 }
 
-// open opens the image at path, unless it is open.
+// open opens the image at path into p.file. If p.file is open already, open ignores path.
 func (p *provedImage) open(path string) (_ *sealed.File, err error) {
 	if p.file == nil {
 		p.file, err = sealed.Open(path)
@@ -63,8 +63,8 @@ func (p *provedImage) close() {
 	}
 }
 
-// resolveImage fetches the image to this machine. It returns an error if the digest or a signature
-// is wrong or missing where one is required.
+// resolveImage fetches the image that --image names, or takes the artifact's, and verifies it. It
+// returns an error if a digest or signature is wrong, or missing although one is required.
 func resolveImage(ctx context.Context, r request) (provedImage, error) {
 	p := &imageResolver{request: r}
 	if err := runSteps(ctx, p.close, p.readSigners, p.readDigest, p.readImage); err != nil {
@@ -73,6 +73,7 @@ func resolveImage(ctx context.Context, r request) (provedImage, error) {
 	return p.provedImage, nil
 }
 
+// fetchOptions returns the folder for fetched files and the board's architecture.
 func (p *imageResolver) fetchOptions() fetch.Options {
 	dir := p.options.Cache
 	if dir == "" {
@@ -81,8 +82,8 @@ func (p *imageResolver) fetchOptions() fetch.Options {
 	return fetch.Options{Dir: dir, Arch: p.spec.Arch}
 }
 
-// readSigners reads the board's list of signers (flash.signers) and those of --signers. A signature
-// must satisfy every list, so no option can replace the board's.
+// readSigners appends to p.lists the board's list of signers (flash.signers) and that of --signers
+// or SLIPWAY_SIGNERS. A signature must satisfy every list, so no option can replace the board's.
 func (p *imageResolver) readSigners(context.Context) error {
 	if name := p.spec.Flash.Signers; name != "" {
 		data, err := p.spec.File(name)
@@ -104,8 +105,9 @@ func (p *imageResolver) readSigners(context.Context) error {
 	return err
 }
 
-// readDigest parses --digest, or fetches and parses the list of digests that it names. It verifies
-// the list's signature if there is one; a signed list vouches for the files in it.
+// readDigest parses --digest into p.digest, or fetches the list of digests that it names into
+// p.sums. It verifies the list's signature and puts the signers into p.listed. An unsigned list is
+// no error.
 func (p *imageResolver) readDigest(ctx context.Context) error {
 	text := p.options.Digest
 	digest, is, err := trust.ParseDigest(text)
@@ -148,8 +150,8 @@ func (p *imageResolver) wantedDigest(name string) (string, error) {
 }
 
 // readImage fetches the image that --image names, verifies its digest and signatures, and reads its
-// block map. Without --image it verifies the artifact's files. If signers are required, it looks
-// for a signature before it fetches the image.
+// block map. Before that, it refuses an image of another board, and one without a required
+// signature. Without --image it verifies the artifact's files.
 func (p *imageResolver) readImage(ctx context.Context) error {
 	if p.options.Image == "" {
 		return p.proveArtifact(ctx)
@@ -229,8 +231,9 @@ func (p *imageResolver) writesDisk() bool {
 	return kind == device.File || kind == device.Block
 }
 
-// findSigned looks for a signature of the image and, if there is none, of its block map. byMap is
-// true if only the map is signed; its SHA-256 digests then verify all of the image that is written.
+// findSigned looks for a signature of the image and, for a disk, else for one of its block map.
+// byMap is true if only the map is signed: its SHA-256 digests then verify all of the image that is
+// written. findSigned returns an error if neither is signed.
 func (p *imageResolver) findSigned(ctx context.Context, o *fetch.Origin) (byMap bool, err error) {
 	_, _, unsigned := p.lists.Find(ctx, o, o.Name())
 	if unsigned == nil || !errors.Is(unsigned, fs.ErrNotExist) || !p.writesDisk() {
@@ -250,6 +253,7 @@ func (p *imageResolver) proveSigners(ctx context.Context, at trust.Place, name s
 	return namesOf(signers), err
 }
 
+// namesOf returns the signers as text.
 func namesOf(signers []trust.Signer) (names []string) {
 	for _, s := range signers {
 		names = append(names, s.String())
@@ -257,9 +261,9 @@ func namesOf(signers []trust.Signer) (names []string) {
 	return names
 }
 
-// readMap reads and verifies the block map that the user names or that lies beside the image. A map
-// could leave out any range of the image. So if a digest or signature is required of the image, the
-// map needs one too, or it is not used.
+// readMap reads and verifies the block map that --block-map names, else one beside the image, if
+// any. A map could leave out any range of the image. So if the image needs a digest or signature,
+// a map beside it needs one too: readMap skips one without, and says so in p.note.
 func (p *imageResolver) readMap(ctx context.Context, o *fetch.Origin) error {
 	if p.options.BlockMap != "" {
 		return p.readNamedMap(ctx)
@@ -284,7 +288,8 @@ func (p *imageResolver) readMap(ctx context.Context, o *fetch.Origin) error {
 	return nil
 }
 
-// readNamedMap fetches and verifies the block map that --block-map names.
+// readNamedMap fetches and verifies the block map that --block-map names. The map needs no digest,
+// because the user vouches for it.
 func (p *imageResolver) readNamedMap(ctx context.Context) error {
 	o, err := fetch.Open(ctx, p.options.BlockMap, p.fetchOptions())
 	if err != nil {
@@ -315,7 +320,8 @@ func (p *imageResolver) leftOutReason() string {
 }
 
 // proveMap reads the block map into p.mapFile, and verifies its digest and signature. It returns
-// fs.ErrNotExist if one is required and the map has none.
+// fs.ErrNotExist if one is required and the map has none. A digest in a signed list is enough. It
+// refuses a clearsigned map.
 func (p *imageResolver) proveMap(ctx context.Context, at trust.Place, file fetch.File) (err error) {
 	if p.mapFile, err = file.ReadAll(ctx, mapLimit); err != nil {
 		return err
@@ -345,8 +351,8 @@ func (p *imageResolver) proveMap(ctx context.Context, at trust.Place, file fetch
 	return nil
 }
 
-// proveArtifact verifies the artifact's files if a policy, signers or --digest demand that.
-// Otherwise their digests are verified while they are written.
+// proveArtifact verifies the artifact's files if a policy, signers or --digest demand that, and
+// reads the map of --block-map. Other digests are verified while the files are written.
 func (p *imageResolver) proveArtifact(ctx context.Context) error {
 	var err error
 	if p.admitted, err = evidence.AdmitSigned(ctx, p.spec, p.artifact, p.lists); err != nil {
@@ -379,7 +385,8 @@ func (p *imageResolver) proveArtifact(ctx context.Context) error {
 	return nil
 }
 
-// builtFile returns the artifact's file for devices of this kind.
+// builtFile returns the artifact's file for devices of this kind. For a disk, that is the
+// tegraflash package if the artifact has no disk image.
 func (p *imageResolver) builtFile() (images.File, error) {
 	switch p.devices[0].Kind {
 	case device.Tegra:
@@ -396,8 +403,8 @@ func (p *imageResolver) builtFile() (images.File, error) {
 	return image, err
 }
 
-// proveFile compares the SHA-256 of an artifact's file with want. The file that will be written
-// stays open in p.file.
+// proveFile seals an artifact's file and compares its SHA-256 with want. The file that will be
+// written stays open in p.file.
 func (p *imageResolver) proveFile(ctx context.Context, f images.File, want string) error {
 	built, _ := p.builtFile()
 	file, err := p.file, error(nil)
@@ -420,7 +427,7 @@ func (p *imageResolver) proveFile(ctx context.Context, f images.File, want strin
 	return err
 }
 
-// addOrigin adds the image's origin and its signers to receipts.
+// addOrigin adds the image's origin and its signers to receipts. It passes err on.
 func (p provedImage) addOrigin(receipts []Receipt, err error) ([]Receipt, error) {
 	for i := range receipts {
 		receipts[i].Origin, receipts[i].SignedBy = p.origin, p.signedBy
@@ -428,7 +435,7 @@ func (p provedImage) addOrigin(receipts []Receipt, err error) ([]Receipt, error)
 	return receipts, err
 }
 
-// showOrigin shows the image's origin and who vouches for it.
+// showOrigin prints the image's origin, digest, signers, policies and note, as far as it has them.
 func (p provedImage) showOrigin(w io.Writer) {
 	if p.origin != "" {
 		fmt.Fprintf(w, "Image from %s.\n", p.origin)
