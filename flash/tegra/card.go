@@ -69,6 +69,7 @@ func (p *Package) Card(ctx context.Context, out string, b Board) error {
 	return nil
 }
 
+// cardBytes returns the disk size for the layout called name, in whole MiB; 0 if it is unknown.
 func (p *Package) cardBytes(name string) int64 {
 	for _, l := range p.layouts {
 		if l.name == name {
@@ -78,7 +79,8 @@ func (p *Package) cardBytes(name string) int64 {
 	return 0
 }
 
-// makeImage runs the script that makes an image, and checks the image's size.
+// makeImage runs argv, which makes an image in the file partial, with a clock for each stage. It
+// returns an error unless the image then has size bytes.
 func (r *flashRun) makeImage(ctx context.Context, argv []string, partial string, size int64) error {
 	env, err := r.environment()
 	if err != nil {

@@ -73,7 +73,8 @@ func (t *extraction) localName(name string) (string, error) {
 	return path.Clean(name), nil
 }
 
-// makeFolder creates a folder of the archive and its parents, unless they exist.
+// makeFolder creates a folder of the archive and its parents, unless they exist. It refuses the
+// name of an earlier file or link, and too many entries.
 func (t *extraction) makeFolder(name string, mode fs.FileMode) error {
 	switch t.made[name] {
 	case folder:
@@ -92,7 +93,8 @@ func (t *extraction) makeFolder(name string, mode fs.FileMode) error {
 }
 
 // writeFile creates a file of size bytes with the content of from, without setuid bits. Zeros
-// become holes, because images are sparse.
+// become holes, because images are sparse. It refuses a name that occurs twice, and files of too
+// many bytes together.
 func (t *extraction) writeFile(name string, mode fs.FileMode, size int64, from io.Reader) error {
 	if err := t.claimName(name, file); err != nil {
 		return err
@@ -126,7 +128,8 @@ func (t *extraction) claimName(name string, k entryKind) error {
 	return nil
 }
 
-// copySparse copies exactly size bytes and leaves holes for zeros.
+// copySparse copies size bytes and leaves holes for zeros. It returns an error if from has more or
+// fewer bytes.
 func copySparse(f *os.File, from io.Reader, size int64) error {
 	buf := make([]byte, len(zeros))
 	var at int64
@@ -189,7 +192,7 @@ func (t *extraction) makeSymlink(name, to string) error {
 	return t.root.Symlink(to, name)
 }
 
-// makeHardLink creates a second name of an extracted file.
+// makeHardLink creates a second name of as, which must be an extracted file.
 func (t *extraction) makeHardLink(name, as string) error {
 	as, err := t.localName(as)
 	if err != nil {

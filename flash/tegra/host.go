@@ -53,8 +53,8 @@ func (t tool) isNeeded(flow, chip string) bool {
 	return (t.flows == nil || slices.Contains(t.flows, flow)) && (t.chips == nil || chip == "" || slices.Contains(t.chips, chip))
 }
 
-// missingTools returns an error that names the programs that a flow's scripts need and this machine
-// lacks.
+// missingTools returns an error that names the programs and Python modules that a flow's scripts
+// need and this machine lacks, with their Debian packages.
 func (p *Package) missingTools(ctx context.Context, flow string) error {
 	var missing, packages []string
 	for _, t := range tools {
@@ -92,8 +92,8 @@ func checkRoot(ctx context.Context) error {
 	return nil
 }
 
-// Cautions returns warnings about this machine and the USB port that are known to disturb a flash,
-// such as a hub or power saving.
+// Cautions returns a warning for each thing at the USB port that is known to disturb a flash: a
+// hub, power saving, or a connection below 480 Mbit/s.
 func (h Host) Cautions(port string) []string {
 	var found []string
 	if strings.Contains(port, ".") {
@@ -113,8 +113,8 @@ func (h Host) Cautions(port string) []string {
 const gadget = `SUBSYSTEM=="block", ATTRS{idVendor}=="1d6b", ATTRS{idProduct}=="0104", ENV{UDISKS_AUTO}="0"` + "\n"
 
 // Quiet writes a udev rule that keeps desktops from mounting the boards' disks, until undo removes
-// the rule. If that fails, said is a warning. The rule does not hide the disks, because the scripts
-// mount them through udisks.
+// the rule. It also removes the rules of dead Slipway processes. If it fails, said is a warning.
+// The rule does not hide the disks, because the scripts mount them through udisks.
 func (h Host) Quiet(ctx context.Context) (undo func(), said string) {
 	nothing := func() {}
 	if _, err := os.Stat(filepath.Join(h.Run, "udev")); err != nil {
@@ -151,8 +151,8 @@ func (h Host) removeStaleRules(dir string) {
 	}
 }
 
-// reloadUdev has udev read its rules again. It ignores errors, because udev watches its folders
-// too.
+// reloadUdev has udev read its rules again, if h.Run is this machine's /run. It ignores errors,
+// because udev watches its folders too.
 func (h Host) reloadUdev(ctx context.Context) {
 	if h.Run == Here.Run {
 		_, _ = run.Output(ctx, run.Command{Argv: []string{"udevadm", "control", "--reload"}})

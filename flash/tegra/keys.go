@@ -24,8 +24,8 @@ type Keys struct {
 	SBK string // a key of AES, in words of hex
 }
 
-// OpenKeys checks the key files that a user names, and returns their absolute paths. NVIDIA's tools
-// would report a bad key only in the middle of a flash.
+// OpenKeys checks the key files that a user names, and returns their absolute paths. It refuses an
+// SBK without a PKC. NVIDIA's tools would report a bad key only in the middle of a flash.
 func OpenKeys(pkc, sbk string) (k Keys, err error) {
 	if sbk != "" && pkc == "" {
 		return Keys{}, errors.New("--sbk encrypts boot files that are also signed: give the signing key by --pkc")
@@ -45,7 +45,8 @@ func OpenKeys(pkc, sbk string) (k Keys, err error) {
 	return k, nil
 }
 
-// openKey checks a key file by check, and its path, which NVIDIA's scripts do not quote.
+// openKey returns the absolute path of a key file that check accepts. It refuses a path with blanks
+// or characters that a shell expands, because NVIDIA's scripts do not quote it.
 func openKey(file string, check func([]byte) error) (string, error) {
 	path, err := filepath.Abs(file)
 	if err != nil {

@@ -124,6 +124,7 @@ func parseLayout(data []byte) (layout, error) {
 	return l, nil
 }
 
+// newPartition checks and parses a partition's fields. It refuses a file outside of the package.
 func newPartition(name, kind, size, attribute, file string) (partition, error) {
 	p := partition{name: strings.TrimSpace(name), kind: strings.TrimSpace(kind), file: strings.TrimSpace(file)}
 	if p.name == "" || len(p.name) > 128 || p.name != plaintext.OneLine(p.name) {
@@ -147,7 +148,7 @@ func newPartition(name, kind, size, attribute, file string) (partition, error) {
 	return p, nil
 }
 
-// parseNumber parses a decimal or 0x number, as NVIDIA's tools do; otherwise for an empty text.
+// parseNumber parses a decimal, 0x or 0 (octal) number. It returns otherwise for an empty text.
 func parseNumber(s string, otherwise int64) (int64, error) {
 	if s = strings.TrimSpace(s); s == "" {
 		return otherwise, nil
@@ -225,7 +226,8 @@ func (l layout) checkFiles(dir string, stands map[string]string) error {
 	return errors.Join(wrong...)
 }
 
-// checkFile returns an error if the partition's file does not fit into it.
+// checkFile returns an error if the partition's file does not fit into it. It accepts a missing
+// file, and any file of a partition that fills the device.
 func (p partition) checkFile(dir string, stands map[string]string) error {
 	file := p.file
 	if other, ok := stands[file]; ok {

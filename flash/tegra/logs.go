@@ -26,7 +26,7 @@ const (
 	logFiles = 64
 )
 
-// keepLogs copies the newest logs of the script and of the board into the log folder.
+// keepLogs copies the script's last two logs, and the logs of boardLogs, into the log folder.
 func (r *flashRun) keepLogs() {
 	for _, path := range newestPaths(r.board.Dir, "log.initrd-flash.", 2) {
 		copyLog(path, filepath.Join(r.board.Logs, filepath.Base(path)))
@@ -36,7 +36,7 @@ func (r *flashRun) keepLogs() {
 	}
 }
 
-// boardLogs returns the log files that the board sent in the last flash.
+// boardLogs returns the log files that the board sent in the last flash, at most logFiles.
 func (r *flashRun) boardLogs() []string {
 	var files []string
 	for _, dir := range newestPaths(r.board.Dir, "device-logs-", 1) {
@@ -51,8 +51,8 @@ func newestPaths(dir, prefix string, n int) []string {
 	return paths[max(0, len(paths)-n):]
 }
 
-// listPaths returns the sorted paths in a folder. It does not use Glob, because the folder's name
-// may contain * or [.
+// listPaths returns the sorted paths in a folder, none if it cannot be read. It does not use Glob,
+// because the folder's name may contain * or [.
 func listPaths(dir string) []string {
 	entries, _ := os.ReadDir(dir) // as far as it is readable
 	var paths []string
@@ -124,8 +124,8 @@ func (h Host) isCommandDisk(number, port, session string) bool {
 	return said("vendor") == "flashpkg" && (strings.Contains(dir, "/"+port+"/") || session != "" && said("model") == session)
 }
 
-// sessionID returns the end of the board's serial number, which is the model name of its disks. It
-// reads the number from boardvars.sh, which the scripts write.
+// sessionID returns the last eight hexadecimal digits of the board's serial number, which are the
+// model name of its disks. It returns "" if boardvars.sh, which the scripts write, has no number.
 func (r *flashRun) sessionID() string {
 	vars, err := readVars(filepath.Join(r.board.Dir, "boardvars.sh"))
 	if err != nil {
@@ -141,7 +141,7 @@ func (r *flashRun) sessionID() string {
 
 var octal = plaintext.Regexp(`\\[0-7]{3}`)
 
-// UnescapePath decodes the kernel's octal escapes: it writes a space as \040.
+// UnescapePath decodes the kernel's octal escapes in a path, such as \040 for a space.
 func UnescapePath(path string) string {
 	return octal().ReplaceAllStringFunc(path, func(s string) string {
 		n, err := strconv.ParseUint(s[1:], 8, 8)

@@ -1,8 +1,7 @@
 // Package tegra flashes a tegraflash package onto Jetsons in recovery mode. It runs the
 // package's scripts and NVIDIA's tools on one USB port, and never talks to the boot ROM
-// itself. A port is the kernel's name for a place on the USB bus, as 1-2.3. Boards come
-// and go there under changing numbers. A flow is the order in which a package's script
-// works.
+// itself. A port is the kernel's name for a place on the USB bus, as 1-2.3. A board on it gets a
+// new number whenever it appears. A flow is the order in which a package's script works.
 package tegra
 
 import (
@@ -68,6 +67,7 @@ func (p *Package) hasFile(name string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
+// readVars reads .env.initrd-flash, if any. It refuses file names in it outside of the package.
 func (p *Package) readVars() (err error) {
 	p.vars, err = readVars(filepath.Join(p.Dir, ".env.initrd-flash"))
 	p.Machine = p.vars["MACHINE"]
@@ -79,6 +79,7 @@ func (p *Package) readVars() (err error) {
 	return err
 }
 
+// readRelease sets p.Release, such as R36.4.4, from bsp_version, if the package has that.
 func (p *Package) readRelease() error {
 	vars, err := readVars(filepath.Join(p.Dir, "bsp_version"))
 	if err != nil || vars["BSP_BRANCH"] == "" {
@@ -106,8 +107,8 @@ func (p *Package) findHelper() error {
 	return fmt.Errorf("%s has none of its helper scripts (tegra-flash-helper.sh and others): it is no tegraflash package, or was built without its tools (TEGRA_SIGNING_EXCLUDE_TOOLS)", p.Dir)
 }
 
-// findChip sets p.Chip from the package's variables, or else from its helper's name. The chip stays
-// "" if the package does not name one.
+// findChip sets p.Chip from .env.initrd-flash, else from the helper's name, else from flashvars.
+// The chip stays "" if none of them names one. An unknown CHIPID in .env.initrd-flash is an error.
 func (p *Package) findChip() error {
 	p.Chip = helpers[p.helper]
 	if id := p.vars["CHIPID"]; id != "" {
@@ -173,8 +174,8 @@ func (p *Package) checkAim() error {
 // be flashed one after another.
 func (p *Package) AcceptsAnyBoard() bool { return p.acceptsAnyBoard }
 
-// CheckOthers returns an error if the scripts accept any board and another board than the one on port is
-// in recovery mode.
+// CheckOthers returns an error if the scripts accept any board and a board on another port is in
+// recovery mode too.
 func (p *Package) CheckOthers(h Host, port string) error {
 	if !p.acceptsAnyBoard {
 		return nil
@@ -188,6 +189,8 @@ func (p *Package) CheckOthers(h Host, port string) error {
 	return err
 }
 
+// readLayouts reads the package's layouts. Only a package signed at build time may lack
+// flash.xml.in, any may lack external-flash.xml.in.
 func (p *Package) readLayouts() error {
 	for _, name := range []string{"flash.xml.in", "external-flash.xml.in"} {
 		l, err := readLayout(filepath.Join(p.Dir, name))
@@ -224,8 +227,7 @@ func (p *Package) Check() error {
 	return nil
 }
 
-// sharedFiles returns the large files that the scripts only read, which copies of a
-// package may share.
+// sharedFiles names the large files that the scripts only read. Copies of a package may share them.
 func (p *Package) sharedFiles() []string {
 	return slices.DeleteFunc([]string{p.vars["ROOTFS_IMAGE"], p.vars["DATAFILE"]}, func(name string) bool { return name == "" })
 }

@@ -48,8 +48,7 @@ var scriptVars = append([]string{"serial_number", "fuselevel", "MACHINE", "BR_CI
 // ModuleNames returns the names that board.yml may set in flash.module.
 func ModuleNames() []string { return slices.Clone(moduleNames) }
 
-// Argv returns the command that flashes the board on a port, to run in the package's
-// folder.
+// Argv returns the command that flashes the board on a port, to run in the package's folder.
 func (p *Package) Argv(port string, keys Keys) []string {
 	script := []string{"bash", "./initrd-flash"}
 	if p.Flow == Direct {
@@ -89,7 +88,8 @@ type flashRun struct {
 	over       bool
 }
 
-// checkAndRun locks the port, checks the board, then runs the script.
+// checkAndRun locks the port, checks the board, then runs the script. It allows only one script at
+// a time that accepts any board.
 func (r *flashRun) checkAndRun(ctx context.Context) (Result, error) {
 	if err := CheckPort(r.board.Port); err != nil {
 		return Result{}, err
@@ -252,7 +252,7 @@ func (r *flashRun) readLine(text string) {
 	r.step.Detail(plaintext.OneLine(says))
 }
 
-// startStage starts the time limit of the current stage.
+// startStage ends the time limit of the stage before, and starts that of the current stage.
 func (r *flashRun) startStage() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -272,6 +272,7 @@ func (r *flashRun) stopClock() {
 	r.clock.Stop()
 }
 
+// stageLimit returns the stage's limit in r.board.Limits, else its usual one.
 func (r *flashRun) stageLimit(s stage) time.Duration {
 	if d := r.board.Limits[s.name]; d > 0 {
 		return d
@@ -325,6 +326,7 @@ func (r *flashRun) explainEnd(err error) error {
 	return withAdvice(err, next, r.board.Logs)
 }
 
+// withAdvice appends to err the text next, if any, and the log folder.
 func withAdvice(err error, next, logs string) error {
 	if next != "" {
 		err = fmt.Errorf("%w\n  what it is: %s", err, next)
@@ -332,7 +334,8 @@ func withAdvice(err error, next, logs string) error {
 	return fmt.Errorf("%w\n  logs: %s", err, logs)
 }
 
-// searchLogs searches all kept logs for known failures, and keeps the most telling one.
+// searchLogs searches the last MiB of each kept log for known failures. It keeps the one that comes
+// first in failures.
 func (r *flashRun) searchLogs() {
 	t := r.transcript
 	for _, path := range append(listPaths(r.board.Logs), listPaths(filepath.Join(r.board.Logs, "device-logs"))...) {
@@ -344,8 +347,8 @@ func (r *flashRun) searchLogs() {
 	}
 }
 
-// boardComplains returns an error if the board's logs have error lines. The board reports SUCCESS
-// even if a partition table that it checked is broken.
+// boardComplains returns an error with the first error line in the last MiB of each board log; nil
+// if none has one. The board reports SUCCESS even if a partition table that it checked is broken.
 func (r *flashRun) boardComplains() error {
 	for _, path := range r.boardLogs() {
 		for line := range strings.Lines(string(localfile.Tail(path, 1<<20))) {

@@ -115,7 +115,7 @@ func (t *transcript) readLine(text string) bool {
 	return t.enterStage(text)
 }
 
-// enterStage moves to a later stage if the line begins one. It never moves back.
+// enterStage moves to a later stage if the line begins one, and reports whether it did.
 func (t *transcript) enterStage(text string) bool {
 	for i := len(t.flow.stages) - 1; i > t.at; i-- {
 		s := t.flow.stages[i]

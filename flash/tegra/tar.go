@@ -20,8 +20,8 @@ import (
 // windowLimit is the most memory that decoding a .zst may need, the same as for zstd --long.
 const windowLimit = 128 << 20
 
-// unpackTar extracts a tar with any compression. It returns an error if the end mark is missing. It
-// reads in to the end, so that its digest is known.
+// unpackTar extracts a tar, plain or compressed with gzip or zstd. It returns an error if the end
+// mark is missing. It reads in to the end, so that its digest is known.
 func (t *extraction) unpackTar(in *bufio.Reader, head []byte) error {
 	raw := &countingReader{r: in}
 	plain, end, err := decompress(raw, head)
@@ -47,8 +47,8 @@ func (t *extraction) unpackTar(in *bufio.Reader, head []byte) error {
 	return nil
 }
 
-// decompress returns a reader of the tar, by the compression that the first bytes show, and a
-// function that frees the reader.
+// decompress returns a reader of the tar, which head shows to be plain, gzip or zstd, and a
+// function that frees the reader. It returns an error for any other head.
 func decompress(raw io.Reader, head []byte) (io.Reader, func(), error) {
 	switch {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
@@ -93,6 +93,7 @@ func (c *countingReader) Read(p []byte) (int, error) {
 // hasEndMark reports whether the tar ended with two blocks of zeros.
 func (c *countingReader) hasEndMark() bool { return c.zeros >= 1024 }
 
+// unpackEntries extracts all entries of a tar.
 func (t *extraction) unpackEntries(r *tar.Reader) error {
 	for {
 		h, err := r.Next()
@@ -112,7 +113,7 @@ func (t *extraction) unpackEntries(r *tar.Reader) error {
 }
 
 // unpackEntry extracts one file, folder or link, without owner and extended attributes. It refuses
-// devices and pipes.
+// devices, pipes and unknown types.
 func (t *extraction) unpackEntry(h *tar.Header, r io.Reader) error {
 	name, err := t.prepareEntry(h.Name)
 	if err != nil {

@@ -47,6 +47,7 @@ func Unpack(ctx context.Context, from Archive, dir string) (string, error) {
 	return unpackLimited(ctx, from, dir, usualLimits)
 }
 
+// unpackLimited does what Unpack does, with the given limits.
 func unpackLimited(ctx context.Context, from Archive, dir string, limits archiveLimits) (string, error) {
 	step := progress.Start(ctx, "unpack", 0, "")
 	sum, files, err := unpackInto(ctx, from, dir, limits, step)
@@ -57,7 +58,8 @@ func unpackLimited(ctx context.Context, from Archive, dir string, limits archive
 	return sum, nil
 }
 
-// unpackInto unpacks an archive into dir, compares its digest, and removes dir if anything fails.
+// unpackInto unpacks an archive into the new folder dir, compares its digest, and removes dir if
+// that fails. It refuses to begin with less free space than the archive's size.
 func unpackInto(ctx context.Context, from Archive, dir string, limits archiveLimits, step *progress.Step) (sum string, files int, err error) {
 	f := from.File
 	if f == nil {
@@ -117,6 +119,7 @@ func checkSpace(dir string, need int64) error {
 	return err
 }
 
+// explainError adds advice to the error of a full disk, a truncated archive or equal names.
 func explainError(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):

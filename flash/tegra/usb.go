@@ -63,7 +63,7 @@ type Recovery struct {
 // portName matches the kernel's name for a USB port.
 var portName = plaintext.Regexp(`^[1-9][0-9]{0,3}-[1-9][0-9]{0,2}(\.[1-9][0-9]{0,2}){0,6}$`)
 
-// List returns the Jetsons in recovery mode. sys is /sys.
+// List returns the Jetsons in recovery mode, sorted by port; none without a USB bus. sys is /sys.
 func List(sys string) ([]Recovery, error) {
 	dir := filepath.Join(sys, "bus/usb/devices")
 	entries, err := os.ReadDir(dir)
@@ -102,6 +102,7 @@ func At(sys, port string) (Recovery, error) {
 	return Recovery{}, fmt.Errorf("USB port %s: %s", port, explainAbsence(sys, port))
 }
 
+// recoveryAt returns the Jetson in recovery mode on a port; false if none is.
 func recoveryAt(sys, port string) (Recovery, bool) {
 	if !portName().MatchString(port) || readAttribute(sys, port, "idVendor") != nvidiaVendor {
 		return Recovery{}, false
@@ -131,7 +132,7 @@ func explainAbsence(sys, port string) string {
 	return fmt.Sprintf("USB device %s:%s %s is no Jetson in recovery mode%s", plaintext.OneLine(v), plaintext.OneLine(p), name, enter)
 }
 
-// readAttribute returns a USB attribute from sysfs, or "".
+// readAttribute returns up to 256 bytes of a USB attribute from sysfs; "" if it cannot be read.
 func readAttribute(sys, port, name string) string {
 	const longest = 256
 	data, err := os.ReadFile(filepath.Join(sys, "bus/usb/devices", port, name))
@@ -141,6 +142,7 @@ func readAttribute(sys, port, name string) string {
 	return strings.TrimSpace(string(data[:min(len(data), longest)]))
 }
 
+// parseCount parses a decimal number; 0 for a negative or invalid one.
 func parseCount(text string) int {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 {
@@ -176,7 +178,8 @@ func Force(ctx context.Context, h Host, port string, command func(context.Contex
 	})
 }
 
-// waitForRecovery waits up to forceLimit for a board on the port whose device number is not before.
+// waitForRecovery waits up to forceLimit for a board in recovery mode on the port whose device
+// number is not before.
 func (h Host) waitForRecovery(ctx context.Context, port string, before int) (Recovery, error) {
 	late := time.NewTimer(forceLimit)
 	defer late.Stop()

@@ -37,6 +37,7 @@ func readVars(path string) (map[string]string, error) {
 	return vars, nil
 }
 
+// parseVars parses up to varsLines lines of assignments. The last value of a name counts.
 func parseVars(text string) (map[string]string, error) {
 	vars := map[string]string{}
 	n := 0
@@ -62,7 +63,8 @@ var (
 	unescape   = strings.NewReplacer(`\"`, `"`, `\\`, `\`, `\$`, "$", "\\`", "`")
 )
 
-// parseLine adds the assignments of one line to vars. It refuses any other shell code.
+// parseLine adds the assignments of one line to vars, and ignores comments. It refuses any other
+// shell code.
 func parseLine(vars map[string]string, line string) error {
 	for line != "" && line[0] != '#' {
 		m := assignment().FindStringSubmatch(line)
