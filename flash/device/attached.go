@@ -56,7 +56,8 @@ func rshimField(said, name string) string {
 	return ""
 }
 
-// readInTime reads a driver's file, whose read may wait for the device, but no longer than limit.
+// readInTime reads up to 64 KiB of a driver's file, whose read may wait for the device. It returns
+// os.ErrDeadlineExceeded after limit.
 func readInTime(path string, limit time.Duration) (string, error) {
 	const longest = 64 << 10
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)

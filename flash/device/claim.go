@@ -133,6 +133,7 @@ func dropPartitions(ctx context.Context, f *os.File, d Device) error {
 	return nil
 }
 
+// dropOnce has the kernel forget each partition of the disk with the sysfs folder dir.
 func dropOnce(f *os.File, dir string) error {
 	for _, p := range partitionDirs(dir) {
 		n, err := strconv.Atoi(readAttribute(p, "partition"))
@@ -146,6 +147,7 @@ func dropOnce(f *os.File, dir string) error {
 	return nil
 }
 
+// dropPartition has the kernel forget partition n. A partition that is gone is no error.
 func dropPartition(f *os.File, n int) error {
 	part := unix.BlkpgPartition{Pno: int32(n)}
 	arg := unix.BlkpgIoctlArg{Op: unix.BLKPG_DEL_PARTITION, Datalen: int32(unsafe.Sizeof(part)), Data: (*byte)(unsafe.Pointer(&part))}
@@ -156,7 +158,7 @@ func dropPartition(f *os.File, n int) error {
 	return nil
 }
 
-// flushCache writes out and drops the page cache of the whole disk.
+// flushCache writes out the page cache of the whole disk and, for root, drops it.
 func flushCache(f *os.File) error {
 	if err := f.Sync(); err != nil {
 		return err
@@ -210,7 +212,8 @@ func retryWhile(ctx context.Context, busy error, try func() error) error {
 	}
 }
 
-// partitionsHeld adds to err which mounts and programs use the disk's partitions.
+// partitionsHeld adds to an EBUSY which mounts and programs use the disk's partitions, and to a
+// permission error that it takes root. It returns any other error as it is.
 func (m machine) partitionsHeld(dir string, err error) error {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):

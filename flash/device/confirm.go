@@ -40,8 +40,9 @@ func (d Device) guardReason() string {
 }
 
 // Confirm returns an error unless the user confirmed exactly these devices: by yes, or if that is
-// empty by ask, which may be nil. No error contains a token that the user did not give: a script
-// that named a wrong disk must not learn there how to erase it.
+// empty by ask, which may be nil. A new virtual disk needs no answer. No error contains a token
+// that the user did not give: a script that named a wrong disk must not learn from it how to erase
+// it.
 func Confirm(ctx context.Context, devices []Device, yes []string, ask func([]Device) error) error {
 	if len(yes) > 0 {
 		return checkConfirmed(devices, yes)
@@ -105,6 +106,7 @@ func (d Device) isConfirmedBy(yes string) bool {
 	return yes != "" && (yes == token || d.Kind == File && samePath(yes, d.Path))
 }
 
+// samePath reports whether a is the absolute path b, or a link to it.
 func samePath(a, b string) bool {
 	if real, err := filepath.EvalSymlinks(a); err == nil {
 		a = real
@@ -125,8 +127,8 @@ func askUser(ctx context.Context, ask func([]Device) error, devices []Device) er
 	}
 }
 
-// Ask returns a question for Confirm: it prints the devices and returns nil if the person types all
-// their names.
+// Ask returns a question for Confirm: it prints the devices and returns nil if the person types the
+// last elements of all their paths, in order.
 func Ask(in io.Reader, out io.Writer) func([]Device) error {
 	lines := bufio.NewReader(io.LimitReader(in, 4096))
 	return func(devices []Device) error {

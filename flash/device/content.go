@@ -19,8 +19,8 @@ import (
 // of many reads.
 const patience = 30 * time.Second
 
-// readContent reads the device's partition table, labels and file systems into d. It refuses a
-// device that does not answer in time, or whose content shows that it is in use.
+// readContent reads the device's partition table, labels and file systems into d. It sets d.Refused
+// for a device that does not answer in time, or whose content shows that it is in use.
 func (m machine) readContent(dir string, d *Device) {
 	path := filepath.Join(m.nodes, filepath.Base(d.Path))
 	if m.nodes == "" || d.SizeBytes == 0 {
@@ -73,7 +73,7 @@ func (m machine) probeContent(path string, sizeBytes int64, sector int) (answer,
 }
 
 // inTime runs work in a goroutine and reports whether it ended within the limit. Otherwise work
-// goes on, and the caller must not read its results.
+// continues, and the caller must not read its results.
 func inTime(limit time.Duration, work func()) bool {
 	done := make(chan struct{})
 	go func() {
@@ -99,6 +99,7 @@ func probeFile(path string, sizeBytes int64, sector int) (probe.Disk, error) {
 	return probe.Read(f, sizeBytes, sector)
 }
 
+// unreadReason returns the text of Device.Unread for an error of reading a device; "" for nil.
 func unreadReason(err error) string {
 	switch {
 	case err == nil:

@@ -70,7 +70,7 @@ func List(ctx context.Context, files ...string) ([]Device, error) {
 	return here.listAll(ctx, files)
 }
 
-// Table prints devices for people.
+// Table prints devices as a table with a heading, for people.
 func Table(w io.Writer, devices []Device) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "DEVICE\tSIZE\tBUS\tMODEL\tSERIAL\tHOLDS\tNOTE")
@@ -173,6 +173,7 @@ func (d Device) Describe(w io.Writer) {
 	}
 }
 
+// String returns the partition's name, size, title, and type of content with its label.
 func (c Content) String() string {
 	fields := []string{c.Name, " " + plaintext.SizeText(c.SizeBytes)}
 	if c.Title != "" {

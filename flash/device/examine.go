@@ -20,8 +20,9 @@ import (
 // Examine returns the device that path names on this machine, and why Slipway refuses it, if so.
 func Examine(path string) (Device, error) { return here.examineName(path) }
 
-// examineName returns the device that path names: a block device, a virtual disk (which may not
-// exist yet), usb:PORT or an rshim. It follows links such as /dev/disk/by-id/...
+// examineName returns the device that path names: a block device, or a virtual disk, which may not
+// exist yet. It follows links such as /dev/disk/by-id/... It returns usb:PORT and the name of an
+// rshim as a device without a check.
 func (m machine) examineName(path string) (Device, error) {
 	path, meant := strings.CutPrefix(path, FilePrefix)
 	if kind := SpecialKind(path); kind != "" && !meant {

@@ -42,6 +42,7 @@ func (m machine) findUses() (uses, error) {
 	return found, nil
 }
 
+// addUse adds a use of the device with a number once; none if the number is "".
 func (u uses) addUse(number, what string) {
 	if number != "" && !slices.Contains(u[number], what) {
 		u[number] = append(u[number], what)
@@ -338,7 +339,7 @@ func (m machine) zfsPools() []string {
 	return names
 }
 
-// byPrograms names the programs that have a device open.
+// byPrograms returns " by " and the names of the programs that have a device open; "" if none.
 func byPrograms(openers []opener) string {
 	if len(openers) == 0 {
 		return "" // the kernel itself, or another user's program

@@ -23,8 +23,8 @@ func pendingName(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".flash")
 }
 
-// NewPending creates and locks the file for a virtual disk, after it checked that the disk is
-// unchanged.
+// NewPending creates and locks the file for a virtual disk, with its folder. It first checks that
+// the disk is unchanged.
 func NewPending(d Device) (*Pending, error) {
 	if err := checkFileUnchanged(d); err != nil {
 		return nil, err
@@ -39,8 +39,8 @@ func NewPending(d Device) (*Pending, error) {
 	return &Pending{File: f, device: d}, nil
 }
 
-// createPending creates and locks a new file, so that no other process has it open. It removes what
-// a killed flash left.
+// createPending creates and locks a new file, so that no other process has it open. It removes the
+// file of a killed flash. It returns errBusy if another flash has locked the file.
 func createPending(path string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(pendingName(path), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
@@ -110,6 +110,8 @@ func isNameOf(f *os.File, name string) bool {
 	return err == nil && os.SameFile(mine, there)
 }
 
+// rename renames the file to the virtual disk's path, with the flags of renameat2 if the file
+// system has them. With RENAME_NOREPLACE, errChanged means that the path exists.
 func (p *Pending) rename(flags uint) error {
 	err := unix.Renameat2(unix.AT_FDCWD, p.Name(), unix.AT_FDCWD, p.device.Path, flags)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // a file system that knows no flags
@@ -130,9 +132,9 @@ func (p *Pending) Close() error {
 	return p.File.Close()
 }
 
-// Replace syncs the file and renames it to the virtual disk's path. It refuses if the disk there is
-// not the one that was confirmed, or if a running machine has locked it: the machine would go on
-// writing to the unlinked file.
+// Replace syncs the file and renames it to the virtual disk's path. It refuses to replace a disk
+// that is not the one that was confirmed, or that a running machine has locked: the machine would
+// still write to the unlinked file.
 func (p *Pending) Replace() error {
 	if err := p.Sync(); err != nil { // takes long, so it comes before the last look
 		return err

@@ -46,7 +46,8 @@ func (m machine) listAll(ctx context.Context, files []string) ([]Device, error) 
 	return found, nil
 }
 
-// listBlockDevices lists the block devices with their content.
+// listBlockDevices lists the block devices with their content, which it reads in parallel. It does
+// not read optical drives.
 func (m machine) listBlockDevices(ctx context.Context) ([]Device, error) {
 	uses, err := m.findUses()
 	if err != nil {
@@ -99,7 +100,7 @@ func (m machine) listDisks(u uses) ([]Device, error) {
 }
 
 // findTwin returns the path of another device with the same serial, such as the second slot of a
-// card reader. Some makers give all their readers one serial.
+// card reader; "" if there is none. Some makers give all their readers one serial.
 func (m machine) findTwin(d Device) string {
 	all, err := m.listDisks(uses{})
 	if err != nil {
@@ -108,6 +109,7 @@ func (m machine) findTwin(d Device) string {
 	return twinOf(d, all)
 }
 
+// twinOf returns the path of another device in all, with a medium and d's serial; "" if none.
 func twinOf(d Device, all []Device) string {
 	for _, other := range all {
 		if d.Serial != "" && other.Serial == d.Serial && other.Number != d.Number && other.SizeBytes > 0 {
@@ -199,8 +201,8 @@ func modelAndSerial(dir, bus string) (model, serial string) {
 	return model, cmp.Or(serial, readAttribute(dir, "serial"), readAttribute(dir, "device/serial"), vpdSerial(dir))
 }
 
-// portOf returns a name for the connector into which a device is plugged. It is the same after a
-// reboot.
+// portOf returns a name for the connector of a device, the same after a reboot: usb:1-2, usb:1-2/1
+// for a reader's second slot, mmc0, or else the path in sysfs. A loop device has none.
 func (m machine) portOf(dir, bus string) string {
 	switch usb := usbDevice(dir); {
 	case bus == "loop":
@@ -228,6 +230,8 @@ func lunOf(address string) string {
 	return "0"
 }
 
+// resolveLink returns the path of the link name in dir, with all links resolved; "" if it is
+// broken.
 func resolveLink(dir, name string) string {
 	path, err := filepath.EvalSymlinks(filepath.Join(dir, name))
 	if err != nil {
@@ -259,6 +263,7 @@ func vpdSerial(dir string) string {
 	return printableText(string(page[4:]))
 }
 
+// partitionDirs returns the sysfs folders of a disk's partitions, in the order of their numbers.
 func partitionDirs(dir string) []string {
 	found, _ := filepath.Glob(filepath.Join(dir, "*", "partition")) // the pattern is well-formed
 	for i := range found {
@@ -272,7 +277,8 @@ func partitionDirs(dir string) []string {
 
 func sizeBytes(dir string) int64 { return sectorsInBytes(dir, "size") }
 
-// sectorsInBytes reads a number of sectors. The kernel's have 512 bytes on every disk.
+// sectorsInBytes reads a number of sectors and returns it in bytes; 0 if that fails. The kernel's
+// sectors have 512 bytes on every disk.
 func sectorsInBytes(dir, name string) int64 {
 	n, err := strconv.ParseInt(readAttribute(dir, name), 10, 54)
 	if err != nil || n < 0 {
@@ -286,8 +292,8 @@ func hasAttribute(dir, name string) bool {
 	return err == nil
 }
 
-// readAttribute returns a sysfs attribute without control characters; "" if it does not exist.
-// Devices choose the text, and terminals show it.
+// readAttribute returns up to 256 bytes of a sysfs attribute without control characters; "" if it
+// does not exist. Devices choose the text, and terminals show it.
 func readAttribute(dir, name string) string {
 	data, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
@@ -296,6 +302,7 @@ func readAttribute(dir, name string) string {
 	return printableText(string(data))
 }
 
+// printableText returns the printable characters in the first 256 bytes of s, without outer blanks.
 func printableText(s string) string {
 	const longest = 256
 	s = strings.ToValidUTF8(s[:min(len(s), longest)], "")

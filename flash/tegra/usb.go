@@ -91,7 +91,7 @@ func CheckPort(port string) error {
 	return nil
 }
 
-// At returns the Jetson in recovery mode on a port. The error says what is there instead.
+// At returns the Jetson in recovery mode on a port. The error says what is on the port instead.
 func At(sys, port string) (Recovery, error) {
 	if err := CheckPort(port); err != nil {
 		return Recovery{}, err
