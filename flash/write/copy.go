@@ -183,7 +183,8 @@ const (
 
 // sampling decides which parts of a device to compare before they are written. If maxMisses parts
 // in a row differ, it selects only every sampleEvery-th, until one is equal. On a card that is
-// flashed for the first time this costs less than 1 % of the writing.
+// flashed for the first time this costs less than 1 % of the writing. A nil sampling selects all
+// parts.
 type sampling struct {
 	sync.Mutex
 	misses, skipped int
@@ -223,8 +224,9 @@ func (l *sampling) recordSample(same bool) {
 	}
 }
 
-// holdsData reports whether the device has data at off. It is false without a comparison if l skips
-// this part, and after a read error, because a sector that was never written may be unreadable.
+// holdsData reports whether the device has data at off. It is false without a comparison for a
+// fresh file, and if l skips this part. It is also false after a read error, because a sector that
+// was never written may be unreadable.
 func (c *Copy) holdsData(data []byte, off int64, buf []byte, l *sampling) bool {
 	if c.Fresh {
 		return false
@@ -242,8 +244,8 @@ func (c *Copy) holdsData(data []byte, off int64, buf []byte, l *sampling) bool {
 	return same
 }
 
-// hasSample compares one block of data with the device. It chooses one that is not all zeros,
-// because zeros are everywhere on a disk.
+// hasSample compares one block of data with the device, and returns true for data of up to four
+// blocks. It chooses a block that is not all zeros, because zeros are everywhere on a disk.
 func (c *Copy) hasSample(data []byte, off int64, buf []byte) bool {
 	if len(data) <= 4*sampleBytes {
 		return true // as cheap to compare at once

@@ -31,8 +31,8 @@ type Disk struct {
 	unsynced  atomic.Int64 // bytes that went through the page cache
 }
 
-// OpenDisk opens f a second time for direct I/O. f is open for reading and writing. A file must
-// have its final size.
+// OpenDisk opens f a second time for direct I/O, if the kernel allows that. f is open for reading
+// and writing. A file must have its final size.
 func OpenDisk(f *os.File) (*Disk, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -76,8 +76,8 @@ func (d *Disk) Close() {
 // of a slow device.
 const syncBytes = 8 << 20
 
-// WriteAt writes by direct I/O if it can, else through the page cache, which it syncs from time to
-// time.
+// WriteAt writes by direct I/O if it can, else through the page cache, which it syncs after each
+// syncBytes.
 func (d *Disk) WriteAt(p []byte, off int64) (int, error) {
 	if d.suitsDirect(p, off) {
 		n, err := d.direct.WriteAt(p, off)

@@ -34,6 +34,7 @@ type sectionQueue struct {
 	done   bool
 }
 
+// newReorderQueue returns an empty queue. Its limit grows with the longest section, to aheadBytes.
 func newReorderQueue(sections []source.Section) *reorderQueue {
 	l := &reorderQueue{queues: map[int]*sectionQueue{}, limit: aheadLeast}
 	for _, s := range sections {
@@ -43,7 +44,7 @@ func newReorderQueue(sections []source.Section) *reorderQueue {
 	return l
 }
 
-// fail makes all waiting and later calls return err.
+// fail makes all waiting and later calls return err, or the error of an earlier fail.
 func (l *reorderQueue) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

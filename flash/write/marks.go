@@ -23,7 +23,8 @@ type heldEnd struct {
 
 func (h *heldEnd) isChanged() bool { return !bytes.Equal(h.old, h.now) }
 
-// readEnds reads the old content of the held ends.
+// readEnds reads the old content of the held ends into c.held. A device of up to 2 MiB has only the
+// first end.
 func (c *Copy) readEnds() error {
 	size := c.disk.sizeBytes
 	c.held = []*heldEnd{{off: 0, now: source.Buffer(int(min(markBytes, size)))}}

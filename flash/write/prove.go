@@ -108,7 +108,7 @@ func (p *prover) hashPart(t hashTask, digest hash.Hash) error {
 	return err
 }
 
-// hashZeros hashes n zeros.
+// hashZeros adds n zeros to digest.
 func hashZeros(digest hash.Hash, n int64) {
 	for ; n > 0; n -= pieceBytes {
 		digest.Write(zeros()[:min(n, pieceBytes)])

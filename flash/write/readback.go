@@ -13,8 +13,8 @@ import (
 	"slipway/flash/source"
 )
 
-// zeroAndReadBack zeroes the spans that must be zero, syncs the device, and reads back what was
-// written, unless the run is blind. It rewrites wrong parts once.
+// zeroAndReadBack zeroes the spans that must be zero and syncs the device. Unless the run is blind,
+// it reads back the written parts, rewrites wrong ones once, and samples the unwritten parts.
 func (c *Copy) zeroAndReadBack(ctx context.Context, r *run) error {
 	c.Phase("zeroing", 0)
 	if err := c.zeroAll(ctx, r); err != nil {
@@ -174,7 +174,7 @@ func (c *Copy) rewritePiece(ctx context.Context, r *run, p source.Piece) (err er
 	return err
 }
 
-// sortedParts returns the wrong parts in the image's order.
+// sortedParts sorts found by the image's order, and returns its parts.
 func sortedParts(r *run, found []wrongPart) []*part {
 	slices.SortFunc(found, func(a, b wrongPart) int { return a.part - b.part })
 	parts := make([]*part, len(found))
@@ -211,7 +211,7 @@ func (c *Copy) diagnoseWrongParts(r *run, found []wrongPart) error {
 }
 
 // recheckUnwritten reads samples of the parts that were equal before, and of the zeroed spans. On a
-// device that is smaller than it says, later writes have overwritten some.
+// device that is smaller than it says, later writes have overwritten some: it returns errSmaller.
 func (c *Copy) recheckUnwritten(ctx context.Context, r *run) error {
 	buf := source.Buffer(pieceBytes)
 	every := max(1, len(r.parts)/maxRechecks)

@@ -11,7 +11,8 @@ import (
 // spanList holds spans in ascending order that do not touch.
 type spanList []source.Span
 
-// append adds s, which lies after all others. It joins s to the last span if they touch.
+// append adds s, which lies after all others, unless it is empty. It joins s to the last span if
+// they touch.
 func (l *spanList) append(s source.Span) {
 	if s.Len <= 0 {
 		return
@@ -32,8 +33,8 @@ func (l *spanList) appendOutside(s source.Span, others []source.Span) {
 	})
 }
 
-// splitSpan cuts s at the ends of others, which ascend and do not overlap. It calls
-// yield with each part and the index of the span that it lies in, -1 for none.
+// splitSpan cuts s at the ends of others, which ascend and do not overlap. It calls yield with each
+// part and the index of the span that it lies in, -1 for none.
 func splitSpan(s source.Span, others []source.Span, yield func(part source.Span, inside int)) {
 	end := s.Off + s.Len
 	i, _ := slices.BinarySearchFunc(others, s.Off, func(o source.Span, off int64) int { return cmp.Compare(o.Off+o.Len-1, off) })
@@ -85,7 +86,7 @@ func wantedSpans(src *source.Image, m bmap.Map, ranges []source.Span) []source.S
 	return want
 }
 
-// overlapping returns those of want that overlap a section.
+// overlapping returns those of want that overlap a section; all if its length is unknown.
 func overlapping(want []source.Span, s source.Section) []source.Span {
 	if s.Len < 0 || want == nil {
 		return want
@@ -109,7 +110,7 @@ func sectionAt(sections []source.Section, off int64) int {
 	return i
 }
 
-// eachOutside calls work with the parts of s that lie in none of others.
+// eachOutside calls work with the parts of s that lie in none of others, until work fails.
 func eachOutside(s source.Span, others []source.Span, work func(source.Span) error) (err error) {
 	splitSpan(s, others, func(part source.Span, i int) {
 		if i < 0 && err == nil {

@@ -55,8 +55,8 @@ type Proof struct {
 }
 
 // Run writes the image to each copy, verifies it, and reads it back. It returns an error of the
-// image, or the end of ctx. An error of one device is that copy's Err, and the others continue.
-// Then the caller must call Complete on each copy.
+// image, or the end of ctx. An error of one device is that copy's Err, and the others continue; Run
+// returns nil even if all fail. Then the caller must call Complete on each copy.
 func Run(ctx context.Context, src *source.Image, to []*Copy, o Options) (Proof, error) {
 	r := newRun(src, to, o)
 	if err := r.transfer(ctx); err != nil {
@@ -200,7 +200,8 @@ func (r *run) dispatchPieces(ctx context.Context) error {
 	}
 }
 
-// checkSize returns an error if the decoded image is not as long as r.Size.
+// checkSize returns an error if the decoded image is not as long as r.Size. It checks nothing after
+// the earlier error err, or if the size was known and only a map's ranges were decoded.
 func (r *run) checkSize(err error) error {
 	if err != nil || r.next == r.Size || r.Blocks != nil && r.src.SizeBytes() >= 0 {
 		return nil
@@ -254,6 +255,7 @@ func (r *run) mappedEnd() int64 {
 	return last.Off + last.Len
 }
 
+// dispatchZeros passes zeros of the image to the hashers, and adds those to write to r.zeros.
 func (r *run) dispatchZeros(ctx context.Context, s source.Span) error {
 	if err := r.prover.hashSpan(ctx, nil, nil, s); err != nil {
 		return err
@@ -292,7 +294,8 @@ func (r *run) allFailed() bool {
 	return !slices.ContainsFunc(r.to, func(c *Copy) bool { return c.Err() == nil })
 }
 
-// finishCopies runs zeroAndReadBack on all copies at once. Each copy keeps its own error.
+// finishCopies runs zeroAndReadBack on all copies at once. Each copy keeps its own error;
+// finishCopies returns only that of ctx.
 func (r *run) finishCopies(ctx context.Context) error {
 	var g errgroup.Group
 	for _, c := range r.to {

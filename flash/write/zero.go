@@ -36,7 +36,8 @@ func (r *run) eachEmpty(work func(s source.Span, how string) error) error {
 	return nil
 }
 
-// clearSpan zeroes or keeps a span outside the held ends.
+// clearSpan zeroes a span outside the held ends. With Keep, it only copies the old content of the
+// held ends inside the span. A fresh file is zero already.
 func (c *Copy) clearSpan(ctx context.Context, r *run, s source.Span, how string) error {
 	s.Off += r.Base
 	if how == Keep {
@@ -143,7 +144,8 @@ func (c *Copy) checkZeros(ctx context.Context, r *run, buf []byte) error {
 	})
 }
 
-// checkZeroSpan reads the first and last block of a span, and one in each maxZeroBytes between.
+// checkZeroSpan reads the first and last block of a span, and one in each maxZeroBytes between. It
+// returns an error if one is not zero.
 func (c *Copy) checkZeroSpan(ctx context.Context, r *run, s source.Span, buf []byte) error {
 	last := max(s.Off, (s.Off+s.Len-1)/alignment*alignment)
 	for at := s.Off; ; at = min(at+maxZeroBytes, last) {
