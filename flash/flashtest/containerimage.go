@@ -22,6 +22,7 @@ type Files map[string][]byte
 // Layer returns a tar of executable files.
 func Layer(t testing.TB, files Files) []byte { return packTar(t, files, 0o755) }
 
+// packTar returns a tar of files with one mode, sorted by name.
 func packTar(t testing.TB, files Files, mode int64) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -40,7 +41,7 @@ func packTar(t testing.TB, files Files, mode int64) []byte {
 	return b.Bytes()
 }
 
-// Archive packs files into a file of this name in a temporary folder.
+// Archive packs files into a tar of this name in a temporary folder, and returns its path.
 func Archive(t testing.TB, name string, files Files) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -50,7 +51,7 @@ func Archive(t testing.TB, name string, files Files) string {
 	return path
 }
 
-// Layout writes files into a folder of this name in a temporary folder.
+// Layout writes files into a folder of this name in a temporary folder, and returns its path.
 func Layout(t testing.TB, name string, files Files) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), name)

@@ -35,7 +35,7 @@ func MustRun(t *testing.T, argv ...string) string {
 }
 
 // Loop attaches a loop device to a new file full of 0xa5, as if a former owner had used it. Unmount
-// what is on the device before the test ends. It skips the test without root.
+// file systems on the device before the test ends. Loop skips the test without root or losetup.
 func Loop(t *testing.T, size int64, args ...string) (device, file string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -52,7 +52,8 @@ func Loop(t *testing.T, size int64, args ...string) (device, file string) {
 	return device, file
 }
 
-// Attach attaches a loop device by losetup, with args, and detaches it when the test ends.
+// Attach attaches a loop device by losetup, with args, and detaches it when the test ends. It skips
+// the test if losetup fails.
 func Attach(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("losetup", append([]string{"--find", "--show"}, args...)...).CombinedOutput()
@@ -107,6 +108,7 @@ func Reattach(t *testing.T, device, file string) {
 	eventually(t, device+" to be free", func() bool { return exec.Command("losetup", device, file).Run() == nil })
 }
 
+// eventually waits until done returns true, and fails the test after a minute.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for began := time.Now(); !done(); time.Sleep(time.Millisecond) {

@@ -55,7 +55,7 @@ func (p Person) Run(t *testing.T, args ...string) {
 	}
 }
 
-// Sign writes a detached signature beside a file.
+// Sign writes a detached, armored signature of the file at path to path+ending.
 func (p Person) Sign(t *testing.T, path, ending string, args ...string) {
 	t.Helper()
 	p.Run(t, append(args, "--output", path+ending, "--armor", "--detach-sign", path)...)

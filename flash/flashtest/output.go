@@ -25,14 +25,14 @@ func (o *Output) Write(p []byte) (int, error) {
 	return o.Buffer.Write(p)
 }
 
-// SkipZeros writes n zeros.
+// SkipZeros writes n zeros and adds n to Zeros.
 func (o *Output) SkipZeros(n int64) error {
 	o.Zeros += n
 	_, err := o.Write(make([]byte, n))
 	return err
 }
 
-// Random returns n incompressible bytes, always the same.
+// Random returns n incompressible bytes, always the same for one n.
 func Random(n int) []byte {
 	p := make([]byte, n)
 	rand.NewChaCha8([32]byte{byte(n)}).Read(p)

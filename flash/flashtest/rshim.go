@@ -85,8 +85,8 @@ func MountDPUs(t *testing.T, dpus ...*DPU) []string {
 	return dirs
 }
 
-// unmountTree unmounts the simulated driver, and waits for programs that have a file open. Removing
-// a folder with a hanging file would never end.
+// unmountTree unmounts the simulated driver, and waits for programs that have a file open. After a
+// minute it fails the test. Removing a folder with a hanging file would never end.
 func unmountTree(t *testing.T, server *fuse.Server, at string) {
 	t.Helper()
 	var err error
@@ -98,6 +98,7 @@ func unmountTree(t *testing.T, server *fuse.Server, at string) {
 	t.Errorf("unmount %s: %v", at, errors.Join(err, syscall.Unmount(at, syscall.MNT_DETACH)))
 }
 
+// addFiles adds a folder with boot and misc for each DPU, and sets the DPU's first state.
 func addFiles(ctx context.Context, root *fs.Inode, dpus []*DPU) {
 	for i, d := range dpus {
 		d.log, d.level, d.clear = d.SaidOld, "0", "0"
@@ -144,6 +145,7 @@ func (d *DPU) Swap(name string) {
 // TimeOut ends hanging writes with ETIMEDOUT, as the driver does after its BOOT_TIMEOUT.
 func (d *DPU) TimeOut() { d.overOnce.Do(func() { close(d.over) }) }
 
+// restart simulates a reset: the messages start again, and the log is lost unless KeepsLog is set.
 func (d *DPU) restart() {
 	d.resets++
 	d.next, d.away = 0, 0
@@ -179,6 +181,7 @@ var (
 	_ fs.FileReleaser  = (*bootHandle)(nil)
 )
 
+// Open begins a push and resets the DPU. It fails for a DPU that is dropped, locked or open.
 func (b *boot) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
 	d := b.dpu
 	d.mu.Lock()
@@ -200,6 +203,7 @@ func (b *boot) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Err
 // bootHandle is an open boot.
 type bootHandle struct{ dpu *DPU }
 
+// Write takes pushed bytes, as far as HangAfter, DeafAfter and TakesOnly allow.
 func (p *bootHandle) Write(ctx context.Context, data []byte, _ int64) (uint32, syscall.Errno) {
 	d := p.dpu
 	d.mu.Lock()
@@ -226,6 +230,7 @@ func (p *bootHandle) Write(ctx context.Context, data []byte, _ int64) (uint32, s
 	return uint32(len(data)), 0
 }
 
+// Release ends the push, after which misc is gone for AwayFor readings.
 func (p *bootHandle) Release(context.Context) syscall.Errno {
 	d := p.dpu
 	d.mu.Lock()
@@ -247,6 +252,7 @@ var (
 	_ fs.FileWriter    = (*miscHandle)(nil)
 )
 
+// Open fails with ENODEV while the device is gone after a push.
 func (m *misc) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
 	d := m.dpu
 	d.mu.Lock()
@@ -328,6 +334,7 @@ func formatBool(b bool) int {
 	return 0
 }
 
+// Write sets DISPLAY_LEVEL or CLEAR_ON_READ, or resets the DPU for SW_RESET.
 func (a *miscHandle) Write(_ context.Context, data []byte, _ int64) (uint32, syscall.Errno) {
 	d := a.dpu
 	d.mu.Lock()
