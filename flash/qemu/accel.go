@@ -82,8 +82,8 @@ func cachedTrial(file string) string {
 	return ""
 }
 
-// kvmTrialPath returns the file with the test's result for this kernel:
-// ~/.cache/slipway/kvm-<hash>, or below XDG_CACHE_HOME.
+// kvmTrialPath returns the file with the test's result for this kernel, ~/.cache/slipway/kvm-<hash>
+// or below XDG_CACHE_HOME; "" if it cannot make the folder.
 func kvmTrialPath() string {
 	var u unix.Utsname
 	cache, err := os.UserCacheDir()

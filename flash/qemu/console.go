@@ -23,7 +23,8 @@ const (
 	leaveKey  = 0x1d // Ctrl-], as telnet has it
 )
 
-// Tail returns the last lines of QEMU's own output and of the serial line, without escapes.
+// Tail returns up to tailLines last lines of QEMU's own output, then of the serial line, without
+// escapes. Blank lines are left out.
 func Tail(dir string) string {
 	var all []string
 	for _, name := range []string{outputName, consoleName} {

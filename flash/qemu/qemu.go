@@ -101,7 +101,6 @@ const lockLimit = 30 * time.Second
 // launch starts QEMU with its output in the log file, which begins with note. It removes the
 // console log of an earlier machine, whose output must not be mistaken for this one's.
 func (v *VM) launch(ctx context.Context, argv []string, note string, detach bool) error {
-	// An earlier machine's output must not be mistaken for the new one's.
 	if err := localfile.Remove(ConsoleLog(v.dir)); err != nil {
 		return err
 	}
