@@ -282,7 +282,7 @@ func isFolderName(word string) bool {
 }
 
 // specOfFolder returns the spec of the board that the artifact.json in dir names. It returns an
-// error if that board is unknown here, unless the artifact was built from project files alone.
+// error if Slipway knows no such board, unless the artifact was built from project files alone.
 func specOfFolder(boards boardSet, names []string, dir string) (Spec, error) {
 	a, err := ReadArtifact(dir)
 	if err != nil {

@@ -196,7 +196,7 @@ func (a BuildRequest) isWhole() bool {
 }
 
 // commitOfProject returns the commit of the git repository that holds the project file. Without a
-// commit, or if git fails, it returns an edited commit: the build itself needs no git there.
+// commit, or if git fails, it returns an edited commit: the build itself does not need that git.
 func (b *projectBuild) commitOfProject(ctx context.Context) bitbake.Commit {
 	commit, edited, err := layers.Head(ctx, b.project.Root)
 	return bitbake.Commit{Commit: commit, Edited: edited || commit == "" || err != nil}
@@ -220,7 +220,7 @@ func (b *projectBuild) saveInputs(ctx context.Context, before bitbake.Commit) er
 }
 
 // CheckProject reads a board's project file and all included files that are on this machine. It
-// fetches nothing, and a file that is not there yet is no error.
+// fetches nothing, and a file of a repository that is not checked out yet is no error.
 func CheckProject(ctx context.Context, spec Spec, opt Options) error {
 	opt.Offline = true
 	if _, _, err := Project(ctx, spec, opt); !errors.Is(err, layers.ErrNotHere) {

@@ -132,7 +132,7 @@ func (b *projectBuild) unchangedFiles() map[string]File {
 }
 
 // collectFiles puts the images of the deploy folder into the board's folder, except known files
-// that are there already. It returns an error if no image can be flashed.
+// that this folder has already. It returns an error if no image can be flashed.
 func (b *projectBuild) collectFiles(ctx context.Context, images []image, known map[string]File) ([]File, error) {
 	if !slices.ContainsFunc(images, func(i image) bool { return slices.Contains(flashed, i.kind) }) {
 		return nil, fmt.Errorf(`bitbake left no image of %s that can be flashed; set IMAGE_FSTYPES (wic wic.bmap, or tegraflash)`,

@@ -163,7 +163,7 @@ func bitbakeChecks(ctx context.Context, spec Spec, system string) []hostCheck {
 	return append(checks, hostCheck{what: programsCheck, fine: fine, check: func() error { return checkPrograms(programs) }})
 }
 
-// defaultBuildSystem is assumed as long as no file that is here names one.
+// defaultBuildSystem is assumed until a project file on this machine names another one.
 const defaultBuildSystem = "openembedded"
 
 // ErrRoot is the error of a build as root.

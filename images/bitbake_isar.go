@@ -204,7 +204,8 @@ func checkBubblewrap(ctx context.Context) error {
 	return fmt.Errorf("bubblewrap, which Isar runs, cannot make a user namespace here: %s\nnext: %s", run.LastLine(err), AllowNamespaces())
 }
 
-// AllowNamespaces returns the command or advice that lets users create user namespaces here.
+// AllowNamespaces returns the command or advice that lets users of this machine create user
+// namespaces.
 func AllowNamespaces() string {
 	for _, limit := range []struct{ path, refuses, setting string }{
 		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"},
@@ -221,7 +222,7 @@ func AllowNamespaces() string {
 // emulationPackages returns the Debian packages for running programs of another processor.
 func emulationPackages() []string { return []string{"qemu-user-static", "binfmt-support", "arch-test"} }
 
-// qemuNames are the processors' names in the files of qemu-user, where they differ.
+// qemuNames are the processors' names in the files of qemu-user, if they differ.
 var qemuNames = map[string]string{"arm64": "aarch64", "amd64": "x86_64"}
 
 // binfmtDir is where the kernel lists the emulators of other processors.

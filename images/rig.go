@@ -136,7 +136,8 @@ func (r Rig) validate() error {
 }
 
 // Userland returns a folder with the board's Debian packages, unpacked. It makes the folder if it
-// is missing or the board names other packages, and renames it into place when it is complete.
+// is missing, the board names other packages or opt.Fresh is set, and renames it into place when it
+// is complete.
 func Userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) (string, error) {
 	tar, err := makeUserland(ctx, step, spec, opt)
 	if err != nil {

@@ -33,7 +33,7 @@ type Spec struct {
 	Arch        string `yaml:"arch" json:"arch"`                 // amd64 or arm64, Go's names
 
 	Build Needs `yaml:"build" json:"build,omitzero"` // only of boards that bitbake builds
-	// Cache is where other machines' work is. The environment's SLIPWAY_CACHE comes before it.
+	// Cache names the cache. The environment's SLIPWAY_CACHE comes before it.
 	Cache cache.Setting `yaml:"cache" json:"cache,omitzero"`
 
 	// Local are absolute folders, by repository of kas.yml, that a build takes as they are
@@ -77,8 +77,8 @@ type Needs struct {
 	TaskMiB int `yaml:"taskMiB" json:"taskMiB,omitempty"`
 }
 
-// DiskNeeds is the disk that a first build of all the board's images fills. What is
-// there already is subtracted.
+// DiskNeeds is the disk that a first build of all the board's images fills. doctor
+// subtracts what exists already.
 type DiskNeeds struct {
 	LayersGiB    int `yaml:"layersGiB" json:"layersGiB,omitempty"`       // checkouts and their mirror cache
 	DownloadsGiB int `yaml:"downloadsGiB" json:"downloadsGiB,omitempty"` // DL_DIR

@@ -190,7 +190,7 @@ const (
 )
 
 // signingOf returns the files that the environment names, or else the build folder's own key, which
-// it creates at the first call. Whoever has that key can update the boards that are built here.
+// it creates at the first call. Whoever has that key can update the boards built in this folder.
 func signingOf(ctx context.Context, opt Options) (signing, error) {
 	s := signing{os.Getenv(keyringVariable), os.Getenv(keyVariable), os.Getenv(certVariable)}
 	if (s.key == "") != (s.cert == "") {

@@ -26,8 +26,8 @@ type boardSet struct {
 	own      []string // their names
 }
 
-// openBoards returns Slipway's boards and the user's own. It refuses a user's board with the name
-// of one of Slipway's: the meaning of that name would depend on the current folder.
+// openBoards returns Slipway's boards and the user's own. It refuses a user's board with an invalid
+// name, or with one of Slipway's: the meaning of that would depend on the current folder.
 func openBoards() (boardSet, error) {
 	b, err := openSources()
 	if err != nil {
@@ -99,7 +99,7 @@ func OwnBoards() ([]string, error) {
 	return boards.own, err
 }
 
-// InClone reports whether a folder is in a clone of Slipway. There, Slipway does not look for the
+// InClone reports whether a folder is in a clone of Slipway, in which Slipway does not look for the
 // user's own boards.
 func InClone(folder string) bool {
 	for at := folder; ; at = filepath.Dir(at) {

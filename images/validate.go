@@ -92,7 +92,7 @@ func (s Spec) validateJetson() error {
 	return nil
 }
 
-// validateUpdates checks that debian.keyring is an absolute path and the board has a manifest.
+// validateUpdates checks that a debian.keyring is an absolute path and comes with a manifest.
 func (s Spec) validateUpdates() error {
 	if s.Debian == nil || s.Debian.Keyring == "" {
 		return nil

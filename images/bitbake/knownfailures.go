@@ -145,7 +145,7 @@ func explainKnownFailure(text string) (why, next string) {
 
 const tailLines = 15
 
-// logTail returns the last lines of a task's log as printable text, "" if it cannot be read. The
+// logTail returns the last 15 lines of a task's log as printable text, "" if it cannot be read. The
 // path comes from bitbake's output.
 func logTail(path string) string {
 	text := string(localfile.Tail(path, maxTail))

@@ -121,7 +121,8 @@ type sampler struct {
 }
 
 // add adds the samples up to the time of now. Steps that were missed, as on a machine that slept,
-// get the mean over all steps since the last sample. It merges samples when there are too many.
+// get the mean over all steps since the last sample. It merges samples when there are too many, and
+// drops all Waits if they are missing once.
 func (s *sampler) add(now counters) {
 	if s.steps(now.at) <= len(s.load.Busy) {
 		return

@@ -40,7 +40,7 @@ type Tree struct {
 
 // Find returns the Tree of a project: the bitbake in its checkouts, and the environment that their
 // init script sets. Find runs that script, so conf/ must exist: otherwise the script writes conf/
-// from its own templates.
+// from its own templates. Without script and bitbake it returns an error.
 func Find(ctx context.Context, p layers.Project, ws layers.Workspace, dir, build string) (Tree, error) {
 	t := Tree{Dir: dir, Build: build, Env: p.Env, project: p.File}
 	script, err := findInitScript(p, ws)

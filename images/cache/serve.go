@@ -191,8 +191,8 @@ func writeKey(dir string) (string, error) {
 	return key, renameio.WriteFile(filepath.Join(dir, "key"), []byte(key), 0o640)
 }
 
-// close closes the folders and the listener, removes the key, so that builds here see that nobody
-// serves, and unlocks the folder.
+// close closes the folders and the listener, removes the key, so that builds on this machine see
+// that nobody serves, and unlocks the folder.
 func (s *server) close() {
 	for _, shelf := range []*servedFolder{s.sstate, s.downloads} {
 		if shelf != nil && shelf.root != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // Settings that no table can check: they name files, recipes, versions and features of
-// any layer. They are looked at where all layers of the project are checked out.
+// any layer. Slipway checks them if all layers of the project are checked out.
 
 // checkout holds the layers of a project, which are all checked out.
 type checkout struct {
@@ -90,7 +90,7 @@ func wordsInFiles(folders []string) map[string]bool {
 	return all
 }
 
-// containsWord reports whether a file of the layers has the word, or there is too much to search.
+// containsWord reports whether a file of the layers has the word, or the files are too large.
 func (l *checkout) containsWord(word string) bool {
 	all := l.words()
 	return all == nil || all[word]
@@ -196,6 +196,7 @@ func (c *checker) checkFileVariable(s Statement) {
 	c.addFinding(w.At, true, s.Var+" is "+w.Text+", and no layer of the project has "+pattern, "bitbake stops without that file", fix)
 }
 
+// shortList joins at most 8 names with commas, and adds "..." for the others.
 func shortList(names []string) string {
 	if len(names) > 8 {
 		names = append(slices.Clone(names[:8]), "...")
@@ -205,8 +206,9 @@ func shortList(names []string) string {
 
 func numbered(text string) bool { return text != "" && text[0] >= '0' && text[0] <= '9' }
 
-// checkRecipeVersion adds a finding if no file name of a recipe has the preferred version. A recipe
-// that may set its version by other means gets none.
+// checkRecipeVersion adds a finding if no file name of a recipe has the preferred version, or if
+// only a recipe of a similar name exists. A recipe that may set its version by other means gets
+// none.
 func (c *checker) checkRecipeVersion(s Statement, recipe string, required bool) {
 	files := c.layers.Checkout.recipes()[recipe]
 	if len(s.Words) != 1 || isComputed(s.Words[0]) || strings.Contains(recipe, "$") {

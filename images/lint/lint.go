@@ -18,14 +18,14 @@ type Layers struct {
 	Others bool              // there are layers that there is no table of
 	// Recipes are the names in the checkouts, as in the tables, which they overrule; it
 	// may be nil.
-	// It is called only where a name is in doubt: checkouts are large.
+	// It is called only if a name is in doubt: checkouts are large.
 	Recipes func() map[string]bool
 	Distro  []Source // the distro's own configuration, as far as it exists
 	// DistroName is the distro that Distro is of.
 	DistroName string
 	// DistroKnown says that Distro is all of it.
 	DistroKnown bool
-	// Checkout is nil where a layer of the project is not checked out.
+	// Checkout is nil if a layer of the project is not checked out.
 	Checkout *checkout
 }
 
@@ -452,6 +452,7 @@ func (c *checker) branchHistory(name string) string {
 	return strings.Join(parts, ", ")
 }
 
+// findRename returns the entry of renames for an old name, nil without one.
 func findRename(name string) *rename {
 	for i, r := range renames {
 		if slices.Contains(r.old, name) {

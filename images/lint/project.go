@@ -121,6 +121,7 @@ func Branch(branch string) (Layers, error) {
 	return l, nil
 }
 
+// knownBranches returns the sorted names of Yocto's releases and of the tables' branches.
 func knownBranches() []string {
 	all := slices.Clone(series)
 	for _, t := range tables() {

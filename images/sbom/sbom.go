@@ -119,6 +119,7 @@ type limited struct {
 	left int64
 }
 
+// Read returns an error, and not io.EOF, after the limit.
 func (l *limited) Read(p []byte) (int, error) {
 	if l.left <= 0 {
 		return 0, fmt.Errorf("it has more than %d MiB", maxBytes>>20)

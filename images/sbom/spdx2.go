@@ -37,6 +37,7 @@ type document struct {
 	} `json:"externalDocumentRefs"`
 }
 
+// parseDocument parses a document of SPDX 2, and refuses other versions.
 func parseDocument(data []byte) (d document, err error) {
 	if err := json.Unmarshal(data, &d); err != nil {
 		return d, plaintext.JSONError(err)

@@ -33,6 +33,7 @@ type identifier struct {
 // reference is the identifier of an element. JSON-LD may have the element in its place.
 type reference string
 
+// UnmarshalJSON reads an identifier, or that of an element in its place.
 func (r *reference) UnmarshalJSON(data []byte) error {
 	if data[0] != '{' {
 		return json.Unmarshal(data, (*string)(r))

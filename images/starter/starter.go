@@ -269,6 +269,7 @@ func isBoard(files fs.FS, folder string) bool {
 	return err == nil
 }
 
+// projectName returns the last part of a folder's absolute path.
 func projectName(folder string) string {
 	if whole, err := filepath.Abs(folder); err == nil {
 		folder = whole

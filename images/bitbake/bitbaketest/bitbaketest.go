@@ -73,6 +73,7 @@ func AsUser(t *testing.T, testdata string, args ...string) (dir string) {
 	return dir
 }
 
+// builderName returns the user of SLIPWAY_BUILDER, or nobody.
 func builderName() string {
 	if name := os.Getenv("SLIPWAY_BUILDER"); name != "" {
 		return name
