@@ -89,7 +89,7 @@ type auditor struct {
 }
 
 // Run reads every file of a root file system, checks them against all rules, and returns a report
-// with the sorted findings. It fails if the tree has no folders etc and usr.
+// with the findings by rule and path. It refuses a tree without etc, or without both usr and bin.
 func Run(ctx context.Context, t *tree, opt Options) (Report, error) {
 	if !t.isRoot() {
 		return Report{System: t.name}, fmt.Errorf("no root file system here: it lacks the folders etc and usr\nnext: ls %s  # name the folder or image of a whole system", plaintext.Quote(t.name))
@@ -127,7 +127,7 @@ const maxFindings = 10_000
 // that its own package only recommends.
 var recommended = []string{"library /usr/lib/*/tc/q_atm.so", "script /usr/bin/routel", "script /etc/sv/*/run"}
 
-// addFinding adds a finding, unless opt.Allow or recommended names it, or there are maxFindings already.
+// addFinding adds a finding, unless opt.Allow or recommended names it, or there are maxFindings.
 func (a *auditor) addFinding(rule, name, format string, args ...any) {
 	where := "/" + name
 	for _, pattern := range slices.Concat(a.opt.Allow, recommended) {
@@ -172,8 +172,8 @@ func CheckAllowed(patterns []string) error {
 	return nil
 }
 
-// readFile reads a regular file, records it if it is an ELF program, and checks its content. Empty
-// or truncated programs are findings.
+// readFile records a regular file in programs if it is an ELF file, and checks its first
+// maxFileBytes. Empty or truncated programs are findings.
 func (a *auditor) readFile(name string) error {
 	info := a.tree.files[name]
 	if !info.mode.IsRegular() {
@@ -207,13 +207,15 @@ func isBelow(name string, folders []string) bool {
 	return slices.ContainsFunc(folders, func(dir string) bool { return strings.HasPrefix(name, dir) })
 }
 
-// isProgram reports whether a file should be a program or a library, by its folder, mode and name.
+// isProgram reports whether a file is executable in programFolders, or named *.so* in
+// libraryFolders.
 func isProgram(name string, info entry) bool {
 	dir := path.Dir(name)
 	return slices.Contains(programFolders, dir) && info.mode.Perm()&0o111 != 0 || slices.Contains(libraryFolders, dir) && strings.Contains(path.Base(name), ".so")
 }
 
-// checkEntry checks the mode, owner, type and capabilities of one file or folder, not its content.
+// checkEntry checks the mode, owner and capabilities of one file or folder, not its content. Of a
+// symbolic link it checks only the target, of a device node only the place.
 func (a *auditor) checkEntry(name string) {
 	info := a.tree.files[name]
 	inDev := strings.HasPrefix(name, "dev/")
@@ -255,8 +257,8 @@ var knownSetuid = []string{
 // systemFolders are those in which distributions have programs.
 var systemFolders = []string{"bin/", "sbin/", "lib/", "usr/bin/", "usr/sbin/", "usr/lib/", "usr/libexec/"}
 
-// checkSetuid finds setuid or setgid files that are scripts, that others may write, or that no
-// distribution has.
+// checkSetuid finds setuid or setgid files that are scripts, that group or others may write, or
+// that are not both in knownSetuid and below systemFolders.
 func (a *auditor) checkSetuid(name string, info entry) {
 	head, _ := a.tree.head(name, 2)
 	switch {
@@ -271,7 +273,8 @@ func (a *auditor) checkSetuid(name string, info entry) {
 
 var libraryFolders = []string{"lib", "lib32", "lib64", "usr/lib", "usr/lib32", "usr/lib64", "usr/local/lib"}
 
-// checkLink finds symbolic links into the build folder, and broken links of libraries and programs.
+// checkLink finds symbolic links into a build folder, and broken links of libraries and programs.
+// Broken links named X.so are no findings: only compilers need them.
 func (a *auditor) checkLink(name, target string) {
 	if folder := a.buildFolder(target); folder != "" {
 		a.addFinding("build path", name, "leads to %s", target)

@@ -17,7 +17,7 @@ import (
 // buildMarks are parts of paths that only bitbake's build folders have.
 var buildMarks = []string{"/recipe-sysroot", "/tmp/work/", "/tmp/work-shared/", "/tmp-glibc/work/", "/bitbake/tmp/"}
 
-// buildFolder returns which folder of a build a text names; "" for none.
+// buildFolder returns the first of opt.Built and buildMarks that a text contains; "" for none.
 func (a *auditor) buildFolder(text string) string {
 	for _, mark := range slices.Concat(a.opt.Built, buildMarks) {
 		if strings.Contains(text, mark) {
@@ -33,7 +33,7 @@ var pages = []string{"usr/share/doc/", "usr/share/man/", "usr/share/info/", "usr
 const maxTextBytes = 1 << 20
 
 // checkContent finds paths of the build machine, wrong bytecode, scripts without an interpreter,
-// and secrets in a file. It skips documents.
+// and secrets in a file. It skips documents, and looks for secrets only in text up to maxTextBytes.
 func (a *auditor) checkContent(name string, data []byte) {
 	if isBelow(name, pages) {
 		return
@@ -59,8 +59,8 @@ func (a *auditor) checkContent(name string, data []byte) {
 // homePath matches what follows /home/ in a path to a file in a user's home folder.
 var homePath = plaintext.Regexp(`^([a-z_][a-z0-9_-]*)/[\w.+-]+/[\w.+-]+`)
 
-// checkHome finds a path below a home folder that the image does not have. It skips usr/share and
-// the metadata of Python packages, where such paths are examples.
+// checkHome adds a finding for the first path below /home/USER if the image has no home of this
+// USER. It skips usr/share and the metadata of Python packages, where such paths are examples.
 func (a *auditor) checkHome(name string, data []byte) {
 	if strings.HasPrefix(name, "usr/share/") || strings.Contains(name, ".dist-info/") {
 		return
@@ -83,7 +83,7 @@ func (a *auditor) checkHome(name string, data []byte) {
 
 var homePathPart = plaintext.Regexp(`[\w./-]`)
 
-// around returns the word of a text that surrounds the byte at index i.
+// around returns the word that surrounds the byte at index i, with at most 200 bytes on each side.
 func around(data []byte, i int) string {
 	isEnd := func(r rune) bool { return r < ' ' || r > '~' || strings.ContainsRune(" \"'<>=:;,", r) }
 	from, to := max(0, i-200), min(len(data), i+200)
@@ -100,7 +100,7 @@ var bytecodeMagics = map[uint16]string{
 }
 
 // checkBytecode checks that a .pyc file is valid bytecode, of the Python version that its name or
-// folder says, and that the image has that Python.
+// folder says, and that the image has that Python. It skips versions that bytecodeMagics lacks.
 func (a *auditor) checkBytecode(name string, data []byte) {
 	if len(data) < 17 || data[2] != '\r' || data[3] != '\n' {
 		a.addFinding("python bytecode", name, "it is cut off, or no bytecode")
@@ -136,8 +136,8 @@ var programFolders = []string{"bin", "sbin", "usr/bin", "usr/sbin", "usr/local/b
 // ownFolders are those of programs that no distribution brings along.
 var ownFolders = []string{"opt/", "srv/", "home/", "root/", "usr/local/", "etc/"}
 
-// checkScript finds executable scripts whose interpreter is not in the image. It checks folders of
-// programs and folders with the user's own software.
+// checkScript finds executable scripts whose interpreter is not in the image, or whose first line
+// ends with CR LF. It checks only scripts in programFolders and below ownFolders.
 func (a *auditor) checkScript(name string, data []byte) {
 	if a.tree.files[name].mode.Perm()&0o111 == 0 || !slices.Contains(programFolders, path.Dir(name)) && !isBelow(name, ownFolders) {
 		return
@@ -190,7 +190,8 @@ var secrets = []secret{
 	{"credentials", "what somebody typed", plaintext.Regexp(`(^|/)\.(bash|ash|zsh|python|mysql|psql)_history$`), "", nil},
 }
 
-// checkSecrets adds a finding for the first kind of secret that a file holds.
+// checkSecrets adds a finding for the first kind of secret that a file holds. A secret in a file
+// named as an SSH host key is a finding of the rule "host key".
 func (a *auditor) checkSecrets(name string, data []byte) {
 	for _, s := range secrets {
 		if s.name != nil && !s.name().MatchString(name) {
@@ -211,7 +212,7 @@ func (a *auditor) checkSecrets(name string, data []byte) {
 var hostKey = plaintext.Regexp(`^etc/(ssh|dropbear)/[^/]*host[^/]*key$`)
 
 // checkUnits finds enabled systemd units that do not exist, or whose program does not exist. It
-// skips units with a condition, which may be for other boards.
+// skips masked units, templates, and units with a condition, which may be for other boards.
 func (a *auditor) checkUnits() {
 	for _, name := range a.tree.names() {
 		dir := path.Base(path.Dir(name))

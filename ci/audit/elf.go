@@ -31,7 +31,8 @@ var architectures = map[elf.Machine]string{
 	elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_ARM: "armhf", elf.EM_386: "i386", elf.EM_RISCV: "riscv64", elf.EM_PPC64: "ppc64el", elf.EM_S390: "s390x",
 }
 
-// readProgram parses an ELF file. It returns nil if the file is no ELF file or is truncated.
+// readProgram parses the headers of an ELF file and finds its GPU code. It returns nil if the file
+// is no ELF file, or its headers are damaged or cut off.
 func readProgram(data []byte) *program {
 	if !bytes.HasPrefix(data, []byte(elf.ELFMAG)) {
 		return nil
@@ -87,6 +88,7 @@ func readProgram(data []byte) *program {
 	return p
 }
 
+// splitPaths returns the folders of a dynamic tag, whose entries are lists with colons.
 func splitPaths(f *elf.File, tag elf.DynTag) (paths []string) {
 	all, _ := f.DynString(tag)
 	for _, list := range all {
@@ -112,8 +114,8 @@ func (p *program) readGPUCode(f *elf.File) {
 // cubinMachine is the machine of a cubin, an ELF file for a GPU.
 const cubinMachine = 190
 
-// readCubins returns the GPUs ("87") of all cubins in a file, which may be a cubin itself, a
-// program, or a TensorRT plan.
+// readCubins returns the GPUs ("87") of all cubins in a file, sorted. The file may be a cubin
+// itself, a program, or a TensorRT plan.
 func readCubins(data []byte) (sms []string) {
 	le := binary.LittleEndian
 	for at := 0; ; at += len(elf.ELFMAG) {
@@ -136,8 +138,8 @@ func readCubins(data []byte) (sms []string) {
 
 const fatbinMagic = 0xba55ed50
 
-// readFatbins returns the GPUs of all fat binaries in data: "87" for machine code, or "ptx72" for
-// PTX, which the driver compiles for GPUs of 7.2 and newer.
+// readFatbins returns the GPUs of the fat binaries in data: "87" for machine code, or "ptx72" for
+// PTX, which the driver compiles for GPUs of 7.2 and newer. It stops at a damaged header.
 func readFatbins(data []byte) (sms []string) {
 	le := binary.LittleEndian
 	for len(data) >= 16 {
@@ -170,7 +172,8 @@ func readFatbins(data []byte) (sms []string) {
 // foreign are folders whose ELF files do not run on the board's CPU under Linux.
 var foreign = []string{"lib/firmware/", "usr/lib/firmware/", "usr/lib/grub/", "usr/share/", "boot/"}
 
-// commonArch returns the architecture that most programs have.
+// commonArch returns the architecture that most programs outside of foreign have, the first by name
+// of equals, or "" if no program has a known one.
 func (a *auditor) commonArch() string {
 	count := map[string]int{}
 	best := ""
@@ -184,8 +187,8 @@ func (a *auditor) commonArch() string {
 	return best
 }
 
-// checkProgram checks an ELF file: its architecture, kernel version, interpreter, hardening, search
-// path and libraries.
+// checkProgram checks an ELF file: GPU code, architecture, kernel version, interpreter, hardening,
+// search path and libraries. Below foreign it checks only GPU code.
 func (a *auditor) checkProgram(name string, p *program) {
 	a.checkGPU(name, p.sms)
 	if isBelow(name, foreign) {
@@ -227,8 +230,8 @@ func (a *auditor) checkProgram(name string, p *program) {
 	a.checkLibraries(name, p)
 }
 
-// checkLibraries finds libraries that a program needs and that the loader would not find, or that
-// lack a version of a symbol.
+// checkLibraries finds needed libraries that the loader would not find, or that lack a symbol's
+// version (not with musl). Plugins may need a library of any folder.
 func (a *auditor) checkLibraries(name string, p *program) {
 	dirs := a.searchPath(name, p)
 	musl := strings.Contains(p.interpreter, "ld-musl")
@@ -250,7 +253,7 @@ func (a *auditor) checkLibraries(name string, p *program) {
 }
 
 // findLibrary returns the library that the loader would load: the first in dirs of the program's
-// machine and class.
+// machine and class, or nil. A name with a slash is a path.
 func (a *auditor) findLibrary(lib string, dirs []string, p *program) *program {
 	if strings.Contains(lib, "/") {
 		dirs = []string{""}
@@ -267,8 +270,8 @@ func (a *auditor) findLibrary(lib string, dirs []string, p *program) *program {
 	return nil
 }
 
-// isPrivate reports whether any folder of the image has a library of this name. A plugin may rely
-// on libraries that its program has already loaded from folders of its own.
+// isPrivate reports whether any folder of the image has a library of this name, for p's machine and
+// class. A plugin may rely on libraries that its program has already loaded from its own folders.
 func (a *auditor) isPrivate(lib string, p *program) bool {
 	if a.private == nil {
 		a.private = map[string][]*program{}
@@ -279,8 +282,8 @@ func (a *auditor) isPrivate(lib string, p *program) bool {
 	return slices.ContainsFunc(a.private[lib], func(o *program) bool { return o.machine == p.machine && o.class == p.class })
 }
 
-// searchPath returns the folders in which the loader looks for a program's libraries: the program's
-// RUNPATH or RPATH, then the system's folders, which it reads once.
+// searchPath returns the folders in which the loader looks for a program's libraries: its RUNPATH
+// or RPATH, then the system's folders, which it reads once into a.libraries.
 func (a *auditor) searchPath(name string, p *program) []string {
 	dirs := p.runpath
 	if len(p.runpath) == 0 {
@@ -304,7 +307,7 @@ func (a *auditor) searchPath(name string, p *program) []string {
 	return append(all, a.libraries...)
 }
 
-// readLinkerConf returns the folders of ld.so.conf and of the files that it includes.
+// readLinkerConf returns the folders of ld.so.conf and of its includes, down to five levels.
 func (a *auditor) readLinkerConf(file string, depth int) (dirs []string) {
 	if depth > 5 {
 		return nil
@@ -326,7 +329,7 @@ func (a *auditor) readLinkerConf(file string, depth int) (dirs []string) {
 	return dirs
 }
 
-// checkGPU adds a finding if a file has GPU code, and none of it runs on the board's GPU.
+// checkGPU adds a finding if opt.SM is set, a file has GPU code, and none of it runs on that GPU.
 func (a *auditor) checkGPU(name string, sms []string) {
 	if a.opt.SM == "" || len(sms) == 0 {
 		return

@@ -29,7 +29,7 @@ type Target struct {
 }
 
 // Find resolves a name from the command line: a board with a build, the folder of an artifact or of
-// a root file system, or an image.
+// a root file system, or an image. It refuses compressed images.
 func Find(name, buildDir string) (Target, error) {
 	dir := name
 	if !strings.Contains(name, "/") {
@@ -61,7 +61,8 @@ func isArtifact(dir string) bool {
 	return localfile.Exists(images.ArtifactPath(dir))
 }
 
-// findArtifact returns the disk image or root file system of the artifact in a build folder.
+// findArtifact returns the disk image of the artifact in a build folder, or else its root file
+// system. It does not take compressed ones.
 func findArtifact(dir string) (Target, error) {
 	a, err := images.OpenArtifact(dir)
 	if err != nil {
@@ -82,7 +83,8 @@ func findArtifact(dir string) (Target, error) {
 	return t, fmt.Errorf("audit %s: the artifact has no disk image\nnext: name the image in its archive for the NVIDIA tools", dir)
 }
 
-// Audit audits all root file systems of a target in this process, and returns a report for each.
+// Audit audits all root file systems of a target in this process, and returns a report for each. On
+// an error it returns the reports before it.
 func Audit(ctx context.Context, t Target, opt Options) (reports []Report, err error) {
 	var trees []*tree
 	if t.Folder != "" {
@@ -111,7 +113,7 @@ func Audit(ctx context.Context, t Target, opt Options) (reports []Report, err er
 	return reports, nil
 }
 
-// Limits of the process that reads an image. A damaged one makes its reader want memory
+// Limits of the process that reads an image. A damaged image can make the reader allocate memory
 // without end.
 const (
 	maxMemory = 8 << 30
@@ -124,8 +126,8 @@ type answer struct {
 	Error   string   `json:"error"`
 }
 
-// Answer audits a target and writes the reports and the error as JSON. It runs in the process that
-// Isolate starts.
+// Answer audits a target and writes the reports and the error of the audit as JSON. It runs in the
+// process that Isolate starts.
 func Answer(ctx context.Context, w io.Writer, t Target, opt Options) error {
 	var a answer
 	reports, err := Audit(ctx, t, opt)

@@ -34,7 +34,8 @@ func (c accounts) known(e entry) bool { return c.users[e.uid] && c.groups[e.gid]
 // name.
 var commonPasswords = []string{"root", "toor", "password", "passwd", "admin", "1234", "12345", "123456", "changeme", "default", "test", "user", "ubuntu", "debian", "raspberry", "nvidia", "jetson", "bluefield", "yocto", "oelinux123", "slipway", "linux"}
 
-// checkSystem checks passwords, accounts, SSH and sudo settings, authorized keys and machine IDs.
+// checkSystem checks passwords, accounts, SSH and sudo settings, authorized keys, machine IDs, and
+// who may read etc/shadow, etc/gshadow and etc/sudoers.
 func (a *auditor) checkSystem() {
 	for line := range strings.Lines(a.tree.readText("etc/shadow")) {
 		if fields := strings.Split(strings.TrimSpace(line), ":"); len(fields) > 1 {
@@ -86,7 +87,7 @@ func (a *auditor) checkSystem() {
 
 var machineID = plaintext.Regexp(`^[0-9a-f]{32}\n?$`)
 
-// firstLine returns the first line that is no comment.
+// firstLine returns the first 80 characters of the first line that is not blank and no comment.
 func firstLine(text string) string {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
@@ -111,7 +112,7 @@ func (a *auditor) checkSSHD(name string) {
 }
 
 // checkPassword adds a finding if an account has no password, a common password, or any other that
-// all boards of the image would share.
+// all boards of the image would share. Locked accounts pass.
 func (a *auditor) checkPassword(file, account, hash string) {
 	shown := plaintext.Clean(account, 100)
 	if hash == "" {

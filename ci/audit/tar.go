@@ -36,7 +36,7 @@ func AuditBoard(ctx context.Context, conn *boardssh.Conn, opt Options) (Report, 
 }
 
 // auditBoard audits the files below the folder root of a board. Files that tar may not read are
-// only counted.
+// only counted, in Unread.
 func auditBoard(ctx context.Context, conn *boardssh.Conn, root string, opt Options) (Report, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -78,14 +78,16 @@ type endReader struct {
 	ended bool
 }
 
+// Read reads from the inner reader, and sets ended at the end of its data.
 func (r *endReader) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
 	r.ended = r.ended || err == io.EOF
 	return n, err
 }
 
-// readTar reads a root file system from a tar archive and shows progress. The files' content goes
-// to a temporary file that has no name any more, and is gone when the tree is closed.
+// readTar reads a root file system from a tar archive and shows progress. The content, at most
+// maxFileBytes of a file, goes to a temporary file that has no name any more, and is gone when the
+// tree is closed. It fails above maxSpool, and if the archive is truncated.
 func readTar(ctx context.Context, name string, r io.Reader) (t *tree, err error) {
 	spool, err := os.CreateTemp("", "slipway-audit-")
 	if err != nil {

@@ -54,10 +54,10 @@ func (t *tree) Close() error { return t.close() }
 
 func (t *tree) names() []string { return slices.Sorted(maps.Keys(t.files)) }
 
-// read returns a regular file's content.
+// read returns a regular file's first maxFileBytes.
 func (t *tree) read(name string) ([]byte, error) { return t.head(name, maxFileBytes) }
 
-// head returns the first n bytes of a regular file.
+// head returns the first n bytes of a regular file, or all if it is shorter.
 func (t *tree) head(name string, n int64) (data []byte, err error) {
 	defer recoverDamage(&err)
 	f, err := t.open(name)
@@ -70,8 +70,9 @@ func (t *tree) head(name string, n int64) (data []byte, err error) {
 	return data, readAll(f, data)
 }
 
-// readAll fills data from r. If r returns nothing without an error, the rest stays zero: go-diskfs
-// 1.9.4 does so at a hole at the end of a file. In other holes it returns wrong bytes of the disk.
+// readAll fills data from r, which must not end before. If r returns nothing without an error, the
+// rest stays zero: go-diskfs 1.9.4 does so in a hole at the end. In other holes it returns wrong
+// bytes.
 func readAll(r io.Reader, data []byte) error {
 	for len(data) > 0 {
 		n, err := r.Read(data)
@@ -88,8 +89,8 @@ func readAll(r io.Reader, data []byte) error {
 	return nil
 }
 
-// recoverDamage turns a panic into an error. The library that reads ext4 does not protect itself
-// from damaged images. Isolate limits its time and memory.
+// recoverDamage is deferred, and turns a panic into an error. The library that reads ext4 does not
+// protect itself from damaged images. Isolate limits its time and memory.
 func recoverDamage(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("its file system is damaged: %s", plaintext.Clean(fmt.Sprint(p), 200))
@@ -97,7 +98,7 @@ func recoverDamage(err *error) {
 }
 
 // resolve follows symbolic links, also those of folders, and returns the path of the file at their
-// end.
+// end. It returns false if a part does not exist, or after maxLinks links.
 func (t *tree) resolve(name string) (string, bool) {
 	name = strings.TrimPrefix(path.Clean("/"+name), "/")
 	for range maxLinks {
@@ -154,8 +155,8 @@ func (t *tree) readText(name string) string {
 	return string(data)
 }
 
-// openFolder lists all files of a root file system in a folder. It does not enter other file
-// systems that are mounted there.
+// openFolder lists all files of a root file system in a folder, at most maxFiles. It does not enter
+// other file systems that are mounted below it.
 func openFolder(dir string) (*tree, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -206,7 +207,7 @@ func (t *tree) checkSize() error {
 }
 
 // openImage opens the root file systems of a disk image: each ext4 partition that has one, or the
-// whole image if it has no partition table. Closing one tree closes the image.
+// whole image if it has no partition table. None is an error. Closing one tree closes the image.
 func openImage(name string) (trees []*tree, err error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -229,7 +230,8 @@ func openImage(name string) (trees []*tree, err error) {
 	return trees, nil
 }
 
-// readTrees reads the file systems of an open image.
+// readTrees reads an open image: all of it as ext4 if it has no partition table, or each ext4
+// partition with a root file system. It skips other partitions.
 func readTrees(name string, image backend.Storage, size int64) (trees []*tree, err error) {
 	defer recoverDamage(&err)
 	table, err := partition.Read(image, sector, sector)
@@ -259,7 +261,7 @@ func readTrees(name string, image backend.Storage, size int64) (trees []*tree, e
 
 const sector = 512
 
-// readExt4 lists all files and folders of an ext4 file system.
+// readExt4 lists all files of an ext4 file system, at most maxFiles and 100 folders deep.
 func readExt4(name string, f *ext4.FileSystem) (*tree, error) {
 	t := &tree{name: name, files: map[string]entry{}, open: func(name string) (io.ReadCloser, error) { return f.Open(name) }}
 	err := fs.WalkDir(f, ".", func(name string, d fs.DirEntry, err error) error {
