@@ -26,8 +26,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// ListBoards writes a table, or JSON, of the boards that Slipway knows. Boards that cannot be
-// loaded are left out of the table and joined into the error.
+// ListBoards writes a table, or JSON, of the boards that Slipway knows. It leaves out boards that
+// cannot be loaded, and joins their errors into its own.
 func ListBoards(w io.Writer, asJSON bool) error {
 	names, err := images.Boards()
 	if err != nil {
@@ -98,7 +98,7 @@ func BuildBundle(ctx context.Context, w io.Writer, spec images.Spec, opt images.
 }
 
 // ShowArtifact writes the kind, size and path of each file of an artifact, or the artifact as JSON.
-// It returns err at once if there is one.
+// It returns err at once if there is one, and writes nothing for the artifact of a dry run.
 func ShowArtifact(w io.Writer, a images.Artifact, err error, asJSON bool) error {
 	if err != nil {
 		return err
@@ -130,8 +130,9 @@ func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	return err
 }
 
-// flashAll finds the image, refuses disks of running virtual boards, creates the board's identity,
-// and writes all devices. A board folder that it created is removed again after an error.
+// flashAll finds the image, refuses the disk of this board if it is virtual and runs, creates the
+// identity of a board with a data partition, and writes all devices. After an error it removes a
+// board folder that it created.
 func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices []string, how flash.Options) (_ []flash.Receipt, err error) {
 	dir := opt.BoardDir(spec)
 	if _, none := os.Stat(dir); none != nil {
@@ -182,9 +183,10 @@ func identityDir(a images.Artifact, dryRun bool) (_ string, done func(), err err
 	return dir, func() { os.RemoveAll(dir) }, err
 }
 
-// artifactFor returns the board's last build. If there is none, and how.Image or a folder of
-// bitbake's has an image, it sets how.Image, creates the board's folder and returns an artifact
-// without files. Such an image gets no keys, because its partitions are unknown.
+// artifactFor returns the board's last build. If the user named a deploy folder of bitbake's as the
+// board, it sets how.Image to its image. Without a build, but with an image, it creates the board's
+// folder and returns an artifact without files. Such an image gets no keys: its partitions are
+// unknown.
 func artifactFor(spec images.Spec, opt images.Options, how *flash.Options, devices []string) (a images.Artifact, err error) {
 	dir := opt.BoardDir(spec)
 	if how.Image == "" {
@@ -269,7 +271,8 @@ func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.S
 	return r, errors.Join(err, r.WriteAndPrintPath(w, opt.ReportDir(spec)))
 }
 
-// artifactOf returns the folder of a board's builds and the last artifact in it.
+// artifactOf returns the folder of a board's builds and the last artifact in it, which has no files
+// if nothing was built. A spec without a board's name has neither.
 func artifactOf(opt images.Options, spec images.Spec) (dir string, a images.Artifact, err error) {
 	if spec.Board == "" {
 		return "", a, nil
@@ -283,7 +286,7 @@ func artifactOf(opt images.Options, spec images.Spec) (dir string, a images.Arti
 }
 
 // reachAndSmoke loads the suites, connects to the board, removes the old report, and runs the
-// suites.
+// suites. In the report, a failed connection is a failed check.
 func reachAndSmoke(ctx context.Context, opt images.Options, spec images.Spec, a images.Artifact, host, pin string, how ...suite.Option) (report.Report, error) {
 	named := spec
 	named.Board = cmp.Or(spec.Board, host)

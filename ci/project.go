@@ -53,7 +53,8 @@ func InitProject(ctx context.Context, w io.Writer, folder string, req starter.Re
 	return writePlan(ctx, w, folder, plan, plan.LeaveOut(folder), true, opt)
 }
 
-// addPipelines writes the missing files of pipelines into an existing project. It replaces no file.
+// addPipelines writes the missing files of pipelines into an existing project. It replaces no file,
+// and refuses a request for a board or without a missing file.
 func addPipelines(ctx context.Context, w io.Writer, folder, board string, req starter.Request, opt ProjectOptions) error {
 	if len(req.Pipelines) == 0 || req.Like != "" || req.Name != "" {
 		return fmt.Errorf("%s: the folder is a project already: it has %s (init --ci=SERVER alone adds a pipeline)\nnext: board new lab --like=%s", folder, plaintext.OneLine(board), cmp.Or(req.Like, "virt"))
@@ -125,6 +126,7 @@ func writePlan(ctx context.Context, w io.Writer, folder string, plan starter.Pla
 	return nil
 }
 
+// show prints the files, the lines to edit and the next steps of a plan.
 func (r projectRecord) show(w io.Writer, isProject bool) {
 	for _, file := range r.Files {
 		fmt.Fprintln(w, plaintext.Either(r.DryRun, "would write", "wrote"), plaintext.OneLine(file))
@@ -141,6 +143,7 @@ func (r projectRecord) show(w io.Writer, isProject bool) {
 	}
 }
 
+// showEdits prints the lines that only the user can complete, if there are any.
 func showEdits(w io.Writer, edits []starter.Edit) {
 	if len(edits) > 0 {
 		fmt.Fprintln(w, "only you know:")
@@ -157,7 +160,8 @@ type CheckOptions struct {
 }
 
 // CheckProject loads all boards of the project around the current folder, with their suites and
-// layers. It returns all faults, or else prints the lines that only the user can complete.
+// layers. It returns all faults, or else prints the lines that only the user can complete. Both
+// also go to the file opt.Quality.
 func CheckProject(ctx context.Context, w io.Writer, build images.Options, opt CheckOptions) error {
 	folder, err := ownBoards("BOARD")
 	if err != nil {
@@ -194,6 +198,7 @@ func CheckProject(ctx context.Context, w io.Writer, build images.Options, opt Ch
 	return nil
 }
 
+// findingsOf returns the lines to edit as findings of the lowest severity.
 func findingsOf(edits []starter.Edit) (all []report.Finding) {
 	for _, e := range edits {
 		all = append(all, report.Finding{File: e.File, Line: e.Line, Text: "only you know: " + e.What, Info: true})
@@ -222,7 +227,8 @@ func saveQuality(file, boards string, wrong []error, edits []starter.Edit) error
 	return nil
 }
 
-// checkBoard loads a board's board.yml, suites and layers, and returns the first fault.
+// checkBoard loads a board's board.yml, suites and layers, and returns the first fault. A board of
+// Debian packages has no layers.
 func checkBoard(ctx context.Context, board string, opt images.Options) error {
 	spec, err := images.Load(board)
 	if err != nil {

@@ -32,6 +32,7 @@ type RigOptions struct {
 
 // UpRig installs host packages, builds a rig's userland and software, starts the rig, runs its
 // suites, writes the report, and stops the rig. With opt.Keep the rig stays on until ctx ends.
+// UpRig refuses a rig that is on already.
 func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report, error) {
 	if err := errors.Join(rigOf(spec), softrig.Needs()); err != nil {
 		return report.Refused(spec, err)
@@ -109,6 +110,7 @@ func DownRig(ctx context.Context, opt images.Options, spec images.Spec) error {
 	return errors.Join(rigOf(spec), softrig.Down(ctx, opt.BoardDir(spec)))
 }
 
+// rigOf returns an error for a board whose board.yml has no rig.
 func rigOf(spec images.Spec) error {
 	if spec.Rig == nil {
 		return fmt.Errorf("%s describes no rig (rig:); name a board of namespaces, as bluefield-rig", spec.BoardFile())
@@ -151,6 +153,7 @@ func (u *rigRun) installPackages(ctx context.Context) (string, error) {
 	return installMissing(ctx, u.opt.Out, u.dir, images.HostPackages(u.spec, ""))
 }
 
+// buildLayers builds the layers of the rig's root, and returns their names.
 func (u *rigRun) buildLayers(ctx context.Context) (saw string, err error) {
 	u.layers, err = softrig.Build(ctx, u.spec, u.opt.Build)
 	var names []string
@@ -160,6 +163,7 @@ func (u *rigRun) buildLayers(ctx context.Context) (saw string, err error) {
 	return strings.Join(names, ", "), err
 }
 
+// startRig starts the rig. After an error u.rig is nil.
 func (u *rigRun) startRig(ctx context.Context) (saw string, err error) {
 	if u.rig, err = softrig.Start(ctx, u.spec, u.dir, u.layers); err != nil {
 		u.rig = nil
@@ -168,7 +172,7 @@ func (u *rigRun) startRig(ctx context.Context) (saw string, err error) {
 	return fmt.Sprintf("software, no BlueField: namespaces of this machine, %d ports, %d machines behind them", len(u.spec.Rig.Ports), len(u.spec.Rig.Places)), nil
 }
 
-// runSmoke connects to the rig and runs the suites.
+// runSmoke connects to the rig, runs the suites, and copies their results into the report.
 func (u *rigRun) runSmoke(ctx context.Context) (saw string, err error) {
 	conn, err := boardssh.WaitDial(ctx, u.rig.Address, loginLeast)
 	if err != nil {

@@ -122,7 +122,8 @@ func runStages(ctx context.Context, r *report.Report, stages []stage) (err error
 // errCached is returned by a stage that reused an earlier result. It is no failure.
 var errCached = errors.New("cached")
 
-// runStage runs one stage and adds its result, with the next step after a failure, to the report.
+// runStage runs one stage and adds its result, with the next step after a failure, to the report. A
+// stage fails if ctx ended meanwhile. errCached is no failure.
 func runStage(ctx context.Context, r *report.Report, s stage) error {
 	began := time.Now()
 	saw, err := s.work(ctx)
@@ -160,7 +161,8 @@ func (u *upRun) installPackages(ctx context.Context) (string, error) {
 	return saw, cmp.Or(u.build.FixHost(ctx, u.opt.Out), err)
 }
 
-// installMissing installs the host packages that all later stages need, in one call of apt.
+// installMissing installs the host packages that all later stages need, in one call of apt. It
+// returns errCached if none is missing.
 func installMissing(ctx context.Context, w io.Writer, dir string, needed []string) (saw string, err error) {
 	missing, err := host.Missing(ctx, needed...)
 	if err == nil && len(missing) == 0 {
@@ -172,6 +174,7 @@ func installMissing(ctx context.Context, w io.Writer, dir string, needed []strin
 	return fmt.Sprintf("%d installed", len(missing)), host.Ensure(ctx, w, images.LogPath(dir, "apt"), needed...)
 }
 
+// buildImage builds the board's image. It returns errCached if an earlier build was reused.
 func (u *upRun) buildImage(ctx context.Context) (string, error) {
 	began := time.Now().UTC()
 	var err error
@@ -250,7 +253,8 @@ func (u *upRun) bootBoard(ctx context.Context) (saw string, err error) {
 	}
 }
 
-// retryReason returns why a failed boot is worth another try, or "".
+// retryReason returns why a failed boot is worth another try: silence on KVM, or a kernel panic
+// under emulation. Otherwise it returns "".
 func (u *upRun) retryReason(err error) string {
 	switch {
 	case errors.Is(err, errSilent):
@@ -316,8 +320,8 @@ func (u *upRun) logIn(ctx context.Context, vm *qemu.VM, step *progress.Step) (er
 	return err
 }
 
-// watchBoot watches the serial line. It closes ready when sshd may answer, and calls stop with the
-// reason when the boot cannot succeed any more.
+// watchBoot watches the serial line until ctx ends. It closes ready when sshd may answer. It calls
+// stop with the reason when the boot cannot succeed: power-off, panic, silence, or a time limit.
 func (u *upRun) watchBoot(ctx context.Context, stop context.CancelCauseFunc, vm *qemu.VM, ready chan<- struct{}, step *progress.Step) {
 	dir := u.machineDir()
 	tick := time.NewTicker(watchEvery)
@@ -359,13 +363,15 @@ func (u *upRun) deployArtifact(ctx context.Context) (string, error) {
 	return summarizeDeploy(deployed), reach.MarkUnreachable(ctx, u.conn, err)
 }
 
+// runSmoke runs the suites on the board, and copies their results into the report.
 func (u *upRun) runSmoke(ctx context.Context) (string, error) {
 	proved, err := suite.Run(ctx, u.conn, u.spec, u.artifact, suite.KeepMetrics(u.opt.Build, u.spec))
 	u.report.Identity, u.report.Suites, u.report.Logs = proved.Identity, proved.Suites, proved.Logs
 	return report.CountWords(proved.Counts().Checks), err
 }
 
-// stopVM closes the SSH connection, and switches the board off unless opt.Keep is set.
+// stopVM closes the SSH connection, and unless opt.Keep is set switches the board off. It prints
+// errors.
 func (u *upRun) stopVM() {
 	if u.conn != nil {
 		u.conn.Close()

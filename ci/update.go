@@ -76,7 +76,7 @@ type Outcome struct {
 
 // Update installs a bundle by the board's own update engine, restarts the board, runs the suites on
 // the new system, and only then marks the new system good. After a failure it rolls back to the old
-// system. It writes a report if the board has a build folder.
+// system. Unless it is a dry run, it writes a report if the board has a build folder.
 func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bundle string, how UpdateOptions) (Outcome, error) {
 	dir := opt.BoardDir(spec)
 	artifact := images.NoArtifact(spec, dir)
@@ -153,6 +153,7 @@ type updateRun struct {
 	outcome        Outcome
 }
 
+// newUpdateRun returns a run whose functions use u.conn, which the caller sets. Tests replace them.
 func newUpdateRun(spec images.Spec, artifact images.Artifact, how UpdateOptions) *updateRun {
 	u := &updateRun{spec: spec, how: how, pause: 2 * time.Second, idle: installationLimit}
 	u.find = func(ctx context.Context) (boardupdate.Engine, error) {
@@ -231,7 +232,8 @@ func (u *updateRun) runStages(ctx context.Context, err error, all []stage) error
 }
 
 // deferInterrupt returns a context for the stages from the restart on. It does not end with ctx, so
-// a first Ctrl-C only prints a message. how.Now, the second Ctrl-C, ends it. The caller calls done.
+// a first Ctrl-C only prints a message. how.Now, the second Ctrl-C, ends it. Without how.Now it is
+// ctx. The caller calls done.
 func (u *updateRun) deferInterrupt(ctx context.Context) (_ context.Context, done func()) {
 	if u.how.Now == nil {
 		return ctx, func() {}
@@ -275,7 +277,8 @@ func (u *updateRun) skipsStage(stage string) bool {
 	return false
 }
 
-// runPreflight checks the board and the bundle, prints the findings, and asks the user to confirm.
+// runPreflight checks the board and the bundle, prints the findings, and asks the user to confirm,
+// but not in a dry run or after an earlier update.
 func (u *updateRun) runPreflight(ctx context.Context) (string, error) {
 	if err := u.loadInputs(ctx); err != nil {
 		return "", err
@@ -293,7 +296,8 @@ func (u *updateRun) runPreflight(ctx context.Context) (string, error) {
 	return u.outcome.Engine, report.NotBegun(u.how.Confirm(fmt.Sprintf(question, u.outcome.Bundle, cmp.Or(slot.Name, "the other system"), u.outcome.Host)))
 }
 
-// loadInputs checks that the suites can be loaded, and opens the bundle. It needs no board.
+// loadInputs checks that the suites can be loaded, if the board is to restart, and opens the
+// bundle, if the caller has not. It needs no board.
 func (u *updateRun) loadInputs(ctx context.Context) (err error) {
 	if !u.how.NoReboot {
 		if _, err := suite.LoadAll(u.spec); err != nil { // the suites must load before anything is written
@@ -311,8 +315,8 @@ func (u *updateRun) examineBoard(ctx context.Context) error {
 	return boardssh.Asking(ctx, u.askBoard)
 }
 
-// askBoard finds the board's engine, resumes an earlier update if there was one, and else runs all
-// checks before an installation. A finding that refuses the update is an error.
+// askBoard finds the board's engine, waits until it is idle, resumes an earlier update if there was
+// one, and else runs all checks before an installation. A finding may refuse the update.
 func (u *updateRun) askBoard(ctx context.Context) (err error) {
 	if u.engine, err = u.find(ctx); err != nil {
 		return err
@@ -338,8 +342,8 @@ func (u *updateRun) askBoard(ctx context.Context) (err error) {
 	return err
 }
 
-// awaitIdle waits, at most u.idle, until the engine runs no installation. After a killed update the
-// engine notices only after a while that nobody serves the bundle any more.
+// awaitIdle waits until the engine runs no installation, and fails after u.idle. After a killed
+// update the engine notices only after a while that nobody serves the bundle any more.
 func (u *updateRun) awaitIdle(ctx context.Context) error {
 	busy := fmt.Errorf("%w: it has not ended within %s\nnext: rauc status  # on the board, until it has ended; then repeat the line", boardupdate.ErrBusy, u.idle)
 	limited, cancel := context.WithTimeoutCause(ctx, u.idle, busy)
@@ -357,8 +361,9 @@ func (u *updateRun) awaitIdle(ctx context.Context) error {
 	})
 }
 
-// checkBundleEarly lets the engine check a streamed bundle, before the user is asked. Other bundles
-// would first have to be copied to the board.
+// checkBundleEarly lets the engine check a streamed bundle, before the user is asked. It refuses
+// the bundle if another system waits for a restart. Bundles that are not streamed would first have
+// to be copied to the board.
 func (u *updateRun) checkBundleEarly(ctx context.Context) error {
 	from, err := boardupdate.OfferBundle(ctx, u.conn, u.engine, u.bundle)
 	if err != nil {
@@ -371,8 +376,8 @@ func (u *updateRun) checkBundleEarly(ctx context.Context) error {
 	return err
 }
 
-// checkBundle lets the engine check the bundle's signature and version, and adds the findings to
-// the outcome.
+// checkBundle lets the engine check the bundle's signature and version, adds the findings to the
+// outcome, and sets u.bundleChecked. It refuses what a finding refuses.
 func (u *updateRun) checkBundle(ctx context.Context, from *boardupdate.Source) error {
 	judged, err := boardupdate.CheckSignature(ctx, u.engine, from, u.before, u.how.Downgrade)
 	if err != nil {
@@ -437,8 +442,8 @@ func (u *updateRun) installBundle(ctx context.Context) (saw string, err error) {
 	return saw, err
 }
 
-// installOnce offers the bundle to the engine, checks it if that was not done before, and installs
-// it. It returns without installing if the other slot already has this bundle.
+// installOnce offers the bundle to the engine, checks it if that was not done before, announces the
+// write, and installs it. It does not install if the other slot already has this bundle.
 func (u *updateRun) installOnce(ctx context.Context, step *progress.Step) error {
 	from, err := boardupdate.OfferBundle(ctx, u.conn, u.engine, u.bundle)
 	if err != nil {
@@ -497,7 +502,7 @@ func (u *updateRun) reconnectAndCheck(ctx context.Context, broken *connectionBre
 }
 
 // waitForInstallation waits until the engine runs no installation, removes the bundle's copy on the
-// board, and reports whether the new system waits for a restart.
+// board, and reports whether the new system waits for a restart and did not before the update.
 func (u *updateRun) waitForInstallation(ctx context.Context) (bool, error) {
 	limited, cancel := context.WithTimeout(ctx, installationLimit)
 	defer cancel()
@@ -569,8 +574,8 @@ func (u *updateRun) retryOnBreak(ctx context.Context, limit time.Duration, do fu
 	}
 }
 
-// redialAfterPause waits and connects again. The pause grows with each try, because an engine that
-// crashed needs time to start.
+// redialAfterPause waits and connects again. The pause is 0 at the first try, and grows with each,
+// because an engine that crashed needs time to start.
 func (u *updateRun) redialAfterPause(ctx context.Context, limit time.Duration, try int) error {
 	if err := run.Sleep(ctx, time.Duration(try-1)*u.pause); err != nil {
 		return err
@@ -597,7 +602,7 @@ func (u *updateRun) onNewSystem(ctx context.Context, do func(context.Context) er
 }
 
 // recordSystem compares the engine's status with that before the update, and records in the outcome
-// which system runs.
+// which system runs, with its slot, version and installation.
 func (u *updateRun) recordSystem(status boardupdate.Status) {
 	was, known := u.before.BootedSlot()
 	is, ok := status.BootedSlot()
@@ -633,8 +638,8 @@ func (u *updateRun) markGood(ctx context.Context) (string, error) {
 	return u.outcome.Slot + " stays", nil
 }
 
-// rollBack collects the new system's logs, marks the new system bad, restarts the board, and checks
-// that the old system runs.
+// rollBack marks the new system bad, restarts the board, and checks that the old system runs. It
+// collects the logs of both systems.
 func (u *updateRun) rollBack(ctx context.Context) (string, error) {
 	u.collectLogs(ctx, "the new system", "0")
 	err := u.onNewSystem(ctx, u.engine.MarkBad)
@@ -659,8 +664,8 @@ func (u *updateRun) rollBack(ctx context.Context) (string, error) {
 	return u.outcome.Slot + " runs again", err
 }
 
-// collectLogs adds the end of a system's journal to the report. boot is an offset as in journalctl
-// --boot. For "0", the running system, it also adds the kernel's messages.
+// collectLogs adds the end of a system's journal to the report, if it can get it. boot is an offset
+// as in journalctl --boot. For "0", the running system, it also adds the kernel's messages.
 func (u *updateRun) collectLogs(ctx context.Context, system, boot string) {
 	ctx, cancel := context.WithTimeout(ctx, suite.DefaultTimeout)
 	defer cancel()
@@ -682,7 +687,7 @@ func (u *updateRun) collectLogs(ctx context.Context, system, boot string) {
 }
 
 // queryAtEnd asks the engine once more which system runs, if that is unknown or the run was
-// stopped.
+// stopped, and records it. If the engine does not answer, it connects again once.
 func (u *updateRun) queryAtEnd(ctx context.Context) {
 	if u.engine == nil || u.outcome.System != UnknownSystem && ctx.Err() == nil {
 		return

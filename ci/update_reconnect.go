@@ -18,7 +18,7 @@ type connectionBreaks struct {
 }
 
 // noteBreak reports whether err means that the connection broke and that another try makes sense,
-// and counts it. A board that is silent twice is not tried again.
+// and counts it. It wants no try after a second silence, or after the first of a dry run.
 func (b *connectionBreaks) noteBreak(ctx context.Context, u *updateRun, err error) bool {
 	silent := errors.Is(err, boardssh.ErrSilent)
 	if err == nil || ctx.Err() != nil || silent && (u.how.DryRun || errors.Is(b.last, boardssh.ErrSilent)) || !u.isUnreachable(ctx, err) {
@@ -31,7 +31,7 @@ func (b *connectionBreaks) noteBreak(ctx context.Context, u *updateRun, err erro
 	return true
 }
 
-// explainError adds the earlier breaks of the connection to an error.
+// explainError adds the earlier breaks of the connection to an error, if there were any.
 func (b *connectionBreaks) explainError(err error) error {
 	if err == nil || b.n == 0 {
 		return err
@@ -45,6 +45,7 @@ func (b *connectionBreaks) exhaustedError(ctx context.Context) error {
 	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("%w: %s", boardupdate.ErrLost, b))
 }
 
+// String returns the number of breaks, the first error, and the last if it is another one.
 func (b *connectionBreaks) String() string {
 	text := fmt.Sprintf("the connection broke %d times: %v", b.n, b.first)
 	if b.n > 1 && b.last.Error() != b.first.Error() {

@@ -53,7 +53,8 @@ func (u *updateRun) resumeEarlier(ctx context.Context, e Earlier) error {
 	return nil
 }
 
-// phaseReached returns how far the earlier update got, by the systems that are on the board now.
+// phaseReached returns how far the earlier update got, by the systems that are on the board now. If
+// they are not those of its record, it returns phaseNone.
 func (u *updateRun) phaseReached(e Earlier, status boardupdate.Status) updatePhase {
 	booted, ok := status.BootedSlot()
 	now := SystemID{booted.Name, booted.Version, booted.Installation}
