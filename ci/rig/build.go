@@ -46,7 +46,7 @@ func Build(ctx context.Context, spec images.Spec, opt images.Options) ([]string,
 	return buildOn(ctx, spec, dir, layers)
 }
 
-// checkGiven checks the folders that the user names in environment variables, before the build.
+// checkGiven checks that the folders which the user names in environment variables exist.
 func checkGiven(spec images.Spec) error {
 	for _, source := range spec.Rig.Source {
 		if _, err := givenFolder(source); err != nil {
@@ -100,7 +100,8 @@ func (b build) buildLayer(ctx context.Context) (string, error) {
 	return made, err
 }
 
-// layerKey returns a digest of the layer's script, its input files, and the layers below.
+// layerKey returns 12 digits of a digest of the layer's script, input files, given folder, and the
+// layers below.
 func (b build) layerKey(ctx context.Context) (string, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q\n", b.script, b.below)
@@ -117,7 +118,8 @@ func (b build) layerKey(ctx context.Context) (string, error) {
 	return hex.EncodeToString(h.Sum(nil))[:12], err
 }
 
-// givenFolder returns the folder in the environment variable source.Given, or "".
+// givenFolder returns the absolute path of the folder that the environment variable source.Given
+// names, or "" if it is not set. It refuses what is no folder.
 func givenFolder(source images.RigSource) (string, error) {
 	dir := os.Getenv(source.Given)
 	if source.Given == "" || dir == "" {
@@ -182,8 +184,8 @@ func (b build) makeLayer(ctx context.Context, step *progress.Step, made string) 
 	return os.Rename(part, made)
 }
 
-// runScript runs the board's script in namespaces on the layers below. The script finds its sources in /source,
-// works in /build, and writes its results to /made. Its output goes to a log file.
+// runScript runs the board's script in namespaces on the layers below. The script finds its sources
+// in /source, works in /build, and writes its results to /made. Its output goes to a log file.
 func (b build) runScript(ctx context.Context, step *progress.Step, part, work string) error {
 	file := filepath.Join(work, "script")
 	if err := os.WriteFile(file, b.script, 0o644); err != nil {

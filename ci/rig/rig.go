@@ -40,7 +40,8 @@ func Needs() error {
 }
 
 // Start starts a rig with the layers as its root: namespaces, network, SSH server and a forwarded
-// port. It locks dir, the board's folder, and writes rig.json there for other commands.
+// port. It locks dir, the board's folder, and writes rig.json there for other commands. After an
+// error it stops what it started.
 func Start(ctx context.Context, spec images.Spec, dir string, layers []string) (r *Rig, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
@@ -128,6 +129,7 @@ func (r *Rig) writeState() error {
 
 const lockName = "rig.lock"
 
+// openLock opens the lock file in dir, and creates both if they are missing.
 func openLock(dir string) (*os.File, error) {
 	if err := localfile.MkdirAll(dir); err != nil {
 		return nil, err
@@ -155,7 +157,8 @@ func takeLock(dir string) (*os.File, error) {
 var ErrOff = errors.New("the rig is not on\nnext: rig up --keep")
 
 // findRunning returns the state of the running rig, and its lock file for waiting. It returns
-// ErrOff if nobody holds the lock: the kernel releases the lock of a killed process.
+// ErrOff if nobody holds the lock: the kernel releases the lock of a killed process. A rig that is
+// locked but has no rig.json is another error.
 func findRunning(dir string) (s state, held *os.File, err error) {
 	if _, err := os.Stat(filepath.Join(dir, lockName)); errors.Is(err, os.ErrNotExist) {
 		return s, nil, ErrOff // and nothing is written

@@ -14,8 +14,8 @@ func (r root) pathInside(path ...string) string {
 	return filepath.Join(append([]string{r.at, "root"}, path...)...)
 }
 
-// mountRoot mounts the root: an overlay of the layers whose changes stay in memory, sysfs, devices
-// and the binds.
+// mountRoot mounts the root: an overlay of the layers whose changes stay in memory, sysfs, /run,
+// devices and the binds. It also copies the resolver's files.
 func (r root) mountRoot() error {
 	if err := os.MkdirAll(r.at, 0o755); err != nil {
 		return err
