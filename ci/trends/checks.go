@@ -28,8 +28,8 @@ type Check struct {
 	runs []*Run
 }
 
-// addChecks adds the unsteady checks to t.Checks, and those that always passed and now fail to
-// t.Changes.
+// addChecks adds checks that always passed and now fail to t.Changes, and unsteady ones to
+// t.Checks: at most maxSteady, those with the most flips first. It notes how many it leaves out.
 func (t *Trends) addChecks(runs []*Run) {
 	for _, h := range histories(runs) {
 		red := h.failuresAtEnd()
@@ -49,7 +49,8 @@ func (t *Trends) addChecks(runs []*Run) {
 	}
 }
 
-// histories collects the results of each stage and check of a device over all runs.
+// histories collects the results of each stage and check of a device over all runs. In a run,
+// checks of one name count as one.
 func histories(runs []*Run) []Check {
 	type key struct {
 		device

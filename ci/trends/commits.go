@@ -13,8 +13,9 @@ type Range struct {
 	BeforePage, AfterPage string `json:"-"` // of each commit, or of its repository
 }
 
-// rangeOf returns the commits of the runs before and after runs[first] began a change. It skips
-// runs without a commit, so the range may be larger than necessary.
+// rangeOf returns the commits of the runs before and after runs[first] began a change, with a page
+// that compares them if both are of one repository. It skips runs without a commit, so the range
+// may be larger than necessary.
 func rangeOf(runs []*Run, first int) (r Range) {
 	for i := first - 1; i >= 0 && r.Before == ""; i-- {
 		s := runs[i].Source

@@ -28,7 +28,7 @@ type level struct {
 }
 
 // findLevels returns the levels of a series, the oldest first. The medians of neighbours differ by
-// at least the share least, and by more than the noise.
+// at least the share least, and by more than the noise. A short series (leastPoints) has one level.
 func findLevels(values []float64, least float64) []level {
 	n := len(values)
 	if n == 0 {
@@ -46,10 +46,9 @@ func findLevels(values []float64, least float64) []level {
 }
 
 // noiseOf estimates how far values scatter around their level, as the standard deviation of normal
-// values. It takes a high quantile of the differences between runs up to four apart, so that a
-// single change of the level does not count, and values that jump between two states do. Runs may
-// depend on the runs before, as those of a cache that fills and empties, so the largest estimate
-// counts.
+// values. It takes a high quantile of the differences between runs up to four apart, so that one
+// change of the level does not count, and jumps between two states do. Runs may depend on earlier
+// ones, as those of a cache that fills and empties, so the largest estimate counts.
 func noiseOf(values []float64) float64 {
 	const quantile, ofNormal = 0.75, 1.1503
 	n := len(values)
@@ -142,8 +141,7 @@ func (h *halves) add(v float64) {
 // cost returns the sum of the distances of the values to their median.
 func (h *halves) cost() float64 { return h.upper - h.lower }
 
-// mergeLevels joins neighbouring levels until all neighbours differ, those with the smallest change
-// first.
+// mergeLevels joins neighbouring levels that do not differ, those with the smallest change first.
 func mergeLevels(values []float64, ends []int, differ func(a, b level) bool) []level {
 	for {
 		all := levelsOf(values, ends)
@@ -179,6 +177,7 @@ func apart(values []float64, a, b level) bool {
 	return true
 }
 
+// levelsOf returns the levels that end at these indices.
 func levelsOf(values []float64, ends []int) (all []level) {
 	from := 0
 	for _, end := range ends {

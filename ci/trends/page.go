@@ -96,6 +96,7 @@ type plot struct {
 	Marked            bool
 }
 
+// newView returns the data of the page, with notes on what its limits leave out.
 func (t Trends) newView() view {
 	title := "Trends"
 	if t.Branch != "" {
@@ -123,6 +124,7 @@ func (t Trends) newView() view {
 	return v
 }
 
+// card returns the box of a change, with a drawing if the change is of a series.
 func (c Change) card() card {
 	k := card{Kind: c.Kind, Title: c.Title(), Commits: c.Range.parts(), Link: c.Range.Page, Began: c.Start(), Status: report.Skipped}
 	switch c.Kind {
@@ -138,6 +140,7 @@ func (c Change) card() card {
 	return k
 }
 
+// view returns the words of an unsteady check, and its last maxStrip runs.
 func (c Check) view() unsteady {
 	last := c.Last[max(0, len(c.Last)-maxStrip):]
 	u := unsteady{Title: c.Title(), Words: c.Words(), Shown: len(last)}
@@ -152,8 +155,8 @@ func (c Check) view() unsteady {
 	return u
 }
 
-// boardViews returns the boards with their series. If there are more than maxPlots series, it keeps
-// those that changed.
+// boardViews returns the boards with at most maxPlots series, of which it prefers those that
+// changed. All tables together have at most maxNumbers rows.
 func (t Trends) boardViews() (all []boardView) {
 	shown := make([]*Series, len(t.Series))
 	for i := range t.Series {
@@ -178,6 +181,7 @@ func (t Trends) boardViews() (all []boardView) {
 	return all
 }
 
+// view returns the drawing of a series, and a table of its last rows values.
 func (s *Series) view(rows int) seriesView {
 	v := seriesView{Title: s.Title(), Now: format(s.now(), s.Unit), Plot: s.plot(), LeftOut: max(0, len(s.Points)-rows)}
 	if n := len(s.Levels); n > 1 {

@@ -103,7 +103,7 @@ type reader struct {
 	step    *progress.Step
 }
 
-// note records something that the reader left out.
+// note records something that the reader left out. After maxNotes it only counts.
 func (r *reader) note(format string, args ...any) {
 	if len(r.notes) == maxNotes {
 		r.unsaid++
@@ -151,8 +151,8 @@ func (r *reader) walk(ctx context.Context, folder string) error {
 	})
 }
 
-// enter adds the runs of one folder: its reports, and its artifact. It skips hidden folders and
-// those in skipped.
+// enter adds the runs of one folder: its reports, and its artifact. It skips hidden folders, those
+// in skipped, and those deeper than maxDepth.
 func (r *reader) enter(path, name, below string) error {
 	base := filepath.Base(below)
 	if below != "." && (slices.Contains(skipped, base) || strings.HasPrefix(base, ".")) || strings.Count(below, "/") >= maxDepth {
@@ -211,8 +211,8 @@ func readReports(file string) ([]report.Report, error) {
 	return all, err
 }
 
-// belongs reports whether a report is of this artifact. After a failed build, the folder has the
-// artifact of an earlier run.
+// belongs reports whether a report is of this artifact: it names the same board and image, or no
+// image and no failed build. After a failed build, the folder has an earlier run's artifact.
 func belongs(r report.Report, a images.Artifact) bool {
 	if r.Board != a.Board {
 		return false
@@ -223,6 +223,7 @@ func belongs(r report.Report, a images.Artifact) bool {
 	return !slices.ContainsFunc(r.Stages, func(s report.Stage) bool { return s.Name == "build" && s.Status == report.Failed })
 }
 
+// addArtifact adds a run for an artifact without a report.
 func (r *reader) addArtifact(name string, a images.Artifact) {
 	if a.Board == "" || a.Built.IsZero() {
 		r.note("%s: an artifact without its board or time", filepath.Join(name, images.ArtifactName))
@@ -233,7 +234,8 @@ func (r *reader) addArtifact(name string, a images.Artifact) {
 	r.add(run)
 }
 
-// add adds a run. If the run is already known without its build, the new one replaces it.
+// add adds a run. Of two runs of one board, device and time it keeps the first, or that with a
+// build.
 func (r *reader) add(run Run) {
 	key := fmt.Sprintf("%q %q %d", run.Board, run.Device, run.Time.UnixNano())
 	if i, ok := r.known[key]; ok {
@@ -259,7 +261,8 @@ func (r *reader) source(s layers.FolderCommit) layers.FolderCommit {
 // sized are the kinds of artifact files whose size becomes a series.
 var sized = []string{images.DiskImage, images.Tegraflash, images.BFB, images.Container, images.Bundle}
 
-// addBuild adds the build time, cache hits and file sizes of an artifact to a run.
+// addBuild adds an artifact's build time, cache hits, file sizes and (if it has none) source to a
+// run.
 func (r *reader) addBuild(run *Run, a images.Artifact) {
 	run.built, run.Key = a.Built, r.text(a.Key)
 	if a.Source != nil && run.Source.Commit == "" {
@@ -310,6 +313,8 @@ func (r *reader) ofReport(name string, one report.Report) Run {
 	return run
 }
 
+// addCheck adds a check's result, restart time and metrics to a run. If a metric has only one
+// limit, that says which way is worse.
 func (r *reader) addCheck(run *Run, suite string, c report.CheckResult) {
 	if c.Status != report.Skipped {
 		run.checks = append(run.checks, outcome{r.text(c.Name), r.text(suite), c.Status == report.Failed})

@@ -13,7 +13,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Write writes the changes, the unsteady checks, a table with a row for each series, and the notes.
+// Write writes changes, unsteady checks, a table with a row for each series, notes and headline.
 func (t Trends) Write(w io.Writer) error {
 	for _, c := range t.Changes {
 		word := fmt.Sprintf("%-11s", c.Kind)
@@ -99,7 +99,8 @@ func (c Change) Title() string {
 	return titled(c.Name, c.Of) + " of " + label(c.Board, c.Device) + ": " + c.Words()
 }
 
-// Words returns the old and the new value: "61 s → 75 s (+23 %)".
+// Words returns the values of a series ("61 s → 75 s (+23 %)"), or how often a check failed at the
+// end.
 func (c Change) Words() string {
 	if c.Check {
 		return fmt.Sprintf("always passed, failed in the last %s", count(c.Runs, "run"))
@@ -117,7 +118,7 @@ func (c Change) Start() string {
 	return fmt.Sprintf("%s, %s, the first of %s", c.Began, day(c.Time), count(c.Runs, "run"))
 }
 
-// signed returns a percentage with its sign and at most one decimal.
+// signed returns a percentage with its sign and at most one decimal, or in large ones an exponent.
 func signed(percent float64) string {
 	digits := 1
 	if math.Abs(percent) >= 100 {
@@ -132,7 +133,7 @@ func signed(percent float64) string {
 // Title returns the names of the check, its suite and its board.
 func (c Check) Title() string { return titled(c.Name, c.Of) + " of " + label(c.Board, c.Device) }
 
-// Words returns how often the check failed and changed between passed and failed.
+// Words returns how often the check failed and flipped, also on one image and in the last runs.
 func (c Check) Words() string {
 	text := fmt.Sprintf("failed %d of %s, %s", c.Failed, count(c.Runs, "run"), count(c.Flips, "flip"))
 	if c.Mixed > 0 {

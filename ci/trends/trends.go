@@ -133,8 +133,8 @@ func Of(runs Runs, opt Options) (Trends, error) {
 	return t, nil
 }
 
-// choose returns the last opt.Last runs of each device on t.Branch. If that is "", it first sets
-// t.Branch to the branch of most runs.
+// choose returns the last opt.Last runs of each device on t.Branch, and notes how many it leaves
+// out. If t.Branch is "", it first sets it to the branch of most runs. No run is an error.
 func (t *Trends) choose(all []Run, opt Options) ([]*Run, error) {
 	var of []*Run
 	branches, boards := map[string]int{}, map[string]int{}
@@ -177,7 +177,7 @@ func (t *Trends) choose(all []Run, opt Options) ([]*Run, error) {
 
 type device struct{ board, device string }
 
-// mostUsed returns the branch with the most runs, or "" if no run has a branch.
+// mostUsed returns the branch with the most runs, of equals the first, or "" if no run has one.
 func mostUsed(branches map[string]int) string {
 	best := ""
 	for _, name := range slices.Sorted(maps.Keys(branches)) {
@@ -201,8 +201,8 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %s%s", n, noun, plaintext.Either(n == 1, "", "s"))
 }
 
-// collect groups the values of the runs into series with their levels. It counts the values of an
-// artifact once, in the first run that has it.
+// collect groups the values of the runs into at most maxSeries series with their levels, and notes
+// how many it leaves out. It counts the values of an artifact once, in the first run that has it.
 func (t *Trends) collect(runs []*Run) []Series {
 	type key struct {
 		device
