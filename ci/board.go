@@ -286,7 +286,7 @@ func artifactOf(opt images.Options, spec images.Spec) (dir string, a images.Arti
 }
 
 // reachAndSmoke loads the suites, connects to the board, removes the old report, and runs the
-// suites. In the report, a failed connection is a failed check.
+// suites. In the report, a failed connection is a failed stage.
 func reachAndSmoke(ctx context.Context, opt images.Options, spec images.Spec, a images.Artifact, host, pin string, how ...suite.Option) (report.Report, error) {
 	named := spec
 	named.Board = cmp.Or(spec.Board, host)

@@ -71,6 +71,7 @@ func (c *capture) startTcpdump(ctx context.Context, s *suite.Session, p images.P
 	}
 }
 
+// stop ends tcpdump, if it was started, and waits for its end.
 func (c *capture) stop() {
 	if c.cancel != nil {
 		c.cancel()
@@ -124,6 +125,7 @@ type outputWatcher struct {
 	found bool
 }
 
+// Write keeps the output up to report.MaxSawBytes, and closes seen once that contains want.
 func (a *outputWatcher) Write(b []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,6 +137,7 @@ func (a *outputWatcher) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// String returns the output that was kept.
 func (a *outputWatcher) String() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

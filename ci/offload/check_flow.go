@@ -23,6 +23,7 @@ type flow struct {
 }
 
 // readFlow parses a check of section flow: a rule for dpdk-testpmd, and the traffic that meets it.
+// It refuses options that exclude each other.
 func readFlow(e *suite.Entry) suite.Probe {
 	e.Limit = 2 * time.Minute
 	c := flow{trafficOptions: readTrafficOptions(e), group: e.Number("group", 0, 0, math.MaxUint32-1), plain: !e.Bool("transfer", true)}
@@ -51,6 +52,7 @@ func wantDPU(ctx context.Context, s *suite.Session, program string) error {
 	return s.RequireProgram(ctx, program)
 }
 
+// Inspect starts dpdk-testpmd, and the captures if board.yml names peers, and checks the rule.
 func (c flow) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, err error) {
 	if err := wantDPU(ctx, s, "dpdk-testpmd"); err != nil {
 		return f, err
@@ -140,6 +142,7 @@ var plainSteps = []step{
 	{toMake, theRule, first}, {toMake, theWider, both}, {toDestroy, theWider, first}, {toDestroy, theRule, none},
 }
 
+// selectSteps returns the steps for the check's options.
 func (c flow) selectSteps() []step {
 	switch {
 	case c.group > 0:
@@ -161,8 +164,8 @@ type flowRun struct {
 	made  map[string]int // numbers of the existing rules
 }
 
-// runSteps sends packets without a rule, and then runs the steps. With software drivers it also
-// checks that DPDK has as much memory as before.
+// runSteps sends packets without a rule, and then runs the steps until one fails. With software
+// drivers it also checks that DPDK has as much memory as before.
 func (l *flowRun) runSteps(ctx context.Context) error {
 	if l.plain {
 		if _, err := l.pmd.runCommand("set fwd macswap"); err != nil {
@@ -188,6 +191,7 @@ func (l *flowRun) runSteps(ctx context.Context) error {
 	return err
 }
 
+// runStep runs one step. Without the peer other it skips steps for the wider rule.
 func (l *flowRun) runStep(ctx context.Context, s step) error {
 	if s.rule == theWider && l.t.dpu.Other == nil {
 		return nil
@@ -199,8 +203,8 @@ func (l *flowRun) runStep(ctx context.Context, s step) error {
 	return l.sendAndCompare(ctx, *s.then)
 }
 
-// createRule creates a rule. For a rule that delivers packets to testpmd, it also starts
-// forwarding, so that testpmd sends the packets back.
+// createRule creates a rule. It adds a fault to the finding if the driver refuses the rule. For a
+// rule that delivers packets to testpmd, it also starts forwarding, so that testpmd returns them.
 func (l *flowRun) createRule(rule string) error {
 	number, err := l.pmd.createRule(l.rules[rule])
 	if err != nil {
@@ -259,7 +263,7 @@ func (l *flowRun) sendAndCompare(ctx context.Context, rules ruleset) error {
 	return nil
 }
 
-// reportDrivers returns testpmd's ports, and records their drivers in the finding.
+// reportDrivers returns testpmd's ports, and records their drivers and their proof in f.
 func reportDrivers(f *suite.Finding, pmd *testpmd, d *images.DPU) ([]dpdkPort, error) {
 	ports, err := pmd.listPorts(d)
 	if err != nil {
@@ -315,8 +319,8 @@ func (c flow) withoutTraffic(f *suite.Finding, pmd *testpmd, out dpdkPort) error
 // counterLag is how long hardware may take to update a counter.
 const counterLag = 5 * time.Second
 
-// expectCount compares a rule's counter with the number of sent packets and bytes. A hardware
-// counter may be late by up to counterLag, and may count the frames' checksums (FCS) too.
+// expectCount compares a rule's counter, read twice, with the number of sent packets and bytes. A
+// hardware counter may be late by up to counterLag, and may count checksums of frames (FCS) too.
 func expectCount(ctx context.Context, f *suite.Finding, name string, want tally, read func() (tally, error)) error {
 	limit := counterLag
 	if f.Proves == report.ProvesSoftware {

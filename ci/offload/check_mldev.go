@@ -35,7 +35,8 @@ var mldevTests = map[string]struct{ model, inference bool }{
 	"inference_ordered": {inference: true}, "inference_interleave": {inference: true},
 }
 
-// readMldev parses a check of the section mldev.
+// readMldev parses a check of the section mldev: the test of dpdk-test-mldev, its options, and
+// limits for latency and throughput.
 func readMldev(e *suite.Entry) suite.Probe {
 	e.Limit = 2 * time.Minute
 	m := mldev{test: e.Text("test", e.Name), repetitions: e.Number("repetitions", 1000, 1, 10_000_000), tolerance: e.Decimal("tolerance")}
@@ -62,6 +63,7 @@ func (mldev) Next() string {
 	return "on the board: dpdk-test-mldev with the arguments of dpu.inference.eal in board.yml, -- --debug and the same --test. It wants three EAL cores: --lcores 0@0,1@0,2@1"
 }
 
+// Inspect runs the test on the board with a temporary folder for output, and checks the result.
 func (m mldev) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, err error) {
 	if err := wantDPU(ctx, s, "dpdk-test-mldev"); err != nil {
 		return f, err
@@ -190,7 +192,7 @@ func parseMldev(text string) (o mldevOutput) {
 	return o
 }
 
-// oneNumber returns the number that the pattern's first group matches, or nil.
+// oneNumber returns the number that the pattern's first group matches, or nil without a finite one.
 func oneNumber(pattern *regexp.Regexp, text string) *float64 {
 	v, err := yaml.Finite(firstGroup(pattern, text))
 	if err != nil {

@@ -38,7 +38,7 @@ var plugins = map[string]plugin{
 	},
 }
 
-// readPBR parses a check of the section pbr.
+// readPBR parses a check of the section pbr: FRR's plugin, the rule, and its traffic or cases.
 func readPBR(e *suite.Entry) suite.Probe {
 	e.Limit = 3 * time.Minute
 	p := pbr{
@@ -65,6 +65,8 @@ func (p pbr) Next() string {
 		"\". zebra wants -M with the arguments of eal, or of doca, in board.yml, and FRR the patches of recipes/dynamic-layers/networking-layer/frr"
 }
 
+// Inspect connects to FRR or starts it, checks the plugin's ports, and then the rules of p.cases,
+// or one rule with packets. Without peers it checks only the ports.
 func (p pbr) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, err error) {
 	if err := wantDPU(ctx, s, "vtysh"); err != nil {
 		return f, err
@@ -233,6 +235,7 @@ func (p pbr) configureRule(ctx context.Context, r *router, dns policy) error {
 	return r.configure(ctx, append(slices.Concat(rule, dns.applyCommands()), "pbr nexthop-resolve")...)
 }
 
+// removeCommands returns the commands that remove the policy, and the next-hop group if it has one.
 func (p pbr) removeCommands(dns policy) []string {
 	if p.group {
 		return append(dns.removeCommands(), "no nexthop-group "+hopGroup)
@@ -399,6 +402,7 @@ func (p pbr) namesPorts(rules []string) bool {
 	return slices.ContainsFunc(rules, func(rule string) bool { return strings.Contains(rule+" ", ports) })
 }
 
+// kernelRulesUntil reads the kernel's rules until wanted is true or flowTimeout is over (no error).
 func (r *router) kernelRulesUntil(ctx context.Context, wanted func([]string) bool) (rules []string, err error) {
 	err = suite.WaitUntil(ctx, flowTimeout, pollInterval, func() (bool, error) {
 		rules, err = r.kernelRules(ctx)

@@ -85,7 +85,8 @@ func (d datagram) layer4Bytes() int {
 	return udpBytes
 }
 
-// buildBody returns the bytes after the IPv4 header: the UDP or TCP header and the payload.
+// buildBody returns the bytes after the IPv4 header: the UDP or TCP header, with the checksum that
+// d.sum names, and the payload.
 func (d datagram) buildBody() []byte {
 	header, at := make([]byte, d.layer4Bytes()), udpChecksum
 	if d.protocol == protocolTCP {
@@ -222,6 +223,7 @@ func formatHex(b []byte) string  { return fmt.Sprintf("%#x", b[:min(len(b), 24)]
 type difference struct{ part, text string }
 
 // compareFrames compares a captured frame with the expected one, and returns the parts that differ.
+// If the captured one is too short, it compares only the length.
 func compareFrames(want []byte, got captured) (all []difference) {
 	if got.size != len(want) {
 		all = append(all, difference{"length", fmt.Sprintf("the frame has %d bytes, not %d", got.size, len(want))})

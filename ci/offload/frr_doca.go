@@ -11,7 +11,7 @@ import (
 // the hardware.
 const docaDriver = "doca_flow"
 
-// parseDOCAPorts parses the output of "show dplane doca port json".
+// parseDOCAPorts parses the output of "show dplane doca port json". Invalid JSON has no ports.
 func parseDOCAPorts(text string) (all []frrPort) {
 	var said struct {
 		Ports []struct {
@@ -28,7 +28,7 @@ func parseDOCAPorts(text string) (all []frrPort) {
 }
 
 // parseDOCAFlows parses the output of "show dplane doca pbr flow json". The list includes rules
-// that only the kernel applies, each with the plugin's reason.
+// that only the kernel applies, each with the plugin's reason. Invalid JSON has no flows.
 func parseDOCAFlows(text string) (all []pbrFlow) {
 	var said struct {
 		Flows []struct {

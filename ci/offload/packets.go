@@ -61,7 +61,8 @@ func pcapHeader(r io.Reader) (endian.ByteOrder, error) {
 	return order, nil
 }
 
-// pcapRecord reads the next frame of a pcap capture.
+// pcapRecord reads the next frame of a pcap capture, or io.EOF. It refuses frames above
+// maxPacketBytes.
 func pcapRecord(r io.Reader, order endian.ByteOrder) (c captured, err error) {
 	var head [16]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -30,7 +30,7 @@ const (
 )
 
 // parseCases parses a file with test cases: one rule, state and outcome a line, separated by |. It
-// skips rules whose state says that they need other interfaces than the board's ports.
+// skips rules of any state but kernel-refuses: they need other interfaces. No rule is an error.
 func parseCases(text string) (all []ruleCase, err error) {
 	for i, line := range plaintext.Lines(text) {
 		line = strings.TrimSpace(line)

@@ -101,7 +101,7 @@ type dpdkPort struct {
 
 var summaryLine = plaintext.Regexp(`(?m)^(\d{1,5}) +((?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}) +(\S{1,64}) +(\S{1,64}) +(?:up|down)\b`)
 
-// parsePorts reads testpmd's summary of its ports.
+// parsePorts returns the ports, at most 64, in the output of "show port summary all".
 func parsePorts(text string) (all []dpdkPort) {
 	for _, m := range summaryLine().FindAllStringSubmatch(strings.ReplaceAll(text, "\r", ""), 64) {
 		number, _ := strconv.Atoi(m[1])
@@ -145,7 +145,7 @@ var drivers = map[string]report.Proof{
 }
 
 // driverProof returns what a set of drivers proves together: software if one driver is software,
-// and nothing if one driver is unknown.
+// else nothing if one driver is unknown, else hardware.
 func driverProof(names ...string) report.Proof {
 	proof := report.ProvesHardware
 	for _, name := range names {
@@ -205,6 +205,7 @@ func (t *testpmd) queryCount(rule int) (tally, error) {
 	return parseCount(out)
 }
 
+// parseCount parses the output of flow query, which must have both counts.
 func parseCount(out string) (c tally, err error) {
 	said := map[string]int64{}
 	for _, m := range ruleCount().FindAllStringSubmatch(strings.ReplaceAll(out, "\r", ""), 8) {

@@ -142,6 +142,7 @@ func (t *traffic) arrivalCaptures() []*capture {
 	return []*capture{t.to, t.other}
 }
 
+// stop stops the captures that were started.
 func (t *traffic) stop() {
 	for _, c := range t.allCaptures() {
 		if c != nil {
@@ -162,6 +163,7 @@ func wantPeerProgram(ctx context.Context, s *suite.Session, p images.Peer, progr
 	return nil
 }
 
+// readMAC reads the MAC address of a peer's interface.
 func readMAC(ctx context.Context, s *suite.Session, p images.Peer) (net.HardwareAddr, error) {
 	out, err := s.Output(ctx, peerCommand(p, "cat", "/sys/class/net/"+p.Interface+"/address")...)
 	if err != nil {
@@ -347,6 +349,7 @@ func (t *traffic) fillAddresses(d datagram) datagram {
 	return d
 }
 
+// newSample adds a sample without frames to t.samples.
 func (t *traffic) newSample(what string, c claim, like datagram) *sample {
 	s := &sample{what: what, number: len(t.samples), claim: c, target: like.target}
 	t.samples = append(t.samples, s)
@@ -381,6 +384,7 @@ func (a trafficOptions) rulePattern(d *images.DPU) pattern {
 
 const maxSent = 10_000 // packets of one sample
 
+// readTrafficOptions reads the keys, and refuses equal ports and options that exclude each other.
 func readTrafficOptions(e *suite.Entry) trafficOptions {
 	a := trafficOptions{
 		port: uint16(e.Number("port", 53, 1, 65535)), others: uint16(e.Number("other-port", 5300, 1, 65535)),
@@ -617,8 +621,8 @@ func (t *traffic) hasArrived(s *sample, rules ruleset) bool {
 	return true
 }
 
-// checkSample reports the packets of a sample that took another path or were damaged. It adds the
-// sample to the counter that the matching rule should have.
+// checkSample reports, with five faults at most, the packets of a sample that took another path or
+// were damaged. It adds the sample to the counter that the matching rule should have.
 func (t *traffic) checkSample(f *suite.Finding, s *sample, rules ruleset) {
 	switch rules.expectedPath(s.claim) {
 	case offloaded, toProgram:
@@ -659,6 +663,7 @@ func (t *traffic) summarizePaths(samples []*sample, rules ruleset) string {
 	return rules.messagePrefix() + strings.Join(words, ", ")
 }
 
+// add counts the packets of a sample and their bytes.
 func (c *tally) add(s *sample) {
 	for _, frame := range s.frames {
 		c.packets, c.bytes = c.packets+1, c.bytes+int64(len(frame))
@@ -666,7 +671,7 @@ func (c *tally) add(s *sample) {
 }
 
 // findMisplaced describes each capture that has too many or too few packets of a sample, or packets
-// for an unknown MAC address.
+// for an unknown MAC address. It does not count forwarded packets that the kernel may drop.
 func (t *traffic) findMisplaced(s *sample, rules ruleset) (wrong []string) {
 	expected := t.expectedCounts(s, rules)
 	for _, c := range t.allCaptures() {
