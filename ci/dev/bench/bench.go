@@ -1,7 +1,6 @@
-// Package bench measures Slipway beside the tools that people use today, and beside the limit
-// of the machine, in one run. Each area is a table of commands, and a script of the same name
-// that prepares and checks them. An area that could not measure returns an error, never a
-// partial table.
+// Package bench measures Slipway beside the tools that people use today, and beside the limit of
+// the machine, in one run. Each area is a table of commands, and a script of the same name that
+// prepares and checks them. An area that could not measure returns an error, never a partial table.
 package bench
 
 import (
@@ -147,7 +146,7 @@ func (s *session) readOptions() (err error) {
 }
 
 // keepOnFailure calls measure with a new folder in build/bench. It keeps the folder if measure
-// fails, because the error names files there, and else removes it.
+// fails, because the error names files in it, and removes it after a success or Ctrl-C.
 func keepOnFailure(ctx context.Context, measure func(dir string) error) error {
 	parent, err := filepath.Abs("build/bench")
 	if err == nil {
@@ -217,7 +216,7 @@ func (s *session) measureTable(ctx context.Context) (err error) {
 	return s.print(rows, strings.Fields(string(figures))...)
 }
 
-// setUp starts the delayed line and sets the words that the script cannot.
+// setUp starts the delayed line, sets the words that the script cannot, and calls s.begin.
 func (s *session) setUp(ctx context.Context) error {
 	port, err := run.FreePort()
 	if err != nil {
@@ -238,7 +237,7 @@ func (s *session) setUp(ctx context.Context) error {
 	return s.begin(ctx, s)
 }
 
-// addWords adds the words in lines of name=value.
+// addWords adds the words in lines of name=value to s.words.
 func (s *session) addWords(text string) {
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")

@@ -39,6 +39,7 @@ var deploy = area{
 	},
 }
 
+// deployVariants returns a variant of each of deployTools, through a line with this port.
 func deployVariants(line, port string) (all []variant) {
 	for _, tool := range deployTools {
 		all = append(all, variant{name: line + " " + tool[0], command: strings.ReplaceAll(tool[1], "{at}", port), prepare: "prepare", check: "check"})

@@ -24,6 +24,7 @@ var hook = area{
 	ratios:   hookRatios(),
 }
 
+// hookVariants returns a variant of each method on each medium.
 func hookVariants() (all []variant) {
 	for _, medium := range hookMedia {
 		for _, m := range hookMethods {

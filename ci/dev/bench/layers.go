@@ -53,8 +53,8 @@ func kasVariant(name, folder, variables string, cold bool) variant {
 	return v
 }
 
-// findKas finds kas and replaces {env} and {kas} in the variants' commands: env with its variables,
-// and the program.
+// findKas finds kas, sets the words of the board's project, and replaces {env} and {kas} in the
+// variants' commands: env with its variables, and the program.
 func findKas(ctx context.Context, s *session) error {
 	kas, err := kastest.Find(ctx, kastest.Testing)
 	if err != nil {
@@ -80,6 +80,7 @@ func findKas(ctx context.Context, s *session) error {
 	return nil
 }
 
+// joinWords quotes the words and joins them by spaces.
 func joinWords(words []string) string {
 	var b strings.Builder
 	for _, word := range words {

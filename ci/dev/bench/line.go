@@ -37,6 +37,7 @@ func listenLine(port int, delay time.Duration) (*line, error) {
 
 func (l *line) port() int { return l.Addr().(*net.TCPAddr).Port }
 
+// pass forwards one connection, both ways, after the time of a handshake over the line.
 func (l *line) pass(near net.Conn, delay time.Duration) {
 	defer near.Close()
 	time.Sleep(2 * delay) // the handshake
@@ -54,7 +55,7 @@ func (l *line) pass(near net.Conn, delay time.Duration) {
 	<-sent
 }
 
-// carry copies from one connection to the other with the delay, until from ends.
+// carry copies from one connection to the other with the delay, until from ends, and counts bytes.
 func (l *line) carry(to, from *net.TCPConn, delay time.Duration) {
 	type chunk struct {
 		due  time.Time

@@ -67,8 +67,8 @@ func (s *session) measureVariants(ctx context.Context) (rows []row, err error) {
 	return rows, nil
 }
 
-// measureOnce prepares and runs a variant once and adds the times to its row. In the first round it
-// checks the result instead.
+// measureOnce prepares and runs a variant once. In the first round it checks the result, and in
+// later ones it adds the times to the row. In an ordered area it does both.
 func (s *session) measureOnce(ctx context.Context, r *row, v variant) error {
 	if v.prepare != "" {
 		if _, err := s.call(ctx, v, v.prepare); err != nil {
@@ -113,6 +113,7 @@ func timeCommand(ctx context.Context, v variant) (wall, cpu time.Duration, err e
 	return seconds(t.Median), seconds(t.User + t.System), nil
 }
 
+// median returns the middle value, or the greater of two. It needs a value.
 func median[T time.Duration | float64](values []T) T {
 	return slices.Sorted(slices.Values(values))[len(values)/2]
 }
@@ -158,6 +159,7 @@ func (r ratio) value(rows []row) (float64, bool) {
 	return over / under, ok1 && ok2 && (r.base == "" || r.values(rows, r.base) != nil)
 }
 
+// values returns the compared values of the row of a name, or nil if it was not measured.
 func (r ratio) values(rows []row, name string) []float64 {
 	i := slices.IndexFunc(rows, func(row row) bool { return row.name == name })
 	switch {
@@ -171,8 +173,8 @@ func (r ratio) values(rows []row, name string) []float64 {
 
 func notWord(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
 
-// print writes the table of the rows, and a last line with the ratios and other figures if there are
-// any. For an ordered area, it first writes how many bytes each row moved over the line.
+// print writes the table of the rows, and a last line with the ratios and other figures if there
+// are any. For an ordered area, it first writes how many bytes each row moved over the line.
 func (s *session) print(rows []row, figures ...string) error {
 	for _, r := range rows {
 		if s.ordered {

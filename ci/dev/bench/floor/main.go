@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// main adds the board's files to the container of the OCI state on stdin, or becomes runc.
 func main() {
 	runtime.LockOSThread()
 	if os.Args[1] == "runtime" {
@@ -49,6 +50,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
+// exitOn prints err and ends the program, if err is set.
 func exitOn(err error) {
 	if err != nil {
 		os.Stderr.WriteString("floor: " + err.Error() + "\n")
@@ -85,8 +87,8 @@ type floor struct {
 }
 
 // mountLine runs one command of the list, and ends the program on an error: "in" selects the folder
-// for later lines, "make", "sym" and "dev" make a folder, a link or a null device, and "dir" and "lib"
-// mount the board's folder or file.
+// for later lines, "make", "sym" and "dev" make a folder, a link or a null device, and "dir" and
+// "lib" mount the board's folder or file.
 func (f *floor) mountLine(line []string) {
 	what, name := line[0], line[1]
 	switch what {
@@ -115,6 +117,7 @@ func (f *floor) mountLine(line []string) {
 	}
 }
 
+// mountFile mounts a file or folder of f.from read-only on the one of the same name in f.at.
 func (f *floor) mountFile(name string) {
 	fd := must(unix.OpenTree(f.from, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC))
 	defer unix.Close(fd)

@@ -1,6 +1,6 @@
 // Sender sends and receives data for bench; nothing else uses it. "sender PORT KNOWN KEY FROM TO"
-// sends a file to an SSH server, as Slipway does. The other two are limits. "sender device DEVICE MAP"
-// writes data to all mapped blocks of a device, two parts at a time: no program that writes an
+// sends a file to an SSH server, as Slipway does. The other two are limits. "sender device DEVICE
+// MAP" writes data to all mapped blocks of a device, two parts at a time: no program that writes an
 // image with this block map can be faster. "sender serve PORT FOLDER" takes and gives files by
 // HTTP, without digests.
 package main
@@ -33,6 +33,7 @@ func main() {
 	}
 }
 
+// send parses the arguments, and sends a file, writes to a device, or serves a folder.
 func send(ctx context.Context, args []string) error {
 	switch {
 	case len(args) == 3 && args[0] == "device":
@@ -57,6 +58,7 @@ func send(ctx context.Context, args []string) error {
 // folder is an HTTP server that stores files in a folder (PUT) and serves them (GET).
 type folder string
 
+// ServeHTTP serves or stores the file in the folder that has the last part of the path as name.
 func (f folder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := filepath.Join(string(f), filepath.Base(r.URL.Path))
 	if r.Method == http.MethodGet {
