@@ -20,7 +20,7 @@ type file struct {
 
 func comparePaths(a, b file) int { return cmp.Compare(a.path, b.path) }
 
-// writeTar writes files, and the folders above them, to a tar archive. All are owned by root.
+// writeTar writes files, sorted and with the folders above them, as root's to a tar archive.
 func writeTar(w io.Writer, prefix string, files []file, date time.Time) error {
 	t := tar.NewWriter(w)
 	for _, f := range slices.SortedFunc(slices.Values(addFolders(files)), comparePaths) {

@@ -46,7 +46,7 @@ func (c commit) build(ctx context.Context, folder string) (map[string]program, e
 }
 
 // buildFor builds a static program for one architecture, with all settings that a user's
-// environment could change.
+// environment could change, and checks the commit in it.
 func (c commit) buildFor(ctx context.Context, arch, path string) (program, error) {
 	err := run.Run(ctx, run.Command{
 		Argv: []string{"go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", path, mainPackage},
@@ -114,7 +114,8 @@ const (
 	noticesPath = docFolder + "/NOTICES"
 )
 
-// addLicences adds Slipway's licence and those of all linked modules to the documents.
+// addLicences adds Slipway's licence and those of all linked modules to the documents. It records
+// the terms of each module in p.licences.
 func (p *product) addLicences(ctx context.Context) error {
 	own, err := os.ReadFile(filepath.Join(p.source, "LICENSE"))
 	if err != nil {

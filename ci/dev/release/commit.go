@@ -61,6 +61,7 @@ func refuseChanges(ctx context.Context, root string) error {
 	return nil
 }
 
+// readHead sets the ID, date and committer to those of HEAD.
 func (c *commit) readHead(ctx context.Context, root string) error {
 	text, err := git(ctx, root, "log", "-1", "--no-show-signature", "--format=%H%n%ct%n%cn <%ce>", "HEAD")
 	if err != nil {
@@ -75,7 +76,8 @@ func (c *commit) readHead(ctx context.Context, root string) error {
 	return err
 }
 
-// chooseVersion sets the version to that of HEAD's tag. Without a tag it stays "", for a snapshot.
+// chooseVersion sets the version to that of HEAD's tag, and refuses two tags. Without a tag it
+// stays "", for a snapshot.
 func (c *commit) chooseVersion(ctx context.Context, root string) error {
 	text, err := git(ctx, root, "tag", "--points-at", "HEAD")
 	tags := slices.DeleteFunc(strings.Fields(text), func(tag string) bool { return !isVersion(tag) })

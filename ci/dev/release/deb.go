@@ -65,6 +65,7 @@ func (p product) packDeb(arch string) ([]byte, error) {
 	}), nil
 }
 
+// debFiles returns the package's files, without Slipway's own licence, whose text Debian has.
 func (p product) debFiles(arch string) []file {
 	files := []file{
 		{path: "usr/bin/slipway", mode: 0o755, data: p.programs[arch].data},
@@ -84,6 +85,7 @@ func (p product) debFiles(arch string) []file {
 	return files
 }
 
+// debControl returns the package's file control, with the size of the files.
 func (p product) debControl(arch string, files []file) string {
 	size := 0
 	for _, f := range files {

@@ -36,7 +36,7 @@ type Options struct {
 // KeyVariable is the environment variable with the path of the key, if Options.Key is "".
 const KeyVariable = "SLIPWAY_SIGNING_KEY"
 
-// findKey returns the path of the signing key; "" for an unsigned release.
+// findKey returns the path of the signing key; "" for an unsigned release. No key is an error.
 func (o Options) findKey() (string, error) {
 	path := cmp.Or(o.Key, os.Getenv(KeyVariable))
 	switch {
@@ -116,7 +116,7 @@ type product struct {
 	licences map[string]string  // of the linked modules
 }
 
-// collect gathers the completions and licences for the packages.
+// collect takes the version from a program, and gathers completions and licences for the packages.
 func (c commit) collect(ctx context.Context, programs map[string]program) (product, error) {
 	p := product{commit: c, programs: programs}
 	p.version = programs[architectures[0]].version()
@@ -156,7 +156,7 @@ func (p product) pack(ctx context.Context) (map[string][]byte, error) {
 	return files, err
 }
 
-// writeFiles writes the files and their SHA256SUMS to a new folder.
+// writeFiles adds SHA256SUMS to files and writes them all to a new folder.
 func writeFiles(folder string, files map[string][]byte) error {
 	var sums bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -183,7 +183,7 @@ func sign(ctx context.Context, folder, key string) error {
 	return err
 }
 
-// publish renames the folder from to to, in exchange for an existing one.
+// publish renames the folder from to to. If to exists, the folders change places.
 func publish(from, to string) (string, error) {
 	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
 	if errors.Is(err, unix.ENOENT) {
