@@ -109,8 +109,8 @@ func (s *soakedFlash) beginRound(ctx context.Context, round int) (err error) {
 }
 
 // checkDevice describes the device's content after a flash, and keeps it as the content before the
-// next one. After a success (ended) it must be the image. Else it must be the old or the new content,
-// but for a beginning of zeros, or have no partition table.
+// next one. After a success (ended) it must be the image. Else it must be the old or the new
+// content, but for a beginning of zeros, or have no partition table.
 func (s *soakedFlash) checkDevice(ended bool) (string, error) {
 	now, err := os.ReadFile(s.device)
 	if err != nil {

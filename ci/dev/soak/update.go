@@ -155,7 +155,7 @@ func (s *soakedUpdate) runUpdate(ctx context.Context, bundle string) (o updateOu
 }
 
 // disturbUpdate updates to the other system, cuts the connection or the power during the update,
-// and checks which system runs then. An update that ends before the cut sets the expected time.
+// checks which system runs then, and marks it good. An update that ends before the cut sets s.took.
 func (s *soakedUpdate) disturbUpdate(ctx context.Context) (err error) {
 	to := (slices.Index(s.keys[:], s.runs) + 1) % len(s.keys)
 	after, what := time.Duration(s.random.Int64N(int64(s.took))), []string{"connection", "power", "power"}[s.killed%3]
@@ -190,8 +190,8 @@ func (s *soakedUpdate) disturbUpdate(ctx context.Context) (err error) {
 	return err
 }
 
-// checkSystem reads which system runs, compares that with update's report, and returns "old" or
-// "new".
+// checkSystem reads which system runs, compares that with update's report, records the key in
+// s.runs, and returns "old" or "new".
 func (s *soakedUpdate) checkSystem(ctx context.Context, o updateOutcome, key string) (is string, err error) {
 	now, err := s.readSystem(ctx)
 	if err != nil {
@@ -233,7 +233,7 @@ func (s *soakedUpdate) readSystem(ctx context.Context) (key string, err error) {
 	return key, nil
 }
 
-// runScript connects to the board, repeatedly until a login succeeds, and runs a script there.
+// runScript runs a script on the board. It tries to connect for up to 10 minutes.
 func (s *soakedUpdate) runScript(ctx context.Context, script string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
