@@ -39,8 +39,7 @@ var rules = []rule{
 // A change of one line can bring a thousand findings; the first ones say enough.
 const maxFindings = 40
 
-// Check checks all rules and prints the findings on w, with how to fix them. It changes no
-// file.
+// Check checks all rules and prints the findings on w, with how to fix them. It changes no file.
 func Check(ctx context.Context, w io.Writer) error {
 	t, err := openTree(ctx)
 	if err != nil {
@@ -78,6 +77,7 @@ type tree struct {
 // toolsMod lists the tools that are too large for go.mod.
 const toolsMod = "ci/tools.mod"
 
+// openTree returns the clone around the current folder, with the tools that check it.
 func openTree(ctx context.Context) (tree, error) {
 	root, err := cloneRoot()
 	if err != nil {
@@ -90,6 +90,7 @@ func openTree(ctx context.Context) (tree, error) {
 	return newTree(ctx, root, tools)
 }
 
+// newTree returns the source at root with its modules.
 func newTree(ctx context.Context, root string, tools map[string]string) (tree, error) {
 	t := tree{root: root, tools: tools}
 	var err error
@@ -124,7 +125,7 @@ func buildTools(ctx context.Context, root string, names ...string) (map[string]s
 	return tools, err
 }
 
-// checkRules returns the names of the broken rules.
+// checkRules checks rules side by side, prints the findings, and returns the broken rules' names.
 func (t tree) checkRules(ctx context.Context, w io.Writer, rules []rule) ([]string, error) {
 	findings := make([][]string, len(rules))
 	var g errgroup.Group
@@ -149,8 +150,7 @@ func (t tree) checkRules(ctx context.Context, w io.Writer, rules []rule) ([]stri
 	return broken, nil
 }
 
-// runRule returns the findings of the rule. If the rule cannot be checked, that is a
-// finding too.
+// runRule returns the findings of the rule. If the rule cannot be checked, that is a finding too.
 func (r rule) runRule(ctx context.Context, t tree) []string {
 	step := progress.Start(ctx, r.name, 0, "")
 	found, err := r.find(ctx, t)
@@ -168,6 +168,7 @@ func (r rule) runRule(ctx context.Context, t tree) []string {
 	return found
 }
 
+// printFindings prints the first maxFindings lines of a rule's findings, and how to fix them.
 func (r rule) printFindings(w io.Writer, found []string) {
 	fmt.Fprintf(w, "\n%s does not hold:\n", r.name)
 	for _, line := range found[:min(len(found), maxFindings)] {

@@ -45,6 +45,7 @@ func Fuzz(ctx context.Context, w io.Writer, perTarget time.Duration) error {
 	return nil
 }
 
+// fuzzTargets lists the fuzz functions of all modules below root.
 func fuzzTargets(ctx context.Context, root string) ([]fuzzTarget, error) {
 	modules, err := goModules(root)
 	if err != nil {
@@ -74,7 +75,7 @@ func fuzzTargets(ctx context.Context, root string) ([]fuzzTarget, error) {
 // fuzzLine matches the progress lines of the fuzzer.
 var fuzzLine = plaintext.Regexp(`^fuzz: elapsed: (\S+), execs: (\d+).*\(total: (\d+)\)`)
 
-// runTarget runs one target and returns its last progress.
+// runTarget runs one target for d and returns its last progress. A found crash is an error.
 func (t fuzzTarget) runTarget(ctx context.Context, d time.Duration) (last string, err error) {
 	err = progress.Run(ctx, "fuzz "+t.name, func(s *progress.Step) (string, error) {
 		// Without a limit, the fuzzer may spend all its time on making one input shorter.
@@ -100,9 +101,8 @@ func (t fuzzTarget) runTarget(ctx context.Context, d time.Duration) (last string
 	return last, err
 }
 
-// outOfTime distinguishes the end of the fuzz time from a failure. The fuzzer confuses the
-// two if an input is running at the end. A real failure names the file of the input, or the
-// seed that failed.
+// outOfTime reports whether a failed fuzzer only reached its end of time, with an input still
+// running. A real failure names the file of the input, or the seed that failed.
 func outOfTime(output string) bool {
 	for line := range strings.Lines(output) {
 		if strings.TrimSpace(line) == "context deadline exceeded" {

@@ -25,8 +25,9 @@ import (
 // several times as long as on an idle one. This is for one that hangs.
 const testTimeout = "40m"
 
-// unraced lists the packages that RaceMost leaves out. Their tests compile, unpack, or start programs by the hundred, which takes
-// two to ten times as long under it, or they run nothing concurrently.
+// unraced lists the packages that RaceMost leaves out. Their tests compile, unpack, or start
+// programs by the hundred, which takes two to ten times as long under it, or they run nothing
+// concurrently.
 var unraced = []string{
 	"slipway/ci/dev/", "slipway/ci/plan/", "slipway/ci/report/", "slipway/ci/trends/", "slipway/flash/probe/", "slipway/flash/sealed/",
 	"slipway/flash/source/", "slipway/flash/boardssh/undo/", "slipway/images/sbom/", "slipway/magefiles/", "slipway/runtime-hook/",
@@ -53,8 +54,8 @@ type testPart struct {
 // then take 2.5 times as much CPU time.
 var firstHalf = []string{"slipway/ci", "slipway/ci/fleet", "slipway/ci/suite"}
 
-// splitTests returns the packages of all modules. A package that does not compile is still one
-// that must have a result.
+// splitTests splits the packages of all modules into parts, and adds each to results. A package
+// that does not compile must have a result too.
 func splitTests(ctx context.Context, root string, modules []string, results *testResults, opts TestOptions) ([]*testPart, error) {
 	cpus, err := processors()
 	if err != nil {
@@ -104,7 +105,8 @@ func processors() (cpus []string, err error) {
 	return cpus, nil
 }
 
-// runParts compiles all tests. Then it runs the lanes side by side: while packages with boards wait, the others work.
+// runParts compiles all tests. Then it runs the lanes side by side: while packages with boards
+// wait, the others work.
 func runParts(ctx context.Context, parts []*testPart, tmp string, opts TestOptions, results *testResults) error {
 	if err := inTurn(ctx, parts, func(p *testPart) string { return strconv.FormatBool(p.race) }, (*testPart).compile); err != nil {
 		return err
@@ -114,8 +116,8 @@ func runParts(ctx context.Context, parts []*testPart, tmp string, opts TestOptio
 	})
 }
 
-// inTurn calls do with each part. Parts of one lane are done one after another, the lanes
-// side by side.
+// inTurn calls do with each part, until an error. Parts of one lane are done one after another, the
+// lanes side by side.
 func inTurn(ctx context.Context, parts []*testPart, lane func(*testPart) string, do func(*testPart, context.Context) error) error {
 	lanes := map[string][]*testPart{}
 	for _, p := range parts {
@@ -160,7 +162,7 @@ func (p *testPart) runTests(ctx context.Context, tmp string, opts TestOptions, r
 	return err
 }
 
-// runGoTest calls each with every line of go test -json.
+// runGoTest calls each with every line of go test -json. Failing tests are no error.
 func (p *testPart) runGoTest(ctx context.Context, tmp string, opts TestOptions, each func(line []byte)) error {
 	argv := append([]string{"go", "test", "-json"}, append(testArgs(opts, p.race), p.paths...)...)
 	if p.cpu != "" {
@@ -215,8 +217,8 @@ func (p *testPart) label() string {
 	return label
 }
 
-// compile compiles the packages and their tests, on all processors. It links nothing: what is
-// linked is not kept. The run itself reports what does not compile.
+// compile compiles the packages and their tests, on all processors, and ignores errors: the run
+// itself reports them. It links nothing, because Go does not keep what it links.
 func (p *testPart) compile(ctx context.Context) error {
 	step := progress.Start(ctx, "compile "+p.module, int64(len(p.paths)), progress.Tasks)
 	args := append(buildArgs(p.race), "-e", "-test", "-export")
@@ -235,8 +237,8 @@ func buildArgs(race bool) []string {
 	return []string{"-tags=" + tags}
 }
 
-// raceOptions sets what a program under the race detector waits before it exits: a second,
-// by default. Many tests start such programs by the hundred. What GORACE says already counts.
+// raceOptions returns the variable GORACE, with a wait of 10 ms before a program exits: the usual
+// second is long for hundreds of programs. Values that GORACE has already win.
 func raceOptions() string {
 	return "GORACE=" + strings.TrimSpace("atexit_sleep_ms=10 "+os.Getenv("GORACE"))
 }
@@ -245,8 +247,8 @@ func raceOptions() string {
 // then takes a fifth less CPU time.
 func fewerCollections() string { return "GOGC=" + cmp.Or(os.Getenv("GOGC"), "400") }
 
-// testArgs returns the flags of go test. Vet is a rule of check's. Without DWARF, linking takes half
-// the CPU time.
+// testArgs returns the flags of go test. It turns vet off, which Check runs. Without DWARF, linking
+// takes half the CPU time.
 func testArgs(opts TestOptions, race bool) []string {
 	args := append(buildArgs(race), "-p=1", "-vet=off", "-ldflags=-w", "-timeout="+testTimeout)
 	if opts.Shuffle != 0 {

@@ -27,6 +27,7 @@ func runStaticcheck(ctx context.Context, t tree) ([]string, error) {
 	return t.inModules(ctx, t.tools["staticcheck"], "-tags="+tags, "./...")
 }
 
+// checkTidy finds changes that go mod tidy would make in the modules and in ci/tools.mod.
 func checkTidy(ctx context.Context, t tree) ([]string, error) {
 	found, err := t.inModules(ctx, "go", "mod", "tidy", "-diff")
 	if err != nil {
@@ -72,6 +73,7 @@ func copyFile(from, to string) error {
 	return renameio.WriteFile(to, data, 0o644)
 }
 
+// formatFiles runs gofumpt, and go mod tidy in the modules and for ci/tools.mod.
 func (t tree) formatFiles(ctx context.Context) error {
 	if err := runGo(ctx, t.root, t.tools["gofumpt"], "-w", "."); err != nil {
 		return err
@@ -97,8 +99,8 @@ func runGo(ctx context.Context, dir string, argv ...string) error {
 	return run.Run(ctx, command(dir, argv...))
 }
 
-// command runs the go command or another program of Go. It is stopped as by a Ctrl-C: the go command
-// then ends its children and removes its work folder, which it does not at SIGTERM.
+// command returns a command of Go that a cancel stops as by Ctrl-C: go then ends its children and
+// removes its work folder, which it does not at SIGTERM.
 func command(dir string, argv ...string) run.Command {
 	return run.Command{Argv: argv, Dir: dir, Stop: func(p *os.Process) error {
 		go interruptUntilDone(p)
@@ -109,8 +111,8 @@ func command(dir string, argv ...string) run.Command {
 // interruptAgain is how long a program has to end after a Ctrl-C. It is a variable for tests.
 var interruptAgain = 10 * time.Second
 
-// interruptUntilDone interrupts a group again until its leader is gone. go test can start one
-// more package's test while it is interrupted, and waits for that as long as it takes.
+// interruptUntilDone interrupts a process group again and again until its leader is gone. While it
+// is interrupted, go test can start one more package's test, and waits for it without limit.
 func interruptUntilDone(leader *os.Process) {
 	for {
 		time.Sleep(interruptAgain)

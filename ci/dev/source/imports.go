@@ -51,6 +51,7 @@ var stages = []stage{
 	{"magefiles", 15, "commands are the top"},
 }
 
+// stageOf returns the stage with the longest folder that contains path, or false.
 func stageOf(path, module string) (stage, bool) {
 	dir := strings.TrimPrefix(path, module+"/")
 	var best stage
@@ -62,7 +63,8 @@ func stageOf(path, module string) (stage, bool) {
 	return best, best.dir != ""
 }
 
-// checkImports finds imports, also those of tests, from a higher level of the flow.
+// checkImports finds imports, also those of tests, from a higher level of the flow, and packages in
+// no stage. It checks only the root's module.
 func checkImports(ctx context.Context, t tree) ([]string, error) {
 	packages, err := goList(ctx, t.root, nil, "./...")
 	if err != nil {

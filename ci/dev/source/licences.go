@@ -112,7 +112,7 @@ func linkedBy(ctx context.Context, dir string, env []string, programs ...string)
 	return slices.DeleteFunc(all, func(p goPackage) bool { return p.Standard || p.Module == nil || p.Module.Main }), err
 }
 
-// licencesOf returns the findings about the licences of a package and its module.
+// licencesOf returns the findings about the licences of a package and its module, which needs one.
 func licencesOf(p goPackage) []string {
 	files, err := legalFiles(p)
 	if err != nil {

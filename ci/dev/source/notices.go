@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Notice is a text that goes along with a program, since the owner of a linked module wants it.
+// Notice is a licence or notice that must be distributed with a program that links its module.
 type Notice struct {
 	Module  string
 	File    string // its path in the module
@@ -17,7 +17,7 @@ type Notice struct {
 	Licence string // the terms of the whole module; "": of a part, or no licence
 }
 
-// Notices returns the texts of all that a program links, on each architecture.
+// Notices returns the texts of all modules that a program links, on each architecture, by module.
 func Notices(ctx context.Context, dir, program string) ([]Notice, error) {
 	found := map[string]Notice{}
 	for _, arch := range architectures {
@@ -41,6 +41,7 @@ func Notices(ctx context.Context, dir, program string) ([]Notice, error) {
 	return slices.SortedFunc(maps.Values(found), byModule), nil
 }
 
+// readNotice reads a text, and sets its Licence if it lies in the module's own folder.
 func readNotice(m *goModule, path string) (Notice, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

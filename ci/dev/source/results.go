@@ -51,7 +51,8 @@ type packageResult struct {
 // maxOutputBytes is less than the longest line that gotestsum reads.
 const maxOutputBytes = 4096
 
-// add takes one line of go test -json, and returns its event.
+// add counts one line of go test -json, writes it to the file, and returns its event. A line that
+// is no event becomes build output.
 func (r *testResults) add(line []byte) testEvent {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,6 +78,7 @@ func (r *testResults) add(line []byte) testEvent {
 // messageLine matches the first line of what a test logged, or gave as reason to be skipped.
 var messageLine = plaintext.Regexp(`^ +\w+\.go:\d+: (.*)`)
 
+// addTest counts the end of a test. It keeps the last message as the reason of a skip.
 func (r *testResults) addTest(p *packageResult, e testEvent) {
 	switch e.Action {
 	case "run":
@@ -111,6 +113,7 @@ func (r *testResults) endPackage(p *packageResult, e testEvent) {
 	}
 }
 
+// failRunning adds a failure of each test of a package that has not ended.
 func (r *testResults) failRunning(path, why string) {
 	p := r.packages[path]
 	for _, test := range slices.Backward(slices.Sorted(maps.Keys(p.running))) { // subtests first: gotestsum panics otherwise
@@ -132,8 +135,8 @@ func (r *testResults) write(e testEvent) {
 	r.err = errors.Join(r.err, err)
 }
 
-// finish fails everything without a result. cut is why the run ended early, or nil. A run that
-// was cut has failed, even if all of its tests passed until then.
+// finish fails each test and package without a result. cut is why the run ended early, or nil. A
+// run that was cut has failed, even if all of its tests passed until then.
 func (r *testResults) finish(cut error) error {
 	var missing []string
 	for _, path := range slices.Sorted(maps.Keys(r.packages)) {
@@ -152,8 +155,8 @@ func (r *testResults) finish(cut error) error {
 	return r.err
 }
 
-// writeSkips writes how many tests were skipped for each reason, most first. As a user, there
-// are hundreds; junit.xml has their names.
+// writeSkips writes how many tests were skipped for each reason, most first. Without root hundreds
+// are skipped, so only junit.xml has their names.
 func (r *testResults) writeSkips(w io.Writer) {
 	if len(r.skips) == 0 {
 		return
@@ -176,7 +179,7 @@ func (r *testResults) String() string {
 		r.passed, r.failed, r.skipped, len(r.packages), cached, time.Since(r.began).Round(100*time.Millisecond))
 }
 
-// verdict is the error of a run in which something failed, or in which no test ran.
+// verdict returns an error if something failed, or if no test ran.
 func (r *testResults) verdict() error {
 	switch {
 	case r.failed > 0:

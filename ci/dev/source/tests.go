@@ -60,6 +60,7 @@ func Tests(ctx context.Context, w io.Writer, opts TestOptions) error {
 	return testClone(ctx, w, root, tools["gotestsum"], opts)
 }
 
+// testClone tests the clone at root and prints a summary. A failed test is an error.
 func testClone(ctx context.Context, w io.Writer, root, gotestsum string, opts TestOptions) error {
 	list, err := os.ReadFile(filepath.Join(root, testPackages))
 	if err != nil {
@@ -108,8 +109,7 @@ func printSummary(ctx context.Context, w io.Writer, gotestsum, out string) error
 	return errors.Join(run.Run(ctx, slow), run.Run(ctx, rest))
 }
 
-// packageNames reads the format of test-packages.txt: one name a line, the
-// reason after a #.
+// packageNames reads the format of test-packages.txt: one name a line, the reason after a #.
 func packageNames(list string) []string {
 	var names []string
 	for line := range strings.Lines(list) {
@@ -121,7 +121,7 @@ func packageNames(list string) []string {
 	return names
 }
 
-// cloneRoot finds the clone of Slipway that holds the current folder.
+// cloneRoot returns the clone of Slipway that holds the current folder, or an error.
 func cloneRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -138,7 +138,8 @@ func cloneRoot() (string, error) {
 	}
 }
 
-// goModules returns the folders below root that hold a go.mod, root first.
+// goModules returns the folders below root that hold a go.mod, root first, without those of
+// skipFolder.
 func goModules(root string) ([]string, error) {
 	var dirs []string
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -157,12 +158,13 @@ func goModules(root string) ([]string, error) {
 	return dirs, err
 }
 
-// skipFolder tells the folders that hold no source of ours.
+// skipFolder reports whether a folder has no source of Slipway: build, testdata, and those with .
+// or _ first.
 func skipFolder(name string) bool {
 	return name == "build" || name == "testdata" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
 }
 
-// runModules tests all modules. It returns the results also if the run was cut.
+// runModules tests all modules. It returns results if the run began, also if it was cut.
 func runModules(ctx context.Context, root, out string, opts TestOptions) (*testResults, error) {
 	modules, err := goModules(root)
 	if err != nil {
@@ -183,9 +185,8 @@ func runModules(ctx context.Context, root, out string, opts TestOptions) (*testR
 	return results, errors.Join(err, results.finish(err), results.events.Close())
 }
 
-// withTempDir calls do with a folder for temporary files, and removes it: tests
-// that are cut off leave theirs behind. What is mounted there is not removed, nor
-// forgiven.
+// withTempDir calls do with a folder for temporary files, and removes it with what cut tests left
+// in it. If something is mounted in it, it stays, and that is an error.
 func withTempDir(do func(dir string) error) error {
 	dir, err := makeTempDir()
 	if err != nil {
@@ -202,7 +203,7 @@ func withTempDir(do func(dir string) error) error {
 	return errors.Join(err, detachLoops(dir), os.RemoveAll(dir))
 }
 
-// makeTempDir makes the first folder of sw-0, sw-1 and so on that is not there. Mostly it has
+// makeTempDir creates the first folder of sw-0, sw-1 and so on that does not exist. Mostly it has
 // the same name in each run: Go's test cache compares TMPDIR.
 func makeTempDir() (dir string, err error) {
 	for i := range 1000 {
@@ -217,8 +218,7 @@ func makeTempDir() (dir string, err error) {
 	return "", err
 }
 
-// detachLoops detaches the loop devices over files below dir: a test that is cut off
-// leaves its own attached.
+// detachLoops detaches loop devices over files below dir, which tests that were cut left attached.
 func detachLoops(dir string) (err error) {
 	found, _ := filepath.Glob("/sys/block/loop*/loop/backing_file") // the pattern is well-formed
 	for _, name := range found {
