@@ -1,7 +1,6 @@
-// Package ci is the flow of a board: build, flash, boot, deploy, update, smoke. Up, UpRig
-// and Update run stages in order and write a report. Other functions run one stage for
-// its command. Packages images, flash and flash/boardssh do the work of a stage, and suite
-// runs the checks.
+// Package ci is the flow of a board: build, flash, boot, deploy, update, smoke. Up, UpRig and
+// Update run stages in order and write a report. Other functions run one stage for its command.
+// Packages images, flash and flash/boardssh do the work of a stage, and suite runs the checks.
 package ci
 
 import (

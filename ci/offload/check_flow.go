@@ -117,8 +117,7 @@ const toMake, toDestroy, toFlush = "make", "destroy", "flush"
 
 var none, first, second, both = &ruleset{}, &ruleset{rule: true}, &ruleset{wide: true}, &ruleset{rule: true, wide: true}
 
-// The wider rule is created first, so only its lower priority makes the other rule match
-// first.
+// The wider rule is created first, so only its lower priority makes the other rule match first.
 var routeSteps = []step{
 	{toMake, theWider, nil}, {toMake, theRule, both}, {toDestroy, theRule, second}, {toDestroy, theWider, none},
 }

@@ -72,8 +72,7 @@ func parseCases(text string) (all []ruleCase, err error) {
 	return all, nil
 }
 
-// describeMismatch says how the flows of a rule differ from the expected outcome, or
-// returns "".
+// describeMismatch says how the flows of a rule differ from the expected outcome, or returns "".
 func (c ruleCase) describeMismatch(flows []pbrFlow) string {
 	switch {
 	case c.kernelRefuses && len(flows) > 0:

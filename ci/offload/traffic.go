@@ -284,8 +284,7 @@ type sample struct {
 // sourcePort is the source port of UDP and TCP packets.
 const sourcePort = 49_153
 
-// Values that differ enough to find errors. Some header checksums overflow when the TTL
-// decreases.
+// Values that differ enough to find errors. Some header checksums overflow when the TTL decreases.
 var (
 	payloadSizes = []int{26, 27, 200, 1001, etherMTU} // the last is reduced to what fits into the MTU
 	ttls         = []byte{64, 2, 255, 128}
@@ -464,8 +463,7 @@ func (t *traffic) makeSamples(a trafficOptions) (all []*sample) {
 		}))
 }
 
-// otherProtocols differ from UDP or TCP in one bit. The last is UDP-Lite, which resembles
-// UDP.
+// otherProtocols differ from UDP or TCP in one bit. The last is UDP-Lite, which resembles UDP.
 var otherProtocols = []byte{16, 19, 21, 25, 49, 81, 145, 7, 14, 22, 38, 70, 134, protocolUDPLite}
 
 // makeChangedSample builds packets that match the rule, applies change to each frame, and sets the
