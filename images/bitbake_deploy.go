@@ -48,8 +48,8 @@ var endings = []ending{
 
 // collectArtifact links or copies the images that bitbake deployed into the board's folder and
 // writes artifact.json. If the files are those of the earlier artifact, that one stays, with its
-// signature. It also stays if others is true, for targets that are not the project's, and none of
-// them made an image.
+// signature. If others is true, for targets that are not the project's, and none of them made an
+// image, the earlier artifact stays too, and collectArtifact returns an empty one.
 func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, others bool) (Artifact, error) {
 	images, err := b.findImages(ctx)
 	if err != nil || len(images) == 0 && others {

@@ -195,7 +195,7 @@ func checkSchroot(ctx context.Context) error {
 	return fmt.Errorf("schroot does not begin: %s\nnext: %s", run.LastLine(err), next)
 }
 
-// checkBubblewrap runs bwrap with the namespaces that Isar needs for each command in a root.
+// checkBubblewrap returns an error unless bwrap can make the namespaces that Isar's commands need.
 func checkBubblewrap(ctx context.Context) error {
 	err := run.Run(ctx, run.Command{Argv: []string{"bwrap", "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--", "true"}})
 	if err == nil || ctx.Err() != nil {

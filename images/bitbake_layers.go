@@ -110,8 +110,8 @@ const (
 )
 
 // DiffLayers writes which layers moved, and up to 20 of their commits (1000 in JSON), between an
-// older state of a board's project and this one. from is a project or lock file, or a commit, branch or
-// tag of the repository that holds the project.
+// older state of a board's project and this one. from is a project or lock file, or a commit,
+// branch or tag of the repository that holds the project.
 func DiffLayers(ctx context.Context, w io.Writer, spec Spec, opt Options, from string, asJSON bool) error {
 	p, ws, err := Project(ctx, spec, opt)
 	if err != nil {

@@ -21,7 +21,7 @@ type Shell struct {
 }
 
 // NewShell checks out a board's layers, writes the configuration as a build does, and returns the
-// command to run there: sh with the line, or the user's own shell for an empty line.
+// command for the build folder: sh with the line, or the user's own shell for an empty line.
 func NewShell(ctx context.Context, spec Spec, opt Options, line string) (Shell, error) {
 	argv := []string{"/bin/sh", "-c", line}
 	if line == "" {

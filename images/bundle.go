@@ -148,7 +148,7 @@ func (a Artifact) bundleVersion() string {
 	return a.Built.UTC().Format(versionTime) + "+" + shortKey(a.Key)
 }
 
-// copyRoot copies the root partition of the disk image to a sparse file.
+// copyRoot copies the root partition of the disk image to a sparse file. A short image is an error.
 func (b bundle) copyRoot(ctx context.Context, to string) error {
 	disk, err := b.artifact.File(DiskImage)
 	if err != nil {

@@ -41,8 +41,8 @@ func ServeCache(ctx context.Context, opt Options, board string, serve cache.Serv
 	return cache.Serve(ctx, serve)
 }
 
-// checkedOutBitbake returns the folder of the newest bitbake among a board's checkouts, or among
-// those of all boards if board is "".
+// checkedOutBitbake returns the folder of the newest bitbake with a hash server among a board's
+// checkouts, or among those of all boards if board is "".
 func checkedOutBitbake(ctx context.Context, opt Options, board string) (string, error) {
 	checkouts, err := checkoutsOf(ctx, opt, board)
 	if err != nil {

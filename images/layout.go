@@ -61,7 +61,8 @@ const (
 // releases and pipelines.
 var reserved = []string{reportsName, "cache", "downloads", "sstate-cache", "keys", "fleet.locks", "test", "bin", "release", "peers", "all", "slipway"}
 
-// checkFolderName returns an error if a board's name cannot name a folder in the build folder.
+// checkFolderName returns an error for a board's name that is reserved, "." or "..", or has other
+// characters than letters, digits and . _ + -.
 func checkFolderName(name string) error {
 	switch {
 	case name == "." || name == ".." || notInName().MatchString(strings.ReplaceAll(name, "+", "-")):
@@ -73,7 +74,7 @@ func checkFolderName(name string) error {
 }
 
 // BoardDir returns the folder of a board's artifact. An artifact from elsewhere stays in its own
-// folder: Slipway reads only the files there that artifact.json lists, and writes nothing.
+// folder: Slipway reads only the files that its artifact.json lists, and writes nothing.
 func (o Options) BoardDir(s Spec) string {
 	if s.folder != "" {
 		return s.folder

@@ -97,7 +97,7 @@ func Load(board string) (Spec, error) {
 	return spec, asBoardFile(err)
 }
 
-// load loads a board by its name, or from project files. "" is the default board.
+// load loads a board by name or from project files, "" for the default board. It refuses a folder.
 func load(board string) (Spec, error) {
 	if board == "" {
 		return Default()

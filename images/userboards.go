@@ -84,8 +84,8 @@ func (b boardSet) ReadDir(name string) ([]fs.DirEntry, error) {
 // boardName matches a valid board name, which is also a folder's name and a part of host names.
 var boardName = plaintext.Regexp(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,62}$`)
 
-// CheckBoardName returns an error unless a name has the form of boardName, is no project file's,
-// and can be a folder's in the build folder.
+// CheckBoardName returns an error unless a name has at most 63 letters, digits and . _ + -, begins
+// with a letter or digit, is no project file's, and can be a folder's in the build folder.
 func CheckBoardName(name string) error {
 	if !boardName().MatchString(name) || isProjectFile(name) {
 		return fmt.Errorf("board name %.80q: want letters, digits and . _ + - with a letter or digit first, at most 63, and no ending of a project file", name)
@@ -112,8 +112,8 @@ func InClone(folder string) bool {
 	}
 }
 
-// NeedsClone reports whether a board can only be built in a clone of Slipway, because its hook is
-// compiled there, or its project file names layers of the clone.
+// NeedsClone reports whether a board can only be built in a clone of Slipway: a rig, a board with
+// the hook, which is compiled from the clone, or one whose project file names layers of the clone.
 func NeedsClone(spec Spec) bool {
 	if spec.Debian != nil {
 		return spec.Rig != nil || spec.Debian.Hook != ""
@@ -145,7 +145,7 @@ func OwnFolder() (string, error) {
 	}
 }
 
-// BoardsIn returns the names of the folders with a board.yml in a folder that may not exist.
+// BoardsIn returns the names of the folders with a board.yml in a folder, none if that is missing.
 func BoardsIn(folder string) (names []string) {
 	entries, _ := os.ReadDir(folder) // what cannot be read has none
 	for _, e := range entries {

@@ -310,7 +310,7 @@ func retryUntil(ctx context.Context, try func() error) error {
 	return nil
 }
 
-// publicHost returns the host by which other machines reach the servers, as far as it is known.
+// publicHost returns the host by which other machines reach the servers, else 127.0.0.1.
 func (s *server) publicHost() string {
 	if s.host != "" && !net.ParseIP(s.host).IsUnspecified() {
 		return s.host

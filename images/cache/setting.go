@@ -73,7 +73,7 @@ var addressText = plaintext.Regexp(`^[A-Za-z0-9._~:/\[\]+-]{1,512}$`)
 
 func validAddress(text string) bool { return addressText().MatchString(text) }
 
-// serverURL checks the address of a cache serve: http(s)://HOST:PORT without a path or IPv6. The
+// serverURL checks the address of a cache serve: http(s)://HOST[:PORT] without a path or IPv6. The
 // host is in lower case, because bitbake replaces words such as HOST in the address of a mirror.
 func serverURL(text string) (string, error) {
 	if !validAddress(text) { // it may hold a password, and is not repeated

@@ -134,7 +134,7 @@ func (a *archive) read(h *tar.Header, r io.Reader) error {
 	return nil
 }
 
-// bill returns the packages of the images.
+// bill returns the packages of the images, and an error if the archive has no image's document.
 func (a *archive) bill() (Bill, error) {
 	var b Bill
 	for _, d := range a.byName {
