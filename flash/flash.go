@@ -1,5 +1,5 @@
 // Package flash writes an artifact's image to a card, a disk, a virtual disk, a Jetson or a
-// BlueField, and verifies it there. It never writes to a device that nobody confirmed; see
+// BlueField, and reads it back. It never writes to a device that nobody confirmed; see
 // flash/device. Package boardssh works on the running board.
 package flash
 
@@ -165,8 +165,9 @@ func Write(ctx context.Context, spec images.Spec, artifact images.Artifact, devi
 	return receipts[0], nil
 }
 
-// WriteAll writes the artifact to devices of one kind and verifies it there. A virtual disk appears
-// complete or not at all. An incomplete block device has zeros in place of its partition table, so
+// WriteAll writes the artifact to devices of one kind and verifies it on them. A virtual disk
+// appears complete or not at all. An incomplete block device has zeros in place of its partition
+// table, so
 // that nothing uses it; call WriteAll again to resume. If a device fails, WriteAll still finishes
 // the others: it returns receipts of the complete ones, and a *Failed with those of the others.
 func WriteAll(ctx context.Context, spec images.Spec, artifact images.Artifact, devices []string, o Options) ([]Receipt, error) {

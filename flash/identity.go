@@ -23,7 +23,7 @@ import (
 
 // Identity holds the SSH keys of a flash: the board's host key and the client key with which users
 // log in. Each flash makes a new host key. Slipway stores its private half only on the board's disk
-// (which may be a file here), and in a temporary folder that is removed before the flash begins.
+// (or a virtual disk), and in a temporary folder that it removes before the flash begins.
 // The client key stays in dir and serves every board that is flashed from there.
 type Identity struct {
 	dir     string
@@ -66,7 +66,7 @@ func (id Identity) KnownHosts() string { return images.KnownHostsPath(id.dir) }
 func (id Identity) Fingerprint() string { return ssh.FingerprintSHA256(id.host) }
 
 // lockFolder waits for the lock file in dir and locks it, so that only one flash at a time changes
-// the key files there.
+// the key files in dir.
 func lockFolder(dir string) (unlock func() error, err error) {
 	f, err := localfile.Lock(context.Background(), filepath.Join(dir, "keys.lock"), 0o600)
 	if err != nil {
