@@ -26,7 +26,7 @@ type Board struct {
 	Dir    string                   // a copy of the package that nothing else uses: the scripts write into it
 	Logs   string                   // the folder for logs
 	Limits map[string]time.Duration // of stages, in place of the usual ones
-	Module map[string]string        // the module's data where its EEPROM is empty
+	Module map[string]string        // the module's data if its EEPROM is empty
 	Keys   Keys
 }
 
