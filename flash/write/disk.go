@@ -48,7 +48,7 @@ func OpenDisk(f *os.File) (*Disk, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The first descriptor's path is the same file even where its name changed.
+	// The first descriptor's path is the same file even if its name changed.
 	same := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
 	if direct, err := unix.Open(same, access&unix.O_ACCMODE|unix.O_DIRECT|unix.O_CLOEXEC, 0); err == nil {
 		d.direct = os.NewFile(uintptr(direct), f.Name()) // errors name the device

@@ -34,7 +34,7 @@ type Options struct {
 	Blocks  *bmap.Map     // digests and holes of the image; nil: all of it is content
 	Size    int64         // of the unpacked image
 	Base    int64         // its offset on the devices
-	Except  []source.Span // of the image, ascending: proved but not written, since something else goes there
+	Except  []source.Span // of the image, ascending: proved but not written, since they get other content
 	Holes   string        // "" is Zero
 	Content []source.Span // of the image, ascending: their holes are zeroed, also with Keep
 	Blind   bool          // nothing is read back
@@ -50,7 +50,7 @@ func (o Options) DataBytes() int64 {
 
 // Proof is how the written image was verified.
 type Proof struct {
-	SHA256 string // of the unpacked image; "" where a block map proved it
+	SHA256 string // of the unpacked image; "" if a block map proved it
 	Ranges int64  // how many of the map's ranges were proved
 }
 
@@ -209,7 +209,7 @@ func (r *run) checkSize(err error) error {
 	return fmt.Errorf("%s: it unpacks to %d bytes, not to %d; %s", r.Name, r.next, r.Size, r.Remedy)
 }
 
-// dispatchPiece passes one piece to the hashers and, where it is to be written, to all copies. It
+// dispatchPiece passes one piece to the hashers, and its parts to write to all copies. It
 // returns an error if the piece is not the next one or exceeds the image's size.
 func (r *run) dispatchPiece(ctx context.Context, p source.Piece) error {
 	s := source.Span{Off: p.Off, Len: p.Len}

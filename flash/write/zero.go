@@ -94,7 +94,7 @@ func (c *Copy) zeroSpan(ctx context.Context, s source.Span) error {
 }
 
 // zeroPart has the device zero the aligned blocks of a span if it can, and writes zeros to the rest
-// where the content differs.
+// if the content differs.
 func (c *Copy) zeroPart(ctx context.Context, s source.Span) error {
 	inner := alignInside(s)
 	if inner.Len == 0 {
