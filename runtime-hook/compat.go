@@ -38,8 +38,8 @@ func findCompat(root *inject.Root, dir, cuda string) compatLibraries {
 	return compatLibraries{dir, listLibraries(root, dir, names)}
 }
 
-// findImageDriver returns the only libcuda.so.*.* in the folder. With two such files, ok is false,
-// because nothing says which one is meant.
+// findImageDriver returns the only file libcuda.so.*.* in the folder. With none or two, ok is
+// false, because nothing says which of two is meant.
 func findImageDriver(names []inject.Name) (driver string, ok bool) {
 	for _, n := range names {
 		if match, _ := path.Match("libcuda.so.*.*", n.Name); !match || n.Link != "" {
@@ -63,6 +63,7 @@ func driverCUDA(root *inject.Root, p string) string {
 	return parseNote(elf.Note(f, ".note.cuda.fwd_compatibility", "NVIDIA Corporation"))
 }
 
+// parseNote returns the CUDA version in the JSON text of a note; "" if it has none.
 func parseNote(note []byte) string {
 	var says struct {
 		CUDA string `json:"CUDA Version"`

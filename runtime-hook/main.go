@@ -55,8 +55,8 @@ func main() {
 	}
 }
 
-// commandFor returns the arguments for runCommand. The program names slipway-runtime and
-// nvidia-container-runtime-hook stand for the commands runtime and hook.
+// commandFor returns the arguments for runCommand. As slipway-runtime, the program runs the command
+// runtime. As nvidia-container-runtime-hook with the argument prestart, it runs hook.
 func commandFor(name string, args []string) []string {
 	switch {
 	case name == runtimeName:
@@ -67,6 +67,8 @@ func commandFor(name string, args []string) []string {
 	return args
 }
 
+// runCommand runs the command args[0]. Without a known command, it prints usage or an error and
+// returns errUsage.
 func runCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if len(args) == 0 {
 		fmt.Fprint(stderr, usage)

@@ -23,7 +23,8 @@ type request struct {
 }
 
 // readRequest reads the request of a container, and the board's settings if it requests anything.
-// While those are wrong, such a container gets an error and does not start; others do.
+// While those are wrong, such a container gets an error and does not start; others do. By the
+// settings, a request by mounts replaces the variable's, and an unprivileged one may be ignored.
 func readRequest(c oci.Config) (request, error) {
 	wanted, err := choose.ParseEnv(c.Env)
 	if err == nil && !wanted.Wants() && len(c.DeviceMounts) == 0 {
@@ -78,7 +79,8 @@ type share struct {
 	notes []string
 }
 
-// planShare checks the image's requirements, and returns the requested part of the board's plan.
+// planShare checks the image's requirements, and returns the requested part of the board's plan. A
+// board without lists gives a note, or errNoLists.
 func (r request) planShare() (share, error) {
 	notes, err := r.Check("/")
 	if err != nil {

@@ -51,8 +51,8 @@ func runtimeCommand(args []string, stdout io.Writer) error {
 	return err
 }
 
-// prepareBundle edits the config.json of a container that the call creates. A missing config.json
-// is no error here, because the real runtime reports that.
+// prepareBundle edits the config.json of a container that the call creates, if the container asks
+// for the board's files. A missing config.json is no error, because the real runtime reports that.
 func prepareBundle(call runtimeCall) error {
 	if !call.Creates {
 		return nil

@@ -17,7 +17,8 @@ import (
 const loopVariable = "SLIPWAY_RUNTIME"
 
 // execRuntime execs the first of the runtimes that is installed, with args, in place of this
-// program. It returns only if that fails. It looks in PATH for a name without a slash.
+// program. It returns only if that fails, or if such a runtime called this program. It looks in
+// PATH for a name without a slash.
 func execRuntime(runtimes, args []string) error {
 	if from, ok := os.LookupEnv(loopVariable); ok {
 		return fmt.Errorf("%s leads back to slipway-runtime: name runc or crun as the runtime behind it", from)
@@ -54,7 +55,8 @@ func findRuntime(runtimes []string, path string) (string, error) {
 	return "", errors.New("found none of " + strings.Join(runtimes, ", ") + " other than this program: install one, in PATH (" + path + ")")
 }
 
-// candidatePaths returns the paths that a name may have in PATH. A name with a slash is a path.
+// candidatePaths returns the paths that a name may have in the absolute folders of PATH. A name
+// with a slash is a path.
 func candidatePaths(name, path string) []string {
 	if strings.Contains(name, "/") {
 		return []string{name}

@@ -12,8 +12,8 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// hookEnv is the hook's whole environment. GOMAXPROCS=1: the hook uses one thread, and starts in four
-// fifths of the time if Go's runtime knows that.
+// hookEnv is the hook's whole environment. GOMAXPROCS=1: the hook uses one thread, and starts in
+// four fifths of the time if Go's runtime knows that.
 var hookEnv = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "GOMAXPROCS=1"}
 
 // editSpec returns data, the config.json of bundle, with the devices and the hook added. asks is
@@ -35,7 +35,7 @@ func editSpec(name string, data []byte, bundle string) (edited []byte, asks bool
 }
 
 // findAdditions returns what the runtime must add to the spec because a hook cannot: device nodes,
-// device rules, groups, and the hook itself.
+// device rules, groups, and the hook itself. asks is false for a container that requests nothing.
 func findAdditions(config oci.Config) (add oci.Additions, asks bool, err error) {
 	wanted, err := readRequest(config)
 	if err != nil || !wanted.Wants() {
@@ -110,6 +110,7 @@ func deviceRule(d plan.Device) specs.LinuxDeviceCgroup {
 	return specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &major, Minor: &minor, Access: "rwm"}
 }
 
+// ownHook returns this program's command hook, as an OCI hook of a spec.
 func ownHook() (*specs.Hook, error) {
 	self, err := os.Executable()
 	if err != nil {

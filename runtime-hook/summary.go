@@ -12,7 +12,7 @@ import (
 // maxShown limits the warnings in a container's log line; "slipway-hook check" lists all.
 const maxShown = 3
 
-// summaryLine returns the log's line for a container.
+// summaryLine returns the log's line for a container: the counts, and up to maxShown of the notes.
 func summaryLine(res inject.Result, notes []string) string {
 	s := fmt.Sprintf("gave: files %d, folders %d, links %d, devices %d", res.Files, res.Folders, res.Links, res.Devices)
 	if res.Compat != "" {

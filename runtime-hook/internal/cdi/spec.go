@@ -76,7 +76,8 @@ type Board struct {
 }
 
 // New returns the CDI spec of b, with a device for each GPU under its number and its UUID, and a
-// device "all".
+// device "all". It leaves out GPUs whose nodes are in no list. Without any GPU, device 0 has no
+// nodes of its own.
 func New(b Board) Spec {
 	s := Spec{Version: cmp.Or(b.Version, Oldest), Kind: Kind, Edits: b.deviceEdits(b.sharedPaths())}
 	// "void": other hooks that read the variable must not add the files again.

@@ -28,6 +28,7 @@ const (
 
 var capabilityNames = []string{"compute", "compat32", "graphics", "utility", "video", "display", "ngx"}
 
+// String returns the names of the capabilities with commas, or "all".
 func (c Capability) String() string {
 	if c == all {
 		return "all"
@@ -224,7 +225,8 @@ func Classes(p plan.Plan) map[string]Capability {
 	return out
 }
 
-// classOf returns the capabilities that need the file or device p.
+// classOf returns the capabilities that need the file or device p, by the first rule that fits; all
+// if none does.
 func classOf(p string) Capability {
 	dir, base := path.Split(p)
 	for _, r := range folderRules {

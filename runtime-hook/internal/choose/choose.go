@@ -66,7 +66,7 @@ func boardVariables(env []string) map[string]string {
 	return vars
 }
 
-// checkLimits returns an error for too many requirements, or a variable that is too long. From
+// checkLimits returns an error for too many requirements, or a variable that is too long. ParseEnv
 // calls it only for a container that requests something.
 func checkLimits(vars map[string]string) error {
 	if len(vars) > maxRequirements+3 {
@@ -80,6 +80,7 @@ func checkLimits(vars map[string]string) error {
 	return nil
 }
 
+// checkLength returns an error for a variable of more than maxValueBytes.
 func checkLength(name, value string) error {
 	if len(name)+len(value) > maxValueBytes {
 		return fmt.Errorf("the container's %.80s is %d bytes long; at most %d are read: set it to less", name, len(value), maxValueBytes)

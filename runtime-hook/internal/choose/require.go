@@ -90,7 +90,8 @@ func isKnown(property string) bool {
 	return slices.Contains([]string{"arch", "brand", "cuda", "driver", "jetpack"}, property)
 }
 
-// parseCondition parses PROPERTY OPERATOR VERSION, such as cuda>=11.4. Others keep only the text.
+// parseCondition parses PROPERTY OPERATOR VERSION, such as cuda>=11.4. For brand, and a property
+// that no board has, it keeps the version only as text.
 func parseCondition(word string) (condition, error) {
 	at := strings.IndexAny(word, "<>=!")
 	if at < 1 {
@@ -136,6 +137,7 @@ type version [maxParts]uint32
 
 func (v version) compare(w version) int { return slices.Compare(v[:], w[:]) }
 
+// parseVersion parses up to maxParts numbers with dots between them, after a v if it has one.
 func parseVersion(s string) (v version, err error) {
 	parts := strings.Split(strings.TrimPrefix(s, "v"), ".")
 	if len(parts) > maxParts {
@@ -194,6 +196,7 @@ func (r requirement) holdsFor(b Board) truth {
 	return or
 }
 
+// holdsFor compares the board's version of the property; unknown if the board has none.
 func (c condition) holdsFor(b Board) truth {
 	if c.property == "brand" {
 		return c.holdsBrand()

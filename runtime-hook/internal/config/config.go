@@ -70,6 +70,7 @@ type Fault struct {
 // Faults are all errors in the file; at least one.
 type Faults []Fault
 
+// Error returns the first fault, with the next step.
 func (f Faults) Error() string {
 	at, fix := f[0].File, "fix it"
 	if f[0].Line > 0 {
@@ -125,6 +126,7 @@ func withoutPath(err error) error {
 // nobody is the user id that a hook in a user namespace sees for the board's root.
 const nobody = 65534
 
+// isTrusted reports whether the file belongs to the board's root, or to this process's user.
 func isTrusted(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {

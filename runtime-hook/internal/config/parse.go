@@ -102,6 +102,7 @@ func checkPath(s string, words ...string) error {
 	return nil
 }
 
+// checkWord accepts only the words.
 func checkWord(s string, words ...string) error {
 	if slices.Contains(words, s) {
 		return nil
@@ -112,6 +113,7 @@ func checkWord(s string, words ...string) error {
 // maxPatterns limits the patterns that each path of the lists is compared with.
 const maxPatterns = 256
 
+// checkPatterns accepts up to maxPatterns valid patterns; see plan.GoodPattern.
 func checkPatterns(list []string) error {
 	if len(list) > maxPatterns {
 		return fmt.Errorf("has more than %d patterns", maxPatterns)
@@ -124,7 +126,7 @@ func checkPatterns(list []string) error {
 	return nil
 }
 
-// checkPrograms accepts names or absolute paths: a relative one would depend on an
+// checkPrograms accepts one or more names or absolute paths. A relative path would depend on an
 // engine's working folder.
 func checkPrograms(list []string) error {
 	for _, s := range list {

@@ -195,8 +195,8 @@ func (k Kind) isKnown() bool {
 	return k == Device || k == Folder || k == Library || k == Symlink
 }
 
-// checkPath cleans the entry's path. It refuses paths that are relative or contain "..", and
-// folders that would hide the container's own.
+// checkPath cleans the entry's path. It refuses paths that are relative, contain ".." or begin with
+// ${, patterns with an open bracket, and folders that would hide the container's own.
 func (e Entry) checkPath() (Entry, Cause, error) {
 	if strings.HasPrefix(e.Path, "${") {
 		return e, Refused, fmt.Errorf("%q begins with a variable that the image's build did not fill in", e.Path)
@@ -219,7 +219,7 @@ func (e Entry) checkPath() (Entry, Cause, error) {
 	return e, "", nil
 }
 
-// System reports whether p is "/" or a kernel file system, which no container gets as a whole.
+// System reports whether p is /, /proc, /sys or /dev, which no container gets as a whole.
 func System(p string) bool {
 	return p == "/" || p == "/proc" || p == "/sys" || p == "/dev"
 }

@@ -56,7 +56,8 @@ func sectionData(f io.ReaderAt, header []byte, max uint64) ([]byte, bool) {
 	return data, readFull(f, data, le.Uint64(header[24:]))
 }
 
-// noteText returns the text of the owner's note, without the NULs around it.
+// noteText returns the text of the first note in data, without the NULs around it; nil if that is
+// not the owner's.
 func noteText(data []byte, align uint64, owner string) []byte {
 	if len(data) < noteHeader || align != 1 && align != 4 && align != 8 {
 		return nil

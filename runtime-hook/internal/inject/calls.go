@@ -30,6 +30,7 @@ func cloneMount(source string) (int, error) {
 	return int(fd), errnoErr(e)
 }
 
+// setMount sets attributes of the mount with the descriptor mount.
 func setMount(mount int, attr *unix.MountAttr) error {
 	var empty byte
 	_, _, e := unix.RawSyscall6(unix.SYS_MOUNT_SETATTR, uintptr(mount), uintptr(unsafe.Pointer(&empty)), unix.AT_EMPTY_PATH, uintptr(unsafe.Pointer(attr)), unsafe.Sizeof(*attr), 0)

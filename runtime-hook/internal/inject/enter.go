@@ -47,8 +47,9 @@ func sameNamespace(kind string, pid int) (bool, error) {
 	return isFileAt(own, fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
 }
 
-// Enter moves the calling thread, and only that, into the container's mount namespace.
-// The caller must be locked to its thread, and must keep the lock.
+// Enter moves the calling thread, and only that, into the container's mount namespace, which must
+// have the board's root and not be the host's own. In a user namespace, it first drops the thread's
+// groups. The caller must be locked to its thread, and must keep the lock.
 func (p Process) Enter() error {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", p.pid))
 	if err != nil {

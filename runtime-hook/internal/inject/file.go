@@ -165,6 +165,7 @@ func (r *Root) Names(dir string) (names []Name) {
 	return names
 }
 
+// readName returns the file or link name in dir; false for anything else.
 func readName(dir *os.File, name string) (Name, bool) {
 	var stat unix.Stat_t
 	if unix.Fstatat(int(dir.Fd()), name, &stat, unix.AT_SYMLINK_NOFOLLOW) != nil {

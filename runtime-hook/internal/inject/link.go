@@ -10,7 +10,7 @@ import (
 )
 
 // makeLink makes the symlink l in the container. If the image has another link at that path, it
-// replaces the link. If the image has a file there, it mounts the file at l's end over it.
+// replaces the link. If the image has a file at that path, it mounts the file at l's end over it.
 func (r *Root) makeLink(l plan.Link) error {
 	dir, base, err := r.openParent(l.Path)
 	if err != nil {

@@ -70,7 +70,7 @@ func (p place) closeFile() {
 	}
 }
 
-// openFile opens the file or folder at the mount point.
+// openFile opens the regular file or the folder at the mount point.
 func (p place) openFile() (*os.File, error) {
 	if p.base == "" {
 		return p.dir, nil
@@ -271,7 +271,7 @@ func (r *Root) bindOld(source, p string, at place, kind uint32, flags uintptr) e
 	return nil
 }
 
-// setOld sets the flags of the mount of src at the place.
+// setOld sets the flags of the mount of src at the place, and makes it private.
 func (r *Root) setOld(src *os.File, p string, at place, flags uintptr) error {
 	top, err := r.openMounted(p, at)
 	if err != nil {
@@ -324,7 +324,8 @@ func lockedFlags(f *os.File) (uintptr, error) {
 }
 
 // Lacks returns p without the files, folders and links that the container already has from the
-// board. A CDI spec and a hooks folder may both call the hook.
+// board; all of p if the first mount is missing. A CDI spec and a hooks folder may both call the
+// hook.
 func (r *Root) Lacks(p plan.Plan) plan.Plan {
 	// In the common case, this is the first hook, and one check shows that.
 	if len(p.Mounts) > 0 && !r.hasMount(p.Mounts[0]) {
@@ -351,6 +352,7 @@ func (r *Root) hasFile(source, p string) bool {
 	return err == nil && same
 }
 
+// hasLink reports whether the container has the link l, with the same text.
 func (r *Root) hasLink(l plan.Link) bool {
 	dir, err := r.openResolved(path.Dir(l.Path))
 	if err != nil {

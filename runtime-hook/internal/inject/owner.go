@@ -155,6 +155,7 @@ func parseIDMap(text string) (idMap, error) {
 	return m, err
 }
 
+// hasID reports whether the namespace maps the id outside.
 func (m idMap) hasID(outside uint32) bool {
 	for _, r := range m.ranges {
 		if outside >= r.outside && outside-r.outside < r.count {

@@ -78,7 +78,8 @@ func (r *Root) refuseCover(f *os.File, p string) error {
 	return err
 }
 
-// refuseCopy returns an error for a file that the container's user might not be able to read.
+// refuseCopy returns an error for a file that the container's user might not be able to read, or
+// that a link leads to in a volume.
 func (r *Root) refuseCopy(f *os.File, p string) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {

@@ -152,7 +152,7 @@ func (f cacheFile) readEntries() ([]entry, error) {
 	return out, nil
 }
 
-// stringAt returns the text at offset, up to its NUL.
+// stringAt returns the text at offset, up to its NUL; false if that is not within maxPath bytes.
 func (f cacheFile) stringAt(offset uint32) (string, bool) {
 	if uint64(offset) >= uint64(len(f.text)) {
 		return "", false
@@ -209,6 +209,7 @@ func (f cacheFile) bytesAt(offset, size uint32) ([]byte, bool) {
 	return f.data[from:to], true
 }
 
+// readHWCaps returns the names at the offsets, of which it accepts maxHWCaps.
 func (f cacheFile) readHWCaps(offsets []byte) ([]string, error) {
 	if len(offsets) > 4*maxHWCaps {
 		return nil, fmt.Errorf("%w: it has %d kinds of processors", errBroken, len(offsets)/4)
@@ -226,10 +227,10 @@ func (f cacheFile) readHWCaps(offsets []byte) ([]string, error) {
 
 const maxHWCaps = 64
 
-// addEntries adds the given entries, in ld.so's order, so that each name leads to its path.
-// Existing entries of the same name and machine come after them. Those with an hwcap are removed,
-// as ld.so would prefer them. Of two given entries with one name, the first counts, but both are
-// added, so that removeEntries sees both paths.
+// addEntries adds the given entries, which it sorts, in ld.so's order, so that each name leads to
+// its path. Existing entries of the same name and machine come after them. It removes those with an
+// hwcap, as ld.so would prefer them. Of two given entries with one name, the first counts, but both
+// are added, so that removeEntries sees both paths.
 func (c *cache) addEntries(given []entry) {
 	order := orderOf(given)
 	// Most lists are in reverse order, for which this sort is quick.

@@ -60,7 +60,7 @@ func compareChars(a, b byte, signed bool) int {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// cutNumber cuts the digits off the front of s.
+// cutNumber cuts the digits off the front of s, and returns their value in 32 bits.
 func cutNumber(s string) (n int32, rest string) {
 	for s != "" && isDigit(s[0]) {
 		n, s = n*10+int32(s[0]-'0'), s[1:]

@@ -51,7 +51,8 @@ func coversNumber(rule *int64, n int64) bool { return rule == nil || *rule == -1
 const deviceMounts = "/var/run/nvidia-container-devices/"
 
 // deviceMount returns the device that the mount m names: its path below deviceMounts, if it mounts
-// the board's /dev/null there. A path cdi/vendor/class/device becomes a CDI name.
+// the board's /dev/null on that. A path cdi/vendor/class/device becomes a CDI name. A path imex/...
+// names no device.
 func deviceMount(m specs.Mount) (name string, ok bool) {
 	name, ok = strings.CutPrefix(path.Clean(m.Destination), deviceMounts)
 	if !ok || path.Clean(m.Source) != "/dev/null" || strings.HasPrefix(name, "imex/") {

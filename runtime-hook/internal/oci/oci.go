@@ -161,6 +161,7 @@ func (s spec) hasNamespace(kind specs.LinuxNamespaceType) bool {
 // Program is the file name of the hook's program.
 const Program = "slipway-hook"
 
+// hasOwnHook reports whether the spec calls this program's hook, at prestart or createRuntime.
 func (s spec) hasOwnHook() bool {
 	ours := func(h specs.Hook) bool {
 		return filepath.Base(h.Path) == Program && len(h.Args) > 1 && h.Args[1] == "hook"
@@ -170,6 +171,7 @@ func (s spec) hasOwnHook() bool {
 
 func isShared(option string) bool { return option == "shared" || option == "rshared" }
 
+// readOnly reports whether a mount with these options is read-only. The last option counts.
 func readOnly(options []string) (ro bool) {
 	for _, o := range options {
 		switch o {
@@ -210,6 +212,7 @@ func Replace(path string, data []byte) error {
 	return nil
 }
 
+// writeLike writes data to f, and gives f the owner and mode of the file like.
 func writeLike(f *os.File, data []byte, like os.FileInfo) error {
 	if _, err := f.Write(data); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 
 var errBroken = errors.New("the file is cut off or not one of ours")
 
-// appendValue appends v to b.
+// appendValue appends the encoding of v to b. It panics for a type that a plan does not have.
 func appendValue(b []byte, v reflect.Value) []byte {
 	switch v.Kind() {
 	case reflect.String:
@@ -52,6 +52,7 @@ type decoder struct {
 	err  error
 }
 
+// readUint reads a number. It sets d.err if there is none.
 func (d *decoder) readUint() uint64 {
 	n, size := binary.Uvarint(bytesOf(d.rest[:min(len(d.rest), binary.MaxVarintLen64)]))
 	if size <= 0 {
@@ -99,6 +100,7 @@ func (d *decoder) readValue(v reflect.Value) {
 	}
 }
 
+// readSlice decodes a slice into v, which stays nil for an empty one.
 func (d *decoder) readSlice(v reflect.Value) {
 	n := d.readLength()
 	if n == 0 || d.err != nil {

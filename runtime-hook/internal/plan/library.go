@@ -97,7 +97,8 @@ func readLibrary(source string) (elf.Library, bool) {
 	return lib, true
 }
 
-// folderLibraries returns the libraries directly in m, without links to other folders.
+// folderLibraries returns the libraries directly in m, without links to other folders. It reads at
+// most maxFolderLibraries names.
 func (c *compiler) folderLibraries(m Mount) (out []Library) {
 	c.watchFolder(m.Source)
 	dir, err := os.Open(m.Source)

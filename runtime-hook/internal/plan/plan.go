@@ -87,8 +87,9 @@ type Compiled struct {
 	Watch    Watch
 }
 
-// Compile makes the plan for the entries from the file tree at root, without files that a pattern
-// of ignore matches. A missing or bad file becomes a problem, and Compile continues with the rest.
+// Compile makes the plan for the entries, and for releaseFile, from the file tree at root, without
+// files that a pattern of ignore matches. A missing or bad file becomes a problem, and Compile
+// continues with the rest.
 func Compile(root string, entries []csv.Entry, ignore []string) Compiled {
 	w := &watcher{seen: map[string]int{}}
 	c := &compiler{
@@ -275,6 +276,7 @@ func followLinks(t *tree, at, from string) (links []Link, end string, err error)
 	return nil, "", syscall.ELOOP
 }
 
+// joinLink returns the path to which the link at at with this text leads, without following links.
 func joinLink(at, text string) string {
 	if path.IsAbs(text) {
 		return path.Clean(text)
@@ -317,12 +319,14 @@ func describeMode(m fs.FileMode) string {
 	return "a FIFO, a socket or a block device, which no container gets; take it out of the list"
 }
 
+// addMount adds m to the plan, unless its path is taken.
 func (c *compiler) addMount(e csv.Entry, m Mount) {
 	if c.claimPath(e, m.Path) {
 		c.plan.Mounts = append(c.plan.Mounts, m)
 	}
 }
 
+// addLink adds l to the plan, unless its path is taken or ignored.
 func (c *compiler) addLink(e csv.Entry, l Link) {
 	if !c.skipIgnored(e, l.Path) && c.claimPath(e, l.Path) {
 		c.plan.Links = append(c.plan.Links, l)
@@ -338,6 +342,7 @@ func (c *compiler) claimPath(e csv.Entry, p string) bool {
 	return true
 }
 
+// listedAt returns FILE:LINE of the entry; only FILE for one that is built in.
 func listedAt(e csv.Entry) string {
 	if e.Line == 0 {
 		return e.File

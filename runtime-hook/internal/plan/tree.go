@@ -55,7 +55,7 @@ func (t *tree) readlink(p string) (string, error) {
 	return text, err
 }
 
-// resolve returns the path p with all symlinks followed.
+// resolve returns the path p with all symlinks followed. A missing file is an error.
 func (t *tree) resolve(p string) (string, error) {
 	at, err := t.resolveFolder(p)
 	if err != nil {
@@ -138,8 +138,8 @@ func (t *tree) walkLinks(at, rest string) (string, error) {
 	return at, nil
 }
 
-// expandPattern returns the paths that match the pattern p, in order. If p exists literally, it
-// returns only p, even with brackets in its name.
+// expandPattern returns the existing paths that match the pattern p. If p is no pattern, or exists
+// literally with brackets in its name, it returns only p.
 func (t *tree) expandPattern(p string) ([]string, error) {
 	if !strings.ContainsAny(p, meta) || t.hasPath(p) {
 		return []string{p}, nil
@@ -154,6 +154,7 @@ func (t *tree) expandPattern(p string) ([]string, error) {
 	return slices.DeleteFunc(found, func(p string) bool { return !t.hasPath(p) }), nil
 }
 
+// hasPath reports whether p exists. It does not follow a link at p itself.
 func (t *tree) hasPath(p string) bool {
 	at, err := t.resolveFolder(p)
 	if err != nil {
@@ -168,7 +169,8 @@ var (
 	errLooks   = errors.New("this pattern and those before it search too many folders")
 )
 
-// globPart extends each of dirs by the names that match one element of a pattern.
+// globPart extends each of dirs by the names that match one element of a pattern. It returns an
+// error beyond maxMatches or maxLooks.
 func (t *tree) globPart(dirs []string, part string) ([]string, error) {
 	var found []string
 	for _, dir := range dirs {
@@ -189,6 +191,8 @@ func (t *tree) globPart(dirs []string, part string) ([]string, error) {
 	return found, nil
 }
 
+// matchNames returns the names in dir, all in UTF-8, that match the pattern; none if it cannot read
+// dir.
 func (t *tree) matchNames(dir, pattern string) []string {
 	real, err := t.walkLinks("/", dir)
 	if err != nil {
