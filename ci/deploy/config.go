@@ -29,8 +29,7 @@ import (
 	"slipway/layers/yaml"
 )
 
-// configSections are the sections of a file of deploy config, in the order in which they
-// are applied.
+// configSections are the sections of a file of deploy config, in the order of their changes.
 var configSections = []struct {
 	name string
 	read func(*configFile, *goyaml.Node) (configPart, error)
@@ -71,6 +70,7 @@ func loadConfig(name string) (*configFile, error) {
 	return parseConfigFile(name, data)
 }
 
+// parseConfigFile parses the text of a file of deploy config. A file without sections is an error.
 func parseConfigFile(name string, data []byte) (*configFile, error) {
 	f := &configFile{name: name}
 	what := "a configuration is a mapping of sections (" + strings.Join(sectionNames(), ", ") + ")"
@@ -84,7 +84,7 @@ func parseConfigFile(name string, data []byte) (*configFile, error) {
 	return f, f.readSections(root)
 }
 
-// readSections parses the sections in the order of configSections, and refuses unknown ones.
+// readSections parses the sections into f.parts in the order of configSections; others are errors.
 func (f *configFile) readSections(root *goyaml.Node) error {
 	found := map[string]*goyaml.Node{}
 	for key, value := range yaml.Pairs(root) {
@@ -113,11 +113,10 @@ func sectionNames() []string {
 	return names
 }
 
-// seenKeys maps what a key names to the key that named it first. Several spellings may name the
-// same setting.
+// seenKeys maps each setting to the key that named it first. A setting may have several spellings.
 type seenKeys map[string]*goyaml.Node
 
-// addOnce refuses a key that names the same thing as an earlier key.
+// addOnce records that key names the setting what. It returns an error if an earlier key did.
 func (s seenKeys) addOnce(f *configFile, what string, key *goyaml.Node) error {
 	if first := s[what]; first != nil {
 		return f.errorAt(key, "%s is the same as %s in line %d; leave one of them out", key.Value, first.Value, first.Line)
@@ -165,7 +164,7 @@ func (p *configPlan) addSetting(ctx context.Context, kind, name, value string) e
 	return err
 }
 
-// addDropIn plans a drop-in file with these lines below a remark that Slipway replaces the file.
+// addDropIn plans a drop-in file of these lines, below a remark that Slipway replaces the file.
 func (p *configPlan) addDropIn(file string, lines ...string) {
 	text := "# Written by slipway deploy config, which replaces it.\n" + strings.Join(lines, "\n") + "\n"
 	p.files[file] = wantFile{data: []byte(text), mode: 0o644}
@@ -229,8 +228,9 @@ type configDone struct {
 	Diff     string         `json:"diff,omitempty"` // of a dry run
 }
 
-// Config applies a configuration file to a board, checks that it works, and writes what changed. If
-// the check fails, Config restores the old state, unless o.Keep is set.
+// Config applies a configuration file to a board, runs the checks of its sections (such as that
+// units run), and writes what changed. If one fails, Config restores the old state, unless o.Keep
+// is set. With o.DryRun it only writes what differs.
 func Config(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, file string, o ConfigOptions) error {
 	f, err := loadConfig(file)
 	if err != nil {
@@ -246,8 +246,8 @@ func Config(ctx context.Context, w io.Writer, opt images.Options, spec images.Sp
 	})
 }
 
-// planAndApply compares the board with the configuration and applies the changes. A dry run only
-// returns the changes and a diff.
+// planAndApply compares the board with the configuration and applies the changes, if there are any.
+// A dry run only returns the changes and a diff.
 func planAndApply(ctx context.Context, conn *boardssh.Conn, f *configFile, o ConfigOptions) (configDone, error) {
 	done := configDone{Settings: []undo.Setting{}}
 	p, err := planConfig(ctx, conn, f)
@@ -274,8 +274,9 @@ func planAndApply(ctx context.Context, conn *boardssh.Conn, f *configFile, o Con
 	return done, p.applyChanges(ctx, want, &done, o)
 }
 
-// applyChanges writes the files and settings to the board and runs the follow-ups. After a failure
-// or Ctrl-C it restores the old state, unless o.Keep is set.
+// applyChanges writes the files and settings to the board and runs the follow-ups of changed files,
+// and those that always run. It puts the undo ID and the notes into done. After a failure or Ctrl-C
+// it restores the old state, unless o.Keep is set.
 func (p *configPlan) applyChanges(ctx context.Context, want undo.Configuration, done *configDone, o ConfigOptions) error {
 	changed := func(file string) bool {
 		return slices.ContainsFunc(done.Changes, func(c files.Change) bool { return "/"+c.Path == file })
@@ -306,6 +307,7 @@ func (p *configPlan) applyChanges(ctx context.Context, want undo.Configuration, 
 }
 
 // addHint appends to the error of a refused setting the hint why a board may refuse that setting.
+// It returns other errors unchanged.
 func (p *configPlan) addHint(err error) error {
 	if !errors.Is(err, undo.ErrSetting) {
 		return err
@@ -321,7 +323,8 @@ func (p *configPlan) addHint(err error) error {
 // putBackLimit is how long putting back may take after Ctrl-C.
 const putBackLimit = 2 * time.Minute
 
-// putBack undoes the change with this id and restarts its units. It also runs if ctx was canceled.
+// putBack undoes the change with this id, also what changed since, and restarts its units. It also
+// runs if ctx was canceled, for at most putBackLimit.
 func putBack(ctx context.Context, conn *boardssh.Conn, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putBackLimit)
 	defer cancel()
@@ -333,7 +336,7 @@ func putBack(ctx context.Context, conn *boardssh.Conn, id string) error {
 const maxShownBytes = 1 << 20
 
 // diffFiles reads the replaced files from the board and returns a diff of all new and replaced
-// files.
+// files. It leaves out files over maxShownBytes.
 func (p *configPlan) diffFiles(ctx context.Context, changes []files.Change) (string, error) {
 	var all strings.Builder
 	for _, c := range changes {
@@ -385,7 +388,8 @@ func showConfig(w io.Writer, done configDone, o ConfigOptions) error {
 	return nil
 }
 
-// boardText returns the text of a file on the board, and whether the file could be read.
+// boardText returns the text of a file on the board, and whether cat read it. It refuses a cut
+// text.
 func (p *configPlan) boardText(ctx context.Context, name string) (string, bool, error) {
 	r, err := p.conn.Ask(ctx, "cat", name)
 	if err == nil && r.Truncated {
@@ -394,8 +398,8 @@ func (p *configPlan) boardText(ctx context.Context, name string) (string, bool, 
 	return string(r.Stdout), r.Status == 0, err
 }
 
-// boardPath reports whether a path is absolute, clean and without line breaks, as the path of a
-// file on the board must be.
+// boardPath reports whether a path can name a file on the board: it is absolute, clean, not "/",
+// and without line breaks and NULs.
 func boardPath(name string) bool {
 	return path.IsAbs(name) && path.Clean(name) == name && name != "/" && !strings.ContainsAny(name, "\x00\n")
 }

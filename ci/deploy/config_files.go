@@ -17,8 +17,7 @@ import (
 	"slipway/layers/yaml"
 )
 
-// configFiles is the section files: local files, each with its path on the board and the units to
-// restart after a change.
+// configFiles is the section files: local files with their paths on the board and units to restart.
 type configFiles []placedFile
 
 type placedFile struct {
@@ -32,7 +31,8 @@ const (
 	configWatch        = 3 * time.Second // how long restarted units must keep running
 )
 
-// readConfigFiles parses the section files and reads the local files that it names.
+// readConfigFiles parses the section files and reads the local files that it names. It refuses a
+// place on the board below another place of the section.
 func readConfigFiles(f *configFile, n *goyaml.Node) (configPart, error) {
 	if n.Kind != goyaml.MappingNode || len(n.Content) == 0 || len(n.Content) > 2*maxConfigLines {
 		return nil, f.errorAt(n, "files must be a mapping of 1 to %d places on the board", maxConfigLines)
@@ -79,9 +79,9 @@ func readConfigFiles(f *configFile, n *goyaml.Node) (configPart, error) {
 	return all, nil
 }
 
-// readNamedFile reads the file that an attribute names, relative to the configuration. It refuses
-// links that leave the folder: a configuration from somebody else must not send your files to a
-// board.
+// readNamedFile reads the file that attribute key names, relative to the configuration, and records
+// errors in e. It refuses links that leave the folder: a configuration from somebody else must not
+// send your files to a board.
 func (f *configFile) readNamedFile(e *yaml.Entry, key string) []byte {
 	name, n := e.Text(key, ""), e.Fields[key]
 	switch {
@@ -101,8 +101,8 @@ func (f *configFile) readNamedFile(e *yaml.Entry, key string) []byte {
 	return data
 }
 
-// readBeside reads a regular file in the configuration's folder or below. It refuses a pipe,
-// because opening one may block.
+// readBeside reads a regular file of at most maxConfigFileBytes in the configuration's folder or
+// below. It refuses a pipe, because opening one may block.
 func (f *configFile) readBeside(name string) ([]byte, error) {
 	root, err := os.OpenRoot(filepath.Dir(f.name))
 	if err != nil {

@@ -38,7 +38,8 @@ type frr struct {
 
 var daemonPattern = plaintext.Regexp(`^[a-z][a-z0-9]{1,30}$`)
 
-// readFRR parses the section frr, and reads the configuration file that it names.
+// readFRR parses the section frr and reads its configuration file. It needs at least one of its
+// keys.
 func readFRR(f *configFile, n *goyaml.Node) (configPart, error) {
 	e, err := f.readEntry("frr", n, "daemons", "config")
 	if err != nil {
@@ -60,7 +61,8 @@ func readFRR(f *configFile, n *goyaml.Node) (configPart, error) {
 	return r, e.Err
 }
 
-// readDaemons reads a list of daemons that must run, or a mapping with yes and no.
+// readDaemons fills r.daemons from a list of daemons that must run, or from a mapping of daemons to
+// yes or no (also true, false, on, off). No daemons at all are an error.
 func (r frr) readDaemons(e *yaml.Entry, n *goyaml.Node) error {
 	words := map[string]string{"yes": "yes", "true": "yes", "on": "yes", "no": "no", "false": "no", "off": "no"}
 	if n.Kind == goyaml.SequenceNode {
@@ -84,8 +86,8 @@ func (r frr) readDaemons(e *yaml.Entry, n *goyaml.Node) error {
 	return e.Err
 }
 
-// plan adds FRR's two files and services to the plan. It first lets the board's FRR check the
-// configuration, and fails if FRR is not installed.
+// plan adds the file daemons, frr.conf if the section has a config, and the service of FRR to the
+// plan. It first lets the board's FRR check that config. It fails if FRR is not installed.
 func (r frr) plan(ctx context.Context, p *configPlan) error {
 	text, there, err := p.boardText(ctx, frrDaemons)
 	if err != nil {
@@ -113,8 +115,8 @@ func (r frr) plan(ctx context.Context, p *configPlan) error {
 	return r.startFRR(ctx, p)
 }
 
-// startFRR plans that FRR runs now and after each boot. A followUp starts FRR or reloads its files,
-// and checks that it runs.
+// startFRR plans that FRR runs now and after each boot. A followUp checks that FRR runs. If FRR
+// runs already, the followUp first makes it reload its changed files.
 func (r frr) startFRR(ctx context.Context, p *configPlan) error {
 	first := len(p.settings)
 	if err := p.addSetting(ctx, undo.AtBoot, frrUnit, "enabled"); err != nil {
@@ -153,7 +155,7 @@ func (p *configPlan) addKeepingMode(ctx context.Context, name string, data []byt
 }
 
 // setDaemons returns the text of FRR's file daemons with yes or no set for the wanted daemons, and
-// no other byte changed. A daemon without a line is an error.
+// no other line changed. A daemon without a line is an error.
 func setDaemons(text string, want map[string]string) (string, error) {
 	left := maps.Clone(want)
 	var all []string
@@ -203,7 +205,7 @@ func (r frr) checkConfig(ctx context.Context, conn *boardssh.Conn) error {
 }
 
 // reloadFRR reloads FRR's configuration, which keeps its sessions, and checks that FRR runs. It
-// restarts FRR if the set of daemons changed or the reload fails. It returns which of both it did.
+// restarts FRR if the set of daemons changed or the reload fails, and returns which it did.
 func reloadFRR(ctx context.Context, conn *boardssh.Conn, otherDaemons bool) (string, error) {
 	note := "FRR was restarted, as its set of daemons changed"
 	if !otherDaemons {

@@ -24,6 +24,7 @@ type modules []string
 
 var modulePattern = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`)
 
+// readModules parses the section modules: a list of 1 to maxConfigLines names.
 func readModules(f *configFile, n *goyaml.Node) (configPart, error) {
 	e := &yaml.Entry{File: f.name, Fields: map[string]*goyaml.Node{"modules": n}}
 	m := modules(e.List("modules"))
@@ -38,6 +39,7 @@ func readModules(f *configFile, n *goyaml.Node) (configPart, error) {
 	return m, e.Err
 }
 
+// plan adds a setting for each module that is not loaded, and the drop-in file for the next boots.
 func (m modules) plan(ctx context.Context, p *configPlan) error {
 	for _, name := range m {
 		if err := p.addSetting(ctx, undo.Module, name, "loaded"); err != nil {
@@ -62,7 +64,7 @@ var (
 	sysctlValue   = plaintext.Regexp(`^[!-~]([ -~]{0,998}[!-~])?$`)
 )
 
-// readSysctls parses the section sysctl.
+// readSysctls parses the section sysctl, names and values. It refuses two spellings of one name.
 func readSysctls(f *configFile, n *goyaml.Node) (configPart, error) {
 	s := sysctls{file: f, node: n}
 	if n.Kind != goyaml.MappingNode || len(n.Content) == 0 || len(n.Content) > 2*maxConfigLines {
@@ -85,8 +87,8 @@ func readSysctls(f *configFile, n *goyaml.Node) (configPart, error) {
 	return s, nil
 }
 
-// procPath returns the setting's path below /proc/sys. As with sysctl(8), if the first separator in
-// the name is a slash, dots are part of names.
+// procPath returns the setting's path below /proc/sys. Dots in the name become slashes, and slashes
+// become dots. As with sysctl(8), a name whose first separator is a slash is already such a path.
 func (s sysctl) procPath() string {
 	if i := strings.IndexAny(s.name, "./"); s.name[i] == '/' {
 		return "/proc/sys/" + s.name
@@ -94,7 +96,8 @@ func (s sysctl) procPath() string {
 	return "/proc/sys/" + strings.NewReplacer(".", "/", "/", ".").Replace(s.name)
 }
 
-// plan adds the settings to the plan, with a drop-in file for the next boots.
+// plan adds the settings and a drop-in file for the next boots. It fails if the board lacks a
+// setting.
 func (s sysctls) plan(ctx context.Context, p *configPlan) error {
 	var lines []string
 	for _, one := range s.all {
@@ -129,7 +132,8 @@ const maxHugepages = 1 << 30
 
 var hugepageUnits = map[string]int64{"k": 1, "M": 1 << 10, "G": 1 << 20}
 
-// readHugepages parses the section hugepages.
+// readHugepages parses the section hugepages, a mapping of sizes such as 64k, 2M or 1G to counts of
+// pages. It refuses two spellings of one size.
 func readHugepages(f *configFile, n *goyaml.Node) (configPart, error) {
 	h := hugepages{file: f}
 	if n.Kind != goyaml.MappingNode || len(n.Content) == 0 {
@@ -160,7 +164,7 @@ const pagesScript = `sed -n 's/^Hugepagesize: *\([0-9]*\) kB$/\1/p' /proc/meminf
 for d in /sys/kernel/mm/hugepages/hugepages-*kB; do d=${d##*-}; echo "${d%kB}"; done`
 
 // plan adds the counts to the plan, with the drop-in files for the next boots. It fails if the
-// board's kernel lacks a size.
+// board's kernel lacks a size, or if a drop-in file needs systemd-tmpfiles and the board lacks it.
 func (h hugepages) plan(ctx context.Context, p *configPlan) error {
 	r, err := p.conn.Ask(ctx, "sh", "-c", pagesScript)
 	if err != nil {
@@ -195,7 +199,7 @@ func (h hugepages) plan(ctx context.Context, p *configPlan) error {
 	return p.wantProgram(ctx, "systemd-tmpfiles", "hugepages of another size than the board's own are set by it at each boot")
 }
 
-// wantProgram returns an error if the board lacks a program.
+// wantProgram returns an error, with the reason why, if the board lacks a program.
 func (p *configPlan) wantProgram(ctx context.Context, program, why string) error {
 	r, err := p.conn.Ask(ctx, "sh", "-c", `command -v "$1"`, "sh", program)
 	if err == nil && r.Status != 0 {

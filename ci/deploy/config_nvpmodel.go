@@ -14,8 +14,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// nvpmodel is the section nvpmodel: a Jetson's power mode, by number or name. The program nvpmodel
-// keeps the mode over boots.
+// nvpmodel is the section nvpmodel: a Jetson's power mode. The program nvpmodel keeps it over
+// boots.
 type nvpmodel struct {
 	file *configFile
 	node *yaml.Node
@@ -24,6 +24,7 @@ type nvpmodel struct {
 
 var modeNamePattern = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_ .+-]{0,63}$`)
 
+// readNvpmodel parses the section nvpmodel, a mapping such as {mode: MAXN}.
 func readNvpmodel(f *configFile, n *yaml.Node) (configPart, error) {
 	e, err := f.readEntry("nvpmodel", n, "mode")
 	if err != nil {
@@ -36,14 +37,14 @@ func readNvpmodel(f *configFile, n *yaml.Node) (configPart, error) {
 	return m, e.Err
 }
 
-// powerModes are the numbers and names of a board's power modes, in the order of
-// /etc/nvpmodel.conf.
+// powerModes are the numbers and names of a board's power modes, in the order of nvpmodel.conf.
 type powerModes []powerMode
 
 type powerMode struct{ number, name string }
 
 var powerModePattern = plaintext.Regexp(`(?m)^\s*<\s*POWER_MODEL\s+ID=(\d{1,4})\s+NAME=(\S{1,64})\s*>`)
 
+// parsePowerModes returns the POWER_MODEL entries in the text of nvpmodel.conf, at most 100.
 func parsePowerModes(text string) (all powerModes) {
 	for _, m := range powerModePattern().FindAllStringSubmatch(text, 100) {
 		all = append(all, powerMode{m[1], m[2]})
@@ -51,7 +52,8 @@ func parsePowerModes(text string) (all powerModes) {
 	return all
 }
 
-// findNumber returns the number of a mode that is given by its number or name.
+// findNumber returns the number of a mode that is given by its number or name, and whether the mode
+// exists. It ignores the case of names.
 func (all powerModes) findNumber(mode string) (string, bool) {
 	if n, err := strconv.Atoi(mode); err == nil {
 		mode = strconv.Itoa(n)
@@ -74,7 +76,7 @@ func (all powerModes) String() string {
 
 var activeModePattern = plaintext.Regexp(`(?m)^(\d{1,4})\s*$`)
 
-// plan adds the power mode to the plan. It fails if the board has no such mode.
+// plan adds the power mode and its check, if another mode is set. It fails if the board lacks it.
 func (m nvpmodel) plan(ctx context.Context, p *configPlan) error {
 	if err := p.wantProgram(ctx, "nvpmodel", "it is a Jetson's, of the package nvidia-l4t-nvpmodel or tegra-nvpmodel"); err != nil {
 		return m.file.errorAt(m.node, "%v", err)
@@ -99,7 +101,7 @@ func (m nvpmodel) plan(ctx context.Context, p *configPlan) error {
 }
 
 // checkPowerMode asks nvpmodel for the active mode. If that is not want, it returns a note that the
-// wanted mode begins with the next restart.
+// wanted mode begins with the next restart, else "".
 func checkPowerMode(ctx context.Context, conn *boardssh.Conn, want string) (string, error) {
 	r, err := conn.Ask(ctx, "nvpmodel", "-q")
 	if err != nil {

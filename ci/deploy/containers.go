@@ -32,8 +32,7 @@ type ContainerOptions struct {
 	JSON      bool
 }
 
-// Container opens a container image, sends it to a board's container engine, and writes what was
-// sent.
+// Container opens a container image, sends it to a board's engine, and writes what was sent.
 func Container(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, image string, o ContainerOptions) error {
 	if o.Name != "" {
 		full, err := oci.FullName(o.Name)
@@ -74,7 +73,8 @@ func withEngine(ctx context.Context, opt images.Options, spec images.Spec, host 
 }
 
 // RunContainer runs a container on a board and copies its output to stdout and stderr. It first
-// sends the image, if that is a local file or in a registry. An exit status other than 0 is a
+// warns of containers of earlier runs and sends the image, if that is a local file or in a
+// registry. With c.Detach it writes only its name. An exit status other than 0 is a
 // report.ContainerFailed.
 func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Options, spec images.Spec, host string, c container.Spec, o ContainerOptions) error {
 	var source *fetch.Container
@@ -113,8 +113,7 @@ func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Opti
 	})
 }
 
-// isImageSource reports whether an image is given by a path or URL, and not by its name on the
-// board.
+// isImageSource reports whether an image is a local path or a URL (with ://, or oci-dir:PATH).
 func isImageSource(image string) bool {
 	file, _, _ := strings.Cut(image, "#")
 	_, err := os.Stat(file)
@@ -132,7 +131,8 @@ func listLeftovers(ctx context.Context, w io.Writer, e container.Engine, spec im
 	return err
 }
 
-// CleanContainers removes containers that earlier runs left on a board: the named ones, or all.
+// CleanContainers removes containers that earlier runs left on a board: the named ones, or all. It
+// removes none if a name is not that of such a container.
 func CleanContainers(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host string, names []string, o ContainerOptions) error {
 	return withEngine(ctx, opt, spec, host, o, func(ctx context.Context, e container.Engine) error {
 		left, err := e.List(ctx)
@@ -176,7 +176,8 @@ func openImage(ctx context.Context, opt images.Options, text string) (*fetch.Con
 	return fetch.OpenContainer(ctx, text, fetch.Options{Dir: opt.ImageCacheDir()})
 }
 
-// pushImage sends the image for the engine's platform, and removes unused images if o.Prune is set.
+// pushImage sends the image for the engine's platform, under o.Name or else the image's own name.
+// If o.Prune is set, it then removes unused images.
 func pushImage(ctx context.Context, e container.Engine, source *fetch.Container, o ContainerOptions) (container.Pushed, error) {
 	image, err := source.Image(ctx, e.Platform())
 	if err != nil {
@@ -189,6 +190,7 @@ func pushImage(ctx context.Context, e container.Engine, source *fetch.Container,
 	return pushed, err
 }
 
+// showPushed writes as text what was sent, and which images were removed.
 func showPushed(w io.Writer, p container.Pushed) error {
 	fmt.Fprintf(w, "%s (%s) is in the board's %s: %d of %d layers sent, %.1f MiB\n",
 		p.Image, p.Platform, p.Engine, p.SentLayers, p.Layers, float64(p.SentBytes)/(1<<20))

@@ -110,8 +110,8 @@ func asFolder(local string) (folder string, remove func(), err error) {
 	return folder, remove, err
 }
 
-// restartOrUndo restarts the units and waits for o.Watch. If one does not run, or systemd does not
-// answer, it undoes the deploy, unless o.Keep is set.
+// restartOrUndo restarts the units and watches them for o.Watch. Unless o.Keep is set, it undoes
+// the deploy and sets done.Undone if one does not run, or systemd does not answer.
 func restartOrUndo(ctx context.Context, conn *boardssh.Conn, done *filesDone, o FilesOptions) error {
 	err := undo.RestartUnits(ctx, conn, o.Restart, o.Watch)
 	fails := errors.Is(err, undo.ErrUnit) || errors.Is(err, boardssh.ErrSilent)
@@ -130,6 +130,7 @@ func restartOrUndo(ctx context.Context, conn *boardssh.Conn, done *filesDone, o 
 	return fmt.Errorf("%w\n  all files were put back as they were", err)
 }
 
+// showFiles writes the changes of a run of Files as text or JSON.
 func showFiles(w io.Writer, done filesDone, remote string, o FilesOptions) error {
 	if o.JSON {
 		return plaintext.WriteJSON(w, done)
@@ -181,8 +182,8 @@ func Undo(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec
 	})
 }
 
-// undoAndRestart restores what a deploy replaced and restarts its units, also if the board refused
-// one of the settings.
+// undoAndRestart restores what a deploy replaced and its units, also if the board refused a
+// setting.
 func undoAndRestart(ctx context.Context, conn *boardssh.Conn, id string, force bool) (undo.Deployment, error) {
 	u, err := undo.Restore(ctx, conn, id, force)
 	if (err == nil || errors.Is(err, undo.ErrSetting)) && len(u.Units) > 0 {
@@ -191,6 +192,7 @@ func undoAndRestart(ctx context.Context, conn *boardssh.Conn, id string, force b
 	return u, err
 }
 
+// showUndos lists the deploys that can be undone, as text or JSON.
 func showUndos(w io.Writer, all []undo.Deployment, asJSON bool) error {
 	if asJSON {
 		return plaintext.WriteJSON(w, all)
