@@ -67,6 +67,7 @@ var ignoredVariables = map[string]string{
 
 var knownVariables = listKnownVariables()
 
+// listKnownVariables returns the variables that Slipway reads, and those that it warns about.
 func listKnownVariables() map[string]bool {
 	all := map[string]bool{}
 	names := slices.Concat(hostVariables, portVariables, userVariables, identityVariables, argsVariables,
@@ -108,8 +109,8 @@ func (inv *Inventory) addHosts(g *group, names []string, port string, vars map[s
 	return nil
 }
 
-// ResolveAccess returns how a host is reached, from its variables. It checks only the variables
-// that it reads, so a template or a secret elsewhere in the file is no error.
+// ResolveAccess returns how a host is reached, from its variables or else its name. It checks only
+// the variables that it reads, so a template or a secret elsewhere in the file is no error.
 func (inv *Inventory) ResolveAccess(h *Host) (a Access, err error) {
 	a.Host, err = inv.lookUpVariable(h, hostVariables)
 	a.Host = cmp.Or(a.Host, h.Name)
@@ -138,8 +139,9 @@ func (inv *Inventory) ResolveAccess(h *Host) (a Access, err error) {
 	return a, err
 }
 
-// lookUpVariable returns the value of a variable under any of its names. It refuses two names with
-// different values: which of them applies depends on Ansible's version.
+// lookUpVariable returns the value of a variable under any of its names, or "". It refuses unusable
+// values (see variable.problem), values over 4096 bytes, and two names with different values: which
+// of them applies depends on Ansible's version.
 func (inv *Inventory) lookUpVariable(h *Host, names []string) (string, error) {
 	text := ""
 	for _, name := range names {
@@ -159,6 +161,7 @@ func (inv *Inventory) lookUpVariable(h *Host, names []string) (string, error) {
 	return text, nil
 }
 
+// readPort sets a.Port from the host's variables, to a number from 1 to 65535.
 func (inv *Inventory) readPort(h *Host, a *Access) error {
 	text, err := inv.lookUpVariable(h, portVariables)
 	if err != nil || text == "" {
@@ -172,6 +175,7 @@ func (inv *Inventory) readPort(h *Host, a *Access) error {
 	return nil
 }
 
+// readLimit sets a.Limit from the host's variable slipway_limit, a time such as 90s.
 func (inv *Inventory) readLimit(h *Host, a *Access) error {
 	text, err := inv.lookUpVariable(h, []string{limitVariable})
 	if err != nil || text == "" {
@@ -185,8 +189,8 @@ func (inv *Inventory) readLimit(h *Host, a *Access) error {
 
 var userPattern = plaintext.Regexp(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
 
-// readBecome sets a.Become from the variables for sudo. It accepts every word for yes and no that
-// Ansible accepts.
+// readBecome sets a.Become, the user for sudo, from the host's variables; the default is root. It
+// accepts every word for yes and no that Ansible accepts, and refuses methods other than sudo.
 func (inv *Inventory) readBecome(h *Host, a *Access) error {
 	words := map[string]string{becomeVariable: "", becomeMethodVariable: "", becomeUserVariable: ""}
 	for name := range words {
@@ -219,6 +223,7 @@ func (inv *Inventory) readBecome(h *Host, a *Access) error {
 	return nil
 }
 
+// lineOf returns the line of the first of these variables that the host has, or 0.
 func (h *Host) lineOf(names []string) int {
 	for _, name := range names {
 		if v, ok := h.vars[name]; ok {
@@ -228,6 +233,7 @@ func (h *Host) lineOf(names []string) int {
 	return 0
 }
 
+// readConnection refuses a host whose ansible_connection is none of Ansible's SSH connections.
 func (inv *Inventory) readConnection(h *Host, _ *Access) error {
 	kind, err := inv.lookUpVariable(h, []string{connectionVariable})
 	if err != nil {
@@ -239,6 +245,7 @@ func (inv *Inventory) readConnection(h *Host, _ *Access) error {
 	return nil
 }
 
+// checkHostKey refuses a host key that is not one public key. An empty one is no error.
 func (inv *Inventory) checkHostKey(h *Host, a *Access) error {
 	if a.HostKey == "" {
 		return nil
@@ -279,8 +286,7 @@ func (inv *Inventory) readArgs(h *Host, a *Access) error {
 	return nil
 }
 
-// readOptions reads the words of ssh's arguments: -J and -o. It ignores harmless flags and refuses
-// others.
+// readOptions reads -J and -o in the words of ssh's arguments. It ignores only harmless flags.
 func (inv *Inventory) readOptions(a *Access, line int, words []string) error {
 	for len(words) > 0 {
 		word := words[0]
@@ -326,6 +332,7 @@ func (inv *Inventory) readOption(a *Access, line int, option string) error {
 	return nil
 }
 
+// parseJumpHosts splits a list of hosts at commas. The list none has no hosts.
 func parseJumpHosts(list string) []string {
 	if list == "none" {
 		return nil
@@ -342,8 +349,7 @@ func (inv *Inventory) warnOnce(line int, format string, args ...any) {
 	}
 }
 
-// WarningsFor returns the warnings about the inventory, and about the ignored variables of these
-// hosts.
+// WarningsFor adds warnings of the hosts' ignored variables to inv.Warnings, and returns that.
 func (inv *Inventory) WarningsFor(hosts []*Host) []string {
 	for _, h := range hosts {
 		for _, name := range slices.Sorted(maps.Keys(ignoredVariables)) {
@@ -355,8 +361,8 @@ func (inv *Inventory) WarningsFor(hosts []*Host) []string {
 	return inv.Warnings
 }
 
-// expandHome replaces ~ in the path of a key by this user's home. As in Ansible, a relative path
-// starts in the current folder.
+// expandHome replaces ~ in the path of a key by this user's home, and refuses ~NAME. As in Ansible,
+// a relative path starts in the current folder, so it stays as it is.
 func expandHome(name string) (string, error) {
 	rest, ok := strings.CutPrefix(name, "~")
 	if !ok {

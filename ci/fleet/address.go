@@ -18,9 +18,8 @@ import (
 const knownHostsName = "known_hosts"
 
 // resolveAddress returns the SSH address of a board, from the inventory and ~/.ssh/config. If the
-// inventory has a host key, only that key is accepted, and it is written to a known_hosts file.
-// Else the keys of ci/reach are, and the key that a flash recorded under the serial in the
-// inventory.
+// inventory has a host key, it accepts only that key, and writes it to a known_hosts file. Else it
+// adds the keys of reach.AddHostKeys, also the one that a flash recorded under the board's serial.
 func (p *plan) resolveAddress(ctx context.Context, j *job) (boardssh.Address, error) {
 	a, err := j.resolveHost(ctx)
 	if err != nil {
@@ -48,7 +47,8 @@ func (p *plan) resolveAddress(ctx context.Context, j *job) (boardssh.Address, er
 	return a, err
 }
 
-// resolveHost runs ssh to resolve the host's name and settings, and caches the result.
+// resolveHost runs ssh to resolve the host's name and settings, and caches the result. A missing
+// key file of the inventory is an error.
 func (j *job) resolveHost(ctx context.Context) (a boardssh.Address, err error) {
 	if j.resolved.Host != "" {
 		return j.resolved, nil
@@ -79,9 +79,8 @@ func (j *job) resolveHost(ctx context.Context) (a boardssh.Address, err error) {
 	return a, nil
 }
 
-// unlockKeys resolves all hosts, and asks the user for the passphrases of their keys before the run
-// begins. It does nothing without a terminal. If the inventory names a key, it unlocks only that
-// one.
+// unlockKeys resolves all hosts, and asks the user for the passphrases of their keys and the sudo
+// password. It does nothing without a terminal. If the inventory names a key, it unlocks only that.
 func (p *plan) unlockKeys(ctx context.Context) error {
 	if !boardssh.Attended() {
 		return nil

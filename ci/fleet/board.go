@@ -83,8 +83,7 @@ func (t *attempt) connectionBroken(ctx context.Context, err error) bool {
 	return !suite.IsAlive(ctx, t.conn, 0)
 }
 
-// withBoardLimit returns a context that ends after the board's time limit, which is for one
-// attempt.
+// withBoardLimit returns a context that ends after the board's time limit for one attempt.
 func withBoardLimit(ctx context.Context, j *job) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, j.limit, fmt.Errorf("%w (%s)", errSlow, j.limit))
 }
@@ -164,8 +163,8 @@ const (
 	proveRedial = 5 * time.Minute
 )
 
-// checkIdentity checks, before anything is written, that the board has the serial in the inventory.
-// If the connection breaks before an update, it connects again, up to proveTries times.
+// checkIdentity calls checkSerial, before anything is written to the board. If the connection
+// breaks before an update, it connects again, up to proveTries times.
 func (t *attempt) checkIdentity(ctx context.Context) error {
 	for try := 1; ; try++ {
 		err := t.checkSerial(ctx)
@@ -178,8 +177,8 @@ func (t *attempt) checkIdentity(ctx context.Context) error {
 	}
 }
 
-// checkSerial compares the board's serial with the inventory. It also fails if the board's shell
-// prints text of its own at login.
+// checkSerial compares the board's serial with the inventory, if that has one. It also fails if the
+// board's shell prints text of its own at login.
 func (t *attempt) checkSerial(ctx context.Context) error {
 	r, err := t.conn.Ask(ctx, "sh", "-c", serialScript, "sh", serialMark)
 	if err != nil {
@@ -195,7 +194,7 @@ func (t *attempt) checkSerial(ctx context.Context) error {
 	return nil
 }
 
-// shortenOutput returns the beginning of a board's output in one printable line.
+// shortenOutput returns the first 120 bytes of a board's output in one printable line.
 func shortenOutput(text string) string {
 	text = oneLine(strings.ToValidUTF8(text[:min(len(text), 200)], ""))
 	return strings.TrimSpace(text[:min(len(text), 120)])
@@ -203,8 +202,8 @@ func shortenOutput(text string) string {
 
 func (t *attempt) hasDeploy() bool { return t.request.Deploy || t.source != nil }
 
-// deploy sends the file or the artifact of the request to the board. After an earlier attempt it
-// first compares the file's digest, and does not send a file that the board already has.
+// deploy sends the request's file or artifact to the board, if it has one. After an earlier attempt
+// it first compares the file's digest, and only sets t.already if the board has that file.
 func (t *attempt) deploy(ctx context.Context) error {
 	if !t.hasDeploy() {
 		return nil
@@ -224,6 +223,7 @@ func (t *attempt) deploy(ctx context.Context) error {
 	return err
 }
 
+// runSuites runs the board's suites, unless the request updates or leaves the suites out.
 func (t *attempt) runSuites(ctx context.Context) error {
 	if t.request.Unproved || t.bundle != nil {
 		return nil
@@ -251,6 +251,7 @@ type boardProgress struct {
 	doing string
 }
 
+// Event shows a running step as the detail of the board's line, with its percentage or count.
 func (l *boardProgress) Event(e progress.Event) {
 	switch {
 	case e.State != progress.Running:
@@ -265,8 +266,8 @@ func (l *boardProgress) Event(e progress.Event) {
 
 func (*boardProgress) Close() {}
 
-// writeReport writes the board's report to its folder, sets r.Report, and ends the board's progress
-// line. If the report cannot be written, it stops the run.
+// writeReport writes the board's report to its folder, sets r.Report, and ends the progress line. A
+// failed last stage gets r.Kind's next step. If the report cannot be written, it stops the run.
 func (t *attempt) writeReport(r *Result, err error) {
 	t.report.ElapsedMS = r.ElapsedMS
 	if n := len(t.report.Stages); n > 0 && err != nil && t.report.Stages[n-1].Status == report.Failed {
@@ -309,6 +310,7 @@ func (r Result) summaryLine() string {
 	return text
 }
 
+// asError returns words as an error, or nil if the board has what the run deploys.
 func (r Result) asError(words string) error {
 	if r.Kind.isDone() {
 		return nil

@@ -27,8 +27,7 @@ func (inv *Inventory) resolveGroups() error {
 	return nil
 }
 
-// measureDepth sets the depth of each group below "all". It returns an error if groups contain each
-// other in a loop.
+// measureDepth sets the depth of each group below "all". It refuses groups that contain each other.
 func (inv *Inventory) measureDepth() error {
 	waits := map[string]int{}
 	for name, g := range inv.groups {
@@ -81,8 +80,8 @@ func (inv *Inventory) groupsByHost() map[string][]*group {
 	return all
 }
 
-// resolveVariables sets the variables and group names of a host. Variables of inner groups override
-// those of outer groups, and the host's own override all.
+// resolveVariables sets a host's variables and group names. Inner groups override outer groups, and
+// the host's own variables override all. A host in no group but "all" joins the group ungrouped.
 func (inv *Inventory) resolveVariables(h *Host, groups []*group) {
 	named := slices.ContainsFunc(groups, func(g *group) bool { return g.name != allGroup })
 	if !named {

@@ -19,7 +19,8 @@ type iniReader struct {
 	named   map[string]int // groups that other sections name, with the line
 }
 
-// readINI parses an INI inventory, and adds its groups and hosts.
+// readINI parses an INI inventory, and adds its groups and hosts. A group without a section [group]
+// or [group:children] is an error.
 func (inv *Inventory) readINI(data []byte) error {
 	r := &iniReader{
 		Inventory: inv, group: inv.groups[ungrouped], kind: "hosts",
@@ -44,6 +45,7 @@ func (inv *Inventory) readINI(data []byte) error {
 	return nil
 }
 
+// readLine reads the header of a section, or a line of the current section.
 func (r *iniReader) readLine(text string, line int) error {
 	switch {
 	case text[0] == '[' && sectionPattern().MatchString(text):
@@ -56,6 +58,7 @@ func (r *iniReader) readLine(text string, line int) error {
 	return r.readChild(text, line)
 }
 
+// readSection begins a section [group], [group:vars] or [group:children], and creates its group.
 func (r *iniReader) readSection(text string, line int) (err error) {
 	m := sectionPattern().FindStringSubmatch(text)
 	if r.kind = m[2]; r.kind == "" {
@@ -76,7 +79,7 @@ func (r *iniReader) readSection(text string, line int) (err error) {
 }
 
 // readHosts adds the hosts of a line to the current group: a name, which may have ranges, and
-// variables.
+// variables. It skips variables that Slipway does not know.
 func (r *iniReader) readHosts(text string, line int) error {
 	tokens, err := shellWords(text)
 	if err != nil {
@@ -102,6 +105,7 @@ func (r *iniReader) readHosts(text string, line int) error {
 	return r.addHosts(r.group, names, port, vars, line)
 }
 
+// readVariable reads NAME=VALUE into the current group, if Slipway knows the variable.
 func (r *iniReader) readVariable(text string, line int) error {
 	key, value, ok := strings.Cut(text, "=")
 	if !ok {
@@ -113,6 +117,7 @@ func (r *iniReader) readVariable(text string, line int) error {
 	return nil
 }
 
+// readChild makes the group that a line names a child of the current group.
 func (r *iniReader) readChild(text string, line int) error {
 	name := strings.TrimSpace(strings.SplitN(text, " #", 2)[0])
 	child, err := r.Inventory.ensureGroup(name, line)
@@ -126,7 +131,7 @@ func (r *iniReader) readChild(text string, line int) error {
 }
 
 // iniVariable parses a value as Ansible does, and removes quotes around it. A value that Ansible
-// would not take as text gets a problem.
+// would not take as text gets a problem; None is null.
 func iniVariable(value string, line int) variable {
 	v := variable{value: value, line: line, problem: templateProblem(value)}
 	if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') {
@@ -148,7 +153,7 @@ func iniVariable(value string, line int) variable {
 }
 
 // shellWords splits a line into words as a shell does, with quotes, backslashes and a comment at
-// the end. It expands no variables or wildcards.
+// the end. It expands no variables or wildcards. It refuses an open quote and over 1000 words.
 func shellWords(line string) (words []string, err error) {
 	var word strings.Builder
 	var quote rune

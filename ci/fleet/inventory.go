@@ -75,8 +75,7 @@ const (
 	ungrouped = "ungrouped"
 )
 
-// Load parses an inventory file. It does not read the folders group_vars and host_vars beside the
-// file, but warns of them.
+// Load parses an inventory file. It does not read group_vars and host_vars, but warns of them.
 func Load(file string) (*Inventory, error) {
 	data, err := readFile(file)
 	if err != nil {
@@ -108,7 +107,7 @@ func readFile(file string) ([]byte, error) {
 }
 
 // parseInventory parses an inventory in YAML or INI, and resolves the groups and variables of its
-// hosts.
+// hosts. It refuses a file encrypted by ansible-vault, and a program.
 func parseInventory(file string, data []byte) (*Inventory, error) {
 	switch {
 	case bytes.HasPrefix(data, []byte("$ANSIBLE_VAULT")):
@@ -133,7 +132,7 @@ func parseInventory(file string, data []byte) (*Inventory, error) {
 }
 
 // isYAML reports whether an inventory is YAML and not INI, by the file's extension as Ansible does,
-// or else by the first line that is no comment.
+// or else by its first line without comments: ---, {, or a key with a colon. An empty file is YAML.
 func isYAML(file string, data []byte) bool {
 	switch filepath.Ext(file) {
 	case ".yml", ".yaml", ".json":
@@ -173,7 +172,8 @@ func (inv *Inventory) errorAt(line int, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...))
 }
 
-// ensureGroup returns the group with this name, and creates the group if it does not exist.
+// ensureGroup returns the group with this name. If it does not exist, ensureGroup creates it, or
+// refuses its name or a group above maxGroups.
 func (inv *Inventory) ensureGroup(name string, line int) (*group, error) {
 	if g := inv.groups[name]; g != nil {
 		return g, nil
@@ -190,7 +190,8 @@ func (inv *Inventory) ensureGroup(name string, line int) (*group, error) {
 	return g, nil
 }
 
-// addHost adds the host with this name to a group, and creates the host if it does not exist.
+// addHost adds the host with this name to a group. If it does not exist, addHost creates it, or
+// refuses its name or a host above maxHosts.
 func (inv *Inventory) addHost(g *group, name string, line int) (*Host, error) {
 	h := inv.hosts[name]
 	if h == nil {
@@ -211,7 +212,7 @@ func (inv *Inventory) addHost(g *group, name string, line int) (*Host, error) {
 	return h, err
 }
 
-// addChild makes one group the child of another.
+// addChild makes one group the child of another. It refuses "all", and a group as its own child.
 func (inv *Inventory) addChild(parent, child *group, line int) error {
 	if parent == child {
 		return inv.errorAt(line, "group %q is its own child", child.name)
@@ -227,7 +228,8 @@ func (inv *Inventory) addChild(parent, child *group, line int) error {
 	return err
 }
 
-// addLink records that a host or group is a member of a group, and returns whether that is new.
+// addLink records that a host or group is a member of a group, and returns whether that is new. It
+// refuses more than maxEdges members.
 func (inv *Inventory) addLink(l link, line int) (added bool, err error) {
 	if inv.links[l] {
 		return false, nil
@@ -239,8 +241,8 @@ func (inv *Inventory) addLink(l link, line int) (added bool, err error) {
 	return true, nil
 }
 
-// validName refuses names of hosts and groups that cannot be the name of a folder, or that look
-// like a pattern.
+// validName refuses names of hosts and groups that cannot be the name of a folder, look like an
+// option or a pattern, or have over 200 bytes.
 func validName(name string) error {
 	odd := func(r rune) bool {
 		return unicode.IsSpace(r) || !unicode.IsGraphic(r) || strings.ContainsRune(`/\*?!&,;'"`, r)

@@ -125,7 +125,7 @@ func writeFile(dir, name string, data []byte) error {
 }
 
 // appendEntry appends a line to the journal and waits until the line is on the disk. Concurrent
-// calls share one fsync.
+// calls share one fsync. After an error, all later calls return that error.
 func (j *journal) appendEntry(e entry) error {
 	e.At = time.Now().UTC()
 	text, err := json.Marshal(e)
@@ -154,7 +154,7 @@ func (j *journal) appendEntry(e entry) error {
 	return nil
 }
 
-// writeLine writes a line without a sync, and returns how many bytes were written so far.
+// writeLine writes a line without a sync, unless an earlier one failed. upTo is all bytes so far.
 func (j *journal) writeLine(line []byte) (upTo int64, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -238,6 +238,7 @@ func parseJournal(text []byte) (*history, error) {
 	return h, nil
 }
 
+// parseEntry parses a line: one JSON value, without unknown fields.
 func parseEntry(line []byte) (e entry, err error) {
 	dec := json.NewDecoder(bytes.NewReader(line))
 	dec.DisallowUnknownFields()
@@ -250,8 +251,8 @@ func parseEntry(line []byte) (e entry, err error) {
 	return e, nil
 }
 
-// applyEntry updates the history by one entry. It refuses entries in a wrong order or for unknown
-// hosts.
+// applyEntry updates the history by one entry. It refuses a run that is not in the first line,
+// another version, an attempt on an unknown host, and an entry without content.
 func (h *history) applyEntry(e entry, first bool) error {
 	i, known := h.at[e.Host]
 	switch {
@@ -283,7 +284,8 @@ func (h *history) applyEntry(e entry, first bool) error {
 	return nil
 }
 
-// applyResult replaces the result and the note of a host by those of the entry.
+// applyResult replaces a host's result and note by those of e, or adds it. An unknown kind is an
+// error.
 func (h *history) applyResult(e entry, i int, known bool) error {
 	if e.Result.Host != e.Host || !e.Result.Kind.isKnown() {
 		return fmt.Errorf("the result of %s is of %q and of kind %q", oneLine(e.Host), oneLine(e.Result.Host), oneLine(e.Result.Kind))

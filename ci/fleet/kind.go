@@ -107,8 +107,7 @@ func (k Kind) hasFailed() bool { return !k.isDone() && k != NotBegun }
 // errSlow means that the time limit of an attempt is over.
 var errSlow = errors.New("its time is up")
 
-// phase is how far an attempt has come. A board that does not answer has another kind in each
-// phase.
+// phase is how far an attempt has come. It decides the kind of a board that does not answer.
 type phase int
 
 const (
@@ -117,8 +116,8 @@ const (
 	working
 )
 
-// kindOf returns the kind of an attempt's error. lost says that the connection ended, and limited
-// is ctx with the board's time limit.
+// kindOf returns the kind of an attempt's error: Passed for nil, Other for an unknown error. lost
+// says that the connection ended, and limited is ctx with the board's time limit.
 func kindOf(ctx, limited context.Context, err error, at phase, lost bool) Kind {
 	var kind kindError
 	var timeout net.Error
@@ -162,6 +161,7 @@ func kindOf(ctx, limited context.Context, err error, at phase, lost bool) Kind {
 	return Other
 }
 
+// networkKind returns Refused, NoName, NoRoute or Lost for an error of the network, or else Other.
 func networkKind(err error) Kind {
 	var name *net.DNSError
 	switch {

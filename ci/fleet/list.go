@@ -47,6 +47,7 @@ func List(w, notes io.Writer, file, pattern string, asJSON bool) error {
 	return writeList(w, all)
 }
 
+// newHostRow returns the row of a host. If ResolveAccess fails, it has the problem and no address.
 func (inv *Inventory) newHostRow(h *Host) hostRow {
 	l := hostRow{Host: h.Name, Groups: h.Groups}
 	a, err := inv.ResolveAccess(h)
@@ -58,6 +59,7 @@ func (inv *Inventory) newHostRow(h *Host) hostRow {
 	return l
 }
 
+// writeList writes the rows as a table. A host with a problem has one line with it.
 func writeList(w io.Writer, all []hostRow) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "HOST\tADDRESS\tPORT\tUSER\tTHROUGH\tBOARD\tGROUPS")

@@ -18,8 +18,7 @@ import (
 var errHeld = errors.New("in use")
 
 // lockFile locks a file, creates it if necessary, and writes this process's ID into it. It returns
-// errHeld if another process that is alive has the lock. The kernel releases the lock when this
-// process ends.
+// errHeld if another process has the lock: at once if that is alive, or else after execLimit.
 func lockFile(name string) (unlock func(), err error) {
 	if err := localfile.MkdirAll(filepath.Dir(name)); err != nil {
 		return nil, err
@@ -54,14 +53,14 @@ func lockFile(name string) (unlock func(), err error) {
 // keeps the lock until the child executes its program.
 const execLimit = 10 * time.Second
 
-// isAlive reports whether the process that readHolder read may still run. It is true if the text
-// has no process ID.
+// isAlive reports whether the process in holder may still run. It is true if holder names none.
 func isAlive(holder string) bool {
 	var pid int
 	_, err := fmt.Sscanf(holder, "process %d,", &pid)
 	return err != nil || !errors.Is(unix.Kill(pid, 0), unix.ESRCH)
 }
 
+// writeHolder replaces the content of a lock file by this process's ID and the time.
 func writeHolder(f *os.File) error {
 	if err := f.Truncate(0); err != nil {
 		return err

@@ -34,8 +34,8 @@ type Outcome struct {
 // title returns the board's name, or the inventory file if the run is for any board.
 func (o Outcome) title() string { return cmp.Or(o.Board, o.Inventory) }
 
-// nextOf returns what the user does about boards of a kind. It adds the command for unknown host
-// keys.
+// nextOf returns what the user does about boards of a kind, with the command for unknown host keys.
+// If a sent file changed, boards not begun, stopped or full get the step of Changed.
 func (o Outcome) nextOf(k Kind) string {
 	if (o.Changed || o.countKinds()[Changed] > 0) && slices.Contains([]Kind{NotBegun, Stopped, Full}, k) {
 		k = Changed
@@ -79,6 +79,7 @@ const (
 	pageName    = "index.html"
 )
 
+// write writes the outcome as fleet.json into dir.
 func (o Outcome) write(dir string) error {
 	data, err := json.MarshalIndent(o, "", " ")
 	if err != nil {
@@ -112,7 +113,7 @@ func (n kindCounts) String() string {
 	return strings.Join(words, ", ")
 }
 
-// worstKind returns the most urgent kind of the results.
+// worstKind returns the most urgent kind of the results, or Passed without any.
 func (o Outcome) worstKind() Kind {
 	n := o.countKinds()
 	for _, k := range kinds {
@@ -185,6 +186,7 @@ func (o Outcome) WriteSummary(w io.Writer, dir string) error {
 
 const shownHosts = 10 // of one kind; the HTML page has all of them
 
+// writeHosts writes the first shownHosts boards of a kind, and how many more there are.
 func (o Outcome) writeHosts(w io.Writer, kind Kind) {
 	shown := 0
 	for _, r := range o.Results {

@@ -20,8 +20,8 @@ func (o Outcome) writePages(dir string) error {
 	return errors.Join(err, writeFile(dir, pageName, html), writeFile(dir, junitName, junit))
 }
 
-// readReports returns the report of each board. It is empty for a board without one, or
-// whose report cannot be read.
+// readReports returns the report of each board, without its logs. It is empty for a board without
+// one, or whose report cannot be read.
 func (o Outcome) readReports(dir string) []report.Report {
 	all := make([]report.Report, len(o.Results))
 	for i, r := range o.Results {
@@ -112,8 +112,8 @@ func (o Outcome) findCauses(reports []report.Report) []report.Cause {
 	return all
 }
 
-// failuresOf returns the failed checks of a board, or if it has none, one failure with the result's
-// kind.
+// failuresOf returns the failed checks of a board, if its kind is Checks. For other kinds it
+// returns one failure with the kind, and none if the board has what the run deploys.
 func (o Outcome) failuresOf(r Result, of report.Report) []report.Failure {
 	switch {
 	case r.Kind.isDone():
@@ -130,7 +130,7 @@ func (o Outcome) failuresOf(r Result, of report.Report) []report.Failure {
 	return []report.Failure{{Name: string(r.Kind), Saw: r.Saw, Next: o.nextOf(r.Kind)}}
 }
 
-// describeBoard returns the board's address, number of tries, and system, as one line.
+// describeBoard returns one line with the address, and if known: canary, tries, system and version.
 func (r Result) describeBoard() string {
 	words := []string{r.Address}
 	if r.Canary {
@@ -151,6 +151,7 @@ func (r Result) describeBoard() string {
 	return strings.Join(words, ", ")
 }
 
+// took returns the time of the last attempt, or "" without an attempt.
 func (r Result) took() string {
 	if r.Tries == 0 {
 		return ""

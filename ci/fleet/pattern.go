@@ -11,10 +11,10 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Select returns the hosts that match an Ansible pattern, in the order of the file. A pattern has
-// names of groups and hosts, wildcards, ~regular expressions and subscripts such as [1:3],
-// separated by commas or colons. A part after ! removes hosts. A part after & keeps only the hosts
-// that it names. A part that names no host and no group is an error.
+// Select returns the hosts that match an Ansible pattern, in the order of the file. Its parts,
+// split at commas or colons, are names of groups and hosts, wildcards, ~regular expressions and
+// subscripts such as [1:3]. A part after ! removes hosts, a part after & keeps only its hosts. ""
+// is all hosts. A part that names no host and no group, or a result without hosts, is an error.
 func (inv *Inventory) Select(pattern string) ([]*Host, error) {
 	if strings.TrimSpace(pattern) == "" {
 		pattern = allGroup
@@ -66,8 +66,7 @@ func subtract(chosen, found map[string]bool) {
 	maps.DeleteFunc(chosen, func(name string, _ bool) bool { return found[name] })
 }
 
-// splitPattern splits a pattern at commas. A pattern without commas is split at colons outside of
-// [].
+// splitPattern splits a pattern at commas, or if it has none, at colons outside of [].
 func splitPattern(pattern string) []string {
 	separator := ','
 	if !strings.Contains(pattern, ",") {
@@ -92,7 +91,8 @@ func splitPattern(pattern string) []string {
 	return all
 }
 
-// matchHosts returns the hosts that match one part of a pattern.
+// matchHosts returns the hosts of the groups that match one part of a pattern. If no group does, or
+// for a wildcard, it also matches the hosts' names. No match is an error.
 func (inv *Inventory) matchHosts(part string) (map[string]bool, error) {
 	name, pick := cutSubscript(part)
 	matches, err := matcherOf(name)
@@ -140,8 +140,7 @@ func (inv *Inventory) collectHosts(g *group, hosts, seen map[string]bool) {
 
 var subscriptPattern = plaintext.Regexp(`^(.+)\[(-?\d+|-?\d*:-?\d*)\]$`)
 
-// cutSubscript splits a subscript such as [0], [-1] or [1:3] off a name. It does not split off
-// [abc], which is a wildcard.
+// cutSubscript splits a subscript such as [0], [-1] or [1:3] off a name, but not a wildcard [abc].
 func cutSubscript(part string) (name, pick string) {
 	m := subscriptPattern().FindStringSubmatch(part)
 	if m == nil || part[0] == '~' {
@@ -150,8 +149,8 @@ func cutSubscript(part string) (name, pick string) {
 	return m[1], m[2]
 }
 
-// pickHosts returns the hosts with the indexes of a subscript. As in Ansible, a slice includes its
-// end.
+// pickHosts returns the named hosts at a subscript such as 0, -1 or 1:3, in the order of the file.
+// As in Ansible, a slice includes its end. If it picks no host, it returns an error.
 func (inv *Inventory) pickHosts(named map[string]bool, at string) (map[string]bool, error) {
 	var all []string
 	for _, h := range inv.Hosts {
@@ -184,7 +183,7 @@ func (inv *Inventory) pickHosts(named map[string]bool, at string) (map[string]bo
 	return chosen, nil
 }
 
-// matcherOf returns a function that matches a name, a wildcard or a ~regular expression.
+// matcherOf returns a function for a name, a wildcard, or a ~regular expression for the beginning.
 func matcherOf(name string) (func(string) bool, error) {
 	switch {
 	case name == "":

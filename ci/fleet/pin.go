@@ -40,7 +40,7 @@ const (
 
 // Pin connects to all boards, lists their unknown host keys, asks the user once, and then adds the
 // keys to the user's known_hosts. After keys of jump hosts are added, it repeats this for the
-// boards behind them. A dry run adds no key.
+// boards behind them. A dry run adds no key. A board that showed no usable key is an error.
 func Pin(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, request Request, confirm func(question string) error) ([]Contact, error) {
 	p, notes, err := newPlan(ctx, opt, spec, request)
 	if err != nil {
@@ -80,8 +80,8 @@ func (p *plan) fetchHostKeys(ctx context.Context, jobs []*job, met []Contact) {
 	step.End(fmt.Sprintf("%d boards asked", len(jobs)), context.Cause(ctx))
 }
 
-// fetchHostKey connects to a board and returns its host key. A refused login is no failure, because
-// the board proves its key before the login.
+// fetchHostKey connects to a board and returns its contact: Known, New with the key, or Unmet with
+// the reason. A refused login is Known, because the board proves its key before the login.
 func (p *plan) fetchHostKey(ctx context.Context, j *job) Contact {
 	c := Contact{Host: j.host.Name, State: Known}
 	limited, cancel := p.limit(ctx, j)
@@ -102,8 +102,8 @@ func (p *plan) fetchHostKey(ctx context.Context, j *job) Contact {
 	return c
 }
 
-// pinNew lists the unknown keys, asks the user, and pins them. It returns the boards whose jump
-// hosts were pinned, so that they can be reached now.
+// pinNew lists the unknown keys, asks the user, pins them, and marks their boards in met as Pinned.
+// It returns the boards whose jump hosts it pinned, which now can be reached. A dry run only lists.
 func (p *plan) pinNew(w io.Writer, jobs []*job, met []Contact, confirm func(string) error) (behind []*job, err error) {
 	fresh := distinctKeys(met)
 	if len(fresh) == 0 {
@@ -138,7 +138,7 @@ func (p *plan) pinNew(w io.Writer, jobs []*job, met []Contact, confirm func(stri
 }
 
 // distinctKeys returns one contact for each unknown key. Boards behind one jump host share its key.
-// Two keys for one name are returned as neither, because nobody here can say which is right.
+// Boards with two keys for one name become Unmet in met, because nobody can say which key is right.
 func distinctKeys(met []Contact) (fresh []Contact) {
 	keys := map[string][]string{} // by name
 	for _, c := range met {
@@ -185,8 +185,7 @@ func writeNewKeys(w io.Writer, fresh []Contact) error {
 	return err
 }
 
-// writeContacts writes the boards that showed no key, and the counts by state. It returns an error
-// if a board showed no key.
+// writeContacts writes the boards that showed no key, which are an error, and the counts by state.
 func writeContacts(ctx context.Context, w io.Writer, met []Contact) error {
 	n := map[State]int{}
 	for _, c := range met {

@@ -18,11 +18,11 @@ type Answer struct {
 	Truncated bool   `json:"truncated,omitempty"` // it said more
 }
 
-// maxAnswerBytes limits each output stream in an Answer, because the journal has those of all
-// boards.
+// maxAnswerBytes limits each output in an Answer, because the journal has those of all boards.
 const maxAnswerBytes = 16 << 10
 
 // runProgram runs the program of the request on the board, without a shell, and keeps its answer.
+// An exit status other than 0 is an error of the kind Program.
 func (t *attempt) runProgram(ctx context.Context) error {
 	if len(t.request.Program) == 0 {
 		return nil
@@ -43,6 +43,7 @@ func (t *attempt) runProgram(ctx context.Context) error {
 	return kindError{Program, fmt.Errorf("exit status %d: %s", r.Status, said[strings.LastIndexByte(said, '\n')+1:])}
 }
 
+// newAnswer returns a result as an answer, with the first maxAnswerBytes of each output.
 func newAnswer(r boardssh.Result) *Answer {
 	out, err := r.Stdout[:min(len(r.Stdout), maxAnswerBytes)], r.Stderr[:min(len(r.Stderr), maxAnswerBytes)]
 	return &Answer{

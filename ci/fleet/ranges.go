@@ -15,8 +15,8 @@ func expandHosts(pattern string) (hosts []string, port string, err error) {
 	return hosts, port, err
 }
 
-// splitPort splits the port off host:22 or [IPv6]:22. Colons in ranges and in an IPv6 address
-// without brackets are no ports.
+// splitPort splits the port, or "", off host:22 or [IPv6]:22. Colons in ranges and in an IPv6
+// address without brackets are no ports.
 func splitPort(s string) (name, port string) {
 	i := strings.LastIndexByte(s, ':')
 	if i <= 0 || strings.LastIndexByte(s, ']') > i {
@@ -52,7 +52,7 @@ func outsideBrackets(s string) string {
 	return b.String()
 }
 
-// expandRanges expands all ranges in [] of a name to at most limit names.
+// expandRanges expands all ranges in [] of a name. More than limit names are an error.
 func expandRanges(name string, limit int) ([]string, error) {
 	head, rest, found := strings.Cut(name, "[")
 	if !found {
@@ -82,7 +82,7 @@ func expandRanges(name string, limit int) ([]string, error) {
 	return all, nil
 }
 
-// rangeMembers lists the members of a range: 1:9, 01:40:2, a:f.
+// rangeMembers lists the members of a range with its end, such as 1:9, 01:40:2 or a:f.
 func rangeMembers(bounds string) ([]string, error) {
 	part := strings.Split(bounds, ":")
 	if len(part) < 2 || len(part) > 3 {
@@ -112,6 +112,7 @@ const alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 func letterRank(c byte) int { return strings.IndexByte(alphabet, c) }
 
+// letterRange lists every step-th letter from begin to end.
 func letterRange(begin, end byte, step int) ([]string, error) {
 	from, to := letterRank(begin), letterRank(end)
 	if from > to {
@@ -124,8 +125,8 @@ func letterRange(begin, end byte, step int) ([]string, error) {
 	return all, nil
 }
 
-// numberRange lists the numbers from begin to end. Leading zeros of begin set the width of all
-// numbers.
+// numberRange lists every step-th number from begin to end. Leading zeros of begin set the width of
+// all numbers. More than maxHosts numbers are an error.
 func numberRange(begin, end string, step int) ([]string, error) {
 	from, err1 := strconv.ParseUint(begin, 10, 31)
 	to, err2 := strconv.ParseUint(end, 10, 31)

@@ -97,7 +97,7 @@ type job struct {
 
 // Run does the work of a request on the boards of an inventory. It writes a summary to w, and the
 // journal and reports below build/<board>/fleet. If boards did not pass, the error has their number
-// and the kind of the most urgent one.
+// and the kind of the most urgent one. Except for an update, a dry run only writes the plan.
 func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, request Request) (Outcome, error) {
 	p, notes, err := newPlan(ctx, opt, spec, request)
 	if err != nil {
@@ -130,8 +130,7 @@ func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 	return p.runFleet(ctx, w)
 }
 
-// isPreview reports whether the run only prints its plan. A dry run of an update is no preview: it
-// contacts the boards.
+// isPreview reports whether the run only prints its plan, as a dry run does except for an update.
 func (p *plan) isPreview() bool { return p.request.DryRun && p.request.Update == "" }
 
 // prepareRun opens what is sent and computes its digests, reads the notes of the last update, and
@@ -146,7 +145,8 @@ func (p *plan) prepareRun(ctx context.Context) error {
 	return p.skipPassed()
 }
 
-// runFleet starts the journal, does the work on all boards, and writes the reports and the summary.
+// runFleet does the work on all boards, and writes the journal, the reports and the summary. Except
+// in a dry run, it first records what the policy admitted.
 func (p *plan) runFleet(ctx context.Context, w io.Writer) (Outcome, error) {
 	if !p.request.DryRun {
 		if err := p.admitted.Record(); err != nil {
@@ -198,8 +198,7 @@ func writeNotes(w io.Writer, notes []string) {
 	}
 }
 
-// withDefaults returns the request with defaults for its zero values, or an error for invalid
-// values.
+// withDefaults returns the request with defaults for zero values. It refuses invalid values.
 func (a Request) withDefaults() (Request, error) {
 	a.Rights.Mode = cmp.Or(a.Rights.Mode, 0o644)
 	a.Parallel, a.BoardLimit = cmp.Or(a.Parallel, defaultParallel), cmp.Or(a.BoardLimit, defaultBoardLimit)
@@ -219,6 +218,7 @@ func (a Request) withDefaults() (Request, error) {
 }
 
 // newPlan checks the request, loads the inventory, and selects the boards. It contacts no board.
+// notes are warnings about the inventory.
 func newPlan(ctx context.Context, opt images.Options, spec images.Spec, request Request) (_ *plan, notes []string, err error) {
 	if request, err = request.withDefaults(); err != nil {
 		return nil, nil, err
@@ -241,8 +241,8 @@ func newPlan(ctx context.Context, opt images.Options, spec images.Spec, request 
 	return p, inv.WarningsFor(hosts), context.Cause(ctx)
 }
 
-// readLastNotes reads the notes in the journal of the last update: which boards may have the new
-// system.
+// readLastNotes sets p.noted from the journal of the last update: which boards may have the new
+// system. It does nothing if the request is no update or there is no journal.
 func (p *plan) readLastNotes() error {
 	if p.request.Update == "" {
 		return nil
@@ -276,8 +276,9 @@ func renameNotes(notes map[string]Note, jobs []*job) map[string]Note {
 	return now
 }
 
-// skipPassed removes the boards that passed in the last run, if the request has Failed, and chooses
-// the canaries. It refuses to continue a run whose work was different.
+// skipPassed chooses the canaries. If the request has Failed, it first removes the boards that
+// passed in the last run or were not in it. It refuses without a last run, or if its work was
+// different.
 func (p *plan) skipPassed() error {
 	if !p.request.Failed {
 		p.chooseCanaries()
@@ -309,6 +310,7 @@ func (p *plan) skipPassed() error {
 	return nil
 }
 
+// chooseCanaries marks the first request.Canary jobs as canaries.
 func (p *plan) chooseCanaries() {
 	for i, j := range p.jobs {
 		j.canary = i < p.request.Canary
@@ -316,7 +318,8 @@ func (p *plan) chooseCanaries() {
 }
 
 // addJobs adds a job for each host, and leaves out hosts whose slipway_board is another one. It
-// returns one error for all hosts that cannot be used, so that the run contacts no board.
+// returns one error for all unusable hosts, as for two names of one board, but for smoke and run it
+// only warns of those.
 func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 	var problems []error
 	others := 0
@@ -360,8 +363,9 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 	return nil
 }
 
-// onlyName returns an error if another host of the run has the same address or serial. Two attempts
-// would write to the same board at once, and a second update would replace its only old system.
+// onlyName adds the host's address and serial to boards. It returns an error if another host of the
+// run has one of them: two attempts would write to the same board at once, and a second update
+// would replace its only old system.
 func onlyName(inv *Inventory, h *Host, a Access, boards map[string]string) error {
 	address := fmt.Sprintf("the address %s, port %d", strings.ToLower(a.Host), cmp.Or(a.Port, 22))
 	marks := []string{strings.Join(append([]string{address}, a.Jump...), " through ")}
@@ -418,8 +422,7 @@ func (p *plan) writePreview(w io.Writer) error {
 	return nil
 }
 
-// confirmUpdate shows the boards of an update and asks the user. Other requests need no
-// confirmation.
+// confirmUpdate shows the boards of an update and asks the user. Without an update it does nothing.
 func (p *plan) confirmUpdate(w io.Writer) error {
 	if p.bundle == nil || p.request.DryRun || p.request.Confirm == nil {
 		return nil
@@ -534,6 +537,7 @@ func (r *fleetRun) runBatch(ctx context.Context, jobs []*job) {
 	}
 }
 
+// jobsToRetry returns the jobs whose last result has a kind that another attempt can help.
 func (r *fleetRun) jobsToRetry(jobs []*job) []*job {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -542,14 +546,12 @@ func (r *fleetRun) jobsToRetry(jobs []*job) []*job {
 	})
 }
 
-// willRetry reports whether a board gets another attempt after a result of this kind, unless the
-// run stops.
+// willRetry reports whether a board gets another attempt after this kind, unless the run stops.
 func (p *plan) willRetry(j *job, kind Kind) bool {
 	return kinds[kind.rank()].retry && j.tries <= p.request.Retries
 }
 
-// forEachJob calls do for each job, parallel at a time, and waits for all calls. Once ctx ends, it
-// starts no more.
+// forEachJob calls do for each job, parallel at a time, until ctx ends, and waits for all calls.
 func forEachJob(ctx context.Context, parallel int, jobs []*job, do func(*job)) {
 	queue := make(chan *job)
 	var all sync.WaitGroup
@@ -580,7 +582,7 @@ func (r *fleetRun) runJob(ctx context.Context, j *job) {
 }
 
 // beginAttempt checks that the inputs are unchanged and records in the journal that an attempt
-// begins. It returns false if no attempt may begin.
+// begins. If one of them fails, it stops the run. It returns false if no attempt may begin.
 func (r *fleetRun) beginAttempt(ctx context.Context, j *job) bool {
 	if !r.mayBeginAttempt(ctx) {
 		return false
@@ -607,6 +609,7 @@ func (r *fleetRun) beginAttempt(ctx context.Context, j *job) bool {
 	return true
 }
 
+// mayBeginAttempt reports whether the run continues. It stops the run after StopAfter failures.
 func (r *fleetRun) mayBeginAttempt(ctx context.Context) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -616,7 +619,7 @@ func (r *fleetRun) mayBeginAttempt(ctx context.Context) bool {
 	return r.stop == "" && ctx.Err() == nil
 }
 
-// stopRun prevents further attempts. Running attempts continue.
+// stopRun prevents further attempts and keeps the first reason. Running attempts continue.
 func (r *fleetRun) stopRun(why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

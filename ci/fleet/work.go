@@ -72,7 +72,7 @@ func (w Work) differenceFrom(last Work) string {
 	return ""
 }
 
-// sha256Of returns the digest of one input.
+// sha256Of returns the digest of the input with this Sent.What, or "".
 func (w Work) sha256Of(what string) string {
 	for _, s := range w.Sent {
 		if s.What == what {
@@ -82,8 +82,7 @@ func (w Work) sha256Of(what string) string {
 	return ""
 }
 
-// fileStamp is different after each change of a file: it has the ctime, which no program can set
-// back.
+// fileStamp changes with each change of a file: no program can set its ctime back.
 type fileStamp struct {
 	dev, ino       uint64
 	size           int64
@@ -129,6 +128,7 @@ func (p *plan) recordDigest(ctx context.Context, what, name string, use func() (
 	return nil
 }
 
+// digestOf computes the SHA-256 of a file and shows its progress.
 func digestOf(ctx context.Context, name string) (digest string, err error) {
 	err = progress.Run(ctx, "digest of "+filepath.Base(name), func(step *progress.Step) (string, error) {
 		f, err := sealed.Open(name)
@@ -142,7 +142,7 @@ func digestOf(ctx context.Context, name string) (digest string, err error) {
 	return digest, err
 }
 
-// openInputs opens what boards get and records the digests in p.work.
+// openInputs opens what boards get and records the digests in p.work, except for a program.
 func (p *plan) openInputs(ctx context.Context) error {
 	p.work = Work{Command: p.request.commandName(), Program: suite.ShellLine(p.request.Program), Unproved: p.request.Unproved}
 	if len(p.request.Program) > 0 {
@@ -157,9 +157,9 @@ func (p *plan) openInputs(ctx context.Context) error {
 	return nil
 }
 
-// openArtifact reads the board's artifact.json. For a deploy it also records the digests of the
-// artifact and its container, and checks the board's policy. Other requests do not send the
-// artifact, so a build may replace it during the run.
+// openArtifact reads the board's artifact.json, which only a deploy must have. For a deploy or
+// smoke it records the artifact's digest. For a deploy it also checks the board's policy and
+// records the digest of the container. During other requests a build may replace the artifact.
 func (p *plan) openArtifact(ctx context.Context) error {
 	dir := p.opt.BoardDir(p.spec)
 	p.artifact = images.NoArtifact(p.spec, dir)
@@ -202,6 +202,7 @@ func (p *plan) openArtifact(ctx context.Context) error {
 	})
 }
 
+// openFile opens the file of the request, if it has one, and records its digest and rights.
 func (p *plan) openFile(ctx context.Context) error {
 	if p.request.File == "" {
 		return nil
@@ -216,7 +217,7 @@ func (p *plan) openFile(ctx context.Context) error {
 }
 
 // openBundle opens the bundle of an update, records its digest, and checks that it is for this
-// board and that the board's policy allows it.
+// board and that the board's policy allows it. Other requests have no bundle.
 func (p *plan) openBundle(ctx context.Context) error {
 	if p.request.Update == "" {
 		return nil
@@ -277,7 +278,7 @@ func (p *plan) checkFilesUnchanged(ctx context.Context) error {
 }
 
 // checkUnchanged returns an error if the file changed. It computes the digest only if the stamp is
-// new.
+// new, and keeps a new stamp of the same content.
 func (f *sentFile) checkUnchanged(ctx context.Context) error {
 	is, err := stampOf(f.Name)
 	if err != nil || is == f.was {

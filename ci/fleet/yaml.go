@@ -10,7 +10,7 @@ import (
 )
 
 // readYAML parses a YAML inventory, and adds its groups and hosts in the order of the file. If a
-// host occurs twice, its last values apply.
+// host occurs twice, its last values apply. It refuses the settings of an inventory plugin.
 func (inv *Inventory) readYAML(data []byte) error {
 	root, err := yaml.ParseMapping(inv.File, data, "an inventory is a mapping of groups, such as all:")
 	if err != nil {
@@ -25,8 +25,8 @@ func (inv *Inventory) readYAML(data []byte) error {
 	})
 }
 
-// eachPair calls work for each key and value of a mapping. It refuses merge keys (<<), which Ansible
-// follows.
+// eachPair calls work for each key and value of a mapping, or never for null. It refuses other
+// nodes, and merge keys (<<), which Ansible follows.
 func (inv *Inventory) eachPair(n *goyaml.Node, what string, work func(key, value *goyaml.Node) error) error {
 	if isNull(n) {
 		return nil
@@ -47,6 +47,7 @@ func (inv *Inventory) eachPair(n *goyaml.Node, what string, work func(key, value
 
 func isNull(n *goyaml.Node) bool { return n.Kind == goyaml.ScalarNode && n.ShortTag() == "!!null" }
 
+// readYAMLGroup creates the group key with its hosts, children and vars, and warns of other keys.
 func (inv *Inventory) readYAMLGroup(key, value *goyaml.Node) (*group, error) {
 	g, err := inv.ensureGroup(key.Value, key.Line)
 	if err != nil {
@@ -66,6 +67,7 @@ func (inv *Inventory) readYAMLGroup(key, value *goyaml.Node) (*group, error) {
 	})
 }
 
+// readYAMLVariable sets a variable of a group, if Slipway knows the variable.
 func (inv *Inventory) readYAMLVariable(g *group, key, value *goyaml.Node) error {
 	if isKnownVariable(key.Value) {
 		g.vars[key.Value] = yamlVariable(key, value)
@@ -81,6 +83,7 @@ func (inv *Inventory) readYAMLChild(g *group, key, value *goyaml.Node) error {
 	return inv.addChild(g, child, key.Line)
 }
 
+// readYAMLHosts adds the hosts of a key, which may have ranges, with their variables to a group.
 func (inv *Inventory) readYAMLHosts(g *group, key, value *goyaml.Node) error {
 	names, port, err := expandHosts(key.Value)
 	if err != nil {
@@ -99,6 +102,8 @@ func (inv *Inventory) readYAMLHosts(g *group, key, value *goyaml.Node) error {
 	return inv.addHosts(g, names, port, vars, key.Line)
 }
 
+// yamlVariable returns a node as a variable. It gets a problem if it is encrypted, has a template,
+// is no scalar, or is an unquoted word that Ansible reads as a boolean.
 func yamlVariable(key, n *goyaml.Node) variable {
 	v := variable{value: n.Value, line: key.Line, null: isNull(n)}
 	switch {
