@@ -12,8 +12,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// BoardsPage is the HTML page of several boards: the verdict, the failures by cause, and a table of
-// boards and checks.
+// BoardsPage is the HTML page of several boards: verdict, failures by cause, and a table of checks.
 type BoardsPage struct {
 	Title   string
 	Verdict Status
@@ -113,8 +112,8 @@ func Boards(n int) string {
 	return fmt.Sprintf("%d %s", n, plaintext.Either(n == 1, "board", "boards"))
 }
 
-// BoardsTitle returns the subject of a page's verdict: "3 boards", or "2 of 3 boards" if some
-// passed and some did not.
+// BoardsTitle returns the subject of a page's verdict: "3 boards" if all or none passed, or else "2
+// of 3 boards", with how many did not pass.
 func BoardsTitle(passed, all int) string {
 	if passed == 0 || passed == all {
 		return Boards(all)
@@ -165,7 +164,8 @@ func (f BoardFailure) causeOf() string {
 
 func isMark(r rune) bool { return strings.ContainsRune("@:/'[]<>=", r) }
 
-// GroupCauses groups failures with the same cause. Causes with the most boards come first.
+// GroupCauses groups failures of the same check with the same causeOf. Causes with the most boards
+// come first.
 func GroupCauses(all []BoardFailure) []Cause {
 	at := map[string]int{}
 	var found []Cause
@@ -185,7 +185,8 @@ func GroupCauses(all []BoardFailure) []Cause {
 }
 
 // CheckTable returns a column for each stage and check, those with the most failures first, and for
-// each report a row with the cells of the first maxColumns columns.
+// each report a row with the cells of the first maxColumns columns. If checks of two suites have
+// the same name, their columns have the suite's name too.
 func CheckTable(all []Report) (columns []Column, cells [][]Cell) {
 	at, names := map[string]int{}, map[string]int{}
 	for _, r := range all {

@@ -30,8 +30,7 @@ var (
 // containers' programs rarely use.
 const noStatus = 255
 
-// outcomes are the kinds of failure, each with its word in a report and the exit status of a
-// command.
+// outcomes are the kinds of failure, each with its word in a report and a command's exit status.
 var outcomes = []struct {
 	err    error
 	word   string
@@ -47,7 +46,9 @@ var outcomes = []struct {
 	{flash.ErrDevice, "device", 8},
 }
 
-// ExitStatus returns the exit status of a command that ended with err.
+// ExitStatus returns the exit status of a command that ended with err: 0 for nil, that of its kind
+// in outcomes, or 1. For ContainerFailed it is the low byte of the program's status, and at least
+// 1.
 func ExitStatus(err error) int {
 	var c ContainerFailed
 	if errors.As(err, &c) {
@@ -102,7 +103,7 @@ func (b kindError) Error() string   { return b.err.Error() }
 func (b kindError) Unwrap() []error { return []error{b.kind, b.err} }
 
 // OfContainer marks an error of deploy run that is not from the container's own program, so that
-// ExitStatus returns noStatus for it.
+// ExitStatus returns noStatus for it. It returns nil and ContainerFailed as they are.
 func OfContainer(err error) error {
 	if c := (ContainerFailed{}); err == nil || errors.As(err, &c) {
 		return err
@@ -110,8 +111,7 @@ func OfContainer(err error) error {
 	return kindError{errNoStatus, err}
 }
 
-// ContainerFailed is the error for a container's program that failed. The command exits with the
-// same status.
+// ContainerFailed is the error for a container's program that failed, with the program's status.
 type ContainerFailed struct{ Status uint32 }
 
 func (e ContainerFailed) Error() string {

@@ -27,8 +27,8 @@ var place = plaintext.Regexp(`^([^\s:"]+\.[a-z]+):([1-9][0-9]{0,6}):(?:[0-9]{1,7
 
 const maxFindings = 100
 
-// FindingsIn returns a finding for each line of an error's text that names a line of a file. If
-// there is none, the whole text is one finding.
+// FindingsIn returns a finding for each line of an error's text that names a line of a file, at
+// most maxFindings. If there is none, the whole text is one finding.
 func FindingsIn(text string) (all []Finding) {
 	for _, line := range plaintext.Lines(text) {
 		found := place().FindStringSubmatch(line)
@@ -50,8 +50,8 @@ var (
 	ofProperty = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 )
 
-// Annotate prints findings as workflow commands if GitHub runs this process. GitHub then shows them
-// beside their lines.
+// Annotate prints findings as workflow commands, which GitHub shows beside their lines. If GitHub
+// does not run this process, it prints nothing.
 func Annotate(w io.Writer, title string, all ...Finding) {
 	if os.Getenv("GITHUB_ACTIONS") != "true" {
 		return
@@ -81,9 +81,8 @@ type location struct {
 	} `json:"lines"`
 }
 
-// WriteQuality writes findings as a GitLab code quality report. A finding without a file gets the
-// file otherwise. Each gets a fingerprint of its own, because GitLab hides findings with equal
-// ones.
+// WriteQuality writes findings as a GitLab code quality report, each one once. A finding without a
+// file gets the file otherwise. Each has its own fingerprint, because GitLab hides equal ones.
 func WriteQuality(w io.Writer, check, otherwise string, all []Finding) error {
 	out, times := []quality{}, map[string]int{}
 	for i, f := range all {

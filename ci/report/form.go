@@ -26,8 +26,8 @@ var forms = []Form{
 	{"tap", "", renderTAP},
 }
 
-// FormOf returns the form of a name, or JSON if json is set. Without either it returns nil, which
-// means text for a person.
+// FormOf returns the form of a name, or JSON if only json is set. Without either it returns nil,
+// which means text for a person. An unknown name is an error.
 func FormOf(name string, json bool) (*Form, error) {
 	if json && name == "" {
 		name = "json"
@@ -80,7 +80,7 @@ const (
 	stageKind  = "stage"
 )
 
-// sections returns the suites of a report, with the stages as the first one. Each stage starts where
+// sections returns the suites of a report, after a suite of its stages, each of which starts where
 // the one before ends.
 func (r Report) sections() []SuiteResult {
 	if len(r.Stages) == 0 {
@@ -121,8 +121,7 @@ func (r Report) listPoints() []point {
 // boardName returns the name that distinguishes the report's board from others: its target or name.
 func (r Report) boardName() string { return cmp.Or(r.Target, r.Board) }
 
-// boardLabels returns a label for each report: the board's name, with the time if a board has
-// several.
+// boardLabels returns a label for each report: the board's name, and the time if it has several.
 func boardLabels(all []Report) []string {
 	reports := map[string]int{}
 	for _, r := range all {
@@ -181,7 +180,8 @@ func (n usedIDs) newID(name string) string {
 	return id
 }
 
-// safeName replaces all characters of a name that a file system may not accept by dashes.
+// safeName returns a name of only letters, digits, dots and underscores, with a dash for all
+// between them. It removes dots and dashes from the beginning. The result is never empty.
 func safeName(name string) string {
 	words := strings.FieldsFunc(name, func(c rune) bool {
 		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._", c)

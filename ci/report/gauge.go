@@ -68,7 +68,8 @@ func (m Metric) withinLimits() bool {
 // String returns the metric's name and value.
 func (m Metric) String() string { return m.Name + " " + FormatNumber(m.Value, m.Unit) }
 
-// FormatNumber returns a number with at most four decimals, or in exponent form, and its unit.
+// FormatNumber returns a number and its unit. It rounds to four decimals, or if the number is below
+// 0.001 or above 1e15, to six digits.
 func FormatNumber(v float64, unit string) string {
 	text := strconv.FormatFloat(v, 'g', 6, 64)
 	if math.Abs(v) >= 1e-3 && math.Abs(v) < 1e15 {

@@ -115,6 +115,7 @@ func (p page) newView(r Report) view {
 	return v
 }
 
+// listLogs returns the logs of a report with links to their files, if those are beside the page.
 func (p page) listLogs(r Report) (all []shownLog) {
 	for _, l := range r.Logs {
 		shown := shownLog{Log: l}

@@ -11,8 +11,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// renderJUnit returns a JUnit file. The stages of each report are one test suite, and each suite is
-// another.
+// renderJUnit returns a JUnit file. The stages of a report are one of its test suites.
 func renderJUnit(all []Report) ([]byte, error) {
 	doc := junitFile{Name: "slipway"}
 	var elapsedMS int64
@@ -44,6 +43,7 @@ func JUnit(board, suite string, started time.Time, elapsedMS int64, cases []Chec
 	return doc.encode()
 }
 
+// junitSuites returns the stages and the suites of a report, the last one with the logs.
 func (r Report) junitSuites() []junitSuite {
 	var all []junitSuite
 	for _, s := range r.sections() {
@@ -74,6 +74,7 @@ func (r Report) newJUnitSuite(name string, elapsedMS int64) junitSuite {
 	}
 }
 
+// junitProperties returns the board, how it was reached, and the facts of its identity.
 func (r Report) junitProperties() []junitProperty {
 	properties := []junitProperty{{Name: "board", Value: r.Board}}
 	if r.Target != "" {
@@ -85,6 +86,7 @@ func (r Report) junitProperties() []junitProperty {
 	return properties
 }
 
+// junitSuite returns a suite with its checks as cases, and with what these prove as a property.
 func (r Report) junitSuite(s SuiteResult) junitSuite {
 	suite := r.newJUnitSuite(s.Name, s.ElapsedMS)
 	if proved := s.proofList(); proved != "" { // the schema has no properties of a case
@@ -110,6 +112,7 @@ func newJUnitCase(class string, result CheckResult) junitCase {
 	return c
 }
 
+// explainResult returns what a check saw and wanted, and the next step, on a line each.
 func explainResult(c CheckResult) string {
 	text := "saw:  " + c.Saw
 	if c.Want != "" {

@@ -172,6 +172,7 @@ const (
 	ReportHTML  = "report.html"
 )
 
+// New returns a report of a run on this machine that starts now, without results.
 func New(spec images.Spec) Report {
 	return Report{Board: spec.Board, Started: time.Now().UTC(), Slipway: images.ThisProgram(), Host: thisHost()}
 }
@@ -195,6 +196,7 @@ func (r Report) Failed() bool {
 // Tallies are the numbers of stages and of checks by status.
 type Tallies struct{ Stages, Checks map[Status]int }
 
+// Counts counts the stages and the checks of the report by status.
 func (r Report) Counts() Tallies {
 	n := Tallies{map[Status]int{}, map[Status]int{}}
 	for _, s := range r.Stages {
@@ -208,6 +210,7 @@ func (r Report) Counts() Tallies {
 	return n
 }
 
+// Total returns the number of checks, without stages.
 func (n Tallies) Total() int {
 	sum := 0
 	for _, v := range n.Checks {
@@ -230,8 +233,8 @@ func CountWords(n map[Status]int) string {
 	return strings.Join(words, ", ")
 }
 
-// Write writes the report into dir as JSON, JUnit and HTML, with files for long logs. Each file is
-// complete or absent.
+// Write writes the report into dir as JSON, JUnit and HTML, and long logs as files, each
+// atomically.
 func (r Report) Write(dir string) error {
 	r = r.Tidy()
 	if err := r.writeLogs(dir); err != nil {
@@ -266,8 +269,7 @@ func writeForms(dir string, all []Report, page func() ([]byte, error)) error {
 	return nil
 }
 
-// Remove removes the report files in dir, so that nobody takes them for those of an interrupted
-// run.
+// Remove removes the report's files in dir, so that they are not taken for those of a stopped run.
 func Remove(dir string) error {
 	names, err := filepath.Glob(logFiles(dir))
 	if err != nil {
@@ -341,9 +343,9 @@ const (
 	MaxLogBytes  = 64 << 10
 )
 
-// Tidy returns a copy of the report with all texts cut to their limits and without control
-// characters, which a terminal or an XML parser would obey. Text from a board leaves the report
-// only through here.
+// Tidy returns a copy of the report, with all texts cut to their limits and without control
+// characters, which a terminal or an XML parser would obey. Text from a board leaves a report only
+// this way.
 func (r Report) Tidy() Report {
 	r.Version, r.Target = reportVersion, plaintext.Clean(r.Target, 200)
 	r.Board, r.Host.Name, r.Host.OS = plaintext.Clean(r.Board, 200), plaintext.Clean(r.Host.Name, 200), plaintext.Clean(r.Host.OS, 200)
@@ -389,7 +391,8 @@ func (r Report) Tidy() Report {
 	return r
 }
 
-// tidyMetrics returns the metrics without values that JSON cannot hold (NaN, infinity).
+// tidyMetrics returns the metrics with clean texts, without NaN and infinity, which JSON cannot
+// hold.
 func tidyMetrics(all []Metric) []Metric {
 	var known []Metric
 	for _, m := range all {
@@ -408,8 +411,7 @@ func tidyMetrics(all []Metric) []Metric {
 
 func isNumber(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// AddFailure adds a failed stage with the text and next step of err, and sets the reason and the
-// time.
+// AddFailure adds a failed stage with err's text and next step, and sets the reason and the time.
 func (r *Report) AddFailure(stage string, err error, next string) {
 	took := time.Since(r.Started).Milliseconds()
 	r.Reason, r.ElapsedMS = ReasonFor(err), took

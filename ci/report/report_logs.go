@@ -20,8 +20,7 @@ func NewLog(name, text string) Log {
 	return l
 }
 
-// logFiles returns the glob pattern of the files that writeLogs writes. Other commands have files
-// in the same folder.
+// logFiles returns the glob pattern of writeLogs's files. Other commands have files in that folder.
 func logFiles(dir string) string { return filepath.Join(images.LogDir(dir), "smoke-*.txt") }
 
 // writeLogs writes logs that are too long for the report into files beside it, and sets Log.File.

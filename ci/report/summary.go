@@ -11,10 +11,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// SummaryVariable names the file that gets the summary. GitHub has a variable of its own.
 const (
-	// SummaryVariable is the environment variable with the file for the summary. GitHub has its
-	// own.
+	// SummaryVariable is the environment variable with the summary's file. GitHub has its own.
 	SummaryVariable = "SLIPWAY_SUMMARY"
 	gitHubSummary   = "GITHUB_STEP_SUMMARY"
 )
@@ -52,7 +50,7 @@ func ShowFailed(w io.Writer, command, cause, step string) error {
 	return AddSummary(text)
 }
 
-// markdownBlock returns a text as a code block of Markdown.
+// markdownBlock returns the last maxTextBytes of a text as a code block of Markdown.
 func markdownBlock(text string) string {
 	text = strings.TrimRight(plaintext.CleanTail(text, maxTextBytes), "\n")
 	fence := "```"

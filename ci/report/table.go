@@ -29,7 +29,7 @@ func (t *Table) tidy() *Table {
 	return &clean
 }
 
-// tidyCells returns n cleaned cells, at most MaxTableColumns.
+// tidyCells returns n cleaned cells, at most MaxTableColumns. Missing cells are empty.
 func tidyCells(cells []string, n int) []string {
 	clean := make([]string, min(n, MaxTableColumns))
 	for i := range min(len(clean), len(cells)) {

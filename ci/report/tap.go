@@ -10,8 +10,8 @@ import (
 )
 
 // renderTAP returns all stages and checks in the Test Anything Protocol, as one flat list: many
-// readers skip nested tests. It declares version 13, because prove of Perl 5.36 refuses 14. Without
-// nesting both are the same.
+// readers skip nested tests. Without any it returns one failed test. It declares version 13,
+// because prove of Perl 5.36 refuses 14.
 func renderTAP(all []Report) ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, "TAP version 13")
@@ -63,6 +63,7 @@ func writeTAP(b *bytes.Buffer, n int, prefix string, p point) {
 	fmt.Fprint(b, "  ...\n")
 }
 
+// writeTAPMetric writes a metric and its limits as an element of a YAML list.
 func writeTAPMetric(b *bytes.Buffer, m Metric) {
 	fmt.Fprintf(b, "    - name: %s\n      value: %s\n", yamlText(m.Name), formatDecimal(m.Value))
 	if m.Unit != "" {
