@@ -99,7 +99,7 @@ var unsupportedKeys = map[string]string{
 	"service runlevels":  "systemd has none; use enabled",
 }
 
-// readCheck parses one check of a section and creates its probe.
+// readCheck parses one check of a section. If the suite names no next step, it has the probe's.
 func (k Kind) readCheck(file string, key, value *yaml.Node, p programs) (Check, error) {
 	e, err := newEntry(file, k.Name, slices.Concat(k.Keys, commonKeys), key, value)
 	if err != nil {
@@ -203,6 +203,7 @@ func readMatching(e *Entry) Probe {
 	return m
 }
 
+// Inspect compares the suite's own value with the matcher.
 func (m matching) Inspect(context.Context, *Session) (Finding, error) {
 	var f Finding
 	f.ExpectMatch("content", m.matches, m.content, quoteOutput([]byte(match.TextOf(m.content))))

@@ -26,12 +26,14 @@ type resultsCommand struct {
 func readTAPCommand(e *Entry) Probe   { return readResults(e, readTAP) }
 func readPtestCommand(e *Entry) Probe { return readResults(e, readPtest) }
 
+// readResults parses a check of a command whose output read parses.
 func readResults(e *Entry, read func(string) outcome) Probe {
 	r := resultsCommand{exitStatus: e.readExitStatus(), read: read}
 	r.command, _ = readCommand(e).(command)
 	return r
 }
 
+// Inspect runs the command, and checks its exit status and the test results that it prints.
 func (r resultsCommand) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	result, err := s.runGuarded(ctx, "", r.command.argv...)
 	if err != nil {
@@ -40,8 +42,7 @@ func (r resultsCommand) Inspect(ctx context.Context, s *Session) (Finding, error
 	return checkResults(result, r.exitStatus, r.read), nil
 }
 
-// checkResults checks a program's exit status and the test results in its output. With a nil read
-// the output is not parsed.
+// checkResults checks a program's exit status and, with a read, the test results in its output.
 func checkResults(r boardssh.Result, status match.Matcher, read func(string) outcome) Finding {
 	var f Finding
 	f.ExpectMatch("exit status", status, r.Status, "exit status "+fmt.Sprint(r.Status))
@@ -120,7 +121,7 @@ func (b *binary) readOutput(e *Entry) {
 const runInFolderScript = `cd "$1" && shift && exec "$@"`
 
 // Inspect copies the program into a new folder on the board, runs it, removes the folder, and
-// checks the output.
+// checks the output. A program that is not built yet fails the check.
 func (b binary) Inspect(ctx context.Context, s *Session) (f Finding, err error) {
 	local, remove, err := b.localFile()
 	if err != nil {
@@ -148,8 +149,7 @@ func (b binary) Inspect(ctx context.Context, s *Session) (f Finding, err error) 
 	return b.checkOutput(r), nil
 }
 
-// localFile returns the path of the program on this machine, and a function that removes the file
-// if localFile wrote it.
+// localFile returns the path of the program on this machine. remove removes what localFile wrote.
 func (b binary) localFile() (file string, remove func(), err error) {
 	if b.content == nil {
 		return b.local, func() {}, nil
@@ -165,6 +165,7 @@ func (b binary) localFile() (file string, remove func(), err error) {
 	return file, func() { _ = os.RemoveAll(dir) }, nil
 }
 
+// checkOutput compares a program's exit status, output and metrics with the check.
 func (b binary) checkOutput(r boardssh.Result) Finding {
 	f := checkResults(r, b.exitStatus, b.read)
 	isCut, _ := truncatedOutputs(r)

@@ -57,6 +57,7 @@ func (e *Entry) readExitStatus() match.Matcher {
 	return e.Matcher("exit-status", match.Number)
 }
 
+// Inspect runs the command on the board and checks its result.
 func (c command) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	r, err := s.runGuarded(ctx, "", c.argv...)
 	if err != nil {
@@ -65,7 +66,7 @@ func (c command) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return c.checkResult(r), nil
 }
 
-// checkResult compares a command's exit status and outputs with the check, and reads its metrics.
+// checkResult compares a command's exit status, outputs and metrics with the check.
 func (c command) checkResult(r boardssh.Result) Finding {
 	var f Finding
 	f.ExpectMatch("exit status", c.exitStatus, r.Status, "exit status "+fmt.Sprint(r.Status))

@@ -20,8 +20,7 @@ type containerEngine interface {
 	Close() error
 }
 
-// connectContainerd returns the connection to the board's containerd, and opens it if there is
-// none.
+// connectContainerd returns the session's connection to containerd, which the first call opens.
 func (s *Session) connectContainerd(ctx context.Context) (containerEngine, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,6 +39,7 @@ type containerd struct{ version match.Matcher }
 
 func readContainerd(e *Entry) Probe { return containerd{version: e.Matcher("version", match.String)} }
 
+// Inspect asks containerd for its version, and compares that with the check.
 func (c containerd) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	engine, err := s.connectContainerd(ctx)
@@ -66,7 +66,7 @@ type containerProgram struct {
 	figures            figures // in the output
 }
 
-// readContainer parses a check of the section container.
+// readContainer parses a check of the section container, which needs an image.
 func readContainer(e *Entry) Probe {
 	c := containerProgram{
 		spec: container.Spec{
@@ -91,6 +91,7 @@ func readContainer(e *Entry) Probe {
 	return c
 }
 
+// Inspect runs the container and checks its exit. For a missing image, Next says how to send it.
 func (c containerProgram) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	engine, err := s.connectContainerd(ctx)
@@ -109,7 +110,7 @@ func (c containerProgram) Inspect(ctx context.Context, s *Session) (Finding, err
 	return c.judgeExit(exit), nil
 }
 
-// judgeExit compares a container's exit status and output with the check, and reads its metrics.
+// judgeExit compares a container's exit status, output and metrics with the check.
 func (c containerProgram) judgeExit(exit container.Exit) Finding {
 	var f Finding
 	status := fmt.Sprintf("exit status %d", exit.Status)

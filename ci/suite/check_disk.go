@@ -24,6 +24,7 @@ type disk struct {
 	slot   []string // slots that may be the booted one
 }
 
+// readDisk parses a check of the section disk: labels, root, slot, or several of them.
 func readDisk(e *Entry) Probe {
 	d := disk{labels: e.List("labels"), root: e.List("root"), slot: e.List("slot")}
 	if len(d.labels)+len(d.root)+len(d.slot) == 0 {
@@ -59,6 +60,7 @@ func parsePartitions(text string) []partition {
 	return found
 }
 
+// Inspect checks the root file system's disk and partition, and the booted slot.
 func (d disk) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	out, err := s.Output(ctx, "sh", "-c", "grep -H . /sys/block/*/*/uevent")
@@ -82,8 +84,7 @@ func (d disk) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
-// checkLayout checks the partition labels of the root file system's disk, and which partition the
-// root is on.
+// checkLayout checks the partition labels of the root file system's disk, and root's own partition.
 func (d disk) checkLayout(f *Finding, all []partition, mounts []*mountinfo.Info) {
 	root := cmp.Or(findMount(mounts, "/"), &mountinfo.Info{})
 	number := fmt.Sprintf("%d:%d", root.Major, root.Minor)
@@ -131,8 +132,7 @@ func (d disk) Next() string {
 	return "on the board: lsblk -o NAME,PARTLABEL,MOUNTPOINTS; compare with the disk in the board's board.yml"
 }
 
-// findMount returns the mount on dir, nil if there is none. Of several it returns the last, which
-// hides the others.
+// findMount returns the last mount on dir, which hides earlier ones, or nil.
 func findMount(mounts []*mountinfo.Info, dir string) *mountinfo.Info {
 	for _, m := range slices.Backward(mounts) {
 		if m.Mountpoint == dir {
@@ -142,6 +142,7 @@ func findMount(mounts []*mountinfo.Info, dir string) *mountinfo.Info {
 	return nil
 }
 
+// readMounts returns the board's mounts. No mount at all is an error.
 func (s *Session) readMounts(ctx context.Context) ([]*mountinfo.Info, error) {
 	out, err := s.Output(ctx, "cat", "/proc/self/mountinfo")
 	if err != nil {
@@ -165,6 +166,7 @@ type mount struct {
 	usage                             match.Matcher // in percent
 }
 
+// readMount parses a check of the section mount.
 func readMount(e *Entry) Probe {
 	return mount{
 		dir:        e.Path("mountpoint"),
@@ -177,6 +179,7 @@ func readMount(e *Entry) Probe {
 	}
 }
 
+// Inspect checks whether a file system is mounted, and then its type, source, options and usage.
 func (m mount) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	mounts, err := s.readMounts(ctx)

@@ -76,7 +76,7 @@ func readFile(e *Entry) Probe {
 
 var modePattern = plaintext.Regexp(`^[0-7]{4}$`)
 
-// readMode returns the matcher for a mode, which must be a quoted text: YAML reads 0755 as a
+// readMode returns the matcher for a mode. It refuses an unquoted mode, which YAML reads as a
 // number.
 func (e *Entry) readMode() match.Matcher {
 	n := e.Fields["mode"]
@@ -86,6 +86,7 @@ func (e *Entry) readMode() match.Matcher {
 	return e.Matcher("mode", match.String)
 }
 
+// readFileType returns the matcher for a file type. It refuses a name that is none of fileTypes.
 func (e *Entry) readFileType() match.Matcher {
 	n := e.Fields["filetype"]
 	if known := slices.Sorted(maps.Values(fileTypes)); n != nil && n.Kind == yaml.ScalarNode && !slices.Contains(known, n.Value) {
@@ -94,6 +95,7 @@ func (e *Entry) readFileType() match.Matcher {
 	return e.Matcher("filetype", match.String)
 }
 
+// Inspect checks whether the file exists, and then its attributes, contents and digests.
 func (f file) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var found Finding
 	// In another language the error would read otherwise.
@@ -145,8 +147,7 @@ func (f file) checkStat(found *Finding, out string) error {
 	return nil
 }
 
-// checkLinkAndContents compares the target of a link, the contents and the digests with the
-// matchers.
+// checkLinkAndContents compares a link's target, the contents and the digests with the matchers.
 func (f file) checkLinkAndContents(ctx context.Context, s *Session, found *Finding) error {
 	if !f.linkedTo.Empty() {
 		out, err := s.Output(ctx, "readlink", f.path)
@@ -171,8 +172,7 @@ func (f file) checkLinkAndContents(ctx context.Context, s *Session, found *Findi
 	return nil
 }
 
-// checkContents compares the contents with the matcher. It fails for a file that is larger than
-// maxFileBytes.
+// checkContents compares the contents with the matcher. A file over maxFileBytes fails the check.
 func (f file) checkContents(ctx context.Context, s *Session, found *Finding) error {
 	out, err := s.Output(ctx, "head", "-c", fmt.Sprint(maxFileBytes+1), f.path)
 	if errors.Is(err, errTruncated) || len(out) > maxFileBytes {

@@ -39,6 +39,7 @@ type kernelParam struct {
 	value match.Matcher
 }
 
+// readKernelParam parses a check of the section kernel-param, which needs a value.
 func readKernelParam(e *Entry) Probe {
 	k := kernelParam{name: e.Text("name", e.Name), value: e.Matcher("value", match.String)}
 	if k.value.Empty() {
@@ -50,8 +51,7 @@ func readKernelParam(e *Entry) Probe {
 	return k
 }
 
-// procFile returns the parameter's path below /proc/sys. Dots in the name become slashes, unless it
-// has slashes.
+// procFile returns the parameter's path. Without slashes in the name, its dots become slashes.
 func (k kernelParam) procFile() string {
 	if strings.Contains(k.name, "/") {
 		return path.Join("/proc/sys", k.name)
@@ -59,6 +59,7 @@ func (k kernelParam) procFile() string {
 	return "/proc/sys/" + strings.ReplaceAll(k.name, ".", "/")
 }
 
+// Inspect reads the parameter on the board, and compares its value with the check.
 func (k kernelParam) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	out, err := s.Output(ctx, "cat", k.procFile())
@@ -81,6 +82,7 @@ type module struct {
 	version match.Matcher
 }
 
+// readModule parses a check of the section module.
 func readModule(e *Entry) Probe {
 	m := module{name: moduleName(e.Text("name", e.Name)), version: e.Matcher("version", match.String), loaded: e.Bool("loaded", true)}
 	if m.name == "" || strings.HasPrefix(m.name, ".") || strings.ContainsAny(m.name, "/ \n\x00") {
@@ -92,6 +94,7 @@ func readModule(e *Entry) Probe {
 // moduleScript exits with 0 if the module exists, and prints its version if there is one.
 const moduleScript = `test -d "/sys/module/$1" || exit 1; cat "/sys/module/$1/version" 2>/dev/null; true`
 
+// Inspect checks whether the module is loaded or built in, and its version.
 func (m module) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	r, err := s.Board.Run(ctx, "sh", "-c", moduleScript, "sh", m.name)
@@ -115,6 +118,7 @@ func (m module) Next() string {
 // dmesg checks the kernel's messages since boot.
 type dmesg struct{ has, never, ignore []*regexp.Regexp } // for one line each
 
+// readDmesg parses a check of the section dmesg, which needs has or never.
 func readDmesg(e *Entry) Probe {
 	d := dmesg{has: e.readPatterns("has"), never: e.readPatterns("never"), ignore: e.readPatterns("ignore")}
 	if len(d.has)+len(d.never) == 0 {
@@ -123,6 +127,7 @@ func readDmesg(e *Entry) Probe {
 	return d
 }
 
+// readPatterns returns a list attribute as regular expressions, or nil if one is invalid.
 func (e *Entry) readPatterns(key string) []*regexp.Regexp {
 	var all []*regexp.Regexp
 	for i, text := range e.List(key) {
@@ -143,6 +148,7 @@ const kernelLogScript = `journalctl --dmesg --boot --quiet --no-pager --output=s
 // maxKernelLines is how many unwanted messages a report shows.
 const maxKernelLines = 8
 
+// Inspect reads the kernel's messages and checks them. If they are truncated, it fails the check.
 func (d dmesg) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	r, err := s.Board.Run(ctx, "sh", "-c", kernelLogScript)

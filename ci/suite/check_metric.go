@@ -32,6 +32,7 @@ type Limits struct {
 	Within   float64
 }
 
+// readLimits parses min, max and within. It refuses a min above max.
 func (e *Entry) readLimits() Limits {
 	l := Limits{Min: e.Decimal("min"), Max: e.Decimal("max"), Within: e.Percent("within")}
 	if l.Min != nil && l.Max != nil && *l.Min > *l.Max {
@@ -40,7 +41,8 @@ func (e *Entry) readLimits() Limits {
 	return l
 }
 
-// CheckMetric adds a metric to the finding, as a failure if the value is outside of the limits.
+// CheckMetric adds a metric to the finding, as a failure if its value is below Min or above Max.
+// compareMetrics checks Within.
 func (l Limits) CheckMetric(f *Finding, m report.Metric) {
 	m.Min, m.Max = l.Min, l.Max
 	f.metrics = append(f.metrics, reading{m, l.Within})
@@ -67,6 +69,7 @@ type figure struct {
 
 var figureKeys = []string{"json", "match", "scale", "unit", "min", "max", "within"}
 
+// readFigure parses where a number is in an output, its scale, unit and limits.
 func (e *Entry) readFigure(name string) figure {
 	m := figure{name: name, unit: e.Text("unit", ""), path: e.Text("json", ""), scale: 1, limits: e.readLimits()}
 	if scale := e.Decimal("scale"); scale != nil {
@@ -79,6 +82,7 @@ func (e *Entry) readFigure(name string) figure {
 	return m
 }
 
+// readPattern parses match, a regular expression with one group, which excludes json.
 func (m *figure) readPattern(e *Entry) {
 	n := e.Scalar("match", "a regular expression")
 	if n == nil {
@@ -96,7 +100,7 @@ func (m *figure) readPattern(e *Entry) {
 	m.pattern = re
 }
 
-// check finds the number in an output and compares it with its limits.
+// check finds the number in an output and compares it with its limits. No number is a failure.
 func (m figure) check(f *Finding, out string) {
 	v, err := m.find(out)
 	if err != nil {
@@ -106,7 +110,7 @@ func (m figure) check(f *Finding, out string) {
 	m.limits.CheckMetric(f, report.Metric{Name: m.name, Unit: m.unit, Value: v})
 }
 
-// find returns the number in an output, times the scale.
+// find returns the number at the path or pattern in an output, or all of it, times the scale.
 func (m figure) find(out string) (float64, error) {
 	text := out
 	switch {
@@ -146,6 +150,7 @@ type metric struct {
 	figure  figure
 }
 
+// readMetric parses a check of the section metric, which needs exec or argv.
 func readMetric(e *Entry) Probe {
 	name, _ := e.readMeta()
 	m := metric{figure: e.readFigure(name)}
@@ -158,6 +163,7 @@ func readMetric(e *Entry) Probe {
 	return m
 }
 
+// Inspect runs the command and compares the number in its output with the limits.
 func (m metric) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	out, err := s.Output(ctx, m.command.argv...)
@@ -200,8 +206,8 @@ func (e *Entry) readFigures() (all figures) {
 	return all
 }
 
-// check compares the numbers in an output with their limits. It does nothing if the check has
-// already failed, because the program need not have printed them.
+// check compares the numbers in an output with their limits. A cut output is a failure. If the
+// check has failed already, it does nothing, because the program need not have printed them.
 func (all figures) check(f *Finding, out string, cut bool) {
 	if len(all) == 0 || !f.OK() {
 		return
@@ -217,7 +223,7 @@ func (all figures) check(f *Finding, out string, cut bool) {
 
 func (m metric) Next() string { return m.command.Next() }
 
-// compareMetrics compares the finding's metrics with those of the last run that passed, and adds a
+// compareMetrics sets Last of the finding's metrics from the last run that passed, and adds a
 // failure for each that changed by more than allowed.
 func (s *Session) compareMetrics(c Check, f *Finding) {
 	for i := range f.metrics {
@@ -300,6 +306,7 @@ const (
 		"/sys/bus/i2c/drivers/ina3221x/*/iio*/rail_name_* /sys/bus/i2c/drivers/ina3221x/*/iio*/in_power*_input"
 )
 
+// Inspect reads the board's sensors and checks their limits.
 func (s sensors) Inspect(ctx context.Context, session *Session) (Finding, error) {
 	var f Finding
 	// A disabled zone cannot be read. grep's status is then not 0.
@@ -311,6 +318,8 @@ func (s sensors) Inspect(ctx context.Context, session *Session) (Finding, error)
 	return f, nil
 }
 
+// checkLimits compares the sensors that match the patterns with the limits. A pattern that matches
+// no sensor is a failure.
 func (s sensors) checkLimits(f *Finding, all []sensor) {
 	for _, pattern := range s.patterns {
 		if !slices.ContainsFunc(all, func(one sensor) bool { return one.matchesPattern(pattern) }) {
@@ -335,8 +344,7 @@ func sensorNames(all []sensor) string {
 // maxSensors is how many sensors of a board Slipway reads.
 const maxSensors = 200
 
-// numberDuplicates cleans the names of sensors, numbers those with equal names, and drops sensors
-// above maxSensors.
+// numberDuplicates cleans names of sensors, numbers equal ones, and drops sensors above maxSensors.
 func numberDuplicates(all []sensor) []sensor {
 	seen := map[string]int{}
 	for i := range all {
@@ -356,8 +364,7 @@ func numberIn(files map[string]string, file string, scale float64) (float64, boo
 	return v * scale, err == nil
 }
 
-// parseTemperatures returns the temperatures of thermal zones and hwmon chips, in degrees. Their
-// files have thousandths.
+// parseTemperatures returns the thermal zones and hwmon chips in °C. Their files have thousandths.
 func parseTemperatures(files map[string]string) []sensor {
 	var all []sensor
 	for _, file := range slices.Sorted(maps.Keys(files)) {

@@ -30,6 +30,7 @@ type dns struct {
 	addrs      match.Matcher
 }
 
+// readDNS parses a check of the section dns, and refuses goss's types of records.
 func readDNS(e *Entry) Probe {
 	d := dns{name: e.Text("resolve", e.Name), addrs: e.Matcher("addrs", match.List)}
 	d.resolvable = e.Bool("resolvable", e.Bool("resolveable", true)) // the second is goss's old name of it
@@ -45,6 +46,7 @@ const dnsScript = `if command -v getent >/dev/null; then getent ahosts "$1"
 elif command -v nslookup >/dev/null; then nslookup "$1"
 else exit 127; fi || test $? != 127`
 
+// Inspect looks the name up on the board and compares its addresses with the check.
 func (d dns) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	r, err := s.Board.Run(ctx, "sh", "-c", dnsScript, "sh", d.name)
@@ -96,6 +98,7 @@ type networkInterface struct {
 	mtu, state match.Matcher
 }
 
+// readInterface parses a check of the section interface.
 func readInterface(e *Entry) Probe {
 	i := networkInterface{
 		name: e.Text("name", e.Name), addrs: e.Matcher("addrs", match.List),
@@ -107,6 +110,7 @@ func readInterface(e *Entry) Probe {
 	return i
 }
 
+// Inspect checks whether the interface exists, and then its MTU, state and addresses.
 func (i networkInterface) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	dir := "/sys/class/net/" + i.name
@@ -223,6 +227,7 @@ func kernelAddress(text string) (netip.Addr, bool) {
 	return netip.AddrFromSlice(raw)
 }
 
+// Inspect reads the board's sockets and compares them with the check.
 func (p port) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	// A kernel without IPv6 lacks some of the files. grep's status is then not 0.
@@ -302,6 +307,7 @@ func readAddr(e *Entry) Probe {
 	return a
 }
 
+// Inspect checks whether the board can connect to the address. A forbidden forwarding is an error.
 func (a addr) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	conn, err := s.dial(ctx, "tcp", a.address)
@@ -352,7 +358,7 @@ type httpRequest struct {
 	wantHeaders, answer match.Matcher
 }
 
-// readHTTP parses a check of the section http.
+// readHTTP parses a check of the section http, which needs status, headers or body.
 func readHTTP(e *Entry) Probe {
 	h := httpRequest{
 		url: e.Text("url", e.Name), method: e.Text("method", http.MethodGet), body: e.Text("request-body", ""),
@@ -380,6 +386,7 @@ func readHTTP(e *Entry) Probe {
 	return h
 }
 
+// newRequest returns the request with the body, headers and login of the check.
 func (h httpRequest) newRequest(ctx context.Context) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, h.method, h.url, strings.NewReader(h.body))
 	if err != nil {
@@ -397,6 +404,7 @@ func (h httpRequest) newRequest(ctx context.Context) (*http.Request, error) {
 	return r, nil
 }
 
+// Inspect sends the request from the board and checks the response. No response is a failure.
 func (h httpRequest) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	request, err := h.newRequest(ctx)
@@ -417,6 +425,7 @@ func (h httpRequest) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, h.checkResponse(&f, response)
 }
 
+// newClient returns an HTTP client that connects from the board and follows the check's settings.
 func (h httpRequest) newClient(s *Session) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{DialContext: s.dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: h.insecure}, DisableKeepAlives: true},
@@ -432,7 +441,8 @@ func (h httpRequest) newClient(s *Session) *http.Client {
 	}
 }
 
-// checkResponse compares the status, headers and body of a response with the check.
+// checkResponse compares the status, headers and body of a response with the check. A body over
+// maxFileBytes is a failure.
 func (h httpRequest) checkResponse(f *Finding, r *http.Response) error {
 	f.ExpectMatch("status", h.status, r.StatusCode, "status "+r.Status)
 	headers := headerLines(r.Header)
@@ -449,8 +459,7 @@ func (h httpRequest) checkResponse(f *Finding, r *http.Response) error {
 	return nil
 }
 
-// headerLines returns the headers as sorted lines, so that two reports of the same headers are
-// equal.
+// headerLines returns the headers as sorted lines, so that equal headers give equal reports.
 func headerLines(h http.Header) string {
 	var all []string
 	for name, values := range h {

@@ -21,6 +21,8 @@ func readReboot(e *Entry) Probe {
 // errNoReboot skips the check where the user forbids restarts.
 const errNoReboot = Missing("it would restart the board, which --no-reboot forbids (an update forbids it too)")
 
+// Inspect restarts the board, reads s.identity anew, and checks that the boot id is another one. It
+// skips the check if restarts are forbidden.
 func (r reboot) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	if s.noReboot {

@@ -18,6 +18,7 @@ type service struct {
 	enabled, running *bool
 }
 
+// readService parses a check of the section service, which needs enabled or running.
 func readService(e *Entry) Probe {
 	v := service{unit: e.checkUnitName(e.Text("name", e.Name)), enabled: e.Flag("enabled"), running: e.Flag("running")}
 	if v.enabled == nil && v.running == nil {
@@ -38,6 +39,7 @@ func (e *Entry) checkUnitName(name string) string {
 	return name + ".service"
 }
 
+// Inspect asks systemd whether the unit is installed, enabled and running, as the check expects.
 func (v service) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	out, err := s.Output(ctx, "systemctl", "show", "--property=LoadState,ActiveState,SubState,UnitFileState,Result", v.unit)
@@ -86,6 +88,7 @@ func readUnits(e *Entry) Probe { return units{ignore: e.List("ignore")} }
 // maxFailedUnits is how many failed units a report shows with their journals.
 const maxFailedUnits = 8
 
+// Inspect waits until systemd has started the system, and checks that it runs without failed units.
 func (u units) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	var r boardssh.Result

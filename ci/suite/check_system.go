@@ -29,6 +29,7 @@ type accountField struct {
 	want   match.Matcher
 }
 
+// readUser parses a check of the section user.
 func readUser(e *Entry) Probe {
 	return readAccount(e, account{database: "passwd", name: e.Text("username", e.Name), groups: e.Matcher("groups", match.List), fields: []accountField{
 		{"uid", 2, true, e.Matcher("uid", match.Number)},
@@ -38,12 +39,14 @@ func readUser(e *Entry) Probe {
 	}})
 }
 
+// readGroup parses a check of the section group.
 func readGroup(e *Entry) Probe {
 	return readAccount(e, account{database: "group", name: e.Text("groupname", e.Name), fields: []accountField{
 		{"gid", 2, true, e.Matcher("gid", match.Number)},
 	}})
 }
 
+// readAccount adds the account's existence to a, and refuses an invalid name.
 func readAccount(e *Entry, a account) Probe {
 	a.exists = e.Bool("exists", true)
 	if a.name == "" || strings.HasPrefix(a.name, "-") || strings.ContainsAny(a.name, ":\n\x00/") {
@@ -56,6 +59,7 @@ func readAccount(e *Entry, a account) Probe {
 // it prints the whole file. For a name that getent does not know (status 2) it prints "-".
 const accountScript = `if command -v getent >/dev/null; then getent "$1" "$2" || { test $? = 2 && echo -; }; else cat "/etc/$1"; fi`
 
+// Inspect checks whether the account exists, and then its fields and groups.
 func (a account) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	out, err := s.Output(ctx, "sh", "-c", accountScript, "sh", a.database, a.name)
@@ -113,6 +117,7 @@ type process struct {
 // commBytes is how much of a program's name the kernel keeps.
 const commBytes = 15
 
+// readProcess parses a check of the section process.
 func readProcess(e *Entry) Probe {
 	p := process{name: e.Text("comm", e.Name), count: e.Matcher("count", match.Number), running: e.Bool("running", true)}
 	if p.name == "" || strings.ContainsAny(p.name, "/\n\x00") {
@@ -125,6 +130,7 @@ func readProcess(e *Entry) Probe {
 // 30 s on an emulated board. A process that ends meanwhile is no error.
 const processScript = `cat /proc/[0-9]*/comm 2>/dev/null; true`
 
+// Inspect counts the processes with the first commBytes of the name, and checks the count.
 func (p process) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	out, err := s.Output(ctx, "sh", "-c", processScript)
@@ -157,6 +163,7 @@ type installedPackage struct {
 	versions  match.Matcher
 }
 
+// readPackage parses a check of the section package.
 func readPackage(e *Entry) Probe {
 	p := installedPackage{name: e.Text("name", e.Name), versions: e.Matcher("versions", match.List), installed: e.Bool("installed", true)}
 	if p.name == "" || strings.HasPrefix(p.name, "-") || strings.ContainsAny(p.name, " \n\x00*?[") {
@@ -179,6 +186,7 @@ else
 fi
 case "$?:$said" in 0:?* | 1:*) echo "$said" ;; *) exit 3 ;; esac`
 
+// Inspect asks the board's package manager whether the package is installed, and its versions.
 func (p installedPackage) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	r, err := s.Board.Run(ctx, "sh", "-c", packageScript, "sh", p.name)
@@ -230,6 +238,7 @@ func readClock(e *Entry) Probe {
 	return clock{within: time.Duration(e.Number("within", 5, 1, 86400)) * time.Second}
 }
 
+// Inspect checks that the board's time differs from this machine's by at most c.within.
 func (c clock) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	sent := time.Now()

@@ -36,8 +36,7 @@ func findTemplate(data []byte) (line, column int) {
 	return 0, 0
 }
 
-// commonKeys are the keys that every check may have. goss defines the first four, Slipway the
-// others.
+// commonKeys are the keys that every check may have. Only the first four are goss's.
 var commonKeys = []string{"title", "meta", "timeout", "skip", "retries", "pause", "needs", "teardown", "alone"}
 
 // Entry is one check as the suite's file has it, before a Kind turns it into a Probe.
@@ -71,8 +70,7 @@ func (p programs) read(name string) ([]byte, error) {
 	return fs.ReadFile(p.files, path.Join(p.dir, name))
 }
 
-// newEntry parses one check. It refuses unknown keys, and keys of goss that cannot be checked over
-// SSH.
+// newEntry parses one check. It refuses unknown keys, and keys of goss that SSH cannot check.
 func newEntry(file, kind string, keys []string, key, value *goyaml.Node) (*Entry, error) {
 	if value.Kind == goyaml.MappingNode {
 		for k := range yaml.Pairs(value) {
@@ -85,8 +83,7 @@ func newEntry(file, kind string, keys []string, key, value *goyaml.Node) (*Entry
 	return &Entry{Entry: e}, err
 }
 
-// readTimeout returns the timeout of a check. Without one, or with 0 as in goss, it returns the
-// default of the check's kind.
+// readTimeout returns a check's timeout, or its kind's default if it is absent or 0 as in goss.
 func (e *Entry) readTimeout() time.Duration {
 	usual := cmp.Or(e.Limit, DefaultTimeout)
 	return cmp.Or(e.readMillis("timeout", usual, 0), usual)
@@ -98,8 +95,7 @@ func (e *Entry) readMillis(key string, fallback time.Duration, least int64) time
 	return time.Duration(ms) * time.Millisecond
 }
 
-// readTeardown returns the commands of teardown. Each is a line for the board's shell, or a list of
-// arguments.
+// readTeardown returns the commands of teardown. More than maxTeardown commands are an error.
 func (e *Entry) readTeardown() [][]string {
 	n := e.Fields["teardown"]
 	if n == nil {
@@ -116,6 +112,7 @@ func (e *Entry) readTeardown() [][]string {
 	return all
 }
 
+// readTeardownCommand parses a list of arguments, or a line for the board's shell.
 func (e *Entry) readTeardownCommand(n *goyaml.Node) []string {
 	one := &yaml.Entry{File: e.File, Fields: map[string]*goyaml.Node{"teardown": n}}
 	var argv []string
@@ -133,8 +130,8 @@ func (e *Entry) readTeardownCommand(n *goyaml.Node) []string {
 	return argv
 }
 
-// readMeta returns the title of a check and the next step after its failure, from meta. As in goss,
-// meta may have other keys.
+// readMeta returns the title of a check, and the next step after its failure, from meta. It ignores
+// other keys of meta, as goss does.
 func (e *Entry) readMeta() (title, next string) {
 	title = e.Text("title", e.Name)
 	n := e.Fields["meta"]
@@ -197,6 +194,7 @@ func (e *Entry) readNeeds() []need {
 	return all
 }
 
+// readNeedMapping parses one mapping of kinds to names, such as {file: /dev/x}.
 func (e *Entry) readNeedMapping(n *goyaml.Node) []need {
 	if n.Kind != goyaml.MappingNode {
 		e.Fail(n, "needs must be like {file: /dev/x} (have check, command, file, module, service), not %s", yaml.KindOf(n))
@@ -216,6 +214,7 @@ func (e *Entry) readNeedMapping(n *goyaml.Node) []need {
 	return all
 }
 
+// readNeed returns a need with its place in the file. It refuses names that its kind cannot have.
 func (e *Entry) readNeed(kind string, v *goyaml.Node) need {
 	n := need{kind: kind, name: v.Value, at: fmt.Sprintf("%s:%d:%d", e.File, v.Line, v.Column)}
 	switch {
@@ -233,7 +232,7 @@ func (e *Entry) readNeed(kind string, v *goyaml.Node) need {
 func moduleName(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 // resolveNeeds sets the index of each check that the needs name. It accepts only earlier checks of
-// the suite, so that no checks wait for each other.
+// the suite, so that no checks wait for each other. It refuses a name of two checks.
 func (l *loader) resolveNeeds(needs []need) error {
 	for i, n := range needs {
 		if n.kind != "check" {

@@ -58,8 +58,7 @@ func (s *Session) readIdentity(ctx context.Context, a images.Artifact) (id repor
 	return id, err
 }
 
-// parseIdentity parses the output of identityScript: lines of NAME:TEXT, where NAME is a file or a
-// program.
+// parseIdentity parses identityScript's output: lines NAME:TEXT, with NAME of a file or program.
 func parseIdentity(text string) report.Identity {
 	texts := parseGrepOutput(text)
 	for from, text := range texts {
@@ -68,8 +67,7 @@ func parseIdentity(text string) report.Identity {
 	return identityOf(texts)
 }
 
-// identityOf returns the identity from the texts of files and the outputs of programs, by their
-// names.
+// identityOf returns the identity from the texts of files and programs, by their names.
 func identityOf(texts map[string]string) (id report.Identity) {
 	id.Hostname, id.Kernel = texts["/proc/sys/kernel/hostname"], texts["/proc/sys/kernel/osrelease"]
 	id.BootID, id.MachineID = texts["/proc/sys/kernel/random/boot_id"], texts["/etc/machine-id"]
@@ -90,8 +88,7 @@ func identityOf(texts map[string]string) (id report.Identity) {
 
 func trimQuotes(text string) string { return strings.Trim(text, `"'`) }
 
-// dropPlaceholder returns "" for a placeholder such as "To be filled by O.E.M.", and else the
-// trimmed text.
+// dropPlaceholder returns the trimmed text, or "" for a placeholder like "To be filled by O.E.M.".
 func dropPlaceholder(text string) string {
 	for _, empty := range []string{"", "0", "none", "not specified", "not applicable", "default string", "to be filled by o.e.m.", "system serial number", "unknown"} {
 		if strings.EqualFold(strings.TrimSpace(text), empty) {

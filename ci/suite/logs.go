@@ -13,7 +13,7 @@ const journalTail = `journalctl --boot="$1" --no-pager --quiet --output=short-mo
 
 // readLogs reads the journal and kernel messages of the board, for a report of a failure. If the
 // boot id is no longer began, it also reads the journal of the previous boot. It leaves out
-// unreadable logs.
+// unreadable logs, and all logs of a lost board.
 func (s *Session) readLogs(ctx context.Context, began string) []report.Log {
 	if s.isLost() {
 		return nil

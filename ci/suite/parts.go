@@ -43,8 +43,7 @@ var outputFormats = map[string]func(output string) outcome{
 	"ptest": readPtest,
 }
 
-// addPart adds a result with a cleaned name and text. After maxParts results it adds a problem
-// instead.
+// addPart adds a result with a cleaned name and text, or after maxParts results a problem.
 func (o *outcome) addPart(p part) {
 	if len(o.Parts) == maxParts {
 		o.addProblem("more than %d results; the others were left out", maxParts)
@@ -114,6 +113,7 @@ func (r *tapReader) readLine(line string) {
 	}
 }
 
+// readPlanOrResult reads a plan 1..N or a result, and ignores other lines.
 func (r *tapReader) readPlanOrResult(line string) {
 	if m := tapPlan().FindStringSubmatch(line); m != nil {
 		if r.planned >= 0 {
@@ -130,6 +130,7 @@ func (r *tapReader) readPlanOrResult(line string) {
 	}
 }
 
+// addResult adds a result. One with the directive SKIP, or a failed one with TODO, is skipped.
 func (r *tapReader) addResult(ok bool, number, text string) {
 	r.resultCount++
 	name, directive := cutDirective(text)
@@ -197,7 +198,7 @@ var ptestWords = map[string]report.Status{
 	"XFAIL": report.Skipped, "XPASS": report.Failed, "ERROR": report.Failed, "TIMEOUT": report.Failed,
 }
 
-// readPtest parses the output of Yocto package tests.
+// readPtest parses the output of Yocto package tests. A package without an end is a problem.
 func readPtest(output string) outcome {
 	r := &ptestReader{}
 	for _, line := range plaintext.Lines(output) {
@@ -209,6 +210,7 @@ func readPtest(output string) outcome {
 	return r.outcome
 }
 
+// readLine reads a package's BEGIN or END, or a result. It keeps the last ten other lines.
 func (r *ptestReader) readLine(line string) {
 	word, rest, ok := strings.Cut(line, ":")
 	rest = strings.TrimSpace(rest)
@@ -227,6 +229,7 @@ func (r *ptestReader) readLine(line string) {
 	}
 }
 
+// addResult adds a result of the running package. A failed one gets the lines before it.
 func (r *ptestReader) addResult(word string, status report.Status, name string) {
 	p := part{Name: name, Status: status}
 	if r.running != "" {
@@ -287,6 +290,7 @@ func readGoTest(output string) outcome {
 	return r.outcome
 }
 
+// readLine reads an event, a result, the final PASS or FAIL, or else the output of a test.
 func (r *goReader) readLine(line string) {
 	if m := goEvent().FindStringSubmatch(line); m != nil {
 		r.readEvent(m[1], m[2])
@@ -303,6 +307,7 @@ func (r *goReader) readLine(line string) {
 	r.addOutput(line)
 }
 
+// readEvent notes a test that begins, and which test the next output belongs to.
 func (r *goReader) readEvent(what, name string) {
 	if _, known := r.output[name]; !known && what == "RUN" && len(r.order) < maxParts {
 		r.output[name] = ""

@@ -130,7 +130,7 @@ func (s *Session) runProbe(ctx context.Context, c Check) (Finding, error) {
 }
 
 // inspectBoard tests that the board has what the check needs, runs the check's probe, and compares
-// the metrics with the last good run.
+// the metrics with the last good run. If the board lacks something, it returns a Missing error.
 func (s *Session) inspectBoard(ctx context.Context, c Check) (Finding, error) {
 	for _, n := range c.needs {
 		if n.kind == "check" {
@@ -150,6 +150,7 @@ func (s *Session) inspectBoard(ctx context.Context, c Check) (Finding, error) {
 }
 
 // isAnswering reports whether the board still runs a program. If not, it marks the board as lost.
+// It is also true if ctx ends meanwhile.
 func (s *Session) isAnswering(ctx context.Context) bool {
 	if s.isLost() {
 		return false
@@ -170,7 +171,7 @@ func (s *Session) isLost() bool {
 }
 
 // tearDown runs all commands of a check's teardown, also after a timeout or Ctrl-C and after a
-// failed command. It returns the errors as text.
+// failed command, but not on a lost board. It returns the errors as text.
 func (s *Session) tearDown(ctx context.Context, c Check) (wrong []string) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), TeardownLimit, fmt.Errorf("it took longer than %v", TeardownLimit))
 	defer cancel()
@@ -196,8 +197,8 @@ func (s *Session) tearDown(ctx context.Context, c Check) (wrong []string) {
 	return wrong
 }
 
-// fillResult fills a check's result from its finding and the errors of its teardown. A failed
-// teardown fails the check, because what it left behind may disturb later checks.
+// fillResult sets a check's result from its finding, its error, and the errors of its teardown. A
+// failed teardown fails the check, because what it left behind may disturb later checks.
 func fillResult(r *report.CheckResult, c Check, f Finding, err error, left []string) {
 	for _, m := range f.metrics {
 		r.Metrics = append(r.Metrics, m.Metric)
@@ -309,6 +310,7 @@ type guardedFolder struct{}
 // guardedBoard is a board that starts programs with guardScript if the context asks for it.
 type guardedBoard struct{ Board }
 
+// Run runs a program, with a guard if ctx has the key guardedFolder.
 func (b guardedBoard) Run(ctx context.Context, argv ...string) (boardssh.Result, error) {
 	if dir, ok := ctx.Value(guardedFolder{}).(string); ok {
 		limit := 24 * time.Hour

@@ -114,6 +114,7 @@ const LostNext = "see whether the board has power and did not restart (its seria
 const lostSaw = "not finished: "
 
 // findLostCheck returns the number and name of the first check that the lost board left unfinished.
+// If there is none, it returns the number of checks and "after the last".
 func findLostCheck(r report.Report) (at int, name string) {
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {

@@ -73,8 +73,7 @@ func (r *suiteRun) runBatch(ctx context.Context, batch []int) {
 	group.Wait()
 }
 
-// runWhenReady waits for the checks that c needs, and then runs c. If one of them did not pass, it
-// skips c.
+// runWhenReady waits for the checks that c needs, and runs c if all passed. If not, it skips c.
 func (r *suiteRun) runWhenReady(ctx context.Context, c Check) []report.CheckResult {
 	skipped := report.CheckResult{Name: plaintext.Clean(c.Name, 200), Kind: c.Kind, Status: report.Skipped}
 	if skipped.Saw = r.explainUnmetNeed(c); skipped.Saw != "" {
@@ -91,8 +90,7 @@ func (r *suiteRun) runWhenReady(ctx context.Context, c Check) []report.CheckResu
 	return results
 }
 
-// explainUnmetNeed waits until the checks that c needs have ended. It returns which of them did not
-// pass, or "".
+// explainUnmetNeed waits for the checks that c needs, and returns which did not pass, or "".
 func (r *suiteRun) explainUnmetNeed(c Check) string {
 	for _, n := range c.needs {
 		if n.kind != "check" {

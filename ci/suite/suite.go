@@ -33,8 +33,7 @@ import (
 //go:embed suites/*.yml workloads/*/*
 var embedded embed.FS
 
-// builtIn maps the names of the built-in suites to their embedded files. A workload's suite has the
-// name of its folder.
+// builtIn maps the built-in suites' names to embedded files. A workload is named by its folder.
 var builtIn = sync.OnceValue(func() map[string]string {
 	files := map[string]string{}
 	plain, _ := fs.Glob(embedded, "suites/*.yml")
@@ -97,8 +96,7 @@ func AllNames() ([]string, error) {
 	return names, err
 }
 
-// findOwn returns the file of the user's own suite of a name, or "". It refuses an own suite with
-// the name of a built-in one.
+// findOwn returns the file of the user's own suite of a name, or "". It refuses a built-in's name.
 func findOwn(name string) (string, error) {
 	own, err := images.OwnSuites()
 	if file := own[name]; file != "" && slices.Contains(Names(), name) {
@@ -107,8 +105,7 @@ func findOwn(name string) (string, error) {
 	return own[name], err
 }
 
-// Load loads a suite: a built-in one or the user's own by its name, or any goss file by its path,
-// which ends in .yml or .yaml.
+// Load loads a built-in or own suite by its name, or any goss file by its path in .yml or .yaml.
 func Load(name string) (Suite, error) { return loadFile(name, io.Discard) }
 
 // Digest returns the SHA-256 of a board's suites and of the files that they include.
@@ -355,7 +352,7 @@ func describe(name string) (string, error) {
 	return plaintext.OneLine(strings.TrimSpace(firstSentence(string(text)) + " (" + own + ")")), err
 }
 
-// firstSentence returns the first sentence of the comment at the top of a suite.
+// firstSentence returns the first sentence or question of the comment at the top of a suite.
 func firstSentence(text string) string {
 	var words []string
 	for _, line := range plaintext.Lines(text) {

@@ -12,8 +12,7 @@ import (
 	"slipway/layers/yaml"
 )
 
-// table says how to make a table from a program's output: words KEY=VALUE of matching lines become
-// columns.
+// table turns a program's output into a table: words KEY=VALUE of matching lines become columns.
 type table struct {
 	lines  *regexp.Regexp
 	labels []string // columns that name a row
@@ -45,8 +44,8 @@ func (e *Entry) readTable() *table {
 	return t
 }
 
-// read makes the table of an output. The first row sets the columns; other keys of later rows are
-// dropped.
+// read makes the table of an output, with at most report.MaxTableRows rows. The first row sets the
+// columns, labels first. Other keys of later rows are dropped.
 func (t *table) read(output string) *report.Table {
 	all := report.Table{}
 	for line := range strings.Lines(output) {

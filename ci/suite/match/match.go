@@ -65,6 +65,7 @@ func (m Matcher) testValue(value any) (bool, error) {
 	return m.test(value)
 }
 
+// String returns the conditions in words.
 func (m Matcher) String() string {
 	if m.test != nil {
 		return m.words
@@ -120,6 +121,7 @@ func (t Type) elementType() Type {
 	return String
 }
 
+// readNode parses a list, a mapping with a matcher's name, or a plain value.
 func (r matchReader) readNode(n *goyaml.Node) Matcher {
 	switch n.Kind {
 	case goyaml.SequenceNode:
@@ -147,8 +149,7 @@ func (r matchReader) readScalar(n *goyaml.Node) Matcher {
 	return r.readComparison(n, "", func(order int) bool { return order == 0 })
 }
 
-// scalarOf returns the value of a YAML scalar: a string, int, float64 or bool. Other values are an
-// error of the entry.
+// scalarOf returns a scalar's string, int, float64 or bool. Other nodes are an error of the entry.
 func (r matchReader) scalarOf(n *goyaml.Node) any {
 	var value any
 	if n.Kind == goyaml.ScalarNode {
@@ -167,6 +168,7 @@ func (r matchReader) scalarOf(n *goyaml.Node) any {
 	return ""
 }
 
+// readList parses a list: patterns for the lines of a Text, or elements of a List or Any.
 func (r matchReader) readList(n *goyaml.Node) Matcher {
 	switch r.value {
 	case Text:
@@ -259,8 +261,7 @@ func matchText(verb, word string, holds func(text, word string) bool) Matcher {
 	return Matcher{words: fmt.Sprintf("%s %q", verb, word), test: func(v any) (bool, error) { return holds(TextOf(v), word), nil }}
 }
 
-// requireKind returns n if it is of kind k. Else it records an error and returns an empty node of
-// kind k.
+// requireKind returns n if it is of kind k. Else it records an error and returns a node of kind k.
 func (r matchReader) requireKind(n *goyaml.Node, k goyaml.Kind) *goyaml.Node {
 	if n.Kind == k {
 		return n
@@ -269,6 +270,7 @@ func (r matchReader) requireKind(n *goyaml.Node, k goyaml.Kind) *goyaml.Node {
 	return &goyaml.Node{Kind: k, Line: n.Line, Column: n.Column, Value: "0"}
 }
 
+// readAndOr parses a list of matchers, of which all (and) or at least one (or) must match.
 func (r matchReader) readAndOr(name string, arg *goyaml.Node) Matcher {
 	var parts []Matcher
 	for _, c := range r.requireKind(arg, goyaml.SequenceNode).Content {
@@ -354,6 +356,7 @@ func (r matchReader) readComparison(n *goyaml.Node, words string, holds func(ord
 	}}
 }
 
+// compileRegexp compiles a regular expression. For an invalid one it records an error.
 func (r matchReader) compileRegexp(n *goyaml.Node, text string) *regexp.Regexp {
 	re, err := regexp.Compile(text)
 	if err != nil {

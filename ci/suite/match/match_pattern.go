@@ -28,6 +28,7 @@ func (r matchReader) readPatterns(n *goyaml.Node) Matcher {
 	return m
 }
 
+// readPatternText returns the text of a pattern. ok is false if the node is no text.
 func (r matchReader) readPatternText(n *goyaml.Node) (string, bool) {
 	if n.Kind != goyaml.ScalarNode {
 		r.Fail(n, "%s: a pattern is a text, not %s", r.key, yaml.KindOf(n))
@@ -76,6 +77,7 @@ func escapePattern(text string) string {
 	return `\` + text
 }
 
+// readLinePattern parses a pattern /regex/flags, which shape has in parts.
 func (r matchReader) readLinePattern(n *goyaml.Node, text string, shape []string) Matcher {
 	expression := shape[2]
 	if shape[3] != "" {
@@ -85,8 +87,7 @@ func (r matchReader) readLinePattern(n *goyaml.Node, text string, shape []string
 	return matchLines("line that matches "+strings.TrimPrefix(text, "!"), shape[1] == "!", re.MatchString)
 }
 
-// matchLines returns a matcher for a text in which at least one line must match, or no line if
-// absent is true.
+// matchLines returns a matcher for a text with a line that matches, or if absent, without one.
 func matchLines(words string, absent bool, match func(line string) bool) Matcher {
 	article := "a "
 	if absent {

@@ -92,6 +92,7 @@ func listOf(v any) ([]any, error) {
 	return nil, fmt.Errorf("%s is not a list", valueKind(v))
 }
 
+// valueKind returns words for the type of a value.
 func valueKind(v any) string {
 	switch v.(type) {
 	case nil:
@@ -108,8 +109,8 @@ func valueKind(v any) string {
 	return "a list"
 }
 
-// linesOf is listOf, and also splits text into lines. As in goss, text that ends in a line
-// feed has an empty last line.
+// linesOf returns the lines of a text, or the elements of another value as listOf does. As in goss,
+// a final line feed adds an empty line.
 func linesOf(v any) ([]any, error) {
 	if text, ok := v.(string); ok {
 		return listOf(strings.Split(text, "\n"))

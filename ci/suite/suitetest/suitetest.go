@@ -40,6 +40,7 @@ func (LocalBoard) Run(ctx context.Context, argv ...string) (boardssh.Result, err
 // output whose first line is "exit 1" has the status 1.
 type Recorded map[string]string
 
+// Run returns the output that is recorded for the command line or its beginning, or else an error.
 func (b Recorded) Run(_ context.Context, argv ...string) (boardssh.Result, error) {
 	line := strings.Join(argv, " ")
 	for prefix, answer := range b {
@@ -62,8 +63,7 @@ func FormatResult(r report.CheckResult) string {
 	return string(r.Status) + ": " + r.Saw
 }
 
-// WriteSuite writes the files of a suite into a temporary folder, and returns the path of
-// main.yml.
+// WriteSuite writes the files of a suite into a temporary folder, and returns main.yml's path.
 func WriteSuite(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
