@@ -154,7 +154,8 @@ func (j *journal) appendEntry(e entry) error {
 	return nil
 }
 
-// writeLine writes a line without a sync, unless an earlier one failed. upTo is all bytes so far.
+// writeLine writes a line without a sync, unless an earlier one failed. upTo counts all bytes so
+// far.
 func (j *journal) writeLine(line []byte) (upTo int64, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -284,8 +285,8 @@ func (h *history) applyEntry(e entry, first bool) error {
 	return nil
 }
 
-// applyResult replaces a host's result and note by those of e, or adds it. An unknown kind is an
-// error.
+// applyResult replaces a host's result and note by those of e, or adds the host. It refuses a
+// result of another host or of an unknown kind.
 func (h *history) applyResult(e entry, i int, known bool) error {
 	if e.Result.Host != e.Host || !e.Result.Kind.isKnown() {
 		return fmt.Errorf("the result of %s is of %q and of kind %q", oneLine(e.Host), oneLine(e.Result.Host), oneLine(e.Result.Kind))

@@ -112,8 +112,8 @@ func (o Outcome) findCauses(reports []report.Report) []report.Cause {
 	return all
 }
 
-// failuresOf returns the failed checks of a board, if its kind is Checks. For other kinds it
-// returns one failure with the kind, and none if the board has what the run deploys.
+// failuresOf returns the failed checks in a board's report, if its kind is Checks and there are
+// any, or else one failure with the kind. A board that has what the run deploys has none.
 func (o Outcome) failuresOf(r Result, of report.Report) []report.Failure {
 	switch {
 	case r.Kind.isDone():

@@ -92,7 +92,8 @@ func splitPattern(pattern string) []string {
 }
 
 // matchHosts returns the hosts of the groups that match one part of a pattern. If no group does, or
-// for a wildcard, it also matches the hosts' names. No match is an error.
+// the part begins with ~ or has any of .*?[, it also matches the hosts' names. No match is an
+// error.
 func (inv *Inventory) matchHosts(part string) (map[string]bool, error) {
 	name, pick := cutSubscript(part)
 	matches, err := matcherOf(name)
@@ -183,7 +184,7 @@ func (inv *Inventory) pickHosts(named map[string]bool, at string) (map[string]bo
 	return chosen, nil
 }
 
-// matcherOf returns a function for a name, a wildcard, or a ~regular expression for the beginning.
+// matcherOf returns a function that matches a name, a wildcard, or a ~regexp at the beginning.
 func matcherOf(name string) (func(string) bool, error) {
 	switch {
 	case name == "":

@@ -277,8 +277,8 @@ func renameNotes(notes map[string]Note, jobs []*job) map[string]Note {
 }
 
 // skipPassed chooses the canaries. If the request has Failed, it first removes the boards that
-// passed in the last run or were not in it. It refuses without a last run, or if its work was
-// different.
+// passed in the last run or were not in it. It refuses without a last run, or after one with other
+// work.
 func (p *plan) skipPassed() error {
 	if !p.request.Failed {
 		p.chooseCanaries()
