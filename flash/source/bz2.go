@@ -17,7 +17,7 @@ func (b bz2) decodeSection(_ int, to *cutter) error {
 	return copyAll(to, bzip2.NewReader(in))
 }
 
-// copyAll copies a decoder's output to the cutter, until the decoder finds the end of its input.
+// copyAll copies r to the cutter until io.EOF. It marks r's errors as damage, but not the cutter's.
 func copyAll(to *cutter, r io.Reader) error {
 	w := &sinkWriter{cutter: to}
 	_, err := io.CopyBuffer(w, r, make([]byte, readBytes))
@@ -36,6 +36,7 @@ type sinkWriter struct {
 	err    error
 }
 
+// Write passes p to the cutter and keeps the error.
 func (n *sinkWriter) Write(p []byte) (int, error) {
 	var k int
 	k, n.err = n.cutter.Write(p)

@@ -28,6 +28,7 @@ type cutter struct {
 
 var errTooLarge = fmt.Errorf("it unpacks to more than %d TiB, more than any disk has", int64(maxImageBytes)>>40)
 
+// newCutter returns a cutter for section s that sends only the bytes in want; all if it is nil.
 func newCutter(ctx context.Context, s Section, want []Span, sink func(Piece) error) *cutter {
 	c := &cutter{ctx: ctx, sink: sink, all: want == nil, want: want, off: s.Off, limit: -1}
 	if s.Len >= 0 {
@@ -36,7 +37,7 @@ func newCutter(ctx context.Context, s Section, want []Span, sink func(Piece) err
 	return c
 }
 
-// Write adds the next bytes of the image.
+// Write adds p as the next bytes of the image: wanted bytes to the current piece.
 func (c *cutter) Write(p []byte) (int, error) {
 	rest := p
 	err := c.eachPart(int64(len(p)), func(n int64, wanted bool) (int64, error) {
@@ -49,7 +50,7 @@ func (c *cutter) Write(p []byte) (int, error) {
 	return len(p) - len(rest), err
 }
 
-// readFrom adds the n bytes at offset at of a file to the image. It reads only wanted bytes.
+// readFrom adds n bytes of a file, from offset at, to the image. It reads only wanted bytes.
 func (c *cutter) readFrom(r io.ReaderAt, at, n int64) error {
 	return c.eachPart(n, func(n int64, wanted bool) (int64, error) {
 		if wanted {
@@ -64,7 +65,8 @@ func (c *cutter) readFrom(r io.ReaderAt, at, n int64) error {
 	})
 }
 
-// skipZeros adds n zeros as the next bytes of the image.
+// skipZeros adds n zeros as the next bytes of the image. It queues a run of 64 KiB or more as one
+// piece without data, and puts fewer zeros into the current piece.
 func (c *cutter) skipZeros(n int64) error {
 	return c.eachPart(n, func(n int64, wanted bool) (int64, error) {
 		if !wanted {
@@ -86,8 +88,9 @@ func (c *cutter) skipZeros(n int64) error {
 	})
 }
 
-// eachPart splits the next n bytes into parts that are wanted or not, and calls take for each. take
-// returns how many of the bytes it used.
+// eachPart splits the next n bytes into parts that are wanted or not, calls take for each, and
+// advances by the number of bytes that take used. It ends the current piece at unwanted parts and
+// at each MiB. Bytes beyond the section or after the last one to peek at are an error.
 func (c *cutter) eachPart(n int64, take func(n int64, wanted bool) (int64, error)) error {
 	if n < 0 || n > maxImageBytes-c.off {
 		return errTooLarge
@@ -118,7 +121,8 @@ func (c *cutter) eachPart(n int64, take func(n int64, wanted bool) (int64, error
 	return nil
 }
 
-// nextPart returns how many of the next n bytes are all wanted or all not wanted, and which.
+// nextPart returns how many of the next n bytes are all wanted or all not wanted, and which. It
+// removes passed spans from c.want.
 func (c *cutter) nextPart(n int64) (int64, bool) {
 	if c.all {
 		return n, true
@@ -135,7 +139,7 @@ func (c *cutter) nextPart(n int64) (int64, bool) {
 	return min(n, c.want[0].Off+c.want[0].Len-c.off), true
 }
 
-// growPiece returns the current piece's memory for the next n bytes, or for fewer up to its end.
+// growPiece returns the current or a new piece's memory for the next n bytes, or up to its end.
 func (c *cutter) growPiece(n int64) []byte {
 	if c.memory == nil {
 		c.memory, c.start = getMemory(), c.off
@@ -144,7 +148,7 @@ func (c *cutter) growPiece(n int64) []byte {
 	return c.memory.bytes[used : used+min(n, pieceBytes-c.off%pieceBytes)]
 }
 
-// endPiece queues the current piece, if there is one.
+// endPiece queues the current piece, if there is one, so that the next byte begins another.
 func (c *cutter) endPiece() error {
 	m := c.memory
 	if m == nil {
@@ -155,8 +159,8 @@ func (c *cutter) endPiece() error {
 	return c.cutPieces(m, m.bytes[:c.off-c.start], c.start)
 }
 
-// cutPieces queues p, a part of m, as pieces. If everything is wanted, no map says where zeros are,
-// so it searches p for them.
+// cutPieces queues p, a part of m at offset off of the image, as pieces. If every byte is wanted,
+// no map names the zeros: it then searches p for them, and queues them without data.
 func (c *cutter) cutPieces(m *memory, p []byte, off int64) error {
 	for len(p) > 0 {
 		n, zero := len(p), false
@@ -176,8 +180,9 @@ func (c *cutter) cutPieces(m *memory, p []byte, off int64) error {
 	return nil
 }
 
-// leadingRun returns the length of the run at the start of p, and whether the run is zeros. Only
-// whole blocks count as zeros, so that the data after them is aligned for direct I/O.
+// leadingRun returns the length of the run of data or zeros at the start of p, and whether it is
+// zeros. Only whole blocks count as zeros, so that the data after them is aligned for direct I/O.
+// Less than 64 KiB of zeros are data, unless p has nothing else.
 func leadingRun(p []byte) (int, bool) {
 	run, at := 0, 0
 	for ; at < len(p); at += alignment {
@@ -199,7 +204,7 @@ func leadingRun(p []byte) (int, bool) {
 	return len(p), false
 }
 
-// queuePiece sends a piece of data. It holds zeros back, to join them with more zeros.
+// queuePiece sends held zeros and a piece of data. It holds zeros back, to join them with more.
 func (c *cutter) queuePiece(p Piece) error {
 	if p.Data == nil && c.zeros.Len > 0 && p.Off == c.zeros.Off+c.zeros.Len {
 		c.zeros.Len += p.Len
@@ -216,6 +221,7 @@ func (c *cutter) queuePiece(p Piece) error {
 	return c.send(p)
 }
 
+// sendZeros sends the zeros that are held back, if any.
 func (c *cutter) sendZeros() error {
 	z := c.zeros
 	if z.Len == 0 {
@@ -238,7 +244,7 @@ func (c *cutter) flush() error {
 	return c.sendZeros()
 }
 
-// finishSection flushes, and returns an error if the section ended too early.
+// finishSection returns an error if a section of known length ended too early. Else it flushes.
 func (c *cutter) finishSection() error {
 	if c.limit >= 0 && c.off != c.limit {
 		return errDamaged

@@ -22,7 +22,7 @@ type Head struct {
 	err    error
 }
 
-// Head returns a Head of the first n bytes of the image, or of all if it is shorter.
+// Head returns a Head of the image's first n bytes, or of all if it is shorter. Call its Close.
 func (m *Image) Head(ctx context.Context, n int64) *Head {
 	h := &Head{}
 	h.next, h.stop = iter.Pull2(func(yield func(Piece, error) bool) {
@@ -43,7 +43,8 @@ func (m *Image) Head(ctx context.Context, n int64) *Head {
 	return h
 }
 
-// ReadAt unpacks the image as far as p needs. It returns io.EOF at the end of the head.
+// ReadAt unpacks the image as far as p needs, and keeps that until Close. It returns io.EOF, maybe
+// with fewer bytes, at the end of the head.
 func (h *Head) ReadAt(p []byte, off int64) (n int, err error) {
 	for h.end < off+int64(len(p)) && h.err == nil {
 		piece, err, more := h.next()
@@ -75,7 +76,7 @@ func (h *Head) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// Err returns the error that ended the unpacking, or nil.
+// Err returns the error that ended the unpacking; nil for none, or for the end of the head.
 func (h *Head) Err() error {
 	if errors.Is(h.err, io.EOF) {
 		return nil
@@ -105,7 +106,7 @@ func peekImage(ctx context.Context, d decoder, n int64, sink func(Piece) error) 
 	return nil
 }
 
-// peekSection unpacks the bytes of section i that lie before n, and stops after them.
+// peekSection sends the bytes of section i that lie before n, and stops. io.EOF is no error.
 func peekSection(ctx context.Context, d decoder, i int, n int64, sink func(Piece) error) error {
 	to := newCutter(ctx, d.sections()[i], []Span{{0, n}}, sink)
 	to.peeks = true
@@ -123,7 +124,8 @@ func peekSection(ctx context.Context, d decoder, i int, n int64, sink func(Piece
 	return err
 }
 
-// checkInside returns an error if the unpacked content is packed again, or is no image.
+// checkInside returns an error if the first 512 bytes of the unpacked content are of a packed form,
+// or of a known kind of file that is no image.
 func checkInside(d decoder, form string) error {
 	var head []byte
 	err := peekImage(context.Background(), d, headBytes, func(p Piece) error {

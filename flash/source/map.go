@@ -23,7 +23,7 @@ type Made struct {
 	Map         string `json:"map"`
 }
 
-// MapFile writes the block map of an image in any form beside it, as IMAGE.bmap.
+// MapFile writes the block map of an image in any form beside it, as IMAGE.bmap, or replaces it.
 func MapFile(ctx context.Context, path string) (Made, error) {
 	made, m, err := mapFile(ctx, path)
 	if err != nil {
@@ -37,7 +37,7 @@ func MapFile(ctx context.Context, path string) (Made, error) {
 	return made, renameio.WriteFile(made.Map, b.Bytes(), 0o644)
 }
 
-// mapFile opens the image at path and returns its block map.
+// mapFile decodes the image at path, shows the progress, and returns its block map and totals.
 func mapFile(ctx context.Context, path string) (Made, bmap.Map, error) {
 	f, err := localfile.Open(path)
 	if err != nil {
@@ -57,7 +57,8 @@ func mapFile(ctx context.Context, path string) (Made, bmap.Map, error) {
 	}, blocks, err
 }
 
-// makeMap decodes the image and returns its block map. It scans a tile at a time.
+// makeMap decodes and verifies the image, and returns its block map. It scans bmap.TileBytes at a
+// time, and passes the number of bytes done to count.
 func (m *Image) makeMap(ctx context.Context, count func(int64)) (bmap.Map, error) {
 	blocks := bmap.Map{BlockSize: alignment}
 	tile := make([]byte, 0, bmap.TileBytes)

@@ -40,6 +40,7 @@ type memory struct {
 
 var memoryPool = sync.Pool{New: func() any { return &memory{bytes: Buffer(pieceBytes)} }}
 
+// getMemory takes memory for a piece from the pool, with one user.
 func getMemory() *memory {
 	m := memoryPool.Get().(*memory)
 	m.users.Store(1)
@@ -52,7 +53,7 @@ func (m *memory) release() {
 	}
 }
 
-// Buffer returns n bytes of memory for direct I/O.
+// Buffer returns n bytes of memory that begin at a multiple of 4096, for direct I/O.
 func Buffer(n int) []byte {
 	p := make([]byte, n+alignment)
 	skip := alignment - int(uintptr(unsafe.Pointer(&p[0]))%alignment)

@@ -23,6 +23,7 @@ func newRaw(f packedFile) *raw {
 	return &raw{packedFile: f, parts: splitSections(f.sizeBytes)}
 }
 
+// splitSections splits size bytes into sections of 8 MiB, or larger if there are too many.
 func splitSections(size int64) []Section {
 	each := int64(sectionBytes)
 	for size/each >= maxParts {
@@ -51,8 +52,7 @@ func (f packedFile) checkUnchanged() error {
 	return nil
 }
 
-// decodeSection passes the data of section i to the cutter, and holes as zeros without reading
-// them.
+// decodeSection passes section i's data to the cutter, and holes as zeros without reading them.
 func (r *raw) decodeSection(i int, to *cutter) error {
 	end := r.parts[i].Off + r.parts[i].Len
 	for off := r.parts[i].Off; off < end; {
@@ -71,9 +71,9 @@ func (r *raw) decodeSection(i int, to *cutter) error {
 	return nil
 }
 
-// nextData returns the next range of data from off on, by the file system's record of holes; end if
-// there is none. All of a sealed file counts as data, because somebody may have punched holes in
-// it. nextData moves the file's offset, which no other code uses.
+// nextData returns where the next data from off on begins and ends, by the file system's record of
+// holes; end and end if there is none. All of a sealed file counts as data, because somebody may
+// have punched holes in it. nextData moves the file's offset, which no other code uses.
 func (r *raw) nextData(off, end int64) (data, hole int64, err error) {
 	f, ok := r.File.(*os.File)
 	if !ok {

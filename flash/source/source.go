@@ -78,14 +78,15 @@ var forms = []form{
 	{name: "xz", magic: hasMagic("\xfd7zXZ\x00"), open: openXz, ends: []string{".xz", ".txz"}},
 }
 
+// hasMagic returns a function that reports whether head begins with any of the magics.
 func hasMagic(magic ...string) func([]byte) bool {
 	return func(head []byte) bool {
 		return slices.ContainsFunc(magic, func(m string) bool { return strings.HasPrefix(string(head), m) })
 	}
 }
 
-// Open recognizes the form of f by its content, and refuses a file that is no image. The caller
-// closes f. name is for errors.
+// Open recognizes the form of f by its content, and refuses a file that is no image, or that has
+// the name of a packed form without its content. The caller closes f.
 func Open(f File, name string) (*Image, error) {
 	m, err := openImage(f, name)
 	if err != nil {
@@ -94,7 +95,7 @@ func Open(f File, name string) (*Image, error) {
 	return m, nil
 }
 
-// openImage checks that f is a file with an image, and makes the decoder of its form.
+// openImage opens the image in f. It also refuses an empty file and one that is not regular.
 func openImage(f File, name string) (*Image, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -128,6 +129,7 @@ func openImage(f File, name string) (*Image, error) {
 	return &Image{file: p, form: k.name, decoder: d}, nil
 }
 
+// findForm returns the packed form whose magic begins head; nil if there is none.
 func findForm(head []byte) *form {
 	for i := range forms {
 		if forms[i].magic(head) {
@@ -179,12 +181,13 @@ func checkPlain(head []byte, name string) error {
 	return nil
 }
 
-// IsPackedName reports whether a file's name has the ending of a packed form.
+// IsPackedName reports whether a name has the ending of a packed form, in upper or lower case.
 func IsPackedName(name string) bool {
 	ending := strings.ToLower(filepath.Ext(name))
 	return slices.ContainsFunc(forms, func(k form) bool { return slices.Contains(k.ends, ending) })
 }
 
+// checkNotImage returns an error with advice if head has the magic of one of notImages.
 func checkNotImage(head []byte) error {
 	for _, n := range notImages {
 		if len(head) > n.at && strings.HasPrefix(string(head[n.at:]), n.magic) {
@@ -212,7 +215,7 @@ func (m *Image) SizeBytes() int64 {
 	return last.Off + last.Len
 }
 
-// LeastBytes returns a lower bound of the unpacked size.
+// LeastBytes returns a lower bound of the unpacked size: 0 if nothing is known.
 func (m *Image) LeastBytes() int64 {
 	if d, ok := m.decoder.(interface{ leastBytes() int64 }); ok {
 		return d.leastBytes()
@@ -223,7 +226,7 @@ func (m *Image) LeastBytes() int64 {
 // Sections returns the sections, which ascend and cover the image.
 func (m *Image) Sections() []Section { return m.decoder.sections() }
 
-// Parallel returns how many sections may be decoded at once: more need too much memory.
+// Parallel returns how many sections may be decoded at once: all, or fewer to limit the memory.
 func (m *Image) Parallel() int {
 	if d, ok := m.decoder.(interface{ parallel() int }); ok {
 		return d.parallel()
@@ -260,7 +263,8 @@ func (m *Image) Finish() error {
 	return nil
 }
 
-// explainEOF turns an early end of the file into advice. An error of a file that changed stays.
+// explainEOF turns an early end of the file into advice. It reduces an error of a sealed file that
+// changed to ErrChanged.
 func explainEOF(name string, err error) error {
 	if errors.Is(err, sealed.ErrChanged) {
 		return sealed.ErrChanged

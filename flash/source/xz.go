@@ -23,8 +23,8 @@ func openXz(f packedFile) (decoder, error) {
 	return x, nil
 }
 
-// groupBlocks joins adjacent blocks to sections of up to sectionBytes. If the memory does not
-// suffice for two dictionaries, all blocks become one section.
+// groupBlocks joins adjacent blocks to sections of up to sectionBytes; a larger block is one alone.
+// If the memory does not suffice for two dictionaries, all blocks become one section.
 func (x *xz) groupBlocks() {
 	for _, b := range x.file.Blocks {
 		x.largest = max(x.largest, b.Dictionary)
@@ -45,8 +45,7 @@ func (x *xz) groupBlocks() {
 
 func (x *xz) sections() []Section { return x.parts }
 
-// parallel returns how many sections may be decoded at once: the dictionaries are most of the
-// memory for that.
+// parallel returns how many sections may be decoded at once, limited by their dictionaries.
 func (x *xz) parallel() int { return max(1, dictionaryBytes/x.largest) }
 
 func (x *xz) decodeSection(i int, to *cutter) error {

@@ -23,7 +23,8 @@ const (
 // zipped decodes the only file in a zip archive.
 type zipped struct{ file *zip.File }
 
-// openZip reads the directory of a zip archive. It returns an error unless there is one plain file.
+// openZip reads the directory of a zip archive and returns a decoder of its only file; folders do
+// not count. It refuses an encrypted or empty file, a too long directory, and trailing data.
 func openZip(f packedFile) (decoder, error) {
 	in := &limitedReader{file: f.File, left: maxZipRead}
 	r, err := zip.NewReader(in, f.sizeBytes)
@@ -62,6 +63,7 @@ func openZip(f packedFile) (decoder, error) {
 	return zipped{member}, nil
 }
 
+// severalFilesError returns the error for several files or none. It names the first five.
 func severalFilesError(files []*zip.File) error {
 	const most = 5
 	var names []string
@@ -87,6 +89,7 @@ type limitedReader struct {
 	open bool // the directory was read
 }
 
+// ReadAt reads from the archive. Until open is set, reading more than left is an error.
 func (m *limitedReader) ReadAt(p []byte, at int64) (int, error) {
 	if !m.open {
 		if m.left -= len(p); m.left < 0 {

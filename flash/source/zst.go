@@ -25,6 +25,7 @@ type zst struct {
 	frames
 }
 
+// openZst checks the headers of all frames and blocks, and returns a decoder of the file.
 func openZst(f packedFile) (decoder, error) {
 	found, err := walkFrames(f)
 	if err != nil {
@@ -35,6 +36,7 @@ func openZst(f packedFile) (decoder, error) {
 
 func (z *zst) sections() []Section { return []Section{{0, z.unpackedBytes}} }
 
+// decodeSection decodes all frames in their order, and skips the skippable ones.
 func (z *zst) decodeSection(_ int, to *cutter) error {
 	d, err := z.newDecoder()
 	if err != nil {

@@ -28,7 +28,8 @@ type frameHeader struct {
 	skippable   bool  // without content of the image
 }
 
-// parseFrameHeader parses the header at the start of p, and checks the window and size.
+// parseFrameHeader parses the frame's header at the start of p. It refuses a dictionary, a window
+// of more than 64 MiB, and a size above that of any image.
 func parseFrameHeader(p []byte) (frameHeader, error) {
 	var stored zstd.Header
 	err := stored.Decode(p)
@@ -56,7 +57,7 @@ func parseFrameHeader(p []byte) (frameHeader, error) {
 	return h, h.checkWindow()
 }
 
-// checkWindow limits the window to the content, and returns an error for a large one.
+// checkWindow limits the window to the content, and returns an error above maxWindowBytes.
 func (h *frameHeader) checkWindow() error {
 	if h.sizeBytes >= 0 {
 		h.windowBytes = min(h.windowBytes, h.sizeBytes)
@@ -80,6 +81,7 @@ const (
 	packedBlock
 )
 
+// parseBlockHeader parses 3 bytes. An unknown kind, or more than 128 KiB, is damage.
 func parseBlockHeader(p []byte) (block, error) {
 	n := int(p[0]) | int(p[1])<<8 | int(p[2])<<16
 	b := block{last: n&1 != 0, kind: n >> 1 & 3, size: int64(n >> 3)}

@@ -70,6 +70,7 @@ type possibleZeros struct {
 	proved int64 // once written: the zeros that end with it
 }
 
+// newZeroSkipper returns a zeroSkipper for the frame whose header h was read from in.
 func newZeroSkipper(in *bufio.Reader, h frameHeader, to *cutter) *zeroSkipper {
 	s := &zeroSkipper{blockReader: blockReader{ctx: to.ctx, in: in, header: h}, to: to}
 	s.pending, s.window = plainHeader(h.windowBytes)
@@ -86,7 +87,8 @@ func plainHeader(windowBytes int64) ([]byte, int64) {
 	return append([]byte(frameMagic), 0, byte(exponent-10)<<3), 1 << exponent
 }
 
-// Read returns the frame without its omitted blocks, with the content that nextBlock prepared.
+// Read returns a plain header, then the blocks that nextBlock prepares, and io.EOF after the last.
+// It stops at the first error of input or output.
 func (s *blockReader) Read(p []byte) (int, error) {
 	for {
 		switch {
@@ -137,7 +139,8 @@ func (s *blockReader) nextBlock() error {
 	return nil
 }
 
-// nextRun prepares a block that repeats a byte. It omits zeros if enough zeros precede them.
+// nextRun prepares a block that repeats a byte. It omits zeros if enough zeros precede them, unless
+// the block is the last, and passes other zeros as a raw block.
 func (s *blockReader) nextRun(b block) error {
 	value, err := s.in.ReadByte()
 	if err != nil {
@@ -159,8 +162,8 @@ func (s *blockReader) nextRun(b block) error {
 	return nil
 }
 
-// nextTiny passes a tiny block to the decoder. It notes that a block that is not empty may turn out
-// to continue zeros.
+// nextTiny passes a tiny block to the decoder, and notes that it may continue zeros unless it is
+// empty.
 func (s *blockReader) nextTiny(b block) error {
 	content, err := s.in.Peek(int(b.size))
 	if err != nil {
@@ -177,7 +180,7 @@ func (s *blockReader) nextTiny(b block) error {
 	return nil
 }
 
-// passBlock prepares a block for the decoder, and notes the block if it has output.
+// passBlock prepares a block for the decoder, and notes its output, with zeros omitted before it.
 func (s *blockReader) passBlock(b block, hasOutput bool, about blockNote) {
 	head := encodeBlockHeader(b)
 	s.pending, s.left = append(s.head[:0], head[:]...), b.size
@@ -190,14 +193,14 @@ func (s *blockReader) passBlock(b block, hasOutput bool, about blockNote) {
 	s.notes = append(s.notes, about)
 }
 
-// resetZeros records that the decoder's input does not end in known zeros.
+// resetZeros records that the decoder's input ends in no known zeros, but maybe in those of but.
 func (s *blockReader) resetZeros(but possibleZeros) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.zeros, s.doubt = 0, but
 }
 
-// endingZeros returns how many zeros are known to end the decoder's input.
+// endingZeros returns how many zeros end the decoder's input, with those since proved.
 func (s *blockReader) endingZeros() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +209,7 @@ func (s *blockReader) endingZeros() int64 {
 	return s.zeros
 }
 
-// recordZeros records that a block that was in doubt unpacked to n zeros.
+// recordZeros records that a block in doubt is n zeros, if only zeros followed it.
 func (s *blockReader) recordZeros(about blockNote, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -244,7 +247,8 @@ func unexpectedEOF(err error) error {
 	return err
 }
 
-// Write receives one block of the decoder's output.
+// Write sends the zeros that were omitted before a block of the decoder's output, then the block,
+// as zeros if it is one that may have been zeros.
 func (s *zeroSkipper) Write(p []byte) (int, error) {
 	about, ok := s.nextNote()
 	if !ok {
@@ -287,7 +291,7 @@ func isAllZeros(p []byte) bool {
 	return isZero(p)
 }
 
-// skipZeros adds n zeros to the output, in steps, so that it stops soon after ctx ends.
+// skipZeros adds n zeros to the output and its sum, in steps, so that it stops soon after ctx ends.
 func (s *zeroSkipper) skipZeros(n int64) error {
 	for n > 0 {
 		k := min(n, skipBytes)
@@ -328,7 +332,7 @@ func sumZeros(sum *xxhash.Digest, n int64) {
 	}
 }
 
-// checkEnd adds zeros that end the frame, and verifies its size and checksum.
+// checkEnd adds omitted zeros that end the frame, and verifies its size and checksum.
 func (s *zeroSkipper) checkEnd() error {
 	if !s.last || s.left > 0 {
 		return io.ErrUnexpectedEOF

@@ -15,8 +15,9 @@ type frames struct {
 	windowBytes   int64 // the largest window
 }
 
-// walkFrames finds the frames by the headers of their blocks, without reading the content. So it
-// detects an incomplete file before anything is written.
+// walkFrames returns the unpacked size and largest window of a file's frames. It reads only the
+// headers of frames and blocks, and so detects an incomplete file before anything is written. It
+// refuses a file without content, and one that is larger than any image.
 func walkFrames(f packedFile) (frames, error) {
 	look := &fileWindow{file: f}
 	var found frames
@@ -55,7 +56,7 @@ func walkFrames(f packedFile) (frames, error) {
 	return found, nil
 }
 
-// add adds a frame's size and window.
+// add adds a frame's size, unless one is unknown, and keeps the larger window.
 func (s *frames) add(h frameHeader) {
 	s.windowBytes = max(s.windowBytes, h.windowBytes)
 	if h.sizeBytes < 0 || s.unpackedBytes < 0 {
@@ -74,7 +75,7 @@ type fileWindow struct {
 	asked int64 // end of the kernel's read-ahead
 }
 
-// bytesAt returns n bytes of the file, or fewer at its end.
+// bytesAt returns n bytes of the file, or fewer at its end. They are valid until the next call.
 func (w *fileWindow) bytesAt(off int64, n int) ([]byte, error) {
 	if off < w.off || off+int64(n) > w.off+int64(w.n) {
 		if off+4<<20 > w.asked {
@@ -94,7 +95,7 @@ func (w *fileWindow) bytesAt(off int64, n int) ([]byte, error) {
 	return p[:min(n, len(p))], nil
 }
 
-// endOfBlocks returns the end of the blocks that start at off.
+// endOfBlocks returns the end of the blocks that start at off, by their headers.
 func (w *fileWindow) endOfBlocks(off int64) (int64, error) {
 	for {
 		head, err := w.bytesAt(off, 3)

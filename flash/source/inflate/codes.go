@@ -50,6 +50,7 @@ type (
 	distTable   [distEntries]tableEntry
 )
 
+// lookUp returns the entry for the next bits, from a second table if there is one.
 func (t *symbolTable) lookUp(held uint64) tableEntry {
 	e := t[held&(1<<symbolBits-1)]
 	if e&isSecond != 0 {
@@ -58,6 +59,7 @@ func (t *symbolTable) lookUp(held uint64) tableEntry {
 	return e
 }
 
+// lookUp returns the entry for the next bits, from a second table if there is one.
 func (t *distTable) lookUp(held uint64) tableEntry {
 	e := t[held&(1<<distBits-1)]
 	if e&isSecond != 0 {
@@ -71,6 +73,7 @@ var (
 	distMeaning   [maxDistances]tableEntry // the same
 )
 
+// init sets the bases and extra bits that RFC 1951 gives to the symbols of lengths and distances.
 func init() {
 	for i := range 256 {
 		symbolMeaning[i] = isLiteral | tableEntry(i)<<valueShift
@@ -128,9 +131,9 @@ func buildTable(table, meaning []tableEntry, lengths []uint8, firstBits uint) bo
 	return true
 }
 
-// addSecondTables allots the second tables in table, and returns where they end. Codes of more than
-// firstBits bits come after all others. Those that begin with the same firstBits bits share a
-// second table, as large as the longest of them needs.
+// addSecondTables allots the second tables, and returns where they end: after table if it is too
+// short. Codes of more than firstBits bits come after all others. Those that begin with the same
+// firstBits bits share a second table, as large as the longest of them needs.
 func addSecondTables(table []tableEntry, counts *[longestCode + 1]int, codes *[longestCode + 2]uint, firstBits, longest uint) int {
 	end := 1 << firstBits
 	if longest <= firstBits {
@@ -152,7 +155,7 @@ func addSecondTables(table []tableEntry, counts *[longestCode + 1]int, codes *[l
 
 func reverseBits(code, n uint) uint { return uint(bits.Reverse16(uint16(code))) >> (16 - n) }
 
-// placeSymbols enters each symbol at all indexes whose bits begin with its code.
+// placeSymbols enters each symbol at all indexes whose lowest bits are its code.
 func placeSymbols(table, meaning []tableEntry, lengths []uint8, codes *[longestCode + 2]uint, firstBits uint) {
 	next := *codes
 	for symbol, n8 := range lengths {
@@ -215,7 +218,7 @@ func (d *decoder) setFixedCodes() error {
 	return d.buildTables(maxSymbols)
 }
 
-// buildTables builds the tables of symbols, from the first n lengths, and of distances.
+// buildTables builds the tables: of symbols from the first n lengths, of distances from the rest.
 func (d *decoder) buildTables(n int) error {
 	if !buildTable(d.symbols[:], symbolMeaning[:], d.lengths[:n], symbolBits) ||
 		!buildTable(d.reaches[:], distMeaning[:], d.lengths[n:], distBits) {

@@ -25,8 +25,8 @@ var (
 	})
 )
 
-// matrix is a linear map of checksums, as the image of each bit. The image of a checksum is the sum
-// of its bits' images.
+// matrix is a linear map of checksums, by each bit's image: a checksum's is the sum of its bits'
+// images.
 type matrix [64]uint64
 
 // multiply applies the matrix to a checksum.
@@ -42,7 +42,7 @@ func newCRC(poly, ones uint64, update func(uint64, []byte) uint64) CRC {
 	return CRC{update: update, ones: ones, steps: sync.OnceValue(func() *[32]matrix { return zeroSteps(poly) })}
 }
 
-// zeroSteps returns the matrices of 1, 2, 4, 8 … zero bytes.
+// zeroSteps returns the matrices that advance a checksum by 1, 2, 4, 8 … zero bytes.
 func zeroSteps(poly uint64) *[32]matrix {
 	steps := new([32]matrix)
 	for bit := range 64 {

@@ -14,11 +14,9 @@ const inMargin = 32
 
 const longestMatch = 258
 
-// decodeFast decodes while far from the ends of the input and of the output. It then
-// checks for them only once in up to four symbols.
-//
-// It reads and writes through pointers. The margins keep it inside, and dist is checked
-// before use.
+// decodeFast decodes to buf[at:end] while far from the ends of the input and of the output, so that
+// it checks for them only once in up to four symbols. It returns the reached position. It reads and
+// writes through pointers: the margins keep it inside, and dist is checked before use.
 func (d *decoder) decodeFast(buf []byte, from, at, end int) (int, error) {
 	if end > len(buf) || end-at < outMargin || d.have-d.next < inMargin {
 		return at, nil
@@ -151,7 +149,7 @@ func putLiterals(p unsafe.Pointer, at int, e tableEntry) int {
 	return 1 + int(e/isPair&1)
 }
 
-// Copy16 copies in units of 16 bytes, up to 32 bytes too many.
+// Copy16 copies length bytes from dist before to, at least 16. It writes up to 31 bytes more.
 func Copy16(to unsafe.Pointer, dist, length int) {
 	from := unsafe.Add(to, -dist)
 	*(*[16]byte)(to) = *(*[16]byte)(from)

@@ -33,6 +33,7 @@ type unpacker struct {
 	members int
 }
 
+// decodeMember decodes the rest of a member and verifies its checksum and length.
 func (g *unpacker) decodeMember() error {
 	g.sum = 0
 	g.members++
@@ -77,6 +78,7 @@ func (g *unpacker) sendOutput(from, to int) error {
 	return g.writeBytes(g.buf[from:to])
 }
 
+// writeBytes adds p to the checksum and writes it to out, unless it is empty.
 func (g *unpacker) writeBytes(p []byte) error {
 	if len(p) == 0 {
 		return nil
@@ -96,7 +98,7 @@ const (
 	maxText = 64 << 10 // of a name or a comment: more than a path can have
 )
 
-// nextHeader reads the next member's header. It returns io.EOF after the last member.
+// nextHeader reads the next member's header. It returns io.EOF if only zeros are left.
 func (g *unpacker) nextHeader() error {
 	if g.members > 0 {
 		if err := g.skipPadding(); err != nil {
@@ -176,6 +178,7 @@ func (g *unpacker) parseHeader() error {
 	return err
 }
 
+// describeUnknown says in an error what data without gzip's magic is: all, or trailing data.
 func (g *unpacker) describeUnknown() string {
 	if g.members == 0 {
 		return "no gzip header"
@@ -183,6 +186,7 @@ func (g *unpacker) describeUnknown() string {
 	return "something that is no gzip follows the data,"
 }
 
+// skipExtra skips the extra field, and returns the header's checksum with that field.
 func (g *unpacker) skipExtra(sum uint32) (uint32, error) {
 	p, err := g.takeBytes(2)
 	if err != nil {
@@ -195,7 +199,7 @@ func (g *unpacker) skipExtra(sum uint32) (uint32, error) {
 	return crc32.Update(sum, crc32.IEEETable, p), nil
 }
 
-// skipText skips a name or a comment, which ends with a zero, and returns the header's checksum.
+// skipText skips a name or comment, which ends with a zero, and returns the header's checksum.
 func (g *unpacker) skipText(sum uint32) (uint32, error) {
 	for range maxText {
 		p, err := g.takeBytes(1)

@@ -1,6 +1,5 @@
-// Package inflate decodes gzip files (RFC 1952) into bytes, as fast as one core can. It
-// also decodes plain deflate streams (RFC 1951). Package source makes images of the
-// bytes.
+// Package inflate decodes gzip files (RFC 1952) into bytes, as fast as one core can. It also
+// decodes plain deflate streams (RFC 1951). Package source makes images of the bytes.
 package inflate
 
 import (
@@ -119,7 +118,7 @@ func (d *decoder) loadBits() {
 	d.count |= 56
 }
 
-// takeBits consumes n bits.
+// takeBits removes and returns the next n bits.
 func (d *decoder) takeBits(n uint) uint64 {
 	v := d.held & (1<<(n&63) - 1)
 	d.held >>= n & 63
@@ -165,7 +164,7 @@ func (d *decoder) decodeUntil(buf []byte, at, end int) (int, error) {
 	return at, nil
 }
 
-// decodeStep continues in the present phase and returns the reached position in buf.
+// decodeStep decodes a part in the present phase and returns the reached position in buf.
 func (d *decoder) decodeStep(buf []byte, from, at, end int) (int, error) {
 	switch d.phase {
 	case inHeader:
@@ -208,6 +207,7 @@ func (d *decoder) readBlockHeader() error {
 	return corruptError("a block of kind 3 at %d", d.offset())
 }
 
+// endBlock sets the phase after a block: a header is next, or the stream has ended.
 func (d *decoder) endBlock() {
 	d.phase = inHeader
 	if d.last {
@@ -215,6 +215,7 @@ func (d *decoder) endBlock() {
 	}
 }
 
+// readStoredHeader reads the length of a stored block and verifies its complement.
 func (d *decoder) readStoredHeader() error {
 	if err := d.alignByte(); err != nil {
 		return err
@@ -234,6 +235,7 @@ func (d *decoder) readStoredHeader() error {
 	return nil
 }
 
+// copyStored copies as much of a stored block as input and output allow, to buf[at:].
 func (d *decoder) copyStored(buf []byte, at, end int) (int, error) {
 	n := min(d.stored, end-at, d.have-d.next)
 	if n == 0 {
@@ -293,7 +295,7 @@ func (d *decoder) decodeCareful(buf []byte, from, at, end int) (int, error) {
 	return at, nil
 }
 
-// readMatch reads the rest of a match: e is the entry of its length, back how far it may reach.
+// readMatch reads a match's length, of entry e, and its distance. One over back is an error.
 func (d *decoder) readMatch(e tableEntry, back int) error {
 	if e&isBad != 0 {
 		return d.badCodeError()

@@ -38,6 +38,7 @@ func (f *File) getWorkspace(dictionary int) *workspace {
 	return w
 }
 
+// putWorkspace keeps w for another block, unless enough workspaces are kept.
 func (f *File) putWorkspace(w *workspace) {
 	select {
 	case f.spare <- w:
@@ -97,8 +98,7 @@ func (w *workspace) decodeInto(data io.Reader, to inflate.Out) error {
 	return nil
 }
 
-// verifyCheck compares the check stored after the data, and the length in the index, with the
-// output.
+// verifyCheck compares the stored check, its padding, and the index's length with the output.
 func (f *File) verifyCheck(b *Block, to *checkedOutput) error {
 	size := to.checkBytes()
 	pad := int(-b.size & 3)

@@ -71,6 +71,7 @@ type checkedOutput struct {
 	left int64 // bytes left, by the index
 }
 
+// Write adds b to the check and to out. More bytes than the index says are an error.
 func (p *checkedOutput) Write(b []byte) (int, error) {
 	if p.left -= int64(len(b)); p.left < 0 {
 		return 0, errTooLong
@@ -79,6 +80,7 @@ func (p *checkedOutput) Write(b []byte) (int, error) {
 	return p.out.Write(b)
 }
 
+// SkipZeros adds n zeros to the check and to out. It fails as Write does.
 func (p *checkedOutput) SkipZeros(n int64) error {
 	if p.left -= n; p.left < 0 {
 		return errTooLong

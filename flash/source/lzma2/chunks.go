@@ -19,7 +19,7 @@ type chunkReader struct {
 	known, models bool // a dictionary was begun; the model is initialised
 }
 
-// readAll decodes up to the end mark.
+// readAll decodes all chunks up to the end mark, which is a zero byte.
 func (c *chunkReader) readAll() error {
 	for {
 		control, err := c.src.ReadByte()
@@ -42,7 +42,7 @@ func (c *chunkReader) readAll() error {
 	}
 }
 
-// readStored copies a stored chunk.
+// readStored copies a stored chunk to the ring and the output. Control 1 begins a new dictionary.
 func (c *chunkReader) readStored(control byte) error {
 	if control == 1 {
 		c.ring.resetDictionary()
@@ -76,7 +76,7 @@ var (
 	errSymbols      = fmt.Errorf("a chunk is not what any packer writes")
 )
 
-// readCompressed decodes a chunk of LZMA.
+// readCompressed decodes a chunk of LZMA to the output. It must use its input exactly.
 func (c *chunkReader) readCompressed(control byte) error {
 	var head [5]byte
 	if _, err := io.ReadFull(c.src, head[:4]); err != nil {
@@ -108,7 +108,7 @@ func (c *chunkReader) readCompressed(control byte) error {
 }
 
 // resetState resets what bits 5 and 6 of the control byte say: nothing, the model, also the
-// properties, or also the dictionary.
+// properties, or also the dictionary. It returns an error if one of them was never set.
 func (c *chunkReader) resetState(reset byte) error {
 	if reset == 3 {
 		c.ring.resetDictionary()
@@ -157,7 +157,7 @@ func (c *chunkReader) isFinished() bool {
 	return c.next == unsafe.Pointer(&c.in[c.inEnd]) && c.code == 0
 }
 
-// sendOutput sends the decoded bytes since from, known zeros by SkipZeros.
+// sendOutput sends the decoded bytes since from. Known long runs of zeros go to SkipZeros.
 func (c *chunkReader) sendOutput(from int) error {
 	for _, z := range c.ring.zeros {
 		if z.to-z.from < minRunBytes {

@@ -64,6 +64,7 @@ func (d *decoder) resetModel() {
 	d.state, d.reps = 0, [4]uint32{}
 }
 
+// setProperties sets lc, lp and pb from b, and reports whether LZMA2 allows them.
 func (d *decoder) setProperties(b byte) bool {
 	if b >= 9*5*5 {
 		return false
@@ -119,7 +120,7 @@ func (d *decoder) decodeSymbols(enough, most int) bool {
 	return at >= enough && uintptr(c.next) <= inEnd
 }
 
-// readMatch reads a match's length and distance, and puts the distance first in d.reps.
+// readMatch reads a match's distance, which it puts first in d.reps, and returns its length.
 func (d *decoder) readMatch(c coder, pos uint32) (coder, uint64) {
 	c, length := d.match.decodeLength(c, pos)
 	c, slot := c.decodeTree(unsafe.Pointer(&d.slot[min(length-minMatch, 3)]), 64)
@@ -142,8 +143,8 @@ func (d *decoder) readMatch(c coder, pos uint32) (coder, uint64) {
 	return c, length
 }
 
-// readRepeat reads which of the last distances a match repeats, and its length. It moves that
-// distance to d.reps[0], and returns the next state.
+// readRepeat reads which of the last distances a match repeats, and moves that to d.reps[0]. It
+// returns the length and the next state.
 func (d *decoder) readRepeat(c coder, pos, state uint32) (coder, uint64, uint32) {
 	next := 8 + state/firstMatch*3
 	c, one := c.decodeBit(&d.notRep0[state])
@@ -162,6 +163,7 @@ func (d *decoder) readRepeat(c coder, pos, state uint32) (coder, uint64, uint32)
 	return c, length, next
 }
 
+// decodeLength decodes a match's length, from 2 to 273 bytes.
 func (l *lengthModel) decodeLength(c coder, pos uint32) (coder, uint64) {
 	c, one := c.decodeBit(&l.notShort)
 	if !one {

@@ -81,8 +81,8 @@ func (r *ring) copyMatch(at, dist, n int) bool {
 	return true
 }
 
-// noteZeros joins adjacent runs. A run is recorded before it is known to be long, since
-// it consists of many matches. The next run replaces a short one.
+// noteZeros adds a run to r.zeros, or extends the last one by it. A run is recorded before it is
+// known to be long, since it consists of many matches. The next run replaces a short one.
 func (r *ring) noteZeros(z run) {
 	if n := len(r.zeros); n > 0 {
 		if r.zeros[n-1].to == z.from {

@@ -211,8 +211,7 @@ func (f *File) setOffsets(blocks []Block, end int64) (int64, error) {
 	return at - headerBytes, nil
 }
 
-// readStreamHeader verifies a stream's header against its footer's flags, and sets the blocks'
-// check.
+// readStreamHeader compares a stream's header with the footer's flags, and sets the blocks' check.
 func (f *File) readStreamHeader(at int64, flags []byte, blocks []Block) error {
 	p, err := f.readAt(at, headerBytes)
 	if err != nil {
@@ -280,6 +279,7 @@ type fieldReader struct {
 	bad bool
 }
 
+// nextBytes removes and returns n bytes. If there are fewer, it sets bad and returns nil.
 func (r *fieldReader) nextBytes(n uint64) []byte {
 	if n > uint64(len(r.p)) {
 		r.bad, r.p = true, nil
@@ -290,6 +290,7 @@ func (r *fieldReader) nextBytes(n uint64) []byte {
 	return p
 }
 
+// nextByte removes and returns a byte. If there is none, it sets bad and returns 0.
 func (r *fieldReader) nextByte() byte {
 	if p := r.nextBytes(1); p != nil {
 		return p[0]
@@ -297,7 +298,7 @@ func (r *fieldReader) nextByte() byte {
 	return 0
 }
 
-// nextNumber reads a number of up to 63 bits, seven in each byte.
+// nextNumber reads a number of up to 63 bits, seven in each byte. It sets bad for other forms.
 func (r *fieldReader) nextNumber() uint64 {
 	v := uint64(0)
 	for i := range 9 {
