@@ -52,8 +52,8 @@ func (r reference) cacheKey() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// openCacheEntry locks the cache entry of an origin. It waits while another process
-// fetches from that origin.
+// openCacheEntry makes and locks the cache folder of an origin, and waits while another process
+// fetches from that origin. It refuses an unsafe file name.
 func openCacheEntry(ctx context.Context, cache string, origin reference, name string) (*cacheEntry, error) {
 	if SafeFileName(name) != name {
 		return nil, fmt.Errorf("%q is no name for a file here", name)
@@ -102,8 +102,8 @@ var hexPattern = plaintext.Regexp(`^[0-9a-f]{64}$`)
 
 const maxRecordBytes = 64 << 10
 
-// readRecord reads the record NAME+ending. It returns nil if there is no valid one, so that Slipway
-// fetches the file again.
+// readRecord reads the record NAME+ending. It returns nil if none is valid: then Slipway fetches
+// again.
 func (p *cacheEntry) readRecord(ending string) *cacheRecord {
 	f, err := os.Open(p.filePath(ending))
 	if err != nil {

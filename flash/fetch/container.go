@@ -14,8 +14,7 @@ import (
 	"slipway/layers/localfile"
 )
 
-// Container is a container image at its source. It fetches a blob of a registry when that is
-// opened.
+// Container is a container image at its source. It fetches a registry's blob when it opens that.
 type Container struct {
 	source *oci.Source    // of archives and layouts
 	name   string         // of one of several in these

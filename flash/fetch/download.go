@@ -21,9 +21,8 @@ import (
 
 // transport reads files from a server.
 type transport interface {
-	// openFile begins to read a file. It continues after the bytes of a partial file
-	// only if the server shows that they begin the same version. It may be called
-	// again after any error.
+	// openFile begins to read a file. It continues after the bytes of a partial file only if the
+	// server shows that they begin the same version. It may be called again after any error.
 	openFile(ctx context.Context, w fileRequest, h cachedPart) (fileResponse, error)
 	closeConnections()
 }
@@ -34,7 +33,7 @@ type fileRequest struct {
 	file      File
 	sha256    string // "": not known
 	limit     int64  // 0: none
-	sizeBytes int64  // where sized
+	sizeBytes int64  // if sized
 	sized     bool
 }
 
@@ -139,7 +138,7 @@ func (o *Origin) downloadFile(ctx context.Context, w fileRequest) (File, error) 
 }
 
 // reuseOrFetch returns the complete file of an earlier run if it has the wanted digest. Else it
-// resumes or starts the download.
+// resumes or starts the download; if no digest is wanted, the server may say that it is current.
 func (d *download) reuseOrFetch(ctx context.Context) (File, error) {
 	if d.cached != nil && d.sha256 != "" {
 		if d.cached.SHA256 == d.sha256 {
@@ -153,7 +152,7 @@ func (d *download) reuseOrFetch(ctx context.Context) (File, error) {
 	return d.fetchFile(ctx)
 }
 
-// reuseCached returns the file of an earlier run.
+// reuseCached returns the file of an earlier run, and shows that as a step.
 func (d *download) reuseCached(ctx context.Context) File {
 	progress.Start(ctx, "fetch "+d.file.Name, d.cached.SizeBytes, progress.Bytes).Reuse("in the cache, proved by its digest")
 	d.file.Content = d.whole
@@ -183,7 +182,7 @@ func (d *download) resumePartial(ctx context.Context) error {
 	return d.restart()
 }
 
-// restart discards the bytes of the partial file.
+// restart discards the bytes of the partial file and its record, and counts that if there were any.
 func (d *download) restart() error {
 	if d.have > 0 {
 		d.starts++
@@ -194,7 +193,7 @@ func (d *download) restart() error {
 	return d.dropUnproved()
 }
 
-// dropUnproved truncates the partial file to its proved bytes.
+// dropUnproved truncates the partial file to its first d.have bytes, which are proved.
 func (d *download) dropUnproved() error {
 	if err := d.f.Truncate(d.have); err != nil {
 		return permanentError{err}
@@ -206,7 +205,8 @@ func (d *download) dropUnproved() error {
 	return nil
 }
 
-// fetchFile downloads the file. It starts over once if the resumed part is of another version.
+// fetchFile downloads the file, or returns the cached one if the server says that it is current. It
+// starts over once if the resumed part is of another version.
 func (d *download) fetchFile(ctx context.Context) (File, error) {
 	err := d.retryUntilDone(ctx)
 	if err == nil && d.cached == nil {
@@ -230,8 +230,8 @@ func (d *download) fetchFile(ctx context.Context) (File, error) {
 	return d.file, err
 }
 
-// retryUntilDone opens connections until the file is complete. It fails after
-// failuresInARow tries that bring no further bytes.
+// retryUntilDone opens connections until the file is complete. It fails at a permanentError, after
+// failuresInARow tries that bring no further bytes, after maxRestarts, or if isRefused.
 func (d *download) retryUntilDone(ctx context.Context) error {
 	furthest, failures := d.have, 0
 	for {
@@ -273,7 +273,8 @@ func (d *download) dropUnresumable() error {
 	return nil
 }
 
-// resumableError adds to err how many bytes the next run can resume from.
+// resumableError adds to err how many bytes the next run can resume from. If it cannot resume,
+// resumableError removes the partial file.
 func (d *download) resumableError(err error) error {
 	if d.have > 0 && d.validator != "" {
 		return fmt.Errorf("%w\n  %d bytes are here; the next try goes on from there", err, d.have)
@@ -315,8 +316,7 @@ func waitBackoff(ctx context.Context, failures int, err error) error {
 var errSilent = errors.New("the server fell silent")
 
 // readConnection opens one connection and appends its bytes to the partial file. It returns nil
-// once the file is complete, or if the cached file is current. It ends a connection that is silent
-// for silenceLimit.
+// once the file is complete, or if the cached file is current. It cancels after silenceLimit.
 func (d *download) readConnection(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -358,7 +358,8 @@ func (d *download) cachedPart() cachedPart {
 }
 
 // acceptResponse checks a response against the partial file, the expected size and the free space.
-// It starts over if the response has another beginning or size. It starts the progress step.
+// It starts over if beginning or size differ. It starts the progress step and drops the cached
+// file.
 func (d *download) acceptResponse(ctx context.Context, a fileResponse) error {
 	d.cached = nil // the server has another version
 	if a.from != d.have || d.size >= 0 && a.size != d.size {
@@ -395,7 +396,8 @@ func (d *download) countBytes(n int64) {
 // spaceCheckBytes is how often the free space is checked if the size is unknown.
 const spaceCheckBytes = 64 << 20
 
-// copyBody appends the response's body to the partial file.
+// copyBody appends the response's body to the partial file, and calls heard after each read. A body
+// that ends before d.size is an error.
 func (d *download) copyBody(body io.Reader, heard func()) error {
 	buf := make([]byte, 256<<10)
 	for {
@@ -416,7 +418,7 @@ func (d *download) copyBody(body io.Reader, heard func()) error {
 }
 
 // addBytes appends p to the partial file and its digest, and saves a checkpoint from time to time.
-// It returns a permanentError if the file becomes too large or the disk is full.
+// It returns a permanentError if the file becomes too large or cannot be written.
 func (d *download) addBytes(p []byte) error {
 	before := d.have
 	if most := d.maxBytes(); d.have+int64(len(p)) > most {

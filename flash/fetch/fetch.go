@@ -1,7 +1,6 @@
-// Package fetch turns a reference (a path, web, SSH or OCI address) into a verified file
-// on this machine. A server's answers are untrusted: sizes, names, lists and redirects
-// have limits. A file gets its name only once its digest is proved. For its content see
-// source, for signatures trust.
+// Package fetch turns a reference (a path, web, SSH or OCI address) into a verified file on this
+// machine. A server's answers are untrusted: sizes, names, lists and redirects have limits. A file
+// gets its name only once its digest is proved. For its content see source, for signatures trust.
 package fetch
 
 import (
@@ -44,8 +43,8 @@ type Origin struct {
 	oci  *artifact // of OCI registries
 }
 
-// Open parses a reference. It contacts a server only for an OCI registry, to fetch the manifest
-// that names the image's file.
+// Open returns the origin that a reference names. It contacts a server only for an OCI registry, to
+// fetch the manifest that names the image's file. It refuses an OCI layout.
 func Open(ctx context.Context, text string, o Options) (*Origin, error) {
 	ref, err := parseReference(text)
 	if err != nil {
@@ -90,7 +89,7 @@ func (o *Origin) Name() string {
 	return o.ref.fileName()
 }
 
-// ReadAll returns all of a small file, and closes it.
+// ReadAll returns all of a small file, and closes it. More than most bytes are an error.
 func (f File) ReadAll(ctx context.Context, most int64) ([]byte, error) {
 	defer f.Content.Close()
 	return localfile.ReadAll(f.Content.Reader(ctx, func(int64) {}), f.Path, most)
@@ -110,7 +109,7 @@ func (o *Origin) Get(ctx context.Context, digest string) (File, error) {
 }
 
 // nextStep returns a "next:" line with a command that examines the source of a file that could not
-// be fetched or verified.
+// be fetched or verified; "" for a registry.
 func (r reference) nextStep() string {
 	switch r.kind {
 	case kindHTTP:
@@ -126,8 +125,7 @@ func (r reference) nextStep() string {
 // maxBesideBytes is the size limit for block maps, signatures and lists of digests.
 const maxBesideBytes = 64 << 20
 
-// Beside fetches a small file from the image's folder. The error is fs.ErrNotExist if the
-// folder has no such file.
+// Beside fetches a small file of the image's folder. The error is fs.ErrNotExist if there is none.
 func (o *Origin) Beside(ctx context.Context, name string) (File, error) {
 	ref := o.ref.besideFile(name)
 	file, err := o.fetchReference(ctx, ref, "", maxBesideBytes)
@@ -159,7 +157,7 @@ func (o *Origin) Folder() string {
 }
 
 // fetchReference fetches a file of the origin, or opens a local one, and verifies its digest if
-// there is one. An OCI manifest has the digest of each file.
+// there is one: the given one, or an OCI manifest's. A file over limit is refused; 0 is no limit.
 func (o *Origin) fetchReference(ctx context.Context, ref reference, digest string, limit int64) (File, error) {
 	file := File{Name: ref.fileName(), Reference: ref.text, Listed: digest != "" || o.oci != nil}
 	if o.ref.kind == kindPath {
@@ -187,8 +185,8 @@ func wrongDigest(got, want string) error {
 	return fmt.Errorf("sha256 %s, want %s: it is another file, or a damaged one; nothing of it is used", got, want)
 }
 
-// checkLocalFile opens a local file, and compares its size with limit and its SHA-256 with digest,
-// if there are such.
+// checkLocalFile opens a local file and compares any limit with the size, any digest with the
+// SHA-256.
 func checkLocalFile(ctx context.Context, path string, file File, digest string, limit int64) (File, error) {
 	f, err := sealed.Open(path)
 	if err != nil {

@@ -55,7 +55,8 @@ func (w *web) closeConnections() { w.client.CloseIdleConnections() }
 
 var errRedirect = errors.New("redirect refused")
 
-// checkRedirect refuses unsafe redirects and removes credentials from the others.
+// checkRedirect refuses too many redirects, from https to http, to other schemes, and with a user.
+// It removes the Referer, and the Authorization if scheme or host change.
 func checkRedirect(to *http.Request, via []*http.Request) error {
 	first, last := via[0].URL, via[len(via)-1].URL
 	switch {
@@ -117,7 +118,8 @@ func (h cachedPart) setConditions(req *http.Request) {
 	}
 }
 
-// readResponse turns a status and its headers into a fileResponse.
+// readResponse turns a status and its headers into a fileResponse: an empty one if the cached file
+// is current, one with from -1 if the range cannot continue the partial file.
 func readResponse(res *http.Response, h cachedPart) (fileResponse, error) {
 	a := fileResponse{body: res.Body, size: res.ContentLength, validator: validatorOf(res.Header)}
 	switch coding := res.Header.Get("Content-Encoding"); {
@@ -177,7 +179,8 @@ func validatorOf(h http.Header) string {
 
 var rangePattern = plaintext.Regexp(`^bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)$`)
 
-// parseContentRange returns the first offset and the file's size; size -1 is unknown.
+// parseContentRange returns the first offset and the file's size, -1 if unknown. A range that ends
+// before the file is an error.
 func parseContentRange(text string) (from, size int64, err error) {
 	m := rangePattern().FindStringSubmatch(text)
 	if m == nil {
@@ -195,7 +198,8 @@ func parseContentRange(text string) (from, size int64, err error) {
 	return from, size, nil
 }
 
-// statusError returns an error for an HTTP status, of the type that says whether to try again.
+// statusError returns an error for an HTTP status, of the type that says whether to try again. It
+// wraps fs.ErrNotExist for 404 and 410, and fs.ErrPermission for 401 and 403.
 func statusError(res *http.Response) error {
 	err := fmt.Errorf("%s answers %s", res.Request.URL.Host, plaintext.OneLine(res.Status))
 	switch code := res.StatusCode; {
@@ -211,7 +215,7 @@ func statusError(res *http.Response) error {
 	return permanentError{err}
 }
 
-// parseRetryAfter reads a Retry-After header: seconds or a date.
+// parseRetryAfter reads a Retry-After header: seconds, up to an hour, or a date; else 0.
 func parseRetryAfter(text string) time.Duration {
 	if seconds, err := strconv.Atoi(text); err == nil && seconds >= 0 {
 		return time.Duration(min(seconds, 3600)) * time.Second

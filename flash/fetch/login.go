@@ -36,8 +36,8 @@ type dockerConfig struct {
 // maxLoginBytes is more than docker login writes.
 const maxLoginBytes = 1 << 20
 
-// findCredentials returns the user's credentials for a repository; empty ones if there are none.
-// oras-go reads the login files too, but uses the login of one namespace for another.
+// findCredentials returns the user's credentials for a repository from the first login file that
+// has some; empty ones if none has. oras-go uses the login of one namespace for another.
 func findCredentials(ctx context.Context, host, repository string) (found auth.Credential, err error) {
 	for _, path := range loginFiles() {
 		if err != nil || found != auth.EmptyCredential {
@@ -48,7 +48,8 @@ func findCredentials(ctx context.Context, host, repository string) (found auth.C
 	return found, err
 }
 
-// credentialsIn reads the credentials from one login file.
+// credentialsIn reads the credentials from one login file: those of the longest namespace, of the
+// server, or of the default helper. Without any it returns empty ones.
 func credentialsIn(ctx context.Context, path, host, repository string) (auth.Credential, error) {
 	data, err := localfile.Read(path, maxLoginBytes)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -110,8 +111,7 @@ func dockerConfigPath() (string, error) {
 	return filepath.Join(home, ".docker", "config.json"), err
 }
 
-// credentialNamespaces returns the names under which podman keeps logins for parts of a
-// registry, the longest first.
+// credentialNamespaces returns podman's names for logins to parts of a registry, the longest first.
 func credentialNamespaces(host, repository string) (names []string) {
 	for repository != "" {
 		names = append(names, host+"/"+repository)
@@ -146,7 +146,7 @@ const helperLimit = 30 * time.Second
 var helperPattern = plaintext.Regexp(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // runCredentialHelper runs docker-credential-HELPER, which keeps passwords in a keyring, and
-// returns its credentials for a server. It gives up after helperLimit.
+// returns its credentials for a server. It refuses a path, and gives up after helperLimit.
 func runCredentialHelper(ctx context.Context, helper, server string) (auth.Credential, error) {
 	if !helperPattern().MatchString(helper) {
 		return auth.EmptyCredential, fmt.Errorf("credential helper %q in docker's config.json is no name of a program", plaintext.OneLine(helper))

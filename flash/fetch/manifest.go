@@ -36,7 +36,7 @@ type blob struct {
 
 // artifact is an OCI manifest: named files, as ORAS pushes them.
 type artifact struct {
-	title string // which file the reference names; "" leaves the choice to find
+	title string // which file the reference names; "" leaves the choice to findFile
 	blobs []blob
 }
 
@@ -72,8 +72,8 @@ func readPlatformManifest(index oci.Document, arch string, read func(ocispec.Des
 	return oci.ParseDocument(text)
 }
 
-// choosePlatform returns the index's manifest for an architecture. An index with a
-// single manifest matches every architecture.
+// choosePlatform returns the index's only manifest for an architecture, attestations aside. An
+// index with a single manifest matches every architecture.
 func choosePlatform(index oci.Document, arch string) (ocispec.Descriptor, error) {
 	all := slices.DeleteFunc(slices.Clone(index.Manifests), func(m ocispec.Descriptor) bool {
 		return m.Annotations["vnd.docker.reference.type"] != "" // attestations
@@ -90,8 +90,8 @@ func choosePlatform(index oci.Document, arch string) (ocispec.Descriptor, error)
 	return fit[0], nil
 }
 
-// artifactOf returns the files of a manifest. It refuses an index, a container image, and unsafe or
-// duplicate file names.
+// artifactOf returns the files of a manifest; one without a name becomes disk.img. It refuses an
+// index, a container image, no files, and unsafe or duplicate file names.
 func artifactOf(d oci.Document, title string) (*artifact, error) {
 	a := &artifact{title: title}
 	if d.IsIndex() {
@@ -128,8 +128,8 @@ func (a *artifact) checkUniqueNames() error {
 	return nil
 }
 
-// isCompanionFile reports whether a file usually lies beside an image, such as a
-// signature or a block map.
+// isCompanionFile reports whether a file usually lies beside an image, such as a signature or a
+// block map: by its ending, or because it begins with SHA256SUM in upper or lower case.
 func isCompanionFile(name string) bool {
 	for _, ending := range []string{".bmap", ".sig", ".asc", ".json", ".txt", ".md", ".sha256", ".spdx"} {
 		if strings.HasSuffix(name, ending) {
@@ -143,7 +143,7 @@ func isCompanionFile(name string) bool {
 const PackedEnding = ".zst"
 
 // findFile returns the file with a title, which may be packed. Without a title it returns the
-// image: the only file that is no companion.
+// image: the only file, or the only one that is no companion.
 func (a *artifact) findFile(title string) (blob, error) {
 	var names []string
 	named := func(name string) bool {
@@ -165,7 +165,7 @@ func (a *artifact) findFile(title string) (blob, error) {
 	return blob{}, fmt.Errorf("which of its files is the image? It has %s; name one with #FILE", strings.Join(names, ", "))
 }
 
-// imageName returns the image's name.
+// imageName returns the name of the file that the reference means; "" if there is no such file.
 func (a *artifact) imageName() string {
 	b, err := a.findFile(a.title)
 	if err != nil {

@@ -77,6 +77,7 @@ var schemes = map[string]func(text, rest string) (reference, error){
 var portPattern = plaintext.Regexp(`^[1-9][0-9]{1,4}$`)
 
 // parsePlain parses a path or host:path. As for scp, a colon before any slash makes it host:path.
+// It refuses a host:PORT/path, which probably misses its http://.
 func parsePlain(text string) (reference, error) {
 	colon, slash := strings.IndexByte(text, ':'), strings.IndexByte(text, '/')
 	if strings.HasPrefix(text, "[") { // an IPv6 address contains colons
@@ -96,6 +97,7 @@ func parsePlain(text string) (reference, error) {
 	return sftpReference(text, host, trimHome(name))
 }
 
+// parseFile parses file:///path. It refuses another host than localhost, a query or a fragment.
 func parseFile(text, rest string) (reference, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host != "" && u.Host != "localhost" || !path.IsAbs(u.Path) || u.RawQuery != "" || u.Fragment != "" {
@@ -107,6 +109,7 @@ func parseFile(text, rest string) (reference, error) {
 	return reference{kind: kindPath, text: u.Path, path: u.Path}, nil
 }
 
+// parseHTTP parses a web address. It keeps its login apart, and refuses one without a file name.
 func parseHTTP(text, _ string) (reference, error) {
 	u, err := url.Parse(text)
 	if err != nil { // url.Parse's error repeats a password
@@ -124,6 +127,7 @@ func parseHTTP(text, _ string) (reference, error) {
 	return r, nil
 }
 
+// parseSSH parses ssh://host/path, in which /~/ is the home directory. It refuses a password.
 func parseSSH(text, rest string) (reference, error) {
 	host, name, ok := strings.Cut(rest, "/")
 	if err := rejectPassword(host); err != nil { // before a message repeats the password
@@ -153,6 +157,7 @@ func rejectPassword(host string) error {
 	return nil
 }
 
+// sftpReference returns a reference of a file by SFTP. It refuses a password and a missing name.
 func sftpReference(text, host, name string) (reference, error) {
 	if err := rejectPassword(host); err != nil {
 		return reference{}, err
@@ -225,6 +230,7 @@ func parseLayout(text, rest string) (reference, error) {
 	return r, checkTitle(r)
 }
 
+// checkTitle refuses a title that is no safe file name.
 func checkTitle(r reference) error {
 	if r.title != "" && SafeFileName(r.title) != r.title {
 		return fmt.Errorf("%q: %q is no name of a file", r.text, r.title)
@@ -242,7 +248,8 @@ func (r reference) fileName() string {
 
 const maxNameBytes = 200 // leaves space for the cache's endings
 
-// SafeFileName returns the last part of a path, or "" if it is unsafe as a name in the cache.
+// SafeFileName returns the last part of a path; "" for a folder, and for a name that begins with a
+// dot, has unprintable characters, or is longer than 200 bytes.
 func SafeFileName(p string) string {
 	name := path.Base(p)
 	bad := strings.ContainsFunc(name, func(c rune) bool { return c == '/' || c == utf8.RuneError || !unicode.IsPrint(c) })
@@ -252,7 +259,8 @@ func SafeFileName(p string) string {
 	return name
 }
 
-// besideFile returns the reference of another file in the same folder, or of the same artifact.
+// besideFile returns the reference of another file in the same folder, or of the same artifact. A
+// web address keeps its query.
 func (r reference) besideFile(name string) reference {
 	switch r.kind {
 	case kindHTTP:
@@ -283,8 +291,8 @@ func isLoopback(host string) bool {
 
 const maxMapNames = 4
 
-// MapNames returns the names that the image's block map may have. As bmaptool does, it removes one
-// more suffix of the image's name for each.
+// MapNames returns the names that the image's block map may have, at most maxMapNames. As bmaptool
+// does, it removes one more suffix of the image's name for each.
 func MapNames(image string) []string {
 	names := []string{image + ".bmap"}
 	for bare := image; len(names) < maxMapNames; {

@@ -63,6 +63,7 @@ type registryTransport struct {
 	plain bool
 }
 
+// RoundTrip refuses unsafe requests, and restarts the timer in the request's context, if any.
 func (t registryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if plain := t.plain && req.URL.Scheme == "http" && isLoopback(req.URL.Host); req.URL.Scheme != "https" && !plain || req.URL.User != nil {
 		return nil, permanentError{fmt.Errorf("the registry sends us to %s://%s, which is not https", req.URL.Scheme, plaintext.OneLine(req.URL.Host))}
@@ -124,8 +125,7 @@ func (r *registry) explainAnswer(answer *errcode.ErrorResponse) error {
 }
 
 // try runs call until it succeeds, fails permanently, or fails failuresInARow times. It waits
-// between tries, and cancels a call when the registry is silent for silenceLimit. name is for
-// messages.
+// between tries, and cancels a call when the registry is silent. name is for messages.
 func (r *registry) try(ctx context.Context, name string, call func(context.Context, *remote.Repository) error) error {
 	for failures := 1; ; failures++ {
 		err := r.tryOnce(ctx, call)
@@ -139,6 +139,7 @@ func (r *registry) try(ctx context.Context, name string, call func(context.Conte
 	}
 }
 
+// tryOnce runs call, explains its error, and cancels it when the registry falls silent.
 func (r *registry) tryOnce(ctx context.Context, call func(context.Context, *remote.Repository) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

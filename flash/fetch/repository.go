@@ -32,7 +32,7 @@ type Place struct {
 const wantPlace = "want HOST/REPOSITORY[:TAG], or a folder that begins with / ./ or ../"
 
 // ParsePlace parses the reference of a repository or an OCI layout in which artifacts are stored.
-// It contacts no server.
+// It contacts no server. It refuses #FILE, and a host without a dot or a port except localhost.
 func ParsePlace(text string) (Place, error) {
 	rest, parse := strings.TrimPrefix(text, "oci://"), parseRepository
 	if after, ok := strings.CutPrefix(text, "oci-dir:"); ok || isFolder(text) {
@@ -154,8 +154,8 @@ func (b *uploadBody) Read(p []byte) (int, error) {
 }
 
 // end stops the body and returns the result of the upload: ErrOther or the file's error, if the
-// content was wrong, else err, the request's error. It takes the sent bytes of a failed request
-// back from count.
+// content was wrong, else err, the request's error. After an error it takes sent bytes back from
+// count.
 func (b *uploadBody) end(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

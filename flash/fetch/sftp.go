@@ -61,8 +61,7 @@ func readError(err error) error {
 	return err
 }
 
-// reopenFile opens the file over the present connection, or over a new one if that
-// connection is lost.
+// reopenFile opens the file over the present connection, or over a new one if that is lost.
 func (b *boardFolder) reopenFile(ctx context.Context, ref reference) (*files.Reading, error) {
 	if b.conn != nil {
 		r, err := files.Open(ctx, b.conn, ref.path)
@@ -79,7 +78,7 @@ func (b *boardFolder) reopenFile(ctx context.Context, ref reference) (*files.Rea
 	return files.Open(ctx, b.conn, ref.path)
 }
 
-// remoteDigest has the server compute the file's SHA-256; "" if the server runs no commands.
+// remoteDigest has the server compute the file's SHA-256; "" without a result or a connection.
 func (b *boardFolder) remoteDigest(ctx context.Context, ref reference) string {
 	if b.conn == nil {
 		return ""
