@@ -43,7 +43,8 @@ type Kept struct {
 	Why string `json:"why"`
 }
 
-// Clean removes artifacts from a store by the rules in opt. Without opt.Yes it only lists them.
+// Clean removes artifacts from a store by the rules in opt, and from a folder also the blobs that
+// nothing needs. Without opt.Yes it only lists them.
 func Clean(ctx context.Context, reference string, opt CleanOptions) (Cleaned, error) {
 	if err := opt.Check(); err != nil {
 		return Cleaned{}, err
@@ -125,6 +126,7 @@ func (c Cleaned) Show(w io.Writer) error {
 	return c.showRest(w)
 }
 
+// showRest prints the bytes freed, or how to free them, and after a dry run the next step.
 func (c Cleaned) showRest(w io.Writer) error {
 	text := ""
 	switch {

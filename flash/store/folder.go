@@ -89,6 +89,7 @@ func (f *folder) writeLayout() error {
 	return f.saveJSON(v1.ImageLayoutFile, v1.ImageLayout{Version: v1.ImageLayoutVersion})
 }
 
+// saveIndex writes index.json. More than oci.MaxManifests entries are an error.
 func (f *folder) saveIndex(index v1.Index) error {
 	if len(index.Manifests) > oci.MaxManifests {
 		return fmt.Errorf("%s: more than %d tags\nnext: store clean %[1]s --keep=20", f.dir, oci.MaxManifests)
@@ -126,6 +127,7 @@ func (f *folder) path(sum digest.Digest) string {
 	return filepath.Join(f.dir, blobsDir, sum.Encoded())
 }
 
+// has reports whether a blob of the right size is there. It does not read the blob.
 func (f *folder) has(_ context.Context, d v1.Descriptor) (bool, error) {
 	info, err := os.Stat(f.path(d.Digest))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -134,6 +136,7 @@ func (f *folder) has(_ context.Context, d v1.Descriptor) (bool, error) {
 	return err == nil && info.Mode().IsRegular() && info.Size() == d.Size, err
 }
 
+// put copies a blob into the folder. It keeps nothing of a blob with another size or digest.
 func (f *folder) put(ctx context.Context, b blob, sent func(int64)) error {
 	in, err := b.open()
 	if err != nil {
@@ -189,6 +192,7 @@ func (f *folder) tag(_ context.Context, manifest []byte, tags []string) error {
 	return f.saveIndex(index)
 }
 
+// manifest reads the manifest that index.json lists with a tag or digest, and verifies it.
 func (f *folder) manifest(ctx context.Context, name string) ([]byte, error) {
 	index, err := f.index()
 	if err != nil {
@@ -203,6 +207,7 @@ func (f *folder) manifest(ctx context.Context, name string) ([]byte, error) {
 	return f.read(ctx, index.Manifests[i])
 }
 
+// read reads a small blob and verifies its digest.
 func (f *folder) read(_ context.Context, d v1.Descriptor) ([]byte, error) {
 	data, err := localfile.Read(f.path(d.Digest), oci.MaxDocumentBytes)
 	if err == nil && digest.FromBytes(data) != d.Digest {
@@ -230,6 +235,7 @@ func (f *folder) get(ctx context.Context, d v1.Descriptor, name, dir string) (st
 	return path, err
 }
 
+// tags returns an entry for each manifest in index.json, also for those without a tag.
 func (f *folder) tags(context.Context) ([]tagged, error) {
 	index, err := f.index()
 	var all []tagged
@@ -239,7 +245,8 @@ func (f *folder) tags(context.Context) ([]tagged, error) {
 	return all, err
 }
 
-// remove removes manifests from the index, and then all blobs that no other manifest needs.
+// remove removes manifests from the index, and then all blobs that no other manifest needs. It
+// returns their size. With dry it removes nothing.
 func (f *folder) remove(ctx context.Context, digests []string, dry bool) (freed int64, err error) {
 	index, err := f.index()
 	if err != nil {

@@ -52,6 +52,7 @@ func List(ctx context.Context, reference string) ([]Entry, error) {
 	return all, nil
 }
 
+// listError adds the store's name and the next step to an error of list.
 func listError(place fetch.Place, err error) error {
 	err = fmt.Errorf("%s: %w", place, err)
 	if fetch.StatusOf(err) == 404 {
@@ -77,7 +78,8 @@ func list(ctx context.Context, s Store) ([]Entry, error) {
 	return all, err
 }
 
-// readEntries reads the manifests of all tags, several at once, and joins the tags of each.
+// readEntries reads the manifests of all tags, several at once, and joins the tags of each. It
+// leaves out manifests that a registry no longer has.
 func readEntries(ctx context.Context, s Store, tags []tagged, step *progress.Step) ([]Entry, error) {
 	var mu sync.Mutex
 	byDigest := map[string]*Entry{}
@@ -118,7 +120,7 @@ func readEntries(ctx context.Context, s Store, tags []tagged, step *progress.Ste
 }
 
 // entryOf parses a manifest that anybody may have written. The values are not verified: they are
-// shown, and Pull verifies them.
+// shown, and Pull verifies them. If Slipway did not push it, only Other says why.
 func entryOf(data []byte) Entry {
 	e := Entry{Digest: string(digest.FromBytes(data)), Tags: []string{}}
 	m, err := parseManifest(data)

@@ -53,6 +53,7 @@ func extraNames() []string {
 	return names
 }
 
+// maxBytesOf returns the size limit for artifact.json, or for a file that it does not list.
 func maxBytesOf(name string) int64 {
 	if name == reportName || name == bitbake.InputsName {
 		return maxExtraBytes
@@ -68,7 +69,8 @@ type content struct {
 }
 
 // readContent reads the artifact in a folder, and its report below reports, and makes its manifest.
-// Only put reads the files that artifact.json lists: artifact.json has their digests.
+// It leaves out another build's report. Only put reads the files that artifact.json lists:
+// artifact.json has their digests.
 func readContent(dir, reports string) (content, error) {
 	var c content
 	var err error
@@ -158,6 +160,7 @@ func openSized(path string, size int64) (io.ReadCloser, error) {
 	return f, nil
 }
 
+// describe returns the descriptor of a file, with the file's name as the title.
 func describe(name string, sum digest.Digest, size int64) v1.Descriptor {
 	kind := "application/octet-stream"
 	if filepath.Ext(name) == ".json" {
@@ -263,7 +266,8 @@ func parseArtifact(data []byte, m v1.Manifest) (images.Artifact, error) {
 	return a, nil
 }
 
-// defaultTag returns the tag for an artifact that the user did not tag: BOARD-KEY.
+// defaultTag returns the tag for an artifact that the user did not tag: BOARD-KEY, with - for what
+// tags cannot contain, and the key's first 12 characters.
 func defaultTag(board, key string) string {
 	clean := strings.Map(func(r rune) rune {
 		if r < 0x80 && (r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("._-", r)) {

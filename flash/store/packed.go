@@ -34,7 +34,7 @@ const (
 )
 
 // isPlainDisk reports whether a file of the artifact is an uncompressed disk image of at least
-// leastPacked bytes.
+// leastPacked bytes, and its name with .zst is free.
 func isPlainDisk(a images.Artifact, f images.File) bool {
 	taken := func(other images.File) bool { return other.Name == f.Name+fetch.PackedEnding }
 	if f.Kind != images.DiskImage || f.SizeBytes < leastPacked || slices.ContainsFunc(a.Files, taken) {
@@ -169,8 +169,8 @@ func (p *pull) unpackLayers(a images.Artifact) {
 	}
 }
 
-// unpack decompresses the fetched file from, with holes for its zeros, and verifies its size and
-// digest. It removes from, and returns the new path.
+// unpack decompresses the fetched file from, with holes for its zeros, verifies size and digest,
+// and returns the new path. It removes from, also if the content is wrong.
 func (p *pull) unpack(ctx context.Context, from string, to v1.Descriptor) (path string, err error) {
 	name := nameOf(to)
 	step := progress.Start(ctx, "unpack "+name, to.Size, progress.Bytes)

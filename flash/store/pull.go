@@ -68,6 +68,7 @@ func Pull(ctx context.Context, reference string, opt PullOptions) (Pulled, error
 	return p.Pulled, nil
 }
 
+// pullError adds the store's name and the next step to an error of Pull.
 func pullError(place fetch.Place, err error) error {
 	if fetch.StatusOf(err) == 404 {
 		return fmt.Errorf("%s: %w\nnext: store list %[1]s", place, err)
@@ -88,7 +89,7 @@ type pull struct {
 	mu   sync.Mutex
 }
 
-// resolve reads and checks the manifest and artifact.json.
+// resolve reads and checks the manifest and artifact.json, and sets p from them without the report.
 func (p *pull) resolve(ctx context.Context, place fetch.Place) error {
 	name := place.Digest
 	if name == "" {
@@ -192,7 +193,8 @@ func (p *pull) lockParts(ctx context.Context) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// findMissing returns the files that the folder does not have with the right digest.
+// findMissing returns the files that the folder does not have with the right digest. For
+// artifact.json it only sets p.described.
 func (p *pull) findMissing(ctx context.Context) (missing []v1.Descriptor, err error) {
 	for _, l := range p.manifest.Layers {
 		there, err := p.isThere(ctx, l)
@@ -211,7 +213,8 @@ func (p *pull) findMissing(ctx context.Context) (missing []v1.Descriptor, err er
 
 func nameOf(l v1.Descriptor) string { return l.Annotations[v1.AnnotationTitle] }
 
-// isThere reports whether the folder has the file with the layer's digest.
+// isThere reports whether the folder has the file with the layer's digest. A folder there is an
+// error.
 func (p *pull) isThere(ctx context.Context, l v1.Descriptor) (bool, error) {
 	name := nameOf(l)
 	info, err := p.root.Lstat(name)

@@ -29,6 +29,7 @@ func (r *registry) has(ctx context.Context, d v1.Descriptor) (there bool, err er
 	return there, err
 }
 
+// put uploads a blob. If the blob has another digest or size, the error is errChanged.
 func (r *registry) put(ctx context.Context, b blob, sent func(int64)) error {
 	err := r.Upload(ctx, b.Descriptor, b.name, b.open, sent)
 	if errors.Is(err, fetch.ErrOther) {
@@ -37,6 +38,7 @@ func (r *registry) put(ctx context.Context, b blob, sent func(int64)) error {
 	return err
 }
 
+// tag pushes the manifest once for each tag.
 func (r *registry) tag(ctx context.Context, manifest []byte, tags []string) error {
 	d := v1.Descriptor{MediaType: v1.MediaTypeImageManifest, Digest: digest.FromBytes(manifest), Size: int64(len(manifest))}
 	for _, tag := range tags {
@@ -70,6 +72,7 @@ func (r *registry) get(ctx context.Context, d v1.Descriptor, name, dir string) (
 // maxTags is the limit for the tags of a repository.
 const maxTags = 20_000
 
+// tags returns all tags. An invalid tag, or more than maxTags, is an error.
 func (r *registry) tags(ctx context.Context) (all []tagged, err error) {
 	err = r.Try(ctx, func(ctx context.Context, repo *remote.Repository) error {
 		all = nil
@@ -90,8 +93,8 @@ func (r *registry) tags(ctx context.Context) (all []tagged, err error) {
 	return all, err
 }
 
-// remove deletes the manifests from the registry. It frees no bytes: the registry's own collector
-// does.
+// remove deletes the manifests from the registry, without an error for those it lacks; with dry,
+// none. It frees no bytes: the registry's own collector does.
 func (r *registry) remove(ctx context.Context, digests []string, dry bool) (int64, error) {
 	for _, d := range digests {
 		if dry {

@@ -58,6 +58,7 @@ const (
 	toClean = "pull,delete"
 )
 
+// open opens a folder by openFolder, or a repository without a request to the registry.
 func open(place fetch.Place, actions string) (Store, error) {
 	if place.Folder == "" {
 		return &registry{place.Repository()}, nil
@@ -75,7 +76,7 @@ func openFor(reference, actions string) (Store, fetch.Place, error) {
 	return s, place, err
 }
 
-// openWhole opens a store by a reference that names no single artifact.
+// openWhole opens a store, and refuses a reference that has a tag or a digest.
 func openWhole(reference, actions string) (Store, fetch.Place, error) {
 	place, err := fetch.ParsePlace(reference)
 	if err == nil && (place.Tag != "" || place.Digest != "") {
