@@ -37,8 +37,7 @@ type archiveEntry struct {
 	link         string
 }
 
-// readTar records the offset of each file of a tar archive. It reads only the headers. It refuses a
-// compressed archive.
+// readTar records each file's offset in a tar archive, by the headers. It refuses a compressed one.
 func readTar(f io.ReaderAt, size int64) (*archiveFiles, error) {
 	if err := rejectCompressed(f); err != nil {
 		return nil, err
@@ -65,7 +64,7 @@ func readTar(f io.ReaderAt, size int64) (*archiveFiles, error) {
 	}
 }
 
-// addEntry records a file's offset and size, or a link's target.
+// addEntry records a file's offset and size, or a link's target. It ignores other entries.
 func (a *archiveFiles) addEntry(h *tar.Header) error {
 	name := path.Clean(h.Name)
 	switch h.Typeflag {
@@ -97,6 +96,7 @@ func rejectCompressed(f io.ReaderAt) error {
 	return nil
 }
 
+// openFile returns the file with a name, which may be up to maxLinks - 1 links away.
 func (a *archiveFiles) openFile(name string) (file, error) {
 	for range maxLinks {
 		p, ok := a.entries[name]
@@ -179,6 +179,7 @@ type savedStore struct {
 	manifestText []byte
 }
 
+// Open opens the manifest that storeManifest kept, or the archive's file with d's digest and size.
 func (s *savedStore) Open(_ context.Context, d v1.Descriptor) (Blob, error) {
 	if d.Digest == digest.FromBytes(s.manifestText) {
 		return Bytes(s.manifestText), nil
@@ -218,8 +219,9 @@ func (s *savedStore) makeManifest(one savedImage) (v1.Manifest, error) {
 	return doc, nil
 }
 
-// describeBlob returns the descriptor of a file of the archive. It computes the digest, except of
-// an uncompressed layer: the configuration has it, and the layer's consumer verifies it.
+// describeBlob returns the descriptor of a file of the archive, and records its name for Open. It
+// computes the digest, except of an uncompressed layer: the configuration has it, and the layer's
+// consumer verifies it.
 func (s *savedStore) describeBlob(name string, unpacked digest.Digest) (v1.Descriptor, error) {
 	name = path.Clean(name)
 	f, err := s.source.tree.openFile(name)
@@ -241,6 +243,7 @@ func (s *savedStore) describeBlob(name string, unpacked digest.Digest) (v1.Descr
 	return d, checkDescriptor(d)
 }
 
+// storeManifest keeps a manifest's text for Open and returns its descriptor.
 func (s *savedStore) storeManifest(doc v1.Manifest) (v1.Descriptor, error) {
 	var err error
 	if s.manifestText, err = json.Marshal(doc); err != nil {

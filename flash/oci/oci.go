@@ -140,6 +140,7 @@ func ParseDocument(data []byte) (Document, error) {
 	return d, nil
 }
 
+// checkDescriptor refuses a digest other than SHA-256, and a size over maxBlobBytes or below 0.
 func checkDescriptor(d v1.Descriptor) error {
 	if err := d.Digest.Validate(); err != nil || d.Digest.Algorithm() != digest.SHA256 {
 		return fmt.Errorf("digest %q in the manifest: want sha256: and 64 hex digits", plaintext.OneLine(string(d.Digest)))

@@ -47,7 +47,7 @@ func Open(path string) (*Source, error) {
 	return OpenArchive(f)
 }
 
-// OpenArchive returns the Source of an open archive. The Source's Close closes f.
+// OpenArchive returns the Source of an open archive. The Source's Close, or an error, closes f.
 func OpenArchive(f *sealed.File) (*Source, error) {
 	t, err := readTar(f, f.SizeBytes())
 	if err != nil {
@@ -146,8 +146,8 @@ func FullName(name string) (string, error) {
 	return reference.TagNameOnly(named).String(), nil
 }
 
-// pickEntry returns the index entry with a name, and its full name. If several entries have the
-// name, it chooses by platform.
+// pickEntry returns the index entry with a name, or any without a name, and its full name. If
+// several entries fit, it chooses by platform; without a name, only among entries of one image.
 func (s *Source) pickEntry(all []v1.Descriptor, name string, platform v1.Platform) (top v1.Descriptor, called string, err error) {
 	var fit []v1.Descriptor
 	var names []string
@@ -215,6 +215,7 @@ func (s *Source) readJSON(name string, v any) error {
 	return nil
 }
 
+// readFile reads a file of at most MaxDocumentBytes.
 func (s *Source) readFile(name string) ([]byte, error) {
 	f, err := s.tree.openFile(name)
 	if err != nil {
@@ -242,6 +243,7 @@ type file struct {
 // layoutFolder is a layout in a folder.
 type layoutFolder string
 
+// openFile opens a file of the layout, and refuses a name that leads out of the folder.
 func (d layoutFolder) openFile(name string) (file, error) {
 	if !filepath.IsLocal(filepath.FromSlash(name)) {
 		return file{}, fmt.Errorf("%s: no file of the image", plaintext.OneLine(name))
