@@ -89,6 +89,7 @@ func parseSigner(text string) (allowedSigner, error) {
 	return e, e.parseKey(kind, encoded)
 }
 
+// parseKey parses the key of this kind. It refuses a certificate and a key of another kind.
 func (e *allowedSigner) parseKey(kind, encoded string) error {
 	if !isKeyType(kind) {
 		return fmt.Errorf("%q is no kind of key; a line is: NAME [OPTIONS] ssh-ed25519 AAAA…", shorten(kind))
@@ -167,6 +168,7 @@ func (e *allowedSigner) parseOptions(text string) error {
 	return nil
 }
 
+// splitQuoted splits text at the commas that are outside of quotes.
 func splitQuoted(text string) []string {
 	quoted := false
 	return strings.FieldsFunc(text, func(r rune) bool {
@@ -228,7 +230,7 @@ func (e allowedSigner) checkAllowed(now time.Time) error {
 }
 
 // matchList reports whether name matches OpenSSH's list of patterns. A match of a pattern after !
-// forbids the name.
+// forbids the name. A pattern with [ or \ matches nothing.
 func matchList(patterns []string, name string) bool {
 	allowed := false
 	for _, p := range patterns {

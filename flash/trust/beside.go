@@ -28,8 +28,8 @@ func RefuseBeside(folder string, files ...string) error {
 	return nil
 }
 
-// suppliedBy reports whether file, or a symbolic link on its path, lies in folder. It resolves the
-// path link by link, as the kernel does.
+// suppliedBy reports whether file, or a symbolic link on its path, lies in folder, or has too many
+// links to tell. It resolves the path link by link, as the kernel does.
 func suppliedBy(folder, file string) bool {
 	if !filepath.IsAbs(file) {
 		dir, err := os.Getwd()

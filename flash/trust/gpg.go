@@ -74,8 +74,8 @@ func (s Signers) withRing(work func(dir string) error) error {
 	return work(dir)
 }
 
-// runGPGV runs gpgv on a signature's file and the data, and returns the signers. It reads gpgv's status lines, because gpgv exits with
-// 0 even if a key has expired. It refuses SHA-1.
+// runGPGV runs gpgv on a signature's file and the data, and returns the signers. It reads gpgv's
+// status lines, because gpgv exits with 0 even if a key has expired. It refuses SHA-1.
 func (s Signers) runGPGV(ctx context.Context, dir, signature string, data io.Reader) (string, error) {
 	status, err := run.Output(ctx, run.Command{Argv: []string{
 		"gpgv", "--homedir", dir, "--keyring", filepath.Join(dir, "ring"), "--weak-digest", "SHA1", "--status-fd", "1", "--", signature, "-",

@@ -22,7 +22,7 @@ const krlMagic = "SSHKRL\n\x00"
 var fingerprintForm = plaintext.Regexp(`^SHA256:[A-Za-z0-9+/]{43}$`)
 
 // Revoke returns the signers without the keys in data, a list with an OpenSSH public key or a
-// fingerprint of ssh-keygen -l on each line. file is for errors.
+// fingerprint of ssh-keygen -l on each line. It refuses a binary list, and a GPG keyring in s.
 func (s Signers) Revoke(file string, data []byte) (Signers, error) {
 	if s.entries == nil {
 		return s, fmt.Errorf("%s: only keys of OpenSSH can be revoked, and %s has none", file, s.file)
@@ -50,6 +50,7 @@ func (s Signers) Revoke(file string, data []byte) (Signers, error) {
 	return s, nil
 }
 
+// parseRevoked returns the fingerprint in a line, or that of the public key in the line.
 func parseRevoked(text string) (string, error) {
 	first, _, _ := strings.Cut(text, " ")
 	if strings.HasPrefix(first, "SHA256:") {

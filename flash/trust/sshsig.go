@@ -130,13 +130,14 @@ func (s Signers) verifySSH(signature []byte, data io.Reader) (Signer, error) {
 	return Signer{name, sig.key.Type(), ssh.FingerprintSHA256(sig.key)}, nil
 }
 
-// contextReader reads from in until ctx ends, and keeps the first error.
+// contextReader reads from in until ctx ends. It keeps an error, since gpgv does not return it.
 type contextReader struct {
 	ctx context.Context
 	in  io.Reader
 	err error
 }
 
+// Read reads from in. It fails once ctx ends, and keeps each error except io.EOF.
 func (s *contextReader) Read(p []byte) (int, error) {
 	if s.ctx.Err() != nil {
 		s.err = context.Cause(s.ctx)
@@ -167,7 +168,8 @@ type wire struct {
 	Signature []byte
 }
 
-// parseSSH parses the format that OpenSSH describes in PROTOCOL.sshsig.
+// parseSSH parses the format that OpenSSH describes in PROTOCOL.sshsig. It refuses signatures for
+// another namespace, and unknown versions and digests.
 func parseSSH(data []byte) (sshSignature, error) {
 	blob, err := dearmor(string(data))
 	if err != nil {
@@ -214,6 +216,7 @@ func (s *sshSignature) parseKey(data []byte) error {
 	return nil
 }
 
+// parseSignature parses a signature. It refuses another kind than the key's, and RSA over SHA-1.
 func (s *sshSignature) parseSignature(data []byte) error {
 	if err := ssh.Unmarshal(data, &s.sig); err != nil {
 		return fmt.Errorf("not a whole SSH signature: %w", err)

@@ -18,6 +18,7 @@ const (
 )
 
 // ParseDigest parses sha256:HEX. ok is false if text is no digest, so perhaps it names a list.
+// Other algorithms and a wrong length are an error.
 func ParseDigest(text string) (digest string, ok bool, err error) {
 	algorithm, sum, ok := strings.Cut(text, ":")
 	if !ok || !algorithmPattern().MatchString(algorithm) {

@@ -44,6 +44,7 @@ func Parse(from, file string, data []byte) (List, error) {
 	return List{signers, from, file}, err
 }
 
+// read reads and parses the list of signers in a file that the option from names.
 func read(from, file string) (List, error) {
 	data, err := localfile.Read(file, maxListBytes)
 	if err != nil {
@@ -121,7 +122,7 @@ func (b Bytes) SizeBytes() int64                              { return int64(len
 func (b Bytes) Reader(context.Context, func(int64)) io.Reader { return bytes.NewReader(b) }
 
 // Find reads the signature of a file for each list, without verifying it. If one is missing, the
-// error is fs.ErrNotExist and explains how to sign.
+// error is fs.ErrNotExist and explains how to sign. A list in the file's own folder is an error.
 func (ls Lists) Find(ctx context.Context, at Place, file string) (signatures [][]byte, names []string, err error) {
 	for _, l := range ls {
 		if err := RefuseBeside(at.Folder(), l.File); err != nil {
@@ -140,6 +141,7 @@ func (ls Lists) Find(ctx context.Context, at Place, file string) (signatures [][
 	return signatures, names, nil
 }
 
+// find returns the first signature beside the file that exists, and that signature's name.
 func (l List) find(ctx context.Context, at Place, name string) (data []byte, found string, err error) {
 	for _, ending := range l.Endings() {
 		if data, err = at.ReadBeside(ctx, name+ending); !errors.Is(err, fs.ErrNotExist) {
