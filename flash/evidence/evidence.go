@@ -203,6 +203,7 @@ func (r *Report) setSigner(signers []trust.Signer, err error) {
 	}
 }
 
+// readProvenance sets r.Provenance, if the artifact has one. It adds a fault to r.Wrong.
 func (r *Report) readProvenance() {
 	if _, err := r.Artifact.File(images.Provenance); err != nil {
 		return // an older Slipway made it
@@ -233,8 +234,8 @@ func readBill(a images.Artifact) (*sbom.Bill, error) {
 	return &b, nil
 }
 
-// addTracked adds the flaws that a JSON file of the Debian security tracker lists for the
-// packages.
+// addTracked adds a Debian security tracker's flaws of the packages, from a JSON file; "" adds
+// none.
 func addTracked(b *sbom.Bill, tracker string) error {
 	switch {
 	case tracker == "":
@@ -369,6 +370,7 @@ func edited(yes bool) string {
 	return ""
 }
 
+// showBill prints the counts of packages, licences and flaws, and the worst open flaws.
 func (r Report) showBill(line func(name, format string, args ...any)) {
 	b := r.Bill
 	if b == nil {

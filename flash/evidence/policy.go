@@ -41,7 +41,7 @@ type Verdict struct {
 	Refused []string `json:"refused"` // empty: the policy admits it
 }
 
-// PoliciesOf reads the board's policy and that of SLIPWAY_POLICY, and the lists of keys that they
+// PoliciesOf reads the board's policy, that of SLIPWAY_POLICY, and the lists of keys that they
 // name.
 func PoliciesOf(spec images.Spec) ([]Policy, error) {
 	var all []Policy
@@ -75,6 +75,7 @@ func ReadPolicy(file string) (Policy, error) {
 	})
 }
 
+// pathIn returns an absolute name as it is, and any other one below folder.
 func pathIn(folder, name string) string {
 	if filepath.IsAbs(name) {
 		return name
@@ -82,8 +83,8 @@ func pathIn(folder, name string) string {
 	return filepath.Join(folder, name)
 }
 
-// readLists reads the policy's files of signers and revoked keys, by read. folder is that of
-// relative names.
+// readLists reads the policy's files of signers and revoked keys, by read; none without signers.
+// folder is that of relative names.
 func (p *Policy) readLists(folder string, read func(name string) ([]byte, error)) error {
 	if p.Signers == "" {
 		return nil
@@ -142,6 +143,7 @@ func (p Policy) judge(ctx context.Context, r *Report, description []byte, bill *
 	return v
 }
 
+// judgeBuilder returns an error if the policy names builders, and s is missing or by another one.
 func (p Policy) judgeBuilder(s *images.Statement) error {
 	switch {
 	case len(p.Builders) == 0:
@@ -173,8 +175,7 @@ func (p Policy) judgeSources(a images.Artifact) error {
 	return nil
 }
 
-// judgeAge returns an error for a build before the policy's date, or older than the last one
-// written.
+// judgeAge returns an error for a build before the policy's date, or before the last one written.
 func (p Policy) judgeAge(a images.Artifact) error {
 	if p.Since != "" {
 		since, err := p.ParseSince()
@@ -205,6 +206,7 @@ func (p Policy) asksForBill() bool {
 	return p.Packages || len(p.Licences.Refuse) > 0 || p.Flaws.Below > 0
 }
 
+// judgePackages returns an error if the bill of material is empty.
 func (p Policy) judgePackages(b sbom.Bill) error {
 	if len(b.Packages) == 0 {
 		return errors.New("its bill of material names no package")
@@ -234,7 +236,7 @@ func (p Policy) judgeLicences(b sbom.Bill) error {
 }
 
 // judgeFlaws returns an error that names open flaws with a score of at least p.Flaws.Below, or
-// without a score.
+// without a score; also if nobody looked for flaws.
 func (p Policy) judgeFlaws(b sbom.Bill) error {
 	switch {
 	case p.Flaws.Below == 0:
@@ -252,7 +254,7 @@ func (p Policy) judgeFlaws(b sbom.Bill) error {
 	return listed("open flaws", found)
 }
 
-// listed returns an error that names some of the found items, or nil if there are none.
+// listed returns an error with the number of found items and the first five; nil if there are none.
 func listed(what string, found []string) error {
 	if len(found) == 0 {
 		return nil
