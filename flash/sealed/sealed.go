@@ -49,6 +49,7 @@ func NewDigest() *Digest {
 	return &Digest{Hash: sha256.New(), mac: mac, part: make([]byte, 0, chunkBytes)}
 }
 
+// Write adds p to the digest, and keeps the MAC of each chunk that p completes.
 func (d *Digest) Write(p []byte) (int, error) {
 	_, _ = d.Hash.Write(p) // never fails
 	d.size += int64(len(p))
@@ -138,8 +139,8 @@ func (f *File) Stat() (fs.FileInfo, error) { return f.file.Stat() }
 // Close closes the file.
 func (f *File) Close() error { return f.file.Close() }
 
-// Seal returns the file's SHA-256. It first reads and so seals the whole file, if it is not sealed
-// yet, and calls count with the bytes read.
+// Seal returns the file's SHA-256. If the file is not sealed yet, Seal first reads all of it, which
+// seals it, and calls count with the bytes read.
 func (f *File) Seal(ctx context.Context, count func(int64)) (string, error) {
 	if f.digest == nil {
 		if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, f.Reader(ctx, count), make([]byte, 16*chunkBytes)); err != nil {
@@ -215,14 +216,13 @@ func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// chunk is a verified chunk of which a part was read. It is kept, because the next read is mostly
-// of the same chunk.
+// chunk is the last verified chunk, kept because the next read is mostly of the same chunk.
 type chunk struct {
 	i    int64
 	data []byte
 }
 
-// readPart copies a part of chunk i, from the last verified chunk or after it verified chunk i.
+// readPart copies a part of chunk i to p. It reads and verifies the chunk, unless it is kept.
 func (f *File) readPart(p []byte, off, i, length int64) (int, error) {
 	c, ok := f.chunks.Get().(*chunk)
 	if !ok {
@@ -239,6 +239,7 @@ func (f *File) readPart(p []byte, off, i, length int64) (int, error) {
 	return copy(p, c.data[off-i*chunkBytes:length]), nil
 }
 
+// readChunk reads chunk i into p. It returns ErrChanged if the chunk is not as it was sealed.
 func (f *File) readChunk(p []byte, i int64) error {
 	_, err := f.file.ReadAt(p, i*chunkBytes)
 	if err != nil && !errors.Is(err, io.EOF) {
