@@ -28,6 +28,7 @@ var fileSystems = []format{
 
 var swapEnds = []int64{4096 - 10, 8192 - 10, 16384 - 10, 32768 - 10, 65536 - 10}
 
+// readLUKS reads the label of a LUKS header of version 2. Version 1 has none.
 func readLUKS(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(0, 72)
 	if p == nil {
@@ -82,6 +83,7 @@ func readExt(s *source, _ int64) (Content, bool) {
 	return c, true
 }
 
+// readBtrfs reads the label, and whether the file system uses several devices.
 func readBtrfs(s *source, at int64) (Content, bool) {
 	p := s.bytesAt(at-0x40, 0x12b+256)
 	if p == nil {
@@ -136,6 +138,7 @@ func isFAT(p []byte) bool {
 		(media == 0xf0 || media >= 0xf8)
 }
 
+// findFATLabel returns the label that a FAT root directory has as an entry, or "".
 func findFATLabel(dir []byte) string {
 	for ; len(dir) >= 32 && dir[0] != 0; dir = dir[32:] {
 		if dir[0] != 0xe5 && dir[11]&0x3f == 0x08 { // not deleted, and nothing but a label
@@ -145,6 +148,7 @@ func findFATLabel(dir []byte) string {
 	return ""
 }
 
+// readExFAT reads the label from the root directory.
 func readExFAT(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(0, 512)
 	if p == nil || p[108] < 9 || p[108] > 12 || p[109] > 25-p[108] {

@@ -14,11 +14,11 @@ import (
 // partitions beyond the image's end.
 const mostBytes = 1 << 50
 
-// CheckImage returns an error if an image is not one of a whole disk: it has no partition table, or
-// its table names offsets outside the image. sectorBytes is the device's, or 0 if the image goes to
-// a file. CheckImage reads only the first sizeBytes of r. Unreadable bytes count as zeros, because
-// only the beginning of a compressed image is known. If sizeBytes is below 0, the size is unknown
-// and only the table itself is checked.
+// CheckImage returns an error if an image is not one of a whole disk: it is empty or a VHD, has no
+// partition table, or one with offsets outside the image or for other sectors. sectorBytes is the
+// device's, or 0 if the image goes to a file. CheckImage reads only the first sizeBytes of r.
+// Unreadable bytes count as zeros, because only the beginning of a compressed image is known. If
+// sizeBytes is below 0, the size is unknown and only the table itself is checked.
 func CheckImage(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
 	if sizeBytes < 0 {
 		sizeBytes, sectorBytes = mostBytes, 0
@@ -68,6 +68,7 @@ type zeroPadded struct {
 	sizeBytes int64
 }
 
+// ReadAt fills b. Bytes after the end of r, and those that cannot be read, are zeros.
 func (p zeroPadded) ReadAt(b []byte, off int64) (int, error) {
 	clear(b)
 	if n := min(int64(len(b)), p.sizeBytes-off); n > 0 {
@@ -110,6 +111,7 @@ func (s *source) readExtents(holds string) (*tableExtents, error) {
 	return nil, nil
 }
 
+// listExtents returns the number and end of each partition that has a type.
 func (h *gptHeader) listExtents() (all []extent) {
 	for i := 0; (i+1)*h.each <= len(h.entries); i++ {
 		if e := h.entries[i*h.each:]; formatGUID(e[:16]) != "" {
@@ -216,7 +218,7 @@ var otherFormats = []struct {
 
 const wholeImageAdvice = "file IMAGE  # then give the image of the whole disk (of bitbake: the .wic)"
 
-// explainNoTable returns an error that names the format of an image without a partition table.
+// explainNoTable returns an error that says what an image without a partition table seems to be.
 func (s *source) explainNoTable(holds Content) error {
 	head := s.readAt(0, int(min(s.size, 1<<20)))
 	next := wholeImageAdvice

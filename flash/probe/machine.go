@@ -18,9 +18,9 @@ var guidMachines = map[string]string{
 	"b921b045-1df0-41c3-af44-4c6f280d3fae": "arm64", "b0e01050-ee5f-4390-949a-9101b17104e9": "arm64",
 }
 
-// FindMachines returns the architectures, by Go's names, of an image's boot files, programs and
-// partition types. It reads no file system, but looks at the beginning of each sector, where files
-// begin. It stops when it finds want, because an image can hold files for others too.
+// FindMachines returns the architectures, by Go's names, of the boot files, programs and partition
+// types in an image's first searchedBytes. It reads no file system, but looks at the beginning of
+// each sector, where files begin. It stops at want, since an image can hold files for others too.
 func FindMachines(r io.ReaderAt, sizeBytes int64, want string) (found []string) {
 	const step, more = 1 << 20, 64
 	block := make([]byte, step+more)

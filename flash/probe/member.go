@@ -35,6 +35,7 @@ func readMD(s *source, at int64) (Content, bool) {
 	return Content{Label: name, Part: withName("a RAID array", name)}, true
 }
 
+// readMDAtEnd reads the MD RAID superblock of version 1.0, which is near the disk's end.
 func readMDAtEnd(s *source, _ int64) (Content, bool) {
 	at := (s.size/512 - 16) &^ 7 * 512
 	if string(s.bytesAt(at, 4)) != mdMagic {
@@ -131,6 +132,7 @@ func readPool(p []byte) (Content, bool) {
 	return c, found
 }
 
+// readXDRString returns the string at the start of p, and what follows it; nil if it is cut off.
 func readXDRString(p []byte) (string, []byte) {
 	if len(p) < 4 || int64(be.Uint32(p)) > int64(len(p)-4) {
 		return "", nil

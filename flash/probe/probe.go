@@ -1,6 +1,5 @@
-// Package probe identifies a disk's content: partition table, file systems, membership
-// in RAID or LVM. It reads a few dozen places of limited size. It trusts no value there
-// and writes nothing.
+// Package probe identifies a disk's content: partition table, file systems, membership in RAID or
+// LVM. It reads a few dozen places of limited size. It trusts no value there and writes nothing.
 package probe
 
 import (
@@ -81,6 +80,7 @@ func (s *source) newSection(off, size int64) *source {
 	return &source{r: s.r, off: s.off + off, size: size, whole: s}
 }
 
+// firstError returns the place for the first read error, which the whole disk's source has.
 func (s *source) firstError() *error {
 	if s.whole != nil {
 		return s.whole.firstError()

@@ -47,7 +47,8 @@ type gptHeader struct {
 }
 
 // readGPT reads both copies of the GPT, for sectors of 512 and 4096 bytes, and returns the first
-// valid copy's partitions with the faults of both.
+// valid copy's partitions with the faults of both. If both are damaged, it returns nil, and adds
+// that as a fault to a protective mbr. Any other mbr hides a GPT from Linux.
 func (s *source) readGPT(sector int64, mbr *Table) *Table {
 	if mbr != nil && mbr.Type != "gpt" { // Linux then ignores a GPT
 		return nil
@@ -85,7 +86,7 @@ func (s *source) readGPT(sector int64, mbr *Table) *Table {
 	return nil
 }
 
-// compareCopies adds faults to t if one copy of the GPT is missing, or if the copies differ.
+// compareCopies adds a fault to t if one copy of the GPT is missing, differs, or is not at the end.
 func (t *Table) compareCopies(first, last *gptHeader, sectors int64) {
 	switch {
 	case first == nil:
@@ -99,7 +100,7 @@ func (t *Table) compareCopies(first, last *gptHeader, sectors int64) {
 	}
 }
 
-// readGPTHeader reads the GPT copy at an offset. It returns nil if the checksums are wrong.
+// readGPTHeader reads the GPT copy at an offset. It returns nil for wrong checksums or fields.
 func (s *source) readGPTHeader(sector, at int64) *gptHeader {
 	p := s.bytesAt(at, 512)
 	if p == nil || string(p[:8]) != "EFI PART" {
@@ -122,6 +123,7 @@ func (s *source) readGPTHeader(sector, at int64) *gptHeader {
 	return &gptHeader{sector: sector, other: le.Uint64(p[32:]), entries: entries, each: int(each)}
 }
 
+// listPartitions returns the partitions that begin within size, at most maxPartitions.
 func (h *gptHeader) listPartitions(size int64) []Partition {
 	var all []Partition
 	for i := 0; (i+1)*h.each <= len(h.entries) && len(all) < maxPartitions; i++ {
@@ -149,7 +151,8 @@ func formatGUID(p []byte) string {
 
 const protective = 0xee
 
-// readMBR reads an MBR and its logical partitions. The table of a protective MBR has the type gpt.
+// readMBR reads an MBR and its logical partitions; nil if sector 0 is no table. The table of a
+// protective MBR has the type gpt.
 func (s *source) readMBR(sector int64, holds string) *Table {
 	p := s.bytesAt(0, 512)
 	if p == nil || p[510] != 0x55 || p[511] != 0xaa || slices.Contains([]string{"vfat", "ntfs", "exfat", "BitLocker"}, holds) {
