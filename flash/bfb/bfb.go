@@ -1,8 +1,7 @@
-// Package bfb converts BlueField boot streams to and from images, as mlx-mkbfb does. It
-// also makes and checks the bf.cfg of a stream. A stream is a sequence of images: a
-// header of 24 bytes, little-endian, the image, then zeros up to a multiple of 8.
-// Trailing data may follow (a bf.cfg or a root file system), which the installer reads.
-// Package rshim pushes streams.
+// Package bfb converts BlueField boot streams to and from images, as mlx-mkbfb does. It also makes
+// and checks the bf.cfg of a stream. A stream is a sequence of images: a header of 24 bytes,
+// little-endian, the image, then zeros up to a multiple of 8. Trailing data may follow (a bf.cfg or
+// a root file system), which the installer reads. Package rshim pushes streams.
 package bfb
 
 import (
@@ -52,8 +51,9 @@ type Stream struct {
 // padSize rounds a size up to the padding of 8 bytes.
 func padSize(n int64) int64 { return (n + 7) &^ 7 }
 
-// Read reads all headers of a stream of size bytes and checks their versions and order. It does not
-// read the images; Check verifies their checksums.
+// Read reads all headers of a stream of size bytes and checks their versions and order. What
+// follows without a header is trailing data. Check verifies the images' checksums, which Read does
+// not.
 func Read(r io.ReaderAt, size int64) (Stream, error) {
 	var s Stream
 	if size < headerBytes {
@@ -128,9 +128,8 @@ func parseHeader(raw [headerBytes]byte) (Image, error) {
 	return i, nil
 }
 
-// checkVersion returns an error if the stream has an image of the same kind and the same or a later
-// version before i. The firmware stops at the first version that is too new for its hardware, so
-// versions must ascend.
+// checkVersion returns an error if the stream has an image of i's kind and the same or a later
+// version. The firmware stops at the first version too new for its hardware: versions must ascend.
 func (s Stream) checkVersion(i Image) error {
 	for _, earlier := range s.Images {
 		if earlier.ID == i.ID && earlier.Version >= i.Version {
@@ -159,6 +158,7 @@ func (s *Stream) checkAnnounced() error {
 	return nil
 }
 
+// idNames returns the names of the images whose IDs are set in a bitmap, for messages.
 func idNames(bitmap uint64) string {
 	var names []string
 	for ; bitmap != 0; bitmap &= bitmap - 1 {

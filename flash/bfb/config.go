@@ -168,6 +168,7 @@ func (l *lexer) readSingleQuoted(w *word, out *strings.Builder) error {
 	return nil
 }
 
+// readDoubleQuoted adds the content of double quotes to out. A $ or ` in it sets w.expands.
 func (l *lexer) readDoubleQuoted(w *word, out *strings.Builder) error {
 	began := l.pos
 	for l.pos++; l.pos < len(l.text); l.pos++ {

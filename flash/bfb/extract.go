@@ -16,9 +16,9 @@ import (
 // Trailing is the name of the data after the images.
 const Trailing = "trailing"
 
-// Extract checks the whole stream and then writes the named images, or all and the trailing data,
-// to files called prefix and the image's name. It returns the files' names. Each file is written
-// completely or not at all.
+// Extract checks the whole stream, then writes the named images, or all and the trailing data, to
+// files called prefix and the image's name. It returns their names. Each file is written whole or
+// not at all.
 func (s Stream) Extract(ctx context.Context, r io.ReaderAt, prefix string, names []string) ([]string, error) {
 	spans, err := s.selectSpans(names)
 	if err != nil {
@@ -47,8 +47,8 @@ type span struct {
 	off, size int64
 }
 
-// selectSpans returns where the named images lie in the stream; no names select all images and the
-// trailing data. It returns an error for an unknown name.
+// selectSpans returns the places of the named images in the stream; no names select all images and
+// the trailing data. It returns an error for an unknown name, or for two images of one name.
 func (s Stream) selectSpans(names []string) ([]span, error) {
 	var all []span
 	for _, i := range s.Images {
@@ -79,8 +79,7 @@ func joinNames(all []span) string {
 	return strings.Join(names, " ")
 }
 
-// extractSpan copies from to a file, which appears when it is complete. It replaces only regular
-// files.
+// extractSpan copies from to a file, which appears when complete and replaces only a regular file.
 func extractSpan(ctx context.Context, from io.Reader, file string, mode os.FileMode) error {
 	if err := checkReplaceable(file); err != nil {
 		return err

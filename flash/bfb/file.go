@@ -67,6 +67,7 @@ func Show(w io.Writer, path string, asJSON bool) error {
 	return f.printRemarks(w)
 }
 
+// printRemarks prints the number of trailing bytes and the notes.
 func (s Stream) printRemarks(w io.Writer) error {
 	if s.TrailingBytes > 0 {
 		fmt.Fprintf(w, "%10d bytes of trailing data (a bf.cfg or a root file system)\n", s.TrailingBytes)

@@ -94,7 +94,7 @@ func Make(ctx context.Context, out string, r Recipe) (Stream, error) {
 }
 
 // makeStream opens and checks the inputs, merges, filters or sorts their images, and writes the
-// stream.
+// stream. A result without images is an error.
 func (r Recipe) makeStream(ctx context.Context, out string) (Stream, error) {
 	if err := errors.Join(r.checkRecipe(), checkReplaceable(out)); err != nil {
 		return Stream{}, err
@@ -130,6 +130,7 @@ func (r Recipe) makeStream(ctx context.Context, out string) (Stream, error) {
 	return writeStream(ctx, out, pieces)
 }
 
+// checkRecipe returns an error for an empty recipe, and for fields that exclude each other.
 func (r Recipe) checkRecipe() error {
 	switch {
 	case len(r.Bases) == 0 && len(r.Parts) == 0:
