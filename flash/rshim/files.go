@@ -20,6 +20,7 @@ type localFolder struct{ dir string }
 
 func (f localFolder) filePath(name string) string { return filepath.Join(f.dir, name) }
 
+// readMisc reads the misc file. More than maxMiscBytes is an error.
 func (f localFolder) readMisc(ctx context.Context) ([]byte, error) {
 	var text []byte
 	err := runInterruptible(ctx, func(ctx context.Context) error {
@@ -57,6 +58,7 @@ func (f localFolder) writeSetting(ctx context.Context, key, value string) error 
 	})
 }
 
+// pushStream opens boot, which resets the DPU, and writes the whole stream to it.
 func (f localFolder) pushStream(ctx context.Context, s *stream) error {
 	return runInterruptible(ctx, func(ctx context.Context) error {
 		fd, err := openRetrying(ctx, f.filePath("boot"), unix.O_WRONLY)
@@ -73,7 +75,8 @@ func (f localFolder) pushStream(ctx context.Context, s *stream) error {
 // only make the progress coarser and Ctrl-C slower.
 const pushBytes = 64 << 10
 
-// writeStream writes the whole stream to fd. The driver may accept only a part of a write.
+// writeStream writes the whole stream to fd. The driver may accept only a part of a write; if it
+// accepts nothing, that is an error.
 func writeStream(ctx context.Context, fd int, s *stream) error {
 	buf := make([]byte, pushBytes)
 	for {
@@ -181,6 +184,7 @@ type stream struct {
 	count     func(bytes int64) // called with the bytes that the driver took
 }
 
+// newStream joins the parts. Its Read fails once ctx ends, or if a part became shorter.
 func newStream(ctx context.Context, parts []Part) *stream {
 	s := &stream{open: func() {}, count: func(int64) {}}
 	var readers []io.Reader
@@ -212,6 +216,7 @@ type partReader struct {
 	read int64
 }
 
+// Read reads from the part. A part that ends before its size is an error.
 func (w *partReader) Read(p []byte) (int, error) {
 	n, err := w.in.Read(p)
 	w.read += int64(n)

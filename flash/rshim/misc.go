@@ -38,7 +38,8 @@ type Field struct {
 	Value string `json:"value"`
 }
 
-// parseMisc parses the misc file: lines of a key and a value, then the DPU's messages.
+// parseMisc parses the misc file: lines of a key and a value, then the DPU's messages. A file
+// without DEV_NAME is an error.
 func parseMisc(text []byte) (Misc, error) {
 	var m Misc
 	if len(text) > maxMiscBytes {

@@ -97,8 +97,7 @@ func (f *follower) pushAndFollow(ctx context.Context, parts []Part) (Verdict, er
 	return f.verdict, err
 }
 
-// pushParts pushes the parts and shows the progress. It sets f.begun if a failed push reset the
-// DPU.
+// pushParts pushes the parts and shows the progress. It sets f.begun if it fails after the reset.
 func (f *follower) pushParts(ctx context.Context, parts []Part) error {
 	s := newStream(ctx, parts)
 	step := progress.Start(ctx, "push to "+f.port.name, s.sizeBytes, progress.Bytes)
@@ -177,6 +176,7 @@ func (f *follower) withLastMessages(ctx context.Context, err error) error {
 	return fmt.Errorf("%w%s", err, f.lastMessages())
 }
 
+// lastMessages returns the DPU's last messages as the end of an error's text.
 func (f *follower) lastMessages() string {
 	if len(f.last) == 0 {
 		return "; the DPU has said nothing since its reset"
@@ -186,6 +186,7 @@ func (f *follower) lastMessages() string {
 
 const lastLines = 3
 
+// logMessage logs a line with the time, and keeps the last lines. It notes the first write error.
 func (f *follower) logMessage(line string) {
 	_, err := fmt.Fprintf(f.log, "%s %s\n", time.Now().UTC().Format("2006-01-02T15:04:05Z"), line)
 	if err != nil && !f.logFailed { // a full disk does not stop the following
@@ -256,8 +257,8 @@ func (f *follower) judgeMessages(lines []string) (bool, error) {
 	return false, nil
 }
 
-// checkLimits returns an error if a limit is exceeded. silent is the time since the last message,
-// all the time since the push.
+// checkLimits returns an error if a limit is exceeded: silent since the last message, all since the
+// push.
 func (f *follower) checkLimits(silent, all time.Duration) error {
 	switch {
 	case len(f.last) == 0 && silent > f.limits.First:

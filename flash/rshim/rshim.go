@@ -51,8 +51,7 @@ func Is(name string) bool {
 	return localPattern().MatchString(name) || remotePattern().MatchString(name)
 }
 
-// Open returns the rshim called name, and connects by SSH if it is on another machine. It does not
-// access the rshim itself.
+// Open returns the rshim called name, and connects by SSH if it is remote. It reads nothing of it.
 func Open(ctx context.Context, name string) (*Port, error) {
 	m := remotePattern().FindStringSubmatch(name)
 	if m == nil {
@@ -123,7 +122,7 @@ func (p *Port) filePath(file string) string { return path.Join(p.dir, file) }
 // semaphore of the DPU, and one second for its peer.
 const miscLimit = 30 * time.Second
 
-// Misc reads and parses the driver's misc file: settings and messages.
+// Misc reads and parses the driver's misc file: settings and messages. It waits up to miscLimit.
 func (p *Port) Misc(ctx context.Context) (Misc, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, miscLimit, fmt.Errorf("the rshim driver did not answer within %v; restart it: systemctl restart rshim", miscLimit))
 	defer cancel()
@@ -164,7 +163,7 @@ func (p *Port) writeSetting(ctx context.Context, key, value string) error {
 // Reset restarts the DPU, as its reset button would.
 func (p *Port) Reset(ctx context.Context) error { return p.writeSetting(ctx, "SW_RESET", "1") }
 
-// Names lists the rshims of this machine.
+// Names lists the rshims of this machine as /dev/rshimN, by their numbers.
 func Names() []string {
 	found, _ := filepath.Glob("/dev/rshim*/misc") // the pattern is well-formed
 	number := func(dir string) int {

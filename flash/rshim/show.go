@@ -90,7 +90,7 @@ func (s dpuStatus) printText(w io.Writer) {
 	}
 }
 
-// Restart prints a DPU's state and resets it, once the user confirms by its name, in yes or on in.
+// Restart prints a DPU and resets it. The user confirms by its name, in yes or on a line of in.
 func Restart(ctx context.Context, in io.Reader, w io.Writer, name, yes string) error {
 	p, err := Open(ctx, name)
 	if err != nil {

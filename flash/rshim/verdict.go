@@ -55,8 +55,8 @@ var (
 	powerCycle   = plaintext.Regexp(`(?i)power[- ]cycle is required`)
 )
 
-// addLine updates the verdict with a message. It returns true for the final message, with an error
-// if the DPU or its NIC's firmware failed.
+// addLine updates the verdict with a message; it keeps up to 100 of level ERR. It returns true for
+// the final message, with an error if the DPU or its NIC's firmware failed.
 func (v *Verdict) addLine(line string) (bool, error) {
 	v.followFirmware(line)
 	v.PowerCycle = v.PowerCycle || powerCycle().MatchString(line)
@@ -77,6 +77,7 @@ func (v *Verdict) addLine(line string) (bool, error) {
 	return false, nil
 }
 
+// followFirmware sets NICFirmware from a message about the NIC's firmware.
 func (v *Verdict) followFirmware(line string) {
 	switch {
 	case !firmware().MatchString(line):
@@ -89,6 +90,7 @@ func (v *Verdict) followFirmware(line string) {
 	}
 }
 
+// firmwareVerdict returns an error if the NIC's firmware failed, or its update did not end.
 func (v *Verdict) firmwareVerdict() error {
 	switch v.NICFirmware {
 	case firmwareFailed:
@@ -99,6 +101,7 @@ func (v *Verdict) firmwareVerdict() error {
 	return nil
 }
 
+// joinLines returns the lines in brackets, with a space before them; "" for none.
 func joinLines(lines []string) string {
 	if len(lines) == 0 {
 		return ""
