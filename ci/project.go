@@ -54,7 +54,7 @@ func InitProject(ctx context.Context, w io.Writer, folder string, req starter.Re
 }
 
 // addPipelines writes the missing files of pipelines into an existing project. It replaces no file,
-// and refuses a request for a board or without a missing file.
+// refuses a request for a board, and fails if no file is missing.
 func addPipelines(ctx context.Context, w io.Writer, folder, board string, req starter.Request, opt ProjectOptions) error {
 	if len(req.Pipelines) == 0 || req.Like != "" || req.Name != "" {
 		return fmt.Errorf("%s: the folder is a project already: it has %s (init --ci=SERVER alone adds a pipeline)\nnext: board new lab --like=%s", folder, plaintext.OneLine(board), cmp.Or(req.Like, "virt"))
@@ -207,7 +207,7 @@ func findingsOf(edits []starter.Edit) (all []report.Finding) {
 }
 
 // saveQuality writes faults and lines to edit to file as a GitLab code quality report, even if
-// there are none. file "" is no report.
+// there are none. If file is "", it writes nothing.
 func saveQuality(file, boards string, wrong []error, edits []starter.Edit) error {
 	if file == "" {
 		return nil

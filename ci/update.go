@@ -153,7 +153,7 @@ type updateRun struct {
 	outcome        Outcome
 }
 
-// newUpdateRun returns a run whose functions use u.conn, which the caller sets. Tests replace them.
+// newUpdateRun returns a run that works on u.conn, which callers set. Tests replace its functions.
 func newUpdateRun(spec images.Spec, artifact images.Artifact, how UpdateOptions) *updateRun {
 	u := &updateRun{spec: spec, how: how, pause: 2 * time.Second, idle: installationLimit}
 	u.find = func(ctx context.Context) (boardupdate.Engine, error) {

@@ -18,7 +18,7 @@ type connectionBreaks struct {
 }
 
 // noteBreak reports whether err means that the connection broke and that another try makes sense,
-// and counts it. It wants no try after a second silence, or after the first of a dry run.
+// and counts it. It allows no try after a second silence, or after the first of a dry run.
 func (b *connectionBreaks) noteBreak(ctx context.Context, u *updateRun, err error) bool {
 	silent := errors.Is(err, boardssh.ErrSilent)
 	if err == nil || ctx.Err() != nil || silent && (u.how.DryRun || errors.Is(b.last, boardssh.ErrSilent)) || !u.isUnreachable(ctx, err) {

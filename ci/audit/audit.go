@@ -89,7 +89,7 @@ type auditor struct {
 }
 
 // Run reads every file of a root file system, checks them against all rules, and returns a report
-// with the findings by rule and path. It refuses a tree without etc, or without both usr and bin.
+// with the findings by rule and path. It refuses a tree without etc, or with neither usr nor bin.
 func Run(ctx context.Context, t *tree, opt Options) (Report, error) {
 	if !t.isRoot() {
 		return Report{System: t.name}, fmt.Errorf("no root file system here: it lacks the folders etc and usr\nnext: ls %s  # name the folder or image of a whole system", plaintext.Quote(t.name))
@@ -258,7 +258,7 @@ var knownSetuid = []string{
 var systemFolders = []string{"bin/", "sbin/", "lib/", "usr/bin/", "usr/sbin/", "usr/lib/", "usr/libexec/"}
 
 // checkSetuid finds setuid or setgid files that are scripts, that group or others may write, or
-// that are not both in knownSetuid and below systemFolders.
+// that are outside of systemFolders or not in knownSetuid.
 func (a *auditor) checkSetuid(name string, info entry) {
 	head, _ := a.tree.head(name, 2)
 	switch {

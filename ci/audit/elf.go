@@ -88,7 +88,7 @@ func readProgram(data []byte) *program {
 	return p
 }
 
-// splitPaths returns the folders of a dynamic tag, whose entries are lists with colons.
+// splitPaths returns all folders of a dynamic tag such as RPATH, which colons separate.
 func splitPaths(f *elf.File, tag elf.DynTag) (paths []string) {
 	all, _ := f.DynString(tag)
 	for _, list := range all {
@@ -172,8 +172,8 @@ func readFatbins(data []byte) (sms []string) {
 // foreign are folders whose ELF files do not run on the board's CPU under Linux.
 var foreign = []string{"lib/firmware/", "usr/lib/firmware/", "usr/lib/grub/", "usr/share/", "boot/"}
 
-// commonArch returns the architecture that most programs outside of foreign have, the first by name
-// of equals, or "" if no program has a known one.
+// commonArch returns the architecture of most ELF files outside of foreign, the first by name of
+// equally many, or "" if none has a known one.
 func (a *auditor) commonArch() string {
 	count := map[string]int{}
 	best := ""
@@ -188,7 +188,7 @@ func (a *auditor) commonArch() string {
 }
 
 // checkProgram checks an ELF file: GPU code, architecture, kernel version, interpreter, hardening,
-// search path and libraries. Below foreign it checks only GPU code.
+// search path, libraries. Below foreign it checks only GPU code. A wrong architecture ends it.
 func (a *auditor) checkProgram(name string, p *program) {
 	a.checkGPU(name, p.sms)
 	if isBelow(name, foreign) {

@@ -199,6 +199,7 @@ func openFolder(dir string) (*tree, error) {
 	return t, nil
 }
 
+// checkSize returns an error if the tree has more than maxFiles files.
 func (t *tree) checkSize() error {
 	if len(t.files) > maxFiles {
 		return fmt.Errorf("%s has more than %d files", t.name, maxFiles)

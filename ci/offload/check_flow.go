@@ -217,7 +217,7 @@ func (l *flowRun) createRule(rule string) error {
 	return err
 }
 
-// flushRules deletes all rules of port 0.
+// flushRules deletes all rules of port 0, and forgets their numbers.
 func (l *flowRun) flushRules(string) error {
 	clear(l.made)
 	_, err := l.pmd.runCommand("flow flush 0")
@@ -262,7 +262,7 @@ func (l *flowRun) sendAndCompare(ctx context.Context, rules ruleset) error {
 	return nil
 }
 
-// reportDrivers returns testpmd's ports, and records their drivers and their proof in f.
+// reportDrivers returns testpmd's ports, and records their drivers and what these prove in f.
 func reportDrivers(f *suite.Finding, pmd *testpmd, d *images.DPU) ([]dpdkPort, error) {
 	ports, err := pmd.listPorts(d)
 	if err != nil {

@@ -172,7 +172,7 @@ func (r *router) configure(ctx context.Context, commands ...string) error {
 }
 
 // flowsUntil reads zebra's list of flows again and again, until wanted is true of them or the time
-// limit is over. It returns the last flows and their text; reaching the limit is no error.
+// limit is over, which is no error. It returns the last flows and their text.
 func (r *router) flowsUntil(ctx context.Context, limit time.Duration, wanted func([]pbrFlow) bool) (flows []pbrFlow, said string, err error) {
 	err = suite.WaitUntil(ctx, limit, pollInterval, func() (bool, error) {
 		said, err = r.runVtysh(ctx, r.plugin.flow)

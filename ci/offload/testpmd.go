@@ -110,7 +110,7 @@ func parsePorts(text string) (all []dpdkPort) {
 	return all
 }
 
-// listPorts returns all ports of testpmd. It fails if port number i is not there for each port i of
+// listPorts returns all ports of testpmd. It fails unless port i exists for each port i of
 // board.yml.
 func (t *testpmd) listPorts(d *images.DPU) ([]dpdkPort, error) {
 	out, err := t.runCommand("show port summary all")
@@ -205,7 +205,7 @@ func (t *testpmd) queryCount(rule int) (tally, error) {
 	return parseCount(out)
 }
 
-// parseCount parses the output of flow query, which must have both counts.
+// parseCount returns the packets and bytes in the output of flow query, which must have both.
 func parseCount(out string) (c tally, err error) {
 	said := map[string]int64{}
 	for _, m := range ruleCount().FindAllStringSubmatch(strings.ReplaceAll(out, "\r", ""), 8) {

@@ -366,7 +366,7 @@ type trafficOptions struct {
 	anyProtocol  bool // the rule matches the port of both UDP and TCP
 }
 
-// rulePattern returns what the rule matches.
+// rulePattern returns what the rule matches: UDP to the port, the port alone, or all fields.
 func (a trafficOptions) rulePattern(d *images.DPU) pattern {
 	if a.anyProtocol {
 		return pattern{toPort: a.port}

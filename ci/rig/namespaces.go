@@ -196,14 +196,14 @@ func pivotRoot(dir string) error {
 //go:embed ports.sh
 var portsScript string
 
-// createNetwork runs portsScript in the namespaces with the rig's ports and places.
+// createNetwork runs portsScript in the namespaces for the rig's ports and the machines behind.
 func (m *namespaces) createNetwork(ctx context.Context, r images.Rig) error {
 	return m.runProgram(ctx, run.Command{
 		Argv: []string{"sh", "-c", portsScript, "ports.sh", "/dev/stdin"}, Stdin: strings.NewReader(listPorts(r)),
 	})
 }
 
-// listPorts returns the input of portsScript: a line for each port and place.
+// listPorts returns the input of portsScript: a line for each port and each machine behind one.
 func listPorts(r images.Rig) string {
 	var list strings.Builder
 	for _, p := range r.Ports {

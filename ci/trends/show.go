@@ -118,7 +118,7 @@ func (c Change) Start() string {
 	return fmt.Sprintf("%s, %s, the first of %s", c.Began, day(c.Time), count(c.Runs, "run"))
 }
 
-// signed returns a percentage with its sign and at most one decimal, or in large ones an exponent.
+// signed returns a percentage with its sign and at most one decimal, from 1e6 on with an exponent.
 func signed(percent float64) string {
 	digits := 1
 	if math.Abs(percent) >= 100 {

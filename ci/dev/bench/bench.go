@@ -259,7 +259,7 @@ func (s *session) call(ctx context.Context, v variant, verb string) ([]byte, err
 	return run.Output(ctx, run.Command{Argv: argv, Env: env})
 }
 
-// fill replaces each {word} in a text by the word's value, after quote.
+// fill replaces each {word} in a text by the word's value, which it passes through quote.
 func (s *session) fill(text string, quote func(string) string) string {
 	var pairs []string
 	for name, value := range s.words {

@@ -20,7 +20,7 @@ type file struct {
 
 func comparePaths(a, b file) int { return cmp.Compare(a.path, b.path) }
 
-// writeTar writes files, sorted and with the folders above them, as root's to a tar archive.
+// writeTar writes files and the folders above them as a tar archive, sorted and owned by root.
 func writeTar(w io.Writer, prefix string, files []file, date time.Time) error {
 	t := tar.NewWriter(w)
 	for _, f := range slices.SortedFunc(slices.Values(addFolders(files)), comparePaths) {

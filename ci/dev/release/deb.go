@@ -85,7 +85,7 @@ func (p product) debFiles(arch string) []file {
 	return files
 }
 
-// debControl returns the package's file control, with the size of the files.
+// debControl returns the package's control file, with the installed size of the files.
 func (p product) debControl(arch string, files []file) string {
 	size := 0
 	for _, f := range files {

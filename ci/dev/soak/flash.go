@@ -69,7 +69,7 @@ type soakedFlash struct {
 	before []byte // content of the device before the flash
 }
 
-// soakedImage returns an image with the signatures of a partition table at its beginning and end.
+// soakedImage returns random data and zeros, with a partition table's signatures at both ends.
 func soakedImage(version byte, mib int) []byte {
 	p := make([]byte, mib<<20)
 	random := rand.NewChaCha8([32]byte{version})

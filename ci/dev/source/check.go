@@ -193,7 +193,8 @@ func (t tree) inModules(ctx context.Context, argv ...string) ([]string, error) {
 	return all, nil
 }
 
-// runChecker runs a program that exits with 0 if it has no findings, and else prints them.
+// runChecker returns the output lines of a program that exits with 0 if it has no findings, and
+// else prints them. A failure without output is an error.
 func runChecker(ctx context.Context, dir string, argv ...string) ([]string, error) {
 	var said []string
 	c := command(dir, argv...)
@@ -213,7 +214,7 @@ func runChecker(ctx context.Context, dir string, argv ...string) ([]string, erro
 	return nil, err
 }
 
-// listFindings runs a program that prints one finding per line.
+// listFindings runs a program that prints one finding per line, and returns the lines.
 func listFindings(ctx context.Context, dir string, argv ...string) ([]string, error) {
 	out, err := run.Output(ctx, command(dir, argv...))
 	text := strings.TrimSpace(string(out))

@@ -137,8 +137,7 @@ func inTurn(ctx context.Context, parts []*testPart, lane func(*testPart) string,
 	return group.Wait()
 }
 
-// runTests runs the tests of one part. Failing tests are results; the error is for what
-// kept the tests from running at all.
+// runTests runs the tests of one part. Failing tests are results. An error kept tests from running.
 func (p *testPart) runTests(ctx context.Context, tmp string, opts TestOptions, results *testResults) error {
 	step := progress.Start(ctx, p.label(), int64(len(p.paths)), progress.Tasks)
 	failed := 0

@@ -169,7 +169,7 @@ func (r *testResults) writeSkips(w io.Writer) {
 	}
 }
 
-// String returns the closing line of a run.
+// String returns the counts and the time of a run in one line.
 func (r *testResults) String() string {
 	cached := ""
 	if r.cached > 0 {
