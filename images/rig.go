@@ -40,8 +40,8 @@ type RigSource struct {
 	Network bool `yaml:"network" json:"network,omitempty"`
 }
 
-// RigPort is a representor, with an end for the switch behind it, esw-NAME, and one for
-// what is plugged in there, wire-NAME.
+// RigPort is a representor, with an end for the switch behind it, esw-NAME, and one for the
+// places plugged into the port, wire-NAME.
 type RigPort struct {
 	Name    string `yaml:"name" json:"name"`
 	Address string `yaml:"address" json:"address"` // with the network's length: 192.0.2.254/24
