@@ -104,7 +104,7 @@ func ReadArtifact(dir string) (Artifact, error) {
 }
 
 // checkNames refuses an artifact with control characters in a name, with a file name that
-// CheckFileName refuses, or with a board name that cannot be a folder's name.
+// CheckFileName refuses, or with a board name that, unless empty, cannot be a folder's name.
 func (a Artifact) checkNames() error {
 	names := []string{a.Board, a.Arch}
 	for _, f := range a.Files {

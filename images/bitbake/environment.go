@@ -91,7 +91,7 @@ var variableName = plaintext.Regexp(`^[A-Za-z_][A-Za-z0-9_]*$`)
 // shellVariables describe the shell that ran the script. Slipway drops them.
 var shellVariables = []string{"PWD", "OLDPWD", "SHLVL", "_", "HOME"}
 
-// parseVariables parses the output of env -0, but not more than maxVariables. It leaves out
+// parseVariables parses the output of env -0, and refuses more than maxVariables. It leaves out
 // shellVariables, and functions that bash exports, whose names are no plain names.
 func parseVariables(out []byte) (map[string]string, error) {
 	if len(out) > maxEnvironmentBytes {

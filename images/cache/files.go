@@ -121,6 +121,7 @@ func sameMachine(r *http.Request) bool {
 	return errTo == nil && errFrom == nil && to == from
 }
 
+// readOnly returns a handler that refuses all requests but GET and HEAD.
 func readOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {

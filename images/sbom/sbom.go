@@ -76,6 +76,7 @@ func Read(paths ...string) (Bill, error) {
 	return all, nil
 }
 
+// readFile decodes the bill in one file. It refuses a folder.
 func readFile(path string) (Bill, error) {
 	f, err := localfile.Open(path)
 	if err != nil {

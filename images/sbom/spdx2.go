@@ -151,6 +151,7 @@ func (a *archive) bill() (Bill, error) {
 // imagePrefix begins the identifier of an image in Yocto's documents.
 const imagePrefix = "SPDXRef-Image-"
 
+// isImage reports whether a package of the document is an image of Yocto's.
 func (d *document) isImage() bool {
 	for _, p := range d.Packages {
 		if strings.HasPrefix(p.ID, imagePrefix) {
