@@ -84,7 +84,8 @@ func parseConfigFile(name string, data []byte) (*configFile, error) {
 	return f, f.readSections(root)
 }
 
-// readSections parses the sections into f.parts in the order of configSections; others are errors.
+// readSections parses the sections into f.parts, sorted as configSections, and refuses unknown
+// ones.
 func (f *configFile) readSections(root *goyaml.Node) error {
 	found := map[string]*goyaml.Node{}
 	for key, value := range yaml.Pairs(root) {
@@ -388,8 +389,7 @@ func showConfig(w io.Writer, done configDone, o ConfigOptions) error {
 	return nil
 }
 
-// boardText returns the text of a file on the board, and whether cat read it. It refuses a cut
-// text.
+// boardText returns a board file's text, and whether cat could read it. Truncation is an error.
 func (p *configPlan) boardText(ctx context.Context, name string) (string, bool, error) {
 	r, err := p.conn.Ask(ctx, "cat", name)
 	if err == nil && r.Truncated {

@@ -38,7 +38,7 @@ type frr struct {
 
 var daemonPattern = plaintext.Regexp(`^[a-z][a-z0-9]{1,30}$`)
 
-// readFRR parses the section frr and reads its configuration file. It needs at least one of its
+// readFRR parses the section frr and reads the file that its config names. It needs one of the
 // keys.
 func readFRR(f *configFile, n *goyaml.Node) (configPart, error) {
 	e, err := f.readEntry("frr", n, "daemons", "config")

@@ -96,8 +96,8 @@ func (s sysctl) procPath() string {
 	return "/proc/sys/" + strings.NewReplacer(".", "/", "/", ".").Replace(s.name)
 }
 
-// plan adds the settings and a drop-in file for the next boots. It fails if the board lacks a
-// setting.
+// plan adds the settings and a drop-in file for the next boots to p. It fails if the board lacks
+// one.
 func (s sysctls) plan(ctx context.Context, p *configPlan) error {
 	var lines []string
 	for _, one := range s.all {

@@ -72,10 +72,9 @@ func withEngine(ctx context.Context, opt images.Options, spec images.Spec, host 
 	})
 }
 
-// RunContainer runs a container on a board and copies its output to stdout and stderr. It first
-// warns of containers of earlier runs and sends the image, if that is a local file or in a
-// registry. With c.Detach it writes only its name. An exit status other than 0 is a
-// report.ContainerFailed.
+// RunContainer runs a container on a board and copies its output to stdout and stderr, or with
+// c.Detach writes its name. It first warns of containers of earlier runs, and sends the image if
+// that is a local file or in a registry. An exit status other than 0 is a report.ContainerFailed.
 func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Options, spec images.Spec, host string, c container.Spec, o ContainerOptions) error {
 	var source *fetch.Container
 	if isImageSource(c.Image) {
