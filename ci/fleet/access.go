@@ -286,7 +286,8 @@ func (inv *Inventory) readArgs(h *Host, a *Access) error {
 	return nil
 }
 
-// readOptions reads -J and -o in the words of ssh's arguments. It ignores only harmless flags.
+// readOptions reads -J and -o of ssh's arguments. It ignores -C, -q, -4, -6 and -T, and refuses
+// others.
 func (inv *Inventory) readOptions(a *Access, line int, words []string) error {
 	for len(words) > 0 {
 		word := words[0]
@@ -332,7 +333,7 @@ func (inv *Inventory) readOption(a *Access, line int, option string) error {
 	return nil
 }
 
-// parseJumpHosts splits a list of hosts at commas. The list none has no hosts.
+// parseJumpHosts splits a list of hosts at commas. "none" gives no hosts.
 func parseJumpHosts(list string) []string {
 	if list == "none" {
 		return nil

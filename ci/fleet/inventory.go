@@ -132,7 +132,8 @@ func parseInventory(file string, data []byte) (*Inventory, error) {
 }
 
 // isYAML reports whether an inventory is YAML and not INI, by the file's extension as Ansible does,
-// or else by its first line without comments: ---, {, or a key with a colon. An empty file is YAML.
+// or else by its first line that is no comment: ---, or with { first or : last. An empty file is
+// YAML.
 func isYAML(file string, data []byte) bool {
 	switch filepath.Ext(file) {
 	case ".yml", ".yaml", ".json":

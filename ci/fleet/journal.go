@@ -154,8 +154,8 @@ func (j *journal) appendEntry(e entry) error {
 	return nil
 }
 
-// writeLine writes a line without a sync, unless an earlier one failed. upTo counts all bytes so
-// far.
+// writeLine writes a line without a sync, unless an earlier one failed. upTo is all that was
+// written.
 func (j *journal) writeLine(line []byte) (upTo int64, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -92,8 +92,7 @@ func splitPattern(pattern string) []string {
 }
 
 // matchHosts returns the hosts of the groups that match one part of a pattern. If no group does, or
-// the part begins with ~ or has any of .*?[, it also matches the hosts' names. No match is an
-// error.
+// if the part has ~ first or any of .*?[, it also matches hosts' names. No match is an error.
 func (inv *Inventory) matchHosts(part string) (map[string]bool, error) {
 	name, pick := cutSubscript(part)
 	matches, err := matcherOf(name)

@@ -38,9 +38,9 @@ const (
 	Unmet  State = "not met"
 )
 
-// Pin connects to all boards, lists their unknown host keys, asks the user once, and then adds the
-// keys to the user's known_hosts. After keys of jump hosts are added, it repeats this for the
-// boards behind them. A dry run adds no key. A board that showed no usable key is an error.
+// Pin connects to all boards, lists their unknown host keys, asks the user, and then adds the keys
+// to the user's known_hosts. After keys of jump hosts are added, it repeats this for the boards
+// behind them. A dry run adds no key. A board that showed no usable key is an error.
 func Pin(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, request Request, confirm func(question string) error) ([]Contact, error) {
 	p, notes, err := newPlan(ctx, opt, spec, request)
 	if err != nil {

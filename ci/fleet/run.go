@@ -277,8 +277,7 @@ func renameNotes(notes map[string]Note, jobs []*job) map[string]Note {
 }
 
 // skipPassed chooses the canaries. If the request has Failed, it first removes the boards that
-// passed in the last run or were not in it. It refuses without a last run, or after one with other
-// work.
+// passed in the last run or were not in it. It refuses without a last run, or if its work differed.
 func (p *plan) skipPassed() error {
 	if !p.request.Failed {
 		p.chooseCanaries()
@@ -318,8 +317,8 @@ func (p *plan) chooseCanaries() {
 }
 
 // addJobs adds a job for each host, and leaves out hosts whose slipway_board is another one. It
-// returns one error for all unusable hosts, as for two names of one board, but for smoke and run it
-// only warns of those.
+// returns one error for all unusable hosts. Two names of one board are such an error, but only a
+// warning for smoke and run.
 func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 	var problems []error
 	others := 0
@@ -528,8 +527,8 @@ func (r *fleetRun) countFailing() int {
 	return r.failing
 }
 
-// runBatch makes an attempt on every board, several at a time. Then it repeats those that another
-// attempt can help. So a board that hangs does not delay the others.
+// runBatch makes an attempt on every board, several at a time. Up to Retries times it then repeats
+// those that another attempt can help. So a board that hangs does not delay the others.
 func (r *fleetRun) runBatch(ctx context.Context, jobs []*job) {
 	for range 1 + r.request.Retries {
 		forEachJob(ctx, r.request.Parallel, jobs, func(j *job) { r.runJob(ctx, j) })
