@@ -47,8 +47,8 @@ var outcomes = []struct {
 }
 
 // ExitStatus returns the exit status of a command that ended with err: 0 for nil, that of its kind
-// in outcomes, or 1. For ContainerFailed it is the low byte of the program's status, and at least
-// 1.
+// in outcomes, or 1. For ContainerFailed it is the low byte of the program's status, but at least
+// 1, and for an error of OfContainer noStatus.
 func ExitStatus(err error) int {
 	var c ContainerFailed
 	if errors.As(err, &c) {

@@ -233,8 +233,7 @@ func CountWords(n map[Status]int) string {
 	return strings.Join(words, ", ")
 }
 
-// Write writes the report into dir as JSON, JUnit and HTML, and long logs as files, each
-// atomically.
+// Write writes the report into dir as JSON, JUnit and HTML, and long logs as files, all atomically.
 func (r Report) Write(dir string) error {
 	r = r.Tidy()
 	if err := r.writeLogs(dir); err != nil {
@@ -343,8 +342,8 @@ const (
 	MaxLogBytes  = 64 << 10
 )
 
-// Tidy returns a copy of the report, with all texts cut to their limits and without control
-// characters, which a terminal or an XML parser would obey. Text from a board leaves a report only
+// Tidy returns a copy of the report with all texts cut to their limits and without control
+// characters, which a terminal or an XML parser would obey. A board's text leaves a report only
 // this way.
 func (r Report) Tidy() Report {
 	r.Version, r.Target = reportVersion, plaintext.Clean(r.Target, 200)
@@ -391,8 +390,7 @@ func (r Report) Tidy() Report {
 	return r
 }
 
-// tidyMetrics returns the metrics with clean texts, without NaN and infinity, which JSON cannot
-// hold.
+// tidyMetrics returns the metrics with clean texts, without NaN and infinity (JSON has neither).
 func tidyMetrics(all []Metric) []Metric {
 	var known []Metric
 	for _, m := range all {
@@ -443,7 +441,8 @@ func (r SuiteResult) Tally() (string, error) {
 	return text, nil
 }
 
-// WriteAndPrintPath writes the report into dir, keeps a copy among the earlier ones, and prints the path.
+// WriteAndPrintPath writes the report into dir, keeps a copy with earlier ones, and prints the
+// path.
 func (r Report) WriteAndPrintPath(w io.Writer, dir string) error {
 	if err := errors.Join(r.Write(dir), r.saveCopy(dir)); err != nil {
 		return err
