@@ -82,7 +82,7 @@ func (e *Entry) readFigure(name string) figure {
 	return m
 }
 
-// readPattern parses match, a regular expression with one group, which excludes json.
+// readPattern sets m.pattern to match, a regular expression with one group. It excludes json.
 func (m *figure) readPattern(e *Entry) {
 	n := e.Scalar("match", "a regular expression")
 	if n == nil {
@@ -382,8 +382,8 @@ func parseTemperatures(files map[string]string) []sensor {
 	return all
 }
 
-// parsePowers returns the power of hwmon chips in watts. For chips with only voltage and current,
-// such as the INA3221 of Jetsons, it multiplies the two.
+// parsePowers returns the power of hwmon chips in watts. If a chip has a voltage and a current of
+// the same number, such as the INA3221 of Jetsons, it multiplies the two.
 func parsePowers(files map[string]string) []sensor {
 	var all []sensor
 	for _, file := range slices.Sorted(maps.Keys(files)) {

@@ -27,8 +27,8 @@ func readService(e *Entry) Probe {
 	return v
 }
 
-// checkUnitName returns the name of a unit, with .service added if it has no type. It
-// refuses a leading dash, which systemctl reads as an option.
+// checkUnitName returns the name of a unit, with .service added if it has no type. It refuses
+// blanks, wildcards, and a leading dash, which systemctl reads as an option.
 func (e *Entry) checkUnitName(name string) string {
 	if name == "" || strings.HasPrefix(name, "-") || strings.ContainsAny(name, " \t\n\x00*?[") {
 		e.Fail(e.Key, "%q is not a unit's name", name)

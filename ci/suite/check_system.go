@@ -46,7 +46,7 @@ func readGroup(e *Entry) Probe {
 	}})
 }
 
-// readAccount adds the account's existence to a, and refuses an invalid name.
+// readAccount sets a.exists from the entry, and refuses an invalid name.
 func readAccount(e *Entry, a account) Probe {
 	a.exists = e.Bool("exists", true)
 	if a.name == "" || strings.HasPrefix(a.name, "-") || strings.ContainsAny(a.name, ":\n\x00/") {

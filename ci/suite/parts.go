@@ -78,7 +78,7 @@ var (
 	tapWords  = plaintext.Regexp(`(?i)^(skip|todo)\S*\s*(.*)$`)
 )
 
-// readTAP parses the output of a program in the Test Anything Protocol.
+// readTAP parses the output of a program in the Test Anything Protocol, up to a bail-out.
 func readTAP(output string) outcome {
 	r := &tapReader{planned: -1}
 	for _, line := range plaintext.Lines(output) {

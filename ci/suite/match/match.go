@@ -132,7 +132,7 @@ func (r matchReader) readNode(n *goyaml.Node) Matcher {
 	return r.readScalar(n)
 }
 
-// readScalar parses a plain value. As in goss, the board's value is converted to its type.
+// readScalar parses a plain value. As in goss, the board's value is then converted to that type.
 func (r matchReader) readScalar(n *goyaml.Node) Matcher {
 	switch want := r.scalarOf(n).(type) {
 	case string:
