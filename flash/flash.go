@@ -165,9 +165,8 @@ func Write(ctx context.Context, spec images.Spec, artifact images.Artifact, devi
 	return receipts[0], nil
 }
 
-// WriteAll writes the artifact to devices of one kind and verifies it on them. A virtual disk
-// appears complete or not at all. An incomplete block device has zeros in place of its partition
-// table, so
+// WriteAll writes the artifact to devices of one kind and reads it back. A virtual disk appears
+// complete or not at all. An incomplete block device has zeros in place of its partition table, so
 // that nothing uses it; call WriteAll again to resume. If a device fails, WriteAll still finishes
 // the others: it returns receipts of the complete ones, and a *Failed with those of the others.
 func WriteAll(ctx context.Context, spec images.Spec, artifact images.Artifact, devices []string, o Options) ([]Receipt, error) {

@@ -117,8 +117,8 @@ func (m machine) refuseByContent(d *Device) {
 	}
 }
 
-// checkUnchanged returns an error if now, the device's present state, is in use, or is not the
-// device that was shown and confirmed.
+// checkUnchanged returns an error if now, the device's present state, is in use, is not the device
+// that was shown and confirmed, or differs in Guarded.
 func (d Device) checkUnchanged(now Device) error {
 	if now.Refused != "" {
 		return fmt.Errorf("refused: %s", now.Refused)

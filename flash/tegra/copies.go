@@ -24,6 +24,7 @@ func (p *Package) CopyTo(ctx context.Context, dir string) error {
 	return nil
 }
 
+// copyEntries links the shared files into dir, and copies all others by cp.
 func (p *Package) copyEntries(ctx context.Context, dir string) error {
 	entries, err := os.ReadDir(p.Dir)
 	if err != nil {

@@ -127,7 +127,8 @@ func (o Options) shortImageError() error {
 	return fmt.Errorf("%s: it unpacks to less than its block map's %d bytes; %s", o.Name, o.Blocks.ImageSize, o.Remedy)
 }
 
-// hashSpan queues a span of the image for the digests of its ranges. data is nil for zeros.
+// hashSpan queues a span of the image for its ranges' digests, or without a map for the image's.
+// data is nil for zeros.
 func (p *prover) hashSpan(ctx context.Context, from *sharedPiece, data []byte, s source.Span) error {
 	if p.Blocks == nil {
 		return p.queueTask(ctx, 0, hashTask{from: from, data: data, zeros: s.Len - int64(len(data))})

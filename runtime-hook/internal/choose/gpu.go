@@ -185,6 +185,7 @@ func (n gpuName) notThere(gpus []GPU) error {
 	return fmt.Errorf("NVIDIA_VISIBLE_DEVICES names GPU %v; the board has %s", n, gpuList(gpus))
 }
 
+// matches reports whether the name is g's index, or its UUID in any case of letters.
 func (n gpuName) matches(g GPU) bool {
 	if n.index >= 0 {
 		return n.index == g.Index
