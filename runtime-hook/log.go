@@ -21,8 +21,8 @@ func openLog(file string) *os.File {
 	return f
 }
 
-// openLogFile opens the log for appending, and rotates it if it is larger than maxLogBytes. There
-// is one old log, because /run is memory. Only a regular file opens.
+// openLogFile opens the log for appending, and rotates it if it is larger than maxLogBytes. It
+// keeps one old log, because /run is memory. It refuses anything but a regular file.
 func openLogFile(file string) (*os.File, error) {
 	if file == "" {
 		return nil, errors.New("no log is wanted")

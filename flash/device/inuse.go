@@ -187,8 +187,9 @@ func (m machine) addBtrfs(u uses) {
 	}
 }
 
-// addLoops adds a use to a disk that backs a loop device, which does not lock it, and to the disk
-// with the file that a live system runs from.
+// addLoops adds the use "behind /dev/loopN" to each disk under a loop device, which does not lock
+// it. It also adds the system's mounts of a loop device to the disk with its file, as of a live
+// system.
 func (m machine) addLoops(u uses) {
 	loops, _ := filepath.Glob(filepath.Join(m.sys, "class/block/loop*")) // the pattern is well-formed
 	for range 2 {                                                        // a live system is a loop on a loop

@@ -15,7 +15,7 @@ import (
 var errDevicesInSpec = errors.New("a hook cannot change this device cgroup")
 
 // Allow lets the container use devices that its spec forbids. It writes rules into the container's
-// device cgroup, which works only with cgroup version 1. Call it before Enter.
+// device cgroup of version 1. With version 2 it returns an error. Call it before Enter.
 func (p Process) Allow(devices []plan.Device) error {
 	if len(devices) == 0 {
 		return nil

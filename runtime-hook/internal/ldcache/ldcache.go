@@ -25,8 +25,9 @@ const (
 	confPath  = "/etc/ld.so.conf.d/00-slipway.conf"
 )
 
-// Update adds libs to the files of the container's dynamic linker. It returns notes instead of an
-// error, because a container may also find its libraries by paths of its own.
+// Update adds libs to the container's ld.so.cache and ld.so.conf.d, but only those for whose
+// machine it has glibc's linker. It returns notes instead of an error, because a container may also
+// find its libraries by paths of its own.
 func Update(root *inject.Root, libs []plan.Library) (notes []string) {
 	note := func(file string, err error) {
 		switch {
