@@ -37,7 +37,7 @@ func newCutter(ctx context.Context, s Section, want []Span, sink func(Piece) err
 	return c
 }
 
-// Write adds p as the next bytes of the image: wanted bytes to the current piece.
+// Write adds p as the next bytes of the image. It copies wanted bytes to pieces and drops others.
 func (c *cutter) Write(p []byte) (int, error) {
 	rest := p
 	err := c.eachPart(int64(len(p)), func(n int64, wanted bool) (int64, error) {
@@ -204,7 +204,7 @@ func leadingRun(p []byte) (int, bool) {
 	return len(p), false
 }
 
-// queuePiece sends held zeros and a piece of data. It holds zeros back, to join them with more.
+// queuePiece holds a piece of zeros back, to join it with more. It sends data after such zeros.
 func (c *cutter) queuePiece(p Piece) error {
 	if p.Data == nil && c.zeros.Len > 0 && p.Off == c.zeros.Off+c.zeros.Len {
 		c.zeros.Len += p.Len

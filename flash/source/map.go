@@ -23,7 +23,7 @@ type Made struct {
 	Map         string `json:"map"`
 }
 
-// MapFile writes the block map of an image in any form beside it, as IMAGE.bmap, or replaces it.
+// MapFile writes or replaces the block map of an image in any form, beside it as IMAGE.bmap.
 func MapFile(ctx context.Context, path string) (Made, error) {
 	made, m, err := mapFile(ctx, path)
 	if err != nil {

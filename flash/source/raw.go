@@ -23,7 +23,7 @@ func newRaw(f packedFile) *raw {
 	return &raw{packedFile: f, parts: splitSections(f.sizeBytes)}
 }
 
-// splitSections splits size bytes into sections of 8 MiB, or larger if there are too many.
+// splitSections splits size bytes into sections of 8 MiB, or larger ones, up to maxParts of them.
 func splitSections(size int64) []Section {
 	each := int64(sectionBytes)
 	for size/each >= maxParts {

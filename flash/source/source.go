@@ -95,7 +95,7 @@ func Open(f File, name string) (*Image, error) {
 	return m, nil
 }
 
-// openImage opens the image in f. It also refuses an empty file and one that is not regular.
+// openImage makes the decoder of f's form. It refuses what is empty, no image, or no regular file.
 func openImage(f File, name string) (*Image, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -263,8 +263,8 @@ func (m *Image) Finish() error {
 	return nil
 }
 
-// explainEOF turns an early end of the file into advice. It reduces an error of a sealed file that
-// changed to ErrChanged.
+// explainEOF turns an early end of the file into advice, and an error of a changed file into
+// ErrChanged.
 func explainEOF(name string, err error) error {
 	if errors.Is(err, sealed.ErrChanged) {
 		return sealed.ErrChanged

@@ -162,8 +162,7 @@ func (s *blockReader) nextRun(b block) error {
 	return nil
 }
 
-// nextTiny passes a tiny block to the decoder, and notes that it may continue zeros unless it is
-// empty.
+// nextTiny passes a tiny block to the decoder, and notes one that may turn out to continue zeros.
 func (s *blockReader) nextTiny(b block) error {
 	content, err := s.in.Peek(int(b.size))
 	if err != nil {
@@ -200,7 +199,7 @@ func (s *blockReader) resetZeros(but possibleZeros) {
 	s.zeros, s.doubt = 0, but
 }
 
-// endingZeros returns how many zeros end the decoder's input, with those since proved.
+// endingZeros returns how many zeros are known to end the decoder's input, with newly proved ones.
 func (s *blockReader) endingZeros() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,8 +246,8 @@ func unexpectedEOF(err error) error {
 	return err
 }
 
-// Write sends the zeros that were omitted before a block of the decoder's output, then the block,
-// as zeros if it is one that may have been zeros.
+// Write sends the zeros omitted before a block of the decoder's output, then the block. A block
+// that was noted as possible zeros, and is, is sent as zeros.
 func (s *zeroSkipper) Write(p []byte) (int, error) {
 	about, ok := s.nextNote()
 	if !ok {

@@ -56,7 +56,7 @@ func walkFrames(f packedFile) (frames, error) {
 	return found, nil
 }
 
-// add adds a frame's size, unless one is unknown, and keeps the larger window.
+// add adds a frame's size to the sum, unknown if one size is, and keeps the larger window.
 func (s *frames) add(h frameHeader) {
 	s.windowBytes = max(s.windowBytes, h.windowBytes)
 	if h.sizeBytes < 0 || s.unpackedBytes < 0 {
@@ -75,7 +75,8 @@ type fileWindow struct {
 	asked int64 // end of the kernel's read-ahead
 }
 
-// bytesAt returns n bytes of the file, or fewer at its end. They are valid until the next call.
+// bytesAt returns n bytes of the file, or fewer at its end, valid until the next call. It also asks
+// the kernel to read ahead.
 func (w *fileWindow) bytesAt(off int64, n int) ([]byte, error) {
 	if off < w.off || off+int64(n) > w.off+int64(w.n) {
 		if off+4<<20 > w.asked {

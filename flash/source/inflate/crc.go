@@ -25,8 +25,7 @@ var (
 	})
 )
 
-// matrix is a linear map of checksums, by each bit's image: a checksum's is the sum of its bits'
-// images.
+// matrix is a linear map of checksums. It has each bit's image; a checksum's is the sum of those.
 type matrix [64]uint64
 
 // multiply applies the matrix to a checksum.

@@ -33,7 +33,7 @@ type unpacker struct {
 	members int
 }
 
-// decodeMember decodes the rest of a member and verifies its checksum and length.
+// decodeMember decodes a member after its header, and verifies its checksum and length.
 func (g *unpacker) decodeMember() error {
 	g.sum = 0
 	g.members++

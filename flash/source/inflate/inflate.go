@@ -295,7 +295,7 @@ func (d *decoder) decodeCareful(buf []byte, from, at, end int) (int, error) {
 	return at, nil
 }
 
-// readMatch reads a match's length, of entry e, and its distance. One over back is an error.
+// readMatch reads d.length, whose entry is e, and d.dist. A distance over back is an error.
 func (d *decoder) readMatch(e tableEntry, back int) error {
 	if e&isBad != 0 {
 		return d.badCodeError()

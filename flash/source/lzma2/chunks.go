@@ -76,7 +76,7 @@ var (
 	errSymbols      = fmt.Errorf("a chunk is not what any packer writes")
 )
 
-// readCompressed decodes a chunk of LZMA to the output. It must use its input exactly.
+// readCompressed decodes a chunk of LZMA to the output. Unused input is an error.
 func (c *chunkReader) readCompressed(control byte) error {
 	var head [5]byte
 	if _, err := io.ReadFull(c.src, head[:4]); err != nil {

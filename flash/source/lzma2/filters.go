@@ -13,7 +13,7 @@ var xzFilters = map[uint64]string{
 	3: "delta", 4: "x86", 5: "powerpc", 6: "ia64", 7: "arm", 8: "armthumb", 9: "sparc", 10: "arm64", 11: "riscv",
 }
 
-// parseFilters parses n filters. It returns an error unless LZMA2 is the only one.
+// parseFilters parses n filters and sets the dictionary. Any filter but LZMA2 is an error.
 func (b *Block) parseFilters(r *fieldReader, n int) error {
 	id := r.nextNumber()
 	props := r.nextBytes(r.nextNumber())
@@ -27,7 +27,7 @@ func (b *Block) parseFilters(r *fieldReader, n int) error {
 	return b.parseDictionary(props)
 }
 
-// parseDictionary sets the dictionary's size, at most the block's, and refuses over MaxDictionary.
+// parseDictionary sets the dictionary's size, at most the block's; over MaxDictionary is an error.
 func (b *Block) parseDictionary(props []byte) error {
 	if len(props) != 1 || props[0] > 40 {
 		return corruptError("the block at %d has a dictionary of no size", b.at)
