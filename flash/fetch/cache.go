@@ -102,8 +102,7 @@ var hexPattern = plaintext.Regexp(`^[0-9a-f]{64}$`)
 
 const maxRecordBytes = 64 << 10
 
-// readRecord reads the record NAME+ending. It returns nil if none is valid: then Slipway fetches
-// again.
+// readRecord reads the record NAME+ending. It returns nil if there is none, or no valid one.
 func (p *cacheEntry) readRecord(ending string) *cacheRecord {
 	f, err := os.Open(p.filePath(ending))
 	if err != nil {

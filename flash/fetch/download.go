@@ -182,7 +182,7 @@ func (d *download) resumePartial(ctx context.Context) error {
 	return d.restart()
 }
 
-// restart discards the bytes of the partial file and its record, and counts that if there were any.
+// restart discards the partial file's bytes and record. If it had bytes, that counts as a start.
 func (d *download) restart() error {
 	if d.have > 0 {
 		d.starts++
@@ -231,7 +231,7 @@ func (d *download) fetchFile(ctx context.Context) (File, error) {
 }
 
 // retryUntilDone opens connections until the file is complete. It fails at a permanentError, after
-// failuresInARow tries that bring no further bytes, after maxRestarts, or if isRefused.
+// failuresInARow tries without further bytes, after maxRestarts, or if the server refuses it.
 func (d *download) retryUntilDone(ctx context.Context) error {
 	furthest, failures := d.have, 0
 	for {
@@ -316,7 +316,8 @@ func waitBackoff(ctx context.Context, failures int, err error) error {
 var errSilent = errors.New("the server fell silent")
 
 // readConnection opens one connection and appends its bytes to the partial file. It returns nil
-// once the file is complete, or if the cached file is current. It cancels after silenceLimit.
+// once the file is complete, or if the cached file is current. It ends a connection that is silent
+// for silenceLimit.
 func (d *download) readConnection(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -358,8 +359,7 @@ func (d *download) cachedPart() cachedPart {
 }
 
 // acceptResponse checks a response against the partial file, the expected size and the free space.
-// It starts over if beginning or size differ. It starts the progress step and drops the cached
-// file.
+// It starts over if beginning or size differ, begins the progress step, and drops the cached file.
 func (d *download) acceptResponse(ctx context.Context, a fileResponse) error {
 	d.cached = nil // the server has another version
 	if a.from != d.have || d.size >= 0 && a.size != d.size {

@@ -185,8 +185,8 @@ func wrongDigest(got, want string) error {
 	return fmt.Errorf("sha256 %s, want %s: it is another file, or a damaged one; nothing of it is used", got, want)
 }
 
-// checkLocalFile opens a local file and compares any limit with the size, any digest with the
-// SHA-256.
+// checkLocalFile opens a local file. It refuses one of more than limit bytes, or with another
+// SHA-256 than digest, if those are given.
 func checkLocalFile(ctx context.Context, path string, file File, digest string, limit int64) (File, error) {
 	f, err := sealed.Open(path)
 	if err != nil {

@@ -55,8 +55,8 @@ func (w *web) closeConnections() { w.client.CloseIdleConnections() }
 
 var errRedirect = errors.New("redirect refused")
 
-// checkRedirect refuses too many redirects, from https to http, to other schemes, and with a user.
-// It removes the Referer, and the Authorization if scheme or host change.
+// checkRedirect refuses more than maxRedirects, and one from https to http, to another scheme, or
+// with a user. It removes the Referer, and the Authorization if scheme or host change.
 func checkRedirect(to *http.Request, via []*http.Request) error {
 	first, last := via[0].URL, via[len(via)-1].URL
 	switch {
@@ -119,7 +119,7 @@ func (h cachedPart) setConditions(req *http.Request) {
 }
 
 // readResponse turns a status and its headers into a fileResponse: an empty one if the cached file
-// is current, one with from -1 if the range cannot continue the partial file.
+// is current, one with from -1 if the range cannot continue the partial file. Others are errors.
 func readResponse(res *http.Response, h cachedPart) (fileResponse, error) {
 	a := fileResponse{body: res.Body, size: res.ContentLength, validator: validatorOf(res.Header)}
 	switch coding := res.Header.Get("Content-Encoding"); {

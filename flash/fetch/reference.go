@@ -259,8 +259,8 @@ func SafeFileName(p string) string {
 	return name
 }
 
-// besideFile returns the reference of another file in the same folder, or of the same artifact. A
-// web address keeps its query.
+// besideFile returns the reference of another file in the same folder or artifact. A web address
+// keeps its query.
 func (r reference) besideFile(name string) reference {
 	switch r.kind {
 	case kindHTTP:

@@ -63,7 +63,7 @@ type registryTransport struct {
 	plain bool
 }
 
-// RoundTrip refuses unsafe requests, and restarts the timer in the request's context, if any.
+// RoundTrip refuses requests without TLS, except to this machine. It restarts the silence timer.
 func (t registryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if plain := t.plain && req.URL.Scheme == "http" && isLoopback(req.URL.Host); req.URL.Scheme != "https" && !plain || req.URL.User != nil {
 		return nil, permanentError{fmt.Errorf("the registry sends us to %s://%s, which is not https", req.URL.Scheme, plaintext.OneLine(req.URL.Host))}

@@ -154,8 +154,7 @@ func (b *uploadBody) Read(p []byte) (int, error) {
 }
 
 // end stops the body and returns the result of the upload: ErrOther or the file's error, if the
-// content was wrong, else err, the request's error. After an error it takes sent bytes back from
-// count.
+// content was wrong, else err, the request's error. An error takes the sent bytes back from count.
 func (b *uploadBody) end(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
