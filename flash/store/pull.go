@@ -213,8 +213,8 @@ func (p *pull) findMissing(ctx context.Context) (missing []v1.Descriptor, err er
 
 func nameOf(l v1.Descriptor) string { return l.Annotations[v1.AnnotationTitle] }
 
-// isThere reports whether the folder has the file with the layer's digest. A folder there is an
-// error.
+// isThere reports whether the folder has the layer's file with its digest, and refuses a folder
+// there.
 func (p *pull) isThere(ctx context.Context, l v1.Descriptor) (bool, error) {
 	name := nameOf(l)
 	info, err := p.root.Lstat(name)

@@ -93,8 +93,8 @@ func (r *registry) tags(ctx context.Context) (all []tagged, err error) {
 	return all, err
 }
 
-// remove deletes the manifests from the registry, without an error for those it lacks; with dry,
-// none. It frees no bytes: the registry's own collector does.
+// remove deletes the manifests from the registry; with dry, none. One that is gone is no error. It
+// frees no bytes: the registry's own collector does.
 func (r *registry) remove(ctx context.Context, digests []string, dry bool) (int64, error) {
 	for _, d := range digests {
 		if dry {

@@ -16,8 +16,8 @@ import (
 )
 
 // FetchReports copies report.json and artifact.json of a store's newest artifacts with a report,
-// each into its own folder below into, or keeps that. It returns at most last folders, the oldest
-// first.
+// each into its own folder below into, unless that exists. It returns at most last folders, the
+// oldest first.
 func FetchReports(ctx context.Context, reference string, last int, into string) ([]string, error) {
 	s, place, err := openWhole(reference, toPull)
 	if err != nil {
