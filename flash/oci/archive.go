@@ -96,7 +96,7 @@ func rejectCompressed(f io.ReaderAt) error {
 	return nil
 }
 
-// openFile returns the file with a name, which may be up to maxLinks - 1 links away.
+// openFile returns the file with a name, and follows fewer than maxLinks links to it.
 func (a *archiveFiles) openFile(name string) (file, error) {
 	for range maxLinks {
 		p, ok := a.entries[name]

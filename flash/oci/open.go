@@ -47,7 +47,7 @@ func Open(path string) (*Source, error) {
 	return OpenArchive(f)
 }
 
-// OpenArchive returns the Source of an open archive. The Source's Close, or an error, closes f.
+// OpenArchive returns the Source of an open archive, whose Close closes f. An error closes f too.
 func OpenArchive(f *sealed.File) (*Source, error) {
 	t, err := readTar(f, f.SizeBytes())
 	if err != nil {
@@ -146,8 +146,8 @@ func FullName(name string) (string, error) {
 	return reference.TagNameOnly(named).String(), nil
 }
 
-// pickEntry returns the index entry with a name, or any without a name, and its full name. If
-// several entries fit, it chooses by platform; without a name, only among entries of one image.
+// pickEntry returns the index entry with a name, and its full name. Without a name, it accepts only
+// entries of one name. If several entries fit, it chooses by platform.
 func (s *Source) pickEntry(all []v1.Descriptor, name string, platform v1.Platform) (top v1.Descriptor, called string, err error) {
 	var fit []v1.Descriptor
 	var names []string
