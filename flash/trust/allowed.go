@@ -89,7 +89,7 @@ func parseSigner(text string) (allowedSigner, error) {
 	return e, e.parseKey(kind, encoded)
 }
 
-// parseKey parses the key of this kind. It refuses a certificate and a key of another kind.
+// parseKey parses a key of the given kind. It refuses a certificate, and a key of another kind.
 func (e *allowedSigner) parseKey(kind, encoded string) error {
 	if !isKeyType(kind) {
 		return fmt.Errorf("%q is no kind of key; a line is: NAME [OPTIONS] ssh-ed25519 AAAA…", shorten(kind))

@@ -37,8 +37,8 @@ type Signers struct {
 	revoked revokedKeys     // of OpenSSH, whatever entries say
 }
 
-// ParseSigners parses a file of allowed signers, or a GPG keyring. It refuses secret keys. file is
-// for errors.
+// ParseSigners parses a file of allowed signers, or a GPG keyring. file is for errors. It refuses
+// secret keys, keys of GPG as text, and keys of minisign.
 func ParseSigners(file string, data []byte) (Signers, error) {
 	s := Signers{file: file}
 	if isRing(data) && len(data) <= maxRingBytes {

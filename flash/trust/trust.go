@@ -122,7 +122,8 @@ func (b Bytes) SizeBytes() int64                              { return int64(len
 func (b Bytes) Reader(context.Context, func(int64)) io.Reader { return bytes.NewReader(b) }
 
 // Find reads the signature of a file for each list, without verifying it. If one is missing, the
-// error is fs.ErrNotExist and explains how to sign. A list in the file's own folder is an error.
+// error is fs.ErrNotExist and explains how to sign. It refuses a list of signers in the file's
+// folder.
 func (ls Lists) Find(ctx context.Context, at Place, file string) (signatures [][]byte, names []string, err error) {
 	for _, l := range ls {
 		if err := RefuseBeside(at.Folder(), l.File); err != nil {
@@ -141,7 +142,7 @@ func (ls Lists) Find(ctx context.Context, at Place, file string) (signatures [][
 	return signatures, names, nil
 }
 
-// find returns the first signature beside the file that exists, and that signature's name.
+// find reads the first file beside name with one of the signers' endings, and returns its name.
 func (l List) find(ctx context.Context, at Place, name string) (data []byte, found string, err error) {
 	for _, ending := range l.Endings() {
 		if data, err = at.ReadBeside(ctx, name+ending); !errors.Is(err, fs.ErrNotExist) {
