@@ -74,8 +74,8 @@ func AdmitSigned(ctx context.Context, spec images.Spec, a images.Artifact, lists
 	return admitted, r.refusal()
 }
 
-// proveKinds compares the files of these kinds, if any, with their digests, and checks any
-// provenance.
+// proveKinds compares the files of these kinds with their digests, and checks the provenance, if
+// any.
 func proveKinds(ctx context.Context, a images.Artifact, kinds []string) error {
 	for _, kind := range kinds {
 		f, err := a.File(kind)

@@ -126,7 +126,8 @@ func examine(ctx context.Context, a images.Artifact, description []byte, opt Opt
 	return r, nil
 }
 
-// proveFiles compares all files with the artifact's digests, and adds faults to r.Wrong.
+// proveFiles compares all files with the artifact's digests, and adds faults to r.Wrong. It fails
+// only if ctx ends.
 func (r *Report) proveFiles(ctx context.Context) error {
 	var total int64
 	for _, f := range r.Artifact.Files {
@@ -234,8 +235,8 @@ func readBill(a images.Artifact) (*sbom.Bill, error) {
 	return &b, nil
 }
 
-// addTracked adds a Debian security tracker's flaws of the packages, from a JSON file; "" adds
-// none.
+// addTracked adds a Debian security tracker's flaws of the packages, if tracker names its JSON
+// file.
 func addTracked(b *sbom.Bill, tracker string) error {
 	switch {
 	case tracker == "":
@@ -370,7 +371,8 @@ func edited(yes bool) string {
 	return ""
 }
 
-// showBill prints the counts of packages, licences and flaws, and the worst open flaws.
+// showBill prints the packages, licences and flaws: counts, the first 10 licences and 20 open
+// flaws.
 func (r Report) showBill(line func(name, format string, args ...any)) {
 	b := r.Bill
 	if b == nil {

@@ -41,8 +41,7 @@ type Verdict struct {
 	Refused []string `json:"refused"` // empty: the policy admits it
 }
 
-// PoliciesOf reads the board's policy, that of SLIPWAY_POLICY, and the lists of keys that they
-// name.
+// PoliciesOf reads the board's policy and that of SLIPWAY_POLICY, with the lists that they name.
 func PoliciesOf(spec images.Spec) ([]Policy, error) {
 	var all []Policy
 	if spec.Policy != nil {
@@ -156,7 +155,8 @@ func (p Policy) judgeBuilder(s *images.Statement) error {
 	return nil
 }
 
-// judgeSources returns an error if the policy wants committed sources and a source was edited.
+// judgeSources returns an error if the policy wants committed sources, and one was edited, is a
+// local folder, or is unknown.
 func (p Policy) judgeSources(a images.Artifact) error {
 	if !p.Committed {
 		return nil
