@@ -83,7 +83,7 @@ func readExt(s *source, _ int64) (Content, bool) {
 	return c, true
 }
 
-// readBtrfs reads the label, and whether the file system uses several devices.
+// readBtrfs reads the label, and sets Part if the file system uses several devices.
 func readBtrfs(s *source, at int64) (Content, bool) {
 	p := s.bytesAt(at-0x40, 0x12b+256)
 	if p == nil {

@@ -80,7 +80,7 @@ func (s *source) newSection(off, size int64) *source {
 	return &source{r: s.r, off: s.off + off, size: size, whole: s}
 }
 
-// firstError returns the place for the first read error, which the whole disk's source has.
+// firstError returns a pointer to the whole disk's first read error, which may be nil.
 func (s *source) firstError() *error {
 	if s.whole != nil {
 		return s.whole.firstError()
