@@ -52,8 +52,7 @@ type Stream struct {
 func padSize(n int64) int64 { return (n + 7) &^ 7 }
 
 // Read reads all headers of a stream of size bytes and checks their versions and order. What
-// follows without a header is trailing data. Check verifies the images' checksums, which Read does
-// not.
+// follows without a header is trailing data. Only Check verifies the images' checksums.
 func Read(r io.ReaderAt, size int64) (Stream, error) {
 	var s Stream
 	if size < headerBytes {

@@ -94,7 +94,7 @@ func Make(ctx context.Context, out string, r Recipe) (Stream, error) {
 }
 
 // makeStream opens and checks the inputs, merges, filters or sorts their images, and writes the
-// stream. A result without images is an error.
+// stream. It refuses to write one without images.
 func (r Recipe) makeStream(ctx context.Context, out string) (Stream, error) {
 	if err := errors.Join(r.checkRecipe(), checkReplaceable(out)); err != nil {
 		return Stream{}, err
