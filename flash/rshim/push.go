@@ -231,8 +231,7 @@ func (f *follower) followMessages(ctx context.Context) error {
 	}
 }
 
-// interruptedError returns the error for a user who interrupts Slipway after the push. The DPU
-// continues by itself.
+// interruptedError returns the error of a user's interrupt after the push: the DPU continues alone.
 func (f *follower) interruptedError(ctx context.Context) error {
 	return fmt.Errorf("%w; the stream was pushed whole, so the DPU continues by itself: do not cut its power, rshim show %s says how far it is%s", context.Cause(ctx), f.port.name, f.lastMessages())
 }
@@ -257,8 +256,8 @@ func (f *follower) judgeMessages(lines []string) (bool, error) {
 	return false, nil
 }
 
-// checkLimits returns an error if a limit is exceeded: silent since the last message, all since the
-// push.
+// checkLimits returns an error if silent, since the last message, or all, since the push, is too
+// long.
 func (f *follower) checkLimits(silent, all time.Duration) error {
 	switch {
 	case len(f.last) == 0 && silent > f.limits.First:

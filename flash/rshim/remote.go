@@ -36,7 +36,7 @@ func (f remoteFolder) writeSetting(ctx context.Context, key, value string) error
 	return f.copyTo(ctx, "misc", "4k", strings.NewReader(key+" "+value+"\n"))
 }
 
-// pushStream copies the stream to boot by dd. It calls s.open early, because dd opens boot unseen.
+// pushStream copies the stream to boot by dd. It calls s.open first: dd does not say when it opens.
 func (f remoteFolder) pushStream(ctx context.Context, s *stream) error {
 	s.open()
 	if err := f.copyTo(ctx, "boot", "64k", countingStream{s}); err != nil {
