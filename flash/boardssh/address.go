@@ -80,8 +80,9 @@ func (a Address) fillDefaults() (Address, error) {
 	return a, nil
 }
 
-// parseHost parses [ssh://][user@]host[:port]. It refuses names that ssh would take for an option,
-// and names with blanks or unprintable characters.
+// parseHost parses [ssh://][user@]host[:port]. An IPv6 host has brackets if a port follows. It
+// refuses an empty user or host, names that ssh would take for an option, and names with blanks or
+// unprintable characters.
 func parseHost(s string) (Address, error) {
 	var a Address
 	rest := strings.TrimSuffix(strings.TrimPrefix(s, "ssh://"), "/")
@@ -117,6 +118,7 @@ func parseHost(s string) (Address, error) {
 	return a, nil
 }
 
+// withPort appends a colon to "[host]", because net.SplitHostPort needs one.
 func withPort(host string) string {
 	if strings.HasSuffix(host, "]") {
 		return host + ":"
@@ -124,6 +126,7 @@ func withPort(host string) string {
 	return host
 }
 
+// parsePort parses a port number from 1 to 65535.
 func parsePort(s string) (int, error) {
 	port, err := strconv.Atoi(s)
 	if err != nil || port < 1 || port > 65535 {

@@ -31,7 +31,8 @@ func Asking(ctx context.Context, work func(context.Context) error) error {
 }
 
 // Answer calls question with the silence limit as its timeout. Outside of Asking the timeout is at
-// least the given least. After a timeout, the error says what was asked.
+// least the given least. After a timeout, the error says what was asked. Within Asking, a timeout
+// also cancels the work, and later calls return the same error.
 func Answer(ctx context.Context, least time.Duration, what string, question func(context.Context) error) error {
 	limit, err := silenceLimit()
 	if err != nil {
@@ -68,16 +69,14 @@ func (c *Conn) AskOutput(ctx context.Context, argv ...string) (string, error) {
 	return c.printed(argv, r, err)
 }
 
-// AskUpTo is FeedUpTo with the limit of Ask. Outside of Asking, the limit is at least
-// longestAnswer.
+// AskUpTo is FeedUpTo with the limit of Ask, which outside of Asking is at least longestAnswer.
 func (c *Conn) AskUpTo(ctx context.Context, stdin io.Reader, most int, argv ...string) (Result, error) {
 	return c.ask(ctx, longestAnswer, stdin, most, argv)
 }
 
 const longestAnswer = time.Hour
 
-// questionKey marks the context of a question, for which a program that still runs on the board is
-// no sign of life.
+// questionKey marks a question's context: that its program still runs is no sign of life.
 type questionKey struct{}
 
 // ask runs argv as a question with Answer. After a timeout, the error names an ssh command that

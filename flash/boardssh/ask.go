@@ -16,7 +16,8 @@ import (
 // maxAsked is how often Slipway asks a person the same question.
 const maxAsked = 3
 
-// question is an error that a person can fix. Slipway asks after the connection has ended, so that no time limit runs during the answer.
+// question is an error that a person can fix. Slipway asks after the connection has ended, so that
+// no time limit runs during the answer.
 type question struct {
 	refusal error // the error where nobody can be asked
 	ask     func(context.Context, *terminal) error
@@ -67,7 +68,7 @@ func (q *question) askPerson(ctx context.Context) (answered bool, err error) {
 // terminal is the terminal where a person reads questions and types answers.
 type terminal struct{ in, out *os.File }
 
-// atTerminal returns nil in CI, and if standard input or standard error is no terminal.
+// atTerminal returns the terminal of standard input and error; nil in CI, or if one is no terminal.
 var atTerminal = func() *terminal {
 	if os.Getenv("CI") != "" || !term.IsTerminal(int(os.Stdin.Fd())) || !term.IsTerminal(int(os.Stderr.Fd())) {
 		return nil
@@ -107,8 +108,8 @@ func (t *terminal) readAnswer(ctx context.Context, prompt string, secret bool) (
 	}
 }
 
-// readLine reads one line byte by byte, as what follows is for other readers. It drops bytes after
-// maxLineBytes.
+// readLine reads one line byte by byte, because other readers get what follows. It drops bytes
+// after maxLineBytes. An input that ends before the newline is an error.
 func readLine(in io.Reader) (string, error) {
 	var line []byte
 	for b := make([]byte, 1); ; {
@@ -124,7 +125,7 @@ func readLine(in io.Reader) (string, error) {
 	}
 }
 
-// hideEcho turns the terminal's echo off. The caller calls show to restore the settings.
+// hideEcho turns the terminal's echo off and its line mode on. show restores the settings.
 func (t *terminal) hideEcho() (show func(), err error) {
 	fd := int(t.in.Fd())
 	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)

@@ -32,6 +32,7 @@ func WithBecome(ctx context.Context, sudo bool) context.Context {
 }
 
 // BecomeUser returns "root" if WithBecome or BecomeVariable chose sudo, and "" for the login user.
+// WithBecome comes first. An unknown value of BecomeVariable is an error.
 func BecomeUser(ctx context.Context) (user string, err error) {
 	if sudo, given := ctx.Value(becomeKey{}).(bool); given {
 		if sudo {
@@ -54,7 +55,8 @@ func BecomeUser(ctx context.Context) (user string, err error) {
 type sudo struct{ user, password string }
 
 // findSudoPassword runs "true" by sudo, first without a password, then with the stored or typed
-// one, up to maxAsked times, and keeps the password that works. It does nothing without Become.
+// one, up to maxAsked times, and keeps the password that works. If none works, it returns
+// ErrBecome. It does nothing without Become.
 func (c *Conn) findSudoPassword(ctx context.Context, attended bool) error {
 	a := c.login.addr
 	if a.Become == "" || a.Become == a.User {
@@ -117,6 +119,7 @@ func (p *passwords) askOnce(ctx context.Context, a Address, attended bool) (pass
 	return password, err
 }
 
+// store stores one password for all these boards. "" is none.
 func (p *passwords) store(password string, boards ...Address) {
 	for _, a := range boards {
 		p.byBoard.Store(sudoKey(a), password)
@@ -162,6 +165,7 @@ type boardProgram struct {
 	ended   bool
 }
 
+// newProgram returns a boardProgram with errs as its output. Without sudo it counts as started.
 func (l *login) newProgram(errs io.Writer) *boardProgram {
 	e := &boardProgram{
 		sudo: l.sudo, out: errs, prompt: "slipway-sudo-" + rand.Text(), ready: "slipway-in-" + rand.Text(),
@@ -177,10 +181,11 @@ func (l *login) newProgram(errs io.Writer) *boardProgram {
 func (e *boardProgram) needsPassword() bool { return e.sudo != nil && e.sudo.password != "" }
 
 // withSystemPath is a shell script that runs its arguments. Many users' PATH lacks these folders,
-// and sudo keeps that PATH where its sudoers has no secure_path.
+// and sudo keeps that PATH if its sudoers has no secure_path.
 const withSystemPath = `export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"; exec "$@"`
 
-// commandLine returns the shell line that runs argv on the board, through sudo if needed.
+// commandLine returns the shell line that runs argv on the board. Through sudo, the line also
+// prints the ready mark and adds the system folders to PATH.
 func (e *boardProgram) commandLine(argv []string) string {
 	if e.sudo == nil {
 		return quoteCommand(argv)
@@ -195,8 +200,9 @@ func (e *boardProgram) commandLine(argv []string) string {
 	return quoteCommand(slices.Concat(asking, []string{"-H", "-u", e.sudo.user, "--", "sh", "-c", script, "sh"}, argv))
 }
 
-// Write passes standard error on to out. Until the program has started, it holds the bytes back,
-// removes sudo's prompts, signals each on prompts, and looks for the ready mark.
+// Write passes standard error on to out. Until the program has started, it holds up to
+// maxHeldBytes, removes sudo's prompts, signals each on prompts, and drops what comes before the
+// ready mark.
 func (e *boardProgram) Write(b []byte) (int, error) {
 	e.mu.Lock()
 	if e.inside {
@@ -246,7 +252,7 @@ func (e *boardProgram) hasStarted() (words []byte, ok bool) {
 	return e.words, e.inside
 }
 
-// endErrors passes all held bytes on and closes over. They say why sudo did not start the program.
+// endErrors passes all held bytes on when standard error has ended, and closes over. It works once.
 func (e *boardProgram) endErrors() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -278,7 +284,8 @@ func (e *boardProgram) passSudo(in io.Writer) error {
 }
 
 // startProgram runs line in the session and waits for its end. Behind sudo, it passes the password
-// first, and copies stdin only after the program has started.
+// first, and copies stdin only after the program has started. It ignores an error of stdin that
+// comes after the program's end.
 func (e *boardProgram) startProgram(session *ssh.Session, stdin io.Reader, line string) error {
 	if e.sudo == nil {
 		session.Stdin = stdin

@@ -24,8 +24,8 @@ const (
 	goneAfter  = 35 * time.Second // silence after which the connection counts as lost
 )
 
-// Conn is a connection to one board. Its methods may be called from any
-// goroutine. A connection that is lost stays lost; only Reboot makes a new one.
+// Conn is a connection to one board. Its methods may be called from any goroutine. A connection
+// that is lost stays lost; only Reboot and Redial make a new one.
 type Conn struct {
 	addr  Address
 	login *login
@@ -53,8 +53,8 @@ func Reach(ctx context.Context, host string) (*Conn, error) {
 // Further connections of the Conn never ask.
 func Dial(ctx context.Context, a Address) (*Conn, error) { return dialBy(ctx, a, true) }
 
-// dialBy makes a login for a, opens its first connection, and finds the sudo password. It asks
-// questions if attended.
+// dialBy makes a login for a with the rate limit of ctx, opens its first connection, and finds the
+// sudo password. It asks questions if attended.
 func dialBy(ctx context.Context, a Address, attended bool) (*Conn, error) {
 	l, err := newLogin(a)
 	if err != nil {
@@ -73,7 +73,8 @@ func dialBy(ctx context.Context, a Address, attended bool) (*Conn, error) {
 	return l.openConn(ctx, link, attended)
 }
 
-// openConn makes a Conn of a link and finds the sudo password. It closes the link on an error.
+// openConn makes a Conn of a link and finds the sudo password. On an error it closes the link and
+// the connections to the jump hosts.
 func (l *login) openConn(ctx context.Context, link *link, attended bool) (*Conn, error) {
 	c := &Conn{addr: l.addr, login: l, link: link}
 	if err := c.findSudoPassword(ctx, attended); err != nil {
@@ -97,7 +98,8 @@ func (l *login) openLink(ctx context.Context) (*link, error) {
 // Address returns the address at which the board was reached.
 func (c *Conn) Address() Address { return c.addr }
 
-// Close closes the connection to the board, and the connections to its jump hosts.
+// Close closes the connection to the board, and those to its jump hosts, unless DialAgain made c. A
+// lost or closed connection is no error.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,6 +117,7 @@ func (c *Conn) Close() error {
 	return err
 }
 
+// currentLink returns the connection's link, or an error after Close.
 func (c *Conn) currentLink() (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,8 +180,8 @@ func (c *Conn) RoundTrip(ctx context.Context) (best time.Duration, known bool) {
 	return best, known
 }
 
-// DialAgain makes one more connection to the board with the same login. It uses the jump hosts
-// of c, so c has to stay open.
+// DialAgain makes one more connection to the board with the same login, through the jump hosts of
+// c. So c has to stay open.
 func (c *Conn) DialAgain(ctx context.Context) (*Conn, error) {
 	link, err := c.login.openLink(ctx)
 	if err != nil {

@@ -19,8 +19,7 @@ import (
 )
 
 // bridgeScript joins its input and output to the socket $1, with a program that the board has for
-// that. It first prints a line with the word $2, because a login script may have printed something
-// before.
+// that. It first prints a line with the word $2, because a login script may have printed before.
 const bridgeScript = `[ -S "$1" ] || { echo "$2 absent"; exit; }
 if command -v socat >/dev/null; then echo "$2 ready"; exec socat - "UNIX-CONNECT:$1"; fi
 case $(nc -h 2>&1) in *-N*-U*) echo "$2 ready"; exec nc -N -U "$1" ;; esac
@@ -31,7 +30,8 @@ echo "$2 none"`
 var plainPath = plaintext.Regexp(`^/[A-Za-z0-9_./-]+$`)
 
 // dialUnix opens a connection to a Unix socket on the board. If the SSH server does not forward
-// sockets (dropbear), or sudo is in use, socat, nc or ncat on the board connects to the socket.
+// sockets (dropbear), or sudo is in use, socat, nc or ncat on the board connects to the socket. A
+// missing socket is the server's refusal, or fs.ErrNotExist.
 func (c *Conn) dialUnix(ctx context.Context, link *link, address string) (net.Conn, error) {
 	var refused *ssh.OpenChannelError
 	var err error
@@ -87,7 +87,8 @@ func (c *Conn) openBridge(ctx context.Context, link *link, address string) (*bri
 	return b, state, nil
 }
 
-// startProgram starts bridgeScript and returns the state in its output line with the mark.
+// startProgram starts bridgeScript, passes sudo its password, and returns the state in the script's
+// output line with the mark. It fails if maxHeldBytes come without that line.
 func (b *bridge) startProgram(mark string) (state string, err error) {
 	if b.in, err = b.StdinPipe(); err != nil {
 		return "", err
@@ -115,6 +116,7 @@ func (b *bridge) startProgram(mark string) (state string, err error) {
 	return "", fmt.Errorf("the board's shell talks by itself: %s", Printable(string(said[:maxSaidBytes/8])))
 }
 
+// Read reads the program's output. An error, also io.EOF, gets the program's standard error.
 func (b *bridge) Read(p []byte) (int, error) {
 	n, err := b.out.Read(p)
 	if err != nil {
@@ -123,7 +125,7 @@ func (b *bridge) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// explainEnd waits for the program's end and adds its standard error to err.
+// explainEnd waits for the program's end and adds its standard error, if any, to err.
 func (b *bridge) explainEnd(err error) error {
 	_ = b.over() // then its standard error is complete
 	if words := b.stderr.Bytes(); len(words) > 0 {

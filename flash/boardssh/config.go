@@ -17,7 +17,7 @@ import (
 	"slipway/layers/run"
 )
 
-// maxHops is how many machines may lie between here and a board.
+// maxHops is how many jump hosts may lie between this machine and a board.
 const maxHops = 8
 
 // Resolve makes an Address of "user@host:port" or of a name in the user's ~/.ssh/config, with all
@@ -84,6 +84,8 @@ func (r route) resolveJumpHost(ctx context.Context, jumps string) (*Address, err
 	return &a, err
 }
 
+// querySSH runs "ssh -G" for the given host, user and port, and parses its output. jumps replaces
+// ProxyJump, unless it is "".
 func querySSH(ctx context.Context, given Address, jumps string) (config, error) {
 	argv := []string{"ssh", "-G"}
 	if given.User != "" {
@@ -105,6 +107,7 @@ func querySSH(ctx context.Context, given Address, jumps string) (config, error) 
 // config is what "ssh -G" prints: each lower-case keyword with its values.
 type config map[string][]string
 
+// parseConfig parses lines of a keyword and a value. A keyword on several lines gets all values.
 func parseConfig(text string) config {
 	c := config{}
 	for line := range strings.Lines(text) {
@@ -173,8 +176,8 @@ func (c config) setKeys(a *Address, t tokens) (err error) {
 	return nil
 }
 
-// setKnownHosts fills in the files that prove the board's host key: known hosts and revoked keys.
-// As with ssh, the first of the user's own files takes new keys.
+// setKnownHosts fills in the existing known_hosts files, the file of revoked keys, and PinFile: as
+// with ssh, new keys go to the first of the user's own files, unless that is /dev/null.
 func (c config) setKnownHosts(a *Address, t tokens) (err error) {
 	for _, key := range []string{"userknownhostsfile", "globalknownhostsfile"} {
 		files, err := t.existingPaths(strings.Fields(c.lastValue(key)))
@@ -198,6 +201,7 @@ func (c config) setKnownHosts(a *Address, t tokens) (err error) {
 // tokens are the values of "%h" and the like in the user's configuration.
 type tokens map[byte]string
 
+// newTokens returns the tokens for an address. name is the host as the user wrote it.
 func newTokens(a Address, name, home string) tokens {
 	t := tokens{'%': "%", 'h': a.Host, 'n': name, 'p': strconv.Itoa(a.Port), 'r': a.User, 'd': home, 'k': name}
 	if a.HostKeyAlias != "" {
@@ -209,8 +213,8 @@ func newTokens(a Address, name, home string) tokens {
 	return t
 }
 
-// existingPaths returns the paths of files that exist, or that have a .pub file beside them.
-// ssh lists its default keys whether they exist or not.
+// existingPaths expands paths, and returns those that exist or have a .pub file beside them. ssh
+// lists its default keys whether they exist or not.
 func (t tokens) existingPaths(paths []string) ([]string, error) {
 	var found []string
 	for _, path := range paths {
@@ -248,9 +252,8 @@ func (t tokens) expandPath(text string) (string, error) {
 
 var shellSafe = plaintext.Regexp(`^[A-Za-z0-9_.:@%+][A-Za-z0-9_.:@%+-]*$`)
 
-// expandCommand expands the % tokens of a command line that the user's shell will read. The values
-// may come from anywhere, so it refuses a value that has a meaning to a shell or looks like an
-// option.
+// expandCommand expands the % tokens of a command line that the user's shell will read. Values may
+// come from anywhere, so it refuses one that has a meaning to a shell or looks like an option.
 func (t tokens) expandCommand(command string) (string, error) {
 	return t.expand(command, func(value string) error {
 		if !shellSafe().MatchString(value) {
@@ -260,7 +263,7 @@ func (t tokens) expandCommand(command string) (string, error) {
 	})
 }
 
-// expand replaces the % tokens in text, if check accepts their values. Unknown tokens are errors.
+// expand replaces the % tokens in text. Unknown tokens, and values that check refuses, are errors.
 func (t tokens) expand(text string, check func(value string) error) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {

@@ -20,8 +20,9 @@ import (
 	"slipway/layers/run"
 )
 
-// checkHostKey decides whether the host key that a server shows is trusted. A key in Pins that
-// nobody knows yet is pinned. An unknown key without Pins becomes a question to the person.
+// checkHostKey returns nil if the server's host key is trusted, and an ErrHostKey if the key is
+// revoked, is not among Pins, or another one is pinned. It pins an unknown key that is in Pins.
+// Without Pins, an unknown key is a question to the person.
 func (l *login) checkHostKey(ctx context.Context, key ssh.PublicKey) error {
 	if err := checkRevoked(ctx, l.addr.Revoked, key); err != nil {
 		return l.untrustedError(key, err)
@@ -48,6 +49,7 @@ func (l *login) checkHostKey(ctx context.Context, key ssh.PublicKey) error {
 
 var pinPattern = plaintext.Regexp(`^SHA256:[A-Za-z0-9+/]{43}$`)
 
+// checkPins returns the error of CheckPin for the first invalid pin.
 func checkPins(pins []string) error {
 	for _, p := range pins {
 		if err := CheckPin(p); err != nil {
@@ -69,15 +71,15 @@ func (l *login) untrustedError(key ssh.PublicKey, err error) error {
 	return fmt.Errorf("%w: %s shows %s: %s", ErrHostKey, l.addr, describeKey(key), Printable(err.Error()))
 }
 
-// unknownKeyError returns the error for an unknown host key where nobody can be asked. It contains
-// the fingerprint and the commands to compare and pin it.
+// unknownKeyError returns the error for an unknown host key if nobody can be asked. It contains the
+// fingerprint and the commands to compare and pin it.
 func (l *login) unknownKeyError(key ssh.PublicKey) error {
 	return fmt.Errorf("%w: nothing is known of %s, which shows %s; "+
 		"compare that with its own console (ssh-keygen -lf /etc/ssh/ssh_host_%s_key.pub), then pin it%s\nnext: ssh %s true",
 		ErrHostKey, l.addr, describeKey(key), keyKind(key), l.pinHint(key), l.sshArgs())
 }
 
-// pinHint returns a hint to the option --pin, which sets the board's key but no jump host's.
+// pinHint returns a hint to the option --pin, or "" for a jump host, whose key --pin does not set.
 func (l *login) pinHint(key ssh.PublicKey) string {
 	if l.isHop {
 		return ""
@@ -97,7 +99,7 @@ func (l *login) otherKindError(err *ssh.AlgorithmNegotiationError) error {
 		strings.Join(l.trust.hostKeyAlgorithms(l.addr), ", "), Printable(strings.Join(err.RequestedAlgorithms, ", ")), l.forgetHint(own))
 }
 
-// forgetHint returns the ssh-keygen -R commands that remove the pinned keys from their files.
+// forgetHint returns why pinned keys may not match, and the ssh-keygen -R commands to remove them.
 func (l *login) forgetHint(pins []pin) string {
 	hint := "another machine answers at this address, or the board was flashed again; if you know that it was, forget the old key"
 	name, _ := l.addr.hostNames()
@@ -113,8 +115,8 @@ func (l *login) forgetHint(pins []pin) string {
 	return hint + "\nnext: " + strings.Join(forget, " && ")
 }
 
-// sshArgs returns arguments for ssh that reach the same board with the same keys, known hosts and
-// jump hosts.
+// sshArgs returns quoted arguments for ssh that reach the same board: its alias, keys, jump hosts,
+// port and user. If there is no PinFile, it names the first known_hosts file too.
 func (l *login) sshArgs() string {
 	var args []string
 	if l.addr.HostKeyAlias != "" {
@@ -135,7 +137,7 @@ func describeKey(key ssh.PublicKey) string {
 	return key.Type() + " " + ssh.FingerprintSHA256(key)
 }
 
-// keyKind returns the kind in the name of a host key file: ed25519, rsa or ecdsa.
+// keyKind returns the kind in the name of a host key file: ed25519, rsa, or ecdsa for all others.
 func keyKind(key ssh.PublicKey) string {
 	switch key.Type() {
 	case ssh.KeyAlgoED25519:
@@ -147,7 +149,7 @@ func keyKind(key ssh.PublicKey) string {
 }
 
 // firstContact returns a question that asks a person to confirm an unknown host key. "yes" or the
-// same fingerprint pins the key. "no" or another fingerprint is an ErrHostKey.
+// same fingerprint pins it. "no", another fingerprint, or maxAsked other answers are an ErrHostKey.
 func (l *login) firstContact(key ssh.PublicKey) error {
 	return &question{refusal: &UnknownKey{l, key}, ask: func(ctx context.Context, t *terminal) error {
 		fmt.Fprintf(t.out, "%s has an unknown host key. It shows this key:\n  %s\n", Printable(l.addr.String()), describeKey(key))
@@ -170,8 +172,8 @@ func (l *login) firstContact(key ssh.PublicKey) error {
 	}}
 }
 
-// addPin trusts key for the login's host from now on. If the address has a PinFile, it also appends
-// the key to that file, so that later runs trust it.
+// addPin trusts key for the login's host from now on, and appends it to the address's PinFile if
+// set, so that later runs trust it. It refuses a host name that is a pattern in known_hosts.
 func (l *login) addPin(key ssh.PublicKey) error {
 	name, _ := l.addr.hostNames()
 	if !isOneMachine(name) {
@@ -193,8 +195,8 @@ func isOneMachine(name string) bool {
 }
 
 // appendPin appends a known_hosts line to file by one write, as ssh does, so that lines that others
-// add at the same time stay, and the file's owner and links too. It creates a missing file, and
-// completes a last line without a line end. It removes what a failed write left.
+// add at the same time stay, and the file's owner and links too. It creates a missing file and
+// folder, completes a last line without a line end, and removes what a failed write left.
 func appendPin(file, name string, hashed bool, key ssh.PublicKey) (err error) {
 	if hashed {
 		name = knownhosts.HashHostname(strings.ToLower(name)) // as names are looked up
@@ -224,7 +226,7 @@ func appendPin(file, name string, hashed bool, key ssh.PublicKey) (err error) {
 	return f.Sync()
 }
 
-// readTail returns the file's size, and whether its last line ends with a newline.
+// readTail returns the file's size, and whether the file is empty or ends with a newline.
 func readTail(f *os.File) (size int64, whole bool, err error) {
 	info, err := f.Stat()
 	if err != nil || info.Size() == 0 {
@@ -235,8 +237,9 @@ func readTail(f *os.File) (size int64, whole bool, err error) {
 	return info.Size(), last[0] == '\n', err
 }
 
-// checkRevoked returns an error if key is in the user's RevokedHostKeys file, or if that file
-// cannot be read, as ssh does. The file must be a key revocation list, which ssh-keygen -k makes.
+// checkRevoked returns an error if the user's RevokedHostKeys file has the key or cannot be read,
+// as ssh does. The file must be a key revocation list, which ssh-keygen -k makes. The file "" is
+// none.
 func checkRevoked(ctx context.Context, file string, key ssh.PublicKey) error {
 	if file == "" {
 		return nil
@@ -251,8 +254,8 @@ func checkRevoked(ctx context.Context, file string, key ssh.PublicKey) error {
 	return checkRevocationList(ctx, file, key)
 }
 
-// checkRevocationList returns an error if ssh-keygen says that a key revocation list (KRL) revokes
-// key, or cannot read the list. It passes the key to ssh-keygen in a temporary file.
+// checkRevocationList returns an error if ssh-keygen is missing, cannot read the key revocation
+// list (KRL), or says that it revokes key. It passes the key to ssh-keygen in a temporary file.
 func checkRevocationList(ctx context.Context, list string, key ssh.PublicKey) error {
 	if _, err := exec.LookPath("ssh-keygen"); err != nil {
 		return fmt.Errorf("RevokedHostKeys %s is a key revocation list, and ssh-keygen, which reads it, is missing: install openssh-client", list)

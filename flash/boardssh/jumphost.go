@@ -30,6 +30,7 @@ type jumpHost struct {
 	closed bool
 }
 
+// newJumpHost makes the login for a jump host as newLogin does. It opens no connection.
 func newJumpHost(a Address) (*jumpHost, error) {
 	l, err := newLogin(a)
 	if err != nil {
@@ -52,6 +53,8 @@ func (g *jumpHost) dialThrough(ctx context.Context, address string) (net.Conn, e
 	return &hopConn{Conn: conn, hop: link}, nil
 }
 
+// explainRefusal returns the error for a connection that the jump host did not open. If its sshd
+// prohibits that, the error names the settings to change.
 func (g *jumpHost) explainRefusal(err error) error {
 	what := fmt.Sprintf("jump host %s: it did not open the connection", g.login.addr)
 	var refused *ssh.OpenChannelError
@@ -94,6 +97,8 @@ func (g *jumpHost) liveLink() *link {
 	}
 }
 
+// adoptLink stores a new connection to the jump host. If close was called meanwhile, it closes l
+// and returns net.ErrClosed.
 func (g *jumpHost) adoptLink(l *link) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -105,6 +110,7 @@ func (g *jumpHost) adoptLink(l *link) error {
 	return nil
 }
 
+// close closes the connection to this jump host and to those before it. No new ones can be made.
 func (g *jumpHost) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -137,7 +143,7 @@ func (p *hopConn) Close() error {
 	return nil
 }
 
-// jumpArgs returns the ssh arguments for the same jump hosts (-J) or ProxyCommand.
+// jumpArgs returns the ssh arguments for the same jump hosts (-J) or ProxyCommand, or nil.
 func (a Address) jumpArgs() []string {
 	if a.ProxyCommand != "" {
 		return []string{"-o", plaintext.Quote("ProxyCommand=" + strings.ReplaceAll(a.ProxyCommand, "%", "%%"))}
@@ -186,6 +192,7 @@ func startProxy(command string) (net.Conn, error) {
 	return p, nil
 }
 
+// waitForEnd waits for the program's end, releases its context, and closes p.ended.
 func (p *proxy) waitForEnd(cmd *exec.Cmd) {
 	cmd.Wait()
 	p.stop()

@@ -17,8 +17,7 @@ import (
 	"slipway/layers/localfile"
 )
 
-// maxOffered is how many keys Slipway offers to a server. Most servers disconnect at the sixth key
-// that they refuse (MaxAuthTries).
+// maxOffered is how many keys Slipway offers. Most servers disconnect at the sixth (MaxAuthTries).
 const maxOffered = 5
 
 const maxKeyBytes = 1 << 20
@@ -32,7 +31,7 @@ type identity struct {
 }
 
 // readIdentity reads a private key file. If the private key is missing, has a passphrase or is in a
-// hardware token, it reads the public key, from file or file.pub.
+// hardware token, it reads the public key, from file or file.pub. Without either, it is an error.
 func readIdentity(file string) (identity, error) {
 	id := identity{file: file}
 	data, err := localfile.Read(file, maxKeyBytes)
@@ -67,6 +66,7 @@ func readIdentity(file string) (identity, error) {
 	return id, nil
 }
 
+// readPublic reads a file with a public key, or with a certificate, in the form of authorized_keys.
 func readPublic(file string) (ssh.PublicKey, error) {
 	data, err := localfile.Read(file, maxKeyBytes)
 	if err != nil {
@@ -113,7 +113,8 @@ func readCertificate(file string) (*ssh.Certificate, error) {
 	return cert, nil
 }
 
-// readKeys reads the address's keys and certificates. It adds unusable files to l.skipped.
+// readKeys reads the address's keys and certificates, and for each key the certificate
+// FILE-cert.pub, if it exists. It adds unusable files to l.skipped.
 func (l *login) readKeys() {
 	certificates := slices.Clone(l.addr.Certificates)
 	for _, file := range l.addr.Identities {
@@ -146,7 +147,7 @@ type candidate struct {
 
 // offerKeys returns the signers to log in with, at most maxOffered. Keys that the user named come
 // before other keys of the agent, and a certificate before its key. Keys with a passphrase come
-// last, so that nobody types a passphrase that is not needed.
+// last, so that nobody types one that is not needed. It sets l.left to the reasons for the others.
 func (l *login) offerKeys(inAgent []ssh.Signer) []ssh.Signer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,7 +173,7 @@ func (l *login) offerKeys(inAgent []ssh.Signer) []ssh.Signer {
 }
 
 // findSigner returns a signer for the key: the private key in the file, the agent's, one unlocked
-// earlier in this run, or a lockedKey that asks for the passphrase.
+// earlier in this run, or a lockedKey that asks for the passphrase. Its error says why it has none.
 func (id identity) findSigner(inAgent []ssh.Signer) (candidate, error) {
 	c := candidate{Signer: id.open, name: id.file}
 	i := slices.IndexFunc(inAgent, func(k ssh.Signer) bool { return sameKey(k.PublicKey(), id.public) })
@@ -236,6 +237,7 @@ func (l *login) chooseKeys(all []candidate) []ssh.Signer {
 	return signers
 }
 
+// agentName names a key of the agent for messages, by its comment, else by type and fingerprint.
 func agentName(k ssh.Signer) string {
 	if key, ok := k.PublicKey().(*agent.Key); ok && key.Comment != "" {
 		return "the agent's " + Printable(key.Comment)
@@ -252,6 +254,7 @@ type offeredKey struct {
 	name string
 }
 
+// SignWithAlgorithm signs data with the key. Its error is an errUnsigned with the key's name.
 func (o offeredKey) SignWithAlgorithm(rand io.Reader, data []byte, algorithm string) (sig *ssh.Signature, err error) {
 	if s, ok := o.Signer.(ssh.AlgorithmSigner); ok {
 		sig, err = s.SignWithAlgorithm(rand, data, algorithm)
@@ -282,7 +285,8 @@ func (k lockedKey) SignWithAlgorithm(rand io.Reader, data []byte, _ string) (*ss
 }
 
 // askPassphrase asks for the passphrase and stores the unlocked key for all boards of this run.
-// With an empty answer, or after maxAsked wrong ones, the run does not use the key.
+// With an empty answer, or after maxAsked wrong ones, the run does not use the key. It does not ask
+// again for a key that was unlocked or given up.
 func (k lockedKey) askPassphrase(ctx context.Context, t *terminal) error {
 	if key, givenUp := unlocked.findKey(k.public); key != nil || givenUp {
 		return nil
@@ -327,6 +331,7 @@ func (v *keyCache) findKey(public ssh.PublicKey) (key ssh.Signer, givenUp bool) 
 	return key, asked && key == nil
 }
 
+// storeKey stores an unlocked key. A nil key means that nobody gave its passphrase.
 func (v *keyCache) storeKey(public ssh.PublicKey, key ssh.Signer) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -115,6 +115,7 @@ func (p pin) coversHost(host string) bool {
 	return found
 }
 
+// matchesName reports whether a name in known_hosts, a pattern or hashed, covers host.
 func matchesName(name, host string) bool {
 	if strings.HasPrefix(name, "|") {
 		return hashMatches(name, host)
@@ -133,6 +134,7 @@ func hashMatches(name, host string) bool {
 	return err1 == nil && err2 == nil && hmac.Equal(hash, hashHost(salt, host))
 }
 
+// hashHost returns the HMAC-SHA1 of host with the salt, as in hashed names.
 func hashHost(salt []byte, host string) []byte {
 	mac := hmac.New(sha1.New, salt)
 	mac.Write([]byte(host))
@@ -189,6 +191,7 @@ func (a Address) certificateName() string {
 
 func sameKey(a, b ssh.PublicKey) bool { return bytes.Equal(a.Marshal(), b.Marshal()) }
 
+// findPins returns the lines with this marker for which about returns true.
 func (t *knownHosts) findPins(marker string, about func(pin) bool) []pin {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -201,7 +204,8 @@ func (t *knownHosts) findPins(marker string, about func(pin) bool) []pin {
 	return found
 }
 
-// pinsOf returns the lines with keys of the machine: for its port, and for any port.
+// pinsOf returns the lines with keys of the machine: own for its port, and anyPort for any port. If
+// it has only one name, for an alias or port 22, anyPort is empty.
 func (t *knownHosts) pinsOf(a Address) (own, anyPort []pin) {
 	name, loose := a.hostNames()
 	own = t.findPins("", func(p pin) bool { return p.coversHost(name) })
@@ -269,9 +273,8 @@ var plainAlgorithms = []string{
 
 // hostKeyAlgorithms returns the host key algorithms to request from the machine: those of
 // certificates if an authority is known for it, then those of its pinned keys, and then all others
-// if no key is pinned for its port. A server with several keys could show
-// another one than the pinned. A dropbear of 2022 without an RSA key crashes if RSA comes before
-// its own kind.
+// if no key is pinned for its port. A server with several keys could show another one than the
+// pinned. A dropbear of 2022 without an RSA key crashes if RSA comes before its own kind.
 func (t *knownHosts) hostKeyAlgorithms(a Address) []string {
 	var list []string
 	if len(t.authoritiesOf(a)) > 0 {
@@ -290,6 +293,7 @@ func (t *knownHosts) hostKeyAlgorithms(a Address) []string {
 	return withoutRepeats(list)
 }
 
+// ofKind returns the signature algorithms of a host key: its type, or three for RSA.
 func ofKind(key ssh.PublicKey) []string {
 	if key.Type() == ssh.KeyAlgoRSA {
 		return []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256, ssh.KeyAlgoRSA}

@@ -13,10 +13,9 @@ import (
 // ErrForwarding means that the board's SSH server refuses to forward a port to Slipway.
 var ErrForwarding = errors.New("the board's SSH server forwards no ports")
 
-// Listen opens a port on the board's loopback address and returns a listener for its connections.
-// Programs on the board can so send requests to this machine through the SSH connection. Any
-// program on the board can, so the server behind the listener must expect hostile requests. The
-// listener ends with the connection, or with its Close.
+// Listen opens a port on the board's loopback address and returns a listener, which ends with the
+// SSH connection. Any program on the board can connect, so the server behind the listener must
+// expect hostile requests. If the board's server forwards no ports, it is an ErrForwarding.
 func (c *Conn) Listen(ctx context.Context) (net.Listener, error) {
 	link, err := c.currentLink()
 	if err != nil {
@@ -36,6 +35,7 @@ func (c *Conn) Listen(ctx context.Context) (net.Listener, error) {
 // not. Without a deadline, a server could never end a silent client's connection.
 type timedListener struct{ net.Listener }
 
+// Accept returns a timedConn, and copies what the client sends into its pipe in the background.
 func (l timedListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {

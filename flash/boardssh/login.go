@@ -105,7 +105,8 @@ func (l *login) close() {
 	}
 }
 
-// agentSocket returns the socket of the agent that the address names; "" if no agent is to be used.
+// agentSocket returns the socket of the agent that the address names: the path itself, or the value
+// of SSH_AUTH_SOCK or of another $VARIABLE. It is "" if no agent is to be used.
 func (a Address) agentSocket() string {
 	switch {
 	case a.Agent == "none":
@@ -119,7 +120,7 @@ func (a Address) agentSocket() string {
 }
 
 // connectAgent connects to the user's agent and lists its keys. The connection is nil if no agent
-// answers.
+// answers. An agent that does not list its keys goes into l.skipped, and is not queried again.
 func (l *login) connectAgent(ctx context.Context) (net.Conn, []ssh.Signer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -173,11 +174,11 @@ func (l *login) handshake(ctx context.Context, w *wire) (*link, error) {
 	return link, nil
 }
 
-// unable is in the SSH library's error for a login that the server refused. That error comes after
-// the server's proof of itself.
+// unable is in the SSH library's error for a refused login, which comes after the server's proof.
 const unable = "unable to authenticate"
 
-// authenticate runs the SSH handshake over w with the given keys and checks the host key.
+// authenticate runs the SSH handshake over w with the given keys and checks the host key. Its
+// errors come from explainFailure. More than maxBanners banners end it.
 func (l *login) authenticate(ctx context.Context, w *wire, keys []ssh.Signer) (*link, error) {
 	var untrusted error
 	banners := 0

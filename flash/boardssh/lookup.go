@@ -21,7 +21,7 @@ import (
 // maxAddresses is how many of a name's addresses are tried.
 const maxAddresses = 16
 
-// leastTry is how long one address is tried at least, where others may follow.
+// leastTry is how long one address is tried at least, if others may follow.
 const leastTry = 2 * time.Second
 
 // dialDirect looks up the host and connects to its addresses one after the other, in the order of
@@ -42,7 +42,8 @@ func (a Address) dialDirect(ctx context.Context) (net.Conn, error) {
 	return nil, errors.Join(failed...)
 }
 
-// dialOne connects to one address. Its timeout leaves time for the addresses that follow.
+// dialOne connects to one address. left counts it and those that follow: the timeout leaves time
+// for them, but is at least leastTry.
 func dialOne(ctx context.Context, to netip.AddrPort, left int) (net.Conn, error) {
 	if end, limited := ctx.Deadline(); limited && left > 1 {
 		var cancel context.CancelFunc
@@ -58,7 +59,7 @@ var ErrNoAddress = errors.New("no address")
 
 // lookUpHost returns the addresses of the host that Family allows. It runs getent, which uses all
 // modules of nsswitch.conf, such as mDNS. Go's own resolver, used without getent, knows only files
-// and DNS.
+// and DNS. Without an address, the error is ErrNoAddress.
 func (a Address) lookUpHost(ctx context.Context) ([]netip.Addr, error) {
 	if ip, err := netip.ParseAddr(a.Host); err == nil {
 		return a.filterFamily([]netip.Addr{ip})
@@ -86,7 +87,7 @@ func (a Address) lookUpHost(ctx context.Context) ([]netip.Addr, error) {
 	return a.filterFamily(all)
 }
 
-// filterFamily returns up to maxAddresses different addresses of the Family, or an error.
+// filterFamily returns up to maxAddresses different addresses of the Family, or an ErrNoAddress.
 func (a Address) filterFamily(all []netip.Addr) ([]netip.Addr, error) {
 	var some []netip.Addr
 	for _, ip := range all {
@@ -102,8 +103,8 @@ func (a Address) filterFamily(all []netip.Addr) ([]netip.Addr, error) {
 	return some[:min(len(some), maxAddresses)], nil
 }
 
-// parseHosts parses the output of getent ahosts, which repeats each address for each kind of
-// socket.
+// parseHosts returns up to maxAddresses different addresses in the output of getent ahosts, which
+// repeats each address for each kind of socket.
 func parseHosts(text string) (all []netip.Addr) {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
@@ -118,7 +119,7 @@ func parseHosts(text string) (all []netip.Addr) {
 	return all
 }
 
-// setConnection fills in family, timeout and algorithms.
+// setConnection fills in the address family, timeout and algorithms. It refuses unknown values.
 func (c config) setConnection(a *Address) error {
 	switch a.Family = c.lastValue("addressfamily"); a.Family {
 	case "any":
@@ -138,8 +139,8 @@ func (c config) setConnection(a *Address) error {
 }
 
 // setAlgorithms sets the address's algorithms to those that both the configuration and Slipway
-// allow. It uses weak algorithms only if no other is left. Without a setting, ssh lists its
-// defaults, which contain all of Slipway's.
+// allow; none is an error. It uses weak algorithms only if no other is left. Without a setting, ssh
+// lists its defaults, which contain all of Slipway's.
 func (c config) setAlgorithms(a *Address) (err error) {
 	var ours ssh.Config
 	ours.SetDefaults()
@@ -169,8 +170,8 @@ func (c config) setAlgorithms(a *Address) (err error) {
 	return nil
 }
 
-// checkSupported refuses configurations that do not allow to log in with a public key, and those
-// for a connection from a certain address or interface: without it, another board might answer.
+// checkSupported refuses configurations without login by public key, and those for a direct
+// connection from a certain address or interface: without it, another board might answer.
 func (c config) checkSupported() error {
 	methods := c.lastValue("preferredauthentications")
 	switch {

@@ -13,7 +13,8 @@ import (
 const maxSaidBytes = 2048
 
 // Printable turns a board's text into one line that is safe on a terminal. It escapes control and
-// formatting characters, joins lines by " | ", and cuts the middle out of long text.
+// formatting characters, joins lines by " | ", drops carriage returns and outer blanks, and cuts
+// the middle out of text over maxSaidBytes.
 func Printable(s string) string {
 	s = strings.TrimSpace(s)
 	if half := maxSaidBytes / 2; len(s) > maxSaidBytes {
@@ -51,6 +52,7 @@ type boardError struct {
 // BoardError wraps an error whose text comes from the board.
 func BoardError(what string, err error) error { return &boardError{what, err} }
 
+// Error returns what and the cause's text by Printable. A NextStep line at its end stays.
 func (e *boardError) Error() string {
 	text, next := e.cause.Error(), ""
 	var step NextStep

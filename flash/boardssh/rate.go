@@ -21,7 +21,8 @@ const (
 // with SSH's overhead. 0 means no limit.
 type Rate int64
 
-// ParseRate parses a rate as curl and rsync write it, with k, M and G for powers of 1024. "" is 0.
+// ParseRate parses a rate as curl and rsync write it, with k, M and G for powers of 1024, in either
+// case. "" is 0. It refuses rates below leastRate or above mostRate.
 func ParseRate(text string) (Rate, error) {
 	if text == "" {
 		return 0, nil
@@ -48,6 +49,7 @@ func WithRate(ctx context.Context, r Rate) context.Context {
 	return context.WithValue(ctx, rateKey{}, r)
 }
 
+// rateOf returns a new pace for the rate limit in ctx, or nil without a limit.
 func rateOf(ctx context.Context) *pace {
 	r, _ := ctx.Value(rateKey{}).(Rate)
 	if r == 0 {
@@ -91,6 +93,7 @@ type paced struct {
 	sleep func(time.Duration)
 }
 
+// Write writes data in slices, and waits before each as long as the pace says.
 func (p *paced) Write(data []byte) (written int, err error) {
 	for written < len(data) && err == nil {
 		part := data[written:min(len(data), written+p.pace.sliceBytes())]

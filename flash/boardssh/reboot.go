@@ -12,8 +12,8 @@ import (
 	"slipway/layers/run"
 )
 
-// Reboot runs "reboot" on the board and waits until the board has another boot id. An answer alone
-// proves nothing, because the old system may still give it. On success c uses the new connection.
+// Reboot runs "reboot" on the board and waits, up to timeout, for another boot id. An answer alone
+// proves nothing, because the old system may give it. On success c uses the new connection.
 func (c *Conn) Reboot(ctx context.Context, timeout time.Duration) error {
 	limit, cancel := context.WithTimeoutCause(ctx, timeout, errTimeUp)
 	defer cancel()
@@ -50,7 +50,8 @@ func (c *Conn) Reboot(ctx context.Context, timeout time.Duration) error {
 	return fmt.Errorf("%s is not back within %s of its reboot: %w", c.addr, timeout, last)
 }
 
-// adoptLink replaces the connection of c. If c was closed meanwhile, it closes the new one.
+// adoptLink makes fresh the connection of c and closes the old one. If c was closed meanwhile, it
+// closes fresh.
 func (c *Conn) adoptLink(fresh *link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,6 +65,7 @@ func (c *Conn) adoptLink(fresh *link) {
 
 var bootIDPattern = plaintext.Regexp(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
+// bootID reads the kernel's boot id, a UUID that is new at each boot.
 func (c *Conn) bootID(ctx context.Context) (string, error) {
 	r, err := c.Ask(ctx, "cat", "/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -76,11 +78,10 @@ func (c *Conn) bootID(ctx context.Context) (string, error) {
 	return id, nil
 }
 
-// How WaitDial tries to connect. A port forwarder swallows what is sent to a board that is
-// still starting, so a try that hangs must not hold up the next. But each costs
-// the board a process, and a board that is up and slow must not be kept from
-// answering by ever more questions: the next one beside a try that hangs waits
-// twice as long as the one before.
+// How WaitDial tries to connect. A port forwarder swallows what is sent to a board that is still
+// starting, so a try that hangs must not hold up the next. But each costs the board a process, and
+// a board that is up and slow must not be kept from answering by ever more questions: the next one
+// beside a try that hangs waits twice as long as the one before.
 const (
 	askEvery     = 100 * time.Millisecond // after a try that failed at once
 	hedgeFirst   = 750 * time.Millisecond // beside a try that hangs
@@ -89,8 +90,8 @@ const (
 	attemptLimit = 60 * time.Second // from the greeting to the login
 )
 
-// WaitDial connects to a board that may still be starting. It retries errors that waiting can fix
-// until timeout. A wrong host key or a refused login ends it at once.
+// WaitDial connects to a board that may still be starting, and asks as Dial does. It retries errors
+// that waiting can fix until timeout. A wrong host key or a refused login ends it at once.
 func WaitDial(ctx context.Context, a Address, timeout time.Duration) (*Conn, error) {
 	l, err := newLogin(a)
 	if err != nil {
@@ -105,6 +106,7 @@ func WaitDial(ctx context.Context, a Address, timeout time.Duration) (*Conn, err
 }
 
 // waitForLogin connects and logs in, and retries errors that waiting can fix until timeout.
+// ErrHostKey and ErrLogin end it at once.
 func (l *login) waitForLogin(ctx context.Context, timeout time.Duration) (*link, error) {
 	limit, cancel := context.WithTimeoutCause(ctx, timeout, errTimeUp)
 	defer cancel()
@@ -152,6 +154,7 @@ func (l *login) connectTimeoutError() error {
 	return tooLateError(l.patience, fmt.Sprintf("; ConnectTimeout in ~/.ssh/config sets this limit, and %s may shorten it\nnext: ssh -v %s", SilenceVariable, l.sshArgs()))
 }
 
+// tryHandshake is handshake with the time limit attemptLimit.
 func (l *login) tryHandshake(ctx context.Context, w *wire) (*link, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, attemptLimit, tooLateError(attemptLimit, ""))
 	defer cancel()

@@ -42,7 +42,8 @@ func (c *Conn) Feed(ctx context.Context, stdin io.Reader, argv ...string) (Resul
 	return c.FeedUpTo(ctx, stdin, MaxOutputBytes, argv...)
 }
 
-// FeedUpTo is Feed that keeps at most the given bytes of standard output. It stops endless output.
+// FeedUpTo is Feed that keeps at most the given bytes of standard output. If an output does not
+// end, it stops the program and returns an error.
 func (c *Conn) FeedUpTo(ctx context.Context, stdin io.Reader, most int, argv ...string) (Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -56,8 +57,9 @@ func (c *Conn) FeedUpTo(ctx context.Context, stdin io.Reader, most int, argv ...
 	}, err
 }
 
-// Stream runs a program and writes its outputs to stdout and stderr as they come. It stops the
-// program when ctx ends, or when the board is silent for longer than the limit.
+// Stream runs a program, writes its outputs to stdout and stderr as they come, and returns its exit
+// status. It stops the program when ctx ends, or when the board is silent for longer than the
+// limit. It returns ErrShell or ErrBecome if the login shell or sudo did not start the program.
 func (c *Conn) Stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) (status int, err error) {
 	link, session, err := c.openProgram(ctx, argv)
 	if err != nil {
@@ -114,7 +116,7 @@ func (c *Conn) CheckShell(ctx context.Context) error {
 	return err
 }
 
-// openProgram checks the arguments and opens a session to run them in.
+// openProgram opens a session to run argv in. It refuses an empty argv, and NUL bytes.
 func (c *Conn) openProgram(ctx context.Context, argv []string) (*link, *ssh.Session, error) {
 	if len(argv) == 0 {
 		return nil, nil, errors.New("no command to run")
@@ -183,6 +185,7 @@ type stopper struct {
 
 // stopProgram sends SIGTERM to the program's process group from a second session, and SIGKILL after
 // a second. It ends both sessions when the group is gone: a server allows ten per connection.
+// Without a process id it only closes the program's session.
 func (e *stopper) stopProgram() {
 	defer e.session.Close()
 	pid := e.pid.waitForPID()
@@ -231,7 +234,7 @@ const (
 
 var errEndless = errors.New("its output has no end")
 
-// Write keeps p as far as there is space, and calls Endless if the output does not end.
+// Write keeps as much of p as fits and drops the rest. It calls Endless if the output does not end.
 func (c *LimitedBuffer) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -290,10 +293,9 @@ func (c *Conn) printed(argv []string, r Result, err error) (string, error) {
 	return strings.TrimSpace(string(r.Stdout)), nil
 }
 
-// pidLine finds the program's process id, which its shell prints as a marked
-// line on standard error before it becomes the program. SSH's own signals will
-// not do: OpenSSH refuses them for root, and a program whose connection goes away
-// is not ended by that.
+// pidLine finds the program's process id, which its shell prints as a marked line on standard error
+// before it becomes the program. SSH's own signals will not do: OpenSSH refuses them for root, and
+// a program whose connection goes away is not ended by that.
 //
 // The number is also the proof that a shell has run the line. A forced command, or a login
 // shell that is no POSIX shell, may ignore the line or repeat it, and end with status 0.
@@ -315,7 +317,8 @@ const maxHeldBytes = 8 << 10
 // shellPrefix returns the start of a shell line: it prints mark and pid, then execs the rest.
 func (p *pidLine) shellPrefix() string { return "echo '" + p.mark + "'$$ >&2; exec " }
 
-// Write removes the marked line and passes all else to out. It holds bytes until that line came.
+// Write removes the marked line and passes all else to out. Until that line came, it holds the last
+// bytes, at most maxHeldBytes.
 func (p *pidLine) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	if p.done {

@@ -42,7 +42,7 @@ func (c *Conn) OpenSFTP(ctx context.Context, opened func()) (*SFTP, error) {
 	return s, nil
 }
 
-// startServer starts the sftp subsystem, or the sftp-server by sudo, with Requests and Answers.
+// startServer starts sftp, as a subsystem or by sudo, and connects Requests and Answers to it.
 func (s *SFTP) startServer(l *login) error {
 	in, err := s.session.StdinPipe()
 	if err != nil {
@@ -69,6 +69,7 @@ const serverScript = `for p in /usr/lib/openssh/sftp-server /usr/libexec/openssh
 done
 exit 127`
 
+// startServerBySudo starts serverScript by sudo, and writes sudo's password to in when sudo asks.
 func (s *SFTP) startServerBySudo(l *login, in io.Writer) error {
 	program := l.newProgram(io.Discard)
 	s.session.Stderr = program

@@ -31,6 +31,8 @@ const (
 // ErrSilent means that the board keeps the connection open and answers nothing.
 var ErrSilent = errors.New("the board is silent")
 
+// silenceLimit returns SilenceVariable's limit, or defaultSilence. It refuses one below
+// leastSilence.
 func silenceLimit() (time.Duration, error) {
 	text := os.Getenv(SilenceVariable)
 	if text == "" {
@@ -43,7 +45,7 @@ func silenceLimit() (time.Duration, error) {
 	return limit, nil
 }
 
-// CheckSettings reports wrong settings in the environment, before Slipway looks for a board.
+// CheckSettings returns an error for an invalid SilenceVariable or BecomeVariable.
 func CheckSettings(ctx context.Context) error {
 	_, silence := silenceLimit()
 	_, become := BecomeUser(ctx)
@@ -68,8 +70,7 @@ type watch struct {
 }
 
 // doWithin calls work, which waits for the board and knows no context. It calls stop when ctx ends
-// or the silence limit is over. If work then does not end, it closes the connection, because
-// nothing else ends work.
+// or work takes longer than the silence limit. If work does not end then, it closes the connection.
 func (l *link) doWithin(ctx context.Context, stop func(), work func() error) error {
 	began := time.Now()
 	return l.watch(ctx, watch{quiet: func() time.Duration { return time.Since(began) }, stop: stop}, work)
@@ -109,7 +110,8 @@ func (l *link) watch(ctx context.Context, w watch, work func() error) error {
 	}
 }
 
-// endWork calls w.stop and waits for the work's end. If that is late, it closes the connection.
+// endWork calls w.stop and waits for the work's end. It closes the connection if that takes longer
+// than quick (longer if w is patient), or than slowest for a board that has reacted.
 func (l *link) endWork(w watch, done <-chan error, tick *time.Ticker) {
 	patience := quick
 	if w.patient {
@@ -130,14 +132,13 @@ func (l *link) endWork(w watch, done <-chan error, tick *time.Ticker) {
 	}
 }
 
-// dropLink closes the connection. It does not wait for the SSH library, which may wait for the
-// board.
+// dropLink closes the connection, without the SSH library's Close, which may wait for the board.
 func (l *link) dropLink() {
 	l.wire.Close()
 	go l.Close()
 }
 
-// explainLoss adds to err that Slipway closed the connection because the board was silent.
+// explainLoss adds an ErrSilent to err if Slipway closed the connection of a silent board.
 func (l *link) explainLoss(err error) error {
 	if err != nil && l.dumb.Load() && !errors.Is(err, ErrSilent) {
 		return fmt.Errorf("%w (%w)", silentError(min(goneAfter, l.limit)), err)
@@ -177,6 +178,7 @@ func (p *activity) beginOwnWork() (end func()) {
 	return func() { p.countOwnWork(-1) }
 }
 
+// countOwnWork adds n to the number of Slipway's own tasks that run, and restarts the silence.
 func (p *activity) countOwnWork(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,6 +204,7 @@ func (p *activity) countOutput(n int) (end func()) {
 	}
 }
 
+// quietFor returns how long the streams have not moved. It is 0 while Slipway itself works.
 func (p *activity) quietFor() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -218,6 +221,7 @@ type watchedWriter struct {
 	began *LimitedBuffer // keeps the beginning of the output; may be nil
 }
 
+// Write writes b to w.to as output of the program, and to w.began.
 func (w watchedWriter) Write(b []byte) (int, error) {
 	defer w.pulse.countOutput(len(b))()
 	if w.began != nil {
@@ -226,8 +230,7 @@ func (w watchedWriter) Write(b []byte) (int, error) {
 	return w.to.Write(b)
 }
 
-// ReadFrom copies r to w.to. Its buffer is small if w.to has a small one too (io.ReaderFrom). At
-// the end it flushes a pidLine.
+// ReadFrom copies r to w.to, with a small buffer if w.to has one, and at the end flushes a pidLine.
 func (w watchedWriter) ReadFrom(r io.Reader) (int64, error) {
 	size := 32 << 10
 	if _, small := w.to.(io.ReaderFrom); small {
@@ -246,6 +249,7 @@ type watchedReader struct {
 	pulse *activity
 }
 
+// watchInput returns stdin as a watchedReader; nil for nil.
 func watchInput(stdin io.Reader, p *activity) io.Reader {
 	if stdin == nil {
 		return nil
@@ -304,6 +308,7 @@ type shellEcho struct {
 
 func (s *shellEcho) echoCommand() string { return "echo '" + s.word[:10] + "''" + s.word[10:] + "'" }
 
+// Write sets heard if the word is in the first maxHeldBytes of output.
 func (s *shellEcho) Write(b []byte) (int, error) {
 	if free := maxHeldBytes - len(s.seen); free > 0 {
 		s.seen = append(s.seen, b[:min(free, len(b))]...)
@@ -329,6 +334,7 @@ type traffic struct {
 // trickle is how many bytes of an unfinished answer count as progress.
 const trickle = 4 << 10
 
+// quietFor returns how long the board has been silent. It is 0 if the board owes nothing.
 func (t *traffic) quietFor() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -338,6 +344,7 @@ func (t *traffic) quietFor() time.Duration {
 	return time.Since(t.last)
 }
 
+// beginWrite notes that a request is being written. If the board owed nothing, the silence starts.
 func (t *traffic) beginWrite() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -353,6 +360,7 @@ func (t *traffic) endWrite() {
 	t.writing--
 }
 
+// countSent counts sent bytes as a sign of life. The board owes an answer for each whole packet.
 func (t *traffic) countSent(b []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -360,6 +368,7 @@ func (t *traffic) countSent(b []byte) {
 	t.last = time.Now()
 }
 
+// countReceived counts received bytes. Whole answers, or trickle bytes of one, are a sign of life.
 func (t *traffic) countReceived(b []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -404,6 +413,7 @@ type trafficIn struct {
 	traffic *traffic
 }
 
+// Read reads from the board and counts the bytes as received.
 func (r trafficIn) Read(b []byte) (int, error) {
 	n, err := r.Reader.Read(b)
 	r.traffic.countReceived(b[:n])

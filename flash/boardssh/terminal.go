@@ -17,9 +17,10 @@ const (
 	terminalColumns = 1000
 )
 
-// Terminal runs a program at a terminal on the board and calls talk with its keyboard and screen.
-// Without a terminal, programs buffer their output. Both outputs of the program arrive in screen.
-// When talk returns, Terminal closes the session, which ends the program.
+// Terminal runs a program at a terminal on the board, because programs without one buffer their
+// output. It calls talk with the program's keyboard and screen, which gets both outputs. When talk
+// returns, it closes the session, which ends the program. If sudo needs a password, it is
+// ErrBecome.
 func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io.Reader) error, argv ...string) error {
 	link, session, err := c.openProgram(ctx, argv)
 	if err != nil {
@@ -66,8 +67,8 @@ func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io
 	})
 }
 
-// holdDialogue calls talk and then closes the session and waits for the program's end. It returns
-// talk's error, or one of the session that is no exit status.
+// holdDialogue calls talk, then closes the session, drops further output, and waits for the
+// program's end. It returns talk's error, or one of the session that is no exit status.
 func holdDialogue(session *ssh.Session, pid *pidLine, talk func(io.Writer, io.Reader) error, keys io.WriteCloser, screen *io.PipeReader, output *io.PipeWriter) error {
 	ended := make(chan error, 1)
 	go func() {

@@ -11,9 +11,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// DialUnattended is Dial where nobody answers questions, for many boards at once. An unknown host
-// key is an UnknownKey error. Keys with a passphrase work only if UnlockKeys or the agent has
-// unlocked them.
+// DialUnattended is Dial that asks no questions, for many boards at once. An unknown host key is an
+// UnknownKey error. Keys with a passphrase work only if UnlockKeys or the agent has unlocked them.
 func DialUnattended(ctx context.Context, a Address) (*Conn, error) {
 	return dialBy(ctx, a, false)
 }
@@ -45,7 +44,7 @@ func (u *UnknownKey) Line() string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(u.key)))
 }
 
-// Pin trusts the key from now on and appends it to File.
+// Pin trusts the key from now on and appends it to File. Without a File, it is an error.
 func (u *UnknownKey) Pin() error {
 	if u.File() == "" {
 		return fmt.Errorf("no file to pin the key of %s in: UserKnownHostsFile in ~/.ssh/config names none", u.Machine())
@@ -91,7 +90,8 @@ func UnlockKeys(ctx context.Context, boards []Address) error {
 	return askSudoPassword(ctx, boards)
 }
 
-// unlockFor asks for the passphrases of the address's keys, unless one key needs none.
+// unlockFor asks for the passphrases of the address's keys, unless the login has a usable key that
+// needs none, in a file or in the agent.
 func unlockFor(ctx context.Context, a Address) error {
 	l := &login{addr: a}
 	l.readKeys()
@@ -115,7 +115,7 @@ func unlockFor(ctx context.Context, a Address) error {
 	return nil
 }
 
-// lockedKeys returns the keys that need a passphrase. open reports that one needs none.
+// lockedKeys returns the usable keys that need a passphrase, or no keys and open if one needs none.
 func (l *login) lockedKeys(inAgent []ssh.Signer) (keys []lockedKey, open bool) {
 	for _, id := range l.identities {
 		c, err := id.findSigner(inAgent)

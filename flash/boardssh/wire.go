@@ -14,8 +14,7 @@ import (
 )
 
 // wire is the connection below SSH: TCP, a jump host's channel, or a ProxyCommand. It records when
-// the board last sent something. An answer to a probe can wait behind megabytes of an upload, but
-// then other data arrive.
+// the board last sent something: behind an upload, the answer to a probe may come late.
 type wire struct {
 	net.Conn
 	in    *bufio.Reader
@@ -23,6 +22,7 @@ type wire struct {
 	first string       // the start of the server's greeting
 }
 
+// Read returns buffered bytes from the server, and records the time.
 func (w *wire) Read(p []byte) (int, error) {
 	n, err := w.in.Read(p)
 	w.heard.Store(time.Now().UnixNano())
@@ -31,13 +31,14 @@ func (w *wire) Read(p []byte) (int, error) {
 
 func (w *wire) silentFor() time.Duration { return time.Since(time.Unix(0, w.heard.Load())) }
 
-// peekGreeting returns the start of the buffered greeting.
+// peekGreeting returns up to 40 bytes of the buffered greeting, and leaves them in the buffer.
 func (w *wire) peekGreeting() string {
 	data, _ := w.in.Peek(min(w.in.Buffered(), 40))
 	return string(data)
 }
 
-// explainGreeting adds the reason to err if the server's greeting is not SSH.
+// explainGreeting returns err as an ErrNotSSH that shows the server's greeting if that is not
+// SSH's. Otherwise it returns err as it is.
 func (w *wire) explainGreeting(err error) error {
 	if w.first == "" || strings.HasPrefix(w.first, "SSH-"[:min(len(w.first), 4)]) {
 		return err
@@ -66,6 +67,7 @@ type link struct {
 	limit  time.Duration // how long the board may be silent
 }
 
+// newLink makes a link, and closes its channel gone when the connection ends.
 func newLink(client *ssh.Client, w *wire, limit time.Duration) *link {
 	l := &link{Client: client, wire: w, gone: make(chan struct{}), limit: limit}
 	go func() {
@@ -75,8 +77,8 @@ func newLink(client *ssh.Client, w *wire, limit time.Duration) *link {
 	return l
 }
 
-// awaitGreeting connects and waits for the first byte of the server's greeting. Port forwarders
-// accept connections for boards that are not up yet, so an open connection proves nothing.
+// awaitGreeting connects, with the login's rate limit, and waits for the first byte of the server's
+// greeting. An open connection proves nothing: port forwarders accept it for a board that is off.
 func (l *login) awaitGreeting(ctx context.Context) (*wire, error) {
 	conn, err := l.dialHost(ctx)
 	if err != nil {
@@ -101,6 +103,7 @@ func (l *login) awaitGreeting(ctx context.Context) (*wire, error) {
 	return w, nil
 }
 
+// limitRate returns conn with the login's rate limit for writes, or conn itself without a limit.
 func (l *login) limitRate(conn net.Conn) net.Conn {
 	if l.pace == nil {
 		return conn
@@ -119,8 +122,8 @@ func (l *login) dialHost(ctx context.Context) (net.Conn, error) {
 	return l.addr.dialDirect(ctx)
 }
 
-// watchSilence closes the connection after the silence limit, and sends probes before that. It
-// returns when the connection has ended.
+// watchSilence closes the connection and marks it dumb after the silence limit, at most goneAfter,
+// and sends probes before that. It returns when the connection has ended.
 func (l *link) watchSilence() {
 	gone := min(goneAfter, l.limit)
 	ask := min(probeAfter, gone/4)
@@ -142,7 +145,7 @@ func (l *link) watchSilence() {
 	}
 }
 
-// sendProbe sends a keepalive request and waits for the answer. Only one is pending at a time.
+// sendProbe sends a keepalive request and waits for the answer, unless another does so already.
 func (l *link) sendProbe() {
 	if l.probed.CompareAndSwap(false, true) {
 		l.SendRequest("keepalive@openssh.com", true, nil)
