@@ -198,8 +198,7 @@ func (f Folder) Start(t *testing.T, cmd *exec.Cmd) {
 	})
 }
 
-// Boot restarts the service as if the board had booted slot A or B. The service has its own mount
-// namespace.
+// Boot restarts the service, in its own mount namespace, as if the board had booted slot A or B.
 func (r *RAUC) Boot(t *testing.T, slot string) {
 	t.Helper()
 	if r.service != nil {
@@ -266,7 +265,7 @@ func (r *RAUC) Systemctl(t *testing.T) string {
 }
 
 // Program returns a setting of the board's sshd with which the board finds programs in the test's
-// folder first. The rauc there uses this service's configuration.
+// folder first. Its rauc uses this service's configuration.
 func (r *RAUC) Program() string {
 	return fmt.Sprintf("SetEnv HOME=%s PATH=%[1]s:%s", string(r.Folder), os.Getenv("PATH"))
 }
@@ -283,8 +282,7 @@ func (r *RAUC) Restart(t *testing.T) {
 	r.Boot(t, r.Next())
 }
 
-// Next returns the slot that the boot loader would start: the primary if it is good, else the
-// other.
+// Next returns the slot that the boot loader would start: the primary if good, else the other.
 func (r *RAUC) Next() string {
 	slot := r.Read("primary")
 	if r.Read("state."+slot) != "good" {
@@ -299,8 +297,8 @@ func (r *RAUC) GiveUp(t *testing.T) {
 	r.Write(t, "state."+r.Next(), "bad\n")
 }
 
-// WaitingHook returns a hook script that waits until ReleaseHook is called, so that a test can look at a running
-// installation.
+// WaitingHook returns a hook script that runs until ReleaseHook is called, so that a test can look
+// at a running installation.
 func (r *RAUC) WaitingHook() string {
 	return fmt.Sprintf("touch %[1]s/waits; while [ -d %[1]s ] && [ ! -e %[1]s/go ]; do sleep 0.1; done", string(r.Folder))
 }
@@ -337,7 +335,7 @@ func (r *RAUC) Slot(name string) string { return r.Read("slot" + name) }
 // startLimit is more than a busy machine needs.
 const startLimit = 5 * time.Minute
 
-// await waits until RAUC is on the bus (there), or is not.
+// await waits, up to startLimit, until RAUC is on the bus, or, if there is false, is not.
 func (r *RAUC) await(t *testing.T, there bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
@@ -354,6 +352,7 @@ func (r *RAUC) await(t *testing.T, there bool) {
 	}
 }
 
+// onBus reports whether RAUC's service has its name on the D-Bus.
 func (r *RAUC) onBus() (bool, error) {
 	conn, err := dbus.Connect("unix:path=" + r.Bus)
 	if err != nil {
@@ -431,7 +430,7 @@ func (r *RAUC) Make(t *testing.T, b Bundle) string {
 	return file
 }
 
-// Installations asks RAUC how often it has written the slot.
+// Installations asks RAUC how often it has written the slot; 0 for a slot that it does not list.
 func (r *RAUC) Installations(t *testing.T, slot string) int {
 	t.Helper()
 	conn, err := dbus.Connect("unix:path=" + r.Bus)
