@@ -12,8 +12,7 @@ import (
 )
 
 // Relay is a TCP forwarder to a rig, or to a board of a test. It can fail like a cable that is
-// pulled, and can lead to another port after the board has restarted. Set Limit, Stall and Dial
-// before SetTarget.
+// pulled, and lead to another port after a restart. Set Limit, Stall and Dial before SetTarget.
 type Relay struct {
 	Dial  func(address string) (net.Conn, error)
 	Limit int64        // bytes to the board in one connection, after which it is cut
@@ -47,6 +46,7 @@ func (r *Relay) Port() int { return r.listener.Addr().(*net.TCPAddr).Port }
 // SetTarget makes new connections go to a port of this machine, or of the rig.
 func (r *Relay) SetTarget(port int) { r.to.Store(int64(port)) }
 
+// serve carries each new connection in a goroutine, until the listener is closed.
 func (r *Relay) serve() {
 	for {
 		near, err := r.listener.Accept()
@@ -57,7 +57,8 @@ func (r *Relay) serve() {
 	}
 }
 
-// carry forwards one connection to the board, with the limit and delay, until one side ends.
+// carry forwards one connection to the board, with the limit and delay, until one side ends. If the
+// board is off, it closes the connection.
 func (r *Relay) carry(near net.Conn) {
 	defer near.Close()
 	far, err := r.Dial(net.JoinHostPort("127.0.0.1", strconv.FormatInt(r.to.Load(), 10)))
@@ -89,6 +90,7 @@ type counting struct {
 	sent *atomic.Int64
 }
 
+// Write writes p and adds its length to c.sent.
 func (c counting) Write(p []byte) (int, error) {
 	n, err := c.Writer.Write(p)
 	c.sent.Add(int64(n))

@@ -83,7 +83,7 @@ func New(dir string, settings ...string) (*Server, error) {
 	return s, nil
 }
 
-// WriteKey makes a key pair, writes the private key to file and returns the public key.
+// WriteKey makes an Ed25519 key pair, writes the private key to file and returns the public key.
 func WriteKey(file string) (ssh.PublicKey, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -99,7 +99,7 @@ func WriteKey(file string) (ssh.PublicKey, error) {
 	return ssh.NewPublicKey(public)
 }
 
-// Start starts the server and returns when it accepts connections. The server ends with ctx.
+// Start starts the server, which ends with ctx, and waits until it accepts connections.
 func (s *Server) Start(ctx context.Context) error {
 	if os.Geteuid() == 0 {
 		// As root, sshd needs this folder, which Debian's unit creates.
@@ -125,6 +125,7 @@ func (s *Server) Start(ctx context.Context) error {
 	return s.ready(ctx)
 }
 
+// ready waits, up to startLimit, until the server accepts connections. An error quotes its log.
 func (s *Server) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
