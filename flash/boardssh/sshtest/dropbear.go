@@ -56,6 +56,7 @@ func StartDropbear(t *testing.T, kind string) Server {
 
 const dropbearScript = `mount --bind "$1" "$2" && exec /usr/sbin/dropbear -i -r "$1/host"`
 
+// serveDropbear runs dropbear for one connection, with home mounted over the user's home folder.
 func serveDropbear(conn net.Conn, home string) {
 	defer conn.Close()
 	f, err := conn.(*net.TCPConn).File()
@@ -72,6 +73,7 @@ func serveDropbear(conn net.Conn, home string) {
 	cmd.Run()
 }
 
+// publicLine returns the public key's line of dropbearkey's output.
 func publicLine(t *testing.T, said string) string {
 	t.Helper()
 	for line := range strings.Lines(said) {

@@ -99,7 +99,7 @@ func CheckFile(t *testing.T, name string, want []byte, mode fs.FileMode) {
 	CheckEntries(t, filepath.Dir(name), filepath.Base(name))
 }
 
-// CheckEntries fails the test if dir does not come to hold just these names within a minute.
+// CheckEntries fails the test if dir does not come to hold just these sorted names within a minute.
 func CheckEntries(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	var names []string
@@ -120,7 +120,7 @@ func CheckEntries(t *testing.T, dir string, want ...string) {
 	t.Errorf("%s holds %q; want %q", dir, names, want)
 }
 
-// ReadTree returns for each name below dir its mode, with a file's size and start, or a link's
+// ReadTree returns for each name below dir its mode, with a file's size and start or a link's
 // target.
 func ReadTree(t *testing.T, dir string) map[string]string {
 	t.Helper()
@@ -179,7 +179,8 @@ func WriteTree(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// OnlyBusybox returns an sshd setting with which the server's PATH has only busybox's applets.
+// OnlyBusybox returns an sshd setting with which the server's PATH has only busybox's applets. It
+// skips the test without busybox.
 func OnlyBusybox(t *testing.T) string {
 	t.Helper()
 	program, err := exec.LookPath("busybox")
@@ -221,8 +222,7 @@ func CheckError(t *testing.T, err error, want string) {
 	}
 }
 
-// LinkPrograms makes a folder with links to only these programs. It skips the test if one is
-// missing.
+// LinkPrograms makes a folder with links to these programs. It skips the test if one is missing.
 func LinkPrograms(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -259,6 +259,7 @@ type Text struct {
 // NewText returns an empty Text.
 func NewText() *Text { return &Text{more: make(chan struct{}, 1)} }
 
+// Write appends p to the text, and wakes Await.
 func (w *Text) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -287,8 +288,8 @@ func (w *Text) Await(ctx context.Context, want string) {
 	}
 }
 
-// AliasKnownHosts writes a known_hosts file that has the key of file under the name the-board, so
-// that it applies to any port.
+// AliasKnownHosts writes a known_hosts file that has the key of file, which is for 127.0.0.1 and
+// port, under the name the-board, so that it applies to any port.
 func AliasKnownHosts(t *testing.T, file string, port int) string {
 	t.Helper()
 	pinned, err := os.ReadFile(file)

@@ -60,8 +60,7 @@ func ServeSSH(t *testing.T, serve func(net.Conn, *ssh.ServerConfig)) Server {
 	return Server{Port: l.Addr().(*net.TCPAddr).Port, KnownHosts: known, Identity: identity}
 }
 
-// MostHeld limits the memory that the data of a hostile board may use. Floods in tests are several
-// times larger.
+// MostHeld limits the memory for the data of a hostile board. Tests send several times more.
 const MostHeld = 24 << 20
 
 // Nasty is text with escape and formatting characters that would attack a terminal.
@@ -93,7 +92,7 @@ func (c Conversation) Serve(conn net.Conn, config *ssh.ServerConfig) {
 	}
 }
 
-// session serves the exec and subsystem requests of one channel.
+// session serves the exec and subsystem requests of one channel, and refuses all others.
 func (c Conversation) session(offer ssh.NewChannel) {
 	ch, requests, err := offer.Accept()
 	if err != nil {
@@ -123,8 +122,7 @@ func (c Conversation) session(offer ssh.NewChannel) {
 	}
 }
 
-// SayShell prints the marked process id that a shell prints for Slipway's line, which proves that a
-// shell has run the line.
+// SayShell prints the marked process id for Slipway's line, as a shell does that has run the line.
 func SayShell(ch ssh.Channel, line string) {
 	if mark, ok := strings.CutPrefix(line, "echo '"); ok {
 		mark, _, _ = strings.Cut(mark, "'")
@@ -176,7 +174,7 @@ func SendEndless(w io.Writer, text string) {
 	}
 }
 
-// SFTPPacket returns an SFTP packet, with its length before it.
+// SFTPPacket returns an SFTP packet of uint32, uint64 and string fields, with its length before it.
 func SFTPPacket(kind byte, payload ...any) []byte {
 	body := []byte{kind}
 	for _, p := range payload {
@@ -198,7 +196,8 @@ const (
 
 const SFTPClose = 4
 
-// ServeSFTP returns an SFTP server that sends what answer returns; nil or a short packet ends it.
+// ServeSFTP returns an SFTP server that answers each request with what answer returns. A nil or
+// short packet ends it, but nil for SFTPInit sends version 3.
 func ServeSFTP(answer func(kind byte, id uint32) []byte) func(ssh.Channel) {
 	return func(ch ssh.Channel) {
 		for head := make([]byte, 9); ; {

@@ -26,7 +26,8 @@ const (
 var SudoRights = map[string]string{"NOPASSWD": SudoUser + " ALL=(ALL) NOPASSWD: ALL", "password": SudoUser + " ALL=(ALL) ALL"}
 
 // StartSudo starts a server whose login user is not root and has a real sudo, with a line of
-// sudoers. The user exists only in a mount namespace, so this machine's /etc stays as it is.
+// sudoers. The user exists only in a mount namespace, so this machine's /etc stays as it is. It
+// skips the test without root or the programs.
 func StartSudo(t *testing.T, rights string, settings ...string) *sshd.Server {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -88,7 +89,7 @@ func fillEtc(etc, rights, authorized string) error {
 }
 
 // startInside starts a server in a new mount namespace, with the files of etc mounted over /etc.
-// The server's starting thread stays there until over is closed; the server ends with that thread.
+// The server's starting thread stays in it until over is closed. The server ends with that thread.
 func startInside(s *sshd.Server, over <-chan struct{}, etc string) error {
 	started := make(chan error, 1)
 	go func() {
