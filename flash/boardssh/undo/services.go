@@ -34,8 +34,9 @@ func CheckUnits(units []string) error {
 // ErrUnit means that a unit did not start, or did not keep running.
 var ErrUnit = errors.New("the unit does not run")
 
-// RestartUnits reloads systemd, restarts the units one by one, and then checks for the duration of
-// watch that all keep running. If one does not, the error has the last lines of its journal.
+// RestartUnits reloads systemd and, if systemd can load all units, restarts them one by one. Then
+// it checks for the duration of watch that all keep running. If one does not, the error has the
+// last lines of its journal.
 func RestartUnits(ctx context.Context, c *boardssh.Conn, units []string, watch time.Duration) error {
 	if err := CheckUnits(units); err != nil {
 		return err
@@ -99,7 +100,7 @@ func stopRemovedUnits(ctx context.Context, c *boardssh.Conn, units []string) (le
 	return left, nil
 }
 
-// stopRemovedUnit stops a running unit without a file, or clears its failed state.
+// stopRemovedUnit stops a unit without a file, or clears its failed state, unless it is inactive.
 func stopRemovedUnit(ctx context.Context, c *boardssh.Conn, name, state string) error {
 	if state == "inactive" {
 		return nil // systemctl stop refuses a unit that systemd does not know
@@ -114,8 +115,7 @@ func stopRemovedUnit(ctx context.Context, c *boardssh.Conn, name, state string) 
 	})
 }
 
-// checkUnitLoads refuses a unit whose files systemd cannot load. Otherwise a restart would
-// only stop it.
+// checkUnitLoads refuses a unit that systemd cannot load, because a restart would only stop it.
 func checkUnitLoads(ctx context.Context, c *boardssh.Conn, name string) error {
 	u, err := showUnit(ctx, c, name)
 	if err == nil && u["LoadState"] != "loaded" {
@@ -147,6 +147,7 @@ func watchUnits(ctx context.Context, c *boardssh.Conn, before map[string]unit, w
 // unit holds the properties of a unit that systemctl show prints.
 type unit map[string]string
 
+// showUnit reads the state of a unit from systemctl show.
 func showUnit(ctx context.Context, c *boardssh.Conn, name string) (unit, error) {
 	text, err := c.AskOutput(ctx, "systemctl", "show", "--property=LoadState,LoadError,ActiveState,SubState,Result,NRestarts,Type", name)
 	if err != nil {
@@ -155,7 +156,8 @@ func showUnit(ctx context.Context, c *boardssh.Conn, name string) (unit, error) 
 	return plaintext.Properties(text), nil
 }
 
-// isRunning reports whether a unit is active, starts for the first time, or is a finished oneshot.
+// isRunning reports whether a unit is active or reloads, starts for the first time, or is a oneshot
+// that has succeeded.
 func (u unit) isRunning() bool {
 	switch u["ActiveState"] {
 	case "active", "reloading":

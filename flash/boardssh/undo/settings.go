@@ -96,7 +96,8 @@ func (s Setting) checkValues() error {
 // ErrNoSetting means that the board does not have the setting.
 var ErrNoSetting = errors.New("the board has no such setting")
 
-// ReadSetting reads the current value of a setting from the board.
+// ReadSetting reads the current value of a setting from the board, with single blanks between
+// words. If the board cannot read it, that is ErrNoSetting.
 func ReadSetting(ctx context.Context, c *boardssh.Conn, kind, name string) (string, error) {
 	k, known := settingKinds[kind]
 	if !known || len(name) > maxSettingName || !k.name().MatchString(name) {
@@ -168,9 +169,9 @@ func Configure(ctx context.Context, c *boardssh.Conn, want Configuration, dryRun
 	return changes, id, err
 }
 
-// compareSettings reads the deploy's settings on the board. It returns those that an undo must
-// write, in reverse order, because they differ from their value before the deploy. changed are the
-// names of those that also differ from the deploy's value.
+// compareSettings reads the deploy's settings on the board; it skips missing ones. It returns those
+// that differ from before the deploy, in reverse order, for an undo to write. changed are the names
+// of those that also differ from the deploy's value.
 func compareSettings(ctx context.Context, c *boardssh.Conn, u Deployment) (todo []Setting, changed []string, err error) {
 	for _, s := range slices.Backward(u.Settings) {
 		is, err := ReadSetting(ctx, c, s.Kind, s.Name)

@@ -100,8 +100,9 @@ esac || exit 255' "$2" && sync`
 )
 
 // DeployDir is files.PutDir that first saves on the board what it replaces, so that Restore can
-// undo it. The ID is empty after a dry run, if there was nothing to change, or if the deploy failed
-// and the board is as before. In the last case it returns no changes either.
+// undo it. It records units, but does not restart them. The ID is empty after a dry run, or if
+// there was nothing to change. If the deploy failed and the board is as before, ID and changes are
+// empty.
 func DeployDir(ctx context.Context, c *boardssh.Conn, local, remote string, o files.DirOptions, units []string) (changes []files.Change, id string, err error) {
 	if !path.IsAbs(remote) {
 		return nil, "", fmt.Errorf("put folder %s: %q is no absolute path on the board", local, remote)
@@ -113,7 +114,8 @@ func DeployDir(ctx context.Context, c *boardssh.Conn, local, remote string, o fi
 }
 
 // deployDir uploads local to remote with files.PutDir, and calls saveReplaced before the first
-// change. After a failed deploy that changed nothing, it removes what it saved and returns no ID.
+// change. After a failed deploy that changed nothing, it removes what it saved and returns no ID. A
+// denied permission gets the next step --become.
 func deployDir(ctx context.Context, c *boardssh.Conn, local, remote string, o files.DirOptions, u Deployment) (changes []files.Change, id string, err error) {
 	o.Before = func(ctx context.Context, p *files.Plan) error {
 		if len(p.Changes)+len(u.Settings) == 0 {
@@ -151,9 +153,9 @@ func removeUnused(ctx context.Context, c *boardssh.Conn, u Deployment) bool {
 	return err == nil
 }
 
-// saveReplaced copies the files that the deploy will replace or remove into a new folder on the
-// board, and writes the manifest there. Before that it removes the oldest saved deploys. It returns
-// u with its ID and folder.
+// saveReplaced copies the files that the deploy will replace or remove, up to maxUndoBytes, into a
+// new folder on the board, and writes the manifest there. Before that it removes the oldest saved
+// deploys. It returns u with its ID and folder.
 func saveReplaced(ctx context.Context, c *boardssh.Conn, p *files.Plan, u Deployment) (_ Deployment, err error) {
 	if u.Entries, err = p.Transitions(ctx); err != nil {
 		return u, err
@@ -220,7 +222,8 @@ func List(ctx context.Context, c *boardssh.Conn) ([]Deployment, error) {
 	return all, err
 }
 
-// list returns the folder of saved deploys, and the latest ones with a manifest, newest first.
+// list returns the folder of saved deploys, and the deploys with a manifest among the last
+// 2*maxKept, newest first.
 func list(ctx context.Context, c *boardssh.Conn) (dir string, all []Deployment, err error) {
 	dir, ids, err := listIDs(ctx, c)
 	if err != nil {
@@ -305,7 +308,7 @@ func parseManifest(data []byte) (Deployment, error) {
 	return u, u.checkContent()
 }
 
-// checkContent checks the settings and unit names of u.
+// checkContent checks the settings, at most maxSettings, and the unit names of u.
 func (u Deployment) checkContent() error {
 	if len(u.Settings) > maxSettings {
 		return fmt.Errorf("more than %d settings", maxSettings)
@@ -363,7 +366,8 @@ func findDeployment(ctx context.Context, c *boardssh.Conn, id string) (Deploymen
 }
 
 // restoreDeployment restores the files of u, checks them, restores the settings, and removes the
-// deploy's folder. It returns how many entries and settings it restored.
+// deploy's folder. Unless forced, it refuses if something changed since the deploy. It returns how
+// many entries and settings it restored.
 func restoreDeployment(ctx context.Context, c *boardssh.Conn, u Deployment, force bool) (int, error) {
 	todo, changed, parts, err := compareEntries(ctx, c, u)
 	if err != nil {
@@ -393,7 +397,7 @@ func restoreDeployment(ctx context.Context, c *boardssh.Conn, u Deployment, forc
 	return len(todo) + len(settings), err
 }
 
-// restoreSettings writes each setting's value from before the deploy. It goes on after a setting
+// restoreSettings writes each setting's value from before the deploy. It continues after a setting
 // that the board does not accept, such as a module in use, and returns those errors.
 func restoreSettings(ctx context.Context, c *boardssh.Conn, settings []Setting) error {
 	var refused error
@@ -454,6 +458,7 @@ func compareEntries(ctx context.Context, c *boardssh.Conn, u Deployment) (todo [
 }
 
 // listTouched lists the states, by path, of the board's files that the deploy may have changed.
+// Without Among that is all below the root.
 func listTouched(ctx context.Context, c *boardssh.Conn, u Deployment) (map[string]files.State, error) {
 	if !u.Among {
 		return files.ListStates(ctx, c, u.Root)
