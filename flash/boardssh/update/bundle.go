@@ -83,7 +83,7 @@ func OpenBundle(ctx context.Context, name string) (*Bundle, error) {
 // Close closes the file.
 func (b *Bundle) Close() error { return b.file.Close() }
 
-// readFormat recognizes the bundle's format by its first bytes, and fills in its kind and claims. An
+// readFormat recognizes the bundle's format by its first bytes, and fills in kind and claims. An
 // unknown format is an error.
 func (b *Bundle) readFormat() error {
 	head := make([]byte, headBytes)

@@ -48,7 +48,8 @@ func (g *limitedConn) Write(p []byte) (int, error) {
 	return g.Conn.Write(p)
 }
 
-// Read reads from the board. It returns errBusLimit if the board exceeds a limit.
+// Read reads from the board. After the greeting it checks the head of each message. It returns
+// errBusLimit if the board exceeds a limit.
 func (g *limitedConn) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -75,7 +76,7 @@ func (g *limitedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readMessageHead reads the first 16 bytes of a message and checks the lengths in them.
+// readMessageHead reads a message's first 16 bytes into g.pending and checks the lengths in them.
 func (g *limitedConn) readMessageHead() error {
 	head := make([]byte, 16)
 	if _, err := io.ReadFull(g.Conn, head); err != nil {
@@ -123,6 +124,7 @@ func openBus(ctx context.Context, c *boardssh.Conn, socket string) (*bus, error)
 	return b, err
 }
 
+// dialBus connects to the board's D-Bus socket and logs in as user. Both end if ctx ends.
 func dialBus(ctx context.Context, c *boardssh.Conn, socket, user string) (*bus, error) {
 	wire, err := c.DialContext(ctx, "unix", socket)
 	if err != nil {
@@ -246,6 +248,7 @@ func (n *busSignals) storeProgress(v dbus.Variant) bool {
 // maxTextBytes limits a text from the board.
 const maxTextBytes = 400
 
+// truncateText cuts s to most bytes and marks the cut with "…".
 func truncateText(s string, most int) string {
 	if len(s) <= most {
 		return s

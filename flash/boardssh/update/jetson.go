@@ -30,8 +30,8 @@ type jetsonSlot struct{ bad bool }
 // firmwareClass is an entry of the UEFI ESRT: firmware that capsules can update.
 type firmwareClass struct{ guid, version, last string }
 
-// jetsonStateScript prints the state in sections. It changes nothing. On another board it
-// prints notJetson.
+// jetsonStateScript prints the state in sections. It changes nothing. On another board it prints
+// notJetson.
 const jetsonStateScript = `command -v nvbootctrl >/dev/null || { echo "== none"; exit 0; }
 echo "== slots"
 nvbootctrl dump-slots-info
@@ -181,6 +181,8 @@ func (p preflight) checkFirmware() Finding {
 	return j.checkCapsule(p.bundle.capsule)
 }
 
+// checkCapsule refuses a capsule whose GUID is not in the board's list of firmware, unless that
+// list is empty. An update without a capsule passes.
 func (j *jetson) checkCapsule(capsule string) Finding {
 	seen := fmt.Sprintf("firmware %s, slot %c runs", cmp.Or(j.version, "of no known version"), 'A'+j.current)
 	if capsule == "" {

@@ -82,8 +82,8 @@ func Preflight(ctx context.Context, c *boardssh.Conn, e Engine, b *Bundle, downg
 // startLimit is how long statusAfterBoot waits for a board that is still starting.
 const startLimit = time.Minute
 
-// statusAfterBoot returns the engine's status. If the booted slot is marked bad, it first waits up to
-// startLimit for systemd to finish the boot, at whose end a board marks the slot as good.
+// statusAfterBoot returns the engine's status. If the booted slot is marked bad, it first waits up
+// to startLimit for systemd to finish the boot, at whose end a board marks the slot as good.
 func statusAfterBoot(ctx context.Context, c *boardssh.Conn, e Engine) (Status, error) {
 	status, err := e.Status(ctx)
 	if booted, _ := status.BootedSlot(); err != nil || booted.State != Bad {
@@ -160,6 +160,7 @@ func refusedFinding(next, format string, args ...any) Finding {
 	return Finding{Verdict: Refused, Saw: fmt.Sprintf(format, args...), Next: next}
 }
 
+// checkFormat refuses a bundle that is for another engine than the board's.
 func (p preflight) checkFormat() Finding {
 	b := p.bundle
 	if !strings.HasPrefix(p.engine.Name(), string(b.Kind)) {
@@ -168,8 +169,7 @@ func (p preflight) checkFormat() Finding {
 	return checkedFinding("%s, %d KiB", strings.TrimSpace(string(b.Kind)+" "+b.Format), b.SizeBytes>>10)
 }
 
-// checkUser checks that programs run as root on the board. Engines need root to write slots, and
-// fail late without it.
+// checkUser checks that programs run as root on the board. Engines fail late without it.
 func (p preflight) checkUser() Finding {
 	id, err := userID(p.ctx, p.c)
 	if err == nil && id == "0" {
@@ -182,7 +182,8 @@ func (p preflight) checkUser() Finding {
 	return refusedFinding(next, "user %s, who may not install", id)
 }
 
-// checkSlots checks that the booted slot is good, and that another device has a slot to write.
+// checkSlots refuses an unknown or bad booted slot, and a board without a slot on another device to
+// write. For an engine that names only one slot, it is not applicable.
 func (p preflight) checkSlots() Finding {
 	booted, ok := p.status.BootedSlot()
 	other, has := p.status.OtherSlot()
@@ -216,8 +217,8 @@ func (p preflight) checkEarlierUpdate() Finding {
 
 const nextIfWaiting = "restart the board and look whether that system is good (reboot, smoke, then mark it good); or have the one that runs stay (with RAUC: rauc status mark-active booted) and repeat the line"
 
-// CheckWaiting returns an error if an installed system waits for a restart and is not the one in
-// the bundle. It compares the engine's records and does not read the slots.
+// CheckWaiting returns an ErrRefused if an installed system waits for a restart and is not
+// certainly the one in the bundle. It compares the engine's records and does not read the slots.
 func CheckWaiting(ctx context.Context, e Engine, from *Source, before Status) error {
 	if !before.WaitsForRestart() {
 		return nil
@@ -264,6 +265,7 @@ func (s Status) compareWaiting(images []Image) error {
 	return nil
 }
 
+// checkCompatible is compareCompatible for the claims that Slipway could read from the bundle.
 func (p preflight) checkCompatible() Finding {
 	if p.bundle.Compatible == "" {
 		return notApplicableFinding("the bundle says it only to the engine")
@@ -271,6 +273,7 @@ func (p preflight) checkCompatible() Finding {
 	return compareCompatible(p.bundle.Claims, p.status)
 }
 
+// compareCompatible refuses a bundle for another kind of board; not applicable if one is unknown.
 func compareCompatible(c Claims, board Status) Finding {
 	switch {
 	case board.Compatible == "" || c.Compatible == "":
@@ -281,6 +284,7 @@ func compareCompatible(c Claims, board Status) Finding {
 	return checkedFinding("%s", c.Compatible)
 }
 
+// checkVersion is compareVersion for the claims that Slipway could read from the bundle.
 func (p preflight) checkVersion() Finding {
 	if p.bundle.Version == "" {
 		return notApplicableFinding("the bundle says it only to the engine")
@@ -288,7 +292,8 @@ func (p preflight) checkVersion() Finding {
 	return compareVersion(p.bundle.Claims, p.status, p.downgrade)
 }
 
-// compareVersion refuses an older version than the booted slot's, unless the user allows it.
+// compareVersion refuses an older version than the booted slot's, unless the user allows it. It is
+// not applicable if either version is unknown.
 func compareVersion(c Claims, board Status, downgrade bool) Finding {
 	booted, _ := board.BootedSlot()
 	switch {

@@ -71,8 +71,7 @@ func raucVersion(ctx context.Context, c *boardssh.Conn) string {
 
 func (r *rauc) Name() string { return strings.TrimSpace("RAUC " + r.version) }
 
-// loadNBDScript loads the module of the network block device, unless the kernel has it. RAUC
-// needs it to stream.
+// loadNBDScript loads the network block device, with which RAUC streams, unless the kernel has it.
 const loadNBDScript = `[ -e /sys/module/nbd ] || [ -e /dev/nbd0 ] || modprobe nbd`
 
 // ChooseDelivery returns Streamed if the bundle, the board's RAUC and its kernel support it, and
@@ -107,7 +106,8 @@ func (r *rauc) callRAUC(ctx context.Context, b *bus, method string, into []any, 
 }
 
 // callMethod calls a D-Bus method of the RAUC service and stores the answer in into. It repeats the
-// call while the service starts. about names the call in errors.
+// call, up to maxStarts times, while the service starts. A service that ended is an ErrLost, and a
+// busy one an ErrBusy. about names the call in errors.
 func (r *rauc) callMethod(ctx context.Context, b *bus, about, method string, into []any, args ...any) error {
 	what, limit := fmt.Sprintf("RAUC on %s, %s", r.c.Address().Host, about), startsLimit
 	if method == raucInterface+".InspectBundle" || method == raucInterface+".Info" {
@@ -146,14 +146,14 @@ func isUnanswered(err error) bool {
 	return errors.Is(err, dbus.ErrClosed) || errors.Is(err, io.EOF)
 }
 
-// isStillStarting reports whether D-Bus gave up waiting for the service to start. The service
-// then did not get the call.
+// isStillStarting reports whether D-Bus gave up waiting for the service to start. The service then
+// did not get the call.
 func isStillStarting(err error) bool {
 	var failed dbus.Error
 	return errors.As(err, &failed) && failed.Name == "org.freedesktop.DBus.Error.TimedOut"
 }
 
-// readProperty reads a text property from RAUC.
+// readProperty reads a text property from RAUC, shortened if it is long; "" if it is no text.
 func (r *rauc) readProperty(ctx context.Context, b *bus, name string) (string, error) {
 	var v dbus.Variant
 	if err := r.callMethod(ctx, b, name, properties+".Get", []any{&v}, raucInterface, name); err != nil {
@@ -193,8 +193,7 @@ func (r *rauc) Status(ctx context.Context) (Status, error) {
 		return Status{}, err
 	}
 	var s Status
-	// RAUC returns an error if no slot is bootable, as after the running slot was marked
-	// bad.
+	// RAUC returns an error if no slot is bootable, as after the running slot was marked bad.
 	if err := r.callRAUC(ctx, b, "GetPrimary", []any{&s.Primary}); err != nil && (ctx.Err() != nil || errors.Is(err, ErrLost) || errors.Is(err, ErrBusy) || errors.Is(err, boardssh.ErrSilent)) {
 		return Status{}, err
 	}
@@ -374,8 +373,9 @@ func (r *rauc) readInstallError(ctx context.Context, b *bus) error {
 // cleanupLimit is how long a board may need to stop a service or to remove a bundle.
 const cleanupLimit = 30 * time.Second
 
-// stopInstallation stops RAUC's service, the only way to end an installation. RAUC has marked the
-// slot as bad before it wrote to it. The next call starts the service again.
+// stopInstallation stops RAUC's service, the only way to end an installation. It returns why ctx
+// ended, and also ErrLost if the service was not stopped. RAUC has marked the slot as bad before it
+// wrote to it. The next call starts the service again.
 func (r *rauc) stopInstallation(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
 	defer cancel()
@@ -418,6 +418,7 @@ func (r *rauc) MarkBad(ctx context.Context) error {
 	return r.markSlot(ctx, "active", "other")
 }
 
+// markSlot calls RAUC's method Mark with a state (good, bad, active) for a slot (booted, other).
 func (r *rauc) markSlot(ctx context.Context, state, slot string) error {
 	b, err := r.openBus(ctx)
 	if err != nil {

@@ -146,7 +146,7 @@ func (s *Source) stageBundle(ctx context.Context, c *boardssh.Conn, b *Bundle) e
 // freeSpaceScript prints the free space of those folders in $@ that the user may write to.
 const freeSpaceScript = `for d; do [ -d "$d" ] && [ -w "$d" ] && echo "$d $(df -Pk "$d" | tail -n 1)"; done; true`
 
-// findStageDir returns the first of stageDirs with needBytes of free space.
+// findStageDir returns the first of stageDirs with needBytes of free space, or an error.
 func findStageDir(ctx context.Context, c *boardssh.Conn, needBytes int64) (string, error) {
 	r, err := c.Ask(ctx, append([]string{"sh", "-c", freeSpaceScript, "sh"}, stageDirs...)...)
 	if err != nil {
@@ -164,8 +164,8 @@ func findStageDir(ctx context.Context, c *boardssh.Conn, needBytes int64) (strin
 		c.Address().Host, needBytes>>20, strings.Join(stageDirs, ", "), most>>20)
 }
 
-// parseFreeSpace parses lines of a folder and df's line for it. The fourth word of df's line is the
-// free space in KiB.
+// parseFreeSpace returns the free bytes of folders. Each line has a folder and df's line for it,
+// whose fourth word is the free space in KiB. It skips invalid lines and full folders.
 func parseFreeSpace(text string) map[string]int64 {
 	free := map[string]int64{}
 	for line := range strings.Lines(text) {

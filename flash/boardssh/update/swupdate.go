@@ -83,7 +83,8 @@ func (s *swupdate) Inspect(context.Context, *Source) (Claims, error) {
 func (s *swupdate) Images(context.Context, *Source) ([]Image, error) { return nil, ErrNoInspection }
 
 // Install pipes the update to swupdate-client. The client's progress output differs between
-// releases, so Install reports how much of the update went through the pipe.
+// releases, so Install reports how much of the update went through the pipe. A client that did not
+// take all of it, or printed nothing, has failed.
 func (s *swupdate) Install(ctx context.Context, from *Source, tell func(int, string)) error {
 	piped := &progressReader{from: from, tell: tell}
 	r, err := s.c.Feed(ctx, piped, "swupdate-client", "-v")
@@ -110,14 +111,15 @@ type progressReader struct {
 	tell func(int, string)
 }
 
+// Read reads from the source, and reports to tell the percentage that was read, at most 99.
 func (t *progressReader) Read(p []byte) (int, error) {
 	n, err := t.from.Data.Read(p)
 	t.tell(int(min(99, 100*t.from.ServedBytes()/max(1, t.from.sizeBytes))), "writing")
 	return n, err
 }
 
-// lastLines returns the last four lines of the outputs, joined. If there are lines with ERROR or
-// FATAL, it returns only those.
+// lastLines returns the last four lines of the outputs, joined by "; ". If there are lines with
+// ERROR or FATAL, it returns only the last four of those.
 func lastLines(outputs ...[]byte) string {
 	var all, wrong []string
 	for line := range strings.Lines(string(bytes.Join(outputs, []byte("\n")))) {
@@ -167,6 +169,7 @@ func (s *swupdate) MarkBad(ctx context.Context) error {
 	return s.runMarkScript(ctx, "go back to the other slot", otherSlotScript, strconv.Itoa(1-j.current))
 }
 
+// runMarkScript runs a script that must succeed. what names it in an error.
 func (s *swupdate) runMarkScript(ctx context.Context, what, script string, args ...string) error {
 	r, err := s.c.Ask(ctx, append([]string{"sh", "-c", script, "sh"}, args...)...)
 	if err == nil && r.Status != 0 {
@@ -194,7 +197,8 @@ func isCpio(head []byte) bool {
 	return bytes.HasPrefix(head, []byte("070702")) || bytes.HasPrefix(head, []byte("070701"))
 }
 
-// readEntries lists the files of a complete cpio archive, without their contents.
+// readEntries lists the files of a complete cpio archive, without their contents. It refuses more
+// than maxEntries.
 func readEntries(data io.ReaderAt, size int64) ([]cpioEntry, error) {
 	var all []cpioEntry
 	for at := int64(0); len(all) < maxEntries; {
@@ -227,7 +231,8 @@ func readEntries(data io.ReaderAt, size int64) ([]cpioEntry, error) {
 // versionPattern matches the version in an sw-description, in libconfig's format or in JSON.
 var versionPattern = plaintext.Regexp(`(?m)^[\s{]*"?version"?\s*[=:]\s*"([^"\n]{1,100})"`)
 
-// readSWUpdate fills in the version from sw-description, and the Jetson capsule if there is one.
+// readSWUpdate fills in the version from sw-description, which must come first, and the GUID of the
+// Jetson capsule if there is one.
 func readSWUpdate(b *Bundle) error {
 	entries, err := readEntries(b.file, b.SizeBytes)
 	if err != nil {
@@ -253,6 +258,7 @@ func readSWUpdate(b *Bundle) error {
 	return nil
 }
 
+// readCapsule sets b.capsule to the GUID of the firmware that the capsule e updates.
 func (b *Bundle) readCapsule(e cpioEntry) error {
 	head := make([]byte, min(e.size, 4096))
 	if _, err := b.file.ReadAt(head, e.offset); err != nil && err != io.EOF {
@@ -263,7 +269,7 @@ func (b *Bundle) readCapsule(e cpioEntry) error {
 	return err
 }
 
-// readEntry reads the content of a file in the update, up to maxDescription bytes.
+// readEntry reads the content of a file in the update. It refuses more than maxDescription bytes.
 func (b *Bundle) readEntry(e cpioEntry) ([]byte, error) {
 	if e.size > maxDescription {
 		return nil, fmt.Errorf("its %s has %d bytes, which is more than any has", e.name, e.size)

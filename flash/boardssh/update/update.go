@@ -21,8 +21,7 @@ type Engine interface {
 	// ChooseDelivery returns how a bundle gets to this board, and why not in a better way.
 	ChooseDelivery(ctx context.Context, b *Bundle) (d Delivery, why string)
 
-	// Status returns the slots. If the engine does not know them, there is one, the
-	// running one.
+	// Status returns the slots. If the engine does not know them, there is one, the running one.
 	Status(ctx context.Context) (Status, error)
 
 	// Inspect lets the engine verify a bundle and its signature, and writes nothing.
@@ -94,7 +93,7 @@ const (
 	Bad  = "bad"
 )
 
-// BootedSlot returns the running slot.
+// BootedSlot returns the running slot, or false if the engine marks none.
 func (s Status) BootedSlot() (Slot, bool) {
 	for _, slot := range s.Slots {
 		if slot.Booted {
@@ -104,7 +103,7 @@ func (s Status) BootedSlot() (Slot, bool) {
 	return Slot{}, false
 }
 
-// OtherSlot returns the first bootable slot that is not booted. The next bundle is written to it.
+// OtherSlot returns the first bootable slot that is not booted, to which the next bundle goes.
 func (s Status) OtherSlot() (Slot, bool) {
 	for _, slot := range s.Slots {
 		if !slot.Booted && slot.Boot != "" {
@@ -141,14 +140,13 @@ var (
 // SystemBus is the usual socket of a board's D-Bus.
 const SystemBus = "/run/dbus/system_bus_socket"
 
-// finders look for one kind of engine each. They return an error if the board does not have that
-// engine.
+// finders look for one kind of engine each. An error means that the board does not have it.
 var finders = []func(ctx context.Context, c *boardssh.Conn, bus string) (Engine, error){
 	findRAUC, findSWUpdate,
 }
 
-// FindEngine looks for an update engine on the board and returns the first that it finds. It asks
-// the board each time, because an image may have changed since it was built.
+// FindEngine looks for an update engine on the board and returns the first that it finds, or
+// ErrNoEngine. It asks the board each time, because an image may have changed since it was built.
 func FindEngine(ctx context.Context, c *boardssh.Conn, bus string) (Engine, error) {
 	var why []string
 	for _, find := range finders {
