@@ -81,8 +81,7 @@ func (f *boardDigest) tellProgress(ctx context.Context, size int64, q *pieceQueu
 	f.lines.Close()
 }
 
-// waitForDigest waits for the board's digest of the whole file. The answer is empty if there is
-// none.
+// waitForDigest waits for the board's digest of the whole file. Without one, the answer is empty.
 func (f *boardDigest) waitForDigest(ctx context.Context) digestAnswer {
 	if f.stale {
 		return digestAnswer{}

@@ -55,9 +55,8 @@ const mostEntries = 100_000
 // PutDir uploads a local folder into one on the board: files, compared by size and digest, their
 // modes, folders, and symlinks as links. It removes what only the board has if o.Delete is set. The
 // board needs find, stat, xargs, and sha256sum or openssl; busybox has the first four. Each file
-// appears whole or not at all, but not all files at once; a call that broke off can be repeated. A
-// symlink on the board in the place of a folder is replaced and never followed; remote itself may
-// be a symlink.
+// appears whole or not at all, but not all at once; a broken call can be repeated. On the board, a
+// symlink in the place of a folder is replaced, never followed; remote itself may be one.
 func PutDir(ctx context.Context, c *boardssh.Conn, local, remote string, o DirOptions) (changes []Change, err error) {
 	if remote == "" || strings.IndexByte(remote, 0) >= 0 {
 		return nil, fmt.Errorf("put %s: %q is no name for a folder", local, remote)
@@ -84,6 +83,7 @@ func PutDir(ctx context.Context, c *boardssh.Conn, local, remote string, o DirOp
 	return d.changes, err
 }
 
+// checkOwners returns an error for an owner that is neither "" nor user or user:group.
 func (o DirOptions) checkOwners() error {
 	for _, owner := range append(slices.Collect(maps.Values(o.Owners)), o.Owner) {
 		if owner != "" && !ownerPattern().MatchString(owner) {
@@ -158,8 +158,8 @@ func sortedNames(entries map[string]entry) []string {
 	return names
 }
 
-// scanFolder lists the local folder with all below it: only files, folders and symlinks may be
-// there.
+// scanFolder lists the local folder with all below it. Other kinds than files, folders and
+// symlinks, or more than mostEntries, are errors.
 func scanFolder(ctx context.Context, local string) (map[string]entry, error) {
 	root, err := os.Stat(local)
 	if err != nil {
@@ -263,7 +263,7 @@ func (d *folderUpload) planName(name string, same bool) error {
 	return nil
 }
 
-// compareRights adds a name to chmods and chowns if its mode or owner differs from the board's.
+// compareRights adds a name to chmods, chowns and changes if its mode or owner is not the board's.
 func (d *folderUpload) compareRights(name string, want, have entry) {
 	mode := want.kind != fs.ModeSymlink && want.mode != have.mode
 	if want.kind == fs.ModeDir {
@@ -284,6 +284,7 @@ func (d *folderUpload) compareRights(name string, want, have entry) {
 	}
 }
 
+// ownedBy reports whether the entry has this owner, user or user:group, by name or number.
 func (e entry) ownedBy(owner string) bool {
 	user, group, both := strings.Cut(owner, ":")
 	is := func(want, number, name string) bool { return want == "" || want == number || want == name }

@@ -112,6 +112,7 @@ func (d *folderUpload) sendFiles(ctx context.Context, step *progress.Step) error
 	return nil
 }
 
+// checkSpace returns ErrFull if the board has no space for the files to send.
 func (d *folderUpload) checkSpace(ctx context.Context) error {
 	if len(d.files) == 0 {
 		return nil
@@ -124,6 +125,7 @@ func (d *folderUpload) checkSpace(ctx context.Context) error {
 	return checkFreeSpace(ctx, d.conn, b, d.remote, d.countBytes())
 }
 
+// sendLarge uploads a file with putSource, and checks that it has not changed since it was listed.
 func (d *folderUpload) sendLarge(ctx context.Context, name string, step *progress.Step) error {
 	f, src, err := openSource(d.localPath(name))
 	if err != nil {
@@ -241,6 +243,7 @@ func (d *folderUpload) sendOne(ctx context.Context, b boardFiles, name, temp str
 	return hex.EncodeToString(sum[:]), file.finish(ctx, d.want[name].mode)
 }
 
+// writeWhole writes data to the file in pieces of up to most bytes.
 func writeWhole(ctx context.Context, file pieceWriter, most int64, data []byte) (err error) {
 	for at := int64(0); at < int64(len(data)) && err == nil; at += most {
 		err = file.writePiece(ctx, bytes.NewReader(data), piece{at, min(most, int64(len(data))-at)})
@@ -255,6 +258,7 @@ func (d *folderUpload) removeTemps(ctx context.Context, temps []string) {
 	_ = d.runOver(ctx, "clean up", removeFiles, temps) // a lost connection leaves hidden files
 }
 
+// makeLinks makes the planned symlinks on the board, and replaces files and links of their names.
 func (d *folderUpload) makeLinks(ctx context.Context) error {
 	if len(d.links) == 0 {
 		return nil
@@ -294,6 +298,7 @@ func (d *folderUpload) setRights(ctx context.Context) error {
 	return nil
 }
 
+// deleteExtra deletes what only the board has: all files, then the empty folders.
 func (d *folderUpload) deleteExtra(ctx context.Context) error {
 	var files, folders []string
 	for _, name := range d.deletes {

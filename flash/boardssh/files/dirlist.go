@@ -51,12 +51,11 @@ done' sh`
 
 	fileDigestScript = `cd "$1" && xargs -0 sh -c 'for f; do s=$(` + inputDigest + ` <"$f") && echo "$s" || echo -; done' sh`
 
-	// Command substitution drops newlines at the end, and the dot keeps those of the
-	// target.
+	// Command substitution drops newlines at the end, and the dot keeps those of the target.
 	linkDigestScript = `cd "$1" && xargs -0 sh -c 'for f; do t=$(readlink "$f"; echo .); printf %s "$t" | ` + inputDigest + ` || echo -; done' sh`
 )
 
-// noProgram is a shell's status for a program that is not there, and that of needPrograms.
+// noProgram is a shell's status for a program that is missing, and that of needPrograms.
 const noProgram = 127
 
 // mostListed limits the bytes of a folder's list: enough for mostEntries names.
@@ -75,7 +74,8 @@ func listNames(ctx context.Context, c *boardssh.Conn, remote string, names []str
 	return runList(ctx, c, ListForXargs(names), namesScript, remote)
 }
 
-// runList runs a list script for the folder on the board and parses its output.
+// runList runs a list script for the folder on the board and parses its output. An absent folder is
+// nil, and one with too many entries an error.
 func runList(ctx context.Context, c *boardssh.Conn, names io.Reader, script, remote string) (map[string]entry, error) {
 	r, err := c.AskUpTo(ctx, names, mostListed, "sh", "-c", script, "sh", remote)
 	if err != nil {
@@ -108,7 +108,7 @@ var errMuch = fmt.Errorf("the folder on the board has more than %d entries, or v
 var statPattern = plaintext.Regexp(`^([0-9a-f]{1,8}) (\d{1,18}) (\d{1,10}) (\d{1,10}) (\S{1,256}) (\S{1,256}) \.(/(?s:.*))?$`)
 
 // parseList reads what listScript printed. A line of another form continues the name before it,
-// because names may contain newlines.
+// because names may contain newlines. Names outside of the folder are errors.
 func parseList(out []byte) (map[string]entry, error) {
 	entries := map[string]entry{}
 	var found entry // the entry called last; its name may go on in the next line
@@ -207,8 +207,7 @@ func linkDigests(ctx context.Context, c *boardssh.Conn, remote string, names []s
 	return digestLines(ctx, c, remote, linkDigestScript, names)
 }
 
-// digestLines returns the lines that script prints, one for each name. A file that cannot be read
-// has the digest "-".
+// digestLines returns the digest that script prints for each name; "-" for an unreadable file.
 func digestLines(ctx context.Context, c *boardssh.Conn, remote, script string, names []string) ([]string, error) {
 	r, err := c.FeedUpTo(ctx, ListForXargs(names), mostListed, "sh", "-c", script, "sh", remote)
 	if err != nil {
@@ -237,6 +236,7 @@ func ListForXargs(names []string) io.Reader {
 	return strings.NewReader(b.String())
 }
 
+// fileDigest returns the SHA-256 of a local file.
 func (d *folderUpload) fileDigest(ctx context.Context, name string) (string, error) {
 	f, err := os.Open(filepath.Join(d.local, filepath.FromSlash(name)))
 	if err != nil {

@@ -73,7 +73,7 @@ func beginPart(ctx context.Context, c *boardssh.Conn, b boardFiles, src source, 
 }
 
 // findPart looks for the part file of an earlier upload and compares its blocks with src. The
-// result has no name if that file, or its folder, could have been written by another user.
+// result has no name if the file or its folder cannot be listed, or could be another user's.
 func findPart(ctx context.Context, c *boardssh.Conn, src source, name string, look func() (folderListing, error), tell uploadProgress) (partFile, error) {
 	p := partFile{missing: wholeFile(src.size)}
 	if name == "" {
@@ -173,6 +173,7 @@ type listedFile struct {
 	links, uid, size int64
 }
 
+// folderIsOurs reports whether only this user and root can replace files in the folder.
 func (s folderListing) folderIsOurs() bool {
 	others := s.folder.rights[4] == 'w' || s.folder.rights[7] == 'w'
 	sticky := strings.ContainsRune("tT", rune(s.folder.rights[8]))
@@ -205,6 +206,7 @@ func parseSeen(out []byte) (s folderListing, err error) {
 	return s, err
 }
 
+// parseListed parses a line of ls -ldn. An unknown form, such as a device's, is an error.
 func parseListed(line string) (listedFile, error) {
 	m := listedPattern().FindStringSubmatch(line)
 	if m == nil {
@@ -221,8 +223,7 @@ func parseListed(line string) (listedFile, error) {
 // inputDigest is a piece of shell scripts that prints the digest of standard input.
 const inputDigest = `{ openssl dgst -sha256 -r 2>/dev/null || sha256sum; }`
 
-// blocksScript prints the digest of each block of the file $1. $2 is the size of a block, $3 the
-// number of blocks.
+// blocksScript prints the digests of the blocks of the file $1: $3 blocks with the size $2.
 const blocksScript = `i=0
 while [ "$i" -lt "$3" ]; do
 	dd if="$1" bs="$2" skip="$i" count=1 2>/dev/null | ` + inputDigest + ` || exit
@@ -253,7 +254,7 @@ func compareBlocks(ctx context.Context, c *boardssh.Conn, src source, name strin
 	return missingPieces(parseDigests(r.Stdout), sums, block, src.size), nil
 }
 
-// parseDigests reads one digest from each line, up to the first line without a digest.
+// parseDigests reads a digest from each line, up to one without a digest, and at most mostBlocks.
 func parseDigests(out []byte) (sums []string) {
 	for line := range bytes.Lines(out) {
 		m := digestPattern().FindSubmatch(line)
@@ -265,7 +266,8 @@ func parseDigests(out []byte) (sums []string) {
 	return sums
 }
 
-// missingPieces returns the pieces of a file whose blocks have other digests there than here.
+// missingPieces returns the pieces of a file whose blocks have no digest in there, or another than
+// in here. Adjacent blocks are one piece.
 func missingPieces(there, here []string, block, size int64) (missing []piece) {
 	for i, at := 0, int64(0); at < size; i, at = i+1, at+block {
 		if i < len(there) && i < len(here) && there[i] == here[i] {

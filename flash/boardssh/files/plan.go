@@ -110,8 +110,7 @@ func AddDigests(ctx context.Context, c *boardssh.Conn, root string, all []Transi
 	return nil
 }
 
-// ListStates lists everything below a folder on the board, without digests. A missing folder is
-// empty.
+// ListStates lists everything below a folder on the board, without digests; none if it is missing.
 func ListStates(ctx context.Context, c *boardssh.Conn, root string) (map[string]State, error) {
 	entries, err := listFolder(ctx, c, root)
 	return statesOf(entries), err

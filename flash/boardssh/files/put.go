@@ -1,6 +1,6 @@
-// Package files turns local files into the same files on a board, over the connection of
-// package boardssh. A file appears whole, after the board has confirmed its digest. How to go
-// back to what was there before is package undo.
+// Package files turns local files into the same files on a board, over the connection of package
+// boardssh. A file appears whole, after the board has confirmed its digest. Package undo restores
+// what a file has replaced.
 package files
 
 import (
@@ -84,6 +84,7 @@ type source struct {
 	modified time.Time
 }
 
+// openSource opens a local file, and returns it with what an upload sends of it.
 func openSource(local string) (*sealed.File, source, error) {
 	f, err := sealed.Open(local)
 	if err != nil {
@@ -157,7 +158,8 @@ func uploadSource(ctx context.Context, c *boardssh.Conn, src source, remote stri
 	return digest, nil
 }
 
-// abandonPart removes the part file of a failed upload, unless the next upload can continue it.
+// abandonPart removes the part file of a failed upload, unless the next upload can continue it. It
+// returns err, with a remark if the file stays.
 func abandonPart(ctx context.Context, c *boardssh.Conn, p partFile, has int64, err error) error {
 	var f finalError
 	if !p.found || has == 0 || ctx.Err() == nil && errors.As(err, &f) {
@@ -167,6 +169,7 @@ func abandonPart(ctx context.Context, c *boardssh.Conn, p partFile, has int64, e
 	return fmt.Errorf("%w; %d MiB of it are on the board, and the same command resumes after them (if you do not want that: rm %s)", err, has>>20, plaintext.Quote(p.name))
 }
 
+// wholeFile returns all of a file as one piece, or none of an empty file.
 func wholeFile(size int64) []piece {
 	if size == 0 {
 		return nil
@@ -174,8 +177,8 @@ func wholeFile(size int64) []piece {
 	return []piece{{0, size}}
 }
 
-// uploadRest syncs the part file after all its pieces have arrived, and concludes it. It copies
-// an executable that another process on the board may have open, as such a file cannot run.
+// uploadRest syncs the part file after all its pieces have arrived, and finishes it under its name.
+// It copies an executable that another process may have open, as such a file cannot run.
 func (k *transfer) uploadRest(ctx context.Context, w *stream, p partFile, f *boardDigest, want localDigest, remote string, mode fs.FileMode) (string, error) {
 	mayBeOpen, err := k.syncFile(ctx, w)
 	if err != nil {
@@ -269,7 +272,7 @@ func (w *stream) renewFile(ctx context.Context, name string) bool {
 	return false
 }
 
-// changeOwner runs chown on the part file, before it gets its final name.
+// changeOwner runs chown on the part file, before it gets its final name, unless owner is "".
 func (w *stream) changeOwner(ctx context.Context, name, owner string) error {
 	if owner == "" {
 		return nil
@@ -282,7 +285,7 @@ func (w *stream) changeOwner(ctx context.Context, name, owner string) error {
 }
 
 // tempName returns a hidden name beside remote that nobody can guess, so that nobody can put a
-// symlink there for Slipway to write through.
+// symlink in its place for Slipway to write through.
 func tempName(remote string) string { return hiddenName(remote, rand.Text()[:10]) }
 
 // RemoveFile removes a file on the board, even after ctx has ended, and ignores errors. It opens a
@@ -303,7 +306,8 @@ type localDigest struct {
 	err error
 }
 
-// startDigest computes the source's digest in the background, unless the source has it already.
+// startDigest computes the source's digest in the background, unless the source has it already. A
+// file that became shorter is errShrunk.
 func (s source) startDigest() <-chan localDigest {
 	done := make(chan localDigest, 1)
 	if s.sha256 != "" {

@@ -42,18 +42,16 @@ const (
 type boardFiles interface {
 	// do calls work, which waits for the board, and ends it with ctx.
 	do(ctx context.Context, work func() error) error
-	// makeDir makes a folder and those above it, where they are missing.
+	// makeDir makes a folder and those above it, if they are missing.
 	makeDir(ctx context.Context, dir string) error
-	// freeBytes returns the free space. An error other than ErrSilent means that the board does not
-	// report it.
+	// freeBytes returns the free space. ErrSilent aside, an error means that it is unknown.
 	freeBytes(ctx context.Context, dir string) (bytes uint64, err error)
 	// createFile creates an empty file with mode 0600 and opens it. An existing file is an error.
 	createFile(ctx context.Context, name string) (pieceWriter, error)
 	// openFile opens a file for writing pieces. Call it inside of do.
 	openFile(name string) (pieceWriter, error)
 	pieceBytes() int64
-	// inFlight returns how many pieces to send before the first answer, on a line with this round
-	// trip.
+	// inFlight returns how many pieces to send before the first answer.
 	inFlight(roundTrip time.Duration) int
 	readBack(ctx context.Context, name string, to io.Writer) error
 	// rename replaces any file or symlink that has the name.
@@ -148,6 +146,7 @@ func (b *sftpFiles) makeDir(ctx context.Context, dir string) error {
 	return b.do(ctx, func() error { return b.sftp.MkdirAll(dir) })
 }
 
+// freeBytes returns an error if the server has no statvfs, or if the file system is read-only.
 func (b *sftpFiles) freeBytes(ctx context.Context, dir string) (bytes uint64, err error) {
 	err = b.do(ctx, func() error {
 		if !b.hasExtension("statvfs@openssh.com") {
@@ -166,6 +165,7 @@ func (b *sftpFiles) freeBytes(ctx context.Context, dir string) (bytes uint64, er
 	return bytes, err
 }
 
+// createFile creates a file with mode 0600 and opens it for writing. An existing one is an error.
 func (b *sftpFiles) createFile(ctx context.Context, name string) (w pieceWriter, err error) {
 	err = b.do(ctx, func() error {
 		f, err := b.sftp.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
@@ -195,6 +195,7 @@ var (
 	smallBuffers = bufferPool(smallPacket)
 )
 
+// bufferPool returns a pool of buffers of this size.
 func bufferPool(size int) *sync.Pool {
 	return &sync.Pool{New: func() any {
 		buf := make([]byte, size)
@@ -202,6 +203,7 @@ func bufferPool(size int) *sync.Pool {
 	}}
 }
 
+// writePiece copies a piece of src into the file. A refusal, or a shorter src, is a finalError.
 func (f sftpFile) writePiece(_ context.Context, src io.ReaderAt, p piece) error {
 	pool := buffers
 	if p.length <= smallPacket {
@@ -221,8 +223,7 @@ func (f sftpFile) writePiece(_ context.Context, src io.ReaderAt, p piece) error 
 	return classifyError(err)
 }
 
-// classifyError makes a refusal by the server a finalError. After another error, a stream may
-// retry.
+// classifyError makes a refusal by the server a finalError. After other errors, a stream may retry.
 func classifyError(err error) error {
 	var status *sftp.StatusError
 	if errors.As(err, &status) || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
@@ -231,6 +232,7 @@ func classifyError(err error) error {
 	return err
 }
 
+// sync calls fsync if the server has it. The board may be silent for as long as a slow card needs.
 func (f sftpFile) sync(ctx context.Context, size int64) error {
 	if !f.files.hasExtension("fsync@openssh.com") {
 		return nil
@@ -242,6 +244,7 @@ func (f sftpFile) sync(ctx context.Context, size int64) error {
 	return nil
 }
 
+// finish sets the file's mode and closes it.
 func (f sftpFile) finish(ctx context.Context, mode fs.FileMode) error {
 	return f.files.do(ctx, func() error {
 		if err := f.Chmod(mode.Perm()); err != nil {
@@ -251,6 +254,7 @@ func (f sftpFile) finish(ctx context.Context, mode fs.FileMode) error {
 	})
 }
 
+// readBack copies the content of a file on the board to the writer to.
 func (b *sftpFiles) readBack(ctx context.Context, name string, to io.Writer) error {
 	return b.receive(ctx, to, func(to io.Writer) error {
 		f, err := b.sftp.Open(name)
@@ -284,13 +288,13 @@ func checkFreeSpace(ctx context.Context, c *boardssh.Conn, b boardFiles, dir str
 	return nil // unknown: a full disk then fails the write
 }
 
-// tryScript writes a file in a folder, and removes it. If that fails, it prints how many inodes are
-// free.
+// tryScript writes a file in a folder and removes it. If that fails, it prints the free inodes.
 const tryScript = nearestFolder + `head -c 65536 /dev/zero >"$d/$2" || df -Pi "$d"
 rm -f "$d/$2"`
 
-// explainFailure replaces an SFTP status error by the shell's error for a write to the folder. SFTP
-// has one word for a full, a broken and a read-only file system. A full one becomes ErrFull.
+// explainFailure replaces an SFTP status error by the shell's error for a test write to the folder.
+// SFTP has one word for a full, a broken and a read-only file system. A full one becomes ErrFull.
+// Other errors stay.
 func explainFailure(ctx context.Context, c *boardssh.Conn, dir string, err error) error {
 	var status *sftp.StatusError
 	if ctx.Err() != nil || !errors.As(err, &status) {
@@ -310,8 +314,8 @@ func explainFailure(ctx context.Context, c *boardssh.Conn, dir string, err error
 	return finalError{c.NextOnBoard(err, fmt.Sprintf("df -h %s; df -i %[1]s", plaintext.Quote(dir)), "bytes, then inodes")}
 }
 
-// digestScript prints the digest of the file $1. OpenSSL uses the processor's SHA instructions
-// where sha256sum often does not.
+// digestScript prints the digest of the file $1. OpenSSL uses the processor's SHA instructions, and
+// sha256sum often does not.
 const digestScript = `openssl dgst -sha256 -r "$1" 2>/dev/null || sha256sum "$1"`
 
 // eachPart is a shell loop over part files of other versions than $1. Without any, the pattern
@@ -330,8 +334,7 @@ func (w *stream) removeParts(ctx context.Context, remote string) {
 	_, _ = w.conn.Run(ctx, "sh", "-c", removeScript, "sh", pathArgument(remote), hiddenPrefix(remote))
 }
 
-// pathArgument returns a file name that no program takes for an option, if needed with ./ before
-// it.
+// pathArgument puts ./ before a relative name, so that no program takes it for an option.
 func pathArgument(name string) string {
 	if path.IsAbs(name) {
 		return name
@@ -378,6 +381,7 @@ type limitedWriter struct {
 	left int64
 }
 
+// Write passes p on, or returns an error if more than the limit has come.
 func (w *limitedWriter) Write(p []byte) (int, error) {
 	if w.left -= int64(len(p)); w.left < 0 {
 		return 0, errors.New("the board sends more than was sent to it")

@@ -40,8 +40,7 @@ const (
 exec mv -f "$1" "$2"`
 )
 
-// nearestFolder is a part of scripts: it sets $d to the folder $1, or to the nearest existing
-// folder above it.
+// nearestFolder begins scripts: it sets $d to the folder $1, or to the nearest existing one above.
 const nearestFolder = `d=$1
 until [ -d "$d" ]; do d=${d%/*} d=${d:-/}; done
 `
@@ -111,10 +110,10 @@ func (s shellFiles) makeDir(ctx context.Context, dir string) error {
 	return err
 }
 
-// freePattern finds the free KiB in df's last line. The names before and after the numbers may hold
-// anything.
+// freePattern finds the free KiB in df's last line, with any names before and after the numbers.
 var freePattern = plaintext.Regexp(`\s\d{1,18}\s+\d{1,18}\s+(\d{1,15})\s+(?:\d{1,4}%|-)\s+/[^\n]*\n?$`)
 
+// freeBytes returns what df reports. An unknown form of its output is errors.ErrUnsupported.
 func (s shellFiles) freeBytes(ctx context.Context, dir string) (uint64, error) {
 	out, err := s.conn.AskOutput(ctx, "sh", "-c", freeScript, "sh", pathArgument(dir))
 	free, known := parseFree([]byte(out))
@@ -124,6 +123,7 @@ func (s shellFiles) freeBytes(ctx context.Context, dir string) (uint64, error) {
 	return free, err
 }
 
+// parseFree returns the free space, in bytes, in the last line of df -Pk; false if it has none.
 func parseFree(out []byte) (uint64, bool) {
 	m := freePattern().FindSubmatch(out)
 	if m == nil {
@@ -152,6 +152,7 @@ type shellFile struct {
 
 func (f shellFile) Close() error { return nil }
 
+// writePiece pipes a piece of src to dd on the board. Its offset must be a multiple of shellBlock.
 func (f shellFile) writePiece(ctx context.Context, src io.ReaderAt, p piece) error {
 	if p.offset%shellBlock != 0 {
 		return errors.New("a piece begins inside of a block")
@@ -174,6 +175,7 @@ type Counted struct {
 	Bytes *atomic.Int64
 }
 
+// Read reads from the inner reader and adds the number of bytes to c.Bytes.
 func (c Counted) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
 	c.Bytes.Add(int64(n))

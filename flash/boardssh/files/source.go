@@ -25,8 +25,7 @@ type Source struct {
 	source
 }
 
-// OpenSource opens and hashes a local file. The caller closes it when the last Send
-// has returned.
+// OpenSource opens and hashes a local file. The caller closes it when the last Send has returned.
 func OpenSource(ctx context.Context, local string) (*Source, error) {
 	f, src, err := openSource(local)
 	if err != nil {

@@ -94,7 +94,8 @@ func (k *transfer) sendAll(ctx context.Context, b boardFiles, several int) (*str
 	return k.streamState(ctx)
 }
 
-// countStreams returns how many streams to use for this many bytes.
+// countStreams returns how many streams, 1 to 6, to use for this many bytes. A rate limit that one
+// stream reaches, or few bytes, need only one.
 func countStreams(c *boardssh.Conn, left int64, roundTrip time.Duration) int {
 	switch {
 	case left < severalBytes || rateFits(c.Rate(), windowBytes, roundTrip):
@@ -107,8 +108,8 @@ func countStreams(c *boardssh.Conn, left int64, roundTrip time.Duration) int {
 	return fillingStreams(runtime.NumCPU(), roundTrip)
 }
 
-// fillingStreams returns how many streams carry what this machine's processors can send. More
-// streams would only cost processor time, here and on the board.
+// fillingStreams returns how many streams, 2 to 6, carry what this machine's processors can send.
+// More streams would only cost processor time, here and on the board.
 func fillingStreams(processors int, roundTrip time.Duration) int {
 	windows := float64(processors) * processorRate * roundTrip.Seconds() / windowBytes
 	return int(min(6, max(2, math.Round(windows))))
@@ -137,8 +138,9 @@ func measureRoundTrip(ctx context.Context, c *boardssh.Conn, size int64) func() 
 // some if ten are pending, and dropbear if five of one address are.
 const openersAtOnce = 3
 
-// addStreams adds n streams as they open. If the board accepts no more connections, the transfer
-// continues with those that it has.
+// addStreams adds n streams as they open. If the board accepts no more connections, or offers
+// another kind of channel (SFTP or shell) than before, the transfer continues with those that it
+// has.
 func (k *transfer) addStreams(opening, ctx context.Context, all *sync.WaitGroup, n int) {
 	for range n {
 		w := k.early.nextStream(opening)
@@ -194,6 +196,7 @@ func openEarlyStreams(ctx context.Context, c *boardssh.Conn, two bool, several f
 	return e
 }
 
+// openOne opens a stream for nextStream. After an error, later calls do nothing.
 func (e *earlyStreams) openOne(ctx context.Context, c *boardssh.Conn) error {
 	if e.ended.Load() {
 		return nil
@@ -314,8 +317,7 @@ func (k *transfer) streamState(ctx context.Context) (*stream, error) {
 }
 
 // syncFile syncs the file on w to the disk while the other streams close it, because a program that
-// is open for writing cannot be run. mayBeOpen reports that another stream did not confirm its
-// close.
+// is open for writing cannot run. mayBeOpen: another stream did not confirm its close.
 func (k *transfer) syncFile(ctx context.Context, w *stream) (mayBeOpen bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -351,8 +353,7 @@ func (k *transfer) close() {
 // piece is a range of a file.
 type piece struct{ offset, length int64 }
 
-// pieceWriter is a file on the board that is open for pieces, in any order and
-// several at once.
+// pieceWriter is a file on the board that is open for pieces, in any order and several at once.
 type pieceWriter interface {
 	writePiece(ctx context.Context, src io.ReaderAt, p piece) error
 	// sync writes the file's size bytes to the disk, or leaves that to finish.
@@ -363,8 +364,7 @@ type pieceWriter interface {
 }
 
 // pieceQueue holds the pieces of a file that the board has not confirmed. A stream takes the next
-// piece when it has space for it, so a slow stream takes few. The pieces of a failed stream go to
-// another one.
+// piece when it has space for it, so a slow one takes few. Others get a failed stream's pieces.
 type pieceQueue struct {
 	count func(int64) // called with the number of bytes that arrived
 	done  chan struct{}
@@ -388,6 +388,7 @@ type pieceLease struct {
 	last    *stream
 }
 
+// newQueue makes a queue of pieces. If todo is empty, the queue is done.
 func newQueue(todo []piece, count func(int64)) *pieceQueue {
 	q := &pieceQueue{count: count, done: make(chan struct{}), patience: lateAfter, todo: todo, out: map[piece]*pieceLease{}, changed: make(chan struct{}), arrived: make(chan struct{}, 1)}
 	for _, p := range todo {
@@ -418,8 +419,7 @@ func (q *pieceQueue) nextPiece(ctx context.Context, w *stream, most int64) (piec
 	}
 }
 
-// popPiece takes a new or late piece for w, or returns the channel that closes when pieces come
-// back.
+// popPiece takes a new or late piece for w, or returns a channel that closes when pieces come back.
 func (q *pieceQueue) popPiece(w *stream, most int64) (piece, bool, chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -441,6 +441,7 @@ func (q *pieceQueue) popPiece(w *stream, most int64) (piece, bool, chan struct{}
 	return p, true, nil
 }
 
+// cutPiece takes up to most bytes from the first piece of todo. It returns false if there is none.
 func (q *pieceQueue) cutPiece(most int64) (piece, bool) {
 	if len(q.todo) == 0 {
 		return piece{}, false
@@ -499,6 +500,7 @@ func (q *pieceQueue) recordAnswer(w *stream, p piece, err error) {
 	}
 }
 
+// finishAll ends the transfer with err; nil is success. Only the first call counts.
 func (q *pieceQueue) finishAll(err error) {
 	select {
 	case <-q.done:
@@ -539,12 +541,14 @@ func (q *pieceQueue) bytesLeft() int64 {
 	return q.left
 }
 
+// failure returns the finalError that ended the transfer, or nil.
 func (q *pieceQueue) failure() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.err
 }
 
+// isWaiting reports whether w has pieces without an answer.
 func (q *pieceQueue) isWaiting(w *stream) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
