@@ -87,7 +87,7 @@ func (t *Containerd) openClient(ctx context.Context) error {
 	return err
 }
 
-// ownPlatform returns the first platform that the board's snapshotter reports.
+// ownPlatform returns the first platform that the board's snapshotter reports, or an error if none.
 func (t *Containerd) ownPlatform(ctx context.Context) (v1.Platform, error) {
 	r, err := t.client.IntrospectionService().Plugins(ctx, "type==io.containerd.snapshotter.v1,id=="+snapshotter)
 	if err != nil {
@@ -125,8 +125,7 @@ func (t *Containerd) Version(ctx context.Context) (string, error) {
 	return boardssh.Printable(v.Version), nil
 }
 
-// PushFile pushes the one image in a local archive or OCI layout, under the name that it has there.
-// It returns that name.
+// PushFile pushes the one image in a local archive or OCI layout under its name, which it returns.
 func (t *Containerd) PushFile(ctx context.Context, path string) (string, error) {
 	source, err := oci.Open(path)
 	if err != nil {
@@ -153,6 +152,8 @@ func (t *Containerd) ask(ctx context.Context, what string, question func(context
 	return t.describeError(what, err)
 }
 
+// describeError adds what to err. Unless err is the end of a context, it becomes a BoardError with
+// the board's address.
 func (t *Containerd) describeError(what string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s: %w", what, err)
@@ -163,7 +164,7 @@ func (t *Containerd) describeError(what string, err error) error {
 // maxListed is more containers than anybody leaves.
 const maxListed = 1000
 
-// List lists the containers that Run made and that are still there.
+// List lists the containers that Run made and that are still on the board, at most maxListed.
 func (t *Containerd) List(ctx context.Context) (left []Leftover, err error) {
 	err = t.ask(ctx, "list containers", func(ctx context.Context) error {
 		left, err = t.listContainers(ctx)
@@ -172,6 +173,7 @@ func (t *Containerd) List(ctx context.Context) (left []Leftover, err error) {
 	return left, err
 }
 
+// listContainers returns up to maxListed containers with runLabel, and the state of their tasks.
 func (t *Containerd) listContainers(ctx context.Context) (left []Leftover, err error) {
 	all, err := t.client.Containers(ctx, `labels."`+runLabel+`"`)
 	if err != nil {
@@ -196,7 +198,7 @@ func (t *Containerd) listContainers(ctx context.Context) (left []Leftover, err e
 	return left, nil
 }
 
-// Remove stops a container that Run made, and removes it.
+// Remove stops a container by its name, and removes it. It does not check that Run made it.
 func (t *Containerd) Remove(ctx context.Context, name string) error {
 	r := t.newRun(name)
 	ctx = t.withNamespace(ctx)

@@ -48,8 +48,8 @@ func DeployArtifact(ctx context.Context, c *boardssh.Conn, spec images.Spec, a i
 	return done, nil
 }
 
-// sendFile sends a local file to the board, and refuses one with another digest than this. "" is
-// any digest.
+// sendFile sends a local file to the board, and refuses one whose digest is not the given one. ""
+// is any digest.
 func sendFile(ctx context.Context, c *boardssh.Conn, local, remote, digest string) (files.Sent, error) {
 	s, err := files.OpenSource(ctx, local)
 	if err != nil {
@@ -82,8 +82,8 @@ func deployContainer(ctx context.Context, c *boardssh.Conn, archive string) (ima
 // startLimit is how long waitUntilStarted waits.
 const startLimit = 2 * time.Minute
 
-// waitUntilStarted waits until systemd on the board has started its units, because sshd is up
-// before containerd. It ignores failed units, and boards without systemd.
+// waitUntilStarted waits, up to startLimit, until systemd on the board has started its units,
+// because sshd is up before containerd. It ignores failed units, and boards without systemd.
 func waitUntilStarted(ctx context.Context, c *boardssh.Conn) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()

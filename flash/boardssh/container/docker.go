@@ -22,8 +22,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// docker is an Engine for docker or podman on a board. Slipway uses only what both command lines
-// share.
+// docker is an Engine for docker or podman on a board, by what both command lines share.
 type docker struct {
 	conn     *boardssh.Conn
 	program  string
@@ -57,9 +56,9 @@ func (d *docker) String() string        { return d.program + " " + d.version }
 func (d *docker) Platform() v1.Platform { return d.platform }
 func (d *docker) Close() error          { return nil }
 
-// Push pipes the image, in the format of docker save, into "docker load" on the board. The engine
-// takes images whole or not at all, so Push cannot resume. It sends nothing if the engine already
-// has the image under that name.
+// Push pipes the image, in the format of docker save, into "docker load" on the board. It cannot
+// resume, because the engine takes whole images. It sends nothing if the engine has the image under
+// that name.
 func (d *docker) Push(ctx context.Context, image *oci.Image, name string) (Pushed, error) {
 	name = tagOfDigest(name)
 	p := Pushed{
@@ -86,7 +85,8 @@ func (d *docker) Push(ctx context.Context, image *oci.Image, name string) (Pushe
 	return p, err
 }
 
-// tagOfDigest turns the digest in an image name into a tag, as names in an archive have no digest.
+// tagOfDigest turns the digest in an image name into a tag of 12 digits, as names in an archive
+// have no digest. Other names stay.
 func tagOfDigest(name string) string {
 	base, digest, ok := strings.Cut(name, "@sha256:")
 	if !ok {
@@ -164,6 +164,7 @@ func writeSaved(ctx context.Context, w io.Writer, image *oci.Image, name string)
 	return t.Close()
 }
 
+// writeBlob writes a blob of the image into the archive, as a file called name.
 func writeBlob(ctx context.Context, t *tar.Writer, image *oci.Image, d v1.Descriptor, name string) error {
 	blob, err := image.Store.Open(ctx, d)
 	if err != nil {
@@ -190,7 +191,8 @@ func (d *docker) Prune(ctx context.Context, _ string) ([]string, error) {
 	return []string{d.replaced}, nil
 }
 
-// Run runs a container by docker run. It removes the container if the run fails or ctx ends.
+// Run runs a container by docker run, to its end or, with Detach, until it has started. If the
+// program fails, Exit has its Status. On an error, such as a timeout, it removes the container.
 func (d *docker) Run(ctx context.Context, c Spec) (exit Exit, err error) {
 	if c.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -295,8 +297,8 @@ func cdiDevices(which string) []string {
 	return names
 }
 
-// removeContainer removes a container after its run was interrupted. It retries for a while,
-// because the engine may still be creating the container, and works after ctx has ended.
+// removeContainer removes a container after its run was interrupted, even after ctx has ended. It
+// retries up to tidyTries times, because the engine may still be creating the container.
 func (d *docker) removeContainer(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyLimit)
 	defer cancel()
@@ -315,7 +317,8 @@ func (d *docker) removeContainer(ctx context.Context, id string) error {
 
 const tidyTries = 10
 
-// List lists the containers that Run made and that are still there.
+// List lists the containers that Run made and that are still on the board. More than maxListed are
+// an error.
 func (d *docker) List(ctx context.Context) ([]Leftover, error) {
 	form := `{{.Names}}|{{.Image}}|{{.Status}}|{{index .Labels "` + runLabel + `"}}`
 	if d.program == "docker" { // docker's .Labels is one text

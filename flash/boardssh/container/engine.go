@@ -24,15 +24,14 @@ type Engine interface {
 	Prune(ctx context.Context, keep string) ([]string, error)
 	// Run runs a container to its end and removes all that it made on the board.
 	Run(ctx context.Context, c Spec) (Exit, error)
-	// List lists containers that Run left on the board: on purpose, by another person, or when a
-	// connection was lost.
+	// List lists containers that Run left: on purpose, by another person, or on a lost connection.
 	List(ctx context.Context) ([]Leftover, error)
 	// Remove stops and removes a container that List returned.
 	Remove(ctx context.Context, name string) error
 	Close() error
 }
 
-// Leftover is a container that Run made and that is still there.
+// Leftover is a container that Run made and that is still on the board.
 type Leftover struct {
 	Name    string    `json:"name"`
 	Image   string    `json:"image"`
@@ -60,6 +59,7 @@ func OpenEngine(ctx context.Context, c *boardssh.Conn, name, namespace string) (
 	return nil, fmt.Errorf("no engine for containers answers: %w", errors.Join(failed...))
 }
 
+// openEngine connects to the engine with this name, one of Engines. Another name is an error.
 func openEngine(ctx context.Context, c *boardssh.Conn, name, namespace string) (Engine, error) {
 	switch name {
 	case "containerd":

@@ -28,9 +28,8 @@ const (
 	findRuntime = `command -v slipway-runtime`
 )
 
-// streamOutput runs the container and passes its outputs on as they come. They go through
-// named pipes on the board, which keep nothing. A program that writes faster than the line is
-// slowed down.
+// streamOutput runs the container and passes its outputs on as they come, through named pipes on
+// the board, which keep nothing. A program that writes faster than the line is slowed down.
 func (r *containerRun) streamOutput(ctx context.Context, made client.Container, out Outputs) (Exit, error) {
 	if err := r.runScript(ctx, makePipes, r.pipes); err != nil {
 		return Exit{}, err

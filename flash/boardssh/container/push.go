@@ -293,8 +293,7 @@ func (t *Containerd) Prune(ctx context.Context, keep string) ([]string, error) {
 	return pruned, nil
 }
 
-// pruneImages deletes the pushed images that no container uses, except keep, and returns their
-// names.
+// pruneImages deletes the pushed images that no container uses, except keep, and returns the names.
 func (t *Containerd) pruneImages(ctx context.Context, keep string) (pruned []string, err error) {
 	used := map[string]bool{keep: true}
 	containers, err := t.client.ContainerService().List(ctx)

@@ -115,7 +115,8 @@ func (t *Containerd) newRun(id string) *containerRun {
 	return &containerRun{t: t, id: id, pipes: t.pipes + "/" + id}
 }
 
-// runContainer creates the container, starts it, and collects or streams its output.
+// runContainer creates the container, starts it, and collects or streams its output. With c.Detach
+// it does not wait for the container's end.
 func (r *containerRun) runContainer(ctx context.Context, c Spec) (Exit, error) {
 	made, err := r.createContainer(ctx, c)
 	if err != nil {
@@ -233,8 +234,7 @@ func (r *containerRun) makeSpec(ctx context.Context, image client.Image, c Spec)
 	return spec, nil
 }
 
-// mergeEnv joins environments. If a variable is set twice, its last value wins, at its first
-// position.
+// mergeEnv joins environments. A variable that is set twice has its last value and first position.
 func mergeEnv(lists ...[]string) []string {
 	var env []string
 	place := map[string]int{}
@@ -268,7 +268,8 @@ func parseUser(s string) (uid, gid uint32, err error) {
 	return uint32(u), gid, nil
 }
 
-// removeAll stops the container and removes it, its snapshot and pipes, even after ctx ended.
+// removeAll stops the container as endTask does, and removes it, its snapshot and its pipes, even
+// after ctx ended. A container that is gone is no error.
 func (r *containerRun) removeAll(ctx context.Context, gently bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyLimit)
 	defer cancel()
@@ -305,6 +306,7 @@ func endTask(ctx context.Context, made client.Container, gently bool) error {
 	return err
 }
 
+// askToEnd sends SIGTERM, and waits up to termGrace for the task's end.
 func askToEnd(ctx context.Context, task client.Task) {
 	ended, err := task.Wait(ctx)
 	if err != nil || task.Kill(ctx, syscall.SIGTERM) != nil {
