@@ -1,5 +1,4 @@
-// Package reach connects to a board by its name, with the host keys that its flash
-// recorded.
+// Package reach connects to a board by its name, with the host keys that its flash recorded.
 package reach
 
 import (
@@ -43,7 +42,8 @@ func WithArtifact(ctx context.Context, opt images.Options, spec images.Spec, hos
 	return WithConnection(ctx, opt, spec, host, func(conn *boardssh.Conn) error { return work(ctx, conn, spec, a) }, pins...)
 }
 
-// WithConnection connects to a board as Connect does, calls work, and closes the connection.
+// WithConnection connects to a board as Connect does, calls work, and closes the connection. It
+// passes work's error through MarkUnreachable.
 func WithConnection(ctx context.Context, opt images.Options, spec images.Spec, host string, work func(*boardssh.Conn) error, pins ...string) error {
 	conn, err := Connect(ctx, opt, spec, host, pins...)
 	if err != nil {
@@ -79,7 +79,7 @@ func VirtualAddress(opt images.Options, spec images.Spec, vm *qemu.VM) (boardssh
 // Connect opens an SSH connection to a board and checks its shell. host is the name of a virtual
 // board that is on, or a name for the user's SSH configuration. pins are fingerprints of trusted
 // host keys. An error is of the kind ErrUnreachable, unless board.yml is wrong. It is also
-// ErrNotBegun if no connection was tried.
+// ErrNotBegun if no connection was tried, or ctx ended before the login.
 func Connect(ctx context.Context, opt images.Options, spec images.Spec, host string, pins ...string) (*boardssh.Conn, error) {
 	if err := boardssh.CheckSettings(ctx); err != nil {
 		return nil, report.NotBegun(err)
@@ -139,8 +139,7 @@ func AddHostKeys(opt images.Options, spec images.Spec, a *boardssh.Address) (err
 	return err
 }
 
-// explainNetwork adds a next step to an error about a refused connection, a missing route or a
-// timeout.
+// explainNetwork adds a next step to an error of a refused connection, missing route or timeout.
 func explainNetwork(host string, err error) error {
 	var timeout net.Error
 	switch {
@@ -152,7 +151,7 @@ func explainNetwork(host string, err error) error {
 	return err
 }
 
-// machineOf returns the host name in user@host:port.
+// machineOf returns the host name in user@host:port, without the brackets of an IPv6 address.
 func machineOf(host string) string {
 	host = host[strings.LastIndexByte(host, '@')+1:]
 	if name, port, err := net.SplitHostPort(host); err == nil && port != "" {
