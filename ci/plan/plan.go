@@ -93,8 +93,7 @@ type planner struct {
 	changes        []change
 }
 
-// findFolders sets the paths of the boards' folder and of the suites' folder, from the repository's
-// root.
+// findFolders sets the paths of the boards' and suites' folders, from the repository's root.
 func (p *planner) findFolders(folder string) error {
 	whole, err := filepath.Abs(folder)
 	if err != nil {
@@ -180,8 +179,7 @@ func (p *planner) describes(path string) bool {
 		slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(path)) || slices.Contains(metadata, filepath.Ext(path))
 }
 
-// plan decides for each board whether it must be built and tested, and lists the jobs for a
-// pipeline.
+// plan decides for each board whether it must be built and tested, and lists a pipeline's jobs.
 func (p *planner) plan(ctx context.Context) (Plan, error) {
 	if err := p.checkLab(); err != nil {
 		return Plan{}, err
@@ -298,9 +296,8 @@ func (p *planner) pipelineReasons() (why []string) {
 	return why
 }
 
-// inputsOf returns the files that bitbake read in the last build of a board. If none are recorded,
-// or if files of the board or its layers changed between that build and p.from, it returns why
-// instead.
+// inputsOf returns the files that bitbake read in the last build of a board. It returns why not if
+// none are recorded, or if files of the board or its layers changed between that build and p.from.
 func (p *planner) inputsOf(ctx context.Context, name string, areas []area, parts []string) (bitbake.Inputs, string) {
 	dir := filepath.Join(p.opt.Images.Dir, name)
 	in, err := bitbake.OpenInputs(dir)

@@ -24,8 +24,8 @@ var keyKinds = map[string]string{
 
 const forTest = "test"
 
-// compareBoards returns the differences in board.yml, in the files of the board's folder and in the
-// resolved project. Files of layers are not compared here.
+// compareBoards returns the differences in board.yml's keys for a build, in the files of the
+// board's folder and in the resolved project. Files of layers are not compared here.
 func (p *planner) compareBoards(before, after boardState) []string {
 	var why []string
 	for _, key := range changedKeys(before.keys, after.keys) {
@@ -96,8 +96,7 @@ func isTestFile(spec images.Spec, name string) bool {
 		slices.ContainsFunc(spec.Suites, func(s string) bool { return strings.HasSuffix(s, "/"+name) })
 }
 
-// pathOf returns the path of a file in the folder of the board, or of an ancestor whose file
-// changed.
+// pathOf returns a file's path in the folder of the board, or of an ancestor whose file changed.
 func (p *planner) pathOf(m boardState, name string) string {
 	for _, board := range slices.Backward(m.spec.Lineage()) {
 		path := filepath.Join(p.boards, board, name)
@@ -201,8 +200,8 @@ func (p *planner) isSuiteOfOthers(path string) bool {
 }
 
 // layerReasons returns a reason for each changed file of a board's layers, patches and submodules
-// that its build reads, and for layers outside of the repository. Files with a reason in said are
-// skipped.
+// that its build reads, and for layers outside of the repository. It skips files with a reason in
+// said.
 func (p *planner) layerReasons(ctx context.Context, name string, before, after boardState, said []string) (why []string) {
 	if after.spec.Debian != nil && before.spec.Debian != nil {
 		return nil
@@ -283,7 +282,7 @@ func readBy(c change, in bitbake.Inputs) string {
 	return ""
 }
 
-// isRemark reports whether a file is a README or .gitignore at the top of the repository or of an
+// isRemark reports whether a file is a README or .gitignore at the top of the repository or an
 // area. bitbake reads neither.
 func isRemark(path string, areas []area) bool {
 	base := filepath.Base(path)
@@ -294,8 +293,7 @@ func isRemark(path string, areas []area) bool {
 	return dir == "." || slices.ContainsFunc(areas, func(a area) bool { return a.dir == dir })
 }
 
-// isForAll reports whether a file is configuration, a class or code, which recipes use
-// without naming the file.
+// isForAll reports whether a file is configuration, a class or code, which recipes need not name.
 func isForAll(path string) bool {
 	return slices.ContainsFunc(strings.Split(filepath.Dir(path), "/"), func(part string) bool {
 		return part == "conf" || part == "lib" || part == "classes" || strings.HasPrefix(part, "classes-")

@@ -74,6 +74,7 @@ func shorten(why []string) string {
 	return fmt.Sprintf("%s, and %d more", why[0], len(why)-1)
 }
 
+// count returns how many boards need a build, and how many a test.
 func (p Plan) count() (builds, tests int) {
 	for _, b := range p.Boards {
 		if b.Build {
@@ -125,8 +126,7 @@ func (p Plan) writeGitHub(w io.Writer) error {
 }
 
 // GitLabJobs is the path, in a user's project, of the file with the jobs that a child pipeline
-// extends: .debian and .bitbake build a board, .lab tests on hardware, .release publishes the
-// files.
+// extends: .debian and .bitbake build a board, .lab tests on hardware, .release publishes files.
 const GitLabJobs = "ci/gitlab-jobs.yml"
 
 // gitLabJob is a job of a child pipeline.
@@ -138,8 +138,7 @@ type gitLabJob struct {
 	Script       []string          `json:"script,omitempty"`
 }
 
-// SaveGitLab writes the plan's jobs to a file as a GitLab child pipeline, in JSON, which is YAML
-// too.
+// SaveGitLab writes the plan's jobs to a file as a GitLab child pipeline, in JSON (which is YAML).
 func (p Plan) SaveGitLab(file string) error {
 	pipeline := map[string]any{"include": []map[string]string{{"local": "/" + GitLabJobs}}}
 	built := map[string][]string{}

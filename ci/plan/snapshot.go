@@ -50,8 +50,7 @@ func isBelow(path, dir string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// loadState loads all boards below root/boards. A board that cannot be loaded gets an error in
-// boardState.err.
+// loadState loads all boards below root/boards. If a board cannot be loaded, its err says why.
 func loadState(ctx context.Context, root, boards string, opt images.Options) projectState {
 	s := projectState{root: root, boards: map[string]boardState{}}
 	folder := filepath.Join(root, boards)
