@@ -42,7 +42,7 @@ type filesDone struct {
 
 // Files makes a folder on a board equal to a local one (or copies one file into it), restarts
 // units, and writes what changed. If a unit does not keep running, Files undoes all changes, unless
-// o.Keep is set.
+// o.Keep is set. A dry run only writes the changes.
 func Files(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, local, remote string, o FilesOptions) error {
 	folder, remove, err := asFolder(local)
 	if err != nil {
