@@ -260,7 +260,7 @@ func (p *plan) readLastNotes() error {
 }
 
 // renameNotes moves each note to the host that has the note's address in the inventory now. It
-// skips hosts behind jump hosts, because several of those may have one address.
+// skips an address of several notes, and hosts behind jump hosts, which may share one address.
 func renameNotes(notes map[string]Note, jobs []*job) map[string]Note {
 	now := maps.Clone(notes)
 	for _, j := range jobs {
