@@ -132,7 +132,8 @@ func DescribeResult(r boardssh.Result) string {
 	return text + shown
 }
 
-// quoteOutput returns a cleaned output for a report, indented if it has several lines.
+// quoteOutput returns a cleaned output for a report, indented if it has several lines. An empty one
+// is "(nothing)".
 func quoteOutput(data []byte) string {
 	text := plaintext.Clean(strings.TrimSpace(string(data)), report.MaxSawBytes)
 	if text == "" {

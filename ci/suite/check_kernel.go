@@ -166,7 +166,7 @@ func (d dmesg) Inspect(ctx context.Context, s *Session) (Finding, error) {
 }
 
 // checkMessages checks that each pattern of has matches a line, and that no line matches one of
-// never without matching one of ignore.
+// never without matching one of ignore. It shows at most maxKernelLines of those.
 func (d dmesg) checkMessages(f *Finding, all []string) {
 	for _, want := range d.has {
 		i, saw := slices.IndexFunc(all, want.MatchString), "no message matches /"+want.String()+"/"

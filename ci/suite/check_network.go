@@ -290,7 +290,7 @@ type addr struct {
 	timeout   time.Duration
 }
 
-// readAddr parses a check of the section addr.
+// readAddr parses a check of the section addr. The address is HOST:PORT, with or without tcp://.
 func readAddr(e *Entry) Probe {
 	a := addr{timeout: e.readTimeout()}
 	name := e.Text("address", e.Name)

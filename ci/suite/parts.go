@@ -148,7 +148,7 @@ func (r *tapReader) addResult(ok bool, number, text string) {
 	r.addPart(p)
 }
 
-// cutDirective splits "name # SKIP why" at the first # without a backslash before it.
+// cutDirective splits "name # SKIP why" at the first # without a backslash, and unescapes the name.
 func cutDirective(text string) (name, directive string) {
 	for i := 0; i < len(text); i++ {
 		switch text[i] {

@@ -20,7 +20,7 @@ import (
 const TeardownLimit = 30 * time.Second
 
 // RunCheck runs one check with its retries, then its teardown. It returns the result of the check,
-// followed by the results of its parts. A check that must be skipped is not run.
+// followed by those of its parts. A check that is skipped, or fails with Missing, has no teardown.
 func (s *Session) RunCheck(ctx context.Context, c Check) []report.CheckResult {
 	r := report.CheckResult{Name: plaintext.Clean(c.Name, 200), Kind: c.Kind, Status: report.Skipped}
 	if r.Saw = s.skipReason(ctx, c); r.Saw != "" {

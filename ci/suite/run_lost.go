@@ -78,8 +78,8 @@ func (s *Session) lossError(ctx context.Context, r report.Report) error {
 	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("smoke %s: lost at check %d of %d (%s): %w; %s", r.Board, at, r.Counts().Total(), name, why, after))
 }
 
-// explainLoss connects to the lost board again, and says whether it restarted. If the board
-// answers, explainLoss marks it as no longer lost, so that readLogs can read its logs.
+// explainLoss connects to the lost board again, unless it was silent, and says whether it
+// restarted. A board that answers is no longer marked as lost, so that readLogs can read its logs.
 func (s *Session) explainLoss(ctx context.Context) string {
 	within := cmp.Or(s.limits.backWithin, backWithin)
 	if s.redial == nil || errors.Is(s.whyLost(), boardssh.ErrSilent) {

@@ -171,8 +171,8 @@ type loader struct {
 
 func (l *loader) displayPath(file string) string { return filepath.Join(l.dir, file) }
 
-// includeFile parses one file of the suite, adds its checks to l.checks, and includes the files
-// that it names. depth counts the levels of includes.
+// includeFile parses one file of the suite, copies it to l.text, adds its checks to l.checks, and
+// includes the files that it names. depth counts the levels of includes, up to maxGossfiles.
 func (l *loader) includeFile(file string, depth int) error {
 	if depth > maxGossfiles {
 		return fmt.Errorf("%s: included more than %d levels deep; does it include itself?", l.displayPath(file), maxGossfiles)
@@ -221,7 +221,8 @@ func (l *loader) readSuiteFile(file string) ([]byte, error) {
 
 var gossfileKeys = []string{"file", "title", "meta", "skip"}
 
-// readGossfiles includes the suites that the section gossfile names by patterns.
+// readGossfiles includes the suites that the section gossfile names by patterns. A pattern that
+// matches no file is an error.
 func (l *loader) readGossfiles(from string, section *goyaml.Node, depth int) error {
 	shown := l.displayPath(from)
 	if section.Kind != goyaml.MappingNode {

@@ -19,7 +19,7 @@ const MaxJSONPathBytes = 4096
 // lister returns the elements of a value.
 type lister func(value any) ([]any, error)
 
-// readContainElement parses contain-element: at least one element of the list must match.
+// readContainElement parses contain-element: one element of a list or line of a text must match.
 func (r matchReader) readContainElement(arg *goyaml.Node) Matcher {
 	var want any
 	if err := arg.Decode(&want); err != nil {

@@ -14,7 +14,7 @@ import (
 // maxLineBytes is goss's limit for a line. A longer line makes a pattern fail with an error.
 const maxLineBytes = 1 << 20
 
-// readPatterns parses a list of goss patterns. Each pattern must match some line of the text.
+// readPatterns parses a list of goss patterns. Each must match a line of the text, or with ! none.
 func (r matchReader) readPatterns(n *goyaml.Node) Matcher {
 	var m Matcher
 	for _, c := range n.Content {

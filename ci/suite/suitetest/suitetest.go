@@ -81,7 +81,7 @@ func WriteSuite(t *testing.T, files map[string]string) string {
 
 // StartBoard starts a real sshd and sets PATH and HOME so that "ssh board" connects to it, with the
 // host key alias serial-7. It returns the host key as known_hosts has it, and the path of the
-// user's known_hosts file. ssh ignores HOME, so a script in PATH adds -F.
+// user's known_hosts. ssh ignores HOME, so a script in PATH adds -F. Without ssh it skips the test.
 func StartBoard(t *testing.T, settings ...string) (key, known string) {
 	t.Helper()
 	program, err := exec.LookPath("ssh")
