@@ -347,8 +347,9 @@ func (r *flashRun) searchLogs() {
 	}
 }
 
-// boardComplains returns an error with the first error line in the last MiB of each board log; nil
-// if none has one. The board reports SUCCESS even if a partition table that it checked is broken.
+// boardComplains returns an error for the first error line in the board's logs, of each of which it
+// reads the last MiB. The board reports SUCCESS even if a partition table that it checked is
+// broken.
 func (r *flashRun) boardComplains() error {
 	for _, path := range r.boardLogs() {
 		for line := range strings.Lines(string(localfile.Tail(path, 1<<20))) {

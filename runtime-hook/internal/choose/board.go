@@ -148,7 +148,7 @@ func parseDriver(text string) string {
 	return ""
 }
 
-// parseSoC returns the first name in the device tree's list that is in archs.
+// parseSoC returns the first SoC in the device tree's list, such as tegra234, that is in archs.
 func parseSoC(text string) string {
 	for _, name := range strings.Split(text, "\x00") {
 		if soc := strings.TrimPrefix(name, "nvidia,"); archs[soc] != "" {

@@ -169,7 +169,7 @@ func (s Selection) unchosenNodes(root string, p plan.Plan) (map[string]bool, err
 	return others, nil
 }
 
-// checkUUIDs returns an error for a UUID that is not the one of the only GPU.
+// checkUUIDs returns an error for a UUID that is not the only GPU's, if the driver reports that.
 func (s Selection) checkUUIDs(gpus []GPU) error {
 	for _, n := range s.gpus {
 		for _, g := range gpus {

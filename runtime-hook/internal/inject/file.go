@@ -65,8 +65,8 @@ func (r *Root) OpenFile(p string) (*os.File, error) {
 }
 
 // WriteFile sets the content of the file p for this container only. Readers find the old file or
-// the new one, complete. It does not change a link's target. If the folder is read-only or in a
-// volume, it mounts the new file over the old one.
+// the new one, complete. It does not change a link's target. If it cannot replace the file, or the
+// folder is in a volume, it mounts the new file over the old one.
 func (r *Root) WriteFile(p string, data []byte) error {
 	dir, base, err := r.openParent(p)
 	if err != nil {

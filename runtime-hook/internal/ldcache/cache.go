@@ -103,7 +103,7 @@ type cacheFile struct {
 	skipped int64 // bytes of the older form
 }
 
-// skipOld returns data after the older form, if data begins with that.
+// skipOld returns data after the older form, if data begins with that; an error if nothing follows.
 func skipOld(data []byte) ([]byte, error) {
 	if !bytes.HasPrefix(data, []byte(oldMagic)) {
 		return data, nil

@@ -219,7 +219,8 @@ func (c *compiler) addFolder(t *tree, e csv.Entry, listed, at string) error {
 // wideFolders are folders below the first level whose contents most images need.
 var wideFolders = map[string]bool{"/usr/bin": true, "/usr/sbin": true, "/usr/lib": true, "/usr/lib64": true, "/usr/local": true, "/usr/share": true, "/var/lib": true, "/var/run": true}
 
-// addFile adds the file at the end of the symlinks that begin at at, and the links themselves.
+// addFile adds the regular file at the end of the symlinks that begin at at, and the links. If they
+// end at a folder, it adds only the links.
 func (c *compiler) addFile(t *tree, e csv.Entry, at string) error {
 	links, end, err := followLinks(t, at, listedAt(e))
 	if err != nil {
