@@ -189,8 +189,9 @@ func (inv *Inventory) readLimit(h *Host, a *Access) error {
 
 var userPattern = plaintext.Regexp(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
 
-// readBecome sets a.Become, the user for sudo, from the host's variables; the default is root. It
-// accepts every word for yes and no that Ansible accepts, and refuses methods other than sudo.
+// readBecome sets a.Become, the user for sudo, from the host's variables. The default is root with
+// --become, else "". It accepts Ansible's words for yes and no, and refuses methods other than
+// sudo.
 func (inv *Inventory) readBecome(h *Host, a *Access) error {
 	words := map[string]string{becomeVariable: "", becomeMethodVariable: "", becomeUserVariable: ""}
 	for name := range words {
@@ -312,8 +313,8 @@ func (inv *Inventory) readOptions(a *Access, line int, words []string) error {
 	return nil
 }
 
-// readOption reads the text after ssh's -o. It follows ProxyJump. It ignores options that change
-// nothing here, warns about those of host keys, and returns an error for any other.
+// readOption reads the text after ssh's -o. It follows ProxyJump. It ignores harmlessOptions, warns
+// about those of host keys, and returns an error for any other.
 func (inv *Inventory) readOption(a *Access, line int, option string) error {
 	i := strings.IndexAny(option, "= \t")
 	if i < 0 {

@@ -130,8 +130,8 @@ func (r *iniReader) readChild(text string, line int) error {
 	return r.addChild(r.group, child, line)
 }
 
-// iniVariable parses a value as Ansible does, and removes quotes around it. A value that Ansible
-// would not take as text gets a problem; None is null.
+// iniVariable parses a value as Ansible does, and removes quotes around it. None becomes null. A
+// value that Ansible would not take as text gets a problem.
 func iniVariable(value string, line int) variable {
 	v := variable{value: value, line: line, problem: templateProblem(value)}
 	if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') {
