@@ -62,7 +62,7 @@ func checkResults(r boardssh.Result, status match.Matcher, read func(string) out
 
 func (r resultsCommand) Next() string { return r.command.Next() }
 
-// binary is a program of this machine that is copied to the board, run there and removed.
+// binary is a program of this machine that Slipway copies to the board, runs and removes.
 type binary struct {
 	local      string // path on this machine
 	content    []byte // of a built-in suite's program; nil: the file at local

@@ -18,7 +18,7 @@ func readReboot(e *Entry) Probe {
 	return reboot{limit: e.readTimeout()}
 }
 
-// errNoReboot skips the check where the user forbids restarts.
+// errNoReboot skips the check if the user forbids restarts.
 const errNoReboot = Missing("it would restart the board, which --no-reboot forbids (an update forbids it too)")
 
 // Inspect restarts the board, reads s.identity anew, and checks that the boot id is another one. It

@@ -62,7 +62,7 @@ type programs struct {
 }
 
 // read returns the content of a program of a built-in suite. It returns nil for a suite in a file
-// of this machine, because its programs are files here too.
+// of this machine, because its programs are files of this machine too.
 func (p programs) read(name string) ([]byte, error) {
 	if p.files != fs.FS(embedded) {
 		return nil, nil
