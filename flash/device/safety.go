@@ -112,7 +112,6 @@ func (m machine) refuseByContent(d *Device) {
 		if c.Content.Type == "zfs_member" && slices.Contains(pools, c.Label) && d.Refused == "" {
 			d.Refused = fmt.Sprintf("in use: %s: part of %s", c.Name, c.Part)
 		}
-		// Not in use at the moment: a disk of a NAS that is being fixed.
 		d.Guarded = cmp.Or(d.Guarded, fmt.Sprintf("%s is a part of %s", c.Name, c.Part))
 	}
 }

@@ -73,8 +73,8 @@ func libraryName(name string) bool {
 	return strings.HasPrefix(name, "lib") && strings.Contains(name, ".so")
 }
 
-// readLibrary reads the library file source on the board. A library without a soname gets its file
-// name.
+// readLibrary reads the library file source on the board, if libraryName accepts its name. A
+// library without a soname gets its file name.
 func readLibrary(source string) (elf.Library, bool) {
 	if !libraryName(path.Base(source)) {
 		return elf.Library{}, false
