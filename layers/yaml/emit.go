@@ -8,10 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// emitter writes a value as kas does, byte for byte: in PyYAML's block style,
-// two spaces deep, texts of several lines in literal blocks, and lines broken
-// after 80 columns. Where PyYAML would write one object twice as an anchor and
-// its aliases, this writes it twice: kas's own output is broken there.
+// emitter writes a value as kas does, byte for byte: in PyYAML's block style, two spaces deep,
+// texts of several lines in literal blocks, and lines broken after 80 columns. It writes an object
+// twice that PyYAML would write as an anchor and aliases: kas's own output of these is broken.
 type emitter struct {
 	b      bytes.Buffer
 	column int
@@ -26,6 +25,7 @@ const (
 	simpleKey = 123 // characters, from which on a key is written with a "?"
 )
 
+// YAML returns v as kas dumps it.
 func (v *Value) YAML() []byte {
 	e := &emitter{spaced: true, fresh: true}
 	e.writeValue(v, 0, 0)
@@ -60,7 +60,7 @@ func (e *emitter) writeValue(v *Value, deep, list int) {
 	}
 }
 
-// scalarText returns the text of a value that is neither a dict nor a text.
+// scalarText returns the text of a number or boolean, "[]" for an empty list.
 func (v *Value) scalarText() string {
 	if v.Text == "" {
 		return "[]"
@@ -68,7 +68,8 @@ func (v *Value) scalarText() string {
 	return v.Text
 }
 
-// writeEntry writes a key with its value. A list below a simple key is not indented.
+// writeEntry writes a key with its value. A list below a simple key is not indented. A key that is
+// empty or too long for that has a "?" before it.
 func (e *emitter) writeEntry(key string, number bool, v *Value, deep int) {
 	if key != "" && utf8.RuneCountInString(key) < simpleKey {
 		if number {
@@ -88,7 +89,7 @@ func (e *emitter) writeEntry(key string, number bool, v *Value, deep int) {
 	e.writeValue(v, deep+indentBy, deep+indentBy)
 }
 
-// writeIndicator writes an indicator, such as "-" or "?".
+// writeIndicator writes an indicator, such as "-" or "?". apart asks for a space before it.
 func (e *emitter) writeIndicator(w string, apart bool) {
 	if apart && !e.spaced {
 		w = " " + w
@@ -119,6 +120,7 @@ func (e *emitter) moveTo(column int) {
 	}
 }
 
+// writeText writes a text in PyYAML's style: literal, plain, single or double quotes.
 func (e *emitter) writeText(s string, deep int, key bool) {
 	look := possibleStyles(s)
 	switch {
@@ -136,6 +138,7 @@ func (e *emitter) writeText(s string, deep int, key bool) {
 // styles are the styles in which a text may be written.
 type styles struct{ plain, quoted, block bool }
 
+// possibleStyles returns the styles that PyYAML allows for s besides double quotes.
 func possibleStyles(s string) styles {
 	if s == "" {
 		return styles{plain: false, quoted: true}
@@ -153,8 +156,8 @@ func possibleStyles(s string) styles {
 }
 
 // hasIndicator reports whether YAML would read s, written without quotes, as syntax such as a list
-// item, a mapping, a comment or an alias. s is not empty. It does not look for words such as true,
-// nor for numbers.
+// item, a mapping, a comment or an alias. s is not empty. It ignores words such as true, and
+// numbers.
 func hasIndicator(s string) bool {
 	if strings.HasPrefix(s, "---") || strings.HasPrefix(s, "...") || strings.ContainsRune("#,[]{}&*!|>'\"%@`", rune(s[0])) {
 		return true
@@ -165,8 +168,8 @@ func hasIndicator(s string) bool {
 	return strings.Contains(s, ": ") || strings.HasSuffix(s, ":") || strings.Contains(s, " #")
 }
 
-// writeFlow writes a text of one line, plain or in single quotes. After the width is
-// reached, it breaks the line at a single space.
+// writeFlow writes a text of one line, plain or in quotes. With split it breaks lines over
+// lineWidth at a single space.
 func (e *emitter) writeFlow(s, quote string, deep int, split bool) {
 	if !e.spaced {
 		e.writeRaw(" ")
@@ -196,6 +199,7 @@ func (e *emitter) writeFlow(s, quote string, deep int, split bool) {
 	e.writeRaw(quote)
 }
 
+// writeLiteral writes a text of several lines as a literal block (|) that is indented by deep.
 func (e *emitter) writeLiteral(s string, deep int) {
 	hints := ""
 	if s[0] == ' ' || s[0] == '\n' {
@@ -231,6 +235,7 @@ var escapes = map[rune]string{
 	'"': `\"`, '\\': `\\`, 0x85: `\N`, 0xa0: `\_`, 0x2028: `\L`, 0x2029: `\P`,
 }
 
+// escapeRune returns a character as YAML writes it in double quotes.
 func escapeRune(c rune) string {
 	switch short, ok := escapes[c]; {
 	case ok:
@@ -245,7 +250,8 @@ func escapeRune(c rune) string {
 	return fmt.Sprintf(`\U%08X`, c)
 }
 
-// writeDoubleQuoted breaks lines at a space, and beside what needs an escape.
+// writeDoubleQuoted writes s in double quotes. With split it breaks lines over lineWidth, at a
+// space or beside an escape.
 func (e *emitter) writeDoubleQuoted(s string, deep int, split bool) {
 	e.writeIndicator(`"`, true)
 	text := []rune(s)
@@ -282,6 +288,7 @@ func (v *Value) JSON() ([]byte, error) {
 	return b.Bytes(), err
 }
 
+// appendJSON appends v as JSON without line breaks.
 func (v *Value) appendJSON(b []byte) []byte {
 	switch v.Kind {
 	case Dict:

@@ -15,7 +15,7 @@ import (
 )
 
 // jsonReader turns a JSON file into YAML nodes. A YAML reader would take \ud83d\ude00 for two
-// characters, where JSON has one.
+// characters, and JSON has one.
 type jsonReader struct {
 	file   string
 	data   []byte
@@ -34,6 +34,7 @@ type bytePlace struct {
 // Configurations may hold configurations; each takes two levels.
 const maxSetupDepth = 40
 
+// lineStarts returns the offsets at which lines begin.
 func lineStarts(data []byte) []int {
 	starts := []int{0}
 	for i, c := range data {
@@ -57,9 +58,9 @@ func (r *jsonReader) positionAt(offset int) Position {
 	return r.last.Position
 }
 
-// checkSyntax checks that the whole file is valid JSON in UTF-8, with the position in its errors.
+// checkSyntax returns an error, with its position, for invalid JSON or UTF-8, or a byte order mark.
 func (r *jsonReader) checkSyntax() error {
-	if bytes.HasPrefix(r.data, []byte(byteOrderMark)) { // Python's json stops there too
+	if bytes.HasPrefix(r.data, []byte(byteOrderMark)) { // Python's json refuses it too
 		return r.positionAt(0).Errorf("begins with a byte order mark, which bitbake-setup refuses; save the file as UTF-8 without one")
 	}
 	for i := 0; i < len(r.data); {
@@ -88,8 +89,7 @@ func (r *jsonReader) nextToken() (json.Token, Position, error) {
 	return token, r.positionAt(begin), err
 }
 
-// PythonJSON encodes v as Python's json.dump(v, sort_keys=True, indent=4) does, which is how
-// bitbake-setup writes its files.
+// PythonJSON encodes v as Python's json.dump(v, sort_keys=True, indent=4) does, like bitbake-setup.
 func PythonJSON(v any) ([]byte, error) {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
@@ -188,6 +188,7 @@ func (r *jsonReader) readNode() (*yaml.Node, error) {
 	return n, nil
 }
 
+// readContent reads the rest of an array, or the keys and values of an object in turn, into n.
 func (r *jsonReader) readContent(n *yaml.Node) error {
 	for r.tokens.More() {
 		c, err := r.readNode()

@@ -50,6 +50,7 @@ func Parse(file string, data []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
+// syntaxError adds the file and the position to an error of the parser.
 func syntaxError(file string, data []byte, err error) error {
 	var where *yaml.LoadError
 	if !errors.As(err, &where) {
@@ -69,8 +70,8 @@ func notInYAML(r rune) bool {
 	return r == utf8.RuneError || unicode.IsControl(r) && !strings.ContainsRune("\t\n\r\u0085", r)
 }
 
-// ParseMapping returns the mapping in a file, without aliases and duplicate keys. what describes
-// the expected content in errors.
+// ParseMapping returns the mapping in a file. It refuses aliases, duplicate keys and more than
+// maxDepth levels. what describes the expected content in errors.
 func ParseMapping(file string, data []byte, what string) (*yaml.Node, error) {
 	root, err := Parse(file, data)
 	switch {
@@ -107,6 +108,7 @@ func inspectNode(file string, n *yaml.Node, depth int) error {
 	return nil
 }
 
+// inspectKeys returns an error if a mapping has a duplicate key, or one that is no plain value.
 func inspectKeys(file string, n *yaml.Node) error {
 	seen := map[string]int{}
 	for key := range Pairs(n) {
@@ -194,7 +196,7 @@ func (e *Entry) Scalar(key, want string) *yaml.Node {
 	return n
 }
 
-// Text returns any scalar attribute as it is written: goss files have `exec: true`.
+// Text returns any scalar attribute as it is written, or fallback: goss files have `exec: true`.
 func (e *Entry) Text(key, fallback string) string {
 	if n := e.Scalar(key, "a string"); n != nil {
 		return n.Value
@@ -202,6 +204,7 @@ func (e *Entry) Text(key, fallback string) string {
 	return fallback
 }
 
+// Flag returns a boolean attribute, nil if it is absent. It records an error for another value.
 func (e *Entry) Flag(key string) *bool {
 	n := e.Scalar(key, "true or false")
 	if n == nil {
@@ -215,7 +218,8 @@ func (e *Entry) Flag(key string) *bool {
 	return &v
 }
 
-// Number returns a whole number from least to most, or fallback if the attribute is absent.
+// Number returns a whole number from least to most, or fallback if it is absent. It records an
+// error, and returns fallback, for another value.
 func (e *Entry) Number(key string, fallback, least, most int64) int64 {
 	want := fmt.Sprintf("a whole number from %d to %d", least, most)
 	n := e.Scalar(key, want)
@@ -230,7 +234,7 @@ func (e *Entry) Number(key string, fallback, least, most int64) int64 {
 	return v
 }
 
-// List returns the scalars of a list attribute as they are written.
+// List returns the scalars of a list attribute as written, nil with an error for another value.
 func (e *Entry) List(key string) []string {
 	n := e.Fields[key]
 	if n == nil {
@@ -264,6 +268,7 @@ func (e *Entry) Path(key string) string {
 	return p
 }
 
+// Decimal returns a number attribute, nil if it is absent. It records an error for another value.
 func (e *Entry) Decimal(key string) *float64 {
 	n := e.Scalar(key, "a number")
 	if n == nil {
@@ -276,7 +281,8 @@ func (e *Entry) Decimal(key string) *float64 {
 	return &v
 }
 
-// Percent returns a percentage such as 10% as a fraction, 0.1.
+// Percent returns a percentage such as 10% as a fraction, 0.1, or 0 if it is absent. It records an
+// error unless it is above 0% and at most 1000%.
 func (e *Entry) Percent(key string) float64 {
 	n := e.Scalar(key, "a percentage like 10%")
 	if n == nil {

@@ -14,7 +14,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Load decodes YAML into a struct, refuses unknown keys, and stores in places where each key is.
+// Load decodes YAML into a struct, refuses unknown keys, and stores the place of each key in
+// places.
 func Load(file string, data []byte, into any, places map[string]string) error {
 	if err := yaml.Load(data, into, yaml.WithKnownFields()); err != nil {
 		return explainYAML(file, into, err)
@@ -31,8 +32,8 @@ func Load(file string, data []byte, into any, places map[string]string) error {
 
 const maxYAMLErrors = 5
 
-// explainYAML rewords the errors of the YAML decoder: each gets its place in the file, and keys
-// instead of Go types.
+// explainYAML rewords the first maxYAMLErrors errors of the decoder, with places, and keys for Go
+// types.
 func explainYAML(file string, into any, err error) error {
 	var all *yaml.LoadErrors
 	var one *yaml.LoadError
@@ -70,6 +71,7 @@ func explainOne(file string, into any, e *yaml.LoadError) error {
 	return errors.New(file + place + strings.TrimPrefix(text, path.Base(file)+place)) // cache: names its place itself
 }
 
+// unknownKey returns an error's text for an unknown key, with the nearest known key or else all.
 func unknownKey(key string, known []string) string {
 	text := fmt.Sprintf("unknown key %q", key)
 	if question := plaintext.DidYouMean(key, known); question != "" {
@@ -111,6 +113,7 @@ func wantedText(goType string) string {
 	return cmp.Or(wanted[goType], plaintext.Either(strings.HasPrefix(goType, "[]"), "a list of mappings", "a mapping"))
 }
 
+// foundText describes a value by its text, or else by its tag.
 func foundText(tag, value string) string {
 	if value != "" {
 		return fmt.Sprintf("%q", value)
@@ -118,8 +121,8 @@ func foundText(tag, value string) string {
 	return cmp.Or(map[string]string{"seq": "a list", "map": "a mapping", "null": "nothing"}[tag], "!!"+tag)
 }
 
-// findPlaces stores the place of each key by its path, such as flash.kinds. In a list of mappings,
-// the path has the name of each mapping.
+// findPlaces stores the place of each key, as FILE:LINE:COLUMN, by its path, such as flash.kinds.
+// In a list of mappings, the path has the name of each mapping.
 func findPlaces(file, path string, n *yaml.Node, into map[string]string) {
 	if n.Kind != yaml.MappingNode {
 		return
@@ -139,6 +142,7 @@ func findPlaces(file, path string, n *yaml.Node, into map[string]string) {
 	}
 }
 
+// nameOf returns the value of a mapping's key "name", or "".
 func nameOf(n *yaml.Node) string {
 	for key, value := range Pairs(n) {
 		if key.Value == "name" {

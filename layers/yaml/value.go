@@ -60,7 +60,8 @@ type Value struct {
 	Numbers map[string]bool // the keys that are numbers to kas
 }
 
-// Get returns the value below a path of keys, nil if there is none. All methods work on nil.
+// Get returns the value below a path of keys, nil if there is none. It works on nil, as Entry,
+// TextOr, TextMap and Texts do.
 func (v *Value) Get(keys ...string) *Value {
 	for _, k := range keys {
 		if v == nil || v.Kind != Dict {
@@ -88,6 +89,7 @@ func (v *Value) TextOr(otherwise string) string {
 	return v.Text
 }
 
+// TextMap returns the texts of a dict's values by key.
 func (v *Value) TextMap() map[string]string {
 	if v == nil {
 		return nil
@@ -99,6 +101,7 @@ func (v *Value) TextMap() map[string]string {
 	return m
 }
 
+// Set sets the value of a dict's key. A new key comes last.
 func (v *Value) Set(key string, e *Value) {
 	if _, there := v.Dict[key]; !there {
 		v.Keys = append(v.Keys, key)
@@ -117,8 +120,8 @@ func (v *Value) markNumber(key string) {
 // NewDict returns a dict without keys.
 func NewDict() *Value { return &Value{Kind: Dict, Dict: map[string]*Value{}} }
 
-// ReplacePath sets the value below a path of keys, or removes it if e is nil. It copies the dicts
-// in between, which other values may share.
+// ReplacePath sets the value below a path of keys, of which only the last may be new, or removes it
+// if e is nil. It changes v, and copies the dicts in between, which other values may share.
 func (v *Value) ReplacePath(e *Value, keys ...string) {
 	below := v.Get(keys[0])
 	if len(keys) > 1 && below != nil {
@@ -174,8 +177,8 @@ func readAs(path string, s *Shape, setup bool) (*Value, []string, error) {
 	return Decode(path, data, s, setup)
 }
 
-// Decode parses the content of a file, checks it against a shape, and returns the value and
-// warnings. setup is true for a file of bitbake-setup.
+// Decode parses the content of a file, JSON if its name ends so and YAML otherwise, checks it
+// against a shape, and returns the value and warnings. setup is true for a file of bitbake-setup.
 func Decode(path string, data []byte, s *Shape, setup bool) (*Value, []string, error) {
 	read := readDocument
 	if filepath.Ext(path) == ".json" {
@@ -193,8 +196,7 @@ func Decode(path string, data []byte, s *Shape, setup bool) (*Value, []string, e
 	return v, r.warnings, err
 }
 
-// yamlVersion matches a %YAML line, whose version Decode replaces by 1.1, because kas reads every
-// file as 1.1.
+// yamlVersion matches a %YAML line, whose version becomes 1.1, because kas reads every file as 1.1.
 var yamlVersion = plaintext.Regexp(`^((?:\x{feff}?#.*\n|\n)*%YAML +1\.)\d`)
 
 // readDocument returns the content of the only document in a YAML file.
@@ -208,8 +210,8 @@ func readDocument(path string, data []byte) (*yaml.Node, error) {
 
 func (r *yamlReader) positionOf(n *yaml.Node) Position { return Position{r.file, n.Line, n.Column} }
 
-// countValues returns an error if the file has too many values, counted after aliases are followed,
-// or is nested too deep.
+// countValues adds to the number of the file's values, counted after aliases are followed. It
+// returns an error for too many, or for too deep nesting.
 func (r *yamlReader) countValues(at Position, values, depth int) error {
 	most := maxLevels
 	if r.setup {
@@ -221,8 +223,8 @@ func (r *yamlReader) countValues(at Position, values, depth int) error {
 	return nil
 }
 
-// readValue converts a node to a Value and checks it against its shape. path names the node in
-// errors, such as repos.poky.layers.
+// readValue converts a node to a Value and checks it against its shape. In a file of kas, it warns
+// of a plain number, boolean or date that it takes for a text. path names the node in errors.
 func (r *yamlReader) readValue(n *yaml.Node, s *Shape, path string, depth int) (*Value, error) {
 	at := r.positionOf(n)
 	if n.Kind == yaml.AliasNode {
@@ -259,6 +261,7 @@ func (r *yamlReader) readValue(n *yaml.Node, s *Shape, path string, depth int) (
 	return v, nil
 }
 
+// readItems reads the items of a sequence into v.List.
 func (r *yamlReader) readItems(v *Value, n *yaml.Node, s *Shape, path string, depth int) error {
 	for i, c := range n.Content {
 		e, err := r.readValue(c, s.Each, fmt.Sprintf("%s[%d]", path, i), depth+1)
@@ -270,8 +273,8 @@ func (r *yamlReader) readItems(v *Value, n *yaml.Node, s *Shape, path string, de
 	return nil
 }
 
-// readEntries reads the keys and values of a mapping into the dict v. It warns of a key that occurs
-// twice, of which the last counts.
+// readEntries reads a mapping into the dict v. It warns of a key that occurs twice, whose last
+// value counts.
 func (r *yamlReader) readEntries(v *Value, n *yaml.Node, s *Shape, path string, depth int) error {
 	v.Dict = map[string]*Value{}
 	pairs, err := r.readPairs(n, path, depth)
@@ -311,6 +314,7 @@ func (r *yamlReader) readEntries(v *Value, n *yaml.Node, s *Shape, path string, 
 	return s.requireKeys(v, path)
 }
 
+// displayPath returns the path for an error, "the file" for the top.
 func displayPath(path string) string {
 	if path == "" {
 		return "the file"
@@ -318,6 +322,7 @@ func displayPath(path string) string {
 	return path
 }
 
+// String returns the names of the kinds in k, joined by "or".
 func (k kind) String() string {
 	var names []string
 	for i, n := range []string{"nothing", "a text", "a number", "a list", "keys with values", "true or false", "a date, a fraction or the like"} {
@@ -332,7 +337,7 @@ func (k kind) String() string {
 type Shape struct {
 	Kinds    kind
 	Keys     map[string]*Shape // of a dict whose keys are fixed
-	Needs    []string          // keys that must be there
+	Needs    []string          // required keys
 	Each     *Shape            // the values of a dict with free keys, and a list's items
 	Numbered bool              // a key may be a number
 	Refused  string            // kas reads it and slipway does not; what to say and what to do

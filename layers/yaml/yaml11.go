@@ -65,8 +65,8 @@ func isTrue(word string) bool {
 	return slices.Contains([]string{"yes", "true", "on"}, strings.ToLower(word))
 }
 
-// parseInt parses an integer of YAML 1.1 such as 0b101, 017, 0x1f and 1_000. It refuses 12:30, which
-// is 750 there.
+// parseInt parses an integer of YAML 1.1 such as 0b101, 017, 0x1f and 1_000. It refuses 12:30,
+// which YAML 1.1 reads as 750.
 func parseInt(word string) (int64, error) {
 	return strconv.ParseInt(strings.ReplaceAll(word, "_", ""), 0, 64)
 }
@@ -135,7 +135,7 @@ func (r *yamlReader) readMerge(n *yaml.Node, path string, depth int) ([]pair, er
 	return all, nil
 }
 
-// readKey returns a key's text. It refuses keys that are no text to kas, except numbers where the
+// readKey returns a key's text. It refuses keys that are no text to kas, except numbers if the
 // shape allows them: kas sorts 10 before 9 as texts, and after it as numbers. It returns 0010 as 8.
 func (r *yamlReader) readKey(n *yaml.Node, s *Shape, path string) (key string, isNumber bool, err error) {
 	k := shapeOf(n)
