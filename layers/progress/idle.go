@@ -24,7 +24,7 @@ const idleAfter = 800 * time.Millisecond
 // hider is a sink that can remove a step without printing a line for its end.
 type hider interface{ hide(step string) }
 
-// Watch makes the reporter show a step of this name whenever the command is silent for idleAfter.
+// Watch shows a step of this name whenever the command is silent, if the sink can hide a step.
 func (r *Reporter) Watch(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -34,6 +34,7 @@ func (r *Reporter) Watch(name string) {
 	}
 }
 
+// showIdle shows the idle step, unless a step is open, a question waits or Release is in effect.
 func (r *Reporter) showIdle() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,6 +64,7 @@ func Release(ctx context.Context) (back func()) {
 	return func() { r.setQuiet(false) }
 }
 
+// setQuiet hides the idle step. It stays hidden until the next call with quiet false.
 func (r *Reporter) setQuiet(quiet bool) {
 	if r == nil || r.idle == nil {
 		return
@@ -74,6 +76,7 @@ func (r *Reporter) setQuiet(quiet bool) {
 	r.idle.timer.Reset(idleAfter)
 }
 
+// hide removes the idle step from the sink, if it is shown.
 func (i *idle) hide(sink Sink) {
 	if i != nil && i.shown {
 		i.shown = false
@@ -81,7 +84,7 @@ func (i *idle) hide(sink Sink) {
 	}
 }
 
-// note updates which steps are open.
+// note updates which steps are open. After the end of one, the idle step may come again.
 func (i *idle) note(e Event) {
 	switch {
 	case i == nil:

@@ -1,6 +1,5 @@
-// Package progress turns the events of long steps into bars on a terminal, lines in CI,
-// or JSON lines for a script. Steps find the reporter in their context. Without one they
-// report nothing.
+// Package progress turns the events of long steps into bars on a terminal, lines in CI, or JSON
+// lines for a script. Steps find the reporter in their context. Without one they report nothing.
 package progress
 
 import (
@@ -62,7 +61,7 @@ type Reporter struct {
 // New returns a reporter that draws on s.
 func New(s Sink) *Reporter { return &Reporter{sink: s, warned: map[string]bool{}} }
 
-// Close lets the sink finish its output.
+// Close lets the sink finish its output. Later events are dropped.
 func (r *Reporter) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,6 +70,7 @@ func (r *Reporter) Close() {
 	r.sink.Close()
 }
 
+// sendEvent passes an event to the sink, in printable text and without the idle step beside it.
 func (r *Reporter) sendEvent(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,6 +104,7 @@ func Warn(ctx context.Context, text string) {
 	}
 }
 
+// isNews reports whether a text is new, and remembers it. A nil reporter has no news.
 func (r *Reporter) isNews(text string) bool {
 	if r == nil {
 		return false
@@ -115,8 +116,7 @@ func (r *Reporter) isNews(text string) bool {
 	return !known
 }
 
-// Run calls work in a step of unknown length, and ends the step with the text or the error that
-// work returns.
+// Run calls work in a step of unknown length, and ends the step with work's text or error.
 func Run(ctx context.Context, name string, work func(*Step) (string, error)) error {
 	s := Start(ctx, name, 0, "")
 	detail, err := work(s)
@@ -142,7 +142,8 @@ type speed struct {
 	perSecond float64
 }
 
-// measure returns the speed in units per second, 0 until two reports are a second apart.
+// measure returns the speed in units per second. It is 0 until two reports are a second apart, and
+// again if the count falls.
 func (v *speed) measure(count int64, now time.Time) int64 {
 	took := now.Sub(v.since).Seconds()
 	switch {
@@ -224,6 +225,7 @@ func (s *Step) End(detail string, err error) {
 // Reuse ends the step as Cached: an earlier result is still valid.
 func (s *Step) Reuse(detail string) { s.closeStep(Cached, detail) }
 
+// closeStep ends a step, unless it has ended already.
 func (s *Step) closeStep(state State, detail string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,6 +245,7 @@ func (s *Step) reportNow() {
 	s.reportLocked()
 }
 
+// reportLocked sends the step's event with its times and speed. The caller holds s.mu.
 func (s *Step) reportLocked() {
 	s.sent = time.Now()
 	if s.reporter == nil {

@@ -67,6 +67,7 @@ type running struct {
 	last  Event
 }
 
+// Event remembers a running step, or writes the line of a step that has ended.
 func (s *lineSink) Event(e Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,6 +243,7 @@ func (s *barSink) endDrawing() {
 	}
 }
 
+// addBar adds a bar for a step, or a spinner if its total is 0.
 func (s *barSink) addBar(e Event) *bar {
 	if s.progress == nil {
 		s.progress = mpb.New(mpb.WithOutput(s.w), mpb.WithAutoRefresh(), mpb.WithWidth(16))
