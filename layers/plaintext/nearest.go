@@ -6,8 +6,8 @@ import (
 )
 
 // Nearest returns the known names that resemble an unknown one, joined by "or": those that contain
-// it, or else those that differ in the fewest letters, at most a third of the name. It returns ""
-// for more than four.
+// it, or else those that differ in the fewest letters, at most a third of the name and three. It
+// returns "" if more than four do.
 func Nearest(name string, known []string) string {
 	letters := len(strings.TrimLeft(name, "-"))
 	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return letters < 3 || !strings.Contains(k, name) })

@@ -15,8 +15,7 @@ type Printer struct {
 
 var colour = Regexp("\x1b\\[(?:0|1|32|33|36|1;31)m")
 
-// Write calls Before with b and writes the printable text. It keeps an incomplete character for
-// later.
+// Write calls Before and writes the printable text. It keeps an incomplete character for later.
 func (p *Printer) Write(b []byte) (int, error) {
 	text := append(p.open, b...)
 	whole := len(text)
@@ -33,6 +32,7 @@ func (p *Printer) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
+// clean returns text as Printable does, on a terminal with this package's colours.
 func (p *Printer) clean(text string) string {
 	if !Colours(p.To) {
 		return Printable(text)

@@ -75,8 +75,8 @@ func hideLogins(s string) string {
 	}
 }
 
-// loginEnd returns the length of the user and password at the start of s, the text after "://". A
-// password may hold an unencoded @, slash or space.
+// loginEnd returns the length of the user and password at the start of s, the text after "://", 0
+// for none. A password may hold an unencoded @, slash or space.
 func loginEnd(s string) int {
 	if i := strings.IndexAny(s, "\n\"<>`"); i >= 0 { // what is JSON, or a page, stays it
 		s = s[:i]
@@ -104,6 +104,7 @@ func loginEnd(s string) int {
 	return 0
 }
 
+// hideParameter hides the value in a URL's ?NAME=VALUE if the name is a secret's, such as token.
 func hideParameter(s string) string {
 	p := parameter().FindStringSubmatch(s)
 	name, err := url.QueryUnescape(p[2])

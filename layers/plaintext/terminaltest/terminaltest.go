@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open creates a pseudo-terminal. What a test writes to user is typed on tty, and what a program
-// writes to tty can be read from user.
+// Open creates a pseudo-terminal, or skips the test. What a test writes to user is typed on tty,
+// and what a program writes to tty can be read from user.
 func Open(t *testing.T) (user, tty *os.File) {
 	t.Helper()
 	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
