@@ -48,6 +48,7 @@ func endGroup(ctx context.Context, leader int) {
 	awaitGroup(killed, leader)
 }
 
+// awaitGroup waits until no process of a group runs, or ctx ends.
 func awaitGroup(ctx context.Context, group int) {
 	for ctx.Err() == nil && runsInGroup(group) {
 		time.Sleep(10 * time.Millisecond)

@@ -8,8 +8,7 @@ import (
 	"slices"
 )
 
-// systemFolders hold programs such as mke2fs and sfdisk. The PATH of an ordinary Debian user has
-// none of them.
+// systemFolders hold programs such as mke2fs, and are not in the PATH of an ordinary Debian user.
 var systemFolders = []string{"/usr/local/sbin", "/usr/sbin", "/sbin"}
 
 // LookPath is exec.LookPath, but also looks in systemFolders.
@@ -26,8 +25,8 @@ func LookPath(name string) (string, error) {
 	return "", err
 }
 
-// completePath appends a PATH with systemFolders to an environment, for programs such as unshare
-// and mmdebstrap that start others.
+// completePath appends a PATH with systemFolders to env, for programs such as unshare that start
+// others.
 func completePath(env []string) []string {
 	path := os.Getenv("PATH")
 	if path == "" {

@@ -21,7 +21,7 @@ const (
 func FreePort() (int, error) { return firstFree(func() int { return rand.IntN(ports) }) }
 
 // FreePortFor returns a port of 127.0.0.1 that depends on the name, or another one if something
-// listens there.
+// listens on it.
 func FreePortFor(name string) (int, error) {
 	hash := fnv.New64a()
 	hash.Write([]byte(name)) // never fails

@@ -1,5 +1,5 @@
 // Package run starts outside programs, logs their output, and ends them with the
-// context. It takes an argv, never a shell string. Every stage stands on it, and each
+// context. It takes an argv, never a shell string. Every stage uses it, and each
 // package owns the programs that it drives.
 package run
 
@@ -34,7 +34,7 @@ type Command struct {
 	Log   string            // file that keeps stdout and stderr; "" keeps only the tail for an error
 	Line  func(line string) // called with each line of output, without its end
 	Keep  bool              // append to Log instead of replacing it
-	Hold  *os.File          // a lock that the program's children hold with it, also where this process is killed
+	Hold  *os.File          // a lock that the program's children hold with it, also if this process is killed
 	// Gentle is for programs that must not be cut off in the middle, as dpkg: only
 	// they are asked to end, as by a Ctrl-C, and they decide when.
 	Gentle bool
@@ -55,6 +55,7 @@ type Failure struct {
 	cause  error
 }
 
+// Error returns the argv without secrets, the status, the last lines and the path of the log.
 func (f *Failure) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s", plaintext.HideSecrets(strings.Join(f.Argv, " ")), f.Status)
@@ -85,7 +86,8 @@ func indent(s string) string {
 }
 
 // Run runs c to its end and logs its output. If ctx ends first, Run ends the program and waits
-// until its children have ended too. Children of a program that ends by itself may live on.
+// until its children have ended too. Children of a program that ends by itself may live on. A log
+// that it cannot write is an error.
 func Run(ctx context.Context, c Command) error {
 	tail := &tailWriter{line: c.Line}
 	out := io.Writer(tail)
@@ -119,7 +121,7 @@ func Run(ctx context.Context, c Command) error {
 type logFile struct {
 	file   *os.File
 	failed error
-	open   []byte // the last line, or a private key, whose end is not there yet
+	open   []byte // the last line, or a private key, that has not ended yet
 }
 
 // maxOpenBytes limits the text that logFile holds back. Any private key is shorter.
@@ -142,6 +144,7 @@ func (l *logFile) Write(p []byte) (int, error) {
 
 func (l *logFile) flush() { l.keep(len(l.open)) }
 
+// keep writes the first bytes of l.open without secrets, and removes them from it.
 func (l *logFile) keep(bytes int) {
 	if l.failed == nil && bytes > 0 {
 		_, l.failed = l.file.WriteString(plaintext.Printable(string(l.open[:bytes])))
@@ -149,7 +152,7 @@ func (l *logFile) keep(bytes int) {
 	l.open = append(l.open[:0], l.open[bytes:]...)
 }
 
-// Output runs c and returns its standard output. The end of standard error is in the Failure.
+// Output runs c and returns its standard output. c.Line gets standard error, and c.Log stays empty.
 func Output(ctx context.Context, c Command) ([]byte, error) {
 	var stdout bytes.Buffer
 	tail := &tailWriter{line: c.Line}
@@ -161,8 +164,7 @@ func Output(ctx context.Context, c Command) ([]byte, error) {
 }
 
 // Prepare returns the exec.Cmd of c for callers that start it themselves. The program gets its own
-// process group. So a Ctrl-C reaches the program and its children once, through the context. Only
-// Run and Output kill children that ignore it.
+// process group, so that ctx ends its children too. Only Run and Output kill those that ignore it.
 func Prepare(ctx context.Context, c Command) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
 	if errors.Is(cmd.Err, exec.ErrNotFound) {
@@ -199,6 +201,7 @@ func (c Command) unset(variable string) bool {
 	return slices.Contains(c.Unset, name)
 }
 
+// terminateGroup sends SIGTERM to a process group. It returns os.ErrProcessDone if none is left.
 func terminateGroup(leader int) error {
 	err := syscall.Kill(-leader, syscall.SIGTERM)
 	if errors.Is(err, syscall.ESRCH) {

@@ -18,6 +18,7 @@ type tailWriter struct {
 	open  []byte
 }
 
+// Write collects lines, which end with \n or \r, cuts them at maxLineBytes and flushes each.
 func (t *tailWriter) Write(p []byte) (int, error) {
 	for _, b := range p {
 		switch {
@@ -30,6 +31,7 @@ func (t *tailWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// flush ends the open line, unless it is empty: it calls t.line and keeps the last tailLines lines.
 func (t *tailWriter) flush() {
 	if len(t.open) == 0 {
 		return
