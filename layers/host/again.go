@@ -45,7 +45,7 @@ func RestartInGroup(ctx context.Context, w io.Writer, gid string) error {
 	if err != nil || !slices.Contains(strings.Fields(string(groups)), gid) {
 		return errors.Join(fmt.Errorf("%w to change the groups of a process", ErrNotRoot), err)
 	}
-	line, err := os.ReadFile("/proc/self/cmdline") // os.Args has changed where Mage runs this
+	line, err := os.ReadFile("/proc/self/cmdline") // os.Args has changed if Mage runs this
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 	"slipway/layers/run"
 )
 
-// Missing returns the Debian packages among packages that are not installed, in their order.
+// Missing returns the Debian packages that are not installed, in their order. It needs dpkg-query.
 func Missing(ctx context.Context, packages ...string) ([]string, error) {
 	if len(packages) == 0 {
 		return nil, nil
@@ -63,8 +63,7 @@ func Refused(ctx context.Context, packages ...string) error {
 	return err
 }
 
-// rightsFor returns the words before apt-get that make it run as root, or an error with the command
-// for a person.
+// rightsFor returns the words that run apt-get as root, or an error with the command for a person.
 func rightsFor(ctx context.Context, missing []string) ([]string, error) {
 	rights, err := rootCommand(ctx)
 	if err != nil {
@@ -106,8 +105,8 @@ func installPackages(ctx context.Context, s *progress.Step, rights []string, log
 // upgrade takes minutes. One that takes longer than lockedLimit hangs.
 var lockedPause, lockedLimit = 2 * time.Second, 30 * time.Minute
 
-// runUnlocked runs apt-get, and repeats it while another process holds one of apt's four locks. apt
-// itself can only wait for two of them.
+// runUnlocked runs apt-get, and repeats it, up to lockedLimit, while another process holds one of
+// apt's four locks. apt itself can only wait for two of them.
 func runUnlocked(ctx context.Context, say func(string), apt run.Command, args ...string) error {
 	apt.Argv = append(slices.Clone(apt.Argv), args...)
 	for end := time.Now().Add(lockedLimit); ; {
@@ -130,8 +129,7 @@ func runUnlocked(ctx context.Context, say func(string), apt run.Command, args ..
 	}
 }
 
-// InstallVariable says whether Slipway may install packages and run commands as root on this
-// machine: yes or no. Unset means yes.
+// InstallVariable says whether Slipway may install packages and run as root: yes (or unset) or no.
 const InstallVariable = "SLIPWAY_INSTALL"
 
 // CheckInstall returns an error if InstallVariable has another value than yes or no.

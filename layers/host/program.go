@@ -21,8 +21,8 @@ func ProgramName() string {
 // IsCommand reports whether a word is a command of this program. Package commands sets it.
 var IsCommand = func(string) bool { return false }
 
-// TypedStep returns a next step as the user has to type it. Packages write "build virt", without
-// the name by which the user started this program.
+// TypedStep returns a next step as the user has to type it: "build virt" gets the program's name,
+// and "repeat the line" becomes the user's line. Other programs' commands stay.
 func TypedStep(step string) string {
 	word, _, _ := strings.Cut(step, " ")
 	if !IsCommand(word) {
@@ -38,7 +38,8 @@ var typedLine atomic.Pointer[[]string]
 func SetTyped(line []string) { typedLine.Store(&line) }
 
 // repeatLine changes the user's command line as a step says that begins with "repeat the line", and
-// returns it. The step may go on with "with --FLAG=VALUE", "with NEW for OLD" or "without --FLAG".
+// returns it without secrets. The step may continue "with --FLAG=VALUE", "with NEW for OLD" or
+// "without --FLAG". Another step stays as it is.
 func repeatLine(step string) string {
 	line, typed := []string(nil), typedLine.Load()
 	change, found := strings.CutPrefix(step, "repeat the line")
@@ -87,7 +88,7 @@ func swapWord(arg, now, old string) string {
 	return before + strings.Join(names, ",")
 }
 
-// ProgramElsewhere returns the words that start Slipway in another folder. Mage runs only in a
+// ProgramElsewhere returns the words that start Slipway in any folder, since Mage runs only in a
 // clone.
 func ProgramElsewhere() string {
 	if UnderMage() {
