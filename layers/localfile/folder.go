@@ -23,8 +23,8 @@ func MkdirAll(dir string) error {
 	return err
 }
 
-// Unwritable adds a next step to an error if it says that dir cannot be written: df for a full disk,
-// else ls. An error that has a next step stays as it is.
+// Unwritable adds a next step to an error if it says that dir cannot be written: df for a full
+// disk, else ls. An error that has a next step stays as it is.
 func Unwritable(dir string, err error) error {
 	look := "ls -ld"
 	switch {
@@ -50,7 +50,7 @@ func Shorten(path string) string {
 	return path
 }
 
-// ExplainUnreadable rewords an error about the path of a file that the user named, with a next step. Other
+// ExplainUnreadable rewords a path error about a file that the user named, with a next step. Other
 // errors stay as they are.
 func ExplainUnreadable(name string, err error) error {
 	var path *fs.PathError

@@ -48,7 +48,7 @@ func WaitLock(ctx context.Context, f *os.File) error {
 	}
 }
 
-// OpenLock opens a lock file, and creates it if there is none.
+// OpenLock opens or creates a lock file. It refuses a path that is no regular file.
 func OpenLock(name string, mode os.FileMode) (*os.File, error) {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is no regular file, and Slipway keeps a lock there\nnext: mv %s %s", name, plaintext.Quote(name), plaintext.Quote(name+".old"))
@@ -67,6 +67,7 @@ func LockNow(name string, mode os.FileMode) (*os.File, error) {
 	return openLocked(name, mode, TryLock)
 }
 
+// openLocked opens a lock file and calls lock with it. It closes the file if lock fails.
 func openLocked(name string, mode os.FileMode, lock func(*os.File) error) (*os.File, error) {
 	f, err := OpenLock(name, mode)
 	if err != nil {

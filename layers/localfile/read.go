@@ -86,6 +86,7 @@ type contextReader struct {
 	count func(int64)
 }
 
+// Read reads from in and calls count, or returns the cause once ctx has ended.
 func (r contextReader) Read(p []byte) (int, error) {
 	if r.ctx.Err() != nil {
 		return 0, context.Cause(r.ctx)
