@@ -40,8 +40,7 @@ func testingModules(ctx context.Context) (modules string, err error) {
 	return modules, cmp.Or(missing.err, err)
 }
 
-// unpackKas returns the folder of kas's modules in the user's cache, and downloads them if they are
-// not there.
+// unpackKas returns the folder of kas's modules in the user's cache, and downloads them once.
 func unpackKas(ctx context.Context) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -106,8 +105,7 @@ func downloadKas(ctx context.Context, work, into string) error {
 	return run.Run(ctx, run.Command{Argv: []string{"dpkg-deb", "-x", debs[0], into}})
 }
 
-// testingSource returns a line for apt's sources.list: Debian's testing suite, from the archive
-// that this machine uses.
+// testingSource returns apt's line for Debian's testing suite, from the archive of this machine.
 func testingSource() (string, error) {
 	release, err := os.ReadFile("/etc/os-release")
 	if err != nil {
@@ -130,6 +128,7 @@ func testingSource() (string, error) {
 	return "", fmt.Errorf("%w: apt's sources name no archive of Debian %s to take the testing suite from", ErrMissing, suite)
 }
 
+// readVariable returns the value of a line NAME=VALUE, without quotes, or "".
 func readVariable(file, name string) string {
 	for line := range strings.Lines(file) {
 		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+"="); ok {
@@ -139,8 +138,8 @@ func readVariable(file, name string) string {
 	return ""
 }
 
-// findArchive returns the address of a suite's archive in one of apt's source files, in the
-// one-line or the deb822 format, or "".
+// findArchive returns the address of the archive that has a suite's main, in one of apt's source
+// files, in the one-line or the deb822 format, or "".
 func findArchive(file, suite string) string {
 	for paragraph := range strings.SplitSeq(file, "\n\n") {
 		fields := map[string][]string{}

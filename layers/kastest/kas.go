@@ -41,6 +41,7 @@ func Find(ctx context.Context, from Suite) (Kas, error) {
 	return findInstalled(ctx)
 }
 
+// findInstalled returns the kas in PATH.
 func findInstalled(ctx context.Context) (Kas, error) {
 	if _, err := exec.LookPath("kas"); err != nil {
 		return Kas{}, fmt.Errorf("%w: install the Debian package kas", ErrMissing)
@@ -53,6 +54,7 @@ var pythonPackages = map[string]string{
 	"colorlog": "python3-colorlog", "distro": "python3-distro", "git": "python3-git", "jsonschema": "python3-jsonschema", "yaml": "python3-yaml",
 }
 
+// findTesting returns the kas of Debian testing, from the cache or a download.
 func findTesting(ctx context.Context) (Kas, error) {
 	if err := checkModules(ctx); err != nil {
 		return Kas{}, err
@@ -87,6 +89,7 @@ func checkModules(ctx context.Context) error {
 	return nil
 }
 
+// withVersion returns k with the version that it prints.
 func (k Kas) withVersion(ctx context.Context) (Kas, error) {
 	out, err := run.Output(ctx, k.Command("", "--version"))
 	line, _, _ := strings.Cut(string(out), "\n")
