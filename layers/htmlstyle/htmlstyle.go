@@ -19,8 +19,7 @@ var CSS template.CSS
 //go:embed table.js
 var TableScript template.JS
 
-// TablePolicy returns the meta element for the head of a page that lets the browser run TableScript
-// and no other script.
+// TablePolicy returns the meta element for a page's head that allows no script but TableScript.
 func TablePolicy() template.HTML {
 	sum := sha256.Sum256([]byte(TableScript))
 	return template.HTML(`<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-` + base64.StdEncoding.EncodeToString(sum[:]) + `'">`)

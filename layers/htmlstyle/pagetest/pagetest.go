@@ -1,6 +1,5 @@
-// Package pagetest checks what holds for each page that Slipway writes: it needs no
-// network, it has no script but one for its table, and nothing in it is wider than the
-// screen of a phone.
+// Package pagetest checks what holds for each page that Slipway writes: it needs no network, it has
+// no script but one for its table, and nothing in it is wider than the screen of a phone.
 package pagetest
 
 import (
@@ -31,7 +30,7 @@ var (
 	width   = plaintext.Regexp(`(?:^|[\s{;("])(min-width|width|minmax)(?::\s*|\()(\d*\.?\d+)(px|rem|em)`)
 )
 
-// withoutTableScript returns the page without TableScript and its policy.
+// withoutTableScript returns the page without TableScript, its policy replaced by the usual one.
 func withoutTableScript(page string) string {
 	script, policy := "<script>"+string(htmlstyle.TableScript)+"</script>", string(htmlstyle.TablePolicy())
 	if strings.Count(page, script) == 1 && strings.Count(page, policy) == 1 {
@@ -49,6 +48,7 @@ func Check(t *testing.T, page string) {
 	}
 }
 
+// findProblems returns a line for each problem that Check reports.
 func findProblems(page string) (all []string) {
 	page = commit().ReplaceAllString(withoutTableScript(page), "<a>")
 	for _, want := range heads {
