@@ -21,15 +21,15 @@ import (
 	"slipway/layers/progress"
 )
 
-// maxParallel limits fetches, which wait for servers, and checkouts, which wait for
-// disks. A few at the same time use both. More only make a server slow.
+// maxParallel limits fetches, which wait for servers, and checkouts, which wait for disks. A few at
+// the same time use both. More only make a server slow.
 const maxParallel = 8
 
 // Checkout checks out every repository of the project at its commit in the workspace, applies its
 // patches, and writes bitbake's configuration into ws.Build. A repository at its commit stays
 // untouched, and one that the user changed never moves. A branch or tag without a commit is looked
-// up once, then kept; Lock moves it. As kas does, Checkout fetches no submodules, but names them.
-// It can be killed at any time and run again.
+// up once; Lock moves it. Checkout fetches no submodules, but names them. It can be killed and run
+// again.
 func Checkout(ctx context.Context, p Project, ws Workspace) error {
 	c, err := newCheckout(ctx, p, ws, len(p.Repos))
 	if err != nil {
@@ -64,6 +64,7 @@ type checkout struct {
 	moved map[string]bool // repositories, by id
 }
 
+// newCheckout creates and locks ws.Dir, and starts the progress of that many repositories.
 func newCheckout(ctx context.Context, p Project, ws Workspace, repos int) (*checkout, error) {
 	ws, err := ws.absolutePaths()
 	if err != nil {
@@ -80,8 +81,7 @@ func newCheckout(ctx context.Context, p Project, ws Workspace, repos int) (*chec
 	return &checkout{p: p, ws: ws, lock: lock, step: step, moved: map[string]bool{}}, nil
 }
 
-// endStep ends the progress step with the number of repositories that moved. It does not print err:
-// the command does.
+// endStep ends the progress step with the number of repositories that moved. It does not print err.
 func (c *checkout) endStep(err error) {
 	if err != nil {
 		c.step.End("", errors.New("not all repositories are in place"))
@@ -124,8 +124,7 @@ func groupByDepth(repos []Repo) [][]Repo {
 	return all
 }
 
-// absolutePaths returns a workspace with only Dir and Mirrors, as absolute paths: git runs in other
-// folders.
+// absolutePaths returns a workspace with only Dir and Mirrors, made absolute: git runs elsewhere.
 func (ws Workspace) absolutePaths() (Workspace, error) {
 	dir, err := filepath.Abs(ws.Dir)
 	if err != nil || ws.Mirrors == "" {
@@ -152,8 +151,9 @@ func lockWorkspace(ctx context.Context, dir string) (*os.File, error) {
 
 func (c *checkout) repoTree(r Repo) tree { return treeIn(c.p.Dir(c.ws, r), c.lock) }
 
-// checkOutRepo checks out one repository at its commit, unless it is there already. It creates the
-// checkout if there is none.
+// checkOutRepo checks out one repository at its commit, without patches, and records it. It creates
+// a missing checkout, and leaves one alone that is at its commit. Without a url it only checks that
+// the folder exists. It refuses an unfinished merge or the like, and the folders of refuseLinks.
 func (c *checkout) checkOutRepo(ctx context.Context, r Repo) error {
 	defer c.step.Add(1)
 	dir := c.p.Dir(c.ws, r)
@@ -195,6 +195,7 @@ func (c *checkout) checkOutRepo(ctx context.Context, r Repo) error {
 	return t.checkOutWanted(ctx, r, c.ws)
 }
 
+// markMoved counts r as moved, and shows its name as the progress.
 func (c *checkout) markMoved(r Repo) {
 	c.step.Detail(r.ID)
 	c.mu.Lock()
@@ -202,6 +203,7 @@ func (c *checkout) markMoved(r Repo) {
 	c.moved[r.ID] = true
 }
 
+// mustExist returns an error if the folder of a repository without a url does not exist.
 func mustExist(r Repo, dir string) error {
 	if _, err := os.Stat(dir); err != nil {
 		return r.at.Errorf("repos.%s has no url, so its folder must be there, or in the folder where you are: %w", r.ID, err)
@@ -209,8 +211,8 @@ func mustExist(r Repo, dir string) error {
 	return nil
 }
 
-// refuseLinks returns an error if the repository's folder is inside another repository and a link
-// there would lead elsewhere, or if it is in one of git's own folders.
+// refuseLinks returns an error if r's folder is in one of git's own folders, or behind a link
+// inside another repository, which could lead elsewhere.
 func (c *checkout) refuseLinks(r Repo) error {
 	dir := c.p.Dir(c.ws, r)
 	if own := gitFolderAround(dir); own != "" {
@@ -232,8 +234,8 @@ func (c *checkout) refuseLinks(r Repo) error {
 }
 
 // createTree fetches and checks out a new repository beside its folder, then renames it, so that a
-// folder with the final name is always complete. If a damaged mirror made that fail, it deletes the
-// mirror and tries again.
+// folder with the final name is always complete. It refuses to replace a file, or a folder that is
+// not empty. If a damaged mirror made the checkout fail, it deletes the mirror and tries again.
 func (c *checkout) createTree(ctx context.Context, r Repo, dir string) error {
 	if !isFree(dir) {
 		return fmt.Errorf("%s: is in the way of repository %s and is not a git checkout\nnext: mv %s %s", dir, r.ID, plaintext.Quote(dir), plaintext.Quote(dir+".old"))
@@ -277,8 +279,7 @@ func isFree(dir string) bool {
 	return info.IsDir() && err == nil && len(entries) == 0
 }
 
-// initAndFetch creates an empty repository in the tree's folder, fetches r's commit and returns it.
-// It removes what was there.
+// initAndFetch replaces the tree's folder by an empty repository, and returns r's fetched commit.
 func (t tree) initAndFetch(ctx context.Context, r Repo, ws Workspace) (string, error) {
 	if err := t.awaitFetch(ctx); err != nil {
 		return "", err
@@ -320,7 +321,8 @@ func (t tree) checkOutWanted(ctx context.Context, r Repo, ws Workspace) error {
 	return t.recordCommit(ctx, r, want)
 }
 
-// recordCommit writes into the tree's record that the tree is at a commit for r.
+// recordCommit writes into the tree's record that the tree is at a commit for r, without patches,
+// and which submodules and LFS files it may lack.
 func (t tree) recordCommit(ctx context.Context, r Repo, commit string) (err error) {
 	made := record{URL: r.storedURL(), Ref: remoteRef(r), Commit: commit, Head: commit}
 	if r.Commit != commit {
@@ -332,8 +334,7 @@ func (t tree) recordCommit(ctx context.Context, r Repo, commit string) (err erro
 	return t.writeRecord(made)
 }
 
-// ensureCommit returns r's commit, and fetches it if the tree lacks it or has a pinned commit whose
-// tag is elsewhere.
+// ensureCommit returns r's commit, fetched if the tree lacks it or does not have r's tag at it.
 func (t tree) ensureCommit(ctx context.Context, r Repo, ws Workspace) (string, error) {
 	want, err := t.localCommit(ctx, r)
 	if err == nil && t.tagMatches(ctx, r, want) {
@@ -343,7 +344,8 @@ func (t tree) ensureCommit(ctx context.Context, r Repo, ws Workspace) (string, e
 }
 
 // fetchCommit fetches r's commit through the mirror, if there is one and the tree may be shallow,
-// and returns it. Commits of a user's complete clone, which must stay complete, come from the server.
+// and returns it. Commits of a user's complete clone, which must stay complete, come from the
+// server. It refuses a tag that is not at its pinned commit.
 func (t tree) fetchCommit(ctx context.Context, r Repo, ws Workspace, shallow bool) (string, error) {
 	if ws.Mirrors != "" && shallow {
 		return ws.mirrorFor(r).fetchInto(ctx, r, t)
@@ -355,7 +357,7 @@ func (t tree) fetchCommit(ctx context.Context, r Repo, ws Workspace, shallow boo
 	return commit, t.checkTag(ctx, r, shallow)
 }
 
-// tagMatches reports whether r's tag is at the commit here, or r lacks a tag or a pinned commit.
+// tagMatches reports whether r's tag is at the commit in this tree, or r lacks a tag or a pin.
 func (t tree) tagMatches(ctx context.Context, r Repo, commit string) bool {
 	if r.Tag == "" || r.Commit == "" {
 		return true

@@ -16,8 +16,9 @@ import (
 )
 
 // Configure writes conf/local.conf and conf/bblayers.conf of a build folder for checkouts in ws,
-// byte for byte as kas 5 does. It writes only files that differ, because a rewritten file makes
-// bitbake parse everything again. It does not change the user's site.conf and auto.conf.
+// byte for byte as kas 5 does, or a bitbake-setup project's files. It writes only files that
+// differ, because a rewritten file makes bitbake parse everything again. For kas it removes old
+// files of bitbake-setup and templateconf.cfg. The user's site.conf and auto.conf stay.
 func Configure(p Project, ws Workspace, build string) error {
 	var err error
 	if ws.Dir, err = filepath.Abs(ws.Dir); err != nil {
@@ -57,6 +58,7 @@ func Configure(p Project, ws Workspace, build string) error {
 // cacheTag tells backup programs to skip the folder, which can be built again.
 const cacheTag = "Signature: 8a477f597d28d172789f06886806bc55\n# bitbake builds here.\n"
 
+// writeChanged writes a file unless it has that content already.
 func writeChanged(path string, content []byte) error {
 	old, err := os.ReadFile(path)
 	if err == nil && bytes.Equal(old, content) {
@@ -68,6 +70,7 @@ func writeChanged(path string, content []byte) error {
 	return replaceFile(path, content)
 }
 
+// localConf returns local.conf as kas writes it: the project's blocks, then machine and distro.
 func (p Project) localConf() []byte {
 	var b bytes.Buffer
 	writeHeader(&b, p.LocalConf)
@@ -132,6 +135,7 @@ func bblayersPath(build, layer string) (string, error) {
 	return "${TOPDIR}/" + rel, nil
 }
 
+// writeHeader writes the blocks, sorted by name, each below a comment with its name.
 func writeHeader(b *bytes.Buffer, blocks map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(blocks)) {
 		fmt.Fprintf(b, "# %s\n%s\n", name, blocks[name])
@@ -143,8 +147,7 @@ type placedLayer struct {
 	repo, path string
 }
 
-// sortedLayers returns all layers in the order of bblayers.conf: the highest priority first, then
-// by the names of repository and layer.
+// sortedLayers returns bblayers.conf's layers: by falling priority, then by repository and name.
 func (p Project) sortedLayers(ws Workspace) []placedLayer {
 	var all []placedLayer
 	for _, r := range p.Repos {

@@ -39,7 +39,7 @@ var buildSystems = map[string]string{
 	"isar": "isar-privileged", "isar-privileged": "isar-privileged", "isar-rootless": "isar-rootless",
 }
 
-// buildProject turns the merged files into a Project. Their structure was checked before; buildProject
+// buildProject turns the merged files, whose structure was checked before, into a Project. It
 // checks their values, and applies the settings of the environment.
 func (in *reading) buildProject() (Project, error) {
 	p := in.projectSettings()
@@ -64,8 +64,7 @@ func (in *reading) buildProject() (Project, error) {
 	return p, p.checkLocal()
 }
 
-// partialProject returns a project with only the build system. Files that are not here yet seldom
-// change it.
+// partialProject returns a project with only the build system, which a missing file seldom changes.
 func (in *reading) partialProject() Project {
 	s := in.merged.Get("build_system")
 	if s == nil {
@@ -96,6 +95,7 @@ func (in *reading) projectSettings() Project {
 	}
 }
 
+// targetNames returns the targets of a text or a list, or kas's default for nil.
 func targetNames(v *yaml.Value) []string {
 	if v == nil {
 		return []string{defaultTarget}
@@ -106,6 +106,7 @@ func targetNames(v *yaml.Value) []string {
 	return v.Texts()
 }
 
+// envDefaults returns the default values of variables by name; nil for one that has none.
 func envDefaults(v *yaml.Value) map[string]*string {
 	if v == nil {
 		return nil
@@ -120,8 +121,8 @@ func envDefaults(v *yaml.Value) map[string]*string {
 	return env
 }
 
-// checkWords refuses words that would break the quotes of a conf file, or would be an
-// option on bitbake's command line.
+// checkWords refuses words that would break the quotes of a conf file or be an option of bitbake,
+// and names that no variable can have. It accepts an empty distro.
 func (p Project) checkWords() error {
 	words := []*yaml.Value{p.merged.Get("machine"), p.merged.Get("distro"), p.merged.Get("task"), p.merged.Get("target")}
 	if t := p.merged.Get("target"); t != nil && t.Kind == yaml.List {
@@ -141,8 +142,8 @@ func (p Project) checkWords() error {
 	return nil
 }
 
-// followEnvironment lets kas's variables overrule the files. It warns, since a board
-// with another machine is another board.
+// followEnvironment sets the machine, distro, task and targets from KAS_ variables, with a warning
+// for each change: a board with another machine is another board. It warns of ignoredVariables too.
 func (p *Project) followEnvironment() error {
 	for _, v := range []struct {
 		name string
@@ -173,9 +174,10 @@ func (p *Project) followEnvironment() error {
 	return nil
 }
 
-// ignoredVariables are those of kas and kas-container that nothing follows here.
+// ignoredVariables are those of kas and kas-container that Slipway does not follow.
 const ignoredVariables = "WORK_DIR BUILD_DIR REPO_REF_DIR PREMIRRORS CLONE_DEPTH BUILDTOOLS_DIR CONTAINER_ENGINE CONTAINER_IMAGE IMAGE_VERSION RUNTIME_ARGS"
 
+// warnIgnored adds a warning that names the ignoredVariables that are set.
 func (p *Project) warnIgnored() {
 	var set []string
 	for name := range strings.FieldsSeq(ignoredVariables) {
@@ -192,6 +194,9 @@ func (p *Project) warnOverride(name, value, was string) {
 	p.Warnings = append(p.Warnings, fmt.Sprintf("%s is followed, as kas does: %q in place of %q; \"unset %s\" ends that", name, value, was, name))
 }
 
+// readRepos adds the repositories to p, in the order of the files. It refuses one with a url in
+// another's folder. It warns of a commit that is no whole id, and of a patch of an unknown
+// repository.
 func (p *Project) readRepos() error {
 	repos := p.merged.Get("repos")
 	if repos == nil {
@@ -221,6 +226,7 @@ func (p *Project) readRepos() error {
 	return nil
 }
 
+// readRepo makes and checks a Repo of one entry, with its defaults, overrides and local folder.
 func (p *Project) readRepo(id string, v *yaml.Value) (Repo, error) {
 	r := Repo{
 		ID: id, at: v.At,
@@ -251,8 +257,7 @@ func (p *Project) readRepo(id string, v *yaml.Value) (Repo, error) {
 	return r, err
 }
 
-// settingOrDefault returns a setting, or its default. An explicit null removes the
-// default.
+// settingOrDefault returns a setting, or its default. An explicit null removes the default.
 func (p *Project) settingOrDefault(v *yaml.Value, key string) string {
 	if own := v.Get(key); own != nil {
 		return own.TextOr("")
@@ -260,7 +265,7 @@ func (p *Project) settingOrDefault(v *yaml.Value, key string) string {
 	return p.merged.Get("defaults", "repos", key).TextOr("")
 }
 
-// checkSupported refuses what slipway leaves to kas.
+// checkSupported refuses a repository that is not git's, or with signed: true.
 func checkSupported(id string, v *yaml.Value) error {
 	switch t := v.Get("type"); {
 	case t.TextOr("git") == "hg":
@@ -274,8 +279,8 @@ func checkSupported(id string, v *yaml.Value) error {
 	return nil
 }
 
-// chooseCommit sets what of a repository is checked out: its own settings, then an
-// override. For a refspec, kas overrides only the commit.
+// chooseCommit sets r's commit, branch, tag and url from its own settings, then from an override.
+// With a refspec, kas overrides only the commit. It refuses names that could be a commit's id.
 func (p *Project) chooseCommit(r *Repo, v *yaml.Value) error {
 	over := p.merged.Get("overrides", "repos", r.ID)
 	if refspec := p.settingOrDefault(v, "refspec"); refspec != "" {
@@ -305,8 +310,8 @@ func (p *Project) chooseCommit(r *Repo, v *yaml.Value) error {
 	return nil
 }
 
-// refuseCommitAsName refuses a branch or tag with the name of a commit. Whoever may push such
-// a branch would choose what is built. One that is meant has refs/ before it.
+// refuseCommitAsName refuses a branch or tag with the name of a commit. Whoever may push such a
+// branch would choose what is built. With refs/ before it, the name is accepted.
 func (r Repo) refuseCommitAsName() error {
 	for _, name := range []string{r.Branch, strings.TrimPrefix(r.Tag, "tags/")} {
 		if wholeCommit().MatchString(strings.ToLower(name)) {
@@ -316,8 +321,7 @@ func (r Repo) refuseCommitAsName() error {
 	return nil
 }
 
-// shortenRefs replaces whole refs by the branches and tags that they name. Another ref,
-// such as refs/pull/1/head, stays whole in Branch.
+// shortenRefs cuts refs/heads/ and refs/tags/ off Branch and Tag. Other refs stay whole in Branch.
 func (r *Repo) shortenRefs() {
 	r.Tag = strings.TrimPrefix(strings.TrimPrefix(r.Tag, "refs/"), "tags/")
 	if tag, ok := strings.CutPrefix(r.Branch, "refs/tags/"); ok && r.Tag == "" {
@@ -328,8 +332,8 @@ func (r *Repo) shortenRefs() {
 	}
 }
 
-// useRefspec reads the one key that older files have for a commit, a branch and
-// a tag alike. Where spelling does not tell, the server will.
+// useRefspec sets r's commit, tag or branch from refspec, the key of older files for all three. The
+// server decides later between a branch and a tag of a name without tags/ or refs/.
 func (r *Repo) useRefspec(refspec string) {
 	switch {
 	case wholeCommit().MatchString(refspec):
@@ -341,8 +345,8 @@ func (r *Repo) useRefspec(refspec string) {
 	}
 }
 
-// checkCommit refuses to check out what is not a whole commit id: a shorter one, or a
-// branch's name, could name something else tomorrow. Reading such a project harms nobody.
+// checkCommit returns an error if r's commit is not a whole id: a shorter one, or a branch's name,
+// could name another commit tomorrow. A checkout fails with it, and Load only warns.
 func (r Repo) checkCommit() error {
 	if r.URL == "" || r.Commit == "" || wholeCommit().MatchString(r.Commit) {
 		return nil
@@ -360,6 +364,7 @@ func (r Repo) sameTree(other Repo) bool {
 		r.Commit == other.Commit && r.Branch == other.Branch && r.Tag == other.Tag && slices.Equal(r.Patches, other.Patches)
 }
 
+// validate returns an error for a url, folder, branch or tag that is ambiguous or unsafe for git.
 func (r Repo) validate() error {
 	fail := func(format string, args ...any) error {
 		return r.at.Errorf("repos.%s: %w", r.ID, fmt.Errorf(format, args...))
@@ -394,8 +399,8 @@ func (r Repo) validate() error {
 // Besides "disabled", which kas's own documentation recommends, these leave a layer out.
 var disabled = []string{"disabled", "excluded", "n", "no", "0", "false"}
 
-// readLayers reads r's layers. If r has no url, they may be beside its folder, in the
-// git repository around it: see checkLayers.
+// readLayers reads r's layers, without disabled ones. Without the key, r itself is a layer. If r
+// has no url, layers may be beside its folder, in the git repository around it: see checkLayers.
 func readLayers(r Repo, v *yaml.Value) ([]Layer, error) {
 	id := r.ID
 	if v == nil {
@@ -423,9 +428,9 @@ func readLayers(r Repo, v *yaml.Value) ([]Layer, error) {
 	return found, nil
 }
 
-// checkLayers refuses a layer that is outside of the git repository around its folder,
-// also through a link. A checkout may lack a layer until it is placed at its commit. A
-// local folder's links are the user's.
+// checkLayers refuses a layer that is outside of the git repository around its folder, also through
+// a link. Checkouts that are not at their commits yet (placed is false) may lack a layer, and a
+// local folder's links are the user's: it follows neither's links.
 func (p *Project) checkLayers(ws Workspace, placed bool) error {
 	for _, r := range p.Repos {
 		for _, layer := range r.Layers {
@@ -441,8 +446,7 @@ func (p *Project) checkLayers(ws Workspace, placed bool) error {
 	return nil
 }
 
-// splitWorkTree returns the git repository around a folder, with the folder's path in
-// it.
+// splitWorkTree returns the git repository around a folder, and the folder's path in it.
 func splitWorkTree(dir string) (top, below string) {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
@@ -455,8 +459,8 @@ func splitWorkTree(dir string) (top, below string) {
 	return top, below
 }
 
-// sortedPatchNames returns the names of patches in kas's order. kas sorts numbers as
-// numbers, and cannot sort numbers with texts.
+// sortedPatchNames returns the names of patches in kas's order. kas sorts numbers as numbers, and
+// cannot sort numbers with texts, which are an error.
 func sortedPatchNames(id string, v *yaml.Value) ([]string, error) {
 	names := slices.Sorted(slices.Values(v.Keys))
 	if len(v.Numbers) == 0 {
@@ -473,8 +477,8 @@ func sortedPatchNames(id string, v *yaml.Value) ([]string, error) {
 	return names, nil
 }
 
-// readPatches returns the patches in the order of their names, without those that are
-// null.
+// readPatches returns the patches in the order of their names, without those that are null. It
+// refuses a patch without a repository, or with a path that leaves its repository.
 func (p *Project) readPatches(id string, v *yaml.Value) ([]Patch, error) {
 	if v == nil {
 		return nil, nil

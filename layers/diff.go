@@ -24,7 +24,7 @@ type Move struct {
 	To      string   `json:"to,omitempty"`   // "" if the repository is gone
 	Ahead   int      `json:"ahead"`          // commits that To has and From lacks
 	Behind  int      `json:"behind"`         // commits that From has and To lacks
-	Commits []Change `json:"commits"`        // of those that To has the newest, and some at most
+	Commits []Change `json:"commits"`        // the newest of those that To has, up to Diff's limit
 	Unknown string   `json:"unknown,omitempty"`
 
 	repo Repo
@@ -70,8 +70,8 @@ func Diff(ctx context.Context, older, newer Project, ws Workspace, most int) ([]
 	return moves, group.Wait()
 }
 
-// Moves returns the repositories that are at another commit in newer than in older, without the
-// commits between. It contacts no server.
+// Moves returns the repositories with a url that are at another commit in newer than in older, or
+// only in one of them, without the commits between. It contacts no server.
 func Moves(older, newer Project) []Move {
 	was := older.pinnedCommits()
 	var moves []Move
@@ -100,8 +100,7 @@ func (p Project) floatingRef(id string) string {
 	return ""
 }
 
-// pinnedCommits returns the commits of a project's repositories by ID, including pins of a lock
-// file that was loaded alone.
+// pinnedCommits returns the commits of repositories by ID, also those of a lock file loaded alone.
 func (p Project) pinnedCommits() map[string]string {
 	all := map[string]string{}
 	if locked := p.merged.Get("overrides", "repos"); locked != nil {
@@ -123,7 +122,8 @@ func (ws Workspace) historyMirror(r Repo) history {
 	return history{mirror{store{dir: dir, gitDir: dir, url: r.URL}}}
 }
 
-// listCommits fetches the history between a move's ends, and sets its Ahead, Behind and Commits.
+// listCommits fetches the history between a move's ends, and sets its Ahead, Behind and Commits, at
+// most most of these. It locks the mirror, and recreates a damaged one.
 func (h history) listCommits(ctx context.Context, m *Move, most int) error {
 	lock, err := lockMirror(ctx, h.dir)
 	if err != nil {
@@ -182,7 +182,7 @@ func printableLine(text string) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// lastOutputLine returns the last line that a failed program printed, or else the error's text.
+// lastOutputLine returns a failed program's last line, or else the error without its next step.
 func lastOutputLine(err error) string {
 	var failed *run.Failure
 	if !errors.As(err, &failed) || failed.Tail == "" {
@@ -193,7 +193,7 @@ func lastOutputLine(err error) string {
 	return printableLine(lines[len(lines)-1])
 }
 
-// LoadAt loads a project as its files were at a commit, branch or tag of its own repository.
+// LoadAt loads a project as its files were at a commit, branch or tag of their own repository.
 func LoadAt(ctx context.Context, p Project, ref string, ws Workspace) (Project, error) {
 	dir, err := os.MkdirTemp("", "slipway-project-")
 	if err != nil {
@@ -225,7 +225,7 @@ func LoadAt(ctx context.Context, p Project, ref string, ws Workspace) (Project, 
 	return then, nil
 }
 
-// exportFiles writes the YAML and JSON files of a commit below dir/project.
+// exportFiles writes a commit's YAML and JSON files, and an empty .git folder, into dir/project.
 func exportFiles(ctx context.Context, root, ref, dir string) error {
 	t := treeIn(root, nil)
 	commit, err := t.git(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")

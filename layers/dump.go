@@ -9,8 +9,8 @@ import (
 	"slipway/layers/yaml"
 )
 
-// Dump returns the project as one project file with its includes and lock files merged in order,
-// byte for byte as "kas dump" does. A comment names each local folder.
+// Dump returns the project as one file with its includes and lock files merged in order, byte for
+// byte as "kas dump" does, or as JSON for bitbake-setup. A comment names each local folder.
 func Dump(p Project) ([]byte, error) {
 	if p.setup != nil {
 		return p.dumpSetup()
@@ -32,7 +32,7 @@ func DumpJSON(p Project) ([]byte, error) {
 	return p.mergedValue().JSON()
 }
 
-// mergedValue returns the merged project files as one value, with the user's local folders.
+// mergedValue returns the merged files as one value, without includes and with the local folders.
 func (p Project) mergedValue() *yaml.Value {
 	v := &yaml.Value{Kind: yaml.Dict, Keys: slices.Clone(p.merged.Keys), Dict: maps.Clone(p.merged.Dict)}
 	v.Dict["header"] = &yaml.Value{Kind: yaml.Dict, Keys: []string{"version"}, Dict: map[string]*yaml.Value{
@@ -47,7 +47,7 @@ func (p Project) mergedValue() *yaml.Value {
 	return v
 }
 
-// localEntry returns the project file entry of a local folder: a path without a url.
+// localEntry returns the project file entry of a local folder: its path, and was's name and layers.
 func (r Repo) localEntry(was *yaml.Value) *yaml.Value {
 	entry := yaml.NewDict()
 	for _, key := range []string{"name", "layers"} {

@@ -27,8 +27,8 @@ func saysAny(err error, texts []string) bool {
 	return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
-// explainError adds the next step to the error of a checkout that was interrupted, or that filled
-// the disk. Other errors stay as they are.
+// explainError adds a next step to a checkout's error if the disk is full. If ctx has ended, it
+// returns the cause of that with a next step. Other errors stay as they are.
 func (c *checkout) explainError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -41,7 +41,7 @@ func (c *checkout) explainError(ctx context.Context, err error) error {
 	return err
 }
 
-// failedFolder returns the folder in which a failed git wrote: the mirrors or the checkouts.
+// failedFolder returns the folder in which a failed git wrote: the mirrors, or else the checkouts.
 func (c *checkout) failedFolder(err error) string {
 	var failure *run.Failure
 	inMirrors := func(arg string) bool { return strings.HasPrefix(arg, "--git-dir="+c.ws.Mirrors+"/") }
@@ -60,8 +60,7 @@ var refusalTexts = []string{"Server does not allow request for unadvertised obje
 func serverRefused(err error) bool { return saysAny(err, refusalTexts) }
 
 // serverLacksCommit reports whether err says that the server has no such commit, so that no clone
-// has it. It asks the server for its protocol: before version 2, a server says the same of a commit
-// that it only refuses to send.
+// has it. It asks the server for its protocol: before version 2, err may also be a refusal.
 func (g store) serverLacksCommit(ctx context.Context, err error) bool {
 	if err == nil || !strings.Contains(err.Error(), "not our ref") {
 		return false
@@ -83,8 +82,8 @@ func (r Repo) noCommitError() error {
 	return cmp.Or(r.commitAt, r.at).Errorf("repos.%s: commit %s is not in %s; is the url or the commit mistyped?\nnext: git ls-remote %[3]s", r.ID, r.Commit, shownURL(r))
 }
 
-// explainFetchError adds the repository, the place of its url in the project file and the next step
-// to the error of a failed fetch.
+// explainFetchError adds the repository, the place in the project file and the next step to the
+// error of a failed fetch. Errors of a full disk, or that are no run.Failure, stay as they are.
 func (r Repo) explainFetchError(err error) error {
 	var failure *run.Failure
 	if !errors.As(err, &failure) || diskFull(err) {
@@ -105,6 +104,7 @@ var emptyWords = []string{"Could not read from remote repository.", "Please make
 
 const maxGitLines = 3 // a server may greet at length before it refuses
 
+// Error returns the last maxGitLines lines of git that say something, or else git's exit status.
 func (g *gitError) Error() string {
 	var said []string
 	for line := range strings.Lines(g.failure.Tail) {

@@ -19,8 +19,7 @@ import (
 	"slipway/layers/yaml"
 )
 
-// Parts lists the files and folders in its own repository that a project uses. Paths are relative
-// to Root.
+// Parts lists the files and folders in its own repository that a project uses, relative to Root.
 type Parts struct {
 	Files    []string // project files and lock files
 	Layers   []string // folders of layers, and of bitbake, that are no checkouts
@@ -29,7 +28,8 @@ type Parts struct {
 	Floating []string // repositories of which no pin says the commit
 }
 
-// Parts returns the files and folders that the project uses, and its repositories without a commit.
+// Parts returns the files and folders of its own repository that the project uses, the folders
+// elsewhere, and its repositories without a commit.
 func (p Project) Parts(ws Workspace) Parts {
 	var parts Parts
 	for _, file := range p.read {
@@ -67,8 +67,9 @@ func (p Project) ownDir(ws Workspace, r Repo) string {
 	return p.Dir(ws, r)
 }
 
-// addLayers adds the layers in a local repository's folder to parts, and bitbake if that folder
-// holds it. If a path has links, it adds both the path and its target.
+// addLayers adds a local repository's folder and layers to parts. Of the project's own repository
+// it adds bitbake and scripts, if it has bitbake, in place of the folder. If a path has links, it
+// adds both the path and its target.
 func (p Project) addLayers(parts *Parts, r Repo, dir string) {
 	var folders []string
 	if r.Path != "" {
@@ -100,13 +101,12 @@ func (p Project) below(path string) (string, bool) {
 	return "", false
 }
 
-// withoutLinks returns a path with its links resolved. The path need not exist, like a submodule's
-// files before its checkout.
+// withoutLinks returns a path with its links resolved. The path need not exist.
 func withoutLinks(path string) string { return followLinks(path, maxLinks) }
 
 const maxLinks = 40 // as Linux
 
-// followLinks resolves at most most links of a path that need not exist.
+// followLinks resolves the links of a path that need not exist, in at most most steps.
 func followLinks(path string, most int) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil || path == filepath.Dir(path) || most == 0 {
 		return cmp.Or(real, path)
@@ -123,8 +123,7 @@ func followLinks(path string, most int) string {
 	return followLinks(filepath.Join(folder, link), most-1)
 }
 
-// Head returns the commit of the work tree around a folder, and whether files differ from
-// it. The commit is "" without git.
+// Head returns the commit of the git work tree around dir, or "", and whether files differ from it.
 func Head(ctx context.Context, dir string) (commit string, edited bool, err error) {
 	s := State{Dir: dir}
 	err = s.describeLocal(ctx)
@@ -132,7 +131,7 @@ func Head(ctx context.Context, dir string) (commit string, edited bool, err erro
 }
 
 // ParseLocal parses the folders that a build uses instead of checkouts, such as
-// "oe=/src/oe,meta-x=~/meta-x", into absolute paths by repository.
+// "oe=/src/oe,meta-x=~/meta-x", into absolute paths by repository. A repository may occur once.
 func ParseLocal(text string) (map[string]string, error) {
 	folders := map[string]string{}
 	for entry := range strings.SplitSeq(text, ",") {
@@ -156,7 +155,7 @@ func ParseLocal(text string) (map[string]string, error) {
 }
 
 // useLocal makes r a local folder without a url and patches, if the user named one for it. It keeps
-// r's commit, which status shows.
+// r's commit, which status shows. It refuses a path that is no folder, or that bitbake cannot read.
 func (p *Project) useLocal(r *Repo) error {
 	dir, ok := p.local[r.ID]
 	if !ok {
@@ -208,8 +207,7 @@ func localWarning(ctx context.Context, r Repo) (string, error) {
 	return fmt.Sprintf("repository %s is the local folder %s, %s: this build is not of the project's commit", r.ID, r.Path, at), nil
 }
 
-// describeLocal sets the commit, the branch and whether files are modified from the git work tree
-// of s.Dir. Without git it sets nothing.
+// describeLocal sets Head, Branch and Edited from the git work tree of s.Dir, nothing without git.
 func (s *State) describeLocal(ctx context.Context) error {
 	t := treeIn(cmp.Or(workTree(s.Dir), s.Dir), nil) // the folder may be a part of a work tree
 	if !t.isCheckout() {
@@ -230,15 +228,14 @@ type FolderCommit struct {
 	Branch string `json:"branch,omitempty"`
 }
 
-// branchVariables name the branch on GitHub, GitLab and Jenkins. These check out a commit without a
-// branch, so git cannot tell it.
+// branchVariables name the branch on GitHub, GitLab and Jenkins, whose checkouts are on none.
 var branchVariables = []string{"GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BRANCH_NAME"}
 
 // gitTime limits the time of all git commands of CommitOfFolder together.
 const gitTime = 20 * time.Second
 
-// CommitOfFolder runs git in a folder, and returns the commit, the remote and the branch. It
-// returns nil if there is no git, no repository or no commit.
+// CommitOfFolder returns the commit, remote and branch of git in a folder. A variable of a CI
+// server overrides the branch. It returns nil if there is no git, no repository or no commit.
 func CommitOfFolder(ctx context.Context, dir string) *FolderCommit {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
@@ -294,6 +291,7 @@ var (
 
 // webPages returns the URL of a repository's web page, and on GitHub and GitLab the beginning of
 // the URLs of its commits. It recognises both, self-hosted too, by the first part of the host name.
+// For an SSH address of another host it returns "".
 func webPages(address string) (repository, commits string) {
 	scheme, host, name := splitURL(address)
 	whole := strings.Trim(name, "/")
@@ -314,8 +312,8 @@ func webPages(address string) (repository, commits string) {
 	return site + whole, ""
 }
 
-// splitURL returns the scheme ("" for SSH and git), host and path of a repository's address. It
-// drops the port of SSH, which is not the web server's.
+// splitURL returns the scheme ("" for SSH and git), host and path of a repository's address, all ""
+// for another scheme. It drops the port of SSH, which is not the web server's.
 func splitURL(address string) (scheme, host, name string) {
 	u, err := url.Parse(address)
 	switch {

@@ -18,27 +18,27 @@ import (
 	"slipway/layers/run"
 )
 
-// checkedOut is the ref under which slipway keeps the commit that it checked out
-// last: it tells that commit from a user's own, and gc keeps it.
+// checkedOut is the ref under which Slipway keeps the commit that it checked out last: it tells
+// that commit from a user's own, and gc keeps it.
 const checkedOut = "refs/slipway/checkout"
 
 // allHistory is the depth that git takes for no limit.
 const allHistory = 1<<31 - 1
 
-// store is a git repository, with or without a work tree. Branches and tags are named
-// by their whole refs, so that none can be mistaken for a commit or an option.
+// store is a git repository, with or without a work tree. Branches and tags are named by their
+// whole refs, so that none can be mistaken for a commit or an option.
 type store struct {
 	dir    string   // its folder
 	gitDir string   // git's own folder in it; dir itself if there is no work tree
-	hold   *os.File // a lock, which lasts as long as a program that works here
+	hold   *os.File // a lock, which also git and its children hold
 	url    string   // of its server, with a login that no file keeps
 }
 
 // tree is one checkout.
 type tree struct{ store }
 
-// treeIn returns the checkout in dir. In a linked work tree .git is a file that names
-// git's folder.
+// treeIn returns the checkout in dir, which need not exist. Its git folder is dir/.git, or the
+// folder that the .git file of a linked work tree names.
 func treeIn(dir string, hold *os.File) tree {
 	gitDir := filepath.Join(dir, ".git")
 	if named, ok := strings.CutPrefix(string(readSmall(gitDir)), "gitdir: "); ok {
@@ -52,8 +52,7 @@ func treeIn(dir string, hold *os.File) tree {
 
 func (t tree) isCheckout() bool { return localfile.Exists(t.gitDir) }
 
-// endsAt reports whether the shallow history ends at an id. The id is then that of a
-// local commit, not of a tag.
+// endsAt reports whether the shallow history ends at an id, which then is a commit's, not a tag's.
 func (g store) endsAt(id string) bool {
 	ends, err := shallowCommits(g.gitDir)
 	return err == nil && slices.Contains(ends, id)
@@ -61,18 +60,13 @@ func (g store) endsAt(id string) bool {
 
 func (g store) isShallow() bool { return localfile.Exists(filepath.Join(g.gitDir, "shallow")) }
 
-// git runs git only in the repository: without the explicit folders, git in a damaged repository
-// would use the repository around it. The settings have these reasons. A user's hooks are for a
-// user's commits, and nobody would see a question about a password. A pack must appear whole,
-// because the loose objects of a killed fetch would be a commit without its files. The output of a
-// signature check would be mistaken for a commit's date. A file watcher would hold our locks for
-// ever. A git status that may take a lock leaves index.lock when it is killed.
+// git runs git in the repository and returns its standard output without blanks at the ends.
 func (g store) git(ctx context.Context, args ...string) (string, error) {
 	out, err := run.Output(ctx, g.command(args...))
 	return strings.TrimSpace(string(out)), err
 }
 
-// gitList runs git where its output is a list whose items end with a NUL.
+// gitList runs git and returns the items of its output, which end with a NUL each.
 func (g store) gitList(ctx context.Context, args ...string) ([]string, error) {
 	out, err := run.Output(ctx, g.command(args...))
 	if err != nil || len(out) == 0 {
@@ -81,6 +75,11 @@ func (g store) gitList(ctx context.Context, args ...string) ([]string, error) {
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"), nil
 }
 
+// command returns a git command for this repository only: without the explicit folders, git in a
+// damaged repository would use the repository around it. It runs no hooks of the user. A pack must
+// appear whole, because the loose objects of a killed fetch would be a commit without its files.
+// The output of a signature check would be mistaken for a commit's date. A file watcher would hold
+// our locks for ever. A git status that may take a lock leaves index.lock when it is killed.
 func (g store) command(args ...string) run.Command {
 	argv := []string{"git", "--no-optional-locks", "--git-dir=" + g.gitDir}
 	if g.gitDir != g.dir {
@@ -95,8 +94,8 @@ func (g store) command(args ...string) run.Command {
 	return withLogin(c, g.url)
 }
 
-// withLogin gives git the login of an address in its environment: other users see a
-// program's arguments, and read its files.
+// withLogin returns c with the login of a URL, if it has one, in git's environment: other users can
+// see a program's arguments and read its files.
 func withLogin(c run.Command, url string) run.Command {
 	if stored := plaintext.HideSecrets(url); stored != url {
 		n, _ := strconv.Atoi(os.Getenv("GIT_CONFIG_COUNT")) // the user's own
@@ -105,25 +104,23 @@ func withLogin(c run.Command, url string) run.Command {
 	return c
 }
 
-// gitVariables are what a git that runs slipway, in a hook or an alias, sets for its
-// own repository. With GIT_INDEX_FILE, a checkout would write over that repository's
-// index.
+// gitVariables are the variables that a git which runs Slipway, in a hook or an alias, sets for its
+// own repository. With GIT_INDEX_FILE, a checkout would write over that repository's index.
 var gitVariables = []string{
 	"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_NAMESPACE", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE",
 	"GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_REPLACE_REF_BASE", "GIT_NO_REPLACE_OBJECTS", "GIT_IMPLICIT_WORK_TREE", "GIT_CONFIG",
 }
 
-// gitCommand runs git without a terminal: ssh would wait there for an answer, which a
-// program in the background cannot read. On a desktop with a window for passwords, ssh
-// uses that.
+// gitCommand returns a command that runs git without a terminal and without gitVariables: a program
+// in the background cannot answer a question. ssh uses the user's SSH_ASKPASS, if set.
 func gitCommand(dir string, argv []string) run.Command {
 	askpass := cmp.Or(os.Getenv("SSH_ASKPASS"), "false")
 	return run.Command{Argv: argv, Dir: dir, Unset: gitVariables, Env: []string{"GIT_TERMINAL_PROMPT=0", "SSH_ASKPASS_REQUIRE=force", "SSH_ASKPASS=" + askpass, "LC_ALL=C"}}
 }
 
-// initRepository creates an empty repository for r's server. It writes what git init
-// and git remote add write, without their time, which is most of a cold checkout beside
-// git's fetch and checkout.
+// initRepository creates an empty repository for r's server, of sha256 if r's commit has 64 digits.
+// It writes git's files itself, because git init and git remote add would slow a first checkout
+// down.
 func (g store) initRepository(r Repo) error {
 	bare := g.gitDir == g.dir
 	for _, dir := range []string{g.dir, filepath.Join(g.gitDir, "objects/pack"), filepath.Join(g.gitDir, filepath.Dir(checkedOut))} {
@@ -150,8 +147,7 @@ var quoteConfig = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\
 // environment, each time that it asks the server.
 func (r Repo) storedURL() string { return plaintext.HideSecrets(r.URL) }
 
-// useURL sets a changed url. It forgets branches and tags that were looked up at the
-// old one.
+// useURL sets origin's URL if it differs, and deletes the refs that were looked up at the old URL.
 func (g store) useURL(ctx context.Context, url string) error {
 	now, err := g.git(ctx, "config", "--get", "remote.origin.url")
 	if err == nil && now == url {
@@ -173,7 +169,7 @@ func (g store) useURL(ctx context.Context, url string) error {
 	return err
 }
 
-// remoteRef returns the branch or tag of a repository at its server.
+// remoteRef returns the whole ref of r's tag, or else of its branch, at the server.
 func remoteRef(r Repo) string {
 	if r.Tag != "" {
 		return "refs/tags/" + r.Tag
@@ -184,13 +180,13 @@ func remoteRef(r Repo) string {
 	return "refs/heads/" + r.Branch
 }
 
-// localRef returns the ref that keeps the commit of remoteRef, apart from a user's own
-// branches and tags.
+// localRef returns the ref that keeps the commit of remoteRef, apart from a user's own refs.
 func localRef(r Repo) string {
 	return "refs/slipway/at/" + strings.TrimPrefix(remoteRef(r), "refs/")
 }
 
-// localCommit returns the commit of r if it is local. A pin may be the id of a tag.
+// localCommit returns the commit of r's pin, branch or tag if the repository has it, otherwise an
+// error. A pin may be the id of a tag. A pin that is no whole id is an error.
 func (g store) localCommit(ctx context.Context, r Repo) (string, error) {
 	if err := r.checkCommit(); err != nil {
 		return "", err
@@ -207,9 +203,9 @@ func (g store) hasCommit(ctx context.Context, commit string) bool {
 	return err == nil
 }
 
-// fetchFromServer fetches r's commit, without its history if the server allows it. It keeps the
-// commit under kept, if that is not "". A complete clone stays complete: a shallow fetch into it
-// would cut its history.
+// fetchFromServer fetches r's commit and returns it. It keeps a pinned commit under the ref kept,
+// if that is not "". From a server that refuses single commits, it fetches all branches and tags.
+// shallow fetches no history; it must be false for a complete clone, whose history it would cut.
 func (g store) fetchFromServer(ctx context.Context, r Repo, shallow bool, kept string) (string, error) {
 	g.url = r.URL
 	if r.Commit == "" {
@@ -246,6 +242,7 @@ func (g store) fetchFromServer(ctx context.Context, r Repo, shallow bool, kept s
 	return commit, nil
 }
 
+// fetchTip fetches r's branch or tag into localRef. It asks the server which one an OrTag name is.
 func (g store) fetchTip(ctx context.Context, r Repo, shallow bool) error {
 	ref := remoteRef(r)
 	if r.OrTag {
@@ -258,6 +255,7 @@ func (g store) fetchTip(ctx context.Context, r Repo, shallow bool) error {
 	return g.fetchRefs(ctx, shallow, ref+":"+localRef(r))
 }
 
+// fetchRefs fetches refspecs from origin: without history if shallow is set, else with all of it.
 func (g store) fetchRefs(ctx context.Context, shallow bool, refspecs ...string) error {
 	args := []string{"fetch", "-q", "--no-tags", "--force", "--no-recurse-submodules", "--no-write-fetch-head"}
 	switch {
@@ -289,8 +287,8 @@ func (g store) runFetch(ctx context.Context, args ...string) error {
 
 func (g store) fetchLock() string { return filepath.Join(g.gitDir, "slipway-fetching") }
 
-// removeLocks removes the lock files that a killed git left beside files that only slipway writes.
-// The caller holds the lock of the workspace or mirror, so no other slipway runs git there.
+// removeLocks waits as awaitFetch does, and removes the locks that a killed git left beside files
+// that only Slipway writes. The caller holds the lock of the workspace or mirror.
 func (g store) removeLocks(ctx context.Context) error {
 	if err := g.awaitFetch(ctx); err != nil {
 		return err
@@ -308,7 +306,8 @@ func (g store) removeLocks(ctx context.Context) error {
 	return localfile.Remove(locks...)
 }
 
-// awaitFetch waits a while for a fetch whose slipway was killed.
+// awaitFetch waits up to gitExitTime for a fetch whose slipway was killed, and removes its lock
+// file. If the fetch has ended, it also removes git's shallow.lock.
 func (g store) awaitFetch(ctx context.Context) error {
 	if !localfile.Exists(g.fetchLock()) {
 		return nil
@@ -327,7 +326,7 @@ func (g store) awaitFetch(ctx context.Context) error {
 	return localfile.Remove(left...)
 }
 
-// checkTag checks that a tag is at the pinned commit.
+// checkTag fetches r's tag, and returns an error unless the tag's id or its commit is r's commit.
 func (g store) checkTag(ctx context.Context, r Repo, shallow bool) error {
 	g.url = r.URL
 	if err := g.fetchRefs(ctx, shallow, remoteRef(r)+":"+localRef(r)); err != nil {
@@ -345,10 +344,10 @@ func (g store) checkTag(ctx context.Context, r Repo, shallow bool) error {
 }
 
 // git runs hooks and obeys the configuration in folders of its own. A project that puts
-// files there has the user's next git command run them.
+// files in such a folder has the user's next git command run them.
 
-// namesGit reports whether a path has an element that a file system of Linux, macOS or
-// Windows takes for .git. git itself refuses the same spellings in a repository.
+// namesGit reports whether a path has an element that a file system of Linux, macOS or Windows
+// takes for .git. git itself refuses the same spellings in a repository.
 func namesGit(path string) bool {
 	for name := range strings.FieldsFuncSeq(path, func(c rune) bool { return c == '/' || c == '\\' }) {
 		name = strings.Map(func(c rune) rune {
@@ -366,8 +365,8 @@ func namesGit(path string) bool {
 	return false
 }
 
-// gitFolderAround returns the folder of git's own that a path is in, with its links
-// followed, or "". git looks for repositories in the same way: upwards, to the first one.
+// gitFolderAround returns the .git folder or bare repository that contains a path, with links
+// resolved. It returns "" if it finds none, or a work tree first.
 func gitFolderAround(path string) string {
 	path = withoutLinks(path)
 	for at := path; at != filepath.Dir(at); at = filepath.Dir(at) {

@@ -1,8 +1,7 @@
-// Package layers turns a project file into pinned checkouts with bitbake's conf/ folder.
-// Project files are kas's, or bitbake-setup's if the name ends in .conf.json. It refuses
-// keys that it does not read, so that no build differs silently from theirs. A project
-// file comes from outside: it is read with limits, names no file outside its repository,
-// and never reaches a shell.
+// Package layers turns a project file into pinned checkouts with bitbake's conf/ folder. Project
+// files are kas's, or bitbake-setup's if the name ends in .conf.json. It refuses keys that it does
+// not read, so that no build differs silently from theirs. A project file comes from outside: it is
+// read with limits, names no file outside its repository, and never reaches a shell.
 package layers
 
 import (
@@ -41,7 +40,7 @@ type Project struct {
 type Repo struct {
 	ID      string
 	Name    string // of its folder
-	URL     string // "" for a folder that is here already
+	URL     string // "" for a folder that exists already
 	Branch  string // or a whole ref, if it begins with refs/
 	OrTag   bool   // Branch may as well be a tag: see lookUp
 	Tag     string
@@ -82,7 +81,8 @@ type Workspace struct {
 	Local map[string]string
 }
 
-// Dir returns the folder of a repository of the project.
+// Dir returns the folder of a repository: Root without a url and a path, Name in ws.Dir without a
+// path, else Path in ws.Dir. Without a url, Path may also be relative to the current folder.
 func (p Project) Dir(ws Workspace, r Repo) string {
 	switch {
 	case r.Path == "" && r.URL == "":
@@ -107,7 +107,7 @@ type Block struct {
 	Text string
 }
 
-// LocalConfBlocks returns the blocks of conf/local.conf in the order in which they are written.
+// LocalConfBlocks returns the blocks of conf/local.conf with their places, sorted by name.
 func (p Project) LocalConfBlocks() []Block {
 	var all []Block
 	for _, name := range slices.Sorted(maps.Keys(p.LocalConf)) {
@@ -123,8 +123,8 @@ func (p Project) LocalConfBlocks() []Block {
 	return all
 }
 
-// KeyAt returns where the machine or the distro is written in the project's files, or else the
-// start of the project file.
+// KeyAt returns the place of a top-level key, such as machine, in the project's files, or else line
+// 1 of the project file. For a bitbake-setup file it returns the place of the chosen configuration.
 func (p Project) KeyAt(key string) (file string, line, column int) {
 	at := yaml.Position{File: p.File, Line: 1, Column: 1}
 	if p.setup != nil {

@@ -27,7 +27,8 @@ const maxFiles = 200 // includes and lock files together
 
 // Load reads a project file, the files that it includes and their lock files, and merges them.
 // Several files, as in "a.yml:b.yml", are merged from left to right. If files are included from
-// other repositories, Load checks these out in ws. Missing keys have the defaults of kas.
+// other repositories, Load checks these out in ws. Missing keys have the defaults of kas. A file
+// named .conf.json is read as bitbake-setup reads it, without a checkout.
 //
 // It differs from kas on purpose. If a key takes a text, 12:30, no and 2024-01-02 are texts, with a
 // warning, since kas refuses the file. Files of a repository with patches are read after patching.
@@ -66,7 +67,8 @@ type loader struct {
 	pin    func(context.Context, Repo) (Repo, error)
 }
 
-// newLoader returns a loader for "a.yml:b.yml". It refuses files of different repositories.
+// newLoader returns a loader for "a.yml:b.yml". It refuses an empty name, and files of different
+// repositories.
 func newLoader(files string, ws Workspace) (*loader, error) {
 	l := &loader{given: files, placed: map[string]Repo{}, ws: ws, pin: func(_ context.Context, r Repo) (Repo, error) { return r, nil }}
 	var err error
@@ -100,7 +102,8 @@ func newLoader(files string, ws Workspace) (*loader, error) {
 const maxRounds = 20
 
 // readAll reads all files, checks out the repositories that files are included from, and repeats
-// that until no repository moves: an included file may change the commit of its own repository.
+// that until no repository moves, at most maxRounds times: an included file may change the commit
+// of its own repository. If a checkout fails, it also returns what it read.
 func (l *loader) readAll(ctx context.Context) (*reading, error) {
 	for range maxRounds {
 		in, err := l.readOnce()
@@ -119,7 +122,8 @@ func (l *loader) readAll(ctx context.Context) (*reading, error) {
 }
 
 // checkOutSources checks out the repositories that files are included from. It returns true if one
-// of them was missing or at another commit, so that the files must be read again.
+// of them was missing or at another commit, so that the files must be read again. Otherwise an
+// include of an unknown repository is an error.
 func (l *loader) checkOutSources(ctx context.Context, in *reading) (bool, error) {
 	p, moved := in.projectSettings(), false
 	ids, lost := in.sourceRepos(p)
@@ -148,6 +152,7 @@ func (l *loader) checkOutSources(ctx context.Context, in *reading) (bool, error)
 // ErrNotHere ends an offline Load if files come from a repository that is not checked out.
 var ErrNotHere = errors.New("files are included from it, and it is not checked out as the project wants it")
 
+// checkOutRepos checks out p's repositories. Offline it only checks that they are at their commits.
 func (l *loader) checkOutRepos(ctx context.Context, p Project) error {
 	if !l.ws.Offline {
 		return Checkout(ctx, p, l.ws)
@@ -161,8 +166,7 @@ func (l *loader) checkOutRepos(ctx context.Context, p Project) error {
 }
 
 // sourceRepos returns the repositories that files are included from, and those with patches for
-// them. lost is the first include of an unknown repository: a file that could not be read yet may
-// define it.
+// them. lost is the first include of an unknown repository, which a file not read yet may define.
 func (in *reading) sourceRepos(p Project) (ids []string, lost *need) {
 	repos := p.merged.Get("repos")
 	for _, n := range in.needs {
@@ -209,6 +213,7 @@ type source struct {
 	open     []string // the files that include it
 }
 
+// readOnce reads and merges all files once, with the includes and lock files that it finds.
 func (l *loader) readOnce() (*reading, error) {
 	in := &reading{loader: l}
 	for i, path := range l.files {
@@ -255,6 +260,7 @@ func (in *reading) readProjectFile(path string, from source) error {
 	return nil
 }
 
+// parseProjectFile reads a .yml, .yaml or .json file, checks it and keeps its warnings.
 func (in *reading) parseProjectFile(path string) (*yaml.Value, error) {
 	if !slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(path)) {
 		return nil, fmt.Errorf("%s: a project file's name ends in .yml, .yaml or .json", path)
@@ -267,7 +273,8 @@ func (in *reading) parseProjectFile(path string) (*yaml.Value, error) {
 	return v, in.checkHeader(path, v)
 }
 
-// checkHeader checks header.version of a file, and keeps the highest version of all files.
+// checkHeader checks header.version of a file, and keeps the highest version of all files. It
+// replaces kas's first version "0.10" by 1.
 func (in *reading) checkHeader(path string, v *yaml.Value) error {
 	version := v.Get("header", "version")
 	if version == nil {
@@ -289,7 +296,8 @@ func (in *reading) checkHeader(path string, v *yaml.Value) error {
 }
 
 // sourceDir returns the folder in which a file's includes are looked for: the root of its
-// repository, or the file's _source_dir. "kas menu" writes that key, as it puts its file elsewhere.
+// repository, or its _source_dir, which becomes in.root too. "kas menu" writes that key, as it puts
+// its file elsewhere. Only the first file may have it.
 func (in *reading) sourceDir(v *yaml.Value, from source) (string, error) {
 	dir := v.Get("_source_dir")
 	if dir == nil {
@@ -305,7 +313,7 @@ func (in *reading) sourceDir(v *yaml.Value, from source) (string, error) {
 	return dir.Text, nil
 }
 
-// readLockOf reads the lock file beside a project file, if there is one.
+// readLockOf reads a project file's lock file, if it exists. A link out of its folder is an error.
 func (in *reading) readLockOf(path string, from source) error {
 	path = LockFile(path)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -335,6 +343,7 @@ func (in *reading) readInclude(by string, v *yaml.Value, from source) error {
 	return in.readIncludedFile(v.Get("file"), from)
 }
 
+// readIncludedFile finds an included file and reads it. It refuses a file that includes itself.
 func (in *reading) readIncludedFile(name *yaml.Value, from source, beside ...string) error {
 	path, err := findInclude(name, from.root, beside...)
 	if err != nil {
@@ -346,9 +355,8 @@ func (in *reading) readIncludedFile(name *yaml.Value, from source, beside ...str
 	return in.readProjectFile(path, from)
 }
 
-// findInclude returns the path of an included file with its links resolved. It looks from the root
-// of the repository, then, as in older files, beside the including file, and refuses a path outside
-// of root.
+// findInclude returns the path of an included file with its links resolved. It looks in root, then,
+// as in older files, beside the including file, and refuses a path outside of root.
 func findInclude(name *yaml.Value, root string, beside ...string) (string, error) {
 	path := name.Text
 	if !filepath.IsAbs(path) {
@@ -375,7 +383,7 @@ func findInclude(name *yaml.Value, root string, beside ...string) (string, error
 	return path, err
 }
 
-// isInside reports whether path, with links resolved, is below root and in no .git folder there.
+// isInside reports whether path exists and, links resolved, is root or below it, and not in .git.
 func isInside(root, path string) bool {
 	realRoot, err := filepath.EvalSymlinks(root)
 	if err != nil {
@@ -389,7 +397,7 @@ func isInside(root, path string) bool {
 	return err == nil && filepath.IsLocal(rel) && !namesGit(rel)
 }
 
-// LockFile returns the path of a project file's lock: a.yml has a.lock.yml.
+// LockFile returns the path of a project file's lock: a.lock.yml of a.yml, or setupLockPath's.
 func LockFile(path string) string {
 	if file, _, ok := cutSetup(path); ok {
 		return setupLockPath(file)

@@ -21,8 +21,7 @@ import (
 
 // mirror is a bare repository with the commits that were fetched from one url, so that all boards
 // and builds fetch each once. A checkout gets the mirror's packs as hard links, or copies on
-// another file system. Links cost no more than git's alternates, and a checkout with links survives
-// the deletion of its mirror.
+// another file system. A checkout with links survives the deletion of its mirror.
 type mirror struct{ store }
 
 // maxPacks is how many packs a mirror may have before it is repacked. Each git program looks for an
@@ -33,6 +32,7 @@ const maxPacks = 40
 // people, its digest makes it unique.
 var notInNames = plaintext.Regexp(`[^A-Za-z0-9.]+`)
 
+// mirrorFor returns the mirror for r's url and length of commit ids, which need not exist.
 func (ws Workspace) mirrorFor(r Repo) mirror {
 	name := strings.Trim(notInNames().ReplaceAllString(strings.TrimSuffix(r.storedURL(), ".git"), "-"), "-.")
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", r.storedURL(), max(len(r.Commit), 40)))
@@ -41,7 +41,8 @@ func (ws Workspace) mirrorFor(r Repo) mirror {
 }
 
 // fetchInto fetches r's commit into the mirror if it is missing, links or copies the packs into the
-// tree and returns the commit. It holds the mirror's lock, and recreates a damaged mirror.
+// tree, sets the tree's ref of a branch or tag, and returns the commit. It recreates a damaged
+// mirror. It holds the mirror's lock.
 func (m mirror) fetchInto(ctx context.Context, r Repo, t tree) (commit string, err error) {
 	lock, err := lockMirror(ctx, m.dir)
 	if err != nil {
@@ -74,8 +75,7 @@ func (m mirror) fetchInto(ctx context.Context, r Repo, t tree) (commit string, e
 	return commit, err
 }
 
-// lockMirror waits for a mirror's lock: several processes may use a mirror. Closing the file releases
-// the lock.
+// lockMirror waits for a mirror's lock, which its users share. Closing the file releases the lock.
 func lockMirror(ctx context.Context, dir string) (*os.File, error) {
 	err := localfile.MkdirAll(filepath.Dir(dir))
 	if err != nil {
@@ -104,6 +104,8 @@ func (m mirror) prepareMirror(ctx context.Context, r Repo) error {
 	return os.Rename(partial.dir, m.dir)
 }
 
+// removeLeftovers removes locks and partial packs that a killed git left. The caller holds the
+// lock.
 func (m mirror) removeLeftovers(ctx context.Context) error {
 	for _, pattern := range []string{"*.lock", "objects/pack/tmp_*", "objects/pack/.tmp-*"} {
 		names, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), pattern))
@@ -118,7 +120,8 @@ func (m mirror) removeLeftovers(ctx context.Context) error {
 }
 
 // ensureCommit returns r's commit, and fetches it if the mirror lacks it. It always fetches a
-// branch or tag without a commit, which may have moved. Then it repacks a mirror with many packs.
+// branch or tag without a commit, which may have moved. It refuses a tag that is not at its pinned
+// commit, and repacks a mirror with many packs.
 func (m mirror) ensureCommit(ctx context.Context, r Repo) (commit string, err error) {
 	packs, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), "objects/pack/*.pack"))
 	if err != nil {
@@ -177,6 +180,7 @@ func isCompletePack(pack string, digest int) bool {
 	return err == nil && bytes.Equal(own, known[:digest])
 }
 
+// lastBytes returns the last n bytes of a file. A shorter file is an error.
 func lastBytes(path string, n int) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -206,7 +210,7 @@ func linkOrCopy(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(out.Name()) // gone already where all went well
+	defer os.Remove(out.Name()) // gone already if all went well
 	_, err = io.Copy(out, in)
 	if err := errors.Join(err, out.Chmod(0o444), out.Close()); err != nil {
 		return err
@@ -235,6 +239,7 @@ func (m mirror) writeShallow(t tree, commit string) error {
 	return replaceFile(filepath.Join(t.gitDir, "shallow"), []byte(strings.Join(all, "\n")+"\n"))
 }
 
+// shallowCommits returns the commits at which a shallow history ends, none for a complete history.
 func shallowCommits(gitDir string) ([]string, error) {
 	data, err := os.ReadFile(filepath.Join(gitDir, "shallow"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -281,6 +286,7 @@ func (m mirror) withRepair(ctx context.Context, r Repo, list []string, work func
 	return work()
 }
 
+// canList reports whether the mirror has r's url and git can list its commits with the options.
 func (m mirror) canList(ctx context.Context, r Repo, options []string) bool {
 	url, err := m.git(ctx, "config", "--get", "remote.origin.url")
 	if err != nil || url != r.storedURL() {
@@ -290,8 +296,7 @@ func (m mirror) canList(ctx context.Context, r Repo, options []string) bool {
 	return err == nil
 }
 
-// dropDamaged verifies all packs of the mirror after a checkout from it failed, and deletes a
-// damaged mirror.
+// dropDamaged verifies all packs of the mirror, deletes it if it is damaged, and returns true then.
 func (m mirror) dropDamaged(ctx context.Context) (dropped bool, err error) {
 	lock, err := lockMirror(ctx, m.dir)
 	if err != nil {

@@ -77,6 +77,7 @@ func (c *checkout) patchRepo(ctx context.Context, r Repo) error {
 	return t.writeRecord(now)
 }
 
+// digestOfPatches returns a digest of the patches' contents and names in their order, "" for none.
 func digestOfPatches(files []patchFile) string {
 	if len(files) == 0 {
 		return ""
@@ -88,7 +89,8 @@ func digestOfPatches(files []patchFile) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// patchFiles reads r's patches from the repositories that hold them.
+// patchFiles reads r's patches from the repositories that hold them. It refuses more than
+// maxPatches, or than maxAllBytes in sum.
 func (c *checkout) patchFiles(r Repo) ([]patchFile, error) {
 	var files []patchFile
 	for _, patch := range r.Patches {
@@ -124,8 +126,8 @@ func (c *checkout) patchDir(r Repo, patch Patch) (top, below string, err error) 
 	return "", "", r.at.Errorf("repos.%s.patches.%s: there is no repository %q", r.ID, patch.ID, patch.Repo)
 }
 
-// readPatch reads a patch file, or the patches in a folder's series. It follows no path or link out
-// of the repository.
+// readPatch reads a patch file, or a folder's quilt series, and follows no link out of the
+// repository.
 func readPatch(top, below string, patch Patch) ([]patchFile, error) {
 	name, err := filepath.Rel(top, filepath.Join(top, below, patch.Path))
 	if err != nil || !filepath.IsLocal(name) {
@@ -175,6 +177,7 @@ func readSeries(root *os.Root, patch Patch, folder string) ([]patchFile, error) 
 	return files, lines.Err()
 }
 
+// tooMany reports whether patches exceed maxPatches or, in sum, maxAllBytes.
 func tooMany(files []patchFile) bool {
 	bytes := 0
 	for _, f := range files {
@@ -192,7 +195,7 @@ func seriesEntry(line string) string {
 	return strings.TrimRight(line, " \t\r")
 }
 
-// readPatchFile reads a regular file in root that is not in a .git folder.
+// readPatchFile reads a regular file in root, at most maxPatchBytes, that is in no .git folder.
 func readPatchFile(root *os.Root, patch Patch, name string) (patchFile, error) {
 	if namesGit(name) {
 		return patchFile{}, fmt.Errorf("%s is a file of git's own", name)
@@ -258,6 +261,7 @@ func (b *patchTree) setIdentity(seconds string) {
 	}
 }
 
+// runGit runs git with the separate index, and returns its trimmed standard output.
 func (b *patchTree) runGit(ctx context.Context, stdin []byte, args ...string) (string, error) {
 	c := b.command(args...)
 	c.Env = append(c.Env, b.env...)

@@ -34,9 +34,8 @@ const AllPins = "all"
 
 // Lock writes the commits of the project's branches and tags into its lock files, as "kas lock"
 // does. A repository without a pin gets the commit of its checkout or, without a checkout, the
-// server's newest. Existing pins stay, except those of the repositories in update, which move to
-// the server's newest commit. Lock never changes commits in the project files, and writes only
-// files that change.
+// server's newest. Existing pins stay, except those in update, which move to the server's newest
+// commit. Lock never changes project files, and writes only files that change.
 func Lock(ctx context.Context, p Project, ws Workspace, update []string) error {
 	if err := p.checkUpdate(update); err != nil {
 		return err
@@ -132,8 +131,8 @@ func (l *loader) withoutUpdatedPins(lock *yaml.Value) *yaml.Value {
 // isFloating reports whether r has a url and no pinned commit: its server then decides the commit.
 func (r Repo) isFloating() bool { return r.URL != "" && r.Commit == "" }
 
-// pinRepo returns r with a commit: its own, that of its checkout, or the server's newest if Lock
-// updates it or it has no checkout.
+// pinRepo returns r with a commit: its own, its checkout's, or the server's newest. It asks the
+// server if r has no checkout, or is to be updated.
 func (l *loader) pinRepo(ctx context.Context, r Repo) (Repo, error) {
 	if !r.isFloating() {
 		return r, nil
@@ -147,8 +146,7 @@ func (l *loader) pinRepo(ctx context.Context, r Repo) (Repo, error) {
 	return r, err
 }
 
-// floatingRepos returns the repositories that the project files do not pin, each with the commit to
-// write into the lock file.
+// floatingRepos returns the repositories that project files do not pin, each with a commit to lock.
 func (in *reading) floatingRepos(ctx context.Context) ([]Repo, error) {
 	p, err := in.buildProject()
 	if err != nil {
@@ -234,6 +232,7 @@ func (f lockFile) addPins(repos []Repo) error {
 	return f.writeFile(len(repos))
 }
 
+// writeFile writes a changed lock file, YAML or JSON, and raises an older version to lockVersion.
 func (f lockFile) writeFile(changes int) error {
 	if changes == 0 {
 		return nil
@@ -251,7 +250,8 @@ func (f lockFile) writeFile(changes int) error {
 	return writeChanged(f.path, content)
 }
 
-// lockSetup pins the sources of a bitbake-setup file in its lock file, and returns the path.
+// lockSetup writes a bitbake-setup file's lock file and returns its path. Old pins stay, except
+// those in update.
 func lockSetup(ctx context.Context, p Project, update []string) (string, error) {
 	var mu sync.Mutex
 	commits := map[string]string{}
@@ -285,8 +285,7 @@ func lockSetup(ctx context.Context, p Project, update []string) (string, error) 
 	return LockFile(p.File), writeChanged(LockFile(p.File), content)
 }
 
-// tip is the branch or tag of a repository at its server, with its commit. object is the ID of an
-// annotated tag.
+// tip is a branch or tag at the server, with its commit. object is the ID of an annotated tag.
 type tip struct{ ref, commit, object string }
 
 // lookUp asks r's server for the commit of r's branch or tag. If a name is both a tag and a branch,

@@ -16,8 +16,8 @@ import (
 	"slipway/layers/yaml"
 )
 
-// record is the state that slipway brought a checkout to. With it, and git's own small
-// files, a checkout that is up to date needs no run of git.
+// record is the state that Slipway brought a checkout to. With it, and git's own small files, a
+// checkout that is up to date needs no run of git.
 type record struct {
 	URL     string `json:"url"`
 	Ref     string `json:"ref"`           // the branch or tag that was requested
@@ -30,13 +30,12 @@ type record struct {
 	Unfetched unfetched `json:"unfetched,omitzero"`
 }
 
-// Files of git's and ours that are read here are this small, or not what they
-// should be.
+// maxStateBytes limits the small files of git's and ours. A larger one is not what it should be.
 const maxStateBytes = 1 << 18
 
 func (t tree) recordFile() string { return filepath.Join(t.gitDir, "slipway.json") }
 
-// readRecord returns an empty record if there is none that can be read.
+// readRecord returns the tree's record, or an empty one if it cannot read one.
 func (t tree) readRecord() (r record) {
 	if err := json.Unmarshal(readSmall(t.recordFile()), &r); err != nil {
 		return record{}
@@ -52,9 +51,9 @@ func (t tree) writeRecord(r record) error {
 	return replaceFile(t.recordFile(), data)
 }
 
-// replaceFile writes a file that is complete or absent, if the caller holds the workspace's lock.
-// It does not sync: a sync here would wait for all files of all checkouts, which git does not sync
-// either.
+// replaceFile writes a file beside path and renames it, so that path is never incomplete. The
+// caller holds the workspace's lock. It does not sync, as git does not: that would wait for all
+// checkouts.
 func replaceFile(path string, content []byte) error {
 	part := filepath.Join(filepath.Dir(path), ".new-"+filepath.Base(path))
 	_ = os.Remove(part) // of a run that was killed
@@ -62,7 +61,7 @@ func replaceFile(path string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(part) // gone already where all went well
+	defer os.Remove(part) // gone already if all went well
 	_, err = f.Write(content)
 	if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
 		return err
@@ -75,14 +74,13 @@ func (c record) matchesRepo(r Repo) bool {
 	return c.Head != "" && c.URL == r.storedURL() && c.Ref == remoteRef(r) && (r.Commit == "" || c.Commit == r.Commit || c.Pin == r.Commit)
 }
 
-// isCurrent reports whether the tree is at the commit that slipway checked out for r,
-// patched or not.
+// isCurrent reports whether the tree is at the commit, patched or not, that Slipway recorded for r.
 func (t tree) isCurrent(r Repo) bool {
 	c := t.readRecord()
 	return c.matchesRepo(r) && t.isComplete() && t.headCommit() == c.Head
 }
 
-// headCommit returns the commit of HEAD, or "" if only git can tell.
+// headCommit returns the commit of HEAD from git's files, or "" if only git can tell.
 func (t tree) headCommit() string {
 	head := strings.TrimSpace(string(readSmall(filepath.Join(t.gitDir, "HEAD"))))
 	if ref, ok := strings.CutPrefix(head, "ref: "); ok {
@@ -97,6 +95,7 @@ func (t tree) headCommit() string {
 	return head
 }
 
+// readSmall returns the content of a regular file of at most maxStateBytes, nil for anything else.
 func readSmall(path string) []byte {
 	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
 		return nil
@@ -108,8 +107,7 @@ func readSmall(path string) []byte {
 // Slipway fetches no submodules and, without git-lfs, no files of Git LFS; nor does kas.
 // A build that lacks them fails far from the cause, so they are named.
 
-// unfetched are the submodules of a checkout, with the files that Git LFS stores
-// elsewhere.
+// unfetched are the submodules of a checkout, with the files that Git LFS stores elsewhere.
 type unfetched struct {
 	Submodules []string `json:"submodules,omitempty"`
 	Files      []string `json:"lfs,omitempty"`
@@ -118,7 +116,7 @@ type unfetched struct {
 // maxUnfetched is how many of a kind are recorded.
 const maxUnfetched = 20
 
-// findUnfetched looks for what the checked out commit stores elsewhere.
+// findUnfetched returns the submodules and Git LFS files of HEAD, at most maxUnfetched of each.
 func (t tree) findUnfetched(ctx context.Context) (u unfetched, err error) {
 	index, err := os.ReadFile(filepath.Join(t.gitDir, "index"))
 	if err != nil || !bytes.Contains(index, []byte("attributes")) && !bytes.Contains(index, []byte("modules")) {
@@ -166,6 +164,7 @@ func limitNames(names []string) []string {
 	return names[:min(len(names), maxUnfetched)]
 }
 
+// listSubmodules returns the submodules in the index, at most maxUnfetched.
 func (t tree) listSubmodules(ctx context.Context) ([]string, error) {
 	entries, err := t.gitList(ctx, "ls-files", "-z", "--stage")
 	var paths []string
@@ -177,7 +176,8 @@ func (t tree) listSubmodules(ctx context.Context) ([]string, error) {
 	return limitNames(paths), err
 }
 
-// missingWarnings returns a warning for the submodules, or LFS files, that are missing.
+// missingWarnings returns one warning for submodules with empty folders, and one for LFS files that
+// are still pointers.
 func (u unfetched) missingWarnings(r Repo, dir string) []string {
 	var lines, lack []string
 	for _, path := range u.Submodules {
@@ -200,7 +200,7 @@ func (u unfetched) missingWarnings(r Repo, dir string) []string {
 	return lines
 }
 
-// firstNames returns the first names of a list.
+// firstNames returns the first namedEdits names of a list, and the number of the others.
 func firstNames(names []string) string {
 	more := ""
 	if len(names) > namedEdits {

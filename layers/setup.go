@@ -61,6 +61,7 @@ var (
 
 var oneOf = &yaml.Shape{Kinds: yaml.Dict, Needs: []string{"description", "options"}, Keys: map[string]*yaml.Shape{"description": yaml.AText, "options": fragments}}
 
+// setupConfigurations returns the shape of a list of configurations, which may be nested.
 func setupConfigurations() *yaml.Shape {
 	c := &yaml.Shape{Kinds: yaml.Dict, Keys: map[string]*yaml.Shape{
 		"name":                         yaml.AText,
@@ -93,8 +94,8 @@ type setup struct {
 	fragments   []string      // as they are enabled
 }
 
-// cutSetup splits the name of a bitbake-setup file into the file and the choices after "#". ok is
-// false for other files.
+// cutSetup splits FILE.conf.json#CHOICE,CHOICE into file and choices. ok is false for another
+// ending.
 func cutSetup(name string) (file string, choices []string, ok bool) {
 	file, words, chosen := strings.Cut(name, setupEnding+"#")
 	if !chosen {
@@ -196,7 +197,9 @@ var (
 	variableName = plaintext.Regexp(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// placeLayers adds each layer to the repository that contains it. here is the file's folder.
+// placeLayers adds each layer to the repository that contains it, and layers beside the project
+// file to a new Repo of the project's own repository. here is the file's folder. It refuses other
+// layers.
 func (p *Project) placeLayers(here string) error {
 	for _, v := range p.setup.layers {
 		i, rest := p.repoAround(v.Text)
@@ -227,9 +230,8 @@ func (p *Project) placeLayers(here string) error {
 	return nil
 }
 
-// repoAround returns the index of the repository that contains a path below the checkouts, or -1,
-// and the path inside that repository. Of two repositories inside each other it returns the inner
-// one.
+// repoAround returns the index of the innermost repository that contains a path below the
+// checkouts, or -1, and the path inside that repository.
 func (p *Project) repoAround(path string) (index int, rest string) {
 	index, longest := -1, -1
 	for i, folder := range p.sourceFolders() {
@@ -313,7 +315,7 @@ func (p *Project) chooseConfiguration(words []string) error {
 	return p.checkEnvironment(parts["bb-env-passthrough-additions"])
 }
 
-// useParts checks the merged values of the chosen configuration and stores them in s.
+// useParts stores a configuration's merged values in s. It needs a description and bb-layers.
 func (s *setup) useParts(parts map[string]*yaml.Value, words []string) error {
 	leaf := s.chain[len(s.chain)-1]
 	if parts["description"] == nil {
@@ -340,8 +342,7 @@ func (s *setup) useParts(parts map[string]*yaml.Value, words []string) error {
 	return s.useFragments(parts["oe-fragments"], parts["oe-fragments-one-of"], words)
 }
 
-// listChains adds to all each configuration without nested ones, as a chain of the configurations
-// around it and itself.
+// listChains appends to all each innermost configuration, as a chain with those around it.
 func listChains(configurations *yaml.Value, around []*yaml.Value, all *[][]*yaml.Value) error {
 	if len(configurations.List) == 0 {
 		return configurations.At.Errorf("configurations is empty")
@@ -365,6 +366,7 @@ func listChains(configurations *yaml.Value, around []*yaml.Value, all *[][]*yaml
 	return nil
 }
 
+// chainName returns the joined names of a chain, by which the user chooses its configuration.
 func chainName(chain []*yaml.Value) string {
 	var name strings.Builder
 	for _, c := range chain {
@@ -400,7 +402,7 @@ func (s *setup) pickConfiguration(chains [][]*yaml.Value, words []string) ([]str
 }
 
 // mergeChain returns the value of a key in a chain of configurations. It joins texts and lists, as
-// bitbake-setup does with Python's +.
+// bitbake-setup does with Python's +, and refuses to join other kinds.
 func mergeChain(chain []*yaml.Value, key string) (*yaml.Value, error) {
 	var sum *yaml.Value
 	for _, c := range chain {
@@ -421,7 +423,7 @@ func mergeChain(chain []*yaml.Value, key string) (*yaml.Value, error) {
 }
 
 // useFragments enables the fixed fragments, then one of each choice, in bitbake-setup's order.
-// words are the user's choices.
+// words are the user's choices. A word that names no choice is an error.
 func (s *setup) useFragments(fixed, oneOf *yaml.Value, words []string) error {
 	all, err := fragmentNames(fixed)
 	if err != nil {

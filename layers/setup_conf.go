@@ -36,9 +36,8 @@ const (
 // toolConf is the file in conf/ where bitbake-config-build stores the enabled fragments.
 const toolConf = "toolcfg.conf"
 
-// configureSetup writes conf/ as bitbake-setup does. The user and bitbake-config-build edit these
-// files, so an edited file stays as it is. If the project file then asks for other content,
-// configureSetup returns an error.
+// configureSetup writes conf/ as bitbake-setup does. A file that the user or bitbake-config-build
+// edited stays as it is, and is an error if the project file then asks for other content.
 func (p Project) configureSetup(ws Workspace, build string) error {
 	files, err := p.setupConf(ws)
 	if err != nil {
@@ -65,9 +64,9 @@ func (p Project) configureSetup(ws Workspace, build string) error {
 	return w.applyChanges(files, changed)
 }
 
-// removeSetupConf removes the files that a bitbake-setup project wrote into conf/, before a kas
-// project uses the folder. Otherwise old fragments would stay enabled. It returns an error if the
-// user edited one.
+// removeSetupConf removes the files that a bitbake-setup project wrote into conf/, and their
+// record: in a kas project, old fragments would stay enabled. A file that the user edited is an
+// error.
 func removeSetupConf(conf string) error {
 	w, err := readConfRecord(conf)
 	if err != nil || len(w.digests) == 0 {
@@ -114,7 +113,8 @@ func (p Project) setupConf(ws Workspace) (map[string][]byte, error) {
 	}, nil
 }
 
-// setupLayersConf returns bblayers.conf as bitbake-setup writes it, with absolute paths.
+// setupLayersConf returns bblayers.conf as bitbake-setup writes it, with absolute paths. A layer
+// beside the project file must exist in its repository. It refuses paths that bitbake cannot read.
 func (p Project) setupLayersConf(ws Workspace) ([]byte, error) {
 	file, _, _ := cutSetup(p.File)
 	here, err := filepath.Abs(filepath.Dir(file))
@@ -151,8 +151,8 @@ func (p Project) setupLayersConf(ws Workspace) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// fragmentsConf returns the file that enables the project's fragments. It returns an error for an
-// OpenEmbedded that does not read the file, which would build for another machine.
+// fragmentsConf returns the file that enables the project's fragments, nil for none. It returns an
+// error for an OpenEmbedded that does not read the file, which would build for another machine.
 func (p Project) fragmentsConf(ws Workspace) ([]byte, error) {
 	if len(p.setup.fragments) == 0 {
 		return nil, nil
@@ -166,8 +166,8 @@ func (p Project) fragmentsConf(ws Workspace) ([]byte, error) {
 	return fmt.Appendf(nil, "%s\nOE_FRAGMENTS += \"%s\"\n", toolConfNote, strings.Join(p.setup.fragments, " ")), nil
 }
 
-// confRecord holds the digests of the files that Slipway wrote into conf/, by which it recognises
-// files that the user edited.
+// confRecord holds the digests of the files that Slipway wrote into conf/, by which it knows edited
+// ones.
 type confRecord struct {
 	conf    string
 	digests map[string]string // by name
@@ -175,6 +175,7 @@ type confRecord struct {
 
 const writtenFile = ".slipway-written.json"
 
+// readConfRecord reads the digests of writtenFile in conf; none if the file does not exist.
 func readConfRecord(conf string) (confRecord, error) {
 	w := confRecord{conf: conf, digests: map[string]string{}}
 	data, err := os.ReadFile(filepath.Join(conf, writtenFile))
@@ -190,8 +191,8 @@ func readConfRecord(conf string) (confRecord, error) {
 	return w, nil
 }
 
-// needsWrite reports whether a file must be written, or removed if content is nil. It returns an
-// error if the user edited a file whose content the project changes.
+// needsWrite reports whether a file must be written, or removed if content is nil. An edited file
+// is never removed, and is an error if it would get other content than Slipway wrote last.
 func (w confRecord) needsWrite(name string, content []byte) (bool, error) {
 	path := filepath.Join(w.conf, name)
 	old, err := os.ReadFile(path)
@@ -251,7 +252,7 @@ func quoteGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// readIn reads a file of a checkout. It follows links only inside the repository.
+// readIn reads a file of a checkout, at most yaml.MaxFileBytes, and follows no link out of it.
 func readIn(repo, path string) ([]byte, error) {
 	f, err := os.OpenInRoot(repo, path)
 	if err != nil {

@@ -74,8 +74,8 @@ func (p *Project) readSetupLock(lock string, declared *yaml.Value) (*yaml.Value,
 	return sources, nil
 }
 
-// readSource makes a Repo of one source. base is the folder of relative local paths, "" in a file
-// that must have absolute ones.
+// readSource makes a Repo of one source, which has either git-remote or local. base is the folder
+// of relative local paths, "" in a file that must have absolute ones.
 func readSource(id string, v *yaml.Value, base string) (Repo, error) {
 	r := Repo{ID: id, Name: filepath.Clean(v.Get("path").TextOr(id)), at: v.At}
 	if !layerPath().MatchString(r.Name) || !filepath.IsLocal(r.Name) || r.Name == "." {
@@ -93,6 +93,7 @@ func readSource(id string, v *yaml.Value, base string) (Repo, error) {
 	return Repo{}, v.At.Errorf("sources.%s: has neither git-remote nor local, so its origin is unknown", id)
 }
 
+// useLocal sets r's path from a source's local, relative to base. Without base it must be absolute.
 func (r *Repo) useLocal(v *yaml.Value, base string) error {
 	r.Path = expandHome(v.Get("path").Text)
 	if base != "" && !filepath.IsAbs(r.Path) {
@@ -104,7 +105,7 @@ func (r *Repo) useLocal(v *yaml.Value, base string) error {
 	return r.validate()
 }
 
-// useRemote sets r's URL, path and revision from a source's git-remote.
+// useRemote sets r's URL, path and revision from a git-remote. It refuses an abbreviated commit id.
 func (r *Repo) useRemote(v *yaml.Value) error {
 	path := "sources." + r.ID + ".git-remote"
 	// bitbake-setup fetches from each address in turn. It keeps the result of the last one.
@@ -194,8 +195,7 @@ func (r Repo) withWholePath(v *yaml.Value) *yaml.Value {
 	return yaml.Merge(v, &yaml.Value{At: v.At, Kind: yaml.Dict, Keys: []string{"local"}, Dict: map[string]*yaml.Value{"local": local}})
 }
 
-// setupLockContent returns the content of the lock file: every source, as in bitbake-setup's own,
-// with the commits that Lock found by ID.
+// setupLockContent returns the lock file: every source, with the commits that Lock found by ID.
 func (p Project) setupLockContent(commits map[string]string) ([]byte, error) {
 	sources := map[string]any{}
 	for id, source := range p.setup.toLock {

@@ -20,7 +20,7 @@ type State struct {
 	Wanted  string // with the patches; "" if it is not known before a checkout
 	Branch  string // that HEAD is on; "" for none, as slipway leaves it
 	Edited  bool
-	Stopped bool // a checkout was killed here
+	Stopped bool // a checkout of it was killed
 	Patched int  // patches that HEAD has
 	Stale   bool // the project's patches are not those that were applied
 	Ahead   int  // commits of HEAD that Wanted lacks
@@ -51,7 +51,7 @@ func Status(ctx context.Context, p Project, ws Workspace) ([]State, error) {
 }
 
 // describeTree sets the fields of s from the checkout in t, and counts the commits between HEAD and
-// the wanted commit.
+// the wanted commit. Without a url it sets only Head and Edited.
 func (c *checkout) describeTree(ctx context.Context, t tree, s *State) error {
 	s.Head, _ = t.resolveCommit(ctx, "HEAD") // a repository without a commit has none
 	if s.Repo.URL == "" {
@@ -79,8 +79,8 @@ func (c *checkout) describeTree(ctx context.Context, t tree, s *State) error {
 	return err
 }
 
-// findWanted sets the commit that the tree should be at, with the project's patches, and whether
-// other patches were applied.
+// findWanted sets s.Wanted, s.Stale and s.Patched. Wanted has the patches only if Slipway applied
+// some for these settings of the repository. Patches that cannot be read set Stale.
 func (c *checkout) findWanted(ctx context.Context, t tree, s *State) error {
 	now := t.readRecord()
 	if now.matchesRepo(s.Repo) {
@@ -141,8 +141,8 @@ type Reached struct {
 
 const maxServers = 8 // servers at a time
 
-// Reach asks the servers of all repositories for HEAD with git ls-remote, and returns an error for
-// each server that does not answer in the time each. git uses the user's insteadOf and proxies.
+// Reach asks the server of each repository with a url for HEAD, with git ls-remote and the user's
+// insteadOf and proxies. Reached.Err is the error of a server, also if it takes longer than each.
 func Reach(ctx context.Context, p Project, ws Workspace, each time.Duration) ([]Reached, error) {
 	ws, err := ws.absolutePaths()
 	if err != nil {
@@ -168,6 +168,7 @@ func Reach(ctx context.Context, p Project, ws Workspace, each time.Duration) ([]
 	return all, nil
 }
 
+// queryServer returns the error of git ls-remote at r's server, for at most the time each.
 func queryServer(ctx context.Context, r Repo, each time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, each, fmt.Errorf("no answer within %v", each))
 	defer cancel()
@@ -175,7 +176,7 @@ func queryServer(ctx context.Context, r Repo, each time.Duration) error {
 	return err
 }
 
-// hasLocally reports whether r's pinned commit is in the checkout or in the mirror.
+// hasLocally reports whether r pins a whole commit id that the checkout or the mirror has.
 func hasLocally(ctx context.Context, p Project, ws Workspace, r Repo) bool {
 	if !wholeCommit().MatchString(r.Commit) {
 		return false

@@ -25,7 +25,7 @@ type untrackedFile struct {
 }
 
 // overwrittenFiles returns the untracked files that a checkout of the commit would overwrite. git
-// overwrites ignored files; Slipway treats them as the user's like any other.
+// overwrites ignored files; Slipway treats them as the user's. A path out of the tree is an error.
 func (t tree) overwrittenFiles(ctx context.Context, commit string) ([]untrackedFile, error) {
 	names, err := t.gitList(ctx, "ls-files", "-z", "--cached")
 	if err != nil {
@@ -70,8 +70,9 @@ type untrackedScan struct {
 	files []untrackedFile
 }
 
-// addEntry adds the untracked files that are in the way of one path of a commit: a file there, all
-// files in a folder there, or a file in place of a parent folder.
+// addEntry adds the untracked files that are in the way of one path of a commit: a file or all
+// files of a folder at the path, or a file in place of a parent folder. A submodule may have a
+// folder.
 func (w *untrackedScan) addEntry(path, id string, submodule bool) error {
 	free, err := w.hasFolder(filepath.Dir(path))
 	if err != nil || !free {
@@ -116,6 +117,7 @@ func (w *untrackedScan) hasFolder(path string) (bool, error) {
 	return free, err
 }
 
+// isFolder is hasFolder for a path whose parent is a folder.
 func (w *untrackedScan) isFolder(path string) (bool, error) {
 	info, err := os.Lstat(filepath.Join(w.dir, path))
 	if isAbsent(err) {
@@ -133,6 +135,7 @@ func isAbsent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG)
 }
 
+// addFile adds a file that the index does not have.
 func (w *untrackedScan) addFile(path, id string) {
 	if !w.known[path] {
 		w.files = append(w.files, untrackedFile{path, id})
@@ -148,7 +151,8 @@ func (b untrackedFile) matchesCommit(dir string) bool {
 	return err == nil && id == b.id
 }
 
-// blobID returns git's ID of a file's or link's content: SHA-1 for 40 digits, otherwise SHA-256.
+// blobID returns git's ID of a file's or link's content: SHA-1 for 40 digits, otherwise SHA-256. It
+// returns "" for anything else, such as a pipe.
 func blobID(path string, digits int) (string, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

@@ -21,8 +21,9 @@ import (
 // in the commit's way. If a later run finds a marker, the files beside it are half-written by git,
 // or newer files of the user. Slipway puts them aside before git writes over them.
 
-// moveTo checks out a commit, and refuses that if it would lose edits, commits or files of the
-// user. It first repairs a checkout that was killed.
+// moveTo checks out a commit and records it in a ref. It refuses that if the user's edits, commits
+// or files would be lost. In a tree with the marker of a killed checkout, it first puts files
+// aside. The marker stays if git fails in the middle.
 func (t tree) moveTo(ctx context.Context, r Repo, commit string) error {
 	repeat := !t.isComplete()
 	ready := t.refuseLoss
@@ -66,15 +67,14 @@ func (t tree) isAt(ctx context.Context, commit string) bool {
 	return err == nil && head == commit
 }
 
-// markerPath returns the path of the file that exists while a checkout is in progress. The file
-// holds the commit.
+// markerPath returns the path of the file that has the commit while a checkout is in progress.
 func (t tree) markerPath() string { return filepath.Join(t.gitDir, "slipway-moving") }
 
 // isComplete reports whether the last checkout in this tree was not killed.
 func (t tree) isComplete() bool { return !localfile.Exists(t.markerPath()) }
 
-// switchTo runs git checkout. It also fails if git prints errors: when git cannot write a file, it
-// goes on and exits with status 0.
+// switchTo runs git checkout with a detached HEAD. force overwrites changed files. switchTo also
+// fails if git prints errors: git exits with status 0 when it cannot write a file.
 func (t tree) switchTo(ctx context.Context, commit string, force bool) error {
 	c := t.command("checkout", "-q", "--detach", "--no-recurse-submodules", "--no-overwrite-ignore")
 	if force {
@@ -109,8 +109,8 @@ func (t tree) isUntouched(ctx context.Context, before, commit string) bool {
 	return err == nil && len(files) == 0
 }
 
-// refuseLoss returns an error if a checkout of the commit would lose the user's commits, edits or
-// untracked files.
+// refuseLoss returns an error if a checkout of commit would lose the user's commits, edits or
+// files.
 func (t tree) refuseLoss(ctx context.Context, r Repo, commit string) error {
 	if err := t.refuseLeavingCommits(ctx, r, commit, ""); err != nil {
 		return err
@@ -136,14 +136,14 @@ func (t tree) refuseLoss(ctx context.Context, r Repo, commit string) error {
 	return nil
 }
 
-// editedFiles returns lines of git status: the tracked files that differ from HEAD.
+// editedFiles returns lines of git status: tracked files, no submodules, that differ from HEAD.
 func (t tree) editedFiles(ctx context.Context) ([]string, error) {
 	out, err := run.Output(ctx, t.command("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all"))
 	return strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' }), err
 }
 
-// prepareRepeat prepares the tree to repeat a checkout that was killed. It saves edits as a commit
-// under a ref, moves files in the way into .git, and prints what it saved.
+// prepareRepeat prepares the tree to repeat a checkout that was killed. It refuses to leave commits
+// of the user. It removes git's locks, saves edits under a ref and files in .git, and prints that.
 func (t tree) prepareRepeat(ctx context.Context, r Repo, commit string) error {
 	marker, err := os.ReadFile(t.markerPath())
 	if err != nil {
@@ -171,7 +171,7 @@ func (t tree) prepareRepeat(ctx context.Context, r Repo, commit string) error {
 }
 
 // stashEdits saves the edits of tracked files as a commit under a ref of its own, so that the next
-// repeat does not lose them, and returns a text for the user.
+// repeat does not lose them. It returns a text for the user, nil without edits.
 func (t tree) stashEdits(ctx context.Context) ([]string, error) {
 	if _, err := t.resolveCommit(ctx, "HEAD"); err != nil {
 		return nil, ctx.Err()
@@ -186,8 +186,8 @@ func (t tree) stashEdits(ctx context.Context) ([]string, error) {
 	return []string{fmt.Sprintf("edited files (git -C %s show %.12s)", t.dir, stash)}, nil
 }
 
-// moveUntracked moves files that are in the way of the commits to a folder in .git, and returns a
-// text for the user. It deletes files that git wrote for one of the commits.
+// moveUntracked moves files that are in the way of the commits to a folder in .git, and deletes
+// those that git wrote for one of the commits. It returns a text that names the folder, or nil.
 func (t tree) moveUntracked(ctx context.Context, commits ...string) ([]string, error) {
 	aside, moved := "", 0
 	for _, commit := range commits {
@@ -222,6 +222,7 @@ func (t tree) moveUntracked(ctx context.Context, commits ...string) ([]string, e
 	return []string{fmt.Sprintf("%d files that were in the way (%s)", moved, aside)}, nil
 }
 
+// newAside makes a new folder in .git/slipway-rescued, named after the time.
 func (t tree) newAside() (string, error) {
 	all := filepath.Join(t.gitDir, "slipway-rescued")
 	if err := os.MkdirAll(all, 0o755); err != nil {
@@ -230,6 +231,7 @@ func (t tree) newAside() (string, error) {
 	return os.MkdirTemp(all, time.Now().Format("2006-01-02-150405-*"))
 }
 
+// moveInto moves the file path of dir to the same path below aside.
 func moveInto(aside, dir, path string) error {
 	to := filepath.Join(aside, path)
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
@@ -238,6 +240,7 @@ func moveInto(aside, dir, path string) error {
 	return os.Rename(filepath.Join(dir, path), to)
 }
 
+// firstLines returns the first n lines, each after "  | ", and the number of the others.
 func firstLines(lines []string, n int) string {
 	if len(lines) > n {
 		lines = append(lines[:n:n], fmt.Sprintf("... and %d more", len(lines)-n))

@@ -19,9 +19,9 @@ import (
 	"slipway/layers/run"
 )
 
-// A user's commits never drop out of a build silently. Where HEAD holds some that
-// neither the server has nor Slipway made, a checkout stops. Those of other branches
-// and of the stash are named in a warning.
+// A user's commits never drop out of a build silently. If HEAD has some that neither the server has
+// nor Slipway made, a checkout stops. Those of other branches and of the stash are named in a
+// warning.
 
 const (
 	shownCommits  = 5
@@ -31,9 +31,9 @@ const (
 // ownCommit is one of the user's commits, with a ref that contains it.
 type ownCommit struct{ ref, id, subject string }
 
-// ownCommits returns the user's commits in the histories of tips, the newest first. It leaves out
-// commits of r's server, commits that Slipway made, and the histories of without. The ends of a
-// shallow history came from a server too.
+// ownCommits returns the user's commits in the histories of tips, the newest first, from at most
+// listedCommits. It leaves out commits of r's server, commits that Slipway made, and the histories
+// of without. The ends of a shallow history came from a server too.
 func (t tree) ownCommits(ctx context.Context, r Repo, tips []string, without ...string) ([]ownCommit, error) {
 	ends, err := shallowCommits(t.commonDir())
 	if err != nil {
@@ -62,8 +62,8 @@ func (t tree) ownCommits(ctx context.Context, r Repo, tips []string, without ...
 	return own, nil
 }
 
-// remotesOf returns options of git log for the branches of the remotes with r's url. Other remotes,
-// such as a colleague's, are not the project's.
+// remotesOf returns options of git log for the branches of origin, and of other remotes with r's
+// url. A colleague's remote is not the project's.
 func (t tree) remotesOf(ctx context.Context, r Repo) []string {
 	options := []string{"--remotes=origin"}
 	remotes, err := t.gitList(ctx, "config", "-z", "--get-regexp", `^remote\..*\.url$`)
@@ -79,8 +79,8 @@ func (t tree) remotesOf(ctx context.Context, r Repo) []string {
 	return options
 }
 
-// commonDir returns git's folder of the repository. A linked work tree's own folder has only a part
-// of its files.
+// commonDir returns git's main folder of the repository. A linked work tree's own has only some
+// files.
 func (g store) commonDir() string {
 	common := strings.TrimSpace(string(readSmall(filepath.Join(g.gitDir, "commondir"))))
 	if common == "" || filepath.IsAbs(common) {
@@ -90,8 +90,8 @@ func (g store) commonDir() string {
 }
 
 // refuseLeavingCommits returns an error if HEAD has commits of the user that the commit to lacks.
-// If only HEAD was moved, it warns. killed is the commit of a checkout that was killed, which is
-// not the user's.
+// If only HEAD was moved, it warns. It accepts HEAD at the last commit that Slipway checked out, or
+// at killed, the commit of a checkout that was killed.
 func (t tree) refuseLeavingCommits(ctx context.Context, r Repo, to, killed string) error {
 	head, err := t.resolveCommit(ctx, "HEAD")
 	if err != nil || head == killed {
@@ -104,7 +104,7 @@ func (t tree) refuseLeavingCommits(ctx context.Context, r Repo, to, killed strin
 	if err != nil {
 		return err
 	}
-	branch, _ := t.git(ctx, "symbolic-ref", "-q", "--short", "HEAD") // fails where HEAD is detached
+	branch, _ := t.git(ctx, "symbolic-ref", "-q", "--short", "HEAD") // fails if HEAD is detached
 	if len(own) == 0 {
 		progress.Warn(ctx, fmt.Sprintf("repository %s: HEAD was moved by hand%s to %.12s; Slipway checks out the project's %.12s (in %s)", r.ID, onBranch(branch), head, to, t.dir))
 		return nil
@@ -112,6 +112,7 @@ func (t tree) refuseLeavingCommits(ctx context.Context, r Repo, to, killed strin
 	return t.leftCommitsError(r, own, branch, to)
 }
 
+// onBranch returns ", to branch NAME" for a message, or "" for a detached HEAD.
 func onBranch(branch string) string {
 	if branch == "" {
 		return ""
@@ -211,8 +212,7 @@ func (t tree) hasBranches() bool {
 const namedEdits = 3
 
 // warnOfOwn warns about local folders and edits that a build uses, and about the user's commits
-// that it leaves out. It must run git in each tree, because an edit changes none of git's own
-// files.
+// that it leaves out. It runs git in each tree, because an edit changes none of git's own files.
 func (c *checkout) warnOfOwn(ctx context.Context) error {
 	warnings := make([][]string, len(c.p.Repos))
 	group, at := errgroup.WithContext(ctx)
@@ -243,7 +243,8 @@ func (c *checkout) warnOfOwn(ctx context.Context) error {
 	return nil
 }
 
-// ownWarnings returns the warnings about a tree. One that was just checked out has no edits.
+// ownWarnings returns the warnings about missing submodules and LFS files, edits, and commits that
+// a build leaves out. A tree that was just moved has no edits.
 func (t tree) ownWarnings(ctx context.Context, r Repo, moved bool) ([]string, error) {
 	said := t.readRecord().Unfetched.missingWarnings(r, t.dir)
 	left, err := t.leftOutWarning(ctx, r)
