@@ -30,6 +30,7 @@ func bfbCheckCommand() *Command {
 	return c
 }
 
+// bfbMakeCommand returns the command bfb make, which makes a BlueField boot stream of images.
 func bfbMakeCommand() *Command {
 	c := New("make OUT", "Make a boot stream: of single images, of other streams, or of both")
 	c.Long = `It is byte for byte what mlx-mkbfb makes. bfb list shows the names of images.`
@@ -71,6 +72,7 @@ slipway bfb extract bf-bundle.bfb --names=image-v0,trailing --prefix=parts/`
 	return c
 }
 
+// rshimShowCommand returns the command rshim show, which prints the state of DPUs' rshims.
 func rshimShowCommand() *Command {
 	c := New("show [DEVICE[,DEVICE...]]", "Print the state of this machine's rshims, and their DPUs' messages")
 	c.Long = `DEVICE is an rshim of this machine, or of another one. Without it, Slipway shows all of this

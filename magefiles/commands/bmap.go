@@ -6,6 +6,7 @@ import (
 	"slipway/flash"
 )
 
+// bmapCommand returns the command bmap, which writes the block map of an image.
 func bmapCommand() *Command {
 	c := New("bmap IMAGE", "Write the block map of an image beside it, as IMAGE.bmap")
 	c.Long = `The image is plain, or packed in any form that flash takes. It has a partition table or a file

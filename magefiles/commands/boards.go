@@ -22,6 +22,7 @@ import (
 	"slipway/images"
 )
 
+// upCommand returns the command up, which builds, boots and tests a virtual board.
 func upCommand() *Command {
 	c := New("up [BOARD]", "Take a virtual board from nothing to a report")
 	c.Long = `It works in these steps:
@@ -71,6 +72,7 @@ func boardsCommand() *Command {
 	return c
 }
 
+// doctorCommand returns the command doctor, which checks this machine, or a bitbake configuration.
 func doctorCommand() *Command {
 	c := New("doctor [BOARD]", "Check whether this machine is ready to build a board")
 	c.Long = `Each finding names the fault, its consequence, and the command that fixes it. The exit status
@@ -176,6 +178,7 @@ slipway devices --watch`
 	return c
 }
 
+// firstError returns err or, if it is nil, the result of then.
 func firstError(err error, then func() error) error {
 	if err != nil {
 		return err
@@ -276,6 +279,7 @@ func imageFirst(image, device string) []string {
 	return []string{"flash", spec.Board, device, "--image=" + image}
 }
 
+// suitesCommand returns the command suites, which lists Slipway's own suites and kinds of checks.
 func suitesCommand() *Command {
 	c := New("suites", "List Slipway's own suites, and the kinds of checks that a suite can have")
 	c.Long = `ci/suites.md shows each section with an example. ci/workloads.md lists the systems that suites
@@ -286,6 +290,7 @@ prove.`
 	return c
 }
 
+// smokeCommand returns the command smoke, which runs suites on a running board.
 func smokeCommand() *Command {
 	c := New("smoke [BOARD] HOST", "Run suites on a running board, and write the report")
 	c.Long = `BOARD is a name, or the folder of a build, also of another machine. The host is as for deploy.
@@ -344,6 +349,7 @@ func smokeSpec(board, host string, suites []string) (spec images.Spec, err error
 	return spec, err
 }
 
+// reportCommand returns the command report, which shows reports of earlier runs in another form.
 func reportCommand() *Command {
 	c := New("report FILE...", "Show reports of earlier runs, also of other machines, in another form")
 	c.Long = `A file is a report.json of smoke, up or fleet, a folder with one, or a folder of such folders.

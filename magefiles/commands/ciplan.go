@@ -10,6 +10,7 @@ import (
 	"slipway/images"
 )
 
+// ciPlanCommand returns the command ci plan, which lists the boards to build for a change.
 func ciPlanCommand() *Command {
 	c := New("plan", "List the boards that a change makes necessary to build, with the reasons")
 	c.Long = `The change is what differs between the last commit that REF and this one have in common, and the

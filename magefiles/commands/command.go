@@ -16,8 +16,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// Command is a command that checks its words and flags before it starts: a wrong line starts
-// nothing.
+// Command is a command that checks its words and flags before it starts anything.
 type Command struct {
 	*cobra.Command
 	// Run does the work. words has one element for each word of the usage line, empty if an
@@ -140,6 +139,7 @@ func (c *Command) readWords(args []string) ([]string, error) {
 	return words, nil
 }
 
+// refuse returns an error for "-", a blank name, or a text that is not one of the word's choices.
 func (w word) refuse(text string) error {
 	if text == "-" {
 		return fmt.Errorf("%s %q: this is no name", w.name, text)
@@ -187,6 +187,7 @@ func (c *Command) assignWords(args []string) ([]string, error) {
 	return words, nil
 }
 
+// missingWord returns the error for a missing word, with its choices or a hint.
 func (c *Command) missingWord(w word) error {
 	if len(w.choices) > 0 {
 		return fmt.Errorf("%s is missing: want %s", w.name, strings.Join(w.choices, ", "))

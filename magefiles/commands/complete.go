@@ -71,6 +71,7 @@ func deviceNames(ctx context.Context) (all []string) {
 	return all
 }
 
+// virtualBoards returns the names of the boards that are virtual machines.
 func virtualBoards() (all []string) {
 	boards, _ := images.Boards() // a shell asks for names, not for errors
 	for _, name := range boards {
@@ -86,6 +87,7 @@ func suiteNames([]string) []string {
 	return names
 }
 
+// commandNames returns the names and texts of the commands below a path, none for a wrong path.
 func commandNames(root *cobra.Command, path []string) (all []string) {
 	cmd, rest, err := root.Find(path)
 	if err != nil || len(rest) > 0 {

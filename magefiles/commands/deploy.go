@@ -107,6 +107,7 @@ slipway deploy run BOARD HOST app.tar --gpus=all --mounts=/data:/data:ro -- pyth
 	return c
 }
 
+// deployCleanCommand returns the command deploy clean, which removes containers of deploy run.
 func deployCleanCommand() *Command {
 	c := New("clean BOARD HOST", "Remove containers that deploy run left on a board")
 	c.Long = `These are containers of --detach, and those of a lost connection.`
@@ -207,6 +208,7 @@ slipway deploy undo virt virt  # undo it`
 	return c
 }
 
+// deployUndoCommand returns the command deploy undo, which restores files that deploys replaced.
 func deployUndoCommand() *Command {
 	c := New("undo BOARD HOST", "Restore the files and settings that deploy files, service or config replaced")
 	c.Long = `Slipway also removes files that the deploy added, restores running values, and restarts the same

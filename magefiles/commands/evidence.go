@@ -11,6 +11,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
+// evidenceCommand returns the command evidence, which checks an artifact's signature and sources.
 func evidenceCommand() *Command {
 	c := New("evidence TARGET", "Show who built and signed an artifact, its sources, and its known flaws")
 	c.Long = `TARGET is a board that is built, or the folder of an artifact. Slipway reads:
@@ -56,8 +57,7 @@ slipway evidence build/orin-lab --policy=release-policy.yml --json`
 	return c
 }
 
-// policiesFor returns the policies of the board and of the environment, and the one in file, if
-// given.
+// policiesFor returns the policies of the board, of the environment and, if given, of file.
 func policiesFor(spec images.Spec, file string) ([]evidence.Policy, error) {
 	all, err := evidence.PoliciesOf(spec)
 	if err != nil || file == "" {

@@ -16,8 +16,7 @@ import (
 	"slipway/flash/boardssh"
 )
 
-// flagValue is the value of a flag. It refuses to be set twice, and set refuses wrong values while
-// the line is parsed, before anything starts.
+// flagValue is the value of a flag, set at most once. set refuses wrong values of the line.
 type flagValue struct {
 	kind  string // shown in help, as FILE
 	text  string
@@ -29,6 +28,7 @@ type flagValue struct {
 func (v *flagValue) String() string { return v.text }
 func (v *flagValue) Type() string   { return v.kind }
 
+// Set stores a text that set accepts. It refuses a second one, unless often is set.
 func (v *flagValue) Set(text string) error {
 	if v.given && !v.often {
 		return errTwice
@@ -62,6 +62,7 @@ func (c *Command) pin(usage string) *string {
 	return parsed(c, "pin", "FINGERPRINT", "", usage, func(text string) (string, error) { return text, boardssh.CheckPin(text) })
 }
 
+// notBlank returns an error for a text of blanks only, or an empty one.
 func notBlank(text string) error {
 	if strings.TrimSpace(text) == "" {
 		return errBlank
@@ -77,6 +78,7 @@ func (c *Command) Names(name, usage string) *[]string { return c.namesBy(splitLi
 // Words adds a flag for names separated by commas or blanks.
 func (c *Command) Words(name, usage string) *[]string { return c.namesBy(splitWords, name, usage) }
 
+// namesBy adds a flag for names that split separates, none of them blank.
 func (c *Command) namesBy(split func(string) []string, name, usage string) *[]string {
 	var value []string
 	c.addFlag(name, usage, "NAMES", func(text string) error {
@@ -115,8 +117,7 @@ func (c *Command) choice(name string, all []string, usage string) *string {
 	return &value
 }
 
-// parsed adds a flag whose value is what parse makes of the text, which must not be blank, or
-// otherwise.
+// parsed adds a flag with the default otherwise. parse makes its value of a text that is not blank.
 func parsed[T any](c *Command, name, kind string, otherwise T, usage string, parse func(string) (T, error)) *T {
 	value := otherwise
 	c.addFlag(name, usage, kind, func(text string) (err error) {
@@ -150,7 +151,7 @@ func parseBool(text string) (bool, error) {
 // largest is the limit of numbers in flags. More seconds would overflow a time.Duration.
 const largest = 1 << 30
 
-// Number adds a flag for a whole number, which must not be below the value of least.
+// Number adds a flag for a whole number from least to largest, without an upper limit for seed.
 func (c *Command) Number(name string, otherwise, least int, usage string) *int {
 	return parsed(c, name, "N", otherwise, usage, func(text string) (int, error) {
 		n, err := strconv.Atoi(text)
@@ -164,7 +165,7 @@ func (c *Command) Number(name string, otherwise, least int, usage string) *int {
 	})
 }
 
-// Span adds a flag for a duration above 0.
+// Span adds a flag for a duration above 0 and up to largest seconds.
 func (c *Command) Span(name string, otherwise time.Duration, usage string) *time.Duration {
 	return parsed(c, name, "TIME", otherwise, usage, func(text string) (time.Duration, error) {
 		d, err := time.ParseDuration(text)
@@ -209,8 +210,7 @@ func (c *Command) rate() {
 	c.inContext = append(c.inContext, func(ctx context.Context) context.Context { return boardssh.WithRate(ctx, *rate) })
 }
 
-// reportForm adds the flags --as and --json, which choose the form of a printed report. The form
-// stays nil without them.
+// reportForm adds the flags --as and --json for the form of a printed report, nil without them.
 func (c *Command) reportForm() **report.Form {
 	value := new(*report.Form)
 	read := func(text string) (err error) {

@@ -13,6 +13,7 @@ import (
 	"slipway/images"
 )
 
+// fleetListCommand returns the command fleet list, which shows the hosts of an Ansible inventory.
 func fleetListCommand() *Command {
 	c := New("list INVENTORY", "Show the hosts of an inventory, and how they are reached")
 	c.Long = `The inventory is an Ansible inventory, in YAML or INI. Slipway follows its login settings if it can,
@@ -166,6 +167,7 @@ func loadAny(board string) (images.Spec, error) {
 	return images.LoadBuilt(board)
 }
 
+// fleetPinCommand returns the command fleet pin, which adds boards' host keys to known_hosts.
 func fleetPinCommand() *Command {
 	c := New("pin [BOARD] INVENTORY", "Show the unknown host keys of all boards, and pin them")
 	c.Long = `The other fleet commands ask no questions. They refuse a board whose key is unknown. fleet pin gets

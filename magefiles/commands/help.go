@@ -35,7 +35,7 @@ type page interface {
 	examples(lines string)
 }
 
-// explain writes the whole help of a command to a page, without the flags that all commands have.
+// explain writes a command's help to a page. Only root's has the flags that all commands have.
 func (c *Command) explain(p page, program string) {
 	p.begin(strings.Join(append([]string{program}, pathOf(c.Command)...), " "), c.Short)
 	p.usage(usageLine(c.Command, program))
@@ -105,6 +105,7 @@ func commandRows(cmd *cobra.Command, section string) (rows [][2]string) {
 	return rows
 }
 
+// flagRows returns the name and text of each flag that is not hidden or --help.
 func flagRows(flags *pflag.FlagSet) (rows [][2]string) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		if f.Hidden || f.Name == "help" {
@@ -209,8 +210,7 @@ func (p *helpPage) table(title string, rows [][2]string) {
 	}
 }
 
-// wrap writes text in lines of the page's width. The first line begins with first, the others with
-// rest.
+// wrap writes text in lines of the page's width, which begin with first and then with rest.
 func (p *helpPage) wrap(first, rest, text string) {
 	line, empty := first, true
 	for word := range strings.FieldsSeq(text) {

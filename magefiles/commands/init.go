@@ -17,6 +17,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
+// initCommand returns the command init, which writes the files of a user's own project.
 func initCommand() *Command {
 	c := New("init [FOLDER]", "Write the files of a project of your own")
 	c.Long = `Without FOLDER it takes the current folder. It makes FOLDER if it is missing. It writes:
@@ -97,6 +98,7 @@ func (c *Command) like() *string {
 
 var errNoLike = errors.New("--like is missing (boards lists them)")
 
+// optionalLike adds the flag --like without requiring it.
 func (c *Command) optionalLike() *string {
 	c.exits = append(c.exits, exitBoardFile)
 	like := c.Text("like=BOARD", "", "the board that the new one extends, and takes its layers from; boards lists them")

@@ -44,6 +44,7 @@ slipway layers lock jetson-orin-nano-devkit --update=meta-tegra`
 	return c
 }
 
+// layersDumpCommand returns the command layers dump, which prints a merged project file.
 func layersDumpCommand() *Command {
 	c := New("dump BOARD", "Print a board's project file with all that it includes")
 	c.Long = orProjectFile
@@ -82,6 +83,7 @@ slipway layers diff jetson-orin-nano-devkit --from=v1.0`
 	return c
 }
 
+// layersShellCommand returns the command layers shell, which opens a shell for bitbake's commands.
 func layersShellCommand() *Command {
 	c := New("shell BOARD", "Open a shell in a board's bitbake environment, or run one line in it")
 	c.Long = `Its exit status is the shell's. ` + orProjectFile
@@ -101,6 +103,7 @@ slipway layers shell jetson-orin-nano-devkit --command='bitbake-layers show-laye
 	return c
 }
 
+// cacheServeCommand returns the command cache serve, which serves sstate, downloads and hashes.
 func cacheServeCommand() *Command {
 	c := New("serve [DIR]", "Share this machine's builds and downloads with other machines")
 	c.Long = `It runs bitbake's own hash equivalence server and PR server. Beside them it runs a read-only

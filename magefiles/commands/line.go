@@ -23,6 +23,7 @@ type usageError struct {
 	next []string
 }
 
+// Error returns what is wrong, and the line to type: w.next, or help, after the program's name.
 func (w usageError) Error() string {
 	next := host.ProgramName()
 	if len(w.next) == 0 {
@@ -42,7 +43,8 @@ type wrongUse struct{ error }
 
 func (wrongUse) ExitStatus() int { return 2 }
 
-// usageOf turns an error into a usageError that begins with the command and leads to its help.
+// usageOf makes err a usageError that begins with the command and leads to its help, unless it is
+// one.
 func usageOf(cmd *cobra.Command, err error) error {
 	if errors.As(err, new(usageError)) {
 		return err
@@ -122,8 +124,7 @@ func nearestOf(all []*cobra.Command, means func(*cobra.Command) bool) string {
 	return strings.Join(near, " or ")
 }
 
-// nearestCommand returns the commands below parent whose names resemble a wrong name, joined by "
-// or ".
+// nearestCommand returns the commands below parent that resemble a wrong name, joined by " or ".
 func nearestCommand(parent *cobra.Command, name string) string {
 	var known []string
 	for _, c := range parent.Commands() {
@@ -161,8 +162,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usageOf(cmd, err)
 }
 
-// suggestFlag returns the end of an error about an unknown flag: the flag that was meant, or all
-// flags.
+// suggestFlag returns the end of an error about an unknown flag: the flag that was meant, or all.
 func suggestFlag(cmd *cobra.Command, name string) string {
 	var known []string
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {

@@ -31,7 +31,8 @@ const (
 // Root returns a new tree of all commands. extra are added as commands for Slipway's own source.
 func Root(extra ...*Command) *cobra.Command { return newRoot(extra...).Command }
 
-// newRoot builds the tree of all commands, with sections, help and the flag --boards.
+// newRoot builds the tree of all commands, with sections, help and the flag --boards. With extra,
+// it sets host.IsCommand to find these too.
 func newRoot(extra ...*Command) *Command {
 	help := helpCommand().in(sectionOther)
 	root := New("slipway", "Build images for Jetsons and BlueFields, put them on boards, and prove that they work")
@@ -76,8 +77,7 @@ func newRoot(extra ...*Command) *Command {
 // boardsFlag is the flag with the folder of the user's own boards.
 const boardsFlag = "boards"
 
-// useBoards sets the environment variable SLIPWAY_BOARDS from the flag --boards, for this process
-// and its children.
+// useBoards sets SLIPWAY_BOARDS, for this process and its children, from the flag --boards.
 func useBoards(cmd *cobra.Command) error {
 	if f := cmd.Root().PersistentFlags().Lookup(boardsFlag); f.Changed {
 		return os.Setenv(images.BoardsVariable, f.Value.String())

@@ -29,9 +29,9 @@ import (
 // options are the build options of all commands.
 var options = images.Options{Dir: "build"}
 
-// withSignals calls work with a context that SIGINT and SIGTERM end. A second Ctrl-C ends the
-// process at once. It replaces Mage's own handling, which ends the process 5 s after Ctrl-C and
-// ignores SIGTERM.
+// withSignals calls work with a context that SIGINT and SIGTERM end, and adds the exit status to
+// its error. A second Ctrl-C ends the process at once. Mage would end the process 5 s after the
+// first, and ignore SIGTERM.
 func withSignals(ctx context.Context, work func(context.Context) error) error {
 	signal.Reset(syscall.SIGINT)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
@@ -49,7 +49,7 @@ func withSignals(ctx context.Context, work func(context.Context) error) error {
 }
 
 // newReporter returns a reporter of progress on stderr. It shows "working" while a command is
-// silent, and makes way for text on stdout and stderr.
+// silent, and removes that before the command prints.
 func newReporter() *progress.Reporter {
 	r := progress.New(progress.ForOutput(os.Stderr))
 	stdout.Before, stderr.Before = r.Yield, r.Yield
@@ -57,8 +57,7 @@ func newReporter() *progress.Reporter {
 	return r
 }
 
-// withRepeat adds the next step "repeat the line" to an error after a signal, if it has no next
-// step.
+// withRepeat adds the step "repeat the line" to an error after a signal, if it has no next step.
 func withRepeat(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil || strings.Contains(err.Error(), "\nnext: ") {
 		return err
@@ -66,12 +65,12 @@ func withRepeat(ctx context.Context, err error) error {
 	return fmt.Errorf("%w\nnext: repeat the line", err)
 }
 
-// passedOn is the time after a Ctrl-C in which a second SIGINT counts as the same: a parent such as
-// mage may pass the signal on.
+// passedOn is the time in which a second SIGINT counts as the first: mage may pass the signal on.
 const passedOn = 300 * time.Millisecond
 
-// runPatiently calls work with a context that a first Ctrl-C ends, and with a channel that a second
-// Ctrl-C closes. Work may finish its current step until then.
+// runPatiently calls work with a context that a first Ctrl-C ends, and a channel that a second one
+// closes. Work may finish its current step until then. SIGTERM does both. It adds the exit status
+// to the error.
 func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan struct{}) error) error {
 	signal.Reset(syscall.SIGINT) // Mage would end this process 5 s after the first
 	signals := make(chan os.Signal, 4)
@@ -95,8 +94,7 @@ func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan
 	return withStatus(withRepeat(ctx, work(ctx, now)))
 }
 
-// withStatus wraps an error in an exitError, because Mage asks only the outermost error for its
-// status.
+// withStatus wraps an error in an exitError: Mage asks only the outermost error for its status.
 func withStatus(err error) error {
 	if err == nil || errors.As(err, new(usageError)) {
 		return err
@@ -161,6 +159,7 @@ func withPermissionStep(err error) string {
 	return text + "\nnext: ls -ld " + plaintext.Quote(filepath.Dir(path.Path)) + "  # or go on in a folder of yours"
 }
 
+// cutLast is strings.Cut at the last sep.
 func cutLast(text, sep string) (before, after string, found bool) {
 	i := strings.LastIndex(text, sep)
 	if i < 0 {
@@ -248,6 +247,7 @@ func parseMode(text string) (os.FileMode, error) {
 // typedKey is the context key of the line that the user typed.
 type typedKey struct{}
 
+// typedLine returns the user's line after translateLine, nil for a command that was not run.
 func typedLine(cmd *cobra.Command) []string {
 	if cmd.Context() == nil { // a command that was not run
 		return nil

@@ -7,6 +7,7 @@ import (
 	"slipway/flash/store"
 )
 
+// pushCommand returns the command push, which puts an artifact into an OCI registry or a folder.
 func pushCommand() *Command {
 	c := New("push ARTIFACT REFERENCE", "Put an artifact into a registry or a folder")
 	c.Long = `ARTIFACT is a board that is built, or the folder of an artifact. REFERENCE is
@@ -42,6 +43,7 @@ slipway push build/orin-lab ./store`
 	return c
 }
 
+// pullCommand returns the command pull, which copies an artifact from a registry or a folder.
 func pullCommand() *Command {
 	c := New("pull REFERENCE", "Copy an artifact from a registry or a folder")
 	c.Long = `REFERENCE is HOST[:PORT]/REPOSITORY:TAG, or FOLDER:TAG for a folder that begins with / ./ or
@@ -93,6 +95,7 @@ slipway store list ./store --json`
 	return c
 }
 
+// storeReportsCommand returns the command store reports, which copies reports from a store.
 func storeReportsCommand() *Command {
 	c := New("reports REPOSITORY", "Copy the reports of the newest artifacts")
 	c.Long = `It copies report.json and artifact.json of the newest artifacts that have a report, each into a

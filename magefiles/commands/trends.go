@@ -13,6 +13,7 @@ import (
 	"slipway/flash/store"
 )
 
+// trendsCommand returns the command trends, which finds regressions in the reports of runs.
 func trendsCommand() *Command {
 	c := New("trends [FOLDER...]", "Find regressions over the runs of a branch")
 	c.Long = `FOLDER... are folders with the reports of earlier runs; build if none is given. Each folder in them
@@ -57,6 +58,7 @@ slipway trends --store=registry.example.com/lab/images --html=trends.html`
 	return c
 }
 
+// findTrends reads the runs in the folders words, and of the store from, and returns their trends.
 func findTrends(ctx context.Context, words []string, from string, opt trends.Options) (trends.Trends, error) {
 	folders, err := reportFolders(ctx, words, from, opt.Last)
 	if err != nil {
@@ -69,8 +71,9 @@ func findTrends(ctx context.Context, words []string, from string, opt trends.Opt
 	return trends.Of(runs, opt)
 }
 
-// reportFolders returns the folders with the reports of earlier runs. With from, it copies the
-// reports of that store into the cache and adds their folders.
+// reportFolders returns words, folders with the reports of earlier runs, or the build folder if
+// nothing is given. With from, it copies the reports of that store into the cache and adds their
+// folders.
 func reportFolders(ctx context.Context, words []string, from string, last int) ([]string, error) {
 	folders := slices.DeleteFunc(slices.Clone(words), func(word string) bool { return word == "" })
 	if from != "" {
@@ -83,6 +86,7 @@ func reportFolders(ctx context.Context, words []string, from string, last int) (
 	return folders, nil
 }
 
+// showTrends writes the page html, if given, and prints the trends as text or JSON.
 func showTrends(t trends.Trends, html string, asJSON bool) error {
 	if html != "" {
 		page, err := t.Page()

@@ -58,6 +58,7 @@ func virtConsoleCommand() *Command {
 	return c
 }
 
+// rigUpCommand returns the command rig up, which tests a DPU's software in network namespaces.
 func rigUpCommand() *Command {
 	c := New("up [BOARD]", "Take a rig, a BlueField of namespaces, from nothing to a report")
 	c.Long = `It needs root, on Debian, and works in these steps:
@@ -81,6 +82,7 @@ slipway rig up --keep  # and then: slipway rig ssh`
 	return c
 }
 
+// rigBuildCommand returns the command rig build, which makes only the root of a rig.
 func rigBuildCommand() *Command {
 	c := New("build [BOARD]", "Make only the root of a rig: the userland, and the programs that are compiled in it")
 	c.Long = `Without BOARD it takes the first rig.`
@@ -91,6 +93,7 @@ func rigBuildCommand() *Command {
 	return c
 }
 
+// rigDownCommand returns the command rig down, which switches off a rig that rig up --keep left on.
 func rigDownCommand() *Command {
 	c := New("down [BOARD]", "Switch off the rig that \"rig up --keep\" keeps on")
 	c.Long = `Without BOARD it takes the first rig.`
