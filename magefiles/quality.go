@@ -71,6 +71,7 @@ func fuzzCommand() *commands.Command {
 	return c
 }
 
+// benchCommand returns the command bench, which compares Slipway's speed with that of other tools.
 func benchCommand() *commands.Command {
 	c := commands.New("bench AREA", "Measure Slipway beside the tools that it replaces, in one run")
 	c.OneOf(bench.Areas())
@@ -95,6 +96,7 @@ go tool mage bench hook --before=../earlier`
 	return c
 }
 
+// soakCommand returns the command soak, which breaks a command at random and runs it again.
 func soakCommand() *commands.Command {
 	c := commands.New("soak AREA", "Break a command at random moments and run it again: the end must always be the same")
 	c.OneOf(soak.Areas())

@@ -25,6 +25,7 @@ import (
 // line is what the user typed, without Mage's own options.
 var line []string
 
+// init checks the environment, and splits the typed line into Mage's words and those of commands.
 func init() {
 	if testing.Testing() {
 		return
@@ -115,8 +116,9 @@ func run() error {
 	return err
 }
 
-// splitLine splits args into Mage's own words, with the target, and the user's line for package
-// commands. A command that is no target runs by the target slipway.
+// splitLine splits args into Mage's words, with the target, and the user's line for package
+// commands. A command that is no target runs by the target slipway. It refuses -t, and -l with
+// words.
 func splitLine(args []string) (mages, rest []string, err error) {
 	for len(args) > 0 && (args[0] == "-v" || args[0] == "--v") {
 		mages, args = append(mages, "-v"), args[1:]
@@ -144,8 +146,7 @@ func splitLine(args []string) (mages, rest []string, err error) {
 
 var errTimeout = errors.New("mage's -t (and MAGEFILE_TIMEOUT) is refused: it ends a command half-way and does not wait for it\nnext: go tool mage -l")
 
-// checkEnvironment refuses MAGEFILE_TIMEOUT, and unsets two other variables that Mage obeys
-// silently.
+// checkEnvironment refuses MAGEFILE_TIMEOUT, and unsets two variables that Mage obeys silently.
 func checkEnvironment() error {
 	if os.Getenv("MAGEFILE_TIMEOUT") != "" {
 		return errTimeout
