@@ -29,6 +29,7 @@ var parts = []struct {
 	{"accounts and addresses", tryLookups},
 }
 
+// main tries all parts, prints OK or FAIL for each, and exits with 1 if one failed.
 func main() {
 	well := true
 	for _, part := range parts {
@@ -102,6 +103,7 @@ func tryProcessor() error {
 	return nil
 }
 
+// tryPrograms checks that the program cat returns what it gets through a pipe.
 func tryPrograms() error {
 	cmd := exec.Command("cat")
 	cmd.Stdin = strings.NewReader("through a pipe")

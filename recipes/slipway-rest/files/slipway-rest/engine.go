@@ -87,6 +87,7 @@ func (e *engine) work(w worker) {
 	}
 }
 
+// run computes the job on a worker, unless its context has ended.
 func (j job) run(w worker) (r result) {
 	switch {
 	case j.ctx.Err() != nil: // nobody waits for it any more
@@ -128,6 +129,7 @@ func (e *engine) do(ctx context.Context, numbers []float32) (float64, error) {
 	}
 }
 
+// serveNull answers with an empty 200 once a worker did the null request, or with the error.
 func (e *engine) serveNull(w http.ResponseWriter, r *http.Request) {
 	if _, err := e.do(r.Context(), nil); err != nil {
 		refuse(w, err)
@@ -184,6 +186,7 @@ type processor struct{}
 func (processor) null() error  { return nil }
 func (processor) close() error { return nil }
 
+// squares returns the sum of the numbers' squares. A sum that is no finite number is an error.
 func (processor) squares(numbers []float32) (sum float64, err error) {
 	for _, n := range numbers {
 		sum += float64(n) * float64(n)
@@ -296,8 +299,7 @@ func (p *program) exchange(operation uint32, numbers []float32) (float64, error)
 	return math.Float64frombits(le.Uint64(answer[4:])), nil
 }
 
-// close closes the program's input and waits for its end. It kills a program that takes over 5
-// seconds.
+// close closes the program's input and awaits its end, and kills it after 5 seconds.
 func (p *program) close() error {
 	if p.dead != nil {
 		return nil // it is closed

@@ -33,8 +33,8 @@ type request struct {
 	wantsSum    bool
 }
 
-// run repeats the request on each of the connections, one after the other, until span is over, and
-// returns the counts and times.
+// run repeats the request on that many connections until span is over, and returns counts and
+// times.
 func (q request) run(ctx context.Context, connections int, span time.Duration) load {
 	ctx, cancel := context.WithTimeout(ctx, span)
 	defer cancel()
@@ -90,7 +90,8 @@ func (q request) run(ctx context.Context, connections int, span time.Duration) l
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 
-// send sends the request once. It returns an error for another status than 200 or a wrong sum.
+// send sends the request once. A status other than 200 is an error, and so is a sum that is off by
+// more than 0.01 %.
 func (q request) send(ctx context.Context, client *http.Client) (status int, err error) {
 	r, err := http.NewRequestWithContext(ctx, q.method, q.url, bytes.NewReader(q.body))
 	if err != nil {

@@ -46,6 +46,7 @@ func main() {
 	}
 }
 
+// run reads the words and flags, refuses numbers out of range, and runs serve, load or bench.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 || strings.Contains(args[0], "help") || args[0] == "-h" {
 		fmt.Fprint(out, usage)
@@ -172,7 +173,7 @@ func sendLoad(ctx context.Context, address string, connections, numbers int, spa
 const benchNumbers = 4096
 
 // bench measures an empty HTTP handler, the engine's null request and a computation in turns, and
-// prints a table and ratios.
+// prints a table and ratios. A request that is refused or fails ends it.
 func bench(ctx context.Context, program string, span time.Duration, rounds int, out io.Writer) (err error) {
 	workers, closeAll, err := startWorkers(program, 1)
 	if err != nil {
