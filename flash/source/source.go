@@ -235,10 +235,9 @@ func (m *Image) Parallel() int {
 }
 
 // Decode decodes all of section i and sends its pieces in ascending order. If want is not nil, it
-// sends only bytes in these spans, which ascend and do not overlap. It decodes and verifies the
-// other bytes too, except that it does not read them in a plain image. Several goroutines may call
-// Decode for different sections. The sink owns the pieces, even if it returns an error, which ends
-// the decoding.
+// sends only bytes in these spans, which ascend and do not overlap. It decodes and verifies all
+// other bytes, but does not read them in a plain image. Goroutines may decode other sections. The
+// sink owns the pieces, even if it returns an error, which ends the decoding.
 func (m *Image) Decode(ctx context.Context, i int, want []Span, sink func(Piece) error) error {
 	to := newCutter(ctx, m.decoder.sections()[i], want, sink)
 	defer to.freePiece()

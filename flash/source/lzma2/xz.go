@@ -167,7 +167,7 @@ func (f *File) skipPadding(end int64) (int64, error) {
 	return end, nil
 }
 
-// readIndex reads the sizes of a stream's blocks.
+// readIndex reads the sizes of a stream's blocks from its index, and verifies the index's checksum.
 func (f *File) readIndex(at int64, n int) ([]Block, error) {
 	p, err := f.readAt(at, n)
 	if err != nil {
@@ -233,7 +233,7 @@ func (f *File) readStreamHeader(at int64, flags []byte, blocks []Block) error {
 	return nil
 }
 
-// readBlockHeader reads a block's dictionary, and compares its sizes with the index.
+// readBlockHeader verifies a block's header and its sizes in the index, and sets the dictionary.
 func (f *File) readBlockHeader(b *Block) error {
 	p, err := f.readAt(b.at, int(min(b.size, maxHeader)))
 	if err != nil {
