@@ -301,8 +301,8 @@ func waitShown(ctx context.Context, name string, failures int, err error) error 
 	return stopped
 }
 
-// waitBackoff sleeps before the next try: longer after each failure, and as long as the server's
-// Retry-After says, but at most longestWait.
+// waitBackoff sleeps before the next try: randomly longer after each failure, at least as long as
+// Retry-After says, and at most longestWait.
 func waitBackoff(ctx context.Context, failures int, err error) error {
 	wait := min(firstWait<<failures, longestWait)
 	wait = wait/2 + rand.N(wait/2+1) // many machines lose one server at once
@@ -455,7 +455,7 @@ func (d *download) maxBytes() int64 {
 }
 
 // saveCheckpoint syncs the partial file and records its size and digest, so that a later run can
-// resume it. If that fails, the download continues, but a later run starts at the last checkpoint.
+// resume it. It does nothing without a validator. After a failure the former checkpoint counts.
 func (d *download) saveCheckpoint() {
 	if d.have == d.proved || d.validator == "" || d.f.Sync() != nil {
 		return

@@ -81,7 +81,7 @@ func (o *Origin) Close() {
 	}
 }
 
-// Name returns the image's name at its source.
+// Name returns the image's name at its source; "" if that is no safe file name.
 func (o *Origin) Name() string {
 	if o.oci != nil {
 		return o.oci.imageName()

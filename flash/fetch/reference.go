@@ -43,7 +43,7 @@ type reference struct {
 	title string // of oci and oci-dir: which file of an artifact with several
 }
 
-// parseReference parses a reference. It contacts no server.
+// parseReference parses one of referenceForms, or oci-dir:FOLDER. It contacts no server.
 func parseReference(text string) (reference, error) {
 	switch {
 	case text == "":
@@ -280,7 +280,7 @@ func (r reference) besideFile(name string) reference {
 	return r
 }
 
-// isLoopback reports whether a host, with or without a port, is this machine.
+// isLoopback reports whether a host, with or without a port, is localhost or a loopback address.
 func isLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

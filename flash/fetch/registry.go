@@ -162,7 +162,7 @@ func (r *registry) openFile(ctx context.Context, w fileRequest, h cachedPart) (f
 	return a, err
 }
 
-// resolveReference reads and proves the manifest of a reference.
+// resolveReference reads and proves the manifest of ref's digest, or else of its tag.
 func (r *registry) resolveReference(ctx context.Context, ref reference, arch string) (*artifact, error) {
 	name := ref.tag
 	if ref.sum != "" {
