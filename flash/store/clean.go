@@ -90,7 +90,8 @@ func (c *Cleaned) choose(all []Entry, opt CleanOptions) {
 	}
 }
 
-// keeps returns why to keep an artifact, the nth newest of its board; "" to remove it.
+// keeps returns why to keep an artifact, the nth newest of its board; "" to remove it. It keeps
+// what is not Slipway's, has no date, or has a person's tag, and the newest of each board.
 func (o CleanOptions) keeps(e Entry, nth int) string {
 	pinned := slices.IndexFunc(e.Tags, func(tag string) bool { return tag != defaultTag(e.Board, e.Key) })
 	switch {

@@ -39,7 +39,7 @@ const (
 var hexPattern = plaintext.Regexp(`^[0-9a-f]{64}$`)
 
 // openFolder opens an OCI layout, or creates one for a push to a new or empty folder. For a push or
-// a clean it locks the folder; it fails if another process has the lock.
+// a clean it locks the folder, and fails if another process has the lock. It refuses other folders.
 func openFolder(dir, actions string) (*folder, error) {
 	f := &folder{dir: dir}
 	entries, err := os.ReadDir(dir)

@@ -302,7 +302,7 @@ func (p *pull) fetch(ctx context.Context, missing []v1.Descriptor) error {
 	return err
 }
 
-// finish removes signatures of another artifact, writes artifact.json and reads the folder with it.
+// finish removes signatures of another artifact, writes artifact.json, and checks the folder by it.
 func (p *pull) finish() error {
 	for _, ending := range images.SignatureEndings {
 		name := images.ArtifactName + ending

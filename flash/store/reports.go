@@ -16,8 +16,8 @@ import (
 )
 
 // FetchReports copies report.json and artifact.json of a store's newest artifacts with a report,
-// each into its own folder below into, unless that exists. It returns at most last folders, the
-// oldest first.
+// each into a folder below into, unless that exists. It returns up to last folders, from old to
+// new.
 func FetchReports(ctx context.Context, reference string, last int, into string) ([]string, error) {
 	s, place, err := openWhole(reference, toPull)
 	if err != nil {
