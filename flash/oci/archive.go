@@ -82,7 +82,7 @@ func (a *archiveFiles) addEntry(h *tar.Header) error {
 	return nil
 }
 
-// rejectCompressed returns an error for a compressed archive: its blobs cannot be read one by one.
+// rejectCompressed refuses gzip, zstd, xz and bzip2: packed blobs cannot be read one by one.
 func rejectCompressed(f io.ReaderAt) error {
 	head := make([]byte, 6)
 	if _, err := f.ReadAt(head, 0); err != nil && err != io.EOF {
@@ -191,7 +191,7 @@ func (s *savedStore) Open(_ context.Context, d v1.Descriptor) (Blob, error) {
 	return s.source.openSized(name, d)
 }
 
-// makeManifest returns an OCI manifest with the configuration and layers of an image.
+// makeManifest returns an OCI manifest of an image. Its configuration must list as many layers.
 func (s *savedStore) makeManifest(one savedImage) (v1.Manifest, error) {
 	doc := v1.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: dockerManifest}
 	if len(one.Layers) > maxLayers {

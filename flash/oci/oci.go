@@ -217,7 +217,7 @@ func manifestType(doc Document, d v1.Descriptor) string {
 	return v1.MediaTypeImageManifest
 }
 
-// ReadDocument reads a small blob and verifies its digest.
+// ReadDocument reads a blob of at most MaxDocumentBytes and verifies its digest.
 func ReadDocument(ctx context.Context, store Store, d v1.Descriptor) ([]byte, error) {
 	if d.Size > MaxDocumentBytes {
 		return nil, fmt.Errorf("%s: more than %d MiB", d.Digest, MaxDocumentBytes>>20)

@@ -176,7 +176,7 @@ func sameDigest(all []v1.Descriptor) bool {
 	return !slices.ContainsFunc(all, func(d v1.Descriptor) bool { return d.Digest != all[0].Digest })
 }
 
-// entryName returns the most complete name of an entry, without control characters.
+// entryName returns the most complete name of an entry, without control characters; "" if none.
 func entryName(d v1.Descriptor) string {
 	for _, key := range []string{imageName, v1.AnnotationRefName} {
 		if n := d.Annotations[key]; n != "" {
