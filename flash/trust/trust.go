@@ -122,8 +122,7 @@ func (b Bytes) SizeBytes() int64                              { return int64(len
 func (b Bytes) Reader(context.Context, func(int64)) io.Reader { return bytes.NewReader(b) }
 
 // Find reads the signature of a file for each list, without verifying it. If one is missing, the
-// error is fs.ErrNotExist and explains how to sign. It refuses a list of signers in the file's
-// folder.
+// error is fs.ErrNotExist and explains how to sign. It refuses a list of signers beside the file.
 func (ls Lists) Find(ctx context.Context, at Place, file string) (signatures [][]byte, names []string, err error) {
 	for _, l := range ls {
 		if err := RefuseBeside(at.Folder(), l.File); err != nil {
