@@ -124,7 +124,7 @@ func (r Report) refusal() error {
 
 // AdmitFile runs Admit for the artifact that lists file, such as a bundle: the artifact in the
 // file's own folder, else in boardDir. It finds the file by its digest, for which it calls digest.
-// Without a policy and SLIPWAY_SIGNERS it admits any file.
+// A file of no artifact is refused. Without a policy and SLIPWAY_SIGNERS it admits any file.
 func AdmitFile(ctx context.Context, spec images.Spec, boardDir, file string, digest func() (string, error)) (Admitted, error) {
 	policies, err := PoliciesOf(spec)
 	lists, listErr := trust.Named("")
@@ -168,7 +168,7 @@ func newestPath(board string) (string, error) {
 	return filepath.Join(home, "newest", url.PathEscape(board)+".json"), err
 }
 
-// readNewest reads which build of the board this machine wrote last; zero if it wrote none.
+// readNewest returns the newest build of the board that this machine recorded; zero without one.
 func readNewest(board string) (newest, error) {
 	var n newest
 	path, err := newestPath(board)

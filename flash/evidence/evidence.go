@@ -82,8 +82,9 @@ type Options struct {
 	skipSignature bool // no list counts but those of the policies
 }
 
-// Examine reads and verifies the evidence of the artifact in a folder. It returns an error if a
-// file cannot be read. Evidence that does not fit the artifact is in the report's Wrong.
+// Examine reads and verifies the evidence of the artifact in a folder. It returns an error if
+// artifact.json, a list of signers or the tracker's file cannot be read. Evidence that does not fit
+// the artifact is in the report's Wrong.
 func Examine(ctx context.Context, folder string, opt Options) (Report, error) {
 	a, err := images.ReadArtifact(folder)
 	if err != nil {
@@ -153,7 +154,7 @@ func (r *Report) proveFiles(ctx context.Context) error {
 
 // readSignature verifies the signature of artifact.json and sets the report's Signature and Signer.
 // If the user named signers, an unsigned artifact is wrong. Otherwise the policies' signers count,
-// or the user's own list, which most people do not have.
+// or the user's own list, which most people do not have. A list beside the artifact is an error.
 func (r *Report) readSignature(ctx context.Context, description []byte, opt Options) error {
 	path := images.ArtifactPath(r.Folder)
 	r.Signature = Unsigned

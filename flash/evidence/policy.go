@@ -110,8 +110,8 @@ func (p *Policy) readLists(folder string, read func(name string) ([]byte, error)
 }
 
 // judge returns the policy's verdict on the artifact of r: it verifies the signature, and checks
-// the builder, sources, age, packages, licences and flaws. It records the signer in r. description
-// is the text of the artifact.json.
+// the builder, sources, age, packages, licences and flaws. It refuses policy files beside the
+// artifact, and records the signer in r. description is the text of the artifact.json.
 func (p Policy) judge(ctx context.Context, r *Report, description []byte, bill *sbom.Bill) Verdict {
 	v := Verdict{Policy: p.From, Refused: []string{}}
 	refuse := func(err error) {
@@ -175,7 +175,7 @@ func (p Policy) judgeSources(a images.Artifact) error {
 	return nil
 }
 
-// judgeAge returns an error for a build before the policy's date, or before the last one written.
+// judgeAge returns an error for a build before the policy's date, or before the newest recorded.
 func (p Policy) judgeAge(a images.Artifact) error {
 	if p.Since != "" {
 		since, err := p.ParseSince()
@@ -215,7 +215,7 @@ func (p Policy) judgePackages(b sbom.Bill) error {
 }
 
 // judgeLicences returns an error that names packages with a refused licence, also as one of
-// several, or without any licence.
+// several, or with none, unless excepted. A policy that refuses no licence accepts all packages.
 func (p Policy) judgeLicences(b sbom.Bill) error {
 	if len(p.Licences.Refuse) == 0 {
 		return nil
@@ -235,8 +235,8 @@ func (p Policy) judgeLicences(b sbom.Bill) error {
 	return listed("refused licences", found)
 }
 
-// judgeFlaws returns an error that names open flaws with a score of at least p.Flaws.Below, or
-// without a score; also if nobody looked for flaws.
+// judgeFlaws returns an error that names open flaws without a score, or with one of at least
+// p.Flaws.Below, unless excepted. A bill without a search for flaws is an error too.
 func (p Policy) judgeFlaws(b sbom.Bill) error {
 	switch {
 	case p.Flaws.Below == 0:
