@@ -92,7 +92,7 @@ type extent struct {
 }
 
 // readExtents returns the partitions of the MBR or GPT without checking them against the size; nil
-// if there is no table. It returns an error for a GPT that Linux would not see.
+// if there is no table. It returns an error for a GPT that is damaged, or that Linux would not see.
 func (s *source) readExtents(holds string) (*tableExtents, error) {
 	old := s.readMBRExtents(holds)
 	if old != nil && !old.gpt { // Linux then ignores a GPT that an earlier use left

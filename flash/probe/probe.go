@@ -118,8 +118,8 @@ func (s *source) readAt(off int64, n int) []byte {
 	return p
 }
 
-// identifyContent returns the first format that matches. It tests for members of arrays before file
-// systems, because a half of a mirror looks like the file system on it.
+// identifyContent returns the first format that matches, if any. It tests for members of arrays
+// before file systems, because a half of a mirror looks like the file system on it.
 func (s *source) identifyContent() Content {
 	for _, k := range slices.Concat(members, fileSystems) {
 		if c, ok := k.detect(s); ok {

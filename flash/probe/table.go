@@ -209,8 +209,8 @@ func (e mbrEntry) toPartition(n int, base, sector int64) Partition {
 	return Partition{Number: n, OffsetBytes: (base + e.start) * sector, SizeBytes: e.count * sector}
 }
 
-// readLogical follows the chain of tables in an extended partition. Each has one partition
-// and the offset of the next table from the first one. The chain may only move forward.
+// readLogical follows the chain of tables in an extended partition, up to maxLogical. Each has one
+// partition and the offset of the next table from the first one. The chain may only move forward.
 func (s *source) readLogical(extended, sector int64) []Partition {
 	var all []Partition
 	for at, last := extended, int64(-1); at > last && len(all) < maxLogical; {
