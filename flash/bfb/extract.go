@@ -17,8 +17,8 @@ import (
 const Trailing = "trailing"
 
 // Extract checks the whole stream, then writes the named images, or all and the trailing data, to
-// files called prefix and the image's name. It returns their names. Each file is written whole or
-// not at all. Only the user can read the trailing data.
+// files called prefix and the image's name, each whole or not at all. It returns their names. Only
+// the user can read the trailing data.
 func (s Stream) Extract(ctx context.Context, r io.ReaderAt, prefix string, names []string) ([]string, error) {
 	spans, err := s.selectSpans(names)
 	if err != nil {

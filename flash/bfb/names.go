@@ -80,7 +80,7 @@ func findKind(id uint8) (kind, bool) {
 	return kind{fmt.Sprintf("image_id_%d", id), fmt.Sprintf("Unknown image type, ID %d", id), id}, false
 }
 
-// parseName parses "bl2" or "bl2-v1". A name may contain "-v" itself.
+// parseName parses "bl2" or "bl2-v1" into kind and version, 0 without -v. A name may contain "-v".
 func parseName(name string) (kind, int, error) {
 	base, version := name, 0
 	if i := strings.LastIndex(name, "-v"); i >= 0 {
