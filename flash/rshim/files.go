@@ -105,7 +105,8 @@ func openRetrying(ctx context.Context, path string, flags int) (int, error) {
 	return retryInterrupted(ctx, func() (int, error) { return unix.Open(path, flags|unix.O_CLOEXEC|unix.O_NOCTTY, 0) })
 }
 
-// retryInterrupted repeats a system call that a signal interrupted, until ctx ends.
+// retryInterrupted repeats a system call that a signal interrupted, until ctx ends. Its errors are
+// the package's, if driverErrors has them.
 func retryInterrupted(ctx context.Context, call func() (int, error)) (int, error) {
 	for {
 		if err := context.Cause(ctx); err != nil {
@@ -124,7 +125,7 @@ var driverErrors = map[unix.Errno]error{
 	unix.EPERM: errLocked, unix.EACCES: errDenied, unix.EINVAL: errInvalid, unix.ETIMEDOUT: errTimeout,
 }
 
-// driverError returns the package's error for an errno.
+// driverError returns the package's error for an errno in driverErrors, else err.
 func driverError(err error) error {
 	for number, name := range driverErrors {
 		if errors.Is(err, number) {

@@ -237,7 +237,7 @@ func (f *follower) interruptedError(ctx context.Context) error {
 }
 
 // judgeMessages logs the lines and adds them to the verdict. It returns true after the final
-// message. It ignores lines before the first boot stage, which the old system wrote.
+// message. The verdict ignores lines before the first boot stage, which the old system wrote.
 func (f *follower) judgeMessages(lines []string) (bool, error) {
 	for n, line := range lines {
 		f.logMessage(line)
@@ -256,8 +256,7 @@ func (f *follower) judgeMessages(lines []string) (bool, error) {
 	return false, nil
 }
 
-// checkLimits returns an error if silent, since the last message, or all, since the push, is too
-// long.
+// checkLimits returns an error if silent, since the last message, or all, in total, is too long.
 func (f *follower) checkLimits(silent, all time.Duration) error {
 	switch {
 	case len(f.last) == 0 && silent > f.limits.First:

@@ -124,7 +124,7 @@ func Restart(ctx context.Context, in io.Reader, w io.Writer, name, yes string) e
 	return nil
 }
 
-// readLine reads a line from in, and stops waiting when ctx ends.
+// readLine reads a line of up to 4 KiB from in, and stops waiting when ctx ends.
 func readLine(ctx context.Context, in io.Reader) (string, error) {
 	type answer struct {
 		line string
