@@ -119,7 +119,7 @@ func (p *passwords) askOnce(ctx context.Context, a Address, attended bool) (pass
 	return password, err
 }
 
-// store stores one password for all these boards. "" is none.
+// store sets the sudo password of all these boards. "" forgets it.
 func (p *passwords) store(password string, boards ...Address) {
 	for _, a := range boards {
 		p.byBoard.Store(sudoKey(a), password)
@@ -201,8 +201,8 @@ func (e *boardProgram) commandLine(argv []string) string {
 }
 
 // Write passes standard error on to out. Until the program has started, it holds up to
-// maxHeldBytes, removes sudo's prompts, signals each on prompts, and drops what comes before the
-// ready mark.
+// maxHeldBytes, removes sudo's prompts, signals each on prompts, and drops all before the ready
+// mark.
 func (e *boardProgram) Write(b []byte) (int, error) {
 	e.mu.Lock()
 	if e.inside {
@@ -236,7 +236,8 @@ func (e *boardProgram) ReadFrom(r io.Reader) (int64, error) {
 	return copyByHand(e, r)
 }
 
-// passHeld passes the first n held bytes on. Before the program's start they are sudo's words.
+// passHeld writes the first n held bytes to out. Before the program's start it also keeps them in
+// words, as sudo's.
 func (e *boardProgram) passHeld(n int) {
 	if !e.inside {
 		e.words = bytes.Clone(e.held[:n])

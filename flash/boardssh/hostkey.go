@@ -238,8 +238,7 @@ func readTail(f *os.File) (size int64, whole bool, err error) {
 }
 
 // checkRevoked returns an error if the user's RevokedHostKeys file has the key or cannot be read,
-// as ssh does. The file must be a key revocation list, which ssh-keygen -k makes. The file "" is
-// none.
+// as ssh does. That file ("": none) must be a key revocation list, which ssh-keygen -k makes.
 func checkRevoked(ctx context.Context, file string, key ssh.PublicKey) error {
 	if file == "" {
 		return nil

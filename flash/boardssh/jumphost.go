@@ -219,7 +219,7 @@ func (p *proxy) Close() error {
 	return p.Conn.Close()
 }
 
-// explainFailure waits a moment for the program's end and adds its standard error to err.
+// explainFailure waits up to 2*quick for the program's end and adds its standard error to err.
 func (p *proxy) explainFailure(err error) error {
 	select {
 	case <-p.ended:

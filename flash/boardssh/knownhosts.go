@@ -74,7 +74,7 @@ func readRecorded(file, name string) ([]pin, error) {
 	return slices.DeleteFunc(t.pins, func(p pin) bool { return p.marker != "" || !slices.Equal(p.names, []string{name}) }), nil
 }
 
-// parsePins parses a known_hosts file. It skips invalid lines, except @revoked ones: an error.
+// parsePins parses a known_hosts file. It skips invalid lines, but refuses an invalid @revoked one.
 func parsePins(file string, data []byte) ([]pin, error) {
 	var pins []pin
 	number := 0
@@ -326,7 +326,7 @@ var (
 )
 
 // checkKey checks the key or certificate that a machine shows. It returns nil, errUnknown,
-// errChanged with the lines that contradict the key, or another reason.
+// errChanged with the lines that contradict the key, or another reason, such as a revoked key.
 func (t *knownHosts) checkKey(a Address, key ssh.PublicKey) ([]pin, error) {
 	if cert, ok := key.(*ssh.Certificate); ok {
 		if p, yes := t.findRevoked(cert.Key, cert.SignatureKey); yes {

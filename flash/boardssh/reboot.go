@@ -50,8 +50,7 @@ func (c *Conn) Reboot(ctx context.Context, timeout time.Duration) error {
 	return fmt.Errorf("%s is not back within %s of its reboot: %w", c.addr, timeout, last)
 }
 
-// adoptLink makes fresh the connection of c and closes the old one. If c was closed meanwhile, it
-// closes fresh.
+// adoptLink replaces c's connection by fresh and closes the old one. After Close, it closes fresh.
 func (c *Conn) adoptLink(fresh *link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -358,7 +358,7 @@ func (p *pidLine) findLine() (before []byte, pid int, rest []byte, found bool) {
 // ReadFrom copies r to Write with a small buffer, as LimitedBuffer does.
 func (p *pidLine) ReadFrom(r io.Reader) (int64, error) { return copyByHand(p, r) }
 
-// passHeld passes the first n held bytes on, and keeps their beginning if no shell ran the line.
+// passHeld writes the first n held bytes to out. If no shell ran the line, it keeps their start.
 func (p *pidLine) passHeld(n int) {
 	if p.pid == 0 && len(p.said) == 0 {
 		p.said = bytes.Clone(p.held[:min(n, maxShownBytes)])

@@ -31,8 +31,8 @@ const (
 // ErrSilent means that the board keeps the connection open and answers nothing.
 var ErrSilent = errors.New("the board is silent")
 
-// silenceLimit returns SilenceVariable's limit, or defaultSilence. It refuses one below
-// leastSilence.
+// silenceLimit returns the value of SilenceVariable, which must be at least leastSilence, or
+// defaultSilence if it is not set.
 func silenceLimit() (time.Duration, error) {
 	text := os.Getenv(SilenceVariable)
 	if text == "" {
