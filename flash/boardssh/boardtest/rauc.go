@@ -221,7 +221,7 @@ export DBUS_SYSTEM_BUS_ADDRESS=unix:path=@/bus
 exec rauc --conf=@/system.conf --override-boot-slot=A service
 `
 
-// StartLate kills the service, and makes D-Bus start the script late at the next call.
+// StartLate kills the service. At the next call, D-Bus starts the script late, which hangs once.
 func (r *RAUC) StartLate(t *testing.T) {
 	t.Helper()
 	r.service.Process.Kill()
@@ -397,7 +397,7 @@ type Bundle struct {
 	Hook                               string // a script that runs before the slot is written
 }
 
-// Make makes a bundle with the real rauc, and returns its file.
+// Make makes a bundle with the real rauc, signed by the key trusted if b names none.
 func (r *RAUC) Make(t *testing.T, b Bundle) string {
 	t.Helper()
 	if b.Key == "" {
