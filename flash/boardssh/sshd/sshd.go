@@ -1,6 +1,5 @@
 // Package sshd starts an OpenSSH server on loopback, with new keys, for tests, benchmarks and
-// boards of namespaces, and relays to it that can be cut. It does not touch the machine's own
-// server.
+// boards of namespaces, and relays to it that can be cut. It leaves the machine's own server alone.
 package sshd
 
 import (
