@@ -1,6 +1,6 @@
-// Package undo turns a folder, or a configuration, into changes of a board that can be
-// undone. Before the first change it saves on the board what the deploy replaces. It restores
-// that on request.
+// Package undo turns a folder, or a configuration, into changes of a board that can be undone.
+// Before the first change it saves on the board what the deploy replaces. It restores that on
+// request.
 package undo
 
 import (
@@ -153,9 +153,9 @@ func removeUnused(ctx context.Context, c *boardssh.Conn, u Deployment) bool {
 	return err == nil
 }
 
-// saveReplaced copies the files that the deploy will replace or remove, up to maxUndoBytes, into a
-// new folder on the board, and writes the manifest there. Before that it removes the oldest saved
-// deploys. It returns u with its ID and folder.
+// saveReplaced copies the files that the deploy will replace or remove into a new folder on the
+// board, and writes the manifest there. It refuses more than maxUndoBytes, and first removes the
+// oldest saved deploys. It returns u with its ID and folder.
 func saveReplaced(ctx context.Context, c *boardssh.Conn, p *files.Plan, u Deployment) (_ Deployment, err error) {
 	if u.Entries, err = p.Transitions(ctx); err != nil {
 		return u, err
@@ -281,8 +281,8 @@ var (
 	digestPattern = plaintext.Regexp(`^([0-9a-f]{64}|-)$`)
 )
 
-// parseManifest parses a manifest. It refuses paths outside the root and invalid states, because a
-// hostile board could have written it.
+// parseManifest parses a manifest. It refuses paths outside the root, invalid states and too many
+// entries, because a hostile board could have written it.
 func parseManifest(data []byte) (Deployment, error) {
 	var u Deployment
 	if err := json.Unmarshal(data, &u); err != nil {
@@ -418,9 +418,10 @@ func firstPath(entries []files.Transition) string {
 	return entries[0].Path
 }
 
-// compareEntries compares the board's files with the manifest. todo are the entries that differ
-// from their state before the deploy, so an undo must restore them. changed are the names of those
-// that also differ from the deploy's state. parts are files of interrupted uploads.
+// compareEntries compares the board's files with the manifest. todo are the entries to restore,
+// because they differ from their state before the deploy. An added folder that has other files is
+// none. changed are the names of those whose kind or content also differs from the deploy's; a
+// missing file is none. parts are files of interrupted uploads.
 func compareEntries(ctx context.Context, c *boardssh.Conn, u Deployment) (todo []files.Transition, changed, parts []string, err error) {
 	found, err := listTouched(ctx, c, u)
 	if err != nil {
@@ -457,8 +458,8 @@ func compareEntries(ctx context.Context, c *boardssh.Conn, u Deployment) (todo [
 	return todo, changed, parts, nil
 }
 
-// listTouched lists the states, by path, of the board's files that the deploy may have changed.
-// Without Among that is all below the root.
+// listTouched lists the states, by path, of the board's files that the deploy may have changed: its
+// entries and what is in folders that it added, but without Among all below the root.
 func listTouched(ctx context.Context, c *boardssh.Conn, u Deployment) (map[string]files.State, error) {
 	if !u.Among {
 		return files.ListStates(ctx, c, u.Root)
