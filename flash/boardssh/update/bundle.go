@@ -100,6 +100,7 @@ func (b *Bundle) readFormat() error {
 	return errNoBundle
 }
 
+// fileSuffix returns the file name ending of the bundle's kind: .raucb or .swu.
 func (b *Bundle) fileSuffix() string {
 	for _, f := range bundleFormats {
 		if f.kind == b.Kind {

@@ -230,8 +230,8 @@ func (n *busSignals) DeliverSignal(iface, name string, s *dbus.Signal) {
 	}
 }
 
-// storeProgress stores RAUC's property Progress: a percentage, a text and a nesting depth. It
-// returns false for an invalid value or a lower percentage than before.
+// storeProgress stores the percentage and text of RAUC's property Progress. It returns false for an
+// invalid value or a lower percentage than before.
 func (n *busSignals) storeProgress(v dbus.Variant) bool {
 	var p struct {
 		Percent int32

@@ -101,7 +101,7 @@ func parseJetson(text string) (*jetson, error) {
 
 var guidPattern = plaintext.Regexp(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// readSlots reads one line of nvbootctrl dump-slots-info.
+// readSlots reads one line of nvbootctrl dump-slots-info into j. It ignores other lines.
 func (j *jetson) readSlots(line string) {
 	key, value, _ := strings.Cut(line, ": ")
 	slot := slices.Index([]string{"A", "B"}, strings.TrimSpace(value))
@@ -119,7 +119,8 @@ func (j *jetson) readSlots(line string) {
 	}
 }
 
-// readVariable reads one UEFI variable: its name, then its bytes as decimal numbers.
+// readVariable reads one UEFI variable into j: its name, then its bytes as decimal numbers. Only
+// the first byte counts. It ignores other variables.
 func (j *jetson) readVariable(words []string) {
 	if len(words) < 2 {
 		return
@@ -145,7 +146,8 @@ func (j *jetson) readVariable(words []string) {
 	}
 }
 
-// toStatus returns the slots A and B as a Status, with the slot that boots next as Primary.
+// toStatus returns the slots A and B as a Status, with the slot that boots next as Primary: the
+// other slot if a capsule waits.
 func (j *jetson) toStatus() Status {
 	var s Status
 	for i, slot := range j.slots {
@@ -169,7 +171,7 @@ func (j *jetson) toStatus() Status {
 }
 
 // checkFirmware checks, on a Jetson, that the firmware knows the bundle's capsule. Engines do not
-// check that, and the firmware ignores a capsule that it does not know silently.
+// check that, and the firmware silently ignores an unknown capsule.
 func (p preflight) checkFirmware() Finding {
 	j, err := readJetson(p.ctx, p.c)
 	switch {

@@ -283,7 +283,7 @@ func (r *rauc) Images(ctx context.Context, from *Source) (all []Image, err error
 	return all, nil
 }
 
-// parseClaims reads the answer of InspectBundle: the groups of the manifest by name.
+// parseClaims returns the compatible and version of the group update in InspectBundle's answer.
 func parseClaims(info map[string]dbus.Variant) Claims {
 	about, _ := info["update"].Value().(map[string]dbus.Variant)
 	text := func(key string) string {
@@ -305,7 +305,8 @@ var installSignals = [][]dbus.MatchOption{
 	{dbus.WithMatchSender(busInterface), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, raucName)},
 }
 
-// Install calls InstallBundle if RAUC is idle, and follows the installation to its end.
+// Install calls InstallBundle and follows the installation to its end. Unless RAUC is idle, it
+// returns ErrBusy.
 func (r *rauc) Install(ctx context.Context, from *Source, tell func(int, string)) error {
 	b, err := r.openBus(ctx)
 	if err != nil {

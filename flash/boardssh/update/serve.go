@@ -72,8 +72,8 @@ const (
 // silent programs could use up all connections.
 var headerLimit = time.Minute
 
-// startServer serves the bundle by HTTP on listener, a port of the board. Other programs on the
-// board can reach the port, so the bundle's path is random.
+// startServer serves the bundle by HTTP on listener, a port of the board, until Close. Other
+// programs on the board can reach the port, so the bundle's path is random.
 func (s *Source) startServer(listener net.Listener, b *Bundle) {
 	at := "/" + rand.Text() + "/bundle" + b.fileSuffix()
 	server := &http.Server{
@@ -123,8 +123,8 @@ var stageDirs = []string{"/data", "/var/tmp", "/tmp", "/run"}
 // spareBytes is how much space stays free beside a bundle.
 const spareBytes = 16 << 20
 
-// stageBundle uploads the bundle to the board. The file's name depends only on the bundle, so that
-// a run replaces the file that a killed run left.
+// stageBundle uploads the bundle to the board, where Close removes it. The file's name depends only
+// on the bundle, so that a run replaces the file that a killed run left.
 func (s *Source) stageBundle(ctx context.Context, c *boardssh.Conn, b *Bundle) error {
 	dir, err := findStageDir(ctx, c, b.SizeBytes+spareBytes)
 	if err != nil {
