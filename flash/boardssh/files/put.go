@@ -103,7 +103,7 @@ func newSource(f *sealed.File) (source, error) {
 	return source{name: f.Name(), data: f, size: f.SizeBytes(), modified: info.ModTime()}, nil
 }
 
-// putSource sends src to remote on the board, checks the name, and adds the time that it took.
+// putSource sends src to remote on the board and measures the time. It refuses an invalid name.
 func putSource(ctx context.Context, c *boardssh.Conn, src source, remote string, mode fs.FileMode, tell uploadProgress) (Sent, error) {
 	if remote == "" || strings.HasSuffix(remote, "/") || strings.IndexByte(remote, 0) >= 0 {
 		return Sent{}, fmt.Errorf("put %s: %q is no name for a file", src.name, remote)

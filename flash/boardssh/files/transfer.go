@@ -139,8 +139,7 @@ func measureRoundTrip(ctx context.Context, c *boardssh.Conn, size int64) func() 
 const openersAtOnce = 3
 
 // addStreams adds n streams as they open. If the board accepts no more connections, or offers
-// another kind of channel (SFTP or shell) than before, the transfer continues with those that it
-// has.
+// another kind of channel (SFTP or shell), the transfer continues with those that it has.
 func (k *transfer) addStreams(opening, ctx context.Context, all *sync.WaitGroup, n int) {
 	for range n {
 		w := k.early.nextStream(opening)
@@ -510,7 +509,7 @@ func (q *pieceQueue) finishAll(err error) {
 	}
 }
 
-// waitForArrival waits until a piece has arrived. It returns false when no more will.
+// waitForArrival waits until a piece has arrived. It returns false when no more will, or ctx ends.
 func (q *pieceQueue) waitForArrival(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
