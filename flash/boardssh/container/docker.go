@@ -57,8 +57,8 @@ func (d *docker) Platform() v1.Platform { return d.platform }
 func (d *docker) Close() error          { return nil }
 
 // Push pipes the image, in the format of docker save, into "docker load" on the board. It cannot
-// resume, because the engine takes whole images. It sends nothing if the engine has the image under
-// that name.
+// resume, because docker takes whole images. It sends nothing if the engine has that image and
+// name.
 func (d *docker) Push(ctx context.Context, image *oci.Image, name string) (Pushed, error) {
 	name = tagOfDigest(name)
 	p := Pushed{

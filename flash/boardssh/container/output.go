@@ -84,8 +84,8 @@ func (r *containerRun) runScript(ctx context.Context, script, arg string) error 
 	return err
 }
 
-// chooseRuntime returns options for runc (nil), or for slipway-runtime if the container gets GPUs;
-// it then adds the GPUs to c.Env.
+// chooseRuntime returns nil for runc, or, for a container with GPUs, options for slipway-runtime,
+// which the board must have. It then adds the GPUs to c.Env.
 func (r *containerRun) chooseRuntime(ctx context.Context, c *Spec) (any, error) {
 	if c.GPUs == "" {
 		return nil, nil

@@ -44,8 +44,7 @@ type Pushed struct {
 }
 
 // Push sends an image to containerd, unpacks it, and then gives it the name. It sends only blobs
-// that the board lacks. If a push breaks off, containerd keeps its blobs for a day, and the next
-// push resumes them.
+// that the board lacks. The board keeps the blobs of a broken push for a day, for the next one.
 func (t *Containerd) Push(ctx context.Context, image *oci.Image, name string) (Pushed, error) {
 	p := &imagePush{t: t, image: image, pushed: Pushed{
 		Engine: t.String(), Image: name, Digest: string(image.Manifest.Digest),
