@@ -238,7 +238,8 @@ func labJobOf(b Board, spec images.Spec) (Job, bool) {
 	return Job{b.Board, command, spec.Debian == nil}, (b.Build || b.Test) && spec.Machine == nil
 }
 
-// planBoard decides whether one board must be built and tested, and collects the reasons.
+// planBoard decides whether one board must be built and tested, and collects the reasons, and notes
+// about repositories without a pin.
 func (p *planner) planBoard(ctx context.Context, name string) Board {
 	b := Board{Board: name, Why: []string{}}
 	before, known := p.before.boards[name]

@@ -200,8 +200,7 @@ func (p *planner) isSuiteOfOthers(path string) bool {
 }
 
 // layerReasons returns a reason for each changed file of a board's layers, patches and submodules
-// that its build reads, and for layers outside of the repository. It skips files with a reason in
-// said.
+// that its build reads, and for layers outside of the repository. It skips files that said names.
 func (p *planner) layerReasons(ctx context.Context, name string, before, after boardState, said []string) (why []string) {
 	if after.spec.Debian != nil && before.spec.Debian != nil {
 		return nil
@@ -293,7 +292,8 @@ func isRemark(path string, areas []area) bool {
 	return dir == "." || slices.ContainsFunc(areas, func(a area) bool { return a.dir == dir })
 }
 
-// isForAll reports whether a file is configuration, a class or code, which recipes need not name.
+// isForAll reports whether a file is configuration, a class or code, by its folder. Recipes use
+// these without naming them.
 func isForAll(path string) bool {
 	return slices.ContainsFunc(strings.Split(filepath.Dir(path), "/"), func(part string) bool {
 		return part == "conf" || part == "lib" || part == "classes" || strings.HasPrefix(part, "classes-")

@@ -52,7 +52,7 @@ func (p Plan) Markdown() string {
 	return fmt.Sprintf("### Plan: build %d of %d boards, test %d\n\n%s", builds, len(p.Boards), tests, report.MarkdownTable(rows...))
 }
 
-// does returns what the board needs in one word.
+// does returns what the board needs: build (then also test), test, or "-".
 func (b Board) does() string {
 	switch {
 	case b.Build:

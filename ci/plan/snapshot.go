@@ -60,7 +60,8 @@ func loadState(ctx context.Context, root, boards string, opt images.Options) pro
 	return s
 }
 
-// loadBoard loads a board's board.yml, and for a board of bitbake its project, layers and areas.
+// loadBoard loads board.yml, and for a board of bitbake its project, layers and areas. The first
+// error goes into m.err.
 func (s projectState) loadBoard(ctx context.Context, folder, name string, opt images.Options) (m boardState) {
 	if m.spec, m.err = images.LoadIn(folder, name); m.err != nil {
 		return m
