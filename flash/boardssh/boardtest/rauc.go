@@ -397,7 +397,7 @@ type Bundle struct {
 	Hook                               string // a script that runs before the slot is written
 }
 
-// Make makes a bundle with the real rauc, signed by the key trusted if b names none.
+// Make makes a bundle with the real rauc and returns its file. Without b.Key, the key is "trusted".
 func (r *RAUC) Make(t *testing.T, b Bundle) string {
 	t.Helper()
 	if b.Key == "" {
