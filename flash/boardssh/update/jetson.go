@@ -101,7 +101,7 @@ func parseJetson(text string) (*jetson, error) {
 
 var guidPattern = plaintext.Regexp(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// readSlots reads one line of nvbootctrl dump-slots-info into j. It ignores other lines.
+// readSlots reads one line of nvbootctrl dump-slots-info into j. It ignores unknown lines.
 func (j *jetson) readSlots(line string) {
 	key, value, _ := strings.Cut(line, ": ")
 	slot := slices.Index([]string{"A", "B"}, strings.TrimSpace(value))

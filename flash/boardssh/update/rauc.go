@@ -231,8 +231,8 @@ func (s slotStatus) toSlot() Slot {
 	return slot
 }
 
-// Inspect makes RAUC verify the bundle and returns its claims. It uses the method Info with RAUC
-// before 1.10, which has no InspectBundle.
+// Inspect makes RAUC verify the bundle and returns its claims, or ErrBusy during an installation.
+// RAUC before 1.10 has no InspectBundle, but the method Info.
 func (r *rauc) Inspect(ctx context.Context, from *Source) (Claims, error) {
 	b, err := r.openBus(ctx)
 	if err != nil {
