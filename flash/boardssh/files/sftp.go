@@ -271,8 +271,9 @@ func (b *sftpFiles) removeFile(ctx context.Context, name string) error {
 	return b.do(ctx, func() error { return b.sftp.Remove(name) })
 }
 
-// checkFreeSpace returns ErrFull if the file system of dir has less than size bytes free. SFTP
-// would call that only "failure". If the board does not report its free space, it returns nil.
+// checkFreeSpace returns ErrFull if the file system of dir, or of the nearest existing folder
+// above, has less than size bytes free. SFTP would call that only "failure". If the board does not
+// report its free space, it returns nil.
 func checkFreeSpace(ctx context.Context, c *boardssh.Conn, b boardFiles, dir string, size int64) error {
 	free, err := b.freeBytes(ctx, dir)
 	for ; errors.Is(err, fs.ErrNotExist) && dir != path.Dir(dir); free, err = b.freeBytes(ctx, dir) {

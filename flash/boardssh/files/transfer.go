@@ -283,7 +283,7 @@ func (k *transfer) sendPieces(ctx context.Context, w *stream, file pieceWriter) 
 }
 
 // leaveWaiting cancels the streams that still wait for the answer to a piece that another stream
-// has sent too, and closes their connections.
+// has sent too, and closes their own connections.
 func (k *transfer) leaveWaiting() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -466,7 +466,7 @@ func (q *pieceQueue) latePiece(w *stream) (piece, bool) {
 }
 
 // recordAnswer records the board's answer to a piece that w took. A failed piece goes back into the
-// queue; a finalError ends the transfer.
+// queue, unless another stream has it too. A finalError, or the last piece, ends the transfer.
 func (q *pieceQueue) recordAnswer(w *stream, p piece, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
