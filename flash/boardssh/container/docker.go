@@ -298,7 +298,7 @@ func cdiDevices(which string) []string {
 }
 
 // removeContainer removes a container after its run was interrupted, even after ctx has ended. It
-// retries up to tidyTries times, because the engine may still be creating the container.
+// tries tidyTries times, as the engine may still be creating it, and then takes it for gone.
 func (d *docker) removeContainer(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyLimit)
 	defer cancel()

@@ -250,7 +250,8 @@ func mergeEnv(lists ...[]string) []string {
 	return env
 }
 
-// parseUser parses an image's user, "", "uid" or "uid:gid". A user's name is an error.
+// parseUser parses an image's user: "", "uid" or "uid:gid". Missing numbers are 0. A name is an
+// error.
 func parseUser(s string) (uid, gid uint32, err error) {
 	if s == "" {
 		return 0, 0, nil
