@@ -147,7 +147,7 @@ func parseRaw(text string) ([]change, error) {
 }
 
 // export checks out the files of a commit that wanted selects into dir/tree. It also writes all
-// links, and an empty folder for each submodule, because paths of layers may go through them.
+// links, an empty folder for each submodule, because paths of layers may go through them, and .git.
 func (r repository) export(ctx context.Context, commit, dir string, wanted func(path string) bool) error {
 	index := "GIT_INDEX_FILE=" + filepath.Join(dir, "index")
 	out, err := r.git(ctx, "ls-tree", "-r", "-z", "--full-tree", commit)
