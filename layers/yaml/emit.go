@@ -68,8 +68,8 @@ func (v *Value) scalarText() string {
 	return v.Text
 }
 
-// writeEntry writes a key with its value. A list below a simple key is not indented. A key that is
-// empty or too long for that has a "?" before it.
+// writeEntry writes a key with its value. A list below a simple key is not indented. A "?" comes
+// before a key that is empty or has simpleKey characters or more.
 func (e *emitter) writeEntry(key string, number bool, v *Value, deep int) {
 	if key != "" && utf8.RuneCountInString(key) < simpleKey {
 		if number {
@@ -156,8 +156,7 @@ func possibleStyles(s string) styles {
 }
 
 // hasIndicator reports whether YAML would read s, written without quotes, as syntax such as a list
-// item, a mapping, a comment or an alias. s is not empty. It ignores words such as true, and
-// numbers.
+// item, a mapping, a comment or an alias. s is not empty. It ignores numbers and words like true.
 func hasIndicator(s string) bool {
 	if strings.HasPrefix(s, "---") || strings.HasPrefix(s, "...") || strings.ContainsRune("#,[]{}&*!|>'\"%@`", rune(s[0])) {
 		return true

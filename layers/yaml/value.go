@@ -177,8 +177,9 @@ func readAs(path string, s *Shape, setup bool) (*Value, []string, error) {
 	return Decode(path, data, s, setup)
 }
 
-// Decode parses the content of a file, JSON if its name ends so and YAML otherwise, checks it
-// against a shape, and returns the value and warnings. setup is true for a file of bitbake-setup.
+// Decode parses the content of a file, as JSON if its name ends in .json and else as YAML, checks
+// it against a shape, and returns the value and warnings. setup is true for a file of
+// bitbake-setup.
 func Decode(path string, data []byte, s *Shape, setup bool) (*Value, []string, error) {
 	read := readDocument
 	if filepath.Ext(path) == ".json" {
