@@ -80,6 +80,7 @@ func (s *lineSink) Event(e Event) {
 	fmt.Fprintln(s.w, endLine(e, s.w))
 }
 
+// hide forgets a running step without writing a line.
 func (s *lineSink) hide(step string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,6 +185,7 @@ func (b *bar) shownCount(decor.Statistics) string {
 	return b.count
 }
 
+// shownDetail returns the step's detail for mpb, cut to the room beside the bar.
 func (b *bar) shownDetail(decor.Statistics) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
