@@ -114,8 +114,8 @@ func hideParameter(s string) string {
 	return p[1] + p[2] + "=" + hidden
 }
 
-// hidePassword hides the password in user:password@host. It leaves an image's tag with a digest,
-// and a device tree's bus:node@address, as they are.
+// hidePassword hides the password in user:password@host. It leaves mailto: addresses, an image's
+// tag with a digest, and a device tree's bus:node@address as they are.
 func hidePassword(s string) string {
 	p := login().FindStringSubmatch(s)
 	hex := strings.Trim(p[4], "0123456789abcdefABCDEF") == ""
