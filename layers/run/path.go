@@ -25,8 +25,7 @@ func LookPath(name string) (string, error) {
 	return "", err
 }
 
-// completePath appends a PATH with systemFolders to env, for programs such as unshare that start
-// others.
+// completePath appends a PATH with systemFolders to env, for programs that start others with it.
 func completePath(env []string) []string {
 	path := os.Getenv("PATH")
 	if path == "" {

@@ -31,7 +31,7 @@ func FreePortFor(name string) (int, error) {
 
 const ports = highest - lowest + 1
 
-// firstFree tries up to 200 ports that next returns, and returns the first on which it can listen.
+// firstFree tries up to 200 ports, each at an offset from next, and returns the first that is free.
 func firstFree(next func() int) (int, error) {
 	for range 200 {
 		port := lowest + next()

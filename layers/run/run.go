@@ -127,7 +127,8 @@ type logFile struct {
 // maxOpenBytes limits the text that logFile holds back. Any private key is shorter.
 const maxOpenBytes = 1 << 16
 
-// Write writes complete lines to the file. It holds back an incomplete line or private key.
+// Write writes complete lines to the file. It holds back an incomplete line or private key, up to
+// maxOpenBytes.
 func (l *logFile) Write(p []byte) (int, error) {
 	l.open = append(l.open, bytes.ReplaceAll(p, []byte("\r"), []byte("\n"))...)
 	end := bytes.LastIndexByte(l.open, '\n') + 1
