@@ -89,7 +89,7 @@ func Ensure(ctx context.Context, w io.Writer, log string, packages ...string) er
 	})
 }
 
-// installPackages runs apt-get update and install, and shows the output in s.
+// installPackages runs apt-get update and install, shows the output in s and appends it to log.
 func installPackages(ctx context.Context, s *progress.Step, rights []string, log string, packages []string) error {
 	apt := run.Command{
 		Argv: append(slices.Clone(rights), "env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", "-q"),

@@ -88,8 +88,7 @@ func swapWord(arg, now, old string) string {
 	return before + strings.Join(names, ",")
 }
 
-// ProgramElsewhere returns the words that start Slipway in any folder, since Mage runs only in a
-// clone.
+// ProgramElsewhere returns the words that start Slipway outside of a clone, which Mage cannot do.
 func ProgramElsewhere() string {
 	if UnderMage() {
 		return "slipway"
