@@ -28,8 +28,7 @@ const maxParallel = 8
 // Checkout checks out every repository of the project at its commit in the workspace, applies its
 // patches, and writes bitbake's configuration into ws.Build. A repository at its commit stays
 // untouched, and one that the user changed never moves. A branch or tag without a commit is looked
-// up once; Lock moves it. Checkout fetches no submodules, but names them. It can be killed and run
-// again.
+// up once; Lock moves it. It fetches no submodules, but names them. It can be killed and run again.
 func Checkout(ctx context.Context, p Project, ws Workspace) error {
 	c, err := newCheckout(ctx, p, ws, len(p.Repos))
 	if err != nil {
@@ -81,7 +80,8 @@ func newCheckout(ctx context.Context, p Project, ws Workspace, repos int) (*chec
 	return &checkout{p: p, ws: ws, lock: lock, step: step, moved: map[string]bool{}}, nil
 }
 
-// endStep ends the progress step with the number of repositories that moved. It does not print err.
+// endStep ends the progress step with the number of repositories that moved, or as failed. It
+// leaves the text of err to the command.
 func (c *checkout) endStep(err error) {
 	if err != nil {
 		c.step.End("", errors.New("not all repositories are in place"))

@@ -70,7 +70,7 @@ func writeChanged(path string, content []byte) error {
 	return replaceFile(path, content)
 }
 
-// localConf returns local.conf as kas writes it: the project's blocks, then machine and distro.
+// localConf returns local.conf as kas writes it: the blocks, then machine, distro and multiconfigs.
 func (p Project) localConf() []byte {
 	var b bytes.Buffer
 	writeHeader(&b, p.LocalConf)

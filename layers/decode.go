@@ -73,7 +73,7 @@ func (in *reading) partialProject() Project {
 	return Project{BuildSystem: buildSystems[s.Text]}
 }
 
-// projectSettings returns the project without its repositories.
+// projectSettings returns the project without its repositories, with kas's defaults.
 func (in *reading) projectSettings() Project {
 	m := in.merged
 	return Project{
@@ -194,9 +194,9 @@ func (p *Project) warnOverride(name, value, was string) {
 	p.Warnings = append(p.Warnings, fmt.Sprintf("%s is followed, as kas does: %q in place of %q; \"unset %s\" ends that", name, value, was, name))
 }
 
-// readRepos adds the repositories to p, in the order of the files. It refuses one with a url in
-// another's folder. It warns of a commit that is no whole id, and of a patch of an unknown
-// repository.
+// readRepos adds the repositories to p, in the order of the files. One with a url in another's
+// folder is an error. A commit that is no whole id, or a patch of an unknown repository, is a
+// warning.
 func (p *Project) readRepos() error {
 	repos := p.merged.Get("repos")
 	if repos == nil {

@@ -119,8 +119,7 @@ func gitCommand(dir string, argv []string) run.Command {
 }
 
 // initRepository creates an empty repository for r's server, of sha256 if r's commit has 64 digits.
-// It writes git's files itself, because git init and git remote add would slow a first checkout
-// down.
+// It writes git's files itself, since git init and git remote add slow a first checkout down.
 func (g store) initRepository(r Repo) error {
 	bare := g.gitDir == g.dir
 	for _, dir := range []string{g.dir, filepath.Join(g.gitDir, "objects/pack"), filepath.Join(g.gitDir, filepath.Dir(checkedOut))} {

@@ -260,7 +260,8 @@ func (in *reading) readProjectFile(path string, from source) error {
 	return nil
 }
 
-// parseProjectFile reads a .yml, .yaml or .json file, checks it and keeps its warnings.
+// parseProjectFile reads a .yml, .yaml or .json file, checks its keys and its header.version, and
+// keeps its warnings.
 func (in *reading) parseProjectFile(path string) (*yaml.Value, error) {
 	if !slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(path)) {
 		return nil, fmt.Errorf("%s: a project file's name ends in .yml, .yaml or .json", path)
@@ -343,7 +344,8 @@ func (in *reading) readInclude(by string, v *yaml.Value, from source) error {
 	return in.readIncludedFile(v.Get("file"), from)
 }
 
-// readIncludedFile finds an included file and reads it. It refuses a file that includes itself.
+// readIncludedFile finds an included file and reads it. It refuses one that includes itself, also
+// through others.
 func (in *reading) readIncludedFile(name *yaml.Value, from source, beside ...string) error {
 	path, err := findInclude(name, from.root, beside...)
 	if err != nil {

@@ -104,8 +104,7 @@ func (m mirror) prepareMirror(ctx context.Context, r Repo) error {
 	return os.Rename(partial.dir, m.dir)
 }
 
-// removeLeftovers removes locks and partial packs that a killed git left. The caller holds the
-// lock.
+// removeLeftovers removes what a killed git left: locks and partial packs. The mirror is locked.
 func (m mirror) removeLeftovers(ctx context.Context) error {
 	for _, pattern := range []string{"*.lock", "objects/pack/tmp_*", "objects/pack/.tmp-*"} {
 		names, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), pattern))

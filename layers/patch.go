@@ -126,7 +126,7 @@ func (c *checkout) patchDir(r Repo, patch Patch) (top, below string, err error) 
 	return "", "", r.at.Errorf("repos.%s.patches.%s: there is no repository %q", r.ID, patch.ID, patch.Repo)
 }
 
-// readPatch reads a patch file, or a folder's quilt series, and follows no link out of the
+// readPatch reads a patch file or a folder's quilt series. It follows no link out of the
 // repository.
 func readPatch(top, below string, patch Patch) ([]patchFile, error) {
 	name, err := filepath.Rel(top, filepath.Join(top, below, patch.Path))

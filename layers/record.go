@@ -52,8 +52,7 @@ func (t tree) writeRecord(r record) error {
 }
 
 // replaceFile writes a file beside path and renames it, so that path is never incomplete. The
-// caller holds the workspace's lock. It does not sync, as git does not: that would wait for all
-// checkouts.
+// caller holds the workspace's lock. As git, it does not sync, which would wait for all checkouts.
 func replaceFile(path string, content []byte) error {
 	part := filepath.Join(filepath.Dir(path), ".new-"+filepath.Base(path))
 	_ = os.Remove(part) // of a run that was killed

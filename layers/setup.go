@@ -94,8 +94,7 @@ type setup struct {
 	fragments   []string      // as they are enabled
 }
 
-// cutSetup splits FILE.conf.json#CHOICE,CHOICE into file and choices. ok is false for another
-// ending.
+// cutSetup splits FILE.conf.json#CHOICE,CHOICE into file and choices. ok is false for other files.
 func cutSetup(name string) (file string, choices []string, ok bool) {
 	file, words, chosen := strings.Cut(name, setupEnding+"#")
 	if !chosen {
@@ -115,7 +114,8 @@ func setupLockPath(file string) string {
 	return own
 }
 
-// loadSetup reads a bitbake-setup file and its lock file, and applies the choices.
+// loadSetup reads a bitbake-setup file and its lock file, and applies the choices and local
+// folders. It checks nothing out.
 func loadSetup(file string, choices []string, ws Workspace) (Project, error) {
 	abs, err := filepath.Abs(file)
 	if err != nil {
@@ -197,9 +197,8 @@ var (
 	variableName = plaintext.Regexp(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// placeLayers adds each layer to the repository that contains it, and layers beside the project
-// file to a new Repo of the project's own repository. here is the file's folder. It refuses other
-// layers.
+// placeLayers adds each layer to the repository that contains it, and those beside the project file
+// to a new Repo of the project's own repository. here is the file's folder. Others are errors.
 func (p *Project) placeLayers(here string) error {
 	for _, v := range p.setup.layers {
 		i, rest := p.repoAround(v.Text)
@@ -315,7 +314,8 @@ func (p *Project) chooseConfiguration(words []string) error {
 	return p.checkEnvironment(parts["bb-env-passthrough-additions"])
 }
 
-// useParts stores a configuration's merged values in s. It needs a description and bb-layers.
+// useParts stores the merged values of the chosen configuration in s, and enables its fragments.
+// The configuration needs a description and bb-layers.
 func (s *setup) useParts(parts map[string]*yaml.Value, words []string) error {
 	leaf := s.chain[len(s.chain)-1]
 	if parts["description"] == nil {

@@ -65,8 +65,7 @@ func (p Project) configureSetup(ws Workspace, build string) error {
 }
 
 // removeSetupConf removes the files that a bitbake-setup project wrote into conf/, and their
-// record: in a kas project, old fragments would stay enabled. A file that the user edited is an
-// error.
+// record: in a kas project, old fragments would stay enabled. It refuses if the user edited one.
 func removeSetupConf(conf string) error {
 	w, err := readConfRecord(conf)
 	if err != nil || len(w.digests) == 0 {

@@ -70,9 +70,8 @@ type untrackedScan struct {
 	files []untrackedFile
 }
 
-// addEntry adds the untracked files that are in the way of one path of a commit: a file or all
-// files of a folder at the path, or a file in place of a parent folder. A submodule may have a
-// folder.
+// addEntry adds the untracked files in the way of one path of a commit: a file or all files of a
+// folder at the path, or a file in place of a parent folder. It accepts a submodule's folder.
 func (w *untrackedScan) addEntry(path, id string, submodule bool) error {
 	free, err := w.hasFolder(filepath.Dir(path))
 	if err != nil || !free {

@@ -109,8 +109,7 @@ func (t tree) isUntouched(ctx context.Context, before, commit string) bool {
 	return err == nil && len(files) == 0
 }
 
-// refuseLoss returns an error if a checkout of commit would lose the user's commits, edits or
-// files.
+// refuseLoss returns an error if a checkout of commit would lose commits, edits or files of a user.
 func (t tree) refuseLoss(ctx context.Context, r Repo, commit string) error {
 	if err := t.refuseLeavingCommits(ctx, r, commit, ""); err != nil {
 		return err
