@@ -96,6 +96,7 @@ func sectionsOf(cmd *cobra.Command) []*cobra.Group {
 	return []*cobra.Group{{Title: "Commands"}}
 }
 
+// commandRows returns the name and text of each command in a section, or of all for "".
 func commandRows(cmd *cobra.Command, section string) (rows [][2]string) {
 	for _, c := range cmd.Commands() {
 		if c.IsAvailableCommand() && (c.GroupID == section || section == "") {
@@ -150,6 +151,7 @@ type helpPage struct {
 	width int
 }
 
+// printHelp writes the command's help to its output, as wide as the terminal.
 func (c *Command) printHelp() {
 	p := &helpPage{w: c.OutOrStdout(), width: helpWidth()}
 	c.explain(p, host.ProgramName())

@@ -84,7 +84,7 @@ slipway board check --code-quality=code-quality.json  # in a job of GitLab`
 	return c
 }
 
-// like adds the flag --like and requires it. It names the board that the new board extends.
+// like adds the required flag --like, which names the board that the new board extends.
 func (c *Command) like() *string {
 	like := c.optionalLike()
 	c.check = func([]string) error {

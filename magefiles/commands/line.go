@@ -43,8 +43,7 @@ type wrongUse struct{ error }
 
 func (wrongUse) ExitStatus() int { return 2 }
 
-// usageOf makes err a usageError that begins with the command and leads to its help, unless it is
-// one.
+// usageOf makes an error a usageError with the command's name before it, if it is not one already.
 func usageOf(cmd *cobra.Command, err error) error {
 	if errors.As(err, new(usageError)) {
 		return err

@@ -94,7 +94,8 @@ func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan
 	return withStatus(withRepeat(ctx, work(ctx, now)))
 }
 
-// withStatus wraps an error in an exitError: Mage asks only the outermost error for its status.
+// withStatus wraps an error in an exitError: Mage asks only the outermost error for its status. A
+// usageError has its own.
 func withStatus(err error) error {
 	if err == nil || errors.As(err, new(usageError)) {
 		return err
@@ -103,6 +104,7 @@ func withStatus(err error) error {
 }
 
 // withStep adds a next step to an error that has none, by the kind of the error and the typed line.
+// It leaves errors to which exitError adds one, and those of a container.
 func withStep(cmd *cobra.Command, err error) error {
 	var ended report.ContainerFailed
 	switch {
@@ -171,7 +173,7 @@ func cutLast(text, sep string) (before, after string, found bool) {
 // loader loads the spec of a board: images.Load for a build, images.LoadBuilt for other commands.
 type loader func(board string) (images.Spec, error)
 
-// runFor loads a board's spec and runs work with it.
+// runFor loads a board's spec and runs work with it, with the signals of withSignals.
 func runFor(ctx context.Context, board string, load loader, work func(context.Context, images.Spec) error) error {
 	return withSignals(ctx, func(ctx context.Context) error {
 		spec, err := load(board)

@@ -71,9 +71,8 @@ func findTrends(ctx context.Context, words []string, from string, opt trends.Opt
 	return trends.Of(runs, opt)
 }
 
-// reportFolders returns words, folders with the reports of earlier runs, or the build folder if
-// nothing is given. With from, it copies the reports of that store into the cache and adds their
-// folders.
+// reportFolders returns words without "", or else the build folder. With from, it copies the
+// reports of that store into the cache and adds their folders.
 func reportFolders(ctx context.Context, words []string, from string, last int) ([]string, error) {
 	folders := slices.DeleteFunc(slices.Clone(words), func(word string) bool { return word == "" })
 	if from != "" {
