@@ -22,6 +22,7 @@ func root() *cobra.Command {
 	return commands.Root(testCommand(), checkCommand(), fmtCommand(), fuzzCommand(), benchCommand(), soakCommand(), releaseCommand())
 }
 
+// testCommand returns the command test, which runs the tests of Slipway itself.
 func testCommand() *commands.Command {
 	c := commands.New("test", "Install what the tests lack and run all of them, with one summary at the end")
 	c.Example = `go tool mage test
@@ -49,6 +50,7 @@ go tool mage test --race`
 	return c
 }
 
+// checkCommand returns the command check, which checks Slipway's own source by its rules.
 func checkCommand() *commands.Command {
 	c := commands.New("check", "Look at the code and rewrite nothing")
 	c.Long = `The rules are format, vet, staticcheck, tidy modules, dead code, licences of dependencies, and
@@ -121,6 +123,7 @@ go tool mage soak update --kills=30`
 	return c
 }
 
+// releaseCommand returns the command release, which makes the files of a release of Slipway.
 func releaseCommand() *commands.Command {
 	c := commands.New("release", "Make the files of a release from HEAD: programs, packages, and a signed list")
 	c.Long = `The files are in build/release/VERSION. The same commit, version and release of Go give the same

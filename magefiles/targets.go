@@ -25,7 +25,8 @@ import (
 // line is what the user typed, without Mage's own options.
 var line []string
 
-// init checks the environment, and splits the typed line into Mage's words and those of commands.
+// init checks the environment, splits the line for Mage and for commands, and exits with 2 on an
+// error.
 func init() {
 	if testing.Testing() {
 		return
@@ -118,7 +119,7 @@ func run() error {
 
 // splitLine splits args into Mage's words, with the target, and the user's line for package
 // commands. A command that is no target runs by the target slipway. It refuses -t, and -l with
-// words.
+// others.
 func splitLine(args []string) (mages, rest []string, err error) {
 	for len(args) > 0 && (args[0] == "-v" || args[0] == "--v") {
 		mages, args = append(mages, "-v"), args[1:]
