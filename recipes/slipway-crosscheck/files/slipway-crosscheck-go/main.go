@@ -114,7 +114,8 @@ func tryPrograms() error {
 	return err
 }
 
-// tryLookups looks up the user root and the host localhost, which Go without cgo does itself.
+// tryLookups checks that Go, without cgo, finds the user root and the loopback address of
+// localhost.
 func tryLookups() error {
 	root, err := user.Lookup("root")
 	if err != nil {

@@ -136,8 +136,8 @@ func (e *engine) serveNull(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveSquares reads a body of float32 numbers, little endian, and answers with the sum of their
-// squares as JSON.
+// serveSquares reads float32 numbers, little endian, and answers with the sum of their squares as
+// JSON. It refuses a body over maxBody, and more bodies than fit into the queue.
 func (e *engine) serveSquares(w http.ResponseWriter, r *http.Request) {
 	select {
 	case e.bodies <- struct{}{}:

@@ -33,8 +33,7 @@ type request struct {
 	wantsSum    bool
 }
 
-// run repeats the request on that many connections until span is over, and returns counts and
-// times.
+// run repeats the request on that many connections until span is over. It returns the results.
 func (q request) run(ctx context.Context, connections int, span time.Duration) load {
 	ctx, cancel := context.WithTimeout(ctx, span)
 	defer cancel()

@@ -109,7 +109,7 @@ func startWorkers(program string, gpus int) (workers []worker, closeAll func() e
 	return workers, closeAll, nil
 }
 
-// serve starts workers and serves HTTP until ctx ends. It then answers the queued requests.
+// serve starts workers and serves HTTP until ctx ends. Queued requests then have maxDuration left.
 func serve(ctx context.Context, listen string, depth int, program string, gpus int, out io.Writer) (err error) {
 	workers, closeAll, err := startWorkers(program, gpus)
 	if err != nil {
@@ -148,7 +148,8 @@ func squaresRequest(url string, numbers int) request {
 	return q
 }
 
-// sendLoad sends requests to a server and prints the result as JSON. A failed request is an error.
+// sendLoad sends requests to a server and prints the result as JSON. If one failed, or none was
+// answered, it returns an error.
 func sendLoad(ctx context.Context, address string, connections, numbers int, span time.Duration, out io.Writer) error {
 	if !strings.HasPrefix(address, "http://") {
 		return errors.New("load needs the server's address\nnext: slipway-rest load http://127.0.0.1:8000")
