@@ -37,7 +37,7 @@ func Redraws(w io.Writer) bool {
 	return ok && os.Getenv("CI") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }
 
-// Width returns the width of the terminal w, or otherwise if w tells none of at least narrowest.
+// Width returns the width of the terminal w, or otherwise if w is none or narrower than narrowest.
 func Width(w io.Writer, otherwise int) int {
 	if f, ok := w.(interface{ Fd() uintptr }); ok {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width >= narrowest {
