@@ -43,7 +43,7 @@ type wrongUse struct{ error }
 
 func (wrongUse) ExitStatus() int { return 2 }
 
-// usageOf makes an error a usageError with the command's name before it, if it is not one already.
+// usageOf makes err a usageError, with the command's name and its help to type, if it is none yet.
 func usageOf(cmd *cobra.Command, err error) error {
 	if errors.As(err, new(usageError)) {
 		return err
