@@ -285,6 +285,9 @@ var faults = []planted{
 	{"password", "/etc/shadow", func(p *planter) {
 		p.write("etc/shadow", p.read("etc/shadow")+"shared:$y$j9T$abc$def:19000:0:99999:7:::\n", 0o640)
 	}},
+	{"password", "/etc/shadow", func(p *planter) { // DES, whose salt is xy
+		p.write("etc/shadow", p.read("etc/shadow")+"old:xyT8PmbPe.zpY:19000:0:99999:7:::\n", 0o640)
+	}},
 	{"root login", "/etc/ssh/sshd_config", func(p *planter) {
 		p.write("etc/ssh/sshd_config", "PermitRootLogin=yes\n", 0o644)
 	}},

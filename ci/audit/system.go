@@ -119,7 +119,7 @@ func (a *auditor) checkPassword(file, account, hash string) {
 		a.addFinding("password", file, "%s logs in without a password", shown)
 		return
 	}
-	if strings.ContainsAny(hash[:1], "*!x") || account == "" {
+	if strings.ContainsAny(hash[:1], "*!") || hash == "x" || account == "" { // x: shadow has the hash
 		return
 	}
 	for _, password := range append([]string{account}, commonPasswords...) {
