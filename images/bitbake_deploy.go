@@ -40,7 +40,6 @@ var endings = []ending{
 	{Tegraflash, "tegraflash-tar.zst"}, // wrynose and later
 	{Tegraflash, "tegraflash.tar.zst"},
 	{Tegraflash, "tegraflash.tar.gz"},
-	{Tegraflash, "tegraflash.zip"},
 	{BFB, "bfb"},
 	{Bundle, "raucb"},
 	{Container, "oci.tar"},

@@ -62,8 +62,10 @@ func decompress(raw io.Reader, head []byte) (io.Reader, func(), error) {
 		return r, r.Close, nil
 	case len(head) == 512 && bytes.HasPrefix(head[257:], []byte("ustar")):
 		return raw, func() {}, nil
+	case bytes.HasPrefix(head, []byte("PK")):
+		return nil, nil, errors.New("a zip, which Slipway does not unpack: build it with TEGRAFLASH_PACKAGE_FORMAT = \"tar\"")
 	}
-	return nil, nil, errors.New("neither a tar (.tar, .tar.gz, .tar.zst) nor a zip")
+	return nil, nil, errors.New("no tar (.tar, .tar.gz, .tar.zst)")
 }
 
 // countingReader counts the bytes read, also on a decoder's own goroutine, and the zeros at the

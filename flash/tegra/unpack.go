@@ -33,7 +33,7 @@ var usualLimits = archiveLimits{Entries: 200_000, Bytes: 1 << 40, NameBytes: 102
 // isBomb reports whether in bytes of an archive expand to more bytes than in any real package.
 func (l archiveLimits) isBomb(out, in int64) bool { return out > l.Free && out/l.Ratio > in }
 
-// Archive is an untrusted archive of a package: tar, tar.gz, tar.zst or zip, recognised by
+// Archive is an untrusted archive of a package: tar, tar.gz or tar.zst, recognised by
 // its content.
 type Archive struct {
 	Path   string
@@ -88,20 +88,14 @@ func unpackInto(ctx context.Context, from Archive, dir string, limits archiveLim
 	return sum, len(t.files), nil
 }
 
-// unpackFile extracts a tar or zip and returns its SHA-256. It extracts only the bytes of that
-// digest: it reads a tar once, and seals a zip before it reads the members.
+// unpackFile extracts a tar, which it reads once, and returns its SHA-256.
 func (t *extraction) unpackFile(f *sealed.File) (string, error) {
 	in := bufio.NewReaderSize(f.Reader(t.ctx, func(int64) {}), 1<<20)
 	head, err := in.Peek(512)
 	if len(head) == 0 || err != nil && !errors.Is(err, io.EOF) {
 		return "", fmt.Errorf("read its first bytes: %w", err)
 	}
-	if !isZip(head) {
-		err = t.unpackTar(in, head)
-	} else if _, err = f.Seal(t.ctx, func(int64) {}); err == nil {
-		err = t.unpackZip(f)
-	}
-	if err != nil {
+	if err := t.unpackTar(in, head); err != nil {
 		return "", err
 	}
 	return f.Seal(t.ctx, func(int64) {})

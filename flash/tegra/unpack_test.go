@@ -2,17 +2,12 @@ package tegra
 
 import (
 	"archive/tar"
-	"archive/zip"
 	"bytes"
 	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,38 +45,6 @@ func tarOf(t testing.TB, entries ...entry) []byte {
 			t.Fatal(err)
 		}
 		if _, err := io.WriteString(w, e.body); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
-func zipOf(t testing.TB, entries ...entry) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	w := zip.NewWriter(&b)
-	for _, e := range entries {
-		h := &zip.FileHeader{Name: e.name, Method: zip.Deflate}
-		mode := fs.FileMode(e.mode)
-		if mode == 0 {
-			mode = 0o644
-		}
-		body := e.body
-		switch e.kind {
-		case tar.TypeSymlink:
-			mode, body = mode|fs.ModeSymlink, e.to
-		case tar.TypeFifo:
-			mode |= fs.ModeNamedPipe
-		}
-		h.SetMode(mode)
-		f, err := w.CreateHeader(h)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(f, body); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -195,7 +158,7 @@ var good = []entry{
 func TestEveryForm(t *testing.T) {
 	plain := tarOf(t, append(good, entry{name: "deep/same", kind: tar.TypeLink, to: "./flash.xml.in"})...)
 	for name, data := range map[string][]byte{
-		"tar": plain, "tar.gz": gz(t, plain), "tar.zst": zst(t, plain), "zip": zipOf(t, good[1:]...),
+		"tar": plain, "tar.gz": gz(t, plain), "tar.zst": zst(t, plain),
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, err := try(t, data, usualLimits)
@@ -204,9 +167,7 @@ func TestEveryForm(t *testing.T) {
 			}
 			read(t, filepath.Join(dir, "deep/er/file"), strings.Repeat("x", 300<<10))
 			read(t, filepath.Join(dir, "deep/up"), "<xml/>")
-			if name != "zip" {
-				read(t, filepath.Join(dir, "deep/same"), "<xml/>")
-			}
+			read(t, filepath.Join(dir, "deep/same"), "<xml/>")
 			if m := mode(t, filepath.Join(dir, "doflash.sh")); m != 0o755 {
 				t.Errorf("doflash.sh has mode %v; want it without setuid", m)
 			}
@@ -230,41 +191,34 @@ func TestRefused(t *testing.T) {
 		name    string
 		entries []entry
 		want    string
-		zip     string // "-": a zip has no such thing
 	}{
-		{"up", []entry{{name: "../evil"}}, "leads out", ""},
-		{"up in the middle", []entry{{name: "a/../../evil"}}, "leads out", ""},
-		{"absolute", []entry{{name: "/etc/evil"}}, "leads out", ""},
-		{"backslash", []entry{{name: `..\evil`}}, "no name", ""},
-		{"link out", []entry{{name: "l", kind: tar.TypeSymlink, to: "../x"}}, "leads out", ""},
-		{"link to an absolute path", []entry{{name: "l", kind: tar.TypeSymlink, to: "/etc/passwd"}}, "leads out", ""},
-		{"link down and up", []entry{{name: "a", kind: tar.TypeSymlink, to: "."}, {name: "l", kind: tar.TypeSymlink, to: "a/../x"}}, "down and up", ""},
-		{"through a link", []entry{{name: "d/x"}, {name: "l", kind: tar.TypeSymlink, to: "d"}, {name: "l/evil"}}, "both a file or link and a folder", ""},
-		{"through a file", []entry{{name: "f"}, {name: "f/evil"}}, "both a file or link and a folder", ""},
-		{"over a link", []entry{{name: "l", kind: tar.TypeSymlink, to: "x"}, {name: "l", body: "evil"}}, "is twice", ""},
-		{"twice", []entry{{name: "x"}, {name: "./x"}}, "is twice", ""},
-		{"hard link out", []entry{{name: "h", kind: tar.TypeLink, to: "../../etc/passwd"}}, "leads out", "-"},
-		{"hard link to nothing", []entry{{name: "h", kind: tar.TypeLink, to: "x"}}, "no file before it", "-"},
-		{"hard link to a link", []entry{{name: "l", kind: tar.TypeSymlink, to: "x"}, {name: "h", kind: tar.TypeLink, to: "l"}}, "no file before it", "-"},
-		{"device", []entry{{name: "d", kind: tar.TypeBlock}}, "device or a pipe", "-"},
-		{"character device", []entry{{name: "d", kind: tar.TypeChar}}, "device or a pipe", "-"},
-		{"pipe", []entry{{name: "p", kind: tar.TypeFifo}}, "device or a pipe", ""},
-		{"long name", []entry{{name: strings.Repeat("n", 101)}}, "a name of 101 bytes", ""},
-		{"long target", []entry{{name: "l", kind: tar.TypeSymlink, to: strings.Repeat("n", 101)}}, "the target is invalid", ""},
-		{"many entries", many, "more than 10 entries", ""},
-		{"many folders", []entry{{name: "1/2/3/4/5/6/7/8/9/10/11/12"}}, "more than 10 entries", ""},
-		{"many bytes", []entry{{name: "a", body: strings.Repeat("x", 1<<19)}, {name: "b", body: strings.Repeat("x", 1<<19+1)}}, "more than 1048576 bytes", ""},
+		{"up", []entry{{name: "../evil"}}, "leads out"},
+		{"up in the middle", []entry{{name: "a/../../evil"}}, "leads out"},
+		{"absolute", []entry{{name: "/etc/evil"}}, "leads out"},
+		{"backslash", []entry{{name: `..\evil`}}, "no name"},
+		{"link out", []entry{{name: "l", kind: tar.TypeSymlink, to: "../x"}}, "leads out"},
+		{"link to an absolute path", []entry{{name: "l", kind: tar.TypeSymlink, to: "/etc/passwd"}}, "leads out"},
+		{"link down and up", []entry{{name: "a", kind: tar.TypeSymlink, to: "."}, {name: "l", kind: tar.TypeSymlink, to: "a/../x"}}, "down and up"},
+		{"through a link", []entry{{name: "d/x"}, {name: "l", kind: tar.TypeSymlink, to: "d"}, {name: "l/evil"}}, "both a file or link and a folder"},
+		{"through a file", []entry{{name: "f"}, {name: "f/evil"}}, "both a file or link and a folder"},
+		{"over a link", []entry{{name: "l", kind: tar.TypeSymlink, to: "x"}, {name: "l", body: "evil"}}, "is twice"},
+		{"twice", []entry{{name: "x"}, {name: "./x"}}, "is twice"},
+		{"hard link out", []entry{{name: "h", kind: tar.TypeLink, to: "../../etc/passwd"}}, "leads out"},
+		{"hard link to nothing", []entry{{name: "h", kind: tar.TypeLink, to: "x"}}, "no file before it"},
+		{"hard link to a link", []entry{{name: "l", kind: tar.TypeSymlink, to: "x"}, {name: "h", kind: tar.TypeLink, to: "l"}}, "no file before it"},
+		{"device", []entry{{name: "d", kind: tar.TypeBlock}}, "device or a pipe"},
+		{"character device", []entry{{name: "d", kind: tar.TypeChar}}, "device or a pipe"},
+		{"pipe", []entry{{name: "p", kind: tar.TypeFifo}}, "device or a pipe"},
+		{"long name", []entry{{name: strings.Repeat("n", 101)}}, "a name of 101 bytes"},
+		{"long target", []entry{{name: "l", kind: tar.TypeSymlink, to: strings.Repeat("n", 101)}}, "the target is invalid"},
+		{"many entries", many, "more than 10 entries"},
+		{"many folders", []entry{{name: "1/2/3/4/5/6/7/8/9/10/11/12"}}, "more than 10 entries"},
+		{"many bytes", []entry{{name: "a", body: strings.Repeat("x", 1<<19)}, {name: "b", body: strings.Repeat("x", 1<<19+1)}}, "more than 1048576 bytes"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if _, err := try(t, gz(t, tarOf(t, tt.entries...)), small); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("tar: %v; want an error with %q", err, tt.want)
-			}
-			if tt.zip == "-" {
-				return
-			}
-			if _, err := try(t, zipOf(t, tt.entries...), small); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("zip: %v; want an error with %q", err, tt.want)
 			}
 		})
 	}
@@ -275,7 +229,7 @@ func TestBombs(t *testing.T) {
 	limits := usualLimits
 	limits.Ratio, limits.Free = 50, 1<<20
 	for name, data := range map[string][]byte{
-		"gz": gz(t, tarOf(t, entry{name: "x", body: huge})), "zst": zst(t, tarOf(t, entry{name: "x", body: huge})), "zip": zipOf(t, entry{name: "x", body: huge}),
+		"gz": gz(t, tarOf(t, entry{name: "x", body: huge})), "zst": zst(t, tarOf(t, entry{name: "x", body: huge})),
 	} {
 		if _, err := try(t, data, limits); err == nil || !strings.Contains(err.Error(), "no image packs like that") {
 			t.Errorf("%s: %v; want its ratio refused", name, err)
@@ -285,7 +239,7 @@ func TestBombs(t *testing.T) {
 
 func TestBroken(t *testing.T) {
 	plain := tarOf(t, good...)
-	packed, packedZst, zipped := gz(t, plain), zst(t, plain), zipOf(t, good[1:]...)
+	packed, packedZst := gz(t, plain), zst(t, plain)
 	flipped := func(data []byte, at int) []byte {
 		data = bytes.Clone(data)
 		data[at] ^= 0x10
@@ -297,7 +251,6 @@ func TestBroken(t *testing.T) {
 		"cut gz": packed[:len(packed)-4], "gz cut in half": packed[:len(packed)/2], "gz with more behind": append(bytes.Clone(packed), "more"...),
 		"gz of another sum": flipped(packed, len(packed)-6),
 		"cut zst":           packedZst[:len(packedZst)-1], "changed zst": flipped(packedZst, len(packedZst)/2),
-		"cut zip": zipped[:len(zipped)-8], "changed zip": flipped(zipped, 60),
 	} {
 		if _, err := try(t, data, usualLimits); err == nil {
 			t.Errorf("%s was unpacked", name)
@@ -307,7 +260,7 @@ func TestBroken(t *testing.T) {
 
 func TestDigest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "archive")
-	for name, data := range map[string][]byte{"tar": gz(t, tarOf(t, good...)), "zip": zipOf(t, good[1:]...)} {
+	for name, data := range map[string][]byte{"tar": gz(t, tarOf(t, good...))} {
 		if err := os.WriteFile(path, data, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -331,7 +284,7 @@ func TestDigest(t *testing.T) {
 // What was proved is what is extracted. Nothing is left of anything else.
 func TestArchiveChanges(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "archive")
-	for name, data := range map[string][]byte{"tar": gz(t, tarOf(t, good...)), "zip": zipOf(t, good[1:]...)} {
+	for name, data := range map[string][]byte{"tar": gz(t, tarOf(t, good...))} {
 		if err := os.WriteFile(path, data, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -360,58 +313,6 @@ func TestArchiveChanges(t *testing.T) {
 		}
 		if _, err := os.Stat(dir); err == nil {
 			t.Errorf("%s, edited: a folder is left", name)
-		}
-	}
-}
-
-// moments is a context that calls at with the number of each time it is asked for its error.
-type moments struct {
-	context.Context
-	n  *int
-	at func(n int)
-}
-
-func (m moments) Err() error {
-	*m.n++
-	m.at(*m.n)
-	return m.Context.Err()
-}
-
-// Somebody puts another zip of the same size in its place for a while.
-func TestZipChangesForAWhile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "archive")
-	noise := make([]byte, 2<<20) // more than is read at once
-	rand.NewChaCha8([32]byte{}).Read(noise)
-	first, other := zipOf(t, entry{name: "run", body: "good" + string(noise)}), zipOf(t, entry{name: "run", body: "evil" + string(noise)})
-	if len(first) != len(other) {
-		t.Fatalf("%d and %d bytes; want two of one size", len(first), len(other))
-	}
-	put := func(data []byte) {
-		if err := os.WriteFile(path, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	try := func(from, to int) (n int) {
-		put(first)
-		dir := filepath.Join(t.TempDir(), "package")
-		ctx := moments{t.Context(), &n, func(n int) {
-			switch n {
-			case from:
-				put(other)
-			case to:
-				put(first)
-			}
-		}}
-		_, err := Unpack(ctx, Archive{Path: path, SHA256: fmt.Sprintf("%x", sha256.Sum256(first))}, dir)
-		if got, _ := os.ReadFile(filepath.Join(dir, "run")); err == nil && !bytes.HasPrefix(got, []byte("good")) {
-			t.Errorf("another zip from moment %d to %d: %.4q is extracted", from, to, got)
-		}
-		return n
-	}
-	all := try(0, 0)
-	for from := 1; from < 4; from++ {
-		for to := all - 4; to <= all; to++ {
-			try(from, to)
 		}
 	}
 }
@@ -483,19 +384,7 @@ func FuzzTar(f *testing.F) {
 	f.Add(zst(f, tarOf(f, good[0], good[1], good[4])))
 	f.Add(tarOf(f, entry{name: "a", kind: tar.TypeSymlink, to: "."}, entry{name: "a/b", kind: tar.TypeLink, to: "a"}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if !isZip(data) {
-			_, _ = try(t, data, fuzzed) // what it must hold is looked at there
-		}
-	})
-}
-
-func FuzzZip(f *testing.F) {
-	f.Add(zipOf(f, good[1], good[2], good[4]))
-	f.Add(zipOf(f, entry{name: "a", kind: tar.TypeSymlink, to: "../x"}))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if isZip(data) {
-			_, _ = try(t, data, fuzzed)
-		}
+		_, _ = try(t, data, fuzzed) // what it must hold is looked at there
 	})
 }
 
@@ -517,41 +406,5 @@ func TestPipe(t *testing.T) {
 		}
 	case <-time.After(time.Minute):
 		t.Error("Into waits for a pipe")
-	}
-}
-
-// Entries of a zip that are the same bytes of it add up to more than it can hold.
-func TestZipWithOneEntryManyTimes(t *testing.T) {
-	var b bytes.Buffer
-	w := zip.NewWriter(&b)
-	data := strings.Repeat("\x00", 100<<10)
-	f, err := w.CreateHeader(&zip.FileHeader{Name: "0000", Method: zip.Deflate})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(f, data); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	plain := b.Bytes()
-	at := bytes.Index(plain, []byte("PK\x01\x02"))
-	end := bytes.Index(plain, []byte("PK\x05\x06"))
-	one, tail := plain[at:end], bytes.Clone(plain[end:])
-	const times = 100
-	all := bytes.Clone(plain[:at])
-	for i := range times {
-		entry := bytes.Clone(one)
-		copy(entry[46:], fmt.Sprintf("%04d", i))
-		all = append(all, entry...)
-	}
-	binary.LittleEndian.PutUint16(tail[8:], times)
-	binary.LittleEndian.PutUint16(tail[10:], times)
-	binary.LittleEndian.PutUint32(tail[12:], uint32(times*len(one)))
-	limits := usualLimits
-	limits.Free = 1 << 20
-	if _, err := try(t, append(all, tail...), limits); err == nil || !strings.Contains(err.Error(), "no image packs like that") {
-		t.Errorf("Into = %v; want it refused", err)
 	}
 }
