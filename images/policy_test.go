@@ -8,7 +8,7 @@ import (
 
 func TestParsePolicy(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
-		{"all keys", "signers: keys\nrevoked: gone\nbuilders: [https://ci.example.com/*]\ncommitted: true\nsince: 2026-11-01\nnewest: true\npackages: true\nlicences: {refuse: [AGPL-*], except: [tool]}\nflaws: {below: 9, except: [CVE-2026-1]}\n", ""},
+		{"all keys", "signers: keys\nbuilders: [https://ci.example.com/*]\ncommitted: true\nsince: 2026-11-01\nnewest: true\npackages: true\nlicences: {refuse: [AGPL-*], except: [tool]}\nflaws: {below: 9, except: [CVE-2026-1]}\n", ""},
 		{"a time", "since: 2026-11-01T12:00:00Z\n", ""},
 		{"a time in quotes", `since: "2026-11-01T12:00:00+01:00"`, ""},
 		{"nothing", "", "p.yml: no documents in stream"},
@@ -20,15 +20,12 @@ func TestParsePolicy(t *testing.T) {
 		{"no number", "flaws: {below: .nan}\n", "p.yml:1:9: flaws.below: NaN is not between"},
 		{"a pattern", "builders: ['[']\n", `p.yml:1:1: builders: "[" is no name and no pattern`},
 		{"an empty name", "licences: {refuse: ['']}\n", `p.yml:1:12: licences.refuse: "" is no name`},
-		{"revoked alone", "revoked: gone\n", "p.yml:1:1: revoked: it needs signers"},
-		{"revoked without signers", "newest: true\nrevoked: gone\n", "p.yml:2:1: revoked: it needs signers"},
 		{"an exception alone", "newest: true\nflaws: {except: [CVE-2026-1]}\n", "p.yml:2:9: flaws.except: it needs flaws.below"},
 		{"another exception alone", "newest: true\nlicences: {except: [tool]}\n", "p.yml:2:12: licences.except: it needs licences.refuse"},
 		{"builders alone", "builders: [https://ci.example.com/*]\n", "p.yml:1:1: builders: it needs signers"},
 		{"builders without signers", "newest: true\nbuilders: [https://ci.example.com/*]\n", "p.yml:2:1: builders: it needs signers"},
 		{"empty signers", "newest: true\nsigners: ''\n", "p.yml:2:1: signers: it is empty"},
 		{"signers without a value", "newest: true\nsigners:\n", "p.yml:2:1: signers: it is empty"},
-		{"no revoked", "signers: keys\nrevoked: ''\n", "p.yml:2:1: revoked: it is empty"},
 		{"no builders", "signers: keys\nbuilders: []\n", "p.yml:2:1: builders: it is empty"},
 		{"a list", "- signers\n", "p.yml:1:"},
 	} {
@@ -55,7 +52,7 @@ func TestBoardsPolicy(t *testing.T) {
 		t.Errorf("policy = %+v, %v; want the signers of the board that it extends", s.Policy, err)
 	}
 	for text, want := range map[string]string{
-		"policy: {revoked: none}\n":          "new/board.yml:2:10: policy.revoked: ",
+		"policy: {signers: none}\n":          "new/board.yml:2:10: policy.signers: ",
 		"policy: {since: soon}\n":            "new/board.yml:2:10: policy: since: ",
 		"policy: {signers: ''}\n":            "new/board.yml:2:10: policy: signers: it is empty",
 		"policy: {builders: []}\n":           "new/board.yml:2:10: policy: builders: it is empty",

@@ -30,7 +30,6 @@ type Policy struct {
 	// Signers is a file of those who may sign: OpenSSH's allowed signers, or a
 	// keyring of GPG. It lies beside the policy's file, or its path is absolute.
 	Signers   string   `yaml:"signers" json:"signers,omitempty"`
-	Revoked   string   `yaml:"revoked" json:"revoked,omitempty"`     // a file of OpenSSH keys that may not sign any more
 	Builders  []string `yaml:"builders" json:"builders,omitempty"`   // patterns of the builders that the provenance may name
 	Committed bool     `yaml:"committed" json:"committed,omitempty"` // nothing in the sources was edited
 	Since     string   `yaml:"since" json:"since,omitempty"`         // a date or a time: no build is older
@@ -99,7 +98,7 @@ func (p Policy) ParseSince() (time.Time, error) {
 // under without a value. An empty value would drop a rule that it seems to set, also one of the
 // board that is extended.
 func (p Policy) findEmpty(under string, places map[string]string) (key string, err error) {
-	empty := map[string]bool{"signers": p.Signers == "", "revoked": p.Revoked == "", "builders": len(p.Builders) == 0}
+	empty := map[string]bool{"signers": p.Signers == "", "builders": len(p.Builders) == 0}
 	for _, key := range slices.Sorted(maps.Keys(empty)) {
 		if empty[key] && places[under+key] != "" {
 			return key, fmt.Errorf("%s: it is empty; write its value, or remove the key", key)
@@ -111,12 +110,9 @@ func (p Policy) findEmpty(under string, places map[string]string) (key string, e
 // validate returns the first key with a wrong value, or without another key that it needs, and why.
 // A policy without any rule is an error of no key.
 func (p Policy) validate() (key string, err error) {
-	if p.Signers == "" && p.Revoked == "" && len(p.Builders) == 0 && !p.Committed && p.Since == "" && !p.Newest &&
+	if p.Signers == "" && len(p.Builders) == 0 && !p.Committed && p.Since == "" && !p.Newest &&
 		!p.Packages && len(p.Licences.Refuse) == 0 && p.Flaws.Below == 0 {
 		return "", fmt.Errorf("the policy asks for nothing; name one of signers, builders, committed, since, newest, packages, licences.refuse and flaws.below")
-	}
-	if p.Revoked != "" && p.Signers == "" {
-		return "revoked", fmt.Errorf("revoked: it needs signers, of whom some are revoked")
 	}
 	if p.Since != "" {
 		if _, err := p.ParseSince(); err != nil {
@@ -168,12 +164,9 @@ func (s Spec) validatePolicy() error {
 		}
 		return fmt.Errorf("%s: policy: %w", s.PlaceOf(at), err)
 	}
-	for key, name := range map[string]string{"signers": s.Policy.Signers, "revoked": s.Policy.Revoked} {
-		if name == "" || filepath.IsAbs(name) {
-			continue
-		}
+	if name := s.Policy.Signers; name != "" && !filepath.IsAbs(name) {
 		if _, err := s.File(name); err != nil {
-			return fmt.Errorf("%s: policy.%s: %w", s.PlaceOf("policy."+key), key, err)
+			return fmt.Errorf("%s: policy.signers: %w", s.PlaceOf("policy.signers"), err)
 		}
 	}
 	return nil

@@ -92,7 +92,7 @@ func (p *planner) isProjectFile(before, after boardState, name string) bool {
 // isTestFile reports whether board.yml names the file only for tests or for flashes.
 func isTestFile(spec images.Spec, name string) bool {
 	return name == spec.Flash.Signers || name == spec.SSH.HostCA ||
-		spec.Policy != nil && (name == spec.Policy.Signers || name == spec.Policy.Revoked) ||
+		spec.Policy != nil && name == spec.Policy.Signers ||
 		slices.ContainsFunc(spec.Suites, func(s string) bool { return strings.HasSuffix(s, "/"+name) })
 }
 

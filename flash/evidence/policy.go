@@ -31,7 +31,7 @@ type Policy struct {
 	images.Policy
 	From    string      // the file and line
 	signers trust.Lists // one, or none
-	files   []string    // the policy's own, and that of revoked keys
+	files   []string    // of the policy, if it has its own
 }
 
 // Verdict is a policy's decision on an artifact, with the reasons of a refusal.
@@ -46,7 +46,7 @@ func PoliciesOf(spec images.Spec) ([]Policy, error) {
 	var all []Policy
 	if spec.Policy != nil {
 		p := Policy{Policy: *spec.Policy, From: spec.PlaceOf("policy")}
-		if err := p.readLists(filepath.Dir(spec.BoardFile()), spec.File); err != nil {
+		if err := p.readSigners(filepath.Dir(spec.BoardFile()), spec.File); err != nil {
 			return nil, err
 		}
 		all = append(all, p)
@@ -69,7 +69,7 @@ func ReadPolicy(file string) (Policy, error) {
 	}
 	folder := filepath.Dir(file)
 	p := Policy{Policy: policy, From: file, files: []string{file}}
-	return p, p.readLists(folder, func(name string) ([]byte, error) {
+	return p, p.readSigners(folder, func(name string) ([]byte, error) {
 		return localfile.Read(pathIn(folder, name), maxDescription)
 	})
 }
@@ -82,9 +82,8 @@ func pathIn(folder, name string) string {
 	return filepath.Join(folder, name)
 }
 
-// readLists reads the policy's files of signers and revoked keys, by read; none without signers.
-// folder is that of relative names.
-func (p *Policy) readLists(folder string, read func(name string) ([]byte, error)) error {
+// readSigners reads the policy's file of signers, by read. folder is that of a relative name.
+func (p *Policy) readSigners(folder string, read func(name string) ([]byte, error)) error {
 	if p.Signers == "" {
 		return nil
 	}
@@ -95,15 +94,6 @@ func (p *Policy) readLists(folder string, read func(name string) ([]byte, error)
 	list, err := trust.Parse("the policy of "+p.From, pathIn(folder, p.Signers), data)
 	if err != nil {
 		return err
-	}
-	if p.Revoked != "" {
-		if data, err = read(p.Revoked); err != nil {
-			return fmt.Errorf("%s: revoked: %w", p.From, err)
-		}
-		if list.Signers, err = list.Revoke(p.Revoked, data); err != nil {
-			return err
-		}
-		p.files = append(p.files, pathIn(folder, p.Revoked))
 	}
 	p.signers = trust.Lists{list}
 	return nil

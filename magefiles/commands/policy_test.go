@@ -212,7 +212,6 @@ func TestPolicyRefuses(t *testing.T) {
 			w.put(t, filepath.Join(w.dir, name), other)
 		}
 	}
-	revoked := all + "revoked: revoked\n"
 	for _, tt := range []struct {
 		name   string
 		policy string
@@ -221,14 +220,6 @@ func TestPolicyRefuses(t *testing.T) {
 	}{
 		{"an unsigned artifact", all, func(t *testing.T) { _ = os.Remove(images.ArtifactPath(w.dir) + ".sig") }, "there is no "},
 		{"a stranger's signature", all, func(t *testing.T) { w.sign(t, w.stranger) }, "does not name"},
-		{"a revoked key", revoked, func(t *testing.T) { w.put(t, "revoked", readText(t, w.key+".pub")) }, "is revoked"},
-		{"a revoked fingerprint", revoked, func(t *testing.T) {
-			out, err := exec.Command("ssh-keygen", "-l", "-f", w.key).Output()
-			if err != nil {
-				t.Fatal(err)
-			}
-			w.put(t, "revoked", strings.Fields(string(out))[1]+" lost in May\n")
-		}, "is revoked"},
 		{"an expired key", all, func(t *testing.T) {
 			w.put(t, "allowed_signers", `release@example.com valid-before="20200101" `+readText(t, w.key+".pub"))
 		}, "could sign until"},
