@@ -85,7 +85,7 @@ func hostErrorFinding(what string, err error) Finding {
 func checkUser(_ context.Context, p boardBuild) []Finding {
 	if os.Geteuid() == 0 {
 		user := os.Getenv("SUDO_USER")
-		fix := "sudo -u " + cmp.Or(user, "NAME") + " -H " + host.ProgramName() + " build " + p.spec.TypedName()
+		fix := "sudo -u " + cmp.Or(user, "NAME") + " -H " + host.ProgramName() + " build " + plaintext.Quote(p.spec.TypedName())
 		if inContainer() || p.buildsWithIsar() && user == "" { // whose user needs more than a home
 			fix = builderCommands(p)
 		}
@@ -115,7 +115,7 @@ func builderCommands(p boardBuild) string {
 	if p.buildsWithIsar() {
 		fix += "usermod -aG sbuild builder && echo 'builder ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/builder && "
 	}
-	return fix + "runuser -u builder -- env HOME=/home/builder " + host.ProgramName() + " build " + p.spec.TypedName()
+	return fix + "runuser -u builder -- env HOME=/home/builder " + host.ProgramName() + " build " + plaintext.Quote(p.spec.TypedName())
 }
 
 func (p boardBuild) buildsWithIsar() bool { return p.project.BuildSystem == "isar-privileged" }

@@ -14,6 +14,7 @@ import (
 	"slipway/images"
 	"slipway/images/lint"
 	"slipway/layers/host"
+	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -73,7 +74,7 @@ func checkParallel(p boardBuild, ram, swap uint64, cpus int, env func(string) st
 	return Finding{
 		"memory", Warning, fmt.Sprintf("%d GiB and %d GiB of swap, for %d tasks and %d compilers at a time", ram/gib, swap/gib, threads, compilers),
 		fmt.Sprintf("a compiler takes up to %d MiB: the kernel would kill one of them, hours into the build (\"Killed signal terminated program cc1plus\")", task>>20),
-		fmt.Sprintf("BB_NUMBER_THREADS=%[1]d PARALLEL_MAKE=\"-j %[1]d\" %[2]s build %[3]s", fit, host.ProgramName(), p.spec.TypedName()),
+		fmt.Sprintf("BB_NUMBER_THREADS=%[1]d PARALLEL_MAKE=\"-j %[1]d\" %[2]s build %[3]s", fit, host.ProgramName(), plaintext.Quote(p.spec.TypedName())),
 	}
 }
 

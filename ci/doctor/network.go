@@ -149,15 +149,17 @@ func (p boardBuild) downloadHint(files []string) string {
 }
 
 // effectiveSetting returns the value that bitbake will see for a variable: from the configuration,
-// or if the project passes it on, from the environment or the project's default.
+// or if the project passes it on, from the environment or the project's default, which only = in
+// the configuration overrides.
 func (p boardBuild) effectiveSetting(name string) (string, error) {
+	given := ""
 	if otherwise, passed := p.project.Env[name]; passed {
-		if value, set := os.LookupEnv(name); set || otherwise == nil {
-			return value, nil
+		value, set := os.LookupEnv(name)
+		if given = value; !set && otherwise != nil {
+			given = *otherwise
 		}
-		return *otherwise, nil
 	}
-	return lint.Setting(p.project, p.bitbakeDir(), name, "")
+	return lint.Setting(p.project, p.bitbakeDir(), name, given)
 }
 
 // expandPath replaces $TOPDIR in a path by bitbake's build folder, and other variables by those of
