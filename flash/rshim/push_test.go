@@ -372,16 +372,6 @@ func TestSeveralAtOnce(t *testing.T) {
 	}
 }
 
-func TestReset(t *testing.T) {
-	ways(t, func(t *testing.T, open func(string) *Port) {
-		d := &flashtest.DPU{}
-		dir := flashtest.MountDPUs(t, d)[0]
-		if err := open(dir).Reset(t.Context()); err != nil || d.Resets() != 1 {
-			t.Errorf("Reset gives %v, %d resets; want 1", err, d.Resets())
-		}
-	})
-}
-
 // TestHold has a second program come to a DPU that another one is at work on.
 func TestHold(t *testing.T) {
 	d := &flashtest.DPU{Says: flashtest.Boots}
@@ -393,7 +383,7 @@ func TestHold(t *testing.T) {
 	parts, _ := some(1000)
 	_, pushed := At(dir).Push(t.Context(), parts, patient, &journalOf{})
 	for what, err := range map[string]error{
-		"Push": pushed, "Show": Show(t.Context(), io.Discard, []string{dir}, false), "Restart": Restart(t.Context(), strings.NewReader(""), io.Discard, dir, dir),
+		"Push": pushed, "Show": Show(t.Context(), io.Discard, []string{dir}, false),
 	} {
 		if !errors.Is(err, errHeld) || !strings.Contains(err.Error(), dir) {
 			t.Errorf("%s meanwhile gives %v; want %v", what, err, errHeld)

@@ -160,9 +160,6 @@ func (p *Port) writeSetting(ctx context.Context, key, value string) error {
 	return nil
 }
 
-// Reset restarts the DPU, as its reset button would.
-func (p *Port) Reset(ctx context.Context) error { return p.writeSetting(ctx, "SW_RESET", "1") }
-
 // Names lists the rshims of this machine as /dev/rshimN, by their numbers.
 func Names() []string {
 	found, _ := filepath.Glob("/dev/rshim*/misc") // the pattern is well-formed

@@ -1,7 +1,6 @@
 package rshim
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -87,61 +86,5 @@ func (s dpuStatus) printText(w io.Writer) {
 	}
 	for _, line := range s.Log {
 		fmt.Fprintln(w, "  | "+line)
-	}
-}
-
-// Restart prints a DPU and resets it. The user confirms by its name, in yes or on a line of in.
-func Restart(ctx context.Context, in io.Reader, w io.Writer, name, yes string) error {
-	p, err := Open(ctx, name)
-	if err != nil {
-		return err
-	}
-	defer p.Close()
-	if err := p.Hold(); err != nil {
-		return err
-	}
-	m, err := p.Ready(ctx)
-	if err != nil {
-		return withName(name, err)
-	}
-	fmt.Fprintf(w, "%s: %s at %s. Everything that runs on it ends without warning, and its network ports go down.\n", name, m.Info, m.Name)
-	if yes == "" {
-		fmt.Fprintf(w, "Type %s to go on: ", name)
-		if yes, err = readLine(ctx, in); err != nil {
-			return err
-		}
-	}
-	if yes != name {
-		return fmt.Errorf("confirmed as %q, but the device is %q; nothing was done", yes, name)
-	}
-	if _, err = p.Ready(ctx); err == nil {
-		err = p.Reset(ctx)
-	}
-	if err != nil {
-		return withName(name, err)
-	}
-	fmt.Fprintf(w, "%s was reset; rshim show says how its boot goes.\n", name)
-	return nil
-}
-
-// readLine reads a line of up to 4 KiB from in, and stops waiting when ctx ends.
-func readLine(ctx context.Context, in io.Reader) (string, error) {
-	type answer struct {
-		line string
-		err  error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		line, err := bufio.NewReader(io.LimitReader(in, 4096)).ReadString('\n')
-		answers <- answer{line, err}
-	}()
-	select {
-	case a := <-answers:
-		if a.err != nil && !errors.Is(a.err, io.EOF) {
-			return "", a.err
-		}
-		return strings.TrimSpace(a.line), nil
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
 	}
 }

@@ -3,8 +3,6 @@ package commands
 import (
 	"context"
 	"errors"
-	"os"
-
 	"slipway/flash/bfb"
 	"slipway/flash/rshim"
 )
@@ -84,18 +82,6 @@ slipway rshim show root@bmc:/dev/rshim0`
 	c.RunSignalled(func(ctx context.Context, words []string) error {
 		device := words[0]
 		return rshim.Show(ctx, stdout, splitWords(device), *asJSON)
-	})
-	return c
-}
-
-func rshimResetCommand() *Command {
-	c := New("reset DEVICE", "Restart a DPU, after asking")
-	c.Long = `All programs on the DPU end without warning.`
-	c.Example = `slipway rshim reset /dev/rshim0 --yes=/dev/rshim0  # for a script`
-	yes := c.Text("yes=DEVICE", "", "do not ask: the device's name")
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		device := words[0]
-		return rshim.Restart(ctx, os.Stdin, stderr, device, *yes)
 	})
 	return c
 }

@@ -104,7 +104,7 @@ func bfbGroup() *Command {
 }
 
 func rshimGroup() *Command {
-	return newGroup("rshim", "Look at BlueField DPUs through their rshims", rshimShowCommand(), rshimResetCommand())
+	return newGroup("rshim", "Look at BlueField DPUs through their rshims", rshimShowCommand())
 }
 
 func deployGroup() *Command {
