@@ -5,16 +5,15 @@ import (
 	"maps"
 	"path"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"slipway/layers/plaintext"
 )
 
-// Select returns the hosts that match an Ansible pattern, in the order of the file. Its parts,
-// split at commas or colons, are names of groups and hosts, wildcards, ~regular expressions and
-// subscripts such as [1:3]. A part after ! removes hosts, a part after & keeps only its hosts. ""
-// is all hosts. A part that names no host and no group, or a result without hosts, is an error.
+// Select returns the hosts that match an Ansible pattern, in the order of the file. A pattern has
+// names of groups and hosts, wildcards and ~regular expressions, separated by commas or colons. A
+// part after ! removes hosts. A part after & keeps only the hosts that it names. A part that names
+// no host and no group is an error, and so is a subscript such as [1:3].
 func (inv *Inventory) Select(pattern string) ([]*Host, error) {
 	if strings.TrimSpace(pattern) == "" {
 		pattern = allGroup
@@ -94,8 +93,10 @@ func splitPattern(pattern string) []string {
 // matchHosts returns the hosts of the groups that match one part of a pattern. If no group does, or
 // if the part has ~ first or any of .*?[, it also matches hosts' names. No match is an error.
 func (inv *Inventory) matchHosts(part string) (map[string]bool, error) {
-	name, pick := cutSubscript(part)
-	matches, err := matcherOf(name)
+	if part != "" && part[0] != '~' && subscriptPattern().MatchString(part) {
+		return nil, fmt.Errorf("%q has a subscript of Ansible, which Slipway does not read: name the hosts, with commas between them\nnext: fleet list %s", part, plaintext.Quote(inv.File))
+	}
+	matches, err := matcherOf(part)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +109,7 @@ func (inv *Inventory) matchHosts(part string) (map[string]bool, error) {
 		}
 	}
 	// Ansible looks for hosts only if no group has the name, or if the name is a pattern.
-	if !groups || name[0] == '~' || strings.ContainsAny(name, ".*?[") {
+	if !groups || part[0] == '~' || strings.ContainsAny(part, ".*?[") {
 		for _, h := range inv.Hosts {
 			if matches(h.Name) {
 				named[h.Name] = true
@@ -118,10 +119,7 @@ func (inv *Inventory) matchHosts(part string) (map[string]bool, error) {
 	if len(named) == 0 && !groups {
 		return nil, fmt.Errorf("no host and no group is called %q\nnext: fleet list %s", part, plaintext.Quote(inv.File))
 	}
-	if pick == "" {
-		return named, nil
-	}
-	return inv.pickHosts(named, pick)
+	return named, nil
 }
 
 // collectHosts adds the hosts of a group and of all groups below it to hosts.
@@ -138,50 +136,7 @@ func (inv *Inventory) collectHosts(g *group, hosts, seen map[string]bool) {
 	}
 }
 
-var subscriptPattern = plaintext.Regexp(`^(.+)\[(-?\d+|-?\d*:-?\d*)\]$`)
-
-// cutSubscript splits a subscript such as [0], [-1] or [1:3] off a name, but not a wildcard [abc].
-func cutSubscript(part string) (name, pick string) {
-	m := subscriptPattern().FindStringSubmatch(part)
-	if m == nil || part[0] == '~' {
-		return part, ""
-	}
-	return m[1], m[2]
-}
-
-// pickHosts returns the named hosts at a subscript such as 0, -1 or 1:3, in the order of the file.
-// As in Ansible, a slice includes its end. If it picks no host, it returns an error.
-func (inv *Inventory) pickHosts(named map[string]bool, at string) (map[string]bool, error) {
-	var all []string
-	for _, h := range inv.Hosts {
-		if named[h.Name] {
-			all = append(all, h.Name)
-		}
-	}
-	place := func(text string, otherwise int) int {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			return otherwise
-		}
-		if n < 0 {
-			n += len(all)
-		}
-		return n
-	}
-	first, last, slice := strings.Cut(at, ":")
-	from, to := place(first, 0), place(last, len(all)-1)
-	if !slice {
-		to = from
-	}
-	if from < 0 || from >= len(all) || to < from {
-		return nil, fmt.Errorf("[%s] of %d hosts is none", at, len(all))
-	}
-	chosen := map[string]bool{}
-	for _, name := range all[from:min(to+1, len(all))] {
-		chosen[name] = true
-	}
-	return chosen, nil
-}
+var subscriptPattern = plaintext.Regexp(`.\[(-?\d+|-?\d*:-?\d*)\]$`)
 
 // matcherOf returns a function that matches a name, a wildcard, or a ~regexp at the beginning.
 func matcherOf(name string) (func(string) bool, error) {
