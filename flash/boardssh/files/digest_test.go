@@ -32,13 +32,12 @@ func TestDigestAlong(t *testing.T) {
 			q := newQueue(wholeFile(int64(len(data))), func(int64) {})
 			f := startBoardDigest(t.Context(), c, local, local, int64(len(data)), q)
 			defer f.stopProgram()
-			w := &stream{}
 			for {
-				p, ok := q.nextPiece(t.Context(), w, 1<<20)
+				p, ok := q.nextPiece(t.Context(), 1<<20)
 				if !ok {
 					break
 				}
-				q.recordAnswer(w, p, nil)
+				q.recordAnswer(p, nil)
 			}
 			want := ""
 			if tt.want {
@@ -58,19 +57,18 @@ func TestDigestAlong(t *testing.T) {
 
 func TestFront(t *testing.T) {
 	q := newQueue(wholeFile(100), func(int64) {})
-	w := &stream{}
-	first, _ := q.nextPiece(t.Context(), w, 10)
-	second, _ := q.nextPiece(t.Context(), w, 10)
+	first, _ := q.nextPiece(t.Context(), 10)
+	second, _ := q.nextPiece(t.Context(), 10)
 	steps := []struct {
 		do   func()
 		want int64
 	}{
 		{func() {}, 0},
-		{func() { q.recordAnswer(w, second, nil) }, 0},
-		{func() { q.recordAnswer(w, first, nil) }, 20},
-		{func() { p, _ := q.nextPiece(t.Context(), w, 30); q.recordAnswer(w, p, errShrunk) }, 20},
-		{func() { p, _ := q.nextPiece(t.Context(), w, 80); q.recordAnswer(w, p, nil) }, 50},
-		{func() { p, _ := q.nextPiece(t.Context(), w, 80); q.recordAnswer(w, p, nil) }, 100},
+		{func() { q.recordAnswer(second, nil) }, 0},
+		{func() { q.recordAnswer(first, nil) }, 20},
+		{func() { p, _ := q.nextPiece(t.Context(), 30); q.recordAnswer(p, errShrunk) }, 20},
+		{func() { p, _ := q.nextPiece(t.Context(), 80); q.recordAnswer(p, nil) }, 50},
+		{func() { p, _ := q.nextPiece(t.Context(), 80); q.recordAnswer(p, nil) }, 100},
 	}
 	for i, step := range steps {
 		step.do()

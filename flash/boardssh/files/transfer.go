@@ -25,22 +25,15 @@ const (
 	longRoundTrip = 5 * time.Millisecond // from here on, the window limits the rate before the processor does
 	windowBytes   = 2 << 20
 	processorRate = 150 << 20 // bytes a second that a slow processor reads, hashes, encrypts and sends
-	lateAfter     = 5 * time.Second
-	lateTick      = 500 * time.Millisecond // how often an idle stream looks for late pieces
 )
 
 // stream is one channel to the board's files. The first stream of a transfer uses the connection
 // that everything uses. Each of the others has a connection of its own.
 type stream struct {
-	conn   *boardssh.Conn
-	files  boardFiles
-	file   pieceWriter // open after the pieces were written; otherwise nil
-	cancel context.CancelFunc
-	err    error
-
-	// The queue's mutex guards these.
-	out  int           // pieces that the stream took and that have no answer
-	took time.Duration // time from taking a piece to its answer, for the last piece
+	conn  *boardssh.Conn
+	files boardFiles
+	file  pieceWriter // open after the pieces were written; otherwise nil
+	err   error
 }
 
 // finalError is an error that no other stream can fix: the local file cannot be read, or the board
@@ -89,7 +82,6 @@ func (k *transfer) sendAll(ctx context.Context, b boardFiles, several int) (*str
 	if k.queue.failure() != nil {
 		cancel()
 	}
-	k.leaveWaiting()
 	<-ended
 	return k.streamState(ctx)
 }
@@ -232,7 +224,6 @@ func (e *earlyStreams) close() {
 
 // startStream starts to send pieces over w. On an error, it closes w's own connection.
 func (k *transfer) startStream(ctx context.Context, all *sync.WaitGroup, w *stream) {
-	ctx, w.cancel = context.WithCancel(ctx)
 	k.mu.Lock()
 	k.streams = append(k.streams, w)
 	k.mu.Unlock()
@@ -270,29 +261,14 @@ func (k *transfer) servePieces(ctx context.Context, w *stream) (err error) {
 // sendPieces sends one piece after the other from the queue, until there are no more or one fails.
 func (k *transfer) sendPieces(ctx context.Context, w *stream, file pieceWriter) error {
 	for {
-		p, ok := k.queue.nextPiece(ctx, w, k.pieceBytes)
+		p, ok := k.queue.nextPiece(ctx, k.pieceBytes)
 		if !ok {
 			return context.Cause(ctx)
 		}
 		err := file.writePiece(ctx, k.src.data, p)
-		k.queue.recordAnswer(w, p, err)
+		k.queue.recordAnswer(p, err)
 		if err != nil {
 			return err
-		}
-	}
-}
-
-// leaveWaiting cancels the streams that still wait for the answer to a piece that another stream
-// has sent too, and closes their own connections.
-func (k *transfer) leaveWaiting() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, w := range k.streams {
-		if !k.queue.isWaiting(w) {
-			continue
-		}
-		if w.cancel(); w.conn != k.conn {
-			w.conn.Close()
 		}
 	}
 }
@@ -368,28 +344,19 @@ type pieceQueue struct {
 	count func(int64) // called with the number of bytes that arrived
 	done  chan struct{}
 
-	patience time.Duration // time without an answer to a piece, after which an idle stream may send it too
-
 	mu      sync.Mutex
 	todo    []piece
-	out     map[piece]*pieceLease
-	left    int64 // bytes in todo and out
+	out     map[piece]bool // taken by a stream, and not answered
+	left    int64          // bytes in todo and out
 	err     error
 	changed chan struct{} // closed and replaced when pieces are returned
 
 	arrived chan struct{} // has an element if a piece has arrived since the last waitForArrival
 }
 
-// pieceLease says which streams have taken a piece, and since when.
-type pieceLease struct {
-	holders int
-	since   time.Time
-	last    *stream
-}
-
 // newQueue makes a queue of pieces. If todo is empty, the queue is done.
 func newQueue(todo []piece, count func(int64)) *pieceQueue {
-	q := &pieceQueue{count: count, done: make(chan struct{}), patience: lateAfter, todo: todo, out: map[piece]*pieceLease{}, changed: make(chan struct{}), arrived: make(chan struct{}, 1)}
+	q := &pieceQueue{count: count, done: make(chan struct{}), todo: todo, out: map[piece]bool{}, changed: make(chan struct{}), arrived: make(chan struct{}, 1)}
 	for _, p := range todo {
 		q.left += p.length
 	}
@@ -399,11 +366,11 @@ func newQueue(todo []piece, count func(int64)) *pieceQueue {
 	return q
 }
 
-// nextPiece takes a piece of at most the given size for w, and waits if there is none. It returns
-// false when all pieces have arrived, the transfer has failed, or ctx ends.
-func (q *pieceQueue) nextPiece(ctx context.Context, w *stream, most int64) (piece, bool) {
+// nextPiece takes a piece of at most the given size, and waits if there is none. It returns false
+// when all pieces have arrived, the transfer has failed, or ctx ends.
+func (q *pieceQueue) nextPiece(ctx context.Context, most int64) (piece, bool) {
 	for {
-		p, ok, changed := q.popPiece(w, most)
+		p, ok, changed := q.popPiece(most)
 		if ok {
 			return p, true
 		}
@@ -413,30 +380,19 @@ func (q *pieceQueue) nextPiece(ctx context.Context, w *stream, most int64) (piec
 		case <-q.done:
 			return piece{}, false
 		case <-changed:
-		case <-time.After(lateTick):
 		}
 	}
 }
 
-// popPiece takes a new or late piece for w, or returns a channel that closes when pieces come back.
-func (q *pieceQueue) popPiece(w *stream, most int64) (piece, bool, chan struct{}) {
+// popPiece takes a new or returned piece, or returns a channel that closes when pieces come back.
+func (q *pieceQueue) popPiece(most int64) (piece, bool, chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p, ok := q.cutPiece(most)
-	if !ok {
-		p, ok = q.latePiece(w)
-	}
 	if !ok || q.err != nil {
 		return piece{}, false, q.changed
 	}
-	l := q.out[p]
-	if l == nil {
-		l = &pieceLease{}
-		q.out[p] = l
-	}
-	l.holders++
-	l.since, l.last = time.Now(), w
-	w.out++
+	q.out[p] = true
 	return p, true, nil
 }
 
@@ -454,32 +410,15 @@ func (q *pieceQueue) cutPiece(most int64) (piece, bool) {
 	return piece{p.offset, most}, true
 }
 
-// latePiece returns a piece that another stream has had for patience, and three times longer than w
-// needs for one. So on a line that is slow for all streams, Slipway sends nothing twice.
-func (q *pieceQueue) latePiece(w *stream) (piece, bool) {
-	for p, l := range q.out {
-		if l.last != w && w.took > 0 && time.Since(l.since) > max(q.patience, 3*w.took) {
-			return p, true
-		}
-	}
-	return piece{}, false
-}
-
-// recordAnswer records the board's answer to a piece that w took. A failed piece goes back into the
-// queue, unless another stream has it too. A finalError, or the last piece, ends the transfer.
-func (q *pieceQueue) recordAnswer(w *stream, p piece, err error) {
+// recordAnswer records the board's answer to a piece. A failed piece goes back into the queue. A
+// finalError, or the last piece, ends the transfer.
+func (q *pieceQueue) recordAnswer(p piece, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.out--
-	l := q.out[p]
-	if l == nil {
-		return // another stream brought it
-	}
+	delete(q.out, p)
 	var f finalError
-	switch l.holders--; {
+	switch {
 	case err == nil:
-		w.took = time.Since(l.since)
-		delete(q.out, p)
 		q.left -= p.length
 		q.count(p.length)
 		select {
@@ -488,8 +427,7 @@ func (q *pieceQueue) recordAnswer(w *stream, p piece, err error) {
 		}
 	case errors.As(err, &f):
 		q.finishAll(err)
-	case l.holders == 0:
-		delete(q.out, p)
+	default:
 		q.todo = append([]piece{p}, q.todo...)
 		close(q.changed)
 		q.changed = make(chan struct{})
@@ -545,13 +483,6 @@ func (q *pieceQueue) failure() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.err
-}
-
-// isWaiting reports whether w has pieces without an answer.
-func (q *pieceQueue) isWaiting(w *stream) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return w.out > 0
 }
 
 // rateFits reports whether a channel that carries window bytes in each round trip reaches the rate

@@ -27,12 +27,11 @@ import (
 // carriage is a transfer of data to a file, over several streams. All but the first go to
 // the address more.
 type carriage struct {
-	more     boardssh.Address
-	several  int
-	second   bool // the first stream waits until another one has brought something
-	patience time.Duration
-	brought  func() // is called when something arrived
-	name     string // a new file where that is ""
+	more    boardssh.Address
+	several int
+	second  bool   // the first stream waits until another one has brought something
+	brought func() // is called when something arrived
+	name    string // a new file where that is ""
 }
 
 func (o carriage) carry(t *testing.T, first boardssh.Address, data []byte) (string, *stream, error) {
@@ -64,7 +63,6 @@ func (o carriage) carry(t *testing.T, first boardssh.Address, data []byte) (stri
 	early := openEarlyStreams(t.Context(), c, false, func() int { return o.several })
 	t.Cleanup(early.close)
 	k := &transfer{conn: c, early: early, src: source{data: bytes.NewReader(data)}, name: o.name, queue: newQueue(wholeFile(int64(len(data))), count)}
-	k.queue.patience = o.patience
 	t.Cleanup(k.close)
 	w, err := k.sendAll(t.Context(), blockedWriter{b, start}, o.several)
 	return o.name, w, err
@@ -108,7 +106,7 @@ func TestSeveralStreams(t *testing.T) {
 		"others break off at once": {more: early},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o.several, o.patience = 4, time.Hour
+			o.several = 4
 			name, w, err := o.carry(t, boardtest.AddressOf(s), data)
 			checkCarried(t, name, data, w, err)
 		})
@@ -120,16 +118,18 @@ func TestFirstStreamBreaks(t *testing.T) {
 	s := sshtest.StartSSHD(t)
 	data := sshtest.RandomBytes(8 << 20)
 	held, r := boardtest.StartRelay(t, boardtest.AddressOf(s), 100_000, true)
-	o := carriage{more: boardtest.AddressOf(s), several: 2, patience: time.Hour, brought: func() { r.End() }}
+	o := carriage{more: boardtest.AddressOf(s), several: 2, brought: func() { r.End() }}
 	name, w, err := o.carry(t, held, data)
 	checkCarried(t, name, data, w, err)
 }
 
+// A stream that stalls fails after the limit of silence. The others send its pieces.
 func TestStalledStream(t *testing.T) {
+	t.Setenv(boardssh.SilenceVariable, "2s")
 	s := sshtest.StartSSHD(t)
 	data := sshtest.RandomBytes(8 << 20)
 	stalled, _ := boardtest.StartRelay(t, boardtest.AddressOf(s), 1<<20, true)
-	o := carriage{more: stalled, several: 2, second: true, patience: time.Millisecond}
+	o := carriage{more: stalled, several: 2, second: true}
 	name, w, err := o.carry(t, boardtest.AddressOf(s), data)
 	checkCarried(t, name, data, w, err)
 }
@@ -137,7 +137,7 @@ func TestStalledStream(t *testing.T) {
 func TestAllStreamsBreak(t *testing.T) {
 	s := sshtest.StartSSHD(t)
 	cut, _ := boardtest.StartRelay(t, boardtest.AddressOf(s), 3<<20, false)
-	o := carriage{more: cut, several: 2, patience: time.Hour}
+	o := carriage{more: cut, several: 2}
 	if _, _, err := o.carry(t, cut, sshtest.RandomBytes(8<<20)); err == nil {
 		t.Error("each stream broke off, and there is no error")
 	}
@@ -145,7 +145,7 @@ func TestAllStreamsBreak(t *testing.T) {
 
 func TestABoardThatRefusesToWrite(t *testing.T) {
 	s := sshtest.StartSSHD(t)
-	o := carriage{more: boardtest.AddressOf(s), several: 1, patience: time.Hour, name: "/dev/full"}
+	o := carriage{more: boardtest.AddressOf(s), several: 1, name: "/dev/full"}
 	_, _, err := o.carry(t, boardtest.AddressOf(s), sshtest.RandomBytes(8<<20))
 	var f finalError
 	if !errors.As(err, &f) {
@@ -153,31 +153,29 @@ func TestABoardThatRefusesToWrite(t *testing.T) {
 	}
 }
 
-// Whatever dies and whatever is late, each byte gets an answer, and is counted once.
+// Whatever dies, each byte gets an answer, and is counted once.
 func TestQueue(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(strconv.Itoa(int(seed)), func(t *testing.T) {
 			const size = 1 << 17
 			var counted int64
 			q := newQueue(wholeFile(size), func(n int64) { counted += n })
-			q.patience = 0
 			arrived := make([]bool, size)
 			var mu sync.Mutex
 			var all sync.WaitGroup
 			for i := range uint64(5) {
 				random := rand.New(rand.NewPCG(seed, i))
-				w := &stream{took: 1}
 				for range 3 {
 					mortal := i > 0
 					random := rand.New(rand.NewPCG(seed, random.Uint64()))
 					all.Go(func() {
 						for {
-							p, ok := q.nextPiece(t.Context(), w, 1+random.Int64N(1000))
+							p, ok := q.nextPiece(t.Context(), 1+random.Int64N(1000))
 							if !ok {
 								return
 							}
 							if mortal && random.IntN(10) == 0 {
-								q.recordAnswer(w, p, io.ErrUnexpectedEOF)
+								q.recordAnswer(p, io.ErrUnexpectedEOF)
 								return
 							}
 							mu.Lock()
@@ -185,7 +183,7 @@ func TestQueue(t *testing.T) {
 								arrived[j] = true
 							}
 							mu.Unlock()
-							q.recordAnswer(w, p, nil)
+							q.recordAnswer(p, nil)
 						}
 					})
 				}
