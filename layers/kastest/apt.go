@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -74,7 +75,7 @@ func unpackKas(ctx context.Context) (string, error) {
 func downloadKas(ctx context.Context, work, into string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	source, err := testingSource()
+	source, err := testingSource(ctx)
 	if err != nil {
 		return err
 	}
@@ -105,73 +106,23 @@ func downloadKas(ctx context.Context, work, into string) error {
 	return run.Run(ctx, run.Command{Argv: []string{"dpkg-deb", "-x", debs[0], into}})
 }
 
-// testingSource returns apt's line for Debian's testing suite, from the archive of this machine.
-func testingSource() (string, error) {
+// testingSource returns a line for apt's sources.list: Debian's testing suite, from the archive
+// that this machine uses.
+func testingSource(ctx context.Context) (string, error) {
 	release, err := os.ReadFile("/etc/os-release")
 	if err != nil {
 		return "", err
 	}
-	files, err := filepath.Glob("/etc/apt/sources.list.d/*")
+	suite := plaintext.Properties(string(release))["VERSION_CODENAME"]
+	out, err := run.Output(ctx, run.Command{Argv: []string{
+		"apt-get", "indextargets", "--format", "$(REPO_URI)", "Release: " + suite, "Component: main", "Created-By: Packages",
+	}})
 	if err != nil {
 		return "", err
 	}
-	suite := readVariable(string(release), "VERSION_CODENAME")
-	for _, name := range append([]string{"/etc/apt/sources.list"}, files...) {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			continue // most machines have one kind of file only
-		}
-		if uri := findArchive(string(data), suite); uri != "" {
-			return "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] " + uri + " testing main\n", nil
-		}
+	uri, _, _ := strings.Cut(string(out), "\n")
+	if uri == "" {
+		return "", fmt.Errorf("%w: apt has no list of an archive of Debian %s, to take the testing suite from it: apt-get update", ErrMissing, suite)
 	}
-	return "", fmt.Errorf("%w: apt's sources name no archive of Debian %s to take the testing suite from", ErrMissing, suite)
-}
-
-// readVariable returns the value of a line NAME=VALUE, without quotes, or "".
-func readVariable(file, name string) string {
-	for line := range strings.Lines(file) {
-		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+"="); ok {
-			return strings.Trim(value, `"'`)
-		}
-	}
-	return ""
-}
-
-// findArchive returns the address of the archive that has a suite's main, in one of apt's source
-// files, in the one-line or the deb822 format, or "".
-func findArchive(file, suite string) string {
-	for paragraph := range strings.SplitSeq(file, "\n\n") {
-		fields := map[string][]string{}
-		for line := range strings.Lines(paragraph) {
-			name, value, _ := strings.Cut(line, ":")
-			fields[strings.ToLower(strings.TrimSpace(name))] = strings.Fields(value)
-			if uri := findArchiveInLine(line, suite); uri != "" {
-				return uri
-			}
-		}
-		if uris := fields["uris"]; len(uris) > 0 && slices.Contains(fields["suites"], suite) && slices.Contains(fields["components"], "main") {
-			return uris[0]
-		}
-	}
-	return ""
-}
-
-// findArchiveInLine returns the archive of a suite in a "deb" line of sources.list, or "".
-func findArchiveInLine(line, suite string) string {
-	words := strings.Fields(line)
-	if len(words) == 0 || words[0] != "deb" {
-		return ""
-	}
-	words = words[1:]
-	if len(words) > 0 && strings.HasPrefix(words[0], "[") {
-		for len(words) > 1 && !strings.HasSuffix(words[0], "]") {
-			words = words[1:]
-		}
-		words = words[1:]
-	}
-	if len(words) > 2 && words[1] == suite && slices.Contains(words[2:], "main") {
-		return words[0]
-	}
-	return ""
+	return "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] " + uri + " testing main\n", nil
 }
