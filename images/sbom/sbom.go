@@ -191,7 +191,7 @@ func decodeKeys(keys map[string]json.RawMessage) (Bill, error) {
 		if err != nil {
 			return Bill{}, err
 		}
-		return doc.bill(), nil
+		return doc.bill()
 	case string(keys["bomFormat"]) == `"CycloneDX"`:
 		return decodeCycloneDX(whole)
 	case keys["package"] != nil && keys["version"] != nil:

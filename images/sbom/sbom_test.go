@@ -75,6 +75,11 @@ func TestRead(t *testing.T) {
 			"relationships":[{"spdxElementId":"SPDXRef-DOCUMENT","relationshipType":"DESCRIBES","relatedSpdxElement":"SPDXRef-image"}]}`, want: Bill{
 			Forms: []string{"SPDX 2.3"}, Packages: []Package{{Name: "a", Version: "1", Licence: "MIT"}},
 		}},
+		{text: `{"spdxVersion":"SPDX-2.3","name":"x","packages":[{"SPDXID":"SPDXRef-a","name":"a"},{"SPDXID":"SPDXRef-b","name":"b"}],
+			"relationships":[{"spdxElementId":"SPDXRef-DOCUMENT","relationshipType":"DESCRIBES","relatedSpdxElement":"SPDXRef-a"},
+			{"spdxElementId":"SPDXRef-DOCUMENT","relationshipType":"DESCRIBES","relatedSpdxElement":"SPDXRef-b"}]}`, want: Bill{
+			Forms: []string{"SPDX 2.3"}, Packages: []Package{{Name: "a"}, {Name: "b"}}, // described packages are no image
+		}},
 	} {
 		if tt.file == "" {
 			tt.file = filepath.Join(t.TempDir(), "bill")
@@ -171,6 +176,10 @@ func TestLimits(t *testing.T) {
 	many := `{"version":"1","package":[{"name":"a","issue":[` + strings.Repeat(`{"id":"C"},`, maxFlaws) + `{"id":"C"}]}]}`
 	if _, err := Decode(strings.NewReader(many)); err == nil || !strings.Contains(err.Error(), "more than 1000000 vulnerabilities") {
 		t.Errorf("many vulnerabilities: %v", err)
+	}
+	many = `{"spdxVersion":"SPDX-2.3","name":"x","packages":[` + strings.Repeat(`{"name":"a"},`, maxPackages) + `{"name":"a"}]}`
+	if _, err := Decode(strings.NewReader(many)); err == nil || !strings.Contains(err.Error(), "more than 100000 packages") {
+		t.Errorf("many packages: %v", err)
 	}
 }
 

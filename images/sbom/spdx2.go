@@ -50,9 +50,9 @@ func parseDocument(data []byte) (d document, err error) {
 
 func (d document) form() string { return "SPDX " + text(strings.TrimPrefix(d.Version, "SPDX-")) }
 
-// bill returns the packages, at most maxPackages, of a document that refers to no other document.
-// It leaves out the package that the document describes, which is the image itself.
-func (d document) bill() Bill {
+// bill returns the packages of a document that refers to no other document. It leaves out the one
+// package that the document describes, which is the image itself.
+func (d document) bill() (Bill, error) {
 	b := Bill{Forms: []string{d.form()}}
 	whole := map[string]bool{}
 	for _, r := range d.Relationships {
@@ -61,11 +61,14 @@ func (d document) bill() Bill {
 		}
 	}
 	for _, p := range d.Packages {
-		if !whole[p.ID] && len(b.Packages) < maxPackages {
-			_ = b.addPackage(Package{Name: p.Name, Version: p.Version, Licence: firstLicence(p.Concluded, p.Declared)})
+		if whole[p.ID] && len(whole) == 1 {
+			continue
+		}
+		if err := b.addPackage(Package{Name: p.Name, Version: p.Version, Licence: firstLicence(p.Concluded, p.Declared)}); err != nil {
+			return Bill{}, err
 		}
 	}
-	return b
+	return b, nil
 }
 
 // firstLicence returns the first text that is a licence, not empty and not NOASSERTION, or "".
