@@ -232,7 +232,10 @@ var (
 // parseFlows parses the output of "show dplane dpdk pbr flows".
 func parseFlows(text string) (all []pbrFlow) {
 	for _, line := range plaintext.Lines(strings.ReplaceAll(text, "\r", "")) {
-		if name, ok := strings.CutPrefix(line, "Rules if "); ok && len(all) < maxFlows {
+		if name, ok := strings.CutPrefix(line, "Rules if "); ok {
+			if len(all) == maxFlows {
+				return all
+			}
 			all = append(all, pbrFlow{iface: plaintext.Clean(strings.TrimSpace(name), 64)})
 			continue
 		}
