@@ -21,7 +21,6 @@ import (
 
 const (
 	soakedMiB      = 32
-	soakedDataMiB  = 5 // of each soakedEveryMiB
 	soakedEveryMiB = 8
 	sectorBytes    = 512
 	endBytes       = 1 << 20 // at either end of a device; flash writes it first and last
