@@ -11,10 +11,7 @@ import (
 // machine's runtimes. It knows neither open_tree nor openat2, so the hook uses
 // mount(2) there.
 func TestARM64Hook(t *testing.T) {
-	qemu, err := exec.LookPath("qemu-aarch64-static")
-	if err != nil {
-		t.Skip("needs qemu-aarch64-static (Debian package qemu-user-static)")
-	}
+	qemu := needARM64(t)
 	hook := filepath.Join(filepath.Dir(hookBinary(t)), "slipway-hook-arm64")
 	build := exec.Command("go", "build", "-o", hook, ".")
 	build.Env = append(os.Environ(), "GOARCH=arm64", "CGO_ENABLED=0")

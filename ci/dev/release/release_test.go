@@ -179,7 +179,10 @@ func TestRelease(t *testing.T) {
 		second.Root = filepath.Join(t.TempDir(), "a longer name", "second")
 		mustRun(t, first.Root, "git", "clone", "--quiet", ".", second.Root)
 		second.Out = filepath.Join(t.TempDir(), "out")
-		for name, value := range map[string]string{"GOCACHE": t.TempDir(), "TZ": "Asia/Tokyo", "LC_ALL": "C", "CGO_ENABLED": "1", "GOAMD64": "v3", "GOFLAGS": "-buildvcs=false -race"} {
+		if os.Getenv("CI") != "" { // it compiles Go's libraries for both processors
+			t.Setenv("GOCACHE", t.TempDir())
+		}
+		for name, value := range map[string]string{"TZ": "Asia/Tokyo", "LC_ALL": "C", "CGO_ENABLED": "1", "GOAMD64": "v3", "GOFLAGS": "-buildvcs=false -race"} {
 			t.Setenv(name, value)
 		}
 		old := unix.Umask(0o077)

@@ -72,19 +72,26 @@ package main
 func main() {}
 `
 
-// The tools of this clone are built once for all tests.
-var ourTools = sync.OnceValues(func() (map[string]string, error) {
-	root, err := cloneRoot()
-	if err != nil {
-		return nil, err
+// The tools of this clone are built once for all tests: those of the rules, and gotestsum.
+var ruleTools, runTools = sync.OnceValues(ourTools("gofumpt", "staticcheck", "deadcode")), sync.OnceValues(ourTools("gotestsum"))
+
+func ourTools(names ...string) func() (map[string]string, error) {
+	return func() (map[string]string, error) {
+		root, err := cloneRoot()
+		if err != nil {
+			return nil, err
+		}
+		return buildTools(context.Background(), root, names...)
 	}
-	return buildTools(context.Background(), root, "gofumpt", "staticcheck", "deadcode", "gotestsum")
-})
+}
 
 // fixture unpacks the clean source and adds or replaces files.
 func fixture(t *testing.T, more string) tree {
 	t.Helper()
-	tools, err := ourTools()
+	if os.Getenv("CI") == "" {
+		t.Skip("needs staticcheck and deadcode, whose build takes a minute of CPU time: set CI=true")
+	}
+	tools, err := ruleTools()
 	if err != nil {
 		t.Fatal(err)
 	}

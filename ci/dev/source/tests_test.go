@@ -186,7 +186,7 @@ func TestRunOfEveryOutcome(t *testing.T) {
 // summary returns what gotestsum prints of a run.
 func summary(t *testing.T, out string) string {
 	t.Helper()
-	tools, err := ourTools()
+	tools, err := runTools()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func aFailedBHangs(events []byte) bool {
 
 // A run that is broken off keeps what it has seen, and leaves nothing green.
 func TestInterruptedRun(t *testing.T) {
-	tools, err := ourTools()
+	tools, err := runTools()
 	if err != nil {
 		t.Fatal(err)
 	}
