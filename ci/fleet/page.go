@@ -46,13 +46,11 @@ func (o Outcome) newPage(reports []report.Report) report.BoardsPage {
 	if o.countKinds().doneCount() < len(o.Results) {
 		p.Verdict = report.Failed
 	}
-	columns, cells := report.CheckTable(reports)
-	p.Columns = columns
+	p.Columns, p.Rows = report.CheckTable(reports)
 	for i, r := range o.Results {
-		p.Rows = append(p.Rows, report.BoardRow{
-			Board: r.Host, Link: report.RelativeLink(r.Report), Result: string(r.Kind), Note: r.describeBoard(),
-			Took: r.took(), Status: r.Kind.status(), Cells: cells[i],
-		})
+		row := &p.Rows[i]
+		row.Board, row.Link, row.Result, row.Note = r.Host, report.RelativeLink(r.Report), string(r.Kind), r.describeBoard()
+		row.Took, row.Status = r.took(), r.Kind.status()
 	}
 	return p
 }

@@ -187,7 +187,7 @@ func GroupCauses(all []BoardFailure) []Cause {
 // CheckTable returns a column for each stage and check, those with the most failures first, and for
 // each report a row with the cells of the first maxColumns columns. If checks of two suites have
 // the same name, their columns have the suite's name too.
-func CheckTable(all []Report) (columns []Column, cells [][]Cell) {
+func CheckTable(all []Report) (columns []Column, rows []BoardRow) {
 	at, names := map[string]int{}, map[string]int{}
 	for _, r := range all {
 		for _, p := range r.listPoints() {
@@ -208,15 +208,15 @@ func CheckTable(all []Report) (columns []Column, cells [][]Cell) {
 		columns[i].Name = plaintext.Either(names[c.Name] > 1, c.Title, c.Name)
 	}
 	for _, r := range all {
-		row := make([]Cell, min(len(columns), maxColumns))
+		row := BoardRow{Cells: make([]Cell, min(len(columns), maxColumns))}
 		for _, p := range r.listPoints() {
-			if i := at[p.key()]; i < len(row) {
-				row[i] = Cell{p.Status, plaintext.Clean(plaintext.FirstLine(p.Saw), maxCellBytes)}
+			if i := at[p.key()]; i < len(row.Cells) {
+				row.Cells[i] = Cell{p.Status, plaintext.Clean(plaintext.FirstLine(p.Saw), maxCellBytes)}
 			}
 		}
-		cells = append(cells, row)
+		rows = append(rows, row)
 	}
-	return columns, cells
+	return columns, rows
 }
 
 // key identifies a stage or check within a report.

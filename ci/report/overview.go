@@ -48,12 +48,13 @@ func newOverview(all []Report, links []string) BoardsPage {
 		p.Files = []string{ReportJSON, ReportJUnit}
 	}
 	passed, failed, unreached := Count{0, "passed"}, Count{0, "failed"}, Count{0, "not reached"}
-	columns, cells := CheckTable(all)
+	columns, rows := CheckTable(all)
 	labels, times := boardLabels(all), make([]string, len(all))
 	oneKind := !slices.ContainsFunc(all, func(r Report) bool { return r.Board != all[0].Board })
 	var failures []BoardFailure
 	for i, r := range all {
-		row := BoardRow{Board: r.boardName(), Result: r.headline(), Note: formatTime(r.Started), Took: formatMS(r.ElapsedMS), Status: Passed, Cells: cells[i]}
+		row := &rows[i]
+		row.Board, row.Result, row.Note, row.Took, row.Status = r.boardName(), r.headline(), formatTime(r.Started), formatMS(r.ElapsedMS), Passed
 		if times[i] = row.Note; !oneKind && r.Target != "" {
 			row.Note = r.Board + ", " + row.Note
 		}
@@ -68,7 +69,6 @@ func newOverview(all []Report, links []string) BoardsPage {
 			count = &unreached
 		}
 		count.Boards++
-		p.Rows = append(p.Rows, row)
 		for _, f := range r.Failures() {
 			failures = append(failures, BoardFailure{labels[i], row.Link, f})
 		}
@@ -78,6 +78,6 @@ func newOverview(all []Report, links []string) BoardsPage {
 		p.About = plaintext.Either(oneKind, all[0].Board+", ", "") + first + plaintext.Either(first == last, "", " to "+last)
 	}
 	p.Title = BoardsTitle(passed.Boards, len(all))
-	p.Counts, p.Causes, p.Columns = []Count{passed, failed, unreached}, GroupCauses(failures), columns
+	p.Counts, p.Causes, p.Columns, p.Rows = []Count{passed, failed, unreached}, GroupCauses(failures), columns, rows
 	return p
 }
