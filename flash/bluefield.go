@@ -185,7 +185,7 @@ func (j *bluefieldJob) openPort(ctx context.Context, d *device.Device) error {
 	if want := j.spec.Flash.DPU; want != "" && !isDPU(m.Info, want) {
 		return fmt.Errorf("it is a %s, and board %s is a %s", m.Info, j.spec.Board, want)
 	}
-	if err := j.other.check(compareCard(j.stream.Stream, m.Info)); err != nil {
+	if err := j.other.refuseOrRecord(compareCard(j.stream.Stream, m.Info)); err != nil {
 		return err
 	}
 	one.device, one.mode = *d, m.Mode

@@ -62,17 +62,17 @@ func (w *deviceWriter) openDevice(ctx context.Context) (err error) {
 			return withKind(ctx, ErrRefused, err) // nothing was written
 		}
 		o.Fresh = true
-		return w.copyTo(w.pending.File, o)
+		return w.openCopy(w.pending.File, o)
 	}
 	if w.claimed, err = device.Claim(ctx, w.device); err != nil {
 		return err
 	}
 	o.Marked, o.Save = true, w.saveReplaced
-	return w.copyTo(w.claimed.File, o)
+	return w.openCopy(w.claimed.File, o)
 }
 
-// copyTo sets w.disk and w.copy, which write to f. It writes no image data.
-func (w *deviceWriter) copyTo(f *os.File, o write.CopyOptions) (err error) {
+// openCopy sets w.disk and w.copy, which write to f. It writes no image data.
+func (w *deviceWriter) openCopy(f *os.File, o write.CopyOptions) (err error) {
 	if w.disk, err = write.OpenDisk(f); err != nil {
 		return err
 	}

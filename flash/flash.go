@@ -196,7 +196,7 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 	}
 	r := request{spec: spec, artifact: artifact, devices: chosen, options: o, other: &otherBoard{board: spec.Board, allowed: o.OtherBoard}}
 	if o.Image == "" {
-		if err := r.other.check(compareBoard(spec, artifact, images.ArtifactPath(artifact.Dir()))); err != nil {
+		if err := r.other.refuseOrRecord(compareBoard(spec, artifact, images.ArtifactPath(artifact.Dir()))); err != nil {
 			return nil, withKind(ctx, ErrImage, err)
 		}
 	}

@@ -57,7 +57,7 @@ func newImageJob(ctx context.Context, r request) (job, error) {
 	as := func(kind error, do func(context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error { return withKind(ctx, kind, do(ctx)) }
 	}
-	err := runSteps(ctx, j.close, j.checkOptions, j.makeCardImage, as(ErrImage, j.openImage), as(ErrImage, j.openMap), as(ErrImage, j.proveFile), as(ErrImage, j.stateSize),
+	err := runSteps(ctx, j.close, j.checkOptions, j.makeCardImage, as(ErrImage, j.openImage), as(ErrImage, j.openMap), as(ErrImage, j.proveFile), as(ErrImage, j.setSize),
 		as(ErrImage, j.checkImage), as(ErrImage, j.checkMachine), as(ErrRefused, j.checkFit), as(ErrImage, j.checkMapSample))
 	if err != nil {
 		return nil, err
@@ -235,8 +235,8 @@ func (j *imageJob) proveFile(ctx context.Context) error {
 // unknown is the size of an image if neither its file nor a map has it.
 const unknown = -1
 
-// stateSize sets j.size from the file or the block map, or to unknown; an error if the two differ.
-func (j *imageJob) stateSize(context.Context) error {
+// setSize sets j.size from the file or the block map, or to unknown; an error if the two differ.
+func (j *imageJob) setSize(context.Context) error {
 	j.size = j.source.SizeBytes()
 	if j.blocks != nil {
 		if j.size >= 0 && j.size != j.blocks.ImageSize {

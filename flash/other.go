@@ -28,9 +28,9 @@ type otherBoard struct {
 	said    []string
 }
 
-// check returns an error with said, a sign of another board, unless said is "". With --other-board
-// it records said for the receipts instead.
-func (o *otherBoard) check(said string) error {
+// refuseOrRecord returns an error with said, a sign of another board, unless said is "". With
+// --other-board it records said for the receipts instead.
+func (o *otherBoard) refuseOrRecord(said string) error {
 	if said == "" {
 		return nil
 	}
@@ -85,7 +85,7 @@ func (o *otherBoard) checkDescription(spec images.Spec, path, from string) error
 	if err != nil || json.Unmarshal(data, &a) != nil {
 		return nil // it says nothing
 	}
-	return o.check(compareBoard(spec, a, from))
+	return o.refuseOrRecord(compareBoard(spec, a, from))
 }
 
 // checkBeside compares the board of the artifact.json beside the image with the board to flash. It
@@ -119,7 +119,7 @@ func (j *imageJob) checkMachine(ctx context.Context) error {
 	if len(found) == 0 || slices.Contains(found, j.spec.Arch) {
 		return nil
 	}
-	return j.other.check(fmt.Sprintf("%s holds boot files or programs for %s, and board %s is %s", j.file.Name(), j.machine, j.spec.Board, j.spec.Arch))
+	return j.other.refuseOrRecord(fmt.Sprintf("%s holds boot files or programs for %s, and board %s is %s", j.file.Name(), j.machine, j.spec.Board, j.spec.Arch))
 }
 
 // searchedHead is how much of a packed image is unpacked to find its architecture.
