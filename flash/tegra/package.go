@@ -54,7 +54,7 @@ var helpers = map[string]string{
 // flow.
 func Open(dir string) (*Package, error) {
 	p := &Package{Dir: dir}
-	for _, step := range []func() error{p.readVars, p.readRelease, p.findHelper, p.findChip, p.findFlow, p.checkAim, p.readLayouts} {
+	for _, step := range []func() error{p.readVars, p.readRelease, p.findHelper, p.findChip, p.findFlow, p.findAcceptsAnyBoard, p.readLayouts} {
 		if err := step(); err != nil {
 			return nil, fmt.Errorf("tegraflash package: %w", err)
 		}
@@ -153,10 +153,10 @@ func (p *Package) findFlow() error {
 // callsRCM matches a line that runs NVIDIA's program for boards in recovery mode.
 var callsRCM = plaintext.Regexp(`(?m)^[^#\n]*\btegrarcm(_v2)?"? +(-|\$\{).*$`)
 
-// checkAim sets acceptsAnyBoard if the package's scripts do not tell NVIDIA's programs which USB
-// device is meant. The helper of tegra210 omits it when it reads the chip, that of R39 when it
-// reads the module's data. The doflash.sh of a package signed at build time ignores its arguments.
-func (p *Package) checkAim() error {
+// findAcceptsAnyBoard sets acceptsAnyBoard if the package's scripts do not tell NVIDIA's programs
+// which USB device is meant. The helper of tegra210 omits it when it reads the chip, that of R39 when
+// it reads the module's data. The doflash.sh of a package signed at build time ignores its arguments.
+func (p *Package) findAcceptsAnyBoard() error {
 	helper, err := localfile.Read(filepath.Join(p.Dir, p.helper), layoutBytes)
 	if err != nil {
 		return err
