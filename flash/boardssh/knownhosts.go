@@ -283,7 +283,7 @@ func (t *knownHosts) hostKeyAlgorithms(a Address) []string {
 	own, anyPort := t.pinsOf(a)
 	var pinned []string
 	for _, p := range slices.Concat(own, anyPort) {
-		pinned = append(pinned, ofKind(p.key)...)
+		pinned = append(pinned, algorithmsOf(p.key)...)
 	}
 	slices.SortStableFunc(pinned, func(a, b string) int { return cmp.Compare(rankOf(a), rankOf(b)) })
 	list = append(list, pinned...)
@@ -293,8 +293,8 @@ func (t *knownHosts) hostKeyAlgorithms(a Address) []string {
 	return withoutRepeats(list)
 }
 
-// ofKind returns the signature algorithms of a host key: its type, or three for RSA.
-func ofKind(key ssh.PublicKey) []string {
+// algorithmsOf returns the signature algorithms of a host key: its type, or three for RSA.
+func algorithmsOf(key ssh.PublicKey) []string {
 	if key.Type() == ssh.KeyAlgoRSA {
 		return []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256, ssh.KeyAlgoRSA}
 	}
