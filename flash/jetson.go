@@ -231,12 +231,12 @@ func (j *jetsonJob) flashBoard(ctx context.Context, d device.Device) (Receipt, e
 	if len(j.devices) > 1 {
 		board.Dir = filepath.Join(j.work.dir, "board-"+usbPort(d))
 		if err := j.pkg.CopyTo(ctx, board.Dir); err != nil {
-			return Receipt{}, err
+			return Receipt{}, nameDevice(j.devicePaths(), d.Path, err)
 		}
 	}
 	if j.options.ForceRecovery {
 		if err := j.forceRecovery(ctx, board.Port); err != nil {
-			return Receipt{}, err
+			return Receipt{}, nameDevice(j.devicePaths(), d.Path, err)
 		}
 	}
 	result, err := j.pkg.Flash(ctx, jetsonHost, board)

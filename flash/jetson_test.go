@@ -311,6 +311,9 @@ echo SUCCESS > "$3/$1"
 	if _, _, err := j.flash(t.Context(), Options{Yes: []string{"usb:1-4"}, ForceRecovery: true}, "usb:1-4"); err == nil || !strings.Contains(err.Error(), "force recovery mode: false") {
 		t.Errorf("with a command that fails: %v", err)
 	}
+	if _, _, err := j.flash(t.Context(), Options{Yes: ports, ForceRecovery: true}, ports...); err == nil || !strings.Contains(err.Error(), "usb:1-4: force recovery mode: false") {
+		t.Errorf("with a command that fails for two boards: %v", err)
+	}
 }
 
 func TestForcedBoardIsAnother(t *testing.T) {
