@@ -64,10 +64,11 @@ var refusedSteps = []struct{ said, step string }{
 func refusedStep(given, said string) string {
 	for _, r := range refusedSteps {
 		if at := regexp.MustCompile(r.said).FindStringSubmatch(said); at != nil && !strings.HasPrefix(said, "holds the running system") {
-			step := strings.ReplaceAll(r.step, "GIVEN", plaintext.Quote(given))
+			words := []string{"GIVEN", plaintext.Quote(given)}
 			for i, name := range at {
-				step = strings.ReplaceAll(step, fmt.Sprintf("$%d", i), plaintext.Quote(name))
+				words = append(words, fmt.Sprintf("$%d", i), plaintext.Quote(name))
 			}
+			step := strings.NewReplacer(words...).Replace(r.step) // at once: a name may contain $1
 			return plaintext.Either(os.Geteuid() == 0 || strings.HasPrefix(step, "repeat"), "", "sudo ") + step
 		}
 	}

@@ -112,3 +112,9 @@ func gzipped(t *testing.T, p []byte) []byte {
 	}
 	return b.Bytes()
 }
+
+func TestRefusedStepKeepsNames(t *testing.T) {
+	if got, want := refusedStep("/tmp/$1", "name the whole disk, /dev/GIVEN"), "repeat the line with /dev/GIVEN for '/tmp/$1'"; got != want {
+		t.Errorf("refusedStep = %q; want %q", got, want)
+	}
+}
