@@ -42,7 +42,8 @@ type dpu struct {
 	device  device.Device
 	port    *rshim.Port
 	mode    string
-	log     string // file with its console output
+	log     string     // file with its console output
+	other   otherBoard // signs that the stream is for another card
 	receipt Receipt
 	err     error
 }
@@ -171,7 +172,7 @@ func (j *bluefieldJob) openPort(ctx context.Context, d *device.Device) error {
 	if err != nil {
 		return err
 	}
-	one := &dpu{port: port, log: filepath.Join(j.state, logName(d.Path))}
+	one := &dpu{port: port, log: filepath.Join(j.state, logName(d.Path)), other: otherBoard{board: j.other.board, allowed: j.other.allowed}}
 	j.dpus = append(j.dpus, one)
 	if err := port.Hold(); err != nil {
 		return err
@@ -185,13 +186,14 @@ func (j *bluefieldJob) openPort(ctx context.Context, d *device.Device) error {
 	if want := j.spec.Flash.DPU; want != "" && !isDPU(m.Info, want) {
 		return fmt.Errorf("it is a %s, and board %s is a %s", m.Info, j.spec.Board, want)
 	}
-	if err := j.other.refuseOrRecord(compareCard(j.stream.Stream, m.Info)); err != nil {
+	if err := one.other.refuseOrRecord(compareCard(j.stream.Stream, m.Info)); err != nil {
 		return err
 	}
 	one.device, one.mode = *d, m.Mode
 	one.receipt = Receipt{
 		Board: j.artifact.Board, Key: j.artifact.Key, Device: *d, Image: filepath.Base(j.stream.Name()), Form: "bfb",
 		ImageSHA256: j.sha256, ImageBytes: j.pushedBytes(), Config: j.configSum, DryRun: j.options.DryRun,
+		OtherBoard: one.other.said,
 	}
 	return nil
 }
@@ -234,6 +236,7 @@ func (j *bluefieldJob) show(w io.Writer) {
 		if d.mode != "" {
 			fmt.Fprintf(w, "  in %s\n", d.mode)
 		}
+		d.other.show(w)
 	}
 	fmt.Fprintf(w, "Boot stream %s for board %s: %d images, %s.\n", filepath.Base(j.stream.Name()), j.artifact.Board, len(j.stream.Images), plaintext.SizeText(j.pushedBytes()))
 	for _, n := range j.stream.Notes {

@@ -41,10 +41,11 @@ func (o *otherBoard) refuseOrRecord(said string) error {
 	return nil
 }
 
-// addTo adds to receipts the signs of another board that --other-board allowed. It passes err on.
+// addTo adds to each receipt the signs of another board that --other-board allowed for all devices.
+// It passes err on.
 func (o *otherBoard) addTo(receipts []Receipt, err error) ([]Receipt, error) {
 	for i := range receipts {
-		receipts[i].OtherBoard = o.said
+		receipts[i].OtherBoard = slices.Concat(o.said, receipts[i].OtherBoard)
 	}
 	return receipts, err
 }

@@ -226,7 +226,7 @@ func TestStreamOfAnotherCard(t *testing.T) {
 		"boot-args-v2==quiet":       "",
 	} {
 		card := &flashtest.DPU{Says: flashtest.Boots}
-		names := dpus(t, card)
+		names := dpus(t, card, &flashtest.DPU{Says: flashtest.Boots})
 		dir := t.TempDir()
 		parsed, err := bfb.ParseParts(strings.Replace(parts, "bl2-v2=y", "bl2-v2==y", 1))
 		if err != nil {
@@ -248,7 +248,7 @@ func TestStreamOfAnotherCard(t *testing.T) {
 			continue
 		}
 		o.OtherBoard = true
-		if r, err := WriteAll(t.Context(), dpuSpec, images.NoArtifact(dpuSpec, dir), names, o); err != nil || len(r[0].OtherBoard) != 1 {
+		if r, err := WriteAll(t.Context(), dpuSpec, images.NoArtifact(dpuSpec, dir), names, o); err != nil || len(r[0].OtherBoard) != 1 || len(r[1].OtherBoard) != 1 {
 			t.Errorf("%s: allowed: %+v, %v", parts, r, err)
 		}
 	}
