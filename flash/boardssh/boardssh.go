@@ -173,7 +173,7 @@ func (c *Conn) RoundTrip(ctx context.Context) (best time.Duration, known bool) {
 			_, _, err := link.SendRequest("keepalive@openssh.com", true, nil)
 			return err
 		})
-		if took := time.Since(began); !known || took < best {
+		if took := time.Since(began); err == nil && (!known || took < best) {
 			best, known = took, true
 		}
 	}

@@ -106,6 +106,9 @@ func TestLost(t *testing.T) {
 	for link, _ := c.currentLink(); !c.Lost(); {
 		<-link.gone
 	}
+	if took, known := c.RoundTrip(t.Context()); known {
+		t.Errorf("a lost connection has a round trip of %v", took)
+	}
 	c.Close()
 	if c.Lost() {
 		t.Error("a connection that was closed counts as lost")
