@@ -92,7 +92,7 @@ func (a Address) filterFamily(all []netip.Addr) ([]netip.Addr, error) {
 	var some []netip.Addr
 	for _, ip := range all {
 		ip = ip.Unmap()
-		if a.Family == "inet" && !ip.Is4() || a.Family == "inet6" && ip.Is4() || slices.Contains(some, ip) {
+		if a.Family == "inet" && !ip.Is4() || a.Family == "inet6" && ip.Is4() || len(some) == maxAddresses || slices.Contains(some, ip) {
 			continue
 		}
 		some = append(some, ip)
@@ -100,19 +100,14 @@ func (a Address) filterFamily(all []netip.Addr) ([]netip.Addr, error) {
 	if len(some) == 0 {
 		return nil, fmt.Errorf("%w of %s is of AddressFamily %s", ErrNoAddress, plaintext.Quote(a.Host), a.Family)
 	}
-	return some[:min(len(some), maxAddresses)], nil
+	return some, nil
 }
 
-// parseHosts returns up to maxAddresses different addresses in the output of getent ahosts, which
-// repeats each address for each kind of socket.
+// parseHosts returns the addresses in the output of getent ahosts, each as often as it occurs.
 func parseHosts(text string) (all []netip.Addr) {
 	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		if len(fields) == 0 {
-			continue
-		}
-		ip, err := netip.ParseAddr(fields[0])
-		if err == nil && !slices.Contains(all, ip) && len(all) < maxAddresses {
+		first, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if ip, err := netip.ParseAddr(first); err == nil {
 			all = append(all, ip)
 		}
 	}

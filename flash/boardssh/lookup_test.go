@@ -3,6 +3,7 @@ package boardssh
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os/exec"
 	"slices"
@@ -158,17 +159,24 @@ func TestAddressOfAnotherFamily(t *testing.T) {
 }
 
 func TestParseHosts(t *testing.T) {
-	got := parseHosts("fe80::1%lo STREAM board.local\nfe80::1%lo DGRAM\n\nnonsense STREAM\n10.0.0.7   STREAM board\n10.0.0.7 RAW")
+	text := "fe80::1%lo STREAM board.local\nfe80::1%lo DGRAM\n\nnonsense STREAM\n10.0.0.7   STREAM board\n10.0.0.7 RAW"
+	got, _ := Address{}.filterFamily(parseHosts(text))
 	want := []netip.Addr{netip.MustParseAddr("fe80::1%lo"), netip.MustParseAddr("10.0.0.7")}
 	if !slices.Equal(got, want) {
 		t.Errorf("parseHosts = %v; want %v", got, want)
+	}
+	for i := range maxAddresses {
+		text = fmt.Sprintf("fe80::%d STREAM\n", i+2) + text
+	}
+	if got, err := (Address{Family: "inet"}).filterFamily(parseHosts(text)); err != nil || !slices.Equal(got, want[1:]) {
+		t.Errorf("behind %d of another family: %v, %v; want %v", maxAddresses, got, err, want[1:])
 	}
 }
 
 func FuzzParseHosts(f *testing.F) {
 	f.Add("127.0.0.1       STREAM 127.1\n::1 STREAM x\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		if all := parseHosts(text); len(all) > maxAddresses {
+		if all, _ := (Address{}).filterFamily(parseHosts(text)); len(all) > maxAddresses {
 			t.Errorf("%d addresses", len(all))
 		}
 	})
