@@ -36,11 +36,13 @@ func (c *Conn) dialUnix(ctx context.Context, link *link, address string) (net.Co
 	var refused *ssh.OpenChannelError
 	var err error
 	if c.login.sudo == nil { // the server opens sockets as the user who logs in
-		conn, failed := link.dialWithin(ctx, "unix", address)
-		if !errors.As(failed, &refused) || !plainPath().MatchString(address) {
-			return conn, failed
+		var conn net.Conn
+		if conn, err = link.dialWithin(ctx, "unix", address); !errors.As(err, &refused) {
+			return conn, err
 		}
-		err = failed
+	}
+	if !plainPath().MatchString(address) {
+		return nil, cmp.Or(err, errors.New("the path has characters that socat or ncat would interpret"))
 	}
 	bridged, state, failed := c.openBridge(ctx, link, address)
 	switch {

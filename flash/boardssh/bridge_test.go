@@ -94,6 +94,11 @@ func TestBridgeRefused(t *testing.T) {
 			sshtest.CheckError(t, err, tt.want)
 		})
 	}
+	t.Run("a path with a meaning, by sudo", func(t *testing.T) {
+		c := &Conn{login: &login{sudo: &sudo{user: "root"}}}
+		_, err := c.dialUnix(t.Context(), nil, closed+",fork")
+		sshtest.CheckError(t, err, "would interpret")
+	})
 	t.Run("a shell that talks", func(t *testing.T) {
 		talk := filepath.Join(t.TempDir(), "talk")
 		sshtest.PlaceFile(t, talk, "#!/bin/sh\nhead -c 100000 /dev/zero | tr '\\0' x\n", 0o755)
