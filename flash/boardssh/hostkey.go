@@ -116,14 +116,15 @@ func (l *login) forgetHint(pins []pin) string {
 }
 
 // sshArgs returns quoted arguments for ssh that reach the same board: its alias, keys, jump hosts,
-// port and user. If there is no PinFile, it names the first known_hosts file too.
+// port and user. If there is no PinFile, it names the known_hosts files too.
 func (l *login) sshArgs() string {
 	var args []string
 	if l.addr.HostKeyAlias != "" {
 		args = append(args, "-o", plaintext.Quote("HostKeyAlias="+l.addr.HostKeyAlias))
 	}
-	if files := append(slices.Clone(l.addr.KnownHosts), l.addr.Recorded); files[0] != "" && l.addr.PinFile == "" { // else ssh finds its own
-		args = append(args, "-o", plaintext.Quote("UserKnownHostsFile="+files[0]))
+	files := strings.TrimSpace(strings.Join(append(slices.Clone(l.addr.KnownHosts), l.addr.Recorded), " "))
+	if files != "" && l.addr.PinFile == "" { // else ssh finds its own
+		args = append(args, "-o", plaintext.Quote("UserKnownHostsFile="+files))
 	}
 	for _, file := range l.addr.Identities {
 		args = append(args, "-i", plaintext.Quote(file))
