@@ -91,6 +91,9 @@ func openSource(local string) (*sealed.File, source, error) {
 		return nil, source{}, err
 	}
 	src, err := newSource(f)
+	if err != nil {
+		f.Close()
+	}
 	return f, src, err
 }
 
