@@ -80,9 +80,8 @@ func (a Address) fillDefaults() (Address, error) {
 	return a, nil
 }
 
-// parseHost parses [ssh://][user@]host[:port]. An IPv6 host has brackets if a port follows. It
-// refuses an empty user or host, names that ssh would take for an option, and names with blanks or
-// unprintable characters.
+// parseHost parses [ssh://][user@]host[:port]. An IPv6 host before a port has brackets. It refuses
+// empty parts, names that ssh takes for options, and names with blanks or unprintable characters.
 func parseHost(s string) (Address, error) {
 	var a Address
 	rest := strings.TrimSuffix(strings.TrimPrefix(s, "ssh://"), "/")

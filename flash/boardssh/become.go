@@ -15,8 +15,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// BecomeVariable names the program that runs commands as root on the board, if the login user is
-// not root: "sudo", or empty.
+// BecomeVariable names the program that makes a login user root on the board: "sudo", or empty.
 const BecomeVariable = "SLIPWAY_BECOME"
 
 // ErrBecome means that the board's sudo refuses to run programs for the login user.
@@ -200,9 +199,8 @@ func (e *boardProgram) commandLine(argv []string) string {
 	return quoteCommand(slices.Concat(asking, []string{"-H", "-u", e.sudo.user, "--", "sh", "-c", script, "sh"}, argv))
 }
 
-// Write passes standard error on to out. Until the program has started, it holds up to
-// maxHeldBytes, removes sudo's prompts, signals each on prompts, and drops all before the ready
-// mark.
+// Write passes standard error on to out. Before the program starts, it holds up to maxHeldBytes,
+// removes sudo's prompts, signals each on prompts, and drops what precedes the ready mark.
 func (e *boardProgram) Write(b []byte) (int, error) {
 	e.mu.Lock()
 	if e.inside {
@@ -284,9 +282,8 @@ func (e *boardProgram) passSudo(in io.Writer) error {
 	}
 }
 
-// startProgram runs line in the session and waits for its end. Behind sudo, it passes the password
-// first, and copies stdin only after the program has started. It ignores an error of stdin that
-// comes after the program's end.
+// startProgram runs line in the session to its end. Behind sudo it passes the password first, and
+// stdin once the program has started. It ignores errors of stdin after the program's end.
 func (e *boardProgram) startProgram(session *ssh.Session, stdin io.Reader, line string) error {
 	if e.sudo == nil {
 		session.Stdin = stdin

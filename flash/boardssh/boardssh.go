@@ -2,8 +2,7 @@
 // checks the board's host key, logs in with the user's keys, runs programs, opens single
 // streams. Files, deploys and containers are the packages below it; flash writes disks.
 //
-// A board's answers are not trusted: their size is limited, and their text passes through Printable
-// before a person sees it.
+// Slipway does not trust a board's answers. It limits their size, and shows text by Printable.
 package boardssh
 
 import (
@@ -73,8 +72,7 @@ func dialBy(ctx context.Context, a Address, attended bool) (*Conn, error) {
 	return l.openConn(ctx, link, attended)
 }
 
-// openConn makes a Conn of a link and finds the sudo password. On an error it closes the link and
-// the connections to the jump hosts.
+// openConn makes a Conn and finds the sudo password. On an error it closes link and jump hosts.
 func (l *login) openConn(ctx context.Context, link *link, attended bool) (*Conn, error) {
 	c := &Conn{addr: l.addr, login: l, link: link}
 	if err := c.findSudoPassword(ctx, attended); err != nil {
@@ -160,8 +158,7 @@ func (c *Conn) Lost() bool {
 	}
 }
 
-// RoundTrip measures three keepalive round trips and returns the shortest. known is false if the
-// board does not answer.
+// RoundTrip returns the shortest of three keepalive round trips. known is false without an answer.
 func (c *Conn) RoundTrip(ctx context.Context) (best time.Duration, known bool) {
 	link, err := c.currentLink()
 	for range 3 {
@@ -180,8 +177,7 @@ func (c *Conn) RoundTrip(ctx context.Context) (best time.Duration, known bool) {
 	return best, known
 }
 
-// DialAgain makes one more connection to the board with the same login, through the jump hosts of
-// c. So c has to stay open.
+// DialAgain makes one more connection, with c's login and jump hosts. So c has to stay open.
 func (c *Conn) DialAgain(ctx context.Context) (*Conn, error) {
 	link, err := c.login.openLink(ctx)
 	if err != nil {

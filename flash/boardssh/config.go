@@ -84,8 +84,7 @@ func (r route) resolveJumpHost(ctx context.Context, jumps string) (*Address, err
 	return &a, err
 }
 
-// querySSH runs "ssh -G" for the given host, user and port, and parses its output. jumps replaces
-// ProxyJump, unless it is "".
+// querySSH parses what "ssh -G" prints for host, user and port. jumps, if any, replace ProxyJump.
 func querySSH(ctx context.Context, given Address, jumps string) (config, error) {
 	argv := []string{"ssh", "-G"}
 	if given.User != "" {

@@ -97,8 +97,7 @@ func (g *jumpHost) liveLink() *link {
 	}
 }
 
-// adoptLink stores a new connection to the jump host. If close was called meanwhile, it closes l
-// and returns net.ErrClosed.
+// adoptLink stores a new connection to the jump host. If close was called, it closes l instead.
 func (g *jumpHost) adoptLink(l *link) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

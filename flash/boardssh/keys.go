@@ -314,8 +314,7 @@ func (k lockedKey) askPassphrase(ctx context.Context, t *terminal) error {
 	return nil
 }
 
-// keyCache holds the keys that were unlocked in this run, in memory only. The value is nil for a
-// key whose passphrase nobody gave.
+// keyCache has the keys unlocked in this run, in memory only; nil if nobody gave the passphrase.
 type keyCache struct {
 	mu   sync.Mutex
 	keys map[string]ssh.Signer

@@ -164,9 +164,8 @@ func matchesPattern(pattern, s string) bool {
 	return strings.Trim(pattern[p:], "*") == ""
 }
 
-// hostNames returns the machine's names in known_hosts: own with the port, and anyPort without it.
-// As with ssh, an alias replaces host and port, and a line without a port applies to each port that
-// has no line of its own.
+// hostNames returns the machine's names in known_hosts: own has the port, anyPort has not. As with
+// ssh, an alias replaces both, and a line without port applies to ports without their own line.
 func (a Address) hostNames() (own, anyPort string) {
 	switch {
 	case a.HostKeyAlias != "":

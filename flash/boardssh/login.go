@@ -36,8 +36,7 @@ const maxBanners = 16
 
 var errBanners = errors.New("the server greets without end")
 
-// login holds the keys that prove the user to the board, and those that prove the board. Several
-// connections may use it at once.
+// login holds the keys that prove the user, and the board. Several connections may use it at once.
 type login struct {
 	addr         Address
 	via          *jumpHost // nil: the board is reached directly

@@ -42,8 +42,7 @@ func (a Address) dialDirect(ctx context.Context) (net.Conn, error) {
 	return nil, errors.Join(failed...)
 }
 
-// dialOne connects to one address. left counts it and those that follow: the timeout leaves time
-// for them, but is at least leastTry.
+// dialOne connects to the first of left addresses, in its share of the time, or at least leastTry.
 func dialOne(ctx context.Context, to netip.AddrPort, left int) (net.Conn, error) {
 	if end, limited := ctx.Deadline(); limited && left > 1 {
 		var cancel context.CancelFunc

@@ -64,8 +64,7 @@ func (e *boardError) Error() string {
 
 func (e *boardError) Unwrap() error { return e.cause }
 
-// NextStep is an error with a line "next:" after it, the user's next step. That line is Slipway's
-// own text and never the board's.
+// NextStep is an error with the user's next step after "next:": Slipway's text, never the board's.
 type NextStep struct {
 	Err  error
 	Step string

@@ -317,8 +317,7 @@ const maxHeldBytes = 8 << 10
 // shellPrefix returns the start of a shell line: it prints mark and pid, then execs the rest.
 func (p *pidLine) shellPrefix() string { return "echo '" + p.mark + "'$$ >&2; exec " }
 
-// Write removes the marked line and passes all else to out. Until that line came, it holds the last
-// bytes, at most maxHeldBytes.
+// Write passes all but the marked line to out. Before that line, it holds the last maxHeldBytes.
 func (p *pidLine) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	if p.done {

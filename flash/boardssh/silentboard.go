@@ -31,8 +31,7 @@ const (
 // ErrSilent means that the board keeps the connection open and answers nothing.
 var ErrSilent = errors.New("the board is silent")
 
-// silenceLimit returns the value of SilenceVariable, which must be at least leastSilence, or
-// defaultSilence if it is not set.
+// silenceLimit returns SilenceVariable's value, at least leastSilence; unset, it is defaultSilence.
 func silenceLimit() (time.Duration, error) {
 	text := os.Getenv(SilenceVariable)
 	if text == "" {
@@ -242,8 +241,7 @@ func (w watchedWriter) ReadFrom(r io.Reader) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, size))
 }
 
-// watchedReader is a program's input. Each Read counts as a sign of life, because the program has
-// taken the input before.
+// watchedReader is a program's input. A Read is a sign of life: the program took the input before.
 type watchedReader struct {
 	from  io.Reader
 	pulse *activity
@@ -319,8 +317,7 @@ func (s *shellEcho) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// traffic watches an SFTP channel. The board is silent if it takes no byte of a request, or owes an
-// answer and sends none.
+// traffic watches an SFTP channel. A silent board takes no byte of a request, or owes an answer.
 type traffic struct {
 	mu          sync.Mutex
 	last        time.Time

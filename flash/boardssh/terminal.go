@@ -10,8 +10,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// The size of the board's terminal. Lines are wide, because a program that edits its line would
-// fold it.
+// The size of the board's terminal: wide lines, as a program that edits its line would fold it.
 const (
 	terminalRows    = 50
 	terminalColumns = 1000

@@ -170,8 +170,7 @@ func (f Folder) WriteProgram(t *testing.T, name, text string) {
 	}
 }
 
-// Padded pads a system's text to 100 bytes. A file that simulates a device keeps its length if a
-// shorter system is written to it.
+// Padded pads a system's text to 100 bytes, so that a simulated device's file keeps its length.
 func Padded(system string) string { return fmt.Sprintf("%-100s", system) }
 
 // Read returns a file's content, without spaces at its ends.
@@ -297,8 +296,7 @@ func (r *RAUC) GiveUp(t *testing.T) {
 	r.Write(t, "state."+r.Next(), "bad\n")
 }
 
-// WaitingHook returns a hook script that runs until ReleaseHook is called, so that a test can look
-// at a running installation.
+// WaitingHook returns a hook that runs until ReleaseHook, for tests that look at an installation.
 func (r *RAUC) WaitingHook() string {
 	return fmt.Sprintf("touch %[1]s/waits; while [ -d %[1]s ] && [ ! -e %[1]s/go ]; do sleep 0.1; done", string(r.Folder))
 }
@@ -364,8 +362,7 @@ func (r *RAUC) onBus() (bool, error) {
 	return slices.Contains(names, "de.pengutronix.rauc"), err
 }
 
-// Key writes a key and its certificate as NAME.key and NAME.pem. The board trusts the one named
-// "trusted".
+// Key writes a key and its certificate as NAME.key and NAME.pem. The board trusts NAME "trusted".
 func (f Folder) Key(t *testing.T, name string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -152,8 +152,7 @@ func (t *Containerd) ask(ctx context.Context, what string, question func(context
 	return t.describeError(what, err)
 }
 
-// describeError adds what to err. Unless err is the end of a context, it becomes a BoardError with
-// the board's address.
+// describeError adds what to err, which becomes a BoardError unless it is the end of a context.
 func (t *Containerd) describeError(what string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s: %w", what, err)

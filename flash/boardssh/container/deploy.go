@@ -48,8 +48,7 @@ func DeployArtifact(ctx context.Context, c *boardssh.Conn, spec images.Spec, a i
 	return done, nil
 }
 
-// sendFile sends a local file to the board, and refuses one whose digest is not the given one. ""
-// is any digest.
+// sendFile sends a local file to the board, if its digest is the given one, or none is given.
 func sendFile(ctx context.Context, c *boardssh.Conn, local, remote, digest string) (files.Sent, error) {
 	s, err := files.OpenSource(ctx, local)
 	if err != nil {

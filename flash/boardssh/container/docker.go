@@ -56,9 +56,8 @@ func (d *docker) String() string        { return d.program + " " + d.version }
 func (d *docker) Platform() v1.Platform { return d.platform }
 func (d *docker) Close() error          { return nil }
 
-// Push pipes the image, in the format of docker save, into "docker load" on the board. It cannot
-// resume, because docker takes whole images. It sends nothing if the engine has that image and
-// name.
+// Push pipes the image, as docker save writes it, into "docker load" on the board. It cannot
+// resume: docker takes whole images. It sends nothing if the engine has image and name.
 func (d *docker) Push(ctx context.Context, image *oci.Image, name string) (Pushed, error) {
 	name = tagOfDigest(name)
 	p := Pushed{
@@ -85,8 +84,7 @@ func (d *docker) Push(ctx context.Context, image *oci.Image, name string) (Pushe
 	return p, err
 }
 
-// tagOfDigest turns the digest in an image name into a tag of 12 digits, as names in an archive
-// have no digest. Other names stay.
+// tagOfDigest replaces an image name's digest, which archives do not have, by a tag of 12 digits.
 func tagOfDigest(name string) string {
 	base, digest, ok := strings.Cut(name, "@sha256:")
 	if !ok {
@@ -317,8 +315,7 @@ func (d *docker) removeContainer(ctx context.Context, id string) error {
 
 const tidyTries = 10
 
-// List lists the containers that Run made and that are still on the board. More than maxListed are
-// an error.
+// List lists the containers of Run that are still on the board. More than maxListed are an error.
 func (d *docker) List(ctx context.Context) ([]Leftover, error) {
 	form := `{{.Names}}|{{.Image}}|{{.Status}}|{{index .Labels "` + runLabel + `"}}`
 	if d.program == "docker" { // docker's .Labels is one text

@@ -250,8 +250,7 @@ func mergeEnv(lists ...[]string) []string {
 	return env
 }
 
-// parseUser parses an image's user: "", "uid" or "uid:gid". Missing numbers are 0. A name is an
-// error.
+// parseUser parses "", "uid" or "uid:gid". A missing number is 0; a name is an error.
 func parseUser(s string) (uid, gid uint32, err error) {
 	if s == "" {
 		return 0, 0, nil

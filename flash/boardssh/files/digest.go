@@ -9,8 +9,7 @@ import (
 	"slipway/flash/boardssh"
 )
 
-// A board takes a second or more to digest a GiB. So it digests the part that has arrived without a
-// gap while the rest is being sent.
+// A board needs over a second for a GiB. So it digests what came without a gap during the upload.
 const (
 	digestingBlock  = 64 << 10                  // block size of dd; a larger buffer costs page faults and cache
 	digestingAtOnce = 16 << 20 / digestingBlock // blocks for one start of dd

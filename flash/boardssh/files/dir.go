@@ -29,8 +29,7 @@ type DirOptions struct {
 	Among  bool
 	Owners map[string]string // of single names, instead of Owner
 
-	// PutDir calls Before once, when it knows the changes and has made none; it may be nil. Its
-	// error ends PutDir.
+	// PutDir calls Before, which may be nil, once before the first change. Its error ends PutDir.
 	Before func(context.Context, *Plan) error
 }
 

@@ -18,8 +18,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// Several small files share one channel and are verified together. One at a time, each would wait
-// for a dozen round trips.
+// Small files share a channel and are verified together; each alone waits for a dozen round trips.
 const (
 	smallBytes    = 1 << 20
 	smallAtOnce   = 12

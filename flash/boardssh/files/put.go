@@ -1,6 +1,5 @@
-// Package files turns local files into the same files on a board, over the connection of package
-// boardssh. A file appears whole, after the board has confirmed its digest. Package undo restores
-// what a file has replaced.
+// Package files turns local files into the same files on a board, over a connection of boardssh. A
+// file appears whole, once the board confirmed its digest. Package undo restores replaced files.
 package files
 
 import (

@@ -26,9 +26,8 @@ import (
 // inFlightBytes limits the unanswered bytes on one stream. OpenSSH accepts requests of 256 KiB with
 // their headers. Other servers get what the protocol guarantees, 32 KiB.
 //
-// Bytes that the board's sftp-server has not read yet wait in sshd's memory. On a line without
-// delay, that is all of them: a small amount keeps the board busy and stays in its processor's
-// cache.
+// Bytes that the board's sftp-server has not read wait in sshd's memory: on a line without delay,
+// all of them. Small amounts keep the board busy and stay in its processor's cache.
 const (
 	inFlightBytes = 5 << 19 // more than a window of 2 MiB
 	nearBytes     = 3 * packetBytes
@@ -188,8 +187,7 @@ type sftpFile struct {
 	files *sftpFiles
 }
 
-// buffers hold one request each. There are many of them during uploads to many boards, so small
-// packets have smaller buffers.
+// buffers hold one request each. Small packets, of uploads to many boards, have smaller buffers.
 var (
 	buffers      = bufferPool(packetBytes)
 	smallBuffers = bufferPool(smallPacket)
@@ -293,9 +291,8 @@ func checkFreeSpace(ctx context.Context, c *boardssh.Conn, b boardFiles, dir str
 const tryScript = nearestFolder + `head -c 65536 /dev/zero >"$d/$2" || df -Pi "$d"
 rm -f "$d/$2"`
 
-// explainFailure replaces an SFTP status error by the shell's error for a test write to the folder.
-// SFTP has one word for a full, a broken and a read-only file system. A full one becomes ErrFull.
-// Other errors stay.
+// explainFailure replaces an SFTP status error, which is the same for a full, broken and read-only
+// file system, by the shell's error for a test write. A full one is ErrFull. Other errors stay.
 func explainFailure(ctx context.Context, c *boardssh.Conn, dir string, err error) error {
 	var status *sftp.StatusError
 	if ctx.Err() != nil || !errors.As(err, &status) {
@@ -315,12 +312,10 @@ func explainFailure(ctx context.Context, c *boardssh.Conn, dir string, err error
 	return finalError{c.NextOnBoard(err, fmt.Sprintf("df -h %s; df -i %[1]s", plaintext.Quote(dir)), "bytes, then inodes")}
 }
 
-// digestScript prints the digest of the file $1. OpenSSL uses the processor's SHA instructions, and
-// sha256sum often does not.
+// digestScript prints the digest of $1. OpenSSL uses the processor's SHA; sha256sum often does not.
 const digestScript = `openssl dgst -sha256 -r "$1" 2>/dev/null || sha256sum "$1"`
 
-// eachPart is a shell loop over part files of other versions than $1. Without any, the pattern
-// stays as it is, and is no file.
+// eachPart loops over part files of other versions than $1. A pattern without match is no file.
 var eachPart = `for f in "$2".` + strings.Repeat("[0-9a-f]", idDigits) + `.part; do
 	[ "$f" != "$1" ] && [ -f "$f" ] && [ ! -L "$f" ] && `
 
@@ -345,8 +340,7 @@ func pathArgument(name string) string {
 
 var digestPattern = plaintext.Regexp(`^\\?([0-9a-f]{64})\b`)
 
-// Digest returns a file's SHA-256, which the board computes. It is "" if the board has no program
-// for it, or no such file.
+// Digest returns a file's SHA-256, by the board; "" without a program for it, or without the file.
 func Digest(ctx context.Context, c *boardssh.Conn, name string) (string, error) {
 	r, err := c.Run(ctx, "sh", "-c", digestScript, "sh", pathArgument(name))
 	if ctx.Err() != nil {

@@ -18,8 +18,7 @@ var (
 	ErrDamaged = errors.New("what arrived is not what was sent")
 )
 
-// Source is a local file to send to several boards. Slipway opens and hashes it once, and all
-// uploads read it at the same time.
+// Source is a local file for several boards. Slipway opens and hashes it once. All uploads read it.
 type Source struct {
 	file *sealed.File
 	source

@@ -36,8 +36,7 @@ type stream struct {
 	err   error
 }
 
-// finalError is an error that no other stream can fix: the local file cannot be read, or the board
-// refuses to write.
+// finalError is an error that no other stream can fix: of the local file, or of a refused write.
 type finalError struct{ error }
 
 func (f finalError) Unwrap() error { return f.error }
@@ -237,8 +236,7 @@ func (k *transfer) startStream(ctx context.Context, all *sync.WaitGroup, w *stre
 	})
 }
 
-// servePieces sends pieces over stream w, several at once, until none is left, and keeps the file
-// open in w.file.
+// servePieces sends pieces over w, several at once, until none is left. w.file stays open.
 func (k *transfer) servePieces(ctx context.Context, w *stream) (err error) {
 	file := w.file
 	w.file = nil

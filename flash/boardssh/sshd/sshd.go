@@ -21,8 +21,7 @@ import (
 	"slipway/layers/run"
 )
 
-// Program is the full path of sshd, which sshd needs to start itself again. Debian's package
-// openssh-server contains it.
+// Program is sshd's full path, which sshd needs to start itself again (package openssh-server).
 const Program = "/usr/sbin/sshd"
 
 const startLimit = time.Minute // more than a busy machine needs

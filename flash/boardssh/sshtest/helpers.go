@@ -1,5 +1,4 @@
-// Package sshtest helps tests of board connections: real and misbehaving SSH servers, connections
-// that fail, and checks of files.
+// Package sshtest helps tests of board connections: real and broken SSH servers, checks of files.
 package sshtest
 
 import (
@@ -120,8 +119,7 @@ func CheckEntries(t *testing.T, dir string, want ...string) {
 	t.Errorf("%s holds %q; want %q", dir, names, want)
 }
 
-// ReadTree returns for each name below dir its mode, with a file's size and start or a link's
-// target.
+// ReadTree returns the mode of each name below dir, and a file's size and start or link's target.
 func ReadTree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -179,8 +177,7 @@ func WriteTree(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// OnlyBusybox returns an sshd setting with which the server's PATH has only busybox's applets. It
-// skips the test without busybox.
+// OnlyBusybox returns an sshd setting for a PATH of busybox's applets. It skips without busybox.
 func OnlyBusybox(t *testing.T) string {
 	t.Helper()
 	program, err := exec.LookPath("busybox")

@@ -155,8 +155,7 @@ func LiveBytes() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// CheckMemory fails the test if memory in use has grown by more than MostHeld. Call it while the
-// board is still connected.
+// CheckMemory fails if memory in use grew by over MostHeld. The board must still be connected.
 func CheckMemory(t *testing.T, before int64) {
 	t.Helper()
 	if held := LiveBytes() - before; held > MostHeld {

@@ -34,9 +34,8 @@ func CheckUnits(units []string) error {
 // ErrUnit means that a unit did not start, or did not keep running.
 var ErrUnit = errors.New("the unit does not run")
 
-// RestartUnits reloads systemd and, if systemd can load all units, restarts them one by one. Then
-// it checks for the duration of watch that all keep running. If one does not, the error has the
-// last lines of its journal.
+// RestartUnits reloads systemd, and if it can load all units, restarts them one by one. It then
+// checks for the duration watch that they run. Else the error has the last lines of the journal.
 func RestartUnits(ctx context.Context, c *boardssh.Conn, units []string, watch time.Duration) error {
 	if err := CheckUnits(units); err != nil {
 		return err
@@ -156,8 +155,7 @@ func showUnit(ctx context.Context, c *boardssh.Conn, name string) (unit, error) 
 	return plaintext.Properties(text), nil
 }
 
-// isRunning reports whether a unit is active or reloads, starts for the first time, or is a oneshot
-// that has succeeded.
+// isRunning reports whether a unit is active, reloads, first starts, or is a oneshot with success.
 func (u unit) isRunning() bool {
 	switch u["ActiveState"] {
 	case "active", "reloading":

@@ -15,8 +15,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// Setting is a piece of a running board's state that is not a file: a kernel value, a module, a
-// service or a power mode.
+// Setting is a state of a running board, not a file: a kernel value, module, service or power mode.
 type Setting struct {
 	Kind   string `json:"kind"` // one of the kinds below
 	Name   string `json:"name"`
@@ -144,9 +143,8 @@ type Configuration struct {
 	Units    []string // restarted after an undo
 }
 
-// Configure writes a configuration to a board: first the files, then the settings in their order.
-// Restore with the returned id undoes both. After an error, the changes made so far stay. With
-// dryRun it only lists the changes.
+// Configure writes to a board first the files, then the settings in their order. Restore with id
+// undoes both. An error leaves the changes made so far. With dryRun it only lists changes.
 func Configure(ctx context.Context, c *boardssh.Conn, want Configuration, dryRun bool) (changes []files.Change, id string, err error) {
 	u := Deployment{Units: want.Units, Settings: want.Settings, Among: true}
 	if err := u.checkContent(); err != nil {

@@ -1,6 +1,5 @@
-// Package undo turns a folder, or a configuration, into changes of a board that can be undone.
-// Before the first change it saves on the board what the deploy replaces. It restores that on
-// request.
+// Package undo turns a folder or a configuration into changes of a board. Before the first change,
+// it saves on the board what the deploy replaces, and restores that on request.
 package undo
 
 import (
@@ -87,8 +86,7 @@ const (
 	cp -pP "$f" "$d/old/$f" || exit 255
 done' "$2" && sync`
 
-	// The arguments are operation, name, mode and owner. A file appears by rename, as in
-	// files.PutDir.
+	// Arguments: operation, name, mode, owner. A file appears by rename, as in files.PutDir.
 	restoreScript = `mkdir -p "$1" && cd "$1" && xargs -0 -n 4 sh -c 'd=$0; [ $# = 4 ] || exit 0
 case $1 in
 remove) rm -f "$2" ;;
@@ -99,10 +97,9 @@ rights) chown -h "$4" "$2" && { [ -L "$2" ] || chmod "$3" "$2"; } ;;
 esac || exit 255' "$2" && sync`
 )
 
-// DeployDir is files.PutDir that first saves on the board what it replaces, so that Restore can
-// undo it. It records units, but does not restart them. The ID is empty after a dry run, or if
-// there was nothing to change. If the deploy failed and the board is as before, ID and changes are
-// empty.
+// DeployDir is files.PutDir that first saves on the board what it replaces, for Restore. It records
+// units, but does not restart them. The ID is empty after a dry run, or if nothing was to be
+// changed. If a failed deploy left the board as before, ID and changes are empty.
 func DeployDir(ctx context.Context, c *boardssh.Conn, local, remote string, o files.DirOptions, units []string) (changes []files.Change, id string, err error) {
 	if !path.IsAbs(remote) {
 		return nil, "", fmt.Errorf("put folder %s: %q is no absolute path on the board", local, remote)
@@ -449,8 +446,7 @@ func compareEntries(ctx context.Context, c *boardssh.Conn, u Deployment) (todo [
 		}
 		todo = append(todo, e)
 		same := is.Kind == e.Before.Kind && is.SHA256 == e.Before.SHA256 // only its mode or owner differs
-		// A file is missing because somebody removed it, or because of an interrupted undo.
-		// Restoring it loses nothing.
+		// Somebody or an interrupted undo removed a missing file. Restoring it loses nothing.
 		if !same && is.Kind != files.None && (is.Kind != e.After.Kind || is.SHA256 != e.After.SHA256) {
 			changed = append(changed, boardssh.Printable(e.Path))
 		}
@@ -493,8 +489,7 @@ func (u Deployment) paths() map[string]bool {
 
 var partPattern = plaintext.Regexp(`(?s)^\.(.+)\.[A-Z0-9]{10}\.part$`)
 
-// removeParts deletes the files of this deploy's interrupted uploads from the map found, and
-// returns their names.
+// removeParts deletes this deploy's interrupted uploads from the map found and returns their names.
 func removeParts(found map[string]files.State, u Deployment) (parts []string) {
 	ours := u.paths()
 	for name := range found {

@@ -83,8 +83,7 @@ func OpenBundle(ctx context.Context, name string) (*Bundle, error) {
 // Close closes the file.
 func (b *Bundle) Close() error { return b.file.Close() }
 
-// readFormat recognizes the bundle's format by its first bytes, and fills in kind and claims. An
-// unknown format is an error.
+// readFormat fills in kind and claims by the bundle's first bytes. An unknown format is an error.
 func (b *Bundle) readFormat() error {
 	head := make([]byte, headBytes)
 	n, err := b.file.ReadAt(head, 0)

@@ -13,9 +13,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// jetson is the state of a Jetson's boot slots, from NVIDIA's nvbootctrl and the UEFI variables. It
-// was not tested on a Jetson. The formats are from NVIDIA's documentation of L4T R35 and R36, and
-// from published outputs.
+// jetson is the state of a Jetson's boot slots, from nvbootctrl and the UEFI variables. It was not
+// tried on a Jetson. The formats are from NVIDIA's pages of L4T R35 and R36, and published outputs.
 type jetson struct {
 	version string // of the firmware
 	current int    // slot that runs
@@ -30,8 +29,7 @@ type jetsonSlot struct{ bad bool }
 // firmwareClass is an entry of the UEFI ESRT: firmware that capsules can update.
 type firmwareClass struct{ guid, version, last string }
 
-// jetsonStateScript prints the state in sections. It changes nothing. On another board it prints
-// notJetson.
+// jetsonStateScript prints the state in sections, on other boards notJetson. It changes nothing.
 const jetsonStateScript = `command -v nvbootctrl >/dev/null || { echo "== none"; exit 0; }
 echo "== slots"
 nvbootctrl dump-slots-info
@@ -138,16 +136,14 @@ func (j *jetson) readVariable(words []string) {
 		}
 	case "RootfsStatusSlotA", "RootfsStatusSlotB":
 		slot := int(words[0][len("RootfsStatusSlot")] - 'A')
-		// 0xff is a slot that failed too often. The firmware does not boot it until the
-		// variable is reset.
+		// 0xff: the slot failed too often, and does not boot until the variable is reset.
 		if first == 0xff && slot < len(j.slots) {
 			j.slots[slot].bad = true
 		}
 	}
 }
 
-// toStatus returns the slots A and B as a Status, with the slot that boots next as Primary: the
-// other slot if a capsule waits.
+// toStatus returns slots A and B. Primary boots next: the other slot if a capsule waits.
 func (j *jetson) toStatus() Status {
 	var s Status
 	for i, slot := range j.slots {

@@ -146,8 +146,7 @@ func isUnanswered(err error) bool {
 	return errors.Is(err, dbus.ErrClosed) || errors.Is(err, io.EOF)
 }
 
-// isStillStarting reports whether D-Bus gave up waiting for the service to start. The service then
-// did not get the call.
+// isStillStarting reports whether D-Bus gave up waiting for the service. It did not get the call.
 func isStillStarting(err error) bool {
 	var failed dbus.Error
 	return errors.As(err, &failed) && failed.Name == "org.freedesktop.DBus.Error.TimedOut"
@@ -305,8 +304,7 @@ var installSignals = [][]dbus.MatchOption{
 	{dbus.WithMatchSender(busInterface), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, raucName)},
 }
 
-// Install calls InstallBundle and follows the installation to its end. Unless RAUC is idle, it
-// returns ErrBusy.
+// Install calls InstallBundle and follows the installation. A RAUC that is not idle is ErrBusy.
 func (r *rauc) Install(ctx context.Context, from *Source, tell func(int, string)) error {
 	b, err := r.openBus(ctx)
 	if err != nil {
@@ -336,8 +334,7 @@ func (r *rauc) checkIdle(ctx context.Context, b *bus) error {
 	return err
 }
 
-// followInstallation waits for an installation's end and reports its progress to tell. If ctx ends,
-// it stops RAUC's service.
+// followInstallation waits for an installation, tells its progress, and stops RAUC if ctx ends.
 func (r *rauc) followInstallation(ctx context.Context, b *bus, tell func(int, string)) error {
 	for {
 		select {

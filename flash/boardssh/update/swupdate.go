@@ -138,8 +138,7 @@ func lastLines(outputs ...[]byte) string {
 	return strings.Join(all[max(0, len(all)-4):], "; ")
 }
 
-// WaitUntilIdle waits for pollInterval only. The daemon ends an update when its client ends, and an
-// incomplete update fails.
+// WaitUntilIdle waits for pollInterval only. When its client ends, the daemon fails the update.
 func (s *swupdate) WaitUntilIdle(ctx context.Context) error { return run.Sleep(ctx, pollInterval) }
 
 // markGoodScript marks the running system as good for the boot loader, in a Jetson's firmware or in
@@ -197,8 +196,7 @@ func isCpio(head []byte) bool {
 	return bytes.HasPrefix(head, []byte("070702")) || bytes.HasPrefix(head, []byte("070701"))
 }
 
-// readEntries lists the files of a complete cpio archive, without their contents. It refuses more
-// than maxEntries.
+// readEntries lists a complete cpio archive's files, without contents, at most maxEntries.
 func readEntries(data io.ReaderAt, size int64) ([]cpioEntry, error) {
 	var all []cpioEntry
 	for at := int64(0); len(all) < maxEntries; {
@@ -231,8 +229,7 @@ func readEntries(data io.ReaderAt, size int64) ([]cpioEntry, error) {
 // versionPattern matches the version in an sw-description, in libconfig's format or in JSON.
 var versionPattern = plaintext.Regexp(`(?m)^[\s{]*"?version"?\s*[=:]\s*"([^"\n]{1,100})"`)
 
-// readSWUpdate fills in the version from sw-description, which must come first, and the GUID of the
-// Jetson capsule if there is one.
+// readSWUpdate reads the version from sw-description, the first file, and a Jetson capsule's GUID.
 func readSWUpdate(b *Bundle) error {
 	entries, err := readEntries(b.file, b.SizeBytes)
 	if err != nil {
