@@ -27,8 +27,7 @@ func (m machine) listJetsons() ([]Device, error) {
 	return found, err
 }
 
-// listRShims lists the BlueFields of this machine by their rshim folders. It waits a limited time
-// for a driver that does not answer.
+// listRShims lists this machine's BlueFields by their rshim folders, and limits the time of each.
 func (m machine) listRShims() ([]Device, error) {
 	if m.nodes == "" {
 		return nil, nil
@@ -56,8 +55,7 @@ func rshimField(said, name string) string {
 	return ""
 }
 
-// readInTime reads up to 64 KiB of a driver's file, whose read may wait for the device. It returns
-// os.ErrDeadlineExceeded after limit.
+// readInTime reads up to 64 KiB of a driver's file, or returns os.ErrDeadlineExceeded after limit.
 func readInTime(path string, limit time.Duration) (string, error) {
 	const longest = 64 << 10
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)

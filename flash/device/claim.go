@@ -17,8 +17,7 @@ import (
 	"slipway/layers/run"
 )
 
-// ErrRefused is for a device that must not be written, or that nobody confirmed. Slipway wrote
-// nothing to it.
+// ErrRefused: the device must not be written, or nobody confirmed it. Nothing was written.
 var ErrRefused = errors.New("the device is refused")
 
 // refusal is an ErrRefused with the text of another error.
@@ -33,9 +32,8 @@ type Claimed struct {
 	reread bool
 }
 
-// Claim opens a block device exclusively, locks it, checks that it is still the one that was shown,
-// and drops its partitions from the kernel. The error is an ErrRefused unless the device is broken
-// or gone.
+// Claim opens a block device exclusively, locks it, checks that it is the one that was shown, and
+// drops its partitions from the kernel. Unless it is broken or gone, the error is an ErrRefused.
 func Claim(ctx context.Context, d Device) (*Claimed, error) {
 	f, err := os.OpenFile(d.Path, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
@@ -59,8 +57,7 @@ func Claim(ctx context.Context, d Device) (*Claimed, error) {
 	return &Claimed{File: f, device: d}, nil
 }
 
-// Close closes the device. If RereadTable did not run, it first has the kernel read the partition
-// table.
+// Close closes the device. If RereadTable did not run, the kernel now reads the partition table.
 func (c *Claimed) Close() error {
 	if !c.reread {
 		_ = rereadOnce(c.File) // of a flash that failed, which says more
@@ -180,8 +177,7 @@ func rereadOnce(f *os.File) error {
 	return err
 }
 
-// RereadTable has the kernel read the newly written partition table, and waits while a partition is
-// busy.
+// RereadTable has the kernel read the new partition table, and waits while a partition is busy.
 func (c *Claimed) RereadTable(ctx context.Context) error {
 	c.reread = true
 	err := retryWhile(ctx, unix.EBUSY, func() error { return rereadOnce(c.File) })

@@ -30,8 +30,7 @@ func (d Device) confirmationToken() (token, what string) {
 	return d.Path, "its path"
 }
 
-// guardReason returns why --yes must name the device and a typed answer is not enough; "" if an
-// answer is enough.
+// guardReason returns why --yes must name the device; "" if a typed answer is enough.
 func (d Device) guardReason() string {
 	if d.isFixed() {
 		return "not removable"
@@ -40,9 +39,8 @@ func (d Device) guardReason() string {
 }
 
 // Confirm returns an error unless the user confirmed exactly these devices: by yes, or if that is
-// empty by ask, which may be nil. A new virtual disk needs no answer. No error contains a token
-// that the user did not give: a script that named a wrong disk must not learn from it how to erase
-// it.
+// empty by ask, which may be nil. A new virtual disk needs no answer. No error tells a token that
+// the user did not give: a script that named a wrong disk must not learn how to erase it.
 func Confirm(ctx context.Context, devices []Device, yes []string, ask func([]Device) error) error {
 	if len(yes) > 0 {
 		return checkConfirmed(devices, yes)
@@ -66,8 +64,7 @@ func Confirm(ctx context.Context, devices []Device, yes []string, ask func([]Dev
 	return askUser(ctx, ask, open)
 }
 
-// checkConfirmed returns an error if a device has no name in yes, or if a name in yes belongs to
-// none of the devices.
+// checkConfirmed returns an error unless each device is named in yes, and each of yes is a device.
 func checkConfirmed(devices []Device, yes []string) error {
 	for _, d := range devices {
 		if _, what := d.confirmationToken(); !slices.ContainsFunc(yes, d.isConfirmedBy) {

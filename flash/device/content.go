@@ -15,8 +15,7 @@ import (
 	"slipway/flash/probe"
 )
 
-// patience is how long Slipway waits for a device's content. A broken device needs minutes for each
-// of many reads.
+// patience is the wait for a device's content. A broken one needs minutes for each of many reads.
 const patience = 30 * time.Second
 
 // readContent reads the device's partition table, labels and file systems into d. It sets d.Refused

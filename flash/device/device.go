@@ -140,8 +140,7 @@ func (d Device) SameAs(other Device) bool {
 	return d.Path == other.Path || d.Number != "" && d.Number == other.Number
 }
 
-// Exists reports whether the device exists. It is false for a virtual disk that the flash will
-// create.
+// Exists reports whether the device exists. A virtual disk that the flash will create does not.
 func (d Device) Exists() bool { return d.exists }
 
 // Describe prints the device, its content and the warnings about it, before the user confirms it.
@@ -185,6 +184,5 @@ func (c Content) String() string {
 	return strings.Join(fields, " ")
 }
 
-// ExactSize returns a size for people with the number of bytes, because two sizes can look the same
-// without it.
+// ExactSize returns a size for people, and in bytes too, without which two sizes may look the same.
 func ExactSize(n int64) string { return fmt.Sprintf("%s (%d bytes)", plaintext.SizeText(n), n) }

@@ -20,9 +20,8 @@ import (
 // Examine returns the device that path names on this machine, and why Slipway refuses it, if so.
 func Examine(path string) (Device, error) { return here.examineName(path) }
 
-// examineName returns the device that path names: a block device, or a virtual disk, which may not
-// exist yet. It follows links such as /dev/disk/by-id/... It returns usb:PORT and the name of an
-// rshim as a device without a check.
+// examineName returns the device that path names: a block device, or a virtual disk, perhaps a new
+// one. It follows links as /dev/disk/by-id/... It does not check usb:PORT and rshims' names.
 func (m machine) examineName(path string) (Device, error) {
 	path, meant := strings.CutPrefix(path, FilePrefix)
 	if kind := SpecialKind(path); kind != "" && !meant {
@@ -119,8 +118,7 @@ func (m machine) blockAt(dir string) (Device, error) {
 	return d, nil
 }
 
-// findWriters returns a text for each program that has the disk or a partition of it open for
-// writing.
+// findWriters returns a text for each program with the disk or a partition open for writing.
 func (m machine) findWriters(dir string, d Device) (found []string) {
 	names := map[string]string{d.Number: ""}
 	for _, p := range partitionDirs(dir) {

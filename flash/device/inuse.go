@@ -19,14 +19,12 @@ import (
 // uses maps device numbers (major:minor) to descriptions of what uses the device.
 type uses map[string][]string
 
-// systemMounts are the mount points of a running system. A disk that is mounted there is never
-// written.
+// systemMounts are the mount points of a running system. Disks mounted there are never written.
 var systemMounts = []string{"/", "/usr", "/boot", "/boot/efi", "/boot/firmware", "/efi", "/nix", "/sysroot"}
 
 const systemPrefix = "holds the running system: "
 
-// findUses returns what uses each block device of the machine: mounts, swap, btrfs and loop
-// devices.
+// findUses returns what uses each block device: mounts, swap, btrfs and loop devices.
 func (m machine) findUses() (uses, error) {
 	found := uses{}
 	if err := m.addAllMounts(found); err != nil {
@@ -169,8 +167,7 @@ func (m machine) addSwaps(u uses, swaps string) {
 	}
 }
 
-// addBtrfs adds to each disk of a mounted btrfs the uses of all its disks. The list of mounts has
-// only one of them.
+// addBtrfs gives all disks of a mounted btrfs its uses. The list of mounts has only one of them.
 func (m machine) addBtrfs(u uses) {
 	mounted, _ := filepath.Glob(filepath.Join(m.sys, "fs/btrfs/*/devices")) // the pattern is well-formed
 	for _, dir := range mounted {
@@ -188,8 +185,7 @@ func (m machine) addBtrfs(u uses) {
 }
 
 // addLoops adds the use "behind /dev/loopN" to each disk under a loop device, which does not lock
-// it. It also adds the system's mounts of a loop device to the disk with its file, as of a live
-// system.
+// it. The disk with the loop device's file also gets its system mounts, as of a live system.
 func (m machine) addLoops(u uses) {
 	loops, _ := filepath.Glob(filepath.Join(m.sys, "class/block/loop*")) // the pattern is well-formed
 	for range 2 {                                                        // a live system is a loop on a loop
@@ -207,8 +203,7 @@ func (m machine) addLoops(u uses) {
 	}
 }
 
-// isDevice reports whether path is a device, or lies in /dev, where only devices belong (files in
-// /dev/shm excepted).
+// isDevice reports whether path is a device or in /dev, where only devices belong, except /dev/shm.
 func (m machine) isDevice(path string) bool {
 	if strings.HasPrefix(path, m.dev+"/") && !strings.HasPrefix(path, m.dev+"/shm/") {
 		return true
@@ -217,8 +212,7 @@ func (m machine) isDevice(path string) bool {
 	return err == nil && info.Mode()&fs.ModeDevice != 0
 }
 
-// numberOf returns the number of the device at path, or of the device with the file system of the
-// file at path; "" if there is none.
+// numberOf returns the number of the device at path, or of the one below a file; "" if none.
 func (m machine) numberOf(path string) string {
 	if !filepath.IsAbs(path) {
 		return "" // overlay, tmpfs, a ZFS pool

@@ -17,9 +17,8 @@ const FilePrefix = "file:"
 // imageEndings are the suffixes of plain image files.
 var imageEndings = []string{".img", ".image", ".raw", ".wic", ".disk", ".dd", ".bin", ".sdcard", ".sdimg", ".hddimg", ".direct"}
 
-// newFile describes a virtual disk that does not exist yet. It refuses names that look like a
-// mistyped or unplugged device or a remote path; meant, from FilePrefix, allows the odd names
-// outside /dev.
+// newFile describes a virtual disk to create. It refuses names that look like a mistyped or
+// unplugged device or a remote path; meant, from FilePrefix, allows odd names outside /dev.
 func (m machine) newFile(name string, meant bool) (Device, error) {
 	path, err := filepath.Abs(name)
 	if err != nil {
@@ -72,8 +71,7 @@ func (m machine) amongDevices(path string) bool {
 	}
 }
 
-// sameMount reports whether a folder lies on the file system of /dev; false if /dev has none of its
-// own.
+// sameMount reports whether a folder is on /dev's file system; false if /dev has none of its own.
 func (m machine) sameMount(dir string) bool {
 	devices, above, there := deviceOf(m.dev), deviceOf(filepath.Dir(m.dev)), deviceOf(dir)
 	return devices != 0 && devices != above && devices == there

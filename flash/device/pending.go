@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pending is a new file beside a virtual disk's path, renamed to that path once it is complete. Its
-// lock shows that a flash still writes it. Only its owner may read it, because it holds the board's
-// private host key.
+// Pending is a new file beside a virtual disk's path, renamed to it when complete. Its lock shows
+// that a flash writes it. Only its owner may read the board's private host key in it.
 type Pending struct {
 	*os.File
 	device  Device
@@ -23,8 +22,7 @@ func pendingName(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".flash")
 }
 
-// NewPending creates and locks the file for a virtual disk, with its folder. It first checks that
-// the disk is unchanged.
+// NewPending creates and locks the file for an unchanged virtual disk, and its folder.
 func NewPending(d Device) (*Pending, error) {
 	if err := checkFileUnchanged(d); err != nil {
 		return nil, err
@@ -74,8 +72,7 @@ func createPending(path string) (*os.File, error) {
 
 var errBusy = errors.New("another flash is writing it at the moment")
 
-// removeLeftover removes the file of a killed flash. It returns errBusy if another flash has locked
-// the file.
+// removeLeftover removes the file of a killed flash, or returns errBusy if a flash has it locked.
 func removeLeftover(name string) error {
 	f, err := os.OpenFile(name, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -132,9 +129,8 @@ func (p *Pending) Close() error {
 	return p.File.Close()
 }
 
-// Replace syncs the file and renames it to the virtual disk's path. It refuses to replace a disk
-// that is not the one that was confirmed, or that a running machine has locked: the machine would
-// still write to the unlinked file.
+// Replace syncs the file and renames it to the virtual disk's path. It refuses to replace another
+// disk than the confirmed, or one that a running machine has locked and would still write to.
 func (p *Pending) Replace() error {
 	if err := p.Sync(); err != nil { // takes long, so it comes before the last look
 		return err
@@ -156,8 +152,7 @@ func (p *Pending) Replace() error {
 	return p.rename(0)
 }
 
-// checkFileUnchanged returns an error if the virtual disk is in use, or not the one that was shown
-// to the user.
+// checkFileUnchanged returns an error if the virtual disk is in use, or not as shown to the user.
 func checkFileUnchanged(was Device) error {
 	now, err := here.examineName(FilePrefix + was.Path)
 	if err != nil {

@@ -31,8 +31,7 @@ func (m machine) findClaims(dir string, u uses) []string {
 	return found
 }
 
-// fileSharer returns another loop device with the same backing file as the one in dir; "" if there
-// is none.
+// fileSharer returns another loop device with the backing file of the one in dir; "" if none has.
 func (m machine) fileSharer(dir string) string {
 	mine, err := os.Stat(readAttribute(dir, "loop/backing_file"))
 	if err != nil {
@@ -81,8 +80,7 @@ func (m machine) refusalReason(dir string, d Device, u uses) string {
 	return m.useReason(dir, d, u)
 }
 
-// useReason returns that the device holds the running system, or what else uses it; "" if nothing
-// does.
+// useReason returns that the device holds the running system, or what uses it; "" if nothing does.
 func (m machine) useReason(dir string, d Device, u uses) string {
 	claims := m.findClaims(dir, u)
 	for _, p := range d.Partitions {

@@ -19,8 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine names the folders in which the kernel describes its devices. Tests use folders of their
-// own.
+// machine names the folders in which the kernel describes its devices. Tests use their own.
 type machine struct {
 	sys, proc, dev string
 	nodes          string        // folder in which the devices of dev are opened; "" reads none of them
@@ -46,8 +45,7 @@ func (m machine) listAll(ctx context.Context, files []string) ([]Device, error) 
 	return found, nil
 }
 
-// listBlockDevices lists the block devices with their content, which it reads in parallel. It does
-// not read optical drives.
+// listBlockDevices lists block devices and reads their content in parallel, except optical drives'.
 func (m machine) listBlockDevices(ctx context.Context) ([]Device, error) {
 	uses, err := m.findUses()
 	if err != nil {
@@ -129,14 +127,12 @@ func (m machine) isListed(dir string) bool {
 	return !strings.HasPrefix(name, "loop") || hasAttribute(dir, "loop/backing_file")
 }
 
-// sysfsDir returns a device's folder in sysfs, with links resolved, so that it is below that of its
-// bus.
+// sysfsDir returns a device's folder in sysfs with links resolved, so below that of its bus.
 func (m machine) sysfsDir(name string) (string, error) {
 	return filepath.EvalSymlinks(filepath.Join(m.sys, "class/block", name))
 }
 
-// readDevice reads a block device's attributes and partitions from its sysfs folder, and sets why
-// it is refused.
+// readDevice reads a block device's attributes and partitions in sysfs, and sets why it is refused.
 func (m machine) readDevice(dir string, uses uses) Device {
 	d := Device{
 		Path:      m.nodePath(filepath.Base(dir)),
@@ -230,8 +226,7 @@ func lunOf(address string) string {
 	return "0"
 }
 
-// resolveLink returns the path of the link name in dir, with all links resolved; "" if it is
-// broken.
+// resolveLink returns the path where the link name in dir ends; "" if it is broken.
 func resolveLink(dir, name string) string {
 	path, err := filepath.EvalSymlinks(filepath.Join(dir, name))
 	if err != nil {

@@ -52,8 +52,7 @@ func (m machine) watchDevices(ctx context.Context, files []string, each func(Cha
 	return nil // the end of a watch is no failure
 }
 
-// compareLists returns the changes between two lists. Another device at the same path is removed
-// and added.
+// compareLists returns the changes of a list. Another device at a path is removed, then added.
 func compareLists(before, now []Device) []Change {
 	var all []Change
 	when := time.Now().UTC()
