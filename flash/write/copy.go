@@ -10,16 +10,14 @@ import (
 	"slipway/flash/source"
 )
 
-// writers is how many goroutines write to one device. Two keep it busy while one waits for a core.
-// More gain nothing.
+// writers is how many goroutines write to a device. Two keep it busy while one waits for a core.
 const writers = 2
 
 // CopyOptions says how a Copy treats its device.
 type CopyOptions struct {
 	Fresh bool // the disk is a new file that is one hole: nothing is compared or zeroed
-	// Marked is for devices, which cannot be renamed into place at the end. Their first
-	// and last MiB are zero from the first write until Complete. An incomplete device
-	// therefore does not boot.
+	// Marked is for devices, which cannot be renamed at the end. Their first and last MiB are zero
+	// until Complete, so that an incomplete device does not boot.
 	Marked bool
 	Phase  func(what string, bytes int64)    // called at the start of each phase, with the number of bytes that it counts
 	Count  func(bytes int64)                 // called during a phase
@@ -160,8 +158,7 @@ func (c *Copy) writeDiffering(data []byte, off int64, part int, buf []byte) erro
 	return nil
 }
 
-// writeData writes to the device. Before the first write, it saves and zeroes the device's ends.
-// Every write of data uses it.
+// writeData writes all data to the device. Before the first, it saves and zeroes the device's ends.
 func (c *Copy) writeData(data []byte, off int64) error {
 	if err := c.beginWriting(); err != nil {
 		return err
@@ -181,10 +178,9 @@ const (
 	sampleEvery = 16
 )
 
-// sampling decides which parts of a device to compare before they are written. If maxMisses parts
-// in a row differ, it selects only every sampleEvery-th, until one is equal. On a card that is
-// flashed for the first time this costs less than 1 % of the writing. A nil sampling selects all
-// parts.
+// sampling decides which parts of a device to compare before the write. After maxMisses different
+// parts in a row, it selects every sampleEvery-th, until one is equal: on a new card this costs
+// less than 1 % of the writing. A nil sampling selects all parts.
 type sampling struct {
 	sync.Mutex
 	misses, skipped int

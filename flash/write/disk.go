@@ -20,9 +20,8 @@ const pieceBytes = 1 << 20
 // alignment is what direct I/O needs on every current disk, for addresses, offsets and lengths.
 const alignment = 4096
 
-// Disk is a file or block device to write. It bypasses the page cache if the kernel allows that:
-// large writes are several times faster, reads come from the device, and a write that returned has
-// reached the device.
+// Disk is a file or block device to write, without the page cache if the kernel allows that: large
+// writes are several times faster, reads come from the device, and a finished write is on it.
 type Disk struct {
 	plain     *os.File
 	direct    *os.File // nil if the file system or the device cannot
@@ -72,12 +71,10 @@ func (d *Disk) Close() {
 	}
 }
 
-// syncBytes is how many bytes may wait in the page cache, so that the progress does not run ahead
-// of a slow device.
+// syncBytes may wait in the page cache, so that progress does not run ahead of a slow device.
 const syncBytes = 8 << 20
 
-// WriteAt writes by direct I/O if it can, else through the page cache, which it syncs after each
-// syncBytes.
+// WriteAt writes by direct I/O, else through the page cache, which it syncs each syncBytes.
 func (d *Disk) WriteAt(p []byte, off int64) (int, error) {
 	if d.suitsDirect(p, off) {
 		n, err := d.direct.WriteAt(p, off)
@@ -113,8 +110,7 @@ func isAligned(p []byte) bool {
 	return len(p) == 0 || uintptr(unsafe.Pointer(&p[0]))%alignment == 0
 }
 
-// Sync waits until the device has all written data. It drops the file's page cache, so that the
-// next read comes from the device.
+// Sync waits until the device has all data. It drops the page cache: reads come from the device.
 func (d *Disk) Sync() error {
 	if err := d.plain.Sync(); err != nil {
 		return d.explainError("have the device keep what was written", err)
@@ -123,8 +119,7 @@ func (d *Disk) Sync() error {
 	return unix.Fadvise(int(d.plain.Fd()), 0, 0, unix.FADV_DONTNEED)
 }
 
-// punchHole makes whole blocks read as zeros, which the kernel guarantees, and frees them. It sends
-// no zeros to the device.
+// punchHole frees whole blocks, which by the kernel's guarantee then read as zeros. It sends none.
 func (d *Disk) punchHole(off, length int64) error {
 	return unix.Fallocate(int(d.plain.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, length)
 }

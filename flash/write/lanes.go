@@ -62,8 +62,7 @@ func (l *reorderQueue) sectionQueue(section int) *sectionQueue {
 	return l.queues[section]
 }
 
-// addPiece queues a piece of a section. It waits while too many bytes are decoded ahead. It frees
-// the piece if the queue has failed.
+// addPiece queues a section's piece. It waits while too much is decoded. A failed queue frees it.
 func (l *reorderQueue) addPiece(section int, p source.Piece) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

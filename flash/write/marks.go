@@ -23,8 +23,7 @@ type heldEnd struct {
 
 func (h *heldEnd) isChanged() bool { return !bytes.Equal(h.old, h.now) }
 
-// readEnds reads the old content of the held ends into c.held. A device of up to 2 MiB has only the
-// first end.
+// readEnds reads the old held ends into c.held. A device of up to 2 MiB has only the first end.
 func (c *Copy) readEnds() error {
 	size := c.disk.sizeBytes
 	c.held = []*heldEnd{{off: 0, now: source.Buffer(int(min(markBytes, size)))}}
@@ -150,8 +149,7 @@ func (c *Copy) Complete(ctx context.Context) error {
 	return c.Err()
 }
 
-// writeEnds writes the held ends, the last first. It writes nothing if the device has the image
-// already.
+// writeEnds writes the held ends, the last first, unless the device has the image already.
 func (c *Copy) writeEnds(ctx context.Context) error {
 	if !c.Touched() && !c.heldChanged() {
 		return context.Cause(ctx)

@@ -70,8 +70,7 @@ func (p *prover) closeTasks() {
 	}
 }
 
-// runHasher runs the tasks of one hasher, and returns the first error. After an error it only frees
-// the tasks' pieces.
+// runHasher runs one hasher's tasks and returns the first error, after which it only frees pieces.
 func (p *prover) runHasher(tasks chan hashTask) (err error) {
 	digest := p.whole
 	if p.Blocks != nil {
@@ -127,8 +126,7 @@ func (o Options) shortImageError() error {
 	return fmt.Errorf("%s: it unpacks to less than its block map's %d bytes; %s", o.Name, o.Blocks.ImageSize, o.Remedy)
 }
 
-// hashSpan queues a span of the image for its ranges' digests, or without a map for the image's.
-// data is nil for zeros.
+// hashSpan queues a span for its ranges' digests, or without a map the image's. nil data is zeros.
 func (p *prover) hashSpan(ctx context.Context, from *sharedPiece, data []byte, s source.Span) error {
 	if p.Blocks == nil {
 		return p.queueTask(ctx, 0, hashTask{from: from, data: data, zeros: s.Len - int64(len(data))})

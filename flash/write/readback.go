@@ -106,8 +106,7 @@ func (c *Copy) outsideHeld(r *run, p *part) (n int64) {
 	return n
 }
 
-// readSum reads a part from the device and returns its sum. It takes bytes of the held ends, which
-// are not written yet, from memory.
+// readSum returns the sum of a part on the device. It takes unwritten held ends from memory.
 func (c *Copy) readSum(r *run, p *part, buf []byte) (uint64, error) {
 	s := p.span()
 	s.Off += r.Base
@@ -184,8 +183,7 @@ func sortedParts(r *run, found []wrongPart) []*part {
 	return parts
 }
 
-// diagnoseWrongParts returns errSmaller if the wrong parts show that the device is smaller than it
-// says, else a lostError.
+// diagnoseWrongParts returns errSmaller if the wrong parts show a smaller device, else a lostError.
 func (c *Copy) diagnoseWrongParts(r *run, found []wrongPart) error {
 	first := sortedParts(r, found)[0]
 	wrote := map[uint64]int64{}

@@ -9,8 +9,7 @@ import (
 )
 
 const (
-	// firstBytes and furtherBytes limit how much Sample unpacks: for the map's first range, and for
-	// each of two others.
+	// Sample unpacks at most firstBytes for the map's first range, furtherBytes for two others.
 	firstBytes   = 48 << 20
 	furtherBytes = 8 << 20
 )
@@ -52,8 +51,7 @@ func sampledRanges(src *source.Image, ranges []source.Span) (found []int) {
 	return found
 }
 
-// unpackCost returns how many bytes must be unpacked to read a span; a plain image is read
-// directly.
+// unpackCost returns how many bytes must be unpacked for a span; plain images are read directly.
 func unpackCost(src *source.Image, s source.Span) int64 {
 	from := s.Off
 	if sections := src.Sections(); src.Form() != "raw" {

@@ -11,8 +11,7 @@ import (
 // spanList holds spans in ascending order that do not touch.
 type spanList []source.Span
 
-// append adds s, which lies after all others, unless it is empty. It joins s to the last span if
-// they touch.
+// append adds s, which lies after all others, or joins it to the last. It omits an empty s.
 func (l *spanList) append(s source.Span) {
 	if s.Len <= 0 {
 		return

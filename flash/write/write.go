@@ -180,8 +180,7 @@ func (r *run) startDecoders(ctx context.Context, g *errgroup.Group) {
 	}
 }
 
-// dispatchPieces passes the pieces in the image's order to the hashers and to all copies, and
-// closes their queues at the end.
+// dispatchPieces passes the pieces in order to hashers and copies, and closes their queues.
 func (r *run) dispatchPieces(ctx context.Context) error {
 	defer r.prover.closeTasks()
 	defer func() {
@@ -230,8 +229,7 @@ func (r *run) dispatchPiece(ctx context.Context, p source.Piece) error {
 	return r.eachContent(s, func(s source.Span) error { return r.dispatchData(ctx, from, p.Data[s.Off-p.Off:][:s.Len], s) })
 }
 
-// eachContent calls work with the parts of s that must be written: those in the map's ranges and
-// outside r.Except.
+// eachContent calls work with the parts of s in the map's ranges and outside r.Except.
 func (r *run) eachContent(s source.Span, work func(source.Span) error) (err error) {
 	if r.Blocks == nil {
 		return eachOutside(s, r.Except, work)

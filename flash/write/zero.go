@@ -93,8 +93,7 @@ func (c *Copy) zeroSpan(ctx context.Context, s source.Span) error {
 	return nil
 }
 
-// zeroPart has the device zero the aligned blocks of a span if it can, and writes zeros to the rest
-// if the content differs.
+// zeroPart has the device zero a span's aligned blocks, if it can, and writes zeros to the rest.
 func (c *Copy) zeroPart(ctx context.Context, s source.Span) error {
 	inner := alignInside(s)
 	if inner.Len == 0 {
