@@ -13,9 +13,8 @@ import (
 	"slipway/layers/run"
 )
 
-// Slipway writes a card or drive in this machine's reader from an image that the
-// scripts make in a file. The scripts' own writing verifies nothing and accepts any
-// disk.
+// Slipway writes a card or drive in this machine's reader from an image that the scripts make in a
+// file. The scripts' own writing verifies nothing and accepts any disk.
 
 // cardScript returns the package's script that makes an image for a card, or else for an external
 // drive, and the name of its layout.
@@ -29,16 +28,14 @@ func (p *Package) cardScript() (script, layout string, err error) {
 	return "", "", errors.New("the package makes no image for a card or drive (it has neither dosdcard.sh nor doexternal.sh): this board is flashed in recovery mode, as usb:PORT")
 }
 
-// CardReady returns an error if the package cannot make a card image, or if this machine lacks
-// programs for that.
+// CardReady returns an error if the package makes no card image, or this machine lacks programs.
 func (p *Package) CardReady(ctx context.Context) error {
 	_, _, err := p.cardScript()
 	return errors.Join(err, p.missingTools(ctx, card))
 }
 
 // Card runs the package's script, which makes a card image in the file out. The image has the sizes
-// of the package's layout, and ends with the partition that fills a device. The file appears only
-// when it is complete.
+// of the package's layout. The partition that fills a device is last. Only a whole file appears.
 func (p *Package) Card(ctx context.Context, out string, b Board) error {
 	script, name, err := p.cardScript()
 	if err != nil {

@@ -93,8 +93,7 @@ func (t *extraction) makeFolder(name string, mode fs.FileMode) error {
 }
 
 // writeFile creates a file of size bytes with the content of from, without setuid bits. Zeros
-// become holes, because images are sparse. It refuses a name that occurs twice, and files of too
-// many bytes together.
+// become holes, because images are sparse. It refuses a second file of a name, and too many bytes.
 func (t *extraction) writeFile(name string, mode fs.FileMode, size int64, from io.Reader) error {
 	if err := t.claimName(name, file); err != nil {
 		return err
@@ -128,8 +127,7 @@ func (t *extraction) claimName(name string, k entryKind) error {
 	return nil
 }
 
-// copySparse copies size bytes and leaves holes for zeros. It returns an error if from has more or
-// fewer bytes.
+// copySparse copies size bytes and leaves holes for zeros. It refuses more or fewer bytes.
 func copySparse(f *os.File, from io.Reader, size int64) error {
 	buf := make([]byte, len(zeros))
 	var at int64

@@ -27,8 +27,7 @@ type tool struct {
 	chips        []string // nil: all
 }
 
-// newerChips are the chips whose packages compile device trees and read YAML when they sign, also
-// for a card.
+// newerChips have packages that compile device trees and read YAML to sign, also for a card.
 var newerChips = []string{"t186", "t194", "t234", "t264"}
 
 // tools lists programs that the scripts run and that a Debian machine may lack.
@@ -47,8 +46,7 @@ var tools = []tool{
 	{"xmllint", "libxml2-utils", []string{Unified}, nil},
 }
 
-// isNeeded reports whether a flow's scripts run the program for a chip. An empty chip counts as
-// every chip.
+// isNeeded reports whether a flow's scripts run the program for a chip, or for any if chip is "".
 func (t tool) isNeeded(flow, chip string) bool {
 	return (t.flows == nil || slices.Contains(t.flows, flow)) && (t.chips == nil || chip == "" || slices.Contains(t.chips, chip))
 }
@@ -108,8 +106,7 @@ func (h Host) Cautions(port string) []string {
 	return found
 }
 
-// gadget is a udev rule that stops udisks from mounting the disks of a Jetson's flashing system
-// automatically.
+// gadget is a udev rule that stops udisks from mounting the disks of a Jetson's flashing system.
 const gadget = `SUBSYSTEM=="block", ATTRS{idVendor}=="1d6b", ATTRS{idProduct}=="0104", ENV{UDISKS_AUTO}="0"` + "\n"
 
 // Quiet writes a udev rule that keeps desktops from mounting the boards' disks, until undo removes

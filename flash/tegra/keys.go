@@ -17,8 +17,7 @@ import (
 // keyBytes is the size limit for a key file.
 const keyBytes = 64 << 10
 
-// Keys are the paths of the keys with which NVIDIA's tools sign and encrypt boot files for a fused
-// board.
+// Keys are the paths of the keys that sign and encrypt boot files for a fused board.
 type Keys struct {
 	PKC string // a private key, PEM
 	SBK string // a key of AES, in words of hex
@@ -117,8 +116,7 @@ func (k Keys) flags() (args []string) {
 	return args
 }
 
-// CheckKeys returns an error if the user gives keys for a package that was signed at build time,
-// whose scripts would ignore them.
+// CheckKeys refuses keys for a package signed at build time, whose scripts would ignore them.
 func (p *Package) CheckKeys(k Keys) error {
 	if k != (Keys{}) && p.isPresigned() {
 		return errors.New("the package was signed when it was built (TEGRA_SIGNING_ARGS), and its scripts take no other keys: leave --pkc and --sbk out, or build it unsigned")

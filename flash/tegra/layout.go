@@ -69,8 +69,7 @@ func readLayout(path string) (layout, error) {
 	return l, nil
 }
 
-// xmlLayout has the elements of the file that Slipway reads. encoding/xml does not expand entities
-// that the file defines.
+// xmlLayout has the elements that Slipway reads. encoding/xml expands no entities of the file.
 type xmlLayout struct {
 	XMLName xml.Name `xml:"partition_layout"`
 	Devices []struct {
@@ -160,8 +159,7 @@ func shorten(s string) string { return plaintext.OneLine(s[:min(len(s), 60)]) }
 
 func quoteShort(s string) string { return strconv.Quote(shorten(s)) }
 
-// checkDepth returns an error for XML elements that are nested more than 16 deep, because
-// xml.Unmarshal is recursive.
+// checkDepth refuses XML elements nested over 16 deep, because xml.Unmarshal is recursive.
 func checkDepth(data []byte) error {
 	const deepest = 16
 	d := xml.NewDecoder(bytes.NewReader(data))
@@ -249,8 +247,7 @@ func (p partition) checkFile(dir string, stands map[string]string) error {
 	return nil
 }
 
-// contentBytes returns the size of a file's content: the expanded size of an Android sparse image,
-// else the file's size.
+// contentBytes returns the expanded size of an Android sparse image, else the file's size.
 func contentBytes(path string) (int64, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -62,8 +62,7 @@ func listPaths(dir string) []string {
 	return paths
 }
 
-// copyLog copies at most logBytes of a regular file. It ignores errors, because a lost log must not
-// fail the flash.
+// copyLog copies at most logBytes of a regular file. A lost log is no error of the flash.
 func copyLog(from, to string) {
 	info, err := os.Lstat(from)
 	if err != nil || !info.Mode().IsRegular() {
@@ -85,9 +84,8 @@ func copyLog(from, to string) {
 	_, _ = io.Copy(out, io.LimitReader(in, logBytes))
 }
 
-// unmountBoard unmounts the board's command disk if an interrupted script left it mounted. It finds
-// the disk by the USB port or by the session, because the board may return on the faster bus of the
-// same connector.
+// unmountBoard unmounts the board's command disk after an interrupted script. It finds the disk by
+// the USB port or the session, because the board may return on the same connector's faster bus.
 func (h Host) unmountBoard(port, session string) error {
 	data, err := os.ReadFile(filepath.Join(h.Proc, "self/mountinfo"))
 	if err != nil {

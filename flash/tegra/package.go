@@ -50,8 +50,7 @@ var helpers = map[string]string{
 	"tegra-flash-helper.sh": "", // of all chips since R36
 }
 
-// Open reads the variables and layouts of the unpacked package in dir, and finds out its chip and
-// flow.
+// Open reads variables and layouts of the unpacked package in dir, and finds out its chip and flow.
 func Open(dir string) (*Package, error) {
 	p := &Package{Dir: dir}
 	for _, step := range []func() error{p.readVars, p.readRelease, p.findHelper, p.findChip, p.findFlow, p.findAcceptsAnyBoard, p.readLayouts} {
@@ -131,8 +130,7 @@ func (p *Package) findChip() error {
 	return nil // some packages do not say; At reads it from the board
 }
 
-// findFlow sets p.Flow. It prefers the initrd flow, which reports its result and needs no sparse
-// copies.
+// findFlow sets p.Flow, if possible to initrd, which reports its result and needs no sparse copies.
 func (p *Package) findFlow() error {
 	switch {
 	case p.vars != nil && p.hasFile("initrd-flash") && p.hasFile("initrd-flash.img") && p.Chip == "t264":
@@ -170,12 +168,10 @@ func (p *Package) findAcceptsAnyBoard() error {
 	return err
 }
 
-// AcceptsAnyBoard reports whether the scripts may use any board in recovery mode. Then boards must
-// be flashed one after another.
+// AcceptsAnyBoard reports whether the scripts may use any board. Then they flash one after another.
 func (p *Package) AcceptsAnyBoard() bool { return p.acceptsAnyBoard }
 
-// CheckOthers returns an error if the scripts accept any board and a board on another port is in
-// recovery mode too.
+// CheckOthers refuses boards in recovery mode on other ports, if the scripts accept any board.
 func (p *Package) CheckOthers(h Host, port string) error {
 	if !p.acceptsAnyBoard {
 		return nil
@@ -207,8 +203,7 @@ func (p *Package) readLayouts() error {
 
 func (p *Package) isPresigned() bool { return p.hasFile(".presigning-vars") }
 
-// Check returns an error if the package's files do not fit into its layouts' partitions, or if the
-// root file system is missing.
+// Check refuses files that do not fit into their partitions, and a missing root file system.
 func (p *Package) Check() error {
 	stands := map[string]string{
 		"APPFILE": p.vars["ROOTFS_IMAGE"], "APPFILE_b": p.vars["ROOTFS_IMAGE"],

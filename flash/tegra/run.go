@@ -37,8 +37,7 @@ type Result struct {
 	Seconds float64
 }
 
-// moduleNames are the environment variables that describe the module to the scripts, in place of
-// its EEPROM.
+// moduleNames are the environment variables that replace the module's EEPROM for the scripts.
 var moduleNames = []string{"BOARDID", "FAB", "BOARDSKU", "BOARDREV", "CHIPREV", "CHIP_SKU", "RAMCODE"}
 
 // scriptVars are the environment variables that steer the scripts. The user's shell may
@@ -88,8 +87,7 @@ type flashRun struct {
 	over       bool
 }
 
-// checkAndRun locks the port, checks the board, then runs the script. It allows only one script at
-// a time that accepts any board.
+// checkAndRun locks the port, checks the board and runs the script, alone if it accepts any board.
 func (r *flashRun) checkAndRun(ctx context.Context) (Result, error) {
 	if err := CheckPort(r.board.Port); err != nil {
 		return Result{}, err
@@ -135,8 +133,7 @@ func (r *flashRun) successWord() string {
 	return "the script ended well"
 }
 
-// CheckBoard returns an error if no board in recovery mode is on the port, or if it has another chip
-// than the package.
+// CheckBoard returns an error unless a board with the package's chip is on port in recovery mode.
 func (p *Package) CheckBoard(h Host, port string) error {
 	found, err := At(h.Sys, port)
 	if err != nil {
@@ -153,9 +150,8 @@ func (h Host) lockPort(port string) (*os.File, error) {
 	return h.lockAs(port, "another flash is at work on this port; wait for it")
 }
 
-// lockAny locks this machine for scripts that accept any board; it fails if another such flash
-// runs. CheckOthers is not enough: a board leaves the bus during its flash and comes back in recovery
-// mode.
+// lockAny locks this machine for scripts that accept any board, and fails if one runs. CheckOthers
+// is not enough: a board leaves the bus during its flash and comes back in recovery mode.
 func (h Host) lockAny() (*os.File, error) {
 	return h.lockAs("any", "another board is being flashed by scripts that do not say which board is meant; wait for it")
 }
@@ -199,9 +195,8 @@ func openLockFile(path string) (*os.File, error) {
 const trapScript = `case $0 in *initrd-flash) trap 'echo "slipway: status $?: $BASH_COMMAND" >&2' ERR ;; esac
 `
 
-// runScript runs the script with a clock for each stage. Then it unmounts the board's disks, keeps
-// the logs and explains a failure. The script inherits the lock, because it may outlive a killed
-// Slipway.
+// runScript runs the script with a clock for each stage, unmounts the board's disks, keeps the logs
+// and explains a failure. The script inherits the lock, because it may outlive a killed Slipway.
 func (r *flashRun) runScript(ctx context.Context, lock *os.File) error {
 	env, err := r.environment()
 	if err != nil {
@@ -239,8 +234,7 @@ func (r *flashRun) environment() ([]string, error) {
 	return env, nil
 }
 
-// readLine passes a line of output to the transcript, shows the progress, and starts the next
-// stage's clock.
+// readLine passes a line of output to the transcript, shows progress, and starts the stage's clock.
 func (r *flashRun) readLine(text string) {
 	r.mu.Lock()
 	moved := r.transcript.readLine(text)
@@ -334,8 +328,7 @@ func withAdvice(err error, next, logs string) error {
 	return fmt.Errorf("%w\n  logs: %s", err, logs)
 }
 
-// searchLogs searches the last MiB of each kept log for known failures. It keeps the one that comes
-// first in failures.
+// searchLogs searches each kept log's last MiB for the known failure that is first in failures.
 func (r *flashRun) searchLogs() {
 	t := r.transcript
 	for _, path := range append(listPaths(r.board.Logs), listPaths(filepath.Join(r.board.Logs, "device-logs"))...) {
@@ -347,9 +340,8 @@ func (r *flashRun) searchLogs() {
 	}
 }
 
-// boardComplains returns an error for the first error line in the board's logs, of each of which it
-// reads the last MiB. The board reports SUCCESS even if a partition table that it checked is
-// broken.
+// boardComplains returns an error for the first error line in the last MiB of each of the board's
+// logs. The board reports SUCCESS even if a partition table that it checked is broken.
 func (r *flashRun) boardComplains() error {
 	for _, path := range r.boardLogs() {
 		for line := range strings.Lines(string(localfile.Tail(path, 1<<20))) {

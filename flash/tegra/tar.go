@@ -114,8 +114,7 @@ func (t *extraction) unpackEntries(r *tar.Reader) error {
 	}
 }
 
-// unpackEntry extracts one file, folder or link, without owner and extended attributes. It refuses
-// devices, pipes and unknown types.
+// unpackEntry extracts only a file, folder or link, without owner and extended attributes.
 func (t *extraction) unpackEntry(h *tar.Header, r io.Reader) error {
 	name, err := t.prepareEntry(h.Name)
 	if err != nil {

@@ -26,15 +26,13 @@ type archiveLimits struct {
 	Free      int64 // decompressed bytes that are allowed at any ratio
 }
 
-// usualLimits are above what any package needs. NVIDIA's tools have some thousand files, and gzip
-// expands one byte to at most 1032.
+// usualLimits: NVIDIA's tools have some thousand files, and gzip expands one byte to at most 1032.
 var usualLimits = archiveLimits{Entries: 200_000, Bytes: 1 << 40, NameBytes: 1024, Ratio: 1100, Free: 64 << 20}
 
 // isBomb reports whether in bytes of an archive expand to more bytes than in any real package.
 func (l archiveLimits) isBomb(out, in int64) bool { return out > l.Free && out/l.Ratio > in }
 
-// Archive is an untrusted archive of a package: tar, tar.gz or tar.zst, recognised by
-// its content.
+// Archive is an untrusted archive of a package: tar, tar.gz or tar.zst, recognised by content.
 type Archive struct {
 	Path   string
 	SHA256 string       // expected digest, if known

@@ -22,8 +22,7 @@ const nvidiaVendor = "0955"
 // module is the Jetson module with a USB product ID.
 type module struct{ chip, name string }
 
-// modules maps USB product IDs in recovery mode to modules. 7045, the ID of a board's debug chip,
-// is not among them.
+// modules maps USB product IDs in recovery mode to modules, but not 7045, a board's debug chip.
 var modules = map[string]module{
 	"7721": {"t210", "Jetson TX1"},
 	"7f21": {"t210", "Jetson Nano"},
@@ -115,8 +114,7 @@ func recoveryAt(sys, port string) (Recovery, bool) {
 	}, ok
 }
 
-// explainAbsence returns what is on the port in place of a Jetson in recovery mode, and the next
-// step.
+// explainAbsence returns what is on the port in place of a Jetson in recovery mode, and what to do.
 func explainAbsence(sys, port string) string {
 	const enter = "\nnext: devices  # after holding the board's recovery button (or bridging FC REC to ground) while it gets power"
 	v, p := readAttribute(sys, port, "idVendor"), readAttribute(sys, port, "idProduct")
@@ -151,15 +149,13 @@ func parseCount(text string) int {
 	return n
 }
 
-// forceLimit is how long the recovery command may take, and then the board to appear on the USB
-// bus.
+// forceLimit is the time for the recovery command, and then for the board to appear on USB.
 var forceLimit = 60 * time.Second
 
 const pollEvery = 100 * time.Millisecond
 
-// Force runs command, which brings the board on a port into recovery mode, and waits for the board
-// on the USB bus. A board that was in recovery mode before must reappear, because its boot ROM
-// talks only once.
+// Force runs command, which brings the board on a port into recovery mode, and waits for it on USB.
+// A board that was in recovery mode must reappear, because its boot ROM talks only once.
 func Force(ctx context.Context, h Host, port string, command func(context.Context) error) error {
 	if err := CheckPort(port); err != nil {
 		return err
@@ -178,8 +174,7 @@ func Force(ctx context.Context, h Host, port string, command func(context.Contex
 	})
 }
 
-// waitForRecovery waits up to forceLimit for a board in recovery mode on the port whose device
-// number is not before.
+// waitForRecovery waits up to forceLimit for another device number than before on the port.
 func (h Host) waitForRecovery(ctx context.Context, port string, before int) (Recovery, error) {
 	late := time.NewTimer(forceLimit)
 	defer late.Stop()

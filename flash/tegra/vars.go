@@ -63,8 +63,7 @@ var (
 	unescape   = strings.NewReplacer(`\"`, `"`, `\\`, `\`, `\$`, "$", "\\`", "`")
 )
 
-// parseLine adds the assignments of one line to vars, and ignores comments. It refuses any other
-// shell code.
+// parseLine adds the assignments of one line to vars. It skips comments, and refuses other code.
 func parseLine(vars map[string]string, line string) error {
 	for line != "" && line[0] != '#' {
 		m := assignment().FindStringSubmatch(line)
