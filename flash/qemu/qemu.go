@@ -1,5 +1,4 @@
-// Package qemu starts virtual machines for boards, with their serial lines. It knows
-// nothing about the software on them.
+// Package qemu starts virtual machines for boards, with serial lines, whatever software they run.
 package qemu
 
 import (
@@ -86,8 +85,7 @@ func Start(ctx context.Context, spec images.Spec, dir string, detach bool) (*VM,
 	return vm, nil
 }
 
-// lockMachine locks dir's machine against other starts and stops, and waits up to lockLimit for
-// them.
+// lockMachine waits up to lockLimit for dir's machine and locks it against other starts and stops.
 func lockMachine(ctx context.Context, dir string) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockLimit, fmt.Errorf("another program has been switching the machine in %s on or off for %s", dir, lockLimit))
 	defer cancel()
@@ -259,8 +257,7 @@ func (v *VM) removeState() error {
 	return localfile.Remove(filepath.Join(v.dir, stateName), filepath.Join(v.dir, socketName))
 }
 
-// waitExit waits up to limit and reports whether the machine ended with all its threads. Until then
-// its disk is open.
+// waitExit reports whether all the machine's threads, which hold its disk open, end within limit.
 func (v *VM) waitExit(ctx context.Context, limit time.Duration) bool {
 	fd, err := unix.PidfdOpen(v.PID, 0)
 	if err != nil {
