@@ -52,8 +52,7 @@ func Loop(t *testing.T, size int64, args ...string) (device, file string) {
 	return device, file
 }
 
-// Attach attaches a loop device by losetup, with args, and detaches it when the test ends. It skips
-// the test if losetup fails.
+// Attach attaches a loop device by losetup, with args, until the test ends. It skips if that fails.
 func Attach(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("losetup", append([]string{"--find", "--show"}, args...)...).CombinedOutput()
@@ -155,8 +154,7 @@ func Partition(t *testing.T, device string) string {
 	return PartitionNode(t, device+"p1")
 }
 
-// PartitionNode makes a device node of a partition in a temporary folder, because a machine may
-// have no udev that makes one.
+// PartitionNode makes a partition's device node in a temporary folder, for machines without udev.
 func PartitionNode(t *testing.T, device string) string {
 	t.Helper()
 	number := attribute(device, "dev")

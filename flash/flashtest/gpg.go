@@ -14,8 +14,7 @@ type Person struct {
 	user string
 }
 
-// NewGPG generates a key with gpg and exports it. args come before --quick-gen-key. It skips the
-// test without gpg.
+// NewGPG generates and exports a key by gpg, or skips the test. args precede --quick-gen-key.
 func NewGPG(t *testing.T, user, expires string, args ...string) Person {
 	t.Helper()
 	for _, program := range []string{"gpg", "gpgv"} {

@@ -356,8 +356,7 @@ func (a *miscHandle) Write(_ context.Context, data []byte, _ int64) (uint32, sys
 	return uint32(len(data)), 0
 }
 
-// Installs is the published log of a BlueField-2 that installs a system from a stream,
-// with the NIC's firmware.
+// Installs is the published log of a BlueField-2 that installs a stream's system and NIC firmware.
 var Installs = []string{
 	"INFO[BL2]: start", "INFO[BL2]: DDR POST passed", "INFO[BL2]: UEFI loaded", "INFO[BL31]: start", "INFO[BL31]: runtime",
 	"INFO[UEFI]: eMMC init", "INFO[UEFI]: eMMC probed", "INFO[UEFI]: PCIe enum start", "INFO[UEFI]: PCIe enum end",
