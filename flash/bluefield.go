@@ -164,9 +164,8 @@ func (j *bluefieldJob) openPorts(ctx context.Context) error {
 	return nil
 }
 
-// openPort opens and locks a DPU's rshim device, reads the DPU's name and model into d, and adds a
-// dpu with a new receipt to j.dpus. It refuses a DPU that is not ready, or of another model than
-// board.yml's or the stream's.
+// openPort opens and locks a DPU's rshim device, reads its name and model into d, and adds a new
+// dpu with a receipt to j.dpus. It refuses a DPU that is not ready or of another model.
 func (j *bluefieldJob) openPort(ctx context.Context, d *device.Device) error {
 	port, err := openRShim(ctx, d.Path)
 	if err != nil {
@@ -209,8 +208,7 @@ func openRShim(ctx context.Context, path string) (*rshim.Port, error) {
 	return rshim.Open(ctx, path)
 }
 
-// isDPU reports whether info, such as BlueField-2(Rev 1), names the model want (BlueField-2), in
-// any case of letters.
+// isDPU reports whether info, as BlueField-2(Rev 1), names the model want, in any case of letters.
 func isDPU(info, want string) bool {
 	name, _, _ := strings.Cut(info, "(")
 	return strings.EqualFold(strings.TrimSpace(name), want)
@@ -218,8 +216,7 @@ func isDPU(info, want string) bool {
 
 var notInLogName = plaintext.Regexp(`[^A-Za-z0-9.@]+`)
 
-// logName returns the file name for a DPU's console output: rshim0.log,
-// root@10.0.0.7-22-dev-rshim0.log.
+// logName returns a DPU's console log: rshim0.log, root@10.0.0.7-22-dev-rshim0.log.
 func logName(path string) string {
 	return notInLogName().ReplaceAllString(strings.Trim(strings.TrimPrefix(path, "/dev"), "/"), "-") + ".log"
 }

@@ -103,16 +103,14 @@ func (w *deviceWriter) startProgress(ctx context.Context) {
 func (w *deviceWriter) countBytes(n int64)              { w.step.Add(n) }
 func (w *deviceWriter) beginPhase(what string, n int64) { w.step.Phase(what, n) }
 
-// endFailed records err in the receipt of a device that failed and closes the device. The flash
-// continues with the other devices.
+// endFailed records a failed device's err in its receipt and closes it. Other devices continue.
 func (w *deviceWriter) endFailed(began time.Time, err error) {
 	w.err, w.receipt.Seconds, w.receipt.Finished = err, time.Since(began).Seconds(), time.Now().UTC()
 	w.close()
 	w.disk, w.claimed, w.pending, w.copy = nil, nil, nil, nil
 }
 
-// finishReceipt records err in w.err, ends the device's progress bar, and fills its receipt with
-// the amounts and the duration.
+// finishReceipt records err, ends the progress bar, and puts amounts and duration into the receipt.
 func (w *deviceWriter) finishReceipt(began time.Time, err error) {
 	took, done := time.Since(began), w.copy.Result()
 	w.err = err
@@ -138,9 +136,8 @@ func (w *deviceWriter) resultText(r write.Result) string {
 	return what
 }
 
-// completeDevice writes the first and last MiB, which hold the partition table. Then it renames a
-// virtual disk to its final name, or has the kernel read a block device's table again. Its error
-// says in which state the device is.
+// completeDevice writes the first and last MiB with the partition table. Then it renames a virtual
+// disk, or has the kernel read a block device's table again. Its error tells the device's state.
 func (w *deviceWriter) completeDevice(ctx context.Context) error {
 	err := withKind(ctx, ErrDevice, w.copy.Complete(ctx))
 	if err == nil && w.pending != nil {
@@ -196,9 +193,8 @@ func (w *deviceWriter) saveReplaced(old []byte, off int64) error {
 	return pruneOldest(dir, 2*max(keepSaved, len(w.job.writers)))
 }
 
-// pruneOldest removes files from a folder until only the newest keep files are left. The names
-// begin with the time. A missing file is no error: the flash of another device may prune the folder
-// at the same time.
+// pruneOldest removes files, whose names begin with the time, until the newest keep are left. A
+// missing file is no error, because another device's flash may prune the folder too.
 func pruneOldest(dir string, keep int) error {
 	entries, err := os.ReadDir(dir)
 	for i := 0; err == nil && i < len(entries)-keep; i++ {

@@ -8,11 +8,9 @@ import (
 	"slipway/flash/device"
 )
 
-// Why a flash failed, as far as a script has to know. An error that is none of these is
-// any other one.
+// Why a flash failed, as far as scripts need it. Any other error is none of these.
 var (
-	// ErrRefused is for a device that must not be written, or that nobody confirmed. Slipway wrote
-	// nothing to it.
+	// ErrRefused: the device must not be written, or nobody confirmed it. Nothing was written.
 	ErrRefused = device.ErrRefused
 	// ErrImage is for an image that is missing, damaged, or not the one that was asked for.
 	ErrImage = errors.New("the image is not what it should be")
@@ -52,8 +50,7 @@ func Fail(board string, devices []string, err error, whole ...Receipt) error {
 	return f
 }
 
-// withError returns the receipt of a device whose flash failed with err: with the error's text and
-// reason, and without ReadBack.
+// withError returns the receipt of a failed device: with err's text and reason, without ReadBack.
 func (r Receipt) withError(err error) Receipt {
 	r.ReadBack, r.Error = false, err.Error()
 	for _, k := range failureWords {

@@ -122,8 +122,7 @@ func (r request) devicePaths() []string {
 	return paths
 }
 
-// runSteps runs the steps that prepare a job, in order. If a step returns an error, runSteps calls
-// closeJob and returns the error.
+// runSteps runs the steps that prepare a job. It returns the first error, after closeJob.
 func runSteps(ctx context.Context, closeJob func(), steps ...func(context.Context) error) error {
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -265,8 +264,7 @@ func recordReceipts(dir string, work func() ([]Receipt, error)) ([]Receipt, erro
 	return receipts, errors.Join(err, localfile.WriteJSON(path, receipts, 0o644))
 }
 
-// chooseDevices examines each named device. It refuses an empty list, two names of the same device,
-// and devices of different kinds.
+// chooseDevices examines the named devices: at least one, all different and of the same kind.
 func chooseDevices(spec images.Spec, artifact images.Artifact, devices []string) ([]device.Device, error) {
 	if len(devices) == 0 {
 		return nil, errors.New("no device is named\nnext: devices")

@@ -65,8 +65,7 @@ func (id Identity) KnownHosts() string { return images.KnownHostsPath(id.dir) }
 // Fingerprint is the host key's, as ssh-keygen -l prints it.
 func (id Identity) Fingerprint() string { return ssh.FingerprintSHA256(id.host) }
 
-// lockFolder waits for the lock file in dir and locks it, so that only one flash at a time changes
-// the key files in dir.
+// lockFolder waits for dir's lock file, so that only one flash at a time changes dir's key files.
 func lockFolder(dir string) (unlock func() error, err error) {
 	f, err := localfile.Lock(context.Background(), filepath.Join(dir, "keys.lock"), 0o600)
 	if err != nil {

@@ -50,8 +50,7 @@ type imageJob struct {
 }
 
 // newImageJob opens and checks the image, its block map and the devices' sizes, and makes a
-// deviceWriter for each device. It writes nothing to a device. It makes the image first if only a
-// tegraflash package is given.
+// deviceWriter for each device, without writing. A tegraflash package becomes an image first.
 func newImageJob(ctx context.Context, r request) (job, error) {
 	j := &imageJob{request: r}
 	as := func(kind error, do func(context.Context) error) func(context.Context) error {
@@ -187,8 +186,7 @@ func artifactMap(a images.Artifact) (*bmap.Map, string, error) {
 	return m, sum, err
 }
 
-// parseMap parses a block map and returns it with the SHA-256 of the file, data, also if the map is
-// invalid.
+// parseMap parses a block map. It returns the SHA-256 of data, its file, even for an invalid map.
 func parseMap(path string, data []byte) (*bmap.Map, string, error) {
 	sum := sha256.Sum256(data)
 	m, err := bmap.Read(bytes.NewReader(data))
@@ -270,8 +268,7 @@ func (j *imageJob) prepare(ctx context.Context) error {
 	return withKind(ctx, ErrRefused, j.checkFit(ctx))
 }
 
-// measureImage decodes the whole image, discards the data and sets j.size. It calls count with the
-// size so far.
+// measureImage decodes and discards the whole image, sets j.size, and tells count the size so far.
 func (j *imageJob) measureImage(ctx context.Context, count func(int64)) error {
 	size := int64(0)
 	for i := range j.source.Sections() {
@@ -299,8 +296,7 @@ func (j *imageJob) sameDigest(got string) error {
 
 const (
 	// checkedBytes is how much of a packed image is unpacked to check it: more than lies before the
-	// first partition. checkImage unpacks up to maxCheckedBytes if the header of a GPT puts its
-	// entries further back.
+	// first partition. If a GPT's entries are further back, the limit is maxCheckedBytes.
 	checkedBytes    = 4 << 20
 	maxCheckedBytes = 256 << 20
 )
@@ -461,8 +457,7 @@ func (j *imageJob) writeOptions() write.Options {
 	return o
 }
 
-// dryRun prints how much would be written at most to each device, and returns the receipts. It
-// opens no device.
+// dryRun prints how much each device would get at most. It returns receipts, and opens no device.
 func (j *imageJob) dryRun(context.Context) ([]Receipt, error) {
 	var receipts []Receipt
 	for _, w := range j.writers {

@@ -82,8 +82,7 @@ func (j *jetsonJob) checkBoards(context.Context) error {
 	return nil
 }
 
-// checkBoard returns an error if no Jetson in recovery mode is on the USB port, or if its chip is
-// not board.yml's flash.chip.
+// checkBoard returns an error unless a Jetson with board.yml's flash.chip is on port for recovery.
 func (j *jetsonJob) checkBoard(port string) error {
 	found, err := tegra.At(jetsonHost.Sys, port)
 	if err != nil && len(j.spec.Flash.Recovery.Command) > 0 {
@@ -136,9 +135,8 @@ func (j *jetsonJob) checkPackage(ctx context.Context) error {
 	return j.pkg.Ready(ctx)
 }
 
-// checkDistinct returns an error if the package's scripts could flash another board than the one on
-// the given port. With --force-recovery it checks nothing, because the boards enter recovery mode
-// one after another.
+// checkDistinct returns an error if the package's scripts could flash the board on another port.
+// With --force-recovery, the boards enter recovery mode one by one, so it checks nothing.
 func (j *jetsonJob) checkDistinct() error {
 	if j.options.ForceRecovery {
 		return nil
@@ -158,8 +156,7 @@ func (j *jetsonJob) close() {
 	}
 }
 
-// show prints the package, and for each USB port the Jetson on it and warnings about the
-// connection.
+// show prints the package, and for each port the Jetson there and warnings about its connection.
 func (j *jetsonJob) show(w io.Writer) {
 	fmt.Fprintf(w, "Package %s of board %s.\n", j.pkg.Describe(), j.spec.Board)
 	for _, d := range j.devices {

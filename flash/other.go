@@ -41,8 +41,7 @@ func (o *otherBoard) refuseOrRecord(said string) error {
 	return nil
 }
 
-// addTo adds to each receipt the signs of another board that --other-board allowed for all devices.
-// It passes err on.
+// addTo adds to each receipt the signs that --other-board allowed for all devices. It returns err.
 func (o *otherBoard) addTo(receipts []Receipt, err error) ([]Receipt, error) {
 	for i := range receipts {
 		receipts[i].OtherBoard = slices.Concat(o.said, receipts[i].OtherBoard)

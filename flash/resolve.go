@@ -20,8 +20,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// provedImage is the image to write, a complete file on this machine, with the digests and
-// signatures that verify it.
+// provedImage is the image file to write, whole on this machine, with its digests and signatures.
 type provedImage struct {
 	path     string       // "": the artifact's
 	name     string       // its name at its origin
@@ -106,8 +105,7 @@ func (p *imageResolver) readSigners(context.Context) error {
 }
 
 // readDigest parses --digest into p.digest, or fetches the list of digests that it names into
-// p.sums. It verifies the list's signature and puts the signers into p.listed. An unsigned list is
-// no error.
+// p.sums. The signers of the list go into p.listed, and an unsigned list is no error.
 func (p *imageResolver) readDigest(ctx context.Context) error {
 	text := p.options.Digest
 	digest, is, err := trust.ParseDigest(text)
@@ -216,8 +214,7 @@ func (p *imageResolver) readImage(ctx context.Context) error {
 	return p.readMap(ctx, o)
 }
 
-// refuseLooseImage returns an error for --image if the board has a policy: it judges only
-// artifacts.
+// refuseLooseImage refuses --image if the board has a policy, which judges only artifacts.
 func (p *imageResolver) refuseLooseImage() error {
 	policies, err := evidence.PoliciesOf(p.spec)
 	if err != nil || len(policies) == 0 {
@@ -246,8 +243,7 @@ func (p *imageResolver) findSigned(ctx context.Context, o *fetch.Origin) (byMap 
 	return true, err
 }
 
-// proveSigners verifies the signatures of the file called name for every list; it returns the
-// signers.
+// proveSigners returns who signed the file called name, by its verified signatures for every list.
 func (p *imageResolver) proveSigners(ctx context.Context, at trust.Place, name string, of trust.Content) ([]string, error) {
 	signers, err := p.lists.Prove(ctx, at, name, of)
 	return namesOf(signers), err
@@ -288,8 +284,7 @@ func (p *imageResolver) readMap(ctx context.Context, o *fetch.Origin) error {
 	return nil
 }
 
-// readNamedMap fetches and verifies the block map that --block-map names. The map needs no digest,
-// because the user vouches for it.
+// readNamedMap fetches and verifies the map of --block-map. It needs no digest: the user named it.
 func (p *imageResolver) readNamedMap(ctx context.Context) error {
 	o, err := fetch.Open(ctx, p.options.BlockMap, p.fetchOptions())
 	if err != nil {
@@ -307,8 +302,7 @@ func (p *imageResolver) readNamedMap(ctx context.Context) error {
 	return nil
 }
 
-// errMapNotListed is the error of a map beside an image whose digest was given. A person who names
-// the map vouches for it.
+// errMapNotListed is for maps beside images whose digest was given. A named map needs no digest.
 var errMapNotListed = fmt.Errorf("the digest is only of the image: %w", fs.ErrNotExist)
 
 // leftOutReason returns the end of a sentence on why the map beside the image is not used.
