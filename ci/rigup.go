@@ -34,7 +34,7 @@ type RigOptions struct {
 // suites, writes the report, and stops the rig. With opt.Keep the rig stays on until ctx ends.
 // UpRig refuses a rig that is on already.
 func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report, error) {
-	if err := errors.Join(rigOf(spec), softrig.Needs()); err != nil {
+	if err := errors.Join(checkRig(spec), softrig.Needs()); err != nil {
 		return report.Refused(spec, err)
 	}
 	dir := opt.Build.BoardDir(spec)
@@ -60,7 +60,7 @@ func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report
 
 // BuildRig installs host packages, builds the layers of a rig's root, and prints their folders.
 func BuildRig(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options) error {
-	if err := errors.Join(rigOf(spec), softrig.Needs()); err != nil {
+	if err := errors.Join(checkRig(spec), softrig.Needs()); err != nil {
 		return err
 	}
 	if err := host.Ensure(ctx, w, images.LogPath(opt.BoardDir(spec), "apt"), images.HostPackages(spec, "")...); err != nil {
@@ -77,7 +77,7 @@ func BuildRig(ctx context.Context, w io.Writer, spec images.Spec, opt images.Opt
 func SSHRig(opt images.Options, spec images.Spec, argv []string) error {
 	a, err := softrig.Find(opt.BoardDir(spec))
 	if err != nil {
-		return errors.Join(rigOf(spec), err)
+		return errors.Join(checkRig(spec), err)
 	}
 	return execSSH(a, argv)
 }
@@ -107,11 +107,11 @@ func sshArguments(a boardssh.Address, argv ...string) []string {
 
 // DownRig stops the rig that another command keeps on.
 func DownRig(ctx context.Context, opt images.Options, spec images.Spec) error {
-	return errors.Join(rigOf(spec), softrig.Down(ctx, opt.BoardDir(spec)))
+	return errors.Join(checkRig(spec), softrig.Down(ctx, opt.BoardDir(spec)))
 }
 
-// rigOf returns an error for a board whose board.yml has no rig.
-func rigOf(spec images.Spec) error {
+// checkRig returns an error for a board whose board.yml has no rig.
+func checkRig(spec images.Spec) error {
 	if spec.Rig == nil {
 		return fmt.Errorf("%s describes no rig (rig:); name a board of namespaces, as bluefield-rig", spec.BoardFile())
 	}

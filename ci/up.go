@@ -246,7 +246,7 @@ func (u *upRun) bootBoard(ctx context.Context) (saw string, err error) {
 		}
 		before = append(before, why)
 		step.Detail(why + "; switching the board off and on")
-		if err := u.powerCycle(); err != nil {
+		if err := u.switchOffForRetry(); err != nil {
 			return "", err
 		}
 	}
@@ -264,9 +264,9 @@ func (u *upRun) retryReason(err error) string {
 	return ""
 }
 
-// powerCycle switches the board off for another boot. After a silent boot it makes later boots run
+// switchOffForRetry switches the board off for another boot. After a silent boot it makes later boots run
 // without KVM. After a panic it keeps the console log under another name.
-func (u *upRun) powerCycle() error {
+func (u *upRun) switchOffForRetry() error {
 	if u.vm.Accel == qemu.KVM {
 		return errors.Join(u.vm.Stop(), qemu.DistrustKVM())
 	}
