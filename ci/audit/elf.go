@@ -238,7 +238,7 @@ func (a *auditor) checkLibraries(name string, p *program) {
 	for _, lib := range p.needed {
 		found := a.findLibrary(lib, dirs, p)
 		if found == nil {
-			if p.interpreter == "" && a.isPrivate(lib, p) {
+			if p.interpreter == "" && a.isAnywhere(lib, p) {
 				continue
 			}
 			a.addFinding("library", name, "it needs %s, which no folder of libraries has", lib)
@@ -270,9 +270,9 @@ func (a *auditor) findLibrary(lib string, dirs []string, p *program) *program {
 	return nil
 }
 
-// isPrivate reports whether any folder of the image has a library of this name, for p's machine and
+// isAnywhere reports whether any folder of the image has a library of this name, for p's machine and
 // class. A plugin may rely on libraries that its program has already loaded from its own folders.
-func (a *auditor) isPrivate(lib string, p *program) bool {
+func (a *auditor) isAnywhere(lib string, p *program) bool {
 	if a.private == nil {
 		a.private = map[string][]*program{}
 		for name, other := range a.programs {

@@ -123,7 +123,7 @@ func (a *auditor) checkPassword(file, account, hash string) {
 		return
 	}
 	for _, password := range append([]string{account}, commonPasswords...) {
-		if hashes(password, hash) {
+		if matchesHash(password, hash) {
 			a.addFinding("password", file, "the password of %s is %q", shown, password)
 			return
 		}
@@ -133,9 +133,9 @@ func (a *auditor) checkPassword(file, account, hash string) {
 
 var saltedHash = plaintext.Regexp(`^\$([156])\$([A-Za-z0-9./]{1,16})\$`)
 
-// hashes reports whether a password has this hash. It asks openssl, which knows MD5, SHA-256 and
-// SHA-512. For other hashes the result is false.
-func hashes(password, hash string) bool {
+// matchesHash reports whether a password has this hash. It asks openssl. The result is false
+// for a hash that is not MD5, SHA-256 or SHA-512.
+func matchesHash(password, hash string) bool {
 	found := saltedHash().FindStringSubmatch(hash)
 	if found == nil {
 		return false
