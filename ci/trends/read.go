@@ -143,7 +143,7 @@ func (r *reader) walk(ctx context.Context, folder string) error {
 			r.note("%v", err)
 			return nil
 		case d.IsDir():
-			return r.enter(path, name, below)
+			return r.addFolder(path, name, below)
 		case filepath.Base(filepath.Dir(path)) == report.PastFolder && strings.HasSuffix(path, "Z.json"):
 			r.addReports(path, name, nil)
 		}
@@ -151,9 +151,9 @@ func (r *reader) walk(ctx context.Context, folder string) error {
 	})
 }
 
-// enter adds the runs of one folder: its reports, and its artifact. It skips hidden folders, those
+// addFolder adds the runs of one folder: its reports, and its artifact. It skips hidden folders, those
 // in skipped, and those deeper than maxDepth.
-func (r *reader) enter(path, name, below string) error {
+func (r *reader) addFolder(path, name, below string) error {
 	base := filepath.Base(below)
 	if below != "." && (slices.Contains(skipped, base) || strings.HasPrefix(base, ".")) || strings.Count(below, "/") >= maxDepth {
 		return filepath.SkipDir
