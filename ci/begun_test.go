@@ -164,7 +164,7 @@ func TestReportOfTheLastRunStays(t *testing.T) {
 			return err
 		}, false},
 		{"rig up: no such suite", func() error {
-			if err := softrig.Needs(); err != nil {
+			if err := softrig.CheckRoot(); err != nil {
 				return err
 			}
 			_, err := UpRig(t.Context(), images.Spec{Board: "toy", Rig: &images.Rig{}, Suites: lost.Suites}, RigOptions{Build: opt, Out: io.Discard})

@@ -34,7 +34,7 @@ type RigOptions struct {
 // suites, writes the report, and stops the rig. With opt.Keep the rig stays on until ctx ends.
 // UpRig refuses a rig that is on already.
 func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report, error) {
-	if err := errors.Join(checkRig(spec), softrig.Needs()); err != nil {
+	if err := errors.Join(checkRig(spec), softrig.CheckRoot()); err != nil {
 		return report.Refused(spec, err)
 	}
 	dir := opt.Build.BoardDir(spec)
@@ -60,7 +60,7 @@ func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report
 
 // BuildRig installs host packages, builds the layers of a rig's root, and prints their folders.
 func BuildRig(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options) error {
-	if err := errors.Join(checkRig(spec), softrig.Needs()); err != nil {
+	if err := errors.Join(checkRig(spec), softrig.CheckRoot()); err != nil {
 		return err
 	}
 	if err := host.Ensure(ctx, w, images.LogPath(opt.BoardDir(spec), "apt"), images.HostPackages(spec, "")...); err != nil {

@@ -23,7 +23,7 @@ import (
 // the board's folder.
 func smallRig(t *testing.T, suite string) *rigRun {
 	t.Helper()
-	if err := softrig.Needs(); err != nil {
+	if err := softrig.CheckRoot(); err != nil {
 		t.Skip(err)
 	}
 	for _, program := range []string{"/usr/sbin/sshd", "ip", "sysctl", "ethtool"} {

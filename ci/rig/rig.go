@@ -31,8 +31,8 @@ type Rig struct {
 	relay  *sshd.Relay
 }
 
-// Needs returns an error if this process is not root.
-func Needs() error {
+// CheckRoot returns an error if this process is not root.
+func CheckRoot() error {
 	if os.Getuid() != 0 {
 		return errors.New("a rig is made of namespaces, mounts and network interfaces: run this as root")
 	}

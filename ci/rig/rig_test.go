@@ -49,7 +49,7 @@ var small = images.Spec{Board: "small-rig", Rig: &images.Rig{
 
 func needRig(t *testing.T) {
 	t.Helper()
-	if err := Needs(); err != nil {
+	if err := CheckRoot(); err != nil {
 		t.Skip(err)
 	}
 	for _, program := range []string{"/usr/sbin/sshd", "ip", "sysctl", "ethtool"} {
