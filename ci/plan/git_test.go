@@ -61,7 +61,7 @@ func makePlan(t *testing.T, c clone, from, to string) (Plan, error) {
 func does(p Plan) map[string]string {
 	m := map[string]string{}
 	for _, b := range p.Boards {
-		m[b.Board] = b.does() + " " + strings.Join(b.Why, ", ")
+		m[b.Board] = b.neededWork() + " " + strings.Join(b.Why, ", ")
 	}
 	return m
 }

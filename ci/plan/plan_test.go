@@ -319,13 +319,13 @@ func checkPlan(t *testing.T, c clone, opt Options, test constructed) Plan {
 	}
 	got := map[string]string{}
 	for _, b := range p.Boards {
-		if does := b.does(); does != "-" {
+		if does := b.neededWork(); does != "-" {
 			got[b.Board] = does
 		}
-		if b.does() != "-" && !slices.ContainsFunc(b.Why, func(why string) bool { return strings.Contains(why, test.because) }) {
+		if b.neededWork() != "-" && !slices.ContainsFunc(b.Why, func(why string) bool { return strings.Contains(why, test.because) }) {
 			t.Errorf("%s: why = %q; want %q in it", b.Board, b.Why, test.because)
 		}
-		if b.does() == "-" && len(b.Why) > 0 {
+		if b.neededWork() == "-" && len(b.Why) > 0 {
 			t.Errorf("%s: why = %q; want none", b.Board, b.Why)
 		}
 	}
@@ -343,13 +343,13 @@ func checkPlan(t *testing.T, c clone, opt Options, test constructed) Plan {
 func row(test constructed, p Plan) string {
 	var does, why []string
 	for _, b := range p.Boards {
-		if b.does() != "-" {
-			does = append(does, b.does()+" "+b.Board)
+		if b.neededWork() != "-" {
+			does = append(does, b.neededWork()+" "+b.Board)
 			why = b.Why
 		}
 	}
 	if len(does) == len(project0) {
-		does = []string{p.Boards[0].does() + " all"}
+		does = []string{p.Boards[0].neededWork() + " all"}
 	}
 	reason := ""
 	if i := slices.IndexFunc(why, func(w string) bool { return strings.Contains(w, test.because) }); i >= 0 {

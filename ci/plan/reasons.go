@@ -57,14 +57,14 @@ func (p *planner) compareFiles(before, after boardState) (why []string) {
 		was, wasErr := before.spec.File(name)
 		is, isErr := after.spec.File(name)
 		if !bytes.Equal(was, is) || (wasErr == nil) != (isErr == nil) {
-			why = append(why, p.pathOf(after, name)+how(wasErr == nil, isErr == nil))
+			why = append(why, p.pathOf(after, name)+describeChange(wasErr == nil, isErr == nil))
 		}
 	}
 	return why
 }
 
-// how says in words how a file changed, if it existed before and exists now.
-func how(was, is bool) string {
+// describeChange says in words how a file changed, if it existed before and exists now.
+func describeChange(was, is bool) string {
 	switch {
 	case !was:
 		return " is new"
@@ -161,8 +161,8 @@ func (p *planner) testReasons(before, after boardState) (why []string) {
 		named := slices.Contains(own, c.path)
 		switch {
 		case named:
-			why = append(why, "suite "+c.path+how(c.status != 'A', c.status != 'D'))
-		case len(own) > 0 && isBelow(c.path, p.suites) && !p.isSuiteOfOthers(c.path):
+			why = append(why, "suite "+c.path+describeChange(c.status != 'A', c.status != 'D'))
+		case len(own) > 0 && isBelow(c.path, p.suites) && !p.isNamedSuite(c.path):
 			why = append(why, c.path+" is beside its suites, which may include it")
 		}
 		for _, board := range after.spec.Lineage() {
@@ -189,8 +189,8 @@ func (p *planner) ownSuites(spec images.Spec) (paths []string) {
 	return paths
 }
 
-// isSuiteOfOthers reports whether any board names the file as a suite.
-func (p *planner) isSuiteOfOthers(path string) bool {
+// isNamedSuite reports whether any board names the file as a suite.
+func (p *planner) isNamedSuite(path string) bool {
 	for _, m := range p.after.boards {
 		if slices.Contains(p.ownSuites(m.spec), path) {
 			return true
@@ -217,7 +217,7 @@ func (p *planner) layerReasons(ctx context.Context, name string, before, after b
 	in, unknown := p.inputsOf(ctx, name, areas, parts)
 	for _, c := range p.changes {
 		if slices.ContainsFunc(patches, func(patch string) bool { return isBelow(c.path, patch) || isBelow(patch, c.path) }) {
-			why = append(why, "patch "+c.path+how(c.status != 'A', c.status != 'D'))
+			why = append(why, "patch "+c.path+describeChange(c.status != 'A', c.status != 'D'))
 			continue
 		}
 		var data *bitbake.Inputs
@@ -254,7 +254,7 @@ func reasonOf(c change, areas []area, in *bitbake.Inputs, isDescription func(str
 	case isRemark(c.path, areas):
 		return ""
 	case c.status != 'M':
-		return c.path + how(c.status != 'A', c.status != 'D') + " in " + areas[i].why
+		return c.path + describeChange(c.status != 'A', c.status != 'D') + " in " + areas[i].why
 	case isForAll(c.path):
 		return c.path + ": every recipe may use it"
 	case in == nil:

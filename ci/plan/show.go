@@ -21,7 +21,7 @@ import (
 func (p Plan) Write(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, b := range p.Boards {
-		fmt.Fprintf(tw, "%s\t%s\t%s\n", plaintext.OneLine(b.Board), b.does(), shorten(b.Why))
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", plaintext.OneLine(b.Board), b.neededWork(), shorten(b.Why))
 	}
 	for _, name := range p.Gone {
 		fmt.Fprintf(tw, "%s\tgone\t\n", plaintext.OneLine(name))
@@ -43,7 +43,7 @@ func (p Plan) Write(w io.Writer) error {
 func (p Plan) Markdown() string {
 	rows := [][]string{{"board", "does", "why"}}
 	for _, b := range p.Boards {
-		rows = append(rows, []string{b.Board, b.does(), strings.Join(append(slices.Clone(b.Why), b.Notes...), ". ")})
+		rows = append(rows, []string{b.Board, b.neededWork(), strings.Join(append(slices.Clone(b.Why), b.Notes...), ". ")})
 	}
 	for _, name := range p.Gone {
 		rows = append(rows, []string{name, "gone", ""})
@@ -52,8 +52,8 @@ func (p Plan) Markdown() string {
 	return fmt.Sprintf("### Plan: build %d of %d boards, test %d\n\n%s", builds, len(p.Boards), tests, report.MarkdownTable(rows...))
 }
 
-// does returns what the board needs: build (then also test), test, or "-".
-func (b Board) does() string {
+// neededWork returns what the board needs: build (then also test), test, or "-".
+func (b Board) neededWork() string {
 	switch {
 	case b.Build:
 		return "build"
