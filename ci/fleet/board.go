@@ -56,7 +56,7 @@ func (r *fleetRun) runBoard(ctx context.Context, j *job) (Result, *Note) {
 	}
 	result.ElapsedMS = time.Since(t.report.Started).Milliseconds()
 	n := t.report.Counts()
-	result.Passed, result.Checks = n.Checks[report.Passed], n.Total()
+	result.Passed, result.Checks = n.Checks[report.Passed], n.TotalChecks()
 	result.System, result.Version, result.SentBytes = t.updated.System, t.updated.Version, t.updated.SentBytes
 	result.Answer = t.answer
 	if err != nil {

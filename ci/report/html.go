@@ -136,14 +136,14 @@ func (r Report) headline() string {
 		}
 	}
 	switch {
-	case n.Total() == 0:
+	case n.TotalChecks() == 0:
 		return "no checks were run"
 	case n.Checks[Failed] > 0:
-		return fmt.Sprintf("%d of %d checks failed", n.Checks[Failed], n.Total())
-	case n.Checks[Passed] == n.Total():
-		return fmt.Sprintf("all %d checks passed", n.Total())
+		return fmt.Sprintf("%d of %d checks failed", n.Checks[Failed], n.TotalChecks())
+	case n.Checks[Passed] == n.TotalChecks():
+		return fmt.Sprintf("all %d checks passed", n.TotalChecks())
 	}
-	return fmt.Sprintf("%d of %d checks passed, %d skipped", n.Checks[Passed], n.Total(), n.Checks[Skipped])
+	return fmt.Sprintf("%d of %d checks passed, %d skipped", n.Checks[Passed], n.TotalChecks(), n.Checks[Skipped])
 }
 
 // Failures returns the stages and checks that failed, in the order of the run. It leaves out a

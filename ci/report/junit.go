@@ -47,7 +47,7 @@ func JUnit(board, suite string, started time.Time, elapsedMS int64, cases []Chec
 func (r Report) junitSuites() []junitSuite {
 	var all []junitSuite
 	for _, s := range r.sections() {
-		all = append(all, r.junitSuite(s))
+		all = append(all, r.suiteWithChecks(s))
 	}
 	// The logs belong to the run, not to one of its suites; the schema has a place
 	// for them in a suite only.
@@ -86,8 +86,8 @@ func (r Report) junitProperties() []junitProperty {
 	return properties
 }
 
-// junitSuite returns a suite with its checks as cases, and with what these prove as a property.
-func (r Report) junitSuite(s SuiteResult) junitSuite {
+// suiteWithChecks returns a suite with its checks as cases, and what these prove as a property.
+func (r Report) suiteWithChecks(s SuiteResult) junitSuite {
 	suite := r.newJUnitSuite(s.Name, s.ElapsedMS)
 	if proved := s.proofList(); proved != "" { // the schema has no properties of a case
 		suite.Properties = append(suite.Properties, junitProperty{Name: "proves", Value: proved})

@@ -210,8 +210,8 @@ func (r Report) Counts() Tallies {
 	return n
 }
 
-// Total returns the number of checks, without stages.
-func (n Tallies) Total() int {
+// TotalChecks returns the number of checks, without stages.
+func (n Tallies) TotalChecks() int {
 	sum := 0
 	for _, v := range n.Checks {
 		sum += v

@@ -141,10 +141,10 @@ func reportError(ctx context.Context, r *report.Report) (err error) {
 		err = fmt.Errorf("smoke %s: stopped: %w", r.Board, context.Cause(ctx))
 		r.AddFailure("smoke", err, host.TypedStep("repeat the line"))
 	case n.Checks[report.Failed] > 0:
-		err = fmt.Errorf("smoke %s: %d of %d checks failed: %w", r.Board, n.Checks[report.Failed], n.Total(), report.ErrFailed)
+		err = fmt.Errorf("smoke %s: %d of %d checks failed: %w", r.Board, n.Checks[report.Failed], n.TotalChecks(), report.ErrFailed)
 		r.Reason = report.ReasonFor(err)
 	case n.Checks[report.Passed] == 0:
-		err = fmt.Errorf("smoke %s: none of %d checks passed: %w", r.Board, n.Total(), report.ErrFailed)
+		err = fmt.Errorf("smoke %s: none of %d checks passed: %w", r.Board, n.TotalChecks(), report.ErrFailed)
 		r.AddFailure("smoke", err, "take skip out of the suites, or name others in the board's board.yml")
 	}
 	return err

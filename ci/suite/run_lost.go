@@ -75,7 +75,7 @@ func (s *Session) lossError(ctx context.Context, r report.Report) error {
 	if errors.Is(why, boardssh.ErrSilent) {
 		after += silentNext
 	}
-	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("smoke %s: lost at check %d of %d (%s): %w; %s", r.Board, at, r.Counts().Total(), name, why, after))
+	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("smoke %s: lost at check %d of %d (%s): %w; %s", r.Board, at, r.Counts().TotalChecks(), name, why, after))
 }
 
 // explainLoss connects to the lost board again, unless it was silent, and says whether it
