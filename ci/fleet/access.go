@@ -128,7 +128,7 @@ func (inv *Inventory) ResolveAccess(h *Host) (a Access, err error) {
 			*f.field, err = inv.lookUpVariable(h, f.names)
 		}
 	}
-	for _, step := range []func(*Host, *Access) error{inv.readPort, inv.readArgs, inv.readConnection, inv.checkHostKey, inv.readLimit, inv.readBecome} {
+	for _, step := range []func(*Host, *Access) error{inv.readPort, inv.readArgs, inv.checkConnection, inv.checkHostKey, inv.readLimit, inv.readBecome} {
 		if err == nil {
 			err = step(h, &a)
 		}
@@ -234,8 +234,8 @@ func (h *Host) lineOf(names []string) int {
 	return 0
 }
 
-// readConnection refuses a host whose ansible_connection is none of Ansible's SSH connections.
-func (inv *Inventory) readConnection(h *Host, _ *Access) error {
+// checkConnection refuses a host whose ansible_connection is none of Ansible's SSH connections.
+func (inv *Inventory) checkConnection(h *Host, _ *Access) error {
 	kind, err := inv.lookUpVariable(h, []string{connectionVariable})
 	if err != nil {
 		return err

@@ -142,7 +142,7 @@ func (p *plan) prepareRun(ctx context.Context) error {
 	if err := p.readLastNotes(); err != nil {
 		return err
 	}
-	return p.skipPassed()
+	return p.chooseJobs()
 }
 
 // runFleet does the work on all boards, and writes the journal, the reports and the summary. Except
@@ -276,9 +276,9 @@ func renameNotes(notes map[string]Note, jobs []*job) map[string]Note {
 	return now
 }
 
-// skipPassed chooses the canaries. If the request has Failed, it first removes the boards that
+// chooseJobs chooses the canaries. If the request has Failed, it first removes the boards that
 // passed in the last run or were not in it. It refuses without a last run, or if its work differed.
-func (p *plan) skipPassed() error {
+func (p *plan) chooseJobs() error {
 	if !p.request.Failed {
 		p.chooseCanaries()
 		return nil
@@ -334,7 +334,7 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 			others++
 			continue
 		}
-		switch err := onlyName(inv, h, a, boards); {
+		switch err := claimBoard(inv, h, a, boards); {
 		case err == nil:
 		case slices.Contains([]string{"smoke", "run"}, p.request.commandName()):
 			twice = append(twice, h.Name)
@@ -362,10 +362,10 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 	return nil
 }
 
-// onlyName adds the host's address and serial to boards. It returns an error if another host of the
-// run has one of them: two attempts would write to the same board at once, and a second update
+// claimBoard adds the host's address and serial to boards. It returns an error if another host of
+// the run has one of them: two attempts would write to the same board at once, and a second update
 // would replace its only old system.
-func onlyName(inv *Inventory, h *Host, a Access, boards map[string]string) error {
+func claimBoard(inv *Inventory, h *Host, a Access, boards map[string]string) error {
 	address := fmt.Sprintf("the address %s, port %d", strings.ToLower(a.Host), cmp.Or(a.Port, 22))
 	marks := []string{strings.Join(append([]string{address}, a.Jump...), " through ")}
 	if a.Serial != "" {
