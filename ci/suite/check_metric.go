@@ -383,7 +383,7 @@ func parseTemperatures(files map[string]string) []sensor {
 }
 
 // parsePowers returns the power of hwmon chips in watts. If a chip has a voltage and a current of
-// the same number, such as the INA3221 of Jetsons, it multiplies the two.
+// the same number and no power, such as the INA3221 of Jetsons, it multiplies the two.
 func parsePowers(files map[string]string) []sensor {
 	var all []sensor
 	for _, file := range slices.Sorted(maps.Keys(files)) {
@@ -401,7 +401,8 @@ func parsePowers(files map[string]string) []sensor {
 		rail, isCurrent := strings.CutPrefix(input, "curr")
 		volts, okVolts := numberIn(files, dir+"in"+rail+"_input", 1e-3)
 		amperes, okAmperes := numberIn(files, file, 1e-3)
-		if isInput && isCurrent && okVolts && okAmperes {
+		_, hasPower := numberIn(files, dir+"power"+rail+"_input", 1)
+		if isInput && isCurrent && okVolts && okAmperes && !hasPower {
 			all = append(all, sensor{files[dir+"name"], cmp.Or(files[dir+"in"+rail+"_label"], "in"+rail), volts * amperes})
 		}
 	}

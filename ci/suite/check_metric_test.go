@@ -64,6 +64,7 @@ func TestMetricsOfRecordedBoards(t *testing.T) {
 		{"no sensors", suitetest.Recorded{"sh -c grep": ""}, "temperature: {x: {max: 90}}", "failed: no sensor of temperature is called *; the board has none / a sensor *"},
 		{"rails", rails, "power: {x: {sensors: [VDD_*], max: 15}}", "passed: ina3221/VDD_IN 6 W; ina3221/VDD_CPU_GPU_CV 1.488 W"},
 		{"a rail of a chip", rails, "power: {x: {sensors: [power_meter/*], max: 20}}", "failed: power_meter/power1 24.5 W / power_meter/power1: at most 20 W"},
+		{"a chip with power, voltage and current", suitetest.Recorded{"sh -c grep": "/c/name:ina226\n/c/power1_input:5900000\n/c/in1_input:12000\n/c/curr1_input:500\n/c/in2_input:5000\n/c/curr2_input:1000\n"}, "power: {x: {max: 10}}", "passed: ina226/in2 5 W; ina226/power1 5.9 W"},
 		{"rails of L4T R32", suitetest.Recorded{"sh -c grep": railFilesR32}, "power: {x: {max: 10}}", "passed: ina3221x/POM_5V_IN 2.31 W"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
