@@ -20,7 +20,8 @@ import (
 const TeardownLimit = 30 * time.Second
 
 // RunCheck runs one check with its retries, then its teardown. It returns the result of the check,
-// followed by those of its parts. A check that is skipped, or fails with Missing, has no teardown.
+// followed by those of its parts. A check that is skipped, or whose first try fails with Missing,
+// has no teardown.
 func (s *Session) RunCheck(ctx context.Context, c Check) []report.CheckResult {
 	r := report.CheckResult{Name: plaintext.Clean(c.Name, 200), Kind: c.Kind, Status: report.Skipped}
 	if r.Saw = s.skipReason(ctx, c); r.Saw != "" {
@@ -29,7 +30,7 @@ func (s *Session) RunCheck(ctx context.Context, c Check) []report.CheckResult {
 	began := time.Now()
 	f, tries, err := s.retryProbe(ctx, c)
 	var lacks Missing
-	if errors.As(err, &lacks) {
+	if errors.As(err, &lacks) && tries == 1 {
 		r.Saw = string(lacks)
 		return []report.CheckResult{r}
 	}
@@ -61,7 +62,8 @@ func (s *Session) skipReason(ctx context.Context, c Check) string {
 	return ""
 }
 
-// Missing is an error that skips a check instead of failing it. Its text says what the board lacks.
+// Missing is an error that skips a check instead of failing it, if its first try returns it. Its
+// text says what the board lacks.
 type Missing string
 
 func (m Missing) Error() string { return string(m) }

@@ -97,6 +97,18 @@ command:
 	}
 }
 
+// A check that removes what it needs cannot be repeated. It failed, and its teardown runs.
+func TestTeardownAfterMissing(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/a", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := runHere(t, t.Context(), dir, "command: {x: {exec: rm $D/a; exit 1, retries: 2, needs: {file: $D/a}, teardown: [touch $D/b]}}\n")
+	if _, err := os.Stat(dir + "/b"); err != nil || r.Checks[0].Status != report.Failed || r.Checks[0].Attempts != 2 {
+		t.Errorf("%v, %+v; want a failed check of 2 attempts, and its teardown", err, r.Checks[0])
+	}
+}
+
 func TestTeardown(t *testing.T) {
 	dir := t.TempDir()
 	r := runHere(t, t.Context(), dir, `
