@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,20 +38,19 @@ func (LocalBoard) Run(ctx context.Context, argv ...string) (boardssh.Result, err
 	return r, err
 }
 
-// Recorded is a simulated board. It maps a command line, or the beginning of one, to its output. An
-// output whose first line is "exit 1" has the status 1.
+// Recorded is a simulated board. It maps a command line, or the beginning of one, to its output: of
+// two that match, the longer. An output whose first line is "exit 1" has the status 1.
 type Recorded map[string]string
 
 // Run returns the output that is recorded for the command line or its beginning, or else an error.
 func (b Recorded) Run(_ context.Context, argv ...string) (boardssh.Result, error) {
 	line := strings.Join(argv, " ")
-	for prefix, answer := range b {
+	for _, prefix := range slices.Backward(slices.Sorted(maps.Keys(b))) { // longer ones first
 		if strings.HasPrefix(line, prefix) {
-			status := 0
-			if rest, ok := strings.CutPrefix(answer, "exit 1\n"); ok {
-				status, answer = 1, rest
+			if rest, ok := strings.CutPrefix(b[prefix], "exit 1\n"); ok {
+				return boardssh.Result{Status: 1, Stdout: []byte(rest)}, nil
 			}
-			return boardssh.Result{Status: status, Stdout: []byte(answer)}, nil
+			return boardssh.Result{Stdout: []byte(b[prefix])}, nil
 		}
 	}
 	return boardssh.Result{}, fmt.Errorf("not recorded: %s", line)
