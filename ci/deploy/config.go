@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rogpeppe/go-internal/diff"
@@ -134,8 +135,8 @@ func (f *configFile) readEntry(section string, n *goyaml.Node, keys ...string) (
 // wantFile is a file that the board must have.
 type wantFile struct {
 	data  []byte
-	mode  os.FileMode
-	owner string // "": root
+	mode  os.FileMode // as in octal: setuid, setgid and sticky are 07000
+	owner string      // "": root
 }
 
 // configPlan is what must be changed on one board.
@@ -190,7 +191,7 @@ func (p *configPlan) writeTree(dir string) (undo.Configuration, error) {
 		file := filepath.Join(dir, filepath.FromSlash(name))
 		err := os.MkdirAll(filepath.Dir(file), 0o755)
 		if err == nil {
-			err = errors.Join(os.WriteFile(file, want.data, 0o600), os.Chmod(file, want.mode))
+			err = errors.Join(os.WriteFile(file, want.data, 0o600), syscall.Chmod(file, uint32(want.mode)))
 		}
 		if err != nil {
 			return c, err

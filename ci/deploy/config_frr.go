@@ -146,7 +146,7 @@ func (p *configPlan) addKeepingMode(ctx context.Context, name string, data []byt
 		return err
 	}
 	mode, owner, _ := strings.Cut(strings.TrimSpace(string(r.Stdout)), " ")
-	if bits, bad := strconv.ParseUint(mode, 8, 9); r.Status == 0 && bad == nil {
+	if bits, bad := strconv.ParseUint(mode, 8, 12); r.Status == 0 && bad == nil {
 		otherwise.mode, otherwise.owner = os.FileMode(bits), owner
 	}
 	otherwise.data = data

@@ -493,16 +493,16 @@ func TestConfigureUnderUmask(t *testing.T) {
 	}
 }
 
-// A link has the mode 0777, which the file that replaces it must not have.
+// A link has the mode 0777. The file that replaces it gets the mode of the target, with setgid.
 func TestConfigureFRRThatIsALink(t *testing.T) {
 	c, root := boardInFolder(t)
-	if err := errors.Join(os.Rename(root+"/etc/frr/frr.conf", root+"/etc/frr/site.conf"), os.Symlink("site.conf", root+"/etc/frr/frr.conf")); err != nil {
+	if err := errors.Join(os.Rename(root+"/etc/frr/frr.conf", root+"/etc/frr/site.conf"), os.Symlink("site.conf", root+"/etc/frr/frr.conf"), os.Chmod(root+"/etc/frr/frr.conf", 0o604|fs.ModeSetgid)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := deployConfig(t, c, "frr: {config: frr.conf}\n", ConfigOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := boardFiles(t, root)["/etc/frr/frr.conf"], "-rw-r----- hostname after\n"; got != want {
+	if got, want := boardFiles(t, root)["/etc/frr/frr.conf"], "grw----r-- hostname after\n"; got != want {
 		t.Errorf("frr.conf is %q; want %q", got, want)
 	}
 }
