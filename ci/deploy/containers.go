@@ -138,6 +138,7 @@ func CleanContainers(ctx context.Context, w io.Writer, opt images.Options, spec 
 		if err != nil {
 			return err
 		}
+		names := slices.Compact(slices.Sorted(slices.Values(names)))
 		chosen := slices.DeleteFunc(slices.Clone(left), func(l container.Leftover) bool { return len(names) > 0 && !slices.Contains(names, l.Name) })
 		if len(chosen) < len(names) {
 			return fmt.Errorf("not all of %q are containers of deploy run; these are: %v", names, left)
