@@ -82,8 +82,7 @@ func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	return b.Build(ctx)
 }
 
-// BuildBundle builds a board's update bundle and renames it to file. The next build would replace a
-// bundle beside the artifact.
+// BuildBundle builds a board's update bundle and renames it to file, which the next build keeps.
 func BuildBundle(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, file string) (images.Artifact, error) {
 	opt.Request.Targets = []string{images.Bundle}
 	a, err := Build(ctx, w, spec, opt)
@@ -130,9 +129,8 @@ func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	return err
 }
 
-// flashAll finds the image, refuses the disk of this board if it is virtual and runs, creates the
-// identity of a board with a data partition, and writes all devices. After an error it removes a
-// board folder that it created.
+// flashAll finds the image, refuses a running virtual board's disk, creates the identity of a board
+// with a data partition, and writes all devices. After an error it removes a new board folder.
 func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices []string, how flash.Options) (_ []flash.Receipt, err error) {
 	dir := opt.BoardDir(spec)
 	if _, none := os.Stat(dir); none != nil {
@@ -185,8 +183,7 @@ func identityDir(a images.Artifact, dryRun bool) (_ string, done func(), err err
 
 // artifactFor returns the board's last build. If the user named a deploy folder of bitbake's as the
 // board, it sets how.Image to its image. Without a build, but with an image, it creates the board's
-// folder and returns an artifact without files. Such an image gets no keys: its partitions are
-// unknown.
+// folder and returns an artifact without files. Such an image, of unknown partitions, gets no keys.
 func artifactFor(spec images.Spec, opt images.Options, how *flash.Options, devices []string) (a images.Artifact, err error) {
 	dir := opt.BoardDir(spec)
 	if how.Image == "" {
@@ -204,8 +201,7 @@ func artifactFor(spec images.Spec, opt images.Options, how *flash.Options, devic
 	return images.NoArtifact(spec, dir), os.MkdirAll(dir, 0o755)
 }
 
-// filesFor returns the kinds of image files that can be written to a device, the preferred kind
-// first.
+// filesFor returns the kinds of image files for a device, the preferred kind first.
 func filesFor(name string) []string {
 	switch device.SpecialKind(name) {
 	case device.Tegra:

@@ -12,8 +12,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// ListDevices writes the devices of this machine, and the disks of virtual boards, that can be
-// flashed.
+// ListDevices writes which devices of this machine, and disks of virtual boards, can be flashed.
 func ListDevices(ctx context.Context, w io.Writer, opt images.Options, asJSON bool) error {
 	disks, err := virtualDisks(opt)
 	if err != nil {

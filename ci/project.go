@@ -28,9 +28,8 @@ type ProjectOptions struct {
 	JSON   bool
 }
 
-// InitProject writes the files of a new project into a folder, and prints the next steps. In a
-// folder that is a project already, it only adds pipelines. It refuses a folder in a clone of
-// Slipway.
+// InitProject writes a new project's files into a folder, and prints the next steps. In a project
+// it only adds pipelines. It refuses a folder in a clone of Slipway.
 func InitProject(ctx context.Context, w io.Writer, folder string, req starter.Request, opt ProjectOptions) error {
 	whole, err := filepath.Abs(folder)
 	if err != nil {
@@ -83,8 +82,7 @@ func AddBoard(ctx context.Context, w io.Writer, name, like string, opt ProjectOp
 	return writePlan(ctx, w, folder, plan, nil, false, opt)
 }
 
-// ownBoards returns the boards' folder of the project around the current folder. like is only for
-// the next step in the error.
+// ownBoards returns the boards' folder of the current project. like is for the error's next step.
 func ownBoards(like string) (string, error) {
 	folder, err := images.OwnFolder()
 	if err == nil && folder == "" {
@@ -159,9 +157,8 @@ type CheckOptions struct {
 	Quality string // a file for GitLab's code quality; "" is none
 }
 
-// CheckProject loads all boards of the project around the current folder, with their suites and
-// layers. It returns all faults, or else prints the lines that only the user can complete. Both
-// also go to the file opt.Quality.
+// CheckProject loads all boards of the project around the current folder, with suites and layers.
+// It returns all faults, or prints what only the user can complete. opt.Quality gets both.
 func CheckProject(ctx context.Context, w io.Writer, build images.Options, opt CheckOptions) error {
 	folder, err := ownBoards("BOARD")
 	if err != nil {
@@ -227,8 +224,7 @@ func saveQuality(file, boards string, wrong []error, edits []starter.Edit) error
 	return nil
 }
 
-// checkBoard loads a board's board.yml, suites and layers, and returns the first fault. A board of
-// Debian packages has no layers.
+// checkBoard loads board.yml, suites and any layers of a board, and returns the first fault.
 func checkBoard(ctx context.Context, board string, opt images.Options) error {
 	spec, err := images.Load(board)
 	if err != nil {

@@ -131,8 +131,7 @@ type rigRun struct {
 
 func (u *rigRun) reports() string { return u.opt.Build.ReportDir(u.spec) }
 
-// runStages runs the stages, writes the report, keeps the rig on if the user wants that, and stops
-// it.
+// runStages runs the stages, writes the report, and stops the rig unless the user wants to keep it.
 func (u *rigRun) runStages(ctx context.Context, stages []stage) error {
 	err := runStages(ctx, &u.report, stages)
 	err = errors.Join(err, u.report.WriteAndPrintPath(u.opt.Out, u.reports()))

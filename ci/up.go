@@ -36,9 +36,8 @@ type UpOptions struct {
 }
 
 // Up takes a virtual board from nothing to a report: it installs host packages, fixes the host
-// where root can, builds, flashes a virtual disk, boots, deploys and runs the suites. After a
-// failed stage the report has the error and the next step. Unless opt.Keep is set, Up switches the
-// board off.
+// where root can, builds, flashes a virtual disk, boots, deploys and runs the suites. The report
+// has a failed stage's error and next step. Unless opt.Keep is set, Up then switches the board off.
 func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, error) {
 	if spec.Machine == nil {
 		return report.Refused(spec, notVirtual(spec, "build "+plaintext.Quote(spec.TypedName())+"  # then flash, deploy and smoke: up is for virtual boards"))
@@ -103,8 +102,7 @@ func (u *upRun) stages() []stage {
 	}
 }
 
-// runStages runs stages until one fails, and records the remaining ones as skipped. It sets the
-// report's reason and time.
+// runStages runs stages until one fails, skips the others, and sets the report's reason and time.
 func runStages(ctx context.Context, r *report.Report, stages []stage) (err error) {
 	defer func() { r.Reason, r.ElapsedMS = report.ReasonFor(err), time.Since(r.Started).Milliseconds() }()
 	for i, s := range stages {
@@ -184,8 +182,7 @@ func (u *upRun) buildImage(ctx context.Context) (string, error) {
 	return "image " + u.artifact.Key, err
 }
 
-// flashDisk writes the image and the board's keys to the disk of the virtual machine. It refuses if
-// the board is on.
+// flashDisk writes image and keys to the virtual machine's disk. It refuses if the board is on.
 func (u *upRun) flashDisk(ctx context.Context) (string, error) {
 	dir := u.machineDir()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -264,8 +261,8 @@ func (u *upRun) retryReason(err error) string {
 	return ""
 }
 
-// switchOffForRetry switches the board off for another boot. After a silent boot it makes later boots run
-// without KVM. After a panic it keeps the console log under another name.
+// switchOffForRetry switches the board off for another boot: after a silent boot, without KVM.
+// After a panic it keeps the console log under another name.
 func (u *upRun) switchOffForRetry() error {
 	if u.vm.Accel == qemu.KVM {
 		return errors.Join(u.vm.Stop(), qemu.DistrustKVM())
@@ -369,8 +366,7 @@ func (u *upRun) runSmoke(ctx context.Context) (string, error) {
 	return report.CountWords(proved.Counts().Checks), err
 }
 
-// stopVM closes the SSH connection, and unless opt.Keep is set switches the board off. It prints
-// errors.
+// stopVM closes SSH and switches the board off, unless opt.Keep is set. It prints errors.
 func (u *upRun) stopVM() {
 	if u.conn != nil {
 		u.conn.Close()

@@ -215,8 +215,7 @@ func (u *updateRun) runAllStages(ctx context.Context, connect func(context.Conte
 	return err
 }
 
-// runStages runs stages unless err is set. It records unwanted stages, and those after a failure,
-// as skipped.
+// runStages runs stages unless err is set. Unwanted ones, and all after a failure, are skipped.
 func (u *updateRun) runStages(ctx context.Context, err error, all []stage) error {
 	record := &u.outcome.Report
 	for _, s := range all {
@@ -231,9 +230,8 @@ func (u *updateRun) runStages(ctx context.Context, err error, all []stage) error
 	return err
 }
 
-// deferInterrupt returns a context for the stages from the restart on. It does not end with ctx, so
-// a first Ctrl-C only prints a message. how.Now, the second Ctrl-C, ends it. Without how.Now it is
-// ctx. The caller calls done.
+// deferInterrupt returns a context for stages from the restart on: a first Ctrl-C prints a message,
+// how.Now, the second, ends it. Without how.Now it is ctx. The caller calls done.
 func (u *updateRun) deferInterrupt(ctx context.Context) (_ context.Context, done func()) {
 	if u.how.Now == nil {
 		return ctx, func() {}
@@ -261,8 +259,7 @@ func (u *updateRun) deferInterrupt(ctx context.Context) (_ context.Context, done
 	}
 }
 
-// skipsStage reports whether the options, or an earlier update of the board, make a stage
-// unnecessary.
+// skipsStage reports whether options or an earlier update of the board make a stage unnecessary.
 func (u *updateRun) skipsStage(stage string) bool {
 	switch stage {
 	case "install":
@@ -361,9 +358,8 @@ func (u *updateRun) awaitIdle(ctx context.Context) error {
 	})
 }
 
-// checkBundleEarly lets the engine check a streamed bundle, before the user is asked. It refuses
-// the bundle if another system waits for a restart. Bundles that are not streamed would first have
-// to be copied to the board.
+// checkBundleEarly lets the engine check a bundle before the user is asked, if it can be streamed
+// and so needs no copy on the board. It refuses if another system waits for a restart.
 func (u *updateRun) checkBundleEarly(ctx context.Context) error {
 	from, err := boardupdate.OfferBundle(ctx, u.conn, u.engine, u.bundle)
 	if err != nil {
@@ -479,8 +475,7 @@ func reportProgress(step *progress.Step) func(percent int, text string) {
 	}
 }
 
-// isUnreachable reports whether err occurred because the connection broke. It runs a program on the
-// board if the error does not tell.
+// isUnreachable reports whether the connection broke. If err does not tell, it runs a program.
 func (u *updateRun) isUnreachable(ctx context.Context, err error) bool {
 	return errors.Is(err, boardupdate.ErrLost) || errors.Is(err, boardssh.ErrSilent) || errors.Is(err, report.ErrUnreachable) || !suite.IsAlive(ctx, u.conn, 0)
 }
@@ -638,8 +633,7 @@ func (u *updateRun) markGood(ctx context.Context) (string, error) {
 	return u.outcome.Slot + " stays", nil
 }
 
-// rollBack marks the new system bad, restarts the board, and checks that the old system runs. It
-// collects the logs of both systems.
+// rollBack marks the new system bad, restarts, checks that the old one runs, collects both logs.
 func (u *updateRun) rollBack(ctx context.Context) (string, error) {
 	u.collectLogs(ctx, "the new system", "0")
 	err := u.onNewSystem(ctx, u.engine.MarkBad)
@@ -751,8 +745,7 @@ func ShowUpdate(w io.Writer, o Outcome, asJSON bool) error {
 	return err
 }
 
-// AskYes returns a function that asks a question on out, and returns an error with the text refusal
-// unless the answer from in is "yes".
+// AskYes returns a function that asks on out, and fails with refusal unless in answers "yes".
 func AskYes(in io.Reader, out io.Writer, refusal string) func(question string) error {
 	lines := bufio.NewReader(io.LimitReader(in, 4096))
 	return func(question string) error {

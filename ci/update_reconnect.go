@@ -39,8 +39,7 @@ func (b *connectionBreaks) explainError(err error) error {
 	return fmt.Errorf("%w; before that, %s", err, b)
 }
 
-// exhaustedError returns the error for after the last try. It does not wrap the last error, whose
-// cause may be on this machine.
+// exhaustedError is for after the last try. Its cause may be on this machine, so it is not wrapped.
 func (b *connectionBreaks) exhaustedError(ctx context.Context) error {
 	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("%w: %s", boardupdate.ErrLost, b))
 }

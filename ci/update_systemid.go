@@ -82,8 +82,7 @@ func (u *updateRun) canHaveBundle(s boardupdate.Slot) bool {
 	return !s.Failed && (s.Version == "" || u.bundle.Version == "" || s.Version == u.bundle.Version)
 }
 
-// isOldSlotUnchanged reports whether the old system is still in its slot. It is true if the engine
-// does not list that slot.
+// isOldSlotUnchanged reports whether the old system is in its slot, or the engine does not list it.
 func isOldSlotUnchanged(status boardupdate.Status, from SystemID) bool {
 	for _, s := range status.Slots {
 		if s.Name == from.Slot {

@@ -139,8 +139,7 @@ func (a *auditor) addFinding(rule, name, format string, args ...any) {
 	}
 }
 
-// matchPath reports whether a path matches a pattern, in which * matches any text, also with
-// slashes.
+// matchPath reports whether a path matches a pattern, in which * matches any text, also /.
 func matchPath(pattern, where string) bool {
 	first, rest, star := strings.Cut(pattern, "*")
 	if !star {
@@ -206,8 +205,7 @@ func isBelow(name string, folders []string) bool {
 	return slices.ContainsFunc(folders, func(dir string) bool { return strings.HasPrefix(name, dir) })
 }
 
-// isProgram reports whether a file is executable in programFolders, or named *.so* in
-// libraryFolders.
+// isProgram reports whether a file is executable in programFolders, or *.so* in libraryFolders.
 func isProgram(name string, info entry) bool {
 	dir := path.Dir(name)
 	return slices.Contains(programFolders, dir) && info.mode.Perm()&0o111 != 0 || slices.Contains(libraryFolders, dir) && strings.Contains(path.Base(name), ".so")

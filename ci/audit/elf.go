@@ -270,8 +270,8 @@ func (a *auditor) findLibrary(lib string, dirs []string, p *program) *program {
 	return nil
 }
 
-// isAnywhere reports whether any folder of the image has a library of this name, for p's machine and
-// class. A plugin may rely on libraries that its program has already loaded from its own folders.
+// isAnywhere reports whether the image has this library in any folder, for p's machine and class. A
+// plugin may rely on libraries that its program has already loaded from its own folders.
 func (a *auditor) isAnywhere(lib string, p *program) bool {
 	if a.private == nil {
 		a.private = map[string][]*program{}

@@ -116,8 +116,7 @@ func Audit(ctx context.Context, t Target, opt Options) (reports []Report, err er
 	return reports, nil
 }
 
-// Limits of the process that reads an image. A damaged image can make the reader allocate memory
-// without end.
+// Limits of the process that reads an image: a damaged one can make it allocate without end.
 const (
 	maxMemory = 8 << 30
 	maxTime   = 15 * time.Minute
@@ -129,8 +128,7 @@ type answer struct {
 	Error   string   `json:"error"`
 }
 
-// Answer audits a target and writes the reports and the error of the audit as JSON. It runs in the
-// process that Isolate starts.
+// Answer audits a target in the process that Isolate starts. It writes reports and error as JSON.
 func Answer(ctx context.Context, w io.Writer, t Target, opt Options) error {
 	var a answer
 	reports, err := Audit(ctx, t, opt)

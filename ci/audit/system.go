@@ -30,8 +30,7 @@ func (a *auditor) readAccounts() accounts {
 
 func (c accounts) known(e entry) bool { return c.users[e.uid] && c.groups[e.gid] }
 
-// commonPasswords are the passwords that people try first. checkPassword also tries the account's
-// name.
+// commonPasswords are what people try first. checkPassword also tries the account's name.
 var commonPasswords = []string{"root", "toor", "password", "passwd", "admin", "1234", "12345", "123456", "changeme", "default", "test", "user", "ubuntu", "debian", "raspberry", "nvidia", "jetson", "bluefield", "yocto", "oelinux123", "slipway", "linux"}
 
 // checkSystem checks passwords, accounts, SSH and sudo settings, authorized keys, machine IDs, and
@@ -97,8 +96,7 @@ func firstLine(text string) string {
 	return ""
 }
 
-// checkSSHD finds sshd settings that let root, or accounts without a password, log in. It stops at
-// the first Match block.
+// checkSSHD finds sshd settings, up to the first Match, that let root or empty passwords log in.
 func (a *auditor) checkSSHD(name string) {
 	for line := range strings.Lines(a.tree.readText(name)) {
 		words := strings.Fields(strings.ToLower(strings.ReplaceAll(line, "=", " ")))

@@ -71,8 +71,7 @@ func (t *tree) head(name string, n int64) (data []byte, err error) {
 }
 
 // readAll fills data from r, which must not end before. If r returns nothing without an error, the
-// rest stays zero: go-diskfs 1.9.4 does so in a hole at the end. In other holes it returns wrong
-// bytes.
+// rest stays zero: go-diskfs 1.9.4 does so in a hole at the end. In others it returns wrong bytes.
 func readAll(r io.Reader, data []byte) error {
 	for len(data) > 0 {
 		n, err := r.Read(data)
@@ -128,8 +127,7 @@ func (t *tree) resolve(name string) (string, bool) {
 	return "", false
 }
 
-// isRoot reports whether the tree has the folders of a system (etc, and usr or bin). The audit of a
-// wrong folder would find no fault.
+// isRoot reports whether a tree is a system's (etc, and usr or bin): a wrong folder has no faults.
 func (t *tree) isRoot() bool {
 	return t.isFolder("etc") && (t.isFolder("usr") || t.isFolder("bin"))
 }

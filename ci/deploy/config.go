@@ -85,8 +85,7 @@ func parseConfigFile(name string, data []byte) (*configFile, error) {
 	return f, f.readSections(root)
 }
 
-// readSections parses the sections into f.parts, sorted as configSections, and refuses unknown
-// ones.
+// readSections parses the sections into f.parts, sorted as configSections. Unknown ones are errors.
 func (f *configFile) readSections(root *goyaml.Node) error {
 	found := map[string]*goyaml.Node{}
 	for key, value := range yaml.Pairs(root) {
@@ -203,8 +202,7 @@ func (p *configPlan) writeTree(dir string) (undo.Configuration, error) {
 	return c, openFolders(dir)
 }
 
-// openFolders sets the mode of all folders below dir to 0755, whatever the umask is. The board gets
-// missing folders with these modes.
+// openFolders sets the folders below dir to 0755, despite the umask: the board's new ones get that.
 func openFolders(dir string) error {
 	return filepath.WalkDir(dir, func(name string, found fs.DirEntry, err error) error {
 		if err == nil && found.IsDir() && name != dir {
@@ -308,8 +306,7 @@ func (p *configPlan) applyChanges(ctx context.Context, want undo.Configuration, 
 	return fmt.Errorf("%w\n  all was put back as it was", err)
 }
 
-// addHint appends to the error of a refused setting the hint why a board may refuse that setting.
-// It returns other errors unchanged.
+// addHint appends to the error of a refused setting, and to no other, why a board may refuse it.
 func (p *configPlan) addHint(err error) error {
 	if !errors.Is(err, undo.ErrSetting) {
 		return err
@@ -399,8 +396,7 @@ func (p *configPlan) boardText(ctx context.Context, name string) (string, bool, 
 	return string(r.Stdout), r.Status == 0, err
 }
 
-// boardPath reports whether a path can name a file on the board: it is absolute, clean, not "/",
-// and without line breaks and NULs.
+// boardPath reports whether a path can name a board's file: absolute, clean, not /, no NUL or \n.
 func boardPath(name string) bool {
 	return path.IsAbs(name) && path.Clean(name) == name && name != "/" && !strings.ContainsAny(name, "\x00\n")
 }

@@ -79,9 +79,8 @@ func readConfigFiles(f *configFile, n *goyaml.Node) (configPart, error) {
 	return all, nil
 }
 
-// readNamedFile reads the file that attribute key names, relative to the configuration, and records
-// errors in e. It refuses links that leave the folder: a configuration from somebody else must not
-// send your files to a board.
+// readNamedFile reads the file that attribute key names, relative to the configuration, with errors
+// in e. It refuses links out of the folder: others' configurations must not send your files.
 func (f *configFile) readNamedFile(e *yaml.Entry, key string) []byte {
 	name, n := e.Text(key, ""), e.Fields[key]
 	switch {

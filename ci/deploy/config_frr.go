@@ -38,8 +38,7 @@ type frr struct {
 
 var daemonPattern = plaintext.Regexp(`^[a-z][a-z0-9]{1,30}$`)
 
-// readFRR parses the section frr and reads the file that its config names. It needs one of the
-// keys.
+// readFRR parses the section frr, which needs one of its keys, and reads the file of its config.
 func readFRR(f *configFile, n *goyaml.Node) (configPart, error) {
 	e, err := f.readEntry("frr", n, "daemons", "config")
 	if err != nil {

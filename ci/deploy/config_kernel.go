@@ -96,8 +96,7 @@ func (s sysctl) procPath() string {
 	return "/proc/sys/" + strings.NewReplacer(".", "/", "/", ".").Replace(s.name)
 }
 
-// plan adds the settings and a drop-in file for the next boots to p. It fails if the board lacks
-// one.
+// plan adds the settings, and a drop-in file for next boots, to p. It fails if the board lacks one.
 func (s sysctls) plan(ctx context.Context, p *configPlan) error {
 	var lines []string
 	for _, one := range s.all {

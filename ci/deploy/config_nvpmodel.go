@@ -14,8 +14,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// nvpmodel is the section nvpmodel: a Jetson's power mode. The program nvpmodel keeps it over
-// boots.
+// nvpmodel is the section nvpmodel: a Jetson's power mode. The program keeps it over boots.
 type nvpmodel struct {
 	file *configFile
 	node *yaml.Node

@@ -85,8 +85,7 @@ func checkDestination(remote string, isFolder, remove bool) error {
 // systemFolders are top folders that a board needs to run.
 var systemFolders = []string{"bin", "boot", "data", "dev", "etc", "lib", "lib64", "proc", "root", "run", "sbin", "sys", "usr", "var"}
 
-// asFolder returns local if it is a folder, or else a temporary folder with a copy of the file. The
-// caller calls remove.
+// asFolder returns local, or for a file a temporary folder with its copy. The caller calls remove.
 func asFolder(local string) (folder string, remove func(), err error) {
 	info, err := os.Stat(local)
 	if err != nil {

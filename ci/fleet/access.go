@@ -15,8 +15,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Access is how the inventory says that a host is reached. ~/.ssh/config decides the fields that
-// the inventory leaves out.
+// Access is how to reach a host. ~/.ssh/config decides the fields that the inventory leaves out.
 type Access struct {
 	Host     string
 	Port     int
@@ -190,8 +189,7 @@ func (inv *Inventory) readLimit(h *Host, a *Access) error {
 var userPattern = plaintext.Regexp(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
 
 // readBecome sets a.Become, the user for sudo, from the host's variables. The default is root with
-// --become, else "". It accepts Ansible's words for yes and no, and refuses methods other than
-// sudo.
+// --become, else "". It accepts Ansible's words for yes and no, and only the method sudo.
 func (inv *Inventory) readBecome(h *Host, a *Access) error {
 	words := map[string]string{becomeVariable: "", becomeMethodVariable: "", becomeUserVariable: ""}
 	for name := range words {
@@ -257,8 +255,7 @@ func (inv *Inventory) checkHostKey(h *Host, a *Access) error {
 	return nil
 }
 
-// harmlessOptions are options of ssh that change neither the target of a connection nor how the
-// target proves its identity.
+// harmlessOptions of ssh change neither the target nor how the target proves its identity.
 var harmlessOptions = map[string]bool{
 	"connecttimeout": true, "connectionattempts": true, "serveraliveinterval": true, "serveralivecountmax": true, "tcpkeepalive": true,
 	"controlmaster": true, "controlpersist": true, "controlpath": true, "loglevel": true, "batchmode": true, "compression": true,
@@ -268,8 +265,7 @@ var harmlessOptions = map[string]bool{
 // hostKeyOptions are options of ssh that can turn off the check of the host key.
 var hostKeyOptions = map[string]bool{"stricthostkeychecking": true, "userknownhostsfile": true, "globalknownhostsfile": true, "checkhostip": true}
 
-// readArgs sets the jump hosts from the arguments that Ansible passes to ssh. It refuses options
-// that could lead to another machine.
+// readArgs sets the jump hosts from ssh's arguments. It refuses options that may lead elsewhere.
 func (inv *Inventory) readArgs(h *Host, a *Access) error {
 	for _, name := range argsVariables {
 		text, err := inv.lookUpVariable(h, []string{name})
@@ -287,8 +283,7 @@ func (inv *Inventory) readArgs(h *Host, a *Access) error {
 	return nil
 }
 
-// readOptions reads -J and -o of ssh's arguments. It ignores -C, -q, -4, -6 and -T, and refuses
-// others.
+// readOptions reads ssh's -J and -o. It ignores -C, -q, -4, -6 and -T, and refuses other options.
 func (inv *Inventory) readOptions(a *Access, line int, words []string) error {
 	for len(words) > 0 {
 		word := words[0]

@@ -32,9 +32,8 @@ type attempt struct {
 	already bool // the board had it before
 }
 
-// runBoard makes one attempt on a board and writes the board's report. It returns the result, and
-// the note that the next update needs about the board's system, or nil. If an input changed
-// meanwhile, the result is Changed.
+// runBoard makes one attempt on a board and writes its report. It returns the result (Changed, if
+// an input changed), and the note that the next update needs about the board's system, or nil.
 func (r *fleetRun) runBoard(ctx context.Context, j *job) (Result, *Note) {
 	t := &attempt{fleetRun: r, job: j, step: progress.Start(ctx, j.host.Name, 0, "")}
 	t.report = report.Report{Board: cmp.Or(r.spec.Board, j.host.Name), Target: j.host.Name, Started: time.Now().UTC()}

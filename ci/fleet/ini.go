@@ -19,8 +19,7 @@ type iniReader struct {
 	named   map[string]int // groups that other sections name, with the line
 }
 
-// readINI parses an INI inventory, and adds its groups and hosts. A group without a section [group]
-// or [group:children] is an error.
+// readINI adds an INI inventory's groups and hosts. A group needs [group] or [group:children].
 func (inv *Inventory) readINI(data []byte) error {
 	r := &iniReader{
 		Inventory: inv, group: inv.groups[ungrouped], kind: "hosts",

@@ -1,6 +1,5 @@
-// Package fleet runs one command on many boards. It reads an Ansible inventory, in YAML or INI,
-// and deploys to its hosts, updates or tests them, several at a time. Packages target and ci do
-// the work on one board.
+// Package fleet runs one command on many boards, several at a time: a deploy, an update, a test. It
+// reads an Ansible inventory, in YAML or INI. Packages target and ci do the work on one board.
 package fleet
 
 import (
@@ -131,9 +130,8 @@ func parseInventory(file string, data []byte) (*Inventory, error) {
 	return inv, inv.resolveGroups()
 }
 
-// isYAML reports whether an inventory is YAML and not INI, by the file's extension as Ansible does,
-// or else by its first line that is no comment: ---, or with { first or : last. An empty file is
-// YAML.
+// isYAML reports whether an inventory is YAML and not INI: by its extension, as Ansible does, or by
+// its first line that is no comment (---, or { first or : last). An empty file is YAML.
 func isYAML(file string, data []byte) bool {
 	switch filepath.Ext(file) {
 	case ".yml", ".yaml", ".json":
@@ -229,8 +227,7 @@ func (inv *Inventory) addChild(parent, child *group, line int) error {
 	return err
 }
 
-// addLink records that a host or group is a member of a group, and returns whether that is new. It
-// refuses more than maxEdges members.
+// addLink adds a host or group to a group, and returns whether that is new. At most maxEdges fit.
 func (inv *Inventory) addLink(l link, line int) (added bool, err error) {
 	if inv.links[l] {
 		return false, nil

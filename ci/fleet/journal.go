@@ -71,9 +71,8 @@ type journal struct {
 	synced int64
 }
 
-// newJournal writes a new journal with entries as its head, replaces the folder's old journal, and
-// returns the new one for appending. When the new file is on the disk, and before it replaces the
-// old one, newJournal calls before.
+// newJournal writes a new journal with entries as its head, replaces the folder's old one, and
+// returns the new one to append to. Between the new file's sync and its rename, it calls before.
 func newJournal(dir string, entries []entry, before func() error) (*journal, error) {
 	if err := localfile.MkdirAll(dir); err != nil {
 		return nil, err
@@ -154,8 +153,7 @@ func (j *journal) appendEntry(e entry) error {
 	return nil
 }
 
-// writeLine writes a line without a sync, unless an earlier one failed. upTo is all that was
-// written.
+// writeLine writes a line without a sync, unless an earlier one failed. upTo is what was written.
 func (j *journal) writeLine(line []byte) (upTo int64, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

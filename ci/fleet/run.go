@@ -316,9 +316,8 @@ func (p *plan) chooseCanaries() {
 	}
 }
 
-// addJobs adds a job for each host, and leaves out hosts whose slipway_board is another one. It
-// returns one error for all unusable hosts. Two names of one board are such an error, but only a
-// warning for smoke and run.
+// addJobs adds a job for each host, without hosts of another slipway_board. It returns one error
+// for all unusable hosts. Two names of one board are such an error, for smoke and run a warning.
 func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 	var problems []error
 	others := 0
@@ -362,9 +361,8 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 	return nil
 }
 
-// claimBoard adds the host's address and serial to boards. It returns an error if another host of
-// the run has one of them: two attempts would write to the same board at once, and a second update
-// would replace its only old system.
+// claimBoard adds a host's address and serial to boards. It fails if another host has one: two
+// attempts would write to one board at once, and a second update would replace the only old system.
 func claimBoard(inv *Inventory, h *Host, a Access, boards map[string]string) error {
 	address := fmt.Sprintf("the address %s, port %d", strings.ToLower(a.Host), cmp.Or(a.Port, 22))
 	marks := []string{strings.Join(append([]string{address}, a.Jump...), " through ")}

@@ -18,8 +18,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// capture is a running tcpdump. It keeps the captured packets of this check, which have the check's
-// mark.
+// capture is a running tcpdump. It keeps the captured packets with the mark of this check.
 type capture struct {
 	what   string // the point of capture, for messages
 	mark   []byte
@@ -114,8 +113,7 @@ func (c *capture) packetsOf(sample int) []arrival {
 	return c.seen[sample][:len(c.seen[sample]):len(c.seen[sample])]
 }
 
-// outputWatcher keeps the beginning of a program's output. It closes seen once the output contains
-// want.
+// outputWatcher keeps the beginning of an output. It closes seen once the output contains want.
 type outputWatcher struct {
 	want string
 	seen chan struct{}

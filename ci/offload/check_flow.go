@@ -43,8 +43,7 @@ func (flow) Next() string {
 	return "on the board: dpdk-testpmd with the arguments of eal in board.yml, -- -i, and its flow create, flow query and flow list by hand"
 }
 
-// wantDPU returns a suite.Missing error if board.yml has no section dpu, or the board lacks the
-// program.
+// wantDPU returns a suite.Missing error if board.yml has no dpu, or the board lacks the program.
 func wantDPU(ctx context.Context, s *suite.Session, program string) error {
 	if s.DPU == nil {
 		return suite.Missing("the board's board.yml has no section dpu")
@@ -297,8 +296,7 @@ func (p pattern) testpmdItems(source string) string {
 	return fmt.Sprintf("%s dst is %d", text, p.toPort)
 }
 
-// withoutTraffic checks, without sending packets, that a rule can be created, queried and
-// destroyed.
+// withoutTraffic checks that a rule can be created, queried and destroyed. It sends no packets.
 func (c flow) withoutTraffic(f *suite.Finding, pmd *testpmd, out dpdkPort) error {
 	attributes, fate := fmt.Sprintf("group %d ingress transfer", c.group), fmt.Sprintf("port_id id %d", out.number)
 	if c.plain {

@@ -16,8 +16,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// pbr is the check of policy based routing (PBR) in FRR, which a plugin of zebra offloads to the
-// ports.
+// pbr is the check of FRR's policy based routing (PBR), which a plugin of zebra offloads to ports.
 type pbr struct {
 	trafficOptions
 	plugin  string
@@ -106,8 +105,7 @@ func (p pbr) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, er
 
 var pbrInterface = plaintext.Regexp(`(?m)^\s*(\S{1,15})\(\d+\) with pbr-policy (\S+)`)
 
-// wantNoPolicy returns a suite.Missing error if one of the board's ports already has a PBR policy,
-// which the check would replace.
+// wantNoPolicy returns a suite.Missing error if a port has a PBR policy, which would be replaced.
 func (r *router) wantNoPolicy(ctx context.Context) error {
 	out, err := r.runVtysh(ctx, "show pbr interface")
 	for _, m := range pbrInterface().FindAllStringSubmatch(out, -1) {
@@ -118,8 +116,7 @@ func (r *router) wantNoPolicy(ctx context.Context) error {
 	return err
 }
 
-// checkPorts checks that the plugin uses the ports in board.yml, and records what their drivers
-// prove.
+// checkPorts compares the plugin's ports with board.yml, and records what their drivers prove.
 func (p pbr) checkPorts(ctx context.Context, f *suite.Finding, r *router) error {
 	said, err := r.runVtysh(ctx, r.plugin.ports)
 	if err != nil {
@@ -139,8 +136,7 @@ func (p pbr) checkPorts(ctx context.Context, f *suite.Finding, r *router) error 
 	return nil
 }
 
-// policy is a pbr-map for packets that come in by one port. Its rules send them to another next
-// hop.
+// policy is a pbr-map for packets that come in by one port and go to another next hop.
 type policy struct{ name, port, from, nexthop string }
 
 // onwardPolicy returns the policy that sends packets from the peer from to the peer to.
@@ -275,8 +271,7 @@ func (r *router) waitForNextHop(ctx context.Context, nexthop string) error {
 	})
 }
 
-// checkWiderAlone removes the rule, keeps the wider rule, and checks that the wider rule gets the
-// packets.
+// checkWiderAlone removes the rule, and checks that the wider rule, which stays, gets the packets.
 func (p pbr) checkWiderAlone(ctx context.Context, f *suite.Finding, r *router, t *traffic, dns policy) error {
 	if err := r.configure(ctx, dns.removeRuleCommand(ruleSeq)); err != nil {
 		return err
@@ -358,8 +353,7 @@ func (r *router) kernelRules(ctx context.Context) (all []string, err error) {
 	return all, err
 }
 
-// resolveNextHop sends a UDP packet to the next hop, so that the kernel resolves the MAC address,
-// which zebra reads from the kernel.
+// resolveNextHop sends UDP to the next hop, so that the kernel learns its MAC address for zebra.
 func (r *router) resolveNextHop(ctx context.Context, p policy) error {
 	_, err := r.Output(ctx, "bash", "-c", `echo hello > "/dev/udp/$1/9"`, "bash", p.nexthop)
 	if err != nil {
@@ -368,8 +362,7 @@ func (r *router) resolveNextHop(ctx context.Context, p policy) error {
 	return nil
 }
 
-// configureTeardown runs configuration commands, also after the check was canceled: the board's own
-// zebra would keep the check's rules.
+// configureTeardown runs commands even after a cancel: the board's own zebra would keep the rules.
 func (r *router) configureTeardown(ctx context.Context, commands []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), suite.TeardownLimit)
 	defer cancel()

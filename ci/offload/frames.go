@@ -44,8 +44,7 @@ const (
 	wrongSum
 )
 
-// datagram is an IPv4 packet that a check sends. The check builds the whole frame, so that it knows
-// each byte that must arrive.
+// datagram is an IPv4 packet to send. The check builds the whole frame, to know what must arrive.
 type datagram struct {
 	source, target   netip.Addr
 	protocol         byte
@@ -85,8 +84,7 @@ func (d datagram) layer4Bytes() int {
 	return udpBytes
 }
 
-// buildBody returns the bytes after the IPv4 header: the UDP or TCP header, with the checksum that
-// d.sum names, and the payload.
+// buildBody returns the bytes after the IPv4 header: UDP or TCP with d.sum's checksum, and payload.
 func (d datagram) buildBody() []byte {
 	header, at := make([]byte, d.layer4Bytes()), udpChecksum
 	if d.protocol == protocolTCP {
@@ -135,8 +133,7 @@ func addVLANTag(frame []byte, vlan uint16) []byte {
 	return slices.Concat(frame[:12], []byte{etherTagged >> 8, etherTagged & 255, byte(vlan >> 8), byte(vlan)}, frame[12:])
 }
 
-// routeFrame returns an untagged frame as a router forwards it: with new MAC addresses and a TTL
-// that is one lower.
+// routeFrame returns an untagged frame as a router forwards it: new MAC addresses, TTL less one.
 func routeFrame(frame []byte, from, to net.HardwareAddr) []byte {
 	b := slices.Concat(to, from, frame[12:])
 	ip := b[etherBytes : etherBytes+headerBytes(b)]
@@ -190,8 +187,7 @@ type framePart struct {
 	show     func([]byte) string
 }
 
-// frameParts returns the parts of an untagged frame. Bytes that two parts share belong to the first
-// part.
+// frameParts returns the parts of an untagged frame. Shared bytes belong to the first part.
 func frameParts(frame []byte) []framePart {
 	ip := etherBytes
 	body := ip + headerBytes(frame)
@@ -251,8 +247,7 @@ func compareFrames(want []byte, got captured) (all []difference) {
 	return all
 }
 
-// firstDifference returns the index of the first byte of a that differs from b, or len(a). b must
-// not be shorter than a.
+// firstDifference returns the first index where a differs from b, which is not shorter, or len(a).
 func firstDifference(a, b []byte) int {
 	for i := range a {
 		if a[i] != b[i] {

@@ -45,9 +45,8 @@ const (
 // flowTimeout is how long a rule or a counter may take to appear.
 var flowTimeout = 20 * time.Second
 
-// startFRR connects to the zebra that runs on the board, if it answers the plugin's command. Else
-// startFRR creates a folder for sockets and starts zebra and pbrd there. The caller closes the
-// router, also after an error.
+// startFRR connects to the board's zebra, if it answers the plugin's command. Else it makes a
+// folder for sockets and starts zebra and pbrd there. Call the router's close, also after an error.
 func startFRR(ctx context.Context, s *suite.Session, p plugin, folder string) (*router, error) {
 	r := &router{Session: s, plugin: p}
 	if _, err := r.runVtysh(ctx, p.ports); err == nil {
@@ -68,9 +67,8 @@ func startFRR(ctx context.Context, s *suite.Session, p plugin, folder string) (*
 	return r, r.waitForDaemon(ctx, r.startDaemon(ctx, folder+"/pbrd"), "show pbr map")
 }
 
-// startDaemon starts a daemon of FRR in the foreground on the board and returns at once. The
-// router's close stops the daemon. The daemon switches to the user frr, unless root is in the group
-// frrvty.
+// startDaemon starts a daemon of FRR in the foreground on the board, until the router's close, and
+// returns at once. The daemon switches to the user frr, unless root is in the group frrvty.
 func (r *router) startDaemon(ctx context.Context, program string, args ...string) *daemon {
 	name := program[strings.LastIndex(program, "/")+1:]
 	file := r.dir + "/" + name
@@ -118,8 +116,7 @@ func (r *router) close(ctx context.Context) error {
 	return r.RemoveFolder(ctx, r.dir)
 }
 
-// waitForDaemon repeats a vtysh command until it succeeds. It fails if the daemon ends, or after
-// daemonTimeout.
+// waitForDaemon repeats a vtysh command up to daemonTimeout. It fails early if the daemon ends.
 func (r *router) waitForDaemon(ctx context.Context, d *daemon, command string) error {
 	var refused error
 	err := suite.WaitUntil(ctx, daemonTimeout, pollInterval, func() (bool, error) {
@@ -139,8 +136,7 @@ func (r *router) waitForDaemon(ctx context.Context, d *daemon, command string) e
 	return err
 }
 
-// vtyshError matches what vtysh prints when it refuses a command. The exit status is not
-// enough: vtysh 10.3 exits with 0.
+// vtyshError matches vtysh's refusal of a command. vtysh 10.3 exits with 0 nevertheless.
 var vtyshError = plaintext.Regexp(`(?m)^% \S`)
 
 // vtyshRefusal is the error of a command that this FRR does not know or accept.
@@ -148,8 +144,7 @@ type vtyshRefusal struct{ said string }
 
 func (r vtyshRefusal) Error() string { return r.said }
 
-// runVtysh runs these commands in one vtysh, in order, and returns the output. A command that FRR
-// rejects is a vtyshRefusal.
+// runVtysh returns the output of commands in one vtysh. If FRR rejects one, that is a vtyshRefusal.
 func (r *router) runVtysh(ctx context.Context, commands ...string) (string, error) {
 	argv := []string{"vtysh"}
 	if r.dir != "" {
@@ -261,8 +256,7 @@ func parseFlows(text string) (all []pbrFlow) {
 	return all
 }
 
-// countedFlows returns the flows that have a counter: those of a port, or of all ports if port is
-// "".
+// countedFlows returns the flows with a counter, of one port or (if port is "") of all.
 func countedFlows(flows []pbrFlow, port string) (some []pbrFlow) {
 	for _, f := range flows {
 		if f.counted && (port == "" || f.port == port) {

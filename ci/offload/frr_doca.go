@@ -7,8 +7,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// docaDriver is used in place of the name of a DPDK driver, because DOCA Flow always uses
-// the hardware.
+// docaDriver stands for a DPDK driver's name. DOCA Flow always uses the hardware.
 const docaDriver = "doca_flow"
 
 // parseDOCAPorts parses the output of "show dplane doca port json". Invalid JSON has no ports.

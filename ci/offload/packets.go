@@ -61,8 +61,7 @@ func pcapHeader(r io.Reader) (endian.ByteOrder, error) {
 	return order, nil
 }
 
-// pcapRecord reads the next frame of a pcap capture, or io.EOF. It refuses frames above
-// maxPacketBytes.
+// pcapRecord reads the next frame, of at most maxPacketBytes, of a pcap capture, or io.EOF.
 func pcapRecord(r io.Reader, order endian.ByteOrder) (c captured, err error) {
 	var head [16]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -178,8 +178,7 @@ func (r *router) dropEmpty(ctx context.Context, p policy, known []ruleCase) ([]r
 // maxWrong is how many wrong rules a message shows.
 const maxWrong = 10
 
-// checkCases waits until the flows of all rules match the file, and reports the rules that still
-// differ after flowTimeout.
+// checkCases waits until all rules' flows match the file. After flowTimeout it reports the others.
 func (r *router) checkCases(ctx context.Context, f *suite.Finding, p policy, file string, known []ruleCase, all int) error {
 	var wrong []string
 	_, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool {

@@ -110,8 +110,7 @@ func parsePorts(text string) (all []dpdkPort) {
 	return all
 }
 
-// listPorts returns all ports of testpmd. It fails unless port i exists for each port i of
-// board.yml.
+// listPorts returns all ports of testpmd. Each port of board.yml must be one of them.
 func (t *testpmd) listPorts(d *images.DPU) ([]dpdkPort, error) {
 	out, err := t.runCommand("show port summary all")
 	if err != nil {
@@ -126,8 +125,7 @@ func (t *testpmd) listPorts(d *images.DPU) ([]dpdkPort, error) {
 	return all, nil
 }
 
-// drivers maps each DPDK driver to what the driver proves: offload by hardware, or by software. An
-// unknown driver proves neither.
+// drivers maps DPDK drivers to what they prove: hardware or software offload. Others prove neither.
 var drivers = map[string]report.Proof{
 	"mlx5_pci":       report.ProvesHardware,
 	"mlx5_auxiliary": report.ProvesHardware, // of a scalable function
@@ -180,8 +178,7 @@ func (t *testpmd) createRule(rule string) (int, error) {
 	return strconv.Atoi(m[1])
 }
 
-// describeMemory returns a line with DPDK's allocated objects and free packet buffers, to compare
-// before and after a test.
+// describeMemory returns DPDK's allocated objects and free packet buffers, to compare later.
 func (t *testpmd) describeMemory() (string, error) {
 	heap, err := t.runCommand("dump_socket_mem")
 	if err != nil {

@@ -47,8 +47,7 @@ func noTraffic(d *images.DPU) string {
 	return ""
 }
 
-// startTraffic checks that the peers have python3, reads the addresses, and starts all captures. It
-// sends no packet yet.
+// startTraffic checks that the peers have python3, reads the addresses, and starts all captures.
 func startTraffic(ctx context.Context, s *suite.Session, d *images.DPU) (t *traffic, err error) {
 	t = &traffic{Session: s, dpu: d, from: *d.From, mark: make([]byte, markBytes), more: make(chan struct{}, 1)}
 	rand.Read(t.mark)
@@ -154,8 +153,7 @@ func (t *traffic) stop() {
 // peerCommand returns the command line that runs argv on a peer.
 func peerCommand(p images.Peer, argv ...string) []string { return slices.Concat(p.Run, argv) }
 
-// wantPeerProgram runs PROGRAM --version on a peer. If that fails, it returns a suite.Missing
-// error.
+// wantPeerProgram returns a suite.Missing error unless PROGRAM --version succeeds on a peer.
 func wantPeerProgram(ctx context.Context, s *suite.Session, p images.Peer, program string) error {
 	if _, err := s.Output(ctx, peerCommand(p, program, "--version")...); err != nil {
 		return suite.Missing(fmt.Sprintf("there is no %s where packets are sent, pass or arrive: %s", program, suite.ShellLine(peerCommand(p, program))))
@@ -318,8 +316,7 @@ func (t *traffic) makeSample(a trafficOptions, what string, n int, like datagram
 	return s
 }
 
-// makeFragmentSample builds a sample of n packets, each split into two IP fragments. Each fragment
-// has a mark of its own.
+// makeFragmentSample builds a sample of n packets, each in two IP fragments with own marks.
 func (t *traffic) makeFragmentSample(a trafficOptions, what string, n int, like datagram) *sample {
 	const first = 48 // bytes after the IPv4 header in the first fragment
 	like = t.fillAddresses(like)
@@ -336,8 +333,7 @@ func (t *traffic) makeFragmentSample(a trafficOptions, what string, n int, like 
 	return s
 }
 
-// fillAddresses sets the source and target address of a packet to the usual ones, if they are
-// unset.
+// fillAddresses sets a packet's source and target address, where unset, to the usual ones.
 func (t *traffic) fillAddresses(d datagram) datagram {
 	if !d.source.IsValid() {
 		d.source = t.source
@@ -355,8 +351,7 @@ func (t *traffic) newSample(what string, c claim, like datagram) *sample {
 	return s
 }
 
-// trafficOptions are the keys of a check that say what its rule matches and how many
-// packets are sent.
+// trafficOptions are a check's keys: what its rule matches, and how many packets are sent.
 type trafficOptions struct {
 	port         uint16 // the port that the rule matches
 	others       uint16 // a port that the rule does not match
@@ -399,8 +394,7 @@ func readTrafficOptions(e *suite.Entry) trafficOptions {
 	return a
 }
 
-// makeSamples builds all samples: packets that match the rule, and packets that differ from those
-// in one field each.
+// makeSamples builds the samples: packets that match the rule, and others that differ in one field.
 func (t *traffic) makeSamples(a trafficOptions) (all []*sample) {
 	name, other := "UDP", "TCP"
 	rule := datagram{protocol: protocolUDP, fromPort: sourcePort, toPort: a.port}
@@ -466,8 +460,7 @@ func (t *traffic) makeSamples(a trafficOptions) (all []*sample) {
 // otherProtocols differ from UDP or TCP in one bit. The last is UDP-Lite, which resembles UDP.
 var otherProtocols = []byte{16, 19, 21, 25, 49, 81, 145, 7, 14, 22, 38, 70, 134, protocolUDPLite}
 
-// makeChangedSample builds packets that match the rule, applies change to each frame, and sets the
-// claim of the sample to c.
+// makeChangedSample builds a sample with claim c: the rule's packets, each frame changed by change.
 func (t *traffic) makeChangedSample(a trafficOptions, rule datagram, c claim, what string, change func([]byte) []byte) *sample {
 	s := t.makeSample(a, fmt.Sprintf(what, a.port), a.otherPackets, rule)
 	s.claim = c
@@ -533,8 +526,7 @@ func (t *traffic) checkOtherPort(ctx context.Context, f *suite.Finding, a traffi
 	return nil
 }
 
-// arrivalTime is how long packets may take to arrive. After the time lull without a packet, no
-// more are expected.
+// arrivalTime is how long packets may take. After lull without a packet, no more are expected.
 var arrivalTime, lull = 10 * time.Second, time.Second
 
 // waitForPackets waits until arrived is true and no packet came for the time lull, or until
@@ -558,8 +550,7 @@ func (t *traffic) waitForPackets(ctx context.Context, arrived func() bool) error
 	}
 }
 
-// checkCaptures returns an error if a capture has ended, because then missing packets
-// prove nothing.
+// checkCaptures returns an error if a capture has ended: missing packets then prove nothing.
 func (t *traffic) checkCaptures() error {
 	for _, c := range t.allCaptures() {
 		select {

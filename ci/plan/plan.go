@@ -231,15 +231,13 @@ func jobOf(b Board, spec images.Spec) (Job, bool) {
 	return job, b.Build || b.Test && spec.Machine != nil
 }
 
-// labJobOf returns the job in a lab with the hardware of the board, and whether one is needed:
-// flash after a build, else smoke.
+// labJobOf returns a needed job in a lab with a board's hardware: flash after a build, else smoke.
 func labJobOf(b Board, spec images.Spec) (Job, bool) {
 	command := plaintext.Either(b.Build, "flash", "smoke")
 	return Job{b.Board, command, spec.Debian == nil}, (b.Build || b.Test) && spec.Machine == nil
 }
 
-// planBoard decides whether one board must be built and tested, and collects the reasons, and notes
-// about repositories without a pin.
+// planBoard decides whether to build and test a board, with reasons, and notes on missing pins.
 func (p *planner) planBoard(ctx context.Context, name string) Board {
 	b := Board{Board: name, Why: []string{}}
 	before, known := p.before.boards[name]

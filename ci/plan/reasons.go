@@ -74,8 +74,7 @@ func describeChange(was, is bool) string {
 	return " differs"
 }
 
-// isProjectFile reports whether a build read this file as board.yml or as a project file. Those are
-// compared by value, not by bytes.
+// isProjectFile reports whether a file is board.yml or a project file: compared by value, not byte.
 func (p *planner) isProjectFile(before, after boardState, name string) bool {
 	if name == "board.yml" {
 		return true
@@ -107,8 +106,7 @@ func (p *planner) pathOf(m boardState, name string) string {
 	return filepath.Join(p.boards, m.spec.Board, name)
 }
 
-// compareProjects returns the differences between two resolved projects. It compares values, so a
-// changed comment is no difference.
+// compareProjects compares the values of two resolved projects. Comments are no difference.
 func compareProjects(before, after boardState) (why []string) {
 	moved := map[string]bool{}
 	for _, m := range layers.Moves(before.project, after.project) {
@@ -281,8 +279,7 @@ func readBy(c change, in bitbake.Inputs) string {
 	return ""
 }
 
-// isRemark reports whether a file is a README or .gitignore at the top of the repository or an
-// area. bitbake reads neither.
+// isRemark reports whether bitbake ignores a file: README or .gitignore atop an area or repository.
 func isRemark(path string, areas []area) bool {
 	base := filepath.Base(path)
 	if !strings.HasPrefix(base, "README") && base != ".gitignore" {

@@ -60,8 +60,7 @@ func loadState(ctx context.Context, root, boards string, opt images.Options) pro
 	return s
 }
 
-// loadBoard loads board.yml, and for a board of bitbake its project, layers and areas. The first
-// error goes into m.err.
+// loadBoard loads board.yml, for bitbake also project, layers and areas. m.err is the first error.
 func (s projectState) loadBoard(ctx context.Context, folder, name string, opt images.Options) (m boardState) {
 	if m.spec, m.err = images.LoadIn(folder, name); m.err != nil {
 		return m

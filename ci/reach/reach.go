@@ -19,9 +19,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// WithArtifact connects to a board and calls work with its last artifact. First it checks the
-// artifact's files (the disk image may be missing) and the policies, and records their decision. If
-// one refuses, no connection is made.
+// WithArtifact checks a board's last artifact, except that its disk image may be missing, and the
+// policies, and records their decision. If none refuses, it connects and calls work.
 func WithArtifact(ctx context.Context, opt images.Options, spec images.Spec, host string,
 	work func(context.Context, *boardssh.Conn, images.Spec, images.Artifact) error, pins ...string,
 ) error {
@@ -124,9 +123,8 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 	return a, report.NotBegun(report.Because(ctx, report.ErrWrong, err))
 }
 
-// AddHostKeys adds to an address the host keys that a flash of this board recorded, and the
-// authorities that sign host keys (board.yml). Recorded keys count only for a HostKeyAlias that is
-// exactly the board's name or serial.
+// AddHostKeys adds to an address the authorities that sign host keys (board.yml), and host keys
+// that a flash recorded, if the address's HostKeyAlias is exactly the board's name or serial.
 func AddHostKeys(opt images.Options, spec images.Spec, a *boardssh.Address) (err error) {
 	if spec.Board != "" {
 		dir, err := opt.StateDir(spec)

@@ -164,8 +164,7 @@ func (f BoardFailure) causeOf() string {
 
 func isMark(r rune) bool { return strings.ContainsRune("@:/'[]<>=", r) }
 
-// GroupCauses groups failures of the same check with the same causeOf. Causes with the most boards
-// come first.
+// GroupCauses groups failures by check and causeOf. Causes with the most boards come first.
 func GroupCauses(all []BoardFailure) []Cause {
 	at := map[string]int{}
 	var found []Cause

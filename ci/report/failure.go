@@ -12,22 +12,19 @@ import (
 // How a run fails, as far as a script has to know: it may try again later, look at
 // the board, or fix a file. An error that is none of these is any other one.
 var (
-	// ErrUnreachable means that a board did not answer, refused the login, or was lost
-	// during the run.
+	// ErrUnreachable means: no answer, a refused login, or a board lost during the run.
 	ErrUnreachable = errors.New("the board was not reached")
 	// ErrFailed means that the report is complete and says that the board failed.
 	ErrFailed = errors.New("the board failed its checks")
 	// ErrWrong means that a suite or a board.yml file cannot be used as it is.
 	ErrWrong = errors.New("a suite or a board.yml is wrong")
-	// ErrNotBegun means that a run ended before any board was asked. It writes no report, and
-	// the report of the last run stays.
+	// ErrNotBegun means that a run asked no board. It writes no report: the last one stays.
 	ErrNotBegun = errors.New("the run did not begin")
 	// errNoStatus means that the container has no exit status.
 	errNoStatus = errors.New("the container has no status")
 )
 
-// noStatus is the exit status of deploy run if the container has none. It is that of ssh, which
-// containers' programs rarely use.
+// noStatus is deploy run's exit status without the container's: that of ssh, rare in containers.
 const noStatus = 255
 
 // outcomes are the kinds of failure, each with its word in a report and a command's exit status.

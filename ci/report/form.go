@@ -80,8 +80,7 @@ const (
 	stageKind  = "stage"
 )
 
-// sections returns the suites of a report, after a suite of its stages, each of which starts where
-// the one before ends.
+// sections returns a suite of the stages, each of which starts as the last ends, then the suites.
 func (r Report) sections() []SuiteResult {
 	if len(r.Stages) == 0 {
 		return r.Suites

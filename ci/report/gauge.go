@@ -68,8 +68,7 @@ func (m Metric) withinLimits() bool {
 // String returns the metric's name and value.
 func (m Metric) String() string { return m.Name + " " + FormatNumber(m.Value, m.Unit) }
 
-// FormatNumber returns a number and its unit. It rounds to four decimals, or if the number is below
-// 0.001 or above 1e15, to six digits.
+// FormatNumber returns number and unit: with four decimals, six digits below 0.001 or above 1e15.
 func FormatNumber(v float64, unit string) string {
 	text := strconv.FormatFloat(v, 'g', 6, 64)
 	if math.Abs(v) >= 1e-3 && math.Abs(v) < 1e15 {

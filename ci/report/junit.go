@@ -49,8 +49,7 @@ func (r Report) junitSuites() []junitSuite {
 	for _, s := range r.sections() {
 		all = append(all, r.suiteWithChecks(s))
 	}
-	// The logs belong to the run, not to one of its suites; the schema has a place
-	// for them in a suite only.
+	// The logs belong to the run, but the schema has a place for them only in a suite.
 	if n := len(all); n > 0 {
 		all[n-1].SystemOut = r.logText()
 	}

@@ -20,8 +20,7 @@ import (
 // its last run that passed. Boards of one kind share the artifact, but not their links and disks.
 const MetricsFolder = "metrics"
 
-// HistoryFile returns the path of a board's file in dir, by its serial or else by name, or "" if
-// dir is "".
+// HistoryFile returns the path of a board's file in dir, by serial or else name, or without dir "".
 func HistoryFile(dir string, id Identity, name string) string {
 	if dir == "" {
 		return ""

@@ -8,8 +8,7 @@ import (
 // maxMarked is how many failures a summary shows.
 const maxMarked = 20
 
-// Markdown returns the summary of a run for a CI server: the counts, and the first maxMarked
-// failures with their next steps.
+// Markdown returns a run's summary for CI: counts, the first maxMarked failures with next steps.
 func (r Report) Markdown() string {
 	r = r.Tidy()
 	var b strings.Builder

@@ -40,8 +40,7 @@ func WriteAll(dir string, all []Report) error {
 	return writeForms(dir, all, newOverview(all, links).Render)
 }
 
-// newOverview returns the page of several reports. links are the reports' own pages, in the same
-// order, or nil if there are none.
+// newOverview returns the page of several reports. links are their own pages in this order, or nil.
 func newOverview(all []Report, links []string) BoardsPage {
 	p := BoardsPage{Verdict: Passed}
 	if links != nil {

@@ -342,9 +342,8 @@ const (
 	MaxLogBytes  = 64 << 10
 )
 
-// Tidy returns a copy of the report with all texts cut to their limits and without control
-// characters, which a terminal or an XML parser would obey. A board's text leaves a report only
-// this way.
+// Tidy returns a copy of the report with texts cut to their limits and without control characters,
+// which a terminal or an XML parser would obey. A board's text leaves a report only this way.
 func (r Report) Tidy() Report {
 	r.Version, r.Target = reportVersion, plaintext.Clean(r.Target, 200)
 	r.Board, r.Host.Name, r.Host.OS = plaintext.Clean(r.Board, 200), plaintext.Clean(r.Host.Name, 200), plaintext.Clean(r.Host.OS, 200)
@@ -441,8 +440,7 @@ func (r SuiteResult) Tally() (string, error) {
 	return text, nil
 }
 
-// WriteAndPrintPath writes the report into dir, keeps a copy with earlier ones, and prints the
-// path.
+// WriteAndPrintPath writes the report into dir with a copy for the history, and prints its path.
 func (r Report) WriteAndPrintPath(w io.Writer, dir string) error {
 	if err := errors.Join(r.Write(dir), r.saveCopy(dir)); err != nil {
 		return err

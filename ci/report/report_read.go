@@ -12,8 +12,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// reportVersion is the version of report.json. A program must refuse a version that is unknown to
-// it.
+// reportVersion is the version of report.json. A program must refuse unknown versions.
 const reportVersion = 1
 
 // Limits of a report from elsewhere: far above those that a run writes.

@@ -100,8 +100,7 @@ func (b build) buildLayer(ctx context.Context) (string, error) {
 	return made, err
 }
 
-// layerKey returns 12 hex digits, a digest of a layer's script, files, given folder and layers
-// below.
+// layerKey returns 12 digits of a digest of a layer's script, files, given folder and layers below.
 func (b build) layerKey(ctx context.Context) (string, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q\n", b.script, b.below)
@@ -155,8 +154,7 @@ func hashTree(ctx context.Context, h hash.Hash, dir string) error {
 	})
 }
 
-// makeLayer runs the script in temporary folders, removes older layers of the source, and renames
-// the result to made.
+// makeLayer runs the script in temporary folders, removes older layers, renames the result to made.
 func (b build) makeLayer(ctx context.Context, step *progress.Step, made string) error {
 	part, work := filepath.Join(b.dir, b.source.Name+".part"), filepath.Join(b.dir, b.source.Name+".work")
 	defer os.RemoveAll(part)

@@ -98,8 +98,7 @@ func (m *namespaces) runThread(r root, ready chan<- error) {
 	m.killFirst()
 }
 
-// startFirst starts the first process in a new pid namespace, and makes the thread start all
-// further processes there too.
+// startFirst starts a new pid namespace's first process. The thread starts later ones there too.
 func (m *namespaces) startFirst() error {
 	m.first = run.Prepare(context.Background(), run.Command{Argv: first})
 	m.first.SysProcAttr.Pdeathsig = syscall.SIGKILL
@@ -131,8 +130,7 @@ func (m *namespaces) runOnThread(f func() error) error {
 	return <-done
 }
 
-// runProgram runs a program in the namespaces. c must have no log file, because its path would be
-// outside of them.
+// runProgram runs a program in the namespaces. c has no log file: its path would be outside them.
 func (m *namespaces) runProgram(ctx context.Context, c run.Command) error {
 	c.Apart = true
 	return m.runOnThread(func() error { return run.Run(ctx, c) })
@@ -154,8 +152,7 @@ func (m *namespaces) close() {
 	<-m.gone
 }
 
-// unshare moves the calling thread, and every program that it starts afterwards, into new
-// namespaces with r as their root.
+// unshare moves the calling thread and its later programs into new namespaces with the root r.
 func (r root) unshare() error {
 	flags := unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
 	if !r.network {

@@ -39,9 +39,8 @@ func CheckRoot() error {
 	return nil
 }
 
-// Start starts a rig with the layers as its root: namespaces, network, SSH server and a forwarded
-// port. It locks dir, the board's folder, and writes rig.json there for other commands. After an
-// error it stops what it started.
+// Start starts a rig with the layers as its root: namespaces, network, SSH server, forwarded port.
+// It locks dir, the board's folder, and writes rig.json there. An error stops what was started.
 func Start(ctx context.Context, spec images.Spec, dir string, layers []string) (r *Rig, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {

@@ -54,8 +54,7 @@ func (r root) mountRoot() error {
 	return r.copyResolver()
 }
 
-// copyResolver copies /etc/resolv.conf and /etc/hosts into the root if it has this machine's
-// network.
+// copyResolver copies /etc/resolv.conf and /etc/hosts into a root with this machine's network.
 func (r root) copyResolver() error {
 	if !r.network {
 		return nil
@@ -98,8 +97,7 @@ func (b bind) makeMountPoint(at string) error {
 	return os.WriteFile(at, nil, 0o644)
 }
 
-// mountOverlay mounts the layers as an overlay. The kernel expects the uppermost layer first, and
-// colons in names escaped.
+// mountOverlay mounts the layers. An overlay wants the uppermost layer first, and escaped colons.
 func (r root) mountOverlay() error {
 	for _, dir := range []string{"root", "changes", "work"} {
 		if err := os.Mkdir(filepath.Join(r.at, dir), 0o755); err != nil {
@@ -114,8 +112,7 @@ func (r root) mountOverlay() error {
 	return mount("overlay", r.pathInside(), "overlay", 0, options)
 }
 
-// makeDevices creates the device nodes and links in /dev that programs expect. DPDK's net_tap needs
-// tun.
+// makeDevices creates what programs expect in /dev, as nodes and links. DPDK's net_tap needs tun.
 func (r root) makeDevices() error {
 	for name, number := range map[string][2]uint32{
 		"null": {1, 3}, "zero": {1, 5}, "full": {1, 7}, "random": {1, 8}, "urandom": {1, 9}, "tty": {5, 0}, "net/tun": {10, 200},

@@ -74,9 +74,8 @@ var kinds = []Kind{
 	{"container", "a program in a container", []string{"image", "argv", "env", "hook", "gpus", "exit-status", "output", "metrics"}, readContainer},
 }
 
-// questions are the kinds whose programs answer at once on a working board, so that silence means a
-// lost board. Other programs are the user's, or may wait for a remote file system: only their check
-// fails.
+// questions are the kinds whose programs answer at once on a working board: silence means a lost
+// one. Others are the user's, or may wait for a remote file system: only their check fails.
 var questions = []string{
 	"service", "port", "process", "user", "group", "package", "interface", "kernel-param", "clock",
 	"disk", "module", "dmesg", "temperature", "power",
@@ -162,8 +161,7 @@ func (f *Finding) ExpectMatch(name string, m match.Matcher, value any, saw strin
 	f.saw = append(f.saw, saw)
 }
 
-// expectWhole adds a failure if an output was truncated and a matcher needs it: the missing end may
-// have what the matcher looks for.
+// expectWhole fails a truncated output that a matcher needs: the matched text may be in the rest.
 func (f *Finding) expectWhole(name string, m match.Matcher, cut bool) {
 	if m.Empty() || !cut {
 		return

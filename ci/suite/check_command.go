@@ -132,8 +132,7 @@ func DescribeResult(r boardssh.Result) string {
 	return text + shown
 }
 
-// quoteOutput returns a cleaned output for a report, indented if it has several lines. An empty one
-// is "(nothing)".
+// quoteOutput returns a cleaned output, indented if it has several lines, or "(nothing)".
 func quoteOutput(data []byte) string {
 	text := plaintext.Clean(strings.TrimSpace(string(data)), report.MaxSawBytes)
 	if text == "" {
@@ -148,8 +147,7 @@ func quoteOutput(data []byte) string {
 // errTruncated means that a probe could not read the whole output.
 var errTruncated = errors.New("its output was cut")
 
-// Output runs a program on the board and returns its stdout. It returns an error for an exit status
-// other than 0 or a truncated stdout.
+// Output returns a program's stdout. A truncated one, or an exit status other than 0, is an error.
 func (s *Session) Output(ctx context.Context, argv ...string) (string, error) {
 	r, err := s.Board.Run(ctx, argv...)
 	if err != nil {

@@ -41,8 +41,7 @@ func (e *Entry) readLimits() Limits {
 	return l
 }
 
-// CheckMetric adds a metric to the finding, as a failure if its value is below Min or above Max.
-// compareMetrics checks Within.
+// CheckMetric adds a metric, as a failure outside Min and Max. compareMetrics checks Within.
 func (l Limits) CheckMetric(f *Finding, m report.Metric) {
 	m.Min, m.Max = l.Min, l.Max
 	f.metrics = append(f.metrics, reading{m, l.Within})
@@ -318,8 +317,7 @@ func (s sensors) Inspect(ctx context.Context, session *Session) (Finding, error)
 	return f, nil
 }
 
-// checkLimits compares the sensors that match the patterns with the limits. A pattern that matches
-// no sensor is a failure.
+// checkLimits compares the matching sensors with the limits. A pattern without a match fails.
 func (s sensors) checkLimits(f *Finding, all []sensor) {
 	for _, pattern := range s.patterns {
 		if !slices.ContainsFunc(all, func(one sensor) bool { return one.matchesPattern(pattern) }) {

@@ -40,8 +40,7 @@ func readDNS(e *Entry) Probe {
 	return d
 }
 
-// dnsScript looks a name up by getent, or by nslookup on boards with BusyBox. An unknown
-// name is no error.
+// dnsScript looks a name up by getent, or BusyBox's nslookup. An unknown name is no error.
 const dnsScript = `if command -v getent >/dev/null; then getent ahosts "$1"
 elif command -v nslookup >/dev/null; then nslookup "$1"
 else exit 127; fi || test $? != 127`
@@ -189,8 +188,7 @@ type socket struct {
 	port     uint16
 }
 
-// tcpListen is the state of a listening TCP socket. UDP has no such state. As in goss, all
-// UDP sockets count as listening.
+// tcpListen is the state of a listening TCP socket. UDP has none: all sockets count, as in goss.
 const tcpListen = "0A"
 
 // parseSockets parses /proc/net/tcp, tcp6, udp and udp6 as grep -H prints them. It returns the
@@ -441,8 +439,7 @@ func (h httpRequest) newClient(s *Session) *http.Client {
 	}
 }
 
-// checkResponse compares the status, headers and body of a response with the check. A body over
-// maxFileBytes is a failure.
+// checkResponse compares status, headers and body of a response. A body over maxFileBytes fails.
 func (h httpRequest) checkResponse(f *Finding, r *http.Response) error {
 	f.ExpectMatch("status", h.status, r.StatusCode, "status "+r.Status)
 	headers := headerLines(r.Header)

@@ -130,8 +130,7 @@ func (e *Entry) readTeardownCommand(n *goyaml.Node) []string {
 	return argv
 }
 
-// readMeta returns the title of a check, and the next step after its failure, from meta. It ignores
-// other keys of meta, as goss does.
+// readMeta returns a check's title and next step from meta. Other keys are ignored, as in goss.
 func (e *Entry) readMeta() (title, next string) {
 	title = e.Text("title", e.Name)
 	n := e.Fields["meta"]

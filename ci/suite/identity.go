@@ -109,8 +109,7 @@ func parseL4T(text string) string {
 	return "R" + m[1] + "." + m[2]
 }
 
-// findSlot returns the running slot, or "". It tries the kernel's command line, RAUC, nvbootctrl
-// and mlxbf-bootctl, in this order.
+// findSlot returns the running slot, or "": by kernel command line, RAUC, nvbootctl, mlxbf-bootctl.
 func findSlot(texts map[string]string) string {
 	if slot := bootedSlot(texts["/proc/cmdline"]); slot != "" {
 		return slot

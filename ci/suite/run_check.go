@@ -19,9 +19,8 @@ import (
 // TeardownLimit is the time for all commands of a check's teardown.
 const TeardownLimit = 30 * time.Second
 
-// RunCheck runs one check with its retries, then its teardown. It returns the result of the check,
-// followed by those of its parts. A check that is skipped, or whose first try fails with Missing,
-// has no teardown.
+// RunCheck runs one check with its retries, then, unless it is skipped or its first try fails with
+// Missing, its teardown. It returns the result of the check, followed by those of its parts.
 func (s *Session) RunCheck(ctx context.Context, c Check) []report.CheckResult {
 	r := report.CheckResult{Name: plaintext.Clean(c.Name, 200), Kind: c.Kind, Status: report.Skipped}
 	if r.Saw = s.skipReason(ctx, c); r.Saw != "" {
@@ -48,8 +47,7 @@ func (s *Session) RunCheck(ctx context.Context, c Check) []report.CheckResult {
 	return append([]report.CheckResult{r}, partResults(r, f.parts)...)
 }
 
-// skipReason returns why a check is skipped before it begins (the suite skips it, the board is
-// lost, the run was stopped), or "".
+// skipReason returns why a check does not begin (suite says skip, board lost, run stopped), or "".
 func (s *Session) skipReason(ctx context.Context, c Check) string {
 	switch {
 	case c.Skip:
@@ -62,8 +60,7 @@ func (s *Session) skipReason(ctx context.Context, c Check) string {
 	return ""
 }
 
-// Missing is an error that skips a check instead of failing it, if its first try returns it. Its
-// text says what the board lacks.
+// Missing says what the board lacks. As the error of a check's first try, it skips the check.
 type Missing string
 
 func (m Missing) Error() string { return string(m) }
@@ -84,9 +81,8 @@ func (s *Session) retryProbe(ctx context.Context, c Check) (f Finding, tries int
 
 var errSlow = errors.New("no answer in time")
 
-// runProbe runs one probe with its timeout. After a failure it tests whether the board still runs
-// programs. If not, it marks the board as lost and ends the run, so that the other checks do not
-// each wait for their timeout.
+// runProbe runs one probe with its timeout. If it fails and the board then runs no program either,
+// the board is marked as lost, and the run ends: other checks need not wait for their timeouts.
 func (s *Session) runProbe(ctx context.Context, c Check) (Finding, error) {
 	slow := fmt.Errorf("%w (%v)", errSlow, c.Timeout)
 	if c.asks {
@@ -110,8 +106,7 @@ func (s *Session) runProbe(ctx context.Context, c Check) (Finding, error) {
 		s.endLostRun(err)
 		return f, err
 	}
-	// A board that goes down ends programs. So a failure counts only if the board still
-	// answers.
+	// A board that goes down ends programs. A failure counts if the board still answers.
 	if err == nil && (f.OK() || s.end == nil) || ctx.Err() != nil || errors.As(err, new(Missing)) {
 		return f, err
 	}

@@ -12,9 +12,8 @@ import (
 	"slipway/flash/boardssh"
 )
 
-// A board that is lost in the middle of its suites has failed no check, since the results
-// of the other checks are unknown. The run ends with one failure, which says how the board
-// was lost.
+// A board that is lost in the middle of its suites has failed no check, since the results of others
+// are unknown. The run ends with one failure, which says how the board was lost.
 
 // errLost ends the checks that remain after the board was lost.
 var errLost = errors.New("the board stopped answering")
@@ -23,8 +22,7 @@ const (
 	// AliveTimeout is how long a board may need for a program that does nothing, before it
 	// counts as lost. A busy board under emulation needs seconds.
 	AliveTimeout = 15 * time.Second
-	// backWithin is how long a lost board may need to answer again. The answer shows
-	// whether it restarted.
+	// backWithin is the time for a lost board to answer. That shows whether it restarted.
 	backWithin = time.Minute
 )
 

@@ -34,8 +34,7 @@ type suiteRun struct {
 	}
 }
 
-// runSuite runs the checks of a suite, several at a time, and shows progress. It returns the
-// results in the order of the suite.
+// runSuite runs a suite's checks, several at a time, with progress. Results are in suite order.
 func (s *Session) runSuite(ctx context.Context, suite Suite) report.SuiteResult {
 	r := &suiteRun{
 		Session: s, checks: suite.Checks, began: time.Now(),
@@ -122,8 +121,7 @@ func (r *suiteRun) updateRunning(change func([]string) []string) {
 	r.step.Detail(strings.Join(r.running.names, ", "))
 }
 
-// splitBatches splits the checks, as indexes, into batches that run one after the other. A check
-// with Alone is a batch of its own.
+// splitBatches splits the checks, as indexes, into batches to run in turn. Alone is its own batch.
 func splitBatches(checks []Check) [][]int {
 	var all [][]int
 	var open []int

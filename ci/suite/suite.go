@@ -221,8 +221,7 @@ func (l *loader) readSuiteFile(file string) ([]byte, error) {
 
 var gossfileKeys = []string{"file", "title", "meta", "skip"}
 
-// readGossfiles includes the suites that the section gossfile names by patterns. A pattern that
-// matches no file is an error.
+// readGossfiles includes the suites of section gossfile. A pattern without a match is an error.
 func (l *loader) readGossfiles(from string, section *goyaml.Node, depth int) error {
 	shown := l.displayPath(from)
 	if section.Kind != goyaml.MappingNode {

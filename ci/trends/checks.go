@@ -49,8 +49,7 @@ func (t *Trends) addChecks(runs []*Run) {
 	}
 }
 
-// histories collects the results of each stage and check of a device over all runs. In a run,
-// checks of one name count as one.
+// histories collects each stage's and check's results of a device. A name counts once in a run.
 func histories(runs []*Run) []Check {
 	type key struct {
 		device

@@ -14,8 +14,7 @@ type Range struct {
 }
 
 // rangeOf returns the commits of the runs before and after runs[first] began a change, with a page
-// that compares them if both are of one repository. It skips runs without a commit, so the range
-// may be larger than necessary.
+// that compares them if they share a repository. Runs without a commit can only widen the range.
 func rangeOf(runs []*Run, first int) (r Range) {
 	for i := first - 1; i >= 0 && r.Before == ""; i-- {
 		s := runs[i].Source

@@ -232,8 +232,7 @@ func (s *Series) plot() plot {
 	}
 }
 
-// pathOf returns the attribute d of an SVG path. d consists only of numbers and SVG commands, so it
-// needs no escaping.
+// pathOf returns an SVG path's attribute d. Numbers and SVG commands need no escaping.
 func pathOf(d string) template.HTMLAttr { return template.HTMLAttr(`d="` + d + `"`) }
 
 // axis returns the base and the step of an axis with two round steps that includes both values.

@@ -48,8 +48,7 @@ type Run struct {
 // metric identifies a series: its name, its check or suite, and its unit.
 type metric struct{ name, of, unit string }
 
-// value is one number of a run. worse is 1 if larger values are worse, -1 if smaller ones are, and
-// 0 if that is unknown.
+// value is one number of a run. worse is 1 if larger values are worse, -1 if smaller, 0 if unknown.
 type value struct {
 	metric
 	v     float64
@@ -151,8 +150,8 @@ func (r *reader) walk(ctx context.Context, folder string) error {
 	})
 }
 
-// addFolder adds the runs of one folder: its reports, and its artifact. It skips hidden folders, those
-// in skipped, and those deeper than maxDepth.
+// addFolder adds the runs of one folder: its reports, and its artifact. It skips hidden folders,
+// those in skipped, and those deeper than maxDepth.
 func (r *reader) addFolder(path, name, below string) error {
 	base := filepath.Base(below)
 	if below != "." && (slices.Contains(skipped, base) || strings.HasPrefix(base, ".")) || strings.Count(below, "/") >= maxDepth {
@@ -234,8 +233,7 @@ func (r *reader) addArtifact(name string, a images.Artifact) {
 	r.add(run)
 }
 
-// add adds a run. Of two runs of one board, device and time it keeps the first, or that with a
-// build.
+// add adds a run. Of one board, device and time it keeps the first, or the one with a build.
 func (r *reader) add(run Run) {
 	key := fmt.Sprintf("%q %q %d", run.Board, run.Device, run.Time.UnixNano())
 	if i, ok := r.known[key]; ok {
@@ -261,8 +259,7 @@ func (r *reader) source(s layers.FolderCommit) layers.FolderCommit {
 // sized are the kinds of artifact files whose size becomes a series.
 var sized = []string{images.DiskImage, images.Tegraflash, images.BFB, images.Container, images.Bundle}
 
-// addBuild adds an artifact's build time, cache hits, file sizes and (if it has none) source to a
-// run.
+// addBuild adds an artifact's build time, cache hits, file sizes and, if run lacks it, source.
 func (r *reader) addBuild(run *Run, a images.Artifact) {
 	run.built, run.Key = a.Built, r.text(a.Key)
 	if a.Source != nil && run.Source.Commit == "" {

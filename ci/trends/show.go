@@ -99,8 +99,7 @@ func (c Change) Title() string {
 	return titled(c.Name, c.Of) + " of " + label(c.Board, c.Device) + ": " + c.Words()
 }
 
-// Words returns the values of a series ("61 s → 75 s (+23 %)"), or how often a check failed at the
-// end.
+// Words returns a series' values ("61 s → 75 s (+23 %)"), or how often a check failed at the end.
 func (c Change) Words() string {
 	if c.Check {
 		return fmt.Sprintf("always passed, failed in the last %s", count(c.Runs, "run"))
@@ -112,8 +111,7 @@ func (c Change) Words() string {
 	return text
 }
 
-// Start describes when the change began: the first run, its time, and how many runs there are
-// since.
+// Start describes the first run of the change, its time, and how many there are since.
 func (c Change) Start() string {
 	return fmt.Sprintf("%s, %s, the first of %s", c.Began, day(c.Time), count(c.Runs, "run"))
 }

@@ -107,8 +107,7 @@ type Change struct {
 	series *Series
 }
 
-// Of chooses the last runs of one branch, collects their series, and finds changes and unsteady
-// checks.
+// Of chooses the last runs of a branch. It finds their series, changes and unsteady checks.
 func Of(runs Runs, opt Options) (Trends, error) {
 	t := Trends{Branch: opt.Branch, Changes: []Change{}, Checks: []Check{}, Series: []Series{}, Notes: runs.Notes}
 	chosen, err := t.choose(runs.All, opt)
@@ -293,8 +292,7 @@ func (s *Series) pointRuns() []*Run {
 	return all
 }
 
-// kindOf returns the kind of the change to level i. It is Recovered if a later level is as good as
-// the level before i.
+// kindOf returns the kind of the change to level i: Recovered if a later one is as good as i-1.
 func (s *Series) kindOf(i int) string {
 	was, worse := s.Levels[i-1].Median, float64(s.worse)
 	switch {

@@ -79,8 +79,7 @@ type session struct {
 	line    *line             // to the server at the word port
 }
 
-// run checks the options, installs packages, waits until no other bench runs, and measures the
-// area.
+// run checks the options, installs packages, waits for other benches, and measures the area.
 func (s *session) run(ctx context.Context) error {
 	if err := s.readOptions(); err != nil {
 		return err
@@ -111,8 +110,7 @@ func (s *session) run(ctx context.Context) error {
 	})
 }
 
-// readOptions sets the defaults of the options. It refuses options that the area does not have, and
-// a pattern that matches no variant.
+// readOptions sets defaults. It refuses options that the area lacks, and patterns without a match.
 func (s *session) readOptions() (err error) {
 	for _, o := range []struct {
 		flag  string
@@ -184,8 +182,7 @@ func inMountNamespace(work func() error) error {
 	return <-done
 }
 
-// measureTable runs the script's setup, measures all variants, writes the table, and runs the
-// script's end.
+// measureTable runs the script's setup, measures all variants, writes the table, runs its end.
 func (s *session) measureTable(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx) // with which servers end
 	defer cancel()

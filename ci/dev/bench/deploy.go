@@ -14,8 +14,7 @@ import (
 
 const sshOptions = "-F none -i {key} -o IdentitiesOnly=yes -o UserKnownHostsFile={known} -o BatchMode=yes"
 
-// deployTools are the commands that send a file. Only Slipway's time includes fsync and a check of
-// the digest on the server.
+// deployTools send a file. Only Slipway's time includes fsync and a check of the server's digest.
 var deployTools = [][2]string{
 	{"ours", "{program} {at} {known} {key} {memory}/local {memory}/remote"},
 	{"sftp", "sftp -q -b {memory}/batch -P {at} " + sshOptions + " 127.0.0.1"},
@@ -47,8 +46,7 @@ func deployVariants(line, port string) (all []variant) {
 	return all
 }
 
-// startServer starts an SSH server with Debian's sftp-server, and records its host key for the
-// direct and the delayed port.
+// startServer starts sshd with Debian's sftp-server. known_hosts has its direct and delayed port.
 func startServer(ctx context.Context, s *session) error {
 	dir := filepath.Join(s.dir, "server")
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -1,8 +1,7 @@
 package bench
 
 // hookMethods are ways to add the board's files to a container: plain runc (which adds none),
-// wrappers of runc, and runc with a hook. floor is the fastest possible hook or wrapper, without
-// checks.
+// wrappers of runc, and runc with a hook. floor is the fastest possible hook or wrapper, unchecked.
 var hookMethods = []struct{ name, runtime, hook string }{
 	{"plain runc", "runc", "plain"},
 	{"nvidia-container-runtime, csv", "{peers}/nvidia-container-runtime", "none"},

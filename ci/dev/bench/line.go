@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// line forwards connections to a port of this machine. It delivers bytes after a delay and counts
-// them. Only the latency of a slow line is simulated: the rate and TCP's slow start are those of
-// the loopback.
+// line forwards connections to a port of this machine. It delays bytes and counts them. Only the
+// latency of a slow line is simulated: the rate and TCP's slow start are those of the loopback.
 type line struct {
 	net.Listener
 	to      atomic.Int64 // the port

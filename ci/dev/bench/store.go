@@ -23,8 +23,7 @@ var storeSteps = []struct{ name, version string }{
 }
 
 // store measures the push of an artifact to Debian's docker-registry and the pull, by Slipway, ORAS
-// and plain HTTP: a first version, the same again, and a second version. It does the same with a
-// folder, compared with cp.
+// and HTTP: a first version, the same again, a second version. Also of a folder, compared with cp.
 var store = area{
 	rounds: 3, mib: 1024,
 	packages: []string{"docker-registry", "curl"},

@@ -50,8 +50,7 @@ func addFolders(files []file) []file {
 	return all
 }
 
-// compress returns data in gzip form, without a name and a time, so that the bytes are
-// reproducible.
+// compress returns data in gzip form without a name and a time: the same data give the same bytes.
 func compress(data []byte) []byte {
 	var b bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // a known level

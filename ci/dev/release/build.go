@@ -91,8 +91,7 @@ var completions = map[string]string{
 	"fish": "usr/share/fish/vendor_completions.d/slipway.fish",
 }
 
-// addCompletions runs the new program to print the completion scripts, and adds them to the
-// documents.
+// addCompletions adds the completion scripts, which the new program prints, to the documents.
 func (p *product) addCompletions(ctx context.Context) error {
 	native, ok := p.programs[runtime.GOARCH]
 	if !ok {

@@ -76,8 +76,7 @@ func (c *commit) readHead(ctx context.Context, root string) error {
 	return err
 }
 
-// chooseVersion sets the version to that of HEAD's tag, and refuses two tags. Without a tag it
-// stays "", for a snapshot.
+// chooseVersion sets the version to HEAD's tag: "" without one, a snapshot. Two tags are an error.
 func (c *commit) chooseVersion(ctx context.Context, root string) error {
 	text, err := git(ctx, root, "tag", "--points-at", "HEAD")
 	tags := slices.DeleteFunc(strings.Fields(text), func(tag string) bool { return !isVersion(tag) })

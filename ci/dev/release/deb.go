@@ -36,8 +36,7 @@ The licences of the Go modules that the program links are in
 /usr/share/doc/slipway/NOTICES.gz.
 `
 
-// debVersion returns the version in dpkg's form, with ~ before a pre-release, so that dpkg sorts it
-// before the release.
+// debVersion returns dpkg's form of the version: ~ of a pre-release sorts it before the release.
 func (p product) debVersion() string {
 	number, before, is := strings.Cut(p.number(), "-")
 	if !is {

@@ -9,8 +9,7 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// billOfMaterials returns a CycloneDX list of the modules in a program, from the go command's
-// record.
+// billOfMaterials returns a CycloneDX list of a program's modules, from the go command's record.
 func (p product) billOfMaterials(arch string) ([]byte, error) {
 	info := p.programs[arch].info
 	own := moduleComponent(debug.Module{Path: info.Main.Path, Version: p.version}, "Apache-2.0")

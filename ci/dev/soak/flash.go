@@ -81,8 +81,7 @@ func soakedImage(version byte, mib int) []byte {
 	return p
 }
 
-// beginRound reads the device's content, and writes the artifact (image, block map, artifact.json)
-// of the round's image to s.dir.
+// beginRound reads the device's content, and writes the artifact of the round's image to s.dir.
 func (s *soakedFlash) beginRound(ctx context.Context, round int) (err error) {
 	if s.before, err = os.ReadFile(s.device); err != nil {
 		return err

@@ -38,8 +38,7 @@ var areas = map[string]func(context.Context, io.Writer, string, Options) error{
 // Areas returns the names that Run accepts.
 func Areas() []string { return slices.Sorted(maps.Keys(areas)) }
 
-// Run soaks one area with this process's own program, in a temporary folder. The folder stays if
-// the area fails.
+// Run soaks one area with this process's program. The temporary folder stays if the area fails.
 func Run(ctx context.Context, w io.Writer, area string, opt Options) error {
 	work, ok := areas[area]
 	if !ok {
@@ -138,8 +137,7 @@ func Kill(ctx context.Context, w io.Writer, j Job, rounds int, opt Options) erro
 	return nil
 }
 
-// run runs the job, and sends a signal, if any, to its process after a time. ended means that the
-// job succeeded before the signal.
+// run runs the job, and may signal its process after a time. ended: the job succeeded before that.
 func (j Job) run(ctx context.Context, after time.Duration, signal os.Signal) (ended bool, err error) {
 	out, err := os.Create(filepath.Join(j.Dir, "output")) // children of a killed job may keep it open
 	if err != nil {

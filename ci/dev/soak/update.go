@@ -76,8 +76,7 @@ type soakedUpdate struct {
 	killed  int
 }
 
-// prepare builds two bundles and the board's own image, flashes the image, switches the board on,
-// and deploys its container.
+// prepare builds two bundles and the board's image, flashes, boots, and deploys the container.
 func (s *soakedUpdate) prepare(ctx context.Context) error {
 	for i := range s.bundles {
 		s.bundles[i] = filepath.Join(s.dir, fmt.Sprintf("%d.raucb", i))
@@ -109,8 +108,7 @@ func (s *soakedUpdate) runCommand(ctx context.Context, args ...string) ([]byte, 
 	return run.Output(ctx, run.Command{Argv: append(slices.Clone(s.self), args...), Dir: s.dir})
 }
 
-// switchOn switches the board on, waits for a login, and makes other commands connect to it through
-// the relay.
+// switchOn switches the board on, waits for a login, and connects other commands through the relay.
 func (s *soakedUpdate) switchOn(ctx context.Context) error {
 	if err := ci.StartVirtual(ctx, s.w, s.build, s.spec); err != nil {
 		return err
@@ -218,8 +216,7 @@ rauc status >/dev/null
 sed -n 's/.*"key":"\([^"]*\)".*/\1/p' /etc/slipway/image.json
 find /usr -xdev -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum`
 
-// readSystem returns the key of the running image. It fails if the files in /usr have another
-// digest than before for this image.
+// readSystem returns the running image's key. It fails if the digest of its files in /usr changed.
 func (s *soakedUpdate) readSystem(ctx context.Context) (key string, err error) {
 	out, err := s.runScript(ctx, systemScript)
 	if err != nil {
@@ -253,8 +250,7 @@ func (s *soakedUpdate) runScript(ctx context.Context, script string) (string, er
 	return string(r.Stdout), err
 }
 
-// checkDisk shuts the board down and runs e2fsck on the boot and data partitions and on the running
-// slot.
+// checkDisk shuts the board down and runs e2fsck on boot, data and the running slot.
 func (s *soakedUpdate) checkDisk(ctx context.Context) error {
 	cmdline, err := s.runScript(ctx, "cat /proc/cmdline")
 	if err != nil {

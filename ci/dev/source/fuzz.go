@@ -20,9 +20,8 @@ type fuzzTarget struct {
 	name   string
 }
 
-// Fuzz runs every fuzz target of the clone for perTarget and writes a line about each on w.
-// It stops at the first crash. The input is then in the package's testdata/fuzz, and go
-// test runs it from now on.
+// Fuzz runs every fuzz target of the clone for perTarget and writes a line about each on w. It
+// stops at the first crash. go test runs its input, in the package's testdata/fuzz, from now on.
 func Fuzz(ctx context.Context, w io.Writer, perTarget time.Duration) error {
 	root, err := cloneRoot()
 	if err != nil {

@@ -25,9 +25,8 @@ import (
 // several times as long as on an idle one. This is for one that hangs.
 const testTimeout = "40m"
 
-// unraced lists the packages that RaceMost leaves out. Their tests compile, unpack, or start
-// programs by the hundred, which takes two to ten times as long under it, or they run nothing
-// concurrently.
+// unraced lists the packages that RaceMost leaves out. Their tests run nothing concurrently, or
+// compile, unpack or start programs by the hundred, which takes two to ten times as long under it.
 var unraced = []string{
 	"slipway/ci/dev/", "slipway/ci/plan/", "slipway/ci/report/", "slipway/ci/trends/", "slipway/flash/probe/", "slipway/flash/sealed/",
 	"slipway/flash/source/", "slipway/flash/boardssh/undo/", "slipway/images/sbom/", "slipway/magefiles/", "slipway/runtime-hook/",
@@ -105,8 +104,7 @@ func processors() (cpus []string, err error) {
 	return cpus, nil
 }
 
-// runParts compiles all tests. Then it runs the lanes side by side: while packages with boards
-// wait, the others work.
+// runParts compiles all tests and runs the lanes side by side: others work while boards wait.
 func runParts(ctx context.Context, parts []*testPart, tmp string, opts TestOptions, results *testResults) error {
 	if err := inTurn(ctx, parts, func(p *testPart) string { return strconv.FormatBool(p.race) }, (*testPart).compile); err != nil {
 		return err
@@ -242,12 +240,10 @@ func raceOptions() string {
 	return "GORACE=" + strings.TrimSpace("atexit_sleep_ms=10 "+os.Getenv("GORACE"))
 }
 
-// fewerCollections makes Go's garbage collector run less often, unless GOGC is set. The compiler
-// then takes a fifth less CPU time.
+// fewerCollections returns the set GOGC or 400, by which the compiler takes a fifth less CPU time.
 func fewerCollections() string { return "GOGC=" + cmp.Or(os.Getenv("GOGC"), "400") }
 
-// testArgs returns the flags of go test. It turns vet off, which Check runs. Without DWARF, linking
-// takes half the CPU time.
+// testArgs returns go test's flags: no vet (Check runs it), no DWARF (twice the CPU time to link).
 func testArgs(opts TestOptions, race bool) []string {
 	args := append(buildArgs(race), "-p=1", "-vet=off", "-ldflags=-w", "-timeout="+testTimeout)
 	if opts.Shuffle != 0 {

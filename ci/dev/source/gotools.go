@@ -41,9 +41,8 @@ func checkTidy(ctx context.Context, t tree) ([]string, error) {
 	return found, err
 }
 
-// withToolsModule calls do with a folder that has a copy of ci/tools.mod as go.mod. go mod
-// tidy needs that, as beside our packages it would add their imports. Source without
-// ci/tools.mod is skipped.
+// withToolsModule calls do with a folder that has a copy of ci/tools.mod, if there is one, as
+// go.mod. go mod tidy needs that: beside our packages it would add their imports.
 func (t tree) withToolsModule(do func(dir string) error) error {
 	mod := filepath.Join(t.root, toolsMod)
 	if _, err := os.Stat(mod); os.IsNotExist(err) {

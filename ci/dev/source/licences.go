@@ -179,8 +179,7 @@ func checkLicence(path string) string {
 
 var holderLine = plaintext.Regexp(`^copyright (c )?(\d{4}|the |docker )|^all rights reserved$`)
 
-// licenceDigest returns a digest of a licence's words, independent of the copyright holder
-// and of line breaks.
+// licenceDigest returns a digest of a licence's words, without copyright holder and line breaks.
 func licenceDigest(text string) string {
 	var words []string
 	for line := range strings.Lines(strings.ToLower(text)) {

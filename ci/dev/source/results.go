@@ -103,8 +103,7 @@ func (r *testResults) addTest(p *packageResult, e testEvent) {
 	delete(p.running, e.Test)
 }
 
-// endPackage fails the tests that did not end, as after a timeout. A package can also fail
-// although none of its tests did.
+// endPackage fails tests without an end, as after a timeout. A package can fail though no test did.
 func (r *testResults) endPackage(p *packageResult, e testEvent) {
 	r.failRunning(e.Package, "it began and did not end\n")
 	p.ended = true

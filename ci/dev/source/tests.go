@@ -35,8 +35,7 @@ type TestOptions struct {
 	Shuffle int64  // the seed of a random order; 0 is the usual order, with results from Go's test cache
 }
 
-// Race names the packages that are tested under Go's race detector. It makes a whole run take
-// about twice as much CPU time.
+// Race names the packages under Go's race detector, which doubles the CPU time of a whole run.
 type Race int
 
 const (
@@ -138,8 +137,7 @@ func cloneRoot() (string, error) {
 	}
 }
 
-// goModules returns the folders below root that hold a go.mod, root first, without those of
-// skipFolder.
+// goModules returns the folders with a go.mod, root first, without those of skipFolder.
 func goModules(root string) ([]string, error) {
 	var dirs []string
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -158,8 +156,7 @@ func goModules(root string) ([]string, error) {
 	return dirs, err
 }
 
-// skipFolder reports whether a folder has no source of Slipway: build, testdata, and those with .
-// or _ first.
+// skipFolder reports whether a folder has no source: build, testdata, or a name with . or _ first.
 func skipFolder(name string) bool {
 	return name == "build" || name == "testdata" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
 }

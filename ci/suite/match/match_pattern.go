@@ -42,8 +42,7 @@ func (r matchReader) readPatternText(n *goyaml.Node) (string, bool) {
 // /etc/x matches too, with its last part as the flags.
 var patternShape = plaintext.Regexp(`(?s)^(!?)/(.*)/([^/]*)$`)
 
-// flagLetters matches the flags of regular expressions in Go, JavaScript or Perl, of which goss has
-// only i, m and s.
+// flagLetters matches the flags of patterns in Go, JavaScript or Perl. goss has only i, m and s.
 var flagLetters = plaintext.Regexp(`^([ims]*|[imsdgnuvxyADIJMSUX]{1,3})$`)
 
 // readPattern parses one goss pattern: foo, !foo, /regex/ or !/regex/i. As in goss, leading ! / and

@@ -1,8 +1,7 @@
 // Sender sends and receives data for bench; nothing else uses it. "sender PORT KNOWN KEY FROM TO"
-// sends a file to an SSH server, as Slipway does. The other two are limits. "sender device DEVICE
-// MAP" writes data to all mapped blocks of a device, two parts at a time: no program that writes an
-// image with this block map can be faster. "sender serve PORT FOLDER" takes and gives files by
-// HTTP, without digests.
+// sends a file to an SSH server, as Slipway does. "sender device DEVICE MAP" writes data to all
+// mapped blocks of a device, two parts at a time: the limit for programs that write an image with
+// this block map. "sender serve PORT FOLDER" takes and gives files by HTTP, without digests.
 package main
 
 import (
@@ -77,8 +76,7 @@ func (f folder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const partBytes = 1 << 20
 
-// writeMapped writes random data to all mapped blocks of a device, two parts at a time, and syncs
-// it.
+// writeMapped writes random data to all mapped blocks of a device, two parts at a time, and syncs.
 func writeMapped(device, mapFile string) error {
 	text, err := os.Open(mapFile)
 	if err != nil {
