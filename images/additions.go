@@ -70,9 +70,9 @@ func writeAdditions(w io.Writer, spec Spec, o ownFiles, key string) error {
 // unitsOfPackages is where packages have their units, and boards those of their own.
 const unitsOfPackages = "usr/lib/systemd/system"
 
-// findUnits returns an error for a unit that the board enables and no package has: systemd would
+// checkUnits returns an error for a unit that the board enables and no package has: systemd would
 // ignore it silently. It looks for an instance such as a@b.service under the name a@.service.
-func findUnits(root string, spec Spec) error {
+func checkUnits(root string, spec Spec) error {
 	for _, unit := range spec.Debian.Enable {
 		name, instance, _ := strings.Cut(unit, "@")
 		if instance != "" {

@@ -252,8 +252,11 @@ func loadBuilt(board string) (Spec, error) {
 		return Spec{}, err
 	}
 	names, err := boards.names()
-	if err != nil || slices.Contains(names, board) || !isFolderName(board) {
-		return firstLoad(board, err)
+	if err != nil {
+		return Spec{}, err
+	}
+	if slices.Contains(names, board) || !isFolderName(board) {
+		return Load(board)
 	}
 	dir, err := filepath.Abs(board)
 	if err != nil {
@@ -264,14 +267,6 @@ func loadBuilt(board string) (Spec, error) {
 		return specOfDeployed(boards, names, dir)
 	}
 	return spec, err
-}
-
-// firstLoad loads a board by name, unless err is an earlier error, which it returns.
-func firstLoad(board string, err error) (Spec, error) {
-	if err != nil {
-		return Spec{}, err
-	}
-	return Load(board)
 }
 
 // isFolderName reports whether a word names an existing folder, or ends with a slash and names

@@ -53,7 +53,7 @@ func assembleImage(ctx context.Context, step *progress.Step, spec Spec, opt Opti
 	if err := unpackUserland(ctx, spec, userlandTar, added, d.root, d.log); err != nil {
 		return Artifact{}, err
 	}
-	if err := findUnits(d.root, spec); err != nil {
+	if err := checkUnits(d.root, spec); err != nil {
 		return Artifact{}, err
 	}
 	step.Detail("making file systems and the boot loader")

@@ -53,9 +53,9 @@ func (a BuildRequest) flags() (text string) {
 	return text
 }
 
-// ofDebian refuses a request that a board made of Debian packages cannot fulfil. Such a board has
+// checkDebian refuses a request that a board made of Debian packages cannot fulfil. Such a board has
 // no other target than the update bundle, and that only with debian.keyring.
-func (a BuildRequest) ofDebian(spec Spec) error {
+func (a BuildRequest) checkDebian(spec Spec) error {
 	switch isBundle := slices.Equal(a.Targets, []string{Bundle}); {
 	case !a.isAny():
 		return nil

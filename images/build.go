@@ -28,7 +28,7 @@ func Prepare(ctx context.Context, spec Spec, opt Options, command string) (Prepa
 	case spec.Rig != nil:
 		return b, fmt.Errorf("board %s has no image: it is made of namespaces; rig build makes its userland, rig up all of it", spec.Board)
 	case spec.Debian != nil:
-		if err := opt.Request.ofDebian(spec); err != nil || spec.Debian.Hook == "" {
+		if err := opt.Request.checkDebian(spec); err != nil || spec.Debian.Hook == "" {
 			return b, err
 		}
 		return b, checkClone()

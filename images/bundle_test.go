@@ -164,7 +164,7 @@ func TestRequestOfDebian(t *testing.T) {
 		{"a dry run of a bundle", "/k", BuildRequest{Targets: []string{Bundle}, DryRun: true}, "dry run"},
 		{"a task", "/k", BuildRequest{Task: "fetch"}, "no target but bundle, and no task"},
 	} {
-		err := tt.ask.ofDebian(Spec{Board: "b", Debian: &Debian{Keyring: tt.keyring}})
+		err := tt.ask.checkDebian(Spec{Board: "b", Debian: &Debian{Keyring: tt.keyring}})
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: %v; want %q", tt.name, err, tt.want)
 		}

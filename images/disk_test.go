@@ -244,7 +244,7 @@ func TestUnitsAreThere(t *testing.T) {
 		"c.service":   "board v enables c.service, which none of its packages has: name the package in board.yml, or add overlay/usr/lib/systemd/system/c.service",
 		"a@x.service": "board v enables a@x.service, which none of its packages has: name the package in board.yml, or add overlay/usr/lib/systemd/system/a@.service",
 	} {
-		err := findUnits(root, Spec{Board: "v", Debian: &Debian{Enable: []string{unit}}})
+		err := checkUnits(root, Spec{Board: "v", Debian: &Debian{Enable: []string{unit}}})
 		if got := fmt.Sprint(err); got != cmp.Or(want, "<nil>") {
 			t.Errorf("%s: %s; want %q", unit, got, want)
 		}

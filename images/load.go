@@ -222,7 +222,7 @@ func lineageOf(boards fs.FS, board string) ([]string, error) {
 		if err := decodeBoard(boards, name, &s); err != nil {
 			return nil, err
 		}
-		if err := s.findExtended(boards); err != nil {
+		if err := s.checkExtends(boards); err != nil {
 			return nil, err
 		}
 		name = s.Extends
@@ -230,8 +230,8 @@ func lineageOf(boards fs.FS, board string) ([]string, error) {
 	return chain, nil
 }
 
-// findExtended returns an error if the board that this one extends does not exist.
-func (s Spec) findExtended(boards fs.FS) error {
+// checkExtends returns an error if the board that this one extends does not exist.
+func (s Spec) checkExtends(boards fs.FS) error {
 	files, err := fs.Glob(boards, "*/board.yml")
 	if err != nil {
 		return err

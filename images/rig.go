@@ -72,7 +72,7 @@ func (s Spec) validateRig() error {
 	case s.Debian == nil || s.Disk != nil || s.Machine != nil || len(s.Flash.Kinds) > 0:
 		err = errors.New("a rig has a userland (debian), and neither disk, machine nor flash.kinds")
 	case err == nil:
-		err = s.rigScripts()
+		err = s.checkSources()
 	}
 	if err != nil {
 		return fmt.Errorf("%s: rig: %w", s.PlaceOf("rig"), err)
@@ -80,9 +80,9 @@ func (s Spec) validateRig() error {
 	return nil
 }
 
-// rigScripts checks that each source's script is in the board's folder, that its variable begins
+// checkSources checks that each source's script is in the board's folder, that its variable begins
 // with SLIPWAY_, and that its paths do not lead out of the clone.
-func (s Spec) rigScripts() error {
+func (s Spec) checkSources() error {
 	for _, source := range s.Rig.Source {
 		if _, err := s.File(source.Script); err != nil || filepath.IsAbs(source.Script) {
 			return fmt.Errorf("source %q: script: %q is no file beside board.yml", source.Name, source.Script)
