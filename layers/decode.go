@@ -52,7 +52,7 @@ func (in *reading) buildProject() (Project, error) {
 	if err := p.checkWords(); err != nil {
 		return Project{}, err
 	}
-	if err := p.followEnvironment(); err != nil {
+	if err := p.applyKasVariables(); err != nil {
 		return Project{}, err
 	}
 	if err := p.readRepos(); err != nil {
@@ -142,9 +142,9 @@ func (p Project) checkWords() error {
 	return nil
 }
 
-// followEnvironment sets the machine, distro, task and targets from KAS_ variables, with a warning
+// applyKasVariables sets the machine, distro, task and targets from KAS_ variables, with a warning
 // for each change: a board with another machine is another board. It warns of ignoredVariables too.
-func (p *Project) followEnvironment() error {
+func (p *Project) applyKasVariables() error {
 	for _, v := range []struct {
 		name string
 		into *string

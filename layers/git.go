@@ -52,8 +52,8 @@ func treeIn(dir string, hold *os.File) tree {
 
 func (t tree) isCheckout() bool { return localfile.Exists(t.gitDir) }
 
-// endsAt reports whether the shallow history ends at an id, which then is a commit's, not a tag's.
-func (g store) endsAt(id string) bool {
+// historyEndsAt reports whether the shallow history ends at an id, which then is a commit's, not a tag's.
+func (g store) historyEndsAt(id string) bool {
 	ends, err := shallowCommits(g.gitDir)
 	return err == nil && slices.Contains(ends, id)
 }
@@ -215,7 +215,7 @@ func (g store) fetchFromServer(ctx context.Context, r Repo, shallow bool, kept s
 	}
 	err := g.fetchRefs(ctx, shallow, strings.TrimSuffix(r.Commit+":"+kept, ":"))
 	if err == nil {
-		if g.endsAt(r.Commit) {
+		if g.historyEndsAt(r.Commit) {
 			return r.Commit, nil
 		}
 		if commit, err := g.localCommit(ctx, r); err == nil {

@@ -102,7 +102,7 @@ func (c *checkout) patchFiles(r Repo) ([]patchFile, error) {
 		if err != nil {
 			return nil, r.at.Errorf("repos.%s.patches.%s: %w", r.ID, patch.ID, err)
 		}
-		if files = append(files, more...); tooMany(files) {
+		if files = append(files, more...); exceedsLimits(files) {
 			return nil, r.at.Errorf("repos.%s.patches: more than %d patches, or %d bytes", r.ID, maxPatches, maxAllBytes)
 		}
 	}
@@ -170,15 +170,15 @@ func readSeries(root *os.Root, patch Patch, folder string) ([]patchFile, error) 
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", name, number, err)
 		}
-		if files = append(files, f); tooMany(files) {
+		if files = append(files, f); exceedsLimits(files) {
 			return nil, fmt.Errorf("%s: more than %d patches, or %d bytes", name, maxPatches, maxAllBytes)
 		}
 	}
 	return files, lines.Err()
 }
 
-// tooMany reports whether patches exceed maxPatches or, in sum, maxAllBytes.
-func tooMany(files []patchFile) bool {
+// exceedsLimits reports whether patches exceed maxPatches or, in sum, maxAllBytes.
+func exceedsLimits(files []patchFile) bool {
 	bytes := 0
 	for _, f := range files {
 		bytes += len(f.content)

@@ -88,13 +88,13 @@ func readSource(id string, v *yaml.Value, base string) (Repo, error) {
 	case remote != nil:
 		return r, r.useRemote(remote)
 	case local != nil:
-		return r, r.useLocal(local, base)
+		return r, r.useLocalSource(local, base)
 	}
 	return Repo{}, v.At.Errorf("sources.%s: has neither git-remote nor local, so its origin is unknown", id)
 }
 
-// useLocal sets r's path from a source's local, relative to base. Without base it must be absolute.
-func (r *Repo) useLocal(v *yaml.Value, base string) error {
+// useLocalSource sets r's path from a source's local, relative to base. Without base it must be absolute.
+func (r *Repo) useLocalSource(v *yaml.Value, base string) error {
 	r.Path = expandHome(v.Get("path").Text)
 	if base != "" && !filepath.IsAbs(r.Path) {
 		r.Path = filepath.Join(base, r.Path)

@@ -99,13 +99,13 @@ func Start(ctx context.Context, name string, total int64, unit Unit) *Step {
 
 // Warn reports a warning as a step that has ended. It reports each text once.
 func Warn(ctx context.Context, text string) {
-	if r, _ := ctx.Value(contextKey{}).(*Reporter); r.isNews(text) {
+	if r, _ := ctx.Value(contextKey{}).(*Reporter); r.markWarned(text) {
 		Start(ctx, "warning", 0, "").End(text, nil)
 	}
 }
 
-// isNews reports whether a text is new, and remembers it. A nil reporter has no news.
-func (r *Reporter) isNews(text string) bool {
+// markWarned reports whether a text is new, and remembers it. It returns false for a nil reporter.
+func (r *Reporter) markWarned(text string) bool {
 	if r == nil {
 		return false
 	}

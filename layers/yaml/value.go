@@ -237,7 +237,7 @@ func (r *yamlReader) readValue(n *yaml.Node, s *Shape, path string, depth int) (
 	if s.Refused != "" {
 		return nil, at.Errorf("%s: slipway %s", path, s.Refused)
 	}
-	v := &Value{At: at, Kind: shapeOf(n), Text: n.Value}
+	v := &Value{At: at, Kind: kindOfNode(n), Text: n.Value}
 	if !r.setup && s.Kinds&v.Kind == 0 && s.Kinds&Text != 0 && v.Kind&(Number|Boolean|odd) != 0 {
 		r.warnings = append(r.warnings, fmt.Sprintf("%s: %s is read as the text %s; kas takes that for %s and refuses the file, so write it in quotes", at, path, n.Value, v.Kind))
 		v.Kind = Text

@@ -39,8 +39,8 @@ func plainKind(word string) kind {
 // tagKinds are the kinds that tags set.
 var tagKinds = map[string]kind{"!": Text, "!!str": Text, "!!int": Number, "!!bool": Boolean, "!!null": Null}
 
-// shapeOf returns the kind of a node by its type, its tag, its quotes and its text.
-func shapeOf(n *yaml.Node) kind {
+// kindOfNode returns the kind of a node by its type, its tag, its quotes and its text.
+func kindOfNode(n *yaml.Node) kind {
 	own := n.Style&yaml.TaggedStyle != 0
 	switch {
 	case n.Kind == yaml.MappingNode && (!own || n.ShortTag() == "!!map"):
@@ -138,7 +138,7 @@ func (r *yamlReader) readMerge(n *yaml.Node, path string, depth int) ([]pair, er
 // readKey returns a key's text. It refuses keys that are no text to kas, except numbers if the
 // shape allows them: kas sorts 10 before 9 as texts, and after it as numbers. It returns 0010 as 8.
 func (r *yamlReader) readKey(n *yaml.Node, s *Shape, path string) (key string, isNumber bool, err error) {
-	k := shapeOf(n)
+	k := kindOfNode(n)
 	if k == Text || n.Value == "=" {
 		return n.Value, false, nil
 	}
