@@ -31,8 +31,7 @@ const (
 	Bundle    = "bundle"    // an update by RAUC, signed; also the target that makes it
 )
 
-// Artifact describes the files that one build made, as artifact.json holds them. Stages on other
-// machines read it from its folder.
+// Artifact is the content of artifact.json: the files of one build. Other machines read it too.
 type Artifact struct {
 	Board      string               `json:"board"`
 	Project    string               `json:"project,omitempty"` // the project files, if the board consists only of them
@@ -124,8 +123,7 @@ func (a Artifact) checkNames() error {
 	return checkFolderName(a.Board)
 }
 
-// ParseArtifact decodes the content of an artifact.json and checks the names in it. The artifact
-// that it returns has no folder.
+// ParseArtifact decodes the content of an artifact.json and checks its names. It sets no folder.
 func ParseArtifact(data []byte) (a Artifact, err error) {
 	if err := json.Unmarshal(data, &a); err != nil {
 		return a, plaintext.JSONError(err)
@@ -244,8 +242,7 @@ func LoadBuilt(board string) (Spec, error) {
 	return spec, asBoardFile(err)
 }
 
-// loadBuilt loads a board by name, or, if no board has that name, from the folder: an artifact or a
-// deploy folder.
+// loadBuilt loads a board by name, or else from a folder: an artifact or a deploy folder.
 func loadBuilt(board string) (Spec, error) {
 	boards, err := openBoards()
 	if err != nil {
@@ -269,8 +266,7 @@ func loadBuilt(board string) (Spec, error) {
 	return spec, err
 }
 
-// isFolderName reports whether a word names an existing folder, or ends with a slash and names
-// nothing that exists.
+// isFolderName reports whether a word names a folder, or nothing and ends with a slash.
 func isFolderName(word string) bool {
 	info, err := os.Stat(word)
 	return err == nil && info.IsDir() || err != nil && strings.HasSuffix(word, "/")
@@ -302,9 +298,8 @@ func specOfFolder(boards boardSet, names []string, dir string) (Spec, error) {
 // kindsOfProject are the kinds of devices for images of a board without a board.yml.
 var kindsOfProject = []string{"file", "block"}
 
-// specOfDeployed returns a spec for a folder of images that bitbake deployed. It is the board named
-// like the folder (the machine), or else a board without a board.yml. Slipway writes receipts and
-// reports below build/.
+// specOfDeployed returns a spec for bitbake's folder of images: the board named like the folder
+// (the machine), or else one without a board.yml. Slipway writes receipts and reports below build/.
 func specOfDeployed(boards boardSet, names []string, dir string) (Spec, error) {
 	if len(findDeployed(dir)) == 0 {
 		return Spec{}, fmt.Errorf("%s: neither %s nor an image of bitbake's is in this folder\nnext: ls %[1]s", dir, ArtifactName)
@@ -383,8 +378,7 @@ func differentImages(names []string) (different []string) {
 	return different
 }
 
-// lockFolder takes the lock file at path for a build of a board. It fails at once if another
-// slipway holds the lock.
+// lockFolder locks the file at path for a board's build, or fails if another slipway holds it.
 func lockFolder(path string) (unlock func(), err error) {
 	f, err := localfile.LockNow(path, 0o644)
 	if errors.Is(err, localfile.ErrLocked) {

@@ -88,8 +88,7 @@ func writeFile(name string, write func(*os.File) error) error {
 	return f.Close()
 }
 
-// syncFile flushes a file to the disk. After a power cut, a file that artifact.json lists must have
-// its content.
+// syncFile flushes a file to the disk: a power cut must not empty a file of artifact.json.
 func syncFile(name string) error {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
@@ -240,8 +239,7 @@ func (d disk) layOutPartitions() []Partition {
 	return all
 }
 
-// partitionFor returns the first partition with a use and its number, counted from 1. The number is
-// 0 if there is none.
+// partitionFor returns the first partition with a use and its number from 1, or 0 for none.
 func (d disk) partitionFor(use string) (p Partition, number int) {
 	for i, p := range d.layOutPartitions() {
 		if p.Use == use {
@@ -284,8 +282,7 @@ func (d disk) makeRootFS(ctx context.Context) error {
 	return d.makeExt4(ctx, p, d.root, "-N", inodes)
 }
 
-// The IDs of all file systems, so that the same files make the same file system. Boards find theirs
-// by the partition.
+// The fixed IDs of all file systems. Boards find theirs by the partition.
 const (
 	fileSystemID   = "5c1f7c5e-51b0-4a7e-9d0e-0a5a11b0a4d5"
 	fileSystemTime = "1767225600" // the beginning of 2026

@@ -88,8 +88,7 @@ func (b Prepared) buildWithBitbake(ctx context.Context) (Artifact, error) {
 }
 
 // buildProject checks out the project's layers, runs bitbake, saves the list of files that a whole
-// build read, and collects an artifact from the images. The artifact is empty if the request makes
-// no images.
+// build read, and returns an artifact of the images, an empty one without images.
 func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Options) (Artifact, error) {
 	b, err := newProjectBuild(opt.Request.applyTo(project), spec, opt)
 	if err != nil {

@@ -27,9 +27,8 @@ func useCache(ctx context.Context, spec Spec, tree *bitbake.Tree) error {
 	return err
 }
 
-// ServeCache serves shared state and downloads of the build folder, or of serve.Dir, until ctx
-// ends. It runs the servers of the board's bitbake, or without a board those of the newest bitbake
-// that is checked out.
+// ServeCache serves shared state and downloads of the build folder, or serve.Dir, until ctx ends,
+// by the servers of the board's bitbake, or without a board of the newest one that is checked out.
 func ServeCache(ctx context.Context, opt Options, board string, serve cache.ServeOptions) error {
 	if serve.Dir == "" {
 		serve.Dir = opt.Dir

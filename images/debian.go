@@ -31,9 +31,8 @@ func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) 
 	return withBundle(ctx, spec, opt, a)
 }
 
-// buildImage returns the artifact in the board's folder if its key still matches, or makes a new
-// disk image. opt.Fresh always makes a new one. The userland of Debian packages has its own key and
-// cache, as it changes less often.
+// buildImage returns the artifact in the board's folder if its key matches and opt.Fresh is not
+// set, or makes a new disk image. The userland changes less often: it has its own key and cache.
 func buildImage(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	dir := opt.BoardDir(spec)
 	step := progress.Start(ctx, "build", 0, "")
@@ -90,9 +89,8 @@ func imageKey(spec Spec, o ownFiles) (string, error) {
 	}{assembly, spec}, files)
 }
 
-// makeUserland returns the path of a tar of the board's Debian packages. It makes the tar with
-// mmdebstrap unless the cache has one and opt.Fresh is not set. If another build makes the same
-// tar, it waits for that build.
+// makeUserland returns the path of a tar of the board's Debian packages: the cache's, or with
+// opt.Fresh or without one a new one by mmdebstrap. It waits for another build of the same tar.
 func makeUserland(ctx context.Context, step *progress.Step, spec Spec, opt Options) (string, error) {
 	key, err := hashOf(mmdebstrapArgs(spec, ""), nil)
 	if err != nil {
@@ -142,8 +140,7 @@ func checkEmulation(ctx context.Context, spec Spec) error {
 	return nil
 }
 
-// mmdebstrapArgs returns the command that makes a userland tar. It names no mirror: mmdebstrap's
-// default is Debian's own.
+// mmdebstrapArgs returns the command that makes a userland tar, from mmdebstrap's default mirror.
 func mmdebstrapArgs(spec Spec, tar string) []string {
 	d := spec.Debian
 	argv := []string{
@@ -159,8 +156,7 @@ func mmdebstrapArgs(spec Spec, tar string) []string {
 	return append(argv, d.Suite, tar)
 }
 
-// asRoot returns a command line that may create files of any owner: argv itself for root, argv in a
-// user namespace for other users.
+// asRoot returns a command that may create files of any owner, for others than root in a namespace.
 func asRoot(argv ...string) []string {
 	if os.Geteuid() == 0 {
 		return argv
@@ -168,8 +164,7 @@ func asRoot(argv ...string) []string {
 	return append([]string{"unshare", "--map-root-user", "--map-auto", "--"}, argv...)
 }
 
-// checkUserNamespace returns an error if commands of asRoot cannot change a file's owner on this
-// machine.
+// checkUserNamespace returns an error if commands of asRoot cannot change a file's owner here.
 func checkUserNamespace(ctx context.Context) error {
 	if os.Geteuid() == 0 {
 		return nil
@@ -183,8 +178,7 @@ func checkUserNamespace(ctx context.Context) error {
 }
 
 // unpackUserland unpacks the userland into root, without the files that the board removes, then
-// Slipway's additions over it. It unpacks no devices: the kernel makes them, and a user namespace
-// may not.
+// Slipway's additions over it. The kernel makes devices, which a user namespace may not.
 func unpackUserland(ctx context.Context, spec Spec, tar, additions, root, log string) error {
 	if err := os.Mkdir(root, 0o755); err != nil {
 		return err
@@ -202,8 +196,7 @@ func unpackUserland(ctx context.Context, spec Spec, tar, additions, root, log st
 	return nil
 }
 
-// removeTree removes a folder that may hold files of other owners, also after ctx has ended. It
-// ignores errors.
+// removeTree removes a folder with files of any owner, also after ctx has ended, without errors.
 func removeTree(ctx context.Context, dir string) {
 	if os.RemoveAll(dir) == nil {
 		return

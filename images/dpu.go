@@ -24,9 +24,8 @@ type DPU struct {
 	// packets come in by, and the one that they leave by.
 	Ports []string `yaml:"ports" json:"ports"`
 
-	// Packets are sent from From to Other's address, where they arrive without a rule.
-	// Those that a rule moves arrive at To. Without From and To checks with traffic are
-	// skipped, and without Other those with a second rule.
+	// From sends packets to Other's address, where they arrive without a rule. Those that a rule
+	// moves arrive at To. Without From and To, checks skip traffic, without Other the second rule.
 	//
 	// From needs python3, To python3 and tcpdump, Other tcpdump, and each of them as root. The
 	// gateway of From is the first port. Some packets come from another address beside From's. To

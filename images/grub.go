@@ -27,8 +27,7 @@ var loaders = map[string]map[string]struct {
 	},
 }
 
-// maxTries is how often GRUB tries a slot that is not marked good before it tries the other slot.
-// RAUC and GRUB share this protocol.
+// maxTries is how often GRUB tries a slot that is not marked good, by RAUC's protocol.
 const maxTries = 3
 
 // grubConfig returns grub.cfg. It boots the first slot in ORDER that is good and has tries left,
@@ -92,8 +91,7 @@ func keepScript(slots []slot) string {
 }
 
 // provedWord on the kernel's command line tells the board that this slot was marked good since its
-// last update. The board then marks it good again at each boot. Any other slot has only its tries
-// until somebody marks it good.
+// last update. The board then marks it good at each boot. Any other slot has only its tries.
 const provedWord = "slipway.proved"
 
 // proveScript returns GRUB commands that set PROVED of each slot. RAUC's variables are the same for
@@ -127,8 +125,7 @@ func chooseScript(slots []slot, and func(slot string) string) string {
 	return b.String()
 }
 
-// countTry returns GRUB commands that add one to a slot's counter of tries. GRUB's shell cannot
-// calculate.
+// countTry returns GRUB commands that add one to a slot's tries. GRUB's shell cannot calculate.
 func countTry(slot string) string {
 	var b strings.Builder
 	for n := range maxTries {
@@ -198,8 +195,7 @@ func (d disk) makeCore(ctx context.Context, format, modules, out string) error {
 }
 
 // espLoader makes the EFI system partition with GRUB under the removable media's name, which every
-// firmware tries. Clusters of one sector make it FAT32 from 33 MiB on; with the usual size firmware
-// would take it for FAT16.
+// firmware tries. Clusters of one sector make it FAT32 from 33 MiB on, with the usual size FAT16.
 func (d disk) espLoader(ctx context.Context, core, name string) error {
 	p, _ := d.partitionFor(useLoader)
 	at := fmt.Sprintf("%s@@%d", d.path(diskName), p.OffsetBytes)

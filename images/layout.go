@@ -25,8 +25,7 @@ type Options struct {
 	Fresh   bool         // fetch packages again even if an earlier build has them
 	Request BuildRequest // only for boards that bitbake builds
 	Install bool         // install missing packages, also for Request.Parse
-	// Offline is for Project: files of repositories that are not checked out are then
-	// layers.ErrNotHere.
+	// With Offline, Project fails with layers.ErrNotHere for files that are not checked out.
 	Offline bool
 	// Now is closed when tasks of bitbake that run are not to be waited for once the
 	// context has ended. Where it is nil they have a second.
@@ -57,8 +56,7 @@ const (
 	reportsName   = "reports"
 )
 
-// reserved are names in the build folder that no board can have: ours, and those of tests,
-// releases and pipelines.
+// reserved are names in the build folder that no board can have: others use them.
 var reserved = []string{reportsName, "cache", "downloads", "sstate-cache", "keys", "fleet.locks", "test", "bin", "release", "peers", "all", "slipway"}
 
 // checkFolderName returns an error for a board's name that is reserved, "." or "..", or has other
@@ -250,9 +248,8 @@ var notListed = []string{
 	"machine", "logs", "metrics", "replaced", "fleet", "ssh", checkoutsName, bitbakeName, reportsName,
 }
 
-// CheckFileName returns an error for a name that no file of an artifact can have: a path, a hidden
-// file, unprintable characters, a signature, a log, or a file that Slipway itself keeps in a
-// board's folder.
+// CheckFileName refuses a name that no file of an artifact can have: a path, a hidden file, a
+// signature, a log, one with unprintable characters, or one of Slipway's own in a board's folder.
 func CheckFileName(name string) error {
 	low := strings.ToLower(name)
 	signature := slices.Contains(SignatureEndings, strings.TrimPrefix(low, ArtifactName))

@@ -151,8 +151,7 @@ func LoadSource(board string) (Spec, error) {
 	return loadKnown(boards, names, board)
 }
 
-// ErrBoardFile means that a board.yml, or a file that it names, cannot be used as it is, or that
-// there is none.
+// ErrBoardFile means that a board.yml, or a file that it names, is missing or unusable.
 var ErrBoardFile = errors.New("a board.yml is wrong")
 
 type boardFileError struct{ error }
@@ -246,8 +245,7 @@ func (s Spec) checkExtends(boards fs.FS) error {
 	return s.unknownValue("extends", s.Extends, names)
 }
 
-// decodeBoard decodes a board's board.yml over the values in into, and records where each key is
-// written.
+// decodeBoard decodes a board.yml over the values in into, and records the place of each key.
 func decodeBoard(boards fs.FS, name string, into *Spec) error {
 	file := placeOf(boards, name).file()
 	f, err := boards.Open(path.Join(name, "board.yml"))
@@ -283,8 +281,7 @@ func (n Needs) withDefaults() Needs {
 	return n
 }
 
-// overlayFiles returns the files of the boards' folders by path. Files of later boards replace
-// those of earlier ones.
+// overlayFiles returns the files of the boards' folders by path. The last board with a path wins.
 func overlayFiles(boards fs.FS, chain []string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, name := range chain {

@@ -103,8 +103,7 @@ func (d disk) probeLayer() ([]byte, error) {
 	return layer.Bytes(), t.Close()
 }
 
-// probeFiles adds the files of the root file system that match a pattern to a tar. A pattern that
-// matches nothing is an error.
+// probeFiles adds the root file system's files that match a pattern to a tar, or fails without any.
 func (d disk) probeFiles(t *tar.Writer, pattern string) error {
 	found, err := fs.Glob(os.DirFS(d.root), path.Join("/", pattern)[1:])
 	if err != nil {

@@ -100,8 +100,7 @@ func (s Spec) Source(ctx context.Context) *layers.FolderCommit {
 	return nil
 }
 
-// toolVersions returns the versions of Debian packages that are installed on this machine, nil if
-// dpkg knows none of them.
+// toolVersions returns the versions of Debian packages on this machine, nil if dpkg knows none.
 func toolVersions(ctx context.Context, packages []string) map[string]string {
 	argv := append([]string{"dpkg-query", "--show", "--showformat=${Package} ${Version}\\n"}, packages...)
 	out, _ := run.Output(ctx, run.Command{Argv: argv}) // it fails if a package is not installed
@@ -117,8 +116,7 @@ func toolVersions(ctx context.Context, packages []string) map[string]string {
 	return versions
 }
 
-// statement returns an in-toto statement, as JSON, that describes how the artifact's files were
-// built.
+// statement returns an in-toto statement, as JSON, of how the artifact's files were built.
 func (a *Artifact) statement(spec Spec) ([]byte, error) {
 	s := &intoto.Statement{Type: intoto.StatementTypeUri, PredicateType: slsaType}
 	for _, f := range a.Files {
@@ -171,8 +169,7 @@ func anyMap(texts map[string]string) map[string]any {
 	return all
 }
 
-// dependencies returns the repositories that the build used, with their commits. It leaves out
-// those without a commit.
+// dependencies returns the repositories that the build used and that have a commit.
 func (a *Artifact) dependencies() (all []*intoto.ResourceDescriptor) {
 	add := func(name, url, commit string, edited bool) {
 		if commit == "" {

@@ -16,8 +16,7 @@ import (
 	"slipway/layers/run"
 )
 
-// Rig describes a board made of network namespaces on this machine. Their root is a userland of
-// Debian packages.
+// Rig describes a board made of network namespaces here, in a userland of Debian packages.
 type Rig struct {
 	// Source says how the programs are built that Debian has not, each as a layer over
 	// the userland; a later one sees what the earlier ones made.
@@ -29,12 +28,10 @@ type Rig struct {
 // RigSource is something that is built in the userland.
 type RigSource struct {
 	Name string `yaml:"name" json:"name"`
-	// From are folders and files of the clone that the script finds in /source, by the
-	// last part of their names.
+	// From are folders and files of the clone, by their base names in the script's /source.
 	From   []string `yaml:"from" json:"from"`
 	Script string   `yaml:"script" json:"script"` // a file of the board's folder, for sh; it puts what it made into /made
-	// Given is an environment variable. A folder that it names is /source/given, for a
-	// script that else fetches the same.
+	// Given is a variable for a folder, /source/given, that the script would otherwise fetch.
 	Given string `yaml:"given" json:"given,omitempty"`
 	// Network says that the script fetches something.
 	Network bool `yaml:"network" json:"network,omitempty"`
@@ -47,8 +44,7 @@ type RigPort struct {
 	Address string `yaml:"address" json:"address"` // with the network's length: 192.0.2.254/24
 }
 
-// RigPlace is a machine behind a port: a namespace with an eth0. Several places of one
-// port are in one network.
+// RigPlace is a machine, a namespace with an eth0, in the network behind a port.
 type RigPlace struct {
 	Name    string `yaml:"name" json:"name"`
 	Port    string `yaml:"port" json:"port"`
@@ -135,9 +131,8 @@ func (r Rig) validate() error {
 	return nil
 }
 
-// Userland returns a folder with the board's Debian packages, unpacked. It makes the folder if it
-// is missing, the board names other packages or opt.Fresh is set, and renames it into place when it
-// is complete.
+// Userland returns a folder with the board's Debian packages, unpacked. It makes the folder, by
+// rename, if it is missing, the board names other packages or opt.Fresh is set.
 func Userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) (string, error) {
 	tar, err := makeUserland(ctx, step, spec, opt)
 	if err != nil {

@@ -52,8 +52,7 @@ type Spec struct {
 	DPU    *DPU     `yaml:"dpu" json:"dpu,omitempty"` // nil: it offloads no packets that a suite could prove
 	Suites []string `yaml:"suites" json:"suites"`
 
-	// Project is the project file, of boards that bitbake builds. Outside of a clone, it is ""
-	// for Slipway's own boards.
+	// Project is bitbake's project file, "" for Slipway's own boards outside of a clone.
 	Project    string `yaml:"-" json:"-"`
 	ownProject bool   // it lies in the user's own folder
 
@@ -72,13 +71,11 @@ type Spec struct {
 type Needs struct {
 	Disk      DiskNeeds `yaml:"disk" json:"disk,omitzero"`
 	MemoryGiB int       `yaml:"memoryGiB" json:"memoryGiB,omitempty"` // for the largest single task and bitbake itself
-	// TaskMiB is what one compiler takes, by which the number of tasks and compilers
-	// at once is advised.
+	// TaskMiB is one compiler's memory, which limits the advised number of tasks.
 	TaskMiB int `yaml:"taskMiB" json:"taskMiB,omitempty"`
 }
 
-// DiskNeeds is the disk that a first build of all the board's images fills. doctor
-// subtracts what exists already.
+// DiskNeeds is the disk space of a first build of all images, before doctor subtracts what exists.
 type DiskNeeds struct {
 	LayersGiB    int `yaml:"layersGiB" json:"layersGiB,omitempty"`       // checkouts and their mirror cache
 	DownloadsGiB int `yaml:"downloadsGiB" json:"downloadsGiB,omitempty"` // DL_DIR
@@ -105,9 +102,8 @@ type Debian struct {
 	Enable     []string `yaml:"enable" json:"enable,omitempty"` // units that multi-user.target wants
 	Hook       string   `yaml:"hook" json:"hook,omitempty"`     // where slipway-hook is installed; "" leaves it out
 	Probe      []string `yaml:"probe" json:"probe,omitempty"`   // files of the image that make the container of the suite containers
-	// Keyring is where RAUC looks for the certificates of those whose bundles it installs.
-	// "" leaves them out, and then no bundle can be made. Its manifest is the board's
-	// file bundle/manifest.raucm.
+	// Keyring has the certificates of those whose bundles RAUC installs. Without it, no bundle can
+	// be made. A bundle's manifest is the board's file bundle/manifest.raucm.
 	Keyring string `yaml:"keyring" json:"keyring,omitempty"`
 }
 
@@ -145,15 +141,13 @@ type Machine struct {
 // Flash says how an image gets onto the board.
 type Flash struct {
 	Kinds []string `yaml:"kinds" json:"kinds"` // of devices: file, block, tegra, rshim
-	// Signers is a file with the keys of those whose images may be flashed, OpenSSH's allowed
-	// signers or a keyring of GPG, in the board's folder or with an absolute path. Slipway then
-	// refuses other images.
+	// Signers is a file, in the board's folder or with an absolute path, with the keys of those
+	// whose images may be flashed: OpenSSH's allowed signers or a keyring of GPG.
 	Signers string `yaml:"signers" json:"signers,omitempty"`
 	// LargestGiB is the size of the largest disk that is written for the board: what is
 	// larger is somebody's disk rather than a card. 0 leaves that to package flash.
 	LargestGiB int `yaml:"largestGiB" json:"largestGiB,omitempty"`
-	// DPU is what a BlueField's driver calls it, as BlueField-2; one of another generation
-	// is refused.
+	// DPU is the driver's name for it, as BlueField-2. Slipway refuses another generation.
 	DPU string `yaml:"dpu" json:"dpu,omitempty"`
 
 	// The rest is of Jetsons in recovery mode.

@@ -51,8 +51,7 @@ type Flaws struct {
 	Except []string `yaml:"except" json:"except,omitempty"` // identifiers, as CVE-2026-12345
 }
 
-// ParsePolicy parses and validates a policy file, which has the keys of board.yml's policy. file is
-// its name for errors.
+// ParsePolicy parses and validates board.yml's policy in a file of its own, named file in errors.
 func ParsePolicy(file string, data []byte) (Policy, error) {
 	var p Policy
 	places := map[string]string{}
@@ -94,9 +93,8 @@ func (p Policy) ParseSince() (time.Time, error) {
 	return t, err
 }
 
-// findEmpty returns an error for the first of signers, revoked and builders that is written below
-// under without a value. An empty value would drop a rule that it seems to set, also one of the
-// board that is extended.
+// findEmpty returns an error for the first of signers, revoked and builders below under without a
+// value: that would drop a rule that it seems to set, also one of the extended board.
 func (p Policy) findEmpty(under string, places map[string]string) (key string, err error) {
 	empty := map[string]bool{"signers": p.Signers == "", "builders": len(p.Builders) == 0}
 	for _, key := range slices.Sorted(maps.Keys(empty)) {

@@ -65,8 +65,7 @@ func (b boardSet) folderOf(name string) fs.FS {
 	return b.embedded
 }
 
-// ReadDir lists a folder; for "." it lists Slipway's and the user's boards, so that fs.Glob finds
-// both.
+// ReadDir lists a folder, for "." Slipway's and the user's boards, as fs.Glob needs.
 func (b boardSet) ReadDir(name string) ([]fs.DirEntry, error) {
 	all, err := fs.ReadDir(b.folderOf(name), name)
 	if err != nil || name != "." || b.folder == "" {
@@ -99,8 +98,7 @@ func OwnBoards() ([]string, error) {
 	return boards.own, err
 }
 
-// InClone reports whether a folder is in a clone of Slipway, in which Slipway does not look for the
-// user's own boards.
+// InClone reports whether a folder is in a clone of Slipway, where the user's boards do not count.
 func InClone(folder string) bool {
 	for at := folder; ; at = filepath.Dir(at) {
 		if isClone(at) {
@@ -171,8 +169,7 @@ type boardPlace struct {
 
 func (p boardPlace) file() string { return filepath.Join(p.folder, "board.yml") }
 
-// placeOf returns the folder of a board. For Slipway's own boards it is the path in the clone, and
-// may not exist on this machine.
+// placeOf returns the folder of a board, for Slipway's own the path in a clone that may be missing.
 func placeOf(boards fs.FS, name string) boardPlace {
 	if b, is := boards.(boardSet); is && slices.Contains(b.own, name) {
 		return boardPlace{name, filepath.Join(b.folder, name), true}
@@ -215,8 +212,7 @@ func (s Spec) FileNames() []string { return slices.Sorted(maps.Keys(s.files)) }
 // TypedName returns the name of the board on a command line.
 func (s Spec) TypedName() string { return cmp.Or(s.folder, s.project, s.Board) }
 
-// SourceProjectFile returns the path in Sources of the project file of one of Slipway's boards, or
-// "".
+// SourceProjectFile returns the path in Sources of a Slipway board's project file, or "".
 func SourceProjectFile(spec Spec) string {
 	for _, board := range slices.Backward(spec.lineage) {
 		for _, name := range projectFiles {
@@ -289,8 +285,7 @@ func (s *Spec) findSuites() error {
 	return nil
 }
 
-// ownFile returns the path of a file in the folder of the board or of one that it extends, if that
-// board is the user's; otherwise "".
+// ownFile returns the path of a file of the board or of one that it extends, "" for Slipway's own.
 func (s Spec) ownFile(name string) string {
 	for _, board := range slices.Backward(s.lineage) {
 		if path := filepath.Join(board.folder, name); board.own && filepath.IsLocal(name) && localfile.Exists(path) {

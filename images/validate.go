@@ -162,8 +162,7 @@ func (s Spec) unknownValue(key, value string, allowed []string) error {
 	return fmt.Errorf("%s: %s: unknown value %q%s (have %s)", s.PlaceOf(key), key, value, plaintext.DidYouMean(value, allowed), strings.Join(allowed, ", "))
 }
 
-// PlaceOf returns the file and line of a key, or of the nearest key above it that is written, or
-// the path of the board's file.
+// PlaceOf returns the file and line of a key or the nearest key above it, or else the board's file.
 func (s Spec) PlaceOf(key string) string {
 	for ; key != ""; key = key[:max(strings.LastIndexByte(key, '.'), 0)] {
 		if place := s.places[key]; place != "" {

@@ -3,8 +3,7 @@ package bitbake
 // maxNeeds limits the edges between tasks. An image of 4,400 tasks has 15,000.
 const maxNeeds = 1 << 19
 
-// needs maps the name of each task to the names of the tasks that it needs. bitbake leaves out a
-// dependency that others imply.
+// needs maps each task to the tasks that it needs, without those that others of them imply.
 type needs map[string][]string
 
 // taskName returns a task's name in bitbake's tree of tasks.
@@ -16,8 +15,7 @@ func (t Task) taskName() string {
 	return name
 }
 
-// needsOf reads the task dependencies from a DepTreeGenerated event of bitbake, up to maxTasks and
-// maxNeeds.
+// needsOf reads up to maxTasks and maxNeeds dependencies from bitbake's DepTreeGenerated event.
 func needsOf(e event) needs {
 	tree, _ := e.state["_depgraph"].(map[string]any)
 	tasks, _ := tree["tdepends"].(map[string]any)

@@ -117,8 +117,7 @@ func cutBars(all []bar) (kept []bar, cut int) {
 	return kept, len(all) - len(kept)
 }
 
-// chartEnd returns when the build or its last task ended, in milliseconds since the start, at least
-// 1.
+// chartEnd returns how long the build and its tasks ran, in milliseconds, at least 1.
 func (r Record) chartEnd() int64 {
 	end := max(r.Took().Milliseconds(), 1)
 	for _, t := range r.Tasks {
@@ -174,8 +173,7 @@ func (t Task) barKind() string {
 	return "rest"
 }
 
-// axisTicks returns the marks of the time axis. Every second mark is Minor: the page shows it on
-// wide screens only.
+// axisTicks returns the marks of the time axis. Every second one is Minor: for wide screens only.
 func axisTicks(end int64) []tick {
 	var all []tick
 	step := roundStep(end)
@@ -248,8 +246,7 @@ func linePath(values []float64, wide, left, top float64) string {
 	return fmt.Sprintf("M%.1f,%s", left, stepsPath(values, wide, left, top))
 }
 
-// stepsPath returns the height of the first step, then the SVG path of all steps. It joins adjacent
-// steps of the same height.
+// stepsPath returns the height of the first step, then the SVG path, with equal neighbours joined.
 func stepsPath(values []float64, wide, left, top float64) string {
 	var b strings.Builder
 	was := ""

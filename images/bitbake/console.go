@@ -64,8 +64,7 @@ func (w *watch) addConsoleFailures() {
 }
 
 // explainFailure adds to bitbake's error the failed tasks, the ends of their logs, known causes and
-// the next step, because bitbake's last lines seldom tell the cause. It returns any other error as
-// it is.
+// the next step: bitbake's last lines seldom tell the cause. Other errors stay as they are.
 func (r Record) explainFailure(err error) error {
 	var failure *run.Failure
 	if !errors.As(err, &failure) {

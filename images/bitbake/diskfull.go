@@ -76,8 +76,7 @@ func (r *Record) noteFull() {
 	}
 }
 
-// spaceOf returns the free space of the build folder's tmp, which may be on another disk, or else
-// of the build folder itself.
+// spaceOf returns the free space of the build folder's tmp, or of the folder if that is missing.
 func spaceOf(build string) (free int64, known bool) {
 	for _, dir := range []string{filepath.Join(build, "tmp"), build} {
 		if free, err := localfile.FreeBytes(dir); err == nil {

@@ -46,8 +46,7 @@ func findInitScript(p layers.Project, ws layers.Workspace) (string, error) {
 const sourceLine = `set -e; script=$1; shift; source "$script" "$@" >&2; exec env -0`
 
 // sourceScript runs the init script in bash and returns the variables that it sets. The shell has
-// only PATH and HOME of the user's environment. It is bash because the scripts' authors test them
-// with bash.
+// only PATH and HOME of the user's environment. The scripts' authors test with bash.
 func sourceScript(ctx context.Context, script, build, bitbake string) (map[string]string, error) {
 	out, err := run.Output(ctx, run.Command{
 		Argv: []string{"bash", "--noprofile", "--norc", "-c", sourceLine, "bash", script, build, bitbake},
@@ -130,12 +129,10 @@ var passedVariables = []string{
 	"BB_NUMBER_THREADS", "PARALLEL_MAKE", "BB_NO_NETWORK", "DL_DIR", "SSTATE_DIR", hashDirVariable,
 }
 
-// hashDirVariable names the folder of bitbake's database of equivalent hashes, since
-// 2.18.
+// hashDirVariable names the folder of bitbake's database of equivalent hashes, from 2.18 on.
 const hashDirVariable = "BB_HASHSERVE_DB_DIR"
 
-// The names of bitbake's list of variables to let through. Each generation of bitbake
-// refuses the other's name.
+// bitbake's list of variables to let through. Each generation refuses the other's name.
 const (
 	passSince2  = "BB_ENV_PASSTHROUGH_ADDITIONS"
 	passBefore2 = "BB_ENV_EXTRAWHITE"
@@ -170,9 +167,8 @@ func (t Tree) passedNames() []string {
 	return slices.Compact(names)
 }
 
-// Environment returns the environment for bitbake's programs: what the project's script sets, or
-// what OpenEmbedded's script would set if the project has none, the variables to pass on, and the
-// project's own.
+// Environment returns the environment for bitbake's programs: the variables of the project's
+// script, or of OpenEmbedded's if it has none, those to pass on, and the project's own.
 func (t Tree) Environment() []string {
 	values := map[string]string{"LC_ALL": "en_US.UTF-8", "BUILDDIR": t.Build, "BBPATH": t.Build, "PATH": os.Getenv("PATH")}
 	maps.Copy(values, t.sourced)

@@ -135,8 +135,7 @@ func (r *logReader) decodeEvent(line []byte) (e *event, err error) {
 	return e, nil
 }
 
-// decodeVariables decodes the line with all of bitbake's variables, and returns an event with
-// recordedVariables.
+// decodeVariables returns an event with recordedVariables from the line with all variables.
 func decodeVariables(line []byte) (*event, error) {
 	var all struct {
 		AllVariables map[string]struct {
@@ -165,8 +164,7 @@ type logReader struct {
 	onBadLine func(error)
 }
 
-// Write takes the next bytes of the log, and calls onEvent or onBadLine for each line that ends in
-// them. It never returns an error.
+// Write calls onEvent or onBadLine for each line that ends in p, without ever an error.
 func (r *logReader) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
 		end := bytes.IndexByte(rest, '\n')
@@ -271,6 +269,5 @@ func truncateText(s string, most int) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// cleanText shortens a name or a message to maxText bytes on one line, without characters that
-// control a terminal.
+// cleanText shortens a text to maxText bytes on one line, without a terminal's control characters.
 func cleanText(s string) string { return plaintext.OneLine(truncateText(s, maxText)) }

@@ -24,8 +24,7 @@ const (
 	minKnownShare = 0.8
 )
 
-// forecast holds how long each task of a board took when it last ran, and which of these tasks this
-// build has not run yet.
+// forecast holds the last duration of each task of a board, and which of them still have to run.
 type forecast struct {
 	Tasks    map[string]int64 `json:"tasksMs"`
 	Parallel float64          `json:"parallel"` // how many ran at a time, on average

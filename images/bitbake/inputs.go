@@ -104,8 +104,7 @@ func (r *Record) noteQueued(e event) {
 	r.Queued[cmp.Or(id, file+":"+e.textField("taskname"))] = recipePath(file)
 }
 
-// recipePath returns the recipe's file from a name of bitbake's, which may have mc:CONFIG: and
-// virtual:CLASS: before the path.
+// recipePath cuts mc:CONFIG: and virtual:CLASS: off bitbake's name of a recipe's file.
 func recipePath(name string) string {
 	if at := strings.Index(name, ":/"); at >= 0 {
 		name = name[at+1:]
@@ -175,8 +174,7 @@ func (r *inputReader) inputs() Inputs {
 // maxCacheTime is how long Python may take to read one cache. A large cache takes seconds.
 var maxCacheTime = 2 * time.Minute
 
-// readCache decodes a cache of recipes with Python, and adds the files of each recipe in it. A
-// cache that ends early is an error.
+// readCache adds the files of each recipe in a cache, which Python decodes and which must be whole.
 func (r *inputReader) readCache(data io.Reader) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), maxCacheTime, fmt.Errorf("reading it takes more than %s", maxCacheTime))
 	defer cancel()
@@ -257,9 +255,8 @@ func splitChecksums(text string) (entries []string) {
 }
 
 // addFile adds a file of a recipe under each of its paths in the project's repository: as given,
-// with the links of its folder resolved, and with all links resolved. It leaves out files in the
-// board's own folder, which holds checkouts. there is false for a file that the recipe looked for
-// and did not find.
+// with the links of its folder resolved, and with all links resolved. It leaves out the board's own
+// folder, which holds checkouts. there is false for a file that the recipe did not find.
 func (r *inputReader) addFile(recipe, path string, there bool) {
 	path = filepath.Clean(path)
 	for _, end := range []string{path, filepath.Join(r.withoutLinks(filepath.Dir(path)), filepath.Base(path)), r.withoutLinks(path)} {
@@ -273,8 +270,7 @@ func (r *inputReader) addFile(recipe, path string, there bool) {
 	}
 }
 
-// withoutLinks returns a path with its symbolic links resolved, or the path itself if it does not
-// exist. It caches the result.
+// withoutLinks resolves a path's symbolic links, and caches the result. A missing path stays.
 func (r *inputReader) withoutLinks(path string) string {
 	if real, known := r.real[path]; known {
 		return real

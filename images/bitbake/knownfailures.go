@@ -130,8 +130,7 @@ var knownFailures = []knownFailure{
 	},
 }
 
-// explainKnownFailure returns the cause and the next step of the first known failure that the text
-// contains, "" and "" without one.
+// explainKnownFailure returns cause and next step of the first known failure in the text, or "".
 func explainKnownFailure(text string) (why, next string) {
 	for _, k := range knownFailures {
 		if m := k.words().FindStringSubmatchIndex(text); m != nil {
@@ -145,8 +144,7 @@ func explainKnownFailure(text string) (why, next string) {
 
 const tailLines = 15
 
-// logTail returns the last 15 lines of a task's log as printable text, "" if it cannot be read. The
-// path comes from bitbake's output.
+// logTail returns the last 15 lines of a log that bitbake names, printable, "" if it is unreadable.
 func logTail(path string) string {
 	text := string(localfile.Tail(path, maxTail))
 	lines := strings.Split(strings.TrimRight(plaintext.Printable(plaintext.WithoutEscapes(strings.ToValidUTF8(text, "\uFFFD"))), "\n"), "\n")
@@ -154,8 +152,7 @@ func logTail(path string) string {
 	return strings.Join(lines[max(0, len(lines)-tailLines):], "\n")
 }
 
-// cutSummary drops the lines after dpkg-buildpackage's last error: sbuild then writes a hundred
-// lines of clean-up and statistics.
+// cutSummary drops sbuild's hundred lines of statistics after dpkg-buildpackage's last error.
 func cutSummary(lines []string) []string {
 	for i, line := range slices.Backward(lines) {
 		if strings.HasPrefix(line, "dpkg-buildpackage: error:") {

@@ -127,8 +127,7 @@ func (t Tree) lockHolder() int {
 }
 
 // leftoverProcesses returns the bitbake servers and workers of this build folder and all their
-// child processes. The server that holds the lock comes first. A server that ends releases the lock
-// before its process has ended.
+// children, the holder of the lock first. A server releases the lock before its process has ended.
 func (t Tree) leftoverProcesses() []process {
 	all := listProcesses()
 	server := t.lockHolder()
@@ -165,9 +164,8 @@ func (t Tree) worksHere(p process) bool {
 	return err == nil && resolved == nil && at == build
 }
 
-// stopLeftovers ends the processes of an earlier Slipway build that was killed. It returns an error
-// if another bitbake builds in this folder, which it never ends. It keeps a server that waits for
-// its next client: this build is one.
+// stopLeftovers ends the processes of an earlier Slipway build that was killed. Another bitbake
+// that builds here is an error. A server that waits for a client, as this build, stays.
 func (t Tree) stopLeftovers(ctx context.Context) error {
 	killed := t.wasCutOff(RecordName) || t.wasCutOff(dryRunRecordName)
 	if !killed && t.lockHolder() == 0 {

@@ -55,8 +55,7 @@ func (t Tree) releaseMounts(ctx context.Context) error {
 	})
 }
 
-// endAll ends schroot sessions, with their programs and mounts, then unmounts the other mounts. It
-// joins all errors.
+// endAll ends schroot sessions with their programs and mounts, then unmounts the others.
 func endAll(ctx context.Context, sessions, mounts []string) (err error) {
 	asRoot := func(argv ...string) {
 		_, failed := run.Output(ctx, run.Command{Argv: append([]string{"sudo", "-n"}, argv...)})

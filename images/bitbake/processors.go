@@ -153,8 +153,7 @@ func (s *sampler) steps(at time.Time) int {
 	return int(at.Sub(s.start).Milliseconds() / s.load.EveryMS)
 }
 
-// percent returns part of all in percent, from 0 to 100. The kernel's sum of waiting for disks may
-// decrease, so part may be negative.
+// percent returns part of all, 0 to 100. part is negative if the kernel's wait for disks shrank.
 func percent(part, all float64) int {
 	if all <= 0 || part <= 0 {
 		return 0

@@ -12,9 +12,8 @@ import (
 	"slipway/layers/localfile"
 )
 
-// RecordName is a Record's file in a board's folder, PageName the page beside it.
-// A run that builds nothing has files of its own, which last until the next run: the
-// last build's are still wanted then.
+// RecordName is a Record's file in a board's folder, PageName the page beside it. A run that builds
+// nothing has its own files, so that the last build's stay.
 const (
 	RecordName = "build.json"
 	PageName   = "build.html"
@@ -37,8 +36,7 @@ const (
 // State is the state of a build.
 type State string
 
-// A build whose state is Running though no slipway runs was cut off: by a crash, a kill or a power
-// cut.
+// A build that is Running though no slipway runs was cut off: by a crash, a kill or a power cut.
 const (
 	Running     State = "running"
 	Succeeded   State = "succeeded"
@@ -155,8 +153,7 @@ type Disk struct {
 	Full            bool  `json:"full,omitempty"` // at some time while it ran
 }
 
-// Used returns by how much the free space shrank: the size of this build, if nothing else wrote to
-// the disk.
+// Used returns by how much the free space shrank, by this build and by all other writers.
 func (d Disk) Used() int64 { return d.FreeBytesBefore - d.FreeBytesAfter }
 
 // fileNames returns the names of the record and its page, other ones for a run that builds nothing.

@@ -29,8 +29,7 @@ const (
 	maxChainRows = 25
 )
 
-// renderPage returns the build's page as one HTML file that needs no other. Texts of recipes and
-// logs are escaped.
+// renderPage returns the build's page as one HTML file, with texts of recipes and logs escaped.
 func (r Record) renderPage() ([]byte, error) {
 	var b bytes.Buffer
 	err := page.Execute(&b, newView(r))
@@ -70,8 +69,7 @@ type chainView struct {
 // fact is a name with its value, and a link, "" without one.
 type fact struct{ Name, Value, Link string }
 
-// slowRow is a task or a recipe with its duration. W is the width of its bar in percent, Log the
-// link to its log.
+// slowRow is a task or recipe with its duration, its bar's width W in percent, and its log's link.
 type slowRow struct {
 	Name, Detail, Took string
 	W                  float64

@@ -29,8 +29,7 @@ type Job struct {
 	Now <-chan struct{}
 }
 
-// bitbakeArgs returns bitbake's command line. The targets follow "--", so that bitbake takes none
-// for an option.
+// bitbakeArgs returns bitbake's command line. No target can be an option: all follow "--".
 func (j Job) bitbakeArgs(t Tree) []string {
 	argv := []string{t.programPath("bitbake"), "-c", j.Task}
 	for _, flag := range []struct {
@@ -95,8 +94,7 @@ func (t Tree) newRecord(j Job) Record {
 	}
 }
 
-// runAndFollow runs bitbake and meanwhile fills rec from its console text, its event log and
-// samples of the machine's load.
+// runAndFollow runs bitbake, and fills rec from its console, its event log and the machine's load.
 func (t Tree) runAndFollow(ctx context.Context, j Job, rec *Record, times forecast, broken *brokenOff) error {
 	w := newWatch(ctx, rec, times)
 	log := &logReader{onEvent: w.handleEvent, onBadLine: w.noteBadLine}
@@ -139,8 +137,7 @@ func (j Job) stopFunc(w *watch, ended <-chan struct{}, breaking func()) func(*os
 	}
 }
 
-// waitForTasks waits until bitbake has ended or the job's Now closes. Without Now it waits at most
-// a second.
+// waitForTasks waits until bitbake has ended or the job's Now closes, without Now a second.
 func (j Job) waitForTasks(ended <-chan struct{}) {
 	var second <-chan time.Time
 	if j.Now == nil {

@@ -62,8 +62,7 @@ func Find(ctx context.Context, p layers.Project, ws layers.Workspace, dir, build
 }
 
 // findPrograms returns the folder with bitbake's programs, "" if there is none. It looks where
-// OpenEmbedded's script looks, then in each checkout: in its folder bitbake, as in poky, and in the
-// checkout itself.
+// OpenEmbedded's script looks, then in each checkout and its folder bitbake, as poky has.
 func findPrograms(p layers.Project, ws layers.Workspace, script string) string {
 	var places []string
 	if script != "" {

@@ -47,8 +47,7 @@ func startUnpickler() (*unpickler, error) {
 	return u, u.cmd.Start()
 }
 
-// decode sends an event's line to Python and returns the event's values. It kills a Python that
-// takes longer than maxEventTime.
+// decode returns the values that Python reads in an event's line, within maxEventTime.
 func (u *unpickler) decode(line []byte) (map[string]any, error) {
 	defer time.AfterFunc(maxEventTime, func() { _ = u.cmd.Process.Kill() }).Stop()
 	var answer struct {

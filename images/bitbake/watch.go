@@ -62,8 +62,7 @@ func newWatch(ctx context.Context, rec *Record, f forecast) *watch {
 	}
 }
 
-// noteBadLine warns about the first line of the event log that cannot be read, and ignores later
-// ones. The build continues.
+// noteBadLine warns about the event log's first unreadable line. The build continues.
 func (w *watch) noteBadLine(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,8 +101,7 @@ func (w *watch) handleEvent(e event) {
 	}
 }
 
-// handleOtherEvent handles an event of neither the run queue nor a task: parsing, processes and the
-// end of the build.
+// handleOtherEvent handles the events of parsing, processes and the end of the build.
 func (w *watch) handleOtherEvent(name string, e event) {
 	switch name {
 	case "ParseStarted":
@@ -171,8 +169,7 @@ func (w *watch) noteSharedTasks(e event) {
 }
 
 // taskKey returns a task's key, with its configuration, as two may build the same recipe. The
-// caller passes the configuration alone: events of the queue write it differently from those of the
-// task.
+// caller passes that alone: events of the queue and of tasks write it differently.
 func taskKey(config, file, task string) string { return config + "|" + file + ":" + task }
 
 // configOfTask returns the configuration in a task's name in the queue, "" for the default.
@@ -307,15 +304,13 @@ func (w *watch) finishTask(k, outcome string) {
 	w.addTask(r.task)
 }
 
-// mayBeShared reports whether a task may come from shared state. A recipe lists such
-// tasks without its configuration.
+// mayBeShared reports whether a task may come from shared state. Recipes omit the configuration.
 func (w *watch) mayBeShared(k string) bool {
 	_, plain, _ := strings.Cut(k, "|")
 	return w.shares[plain]
 }
 
-// finishSetscene records whether shared state replaced a task. If the unpacking failed, bitbake
-// runs the task itself later.
+// finishSetscene records whether shared state replaced a task. If not, bitbake runs it later.
 func (w *watch) finishSetscene(r *runningTask, k, outcome string) {
 	r.task.Task = strings.TrimSuffix(r.task.Task, "_setscene")
 	if outcome != TaskSucceeded {
@@ -417,8 +412,7 @@ func (w *watch) showRunning() {
 	q.step.Detail(strings.Join(said, ", "))
 }
 
-// timeLeft returns an estimate of the time left, "" while shared state is still unpacked or if
-// earlier builds tell too little.
+// timeLeft estimates the time left, "" while shared state is unpacked or if too little is known.
 func (w *watch) timeLeft() string {
 	q := w.queues["tasks"]
 	if !w.complete && w.queues["setscene"] != nil {
@@ -431,9 +425,8 @@ func (w *watch) timeLeft() string {
 	return w.forecast.timeLeft(w.rec.Counts.Total-q.at, begun)
 }
 
-// finishBuild completes the record after bitbake has ended: it adds failures from the console, ends
-// running tasks as stopped, sorts the tasks and marks the critical path. Then it ends all progress
-// steps with the build's result.
+// finishBuild completes the record after bitbake's end: it adds failures from the console, ends
+// running tasks as stopped, sorts the tasks, marks the critical path, and ends the progress steps.
 func (w *watch) finishBuild(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

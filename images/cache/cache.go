@@ -1,8 +1,7 @@
-// Package cache lets builds on several machines share their work. It tells bitbake the
-// addresses of another machine's sstate, hash equivalence server, PR server and
-// downloads. It also serves those of this machine, with bitbake's own servers. The cache
-// is outside: answers are read with limits. Only addresses of it get into bitbake's
-// configuration.
+// Package cache lets builds on several machines share their work. It tells bitbake the addresses of
+// another machine's sstate, hash equivalence server, PR server and downloads. It serves this
+// machine's own with bitbake's servers. The cache is outside: Slipway limits its answers, and
+// writes only its addresses into bitbake's configuration.
 package cache
 
 import (

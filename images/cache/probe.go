@@ -14,14 +14,12 @@ import (
 )
 
 const (
-	// bitbake's own servers answer within milliseconds; a probe that takes longer than
-	// this would make every build wait.
+	// bitbake's servers answer within milliseconds. Every build would wait for a longer probe.
 	probeTime          = 10 * time.Second
 	maxDescriptorBytes = 32 << 10
 )
 
-// checkServers returns an error if bitbake v cannot use the servers of the cache, which are those
-// of bitbake c.Bitbake.
+// checkServers returns an error if bitbake v cannot use the cache's servers, of bitbake c.Bitbake.
 func (c Cache) checkServers(v Version) error {
 	switch {
 	case v.atLeast(existsStream) && !c.Bitbake.atLeast(existsStream):
@@ -76,8 +74,7 @@ func plainDialError(err error) error {
 	return fmt.Errorf("does not answer as it should: %w", err)
 }
 
-// fetchURL returns what an HTTP server gives. It limits the time and the length, and refuses any
-// status but 200.
+// fetchURL returns an HTTP server's content of status 200, with limits of time and length.
 func fetchURL(ctx context.Context, address string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
@@ -107,8 +104,7 @@ type descriptor struct {
 	Bitbake  string `json:"bitbake"` // the version of the servers
 	Hashserv int    `json:"hashserv"`
 	PRServ   int    `json:"prserv"`
-	// Folder and Key are told only to this machine itself: whoever finds the key in the
-	// folder fills the cache.
+	// Folder and Key are for this machine only: who has the key of the folder fills the cache.
 	Folder string `json:"folder,omitempty"`
 	Key    string `json:"key,omitempty"`
 

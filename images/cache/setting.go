@@ -36,8 +36,7 @@ func Choose(board Setting) (Setting, error) {
 	return board, nil
 }
 
-// UnmarshalYAML reads the cache setting in a board.yml. It replaces the setting of a board that
-// this one extends.
+// UnmarshalYAML reads a board.yml's cache setting, which replaces that of an extended board.
 func (s *Setting) UnmarshalYAML(n *goyaml.Node) error {
 	at := fmt.Sprintf("board.yml:%d:%d", n.Line, n.Column)
 	if n.Kind != goyaml.ScalarNode {

@@ -207,8 +207,7 @@ func shortList(names []string) string {
 func numbered(text string) bool { return text != "" && text[0] >= '0' && text[0] <= '9' }
 
 // checkRecipeVersion adds a finding if no file name of a recipe has the preferred version, or if
-// only a recipe of a similar name exists. A recipe that may set its version by other means gets
-// none.
+// only a recipe of a similar name exists, but none for a recipe that may set it elsewhere.
 func (c *checker) checkRecipeVersion(s Statement, recipe string, required bool) {
 	files := c.layers.Checkout.recipes()[recipe]
 	if len(s.Words) != 1 || isComputed(s.Words[0]) || strings.Contains(recipe, "$") {
@@ -276,8 +275,7 @@ func (c *checker) madeByRecipe(name string) bool {
 
 const correctName = "correct the name, or remove it"
 
-// suggestNear returns advice to write the one of names that is close to a wrong name, or else the
-// other advice.
+// suggestNear advises to write the name that is close to a wrong one, or else returns otherwise.
 func suggestNear(names iter.Seq[string], name, otherwise string) string {
 	if near := nearestName(names, name); near != "" {
 		return "write " + near + " instead"
@@ -285,8 +283,7 @@ func suggestNear(names iter.Seq[string], name, otherwise string) string {
 	return otherwise
 }
 
-// checkDistroFeatures reports features that no file of the layers and no other variable of the
-// configuration names.
+// checkDistroFeatures reports features that no layer's file and no other variable names.
 func (c *checker) checkDistroFeatures(s Statement) {
 	l := c.layers.Checkout
 	for _, w := range s.Words {
@@ -323,8 +320,7 @@ func (c *checker) checkRequire(s Statement) {
 	}
 }
 
-// usedInConf reports whether a statement for another variable than DISTRO_FEATURES names the
-// feature.
+// usedInConf reports whether a statement names the feature, but not for DISTRO_FEATURES.
 func (c *checker) usedInConf(feature string) bool {
 	return slices.ContainsFunc(c.statements, func(s Statement) bool {
 		base, _ := splitOverrides(s.Var)
@@ -332,8 +328,7 @@ func (c *checker) usedInConf(feature string) bool {
 	})
 }
 
-// pythonErrors are the mistakes in a pattern that both Go and Python refuse. Go's other
-// errors give no finding.
+// pythonErrors are the mistakes in a pattern that Python refuses too. Go's others give no finding.
 var pythonErrors = []syntax.ErrorCode{
 	syntax.ErrMissingBracket, syntax.ErrMissingParen, syntax.ErrUnexpectedParen, syntax.ErrMissingRepeatArgument, syntax.ErrTrailingBackslash,
 }

@@ -131,8 +131,7 @@ var includeDirectives = map[string]bool{"include": true, "require": true, "inclu
 // quotedHint is the advice for a line that is neither an assignment nor a directive.
 const quotedHint = `write it as NAME = "value", with the quotes`
 
-// parseStatement parses a line as an assignment or a directive, or returns why bitbake cannot read
-// it.
+// parseStatement parses an assignment or a directive, or returns why bitbake cannot read the line.
 func (l logicalLine) parseStatement() (Statement, *badLine) {
 	text := l.text
 	i := len(text) - len(strings.TrimLeft(text, " \t"))
@@ -217,8 +216,7 @@ func (l logicalLine) splitWords(from, to int) []Word {
 	return all
 }
 
-// inName reports whether the character at i may belong to a variable's name. A colon, dot or plus
-// before "=" belongs to the operator.
+// inName reports whether the character at i may be in a name: not a colon, dot or plus before "=".
 func inName(text string, i int) bool {
 	c := text[i]
 	switch {

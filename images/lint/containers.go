@@ -12,8 +12,7 @@ var (
 )
 
 // bringsDocker reports whether nvidia-container-toolkit depends on docker on a branch of
-// meta-tegra. It does up to whinlatter. The branches for R38 and all later ones leave the engine to
-// the image.
+// meta-tegra: up to whinlatter. The branches for R38 and later leave the engine to the image.
 func bringsDocker(tegra string) bool {
 	return !strings.HasPrefix(tegra, "master") && Before(tegra, "wrynose")
 }

@@ -49,8 +49,7 @@ const (
 	gccPrefix     = "gcc:"    // a version that there is a recipe for
 )
 
-// Check checks configuration files, given in the order in which bitbake reads them, and returns the
-// findings by file and line.
+// Check checks files in bitbake's order of reading, and returns the findings by file and line.
 func Check(sources []Source, l Layers) ([]Finding, error) {
 	c := checker{layers: l, branch: l.releaseBranch(), said: map[[2]string]string{}}
 	order := map[string]int{}
@@ -153,8 +152,7 @@ func (c *checker) checkStatement(s Statement) {
 	}
 }
 
-// recipeLike reports whether a position is in an .inc file, which bitbake reads like a recipe, with
-// functions.
+// recipeLike reports whether a position is in an .inc file, which may have functions as a recipe.
 func recipeLike(at Position) bool { return filepath.Ext(at.File) == ".inc" }
 
 var directiveSince = map[string]string{"addpylib": "mickledore", "include_all": "walnascar", "addfragments": "walnascar"}
@@ -254,8 +252,7 @@ func (c *checker) checkOverrideSyntax(s Statement) {
 	}
 }
 
-// checkAppendSpace reports an append without a leading space, which would join the last word and
-// the new one.
+// checkAppendSpace reports an append without a leading space, which joins it to the last word.
 func (c *checker) checkAppendSpace(s Statement, operation string) {
 	if len(s.Words) == 0 || s.Op == "+=" || s.Op == "=+" || strings.HasPrefix(s.Value, "$") || strings.HasPrefix(s.Value, "|") { // a | in BBMASK continues a pattern
 		return
@@ -266,8 +263,7 @@ func (c *checker) checkAppendSpace(s Statement, operation string) {
 	}
 }
 
-// checkPackage records a package that an image installs, and reports one that the layers do not
-// have.
+// checkPackage records a package that an image installs, and reports one that no layer has.
 func (c *checker) checkPackage(w Word, variable string) {
 	switch {
 	case strings.ContainsAny(w.Text, "${}@()'"):
@@ -334,8 +330,7 @@ func (c *checker) knowsOwner(name string) bool {
 	return !c.layers.Others
 }
 
-// tableBranch returns the branch of a layer by which its table is read: the build's own, or else
-// that of its release.
+// tableBranch returns the branch for a layer's table: the build's own, or that of its release.
 func (l Layers) tableBranch(t table) string {
 	branch := l.Branch[t.layer]
 	if t.branchBit(branch) == 0 {
@@ -417,8 +412,7 @@ func (c *checker) absentFromTables(name string) bool {
 	return true
 }
 
-// layerToAdd returns a known layer outside of the project that has the name for this release, or
-// "".
+// layerToAdd returns a layer, or "", that has the name for this release, outside of the project.
 func (c *checker) layerToAdd(name string) string {
 	for _, t := range tables() {
 		if c.layers.Branch[t.layer] == "" && t.findBranches(name)&t.branchBit(seriesOf(c.branch)) != 0 {

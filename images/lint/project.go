@@ -236,9 +236,8 @@ func readDistro(name string, folders []string) (all []Source, known bool) {
 	return readIncluded(path.Join("conf/distro", name+".conf"), folders, map[string]bool{})
 }
 
-// readIncluded returns a file of the first layer that has it, after the files that it includes.
-// known is false if a file is missing, has a variable in its name, or comes after 100 others. It
-// reads each file only once.
+// readIncluded returns the first layer's file with a name, after the files that it includes, each
+// once. known is false if a file is missing, has a variable in its name, or comes after 100 others.
 func readIncluded(name string, folders []string, seen map[string]bool) (all []Source, known bool) {
 	if seen[name] {
 		return nil, true

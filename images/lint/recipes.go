@@ -79,12 +79,10 @@ func (t table) branchBit(name string) uint64 {
 	return 1 << i
 }
 
-// exactBranches returns, as bits, the branches that have a name itself, or the recipe whose -dev or
-// -dbg package it is.
+// exactBranches returns, as bits, the branches with a name, or its recipe if it is a -dev or -dbg.
 func (t table) exactBranches(name string) uint64 { return t.has[name] | t.has[recipeStem(name)] }
 
-// findBranches returns, as bits, the branches that have a name itself, or a prefix (NAME-*) for the
-// packages that a recipe splits off.
+// findBranches returns, as bits, the branches with a name, or a prefix (NAME-*) of split packages.
 func (t table) findBranches(name string) uint64 {
 	found := t.exactBranches(name)
 	for i := len(name) - 1; i > 0; i-- {
@@ -138,15 +136,13 @@ func seriesOf(branch string) string {
 	return name
 }
 
-// fromRelease reports whether a branch is of this release or a later one. For an unknown branch it
-// returns false.
+// fromRelease reports whether a branch is known and of this release or a later one.
 func fromRelease(branch, release string) bool {
 	s := seriesOf(branch)
 	return s != "" && slices.Index(series, s) >= slices.Index(series, release)
 }
 
-// Before reports whether a branch is of an older release than this one. For an unknown branch it
-// returns false.
+// Before reports whether a branch is known and of an older release than this one.
 func Before(branch, release string) bool {
 	s := seriesOf(branch)
 	return s != "" && slices.Index(series, s) < slices.Index(series, release)

@@ -16,8 +16,7 @@ import (
 var classLists = []string{"INHERIT", "USER_CLASSES", "IMAGE_CLASSES", "PACKAGE_CLASSES", "INHERIT_DISTRO"}
 
 // checkNames checks the classes, image types, versions and providers that a statement names. It
-// needs the index of all statements: those that another one replaces, and words that are removed
-// again, are not checked.
+// needs the index of all statements: it does not check replaced statements and removed words.
 func (c *checker) checkNames(i int, s Statement) {
 	base, operation := splitOverrides(s.Var)
 	if s.Op == "" || s.Flag != "" || operation == "remove" || operation == "" && c.isReplaced(i, s) {
@@ -76,8 +75,7 @@ func isConditional(name string) bool {
 // isComputed reports whether bitbake computes the word.
 func isComputed(w Word) bool { return strings.ContainsAny(w.Text, "${}@()'/") }
 
-// checkClass reports a class that the build's layers do not have, by the tables or, if all are
-// checked out, by their files.
+// checkClass reports a class that no layer has, by its files if all are here, or by the tables.
 func (c *checker) checkClass(w Word, variable string) {
 	name := classPrefix + w.Text
 	switch {
@@ -99,8 +97,7 @@ func (c *checker) checkClass(w Word, variable string) {
 // typeCommand matches a class's variable that says how a type of images is made.
 var typeCommand = plaintext.Regexp(`(?m)^(?:IMAGE_CMD|IMAGE_TYPEDEP|CONVERSION_CMD)[:_]([a-z0-9][a-z0-9.+-]*)`)
 
-// checkImageType reports a type of images, such as ext4 of ext4.gz, that the build's layers do not
-// have.
+// checkImageType reports a type of images, such as ext4 of ext4.gz, that no layer has.
 func (c *checker) checkImageType(w Word) {
 	if isComputed(w) || c.definesType(w.Text) {
 		return
@@ -139,8 +136,7 @@ func (c *checker) checkProvider(variable string, w Word) {
 	}
 }
 
-// checkGCCVersion reports a version of GCCVERSION, such as 13.%, that the build's layers do not
-// have.
+// checkGCCVersion reports a version of GCCVERSION, such as 13.%, that no layer has.
 func (c *checker) checkGCCVersion(w Word) {
 	prefix, pattern := strings.CutSuffix(w.Text, "%")
 	vendor := c.layers.Others && c.layers.Checkout == nil && !numbered(w.Text) // such as arm-9.2, of meta-arm
@@ -185,8 +181,7 @@ func (c *checker) suggestLonger(prefix, name, otherwise string) string {
 	return otherwise
 }
 
-// namesWithPrefix returns the names with a prefix, such as class:, on the build's branches, without
-// the prefix.
+// namesWithPrefix returns the names after a prefix, such as class:, on the build's branches.
 func (c *checker) namesWithPrefix(prefix string) (all []string) {
 	for _, t := range tables() {
 		bit := t.branchBit(c.layers.tableBranch(t))
@@ -221,8 +216,7 @@ func nearestName(names iter.Seq[string], name string) string {
 
 var versioned = plaintext.Regexp(`^(.*-)(\d+(?:\.\d+)+)(-.*)?$`)
 
-// otherVersion returns the newest name on the build's branches that differs from name only in its
-// version number, or "".
+// otherVersion returns the newest name, or "", on the build's branches with another version number.
 func (c *checker) otherVersion(name string) string {
 	m := versioned().FindStringSubmatch(name)
 	if m == nil {

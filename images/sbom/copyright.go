@@ -44,8 +44,7 @@ func LicenceOf(copyright string) string {
 	return strings.Join(all, " AND ")
 }
 
-// betweenNames matches the text between two licences in a DEP-5 field. It includes exceptions,
-// which only allow more.
+// betweenNames matches the text between two licences of DEP-5, with exceptions: they allow more.
 var betweenNames = plaintext.Regexp(`(?i)[ ,]+(?:and|or)[ ,]+|,\s*| with .*$`)
 
 func namesIn(expression string) []string {

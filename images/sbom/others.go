@@ -89,8 +89,7 @@ func (b *Bill) addRated(v cdx.Vulnerability, named map[string]cdx.Component) err
 	return nil
 }
 
-// decodeCheck reads the JSON report of cve-check.bbclass for an image or a recipe. A flaw of an
-// unknown status is Open.
+// decodeCheck reads the JSON of cve-check.bbclass. A flaw of an unknown status is Open.
 func decodeCheck(data []byte) (Bill, error) {
 	var check struct {
 		Version string `json:"version"`
@@ -126,8 +125,7 @@ func decodeCheck(data []byte) (Bill, error) {
 
 var checkStates = map[string]string{"Unpatched": Open, "Patched": Fixed, "Ignored": Ignored}
 
-// scoreOf returns a CVSS score, which is text in some Yocto releases and a number in others, 0 if
-// it is out of range.
+// scoreOf returns a CVSS score, a text or a number by Yocto's release, 0 if it is out of range.
 func scoreOf(v any) float64 {
 	score, _ := v.(float64)
 	if s, ok := v.(string); ok {

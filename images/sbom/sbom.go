@@ -225,8 +225,7 @@ func (b *Bill) tidy() {
 	b.Flaws = slices.CompactFunc(b.Flaws, func(x, y Flaw) bool { return x.Package == y.Package && x.ID == y.ID })
 }
 
-// Licences returns how many packages have each licence in their expressions. Packages without a
-// licence count as "".
+// Licences returns how many packages have each licence in their expressions, "" for none.
 func (b Bill) Licences() map[string]int {
 	all := map[string]int{}
 	for _, p := range b.Packages {
@@ -263,8 +262,7 @@ func SplitLicence(expression string) []string {
 
 func text(s string) string { return plaintext.Clean(s, maxText) }
 
-// addPackage adds a package with its texts cut to maxText, unless it has no name. It returns an
-// error if the bill has maxPackages.
+// addPackage adds a named package, with texts of maxText. Over maxPackages are an error.
 func (b *Bill) addPackage(p Package) error {
 	if p.Name == "" {
 		return nil

@@ -82,8 +82,7 @@ func firstLicence(texts ...string) string {
 }
 
 // decodeArchive reads Yocto's SPDX 2 archive of an image: a tar with a document for each package.
-// The SHA-256 of the whole archive is in artifact.json, so the index of its documents' digests is
-// not needed.
+// It skips the index of digests: artifact.json has the SHA-256 of the whole archive.
 func decodeArchive(r io.Reader) (Bill, error) {
 	z, err := zstd.NewReader(r, zstd.WithDecoderMaxMemory(maxBytes), zstd.WithDecoderConcurrency(1))
 	if err != nil {
@@ -110,8 +109,7 @@ type archive struct {
 	byName, byNamespace map[string]*document
 }
 
-// read adds a document of the tar, but not the index. It refuses large documents and a second one
-// of the same name or namespace.
+// read adds a document of the tar. It refuses a large one, and one with a known name or namespace.
 func (a *archive) read(h *tar.Header, r io.Reader) error {
 	if h.Size > maxDocument || len(a.byName) >= maxDocuments {
 		return errors.New("too large an archive of SPDX")

@@ -113,8 +113,7 @@ func (g *graph) add(e element) error {
 	return nil
 }
 
-// bill returns the installed packages with licences and flaws. Other packages are sources, recipes
-// and images.
+// bill returns the installed packages, not sources, recipes and images, with licences and flaws.
 func (g *graph) bill() (Bill, error) {
 	if g.spec == "" {
 		return Bill{}, errors.New("no element says a version of SPDX")

@@ -16,9 +16,8 @@ import (
 // placeholder is the address of Slipway's layers until the user edits it.
 const placeholder = "https://git.example.com/slipway"
 
-// projectFile returns the text of a project file like that of one of Slipway's boards, merged with
-// everything that it includes, for another repository. pinned reports whether each repository has a
-// commit.
+// projectFile returns the text of one of Slipway's project files, merged with its includes, for
+// another repository. pinned reports whether each repository has a commit.
 func (c choices) projectFile(ctx context.Context, like images.Spec) (text string, pinned bool, err error) {
 	folder, err := os.MkdirTemp("", "slipway-init-")
 	if err != nil {

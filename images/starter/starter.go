@@ -46,8 +46,7 @@ type Step struct {
 	Why  string `json:"why"`
 }
 
-// Pipelines are the servers that a pipeline can be made for, and its files by their templates. The
-// server reads the first one.
+// Pipelines are the servers with a pipeline, and its files by templates, the server's own first.
 var Pipelines = map[string][]PipelineFile{
 	"buildbot": {{"ci/buildbot.cfg.py", "buildbot.py.tmpl"}},
 	"github":   {{".github/workflows/slipway.yml", "github.yml.tmpl"}},
@@ -102,8 +101,7 @@ func (c choices) Release() string {
 	return ""
 }
 
-// PlanProject returns the files of a new project with one board, like one of Slipway's. Without a
-// name in req the board is LIKE-lab.
+// PlanProject returns the files of a new project with one board, by default LIKE-lab, like another.
 func PlanProject(ctx context.Context, req Request) (Plan, error) {
 	like, err := images.LoadSource(req.Like)
 	if err != nil {
@@ -205,8 +203,7 @@ func newChoices(req Request, like images.Spec) choices {
 	return c
 }
 
-// planBoard returns a board.yml, a kas.yml for real hardware, and the user's next steps. It refuses
-// a rig.
+// planBoard returns board.yml, kas.yml for real hardware, and next steps. It refuses a rig.
 func (c choices) planBoard(ctx context.Context, like images.Spec) (Plan, error) {
 	if like.Rig != nil {
 		return Plan{}, fmt.Errorf("board %s: a rig is made in a clone of Slipway, not in a project\nnext: boards", c.Like)
@@ -227,9 +224,8 @@ func (c choices) planBoard(ctx context.Context, like images.Spec) (Plan, error) 
 	return p, nil
 }
 
-// suitesLike returns, as a YAML list, the suites of a board like another one, with the suite
-// product if product is true. It drops containers for a Debian board: without the hook no container
-// gets the board's libraries.
+// suitesLike returns, as a YAML list, the suites of a board like another one, and the suite product
+// on request. A Debian board, without the hook for its libraries, has no containers.
 func suitesLike(like images.Spec, product bool) string {
 	suites := slices.DeleteFunc(slices.Clone(like.Suites), func(name string) bool { return like.Debian != nil && name == "containers" })
 	if product {

@@ -1,5 +1,4 @@
-// Package bitbaketest finds the real bitbakes for tests. It also finds a user who may
-// run them.
+// Package bitbaketest finds the real bitbakes for tests, and a user who may run them.
 package bitbaketest
 
 import (
@@ -33,9 +32,8 @@ func Checkouts(t *testing.T) []string {
 	return filepath.SplitList(named)
 }
 
-// ForUser returns the Checkouts for a test that runs bitbake. bitbake refuses root. If the test
-// runs as root, ForUser runs it again as SLIPWAY_BUILDER, or nobody, with a copy of the folder
-// testdata, and returns nil.
+// ForUser returns the Checkouts for a test that runs bitbake. bitbake refuses root: ForUser then
+// runs the test again as SLIPWAY_BUILDER or nobody, with a copy of testdata, and returns nil.
 func ForUser(t *testing.T, testdata string) []string {
 	t.Helper()
 	checkouts := Checkouts(t)
