@@ -67,9 +67,8 @@ func (p Project) ownDir(ws Workspace, r Repo) string {
 	return p.Dir(ws, r)
 }
 
-// addLayers adds a local repository's folder and layers to parts. Of the project's own repository
-// it adds bitbake and scripts, if it has bitbake, in place of the folder. If a path has links, it
-// adds both the path and its target.
+// addLayers adds a local repository's folder and layers to parts, and the targets of links. Of the
+// project's own repository it adds bitbake and scripts, if it has bitbake, in place of the folder.
 func (p Project) addLayers(parts *Parts, r Repo, dir string) {
 	var folders []string
 	if r.Path != "" {

@@ -67,8 +67,7 @@ type loader struct {
 	pin    func(context.Context, Repo) (Repo, error)
 }
 
-// newLoader returns a loader for "a.yml:b.yml". It refuses an empty name, and files of different
-// repositories.
+// newLoader returns a loader for "a.yml:b.yml", but not for an empty name or several repositories.
 func newLoader(files string, ws Workspace) (*loader, error) {
 	l := &loader{given: files, placed: map[string]Repo{}, ws: ws, pin: func(_ context.Context, r Repo) (Repo, error) { return r, nil }}
 	var err error
@@ -260,8 +259,7 @@ func (in *reading) readProjectFile(path string, from source) error {
 	return nil
 }
 
-// parseProjectFile reads a .yml, .yaml or .json file, checks its keys and its header.version, and
-// keeps its warnings.
+// parseProjectFile reads a .yml, .yaml or .json file, checks its keys and version, keeps warnings.
 func (in *reading) parseProjectFile(path string) (*yaml.Value, error) {
 	if !slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(path)) {
 		return nil, fmt.Errorf("%s: a project file's name ends in .yml, .yaml or .json", path)
@@ -344,8 +342,7 @@ func (in *reading) readInclude(by string, v *yaml.Value, from source) error {
 	return in.readIncludedFile(v.Get("file"), from)
 }
 
-// readIncludedFile finds an included file and reads it. It refuses one that includes itself, also
-// through others.
+// readIncludedFile finds and reads an included file. It refuses one that is being read already.
 func (in *reading) readIncludedFile(name *yaml.Value, from source, beside ...string) error {
 	path, err := findInclude(name, from.root, beside...)
 	if err != nil {
@@ -411,8 +408,7 @@ func LockFile(path string) string {
 // repositoryOf returns the git work tree around dir, or dir itself without git.
 func repositoryOf(dir string) string { return cmp.Or(workTree(dir), dir) }
 
-// workTree returns the git work tree around dir, "" without git. For a submodule it is the work
-// tree of the outer repository.
+// workTree returns the git work tree around dir, a submodule's outermost one, "" without git.
 func workTree(dir string) string {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real

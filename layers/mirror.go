@@ -24,12 +24,10 @@ import (
 // another file system. A checkout with links survives the deletion of its mirror.
 type mirror struct{ store }
 
-// maxPacks is how many packs a mirror may have before it is repacked. Each git program looks for an
-// object in every pack.
+// maxPacks of a mirror start a repack: each git program looks for an object in every pack.
 const maxPacks = 40
 
-// notInNames matches the characters of a url that its mirror's folder name lacks. The name is for
-// people, its digest makes it unique.
+// notInNames matches what a mirror's folder name lacks of its url. A digest makes the name unique.
 var notInNames = plaintext.Regexp(`[^A-Za-z0-9.]+`)
 
 // mirrorFor returns the mirror for r's url and length of commit ids, which need not exist.

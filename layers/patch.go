@@ -109,8 +109,7 @@ func (c *checkout) patchFiles(r Repo) ([]patchFile, error) {
 	return files, nil
 }
 
-// patchDir returns the top of the git repository that holds a patch, and the folder in it to which
-// the patch's path is relative.
+// patchDir returns the top of a patch's git repository, and the folder in it where its path begins.
 func (c *checkout) patchDir(r Repo, patch Patch) (top, below string, err error) {
 	for _, source := range c.p.Repos {
 		if source.ID != patch.Repo {
@@ -126,8 +125,7 @@ func (c *checkout) patchDir(r Repo, patch Patch) (top, below string, err error) 
 	return "", "", r.at.Errorf("repos.%s.patches.%s: there is no repository %q", r.ID, patch.ID, patch.Repo)
 }
 
-// readPatch reads a patch file or a folder's quilt series. It follows no link out of the
-// repository.
+// readPatch reads a patch file or a folder's quilt series. No link leads out of the repository.
 func readPatch(top, below string, patch Patch) ([]patchFile, error) {
 	name, err := filepath.Rel(top, filepath.Join(top, below, patch.Path))
 	if err != nil || !filepath.IsLocal(name) {

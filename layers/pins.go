@@ -250,8 +250,7 @@ func (f lockFile) writeFile(changes int) error {
 	return writeChanged(f.path, content)
 }
 
-// lockSetup writes a bitbake-setup file's lock file and returns its path. Old pins stay, except
-// those in update.
+// lockSetup writes a bitbake-setup file's lock file and returns its path. Pins in update move.
 func lockSetup(ctx context.Context, p Project, update []string) (string, error) {
 	var mu sync.Mutex
 	commits := map[string]string{}

@@ -175,8 +175,7 @@ func (t tree) listSubmodules(ctx context.Context) ([]string, error) {
 	return limitNames(paths), err
 }
 
-// missingWarnings returns one warning for submodules with empty folders, and one for LFS files that
-// are still pointers.
+// missingWarnings returns a warning for empty submodules, and one for LFS files that are pointers.
 func (u unfetched) missingWarnings(r Repo, dir string) []string {
 	var lines, lack []string
 	for _, path := range u.Submodules {

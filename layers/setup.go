@@ -28,8 +28,7 @@ import (
 // (oe-template), settings, a site.conf with folders for downloads, the script init-build-env,
 // installing buildtools, a workspace for an editor, and rebasing local commits. A checkout with
 // local changes is an error, and so is an edited file in conf/ that the project file would change.
-// The workspace decides the folders of the layers. A source on the local disk is used in its place,
-// without a link to it.
+// The workspace decides the folders of the layers. It uses a local source without a link.
 
 const (
 	setupEnding  = ".conf.json"
@@ -114,8 +113,7 @@ func setupLockPath(file string) string {
 	return own
 }
 
-// loadSetup reads a bitbake-setup file and its lock file, and applies the choices and local
-// folders. It checks nothing out.
+// loadSetup reads a bitbake-setup file and its lock, and applies choices and local folders.
 func loadSetup(file string, choices []string, ws Workspace) (Project, error) {
 	abs, err := filepath.Abs(file)
 	if err != nil {
@@ -492,8 +490,7 @@ func (s *setup) chooseOne(path string, possible *yaml.Value, words []string) (*y
 	return chosen[0], nil
 }
 
-// enableFragment adds a fragment as bitbake-config-build does: a later machine or distro replaces
-// an earlier one.
+// enableFragment adds a fragment as bitbake-config-build does: the last machine and distro count.
 func (s *setup) enableFragment(fragment string) {
 	if slices.Contains(s.fragments, fragment) {
 		return

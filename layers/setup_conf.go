@@ -165,8 +165,7 @@ func (p Project) fragmentsConf(ws Workspace) ([]byte, error) {
 	return fmt.Appendf(nil, "%s\nOE_FRAGMENTS += \"%s\"\n", toolConfNote, strings.Join(p.setup.fragments, " ")), nil
 }
 
-// confRecord holds the digests of the files that Slipway wrote into conf/, by which it knows edited
-// ones.
+// confRecord holds the digests of Slipway's files in conf/, by which it knows edited ones.
 type confRecord struct {
 	conf    string
 	digests map[string]string // by name

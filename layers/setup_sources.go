@@ -54,8 +54,7 @@ func (p *Project) readSources(lock string) error {
 	return nil
 }
 
-// readSetupLock returns the sources in the lock file, nil without one. It warns of sources that the
-// project file does not declare.
+// readSetupLock returns the lock file's sources, nil without one. It warns of undeclared ones.
 func (p *Project) readSetupLock(lock string, declared *yaml.Value) (*yaml.Value, error) {
 	if !localfile.Exists(lock) {
 		return nil, nil
@@ -149,8 +148,7 @@ func (r *Repo) useRev(rev, branch string) {
 	}
 }
 
-// withOverride returns r with the values of the lock file. It keeps r's branch or tag, so that Lock
-// can update the commit.
+// withOverride returns r with the lock file's values, but r's branch or tag, for Lock's updates.
 func (r Repo) withOverride(v *yaml.Value, base string) (Repo, error) {
 	over, err := readSource(r.ID, v, base)
 	if err != nil {

@@ -2,8 +2,7 @@ package layers
 
 import "slipway/layers/yaml"
 
-// project is the shape of a project file in kas's format, versions 1 to 23. As in kas, all versions
-// may have all keys.
+// project is the shape of kas's project files, versions 1 to 23. All may have all keys, as in kas.
 var project = &yaml.Shape{Kinds: yaml.Dict, Keys: map[string]*yaml.Shape{
 	"header": {Kinds: yaml.Dict, Keys: map[string]*yaml.Shape{
 		"version":  {Kinds: yaml.Number | yaml.Text},

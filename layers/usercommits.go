@@ -20,8 +20,7 @@ import (
 )
 
 // A user's commits never drop out of a build silently. If HEAD has some that neither the server has
-// nor Slipway made, a checkout stops. Those of other branches and of the stash are named in a
-// warning.
+// nor Slipway made, a checkout stops. A warning names those of other branches and the stash.
 
 const (
 	shownCommits  = 5
@@ -79,8 +78,7 @@ func (t tree) remotesOf(ctx context.Context, r Repo) []string {
 	return options
 }
 
-// commonDir returns git's main folder of the repository. A linked work tree's own has only some
-// files.
+// commonDir returns git's main folder of the repository, which a linked work tree only names.
 func (g store) commonDir() string {
 	common := strings.TrimSpace(string(readSmall(filepath.Join(g.gitDir, "commondir"))))
 	if common == "" || filepath.IsAbs(common) {

@@ -145,8 +145,7 @@ var ErrForbidden = errors.New("it may not change this machine")
 
 type forbidden struct{}
 
-// Forbid returns a context with which this package installs nothing and runs nothing as root.
-// Errors then give the reason why.
+// Forbid returns a context in which nothing is installed or run as root. Errors give the reason.
 func Forbid(ctx context.Context, why string) context.Context {
 	return context.WithValue(ctx, forbidden{}, why)
 }

@@ -17,8 +17,7 @@ import (
 	"slipway/layers/run"
 )
 
-// modulesIn is the folder of kas's modules in the package. The cache keeps one kas: delete the
-// cache to get a newer one.
+// modulesIn is the folder of kas's modules in the package. Delete the cache to get a newer kas.
 const modulesIn = "usr/lib/python3/dist-packages"
 
 // A machine without network finds that out once, not with every test.
@@ -106,8 +105,7 @@ func downloadKas(ctx context.Context, work, into string) error {
 	return run.Run(ctx, run.Command{Argv: []string{"dpkg-deb", "-x", debs[0], into}})
 }
 
-// testingSource returns a line for apt's sources.list: Debian's testing suite, from the archive
-// that this machine uses.
+// testingSource returns apt's line for Debian's testing suite, from this machine's archive.
 func testingSource(ctx context.Context) (string, error) {
 	release, err := os.ReadFile("/etc/os-release")
 	if err != nil {

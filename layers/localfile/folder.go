@@ -50,8 +50,7 @@ func Shorten(path string) string {
 	return path
 }
 
-// ExplainUnreadable rewords a path error about a file that the user named, with a next step. Other
-// errors stay as they are.
+// ExplainUnreadable rewords a path error about a user's file, with a next step. Others stay.
 func ExplainUnreadable(name string, err error) error {
 	var path *fs.PathError
 	if !errors.As(err, &path) {

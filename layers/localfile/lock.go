@@ -56,8 +56,7 @@ func OpenLock(name string, mode os.FileMode) (*os.File, error) {
 	return os.OpenFile(name, os.O_CREATE|os.O_RDWR, mode)
 }
 
-// Lock opens a lock file and locks it. It waits while another process has the lock, until ctx ends.
-// Closing the file releases the lock.
+// Lock opens and locks a file. It waits for the lock until ctx ends. Close the file to unlock it.
 func Lock(ctx context.Context, name string, mode os.FileMode) (*os.File, error) {
 	return openLocked(name, mode, func(f *os.File) error { return WaitLock(ctx, f) })
 }

@@ -1,5 +1,4 @@
-// Package localfile reads files that a user named, with a limit of size, and writes files of Slipway.
-// It refuses devices and FIFOs.
+// Package localfile reads a user's files with limits, but no devices or FIFOs. It writes Slipway's.
 package localfile
 
 import (
@@ -58,8 +57,7 @@ func ReadAll(r io.Reader, name string, most int64) ([]byte, error) {
 	return data, nil
 }
 
-// Tail returns the end of a regular file, at most that many bytes, as far as it can be read. It never
-// blocks.
+// Tail returns up to most bytes of a regular file's end, as far as readable. It never blocks.
 func Tail(name string, most int64) []byte {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -74,8 +72,7 @@ func Tail(name string, most int64) []byte {
 	return data
 }
 
-// WithContext returns a reader that calls count, if not nil, with each number of bytes read, and
-// fails once ctx ends.
+// WithContext returns a reader that fails once ctx ends, and calls count, if not nil, as it reads.
 func WithContext(ctx context.Context, in io.Reader, count func(int64)) io.Reader {
 	return contextReader{ctx, in, count}
 }

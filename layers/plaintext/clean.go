@@ -14,8 +14,7 @@ var escapes = Regexp("(?:\x1b\\[|\u009b)[0-?]*[ -/]*[@-~]|(?:\x1b[\\]PX^_]|[\u00
 // their first character, and shows the rest.
 func WithoutEscapes(text string) string { return escapes().ReplaceAllString(text, "") }
 
-// escapeAround returns the begin and end of the control sequence around an offset, or that offset
-// twice if there is none.
+// escapeAround returns begin and end of the control sequence around an offset, or that twice.
 func escapeAround(text string, at int) (from, to int) {
 	from = strings.LastIndexByte(text[:at], 0x1b)
 	if from < 0 {
@@ -28,8 +27,7 @@ func escapeAround(text string, at int) (from, to int) {
 	return from, from + found[1]
 }
 
-// Clean returns at most limit bytes of the beginning of a text as Visible returns it, and says how
-// many bytes are left out.
+// Clean returns the first limit bytes of a text as Visible does, and says how many are left out.
 func Clean(text string, limit int) string {
 	cut := 0
 	if len(text) > limit {

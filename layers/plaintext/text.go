@@ -17,8 +17,7 @@ func HasControls(name string) bool {
 	return strings.ContainsAny(name, "\n\t") || WithoutControls(name) != name
 }
 
-// WithoutControls removes the same characters as Printable, but no secrets, so that a program can
-// still read the text.
+// WithoutControls is Printable without removing secrets: a program can still read the text.
 func WithoutControls(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) {

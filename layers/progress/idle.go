@@ -56,8 +56,7 @@ func (r *Reporter) Yield(text []byte) {
 	}
 }
 
-// Release stops the idle step while another program or a person uses the terminal, until back is
-// called.
+// Release stops the idle step until back is called: another program or a person has the terminal.
 func Release(ctx context.Context) (back func()) {
 	r, _ := ctx.Value(contextKey{}).(*Reporter)
 	r.setQuiet(true)

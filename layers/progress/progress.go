@@ -142,8 +142,7 @@ type speed struct {
 	perSecond float64
 }
 
-// measure returns the speed in units per second. It is 0 until two reports are a second apart, and
-// again if the count falls.
+// measure returns units per second, 0 until reports are a second apart, and if the count falls.
 func (v *speed) measure(count int64, now time.Time) int64 {
 	took := now.Sub(v.since).Seconds()
 	switch {

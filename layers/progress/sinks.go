@@ -23,8 +23,7 @@ func Check() error {
 	return nil
 }
 
-// ForOutput returns the sink for f: JSON lines if SLIPWAY_PROGRESS is json, bars on a terminal,
-// lines elsewhere and in CI.
+// ForOutput returns f's sink: JSON lines for SLIPWAY_PROGRESS=json, bars on a terminal, or lines.
 func ForOutput(f *os.File) Sink {
 	switch {
 	case os.Getenv("SLIPWAY_PROGRESS") == "json":
@@ -47,8 +46,7 @@ func (s jsonSink) Close()        {}
 // heartbeat is how often Lines writes a line for each step that is still running.
 const heartbeat = 20 * time.Second
 
-// Lines returns a sink that writes a line when a step ends, and one every heartbeat for each
-// running step.
+// Lines returns a sink that writes a line when a step ends, and at each heartbeat while it runs.
 func Lines(w io.Writer) Sink {
 	s := &lineSink{w: w, open: map[string]running{}, stop: make(chan struct{})}
 	go s.reportOpenSteps(heartbeat)

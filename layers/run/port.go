@@ -9,9 +9,8 @@ import (
 	"syscall"
 )
 
-// FreePort and FreePortFor choose among these ports, which are below the range from which Linux
-// itself assigns ports. Otherwise another program could get a port before the one that was told to
-// use it.
+// FreePort and FreePortFor choose among these ports, below those that Linux itself assigns: another
+// program could get one of these before the program that was told to use it.
 const (
 	lowest  = 20000
 	highest = 32767
@@ -20,8 +19,7 @@ const (
 // FreePort returns a random TCP port of 127.0.0.1 on which nothing listens.
 func FreePort() (int, error) { return firstFree(func() int { return rand.IntN(ports) }) }
 
-// FreePortFor returns a port of 127.0.0.1 that depends on the name, or another one if something
-// listens on it.
+// FreePortFor returns a name's own port of 127.0.0.1, or another one if something listens on it.
 func FreePortFor(name string) (int, error) {
 	hash := fnv.New64a()
 	hash.Write([]byte(name)) // never fails

@@ -20,8 +20,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// grace is how long a program and its children may take to end after they were
-// asked to; tests have less time.
+// grace is how long a program and its children may take to end when asked; tests set less.
 var grace = 10 * time.Second
 
 // Command describes one run of a program.
@@ -127,8 +126,7 @@ type logFile struct {
 // maxOpenBytes limits the text that logFile holds back. Any private key is shorter.
 const maxOpenBytes = 1 << 16
 
-// Write writes complete lines to the file. It holds back an incomplete line or private key, up to
-// maxOpenBytes.
+// Write writes complete lines. It holds back an incomplete line or private key, up to maxOpenBytes.
 func (l *logFile) Write(p []byte) (int, error) {
 	l.open = append(l.open, bytes.ReplaceAll(p, []byte("\r"), []byte("\n"))...)
 	end := bytes.LastIndexByte(l.open, '\n') + 1

@@ -167,8 +167,7 @@ func hasIndicator(s string) bool {
 	return strings.Contains(s, ": ") || strings.HasSuffix(s, ":") || strings.Contains(s, " #")
 }
 
-// writeFlow writes a text of one line, plain or in quotes. With split it breaks lines over
-// lineWidth at a single space.
+// writeFlow writes a text of one line, plain or quoted. split breaks it over lineWidth at a space.
 func (e *emitter) writeFlow(s, quote string, deep int, split bool) {
 	if !e.spaced {
 		e.writeRaw(" ")
@@ -249,8 +248,7 @@ func escapeRune(c rune) string {
 	return fmt.Sprintf(`\U%08X`, c)
 }
 
-// writeDoubleQuoted writes s in double quotes. With split it breaks lines over lineWidth, at a
-// space or beside an escape.
+// writeDoubleQuoted writes s in double quotes. split breaks long lines at a space or an escape.
 func (e *emitter) writeDoubleQuoted(s string, deep int, split bool) {
 	e.writeIndicator(`"`, true)
 	text := []rune(s)

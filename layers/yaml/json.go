@@ -14,8 +14,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// jsonReader turns a JSON file into YAML nodes. A YAML reader would take \ud83d\ude00 for two
-// characters, and JSON has one.
+// jsonReader turns JSON into YAML nodes. YAML's reader takes \ud83d\ude00 for two characters.
 type jsonReader struct {
 	file   string
 	data   []byte

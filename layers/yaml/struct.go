@@ -14,8 +14,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Load decodes YAML into a struct, refuses unknown keys, and fills places with the place of each
-// key.
+// Load decodes YAML into a struct, refuses unknown keys, and fills places with the keys' places.
 func Load(file string, data []byte, into any, places map[string]string) error {
 	if err := yaml.Load(data, into, yaml.WithKnownFields()); err != nil {
 		return explainYAML(file, into, err)
@@ -32,8 +31,7 @@ func Load(file string, data []byte, into any, places map[string]string) error {
 
 const maxYAMLErrors = 5
 
-// explainYAML rewords the first maxYAMLErrors errors of the decoder, with places and without Go
-// types.
+// explainYAML rewords the decoder's first maxYAMLErrors errors: with places, without Go types.
 func explainYAML(file string, into any, err error) error {
 	var all *yaml.LoadErrors
 	var one *yaml.LoadError

@@ -60,8 +60,7 @@ type Value struct {
 	Numbers map[string]bool // the keys that are numbers to kas
 }
 
-// Get returns the value below a path of keys, nil if there is none. It works on nil, as Entry,
-// TextOr, TextMap and Texts do.
+// Get returns the value below a path of keys, or nil. Entry, TextOr, TextMap, Texts take nil too.
 func (v *Value) Get(keys ...string) *Value {
 	for _, k := range keys {
 		if v == nil || v.Kind != Dict {
@@ -177,9 +176,8 @@ func readAs(path string, s *Shape, setup bool) (*Value, []string, error) {
 	return Decode(path, data, s, setup)
 }
 
-// Decode parses the content of a file, as JSON if its name ends in .json and else as YAML, checks
-// it against a shape, and returns the value and warnings. setup is true for a file of
-// bitbake-setup.
+// Decode parses a file's content, as JSON if its name ends in .json and else as YAML, checks its
+// shape, and returns the value and warnings. setup is true for bitbake-setup's files.
 func Decode(path string, data []byte, s *Shape, setup bool) (*Value, []string, error) {
 	read := readDocument
 	if filepath.Ext(path) == ".json" {
@@ -274,8 +272,7 @@ func (r *yamlReader) readItems(v *Value, n *yaml.Node, s *Shape, path string, de
 	return nil
 }
 
-// readEntries reads a mapping into the dict v. It warns of a key that occurs twice, whose last
-// value counts.
+// readEntries reads a mapping into the dict v. Of a repeated key the last counts, with a warning.
 func (r *yamlReader) readEntries(v *Value, n *yaml.Node, s *Shape, path string, depth int) error {
 	v.Dict = map[string]*Value{}
 	pairs, err := r.readPairs(n, path, depth)

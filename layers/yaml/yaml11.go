@@ -65,8 +65,7 @@ func isTrue(word string) bool {
 	return slices.Contains([]string{"yes", "true", "on"}, strings.ToLower(word))
 }
 
-// parseInt parses an integer of YAML 1.1 such as 0b101, 017, 0x1f and 1_000. It refuses 12:30,
-// which YAML 1.1 reads as 750.
+// parseInt parses YAML 1.1's 0b101, 017, 0x1f and 1_000. It refuses 12:30, which is 750 there.
 func parseInt(word string) (int64, error) {
 	return strconv.ParseInt(strings.ReplaceAll(word, "_", ""), 0, 64)
 }

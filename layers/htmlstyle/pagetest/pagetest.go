@@ -39,8 +39,7 @@ func withoutTableScript(page string) string {
 	return page
 }
 
-// Check fails the test for each problem of a page: heads that it lacks, content from outside, and
-// parts that are wider than a phone.
+// Check fails the test for missing heads, content from outside, and parts wider than a phone.
 func Check(t *testing.T, page string) {
 	t.Helper()
 	for _, problem := range findProblems(page) {
