@@ -25,8 +25,7 @@ import (
 // line is what the user typed, without Mage's own options.
 var line []string
 
-// init checks the environment, splits the line for Mage and for commands, and exits with 2 on an
-// error.
+// init checks the environment, splits the line for Mage and commands, and exits with 2 if bad.
 func init() {
 	if testing.Testing() {
 		return
@@ -118,8 +117,7 @@ func run() error {
 }
 
 // splitLine splits args into Mage's words, with the target, and the user's line for package
-// commands. A command that is no target runs by the target slipway. It refuses -t, and -l with
-// others.
+// commands. The target slipway runs other commands. It refuses -t, and -l with others.
 func splitLine(args []string) (mages, rest []string, err error) {
 	for len(args) > 0 && (args[0] == "-v" || args[0] == "--v") {
 		mages, args = append(mages, "-v"), args[1:]

@@ -13,8 +13,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// auditHere is the environment variable by which auditReports tells its child process to audit an
-// image itself and print the answer.
+// auditHere is the variable by which auditReports makes its child audit an image itself.
 const auditHere = "SLIPWAY_AUDIT_HERE"
 
 // auditCommand returns the command audit, which searches an image or a running board for faults.

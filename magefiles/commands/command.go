@@ -90,8 +90,7 @@ func (c *Command) in(section string) *Command {
 	return c
 }
 
-// runLine checks the words and flags of a line and runs the command with a progress display. In
-// Parse, it only checks the line.
+// runLine checks a line's words and flags and runs the command with progress, but not in Parse.
 func (c *Command) runLine(cmd *cobra.Command, args []string) error {
 	words, err := c.readWords(args)
 	if err == nil && c.check != nil {
@@ -113,8 +112,7 @@ func (c *Command) runLine(cmd *cobra.Command, args []string) error {
 	return withStatus(withStep(cmd, firstError(useBoards(cmd), func() error { return c.Run(ctx, words) })))
 }
 
-// readWords assigns args to the words of the usage line and checks each. Words after "--" go to
-// c.after.
+// readWords assigns args to the usage line's words and checks each, those after "--" to c.after.
 func (c *Command) readWords(args []string) ([]string, error) {
 	if at := c.ArgsLenAtDash(); at >= 0 {
 		c.after, args = args[at:], args[:at]

@@ -12,8 +12,7 @@ import (
 	"slipway/images"
 )
 
-// complete registers the values that a shell suggests for a flag, and what else the shell
-// completes.
+// complete registers the values that a shell suggests for a flag, and its directive for others.
 func (c *Command) complete(flag string, values func(args []string) []string, others cobra.ShellCompDirective) {
 	_ = c.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 		return completeLast(toComplete, values(args)), others

@@ -42,8 +42,7 @@ func (v *flagValue) Set(text string) error {
 
 var errTwice = errors.New("is given twice")
 
-// addFlag adds a flag whose values set checks and stores. Help shows the value as kind, or as the
-// text after "=" in name.
+// addFlag adds a flag whose values set stores. Help shows a value as kind, or the text after "=".
 func (c *Command) addFlag(name, usage, kind string, set func(string) error) *pflag.Flag {
 	if before, after, found := strings.Cut(name, "="); found {
 		name, kind = before, after

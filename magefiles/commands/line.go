@@ -83,8 +83,7 @@ func peer(word string) []string {
 	return nil
 }
 
-// unknownCommand returns the error for an unknown command below parent, with the commands that the
-// user may have meant.
+// unknownCommand returns the error for an unknown command below parent, with similar commands.
 func unknownCommand(parent *cobra.Command, name string) error {
 	what := fmt.Sprintf("unknown command %q", strings.Join(append(pathOf(parent), name), " "))
 	next := helpLine(pathOf(parent))

@@ -177,8 +177,7 @@ func Main(args []string, stderr io.Writer) int {
 	return StatusOf(err)
 }
 
-// TellServer prints an error in the CI server's own format, if there is a server. Main and Mage
-// print the error for people.
+// TellServer prints an error in the CI server's own format, if any. Main and Mage print the text.
 func TellServer(args []string, err error, stderr io.Writer) {
 	if err == nil {
 		return

@@ -30,8 +30,7 @@ import (
 var options = images.Options{Dir: "build"}
 
 // withSignals calls work with a context that SIGINT and SIGTERM end, and adds the exit status to
-// its error. A second Ctrl-C ends the process at once. Mage would end the process 5 s after the
-// first, and ignore SIGTERM.
+// its error. A second Ctrl-C ends the process at once. Mage would end it 5 s after the first.
 func withSignals(ctx context.Context, work func(context.Context) error) error {
 	signal.Reset(syscall.SIGINT)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
@@ -69,8 +68,7 @@ func withRepeat(ctx context.Context, err error) error {
 const passedOn = 300 * time.Millisecond
 
 // runPatiently calls work with a context that a first Ctrl-C ends, and a channel that a second one
-// closes. Work may finish its current step until then. SIGTERM does both. It adds the exit status
-// to the error.
+// closes, until when work may finish its step. SIGTERM does both. The error has the exit status.
 func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan struct{}) error) error {
 	signal.Reset(syscall.SIGINT) // Mage would end this process 5 s after the first
 	signals := make(chan os.Signal, 4)
@@ -212,8 +210,7 @@ func (c *Command) runPatientlyOn(load loader, work func(ctx context.Context, spe
 	}
 }
 
-// watchParent calls cancel when the parent process, mage, has ended. SIGTERM ends mage at once and
-// would leave this process running.
+// watchParent calls cancel when mage, the parent, has ended. SIGTERM ends only mage.
 func watchParent(ctx context.Context, cancel context.CancelCauseFunc) {
 	parent := os.Getppid()
 	for ctx.Err() == nil {

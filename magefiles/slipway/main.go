@@ -1,5 +1,4 @@
-// Slipway builds images for Jetson boards and BlueField DPUs, puts them on boards and proves
-// on the board that they work.
+// Slipway builds images for Jetson boards and BlueField DPUs, flashes them and tests the boards.
 package main
 
 import (
