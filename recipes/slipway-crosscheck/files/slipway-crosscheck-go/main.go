@@ -114,8 +114,7 @@ func tryPrograms() error {
 	return err
 }
 
-// tryLookups checks that Go, without cgo, finds the user root and the loopback address of
-// localhost.
+// tryLookups checks that Go, without cgo, finds the user root and localhost's loopback address.
 func tryLookups() error {
 	root, err := user.Lookup("root")
 	if err != nil {

@@ -110,8 +110,7 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) { e.mux.Serve
 
 var errFull = errors.New("the queue is full")
 
-// do queues a request and waits for its result, at most maxDuration. If the queue is full, it
-// returns errFull at once.
+// do queues a request and waits up to maxDuration for the result. A full queue is errFull at once.
 func (e *engine) do(ctx context.Context, numbers []float32) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxDuration)
 	defer cancel()
@@ -254,8 +253,7 @@ func (p *program) null() error {
 
 func (p *program) squares(numbers []float32) (float64, error) { return p.ask(1, numbers) }
 
-// ask sends a request to the program and returns the answer. It first restarts a program that has
-// ended, but not within restartPause.
+// ask returns the program's answer. It restarts an ended program, but not within restartPause.
 func (p *program) ask(operation uint32, numbers []float32) (float64, error) {
 	if p.dead != nil {
 		if time.Since(p.died) < restartPause {

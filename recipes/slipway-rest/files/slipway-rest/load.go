@@ -89,8 +89,7 @@ func (q request) run(ctx context.Context, connections int, span time.Duration) l
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 
-// send sends the request once. A status other than 200 is an error, and so is a sum that is off by
-// more than 0.01 %.
+// send sends the request once. Another status than 200, or a sum off by over 0.01 %, is an error.
 func (q request) send(ctx context.Context, client *http.Client) (status int, err error) {
 	r, err := http.NewRequestWithContext(ctx, q.method, q.url, bytes.NewReader(q.body))
 	if err != nil {

@@ -148,8 +148,7 @@ func squaresRequest(url string, numbers int) request {
 	return q
 }
 
-// sendLoad sends requests to a server and prints the result as JSON. If one failed, or none was
-// answered, it returns an error.
+// sendLoad prints the result of requests to a server as JSON. A failed or no answer is an error.
 func sendLoad(ctx context.Context, address string, connections, numbers int, span time.Duration, out io.Writer) error {
 	if !strings.HasPrefix(address, "http://") {
 		return errors.New("load needs the server's address\nnext: slipway-rest load http://127.0.0.1:8000")
