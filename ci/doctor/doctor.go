@@ -70,8 +70,7 @@ func (p boardBuild) siteConf() string { return filepath.Join(p.bitbakeDir(), "co
 // check looks at one thing on this machine. An error of the check itself is a finding too.
 type check func(context.Context, boardBuild) []Finding
 
-// Every build needs the first ones; what bitbake builds needs the others as well. The
-// last ones look at the project.
+// Every build needs the first ones, bitbake's also the others. The last ones look at the project.
 var (
 	baseChecks    = []check{checkClone, checkPackages, checkDisk, checkMemory, checkBuildable, checkSuites}
 	bitbakeChecks = []check{checkUser, checkUmask, checkFileSystem}
@@ -79,8 +78,7 @@ var (
 )
 
 // Look runs all checks for a board's build and writes the findings. It returns an error if the
-// build would stop. If the project cannot be loaded, that is a finding, and Look omits the checks
-// that need the project.
+// build would stop. A project that cannot be loaded is a finding, without the checks that need it.
 func Look(ctx context.Context, w io.Writer, spec images.Spec, opt Options) error {
 	p := boardBuild{Options: opt, spec: spec}
 	looks := baseChecks
@@ -119,8 +117,7 @@ func unreadProject(spec images.Spec, partial layers.Project, err error) Finding 
 	return Finding{"project", Stops, saw, "the build reads it first", next}
 }
 
-// runChecks runs all checks at the same time, because some wait for servers, and returns the
-// findings.
+// runChecks runs all checks at once, because some wait for servers, and returns the findings.
 func runChecks(ctx context.Context, p boardBuild, looks []check) []Finding {
 	step := progress.Start(ctx, "doctor", int64(len(looks)), progress.Tasks)
 	defer func() { step.End(fmt.Sprintf("%d checks", len(looks)), nil) }()
@@ -137,8 +134,7 @@ func runChecks(ctx context.Context, p boardBuild, looks []check) []Finding {
 	return slices.Concat(found...)
 }
 
-// writeFindings writes the findings as text or JSON, and returns how many of them would stop the
-// build.
+// writeFindings writes the findings as text or JSON, and returns how many would stop the build.
 func writeFindings(w io.Writer, findings []Finding, asJSON bool) (stopped int, err error) {
 	for _, f := range findings {
 		if f.State == Stops {
@@ -158,8 +154,7 @@ var marks = map[string]string{OK: "ok", Warning: "WARN", Stops: "STOP"}
 
 var colours = map[string]plaintext.Colour{OK: plaintext.Good, Warning: plaintext.Doubt, Stops: plaintext.Bad}
 
-// writeText writes a line with the finding's state, subject and observation, and below it the
-// reason and the fix.
+// writeText writes the finding's state, subject and observation, then below the reason and the fix.
 func (f Finding) writeText(w io.Writer) {
 	mark := colours[f.State].On(w, fmt.Sprintf("%-4s", marks[f.State]))
 	fmt.Fprintf(w, "  %s  %-13s %s\n", mark, f.What, indentText(f.Saw))

@@ -19,8 +19,7 @@ import (
 	"slipway/layers/run"
 )
 
-// checkClone checks that this folder is a clone of Slipway, and that go is installed, if the
-// board's build needs them.
+// checkClone checks for a clone of Slipway here and an installed go, if the build needs them.
 func checkClone(_ context.Context, p boardBuild) []Finding {
 	if !images.NeedsClone(p.spec) {
 		return []Finding{okFinding("clone", "none is needed for %s", cmp.Or(p.spec.Project, p.spec.BoardFile()))}
@@ -57,8 +56,7 @@ func checkPackages(ctx context.Context, p boardBuild) []Finding {
 	return []Finding{f}
 }
 
-// checkBuildable runs the host checks that build itself runs first, except the one for root, which
-// checkUser does.
+// checkBuildable runs the host checks that build runs first, without checkUser's check for root.
 func checkBuildable(ctx context.Context, p boardBuild) []Finding {
 	var all []Finding
 	for _, c := range images.CheckHost(ctx, p.spec, p.project.BuildSystem) {
@@ -73,8 +71,7 @@ func checkBuildable(ctx context.Context, p boardBuild) []Finding {
 	return all
 }
 
-// hostErrorFinding returns the finding for a failed host check. The lines after the error's first
-// line are the fix.
+// hostErrorFinding returns the finding for a failed host check: the first line, then the fix.
 func hostErrorFinding(what string, err error) Finding {
 	saw, fix, _ := strings.Cut(err.Error(), "\n")
 	saw = strings.TrimSuffix(strings.TrimSuffix(saw, ":"), "; run")
@@ -129,8 +126,7 @@ func inContainer() bool {
 	return os.Getenv("container") != ""
 }
 
-// checkUmask checks, as bitbake does, that others can read new files. It finds nothing if the
-// kernel does not tell the umask.
+// checkUmask checks, as bitbake does, that others can read new files, if the umask is known.
 func checkUmask(context.Context, boardBuild) []Finding {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

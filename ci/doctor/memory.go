@@ -18,8 +18,7 @@ import (
 	"slipway/layers/run"
 )
 
-// machineMemory returns the memory and swap of this machine. A cgroup's limit, as in a container,
-// reduces the memory.
+// machineMemory returns this machine's memory, up to a cgroup's limit as in a container, and swap.
 func machineMemory() (ram, swap uint64, err error) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

@@ -49,8 +49,7 @@ func checkRepositories(ctx context.Context, p boardBuild) []Finding {
 	return findings
 }
 
-// unreachedFinding returns the finding for a git server that did not answer. It is only a warning
-// if the commit was fetched before.
+// unreachedFinding returns the finding for a silent git server, a warning if the commit is here.
 func unreachedFinding(r layers.Reached) Finding {
 	url := plaintext.Quote(r.Repo.URL) // people copy it into a shell
 	f := Finding{
@@ -148,9 +147,8 @@ func (p boardBuild) downloadHint(files []string) string {
 		" = \"file:///home/NAME/Downloads/nvidia/sdkm_downloads\"\nThe files, below that folder:\n" + strings.Join(files, "\n")
 }
 
-// effectiveSetting returns the value that bitbake will see for a variable: from the configuration,
-// or if the project passes it on, from the environment or the project's default, which only = in
-// the configuration overrides.
+// effectiveSetting returns bitbake's value of a variable: from the configuration, or if the project
+// passes it on, from the environment or the project's default, which only a conf's = overrides.
 func (p boardBuild) effectiveSetting(name string) (string, error) {
 	given := ""
 	if otherwise, passed := p.project.Env[name]; passed {
@@ -162,8 +160,7 @@ func (p boardBuild) effectiveSetting(name string) (string, error) {
 	return lint.Setting(p.project, p.bitbakeDir(), name, given)
 }
 
-// expandPath replaces $TOPDIR in a path by bitbake's build folder, and other variables by those of
-// the environment.
+// expandPath replaces $TOPDIR in a path by the build folder, other variables by the environment's.
 func (p boardBuild) expandPath(dir string) string {
 	return os.Expand(dir, func(name string) string {
 		if name == "TOPDIR" {
@@ -193,8 +190,7 @@ func checkProxies(context.Context, boardBuild) []Finding {
 	return findings
 }
 
-// checkConfiguration finds names in the project's bitbake configuration that its layers do not
-// have.
+// checkConfiguration finds names in the project's bitbake configuration that no layer has.
 func checkConfiguration(_ context.Context, p boardBuild) []Finding {
 	found, err := lint.Project(p.project, p.ws, p.bitbakeDir())
 	if err != nil {

@@ -20,8 +20,7 @@ import (
 // longestTMPDIR is bitbake's limit. Names of recipes and of their sources are added to this path.
 const longestTMPDIR = 400
 
-// checkPath checks the length and the characters of the build folder's path, which ends up in
-// makefiles and scripts.
+// checkPath checks length and characters of the build folder's path: makefiles and scripts get it.
 func checkPath(_ context.Context, p boardBuild) []Finding {
 	tmp := filepath.Join(p.bitbakeDir(), "tmp")
 	const fix = "move the clone to a folder with a short path of plain letters"
@@ -122,8 +121,7 @@ func checkOtherBuilds(_ context.Context, p boardBuild) []Finding {
 	return []Finding{okFinding("running", "no other build in %s", filepath.Dir(lock))}
 }
 
-// isLocked reports whether another process has a lock on the file. It is false for a file that
-// cannot be opened.
+// isLocked reports whether another process has a lock on the file, if that can be opened.
 func isLocked(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
