@@ -103,7 +103,8 @@ func ReadArtifact(dir string) (Artifact, error) {
 }
 
 // checkNames refuses an artifact with control characters in a name, with a file name that
-// CheckFileName refuses, or with a board name that, unless empty, cannot be a folder's name.
+// CheckFileName refuses, or with a board name that cannot be a folder's name. The name may be empty
+// in an artifact that is not of project files.
 func (a Artifact) checkNames() error {
 	names := []string{a.Board, a.Arch}
 	for _, f := range a.Files {
@@ -117,7 +118,10 @@ func (a Artifact) checkNames() error {
 			return err
 		}
 	}
-	if a.Board == "" {
+	switch {
+	case a.Board == "" && a.Project != "":
+		return errors.New("it names project files, but no board")
+	case a.Board == "":
 		return nil
 	}
 	return checkFolderName(a.Board)

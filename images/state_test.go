@@ -76,6 +76,9 @@ func TestReservedBoards(t *testing.T) {
 			t.Errorf("ParseArtifact of the board %q = nil", name)
 		}
 	}
+	if _, err := ParseArtifact([]byte(`{"project":"a.yml"}`)); err == nil {
+		t.Error("ParseArtifact of project files without a board = nil")
+	}
 	t.Chdir(t.TempDir())
 	if err := os.WriteFile("reports.yml", nil, 0o644); err != nil {
 		t.Fatal(err)
