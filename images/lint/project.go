@@ -47,12 +47,24 @@ func Setting(p layers.Project, build, name, given string) (string, error) {
 }
 
 // assignedValue returns the value of a variable after all statements. given is its value before
-// them. It takes += and the like for =, and ignores statements with overrides.
+// them. += and the like replace a ??= value, as in bitbake. It ignores statements with overrides.
 func assignedValue(statements []Statement, name, given string) string {
 	value, weak := given, given == ""
 	for _, s := range statements {
-		if s.Var == name && s.Flag == "" && (weak || !strings.HasPrefix(s.Op, "?")) {
-			value, weak = s.Value, strings.HasPrefix(s.Op, "??")
+		if s.Var != name || s.Flag != "" || !weak && strings.HasPrefix(s.Op, "?") {
+			continue
+		}
+		before := plaintext.Either(weak, "", value)
+		value, weak = s.Value, strings.HasPrefix(s.Op, "??")
+		switch s.Op {
+		case "+=":
+			value = before + " " + s.Value
+		case "=+":
+			value = s.Value + " " + before
+		case ".=":
+			value = before + s.Value
+		case "=.":
+			value = s.Value + before
 		}
 	}
 	return value

@@ -116,3 +116,18 @@ func TestSettingsOfOwnBranches(t *testing.T) {
 		}
 	}
 }
+
+// The value of a variable is the one that bitbake gets from the same lines.
+func TestAssignedValue(t *testing.T) {
+	for text, want := range map[string]string{
+		"A = \"a\"\nA += \"b\"\nA .= \"c\"\nA =+ \"d\"\nA =. \"e\"": "ed a bc",
+		"A ??= \"a\"\nA .= \"b\"":                                   "b",
+		"A ?= \"a\"\nA .= \"b\"\nA ?= \"c\"":                        "ab",
+		"A += \"b\"\nA = \"a\"":                                     "a",
+	} {
+		statements, _, err := parseConf(Source{File: "a.conf", Text: text})
+		if got := assignedValue(statements, "A", ""); err != nil || got != want {
+			t.Errorf("assignedValue of\n%s\n= %q, %v; want %q", text, got, err, want)
+		}
+	}
+}
