@@ -151,7 +151,7 @@ func (l *logFile) keep(bytes int) {
 	l.open = append(l.open[:0], l.open[bytes:]...)
 }
 
-// Output runs c and returns its standard output. c.Line gets standard error, and c.Log stays empty.
+// Output runs c and returns its standard output. c.Line gets standard error. Output ignores c.Log.
 func Output(ctx context.Context, c Command) ([]byte, error) {
 	var stdout bytes.Buffer
 	tail := &tailWriter{line: c.Line}
@@ -159,6 +159,7 @@ func Output(ctx context.Context, c Command) ([]byte, error) {
 	cmd.Stdout, cmd.Stderr = &stdout, tail
 	err := startAndWait(ctx, c, cmd)
 	tail.flush()
+	c.Log = ""
 	return stdout.Bytes(), exitError(ctx, c, err, tail.String())
 }
 

@@ -116,6 +116,9 @@ func TestTailIsBounded(t *testing.T) {
 }
 
 func TestOutputKeepsStderrOut(t *testing.T) {
+	if _, err := Output(t.Context(), Command{Argv: []string{"false"}, Log: "no.log"}); strings.Contains(err.Error(), "no.log") {
+		t.Errorf("Output = %v; want it to name no log, as it writes none", err)
+	}
 	out, err := Output(t.Context(), Command{Argv: []string{"sh", "-c", "echo yes; echo no >&2"}})
 	if err != nil || string(out) != "yes\n" {
 		t.Errorf("Output = %q, %v; want only what went to stdout", out, err)
