@@ -16,7 +16,7 @@ import (
 type State struct {
 	Repo    Repo
 	Dir     string
-	Head    string // "" if there is no checkout
+	Head    string // "" if there is no checkout, or no commit in it
 	Wanted  string // with the patches; "" if it is not known before a checkout
 	Branch  string // that HEAD is on; "" for none, as slipway leaves it
 	Edited  bool
@@ -68,7 +68,7 @@ func (c *checkout) describeTree(ctx context.Context, t tree, s *State) error {
 	if branch, err := t.git(ctx, "symbolic-ref", "-q", "HEAD"); err == nil {
 		s.Branch = strings.TrimPrefix(branch, "refs/heads/")
 	}
-	if err := c.findWanted(ctx, t, s); err != nil || s.Head == s.Wanted || !wholeCommit().MatchString(s.Wanted) || !t.hasCommit(ctx, s.Wanted) {
+	if err := c.findWanted(ctx, t, s); err != nil || s.Head == "" || s.Head == s.Wanted || !wholeCommit().MatchString(s.Wanted) || !t.hasCommit(ctx, s.Wanted) {
 		return err
 	}
 	count, err := t.git(ctx, "rev-list", "--left-right", "--count", s.Wanted+"..."+s.Head)
@@ -106,7 +106,7 @@ func (c *checkout) findWanted(ctx context.Context, t tree, s *State) error {
 // Word returns the state of the checkout in a word or two, such as "ok" or "edited".
 func (s State) Word() string {
 	switch {
-	case s.Head == "" && s.Repo.URL != "":
+	case s.Head == "" && s.Repo.URL != "" && !s.Edited:
 		return "missing"
 	case s.Stopped:
 		return "stopped"

@@ -29,6 +29,9 @@ func TestStatus(t *testing.T) {
 			commit(t)
 		}, onePatch, State{Ahead: 1, Behind: 1}, "differs"},
 		{"killed", func(t *testing.T) { write(t, p.r, map[string]string{".git/slipway-moving": p.first}) }, onePatch, State{Ahead: 1, Behind: 1, Stopped: true}, "stopped"},
+		{"without a commit", func(t *testing.T) {
+			mustRun(t, p.r, "git", "checkout", "-q", "--orphan", "none")
+		}, onePatch, State{Branch: "none", Edited: true, Stopped: true}, "stopped"},
 		{"its folder is gone", func(t *testing.T) {
 			if err := os.RemoveAll(p.r); err != nil {
 				t.Fatal(err)
@@ -48,7 +51,7 @@ func TestStatus(t *testing.T) {
 			got.Patched != s.want.Patched || got.Stale != s.want.Stale || got.Ahead != s.want.Ahead || got.Behind != s.want.Behind {
 			t.Errorf("%s: Status = %+v, %q; want %+v, %q", s.name, got, got.Word(), s.want, s.word)
 		}
-		if s.name != "before a checkout" && s.name != "its folder is gone" && got.Head != headOf(t, filepath.Join(p.dir, "r")) {
+		if s.name != "before a checkout" && s.name != "without a commit" && s.name != "its folder is gone" && got.Head != headOf(t, filepath.Join(p.dir, "r")) {
 			t.Errorf("%s: Head = %s; want %s", s.name, got.Head, headOf(t, p.r))
 		}
 	}
