@@ -207,7 +207,7 @@ func LoadAt(ctx context.Context, p Project, ref string, ws Workspace) (Project, 
 		return Project{}, err
 	}
 	var files []string
-	for file := range strings.SplitSeq(p.File, ":") {
+	for _, file := range splitFiles(p.File) {
 		abs, err := filepath.Abs(file)
 		if err != nil {
 			return Project{}, err

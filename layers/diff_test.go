@@ -99,6 +99,7 @@ func TestLoadAt(t *testing.T) {
 			"boards/p.yml":      "header: {version: 14, includes: [boards/base.yml]}\n",
 			"boards/base.yml":   "header: {version: 14}\nrepos:\n  r: {url: " + url + ", branch: main}\n",
 			"boards/p.lock.yml": "header: {version: 14}\noverrides: {repos: {r: {commit: " + commit + "}}}\n",
+			"boards/a:b.yml":    "header: {version: 14, includes: [boards/p.yml]}\n",
 		})
 	}
 	mustRun(t, dir, "git", "init", "-q")
@@ -114,6 +115,10 @@ func TestLoadAt(t *testing.T) {
 	then, err := LoadAt(t.Context(), now, "HEAD", Workspace{Dir: dir})
 	if err != nil || then.Repos[0].Commit != first || now.Repos[0].Commit != second {
 		t.Errorf("LoadAt(HEAD) = %+v, %v; want r at %s", then.Repos, err, first)
+	}
+	now.File = "a:b.yml"
+	if then, err := LoadAt(t.Context(), now, "HEAD", Workspace{Dir: dir}); err != nil || then.Repos[0].Commit != first {
+		t.Errorf("LoadAt of a file with a colon = %+v, %v; want r at %s", then.Repos, err, first)
 	}
 	if _, err := LoadAt(t.Context(), Project{File: "p.yml", Root: t.TempDir()}, "HEAD", Workspace{Dir: dir}); err == nil || !strings.Contains(err.Error(), "p.yml is in no git repository") || !strings.Contains(err.Error(), "\nnext: git init .  # or name an older project or lock file with --from") {
 		t.Errorf("LoadAt without git = %v; want it to name --from", err)

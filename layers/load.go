@@ -75,10 +75,7 @@ func newLoader(files string, ws Workspace) (*loader, error) {
 		return nil, err
 	}
 	trees := map[string]bool{}
-	names := strings.Split(files, ":")
-	if localfile.Exists(files) {
-		names = []string{files}
-	}
+	names := splitFiles(files)
 	for _, name := range names {
 		if named := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "" }); name == "" && len(named) > 0 {
 			return nil, fmt.Errorf("%s: a file's name is empty; a colon stands between two names\nnext: layers dump %s", files, plaintext.Quote(strings.Join(named, ":")))
@@ -95,6 +92,14 @@ func newLoader(files string, ws Workspace) (*loader, error) {
 	}
 	l.root = repositoryOf(filepath.Dir(l.files[0]))
 	return l, nil
+}
+
+// splitFiles returns the files of "a.yml:b.yml", or the one file that exists with that name.
+func splitFiles(files string) []string {
+	if localfile.Exists(files) {
+		return []string{files}
+	}
+	return strings.Split(files, ":")
 }
 
 // maxRounds limits how often readAll checks out repositories and reads the files again.
