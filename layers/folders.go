@@ -197,8 +197,11 @@ func localWarning(ctx context.Context, r Repo) (string, error) {
 		return "", err
 	}
 	at := "without git"
-	if s.Head != "" {
+	switch {
+	case s.Head != "":
 		at = "at commit " + s.Head[:12]
+	case workTree(r.Path) != "":
+		at = "in git without a commit"
 	}
 	if s.Edited {
 		at += ", modified"

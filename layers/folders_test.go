@@ -65,6 +65,17 @@ func TestLocalFolderIsTakenAsItIs(t *testing.T) {
 	}
 }
 
+// A new repository, which has no commit yet, is not one without git.
+func TestLocalFolderWithoutACommit(t *testing.T) {
+	dir := t.TempDir()
+	for _, want := range []string{dir + ", without git: ", dir + ", in git without a commit: "} {
+		if got, err := localWarning(t.Context(), Repo{ID: "r", Path: dir}); err != nil || !strings.Contains(got, want) {
+			t.Errorf("localWarning = %q, %v; want %q in it", got, err, want)
+		}
+		mustRun(t, dir, "git", "init", "-q")
+	}
+}
+
 func TestLocalFolderInADump(t *testing.T) {
 	file, mine, _ := localProject(t)
 	p, err := Load(t.Context(), file, Workspace{Dir: t.TempDir(), Local: map[string]string{"r": mine}})
