@@ -26,8 +26,9 @@ func TestCommitOfFolder(t *testing.T) {
 		}
 		return string(out[:max(len(out)-1, 0)])
 	}
-	for _, name := range branchVariables {
-		t.Setenv(name, "")
+	for _, v := range branchVariables {
+		t.Setenv(v.branch, "")
+		t.Setenv(v.commit, "")
 	}
 	git("init", "-q", "--initial-branch=next")
 	if got := CommitOfFolder(t.Context(), dir); got != nil {
@@ -70,15 +71,22 @@ func TestCommitOfFolder(t *testing.T) {
 		}
 	}
 	git("checkout", "-q", "--detach")
-	for i, name := range slices.Backward(append([]string{""}, branchVariables...)) { // the first counts
-		want := ""
-		if name != "" {
-			want = fmt.Sprint("branch", i)
-			t.Setenv(name, want)
+	for i, v := range slices.Backward(branchVariables) { // the first counts
+		want := fmt.Sprint("branch", i)
+		t.Setenv(v.branch, want)
+		if got := CommitOfFolder(t.Context(), dir).Branch; got != want {
+			t.Errorf("with %s the branch is %q; want %q", v.branch, got, want)
 		}
-		if got := CommitOfFolder(t.Context(), dir).Branch; i > 0 && got != want {
-			t.Errorf("with %s the branch is %q; want %q", name, got, want)
+		t.Setenv(v.commit, head)
+		if got := CommitOfFolder(t.Context(), dir).Branch; got != want {
+			t.Errorf("with %s and its commit the branch is %q; want %q", v.branch, got, want)
 		}
+	}
+	for _, v := range branchVariables {
+		t.Setenv(v.commit, strings.Repeat("0", 40))
+	}
+	if got := CommitOfFolder(t.Context(), dir).Branch; got != "" {
+		t.Errorf("at another commit than the server's, the branch is %q; want none", got)
 	}
 }
 

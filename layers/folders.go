@@ -230,14 +230,17 @@ type FolderCommit struct {
 	Branch string `json:"branch,omitempty"`
 }
 
-// branchVariables name the branch on GitHub, GitLab and Jenkins, whose checkouts are on none.
-var branchVariables = []string{"GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BRANCH_NAME"}
+// branchVariables name the branch on GitHub, GitLab and Jenkins, whose checkouts are on none, and
+// the commit of that branch: other repositories in the same job are on other branches.
+var branchVariables = []struct{ branch, commit string }{
+	{"GITHUB_REF_NAME", "GITHUB_SHA"}, {"CI_COMMIT_REF_NAME", "CI_COMMIT_SHA"}, {"BRANCH_NAME", "GIT_COMMIT"},
+}
 
 // gitTime limits the time of all git commands of CommitOfFolder together.
 const gitTime = 20 * time.Second
 
-// CommitOfFolder returns the commit, remote and branch of git in a folder. A variable of a CI
-// server overrides the branch. It returns nil if there is no git, no repository or no commit.
+// CommitOfFolder returns the commit, remote and branch of git in a folder. At the commit of a CI
+// server it returns the server's branch. It returns nil if there is no git, repository or commit.
 func CommitOfFolder(ctx context.Context, dir string) *FolderCommit {
 	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
@@ -255,8 +258,10 @@ func CommitOfFolder(ctx context.Context, dir string) *FolderCommit {
 	}
 	remote, _ := git("remote", "get-url", "origin") // many have none
 	branch, _ := git("symbolic-ref", "--short", "--quiet", "HEAD")
-	for _, name := range slices.Backward(branchVariables) {
-		branch = cmp.Or(os.Getenv(name), branch)
+	for _, v := range slices.Backward(branchVariables) {
+		if at := os.Getenv(v.commit); at == "" || at == commit {
+			branch = cmp.Or(os.Getenv(v.branch), branch)
+		}
 	}
 	return &FolderCommit{URL: WithoutPassword(remote), Commit: commit, Edited: changed != "", Branch: branch}
 }
