@@ -2,49 +2,20 @@ package source
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"unicode"
+
+	"github.com/google/licensecheck"
 
 	"slipway/layers/plaintext"
 )
 
-// Our programs are distributed with the modules that they link, so the licence of each must
-// allow that. A text is identified by the digest of its words, without copyright lines.
-// Whoever adds a dependency with a new text reads the text and adds its digest.
-var licenceTexts = map[string]string{
-	"95f35d79ea3bab75": "Apache-2.0",
-	"e87dea5078ce2faa": "Apache-2.0", // its appendix filled in
-	"f6de8e6c7eaa9954": "Apache-2.0", // its appendix filled in, CycloneDX
-	"a1842c9877d84457": "Apache-2.0", // without its appendix, https
-	"a695632dae7eddc4": "Apache-2.0", // without its appendix, http
-	"37599287c15c2f2e": "Apache-2.0", // without its appendix, cobra
-	"7a46cf4a5d56898d": "Apache-2.0", // only its notice, in-toto
-	"35a446201226de6b": "MIT",
-	"6c833965e9ca4cf8": "MIT", // "The MIT License (MIT)"
-	"6ad3654379e72bbd": "MIT", // "The MIT License"
-	"0cf21bdfd1964a97": "MIT", // without a title
-	"c1ebbf30401272f9": "MIT", // "The MIT License (MIT)", go-toml v2
-	"986c3c3199a93b91": "BSD-2-Clause",
-	"a56fee4b2f66331e": "BSD-2-Clause", // godbus
-	"cb1ce31a60c2422f": "BSD-3-Clause", // Google LLC
-	"526279aa5ce65fb2": "BSD-3-Clause", // Google Inc.
-	"4ada7914b7de1358": "BSD-3-Clause", // fsnotify
-	"7a4d92cdb11d2549": "Unlicense",
-	"9eab7902f21bef03": "MPL-2.0",
-	"4b65446dc65c9d3c": "Apache-2.0 AND BSD-3-Clause",         // OpenTelemetry
-	"ff93da6e29b4d964": "BSD-3-Clause AND Apache-2.0 AND MIT", // klauspost/compress, by folder
-	"1083d3dcf348b543": "MIT AND Apache-2.0",                  // yaml/v3, by file
-	"538ecc70c08e4b1a": "BSD-3-Clause AND MPL-2.0",            // filepath-securejoin, by file
-}
-
-// The licences that allow us to link and distribute, with their terms.
+// allowedLicences are the licences of modules that our programs may link and are distributed with,
+// and their terms.
 var allowedLicences = map[string]string{
 	"Apache-2.0":   "ours",
 	"MIT":          "keep the notice",
@@ -164,10 +135,9 @@ func checkLicence(path string) string {
 	if err != nil {
 		return err.Error()
 	}
-	digest := licenceDigest(string(data))
-	names, known := licenceTexts[digest]
-	if !known {
-		return fmt.Sprintf("unknown licence: read %s; if we may hand it on, add its digest %s", path, digest)
+	names := licenceNames(data)
+	if names == "" {
+		return fmt.Sprintf("unknown licence: read %s; if it allows what the licences in allowedLicences do, name it in otherTexts", path)
 	}
 	for name := range strings.SplitSeq(names, " AND ") {
 		if _, ok := allowedLicences[name]; !ok {
@@ -177,18 +147,22 @@ func checkLicence(path string) string {
 	return ""
 }
 
-var holderLine = plaintext.Regexp(`^copyright (c )?(\d{4}|the |docker )|^all rights reserved$`)
+// knownPercent is how much of a file the texts of licences must be. The rest are names of holders,
+// titles, and lists of files.
+const knownPercent = 75
 
-// licenceDigest returns a digest of a licence's words, without copyright holder and line breaks.
-func licenceDigest(text string) string {
-	var words []string
-	for line := range strings.Lines(strings.ToLower(text)) {
-		w := strings.FieldsFunc(line, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-		if holderLine().MatchString(strings.Join(w, " ")) {
-			continue
-		}
-		words = append(words, w...)
+// licenceNames returns the SPDX identifiers of the licences in a file, joined by " AND ". It returns
+// "" for a file with too much other text.
+func licenceNames(data []byte) string {
+	found := licensecheck.Scan(data)
+	if found.Percent < knownPercent {
+		return ""
 	}
-	sum := sha256.Sum256([]byte(strings.Join(words, " ")))
-	return hex.EncodeToString(sum[:8])
+	var names []string
+	for _, m := range found.Match {
+		if !slices.Contains(names, m.ID) {
+			names = append(names, m.ID)
+		}
+	}
+	return strings.Join(names, " AND ")
 }

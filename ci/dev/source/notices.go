@@ -50,7 +50,7 @@ func readNotice(m *goModule, path string) (Notice, error) {
 	name, err := filepath.Rel(m.Dir, path)
 	n := Notice{Module: m.Path, File: name, Text: text}
 	if filepath.Dir(path) == m.Dir {
-		n.Licence = licenceTexts[licenceDigest(string(text))]
+		n.Licence = licenceNames(text)
 	}
 	return n, err
 }
