@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"errors"
+
 	"slipway/flash/bfb"
 	"slipway/flash/rshim"
 )
