@@ -176,7 +176,7 @@ func (d *download) resumePartial(ctx context.Context) error {
 		}
 		if err == nil && n == left.SizeBytes && hex.EncodeToString(h.Sum(nil)) == left.SHA256 {
 			d.hash, d.have, d.validator, d.resumed = h, n, left.Validator, true
-			return d.dropUnproved()
+			return d.truncateToHave()
 		}
 	}
 	return d.restart()
@@ -190,11 +190,11 @@ func (d *download) restart() error {
 	d.countBytes(-d.have)
 	d.hash, d.have, d.size, d.validator, d.resumed = sealed.NewDigest(), 0, -1, "", false
 	d.entry.removePartialRecord()
-	return d.dropUnproved()
+	return d.truncateToHave()
 }
 
-// dropUnproved truncates the partial file to its first d.have bytes, which are proved.
-func (d *download) dropUnproved() error {
+// truncateToHave truncates the partial file to its first d.have bytes, which are proved.
+func (d *download) truncateToHave() error {
 	if err := d.f.Truncate(d.have); err != nil {
 		return permanentError{err}
 	}

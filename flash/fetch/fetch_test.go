@@ -392,7 +392,7 @@ func TestOverSSHTriedOnce(t *testing.T) {
 		}
 	}
 	var f permanentError
-	if err := readError(fmt.Errorf("reach: %w", &net.DNSError{IsNotFound: true})); !errors.As(err, &f) {
+	if err := markPermanent(fmt.Errorf("reach: %w", &net.DNSError{IsNotFound: true})); !errors.As(err, &f) {
 		t.Error("a name that nobody has is tried again")
 	}
 }

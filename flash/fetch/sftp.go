@@ -29,7 +29,7 @@ var dialHost = func(ctx context.Context, host string) (*boardssh.Conn, error) {
 func (b *boardFolder) openFile(ctx context.Context, w fileRequest, h cachedPart) (fileResponse, error) {
 	r, err := b.reopenFile(ctx, w.ref)
 	if err != nil {
-		return fileResponse{}, readError(err)
+		return fileResponse{}, markPermanent(err)
 	}
 	// SFTP identifies a version only by its size and its time in seconds.
 	a := fileResponse{body: r, size: r.SizeBytes, validator: fmt.Sprintf("mtime %d %d", r.Modified.Unix(), r.SizeBytes)}
@@ -46,9 +46,9 @@ func (b *boardFolder) openFile(ctx context.Context, w fileRequest, h cachedPart)
 	return a, nil
 }
 
-// readError makes errors that a second try cannot fix, such as a missing file or an unknown host
+// markPermanent makes errors that a second try cannot fix, such as a missing file or an unknown host
 // key, permanentErrors.
-func readError(err error) error {
+func markPermanent(err error) error {
 	for _, last := range []error{fs.ErrNotExist, fs.ErrPermission, files.ErrIrregular, boardssh.ErrHostKey, boardssh.ErrLogin} {
 		if errors.Is(err, last) {
 			return permanentError{err}
