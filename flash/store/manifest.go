@@ -231,8 +231,8 @@ func checkTitles(layers []v1.Descriptor) error {
 	return nil
 }
 
-// layerOf returns the layer with a title.
-func layerOf(m v1.Manifest, name string) (v1.Descriptor, bool) {
+// layerNamed returns the layer with a title.
+func layerNamed(m v1.Manifest, name string) (v1.Descriptor, bool) {
 	i := slices.IndexFunc(m.Layers, func(l v1.Descriptor) bool { return l.Annotations[v1.AnnotationTitle] == name })
 	if i < 0 {
 		return v1.Descriptor{}, false
@@ -249,7 +249,7 @@ func parseArtifact(data []byte, m v1.Manifest) (images.Artifact, error) {
 	}
 	listed := map[string]bool{images.ArtifactName: true}
 	for _, f := range a.Files {
-		l, _, ok := layerFor(m, f)
+		l, _, ok := fileLayer(m, f)
 		if !ok {
 			return a, fmt.Errorf("%s lists %q, and the manifest has no such file with its size and digest", images.ArtifactName, plaintext.OneLine(f.Name))
 		}

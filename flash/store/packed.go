@@ -146,13 +146,13 @@ func openPacked(path string, size int64) (io.ReadCloser, error) {
 	return r, nil
 }
 
-// layerFor returns the layer of a file of the artifact, and whether that layer is compressed. ok is
+// fileLayer returns the layer of a file of the artifact, and whether that layer is compressed. ok is
 // false if size or digest differ.
-func layerFor(m v1.Manifest, f images.File) (l v1.Descriptor, packed, ok bool) {
-	if l, ok = layerOf(m, f.Name); ok {
+func fileLayer(m v1.Manifest, f images.File) (l v1.Descriptor, packed, ok bool) {
+	if l, ok = layerNamed(m, f.Name); ok {
 		return l, false, l.Size == f.SizeBytes && l.Digest.Encoded() == f.SHA256
 	}
-	l, ok = layerOf(m, f.Name+fetch.PackedEnding)
+	l, ok = layerNamed(m, f.Name+fetch.PackedEnding)
 	return l, true, ok && l.MediaType == packedType && l.Annotations[unpackedKey] == "sha256:"+f.SHA256
 }
 
@@ -161,7 +161,7 @@ func layerFor(m v1.Manifest, f images.File) (l v1.Descriptor, packed, ok bool) {
 func (p *pull) unpackLayers(a images.Artifact) {
 	p.packed = map[string]v1.Descriptor{}
 	for _, f := range a.Files {
-		if l, packed, _ := layerFor(p.manifest, f); packed {
+		if l, packed, _ := fileLayer(p.manifest, f); packed {
 			p.packed[f.Name] = l
 			i := slices.IndexFunc(p.manifest.Layers, func(other v1.Descriptor) bool { return nameOf(other) == nameOf(l) })
 			p.manifest.Layers[i] = describe(f.Name, digest.NewDigestFromEncoded(digest.SHA256, f.SHA256), f.SizeBytes)

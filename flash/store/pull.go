@@ -106,7 +106,7 @@ func (p *pull) resolve(ctx context.Context, place fetch.Place) error {
 	if p.manifest, err = parseManifest(data); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	described, _ := layerOf(p.manifest, images.ArtifactName)
+	described, _ := layerNamed(p.manifest, images.ArtifactName)
 	if p.description, err = p.store.read(ctx, described); err != nil {
 		return fmt.Errorf("%s: %w", images.ArtifactName, err)
 	}
@@ -306,7 +306,7 @@ func (p *pull) fetch(ctx context.Context, missing []v1.Descriptor) error {
 func (p *pull) finish() error {
 	for _, ending := range images.SignatureEndings {
 		name := images.ArtifactName + ending
-		if _, ok := layerOf(p.manifest, name); ok {
+		if _, ok := layerNamed(p.manifest, name); ok {
 			continue
 		}
 		if err := p.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {

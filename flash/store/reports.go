@@ -29,7 +29,7 @@ func FetchReports(ctx context.Context, reference string, last int, into string) 
 		return nil, listError(place, err)
 	}
 	all = slices.DeleteFunc(all, func(e Entry) bool {
-		_, ok := layerOf(e.manifest, reportName)
+		_, ok := layerNamed(e.manifest, reportName)
 		return !ok
 	})
 	all = all[:max(min(last, len(all)), 0)]
@@ -64,7 +64,7 @@ func fetchReport(ctx context.Context, s Store, e Entry, dir string) error {
 		return err
 	}
 	for _, name := range []string{images.ArtifactName, reportName} {
-		l, _ := layerOf(e.manifest, name)
+		l, _ := layerNamed(e.manifest, name)
 		path, err := s.get(ctx, l, name, filepath.Join(part, "blobs"))
 		if err == nil {
 			err = os.Rename(path, filepath.Join(whole, name))

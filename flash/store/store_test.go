@@ -641,7 +641,7 @@ func FuzzManifest(f *testing.F) {
 			return
 		}
 		for _, f := range a.Files {
-			if l, ok := layerOf(m, f.Name); !ok || l.Digest.Encoded() != f.SHA256 || l.Size != f.SizeBytes {
+			if l, ok := layerNamed(m, f.Name); !ok || l.Digest.Encoded() != f.SHA256 || l.Size != f.SizeBytes {
 				t.Errorf("%+v is not in the manifest", f)
 			}
 		}
