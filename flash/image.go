@@ -283,7 +283,7 @@ func (j *imageJob) measureImage(ctx context.Context, count func(int64)) error {
 		}
 	}
 	j.size = size
-	return j.source.Finish()
+	return j.source.CheckUnchanged()
 }
 
 // sameDigest returns an error unless got is the image file's expected SHA-256.

@@ -95,7 +95,7 @@ func (m *Image) makeMap(ctx context.Context, count func(int64)) (bmap.Map, error
 			return blocks, err
 		}
 	}
-	if err := m.Finish(); err != nil {
+	if err := m.CheckUnchanged(); err != nil {
 		return blocks, err
 	}
 	addTile()

@@ -254,8 +254,8 @@ func (m *Image) Decode(ctx context.Context, i int, want []Span, sink func(Piece)
 	return fmt.Errorf("%s: byte %d of the image: %w", m.file.name, to.off, explainEOF(m.file.name, err))
 }
 
-// Finish returns an error if the file's size changed while the sections were decoded.
-func (m *Image) Finish() error {
+// CheckUnchanged returns an error if the file's size changed while the sections were decoded.
+func (m *Image) CheckUnchanged() error {
 	if err := m.file.checkUnchanged(); err != nil {
 		return fmt.Errorf("%s: %w", m.file.name, explainEOF(m.file.name, err))
 	}

@@ -78,7 +78,7 @@ func unpack(t testing.TB, f *os.File, want []Span, limit int64) ([]byte, *Image,
 			return nil, m, err
 		}
 	}
-	return image, m, m.Finish()
+	return image, m, m.CheckUnchanged()
 }
 
 var errTestLimit = errors.New("more than the test takes")

@@ -214,7 +214,7 @@ func (p *pull) unpack(ctx context.Context, from string, to v1.Descriptor) (path 
 		})
 	}
 	if err == nil {
-		err = image.Finish()
+		err = image.CheckUnchanged()
 	}
 	if err == nil && (end != to.Size || hex.EncodeToString(sum.Sum(nil)) != to.Digest.Encoded()) {
 		err = errOther

@@ -65,7 +65,7 @@ func Run(ctx context.Context, src *source.Image, to []*Copy, o Options) (Proof, 
 	if r.allFailed() {
 		return Proof{}, nil
 	}
-	if err := src.Finish(); err != nil {
+	if err := src.CheckUnchanged(); err != nil {
 		return Proof{}, err
 	}
 	if err := r.finishCopies(ctx); err != nil {
