@@ -293,7 +293,7 @@ func (r Report) next() string {
 	filesHold := !slices.ContainsFunc(r.Wrong, func(text string) bool { return text != r.Why })
 	switch {
 	case r.Signature == Unsigned && r.mustSign && filesHold:
-		return r.signers.Hint(images.ArtifactPath(r.Folder))
+		return r.signers.SignCommand(images.ArtifactPath(r.Folder))
 	case r.Signature != Unsigned && len(r.Wrong) > 0 && filesHold:
 		return fmt.Sprintf("evidence %s --json  # then look at the key that signed, and at the list of signers", plaintext.Quote(r.Folder))
 	case len(r.Wrong) > 0:

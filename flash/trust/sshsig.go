@@ -71,8 +71,8 @@ func (s Signers) Endings() []string {
 	return []string{".sig"}
 }
 
-// Hint returns the command that signs a file for these signers.
-func (s Signers) Hint(file string) string {
+// SignCommand returns the command that signs a file for these signers.
+func (s Signers) SignCommand(file string) string {
 	file = plaintext.Quote(file)
 	if s.ring != nil {
 		return "gpg --armor --detach-sign " + file

@@ -131,7 +131,7 @@ func (ls Lists) Find(ctx context.Context, at Place, file string) (signatures [][
 		data, name, err := l.find(ctx, at, filepath.Base(file))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil, notSigned{fmt.Sprintf("%s is not signed, and %s wants that: there is no %s\nnext: %s  # or fetch it from the source of the files",
-				file, l.From, file+l.Endings()[0], l.Hint(file))}
+				file, l.From, file+l.Endings()[0], l.SignCommand(file))}
 		}
 		if err != nil {
 			return nil, nil, err
