@@ -60,7 +60,7 @@ func Read(r io.ReaderAt, sizeBytes int64, sectorBytes int) (Disk, error) {
 			p.Content = s.newSection(p.OffsetBytes, min(p.SizeBytes, sizeBytes-p.OffsetBytes)).identifyContent()
 		}
 	}
-	return disk, *s.firstError()
+	return disk, *s.firstErrorPlace()
 }
 
 // source is a part of a disk. Its first read error is kept by the source of the whole disk.
@@ -80,10 +80,10 @@ func (s *source) newSection(off, size int64) *source {
 	return &source{r: s.r, off: s.off + off, size: size, whole: s}
 }
 
-// firstError returns a pointer to the whole disk's first read error, which may be nil.
-func (s *source) firstError() *error {
+// firstErrorPlace returns a pointer to the whole disk's first read error, which may be nil.
+func (s *source) firstErrorPlace() *error {
 	if s.whole != nil {
-		return s.whole.firstError()
+		return s.whole.firstErrorPlace()
 	}
 	return &s.err
 }
@@ -110,7 +110,7 @@ func (s *source) readAt(off int64, n int) []byte {
 	p := make([]byte, n)
 	got, err := s.r.ReadAt(p, s.off+off)
 	if got < n {
-		if failure := s.firstError(); *failure == nil {
+		if failure := s.firstErrorPlace(); *failure == nil {
 			*failure = fmt.Errorf("read %d bytes at %d: %w", n, s.off+off, cmp.Or(err, io.ErrUnexpectedEOF))
 		}
 		return nil
