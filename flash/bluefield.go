@@ -176,7 +176,7 @@ func (j *bluefieldJob) openPort(ctx context.Context, d *device.Device) error {
 	if err := port.Hold(); err != nil {
 		return err
 	}
-	m, err := port.Ready(ctx)
+	m, err := port.CheckReady(ctx)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func (p *Port) Push(ctx context.Context, parts []Part, limits Limits, log io.Wri
 		}
 		defer p.unlock()
 	}
-	m, err := p.Ready(ctx)
+	m, err := p.CheckReady(ctx)
 	if err != nil {
 		return Verdict{}, err
 	}

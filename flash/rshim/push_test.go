@@ -405,7 +405,7 @@ func TestHold(t *testing.T) {
 func TestSwapped(t *testing.T) {
 	d := &flashtest.DPU{Says: flashtest.Boots}
 	p := At(flashtest.MountDPUs(t, d)[0])
-	if _, err := p.Ready(t.Context()); err != nil {
+	if _, err := p.CheckReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	d.Swap("usb-1.0")

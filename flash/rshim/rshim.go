@@ -28,7 +28,7 @@ type Port struct {
 	files driverFiles
 	conn  *boardssh.Conn // nil: on this machine
 	lock  *os.File       // the folder, locked by Hold
-	first *Misc          // as the first Ready read it
+	first *Misc          // as the first CheckReady read it
 }
 
 // driverFiles accesses the driver's files. Each method opens a file and closes it.
@@ -137,9 +137,9 @@ func (p *Port) Misc(ctx context.Context) (Misc, error) {
 	return m, nil
 }
 
-// Ready reads the misc file and returns an error if the DPU accepts no stream now, or is another
+// CheckReady reads the misc file and returns an error if the DPU accepts no stream now, or is another
 // DPU than at the first call.
-func (p *Port) Ready(ctx context.Context) (Misc, error) {
+func (p *Port) CheckReady(ctx context.Context) (Misc, error) {
 	m, err := p.Misc(ctx)
 	if err != nil {
 		return m, err
