@@ -90,10 +90,10 @@ func parseName(word string) (n gpuName, isAll bool, err error) {
 	id := word
 	if kind, device, ok := strings.Cut(word, "="); ok {
 		if strings.HasSuffix(kind, "/mig") {
-			return gpuName{}, false, noMIG(word)
+			return gpuName{}, false, migError(word)
 		}
 		if !slices.Contains(cdiKinds, kind) {
-			return gpuName{}, false, noGPU(word)
+			return gpuName{}, false, gpuNameError(word)
 		}
 		id = device
 	}
@@ -101,22 +101,22 @@ func parseName(word string) (n gpuName, isAll bool, err error) {
 	case id == "all":
 		return gpuName{}, true, nil
 	case strings.HasPrefix(id, "MIG-") || strings.Contains(id, ":"):
-		return gpuName{}, false, noMIG(word)
+		return gpuName{}, false, migError(word)
 	case isUUID(strings.TrimPrefix(id, "GPU-")):
 		return gpuName{index: -1, uuid: "GPU-" + strings.TrimPrefix(id, "GPU-")}, false, nil
 	}
 	index, err := strconv.ParseUint(id, 10, 16)
 	if err != nil {
-		return gpuName{}, false, noGPU(word)
+		return gpuName{}, false, gpuNameError(word)
 	}
 	return gpuName{index: int(index)}, false, nil
 }
 
-func noMIG(word string) error {
+func migError(word string) error {
 	return fmt.Errorf("NVIDIA_VISIBLE_DEVICES names %.80q, a part of a GPU (MIG), which Jetson boards do not have; name the GPU, or use all", word)
 }
 
-func noGPU(word string) error {
+func gpuNameError(word string) error {
 	return fmt.Errorf("NVIDIA_VISIBLE_DEVICES names %.80q, which is no name of a GPU; use all, none, an index, a UUID, or one of these after nvidia.com/gpu=", word)
 }
 
@@ -151,7 +151,7 @@ func (s Selection) unchosenNodes(root string, p plan.Plan) (map[string]bool, err
 	for _, n := range s.gpus {
 		i := slices.IndexFunc(gpus, n.matches)
 		if i < 0 {
-			return nil, n.notThere(gpus)
+			return nil, n.missingGPUError(gpus)
 		}
 		if gpus[i].Lacks != "" {
 			return nil, fmt.Errorf("NVIDIA_VISIBLE_DEVICES names %w", gpus[i].NotListed())
@@ -174,14 +174,14 @@ func (s Selection) checkUUIDs(gpus []GPU) error {
 	for _, n := range s.gpus {
 		for _, g := range gpus {
 			if n.index < 0 && g.UUID != "" && !n.matches(g) {
-				return n.notThere(gpus)
+				return n.missingGPUError(gpus)
 			}
 		}
 	}
 	return nil
 }
 
-func (n gpuName) notThere(gpus []GPU) error {
+func (n gpuName) missingGPUError(gpus []GPU) error {
 	return fmt.Errorf("NVIDIA_VISIBLE_DEVICES names GPU %v; the board has %s", n, gpuList(gpus))
 }
 

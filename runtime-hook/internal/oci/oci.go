@@ -143,7 +143,7 @@ func ParseConfig(data []byte, bundle string) (Config, error) {
 		}
 	}
 	for _, m := range s.Mounts {
-		if readOnly(m.Options) {
+		if isReadOnly(m.Options) {
 			c.ReadOnly = append(c.ReadOnly, m.Destination)
 		}
 		c.Shared = c.Shared || slices.ContainsFunc(m.Options, isShared)
@@ -171,8 +171,8 @@ func (s spec) hasOwnHook() bool {
 
 func isShared(option string) bool { return option == "shared" || option == "rshared" }
 
-// readOnly reports whether a mount with these options is read-only. The last option counts.
-func readOnly(options []string) (ro bool) {
+// isReadOnly reports whether a mount with these options is read-only. The last option counts.
+func isReadOnly(options []string) (ro bool) {
 	for _, o := range options {
 		switch o {
 		case "ro", "rro":

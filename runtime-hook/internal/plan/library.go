@@ -33,7 +33,7 @@ func (c *compiler) findLibraries(p Plan) (out []Library) {
 	}
 	for _, l := range p.Links {
 		name := path.Base(l.Path)
-		if lib, ok := c.libraryOf(l.File); ok && libraryName(name) && name != lib.Soname {
+		if lib, ok := c.libraryOf(l.File); ok && isLibraryName(name) && name != lib.Soname {
 			out = append(out, Library{name, l.Path, lib.Machine})
 		}
 	}
@@ -68,15 +68,15 @@ func (c *compiler) libraryOf(source string) (elf.Library, bool) {
 	return lib, lib != elf.Library{}
 }
 
-// libraryName reports whether ldconfig would look at a file of this name.
-func libraryName(name string) bool {
+// isLibraryName reports whether ldconfig would look at a file of this name.
+func isLibraryName(name string) bool {
 	return strings.HasPrefix(name, "lib") && strings.Contains(name, ".so")
 }
 
-// readLibrary reads the library file source on the board, if libraryName accepts its name. A
+// readLibrary reads the library file source on the board, if isLibraryName accepts its name. A
 // library without a soname gets its file name.
 func readLibrary(source string) (elf.Library, bool) {
-	if !libraryName(path.Base(source)) {
+	if !isLibraryName(path.Base(source)) {
 		return elf.Library{}, false
 	}
 	f, err := os.OpenFile(source, os.O_RDONLY|syscall.O_NONBLOCK, 0)
