@@ -16,8 +16,7 @@ var (
 	secret   = plaintext.Regexp(`(?i)(PASSWORD|PASSWD)(_?[0-9]+)?$`)
 	flag     = plaintext.Regexp(`^(CTL_)?DELETE_`)
 	assigned = plaintext.Regexp(`^([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?\+?=`)
-	// The formats of crypt(3) and grub-mkpasswd-pbkdf2. An incomplete copy has another
-	// length, and would lock out all users.
+	// Formats of crypt(3) and grub-mkpasswd-pbkdf2. An incomplete hash would lock all users out.
 	hashed = plaintext.Regexp(`^(` + strings.Join([]string{
 		`\$1\$[./0-9A-Za-z]{0,8}\$[./0-9A-Za-z]{22}`,
 		`\$5\$(rounds=[0-9]+\$)?[./0-9A-Za-z]{0,16}\$[./0-9A-Za-z]{43}`,
@@ -89,8 +88,7 @@ type word struct {
 	array   bool // NAME=(...)
 }
 
-// lexer splits a script into words. It does not recognize here-documents and function bodies: their
-// words count like any others.
+// lexer splits a script into words, also those of here-documents and function bodies.
 type lexer struct {
 	text []byte
 	pos  int

@@ -95,8 +95,7 @@ func extractSpan(ctx context.Context, from io.Reader, file string, mode os.FileM
 	return f.CloseAtomicallyReplace()
 }
 
-// checkReplaceable returns an error if path exists and is no regular file. Renaming a file onto it
-// would destroy a device such as /dev/null.
+// checkReplaceable refuses a path of something but a regular file: a rename would destroy a device.
 func checkReplaceable(path string) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s exists and is no file", path)

@@ -24,8 +24,7 @@ type Recipe struct {
 	Bases  []string // streams to take images from; a later one's replace an earlier one's
 	Parts  []Part   // images that replace those of the bases
 	Expert bool     // keep the parts' order instead of the usual one; without bases
-	// Hardware is the version of the hardware whose images of the one base to keep, without parts.
-	// nil keeps all.
+	// Hardware is the version whose images to keep, of the one base, without parts; nil keeps all.
 	Hardware *int
 }
 
@@ -176,8 +175,7 @@ func (o *inputFiles) openInput(path string) (*sealed.File, error) {
 	return f, nil
 }
 
-// readBase opens and checks the stream at path and returns its images. It refuses a stream with
-// trailing data, which would be lost.
+// readBase opens and checks a stream and returns its images. It refuses trailing data.
 func (o *inputFiles) readBase(ctx context.Context, path string) ([]piece, error) {
 	f, err := o.openInput(path)
 	if err != nil {
@@ -312,8 +310,7 @@ func writeStream(ctx context.Context, out string, pieces []piece) (Stream, error
 	return s, f.CloseAtomicallyReplace()
 }
 
-// removeUnused removes the images that hardware of this version does not use. It keeps the newest
-// image of each kind that the hardware can use.
+// removeUnused keeps the newest image of each kind that hardware of this version can use.
 func removeUnused(pieces []piece, hardware int) []piece {
 	newest := map[uint8]int{} // that the hardware can use
 	for _, p := range pieces {

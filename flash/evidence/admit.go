@@ -29,8 +29,7 @@ type Admitted struct {
 
 // Admit checks an artifact before any of its files is written to a board. It compares the digests
 // of the files of these kinds, or of all files if a policy holds, and checks the provenance. Every
-// policy must admit the artifact. If SLIPWAY_SIGNERS names signers, one of them must have signed
-// the artifact.
+// policy must admit it. If SLIPWAY_SIGNERS names signers, one must have signed it.
 func Admit(ctx context.Context, spec images.Spec, a images.Artifact, kinds ...string) (Admitted, error) {
 	lists, err := trust.Named("")
 	if err != nil {
@@ -74,8 +73,7 @@ func AdmitSigned(ctx context.Context, spec images.Spec, a images.Artifact, lists
 	return admitted, r.refusal()
 }
 
-// proveKinds compares the files of these kinds with their digests, and checks the provenance, if
-// any.
+// proveKinds compares the files of these kinds with their digests, and checks any provenance.
 func proveKinds(ctx context.Context, a images.Artifact, kinds []string) error {
 	for _, kind := range kinds {
 		f, err := a.File(kind)
@@ -95,8 +93,7 @@ func proveKinds(ctx context.Context, a images.Artifact, kinds []string) error {
 	return nil
 }
 
-// CheckSame returns an error if description, the text of an artifact.json, differs from the
-// artifact that was read before.
+// CheckSame refuses a description, the text of an artifact.json, that differs from the artifact a.
 func CheckSame(path string, description []byte, a images.Artifact) error {
 	var now images.Artifact
 	if err := json.Unmarshal(description, &now); err != nil {
@@ -188,8 +185,7 @@ func readNewest(board string) (newest, error) {
 	return n, err
 }
 
-// Record records the artifact as written, if it is newer than the recorded one, for policies with
-// newest. It does nothing without a policy.
+// Record records an artifact that a policy admitted, if it is newer than the last one, for newest.
 func (m Admitted) Record() error {
 	if len(m.Policies) == 0 {
 		return nil

@@ -82,9 +82,8 @@ type Options struct {
 	skipSignature bool // no list counts but those of the policies
 }
 
-// Examine reads and verifies the evidence of the artifact in a folder. It returns an error if
-// artifact.json, a list of signers or the tracker's file cannot be read. Evidence that does not fit
-// the artifact is in the report's Wrong.
+// Examine reads and verifies the evidence of the artifact in a folder. It returns an error if it
+// cannot read artifact.json, a list of signers or the tracker's file. r.Wrong has all other faults.
 func Examine(ctx context.Context, folder string, opt Options) (Report, error) {
 	a, err := images.ReadArtifact(folder)
 	if err != nil {
@@ -127,8 +126,7 @@ func examine(ctx context.Context, a images.Artifact, description []byte, opt Opt
 	return r, nil
 }
 
-// proveFiles compares all files with the artifact's digests, and adds faults to r.Wrong. It fails
-// only if ctx ends.
+// proveFiles compares all files with their digests. Faults go to r.Wrong. It fails if ctx ends.
 func (r *Report) proveFiles(ctx context.Context) error {
 	var total int64
 	for _, f := range r.Artifact.Files {
@@ -191,8 +189,7 @@ func (r *Report) readSignature(ctx context.Context, description []byte, opt Opti
 	return nil
 }
 
-// setSigner sets the report's signature state and signer from the result of a verification. It
-// keeps a state that an earlier list has set.
+// setSigner sets signature state and signer by a verification. An earlier list's state stays.
 func (r *Report) setSigner(signers []trust.Signer, err error) {
 	switch {
 	case err != nil && r.Signature == Unsigned:
@@ -236,8 +233,7 @@ func readBill(a images.Artifact) (*sbom.Bill, error) {
 	return &b, nil
 }
 
-// addTracked adds a Debian security tracker's flaws of the packages, if tracker names its JSON
-// file.
+// addTracked adds a Debian security tracker's flaws of the packages, if tracker names its JSON.
 func addTracked(b *sbom.Bill, tracker string) error {
 	switch {
 	case tracker == "":
@@ -287,8 +283,7 @@ func (r Report) Err() error {
 	return fmt.Errorf("%s\nnext: %s", text, r.next())
 }
 
-// next returns a command for the user to resolve the objections. It suggests to sign only if the
-// files are intact.
+// next returns a command to resolve the objections. It signs only if the files are intact.
 func (r Report) next() string {
 	filesHold := !slices.ContainsFunc(r.Wrong, func(text string) bool { return text != r.Why })
 	switch {
@@ -372,8 +367,7 @@ func edited(yes bool) string {
 	return ""
 }
 
-// showBill prints the packages, licences and flaws: counts, the first 10 licences and 20 open
-// flaws.
+// showBill prints counts of packages, licences and flaws, 10 licences and 20 open flaws.
 func (r Report) showBill(line func(name, format string, args ...any)) {
 	b := r.Bill
 	if b == nil {

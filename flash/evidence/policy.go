@@ -19,8 +19,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// PolicyVariable names the environment variable with the path of a policy for all boards. It holds
-// besides each board's own.
+// PolicyVariable names the environment variable with a policy for all boards, beside each board's.
 const PolicyVariable = "SLIPWAY_POLICY"
 
 // shownNames is how many packages or flaws a refusal lists.
@@ -145,8 +144,7 @@ func (p Policy) judgeBuilder(s *images.Statement) error {
 	return nil
 }
 
-// judgeSources returns an error if the policy wants committed sources, and one was edited, is a
-// local folder, or is unknown.
+// judgeSources refuses edited, local or unknown sources, if the policy wants committed ones.
 func (p Policy) judgeSources(a images.Artifact) error {
 	if !p.Committed {
 		return nil
@@ -257,8 +255,7 @@ func listed(what string, found []string) error {
 	return errors.New(text)
 }
 
-// matchAny reports whether name matches a pattern, ignoring case as SPDX does. images.Policy has
-// checked the patterns.
+// matchAny reports whether name matches a checked pattern, ignoring case as SPDX does.
 func matchAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		ok, _ := path.Match(strings.ToLower(p), strings.ToLower(name))

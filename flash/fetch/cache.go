@@ -125,8 +125,7 @@ func (p *cacheEntry) writeRecord(ending string, r cacheRecord) error {
 	return renameio.WriteFile(p.filePath(ending), b.Bytes(), 0o644)
 }
 
-// openPartial opens or creates the partial file and reads its record. The record is empty if there
-// is none that a download can resume from.
+// openPartial opens or creates the partial file, with its record if a download can resume from it.
 func (p *cacheEntry) openPartial() (*os.File, cacheRecord, error) {
 	f, err := os.OpenFile(p.filePath(".part"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o644)
 	if err != nil {

@@ -23,8 +23,7 @@ type Container struct {
 
 // OpenContainer opens the container image that text names: oci:// of a registry, an OCI layout (a
 // folder, or oci-dir:), or an archive of a layout or of docker save. It fetches an archive that any
-// reference of Open names, and manifests and layers only when they are read. #NAME selects one of
-// several images.
+// reference of Open names, and manifests and layers when they are read. #NAME selects an image.
 func OpenContainer(ctx context.Context, text string, o Options) (*Container, error) {
 	where, name, _ := strings.Cut(text, "#")
 	ref, err := parseReference(where)

@@ -79,12 +79,10 @@ var (
 	checkpointAfter = 3 * time.Second
 )
 
-// failuresInARow is how many tries without new bytes end a download. maxRestarts is how often a
-// server may force a download to start over.
+// failuresInARow tries without new bytes, or maxRestarts forced by a server, end a download.
 const failuresInARow, maxRestarts = 6, 4
 
-// refusalsInARow is how many refused connections end a download that has no bytes yet. No program
-// listens there, and a person waits.
+// refusalsInARow refused connections end a download without bytes: no program listens there.
 const refusalsInARow = 3
 
 // isRefused reports whether the server has refused the connection refusalsInARow times.
@@ -273,8 +271,7 @@ func (d *download) dropUnresumable() error {
 	return nil
 }
 
-// resumableError adds to err how many bytes the next run can resume from. If it cannot resume,
-// resumableError removes the partial file.
+// resumableError adds to err how many bytes the next run resumes from, or removes the partial file.
 func (d *download) resumableError(err error) error {
 	if d.have > 0 && d.validator != "" {
 		return fmt.Errorf("%w\n  %d bytes are here; the next try goes on from there", err, d.have)
@@ -301,8 +298,7 @@ func waitShown(ctx context.Context, name string, failures int, err error) error 
 	return stopped
 }
 
-// waitBackoff sleeps before the next try: randomly longer after each failure, at least as long as
-// Retry-After says, and at most longestWait.
+// waitBackoff sleeps: longer after each failure, as long as Retry-After, at most longestWait.
 func waitBackoff(ctx context.Context, failures int, err error) error {
 	wait := min(firstWait<<failures, longestWait)
 	wait = wait/2 + rand.N(wait/2+1) // many machines lose one server at once
@@ -316,8 +312,7 @@ func waitBackoff(ctx context.Context, failures int, err error) error {
 var errSilent = errors.New("the server fell silent")
 
 // readConnection opens one connection and appends its bytes to the partial file. It returns nil
-// once the file is complete, or if the cached file is current. It ends a connection that is silent
-// for silenceLimit.
+// once the file is complete, or if the cached file is current. It ends a silent connection.
 func (d *download) readConnection(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -396,8 +391,7 @@ func (d *download) countBytes(n int64) {
 // spaceCheckBytes is how often the free space is checked if the size is unknown.
 const spaceCheckBytes = 64 << 20
 
-// copyBody appends the response's body to the partial file, and calls heard after each read. A body
-// that ends before d.size is an error.
+// copyBody appends the body to the partial file. Each read calls heard. A short body is an error.
 func (d *download) copyBody(body io.Reader, heard func()) error {
 	buf := make([]byte, 256<<10)
 	for {

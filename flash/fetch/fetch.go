@@ -23,8 +23,7 @@ type Options struct {
 	Arch string // Go's name; which image of an OCI index is meant
 }
 
-// File is one file on this machine. The caller closes Content, and reads it rather than Path, which
-// another process may have replaced.
+// File is a file on this machine. The caller closes Content and reads it: others may replace Path.
 type File struct {
 	Content   *sealed.File // sealed if SHA256 is known
 	Path      string
@@ -108,8 +107,7 @@ func (o *Origin) Get(ctx context.Context, digest string) (File, error) {
 	return file, nil
 }
 
-// nextStep returns a "next:" line with a command that examines the source of a file that could not
-// be fetched or verified; "" for a registry.
+// nextStep returns a "next:" line that examines the source of a failed fetch; "" for a registry.
 func (r reference) nextStep() string {
 	switch r.kind {
 	case kindHTTP:
@@ -138,8 +136,7 @@ func (o *Origin) Beside(ctx context.Context, name string) (File, error) {
 	return file, nil
 }
 
-// ReadBeside reads a file from the image's folder, such as a signature. The error is
-// fs.ErrNotExist if the folder has no such file.
+// ReadBeside reads a file from the image's folder, or returns fs.ErrNotExist.
 func (o *Origin) ReadBeside(ctx context.Context, name string) ([]byte, error) {
 	file, err := o.Beside(ctx, name)
 	if err != nil {
@@ -185,8 +182,7 @@ func wrongDigest(got, want string) error {
 	return fmt.Errorf("sha256 %s, want %s: it is another file, or a damaged one; nothing of it is used", got, want)
 }
 
-// checkLocalFile opens a local file. It refuses one of more than limit bytes, or with another
-// SHA-256 than digest, if those are given.
+// checkLocalFile opens a local file. It refuses more than limit bytes, or another digest.
 func checkLocalFile(ctx context.Context, path string, file File, digest string, limit int64) (File, error) {
 	f, err := sealed.Open(path)
 	if err != nil {

@@ -146,8 +146,7 @@ func readResponse(res *http.Response, h cachedPart) (fileResponse, error) {
 	return a, nil
 }
 
-// checkBodyEnd returns an error for a response without a length or chunks, in which the end of the
-// file looks like a broken connection.
+// checkBodyEnd refuses a response without length or chunks: its end looks like a lost connection.
 func checkBodyEnd(res *http.Response) error {
 	if res.ContentLength >= 0 || len(res.TransferEncoding) > 0 || res.ProtoMajor >= 2 {
 		return nil
@@ -179,8 +178,7 @@ func validatorOf(h http.Header) string {
 
 var rangePattern = plaintext.Regexp(`^bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)$`)
 
-// parseContentRange returns the first offset and the file's size, -1 if unknown. A range that ends
-// before the file is an error.
+// parseContentRange returns first offset and size, -1 if unknown. The range must end the file.
 func parseContentRange(text string) (from, size int64, err error) {
 	m := rangePattern().FindStringSubmatch(text)
 	if m == nil {
@@ -226,8 +224,7 @@ func parseRetryAfter(text string) time.Duration {
 	return 0
 }
 
-// printableError is an error that repeats a server's text, such as names in a certificate. Its own
-// text has no control characters.
+// printableError repeats a server's text, as a certificate's names, without control characters.
 type printableError struct{ error }
 
 func (s printableError) Error() string { return plaintext.OneLine(s.error.Error()) }

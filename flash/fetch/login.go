@@ -22,8 +22,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// dockerConfig is the part that Slipway reads of docker's config.json, which podman,
-// skopeo and oras share.
+// dockerConfig is what Slipway reads of docker's config.json, which podman, skopeo and oras share.
 type dockerConfig struct {
 	Auths map[string]struct {
 		Auth          string `json:"auth"`

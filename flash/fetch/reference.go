@@ -180,8 +180,7 @@ var (
 
 const wantOCI = "want oci://REGISTRY/REPOSITORY:TAG or …@sha256:DIGEST, with #FILE if the artifact has several"
 
-// parseOCI parses registry/repository[:tag][@digest][#title], with the tag latest if the reference
-// has neither a tag nor a digest.
+// parseOCI does the same as parseRepository, with the tag latest if there is no tag and no digest.
 func parseOCI(text, rest string) (reference, error) {
 	r, err := parseRepository(text, rest)
 	if r.tag == "" && r.sum == "" {
@@ -213,8 +212,7 @@ func parseRepository(text, rest string) (reference, error) {
 	return r, checkTitle(r)
 }
 
-// parseLayout parses path[:tag][@digest][#title]. A colon or an at sign before a slash
-// belongs to the path.
+// parseLayout parses path[:tag][@digest][#title]. A : or @ before a slash belongs to the path.
 func parseLayout(text, rest string) (reference, error) {
 	r := reference{kind: kindLayout, text: text}
 	r.path, r.title, _ = strings.Cut(rest, "#")
@@ -259,8 +257,7 @@ func SafeFileName(p string) string {
 	return name
 }
 
-// besideFile returns the reference of another file in the same folder or artifact. A web address
-// keeps its query.
+// besideFile returns the reference of another file beside this one. A web address keeps its query.
 func (r reference) besideFile(name string) reference {
 	switch r.kind {
 	case kindHTTP:

@@ -88,8 +88,7 @@ func (r *Repository) Manifest(ctx context.Context, name string) ([]byte, error) 
 	return r.r.fetchManifest(ctx, name)
 }
 
-// Try runs call, which uses oras-go, as often as a download tries. StatusOf returns the HTTP status
-// of its error if the registry answered.
+// Try runs call, which uses oras-go, as often as a download tries. See StatusOf for its error.
 func (r *Repository) Try(ctx context.Context, call func(context.Context, *remote.Repository) error) error {
 	return r.r.try(ctx, r.String(), call)
 }
@@ -108,9 +107,8 @@ const answerLimit = 10 * time.Minute
 // ErrOther is the error of an upload whose file has another digest or size than its descriptor.
 var ErrOther = errors.New("it has another digest or size")
 
-// Upload sends a blob, and starts over after a lost connection. Each try calls open for the
-// content. count gets the number of bytes sent; after a lost connection, a negative number takes
-// them back. name is for messages.
+// Upload sends a blob, and starts over after a lost connection. Each try calls open. count gets the
+// bytes sent, and a negative number after a lost connection. name is for messages.
 func (r *Repository) Upload(ctx context.Context, d v1.Descriptor, name string, open func() (io.ReadCloser, error), count func(int64)) error {
 	return r.r.try(ctx, name, func(ctx context.Context, repo *remote.Repository) error {
 		in, err := open()

@@ -46,8 +46,7 @@ func (b *boardFolder) openFile(ctx context.Context, w fileRequest, h cachedPart)
 	return a, nil
 }
 
-// markPermanent makes errors that a second try cannot fix, such as a missing file or an unknown host
-// key, permanentErrors.
+// markPermanent makes an error such as a missing file or an unknown host key a permanentError.
 func markPermanent(err error) error {
 	for _, last := range []error{fs.ErrNotExist, fs.ErrPermission, files.ErrIrregular, boardssh.ErrHostKey, boardssh.ErrLogin} {
 		if errors.Is(err, last) {

@@ -171,8 +171,7 @@ func pickSaved(all []savedImage, name string) (savedImage, error) {
 	return all[0], nil
 }
 
-// savedStore is the Store of a docker save archive. It maps digests to the archive's file names,
-// and has the manifest that makeManifest made.
+// savedStore is the Store of a docker save archive: its files' digests, and a manifest made of it.
 type savedStore struct {
 	source       *Source
 	files        map[digest.Digest]string
@@ -220,8 +219,7 @@ func (s *savedStore) makeManifest(one savedImage) (v1.Manifest, error) {
 }
 
 // describeBlob returns the descriptor of a file of the archive, and records its name for Open. It
-// computes the digest, except of an uncompressed layer: the configuration has it, and the layer's
-// consumer verifies it.
+// takes an uncompressed layer's digest from the configuration. The layer's consumer verifies it.
 func (s *savedStore) describeBlob(name string, unpacked digest.Digest) (v1.Descriptor, error) {
 	name = path.Clean(name)
 	f, err := s.source.tree.openFile(name)

@@ -68,8 +68,7 @@ type Image struct {
 	Store    Store
 }
 
-// Blobs returns each blob of the image once, the manifest last, so that a receiver with the
-// manifest has all blobs.
+// Blobs returns each blob of the image once, the manifest last, as it names all others.
 func (i *Image) Blobs() []v1.Descriptor {
 	var all []v1.Descriptor
 	seen := map[digest.Digest]bool{}

@@ -60,8 +60,7 @@ func OpenArchive(f *sealed.File) (*Source, error) {
 // Close closes the source's files.
 func (s *Source) Close() error { return s.close() }
 
-// Image returns the named image for a platform, from a layout or the output of docker save. Without
-// a name the source must have only one image.
+// Image returns the named image for a platform. Without a name the source must have only one image.
 func (s *Source) Image(ctx context.Context, name string, platform v1.Platform) (*Image, error) {
 	read := s.readLayout
 	switch f, err := s.tree.openFile(v1.ImageLayoutFile); {
@@ -136,8 +135,7 @@ func (s *Source) fullName(name string, image *Image) (string, error) {
 	return name, err
 }
 
-// FullName completes an image's name as docker does: busybox becomes
-// docker.io/library/busybox:latest.
+// FullName completes an image's name as docker does: docker.io/library/busybox:latest for busybox.
 func FullName(name string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil {

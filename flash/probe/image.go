@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// mostBytes is more than any disk has. readExtents uses it as the size, so that it also finds
-// partitions beyond the image's end.
+// mostBytes is more than any disk has. As the size, it finds partitions beyond the image's end.
 const mostBytes = 1 << 50
 
 // CheckImage returns an error if an image is not one of a whole disk: it is empty or a VHD, has no
@@ -42,9 +41,8 @@ func CheckImage(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
 	return l.checkSize(sizeBytes, sectorBytes)
 }
 
-// FindGPTEntries returns the offset and length of the partition entries of an image's first GPT, by
-// its header. second is the offset of the second GPT's entries, which end at its header. All are 0
-// if there is no protective MBR or no GPT.
+// FindGPTEntries returns offset and length of the partition entries of an image's first GPT, by its
+// header, and second, where those of the other GPT begin; all 0 without protective MBR or GPT.
 func FindGPTEntries(image io.ReaderAt) (offset, length, second int64) {
 	mbr, p := make([]byte, 512), make([]byte, 512)
 	_, _ = image.ReadAt(mbr, 0) // an unreadable image has no GPT

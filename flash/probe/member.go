@@ -24,8 +24,7 @@ const (
 	firmwareRAID = "a RAID array of the computer's firmware"
 )
 
-// readMD reads an MD RAID superblock of version 1. It accepts one only if the superblock's own
-// offset field agrees with at.
+// readMD reads an MD RAID superblock of version 1, whose own offset field must agree with at.
 func readMD(s *source, at int64) (Content, bool) {
 	p := s.bytesAt(at, 256)
 	if p == nil || le.Uint32(p[4:]) != 1 || le.Uint64(p[144:]) != uint64(at/512) {

@@ -24,8 +24,7 @@ type Content struct {
 	Part string `json:"part,omitempty"`
 }
 
-// Disk is the content of a whole disk. An ISO image for USB sticks has both a file
-// system and a table.
+// Disk is the content of a whole disk. An ISO image for USB sticks has a file system and a table.
 type Disk struct {
 	Content
 	Table *Table `json:"table,omitempty"`
@@ -72,8 +71,7 @@ type source struct {
 	err       error
 }
 
-// headBytes is how much is read at once: up to btrfs's superblock and the end of a 64 KiB swap
-// page.
+// headBytes is read at once: up to btrfs's superblock and the end of a 64 KiB swap page.
 const headBytes = 68 << 10
 
 func (s *source) newSection(off, size int64) *source {

@@ -151,8 +151,7 @@ func formatGUID(p []byte) string {
 
 const protective = 0xee
 
-// readMBR reads an MBR and its logical partitions; nil if sector 0 is no table. The table of a
-// protective MBR has the type gpt.
+// readMBR reads an MBR and its logical partitions; nil without one. A protective MBR has type gpt.
 func (s *source) readMBR(sector int64, holds string) *Table {
 	p := s.bytesAt(0, 512)
 	if p == nil || p[510] != 0x55 || p[511] != 0xaa || slices.Contains([]string{"vfat", "ntfs", "exfat", "BitLocker"}, holds) {

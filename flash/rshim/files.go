@@ -75,8 +75,7 @@ func (f localFolder) pushStream(ctx context.Context, s *stream) error {
 // only make the progress coarser and Ctrl-C slower.
 const pushBytes = 64 << 10
 
-// writeStream writes the whole stream to fd. The driver may accept only a part of a write; if it
-// accepts nothing, that is an error.
+// writeStream writes the whole stream to fd, in parts if need be. A write of nothing is an error.
 func writeStream(ctx context.Context, fd int, s *stream) error {
 	buf := make([]byte, pushBytes)
 	for {
@@ -139,8 +138,7 @@ func driverError(err error) error {
 const interruptLimit = 10 * time.Second
 
 // runInterruptible runs work, whose system calls may wait in the driver for minutes. If ctx ends,
-// it sends signals to their thread, which interrupt them, as Ctrl-C interrupts cat. It gives up
-// after interruptLimit and leaves work running.
+// it interrupts them by signals to their thread, until interruptLimit. Then it leaves work running.
 func runInterruptible(ctx context.Context, work func(context.Context) error) error {
 	thread, done := make(chan int, 1), make(chan error, 1)
 	go func() {

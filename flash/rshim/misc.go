@@ -38,8 +38,7 @@ type Field struct {
 	Value string `json:"value"`
 }
 
-// parseMisc parses the misc file: lines of a key and a value, then the DPU's messages. A file
-// without DEV_NAME is an error.
+// parseMisc parses the misc file: lines of key and value, then messages. It must have DEV_NAME.
 func parseMisc(text []byte) (Misc, error) {
 	var m Misc
 	if len(text) > maxMiscBytes {
@@ -68,8 +67,7 @@ func parseMisc(text []byte) (Misc, error) {
 	return m, lines.Err()
 }
 
-// isMessage reports whether a line is a message of the DPU, such as " INFO[BL2]:
-// start". The driver indents them.
+// isMessage reports whether a line is the DPU's, as " INFO[BL2]: start". The driver indents those.
 func isMessage(line string) bool {
 	return strings.HasPrefix(line, " ") && strings.TrimSpace(line) != ""
 }
@@ -107,8 +105,7 @@ func (m *Misc) addField(line string) {
 	}
 }
 
-// bootTimeout returns how long the driver waits for the DPU to take data: the file's BOOT_TIMEOUT,
-// or 300 s if that is missing or implausible.
+// bootTimeout returns the driver's BOOT_TIMEOUT, or 300 s if that is missing or implausible.
 func (m Misc) bootTimeout() time.Duration {
 	const usual, most = 300, 3600
 	if m.TimeoutSec <= 0 || m.TimeoutSec > most {

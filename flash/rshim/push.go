@@ -27,8 +27,7 @@ type Limits struct {
 	Poll     time.Duration // how often the messages are read
 }
 
-// Patient are the limits for real hardware. NVIDIA's pages say that the firmware may
-// take half an hour.
+// Patient are limits for real hardware. NVIDIA's pages say that firmware may take half an hour.
 var Patient = Limits{
 	Notice: 15 * time.Second, Stuck: time.Minute,
 	First: 5 * time.Minute, Silence: 20 * time.Minute, Firmware: 40 * time.Minute, All: 90 * time.Minute,

@@ -15,8 +15,7 @@ import (
 )
 
 // remoteFolder is the driver's folder on a machine reached over SSH, such as a host without Slipway
-// or a DPU's BMC. It uses only env, cat and dd, which busybox has too. dd opens the file by its
-// name and prints why it could not.
+// or a DPU's BMC. It uses only env, cat and dd, as busybox has. dd prints why no file opens.
 type remoteFolder struct {
 	conn *boardssh.Conn
 	dir  string
@@ -45,8 +44,7 @@ func (f remoteFolder) pushStream(ctx context.Context, s *stream) error {
 	return s.checkComplete()
 }
 
-// countingStream counts the bytes given to the connection, which may be some megabytes
-// ahead of the DPU.
+// countingStream counts the bytes given to the connection, some megabytes ahead of the DPU.
 type countingStream struct{ *stream }
 
 func (c countingStream) Read(p []byte) (int, error) {

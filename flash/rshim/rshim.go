@@ -70,8 +70,7 @@ func At(dir string) *Port {
 	return &Port{name: dir, dir: dir, files: localFolder{dir}}
 }
 
-// Over returns the rshim in a folder of the machine at the other end of a connection.
-// Close ends the connection.
+// Over returns the rshim in a folder of another machine. Close ends the connection.
 func Over(conn *boardssh.Conn, dir string) *Port {
 	return &Port{name: conn.Address().String() + ":" + dir, dir: dir, files: remoteFolder{conn, dir}, conn: conn}
 }
@@ -92,9 +91,8 @@ func (p *Port) unlock() {
 	}
 }
 
-// Hold locks the rshim's folder against other Slipway processes on this machine until Close. The
-// driver lets one push end another's installation, and gives each message only to its first reader.
-// Hold does nothing for a remote rshim.
+// Hold locks the rshim's folder against other Slipway processes on this machine until Close, but
+// not a remote one. The driver lets one push end another, and gives each message to one reader.
 func (p *Port) Hold() error {
 	if p.conn != nil || p.lock != nil {
 		return nil
@@ -137,8 +135,7 @@ func (p *Port) Misc(ctx context.Context) (Misc, error) {
 	return m, nil
 }
 
-// CheckReady reads the misc file and returns an error if the DPU accepts no stream now, or is another
-// DPU than at the first call.
+// CheckReady reads the misc file. It refuses a DPU that takes no stream now, or another DPU.
 func (p *Port) CheckReady(ctx context.Context) (Misc, error) {
 	m, err := p.Misc(ctx)
 	if err != nil {

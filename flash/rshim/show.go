@@ -17,8 +17,7 @@ type dpuStatus struct {
 	Log []string `json:"log"` // the DPU's messages since its log was cleared
 }
 
-// Show prints the status and messages of the named rshims, or of all on this machine.
-// It leaves the driver's settings as they were.
+// Show prints status and messages of the named rshims, or of all here. Settings stay as they were.
 func Show(ctx context.Context, w io.Writer, names []string, asJSON bool) error {
 	if len(names) == 0 {
 		if names = Names(); len(names) == 0 {

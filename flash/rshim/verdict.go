@@ -35,8 +35,7 @@ type Verdict struct {
 }
 
 var (
-	// The final messages of installers and installed systems. The driver's own
-	// bfb-install waits for the same.
+	// The final messages of installers and installed systems, for which bfb-install waits too.
 	finalMessages = []struct {
 		words   string // in lower case
 		outcome Outcome

@@ -1,7 +1,6 @@
 // Package sealed opens a file whose content cannot change unnoticed. Whoever can write to the
-// file's folder can rename the file, or edit it in place behind an open descriptor. So Slipway
-// opens a file once. The first complete read seals the content. A later read that finds other
-// bytes fails.
+// file's folder can rename the file, or edit it behind an open descriptor. So Slipway opens a file
+// once. The first complete read seals the content. A later read that finds other bytes fails.
 package sealed
 
 import (
@@ -120,8 +119,7 @@ func Open(name string) (*File, error) {
 	return &File{file: f, name: name, size: info.Size()}, nil
 }
 
-// Written returns a sealed File for a file that this process wrote, with the digest of the written
-// bytes. The File's Close closes f.
+// Written returns a sealed File for f, written by this process with digest d. Its Close closes f.
 func Written(f *os.File, name string, d *Digest) *File {
 	d.finish()
 	return &File{file: f, name: name, size: d.size, digest: d}
@@ -139,8 +137,7 @@ func (f *File) Stat() (fs.FileInfo, error) { return f.file.Stat() }
 // Close closes the file.
 func (f *File) Close() error { return f.file.Close() }
 
-// Seal returns the file's SHA-256. If the file is not sealed yet, Seal first reads all of it, which
-// seals it, and calls count with the bytes read.
+// Seal returns the file's SHA-256. If the file is not sealed, it reads and so seals all of it.
 func (f *File) Seal(ctx context.Context, count func(int64)) (string, error) {
 	if f.digest == nil {
 		if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, f.Reader(ctx, count), make([]byte, 16*chunkBytes)); err != nil {
@@ -150,8 +147,7 @@ func (f *File) Seal(ctx context.Context, count func(int64)) (string, error) {
 	return hex.EncodeToString(f.digest.Sum(nil)), nil
 }
 
-// Reader returns a reader of the whole file, which seals the file at its end. It fails once ctx
-// ends, and calls count with the bytes read.
+// Reader returns a reader of the whole file. Its end seals the file. It fails once ctx ends.
 func (f *File) Reader(ctx context.Context, count func(int64)) io.Reader {
 	r := &reader{ctx: ctx, file: f, count: count, in: io.NewSectionReader(f, 0, f.size+1)}
 	if f.digest == nil {
@@ -168,8 +164,7 @@ type reader struct {
 	digest *Digest // nil: the file is sealed
 }
 
-// Read reads the next bytes. At the end of a file that is not sealed, it seals the file, or returns
-// ErrChanged if the size differs.
+// Read reads the next bytes. At its end it seals the file, or returns ErrChanged for another size.
 func (r *reader) Read(p []byte) (int, error) {
 	if r.ctx.Err() != nil {
 		return 0, context.Cause(r.ctx)
@@ -190,8 +185,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadAt reads from the file. In a sealed file it verifies each chunk, and returns ErrChanged if
-// the chunk differs from the sealed content.
+// ReadAt reads from the file. A chunk that differs from the sealed content is ErrChanged.
 func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
 	if f.digest == nil {
 		return f.file.ReadAt(p, off)

@@ -7,8 +7,7 @@ import (
 	"io"
 )
 
-// cutter turns a decoder's output into pieces for the sink. It drops unwanted bytes, finds zeros
-// and joins adjacent pieces.
+// cutter turns a decoder's output into joined pieces. It drops unwanted bytes and finds zeros.
 type cutter struct {
 	ctx  context.Context
 	sink func(Piece) error
@@ -121,8 +120,7 @@ func (c *cutter) eachPart(n int64, take func(n int64, wanted bool) (int64, error
 	return nil
 }
 
-// nextPart returns how many of the next n bytes are all wanted or all not wanted, and which. It
-// removes passed spans from c.want.
+// nextPart returns the length of the next part, and whether it is wanted. It drops passed spans.
 func (c *cutter) nextPart(n int64) (int64, bool) {
 	if c.all {
 		return n, true

@@ -124,8 +124,7 @@ func peekSection(ctx context.Context, d decoder, i int, n int64, sink func(Piece
 	return err
 }
 
-// checkInside returns an error if the first 512 bytes of the unpacked content are of a packed form,
-// or of a known kind of file that is no image.
+// checkInside refuses unpacked content that begins as a packed form, or as a file that is no image.
 func checkInside(d decoder, form string) error {
 	var head []byte
 	err := peekImage(context.Background(), d, headBytes, func(p Piece) error {

@@ -15,8 +15,7 @@ const (
 )
 
 // Piece is a part of the unpacked image. If Data is nil it is Len zeros, any number of them. Else
-// Data is at most 1 MiB, does not cross a multiple of 1 MiB of Off, and begins at a multiple of
-// 4096 in memory.
+// Data is at most 1 MiB, crosses no multiple of 1 MiB of Off, and is aligned to 4096 in memory.
 type Piece struct {
 	Off, Len int64
 	Data     []byte
@@ -24,8 +23,7 @@ type Piece struct {
 	memory *memory
 }
 
-// Free returns the piece's memory to its pool. Call it at most once. A piece that is not freed is
-// garbage-collected.
+// Free returns the piece's memory to its pool. Call it once or never: Go collects what is left.
 func (p Piece) Free() {
 	if p.memory != nil {
 		p.memory.release()

@@ -262,8 +262,7 @@ func (m *Image) CheckUnchanged() error {
 	return nil
 }
 
-// explainEOF turns an early end of the file into advice, and an error of a changed file into
-// ErrChanged.
+// explainEOF returns advice for an early end of the file, and ErrChanged for a changed file.
 func explainEOF(name string, err error) error {
 	if errors.Is(err, sealed.ErrChanged) {
 		return sealed.ErrChanged
@@ -276,8 +275,7 @@ func explainEOF(name string, err error) error {
 
 var errDamaged = errors.New("the file is damaged; fetch or build it again")
 
-// damagedError wraps a decoder's error in errDamaged. nil means that only the size is wrong. An
-// early end of the file keeps its own error.
+// damagedError returns errDamaged with err, if any. An early end of the file keeps its own error.
 func damagedError(err error) error {
 	switch {
 	case err == nil:

@@ -24,9 +24,8 @@ const skipBytes = 1 << 30
 //
 // Most images consist mostly of runs of zeros, which are blocks of four bytes each. Once a run is
 // as long as the frame's window, later blocks can refer only to zeros, and more zeros change
-// nothing. zeroSkipper omits those blocks from the decoder's input. It counts blocks to find their
-// place in the output: each block is one call of Write, unless the block is empty. The decoder
-// reads ahead of its output.
+// nothing. zeroSkipper omits such blocks from the decoder's input. It counts blocks to find their
+// place in the output: each is one call of Write, unless it is empty. The decoder reads ahead.
 type zeroSkipper struct {
 	blockReader
 	to   *cutter
@@ -113,8 +112,7 @@ func (s *blockReader) Read(p []byte) (int, error) {
 	}
 }
 
-// nextBlock reads the next block's header and prepares its bytes for the decoder, or omits it if it
-// is zeros that change nothing.
+// nextBlock reads a block's header and prepares the block for the decoder, or omits needless zeros.
 func (s *blockReader) nextBlock() error {
 	if err := context.Cause(s.ctx); err != nil {
 		return err // the cutter does not see empty blocks

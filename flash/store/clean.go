@@ -12,8 +12,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// CleanOptions says which artifacts Clean removes. An artifact with a tag that push did not make
-// stays: a person tagged it.
+// CleanOptions says which artifacts Clean removes: none with a tag that push did not make.
 type CleanOptions struct {
 	Keep int  // so many of each board stay, the newest
 	Yes  bool // remove; otherwise only say what would go

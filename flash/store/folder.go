@@ -152,8 +152,7 @@ func (f *folder) put(ctx context.Context, b blob, sent func(int64)) error {
 
 var errOther = errors.New("its content has another digest or size: it is damaged, or another file")
 
-// copyProved copies in to the file to, and returns errOther if the size or digest is not d's. The
-// file gets its name only after that check.
+// copyProved copies in to the file to, which appears only with d's size and digest, else errOther.
 func copyProved(ctx context.Context, to string, in io.Reader, d v1.Descriptor, count func(int64)) error {
 	out, err := renameio.TempFile(filepath.Dir(to), to)
 	if err != nil {

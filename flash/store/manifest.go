@@ -68,9 +68,8 @@ type content struct {
 	blobs    []blob
 }
 
-// readContent reads the artifact in a folder, and its report below reports, and makes its manifest.
-// It leaves out another build's report. Only put reads the files that artifact.json lists:
-// artifact.json has their digests.
+// readContent reads the artifact in a folder, and its report below reports, unless it is another
+// build's, and makes the manifest. Only put reads the files, whose digests artifact.json has.
 func readContent(dir, reports string) (content, error) {
 	var c content
 	var err error
@@ -116,8 +115,7 @@ func readContent(dir, reports string) (content, error) {
 	return c, err
 }
 
-// isReportOf reports whether a report names the artifact's key, or none: reports of boards without
-// a deploy have no key.
+// isReportOf reports whether a report names the artifact's key, or none, as without a deploy.
 func isReportOf(b blob, a images.Artifact) bool {
 	var report struct {
 		Identity struct {
@@ -240,8 +238,7 @@ func layerNamed(m v1.Manifest, name string) (v1.Descriptor, bool) {
 	return m.Layers[i], true
 }
 
-// parseArtifact parses artifact.json and compares it with the manifest: both must name the same
-// files with the same digests.
+// parseArtifact parses artifact.json, which must name the manifest's files with their digests.
 func parseArtifact(data []byte, m v1.Manifest) (images.Artifact, error) {
 	a, err := images.ParseArtifact(data)
 	if err != nil {

@@ -91,8 +91,7 @@ func (c *content) pack(ctx context.Context, s Store, tags []string) (err error) 
 	return err
 }
 
-// describePacked compresses a file without storing the result, checks the file's own digest, and
-// returns the descriptor of the compressed file.
+// describePacked compresses a file to learn its descriptor, and verifies the file's own digest.
 func describePacked(ctx context.Context, path, name string, file v1.Descriptor) (d v1.Descriptor, err error) {
 	step := progress.Start(ctx, "pack "+name, file.Size, progress.Bytes)
 	defer func() { step.End(plaintext.SizeText(d.Size), err) }()
@@ -146,8 +145,7 @@ func openPacked(path string, size int64) (io.ReadCloser, error) {
 	return r, nil
 }
 
-// fileLayer returns the layer of a file of the artifact, and whether that layer is compressed. ok is
-// false if size or digest differ.
+// fileLayer returns a file's layer, and whether it is packed. ok is false if size or digest differ.
 func fileLayer(m v1.Manifest, f images.File) (l v1.Descriptor, packed, ok bool) {
 	if l, ok = layerNamed(m, f.Name); ok {
 		return l, false, l.Size == f.SizeBytes && l.Digest.Encoded() == f.SHA256
@@ -156,8 +154,7 @@ func fileLayer(m v1.Manifest, f images.File) (l v1.Descriptor, packed, ok bool) 
 	return l, true, ok && l.MediaType == packedType && l.Annotations[unpackedKey] == "sha256:"+f.SHA256
 }
 
-// unpackLayers replaces compressed layers in the manifest by the descriptors of the files
-// themselves, and keeps the layers in p.packed.
+// unpackLayers replaces compressed layers in the manifest by the files. p.packed keeps the layers.
 func (p *pull) unpackLayers(a images.Artifact) {
 	p.packed = map[string]v1.Descriptor{}
 	for _, f := range a.Files {

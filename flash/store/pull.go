@@ -123,8 +123,7 @@ func (p *pull) resolve(ctx context.Context, place fetch.Place) error {
 	return err
 }
 
-// chooseFolder returns the folder to pull into: opt.Into, or the board's folder below opt.Below.
-// There it refuses to replace another artifact.
+// chooseFolder returns opt.Into, or the board's folder below opt.Below without another artifact.
 func (p *pull) chooseFolder(opt PullOptions) (string, error) {
 	if opt.Into != "" {
 		return opt.Into, nil
@@ -193,8 +192,7 @@ func (p *pull) lockParts(ctx context.Context) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// findMissing returns the files that the folder does not have with the right digest. For
-// artifact.json it only sets p.described.
+// findMissing returns the files that the folder lacks. For artifact.json it only sets p.described.
 func (p *pull) findMissing(ctx context.Context) (missing []v1.Descriptor, err error) {
 	for _, l := range p.manifest.Layers {
 		there, err := p.isThere(ctx, l)
@@ -213,8 +211,7 @@ func (p *pull) findMissing(ctx context.Context) (missing []v1.Descriptor, err er
 
 func nameOf(l v1.Descriptor) string { return l.Annotations[v1.AnnotationTitle] }
 
-// isThere reports whether the folder has the layer's file with its digest, and refuses a folder
-// there.
+// isThere reports whether the folder has the layer's file with its digest. A folder is an error.
 func (p *pull) isThere(ctx context.Context, l v1.Descriptor) (bool, error) {
 	name := nameOf(l)
 	info, err := p.root.Lstat(name)
@@ -247,8 +244,7 @@ func (p *pull) digest(ctx context.Context, name string, count func(int64)) (stri
 	return localfile.Digest(ctx, f, count)
 }
 
-// prepareFolder removes artifact.json, before files of another artifact are replaced, and returns an
-// error if the disk is too small.
+// prepareFolder removes artifact.json if files will change, and refuses a disk that is too small.
 func (p *pull) prepareFolder(missing []v1.Descriptor) error {
 	if !p.described || len(missing) > 0 {
 		if err := p.root.Remove(images.ArtifactName); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -269,8 +265,7 @@ func (p *pull) prepareFolder(missing []v1.Descriptor) error {
 	return err
 }
 
-// fetch fetches the missing files, several at once, decompresses packed ones, and moves each to its
-// name in the folder.
+// fetch fetches the missing files, several at once, and unpacks them to their names in the folder.
 func (p *pull) fetch(ctx context.Context, missing []v1.Descriptor) error {
 	group, inner := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)

@@ -1,6 +1,5 @@
-// Package store keeps artifacts in a registry, or in a folder with an OCI image layout. What
-// it reads there is untrusted: names, sizes and digests have limits and are proved. It builds
-// and flashes nothing; see images and flash.
+// Package store keeps artifacts in a registry, or in a folder with an OCI image layout. All that it
+// reads there is untrusted: names, sizes and digests have limits and are proved.
 package store
 
 import (

@@ -30,8 +30,7 @@ type allowedSigner struct {
 	key        ssh.PublicKey
 }
 
-// parseAllowed parses a file of allowed signers. Its errors begin with ":LINE:", so that the caller
-// can put the file's name before them.
+// parseAllowed parses a file of allowed signers. Its errors begin with ":LINE:", to follow a name.
 func parseAllowed(data []byte) ([]allowedSigner, error) {
 	var entries []allowedSigner
 	lines := bufio.NewScanner(bytes.NewReader(data))
@@ -131,8 +130,7 @@ func cutWord(text string) (first, rest string, err error) {
 	return text, "", nil
 }
 
-// parseOptions parses options that are separated by commas. It refuses unknown ones,
-// which could be restrictions.
+// parseOptions parses options between commas. It refuses unknown ones, which could be restrictions.
 func (e *allowedSigner) parseOptions(text string) error {
 	if strings.HasPrefix(text, "AAAA") {
 		return errors.New("the line is a public key without the signer's name before it, such as me@example.com")

@@ -21,8 +21,7 @@ const (
 	clearHead      = "-----BEGIN PGP SIGNED MESSAGE-----"
 )
 
-// classFile is the class of a file's signature, in hexadecimal as gpgv prints it. The class of texts
-// ignores line endings, so it is refused.
+// classFile is gpgv's class of a file's signature. A text's ignores line endings and is refused.
 const classFile = "00"
 
 // Clearsigned reports whether data begins as a GPG clearsigned text.
@@ -36,8 +35,7 @@ func isRing(data []byte) bool {
 	return string(data[8:12]) == "KBXf" || data[0] == 0xc6 || data[0]&^3 == 0x98
 }
 
-// isSecret reports whether data is the output of "gpg --export-secret-keys", or a secret key as
-// text: GPG's, OpenSSH's or PEM.
+// isSecret reports whether data is a secret key, exported or as text: GPG's, OpenSSH's or PEM.
 func isSecret(data []byte) bool {
 	first, _, _ := bytes.Cut(data, []byte("\n"))
 	text := bytes.HasPrefix(first, []byte("-----BEGIN ")) && bytes.Contains(first, []byte("PRIVATE KEY"))
@@ -109,8 +107,7 @@ func (s Signers) runGPGV(ctx context.Context, dir, signature string, data io.Rea
 // errNoVerdict is the error of status lines without a result; gpgv's own message explains it.
 var errNoVerdict = errors.New("gpgv has not said who signed it")
 
-// parseStatus parses gpgv's status lines and returns the signers. It returns an error unless every
-// signature is valid and of a file.
+// parseStatus returns the signers in gpgv's status lines. All signatures must be valid, of a file.
 func parseStatus(status []byte, ring string) (string, error) {
 	if len(status) > maxStatusBytes {
 		return "", fmt.Errorf("gpgv says more than %d MiB of the signature", maxStatusBytes>>20)

@@ -94,9 +94,8 @@ func (s Signer) String() string {
 	return fmt.Sprintf("%s (%s %s)", s.Name, s.KeyType, s.Fingerprint)
 }
 
-// Verify verifies a signature of OpenSSH or GPG over all of data, and returns the signer. It
-// returns an error if the signer is not one of s, if the signature is longer than any of these
-// programs writes, or once ctx ends.
+// Verify verifies a signature of OpenSSH or GPG over all of data, and returns the signer, who must
+// be one of s. It refuses a signature longer than these programs write, and fails once ctx ends.
 func (s Signers) Verify(ctx context.Context, signature []byte, data io.Reader) (Signer, error) {
 	in := &contextReader{ctx: ctx, in: data}
 	switch {

@@ -103,8 +103,7 @@ func (s *Sums) addLine(line string) error {
 	return nil
 }
 
-// Named returns the digest of a file in the list's own folder. It ignores lines for files in other
-// folders, even if their last name is the same.
+// Named returns the digest of a file in the list's own folder, not of that name in another folder.
 func (s Sums) Named(name string) (digest string, ok bool) {
 	digest, ok = s.byName[name]
 	return digest, ok

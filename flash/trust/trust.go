@@ -1,6 +1,5 @@
-// Package trust decides who signed what: by which list of signers, and with which list of
-// digests. It verifies signatures of OpenSSH (ssh-keygen -Y sign), and of GPG through gpgv. It
-// fetches nothing.
+// Package trust decides who signed what, by a list of signers and a list of digests. It verifies
+// signatures of OpenSSH (ssh-keygen -Y sign), and of GPG through gpgv. It fetches nothing.
 package trust
 
 import (
@@ -53,8 +52,7 @@ func read(from, file string) (List, error) {
 	return Parse(from, file, data)
 }
 
-// Named reads the list of signers at the path option, or else at that of SLIPWAY_SIGNERS. It
-// returns no list if both are empty.
+// Named reads the list of signers that option, or else SLIPWAY_SIGNERS, names; none if both are "".
 func Named(option string) (Lists, error) {
 	from, file := "--signers", option
 	if file == "" {
@@ -67,8 +65,7 @@ func Named(option string) (Lists, error) {
 	return Lists{list}, err
 }
 
-// NamedOrOwn returns the result of Named, or else the allowed_signers in the user's configuration.
-// It returns an error if there is neither.
+// NamedOrOwn is Named, or else reads the user's own allowed_signers. Without both it is an error.
 func NamedOrOwn(option string) (Lists, error) {
 	named, err := Named(option)
 	if err != nil || len(named) > 0 {
@@ -175,8 +172,7 @@ func (ls Lists) Prove(ctx context.Context, at Place, file string, of Content) ([
 	return signers, nil
 }
 
-// prove verifies a signature and reads the content to its end. It shows the progress of a large
-// file.
+// prove verifies a signature and reads the content to its end. A large file shows its progress.
 func (l List) prove(ctx context.Context, signature []byte, file string, of Content) (who Signer, err error) {
 	count := func(int64) {}
 	if of.SizeBytes() > shownBytes {

@@ -6,8 +6,7 @@ import (
 	"sync"
 )
 
-// CRC is a cyclic checksum that can skip zeros, with reflected and inverted bits, as in gzip and
-// xz.
+// CRC is a checksum of gzip or xz, with reflected and inverted bits. It can skip zeros.
 type CRC struct {
 	update func(sum uint64, p []byte) uint64
 	ones   uint64 // all bits

@@ -5,8 +5,7 @@ import (
 	"unsafe"
 )
 
-// outMargin bounds what the fast loop may write after its last check for space: three pairs of
-// literals, a match, and the excess of a copy.
+// outMargin bounds what the fast loop writes unchecked: 3 literal pairs, a match, a copy's excess.
 const outMargin = 3*2 + longestMatch + 64
 
 // What it may read from the input between two such checks.
@@ -95,8 +94,7 @@ func (d *decoder) decodeFast(buf []byte, from, at, end int) (int, error) {
 	return at, err
 }
 
-// countRepeats skips repetitions of the n bits of a match, at most most, and returns their number.
-// A long run is coded as many equal matches.
+// countRepeats skips up to most repetitions of a match's n bits, as in long runs, and counts them.
 func (d *decoder) countRepeats(match uint64, n uint, most int) int {
 	mask := uint64(1)<<n - 1
 	match &= mask

@@ -144,9 +144,8 @@ func (d *decoder) alignByte() error {
 	return nil
 }
 
-// decodeUntil decodes into buf[at:end] and returns the reached position, which is less
-// than end only at the stream's end. buf[:at] holds earlier output: all of this stream,
-// or at least historyBytes.
+// decodeUntil decodes into buf[at:end] and returns the reached position, which is less than end
+// only at the stream's end. buf[:at] holds earlier output: all, or at least historyBytes.
 func (d *decoder) decodeUntil(buf []byte, at, end int) (int, error) {
 	from := int(max(0, int64(at)-d.made))
 	began := at

@@ -81,8 +81,7 @@ func (f *outputError) SkipZeros(n int64) error {
 	return f.err
 }
 
-// decodeInto decodes a block's data into the output. It returns an error if the data is longer or
-// shorter than the index says.
+// decodeInto decodes a block into the output. Another length than the index says is an error.
 func (w *workspace) decodeInto(data io.Reader, to inflate.Out) error {
 	w.src.Reset(data)
 	c := chunkReader{decoder: &w.decoder, src: w.src, out: to}

@@ -7,8 +7,7 @@ import (
 
 const idLZMA2 = 0x21
 
-// xzFilters are the filters that xz can run before LZMA2. Slipway undoes none of them, since
-// builders of images use none.
+// xzFilters are the filters that xz can run before LZMA2. Slipway undoes none: images use none.
 var xzFilters = map[uint64]string{
 	3: "delta", 4: "x86", 5: "powerpc", 6: "ia64", 7: "arm", 8: "armthumb", 9: "sparc", 10: "arm64", 11: "riscv",
 }

@@ -52,8 +52,7 @@ func corruptError(format string, args ...any) error {
 	return fmt.Errorf("the file is damaged: %w; fetch or build it again", fmt.Errorf(format, args...))
 }
 
-// Open reads the index of each stream, the last one first, and the header of each block. It returns
-// an error if a block cannot be decoded.
+// Open reads each stream's index, from the last, and all block headers. It refuses unknown blocks.
 func Open(src io.ReaderAt, size int64) (*File, error) {
 	f := &File{src: src, spare: make(chan *workspace, maxSpare)}
 	streams := 0
