@@ -67,8 +67,7 @@ func checkCommand(args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// checkBoard reads the settings and lists of the board at root, and reports its plan and all
-// problems.
+// checkBoard reads settings and lists of the board at root, and reports its plan and problems.
 func checkBoard(root string) (report, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {

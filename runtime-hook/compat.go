@@ -12,8 +12,7 @@ import (
 )
 
 // This file finds CUDA driver libraries in an image whose CUDA is newer than that of the board's
-// driver (NVIDIA calls it forward compatibility). The image may be hostile: these files decide only
-// what their own container sees.
+// driver (NVIDIA: forward compatibility). A hostile image decides only what its own container sees.
 
 // compatLibraries are the libraries of an image that replace the board's.
 type compatLibraries struct {
@@ -74,8 +73,7 @@ func parseNote(note []byte) string {
 	return says.CUDA
 }
 
-// listLibraries returns the shared libraries in the folder, each by its soname. A link, or a
-// library without a soname, gets its file name.
+// listLibraries returns the folder's shared libraries by soname; links, or without one, by name.
 func listLibraries(root *inject.Root, dir string, names []inject.Name) (libs []plan.Library) {
 	for _, n := range names {
 		if !strings.HasPrefix(n.Name, "lib") || !strings.Contains(n.Name, ".so") {

@@ -73,8 +73,7 @@ func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error
 	return nil
 }
 
-// injectFiles mounts the board's files into one container, and allows its devices in the cgroup. It
-// returns the log line.
+// injectFiles mounts the board's files into a container, allows devices, and returns the log line.
 func injectFiles(state oci.State, config oci.Config, wanted request) (string, error) {
 	if !config.MountNamespace {
 		return "", fmt.Errorf("%s: linux.namespaces has no mount; nothing can be given to this container alone", filepath.Join(state.Bundle, "config.json"))
@@ -131,8 +130,7 @@ func (r request) applyPlan(process inject.Process, config oci.Config, p plan.Pla
 	return res, err
 }
 
-// findCompat returns the image's CUDA driver libraries, if the settings allow them and they are
-// newer than the board's.
+// findCompat returns the image's CUDA driver libraries, if allowed and newer than the board's.
 func (r request) findCompat(root *inject.Root) compatLibraries {
 	dir := r.CompatDir
 	if dir == "" || dir == config.Auto && !root.Has("/usr/local/cuda") {

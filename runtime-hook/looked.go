@@ -8,8 +8,7 @@ import (
 
 // slipway-runtime and its hook run for one container, milliseconds apart. What the runtime checked,
 // some hundred files of the board, the hook need not check again. So the runtime passes the time of
-// its check in the hook's arguments. These stay in a bundle that is used again, but by then the
-// time is over.
+// its check in the hook's arguments. They stay in the bundle, but hold for two seconds only.
 
 // lookedFor is how long the runtime's check is valid, in ns.
 const lookedFor = 2_000_000_000

@@ -67,8 +67,7 @@ func commandFor(name string, args []string) []string {
 	return args
 }
 
-// runCommand runs the command args[0]. Without a known command, it prints usage or an error and
-// returns errUsage.
+// runCommand runs the command args[0], or prints usage or an error and returns errUsage.
 func runCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if len(args) == 0 {
 		fmt.Fprint(stderr, usage)
@@ -94,8 +93,7 @@ func runCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error 
 	return errUsage
 }
 
-// parseFlags parses a command's flags. done: the command returns err, as help or an error was
-// printed.
+// parseFlags parses a command's flags. done: it printed help or an error; the command returns err.
 func parseFlags(flags *flag.FlagSet, usage string, args []string, stdout, stderr io.Writer) (done bool, err error) {
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}

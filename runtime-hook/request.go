@@ -56,8 +56,7 @@ func logIgnored(set config.Config, rootfs string, asked bool) {
 	fmt.Fprintf(log, "container with the root %s: gave nothing: it is not privileged, and %s takes NVIDIA_VISIBLE_DEVICES from privileged containers only\n", printable(rootfs), config.File)
 }
 
-// readContainer reads the config.json of a container, and its request. devices, if not empty,
-// replaces the devices that the container names.
+// readContainer reads a container's config.json and request. devices, if any, replaces its devices.
 func readContainer(state oci.State, devices string) (oci.Config, request, error) {
 	c, err := oci.ReadConfig(state.Bundle)
 	if err != nil {

@@ -26,8 +26,7 @@ of runc and crun that is in PATH, or of those that /etc/slipway/hook.toml names.
                 options.BinaryName = "/usr/bin/slipway-runtime"
 `
 
-// runtimeName is the other name of this program, for the command runtime: engines pass no arguments
-// of their own before the runtime's.
+// runtimeName is this program's name as the runtime: engines put no argument before the runtime's.
 const runtimeName = "slipway-runtime"
 
 // gpusName is the hook that docker calls for --gpus if it is in PATH.

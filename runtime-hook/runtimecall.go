@@ -13,16 +13,14 @@ type runtimeCall struct {
 	JSON    bool   // errors are lines of JSON
 }
 
-// commands are the commands of runc and crun. A word before them is the value of an option that is
-// unknown here.
+// commands are those of runc and crun. A word before them is the value of an option unknown here.
 var commands = map[string]bool{
 	"checkpoint": true, "create": true, "delete": true, "events": true, "exec": true, "features": true,
 	"init": true, "kill": true, "list": true, "pause": true, "ps": true, "restore": true, "resume": true,
 	"run": true, "spec": true, "start": true, "state": true, "update": true,
 }
 
-// optionsWithValue are the options whose value is the next argument, if they have no
-// "=".
+// optionsWithValue are the options whose value is the next argument, if they have no "=".
 var optionsWithValue = map[string]bool{
 	"cgroup-manager": true, "criu": true, "log": true, "log-format": true, "log-level": true, "root": true, "rootless": true,
 	"b": true, "bundle": true, "console-socket": true, "f": true, "config": true, "pid-file": true, "preserve-fds": true,
@@ -50,8 +48,7 @@ func parseCall(args []string) runtimeCall {
 	return c
 }
 
-// configPath returns the path of config.json from the options of create and run. Options may follow
-// the container's name, and the last one counts.
+// configPath returns the path of config.json by the options, also behind a name. The last counts.
 func configPath(args []string) string {
 	bundle, file := ".", "config.json"
 	for len(args) > 0 && args[0] != "--" {

@@ -16,9 +16,8 @@ import (
 // runtime starts this program again, the loop would never end.
 const loopVariable = "SLIPWAY_RUNTIME"
 
-// execRuntime execs the first of the runtimes that is installed, with args, in place of this
-// program. It returns only if that fails, or if such a runtime called this program. It looks in
-// PATH for a name without a slash.
+// execRuntime becomes the first of the runtimes that is installed, with args. It returns only if
+// that fails, or if such a runtime called this program. It looks in PATH for a plain name.
 func execRuntime(runtimes, args []string) error {
 	if from, ok := os.LookupEnv(loopVariable); ok {
 		return fmt.Errorf("%s leads back to slipway-runtime: name runc or crun as the runtime behind it", from)
@@ -55,8 +54,7 @@ func findRuntime(runtimes []string, path string) (string, error) {
 	return "", errors.New("found none of " + strings.Join(runtimes, ", ") + " other than this program: install one, in PATH (" + path + ")")
 }
 
-// candidatePaths returns the paths that a name may have in the absolute folders of PATH. A name
-// with a slash is a path.
+// candidatePaths returns a name's paths in the absolute folders of PATH; a path for itself.
 func candidatePaths(name, path string) []string {
 	if strings.Contains(name, "/") {
 		return []string{name}
@@ -71,8 +69,7 @@ func candidatePaths(name, path string) []string {
 	return all
 }
 
-// Report appends an error line to the runtime's --log file, if the call names one. Engines show
-// that file, and not standard error.
+// Report appends an error line to the --log file, if any, which engines show, not standard error.
 func (c runtimeCall) Report(line string) {
 	if c.Log == "" {
 		return

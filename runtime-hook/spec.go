@@ -16,9 +16,8 @@ import (
 // four fifths of the time if Go's runtime knows that.
 var hookEnv = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "GOMAXPROCS=1"}
 
-// editSpec returns data, the config.json of bundle, with the devices and the hook added. asks is
-// false for a container that requests nothing, whose data stay unchanged. Errors name the
-// config.json if it is at fault.
+// editSpec returns data, the config.json of bundle, with the devices and the hook added; unchanged
+// if asks is false, because the container requests nothing. Errors name a config.json at fault.
 func editSpec(name string, data []byte, bundle string) (edited []byte, asks bool, err error) {
 	config, err := oci.ParseConfig(data, bundle)
 	if err != nil {
@@ -65,8 +64,7 @@ func findAdditions(config oci.Config) (add oci.Additions, asks bool, err error) 
 	return add, true, err
 }
 
-// missingGroups returns the groups that the container's first process needs to open the
-// devices as any user, but is no member of.
+// missingGroups returns groups that a container's process lacks to open the devices as any user.
 func missingGroups(config oci.Config, devices []plan.Device) (gids []uint32) {
 	for _, d := range devices {
 		if gid, ok := config.MissingGroup(d.GID); ok && d.ForGroup() && !slices.Contains(gids, gid) {
@@ -77,8 +75,7 @@ func missingGroups(config oci.Config, devices []plan.Device) (gids []uint32) {
 	return gids
 }
 
-// missingDevices returns the devices that the container's spec has no node for, and those that its
-// device rules do not allow.
+// missingDevices returns the devices without a node in the container's spec, and those not allowed.
 func missingDevices(config oci.Config, devices []plan.Device) (nodes, rules []plan.Device) {
 	for _, d := range devices {
 		major, minor := int64(d.Major), int64(d.Minor)
@@ -93,9 +90,8 @@ func missingDevices(config oci.Config, devices []plan.Device) (nodes, rules []pl
 }
 
 // runtimeMakes reports whether the runtime, and not the hook, should make the node. Outside of /dev
-// the image may have other files at the path, which the hook handles with more care. In a user
-// namespace, runtimes mount the board's node of the same path, which may be another device, and
-// crun (1.8) tells hooks that the bundle is "/".
+// the image may have files at the path, which the hook handles with more care. In a user namespace,
+// runtimes mount the board's node of that path, maybe another, and crun (1.8) gives the bundle "/".
 func runtimeMakes(config oci.Config, d plan.Device) bool {
 	return strings.HasPrefix(d.Path, "/dev/") && !config.UserNamespace
 }

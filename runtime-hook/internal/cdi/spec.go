@@ -21,9 +21,8 @@ import (
 // Kind is the CDI kind of the devices, the same as in NVIDIA's own specs.
 const Kind = "nvidia.com/gpu"
 
-// Versions of the format. Oldest is the first that lets a device's name begin with a
-// digit, and a node have another path on the board; Groups the first that makes a
-// container's process a member of groups.
+// Versions of the format. Since Oldest a device's name may begin with a digit, and a node may have
+// another path on the board. Since Groups a container's process may become a member of groups.
 const (
 	Oldest = "0.5.0"
 	Groups = "0.7.0"
@@ -75,9 +74,8 @@ type Board struct {
 	Version string
 }
 
-// New returns the CDI spec of b, with a device for each GPU under its number and its UUID, and a
-// device "all". It leaves out GPUs whose nodes are in no list. Without any GPU, device 0 has no
-// nodes of its own.
+// New returns the CDI spec of b, with a device for each GPU under its number and its UUID, and
+// "all". It leaves out GPUs whose nodes are in no list. Without a GPU, device 0 has no own nodes.
 func New(b Board) Spec {
 	s := Spec{Version: cmp.Or(b.Version, Oldest), Kind: Kind, Edits: b.deviceEdits(b.sharedPaths())}
 	// "void": other hooks that read the variable must not add the files again.

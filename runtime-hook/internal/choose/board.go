@@ -87,8 +87,7 @@ func ReadBoard(root string) Board {
 	return b
 }
 
-// Folders of CUDA driver libraries in images. Libraries for Orin's driver have a folder of their
-// own.
+// Folders of CUDA driver libraries in images. Those for Orin's driver have their own.
 const (
 	compatDir  = "/usr/local/cuda/compat"
 	compatOrin = compatDir + "_orin"
@@ -106,8 +105,7 @@ func (b Board) CompatDir() string {
 	return ""
 }
 
-// nvmlPaths are paths of the NVIDIA driver for servers and desktops, with its programs and
-// libraries that report GPUs.
+// nvmlPaths are paths of NVIDIA's driver for servers and desktops, whose libraries report GPUs.
 var nvmlPaths = []string{
 	"/proc/driver/nvidia/version", "/usr/bin/nvidia-smi", "/usr/sbin/nvidia-smi", "/usr/lib/libnvidia-ml.so.1",
 	"/usr/lib64/libnvidia-ml.so.1", "/usr/lib/aarch64-linux-gnu/libnvidia-ml.so.1", "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
@@ -123,8 +121,7 @@ func WithoutLists(root string) bool {
 	})
 }
 
-// parseL4T returns the version in the first line of nv_tegra_release: "# R35 (release), REVISION:
-// 4.1, …".
+// parseL4T returns the version in the line "# R35 (release), REVISION: 4.1, …" of nv_tegra_release.
 func parseL4T(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	major, rest, ok := strings.Cut(strings.TrimPrefix(line, "# R"), " (release), REVISION: ")
@@ -136,8 +133,7 @@ func parseL4T(text string) string {
 	return version
 }
 
-// parseDriver returns the first word that is a version in "NVRM version: NVIDIA UNIX Open Kernel
-// Module for aarch64 540.3.0 …".
+// parseDriver returns the first version in "NVRM version: NVIDIA UNIX Open Kernel … 540.3.0 …".
 func parseDriver(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	for _, word := range strings.Fields(line) {

@@ -12,8 +12,7 @@ import (
 // Capability is a set of uses of the driver, as NVIDIA_DRIVER_CAPABILITIES names it.
 type Capability uint8
 
-// NVIDIA's capabilities. An entry of the plan without a capability of its own is for all: programs
-// may always need it.
+// NVIDIA's capabilities. An entry of the plan without one is for all: programs may need it.
 const (
 	Compute Capability = 1 << iota
 	Compat32
@@ -66,8 +65,7 @@ func parseCapabilities(value string) (c Capability, err error) {
 	return c, nil
 }
 
-// drawing is one class, because a program that draws needs the same libraries with a window and
-// without one.
+// drawing is one class: a program needs the same libraries to draw with and without a window.
 const drawing = Graphics | Display
 
 // rule gives files and devices whose name begins with name a capability.
@@ -225,8 +223,7 @@ func Classes(p plan.Plan) map[string]Capability {
 	return out
 }
 
-// classOf returns the capabilities that need the file or device p, by the first rule that fits; all
-// if none does.
+// classOf returns the capabilities that need the file or device p, by the first rule, or all.
 func classOf(p string) Capability {
 	dir, base := path.Split(p)
 	for _, r := range folderRules {

@@ -18,8 +18,7 @@ type Selection struct {
 	requires     []requirement
 }
 
-// Limits for the environment, which a hostile image may set. Real images have one or two
-// requirements, of a kilobyte.
+// Limits for the environment, maybe of a hostile image. Real ones have one or two requirements.
 const (
 	maxValueBytes   = 16 << 10
 	maxRequirements = 16
@@ -51,8 +50,7 @@ func ParseEnv(env []string) (Selection, error) {
 	return s, err
 }
 
-// boardVariables returns the variables of env that this package reads. If a name appears twice, the
-// last value counts, as for programs.
+// boardVariables returns the variables of env for this package. Of two, the last counts.
 func boardVariables(env []string) map[string]string {
 	vars := map[string]string{}
 	for _, e := range env {

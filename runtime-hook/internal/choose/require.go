@@ -12,8 +12,7 @@ import (
 // requireMounts is a variable of old L4T images. It requests files and is no requirement.
 const requireMounts = "NVIDIA_REQUIRE_JETPACK_HOST_MOUNTS"
 
-// requirement is one NVIDIA_REQUIRE_* variable. It holds if all conditions of one of its
-// alternatives hold.
+// requirement is an NVIDIA_REQUIRE_* variable: it holds if all conditions of one alternative hold.
 type requirement struct {
 	variable, value string
 	alternatives    [][]condition
@@ -212,8 +211,7 @@ func (c condition) holdsFor(b Board) truth {
 }
 
 // holdsBrand compares the brand, which only graphics cards have (brand=tesla). Images require it
-// together with a CUDA version, for older drivers that still work. No SoC has a brand, so only !=
-// holds.
+// with a CUDA version, for older drivers that still work. No SoC has one, so only != holds.
 func (c condition) holdsBrand() truth {
 	if c.operator.text == "!=" && c.text != "" {
 		return yes

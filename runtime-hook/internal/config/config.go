@@ -1,5 +1,4 @@
-// Package config reads the board's settings from /etc/slipway/hook.toml. Without the file, the
-// defaults apply.
+// Package config reads the board's settings from /etc/slipway/hook.toml, over the defaults.
 package config
 
 import (
@@ -79,8 +78,7 @@ func (f Faults) Error() string {
 	return fmt.Sprintf("%s: %s; next: %s, or remove the file for the defaults", at, f[0].Why, fix)
 }
 
-// Read reads the settings of the board at root. Its errors are Faults. With a fault it returns the
-// defaults, and uses nothing of the file.
+// Read reads the settings of the board at root. With Faults, its error, it returns the defaults.
 func Read(root string) (Config, error) {
 	file := filepath.Join(root, File)
 	data, err := readTrusted(file)

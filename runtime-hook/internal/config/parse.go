@@ -40,8 +40,7 @@ func decode(data []byte, c *Config) (err error) {
 	return toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields().Decode(c)
 }
 
-// decodeFaults returns the decoder's errors as Faults. whole reports that all known keys were
-// decoded. Some errors have no line.
+// decodeFaults returns the decoder's errors, some without a line. whole: it decoded all known keys.
 func decodeFaults(err error) (faults Faults, whole bool) {
 	if err == nil {
 		return nil, true
@@ -126,8 +125,7 @@ func checkPatterns(list []string) error {
 	return nil
 }
 
-// checkPrograms accepts one or more names or absolute paths. A relative path would depend on an
-// engine's working folder.
+// checkPrograms accepts names and absolute paths: a relative one depends on the engine.
 func checkPrograms(list []string) error {
 	for _, s := range list {
 		if s == "" || strings.ContainsRune(s, 0) || strings.Contains(s, "/") && !filepath.IsAbs(s) {

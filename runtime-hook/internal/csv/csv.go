@@ -1,6 +1,5 @@
-// Package csv parses the files that list what a board's containers get, one "kind, path"
-// a line. It returns entries with a list of problems. It does not look at the paths; see
-// plan.
+// Package csv parses the files that list what a board's containers get, one "kind, path" a line,
+// into entries and problems. It does not look at the paths; see plan.
 package csv
 
 import (
@@ -90,8 +89,7 @@ type File struct {
 }
 
 // ReadFiles reads the CSV files of dir in the order of their names, up to the limits. A file that
-// cannot be read becomes a problem of that file, and the others are still used. A missing folder
-// has no files.
+// cannot be read becomes its own problem. A missing folder has no files.
 func ReadFiles(dir string) ([]File, error) {
 	list, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -8,8 +8,7 @@ import (
 	"io"
 )
 
-// Machine is a kind of processor with its calling convention. Libraries of one
-// cannot be loaded by programs of another.
+// Machine is a processor with its calling convention. Programs load libraries of one only.
 type Machine string
 
 // The machines of boards and of developers' computers.
@@ -27,8 +26,7 @@ type Library struct {
 	Machine Machine
 }
 
-// The largest real libraries have some dozen segments and some hundred dynamic
-// entries.
+// The largest real libraries have some dozen segments and some hundred dynamic entries.
 const (
 	maxSegments = 128
 	maxDynamic  = 64 << 10
@@ -43,8 +41,7 @@ const (
 	tagSoname   = 14
 )
 
-// Read reads soname and machine of the library f. ok is false if f is not a complete little-endian
-// shared library for one of the machines.
+// Read reads the library f; not ok if it is no whole little-endian one for one of the machines.
 func Read(f io.ReaderAt) (lib Library, ok bool) {
 	head := make([]byte, 64)
 	if n, err := f.ReadAt(head, 0); n < 52 || err != nil && err != io.EOF {
@@ -178,8 +175,7 @@ func nameAt(f io.ReaderAt, loads []segment, address uint64) (string, bool) {
 	return "", false
 }
 
-// isPlainName reports whether the files of dynamic linkers can hold the name: printable ASCII,
-// without blanks and slashes.
+// isPlainName reports whether a name is ASCII without blanks and slashes, as linkers' files need.
 func isPlainName(name []byte) bool {
 	for _, c := range name {
 		if c <= ' ' || c >= 0x7f || c == '/' {

@@ -18,8 +18,7 @@ const (
 	noteHeader  = 12
 )
 
-// Note returns the text of the note with this owner in a section of the 64-bit library f, nil if
-// there is none.
+// Note returns the text of the owner's note in a section of the 64-bit library f, or nil.
 func Note(f io.ReaderAt, section, owner string) []byte {
 	head := make([]byte, 64)
 	if !readFull(f, head, 0) || !bytes.HasPrefix(head, []byte("\x7fELF\x02\x01")) || le.Uint16(head[58:]) != sectionSize {
@@ -56,8 +55,7 @@ func sectionData(f io.ReaderAt, header []byte, max uint64) ([]byte, bool) {
 	return data, readFull(f, data, le.Uint64(header[24:]))
 }
 
-// noteText returns the text of the first note in data, without the NULs around it; nil if that is
-// not the owner's.
+// noteText returns the first note's text, without NULs around it; nil if it is not the owner's.
 func noteText(data []byte, align uint64, owner string) []byte {
 	if len(data) < noteHeader || align != 1 && align != 4 && align != 8 {
 		return nil

@@ -3,11 +3,9 @@ package inject
 import "golang.org/x/sys/unix"
 
 // A blank is an empty file that the hook made as a mount point. It stays in the container's
-// writable layer when the mount is gone. ld.so reports "file too short" for a blank, and does not
-// look further.
+// writable layer when the mount is gone. ld.so then says "file too short" and stops looking.
 
-// HadBlanks reports whether the hook has found an empty file at a mount point, which an earlier
-// hook may have left.
+// HadBlanks reports whether there was an empty file at a mount point, maybe of an earlier hook.
 func (r *Root) HadBlanks() bool { return r.blanks }
 
 // IsBlank reports whether the container has an empty file at p, with all links followed.

@@ -18,8 +18,7 @@ func errnoErr(e unix.Errno) error {
 	return e
 }
 
-// cloneMount returns a descriptor of a new mount of source, a path of the board. It is not attached
-// anywhere yet.
+// cloneMount returns a descriptor of a new mount of the board's path source, not attached yet.
 func cloneMount(source string) (int, error) {
 	name, err := unix.BytePtrFromString(source)
 	if err != nil {
@@ -37,8 +36,7 @@ func setMount(mount int, attr *unix.MountAttr) error {
 	return errnoErr(e)
 }
 
-// attachMount attaches the mount to base in dir, without following base; to dir itself if base is
-// "".
+// attachMount attaches the mount to base in dir, without following base, or to dir if base is "".
 func attachMount(mount int, dir *os.File, base string) error {
 	name, err := unix.BytePtrFromString(base)
 	if err != nil {

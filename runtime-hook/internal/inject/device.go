@@ -21,8 +21,7 @@ func (r *Root) makeDevice(d plan.Device) error {
 	if opens, err := hasNode(dir.File, base, d); err != nil || opens {
 		return err
 	}
-	// The kernel opens no node on a file system of a user namespace, and does not
-	// show that in its flags.
+	// The kernel opens no node on a user namespace's file system, and no flag shows that.
 	if r.owner != nil || dir.noDev {
 		return r.coverDevice(d)
 	}
@@ -36,8 +35,7 @@ func (r *Root) makeDevice(d plan.Device) error {
 	return fmt.Errorf("make the device: %w", err)
 }
 
-// hasNode reports whether the container already has the device node, on a file system that allows
-// to open it.
+// hasNode reports whether the container has the device node already, where it can be opened.
 func hasNode(dir *os.File, base string, d plan.Device) (bool, error) {
 	node, err := openat(dir, base, unix.O_PATH)
 	if errors.Is(err, unix.ENOENT) {

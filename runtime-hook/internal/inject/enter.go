@@ -36,8 +36,7 @@ func Find(pid int) (Process, error) {
 	return Process{pid, owner}, err
 }
 
-// sameNamespace reports whether this thread and process pid share the namespace of this kind, a
-// name in /proc/PID/ns.
+// sameNamespace reports whether this thread and process pid share a namespace of /proc/PID/ns.
 func sameNamespace(kind string, pid int) (bool, error) {
 	own, err := os.Open("/proc/thread-self/ns/" + kind)
 	if err != nil {
@@ -79,9 +78,8 @@ func (p Process) Enter() error {
 	return refuseHost()
 }
 
-// innerPid reports whether this process is in a pid namespace below that of /proc. Then it runs
-// inside a container whose own /proc is not visible yet, and the pid in its state is that of an
-// unrelated process on the host.
+// innerPid reports whether this process is in a pid namespace below that of /proc. Then it is in a
+// container whose /proc is not visible yet, and the state's pid is of an unrelated process.
 func innerPid() (bool, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

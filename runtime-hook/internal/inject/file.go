@@ -24,8 +24,7 @@ func (r *Root) Has(p string) bool {
 	return err == nil
 }
 
-// ReadFile reads the regular file p of the container, of at most max bytes, with the rights of the
-// container's root.
+// ReadFile reads up to max bytes of the regular file p, with the rights of the container's root.
 func (r *Root) ReadFile(p string, max int) ([]byte, error) {
 	f, err := r.OpenFile(p)
 	if err != nil {
@@ -131,9 +130,8 @@ type Name struct {
 	Link string // text of the link; "" for a file
 }
 
-// Names returns the files and links in the folder dir of the container, sorted, with the rights of
-// the container's root. It returns none if dir is no ordinary folder, or has maxNames files or
-// more.
+// Names returns the files and links in the container's folder dir, sorted, with the rights of its
+// root. It returns none if dir is no ordinary folder, or has maxNames files.
 func (r *Root) Names(dir string) (names []Name) {
 	at, err := r.openResolved(dir)
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// mountFlags are the flags of all mounts of files and folders. Mounts of devices have no NODEV, as
-// they would not open.
+// mountFlags are those of all files and folders. Devices have no NODEV, as they would not open.
 const mountFlags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV
 
 // mountEntry mounts the file or folder m. It mounts a folder at m.Listed too, unless a link in the
@@ -49,8 +48,7 @@ func (r *Root) mountFolder(source, p string) error {
 		return err
 	}
 	err = r.bindMount(source, p, place{dir: at.File}, unix.S_IFDIR, mountFlags)
-	// The kernel refuses this in a user namespace, because it would uncover what a mount of the
-	// board hides.
+	// The kernel refuses this in a user namespace: it would uncover what a board's mount hides.
 	if errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("%w; a container with a user namespace gets no folder in which the board has a mount: list what is wanted of it", err)
 	}
@@ -86,8 +84,7 @@ func (p place) openFile() (*os.File, error) {
 	return f, nil
 }
 
-// coverFile mounts source, which has this kind, over the file p of the container. It creates p if
-// it is missing.
+// coverFile mounts source, of this kind, over the container's file p, and creates p if missing.
 func (r *Root) coverFile(source, p string, kind uint32, flags uintptr) error {
 	at, err := r.mountPoint(p, kind)
 	if err != nil {
@@ -98,8 +95,7 @@ func (r *Root) coverFile(source, p string, kind uint32, flags uintptr) error {
 }
 
 // mountPoint returns the file p in the container as a mount point for this kind, and creates it if
-// it is missing. If p is an image's link to a file in the container, that file is the mount point.
-// Any other link is replaced.
+// missing. If p is an image's link to a file, that is the mount point. Other links are replaced.
 func (r *Root) mountPoint(p string, kind uint32) (place, error) {
 	dir, base, err := r.openParent(p)
 	if err != nil {
@@ -170,8 +166,7 @@ func (r *Root) createFile(dir *folder, base string) error {
 	})
 }
 
-// nameBlank adds the hard link base in dir to the blank. Without capabilities, or for another user
-// before Linux 6.10, that needs /proc.
+// nameBlank adds the hard link base in dir to the blank, by /proc if the kernel wants capabilities.
 func nameBlank(blank, dir *os.File, base string) error {
 	err := unix.Linkat(int(blank.Fd()), "", int(dir.Fd()), base, unix.AT_EMPTY_PATH)
 	if errors.Is(err, unix.ENOENT) {
@@ -312,8 +307,7 @@ func (r *Root) openMounted(p string, at place) (*os.File, error) {
 	return openat(at.dir, at.base, unix.O_PATH)
 }
 
-// lockedFlags returns the flags of the mount that f is on. In a user namespace, a remount must keep
-// them.
+// lockedFlags returns the flags of f's mount, which a remount must keep in a user namespace.
 func lockedFlags(f *os.File) (uintptr, error) {
 	var stat unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &stat); err != nil {
@@ -323,9 +317,8 @@ func lockedFlags(f *os.File) (uintptr, error) {
 	return uintptr(stat.Flags) & all, nil
 }
 
-// Lacks returns p without the files, folders and links that the container already has from the
-// board; all of p if the first mount is missing. A CDI spec and a hooks folder may both call the
-// hook.
+// Lacks returns p without what the container already has from the board; all of p if the first
+// mount is missing. A CDI spec and a hooks folder may both call the hook.
 func (r *Root) Lacks(p plan.Plan) plan.Plan {
 	// In the common case, this is the first hook, and one check shows that.
 	if len(p.Mounts) > 0 && !r.hasMount(p.Mounts[0]) {
@@ -340,8 +333,7 @@ func (r *Root) hasMount(m plan.Mount) bool {
 	return r.hasFile(m.Source, m.Path) && (m.Listed == "" || r.hasFile(m.Source, m.Listed))
 }
 
-// hasFile reports whether the container has at p the board's own file source, which no
-// image can have.
+// hasFile reports whether the container has at p the board's source, which no image can have.
 func (r *Root) hasFile(source, p string) bool {
 	f, err := r.openResolved(p)
 	if err != nil {

@@ -21,8 +21,7 @@ import (
 // signal or trace the hook. All numbers are those of the hook's own namespace.
 type owner struct{ uids, gids idMap }
 
-// ownerOf returns the owner of the container of process pid. It is nil if that process is in the
-// hook's user namespace.
+// ownerOf returns the owner of pid's container; nil if pid is in the hook's user namespace.
 func ownerOf(pid int) (*owner, error) {
 	same, err := sameNamespace("user", pid)
 	if err != nil || same {
@@ -53,8 +52,7 @@ func (o *owner) runIn(dir *os.File, make func() error) error {
 }
 
 // dropGroups removes this thread from the board's groups, which may have rights on a folder. A
-// namespace that an ordinary user made may forbid that; then the container's root is in the same
-// groups, and dropGroups ignores the error.
+// user's own namespace may forbid that, and its root is in the same groups: no error.
 func (o *owner) dropGroups() error {
 	if o == nil {
 		return nil

@@ -19,12 +19,10 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// errInTheWay means that the image has something at the path of an entry that cannot be covered.
-// The container starts without that one entry.
+// errInTheWay means that the image has something at an entry's path. Only that entry is left out.
 var errInTheWay = errors.New("the image is in the way")
 
-// errChanged means that a file of the plan is gone or changed on the board. The container starts
-// without that one entry.
+// errChanged means that a file of the plan is gone or changed. Only that entry is left out.
 var errChanged = errors.New("the board changed while the hook ran")
 
 func inTheWayError(format string, args ...any) error {
@@ -39,8 +37,7 @@ type Result struct {
 	Compat                         string   // the image's folder of newer CUDA libraries, which are used
 }
 
-// Root is the root folder of one container. Its methods must run on the thread
-// that entered the container's mount namespace.
+// Root is a container's root folder, for the thread that entered the container's mount namespace.
 type Root struct {
 	dir     *os.File
 	id      uint64             // id of its mount
@@ -107,8 +104,7 @@ func (r *Root) Close() {
 	}
 }
 
-// openResolved opens p in the container, as O_PATH, with all links followed. No link leads out of
-// the container's root.
+// openResolved opens p in the container, as O_PATH, with links followed, which never lead out.
 func (r *Root) openResolved(p string) (*os.File, error) {
 	if !r.oldWalk {
 		f, err := openInRoot(r.dir, p)
@@ -211,8 +207,7 @@ func (r *Root) makeFolder(dir string) (*os.File, error) {
 	return openat(parent.File, base, unix.O_PATH|unix.O_DIRECTORY)
 }
 
-// imageError turns errors that an image can cause into errInTheWay. It returns those of the system
-// unchanged.
+// imageError turns errors that an image can cause into errInTheWay. The system's stay as they are.
 func imageError(err error, p string) error {
 	if errors.Is(err, errInTheWay) {
 		return err
@@ -236,9 +231,8 @@ func (r *Root) checkFolder(f *os.File, dir string) (*folder, error) {
 	return &folder{f, volume, closed, stat.Flags&unix.ST_NODEV != 0}, nil
 }
 
-// refuseKernelFiles returns an error if f is on a file system of the kernel. A link of the image
-// may lead into the container's /proc or /sys, where creating a name has effects, and covering one
-// hides a setting.
+// refuseKernelFiles refuses f on a file system of the kernel. A link of the image may lead to /proc
+// or /sys, where creating a name has effects, and covering one hides a setting.
 func refuseKernelFiles(f *os.File, p string) (stat unix.Statfs_t, err error) {
 	if err := unix.Fstatfs(int(f.Fd()), &stat); err != nil {
 		return stat, err

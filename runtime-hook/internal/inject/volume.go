@@ -44,8 +44,7 @@ func sharedMounts(mountinfo string) map[uint64]bool {
 	return ids
 }
 
-// checkVolume reports whether the folder f at the path dir is in a volume. closed says why the hook
-// may make nothing in it; nil if it may.
+// checkVolume reports whether the folder f at dir is in a volume, and why it is closed, if it is.
 func (r *Root) checkVolume(f *os.File, dir string) (volume bool, closed error) {
 	id := mountID(f)
 	switch {
@@ -65,8 +64,7 @@ func sharedVolumeError(p string) error {
 	return inTheWayError("%s is in a volume that the board shares (shared, rshared), which would get the mount too", p)
 }
 
-// refuseCover returns an error if f must not be covered by a mount: in a volume that the board
-// shares, or as the container's root.
+// refuseCover refuses f as a mount point in a volume that the board shares, or as the root.
 func (r *Root) refuseCover(f *os.File, p string) error {
 	if len(r.shared) > 0 && r.shared[mountID(f)] {
 		return sharedVolumeError(p)
@@ -78,8 +76,7 @@ func (r *Root) refuseCover(f *os.File, p string) error {
 	return err
 }
 
-// refuseCopy returns an error for a file that the container's user might not be able to read, or
-// that a link leads to in a volume.
+// refuseCopy refuses a file not for all users to read, or at the end of a link into a volume.
 func (r *Root) refuseCopy(f *os.File, p string) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {

@@ -38,8 +38,7 @@ const (
 	endianBig    = 3
 )
 
-// A broken cache is one that ld.so cannot read either. An unknown one may be of a C library that
-// this package does not know.
+// A broken cache is one that ld.so cannot read. An unknown one may be of another C library.
 var (
 	errBroken  = errors.New("it is broken")
 	errUnknown = errors.New("its format is not known")
@@ -163,8 +162,7 @@ func (f cacheFile) stringAt(offset uint32) (string, bool) {
 
 const maxPath = 4096 // PATH_MAX, with the NUL
 
-// readExtension reads the generator and the hwcaps sections into c. It drops other sections, which
-// say nothing about the entries.
+// readExtension reads generator and hwcaps into c. Other sections do not matter to entries.
 func (f cacheFile) readExtension(c *cache) error {
 	offset := le.Uint32(f.data[32:])
 	if offset == 0 {
@@ -271,8 +269,7 @@ func (c *cache) removeEntries(goes func(path string) bool) {
 	c.entries = slices.DeleteFunc(slices.Clone(c.entries), func(e entry) bool { return goes(e.path) })
 }
 
-// encode returns the content of the cache file in the format of today's ldconfig, which all
-// versions since glibc 2.2 read.
+// encode returns the cache file in today's format, which all versions since glibc 2.2 read.
 func (c *cache) encode() []byte {
 	stringsAt := headerSize + entrySize*len(c.entries)
 	out := make([]byte, stringsAt, stringsAt+96*len(c.entries)+256)

@@ -1,7 +1,6 @@
 // Package ldcache lets the programs of a container find the board's libraries. It edits the file of
 // glibc's dynamic linker, /etc/ld.so.cache. It runs no program of the container, not even ldconfig.
-// It keeps the image's entries, but does not trust them. It leaves an unknown file as it is, and
-// replaces a broken one.
+// It keeps the image's entries, without trust. It replaces a broken file, but no unknown one.
 package ldcache
 
 import (
@@ -25,9 +24,8 @@ const (
 	confPath  = "/etc/ld.so.conf.d/00-slipway.conf"
 )
 
-// Update adds libs to the container's ld.so.cache and ld.so.conf.d, but only those for whose
-// machine it has glibc's linker. It returns notes instead of an error, because a container may also
-// find its libraries by paths of its own.
+// Update adds libs to the container's ld.so.cache and ld.so.conf.d, for machines whose glibc linker
+// it has. It returns notes, no error, as a container may find libraries by paths of its own.
 func Update(root *inject.Root, libs []plan.Library) (notes []string) {
 	note := func(file string, err error) {
 		switch {
@@ -59,8 +57,7 @@ func loadable(root *inject.Root, libs []plan.Library) []plan.Library {
 // canBeListed reports whether a linker's configuration file can name the folder.
 func canBeListed(dir string) bool { return !strings.ContainsAny(dir, "\n#= \t\r") }
 
-// compatDir is the folder where images have CUDA libraries. The hook adds them to the cache only if
-// they are newer than the board's.
+// compatDir is where images have CUDA libraries. The cache has them only if newer than the board's.
 const compatDir = "/usr/local/cuda/compat"
 
 // updateCache adds libs to the container's ld.so.cache. It also removes entries of an earlier hook

@@ -17,6 +17,5 @@ var linkers = map[elf.Machine]linker{
 	elf.X8664:   {[]string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-x86-64.so.2"}, 0x0303, "x86_64-linux-gnu"},
 }
 
-// signedChars are the flags of the machines whose C type char is signed. Names with other than
-// ASCII characters sort differently there.
+// signedChars are flags of machines with a signed char, where names beyond ASCII sort differently.
 var signedChars = map[uint32]bool{0x0003: true, 0x0303: true}

@@ -42,17 +42,15 @@ func ruleCovers(r specs.LinuxDeviceCgroup, major, minor int64) bool {
 	return (all || r.Type == "c") && coversNumber(r.Major, major) && coversNumber(r.Minor, minor)
 }
 
-// coversNumber reports whether a rule's number covers n. No number, or runc's -1,
-// covers all.
+// coversNumber reports whether a rule's number covers n. No number, or runc's -1, covers all.
 func coversNumber(rule *int64, n int64) bool { return rule == nil || *rule == -1 || *rule == n }
 
 // deviceMounts is the folder in a container below which mounts name devices. Kubernetes lets a user
 // choose a container's environment, but not always its mounts.
 const deviceMounts = "/var/run/nvidia-container-devices/"
 
-// deviceMount returns the device that the mount m names: its path below deviceMounts, if it mounts
-// the board's /dev/null on that. A path cdi/vendor/class/device becomes a CDI name. A path imex/...
-// names no device.
+// deviceMount returns the device that m names, if m mounts the board's /dev/null: its path below
+// deviceMounts. cdi/vendor/class/device becomes a CDI name. imex/... names no device.
 func deviceMount(m specs.Mount) (name string, ok bool) {
 	name, ok = strings.CutPrefix(path.Clean(m.Destination), deviceMounts)
 	if !ok || path.Clean(m.Source) != "/dev/null" || strings.HasPrefix(name, "imex/") {
@@ -68,9 +66,8 @@ func deviceMount(m specs.Mount) (name string, ok bool) {
 	return name, true
 }
 
-// MissingGroup returns the group, by its id in the container, that the container's first process
-// has to join to have the rights of the board's group gid. ok is false if the process is a member
-// already, or cannot become one.
+// MissingGroup returns the group, by its id in the container, that its first process has to join to
+// have the rights of the board's group gid. ok is false if it is a member, or cannot become one.
 func (c Config) MissingGroup(gid uint32) (inside uint32, ok bool) {
 	inside, ok = c.groupInside(gid)
 	if !ok || inside == c.user.GID || slices.Contains(c.user.AdditionalGids, inside) {

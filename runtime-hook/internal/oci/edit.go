@@ -19,8 +19,7 @@ type Additions struct {
 	Hook  *specs.Hook               // to call at createRuntime
 }
 
-// Edit returns data, a config.json, with the additions. All other values stay as they are, because a
-// newer runtime may know more fields.
+// Edit returns data, a config.json, with the additions. All other values stay, also unknown ones.
 func Edit(data []byte, add Additions) ([]byte, error) {
 	if !json.Valid(data) {
 		return nil, errors.New("not JSON")
@@ -42,8 +41,7 @@ func Edit(data []byte, add Additions) ([]byte, error) {
 	return data, err
 }
 
-// appendItems appends items to the list at path in a JSON value. It makes the objects and the list
-// if they are missing (an empty value) or null.
+// appendItems appends items to the list at path in a JSON value. It makes missing and null parts.
 func appendItems[T any](value []byte, items []T, path ...string) ([]byte, error) {
 	if len(items) == 0 {
 		return value, nil
@@ -76,8 +74,7 @@ func appendItems[T any](value []byte, items []T, path ...string) ([]byte, error)
 }
 
 // parseObject returns the fields of a JSON object; none for null. Two fields that differ only in
-// case, or not at all, are an error, because runtimes differ in which one they read. So is a field
-// that differs from key in case.
+// case, or not at all, are an error, as runtimes read one or the other. So is key in another case.
 func parseObject(data []byte, key string) (map[string]json.RawMessage, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	first, err := d.Token()

@@ -1,6 +1,5 @@
-// Package oci parses a container runtime's input for a hook. The input is the state on standard
-// input and the bundle's config.json. Both may be hostile. Edit adds devices and hooks to a
-// config.json.
+// Package oci parses a container runtime's input for a hook: the state on standard input and the
+// bundle's config.json, which may be hostile. Edit adds devices and hooks to a config.json.
 package oci
 
 import (
@@ -190,8 +189,7 @@ func ReadFile(path string) ([]byte, error) {
 	return data, err
 }
 
-// Replace writes data to a new file and renames it to path, a config.json. It keeps the old file's
-// mode and owner.
+// Replace replaces path, a config.json, by a new file with data and the old one's mode and owner.
 func Replace(path string, data []byte) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -80,8 +80,7 @@ func loadPlan(dir string, want []byte, looked bool) (Compiled, bool) {
 	return r, err == nil && (looked || r.Watch.Holds())
 }
 
-// fileHead returns the first bytes of the cache file for a plan that this hook program makes from
-// the settings and CSV files.
+// fileHead returns the cache file's first bytes for a plan of this program, settings and CSV files.
 func fileHead(hook Seen, ignore []string, files []csv.File) []byte {
 	b := appendValue([]byte(cacheMagic), reflect.ValueOf(hook))
 	b = appendValue(b, reflect.ValueOf(ignore))
@@ -177,8 +176,7 @@ func savePlan(dir string, k savedPlan) error {
 // tempPrefix is the beginning of the names of temporary files. A hook needs one for a millisecond.
 const tempPrefix = "file-"
 
-// CreateTemp creates a temporary file in dir, and removes those of killed hooks, which are older
-// than a minute.
+// CreateTemp creates a temporary file in dir. It removes killed hooks' files, older than a minute.
 func CreateTemp(dir string) (*os.File, error) {
 	left, _ := filepath.Glob(filepath.Join(dir, tempPrefix+"*"))
 	for _, file := range left {

@@ -45,8 +45,7 @@ func appendValue(b []byte, v reflect.Value) []byte {
 	panic("no encoding for " + v.Type().String())
 }
 
-// decoder decodes what appendValue wrote. It allocates nothing for a length that the rest of the
-// bytes cannot hold.
+// decoder decodes what appendValue wrote. It allocates nothing for a length beyond the rest.
 type decoder struct {
 	rest string
 	err  error

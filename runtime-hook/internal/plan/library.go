@@ -10,8 +10,7 @@ import (
 	"slipway/runtime-hook/internal/elf"
 )
 
-// Library is a name that programs request from the dynamic linker, with the path of its file in the
-// container.
+// Library is a name that programs request from the linker, and its file's path in the container.
 type Library struct {
 	Name    string      `json:"name"`
 	Path    string      `json:"path"`
@@ -73,8 +72,7 @@ func isLibraryName(name string) bool {
 	return strings.HasPrefix(name, "lib") && strings.Contains(name, ".so")
 }
 
-// readLibrary reads the library file source on the board, if isLibraryName accepts its name. A
-// library without a soname gets its file name.
+// readLibrary reads the board's library source, with its file name if it lacks a soname.
 func readLibrary(source string) (elf.Library, bool) {
 	if !isLibraryName(path.Base(source)) {
 		return elf.Library{}, false
@@ -97,8 +95,7 @@ func readLibrary(source string) (elf.Library, bool) {
 	return lib, true
 }
 
-// folderLibraries returns the libraries directly in m, without links to other folders. It reads at
-// most maxFolderLibraries names.
+// folderLibraries returns up to maxFolderLibraries directly in m, without links to other folders.
 func (c *compiler) folderLibraries(m Mount) (out []Library) {
 	c.watchFolder(m.Source)
 	dir, err := os.Open(m.Source)

@@ -19,12 +19,10 @@ import (
 	"slipway/runtime-hook/internal/elf"
 )
 
-// AltRoot is a second file tree on Yocto boards with another layout. It has the files under the
-// paths that NVIDIA's containers expect.
+// AltRoot is a second tree on Yocto boards of another layout, with files at NVIDIA's usual paths.
 const AltRoot = "/usr/share/nvidia-container-passthrough"
 
-// releaseFile contains the L4T release, which NVIDIA's libraries read. So every container gets it
-// if it exists, listed or not.
+// releaseFile contains the L4T release. NVIDIA's libraries read it, so all containers get it.
 const releaseFile = "/etc/nv_tegra_release"
 
 // Mount is a file or folder of the board that appears in the container, read-only.
@@ -88,8 +86,7 @@ type Compiled struct {
 }
 
 // Compile makes the plan for the entries, and for releaseFile, from the file tree at root, without
-// files that a pattern of ignore matches. A missing or bad file becomes a problem, and Compile
-// continues with the rest.
+// files that a pattern of ignore matches. Missing and bad files become problems.
 func Compile(root string, entries []csv.Entry, ignore []string) Compiled {
 	w := &watcher{seen: map[string]int{}}
 	c := &compiler{
@@ -189,8 +186,7 @@ func (c *compiler) addPath(t *tree, e csv.Entry, p string) {
 	}
 }
 
-// addFolder adds a mount of the folder at at, under its path with all links above it resolved. It
-// refuses system folders.
+// addFolder mounts the folder at at, under its path without links. It refuses system folders.
 func (c *compiler) addFolder(t *tree, e csv.Entry, listed, at string) error {
 	end, info, err := t.stat(at)
 	if err != nil {
@@ -219,8 +215,7 @@ func (c *compiler) addFolder(t *tree, e csv.Entry, listed, at string) error {
 // wideFolders are folders below the first level whose contents most images need.
 var wideFolders = map[string]bool{"/usr/bin": true, "/usr/sbin": true, "/usr/lib": true, "/usr/lib64": true, "/usr/local": true, "/usr/share": true, "/var/lib": true, "/var/run": true}
 
-// addFile adds the regular file at the end of the symlinks that begin at at, and the links. If they
-// end at a folder, it adds only the links.
+// addFile adds the symlinks from at on, and the file at their end. A folder there is not added.
 func (c *compiler) addFile(t *tree, e csv.Entry, at string) error {
 	links, end, err := followLinks(t, at, listedAt(e))
 	if err != nil {
@@ -253,8 +248,7 @@ func (c *compiler) addFile(t *tree, e csv.Entry, at string) error {
 }
 
 // followLinks returns the chain of symlinks from at, and the path at its end. Each keeps its text
-// from the board, unless that text goes through a folder that is a link on the board, which the
-// container may not have.
+// from the board, unless a folder in the text is a link, which the container may not have.
 func followLinks(t *tree, at, from string) (links []Link, end string, err error) {
 	for len(links) <= maxLinks {
 		text, err := t.readlink(at)
@@ -417,8 +411,7 @@ func (c *compiler) keepsPath(folders []Mount, p, source string, kinds ...fs.File
 	return false
 }
 
-// enclosingFolder returns the innermost of the folders that contains p, and the rest of p below it;
-// rest is "" if there is none.
+// enclosingFolder returns the innermost of folders that contains p, and p's rest; "" if none does.
 func enclosingFolder(folders []Mount, p string) (in Mount, rest string) {
 	for _, f := range folders {
 		if r, ok := strings.CutPrefix(p, f.Path+"/"); ok {
@@ -428,8 +421,7 @@ func enclosingFolder(folders []Mount, p string) (in Mount, rest string) {
 	return in, rest
 }
 
-// typeIn returns the type of the board's file rest in folder. It returns false if there is none, or
-// if a symlink is on the way to it.
+// typeIn returns the type of the board's file rest in folder; false if missing or behind a symlink.
 func (c *compiler) typeIn(folder, rest string) (fs.FileMode, bool) {
 	at := folder
 	for {

@@ -169,8 +169,7 @@ var (
 	errLooks   = errors.New("this pattern and those before it search too many folders")
 )
 
-// globPart extends each of dirs by the names that match one element of a pattern. It returns an
-// error beyond maxMatches or maxLooks.
+// globPart extends dirs by names that match a pattern's element, up to maxMatches and maxLooks.
 func (t *tree) globPart(dirs []string, part string) ([]string, error) {
 	var found []string
 	for _, dir := range dirs {
@@ -191,8 +190,7 @@ func (t *tree) globPart(dirs []string, part string) ([]string, error) {
 	return found, nil
 }
 
-// matchNames returns the names in dir, all in UTF-8, that match the pattern; none if it cannot read
-// dir.
+// matchNames returns the names in dir, in UTF-8, that match; none if it cannot read dir.
 func (t *tree) matchNames(dir, pattern string) []string {
 	real, err := t.walkLinks("/", dir)
 	if err != nil {

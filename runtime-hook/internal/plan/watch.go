@@ -5,8 +5,7 @@ import (
 	"syscall"
 )
 
-// Watch lists the states of all paths that a plan depends on. The plan is valid while the board is
-// unchanged at all of them.
+// Watch lists states of all paths that a plan depends on. Any change there makes the plan invalid.
 type Watch []Seen
 
 // Seen is the state of one path on the board. If it does not exist, all other fields are zero.
@@ -59,8 +58,7 @@ type watcher struct {
 	seen map[string]int
 }
 
-// watchPath records the state of p, once. Call it before p is used, so that a change during the
-// compilation shows.
+// watchPath records the state of p, once. Call it before p is used, so that a later change shows.
 func (w *watcher) watchPath(p string) {
 	if _, ok := w.seen[p]; !ok {
 		w.seen[p] = len(w.list)

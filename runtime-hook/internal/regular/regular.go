@@ -1,5 +1,4 @@
-// Package regular reads regular files of a limited size. Other files may block for ever, or never
-// end.
+// Package regular reads regular files of limited size. Other files may block, or never end.
 package regular
 
 import (
@@ -12,8 +11,7 @@ import (
 	"syscall"
 )
 
-// Read reads the regular file at path, of at most limit bytes. If the file is larger, it returns
-// the beginning and an error.
+// Read reads the regular file at path. Of one larger than limit, it returns a part and an error.
 func Read(path string, limit int) ([]byte, fs.FileInfo, error) {
 	// A FIFO would block the open without O_NONBLOCK.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
