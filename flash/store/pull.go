@@ -91,10 +91,7 @@ type pull struct {
 
 // resolve reads and checks the manifest and artifact.json, and sets p from them without the report.
 func (p *pull) resolve(ctx context.Context, place fetch.Place) error {
-	name := place.Digest
-	if name == "" {
-		name = place.Tag
-	}
+	name := cmp.Or(place.Digest, place.Tag)
 	if name == "" {
 		return fmt.Errorf("no tag, and a store has many artifacts\nnext: store list %s", place)
 	}
@@ -279,17 +276,19 @@ func (p *pull) fetch(ctx context.Context, missing []v1.Descriptor) error {
 			if err == nil && packed {
 				path, err = p.unpack(inner, path, l)
 			}
+			if err == nil {
+				path, err = filepath.Rel(p.Folder, path)
+			}
+			if err == nil {
+				err = p.root.Rename(path, nameOf(l))
+			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", nameOf(l), err)
-			}
-			part, err := filepath.Rel(p.Folder, path)
-			if err == nil {
-				err = p.root.Rename(part, nameOf(l))
 			}
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.Fetched, p.FetchedBytes = append(p.Fetched, nameOf(l)), p.FetchedBytes+l.Size
-			return err
+			return nil
 		})
 	}
 	err := group.Wait()

@@ -109,6 +109,27 @@ func TestBrokenPullOverAnother(t *testing.T) {
 	}
 }
 
+// A file whose place something else takes during the pull is not counted as fetched.
+func TestPullCountsWhatArrived(t *testing.T) {
+	ref, into := filepath.Join(t.TempDir(), "store"), t.TempDir()
+	push(t, newArtifact(t, version{key: "1"}), ref+":v1")
+	s, place, err := openFor(ref+":v1", toPull)
+	p := pull{store: s, Pulled: Pulled{Folder: into}}
+	if err == nil {
+		err = p.resolve(t.Context(), place)
+	}
+	if err == nil {
+		p.root, err = os.OpenRoot(into)
+	}
+	if err != nil || os.MkdirAll(filepath.Join(into, "disk.img", "in the way"), 0o755) != nil {
+		t.Fatal(err)
+	}
+	disk, _ := layerNamed(p.manifest, "disk.img")
+	if err := p.fetch(t.Context(), []v1.Descriptor{disk}); err == nil || len(p.Fetched) != 0 || p.FetchedBytes != 0 {
+		t.Errorf("fetch = %v, fetched %v of %d bytes; want an error and nothing", err, p.Fetched, p.FetchedBytes)
+	}
+}
+
 // Without --into, an artifact of another build is not replaced.
 func TestPullBelow(t *testing.T) {
 	ref := filepath.Join(t.TempDir(), "store")
