@@ -42,34 +42,23 @@ func isSecret(data []byte) bool {
 	return text || len(data) > 0 && (data[0] == 0xc5 || data[0]&^3 == 0x94)
 }
 
-// verifyRing runs gpgv on a detached signature and all of data, and returns the signers.
-func (s Signers) verifyRing(ctx context.Context, signature []byte, data *contextReader) (who string, err error) {
-	err = s.withRing(func(dir string) error {
-		file := filepath.Join(dir, "signature")
-		if err := os.WriteFile(file, signature, 0o600); err != nil {
-			return err
-		}
-		who, err = s.runGPGV(ctx, dir, file, data)
-		return err
-	})
+// verifyRing runs gpgv on a detached signature and all of data, and returns the signers. In the
+// temporary folder, gpgv finds no other keyring.
+func (s Signers) verifyRing(ctx context.Context, signature []byte, data *errorReader) (string, error) {
+	dir, err := os.MkdirTemp("", "slipway-gpgv-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "signature")
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "ring"), s.ring, 0o600), os.WriteFile(file, signature, 0o600)); err != nil {
+		return "", err
+	}
+	who, err := s.runGPGV(ctx, dir, file, data)
 	if data.err != nil { // gpgv has read only a part of the file
 		return "", data.err
 	}
 	return who, err
-}
-
-// withRing calls work with a temporary folder that holds the keyring, and removes it afterwards. In
-// that folder gpgv finds no other keyring.
-func (s Signers) withRing(work func(dir string) error) error {
-	dir, err := os.MkdirTemp("", "slipway-gpgv-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	if err := os.WriteFile(filepath.Join(dir, "ring"), s.ring, 0o600); err != nil {
-		return err
-	}
-	return work(dir)
 }
 
 // runGPGV runs gpgv on a signature's file and the data, and returns the signers. It reads gpgv's

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/sha512"
@@ -16,6 +17,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -97,7 +99,7 @@ func (s Signer) String() string {
 // Verify verifies a signature of OpenSSH or GPG over all of data, and returns the signer, who must
 // be one of s. It refuses a signature longer than these programs write, and fails once ctx ends.
 func (s Signers) Verify(ctx context.Context, signature []byte, data io.Reader) (Signer, error) {
-	in := &contextReader{ctx: ctx, in: data}
+	in := &errorReader{Reader: localfile.WithContext(ctx, data, nil)}
 	switch {
 	case len(signature) > maxSignatureBytes:
 		return Signer{}, fmt.Errorf("a signature of more than %d KiB", maxSignatureBytes>>10)
@@ -125,22 +127,16 @@ func (s Signers) verifySSH(signature []byte, data io.Reader) (Signer, error) {
 	return Signer{name, sig.key.Type(), ssh.FingerprintSHA256(sig.key)}, nil
 }
 
-// contextReader reads from in until ctx ends. It keeps an error, since gpgv does not return it.
-type contextReader struct {
-	ctx context.Context
-	in  io.Reader
+// errorReader keeps the first error but io.EOF of its Reader, since gpgv does not return it.
+type errorReader struct {
+	io.Reader
 	err error
 }
 
-// Read reads from in. It fails once ctx ends, and keeps each error except io.EOF.
-func (s *contextReader) Read(p []byte) (int, error) {
-	if s.ctx.Err() != nil {
-		s.err = context.Cause(s.ctx)
-		return 0, s.err
-	}
-	n, err := s.in.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		s.err = err
+func (r *errorReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if !errors.Is(err, io.EOF) {
+		r.err = cmp.Or(r.err, err)
 	}
 	return n, err
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
+	"io"
 	"math/big"
 	"os"
 	"os/exec"
@@ -13,9 +14,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"slipway/layers/localfile"
 )
 
 func TestMain(m *testing.M) {
@@ -317,7 +321,9 @@ func TestAllowedSigners(t *testing.T) {
 		{"unknown option", `ann no-touch ` + public, "unknown"},
 		{"no value", `ann namespaces ` + public, "unknown, or without a value"},
 		{"no quotes", `ann namespaces=file ` + public, "in quotes"},
-		{"quote not closed", `ann namespaces="file ` + public, "not closed"},
+		{"quote not closed", `ann namespaces="file ` + public, "in quotes"},
+		{"a quote in the comment", `"ann" ` + public + ` "of Ann`, ""},
+		{"quoted name not closed", `"ann ` + public, "is no kind of key"},
 		{"no name", public, ""},
 		{"no key", "ann", "is no kind of key"},
 		{"key cut off", "ann " + public[:40], ""},
@@ -358,6 +364,19 @@ func TestVerifyEnds(t *testing.T) {
 	cancel(stopped)
 	if _, err := s.Verify(ctx, sig, strings.NewReader(message)); !errors.Is(err, stopped) {
 		t.Errorf("Verify = %v; want %v", err, stopped)
+	}
+}
+
+// The first error of a file that is read stays, whatever later reads return.
+func TestFirstErrorStays(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	first := errors.New("first")
+	r := &errorReader{Reader: localfile.WithContext(ctx, iotest.ErrReader(first), nil)}
+	_, _ = io.ReadAll(r)
+	cancel()
+	_, _ = io.ReadAll(r)
+	if !errors.Is(r.err, first) {
+		t.Errorf("err = %v; want %v", r.err, first)
 	}
 }
 
