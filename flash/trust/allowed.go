@@ -61,31 +61,18 @@ func parseAllowed(data []byte) ([]allowedSigner, error) {
 // parseSigner parses a line: principals [options] type key [comment].
 func parseSigner(text string) (allowedSigner, error) {
 	var e allowedSigner
-	principals, rest, err := cutWord(text)
-	if err != nil {
-		return e, err
-	}
-	e.principals = strings.Trim(principals, `"`)
+	words := append(splitQuoted(text, " \t"), "", "", "") // those that may be missing
+	e.principals = strings.Trim(words[0], `"`)
 	if e.principals == "" || strings.ContainsFunc(e.principals, func(r rune) bool { return !unicode.IsGraphic(r) }) {
 		return e, errors.New("no name of a signer before the key")
 	}
-	kind, rest, err := cutWord(rest)
-	if err != nil {
-		return e, err
-	}
-	if !isKeyType(kind) {
-		if err := e.parseOptions(kind); err != nil {
+	if !isKeyType(words[1]) {
+		if err := e.parseOptions(words[1]); err != nil {
 			return e, err
 		}
-		if kind, rest, err = cutWord(rest); err != nil {
-			return e, err
-		}
+		words = words[1:]
 	}
-	encoded, _, err := cutWord(rest)
-	if err != nil {
-		return e, err
-	}
-	return e, e.parseKey(kind, encoded)
+	return e, e.parseKey(words[1], words[2])
 }
 
 // parseKey parses a key of the given kind. It refuses a certificate, and a key of another kind.
@@ -113,29 +100,12 @@ func isKeyType(s string) bool {
 	return strings.HasPrefix(s, "ssh-") || strings.HasPrefix(s, "ecdsa-") || strings.HasPrefix(s, "sk-")
 }
 
-// cutWord cuts the first word off text. A quoted part of the word may contain spaces.
-func cutWord(text string) (first, rest string, err error) {
-	quoted := false
-	for i, c := range text {
-		switch {
-		case c == '"':
-			quoted = !quoted
-		case !quoted && (c == ' ' || c == '\t'):
-			return text[:i], strings.TrimLeft(text[i:], " \t"), nil
-		}
-	}
-	if quoted {
-		return "", "", errors.New("a quote is not closed")
-	}
-	return text, "", nil
-}
-
 // parseOptions parses options between commas. It refuses unknown ones, which could be restrictions.
 func (e *allowedSigner) parseOptions(text string) error {
 	if strings.HasPrefix(text, "AAAA") {
 		return errors.New("the line is a public key without the signer's name before it, such as me@example.com")
 	}
-	for _, option := range splitQuoted(text) {
+	for _, option := range splitQuoted(text, ",") {
 		name, value, valued := strings.Cut(option, "=")
 		if valued {
 			if len(value) < 2 || value[0] != '"' || value[len(value)-1] != '"' {
@@ -166,12 +136,12 @@ func (e *allowedSigner) parseOptions(text string) error {
 	return nil
 }
 
-// splitQuoted splits text at the commas that are outside of quotes.
-func splitQuoted(text string) []string {
+// splitQuoted splits text at the separators that are outside of quotes.
+func splitQuoted(text, separators string) []string {
 	quoted := false
 	return strings.FieldsFunc(text, func(r rune) bool {
 		quoted = quoted != (r == '"')
-		return r == ',' && !quoted
+		return !quoted && strings.ContainsRune(separators, r)
 	})
 }
 
