@@ -78,6 +78,14 @@ var forms = []form{
 	{name: "xz", magic: hasMagic("\xfd7zXZ\x00"), open: openXz, ends: []string{".xz", ".txz"}},
 }
 
+// FormNames returns the names of the packed forms.
+func FormNames() (names []string) {
+	for _, f := range forms {
+		names = append(names, f.name)
+	}
+	return names
+}
+
 // hasMagic returns a function that reports whether head begins with any of the magics.
 func hasMagic(magic ...string) func([]byte) bool {
 	return func(head []byte) bool {
@@ -202,7 +210,7 @@ func isZst(head []byte) bool {
 	return strings.HasPrefix(string(head), frameMagic) || len(head) > 4 && string(head[1:4]) == "\x2a\x4d\x18" && head[0]&0xf0 == 0x50
 }
 
-// Form returns "raw", "gz", "xz", "zst", "bz2" or "zip".
+// Form returns "raw", or the name of the packed form.
 func (m *Image) Form() string { return m.form }
 
 // SizeBytes returns the unpacked size, or -1 if only decoding tells.

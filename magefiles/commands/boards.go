@@ -18,6 +18,7 @@ import (
 	suites "slipway/ci/suite"
 	"slipway/flash"
 	devices "slipway/flash/device"
+	"slipway/flash/source"
 	"slipway/flash/trust"
 	"slipway/images"
 )
@@ -184,8 +185,8 @@ The device is one of these, or several with commas between them:
 Slipway refuses a device that is in use, too small, or the system's own. It also refuses one
 that is not removable, unless you give its serial.
 
-The image may be packed (gz, xz, zst, bz2, zip). Without --raw it must be that of a
-whole disk, with a partition table that fits.
+The image may be packed (` + strings.Join(source.FormNames(), ", ") + `). Without --raw
+it must be that of a whole disk, with a partition table that fits.
 
 Slipway writes only the parts that differ from the device's contents, and reads them back. So an
 interrupted flash continues when you repeat it. Until a disk is complete it has no

@@ -14,6 +14,7 @@ import (
 	"slipway/flash/boardssh"
 	"slipway/flash/boardssh/container"
 	targetfiles "slipway/flash/boardssh/files"
+	boardupdate "slipway/flash/boardssh/update"
 	"slipway/images"
 )
 
@@ -238,7 +239,7 @@ const notUpdated = "not confirmed, and nothing was written; --yes confirms witho
 func updateCommand() *Command {
 	c := New("update BOARD HOST BUNDLE", "Install a bundle by a running board's own update engine, and prove the result")
 	c.Long = `The host is as for deploy. Slipway needs root on it. It works in these steps:
-1. find the engine on the board: RAUC or SWUpdate
+1. find the engine on the board: ` + boardupdate.EngineNames() + `
 2. check the bundle, its signature, its version and the board's slots
 3. install the bundle by the engine, through the SSH connection or from a copy on the board
 4. restart the board, and run its smoke suites on the new system

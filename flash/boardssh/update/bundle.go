@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"slipway/flash/boardssh"
 	"slipway/flash/sealed"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
@@ -40,20 +41,31 @@ const (
 	SWUpdate Kind = "SWUpdate"
 )
 
-// bundleFormat is the file format of one kind of bundle.
-type bundleFormat struct {
+// engine is one kind of update engine: the files that it takes, and how it is found on a board.
+type engine struct {
 	kind   Kind
-	suffix string
+	suffix string // of its bundles' names
 	is     func(head []byte) bool
 	read   func(*Bundle) error
+	find   func(ctx context.Context, c *boardssh.Conn, bus string) (Engine, error) // an error means that the board does not have it
 }
 
-var bundleFormats = []bundleFormat{
-	{RAUC, ".raucb", isSquashfs, readRAUC},
-	{SWUpdate, ".swu", isCpio, readSWUpdate},
+// engines are looked for in this order.
+func engines() []engine {
+	return []engine{
+		{RAUC, ".raucb", isSquashfs, readRAUC, findRAUC},
+		{SWUpdate, ".swu", isCpio, readSWUpdate, findSWUpdate},
+	}
 }
 
-var errNoBundle = errors.New("not a bundle for RAUC or SWUpdate\nnext: build --help  # --target=bundle makes one for a virtual board, slipway-bundle with RAUC, slipway-update for a Jetson")
+// EngineNames returns the names of the engines, like "RAUC or SWUpdate".
+func EngineNames() string {
+	var names []string
+	for _, e := range engines() {
+		names = append(names, string(e.kind))
+	}
+	return strings.Join(names, " or ")
+}
 
 // headBytes is how many bytes of a file are needed to recognize its format.
 const headBytes = 512
@@ -90,20 +102,20 @@ func (b *Bundle) readFormat() error {
 	if err != nil && err != io.EOF {
 		return err
 	}
-	for _, f := range bundleFormats {
-		if f.is(head[:n]) {
-			b.Kind = f.kind
-			return f.read(b)
+	for _, e := range engines() {
+		if e.is(head[:n]) {
+			b.Kind = e.kind
+			return e.read(b)
 		}
 	}
-	return errNoBundle
+	return fmt.Errorf("not a bundle for %s\nnext: build --help  # --target=bundle makes one for a virtual board, slipway-bundle with RAUC, slipway-update for a Jetson", EngineNames())
 }
 
 // fileSuffix returns the file name ending of the bundle's kind: .raucb or .swu.
 func (b *Bundle) fileSuffix() string {
-	for _, f := range bundleFormats {
-		if f.kind == b.Kind {
-			return f.suffix
+	for _, e := range engines() {
+		if e.kind == b.Kind {
+			return e.suffix
 		}
 	}
 	return ""

@@ -1,4 +1,4 @@
-// Package update installs a bundle of this machine by a board's own engine: RAUC or SWUpdate.
+// Package update installs a bundle of this machine by a board's own engine, such as RAUC.
 // It writes no slot itself and restarts nothing; see ci.Update for the whole flow. It
 // treats a board as hostile: it limits what it reads, and cleans it by plaintext.OneLine.
 package update
@@ -140,17 +140,12 @@ var (
 // SystemBus is the usual socket of a board's D-Bus.
 const SystemBus = "/run/dbus/system_bus_socket"
 
-// finders look for one kind of engine each. An error means that the board does not have it.
-var finders = []func(ctx context.Context, c *boardssh.Conn, bus string) (Engine, error){
-	findRAUC, findSWUpdate,
-}
-
 // FindEngine looks for an update engine on the board and returns the first that it finds, or
 // ErrNoEngine. It asks the board each time, because an image may have changed since it was built.
 func FindEngine(ctx context.Context, c *boardssh.Conn, bus string) (Engine, error) {
 	var why []string
-	for _, find := range finders {
-		e, err := find(ctx, c, bus)
+	for _, kind := range engines() {
+		e, err := kind.find(ctx, c, bus)
 		switch {
 		case err == nil:
 			return e, nil
