@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"path"
 	"slices"
 
 	"slipway/layers/plaintext"
@@ -33,8 +32,6 @@ type DPU struct {
 	From  *Peer `yaml:"from" json:"from,omitempty"`
 	To    *Peer `yaml:"to" json:"to,omitempty"`
 	Other *Peer `yaml:"other" json:"other,omitempty"`
-
-	Inference *Inference `yaml:"inference" json:"inference,omitempty"` // nil: nothing that DPDK's mldev could use
 }
 
 // Peer is a machine or namespace beside the board that packets come from or go to.
@@ -44,21 +41,6 @@ type Peer struct {
 	Run       []string `yaml:"run" json:"run,omitempty"`
 	Interface string   `yaml:"interface" json:"interface"`
 	Address   string   `yaml:"address" json:"address"` // of the interface, IPv4
-}
-
-// Inference names the files on the board with a model for DPDK's mldev. The other input detects a
-// device that repeats its first answer, the other model one that confuses two models.
-type Inference struct {
-	EAL       []string `yaml:"eal" json:"eal"`
-	Model     string   `yaml:"model" json:"model"`
-	Input     string   `yaml:"input" json:"input"`
-	Reference string   `yaml:"reference" json:"reference"` // what the model must answer
-
-	OtherModel     string `yaml:"other-model" json:"otherModel,omitempty"` // for the other input; else it is Model
-	OtherInput     string `yaml:"other-input" json:"otherInput,omitempty"`
-	OtherReference string `yaml:"other-reference" json:"otherReference,omitempty"`
-
-	Wrong string `yaml:"wrong" json:"wrong,omitempty"` // what it must not: a check that cannot fail proves nothing
 }
 
 const (
@@ -97,7 +79,7 @@ func (d DPU) validate() error {
 	if (d.From == nil) != (d.To == nil) || d.Other != nil && d.From == nil {
 		return errors.New("from: packets need where they come from (from) and where they must arrive (to); other goes with both")
 	}
-	return cmp.Or(d.From.validate("from"), d.To.validate("to"), d.Other.validate("other"), d.Inference.validate())
+	return cmp.Or(d.From.validate("from"), d.To.validate("to"), d.Other.validate("other"))
 }
 
 // checkEALArguments returns an error for more than 64 arguments, or for one that DPDK or FRR would
@@ -126,42 +108,6 @@ func (p *Peer) validate(key string) error {
 	}
 	if a, err := netip.ParseAddr(p.Address); err != nil || !a.Is4() {
 		return fmt.Errorf("%s.address: %q is no IPv4 address, like 192.0.2.1", key, p.Address)
-	}
-	return nil
-}
-
-// validate returns the first error in the keys of inference, whose files are on the board.
-func (m *Inference) validate() error {
-	if m == nil {
-		return nil
-	}
-	if err := checkEALArguments("inference.eal", m.EAL); err != nil {
-		return err
-	}
-	if (m.OtherInput == "") != (m.OtherReference == "") {
-		return errors.New("inference: other-input and other-reference need each other")
-	}
-	if m.OtherModel != "" && m.OtherInput == "" {
-		return errors.New("inference: other-model needs other-input and other-reference")
-	}
-	for _, f := range []struct {
-		key, file string
-		optional  bool
-	}{
-		{"model", m.Model, false},
-		{"input", m.Input, false},
-		{"reference", m.Reference, false},
-		{"other-model", m.OtherModel, true},
-		{"other-input", m.OtherInput, true},
-		{"other-reference", m.OtherReference, true},
-		{"wrong", m.Wrong, true},
-	} {
-		if f.optional && f.file == "" {
-			continue
-		}
-		if !path.IsAbs(f.file) || !noSpace().MatchString(f.file) {
-			return fmt.Errorf("inference.%s: %q is no absolute path on the board", f.key, f.file)
-		}
 	}
 	return nil
 }

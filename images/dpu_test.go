@@ -12,7 +12,6 @@ const smallDPU = `dpu:
   from: {run: [ip, netns, exec, vf0], interface: eth0, address: 198.51.100.2}
   to: {run: [ip, netns, exec, leaf2], interface: eth0, address: 192.0.2.2}
   other: {interface: eth0, address: 192.0.2.1}
-  inference: {eal: [--no-pci], model: /m, input: /i, reference: /r, wrong: /w}
 `
 
 func TestDPU(t *testing.T) {
@@ -30,10 +29,6 @@ func TestDPU(t *testing.T) {
 		{"an interface that would be an option", "leaf2], interface: eth0", "leaf2], interface: -w", `dpu.to.interface: "-w" is no name`},
 		{"no address", "192.0.2.1}", "leaf1}", `dpu.other.address: "leaf1" is no IPv4 address`},
 		{"an address of IPv6", "192.0.2.1}", "'2001:db8::1'}", `dpu.other.address: "2001:db8::1" is no IPv4 address`},
-		{"a model somewhere", "model: /m", "model: m", `dpu.inference.model: "m" is no absolute path`},
-		{"another model and nothing for it", "model: /m", "model: /m, other-model: /n", `inference: other-model needs other-input`},
-		{"a wrong answer somewhere", "wrong: /w", "wrong: w", `dpu.inference.wrong: "w" is no absolute path`},
-		{"an argument of mldev's", "[--no-pci]", "['']", `dpu.inference.eal: "" is no argument`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dpu := strings.Replace(smallDPU, tt.from, tt.to, 1)

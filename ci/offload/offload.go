@@ -1,5 +1,5 @@
 // Package offload proves with packets what the ports of a DPU do by themselves. Each
-// check is a section of a suite: DPDK flow rules, FRR policy routing, inference.
+// check is a section of a suite: DPDK flow rules, FRR policy routing.
 package offload
 
 import (
@@ -12,6 +12,5 @@ func init() {
 		suite.Kind{Name: "pbr", About: "policy based routing that FRR hands to the ports, with packets that show it", Keys: []string{
 			"plugin", "daemons", "port", "packets", "other-port", "other-packets", "all-fields", "any-protocol", "wider", "group", "cases",
 		}, Read: readPBR},
-		suite.Kind{Name: "mldev", About: "DPDK's inference, by dpdk-test-mldev", Keys: []string{"test", "repetitions", "tolerance", "wrong", "max-latency", "min-throughput", "within"}, Read: readMldev},
 	)
 }

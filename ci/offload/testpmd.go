@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -137,9 +138,6 @@ var drivers = map[string]report.Proof{
 	"net_pcap":       report.ProvesSoftware,
 	"net_null":       report.ProvesSoftware,
 	"net_ring":       report.ProvesSoftware,
-	"ml_sw":          report.ProvesSoftware,
-	"ml_cn10k":       report.ProvesHardware,
-	"ml_mvtvm":       report.ProvesSoftware, // of cnxk: TVM on the processor
 }
 
 // driverProof returns what a set of drivers proves together: software if one driver is software,
@@ -191,6 +189,14 @@ func (t *testpmd) describeMemory() (string, error) {
 		free += n
 	}
 	return fmt.Sprintf("%s objects, %d free buffers", firstGroup(objectsAllocated(), heap), free), err
+}
+
+// firstGroup returns the text that the pattern's first group matches, or "".
+func firstGroup(pattern *regexp.Regexp, text string) string {
+	if m := pattern.FindStringSubmatch(text); m != nil {
+		return m[1]
+	}
+	return ""
 }
 
 // queryCount reads the counter of a rule of port 0.

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"slipway/ci/suite/suitetest"
 )
@@ -87,6 +90,105 @@ func TestSteeringScripts(t *testing.T) {
 		}
 		if left, err := filepath.Glob(filepath.Join(dir, "tmp.*")); err != nil || len(left) > 0 {
 			t.Errorf("%s: left behind: %v, %v", tt.name, left, err)
+		}
+	}
+}
+
+// mldevSays returns output in the form that dpdk-test-mldev prints to a pipe.
+func mldevSays(result string) string {
+	return "\tdriver               : ml_sw\n\ttest                 : inference_ordered\n" +
+		"\x1b[33mError: nothing\x1b[0m\n Average End-to-End Latency (ns)                                  = 1530\n" +
+		" Average Throughput (inferences / second)                         = 653594\n" +
+		"--------------------------------------------------------------------------------\nResult: \x1b[32m" + result + "\x1b[0m\n"
+}
+
+// The scripts of dpu-mldev give dpdk-test-mldev the words and files of the board's mldev.conf.
+// Success passes, a wrong reference must fail, and nothing else passes: not an exit status of 0
+// without success, and not a program that crashes.
+func TestMldevScripts(t *testing.T) {
+	text, err := os.ReadFile("workloads/dpu-mldev/suite.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf, err := os.ReadFile("../../recipes/dynamic-layers/dpdk/dpdk-ml-sw/files/mldev.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const (
+		start = "--lcores=0@0,1@0,2@1 --no-huge -m 128 --no-pci -d /usr/lib/dpdk-slipway/librte_ml_sw.so --vdev=ml_sw0 -- --debug --test="
+		first = "--filelist=F/model.bin,F/input.bin,D/output,F/reference.bin"
+		other = " --filelist=F/other-model.bin,F/other-input.bin,D/other-output,F/other-reference.bin"
+		wrong = "--filelist=F/model.bin,F/input.bin,D/output,F/wrong.bin"
+	)
+	asked := []string{
+		start + "device_ops",
+		start + "model_ops --models=F/model.bin",
+		start + "inference_ordered " + first + other + " --repetitions=10000 --stats --tolerance=1",
+		start + "inference_interleave " + first + other + " --repetitions=1000 --stats --tolerance=1",
+		start + "inference_ordered " + wrong + " --repetitions=10 --stats --tolerance=1",
+	}
+	success, failed, unsupported := mldevSays("Success"), "exit 1\n"+mldevSays("Failed"), mldevSays("Unsupported")
+	for _, tt := range []struct {
+		name, right, wrong string // says the program of the right reference, and of the wrong one
+		want               []string
+	}{
+		{"a device that computes", success, failed, []string{"passed", "passed", "passed", "passed", "passed"}},
+		{"wrong answers", failed, failed, []string{"failed", "failed", "failed", "skipped", "skipped"}},
+		{"tests that it does not support", unsupported, unsupported, []string{"failed", "failed", "failed", "skipped", "skipped"}},
+		{"a wrong reference that passes", success, success, []string{"passed", "passed", "passed", "passed", "failed"}},
+		{"a wrong reference that is not compared", success, unsupported, []string{"passed", "passed", "passed", "passed", "failed"}},
+		{"a wrong reference, and a crash", success, "exit 139\n", []string{"passed", "passed", "passed", "passed", "failed"}},
+		{"a wrong reference, and a status of 0", success, mldevSays("Failed"), []string{"passed", "passed", "passed", "passed", "failed"}},
+		{"a crash after success", "exit 139\n" + success, failed, []string{"failed", "failed", "failed", "skipped", "skipped"}},
+		{"success and failure", success + mldevSays("Failed"), failed, []string{"failed", "failed", "failed", "skipped", "skipped"}},
+		{"no figures", "Result: Success\n", failed, []string{"passed", "passed", "failed", "skipped", "skipped"}},
+		{"no word", "", failed, []string{"failed", "failed", "failed", "skipped", "skipped"}},
+	} {
+		dir := t.TempDir()
+		t.Setenv("PATH", dir+":/usr/bin:/bin")
+		t.Setenv("TMPDIR", dir)
+		files := map[string]string{
+			"mldev.conf":      string(conf),
+			"dpdk-test-mldev": "#!/bin/sh\necho \"$*\" >>" + dir + "/asked\ncase $* in *wrong.bin*) said=wrong ;; *) said=right ;; esac\ncat " + dir + "/$said.out\nexit $(cat " + dir + "/$said.status)\n",
+		}
+		for name, says := range map[string]string{"right": tt.right, "wrong": tt.wrong} {
+			files[name+".out"], files[name+".status"] = says, "0"
+			if rest, found := strings.CutPrefix(says, "exit "); found {
+				files[name+".status"], files[name+".out"], _ = strings.Cut(rest, "\n")
+			}
+		}
+		for name, data := range files {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := runHere(t, t.Context(), dir, strings.ReplaceAll(string(text), "/etc/slipway/mldev.conf", dir+"/mldev.conf"))
+		var got []string
+		for _, c := range r.Checks {
+			got = append(got, string(c.Status))
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q; want %q:\n%s", tt.name, got, tt.want, strings.Join(resultTexts(r), "\n"))
+		}
+		if left, err := filepath.Glob(filepath.Join(dir, "tmp.*")); err != nil || len(left) > 0 {
+			t.Errorf("%s: left behind: %v, %v", tt.name, left, err)
+		}
+		if tt.name != "a device that computes" {
+			continue
+		}
+		lines, err := os.ReadFile(filepath.Join(dir, "asked"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := regexp.MustCompile(regexp.QuoteMeta(dir)+`/tmp\.\w+/`).ReplaceAllString(strings.ReplaceAll(string(lines), "/usr/share/slipway/ml_sw/", "F/"), "D/")
+		if diff := cmp.Diff(asked, strings.Split(strings.TrimSpace(said), "\n")); diff != "" {
+			t.Errorf("arguments of dpdk-test-mldev (-want +got):\n%s", diff)
+		}
+		if got := resultTexts(r)[0]; !strings.Contains(got, "driver               : ml_sw") {
+			t.Errorf("%s; want the driver's name", got)
+		}
+		if got := resultTexts(r)[2]; !strings.Contains(got, "latency 1.53 µs; throughput 653594 inferences/s") {
+			t.Errorf("%s; want both figures", got)
 		}
 	}
 }

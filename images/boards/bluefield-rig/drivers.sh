@@ -21,11 +21,13 @@ for driver in /source/dpdk-*; do
 	cp "$made"/librte_*.so /made/usr/lib/slipway/
 done
 
-# A model, what it is given, what it must answer, and another answer.
+# A model, its input and its answer, a wrong answer, and the file that names them for the suite.
 if [ -e dpdk-ml-sw ]; then
 	models=/made/usr/share/slipway/ml_sw
 	mkdir -p $models
 	dpdk-ml-sw/ml-sw-example $models
 	cp $models/input.bin $models/wrong.bin
 	truncate --size="$(stat --format=%s $models/reference.bin)" $models/wrong.bin
+	mkdir -p /made/etc/slipway
+	sed s,/usr/lib/dpdk-slipway/,/usr/lib/slipway/, /source/dpdk-ml-sw/files/mldev.conf > /made/etc/slipway/mldev.conf
 fi
