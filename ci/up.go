@@ -366,7 +366,7 @@ func (u *upRun) runSmoke(ctx context.Context) (string, error) {
 	return report.CountWords(proved.Counts().Checks), err
 }
 
-// stopVM closes SSH and switches the board off, unless opt.Keep is set. It prints errors.
+// stopVM closes SSH and, unless opt.Keep is set, switches the board off. It prints errors.
 func (u *upRun) stopVM() {
 	if u.conn != nil {
 		u.conn.Close()

@@ -1,5 +1,5 @@
 // Package fleet runs one command on many boards, several at a time: a deploy, an update, a test. It
-// reads an Ansible inventory, in YAML or INI. Packages target and ci do the work on one board.
+// reads an Ansible inventory, in YAML or INI. Package ci does the work on one board.
 package fleet
 
 import (

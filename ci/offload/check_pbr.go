@@ -116,7 +116,7 @@ func (r *router) wantNoPolicy(ctx context.Context) error {
 	return err
 }
 
-// checkPorts compares the plugin's ports with board.yml, and records what their drivers prove.
+// checkPorts checks that the plugin uses board.yml's ports, and records what their drivers prove.
 func (p pbr) checkPorts(ctx context.Context, f *suite.Finding, r *router) error {
 	said, err := r.runVtysh(ctx, r.plugin.ports)
 	if err != nil {

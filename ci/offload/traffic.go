@@ -47,7 +47,7 @@ func noTraffic(d *images.DPU) string {
 	return ""
 }
 
-// startTraffic checks that the peers have python3, reads the addresses, and starts all captures.
+// startTraffic looks for the peers' python3, reads addresses, starts captures. It sends nothing.
 func startTraffic(ctx context.Context, s *suite.Session, d *images.DPU) (t *traffic, err error) {
 	t = &traffic{Session: s, dpu: d, from: *d.From, mark: make([]byte, markBytes), more: make(chan struct{}, 1)}
 	rand.Read(t.mark)

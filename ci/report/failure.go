@@ -24,7 +24,7 @@ var (
 	errNoStatus = errors.New("the container has no status")
 )
 
-// noStatus is deploy run's exit status without the container's: that of ssh, rare in containers.
+// noStatus is deploy run's exit status if the container has none: that of ssh, rare in programs.
 const noStatus = 255
 
 // outcomes are the kinds of failure, each with its word in a report and a command's exit status.
