@@ -29,11 +29,11 @@ type pbr struct {
 var plugins = map[string]plugin{
 	"dpdk": {
 		module: "dplane_dpdk", ports: "show dplane dpdk port json", flow: "show dplane dpdk pbr flows",
-		readPorts: parsePluginPorts, readFlows: parseFlows, args: func(d *images.DPU) []string { return d.EAL },
+		readFlows: parseFlows, args: func(d *images.DPU) []string { return d.EAL },
 	},
 	"doca": {
 		module: "dplane_doca", ports: "show dplane doca port json", flow: "show dplane doca pbr flow json",
-		readPorts: parseDOCAPorts, readFlows: parseDOCAFlows, args: func(d *images.DPU) []string { return d.DOCA },
+		driver: docaDriver, readFlows: parseDOCAFlows, args: func(d *images.DPU) []string { return d.DOCA },
 	},
 }
 
@@ -122,10 +122,7 @@ func (p pbr) checkPorts(ctx context.Context, f *suite.Finding, r *router) error 
 	if err != nil {
 		return err
 	}
-	drivers := map[string]string{}
-	for _, port := range r.plugin.readPorts(said) {
-		drivers[port.iface] = port.driver
-	}
+	drivers := parsePluginPorts(said, r.plugin.driver)
 	var names []string
 	for _, name := range r.DPU.Ports {
 		driver := drivers[name]

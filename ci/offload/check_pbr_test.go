@@ -295,7 +295,7 @@ func FuzzFlows(f *testing.F) {
 				t.Errorf("%+v", flow)
 			}
 		}
-		if ports := slices.Concat(parsePluginPorts(text), parseDOCAPorts(text)); len(ports) > maxPorts {
+		if ports := parsePluginPorts(text, ""); len(ports) > maxPorts {
 			t.Errorf("%d ports", len(ports))
 		}
 	})

@@ -21,8 +21,8 @@ import (
 // plugin is a dataplane plugin of zebra that offloads policy based routing.
 type plugin struct {
 	module      string // its name for zebra's option -M
-	ports, flow string // commands of vtysh, whose output readPorts and readFlows read
-	readPorts   func(string) []frrPort
+	ports, flow string // commands of vtysh, whose output parsePluginPorts and readFlows read
+	driver      string // of all ports, if the output names none
 	readFlows   func(string) []pbrFlow
 	args        func(*images.DPU) []string // arguments of the module
 }
@@ -177,14 +177,12 @@ func (r *router) flowsUntil(ctx context.Context, limit time.Duration, wanted fun
 	return flows, said, err
 }
 
-// frrPort is a port that the plugin uses.
-type frrPort struct{ driver, iface string }
-
 const maxPorts = 64
 
-// parsePluginPorts parses the output of "show dplane dpdk port json". It returns the ports that the
-// plugin uses, and none for invalid JSON.
-func parsePluginPorts(text string) (all []frrPort) {
+// parsePluginPorts parses the JSON that vtysh prints about the ports of a plugin. It returns the
+// driver of each interface in use. driver is that of a plugin whose list has only ports in use and
+// names no drivers. Invalid JSON has no ports.
+func parsePluginPorts(text, driver string) map[string]string {
 	var said struct {
 		Ports []struct {
 			Used              bool
@@ -194,12 +192,13 @@ func parsePluginPorts(text string) (all []frrPort) {
 	if json.Unmarshal([]byte(text), &said) != nil {
 		return nil
 	}
+	drivers := map[string]string{}
 	for _, p := range said.Ports[:min(len(said.Ports), maxPorts)] {
-		if p.Used {
-			all = append(all, frrPort{driver: p.Driver, iface: p.Interface})
+		if p.Used || driver != "" {
+			drivers[p.Interface] = cmp.Or(driver, p.Driver)
 		}
 	}
-	return all
+	return drivers
 }
 
 // pbrFlow is a rule in zebra's list of flows, with the counter of its flow.

@@ -10,22 +10,6 @@ import (
 // docaDriver stands for a DPDK driver's name. DOCA Flow always uses the hardware.
 const docaDriver = "doca_flow"
 
-// parseDOCAPorts parses the output of "show dplane doca port json". Invalid JSON has no ports.
-func parseDOCAPorts(text string) (all []frrPort) {
-	var said struct {
-		Ports []struct {
-			Interface string
-		}
-	}
-	if json.Unmarshal([]byte(text), &said) != nil {
-		return nil
-	}
-	for _, p := range said.Ports[:min(len(said.Ports), maxPorts)] {
-		all = append(all, frrPort{driver: docaDriver, iface: p.Interface})
-	}
-	return all
-}
-
 // parseDOCAFlows parses the output of "show dplane doca pbr flow json". The list includes rules
 // that only the kernel applies, each with the plugin's reason. Invalid JSON has no flows.
 func parseDOCAFlows(text string) (all []pbrFlow) {
