@@ -93,7 +93,7 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 			u.outcome.OtherBoard, err = flash.RefuseOther(spec, bundle, how.OtherBoard)
 		}
 		if err == nil {
-			u.admitted, err = admitBundle(ctx, opt, spec, u.bundle)
+			u.admitted, err = AdmitBundle(ctx, opt, spec, u.bundle)
 		}
 		if err != nil {
 			return report.NotBegun(err)
@@ -110,9 +110,9 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 	return u.outcome, err
 }
 
-// admitBundle checks that the policies allow the bundle, as a file of an artifact. Without a policy
+// AdmitBundle checks that the policies allow the bundle, as a file of an artifact. Without a policy
 // every bundle is allowed, and only the board's engine verifies the signature.
-func admitBundle(ctx context.Context, opt images.Options, spec images.Spec, bundle *boardupdate.Bundle) (evidence.Admitted, error) {
+func AdmitBundle(ctx context.Context, opt images.Options, spec images.Spec, bundle *boardupdate.Bundle) (evidence.Admitted, error) {
 	a, err := evidence.AdmitFile(ctx, spec, opt.BoardDir(spec), bundle.File, func() (string, error) { return bundle.SHA256, nil })
 	return a, report.Because(ctx, flash.ErrImage, err)
 }

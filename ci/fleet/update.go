@@ -18,7 +18,7 @@ func (t *attempt) installBundle(ctx context.Context) (err error) {
 		return nil
 	}
 	how := ci.UpdateOptions{DryRun: t.request.DryRun, Downgrade: t.request.Downgrade, Out: io.Discard, Now: t.request.Now, Metrics: suite.KeepMetrics(t.opt, t.spec)}
-	if note, ok := t.noteBefore(); ok && note.isFor(t.job) && note.Bundle == t.work.sha256Of("bundle") {
+	if note, ok := t.noteBefore(); ok && note.isFor(t.job) && note.Bundle == t.bundle.SHA256 {
 		how.Earlier = &note.Earlier
 	}
 	how.Writing = t.recordNote
@@ -69,7 +69,7 @@ func (n Note) isFor(j *job) bool { return n.Address == j.access.Host && n.Port =
 // recordNote writes a note with the running system to the journal, before the update writes a slot.
 // If that fails, it stops the run and the update.
 func (t *attempt) recordNote(before ci.SystemID) error {
-	note := Note{t.work.sha256Of("bundle"), t.job.access.Host, t.job.access.Port, ci.Earlier{From: before}}
+	note := Note{t.bundle.SHA256, t.job.access.Host, t.job.access.Port, ci.Earlier{From: before}}
 	if err := t.journal.appendEntry(entry{Host: t.job.host.Name, Note: &note}); err != nil {
 		err = fmt.Errorf("nothing was written to the board, as the record of the run cannot be: %w", err)
 		t.stopRun(err)
@@ -89,7 +89,7 @@ func (t *attempt) noteAfter() *Note {
 	switch {
 	case !ok, o.Restarted && o.System == ci.OldSystem:
 		return nil
-	case o.Committed && note.Bundle == t.work.sha256Of("bundle"):
+	case o.Committed && note.Bundle == t.bundle.SHA256:
 		ran := o.SystemID()
 		note.To = &ran
 	}

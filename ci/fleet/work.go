@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway/ci"
 	"slipway/ci/report"
 	"slipway/ci/suite"
 	"slipway/flash"
@@ -68,16 +69,6 @@ func (w Work) differenceFrom(last Work) string {
 	}
 	if len(w.Sent) != len(last.Sent) {
 		return "more was sent"
-	}
-	return ""
-}
-
-// sha256Of returns the digest of the input with this Sent.What, or "".
-func (w Work) sha256Of(what string) string {
-	for _, s := range w.Sent {
-		if s.What == what {
-			return s.SHA256
-		}
 	}
 	return ""
 }
@@ -232,10 +223,7 @@ func (p *plan) openBundle(ctx context.Context) error {
 		p.work.OtherBoard, err = flash.RefuseOther(p.spec, p.request.Update, p.request.OtherBoard)
 	}
 	if err == nil {
-		p.admitted, err = evidence.AdmitFile(ctx, p.spec, p.opt.BoardDir(p.spec), p.request.Update, func() (string, error) {
-			return p.work.sha256Of("bundle"), nil
-		})
-		err = report.Because(ctx, flash.ErrImage, err)
+		p.admitted, err = ci.AdmitBundle(ctx, p.opt, p.spec, p.bundle)
 	}
 	return err
 }
