@@ -64,24 +64,14 @@ var ignoredVariables = map[string]string{
 	"ansible_ssh_executable":  "no ssh program is run; see ~/.ssh/config",
 }
 
-var knownVariables = listKnownVariables()
-
-// listKnownVariables returns the variables that Slipway reads, and those that it warns about.
-func listKnownVariables() map[string]bool {
-	all := map[string]bool{}
-	names := slices.Concat(hostVariables, portVariables, userVariables, identityVariables, argsVariables,
-		[]string{connectionVariable, priorityVariable, hostKeyVariable, serialVariable, boardVariable, limitVariable, becomeVariable, becomeMethodVariable, becomeUserVariable})
-	for _, name := range names {
-		all[name] = true
-	}
-	for name := range ignoredVariables {
-		all[name] = true
-	}
-	return all
-}
+// readVariables are the variables that Slipway reads.
+var readVariables = slices.Concat(hostVariables, portVariables, userVariables, identityVariables, argsVariables,
+	[]string{connectionVariable, priorityVariable, hostKeyVariable, serialVariable, boardVariable, limitVariable, becomeVariable, becomeMethodVariable, becomeUserVariable})
 
 // isKnownVariable reports whether Slipway reads a variable, or warns that it ignores it.
-func isKnownVariable(name string) bool { return knownVariables[name] }
+func isKnownVariable(name string) bool {
+	return ignoredVariables[name] != "" || slices.Contains(readVariables, name)
+}
 
 // templateProblem returns why a value with a template cannot be used, or "".
 func templateProblem(value string) string {
@@ -339,10 +329,8 @@ func parseJumpHosts(list string) []string {
 
 // warnOnce adds a warning unless the inventory has the same one already.
 func (inv *Inventory) warnOnce(line int, format string, args ...any) {
-	before := len(inv.Warnings)
-	inv.addWarning(line, format, args...)
-	if last := inv.Warnings[before]; slices.Contains(inv.Warnings[:before], last) {
-		inv.Warnings = inv.Warnings[:before]
+	if text := inv.errorAt(line, format, args...).Error(); !slices.Contains(inv.Warnings, text) {
+		inv.Warnings = append(inv.Warnings, text)
 	}
 }
 
