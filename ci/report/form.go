@@ -144,16 +144,16 @@ func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05
 // oneLine replaces all line ends and blanks of a text by single blanks.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// aboutLines returns lines of text about the board, for forms with comments.
-func (r Report) aboutLines() []string {
-	lines := []string{"board: " + oneLine(r.Board)}
+// about returns the board, how it was reached, and its identity, with names in lower case.
+func (r Report) about() []fact {
+	all := []fact{{"board", r.Board}}
 	if r.Target != "" {
-		lines = append(lines, "reached as: "+oneLine(r.Target))
+		all = append(all, fact{"reached as", r.Target})
 	}
 	for _, f := range r.Identity.Facts() {
-		lines = append(lines, strings.ToLower(f.Name)+": "+oneLine(f.Value))
+		all = append(all, fact{strings.ToLower(f.Name), f.Value})
 	}
-	return lines
+	return all
 }
 
 // renderJSON returns one report, or an object with several, as JSON.

@@ -65,24 +65,16 @@ func prefixLabel(s *junitSuite, label string) {
 	}
 }
 
+// newJUnitSuite returns a suite without cases, with what is known of the board as properties.
 func (r Report) newJUnitSuite(name string, elapsedMS int64) junitSuite {
-	return junitSuite{
+	suite := junitSuite{
 		Name: name, Time: junitSeconds(elapsedMS),
 		Timestamp: r.Started.UTC().Format("2006-01-02T15:04:05"), Hostname: cmp.Or(r.Host.Name, "unknown"),
-		Properties: r.junitProperties(),
 	}
-}
-
-// junitProperties returns the board, how it was reached, and the facts of its identity.
-func (r Report) junitProperties() []junitProperty {
-	properties := []junitProperty{{Name: "board", Value: r.Board}}
-	if r.Target != "" {
-		properties = append(properties, junitProperty{Name: "reached-as", Value: r.Target})
+	for _, f := range r.about() {
+		suite.Properties = append(suite.Properties, junitProperty{Name: strings.ReplaceAll(f.Name, " ", "-"), Value: f.Value})
 	}
-	for _, fact := range r.Identity.Facts() {
-		properties = append(properties, junitProperty{Name: strings.ReplaceAll(strings.ToLower(fact.Name), " ", "-"), Value: fact.Value})
-	}
-	return properties
+	return suite
 }
 
 // suiteWithChecks returns a suite with its checks as cases, and what these prove as a property.
@@ -102,25 +94,13 @@ func newJUnitCase(class string, result CheckResult) junitCase {
 	c := junitCase{Name: result.Name, ClassName: class, Time: junitSeconds(result.ElapsedMS)}
 	switch result.Status {
 	case Failed:
-		c.Failure = &junitMessage{Message: plaintext.FirstLine(result.Saw), Type: result.Kind, Text: explainResult(result)}
+		c.Failure = &junitMessage{Message: plaintext.FirstLine(result.Saw), Type: result.Kind, Text: strings.TrimSuffix(Failure{Saw: result.Saw, Want: result.Want, Next: result.Next}.lines(""), "\n")}
 	case Skipped:
 		c.Skipped = &junitMessage{Message: result.Saw}
 	default:
 		c.SystemOut = strings.TrimSpace(result.Saw + "\n" + proofs[result.Proves])
 	}
 	return c
-}
-
-// explainResult returns what a check saw and wanted, and the next step, on a line each.
-func explainResult(c CheckResult) string {
-	text := "saw:  " + c.Saw
-	if c.Want != "" {
-		text += "\nwant: " + c.Want
-	}
-	if c.Next != "" {
-		text += "\nnext: " + c.Next
-	}
-	return text
 }
 
 func (r Report) logText() string {

@@ -26,8 +26,8 @@ func renderTAP(all []Report) ([]byte, error) {
 	fmt.Fprintf(&b, "1..%d\n", total)
 	n, labels := 0, boardLabels(all)
 	for i, r := range all {
-		for _, line := range r.aboutLines() {
-			fmt.Fprintln(&b, "# "+line)
+		for _, f := range r.about() {
+			fmt.Fprintf(&b, "# %s: %s\n", f.Name, oneLine(f.Value))
 		}
 		prefix := ""
 		if len(all) > 1 {
