@@ -87,12 +87,7 @@ func Because(ctx context.Context, kind, err error) error {
 }
 
 // NotBegun adds the kind ErrNotBegun to err, which keeps its text and its other kinds.
-func NotBegun(err error) error {
-	if err == nil {
-		return nil
-	}
-	return kindError{ErrNotBegun, err}
-}
+func NotBegun(err error) error { return Because(context.Background(), ErrNotBegun, err) }
 
 type kindError struct{ kind, err error }
 

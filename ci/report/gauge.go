@@ -15,19 +15,6 @@ type gauge struct {
 	Low, High, Middle                float64 // of what the limits allow
 }
 
-// metricGauges returns a gauge for each metric of a report.
-func (r Report) metricGauges() []gauge {
-	var all []gauge
-	for _, s := range r.Suites {
-		for _, c := range s.Checks {
-			for _, m := range c.Metrics {
-				all = append(all, m.newGauge(c.Name))
-			}
-		}
-	}
-	return all
-}
-
 // newGauge returns the gauge of a metric with its limits and its last value.
 func (m Metric) newGauge(check string) gauge {
 	g := gauge{Check: check, Name: m.Name, Value: FormatNumber(m.Value, m.Unit), Status: Passed, Now: m.Value}

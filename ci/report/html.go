@@ -5,6 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"html/template"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -107,10 +108,17 @@ func (p page) newView(r Report) view {
 		p.Commit = p.Commit[:min(len(p.Commit), shownKey)]
 		v.Program = "Slipway " + p.String()
 	}
-	v.Headline, v.Gauges, v.Tables, v.Files, v.Logs = r.headline(), r.metricGauges(), r.listTables(), p.files, p.listLogs(r)
-	v.Failures = r.Failures()
+	v.Headline, v.Files, v.Logs, v.Failures = r.headline(), p.files, p.listLogs(r), r.Failures()
 	for _, s := range r.sections() {
 		v.Charts = append(v.Charts, s.newChart())
+		for _, c := range s.Checks {
+			for _, m := range c.Metrics {
+				v.Gauges = append(v.Gauges, m.newGauge(c.Name))
+			}
+			if c.Table != nil {
+				v.Tables = append(v.Tables, shownTable{c.Name, *c.Table})
+			}
+		}
 	}
 	return v
 }
@@ -182,13 +190,7 @@ func (id Identity) Facts() []fact {
 	if id.UptimeSec > 0 {
 		all = append(all, fact{"Uptime", (time.Duration(id.UptimeSec) * time.Second).String()})
 	}
-	var known []fact
-	for _, f := range all {
-		if f.Value != "" {
-			known = append(known, f)
-		}
-	}
-	return known
+	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
 }
 
 // newChart returns the table of a suite's checks, with the start and the time of each.

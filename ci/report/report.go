@@ -291,7 +291,7 @@ func (r Report) Summary(w io.Writer) {
 	}
 	r = r.Tidy()
 	for _, f := range r.Failures() {
-		writeFailure(w, f)
+		fmt.Fprintf(w, "%s  %s: %s\n%s\n", plaintext.Bad.On(w, "FAILED"), f.Where, f.Name, f.lines("  "))
 	}
 	n := r.Counts()
 	verdict := plaintext.Good.On(w, "PASSED")
@@ -300,11 +300,6 @@ func (r Report) Summary(w io.Writer) {
 	}
 	fmt.Fprintf(w, "%s  %s in %s\n", verdict, r.Board, formatMS(r.ElapsedMS))
 	fmt.Fprintf(w, "  stages  %s\n  checks  %s\n", CountWords(n.Stages), CountWords(n.Checks))
-}
-
-func writeFailure(w io.Writer, f Failure) {
-	fmt.Fprintf(w, "%s  %s: %s\n", plaintext.Bad.On(w, "FAILED"), f.Where, f.Name)
-	fmt.Fprintln(w, f.lines("  "))
 }
 
 // lines returns what was seen, what was wanted, and the next step, each with its name.
@@ -429,10 +424,7 @@ func SplitNext(err error, ofStage string) (saw, next string) {
 
 // Tally returns the counts of a suite in words, also as an error if checks failed.
 func (r SuiteResult) Tally() (string, error) {
-	n := map[Status]int{}
-	for _, c := range r.Checks {
-		n[c.Status]++
-	}
+	n := Report{Suites: []SuiteResult{r}}.Counts().Checks
 	text := CountWords(n)
 	if n[Failed] > 0 {
 		return text, errors.New(text)

@@ -43,15 +43,3 @@ type shownTable struct {
 	Check string
 	Table
 }
-
-// listTables returns the tables of all checks.
-func (r Report) listTables() (all []shownTable) {
-	for _, s := range r.Suites {
-		for _, c := range s.Checks {
-			if c.Table != nil {
-				all = append(all, shownTable{c.Name, *c.Table})
-			}
-		}
-	}
-	return all
-}
