@@ -4,75 +4,21 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"slipway/ci/suite/match"
-	"slipway/flash/boardssh"
 )
-
-// resultsCommand is a command on the board whose output has several test results.
-type resultsCommand struct {
-	command    command
-	exitStatus match.Matcher
-	read       func(string) outcome
-}
-
-func readTAPCommand(e *Entry) Probe   { return readResults(e, readTAP) }
-func readPtestCommand(e *Entry) Probe { return readResults(e, readPtest) }
-
-// readResults parses a check of a command whose output read parses.
-func readResults(e *Entry, read func(string) outcome) Probe {
-	r := resultsCommand{exitStatus: e.readExitStatus(), read: read}
-	r.command, _ = readCommand(e).(command)
-	return r
-}
-
-// Inspect runs the command, and checks its exit status and the test results that it prints.
-func (r resultsCommand) Inspect(ctx context.Context, s *Session) (Finding, error) {
-	result, err := s.runGuarded(ctx, "", r.command.argv...)
-	if err != nil {
-		return Finding{}, err
-	}
-	return checkResults(result, r.exitStatus, r.read), nil
-}
-
-// checkResults checks a program's exit status and, with a read, the test results in its output.
-func checkResults(r boardssh.Result, status match.Matcher, read func(string) outcome) Finding {
-	var f Finding
-	f.ExpectMatch("exit status", status, r.Status, "exit status "+fmt.Sprint(r.Status))
-	if read == nil {
-		return f
-	}
-	if isCut, _ := truncatedOutputs(r); isCut {
-		f.Expect(false, "all of the output", "stdout: "+moreThan(len(r.Stdout)))
-	}
-	o := read(string(r.Stdout))
-	f.addOutcome(o)
-	if len(o.Parts) == 0 || len(o.Problems) > 0 {
-		f.saw = append(f.saw, DescribeResult(r))
-	}
-	return f
-}
-
-func (r resultsCommand) Next() string { return r.command.Next() }
 
 // binary is a program of this machine that Slipway copies to the board, runs and removes.
 type binary struct {
-	local      string // path on this machine
-	content    []byte // of a built-in suite's program; nil: the file at local
-	dir        string // on the board, where its folder is made
-	args, env  []string
-	exitStatus match.Matcher
-	stdout     match.Matcher
-	figures    figures              // in stdout
-	table      *table               // in stdout
-	read       func(string) outcome // nil: the results are not in stdout
+	local     string // path on this machine
+	content   []byte // of a built-in suite's program; nil: the file at local
+	dir       string // on the board, where its folder is made
+	args, env []string
+	outputs
 }
 
 // readBinary parses a check of the section binary, and reads the program of a built-in suite.
@@ -83,8 +29,7 @@ func readBinary(e *Entry) Probe {
 	}
 	b := binary{
 		local: filepath.Join(filepath.Dir(e.File), name), dir: e.Text("dir", "/tmp"),
-		args: e.List("args"), env: e.List("env"), exitStatus: e.readExitStatus(),
-		stdout: e.Matcher("stdout", match.Text), figures: e.readFigures(), table: e.readTable(),
+		args: e.List("args"), env: e.List("env"), outputs: e.readOutputs(),
 	}
 	if !strings.HasPrefix(b.dir, "/") || strings.ContainsRune(b.dir, 0) {
 		e.Fail(e.Fields["dir"], "dir must be an absolute path on the board, not %q", b.dir)
@@ -146,7 +91,7 @@ func (b binary) Inspect(ctx context.Context, s *Session) (f Finding, err error) 
 	if err != nil {
 		return f, err
 	}
-	return b.checkOutput(r), nil
+	return b.check(r), nil
 }
 
 // localFile returns the path of the program on this machine. remove removes what localFile wrote.
@@ -163,20 +108,6 @@ func (b binary) localFile() (file string, remove func(), err error) {
 		return "", nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return file, func() { _ = os.RemoveAll(dir) }, nil
-}
-
-// checkOutput compares a program's exit status, output and metrics with the check.
-func (b binary) checkOutput(r boardssh.Result) Finding {
-	f := checkResults(r, b.exitStatus, b.read)
-	isCut, _ := truncatedOutputs(r)
-	f.expectWhole("stdout", b.stdout, isCut)
-	f.ExpectMatch("stdout", b.stdout, string(r.Stdout), "stdout: "+quoteOutput(r.Stdout))
-	if b.read == nil && !f.OK() {
-		f.saw = []string{DescribeResult(r)}
-	}
-	b.figures.check(&f, string(r.Stdout), isCut)
-	b.table.addTo(&f, string(r.Stdout))
-	return f
 }
 
 // RemoveFolder removes a folder on the board, also after ctx was canceled or timed out.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway/ci/suite/match"
 	"slipway/flash/boardssh"
 	"slipway/images"
 )
@@ -91,7 +90,7 @@ binary:
 
 func TestCheckResultsTruncated(t *testing.T) {
 	r := boardssh.Result{Stdout: []byte("1..1\nok\n"), Truncated: true}
-	if f := checkResults(r, match.Matcher{}, readTAP); f.OK() {
+	if f := (outputs{read: readTAP}).check(r); f.OK() {
 		t.Error("results of an output that was cut count as whole")
 	}
 }

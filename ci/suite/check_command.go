@@ -15,23 +15,41 @@ import (
 
 // command is a program that Slipway runs on the board.
 type command struct {
-	argv                       []string
-	line                       string // as a user types it
+	argv []string
+	line string // as a user types it
+	outputs
+}
+
+// outputs is what a check expects of a program's exit status and output.
+type outputs struct {
 	exitStatus, stdout, stderr match.Matcher
-	figures                    figures // in stdout
-	table                      *table  // in stdout
+
+	read    func(string) outcome // parses the test results in stdout; nil: it has none
+	figures figures              // in stdout
+	table   *table               // in stdout
+}
+
+// readOutputs parses the attributes for the exit status and the output of a program.
+func (e *Entry) readOutputs() outputs {
+	return outputs{
+		exitStatus: e.readExitStatus(), stdout: e.Matcher("stdout", match.Text), stderr: e.Matcher("stderr", match.Text),
+		figures: e.readFigures(), table: e.readTable(),
+	}
+}
+
+func readTAPCommand(e *Entry) Probe   { return readResults(e, readTAP) }
+func readPtestCommand(e *Entry) Probe { return readResults(e, readPtest) }
+
+// readResults parses a check of a command whose output read parses.
+func readResults(e *Entry, read func(string) outcome) Probe {
+	c, _ := readCommand(e).(command)
+	c.read = read
+	return c
 }
 
 // readCommand parses a check of the section command: a line for the board's shell, or argv.
 func readCommand(e *Entry) Probe {
-	c := command{
-		argv:       e.List("argv"),
-		exitStatus: e.readExitStatus(),
-		stdout:     e.Matcher("stdout", match.Text),
-		stderr:     e.Matcher("stderr", match.Text),
-		figures:    e.readFigures(),
-		table:      e.readTable(),
-	}
+	c := command{argv: e.List("argv"), outputs: e.readOutputs()}
 	script := e.Text("exec", e.Name)
 	switch {
 	case e.Fields["argv"] == nil:
@@ -63,23 +81,33 @@ func (c command) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	if err != nil {
 		return Finding{}, err
 	}
-	return c.checkResult(r), nil
+	return c.check(r), nil
 }
 
-// checkResult compares a command's exit status, outputs and metrics with the check.
-func (c command) checkResult(r boardssh.Result) Finding {
+// check compares a program's exit status, outputs, test results and metrics with the check.
+func (o outputs) check(r boardssh.Result) Finding {
 	var f Finding
-	f.ExpectMatch("exit status", c.exitStatus, r.Status, "exit status "+fmt.Sprint(r.Status))
+	f.ExpectMatch("exit status", o.exitStatus, r.Status, "exit status "+fmt.Sprint(r.Status))
 	outIsCut, errIsCut := truncatedOutputs(r)
-	f.expectWhole("stdout", c.stdout, outIsCut)
-	f.expectWhole("stderr", c.stderr, errIsCut)
-	f.ExpectMatch("stdout", c.stdout, string(r.Stdout), "stdout: "+quoteOutput(r.Stdout))
-	f.ExpectMatch("stderr", c.stderr, string(r.Stderr), "stderr: "+quoteOutput(r.Stderr))
-	if !f.OK() {
+	if o.read != nil {
+		if outIsCut {
+			f.Expect(false, "all of the output", "stdout: "+moreThan(len(r.Stdout)))
+		}
+		found := o.read(string(r.Stdout))
+		f.addOutcome(found)
+		if len(found.Parts) == 0 || len(found.Problems) > 0 {
+			f.saw = append(f.saw, DescribeResult(r))
+		}
+	}
+	f.expectWhole("stdout", o.stdout, outIsCut)
+	f.expectWhole("stderr", o.stderr, errIsCut)
+	f.ExpectMatch("stdout", o.stdout, string(r.Stdout), "stdout: "+quoteOutput(r.Stdout))
+	f.ExpectMatch("stderr", o.stderr, string(r.Stderr), "stderr: "+quoteOutput(r.Stderr))
+	if o.read == nil && !f.OK() {
 		f.saw = []string{DescribeResult(r)}
 	}
-	c.figures.check(&f, string(r.Stdout), outIsCut)
-	c.table.addTo(&f, string(r.Stdout))
+	o.figures.check(&f, string(r.Stdout), outIsCut)
+	o.table.addTo(&f, string(r.Stdout))
 	return f
 }
 

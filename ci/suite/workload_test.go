@@ -348,12 +348,8 @@ type judge interface {
 	judge(status int, output string) Finding
 }
 
-func (c command) judge(status int, output string) Finding {
-	return c.checkResult(boardssh.Result{Status: status, Stdout: []byte(output)})
-}
-
-func (b binary) judge(status int, output string) Finding {
-	return b.checkOutput(boardssh.Result{Status: status, Stdout: []byte(output)})
+func (o outputs) judge(status int, output string) Finding {
+	return o.check(boardssh.Result{Status: status, Stdout: []byte(output)})
 }
 
 func (c containerProgram) judge(status int, output string) Finding {
