@@ -121,9 +121,7 @@ func (e *Entry) readTeardownCommand(n *goyaml.Node) []string {
 	} else {
 		argv = []string{"sh", "-c", one.Text("teardown", "")}
 	}
-	if e.Err == nil {
-		e.Err = one.Err
-	}
+	e.Err = cmp.Or(e.Err, one.Err)
 	if len(argv) == 0 || strings.ContainsRune(strings.Join(argv, ""), 0) || argv[len(argv)-1] == "" && argv[0] == "sh" {
 		e.Fail(n, "teardown: not a command")
 	}
@@ -146,9 +144,7 @@ func (e *Entry) readMeta() (title, next string) {
 		m.Fields[k.Value] = v
 	}
 	title, next = m.Text("title", title), m.Text("next", "")
-	if e.Err == nil {
-		e.Err = m.Err
-	}
+	e.Err = cmp.Or(e.Err, m.Err)
 	return title, next
 }
 
@@ -250,24 +246,20 @@ func (l *loader) resolveNeeds(needs []need) error {
 	return nil
 }
 
-// explainMissing returns what the board lacks for a need, or "".
-func (s *Session) explainMissing(ctx context.Context, n need) (string, error) {
+// checkNeed returns a Missing error if the board lacks what a check needs.
+func (s *Session) checkNeed(ctx context.Context, n need) error {
 	kind := needKinds[n.kind]
 	r, err := s.Board.Run(ctx, "sh", "-c", kind.script, "sh", n.name)
 	if err != nil {
-		return "", fmt.Errorf("ask for what the check needs: %w", err)
+		return fmt.Errorf("ask for what the check needs: %w", err)
 	}
 	if r.Status == 0 {
-		return "", nil
+		return nil
 	}
-	return "the board lacks what it needs: " + fmt.Sprintf(kind.lacks, n.name), nil
+	return Missing("the board lacks what it needs: " + fmt.Sprintf(kind.lacks, n.name))
 }
 
 // RequireProgram returns a Missing error if the board has no such program.
 func (s *Session) RequireProgram(ctx context.Context, program string) error {
-	why, err := s.explainMissing(ctx, need{kind: "command", name: program})
-	if err == nil && why != "" {
-		err = Missing(why)
-	}
-	return err
+	return s.checkNeed(ctx, need{kind: "command", name: program})
 }

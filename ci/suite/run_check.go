@@ -133,11 +133,7 @@ func (s *Session) inspectBoard(ctx context.Context, c Check) (Finding, error) {
 		if n.kind == "check" {
 			continue
 		}
-		why, err := s.explainMissing(ctx, n)
-		if err == nil && why != "" {
-			err = Missing(why)
-		}
-		if err != nil {
+		if err := s.checkNeed(ctx, n); err != nil {
 			return Finding{}, err
 		}
 	}
