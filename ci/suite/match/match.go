@@ -2,8 +2,10 @@
 package match
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -340,10 +342,9 @@ func (r matchReader) readLength(arg *goyaml.Node) Matcher {
 // readComparison parses a number, and returns a matcher for values whose order to the number holds.
 // A text value is converted to a number.
 func (r matchReader) readComparison(n *goyaml.Node, words string, holds func(order int) bool) Matcher {
-	want := r.scalarOf(n)
-	switch want.(type) {
-	case int, float64:
-	default:
+	scalar := r.scalarOf(n)
+	want, err := numberOf(scalar)
+	if _, isText := scalar.(string); isText || err != nil {
 		r.Fail(n, "%s must be a number, not %s", r.key, yaml.KindOf(n))
 	}
 	return Matcher{words: words + n.Value, test: func(v any) (bool, error) {
@@ -351,8 +352,7 @@ func (r matchReader) readComparison(n *goyaml.Node, words string, holds func(ord
 		if err != nil {
 			return false, err
 		}
-		order, ok := compareNumbers(have, want)
-		return ok && holds(order), nil
+		return !math.IsNaN(have) && !math.IsNaN(want) && holds(cmp.Compare(have, want)), nil
 	}}
 }
 

@@ -1,7 +1,6 @@
 package match
 
 import (
-	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -28,20 +27,22 @@ func TextOf(v any) string {
 	return fmt.Sprint(v)
 }
 
-// numberOf converts a number or a text to an int or a float64.
-func numberOf(v any) (any, error) {
+// numberOf converts a number or a text to a float64.
+func numberOf(v any) (float64, error) {
 	switch v := v.(type) {
-	case int, float64:
+	case int:
+		return float64(v), nil
+	case float64:
 		return v, nil
 	case string, []string:
 		text := strings.TrimSpace(TextOf(v))
 		number, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return nil, fmt.Errorf("%q is not a number", plaintext.Clean(text, 40))
+			return 0, fmt.Errorf("%q is not a number", plaintext.Clean(text, 40))
 		}
 		return number, nil
 	}
-	return nil, fmt.Errorf("%s is not a number", valueKind(v))
+	return 0, fmt.Errorf("%s is not a number", valueKind(v))
 }
 
 // AnsweredNumber converts a board's answer to an int, or returns the answer if it is no number.
@@ -50,25 +51,6 @@ func AnsweredNumber(answer string) any {
 		return number
 	}
 	return answer
-}
-
-// compareNumbers compares two ints or float64s. ok is false if one is NaN.
-func compareNumbers(a, b any) (order int, ok bool) {
-	x, whole := a.(int)
-	y, wholeToo := b.(int)
-	if whole && wholeToo {
-		return cmp.Compare(x, y), true
-	}
-	f, g := toFloat(a), toFloat(b)
-	return cmp.Compare(f, g), f == f && g == g
-}
-
-func toFloat(v any) float64 {
-	if whole, ok := v.(int); ok {
-		return float64(whole)
-	}
-	f, _ := v.(float64)
-	return f
 }
 
 // listOf returns the elements of a list, or the values of a mapping.
