@@ -129,14 +129,19 @@ type rigRun struct {
 	rig    *softrig.Rig
 }
 
-func (u *rigRun) reports() string { return u.opt.Build.ReportDir(u.spec) }
-
-// runStages runs the stages, writes the report, and stops the rig unless the user wants to keep it.
+// runStages runs the stages, writes the report, and stops the rig. If the user wants to keep the
+// rig, it first waits until ctx ends.
 func (u *rigRun) runStages(ctx context.Context, stages []stage) error {
 	err := runStages(ctx, &u.report, stages)
-	err = errors.Join(err, u.report.WriteAndPrintPath(u.opt.Out, u.reports()))
-	u.waitForInterrupt(ctx)
-	return errors.Join(err, u.stopRig())
+	err = errors.Join(err, u.report.WriteAndPrintPath(u.opt.Out, u.opt.Build.ReportDir(u.spec)))
+	if u.rig == nil {
+		return err
+	}
+	if u.opt.Keep {
+		fmt.Fprintln(u.opt.Out, "the rig is on: rig ssh in another terminal logs in; Ctrl-C, or rig down there, switches it off")
+		<-ctx.Done()
+	}
+	return errors.Join(err, u.rig.Stop())
 }
 
 func (u *rigRun) rigStages() []stage {
@@ -183,20 +188,4 @@ func (u *rigRun) runSmoke(ctx context.Context) (saw string, err error) {
 	proved, err := suite.Run(ctx, conn, u.spec, images.NoArtifact(u.spec, u.dir), how...)
 	u.report.Identity, u.report.Suites, u.report.Logs = proved.Identity, proved.Suites, proved.Logs
 	return report.CountWords(proved.Counts().Checks) + ", of software", err
-}
-
-// waitForInterrupt waits until ctx ends, if the rig runs and must be kept on.
-func (u *rigRun) waitForInterrupt(ctx context.Context) {
-	if u.rig == nil || !u.opt.Keep {
-		return
-	}
-	fmt.Fprintln(u.opt.Out, "the rig is on: rig ssh in another terminal logs in; Ctrl-C, or rig down there, switches it off")
-	<-ctx.Done()
-}
-
-func (u *rigRun) stopRig() error {
-	if u.rig == nil {
-		return nil
-	}
-	return u.rig.Stop()
 }

@@ -99,7 +99,7 @@ func TestRigUpStops(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "interrupt") {
 		t.Errorf("run = %v; want the interrupt", err)
 	}
-	all, err := report.ReadReports(filepath.Join(u.reports(), "report.json"))
+	all, err := report.ReadReports(filepath.Join(u.opt.Build.ReportDir(u.spec), "report.json"))
 	if err != nil || len(all) != 1 || !all[0].Failed() {
 		t.Errorf("the report: %+v, %v; want one of a run that was stopped", all, err)
 	}

@@ -195,7 +195,7 @@ func (u *updateRun) runAllStages(ctx context.Context, connect func(context.Conte
 		defer done()
 	}
 	err = u.runStages(ctx, err, []stage{
-		{"restart", u.startNew, "look at the logs of both systems in the report"},
+		{"restart", u.bootNewSystem, "look at the logs of both systems in the report"},
 		{"smoke", u.runSmoke, "each failed check says what to do"},
 		{"commit", u.markGood, "on the board: look at the engine's own log, then mark the system good by hand"},
 	})
@@ -280,8 +280,10 @@ func (u *updateRun) runPreflight(ctx context.Context) (string, error) {
 	if err := u.loadInputs(ctx); err != nil {
 		return "", err
 	}
-	err := u.retryOnBreak(ctx, redialLimit, u.examineBoard)
-	u.showFindings()
+	err := u.retryOnBreak(ctx, redialLimit, func(ctx context.Context) error { return boardssh.Asking(ctx, u.askBoard) }) // up to the first silence
+	for _, f := range u.outcome.Findings {
+		fmt.Fprintf(u.how.Out, "%-14s  %-25s  %s\n", f.Verdict, f.Name, plaintext.Clean(f.Saw, report.MaxFactBytes))
+	}
 	if err != nil || u.how.DryRun || u.how.Confirm == nil || u.reached > phaseNone {
 		return u.summarizePreflight(), err
 	}
@@ -305,11 +307,6 @@ func (u *updateRun) loadInputs(ctx context.Context) (err error) {
 		u.bundle, err = boardupdate.OpenBundle(ctx, u.outcome.Bundle)
 	}
 	return err
-}
-
-// examineBoard runs askBoard, and ends it at the first question that the board does not answer.
-func (u *updateRun) examineBoard(ctx context.Context) error {
-	return boardssh.Asking(ctx, u.askBoard)
 }
 
 // askBoard finds the board's engine, waits until it is idle, resumes an earlier update if there was
@@ -386,13 +383,6 @@ func (u *updateRun) checkBundle(ctx context.Context, from *boardupdate.Source) e
 	u.bundleChecked = true
 	u.outcome.Findings = append(u.outcome.Findings, judged...)
 	return err
-}
-
-// showFindings prints the findings of the preflight.
-func (u *updateRun) showFindings() {
-	for _, f := range u.outcome.Findings {
-		fmt.Fprintf(u.how.Out, "%-14s  %-25s  %s\n", f.Verdict, f.Name, plaintext.Clean(f.Saw, report.MaxFactBytes))
-	}
 }
 
 // Limits for boards whose connection breaks during the installation.
@@ -511,17 +501,11 @@ func (u *updateRun) waitForInstallation(ctx context.Context) (bool, error) {
 	return err == nil && status.WaitsForRestart() && !u.before.WaitsForRestart(), err
 }
 
-// startNew restarts the board and returns an error unless the new system runs then.
-func (u *updateRun) startNew(ctx context.Context) (string, error) {
-	step := progress.Start(ctx, "restart", 0, "")
-	saw, err := u.bootNewSystem(ctx)
-	step.End(saw, err)
-	return saw, err
-}
-
 // bootNewSystem restarts the board. If the boot loader started the old system again, it collects
 // the logs of the failed boot and returns an error.
-func (u *updateRun) bootNewSystem(ctx context.Context) (string, error) {
+func (u *updateRun) bootNewSystem(ctx context.Context) (saw string, err error) {
+	step := progress.Start(ctx, "restart", 0, "")
+	defer func() { step.End(saw, err) }()
 	u.outcome.System, u.outcome.Waiting, u.outcome.Restarted = UnknownSystem, false, true
 	if err := u.rebootAndQuery(ctx); err != nil {
 		return "", err
