@@ -1,7 +1,6 @@
 package fetch
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
 	"slipway/flash/sealed"
@@ -118,11 +116,7 @@ func (p *cacheEntry) readRecord(ending string) *cacheRecord {
 }
 
 func (p *cacheEntry) writeRecord(ending string, r cacheRecord) error {
-	var b bytes.Buffer
-	if err := json.NewEncoder(&b).Encode(r); err != nil {
-		return err
-	}
-	return renameio.WriteFile(p.filePath(ending), b.Bytes(), 0o644)
+	return localfile.WriteJSON(p.filePath(ending), r, 0o644)
 }
 
 // openPartial opens or creates the partial file, with its record if a download can resume from it.

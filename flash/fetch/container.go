@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -35,9 +36,7 @@ func OpenContainer(ctx context.Context, text string, o Options) (*Container, err
 	case kindOCI:
 		c.remote = newRegistryStore(ref, o)
 	case kindLayout:
-		if c.name == "" {
-			c.name = ref.tag
-		}
+		c.name = cmp.Or(c.name, ref.tag)
 		c.source, err = openLocalImage(ref)
 	case kindPath:
 		c.source, err = openLocalImage(ref)
@@ -97,16 +96,14 @@ func (c *Container) Image(ctx context.Context, platform v1.Platform) (*oci.Image
 
 // registryStore reads the blobs of one repository of a registry.
 type registryStore struct {
-	origin   *Origin
-	registry *registry
-
-	mu        sync.Mutex
-	documents map[digest.Digest][]byte
+	origin    *Origin
+	registry  *registry
+	documents sync.Map // the bytes of the fetched manifests, by digest
 }
 
 func newRegistryStore(ref reference, o Options) *registryStore {
 	r := newRegistry(ref)
-	return &registryStore{origin: &Origin{ref: ref, opt: o, from: r}, registry: r, documents: map[digest.Digest][]byte{}}
+	return &registryStore{origin: &Origin{ref: ref, opt: o, from: r}, registry: r}
 }
 
 // findImage returns the image for a platform, with its full name.
@@ -127,40 +124,29 @@ func (s *registryStore) findImage(ctx context.Context, platform v1.Platform) (*o
 	return image, err
 }
 
-// fetchManifest fetches a manifest by its tag or digest, and keeps its bytes for cachedManifest.
+// fetchManifest fetches a manifest by its tag or digest, and keeps its bytes.
 func (s *registryStore) fetchManifest(ctx context.Context, name string) (v1.Descriptor, error) {
 	data, err := s.registry.fetchManifest(ctx, name)
 	if err != nil {
 		return v1.Descriptor{}, err
 	}
 	d := v1.Descriptor{Digest: digest.FromBytes(data), Size: int64(len(data))}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.documents[d.Digest] = data
+	s.documents.Store(d.Digest, data)
 	return d, nil
-}
-
-// cachedManifest returns the bytes of a manifest that was fetched before.
-func (s *registryStore) cachedManifest(d digest.Digest) ([]byte, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	data, here := s.documents[d]
-	return data, here
 }
 
 // Open fetches a manifest into memory, or any other blob into the cache. It may run concurrently.
 // Layers that claim a manifest's media type are limited to a manifest's size.
 func (s *registryStore) Open(ctx context.Context, d v1.Descriptor) (oci.Blob, error) {
-	data, here := s.cachedManifest(d.Digest)
+	data, here := s.documents.Load(d.Digest)
 	if !here && slices.Contains(oci.DocumentTypes, d.MediaType) {
 		if _, err := s.fetchManifest(ctx, string(d.Digest)); err != nil {
 			return nil, err
 		}
-		data, _ = s.cachedManifest(d.Digest)
-		here = true
+		data, here = s.documents.Load(d.Digest)
 	}
 	if here {
-		return oci.Bytes(data), nil
+		return oci.Bytes(data.([]byte)), nil
 	}
 	hex := d.Digest.Encoded()
 	file, err := s.origin.downloadFile(ctx, fileRequest{

@@ -210,8 +210,7 @@ func (d *download) fetchFile(ctx context.Context) (File, error) {
 	if err == nil && d.cached == nil {
 		err = d.storeFile(ctx)
 	}
-	var wrong *digestMismatch
-	if errors.As(err, &wrong) && wrong.resumed { // the resumed part was of another version
+	if errors.Is(err, errMismatch) && d.resumed { // the resumed part was of another version
 		if err = d.restart(); err == nil {
 			err = d.retryUntilDone(ctx)
 		}
@@ -460,12 +459,6 @@ func (d *download) saveCheckpoint() {
 	}
 }
 
-// digestMismatch is the error of a file with another digest than expected.
-type digestMismatch struct {
-	error
-	resumed bool
-}
-
 // storeFile compares the complete file's size and digest with the expected ones and moves it into
 // the cache. If they differ, it removes the file, unless it was resumed: then the caller starts
 // over. For a resumed SFTP download it has the server compute the digest.
@@ -482,9 +475,9 @@ func (d *download) storeFile(ctx context.Context) error {
 	case d.sized && d.have != d.sizeBytes:
 		return errors.Join(fmt.Errorf("%d bytes came, its list says %d", d.have, d.sizeBytes), d.entry.removePartial())
 	case d.sha256 != "" && sum != d.sha256 && d.resumed:
-		return &digestMismatch{wrongDigest(sum, d.sha256), true}
+		return wrongDigest(sum, d.sha256)
 	case d.sha256 != "" && sum != d.sha256:
-		return errors.Join(&digestMismatch{wrongDigest(sum, d.sha256), false}, d.entry.removePartial())
+		return errors.Join(wrongDigest(sum, d.sha256), d.entry.removePartial())
 	}
 	if err := d.f.Sync(); err != nil {
 		return err

@@ -178,8 +178,11 @@ func (o *Origin) fetchReference(ctx context.Context, ref reference, digest strin
 	return o.downloadFile(ctx, fileRequest{ref: ref, file: file, sha256: blob.sha256, limit: limit, sizeBytes: blob.sizeBytes, sized: true})
 }
 
+// errMismatch is the error of a file with another digest than expected.
+var errMismatch = errors.New("it is another file, or a damaged one; nothing of it is used")
+
 func wrongDigest(got, want string) error {
-	return fmt.Errorf("sha256 %s, want %s: it is another file, or a damaged one; nothing of it is used", got, want)
+	return fmt.Errorf("sha256 %s, want %s: %w", got, want, errMismatch)
 }
 
 // checkLocalFile opens a local file. It refuses more than limit bytes, or another digest.

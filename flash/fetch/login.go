@@ -69,11 +69,11 @@ func credentialsIn(ctx context.Context, path, host, repository string) (auth.Cre
 			if entry.IdentityToken != "" {
 				return auth.Credential{RefreshToken: entry.IdentityToken}, nil
 			}
-			user, secret, err := decodeAuth(entry.Auth)
+			found, err := decodeAuth(entry.Auth)
 			if err != nil {
-				return auth.EmptyCredential, fmt.Errorf("%s: auths of %q: %w", path, name, err)
+				err = fmt.Errorf("%s: auths of %q: %w", path, name, err)
 			}
-			return auth.Credential{Username: user, Password: secret}, nil
+			return found, err
 		}
 	}
 	if config.Store != "" {
@@ -128,16 +128,13 @@ func serverNames(host string) []string {
 }
 
 // decodeAuth decodes an auth entry. Its errors do not repeat the text, which is a password.
-func decodeAuth(text string) (user, secret string, err error) {
+func decodeAuth(text string) (auth.Credential, error) {
 	data, err := base64.StdEncoding.DecodeString(text)
-	if err != nil {
-		return "", "", errors.New("auth is not base64")
-	}
 	user, secret, ok := strings.Cut(string(data), ":")
-	if !ok {
-		return "", "", errors.New("auth is not the base64 of user:password")
+	if err != nil || !ok {
+		return auth.EmptyCredential, errors.New("auth is not the base64 of user:password")
 	}
-	return user, strings.TrimRight(secret, "\x00"), nil
+	return auth.Credential{Username: user, Password: strings.TrimRight(secret, "\x00")}, nil
 }
 
 const helperLimit = 30 * time.Second

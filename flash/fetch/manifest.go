@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -48,7 +49,14 @@ func resolveArtifact(text []byte, ref reference, arch string, read func(ocispec.
 		return nil, err
 	}
 	if d.IsIndex() {
-		if d, err = readPlatformManifest(d, arch, read); err != nil {
+		m, err := choosePlatform(d, arch)
+		if err != nil {
+			return nil, err
+		}
+		if text, err = read(m); err != nil {
+			return nil, err
+		}
+		if d, err = oci.ParseDocument(text); err != nil {
 			return nil, err
 		}
 	}
@@ -57,19 +65,6 @@ func resolveArtifact(text []byte, ref reference, arch string, read func(ocispec.
 		_, err = a.findFile(ref.title)
 	}
 	return a, err
-}
-
-// readPlatformManifest reads the index's manifest for an architecture.
-func readPlatformManifest(index oci.Document, arch string, read func(ocispec.Descriptor) ([]byte, error)) (oci.Document, error) {
-	m, err := choosePlatform(index, arch)
-	if err != nil {
-		return oci.Document{}, err
-	}
-	text, err := read(m)
-	if err != nil {
-		return oci.Document{}, err
-	}
-	return oci.ParseDocument(text)
 }
 
 // choosePlatform returns the index's only manifest for an architecture, attestations aside. An
@@ -93,7 +88,7 @@ func choosePlatform(index oci.Document, arch string) (ocispec.Descriptor, error)
 // artifactOf returns the files of a manifest; one without a name becomes disk.img. It refuses an
 // index, a container image, no files, and unsafe or duplicate file names.
 func artifactOf(d oci.Document, title string) (*artifact, error) {
-	a := &artifact{title: title}
+	a, seen := &artifact{title: title}, map[string]bool{}
 	if d.IsIndex() {
 		return nil, errors.New("an index inside an index")
 	}
@@ -105,27 +100,16 @@ func artifactOf(d oci.Document, title string) (*artifact, error) {
 		if b.name == "" && slices.Contains(layerTypes, l.MediaType) {
 			return nil, errContainerImage
 		}
-		if b.name == "" {
-			b.name = "disk.img"
+		if b.name = cmp.Or(b.name, "disk.img"); seen[b.name] {
+			return nil, fmt.Errorf("the manifest has two files with the name %q", b.name)
 		}
+		seen[b.name] = true
 		a.blobs = append(a.blobs, b)
 	}
 	if len(a.blobs) == 0 {
 		return nil, errors.New("the manifest names no files")
 	}
-	return a, a.checkUniqueNames()
-}
-
-// checkUniqueNames refuses two files with one name.
-func (a *artifact) checkUniqueNames() error {
-	seen := map[string]bool{}
-	for _, b := range a.blobs {
-		if seen[b.name] {
-			return fmt.Errorf("the manifest has two files with the name %q", b.name)
-		}
-		seen[b.name] = true
-	}
-	return nil
+	return a, nil
 }
 
 // isCompanionFile reports whether a file usually lies beside an image, such as a signature or a

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,11 +165,7 @@ func (r *registry) openFile(ctx context.Context, w fileRequest, h cachedPart) (f
 
 // resolveReference reads and proves the manifest of ref's digest, or else of its tag.
 func (r *registry) resolveReference(ctx context.Context, ref reference, arch string) (*artifact, error) {
-	name := ref.tag
-	if ref.sum != "" {
-		name = ref.sum
-	}
-	text, err := r.fetchManifest(ctx, name)
+	text, err := r.fetchManifest(ctx, cmp.Or(ref.sum, ref.tag))
 	if err != nil {
 		return nil, err
 	}
