@@ -136,10 +136,10 @@ func (s *Source) readDocker(ctx context.Context, name string, platform v1.Platfo
 	if err != nil {
 		return nil, err
 	}
-	top, err := store.storeManifest(doc)
-	if err != nil {
+	if store.manifestText, err = json.Marshal(doc); err != nil {
 		return nil, err
 	}
+	top := v1.Descriptor{MediaType: dockerManifest, Digest: digest.FromBytes(store.manifestText), Size: int64(len(store.manifestText))}
 	image, err := Find(ctx, store, top, platform)
 	if err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ type savedStore struct {
 	manifestText []byte
 }
 
-// Open opens the manifest that storeManifest kept, or the archive's file with d's digest and size.
+// Open opens the manifest, or the archive's file with d's digest and size.
 func (s *savedStore) Open(_ context.Context, d v1.Descriptor) (Blob, error) {
 	if d.Digest == digest.FromBytes(s.manifestText) {
 		return Bytes(s.manifestText), nil
@@ -239,13 +239,4 @@ func (s *savedStore) describeBlob(name string, unpacked digest.Digest) (v1.Descr
 	}
 	s.files[d.Digest] = name
 	return d, checkDescriptor(d)
-}
-
-// storeManifest keeps a manifest's text for Open and returns its descriptor.
-func (s *savedStore) storeManifest(doc v1.Manifest) (v1.Descriptor, error) {
-	var err error
-	if s.manifestText, err = json.Marshal(doc); err != nil {
-		return v1.Descriptor{}, err
-	}
-	return v1.Descriptor{MediaType: dockerManifest, Digest: digest.FromBytes(s.manifestText), Size: int64(len(s.manifestText))}, nil
 }

@@ -6,6 +6,7 @@ package oci
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -198,22 +199,14 @@ func readImage(ctx context.Context, store Store, d v1.Descriptor, doc Document, 
 	if !platforms.Only(platform).Match(config.Platform) {
 		return nil, fmt.Errorf("the image is for %s, the board is %s", plaintext.OneLine(platforms.Format(config.Platform)), platforms.Format(platform))
 	}
-	d.MediaType = manifestType(doc, d)
+	if d.MediaType != dockerManifest {
+		d.MediaType = v1.MediaTypeImageManifest // which old manifests of OCI do not contain
+	}
+	d.MediaType = cmp.Or(doc.MediaType, d.MediaType)
 	return &Image{
 		Platform: config.Platform, Manifest: d, Config: doc.Config, Layers: doc.Layers,
 		DiffIDs: config.RootFS.DiffIDs, Store: store,
 	}, nil
-}
-
-// manifestType returns a manifest's media type. Old OCI manifests do not contain it.
-func manifestType(doc Document, d v1.Descriptor) string {
-	if doc.MediaType != "" {
-		return doc.MediaType
-	}
-	if d.MediaType == dockerManifest {
-		return dockerManifest
-	}
-	return v1.MediaTypeImageManifest
 }
 
 // ReadDocument reads a blob of at most MaxDocumentBytes and verifies its digest.

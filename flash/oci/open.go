@@ -77,9 +77,8 @@ func (s *Source) Image(ctx context.Context, name string, platform v1.Platform) (
 }
 
 // Index reads the index.json of a layout, and checks the layout's version.
-func (s *Source) Index() (Document, error) {
+func (s *Source) Index() (index v1.Index, err error) {
 	var layout v1.ImageLayout
-	var index Document
 	if err := s.readJSON(v1.ImageLayoutFile, &layout); err != nil {
 		return index, fmt.Errorf("not an OCI layout: %w", err)
 	}
@@ -90,10 +89,13 @@ func (s *Source) Index() (Document, error) {
 	if err != nil {
 		return index, err
 	}
-	if index, err = ParseDocument(data); err != nil {
-		return index, fmt.Errorf("%s: %w", v1.ImageIndexFile, err)
+	if _, err = ParseDocument(data); err == nil { // which checks its limits
+		err = json.Unmarshal(data, &index)
 	}
-	return index, nil
+	if err != nil {
+		err = fmt.Errorf("%s: %w", v1.ImageIndexFile, err)
+	}
+	return index, err
 }
 
 // readLayout finds the named image in the layout's index and returns it for the platform.

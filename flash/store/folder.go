@@ -107,20 +107,16 @@ func (f *folder) saveJSON(name string, v any) error {
 
 // index checks and reads index.json.
 func (f *folder) index() (v1.Index, error) {
-	var index v1.Index
 	source, err := oci.Open(f.dir)
 	if err != nil {
-		return index, err
+		return v1.Index{}, err
 	}
 	defer source.Close()
-	if _, err := source.Index(); err != nil { // which proves its limits
-		return index, fmt.Errorf("%s: %w", f.dir, err)
-	}
-	data, err := localfile.Read(filepath.Join(f.dir, v1.ImageIndexFile), oci.MaxDocumentBytes)
+	index, err := source.Index()
 	if err != nil {
-		return index, err
+		err = fmt.Errorf("%s: %w", f.dir, err)
 	}
-	return index, json.Unmarshal(data, &index)
+	return index, err
 }
 
 func (f *folder) path(sum digest.Digest) string {
