@@ -319,10 +319,10 @@ func (r Report) Show(w io.Writer) {
 	line("artifact", "%s for %s, built %s, key %.12s", a.Board, a.Arch, a.Built.UTC().Format(time.DateTime), a.Key)
 	line("made by", "slipway %s", a.Slipway)
 	if a.Source != nil {
-		line("source", "%s%s", strings.TrimSpace(a.Source.URL+" "+a.Source.Commit), edited(a.Source.Edited))
+		line("source", "%s%s", strings.TrimSpace(a.Source.URL+" "+a.Source.Commit), plaintext.Either(a.Source.Edited, ", edited", ""))
 	}
 	for _, l := range a.Layers {
-		line("layer", "%s %s%s", l.Repo, strings.TrimSpace(l.URL+" "+l.Commit), edited(l.Edited || l.Local != ""))
+		line("layer", "%s %s%s", l.Repo, strings.TrimSpace(l.URL+" "+l.Commit), plaintext.Either(l.Edited || l.Local != "", ", edited", ""))
 	}
 	for _, f := range a.Files {
 		line("file", "%s  %s, %d bytes, sha256:%s", f.Name, f.Kind, f.SizeBytes, f.SHA256)
@@ -358,13 +358,6 @@ func (r Report) Show(w io.Writer) {
 			line("policy", "%s names no signers, so it does not check the signature", v.Policy)
 		}
 	}
-}
-
-func edited(yes bool) string {
-	if yes {
-		return ", edited"
-	}
-	return ""
 }
 
 // showBill prints counts of packages, licences and flaws, 10 licences and 20 open flaws.

@@ -124,7 +124,9 @@ func (p Policy) judge(ctx context.Context, r *Report, description []byte, bill *
 			refuse(errors.New("it has no bill of material"))
 			return v
 		}
-		refuse(p.judgePackages(*bill))
+		if len(bill.Packages) == 0 {
+			refuse(errors.New("its bill of material names no package"))
+		}
 		refuse(p.judgeLicences(*bill))
 		refuse(p.judgeFlaws(*bill))
 	}
@@ -192,14 +194,6 @@ func timeText(t time.Time) string { return t.UTC().Format(time.DateTime) }
 
 func (p Policy) asksForBill() bool {
 	return p.Packages || len(p.Licences.Refuse) > 0 || p.Flaws.Below > 0
-}
-
-// judgePackages returns an error if the bill of material is empty.
-func (p Policy) judgePackages(b sbom.Bill) error {
-	if len(b.Packages) == 0 {
-		return errors.New("its bill of material names no package")
-	}
-	return nil
 }
 
 // judgeLicences returns an error that names packages with a refused licence, also as one of

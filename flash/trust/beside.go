@@ -99,8 +99,5 @@ func ReadRegular(path string, most int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if info.Size() > most {
-		return nil, fmt.Errorf("read %s: it has %d bytes, and %d are the most", path, info.Size(), most)
-	}
 	return localfile.ReadAll(f, path, most)
 }
