@@ -120,6 +120,8 @@ func peekSection(ctx context.Context, d decoder, i int, n int64, sink func(Piece
 		return nil
 	case to.failed != nil:
 		return to.failed
+	case context.Cause(ctx) != nil:
+		return context.Cause(ctx)
 	}
 	return err
 }

@@ -23,38 +23,32 @@ type Made struct {
 	Map         string `json:"map"`
 }
 
-// MapFile writes or replaces the block map of an image in any form, beside it as IMAGE.bmap.
+// MapFile writes or replaces the block map of an image in any form, beside it as IMAGE.bmap. It shows
+// the progress.
 func MapFile(ctx context.Context, path string) (Made, error) {
-	made, m, err := mapFile(ctx, path)
-	if err != nil {
-		return Made{}, err
-	}
-	made.Map = path + ".bmap"
-	var b bytes.Buffer
-	if _, err := m.WriteTo(&b); err != nil {
-		return Made{}, err
-	}
-	return made, renameio.WriteFile(made.Map, b.Bytes(), 0o644)
-}
-
-// mapFile decodes the image at path, shows the progress, and returns its block map and totals.
-func mapFile(ctx context.Context, path string) (Made, bmap.Map, error) {
 	f, err := localfile.Open(path)
 	if err != nil {
-		return Made{}, bmap.Map{}, localfile.ExplainUnreadable(path, err)
+		return Made{}, localfile.ExplainUnreadable(path, err)
 	}
 	defer f.Close()
 	m, err := Open(f, path)
 	if err != nil {
-		return Made{}, bmap.Map{}, err
+		return Made{}, err
 	}
 	step := progress.Start(ctx, "map", max(0, m.SizeBytes()), progress.Bytes)
 	blocks, err := m.makeMap(ctx, step.Add)
 	step.End(fmt.Sprintf("%d of %d MiB are data", blocks.Mapped()>>20, blocks.ImageSize>>20), err)
+	var b bytes.Buffer
+	if err == nil {
+		_, err = blocks.WriteTo(&b)
+	}
+	if err != nil {
+		return Made{}, err
+	}
 	return Made{
-		Image: path, Form: m.Form(), ImageBytes: blocks.ImageSize,
-		MappedBytes: blocks.Mapped(), Ranges: len(blocks.Ranges),
-	}, blocks, err
+		Image: path, Form: m.Form(), ImageBytes: blocks.ImageSize, MappedBytes: blocks.Mapped(),
+		Ranges: len(blocks.Ranges), Map: path + ".bmap",
+	}, renameio.WriteFile(path+".bmap", b.Bytes(), 0o644)
 }
 
 // makeMap decodes and verifies the image, and returns its block map. It scans bmap.TileBytes at a

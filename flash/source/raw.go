@@ -40,18 +40,6 @@ func (r *raw) sections() []Section { return r.parts }
 
 var errChanged = errors.New("the file changed while it was read; wait until it is whole")
 
-// checkUnchanged returns an error if the file's size changed while it was read.
-func (f packedFile) checkUnchanged() error {
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if info.Size() != f.sizeBytes {
-		return errChanged
-	}
-	return nil
-}
-
 // decodeSection passes section i's data to the cutter, and holes as zeros without reading them.
 func (r *raw) decodeSection(i int, to *cutter) error {
 	end := r.parts[i].Off + r.parts[i].Len

@@ -110,7 +110,7 @@ func openImage(f File, name string) (*Image, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s, not a file with an image; copy it into one first", describeMode(info.Mode()))
+		return nil, fmt.Errorf("it is a %s, not a file with an image; copy it into one first", plaintext.Either(info.IsDir(), "folder", "device or a pipe"))
 	}
 	if info.Size() == 0 {
 		return nil, errors.New("the file is empty; fetch or build it again")
@@ -145,13 +145,6 @@ func findForm(head []byte) *form {
 		}
 	}
 	return nil
-}
-
-func describeMode(m os.FileMode) string {
-	if m.IsDir() {
-		return "it is a folder"
-	}
-	return "it is a device or a pipe"
 }
 
 // notImages are files that users mistake for images, with advice.
@@ -264,10 +257,14 @@ func (m *Image) Decode(ctx context.Context, i int, want []Span, sink func(Piece)
 
 // CheckUnchanged returns an error if the file's size changed while the sections were decoded.
 func (m *Image) CheckUnchanged() error {
-	if err := m.file.checkUnchanged(); err != nil {
-		return fmt.Errorf("%s: %w", m.file.name, explainEOF(m.file.name, err))
+	info, err := m.file.Stat()
+	if err == nil && info.Size() != m.file.sizeBytes {
+		err = errChanged
 	}
-	return nil
+	if err != nil {
+		err = fmt.Errorf("%s: %w", m.file.name, err)
+	}
+	return err
 }
 
 // explainEOF returns advice for an early end of the file, and ErrChanged for a changed file.

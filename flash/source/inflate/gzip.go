@@ -30,6 +30,7 @@ type unpacker struct {
 	buf     [historyBytes + roomBytes]byte
 	at      int // end of the output in buf
 	sum     uint64
+	head    uint32 // the checksum of the header as far as it was read
 	members int
 }
 
@@ -136,12 +137,14 @@ func (g *unpacker) takeBytes(n int) ([]byte, error) {
 	}
 	p := g.d.window[g.d.next : g.d.next+n]
 	g.d.next += n
+	g.head = crc32.Update(g.head, crc32.IEEETable, p)
 	return p, nil
 }
 
 // parseHeader reads a member's header, skips its optional fields, and verifies its checksum.
 func (g *unpacker) parseHeader() error {
 	at := g.d.offset()
+	g.head = 0
 	p, err := g.takeBytes(10)
 	if err != nil && g.members > 0 && g.d.window[g.d.next] != 0x1f {
 		return corruptError("%s at %d", g.describeUnknown(), at)
@@ -149,7 +152,6 @@ func (g *unpacker) parseHeader() error {
 	if err != nil {
 		return err
 	}
-	sum := crc32.ChecksumIEEE(p)
 	flags := p[3]
 	switch {
 	case p[0] != 0x1f || p[1] != 0x8b:
@@ -158,13 +160,16 @@ func (g *unpacker) parseHeader() error {
 		return fmt.Errorf("the member at %d is packed in a way that gzip does not define (method %d, flags %#x): pack it again with gzip", at, p[2], flags)
 	}
 	if flags&hasExtra != 0 {
-		if sum, err = g.skipExtra(sum); err != nil {
+		if p, err = g.takeBytes(2); err == nil {
+			_, err = g.takeBytes(int(binary.LittleEndian.Uint16(p)))
+		}
+		if err != nil {
 			return err
 		}
 	}
 	for _, flag := range []byte{hasName, hasComment} {
 		if flags&flag != 0 {
-			if sum, err = g.skipText(sum); err != nil {
+			if err := g.skipText(); err != nil {
 				return err
 			}
 		}
@@ -172,7 +177,8 @@ func (g *unpacker) parseHeader() error {
 	if flags&hasHeaderSum == 0 {
 		return nil
 	}
-	if p, err = g.takeBytes(2); err == nil && binary.LittleEndian.Uint16(p) != uint16(sum) {
+	sum := uint16(g.head)
+	if p, err = g.takeBytes(2); err == nil && binary.LittleEndian.Uint16(p) != sum {
 		err = corruptError("the header at %d does not match its checksum", at)
 	}
 	return err
@@ -186,32 +192,14 @@ func (g *unpacker) describeUnknown() string {
 	return "something that is no gzip follows the data,"
 }
 
-// skipExtra skips the extra field, and returns the header's checksum with that field.
-func (g *unpacker) skipExtra(sum uint32) (uint32, error) {
-	p, err := g.takeBytes(2)
-	if err != nil {
-		return 0, err
-	}
-	sum = crc32.Update(sum, crc32.IEEETable, p)
-	if p, err = g.takeBytes(int(binary.LittleEndian.Uint16(p))); err != nil {
-		return 0, err
-	}
-	return crc32.Update(sum, crc32.IEEETable, p), nil
-}
-
-// skipText skips a name or comment, which ends with a zero, and returns the header's checksum.
-func (g *unpacker) skipText(sum uint32) (uint32, error) {
+// skipText skips a name or comment, which ends with a zero.
+func (g *unpacker) skipText() error {
 	for range maxText {
-		p, err := g.takeBytes(1)
-		if err != nil {
-			return 0, err
-		}
-		sum = crc32.Update(sum, crc32.IEEETable, p)
-		if p[0] == 0 {
-			return sum, nil
+		if p, err := g.takeBytes(1); err != nil || p[0] == 0 {
+			return err
 		}
 	}
-	return 0, corruptError("the name or comment before %d has no end", g.d.offset())
+	return corruptError("the name or comment before %d has no end", g.d.offset())
 }
 
 // checkTrailer compares the checksum and length after the data with the output's.

@@ -46,16 +46,14 @@ func (f *File) putWorkspace(w *workspace) {
 	}
 }
 
-// Decode decodes block i into out, and verifies its check. Goroutines may decode other blocks.
+// Decode decodes block i into out, and verifies its check. Its errors wrap those of out. Goroutines
+// may decode other blocks.
 func (f *File) Decode(i int, out inflate.Out) error {
 	b := &f.Blocks[i]
 	w := f.getWorkspace(b.Dictionary)
 	defer f.putWorkspace(w)
-	to := &checkedOutput{check: checks[b.check](), out: &outputError{out: out}, left: b.Len}
+	to := &checkedOutput{check: checks[b.check](), out: out, left: b.Len}
 	err := w.decodeInto(io.NewSectionReader(f.src, b.at+int64(b.header), b.compressedBytes()), to)
-	if failed := to.out.(*outputError).err; failed != nil {
-		return failed
-	}
 	if err == nil {
 		err = f.verifyCheck(b, to)
 	}
@@ -63,22 +61,6 @@ func (f *File) Decode(i int, out inflate.Out) error {
 		return corruptError("block %d of %d, at %d: %w", i+1, len(f.Blocks), b.at, err)
 	}
 	return nil
-}
-
-// outputError keeps the errors of out, so that Decode can tell them from the input's.
-type outputError struct {
-	out inflate.Out
-	err error
-}
-
-func (f *outputError) Write(p []byte) (n int, err error) {
-	n, f.err = f.out.Write(p)
-	return n, f.err
-}
-
-func (f *outputError) SkipZeros(n int64) error {
-	f.err = f.out.SkipZeros(n)
-	return f.err
 }
 
 // decodeInto decodes a block into the output. Another length than the index says is an error.

@@ -2,6 +2,7 @@ package lzma2
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -208,7 +209,7 @@ func TestOutputFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Decode(0, &flashtest.Output{Limit: 1000}); err != flashtest.ErrTooMuch {
+	if err := f.Decode(0, &flashtest.Output{Limit: 1000}); !errors.Is(err, flashtest.ErrTooMuch) {
 		t.Errorf("the error is %v; want %v", err, flashtest.ErrTooMuch)
 	}
 }
