@@ -50,7 +50,7 @@ type Partition struct {
 // Read identifies the content of the first sizeBytes of r. sectorBytes is the device's,
 // or 0 if unknown. After a read error it returns what it found elsewhere.
 func Read(r io.ReaderAt, sizeBytes int64, sectorBytes int) (Disk, error) {
-	s := &source{r: r, size: sizeBytes}
+	s := &source{r: r, size: sizeBytes, failure: new(error)}
 	disk := Disk{Content: s.identifyContent()}
 	disk.Table = s.readTable(int64(sectorBytes), disk.Type)
 	if disk.Table != nil {
@@ -59,31 +59,22 @@ func Read(r io.ReaderAt, sizeBytes int64, sectorBytes int) (Disk, error) {
 			p.Content = s.newSection(p.OffsetBytes, min(p.SizeBytes, sizeBytes-p.OffsetBytes)).identifyContent()
 		}
 	}
-	return disk, *s.firstErrorPlace()
+	return disk, *s.failure
 }
 
-// source is a part of a disk. Its first read error is kept by the source of the whole disk.
+// source is a part of a disk.
 type source struct {
 	r         io.ReaderAt
 	off, size int64
 	head      []byte // the first bytes, which most reads need; read at once
-	whole     *source
-	err       error
+	failure   *error // the whole disk's first read error
 }
 
 // headBytes is read at once: up to btrfs's superblock and the end of a 64 KiB swap page.
 const headBytes = 68 << 10
 
 func (s *source) newSection(off, size int64) *source {
-	return &source{r: s.r, off: s.off + off, size: size, whole: s}
-}
-
-// firstErrorPlace returns a pointer to the whole disk's first read error, which may be nil.
-func (s *source) firstErrorPlace() *error {
-	if s.whole != nil {
-		return s.whole.firstErrorPlace()
-	}
-	return &s.err
+	return &source{r: s.r, off: s.off + off, size: size, failure: s.failure}
 }
 
 // bytesAt returns n bytes, or nil if they are outside the source or unreadable.
@@ -108,8 +99,8 @@ func (s *source) readAt(off int64, n int) []byte {
 	p := make([]byte, n)
 	got, err := s.r.ReadAt(p, s.off+off)
 	if got < n {
-		if failure := s.firstErrorPlace(); *failure == nil {
-			*failure = fmt.Errorf("read %d bytes at %d: %w", n, s.off+off, cmp.Or(err, io.ErrUnexpectedEOF))
+		if *s.failure == nil {
+			*s.failure = fmt.Errorf("read %d bytes at %d: %w", n, s.off+off, cmp.Or(err, io.ErrUnexpectedEOF))
 		}
 		return nil
 	}
