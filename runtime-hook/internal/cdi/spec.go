@@ -6,7 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +16,7 @@ import (
 
 	"slipway/runtime-hook/internal/choose"
 	"slipway/runtime-hook/internal/plan"
+	"slipway/runtime-hook/internal/regular"
 )
 
 // Kind is the CDI kind of the devices, the same as in NVIDIA's own specs.
@@ -177,20 +178,8 @@ func Write(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".slipway-*")
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if _, err = f.Write(text); err == nil {
-		err = f.Chmod(0o644)
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
+	return regular.Replace(path, ".slipway-*", func(f *os.File) error {
+		_, err := f.Write(text)
+		return errors.Join(err, f.Chmod(0o644))
+	})
 }

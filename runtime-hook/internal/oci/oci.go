@@ -195,17 +195,9 @@ func Replace(path string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".config.json.*")
+	err = regular.Replace(path, ".config.json.*", func(f *os.File) error { return writeLike(f, data, info) })
 	if err != nil {
 		return fmt.Errorf("add the board's devices: %w; where a bundle cannot be written to, CDI or the hook give what they can", err)
-	}
-	defer f.Close()
-	if err = writeLike(f, data, info); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
 }

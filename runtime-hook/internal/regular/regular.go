@@ -1,4 +1,5 @@
-// Package regular reads regular files of limited size. Other files may block, or never end.
+// Package regular reads regular files of limited size, as others may block or never end. It replaces
+// files whole.
 package regular
 
 import (
@@ -8,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -47,4 +49,22 @@ func Limited(r io.Reader, limit int) ([]byte, error) {
 		err = fmt.Errorf("larger than %d KiB", limit>>10)
 	}
 	return b.Bytes(), err
+}
+
+// Replace writes a temporary file with fill, and renames it to path. temp is the pattern of the
+// temporary file's name.
+func Replace(path, temp string, fill func(*os.File) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), temp)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err = fill(f); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
 }
