@@ -5,7 +5,6 @@ import (
 	"path"
 	"strings"
 
-	"slipway/runtime-hook/internal/choose"
 	"slipway/runtime-hook/internal/elf"
 	"slipway/runtime-hook/internal/inject"
 	"slipway/runtime-hook/internal/plan"
@@ -13,29 +12,6 @@ import (
 
 // This file finds CUDA driver libraries in an image whose CUDA is newer than that of the board's
 // driver (NVIDIA: forward compatibility). A hostile image decides only what its own container sees.
-
-// compatLibraries are the libraries of an image that replace the board's.
-type compatLibraries struct {
-	Dir       string
-	Libraries []plan.Library
-}
-
-// findCompat looks for CUDA driver libraries in the container's folder dir. It returns none unless
-// they are newer than cuda, the version of the board's driver.
-func findCompat(root *inject.Root, dir, cuda string) compatLibraries {
-	if dir == "" || cuda == "" {
-		return compatLibraries{}
-	}
-	names := root.Names(dir)
-	driver, ok := findImageDriver(names)
-	if !ok {
-		return compatLibraries{}
-	}
-	if !choose.Newer(driverCUDA(root, path.Join(dir, driver)), cuda) {
-		return compatLibraries{}
-	}
-	return compatLibraries{dir, listLibraries(root, dir, names)}
-}
 
 // findImageDriver returns the only file libcuda.so.*.* in the folder. With none or two, ok is
 // false, because nothing says which of two is meant.
@@ -52,24 +28,17 @@ func findImageDriver(names []inject.Name) (driver string, ok bool) {
 	return driver, driver != ""
 }
 
-// driverCUDA reads the CUDA version from the driver library's ELF note, "" if it has none.
+// driverCUDA returns the CUDA version in the JSON of the driver library's ELF note, "" without one.
 func driverCUDA(root *inject.Root, p string) string {
 	f, err := root.OpenFile(p)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
-	return parseNote(elf.Note(f, ".note.cuda.fwd_compatibility", "NVIDIA Corporation"))
-}
-
-// parseNote returns the CUDA version in the JSON text of a note; "" if it has none.
-func parseNote(note []byte) string {
 	var says struct {
 		CUDA string `json:"CUDA Version"`
 	}
-	if json.Unmarshal(note, &says) != nil {
-		return ""
-	}
+	_ = json.Unmarshal(elf.Note(f, ".note.cuda.fwd_compatibility", "NVIDIA Corporation"), &says) // no version without JSON
 	return says.CUDA
 }
 

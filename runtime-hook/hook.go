@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"path"
 	"path/filepath"
 	"slices"
 
@@ -123,22 +124,30 @@ func (r request) applyPlan(process inject.Process, config oci.Config, p plan.Pla
 		p.Libraries = slices.DeleteFunc(slices.Clone(p.Libraries), func(l plan.Library) bool { return root.IsBlank(l.Path) })
 	}
 	if err == nil {
-		used := r.findCompat(root)
-		res.Compat = used.Dir
-		res.Skipped = append(res.Skipped, ldcache.Update(root, append(used.Libraries, p.Libraries...))...)
+		var newer []plan.Library
+		res.Compat, newer = r.findCompat(root)
+		res.Skipped = append(res.Skipped, ldcache.Update(root, append(newer, p.Libraries...))...)
 	}
 	return res, err
 }
 
-// findCompat returns the image's CUDA driver libraries, if allowed and newer than the board's.
-func (r request) findCompat(root *inject.Root) compatLibraries {
-	dir := r.CompatDir
-	if dir == "" || dir == config.Auto && !root.Has("/usr/local/cuda") {
-		return compatLibraries{}
+// findCompat returns the image's CUDA driver libraries and their folder, if the settings allow them
+// and they are newer than the board's.
+func (r request) findCompat(root *inject.Root) (dir string, libs []plan.Library) {
+	if r.CompatDir == "" || r.CompatDir == config.Auto && !root.Has("/usr/local/cuda") {
+		return "", nil
 	}
 	board := choose.ReadBoard("/")
-	if dir == config.Auto {
+	if dir = r.CompatDir; dir == config.Auto {
 		dir = board.CompatDir()
 	}
-	return findCompat(root, dir, board.CUDA)
+	if dir == "" || board.CUDA == "" {
+		return "", nil
+	}
+	names := root.Names(dir)
+	driver, ok := findImageDriver(names)
+	if !ok || !choose.Newer(driverCUDA(root, path.Join(dir, driver)), board.CUDA) {
+		return "", nil
+	}
+	return dir, listLibraries(root, dir, names)
 }

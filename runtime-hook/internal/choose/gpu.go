@@ -238,16 +238,13 @@ func GPUs(root string, p plan.Plan) []GPU {
 // keepListed removes the nodes from g that p does not have. If none is left, it sets g.Lacks,
 // unless p has no devices at all, because then the board's settings turn devices off.
 func (g *GPU) keepListed(p plan.Plan) {
-	all := g.Nodes
-	g.Nodes = nil
-	for _, node := range all {
-		if slices.ContainsFunc(p.Devices, func(d plan.Device) bool { return d.Path == node }) {
-			g.Nodes = append(g.Nodes, node)
-		}
+	listed := slices.DeleteFunc(slices.Clone(g.Nodes), func(node string) bool {
+		return !slices.ContainsFunc(p.Devices, func(d plan.Device) bool { return d.Path == node })
+	})
+	if len(listed) == 0 && len(g.Nodes) > 0 && len(p.Devices) > 0 {
+		g.Lacks = g.Nodes[0]
 	}
-	if len(g.Nodes) == 0 && len(all) > 0 && len(p.Devices) > 0 {
-		g.Lacks = all[0]
-	}
+	g.Nodes = listed
 }
 
 // maxGPUs is the NVIDIA driver's own limit.

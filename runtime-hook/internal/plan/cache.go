@@ -30,20 +30,13 @@ const (
 	planFile      = "plan"
 )
 
-// savedPlan is a compiled plan with all that it was made from: program, settings and CSV files.
-type savedPlan struct {
-	Hook   Seen // the hook's program file: another version may make another plan
-	Ignore []string
-	Files  []csv.File
-	Compiled
-}
-
 // Load returns the board's plan for the CSV files: from the cache if that is valid, otherwise
 // compiled and cached. looked means that the caller has just checked that the board is unchanged.
 func Load(files []csv.File, ignore []string, looked bool) (Plan, []csv.Problem) {
 	hook, known := statProgram()
+	head := fileHead(hook, ignore, files)
 	if known {
-		if r, ok := loadPlan(CacheDir, fileHead(hook, ignore, files), looked); ok {
+		if r, ok := loadPlan(CacheDir, head, looked); ok {
 			return r.Plan, r.Problems
 		}
 	}
@@ -52,7 +45,7 @@ func Load(files []csv.File, ignore []string, looked bool) (Plan, []csv.Problem) 
 	r.Problems = append(problems, r.Problems...)
 	if known && r.Watch.OldEnough(time.Now().UnixNano()) {
 		// If /run is not writable, the hook works without a cache.
-		_ = savePlan(CacheDir, savedPlan{hook, ignore, files, r})
+		_ = savePlan(CacheDir, head, r)
 	}
 	return r.Plan, r.Problems
 }
@@ -148,8 +141,8 @@ func readCacheFile(dir string) (string, error) {
 }
 
 // savePlan writes the cache file by rename, so that other hooks read the old or the new one.
-func savePlan(dir string, k savedPlan) error {
-	data := append(fileHead(k.Hook, k.Ignore, k.Files), encodeResult(k.Compiled)...)
+func savePlan(dir string, head []byte, r Compiled) error {
+	data := append(head, encodeResult(r)...)
 	if len(data) > maxCacheBytes {
 		return errBroken
 	}

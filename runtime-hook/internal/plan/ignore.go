@@ -18,8 +18,9 @@ func GoodPattern(p string) bool {
 	return err == nil && name != "" && isName != strings.Contains(name, "/") && (isName || path.IsAbs(name))
 }
 
-// ignoredBy returns the first pattern of the board's settings that matches the path p.
-func (c *compiler) ignoredBy(p string) (pattern string, ok bool) {
+// skipIgnored reports whether the settings ignore the path p of the entry e, and adds a problem with
+// the first pattern that matches.
+func (c *compiler) skipIgnored(e csv.Entry, p string) bool {
 	for _, pattern := range c.ignore {
 		at := p
 		name, isName := strings.CutPrefix(pattern, anyFolder)
@@ -27,17 +28,9 @@ func (c *compiler) ignoredBy(p string) (pattern string, ok bool) {
 			at = path.Base(p)
 		}
 		if ok, _ := path.Match(name, at); ok {
-			return pattern, true
+			c.addProblem(e, csv.Odd, false, "%s is left out: ignore has %q", p, pattern)
+			return true
 		}
 	}
-	return "", false
-}
-
-// skipIgnored reports whether the settings ignore the path p of the entry e, and adds a problem.
-func (c *compiler) skipIgnored(e csv.Entry, p string) bool {
-	pattern, ok := c.ignoredBy(p)
-	if ok {
-		c.addProblem(e, csv.Odd, false, "%s is left out: ignore has %q", p, pattern)
-	}
-	return ok
+	return false
 }

@@ -153,12 +153,7 @@ func (c *compiler) addEntry(e csv.Entry) {
 			return
 		}
 	}
-	c.addMissing(e)
-}
-
-// addMissing adds a problem for an entry that the board lacks. For a device it is only a note,
-// because one list of devices serves boards that each have only some of them.
-func (c *compiler) addMissing(e csv.Entry) {
+	// One list of devices serves boards that each have only some of them.
 	c.addProblem(e, csv.Missing, e.Kind != csv.Device, "the board has no %s", e.Path)
 }
 

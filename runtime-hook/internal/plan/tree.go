@@ -55,18 +55,12 @@ func (t *tree) readlink(p string) (string, error) {
 	return text, err
 }
 
-// resolve returns the path p with all symlinks followed. A missing file is an error.
-func (t *tree) resolve(p string) (string, error) {
-	at, err := t.resolveFolder(p)
-	if err != nil {
-		return "", err
-	}
-	return t.walkLinks(path.Dir(at), path.Base(at))
-}
-
 // stat follows all symlinks of p. It returns the path at their end, and its file info.
 func (t *tree) stat(p string) (end string, info fs.FileInfo, err error) {
-	if end, err = t.resolve(p); err == nil {
+	if end, err = t.resolveFolder(p); err == nil {
+		end, err = t.walkLinks(path.Dir(end), path.Base(end))
+	}
+	if err == nil {
 		info, err = t.lstat(end)
 	}
 	return end, info, err
