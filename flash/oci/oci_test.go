@@ -121,6 +121,38 @@ func TestImage(t *testing.T) {
 	}
 }
 
+// The type of a manifest is that of its text, else that of its entry, if it is one of docker.
+func TestManifestType(t *testing.T) {
+	f := flashtest.Files{}
+	top := add(t, f, arm, "a")
+	s, err := Open(flashtest.Layout(t, "app", f.Index(t, top)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	data, err := ReadDocument(t.Context(), s, top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := ParseDocument(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ text, entry, want string }{
+		{"", "", v1.MediaTypeImageManifest},
+		{"", v1.MediaTypeImageIndex, v1.MediaTypeImageManifest},
+		{"", dockerManifest, dockerManifest},
+		{dockerManifest, "", dockerManifest},
+		{v1.MediaTypeImageManifest, dockerManifest, v1.MediaTypeImageManifest},
+	} {
+		doc.MediaType, top.MediaType = tt.text, tt.entry
+		image, err := readImage(t.Context(), s, top, doc, arm)
+		if err != nil || image.Manifest.MediaType != tt.want {
+			t.Errorf("a manifest of type %q in an entry of type %q: %+v, %v; want %q", tt.text, tt.entry, image, err, tt.want)
+		}
+	}
+}
+
 func TestImageRefuses(t *testing.T) {
 	damaged := one(t, "")
 	for name := range damaged {

@@ -81,6 +81,26 @@ func unpack(t testing.TB, f *os.File, want []Span, limit int64) ([]byte, *Image,
 	return image, m, m.CheckUnchanged()
 }
 
+// A file that another process makes longer or shorter is no image any more.
+func TestCheckUnchanged(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "disk.img"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, size := range []int64{2 << 20, 1 << 20, 3 << 20} {
+		f.Truncate(2 << 20)
+		m, err := Open(f, f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Truncate(size)
+		if err := m.CheckUnchanged(); errors.Is(err, errChanged) != (size != 2<<20) {
+			t.Errorf("a file of 2 MiB that has %d MiB now: %v", size>>20, err)
+		}
+	}
+}
+
 var errTestLimit = errors.New("more than the test takes")
 
 func checkPiece(t testing.TB, p Piece, from int64) {
