@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/yaml"
@@ -419,8 +421,10 @@ func workTree(dir string) string {
 		dir = real
 	}
 	for at := dir; ; at = filepath.Dir(at) {
-		info, err := os.Stat(filepath.Join(at, ".git"))
-		if err == nil && (info.IsDir() || !isSubmodule(at)) {
+		// With os.Stat, Go's test cache would run a test again after each command of git.
+		var info unix.Stat_t
+		err := unix.Stat(filepath.Join(at, ".git"), &info)
+		if err == nil && (info.Mode&unix.S_IFMT == unix.S_IFDIR || !isSubmodule(at)) {
 			return at
 		}
 		if at == filepath.Dir(at) {
