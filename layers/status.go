@@ -2,6 +2,7 @@ package layers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -173,6 +174,10 @@ func queryServer(ctx context.Context, r Repo, each time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, each, fmt.Errorf("no answer within %v", each))
 	defer cancel()
 	_, err := run.Output(ctx, withLogin(gitCommand(".", []string{"git", "-c", "protocol.ext.allow=never", "ls-remote", "-q", "--", r.storedURL(), "HEAD"}), r.URL))
+	var failure *run.Failure
+	if errors.As(err, &failure) {
+		return &gitError{failure}
+	}
 	return err
 }
 

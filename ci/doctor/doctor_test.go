@@ -447,7 +447,7 @@ func TestUnreached(t *testing.T) {
 		t.Errorf("unreached: %+v", f)
 	}
 	r.Repo.URL = "https://h/$(id)"
-	r.Err = &run.Failure{Tail: "banner\nHost key verification failed.\nfatal: Could not read from remote repository.\n\nPlease make sure you have the correct access rights"}
+	r.Err = errors.New("Host key verification failed.")
 	if f := unreachedFinding(r); !strings.HasSuffix(f.Saw, " Host key verification failed.") || strings.Count(f.Fix, "'https://h/$(id)'") != 2 {
 		t.Errorf("unreached by ssh: %+v", f)
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,6 +16,7 @@ import (
 	"slipway/images"
 	"slipway/images/lint"
 	"slipway/layers/host"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
@@ -118,12 +120,8 @@ func builderCommands(p boardBuild) string {
 func (p boardBuild) buildsWithIsar() bool { return p.project.BuildSystem == "isar-privileged" }
 
 func inContainer() bool {
-	for _, mark := range []string{"/.dockerenv", "/run/.containerenv", "/run/systemd/container"} {
-		if _, err := os.Stat(mark); err == nil {
-			return true
-		}
-	}
-	return os.Getenv("container") != ""
+	marks := []string{"/.dockerenv", "/run/.containerenv", "/run/systemd/container"}
+	return slices.ContainsFunc(marks, localfile.Exists) || os.Getenv("container") != ""
 }
 
 // checkUmask checks, as bitbake does, that others can read new files, if the umask is known.

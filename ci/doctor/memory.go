@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -96,19 +95,7 @@ func checkUserNamespaces(ctx context.Context, p boardBuild) []Finding {
 	if err == nil {
 		return []Finding{okFinding("namespaces", "a user namespace without a network can be made")}
 	}
-	return []Finding{{"namespaces", Stops, "no user namespace can be made: " + briefError(err), "bitbake runs its tasks in one, cut off from the network, and stops where it cannot", images.AllowNamespaces()}}
-}
-
-// briefError returns an error in one line. For a failed program that is its last line of output,
-// without the remark that git adds to an error of ssh.
-func briefError(err error) string {
-	var failed *run.Failure
-	if errors.As(err, &failed) && failed.Tail != "" {
-		said, _, _ := strings.Cut(failed.Tail, "\nfatal: Could not read from remote repository")
-		return said[strings.LastIndexByte(said, '\n')+1:]
-	}
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return line
+	return []Finding{{"namespaces", Stops, "no user namespace can be made: " + run.LastLine(err), "bitbake runs its tasks in one, cut off from the network, and stops where it cannot", images.AllowNamespaces()}}
 }
 
 // What a build with many layers and an editor beside it need of inotify.

@@ -17,6 +17,7 @@ import (
 	"slipway/layers"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
+	"slipway/layers/run"
 )
 
 // patience is how long a server may take to answer. Servers behind a company's proxy are slow.
@@ -53,7 +54,7 @@ func checkRepositories(ctx context.Context, p boardBuild) []Finding {
 func unreachedFinding(r layers.Reached) Finding {
 	url := plaintext.Quote(r.Repo.URL) // people copy it into a shell
 	f := Finding{
-		"git", Stops, fmt.Sprintf("%s: %s does not answer: %s", r.Repo.ID, r.Repo.URL, briefError(r.Err)), "the layer is fetched from there",
+		"git", Stops, fmt.Sprintf("%s: %s does not answer: %s", r.Repo.ID, r.Repo.URL, plaintext.OneLine(r.Err.Error())), "the layer is fetched from there",
 		"GIT_TERMINAL_PROMPT=0 git ls-remote " + url + " HEAD\nshows why; where a mirror has it: git config --global url.MIRROR.insteadOf " + url,
 	}
 	if r.Here {
@@ -81,7 +82,7 @@ func checkNVIDIA(ctx context.Context, p boardBuild) []Finding {
 	for _, host := range d.Hosts {
 		if _, err := askServer(ctx, noRedirects, http.MethodHead, "https://"+host+"/"); err != nil {
 			findings = append(findings, Finding{
-				"nvidia", state, host + " does not answer: " + briefError(err), "L4T " + d.L4T + ", CUDA and the libraries are downloaded from there, and no mirror of Yocto's has them",
+				"nvidia", state, host + " does not answer: " + run.LastLine(err), "L4T " + d.L4T + ", CUDA and the libraries are downloaded from there, and no mirror of Yocto's has them",
 				"curl -I https://" + host + "/\nshows why; another machine's build/downloads serves too: DL_DIR=FOLDER, or PREMIRRORS in " + p.siteConf(),
 			})
 			continue
@@ -257,7 +258,7 @@ func checkConnectivity(ctx context.Context, p boardBuild) []Finding {
 		}
 		if err != nil {
 			findings = append(findings, Finding{
-				"connectivity", Stops, address + " does not answer: " + briefError(err),
+				"connectivity", Stops, address + " does not answer: " + run.LastLine(err),
 				"bitbake asks it before the first build in a folder, past all mirrors, and stops (" + connectivityCheck + ")",
 				"where mirrors have all sources, set in " + p.siteConf() + "\n" + connectivityCheck + ` = ""`,
 			})

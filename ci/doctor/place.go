@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,14 +92,9 @@ func tryFiles(ctx context.Context, dir string) (err error) {
 	if _, err := os.Stat(filepath.Join(at, "case")); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s does not tell upper from lower case", dir)
 	}
-	if err := os.Symlink("Case", filepath.Join(at, "link")); err != nil {
-		return fmt.Errorf("no symbolic links: %w", err)
-	}
-	if err := os.Link(script, filepath.Join(at, "hard")); err != nil {
-		return fmt.Errorf("no hard links: %w", err)
-	}
-	if err := os.Chmod(script, 0o750); err != nil {
-		return fmt.Errorf("no rights of files: %w", err)
+	err = cmp.Or(os.Symlink("Case", filepath.Join(at, "link")), os.Link(script, filepath.Join(at, "hard")), os.Chmod(script, 0o750))
+	if err != nil {
+		return err // its text begins with symlink, link or chmod
 	}
 	if info, err := os.Stat(script); err != nil || info.Mode().Perm() != 0o750 {
 		return fmt.Errorf("%s does not keep the rights of files", dir)
