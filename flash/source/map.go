@@ -97,7 +97,8 @@ func (m *Image) makeMap(ctx context.Context, count func(int64)) (bmap.Map, error
 }
 
 // Show prints the result as text.
-func (m Made) Show(w io.Writer) {
+func (m Made) Show(w io.Writer) error {
 	fmt.Fprintf(w, "%s (%s): %d MiB, of which %d MiB are data in %d ranges\n", m.Image, m.Form, m.ImageBytes>>20, m.MappedBytes>>20, m.Ranges)
-	fmt.Fprintln(w, m.Map)
+	_, err := fmt.Fprintln(w, m.Map)
+	return err
 }

@@ -315,7 +315,8 @@ func (p *pull) finish() error {
 }
 
 // Show prints the result for a person.
-func (p Pulled) Show(w io.Writer) {
+func (p Pulled) Show(w io.Writer) error {
 	fmt.Fprintf(w, "pulled: %s, %d of %d files, %s of %s\n", p.Folder, len(p.Fetched), p.Files-1, plaintext.SizeText(p.FetchedBytes), plaintext.SizeText(p.SizeBytes))
-	fmt.Fprintf(w, "%s@%s\n", p.Store, p.Digest)
+	_, err := fmt.Fprintf(w, "%s@%s\n", p.Store, p.Digest)
+	return err
 }

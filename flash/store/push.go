@@ -128,11 +128,12 @@ func pushError(place fetch.Place, board string, err error) error {
 }
 
 // Show prints the result for a person.
-func (p Pushed) Show(w io.Writer) {
+func (p Pushed) Show(w io.Writer) error {
 	fmt.Fprintf(w, "pushed: %d of %d files, %s of %s\n", len(p.Sent), p.Files, plaintext.SizeText(p.SentBytes), plaintext.SizeText(p.SizeBytes))
 	sep := ":"
 	for _, tag := range p.Tags {
 		fmt.Fprintf(w, "%s%s%s\n", p.Store, sep, tag)
 	}
-	fmt.Fprintf(w, "%s@%s\n", p.Store, p.Digest)
+	_, err := fmt.Fprintf(w, "%s@%s\n", p.Store, p.Digest)
+	return err
 }

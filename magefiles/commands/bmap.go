@@ -17,14 +17,7 @@ unpacked image. bmaptool takes these maps too.`
 	c.RunSignalled(func(ctx context.Context, words []string) error {
 		image := words[0]
 		made, err := flash.MapImage(ctx, image)
-		switch {
-		case err != nil:
-			return err
-		case *asJSON:
-			return printJSON(made)
-		}
-		made.Show(stdout)
-		return nil
+		return printResult(made, err, *asJSON, made.Show)
 	})
 	return c
 }

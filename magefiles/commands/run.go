@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -223,6 +224,17 @@ func watchParent(ctx context.Context, cancel context.CancelCauseFunc) {
 }
 
 func printJSON(v any) error { return plaintext.WriteJSON(stdout, v) }
+
+// printResult prints a result as JSON or by show, unless err is an earlier error.
+func printResult(result any, err error, asJSON bool, show func(io.Writer) error) error {
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(result)
+	}
+	return show(stdout)
+}
 
 // splitWords splits a list at commas and blanks.
 func splitWords(list string) []string {

@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"slipway/flash/store"
 )
@@ -31,14 +32,7 @@ slipway push build/orin-lab ./store`
 			return err
 		}
 		pushed, err := store.Push(ctx, folder, options.ReportsDir(), words[1], *tags)
-		if err != nil {
-			return err
-		}
-		if *asJSON {
-			return printJSON(pushed)
-		}
-		pushed.Show(stdout)
-		return nil
+		return printResult(pushed, err, *asJSON, pushed.Show)
 	})
 	return c
 }
@@ -59,14 +53,7 @@ slipway pull ./store:stable --json`
 	asJSON := c.Switch("json", "print the pulled artifact as JSON")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
 		pulled, err := store.Pull(ctx, words[0], store.PullOptions{Into: *into, Below: options.Dir})
-		if err != nil {
-			return err
-		}
-		if *asJSON {
-			return printJSON(pulled)
-		}
-		pulled.Show(stdout)
-		return nil
+		return printResult(pulled, err, *asJSON, pulled.Show)
 	})
 	return c
 }
@@ -84,13 +71,7 @@ slipway store list ./store --json`
 	asJSON := c.Switch("json", "print the list as JSON")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
 		all, err := store.List(ctx, words[0])
-		if err != nil {
-			return err
-		}
-		if *asJSON {
-			return printJSON(all)
-		}
-		return store.Show(stdout, all)
+		return printResult(all, err, *asJSON, func(w io.Writer) error { return store.Show(w, all) })
 	})
 	return c
 }
@@ -107,16 +88,12 @@ slipway store reports ./store --into=/tmp/reports --json`
 	asJSON := c.Switch("json", "print the folders as JSON")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
 		folders, err := store.FetchReports(ctx, words[0], *last, *into)
-		if err != nil {
-			return err
-		}
-		if *asJSON {
-			return printJSON(folders)
-		}
-		for _, folder := range folders {
-			fmt.Fprintln(stdout, folder)
-		}
-		return nil
+		return printResult(folders, err, *asJSON, func(w io.Writer) error {
+			for _, folder := range folders {
+				fmt.Fprintln(w, folder)
+			}
+			return nil
+		})
 	})
 	return c
 }
@@ -140,13 +117,7 @@ slipway store clean ./store --keep=3 --yes`
 	}
 	c.RunSignalled(func(ctx context.Context, words []string) error {
 		cleaned, err := store.Clean(ctx, words[0], opt)
-		if err != nil {
-			return err
-		}
-		if *asJSON {
-			return printJSON(cleaned)
-		}
-		return cleaned.Show(stdout)
+		return printResult(cleaned, err, *asJSON, cleaned.Show)
 	})
 	return c
 }
