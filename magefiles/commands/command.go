@@ -84,10 +84,13 @@ func (c *Command) with(below ...*Command) *Command {
 	return c
 }
 
-// in puts the command into a section of the help's list of commands, and returns the command.
-func (c *Command) in(section string) *Command {
-	c.GroupID = section
-	return c
+// section adds commands below this one, under a title of their own in the help's list.
+func (c *Command) section(title string, below ...*Command) {
+	c.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, b := range below {
+		b.GroupID = title
+	}
+	c.with(below...)
 }
 
 // runLine checks a line's words and flags and runs the command with progress, but not in Parse.

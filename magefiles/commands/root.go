@@ -19,22 +19,13 @@ import (
 	"slipway/layers/progress"
 )
 
-// The sections of the list of commands.
-const (
-	sectionBuild  = "build"
-	sectionDevice = "device"
-	sectionBoard  = "board"
-	sectionOther  = "other"
-	sectionSource = "source"
-)
-
 // Root returns a new tree of all commands. extra are added as commands for Slipway's own source.
 func Root(extra ...*Command) *cobra.Command { return newRoot(extra...).Command }
 
 // newRoot builds the tree of all commands, with sections, help and the flag --boards. With extra,
 // it sets host.IsCommand to find these too.
 func newRoot(extra ...*Command) *Command {
-	help := helpCommand().in(sectionOther)
+	help := helpCommand()
 	root := New("slipway", "Build images for Jetsons and BlueFields, put them on boards, and prove that they work")
 	cobra.EnableCaseInsensitive = true
 	root.SilenceErrors, root.SilenceUsage = true, true
@@ -44,30 +35,22 @@ func newRoot(extra ...*Command) *Command {
 		}
 		return cmd.Help()
 	}
-	root.AddGroup(
-		&cobra.Group{ID: sectionBuild, Title: "Images"},
-		&cobra.Group{ID: sectionDevice, Title: "Devices"},
-		&cobra.Group{ID: sectionBoard, Title: "Running boards"},
-		&cobra.Group{ID: sectionOther, Title: "Others"},
+	root.section(
+		"Images", upCommand(), initCommand(), boardGroup(), boardsCommand(), doctorCommand(), layersGroup(), buildCommand(),
+		auditCommand(), evidenceCommand(), pushCommand(), pullCommand(), storeGroup(), cacheGroup(), ciGroup(),
 	)
-	root.with(
-		upCommand().in(sectionBuild), initCommand().in(sectionBuild), boardGroup().in(sectionBuild), boardsCommand().in(sectionBuild), doctorCommand().in(sectionBuild),
-		layersGroup().in(sectionBuild), buildCommand().in(sectionBuild), auditCommand().in(sectionBuild), evidenceCommand().in(sectionBuild), pushCommand().in(sectionBuild), pullCommand().in(sectionBuild), storeGroup().in(sectionBuild), cacheGroup().in(sectionBuild), ciGroup().in(sectionBuild),
-		devicesCommand().in(sectionDevice), flashCommand().in(sectionDevice), bmapCommand().in(sectionDevice),
-		bfbGroup().in(sectionDevice), rshimGroup().in(sectionDevice),
-		deployGroup().in(sectionBoard), updateCommand().in(sectionBoard), smokeCommand().in(sectionBoard), suitesCommand().in(sectionBoard),
-		reportCommand().in(sectionBoard), trendsCommand().in(sectionBoard), fleetGroup().in(sectionBoard), virtGroup().in(sectionBoard), rigGroup().in(sectionBoard),
-		versionCommand().in(sectionOther), completionCommand().in(sectionOther), help,
+	root.section("Devices", devicesCommand(), flashCommand(), bmapCommand(), bfbGroup(), rshimGroup())
+	root.section(
+		"Running boards", deployGroup(), updateCommand(), smokeCommand(), suitesCommand(),
+		reportCommand(), trendsCommand(), fleetGroup(), virtGroup(), rigGroup(),
 	)
+	root.section("Others", versionCommand(), completionCommand(), help)
 	if len(extra) > 0 {
-		root.AddGroup(&cobra.Group{ID: sectionSource, Title: "Slipway's source"})
+		root.section("Slipway's source", extra...)
 		host.IsCommand = func(word string) bool { return commandBelow(root.Command, word) != nil }
 	}
-	for _, c := range extra {
-		root.with(c.in(sectionSource))
-	}
 	root.SetHelpCommand(help.Command)
-	root.SetHelpCommandGroupID(sectionOther)
+	root.SetHelpCommandGroupID(help.GroupID)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentFlags().Var(&flagValue{kind: "FOLDER", set: notBlank}, boardsFlag, "the folder of your own boards (or SLIPWAY_BOARDS); boards/ here or above if not given")
