@@ -248,11 +248,7 @@ func LoadBuilt(board string) (Spec, error) {
 
 // loadBuilt loads a board by name, or else from a folder: an artifact or a deploy folder.
 func loadBuilt(board string) (Spec, error) {
-	boards, err := openBoards()
-	if err != nil {
-		return Spec{}, err
-	}
-	names, err := boards.names()
+	boards, names, err := knownBoards()
 	if err != nil {
 		return Spec{}, err
 	}
@@ -400,15 +396,6 @@ func waitLock(ctx context.Context, path string, waiting func()) (unlock func(), 
 		f, err = localfile.Lock(ctx, path, 0o644)
 	}
 	return func() { f.Close() }, err
-}
-
-// removeDescription deletes artifact.json, if it exists, before the files that it describes change.
-func removeDescription(dir string) error {
-	err := os.Remove(ArtifactPath(dir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }
 
 // describeFile hashes the file dir/name, and returns its entry for artifact.json.

@@ -16,6 +16,7 @@ import (
 
 	"slipway/images/bmap"
 	"slipway/images/sbom"
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
@@ -160,7 +161,7 @@ func publishDisk(ctx context.Context, d disk, opt Options, key string) (Artifact
 			return Artifact{}, err
 		}
 	}
-	if err := removeDescription(a.dir); err != nil {
+	if err := localfile.Remove(ArtifactPath(a.dir)); err != nil {
 		return Artifact{}, err
 	}
 	a.Cost = &Cost{BuildMS: time.Since(d.began).Milliseconds()}

@@ -65,7 +65,7 @@ func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, others bo
 		if old, none := OpenArtifact(b.dir); none == nil {
 			earlier = old
 		}
-		if err := removeDescription(b.dir); err != nil {
+		if err := localfile.Remove(ArtifactPath(b.dir)); err != nil {
 			return "", err
 		}
 		if a.Files, err = b.collectFiles(ctx, images, known); err != nil {
@@ -204,11 +204,8 @@ func sameContent(a, b string) bool {
 // sameFile reports whether two paths name the same file.
 func sameFile(a, b string) bool {
 	one, err := os.Stat(a)
-	if err != nil {
-		return false
-	}
-	other, err := os.Stat(b)
-	return err == nil && os.SameFile(one, other)
+	other, missing := os.Stat(b)
+	return err == nil && missing == nil && os.SameFile(one, other)
 }
 
 // This file finds what bitbake deployed, by what bitbake says of each target.

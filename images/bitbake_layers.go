@@ -217,10 +217,8 @@ func localFolders(spec Spec) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w\nnext: unset %[1]s  # or write it as REPOSITORY=FOLDER", localEnvironment, err)
 	}
-	folders := maps.Clone(spec.Local)
-	if folders == nil {
-		return over, nil
-	}
+	folders := map[string]string{}
+	maps.Copy(folders, spec.Local)
 	maps.Copy(folders, over)
 	return folders, nil
 }

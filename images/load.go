@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"path/filepath"
 	"slices"
@@ -29,11 +30,18 @@ const maxBoardFileBytes = 1 << 20
 
 // Boards returns the names of the boards that Slipway knows, sorted.
 func Boards() ([]string, error) {
+	_, names, err := knownBoards()
+	return names, err
+}
+
+// knownBoards returns Slipway's boards and the user's own, with their sorted names.
+func knownBoards() (boardSet, []string, error) {
 	boards, err := openBoards()
 	if err != nil {
-		return nil, err
+		return boards, nil, err
 	}
-	return boards.names()
+	names, err := boards.names()
+	return boards, names, err
 }
 
 // names returns the sorted names of Slipway's boards and of the user's own.
@@ -74,11 +82,7 @@ func LoadOwn(board string) (Spec, error) {
 // First returns the first board for which fits is true, the user's own before Slipway's. A board
 // that does not load ends the search. what describes such a board in the error if there is none.
 func First(what string, fits func(Spec) bool) (Spec, error) {
-	boards, err := openBoards()
-	if err != nil {
-		return Spec{}, err
-	}
-	names, err := boards.names()
+	boards, names, err := knownBoards()
 	if err != nil {
 		return Spec{}, err
 	}
@@ -102,11 +106,7 @@ func load(board string) (Spec, error) {
 	if board == "" {
 		return Default()
 	}
-	boards, err := openBoards()
-	if err != nil {
-		return Spec{}, err
-	}
-	names, err := boards.names()
+	boards, names, err := knownBoards()
 	if err != nil {
 		return Spec{}, err
 	}
@@ -348,12 +348,9 @@ func (s Spec) HostAuthorities() (string, error) {
 
 // WithFile returns the spec with a file of the board's folder added or replaced.
 func (s Spec) WithFile(name, content string) Spec {
-	files := map[string][]byte{name: []byte(content)}
-	for other, data := range s.files {
-		if other != name {
-			files[other] = data
-		}
-	}
+	files := map[string][]byte{}
+	maps.Copy(files, s.files)
+	files[name] = []byte(content)
 	s.files = files
 	return s
 }

@@ -55,8 +55,10 @@ var billEndings = []ending{
 // of the build's tools. It removes signatures of the earlier artifact.json. system is the build
 // system of a board that bitbake builds.
 func (a *Artifact) Publish(ctx context.Context, spec Spec, system string) error {
-	if err := removeSignatures(a.dir); err != nil {
-		return err
+	for _, ending := range SignatureEndings {
+		if err := localfile.Remove(ArtifactPath(a.dir) + ending); err != nil {
+			return err
+		}
 	}
 	a.Source, a.Tools = spec.Source(ctx), toolVersions(ctx, HostPackages(spec, system))
 	a.Files = slices.DeleteFunc(a.Files, func(f File) bool { return f.Kind == Provenance })
@@ -77,15 +79,6 @@ func (a *Artifact) Publish(ctx context.Context, spec Spec, system string) error 
 
 // SignatureEndings are the file name endings of signatures by ssh-keygen and gpg.
 var SignatureEndings = []string{".sig", ".asc"}
-
-func removeSignatures(dir string) error {
-	for _, ending := range SignatureEndings {
-		if err := localfile.Remove(ArtifactPath(dir) + ending); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // Source returns the git commit of the user's folder of boards or project file, nil for Slipway's
 // own boards: for these the artifact names the Slipway that built it.
