@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,7 +26,7 @@ func TestUpIsar(t *testing.T) {
 	if isar == "" {
 		t.Skip("SLIPWAY_ISAR is not set: it names a checkout of Isar (git clone https://github.com/ilbers/isar)")
 	}
-	builder := bitbaketest.BuilderInGroups(t)
+	builder := builderInGroups(t)
 	clone := copyClone(t, builder)
 	program := filepath.Join(clone, "slipway") // where the builder may read it
 	if out, err := exec.Command("cp", compileProgram(t), program).CombinedOutput(); err != nil {
@@ -149,4 +152,35 @@ func copyClone(t *testing.T, builder *syscall.Credential) string {
 		}
 	})
 	return dir
+}
+
+// builderInGroups returns the user who runs bitbake, or nil for this one, with its groups. It skips
+// the test if this user is not in the group sbuild.
+func builderInGroups(t *testing.T) *syscall.Credential {
+	t.Helper()
+	u, err := user.Current()
+	builder := bitbaketest.Builder(t)
+	if builder != nil {
+		u, err = user.LookupId(strconv.Itoa(int(builder.Uid)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, err := u.GroupIds()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sbuild, err := user.LookupGroup("sbuild")
+	if err != nil || !slices.Contains(groups, sbuild.Gid) {
+		t.Skipf("%s is not in the group sbuild (Debian package sbuild); SLIPWAY_BUILDER names another user", u.Username)
+	}
+	if builder == nil {
+		return nil
+	}
+	for _, group := range groups {
+		if id, err := strconv.ParseUint(group, 10, 32); err == nil {
+			builder.Groups = append(builder.Groups, uint32(id))
+		}
+	}
+	return builder
 }

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -87,37 +86,6 @@ func Builder(t *testing.T) *syscall.Credential {
 		return nil
 	}
 	return lookupCredential(t, builderName())
-}
-
-// BuilderInGroups returns the Builder, or nil, with its groups, for a test that needs sbuild and
-// sudo. It skips the test if this user is not in the group sbuild.
-func BuilderInGroups(t *testing.T) *syscall.Credential {
-	t.Helper()
-	u, err := user.Current()
-	builder := Builder(t)
-	if builder != nil {
-		u, err = user.Lookup(builderName())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	groups, err := u.GroupIds()
-	if err != nil {
-		t.Fatal(err)
-	}
-	sbuild, err := user.LookupGroup("sbuild")
-	if err != nil || !slices.Contains(groups, sbuild.Gid) {
-		t.Skipf("%s is not in the group sbuild (Debian package sbuild); SLIPWAY_BUILDER names another user", u.Username)
-	}
-	if builder == nil {
-		return nil
-	}
-	for _, group := range groups {
-		if id, err := strconv.ParseUint(group, 10, 32); err == nil {
-			builder.Groups = append(builder.Groups, uint32(id))
-		}
-	}
-	return builder
 }
 
 // Own makes the builder the owner of dir and all files below it. A nil builder changes nothing.

@@ -3,7 +3,6 @@ package terminaltest
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"testing"
 
@@ -32,16 +31,6 @@ func Open(t *testing.T) (user, tty *os.File) {
 	}
 	t.Cleanup(func() { tty.Close() })
 	return user, tty
-}
-
-// Shown closes tty, and returns what programs wrote to it.
-func Shown(t *testing.T, user, tty *os.File) string {
-	t.Helper()
-	if err := tty.Close(); err != nil {
-		t.Fatal(err)
-	}
-	text, _ := io.ReadAll(user) // the kernel returns EIO at the end of a terminal
-	return string(text)
 }
 
 // Resize sets the width of a terminal in characters.
