@@ -7,7 +7,6 @@ package bitbake
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -108,11 +107,7 @@ func (t Tree) logPath(j Job) string {
 // onNFS reports whether dir, or its nearest existing parent, is on NFS.
 func onNFS(dir string) bool {
 	var fs unix.Statfs_t
-	err := unix.Statfs(dir, &fs)
-	for errors.Is(err, unix.ENOENT) && dir != filepath.Dir(dir) {
-		dir = filepath.Dir(dir)
-		err = unix.Statfs(dir, &fs)
-	}
+	err := unix.Statfs(localfile.NearestFolder(filepath.Join(dir, "x")), &fs)
 	return err == nil && fs.Type == unix.NFS_SUPER_MAGIC
 }
 

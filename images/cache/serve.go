@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed"
@@ -214,7 +215,7 @@ var prserv string
 // module that bitbake writes, which a second server could otherwise read half written.
 func (s *server) runServers(ctx context.Context) error {
 	runPR := func(ctx context.Context) error {
-		return s.runServer(ctx, "prserv", prserv, "python3", "-", filepath.Join(s.opt.Bitbake, "lib"), "prserv.sqlite3", s.prHost(), strconv.Itoa(s.self.PRServ))
+		return s.runServer(ctx, "prserv", prserv, "python3", "-", filepath.Join(s.opt.Bitbake, "lib"), "prserv.sqlite3", cmp.Or(s.host, "0.0.0.0"), strconv.Itoa(s.self.PRServ))
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -236,14 +237,6 @@ func (s *server) runServers(ctx context.Context) error {
 
 func (s *server) hashservArgs(bind string) []string {
 	return []string{"python3", filepath.Join(s.opt.Bitbake, "bin/bitbake-hashserv"), "--bind", bind, "--database", "hashserv.db"}
-}
-
-// prHost returns the address that the PR server listens at: 0.0.0.0 if the user named no host.
-func (s *server) prHost() string {
-	if s.host == "" {
-		return "0.0.0.0"
-	}
-	return s.host
 }
 
 // runServer runs one of bitbake's servers with a log. A server that ends before ctx is an error.

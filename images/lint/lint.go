@@ -129,10 +129,7 @@ func (c *checker) checkStatement(s Statement) {
 	c.checkOverrideSyntax(s)
 	base, operation := splitOverrides(s.Var)
 	if r, renamed := renamedVariables[base]; renamed && fromRelease(c.branch, r.since) {
-		fix := "write " + r.now + " instead"
-		if r.now == "" {
-			fix = "remove the line"
-		}
+		fix := plaintext.Either(r.now == "", "remove the line", "write "+r.now+" instead")
 		c.addFinding(s.At, true, base+" has another name or none since "+r.since, "bitbake stops at the old name", fix)
 	}
 	switch {
@@ -287,15 +284,8 @@ func (c *checker) checkMachine(w Word) {
 // isMissing reports whether the build lacks a name that some branch of the known layers has or had.
 // It is false if the name may belong to a layer without a table.
 func (c *checker) isMissing(name string) bool {
-	known := findRename(name) != nil
-	for _, t := range tables() {
-		set := t.findBranches(name)
-		known = known || t.exactBranches(name) != 0
-		if set&t.branchBit(c.layers.tableBranch(t)) != 0 {
-			return false
-		}
-	}
-	return known && c.branch != "" && c.knowsOwner(name) && !c.inRenamedCore(name) && !c.inRecipes(name)
+	known := findRename(name) != nil || slices.ContainsFunc(tables(), func(t table) bool { return t.exactBranches(name) != 0 })
+	return known && c.absentFromTables(name) && c.branch != "" && c.knowsOwner(name) && !c.inRenamedCore(name) && !c.inRecipes(name)
 }
 
 // inRenamedCore reports whether the name is in openembedded-core, and a layer without a table may
@@ -404,12 +394,7 @@ func (c *checker) checkedBranch(name string) string {
 
 // absentFromTables reports whether no table has the name for the build's branches.
 func (c *checker) absentFromTables(name string) bool {
-	for _, t := range tables() {
-		if t.findBranches(name)&t.branchBit(c.layers.tableBranch(t)) != 0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(tables(), func(t table) bool { return t.findBranches(name)&t.branchBit(c.layers.tableBranch(t)) != 0 })
 }
 
 // layerToAdd returns a layer, or "", that has the name for this release, outside of the project.

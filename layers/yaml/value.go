@@ -2,6 +2,7 @@ package yaml
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -295,10 +296,7 @@ func (r *yamlReader) readEntries(v *Value, n *yaml.Node, s *Shape, path string, 
 			return err
 		}
 		if before, twice := lines[key]; twice {
-			program := "kas"
-			if r.setup {
-				program = "bitbake-setup"
-			}
+			program := plaintext.Either(r.setup, "bitbake-setup", "kas")
 			r.warnings = append(r.warnings, fmt.Sprintf("%s: %q was already set in line %d; as with %s, line %d holds", at, key, before, program, at.Line))
 		}
 		if !p.merged {
@@ -313,12 +311,7 @@ func (r *yamlReader) readEntries(v *Value, n *yaml.Node, s *Shape, path string, 
 }
 
 // displayPath returns the path for an error, "the file" for the top.
-func displayPath(path string) string {
-	if path == "" {
-		return "the file"
-	}
-	return path
-}
+func displayPath(path string) string { return cmp.Or(path, "the file") }
 
 // String returns the names of the kinds in k, joined by "or".
 func (k kind) String() string {
@@ -357,10 +350,7 @@ func (r *yamlReader) keyShape(s *Shape, key string, at Position, path string) (*
 	if below, known := s.Keys[key]; known {
 		return below, nil
 	}
-	advice := "; fix it, or use kas if a newer kas reads it"
-	if r.setup {
-		advice = ""
-	}
+	advice := plaintext.Either(r.setup, "", "; fix it, or use kas if a newer kas reads it")
 	return nil, at.Errorf("unknown key %q in %s%s (have %s)%s", key, displayPath(path), plaintext.DidYouMean(key, s.knownKeys()), strings.Join(s.knownKeys(), ", "), advice)
 }
 
