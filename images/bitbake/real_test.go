@@ -74,8 +74,8 @@ func TestRealBitbake(t *testing.T) {
 			if e := s.Last("tasks"); e.State != progress.Done || e.Count != 17 || e.Total != 17 {
 				t.Errorf("tasks ended as %+v; want 17 of 17", e)
 			}
-			if !s.Saw("tasks", "libc compile ") || !s.Saw("tasks", "%") {
-				t.Error("nothing was said of libc's own progress")
+			if !s.Saw("tasks", "libc compile") {
+				t.Error("nothing was said of libc's task")
 			}
 			if dir := rec.Variables["DEPLOY_DIR_IMAGE"]; dir != filepath.Join(tree.Build, "tmp/deploy/images/qemuarm64") {
 				t.Errorf("DEPLOY_DIR_IMAGE = %q; want it from the event log", dir)
