@@ -386,7 +386,7 @@ func TestCheckoutNamesEditedFiles(t *testing.T) {
 	}
 	write(t, r, map[string]string{"new-one/file": "", "new-two/file": "", "recipes/one.bb": ""})
 	mustRun(t, r, "git", "add", "conf", "new-one", "new-two", "recipes")
-	want = "conf/layer.conf, new-one/file, new-two/file and 2 more (in "
+	want = "conf/layer.conf, new-one/file, new-two/file, ... and 2 more (in "
 	if got := warned(); !strings.Contains(got, want) {
 		t.Errorf("Checkout warned %q; want %q in it", got, want)
 	}

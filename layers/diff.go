@@ -3,7 +3,6 @@ package layers
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -61,7 +60,7 @@ func Diff(ctx context.Context, older, newer Project, ws Workspace, most int) ([]
 			}
 			group.Go(func() error {
 				if err := ws.historyMirror(m.repo).listCommits(ctx, m, most); err != nil {
-					m.Unknown = lastOutputLine(err)
+					m.Unknown = printableLine(run.LastLine(err))
 				}
 				return ctx.Err()
 			})
@@ -180,17 +179,6 @@ func printableLine(text string) string {
 		return strings.ToValidUTF8(text[:most], "") + "..."
 	}
 	return strings.ToValidUTF8(text, "\uFFFD")
-}
-
-// lastOutputLine returns a failed program's last line, or else the error without its next step.
-func lastOutputLine(err error) string {
-	var failed *run.Failure
-	if !errors.As(err, &failed) || failed.Tail == "" {
-		text, _, _ := strings.Cut(err.Error(), "\nnext: ")
-		return printableLine(text)
-	}
-	lines := strings.Split(strings.TrimSpace(failed.Tail), "\n")
-	return printableLine(lines[len(lines)-1])
 }
 
 // LoadAt loads a project as its files were at a commit, branch or tag of their own repository.

@@ -228,13 +228,15 @@ func (t tree) commitPatches(ctx context.Context, r Repo, base string, files []pa
 		return "", err
 	}
 	for _, f := range files {
-		if base, err = b.commitPatch(ctx, base, f); err != nil {
+		next, err := b.commitPatch(ctx, base, f)
+		if err != nil {
 			if failed := (*run.Failure)(nil); errors.As(err, &failed) {
 				failed.Argv = []string{"git", "apply"} // without the options that keep the user's configuration out
 			}
 			return "", r.at.Errorf("repos.%s.patches.%s: %s of repository %s does not apply to commit %s; refresh the patch or drop it: %w",
 				r.ID, f.of.ID, f.name, f.of.Repo, base, err)
 		}
+		base = next
 	}
 	return base, nil
 }
@@ -273,16 +275,12 @@ func (b *patchTree) runGit(ctx context.Context, stdin []byte, args ...string) (s
 // commitPatch applies a patch to the index and commits the result on top of onto.
 func (b *patchTree) commitPatch(ctx context.Context, onto string, f patchFile) (string, error) {
 	if _, err := b.runGit(ctx, f.content, "apply", "--cached", "--whitespace=nowarn", "-"); err != nil {
-		return onto, err
+		return "", err
 	}
 	tree, err := b.runGit(ctx, nil, "write-tree")
 	if err != nil {
-		return onto, err
+		return "", err
 	}
 	message := fmt.Sprintf("%s: %s of repository %s\n", f.of.ID, f.name, f.of.Repo)
-	commit, err := b.runGit(ctx, []byte(message), "commit-tree", "-p", onto, tree)
-	if err != nil {
-		return onto, err
-	}
-	return commit, nil
+	return b.runGit(ctx, []byte(message), "commit-tree", "-p", onto, tree)
 }

@@ -199,11 +199,4 @@ func (u unfetched) missingWarnings(r Repo, dir string) []string {
 }
 
 // firstNames returns the first namedEdits names of a list, and the number of the others.
-func firstNames(names []string) string {
-	more := ""
-	if len(names) > namedEdits {
-		more = fmt.Sprintf(" and %d more", len(names)-namedEdits)
-		names = names[:namedEdits]
-	}
-	return strings.Join(names, ", ") + more
-}
+func firstNames(names []string) string { return strings.Join(firstOf(names, namedEdits), ", ") }

@@ -241,8 +241,13 @@ func moveInto(aside, dir, path string) error {
 
 // firstLines returns the first n lines, each after "  | ", and the number of the others.
 func firstLines(lines []string, n int) string {
-	if len(lines) > n {
-		lines = append(lines[:n:n], fmt.Sprintf("... and %d more", len(lines)-n))
+	return "  | " + strings.Join(firstOf(lines, n), "\n  | ")
+}
+
+// firstOf returns the first n texts, and the number of the others as one more.
+func firstOf(texts []string, n int) []string {
+	if len(texts) > n {
+		return append(texts[:n:n], fmt.Sprintf("... and %d more", len(texts)-n))
 	}
-	return "  | " + strings.Join(lines, "\n  | ")
+	return texts
 }
