@@ -1,25 +1,5 @@
-// Package images turns a board's name into built files. It does not touch
-// hardware; see flash.
-//
-// One word has one meaning in the whole tree:
-//   - board: a kind of hardware, or of virtual machine, by name
-//   - spec: what board.yml says of a board
-//   - image: what a board runs: boot loader, kernel, root file system
-//   - layer: a folder of recipes and configuration for bitbake
-//   - recipe: how bitbake builds one piece of software
-//   - artifact: the files of one build, described by artifact.json
-//   - device: what an image is written to: a disk, a file, a Jetson in recovery mode, an rshim
-//   - target: a running board that SSH reaches
-//   - slot: one of two root partitions: the board runs one, an update writes the other
-//   - bundle: an update, signed
-//   - evidence: what an artifact's files say of who built it, of what, and who signed it
-//   - policy: rules for the evidence, which an artifact must meet before it is written to a board
-//   - check: one statement about a target, and how to prove it
-//   - suite: a file with a list of checks
-//   - report: the results of a suite or of a whole run
-//   - host: where a target is reached: an address, or an alias of ~/.ssh/config
-//   - fleet: the hosts of an inventory, which one command is run on
-//   - rig: a BlueField of network namespaces on this machine
+// Package images turns a board's name into built files. It does not touch hardware; see flash. It
+// also has the glossary (glossary.md): one word has one meaning in the whole tree.
 package images
 
 import "slipway/images/cache"

@@ -187,8 +187,11 @@ func signingOf(ctx context.Context, opt Options) (signing, error) {
 	if (s.key == "") != (s.cert == "") {
 		return s, fmt.Errorf("%s and %s belong together, and one of them is not set", keyVariable, certVariable)
 	}
-	if s != (signing{}) {
-		return s, s.checkKeyring()
+	switch {
+	case s.keyring == "" && s.cert != "":
+		return s, fmt.Errorf("%s is set, and %s is not: a board takes the bundles only of those whose certificates are in its keyring", certVariable, keyringVariable)
+	case s != (signing{}):
+		return s, nil
 	}
 	dir := opt.keyDir()
 	cert := filepath.Join(dir, "update.cert.pem")
@@ -221,14 +224,6 @@ func signingVariables(ctx context.Context, p layers.Project, opt Options) ([]str
 	}
 	slices.Sort(set)
 	return set, nil
-}
-
-// checkKeyring returns an error for a certificate without a keyring, which no board would trust.
-func (s signing) checkKeyring() error {
-	if s.keyring == "" {
-		return fmt.Errorf("%s is set, and %s is not: a board takes the bundles only of those whose certificates are in its keyring", certVariable, keyringVariable)
-	}
-	return nil
 }
 
 // checkSigner returns an error if there is a keyring, but no key to sign with.

@@ -90,8 +90,7 @@ func (r Record) readInputs(dir, root string) (Inputs, error) {
 	return in.inputs(), nil
 }
 
-// noteQueued records the recipe file of a task in the queue. For each task, bitbake sends one
-// event: that the task is skipped, or that it starts.
+// noteQueued records a queued task's recipe file. bitbake sends one event each: skipped or started.
 func (r *Record) noteQueued(e event) {
 	file, _ := e.state["taskfile"].(string)
 	id, _ := e.state["taskid"].(string)
@@ -113,8 +112,7 @@ func recipePath(name string) string {
 }
 
 // readCaches reads bitbake's caches of recipes in dir, one for each multiconfig, and returns an
-// error if a used recipe is in none. It reads only symbolic links: they point to the caches of the
-// last run, which lie beside older ones.
+// error if a used recipe is in none. It reads only links, which lead to the caches of the last run.
 func (r *inputReader) readCaches(dir string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "bb_cache.dat*"))
 	if err != nil {
@@ -289,13 +287,10 @@ func (r *inputReader) addName(recipe, path, rel string, there bool) {
 	name, used := filepath.Base(recipe), r.used[recipe]
 	info, err := os.Stat(path)
 	switch {
-	case strings.Contains(rel, "*"): // a pattern reads whatever is beside it
-		rel, _, _ = strings.Cut(rel, "*")
-		rel = filepath.Dir(rel + "x")
-		if used {
-			r.result.Folders[rel] = name
+	case strings.Contains(rel, "*") || err == nil && info.IsDir():
+		if before, _, pattern := strings.Cut(rel, "*"); pattern { // it reads whatever is beside it
+			rel = filepath.Dir(before + "x")
 		}
-	case err == nil && info.IsDir():
 		if used {
 			r.result.Folders[rel] = name
 		}

@@ -1,9 +1,7 @@
 package kastest
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,25 +18,9 @@ import (
 // modulesIn is the folder of kas's modules in the package. Delete the cache to get a newer kas.
 const modulesIn = "usr/lib/python3/dist-packages"
 
-// A machine without network finds that out once, not with every test.
-var missing struct {
-	sync.Mutex
-	err error
-}
-
-// testingModules returns the folder of the Python modules of Debian testing's kas. It remembers
-// ErrMissing, so that later tests do not try to download again.
-func testingModules(ctx context.Context) (modules string, err error) {
-	missing.Lock()
-	defer missing.Unlock()
-	if missing.err == nil {
-		modules, err = unpackKas(ctx)
-	}
-	if errors.Is(err, ErrMissing) {
-		missing.err = err
-	}
-	return modules, cmp.Or(missing.err, err)
-}
+// testingModules returns the folder of the Python modules of Debian testing's kas. It remembers an
+// error: a machine without network finds that out once, not with every test.
+var testingModules = sync.OnceValues(func() (string, error) { return unpackKas(context.Background()) })
 
 // unpackKas returns the folder of kas's modules in the user's cache, and downloads them once.
 func unpackKas(ctx context.Context) (string, error) {

@@ -59,7 +59,7 @@ func findTesting(ctx context.Context) (Kas, error) {
 	if err := checkModules(ctx); err != nil {
 		return Kas{}, err
 	}
-	modules, err := testingModules(ctx)
+	modules, err := testingModules()
 	if err != nil {
 		return Kas{}, err
 	}

@@ -2,6 +2,7 @@ package yaml
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -56,16 +57,8 @@ func (e *emitter) writeValue(v *Value, deep, list int) {
 	case v.Kind == Text:
 		e.writeText(v.Text, deep, false)
 	case v.Kind != Null:
-		e.writeIndicator(v.scalarText(), true)
+		e.writeIndicator(cmp.Or(v.Text, "[]"), true) // an empty list has no text
 	}
-}
-
-// scalarText returns the text of a number or boolean, "[]" for an empty list.
-func (v *Value) scalarText() string {
-	if v.Text == "" {
-		return "[]"
-	}
-	return v.Text
 }
 
 // writeEntry writes a key with its value. A list below a simple key is not indented. A "?" comes

@@ -3,6 +3,7 @@ package bitbaketest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"os"
 	"os/exec"
@@ -71,12 +72,7 @@ func AsUser(t *testing.T, testdata string, args ...string) (dir string) {
 }
 
 // builderName returns the user of SLIPWAY_BUILDER, or nobody.
-func builderName() string {
-	if name := os.Getenv("SLIPWAY_BUILDER"); name != "" {
-		return name
-	}
-	return "nobody"
-}
+func builderName() string { return cmp.Or(os.Getenv("SLIPWAY_BUILDER"), "nobody") }
 
 // Builder returns the user who runs bitbake (SLIPWAY_BUILDER, or nobody), because bitbake refuses
 // root. It returns nil if the tests do not run as root: bitbake then runs as the same user.
@@ -116,8 +112,7 @@ func PublicDir(t *testing.T) string {
 	return dir
 }
 
-// Unpack copies paths of a branch into a new PublicDir, from the first of the git clones that has
-// the branch. It skips the test if none has it.
+// Unpack copies paths of a branch from the first git clone that has it, or skips the test.
 func Unpack(t *testing.T, clones []string, branch string, paths ...string) string {
 	t.Helper()
 	dir := PublicDir(t)
@@ -162,8 +157,7 @@ func lookupCredential(t *testing.T, name string) *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
 
-// copyTestBinary copies the test binary and the folder testdata into a new PublicDir. It adds the
-// folder tmp, where anybody may write.
+// copyTestBinary makes a PublicDir of the test binary, testdata and an open folder tmp.
 func copyTestBinary(t *testing.T, testdata string) string {
 	t.Helper()
 	dir := PublicDir(t)
