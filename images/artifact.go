@@ -102,9 +102,8 @@ func ReadArtifact(dir string) (Artifact, error) {
 	return a, nil
 }
 
-// checkNames refuses an artifact with control characters in a name, with a file name that
-// CheckFileName refuses, or with a board name that cannot be a folder's name. The name may be empty
-// in an artifact that is not of project files.
+// checkNames refuses control characters in names, a file name that CheckFileName refuses, and a
+// board name that no folder can have. An artifact that is not of project files needs no board.
 func (a Artifact) checkNames() error {
 	names := []string{a.Board, a.Arch}
 	for _, f := range a.Files {
@@ -160,8 +159,7 @@ func NoArtifact(spec Spec, dir string) Artifact {
 	return Artifact{Board: spec.Board, Arch: spec.Arch, dir: dir}
 }
 
-// Check returns an error if a file of these kinds is missing or has another size than artifact.json
-// says. Without kinds it checks all files.
+// Check returns an error if a file of these kinds, or any, is missing or not as long as listed.
 func (a Artifact) Check(kinds ...string) error {
 	for _, f := range a.Files {
 		if len(kinds) > 0 && !slices.Contains(kinds, f.Kind) {
@@ -230,8 +228,7 @@ func (a Artifact) Partition(use string) (Partition, error) {
 	return Partition{}, fmt.Errorf("%s: no partition for %q", ArtifactPath(a.dir), use)
 }
 
-// Save writes artifact.json into dir. Builds call it after all other files are written, so that an
-// artifact with an artifact.json is complete.
+// Save writes artifact.json into dir, after all other files: an artifact with it is complete.
 func (a Artifact) Save(dir string) error {
 	return localfile.WriteJSON(ArtifactPath(dir), a, 0o644)
 }
@@ -365,8 +362,7 @@ func (s Spec) DeployedImage(kinds ...string) (string, error) {
 	return "", fmt.Errorf("%s: no image for this device: want %s\nnext: ls %[1]s", s.deployed, strings.Join(kinds, " or "))
 }
 
-// differentImages returns one name for each image. Names that differ only after their first dot are
-// the same image in other formats or compressions.
+// differentImages returns one name for each image: names that differ after the first dot are one.
 func differentImages(names []string) (different []string) {
 	var stems []string
 	for _, name := range names {

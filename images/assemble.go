@@ -67,8 +67,7 @@ func assembleImage(ctx context.Context, step *progress.Step, spec Spec, opt Opti
 
 const workPrefix = "work-"
 
-// discardWork removes the work folders of builds that were killed. The caller holds the lock of the
-// board's folder, so no other build uses them.
+// discardWork removes the work folders of killed builds. The caller has the board folder's lock.
 func discardWork(ctx context.Context, dir string) {
 	old, _ := fs.Glob(os.DirFS(dir), workPrefix+"*") // the pattern is well-formed
 	for _, work := range old {
@@ -202,8 +201,7 @@ func mapBlocks(ctx context.Context, image, name string) error {
 	})
 }
 
-// disk is a whole-disk image that is being built. It needs neither loop devices nor mounts: every
-// tool writes at an offset of one sparse file.
+// disk is a whole-disk image in the making. All tools write into one file, without loops or mounts.
 type disk struct {
 	spec Spec
 	dir  string // the folder in which it is made

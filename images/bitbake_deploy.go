@@ -85,8 +85,7 @@ func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, others bo
 	return a, a.Publish(ctx, spec, b.project.BuildSystem)
 }
 
-// costOf returns the duration of a bitbake run and its hits and misses in shared state, nil for a
-// run that has not ended.
+// costOf returns how long a run took and its hits in shared state, nil for one without an end.
 func costOf(r bitbake.Record) *Cost {
 	if r.Ended.IsZero() {
 		return nil
@@ -110,8 +109,7 @@ func (b *projectBuild) artifactKey(made []bitbake.Commit) (string, error) {
 }
 
 // unchangedFiles returns those files of the earlier artifact, by name, that did not change since
-// its artifact.json was written. They need not be hashed again, which for gigabytes takes longer
-// than a build with nothing to do.
+// its artifact.json was written. To hash them again may take longer than the build.
 func (b *projectBuild) unchangedFiles() map[string]File {
 	a, err := OpenArtifact(b.dir)
 	if err != nil {
@@ -156,8 +154,7 @@ func (b *projectBuild) collectFiles(ctx context.Context, images []image, known m
 // flashed are the kinds of files that are written to a board.
 var flashed = []string{DiskImage, Tegraflash, BFB}
 
-// deployedName returns the path of an image's file with this ending, "" if there is none. Some
-// Yocto releases put .rootfs before the ending.
+// deployedName returns an image's file with an ending, also after Yocto's .rootfs, or "".
 func deployedName(image, ending string) string {
 	for _, name := range []string{image + ".rootfs." + ending, image + "." + ending} {
 		if localfile.Exists(name) {
@@ -210,9 +207,8 @@ func sameFile(a, b string) bool {
 
 // This file finds what bitbake deployed, by what bitbake says of each target.
 
-// deployedVariables are bitbake's variables for the folder of a target's images, for the beginning
-// of their names (Isar: IMAGE_FULLNAME, OpenEmbedded: IMAGE_LINK_NAME), and for the folder of the
-// root file system.
+// deployedVariables name the folder of a target's images, the beginning of their names (Isar's
+// IMAGE_FULLNAME, OpenEmbedded's IMAGE_LINK_NAME), and the folder of the root file system.
 var deployedVariables = []string{"DEPLOY_DIR_IMAGE", "IMAGE_FULLNAME", "IMAGE_LINK_NAME", "IMAGE_ROOTFS"}
 
 // image is a file that bitbake deployed. root is the folder of the root file system in the image.
@@ -251,8 +247,7 @@ func (b *projectBuild) imageNames(ctx context.Context) (names []imageName, err e
 }
 
 // readPartitions runs sfdisk on a disk image and returns the offsets and sizes of board.yml's
-// partitions, if it has any. It finds each by its name, and returns an error for one that the image
-// lacks.
+// partitions, if it has any. It finds each by its name. A missing one is an error.
 func readPartitions(ctx context.Context, spec Spec, disk string) ([]Partition, error) {
 	if spec.Disk == nil {
 		return nil, nil

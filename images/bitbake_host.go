@@ -20,8 +20,7 @@ import (
 // hostProgram is a program that a build runs, and the Debian package that holds it.
 type hostProgram struct{ program, pkg string }
 
-// hostPrograms are the programs that OpenEmbedded wants of a machine, and the
-// Debian packages that hold them.
+// hostPrograms are the programs that OpenEmbedded wants here, with their Debian packages.
 var hostPrograms = []hostProgram{
 	{"bunzip2", "bzip2"},
 	{"chrpath", "chrpath"},
@@ -67,8 +66,7 @@ type hostCheck struct {
 	mend       func(context.Context, io.Writer) error // nil if only a person can fix it
 }
 
-// CheckHost runs all checks of this machine for a build of the board at the same time, and returns
-// the result of each. It takes about a second.
+// CheckHost returns the results of all checks of this machine for a build, in about a second.
 func CheckHost(ctx context.Context, spec Spec, system string) []HostCheck {
 	checks := hostChecks(ctx, spec, system)
 	done := make([]HostCheck, len(checks))
@@ -113,8 +111,7 @@ func fixAll(ctx context.Context, w io.Writer, checks []hostCheck) error {
 	return ctx.Err()
 }
 
-// HostErrors joins the errors of the failed host checks: why this machine cannot build the board.
-// Build stops at the same errors.
+// HostErrors joins the errors of the failed host checks, at which Build stops too.
 func HostErrors(ctx context.Context, spec Spec, system string) error {
 	return joinHostErrors(CheckHost(ctx, spec, system))
 }
@@ -169,8 +166,7 @@ const defaultBuildSystem = "openembedded"
 // ErrRoot is the error of a build as root.
 var ErrRoot = errors.New("bitbake does not build as root")
 
-// CheckUser refuses root for boards that bitbake builds. The error's next line is the same command
-// with its flags, run by another user.
+// CheckUser refuses root for boards of bitbake. Its next line is the command for another user.
 func CheckUser(spec Spec, command string, request BuildRequest) error {
 	if spec.Debian != nil || os.Geteuid() != 0 {
 		return nil
@@ -178,8 +174,7 @@ func CheckUser(spec Spec, command string, request BuildRequest) error {
 	return rootError(command, plaintext.Quote(spec.TypedName()), request.flags())
 }
 
-// rootError returns ErrRoot with the next line. It repeats the command as the user who called sudo.
-// Without sudo, doctor explains how to make a user.
+// rootError returns ErrRoot, with the command for the user who called sudo, or else with doctor.
 func rootError(command, name, flags string) error {
 	step := "doctor " + name
 	if user := os.Getenv("SUDO_USER"); user != "" {
@@ -206,8 +201,7 @@ var makeLocale = []string{"localedef", "-i", "en_US", "-f", "UTF-8", "en_US.UTF-
 
 func fixLocale(ctx context.Context, w io.Writer) error { return host.RunAsRoot(ctx, w, makeLocale) }
 
-// checkLocale refuses a machine without the locale en_US.UTF-8. bitbake would need half a minute
-// to report it.
+// checkLocale refuses a machine without the locale en_US.UTF-8, before bitbake takes half a minute.
 func checkLocale(ctx context.Context) error {
 	out, err := run.Output(ctx, run.Command{Argv: []string{"locale", "-a"}})
 	if err != nil {

@@ -18,11 +18,9 @@ import (
 	"slipway/layers/run"
 )
 
-// This file says what Isar wants of the machine: its bitbake runs mmdebstrap, sbuild and
-// bubblewrap, and mounts through sudo.
+// This file has Isar's needs: bitbake runs mmdebstrap, sbuild and bubblewrap, and mounts by sudo.
 
-// isarPrograms are the programs that Isar's recipes run, and the Debian packages that hold
-// them. newgrp is for the user.
+// isarPrograms are the programs of Isar's recipes and the user's newgrp, with their packages.
 var isarPrograms = []hostProgram{
 	{"apt-ftparchive", "apt-utils"},
 	{"arch-test", "arch-test"},
@@ -146,8 +144,7 @@ func joinSbuildGroup(ctx context.Context, w io.Writer) error {
 	return host.RestartInGroup(ctx, w, group.Gid)
 }
 
-// isMember reports whether the system's database lists the user in a group. This process may lack
-// the group, if it is of an older login.
+// isMember reports whether the system lists the user in a group, which an old login may lack.
 func isMember(name string) bool {
 	group, err := user.LookupGroup(name)
 	if err != nil {
@@ -170,9 +167,8 @@ func userName() string {
 
 var schrootFile = plaintext.Regexp(`/etc/schroot/[A-Za-z0-9._/-]+`)
 
-// checkSchroot returns an error unless schroot is set-user-ID and can read its configuration. A
-// single file that it cannot read, such as one that a broken build left, stops schroot for all
-// builds.
+// checkSchroot returns an error unless schroot is set-user-ID and can read its configuration. One
+// unreadable file, as of a broken build, stops all builds.
 func checkSchroot(ctx context.Context) error {
 	const again = "sudo apt-get install -y --reinstall schroot"
 	path, err := exec.LookPath("schroot")
@@ -204,8 +200,7 @@ func checkBubblewrap(ctx context.Context) error {
 	return fmt.Errorf("bubblewrap, which Isar runs, cannot make a user namespace here: %s\nnext: %s", run.LastLine(err), AllowNamespaces())
 }
 
-// AllowNamespaces returns the command or advice that lets users of this machine create user
-// namespaces.
+// AllowNamespaces returns the command or advice that allows user namespaces on this machine.
 func AllowNamespaces() string {
 	for _, limit := range []struct{ path, refuses, setting string }{
 		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"},
@@ -245,9 +240,8 @@ func fixEmulation(ctx context.Context, w io.Writer, arch string) error {
 	return host.RunAsRoot(ctx, w, []string{"dd", "status=none", "if=/usr/lib/binfmt.d/qemu-" + arch + ".conf", "of=" + binfmtDir + "/register"})
 }
 
-// enableEmulation returns a command that lets the kernel run programs of an architecture until the
-// next boot, or one that installs the packages. Where systemd runs, the packages do the same at
-// every boot.
+// enableEmulation returns a command that lets the kernel run an architecture's programs until the
+// next boot, or one that installs packages, which do so at every boot under systemd.
 func enableEmulation(arch string) string {
 	if name := qemuNames[arch]; name != "" {
 		arch = name

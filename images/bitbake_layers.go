@@ -102,8 +102,7 @@ type layerRow struct {
 	Folder     string `json:"folder"`
 }
 
-// How many commits of a repository are named. JSON is for a program, which can
-// leave out what it does not want.
+// How many commits of a repository are named: few for people, more for programs.
 const (
 	commitsShown  = 20
 	commitsInJSON = 1000
@@ -202,12 +201,10 @@ func Project(ctx context.Context, spec Spec, opt Options) (layers.Project, layer
 	return p, ws, err
 }
 
-// localEnvironment is the variable that names local folders to build from instead of checkouts. It
-// overrides board.yml.
+// localEnvironment names local folders instead of checkouts, and overrides board.yml.
 const localEnvironment = "SLIPWAY_LOCAL"
 
-// localFolders returns the local folders of a board by repository, overridden by those in
-// SLIPWAY_LOCAL. If that is "off", it returns none.
+// localFolders returns a board's local folders by repository, under SLIPWAY_LOCAL, none for "off".
 func localFolders(spec Spec) (map[string]string, error) {
 	text := os.Getenv(localEnvironment)
 	if text == "off" {
@@ -227,8 +224,7 @@ func localFolders(spec Spec) (map[string]string, error) {
 var projectFiles = []string{"kas.yml", "setup.conf.json"}
 
 // findProject sets the path of the board's project file, or of that of a board which it extends. It
-// looks in the folders of the user's own boards, then in the clone around the current folder. It is
-// no error if there is none.
+// looks in the folders of the user's own boards, then in the clone around here. It may find none.
 func (s *Spec) findProject() error {
 	for _, board := range slices.Backward(s.lineage) {
 		if board.own && s.findProjectIn(board.folder) {

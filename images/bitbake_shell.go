@@ -50,8 +50,7 @@ func NewShell(ctx context.Context, spec Spec, opt Options, line string) (Shell, 
 	return Shell{Argv: argv, Dir: b.build, Env: tree.Environment()}, nil
 }
 
-// Become replaces this process with the command, so that the command has the terminal and its exit
-// status is Slipway's. It returns only on an error.
+// Become replaces this process with the command, which gets the terminal, or returns an error.
 func (s Shell) Become() error {
 	env := s.mergedEnvironment()
 	if err := os.Chdir(s.Dir); err != nil {

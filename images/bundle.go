@@ -104,8 +104,7 @@ func (b bundle) makeBundle(ctx context.Context, key string) (Artifact, error) {
 	return b.publishBundle(ctx, work, f)
 }
 
-// publishBundle replaces the last bundle and writes artifact.json, twice: while the file changes,
-// artifact.json lists no bundle.
+// publishBundle replaces the last bundle. Until it has, artifact.json lists no bundle.
 func (b bundle) publishBundle(ctx context.Context, work string, f File) (Artifact, error) {
 	a := b.artifact
 	a.Files = slices.DeleteFunc(slices.Clone(a.Files), func(f File) bool { return f.Kind == Bundle })
@@ -142,8 +141,7 @@ func (b bundle) fillContent(ctx context.Context, content string) error {
 	return b.copyRoot(ctx, filepath.Join(content, bundleImage))
 }
 
-// bundleVersion returns the version in the bundle's manifest. It begins with the build's time, so
-// later builds have larger versions.
+// bundleVersion returns the manifest's version, which begins with the build's time, and so grows.
 func (a Artifact) bundleVersion() string {
 	return a.Built.UTC().Format(versionTime) + "+" + shortKey(a.Key)
 }
@@ -171,9 +169,8 @@ func (b bundle) copyRoot(ctx context.Context, to string) error {
 	return err
 }
 
-// runRAUC packs and signs the bundle with RAUC from the board's packages. It starts RAUC by the
-// dynamic linker and with the libraries of these packages, because this machine may have others.
-// mksquashfs is this machine's.
+// runRAUC packs and signs the bundle with RAUC from the board's packages. It starts RAUC by these
+// packages' dynamic linker and libraries, and with this machine's mksquashfs.
 func (b bundle) runRAUC(ctx context.Context, work, content string) error {
 	if err := checkEmulation(ctx, b.spec); err != nil {
 		return err

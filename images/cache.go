@@ -15,8 +15,7 @@ import (
 	"slipway/layers/localfile"
 )
 
-// useCache checks the cache that the board's or the user's setting names, writes cache.conf into
-// the board's folder, and makes bitbake use it.
+// useCache checks the cache of the setting, writes its cache.conf, and makes bitbake use that.
 func useCache(ctx context.Context, spec Spec, tree *bitbake.Tree) error {
 	setting, err := cache.Choose(spec.Cache)
 	if err != nil {

@@ -155,8 +155,7 @@ func (d disk) rootSlots() []slot {
 	return all
 }
 
-// installLoader makes GRUB's core image and installs it where the firmware looks: in the EFI system
-// partition or in the disk's first sectors.
+// installLoader makes GRUB's core image and installs it in the EFI partition or the first sectors.
 func (d disk) installLoader(ctx context.Context) error {
 	kind, ok := loaders[d.spec.Disk.Firmware][d.spec.Arch]
 	if !ok {

@@ -59,8 +59,7 @@ const (
 // reserved are names in the build folder that no board can have: others use them.
 var reserved = []string{reportsName, "cache", "downloads", "sstate-cache", "keys", "fleet.locks", "test", "bin", "release", "peers", "all", "slipway"}
 
-// checkFolderName returns an error for a board's name that is reserved, "." or "..", or has other
-// characters than letters, digits and . _ + -.
+// checkFolderName refuses a reserved name of a board, and signs but letters, digits and . _ + -.
 func checkFolderName(name string) error {
 	switch {
 	case name == "." || name == ".." || notInName().MatchString(strings.ReplaceAll(name, "+", "-")):
@@ -206,8 +205,7 @@ func (o Options) StateDir(s Spec) (string, error) { return stateDirOf(s.Board, o
 // StateDir returns the folder of keys, host keys and receipts of the artifact's board.
 func (a Artifact) StateDir() (string, error) { return stateDirOf(a.Board, a.dir) }
 
-// stateDirOf returns StateDir for a board and its folder. It resolves links, so that each path to
-// the same folder gives the same result.
+// stateDirOf returns StateDir for a board and its folder, the same by each path to it.
 func stateDirOf(board, boardDir string) (string, error) {
 	home, err := StateHome()
 	if err != nil {

@@ -94,8 +94,7 @@ func First(what string, fits func(Spec) bool) (Spec, error) {
 	return Spec{}, fmt.Errorf("no board %s", what)
 }
 
-// Load returns the spec of a board, "" for the default board. A project file of kas or
-// bitbake-setup is a board without a board.yml.
+// Load returns the spec of a board, of a project file as a board without board.yml, or by default.
 func Load(board string) (Spec, error) {
 	spec, err := load(board)
 	return spec, asBoardFile(err)

@@ -37,8 +37,7 @@ type RigSource struct {
 	Network bool `yaml:"network" json:"network,omitempty"`
 }
 
-// RigPort is a representor, with an end for the switch behind it, esw-NAME, and one for the
-// places plugged into the port, wire-NAME.
+// RigPort is a representor, with ends for its switch, esw-NAME, and its places, wire-NAME.
 type RigPort struct {
 	Name    string `yaml:"name" json:"name"`
 	Address string `yaml:"address" json:"address"` // with the network's length: 192.0.2.254/24

@@ -458,8 +458,7 @@ func splitWorkTree(dir string) (top, below string) {
 	return top, below
 }
 
-// sortedPatchNames returns the names of patches in kas's order. kas sorts numbers as numbers, and
-// cannot sort numbers with texts, which are an error.
+// sortedPatchNames returns patches' names in kas's order: all numbers, or all texts, or an error.
 func sortedPatchNames(id string, v *yaml.Value) ([]string, error) {
 	names := slices.Sorted(slices.Values(v.Keys))
 	if len(v.Numbers) == 0 {

@@ -57,8 +57,7 @@ func Load(ctx context.Context, files string, ws Workspace) (Project, error) {
 	return in.buildProject()
 }
 
-// loader reads a project's files, and reads them again until each repository with included files is
-// checked out at the commit that the files name.
+// loader reads a project's files until each repository with included files is at their commit.
 type loader struct {
 	given  string   // to Load
 	files  []string // the same, with whole paths
@@ -279,8 +278,7 @@ func (in *reading) parseProjectFile(path string) (*yaml.Value, error) {
 	return v, in.checkHeader(path, v)
 }
 
-// checkHeader checks header.version of a file, and keeps the highest version of all files. It
-// replaces kas's first version "0.10" by 1.
+// checkHeader checks a file's header.version, "0.10" of kas's first as 1, and keeps the highest.
 func (in *reading) checkHeader(path string, v *yaml.Value) error {
 	version := v.Get("header", "version")
 	if version == nil {

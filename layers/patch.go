@@ -50,8 +50,7 @@ func (c *checkout) patchAll(ctx context.Context, repos []Repo) error {
 	return nil
 }
 
-// patchRepo makes commits of r's patches, checks out the last one and records it. If the checkout
-// has the same patches already, it does nothing.
+// patchRepo makes commits of r's patches, checks out the last and records it, unless that is done.
 func (c *checkout) patchRepo(ctx context.Context, r Repo) error {
 	t := c.repoTree(r)
 	now := t.readRecord()
@@ -89,8 +88,7 @@ func digestOfPatches(files []patchFile) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// patchFiles reads r's patches from the repositories that hold them. It refuses more than
-// maxPatches, or than maxAllBytes in sum.
+// patchFiles reads r's patches from their repositories, up to maxPatches and maxAllBytes in sum.
 func (c *checkout) patchFiles(r Repo) ([]patchFile, error) {
 	var files []patchFile
 	for _, patch := range r.Patches {

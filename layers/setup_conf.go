@@ -219,8 +219,7 @@ func hexDigest(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// applyChanges writes or removes the changed files, then the record of all files. If the run is
-// killed in between, the next one repeats it.
+// applyChanges writes or removes changed files, then the record. The next run repeats a killed one.
 func (w confRecord) applyChanges(files, changed map[string][]byte) error {
 	for _, name := range slices.Sorted(maps.Keys(changed)) {
 		path := filepath.Join(w.conf, name)

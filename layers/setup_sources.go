@@ -182,8 +182,7 @@ func (r Repo) lockWarnings(locked Repo) []string {
 	return nil
 }
 
-// withWholePath returns the source v with an absolute local path. The file that Dump writes has no
-// folder to which a relative path could refer.
+// withWholePath returns the source v with an absolute local path: Dump's file is in no folder.
 func (r Repo) withWholePath(v *yaml.Value) *yaml.Value {
 	if r.URL != "" {
 		return v

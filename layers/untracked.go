@@ -17,8 +17,7 @@ import (
 	"syscall"
 )
 
-// untrackedFile is a file that a checkout would overwrite or delete, and that the index does not
-// have. Ignored files count too, unlike in git status.
+// untrackedFile is a file, maybe ignored, in a checkout's way that the index does not have.
 type untrackedFile struct {
 	path string
 	id   string // of the blob that the commit has at this very path
@@ -99,8 +98,7 @@ func (w *untrackedScan) addEntry(path, id string, submodule bool) error {
 	})
 }
 
-// hasFolder reports whether path is a folder in the tree. If it or a parent is a file instead, it
-// adds that file to the untracked files.
+// hasFolder reports whether path is a folder in the tree, or adds the file that it or a parent is.
 func (w *untrackedScan) hasFolder(path string) (bool, error) {
 	if path == "." {
 		return true, nil

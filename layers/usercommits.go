@@ -61,8 +61,7 @@ func (t tree) ownCommits(ctx context.Context, r Repo, tips []string, without ...
 	return own, nil
 }
 
-// remotesOf returns options of git log for the branches of origin, and of other remotes with r's
-// url. A colleague's remote is not the project's.
+// remotesOf returns git log's options for the branches of origin and other remotes with r's url.
 func (t tree) remotesOf(ctx context.Context, r Repo) []string {
 	options := []string{"--remotes=origin"}
 	remotes, err := t.gitList(ctx, "config", "-z", "--get-regexp", `^remote\..*\.url$`)

@@ -100,8 +100,7 @@ func Look(ctx context.Context, w io.Writer, spec images.Spec, opt Options) error
 	return err
 }
 
-// unreadProject returns the finding for a project that could not be loaded. It is only a warning if
-// a repository is not checked out yet.
+// unreadProject returns the finding for an unreadable project, a warning if a checkout is missing.
 func unreadProject(spec images.Spec, partial layers.Project, err error) Finding {
 	if errors.Is(err, layers.ErrNotHere) {
 		why := "what it is built of was not looked at"

@@ -36,8 +36,7 @@ func needsOf(e event) needs {
 	return n
 }
 
-// longest is the longest chain of tasks that ends with a given task. If that task did not run, the
-// chain ends with a task that it needs.
+// longest is the longest chain of tasks that ends with a task, or if that did not run, before it.
 type longest struct {
 	ms     int64
 	before int // the index of the task before it in the chain, -1 without one

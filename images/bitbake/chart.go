@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// The drawings stretch to the width of the screen: what they write is beside them, in
-// HTML, so that a phone shows it in a size to read.
+// The drawings stretch to the screen. Their texts are in HTML beside them: a phone can show these.
 const (
 	maxBars   = 4000
 	maxLanes  = 64
@@ -156,8 +155,7 @@ var barKinds = []struct{ prefix, kind string }{
 	{"do_image", "image"},
 }
 
-// barKind returns the kind of a task's bar, which decides its colour: failed (or stopped), hit, a
-// kind of work by the task's name, or rest.
+// barKind returns a bar's kind, for its colour: failed (or stopped), hit, a kind of work, or rest.
 func (t Task) barKind() string {
 	switch {
 	case t.Outcome != TaskSucceeded:

@@ -11,8 +11,7 @@ import (
 	"slipway/layers/localfile"
 )
 
-// On a full disk some programs of a task wait for each other for ever: mmdebstrap 1.3 does.
-// Then bitbake waits too, and says nothing.
+// On a full disk some programs, as mmdebstrap 1.3, wait for ever. Then bitbake waits too.
 
 // errFull is why a build on a full disk was ended.
 var errFull = errors.New("the disk is full")

@@ -199,8 +199,7 @@ func (r *logReader) appendPart(part []byte) {
 	}
 }
 
-// finishLine decodes the current line unless it is skipped, passes the event to onEvent or the
-// error to onBadLine, and begins an empty line.
+// finishLine passes a line that is not skipped to onEvent or onBadLine, and begins an empty one.
 func (r *logReader) finishLine() {
 	r.lines++
 	line, skip := r.line, r.skip

@@ -33,8 +33,7 @@ type forecast struct {
 	remainingMS int64
 }
 
-// forecastKey returns a taskKey without the recipe's folder, because checkouts move between builds.
-// A virtual:CLASS before the folder stays.
+// forecastKey returns a taskKey without the recipe's folder, which moves, but with a virtual:CLASS.
 func forecastKey(k string) string {
 	config, rest, _ := strings.Cut(k, "|")
 	class := ""
@@ -65,8 +64,7 @@ func loadForecast(dir string) forecast {
 	return f
 }
 
-// saveDurations writes the durations for the next build's forecast into dir. It writes nothing
-// after a dry run, or after a build that ran no task.
+// saveDurations writes the durations for the next forecast into dir, except of a run without tasks.
 func (f forecast) saveDurations(dir string, r Record) error {
 	if r.Counts.Ran == 0 || r.DryRun {
 		return nil

@@ -21,8 +21,7 @@ import (
 // of schroot, all as root. A task that is broken off leaves them. The next build stops at
 // them, or removes files through them.
 
-// The folders of schroot: each file of the first is an open session, each of the second a
-// chroot that sessions can be opened of.
+// The folders of schroot: files of open sessions, and of chroots for new sessions.
 const (
 	schrootSessions = "/var/lib/schroot/session"
 	schrootChroots  = "/etc/schroot/chroot.d"

@@ -26,8 +26,7 @@ type Load struct {
 	EveryMS    int64 `json:"everyMs"`
 	Busy       []int `json:"busyPct"`
 	Disk       []int `json:"waitsForDiskPct"`
-	// Waits is the share of time in which a runnable process waited for a processor. It is absent
-	// if the kernel has no /proc/pressure/cpu.
+	// Waits is how long runnable processes waited, absent without /proc/pressure/cpu.
 	Waits []int `json:"waitsForProcessorPct,omitempty"`
 }
 

@@ -164,8 +164,7 @@ func (r Record) fileNames() (record, page string) {
 	return RecordName, PageName
 }
 
-// save writes the record into dir, and its page after the run has ended. At the start of a run it
-// removes the page of an earlier build.
+// save writes the record into dir, and after the run its page. At the start it removes an old page.
 func (r Record) save(dir string) error {
 	record, page := r.fileNames()
 	if err := localfile.WriteJSON(filepath.Join(dir, record), r, 0o644); err != nil {

@@ -213,8 +213,7 @@ func (r Record) taskRows(tasks []Task) []slowRow {
 // share returns part of whole in percent.
 func share(part, whole int64) float64 { return 100 * float64(part) / float64(max(whole, 1)) }
 
-// chainView returns the critical path for the page: the longest of its tasks, in the order in which
-// they ran, and a count of the others.
+// chainView returns the critical path: its longest tasks, in their order, and a count of others.
 func (r Record) chainView() chainView {
 	chain := r.criticalChain()
 	if len(chain) == 0 {

@@ -24,8 +24,7 @@ type Job struct {
 	Continue bool // after a failed task, as far as the others do not need it
 	DryRun   bool // say what would run
 	Parse    bool // read all recipes, no more
-	// Now is closed when tasks that run are not to be waited for once the context has
-	// ended. Where it is nil they have a second.
+	// Now closes when running tasks get no more time after ctx. nil: they have a second.
 	Now <-chan struct{}
 }
 

@@ -95,8 +95,7 @@ func (t Tree) eventLogPath() string { return filepath.Join(t.Dir, "bitbake-event
 // Log returns the path of the log of bitbake's console text.
 func (t Tree) Log() string { return filepath.Join(t.Dir, "bitbake.log") }
 
-// logPath returns the path of a job's log. A dry run and a parse have their own log, because the
-// page of the last build links to Log.
+// logPath returns a job's log: Log, to which a build's page links, or that of a dry run or parse.
 func (t Tree) logPath(j Job) string {
 	if j.DryRun || j.Parse {
 		return filepath.Join(t.Dir, dryRunLogName)
@@ -125,8 +124,7 @@ func (t Tree) Version() string {
 	return ""
 }
 
-// Command returns the command that runs one of bitbake's programs in the build folder. When its
-// context ends, no server stays behind.
+// Command returns the command of a bitbake program in the build folder. No server outlives its ctx.
 func (t Tree) Command(program string, args ...string) run.Command {
 	return run.Command{Argv: append([]string{t.programPath(program)}, args...), Dir: t.Build, Env: t.Environment(), Stop: stopQuickly}
 }

@@ -16,8 +16,7 @@ import (
 //go:embed unpickle.py
 var unpickleScript string
 
-// unpickleCommand returns the command of a Python that reads pickles from standard input and prints
-// JSON. what is "events" or a "cache" of recipes.
+// unpickleCommand returns a Python that turns pickles of what, "events" or a "cache", into JSON.
 func unpickleCommand(what string) run.Command {
 	return run.Command{Argv: []string{"python3", "-I", "-S", "-c", unpickleScript, what}}
 }

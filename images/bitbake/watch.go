@@ -15,8 +15,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// watch fills a record and shows progress from bitbake's event log. From the console text it takes
-// messages, and failures that the event log lacks.
+// watch fills a record and shows progress, from bitbake's event log and partly its console text.
 type watch struct {
 	mu  sync.Mutex
 	ctx context.Context
@@ -250,8 +249,7 @@ func (w *watch) handleTaskEvent(name string, e event) {
 	w.showRunning()
 }
 
-// startTask returns the entry of a running task, and adds that entry at the task's first event. It
-// keeps count of the most tasks that ran at one time.
+// startTask returns a running task's entry, new at its first event, and keeps the highest count.
 func (w *watch) startTask(k string, at time.Time) *runningTask {
 	if r := w.running[k]; r != nil {
 		return r

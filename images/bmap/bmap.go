@@ -1,6 +1,5 @@
-// Package bmap turns a raw disk image into a block map: the blocks that hold data, with
-// their digests. It reads and writes such maps as files of bmap 2.0 with SHA-256, which
-// Yocto's builds and bmaptool share.
+// Package bmap turns a raw disk image into a block map: the blocks with data, and their digests.
+// Its files are bmap 2.0 with SHA-256, as of Yocto's builds and bmaptool.
 package bmap
 
 import (

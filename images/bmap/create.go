@@ -19,8 +19,7 @@ const (
 	// TileBytes divides an image into parts. No range crosses their borders, so that
 	// writers and readers of a map can hash its ranges on all cores.
 	TileBytes = 8 << 20
-	// A shorter run of zero blocks stays inside its range: skipping it saves less
-	// than the additional write costs.
+	// A shorter run of zero blocks stays in its range: another write costs more.
 	minHoleBlocks = 16
 )
 
@@ -52,8 +51,7 @@ func Create(ctx context.Context, f *os.File) (Map, error) {
 	return m, nil
 }
 
-// dataSegments returns the segments of f that the file system reports as data. A file system that
-// cannot tell reports the whole file.
+// dataSegments returns the segments of f with data, as the file system reports, or the whole file.
 func dataSegments(f *os.File, size int64) ([]segment, error) {
 	var found []segment
 	for at := int64(0); at < size; {
@@ -144,8 +142,7 @@ func Scan(p []byte, off int64) []Range {
 
 var zeros [blockBytes]byte
 
-// nonzeroRuns returns the runs of blocks in p that are not zero. A run includes shorter runs of
-// zero blocks than minHoleBlocks.
+// nonzeroRuns returns the runs of nonzero blocks in p, across fewer zero ones than minHoleBlocks.
 func nonzeroRuns(p []byte) []Range {
 	var found []Range
 	for at := 0; at < len(p); at += blockBytes {

@@ -67,8 +67,7 @@ type document struct {
 	} `xml:"BlockMap>Range"`
 }
 
-// Read parses a bmap file, and verifies the file's own digest. The map that Read returns is valid:
-// ascending ranges with digests, inside the image.
+// Read parses a bmap file with its own digest. The map has ascending ranges inside the image.
 func Read(r io.Reader) (Map, error) {
 	m, err := parseFile(r)
 	if err != nil {
@@ -107,8 +106,7 @@ func parseFile(r io.Reader) (Map, error) {
 	return doc.toMap()
 }
 
-// limitElements refuses a file with too many elements or attributes, before the XML parser needs
-// many times the file's size in memory.
+// limitElements refuses too many elements or attributes before they fill the XML parser's memory.
 func limitElements(file []byte) error {
 	elements := bytes.Count(file, []byte("<")) - bytes.Count(file, []byte("</"))
 	if n := max(elements, bytes.Count(file, []byte("="))); n > maxRanges+otherMarks {

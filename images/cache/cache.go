@@ -69,8 +69,7 @@ func Prepare(ctx context.Context, r Request) (BitbakeOptions, error) {
 	return given, err
 }
 
-// makePlan checks the cache, and returns the settings for bitbake. A bitbake that is too old for a
-// cache gets an empty plan with a warning.
+// makePlan checks the cache, and returns bitbake's settings, only a warning for a too old bitbake.
 func (r Request) makePlan(ctx context.Context, s *progress.Step) (plan, error) {
 	version, err := VersionOf(r.Bitbake)
 	if err != nil {

@@ -137,8 +137,7 @@ func lockFolder(dir string) (unlock func(), err error) {
 	return func() { f.Close() }, err
 }
 
-// openFiles listens at the address of the files, checks the next two ports, opens the served
-// folders and writes the server's key.
+// openFiles listens for files, checks the next two ports, opens the folders and writes the key.
 func (s *server) openFiles() error {
 	listener, err := net.Listen("tcp", s.opt.Listen)
 	if err != nil {

@@ -108,8 +108,7 @@ func (c *checker) addFinding(at Position, stops bool, what, why, fix string) {
 	c.findings = append(c.findings, Finding{at, at.String(), stops && !c.conditional, what, why, fix})
 }
 
-// releaseBranch returns the branch of the first layer whose branch tells the Yocto release: all
-// layers of a build follow one release.
+// releaseBranch returns the first layer's branch that tells the Yocto release of the whole build.
 func (l Layers) releaseBranch() string {
 	for _, layer := range []string{"openembedded-core", "meta-tegra", "meta-openembedded", "meta-virtualization", "meta-tegra-community"} {
 		if seriesOf(l.Branch[layer]) != "" {

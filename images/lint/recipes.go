@@ -47,8 +47,7 @@ var tables = sync.OnceValue(func() []table {
 
 const branchesMark = "branches "
 
-// readTable parses a table: a line "branches ...", then lines of a name and a hexadecimal number,
-// whose bits are the branches that have the name.
+// readTable parses a table: a line "branches ...", then names with a hexadecimal set of branches.
 func readTable(layer, text string) (table, error) {
 	t := table{layer: layer, has: map[string]uint64{}}
 	for line := range strings.Lines(text) {

@@ -67,8 +67,7 @@ const (
 	listsEnded = "from L4T R35 on a container's image brings CUDA, cuDNN and TensorRT itself, and tegra-configs-container-csv, which comes with nvidia-container-toolkit, lists the driver's files"
 )
 
-// renamedVariables are those that bitbake stops at by their old names, from a release
-// on. One without a new name is to be removed.
+// renamedVariables are names at which bitbake stops from a release on, with the new ones, if any.
 var renamedVariables = map[string]struct{ since, now string }{
 	"BB_ENV_EXTRAWHITE":                    {"kirkstone", "BB_ENV_PASSTHROUGH_ADDITIONS"},
 	"BB_ENV_WHITELIST":                     {"kirkstone", "BB_ENV_PASSTHROUGH"},

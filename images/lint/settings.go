@@ -166,8 +166,7 @@ func (c *checker) inNoTable(name string) bool {
 	return !slices.ContainsFunc(tables(), func(t table) bool { return t.has[name] != 0 })
 }
 
-// suggestLonger returns advice to write the only name of the build's branches that begins with name
-// and a dash or dot, or else the other advice.
+// suggestLonger advises to write the only name that begins with name and a dash or dot, if any.
 func (c *checker) suggestLonger(prefix, name, otherwise string) string {
 	var longer []string
 	for _, have := range c.namesWithPrefix(prefix) {

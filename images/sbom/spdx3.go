@@ -78,8 +78,7 @@ func decodeGraph(d *json.Decoder) (Bill, error) {
 	return g.bill()
 }
 
-// add sorts one element into the graph: a package, a licence, a flaw or a relationship. It returns
-// an error if the graph has too many of them.
+// add sorts a package, a licence, a flaw or a relationship into the graph, up to the limits.
 func (g *graph) add(e element) error {
 	if len(g.packages) > maxPackages || len(g.verdicts) > maxFlaws || len(g.flaws) > maxFlaws || len(g.licences) > maxPackages || g.edges > maxFlaws {
 		return errors.New("it has too many packages, licences or vulnerabilities")

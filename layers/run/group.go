@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startAndWait starts cmd and waits for it. If ctx has ended, it also waits for cmd's process
-// group, unless c is Gentle or has its own Stop.
+// startAndWait runs cmd. After ctx it also waits for cmd's group, unless c is Gentle or has a Stop.
 func startAndWait(ctx context.Context, c Command, cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err

@@ -1,6 +1,5 @@
-// Package run starts outside programs, logs their output, and ends them with the
-// context. It takes an argv, never a shell string. Every stage uses it, and each
-// package owns the programs that it drives.
+// Package run starts outside programs, logs their output, and ends them with the context. It takes
+// an argv, never a shell string. Each package owns the programs that it drives.
 package run
 
 import (

@@ -35,8 +35,7 @@ func (p Position) Errorf(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", p, fmt.Errorf(format, args...))
 }
 
-// kind is the kind of a value. YAML guesses it from the spelling. Here the expected shape decides,
-// so that a commit 0e12345 is not a number.
+// kind is the kind of a value. The shape decides, not YAML's guess: a commit 0e12345 is no number.
 type kind int
 
 const (

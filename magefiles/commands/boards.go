@@ -52,8 +52,7 @@ slipway up --json  # for a script`
 	return c
 }
 
-// showReport prints a report as text, or in the given form, and adds it to the CI server's summary.
-// It returns err with the errors of both.
+// showReport prints a report, and adds it to the CI server's summary. It joins the errors to err.
 func showReport(r report.Report, err error, form *report.Form) error {
 	err = errors.Join(err, report.AddSummary(r.Markdown()))
 	if form != nil {

@@ -223,8 +223,7 @@ func translateLine(root *cobra.Command, args []string) ([]string, error) {
 	return append(line, after...), nil
 }
 
-// checkCommandNames returns an error if the line begins with an unknown command or subcommand.
-// cobra would complain of the flags after it first.
+// checkCommandNames refuses an unknown command or subcommand, before cobra complains of its flags.
 func checkCommandNames(root *cobra.Command, line, after []string) error {
 	cmd, rest := commandBelow(root, line[0]), line[1:]
 	switch {

@@ -22,8 +22,7 @@ import (
 // Root returns a new tree of all commands. extra are added as commands for Slipway's own source.
 func Root(extra ...*Command) *cobra.Command { return newRoot(extra...).Command }
 
-// newRoot builds the tree of all commands, with sections, help and the flag --boards. With extra,
-// it sets host.IsCommand to find these too.
+// newRoot builds the tree of all commands. With extra, it sets host.IsCommand to find these too.
 func newRoot(extra ...*Command) *Command {
 	help := helpCommand()
 	root := New("slipway", "Build images for Jetsons and BlueFields, put them on boards, and prove that they work")

@@ -48,8 +48,7 @@ func withSignals(ctx context.Context, work func(context.Context) error) error {
 	return withStatus(withRepeat(ctx, work(ctx)))
 }
 
-// newReporter returns a reporter of progress on stderr. It shows "working" while a command is
-// silent, and removes that before the command prints.
+// newReporter returns a reporter of progress on stderr, with "working" while a command is silent.
 func newReporter() *progress.Reporter {
 	r := progress.New(progress.ForOutput(os.Stderr))
 	stdout.Before, stderr.Before = r.Yield, r.Yield
