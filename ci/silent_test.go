@@ -97,7 +97,7 @@ func TestDryRunEndsAtASilentProgram(t *testing.T) {
 			u.find = func(ctx context.Context) (boardupdate.Engine, error) {
 				e, err := boardupdate.FindEngine(ctx, u.conn, bus)
 				if tt.silent == "service" {
-					r.Pause(t)
+					pauseRAUC(t, r)
 				}
 				return e, err
 			}

@@ -222,12 +222,12 @@ func activateNewSlot(t *testing.T, r *boardtest.RAUC) {
 // RAUC's service ends during the installation and is started again, as by systemd.
 func TestUpdateServiceEnds(t *testing.T) {
 	r := boardtest.StartRAUC(t)
-	u := onRAUC(t, r, boardtest.Connect(t), r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.WaitingHook()}))
+	u := onRAUC(t, r, boardtest.Connect(t), r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: waitingHook(r)}))
 	u.pause = 2 * time.Second
 	ended := make(chan error, 1)
 	go func() { ended <- u.runAllStages(t.Context(), connectedAlready) }()
-	r.AwaitHook(t)
-	r.ReleaseHook(t)
+	awaitHook(t, r)
+	releaseHook(t, r)
 	r.Boot(t, "A")
 	if err := <-ended; err != nil {
 		t.Fatalf("run() = %v", err)
@@ -255,14 +255,14 @@ func TestUpdateCutJudges(t *testing.T) {
 // blame the bundle.
 func TestUpdateBusy(t *testing.T) {
 	r := boardtest.StartRAUC(t)
-	first := onRAUC(t, r, boardtest.Connect(t), r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.WaitingHook()}))
+	first := onRAUC(t, r, boardtest.Connect(t), r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: waitingHook(r)}))
 	ended := make(chan error, 1)
 	go func() { ended <- first.runAllStages(t.Context(), connectedAlready) }()
-	r.AwaitHook(t)
+	awaitHook(t, r)
 	u := onRAUC(t, r, boardtest.Connect(t), r.Make(t, boardtest.Bundle{Name: "three", Version: "3", Content: "system 3"}))
 	u.idle = time.Second
 	err := u.runAllStages(t.Context(), connectedAlready)
-	r.ReleaseHook(t)
+	releaseHook(t, r)
 	if !errors.Is(err, boardupdate.ErrBusy) || errors.Is(err, boardupdate.ErrRefused) || !strings.Contains(err.Error(), "within 1s\nnext: rauc status") {
 		t.Errorf("run() = %v; want %v", err, boardupdate.ErrBusy)
 	}
@@ -282,7 +282,7 @@ func killWhileItInstalls(t *testing.T, r *boardtest.RAUC, u *updateRun, line *ss
 	ended := make(chan error, 1)
 	ctx, kill := context.WithCancel(t.Context())
 	go func() { ended <- u.runAllStages(ctx, connectedAlready) }()
-	r.AwaitHook(t)
+	awaitHook(t, r)
 	if err := line.Close(); err != nil { // so that it cannot stop the engine
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func killWhileItInstalls(t *testing.T, r *boardtest.RAUC, u *updateRun, line *ss
 func TestUpdateAfterKill(t *testing.T) {
 	r := boardtest.StartRAUC(t)
 	conn, line := connectBy(t)
-	killed := onRAUC(t, r, conn, r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.WaitingHook() + "; exit 1"}))
+	killed := onRAUC(t, r, conn, r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: waitingHook(r) + "; exit 1"}))
 	killWhileItInstalls(t, r, killed, line)
 	u := onRAUC(t, r, boardtest.Connect(t), r.Make(t, boardtest.Bundle{Name: "three", Version: "3", Content: "system 3"}))
 	u.pause = 0
@@ -313,7 +313,7 @@ func TestUpdateAfterKill(t *testing.T) {
 		t.Fatalf("run() = %v, while the board installs", err)
 	case <-time.After(2 * time.Second):
 	}
-	r.ReleaseHook(t)
+	releaseHook(t, r)
 	if err := <-ended; err != nil || u.outcome.System != NewSystem || !u.outcome.Committed || r.Slot(r.Booted()) != "system 3" {
 		t.Errorf("run() = %v, %s; want the new system", err, u.outcome)
 	}
@@ -323,11 +323,11 @@ func TestUpdateAfterKill(t *testing.T) {
 // update then restarts the board, and does not install the bundle again.
 func TestUpdateAfterKillOfStaged(t *testing.T) {
 	r := boardtest.StartRAUC(t)
-	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.WaitingHook()})
+	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: waitingHook(r)})
 	conn, line := connectBy(t, r.Program())
 	killed := onRAUC(t, r, conn, bundle)
 	killWhileItInstalls(t, r, killed, line)
-	r.ReleaseHook(t)
+	releaseHook(t, r)
 	u := onRAUC(t, r, boardtest.Connect(t, r.Program()), bundle)
 	u.how.Writing = func(SystemID) error {
 		if r.Slot("B") != "system 2" {
@@ -336,8 +336,8 @@ func TestUpdateAfterKillOfStaged(t *testing.T) {
 		return nil
 	}
 	err := u.runAllStages(t.Context(), connectedAlready)
-	if err != nil || u.outcome.System != NewSystem || !u.outcome.Committed || r.Slot(r.Booted()) != "system 2" || r.Installations(t, "rootfs.1") != 1 {
-		t.Errorf("run() = %v, %s, %d installations; want the new system after one", err, u.outcome, r.Installations(t, "rootfs.1"))
+	if err != nil || u.outcome.System != NewSystem || !u.outcome.Committed || r.Slot(r.Booted()) != "system 2" || countInstallations(t, r, "rootfs.1") != 1 {
+		t.Errorf("run() = %v, %s, %d installations; want the new system after one", err, u.outcome, countInstallations(t, r, "rootfs.1"))
 	}
 	os.Remove(killed.source.Where)
 }

@@ -82,7 +82,7 @@ func TestUpdate(t *testing.T) {
 			change: func(u *updateRun) {
 				restart := u.restart
 				u.restart = func(ctx context.Context) error {
-					r.GiveUp(board)
+					giveUp(board, r)
 					return restart(ctx)
 				}
 			},
@@ -142,25 +142,25 @@ func TestUpdateBySudo(t *testing.T) {
 	for name, rights := range sshtest.SudoRights {
 		t.Run(name, func(t *testing.T) {
 			r := boardtest.StartRAUC(t)
-			conn, relay := connectBySudo(t, rights, r.Systemctl(t))
+			conn, relay := connectBySudo(t, rights, systemctlOf(t, r))
 			begin := func(name string) (*updateRun, context.CancelFunc, <-chan error) {
-				u := onRAUC(t, r, conn, r.Make(t, boardtest.Bundle{Name: name, Version: "2", Content: "system 2", Hook: r.WaitingHook()}))
+				u := onRAUC(t, r, conn, r.Make(t, boardtest.Bundle{Name: name, Version: "2", Content: "system 2", Hook: waitingHook(r)}))
 				ctx, stop := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
 				go func() { ended <- u.runAllStages(ctx, connectedAlready) }()
-				r.AwaitHook(t)
+				awaitHook(t, r)
 				return u, stop, ended
 			}
 			_, stop, ended := begin("one")
 			stop()
-			if err := <-ended; !errors.Is(err, context.Canceled) || !r.Stopped() {
-				t.Errorf("run() = %v, and the engine was stopped: %v; want %v, true", err, r.Stopped(), context.Canceled)
+			if err := <-ended; !errors.Is(err, context.Canceled) || !isStopped(r) {
+				t.Errorf("run() = %v, and the engine was stopped: %v; want %v, true", err, isStopped(r), context.Canceled)
 			}
 			r.Boot(t, "A")
 			u, stop, ended := begin("two")
 			defer stop()
 			relay.Cut()
-			r.ReleaseHook(t)
+			releaseHook(t, r)
 			if err := <-ended; err != nil || r.Slot(r.Booted()) != "system 2" || u.outcome.System != NewSystem || !u.outcome.Committed {
 				t.Errorf("run() = %v, %+v; want the new system to run and stay", err, u.outcome)
 			}
@@ -181,14 +181,14 @@ func passedStages(r report.Report) (passed []string) {
 // continues, and the update does not start it again.
 func TestUpdateCut(t *testing.T) {
 	r := boardtest.StartRAUC(t)
-	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.WaitingHook()})
+	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: waitingHook(r)})
 	conn, relay := connectBy(t)
 	u := onRAUC(t, r, conn, bundle)
 	ended := make(chan error, 1)
 	go func() { ended <- u.runAllStages(t.Context(), connectedAlready) }()
-	r.AwaitHook(t)
+	awaitHook(t, r)
 	relay.Cut()
-	r.ReleaseHook(t)
+	releaseHook(t, r)
 	if err := <-ended; err != nil {
 		t.Fatalf("run() = %v", err)
 	}
@@ -249,14 +249,14 @@ func TestUpdateCutEachTime(t *testing.T) {
 // A second Ctrl-C also ends the wait for a board.
 func TestUpdateEnded(t *testing.T) {
 	r := boardtest.StartRAUC(t)
-	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.WaitingHook()})
+	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: waitingHook(r)})
 	u := onRAUC(t, r, boardtest.Connect(t), bundle)
 	now := make(chan struct{})
 	u.how.Now = now
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- u.runAllStages(ctx, connectedAlready) }()
-	r.AwaitHook(t)
+	awaitHook(t, r)
 	close(now)
 	stop()
 	if err := <-ended; err == nil {
@@ -271,17 +271,17 @@ func TestUpdateEnded(t *testing.T) {
 // Ctrl-C during the installation.
 func TestUpdateStopped(t *testing.T) {
 	r := boardtest.StartRAUC(t)
-	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.WaitingHook()})
-	u := onRAUC(t, r, boardtest.Connect(t, r.Systemctl(t)), bundle)
+	bundle := r.Make(t, boardtest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: waitingHook(r)})
+	u := onRAUC(t, r, boardtest.Connect(t, systemctlOf(t, r)), bundle)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- u.runAllStages(ctx, connectedAlready) }()
-	r.AwaitHook(t)
+	awaitHook(t, r)
 	stop()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("run() = %v; want %v", err, context.Canceled)
 	}
-	if !r.Stopped() {
+	if !isStopped(r) {
 		t.Error("the engine was not stopped")
 	}
 	if u.outcome.System != OldSystem || u.outcome.Waiting || r.Next() != "A" {
@@ -370,7 +370,7 @@ func TestUpdateCutAround(t *testing.T) {
 					return
 				}
 				if cuts++; tt.back {
-					r.GiveUp(board)
+					giveUp(board, r)
 					r.Restart(board)
 				}
 				relay.Cut()
@@ -435,7 +435,7 @@ func TestUpdateGoesOn(t *testing.T) {
 		{
 			name: "and the board went back", killed: killedInstalled, want: "new B; connect preflight install restart smoke commit",
 			since: func(r *boardtest.RAUC) {
-				r.GiveUp(board)
+				giveUp(board, r)
 				r.Restart(board)
 			},
 		},

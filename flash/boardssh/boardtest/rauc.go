@@ -29,10 +29,10 @@ import (
 // loader is a script that keeps its state in files.
 type RAUC struct {
 	Folder
-	Bus string
+	Bus     string
+	Service *exec.Cmd
 
-	service *exec.Cmd
-	booted  string
+	booted string
 }
 
 // Compatible is what bundles for such a board must be for.
@@ -197,57 +197,26 @@ func (f Folder) Start(t *testing.T, cmd *exec.Cmd) {
 	})
 }
 
+// Kill kills the service, and waits until it has left the bus.
+func (r *RAUC) Kill(t *testing.T) {
+	t.Helper()
+	r.Service.Process.Kill()
+	r.Service.Wait()
+	r.await(t, false)
+}
+
 // Boot restarts the service, in its own mount namespace, as if the board had booted slot A or B.
 func (r *RAUC) Boot(t *testing.T, slot string) {
 	t.Helper()
-	if r.service != nil {
-		r.service.Process.Kill()
-		r.service.Wait()
-		r.await(t, false)
+	if r.Service != nil {
+		r.Kill(t)
 	}
 	r.booted = slot
-	r.service = ownMounts(exec.Command("rauc", "--conf="+r.File("system.conf"), "--override-boot-slot="+slot, "service"))
-	r.service.Env = append(os.Environ(), "DBUS_SYSTEM_BUS_ADDRESS=unix:path="+r.Bus)
-	r.Start(t, r.service)
+	r.Service = ownMounts(exec.Command("rauc", "--conf="+r.File("system.conf"), "--override-boot-slot="+slot, "service"))
+	r.Service.Env = append(os.Environ(), "DBUS_SYSTEM_BUS_ADDRESS=unix:path="+r.Bus)
+	r.Start(t, r.Service)
 	r.await(t, true)
 }
-
-// late is a service that hangs at its first start.
-const late = `#!/bin/sh
-echo start >>@/starts
-[ "$(wc -l <@/starts)" -gt 1 ] || exec sleep 60
-export DBUS_SYSTEM_BUS_ADDRESS=unix:path=@/bus
-exec rauc --conf=@/system.conf --override-boot-slot=A service
-`
-
-// StartLate kills the service. At the next call, D-Bus starts the script late, which hangs once.
-func (r *RAUC) StartLate(t *testing.T) {
-	t.Helper()
-	r.service.Process.Kill()
-	r.service.Wait()
-	r.await(t, false)
-	r.Write(t, "late", strings.ReplaceAll(late, "@", string(r.Folder)))
-	r.Write(t, "services/rauc.service", "[D-BUS Service]\nName=de.pengutronix.rauc\nExec=/bin/sh "+r.File("late")+"\n")
-	conn, err := dbus.Connect("unix:path=" + r.Bus)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if err := conn.BusObject().Call("org.freedesktop.DBus.ReloadConfig", 0).Err; err != nil {
-		t.Fatal(err)
-	}
-}
-
-// Pause stops the service with SIGSTOP, so calls get no answer.
-func (r *RAUC) Pause(t *testing.T) {
-	t.Helper()
-	if err := r.service.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// Starts returns how often D-Bus started the service.
-func (r *RAUC) Starts() int { return len(strings.Fields(r.Read("starts"))) }
 
 // ownMounts makes cmd run in a new mount namespace. Go makes its mounts private.
 func ownMounts(cmd *exec.Cmd) *exec.Cmd {
@@ -255,24 +224,10 @@ func ownMounts(cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// Systemctl returns a setting of the board's sshd with which "systemctl stop rauc.service" kills
-// this service. Other systemctl commands fail.
-func (r *RAUC) Systemctl(t *testing.T) string {
-	t.Helper()
-	r.WriteProgram(t, "systemctl", fmt.Sprintf("#!/bin/sh\n[ \"$*\" = 'stop rauc.service' ] && kill %d && touch %s\n", r.service.Process.Pid, r.File("stopped")))
-	return r.Program()
-}
-
 // Program returns a setting of the board's sshd with which the board finds programs in the test's
 // folder first. Its rauc uses this service's configuration.
 func (r *RAUC) Program() string {
 	return fmt.Sprintf("SetEnv HOME=%s PATH=%[1]s:%s", string(r.Folder), os.Getenv("PATH"))
-}
-
-// Stopped reports whether the script of Systemctl has killed the service.
-func (r *RAUC) Stopped() bool {
-	_, err := os.Stat(r.File("stopped"))
-	return err == nil
 }
 
 // Restart boots the slot that Next returns.
@@ -288,40 +243,6 @@ func (r *RAUC) Next() string {
 		slot = map[string]string{"A": "B", "B": "A"}[slot]
 	}
 	return slot
-}
-
-// GiveUp marks the next slot bad, as a boot loader does that could not start it.
-func (r *RAUC) GiveUp(t *testing.T) {
-	t.Helper()
-	r.Write(t, "state."+r.Next(), "bad\n")
-}
-
-// WaitingHook returns a hook that runs until ReleaseHook, for tests that look at an installation.
-func (r *RAUC) WaitingHook() string {
-	return fmt.Sprintf("touch %[1]s/waits; while [ -d %[1]s ] && [ ! -e %[1]s/go ]; do sleep 0.1; done", string(r.Folder))
-}
-
-// AwaitHook waits until an installation runs the hook of WaitingHook.
-func (r *RAUC) AwaitHook(t *testing.T) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
-	defer cancel()
-	for {
-		if err := os.Remove(r.File("waits")); err == nil { // so that a later installation can be waited for
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatal("the installation did not come to its hook")
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-// ReleaseHook lets the hook of WaitingHook continue.
-func (r *RAUC) ReleaseHook(t *testing.T) {
-	t.Helper()
-	r.Write(t, "go", "")
 }
 
 // Booted returns the slot of the last Boot.
@@ -425,28 +346,4 @@ func (r *RAUC) Make(t *testing.T, b Bundle) string {
 		t.Fatalf("rauc bundle: %v\n%s", err, out)
 	}
 	return file
-}
-
-// Installations asks RAUC how often it has written the slot; 0 for a slot that it does not list.
-func (r *RAUC) Installations(t *testing.T, slot string) int {
-	t.Helper()
-	conn, err := dbus.Connect("unix:path=" + r.Bus)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	var slots []struct {
-		Name   string
-		Fields map[string]dbus.Variant
-	}
-	if err := conn.Object("de.pengutronix.rauc", "/").Call("de.pengutronix.rauc.Installer.GetSlotStatus", 0).Store(&slots); err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range slots {
-		if s.Name == slot {
-			n, _ := s.Fields["installed.count"].Value().(uint32)
-			return int(n)
-		}
-	}
-	return 0
 }

@@ -6,7 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/godbus/dbus/v5"
 
 	"slipway/flash/boardssh/boardtest"
 	"slipway/flash/boardssh/update"
@@ -49,11 +52,11 @@ func TestRAUCThatStartsLate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.StartLate(t)
+			startLate(t, r)
 			if err := first(t.Context(), e); err != nil {
 				t.Error(err)
 			}
-			if n := r.Starts(); n < 2 {
+			if n := countStarts(r); n < 2 {
 				t.Errorf("the D-Bus started RAUC %d times; want a second time", n)
 			}
 		})
@@ -114,3 +117,30 @@ func damageFile(t *testing.T, file string) string {
 	}
 	return name
 }
+
+// late is a service that hangs at its first start.
+const late = `#!/bin/sh
+echo start >>@/starts
+[ "$(wc -l <@/starts)" -gt 1 ] || exec sleep 60
+export DBUS_SYSTEM_BUS_ADDRESS=unix:path=@/bus
+exec rauc --conf=@/system.conf --override-boot-slot=A service
+`
+
+// startLate kills the service. At the next call, D-Bus starts the script late, which hangs once.
+func startLate(t *testing.T, r *boardtest.RAUC) {
+	t.Helper()
+	r.Kill(t)
+	r.Write(t, "late", strings.ReplaceAll(late, "@", string(r.Folder)))
+	r.Write(t, "services/rauc.service", "[D-BUS Service]\nName=de.pengutronix.rauc\nExec=/bin/sh "+r.File("late")+"\n")
+	conn, err := dbus.Connect("unix:path=" + r.Bus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.BusObject().Call("org.freedesktop.DBus.ReloadConfig", 0).Err; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// countStarts returns how often D-Bus started the service.
+func countStarts(r *boardtest.RAUC) int { return len(strings.Fields(r.Read("starts"))) }
