@@ -1,6 +1,7 @@
 package flash
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -46,9 +47,9 @@ func TestSignedByGPG(t *testing.T) {
 			data[mib]++
 			s.put(t, "disk.img", data)
 		}, wantErr: "disk.img"},
-		"clearsigned map": {prepare: func(t *testing.T, s *shelf, _ *Options) { ann.Clearsign(t, s.path("disk.bmap")) }, wantErr: clear},
+		"clearsigned map": {prepare: func(t *testing.T, s *shelf, _ *Options) { clearsign(t, ann, s.path("disk.bmap")) }, wantErr: clear},
 		"given clearsigned map, no keyring": {prepare: func(t *testing.T, s *shelf, o *Options) {
-			ann.Clearsign(t, s.path("disk.bmap"))
+			clearsign(t, ann, s.path("disk.bmap"))
 			o.Signers, o.BlockMap = "", s.path("disk.bmap")
 		}, wantErr: clear},
 	} {
@@ -89,4 +90,13 @@ func TestSignersVariable(t *testing.T) {
 	t.Setenv(trust.SignersVariable, filepath.Join(t.TempDir(), "none"))
 	disk, _, err = elsewhere(t, spec, Options{Image: s.path("disk.img")})
 	refused(t, disk, err, "SLIPWAY_SIGNERS: read ")
+}
+
+// clearsign replaces a text file by its clearsigned form.
+func clearsign(t *testing.T, by flashtest.Person, path string) {
+	t.Helper()
+	by.Run(t, "--output", path+".clear", "--clearsign", path)
+	if err := os.Rename(path+".clear", path); err != nil {
+		t.Fatal(err)
+	}
 }

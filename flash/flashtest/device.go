@@ -78,7 +78,7 @@ func Attach(t *testing.T, args ...string) string {
 func ClearPartitions(t *testing.T, device string) {
 	t.Helper()
 	pattern := filepath.Join("/sys/class/block", filepath.Base(device)+"p*")
-	eventually(t, "the partitions of "+device+" to go", func() bool {
+	Eventually(t, "the partitions of "+device+" to go", func() bool {
 		left, _ := filepath.Glob(pattern)
 		for _, p := range left {
 			_ = exec.Command("delpart", device, attribute(p, "partition")).Run()
@@ -97,18 +97,11 @@ func Detach(t *testing.T, device string) {
 	t.Helper()
 	file := backing(device)
 	MustRun(t, "losetup", "--detach", device)
-	eventually(t, device+" to go", func() bool { return backing(device) != file })
+	Eventually(t, device+" to go", func() bool { return backing(device) != file })
 }
 
-// Reattach attaches another file to a detached loop device, and waits while another program, such
-// as another package's test, uses its number.
-func Reattach(t *testing.T, device, file string) {
-	t.Helper()
-	eventually(t, device+" to be free", func() bool { return exec.Command("losetup", device, file).Run() == nil })
-}
-
-// eventually waits until done returns true, and fails the test after a minute.
-func eventually(t *testing.T, what string, done func() bool) {
+// Eventually waits until done returns true, and fails the test after a minute.
+func Eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for began := time.Now(); !done(); time.Sleep(time.Millisecond) {
 		if time.Since(began) > time.Minute {

@@ -42,9 +42,6 @@ func (p Person) Export(t *testing.T) {
 	p.Run(t, "--output", p.Ring, "--export", p.user)
 }
 
-// Keybox returns the path of gpg's keybox with the key.
-func (p Person) Keybox() string { return filepath.Join(p.home, "pubring.kbx") }
-
 // Run runs gpg with the person's key; it fails the test if gpg fails.
 func (p Person) Run(t *testing.T, args ...string) {
 	t.Helper()
@@ -58,13 +55,4 @@ func (p Person) Run(t *testing.T, args ...string) {
 func (p Person) Sign(t *testing.T, path, ending string, args ...string) {
 	t.Helper()
 	p.Run(t, append(args, "--output", path+ending, "--armor", "--detach-sign", path)...)
-}
-
-// Clearsign replaces a text file by its clearsigned form.
-func (p Person) Clearsign(t *testing.T, path string) {
-	t.Helper()
-	p.Run(t, "--output", path+".clear", "--clearsign", path)
-	if err := os.Rename(path+".clear", path); err != nil {
-		t.Fatal(err)
-	}
 }

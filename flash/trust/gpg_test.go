@@ -34,7 +34,7 @@ func TestVerifyGPG(t *testing.T) {
 		want string // in the error; "": it is taken
 	}{
 		"exported keyring": {ring: ann.Ring, make: func(t *testing.T, f string) { ann.Sign(t, f, ".asc") }},
-		"keybox":           {ring: ann.Keybox(), make: func(t *testing.T, f string) { ann.Sign(t, f, ".asc") }},
+		"keybox":           {ring: filepath.Join(filepath.Dir(ann.Ring), "pubring.kbx"), make: func(t *testing.T, f string) { ann.Sign(t, f, ".asc") }},
 		"not armored":      {ring: ann.Ring, make: func(t *testing.T, f string) { ann.Sign(t, f, ".asc", "--no-armor") }},
 		"changed file": {ring: ann.Ring, make: func(t *testing.T, f string) {
 			ann.Sign(t, f, ".asc")
