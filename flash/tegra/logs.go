@@ -3,7 +3,6 @@ package tegra
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -62,26 +61,13 @@ func listPaths(dir string) []string {
 	return paths
 }
 
-// copyLog copies at most logBytes of a regular file. A lost log is no error of the flash.
+// copyLog copies the last logBytes of a regular file. A lost log is no error of the flash.
 func copyLog(from, to string) {
 	info, err := os.Lstat(from)
-	if err != nil || !info.Mode().IsRegular() {
+	if err != nil || !info.Mode().IsRegular() || os.MkdirAll(filepath.Dir(to), 0o755) != nil {
 		return
 	}
-	in, err := os.Open(from)
-	if err != nil {
-		return
-	}
-	defer in.Close()
-	if os.MkdirAll(filepath.Dir(to), 0o755) != nil {
-		return
-	}
-	out, err := os.Create(to)
-	if err != nil {
-		return
-	}
-	defer out.Close()
-	_, _ = io.Copy(out, io.LimitReader(in, logBytes))
+	_ = os.WriteFile(to, localfile.Tail(from, logBytes), 0o644)
 }
 
 // unmountBoard unmounts the board's command disk after an interrupted script. It finds the disk by
