@@ -258,20 +258,10 @@ func (j *bluefieldJob) dryRun(context.Context) ([]Receipt, error) {
 	return receipts, nil
 }
 
-// checkUnchanged returns an error if the stream's file changed after its check. A new build may
-// have begun while Slipway asked the user.
-func (j *bluefieldJob) checkUnchanged() error {
-	now, err := j.stream.Stat()
-	if err == nil && (now.Size() != j.proved.Size() || !now.ModTime().Equal(j.proved.ModTime())) {
-		err = fmt.Errorf("%s was written to since it was checked; nothing was pushed; start again", j.stream.Name())
-	}
-	return err
-}
-
 // writeDevices pushes the stream to all DPUs at once. If one DPU fails, the others continue. It
 // returns the receipts of those that succeed, and the joined errors of the others.
 func (j *bluefieldJob) writeDevices(ctx context.Context) ([]Receipt, error) {
-	if err := j.checkUnchanged(); err != nil {
+	if err := checkUnchanged(j.stream.File, j.proved); err != nil {
 		return nil, err
 	}
 	var wg sync.WaitGroup

@@ -231,7 +231,7 @@ func TestFlashBlueFieldRefuses(t *testing.T) {
 // TestFlashBlueFieldChanged has the stream or the DPU be another while somebody is asked.
 func TestFlashBlueFieldChanged(t *testing.T) {
 	for want, change := range map[string]func(*testing.T, *flashtest.DPU, string){
-		"was written to since it was checked": func(t *testing.T, _ *flashtest.DPU, path string) {
+		"changed since it was proved": func(t *testing.T, _ *flashtest.DPU, path string) {
 			if err := os.Chtimes(path, time.Time{}, time.Unix(1, 0)); err != nil {
 				t.Fatal(err)
 			}

@@ -207,16 +207,15 @@ func pruneOldest(dir string, keep int) error {
 
 // newDisk creates the pending file of a virtual disk, sparse and as large as the image. It returns
 // an error if the file system has too little free space.
-func newDisk(j *imageJob, d device.Device) (_ *device.Pending, err error) {
+func newDisk(j *imageJob, d device.Device) (*device.Pending, error) {
 	f, err := device.NewPending(d)
 	if err != nil {
 		return nil, err
 	}
-	if err := j.checkSpace(filepath.Dir(d.Path)); err != nil { // what a killed flash left is gone by now
-		f.Close()
-		return nil, err
+	if err = j.checkSpace(filepath.Dir(d.Path)); err == nil { // what a killed flash left is gone by now
+		err = f.Truncate(j.size)
 	}
-	if err := f.Truncate(j.size); err != nil {
+	if err != nil {
 		f.Close()
 		return nil, err
 	}

@@ -66,12 +66,8 @@ func (id Identity) KnownHosts() string { return images.KnownHostsPath(id.dir) }
 func (id Identity) Fingerprint() string { return ssh.FingerprintSHA256(id.host) }
 
 // lockFolder waits for dir's lock file, so that only one flash at a time changes dir's key files.
-func lockFolder(dir string) (unlock func() error, err error) {
-	f, err := localfile.Lock(context.Background(), filepath.Join(dir, "keys.lock"), 0o600)
-	if err != nil {
-		return nil, err
-	}
-	return f.Close, nil
+func lockFolder(dir string) (*os.File, error) {
+	return localfile.Lock(context.Background(), filepath.Join(dir, "keys.lock"), 0o600)
 }
 
 // clientKey reads the client's private key at path and returns its public key. If there is none,
@@ -80,11 +76,11 @@ func clientKey(path string) (ssh.PublicKey, error) {
 	if key, err := readClientKey(path); !errors.Is(err, fs.ErrNotExist) {
 		return key, err
 	}
-	unlock, err := lockFolder(filepath.Dir(path))
+	lock, err := lockFolder(filepath.Dir(path))
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
+	defer lock.Close()
 	if key, err := readClientKey(path); !errors.Is(err, fs.ErrNotExist) {
 		return key, err // another flash has made it
 	}
@@ -145,11 +141,11 @@ const maxPins = 8
 
 // pinHostKey appends the host key to the board's lines in known_hosts, and keeps the last maxPins.
 func (id Identity) pinHostKey(board string) error {
-	unlock, err := lockFolder(id.dir)
+	lock, err := lockFolder(id.dir)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer lock.Close()
 	old, err := os.ReadFile(id.KnownHosts())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -45,7 +45,7 @@ func TestIdentitiesAtOnce(t *testing.T) {
 // A flash waits while another one has the folder's files, and then keeps what that wrote.
 func TestIdentityWaitsForAnother(t *testing.T) {
 	dir := t.TempDir()
-	unlock, err := lockFolder(dir)
+	lock, err := lockFolder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,19 +54,19 @@ func TestIdentityWaitsForAnother(t *testing.T) {
 	other.Go(func() (err error) { id, err = NewIdentity(dir); return err })
 	time.Sleep(50 * time.Millisecond) // without the lock it ends meanwhile
 	key, err := newClientKey(Identity{dir: dir}.ClientKey())
-	if err := errors.Join(err, unlock(), other.Wait()); err != nil {
+	if err := errors.Join(err, lock.Close(), other.Wait()); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(id.client.Marshal(), key.Marshal()) {
 		t.Error("the client key is another one than the first flash made")
 	}
-	if unlock, err = lockFolder(dir); err != nil {
+	if lock, err = lockFolder(dir); err != nil {
 		t.Fatal(err)
 	}
 	other.Go(func() error { return id.pinHostKey("toy") })
 	time.Sleep(50 * time.Millisecond)
 	err = os.WriteFile(id.KnownHosts(), []byte("toy ssh-ed25519 FIRST\n"), 0o644)
-	if err := errors.Join(err, unlock(), other.Wait()); err != nil {
+	if err := errors.Join(err, lock.Close(), other.Wait()); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := string(read(t, id.KnownHosts())), "toy ssh-ed25519 FIRST\n"+knownhosts.Line([]string{"toy"}, id.host)+"\n"; got != want {

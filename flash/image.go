@@ -131,7 +131,7 @@ func (j *imageJob) openImage(context.Context) error {
 			return err
 		}
 	}
-	if err := j.checkUnchanged(); err != nil {
+	if err := checkUnchanged(j.file, j.info); err != nil {
 		return err
 	}
 	j.source, err = source.Open(j.file, path)
@@ -146,11 +146,12 @@ func nameImage(path string, err error) error {
 	return errors.New(strings.ReplaceAll(err.Error(), " IMAGE", " "+plaintext.Quote(path)))
 }
 
-// checkUnchanged returns an error if the image's file changed after its verification.
-func (j *imageJob) checkUnchanged() error {
-	now, err := j.file.Stat()
-	if err == nil && (!os.SameFile(now, j.info) || now.Size() != j.info.Size() || !now.ModTime().Equal(j.info.ModTime())) {
-		err = fmt.Errorf("%s changed since it was proved; flash again", j.file.Name())
+// checkUnchanged returns an error if the file differs from was, its state when it was verified. A
+// new build may have begun while Slipway asked the user.
+func checkUnchanged(f *sealed.File, was os.FileInfo) error {
+	now, err := f.Stat()
+	if err == nil && (!os.SameFile(now, was) || now.Size() != was.Size() || !now.ModTime().Equal(was.ModTime())) {
+		err = fmt.Errorf("%s changed since it was proved; flash again", f.Name())
 	}
 	return err
 }
@@ -472,7 +473,7 @@ func (j *imageJob) dryRun(context.Context) ([]Receipt, error) {
 // known_hosts. It returns the receipts of the complete devices, and a *Failed for the others.
 func (j *imageJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	began := time.Now()
-	if err := j.checkUnchanged(); err != nil {
+	if err := checkUnchanged(j.file, j.info); err != nil {
 		return nil, withKind(ctx, ErrImage, err)
 	}
 	if err := j.makeSeed(ctx); err != nil {
@@ -546,7 +547,7 @@ func (j *imageJob) writeImage(ctx context.Context, began time.Time) (write.Proof
 		err = j.sameDigest(proof.SHA256)
 	}
 	if err == nil {
-		err = j.checkUnchanged()
+		err = checkUnchanged(j.file, j.info)
 	}
 	err = withKind(ctx, ErrImage, err)
 	if err == nil && j.seed != nil {

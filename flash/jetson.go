@@ -313,10 +313,7 @@ func newWorkDir() (*workDir, error) {
 		return nil, err
 	}
 	b := &workDir{dir: dir}
-	if b.lock, err = os.Create(filepath.Join(dir, "lock")); err == nil {
-		err = localfile.TryLock(b.lock)
-	}
-	if err != nil {
+	if b.lock, err = localfile.LockNow(filepath.Join(dir, "lock"), 0o600); err != nil {
 		b.close()
 		return nil, err
 	}
@@ -340,14 +337,10 @@ func sweepWorkDirs(dir string) {
 			continue
 		}
 		old := filepath.Join(dir, e.Name())
-		held, err := os.OpenFile(filepath.Join(old, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-		if err != nil {
-			continue
-		}
-		if localfile.TryLock(held) == nil {
+		if held, err := localfile.LockNow(filepath.Join(old, "lock"), 0o600); err == nil {
 			_ = os.RemoveAll(old)
+			held.Close()
 		}
-		held.Close()
 	}
 }
 
