@@ -1,7 +1,6 @@
 package device
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -308,13 +307,9 @@ func blockNumber(path string) string {
 // isOpenForWriting reports whether a process opened a file descriptor for writing, by the octal
 // flags in fdinfo.
 func (m machine) isOpenForWriting(process, fd string) bool {
-	f, err := os.Open(filepath.Join(m.proc, process, "fdinfo", fd))
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if flags, ok := strings.CutPrefix(lines.Text(), "flags:"); ok {
+	info, _ := os.ReadFile(filepath.Join(m.proc, process, "fdinfo", fd)) // gone, or another user's
+	for line := range strings.Lines(string(info)) {
+		if flags, ok := strings.CutPrefix(line, "flags:"); ok {
 			n, err := strconv.ParseUint(strings.TrimSpace(flags), 8, 64)
 			return err == nil && n&unix.O_ACCMODE != unix.O_RDONLY
 		}

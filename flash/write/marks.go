@@ -21,8 +21,6 @@ type heldEnd struct {
 	old, now []byte
 }
 
-func (h *heldEnd) isChanged() bool { return !bytes.Equal(h.old, h.now) }
-
 // readEnds reads the old held ends into c.held. A device of up to 2 MiB has only the first end.
 func (c *Copy) readEnds() error {
 	size := c.disk.sizeBytes

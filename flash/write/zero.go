@@ -1,10 +1,12 @@
 package write
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -64,12 +66,7 @@ func (c *Copy) beginZeroing() error {
 
 // heldChanged reports whether a held end will change.
 func (c *Copy) heldChanged() bool {
-	for _, h := range c.held {
-		if h.isChanged() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.held, func(h *heldEnd) bool { return !bytes.Equal(h.old, h.now) })
 }
 
 // alignInside returns the aligned blocks inside s.
