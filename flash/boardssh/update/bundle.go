@@ -29,6 +29,7 @@ type Bundle struct {
 	SHA256    string `json:"-"`
 
 	file    *sealed.File
+	suffix  string // the file name ending of its kind
 	capsule string // GUID of the Jetson firmware in the bundle; "": none
 }
 
@@ -104,21 +105,11 @@ func (b *Bundle) readFormat() error {
 	}
 	for _, e := range engines() {
 		if e.is(head[:n]) {
-			b.Kind = e.kind
+			b.Kind, b.suffix = e.kind, e.suffix
 			return e.read(b)
 		}
 	}
 	return fmt.Errorf("not a bundle for %s\nnext: build --help  # --target=bundle makes one for a virtual board, slipway-bundle with RAUC, slipway-update for a Jetson", EngineNames())
-}
-
-// fileSuffix returns the file name ending of the bundle's kind: .raucb or .swu.
-func (b *Bundle) fileSuffix() string {
-	for _, e := range engines() {
-		if e.kind == b.Kind {
-			return e.suffix
-		}
-	}
-	return ""
 }
 
 func isSquashfs(head []byte) bool { return bytes.HasPrefix(head, []byte("hsqs")) }

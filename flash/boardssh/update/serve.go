@@ -75,7 +75,7 @@ var headerLimit = time.Minute
 // startServer serves the bundle by HTTP on listener, a port of the board, until Close. Other
 // programs on the board can reach the port, so the bundle's path is random.
 func (s *Source) startServer(listener net.Listener, b *Bundle) {
-	at := "/" + rand.Text() + "/bundle" + b.fileSuffix()
+	at := "/" + rand.Text() + "/bundle" + b.suffix
 	server := &http.Server{
 		Handler:           s.newHandler(at, b),
 		MaxHeaderBytes:    maxRequestHeaderBytes,
@@ -130,7 +130,7 @@ func (s *Source) stageBundle(ctx context.Context, c *boardssh.Conn, b *Bundle) e
 	if err != nil {
 		return err
 	}
-	s.Where = path.Join(dir, ".slipway-update-"+b.SHA256[:16]+b.fileSuffix())
+	s.Where = path.Join(dir, ".slipway-update-"+b.SHA256[:16]+b.suffix)
 	s.close = func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
 		defer cancel()
