@@ -73,12 +73,6 @@ func (r *containerRun) runPiped(ctx context.Context, made client.Container, read
 	return status, err
 }
 
-// startDetached starts the container and returns its name without waiting.
-func (r *containerRun) startDetached(ctx context.Context, made client.Container) (Exit, error) {
-	_, _, err := startTask(ctx, made, cio.Config{})
-	return Exit{Name: r.id}, err
-}
-
 func (r *containerRun) runScript(ctx context.Context, script, arg string) error {
 	_, err := r.t.conn.Output(ctx, "sh", "-c", script, "sh", arg)
 	return err

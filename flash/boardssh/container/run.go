@@ -124,7 +124,8 @@ func (r *containerRun) runContainer(ctx context.Context, c Spec) (Exit, error) {
 	}
 	switch {
 	case c.Detach:
-		return r.startDetached(ctx, made)
+		_, _, err := startTask(ctx, made, cio.Config{})
+		return Exit{Name: r.id}, err
 	case c.Out != nil:
 		return r.streamOutput(ctx, made, *c.Out)
 	}

@@ -149,12 +149,7 @@ func (d *folderUpload) planChanges(ctx context.Context, step *progress.Step) (er
 }
 
 func sortedNames(entries map[string]entry) []string {
-	names := make([]string, 0, len(entries))
-	for name := range entries {
-		names = append(names, name)
-	}
-	slices.Sort(names) // folders come before what is in them
-	return names
+	return slices.Sorted(maps.Keys(entries)) // folders come before what is in them
 }
 
 // scanFolder lists the local folder with all below it. Other kinds than files, folders and

@@ -383,8 +383,11 @@ func restoreDeployment(ctx context.Context, c *boardssh.Conn, u Deployment, forc
 			return 0, err
 		}
 		left, _, _, err := compareEntries(ctx, c, u)
-		if err != nil || len(left) > 0 {
-			return 0, cmp.Or(err, fmt.Errorf("%s is not as it was, after all was put back", boardssh.Printable(firstPath(left))))
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("%s is not as it was, after all was put back", boardssh.Printable(left[0].Path))
+		}
+		if err != nil {
+			return 0, err
 		}
 	}
 	if err := restoreSettings(ctx, c, settings); err != nil {
@@ -406,13 +409,6 @@ func restoreSettings(ctx context.Context, c *boardssh.Conn, settings []Setting) 
 		refused = errors.Join(refused, err)
 	}
 	return refused
-}
-
-func firstPath(entries []files.Transition) string {
-	if len(entries) == 0 {
-		return ""
-	}
-	return entries[0].Path
 }
 
 // compareEntries compares the board's files with the manifest. todo are the entries to restore,
