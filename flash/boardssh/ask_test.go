@@ -234,9 +234,8 @@ func TestPinLeavesOtherLinesAlone(t *testing.T) {
 // one that it does not take.
 func locked(t *testing.T, s *sshd.Server) Address {
 	t.Helper()
-	before := unlocked.keys
-	unlocked.keys = nil
-	t.Cleanup(func() { unlocked.keys = before })
+	unlocked.byPublic.Clear()
+	t.Cleanup(unlocked.byPublic.Clear)
 	a := addressOf(s)
 	file := filepath.Join(t.TempDir(), "locked")
 	lockKey(t, s.Identity, file)

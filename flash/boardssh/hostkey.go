@@ -49,16 +49,6 @@ func (l *login) checkHostKey(ctx context.Context, key ssh.PublicKey) error {
 
 var pinPattern = plaintext.Regexp(`^SHA256:[A-Za-z0-9+/]{43}$`)
 
-// checkPins returns the error of CheckPin for the first invalid pin.
-func checkPins(pins []string) error {
-	for _, p := range pins {
-		if err := CheckPin(p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // CheckPin returns an error if pin is not a SHA256 fingerprint as ssh-keygen -l prints it.
 func CheckPin(pin string) error {
 	if !pinPattern().MatchString(pin) {

@@ -221,18 +221,13 @@ func (l *login) chooseKeys(all []candidate) []ssh.Signer {
 			chosen = append(chosen, c)
 		}
 	}
-	slices.SortStableFunc(chosen, func(a, b candidate) int {
-		switch {
-		case a.locked == b.locked:
-			return 0
-		case a.locked:
-			return 1
+	var signers []ssh.Signer
+	for _, locked := range []bool{false, true} {
+		for _, c := range chosen {
+			if c.locked == locked {
+				signers = append(signers, offeredKey{c.Signer, c.name})
+			}
 		}
-		return -1
-	})
-	signers := make([]ssh.Signer, len(chosen))
-	for i, c := range chosen {
-		signers[i] = offeredKey{c.Signer, c.name}
 	}
 	return signers
 }
@@ -315,27 +310,18 @@ func (k lockedKey) askPassphrase(ctx context.Context, t *terminal) error {
 }
 
 // keyCache has the keys unlocked in this run, in memory only; nil if nobody gave the passphrase.
-type keyCache struct {
-	mu   sync.Mutex
-	keys map[string]ssh.Signer
-}
+type keyCache struct{ byPublic sync.Map }
 
 var unlocked keyCache
 
 // findKey returns the unlocked key. givenUp reports that the passphrase was asked for in vain.
 func (v *keyCache) findKey(public ssh.PublicKey) (key ssh.Signer, givenUp bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	key, asked := v.keys[string(public.Marshal())]
+	stored, asked := v.byPublic.Load(string(public.Marshal()))
+	key, _ = stored.(ssh.Signer)
 	return key, asked && key == nil
 }
 
 // storeKey stores an unlocked key. A nil key means that nobody gave its passphrase.
 func (v *keyCache) storeKey(public ssh.PublicKey, key ssh.Signer) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.keys == nil {
-		v.keys = map[string]ssh.Signer{}
-	}
-	v.keys[string(public.Marshal())] = key
+	v.byPublic.Store(string(public.Marshal()), key)
 }

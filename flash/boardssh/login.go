@@ -63,8 +63,10 @@ func newLogin(a Address) (*login, error) {
 		return nil, err
 	}
 	a.Pins = slices.DeleteFunc(slices.Clone(a.Pins), func(p string) bool { return p == "" })
-	if err := checkPins(a.Pins); err != nil {
-		return nil, err
+	for _, pin := range a.Pins {
+		if err := CheckPin(pin); err != nil {
+			return nil, err
+		}
 	}
 	silence, err := silenceLimit()
 	if err != nil {
