@@ -113,7 +113,7 @@ func TestGossSectionsHere(t *testing.T) {
 		"mount: {/: {usage: {ge: 0}}}",
 	} {
 		suite = strings.NewReplacer("$U", me.Username, "$I", me.Uid, "$H", me.HomeDir).Replace(suite)
-		if r := runOneCheck(t, suitetest.LocalBoard{}, suite); r.Status != report.Passed {
+		if r := runOneCheck(t, localBoard{}, suite); r.Status != report.Passed {
 			t.Errorf("%s: %s", suite, suitetest.FormatResult(r))
 		}
 	}

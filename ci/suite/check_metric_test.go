@@ -107,7 +107,7 @@ func TestMetricsAreCompared(t *testing.T) {
 		if err := os.WriteFile(value, []byte(step.value), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		r, err := runSuites(t.Context(), &Session{Board: suitetest.LocalBoard{}, metrics: dir}, spec, a)
+		r, err := runSuites(t.Context(), &Session{Board: localBoard{}, metrics: dir}, spec, a)
 		c := r.Suites[0].Checks[0]
 		if diff := cmp.Diff(step.want, suitetest.FormatResult(c)); diff != "" || (err == nil) == r.Failed() {
 			t.Errorf("%s: %v, %s", step.value, err, diff)
@@ -123,7 +123,7 @@ func TestMetricsAreCompared(t *testing.T) {
 	if err := os.WriteFile(files[0], []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := runSuites(t.Context(), &Session{Board: suitetest.LocalBoard{}, metrics: dir}, spec, a); err == nil || !strings.Contains(err.Error(), files[0]) {
+	if _, err := runSuites(t.Context(), &Session{Board: localBoard{}, metrics: dir}, spec, a); err == nil || !strings.Contains(err.Error(), files[0]) {
 		t.Errorf("smoke with a damaged %s = %v", files[0], err)
 	}
 }

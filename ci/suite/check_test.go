@@ -66,7 +66,7 @@ func TestCommandAndFile(t *testing.T) {
 		{"command: {'yes | head -c 100000': {stdout: [n]}}", none},
 	} {
 		fill := strings.NewReplacer("$D", dir, "$U", fileOwner(t, dir), "$I", fmt.Sprint(os.Getuid()))
-		r := runOneCheck(t, suitetest.LocalBoard{}, fill.Replace(tt.suite))
+		r := runOneCheck(t, localBoard{}, fill.Replace(tt.suite))
 		want := fill.Replace(tt.want)
 		switch {
 		case tt.want == "" && r.Status == report.Passed:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/ci/suite/suitetest"
+	"slipway/flash/boardssh"
 	"slipway/images"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
@@ -25,7 +27,7 @@ func runHere(t *testing.T, ctx context.Context, dir, text string) report.SuiteRe
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Session{Board: suitetest.LocalBoard{}}
+	s := &Session{Board: localBoard{}}
 	return s.runSuite(ctx, suite)
 }
 
@@ -198,4 +200,22 @@ command:
 	if diff := cmp.Diff([]string{"first: passed: exit status 0", "second: passed: exit status 0"}, resultTexts(r)); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// localBoard is this machine as a board: it runs real programs, without a connection.
+type localBoard struct{}
+
+// Run runs a program on this machine.
+func (localBoard) Run(ctx context.Context, argv ...string) (boardssh.Result, error) {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.WaitDelay = 10 * time.Second
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	r := boardssh.Result{Stdout: []byte(out.String()), Stderr: []byte(errs.String())}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && ctx.Err() == nil {
+		r.Status, err = exit.ExitCode(), nil
+	}
+	return r, err
 }

@@ -204,7 +204,7 @@ func wantFailedStage(t *testing.T, r report.Report, saw, next string) {
 
 func TestNothingButSkippedChecks(t *testing.T) {
 	spec := specOf(t, "command: {x: {exec: 'true', skip: true}}")
-	r, err := runSuites(t.Context(), &Session{Board: suitetest.LocalBoard{}}, spec, images.Artifact{})
+	r, err := runSuites(t.Context(), &Session{Board: localBoard{}}, spec, images.Artifact{})
 	if !errors.Is(err, report.ErrFailed) || !strings.Contains(err.Error(), "none of 1 checks passed") {
 		t.Errorf("runSuites = %v; want %v", err, report.ErrFailed)
 	}

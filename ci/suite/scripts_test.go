@@ -82,7 +82,7 @@ func TestSteeringScripts(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		session := &Session{Board: suitetest.LocalBoard{}}
+		session := &Session{Board: localBoard{}}
 		for _, c := range session.runSuite(t.Context(), s).Checks {
 			if string(c.Status) != tt.want {
 				t.Errorf("%s: %s: %s; want %s", tt.name, c.Name, suitetest.FormatResult(c), tt.want)

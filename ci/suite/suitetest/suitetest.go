@@ -3,7 +3,6 @@ package suitetest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -12,31 +11,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"slipway/ci/report"
 	"slipway/flash/boardssh"
 	"slipway/flash/boardssh/sshd"
 	"slipway/layers/run"
 )
-
-// LocalBoard is this machine as a board: it runs real programs, without a connection.
-type LocalBoard struct{}
-
-// Run runs a program on this machine.
-func (LocalBoard) Run(ctx context.Context, argv ...string) (boardssh.Result, error) {
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.WaitDelay = 10 * time.Second
-	var out, errs strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
-	r := boardssh.Result{Stdout: []byte(out.String()), Stderr: []byte(errs.String())}
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && ctx.Err() == nil {
-		r.Status, err = exit.ExitCode(), nil
-	}
-	return r, err
-}
 
 // Recorded is a simulated board. It maps a command line, or the beginning of one, to its output: of
 // two that match, the longer. An output whose first line is "exit 1" has the status 1.
