@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -60,9 +61,7 @@ func (r *iniReader) readLine(text string, line int) error {
 // readSection begins a section [group], [group:vars] or [group:children], and creates its group.
 func (r *iniReader) readSection(text string, line int) (err error) {
 	m := sectionPattern().FindStringSubmatch(text)
-	if r.kind = m[2]; r.kind == "" {
-		r.kind = "hosts"
-	}
+	r.kind = cmp.Or(m[2], "hosts")
 	if r.group, err = r.Inventory.ensureGroup(m[1], line); err != nil {
 		return err
 	}

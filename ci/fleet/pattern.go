@@ -5,6 +5,7 @@ import (
 	"maps"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"slipway/layers/plaintext"
@@ -45,12 +46,7 @@ func (inv *Inventory) Select(pattern string) ([]*Host, error) {
 			step.apply(chosen, found)
 		}
 	}
-	var hosts []*Host
-	for _, h := range inv.Hosts {
-		if chosen[h.Name] {
-			hosts = append(hosts, h)
-		}
-	}
+	hosts := slices.DeleteFunc(slices.Clone(inv.Hosts), func(h *Host) bool { return !chosen[h.Name] })
 	if len(hosts) == 0 {
 		return nil, fmt.Errorf("pattern %q: no host of %s is left\nnext: cat %s", pattern, inv.File, plaintext.Quote(inv.File))
 	}

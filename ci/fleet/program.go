@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -36,10 +37,7 @@ func (t *attempt) runProgram(ctx context.Context) error {
 	if r.Status == 0 {
 		return nil
 	}
-	said := strings.TrimSpace(t.answer.Stderr)
-	if said == "" {
-		said = strings.TrimSpace(t.answer.Stdout)
-	}
+	said := cmp.Or(strings.TrimSpace(t.answer.Stderr), strings.TrimSpace(t.answer.Stdout))
 	return kindError{Program, fmt.Errorf("exit status %d: %s", r.Status, said[strings.LastIndexByte(said, '\n')+1:])}
 }
 

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -95,10 +96,7 @@ func rangeMembers(bounds string) ([]string, error) {
 			return nil, fmt.Errorf("step %q is not a number above 0", part[2])
 		}
 	}
-	begin, end := part[0], part[1]
-	if begin == "" {
-		begin = "0"
-	}
+	begin, end := cmp.Or(part[0], "0"), part[1]
 	if isLetter(begin) && isLetter(end) {
 		return letterRange(begin[0], end[0], step)
 	}
@@ -131,7 +129,7 @@ func numberRange(begin, end string, step int) ([]string, error) {
 	from, err1 := strconv.ParseUint(begin, 10, 31)
 	to, err2 := strconv.ParseUint(end, 10, 31)
 	if err1 != nil || err2 != nil {
-		return nil, fmt.Errorf("%s and %s must both be numbers, or both one letter", begin, orNothing(end))
+		return nil, fmt.Errorf("%s and %s must both be numbers, or both one letter", begin, cmp.Or(end, "nothing"))
 	}
 	width := 0
 	if len(begin) > 1 && begin[0] == '0' {
@@ -150,11 +148,4 @@ func numberRange(begin, end string, step int) ([]string, error) {
 		all = append(all, fmt.Sprintf("%0*d", width, n))
 	}
 	return all, nil
-}
-
-func orNothing(s string) string {
-	if s == "" {
-		return "nothing"
-	}
-	return s
 }

@@ -340,14 +340,11 @@ func (p pbr) sendAndCompare(ctx context.Context, f *suite.Finding, r *router, t 
 }
 
 // kernelRules returns the lines of "ip rule show" for packets that come in by the board's ports.
-func (r *router) kernelRules(ctx context.Context) (all []string, err error) {
+func (r *router) kernelRules(ctx context.Context) ([]string, error) {
 	out, err := r.Output(ctx, "ip", "rule", "show")
-	for _, line := range plaintext.Lines(out) {
-		if slices.ContainsFunc(r.DPU.Ports, func(port string) bool { return strings.Contains(line, " iif "+port+" ") }) {
-			all = append(all, line)
-		}
-	}
-	return all, err
+	return slices.DeleteFunc(plaintext.Lines(out), func(line string) bool {
+		return !slices.ContainsFunc(r.DPU.Ports, func(port string) bool { return strings.Contains(line, " iif "+port+" ") })
+	}), err
 }
 
 // resolveNextHop sends UDP to the next hop, so that the kernel learns its MAC address for zebra.

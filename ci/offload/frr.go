@@ -256,11 +256,6 @@ func parseFlows(text string) (all []pbrFlow) {
 }
 
 // countedFlows returns the flows with a counter, of one port or (if port is "") of all.
-func countedFlows(flows []pbrFlow, port string) (some []pbrFlow) {
-	for _, f := range flows {
-		if f.counted && (port == "" || f.port == port) {
-			some = append(some, f)
-		}
-	}
-	return some
+func countedFlows(flows []pbrFlow, port string) []pbrFlow {
+	return slices.DeleteFunc(slices.Clone(flows), func(f pbrFlow) bool { return !f.counted || port != "" && f.port != port })
 }

@@ -206,11 +206,6 @@ func (r *router) checkCases(ctx context.Context, f *suite.Finding, p policy, fil
 }
 
 // flowsOfRule returns the flows of one rule.
-func flowsOfRule(flows []pbrFlow, port string, seq int) (some []pbrFlow) {
-	for _, f := range flows {
-		if f.iface == port && f.seq == seq {
-			some = append(some, f)
-		}
-	}
-	return some
+func flowsOfRule(flows []pbrFlow, port string, seq int) []pbrFlow {
+	return slices.DeleteFunc(slices.Clone(flows), func(f pbrFlow) bool { return f.iface != port || f.seq != seq })
 }

@@ -2,6 +2,7 @@ package offload
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -369,10 +370,7 @@ func (a trafficOptions) rulePattern(d *images.DPU) pattern {
 	if !a.allFields {
 		return pattern{protocol: protocolUDP, toPort: a.port}
 	}
-	target := d.To
-	if d.Other != nil {
-		target = d.Other
-	}
+	target := cmp.Or(d.Other, d.To)
 	return pattern{protocol: protocolTCP, target: netip.MustParseAddr(target.Address), fromPort: sourcePort, toPort: a.port}
 }
 

@@ -80,12 +80,9 @@ func (p *planner) isProjectFile(before, after boardState, name string) bool {
 		return true
 	}
 	read := slices.Concat(before.parts.Files, after.parts.Files)
-	for _, board := range slices.Concat(before.spec.Lineage(), after.spec.Lineage()) {
-		if slices.Contains(read, filepath.Join(p.boards, board, name)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Concat(before.spec.Lineage(), after.spec.Lineage()), func(board string) bool {
+		return slices.Contains(read, filepath.Join(p.boards, board, name))
+	})
 }
 
 // isTestFile reports whether board.yml names the file only for tests or for flashes.

@@ -175,12 +175,7 @@ func (d dmesg) checkMessages(f *Finding, all []string) {
 		}
 		f.Expect(i >= 0, "a message that matches /"+want.String()+"/", saw)
 	}
-	var bad []string
-	for _, line := range all {
-		if matchesAny(line, d.never) && !matchesAny(line, d.ignore) {
-			bad = append(bad, line)
-		}
-	}
+	bad := slices.DeleteFunc(slices.Clone(all), func(line string) bool { return !matchesAny(line, d.never) || matchesAny(line, d.ignore) })
 	if len(bad) == 0 {
 		f.AddFact(fmt.Sprintf("%d messages of the kernel", len(all)))
 		return
