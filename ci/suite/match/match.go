@@ -72,11 +72,7 @@ func (m Matcher) String() string {
 	if m.test != nil {
 		return m.words
 	}
-	words := make([]string, len(m.all))
-	for i, part := range m.all {
-		words[i] = part.String()
-	}
-	return strings.Join(words, " and ")
+	return joinMatchers(m.all, " and ")
 }
 
 // Type is the type of the board's value that a matcher is for. Read refuses a matcher that, in
@@ -284,11 +280,7 @@ func (r matchReader) readAndOr(name string, arg *goyaml.Node) Matcher {
 	if name == "and" {
 		return Matcher{all: parts}
 	}
-	words := make([]string, len(parts))
-	for i, p := range parts {
-		words[i] = p.String()
-	}
-	return Matcher{words: strings.Join(words, " or "), test: func(v any) (bool, error) {
+	return Matcher{words: joinMatchers(parts, " or "), test: func(v any) (bool, error) {
 		for _, p := range parts {
 			if ok, err := p.testValue(v); ok || err != nil {
 				return ok && err == nil, err
@@ -326,10 +318,7 @@ func (r matchReader) readLength(arg *goyaml.Node) Matcher {
 	if !ok || want < 0 {
 		r.Fail(arg, "%s: have-len needs a number, not %s", r.key, yaml.KindOf(arg))
 	}
-	unit := "bytes"
-	if r.value == List {
-		unit = "elements"
-	}
+	unit := plaintext.Either(r.value == List, "elements", "bytes")
 	return Matcher{words: fmt.Sprintf("%d %s", want, unit), test: func(v any) (bool, error) {
 		if text, ok := v.(string); ok {
 			return len(text) == want, nil

@@ -62,7 +62,7 @@ func (r matchReader) readElements(arg *goyaml.Node, list lister) Matcher {
 			return slices.ContainsFunc(have, part.matchesValue), nil
 		}})
 	}
-	words := "elements of their own for " + joinMatchers(parts)
+	words := "elements of their own for " + joinMatchers(parts, ", ")
 	all.all = append(all.all, Matcher{words: words, test: func(v any) (bool, error) {
 		have, _ := list(v)
 		for _, part := range parts {
@@ -78,7 +78,7 @@ func (r matchReader) readElements(arg *goyaml.Node, list lister) Matcher {
 // readConsistOf parses consist-of: the list must have exactly these elements, in any order.
 func (r matchReader) readConsistOf(arg *goyaml.Node) Matcher {
 	parts := r.readParts(arg)
-	return Matcher{words: "these alone: " + joinMatchers(parts), test: func(v any) (bool, error) {
+	return Matcher{words: "these alone: " + joinMatchers(parts, ", "), test: func(v any) (bool, error) {
 		have, err := listOf(v)
 		return err == nil && len(have) == len(parts) && pairUp(parts, have), err
 	}}
@@ -107,12 +107,12 @@ func elementWords(m Matcher) string {
 	return "a line that " + words
 }
 
-func joinMatchers(parts []Matcher) string {
+func joinMatchers(parts []Matcher, separator string) string {
 	words := make([]string, len(parts))
 	for i, p := range parts {
 		words[i] = p.String()
 	}
-	return strings.Join(words, ", ")
+	return strings.Join(words, separator)
 }
 
 // pairUp reports whether each matcher can be paired with an element of its own. It finds a
