@@ -49,10 +49,7 @@ func ListBoards(w io.Writer, asJSON bool) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "BOARD\tARCH\tBUILT BY\tFLASHED THROUGH\tWHAT IT IS")
 	for _, s := range specs {
-		builder := "bitbake"
-		if s.Debian != nil {
-			builder = "mmdebstrap"
-		}
+		builder := plaintext.Either(s.Debian != nil, "mmdebstrap", "bitbake")
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", s.Board, s.Arch, builder, strings.Join(s.Flash.Kinds, ", "), plaintext.OneLine(s.Description))
 	}
 	return errors.Join(tw.Flush(), wrong)

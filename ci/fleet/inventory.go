@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 // Limits of an inventory. They are far above what a person or a program writes.
@@ -164,10 +165,7 @@ func (inv *Inventory) addWarning(line int, format string, args ...any) {
 
 // errorAt returns an error about a line of the file, or about the whole file for line 0.
 func (inv *Inventory) errorAt(line int, format string, args ...any) error {
-	where := inv.File
-	if line > 0 {
-		where = fmt.Sprintf("%s:%d", inv.File, line)
-	}
+	where := plaintext.Either(line > 0, fmt.Sprintf("%s:%d", inv.File, line), inv.File)
 	return fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...))
 }
 

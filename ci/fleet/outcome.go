@@ -41,10 +41,7 @@ func (o Outcome) nextOf(k Kind) string {
 		k = Changed
 	}
 	if k == NewKey {
-		board := ""
-		if o.Board != "" {
-			board = plaintext.Quote(o.Board) + " "
-		}
+		board := plaintext.Either(o.Board != "", plaintext.Quote(o.Board)+" ", "")
 		return kinds[k.rank()].next + fmt.Sprintf(": %s fleet pin %s%s", host.ProgramName(), board, plaintext.Quote(o.Inventory))
 	}
 	return kinds[k.rank()].next
@@ -159,10 +156,7 @@ func (o Outcome) WriteSummary(w io.Writer, dir string) error {
 		o.writeHosts(w, k.kind)
 		fmt.Fprintf(w, "  next  %s\n", o.nextOf(k.kind))
 	}
-	verdict := "PASSED"
-	if n.doneCount() < len(o.Results) {
-		verdict = "FAILED"
-	}
+	verdict := plaintext.Either(n.doneCount() < len(o.Results), "FAILED", "PASSED")
 	fmt.Fprintf(w, "%s  %s on %d boards in %.1f s: %s\n", verdict, o.title(), len(o.Results), float64(o.ElapsedMS)/1000, n)
 	if o.Stopped != "" {
 		fmt.Fprintf(w, "  stopped: %s; for the others, %s\n", oneLine(o.Stopped), o.nextOf(NotBegun))

@@ -12,6 +12,7 @@ import (
 	"slipway/ci/report"
 	"slipway/flash/boardssh"
 	"slipway/images"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -167,10 +168,7 @@ func writeNewKeys(w io.Writer, fresh []Contact) error {
 	fmt.Fprintln(tw, "NEW HOST\tREACHED AS\tKEY")
 	by := map[string][]string{}
 	for _, c := range fresh {
-		name := c.Host
-		if c.unknown.ByJumpHost() {
-			name = "(jump host)"
-		}
+		name := plaintext.Either(c.unknown.ByJumpHost(), "(jump host)", c.Host)
 		fmt.Fprintf(tw, "%s\t%s\t%s\n", oneLine(name), oneLine(c.Machine), c.Fingerprint)
 		by[c.Key] = append(by[c.Key], oneLine(c.Machine))
 	}

@@ -24,6 +24,7 @@ import (
 	"slipway/flash/evidence"
 	"slipway/images"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -410,10 +411,7 @@ func (p *plan) writePreview(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "would %s on %d boards, %d at a time\n", what, len(p.jobs), min(p.request.Parallel, len(p.jobs)))
 	for _, j := range p.jobs {
-		mark := ""
-		if j.canary {
-			mark = "  canary"
-		}
+		mark := plaintext.Either(j.canary, "  canary", "")
 		fmt.Fprintf(w, "  %s  %s%s\n", oneLine(j.host.Name), oneLine(j.access.Host), mark)
 	}
 	return nil

@@ -99,10 +99,7 @@ func (p point) isStage() bool { return p.suite == stagesName && p.Kind == stageK
 
 // failure returns the point as a failure.
 func (p point) failure() Failure {
-	where := p.suite + " · " + p.Kind
-	if p.isStage() {
-		where = stageKind
-	}
+	where := plaintext.Either(p.isStage(), stageKind, p.suite+" · "+p.Kind)
 	return Failure{where, p.name, p.Saw, p.Want, p.Next}
 }
 

@@ -14,6 +14,7 @@ import (
 	"unicode"
 
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 // MetricsFolder is the folder, beside the reports, with a file of metrics for each board: those of
@@ -25,10 +26,7 @@ func HistoryFile(dir string, id Identity, name string) string {
 	if dir == "" {
 		return ""
 	}
-	key := "host-" + name
-	if id.Serial != "" {
-		key = "serial-" + id.Serial
-	}
+	key := plaintext.Either(id.Serial != "", "serial-"+id.Serial, "host-"+name)
 	return filepath.Join(dir, MetricsFolder, fileName(key)+".json")
 }
 

@@ -29,10 +29,7 @@ func renderTAP(all []Report) ([]byte, error) {
 		for _, f := range r.about() {
 			fmt.Fprintf(&b, "# %s: %s\n", f.Name, oneLine(f.Value))
 		}
-		prefix := ""
-		if len(all) > 1 {
-			prefix = labels[i] + ": "
-		}
+		prefix := plaintext.Either(len(all) > 1, labels[i]+": ", "")
 		for _, p := range r.listPoints() {
 			n++
 			writeTAP(&b, n, prefix, p)

@@ -2,6 +2,8 @@ package bench
 
 import (
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // storeTools are the commands for a registry. limit sends the same bytes to a server that writes
@@ -36,10 +38,7 @@ var store = area{
 func storeVariants() (all []variant) {
 	for _, tool := range storeTools {
 		for i, step := range storeSteps {
-			command := tool.push
-			if strings.HasPrefix(step.name, "pull") {
-				command = tool.pull
-			}
+			command := plaintext.Either(strings.HasPrefix(step.name, "pull"), tool.pull, tool.push)
 			v := variant{name: tool.name + " " + step.name, command: strings.ReplaceAll(command, "{version}", step.version), dir: "{dir}/" + step.version, prepare: "prepare"}
 			if i == 0 {
 				v.prepare += " " + tool.server

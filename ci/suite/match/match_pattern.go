@@ -88,10 +88,7 @@ func (r matchReader) readLinePattern(n *goyaml.Node, text string, shape []string
 
 // matchLines returns a matcher for a text with a line that matches, or if absent, without one.
 func matchLines(words string, absent bool, match func(line string) bool) Matcher {
-	article := "a "
-	if absent {
-		article = "no "
-	}
+	article := plaintext.Either(absent, "no ", "a ")
 	return Matcher{words: article + words, test: func(v any) (bool, error) {
 		lines := bufio.NewScanner(strings.NewReader(TextOf(v)))
 		lines.Buffer(nil, maxLineBytes)
