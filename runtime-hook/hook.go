@@ -79,7 +79,7 @@ func injectFiles(state oci.State, config oci.Config, wanted request) (string, er
 	if !config.MountNamespace {
 		return "", fmt.Errorf("%s: linux.namespaces has no mount; nothing can be given to this container alone", filepath.Join(state.Bundle, "config.json"))
 	}
-	s, err := wanted.planShare()
+	p, notes, err := wanted.planShare()
 	if err != nil {
 		return "", err
 	}
@@ -87,18 +87,18 @@ func injectFiles(state oci.State, config oci.Config, wanted request) (string, er
 	if err != nil {
 		return "", err
 	}
-	nodes, rules := missingDevices(config, s.Devices)
+	nodes, rules := missingDevices(config, p.Devices)
 	if err := process.Allow(rules); err != nil {
-		s.notes = append(s.notes, err.Error())
+		notes = append(notes, err.Error())
 	}
 	if gids := missingGroups(config, nodes); len(gids) > 0 && !config.RunsAsRoot() {
-		s.notes = append(s.notes, fmt.Sprintf("the container's user is in none of the groups %v, which may open devices of the board: use slipway-runtime or CDI, or name the groups to the engine (--group-add)", gids))
+		notes = append(notes, fmt.Sprintf("the container's user is in none of the groups %v, which may open devices of the board: use slipway-runtime or CDI, or name the groups to the engine (--group-add)", gids))
 	}
-	p := s.Plan
+	there := len(p.Devices) - len(nodes)
 	p.Devices = nodes
 	res, err := wanted.applyPlan(process, config, p)
-	res.Devices += len(s.Devices) - len(nodes)
-	return summaryLine(res, append(res.Skipped, s.notes...)), err
+	res.Devices += there
+	return summaryLine(res, append(res.Skipped, notes...)), err
 }
 
 // applyPlan enters the container's mount namespace, makes the files, links and devices in p that

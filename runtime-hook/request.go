@@ -72,36 +72,29 @@ func readContainer(state oci.State, devices string) (oci.Config, request, error)
 	return c, wanted, err
 }
 
-// share is the part of the board's files that a container gets, with notes for the log.
-type share struct {
-	plan.Plan
-	notes []string
-}
-
-// planShare checks the image's requirements, and returns the requested part of the board's plan. A
-// board without lists gives a note, or errNoLists.
-func (r request) planShare() (share, error) {
-	notes, err := r.Check("/")
-	if err != nil {
-		return share{}, err
+// planShare checks the image's requirements, and returns the requested part of the board's plan, with
+// notes for the log. A board without lists gives a note, or errNoLists.
+func (r request) planShare() (p plan.Plan, notes []string, err error) {
+	if notes, err = r.Check("/"); err != nil {
+		return p, nil, err
 	}
 	lists, err := csv.ReadFiles(r.CSVDir)
 	if err != nil {
-		return share{}, err
+		return p, nil, err
 	}
 	if len(lists) == 0 {
 		why := explainNoLists("/", r.CSVDir)
 		if errors.Is(why, errNoLists) {
-			return share{}, why
+			return p, nil, why
 		}
 		notes = append(notes, why.Error())
 	}
-	p, problems := plan.Load(lists, r.Ignore, r.looked)
-	p, err = r.PartOf("/", p)
+	all, problems := plan.Load(lists, r.Ignore, r.looked)
+	p, err = r.PartOf("/", all)
 	if !r.Devices {
 		p.Devices = nil
 	}
-	return share{p, append(notes, unusedProblems(problems)...)}, err
+	return p, append(notes, unusedProblems(problems)...), err
 }
 
 // errNoLists means that the board has a GPU, but no list has its files.

@@ -41,7 +41,7 @@ func findAdditions(config oci.Config) (add oci.Additions, asks bool, err error) 
 		return oci.Additions{}, false, err
 	}
 	looked := uptime()
-	p, err := wanted.planShare()
+	p, _, err := wanted.planShare()
 	if err != nil {
 		return oci.Additions{}, true, err
 	}

@@ -2,7 +2,6 @@ package choose
 
 import (
 	"cmp"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -176,18 +175,15 @@ func (b Board) propertyValue(property string) string {
 // describeFor returns text with the board's values of all properties that r is about.
 func (b Board) describeFor(r requirement) string {
 	var out []string
-	seen := map[string]bool{}
 	for _, conditions := range r.alternatives {
 		for _, c := range conditions {
-			if seen[c.property] {
-				continue
-			}
-			seen[c.property] = true
 			value := cmp.Or(b.propertyValue(c.property), "unknown")
 			if c.property == "brand" {
 				value = "none"
 			}
-			out = append(out, fmt.Sprintf("%s %s", c.property, value))
+			if text := c.property + " " + value; !slices.Contains(out, text) {
+				out = append(out, text)
+			}
 		}
 	}
 	return strings.Join(out, ", ")

@@ -29,9 +29,9 @@ const (
 
 // State is the container's state that the runtime writes to a hook.
 type State struct {
-	ID     string
-	Pid    int // 0 or 1 if the hook runs in the container, at createContainer
-	Bundle string
+	ID     string `json:"id"`
+	Pid    int    `json:"pid"` // 0 or 1 if the hook runs in the container, at createContainer
+	Bundle string `json:"bundle"`
 }
 
 // Config has the parts of config.json that the hook needs.
@@ -54,25 +54,27 @@ type Config struct {
 
 // ReadState reads and checks the state that a runtime writes to a hook.
 func ReadState(r io.Reader) (State, error) {
+	var s State
 	data, err := regular.Limited(r, maxStateBytes)
+	if err == nil {
+		err = json.Unmarshal(data, &s)
+	}
+	switch {
+	case err != nil:
+	case s.ID == "":
+		err = errors.New("no id; a container runtime writes it")
+	case len(s.ID) > maxIDBytes || len(s.Bundle) > maxPathBytes:
+		err = fmt.Errorf("an id of %d bytes, a bundle of %d", len(s.ID), len(s.Bundle))
+	case !filepath.IsAbs(s.Bundle) || strings.ContainsRune(s.Bundle, 0):
+		err = fmt.Errorf("bundle %.200q is not an absolute path", s.Bundle)
+	case s.Pid < 0:
+		err = fmt.Errorf("pid %d", s.Pid)
+	}
 	if err != nil {
 		return State{}, fmt.Errorf("state on standard input: %w", err)
 	}
-	var s specs.State
-	if err := json.Unmarshal(data, &s); err != nil {
-		return State{}, fmt.Errorf("state on standard input: %w", err)
-	}
-	switch {
-	case s.ID == "":
-		return State{}, errors.New("state on standard input: no id; a container runtime writes it")
-	case len(s.ID) > maxIDBytes || len(s.Bundle) > maxPathBytes:
-		return State{}, fmt.Errorf("state on standard input: an id of %d bytes, a bundle of %d", len(s.ID), len(s.Bundle))
-	case !filepath.IsAbs(s.Bundle) || strings.ContainsRune(s.Bundle, 0):
-		return State{}, fmt.Errorf("state on standard input: bundle %.200q is not an absolute path", s.Bundle)
-	case s.Pid < 0:
-		return State{}, fmt.Errorf("state on standard input: pid %d", s.Pid)
-	}
-	return State{s.ID, s.Pid, filepath.Clean(s.Bundle)}, nil
+	s.Bundle = filepath.Clean(s.Bundle)
+	return s, nil
 }
 
 // ReadConfig reads the config.json of bundle.
