@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"io"
 	"slices"
+	"sync"
 )
 
 const (
@@ -32,8 +33,8 @@ var (
 // File is an xz file with its index. Its blocks can be decoded.
 type File struct {
 	src    io.ReaderAt
-	Blocks []Block // ascending, and together the whole image
-	spare  chan *workspace
+	Blocks []Block   // ascending, and together the whole image
+	spare  sync.Pool // of workspaces
 }
 
 // Block is a part of a file that can be decoded by itself.
@@ -54,7 +55,7 @@ func corruptError(format string, args ...any) error {
 
 // Open reads each stream's index, from the last, and all block headers. It refuses unknown blocks.
 func Open(src io.ReaderAt, size int64) (*File, error) {
-	f := &File{src: src, spare: make(chan *workspace, maxSpare)}
+	f := &File{src: src}
 	streams := 0
 	for end := size; end > 0; {
 		start, blocks, err := f.readStream(end, size)
