@@ -96,18 +96,13 @@ func loginFiles() []string {
 	if config, err := os.UserConfigDir(); err == nil {
 		files = append(files, filepath.Join(config, "containers", "auth.json"))
 	}
-	if docker, err := dockerConfigPath(); err == nil {
-		files = append(files, docker)
+	if dir := os.Getenv("DOCKER_CONFIG"); dir != "" {
+		return append(files, filepath.Join(dir, "config.json"))
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		files = append(files, filepath.Join(home, ".docker", "config.json"))
 	}
 	return files
-}
-
-func dockerConfigPath() (string, error) {
-	if dir := os.Getenv("DOCKER_CONFIG"); dir != "" {
-		return filepath.Join(dir, "config.json"), nil
-	}
-	home, err := os.UserHomeDir()
-	return filepath.Join(home, ".docker", "config.json"), err
 }
 
 // credentialNamespaces returns podman's names for logins to parts of a registry, the longest first.

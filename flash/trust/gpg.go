@@ -75,14 +75,8 @@ func (s Signers) runGPGV(ctx context.Context, dir, signature string, data io.Rea
 		return "", err
 	}
 	who, why := parseStatus(status, s.file)
-	if why == nil && err == nil {
-		return who, nil
-	}
-	if why != nil && !errors.Is(why, errNoVerdict) {
-		return "", why
-	}
-	if failed == nil {
-		return "", why
+	if failed == nil || why != nil && !errors.Is(why, errNoVerdict) {
+		return who, why
 	}
 	said := ""
 	for line := range strings.Lines(failed.Tail) { // a hint for people follows some of them
