@@ -31,9 +31,6 @@ var swapEnds = []int64{4096 - 10, 8192 - 10, 16384 - 10, 32768 - 10, 65536 - 10}
 // readLUKS reads the label of a LUKS header of version 2. Version 1 has none.
 func readLUKS(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(0, 72)
-	if p == nil {
-		return Content{}, false
-	}
 	if be.Uint16(p[6:]) != 2 { // version 1 has no label
 		return Content{}, true
 	}
@@ -42,7 +39,7 @@ func readLUKS(s *source, _ int64) (Content, bool) {
 
 func readXFS(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(0, 120)
-	if p == nil || bits.OnesCount32(be.Uint32(p[4:])) != 1 { // block size
+	if bits.OnesCount32(be.Uint32(p[4:])) != 1 { // block size
 		return Content{}, false
 	}
 	return Content{Label: cleanText(p[108:120])}, true
@@ -50,9 +47,6 @@ func readXFS(s *source, _ int64) (Content, bool) {
 
 func readF2FS(s *source, at int64) (Content, bool) {
 	p := s.bytesAt(at, 124+1024)
-	if p == nil {
-		return Content{}, false
-	}
 	return Content{Label: cleanUTF16(p[124:])}, true
 }
 
@@ -67,7 +61,7 @@ const (
 // readExt reads the superblock of ext2, ext3, ext4 or an external journal, and tells which it is.
 func readExt(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(1024, 0x88)
-	if p == nil || le.Uint32(p) == 0 || le.Uint32(p[0x18:]) > 6 { // inodes; block size above 64 KiB
+	if le.Uint32(p) == 0 || le.Uint32(p[0x18:]) > 6 { // inodes; block size above 64 KiB
 		return Content{}, false
 	}
 	c := Content{Type: "ext2", Label: cleanText(p[0x78:0x88])}
@@ -86,9 +80,6 @@ func readExt(s *source, _ int64) (Content, bool) {
 // readBtrfs reads the label, and sets Part if the file system uses several devices.
 func readBtrfs(s *source, at int64) (Content, bool) {
 	p := s.bytesAt(at-0x40, 0x12b+256)
-	if p == nil {
-		return Content{}, false
-	}
 	c := Content{Label: cleanText(p[0x12b:])}
 	if n := le.Uint64(p[0x88:]); n > 1 {
 		c.Part = withName(fmt.Sprintf("a btrfs over %d devices", n), c.Label)
@@ -102,7 +93,7 @@ const directoryBytes = 32 << 10
 // readFAT reads the label from the root directory, or else from the boot sector.
 func readFAT(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(0, 512)
-	if p == nil || !isFAT(p) {
+	if !isFAT(p) {
 		return Content{}, false
 	}
 	sector, cluster := int64(le.Uint16(p[11:])), int64(p[13])
@@ -151,7 +142,7 @@ func findFATLabel(dir []byte) string {
 // readExFAT reads the label from the root directory.
 func readExFAT(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(0, 512)
-	if p == nil || p[108] < 9 || p[108] > 12 || p[109] > 25-p[108] {
+	if p[108] < 9 || p[108] > 12 || p[109] > 25-p[108] {
 		return Content{}, false
 	}
 	c := Content{}
@@ -168,7 +159,7 @@ func readExFAT(s *source, _ int64) (Content, bool) {
 // readNTFS reads the label from the fourth record of the master file table.
 func readNTFS(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(0, 512)
-	if p == nil || bits.OnesCount16(le.Uint16(p[11:])) != 1 {
+	if bits.OnesCount16(le.Uint16(p[11:])) != 1 {
 		return Content{}, false
 	}
 	c := Content{}

@@ -27,7 +27,7 @@ const (
 // readMD reads an MD RAID superblock of version 1, whose own offset field must agree with at.
 func readMD(s *source, at int64) (Content, bool) {
 	p := s.bytesAt(at, 256)
-	if p == nil || le.Uint32(p[4:]) != 1 || le.Uint64(p[144:]) != uint64(at/512) {
+	if le.Uint32(p[4:]) != 1 || le.Uint64(p[144:]) != uint64(at/512) {
 		return Content{}, false
 	}
 	name := cleanText(p[32:64])
@@ -46,7 +46,7 @@ func readMDAtEnd(s *source, _ int64) (Content, bool) {
 // readMD090 reads an MD RAID superblock of version 0.90, in either byte order.
 func readMD090(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(s.size&^0xffff-0x10000, 64)
-	if p == nil || string(p[:4]) != mdMagic && be.Uint32(p) != le.Uint32([]byte(mdMagic)) || p[7]|p[4] != 0 {
+	if string(p[:4]) != mdMagic && be.Uint32(p) != le.Uint32([]byte(mdMagic)) || p[7]|p[4] != 0 {
 		return Content{}, false
 	}
 	return Content{Part: "a RAID array"}, true
@@ -55,13 +55,10 @@ func readMD090(s *source, _ int64) (Content, bool) {
 // readLVM reads an LVM label, and the name of the volume group.
 func readLVM(s *source, at int64) (Content, bool) {
 	p := s.bytesAt(at, 512)
-	if p == nil || string(p[24:32]) != "LVM2 001" {
+	if string(p[24:32]) != "LVM2 001" {
 		return Content{}, false
 	}
 	header := s.bytesAt(at+int64(min(le.Uint32(p[20:]), 512-40)), 512)
-	if header == nil {
-		return Content{}, false
-	}
 	group := findVolumeGroup(s, header[40:])
 	return Content{Label: group, Part: withName("an LVM volume group", group)}, true
 }
@@ -77,7 +74,7 @@ func findVolumeGroup(s *source, places []byte) string {
 	}
 	area := int64(le.Uint64(places[16:]))
 	head := s.bytesAt(area, 64)
-	if head == nil || string(head[4:20]) != " LVM2 x[5A%r0N*>" || le.Uint64(head[40:]) > 1<<30 {
+	if string(head[4:20]) != " LVM2 x[5A%r0N*>" || le.Uint64(head[40:]) > 1<<30 {
 		return ""
 	}
 	name, _, found := bytes.Cut(s.bytesAt(area+int64(le.Uint64(head[40:])), 160), []byte(" {"))
@@ -143,9 +140,6 @@ func readXDRString(p []byte) (string, []byte) {
 // readBcachefs reads the label and the number of members after it.
 func readBcachefs(s *source, at int64) (Content, bool) {
 	p := s.bytesAt(at, 104)
-	if p == nil {
-		return Content{}, false
-	}
 	c := Content{Label: cleanText(p[48:80])}
 	if n := p[98]; n > 1 {
 		c.Part = withName(fmt.Sprintf("a bcachefs over %d devices", n), c.Label)

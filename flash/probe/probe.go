@@ -77,32 +77,25 @@ func (s *source) newSection(off, size int64) *source {
 	return &source{r: s.r, off: s.off + off, size: size, failure: s.failure}
 }
 
-// bytesAt returns n bytes, or nil if they are outside the source or unreadable.
+// bytesAt returns n bytes, all zero if they are outside the source or unreadable.
 func (s *source) bytesAt(off int64, n int) []byte {
-	if off < 0 || n <= 0 || int64(n) > s.size || off > s.size-int64(n) {
-		return nil
-	}
-	if off+int64(n) > headBytes {
+	switch {
+	case off < 0 || n <= 0 || off > s.size-int64(n):
+		return make([]byte, max(n, 0))
+	case off+int64(n) > headBytes:
 		return s.readAt(off, n)
-	}
-	if s.head == nil {
+	case s.head == nil:
 		s.head = s.readAt(0, int(min(headBytes, s.size)))
-	}
-	if off+int64(n) > int64(len(s.head)) {
-		return nil
 	}
 	return s.head[off : off+int64(n) : off+int64(n)]
 }
 
-// readAt reads n bytes at off; nil after a read error, which it keeps if it is the first.
+// readAt reads n bytes at off; zeros after a read error, which it keeps if it is the first.
 func (s *source) readAt(off int64, n int) []byte {
 	p := make([]byte, n)
-	got, err := s.r.ReadAt(p, s.off+off)
-	if got < n {
-		if *s.failure == nil {
-			*s.failure = fmt.Errorf("read %d bytes at %d: %w", n, s.off+off, cmp.Or(err, io.ErrUnexpectedEOF))
-		}
-		return nil
+	if got, err := s.r.ReadAt(p, s.off+off); got < n {
+		*s.failure = cmp.Or(*s.failure, fmt.Errorf("read %d bytes at %d: %w", n, s.off+off, cmp.Or(err, io.ErrUnexpectedEOF)))
+		clear(p)
 	}
 	return p
 }

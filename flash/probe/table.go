@@ -103,7 +103,7 @@ func (t *Table) compareCopies(first, last *gptHeader, sectors int64) {
 // readGPTHeader reads the GPT copy at an offset. It returns nil for wrong checksums or fields.
 func (s *source) readGPTHeader(sector, at int64) *gptHeader {
 	p := s.bytesAt(at, 512)
-	if p == nil || string(p[:8]) != "EFI PART" {
+	if string(p[:8]) != "EFI PART" {
 		return nil
 	}
 	size, n, each := le.Uint32(p[12:]), le.Uint32(p[80:]), le.Uint32(p[84:])
@@ -117,7 +117,7 @@ func (s *source) readGPTHeader(sector, at int64) *gptHeader {
 		return nil
 	}
 	entries := s.bytesAt(int64(from)*sector, int(n*each))
-	if entries == nil || crc32.ChecksumIEEE(entries) != le.Uint32(p[88:]) {
+	if crc32.ChecksumIEEE(entries) != le.Uint32(p[88:]) {
 		return nil
 	}
 	return &gptHeader{sector: sector, other: le.Uint64(p[32:]), entries: entries, each: int(each)}
@@ -154,7 +154,7 @@ const protective = 0xee
 // readMBR reads an MBR and its logical partitions; nil without one. A protective MBR has type gpt.
 func (s *source) readMBR(sector int64, holds string) *Table {
 	p := s.bytesAt(0, 512)
-	if p == nil || p[510] != 0x55 || p[511] != 0xaa || slices.Contains([]string{"vfat", "ntfs", "exfat", "BitLocker"}, holds) {
+	if p[510] != 0x55 || p[511] != 0xaa || slices.Contains([]string{"vfat", "ntfs", "exfat", "BitLocker"}, holds) {
 		return nil
 	}
 	t := &Table{Type: "dos"}
@@ -214,7 +214,7 @@ func (s *source) readLogical(extended, sector int64) []Partition {
 	var all []Partition
 	for at, last := extended, int64(-1); at > last && len(all) < maxLogical; {
 		p := s.bytesAt(at*sector, 512)
-		if p == nil || p[510] != 0x55 || p[511] != 0xaa {
+		if p[510] != 0x55 || p[511] != 0xaa {
 			break
 		}
 		e := parseMBREntries(p)
