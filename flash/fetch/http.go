@@ -168,8 +168,7 @@ func validatorOf(h http.Header) string {
 	if err != nil {
 		return ""
 	}
-	// RFC 9110, 8.8.2.2: a file that changed in the second of the answer may have
-	// changed in it once more.
+	// RFC 9110, 8.8.2.2: a file changed in the answer's second may change in it once more.
 	if now, err := http.ParseTime(h.Get("Date")); err == nil && now.Sub(changed) >= time.Second {
 		return "date " + modified
 	}

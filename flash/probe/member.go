@@ -84,8 +84,7 @@ func findVolumeGroup(s *source, places []byte) string {
 	return cleanText(name)
 }
 
-// readZFS searches the four labels, two at each end of the disk, for the pool's properties, which
-// are 16 KiB after a label's start.
+// readZFS searches the two labels at each end for the pool's properties, 16 KiB after their start.
 func readZFS(s *source, _ int64) (Content, bool) {
 	const label = 256 << 10
 	end := s.size &^ (label - 1)

@@ -59,8 +59,7 @@ type folder struct {
 	noDev  bool  // device nodes in it do not open
 }
 
-// Open opens the container's root folder, and refuses the board's own root and a folder that is no
-// mount point. Call it after Enter.
+// Open opens the container's root, a mount point that is not the board's. Call it after Enter.
 func (p Process) Open(rootfs string) (*Root, error) {
 	dir, err := os.OpenFile(rootfs, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {

@@ -14,8 +14,7 @@ import (
 // maxLinks is the kernel's own limit on the links of one path.
 const maxLinks = 40
 
-// maxMatches limits the matches of one pattern, and maxLooks how many names all patterns are
-// compared with.
+// maxMatches limits the matches of one pattern, maxLooks the names compared with all patterns.
 const (
 	maxMatches = 4096
 	maxLooks   = 1 << 17

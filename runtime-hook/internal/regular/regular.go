@@ -1,5 +1,4 @@
-// Package regular reads regular files of limited size, as others may block or never end. It replaces
-// files whole.
+// Package regular reads regular files up to a limit, as others may block, and replaces files whole.
 package regular
 
 import (
@@ -51,8 +50,7 @@ func Limited(r io.Reader, limit int) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Replace writes a temporary file with fill, and renames it to path. temp is the pattern of the
-// temporary file's name.
+// Replace renames a temporary file, whose name has the pattern temp, to path after fill wrote it.
 func Replace(path, temp string, fill func(*os.File) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), temp)
 	if err != nil {
