@@ -109,9 +109,9 @@ func newRegistryStore(ref reference, o Options) *registryStore {
 // findImage returns the image for a platform, with its full name.
 func (s *registryStore) findImage(ctx context.Context, platform v1.Platform) (*oci.Image, error) {
 	ref := s.origin.ref
-	name, full := ref.tag, ref.host+"/"+ref.repo+":"+ref.tag
+	name, at := ref.tag, ":"
 	if ref.sum != "" {
-		name, full = ref.sum, ref.host+"/"+ref.repo+"@"+ref.sum
+		name, at = ref.sum, "@"
 	}
 	top, err := s.fetchManifest(ctx, name)
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *registryStore) findImage(ctx context.Context, platform v1.Platform) (*o
 	}
 	image, err := oci.Find(ctx, s, top, platform)
 	if err == nil {
-		image.Name = full
+		image.Name = ref.host + "/" + ref.repo + at + name
 	}
 	return image, err
 }

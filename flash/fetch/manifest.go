@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 
@@ -115,12 +116,8 @@ func artifactOf(d oci.Document, title string) (*artifact, error) {
 // isCompanionFile reports whether a file usually lies beside an image, such as a signature or a
 // block map: by its ending, or because it begins with SHA256SUM in upper or lower case.
 func isCompanionFile(name string) bool {
-	for _, ending := range []string{".bmap", ".sig", ".asc", ".json", ".txt", ".md", ".sha256", ".spdx"} {
-		if strings.HasSuffix(name, ending) {
-			return true
-		}
-	}
-	return strings.HasPrefix(strings.ToUpper(name), "SHA256SUM")
+	endings := []string{".bmap", ".sig", ".asc", ".json", ".txt", ".md", ".sha256", ".spdx"}
+	return slices.Contains(endings, path.Ext(name)) || strings.HasPrefix(strings.ToUpper(name), "SHA256SUM")
 }
 
 // PackedEnding is the suffix that package store adds to the title of a file that it compresses.
@@ -151,9 +148,6 @@ func (a *artifact) findFile(title string) (blob, error) {
 
 // imageName returns the name of the file that the reference means; "" if there is no such file.
 func (a *artifact) imageName() string {
-	b, err := a.findFile(a.title)
-	if err != nil {
-		return ""
-	}
+	b, _ := a.findFile(a.title) // without a name, if there is an error
 	return b.name
 }

@@ -185,3 +185,14 @@ func FuzzManifest(f *testing.F) {
 		}
 	})
 }
+
+// The files that usually lie beside an image are not taken for it.
+func TestCompanionFiles(t *testing.T) {
+	a := artifact{blobs: []blob{{name: "disk.wic"}}}
+	for _, name := range []string{"disk.wic.bmap", "disk.wic.sig", "disk.wic.asc", "artifact.json", "notes.txt", "README.md", "disk.wic.sha256", "image.spdx", "sha256sums", "SHA256SUMS.gpg"} {
+		a.blobs = append(a.blobs, blob{name: name})
+	}
+	if got, err := a.findFile(""); err != nil || got.name != "disk.wic" {
+		t.Errorf("findFile = %+v, %v; want disk.wic", got, err)
+	}
+}

@@ -5,6 +5,7 @@
 package rshim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -104,9 +104,9 @@ func (p *Port) Hold() error {
 	if err := localfile.TryLock(f); err != nil {
 		f.Close()
 		if errors.Is(err, localfile.ErrLocked) {
-			return fmt.Errorf("%s: %w", p.dir, errHeld)
+			err = fmt.Errorf("%s: %w", p.dir, errHeld)
 		}
-		return fmt.Errorf("lock %s: %w", p.dir, err)
+		return err
 	}
 	p.lock = f
 	return nil
@@ -160,17 +160,13 @@ func (p *Port) writeSetting(ctx context.Context, key, value string) error {
 // Names lists the rshims of this machine as /dev/rshimN, by their numbers.
 func Names() []string {
 	found, _ := filepath.Glob("/dev/rshim*/misc") // the pattern is well-formed
-	number := func(dir string) int {
-		n, _ := strconv.Atoi(strings.TrimPrefix(dir, "/dev/rshim")) // names without a number are left out
-		return n
-	}
 	var names []string
 	for _, f := range found {
 		if dir := filepath.Dir(f); localPattern().MatchString(dir) {
 			names = append(names, dir)
 		}
 	}
-	slices.SortFunc(names, func(a, b string) int { return number(a) - number(b) })
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
 	return names
 }
 

@@ -1,6 +1,9 @@
 package inflate
 
-import "math/bits"
+import (
+	"math/bits"
+	"strings"
+)
 
 const (
 	maxSymbols   = 288 // of the fixed code; a block's own code has up to 286
@@ -196,24 +199,16 @@ func (t *symbolTable) pairLiterals() {
 	}
 }
 
+// fixedLengths are the lengths of the fixed codes: of the symbols, then of the distances.
+var fixedLengths = strings.Repeat("\x08", 144) + strings.Repeat("\x09", 112) + strings.Repeat("\x07", 24) +
+	strings.Repeat("\x08", 8) + strings.Repeat("\x05", maxDistances)
+
 // setFixedCodes builds the tables of the fixed codes, unless the last block had them.
 func (d *decoder) setFixedCodes() error {
 	if d.fixed {
 		return nil
 	}
-	lengths := d.lengths[:maxSymbols+maxDistances]
-	for i := range lengths {
-		switch {
-		case i < 144, i >= 280 && i < maxSymbols:
-			lengths[i] = 8
-		case i < 256:
-			lengths[i] = 9
-		case i < 280:
-			lengths[i] = 7
-		default:
-			lengths[i] = 5
-		}
-	}
+	copy(d.lengths[:], fixedLengths)
 	d.fixed = true
 	return d.buildTables(maxSymbols)
 }
