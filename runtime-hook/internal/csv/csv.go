@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -202,10 +203,8 @@ func (e Entry) checkPath() (Entry, Cause, error) {
 	if !path.IsAbs(e.Path) {
 		return e, Refused, fmt.Errorf("%q is not an absolute path", e.Path)
 	}
-	for _, part := range strings.Split(e.Path, "/") {
-		if part == ".." {
-			return e, Refused, fmt.Errorf("%q climbs with \"..\"; write the path itself", e.Path)
-		}
+	if slices.Contains(strings.Split(e.Path, "/"), "..") {
+		return e, Refused, fmt.Errorf("%q climbs with \"..\"; write the path itself", e.Path)
 	}
 	if _, err := path.Match(e.Path, ""); err != nil {
 		return e, Bad, fmt.Errorf("%q is not a good pattern: a bracket is open", e.Path)

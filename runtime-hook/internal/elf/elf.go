@@ -177,12 +177,7 @@ func nameAt(f io.ReaderAt, loads []segment, address uint64) (string, bool) {
 
 // isPlainName reports whether a name is ASCII without blanks and slashes, as linkers' files need.
 func isPlainName(name []byte) bool {
-	for _, c := range name {
-		if c <= ' ' || c >= 0x7f || c == '/' {
-			return false
-		}
-	}
-	return len(name) > 0
+	return len(name) > 0 && !bytes.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '/' })
 }
 
 func readFull(f io.ReaderAt, b []byte, at uint64) bool {

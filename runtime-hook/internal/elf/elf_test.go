@@ -102,3 +102,11 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+func TestIsPlainName(t *testing.T) {
+	for name, want := range map[string]bool{"libc.so.6": true, "": false, "a/b": false, "a b": false, "a\x7f": false, "a\xff": false, "ä": false} {
+		if got := isPlainName([]byte(name)); got != want {
+			t.Errorf("isPlainName(%q) = %v; want %v", name, got, want)
+		}
+	}
+}

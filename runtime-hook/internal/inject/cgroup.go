@@ -22,7 +22,7 @@ func (p Process) Allow(devices []plan.Device) error {
 	}
 	group, err := p.deviceCgroup()
 	if errors.Is(err, errDevicesInSpec) {
-		return fmt.Errorf("%w, and the container's spec does not allow %s: slipway-runtime and CDI do", err, firstOf(devices))
+		return fmt.Errorf("%w, and the container's spec does not allow %s (%d devices in all): slipway-runtime and CDI do", err, devices[0].Path, len(devices))
 	}
 	if err != nil {
 		return err
@@ -86,11 +86,3 @@ func deviceHierarchy() (string, error) {
 }
 
 func hasWord(list, word string) bool { return strings.Contains(","+list+",", ","+word+",") }
-
-// firstOf names the first of the devices, and the number of others.
-func firstOf(devices []plan.Device) string {
-	if len(devices) == 1 {
-		return devices[0].Path
-	}
-	return fmt.Sprintf("%s and %d more", devices[0].Path, len(devices)-1)
-}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -155,10 +156,5 @@ func parseIDMap(text string) (idMap, error) {
 
 // hasID reports whether the namespace maps the id outside.
 func (m idMap) hasID(outside uint32) bool {
-	for _, r := range m.ranges {
-		if outside >= r.outside && outside-r.outside < r.count {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.ranges, func(r idRange) bool { return outside >= r.outside && outside-r.outside < r.count })
 }

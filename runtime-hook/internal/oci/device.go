@@ -10,12 +10,8 @@ import (
 
 // HasNode reports whether the spec has the character device, so that the runtime makes it.
 func (c Config) HasNode(path string, major, minor int64) bool {
-	for _, d := range c.nodes {
-		if d.Path == path {
-			return (d.Type == "c" || d.Type == "u") && d.Major == major && d.Minor == minor
-		}
-	}
-	return false
+	i := slices.IndexFunc(c.nodes, func(d specs.LinuxDevice) bool { return d.Path == path })
+	return i >= 0 && (c.nodes[i].Type == "c" || c.nodes[i].Type == "u") && c.nodes[i].Major == major && c.nodes[i].Minor == minor
 }
 
 // Allows reports whether the spec's device rules let the container read and write the character

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"os"
+	"slices"
 	"syscall"
 )
 
@@ -26,12 +27,7 @@ type Seen struct {
 
 // Holds reports whether all paths still have the same state.
 func (w Watch) Holds() bool {
-	for _, s := range w {
-		if statPath(s.Path, s.Names) != s {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(w, func(s Seen) bool { return statPath(s.Path, s.Names) != s })
 }
 
 // OldEnough reports whether all recorded times are so far before now, in ns, that any later change
