@@ -445,3 +445,12 @@ func TestHardwareKey(t *testing.T) {
 		t.Errorf("Dial = %v; want %v that names the token", err, ErrLogin)
 	}
 }
+
+func TestKeysWithPassphraseComeLast(t *testing.T) {
+	_, one, _ := sshtest.NewKey(t)
+	_, two, _ := sshtest.NewKey(t)
+	got := new(login).chooseKeys([]candidate{{Signer: lockedKey{"one", one}, locked: true}, {Signer: lockedKey{"two", two}}})
+	if len(got) != 2 || !sameKey(got[0].PublicKey(), two) || !sameKey(got[1].PublicKey(), one) {
+		t.Errorf("chooseKeys = %v; want the key without a passphrase first", got)
+	}
+}
