@@ -30,10 +30,11 @@ func (p *Package) copyEntries(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
+	shared := []string{p.vars["ROOTFS_IMAGE"], p.vars["DATAFILE"]} // large, and the scripts only read them
 	argv := []string{"cp", "-a", "--reflink=auto", "-t", dir, "--"}
 	for _, e := range entries {
 		from := filepath.Join(p.Dir, e.Name())
-		if slices.Contains(p.sharedFiles(), e.Name()) && os.Link(from, filepath.Join(dir, e.Name())) == nil {
+		if slices.Contains(shared, e.Name()) && os.Link(from, filepath.Join(dir, e.Name())) == nil {
 			continue
 		}
 		argv = append(argv, from)

@@ -61,10 +61,7 @@ func Open(dir string) (*Package, error) {
 	return p, nil
 }
 
-func (p *Package) hasFile(name string) bool {
-	info, err := os.Stat(filepath.Join(p.Dir, name))
-	return err == nil && info.Mode().IsRegular()
-}
+func (p *Package) hasFile(name string) bool { return localfile.IsRegular(filepath.Join(p.Dir, name)) }
 
 // readVars reads .env.initrd-flash, if any. It refuses file names in it outside of the package.
 func (p *Package) readVars() (err error) {
@@ -220,11 +217,6 @@ func (p *Package) Check() error {
 		return fmt.Errorf("the package has no %s, its root file system: build again", image)
 	}
 	return nil
-}
-
-// sharedFiles names the large files that the scripts only read. Copies of a package may share them.
-func (p *Package) sharedFiles() []string {
-	return slices.DeleteFunc([]string{p.vars["ROOTFS_IMAGE"], p.vars["DATAFILE"]}, func(name string) bool { return name == "" })
 }
 
 // Describe returns the package's release, machine, chip and flow in one line.

@@ -2,6 +2,7 @@ package tegra
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -172,6 +173,14 @@ func around(t *testing.T, word, model string) string {
 	return board
 }
 
+// setLimits sets the limits of stages, by their names, for one test.
+func setLimits(t *testing.T, limits map[string]time.Duration) {
+	t.Helper()
+	usual := stageLimit
+	t.Cleanup(func() { stageLimit = usual })
+	stageLimit = func(s stage) time.Duration { return cmp.Or(limits[s.name], s.limit) }
+}
+
 // limitsOf returns limits that are generous for a busy machine, and end a hang.
 func limitsOf(f flow) map[string]time.Duration {
 	limits := map[string]time.Duration{}
@@ -207,7 +216,8 @@ func TestRealInitrdFlash(t *testing.T) {
 			if tt.serial == "14X" { // the script then waits for ever
 				limits["commands"] = 100 * time.Millisecond
 			}
-			_, err := p.Flash(t.Context(), h, Board{Port: "1-2.3", Dir: p.Dir, Logs: logs, Limits: limits})
+			setLimits(t, limits)
+			_, err := p.Flash(t.Context(), h, Board{Port: "1-2.3", Dir: p.Dir, Logs: logs})
 			output, readErr := os.ReadFile(filepath.Join(logs, "output.log"))
 			t.Logf("%v\n%s", readErr, output)
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
@@ -248,7 +258,8 @@ chmod +x out/tools/flashtools/bootburn/flash_bsp_images.py
 `)
 			h, _ := host(t, "1-2.3", "7026")
 			logs := t.TempDir()
-			_, err := p.Flash(t.Context(), h, Board{Port: "1-2.3", Dir: p.Dir, Logs: logs, Limits: limitsOf(flows[p.Flow])})
+			setLimits(t, limitsOf(flows[p.Flow]))
+			_, err := p.Flash(t.Context(), h, Board{Port: "1-2.3", Dir: p.Dir, Logs: logs})
 			output, readErr := os.ReadFile(filepath.Join(logs, "output.log"))
 			t.Logf("%v\n%s", readErr, output)
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {

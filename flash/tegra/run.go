@@ -23,10 +23,9 @@ import (
 // Board is one board to flash, with its own settings.
 type Board struct {
 	Port   string
-	Dir    string                   // a copy of the package that nothing else uses: the scripts write into it
-	Logs   string                   // the folder for logs
-	Limits map[string]time.Duration // of stages, in place of the usual ones
-	Module map[string]string        // the module's data if its EEPROM is empty
+	Dir    string            // a copy of the package that nothing else uses: the scripts write into it
+	Logs   string            // the folder for logs
+	Module map[string]string // the module's data if its EEPROM is empty
 	Keys   Keys
 }
 
@@ -255,7 +254,7 @@ func (r *flashRun) startStage() {
 		r.step.Add(1)
 	}
 	s := r.transcript.current()
-	r.clock = time.AfterFunc(r.stageLimit(s), func() { r.stopOverdue(s) })
+	r.clock = time.AfterFunc(stageLimit(s), func() { r.stopOverdue(s) })
 	r.step.Detail(r.transcript.describe())
 }
 
@@ -266,13 +265,8 @@ func (r *flashRun) stopClock() {
 	r.clock.Stop()
 }
 
-// stageLimit returns the stage's limit in r.board.Limits, else its usual one.
-func (r *flashRun) stageLimit(s stage) time.Duration {
-	if d := r.board.Limits[s.name]; d > 0 {
-		return d
-	}
-	return s.limit
-}
+// stageLimit returns the time limit of a stage. Tests set other ones.
+var stageLimit = func(s stage) time.Duration { return s.limit }
 
 // overdueError is the error of a stage that exceeded its limit.
 type overdueError struct {
@@ -289,7 +283,7 @@ func (r *flashRun) stopOverdue(s stage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.over && r.transcript.current().name == s.name {
-		r.stop(overdueError{s, r.stageLimit(s)})
+		r.stop(overdueError{s, stageLimit(s)})
 	}
 }
 
@@ -317,15 +311,10 @@ func (r *flashRun) explainEnd(err error) error {
 		f := failures[t.known]
 		next = f.means + ": " + f.next
 	}
-	return withAdvice(err, next, r.board.Logs)
-}
-
-// withAdvice appends to err the text next, if any, and the log folder.
-func withAdvice(err error, next, logs string) error {
 	if next != "" {
 		err = fmt.Errorf("%w\n  what it is: %s", err, next)
 	}
-	return fmt.Errorf("%w\n  logs: %s", err, logs)
+	return fmt.Errorf("%w\n  logs: %s", err, r.board.Logs)
 }
 
 // searchLogs searches each kept log's last MiB for the known failure that is first in failures.

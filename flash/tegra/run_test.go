@@ -178,7 +178,8 @@ func TestEachStageHasALimit(t *testing.T) {
 				for _, other := range f.stages[:i] { // those before it have all the time
 					limits[other.name] = time.Hour
 				}
-				_, err := own.Flash(t.Context(), h, Board{Port: "1-2.3", Dir: own.Dir, Logs: t.TempDir(), Limits: limits})
+				setLimits(t, limits)
+				_, err := own.Flash(t.Context(), h, Board{Port: "1-2.3", Dir: own.Dir, Logs: t.TempDir()})
 				if want := s.title + " took more than 50ms"; err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("Flash = %v; want %q", err, want)
 				}
