@@ -261,9 +261,9 @@ var nameCases = []wrongCase{
 	{"a partition by its label", "a partition; name the whole disk, /dev/loop", onLoop(func(t *testing.T, device, _ string) (string, Options) {
 		return linkTo(t, flashtest.Partition(t, device)), byAnswer
 	})},
-	{"a folder", "neither a file nor a block device, but a folder", called(func(t *testing.T) string { return t.TempDir() })},
-	{"a character device", "neither a file nor a block device, but a character device", called(func(*testing.T) string { return "/dev/null" })},
-	{"a pipe", "but a pipe", called(func(t *testing.T) string {
+	{"a folder", "neither a file nor a block device", called(func(t *testing.T) string { return t.TempDir() })},
+	{"a character device", "neither a file nor a block device", called(func(*testing.T) string { return "/dev/null" })},
+	{"a pipe", "neither a file nor a block device", called(func(t *testing.T) string {
 		path := filepath.Join(t.TempDir(), "pipe")
 		if err := unix.Mkfifo(path, 0o600); err != nil {
 			t.Fatal(err)

@@ -48,7 +48,7 @@ func (m machine) examineName(path string) (Device, error) {
 	case fs.ModeDevice:
 		d, err = m.blockDevice(info.Sys().(*syscall.Stat_t).Rdev)
 	default:
-		err = fmt.Errorf("%s is neither a file nor a block device, but %s", path, describeNoDisk(info.Mode()))
+		err = fmt.Errorf("%s is neither a file nor a block device\nnext: devices", path)
 	}
 	if err == nil && meant && d.Kind != File {
 		err = fmt.Errorf("%s is a device, and %s names a file", path, FilePrefix)
@@ -57,19 +57,6 @@ func (m machine) examineName(path string) (Device, error) {
 		d.Given = abs
 	}
 	return d, err
-}
-
-// describeNoDisk returns what kind of file cannot be a disk, and the next step for a device.
-func describeNoDisk(mode fs.FileMode) string {
-	switch {
-	case mode.IsDir():
-		return "a folder"
-	case mode&fs.ModeNamedPipe != 0:
-		return "a pipe"
-	case mode&fs.ModeSocket != 0:
-		return "a socket"
-	}
-	return "a character device\nnext: devices"
 }
 
 // SpecialKind returns Tegra for usb:PORT and RShim for an rshim's name; "" for other names.
@@ -108,7 +95,8 @@ func (m machine) blockAt(dir string) (Device, error) {
 		return Device{}, err
 	}
 	d := m.readDevice(dir, u)
-	d.Twin = m.findTwin(d)
+	disks, _ := m.listDisks(uses{})
+	d.Twin = twinOf(d, disks)
 	if d.Refused == "" {
 		m.readContent(dir, &d)
 	}

@@ -97,17 +97,8 @@ func (m machine) listDisks(u uses) ([]Device, error) {
 	return found, nil
 }
 
-// findTwin returns the path of another device with the same serial, such as the second slot of a
-// card reader; "" if there is none. Some makers give all their readers one serial.
-func (m machine) findTwin(d Device) string {
-	all, err := m.listDisks(uses{})
-	if err != nil {
-		return ""
-	}
-	return twinOf(d, all)
-}
-
-// twinOf returns the path of another device in all, with a medium and d's serial; "" if none.
+// twinOf returns the path of another device in all, with a medium and d's serial, such as the second
+// slot of a card reader; "" if none. Some makers give all their readers one serial.
 func twinOf(d Device, all []Device) string {
 	for _, other := range all {
 		if d.Serial != "" && other.Serial == d.Serial && other.Number != d.Number && other.SizeBytes > 0 {
@@ -188,7 +179,7 @@ func modelAndSerial(dir, bus string) (model, serial string) {
 	case "mmc":
 		return readAttribute(dir, "device/name"), readAttribute(dir, "device/serial")
 	case "usb":
-		serial = usbSerial(dir)
+		serial = readAttribute(usbDevice(dir), "serial") // on its label; the disk behind a bridge may have another
 	}
 	if vendor := readAttribute(dir, "device/vendor"); bus != "virtio" && vendor != "ATA" {
 		model = vendor
@@ -205,8 +196,9 @@ func (m machine) portOf(dir, bus string) string {
 		return ""
 	case usb != "":
 		// A reader with several slots is one USB device.
-		if lun := filepath.Base(resolveLink(dir, "device")); lunOf(lun) != "0" {
-			return "usb:" + filepath.Base(usb) + "/" + lunOf(lun)
+		device, _ := filepath.EvalSymlinks(filepath.Join(dir, "device")) // broken: the first slot
+		if lun := lunOf(filepath.Base(device)); lun != "0" {
+			return "usb:" + filepath.Base(usb) + "/" + lun
 		}
 		return "usb:" + filepath.Base(usb)
 	case bus == "mmc":
@@ -225,19 +217,6 @@ func lunOf(address string) string {
 	}
 	return "0"
 }
-
-// resolveLink returns the path where the link name in dir ends; "" if it is broken.
-func resolveLink(dir, name string) string {
-	path, err := filepath.EvalSymlinks(filepath.Join(dir, name))
-	if err != nil {
-		return ""
-	}
-	return path
-}
-
-// usbSerial returns the serial of the USB device above dir in sysfs, which is printed on the label.
-// The disk behind a USB bridge may have another or none.
-func usbSerial(dir string) string { return readAttribute(usbDevice(dir), "serial") }
 
 // usbDevice returns the folder of the USB device at or above dir in sysfs; "" if there is none.
 func usbDevice(dir string) string {
