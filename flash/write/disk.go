@@ -103,11 +103,8 @@ func (d *Disk) ReadAt(p []byte, off int64) (int, error) {
 
 // suitsDirect reports whether direct I/O can transfer p at off.
 func (d *Disk) suitsDirect(p []byte, off int64) bool {
-	return d.direct != nil && off%alignment == 0 && len(p)%alignment == 0 && isAligned(p)
-}
-
-func isAligned(p []byte) bool {
-	return len(p) == 0 || uintptr(unsafe.Pointer(&p[0]))%alignment == 0
+	return d.direct != nil && off%alignment == 0 && len(p)%alignment == 0 &&
+		(len(p) == 0 || uintptr(unsafe.Pointer(&p[0]))%alignment == 0)
 }
 
 // Sync waits until the device has all data. It drops the page cache: reads come from the device.

@@ -1,7 +1,6 @@
 package write
 
 import (
-	"context"
 	"sync"
 
 	"slipway/flash/source"
@@ -131,9 +130,4 @@ func (l *reorderQueue) freePieces() {
 		}
 	}
 	l.queues = map[int]*sectionQueue{}
-}
-
-// failOnCancel makes the queue fail when ctx ends. end stops that.
-func (l *reorderQueue) failOnCancel(ctx context.Context) (end func() bool) {
-	return context.AfterFunc(ctx, func() { l.fail(context.Cause(ctx)) })
 }

@@ -64,12 +64,6 @@ func newProver(o Options, ranges []source.Span) *prover {
 	return p
 }
 
-func (p *prover) closeTasks() {
-	for _, c := range p.tasks {
-		close(c)
-	}
-}
-
 // runHasher runs one hasher's tasks and returns the first error, after which it only frees pieces.
 func (p *prover) runHasher(tasks chan hashTask) (err error) {
 	digest := p.whole

@@ -23,15 +23,6 @@ func (l *spanList) append(s source.Span) {
 	*l = append(*l, s)
 }
 
-// appendOutside adds the parts of s that lie in none of others, which ascend.
-func (l *spanList) appendOutside(s source.Span, others []source.Span) {
-	splitSpan(s, others, func(part source.Span, inside int) {
-		if inside < 0 {
-			l.append(part)
-		}
-	})
-}
-
 // splitSpan cuts s at the ends of others, which ascend and do not overlap. It calls yield with each
 // part and the index of the span that it lies in, -1 for none.
 func splitSpan(s source.Span, others []source.Span, yield func(part source.Span, inside int)) {

@@ -104,10 +104,11 @@ func newRun(src *source.Image, to []*Copy, o Options) *run {
 				if in >= 0 {
 					return
 				}
-				r.holes.appendOutside(s, o.Content)
 				splitSpan(s, o.Content, func(s source.Span, in int) {
 					if in >= 0 {
 						r.zeros.append(s)
+					} else {
+						r.holes.append(s)
 					}
 				})
 			})
@@ -144,7 +145,7 @@ func (r *run) transfer(ctx context.Context) error {
 		c.startWriters(ctx, r, lost, &writers)
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	defer r.queue.failOnCancel(ctx)()
+	defer context.AfterFunc(ctx, func() { r.queue.fail(context.Cause(ctx)) })()
 	r.startDecoders(ctx, g)
 	for _, tasks := range r.prover.tasks {
 		g.Go(func() error { return r.prover.runHasher(tasks) })
@@ -182,10 +183,12 @@ func (r *run) startDecoders(ctx context.Context, g *errgroup.Group) {
 
 // dispatchPieces passes the pieces in order to hashers and copies, and closes their queues.
 func (r *run) dispatchPieces(ctx context.Context) error {
-	defer r.prover.closeTasks()
 	defer func() {
 		for _, c := range r.to {
 			close(c.queue)
+		}
+		for _, tasks := range r.prover.tasks {
+			close(tasks)
 		}
 	}()
 	for n := len(r.src.Sections()); ; {

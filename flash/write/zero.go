@@ -56,14 +56,6 @@ func (c *Copy) clearSpan(ctx context.Context, r *run, s source.Span, how string)
 	})
 }
 
-// beginZeroing calls beginWriting, unless the device holds the image already.
-func (c *Copy) beginZeroing() error {
-	if !c.Touched() && !c.heldChanged() {
-		return nil
-	}
-	return c.beginWriting()
-}
-
 // heldChanged reports whether a held end will change.
 func (c *Copy) heldChanged() bool {
 	return slices.ContainsFunc(c.held, func(h *heldEnd) bool { return !bytes.Equal(h.old, h.now) })
@@ -96,8 +88,10 @@ func (c *Copy) zeroPart(ctx context.Context, s source.Span) error {
 	if inner.Len == 0 {
 		return c.writeZeros(ctx, s, &c.zeroSampling)
 	}
-	if err := c.beginZeroing(); err != nil {
-		return err
+	if c.Touched() || c.heldChanged() { // else the device holds the image already
+		if err := c.beginWriting(); err != nil {
+			return err
+		}
 	}
 	err := c.disk.punchHole(inner.Off, inner.Len)
 	switch {
