@@ -165,15 +165,6 @@ func (w *deviceWriter) unfinishedState(err error) string {
 	return w.device.Path + " is not whole: its first and last MiB, with the partition table, are zeroed; " + what
 }
 
-// recordProof adds to the receipt the image's digest, the map's ranges, and if it was read back.
-func (w *deviceWriter) recordProof(p write.Proof) {
-	r := &w.receipt
-	if p.SHA256 != "" {
-		r.UnpackedSHA256 = p.SHA256
-	}
-	r.Ranges, r.ReadBack = p.Ranges, !w.job.options.Blind
-}
-
 // keepSaved is for how many flashes Slipway keeps the replaced partition tables.
 const keepSaved = 8
 

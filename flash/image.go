@@ -476,8 +476,11 @@ func (j *imageJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	if err := checkUnchanged(j.file, j.info); err != nil {
 		return nil, withKind(ctx, ErrImage, err)
 	}
-	if err := j.makeSeed(ctx); err != nil {
-		return nil, err
+	if id := j.options.Identity; id != nil {
+		var err error
+		if j.seed, err = newSeed(ctx, j.place, *id); err != nil {
+			return nil, err
+		}
 	}
 	defer j.closeWriters()
 	if err := j.openAll(ctx, began); err != nil {
@@ -525,14 +528,6 @@ func (j *imageJob) remainingWriters() (remaining []*deviceWriter) {
 	return remaining
 }
 
-// makeSeed makes the file system with the SSH identity, if the user wants one.
-func (j *imageJob) makeSeed(ctx context.Context) (err error) {
-	if id := j.options.Identity; id != nil {
-		j.seed, err = newSeed(ctx, j.place, *id)
-	}
-	return err
-}
-
 // writeImage writes the image and the identity's file system to all remaining devices, and compares
 // a plain image's SHA-256 with the expected one. It records an error for every device.
 func (j *imageJob) writeImage(ctx context.Context, began time.Time) (write.Proof, error) {
@@ -568,7 +563,7 @@ func (j *imageJob) completeDevices(ctx context.Context, proof write.Proof, began
 	for _, w := range j.remainingWriters() {
 		g.Go(func() error {
 			w.finishReceipt(began, w.completeDevice(ctx))
-			w.recordProof(proof)
+			w.receipt.UnpackedSHA256, w.receipt.Ranges, w.receipt.ReadBack = proof.SHA256, proof.Ranges, !j.options.Blind
 			return nil
 		})
 	}
