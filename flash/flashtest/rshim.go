@@ -17,6 +17,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"slipway/layers/plaintext"
 )
 
 // DPU simulates a BlueField DPU behind an rshim driver, as a folder with the files boot and misc
@@ -294,14 +296,14 @@ func (d *DPU) formatMisc() string {
 	field("BOOT_MODE", "1 (0:rshim, 1:emmc, 2:emmc-boot-swap)")
 	field("BOOT_TIMEOUT", strconv.Itoa(cmp.Or(d.WaitSec, 300))+" (seconds)")
 	field("USB_TIMEOUT", "40 (seconds)")
-	field("DROP_MODE", strconv.Itoa(formatBool(d.Dropped))+" (0:normal, 1:drop)")
+	field("DROP_MODE", plaintext.Either(d.Dropped, "1", "0")+" (0:normal, 1:drop)")
 	field("SW_RESET", "0 (1: reset)")
 	field("DEV_NAME", cmp.Or(d.Name, "pcie-0000:03:00.2"))
 	field("DEV_INFO", chip)
 	field("OPN_STR", "N/A")
 	if d.Mode != "" {
 		field("UP_TIME", "4321(s)")
-		field("SECURE_NIC_MODE", strconv.Itoa(formatBool(d.Locked))+" (0:no, 1:yes)")
+		field("SECURE_NIC_MODE", plaintext.Either(d.Locked, "1", "0")+" (0:no, 1:yes)")
 	}
 	field("FORCE_CMD", "0 (1: send Force command)")
 	if d.level == "2" {
@@ -325,13 +327,6 @@ func (d *DPU) showLog(b *strings.Builder) {
 	if d.clear == "1" {
 		d.log = nil
 	}
-}
-
-func formatBool(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // Write sets DISPLAY_LEVEL or CLEAR_ON_READ, or resets the DPU for SW_RESET.
