@@ -149,11 +149,10 @@ func authenticateBus(wire io.ReadWriteCloser, user string) (*bus, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := conn.Auth([]dbus.Auth{dbus.AuthExternal(user)}); err != nil {
-		conn.Close()
-		return nil, err
+	if err = conn.Auth([]dbus.Auth{dbus.AuthExternal(user)}); err == nil {
+		err = conn.Hello()
 	}
-	if err := conn.Hello(); err != nil {
+	if err != nil {
 		conn.Close()
 		return nil, err
 	}

@@ -116,7 +116,7 @@ func (r *rauc) callMethod(ctx context.Context, b *bus, about, method string, int
 	err := boardssh.Answer(ctx, limit, what, func(ctx context.Context) (err error) {
 		for range maxStarts {
 			err = b.conn.Object(raucName, "/").CallWithContext(ctx, method, 0, args...).Store(into...)
-			if !isStillStarting(err) {
+			if errorName(err) != "TimedOut" { // that is a service that did not start, nor get the call
 				break
 			}
 		}
@@ -139,17 +139,15 @@ func (r *rauc) callMethod(ctx context.Context, b *bus, about, method string, int
 
 // isUnanswered reports whether a call got no answer because the service or the D-Bus ended.
 func isUnanswered(err error) bool {
-	var failed dbus.Error
-	if errors.As(err, &failed) {
-		return slices.Contains([]string{"NoReply", "ServiceUnknown", "NameHasNoOwner", "Disconnected"}, strings.TrimPrefix(failed.Name, "org.freedesktop.DBus.Error."))
-	}
-	return errors.Is(err, dbus.ErrClosed) || errors.Is(err, io.EOF)
+	ended := slices.Contains([]string{"NoReply", "ServiceUnknown", "NameHasNoOwner", "Disconnected"}, errorName(err))
+	return ended || errors.Is(err, dbus.ErrClosed) || errors.Is(err, io.EOF)
 }
 
-// isStillStarting reports whether D-Bus gave up waiting for the service. It did not get the call.
-func isStillStarting(err error) bool {
+// errorName returns the name of a D-Bus error, such as NoReply; "" for another error.
+func errorName(err error) string {
 	var failed dbus.Error
-	return errors.As(err, &failed) && failed.Name == "org.freedesktop.DBus.Error.TimedOut"
+	errors.As(err, &failed)
+	return strings.TrimPrefix(failed.Name, "org.freedesktop.DBus.Error.")
 }
 
 // readProperty reads a text property from RAUC, shortened if it is long; "" if it is no text.
@@ -247,7 +245,7 @@ func (r *rauc) Inspect(ctx context.Context, from *Source) (Claims, error) {
 	switch {
 	case err == nil:
 		return parseClaims(info), nil
-	case !isUnknownMethod(err):
+	case errorName(err) != "UnknownMethod":
 		return Claims{}, err
 	}
 	// RAUC before 1.10 has no InspectBundle.
@@ -290,12 +288,6 @@ func parseClaims(info map[string]dbus.Variant) Claims {
 		return truncateText(plaintext.OneLine(value), maxTextBytes)
 	}
 	return Claims{Compatible: text("compatible"), Version: text("version")}
-}
-
-// isUnknownMethod reports whether the service does not have the method.
-func isUnknownMethod(err error) bool {
-	var e dbus.Error
-	return errors.As(err, &e) && e.Name == "org.freedesktop.DBus.Error.UnknownMethod"
 }
 
 // installSignals are the D-Bus signals that show an installation's progress and end.
