@@ -59,7 +59,9 @@ func dialBy(ctx context.Context, a Address, attended bool) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.pace = rateOf(ctx)
+	if r, _ := ctx.Value(rateKey{}).(Rate); r != 0 {
+		l.pace = &pace{rate: r, now: time.Now}
+	}
 	open := func() (*link, error) { return l.openLink(ctx) }
 	if attended {
 		open = func() (*link, error) { return dialAsking(ctx, func() (*link, error) { return l.openLink(ctx) }) }

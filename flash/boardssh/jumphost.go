@@ -79,7 +79,14 @@ func (g *jumpHost) openLink(ctx context.Context) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l, g.adoptLink(l)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed { // meanwhile
+		l.Close()
+		return nil, net.ErrClosed
+	}
+	g.link = l
+	return l, nil
 }
 
 // liveLink returns the connection to the jump host, or nil if there is none or it has ended.
@@ -95,18 +102,6 @@ func (g *jumpHost) liveLink() *link {
 	default:
 		return g.link
 	}
-}
-
-// adoptLink stores a new connection to the jump host. If close was called, it closes l instead.
-func (g *jumpHost) adoptLink(l *link) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
-		l.Close()
-		return net.ErrClosed
-	}
-	g.link = l
-	return nil
 }
 
 // close closes the connection to this jump host and to those before it. No new ones can be made.

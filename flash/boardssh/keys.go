@@ -56,10 +56,11 @@ func readIdentity(file string) (identity, error) {
 		}
 	default:
 		id.open = nil
-		if id.public, _ = readPublic(file); id.public == nil {
+		public, _ := readPublic(file)
+		if id.public = public; public == nil {
 			id.public, _ = readPublic(file + ".pub")
 		}
-		if id.public == nil || !isHardware(id.public) && !isPublic(data) {
+		if id.public == nil || public == nil && !isHardware(id.public) {
 			return id, fmt.Errorf("%s: %w", file, err)
 		}
 	}
@@ -77,11 +78,6 @@ func readPublic(file string) (ssh.PublicKey, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return key, nil
-}
-
-func isPublic(data []byte) bool {
-	_, _, _, _, err := ssh.ParseAuthorizedKey(data)
-	return err == nil
 }
 
 // isHardware reports whether a hardware token holds the key. Then only the agent can sign.

@@ -131,14 +131,9 @@ func hashMatches(name, host string) bool {
 	}
 	salt, err1 := base64.StdEncoding.DecodeString(parts[2])
 	hash, err2 := base64.StdEncoding.DecodeString(parts[3])
-	return err1 == nil && err2 == nil && hmac.Equal(hash, hashHost(salt, host))
-}
-
-// hashHost returns the HMAC-SHA1 of host with the salt, as in hashed names.
-func hashHost(salt []byte, host string) []byte {
 	mac := hmac.New(sha1.New, salt)
 	mac.Write([]byte(host))
-	return mac.Sum(nil)
+	return err1 == nil && err2 == nil && hmac.Equal(hash, mac.Sum(nil))
 }
 
 // matchesPattern reports whether s matches pattern, in which * matches any characters and ? for
@@ -179,12 +174,6 @@ func (a Address) hostNames() (own, anyPort string) {
 // Name returns the name of the machine in known_hosts files: alias, host, or [host]:port.
 func (a Address) Name() string {
 	name, _ := a.hostNames()
-	return name
-}
-
-// certificateName returns the principal that the machine's host certificate must contain.
-func (a Address) certificateName() string {
-	_, name := a.hostNames()
 	return name
 }
 
@@ -284,12 +273,14 @@ func (t *knownHosts) hostKeyAlgorithms(a Address) []string {
 	for _, p := range slices.Concat(own, anyPort) {
 		pinned = append(pinned, algorithmsOf(p.key)...)
 	}
-	slices.SortStableFunc(pinned, func(a, b string) int { return cmp.Compare(rankOf(a), rankOf(b)) })
-	list = append(list, pinned...)
-	if len(own) == 0 {
-		list = append(list, plainAlgorithms...)
+	slices.SortFunc(pinned, func(a, b string) int { return cmp.Or(cmp.Compare(rankOf(a), rankOf(b)), strings.Compare(a, b)) })
+	list = append(list, slices.Compact(pinned)...)
+	for _, name := range plainAlgorithms {
+		if len(own) == 0 && !slices.Contains(list, name) {
+			list = append(list, name)
+		}
 	}
-	return withoutRepeats(list)
+	return list
 }
 
 // algorithmsOf returns the signature algorithms of a host key: its type, or three for RSA.
@@ -306,16 +297,6 @@ func rankOf(algorithm string) int {
 		return i
 	}
 	return len(plainAlgorithms)
-}
-
-func withoutRepeats(list []string) []string {
-	var out []string
-	for _, s := range list {
-		if !slices.Contains(out, s) {
-			out = append(out, s)
-		}
-	}
-	return out
 }
 
 // Why a host key is not trusted.
@@ -359,7 +340,7 @@ func (t *knownHosts) checkCertificate(a Address, cert *ssh.Certificate) (bool, e
 	if by < 0 {
 		return false, nil
 	}
-	name := a.certificateName()
+	_, name := a.hostNames() // certificates name no ports
 	switch {
 	case cert.CertType != ssh.HostCert:
 		return true, errors.New("its certificate is not a host's")

@@ -173,16 +173,11 @@ func (c config) checkSupported() error {
 		return errors.New("PubkeyAuthentication is no, and Slipway logs in with keys alone")
 	case methods != "" && !slices.Contains(strings.Split(methods, ","), "publickey"):
 		return fmt.Errorf("PreferredAuthentications %s lacks publickey, and Slipway logs in with keys alone", methods)
-	case c.hasProxy(): // ssh ignores the next two then
+	case c.lastValue("proxycommand")+c.lastValue("proxyjump") != "": // ssh ignores the next two then
 	case c.lastValue("bindaddress") != "":
 		return errors.New("BindAddress is set, which Slipway does not follow; write in its place ProxyCommand socat - TCP:%h:%p,bind=" + c.lastValue("bindaddress"))
 	case c.lastValue("bindinterface") != "":
 		return errors.New("BindInterface is set, which Slipway does not follow; write in its place ProxyCommand socat - TCP:%h:%p,so-bindtodevice=" + c.lastValue("bindinterface"))
 	}
 	return nil
-}
-
-// hasProxy reports whether another program or host makes the connection.
-func (c config) hasProxy() bool {
-	return c.lastValue("proxycommand")+c.lastValue("proxyjump") != ""
 }

@@ -49,15 +49,6 @@ func WithRate(ctx context.Context, r Rate) context.Context {
 	return context.WithValue(ctx, rateKey{}, r)
 }
 
-// rateOf returns a new pace for the rate limit in ctx, or nil without a limit.
-func rateOf(ctx context.Context) *pace {
-	r, _ := ctx.Value(rateKey{}).(Rate)
-	if r == 0 {
-		return nil
-	}
-	return &pace{rate: r, now: time.Now}
-}
-
 // pace limits the rate of all connections to one board. A sender waits until the time for earlier
 // bytes is over. Because timers wake late, paceCredit of that time may be saved up, so at most the
 // credit and one slice are ahead of the rate.

@@ -55,10 +55,8 @@ func silentError(limit time.Duration) error {
 	return fmt.Errorf("%w: no progress for %s; %s sets this limit", ErrSilent, limit, SilenceVariable)
 }
 
+// hurryKey marks a context for the clean-up after a Ctrl-C, whose silence limit is quick.
 type hurryKey struct{}
-
-// withHurry marks a context for the clean-up after a Ctrl-C, whose silence limit is quick.
-func withHurry(ctx context.Context) context.Context { return context.WithValue(ctx, hurryKey{}, true) }
 
 // watch says when and how one wait for the board is ended.
 type watch struct {
@@ -165,19 +163,8 @@ type activity struct {
 	some int // bytes of output since last, too few to count
 }
 
-func (p *activity) markNow() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.last = time.Now()
-}
-
-// beginOwnWork says that Slipway works, so the board is not silent, until the caller calls end.
-func (p *activity) beginOwnWork() (end func()) {
-	p.countOwnWork(1)
-	return func() { p.countOwnWork(-1) }
-}
-
-// countOwnWork adds n to the number of Slipway's own tasks that run, and restarts the silence.
+// countOwnWork adds n to the number of Slipway's own tasks that run, and restarts the silence. While
+// one runs, the board is not silent.
 func (p *activity) countOwnWork(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,7 +172,7 @@ func (p *activity) countOwnWork(n int) {
 	p.last = time.Now()
 }
 
-// countOutput is beginOwnWork for the writing of n bytes of output. Less than trickle bytes do not
+// countOutput counts the writing of n bytes of output as own work. Less than trickle bytes do not
 // count as a sign of life: a program that prints little is checked like one that prints nothing.
 func (p *activity) countOutput(n int) (end func()) {
 	p.mu.Lock()
@@ -256,7 +243,8 @@ func watchInput(stdin io.Reader, p *activity) io.Reader {
 }
 
 func (r watchedReader) Read(b []byte) (int, error) {
-	defer r.pulse.beginOwnWork()()
+	r.pulse.countOwnWork(1)
+	defer r.pulse.countOwnWork(-1)
 	return r.from.Read(b)
 }
 
@@ -272,7 +260,7 @@ func (l *link) checkProgramRuns(p *activity, pid *pidLine, ended <-chan struct{}
 		case <-tick.C:
 		}
 		if p.quietFor() > l.limit/3 && l.isProgramRunning(pid.knownPID()) {
-			p.markNow()
+			p.countOwnWork(0)
 		}
 	}
 }
@@ -443,7 +431,7 @@ func (w trafficOut) Write(b []byte) (n int, err error) {
 func CleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	after := context.WithoutCancel(ctx)
 	if ctx.Err() != nil {
-		after = withHurry(after)
+		after = context.WithValue(after, hurryKey{}, true)
 	}
 	return context.WithTimeout(after, slowest)
 }

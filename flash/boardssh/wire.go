@@ -85,7 +85,10 @@ func (l *login) awaitGreeting(ctx context.Context) (*wire, error) {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	w := &wire{Conn: l.limitRate(conn), in: bufio.NewReaderSize(conn, 64<<10)}
+	w := &wire{Conn: conn, in: bufio.NewReaderSize(conn, 64<<10)}
+	if l.pace != nil {
+		w.Conn = &paced{conn, l.pace, time.Sleep}
+	}
 	_, err = w.in.Peek(1)
 	if !stop() {
 		return nil, fmt.Errorf("no greeting from an SSH server: %w", context.Cause(ctx))
@@ -101,14 +104,6 @@ func (l *login) awaitGreeting(ctx context.Context) (*wire, error) {
 	w.heard.Store(time.Now().UnixNano())
 	w.first = w.peekGreeting()
 	return w, nil
-}
-
-// limitRate returns conn with the login's rate limit for writes, or conn itself without a limit.
-func (l *login) limitRate(conn net.Conn) net.Conn {
-	if l.pace == nil {
-		return conn
-	}
-	return &paced{conn, l.pace, time.Sleep}
 }
 
 // dialHost connects to the board directly, through a jump host, or by a ProxyCommand.
