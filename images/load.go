@@ -94,7 +94,7 @@ func First(what string, fits func(Spec) bool) (Spec, error) {
 	return Spec{}, fmt.Errorf("no board %s", what)
 }
 
-// Load returns the spec of a board, of a project file as a board without board.yml, or by default.
+// Load returns the spec of a board, "" for the default. A project file is a board of its own.
 func Load(board string) (Spec, error) {
 	spec, err := load(board)
 	return spec, asBoardFile(err)
