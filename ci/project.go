@@ -49,7 +49,7 @@ func InitProject(ctx context.Context, w io.Writer, folder string, req starter.Re
 	if err != nil {
 		return err
 	}
-	return writePlan(ctx, w, folder, plan, plan.LeaveOut(folder), true, opt)
+	return writePlan(ctx, w, folder, plan, plan.LeaveOut(folder, false), true, opt)
 }
 
 // addPipelines writes the missing files of pipelines into an existing project. It replaces no file,
@@ -62,7 +62,7 @@ func addPipelines(ctx context.Context, w io.Writer, folder, board string, req st
 	if err != nil {
 		return err
 	}
-	kept := plan.LeaveOutExisting(folder)
+	kept := plan.LeaveOut(folder, true)
 	if len(plan.Files) == 0 {
 		return fmt.Errorf("%s: all files of the pipeline exist already\nnext: mv %s %[2]s.old  # then repeat the line for a new one", folder, plaintext.Quote(filepath.Join(folder, kept[0].File)))
 	}

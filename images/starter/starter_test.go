@@ -389,7 +389,7 @@ func TestLeaveOut(t *testing.T) {
 	}
 	plan := planProject(t, "virt")
 	n := len(plan.Files)
-	edits := plan.LeaveOut(folder)
+	edits := plan.LeaveOut(folder, false)
 	if len(edits) != 2 || len(plan.Files) != n-2 || !strings.Contains(edits[0].String()+edits[1].String(), folder+"/.gitignore:1: it is kept as it is: add the line /build/") {
 		t.Errorf("LeaveOut = %v, %d of %d files", edits, len(plan.Files), n)
 	}
@@ -399,7 +399,7 @@ func TestLeaveOut(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(folder, "README.md")); string(text) != "mine\n" {
 		t.Errorf("README.md holds %q, %v", text, err)
 	}
-	if edits := plan.LeaveOut(t.TempDir()); len(edits) > 0 {
+	if edits := plan.LeaveOut(t.TempDir(), false); len(edits) > 0 {
 		t.Errorf("LeaveOut of a new folder = %v", edits)
 	}
 }

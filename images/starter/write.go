@@ -44,30 +44,21 @@ func Write(ctx context.Context, folder string, files []File) error {
 	return context.Cause(ctx)
 }
 
-// LeaveOut removes README.md and .gitignore from the plan if the folder has them already. It
-// returns what the user must add to the existing files.
-func (p *Plan) LeaveOut(folder string) (edits []Edit) {
-	p.Files = slices.DeleteFunc(p.Files, func(f File) bool {
-		line, often := map[string]string{"README.md": "the commands below", ".gitignore": "the line /build/, so that git leaves out what is built"}[f.Path]
-		at := filepath.Join(folder, f.Path)
-		if _, err := os.Lstat(at); err != nil || !often {
-			return false
-		}
-		edits = append(edits, Edit{at, 1, "it is kept as it is: add " + line})
-		return true
-	})
-	return edits
+// additions are what the user must add to files that many folders have already.
+var additions = map[string]string{
+	"README.md": ": add the commands below", ".gitignore": ": add the line /build/, so that git leaves out what is built",
 }
 
-// LeaveOutExisting removes all files that exist already from the plan, and returns them.
-func (p *Plan) LeaveOutExisting(folder string) (kept []Edit) {
+// LeaveOut removes files from the plan that the folder has already: all of them, or only those of
+// additions. It returns them, with what the user must add.
+func (p *Plan) LeaveOut(folder string, all bool) (kept []Edit) {
 	p.Files = slices.DeleteFunc(p.Files, func(f File) bool {
 		at := filepath.Join(folder, f.Path)
-		_, err := os.Lstat(at)
-		if err == nil {
-			kept = append(kept, Edit{at, 1, "it is kept as it is"})
+		if _, err := os.Lstat(at); err != nil || !all && additions[f.Path] == "" {
+			return false
 		}
-		return err == nil
+		kept = append(kept, Edit{at, 1, "it is kept as it is" + additions[f.Path]})
+		return true
 	})
 	return kept
 }
