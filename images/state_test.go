@@ -165,3 +165,17 @@ func TestStateDir(t *testing.T) {
 		others[dir] = true
 	}
 }
+
+// A file that is added to a spec leaves the others, and the spec that it was made of, as they are.
+func TestWithFile(t *testing.T) {
+	before := Spec{}.WithFile("a", "1").WithFile("b", "2")
+	after := before.WithFile("a", "3")
+	for name, want := range map[string]string{"a": "3", "b": "2"} {
+		if data, err := after.File(name); err != nil || string(data) != want {
+			t.Errorf("File(%s) = %q, %v; want %q", name, data, err, want)
+		}
+	}
+	if data, _ := before.File("a"); string(data) != "1" {
+		t.Errorf("the first spec has %q; want it unchanged", data)
+	}
+}

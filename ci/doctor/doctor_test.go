@@ -128,6 +128,15 @@ func TestLookAtEveryBoard(t *testing.T) {
 				t.Errorf("%s: %+v", board, f)
 			}
 		}
+		if err := os.MkdirAll(filepath.Dir(p.siteConf()), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p.siteConf(), []byte("inherit nothing\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if all := checkConfiguration(t.Context(), p); len(all) != 1 || all[0].State != Stops {
+			t.Errorf("%s with a wrong site.conf: %+v; want one finding that stops", board, all)
+		}
 	}
 }
 

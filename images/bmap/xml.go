@@ -2,6 +2,7 @@ package bmap
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/xml"
@@ -176,15 +177,12 @@ func parseRange(text string) (Range, error) {
 	if !two {
 		last = first
 	}
-	var r Range
-	var err error
-	if r.First, err = parseNumber(first); err != nil {
+	low, err := parseNumber(first)
+	high, bad := parseNumber(last)
+	if err := cmp.Or(err, bad); err != nil {
 		return Range{}, fmt.Errorf("range %.40q: %w", text, err)
 	}
-	if r.Last, err = parseNumber(last); err != nil {
-		return Range{}, fmt.Errorf("range %.40q: %w", text, err)
-	}
-	return r, nil
+	return Range{First: low, Last: high}, nil
 }
 
 func parseNumber(text string) (int64, error) {

@@ -88,7 +88,7 @@ func (c *checker) checkClass(w Word, variable string) {
 			c.addFinding(w.At, true, variable+" names the class "+w.Text+", which no layer of the project has", "bitbake stops if it does not find a class", suggestNear(slices.Values(c.namesWithPrefix(classPrefix)), w.Text, correctName))
 		}
 	default:
-		if near := c.nearestInTables(classPrefix, w.Text); near != "" {
+		if near := nearestName(slices.Values(c.namesWithPrefix(classPrefix)), w.Text); near != "" {
 			c.addFinding(w.At, false, variable+" names the class "+w.Text+", which none of the usual layers has", "bitbake stops if it does not find a class", "write "+near+", unless a layer of yours has "+w.Text)
 		}
 	}
@@ -192,10 +192,6 @@ func (c *checker) namesWithPrefix(prefix string) (all []string) {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-func (c *checker) nearestInTables(prefix, name string) string {
-	return nearestName(slices.Values(c.namesWithPrefix(prefix)), name)
 }
 
 // nearestName returns the only one of names that differs from name by one letter left out, added or

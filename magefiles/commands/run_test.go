@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -152,5 +153,20 @@ func TestStepOfLastResort(t *testing.T) {
 	})
 	if !strings.HasSuffix(stopped.Error(), "\nnext: repeat the line") {
 		t.Errorf("a stopped command: %q; want its next step", stopped)
+	}
+}
+
+// A result is printed once, as JSON or as text, and not after an error.
+func TestPrintResult(t *testing.T) {
+	failed := errors.New("failed")
+	for _, tt := range []struct {
+		err         error
+		json, shown bool
+	}{{nil, false, true}, {nil, true, false}, {failed, false, false}, {failed, true, false}} {
+		shown := false
+		err := printResult("", tt.err, tt.json, func(io.Writer) error { shown = true; return nil })
+		if !errors.Is(err, tt.err) || shown != tt.shown {
+			t.Errorf("printResult(%v, json %t) = %v, shown %t; want %v, %t", tt.err, tt.json, err, shown, tt.err, tt.shown)
+		}
 	}
 }
