@@ -127,7 +127,7 @@ func (c *checker) checkStatement(s Statement) {
 	}
 	c.checkOverrideSyntax(s)
 	base, operation := splitOverrides(s.Var)
-	if r, renamed := renamedVariables[base]; renamed && fromRelease(c.branch, r.since) {
+	if r, renamed := renamedVariables()[base]; renamed && fromRelease(c.branch, r.since) {
 		fix := plaintext.Either(r.now == "", "remove the line", "write "+r.now+" instead")
 		c.addFinding(s.At, true, base+" has another name or none since "+r.since, "bitbake stops at the old name", fix)
 	}

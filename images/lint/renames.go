@@ -1,6 +1,10 @@
 package lint
 
-import "strings"
+import (
+	_ "embed"
+	"strings"
+	"sync"
+)
 
 // rename replaces names that a branch no longer has.
 type rename struct {
@@ -67,40 +71,20 @@ const (
 	listsEnded = "from L4T R35 on a container's image brings CUDA, cuDNN and TensorRT itself, and tegra-configs-container-csv, which comes with nvidia-container-toolkit, lists the driver's files"
 )
 
-// renamedVariables are names at which bitbake stops from a release on, with the new ones, if any.
-var renamedVariables = map[string]struct{ since, now string }{
-	"BB_ENV_EXTRAWHITE":                    {"kirkstone", "BB_ENV_PASSTHROUGH_ADDITIONS"},
-	"BB_ENV_WHITELIST":                     {"kirkstone", "BB_ENV_PASSTHROUGH"},
-	"BB_HASHBASE_WHITELIST":                {"kirkstone", "BB_BASEHASH_IGNORE_VARS"},
-	"BB_HASHCONFIG_WHITELIST":              {"kirkstone", "BB_HASHCONFIG_IGNORE_VARS"},
-	"BB_HASHTASK_WHITELIST":                {"kirkstone", "BB_TASKHASH_IGNORE_TASKS"},
-	"BB_SETSCENE_ENFORCE_WHITELIST":        {"kirkstone", "BB_SETSCENE_ENFORCE_IGNORE_TASKS"},
-	"BB_STAMP_WHITELIST":                   {"kirkstone", ""},
-	"CVE_CHECK_PN_WHITELIST":               {"kirkstone", "CVE_CHECK_SKIP_RECIPE"},
-	"CVE_CHECK_WHITELIST":                  {"kirkstone", "CVE_CHECK_IGNORE"},
-	"ICECC_SYSTEM_CLASS_BL":                {"kirkstone", "ICECC_CLASS_DISABLE"},
-	"ICECC_SYSTEM_PACKAGE_BL":              {"kirkstone", "ICECC_RECIPE_DISABLE"},
-	"ICECC_USER_CLASS_BL":                  {"kirkstone", "ICECC_CLASS_DISABLE"},
-	"ICECC_USER_PACKAGE_BL":                {"kirkstone", "ICECC_RECIPE_DISABLE"},
-	"ICECC_USER_PACKAGE_WL":                {"kirkstone", "ICECC_RECIPE_ENABLE"},
-	"INHERIT_BLACKLIST":                    {"kirkstone", ""},
-	"LICENSE_FLAGS_WHITELIST":              {"kirkstone", "LICENSE_FLAGS_ACCEPTED"},
-	"MULTI_PROVIDER_WHITELIST":             {"kirkstone", "BB_MULTI_PROVIDER_ALLOWED"},
-	"PNBLACKLIST":                          {"kirkstone", "SKIP_RECIPE"},
-	"SDK_INHERIT_BLACKLIST":                {"kirkstone", "ESDK_CLASS_INHERIT_DISABLE"},
-	"SDK_LOCAL_CONF_BLACKLIST":             {"kirkstone", "ESDK_LOCALCONF_REMOVE"},
-	"SDK_LOCAL_CONF_WHITELIST":             {"kirkstone", "ESDK_LOCALCONF_ALLOW"},
-	"SSTATE_DUPWHITELIST":                  {"kirkstone", "SSTATE_ALLOW_OVERLAP_FILES"},
-	"SYSROOT_DIRS_BLACKLIST":               {"kirkstone", "SYSROOT_DIRS_IGNORE"},
-	"TUNEABI_WHITELIST":                    {"kirkstone", ""},
-	"UNKNOWN_CONFIGURE_WHITELIST":          {"kirkstone", "UNKNOWN_CONFIGURE_OPT_IGNORE"},
-	"DISTRO_FEATURES_BACKFILL":             {"wrynose", "DISTRO_FEATURES_DEFAULTS"},
-	"DISTRO_FEATURES_BACKFILL_CONSIDERED":  {"wrynose", "DISTRO_FEATURES_OPTED_OUT"},
-	"DISTRO_FEATURES_DEFAULT":              {"wrynose", "DISTRO_FEATURES_DEFAULTS"},
-	"MACHINE_FEATURES_BACKFILL":            {"wrynose", "MACHINE_FEATURES_DEFAULTS"},
-	"MACHINE_FEATURES_BACKFILL_CONSIDERED": {"wrynose", "MACHINE_FEATURES_OPTED_OUT"},
-	"MACHINE_FEATURES_DEFAULT":             {"wrynose", "MACHINE_FEATURES_DEFAULTS"},
-	"TCLIBCAPPEND":                         {"styhead", ""},
-	"VOLATILE_LOG_DIR":                     {"styhead", ""},
-	"VOLATILE_TMP_DIR":                     {"styhead", ""},
-}
+// renamed is the new name of a variable, "" for none, and the release that stops at the old one.
+type renamed struct{ since, now string }
+
+//go:embed renamed.txt
+var renamedText string
+
+// renamedVariables are the variables of renamed.txt by their old names.
+var renamedVariables = sync.OnceValue(func() map[string]renamed {
+	all := map[string]renamed{}
+	for line := range strings.Lines(renamedText) {
+		if old, rest, _ := strings.Cut(strings.TrimSpace(line), " "); old != "#" {
+			since, now, _ := strings.Cut(rest, " ")
+			all[old] = renamed{since, now}
+		}
+	}
+	return all
+})
