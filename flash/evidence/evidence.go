@@ -175,7 +175,7 @@ func (r *Report) readSignature(ctx context.Context, description []byte, opt Opti
 		r.signers = lists[0].Signers
 	}
 	if !r.mustSign && r.Signature == Unverified {
-		if lists, err = trust.NamedOrOwn(""); err != nil {
+		if lists, err = trust.Own(); err != nil {
 			r.Why = plaintext.FirstLine(err.Error())
 		}
 	}

@@ -4,7 +4,6 @@ package trust
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,18 +64,12 @@ func Named(option string) (Lists, error) {
 	return Lists{list}, err
 }
 
-// NamedOrOwn is Named, or else reads the user's own allowed_signers. Without both it is an error.
-func NamedOrOwn(option string) (Lists, error) {
-	named, err := Named(option)
-	if err != nil || len(named) > 0 {
-		return named, err
-	}
-	own := ""
-	if folder := userConfigDir(); folder != "" {
-		own = filepath.Join(folder, "allowed_signers")
-	}
-	if _, err := os.Stat(own); err != nil {
-		return nil, fmt.Errorf("find who may sign: neither --signers nor %s is given, and there is no %s\nnext: ls -l %s  # put a list from somebody whom you trust there, or name it with --signers", SignersVariable, cmp.Or(own, "home folder"), plaintext.Quote(cmp.Or(own, "/")))
+// Own reads allowed_signers in the user's configuration. Call it if Named finds no list.
+func Own() (Lists, error) {
+	folder := userConfigDir()
+	own := filepath.Join(folder, "allowed_signers")
+	if folder == "" || !localfile.Exists(own) { // without a home folder, own would be in the current one
+		return nil, fmt.Errorf("find who may sign: neither --signers nor %s is given, and there is no %s\nnext: ls -l %s  # put a list from somebody whom you trust there, or name it with --signers", SignersVariable, own, plaintext.Quote(own))
 	}
 	list, err := read("your own list", own)
 	return Lists{list}, err

@@ -116,21 +116,27 @@ func TestNamed(t *testing.T) {
 			} else {
 				t.Setenv(SignersVariable, path)
 			}
-			for _, read := range []func(string) (Lists, error){Named, NamedOrOwn} {
-				lists, err := read(option)
-				if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-					t.Errorf("%s=%s: %v; want %q", from, name, err, want)
-				}
-				if err == nil && (len(lists) != 1 || lists[0].From != from || lists[0].File != filepath.Join(root, "ann")) {
-					t.Errorf("%s=%s: %+v", from, name, lists)
-				}
+			lists, err := Named(option)
+			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s=%s: %v; want %q", from, name, err, want)
+			}
+			if err == nil && (len(lists) != 1 || lists[0].From != from || lists[0].File != filepath.Join(root, "ann")) {
+				t.Errorf("%s=%s: %+v", from, name, lists)
 			}
 		}
 	}
 	t.Setenv(SignersVariable, "")
-	if lists, err := NamedOrOwn(""); err != nil || len(lists) != 1 || lists[0].File != root+"/config/slipway/allowed_signers" {
-		t.Errorf("NamedOrOwn = %v, %v; want the user's own", lists, err)
+	if lists, err := Own(); err != nil || len(lists) != 1 || lists[0].File != root+"/config/slipway/allowed_signers" {
+		t.Errorf("Own = %v, %v; want the user's own", lists, err)
 	}
+	t.Run("no home folder", func(t *testing.T) {
+		t.Chdir(filepath.Join(root, "config", "slipway")) // a list there is not the user's own
+		t.Setenv("XDG_CONFIG_HOME", "")
+		t.Setenv("HOME", "")
+		if lists, err := Own(); err == nil || !strings.Contains(err.Error(), "find who may sign: ") {
+			t.Errorf("Own = %v, %v; want an error", lists, err)
+		}
+	})
 	// The signature lies beside the file, and the list does not.
 	ann, err := Named(root + "/ann")
 	if err != nil {
