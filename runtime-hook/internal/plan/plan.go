@@ -237,7 +237,9 @@ func (c *compiler) addFile(t *tree, e csv.Entry, at string) error {
 		if end != "" {
 			l.File = t.hostPath(end)
 		}
-		c.addLink(e, l)
+		if !c.skipIgnored(e, l.Path) && c.claimPath(e, l.Path) {
+			c.plan.Links = append(c.plan.Links, l)
+		}
 	}
 	return nil
 }
@@ -313,13 +315,6 @@ func describeMode(m fs.FileMode) string {
 func (c *compiler) addMount(e csv.Entry, m Mount) {
 	if c.claimPath(e, m.Path) {
 		c.plan.Mounts = append(c.plan.Mounts, m)
-	}
-}
-
-// addLink adds l to the plan, unless its path is taken or ignored.
-func (c *compiler) addLink(e csv.Entry, l Link) {
-	if !c.skipIgnored(e, l.Path) && c.claimPath(e, l.Path) {
-		c.plan.Links = append(c.plan.Links, l)
 	}
 }
 
