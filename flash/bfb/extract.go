@@ -51,32 +51,25 @@ type span struct {
 // the trailing data. It returns an error for an unknown name, or for two images of one name.
 func (s Stream) selectSpans(names []string) ([]span, error) {
 	var all []span
+	var held []string
 	for _, i := range s.Images {
-		if slices.ContainsFunc(all, func(sp span) bool { return sp.name == i.Name }) {
+		if slices.Contains(held, i.Name) {
 			return nil, fmt.Errorf("two images would be files called %s", i.Name)
 		}
-		all = append(all, span{i.Name, i.OffsetBytes, i.SizeBytes})
+		all, held = append(all, span{i.Name, i.OffsetBytes, i.SizeBytes}), append(held, i.Name)
 	}
 	if s.TrailingBytes > 0 {
-		all = append(all, span{Trailing, s.StreamBytes, s.TrailingBytes})
+		all, held = append(all, span{Trailing, s.StreamBytes, s.TrailingBytes}), append(held, Trailing)
 	}
 	if len(names) == 0 {
 		return all, nil
 	}
 	for _, name := range names {
-		if !slices.ContainsFunc(all, func(sp span) bool { return sp.name == name }) {
-			return nil, fmt.Errorf("it holds no %q; it holds %s", name, joinNames(all))
+		if !slices.Contains(held, name) {
+			return nil, fmt.Errorf("it holds no %q; it holds %s", name, strings.Join(held, " "))
 		}
 	}
 	return slices.DeleteFunc(all, func(sp span) bool { return !slices.Contains(names, sp.name) }), nil
-}
-
-func joinNames(all []span) string {
-	names := make([]string, len(all))
-	for i, sp := range all {
-		names[i] = sp.name
-	}
-	return strings.Join(names, " ")
 }
 
 // extractSpan copies from to a file, which appears when complete and replaces only a regular file.

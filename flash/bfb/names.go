@@ -88,8 +88,10 @@ func parseName(name string) (kind, int, error) {
 			base, version = name[:i], int(n)
 		}
 	}
+	var names []string
 	for _, k := range kinds {
 		if k.name != base {
+			names = append(names, k.name)
 			continue
 		}
 		if version > maxVersion {
@@ -97,13 +99,5 @@ func parseName(name string) (kind, int, error) {
 		}
 		return k, version, nil
 	}
-	return kind{}, 0, fmt.Errorf("no image is called %q; the names are: %s", name, allNames())
-}
-
-func allNames() string {
-	names := make([]string, len(kinds))
-	for i, k := range kinds {
-		names[i] = k.name
-	}
-	return strings.Join(names, " ")
+	return kind{}, 0, fmt.Errorf("no image is called %q; the names are: %s", name, strings.Join(names, " "))
 }

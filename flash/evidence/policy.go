@@ -119,7 +119,7 @@ func (p Policy) judge(ctx context.Context, r *Report, description []byte, bill *
 	refuse(p.judgeBuilder(r.Provenance))
 	refuse(p.judgeSources(r.Artifact))
 	refuse(p.judgeAge(r.Artifact))
-	if p.asksForBill() {
+	if p.Packages || len(p.Licences.Refuse) > 0 || p.Flaws.Below > 0 {
 		if bill == nil {
 			refuse(errors.New("it has no bill of material"))
 			return v
@@ -191,10 +191,6 @@ func (p Policy) judgeAge(a images.Artifact) error {
 }
 
 func timeText(t time.Time) string { return t.UTC().Format(time.DateTime) }
-
-func (p Policy) asksForBill() bool {
-	return p.Packages || len(p.Licences.Refuse) > 0 || p.Flaws.Below > 0
-}
 
 // judgeLicences returns an error that names packages with a refused licence, also as one of
 // several, or with none, unless excepted. A policy that refuses no licence accepts all packages.

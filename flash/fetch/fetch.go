@@ -83,7 +83,8 @@ func (o *Origin) Close() {
 // Name returns the image's name at its source; "" if that is no safe file name.
 func (o *Origin) Name() string {
 	if o.oci != nil {
-		return o.oci.imageName()
+		b, _ := o.oci.findFile(o.oci.title) // without a name, if there is an error
+		return b.name
 	}
 	return o.ref.fileName()
 }

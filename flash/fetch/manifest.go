@@ -145,9 +145,3 @@ func (a *artifact) findFile(title string) (blob, error) {
 	}
 	return blob{}, fmt.Errorf("which of its files is the image? It has %s; name one with #FILE", strings.Join(names, ", "))
 }
-
-// imageName returns the name of the file that the reference means; "" if there is no such file.
-func (a *artifact) imageName() string {
-	b, _ := a.findFile(a.title) // without a name, if there is an error
-	return b.name
-}

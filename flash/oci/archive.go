@@ -233,7 +233,7 @@ func (s *savedStore) describeBlob(name string, unpacked digest.Digest) (v1.Descr
 		d.Digest, d.MediaType = "", dockerLayerGzip
 	}
 	if d.Digest == "" {
-		if d.Digest, err = fileDigest(f); err != nil {
+		if d.Digest, err = digest.SHA256.FromReader(io.NewSectionReader(f, 0, f.size)); err != nil {
 			return d, err
 		}
 	}

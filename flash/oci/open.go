@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/distribution/reference"
-	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"slipway/flash/sealed"
@@ -257,8 +256,3 @@ func (d layoutFolder) openFile(name string) (file, error) {
 
 // File returns a Blob with the content of f.
 func File(f *sealed.File) Blob { return file{f, f, f.SizeBytes()} }
-
-// fileDigest computes the SHA-256 of a file.
-func fileDigest(f file) (digest.Digest, error) {
-	return digest.SHA256.FromReader(io.NewSectionReader(f, 0, f.size))
-}

@@ -113,18 +113,13 @@ func (f *follower) pushParts(ctx context.Context, parts []Part) error {
 		err = f.port.explainError("boot", err)
 	}
 	if n := pushed.Load(); err != nil && f.begun {
-		err = fmt.Errorf("after %d of %d bytes: %w%s", n, s.sizeBytes, err, f.interruptAdvice(ctx))
+		err = fmt.Errorf("after %d of %d bytes: %w", n, s.sizeBytes, err)
+		if ctx.Err() != nil { // the user interrupted it
+			err = fmt.Errorf("%w; the DPU was reset and starts nothing before it gets a whole stream\nnext: repeat the line", err)
+		}
 	}
 	step.End(fmt.Sprintf("%d bytes", s.sizeBytes), err)
 	return err
-}
-
-// interruptAdvice returns the advice after a push that the user interrupted; else "".
-func (f *follower) interruptAdvice(ctx context.Context) string {
-	if ctx.Err() == nil {
-		return ""
-	}
-	return "; the DPU was reset and starts nothing before it gets a whole stream\nnext: repeat the line"
 }
 
 // watchProgress watches a push in a goroutine. It tells the user if the DPU takes no data for a

@@ -19,10 +19,6 @@ type raw struct {
 	parts []Section
 }
 
-func newRaw(f packedFile) *raw {
-	return &raw{packedFile: f, parts: splitSections(f.sizeBytes)}
-}
-
 // splitSections splits size bytes into sections of 8 MiB, or larger ones, up to maxParts of them.
 func splitSections(size int64) []Section {
 	each := int64(sectionBytes)

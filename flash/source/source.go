@@ -125,7 +125,7 @@ func openImage(f File, name string) (*Image, error) {
 		if err := checkPlain(head, name); err != nil {
 			return nil, err
 		}
-		return &Image{file: p, form: "raw", decoder: newRaw(p)}, nil
+		return &Image{file: p, form: "raw", decoder: &raw{p, splitSections(p.sizeBytes)}}, nil
 	}
 	d, err := k.open(p)
 	if err != nil {

@@ -1,7 +1,6 @@
 package lzma2
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"hash"
@@ -80,8 +79,4 @@ func (p *checkedOutput) SkipZeros(n int64) error {
 	}
 	p.check.SkipZeros(n)
 	return p.out.SkipZeros(n)
-}
-
-func (p *checkedOutput) matchesCheck(sum []byte) bool {
-	return p.left == 0 && bytes.Equal(p.checkSum(), sum)
 }

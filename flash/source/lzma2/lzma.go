@@ -33,14 +33,6 @@ type model struct {
 	literals                         [1 << maxLcLp][0x300]prob
 }
 
-// resetProbs makes 0 and 1 equally likely for all bits.
-func (m *model) resetProbs() {
-	all := unsafe.Slice((*prob)(unsafe.Pointer(m)), unsafe.Sizeof(*m)/unsafe.Sizeof(prob(0)))
-	for i := range all {
-		all[i] = evenProb
-	}
-}
-
 // The state after a literal.
 var afterLiteral = [states]uint8{0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 4, 5}
 
@@ -58,9 +50,12 @@ type decoder struct {
 	inEnd int
 }
 
-// resetModel resets the model and the last distances.
+// resetModel makes 0 and 1 equally likely for all bits, and forgets the last distances.
 func (d *decoder) resetModel() {
-	d.model.resetProbs()
+	all := unsafe.Slice((*prob)(unsafe.Pointer(&d.model)), unsafe.Sizeof(d.model)/unsafe.Sizeof(prob(0)))
+	for i := range all {
+		all[i] = evenProb
+	}
 	d.state, d.reps = 0, [4]uint32{}
 }
 
