@@ -71,15 +71,17 @@ var archs = map[string]string{
 // thor is the first SoC whose GPU is on a PCI bus.
 const thor = "tegra264"
 
-// compatible is the file with the names of the board in its device tree.
-const compatible = "/proc/device-tree/compatible"
+// readSoC returns the SoC by the names of the board in its device tree; "" if it is unknown.
+func readSoC(root string) string {
+	return parseSoC(readStart(filepath.Join(root, "/proc/device-tree/compatible")))
+}
 
 // ReadBoard reads the properties of the board at root.
 func ReadBoard(root string) Board {
 	b := Board{
 		L4T:    parseL4T(readStart(filepath.Join(root, "/etc/nv_tegra_release"))),
 		Driver: parseDriver(readStart(filepath.Join(root, "/proc/driver/nvidia/version"))),
-		SoC:    parseSoC(readStart(filepath.Join(root, compatible))),
+		SoC:    readSoC(root),
 	}
 	b.JetPack, b.CUDA = findRelease(b.L4T)
 	b.Arch = archs[b.SoC]
@@ -113,7 +115,7 @@ var nvmlPaths = []string{
 // WithoutLists reports whether the board at root needs no CSV lists: its driver has NVML, which
 // NVIDIA's toolkit queries. Jetsons up to Orin have that driver too, but need lists.
 func WithoutLists(root string) bool {
-	soc := parseSoC(readStart(filepath.Join(root, compatible)))
+	soc := readSoC(root)
 	return (soc == "" || soc == thor) && slices.ContainsFunc(nvmlPaths, func(p string) bool {
 		_, err := os.Lstat(filepath.Join(root, p))
 		return err == nil

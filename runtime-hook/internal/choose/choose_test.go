@@ -248,7 +248,7 @@ func TestThorWithOldNodes(t *testing.T) {
 	if got := len(GPUs(root, p)); got != 3 {
 		t.Errorf("an older board has %d GPUs; want its own and two more", got)
 	}
-	at := filepath.Join(root, compatible)
+	at := filepath.Join(root, "/proc/device-tree/compatible")
 	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -182,7 +182,11 @@ func (s Selection) checkUUIDs(gpus []GPU) error {
 }
 
 func (n gpuName) missingGPUError(gpus []GPU) error {
-	return fmt.Errorf("NVIDIA_VISIBLE_DEVICES names GPU %v; the board has %s", n, gpuList(gpus))
+	var have []string
+	for _, g := range gpus {
+		have = append(have, g.String())
+	}
+	return fmt.Errorf("NVIDIA_VISIBLE_DEVICES names GPU %v; the board has %s", n, strings.Join(have, ", "))
 }
 
 // matches reports whether the name is g's index, or its UUID in any case of letters.
@@ -200,14 +204,6 @@ func (n gpuName) String() string {
 	return n.uuid
 }
 
-func gpuList(gpus []GPU) string {
-	var out []string
-	for _, g := range gpus {
-		out = append(out, g.String())
-	}
-	return strings.Join(out, ", ")
-}
-
 // GPUs returns the GPUs of the board at root with their nodes in p, in NVIDIA's order: the SoC's
 // own first, then by PCI address. Nodes that all GPUs share are in no GPU's list. If neither /proc
 // nor the SoC has a GPU, GPUs makes them from the device nodes in p.
@@ -217,7 +213,7 @@ func GPUs(root string, p plan.Plan) []GPU {
 	switch {
 	case len(gpus) == 0 && len(own) == 0:
 		gpus = gpusByNode(p)
-	case len(gpus) > 0 && len(own) > 0 && ownOnPCI(root):
+	case len(gpus) > 0 && len(own) > 0 && readSoC(root) == thor: // whose own GPU is the first on a PCI bus
 		gpus[0].Nodes = append(gpus[0].Nodes, own...)
 	case len(own) > 0:
 		gpus = append([]GPU{{Nodes: own}}, gpus...)
@@ -289,12 +285,6 @@ func readPairs(file string) map[string]string {
 func readStart(file string) string {
 	data, _, _ := regular.Read(file, 4<<10)
 	return string(data)
-}
-
-// ownOnPCI reports whether the SoC's GPU is the first on a PCI bus, as Thor's is. Nodes that older
-// boards have for the SoC's GPU then belong to it.
-func ownOnPCI(root string) bool {
-	return parseSoC(readStart(filepath.Join(root, compatible))) == thor
 }
 
 // ownNodes returns the nodes of the GPU that is part of a SoC, up to Orin.

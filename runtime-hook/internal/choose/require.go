@@ -197,23 +197,17 @@ func (r requirement) holdsFor(b Board) truth {
 
 // holdsFor compares the board's version of the property; unknown if the board has none.
 func (c condition) holdsFor(b Board) truth {
-	if c.property == "brand" {
-		return c.holdsBrand()
-	}
 	have, err := parseVersion(b.propertyValue(c.property))
 	switch {
+	// Only graphics cards have a brand (brand=tesla). Images require it with a CUDA version, for older
+	// drivers that still work. No SoC has one, so only != holds.
+	case c.property == "brand" && c.operator.text == "!=" && c.text != "":
+		return yes
+	case c.property == "brand":
+		return no
 	case err != nil:
 		return unknown
 	case c.operator.holds(have.compare(c.version)):
-		return yes
-	}
-	return no
-}
-
-// holdsBrand compares the brand, which only graphics cards have (brand=tesla). Images require it
-// with a CUDA version, for older drivers that still work. No SoC has one, so only != holds.
-func (c condition) holdsBrand() truth {
-	if c.operator.text == "!=" && c.text != "" {
 		return yes
 	}
 	return no

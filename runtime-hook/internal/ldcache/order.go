@@ -30,8 +30,10 @@ func compareNames(a, b string, signed bool) int {
 			return 1
 		case isDigit(y) && !isDigit(x):
 			return -1
+		case !isDigit(x) && signed:
+			return cmp.Compare(int8(x), int8(y))
 		case !isDigit(x):
-			return compareChars(x, y, signed)
+			return cmp.Compare(x, y)
 		}
 		var m, n int32
 		m, a = cutNumber(a)
@@ -48,13 +50,6 @@ func firstByte(s string) byte {
 		return 0
 	}
 	return s[0]
-}
-
-func compareChars(a, b byte, signed bool) int {
-	if signed {
-		return cmp.Compare(int8(a), int8(b))
-	}
-	return cmp.Compare(a, b)
 }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }

@@ -259,21 +259,17 @@ func followLinks(t *tree, at, from string) (links []Link, end string, err error)
 		if err != nil {
 			return nil, "", err
 		}
-		if joinLink(at, text) != next {
+		plain := path.Clean(text) // where the link leads without the links of folders
+		if !path.IsAbs(text) {
+			plain = path.Join(path.Dir(at), text)
+		}
+		if plain != next {
 			text = next
 		}
 		links = append(links, Link{Path: at, Target: text, From: from, source: t.hostPath(at)})
 		at = next
 	}
 	return nil, "", syscall.ELOOP
-}
-
-// joinLink returns the path to which the link at at with this text leads, without following links.
-func joinLink(at, text string) string {
-	if path.IsAbs(text) {
-		return path.Clean(text)
-	}
-	return path.Join(path.Dir(at), text)
 }
 
 // addDevice adds the character device at at, with its number, mode and owner.
