@@ -372,3 +372,10 @@ func FuzzExtractName(f *testing.F) {
 		}
 	})
 }
+
+func TestUnknownNameNamesAll(t *testing.T) {
+	_, err := ParseParts("nope=file")
+	if err == nil || !strings.Contains(err.Error(), "the names are: psc-bl ") || !strings.HasSuffix(err.Error(), " upgrade-image") {
+		t.Errorf("ParseParts = %v; want the names of all images", err)
+	}
+}

@@ -329,3 +329,18 @@ func TestNamedSignersRefuseUnsigned(t *testing.T) {
 		}
 	}
 }
+
+// Each rule about packages refuses an artifact without a bill of material.
+func TestPolicyWithoutBill(t *testing.T) {
+	for name, policy := range map[string]images.Policy{
+		"packages": {Packages: true},
+		"licences": {Licences: images.Licences{Refuse: []string{"GPL-3.0*"}}},
+		"flaws":    {Flaws: images.Flaws{Below: 7}},
+		"none":     {},
+	} {
+		v := Policy{Policy: policy}.judge(t.Context(), &Report{Folder: t.TempDir()}, nil, nil)
+		if refused := strings.Join(v.Refused, ""); strings.Contains(refused, "no bill of material") != (name != "none") {
+			t.Errorf("%s: refused for %q", name, refused)
+		}
+	}
+}

@@ -294,3 +294,14 @@ func TestFiltersAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// Without a check, only the length shows that a block is incomplete.
+func TestShortBlockWithoutCheck(t *testing.T) {
+	f := &File{src: bytes.NewReader(make([]byte, 4))}
+	for _, left := range []int64{0, 1} {
+		err := f.verifyCheck(&Block{size: 4}, &checkedOutput{check: checks[0](), left: left})
+		if (err != nil) != (left > 0) {
+			t.Errorf("a block that lacks %d bytes: %v", left, err)
+		}
+	}
+}
