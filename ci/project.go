@@ -101,8 +101,7 @@ type projectRecord struct {
 	Next   []starter.Step `json:"next"`
 }
 
-// writePlan checks and writes the files of a plan, and prints them with the lines to edit and the
-// next steps. A dry run writes no files.
+// writePlan checks and (but for a dry run) writes a plan's files, and prints edits and next steps.
 func writePlan(ctx context.Context, w io.Writer, folder string, plan starter.Plan, edits []starter.Edit, isProject bool, opt ProjectOptions) error {
 	err := starter.Check(folder, plan.Files)
 	if err == nil && !opt.DryRun {

@@ -91,8 +91,7 @@ func execSSH(a boardssh.Address, argv []string) error {
 	return syscall.Exec(ssh, sshArguments(a, argv...), os.Environ())
 }
 
-// sshArguments returns the ssh command line for an address with recorded host keys. argv becomes
-// one quoted line for the board's shell.
+// sshArguments returns ssh's command line, with recorded host keys and argv as one quoted line.
 func sshArguments(a boardssh.Address, argv ...string) []string {
 	line := []string{
 		"ssh", "-p", strconv.Itoa(a.Port), "-i", a.Identities[0], "-o", "IdentitiesOnly=yes",

@@ -158,8 +158,7 @@ func (u *upRun) installPackages(ctx context.Context) (string, error) {
 	return saw, cmp.Or(u.build.FixHost(ctx, u.opt.Out), err)
 }
 
-// installMissing installs the host packages that all later stages need, in one call of apt. It
-// returns errCached if none is missing.
+// installMissing installs all stages' host packages by one apt, or returns errCached.
 func installMissing(ctx context.Context, w io.Writer, dir string, needed []string) (saw string, err error) {
 	missing, err := host.Missing(ctx, needed...)
 	if err == nil && len(missing) == 0 {
@@ -249,8 +248,7 @@ func (u *upRun) bootBoard(ctx context.Context) (saw string, err error) {
 	}
 }
 
-// retryReason returns why a failed boot is worth another try: silence on KVM, or a kernel panic
-// under emulation. Otherwise it returns "".
+// retryReason returns why to boot again (silence on KVM, a kernel panic under emulation), or "".
 func (u *upRun) retryReason(err error) string {
 	switch {
 	case errors.Is(err, errSilent):

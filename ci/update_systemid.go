@@ -76,8 +76,7 @@ func (u *updateRun) phaseReached(e Earlier, status boardupdate.Status) updatePha
 	return phaseNone
 }
 
-// canHaveBundle reports whether a slot may have this bundle: its installation did not fail, and the
-// versions are equal, if both are known.
+// canHaveBundle reports whether a slot's installation did not fail and known versions are equal.
 func (u *updateRun) canHaveBundle(s boardupdate.Slot) bool {
 	return !s.Failed && (s.Version == "" || u.bundle.Version == "" || s.Version == u.bundle.Version)
 }

@@ -114,8 +114,7 @@ func (p *program) readGPUCode(f *elf.File) {
 // cubinMachine is the machine of a cubin, an ELF file for a GPU.
 const cubinMachine = 190
 
-// readCubins returns the GPUs ("87") of all cubins in a file, sorted. The file may be a cubin
-// itself, a program, or a TensorRT plan.
+// readCubins returns the GPUs ("87") of all cubins in a cubin, program or TensorRT plan, sorted.
 func readCubins(data []byte) (sms []string) {
 	le := binary.LittleEndian
 	for at := 0; ; at += len(elf.ELFMAG) {

@@ -64,8 +64,7 @@ func isArtifact(dir string) bool {
 	return localfile.Exists(images.ArtifactPath(dir))
 }
 
-// findArtifact returns the disk image of the artifact in a build folder, or else its root file
-// system. It does not take compressed ones.
+// findArtifact returns an artifact's disk image, or else root file system, that is not compressed.
 func findArtifact(dir string) (Target, error) {
 	a, err := images.OpenArtifact(dir)
 	if err != nil {

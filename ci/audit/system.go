@@ -131,8 +131,7 @@ func (a *auditor) checkPassword(file, account, hash string) {
 
 var saltedHash = plaintext.Regexp(`^\$([156])\$([A-Za-z0-9./]{1,16})\$`)
 
-// matchesHash reports whether a password has this hash. It asks openssl. The result is false
-// for a hash that is not MD5, SHA-256 or SHA-512.
+// matchesHash reports, by openssl, whether a password has this MD5, SHA-256 or SHA-512 hash.
 func matchesHash(password, hash string) bool {
 	found := saltedHash().FindStringSubmatch(hash)
 	if found == nil {

@@ -153,8 +153,7 @@ func (t *tree) readText(name string) string {
 	return string(data)
 }
 
-// openFolder lists all files of a root file system in a folder, at most maxFiles. It does not enter
-// other file systems that are mounted below it.
+// openFolder lists a folder's root file system, at most maxFiles files, and enters no mounts.
 func openFolder(dir string) (*tree, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

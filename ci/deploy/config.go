@@ -1,5 +1,4 @@
-// Package deploy changes a running board: its configuration, files, containers. A deploy
-// of configuration or files can be undone.
+// Package deploy changes a running board: configuration, files (both can be undone), containers.
 package deploy
 
 import (
@@ -246,8 +245,7 @@ func Config(ctx context.Context, w io.Writer, opt images.Options, spec images.Sp
 	})
 }
 
-// planAndApply compares the board with the configuration and applies the changes, if there are any.
-// A dry run only returns the changes and a diff.
+// planAndApply applies the changes that the board needs. A dry run only returns them and a diff.
 func planAndApply(ctx context.Context, conn *boardssh.Conn, f *configFile, o ConfigOptions) (configDone, error) {
 	done := configDone{Settings: []undo.Setting{}}
 	p, err := planConfig(ctx, conn, f)
@@ -334,8 +332,7 @@ func putBack(ctx context.Context, conn *boardssh.Conn, id string) error {
 // maxShownBytes is the largest file that a dry run compares.
 const maxShownBytes = 1 << 20
 
-// diffFiles reads the replaced files from the board and returns a diff of all new and replaced
-// files. It leaves out files over maxShownBytes.
+// diffFiles returns a diff of all new and replaced files of the board, up to maxShownBytes each.
 func (p *configPlan) diffFiles(ctx context.Context, changes []files.Change) (string, error) {
 	var all strings.Builder
 	for _, c := range changes {

@@ -131,8 +131,7 @@ const maxHugepages = 1 << 30
 
 var hugepageUnits = map[string]int64{"k": 1, "M": 1 << 10, "G": 1 << 20}
 
-// readHugepages parses the section hugepages, a mapping of sizes such as 64k, 2M or 1G to counts of
-// pages. It refuses two spellings of one size.
+// readHugepages parses the section hugepages: counts of pages by size, such as 2M, each size once.
 func readHugepages(f *configFile, n *goyaml.Node) (configPart, error) {
 	h := hugepages{file: f}
 	if n.Kind != goyaml.MappingNode || len(n.Content) == 0 {

@@ -119,8 +119,7 @@ func isImageSource(image string) bool {
 	return err == nil || strings.Contains(image, "://") || strings.HasPrefix(image, "oci-dir:")
 }
 
-// listLeftovers warns of containers that earlier runs left on the board. Such a container may hold
-// what this run needs, such as a port.
+// listLeftovers warns of containers of earlier runs, which may hold what this run needs, as a port.
 func listLeftovers(ctx context.Context, w io.Writer, e container.Engine, spec images.Spec, host string) error {
 	left, err := e.List(ctx)
 	for _, l := range left {

@@ -158,8 +158,7 @@ type UndoOptions struct {
 	JSON  bool
 }
 
-// Undo restores what a deploy replaced on a board, and restarts its units. With o.List it only
-// lists the deploys that can be undone.
+// Undo restores what a deploy replaced, and restarts its units. With o.List it only lists deploys.
 func Undo(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host string, o UndoOptions) error {
 	return reach.WithConnection(ctx, opt, spec, host, func(conn *boardssh.Conn) error {
 		if o.List {

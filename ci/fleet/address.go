@@ -47,8 +47,7 @@ func (p *plan) resolveAddress(ctx context.Context, j *job) (boardssh.Address, er
 	return a, err
 }
 
-// resolveHost runs ssh to resolve the host's name and settings, and caches the result. A missing
-// key file of the inventory is an error.
+// resolveHost resolves the host by ssh, once. A missing key file of the inventory is an error.
 func (j *job) resolveHost(ctx context.Context) (a boardssh.Address, err error) {
 	if j.resolved.Host != "" {
 		return j.resolved, nil

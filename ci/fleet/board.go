@@ -139,8 +139,7 @@ func (t *attempt) connect(ctx context.Context) error {
 	return firstContact(err)
 }
 
-// firstContact replaces the error about an unknown host key by one line. The summary prints the
-// advice once for all boards with such an error.
+// firstContact shortens the error of an unknown host key: the summary has the advice, once for all.
 func firstContact(err error) error {
 	var unknown *boardssh.UnknownKey
 	if !errors.As(err, &unknown) {

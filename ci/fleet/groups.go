@@ -105,8 +105,7 @@ func (inv *Inventory) resolveVariables(h *Host, groups []*group) {
 	slices.Sort(h.Groups)
 }
 
-// priority returns a group's priority, 1 by default. Of two groups of the same depth, the one with
-// the higher priority overrides the other.
+// priority returns a group's priority, 1 by default: of equal depth, the higher one overrides.
 func (g *group) priority() int {
 	n, err := strconv.Atoi(g.vars[priorityVariable].value)
 	if err != nil {

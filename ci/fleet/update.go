@@ -32,8 +32,7 @@ func updateBoard(ctx context.Context, t *attempt, how ci.UpdateOptions) (ci.Outc
 	return ci.UpdateOn(ctx, t.conn, t.spec, t.artifact, t.bundle, how)
 }
 
-// updateKind returns err with the kind of the failed update: after a restart by the system that
-// runs now, before by the error itself.
+// updateKind returns err with its kind: after a restart by the system that runs, before by itself.
 func (t *attempt) updateKind(err error) error {
 	o := t.updated
 	switch {

@@ -303,8 +303,7 @@ func wideFlow(flows []pbrFlow, port string) []pbrFlow {
 	return countedFlows(flowsOfRule(flows, port, widerSeq), "")
 }
 
-// sendAndCompare sends packets of all kinds, checks their paths, and compares the flows' counters
-// with the number of packets that matched.
+// sendAndCompare sends all kinds of packets, and checks their paths and the flows' counters.
 func (p pbr) sendAndCompare(ctx context.Context, f *suite.Finding, r *router, t *traffic, rules ruleset) error {
 	if err := t.sendAndCheck(ctx, f, p.trafficOptions, rules); err != nil {
 		return err

@@ -58,8 +58,7 @@ type datagram struct {
 	payload          []byte
 }
 
-// buildFrame returns the Ethernet frame with the packet. It chooses the IPv4 identification so that
-// the header has the checksum d.checksum.
+// buildFrame returns the packet's Ethernet frame. Its IPv4 identification leads to d.checksum.
 func (d datagram) buildFrame(from, to net.HardwareAddr) []byte {
 	ip := append(make([]byte, ipv4Bytes), d.options...)
 	ip[0] = 4<<4 | byte(len(ip)/4)

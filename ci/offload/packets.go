@@ -40,8 +40,7 @@ func readPackets(r io.Reader, add func(captured)) error {
 
 const linkEthernet = 1
 
-// pcapHeader reads the header of a pcap capture and returns the byte order of its numbers. It
-// refuses captures of anything but Ethernet.
+// pcapHeader reads a pcap capture's header, and returns its byte order. It must be of Ethernet.
 func pcapHeader(r io.Reader) (endian.ByteOrder, error) {
 	var head [24]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

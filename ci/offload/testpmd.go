@@ -44,8 +44,7 @@ func withTestpmd(ctx context.Context, s *suite.Session, d *images.DPU, talk func
 	}, argv...)
 }
 
-// runCommand types a command and returns what testpmd prints until the next prompt.
-// testpmd first echoes the command itself.
+// runCommand types a command, which testpmd echoes, and returns its output up to the next prompt.
 func (t *testpmd) runCommand(line string) (string, error) {
 	if _, err := io.WriteString(t.keys, line+"\n"); err != nil {
 		return "", fmt.Errorf("testpmd: %s: %w", line, err)

@@ -68,8 +68,7 @@ func startTraffic(ctx context.Context, s *suite.Session, d *images.DPU) (t *traf
 	return t, t.startCaptures(ctx)
 }
 
-// findAddresses chooses the source and target IP addresses of the packets, and reads the MAC
-// addresses of the peers and of the board's ports.
+// findAddresses chooses the packets' IP addresses, and reads the peers' and ports' MAC addresses.
 func (t *traffic) findAddresses(ctx context.Context) (err error) {
 	t.source, t.direct = netip.MustParseAddr(t.from.Address), netip.MustParseAddr(t.dpu.To.Address) // Load has parsed them
 	near := t.source.As4()

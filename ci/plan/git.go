@@ -31,8 +31,7 @@ func (r repository) git(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
-// command returns a git command in the repository. It unsets GIT_DIR and similar variables, which
-// would make git use another repository.
+// command returns a git command without GIT_DIR and such, by which git leaves the repository.
 func (r repository) command(args ...string) run.Command {
 	return run.Command{
 		Argv: append([]string{"git", "-c", "core.quotePath=false"}, args...), Dir: r.root,

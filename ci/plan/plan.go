@@ -109,8 +109,7 @@ func (p *planner) findFolders(folder string) error {
 	return err
 }
 
-// findCommits resolves --from and --to, and lists the changes since their last common ancestor. A
-// From of zeros compares with the empty tree.
+// findCommits resolves --from (zeros: the empty tree) and --to, and lists changes since their base.
 func (p *planner) findCommits(ctx context.Context) error {
 	to, err := p.repo.resolve(ctx, cmp.Or(p.opt.To, "HEAD"))
 	if err != nil {
@@ -172,8 +171,7 @@ func (p *planner) loadStates(ctx context.Context, dir string) error {
 	return errors.Join(err, context.Cause(ctx))
 }
 
-// describes reports whether a file must be exported: it is of a board or a suite, or its ending is
-// that of a project file or bitbake's metadata.
+// describes reports whether to export a file: of boards, suites, projects, or bitbake's metadata.
 func (p *planner) describes(path string) bool {
 	return isBelow(path, p.boards) || isBelow(path, p.suites) ||
 		slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(path)) || slices.Contains(metadata, filepath.Ext(path))

@@ -131,8 +131,7 @@ var metadata = []string{".bb", ".bbappend", ".bbclass", ".conf", ".inc"}
 
 const maxMetadataBytes = 1 << 20
 
-// findOutward returns the first file of a layer that names files outside of the layer, or that
-// cannot be read; "" if there is none.
+// findOutward returns a layer's first file that names files outside, or is unreadable, or "".
 func findOutward(layer string) (found string) {
 	err := filepath.WalkDir(layer, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !slices.Contains(metadata, filepath.Ext(path)) {

@@ -41,8 +41,7 @@ func WithArtifact(ctx context.Context, opt images.Options, spec images.Spec, hos
 	return WithConnection(ctx, opt, spec, host, func(conn *boardssh.Conn) error { return work(ctx, conn, spec, a) }, pins...)
 }
 
-// WithConnection connects to a board as Connect does, calls work, and closes the connection. It
-// passes work's error through MarkUnreachable.
+// WithConnection connects by Connect, calls work, closes, and passes the error by MarkUnreachable.
 func WithConnection(ctx context.Context, opt images.Options, spec images.Spec, host string, work func(*boardssh.Conn) error, pins ...string) error {
 	conn, err := Connect(ctx, opt, spec, host, pins...)
 	if err != nil {

@@ -112,8 +112,7 @@ func Boards(n int) string {
 	return fmt.Sprintf("%d %s", n, plaintext.Either(n == 1, "board", "boards"))
 }
 
-// BoardsTitle returns the subject of a page's verdict: "3 boards" if all or none passed, or else "2
-// of 3 boards", with how many did not pass.
+// BoardsTitle returns "3 boards" if all or none passed, or "2 of 3 boards" for those that did not.
 func BoardsTitle(passed, all int) string {
 	if passed == 0 || passed == all {
 		return Boards(all)

@@ -154,8 +154,7 @@ func (r Report) headline() string {
 	return fmt.Sprintf("%d of %d checks passed, %d skipped", n.Checks[Passed], n.TotalChecks(), n.Checks[Skipped])
 }
 
-// Failures returns the stages and checks that failed, in the order of the run. It leaves out a
-// stage that failed only because of its checks.
+// Failures returns the failed stages and checks, in order, but no stage failed by its checks alone.
 func (r Report) Failures() []Failure {
 	var all []Failure
 	checksSay := r.Counts().Checks[Failed] > 0

@@ -174,8 +174,7 @@ func (f *Finding) expectWhole(name string, m match.Matcher, cut bool) {
 
 func (f Finding) OK() bool { return len(f.Want) == 0 }
 
-// matching compares a value in the suite itself with a matcher, without the board. goss files have
-// such checks, mostly with values from templates.
+// matching compares a value of the suite itself, in goss mostly of a template, with a matcher.
 type matching struct {
 	content any
 	matches match.Matcher

@@ -39,8 +39,7 @@ type partition struct {
 	number                    int
 }
 
-// parsePartitions parses the uevent files of /sys/block as grep -H prints them. It returns the
-// partitions, sorted by disk and number.
+// parsePartitions parses grep -H of /sys/block's uevent files, sorted by disk and number.
 func parsePartitions(text string) []partition {
 	var found []partition
 	for file, lines := range parseGrepOutput(text) {

@@ -191,8 +191,7 @@ type socket struct {
 // tcpListen is the state of a listening TCP socket. UDP has none: all sockets count, as in goss.
 const tcpListen = "0A"
 
-// parseSockets parses /proc/net/tcp, tcp6, udp and udp6 as grep -H prints them. It returns the
-// listening TCP sockets and all UDP sockets.
+// parseSockets parses grep -H of /proc/net: listening TCP sockets, and all of UDP.
 func parseSockets(text string) []socket {
 	var found []socket
 	for _, line := range plaintext.Lines(text) {

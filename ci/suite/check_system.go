@@ -212,8 +212,7 @@ func (p installedPackage) Inspect(ctx context.Context, s *Session) (Finding, err
 	return f, nil
 }
 
-// parseVersions parses the output of packageScript, such as "installed 1.2-3", or "name - 1.2-3" by
-// opkg, and returns the installed versions.
+// parseVersions finds versions after "installed ", or by opkg "NAME - ", in packageScript's output.
 func (p installedPackage) parseVersions(text string) []string {
 	var versions []string
 	for _, line := range plaintext.Lines(text) {

@@ -151,8 +151,7 @@ func (e *Entry) readMeta() (title, next string) {
 // Matcher parses the attribute key as a matcher for values of type t.
 func (e *Entry) Matcher(key string, t match.Type) match.Matcher { return match.Read(e.Entry, key, t) }
 
-// need is a condition of a check: something on the board, or another check that passed. A check
-// whose condition does not hold is skipped.
+// need is something on the board, or another check's success, without which a check is skipped.
 type need struct {
 	kind, name string
 	at         string // FILE:LINE:COLUMN in the suite

@@ -315,8 +315,7 @@ func (b guardedBoard) Run(ctx context.Context, argv ...string) (boardssh.Result,
 	return b.Board.Run(ctx, argv...)
 }
 
-// runGuarded runs a program on the board with a guard, so that it cannot outlive its check. The
-// guard removes dir, if dir is not "".
+// runGuarded runs a program that a guard ends with its check. The guard removes dir, if not "".
 func (s *Session) runGuarded(ctx context.Context, dir string, argv ...string) (boardssh.Result, error) {
 	return s.Board.Run(context.WithValue(ctx, guardedFolder{}, dir), argv...)
 }

@@ -158,8 +158,7 @@ func mergeLevels(values []float64, ends []int, differ func(a, b level) bool) []l
 	}
 }
 
-// apart reports whether at least 80 % of the values of each level are nearer to the median of their
-// own level than to that of the other.
+// apart reports whether 80 % of each level's values are nearer to their own median than the other.
 func apart(values []float64, a, b level) bool {
 	const most = 0.8
 	for _, pair := range [][2]level{{a, b}, {b, a}} {

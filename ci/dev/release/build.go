@@ -113,8 +113,7 @@ const (
 	noticesPath = docFolder + "/NOTICES"
 )
 
-// addLicences adds Slipway's licence and those of all linked modules to the documents. It records
-// the terms of each module in p.licences.
+// addLicences adds Slipway's licence and those of linked modules to the documents and p.licences.
 func (p *product) addLicences(ctx context.Context) error {
 	own, err := os.ReadFile(filepath.Join(p.source, "LICENSE"))
 	if err != nil {

@@ -147,8 +147,7 @@ func checkLicence(path string) string {
 	return ""
 }
 
-// knownPercent is how much of a file the texts of licences must be. The rest are names of holders,
-// titles, and lists of files.
+// knownPercent of a file must be texts of licences. The rest are holders, titles, lists of files.
 const knownPercent = 75
 
 // licenceNames returns the SPDX identifiers of the licences in a file, joined by " AND ". It returns

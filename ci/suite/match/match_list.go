@@ -115,8 +115,7 @@ func joinMatchers(parts []Matcher, separator string) string {
 	return strings.Join(words, separator)
 }
 
-// pairUp reports whether each matcher can be paired with an element of its own. It finds a
-// bipartite matching by augmenting paths.
+// pairUp reports, by augmenting paths, whether each matcher can have an element of its own.
 func pairUp(parts []Matcher, have []any) bool {
 	owner := map[int]int{} // which matcher has an element
 	var place func(part int, tried map[int]bool) bool

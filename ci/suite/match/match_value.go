@@ -91,8 +91,7 @@ func valueKind(v any) string {
 	return "a list"
 }
 
-// linesOf returns the lines of a text, or the elements of another value as listOf does. As in goss,
-// a final line feed adds an empty line.
+// linesOf returns a text's lines (in goss, with an empty one at the end), or elements as listOf.
 func linesOf(v any) ([]any, error) {
 	if text, ok := v.(string); ok {
 		return listOf(strings.Split(text, "\n"))
