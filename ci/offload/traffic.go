@@ -131,22 +131,15 @@ func (t *traffic) startCaptures(ctx context.Context) error {
 	return nil
 }
 
-func (t *traffic) allCaptures() []*capture { return append(t.arrivalCaptures(), t.home, t.in, t.out) }
-
-// arrivalCaptures returns the captures at the receiving peers.
-func (t *traffic) arrivalCaptures() []*capture {
-	if t.other == nil {
-		return []*capture{t.to}
-	}
-	return []*capture{t.to, t.other}
+// allCaptures returns the captures that were started, those at the receiving peers first.
+func (t *traffic) allCaptures() []*capture {
+	return slices.DeleteFunc([]*capture{t.to, t.other, t.home, t.in, t.out}, func(c *capture) bool { return c == nil })
 }
 
 // stop stops the captures that were started.
 func (t *traffic) stop() {
 	for _, c := range t.allCaptures() {
-		if c != nil {
-			c.stop()
-		}
+		c.stop()
 	}
 }
 
