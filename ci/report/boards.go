@@ -127,14 +127,10 @@ func (p BoardsPage) VerdictWords() string {
 
 // Render sorts the rows, with failed boards first, and returns the page as HTML.
 func (p BoardsPage) Render() ([]byte, error) {
-	sortRows(p.Rows)
+	slices.SortStableFunc(p.Rows, func(a, b BoardRow) int { return cmp.Compare(a.Status.rank(), b.Status.rank()) })
 	var b bytes.Buffer
 	err := pages().ExecuteTemplate(&b, "report_boards.html.tmpl", p)
 	return b.Bytes(), err
-}
-
-func sortRows(all []BoardRow) {
-	slices.SortStableFunc(all, func(a, b BoardRow) int { return cmp.Compare(a.Status.rank(), b.Status.rank()) })
 }
 
 // rank returns the position of a status in a table: failed, skipped, passed.

@@ -340,24 +340,19 @@ const (
 // Tidy returns a copy of the report with texts cut to their limits and without control characters,
 // which a terminal or an XML parser would obey. A board's text leaves a report only this way.
 func (r Report) Tidy() Report {
-	r.Version, r.Target = reportVersion, plaintext.Clean(r.Target, 200)
-	r.Board, r.Host.Name, r.Host.OS = plaintext.Clean(r.Board, 200), plaintext.Clean(r.Host.Name, 200), plaintext.Clean(r.Host.OS, 200)
-	r.Reason = plaintext.Clean(r.Reason, 200)
-	r.Slipway.Version, r.Slipway.Commit = plaintext.Clean(r.Slipway.Version, 200), plaintext.Clean(r.Slipway.Commit, 200)
+	r.Version = reportVersion
 	id := &r.Identity
-	for _, p := range []*string{
+	names := []*string{
+		&r.Target, &r.Board, &r.Host.Name, &r.Host.OS, &r.Reason, &r.Slipway.Version, &r.Slipway.Commit, &r.Boot.Accel,
 		&id.Hostname, &id.Model, &id.Serial, &id.MachineID, &id.BootID,
 		&id.OS, &id.Kernel, &id.Slot, &id.ImageKey, &id.Image, &id.L4T, &id.BlueField, &id.Firmware,
-	} {
-		*p = plaintext.Clean(*p, 200)
 	}
-	r.Boot.Accel = plaintext.Clean(r.Boot.Accel, 200)
 	if r.Source != nil {
-		s := *r.Source
-		for _, p := range []*string{&s.URL, &s.Commit, &s.Branch} {
-			*p = plaintext.Clean(*p, 200)
-		}
-		r.Source = &s
+		r.Source = new(*r.Source)
+		names = append(names, &r.Source.URL, &r.Source.Commit, &r.Source.Branch)
+	}
+	for _, name := range names {
+		*name = plaintext.Clean(*name, 200)
 	}
 	// Empty lists, not null, for whoever reads the JSON.
 	r.Stages = append([]Stage{}, r.Stages...)
