@@ -34,7 +34,7 @@ func runHere(t *testing.T, dir string, argv ...string) {
 
 // Each server's own programs, or those of linters, read the pipelines.
 func TestLintPipelines(t *testing.T) {
-	modfile, err := filepath.Abs("../../ci/tools.mod")
+	modfile, err := filepath.Abs("../../ci/tools/go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,8 +74,8 @@ type tree struct {
 	tools   map[string]string // name -> executable
 }
 
-// toolsMod lists the tools that are too large for go.mod.
-const toolsMod = "ci/tools.mod"
+// toolsFolder is the module of the tools that are too large for go.mod.
+const toolsFolder = "ci/tools"
 
 // openTree returns the clone around the current folder, with the tools that check it.
 func openTree(ctx context.Context) (tree, error) {
@@ -112,7 +112,7 @@ func buildTools(ctx context.Context, root string, names ...string) (map[string]s
 			// -n prints the path of the executable in the build cache, after building it.
 			argv := []string{"go", "tool", "-n", name}
 			if !slices.Contains([]string{"gofumpt", "staticcheck"}, name) {
-				argv = []string{"go", "tool", "-modfile=" + toolsMod, "-n", name}
+				argv = []string{"go", "tool", "-modfile=" + toolsFolder + "/go.mod", "-n", name}
 			}
 			out, err := run.Output(ctx, command(root, argv...))
 			if err != nil {

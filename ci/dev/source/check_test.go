@@ -202,13 +202,12 @@ module fixture/nested
 go 1.22
 
 require example.invalid/nested v1.0.0
--- ci/tools.mod --
+-- ci/tools/go.mod --
 module fixture/ci/tools
 
 go 1.22
 
 require example.invalid/tools v1.0.0
--- ci/tools.sum --
 `, []string{"-require example.invalid/root v1.0.0", "-require example.invalid/nested v1.0.0", "-require example.invalid/tools v1.0.0"}},
 		{"deadcode", "", `
 -- images/d.go --

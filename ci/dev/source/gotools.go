@@ -4,11 +4,11 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
-	"github.com/google/renameio/v2"
-
+	"slipway/layers/localfile"
 	"slipway/layers/run"
 )
 
@@ -27,71 +27,33 @@ func runStaticcheck(ctx context.Context, t tree) ([]string, error) {
 	return t.inModules(ctx, t.tools["staticcheck"], "-tags="+tags, "./...")
 }
 
-// checkTidy finds changes that go mod tidy would make in the modules and in ci/tools.mod.
+// checkTidy finds changes that go mod tidy would make in the modules and in that of the tools.
 func checkTidy(ctx context.Context, t tree) ([]string, error) {
-	found, err := t.inModules(ctx, "go", "mod", "tidy", "-diff")
-	if err != nil {
-		return found, err
-	}
-	err = t.withToolsModule(func(dir string) error {
-		more, err := runChecker(ctx, dir, "go", "mod", "tidy", "-diff")
-		found = append(found, more...)
-		return err
-	})
-	return found, err
+	t.modules = t.modulesWithTools()
+	return t.inModules(ctx, "go", "mod", "tidy", "-diff")
 }
 
-// withToolsModule calls do with a folder that has a copy of ci/tools.mod, if there is one, as
-// go.mod. go mod tidy needs that: beside our packages it would add their imports.
-func (t tree) withToolsModule(do func(dir string) error) error {
-	mod := filepath.Join(t.root, toolsMod)
-	if _, err := os.Stat(mod); os.IsNotExist(err) {
-		return nil
+// modulesWithTools returns the modules and, if there is one, that of the tools. Other rules skip
+// the latter, which has no packages.
+func (t tree) modulesWithTools() []string {
+	tools := filepath.Join(t.root, toolsFolder)
+	if !localfile.Exists(filepath.Join(tools, "go.mod")) {
+		return t.modules
 	}
-	dir, err := os.MkdirTemp("", "slipway-tools-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	if err := copyFile(mod, filepath.Join(dir, "go.mod")); err != nil {
-		return err
-	}
-	if err := copyFile(sumFile(mod), filepath.Join(dir, "go.sum")); err != nil {
-		return err
-	}
-	return do(dir)
+	return append(slices.Clone(t.modules), tools)
 }
 
-func sumFile(mod string) string { return mod[:len(mod)-len(".mod")] + ".sum" }
-
-func copyFile(from, to string) error {
-	data, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return renameio.WriteFile(to, data, 0o644)
-}
-
-// formatFiles runs gofumpt, and go mod tidy in the modules and for ci/tools.mod.
+// formatFiles runs gofumpt, and go mod tidy in the modules and in that of the tools.
 func (t tree) formatFiles(ctx context.Context) error {
 	if err := runGo(ctx, t.root, t.tools["gofumpt"], "-w", "."); err != nil {
 		return err
 	}
-	for _, dir := range t.modules {
+	for _, dir := range t.modulesWithTools() {
 		if err := runGo(ctx, dir, "go", "mod", "tidy"); err != nil {
 			return err
 		}
 	}
-	return t.withToolsModule(func(dir string) error {
-		if err := runGo(ctx, dir, "go", "mod", "tidy"); err != nil {
-			return err
-		}
-		mod := filepath.Join(t.root, toolsMod)
-		if err := copyFile(filepath.Join(dir, "go.sum"), sumFile(mod)); err != nil {
-			return err
-		}
-		return copyFile(filepath.Join(dir, "go.mod"), mod)
-	})
+	return nil
 }
 
 func runGo(ctx context.Context, dir string, argv ...string) error {

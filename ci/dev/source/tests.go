@@ -137,14 +137,14 @@ func cloneRoot() (string, error) {
 	}
 }
 
-// goModules returns the folders with a go.mod, root first, without those of skipFolder.
+// goModules returns the folders with a go.mod, root first, but toolsFolder and skipFolder's.
 func goModules(root string) ([]string, error) {
 	var dirs []string
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && path != root && skipFolder(d.Name()) {
+		if d.IsDir() && path != root && (skipFolder(d.Name()) || path == filepath.Join(root, toolsFolder)) {
 			return filepath.SkipDir
 		}
 		if d.Name() == "go.mod" && !d.IsDir() {
