@@ -396,6 +396,13 @@ func TestLeaveOut(t *testing.T) {
 	if err := Write(t.Context(), folder, plan.Files); err != nil {
 		t.Errorf("Write = %v", err)
 	}
+	again := planProject(t, "virt")
+	if edits := again.LeaveOut(folder, false); len(edits) != 2 || len(again.Files) != n-2 {
+		t.Errorf("LeaveOut in a project = %v; want only the files that the user must complete", edits)
+	}
+	if edits := again.LeaveOut(folder, true); len(edits) != n-2 || len(again.Files) != 0 {
+		t.Errorf("LeaveOut of all = %v, %d files; want all that Write wrote", edits, len(again.Files))
+	}
 	if text, err := os.ReadFile(filepath.Join(folder, "README.md")); string(text) != "mine\n" {
 		t.Errorf("README.md holds %q, %v", text, err)
 	}
