@@ -53,8 +53,8 @@ func (a BuildRequest) flags() (text string) {
 	return text
 }
 
-// checkDebian refuses a request that a board made of Debian packages cannot fulfil. Such a board has
-// no other target than the update bundle, and that only with debian.keyring.
+// checkDebian refuses a request that a board made of Debian packages cannot fulfil. Such a board
+// has no other target than the update bundle, and that only with debian.keyring.
 func (a BuildRequest) checkDebian(spec Spec) error {
 	switch isBundle := slices.Equal(a.Targets, []string{Bundle}); {
 	case !a.isAny():

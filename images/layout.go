@@ -56,10 +56,11 @@ const (
 	reportsName   = "reports"
 )
 
-// reserved are names in the build folder that no board can have: others use them.
+// reserved are names in the build folder that no board can have: Slipway and tests use them.
 var reserved = []string{reportsName, "cache", "downloads", "sstate-cache", "keys", "fleet.locks", "test", "bin", "release", "peers", "all", "slipway"}
 
-// checkFolderName refuses a reserved name of a board, and signs but letters, digits and . _ + -.
+// checkFolderName returns an error for a board's name that is reserved, "." or "..", or has other
+// characters than letters, digits and . _ + -.
 func checkFolderName(name string) error {
 	switch {
 	case name == "." || name == ".." || notInName().MatchString(strings.ReplaceAll(name, "+", "-")):

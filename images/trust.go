@@ -93,8 +93,8 @@ func (p Policy) ParseSince() (time.Time, error) {
 	return t, err
 }
 
-// findEmpty returns an error for the first of signers, revoked and builders below under without a
-// value: that would drop a rule that it seems to set, also one of the extended board.
+// findEmpty returns an error for the first of builders and signers without a value below under: it
+// would drop a rule that it seems to set, also one of the extended board.
 func (p Policy) findEmpty(under string, places map[string]string) (key string, err error) {
 	empty := map[string]bool{"signers": p.Signers == "", "builders": len(p.Builders) == 0}
 	for _, key := range slices.Sorted(maps.Keys(empty)) {

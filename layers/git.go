@@ -52,7 +52,7 @@ func treeIn(dir string, hold *os.File) tree {
 
 func (t tree) isCheckout() bool { return localfile.Exists(t.gitDir) }
 
-// historyEndsAt reports whether the shallow history ends at an id, which then is a commit's, not a tag's.
+// historyEndsAt reports whether the shallow history ends at an id: that is a commit's, no tag's.
 func (g store) historyEndsAt(id string) bool {
 	ends, err := shallowCommits(g.gitDir)
 	return err == nil && slices.Contains(ends, id)

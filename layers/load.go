@@ -57,7 +57,7 @@ func Load(ctx context.Context, files string, ws Workspace) (Project, error) {
 	return in.buildProject()
 }
 
-// loader reads a project's files until each repository with included files is at their commit.
+// loader reads a project's files until each repository with included files is at its commit.
 type loader struct {
 	given  string   // to Load
 	files  []string // the same, with whole paths

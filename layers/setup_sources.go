@@ -92,7 +92,7 @@ func readSource(id string, v *yaml.Value, base string) (Repo, error) {
 	return Repo{}, v.At.Errorf("sources.%s: has neither git-remote nor local, so its origin is unknown", id)
 }
 
-// useLocalSource sets r's path from a source's local, relative to base. Without base it must be absolute.
+// useLocalSource sets r's path from a source's local, relative to base, or absolute without base.
 func (r *Repo) useLocalSource(v *yaml.Value, base string) error {
 	r.Path = expandHome(v.Get("path").Text)
 	if base != "" && !filepath.IsAbs(r.Path) {

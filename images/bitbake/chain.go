@@ -36,7 +36,7 @@ func needsOf(e event) needs {
 	return n
 }
 
-// longest is the longest chain of tasks that ends with a task, or if that did not run, before it.
+// longest is the longest chain of tasks to a task or, if that did not run, to one that it needs.
 type longest struct {
 	ms     int64
 	before int // the index of the task before it in the chain, -1 without one

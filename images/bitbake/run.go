@@ -136,7 +136,7 @@ func (j Job) stopFunc(w *watch, ended <-chan struct{}, breaking func()) func(*os
 	}
 }
 
-// waitForTasks waits until bitbake has ended or the job's Now closes, without Now a second.
+// waitForTasks waits until bitbake has ended or the job's Now closes, or without Now a second.
 func (j Job) waitForTasks(ended <-chan struct{}) {
 	var second <-chan time.Time
 	if j.Now == nil {

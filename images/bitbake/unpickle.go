@@ -16,7 +16,7 @@ import (
 //go:embed unpickle.py
 var unpickleScript string
 
-// unpickleCommand returns a Python that turns pickles of what, "events" or a "cache", into JSON.
+// unpickleCommand returns a Python for pickles of what, "events" or a "cache". It prints JSON.
 func unpickleCommand(what string) run.Command {
 	return run.Command{Argv: []string{"python3", "-I", "-S", "-c", unpickleScript, what}}
 }

@@ -249,7 +249,7 @@ func (w *watch) handleTaskEvent(name string, e event) {
 	w.showRunning()
 }
 
-// startTask returns a running task's entry, new at its first event, and keeps the highest count.
+// startTask returns a running task's entry, new at its first event. It counts the most at once.
 func (w *watch) startTask(k string, at time.Time) *runningTask {
 	if r := w.running[k]; r != nil {
 		return r

@@ -101,7 +101,7 @@ func (c choices) Release() string {
 	return ""
 }
 
-// PlanProject returns the files of a new project with one board, by default LIKE-lab, like another.
+// PlanProject returns the files of a new project with a board like another, LIKE-lab by default.
 func PlanProject(ctx context.Context, req Request) (Plan, error) {
 	like, err := images.LoadSource(req.Like)
 	if err != nil {

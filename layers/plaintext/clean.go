@@ -14,7 +14,7 @@ var escapes = Regexp("(?:\x1b\\[|\u009b)[0-?]*[ -/]*[@-~]|(?:\x1b[\\]PX^_]|[\u00
 // their first character, and shows the rest.
 func WithoutEscapes(text string) string { return escapes().ReplaceAllString(text, "") }
 
-// escapeAround returns begin and end of the control sequence around an offset, or that twice.
+// escapeAround returns begin and end of the control sequence around an offset, or the offset twice.
 func escapeAround(text string, at int) (from, to int) {
 	from = strings.LastIndexByte(text[:at], 0x1b)
 	if from < 0 {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// FreePort and FreePortFor choose among these ports, below those that Linux itself assigns: another
-// program could get one of these before the program that was told to use it.
+// FreePort and FreePortFor choose among these ports, below those that Linux itself assigns.
+// Otherwise another program could get a port before the one that was told to use it.
 const (
 	lowest  = 20000
 	highest = 32767
