@@ -420,7 +420,8 @@ func compareEntries(ctx context.Context, c *boardssh.Conn, u Deployment) (todo [
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	parts = removeParts(found, u)
+	ours := u.paths()
+	parts = removeParts(found, ours)
 	now := make([]files.Transition, len(u.Entries))
 	for i, e := range u.Entries {
 		now[i] = files.Transition{Path: e.Path, Before: files.State{Kind: files.None}}
@@ -436,7 +437,7 @@ func compareEntries(ctx context.Context, c *boardssh.Conn, u Deployment) (todo [
 		if is == e.Before || e.Before.Kind == files.Link && is.Kind == files.Link && is.SHA256 == e.Before.SHA256 {
 			continue
 		}
-		leftFolder := e.Before.Kind == files.None && is.Kind == files.Folder && e.After.Kind == files.Folder && hasOtherFiles(found, u, e.Path)
+		leftFolder := e.Before.Kind == files.None && is.Kind == files.Folder && e.After.Kind == files.Folder && hasOtherFiles(found, ours, e.Path)
 		if leftFolder {
 			continue // the folder has other files, which stay
 		}
@@ -486,8 +487,7 @@ func (u Deployment) paths() map[string]bool {
 var partPattern = plaintext.Regexp(`(?s)^\.(.+)\.[A-Z0-9]{10}\.part$`)
 
 // removeParts deletes this deploy's interrupted uploads from the map found and returns their names.
-func removeParts(found map[string]files.State, u Deployment) (parts []string) {
-	ours := u.paths()
+func removeParts(found map[string]files.State, ours map[string]bool) (parts []string) {
 	for name := range found {
 		dir, base := path.Split(name)
 		if m := partPattern().FindStringSubmatch(base); m != nil && ours[dir+m[1]] {
@@ -499,8 +499,7 @@ func removeParts(found map[string]files.State, u Deployment) (parts []string) {
 }
 
 // hasOtherFiles reports whether a folder has files that are not from the deploy.
-func hasOtherFiles(found map[string]files.State, u Deployment, folder string) bool {
-	ours := u.paths()
+func hasOtherFiles(found map[string]files.State, ours map[string]bool, folder string) bool {
 	for name := range found {
 		if strings.HasPrefix(name, folder+"/") && !ours[name] {
 			return true
