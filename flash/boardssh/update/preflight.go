@@ -52,7 +52,7 @@ var preflights = []struct {
 	{"user", preflight.checkUser},
 	{"slots", preflight.checkSlots},
 	{"earlier update", preflight.checkEarlierUpdate},
-	{"compatible", preflight.checkCompatible},
+	{"compatible", func(p preflight) Finding { return compareCompatible(p.bundle.Claims, p.status) }},
 	{"version", preflight.checkVersion},
 	{"firmware", preflight.checkFirmware},
 	{"delivery", preflight.checkDelivery},
@@ -263,14 +263,6 @@ func (s Status) compareWaiting(images []Image) error {
 		return fmt.Errorf("%q was not chosen for the next boot just when the bundle's images were written, but at %q", s.Primary, activated)
 	}
 	return nil
-}
-
-// checkCompatible is compareCompatible for the claims that Slipway could read from the bundle.
-func (p preflight) checkCompatible() Finding {
-	if p.bundle.Compatible == "" {
-		return notApplicableFinding("the bundle says it only to the engine")
-	}
-	return compareCompatible(p.bundle.Claims, p.status)
 }
 
 // compareCompatible refuses a bundle for another kind of board; not applicable if one is unknown.
