@@ -94,7 +94,10 @@ func parseHost(s string) (Address, error) {
 	a.Host = rest
 	// A bare IPv6 address has several colons and no port.
 	if strings.HasPrefix(rest, "[") || strings.Count(rest, ":") == 1 {
-		host, port, err := net.SplitHostPort(withPort(rest))
+		if strings.HasSuffix(rest, "]") {
+			rest += ":" // which net.SplitHostPort needs
+		}
+		host, port, err := net.SplitHostPort(rest)
 		if err != nil {
 			return a, fmt.Errorf("%q: want user@host:port: %w", s, err)
 		}
@@ -115,14 +118,6 @@ func parseHost(s string) (Address, error) {
 		}
 	}
 	return a, nil
-}
-
-// withPort appends a colon to "[host]", because net.SplitHostPort needs one.
-func withPort(host string) string {
-	if strings.HasSuffix(host, "]") {
-		return host + ":"
-	}
-	return host
 }
 
 // parsePort parses a port number from 1 to 65535.
