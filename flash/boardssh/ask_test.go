@@ -454,3 +454,17 @@ func TestKeysWithPassphraseComeLast(t *testing.T) {
 		t.Errorf("chooseKeys = %v; want the key without a passphrase first", got)
 	}
 }
+
+// A named public key stands for one in the agent. A private key that cannot be read is an error.
+func TestReadIdentityOfPublicKey(t *testing.T) {
+	_, key, text := sshtest.NewKey(t)
+	public := sshtest.WriteFile(t, []byte(text))
+	if id, err := readIdentity(public); err != nil || !sameKey(id.public, key) {
+		t.Errorf("readIdentity of a public key = %v, %v", id, err)
+	}
+	broken := sshtest.WriteFile(t, []byte("no key"))
+	sshtest.PlaceFile(t, broken+".pub", text, 0o644)
+	if id, err := readIdentity(broken); err == nil {
+		t.Errorf("readIdentity of a damaged private key = %v; want an error", id)
+	}
+}
