@@ -35,7 +35,7 @@ func (r *Root) makeDevice(d plan.Device) error {
 	return fmt.Errorf("make the device: %w", err)
 }
 
-// hasNode reports whether the container has the device node already, where it can be opened.
+// hasNode reports whether the container has the device node, on a file system that can open it.
 func hasNode(dir *os.File, base string, d plan.Device) (bool, error) {
 	node, err := openat(dir, base, unix.O_PATH)
 	if errors.Is(err, unix.ENOENT) {
