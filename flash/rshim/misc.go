@@ -61,7 +61,7 @@ func parseMisc(text []byte) (Misc, error) {
 			m.addField(line)
 		}
 	}
-	if m.fieldValue("DEV_NAME") == "" {
+	if m.Name == "" {
 		return m, errors.New("it does not name the device; this is no misc file of an rshim")
 	}
 	return m, lines.Err()
@@ -112,15 +112,6 @@ func (m Misc) bootTimeout() time.Duration {
 		return usual * time.Second
 	}
 	return time.Duration(m.TimeoutSec) * time.Second
-}
-
-func (m Misc) fieldValue(key string) string {
-	for _, f := range m.Fields {
-		if f.Key == key {
-			return f.Value
-		}
-	}
-	return ""
 }
 
 // checkPushable returns an error if the DPU takes no stream: it is dropped, locked, or in NIC mode.
