@@ -71,9 +71,14 @@ var archs = map[string]string{
 // thor is the first SoC whose GPU is on a PCI bus.
 const thor = "tegra264"
 
-// readSoC returns the SoC by the names of the board in its device tree; "" if it is unknown.
+// readSoC returns the first SoC in the board's device tree, such as tegra234, that is in archs, or "".
 func readSoC(root string) string {
-	return parseSoC(readStart(filepath.Join(root, "/proc/device-tree/compatible")))
+	for _, name := range strings.Split(readStart(filepath.Join(root, "/proc/device-tree/compatible")), "\x00") {
+		if soc := strings.TrimPrefix(name, "nvidia,"); archs[soc] != "" {
+			return soc
+		}
+	}
+	return ""
 }
 
 // ReadBoard reads the properties of the board at root.
@@ -140,16 +145,6 @@ func parseDriver(text string) string {
 	for _, word := range strings.Fields(line) {
 		if _, err := parseVersion(word); err == nil && strings.Contains(word, ".") {
 			return word
-		}
-	}
-	return ""
-}
-
-// parseSoC returns the first SoC in the device tree's list, such as tegra234, that is in archs.
-func parseSoC(text string) string {
-	for _, name := range strings.Split(text, "\x00") {
-		if soc := strings.TrimPrefix(name, "nvidia,"); archs[soc] != "" {
-			return soc
 		}
 	}
 	return ""
