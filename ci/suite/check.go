@@ -11,6 +11,7 @@ import (
 	"slipway/ci/report"
 	"slipway/ci/suite/match"
 	"slipway/flash/boardssh"
+	"slipway/layers/plaintext"
 )
 
 // Board runs programs on a target. Run may be called by several goroutines at a time.
@@ -142,6 +143,11 @@ func (f *Finding) Expect(ok bool, want, saw string) {
 		return
 	}
 	f.Want, f.saw = append(f.Want, want), append(f.saw, saw)
+}
+
+// expectState expects that what has a state (yes) if want is true, or else that it has not (no).
+func (f *Finding) expectState(what string, have, want bool, yes, no string) {
+	f.Expect(have == want, what+plaintext.Either(want, yes, no), what+plaintext.Either(have, yes, no))
 }
 
 // ExpectMatch compares the value of attribute name with a matcher. It adds saw as a fact if the

@@ -160,7 +160,7 @@ func (s *Session) readMounts(ctx context.Context) ([]*mountinfo.Info, error) {
 // mount is a mounted file system.
 type mount struct {
 	dir                               string
-	exists                            *bool
+	exists                            bool
 	opts, vfsOpts, source, filesystem match.Matcher
 	usage                             match.Matcher // in percent
 }
@@ -169,7 +169,7 @@ type mount struct {
 func readMount(e *Entry) Probe {
 	return mount{
 		dir:        e.Path("mountpoint"),
-		exists:     e.Flag("exists"),
+		exists:     e.Bool("exists", true),
 		opts:       e.Matcher("opts", match.List),
 		vfsOpts:    e.Matcher("vfs-opts", match.List),
 		source:     e.Matcher("source", match.String),
@@ -186,10 +186,8 @@ func (m mount) Inspect(ctx context.Context, s *Session) (Finding, error) {
 		return f, err
 	}
 	at := findMount(mounts, m.dir)
-	there := at != nil
-	wanted := m.exists == nil || *m.exists
-	f.Expect(there == wanted, describeMount(m.dir, wanted), describeMount(m.dir, there))
-	if !there || !wanted {
+	f.expectState("", at != nil, m.exists, "a file system is mounted on "+m.dir, "nothing is mounted on "+m.dir)
+	if at == nil || !m.exists {
 		return f, nil
 	}
 	f.ExpectMatch("filesystem", m.filesystem, at.FSType, at.FSType)
@@ -218,10 +216,6 @@ func parseUsage(text string) (int, error) {
 		return 0, fmt.Errorf("stat -f answered %q, not blocks and free blocks", plaintext.Clean(text, 200))
 	}
 	return int(math.Round((1 - float64(free)/float64(blocks)) * 100)), nil
-}
-
-func describeMount(dir string, there bool) string {
-	return fmt.Sprintf("%s mounted on %s", plaintext.Either(there, "a file system is", "nothing is"), dir)
 }
 
 func (m mount) Next() string {

@@ -22,7 +22,7 @@ const maxFileBytes = 1 << 20
 // link are its own, and the contents are those of the file that it points to.
 type file struct {
 	path     string
-	exists   *bool
+	exists   bool
 	mode     match.Matcher
 	filetype match.Matcher
 	size     match.Matcher
@@ -49,7 +49,7 @@ var fileTypes = map[uint64]string{
 func readFile(e *Entry) Probe {
 	f := file{
 		path:     e.Path("path"),
-		exists:   e.Flag("exists"),
+		exists:   e.Bool("exists", true),
 		mode:     e.readMode(),
 		filetype: e.readFileType(),
 		uid:      e.Matcher("uid", match.Number),
@@ -107,22 +107,14 @@ func (f file) Inspect(ctx context.Context, s *Session) (Finding, error) {
 		found.Expect(false, "an answer about "+f.path, DescribeResult(r))
 		return found, nil
 	}
-	wanted := f.exists == nil || *f.exists
-	found.Expect(wanted != absent, describeExistence(f.path, wanted), describeExistence(f.path, !absent))
-	if absent || !wanted {
+	found.expectState(f.path, !absent, f.exists, " exists", " does not exist")
+	if absent || !f.exists {
 		return found, nil
 	}
 	if err := f.checkStat(&found, string(r.Stdout)); err != nil {
 		return found, err
 	}
 	return found, f.checkLinkAndContents(ctx, s, &found)
-}
-
-func describeExistence(what string, there bool) string {
-	if there {
-		return what + " exists"
-	}
-	return what + " does not exist"
 }
 
 // checkStat parses the output of stat and compares its fields with the matchers.

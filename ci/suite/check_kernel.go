@@ -102,8 +102,7 @@ func (m module) Inspect(ctx context.Context, s *Session) (Finding, error) {
 		return f, err
 	}
 	have := r.Status == 0
-	f.Expect(have == m.loaded, m.name+plaintext.Either(m.loaded, " is loaded or built in", " is not loaded"),
-		m.name+plaintext.Either(have, " is loaded or built in", " is not loaded"))
+	f.expectState(m.name, have, m.loaded, " is loaded or built in", " is not loaded")
 	if have && m.loaded {
 		version := strings.TrimPrefix(strings.TrimSpace(string(r.Stdout)), "v")
 		f.ExpectMatch("version", m.version, version, "version "+cmp.Or(version, "(it tells none)"))

@@ -122,7 +122,7 @@ func (i networkInterface) Inspect(ctx context.Context, s *Session) (Finding, err
 	if !have && r.Status == 0 {
 		return f, fmt.Errorf("read %s: there is no answer", dir)
 	}
-	f.Expect(have == i.exists, describeExistence(i.name, i.exists), describeExistence(i.name, have))
+	f.expectState(i.name, have, i.exists, " exists", " does not exist")
 	if !have || !i.exists {
 		return f, nil
 	}

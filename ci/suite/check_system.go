@@ -70,7 +70,7 @@ func (a account) Inspect(ctx context.Context, s *Session) (Finding, error) {
 		return f, fmt.Errorf("read the board's %s: there is no answer", a.database)
 	}
 	found := a.findLine(out)
-	f.Expect(a.exists == (found != nil), describeExistence(a.name, a.exists), describeExistence(a.name, found != nil))
+	f.expectState(a.name, found != nil, a.exists, " exists", " does not exist")
 	if found == nil || !a.exists {
 		return f, nil
 	}
@@ -205,7 +205,7 @@ func (p installedPackage) Inspect(ctx context.Context, s *Session) (Finding, err
 	}
 	versions := p.parseVersions(string(r.Stdout))
 	have := len(versions) > 0
-	f.Expect(have == p.installed, p.name+plaintext.Either(p.installed, " is installed", " is not installed"), p.name+plaintext.Either(have, " is installed", " is not installed"))
+	f.expectState(p.name, have, p.installed, " is installed", " is not installed")
 	if have && p.installed {
 		f.ExpectMatch("versions", p.versions, versions, "version "+strings.Join(versions, ", "))
 	}
