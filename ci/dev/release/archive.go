@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"compress/gzip"
-	"io"
 	"path"
 	"slices"
 	"time"
@@ -19,21 +18,6 @@ type file struct {
 }
 
 func comparePaths(a, b file) int { return cmp.Compare(a.path, b.path) }
-
-// writeTar writes files and the folders above them as a tar archive, sorted and owned by root.
-func writeTar(w io.Writer, prefix string, files []file, date time.Time) error {
-	t := tar.NewWriter(w)
-	for _, f := range slices.SortedFunc(slices.Values(addFolders(files)), comparePaths) {
-		h := tar.Header{Name: prefix + f.path, Mode: f.mode, Size: int64(len(f.data)), ModTime: date, Uname: "root", Gname: "root", Format: tar.FormatGNU}
-		if err := t.WriteHeader(&h); err != nil {
-			return err
-		}
-		if _, err := t.Write(f.data); err != nil {
-			return err
-		}
-	}
-	return t.Close()
-}
 
 // addFolders returns the files and each folder above them once.
 func addFolders(files []file) []file {
@@ -59,10 +43,21 @@ func compress(data []byte) []byte {
 	return b.Bytes()
 }
 
-// packTarGz returns files as a compressed tar archive.
+// packTarGz returns files and the folders above them as a compressed tar archive, sorted and owned
+// by root.
 func packTarGz(prefix string, files []file, date time.Time) ([]byte, error) {
 	var b bytes.Buffer
-	if err := writeTar(&b, prefix, files, date); err != nil {
+	t := tar.NewWriter(&b)
+	for _, f := range slices.SortedFunc(slices.Values(addFolders(files)), comparePaths) {
+		h := tar.Header{Name: prefix + f.path, Mode: f.mode, Size: int64(len(f.data)), ModTime: date, Uname: "root", Gname: "root", Format: tar.FormatGNU}
+		if err := t.WriteHeader(&h); err != nil {
+			return nil, err
+		}
+		if _, err := t.Write(f.data); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.Close(); err != nil {
 		return nil, err
 	}
 	return compress(b.Bytes()), nil
