@@ -678,17 +678,18 @@ func findStrays(all []arrival, known ...net.HardwareAddr) []arrival {
 // findDamaged describes what is wrong with the captured packets of a sample, each fault once:
 // packets that came twice or out of order, with an unknown number, or with bytes that differ.
 func (t *traffic) findDamaged(c *capture, s *sample) (wrong []string) {
-	seen, last, twice, behind := map[int]bool{}, -1, 0, 0
+	const twice, behind, unknown = "arrived twice", "arrived behind later ones", "have a number that was not sent"
+	seen, last := map[int]bool{}, -1
 	counts, first := map[string]int{}, []difference{}
 	for _, a := range t.packetsAt(c, s) {
-		if a.number >= len(s.frames) {
-			counts["number"]++
+		switch {
+		case a.number >= len(s.frames):
+			counts[unknown]++
 			continue
-		}
-		if seen[a.number] {
-			twice++
-		} else if a.number < last {
-			behind++
+		case seen[a.number]:
+			counts[twice]++
+		case a.number < last:
+			counts[behind]++
 		}
 		seen[a.number], last = true, max(last, a.number)
 		for _, d := range t.compareWithSent(c, s.frames[a.number], a.captured) {
@@ -697,12 +698,9 @@ func (t *traffic) findDamaged(c *capture, s *sample) (wrong []string) {
 			}
 		}
 	}
-	for _, n := range []struct {
-		n    int
-		what string
-	}{{twice, "arrived twice"}, {behind, "arrived behind later ones"}, {counts["number"], "have a number that was not sent"}} {
-		if n.n > 0 {
-			wrong = append(wrong, fmt.Sprintf("%d packets at %s %s", n.n, c.what, n.what))
+	for _, what := range []string{twice, behind, unknown} {
+		if n := counts[what]; n > 0 {
+			wrong = append(wrong, fmt.Sprintf("%d packets at %s %s", n, c.what, what))
 		}
 	}
 	for _, d := range first {
