@@ -188,8 +188,8 @@ func CheckTable(all []Report) (columns []Column, rows []BoardRow) {
 			i, known := at[p.key()]
 			if !known {
 				i, at[p.key()] = len(columns), len(columns)
-				names[p.name]++
-				columns = append(columns, Column{Name: p.name, Title: p.key()})
+				names[p.Name]++
+				columns = append(columns, Column{Name: p.Name, Title: p.key()})
 			}
 			if p.Status == Failed {
 				columns[i].Failed++
@@ -214,4 +214,4 @@ func CheckTable(all []Report) (columns []Column, rows []BoardRow) {
 }
 
 // key identifies a stage or check within a report.
-func (p point) key() string { return p.suite + ": " + p.name }
+func (p point) key() string { return p.suite + ": " + p.Name }

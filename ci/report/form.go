@@ -70,7 +70,7 @@ func tidyAll(all []Report) []Report {
 
 // point is a stage or a check of a report, for forms that list both together.
 type point struct {
-	suite, name string
+	suite string
 	CheckResult
 }
 
@@ -100,7 +100,7 @@ func (p point) isStage() bool { return p.suite == stagesName && p.Kind == stageK
 // failure returns the point as a failure.
 func (p point) failure() Failure {
 	where := plaintext.Either(p.isStage(), stageKind, p.suite+" · "+p.Kind)
-	return Failure{where, p.name, p.Saw, p.Want, p.Next}
+	return Failure{where, p.Name, p.Saw, p.Want, p.Next}
 }
 
 // listPoints returns all stages and checks of a report.
@@ -108,7 +108,7 @@ func (r Report) listPoints() []point {
 	var all []point
 	for _, s := range r.sections() {
 		for _, c := range s.Checks {
-			all = append(all, point{s.Name, c.Name, c})
+			all = append(all, point{s.Name, c})
 		}
 	}
 	return all

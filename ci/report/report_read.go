@@ -98,10 +98,10 @@ func (r Report) checkLimits() error {
 	}
 	for _, p := range r.listPoints() {
 		if signs[p.Status] == "" {
-			return fmt.Errorf("%q ended as %q; want passed, failed, skipped or cached", plaintext.Clean(p.name, 100), plaintext.Clean(string(p.Status), 100))
+			return fmt.Errorf("%q ended as %q; want passed, failed, skipped or cached", plaintext.Clean(p.Name, 100), plaintext.Clean(string(p.Status), 100))
 		}
 		if _, known := proofs[p.Proves]; !known {
-			return fmt.Errorf("%q proves %q; want hardware, software or parts", plaintext.Clean(p.name, 100), plaintext.Clean(string(p.Proves), 100))
+			return fmt.Errorf("%q proves %q; want hardware, software or parts", plaintext.Clean(p.Name, 100), plaintext.Clean(string(p.Proves), 100))
 		}
 		spans = append(spans, p.ElapsedMS)
 	}

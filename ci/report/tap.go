@@ -40,7 +40,7 @@ func renderTAP(all []Report) ([]byte, error) {
 
 // writeTAP writes the result line of a stage or check, and its details as a YAML block.
 func writeTAP(b *bytes.Buffer, n int, prefix string, p point) {
-	fmt.Fprintf(b, "%s %d - %s", plaintext.Either(p.Status == Failed, "not ok", "ok"), n, tapText(prefix+p.suite+": "+p.name))
+	fmt.Fprintf(b, "%s %d - %s", plaintext.Either(p.Status == Failed, "not ok", "ok"), n, tapText(prefix+p.suite+": "+p.Name))
 	if p.Status == Skipped {
 		fmt.Fprint(b, " # SKIP "+tapText(p.Saw))
 	}
