@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"slipway/ci"
 	"slipway/ci/report"
 	"slipway/ci/suite"
@@ -548,23 +550,17 @@ func (p *plan) willRetry(j *job, kind Kind) bool {
 
 // forEachJob calls do for each job, parallel at a time, until ctx ends, and waits for all calls.
 func forEachJob(ctx context.Context, parallel int, jobs []*job, do func(*job)) {
-	queue := make(chan *job)
-	var all sync.WaitGroup
-	for range min(parallel, len(jobs)) {
-		all.Go(func() {
-			for j := range queue {
+	var group errgroup.Group
+	group.SetLimit(parallel)
+	for _, j := range jobs {
+		group.Go(func() error {
+			if ctx.Err() == nil {
 				do(j)
 			}
+			return nil
 		})
 	}
-	for _, j := range jobs {
-		select {
-		case queue <- j:
-		case <-ctx.Done():
-		}
-	}
-	close(queue)
-	all.Wait()
+	_ = group.Wait()
 }
 
 // runJob makes one attempt on a board and records it, unless the run was stopped.
