@@ -10,6 +10,9 @@ import (
 	"slipway/flash/source/inflate"
 )
 
+// maxSpare is how many workspaces are kept for further blocks.
+const maxSpare = 16
+
 var errTooLong = errors.New("it has more than the index says")
 
 // workspace is the decoder and memory for one block.
@@ -21,8 +24,10 @@ type workspace struct {
 
 // getWorkspace returns a spare or new workspace with memory for the dictionary.
 func (f *File) getWorkspace(dictionary int) *workspace {
-	w, ok := f.spare.Get().(*workspace)
-	if !ok {
+	var w *workspace
+	select {
+	case w = <-f.spare:
+	default:
 		w = &workspace{src: bufio.NewReaderSize(nil, 64<<10)}
 		w.in = make([]byte, 1<<16+mostInput)
 	}
@@ -34,12 +39,20 @@ func (f *File) getWorkspace(dictionary int) *workspace {
 	return w
 }
 
+// putWorkspace keeps w for another block, unless enough workspaces are kept.
+func (f *File) putWorkspace(w *workspace) {
+	select {
+	case f.spare <- w:
+	default:
+	}
+}
+
 // Decode decodes block i into out, and verifies its check. Its errors wrap those of out. Goroutines
 // may decode other blocks.
 func (f *File) Decode(i int, out inflate.Out) error {
 	b := &f.Blocks[i]
 	w := f.getWorkspace(b.Dictionary)
-	defer f.spare.Put(w)
+	defer f.putWorkspace(w)
 	to := &checkedOutput{check: checks[b.check](), out: out, left: b.Len}
 	err := w.decodeInto(io.NewSectionReader(f.src, b.at+int64(b.header), b.compressedBytes()), to)
 	if err == nil {

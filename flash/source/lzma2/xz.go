@@ -10,7 +10,6 @@ import (
 	"hash/crc32"
 	"io"
 	"slices"
-	"sync"
 )
 
 const (
@@ -33,8 +32,8 @@ var (
 // File is an xz file with its index. Its blocks can be decoded.
 type File struct {
 	src    io.ReaderAt
-	Blocks []Block   // ascending, and together the whole image
-	spare  sync.Pool // of workspaces
+	Blocks []Block // ascending, and together the whole image
+	spare  chan *workspace
 }
 
 // Block is a part of a file that can be decoded by itself.
@@ -55,7 +54,7 @@ func corruptError(format string, args ...any) error {
 
 // Open reads each stream's index, from the last, and all block headers. It refuses unknown blocks.
 func Open(src io.ReaderAt, size int64) (*File, error) {
-	f := &File{src: src}
+	f := &File{src: src, spare: make(chan *workspace, maxSpare)}
 	streams := 0
 	for end := size; end > 0; {
 		start, blocks, err := f.readStream(end, size)
