@@ -262,7 +262,7 @@ func (j *bluefieldJob) dryRun(context.Context) ([]Receipt, error) {
 // returns the receipts of those that succeed, and the joined errors of the others.
 func (j *bluefieldJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	if err := checkUnchanged(j.stream.File, j.proved); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("nothing was pushed: %w", err)
 	}
 	var wg sync.WaitGroup
 	for _, d := range j.dpus {

@@ -402,5 +402,5 @@ func (j *imageJob) makeCardImage(ctx context.Context) error {
 // .tar. The content would not tell: a tar archive could also be meant for a disk.
 func isPackage(path string) bool {
 	name := filepath.Base(path)
-	return strings.Contains(name, "tegraflash") && slices.ContainsFunc([]string{".zst", ".gz", ".tar"}, func(ending string) bool { return strings.HasSuffix(name, ending) })
+	return strings.Contains(name, "tegraflash") && slices.ContainsFunc([]string{".zst", ".gz", ".zip", ".tar"}, func(ending string) bool { return strings.HasSuffix(name, ending) })
 }

@@ -42,7 +42,7 @@ func (c *Conn) dialUnix(ctx context.Context, link *link, address string) (net.Co
 		}
 	}
 	if !plainPath().MatchString(address) {
-		return nil, cmp.Or(err, errors.New("the path has characters that socat or ncat would interpret"))
+		return nil, cmp.Or(err, fmt.Errorf("the path %s has characters that socat or ncat would interpret", Printable(address)))
 	}
 	bridged, state, failed := c.openBridge(ctx, link, address)
 	switch {

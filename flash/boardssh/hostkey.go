@@ -112,9 +112,17 @@ func (l *login) sshArgs() string {
 	if l.addr.HostKeyAlias != "" {
 		args = append(args, "-o", plaintext.Quote("HostKeyAlias="+l.addr.HostKeyAlias))
 	}
-	files := strings.TrimSpace(strings.Join(append(slices.Clone(l.addr.KnownHosts), l.addr.Recorded), " "))
-	if files != "" && l.addr.PinFile == "" { // else ssh finds its own
-		args = append(args, "-o", plaintext.Quote("UserKnownHostsFile="+files))
+	var files []string
+	for _, file := range append(slices.Clone(l.addr.KnownHosts), l.addr.Recorded) {
+		switch {
+		case strings.Contains(file, " "): // ssh splits the list at blanks
+			files = append(files, `"`+file+`"`)
+		case file != "":
+			files = append(files, file)
+		}
+	}
+	if len(files) > 0 && l.addr.PinFile == "" { // else ssh finds its own
+		args = append(args, "-o", plaintext.Quote("UserKnownHostsFile="+strings.Join(files, " ")))
 	}
 	for _, file := range l.addr.Identities {
 		args = append(args, "-i", plaintext.Quote(file))

@@ -180,7 +180,7 @@ func readNewest(board string) (newest, error) {
 		err = json.Unmarshal(data, &n)
 	}
 	if err != nil {
-		err = fmt.Errorf("read which build is the newest written: %s: %w", path, err)
+		err = fmt.Errorf("read the record of the newest build: %s: %w", path, err)
 	}
 	return n, err
 }

@@ -22,14 +22,14 @@ func CheckImage(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
 	if sizeBytes < 0 {
 		sizeBytes, sectorBytes = mostBytes, 0
 	}
-	s := &source{r: zeroPadded{r, sizeBytes}, size: mostBytes}
+	s := &source{r: zeroPadded{r, sizeBytes}, size: mostBytes, failure: new(error)}
 	if sizeBytes == 0 {
 		return errors.New("it is empty\nnext: ls -l IMAGE")
 	}
 	if string(s.readAt(max(0, sizeBytes-512), 8)) == "conectix" {
 		return errors.New("it is a fixed VHD disk\nnext: qemu-img convert -f vpc -O raw IMAGE disk.img")
 	}
-	whole := &source{r: s.r, size: sizeBytes}
+	whole := &source{r: s.r, size: sizeBytes, failure: s.failure}
 	holds := whole.identifyContent()
 	l, err := s.readExtents(holds.Type)
 	switch {

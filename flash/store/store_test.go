@@ -121,6 +121,11 @@ func TestPullCountsWhatArrived(t *testing.T) {
 	if err == nil {
 		p.root, err = os.OpenRoot(into)
 	}
+	defer func() {
+		if p.root != nil {
+			p.root.Close()
+		}
+	}()
 	if err != nil || os.MkdirAll(filepath.Join(into, "disk.img", "in the way"), 0o755) != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,9 @@ func copyLog(from, to string) {
 	if err != nil || !info.Mode().IsRegular() || os.MkdirAll(filepath.Dir(to), 0o755) != nil {
 		return
 	}
-	_ = os.WriteFile(to, localfile.Tail(from, logBytes), 0o644)
+	if text := localfile.Tail(from, logBytes); text != nil || info.Size() == 0 {
+		_ = os.WriteFile(to, text, 0o644)
+	}
 }
 
 // unmountBoard unmounts the board's command disk after an interrupted script. It finds the disk by

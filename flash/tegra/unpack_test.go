@@ -258,62 +258,68 @@ func TestBroken(t *testing.T) {
 	}
 }
 
+// Yocto can also make packages as .zip.
+func TestZipIsRefused(t *testing.T) {
+	zip := append([]byte("PK\x03\x04"), make([]byte, 600)...)
+	if _, err := try(t, zip, usualLimits); err == nil || !strings.Contains(err.Error(), "TEGRAFLASH_PACKAGE_FORMAT") {
+		t.Errorf("a zip: %v; want the setting that makes a tar", err)
+	}
+}
+
 func TestDigest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "archive")
-	for name, data := range map[string][]byte{"tar": gz(t, tarOf(t, good...))} {
-		if err := os.WriteFile(path, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		dir := filepath.Join(t.TempDir(), "package")
-		if _, err := Unpack(t.Context(), Archive{Path: path, SHA256: strings.Repeat("0", 64)}, dir); err == nil || !strings.Contains(err.Error(), "sha256") {
-			t.Errorf("%s with a wrong digest: %v; want it refused", name, err)
-		}
-		sum, err := Unpack(t.Context(), Archive{Path: path}, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Unpack(t.Context(), Archive{Path: path, SHA256: sum}, filepath.Join(t.TempDir(), "again")); err != nil {
-			t.Errorf("%s with its own digest: %v", name, err)
-		}
-		if _, err := Unpack(t.Context(), Archive{Path: path}, dir); !errors.Is(err, fs.ErrExist) {
-			t.Errorf("%s over a folder: %v; want that it is there", name, err)
-		}
+	data := gz(t, tarOf(t, good...))
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "package")
+	if _, err := Unpack(t.Context(), Archive{Path: path, SHA256: strings.Repeat("0", 64)}, dir); err == nil || !strings.Contains(err.Error(), "sha256") {
+		t.Errorf("a wrong digest: %v; want it refused", err)
+	}
+	sum, err := Unpack(t.Context(), Archive{Path: path}, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Unpack(t.Context(), Archive{Path: path, SHA256: sum}, filepath.Join(t.TempDir(), "again")); err != nil {
+		t.Errorf("its own digest: %v", err)
+	}
+	if _, err := Unpack(t.Context(), Archive{Path: path}, dir); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("over a folder: %v; want that it is there", err)
 	}
 }
 
 // What was proved is what is extracted. Nothing is left of anything else.
 func TestArchiveChanges(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "archive")
-	for name, data := range map[string][]byte{"tar": gz(t, tarOf(t, good...))} {
-		if err := os.WriteFile(path, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		f, err := sealed.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		if _, err := f.Seal(t.Context(), func(int64) {}); err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(os.Rename(path, path+".old"), os.WriteFile(path, []byte("other"), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Unpack(t.Context(), Archive{Path: path, File: f}, filepath.Join(t.TempDir(), "package")); err != nil {
-			t.Errorf("%s, renamed: %v", name, err)
-		}
-		other := bytes.Clone(data)
-		other[len(other)-1] ^= 1
-		if err := os.WriteFile(path+".old", other, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		dir := filepath.Join(t.TempDir(), "package")
-		if _, err := Unpack(t.Context(), Archive{Path: path, File: f}, dir); !errors.Is(err, sealed.ErrChanged) {
-			t.Errorf("%s, edited: %v", name, err)
-		}
-		if _, err := os.Stat(dir); err == nil {
-			t.Errorf("%s, edited: a folder is left", name)
-		}
+	data := gz(t, tarOf(t, good...))
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, err := sealed.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Seal(t.Context(), func(int64) {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Rename(path, path+".old"), os.WriteFile(path, []byte("other"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Unpack(t.Context(), Archive{Path: path, File: f}, filepath.Join(t.TempDir(), "package")); err != nil {
+		t.Errorf("renamed: %v", err)
+	}
+	other := bytes.Clone(data)
+	other[len(other)-1] ^= 1
+	if err := os.WriteFile(path+".old", other, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "package")
+	if _, err := Unpack(t.Context(), Archive{Path: path, File: f}, dir); !errors.Is(err, sealed.ErrChanged) {
+		t.Errorf("edited: %v", err)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("edited: a folder is left")
 	}
 }
 

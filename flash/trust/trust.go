@@ -67,8 +67,11 @@ func Named(option string) (Lists, error) {
 // Own reads allowed_signers in the user's configuration. Call it if Named finds no list.
 func Own() (Lists, error) {
 	folder := userConfigDir()
+	if folder == "" {
+		return nil, fmt.Errorf("find who may sign: neither --signers nor %s is given, and the home folder is not known\nnext: repeat the line with --signers=LIST  # the list of signers from somebody whom you trust", SignersVariable)
+	}
 	own := filepath.Join(folder, "allowed_signers")
-	if folder == "" || !localfile.Exists(own) { // without a home folder, own would be in the current one
+	if !localfile.Exists(own) {
 		return nil, fmt.Errorf("find who may sign: neither --signers nor %s is given, and there is no %s\nnext: ls -l %s  # put a list from somebody whom you trust there, or name it with --signers", SignersVariable, own, plaintext.Quote(own))
 	}
 	list, err := read("your own list", own)

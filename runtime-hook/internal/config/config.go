@@ -28,16 +28,23 @@ type Config struct {
 	Devices      bool     `toml:"devices"`                                                // containers get device nodes
 	VolumeMounts bool     `toml:"accept-nvidia-visible-devices-as-volume-mounts"`         // containers may name devices by mounts
 	Variable     bool     `toml:"accept-nvidia-visible-devices-envvar-when-unprivileged"` // containers that are not privileged may name devices in their environment
-	Log          struct {
+	Log          Log      `toml:"log"`
+	Runtime      Runtime  `toml:"runtime"`
+	CDI          CDI      `toml:"cdi"`
+}
+
+// Errors of go-toml name these types.
+type (
+	Log struct {
 		File string `toml:"file"` // "" for none
-	} `toml:"log"`
+	}
 	Runtime struct {
 		Runtimes []string `toml:"runtimes"` // names or paths; slipway-runtime uses the first that the board has
-	} `toml:"runtime"`
+	}
 	CDI struct {
 		Version string `toml:"version"` // of CDI specs; "" for the oldest that has all needed fields
-	} `toml:"cdi"`
-}
+	}
+)
 
 // Defaults returns the settings of a board without a file.
 func Defaults() Config {

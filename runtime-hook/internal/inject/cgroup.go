@@ -22,7 +22,7 @@ func (p Process) Allow(devices []plan.Device) error {
 	}
 	group, err := p.deviceCgroup()
 	if errors.Is(err, errDevicesInSpec) {
-		return fmt.Errorf("%w, and the container's spec does not allow %s (%d devices in all): slipway-runtime and CDI do", err, devices[0].Path, len(devices))
+		return fmt.Errorf("%w, and the container's spec does not allow the first of %d devices, %s: slipway-runtime and CDI do", err, len(devices), devices[0].Path)
 	}
 	if err != nil {
 		return err
