@@ -617,7 +617,8 @@ func (u *updateRun) markGood(ctx context.Context) (string, error) {
 	return u.outcome.Slot + " stays", nil
 }
 
-// rollBack marks the new system bad, restarts, checks that the old one runs, collects both logs.
+// rollBack collects the new system's logs, marks it bad, restarts, and checks that the old one runs,
+// whose logs it collects too.
 func (u *updateRun) rollBack(ctx context.Context) (string, error) {
 	u.collectLogs(ctx, "the new system", "0")
 	err := u.onNewSystem(ctx, u.engine.MarkBad)

@@ -132,7 +132,7 @@ func (b *projectBuild) unchangedFiles() map[string]File {
 // that this folder has already. It returns an error if no image can be flashed.
 func (b *projectBuild) collectFiles(ctx context.Context, images []image, known map[string]File) ([]File, error) {
 	if !slices.ContainsFunc(images, func(i image) bool { return slices.Contains(flashed, i.kind) }) {
-		return nil, fmt.Errorf(`bitbake left no image of %s that can be flashed; set IMAGE_FSTYPES (wic wic.bmap, or tegraflash)`,
+		return nil, fmt.Errorf(`bitbake left no image of %s that can be flashed; set IMAGE_FSTYPES (wic wic.bmap, or tegraflash, and TEGRAFLASH_PACKAGE_FORMAT = "tar" if that is zip)`,
 			strings.Join(b.project.Targets, ", "))
 	}
 	var files []File

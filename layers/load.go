@@ -422,6 +422,9 @@ func workTree(dir string) string {
 		// With os.Stat, Go's test cache would run a test again after each command of git.
 		var info unix.Stat_t
 		err := unix.Stat(filepath.Join(at, ".git"), &info)
+		for err == unix.EINTR { // which os.Stat repeats too
+			err = unix.Stat(filepath.Join(at, ".git"), &info)
+		}
 		if err == nil && (info.Mode&unix.S_IFMT == unix.S_IFDIR || !isSubmodule(at)) {
 			return at
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,8 +41,8 @@ func Find(name, buildDir string) (Target, error) {
 	info, err := os.Stat(dir)
 	switch {
 	case err != nil:
-		if user, host, found := strings.Cut(name, "@"); found && user != "" && host != "" {
-			return Target{}, fmt.Errorf("audit %s: a running board, whose root file system must be copied first\nnext: ssh %s tar --one-file-system --xattrs -cf - / >rootfs.tar  # then unpack it as root, and audit that folder", name, plaintext.Quote(name))
+		if user, host, found := strings.Cut(name, "@"); found && user != "" && host != "" && !strings.Contains(name, "/") {
+			return Target{}, fmt.Errorf("audit %s: %w; the root file system of a running board is copied first\nnext: umask 077; ssh %s tar --one-file-system --xattrs -cf - -C / . >rootfs.tar  # ci/audit.md has the lines for it", name, fs.ErrNotExist, plaintext.Quote(name))
 		}
 		if strings.ContainsAny(name, "./") { // no board's name has these
 			return Target{}, localfile.ExplainUnreadable(name, err)

@@ -16,7 +16,7 @@ import (
 // auditHere is the variable by which auditReports makes its child audit an image itself.
 const auditHere = "SLIPWAY_AUDIT_HERE"
 
-// auditCommand returns the command audit, which searches an image or a running board for faults.
+// auditCommand returns the command audit, which searches an image or a root file system for faults.
 func auditCommand() *Command {
 	c := New("audit TARGET", "Search an image for faults that show on the board, and for secrets")
 	c.Long = `TARGET is a board that is built, the folder of an artifact or of a root file system, a disk

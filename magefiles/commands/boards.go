@@ -72,14 +72,14 @@ func boardsCommand() *Command {
 	return c
 }
 
-// doctorCommand returns the command doctor, which checks this machine, or a bitbake configuration.
+// doctorCommand returns the command doctor, which checks this machine.
 func doctorCommand() *Command {
 	c := New("doctor [BOARD]", "Check whether this machine is ready to build a board")
 	c.Long = `Each finding names the fault, its consequence, and the command that fixes it. The exit status
 is an error if the build would stop. Without BOARD it takes the project's board, and outside of
 a project the default virtual board.
 
-` + orProjectFile + ``
+` + orProjectFile
 	c.Example = `slipway doctor jetson-orin-nano-devkit`
 	offline := c.Switch("offline", "ask no server, fetch nothing")
 	asJSON := c.Switch("json", "print the findings as JSON")

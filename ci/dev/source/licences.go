@@ -26,9 +26,10 @@ var allowedLicences = map[string]string{
 	"Unlicense":    "public domain",
 }
 
-// Files that look like licences but do not cover code that we link.
+// Files that look like licences, but beside which others cover the code that we link.
 var otherTexts = map[string]string{
 	"github.com/opencontainers/go-digest/LICENSE.docs": "covers its documentation only",
+	"github.com/cyphar/filepath-securejoin/COPYING.md": "says which file is under LICENSE.BSD, and which under LICENSE.MPL-2.0",
 }
 
 // noticeFile is a file that the Apache License wants to be passed on beside itself.
@@ -137,7 +138,7 @@ func checkLicence(path string) string {
 	}
 	names := licenceNames(data)
 	if names == "" {
-		return fmt.Sprintf("unknown licence: read %s; if it allows what the licences in allowedLicences do, name it in otherTexts", path)
+		return fmt.Sprintf("unknown licence: read %s; a module with terms of its own is not linked", path)
 	}
 	for name := range strings.SplitSeq(names, " AND ") {
 		if _, ok := allowedLicences[name]; !ok {
@@ -147,8 +148,9 @@ func checkLicence(path string) string {
 	return ""
 }
 
-// knownPercent of a file must be texts of licences. The rest are holders, titles, lists of files.
-const knownPercent = 75
+// knownPercent of a file must be texts of licences. A paragraph with further terms is more than the
+// holders and titles that are left.
+const knownPercent = 95
 
 // licenceNames returns the SPDX identifiers of the licences in a file, joined by " AND ". It returns
 // "" for a file with too much other text.
