@@ -357,7 +357,8 @@ func (u *upRun) deployArtifact(ctx context.Context) (string, error) {
 	return summarizeDeploy(deployed), reach.MarkUnreachable(ctx, u.conn, err)
 }
 
-// runSmoke runs the suites on the board, and copies their results into the report.
+// runSmoke runs the suites on the board, and copies their results into the report. It returns the
+// counts of checks in words, also with an error.
 func (u *upRun) runSmoke(ctx context.Context) (string, error) {
 	proved, err := suite.Run(ctx, u.conn, u.spec, u.artifact, suite.KeepMetrics(u.opt.Build, u.spec))
 	u.report.Identity, u.report.Suites, u.report.Logs = proved.Identity, proved.Suites, proved.Logs

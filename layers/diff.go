@@ -99,7 +99,8 @@ func (p Project) floatingRef(id string) string {
 	return ""
 }
 
-// pinnedCommits returns the commits of repositories by ID, also those of a lock file loaded alone.
+// pinnedCommits returns the commits of repositories by ID, "" for one without, also those of a lock
+// file loaded alone.
 func (p Project) pinnedCommits() map[string]string {
 	all := map[string]string{}
 	if locked := p.merged.Get("overrides", "repos"); locked != nil {

@@ -56,7 +56,8 @@ func logIgnored(set config.Config, rootfs string, asked bool) {
 	fmt.Fprintf(log, "container with the root %s: gave nothing: it is not privileged, and %s takes NVIDIA_VISIBLE_DEVICES from privileged containers only\n", printable(rootfs), config.File)
 }
 
-// readContainer reads a container's config.json and request. devices, if any, replaces its devices.
+// readContainer reads a container's config.json and request. devices, if any, replaces its devices,
+// and the container then counts as privileged. With an error, the request has only the settings.
 func readContainer(state oci.State, devices string) (oci.Config, request, error) {
 	c, err := oci.ReadConfig(state.Bundle)
 	if err != nil {

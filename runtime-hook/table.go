@@ -19,6 +19,7 @@ type entryUse struct {
 	GPU          *int   `json:"gpu,omitempty"` // nil: the entry is not for one GPU only
 }
 
+// gpuText returns the number of the only GPU that the entry is for, or "-".
 func (u entryUse) gpuText() string {
 	if u.GPU == nil {
 		return "-"

@@ -122,8 +122,8 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 	return a, report.NotBegun(report.Because(ctx, report.ErrWrong, err))
 }
 
-// AddHostKeys adds to an address the authorities that sign host keys (board.yml), and host keys
-// that a flash recorded, if the address's HostKeyAlias is exactly the board's name or serial.
+// AddHostKeys sets an address's authorities that sign host keys (board.yml), and its file of the
+// keys that flashes recorded. A key in that counts only for a HostKeyAlias of its own name.
 func AddHostKeys(opt images.Options, spec images.Spec, a *boardssh.Address) (err error) {
 	if spec.Board != "" {
 		dir, err := opt.StateDir(spec)

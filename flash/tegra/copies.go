@@ -24,7 +24,8 @@ func (p *Package) CopyTo(ctx context.Context, dir string) error {
 	return nil
 }
 
-// copyEntries links the shared files into dir, and copies all others by cp.
+// copyEntries puts the package's entries into dir: the images that its variables ROOTFS_IMAGE and
+// DATAFILE name as hard links, where that works, and all others as copies by cp.
 func (p *Package) copyEntries(ctx context.Context, dir string) error {
 	entries, err := os.ReadDir(p.Dir)
 	if err != nil {

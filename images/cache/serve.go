@@ -313,7 +313,7 @@ func (s *server) publicHost() string {
 	return "127.0.0.1"
 }
 
-// printStatus prints the addresses as text or JSON.
+// printStatus prints the cache's address and how to use it, or all addresses as JSON.
 func (s *server) printStatus() {
 	st := Status{
 		Folder: s.opt.Dir, Bitbake: s.version.String(), PID: os.Getpid(),

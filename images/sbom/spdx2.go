@@ -81,8 +81,8 @@ func firstLicence(texts ...string) string {
 	return ""
 }
 
-// decodeArchive reads Yocto's SPDX 2 archive of an image: a tar with a document for each package.
-// It skips the index of digests: artifact.json has the SHA-256 of the whole archive.
+// decodeArchive reads Yocto's SPDX 2 archive of an image, a tar.zst of at most maxBytes unpacked,
+// with a document for each package. It skips the index of digests: artifact.json has the SHA-256.
 func decodeArchive(r io.Reader) (Bill, error) {
 	z, err := zstd.NewReader(r, zstd.WithDecoderMaxMemory(maxBytes), zstd.WithDecoderConcurrency(1))
 	if err != nil {

@@ -242,7 +242,7 @@ func (f sftpFile) sync(ctx context.Context, size int64) error {
 	return nil
 }
 
-// finish sets the file's mode and closes it.
+// finish sets the permission bits of the file and closes it. If that fails, it stays open.
 func (f sftpFile) finish(ctx context.Context, mode fs.FileMode) error {
 	return f.files.do(ctx, func() error {
 		if err := f.Chmod(mode.Perm()); err != nil {
