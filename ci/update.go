@@ -617,8 +617,8 @@ func (u *updateRun) markGood(ctx context.Context) (string, error) {
 	return u.outcome.Slot + " stays", nil
 }
 
-// rollBack collects the new system's logs, marks it bad, restarts, and checks that the old one runs,
-// whose logs it collects too.
+// rollBack collects the new system's logs, marks it bad, restarts, and checks that the old one
+// runs, whose logs it collects too.
 func (u *updateRun) rollBack(ctx context.Context) (string, error) {
 	u.collectLogs(ctx, "the new system", "0")
 	err := u.onNewSystem(ctx, u.engine.MarkBad)

@@ -41,8 +41,9 @@ func Find(name, buildDir string) (Target, error) {
 	info, err := os.Stat(dir)
 	switch {
 	case err != nil:
-		if user, host, found := strings.Cut(name, "@"); found && user != "" && host != "" && !strings.Contains(name, "/") {
-			return Target{}, fmt.Errorf("audit %s: %w; the root file system of a running board is copied first\nnext: umask 077; ssh %s tar --one-file-system --xattrs -cf - -C / . >rootfs.tar  # ci/audit.md has the lines for it", name, fs.ErrNotExist, plaintext.Quote(name))
+		user, host, isAddress := strings.Cut(name, "@")
+		if errors.Is(err, fs.ErrNotExist) && isAddress && user != "" && host != "" && !strings.Contains(name, "/") {
+			return Target{}, fmt.Errorf("audit %s: %w; the root file system of a running board is copied first\nnext: umask 077; ssh %s tar --one-file-system --xattrs -cf - -C / . >rootfs.tar  # ci/audit.md has the lines for it", name, fs.ErrNotExist, plaintext.Quote("ssh://"+name))
 		}
 		if strings.ContainsAny(name, "./") { // no board's name has these
 			return Target{}, localfile.ExplainUnreadable(name, err)

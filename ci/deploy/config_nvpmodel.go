@@ -51,7 +51,7 @@ func parsePowerModes(text string) (all powerModes) {
 	return all
 }
 
-// findNumber returns the number of a mode by number or name (in any case), and whether it exists.
+// findNumber returns the number of a mode by number or name, ignoring case, and whether it exists.
 func (all powerModes) findNumber(mode string) (string, bool) {
 	if n, err := strconv.Atoi(mode); err == nil {
 		mode = strconv.Itoa(n)

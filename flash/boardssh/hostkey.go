@@ -115,7 +115,7 @@ func (l *login) sshArgs() string {
 	var files []string
 	for _, file := range append(slices.Clone(l.addr.KnownHosts), l.addr.Recorded) {
 		switch {
-		case strings.Contains(file, " "): // ssh splits the list at blanks
+		case strings.ContainsAny(file, " \t"): // ssh splits the list there
 			files = append(files, `"`+file+`"`)
 		case file != "":
 			files = append(files, file)

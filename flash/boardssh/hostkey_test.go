@@ -40,8 +40,8 @@ func TestForgetNamesTheFileThatPins(t *testing.T) {
 }
 
 func TestSSHArgsNameAllKnownHosts(t *testing.T) {
-	l := &login{addr: Address{Host: "h", User: "u", Port: 22, KnownHosts: []string{"/a", "/b"}, Recorded: "/c"}}
-	if got, want := l.sshArgs(), "-o 'UserKnownHostsFile=/a /b /c' -p 22 u@h"; got != want {
+	l := &login{addr: Address{Host: "h", User: "u", Port: 22, KnownHosts: []string{"/a", "/my files/b"}, Recorded: "/c"}}
+	if got, want := l.sshArgs(), "-o 'UserKnownHostsFile=/a \"/my files/b\" /c' -p 22 u@h"; got != want {
 		t.Errorf("sshArgs = %q; want %q", got, want)
 	}
 }

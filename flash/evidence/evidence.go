@@ -283,7 +283,7 @@ func (r Report) Err() error {
 	return fmt.Errorf("%s\nnext: %s", text, r.next())
 }
 
-// next returns a command to resolve the objections. It is the one that signs only if the files are intact.
+// next returns a command to resolve the objections: one that signs only if the files are intact.
 func (r Report) next() string {
 	filesHold := !slices.ContainsFunc(r.Wrong, func(text string) bool { return text != r.Why })
 	switch {

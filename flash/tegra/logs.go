@@ -67,7 +67,7 @@ func copyLog(from, to string) {
 	if err != nil || !info.Mode().IsRegular() || os.MkdirAll(filepath.Dir(to), 0o755) != nil {
 		return
 	}
-	if text := localfile.Tail(from, logBytes); text != nil || info.Size() == 0 {
+	if text := localfile.Tail(from, logBytes); len(text) > 0 || info.Size() == 0 {
 		_ = os.WriteFile(to, text, 0o644)
 	}
 }

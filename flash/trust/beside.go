@@ -69,7 +69,10 @@ func isBelow(dir, folder string) bool {
 	if err != nil {
 		return false
 	}
-	own, _ := os.Stat(userConfigDir())
+	var own os.FileInfo // nil without a home folder
+	if dir, err := userConfigDir(); err == nil {
+		own, _ = os.Stat(dir)
+	}
 	for {
 		info, err := os.Stat(dir)
 		if err == nil && os.SameFile(info, top) {

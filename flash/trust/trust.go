@@ -66,9 +66,9 @@ func Named(option string) (Lists, error) {
 
 // Own reads allowed_signers in the user's configuration. Call it if Named finds no list.
 func Own() (Lists, error) {
-	folder := userConfigDir()
-	if folder == "" {
-		return nil, fmt.Errorf("find who may sign: neither --signers nor %s is given, and the home folder is not known\nnext: repeat the line with --signers=LIST  # the list of signers from somebody whom you trust", SignersVariable)
+	folder, err := userConfigDir()
+	if err != nil {
+		return nil, fmt.Errorf("find who may sign: neither --signers nor %s names a list, and your own is not found: %w", SignersVariable, err)
 	}
 	own := filepath.Join(folder, "allowed_signers")
 	if !localfile.Exists(own) {
@@ -78,13 +78,10 @@ func Own() (Lists, error) {
 	return Lists{list}, err
 }
 
-// userConfigDir returns Slipway's folder in the user's configuration; "" without a home folder.
-func userConfigDir() string {
+// userConfigDir returns Slipway's folder in the user's configuration.
+func userConfigDir() (string, error) {
 	dir, err := os.UserConfigDir()
-	if err != nil {
-		return ""
-	}
-	return filepath.Join(dir, "slipway")
+	return filepath.Join(dir, "slipway"), err
 }
 
 // Place is the location of a file and the signatures beside it.

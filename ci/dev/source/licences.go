@@ -26,7 +26,8 @@ var allowedLicences = map[string]string{
 	"Unlicense":    "public domain",
 }
 
-// Files that look like licences, but beside which others cover the code that we link.
+// otherTexts are files that look like licences and are none of the code that we link. Add one only
+// if other files of its module are the licence.
 var otherTexts = map[string]string{
 	"github.com/opencontainers/go-digest/LICENSE.docs": "covers its documentation only",
 	"github.com/cyphar/filepath-securejoin/COPYING.md": "says which file is under LICENSE.BSD, and which under LICENSE.MPL-2.0",
@@ -138,7 +139,7 @@ func checkLicence(path string) string {
 	}
 	names := licenceNames(data)
 	if names == "" {
-		return fmt.Sprintf("unknown licence: read %s; a module with terms of its own is not linked", path)
+		return fmt.Sprintf("unknown licence: read %s; a module with terms of its own is not linked, see otherTexts", path)
 	}
 	for name := range strings.SplitSeq(names, " AND ") {
 		if _, ok := allowedLicences[name]; !ok {
@@ -148,21 +149,24 @@ func checkLicence(path string) string {
 	return ""
 }
 
-// knownPercent of a file must be texts of licences. A paragraph with further terms is more than the
-// holders and titles that are left.
-const knownPercent = 95
+// titleLine matches a line beside the text of a licence: its title, a holder, or what it is for.
+var titleLine = plaintext.Regexp(`(?i)^(copyright\b.*|(the )?mit license( \(mit\))?|go-toml v2|files:.*|[-=]*)$`)
 
 // licenceNames returns the SPDX identifiers of the licences in a file, joined by " AND ". It returns
-// "" for a file with too much other text.
+// "" for a file with any other text, which could be further terms.
 func licenceNames(data []byte) string {
-	found := licensecheck.Scan(data)
-	if found.Percent < knownPercent {
-		return ""
-	}
 	var names []string
-	for _, m := range found.Match {
+	rest, at := "", 0
+	for _, m := range licensecheck.Scan(data).Match {
 		if !slices.Contains(names, m.ID) {
 			names = append(names, m.ID)
+		}
+		rest += string(data[at:max(at, m.Start)]) + "\n"
+		at = max(at, m.End)
+	}
+	for line := range strings.Lines(rest + string(data[at:])) {
+		if !titleLine().MatchString(strings.TrimSpace(line)) {
+			return ""
 		}
 	}
 	return strings.Join(names, " AND ")

@@ -49,7 +49,7 @@ func readNotice(m *goModule, path string) (Notice, error) {
 	}
 	name, err := filepath.Rel(m.Dir, path)
 	n := Notice{Module: m.Path, File: name, Text: text}
-	if filepath.Dir(path) == m.Dir {
+	if _, other := otherTexts[m.Path+"/"+name]; !other && filepath.Dir(path) == m.Dir {
 		n.Licence = licenceNames(text)
 	}
 	return n, err

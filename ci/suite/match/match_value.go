@@ -91,7 +91,8 @@ func valueKind(v any) string {
 	return "a list"
 }
 
-// linesOf returns a text's lines (in goss, with an empty one at the end), or elements as listOf.
+// linesOf returns a text's lines, as in goss with an empty one after a final line feed, or elements
+// as listOf.
 func linesOf(v any) ([]any, error) {
 	if text, ok := v.(string); ok {
 		return listOf(strings.Split(text, "\n"))

@@ -71,7 +71,7 @@ var archs = map[string]string{
 // thor is the first SoC whose GPU is on a PCI bus.
 const thor = "tegra264"
 
-// readSoC returns the first SoC in the board's device tree, such as tegra234, that is in archs, or "".
+// readSoC returns the first SoC of archs in the board's device tree, such as tegra234, or "".
 func readSoC(root string) string {
 	for _, name := range strings.Split(readStart(filepath.Join(root, "/proc/device-tree/compatible")), "\x00") {
 		if soc := strings.TrimPrefix(name, "nvidia,"); archs[soc] != "" {
