@@ -273,7 +273,7 @@ func TestPolicyRefuses(t *testing.T) {
 			path := filepath.Join(os.Getenv("XDG_STATE_HOME"), "slipway/newest/virt.json")
 			w.put(t, path, "{")
 			t.Cleanup(func() { _ = os.Remove(path) })
-		}, "which build is the newest written"},
+		}, "read the record of the newest build"},
 		{"no policy at that place", "", nil, "SLIPWAY_POLICY"},
 		{"a policy that asks for nothing", "{}", nil, "asks for nothing"},
 	} {
