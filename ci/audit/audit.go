@@ -30,8 +30,9 @@ type Report struct {
 	System   string    `json:"system"` // which root file system
 	Arch     string    `json:"arch"`   // as Debian calls it
 	Files    int       `json:"files"`
-	Programs int       `json:"programs"` // ELF files
-	Bytes    int64     `json:"bytes"`    // of the files that were read
+	Programs int       `json:"programs"`         // ELF files
+	Bytes    int64     `json:"bytes"`            // of the files that were read
+	Unread   int       `json:"unread,omitempty"` // files and folders that only root may read
 	Findings []Finding `json:"findings"`
 }
 

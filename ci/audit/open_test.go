@@ -1,9 +1,6 @@
 package audit
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,16 +63,5 @@ func TestFolderWithoutARoot(t *testing.T) {
 				t.Errorf("Audit = %v; want %q", err, tt.want)
 			}
 		})
-	}
-}
-
-// The hint how to audit a running board comes for an address alone.
-func TestFindBoard(t *testing.T) {
-	t.Chdir(t.TempDir())
-	for name, want := range map[string]bool{"root@192.0.2.7": true, "root@192.0.2.7:2222": true, "dir/a@b.img": false, "a@": false, "missing.img": false} {
-		_, err := Find(name, "build")
-		if hinted := strings.Contains(fmt.Sprint(err), "next: umask 077; ssh ssh://"+name+" tar "); hinted != want || want && !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("Find(%s) = %v; want the hint: %t", name, err, want)
-		}
 	}
 }

@@ -38,7 +38,7 @@ var stages = []stage{
 	{"ci/trends", 7, "a job compares the reports of others, without a board"},
 	{"ci/plan", 7, "a pipeline asks it before any board is built or reached"},
 	{"ci/rig", 7, "a rig is a machine, whatever runs on it"},
-	{"ci/audit", 7, "it looks at a root file system, where no board is"},
+	{"ci/audit", 7, "it looks at a root file system, also of a board, and runs nothing there but tar"},
 	{"ci/suite/match", 7, "it compares values, wherever they come from"},
 	{"ci/suite", 9, "a check needs a connection alone"},
 	{"ci/offload", 10, "its checks are some among others"},
