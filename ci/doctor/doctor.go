@@ -116,6 +116,31 @@ func unreadProject(spec images.Spec, partial layers.Project, err error) Finding 
 	return Finding{"project", Stops, saw, "the build reads it first", next}
 }
 
+// Conf checks only the names in a bitbake configuration file against a branch of meta-tegra, and
+// writes the findings. It returns an error if bitbake would stop at one.
+func Conf(w io.Writer, file, branch string, asJSON bool) error {
+	l, err := lint.Branch(branch)
+	if err != nil {
+		return err
+	}
+	if file == "" {
+		return errors.New("--conf is missing: the local.conf, or other configuration, to look at for --branch=" + branch)
+	}
+	src, err := lint.Read(file)
+	if err != nil {
+		return err
+	}
+	found, err := lint.Check([]lint.Source{src}, l)
+	if err != nil {
+		return err
+	}
+	stopped, err := writeFindings(w, lintFindings(found, withoutCheckouts), asJSON)
+	if err == nil && stopped > 0 {
+		err = fmt.Errorf("%s: bitbake on %s would stop at %d of the findings", file, branch, stopped)
+	}
+	return err
+}
+
 // runChecks runs all checks at once, because some wait for servers, and returns the findings.
 func runChecks(ctx context.Context, p boardBuild, looks []check) []Finding {
 	step := progress.Start(ctx, "doctor", int64(len(looks)), progress.Tasks)

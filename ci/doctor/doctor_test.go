@@ -140,6 +140,33 @@ func TestLookAtEveryBoard(t *testing.T) {
 	}
 }
 
+func TestConf(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "local.conf")
+	if err := os.WriteFile(file, []byte("IMAGE_INSTALL_append = \" nvidia-docker\"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := Conf(&out, file, "wrynose", false); err == nil || !strings.Contains(out.String(), file+":1:26: IMAGE_INSTALL names nvidia-docker") {
+		t.Errorf("Conf = %v:\n%s", err, out.String())
+	}
+	if err := Conf(&out, file, "dunfell", false); err != nil {
+		t.Errorf("Conf on dunfell = %v", err)
+	}
+	if err := os.WriteFile(file, []byte("INHERIT += \"nosuchclass\"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out.Reset()
+	if err := Conf(&out, file, "scarthgap", false); err != nil || !strings.Contains(out.String(), withoutCheckouts) || strings.Contains(out.String(), "the layers lack") {
+		t.Errorf("Conf, with a class that no layer has = %v:\n%s; want %q", err, out.String(), withoutCheckouts)
+	}
+	if err := Conf(&out, "", "dunfell", false); err == nil || !strings.Contains(err.Error(), "--conf is missing") {
+		t.Errorf("Conf without a file = %v", err)
+	}
+	if err := Conf(&out, file, "", false); err == nil || !strings.Contains(err.Error(), "--branch is missing") {
+		t.Errorf("Conf without a branch = %v", err)
+	}
+}
+
 func TestTools(t *testing.T) {
 	for _, tt := range []struct {
 		have, least string

@@ -197,17 +197,21 @@ func checkConfiguration(_ context.Context, p boardBuild) []Finding {
 	if err != nil {
 		return []Finding{{"configuration", Warning, err.Error(), "it cannot be told whether the names in it exist", "fix what it says"}}
 	}
-	var all []Finding
+	return lintFindings(found, plaintext.Either(p.layers.Checkout == nil, withoutCheckouts, "no name in it that the layers lack"))
+}
+
+// withoutCheckouts is the text of a good finding if only Slipway's own tables were compared.
+const withoutCheckouts = "no name in it that Slipway knows to be missing on its branch; other names need the layers' checkouts"
+
+// lintFindings converts lint's findings. Without any it returns a good finding with the text none.
+func lintFindings(found []lint.Finding, none string) (all []Finding) {
 	for _, f := range found {
 		all = append(all, Finding{"configuration", plaintext.Either(f.Stops, Stops, Warning), f.Where + ": " + f.What, f.Why, f.Fix})
 	}
-	switch {
-	case len(all) > 0:
-		return all
-	case p.layers.Checkout == nil: // only Slipway's own tables were compared
-		return []Finding{okFinding("configuration", "no name in it that Slipway knows to be missing on its branch; other names need the layers' checkouts")}
+	if len(all) == 0 {
+		return []Finding{okFinding("configuration", "%s", none)}
 	}
-	return []Finding{okFinding("configuration", "no name in it that the layers lack")}
+	return all
 }
 
 const connectivityCheck = "CONNECTIVITY_CHECK_URIS"

@@ -312,3 +312,13 @@ func TestCheckOfTegraDemoDistro(t *testing.T) {
 		t.Errorf("nothing was read in %s", clone)
 	}
 }
+
+func TestBranch(t *testing.T) {
+	l, err := Branch("kirkstone-l4t-r32.7.x")
+	if err != nil || l.Branch["meta-tegra"] != "kirkstone-l4t-r32.7.x" || l.Branch["meta-virtualization"] != "kirkstone" {
+		t.Errorf("Branch = %+v, %v", l, err)
+	}
+	if _, err := Branch("jammy"); err == nil || !strings.Contains(err.Error(), "scarthgap-l4t-r35.x") {
+		t.Errorf("Branch(jammy) = %v; want the branches that there are", err)
+	}
+}

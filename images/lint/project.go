@@ -2,6 +2,7 @@ package lint
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"path"
 	"path/filepath"
@@ -108,6 +109,38 @@ func blockIndent(b layers.Block) int {
 		}
 	}
 	return 0
+}
+
+// Branch returns the layers of a known branch of meta-tegra or Yocto release, for a configuration
+// without a project.
+func Branch(branch string) (Layers, error) {
+	release := seriesOf(branch)
+	l := Layers{Branch: map[string]string{}, Others: true}
+	for _, t := range tables() {
+		switch {
+		case t.branchBit(branch) != 0:
+			l.Branch[t.layer] = branch
+		case t.branchBit(release) != 0:
+			l.Branch[t.layer] = release
+		}
+	}
+	if branch == "" {
+		return l, fmt.Errorf("--branch is missing: the branch of meta-tegra, or the release of Yocto, that the configuration is for; known are %s", strings.Join(knownBranches(), " "))
+	}
+	if release == "" {
+		return l, fmt.Errorf("--branch: no branch %q of meta-tegra or release of Yocto is known%s (have %s)\nnext: repeat the line with --branch=master", branch, plaintext.DidYouMean(branch, knownBranches()), strings.Join(knownBranches(), " "))
+	}
+	return l, nil
+}
+
+// knownBranches returns the sorted names of Yocto's releases and of the tables' branches.
+func knownBranches() []string {
+	all := slices.Clone(series)
+	for _, t := range tables() {
+		all = append(all, slices.DeleteFunc(slices.Clone(t.branches), func(b string) bool { return strings.Contains(b, "@") })...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // Read returns the content of a configuration file.

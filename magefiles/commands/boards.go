@@ -72,19 +72,35 @@ func boardsCommand() *Command {
 	return c
 }
 
-// doctorCommand returns the command doctor, which checks this machine.
+// doctorCommand returns the command doctor, which checks this machine, or a bitbake configuration.
 func doctorCommand() *Command {
 	c := New("doctor [BOARD]", "Check whether this machine is ready to build a board")
 	c.Long = `Each finding names the fault, its consequence, and the command that fixes it. The exit status
 is an error if the build would stop. Without BOARD it takes the project's board, and outside of
 a project the default virtual board.
 
-` + orProjectFile
-	c.Example = `slipway doctor jetson-orin-nano-devkit`
+` + orProjectFile + `
+
+With --conf and --branch, doctor reads only a bitbake configuration. It lists the names in it
+that this branch of meta-tegra lacks, and proposes the right names.`
+	c.Example = `slipway doctor jetson-orin-nano-devkit
+slipway doctor --conf=local.conf --branch=scarthgap`
+	conf := c.Text("conf=FILE", "", "look only at this local.conf")
+	branch := c.Text("branch=NAME", "", "the branch of meta-tegra, or release of Yocto, that --conf is for")
 	offline := c.Switch("offline", "ask no server, fetch nothing")
 	asJSON := c.Switch("json", "print the findings as JSON")
+	c.check = func(words []string) error {
+		board := error(nil)
+		if words[0] != "" && c.given("conf") {
+			board = errors.New("BOARD does nothing beside --conf")
+		}
+		return errors.Join(board, c.needs("conf", "branch"), c.needs("branch", "conf"), c.refuseTogether("offline", "conf"))
+	}
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
+		if file := *conf; file != "" || *branch != "" {
+			return doctor.Conf(stdout, file, *branch, *asJSON)
+		}
 		return runFor(ctx, board, images.LoadOwn, func(ctx context.Context, spec images.Spec) error {
 			build := options
 			build.Offline = *offline

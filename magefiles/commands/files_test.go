@@ -21,6 +21,7 @@ func TestFilesThatAreNotHere(t *testing.T) {
 		"bfb extract no/such":                                     here,
 		"bfb make out.bfb --base=no/such":                         here,
 		"bmap no/such":                                            here,
+		"doctor --conf=no/such --branch=scarthgap":                here,
 		"update virt root@127.0.0.1:1 no/such":                    here,
 		"deploy container virt root@127.0.0.1:1 no/such":          whole,
 		"deploy run virt root@127.0.0.1:1 oci-dir:no/such":        whole,

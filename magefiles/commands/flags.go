@@ -186,6 +186,14 @@ func (c *Command) needs(flag, other string) error {
 	return nil
 }
 
+// refuseTogether returns an error if flag and other were both typed.
+func (c *Command) refuseTogether(flag, other string) error {
+	if c.given(flag) && c.given(other) {
+		return fmt.Errorf("--%s does nothing beside --%s", flag, other)
+	}
+	return nil
+}
+
 // become adds the flag --become, which overrides SLIPWAY_BECOME.
 func (c *Command) become() {
 	c.addFlag("become", "run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)", "bool", func(text string) error {
