@@ -20,7 +20,7 @@ func (o Outcome) writePages(dir string) error {
 	return errors.Join(err, writeFile(dir, pageName, html), writeFile(dir, junitName, junit))
 }
 
-// readReports returns the report of each board, without logs; empty where none can be read.
+// readReports returns the report of each board, without logs, or an empty one if it cannot be read.
 func (o Outcome) readReports(dir string) []report.Report {
 	all := make([]report.Report, len(o.Results))
 	for i, r := range o.Results {

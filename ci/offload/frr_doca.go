@@ -7,7 +7,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// docaDriver stands for a DPDK driver's name. DOCA Flow always uses the hardware.
+// docaDriver is used as the name of the DPDK driver. DOCA Flow always uses the hardware.
 const docaDriver = "doca_flow"
 
 // parseDOCAFlows parses the output of "show dplane doca pbr flow json". The list includes rules

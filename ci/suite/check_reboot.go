@@ -21,7 +21,7 @@ func readReboot(e *Entry) Probe {
 // errNoReboot skips the check if the user forbids restarts.
 const errNoReboot = Missing("it would restart the board, which --no-reboot forbids (an update forbids it too)")
 
-// Inspect restarts the board, reads s.identity anew, and checks that the boot id is another one. It
+// Inspect restarts the board, reads s.identity again, and checks that the boot id is a new one. It
 // skips the check if restarts are forbidden.
 func (r reboot) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding

@@ -455,7 +455,7 @@ func TestKeysWithPassphraseComeLast(t *testing.T) {
 	}
 }
 
-// A named public key stands for one in the agent. A private key that cannot be read is an error.
+// A named public key selects the agent's key. A private key that cannot be read is an error.
 func TestReadIdentityOfPublicKey(t *testing.T) {
 	_, key, text := sshtest.NewKey(t)
 	public := sshtest.WriteFile(t, []byte(text))

@@ -25,7 +25,7 @@ func (p *Package) CopyTo(ctx context.Context, dir string) error {
 }
 
 // copyEntries puts the package's entries into dir: the images that its variables ROOTFS_IMAGE and
-// DATAFILE name as hard links, where that works, and all others as copies by cp.
+// DATAFILE name as hard links if possible, and all others as copies by cp.
 func (p *Package) copyEntries(ctx context.Context, dir string) error {
 	entries, err := os.ReadDir(p.Dir)
 	if err != nil {

@@ -31,7 +31,7 @@ type carriage struct {
 	several int
 	second  bool   // the first stream waits until another one has brought something
 	brought func() // is called when something arrived
-	name    string // a new file where that is ""
+	name    string // of the file; "": a new one
 }
 
 func (o carriage) carry(t *testing.T, first boardssh.Address, data []byte) (string, *stream, error) {
