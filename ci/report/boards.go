@@ -49,7 +49,11 @@ type BoardRow struct {
 	Board, Link, Result, Note, Took string
 	Status                          Status
 	Cells                           []Cell
+	Facts                           map[string]string // of Identity.Facts, by name
 }
+
+// factColumns are the facts of Identity.Facts that have a column, after those of the checks.
+var factColumns = []string{"Image", "Slot"}
 
 // Column is a stage or a check in the table.
 type Column struct {
@@ -94,6 +98,13 @@ func (p BoardsPage) ShownColumns() []Column { return p.Columns[:min(len(p.Column
 // is none. The page hides columns from there on at first.
 func (p BoardsPage) FirstFolded() int {
 	return 2 + slices.IndexFunc(p.ShownColumns(), func(c Column) bool { return c.Failed == 0 })
+}
+
+// FactColumns returns the factColumns that have a value for any board.
+func (p BoardsPage) FactColumns() []string {
+	return slices.DeleteFunc(slices.Clone(factColumns), func(name string) bool {
+		return !slices.ContainsFunc(p.Rows, func(r BoardRow) bool { return r.Facts[name] != "" })
+	})
 }
 
 // Headline returns the counts as a line, like "37 passed, 2 failed, 1 not reached".
@@ -179,8 +190,8 @@ func GroupCauses(all []BoardFailure) []Cause {
 }
 
 // CheckTable returns a column for each stage and check, those with the most failures first, and for
-// each report a row with the cells of the first maxColumns columns. If checks of two suites have
-// the same name, their columns have the suite's name too.
+// each report a row with its facts and the cells of the first maxColumns columns. If checks of two
+// suites have the same name, their columns have the suite's name too.
 func CheckTable(all []Report) (columns []Column, rows []BoardRow) {
 	at, names := map[string]int{}, map[string]int{}
 	for _, r := range all {
@@ -202,7 +213,10 @@ func CheckTable(all []Report) (columns []Column, rows []BoardRow) {
 		columns[i].Name = plaintext.Either(names[c.Name] > 1, c.Title, c.Name)
 	}
 	for _, r := range all {
-		row := BoardRow{Cells: make([]Cell, min(len(columns), maxColumns))}
+		row := BoardRow{Cells: make([]Cell, min(len(columns), maxColumns)), Facts: map[string]string{}}
+		for _, f := range r.Identity.Facts() {
+			row.Facts[f.Name] = plaintext.Clean(plaintext.FirstLine(f.Value), maxCellBytes)
+		}
 		for _, p := range r.listPoints() {
 			if i := at[p.key()]; i < len(row.Cells) {
 				row.Cells[i] = Cell{p.Status, plaintext.Clean(plaintext.FirstLine(p.Saw), maxCellBytes)}

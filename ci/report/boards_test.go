@@ -109,6 +109,34 @@ func TestColumns(t *testing.T) {
 	}
 }
 
+// The page has the column of a fact if any board has it, with the value in that board's row.
+func TestFactColumns(t *testing.T) {
+	p := newOverview([]Report{{Board: "a"}, {Board: "b", Identity: Identity{Image: "<lab> 7", Kernel: "6.12"}}}, nil)
+	if got := p.FactColumns(); !slices.Equal(got, []string{"Image"}) {
+		t.Errorf("FactColumns = %v; want those of factColumns that a board has", got)
+	}
+	html, err := p.Render()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pagetest.Check(t, string(html))
+	for _, want := range []string{`<th scope="col" class="fact">Image</th>`, `<td class="fact"></td>`, `<td class="fact">&lt;lab&gt; 7</td>`} {
+		if strings.Count(string(html), want) != 1 {
+			t.Errorf("the page has %d times %s; want it once", strings.Count(string(html), want), want)
+		}
+	}
+}
+
+// Every name of factColumns is a name of Facts, or the column would never be seen.
+func TestFactColumnsAreFacts(t *testing.T) {
+	all := Identity{"h", "m", "s", "m", "b", "o", "i", "l", "b", "f", "k", "s", 60, "i"}.Facts()
+	for _, name := range factColumns {
+		if !slices.ContainsFunc(all, func(f fact) bool { return f.Name == name }) {
+			t.Errorf("factColumns has %q, which Facts does not return", name)
+		}
+	}
+}
+
 // Two reports of one board have different names, with their times, in each form.
 func TestReportsOfOneBoard(t *testing.T) {
 	a, b, other := failing(), failing(), failing()

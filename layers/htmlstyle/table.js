@@ -8,10 +8,12 @@ filter.oninput = () => {
   document.querySelector('output').value = filter.value && rows.filter(row => !row.hidden).length + ' of ' + rows.length
 }
 const ranks = ['✗', '–', '=', '✓', '']
+const units = {ms: 1, s: 1000, m: 60000, h: 3600000}
 function key(row, column) {
   const text = (row.cells[column].querySelector('a, b') ?? row.cells[column]).textContent
   if (ranks.includes(text)) return ranks.indexOf(text)
-  return /^[\d.]+ m?s$/.test(text) ? parseFloat(text) * (text.endsWith('ms') ? 1 : 1000) : text
+  if (!/^([\d.]+ ?(ms|[smh]))+$/.test(text)) return text
+  return [...text.matchAll(/([\d.]+) ?(ms|[smh])/g)].reduce((sum, [, number, unit]) => sum + number * units[unit], 0)
 }
 const order = (a, b) => typeof a == 'number' && typeof b == 'number' ? a - b : String(a).localeCompare(b, undefined, {numeric: true})
 heads.forEach((head, column) => {
