@@ -194,24 +194,58 @@ func (l *tableExtents) guessMBRSector(sizeBytes, sectorBytes int64) int64 {
 	return 512
 }
 
-// otherFormats are files that users mistake for disk images, with the command for the next step.
-var otherFormats = []struct {
-	at                int
-	magic, what, next string
-}{
-	{0, "!<arch>\ndebian-binary", "a Debian package", "dpkg --info IMAGE  # install it on the board with dpkg -i"},
-	{0, "!<arch>\n", "an archive of ar", ""},
-	{110, "sw-description", "a bundle of SWUpdate", "update --help"},
-	{0, "070701", "a cpio archive, as an initramfs is", ""},
-	{0, "\x7fELF", "a program (ELF)", ""},
-	{0, "ANDROID!", "an Android boot image", ""},
-	{0, "\x42\x66\x02\x13", "a boot stream of a BlueField (BFB)", "bfb list IMAGE  # flash it to /dev/rshim0"},
-	{0, "\xd0\x0d\xfe\xed", "a device tree, or a FIT image", ""},
-	{0, "\x27\x05\x19\x56", "an image for U-Boot", ""},
-	{56, "ARMd", "a Linux kernel", ""},
-	{0x202, "HdrS", "a Linux kernel", ""},
-	{0, "MZ", "a program for EFI or Windows", ""},
-	{0, "UBI#", "a UBI image for flash chips", ""},
+// OtherFormat is a kind of files that users mistake for disk images.
+type OtherFormat struct {
+	at         int // where its magic begins
+	magic      string
+	What, Next string // its name, and the command for the next step
+	Packed     bool   // the user must unpack or convert it first; the image is in it
+}
+
+// otherFormats are looked for in this order.
+var otherFormats = []OtherFormat{
+	{0, "7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it and give the image in it", "7z x IMAGE", true},
+	{0, "Rar!\x1a\x07", "a RAR archive; unpack it and give the image in it", "unrar x IMAGE", true},
+	{0, "\x04\x22\x4d\x18", "packed by lz4", "lz4 -dc IMAGE > disk.img", true},
+	{0, "\x3a\xff\x26\xed", "an Android sparse image", "simg2img IMAGE disk.img", true},
+	{0, "\x5d\x00\x00", "packed by lzma", "xz -dc IMAGE > disk.img", true},
+	{0, "QFI\xfb", "a qcow2 disk", "qemu-img convert -O raw IMAGE disk.img", true},
+	{0, "KDMV", "a VMware disk", "qemu-img convert -O raw IMAGE disk.img", true},
+	{64, "\x7f\x10\xda\xbe", "a VirtualBox disk (VDI)", "qemu-img convert -O raw IMAGE disk.img", true},
+	{0, "conectix", "a VHD disk", "qemu-img convert -f vpc -O raw IMAGE disk.img", true},
+	{0, "vhdxfile", "a Hyper-V disk (VHDX)", "qemu-img convert -O raw IMAGE disk.img", true},
+	{0, "version https://git-lfs", "a pointer of Git LFS", "git lfs pull  # in its folder", true},
+	{0, "<!DOCTYPE", webPage, "", true},
+	{0, "<!doctype", webPage, "", true},
+	{0, "<html", webPage, "", true},
+	{0, "<?xml", "XML; a block map is given beside the image, not as the image", "", true},
+	{257, "ustar", "a tar archive; unpack it and give the image in it", "tar -xvf IMAGE", true},
+	{0, "!<arch>\ndebian-binary", "a Debian package", "dpkg --info IMAGE  # install it on the board with dpkg -i", false},
+	{0, "!<arch>\n", "an archive of ar", "", false},
+	{110, "sw-description", "a bundle of SWUpdate", "update --help", false},
+	{0, "070701", "a cpio archive, as an initramfs is", "", false},
+	{0, "\x7fELF", "a program (ELF)", "", false},
+	{0, "ANDROID!", "an Android boot image", "", false},
+	{0, "\x42\x66\x02\x13", "a boot stream of a BlueField (BFB)", "bfb list IMAGE  # flash it to /dev/rshim0", false},
+	{0, "\xd0\x0d\xfe\xed", "a device tree, or a FIT image", "", false},
+	{0, "\x27\x05\x19\x56", "an image for U-Boot", "", false},
+	{56, "ARMd", "a Linux kernel", "", false},
+	{0x202, "HdrS", "a Linux kernel", "", false},
+	{0, "MZ", "a program for EFI or Windows", "", false},
+	{0, "UBI#", "a UBI image for flash chips", "", false},
+}
+
+const webPage = "a web page; the server sent this instead of the image"
+
+// FindOtherFormat returns the first of otherFormats whose magic head has, or nil.
+func FindOtherFormat(head []byte) *OtherFormat {
+	i := slices.IndexFunc(otherFormats, func(f OtherFormat) bool {
+		return len(head) > f.at && bytes.HasPrefix(head[f.at:], []byte(f.magic))
+	})
+	if i < 0 {
+		return nil
+	}
+	return &otherFormats[i]
 }
 
 const wholeImageAdvice = "file IMAGE  # then give the image of the whole disk (of bitbake: the .wic)"
@@ -221,11 +255,8 @@ func (s *source) explainNoTable(holds Content) error {
 	head := s.readAt(0, int(min(s.size, 1<<20)))
 	next := wholeImageAdvice
 	what := ""
-	for _, x := range otherFormats {
-		if len(head) > x.at && bytes.HasPrefix(head[x.at:], []byte(x.magic)) {
-			what, next = x.what, cmp.Or(x.next, wholeImageAdvice)
-			break
-		}
+	if f := FindOtherFormat(head); f != nil {
+		what, next = f.What, cmp.Or(f.Next, wholeImageAdvice)
 	}
 	switch {
 	case what != "":

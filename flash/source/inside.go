@@ -143,5 +143,5 @@ func checkInside(d decoder, form string) error {
 	if k := findForm(head); k != nil {
 		return fmt.Errorf("it is packed twice, by %s and by %s; unpack the outer one first", form, k.name)
 	}
-	return checkNotImage(head)
+	return checkNotPacked(head)
 }

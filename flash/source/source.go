@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"slipway/flash/probe"
 	"slipway/flash/sealed"
 	"slipway/layers/plaintext"
 )
@@ -147,33 +148,10 @@ func findForm(head []byte) *form {
 	return nil
 }
 
-// notImages are files that users mistake for images, with advice.
-var notImages = []struct {
-	at          int
-	magic, what string
-}{
-	{0, "7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it and give the image in it\nnext: 7z x IMAGE"},
-	{0, "Rar!\x1a\x07", "a RAR archive; unpack it and give the image in it\nnext: unrar x IMAGE"},
-	{0, "\x04\x22\x4d\x18", "packed by lz4\nnext: lz4 -dc IMAGE > disk.img"},
-	{0, "\x3a\xff\x26\xed", "an Android sparse image\nnext: simg2img IMAGE disk.img"},
-	{0, "\x5d\x00\x00", "packed by lzma\nnext: xz -dc IMAGE > disk.img"},
-	{0, "QFI\xfb", "a qcow2 disk\nnext: qemu-img convert -O raw IMAGE disk.img"},
-	{0, "KDMV", "a VMware disk\nnext: qemu-img convert -O raw IMAGE disk.img"},
-	{64, "\x7f\x10\xda\xbe", "a VirtualBox disk (VDI)\nnext: qemu-img convert -O raw IMAGE disk.img"},
-	{0, "conectix", "a VHD disk\nnext: qemu-img convert -f vpc -O raw IMAGE disk.img"},
-	{0, "vhdxfile", "a Hyper-V disk (VHDX)\nnext: qemu-img convert -O raw IMAGE disk.img"},
-	{0, "version https://git-lfs", "a pointer of Git LFS\nnext: git lfs pull  # in its folder"},
-	{0, "<!DOCTYPE", "a web page; the server sent this instead of the image"},
-	{0, "<!doctype", "a web page; the server sent this instead of the image"},
-	{0, "<html", "a web page; the server sent this instead of the image"},
-	{0, "<?xml", "XML; a block map is given beside the image, not as the image"},
-	{257, "ustar", "a tar archive; unpack it and give the image in it\nnext: tar -xvf IMAGE"},
-}
-
 // checkPlain returns an error for a file that is no plain image: by its content, or because its
 // name has the suffix of another form. Such a file may be a failed download.
 func checkPlain(head []byte, name string) error {
-	if err := checkNotImage(head); err != nil {
+	if err := checkNotPacked(head); err != nil {
 		return err
 	}
 	if IsPackedName(name) {
@@ -188,14 +166,14 @@ func IsPackedName(name string) bool {
 	return slices.ContainsFunc(forms, func(k form) bool { return slices.Contains(k.ends, ending) })
 }
 
-// checkNotImage returns an error with advice if head has the magic of one of notImages.
-func checkNotImage(head []byte) error {
-	for _, n := range notImages {
-		if len(head) > n.at && strings.HasPrefix(string(head[n.at:]), n.magic) {
-			return fmt.Errorf("it is %s", n.what)
-		}
+// checkNotPacked returns an error with advice if head is of a format that must be unpacked or
+// converted first.
+func checkNotPacked(head []byte) error {
+	f := probe.FindOtherFormat(head)
+	if f == nil || !f.Packed {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("it is %s%s", f.What, plaintext.Either(f.Next == "", "", "\nnext: "+f.Next))
 }
 
 // isZst recognizes frames of zstd, and the skippable frames with which some programs begin.
