@@ -339,7 +339,7 @@ func (u *updateRun) askBoard(ctx context.Context) (err error) {
 // awaitIdle waits until the engine runs no installation, and fails after u.idle. After a killed
 // update the engine notices only after a while that nobody serves the bundle any more.
 func (u *updateRun) awaitIdle(ctx context.Context) error {
-	busy := fmt.Errorf("%w: it has not ended within %s\nnext: rauc status  # on the board, until it has ended; then repeat the line", boardupdate.ErrBusy, u.idle)
+	busy := fmt.Errorf("%w: it has not ended within %s", boardupdate.ErrBusy, u.idle)
 	limited, cancel := context.WithTimeoutCause(ctx, u.idle, busy)
 	defer cancel()
 	ended := make(chan error, 1)

@@ -380,7 +380,12 @@ func (r *rauc) stopInstallation(ctx context.Context) error {
 const pollInterval = time.Second
 
 // WaitUntilIdle reads RAUC's property Operation every pollInterval until it is "idle".
-func (r *rauc) WaitUntilIdle(ctx context.Context) error {
+func (r *rauc) WaitUntilIdle(ctx context.Context) (err error) {
+	defer func() {
+		if errors.Is(err, ErrBusy) {
+			err = fmt.Errorf("%w\nnext: rauc status  # on the board, until it has ended; then repeat the line", err)
+		}
+	}()
 	b, err := r.openBus(ctx)
 	if err != nil {
 		return err

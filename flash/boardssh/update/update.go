@@ -40,7 +40,8 @@ type Engine interface {
 	// the running system. The percents of tell never decrease.
 	Install(ctx context.Context, from *Source, tell func(percent int, text string)) error
 
-	// WaitUntilIdle waits until no installation is under way.
+	// WaitUntilIdle waits until no installation is under way. If ctx ends with ErrBusy, it adds
+	// what the user does next.
 	WaitUntilIdle(ctx context.Context) error
 
 	// MarkGood makes the running system permanent. Until then a boot loader that counts
