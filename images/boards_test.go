@@ -42,6 +42,26 @@ func bitbakeBoards(t *testing.T) map[string]layers.Project {
 
 var wholeCommit = plaintext.Regexp(`^[0-9a-f]{40}$`)
 
+// The table "The boards" of their page has each board.
+func TestBoardsPage(t *testing.T) {
+	page, err := os.ReadFile("boards/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "## The boards\n")
+	table, _, _ = strings.Cut(table, "\n- ")
+	inTable := strings.FieldsFunc(table, func(r rune) bool { return strings.ContainsRune(" ,|\n", r) })
+	names, err := Boards()
+	if err != nil || len(names) == 0 {
+		t.Fatalf("Boards = %d names, %v", len(names), err)
+	}
+	for _, name := range names {
+		if !slices.Contains(inTable, name) {
+			t.Errorf("images/boards/README.md: the table has no %s", name)
+		}
+	}
+}
+
 // A board is built from the same layers next year.
 func TestBoardsAreLocked(t *testing.T) {
 	projects := bitbakeBoards(t)
