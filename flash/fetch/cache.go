@@ -76,7 +76,7 @@ func (p *cacheEntry) filePath(ending string) string { return filepath.Join(p.dir
 func (p *cacheEntry) versionPath(sum string) string { return filepath.Join(p.dir, sum[:16], p.name) }
 
 // findWhole opens the complete file of an earlier run and verifies its digest. It returns nil if
-// the cache has no such file, or if the file changed since.
+// the cache has no such file, or if that changed since. Its only error is the end of ctx.
 func (p *cacheEntry) findWhole(ctx context.Context) (*cacheRecord, *sealed.File, error) {
 	r := p.readRecord(".json")
 	if r == nil {

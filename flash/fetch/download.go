@@ -159,7 +159,7 @@ func (d *download) reuseCached(ctx context.Context) File {
 }
 
 // resumePartial opens the partial file of an earlier run, verifies the digest of its recorded
-// bytes, and truncates the file to them. If the digest differs, it empties the file.
+// bytes, and truncates the file to them: to none without a record, or if the digest differs.
 func (d *download) resumePartial(ctx context.Context) error {
 	var left cacheRecord
 	var err error
@@ -227,8 +227,9 @@ func (d *download) fetchFile(ctx context.Context) (File, error) {
 	return d.file, err
 }
 
-// retryUntilDone opens connections until the file is complete. It fails at a permanentError, after
-// failuresInARow tries without further bytes, after maxRestarts, or if the server refuses it.
+// retryUntilDone opens connections until the file is complete, with a checkpoint after each. It
+// fails at a permanentError, after failuresInARow tries without further bytes, after maxRestarts,
+// or as isRefused says if no byte came. It then removes a partial file that no run can resume.
 func (d *download) retryUntilDone(ctx context.Context) error {
 	furthest, failures := d.have, 0
 	for {
@@ -287,7 +288,7 @@ func (d *download) waitForRetry(ctx context.Context, failures int, err error) er
 	return waitBackoff(ctx, failures, err)
 }
 
-// waitShown waits as waitBackoff does, with its own progress step that shows err as the reason.
+// waitShown waits as waitBackoff does, with its own progress step, which ends as failed with err.
 func waitShown(ctx context.Context, name string, failures int, err error) error {
 	step := progress.Start(ctx, "ask for "+name, 0, "")
 	why := plaintext.OneLine(err.Error())
@@ -297,7 +298,8 @@ func waitShown(ctx context.Context, name string, failures int, err error) error 
 	return stopped
 }
 
-// waitBackoff sleeps: longer after each failure, as long as Retry-After, at most longestWait.
+// waitBackoff sleeps a random time: longer after each failure, at least Retry-After, at most
+// longestWait.
 func waitBackoff(ctx context.Context, failures int, err error) error {
 	wait := min(firstWait<<failures, longestWait)
 	wait = wait/2 + rand.N(wait/2+1) // many machines lose one server at once
@@ -311,7 +313,8 @@ func waitBackoff(ctx context.Context, failures int, err error) error {
 var errSilent = errors.New("the server fell silent")
 
 // readConnection opens one connection and appends its bytes to the partial file. It returns nil
-// once the file is complete, or if the cached file is current. It ends a silent connection.
+// once the file is complete, or if the cached file is current. It ends a silent connection, and
+// empties a partial file that the server cannot resume.
 func (d *download) readConnection(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -344,7 +347,7 @@ func (d *download) readConnection(ctx context.Context) error {
 	return nil
 }
 
-// cachedPart describes the cached file, or else the partial one.
+// cachedPart describes the partial file if it has bytes, else the cached one.
 func (d *download) cachedPart() cachedPart {
 	if d.have == 0 && d.cached != nil {
 		return cachedPart{sizeBytes: d.cached.SizeBytes, whole: true, validator: d.cached.Validator}
@@ -352,8 +355,9 @@ func (d *download) cachedPart() cachedPart {
 	return cachedPart{sizeBytes: d.have, validator: d.validator}
 }
 
-// acceptResponse checks a response against the partial file, the expected size and the free space.
-// It starts over if beginning or size differ, begins the progress step, and drops the cached file.
+// acceptResponse checks a response against the partial file, the expected size and the free space,
+// drops the cached file, and begins the progress step. If beginning or size differ, it starts over:
+// with this response if that begins at 0, else by an error.
 func (d *download) acceptResponse(ctx context.Context, a fileResponse) error {
 	d.cached = nil // the server has another version
 	if a.from != d.have || d.size >= 0 && a.size != d.size {

@@ -124,7 +124,8 @@ func (r reference) nextStep() string {
 // maxBesideBytes is the size limit for block maps, signatures and lists of digests.
 const maxBesideBytes = 64 << 20
 
-// Beside fetches a small file of the image's folder. The error is fs.ErrNotExist if there is none.
+// Beside fetches a small file of the image's folder. The error is fs.ErrNotExist if the folder has
+// none, or if a web server forbids it.
 func (o *Origin) Beside(ctx context.Context, name string) (File, error) {
 	ref := o.ref.besideFile(name)
 	file, err := o.fetchReference(ctx, ref, "", maxBesideBytes)

@@ -123,8 +123,8 @@ func isCompanionFile(name string) bool {
 // PackedEnding is the suffix that package store adds to the title of a file that it compresses.
 const PackedEnding = ".zst"
 
-// findFile returns the file with a title, which may be packed. Without a title it returns the
-// image: the only file, or the only one that is no companion.
+// findFile returns the file with a title, or else with the title and PackedEnding. Without a title
+// it returns the image: the only file, or the only one that is no companion.
 func (a *artifact) findFile(title string) (blob, error) {
 	var names []string
 	named := func(name string) bool {

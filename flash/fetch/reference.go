@@ -228,7 +228,7 @@ func parseLayout(text, rest string) (reference, error) {
 	return r, checkTitle(r)
 }
 
-// checkTitle refuses a title that is no safe file name.
+// checkTitle refuses a title that is no safe file name. The empty title is valid.
 func checkTitle(r reference) error {
 	if r.title != "" && SafeFileName(r.title) != r.title {
 		return fmt.Errorf("%q: %q is no name of a file", r.text, r.title)
@@ -236,7 +236,8 @@ func checkTitle(r reference) error {
 	return nil
 }
 
-// fileName returns the last part of a URL or path; "" for an artifact, whose manifest names files.
+// fileName returns the last part of a URL or path, if SafeFileName accepts it; "" otherwise, and
+// for an artifact, whose manifest names files.
 func (r reference) fileName() string {
 	if r.kind == kindHTTP {
 		return SafeFileName(r.url.Path)

@@ -64,7 +64,8 @@ type registryTransport struct {
 	plain bool
 }
 
-// RoundTrip refuses requests without TLS, except to this machine. It restarts the silence timer.
+// RoundTrip sends a request, and restarts the silence timer. It refuses a URL with a user, and one
+// without TLS, except to this machine.
 func (t registryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if plain := t.plain && req.URL.Scheme == "http" && isLoopback(req.URL.Host); req.URL.Scheme != "https" && !plain || req.URL.User != nil {
 		return nil, permanentError{fmt.Errorf("the registry sends us to %s://%s, which is not https", req.URL.Scheme, plaintext.OneLine(req.URL.Host))}
@@ -125,8 +126,9 @@ func (r *registry) explainAnswer(answer *errcode.ErrorResponse) error {
 	return answerError{err, code}
 }
 
-// try runs call until it succeeds, fails permanently, or fails failuresInARow times. It waits
-// between tries, and cancels a call when the registry is silent. name is for messages.
+// try runs call until it succeeds, fails permanently, or fails as often as failuresInARow or
+// isRefused say. It waits between tries, and cancels a call when the registry is silent. name is
+// for messages.
 func (r *registry) try(ctx context.Context, name string, call func(context.Context, *remote.Repository) error) error {
 	for failures := 1; ; failures++ {
 		err := r.tryOnce(ctx, call)
@@ -163,7 +165,8 @@ func (r *registry) openFile(ctx context.Context, w fileRequest, h cachedPart) (f
 	return a, err
 }
 
-// resolveReference reads and proves the manifest of ref's digest, or else of its tag.
+// resolveReference reads and verifies the manifest of ref's digest, or else of its tag, and returns
+// its files; of an index those for arch.
 func (r *registry) resolveReference(ctx context.Context, ref reference, arch string) (*artifact, error) {
 	text, err := r.fetchManifest(ctx, cmp.Or(ref.sum, ref.tag))
 	if err != nil {
