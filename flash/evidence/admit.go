@@ -73,7 +73,8 @@ func AdmitSigned(ctx context.Context, spec images.Spec, a images.Artifact, lists
 	return admitted, r.refusal()
 }
 
-// proveKinds compares the files of these kinds with their digests, and checks any provenance.
+// proveKinds compares the files of those kinds that the artifact has with their digests. It also
+// verifies the provenance, if the artifact has one.
 func proveKinds(ctx context.Context, a images.Artifact, kinds []string) error {
 	for _, kind := range kinds {
 		f, err := a.File(kind)
@@ -185,7 +186,8 @@ func readNewest(board string) (newest, error) {
 	return n, err
 }
 
-// Record records an artifact that a policy admitted, if it is newer than the last one, for newest.
+// Record writes a build that a policy admitted to the file of newestPath, if it is newer than the
+// recorded one. Without a policy it does nothing.
 func (m Admitted) Record() error {
 	if len(m.Policies) == 0 {
 		return nil

@@ -153,6 +153,7 @@ func (r *Report) proveFiles(ctx context.Context) error {
 // readSignature verifies the signature of artifact.json and sets the report's Signature and Signer.
 // If the user named signers, an unsigned artifact is wrong. Otherwise the policies' signers count,
 // or the user's own list, which most people do not have. A list beside the artifact is an error.
+// With opt.skipSignature it only looks whether there is a signature.
 func (r *Report) readSignature(ctx context.Context, description []byte, opt Options) error {
 	path := images.ArtifactPath(r.Folder)
 	r.Signature = Unsigned
@@ -270,7 +271,7 @@ func summarise(b sbom.Bill) *Bill {
 	return s
 }
 
-// Err returns an error if evidence does not fit the artifact or a policy refuses it; nil otherwise.
+// Err returns an error with the first objection and the number of the others; nil without any.
 func (r Report) Err() error {
 	all := r.objections()
 	if len(all) == 0 {

@@ -60,7 +60,7 @@ func PoliciesOf(spec images.Spec) ([]Policy, error) {
 	return all, nil
 }
 
-// ReadPolicy reads a policy from a file of its own.
+// ReadPolicy reads a policy from a file of its own, with the list of signers that it names.
 func ReadPolicy(file string) (Policy, error) {
 	policy, err := images.ReadPolicy(file)
 	if err != nil {
@@ -214,7 +214,8 @@ func (p Policy) judgeLicences(b sbom.Bill) error {
 }
 
 // judgeFlaws returns an error that names open flaws without a score, or with one of at least
-// p.Flaws.Below, unless excepted. A bill without a search for flaws is an error too.
+// p.Flaws.Below, unless excepted. A bill without a search for flaws is an error too. If Below is 0,
+// it accepts all.
 func (p Policy) judgeFlaws(b sbom.Bill) error {
 	switch {
 	case p.Flaws.Below == 0:
@@ -232,7 +233,7 @@ func (p Policy) judgeFlaws(b sbom.Bill) error {
 	return listed("open flaws", found)
 }
 
-// listed returns an error with the number of found items and the first five; nil if there are none.
+// listed sorts found, and returns an error with their number and the first five; nil without any.
 func listed(what string, found []string) error {
 	if len(found) == 0 {
 		return nil
@@ -245,7 +246,7 @@ func listed(what string, found []string) error {
 	return errors.New(text)
 }
 
-// matchAny reports whether name matches a checked pattern, ignoring case as SPDX does.
+// matchAny reports whether name matches a pattern of path.Match, ignoring case as SPDX does.
 func matchAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		ok, _ := path.Match(strings.ToLower(p), strings.ToLower(name))
