@@ -37,7 +37,8 @@ type archiveEntry struct {
 	link         string
 }
 
-// readTar records each file's offset in a tar archive, by the headers. It refuses a compressed one.
+// readTar records each file's offset in a tar archive, by the headers. It refuses a compressed or
+// empty one, and more than maxEntries files.
 func readTar(f io.ReaderAt, size int64) (*archiveFiles, error) {
 	if err := rejectCompressed(f); err != nil {
 		return nil, err
@@ -190,7 +191,8 @@ func (s *savedStore) Open(_ context.Context, d v1.Descriptor) (Blob, error) {
 	return s.source.openSized(name, d)
 }
 
-// makeManifest returns an OCI manifest of an image. Its configuration must list as many layers.
+// makeManifest returns an OCI manifest of an image of at most maxLayers layers. The image's
+// configuration must list as many layers.
 func (s *savedStore) makeManifest(one savedImage) (v1.Manifest, error) {
 	doc := v1.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: dockerManifest}
 	if len(one.Layers) > maxLayers {
@@ -218,8 +220,9 @@ func (s *savedStore) makeManifest(one savedImage) (v1.Manifest, error) {
 	return doc, nil
 }
 
-// describeBlob returns the descriptor of a file of the archive, and records its name for Open. It
-// takes an uncompressed layer's digest from the configuration. The layer's consumer verifies it.
+// describeBlob returns the descriptor of a file of the archive, with a layer's media type, and
+// records its name for Open. An uncompressed file gets the digest unpacked, which the layer's
+// consumer verifies. It computes the digest of others, or if unpacked is "".
 func (s *savedStore) describeBlob(name string, unpacked digest.Digest) (v1.Descriptor, error) {
 	name = path.Clean(name)
 	f, err := s.source.tree.openFile(name)

@@ -117,8 +117,8 @@ func Find(ctx context.Context, store Store, top v1.Descriptor, platform v1.Platf
 	return nil, fmt.Errorf("more than %d indexes inside one another", maxDepth)
 }
 
-// ParseDocument parses an index or a manifest and checks its limits and digests. It ignores the
-// media type that a server sends, because the digest covers only the text.
+// ParseDocument parses an index or a manifest, and checks its type, its limits, and all descriptors
+// but the config's. It ignores a server's media type, because the digest covers only the text.
 func ParseDocument(data []byte) (Document, error) {
 	var d Document
 	if err := json.Unmarshal(data, &d); err != nil {
@@ -180,7 +180,7 @@ func choosePlatform(all []v1.Descriptor, platform v1.Platform) (v1.Descriptor, e
 }
 
 // readImage reads the configuration of a manifest and returns the image; an error if it is for
-// another platform or has other layers than the manifest.
+// another platform, has no layers, or another number of them than the manifest.
 func readImage(ctx context.Context, store Store, d v1.Descriptor, doc Document, platform v1.Platform) (*Image, error) {
 	if err := checkDescriptor(doc.Config); err != nil {
 		return nil, err

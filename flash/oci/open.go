@@ -120,8 +120,9 @@ const localRegistry = "slipway.local/"
 
 var plainTag = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
-// fullName returns the name under which a container engine stores the image. If the name is missing
-// or only a tag, fullName makes one from the archive's or layout's file name.
+// fullName returns the name under which a container engine stores the image: name, as docker
+// completes it in an archive of docker save. If the name is missing, or only a tag in a layout,
+// fullName makes one from the archive's or layout's file name.
 func (s *Source) fullName(name string, image *Image) (string, error) {
 	base := strings.ToLower(strings.TrimSuffix(filepath.Base(s.path), filepath.Ext(s.path)))
 	switch {
