@@ -127,7 +127,8 @@ func (g *unpacker) skipPadding() error {
 	}
 }
 
-// takeBytes returns the next n bytes of the input, valid until the next read.
+// takeBytes returns the next n bytes of the input, valid until the next read, and adds them to the
+// header's checksum.
 func (g *unpacker) takeBytes(n int) ([]byte, error) {
 	if err := g.d.fillWindow(n); err != nil {
 		return nil, err
