@@ -464,8 +464,8 @@ func (d *download) saveCheckpoint() {
 }
 
 // storeFile compares the complete file's size and digest with the expected ones and moves it into
-// the cache. If they differ, it removes the file, unless it was resumed: then the caller starts
-// over. For a resumed SFTP download it has the server compute the digest.
+// the cache. It removes a file that differs, except a resumed one with another digest: the caller
+// starts over. For a resumed SFTP download it has the server compute the digest.
 func (d *download) storeFile(ctx context.Context) error {
 	sum := hex.EncodeToString(d.hash.Sum(nil))
 	// SFTP's times in seconds are too coarse to join parts by.
