@@ -149,6 +149,7 @@ func (c *chunkReader) readChunk(size int) error {
 }
 
 // isFinished reports whether the range decoder used the whole chunk and ended as the encoder does.
+// It first takes the byte, if any, that the next bit would take.
 func (c *chunkReader) isFinished() bool {
 	if c.size < smallest {
 		c.code = c.code<<8 | uint64(*(*byte)(c.next))

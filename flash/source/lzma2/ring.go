@@ -46,7 +46,7 @@ func (r *ring) wrapAround() {
 	r.last, r.at, r.begin = r.at, 0, 0
 }
 
-// byteBefore returns the byte at distance dist before at, or 0 before the dictionary's start.
+// byteBefore returns the byte at distance dist before at, or 0 outside of the dictionary.
 func (r *ring) byteBefore(at, dist int) byte {
 	from := at - dist
 	if from >= r.begin {

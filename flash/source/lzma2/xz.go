@@ -52,7 +52,8 @@ func corruptError(format string, args ...any) error {
 	return fmt.Errorf("the file is damaged: %w; fetch or build it again", fmt.Errorf(format, args...))
 }
 
-// Open reads each stream's index, from the last, and all block headers. It refuses unknown blocks.
+// Open reads each stream's index, the last stream first, and all block headers. It refuses unknown
+// kinds of blocks, and more than maxBlocks or maxStreams.
 func Open(src io.ReaderAt, size int64) (*File, error) {
 	f := &File{src: src, spare: make(chan *workspace, maxSpare)}
 	streams := 0
@@ -313,7 +314,7 @@ func (r *fieldReader) nextNumber() uint64 {
 	return 0
 }
 
-// onlyZeros reports whether at most n bytes are left, all zero.
+// onlyZeros reports whether at most n bytes are left, all zero, and none was missing before.
 func (r *fieldReader) onlyZeros(n int) bool {
 	return !r.bad && len(r.p) <= n && len(bytes.Trim(r.p, "\x00")) == 0
 }
