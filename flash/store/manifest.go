@@ -68,8 +68,9 @@ type content struct {
 	blobs    []blob
 }
 
-// readContent reads the artifact in a folder, and its report below reports, unless it is another
-// build's, and makes the manifest. Only put reads the files, whose digests artifact.json has.
+// readContent reads the artifact in dir with its signatures, and its report below reports unless
+// that is of another build. It makes the manifest and the blobs. Only put reads the files that
+// artifact.json lists, and verifies them by its digests.
 func readContent(dir, reports string) (content, error) {
 	var c content
 	var err error

@@ -89,7 +89,8 @@ type pull struct {
 	mu   sync.Mutex
 }
 
-// resolve reads and checks the manifest and artifact.json, and sets p from them without the report.
+// resolve reads and checks the manifest and artifact.json, and sets p's fields from them. It leaves
+// out the layer of the report.
 func (p *pull) resolve(ctx context.Context, place fetch.Place) error {
 	name := cmp.Or(place.Digest, place.Tag)
 	if name == "" {
@@ -120,7 +121,8 @@ func (p *pull) resolve(ctx context.Context, place fetch.Place) error {
 	return err
 }
 
-// chooseFolder returns opt.Into, or the board's folder below opt.Below without another artifact.
+// chooseFolder returns opt.Into, or else the board's folder below opt.Below. It refuses the latter
+// if it has another artifact.
 func (p *pull) chooseFolder(opt PullOptions) (string, error) {
 	if opt.Into != "" {
 		return opt.Into, nil

@@ -99,7 +99,7 @@ func (p *Pushed) send(ctx context.Context, s Store, c content) error {
 	return s.tag(ctx, c.manifest, p.Tags)
 }
 
-// putMissing puts a blob unless the store has it. sent is true if it did.
+// putMissing puts a blob unless the store has it, and shows that as a step. sent is true if it did.
 func putMissing(ctx context.Context, s Store, b blob) (sent bool, err error) {
 	there, err := s.has(ctx, b.Descriptor)
 	if err != nil || there && b.name == "" {
