@@ -30,7 +30,8 @@ type allowedSigner struct {
 	key        ssh.PublicKey
 }
 
-// parseAllowed parses a file of allowed signers. Its errors begin with ":LINE:", to follow a name.
+// parseAllowed parses a file of allowed signers, at least one. Its errors begin with ":LINE:", or
+// ":" without signers, to follow a name.
 func parseAllowed(data []byte) ([]allowedSigner, error) {
 	var entries []allowedSigner
 	lines := bufio.NewScanner(bytes.NewReader(data))
@@ -136,7 +137,8 @@ func (e *allowedSigner) parseOptions(text string) error {
 	return nil
 }
 
-// splitQuoted splits text at the separators that are outside of quotes.
+// splitQuoted splits text at the separators that are outside of quotes. It keeps the quotes and
+// drops empty parts.
 func splitQuoted(text, separators string) []string {
 	quoted := false
 	return strings.FieldsFunc(text, func(r rune) bool {
@@ -147,7 +149,8 @@ func splitQuoted(text, separators string) []string {
 
 var layouts = []string{"20060102", "200601021504", "20060102150405"}
 
-// parseTime parses a date or time in this machine's time zone, or in UTC if it ends with Z.
+// parseTime parses YYYYMMDD, also with HHMM or HHMMSS after it, in this machine's time zone, or in
+// UTC if it ends with Z.
 func parseTime(text string) (time.Time, error) {
 	digits, zulu := strings.CutSuffix(text, "Z")
 	zone := time.Local

@@ -260,7 +260,8 @@ func dearmor(text string) ([]byte, error) {
 	return blob, nil
 }
 
-// shorten returns at most 60 bytes of an untrusted text without control characters, for an error.
+// shorten returns an untrusted text without control characters, for an error. It cuts a text of
+// more than 60 bytes, and adds "…" to them.
 func shorten(s string) string {
 	s = plaintext.OneLine(s)
 	if len(s) > 60 {

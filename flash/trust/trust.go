@@ -148,7 +148,7 @@ func (e notSigned) Error() string        { return e.text }
 func (e notSigned) Is(target error) bool { return target == fs.ErrNotExist }
 
 // Prove verifies that a signer of each list signed the content of a file, and returns the signers.
-// The signatures lie beside the file. It reads a sealed file to its end, which seals it.
+// The signatures lie beside the file. It reads the content to its end, which seals a sealed.File.
 func (ls Lists) Prove(ctx context.Context, at Place, file string, of Content) ([]Signer, error) {
 	signatures, names, err := ls.Find(ctx, at, file)
 	if err != nil {
