@@ -42,7 +42,8 @@ func driverCUDA(root *inject.Root, p string) string {
 	return says.CUDA
 }
 
-// listLibraries returns the folder's shared libraries by soname; links, or without one, by name.
+// listLibraries returns the shared libraries among names, the files of dir. A library's name is its
+// soname, or the file name of a link or a file without soname.
 func listLibraries(root *inject.Root, dir string, names []inject.Name) (libs []plan.Library) {
 	for _, n := range names {
 		if !strings.HasPrefix(n.Name, "lib") || !strings.Contains(n.Name, ".so") {

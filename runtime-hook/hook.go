@@ -102,7 +102,7 @@ func injectFiles(state oci.State, config oci.Config, wanted request) (string, er
 }
 
 // applyPlan enters the container's mount namespace, makes the files, links and devices in p that
-// the container lacks, and updates its linker cache. The thread stays in that namespace.
+// the container lacks, and updates its linker cache. The thread keeps the namespace, and umask 0.
 func (r request) applyPlan(process inject.Process, config oci.Config, p plan.Plan) (inject.Result, error) {
 	if err := process.Enter(); err != nil {
 		return inject.Result{}, err

@@ -48,7 +48,8 @@ func parseCall(args []string) runtimeCall {
 	return c
 }
 
-// configPath returns the path of config.json by the options, also behind a name. The last counts.
+// configPath returns the path of config.json by the options --bundle and --config, before or after
+// the container's name, up to "--". Of several the last counts.
 func configPath(args []string) string {
 	bundle, file := ".", "config.json"
 	for len(args) > 0 && args[0] != "--" {

@@ -54,7 +54,7 @@ func findRuntime(runtimes []string, path string) (string, error) {
 	return "", errors.New("found none of " + strings.Join(runtimes, ", ") + " other than this program: install one, in PATH (" + path + ")")
 }
 
-// candidatePaths returns a name's paths in the absolute folders of PATH; a path for itself.
+// candidatePaths returns a name's paths in the absolute folders of PATH; only name if it has a /.
 func candidatePaths(name, path string) []string {
 	if strings.Contains(name, "/") {
 		return []string{name}

@@ -132,7 +132,7 @@ func (b Board) sharedPaths() (paths []string) {
 }
 
 // deviceEdits returns edits that add the plan's device nodes with these paths, and the groups that
-// may open them. It skips a path that is not in the plan.
+// may open them, except in the version Oldest. It skips a path that is not in the plan.
 func (b Board) deviceEdits(paths []string) (e edits) {
 	wanted := map[string]bool{}
 	for _, p := range paths {

@@ -127,7 +127,8 @@ func WithoutLists(root string) bool {
 	})
 }
 
-// parseL4T returns the version in the line "# R35 (release), REVISION: 4.1, …" of nv_tegra_release.
+// parseL4T returns the version in the line "# R35 (release), REVISION: 4.1, …" of nv_tegra_release;
+// "" if the first line is another.
 func parseL4T(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	major, rest, ok := strings.Cut(strings.TrimPrefix(line, "# R"), " (release), REVISION: ")

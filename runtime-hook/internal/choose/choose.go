@@ -50,7 +50,8 @@ func ParseEnv(env []string) (Selection, error) {
 	return s, err
 }
 
-// boardVariables returns the variables of env for this package. Of two, the last counts.
+// boardVariables returns the variables of env for this package. Of two, the last counts. It drops
+// requirements after those that make checkLimits refuse them.
 func boardVariables(env []string) map[string]string {
 	vars := map[string]string{}
 	for _, e := range env {

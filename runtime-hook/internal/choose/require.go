@@ -179,7 +179,7 @@ func (s Selection) Check(root string) (notes []string, err error) {
 	return notes, nil
 }
 
-// holdsFor combines the conditions: "and" in an alternative, "or" between alternatives.
+// holdsFor combines the conditions: "and" in an alternative, "or" between them; yes without any.
 func (r requirement) holdsFor(b Board) truth {
 	if len(r.alternatives) == 0 {
 		return yes
@@ -195,7 +195,8 @@ func (r requirement) holdsFor(b Board) truth {
 	return or
 }
 
-// holdsFor compares the board's version of the property; unknown if the board has none.
+// holdsFor compares the board's version of the property; unknown if the board has none. For brand,
+// only != holds.
 func (c condition) holdsFor(b Board) truth {
 	have, err := parseVersion(b.propertyValue(c.property))
 	switch {

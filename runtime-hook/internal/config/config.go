@@ -96,7 +96,7 @@ func Read(root string) (Config, error) {
 	return c, nil
 }
 
-// readTrusted reads the file if it is a regular file that only the board's root can write.
+// readTrusted reads the file if it is regular, isTrusted, and only its owner can write it.
 func readTrusted(file string) ([]byte, error) {
 	data, info, err := regular.Read(file, maxBytes)
 	switch {

@@ -52,7 +52,8 @@ func (p Process) deviceCgroup() (string, error) {
 	return group, err
 }
 
-// deviceGroup returns the folder of a process's version 1 device cgroup.
+// deviceGroup returns the folder of a process's version 1 device cgroup; errDevicesInSpec if it has
+// none, or if that is "/".
 func deviceGroup(proc string) (string, error) {
 	groups, err := os.ReadFile("/proc/" + proc + "/cgroup")
 	if err != nil {

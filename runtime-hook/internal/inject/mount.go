@@ -127,7 +127,7 @@ func (r *Root) mountPoint(p string, kind uint32) (place, error) {
 }
 
 // coverablePlace returns f, which the container has at p, as a mount point if it is a regular file,
-// or of this kind. Otherwise it closes f. It notes empty files for HadBlanks.
+// or of this kind, and may be covered. Otherwise it closes f. It notes empty files for HadBlanks.
 func (r *Root) coverablePlace(f *os.File, p string, kind uint32) (place, error) {
 	var stat unix.Stat_t
 	err := unix.Fstat(int(f.Fd()), &stat)
@@ -317,8 +317,8 @@ func lockedFlags(f *os.File) (uintptr, error) {
 	return uintptr(stat.Flags) & all, nil
 }
 
-// Lacks returns p without what the container already has from the board; all of p if the first
-// mount is missing. A CDI spec and a hooks folder may both call the hook.
+// Lacks returns p without the mounts and links that the container already has from the board; all
+// of p if the first mount is missing. A CDI spec and a hooks folder may both call the hook.
 func (r *Root) Lacks(p plan.Plan) plan.Plan {
 	// In the common case, this is the first hook, and one check shows that.
 	if len(p.Mounts) > 0 && !r.hasMount(p.Mounts[0]) {

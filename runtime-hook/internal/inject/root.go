@@ -171,7 +171,7 @@ func (r *Root) Apply(p plan.Plan) (Result, error) {
 	return res, nil
 }
 
-// openFolder opens dir in the container. It creates dir if it is missing.
+// openFolder opens dir in the container, and keeps it open in r.dirs. It creates dir if missing.
 func (r *Root) openFolder(dir string) (*folder, error) {
 	if f, ok := r.dirs[dir]; ok {
 		return f, nil

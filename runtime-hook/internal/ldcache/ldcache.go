@@ -60,8 +60,9 @@ func canBeListed(dir string) bool { return !strings.ContainsAny(dir, "\n#= \t\r"
 // compatDir is where images have CUDA libraries. The cache has them only if newer than the board's.
 const compatDir = "/usr/local/cuda/compat"
 
-// updateCache adds libs to the container's ld.so.cache. It also removes entries of an earlier hook
-// that now lead to empty files, because the board had more libraries then.
+// updateCache adds libs to the container's ld.so.cache. It removes an earlier hook's entries in
+// compatDir, and entries that now lead to empty files, because the board had more libraries then.
+// It replaces a broken cache, and returns errBroken.
 func updateCache(root *inject.Root, libs []plan.Library) error {
 	data, err := root.ReadFile(cachePath, maxBytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, inject.ErrNoFile) {

@@ -31,7 +31,8 @@ const (
 )
 
 // Load returns the board's plan for the CSV files: from the cache if that is valid, otherwise
-// compiled and cached. looked means that the caller has just checked that the board is unchanged.
+// compiled, and then cached unless a file has just changed. looked means that the caller has just
+// checked that the board is unchanged.
 func Load(files []csv.File, ignore []string, looked bool) (Plan, []csv.Problem) {
 	hook, known := statProgram()
 	head := fileHead(hook, ignore, files)

@@ -56,7 +56,7 @@ func (p Plan) ProvidedLibraries(libs []Library) (out []Library) {
 	return out
 }
 
-// libraryOf reads the board's file source as a library, and remembers the result.
+// libraryOf reads the board's file source as a library, watches it, and remembers the result.
 func (c *compiler) libraryOf(source string) (elf.Library, bool) {
 	lib, ok := c.libs[source]
 	if !ok {
@@ -72,7 +72,8 @@ func isLibraryName(name string) bool {
 	return strings.HasPrefix(name, "lib") && strings.Contains(name, ".so")
 }
 
-// readLibrary reads the board's library source, with its file name if it lacks a soname.
+// readLibrary reads the board's library source, with its file name if it lacks a soname. It returns
+// false if the name or the content is not a library's.
 func readLibrary(source string) (elf.Library, bool) {
 	if !isLibraryName(path.Base(source)) {
 		return elf.Library{}, false
@@ -95,7 +96,8 @@ func readLibrary(source string) (elf.Library, bool) {
 	return lib, true
 }
 
-// folderLibraries returns up to maxFolderLibraries directly in m, without links to other folders.
+// folderLibraries returns the libraries among up to maxFolderLibraries files directly in m, without
+// links to other folders. It watches all of them.
 func (c *compiler) folderLibraries(m Mount) (out []Library) {
 	c.watchFolder(m.Source)
 	dir, err := os.Open(m.Source)

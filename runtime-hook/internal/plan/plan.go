@@ -123,7 +123,7 @@ func (c *compiler) addProblem(e csv.Entry, cause csv.Cause, unused bool, format 
 }
 
 // addEntry adds all paths that the entry's pattern matches, from the first tree that has any. An
-// ignored, repeated or missing entry becomes a problem.
+// ignored, repeated or missing entry becomes a problem; one repeated as another kind is added too.
 func (c *compiler) addEntry(e csv.Entry) {
 	if c.skipIgnored(e, e.Path) {
 		return
@@ -181,7 +181,8 @@ func (c *compiler) addPath(t *tree, e csv.Entry, p string) {
 	}
 }
 
-// addFolder mounts the folder at at, under its path without links. It refuses system folders.
+// addFolder adds the mount of the folder at at, under its path without links. It refuses system
+// folders, and adds a problem for one that would hide much of an image.
 func (c *compiler) addFolder(t *tree, e csv.Entry, listed, at string) error {
 	end, info, err := t.stat(at)
 	if err != nil {
@@ -375,8 +376,8 @@ func (c *compiler) sortMounts() (folders, files []Mount) {
 	return folders, files
 }
 
-// keepsPath reports whether the plan keeps p, with this source. It does not if a folder already
-// contains the source, or, which is a problem, has no file of these kinds at p to mount over.
+// keepsPath reports whether the plan keeps p, with this source: not if the enclosing folder already
+// contains the source, or has no file of these kinds at p to mount over, which becomes a problem.
 func (c *compiler) keepsPath(folders []Mount, p, source string, kinds ...fs.FileMode) bool {
 	folder, rest := enclosingFolder(folders, p)
 	if rest == "" {
@@ -397,7 +398,8 @@ func (c *compiler) keepsPath(folders []Mount, p, source string, kinds ...fs.File
 	return false
 }
 
-// enclosingFolder returns the innermost of folders that contains p, and p's rest; "" if none does.
+// enclosingFolder returns the last of the sorted folders that contains p, so the innermost, and p's
+// rest; "" if none does.
 func enclosingFolder(folders []Mount, p string) (in Mount, rest string) {
 	for _, f := range folders {
 		if r, ok := strings.CutPrefix(p, f.Path+"/"); ok {

@@ -162,7 +162,8 @@ var (
 	errLooks   = errors.New("this pattern and those before it search too many folders")
 )
 
-// globPart extends dirs by names that match a pattern's element, up to maxMatches and maxLooks.
+// globPart extends dirs by the names that match a pattern's element. It returns an error above
+// maxMatches or maxLooks.
 func (t *tree) globPart(dirs []string, part string) ([]string, error) {
 	var found []string
 	for _, dir := range dirs {
@@ -183,7 +184,8 @@ func (t *tree) globPart(dirs []string, part string) ([]string, error) {
 	return found, nil
 }
 
-// matchNames returns the names in dir, in UTF-8, that match; none if it cannot read dir.
+// matchNames returns the names in dir, in UTF-8, that match; none if it cannot read dir. It watches
+// dir, and counts the names in t.namesCompared.
 func (t *tree) matchNames(dir, pattern string) []string {
 	real, err := t.walkLinks("/", dir)
 	if err != nil {

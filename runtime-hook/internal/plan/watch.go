@@ -30,7 +30,7 @@ func (w Watch) Holds() bool {
 	return !slices.ContainsFunc(w, func(s Seen) bool { return statPath(s.Path, s.Names) != s })
 }
 
-// OldEnough reports whether all recorded times are so far before now, in ns, that any later change
+// OldEnough reports whether all recorded times are so far from now, in ns, that any later change
 // gives a new time. A change within one tick of the file system's clock would not.
 func (w Watch) OldEnough(now int64) bool {
 	const second = 1_000_000_000
