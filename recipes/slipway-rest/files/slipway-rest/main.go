@@ -88,7 +88,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return fmt.Errorf("unknown command %q\nnext: slipway-rest help", args[0])
 }
 
-// startWorkers starts a worker for each GPU, or one on the processor.
+// startWorkers starts a worker for each GPU, or without a program one on the processor. closeAll
+// closes them.
 func startWorkers(program string, gpus int) (workers []worker, closeAll func() error, err error) {
 	closeAll = func() (err error) {
 		for _, w := range workers {
