@@ -52,7 +52,8 @@ slipway up --json  # for a script`
 	return c
 }
 
-// showReport prints a report, and adds it to the CI server's summary. It joins the errors to err.
+// showReport prints a report in this form, or as a short text for nil, and adds it to the CI
+// server's summary. It joins the errors to err.
 func showReport(r report.Report, err error, form *report.Form) error {
 	err = errors.Join(err, report.AddSummary(r.Markdown()))
 	if form != nil {

@@ -12,7 +12,8 @@ import (
 	"slipway/images"
 )
 
-// complete registers the values that a shell suggests for a flag, and its directive for others.
+// complete registers the values that a shell suggests for a flag, also in a list with commas, and
+// whether it suggests file names too.
 func (c *Command) complete(flag string, values func(args []string) []string, others cobra.ShellCompDirective) {
 	_ = c.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 		return completeLast(toComplete, values(args)), others

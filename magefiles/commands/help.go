@@ -88,7 +88,7 @@ func explainParagraph(p page, paragraph string) {
 	}
 }
 
-// sectionsOf returns the sections of a command's list of commands.
+// sectionsOf returns the sections of a command's list of commands; if it has none, one for all.
 func sectionsOf(cmd *cobra.Command) []*cobra.Group {
 	if groups := cmd.Groups(); len(groups) > 0 {
 		return groups

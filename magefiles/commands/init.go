@@ -84,7 +84,8 @@ slipway board check --code-quality=code-quality.json  # in a job of GitLab`
 	return c
 }
 
-// like adds the required flag --like, which names the board that the new board extends.
+// like adds the required flag --like, which names the board that the new board extends. It sets
+// c.check.
 func (c *Command) like() *string {
 	like := c.optionalLike()
 	c.check = func([]string) error {
@@ -98,7 +99,7 @@ func (c *Command) like() *string {
 
 var errNoLike = errors.New("--like is missing (boards lists them)")
 
-// optionalLike adds the flag --like without requiring it.
+// optionalLike adds the flag --like, and the exit status of an unknown board.
 func (c *Command) optionalLike() *string {
 	c.exits = append(c.exits, exitBoardFile)
 	like := c.Text("like=BOARD", "", "the board that the new one extends, and takes its layers from; boards lists them")
@@ -123,7 +124,8 @@ func (c *Command) pipelines() *[]string {
 	return &value
 }
 
-// projectOptions adds the flags --dry-run and --json of commands that write a project's files.
+// projectOptions adds the flags --dry-run and --json of commands that write a project's files, and
+// returns a function that reads them.
 func (c *Command) projectOptions() func() ci.ProjectOptions {
 	dryRun := c.Switch("dry-run", "list the files, and write none")
 	asJSON := c.Switch("json", "print the files, the lines to edit and the next commands as JSON")

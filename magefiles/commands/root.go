@@ -107,7 +107,7 @@ func rigGroup() *Command {
 	return newGroup("rig", "See a DPU's software work without a DPU", rigUpCommand(), rigBuildCommand(), rigDownCommand(), rigSSHCommand())
 }
 
-// Run checks and runs a command line. root is a result of Root.
+// Run checks the environment and a command line, and runs the line. root is a result of Root.
 func Run(ctx context.Context, root *cobra.Command, args []string) error {
 	if !completes(args) {
 		if err := cmp.Or(progress.Check(), host.CheckInstall()); err != nil {

@@ -49,6 +49,7 @@ func withSignals(ctx context.Context, work func(context.Context) error) error {
 }
 
 // newReporter returns a reporter of progress on stderr, with "working" while a command is silent.
+// stdout and stderr call its Yield before they print.
 func newReporter() *progress.Reporter {
 	r := progress.New(progress.ForOutput(os.Stderr))
 	stdout.Before, stderr.Before = r.Yield, r.Yield
