@@ -247,7 +247,7 @@ func (n *busSignals) storeProgress(v dbus.Variant) bool {
 // maxTextBytes limits a text from the board.
 const maxTextBytes = 400
 
-// truncateText cuts s to most bytes and marks the cut with "…".
+// truncateText cuts s to at most the given bytes, and adds "…" to what it cut.
 func truncateText(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -58,8 +58,9 @@ var preflights = []struct {
 	{"delivery", preflight.checkDelivery},
 }
 
-// Preflight runs all checks before an update and returns their findings and the board's status. It
-// writes no bundle. The signature is left to CheckSignature, as the engine needs the bundle for it.
+// Preflight runs all checks before an update and returns their findings and the board's status,
+// after the wait of statusAfterBoot. It writes no bundle. CheckSignature checks the signature, as
+// the engine needs the bundle for it.
 func Preflight(ctx context.Context, c *boardssh.Conn, e Engine, b *Bundle, downgrade bool) ([]Finding, Status, error) {
 	status, err := statusAfterBoot(ctx, c, e)
 	if err != nil {

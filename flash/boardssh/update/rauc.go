@@ -326,7 +326,8 @@ func (r *rauc) checkIdle(ctx context.Context, b *bus) error {
 	return err
 }
 
-// followInstallation waits for an installation, tells its progress, and stops RAUC if ctx ends.
+// followInstallation waits for an installation, tells its progress, and stops RAUC if ctx ends. If
+// the D-Bus or RAUC ends meanwhile, it returns ErrLost.
 func (r *rauc) followInstallation(ctx context.Context, b *bus, tell func(int, string)) error {
 	for {
 		select {
@@ -424,7 +425,8 @@ func (r *rauc) markSlot(ctx context.Context, state, slot string) error {
 	return r.callRAUC(ctx, b, "Mark", []any{&name, &message}, state, slot)
 }
 
-// isOlder reports whether version a is older than b, in dpkg's order. An empty version is not older.
+// isOlder reports whether version a is older than b, in dpkg's order, without a "v" before them. If
+// either is empty, it returns false.
 func isOlder(a, b string) bool {
 	return a != "" && b != "" && sbom.CompareVersions(strings.TrimPrefix(a, "v"), strings.TrimPrefix(b, "v")) < 0
 }

@@ -196,7 +196,8 @@ func isCpio(head []byte) bool {
 	return bytes.HasPrefix(head, []byte("070702")) || bytes.HasPrefix(head, []byte("070701"))
 }
 
-// readEntries lists a complete cpio archive's files, without contents, at most maxEntries.
+// readEntries lists a cpio archive's files, without contents. It refuses an archive that is cut
+// short, or has maxEntries files or more.
 func readEntries(data io.ReaderAt, size int64) ([]cpioEntry, error) {
 	var all []cpioEntry
 	for at := int64(0); len(all) < maxEntries; {
