@@ -155,7 +155,8 @@ func showUnit(ctx context.Context, c *boardssh.Conn, name string) (unit, error) 
 	return plaintext.Properties(text), nil
 }
 
-// isRunning reports whether a unit is active, reloads, first starts, or is a oneshot with success.
+// isRunning reports whether a unit is active, reloading, in its first start, or a oneshot that
+// ended with success.
 func (u unit) isRunning() bool {
 	switch u["ActiveState"] {
 	case "active", "reloading":

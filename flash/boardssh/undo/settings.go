@@ -143,8 +143,9 @@ type Configuration struct {
 	Units    []string // restarted after an undo
 }
 
-// Configure writes to a board first the files, then the settings in their order. Restore with id
-// undoes both. An error leaves the changes made so far. With dryRun it only lists changes.
+// Configure writes to a board first the files, owned by root, then the settings in their order.
+// Restore with id undoes both: the caller has read each setting's Before. The first error ends it
+// and leaves the changes made so far. With dryRun it only lists the changes of files.
 func Configure(ctx context.Context, c *boardssh.Conn, want Configuration, dryRun bool) (changes []files.Change, id string, err error) {
 	u := Deployment{Units: want.Units, Settings: want.Settings, Among: true}
 	if err := u.checkContent(); err != nil {

@@ -98,8 +98,8 @@ esac || exit 255' "$2" && sync`
 )
 
 // DeployDir is files.PutDir that first saves on the board what it replaces, for Restore. It records
-// units, but does not restart them. The ID is empty after a dry run, or if nothing was to be
-// changed. If a failed deploy left the board as before, ID and changes are empty.
+// units, but does not restart them. remote must be absolute. The ID is empty after a dry run, or if
+// nothing was to be changed. If a failed deploy left the board as before, ID and changes are empty.
 func DeployDir(ctx context.Context, c *boardssh.Conn, local, remote string, o files.DirOptions, units []string) (changes []files.Change, id string, err error) {
 	if !path.IsAbs(remote) {
 		return nil, "", fmt.Errorf("put folder %s: %q is no absolute path on the board", local, remote)
@@ -278,8 +278,8 @@ var (
 	digestPattern = plaintext.Regexp(`^([0-9a-f]{64}|-)$`)
 )
 
-// parseManifest parses a manifest. It refuses paths outside the root, invalid states and too many
-// entries, because a hostile board could have written it.
+// parseManifest parses a manifest. It refuses paths outside the root, invalid states, settings and
+// units, and too many of them, because a hostile board could have written it.
 func parseManifest(data []byte) (Deployment, error) {
 	var u Deployment
 	if err := json.Unmarshal(data, &u); err != nil {
@@ -411,10 +411,10 @@ func restoreSettings(ctx context.Context, c *boardssh.Conn, settings []Setting) 
 	return refused
 }
 
-// compareEntries compares the board's files with the manifest. todo are the entries to restore,
-// because they differ from their state before the deploy. An added folder that has other files is
-// none. changed are the names of those whose kind or content also differs from the deploy's; a
-// missing file is none. parts are files of interrupted uploads.
+// compareEntries compares the board's files with the manifest. todo are the entries that differ
+// from their state before the deploy, without added folders that have other files. changed are the
+// names of existing ones whose kind or content is neither that before nor that after the deploy.
+// parts are files of interrupted uploads.
 func compareEntries(ctx context.Context, c *boardssh.Conn, u Deployment) (todo []files.Transition, changed, parts []string, err error) {
 	found, err := listTouched(ctx, c, u)
 	if err != nil {
@@ -451,8 +451,9 @@ func compareEntries(ctx context.Context, c *boardssh.Conn, u Deployment) (todo [
 	return todo, changed, parts, nil
 }
 
-// listTouched lists the states, by path, of the board's files that the deploy may have changed: its
-// entries and what is in folders that it added, but without Among all below the root.
+// listTouched lists the states, by path, of the board's files that the deploy may have changed. If
+// u.Among is set, these are its entries and the contents of folders that it added. Otherwise these
+// are all files below its root.
 func listTouched(ctx context.Context, c *boardssh.Conn, u Deployment) (map[string]files.State, error) {
 	if !u.Among {
 		return files.ListStates(ctx, c, u.Root)
