@@ -12,7 +12,7 @@ import (
 
 // StartDropbear starts a server that runs a real dropbear for each connection, with a host key of
 // this kind. dropbear reads authorized keys only from the user's home folder, so a test folder is
-// mounted over that. It skips the test without root or dropbear.
+// mounted over that. It skips the test without root, dropbear, or the right to new mounts.
 func StartDropbear(t *testing.T, kind string) Server {
 	t.Helper()
 	for _, program := range []string{"/usr/sbin/dropbear", "/usr/bin/dropbearkey"} {

@@ -98,7 +98,7 @@ func CheckFile(t *testing.T, name string, want []byte, mode fs.FileMode) {
 	CheckEntries(t, filepath.Dir(name), filepath.Base(name))
 }
 
-// CheckEntries fails the test if dir does not come to hold just these sorted names within a minute.
+// CheckEntries waits up to a minute until dir holds just these sorted names, or fails the test.
 func CheckEntries(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	var names []string

@@ -21,7 +21,8 @@ type Server struct {
 	KnownHosts, Identity string
 }
 
-// ServeSSH starts a server that calls serve for each connection. The server accepts any user key.
+// ServeSSH starts a server that calls serve for each connection. Its configuration accepts any user
+// key. At its end, the test waits until all calls of serve have returned.
 func ServeSSH(t *testing.T, serve func(net.Conn, *ssh.ServerConfig)) Server {
 	t.Helper()
 	hostFile, _, host := NewKey(t)

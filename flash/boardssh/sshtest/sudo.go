@@ -63,6 +63,7 @@ func StartSudo(t *testing.T, rights string, settings ...string) *sshd.Server {
 var modes = map[string]fs.FileMode{"passwd": 0o644, "group": 0o644, "shadow": 0o600, "sudoers": 0o440}
 
 // fillEtc writes the server's /etc files into etc: this machine's with SudoUser, and new sudoers.
+// It also copies the file of authorized keys into etc.
 func fillEtc(etc, rights, authorized string) error {
 	hash, err := exec.Command("openssl", "passwd", "-6", SudoPassword).Output()
 	if err != nil {
