@@ -97,7 +97,8 @@ func WriteKey(file string) (ssh.PublicKey, error) {
 	return ssh.NewPublicKey(public)
 }
 
-// Start starts the server, which ends with ctx, and waits until it accepts connections.
+// Start starts the server, which ends with ctx, and waits until it accepts connections. As root it
+// also creates /run/sshd.
 func (s *Server) Start(ctx context.Context) error {
 	if os.Geteuid() == 0 {
 		// As root, sshd needs this folder, which Debian's unit creates.
@@ -123,7 +124,8 @@ func (s *Server) Start(ctx context.Context) error {
 	return s.ready(ctx)
 }
 
-// ready waits, up to startLimit, until the server accepts connections. An error quotes its log.
+// ready waits, up to startLimit, until the server accepts connections, and kills it if it does not.
+// An error quotes its log.
 func (s *Server) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
