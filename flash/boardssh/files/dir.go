@@ -55,7 +55,8 @@ const mostEntries = 100_000
 // modes, folders, and symlinks as links. It removes what only the board has if o.Delete is set. The
 // board needs find, stat, xargs, and sha256sum or openssl; busybox has the first four. Each file
 // appears whole or not at all, but not all at once; a broken call can be repeated. On the board, a
-// symlink in the place of a folder is replaced, never followed; remote itself may be one.
+// symlink in the place of a folder is replaced, never followed; remote itself may be one. A folder
+// in the place of a file is an error.
 func PutDir(ctx context.Context, c *boardssh.Conn, local, remote string, o DirOptions) (changes []Change, err error) {
 	if remote == "" || strings.IndexByte(remote, 0) >= 0 {
 		return nil, fmt.Errorf("put %s: %q is no name for a folder", local, remote)
@@ -152,8 +153,8 @@ func sortedNames(entries map[string]entry) []string {
 	return slices.Sorted(maps.Keys(entries)) // folders come before what is in them
 }
 
-// scanFolder lists the local folder with all below it. Other kinds than files, folders and
-// symlinks, or more than mostEntries, are errors.
+// scanFolder lists all below the local folder. Other kinds than files, folders and symlinks, or
+// more than mostEntries, are errors.
 func scanFolder(ctx context.Context, local string) (map[string]entry, error) {
 	root, err := os.Stat(local)
 	if err != nil {
@@ -258,6 +259,7 @@ func (d *folderUpload) planName(name string, same bool) error {
 }
 
 // compareRights adds a name to chmods, chowns and changes if its mode or owner is not the board's.
+// It ignores setuid and setgid of folders, and the mode of symlinks.
 func (d *folderUpload) compareRights(name string, want, have entry) {
 	mode := want.kind != fs.ModeSymlink && want.mode != have.mode
 	if want.kind == fs.ModeDir {
@@ -278,7 +280,8 @@ func (d *folderUpload) compareRights(name string, want, have entry) {
 	}
 }
 
-// ownedBy reports whether the entry has this owner, user or user:group, by name or number.
+// ownedBy reports whether the entry has this owner, user or user:group, by name or number. "" is
+// any owner.
 func (e entry) ownedBy(owner string) bool {
 	user, group, both := strings.Cut(owner, ":")
 	is := func(want, number, name string) bool { return want == "" || want == number || want == name }

@@ -66,7 +66,8 @@ func listFolder(ctx context.Context, c *boardssh.Conn, remote string) (map[strin
 	return runList(ctx, c, nil, listScript, remote)
 }
 
-// listNames lists only those of the names that exist in the folder on the board.
+// listNames lists those of the names that exist in the folder on the board, and part files that
+// broken uploads of them left. A link to a folder counts as a folder.
 func listNames(ctx context.Context, c *boardssh.Conn, remote string, names []string) (map[string]entry, error) {
 	if len(names) == 0 {
 		return nil, nil

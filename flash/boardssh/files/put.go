@@ -256,7 +256,7 @@ func (w *stream) finishFile(ctx context.Context, src source, want localDigest, p
 const renewScript = `cat "$1" >"$2" && mv -f "$2" "$1"`
 
 // renewFile replaces a file on the board by a copy, because a program that another process has open
-// for writing cannot run. It returns false, and changes nothing, if the board runs no commands.
+// for writing cannot run. If that fails, it returns false and leaves the file as it was.
 func (w *stream) renewFile(ctx context.Context, name string) bool {
 	fresh := tempName(name)
 	empty, err := w.files.createFile(ctx, fresh)

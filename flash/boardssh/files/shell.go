@@ -54,7 +54,7 @@ func openChannel(ctx context.Context, c *boardssh.Conn) (boardFiles, error) {
 }
 
 // openChannelBeside is openChannel that calls opened while it waits for the sftp-server. If none
-// answers, it sets c.NoSFTP, so that later calls use the shell at once.
+// answers, it sets c.NoSFTP, so that later calls use the shell at once and do not call opened.
 func openChannelBeside(ctx context.Context, c *boardssh.Conn, opened func()) (boardFiles, error) {
 	if c.NoSFTP.Load() {
 		return shellFiles{c}, nil
@@ -95,7 +95,8 @@ func (s shellFiles) do(ctx context.Context, work func() error) error {
 
 func (shellFiles) close() {}
 
-// runScript runs a script that must succeed. An error quotes the board's output.
+// runScript runs a script with the file's name and args. If the script fails, runScript returns a
+// finalError with its standard error.
 func (s shellFiles) runScript(ctx context.Context, stdin io.Reader, script, name string, args ...string) ([]byte, error) {
 	argv := append([]string{"sh", "-c", script, "sh", pathArgument(name)}, args...)
 	r, err := s.conn.Feed(ctx, stdin, argv...)
@@ -152,7 +153,8 @@ type shellFile struct {
 
 func (f shellFile) Close() error { return nil }
 
-// writePiece pipes a piece of src to dd on the board. Its offset must be a multiple of shellBlock.
+// writePiece pipes a piece of src to dd on the board. The piece's offset must be a multiple of
+// shellBlock. A shorter src is a finalError.
 func (f shellFile) writePiece(ctx context.Context, src io.ReaderAt, p piece) error {
 	if p.offset%shellBlock != 0 {
 		return errors.New("a piece begins inside of a block")

@@ -129,7 +129,7 @@ func measureRoundTrip(ctx context.Context, c *boardssh.Conn, size int64) func() 
 // some if ten are pending, and dropbear if five of one address are.
 const openersAtOnce = 3
 
-// addStreams adds n streams as they open. If the board accepts no more connections, or offers
+// addStreams adds up to n streams as they open. If the board accepts no more connections, or offers
 // another kind of channel (SFTP or shell), the transfer continues with those that it has.
 func (k *transfer) addStreams(opening, ctx context.Context, all *sync.WaitGroup, n int) {
 	for range n {
