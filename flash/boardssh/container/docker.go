@@ -57,7 +57,8 @@ func (d *docker) Platform() v1.Platform { return d.platform }
 func (d *docker) Close() error          { return nil }
 
 // Push pipes the image, as docker save writes it, into "docker load" on the board. It cannot
-// resume: docker takes whole images. It sends nothing if the engine has image and name.
+// resume: docker takes whole images. It sends nothing if the engine has image and name. A digest in
+// the name becomes a tag, as tagOfDigest says.
 func (d *docker) Push(ctx context.Context, image *oci.Image, name string) (Pushed, error) {
 	name = tagOfDigest(name)
 	p := Pushed{
@@ -190,7 +191,8 @@ func (d *docker) Prune(ctx context.Context, _ string) ([]string, error) {
 }
 
 // Run runs a container by docker run, to its end or, with Detach, until it has started. If the
-// program fails, Exit has its Status. On an error, such as a timeout, it removes the container.
+// program fails, Exit has its Status. On an error, such as a timeout, it removes the container. It
+// ignores c.Hook, and Exit.Output has standard error after all standard output.
 func (d *docker) Run(ctx context.Context, c Spec) (exit Exit, err error) {
 	if c.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -284,7 +286,8 @@ func (d *docker) gpuArgs(ctx context.Context, which string) ([]string, error) {
 	return argv, nil
 }
 
-// cdiDevices returns the CDI device names for a value of NVIDIA_VISIBLE_DEVICES.
+// cdiDevices returns the CDI device names for a value of NVIDIA_VISIBLE_DEVICES. It takes a part
+// with "=" as a device name.
 func cdiDevices(which string) []string {
 	names := strings.Split(which, ",")
 	for i, name := range names {
@@ -296,7 +299,7 @@ func cdiDevices(which string) []string {
 }
 
 // removeContainer removes a container after its run was interrupted, even after ctx has ended. It
-// tries tidyTries times, as the engine may still be creating it, and then takes it for gone.
+// tries tidyTries times, as the engine may still be creating it, and then returns nil.
 func (d *docker) removeContainer(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyLimit)
 	defer cancel()
@@ -338,7 +341,7 @@ func (d *docker) List(ctx context.Context) ([]Leftover, error) {
 	return left, nil
 }
 
-// Remove stops a container that Run made, and removes it.
+// Remove stops a container by its name, and removes it. It does not check that Run made it.
 func (d *docker) Remove(ctx context.Context, name string) error {
 	_, err := d.conn.Output(ctx, d.program, "rm", "--force", name)
 	return err

@@ -63,7 +63,8 @@ type imagePush struct {
 	pushed Pushed
 }
 
-// pushImage sends the missing blobs and unpacks the image. A lease protects the blobs until then.
+// pushImage sends the missing blobs, unpacks the image and gives it the name. A lease protects the
+// blobs until then, or for leaseHours if that fails.
 func (p *imagePush) pushImage(ctx context.Context, name string) error {
 	id := "slipway-push-" + p.image.Manifest.Digest.Encoded()[:16]
 	manager := p.t.client.LeasesService()
