@@ -39,7 +39,7 @@ type RAUC struct {
 const Compatible = "slipway-test"
 
 // StartRAUC starts a D-Bus and RAUC's service with slot A booted, until the end of the test. It
-// skips the test without root or the programs.
+// skips the test without root, the programs, or the right to new mounts.
 func StartRAUC(t *testing.T) *RAUC {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -173,7 +173,7 @@ func (f Folder) WriteProgram(t *testing.T, name, text string) {
 // Padded pads a system's text to 100 bytes, so that a simulated device's file keeps its length.
 func Padded(system string) string { return fmt.Sprintf("%-100s", system) }
 
-// Read returns a file's content, without spaces at its ends.
+// Read returns a file's content, without spaces at its ends; "" if it cannot read the file.
 func (f Folder) Read(name string) string {
 	data, _ := os.ReadFile(f.File(name))
 	return strings.TrimSpace(string(data))
@@ -315,7 +315,8 @@ type Bundle struct {
 	Hook                               string // a script that runs before the slot is written
 }
 
-// Make makes a bundle with the real rauc and returns its file. Without b.Key, the key is "trusted".
+// Make makes a bundle with the real rauc and returns its file. If b.Key or b.Compatible is "", it
+// uses the key "trusted" or the constant Compatible.
 func (r *RAUC) Make(t *testing.T, b Bundle) string {
 	t.Helper()
 	if b.Key == "" {
