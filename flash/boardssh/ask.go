@@ -30,8 +30,8 @@ func (q *question) Unwrap() error { return q.refusal }
 // asking is a semaphore: many boards may have a question, but only one at a time asks the person.
 var asking = make(chan struct{}, 1)
 
-// dialAsking calls try until it succeeds, fails with an error that is no question, or nobody can
-// answer. After each question that a person has answered, it tries again.
+// dialAsking calls try until it succeeds or fails with an error that is no question. Before the
+// next try, it asks a person the question. It ends if nobody can answer, or the answer is an error.
 func dialAsking(ctx context.Context, try func() (*link, error)) (*link, error) {
 	for {
 		link, err := try()
@@ -78,8 +78,8 @@ var atTerminal = func() *terminal {
 
 const maxLineBytes = 4096
 
-// readAnswer prints the prompt and reads one line from the terminal, without echo if secret. If ctx
-// ends first, it returns an error and leaves its reading goroutine behind.
+// readAnswer pauses the progress display, prints the prompt and reads one line from the terminal,
+// without echo if secret. If ctx ends first, it returns an error, and its goroutine still reads.
 func (t *terminal) readAnswer(ctx context.Context, prompt string, secret bool) (string, error) {
 	if secret {
 		show, err := t.hideEcho()
@@ -125,7 +125,7 @@ func readLine(in io.Reader) (string, error) {
 	}
 }
 
-// hideEcho turns the terminal's echo off and its line mode on. show restores the settings.
+// hideEcho turns the terminal's echo off, and line mode and Ctrl-C on. show restores the settings.
 func (t *terminal) hideEcho() (show func(), err error) {
 	fd := int(t.in.Fd())
 	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)

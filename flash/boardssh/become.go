@@ -53,9 +53,9 @@ func BecomeUser(ctx context.Context) (user string, err error) {
 // standard input when it asks, and nowhere else: not into an argument, and to no file.
 type sudo struct{ user, password string }
 
-// findSudoPassword runs "true" by sudo, first without a password, then with the stored or typed
-// one, up to maxAsked times, and keeps the password that works. If none works, it returns
-// ErrBecome. It does nothing without Become.
+// findSudoPassword makes c run programs by sudo, and finds the password for that. It tries to run
+// "true", first without a password, then up to maxAsked times with the stored or typed one. If none
+// works, it returns ErrBecome. It does nothing if Become is "" or the login user.
 func (c *Conn) findSudoPassword(ctx context.Context, attended bool) error {
 	a := c.login.addr
 	if a.Become == "" || a.Become == a.User {
@@ -82,7 +82,8 @@ func (c *Conn) findSudoPassword(ctx context.Context, attended bool) error {
 	return c.sudoRefuses(string(r.Stderr))
 }
 
-// sudoRefuses returns the error for a sudo that did not start the program, with sudo's own words.
+// sudoRefuses returns the ErrBecome for a sudo that did not start the program, with sudo's own
+// words. Without words, the error says that the password is wrong.
 func (c *Conn) sudoRefuses(words string) error {
 	a := c.login.addr
 	if words = strings.TrimSpace(words); words == "" {
@@ -127,7 +128,8 @@ func (p *passwords) store(password string, boards ...Address) {
 
 func (p *passwords) forget(a Address) { p.store("", a) }
 
-// askSudoPassword asks the person for one password and stores it for all boards that use sudo.
+// askSudoPassword asks the person for one password and stores it for all boards that use sudo. It
+// does nothing without such a board or a terminal.
 func askSudoPassword(ctx context.Context, boards []Address) error {
 	var some []Address
 	for _, a := range boards {
@@ -234,8 +236,8 @@ func (e *boardProgram) ReadFrom(r io.Reader) (int64, error) {
 	return copyByHand(e, r)
 }
 
-// passHeld writes the first n held bytes to out. Before the program's start it also keeps them in
-// words, as sudo's.
+// passHeld writes the first n held bytes to out. Before the program's start it also sets words to
+// them, because sudo wrote them.
 func (e *boardProgram) passHeld(n int) {
 	if !e.inside {
 		e.words = bytes.Clone(e.held[:n])

@@ -38,7 +38,7 @@ type Conn struct {
 	guest bool // its login and its jump hosts belong to another Conn
 }
 
-// Reach resolves the name or address of a machine with Resolve and connects to it.
+// Reach resolves the name or address of a machine with Resolve and connects to it as Dial does.
 func Reach(ctx context.Context, host string) (*Conn, error) {
 	a, err := Resolve(ctx, host)
 	if err != nil {
@@ -128,7 +128,7 @@ func (c *Conn) currentLink() (*link, error) {
 }
 
 // DialContext opens a connection from the board to one of the board's own sockets (network "unix"),
-// or to a network address that the board can reach.
+// or to a network address that the board can reach. For a socket it may run a program on the board.
 func (c *Conn) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	link, err := c.currentLink()
 	if err != nil {

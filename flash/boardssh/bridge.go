@@ -30,8 +30,8 @@ echo "$2 none"`
 var plainPath = plaintext.Regexp(`^/[A-Za-z0-9_./-]+$`)
 
 // dialUnix opens a connection to a Unix socket on the board. If the SSH server does not forward
-// sockets (dropbear), or sudo is in use, socat, nc or ncat on the board connects to the socket. A
-// missing socket is the server's refusal, or fs.ErrNotExist.
+// sockets (dropbear), or sudo is in use, socat, nc or ncat on the board connects to the socket.
+// These take only a plainPath. A missing socket is the server's refusal, or fs.ErrNotExist.
 func (c *Conn) dialUnix(ctx context.Context, link *link, address string) (net.Conn, error) {
 	var refused *ssh.OpenChannelError
 	var err error

@@ -84,7 +84,8 @@ func (r route) resolveJumpHost(ctx context.Context, jumps string) (*Address, err
 	return &a, err
 }
 
-// querySSH parses what "ssh -G" prints for host, user and port. jumps, if any, replace ProxyJump.
+// querySSH runs "ssh -G" for host, user and port, and parses its output. jumps, unless "", replace
+// the setting ProxyJump.
 func querySSH(ctx context.Context, given Address, jumps string) (config, error) {
 	argv := []string{"ssh", "-G"}
 	if given.User != "" {
@@ -127,7 +128,8 @@ func (c config) lastValue(key string) string {
 	return values[len(values)-1]
 }
 
-// toAddress makes an Address of the settings, without the jump host. Unsupported ones are errors.
+// toAddress makes an Address of the settings, without the jump host. An unsupported setting is an
+// error.
 func (c config) toAddress(given Address, home string) (Address, error) {
 	a := Address{Host: c.lastValue("hostname"), User: c.lastValue("user"), HostKeyAlias: c.lastValue("hostkeyalias")}
 	if a.Host == "" {
@@ -158,7 +160,7 @@ func (c config) toAddress(given Address, home string) (Address, error) {
 	return a, err
 }
 
-// setKeys fills in the existing key files and certificates, and the agent, to log in with.
+// setKeys fills in the existing key files and certificates, the agent, and IdentitiesOnly.
 func (c config) setKeys(a *Address, t tokens) (err error) {
 	if a.Identities, err = t.existingPaths(c["identityfile"]); err != nil {
 		return fmt.Errorf("IdentityFile: %w", err)
@@ -175,8 +177,8 @@ func (c config) setKeys(a *Address, t tokens) (err error) {
 	return nil
 }
 
-// setKnownHosts fills in the existing known_hosts files, the file of revoked keys, and PinFile: as
-// with ssh, new keys go to the first of the user's own files, unless that is /dev/null.
+// setKnownHosts fills in the existing known_hosts files, HashNames, the file of revoked keys, and
+// PinFile: as with ssh, new keys go to the first of the user's own files, unless it is /dev/null.
 func (c config) setKnownHosts(a *Address, t tokens) (err error) {
 	for _, key := range []string{"userknownhostsfile", "globalknownhostsfile"} {
 		files, err := t.existingPaths(strings.Fields(c.lastValue(key)))
@@ -289,7 +291,7 @@ func (t tokens) expand(text string, check func(value string) error) (string, err
 }
 
 // withDefaults fills in an Address without ssh's help: the usual keys and known_hosts files that
-// exist, and ~/.ssh/known_hosts for new keys.
+// exist, ~/.ssh/known_hosts for new keys, and a missing port or user as fillDefaults does.
 func withDefaults(a Address) (Address, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {

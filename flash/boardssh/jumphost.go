@@ -213,7 +213,8 @@ func (p *proxy) Close() error {
 	return p.Conn.Close()
 }
 
-// explainFailure waits up to 2*quick for the program's end and adds its standard error to err.
+// explainFailure waits up to 2*quick for the program's end and adds its standard error to err. If
+// that is empty, it adds "it said nothing".
 func (p *proxy) explainFailure(err error) error {
 	select {
 	case <-p.ended:

@@ -159,8 +159,9 @@ func matchesPattern(pattern, s string) bool {
 	return strings.Trim(pattern[p:], "*") == ""
 }
 
-// hostNames returns the machine's names in known_hosts: own has the port, anyPort has not. As with
-// ssh, an alias replaces both, and a line without port applies to ports without their own line.
+// hostNames returns the machine's names in known_hosts: own has a port other than 22, anyPort has
+// none. As with ssh, an alias replaces both, and a line without port applies to ports without their
+// own line.
 func (a Address) hostNames() (own, anyPort string) {
 	switch {
 	case a.HostKeyAlias != "":
@@ -261,8 +262,8 @@ var plainAlgorithms = []string{
 
 // hostKeyAlgorithms returns the host key algorithms to request from the machine: those of
 // certificates if an authority is known for it, then those of its pinned keys, and then all others
-// if no key is pinned for its port. A server with several keys could show another one than the
-// pinned. A dropbear of 2022 without an RSA key crashes if RSA comes before its own kind.
+// if no key is pinned for its port. So a server with several keys shows the pinned one. RSA is last
+// in each group: a dropbear of 2022 without an RSA key crashes if RSA comes before its own kind.
 func (t *knownHosts) hostKeyAlgorithms(a Address) []string {
 	var list []string
 	if len(t.authoritiesOf(a)) > 0 {
@@ -306,7 +307,8 @@ var (
 )
 
 // checkKey checks the key or certificate that a machine shows. It returns nil, errUnknown,
-// errChanged with the lines that contradict the key, or another reason, such as a revoked key.
+// errChanged with the lines that contradict the key, or another reason, such as a revoked key. It
+// checks a certificate of an unknown authority as a plain key.
 func (t *knownHosts) checkKey(a Address, key ssh.PublicKey) ([]pin, error) {
 	if cert, ok := key.(*ssh.Certificate); ok {
 		if p, yes := t.findRevoked(cert.Key, cert.SignatureKey); yes {

@@ -62,7 +62,8 @@ func (c timedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// Redial makes a new connection for c in place of a lost one. It retries until timeout.
+// Redial makes a new connection for c, and closes the old one even if it is not lost. It retries
+// until timeout, but ErrHostKey and ErrLogin end it at once. A closed c stays closed.
 func (c *Conn) Redial(ctx context.Context, timeout time.Duration) error {
 	link, err := c.login.waitForLogin(ctx, timeout)
 	if err != nil {

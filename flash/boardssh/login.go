@@ -150,8 +150,8 @@ func (l *login) connectAgent(ctx context.Context) (net.Conn, []ssh.Signer) {
 	return nil, nil
 }
 
-// handshake authenticates the server and the user over w and returns the SSH connection. It closes
-// w on an error. ctx limits both the board and the agent.
+// handshake authenticates the server and the user over w and returns the SSH connection, with
+// watchSilence running. It closes w on an error. ctx limits both the board and the agent.
 func (l *login) handshake(ctx context.Context, w *wire) (*link, error) {
 	agentConn, inAgent := l.connectAgent(ctx)
 	if agentConn != nil {

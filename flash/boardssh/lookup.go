@@ -42,7 +42,8 @@ func (a Address) dialDirect(ctx context.Context) (net.Conn, error) {
 	return nil, errors.Join(failed...)
 }
 
-// dialOne connects to the first of left addresses, in its share of the time, or at least leastTry.
+// dialOne connects to one address. left is how many addresses are still to be tried, this one
+// included. If others follow, this one gets its share of ctx's time, but at least leastTry.
 func dialOne(ctx context.Context, to netip.AddrPort, left int) (net.Conn, error) {
 	if end, limited := ctx.Deadline(); limited && left > 1 {
 		var cancel context.CancelFunc
@@ -58,7 +59,7 @@ var ErrNoAddress = errors.New("no address")
 
 // lookUpHost returns the addresses of the host that Family allows. It runs getent, which uses all
 // modules of nsswitch.conf, such as mDNS. Go's own resolver, used without getent, knows only files
-// and DNS. Without an address, the error is ErrNoAddress.
+// and DNS. It does not look up an IP address. Without an address, the error is ErrNoAddress.
 func (a Address) lookUpHost(ctx context.Context) ([]netip.Addr, error) {
 	if ip, err := netip.ParseAddr(a.Host); err == nil {
 		return a.filterFamily([]netip.Addr{ip})
@@ -133,8 +134,8 @@ func (c config) setConnection(a *Address) error {
 }
 
 // setAlgorithms sets the address's algorithms to those that both the configuration and Slipway
-// allow; none is an error. It uses weak algorithms only if no other is left. Without a setting, ssh
-// lists its defaults, which contain all of Slipway's.
+// allow. No common algorithm is an error. It uses weak algorithms only if no other is left. Without
+// a setting, ssh lists its defaults, which contain all of Slipway's.
 func (c config) setAlgorithms(a *Address) (err error) {
 	var ours ssh.Config
 	ours.SetDefaults()
@@ -164,8 +165,8 @@ func (c config) setAlgorithms(a *Address) (err error) {
 	return nil
 }
 
-// checkSupported refuses configurations without login by public key, and those for a direct
-// connection from a certain address or interface: without it, another board might answer.
+// checkSupported refuses configurations without login by public key. On a direct connection it also
+// refuses BindAddress and BindInterface: if Slipway ignored them, another board might answer.
 func (c config) checkSupported() error {
 	methods := c.lastValue("preferredauthentications")
 	switch {

@@ -13,8 +13,8 @@ import (
 const maxSaidBytes = 2048
 
 // Printable turns a board's text into one line that is safe on a terminal. It escapes control and
-// formatting characters, joins lines by " | ", drops carriage returns and outer blanks, and cuts
-// the middle out of text over maxSaidBytes.
+// formatting characters, joins lines by " | ", makes tabs blanks, drops carriage returns and outer
+// blanks, and cuts the middle out of text over maxSaidBytes before it escapes.
 func Printable(s string) string {
 	s = strings.TrimSpace(s)
 	if half := maxSaidBytes / 2; len(s) > maxSaidBytes {

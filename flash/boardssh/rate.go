@@ -44,7 +44,8 @@ const paceCredit = 20 * time.Millisecond
 
 type rateKey struct{}
 
-// WithRate sets the rate limit for each board that is dialed with the context.
+// WithRate sets the rate limit for each board that Dial or DialUnattended connects to with the
+// context. WaitDial ignores it.
 func WithRate(ctx context.Context, r Rate) context.Context {
 	return context.WithValue(ctx, rateKey{}, r)
 }

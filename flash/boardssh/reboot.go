@@ -14,6 +14,7 @@ import (
 
 // Reboot runs "reboot" on the board and waits, up to timeout, for another boot id. An answer alone
 // proves nothing, because the old system may give it. On success c uses the new connection.
+// ErrHostKey and ErrLogin end the wait at once.
 func (c *Conn) Reboot(ctx context.Context, timeout time.Duration) error {
 	limit, cancel := context.WithTimeoutCause(ctx, timeout, errTimeUp)
 	defer cancel()
@@ -90,7 +91,8 @@ const (
 )
 
 // WaitDial connects to a board that may still be starting, and asks as Dial does. It retries errors
-// that waiting can fix until timeout. A wrong host key or a refused login ends it at once.
+// that waiting can fix until timeout. A wrong host key or a refused login ends it at once. It
+// ignores the limit of WithRate.
 func WaitDial(ctx context.Context, a Address, timeout time.Duration) (*Conn, error) {
 	l, err := newLogin(a)
 	if err != nil {

@@ -317,7 +317,7 @@ const maxHeldBytes = 8 << 10
 // shellPrefix returns the start of a shell line: it prints mark and pid, then execs the rest.
 func (p *pidLine) shellPrefix() string { return "echo '" + p.mark + "'$$ >&2; exec " }
 
-// Write passes all but the marked line to out. Before that line, it holds the last maxHeldBytes.
+// Write passes all but the marked line to out. Before that line, it holds up to maxHeldBytes.
 func (p *pidLine) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	if p.done {
@@ -357,7 +357,8 @@ func (p *pidLine) findLine() (before []byte, pid int, rest []byte, found bool) {
 // ReadFrom copies r to Write with a small buffer, as LimitedBuffer does.
 func (p *pidLine) ReadFrom(r io.Reader) (int64, error) { return copyByHand(p, r) }
 
-// passHeld writes the first n held bytes to out. If no shell ran the line, it keeps their start.
+// passHeld writes the first n held bytes to out. Before the marked line, the first call keeps up to
+// maxShownBytes of them in said.
 func (p *pidLine) passHeld(n int) {
 	if p.pid == 0 && len(p.said) == 0 {
 		p.said = bytes.Clone(p.held[:min(n, maxShownBytes)])

@@ -88,8 +88,8 @@ func (s *SFTP) Do(ctx context.Context, work func() error) error {
 	return s.watch(ctx, func() time.Duration { return s.traffic.quietFor() - time.Duration(s.allowed.Load()) }, work)
 }
 
-// Receive is Do for work that receives a file. Work writes the data to its argument, which passes
-// them on to the outer to. Only data counts as a sign of life.
+// Receive is Do for work that receives a file. It passes work a writer that writes to Receive's own
+// to. Only data that work writes is a sign of life.
 func (s *SFTP) Receive(ctx context.Context, to io.Writer, work func(to io.Writer) error) error {
 	moves := &activity{last: time.Now()}
 	return s.watch(ctx, moves.quietFor, func() error { return work(watchedWriter{to: to, pulse: moves}) })

@@ -31,7 +31,8 @@ const (
 // ErrSilent means that the board keeps the connection open and answers nothing.
 var ErrSilent = errors.New("the board is silent")
 
-// silenceLimit returns SilenceVariable's value, at least leastSilence; unset, it is defaultSilence.
+// silenceLimit returns SilenceVariable's value, or defaultSilence if it is empty. A value below
+// leastSilence is an error.
 func silenceLimit() (time.Duration, error) {
 	text := os.Getenv(SilenceVariable)
 	if text == "" {
@@ -172,8 +173,8 @@ func (p *activity) countOwnWork(n int) {
 	p.last = time.Now()
 }
 
-// countOutput counts the writing of n bytes of output as own work. Less than trickle bytes do not
-// count as a sign of life: a program that prints little is checked like one that prints nothing.
+// countOutput counts the writing of n bytes of output as own work until end is called. Less than
+// trickle bytes are no sign of life: a program that prints little is checked like a silent one.
 func (p *activity) countOutput(n int) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
