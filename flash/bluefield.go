@@ -282,7 +282,8 @@ func (j *bluefieldJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 }
 
 // pushStream pushes the stream to one DPU, follows its boot and writes its console output to d.log.
-// It fills the DPU's receipt, and prints errors after which the installer continued.
+// If that succeeds, it fills the DPU's receipt, and prints errors after which the installer
+// continued, and that the host needs a power cycle.
 func (j *bluefieldJob) pushStream(ctx context.Context, d *dpu) error {
 	began := time.Now()
 	log, err := os.Create(d.log)

@@ -103,14 +103,16 @@ func (w *deviceWriter) startProgress(ctx context.Context) {
 func (w *deviceWriter) countBytes(n int64)              { w.step.Add(n) }
 func (w *deviceWriter) beginPhase(what string, n int64) { w.step.Phase(what, n) }
 
-// endFailed records a failed device's err in its receipt and closes it. Other devices continue.
+// endFailed sets w.err to a failed device's err, puts duration and end into its receipt, and closes
+// it. Other devices continue.
 func (w *deviceWriter) endFailed(began time.Time, err error) {
 	w.err, w.receipt.Seconds, w.receipt.Finished = err, time.Since(began).Seconds(), time.Now().UTC()
 	w.close()
 	w.disk, w.claimed, w.pending, w.copy = nil, nil, nil, nil
 }
 
-// finishReceipt records err, ends the progress bar, and puts amounts and duration into the receipt.
+// finishReceipt sets w.err to err, ends the progress bar, and puts amounts, duration and the paths
+// of saved content into the receipt.
 func (w *deviceWriter) finishReceipt(began time.Time, err error) {
 	took, done := time.Since(began), w.copy.Result()
 	w.err = err

@@ -122,7 +122,7 @@ func (r request) devicePaths() []string {
 	return paths
 }
 
-// runSteps runs the steps that prepare a job. It returns the first error, after closeJob.
+// runSteps runs the steps that prepare a job. If one fails, it returns the error, after closeJob.
 func runSteps(ctx context.Context, closeJob func(), steps ...func(context.Context) error) error {
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -247,8 +247,8 @@ func (o Options) checkKind(kind string) error {
 	return nil
 }
 
-// recordReceipts runs work and writes the receipts that it returns to the state folder. It first
-// removes the file of the last flash, whose receipts are untrue once work begins to write.
+// recordReceipts runs work and writes the receipts that it returns, if any, to the state folder. It
+// first removes the file of the last flash, whose receipts are untrue once work begins to write.
 func recordReceipts(dir string, work func() ([]Receipt, error)) ([]Receipt, error) {
 	path := images.ReceiptPath(dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -264,7 +264,8 @@ func recordReceipts(dir string, work func() ([]Receipt, error)) ([]Receipt, erro
 	return receipts, errors.Join(err, localfile.WriteJSON(path, receipts, 0o644))
 }
 
-// chooseDevices examines the named devices: at least one, all different and of the same kind.
+// chooseDevices examines the named devices by chooseDevice. It returns an error unless there is at
+// least one, and all are different and of the same kind.
 func chooseDevices(spec images.Spec, artifact images.Artifact, devices []string) ([]device.Device, error) {
 	if len(devices) == 0 {
 		return nil, errors.New("no device is named\nnext: devices")

@@ -42,6 +42,7 @@ func NewIdentity(dir string) (Identity, error) {
 	return id, nil
 }
 
+// newIdentity does what NewIdentity does, and makes the folder dir.
 func newIdentity(dir string) (Identity, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return Identity{}, err

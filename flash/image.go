@@ -83,8 +83,8 @@ func (j *imageJob) checkOptions(context.Context) error {
 	return nil
 }
 
-// openHead starts to decode the first maxCheckedBytes of a packed image, or returns the Head that
-// it started before. All checks of the image share this decode.
+// openHead returns the Head of a packed image's first maxCheckedBytes: always the same one until
+// closeHead, so that all checks of the image share one decode.
 func (j *imageJob) openHead(ctx context.Context) *source.Head {
 	if j.head == nil {
 		j.head = j.source.Head(ctx, maxCheckedBytes)
@@ -138,7 +138,8 @@ func (j *imageJob) openImage(context.Context) error {
 	return nameImage(path, err)
 }
 
-// nameImage replaces the placeholder IMAGE in the error's next step with the image's path.
+// nameImage replaces the placeholder IMAGE in the error's next step with the image's path. An error
+// that it changes wraps no other any more.
 func nameImage(path string, err error) error {
 	if err == nil || !strings.Contains(err.Error(), " IMAGE") {
 		return err
@@ -214,9 +215,9 @@ func (j *imageJob) fixHint() string {
 	return rebuildHint(j.artifact)
 }
 
-// proveFile compares the image file's SHA-256 with the artifact's, and seals the file. It skips an
-// image that was fetched, which is verified. It skips a plain image and an image with a map, which
-// are verified while they are written, unless nothing is written.
+// proveFile compares the image file's SHA-256 with the artifact's, and seals the file. It skips the
+// image of --image, which resolveImage verifies. Except in a dry run, it skips a plain image and an
+// image with a map, which are verified while they are written.
 func (j *imageJob) proveFile(ctx context.Context) error {
 	whileWritten := !j.options.DryRun && (j.source.Form() == "raw" || j.blocks != nil)
 	if j.sha256 == "" || j.image.path != "" || whileWritten {
@@ -350,6 +351,7 @@ type mappedImage struct {
 	blocks *bmap.Map
 }
 
+// ReadAt reads from the image, and puts zeros in the place of bytes that the map leaves out.
 func (m mappedImage) ReadAt(p []byte, off int64) (int, error) {
 	n, err := m.ReaderAt.ReadAt(p, off)
 	for at, length := range m.blocks.Holes {
@@ -360,8 +362,8 @@ func (m mappedImage) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// checkFit returns an error if a block device is smaller than the image, or if the image has no
-// partition for the SSH identity. It keeps that partition in j.place.
+// checkFit returns an error if a block device is smaller than the image. For an SSH identity, once
+// the size is known, it sets j.place to the partition to write, or returns an error without one.
 func (j *imageJob) checkFit(context.Context) (err error) {
 	least := max(j.size, j.source.LeastBytes())
 	for _, d := range j.devices {
@@ -469,8 +471,9 @@ func (j *imageJob) dryRun(context.Context) ([]Receipt, error) {
 	return receipts, nil
 }
 
-// writeDevices writes the image to all devices, reads it back, and adds the board's new host key to
-// known_hosts. It returns the receipts of the complete devices, and a *Failed for the others.
+// writeDevices writes the image to all devices, reads it back, and adds the host key of an identity
+// to known_hosts. It returns the receipts of the complete devices, and a *Failed for the others. An
+// error of the image or of ctx is no *Failed, and ends the flash of all devices.
 func (j *imageJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	began := time.Now()
 	if err := checkUnchanged(j.file, j.info); err != nil {

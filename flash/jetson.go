@@ -82,7 +82,8 @@ func (j *jetsonJob) checkBoards(context.Context) error {
 	return nil
 }
 
-// checkBoard returns an error unless a Jetson with board.yml's flash.chip is on port for recovery.
+// checkBoard returns an error unless a Jetson in recovery mode is on port, with the chip of
+// board.yml's flash.chip if that is set.
 func (j *jetsonJob) checkBoard(port string) error {
 	found, err := tegra.At(jetsonHost.Sys, port)
 	if err != nil && len(j.spec.Flash.Recovery.Command) > 0 {
@@ -156,7 +157,8 @@ func (j *jetsonJob) close() {
 	}
 }
 
-// show prints the package, and for each port the Jetson there and warnings about its connection.
+// show prints the package, and for each port its Jetson in recovery mode, or else the recovery
+// command to run, and warnings about the connection.
 func (j *jetsonJob) show(w io.Writer) {
 	fmt.Fprintf(w, "Package %s of board %s.\n", j.pkg.Describe(), j.spec.Board)
 	for _, d := range j.devices {
@@ -320,6 +322,7 @@ func newWorkDir() (*workDir, error) {
 	return b, nil
 }
 
+// close removes the folder with all that is in it, and unlocks it.
 func (b *workDir) close() {
 	_ = os.RemoveAll(b.dir) // what cannot be removed now, the next job removes
 	if b.lock != nil {

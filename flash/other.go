@@ -77,8 +77,8 @@ func RefuseOther(spec images.Spec, file string, allowed bool) (said []string, er
 	return o.said, err
 }
 
-// checkDescription compares the artifact.json at path with spec's board, and calls it from in an
-// error. It accepts a missing or unreadable one.
+// checkDescription compares the artifact.json at path with spec's board, and refuses or records a
+// difference. Messages call the file from. It accepts a missing or unreadable file.
 func (o *otherBoard) checkDescription(spec images.Spec, path, from string) error {
 	var a images.Artifact
 	data, err := localfile.Read(path, mapLimit)

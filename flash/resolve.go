@@ -148,8 +148,9 @@ func (p *imageResolver) wantedDigest(name string) (string, error) {
 }
 
 // readImage fetches the image that --image names, verifies its digest and signatures, and reads its
-// block map. Before that, it refuses an image of another board, and one without a required
-// signature. Without --image it verifies the artifact's files.
+// block map. Before that, it refuses an image for a board with a policy, one beside its own list of
+// signers, one of another board, and one without a required signature. Without --image it verifies
+// the artifact's files.
 func (p *imageResolver) readImage(ctx context.Context) error {
 	if p.options.Image == "" {
 		return p.proveArtifact(ctx)
@@ -228,9 +229,9 @@ func (p *imageResolver) writesDisk() bool {
 	return kind == device.File || kind == device.Block
 }
 
-// findSigned looks for a signature of the image and, for a disk, else for one of its block map.
-// byMap is true if only the map is signed: its SHA-256 digests then verify all of the image that is
-// written. findSigned returns an error if neither is signed.
+// findSigned looks for a signature of the image, which it does not verify. Without one, for a disk,
+// it reads the block map and verifies its signature. byMap is true if only the map is signed: its
+// digests then verify all of the image that is written. It is an error if neither is signed.
 func (p *imageResolver) findSigned(ctx context.Context, o *fetch.Origin) (byMap bool, err error) {
 	_, _, unsigned := p.lists.Find(ctx, o, o.Name())
 	if unsigned == nil || !errors.Is(unsigned, fs.ErrNotExist) || !p.writesDisk() {
@@ -243,7 +244,8 @@ func (p *imageResolver) findSigned(ctx context.Context, o *fetch.Origin) (byMap 
 	return true, err
 }
 
-// proveSigners returns who signed the file called name, by its verified signatures for every list.
+// proveSigners verifies the signatures of the file called name for every list, and returns the
+// signers.
 func (p *imageResolver) proveSigners(ctx context.Context, at trust.Place, name string, of trust.Content) ([]string, error) {
 	signers, err := p.lists.Prove(ctx, at, name, of)
 	return namesOf(signers), err
