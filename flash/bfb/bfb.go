@@ -51,8 +51,9 @@ type Stream struct {
 // padSize rounds a size up to the padding of 8 bytes.
 func padSize(n int64) int64 { return (n + 7) &^ 7 }
 
-// Read reads all headers of a stream of size bytes and checks their versions and order. What
-// follows without a header is trailing data. Only Check verifies the images' checksums.
+// Read reads all headers of a stream of size bytes. The versions of one image must ascend, and the
+// images that a header announces must follow. What follows without a header is trailing data. Only
+// Check verifies the images' checksums.
 func Read(r io.ReaderAt, size int64) (Stream, error) {
 	var s Stream
 	if size < headerBytes {
@@ -103,7 +104,8 @@ func readHeader(r io.ReaderAt, at, size int64) (Image, error) {
 	return i, nil
 }
 
-// parseHeader decodes a header and names its image. It refuses an unknown version of the format.
+// parseHeader decodes a header and names its image. It refuses an unknown version of the format, or
+// another size of the header.
 func parseHeader(raw [headerBytes]byte) (Image, error) {
 	w0 := binary.LittleEndian.Uint64(raw[0:])
 	w1 := binary.LittleEndian.Uint64(raw[8:])

@@ -30,8 +30,8 @@ var (
 
 // CheckConfig returns an error, which begins with the line number, if a bf.cfg sets a password
 // variable to anything but a hash that bash takes literally. A plain password would be readable in
-// the stream and on the DPU, where the installer keeps the file. CheckConfig also refuses NUL
-// bytes, carriage returns and unclosed quotes, and checks nothing else of the bash script.
+// the stream and on the DPU, where the installer keeps the file. CheckConfig also refuses a file
+// that is too long or has NUL bytes, carriage returns or unclosed quotes, and checks nothing else.
 func CheckConfig(text []byte) error {
 	if len(text) > MaxConfigBytes {
 		return fmt.Errorf("1: it has more than the %d KiB that a bf.cfg may have", MaxConfigBytes>>10)
@@ -56,8 +56,8 @@ func CheckConfig(text []byte) error {
 
 func lineNumber(text []byte, at int) int { return 1 + bytes.Count(text[:at], []byte("\n")) }
 
-// checkPassword returns an error if the word assigns a password variable and the value is not a
-// complete hash in single quotes. An empty value is accepted.
+// checkPassword returns an error if the word assigns a password variable and the value is neither
+// empty nor a complete hash that bash takes literally.
 func (w word) checkPassword() error {
 	m := assigned().FindStringSubmatch(w.text)
 	if m == nil || !secret().MatchString(m[1]) || flag().MatchString(m[1]) {

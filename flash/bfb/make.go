@@ -62,7 +62,7 @@ func ParseParts(list string) ([]Part, error) {
 	return parts, nil
 }
 
-// cutPart cuts s at the first comma that an image's name and = follow.
+// cutPart cuts s at the first comma that an image's name and = follow; without one, part is s.
 func cutPart(s string) (part, rest string) {
 	for i := range len(s) {
 		if s[i] != ',' {
@@ -129,7 +129,7 @@ func (r Recipe) makeStream(ctx context.Context, out string) (Stream, error) {
 	return writeStream(ctx, out, pieces)
 }
 
-// checkRecipe returns an error for an empty recipe, and for fields that exclude each other.
+// checkRecipe refuses an empty recipe, more than two bases, and fields that exclude each other.
 func (r Recipe) checkRecipe() error {
 	switch {
 	case len(r.Bases) == 0 && len(r.Parts) == 0:
@@ -166,6 +166,7 @@ func (o inputFiles) closeAll() {
 	}
 }
 
+// openInput opens a file, which stays open until closeAll.
 func (o *inputFiles) openInput(path string) (*sealed.File, error) {
 	f, err := sealed.Open(path)
 	if err != nil {
