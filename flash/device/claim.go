@@ -82,7 +82,7 @@ func (m machine) explainBusy(d Device, err error) error {
 	return fmt.Errorf("in use%s: %w", byPrograms(m.findOpeners(numbers, false)), err)
 }
 
-// lockAndCompare locks an open device, against udev and partitioning programs, and returns an error
+// lockAndCompare locks an open device, for which it waits up to LockPatience, and returns an error
 // if it is not the device want any more.
 func lockAndCompare(ctx context.Context, f *os.File, want Device) error {
 	// udev keeps off a device that is locked, and so do partitioning programs.
@@ -109,8 +109,8 @@ var LockPatience = 3 * time.Second
 // kernel has no partitions while Slipway writes a disk. Afterwards it reads the new table: with the
 // old one, the next mount would use the old offsets.
 
-// dropPartitions has the kernel flush and forget the partitions of a disk. It changes nothing on
-// the disk, and fails if a program has a partition open.
+// dropPartitions has the kernel flush and forget the partitions of a disk, whose table stays. If a
+// program keeps one open for LockPatience, it fails, and the kernel reads the table again.
 func dropPartitions(ctx context.Context, f *os.File, d Device) error {
 	dir, err := here.sysfsDirOf(d.Number)
 	if err != nil {
@@ -177,7 +177,8 @@ func rereadOnce(f *os.File) error {
 	return err
 }
 
-// RereadTable has the kernel read the new partition table, and waits while a partition is busy.
+// RereadTable has the kernel read the new partition table, and waits up to LockPatience while a
+// partition is busy. Without root it fails only if the kernel has old partitions.
 func (c *Claimed) RereadTable(ctx context.Context) error {
 	c.reread = true
 	err := retryWhile(ctx, unix.EBUSY, func() error { return rereadOnce(c.File) })

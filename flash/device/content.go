@@ -19,7 +19,8 @@ import (
 const patience = 30 * time.Second
 
 // readContent reads the device's partition table, labels and file systems into d. It sets d.Refused
-// for a device that does not answer in time, or whose content shows that it is in use.
+// for a device that does not answer in time, and d.Refused or d.Guarded by the content. It sets
+// d.Unread after a read error.
 func (m machine) readContent(dir string, d *Device) {
 	path := filepath.Join(m.nodes, filepath.Base(d.Path))
 	if m.nodes == "" || d.SizeBytes == 0 {

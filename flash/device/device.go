@@ -99,6 +99,7 @@ func (d Device) contentSummary() string {
 	return strings.Join(all, ", ")
 }
 
+// labelText returns the content's type and, in quotes, its label if it has one.
 func labelText(c probe.Content) string {
 	if c.Label == "" {
 		return c.Type

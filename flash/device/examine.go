@@ -87,8 +87,8 @@ func (m machine) sysfsDirOf(number string) (string, error) {
 	return dir, nil
 }
 
-// blockAt returns the block device with the sysfs folder dir, its content, and the mounts and
-// programs because of which it is refused.
+// blockAt describes the block device with the sysfs folder dir. It sets Refused if mounts or
+// programs use the device, and reads the content unless the device is refused already.
 func (m machine) blockAt(dir string) (Device, error) {
 	u, err := m.findUses()
 	if err != nil {
@@ -118,8 +118,8 @@ func (m machine) findWriters(dir string, d Device) (found []string) {
 	return found
 }
 
-// fileDevice describes the file at path as a virtual disk. It refuses a file that a loop device, a
-// swap or a virtual machine uses, and a file in /dev.
+// fileDevice describes the file at path as a virtual disk. It sets Refused for a file that a loop
+// device, a swap or a virtual machine uses, and for a file in /dev.
 func (m machine) fileDevice(path string, info fs.FileInfo) (Device, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -91,6 +91,7 @@ func (m machine) listProcesses() []string {
 	return names
 }
 
+// mountNamespace returns the name of a process's mount namespace; "" if this user may not read it.
 func (m machine) mountNamespace(process string) string {
 	name, err := os.Readlink(filepath.Join(m.proc, process, "ns/mnt"))
 	if err != nil {
@@ -238,7 +239,8 @@ func (m machine) numberOf(path string) string {
 type opener struct{ number, program string }
 
 // findOpeners returns the other programs that have a device with one of these numbers open or
-// mapped. With writing, it leaves out those that only read, as udev reads each new disk.
+// mapped. With writing, it leaves out those that only read, as udev reads each new disk, and
+// losetup in search of a free loop device.
 func (m machine) findOpeners(numbers []string, writing bool) []opener {
 	var found []opener
 	self := strconv.Itoa(os.Getpid())

@@ -74,7 +74,7 @@ func (m machine) listBlockDevices(ctx context.Context) ([]Device, error) {
 	return found, context.Cause(ctx)
 }
 
-// listDisks lists the block devices as sysfs shows them.
+// listDisks returns the block devices that isListed accepts, as sysfs shows them, sorted by path.
 func (m machine) listDisks(u uses) ([]Device, error) {
 	entries, err := os.ReadDir(filepath.Join(m.sys, "class/block"))
 	if err != nil {
