@@ -35,7 +35,7 @@ func MustRun(t *testing.T, argv ...string) string {
 }
 
 // Loop attaches a loop device to a new file full of 0xa5, as if a former owner had used it. Unmount
-// file systems on the device before the test ends. Loop skips the test without root or losetup.
+// file systems on the device before the test ends. Loop skips the test if it cannot attach one.
 func Loop(t *testing.T, size int64, args ...string) (device, file string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -52,7 +52,8 @@ func Loop(t *testing.T, size int64, args ...string) (device, file string) {
 	return device, file
 }
 
-// Attach attaches a loop device by losetup, with args, until the test ends. It skips if that fails.
+// Attach attaches a loop device by losetup, with args that end in the file, until the test ends. It
+// removes the partitions of the loop device's last file, and skips the test if losetup fails.
 func Attach(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("losetup", append([]string{"--find", "--show"}, args...)...).CombinedOutput()
@@ -136,7 +137,8 @@ func Sleep(t *testing.T, change func(*exec.Cmd)) *exec.Cmd {
 	return cmd
 }
 
-// Partition adds a partition to a loop device in the kernel, and returns a node of the partition.
+// Partition adds a partition of 3 MiB to a loop device in the kernel until the test ends, and
+// returns a node of the partition. It skips the test without addpart.
 func Partition(t *testing.T, device string) string {
 	t.Helper()
 	if _, err := exec.LookPath("addpart"); err != nil {

@@ -14,7 +14,8 @@ type Person struct {
 	user string
 }
 
-// NewGPG generates and exports a key by gpg, or skips the test. args precede --quick-gen-key.
+// NewGPG generates and exports a key by gpg. args precede --quick-gen-key. It skips the test if gpg
+// or gpgv is missing.
 func NewGPG(t *testing.T, user, expires string, args ...string) Person {
 	t.Helper()
 	for _, program := range []string{"gpg", "gpgv"} {

@@ -18,6 +18,7 @@ type Output struct {
 // ErrTooMuch is the error of an Output beyond its limit.
 var ErrTooMuch = errors.New("more than the test takes")
 
+// Write adds p to the buffer, or nothing of it if the limit would be exceeded.
 func (o *Output) Write(p []byte) (int, error) {
 	if o.Limit > 0 && o.Len()+len(p) > o.Limit {
 		return 0, ErrTooMuch

@@ -205,7 +205,8 @@ func (b *boot) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Err
 // bootHandle is an open boot.
 type bootHandle struct{ dpu *DPU }
 
-// Write takes pushed bytes, as far as HangAfter, DeafAfter and TakesOnly allow.
+// Write takes pushed bytes, at most TakesOnly. After HangAfter bytes it waits for an interrupt or
+// TimeOut, and fails. After DeafAfter bytes each call logs all of Says and returns ETIMEDOUT.
 func (p *bootHandle) Write(ctx context.Context, data []byte, _ int64) (uint32, syscall.Errno) {
 	d := p.dpu
 	d.mu.Lock()
@@ -266,13 +267,14 @@ func (m *misc) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Err
 	return &miscHandle{dpu: d}, fuse.FOPEN_DIRECT_IO, 0
 }
 
-// miscHandle is an open misc. The first read returns all of it, the next one nothing.
+// miscHandle is an open misc. Its first read fixes the text that all its reads return.
 type miscHandle struct {
 	dpu  *DPU
 	text []byte
 	read bool
 }
 
+// Read returns the text from off. The first call of a handle gets the text from formatMisc.
 func (a *miscHandle) Read(_ context.Context, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
 	a.dpu.mu.Lock()
 	defer a.dpu.mu.Unlock()
@@ -283,7 +285,8 @@ func (a *miscHandle) Read(_ context.Context, dest []byte, off int64) (fuse.ReadR
 	return fuse.ReadResultData(rest[:min(len(rest), len(dest))]), 0
 }
 
-// formatMisc returns the text of misc, as the driver writes it.
+// formatMisc returns the text of misc, as the driver writes it. At level 2 it calls showLog, which
+// adds the next message.
 func (d *DPU) formatMisc() string {
 	var b strings.Builder
 	field := func(key, value string) { fmt.Fprintf(&b, "%-16s%s\n", key, value) }
@@ -314,7 +317,8 @@ func (d *DPU) formatMisc() string {
 
 const logRule = "---------------------------------------\n"
 
-// showLog adds the next message to the log, writes the log to b, and clears it if that is set.
+// showLog adds the next message to the log if a push has ended, writes the log to b, and clears it
+// if CLEAR_ON_READ is set.
 func (d *DPU) showLog(b *strings.Builder) {
 	if d.pushes > 0 && !d.open && d.next < len(d.Says) {
 		d.log = append(d.log, d.Says[d.next])
