@@ -277,7 +277,8 @@ func (s *source) explainNoTable(holds Content) error {
 	return fmt.Errorf("it is %s\nnext: %s", what, next)
 }
 
-// hasSignature reports whether a RAUC signature is at the end: DER, then its length.
+// hasSignature reports whether the source seems to end in a RAUC signature: by the length in its
+// last 8 bytes, and the first byte of DER at the signature's beginning.
 func (s *source) hasSignature() bool {
 	if s.size < 16 {
 		return false
@@ -286,7 +287,7 @@ func (s *source) hasSignature() bool {
 	return n > 0 && n < 1<<20 && int64(n) < s.size-8 && s.readAt(s.size-8-int64(n), 1)[0] == 0x30
 }
 
-// isText reports whether the first 4 KiB of p are UTF-8 text.
+// isText reports whether the first 4 KiB of p, without zeros at their end, are UTF-8 text or empty.
 func isText(p []byte) bool {
 	const most = 4096
 	return !bytes.ContainsFunc(bytes.TrimRight(p[:min(len(p), most)], "\x00"), func(c rune) bool {

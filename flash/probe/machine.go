@@ -42,8 +42,8 @@ func FindMachines(r io.ReaderAt, sizeBytes int64, want string) (found []string) 
 	return found
 }
 
-// sectorMachine returns the architecture of the file or table in a sector; "" if none is known. The
-// last bytes of p are the next sector's.
+// sectorMachine returns the architecture of the file or FAT directory in a sector, with table also
+// of a GPT's entries; "" if none is known. The last bytes of p are the next sector's.
 func sectorMachine(p []byte, table bool) string {
 	switch pe := int(le.Uint32(p[60:])); {
 	case string(p[:7]) == "\x7fELF\x02\x01\x01" && (p[16] == 2 || p[16] == 3): // of 64 bits, a program or a library

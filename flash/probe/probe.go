@@ -128,7 +128,7 @@ type textAt struct {
 	n   int
 }
 
-// detect reports whether the source has the format's magic and passes its read function.
+// detect returns the content if the source has the format's magic and passes its read function.
 func (k format) detect(s *source) (Content, bool) {
 	if len(k.at) == 0 {
 		return k.read(s, 0)
@@ -170,7 +170,7 @@ func cleanUTF16(p []byte) string {
 	return cleanText(b)
 }
 
-// withName appends a name in brackets.
+// withName appends a name in brackets, unless it is "".
 func withName(what, name string) string {
 	if name == "" {
 		return what
