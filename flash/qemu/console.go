@@ -23,8 +23,8 @@ const (
 	leaveKey  = 0x1d // Ctrl-], as telnet has it
 )
 
-// Tail returns up to tailLines last lines of QEMU's own output, then of the serial line, without
-// escapes. Blank lines are left out.
+// Tail appends the end of the serial line's output to that of QEMU's own, and returns the last
+// tailLines lines of both together, without escapes and blank lines.
 func Tail(dir string) string {
 	var all []string
 	for _, name := range []string{outputName, consoleName} {
@@ -57,7 +57,8 @@ func Said(dir, text string) bool {
 	return bytes.Contains(localfile.Tail(filepath.Join(dir, consoleName), tailBytes), []byte(text))
 }
 
-// Console connects a terminal to the machine's serial line until Ctrl-] or the end of ctx.
+// Console connects a terminal to the machine's serial line until Ctrl-], the end of in, of the
+// machine or of ctx, none of which is an error.
 func (v *VM) Console(ctx context.Context, in *os.File, out io.Writer) error {
 	line, err := v.dialConsole()
 	if err != nil {
@@ -92,7 +93,7 @@ func (v *VM) dialConsole() (net.Conn, error) {
 	return net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), socketName))
 }
 
-// sendTyped copies typed bytes from in to the serial line until Ctrl-], and then closes the line.
+// sendTyped copies bytes from in to the line until Ctrl-] or an error, and then closes the line.
 func sendTyped(line net.Conn, in io.Reader) {
 	defer line.Close()
 	buf := make([]byte, 256)

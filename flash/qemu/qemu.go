@@ -85,7 +85,7 @@ func Start(ctx context.Context, spec images.Spec, dir string, detach bool) (*VM,
 	return vm, nil
 }
 
-// lockMachine waits up to lockLimit for dir's machine and locks it against other starts and stops.
+// lockMachine locks dir's machine against other starts and stops. It waits up to lockLimit.
 func lockMachine(ctx context.Context, dir string) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockLimit, fmt.Errorf("another program has been switching the machine in %s on or off for %s", dir, lockLimit))
 	defer cancel()
@@ -257,7 +257,8 @@ func (v *VM) removeState() error {
 	return localfile.Remove(filepath.Join(v.dir, stateName), filepath.Join(v.dir, socketName))
 }
 
-// waitExit reports whether all the machine's threads, which hold its disk open, end within limit.
+// waitExit reports whether all the machine's threads, which hold its disk open, end within limit
+// and before ctx ends.
 func (v *VM) waitExit(ctx context.Context, limit time.Duration) bool {
 	fd, err := unix.PidfdOpen(v.PID, 0)
 	if err != nil {
@@ -288,7 +289,7 @@ func (v *VM) WaitOff(ctx context.Context, limit time.Duration) error {
 	return fmt.Errorf("it is still on after %s", limit)
 }
 
-// HostPackages returns the Debian packages that this machine needs for the board.
+// HostPackages returns the Debian packages for the board's virtual machine; none if it has none.
 func HostPackages(spec images.Spec) []string {
 	if spec.Machine == nil {
 		return nil
