@@ -72,7 +72,8 @@ func isMessage(line string) bool {
 	return strings.HasPrefix(line, " ") && strings.TrimSpace(line) != ""
 }
 
-// addField adds a line of the misc file to the fields; it ignores a line without a key.
+// addField adds a line of the misc file to m.Fields, and sets m's own field for a known key. It
+// ignores a line that does not begin with a key in capitals.
 func (m *Misc) addField(line string) {
 	key, value, _ := strings.Cut(line, " ")
 	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r != '_' && !unicode.IsUpper(r) && !unicode.IsDigit(r) }) {
@@ -129,8 +130,8 @@ func (m Misc) checkPushable(p *Port) error {
 	return nil
 }
 
-// checkSameDPU returns an error if this is another DPU than before. The driver numbers DPUs as they
-// appear, and one may have appeared or left since the user confirmed.
+// checkSameDPU returns an error if this is another DPU than before, if that is not nil. The driver
+// numbers DPUs as they appear, and one may have appeared or left since the user confirmed.
 func (m Misc) checkSameDPU(before *Misc) error {
 	if before == nil || m.Name == before.Name && m.Info == before.Info && m.Part == before.Part {
 		return nil

@@ -86,6 +86,7 @@ type follower struct {
 	logFailed bool     // writing to the log failed
 }
 
+// pushAndFollow pushes the parts, and reads the DPU's messages to the final one.
 func (f *follower) pushAndFollow(ctx context.Context, parts []Part) (Verdict, error) {
 	if err := f.pushParts(ctx, parts); err != nil {
 		return f.verdict, f.withLastMessages(ctx, err)
@@ -311,7 +312,8 @@ func (p *Port) startMessages(ctx context.Context) (*messageLog, error) {
 	return j, nil
 }
 
-// restoreSettings restores the settings that startMessages changed.
+// restoreSettings sets DISPLAY_LEVEL to level, unless that is "" or already set, and CLEAR_ON_READ
+// to 0 if startMessages changed it, whatever it was before.
 func (p *Port) restoreSettings(ctx context.Context, j *messageLog, level string) error {
 	var errs []error
 	if level != "" && level != "2" {

@@ -28,7 +28,7 @@ type Port struct {
 	files driverFiles
 	conn  *boardssh.Conn // nil: on this machine
 	lock  *os.File       // the folder, locked by Hold
-	first *Misc          // as the first CheckReady read it
+	first *Misc          // as CheckReady read it; nil before the first call
 }
 
 // driverFiles accesses the driver's files. Each method opens a file and closes it.
@@ -135,7 +135,8 @@ func (p *Port) Misc(ctx context.Context) (Misc, error) {
 	return m, nil
 }
 
-// CheckReady reads the misc file. It refuses a DPU that takes no stream now, or another DPU.
+// CheckReady reads the misc file. It refuses a DPU that takes no stream now, and another DPU than
+// that of an earlier call.
 func (p *Port) CheckReady(ctx context.Context) (Misc, error) {
 	m, err := p.Misc(ctx)
 	if err != nil {

@@ -17,7 +17,8 @@ type dpuStatus struct {
 	Log []string `json:"log"` // the DPU's messages since its log was cleared
 }
 
-// Show prints status and messages of the named rshims, or of all here. Settings stay as they were.
+// Show prints status and messages of the named rshims, or of all on this machine. It leaves their
+// settings as they were. If it cannot read one, it still prints the others.
 func Show(ctx context.Context, w io.Writer, names []string, asJSON bool) error {
 	if len(names) == 0 {
 		if names = Names(); len(names) == 0 {
