@@ -63,7 +63,8 @@ func Open(dir string) (*Package, error) {
 
 func (p *Package) hasFile(name string) bool { return localfile.IsRegular(filepath.Join(p.Dir, name)) }
 
-// readVars reads .env.initrd-flash, if any. It refuses file names in it outside of the package.
+// readVars reads .env.initrd-flash, if any, into p.vars, and sets p.Machine. It refuses file names
+// in it that lead outside of the package.
 func (p *Package) readVars() (err error) {
 	p.vars, err = readVars(filepath.Join(p.Dir, ".env.initrd-flash"))
 	p.Machine = p.vars["MACHINE"]
@@ -127,7 +128,8 @@ func (p *Package) findChip() error {
 	return nil // some packages do not say; At reads it from the board
 }
 
-// findFlow sets p.Flow, if possible to initrd, which reports its result and needs no sparse copies.
+// findFlow sets p.Flow: with initrd-flash to Unified (Thor) or Initrd, else to Direct, which has no
+// report of its result and needs sparse copies. It refuses an incomplete package.
 func (p *Package) findFlow() error {
 	switch {
 	case p.vars != nil && p.hasFile("initrd-flash") && p.hasFile("initrd-flash.img") && p.Chip == "t264":

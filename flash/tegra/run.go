@@ -258,6 +258,7 @@ func (r *flashRun) startStage() {
 	r.step.Detail(r.transcript.describe())
 }
 
+// stopClock ends the current stage's time limit for good: the script has ended.
 func (r *flashRun) stopClock() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -317,7 +318,8 @@ func (r *flashRun) explainEnd(err error) error {
 	return fmt.Errorf("%w\n  logs: %s", err, r.board.Logs)
 }
 
-// searchLogs searches each kept log's last MiB for the known failure that is first in failures.
+// searchLogs searches each kept log's last MiB for known failures. Of these and the transcript's,
+// it keeps the one that is first in failures.
 func (r *flashRun) searchLogs() {
 	t := r.transcript
 	for _, path := range append(listPaths(r.board.Logs), listPaths(filepath.Join(r.board.Logs, "device-logs"))...) {

@@ -68,16 +68,16 @@ func decompress(raw io.Reader, head []byte) (io.Reader, func(), error) {
 	return nil, nil, errors.New("no tar (.tar, .tar.gz, .tar.zst)")
 }
 
-// countingReader counts the bytes read, also on a decoder's own goroutine, and the zeros at the
-// end. It fails if the archive expands too much.
+// countingReader counts bytes read, also on a decoder's own goroutine, and the zeros at the end.
 type countingReader struct {
 	r      io.Reader
 	n      atomic.Int64
-	zeros  int64 // zero bytes at the end so far
-	before *countingReader
+	zeros  int64           // zero bytes at the end so far
+	before *countingReader // of the packed bytes, to compare; nil: no limits
 	limits archiveLimits
 }
 
+// Read reads and counts. With before, it fails if the archive expands too much.
 func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	all := c.n.Add(int64(n))
@@ -114,7 +114,8 @@ func (t *extraction) unpackEntries(r *tar.Reader) error {
 	}
 }
 
-// unpackEntry extracts only a file, folder or link, without owner and extended attributes.
+// unpackEntry extracts a file, folder or link, without owner and extended attributes. It refuses
+// entries of other types.
 func (t *extraction) unpackEntry(h *tar.Header, r io.Reader) error {
 	name, err := t.prepareEntry(h.Name)
 	if err != nil {

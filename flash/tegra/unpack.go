@@ -56,8 +56,8 @@ func unpackLimited(ctx context.Context, from Archive, dir string, limits archive
 	return sum, nil
 }
 
-// unpackInto unpacks an archive into the new folder dir, compares its digest, and removes dir if
-// that fails. It refuses to begin with less free space than the archive's size.
+// unpackInto unpacks an archive into the new folder dir and compares its digest. It removes dir if
+// either fails. It refuses to begin with less free space than the archive's size.
 func unpackInto(ctx context.Context, from Archive, dir string, limits archiveLimits, step *progress.Step) (sum string, files int, err error) {
 	f := from.File
 	if f == nil {

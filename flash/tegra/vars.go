@@ -37,7 +37,7 @@ func readVars(path string) (map[string]string, error) {
 	return vars, nil
 }
 
-// parseVars parses up to varsLines lines of assignments. The last value of a name counts.
+// parseVars parses assignments, and refuses over varsLines lines. The last value of a name counts.
 func parseVars(text string) (map[string]string, error) {
 	vars := map[string]string{}
 	n := 0
