@@ -81,7 +81,7 @@ func (c *Copy) Result() Result {
 	return Result{c.written.Load(), c.left.Load(), c.verified.Load(), c.zeroed.Load()}
 }
 
-// Touched reports whether anything was written to the device.
+// Touched reports whether Slipway has begun to write to the device.
 func (c *Copy) Touched() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,7 +141,7 @@ func (c *Copy) writePiece(p piece, buf []byte) (err error) {
 	return err
 }
 
-// writeDiffering writes data at off unless the device has it already, and counts the bytes.
+// writeDiffering writes data at off and records part as written, unless the device has it already.
 func (c *Copy) writeDiffering(data []byte, off int64, part int, buf []byte) error {
 	n := int64(len(data))
 	if c.holdsData(data, off, buf, &c.dataSampling) {

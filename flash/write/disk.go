@@ -116,7 +116,7 @@ func (d *Disk) Sync() error {
 	return unix.Fadvise(int(d.plain.Fd()), 0, 0, unix.FADV_DONTNEED)
 }
 
-// punchHole frees whole blocks, which by the kernel's guarantee then read as zeros. It sends none.
+// punchHole frees whole blocks, which by the kernel's guarantee then read as zeros.
 func (d *Disk) punchHole(off, length int64) error {
 	return unix.Fallocate(int(d.plain.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, length)
 }

@@ -28,6 +28,7 @@ type sharedPiece struct {
 	users atomic.Int32
 }
 
+// release ends one use of the piece. The last one frees it.
 func (s *sharedPiece) release() {
 	if s.users.Add(-1) == 0 {
 		s.piece.Free()

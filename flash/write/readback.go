@@ -13,8 +13,9 @@ import (
 	"slipway/flash/source"
 )
 
-// zeroAndReadBack zeroes the spans that must be zero and syncs the device. Unless the run is blind,
-// it reads back the written parts, rewrites wrong ones once, and samples the unwritten parts.
+// zeroAndReadBack zeroes the spans that must be zero. If anything was written, it syncs the device.
+// Then, unless the run is blind, it reads back the written parts, rewrites wrong ones once, and
+// samples the unwritten parts.
 func (c *Copy) zeroAndReadBack(ctx context.Context, r *run) error {
 	c.Phase("zeroing", 0)
 	if err := c.zeroAll(ctx, r); err != nil {
@@ -49,7 +50,8 @@ type wrongPart struct {
 	sum  uint64 // of the read bytes
 }
 
-// readBack reads the written parts from the device and returns those with a wrong sum.
+// readBack reads the written parts from the device. It counts the correct ones as verified, and
+// returns those with a wrong sum.
 func (c *Copy) readBack(ctx context.Context, r *run) ([]wrongPart, error) {
 	var mu sync.Mutex
 	var found []wrongPart

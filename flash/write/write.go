@@ -130,7 +130,8 @@ var tuneRuntime = sync.OnceFunc(func() {
 
 var errAllFailed = errors.New("no device is left")
 
-// transfer decodes, verifies and writes the image, all at once; nil if all copies have failed.
+// transfer runs tuneRuntime, and then decodes, verifies and writes the image, all at once. If all
+// copies have failed, it returns nil.
 func (r *run) transfer(ctx context.Context) error {
 	tuneRuntime()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -181,7 +182,8 @@ func (r *run) startDecoders(ctx context.Context, g *errgroup.Group) {
 	}
 }
 
-// dispatchPieces passes the pieces in order to hashers and copies, and closes their queues.
+// dispatchPieces passes the pieces in order to hashers and copies, checks the image's size at the
+// end, and closes the queues.
 func (r *run) dispatchPieces(ctx context.Context) error {
 	defer func() {
 		for _, c := range r.to {
@@ -232,7 +234,8 @@ func (r *run) dispatchPiece(ctx context.Context, p source.Piece) error {
 	return r.eachContent(s, func(s source.Span) error { return r.dispatchData(ctx, from, p.Data[s.Off-p.Off:][:s.Len], s) })
 }
 
-// eachContent calls work with the parts of s in the map's ranges and outside r.Except.
+// eachContent calls work with the parts of s in the map's ranges (all without a map) and outside
+// r.Except, until work fails.
 func (r *run) eachContent(s source.Span, work func(source.Span) error) (err error) {
 	if r.Blocks == nil {
 		return eachOutside(s, r.Except, work)

@@ -103,7 +103,7 @@ func (c *Copy) zeroPart(ctx context.Context, s source.Span) error {
 	return eachOutside(s, []source.Span{inner}, func(edge source.Span) error { return c.writeZeros(ctx, edge, nil) })
 }
 
-// writeZeros writes zeros to the parts of s that hold other data; without l it compares all of s.
+// writeZeros writes zeros to the parts of s that hold other data, or that l leaves uncompared.
 func (c *Copy) writeZeros(ctx context.Context, s source.Span, l *sampling) error {
 	buf := source.Buffer(int(min(s.Len, pieceBytes)))
 	for end := s.Off + s.Len; s.Off < end; {
