@@ -159,7 +159,8 @@ func (d *download) reuseCached(ctx context.Context) File {
 }
 
 // resumePartial opens the partial file of an earlier run, verifies the digest of its recorded
-// bytes, and truncates the file to them: to none without a record, or if the digest differs.
+// bytes, and truncates the file to them. It empties the file without a record, or if the digest
+// differs.
 func (d *download) resumePartial(ctx context.Context) error {
 	var left cacheRecord
 	var err error
@@ -357,7 +358,7 @@ func (d *download) cachedPart() cachedPart {
 
 // acceptResponse checks a response against the partial file, the expected size and the free space,
 // drops the cached file, and begins the progress step. If beginning or size differ, it starts over:
-// with this response if that begins at 0, else by an error.
+// with this response if that begins at 0, else it returns an error.
 func (d *download) acceptResponse(ctx context.Context, a fileResponse) error {
 	d.cached = nil // the server has another version
 	if a.from != d.have || d.size >= 0 && a.size != d.size {

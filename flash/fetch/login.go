@@ -36,7 +36,7 @@ type dockerConfig struct {
 const maxLoginBytes = 1 << 20
 
 // findCredentials returns the user's credentials for a repository from the first login file that
-// has some; empty ones if none has. It replaces oras-go's, which mix up the logins of namespaces.
+// has some; empty ones if none has. oras-go would use the login of one namespace for another.
 func findCredentials(ctx context.Context, host, repository string) (found auth.Credential, err error) {
 	for _, path := range loginFiles() {
 		if err != nil || found != auth.EmptyCredential {
