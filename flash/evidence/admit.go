@@ -28,8 +28,8 @@ type Admitted struct {
 }
 
 // Admit checks an artifact before any of its files is written to a board. It compares the digests
-// of the files of these kinds, or of all files if a policy holds, and checks the provenance. Every
-// policy must admit it. If SLIPWAY_SIGNERS names signers, one must have signed it.
+// of the files of these kinds, or of all files if there is a policy, and checks the provenance.
+// Every policy must admit it. If SLIPWAY_SIGNERS names signers, one must have signed it.
 func Admit(ctx context.Context, spec images.Spec, a images.Artifact, kinds ...string) (Admitted, error) {
 	lists, err := trust.Named("")
 	if err != nil {
