@@ -81,7 +81,7 @@ const (
 	packedBlock
 )
 
-// parseBlockHeader parses 3 bytes. An unknown kind, or more than 128 KiB, is an error.
+// parseBlockHeader parses a header of 3 bytes. An unknown kind, or more than 128 KiB, is an error.
 func parseBlockHeader(p []byte) (block, error) {
 	n := int(p[0]) | int(p[1])<<8 | int(p[2])<<16
 	b := block{last: n&1 != 0, kind: n >> 1 & 3, size: int64(n >> 3)}

@@ -190,7 +190,8 @@ func (s *blockReader) passBlock(b block, hasOutput bool, about blockNote) {
 	s.notes = append(s.notes, about)
 }
 
-// resetZeros records that the decoder's input ends in no known zeros, but maybe in those of but.
+// resetZeros records that the decoder's input ends in no known zeros, except those that the block
+// but may turn out to be.
 func (s *blockReader) resetZeros(but possibleZeros) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -185,7 +185,8 @@ func (g *unpacker) parseHeader() error {
 	return err
 }
 
-// describeUnknown says in an error what data without gzip's magic is: all, or trailing data.
+// describeUnknown returns an error's words for data without gzip's magic: at the file's start, or
+// after a member.
 func (g *unpacker) describeUnknown() string {
 	if g.members == 0 {
 		return "no gzip header"
