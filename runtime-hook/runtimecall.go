@@ -72,8 +72,8 @@ func configPath(args []string) string {
 // option is one argument: a word, or a name with its value.
 type option struct{ word, name, value string }
 
-// nextOption removes one option, with its value, from args. runc accepts long options with one
-// dash. crun accepts a short option's value without a space.
+// nextOption removes one word, or one option with its value, from args. runc accepts long options
+// with one dash. crun accepts a short option's value without a space.
 func nextOption(args []string) (option, []string) {
 	first, rest := args[0], args[1:]
 	name, value, given := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(first, "-"), "-"), "=")

@@ -69,7 +69,7 @@ func candidatePaths(name, path string) []string {
 	return all
 }
 
-// Report appends an error line to the --log file, if any, which engines show, not standard error.
+// Report appends an error line to the --log file, if any. Engines show that, not standard error.
 func (c runtimeCall) Report(line string) {
 	if c.Log == "" {
 		return

@@ -89,8 +89,8 @@ type File struct {
 	Problems []Problem // problems of the file as a whole
 }
 
-// ReadFiles reads the CSV files of dir in the order of their names, up to the limits. A file that
-// cannot be read becomes its own problem. A missing folder has no files.
+// ReadFiles reads the CSV files of dir in the order of their names. A file that cannot be read, or
+// exceeds maxBytes with those before it, has a problem and no data. A missing folder has no files.
 func ReadFiles(dir string) ([]File, error) {
 	list, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -75,8 +75,8 @@ func (c Config) MissingGroup(gid uint32) (inside uint32, ok bool) {
 // RunsAsRoot reports whether the container's first process is its root.
 func (c Config) RunsAsRoot() bool { return c.user.UID == 0 }
 
-// groupInside returns the id of the board's group gid in the container. A container
-// that joins another's user namespace does not say how that maps groups.
+// groupInside returns the id of the board's group gid in the container; false if the spec does not
+// map it. A container that joins another's user namespace does not say how that maps groups.
 func (c Config) groupInside(gid uint32) (uint32, bool) {
 	if !c.UserNamespace {
 		return gid, true
