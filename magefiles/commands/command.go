@@ -115,7 +115,7 @@ func (c *Command) runLine(cmd *cobra.Command, args []string) error {
 	return withStatus(withStep(cmd, firstError(useBoards(cmd), func() error { return c.Run(ctx, words) })))
 }
 
-// readWords assigns args to the usage line's words and checks each, those after "--" to c.after.
+// readWords assigns args to the usage line's words, and checks each. c.after gets those after "--".
 func (c *Command) readWords(args []string) ([]string, error) {
 	if at := c.ArgsLenAtDash(); at >= 0 {
 		c.after, args = args[at:], args[:at]
