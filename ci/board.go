@@ -108,10 +108,10 @@ func ShowArtifact(w io.Writer, a images.Artifact, err error, asJSON bool) error 
 	return nil
 }
 
-// Flash writes the board's last build to devices. If the image has a data partition, Flash also
-// writes a new host key and the client key of the board's images.StateDir to it. With asJSON, Flash
-// writes a receipt for each device, also if the flash failed. A receipt with an error is of a
-// device that is not completely written.
+// Flash writes the board's last build, or how.Image, to devices. If the build has a data partition,
+// Flash also writes a new host key and the client key of the board's images.StateDir to it. With
+// asJSON, Flash writes a receipt for each device, also if the flash failed. A receipt with an error
+// is of a device that is not completely written.
 func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, devices []string, how flash.Options, asJSON bool) error {
 	receipts, err := flashAll(ctx, spec, opt, devices, how)
 	if asJSON {
@@ -126,8 +126,9 @@ func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	return err
 }
 
-// flashAll finds the image, refuses a running virtual board's disk, creates the identity of a board
-// with a data partition, and writes all devices. After an error it removes a new board folder.
+// flashAll finds the image, refuses a running virtual board's disk, and writes all devices. It
+// creates keys for a virtual board or one with a data partition, but not for how.Image. After an
+// error it removes a new board folder that is empty.
 func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices []string, how flash.Options) (_ []flash.Receipt, err error) {
 	dir := opt.BoardDir(spec)
 	if _, none := os.Stat(dir); none != nil {
@@ -178,9 +179,9 @@ func identityDir(a images.Artifact, dryRun bool) (_ string, done func(), err err
 	return dir, func() { os.RemoveAll(dir) }, err
 }
 
-// artifactFor returns the board's last build. If the user named a deploy folder of bitbake's as the
-// board, it sets how.Image to its image. Without a build, but with an image, it creates the board's
-// folder and returns an artifact without files. Such an image, of unknown partitions, gets no keys.
+// artifactFor returns the board's last build, and checks its files. If the user named a deploy
+// folder of bitbake as the board, it sets how.Image to the image in that folder. Without a build,
+// but with how.Image, it creates the board's folder and returns an artifact without files.
 func artifactFor(spec images.Spec, opt images.Options, how *flash.Options, devices []string) (a images.Artifact, err error) {
 	dir := opt.BoardDir(spec)
 	if how.Image == "" {

@@ -32,7 +32,7 @@ type RigOptions struct {
 
 // UpRig installs host packages, builds a rig's userland and software, starts the rig, runs its
 // suites, writes the report, and stops the rig. With opt.Keep the rig stays on until ctx ends.
-// UpRig refuses a rig that is on already.
+// UpRig needs root, and refuses a rig that is on already.
 func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report, error) {
 	if err := errors.Join(checkRig(spec), softrig.CheckRoot()); err != nil {
 		return report.Refused(spec, err)
@@ -58,7 +58,8 @@ func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report
 	return u.report, err
 }
 
-// BuildRig installs host packages, builds the layers of a rig's root, and prints their folders.
+// BuildRig installs host packages, builds the layers of a rig's root, and prints their folders. It
+// needs root.
 func BuildRig(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options) error {
 	if err := errors.Join(checkRig(spec), softrig.CheckRoot()); err != nil {
 		return err
@@ -175,7 +176,8 @@ func (u *rigRun) startRig(ctx context.Context) (saw string, err error) {
 	return fmt.Sprintf("software, no BlueField: namespaces of this machine, %d ports, %d machines behind them", len(u.spec.Rig.Ports), len(u.spec.Rig.Places)), nil
 }
 
-// runSmoke connects to the rig, runs the suites, and copies their results into the report.
+// runSmoke connects to the rig, runs the suites without restarts, and copies their results into the
+// report.
 func (u *rigRun) runSmoke(ctx context.Context) (saw string, err error) {
 	conn, err := boardssh.WaitDial(ctx, u.rig.Address, loginLeast)
 	if err != nil {

@@ -158,7 +158,7 @@ func (u *upRun) installPackages(ctx context.Context) (string, error) {
 	return saw, cmp.Or(u.build.FixHost(ctx, u.opt.Out), err)
 }
 
-// installMissing installs all stages' host packages by one apt, or returns errCached.
+// installMissing installs missing host packages by one apt. Without any, it returns errCached.
 func installMissing(ctx context.Context, w io.Writer, dir string, needed []string) (saw string, err error) {
 	missing, err := host.Missing(ctx, needed...)
 	if err == nil && len(missing) == 0 {

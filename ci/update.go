@@ -76,7 +76,8 @@ type Outcome struct {
 
 // Update installs a bundle by the board's own update engine, restarts the board, runs the suites on
 // the new system, and only then marks the new system good. After a failure it rolls back to the old
-// system. Unless it is a dry run, it writes a report if the board has a build folder.
+// system. Unless it is a dry run, it writes a report if the board has a build folder. It sets
+// how.Metrics and how.Writing itself.
 func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bundle string, how UpdateOptions) (Outcome, error) {
 	dir := opt.BoardDir(spec)
 	artifact := images.NoArtifact(spec, dir)
@@ -173,9 +174,10 @@ func (u *updateRun) initOutcome(host, bundle string) {
 	}
 }
 
-// runAllStages runs the stages of an update in order, and rolls back after a failure on the new
-// system. A nil connect means that the board is connected. The outcome gets the report, the logs of
-// a failed system, and the system that runs at the end.
+// runAllStages runs the stages of an update in order. After a failure on the new system it rolls
+// back, unless ctx ended or an earlier update marked that system good. A nil connect means that the
+// board is connected. The outcome gets the report, the logs of a failed system, and the system that
+// runs at the end.
 func (u *updateRun) runAllStages(ctx context.Context, connect func(context.Context) error) error {
 	record := &u.outcome.Report
 	var err error
@@ -230,8 +232,9 @@ func (u *updateRun) runStages(ctx context.Context, err error, all []stage) error
 	return err
 }
 
-// deferInterrupt returns a context for stages from the restart on: a first Ctrl-C prints a message,
-// how.Now, the second, ends it. Without how.Now it is ctx. The caller calls done.
+// deferInterrupt returns a context for the stages from the restart on. When ctx ends (by a first
+// Ctrl-C), it only prints a message. When how.Now is closed (by a second one), that context ends.
+// Without how.Now it returns ctx. The caller calls done.
 func (u *updateRun) deferInterrupt(ctx context.Context) (_ context.Context, done func()) {
 	if u.how.Now == nil {
 		return ctx, func() {}
@@ -356,7 +359,8 @@ func (u *updateRun) awaitIdle(ctx context.Context) error {
 }
 
 // checkBundleEarly lets the engine check a bundle before the user is asked, if it can be streamed
-// and so needs no copy on the board. It refuses if another system waits for a restart.
+// and so needs no copy on the board. It refuses if a system that may not be the bundle's waits for
+// a restart.
 func (u *updateRun) checkBundleEarly(ctx context.Context) error {
 	from, err := boardupdate.OfferBundle(ctx, u.conn, u.engine, u.bundle)
 	if err != nil {
@@ -394,8 +398,8 @@ const (
 )
 
 // installBundle lets the engine install the bundle, and shows progress. If the connection breaks,
-// it connects again, asks the engine for the result, and repeats a failed installation. Some
-// engines then continue with what they have written.
+// it connects again, asks the engine for the result, and repeats a failed installation, up to
+// installTries times. Some engines then continue with what they have written.
 func (u *updateRun) installBundle(ctx context.Context) (saw string, err error) {
 	step := progress.Start(ctx, "install", 100, progress.Tasks)
 	defer func() { step.End(saw, err) }()
@@ -486,8 +490,9 @@ func (u *updateRun) reconnectAndCheck(ctx context.Context, broken *connectionBre
 	}
 }
 
-// waitForInstallation waits until the engine runs no installation, removes the bundle's copy on the
-// board, and reports whether the new system waits for a restart and did not before the update.
+// waitForInstallation waits, at most installationLimit, until the engine runs no installation. It
+// removes the bundle's copy on the board, and reports whether the new system waits for a restart
+// and did not before the update.
 func (u *updateRun) waitForInstallation(ctx context.Context) (bool, error) {
 	limited, cancel := context.WithTimeout(ctx, installationLimit)
 	defer cancel()
@@ -617,8 +622,8 @@ func (u *updateRun) markGood(ctx context.Context) (string, error) {
 	return u.outcome.Slot + " stays", nil
 }
 
-// rollBack collects the new system's logs, marks it bad, restarts, and checks that the old one
-// runs, whose logs it collects too.
+// rollBack collects the new system's logs, marks it bad, and restarts, unless the boot loader has
+// rolled back already. It checks that the old one runs, whose logs it collects too.
 func (u *updateRun) rollBack(ctx context.Context) (string, error) {
 	u.collectLogs(ctx, "the new system", "0")
 	err := u.onNewSystem(ctx, u.engine.MarkBad)

@@ -18,7 +18,7 @@ type connectionBreaks struct {
 }
 
 // noteBreak reports whether err means that the connection broke and that another try makes sense,
-// and counts it. It allows no try after a second silence, or after the first of a dry run.
+// and counts it. It allows no try after two silences in a row, or after the first of a dry run.
 func (b *connectionBreaks) noteBreak(ctx context.Context, u *updateRun, err error) bool {
 	silent := errors.Is(err, boardssh.ErrSilent)
 	if err == nil || ctx.Err() != nil || silent && (u.how.DryRun || errors.Is(b.last, boardssh.ErrSilent)) || !u.isUnreachable(ctx, err) {
@@ -39,7 +39,8 @@ func (b *connectionBreaks) explainError(err error) error {
 	return fmt.Errorf("%w; before that, %s", err, b)
 }
 
-// exhaustedError is for after the last try. Its cause may be on this machine, so it is not wrapped.
+// exhaustedError returns ErrLost with the breaks as text, for after the last try. It does not wrap
+// their errors, because the cause may be on this machine.
 func (b *connectionBreaks) exhaustedError(ctx context.Context) error {
 	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("%w: %s", boardupdate.ErrLost, b))
 }

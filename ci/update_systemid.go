@@ -34,9 +34,9 @@ const (
 	phaseCommitted             // the new system was marked good
 )
 
-// resumeEarlier sets u.reached to the phase that an earlier update reached, and fills the outcome
-// for it. A board that was flashed or updated since then counts as having no part of the bundle,
-// because its systems have other identities.
+// resumeEarlier sets u.reached to the phase that an earlier update reached, and sets u.before and
+// the outcome for it. A board that was flashed or updated since then counts as having no part of
+// the bundle, because its systems have other identities.
 func (u *updateRun) resumeEarlier(ctx context.Context, e Earlier) error {
 	status, err := u.engine.Status(ctx)
 	if err != nil {
@@ -53,8 +53,8 @@ func (u *updateRun) resumeEarlier(ctx context.Context, e Earlier) error {
 	return nil
 }
 
-// phaseReached returns how far the earlier update got, by the systems that are on the board now. If
-// they are not those of its record, it returns phaseNone.
+// phaseReached returns how far the earlier update got, by the systems that are on the board now. It
+// returns phaseNone if they are not those of the record, or an installed slot has a checksum.
 func (u *updateRun) phaseReached(e Earlier, status boardupdate.Status) updatePhase {
 	booted, ok := status.BootedSlot()
 	now := SystemID{booted.Name, booted.Version, booted.Installation}

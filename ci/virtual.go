@@ -24,8 +24,8 @@ func notVirtual(spec images.Spec, next string) error {
 	return fmt.Errorf("%s describes no virtual machine (machine:)\nnext: %s", spec.BoardFile(), next)
 }
 
-// StartVirtual installs missing host packages, switches a virtual board on, waits until it accepts
-// a login, and leaves it on. If it does not boot, StartVirtual switches it off.
+// StartVirtual installs missing host packages, switches a flashed virtual board on, waits until it
+// accepts a login, and leaves it on. If it does not boot, StartVirtual switches it off.
 func StartVirtual(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec) error {
 	if spec.Machine == nil {
 		return notVirtual(spec, "boards  # switch this one on yourself")
@@ -61,7 +61,8 @@ func printOn(w io.Writer, spec images.Spec, vm *qemu.VM, saw string) error {
 const shutdownLimit = 60 * time.Second
 
 // StopVirtual shuts a virtual board down over SSH. If now is set, or the shutdown fails, it stops
-// the virtual machine at once. If ctx ends first, it leaves the board as it is.
+// the virtual machine at once. If ctx ends first, it leaves the board as it is. A board that is off
+// is no error.
 func StopVirtual(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, now bool) error {
 	vm, err := qemu.Find(opt.MachineDir(spec))
 	if errors.Is(err, qemu.ErrOff) {

@@ -154,7 +154,8 @@ func hashTree(ctx context.Context, h hash.Hash, dir string) error {
 	})
 }
 
-// makeLayer runs the script in temporary folders, removes older layers, renames the result to made.
+// makeLayer runs the script with temporary folders, removes older layers of the same source, and
+// renames the result to made.
 func (b build) makeLayer(ctx context.Context, step *progress.Step, made string) error {
 	part, work := filepath.Join(b.dir, b.source.Name+".part"), filepath.Join(b.dir, b.source.Name+".work")
 	defer os.RemoveAll(part)
@@ -182,8 +183,9 @@ func (b build) makeLayer(ctx context.Context, step *progress.Step, made string) 
 	return os.Rename(part, made)
 }
 
-// runScript runs the board's script in namespaces on the layers below. The script finds its sources
-// in /source, works in /build, and writes its results to /made. Its output goes to a log file.
+// runScript runs the source's script in namespaces with b.below as their root. The script finds its
+// sources, read-only, in /source. It works in /build, which is the folder work, and writes results
+// to /made, which is part. Its output goes to a log file.
 func (b build) runScript(ctx context.Context, step *progress.Step, part, work string) error {
 	file := filepath.Join(work, "script")
 	if err := os.WriteFile(file, b.script, 0o644); err != nil {
