@@ -623,7 +623,7 @@ func (u *updateRun) markGood(ctx context.Context) (string, error) {
 }
 
 // rollBack collects the new system's logs, marks it bad, and restarts, unless the boot loader has
-// rolled back already. It checks that the old one runs, whose logs it collects too.
+// rolled back already. It checks that the old system runs, and collects its logs too.
 func (u *updateRun) rollBack(ctx context.Context) (string, error) {
 	u.collectLogs(ctx, "the new system", "0")
 	err := u.onNewSystem(ctx, u.engine.MarkBad)

@@ -184,8 +184,8 @@ func (b build) makeLayer(ctx context.Context, step *progress.Step, made string) 
 }
 
 // runScript runs the source's script in namespaces with b.below as their root. The script finds its
-// sources, read-only, in /source. It works in /build, which is the folder work, and writes results
-// to /made, which is part. Its output goes to a log file.
+// sources, read-only, in /source, works in /build (work), and writes its results to /made (part).
+// Its output goes to a log file.
 func (b build) runScript(ctx context.Context, step *progress.Step, part, work string) error {
 	file := filepath.Join(work, "script")
 	if err := os.WriteFile(file, b.script, 0o644); err != nil {

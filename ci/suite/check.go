@@ -145,7 +145,7 @@ func (f *Finding) Expect(ok bool, want, saw string) {
 	f.Want, f.saw = append(f.Want, want), append(f.saw, saw)
 }
 
-// expectState expects that what has a state (yes) if want is true, or else that it has not (no).
+// expectState expects that have equals want. Its words are what, a name, followed by yes or no.
 func (f *Finding) expectState(what string, have, want bool, yes, no string) {
 	f.Expect(have == want, what+plaintext.Either(want, yes, no), what+plaintext.Either(have, yes, no))
 }

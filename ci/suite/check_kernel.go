@@ -164,8 +164,8 @@ func (d dmesg) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
-// checkMessages checks that each pattern of has matches a line, and that no line matches one of
-// never without matching one of ignore. It shows at most maxKernelLines of those.
+// checkMessages checks that each pattern of d.has matches a line, and that no line matches one of
+// d.never, except for lines that match one of d.ignore. It shows at most maxKernelLines bad lines.
 func (d dmesg) checkMessages(f *Finding, all []string) {
 	for _, want := range d.has {
 		i, saw := slices.IndexFunc(all, want.MatchString), "no message matches /"+want.String()+"/"

@@ -380,8 +380,9 @@ func parseTemperatures(files map[string]string) []sensor {
 	return all
 }
 
-// parsePowers returns the power of hwmon chips in watts. If a chip has a voltage and a current of
-// the same number and no power, such as the INA3221 of Jetsons, it multiplies the two.
+// parsePowers returns the power in watts of hwmon chips, and of the INA3221 in L4T R32. If a chip
+// has a voltage and a current of the same number and no power, such as the INA3221 in later L4T, it
+// multiplies the two.
 func parsePowers(files map[string]string) []sensor {
 	var all []sensor
 	for _, file := range slices.Sorted(maps.Keys(files)) {

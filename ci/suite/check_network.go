@@ -65,8 +65,8 @@ func (d dns) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
-// parseHosts returns the addresses that getent ahosts or nslookup printed. It skips the name
-// server's own address, which nslookup prints first.
+// parseHosts returns the distinct addresses that getent ahosts or nslookup printed. It skips the
+// name server's own address, which nslookup prints first.
 func parseHosts(text string) []string {
 	if _, answer, ok := strings.Cut(text, "\nName:"); ok {
 		text = answer

@@ -113,7 +113,8 @@ func (r *tapReader) readLine(line string) {
 	}
 }
 
-// readPlanOrResult reads a plan 1..N or a result, and ignores other lines.
+// readPlanOrResult reads a plan 1..N or a result, and ignores other lines. A plan 1..0 # SKIP adds
+// one skipped result.
 func (r *tapReader) readPlanOrResult(line string) {
 	if m := tapPlan().FindStringSubmatch(line); m != nil {
 		if r.planned >= 0 {
@@ -318,13 +319,14 @@ func (r *goReader) readEvent(what, name string) {
 	}
 }
 
+// addOutput adds a line to the output of the current test, up to a limit, or drops it without one.
 func (r *goReader) addOutput(line string) {
 	if output, running := r.output[r.current]; running && line != "" && len(output) < 4*maxPartNotes {
 		r.output[r.current] = output + line + "\n"
 	}
 }
 
-// readResult adds the result of a test that ended, with the output that was read before.
+// readResult adds the result of a test that ended. If it did not pass, it gets the test's output.
 func (r *goReader) readResult(m []string) {
 	name := m[2]
 	seconds, _ := strconv.ParseInt(m[3], 10, 64)

@@ -20,7 +20,8 @@ import (
 const TeardownLimit = 30 * time.Second
 
 // RunCheck runs one check with its retries, then, unless it is skipped or its first try fails with
-// Missing, its teardown. It returns the result of the check, followed by those of its parts.
+// Missing, its teardown. It returns the result of the check, followed by those of its parts. A
+// check that ctx interrupted counts as skipped.
 func (s *Session) RunCheck(ctx context.Context, c Check) []report.CheckResult {
 	r := report.CheckResult{Name: plaintext.Clean(c.Name, 200), Kind: c.Kind, Status: report.Skipped}
 	if r.Saw = s.skipReason(ctx, c); r.Saw != "" {
@@ -82,7 +83,8 @@ func (s *Session) retryProbe(ctx context.Context, c Check) (f Finding, tries int
 var errSlow = errors.New("no answer in time")
 
 // runProbe runs one probe with its timeout. If it fails and the board then runs no program either,
-// the board is marked as lost, and the run ends: other checks need not wait for their timeouts.
+// the board is marked as lost. Unless the check is a reboot, the run then ends: other checks need
+// not wait for their timeouts.
 func (s *Session) runProbe(ctx context.Context, c Check) (Finding, error) {
 	slow := fmt.Errorf("%w (%v)", errSlow, c.Timeout)
 	if c.asks {

@@ -38,7 +38,8 @@ func IsAlive(ctx context.Context, b Board, limit time.Duration) bool {
 	return err == nil
 }
 
-// endLostRun cancels the run because a check found the board lost, and keeps the first reason.
+// endLostRun cancels the run because a check found the board lost, and keeps the first reason. If
+// the board was silent, it also marks the board as lost.
 func (s *Session) endLostRun(why error) {
 	if s.end == nil {
 		return

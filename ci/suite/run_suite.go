@@ -114,6 +114,7 @@ func (r *suiteRun) showRunning(name string) (end func()) {
 	}
 }
 
+// updateRunning changes the names of the running checks and shows them on the progress line.
 func (r *suiteRun) updateRunning(change func([]string) []string) {
 	r.running.Lock()
 	defer r.running.Unlock()
@@ -121,7 +122,8 @@ func (r *suiteRun) updateRunning(change func([]string) []string) {
 	r.step.Detail(strings.Join(r.running.names, ", "))
 }
 
-// splitBatches splits the checks, as indexes, into batches to run in turn. Alone is its own batch.
+// splitBatches splits the checks, as indexes, into batches to run in turn. A check with Alone set
+// is a batch of its own.
 func splitBatches(checks []Check) [][]int {
 	var all [][]int
 	var open []int

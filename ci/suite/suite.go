@@ -284,7 +284,7 @@ func (l *loader) readSection(from string, key, section *goyaml.Node) error {
 	return nil
 }
 
-// readFollowers adds the checks below the key then of c. They run after c, and only if c passes.
+// readFollowers adds the checks below the key "then" of c. They run after c, and only if c passes.
 func (l *loader) readFollowers(from string, c Check) error {
 	if c.then == nil {
 		return nil
@@ -338,7 +338,8 @@ func Show(w io.Writer) error {
 	return tw.Flush()
 }
 
-// describe returns what a suite proves: the first sentence of the comment at the top of its file.
+// describe returns what a suite proves: the first sentence of the comment at the top of its file,
+// and for one of the user's own suites its path.
 func describe(name string) (string, error) {
 	own, err := findOwn(name)
 	if err != nil {
@@ -352,7 +353,8 @@ func describe(name string) (string, error) {
 	return plaintext.OneLine(strings.TrimSpace(firstSentence(string(text)) + " (" + own + ")")), err
 }
 
-// firstSentence returns the first sentence or question of the comment at the top of a suite.
+// firstSentence returns the first sentence (without its period) or question of the comment at the
+// top of a suite.
 func firstSentence(text string) string {
 	var words []string
 	for _, line := range plaintext.Lines(text) {

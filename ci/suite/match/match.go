@@ -102,7 +102,7 @@ type matchReader struct {
 	value Type
 }
 
-// forType returns a reader for a matcher inside of another. There, goss reads a list as elements
+// forType returns a reader for a matcher inside of another. Inside, goss reads a list as elements
 // and not as patterns for lines, so Text becomes String.
 func (r matchReader) forType(t Type) matchReader {
 	if t == Text {
@@ -130,7 +130,8 @@ func (r matchReader) readNode(n *goyaml.Node) Matcher {
 	return r.readScalar(n)
 }
 
-// readScalar parses a plain value. As in goss, the board's value is then converted to that type.
+// readScalar parses a plain value. As in goss, the board's value is converted to a text or a number
+// like it, but never to a boolean.
 func (r matchReader) readScalar(n *goyaml.Node) Matcher {
 	switch want := r.scalarOf(n).(type) {
 	case string:

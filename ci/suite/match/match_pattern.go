@@ -46,7 +46,7 @@ var patternShape = plaintext.Regexp(`(?s)^(!?)/(.*)/([^/]*)$`)
 var flagLetters = plaintext.Regexp(`^([ims]*|[imsdgnuvxyADIJMSUX]{1,3})$`)
 
 // readPattern parses one goss pattern: foo, !foo, /regex/ or !/regex/i. As in goss, leading ! / and
-// \ are removed from a text that is no regular expression.
+// \ are removed from a text that is no regular expression. An empty text matches any value.
 func (r matchReader) readPattern(n *goyaml.Node, text string) Matcher {
 	shape := patternShape().FindStringSubmatch(text)
 	if shape != nil && flagLetters().MatchString(shape[3]) {
@@ -68,7 +68,7 @@ func (r matchReader) readPattern(n *goyaml.Node, text string) Matcher {
 	return m
 }
 
-// escapePattern returns the pattern that makes goss read text as plain text.
+// escapePattern returns the pattern that makes goss read text as plain text, after ! if it has one.
 func escapePattern(text string) string {
 	if rest, absent := strings.CutPrefix(text, "!"); absent {
 		return `!\` + rest
