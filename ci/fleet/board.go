@@ -129,6 +129,7 @@ func (t *attempt) recordStage(name string, began time.Time, err error) {
 	t.report.Stages = append(t.report.Stages, s)
 }
 
+// connect opens the SSH connection to the board. It asks the user nothing.
 func (t *attempt) connect(ctx context.Context) error {
 	t.step.Detail("connecting")
 	a, err := t.resolveAddress(ctx, t.job)
@@ -139,7 +140,8 @@ func (t *attempt) connect(ctx context.Context) error {
 	return firstContact(err)
 }
 
-// firstContact shortens the error of an unknown host key: the summary has the advice, once for all.
+// firstContact replaces the error of an unknown host key by a short one of the kind NewKey: the
+// summary has the advice, once for all. Other errors stay as they are.
 func firstContact(err error) error {
 	var unknown *boardssh.UnknownKey
 	if !errors.As(err, &unknown) {

@@ -237,8 +237,8 @@ func (inv *Inventory) addLink(l link, line int) (added bool, err error) {
 	return true, nil
 }
 
-// validName refuses names of hosts and groups that cannot be the name of a folder, look like an
-// option or a pattern, or have over 200 bytes.
+// validName refuses names of hosts and groups that are empty or over 200 bytes, look like an
+// option, a pattern, a template or a hidden folder, or have blanks, slashes or quotes.
 func validName(name string) error {
 	odd := func(r rune) bool {
 		return unicode.IsSpace(r) || !unicode.IsGraphic(r) || strings.ContainsRune(`/\*?!&,;'"`, r)

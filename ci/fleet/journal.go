@@ -116,6 +116,7 @@ func syncDir(name string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
+// writeFile replaces a file atomically, and first creates its folder if that is missing.
 func writeFile(dir, name string, data []byte) error {
 	if err := localfile.MkdirAll(dir); err != nil {
 		return err
@@ -153,7 +154,8 @@ func (j *journal) appendEntry(e entry) error {
 	return nil
 }
 
-// writeLine writes a line without a sync, unless an earlier one failed. upTo is what was written.
+// writeLine writes a line without a sync, unless an earlier one failed. upTo is the number of bytes
+// that all lines so far have.
 func (j *journal) writeLine(line []byte) (upTo int64, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -168,6 +170,7 @@ func (j *journal) writeLine(line []byte) (upTo int64, err error) {
 	return j.written, err
 }
 
+// setError keeps an error, after which no line is written, and returns it.
 func (j *journal) setError(err error) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

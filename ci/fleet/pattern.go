@@ -13,8 +13,9 @@ import (
 
 // Select returns the hosts that match an Ansible pattern, in the order of the file. A pattern has
 // names of groups and hosts, wildcards and ~regular expressions, separated by commas or colons. A
-// part after ! removes hosts. A part after & keeps only the hosts that it names. A part that names
-// no host and no group is an error, and so is a subscript such as [1:3].
+// part after ! removes hosts. A part after & keeps only the hosts that it names. Without other
+// parts these apply to all hosts. An empty pattern is all. It is an error if a part names no host
+// and no group, or has a subscript such as [1:3], or if no host is left.
 func (inv *Inventory) Select(pattern string) ([]*Host, error) {
 	if strings.TrimSpace(pattern) == "" {
 		pattern = allGroup

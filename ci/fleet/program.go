@@ -41,7 +41,8 @@ func (t *attempt) runProgram(ctx context.Context) error {
 	return kindError{Program, fmt.Errorf("exit status %d: %s", r.Status, said[strings.LastIndexByte(said, '\n')+1:])}
 }
 
-// newAnswer returns a result as an answer, with the first maxAnswerBytes of each output.
+// newAnswer returns a result as an answer, with the first maxAnswerBytes of each output, without
+// secrets and control characters.
 func newAnswer(r boardssh.Result) *Answer {
 	out, err := r.Stdout[:min(len(r.Stdout), maxAnswerBytes)], r.Stderr[:min(len(r.Stderr), maxAnswerBytes)]
 	return &Answer{

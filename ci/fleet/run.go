@@ -100,7 +100,7 @@ type job struct {
 
 // Run does the work of a request on the boards of an inventory. It writes a summary to w, and the
 // journal and reports below build/<board>/fleet. If boards did not pass, the error has their number
-// and the kind of the most urgent one. Except for an update, a dry run only writes the plan.
+// and the kind that asError chooses. Except for an update, a dry run only writes the plan.
 func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, request Request) (Outcome, error) {
 	p, notes, err := newPlan(ctx, opt, spec, request)
 	if err != nil {
@@ -444,7 +444,8 @@ type fleetRun struct {
 	finished int // jobs that are not tried again
 }
 
-// newRun creates the state of a run and starts its journal, which replaces that of the last run.
+// newRun creates the state of a run and starts its journal, which replaces that of the last run. It
+// removes the last run's reports.
 func newRun(p *plan) (*fleetRun, error) {
 	r := &fleetRun{plan: p, history: history{at: map[string]int{}, notes: p.noted}}
 	r.outcome = Outcome{Board: p.spec.Board, Work: p.request.describeWork(), Inventory: p.request.Inventory, Started: time.Now().UTC(), Did: p.work}
@@ -492,7 +493,8 @@ func (r *fleetRun) finishRecord() error {
 	return errors.Join(err, r.journal.close(), r.outcome.write(r.outputDir()), r.outcome.writePages(r.outputDir()))
 }
 
-// runAll does the work on the canaries, and then on the other boards if no canary failed.
+// runAll does the work on the canaries, and then on the other boards if no canary failed. A dry run
+// has no canaries.
 func (r *fleetRun) runAll(ctx context.Context) {
 	r.total = progress.Start(ctx, "fleet", int64(len(r.jobs)), progress.Tasks)
 	canaries := min(r.request.Canary, len(r.jobs))
