@@ -117,7 +117,8 @@ func (r Report) listPoints() []point {
 // boardName returns the name that distinguishes the report's board from others: its target or name.
 func (r Report) boardName() string { return cmp.Or(r.Target, r.Board) }
 
-// boardLabels returns a label for each report: the board's name, and the time if it has several.
+// boardLabels returns a label for each report: the board's name, and the time if all has several
+// reports of that name.
 func boardLabels(all []Report) []string {
 	reports := map[string]int{}
 	for _, r := range all {

@@ -55,7 +55,8 @@ func (m Metric) withinLimits() bool {
 // String returns the metric's name and value.
 func (m Metric) String() string { return m.Name + " " + FormatNumber(m.Value, m.Unit) }
 
-// FormatNumber returns number and unit: with four decimals, six digits below 0.001 or above 1e15.
+// FormatNumber returns number and unit, with at most four decimals. Numbers below 0.001, and those
+// from 1e15 on, have six digits.
 func FormatNumber(v float64, unit string) string {
 	text := strconv.FormatFloat(v, 'g', 6, 64)
 	if math.Abs(v) >= 1e-3 && math.Abs(v) < 1e15 {

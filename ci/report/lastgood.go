@@ -30,7 +30,8 @@ func HistoryFile(dir string, id Identity, name string) string {
 	return filepath.Join(dir, MetricsFolder, fileName(key)+".json")
 }
 
-// fileName returns a safe file name for a text. Different texts get different names.
+// fileName returns a text as a part of a file name. If it is longer than 80 bytes or has unsafe
+// characters, it gets a digest, so that different texts have different names. "", ".", ".." stay.
 func fileName(text string) string {
 	safe := strings.Map(func(r rune) rune {
 		if r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_.", r)) {
