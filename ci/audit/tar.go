@@ -78,6 +78,7 @@ const (
 	maxErrors     = 10
 )
 
+// Write counts lines of denied access, and keeps up to maxErrors others, each up to maxErrorBytes.
 func (e *tarErrors) Write(p []byte) (int, error) {
 	for _, b := range p {
 		if b != '\n' {

@@ -71,7 +71,7 @@ func (t *tree) head(name string, n int64) (data []byte, err error) {
 }
 
 // readAll fills data from r, which must not end before. If r returns nothing without an error, the
-// rest stays zero: go-diskfs 1.9.4 does so in a hole at the end. In others it returns wrong bytes.
+// rest stays zero: go-diskfs 1.9.4 does so in a hole at the end. In others its bytes are wrong.
 func readAll(r io.Reader, data []byte) error {
 	for len(data) > 0 {
 		n, err := r.Read(data)
@@ -153,7 +153,8 @@ func (t *tree) readText(name string) string {
 	return string(data)
 }
 
-// openFolder lists a folder's root file system, at most maxFiles files, and enters no mounts.
+// openFolder lists the root file system in a folder, and enters no mounts. More than maxFiles files
+// are an error.
 func openFolder(dir string) (*tree, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -259,7 +260,8 @@ func readTrees(name string, image backend.Storage, size int64) (trees []*tree, e
 
 const sector = 512
 
-// readExt4 lists all files of an ext4 file system, at most maxFiles and 100 folders deep.
+// readExt4 lists all files of an ext4 file system. More than maxFiles, or files more than 100
+// folders deep, are an error.
 func readExt4(name string, f *ext4.FileSystem) (*tree, error) {
 	t := &tree{name: name, files: map[string]entry{}, open: func(name string) (io.ReadCloser, error) { return f.Open(name) }}
 	err := fs.WalkDir(f, ".", func(name string, d fs.DirEntry, err error) error {
