@@ -155,7 +155,7 @@ func CleanContainers(ctx context.Context, w io.Writer, opt images.Options, spec 
 	})
 }
 
-// forOutput returns a writer that removes control characters if w is a terminal, or else w itself.
+// forOutput returns w, or if w is a terminal, a writer that removes control characters and secrets.
 func forOutput(w io.Writer) io.Writer {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return printableWriter{w}

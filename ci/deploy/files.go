@@ -180,7 +180,8 @@ func Undo(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec
 	})
 }
 
-// undoAndRestart undoes a deploy and restarts its units, even if the board refused a setting.
+// undoAndRestart undoes a deploy and restarts its units, even if the board refused a setting. It
+// stops units that the deploy added.
 func undoAndRestart(ctx context.Context, conn *boardssh.Conn, id string, force bool) (undo.Deployment, error) {
 	u, err := undo.Restore(ctx, conn, id, force)
 	if (err == nil || errors.Is(err, undo.ErrSetting)) && len(u.Units) > 0 {
