@@ -150,8 +150,8 @@ func (r *reader) walk(ctx context.Context, folder string) error {
 	})
 }
 
-// addFolder adds the runs of one folder: its reports, and its artifact. It skips hidden folders,
-// those in skipped, and those deeper than maxDepth.
+// addFolder adds the runs of one folder: its reports, its artifact, and the reports of that in
+// reports/ beside it. It skips hidden folders, those in skipped, and those deeper than maxDepth.
 func (r *reader) addFolder(path, name, below string) error {
 	base := filepath.Base(below)
 	if below != "." && (slices.Contains(skipped, base) || strings.HasPrefix(base, ".")) || strings.Count(below, "/") >= maxDepth {
