@@ -19,8 +19,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// WithArtifact checks a board's last artifact, except that its disk image may be missing, and the
-// policies, and records their decision. If none refuses, it connects and calls work.
+// WithArtifact checks the container of a board's last artifact (all files if a policy holds), and
+// records the policies' decision. If none refuses, it connects and calls work.
 func WithArtifact(ctx context.Context, opt images.Options, spec images.Spec, host string,
 	work func(context.Context, *boardssh.Conn, images.Spec, images.Artifact) error, pins ...string,
 ) error {
