@@ -12,7 +12,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// CleanOptions says which artifacts Clean removes: none with a tag that push did not make.
+// CleanOptions says which artifacts Clean removes. An artifact with a tag that push did not make
+// always stays.
 type CleanOptions struct {
 	Keep int  // so many of each board stay, the newest
 	Yes  bool // remove; otherwise only say what would go
