@@ -51,7 +51,7 @@ type engine struct {
 	find   func(ctx context.Context, c *boardssh.Conn, bus string) (Engine, error) // an error means that the board does not have it
 }
 
-// engines are looked for in this order.
+// engines returns all kinds of engines, in the order in which Slipway looks for them.
 func engines() []engine {
 	return []engine{
 		{RAUC, ".raucb", isSquashfs, readRAUC, findRAUC},

@@ -178,7 +178,8 @@ type slotStatus struct {
 // maxSlots is more than any board has.
 const maxSlots = 64
 
-// Status reads the slots, the primary slot and the compatible string from RAUC.
+// Status reads the slots, up to maxSlots, the primary slot and the compatible string from RAUC.
+// Primary is "" if no slot is bootable.
 func (r *rauc) Status(ctx context.Context) (Status, error) {
 	b, err := r.openBus(ctx)
 	if err != nil {
