@@ -220,7 +220,7 @@ func List(ctx context.Context, c *boardssh.Conn) ([]Deployment, error) {
 }
 
 // list returns the folder of saved deploys, and the deploys with a manifest among the last
-// 2*maxKept, newest first.
+// 2*maxKept, newest first. One invalid manifest is an error.
 func list(ctx context.Context, c *boardssh.Conn) (dir string, all []Deployment, err error) {
 	dir, ids, err := listIDs(ctx, c)
 	if err != nil {
