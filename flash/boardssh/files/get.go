@@ -32,7 +32,8 @@ type Reading struct {
 // ErrIrregular means that the path is a folder, or for example a pipe, which could block a reader.
 var ErrIrregular = errors.New("not a regular file")
 
-// Open opens a regular file on the board, by default below the user's home. Reads end with ctx.
+// Open opens a regular file on the board. A relative name is below the user's home. When ctx ends,
+// reads fail.
 func Open(ctx context.Context, c *boardssh.Conn, name string) (*Reading, error) {
 	what := fmt.Sprintf("read %s:%s", c.Address().Host, boardssh.Printable(name))
 	b, err := openSFTP(ctx, c, func() {})

@@ -145,7 +145,8 @@ func (b *sftpFiles) makeDir(ctx context.Context, dir string) error {
 	return b.do(ctx, func() error { return b.sftp.MkdirAll(dir) })
 }
 
-// freeBytes returns an error if the server has no statvfs, or if the file system is read-only.
+// freeBytes returns the free space that statvfs reports for users other than root. A server without
+// statvfs, or a read-only file system, is an error.
 func (b *sftpFiles) freeBytes(ctx context.Context, dir string) (bytes uint64, err error) {
 	err = b.do(ctx, func() error {
 		if !b.hasExtension("statvfs@openssh.com") {

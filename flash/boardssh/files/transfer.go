@@ -166,7 +166,7 @@ type earlyStreams struct {
 }
 
 // openEarlyStreams starts to open all streams but the first, while the first finds out what the
-// board already has of the file. If two are certain, the second does not wait for several.
+// board already has of the file. several returns how many; if two is set, the second opens before.
 func openEarlyStreams(ctx context.Context, c *boardssh.Conn, two bool, several func() int) *earlyStreams {
 	e := &earlyStreams{opened: make(chan *stream)}
 	go func() {
@@ -271,7 +271,8 @@ func (k *transfer) sendPieces(ctx context.Context, w *stream, file pieceWriter) 
 	}
 }
 
-// streamState returns a stream that works after the whole file has arrived, or an error.
+// streamState returns a stream that still works if the whole file has arrived. Otherwise it returns
+// the error that ended the transfer.
 func (k *transfer) streamState(ctx context.Context) (*stream, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
