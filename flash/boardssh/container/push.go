@@ -219,7 +219,7 @@ func (p *imagePush) openWriter(ctx context.Context, d v1.Descriptor) (content.Wr
 	}
 }
 
-// copyBlob writes the blob from the offset from on to w, in pieces of sendBytes.
+// copyBlob writes the blob to w, beginning at the offset from, in pieces of sendBytes.
 func (p *imagePush) copyBlob(ctx context.Context, w io.Writer, d v1.Descriptor, from int64, count func(int64)) error {
 	blob, err := p.image.Store.Open(ctx, d)
 	if err != nil {
