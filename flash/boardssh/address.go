@@ -62,7 +62,7 @@ func (a Address) countHops() int {
 	return 1 + a.Via.countHops()
 }
 
-// fillDefaults sets port 22 and the current user's name if they are missing. It needs a host.
+// fillDefaults sets port 22 and the current user's name if they are missing. No host is an error.
 func (a Address) fillDefaults() (Address, error) {
 	if a.Host == "" {
 		return a, errors.New("no host given")

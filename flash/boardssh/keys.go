@@ -310,7 +310,7 @@ type keyCache struct{ byPublic sync.Map }
 
 var unlocked keyCache
 
-// findKey returns the unlocked key. givenUp reports that the passphrase was asked for in vain.
+// findKey returns the unlocked key, or nil. givenUp: a person was asked and gave no passphrase.
 func (v *keyCache) findKey(public ssh.PublicKey) (key ssh.Signer, givenUp bool) {
 	stored, asked := v.byPublic.Load(string(public.Marshal()))
 	key, _ = stored.(ssh.Signer)

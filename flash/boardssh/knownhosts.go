@@ -136,7 +136,7 @@ func hashMatches(name, host string) bool {
 	return err1 == nil && err2 == nil && hmac.Equal(hash, mac.Sum(nil))
 }
 
-// matchesPattern reports whether s matches pattern, in which * matches any characters and ? for
+// matchesPattern reports whether s matches pattern, in which * matches any characters and ? any
 // one. After a mismatch it retries only the last *, so the time stays short for any pattern.
 func matchesPattern(pattern, s string) bool {
 	star, from := -1, 0

@@ -58,8 +58,8 @@ func (c *Conn) FeedUpTo(ctx context.Context, stdin io.Reader, most int, argv ...
 }
 
 // Stream runs a program, writes its outputs to stdout and stderr as they come, and returns its exit
-// status. It stops the program when ctx ends, or when the board is silent for longer than the
-// limit. It returns ErrShell or ErrBecome if the login shell or sudo did not start the program.
+// status. It stops the program when ctx ends, or after the silence limit (see SilenceVariable). It
+// returns ErrShell or ErrBecome if the login shell or sudo did not start the program.
 func (c *Conn) Stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) (status int, err error) {
 	link, session, err := c.openProgram(ctx, argv)
 	if err != nil {

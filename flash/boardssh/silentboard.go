@@ -243,6 +243,7 @@ func watchInput(stdin io.Reader, p *activity) io.Reader {
 	return watchedReader{stdin, p}
 }
 
+// Read reads input for the program. While it waits for that, the board is not silent.
 func (r watchedReader) Read(b []byte) (int, error) {
 	r.pulse.countOwnWork(1)
 	defer r.pulse.countOwnWork(-1)
