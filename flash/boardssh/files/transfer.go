@@ -166,7 +166,8 @@ type earlyStreams struct {
 }
 
 // openEarlyStreams starts to open all streams but the first, while the first finds out what the
-// board already has of the file. several returns how many; if two is set, the second opens before.
+// board already has of the file. several returns how many streams are needed. If two is set, the
+// second stream does not wait for that.
 func openEarlyStreams(ctx context.Context, c *boardssh.Conn, two bool, several func() int) *earlyStreams {
 	e := &earlyStreams{opened: make(chan *stream)}
 	go func() {
