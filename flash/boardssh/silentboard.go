@@ -164,8 +164,8 @@ type activity struct {
 	some int // bytes of output since last, too few to count
 }
 
-// countOwnWork adds n to the number of Slipway's own tasks that run, and restarts the silence. While
-// one runs, the board is not silent.
+// countOwnWork adds n to the number of Slipway's own tasks that run, and restarts the silence.
+// While one runs, the board is not silent.
 func (p *activity) countOwnWork(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
