@@ -251,7 +251,7 @@ func summarizeDeploy(d container.Deployed) string {
 
 // SmokeOn connects to the board at host (pin: its key's fingerprint, or ""), runs its suites, and
 // writes the report if the board has a build folder. A board that cannot be reached gets a report
-// too. A run that did not begin leaves the last one. A spec without a board's name gets none.
+// too. A run that did not begin keeps the last report. A spec without a board's name has none.
 func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, pin string, how ...suite.Option) (report.Report, error) {
 	dir, a, err := artifactOf(opt, spec)
 	if err != nil {

@@ -89,7 +89,8 @@ func (r Report) suiteWithChecks(s SuiteResult) junitSuite {
 	return suite
 }
 
-// newJUnitCase returns a check as a test case. system-out of a passed check says what it proves.
+// newJUnitCase returns a check as a test case. A passed check has what it saw and proves as
+// system-out.
 func newJUnitCase(class string, result CheckResult) junitCase {
 	c := junitCase{Name: result.Name, ClassName: class, Time: junitSeconds(result.ElapsedMS)}
 	switch result.Status {

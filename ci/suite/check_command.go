@@ -84,7 +84,7 @@ func (c command) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return c.check(r), nil
 }
 
-// check compares a program's exit status, outputs, test results and metrics with the check.
+// check compares a program's exit status, outputs, test results, metrics and table with the check.
 func (o outputs) check(r boardssh.Result) Finding {
 	var f Finding
 	f.ExpectMatch("exit status", o.exitStatus, r.Status, "exit status "+fmt.Sprint(r.Status))

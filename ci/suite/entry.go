@@ -208,7 +208,8 @@ func (e *Entry) readNeedMapping(n *goyaml.Node) []need {
 	return all
 }
 
-// readNeed returns a need with its place in the file. It refuses names that its kind cannot have.
+// readNeed returns a need with its place in the file, and with underscores in a module's name. It
+// refuses names that its kind cannot have.
 func (e *Entry) readNeed(kind string, v *goyaml.Node) need {
 	n := need{kind: kind, name: v.Value, at: fmt.Sprintf("%s:%d:%d", e.File, v.Line, v.Column)}
 	switch {

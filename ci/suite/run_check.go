@@ -305,7 +305,7 @@ type guardedFolder struct{}
 // guardedBoard is a board that starts programs with guardScript if the context asks for it.
 type guardedBoard struct{ Board }
 
-// Run runs a program, with a guard if ctx has the key guardedFolder.
+// Run runs a program, by guardScript if ctx has the key guardedFolder.
 func (b guardedBoard) Run(ctx context.Context, argv ...string) (boardssh.Result, error) {
 	if dir, ok := ctx.Value(guardedFolder{}).(string); ok {
 		limit := 24 * time.Hour

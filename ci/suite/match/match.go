@@ -130,8 +130,8 @@ func (r matchReader) readNode(n *goyaml.Node) Matcher {
 	return r.readScalar(n)
 }
 
-// readScalar parses a plain value. As in goss, the board's value is converted to a text or a number
-// like it, but never to a boolean.
+// readScalar parses a plain value. As in goss, the board's value is converted to its type, text or
+// number, but never to a boolean.
 func (r matchReader) readScalar(n *goyaml.Node) Matcher {
 	switch want := r.scalarOf(n).(type) {
 	case string:

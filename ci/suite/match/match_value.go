@@ -27,7 +27,7 @@ func TextOf(v any) string {
 	return fmt.Sprint(v)
 }
 
-// numberOf converts a number or a text to a float64.
+// numberOf converts a number, a text, or a list with one text to a float64.
 func numberOf(v any) (float64, error) {
 	switch v := v.(type) {
 	case int:
@@ -91,8 +91,8 @@ func valueKind(v any) string {
 	return "a list"
 }
 
-// linesOf returns a text's lines, as in goss with an empty one after a final line feed, or elements
-// as listOf.
+// linesOf returns a text's lines, as in goss with an empty one after a final line feed. For another
+// value it returns the elements, as listOf does.
 func linesOf(v any) ([]any, error) {
 	if text, ok := v.(string); ok {
 		return listOf(strings.Split(text, "\n"))
