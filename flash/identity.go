@@ -42,7 +42,7 @@ func NewIdentity(dir string) (Identity, error) {
 	return id, nil
 }
 
-// newIdentity does what NewIdentity does, and makes the folder dir.
+// newIdentity makes the folder dir and the keys for NewIdentity.
 func newIdentity(dir string) (Identity, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return Identity{}, err
@@ -127,7 +127,7 @@ func newKey(comment string) ([]byte, ssh.PublicKey, error) {
 	return pem.EncodeToMemory(block), key, err
 }
 
-// seedFiles returns the files of the board's new data partition.
+// seedFiles returns the host key pair and authorized_keys, as files of the new data partition.
 func (id Identity) seedFiles() map[string][]byte {
 	return map[string][]byte{
 		"ssh/ssh_host_ed25519_key":     id.hostKey,

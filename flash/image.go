@@ -147,8 +147,8 @@ func nameImage(path string, err error) error {
 	return errors.New(strings.ReplaceAll(err.Error(), " IMAGE", " "+plaintext.Quote(path)))
 }
 
-// checkUnchanged returns an error if the file differs from was, its state when it was verified. A
-// new build may have begun while Slipway asked the user.
+// checkUnchanged returns an error if inode, size or time of the file differ from was, its state
+// when it was verified. A new build may have begun while Slipway asked the user.
 func checkUnchanged(f *sealed.File, was os.FileInfo) error {
 	now, err := f.Stat()
 	if err == nil && (!os.SameFile(now, was) || now.Size() != was.Size() || !now.ModTime().Equal(was.ModTime())) {

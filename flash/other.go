@@ -99,7 +99,7 @@ func (p *imageResolver) checkBeside(ctx context.Context, o *fetch.Origin) error 
 }
 
 // checkMachine finds the architectures of the programs and boot files in the image, and keeps them
-// in j.machine. It refuses an image with some, but none of the board's, unless --other-board is
+// in j.machine. If it finds any, but not the board's, it refuses the image, unless --other-board is
 // given. It searches only the first searchedHead bytes of a packed image.
 func (j *imageJob) checkMachine(ctx context.Context) error {
 	if j.spec.Arch == "" {
