@@ -18,7 +18,7 @@ type File struct {
 	*sealed.File
 }
 
-// Open reads the headers of the stream in a file.
+// Open opens a file and reads the headers of the stream in it.
 func Open(path string) (*File, error) {
 	f, err := sealed.Open(path)
 	if err != nil {
