@@ -134,8 +134,9 @@ func (m machine) addMounts(u uses, mountinfo, of string) {
 	}
 }
 
-// behindMount returns the numbers of the devices on which a mount lies. It resolves the sources of
-// an overlay or of a file system on several disks, whose own number is no device's.
+// behindMount returns the numbers of the devices on which a mount lies. from is the mount's type,
+// source and options. It resolves the sources of an overlay or of a file system on several disks,
+// whose own number is no device's.
 func (m machine) behindMount(number string, from []string) []string {
 	if !strings.HasPrefix(number, "0:") {
 		return []string{number}

@@ -228,7 +228,7 @@ func usbDevice(dir string) string {
 	return ""
 }
 
-// vpdSerial reads SCSI's unit serial number page, which libata fills in as well.
+// vpdSerial reads SCSI's unit serial number page, which libata fills in as well; "" without one.
 func vpdSerial(dir string) string {
 	page, err := os.ReadFile(filepath.Join(dir, "device/vpd_pg80"))
 	if err != nil || len(page) < 4 {

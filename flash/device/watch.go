@@ -81,7 +81,7 @@ func compareLists(before, now []Device) []Change {
 	return all
 }
 
-// identityKey returns a text that changes if another device is at the same path.
+// identityKey returns a text that changes if another device is at the same path; a file's does not.
 func (d Device) identityKey() string {
 	if d.Kind == File {
 		return d.Path // its time changes with its content
