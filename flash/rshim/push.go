@@ -251,7 +251,7 @@ func (f *follower) judgeMessages(lines []string) (bool, error) {
 	return false, nil
 }
 
-// checkLimits returns an error if silent, since the last message, or all, in total, is too long.
+// checkLimits returns an error if silent (since the last message) or all (in total) is too long.
 func (f *follower) checkLimits(silent, all time.Duration) error {
 	switch {
 	case len(f.last) == 0 && silent > f.limits.First:
@@ -275,7 +275,7 @@ type messageLog struct {
 	last   []string
 }
 
-// newMessages returns the messages of a reading that no earlier reading had.
+// newMessages returns the messages of a reading that the last one had not, and keeps the reading.
 func (j *messageLog) newMessages(reading []string) []string {
 	if j.clears {
 		return reading

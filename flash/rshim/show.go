@@ -51,7 +51,8 @@ func withName(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// readStatus reads a DPU's settings and messages. It raises DISPLAY_LEVEL for that and restores it.
+// readStatus locks an rshim and reads its settings and messages. It raises DISPLAY_LEVEL for that
+// and restores it.
 func readStatus(ctx context.Context, name string) (s dpuStatus, err error) {
 	p, err := Open(ctx, name)
 	if err != nil {
