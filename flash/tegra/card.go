@@ -34,8 +34,8 @@ func (p *Package) CardReady(ctx context.Context) error {
 	return errors.Join(err, p.missingTools(ctx, card))
 }
 
-// Card runs the package's script, which makes a card image in the file out. The image has the sizes
-// of the package's layout. The partition that fills a device is last. Only a whole file appears.
+// Card runs the package's script, which makes a card image in the file out. The image is as large
+// as the partitions of the package's layout. Only a whole file appears.
 func (p *Package) Card(ctx context.Context, out string, b Board) error {
 	script, name, err := p.cardScript()
 	if err != nil {
@@ -76,8 +76,8 @@ func (p *Package) cardBytes(name string) int64 {
 	return 0
 }
 
-// makeImage runs argv, which makes an image in the file partial, with a clock for each stage. It
-// returns an error unless the image then has size bytes.
+// makeImage runs argv, which makes an image in the file partial, with a time limit for each stage.
+// It returns an error unless the image then has size bytes.
 func (r *flashRun) makeImage(ctx context.Context, argv []string, partial string, size int64) error {
 	env, err := r.environment()
 	if err != nil {

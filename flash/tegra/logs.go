@@ -25,7 +25,7 @@ const (
 	logFiles = 64
 )
 
-// keepLogs copies the script's last two logs, and the logs of boardLogs, into the log folder.
+// keepLogs copies the script's last two logs, and those that the board sent, into the log folder.
 func (r *flashRun) keepLogs() {
 	for _, path := range newestPaths(r.board.Dir, "log.initrd-flash.", 2) {
 		copyLog(path, filepath.Join(r.board.Logs, filepath.Base(path)))

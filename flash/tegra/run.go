@@ -194,7 +194,7 @@ func openLockFile(path string) (*os.File, error) {
 const trapScript = `case $0 in *initrd-flash) trap 'echo "slipway: status $?: $BASH_COMMAND" >&2' ERR ;; esac
 `
 
-// runScript runs the script with a clock for each stage, unmounts the board's disks, keeps the logs
+// runScript runs the script with a time limit for each stage, unmounts the board's disk, keeps logs
 // and explains a failure. The script inherits the lock, because it may outlive a killed Slipway.
 func (r *flashRun) runScript(ctx context.Context, lock *os.File) error {
 	env, err := r.environment()
@@ -233,7 +233,8 @@ func (r *flashRun) environment() ([]string, error) {
 	return env, nil
 }
 
-// readLine passes a line of output to the transcript, shows progress, and starts the stage's clock.
+// readLine passes a line of output to the transcript, shows progress, and calls startStage for a new
+// stage.
 func (r *flashRun) readLine(text string) {
 	r.mu.Lock()
 	moved := r.transcript.readLine(text)
