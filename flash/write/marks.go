@@ -57,7 +57,7 @@ func (c *Copy) keepHeld(s source.Span) {
 }
 
 // beginWriting must run before each write. The first call saves the ends of a marked device, zeroes
-// them and checks the device's real size.
+// them and checks the device's real size. Later calls return the first's error.
 func (c *Copy) beginWriting() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
