@@ -27,8 +27,8 @@ func (m machine) listJetsons() ([]Device, error) {
 	return found, err
 }
 
-// listRShims lists this machine's BlueFields by their rshim folders. For one that does not answer in
-// time, it sets Unread.
+// listRShims lists this machine's BlueFields by their rshim folders. It sets Unread for one that
+// does not answer in time.
 func (m machine) listRShims() ([]Device, error) {
 	if m.nodes == "" {
 		return nil, nil

@@ -39,8 +39,8 @@ func (d Device) guardReason() string {
 }
 
 // Confirm returns an error unless the user confirmed exactly these devices: by yes, or if that is
-// empty by ask, which may be nil. A new virtual disk needs no answer. No error tells a token that
-// the user did not give: a script that named a wrong disk must not learn how to erase it.
+// empty by ask, which may be nil. Without yes, a new virtual disk needs no answer. No error tells a
+// token that the user did not give: a script with a wrong disk must not learn how to erase it.
 func Confirm(ctx context.Context, devices []Device, yes []string, ask func([]Device) error) error {
 	if len(yes) > 0 {
 		return checkConfirmed(devices, yes)
@@ -124,8 +124,8 @@ func askUser(ctx context.Context, ask func([]Device) error, devices []Device) er
 	}
 }
 
-// Ask returns a question for Confirm: it prints the devices and returns nil if the person types the
-// last elements of all their paths, in order.
+// Ask returns a question for Confirm: it prints the devices' paths and returns nil if the person
+// types the last elements of all of them, in order.
 func Ask(in io.Reader, out io.Writer) func([]Device) error {
 	lines := bufio.NewReader(io.LimitReader(in, 4096))
 	return func(devices []Device) error {

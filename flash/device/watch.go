@@ -18,8 +18,8 @@ type Change struct {
 	Device Device    `json:"device"`
 }
 
-// Watch calls each for all devices and existing files, then for each change, until ctx ends or each
-// fails. It polls once a second.
+// Watch calls each for all devices and existing files, then for each change, until ctx ends, which
+// is no error, or each fails. It polls once a second, and returns an error if it cannot.
 func Watch(ctx context.Context, files []string, each func(Change) error) error {
 	m := here
 	m.cache = &sync.Map{}
@@ -27,7 +27,7 @@ func Watch(ctx context.Context, files []string, each func(Change) error) error {
 }
 
 // watchDevices lists the devices, calls each with the changes, calls wait, and repeats until ctx
-// ends, which is no error, or each fails.
+// ends, which is no error, or listing or each fails.
 func (m machine) watchDevices(ctx context.Context, files []string, each func(Change) error, wait func()) error {
 	var known []Device
 	for first := true; ctx.Err() == nil; first = false {

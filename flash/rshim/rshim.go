@@ -91,8 +91,8 @@ func (p *Port) unlock() {
 	}
 }
 
-// Hold locks the rshim's folder against other Slipway processes on this machine until Close, but
-// not a remote one. The driver lets one push end another, and gives each message to one reader.
+// Hold locks a local rshim's folder against other Slipway processes until Close. It locks no remote
+// one. The driver lets one push end another, and gives each message to one reader.
 func (p *Port) Hold() error {
 	if p.conn != nil || p.lock != nil {
 		return nil

@@ -233,8 +233,7 @@ func (r *flashRun) environment() ([]string, error) {
 	return env, nil
 }
 
-// readLine passes a line of output to the transcript, shows progress, and calls startStage for a new
-// stage.
+// readLine passes a line of output to the transcript, shows progress, and starts a stage's clock.
 func (r *flashRun) readLine(text string) {
 	r.mu.Lock()
 	moved := r.transcript.readLine(text)
