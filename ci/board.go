@@ -128,7 +128,7 @@ func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 
 // flashAll finds the image, refuses a running virtual board's disk, and writes all devices. It
 // creates keys for a virtual board or one with a data partition, but not for how.Image. After an
-// error it removes a new board folder that is empty.
+// error it removes a new board folder, and then the build folder, if they are empty.
 func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices []string, how flash.Options) (_ []flash.Receipt, err error) {
 	dir := opt.BoardDir(spec)
 	if _, none := os.Stat(dir); none != nil {

@@ -259,8 +259,8 @@ func (u *upRun) retryReason(err error) string {
 	return ""
 }
 
-// switchOffForRetry switches the board off for another boot: after a silent boot, without KVM.
-// After a panic it keeps the console log under another name.
+// switchOffForRetry switches the board off for another boot: after a silent boot without KVM, which
+// no board uses for a day then. After a panic it keeps the console log under another name.
 func (u *upRun) switchOffForRetry() error {
 	if u.vm.Accel == qemu.KVM {
 		return errors.Join(u.vm.Stop(), qemu.DistrustKVM())

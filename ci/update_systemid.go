@@ -34,9 +34,9 @@ const (
 	phaseCommitted             // the new system was marked good
 )
 
-// resumeEarlier sets u.reached to the phase that an earlier update reached, with u.before and the
-// outcome as that update had them. A board that was flashed or updated since then counts as having
-// no part of the bundle, because its systems have other identities.
+// resumeEarlier sets u.reached to the phase that an earlier update reached, and if there is one,
+// u.before to the system before that update, and the outcome. A board that was flashed or updated
+// since then counts as having no part of the bundle, because its systems have other identities.
 func (u *updateRun) resumeEarlier(ctx context.Context, e Earlier) error {
 	status, err := u.engine.Status(ctx)
 	if err != nil {

@@ -80,7 +80,7 @@ const (
 	stageKind  = "stage"
 )
 
-// sections returns a suite of the stages, each of which starts as the last ends, then the suites.
+// sections returns the stages as one suite, in which they run one after the other, then the suites.
 func (r Report) sections() []SuiteResult {
 	if len(r.Stages) == 0 {
 		return r.Suites
@@ -117,8 +117,8 @@ func (r Report) listPoints() []point {
 // boardName returns the name that distinguishes the report's board from others: its target or name.
 func (r Report) boardName() string { return cmp.Or(r.Target, r.Board) }
 
-// boardLabels returns a label for each report: the board's name, and the time if all has several
-// reports of that name.
+// boardLabels returns a label for each report: the board's name, and its time if several reports
+// have that name.
 func boardLabels(all []Report) []string {
 	reports := map[string]int{}
 	for _, r := range all {

@@ -81,7 +81,8 @@ func (e *Entry) readFigure(name string) figure {
 	return m
 }
 
-// readPattern sets m.pattern to match, a regular expression with one group. It excludes json.
+// readPattern sets m.pattern from the attribute match, a regular expression with one group. It
+// refuses match beside json.
 func (m *figure) readPattern(e *Entry) {
 	n := e.Scalar("match", "a regular expression")
 	if n == nil {
