@@ -42,7 +42,7 @@ func linkClone(t *testing.T, clone string) string {
 func shareImage(t *testing.T, r virtualBuild, dir string) {
 	t.Helper()
 	shared := r.opt.Build
-	shared.Dir = filepath.Join("build", "test", "whole")
+	shared.Dir = filepath.Join(testBoards, "whole")
 	a, err := Build(t.Context(), io.Discard, r.spec, shared)
 	if err != nil {
 		t.Fatal(err)

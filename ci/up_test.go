@@ -36,6 +36,10 @@ type virtualBuild struct {
 	brokenSuite string // finds what testUpWhole breaks
 }
 
+// testBoards has the builds of the tests' boards. It is not in build/test, which test changes after
+// each run: Go's test cache would take that for new input.
+var testBoards = filepath.Join("build", "testboards")
+
 func newVirtualBuild(t *testing.T, name string) virtualBuild {
 	t.Helper()
 	if testing.Short() {
@@ -50,7 +54,7 @@ func newVirtualBuild(t *testing.T, name string) virtualBuild {
 	if missing, err := host.Missing(t.Context(), images.HostPackages(spec, "")...); err != nil || len(missing) > 0 {
 		t.Skipf("this machine lacks the Debian packages %v (%v)", missing, err)
 	}
-	build := images.Options{Dir: filepath.Join("build", "test", name), Cache: filepath.Join("build", "cache")}
+	build := images.Options{Dir: filepath.Join(testBoards, name), Cache: filepath.Join("build", "cache")}
 	return virtualBuild{spec: spec, opt: UpOptions{Build: build, Out: io.Discard}}
 }
 
