@@ -148,7 +148,7 @@ func (p *imageResolver) wantedDigest(name string) (string, error) {
 }
 
 // readImage fetches the image that --image names, verifies its digest and signatures, and reads its
-// block map. Before that, it refuses an image for a board with a policy, one beside its own list of
+// block map. Before that, it refuses an image for a board with a policy, one beside the list of its
 // signers, one of another board, and one without a required signature. Without --image it verifies
 // the artifact's files.
 func (p *imageResolver) readImage(ctx context.Context) error {

@@ -21,7 +21,8 @@ import (
 func Examine(path string) (Device, error) { return here.examineName(path) }
 
 // examineName returns the device that path names: a block device, or a virtual disk, perhaps a new
-// one. It follows links as /dev/disk/by-id/... It does not check usb:PORT and rshims' names.
+// one. After FilePrefix it accepts only a virtual disk. It follows links as /dev/disk/by-id/... It
+// does not check usb:PORT and rshims' names.
 func (m machine) examineName(path string) (Device, error) {
 	path, meant := strings.CutPrefix(path, FilePrefix)
 	if kind := SpecialKind(path); kind != "" && !meant {

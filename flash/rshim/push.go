@@ -39,7 +39,7 @@ const restoreLimit = 10 * time.Second
 
 // Push locks and resets the DPU, pushes the parts in order, and follows the DPU's messages until
 // one states the outcome. It writes the messages with their times to log. Then it restores the
-// driver's settings. Once the push has begun, the DPU's former system is lost.
+// driver's settings, unless that hangs. Once the push has begun, the DPU's former system is lost.
 func (p *Port) Push(ctx context.Context, parts []Part, limits Limits, log io.Writer) (Verdict, error) {
 	if p.lock == nil {
 		if err := p.Hold(); err != nil {

@@ -129,7 +129,7 @@ func (d *Disk) explainError(what string, err error) error {
 	return fmt.Errorf("%s: %w; %s", what, err, d.errorAdvice(err))
 }
 
-// errorAdvice returns the likely cause of a device's error and the remedy.
+// errorAdvice returns the likely cause of a device's error and a remedy. It may wait in wasRemoved.
 func (d *Disk) errorAdvice(err error) string {
 	switch {
 	case d.wasRemoved(err) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENOMEDIUM):

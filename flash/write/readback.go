@@ -189,7 +189,7 @@ func sortedParts(r *run, found []wrongPart) []*part {
 func (c *Copy) diagnoseWrongParts(r *run, found []wrongPart) error {
 	first := sortedParts(r, found)[0]
 	wrote := map[uint64]int64{}
-	behind := 0 // wrong parts from the first one on
+	behind := 0 // written parts from the first wrong one on
 	for i, p := range r.parts {
 		if c.wrote.contains(i) {
 			wrote[p.sum] = p.image
