@@ -207,8 +207,9 @@ func (p *plan) openFile(ctx context.Context) error {
 	})
 }
 
-// openBundle opens the bundle of an update, records its digest, and checks that it is for this
-// board and that the board's policy allows it. Other requests have no bundle.
+// openBundle opens the bundle of an update and records its digest. It checks that the bundle is for
+// this board, unless request.OtherBoard is set, and that the board's policy allows it. Other
+// requests have no bundle.
 func (p *plan) openBundle(ctx context.Context) error {
 	if p.request.Update == "" {
 		return nil

@@ -21,8 +21,8 @@ import (
 // its last run that passed. Boards of one kind share the artifact, but not their links and disks.
 const MetricsFolder = "metrics"
 
-// HistoryFile returns the path of a board's metrics in dir, by its serial or else name, or "" if dir
-// is "".
+// HistoryFile returns the path of a board's metrics in dir, by its serial or else name. Without dir
+// it is "".
 func HistoryFile(dir string, id Identity, name string) string {
 	if dir == "" {
 		return ""

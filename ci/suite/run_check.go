@@ -82,9 +82,9 @@ func (s *Session) retryProbe(ctx context.Context, c Check) (f Finding, tries int
 
 var errSlow = errors.New("no answer in time")
 
-// runProbe runs one probe with its timeout. If the board is silent, or the probe fails and the board
-// then runs no program either, the board is marked as lost. Unless the check is a reboot, the run
-// then ends: other checks need not wait for their timeouts.
+// runProbe runs one probe with its timeout. If the board is silent, or the probe fails and the
+// board then runs no program either, the board is marked as lost. Unless the check is a reboot, the
+// run then ends: other checks need not wait for their timeouts.
 func (s *Session) runProbe(ctx context.Context, c Check) (Finding, error) {
 	slow := fmt.Errorf("%w (%v)", errSlow, c.Timeout)
 	if c.asks {
