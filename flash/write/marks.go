@@ -114,7 +114,7 @@ func (c *Copy) zeroEnds() error {
 
 var errSmaller = errors.New("it holds less than it says; such cards and sticks are sold as larger ones: do not use it")
 
-// checkSize writes random data to the last MiB, leaves them there, and reads them back. It also
+// checkSize writes random data to the last MiB, does not remove them, and reads them back. It also
 // reads the offsets at which a smaller device that wraps around would put them. It returns
 // errSmaller if the data are lost or at such an offset.
 func (c *Copy) checkSize(end *heldEnd, buf []byte) error {
