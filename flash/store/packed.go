@@ -183,7 +183,7 @@ func (p *pull) unpack(ctx context.Context, from string, to v1.Descriptor) (path 
 		return "", err
 	}
 	if image.SizeBytes() != to.Size { // without that, zeros would be unpacked up to their end
-		return "", errOther
+		return "", errors.Join(errOther, os.Remove(from))
 	}
 	part := filepath.Join(partName, to.Digest.Encoded()+".unpacked")
 	out, err := p.root.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
