@@ -95,7 +95,9 @@ func (l *login) forgetHint(pins []pin) string {
 	name, _ := l.addr.hostNames()
 	var files []string
 	for _, p := range pins {
-		files = append(files, p.file)
+		if p.file != "" {
+			files = append(files, p.file)
+		}
 	}
 	slices.Sort(files)
 	var forget []string

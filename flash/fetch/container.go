@@ -35,6 +35,9 @@ func OpenContainer(ctx context.Context, text string, o Options) (*Container, err
 	c := &Container{name: name}
 	switch ref.kind {
 	case kindOCI:
+		if name != "" {
+			return nil, fmt.Errorf("%s: a tag or a digest names an image of a registry; leave out #%s", text, name)
+		}
 		c.remote = newRegistryStore(ref, o)
 	case kindLayout:
 		c.name = cmp.Or(c.name, ref.tag)

@@ -94,7 +94,7 @@ func TestContainerOfFiles(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		archive: "several images", archive + "#v3": `no image "v3"`, "ftp://x/y": "Slipway has no images from such addresses",
+		archive: "several images", archive + "#v3": `no image "v3"`, "oci://localhost/lab/app:v1#v2": "leave out #v2", "ftp://x/y": "Slipway has no images from such addresses",
 		filepath.Join(t.TempDir(), "none.tar"): "none.tar",
 	} {
 		if _, err := openContainer(t, text, armBoard); err == nil || !strings.Contains(err.Error(), want) {

@@ -70,7 +70,11 @@ func TestOpen(t *testing.T) {
 		{name: "a cut file", data: makeCpio("sw-description", description, "root.gz", strings.Repeat("x", 99))[:400], wantErr: "cut short in root.gz"},
 		{name: "a long name", data: "070702" + strings.Repeat("0", 88) + "000FFFFF" + strings.Repeat("0", 8), wantErr: "damaged at byte 0"},
 		{name: "a long description", data: makeCpio("sw-description", strings.Repeat("x", maxDescription+1), trailer, ""), wantErr: "more than any"},
-		{name: "too many files", data: strings.Repeat(makeCpio("x", ""), maxEntries+1), wantErr: "more than 1000 files"},
+		{
+			name: "as many files as may be", data: makeCpio("sw-description", description) + strings.Repeat(makeCpio("x", ""), maxEntries-1) + makeCpio(trailer, ""),
+			want: Bundle{Kind: SWUpdate, Claims: Claims{Version: "1.2"}},
+		},
+		{name: "too many files", data: makeCpio("sw-description", description) + strings.Repeat(makeCpio("x", ""), maxEntries) + makeCpio(trailer, ""), wantErr: "more than 1000 files"},
 		{name: "encrypted", data: string(makeBundle(enveloped)), wantErr: "is encrypted"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

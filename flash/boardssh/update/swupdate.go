@@ -197,10 +197,10 @@ func isCpio(head []byte) bool {
 }
 
 // readEntries lists a cpio archive's files, without contents. It refuses an archive that is cut
-// short, or has maxEntries files or more.
+// short, or has more than maxEntries files.
 func readEntries(data io.ReaderAt, size int64) ([]cpioEntry, error) {
 	var all []cpioEntry
-	for at := int64(0); len(all) < maxEntries; {
+	for at := int64(0); len(all) <= maxEntries; {
 		head := make([]byte, cpioHead)
 		if _, err := data.ReadAt(head, at); err != nil || !isCpio(head) {
 			return nil, fmt.Errorf("it is cut short or damaged at byte %d; copy or make it again", at)
