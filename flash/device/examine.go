@@ -96,7 +96,10 @@ func (m machine) blockAt(dir string) (Device, error) {
 		return Device{}, err
 	}
 	d := m.readDevice(dir, u)
-	disks, _ := m.listDisks(uses{})
+	disks, err := m.listDisks(uses{})
+	if err != nil {
+		return Device{}, err
+	}
 	d.Twin = twinOf(d, disks)
 	if d.Refused == "" {
 		m.readContent(dir, &d)
