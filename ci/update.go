@@ -643,7 +643,7 @@ func (u *updateRun) rollBack(ctx context.Context) (string, error) {
 	if u.outcome.System != OldSystem {
 		err = fmt.Errorf("%s still runs, though it was marked bad", u.outcome.Slot)
 	}
-	u.collectLogs(ctx, "the old system", "0")
+	u.collectLogs(ctx, fmt.Sprintf("the %s system", u.outcome.System), "0")
 	step.End(u.outcome.Slot+" runs again", err)
 	return u.outcome.Slot + " runs again", err
 }

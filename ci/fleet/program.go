@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"slipway/flash/boardssh"
@@ -57,7 +58,7 @@ func (o Outcome) writeAnswers(w io.Writer) {
 		if r.Answer == nil {
 			continue
 		}
-		for _, line := range plaintext.Lines(r.Answer.Stdout + r.Answer.Stderr) {
+		for _, line := range slices.Concat(plaintext.Lines(r.Answer.Stdout), plaintext.Lines(r.Answer.Stderr)) {
 			fmt.Fprintf(w, "%s  %s\n", oneLine(r.Host), line)
 		}
 		if r.Answer.Truncated {

@@ -140,6 +140,7 @@ func TestReachThroughTheBoard(t *testing.T) {
 		{"http: {$H/moved: {status: 200, body: [well]}}", "passed: status 200 OK; body: all well"},
 		{"http: {$H/moved: {status: 302, no-follow-redirects: true}}", "passed: status 302 Found"},
 		{"http: {$H/round: {status: 200}}", "failed: Get \"/round\": redirected more than 10 times / an answer"},
+		{"http: {x: {url: $H/headers, request-headers: ['X-A: b', 'X-A: c'], body: ['b, c']}}", "passed: body: b, c"},
 		{"http: {x: {url: $H/echo, method: POST, request-body: hello, request-headers: ['X-A: b'], username: u, password: p, body: ['POST hello b u p']}}", "passed: body: POST hello b u p"},
 		{"http: {$H/none: {status: 200}}", "failed: status 404 Not Found / status: 200"},
 		{"http: {$S/fine: {status: 200, allow-insecure: true}}", "passed: status 200 OK"},
@@ -181,6 +182,8 @@ func serveAnswer(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/fine", http.StatusFound)
 	case "/round":
 		http.Redirect(w, r, "/round", http.StatusFound)
+	case "/headers":
+		fmt.Fprintln(w, strings.Join(r.Header["X-A"], ", "))
 	case "/echo":
 		user, password, _ := r.BasicAuth()
 		body := make([]byte, 5)

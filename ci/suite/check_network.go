@@ -390,7 +390,7 @@ func (h httpRequest) newRequest(ctx context.Context) (*http.Request, error) {
 		return nil, err
 	}
 	for _, header := range h.headers {
-		r.Header.Set(header[0], header[1])
+		r.Header.Add(header[0], header[1])
 	}
 	if host := r.Header.Get("Host"); host != "" {
 		r.Host = host
