@@ -134,11 +134,17 @@ func givenFolder(source images.RigSource) (string, error) {
 	return filepath.Abs(dir)
 }
 
-// hashTree writes the path and digest of each regular file below dir to h. It skips .git.
+// hashTree writes the path and content of each file and link below dir to h, and whether a file may
+// be executed. It skips .git.
 func hashTree(ctx context.Context, h hash.Hash, dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() && d.Name() == ".git" {
 			return fs.SkipDir
+		}
+		if err == nil && d.Type() == fs.ModeSymlink {
+			to, err := os.Readlink(path)
+			fmt.Fprintf(h, "%q -> %q\n", path, to)
+			return err
 		}
 		if err != nil || !d.Type().IsRegular() {
 			return err
@@ -148,8 +154,12 @@ func hashTree(ctx context.Context, h hash.Hash, dir string) error {
 			return err
 		}
 		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
 		sum, err := localfile.Digest(ctx, f, nil)
-		fmt.Fprintf(h, "%q %s\n", path, sum)
+		fmt.Fprintf(h, "%q %t %s\n", path, info.Mode()&0o111 != 0, sum)
 		return err
 	})
 }

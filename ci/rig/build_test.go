@@ -2,6 +2,7 @@ package rig
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"os"
 	"path/filepath"
@@ -145,5 +146,35 @@ func write(t *testing.T, file, text string) {
 	t.Helper()
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A file's content, path and executable bit, and a link's target change the key of a layer.
+func TestHashTree(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(file, []byte("a"), 0o644), os.Symlink("file", link)); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]string{}
+	for _, change := range []struct {
+		name string
+		make func() error
+	}{
+		{"nothing", func() error { return nil }},
+		{"the content", func() error { return os.WriteFile(file, []byte("b"), 0o644) }},
+		{"the executable bit", func() error { return os.Chmod(file, 0o755) }},
+		{"the link", func() error { return errors.Join(os.Remove(link), os.Symlink("other", link)) }},
+		{"the path", func() error { return os.Rename(file, filepath.Join(dir, "moved")) }},
+	} {
+		h := sha256.New()
+		if err := errors.Join(change.make(), hashTree(t.Context(), h, dir)); err != nil {
+			t.Fatal(err)
+		}
+		sum := string(h.Sum(nil))
+		if before, same := seen[sum]; same {
+			t.Errorf("after a change of %s the digest is that after a change of %s", change.name, before)
+		}
+		seen[sum] = change.name
 	}
 }
