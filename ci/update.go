@@ -415,7 +415,7 @@ func (u *updateRun) installBundle(ctx context.Context) (saw string, err error) {
 			break
 		}
 		if try == installTries {
-			err = broken.exhaustedError(ctx)
+			err = broken.lostAfterTries(ctx)
 			break
 		}
 	}
@@ -485,7 +485,7 @@ func (u *updateRun) reconnectAndCheck(ctx context.Context, broken *connectionBre
 			return done, broken.explainError(err)
 		}
 		if try == breakTries {
-			return false, broken.exhaustedError(ctx)
+			return false, broken.lostAfterTries(ctx)
 		}
 	}
 }
@@ -550,7 +550,7 @@ func (u *updateRun) retryOnBreak(ctx context.Context, limit time.Duration, do fu
 			return broken.explainError(err)
 		}
 		if try == breakTries {
-			return broken.exhaustedError(ctx)
+			return broken.lostAfterTries(ctx)
 		}
 		if err := u.redialAfterPause(ctx, limit, try); err != nil {
 			return broken.explainError(err)

@@ -39,9 +39,9 @@ func (b *connectionBreaks) explainError(err error) error {
 	return fmt.Errorf("%w; before that, %s", err, b)
 }
 
-// exhaustedError returns ErrLost with the breaks as text, for after the last try. It does not wrap
+// lostAfterTries returns ErrLost with the breaks as text, for after the last try. It does not wrap
 // their errors, because the cause may be on this machine.
-func (b *connectionBreaks) exhaustedError(ctx context.Context) error {
+func (b *connectionBreaks) lostAfterTries(ctx context.Context) error {
 	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("%w: %s", boardupdate.ErrLost, b))
 }
 

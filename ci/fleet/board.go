@@ -137,12 +137,12 @@ func (t *attempt) connect(ctx context.Context) error {
 		return err
 	}
 	t.conn, err = boardssh.DialUnattended(ctx, a)
-	return firstContact(err)
+	return shortenUnknownKey(err)
 }
 
-// firstContact replaces the error of an unknown host key by a short one of the kind NewKey: the
+// shortenUnknownKey replaces the error of an unknown host key by a short one of the kind NewKey: the
 // summary has the advice, once for all. Other errors stay as they are.
-func firstContact(err error) error {
+func shortenUnknownKey(err error) error {
 	var unknown *boardssh.UnknownKey
 	if !errors.As(err, &unknown) {
 		return err

@@ -106,7 +106,7 @@ func (p *plan) fetchHostKey(ctx context.Context, j *job) Contact {
 // pinNew lists the unknown keys, asks the user, pins them, and marks their boards in met as Pinned.
 // It returns the boards whose jump hosts it pinned, which now can be reached. A dry run only lists.
 func (p *plan) pinNew(w io.Writer, jobs []*job, met []Contact, confirm func(string) error) (behind []*job, err error) {
-	fresh := distinctKeys(met)
+	fresh := markConflicts(met)
 	if len(fresh) == 0 {
 		return nil, nil
 	}
@@ -138,9 +138,9 @@ func (p *plan) pinNew(w io.Writer, jobs []*job, met []Contact, confirm func(stri
 	return behind, failed
 }
 
-// distinctKeys returns one contact for each unknown key. Boards behind one jump host share its key.
+// markConflicts returns one contact for each unknown key. Boards behind one jump host share its key.
 // Boards with two keys for one name become Unmet in met, because nobody can say which key is right.
-func distinctKeys(met []Contact) (fresh []Contact) {
+func markConflicts(met []Contact) (fresh []Contact) {
 	keys := map[string][]string{} // by name
 	for _, c := range met {
 		if c.State == New && !slices.Contains(keys[c.unknown.Name()], c.Key) {

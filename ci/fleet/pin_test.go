@@ -160,12 +160,12 @@ func TestPinTellsCopiesFromClashes(t *testing.T) {
 	copied := []Contact{met[0], met[2]}
 	copied[1].Key = copied[0].Key
 	var out strings.Builder
-	if err := writeNewKeys(&out, distinctKeys(copied)); err != nil || !strings.Contains(out.String(), "one key is shown by 2 machines") {
+	if err := writeNewKeys(&out, markConflicts(copied)); err != nil || !strings.Contains(out.String(), "one key is shown by 2 machines") {
 		t.Errorf("%v:\n%s\nwant a warning", err, out.String())
 	}
 	clashing := []Contact{met[0], met[0]}
 	clashing[1].Key = met[2].Key
-	if fresh := distinctKeys(clashing); len(fresh) != 0 || clashing[0].State != Unmet || clashing[1].State != Unmet {
+	if fresh := markConflicts(clashing); len(fresh) != 0 || clashing[0].State != Unmet || clashing[1].State != Unmet {
 		t.Errorf("of two keys for one name %v would be pinned", fresh)
 	}
 }

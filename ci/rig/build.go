@@ -224,7 +224,7 @@ func (b build) runScript(ctx context.Context, step *progress.Step, part, work st
 		return err
 	}
 	err = m.runProgram(ctx, run.Command{
-		Argv: []string{"/bin/sh", "-eu", "/build/script"}, Dir: "/build", Unset: unsetVariables(),
+		Argv: []string{"/bin/sh", "-eu", "/build/script"}, Dir: "/build", Unset: variablesToUnset(),
 		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/build", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive"},
 		Line: func(line string) {
 			fmt.Fprintln(log, line)
@@ -238,9 +238,9 @@ func (b build) runScript(ctx context.Context, step *progress.Step, part, work st
 	return nil
 }
 
-// unsetVariables returns the names of all environment variables except for those of proxies. They
+// variablesToUnset returns the names of all environment variables except for those of proxies. They
 // name folders outside of the root, or could change what is built.
-func unsetVariables() (names []string) {
+func variablesToUnset() (names []string) {
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); !strings.HasSuffix(strings.ToLower(name), "_proxy") {
 			names = append(names, name)

@@ -314,7 +314,7 @@ func (s sensors) Inspect(ctx context.Context, session *Session) (Finding, error)
 	if err != nil {
 		return f, err
 	}
-	s.checkLimits(&f, numberDuplicates(s.parse(parseGrepOutput(out))))
+	s.checkLimits(&f, tidySensors(s.parse(parseGrepOutput(out))))
 	return f, nil
 }
 
@@ -343,8 +343,8 @@ func sensorNames(all []sensor) string {
 // maxSensors is how many sensors of a board Slipway reads.
 const maxSensors = 200
 
-// numberDuplicates cleans names of sensors, numbers equal ones, and drops sensors above maxSensors.
-func numberDuplicates(all []sensor) []sensor {
+// tidySensors cleans names of sensors, numbers equal ones, and drops sensors above maxSensors.
+func tidySensors(all []sensor) []sensor {
 	seen := map[string]int{}
 	for i := range all {
 		all[i].label = strings.ReplaceAll(plaintext.Clean(all[i].label, 60), "/", "_")

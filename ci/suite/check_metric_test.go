@@ -208,7 +208,7 @@ func FuzzMetrics(f *testing.F) {
 		var found Finding
 		files := parseGrepOutput(text)
 		for _, parse := range []func(map[string]string) []sensor{parseTemperatures, parsePowers} {
-			sensors{patterns: []string{"*", "VDD_*"}}.checkLimits(&found, numberDuplicates(parse(files)))
+			sensors{patterns: []string{"*", "VDD_*"}}.checkLimits(&found, tidySensors(parse(files)))
 		}
 		if v, err := (figure{scale: 1e-3}).find(text); err == nil {
 			found.metrics = append(found.metrics, reading{Metric: report.Metric{Name: "x", Value: v}})

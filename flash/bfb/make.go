@@ -118,7 +118,7 @@ func (r Recipe) makeStream(ctx context.Context, out string) (Stream, error) {
 	}
 	pieces = mergePieces(pieces, parts)
 	if r.Hardware != nil {
-		pieces = removeUnused(pieces, *r.Hardware)
+		pieces = keepNewestUsable(pieces, *r.Hardware)
 	} else if err := sortPieces(pieces, r.Expert); err != nil {
 		return Stream{}, err
 	}
@@ -311,8 +311,8 @@ func writeStream(ctx context.Context, out string, pieces []piece) (Stream, error
 	return s, f.CloseAtomicallyReplace()
 }
 
-// removeUnused keeps the newest image of each kind that hardware of this version can use.
-func removeUnused(pieces []piece, hardware int) []piece {
+// keepNewestUsable keeps the newest image of each kind that hardware of this version can use.
+func keepNewestUsable(pieces []piece, hardware int) []piece {
 	newest := map[uint8]int{} // that the hardware can use
 	for _, p := range pieces {
 		if p.Version <= hardware {

@@ -67,7 +67,7 @@ func (c *Conn) findSudoPassword(ctx context.Context, attended bool) error {
 		if err == nil && r.Status == 0 || err != nil && !errors.Is(err, errPassword) && !errors.Is(err, ErrBecome) {
 			return err
 		}
-		password, asked := sudoPasswords.askOnce(ctx, a, attended)
+		password, asked := sudoPasswords.storedOrTyped(ctx, a, attended)
 		if asked != nil || password == "" {
 			return errors.Join(asked, c.sudoRefuses(string(r.Stderr)))
 		}
@@ -104,8 +104,8 @@ func sudoKey(a Address) string {
 	return strings.Join(append([]string{a.String()}, a.jumpArgs()...), "\n")
 }
 
-// askOnce returns the stored password of a board, or, if attended, asks for one and stores it.
-func (p *passwords) askOnce(ctx context.Context, a Address, attended bool) (password string, err error) {
+// storedOrTyped returns the stored password of a board, or, if attended, asks for one and stores it.
+func (p *passwords) storedOrTyped(ctx context.Context, a Address, attended bool) (password string, err error) {
 	stored, _ := p.byBoard.Load(sudoKey(a))
 	if password, _ = stored.(string); password != "" || !attended {
 		return password, nil

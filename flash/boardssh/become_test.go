@@ -180,7 +180,7 @@ func TestPasswordIsOfOneBoard(t *testing.T) {
 		a    Address
 		want string
 	}{{one, sshtest.SudoPassword}, {behind("rack1"), sshtest.SudoPassword}, {other, ""}, {Address{User: "field", Host: "192.168.1.2", Port: 22}, ""}} {
-		if got, err := p.askOnce(t.Context(), tt.a, false); got != tt.want || err != nil {
+		if got, err := p.storedOrTyped(t.Context(), tt.a, false); got != tt.want || err != nil {
 			t.Errorf("of %s by %v = %q, %v; want %q", tt.a, tt.a.jumpArgs(), got, err, tt.want)
 		}
 	}

@@ -91,16 +91,16 @@ func (d Device) sizeOrChip() string {
 func (d Device) contentSummary() string {
 	var all []string
 	if d.Content.Type != "" {
-		all = append(all, labelText(d.Content))
+		all = append(all, typeAndLabel(d.Content))
 	}
 	for _, p := range d.Partitions {
-		all = append(all, strings.TrimSpace(p.Name+" "+labelText(p.Content)))
+		all = append(all, strings.TrimSpace(p.Name+" "+typeAndLabel(p.Content)))
 	}
 	return strings.Join(all, ", ")
 }
 
-// labelText returns the content's type and, in quotes, its label if it has one.
-func labelText(c probe.Content) string {
+// typeAndLabel returns the content's type and, in quotes, its label if it has one.
+func typeAndLabel(c probe.Content) string {
 	if c.Label == "" {
 		return c.Type
 	}
@@ -153,7 +153,7 @@ func (d Device) Describe(w io.Writer) {
 		{"serial", d.Serial},
 		{"port", d.Port},
 		{"table", d.Table},
-		{"as", labelText(d.Content)},
+		{"as", typeAndLabel(d.Content)},
 	} {
 		if field.value != "" {
 			fmt.Fprintf(w, ", %s %s", field.name, field.value)
@@ -180,7 +180,7 @@ func (c Content) String() string {
 		fields = append(fields, fmt.Sprintf("%q", c.Title))
 	}
 	if c.Content.Type != "" {
-		fields = append(fields, labelText(c.Content))
+		fields = append(fields, typeAndLabel(c.Content))
 	}
 	return strings.Join(fields, " ")
 }

@@ -470,7 +470,7 @@ func (d *download) saveCheckpoint() {
 func (d *download) storeFile(ctx context.Context) error {
 	sum := hex.EncodeToString(d.hash.Sum(nil))
 	// SFTP's times in seconds are too coarse to join parts by.
-	if from, ok := d.from.(*boardFolder); ok && d.resumed && d.sha256 == "" {
+	if from, ok := d.from.(*sftpHost); ok && d.resumed && d.sha256 == "" {
 		d.sha256 = from.remoteDigest(ctx, d.ref)
 	}
 	if ctx.Err() != nil {

@@ -54,7 +54,7 @@ func Open(ctx context.Context, text string, o Options) (*Origin, error) {
 	case kindHTTP:
 		origin.from = newWeb(ref.login)
 	case kindSFTP:
-		origin.from = &boardFolder{}
+		origin.from = &sftpHost{}
 	case kindOCI:
 		r := newRegistry(ref)
 		origin.from = r

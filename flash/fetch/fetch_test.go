@@ -383,7 +383,7 @@ func TestCanceled(t *testing.T) {
 // Permanent errors are not retried.
 func TestOverSSHTriedOnce(t *testing.T) {
 	s := newSFTPServer(t).(*sftpServer)
-	b := &boardFolder{}
+	b := &sftpHost{}
 	defer b.closeConnections()
 	for _, path := range []string{s.dir, filepath.Join(s.dir, "none"), "/dev/null"} {
 		var f permanentError

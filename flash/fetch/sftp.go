@@ -11,8 +11,8 @@ import (
 	"slipway/flash/boardssh/files"
 )
 
-// boardFolder reads files over SSH, with the user's own configuration and keys.
-type boardFolder struct {
+// sftpHost reads files over SSH, with the user's own configuration and keys.
+type sftpHost struct {
 	conn *boardssh.Conn // nil: not connected, or not any more
 }
 
@@ -26,7 +26,7 @@ var dialHost = func(ctx context.Context, host string) (*boardssh.Conn, error) {
 }
 
 // openFile opens a file over SFTP, after the cached bytes if size and time show the same version.
-func (b *boardFolder) openFile(ctx context.Context, w fileRequest, h cachedPart) (fileResponse, error) {
+func (b *sftpHost) openFile(ctx context.Context, w fileRequest, h cachedPart) (fileResponse, error) {
 	r, err := b.reopenFile(ctx, w.ref)
 	if err != nil {
 		return fileResponse{}, markPermanent(err)
@@ -61,7 +61,7 @@ func markPermanent(err error) error {
 }
 
 // reopenFile opens the file over the present connection, or over a new one if that is lost.
-func (b *boardFolder) reopenFile(ctx context.Context, ref reference) (*files.Reading, error) {
+func (b *sftpHost) reopenFile(ctx context.Context, ref reference) (*files.Reading, error) {
 	if b.conn != nil {
 		r, err := files.Open(ctx, b.conn, ref.path)
 		if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
@@ -78,7 +78,7 @@ func (b *boardFolder) reopenFile(ctx context.Context, ref reference) (*files.Rea
 }
 
 // remoteDigest has the server compute the file's SHA-256; "" without a result or a connection.
-func (b *boardFolder) remoteDigest(ctx context.Context, ref reference) string {
+func (b *sftpHost) remoteDigest(ctx context.Context, ref reference) string {
 	if b.conn == nil {
 		return ""
 	}
@@ -86,7 +86,7 @@ func (b *boardFolder) remoteDigest(ctx context.Context, ref reference) string {
 	return sum
 }
 
-func (b *boardFolder) closeConnections() {
+func (b *sftpHost) closeConnections() {
 	if b.conn != nil {
 		b.conn.Close()
 		b.conn = nil

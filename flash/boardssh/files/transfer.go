@@ -82,7 +82,7 @@ func (k *transfer) sendAll(ctx context.Context, b boardFiles, several int) (*str
 		cancel()
 	}
 	<-ended
-	return k.streamState(ctx)
+	return k.workingStream(ctx)
 }
 
 // countStreams returns how many streams, 1 to 6, to use for this many bytes. A rate limit that one
@@ -272,9 +272,9 @@ func (k *transfer) sendPieces(ctx context.Context, w *stream, file pieceWriter) 
 	}
 }
 
-// streamState returns a stream that still works if the whole file has arrived. Otherwise it returns
+// workingStream returns a stream that still works if the whole file has arrived. Otherwise it returns
 // the error that ended the transfer.
-func (k *transfer) streamState(ctx context.Context) (*stream, error) {
+func (k *transfer) workingStream(ctx context.Context) (*stream, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch err := k.queue.failure(); {

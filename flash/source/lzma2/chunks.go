@@ -101,7 +101,7 @@ func (c *chunkReader) readCompressed(control byte) error {
 			return err
 		}
 	}
-	if !c.isFinished() {
+	if !c.finish() {
 		return errSymbols
 	}
 	return nil
@@ -148,9 +148,9 @@ func (c *chunkReader) readChunk(size int) error {
 	return nil
 }
 
-// isFinished reports whether the range decoder used the whole chunk and ended as the encoder does.
+// finish reports whether the range decoder used the whole chunk and ended as the encoder does.
 // It first takes the byte, if any, that the next bit would take.
-func (c *chunkReader) isFinished() bool {
+func (c *chunkReader) finish() bool {
 	if c.size < smallest {
 		c.code = c.code<<8 | uint64(*(*byte)(c.next))
 		c.next = unsafe.Add(c.next, 1)
