@@ -80,7 +80,7 @@ type demand struct {
 	counted    bool // all files that exist were counted in time
 }
 
-// checkDisk compares the build's needs on each file system with the free space and inodes.
+// checkDisk compares what the build still needs on each file system with free space and inodes.
 func checkDisk(ctx context.Context, p boardBuild) []Finding {
 	var all []*demand
 	byDevice := map[uint64]*demand{}

@@ -70,7 +70,7 @@ func (p boardBuild) siteConf() string { return filepath.Join(p.bitbakeDir(), "co
 // check looks at one thing on this machine. An error of the check itself is a finding too.
 type check func(context.Context, boardBuild) []Finding
 
-// Every build needs the first ones, bitbake's also the others. The last ones look at the project.
+// All builds get baseChecks, bitbake's also bitbakeChecks. projectChecks need a loaded project.
 var (
 	baseChecks    = []check{checkClone, checkPackages, checkDisk, checkMemory, checkBuildable, checkSuites}
 	bitbakeChecks = []check{checkUser, checkUmask, checkFileSystem}
@@ -78,7 +78,7 @@ var (
 )
 
 // Look runs all checks for a board's build and writes the findings. It returns an error if the
-// build would stop. A project that cannot be loaded is a finding, without the checks that need it.
+// build would stop. If the project cannot be loaded, that is a finding, and Look skips its checks.
 func Look(ctx context.Context, w io.Writer, spec images.Spec, opt Options) error {
 	p := boardBuild{Options: opt, spec: spec}
 	looks := baseChecks
@@ -189,7 +189,7 @@ func (f Finding) writeText(w io.Writer) {
 	}
 }
 
-// indentText indents the lines of a text below its finding, and removes control characters.
+// indentText indents all lines but the first, trims the text, and removes control characters.
 func indentText(text string) string {
 	return strings.ReplaceAll(strings.TrimSpace(plaintext.Printable(text)), "\n", "\n        ")
 }

@@ -80,7 +80,8 @@ func hostErrorFinding(what string, err error) Finding {
 	return Finding{what, Stops, saw, "build would stop here", cmp.Or(strings.TrimSpace(strings.TrimPrefix(fix, "next: ")), "fix what it says")}
 }
 
-// checkUser checks that the user is not root, and may write and remove files in the build folder.
+// checkUser checks that the user is not root, and can make and remove a folder in the build folder,
+// or in the nearest existing folder above it.
 func checkUser(_ context.Context, p boardBuild) []Finding {
 	if os.Geteuid() == 0 {
 		user := os.Getenv("SUDO_USER")

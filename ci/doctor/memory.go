@@ -39,7 +39,8 @@ func readKernelFile(path string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// checkMemory compares the memory with the needs of the build, its tasks or the virtual machine.
+// checkMemory compares the memory with the need of the virtual machine, or else of the build. Too
+// little stops. For bitbake, checkParallel then compares the memory with the needs of its tasks.
 func checkMemory(_ context.Context, p boardBuild) []Finding {
 	ram, swap, err := machineMemory()
 	if err != nil {

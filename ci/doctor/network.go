@@ -63,7 +63,7 @@ func unreachedFinding(r layers.Reached) Finding {
 	return f
 }
 
-// checkNVIDIA connects to the servers from which the branch of meta-tegra downloads. A server
+// checkNVIDIA asks the servers from which the branch of meta-tegra, if known, downloads. A server
 // without an answer is only a warning if mirrors are set or something was downloaded before.
 func checkNVIDIA(ctx context.Context, p boardBuild) []Finding {
 	d, known := p.layers.DownloadsOf()
@@ -148,8 +148,8 @@ func (p boardBuild) downloadHint(files []string) string {
 		" = \"file:///home/NAME/Downloads/nvidia/sdkm_downloads\"\nThe files, below that folder:\n" + strings.Join(files, "\n")
 }
 
-// effectiveSetting returns bitbake's value of a variable: from the configuration, or if the project
-// passes it on, from the environment or the project's default, which only a conf's = overrides.
+// effectiveSetting returns bitbake's value of a variable. If the project passes it on, its value in
+// the environment, or else the project's default, comes before ?= in the configuration.
 func (p boardBuild) effectiveSetting(name string) (string, error) {
 	given := ""
 	if otherwise, passed := p.project.Env[name]; passed {
@@ -171,8 +171,8 @@ func (p boardBuild) expandPath(dir string) string {
 	})
 }
 
-// expectedPath returns the path, below the downloads, of a file of TensorRT. The files for Xavier
-// have the same names as the others, so they are in a folder of their own.
+// expectedPath returns a file's path below the downloads. For Xavier it replaces the folder NoDLA
+// by DLA: TensorRT's files in both have the same names.
 func (p boardBuild) expectedPath(file string) string {
 	if rest, ok := strings.CutPrefix(file, "NoDLA/"); ok && strings.Contains(p.project.Machine, "xavier") {
 		return "DLA/" + rest
@@ -220,8 +220,8 @@ const connectivityCheck = "CONNECTIVITY_CHECK_URIS"
 var defaultConnectivity = "https://www.yoctoproject.org/connectivity.html"
 
 // checkConnectivity fetches the pages of CONNECTIVITY_CHECK_URIS, as bitbake does before the first
-// build in a folder, past all mirrors. It skips addresses with variables in them, and checks
-// nothing offline or without openembedded-core.
+// build in a folder, past all mirrors. It skips addresses that are not http or have variables in
+// them, and checks nothing offline or without openembedded-core.
 func checkConnectivity(ctx context.Context, p boardBuild) []Finding {
 	if _, there := p.layers.Branch["openembedded-core"]; !there {
 		return nil
@@ -265,7 +265,7 @@ func checkConnectivity(ctx context.Context, p boardBuild) []Finding {
 // noRedirects takes a redirect for an answer.
 var noRedirects = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
-// askServer returns the answer of an HTTP server, whose body is closed. It waits 15 s at most.
+// askServer returns an HTTP server's answer of any status, its body closed. It waits 15 s at most.
 func askServer(ctx context.Context, client *http.Client, method, address string) (*http.Response, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
 	defer cancel()

@@ -117,7 +117,7 @@ func checkOtherBuilds(_ context.Context, p boardBuild) []Finding {
 	return []Finding{okFinding("running", "no other build in %s", filepath.Dir(lock))}
 }
 
-// isLocked reports whether another process has a lock on the file, if that can be opened.
+// isLocked reports whether another process has an exclusive lock on the file, if it can open it.
 func isLocked(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
