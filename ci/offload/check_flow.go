@@ -70,7 +70,7 @@ func (c flow) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, e
 }
 
 // checkRule creates the rule, sends packets and destroys the rule, by the steps for the check's
-// options. Without peers it only creates and destroys the rule.
+// options. Without peers it only creates, queries and destroys a rule.
 func (c flow) checkRule(ctx context.Context, f *suite.Finding, pmd *testpmd, d *images.DPU, t *traffic) error {
 	ports, err := reportDrivers(f, pmd, d)
 	if err != nil {

@@ -279,8 +279,8 @@ func (p pbr) checkWiderAlone(ctx context.Context, f *suite.Finding, r *router, t
 	return p.sendAndCompare(ctx, f, r, t, ruleset{wide: true})
 }
 
-// addWiderRule creates a rule for all UDP, and waits until it has a flow. The tested rule is
-// created later, but has a lower number and must apply first.
+// addWiderRule creates a rule for all UDP, applies the policy to the port, and waits until the rule
+// has a flow. The tested rule is created later, but has a lower number and must apply first.
 func (p pbr) addWiderRule(ctx context.Context, r *router, dns policy) error {
 	all := policy{dns.name, dns.port, dns.from, r.DPU.Other.Address}
 	if err := r.resolveNextHop(ctx, all); err != nil {
@@ -355,15 +355,15 @@ func (r *router) resolveNextHop(ctx context.Context, p policy) error {
 	return nil
 }
 
-// configureTeardown runs commands even after a cancel: the board's own zebra would keep the rules.
+// configureTeardown configures FRR also after a cancel: the board's own zebra would keep the rules.
 func (r *router) configureTeardown(ctx context.Context, commands []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), suite.TeardownLimit)
 	defer cancel()
 	return r.configure(ctx, commands...)
 }
 
-// checkInstalled waits until the rule has one flow and the kernel has the same rule. The kernel
-// routes packets that no flow matches.
+// checkInstalled waits until the rule has one flow and the kernel has the same rule, up to
+// flowTimeout each. The kernel routes packets that no flow matches.
 func (p pbr) checkInstalled(ctx context.Context, f *suite.Finding, r *router) error {
 	port := strconv.Itoa(int(p.port))
 	flows, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool { return len(countedFlows(flows, port)) > 0 })

@@ -58,7 +58,8 @@ type datagram struct {
 	payload          []byte
 }
 
-// buildFrame returns the packet's Ethernet frame. Its IPv4 identification leads to d.checksum.
+// buildFrame returns the packet's Ethernet frame. It chooses the IPv4 identification by which the
+// checksum of the header is d.checksum.
 func (d datagram) buildFrame(from, to net.HardwareAddr) []byte {
 	ip := append(make([]byte, ipv4Bytes), d.options...)
 	ip[0] = 4<<4 | byte(len(ip)/4)
@@ -75,7 +76,7 @@ func (d datagram) buildFrame(from, to net.HardwareAddr) []byte {
 	return slices.Concat(to, from, []byte{etherIPv4 >> 8, etherIPv4 & 255}, ip, body)
 }
 
-// layer4Bytes returns the length of the UDP or TCP header.
+// layer4Bytes returns the length of the TCP header, or for any other protocol of the UDP header.
 func (d datagram) layer4Bytes() int {
 	if d.protocol == protocolTCP {
 		return tcpBytes
@@ -84,6 +85,7 @@ func (d datagram) layer4Bytes() int {
 }
 
 // buildBody returns the bytes after the IPv4 header: UDP or TCP with d.sum's checksum, and payload.
+// For onesSum it also fills two zero bytes after the payload's mark, so that the checksum is right.
 func (d datagram) buildBody() []byte {
 	header, at := make([]byte, d.layer4Bytes()), udpChecksum
 	if d.protocol == protocolTCP {

@@ -116,7 +116,7 @@ func (r *router) close(ctx context.Context) error {
 	return r.RemoveFolder(ctx, r.dir)
 }
 
-// waitForDaemon repeats a vtysh command up to daemonTimeout. It fails early if the daemon ends.
+// waitForDaemon repeats a vtysh command until it succeeds, up to daemonTimeout or the daemon's end.
 func (r *router) waitForDaemon(ctx context.Context, d *daemon, command string) error {
 	var refused error
 	err := suite.WaitUntil(ctx, daemonTimeout, pollInterval, func() (bool, error) {
@@ -179,9 +179,9 @@ func (r *router) flowsUntil(ctx context.Context, limit time.Duration, wanted fun
 
 const maxPorts = 64
 
-// parsePluginPorts parses the JSON that vtysh prints about the ports of a plugin. It returns the
-// driver of each interface in use. driver is that of a plugin whose list has only ports in use and
-// names no drivers. Invalid JSON has no ports.
+// parsePluginPorts parses the JSON that vtysh prints about a plugin's ports, at most maxPorts. It
+// returns the driver of each interface in use. If driver is not "", all listed ports are in use and
+// have that driver. Invalid JSON has no ports.
 func parsePluginPorts(text, driver string) map[string]string {
 	var said struct {
 		Ports []struct {
@@ -223,7 +223,7 @@ var (
 	flowNone  = plaintext.Regexp(`^\s*DPDK: not offloaded: (.*)$`)
 )
 
-// parseFlows parses the output of "show dplane dpdk pbr flows".
+// parseFlows parses the output of "show dplane dpdk pbr flows", up to maxFlows rules.
 func parseFlows(text string) (all []pbrFlow) {
 	for _, line := range plaintext.Lines(strings.ReplaceAll(text, "\r", "")) {
 		if name, ok := strings.CutPrefix(line, "Rules if "); ok {

@@ -10,8 +10,8 @@ import (
 // docaDriver is used as the name of the DPDK driver. DOCA Flow always uses the hardware.
 const docaDriver = "doca_flow"
 
-// parseDOCAFlows parses the output of "show dplane doca pbr flow json". The list includes rules
-// that only the kernel applies, each with the plugin's reason. Invalid JSON has no flows.
+// parseDOCAFlows parses the output of "show dplane doca pbr flow json", up to maxFlows rules. The
+// list includes rules that only the kernel applies, with a reason. Invalid JSON has none.
 func parseDOCAFlows(text string) (all []pbrFlow) {
 	var said struct {
 		Flows []struct {

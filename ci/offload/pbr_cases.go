@@ -29,8 +29,9 @@ const (
 	maxCaseBytes = 500
 )
 
-// parseCases parses a file with test cases: one rule, state and outcome a line, separated by |. It
-// skips rules of any state but kernel-refuses: they need other interfaces. No rule is an error.
+// parseCases parses a file with test cases: one rule, state and outcome a line, separated by |. The
+// state is empty or kernel-refuses. It skips rules of other states, which need other interfaces. A
+// file without a rule for the check is an error.
 func parseCases(text string) (all []ruleCase, err error) {
 	for i, line := range plaintext.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -178,7 +179,8 @@ func (r *router) dropEmpty(ctx context.Context, p policy, known []ruleCase) ([]r
 // maxWrong is how many wrong rules a message shows.
 const maxWrong = 10
 
-// checkCases waits until all rules' flows match the file. After flowTimeout it reports the others.
+// checkCases waits until the flows of all known rules match the file. After flowTimeout it adds a
+// fault with the others to f. Else it adds facts: how many match, and how many of all are unknown.
 func (r *router) checkCases(ctx context.Context, f *suite.Finding, p policy, file string, known []ruleCase, all int) error {
 	var wrong []string
 	_, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool {

@@ -110,7 +110,8 @@ func parsePorts(text string) (all []dpdkPort) {
 	return all
 }
 
-// listPorts returns all ports of testpmd. Each port of board.yml must be one of them.
+// listPorts returns all ports of testpmd. It fails if testpmd has fewer than board.yml, or does not
+// number them from 0. It compares no names.
 func (t *testpmd) listPorts(d *images.DPU) ([]dpdkPort, error) {
 	out, err := t.runCommand("show port summary all")
 	if err != nil {

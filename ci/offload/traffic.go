@@ -283,8 +283,8 @@ var (
 	tcpFlags     = []byte{0x02, 0x10, 0x18, 0x11, 0x04} // SYN, ACK, PSH and FIN with ACK, RST
 )
 
-// makeSample builds a sample of n packets that have the headers of like, with varying size, TTL and
-// checksum. Each packet has a mark and payload of its own.
+// makeSample builds a sample of n packets with the headers of like, and adds it to t.samples. Size,
+// checksum, flags and an unset TTL vary. Each packet has a mark and payload of its own.
 func (t *traffic) makeSample(a trafficOptions, what string, n int, like datagram) *sample {
 	like = t.fillAddresses(like)
 	s := t.newSample(what, t.claimOf(a, like, false), like)
@@ -309,7 +309,7 @@ func (t *traffic) makeSample(a trafficOptions, what string, n int, like datagram
 	return s
 }
 
-// makeFragmentSample builds a sample of n packets, each in two IP fragments with own marks.
+// makeFragmentSample adds a sample of n packets to t.samples, each in two fragments with own marks.
 func (t *traffic) makeFragmentSample(a trafficOptions, what string, n int, like datagram) *sample {
 	const first = 48 // bytes after the IPv4 header in the first fragment
 	like = t.fillAddresses(like)
@@ -451,6 +451,7 @@ func (t *traffic) makeSamples(a trafficOptions) (all []*sample) {
 var otherProtocols = []byte{16, 19, 21, 25, 49, 81, 145, 7, 14, 22, 38, 70, 134, protocolUDPLite}
 
 // makeChangedSample builds a sample with claim c: the rule's packets, each frame changed by change.
+// what is a format that gets the rule's port.
 func (t *traffic) makeChangedSample(a trafficOptions, rule datagram, c claim, what string, change func([]byte) []byte) *sample {
 	s := t.makeSample(a, fmt.Sprintf(what, a.port), a.otherPackets, rule)
 	s.claim = c
@@ -625,7 +626,7 @@ var pathWords = map[packetPath]string{
 	toProgram: "by testpmd", unrouted: "by the kernel or nowhere",
 }
 
-// summarizePaths returns a line of text that says how many packets took each path.
+// summarizePaths returns a line with how many packets must take each path, without unrouted ones.
 func (t *traffic) summarizePaths(samples []*sample, rules ruleset) string {
 	var words []string
 	for _, w := range []packetPath{offloaded, offloadedWide, byKernel, kernelOnly, toProgram} {
