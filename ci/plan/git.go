@@ -31,7 +31,7 @@ func (r repository) git(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
-// command returns a git command without GIT_DIR and such, by which git leaves the repository.
+// command returns a git command in r.root, without GIT_DIR and other variables that override it.
 func (r repository) command(args ...string) run.Command {
 	return run.Command{
 		Argv: append([]string{"git", "-c", "core.quotePath=false"}, args...), Dir: r.root,
@@ -145,8 +145,8 @@ func parseRaw(text string) ([]change, error) {
 	return all, nil
 }
 
-// export checks out the files of a commit that wanted selects into dir/tree. It also writes all
-// links, an empty folder for each submodule, because paths of layers may go through them, and .git.
+// export checks out a commit's links, and the files that wanted selects, into dir/tree. It adds an
+// empty folder .git, and one for each submodule, because paths of layers may go through them.
 func (r repository) export(ctx context.Context, commit, dir string, wanted func(path string) bool) error {
 	index := "GIT_INDEX_FILE=" + filepath.Join(dir, "index")
 	out, err := r.git(ctx, "ls-tree", "-r", "-z", "--full-tree", commit)

@@ -1,5 +1,5 @@
 // Package plan says which boards of the user's project a change makes necessary to build or
-// to test, and why. It builds nothing. Where it cannot know, it takes the board.
+// to test, and why. It builds nothing. If it cannot know, the plan includes the board.
 package plan
 
 import (
@@ -57,8 +57,9 @@ type Options struct {
 	Images   images.Options
 }
 
-// Make compares the project around the boards' folder with an older commit, and returns which
-// boards must be built and tested. It exports the commits to a temporary folder.
+// Make compares the project around the boards' folder, at opt.To, with the commit that opt.From and
+// opt.To have in common, and returns which boards must be built and tested. It exports commits to a
+// temporary folder.
 func Make(ctx context.Context, folder string, opt Options) (Plan, error) {
 	repo, err := openRepository(ctx, folder)
 	if err != nil {
@@ -109,7 +110,8 @@ func (p *planner) findFolders(folder string) error {
 	return err
 }
 
-// findCommits resolves --from (zeros: the empty tree) and --to, and lists changes since their base.
+// findCommits sets p.from to the merge base of --from and --to, or to the empty tree if --from has
+// only zeros. It also sets p.to, and lists the changes between p.from and p.to.
 func (p *planner) findCommits(ctx context.Context) error {
 	to, err := p.repo.resolve(ctx, cmp.Or(p.opt.To, "HEAD"))
 	if err != nil {
@@ -145,7 +147,6 @@ func (p *planner) loadStates(ctx context.Context, dir string) error {
 		return err
 	}
 	p.dir = dir
-	// The checkouts of a build are not moved: a plan has its own.
 	opt := p.opt.Images
 	if opt.Dir, err = filepath.Abs(opt.Dir); err != nil {
 		return err
@@ -177,7 +178,7 @@ func (p *planner) describes(path string) bool {
 		slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(path)) || slices.Contains(metadata, filepath.Ext(path))
 }
 
-// plan decides for each board whether it must be built and tested, and lists a pipeline's jobs.
+// plan decides for each board whether to build and test it, and lists jobs and removed boards.
 func (p *planner) plan(ctx context.Context) (Plan, error) {
 	if err := p.checkLab(); err != nil {
 		return Plan{}, err
@@ -229,13 +230,15 @@ func jobOf(b Board, spec images.Spec) (Job, bool) {
 	return job, b.Build || b.Test && spec.Machine != nil
 }
 
-// labJobOf returns a needed job in a lab with a board's hardware: flash after a build, else smoke.
+// labJobOf returns the job for a board in a lab, and whether one is needed. A virtual board needs
+// none. The command is flash if the board must be built, else smoke.
 func labJobOf(b Board, spec images.Spec) (Job, bool) {
 	command := plaintext.Either(b.Build, "flash", "smoke")
 	return Job{b.Board, command, spec.Debian == nil}, (b.Build || b.Test) && spec.Machine == nil
 }
 
-// planBoard decides whether to build and test a board, with reasons, and notes on missing pins.
+// planBoard decides whether to build and test a board, with reasons, and notes on missing pins. A
+// board that is new or cannot be read is built. Each built board with suites is tested.
 func (p *planner) planBoard(ctx context.Context, name string) Board {
 	b := Board{Board: name, Why: []string{}}
 	before, known := p.before.boards[name]
@@ -294,7 +297,8 @@ func (p *planner) pipelineReasons() (why []string) {
 }
 
 // inputsOf returns the files that bitbake read in the last build of a board. It returns why not if
-// none are recorded, or if files of the board or its layers changed between that build and p.from.
+// none are recorded, if that build had uncommitted changes, or if files of the board or its layers
+// changed between that build and p.from.
 func (p *planner) inputsOf(ctx context.Context, name string, areas []area, parts []string) (bitbake.Inputs, string) {
 	dir := filepath.Join(p.opt.Images.Dir, name)
 	in, err := bitbake.OpenInputs(dir)

@@ -103,7 +103,8 @@ func (p *planner) pathOf(m boardState, name string) string {
 	return filepath.Join(p.boards, m.spec.Board, name)
 }
 
-// compareProjects compares the values of two resolved projects. Comments are no difference.
+// compareProjects returns the differences in the values of two resolved projects. It skips the
+// header, and overrides after an earlier difference. Comments are no difference.
 func compareProjects(before, after boardState) (why []string) {
 	moved := map[string]bool{}
 	for _, m := range layers.Moves(before.project, after.project) {
@@ -144,7 +145,7 @@ func keysBelow(a, b json.RawMessage) []string {
 }
 
 // testReasons returns why a board must be tested again: changed keys of board.yml that are only for
-// tests, changed suites, and changed files that only tests read.
+// tests, changed suites or files beside them, and changed files that only tests read.
 func (p *planner) testReasons(before, after boardState) (why []string) {
 	for _, key := range changedKeys(before.keys, after.keys) {
 		if keyKinds[key] == forTest && before.keys != nil {
@@ -195,7 +196,8 @@ func (p *planner) isNamedSuite(path string) bool {
 }
 
 // layerReasons returns a reason for each changed file of a board's layers, patches and submodules
-// that its build reads, and for layers outside of the repository. It skips files that said names.
+// that its build reads, and for layers outside of the repository. It skips files that are compared
+// by their values, or that a reason in said begins with.
 func (p *planner) layerReasons(ctx context.Context, name string, before, after boardState, said []string) (why []string) {
 	if after.spec.Debian != nil && before.spec.Debian != nil {
 		return nil
@@ -260,7 +262,8 @@ func reasonOf(c change, areas []area, in *bitbake.Inputs, isDescription func(str
 	return c.path + ": no recipe of the last build names it, so nothing is known of it"
 }
 
-// readBy returns the recipe that reads a file, or that looked for the file when it did not exist.
+// readBy returns the recipe that reads a file or its folder, or that looked for the file when it
+// did not exist, or "".
 func readBy(c change, in bitbake.Inputs) string {
 	if recipe := in.Read[c.path]; recipe != "" {
 		return recipe

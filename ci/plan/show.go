@@ -52,7 +52,7 @@ func (p Plan) Markdown() string {
 	return fmt.Sprintf("### Plan: build %d of %d boards, test %d\n\n%s", builds, len(p.Boards), tests, report.MarkdownTable(rows...))
 }
 
-// neededWork returns what the board needs: build (then also test), test, or "-".
+// neededWork returns what the board needs: build (with or without a test), test, or "-".
 func (b Board) neededWork() string {
 	switch {
 	case b.Build:
@@ -139,6 +139,7 @@ type gitLabJob struct {
 }
 
 // SaveGitLab writes the plan's jobs to a file as a GitLab child pipeline, in JSON (which is YAML).
+// Each board's build gets a release job. Without jobs, the pipeline has one that only prints.
 func (p Plan) SaveGitLab(file string) error {
 	pipeline := map[string]any{"include": []map[string]string{{"local": "/" + GitLabJobs}}}
 	built := map[string][]string{}

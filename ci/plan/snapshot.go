@@ -89,8 +89,8 @@ func (s projectState) loadBoard(ctx context.Context, folder, name string, opt im
 // outward matches a path with .. after a bitbake variable, which may leave the file's folder.
 var outward = plaintext.Regexp(`(LAYERDIR|THISDIR|FILE_DIRNAME|TOPDIR|COREBASE|BBPATH)[^\n]*/\.\.`)
 
-// areasOf returns the folders of the board's layers as areas. If local.conf or a file of a layer
-// names files outside of its folder, it adds the whole repository.
+// areasOf returns the folders of the board's layers as areas. If local.conf, or a file of a layer
+// in no submodule, names files outside of its folder, it adds the whole repository.
 func (s projectState) areasOf(m boardState) []area {
 	var areas []area
 	for _, layer := range m.parts.Layers {
@@ -116,7 +116,7 @@ func (s projectState) areasOf(m boardState) []area {
 	return areas
 }
 
-// isSubmodule reports whether a folder is in a submodule.
+// isSubmodule reports whether a folder is in a submodule, or in another clone below the root.
 func (s projectState) isSubmodule(dir string) bool {
 	for ; dir != "."; dir = filepath.Dir(dir) {
 		if _, err := os.Lstat(filepath.Join(s.root, dir, ".git")); err == nil {
@@ -131,7 +131,8 @@ var metadata = []string{".bb", ".bbappend", ".bbclass", ".conf", ".inc"}
 
 const maxMetadataBytes = 1 << 20
 
-// findOutward returns a layer's first file that names files outside, or is unreadable, or "".
+// findOutward returns a layer's first file of metadata that names files outside or is unreadable,
+// the layer itself if one of its folders is unreadable, or "".
 func findOutward(layer string) (found string) {
 	err := filepath.WalkDir(layer, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !slices.Contains(metadata, filepath.Ext(path)) {
