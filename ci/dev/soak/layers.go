@@ -15,8 +15,8 @@ import (
 //go:embed layers.sh
 var layersScript string
 
-// Layers kills "slipway layers checkout" of a small project again and again: on a first checkout,
-// on a move to newer commits, and on a move back, with patches.
+// Layers kills "slipway layers checkout" of a small project with patches again and again, in three
+// rounds: old commits with a changed patch, newer commits, and a first checkout of the old ones.
 func Layers(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	spec, err := images.WithLayers()
 	if err != nil {

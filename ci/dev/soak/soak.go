@@ -137,7 +137,8 @@ func Kill(ctx context.Context, w io.Writer, j Job, rounds int, opt Options) erro
 	return nil
 }
 
-// run runs the job, and may signal its process after a time. ended: the job succeeded before that.
+// run runs the job and, if signal is not nil, signals its process after a time. ended is true if
+// the job succeeded before that. With os.Interrupt, each failure of the job counts as interrupted.
 func (j Job) run(ctx context.Context, after time.Duration, signal os.Signal) (ended bool, err error) {
 	out, err := os.Create(filepath.Join(j.Dir, "output")) // children of a killed job may keep it open
 	if err != nil {

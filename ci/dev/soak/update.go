@@ -153,7 +153,8 @@ func (s *soakedUpdate) runUpdate(ctx context.Context, bundle string) (o updateOu
 }
 
 // disturbUpdate updates to the other system, cuts the connection or the power during the update,
-// checks which system runs then, and marks it good. An update that ends before the cut sets s.took.
+// checks which system runs then, and marks it good. An update that ends before the cut sets s.took,
+// and does not count as a kill.
 func (s *soakedUpdate) disturbUpdate(ctx context.Context) (err error) {
 	to := (slices.Index(s.keys[:], s.runs) + 1) % len(s.keys)
 	after, what := time.Duration(s.random.Int64N(int64(s.took))), []string{"connection", "power", "power"}[s.killed%3]
@@ -216,7 +217,8 @@ rauc status >/dev/null
 sed -n 's/.*"key":"\([^"]*\)".*/\1/p' /etc/slipway/image.json
 find /usr -xdev -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum`
 
-// readSystem returns the running image's key. It fails if the digest of its files in /usr changed.
+// readSystem waits for the end of the boot and returns the running image's key. It keeps the digest
+// of the image's files in /usr, and fails if an earlier one of the same image differs.
 func (s *soakedUpdate) readSystem(ctx context.Context) (key string, err error) {
 	out, err := s.runScript(ctx, systemScript)
 	if err != nil {
@@ -230,7 +232,8 @@ func (s *soakedUpdate) readSystem(ctx context.Context) (key string, err error) {
 	return key, nil
 }
 
-// runScript runs a script on the board. It tries to connect for up to 10 minutes.
+// runScript runs a script on the board and returns its output. It retries a failed connect, and has
+// 10 minutes for all. An exit status other than 0 is an error.
 func (s *soakedUpdate) runScript(ctx context.Context, script string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
