@@ -19,9 +19,9 @@ func findDeadCode(ctx context.Context, t tree) ([]string, error) {
 	return found, nil
 }
 
-// deadIn finds dead functions in one module. A package that only tests use, such as a conformance
-// suite, has a name that ends in "test". With the tag deadcode, magefiles have a main function,
-// which otherwise Mage generates.
+// deadIn finds dead functions in one module. It skips packages with a name that ends in "test",
+// such as conformance suites, which only tests use. With the tag deadcode, magefiles have a main
+// function, which otherwise Mage generates.
 func (t tree) deadIn(ctx context.Context, dir string) (found []string, err error) {
 	lines, err := listFindings(ctx, dir, t.tools["deadcode"], "-tags="+tags+",deadcode", "./...")
 	for _, line := range lines {

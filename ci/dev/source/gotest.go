@@ -53,8 +53,8 @@ type testPart struct {
 // then take 2.5 times as much CPU time.
 var firstHalf = []string{"slipway/ci", "slipway/ci/fleet", "slipway/ci/suite"}
 
-// splitTests splits the packages of all modules into parts, and adds each to results. A package
-// that does not compile must have a result too.
+// splitTests splits the packages of all modules into parts, and adds each package to results, also
+// one that does not compile.
 func splitTests(ctx context.Context, root string, modules []string, results *testResults, opts TestOptions) ([]*testPart, error) {
 	cpus, err := processors()
 	if err != nil {

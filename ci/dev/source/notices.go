@@ -17,7 +17,7 @@ type Notice struct {
 	Licence string // the terms of the whole module; "": of a part, or no licence
 }
 
-// Notices returns the texts of all modules that a program links, on each architecture, by module.
+// Notices returns the legal texts of all modules that a program links on any architecture, sorted.
 func Notices(ctx context.Context, dir, program string) ([]Notice, error) {
 	found := map[string]Notice{}
 	for _, arch := range architectures {

@@ -103,7 +103,8 @@ func (r *testResults) addTest(p *packageResult, e testEvent) {
 	delete(p.running, e.Test)
 }
 
-// endPackage fails tests without an end, as after a timeout. A package can fail though no test did.
+// endPackage marks a package as ended, and fails its tests without an end, as after a timeout. A
+// package that failed without a failed test counts as one failure.
 func (r *testResults) endPackage(p *packageResult, e testEvent) {
 	r.failRunning(e.Package, "it began and did not end\n")
 	p.ended = true
@@ -134,8 +135,9 @@ func (r *testResults) write(e testEvent) {
 	r.err = errors.Join(r.err, err)
 }
 
-// finish fails each test and package without a result. cut is why the run ended early, or nil. A
-// run that was cut has failed, even if all of its tests passed until then.
+// finish fails each test without an end, and each package without a result. If the run ended early,
+// for the reason cut, it fails the whole run in place of these packages, and lists them. It returns
+// the errors of writing events.
 func (r *testResults) finish(cut error) error {
 	var missing []string
 	for _, path := range slices.Sorted(maps.Keys(r.packages)) {

@@ -137,7 +137,7 @@ func cloneRoot() (string, error) {
 	}
 }
 
-// goModules returns the folders with a go.mod, root first, but toolsFolder and skipFolder's.
+// goModules returns the folders with a go.mod, root first, without toolsFolder and skipped folders.
 func goModules(root string) ([]string, error) {
 	var dirs []string
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -183,7 +183,7 @@ func runModules(ctx context.Context, root, out string, opts TestOptions) (*testR
 }
 
 // withTempDir calls do with a folder for temporary files, and removes it with what cut tests left
-// in it. If something is mounted in it, it stays, and that is an error.
+// in it. A folder with a mount in it stays, and that is an error.
 func withTempDir(do func(dir string) error) error {
 	dir, err := makeTempDir()
 	if err != nil {
@@ -200,8 +200,8 @@ func withTempDir(do func(dir string) error) error {
 	return errors.Join(err, detachLoops(dir), os.RemoveAll(dir))
 }
 
-// makeTempDir creates the first folder of sw-0, sw-1 and so on that does not exist. Mostly it has
-// the same name in each run: Go's test cache compares TMPDIR.
+// makeTempDir creates the first folder of sw-0 to sw-999, in the temporary folder, that does not
+// exist. Mostly it has the same name in each run: Go's test cache compares TMPDIR.
 func makeTempDir() (dir string, err error) {
 	for i := range 1000 {
 		dir = filepath.Join(os.TempDir(), "sw-"+strconv.Itoa(i)) // short, for the sake of sockets in it
