@@ -45,8 +45,8 @@ func (c commit) build(ctx context.Context, folder string) (map[string]program, e
 	return all, nil
 }
 
-// buildFor builds a static program for one architecture, with all settings that a user's
-// environment could change, and checks the commit in it.
+// buildFor builds a static program for one architecture, with fixed values of all settings that a
+// user's environment could change, and checks the commit in it.
 func (c commit) buildFor(ctx context.Context, arch, path string) (program, error) {
 	err := run.Run(ctx, run.Command{
 		Argv: []string{"go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", path, mainPackage},

@@ -36,7 +36,7 @@ The licences of the Go modules that the program links are in
 /usr/share/doc/slipway/NOTICES.gz.
 `
 
-// debVersion returns dpkg's form of the version: ~ of a pre-release sorts it before the release.
+// debVersion returns dpkg's form of the version: 1.0.0-rc-1 is 1.0.0~rc.1, sorted before 1.0.0.
 func (p product) debVersion() string {
 	number, before, is := strings.Cut(p.number(), "-")
 	if !is {
