@@ -182,7 +182,8 @@ func inMountNamespace(work func() error) error {
 	return <-done
 }
 
-// measureTable runs the script's setup, measures all variants, writes the table, runs its end.
+// measureTable runs the script's setup, measures all variants and writes the table. It runs the
+// script's end also after an error.
 func (s *session) measureTable(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx) // with which servers end
 	defer cancel()
@@ -213,7 +214,7 @@ func (s *session) measureTable(ctx context.Context) (err error) {
 	return s.print(rows, strings.Fields(string(figures))...)
 }
 
-// setUp starts the delayed line, sets the words that the script cannot, and calls s.begin.
+// setUp starts the delayed line, fills s.words (for the braces in commands), and calls s.begin.
 func (s *session) setUp(ctx context.Context) error {
 	port, err := run.FreePort()
 	if err != nil {

@@ -52,8 +52,8 @@ func kasVariant(name, folder, variables string, cold bool) variant {
 	return v
 }
 
-// findKas finds kas, sets the words of the board's project, and replaces {env} and {kas} in the
-// variants' commands: env with its variables, and the program.
+// findKas finds kas, sets the words of the board's project, and replaces {env} in the variants'
+// commands by env with kas's variables, and {kas} by the command that runs kas.
 func findKas(ctx context.Context, s *session) error {
 	kas, err := kastest.Find(ctx, kastest.Testing)
 	if err != nil {
@@ -79,7 +79,7 @@ func findKas(ctx context.Context, s *session) error {
 	return nil
 }
 
-// joinWords quotes the words and joins them by spaces.
+// joinWords returns the words, each quoted and followed by a space.
 func joinWords(words []string) string {
 	var b strings.Builder
 	for _, word := range words {

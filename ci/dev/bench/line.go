@@ -54,7 +54,7 @@ func (l *line) pass(near net.Conn, delay time.Duration) {
 	<-sent
 }
 
-// carry copies from one connection to the other with the delay, until from ends, and counts bytes.
+// carry copies and counts bytes, with the delay, until from ends. Then it closes to for writing.
 func (l *line) carry(to, from *net.TCPConn, delay time.Duration) {
 	type chunk struct {
 		due  time.Time

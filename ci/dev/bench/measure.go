@@ -113,7 +113,7 @@ func timeCommand(ctx context.Context, v variant) (wall, cpu time.Duration, err e
 	return seconds(t.Median), seconds(t.User + t.System), nil
 }
 
-// median returns the middle value, or the greater of two. It needs a value.
+// median returns the middle value, or the greater of two middle ones. It panics without a value.
 func median[T time.Duration | float64](values []T) T {
 	return slices.Sorted(slices.Values(values))[len(values)/2]
 }
@@ -138,7 +138,7 @@ func seconds(times []time.Duration) (all []float64) {
 	return all
 }
 
-// value returns the ratio, and false if one of its rows was not measured.
+// value returns the ratio of medians, and false if one of its rows was not measured.
 func (r ratio) value(rows []row) (float64, bool) {
 	find := func(names string) (fastest float64, found bool) {
 		for name := range strings.SplitSeq(names, "|") {

@@ -34,7 +34,7 @@ var store = area{
 	ratios:   storeRatios(),
 }
 
-// storeVariants returns the steps of each tool (of limit the first ones), and those with a folder.
+// storeVariants returns each tool's steps (of limit only the first push and pull), then a folder's.
 func storeVariants() (all []variant) {
 	for _, tool := range storeTools {
 		for i, step := range storeSteps {
@@ -60,7 +60,7 @@ func storeVariants() (all []variant) {
 	)
 }
 
-// storeRatios returns ratios of times, and for repeated pulls of bytes on the line.
+// storeRatios returns ratios of times, and for pulls after the first one also of bytes on the line.
 func storeRatios() []ratio {
 	all := []ratio{
 		{name: "push_limit_over_ours", over: "limit push first", under: "ours push first"},

@@ -57,7 +57,8 @@ func send(ctx context.Context, args []string) error {
 // folder is an HTTP server that stores files in a folder (PUT) and serves them (GET).
 type folder string
 
-// ServeHTTP serves or stores the file in the folder that has the last part of the path as name.
+// ServeHTTP serves (GET) or stores (any other method) the file in the folder that has the last part
+// of the path as name.
 func (f folder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := filepath.Join(string(f), filepath.Base(r.URL.Path))
 	if r.Method == http.MethodGet {
@@ -76,7 +77,7 @@ func (f folder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const partBytes = 1 << 20
 
-// writeMapped writes random data to all mapped blocks of a device, two parts at a time, and syncs.
+// writeMapped writes the same random MiB to all mapped parts of a device, two at a time, and syncs.
 func writeMapped(device, mapFile string) error {
 	text, err := os.Open(mapFile)
 	if err != nil {
