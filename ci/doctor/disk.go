@@ -50,9 +50,9 @@ func (p boardBuild) diskParts() []diskPart {
 	}
 }
 
-// variableFolder returns the folder that bitbake will use for a variable such as DL_DIR. bitbake's
-// configuration comes first, then this environment, the project's environment and otherwise. A
-// shell's TMPDIR counts only if the project passes it on.
+// variableFolder returns the folder that bitbake will use for a variable such as DL_DIR. Except for
+// ?=, bitbake's configuration comes first, then this environment, the project's environment and
+// otherwise. A shell's TMPDIR counts only if the project passes it on.
 func (p boardBuild) variableFolder(name, otherwise string) string {
 	value, through := p.project.Env[name]
 	if value != nil && *value != "" {
