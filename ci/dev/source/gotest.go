@@ -53,8 +53,9 @@ type testPart struct {
 // then take 2.5 times as much CPU time.
 var firstHalf = []string{"slipway/ci", "slipway/ci/fleet", "slipway/ci/suite"}
 
-// splitTests splits the packages of all modules into parts, and adds each package to results, also
-// one that does not compile.
+// splitTests splits the packages of each module into up to three parts: those of unraced (none with
+// RaceAll), those of firstHalf, and the others. It adds each package to results, also one that does
+// not compile.
 func splitTests(ctx context.Context, root string, modules []string, results *testResults, opts TestOptions) ([]*testPart, error) {
 	cpus, err := processors()
 	if err != nil {
