@@ -115,7 +115,7 @@ func debSums(files []file) string {
 	return b.String()
 }
 
-// packAr returns files as an ar(5) archive.
+// packAr returns files as an ar(5) archive, each with this date, owner 0 and mode 100644.
 func packAr(date time.Time, files []file) []byte {
 	b := bytes.NewBufferString("!<arch>\n")
 	for _, f := range files {
