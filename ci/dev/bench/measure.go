@@ -173,8 +173,8 @@ func (r ratio) values(rows []row, name string) []float64 {
 
 func notWord(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
 
-// print writes the table of the rows, and a last line with the ratios and other figures if there
-// are any. For an ordered area, it first writes how many bytes each row moved over the line.
+// print writes the table of the rows, and a last line, if not empty, with figures and ratios (also of
+// an earlier checkout to this one). For an ordered area, it first writes each row's line bytes.
 func (s *session) print(rows []row, figures ...string) error {
 	for _, r := range rows {
 		if s.ordered {
