@@ -28,7 +28,7 @@ const (
 	DiskImage = "disk"      // a whole disk
 	BlockMap  = "bmap"      // which blocks of the disk hold data, with their digests
 	Container = "container" // an OCI archive for the board's containerd
-	Bundle    = "bundle"    // an update by RAUC, signed; also the target that makes it
+	Bundle    = "bundle"    // a signed update for the board's engine; also the target that makes it
 )
 
 // Artifact is the content of artifact.json: the files of one build. Other machines read it too.
