@@ -174,7 +174,7 @@ func (r ratio) values(rows []row, name string) []float64 {
 func notWord(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
 
 // print writes the table of the rows, and a last line, if not empty, with figures and ratios (also
-// of an earlier checkout to this one). For an ordered area it first writes bytes on the line by row.
+// of an earlier checkout to this one). For an ordered area it first writes the bytes on the line.
 func (s *session) print(rows []row, figures ...string) error {
 	for _, r := range rows {
 		if s.ordered {
