@@ -15,6 +15,7 @@ import (
 
 	"slipway/images/lint"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 const gib = 1 << 30
@@ -52,18 +53,21 @@ func (p boardBuild) diskParts() []diskPart {
 
 // variableFolder returns the folder that bitbake will use for a variable such as DL_DIR. Except for
 // ?=, bitbake's configuration comes first, then this environment, the project's environment and
-// otherwise. A shell's TMPDIR counts only if the project passes it on.
+// otherwise, which a build puts into the environment, but not for TMPDIR. A shell's TMPDIR counts
+// only if the project passes it on.
 func (p boardBuild) variableFolder(name, otherwise string) string {
 	value, through := p.project.Env[name]
+	given := plaintext.Either(name == "TMPDIR", "", otherwise)
 	if value != nil && *value != "" {
-		otherwise = *value
+		given = *value
 	}
 	if through || name != "TMPDIR" {
-		otherwise = cmp.Or(os.Getenv(name), otherwise)
+		given = cmp.Or(os.Getenv(name), given)
 	}
-	dir, err := lint.Setting(p.project, p.bitbakeDir(), name, otherwise)
-	if err != nil {
-		return otherwise // configuration says why it cannot be read
+	otherwise = cmp.Or(given, otherwise)
+	dir, err := lint.Setting(p.project, p.bitbakeDir(), name, given)
+	if err != nil || dir == "" {
+		return otherwise // the finding "configuration" says why it cannot be read
 	}
 	if dir = p.expandPath(dir); !filepath.IsAbs(dir) && dir != otherwise {
 		dir = filepath.Join(p.bitbakeDir(), dir)

@@ -308,6 +308,15 @@ func TestFolder(t *testing.T) {
 			}
 		})
 	}
+	p := boardBuild{ws: layers.Workspace{Dir: filepath.Join(dir, "b/layers")}}
+	for text, want := range map[string]string{`TMPDIR ?= "/site/tmp"`: "/site/tmp", "": "/otherwise"} {
+		if err := os.WriteFile(filepath.Join(conf, "site.conf"), []byte(text+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.variableFolder("TMPDIR", "/otherwise"); got != want { // no build gives it to bitbake
+			t.Errorf("TMPDIR with %q is %s; want %s", text, got, want)
+		}
+	}
 }
 
 // What lies in the folders already is not needed again.
