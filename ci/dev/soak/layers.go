@@ -16,7 +16,7 @@ import (
 var layersScript string
 
 // Layers kills "slipway layers checkout" of a small project with patches again and again, in three
-// rounds: old commits with a changed patch, newer commits, and a first checkout of the old ones.
+// rounds: a first checkout, newer commits with a changed patch, and back to the first ones.
 func Layers(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	spec, err := images.WithLayers()
 	if err != nil {

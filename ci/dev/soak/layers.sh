@@ -20,8 +20,8 @@ servers) # two servers with two commits each. In the second one every other file
 		cd ..
 	done
 	;;
-begin) # the project of round $4, with a patch. The last round starts in an empty folder
-	[ "$4" != 2 ] || rm -rf build
+begin) # the project of round $4, with a patch: from an empty folder, to later commits, back to the first ones
+	[ "$4" != 0 ] || rm -rf build
 	printf 'header: {version: 14}\nmachine: m\nrepos:\n  here: {}\n' >"$2"
 	for server in r0 r1; do
 		commit=$(git -C $server rev-parse "main~$((($4 + 1) % 2))")

@@ -138,7 +138,7 @@ func Kill(ctx context.Context, w io.Writer, j Job, rounds int, opt Options) erro
 }
 
 // run runs the job and, if signal is not nil, signals its process after a time. ended is true if
-// the job succeeded before that. With os.Interrupt, each failure of the job counts as interrupted.
+// the job succeeded before that. Each failure after os.Interrupt counts as interrupted.
 func (j Job) run(ctx context.Context, after time.Duration, signal os.Signal) (ended bool, err error) {
 	out, err := os.Create(filepath.Join(j.Dir, "output")) // children of a killed job may keep it open
 	if err != nil {
@@ -150,13 +150,17 @@ func (j Job) run(ctx context.Context, after time.Duration, signal os.Signal) (en
 	if err := cmd.Start(); err != nil {
 		return false, err
 	}
-	if signal != nil {
-		defer time.AfterFunc(after, func() { _ = cmd.Process.Signal(signal) }).Stop()
+	sent := false
+	if signal == nil {
+		err = cmd.Wait()
+	} else {
+		timer := time.AfterFunc(after, func() { _ = cmd.Process.Signal(signal) })
+		err = cmd.Wait()
+		sent = !timer.Stop()
 	}
-	err = cmd.Wait()
 	if exit, failed := errors.AsType[*exec.ExitError](err); failed && ctx.Err() == nil {
 		status, _ := exit.Sys().(syscall.WaitStatus)
-		if signal == os.Interrupt || signal == os.Kill && status.Signal() == syscall.SIGKILL {
+		if sent && signal == os.Interrupt || signal == os.Kill && status.Signal() == syscall.SIGKILL {
 			return false, nil
 		}
 	}
