@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"slipway/images/bitbake"
-	"slipway/layers"
+	"slipway/layers/git"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
@@ -33,18 +33,18 @@ const (
 
 // Artifact is the content of artifact.json: the files of one build. Other machines read it too.
 type Artifact struct {
-	Board      string               `json:"board"`
-	Project    string               `json:"project,omitempty"` // the project files, if the board consists only of them
-	Arch       string               `json:"arch"`
-	Key        string               `json:"key"` // hash of the inputs
-	Built      time.Time            `json:"built"`
-	Slipway    Program              `json:"slipway,omitzero"` // that made it
-	Files      []File               `json:"files"`
-	Source     *layers.FolderCommit `json:"source,omitempty"`     // what the user's own folder was at
-	Layers     []bitbake.Commit     `json:"layers,omitempty"`     // what bitbake built of; a local folder is marked
-	Tools      map[string]string    `json:"tools,omitempty"`      // versions of the Debian packages that the build needs here
-	Partitions []Partition          `json:"partitions,omitempty"` // of the disk image
-	Cost       *Cost                `json:"cost,omitempty"`       // of the build
+	Board      string            `json:"board"`
+	Project    string            `json:"project,omitempty"` // the project files, if the board consists only of them
+	Arch       string            `json:"arch"`
+	Key        string            `json:"key"` // hash of the inputs
+	Built      time.Time         `json:"built"`
+	Slipway    Program           `json:"slipway,omitzero"` // that made it
+	Files      []File            `json:"files"`
+	Source     *git.FolderCommit `json:"source,omitempty"`     // what the user's own folder was at
+	Layers     []bitbake.Commit  `json:"layers,omitempty"`     // what bitbake built of; a local folder is marked
+	Tools      map[string]string `json:"tools,omitempty"`      // versions of the Debian packages that the build needs here
+	Partitions []Partition       `json:"partitions,omitempty"` // of the disk image
+	Cost       *Cost             `json:"cost,omitempty"`       // of the build
 
 	dir string
 }

@@ -13,6 +13,7 @@ import (
 	"slipway/images/bitbake"
 	"slipway/images/lint"
 	"slipway/layers"
+	"slipway/layers/git"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
@@ -165,7 +166,7 @@ func (b *projectBuild) runBitbake(ctx context.Context, spec Spec, opt Options) (
 
 // commitOf returns the entry of a checkout for a build record, without a password in its URL.
 func commitOf(s layers.State) bitbake.Commit {
-	c := bitbake.Commit{Repo: s.Repo.ID, URL: layers.WithoutPassword(s.Repo.URL), Commit: s.Head, Edited: s.Edited}
+	c := bitbake.Commit{Repo: s.Repo.ID, URL: git.WithoutPassword(s.Repo.URL), Commit: s.Head, Edited: s.Edited}
 	if s.Repo.Local {
 		c.Local = s.Dir
 	}

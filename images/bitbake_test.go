@@ -102,7 +102,7 @@ func must(err error) {
 	}
 }
 
-func git(t *testing.T, dir string, args ...string) string {
+func runGit(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("git", append([]string{"-c", "user.name=t", "-c", "user.email=t@localhost"}, args...)...)
 	cmd.Dir = dir
@@ -132,9 +132,9 @@ func standIn(t *testing.T) string {
 	if err := os.WriteFile(filepath.Join(dir, "lib/bb/__init__.py"), []byte("__version__ = \"2.8.1\"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	git(t, dir, "init", "-q", "-b", "main")
-	git(t, dir, "add", "-A")
-	git(t, dir, "commit", "-q", "-m", "stand-in")
+	runGit(t, dir, "init", "-q", "-b", "main")
+	runGit(t, dir, "add", "-A")
+	runGit(t, dir, "commit", "-q", "-m", "stand-in")
 	return dir
 }
 
@@ -158,7 +158,7 @@ env: {EDITION: field}
 repos:
   meta-tiny:
   bitbake: {url: %s, commit: %s, layers: {}}
-`, target, bitbake, git(t, bitbake, "rev-parse", "HEAD"))
+`, target, bitbake, runGit(t, bitbake, "rev-parse", "HEAD"))
 	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}

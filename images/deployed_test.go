@@ -47,9 +47,9 @@ func TestArtifactOfTheBuildBefore(t *testing.T) {
 
 func gitInit(t *testing.T, dir string) {
 	t.Helper()
-	git(t, dir, "init", "-q", "-b", "main")
-	git(t, dir, "add", "-A")
-	git(t, dir, "commit", "-q", "-m", "a layer")
+	runGit(t, dir, "init", "-q", "-b", "main")
+	runGit(t, dir, "add", "-A")
+	runGit(t, dir, "commit", "-q", "-m", "a layer")
 }
 
 // The names are those that bitbake says, which differ between configurations and layers.

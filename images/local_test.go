@@ -58,7 +58,7 @@ func TestBuildRecordsALocalFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := bitbake.Commit{Repo: "bitbake", Commit: git(t, mine, "rev-parse", "HEAD"), Edited: true, Local: mine}
+	want := bitbake.Commit{Repo: "bitbake", Commit: runGit(t, mine, "rev-parse", "HEAD"), Edited: true, Local: mine}
 	if diff := cmp.Diff(want, a.Layers[1]); diff != "" {
 		t.Errorf("layers of the artifact (-want +got):\n%s", diff)
 	}

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"slipway/layers"
+	"slipway/layers/git"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
@@ -82,13 +82,13 @@ var SignatureEndings = []string{".sig", ".asc"}
 
 // Source returns the git commit of the user's folder of boards or project file, nil for Slipway's
 // own boards: for these the artifact names the Slipway that built it.
-func (s Spec) Source(ctx context.Context) *layers.FolderCommit {
+func (s Spec) Source(ctx context.Context) *git.FolderCommit {
 	if s.project != "" {
 		file, _ := firstProjectFile(s.project)
-		return layers.CommitOfFolder(ctx, filepath.Dir(file))
+		return git.CommitOfFolder(ctx, filepath.Dir(file))
 	}
 	if p := s.place(); p.own {
-		return layers.CommitOfFolder(ctx, filepath.Dir(filepath.Dir(p.folder)))
+		return git.CommitOfFolder(ctx, filepath.Dir(filepath.Dir(p.folder)))
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func TestProvenance(t *testing.T) {
 	}
 	p, dir := tinyProject(t, standIn(t), "tiny-image")
 	gitInit(t, p.Root)
-	git(t, p.Root, "remote", "add", "origin", "https://me:secret@git.example.com/team/boards.git")
+	runGit(t, p.Root, "remote", "add", "origin", "https://me:secret@git.example.com/team/boards.git")
 	spec := tiny
 	spec.project, spec.Project = p.File, p.File
 	opt := Options{Dir: filepath.Dir(dir)}
@@ -28,7 +28,7 @@ func TestProvenance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	commit := git(t, p.Root, "rev-parse", "HEAD")
+	commit := runGit(t, p.Root, "rev-parse", "HEAD")
 	if a.Source == nil || a.Source.Commit != commit || a.Source.URL != "https://git.example.com/team/boards.git" {
 		t.Errorf("source: %+v", a.Source)
 	}

@@ -32,7 +32,7 @@ func TestBuildSetupBoard(t *testing.T) {
 	if err := LockLayers(t.Context(), spec, opt, nil); err != nil {
 		t.Fatal(err)
 	}
-	if lock, err := os.ReadFile(layers.LockFile(file)); err != nil || !strings.Contains(string(lock), git(t, bitbake, "rev-parse", "HEAD")) {
+	if lock, err := os.ReadFile(layers.LockFile(file)); err != nil || !strings.Contains(string(lock), runGit(t, bitbake, "rev-parse", "HEAD")) {
 		t.Errorf("lock file: %s, %v; want bitbake's commit in it", lock, err)
 	}
 	project, _, err := Project(t.Context(), spec, opt)

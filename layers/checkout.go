@@ -11,14 +11,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
+	"slipway/layers/git"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // maxParallel limits fetches, which wait for servers, and checkouts, which wait for disks. A few at
@@ -100,7 +100,7 @@ func (c *checkout) checkOutAll(ctx context.Context, repos []Repo) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.SetLimit(maxParallel)
 		for _, r := range wave {
-			group.Go(func() error { return c.repoTree(r).explainDamage(c.checkOutRepo(ctx, r)) })
+			group.Go(func() error { return c.repoTree(r).ExplainDamage(c.checkOutRepo(ctx, r)) })
 		}
 		if err := group.Wait(); err != nil {
 			return err
@@ -134,13 +134,10 @@ func (ws Workspace) absolutePaths() (Workspace, error) {
 	return Workspace{Dir: dir, Mirrors: mirrors}, err
 }
 
-// gitExitTime is how long git may take to end after slipway was killed.
-const gitExitTime = 5 * time.Second
-
 // lockWorkspace locks the workspace, as two runs in one folder would fight over git's own locks. It
-// fails after gitExitTime if another slipway holds the lock.
+// fails after git.ExitTime if another slipway holds the lock.
 func lockWorkspace(ctx context.Context, dir string) (*os.File, error) {
-	soon, cancel := context.WithTimeout(ctx, gitExitTime)
+	soon, cancel := context.WithTimeout(ctx, git.ExitTime)
 	defer cancel()
 	f, err := localfile.Lock(soon, filepath.Join(dir, ".slipway.lock"), 0o644)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
@@ -149,7 +146,7 @@ func lockWorkspace(ctx context.Context, dir string) (*os.File, error) {
 	return f, err
 }
 
-func (c *checkout) repoTree(r Repo) tree { return treeIn(c.p.Dir(c.ws, r), c.lock) }
+func (c *checkout) repoTree(r Repo) git.Tree { return git.TreeIn(c.p.Dir(c.ws, r), c.lock) }
 
 // checkOutRepo checks out one repository at its commit, without patches, and records it. It creates
 // a missing checkout, and leaves one alone that is at its commit. Without a url it only checks that
@@ -160,39 +157,20 @@ func (c *checkout) checkOutRepo(ctx context.Context, r Repo) error {
 	if r.URL == "" {
 		return mustExist(r, dir)
 	}
-	if err := r.checkCommit(); err != nil {
+	if err := r.CheckCommit(); err != nil {
 		return err
 	}
-	t := treeIn(dir, c.lock)
-	if err := t.checkFinished(r); err != nil {
+	t := git.TreeIn(dir, c.lock)
+	if err := t.CheckFinished(r.Remote); err != nil {
 		return err
 	}
-	if t.isCurrent(r) {
+	if t.IsCurrent(r.Remote) {
 		return nil
 	}
 	if err := c.refuseLinks(r); err != nil {
 		return err
 	}
-	if !t.isCheckout() {
-		return c.createTree(ctx, r, dir)
-	}
-	if err := t.removeLocks(ctx); err != nil {
-		return err
-	}
-	if err := t.useURL(ctx, r.storedURL()); err != nil {
-		if _, bad := t.git(ctx, "rev-parse", "--git-dir"); bad != nil && ctx.Err() == nil {
-			return t.damagedError(bad)
-		}
-		return err
-	}
-	if want, err := t.localCommit(ctx, r); err == nil && t.isComplete() && t.isAt(ctx, want) {
-		if _, err := t.ensureCommit(ctx, r, c.ws); err != nil { // its tag may be new
-			return err
-		}
-		return t.recordCommit(ctx, r, want)
-	}
-	c.markMoved(r)
-	return t.checkOutWanted(ctx, r, c.ws)
+	return t.CheckOut(ctx, r.Remote, c.ws.Mirrors, func() { c.markMoved(r) })
 }
 
 // markMoved counts r as moved, and shows its name as the progress.
@@ -206,7 +184,7 @@ func (c *checkout) markMoved(r Repo) {
 // mustExist returns an error if the folder of a repository without a url does not exist.
 func mustExist(r Repo, dir string) error {
 	if _, err := os.Stat(dir); err != nil {
-		return r.at.Errorf("repos.%s has no url, so its folder must be there, or in the folder where you are: %w", r.ID, err)
+		return r.At.Errorf("repos.%s has no url, so its folder must be there, or in the folder where you are: %w", r.ID, err)
 	}
 	return nil
 }
@@ -215,8 +193,8 @@ func mustExist(r Repo, dir string) error {
 // inside another repository, which could lead elsewhere.
 func (c *checkout) refuseLinks(r Repo) error {
 	dir := c.p.Dir(c.ws, r)
-	if own := gitFolderAround(dir); own != "" {
-		return r.at.Errorf("repos.%s: its folder %s lies in %s, where git runs files; give it another path", r.ID, dir, own)
+	if own := git.FolderAround(dir); own != "" {
+		return r.At.Errorf("repos.%s: its folder %s lies in %s, where git runs files; give it another path", r.ID, dir, own)
 	}
 	for _, outer := range c.p.Repos {
 		top := c.p.Dir(c.ws, outer)
@@ -226,142 +204,65 @@ func (c *checkout) refuseLinks(r Repo) error {
 		}
 		for at := dir; at != top; at = filepath.Dir(at) {
 			if info, err := os.Lstat(at); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-				return r.at.Errorf("repos.%s: its folder lies in that of repos.%s, where %s is a link; give it another path", r.ID, outer.ID, at)
+				return r.At.Errorf("repos.%s: its folder lies in that of repos.%s, where %s is a link; give it another path", r.ID, outer.ID, at)
 			}
 		}
 	}
 	return nil
 }
 
-// createTree fetches and checks out a new repository beside its folder, then renames it, so that a
-// folder with the final name is always complete. It refuses to replace a file, or a folder that is
-// not empty. If a damaged mirror made the checkout fail, it deletes the mirror and tries again.
-func (c *checkout) createTree(ctx context.Context, r Repo, dir string) error {
-	if !isFree(dir) {
-		return fmt.Errorf("%s: is in the way of repository %s and is not a git checkout\nnext: mv %s %s", dir, r.ID, plaintext.Quote(dir), plaintext.Quote(dir+".old"))
+// warnOfOwn warns about local folders and edits that a build uses, and about the user's commits
+// that it leaves out. It runs git in each tree, because an edit changes none of git's own files.
+func (c *checkout) warnOfOwn(ctx context.Context) error {
+	warnings := make([][]string, len(c.p.Repos))
+	group, at := errgroup.WithContext(ctx)
+	group.SetLimit(maxParallel)
+	for i, r := range c.p.Repos {
+		if r.URL == "" && !r.Local {
+			continue // the user's own
+		}
+		group.Go(func() (err error) {
+			if r.Local {
+				said, err := localWarning(at, r)
+				warnings[i] = []string{said}
+				return err
+			}
+			t := c.repoTree(r)
+			warnings[i], err = t.Warnings(at, r.Remote, c.moved[r.ID])
+			return t.ExplainDamage(err)
+		})
 	}
-	c.markMoved(r)
-	partial := filepath.Join(filepath.Dir(dir), ".partial-"+filepath.Base(dir))
-	defer os.RemoveAll(partial)
-	t := treeIn(partial, c.lock)
-	want, err := t.initAndFetch(ctx, r, c.ws)
-	if err != nil {
+	if err := group.Wait(); err != nil {
 		return err
 	}
-	if err := t.firstCheckout(ctx, r, want); err != nil {
-		if c.ws.Mirrors == "" || ctx.Err() != nil {
-			return err
+	for _, said := range slices.Concat(warnings...) {
+		if said != "" {
+			progress.Warn(ctx, said)
 		}
-		if dropped, bad := c.ws.mirrorFor(r).dropDamaged(ctx); !dropped || bad != nil {
-			return err
-		}
-		if want, err = t.initAndFetch(ctx, r, c.ws); err != nil {
-			return err
-		}
-		if err := t.firstCheckout(ctx, r, want); err != nil {
-			return err
-		}
-	}
-	// Rename of package os takes no empty folder's place.
-	if err := unix.Rename(partial, dir); err != nil {
-		return fmt.Errorf("%s: put repository %s there: %w", dir, r.ID, err)
 	}
 	return nil
 }
 
-// isFree reports whether dir does not exist or is an empty folder.
-func isFree(dir string) bool {
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return true
+// explainError adds a next step to a checkout's error if the disk is full. If ctx has ended, it
+// returns the cause of that with a next step. Other errors stay as they are.
+func (c *checkout) explainError(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: the checkout was stopped: %w\nnext: repeat the line  # it continues", c.ws.Dir, context.Cause(ctx))
+	case git.DiskFull(err) && !strings.Contains(err.Error(), "\nnext: "):
+		return fmt.Errorf("%s: the disk is full: %w\nnext: df -h %s  # make room there, then repeat the line: it continues", c.failedFolder(err), err, plaintext.Quote(c.failedFolder(err)))
 	}
-	entries, err := os.ReadDir(dir)
-	return info.IsDir() && err == nil && len(entries) == 0
+	return err
 }
 
-// initAndFetch replaces the tree's folder by an empty repository, and returns r's fetched commit.
-func (t tree) initAndFetch(ctx context.Context, r Repo, ws Workspace) (string, error) {
-	if err := t.awaitFetch(ctx); err != nil {
-		return "", err
+// failedFolder returns the folder in which a failed git wrote: the mirrors, or else the checkouts.
+func (c *checkout) failedFolder(err error) string {
+	var failure *run.Failure
+	inMirrors := func(arg string) bool { return strings.HasPrefix(arg, "--git-dir="+c.ws.Mirrors+"/") }
+	if c.ws.Mirrors != "" && errors.As(err, &failure) && slices.ContainsFunc(failure.Argv, inMirrors) {
+		return c.ws.Mirrors
 	}
-	if err := os.RemoveAll(t.dir); err != nil {
-		return "", err
-	}
-	if err := t.initRepository(r); err != nil {
-		return "", err
-	}
-	return t.fetchCommit(ctx, r, ws, true)
-}
-
-// firstCheckout checks the commit out into a new tree and records it. It need not look for the
-// user's changes: the tree does not have its final name yet.
-func (t tree) firstCheckout(ctx context.Context, r Repo, want string) error {
-	if err := t.switchTo(ctx, want, false); err != nil {
-		return err
-	}
-	if t.headCommit() != want {
-		return r.otherCommitError(want)
-	}
-	// git update-ref writes the same, but is a program to start.
-	if err := replaceFile(filepath.Join(t.gitDir, checkedOut), []byte(want+"\n")); err != nil {
-		return err
-	}
-	return t.recordCommit(ctx, r, want)
-}
-
-// checkOutWanted fetches r's commit if it is missing, checks it out and records it.
-func (t tree) checkOutWanted(ctx context.Context, r Repo, ws Workspace) error {
-	want, err := t.ensureCommit(ctx, r, ws)
-	if err != nil {
-		return err
-	}
-	if err := t.moveTo(ctx, r, want); err != nil {
-		return err
-	}
-	return t.recordCommit(ctx, r, want)
-}
-
-// recordCommit writes into the tree's record that the tree is at a commit for r, without patches,
-// and which submodules and LFS files it may lack.
-func (t tree) recordCommit(ctx context.Context, r Repo, commit string) (err error) {
-	made := record{URL: r.storedURL(), Ref: remoteRef(r), Commit: commit, Head: commit}
-	if r.Commit != commit {
-		made.Pin = r.Commit
-	}
-	if made.Unfetched, err = t.findUnfetched(ctx); err != nil {
-		return err
-	}
-	return t.writeRecord(made)
-}
-
-// ensureCommit returns r's commit, fetched if the tree lacks it or does not have r's tag at it.
-func (t tree) ensureCommit(ctx context.Context, r Repo, ws Workspace) (string, error) {
-	want, err := t.localCommit(ctx, r)
-	if err == nil && t.tagMatches(ctx, r, want) {
-		return want, nil
-	}
-	return t.fetchCommit(ctx, r, ws, t.isShallow())
-}
-
-// fetchCommit fetches r's commit through the mirror, if there is one and the tree may be shallow,
-// and returns it. Commits of a user's complete clone, which must stay complete, come from the
-// server. It refuses a tag that is not at its pinned commit.
-func (t tree) fetchCommit(ctx context.Context, r Repo, ws Workspace, shallow bool) (string, error) {
-	if ws.Mirrors != "" && shallow {
-		return ws.mirrorFor(r).fetchInto(ctx, r, t)
-	}
-	commit, err := t.fetchFromServer(ctx, r, shallow, "")
-	if err != nil || r.Tag == "" || r.Commit == "" {
-		return commit, err
-	}
-	return commit, t.checkTag(ctx, r, shallow)
-}
-
-// tagMatches reports whether r's tag is at the commit in this tree, or r lacks a tag or a pin.
-func (t tree) tagMatches(ctx context.Context, r Repo, commit string) bool {
-	if r.Tag == "" || r.Commit == "" {
-		return true
-	}
-	at, err := t.resolveCommit(ctx, localRef(r))
-	return err == nil && at == commit
+	return c.ws.Dir
 }

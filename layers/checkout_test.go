@@ -3,7 +3,6 @@ package layers
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -19,10 +18,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway/layers/git"
 	"slipway/layers/localfile"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
-	"slipway/layers/run"
 )
 
 // mustRun runs a program for a test and returns what it wrote.
@@ -167,8 +166,8 @@ func TestColdCheckoutStartsGitTwice(t *testing.T) {
 			t.Errorf("with %s: started %d of git's programs; want 2:\n%s", name, len(started), strings.Join(started, "\n"))
 		}
 		r := filepath.Join(ws.Dir, "r")
-		if got := mustRun(t, r, "git", "rev-parse", checkedOut); got != first || headOf(t, r) != first {
-			t.Errorf("with %s: %s is %s; want %s", name, checkedOut, got, first)
+		if got := mustRun(t, r, "git", "rev-parse", "refs/slipway/checkout"); got != first || headOf(t, r) != first {
+			t.Errorf("with %s: refs/slipway/checkout is %s; want %s", name, got, first)
 		}
 		mustRun(t, r, "git", "fsck", "--full", "--strict")
 	}
@@ -216,7 +215,7 @@ func TestCheckoutOfACommitThatNobodyHas(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("Checkout = %v; want %q", err, want)
 	}
-	if got := mustRun(t, ws.mirrorFor(p.Repos[0]).dir, "git", "for-each-ref"); got != "" {
+	if got := mustRun(t, git.MirrorFor(ws.Mirrors, p.Repos[0].Remote).Dir, "git", "for-each-ref"); got != "" {
 		t.Errorf("the mirror got %q; want nothing to be cloned", got)
 	}
 }
@@ -229,7 +228,7 @@ func TestCheckoutShowsNoPassword(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "from http://127.0.0.1:1/r: ") || !strings.HasSuffix(err.Error(), "\nnext: git ls-remote http://127.0.0.1:1/r") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("Checkout = %v; want the url without its password", err)
 	}
-	if _, err := p.Repos[0].lookUp(t.Context()); err == nil || strings.Contains(err.Error(), "secret") {
+	if _, err := p.Repos[0].LookUp(t.Context()); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("tip = %v; want an error without the password", err)
 	}
 	made, err := os.ReadDir(ws.Mirrors)
@@ -338,24 +337,6 @@ func TestFailedCheckoutIsSaidOnce(t *testing.T) {
 	}
 	if last := seen.Last("lock"); last.State != progress.Failed || last.Detail != "not all repositories are pinned" {
 		t.Errorf("the step ended as %q with %q; want it without the error", last.State, last.Detail)
-	}
-}
-
-func TestGitSaid(t *testing.T) {
-	for tail, want := range map[string]string{
-		"": "git: exit status 128",
-		"fatal: Could not read from remote repository.\n\nPlease make sure you have the correct access rights\nand the repository exists.": "git: exit status 128",
-		"ssh: connect to host h port 22: Connection refused\nfatal: Could not read from remote repository.":                                "ssh: connect to host h port 22: Connection refused",
-		"fatal: unable to access 'http://h/x.git/': Failed to connect to h":                                                                "Failed to connect to h",
-		"remote: ====\nremote: \nremote: ERROR: no such project\nremote: ====\nfatal: repository 'h' not found":                            "remote: ERROR: no such project; repository 'h' not found",
-		"a\nb\nc\nd":                  "b; c; d",
-		"fatal: unable to access 'h'": "unable to access 'h'",
-	} {
-		failure := &run.Failure{Argv: []string{"git", "fetch"}, Status: "exit status 128", Tail: tail}
-		err := error(&gitError{failure})
-		if found := (*run.Failure)(nil); err.Error() != want || !errors.As(err, &found) {
-			t.Errorf("gitError(%q) = %v; want %s", tail, err, want)
-		}
 	}
 }
 

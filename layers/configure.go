@@ -67,7 +67,7 @@ func writeChanged(path string, content []byte) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return replaceFile(path, content)
+	return localfile.Replace(path, content)
 }
 
 // localConf returns local.conf as kas writes it: the blocks, then machine, distro and multiconfigs.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"slipway/layers/git"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/yaml"
@@ -24,7 +25,6 @@ const (
 )
 
 var (
-	wholeCommit = plaintext.Regexp(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 	// git takes these for commits too: the first digits of an id, also behind a tag.
 	likeCommit = plaintext.Regexp(`(^|-g)[0-9a-fA-F]{4,64}$`)
 	// git allows more characters in a branch or tag than people use.
@@ -209,16 +209,16 @@ func (p *Project) readRepos() error {
 		}
 		dir := p.Dir(Workspace{Dir: "/"}, r)
 		if twin, there := folders[dir]; there && r.URL != "" {
-			return r.at.Errorf("repos.%s: has the same folder as repos.%s; give one of them a path", id, twin)
+			return r.At.Errorf("repos.%s: has the same folder as repos.%s; give one of them a path", id, twin)
 		}
 		folders[dir] = id
 		p.Repos = append(p.Repos, r)
-		if err := r.checkCommit(); err != nil {
+		if err := r.CheckCommit(); err != nil {
 			p.Warnings = append(p.Warnings, err.Error())
 		}
 		for _, patch := range r.Patches {
 			if _, known := repos.Entry(patch.Repo); !known {
-				p.Warnings = append(p.Warnings, fmt.Sprintf("%s: repos.%s.patches.%s: repos names no repository %q, so a checkout will stop here", r.at, id, patch.ID, patch.Repo))
+				p.Warnings = append(p.Warnings, fmt.Sprintf("%s: repos.%s.patches.%s: repos names no repository %q, so a checkout will stop here", r.At, id, patch.ID, patch.Repo))
 			}
 		}
 	}
@@ -228,13 +228,12 @@ func (p *Project) readRepos() error {
 // readRepo makes and checks a Repo of one entry, with its defaults, overrides and local folder.
 func (p *Project) readRepo(id string, v *yaml.Value) (Repo, error) {
 	r := Repo{
-		ID: id, at: v.At,
-		Name:   v.Get("name").TextOr(id),
-		URL:    v.Get("url").TextOr(""),
-		Commit: v.Get("commit").TextOr(""),
-		Branch: p.settingOrDefault(v, "branch"),
-		Tag:    p.settingOrDefault(v, "tag"),
-		Path:   v.Get("path").TextOr(""),
+		Name: v.Get("name").TextOr(id),
+		Path: v.Get("path").TextOr(""),
+		Remote: git.Remote{
+			ID: id, At: v.At, URL: v.Get("url").TextOr(""), Commit: v.Get("commit").TextOr(""),
+			Branch: p.settingOrDefault(v, "branch"), Tag: p.settingOrDefault(v, "tag"),
+		},
 	}
 	if err := checkSupported(id, v); err != nil {
 		return Repo{}, err
@@ -284,15 +283,15 @@ func (p *Project) chooseCommit(r *Repo, v *yaml.Value) error {
 	over := p.merged.Get("overrides", "repos", r.ID)
 	if refspec := p.settingOrDefault(v, "refspec"); refspec != "" {
 		if r.Commit != "" || r.Branch != "" || r.Tag != "" {
-			return r.at.Errorf("repos.%s: has a refspec and a commit, branch or tag; drop the refspec", r.ID)
+			return r.At.Errorf("repos.%s: has a refspec and a commit, branch or tag; drop the refspec", r.ID)
 		}
 		r.useRefspec(refspec)
 		if r.OrTag && likeCommit().MatchString(refspec) {
-			return r.at.Errorf("repos.%s: refspec %q may be a commit, a branch or a tag; write commit: with the whole id, or refs/heads/%[2]s or refs/tags/%[2]s\nnext: git ls-remote %s", r.ID, refspec, shownURL(*r))
+			return r.At.Errorf("repos.%s: refspec %q may be a commit, a branch or a tag; write commit: with the whole id, or refs/heads/%[2]s or refs/tags/%[2]s\nnext: git ls-remote %s", r.ID, refspec, r.ShownURL())
 		}
 	} else {
 		if r.URL != "" && r.Commit == "" && r.Tag == "" && r.Branch == "" {
-			return r.at.Errorf("repos.%s: no commit, tag or branch says what to check out", r.ID)
+			return r.At.Errorf("repos.%s: no commit, tag or branch says what to check out", r.ID)
 		}
 		if b := over.Get("branch"); b != nil {
 			r.Branch = b.TextOr("")
@@ -300,7 +299,7 @@ func (p *Project) chooseCommit(r *Repo, v *yaml.Value) error {
 		r.URL = over.Get("url").TextOr(r.URL)
 	}
 	if c := over.Get("commit"); c != nil {
-		r.Commit, r.Locked, r.commitAt = c.TextOr(""), c.Kind == yaml.Text, c.At
+		r.Commit, r.Locked, r.CommitAt = c.TextOr(""), c.Kind == yaml.Text, c.At
 	}
 	if err := r.refuseCommitAsName(); err != nil {
 		return err
@@ -313,8 +312,8 @@ func (p *Project) chooseCommit(r *Repo, v *yaml.Value) error {
 // branch would choose what is built. With refs/ before it, the name is accepted.
 func (r Repo) refuseCommitAsName() error {
 	for _, name := range []string{r.Branch, strings.TrimPrefix(r.Tag, "tags/")} {
-		if wholeCommit().MatchString(strings.ToLower(name)) {
-			return r.at.Errorf("repos.%s: %q is a commit's id, not a branch or tag; write it as commit:, or with refs/heads/ or refs/tags/ before it\nnext: git ls-remote %s", r.ID, name, shownURL(r))
+		if git.IsCommit(strings.ToLower(name)) {
+			return r.At.Errorf("repos.%s: %q is a commit's id, not a branch or tag; write it as commit:, or with refs/heads/ or refs/tags/ before it\nnext: git ls-remote %s", r.ID, name, r.ShownURL())
 		}
 	}
 	return nil
@@ -335,23 +334,13 @@ func (r *Repo) shortenRefs() {
 // server decides later between a branch and a tag of a name without tags/ or refs/.
 func (r *Repo) useRefspec(refspec string) {
 	switch {
-	case wholeCommit().MatchString(refspec):
+	case git.IsCommit(refspec):
 		r.Commit = refspec
 	case strings.HasPrefix(refspec, "tags/"):
 		r.Tag = refspec
 	default:
 		r.Branch, r.OrTag = refspec, !strings.HasPrefix(refspec, "refs/")
 	}
-}
-
-// checkCommit returns an error if r's commit is not a whole id: a shorter one, or a branch's name,
-// could name another commit tomorrow. A checkout fails with it, and Load only warns.
-func (r Repo) checkCommit() error {
-	if r.URL == "" || r.Commit == "" || wholeCommit().MatchString(r.Commit) {
-		return nil
-	}
-	at := cmp.Or(r.commitAt, r.at)
-	return at.Errorf("repos.%s: commit %q is not a whole commit id (40 digits, lower case)\nnext: git ls-remote %s  # write the id, or branch: or tag: in place of commit:", r.ID, r.Commit, plaintext.HideSecrets(r.URL))
 }
 
 // checkoutFolder returns the folder of a repository with a url, below all checkouts.
@@ -366,12 +355,12 @@ func (r Repo) sameTree(other Repo) bool {
 // validate returns an error for a url, folder, branch or tag that is ambiguous or unsafe for git.
 func (r Repo) validate() error {
 	fail := func(format string, args ...any) error {
-		return r.at.Errorf("repos.%s: %w", r.ID, fmt.Errorf(format, args...))
+		return r.At.Errorf("repos.%s: %w", r.ID, fmt.Errorf(format, args...))
 	}
 	if strings.ContainsFunc(r.URL+r.Path+r.Name, yaml.IsControl) {
 		return fail("its url, path or name holds a control character")
 	}
-	if namesGit(r.checkoutFolder()) {
+	if git.IsReserved(r.checkoutFolder()) {
 		return fail("its folder %q is one of git's own, where files are run; give it another path", r.checkoutFolder())
 	}
 	if r.URL == "" {
@@ -437,8 +426,8 @@ func (p *Project) checkLayers(ws Workspace, placed bool) error {
 			path := filepath.Join(top, below, layer.Name)
 			rel, err := filepath.Rel(top, path)
 			followed := localfile.Exists(path) && (placed || r.URL == "" && p.setup == nil) && !(r.Local && filepath.IsLocal(layer.Name))
-			if err != nil || !filepath.IsLocal(rel) || namesGit(rel) || followed && !isInside(top, path) {
-				return r.at.Errorf("layer %q of repository %s: it is not a folder of the repository %s; give its folder a repository of its own, without a url: \"%s: {path: FOLDER}\"", layer.Name, r.ID, top, filepath.Base(layer.Name))
+			if err != nil || !filepath.IsLocal(rel) || git.IsReserved(rel) || followed && !isInside(top, path) {
+				return r.At.Errorf("layer %q of repository %s: it is not a folder of the repository %s; give its folder a repository of its own, without a url: \"%s: {path: FOLDER}\"", layer.Name, r.ID, top, filepath.Base(layer.Name))
 			}
 		}
 	}
@@ -496,7 +485,7 @@ func (p *Project) readPatches(id string, v *yaml.Value) ([]Patch, error) {
 		case patch.Repo == "":
 			return nil, e.At.Errorf("repos.%s.patches.%s: no repo says where the patch lies, and defaults.repos.patches has none", id, name)
 		case !filepath.IsLocal(patch.Path) && (filepath.IsAbs(patch.Path) || p.merged.Get("repos", patch.Repo, "url").TextOr("") != ""),
-			patch.Path == "", namesGit(patch.Path), strings.ContainsFunc(patch.Path, yaml.IsControl):
+			patch.Path == "", git.IsReserved(patch.Path), strings.ContainsFunc(patch.Path, yaml.IsControl):
 			return nil, e.At.Errorf("repos.%s.patches.%s: path %q leaves its repository", id, name, patch.Path)
 		}
 		all = append(all, patch)

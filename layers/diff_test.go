@@ -8,6 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"slipway/layers/git"
+	"slipway/layers/localfile"
 )
 
 // diffed is a project in a git repository, whose states at work are commits.
@@ -46,13 +49,13 @@ func TestDiff(t *testing.T) {
 		want               []Move
 	}{
 		{"nothing", r("a", first), r("a", first), 9, nil},
-		{"forward", r("a", first), r("a", third), 9, []Move{{ID: "a", From: first, To: third, Ahead: 2, Commits: []Change{{third, "three [31mred"}, {second, "two"}}}}},
-		{"the newest only", r("a", first), r("a", third), 1, []Move{{ID: "a", From: first, To: third, Ahead: 2, Commits: []Change{{third, "three [31mred"}}}}},
-		{"back", r("a", second), r("a", first), 9, []Move{{ID: "a", From: second, To: first, Behind: 1, Commits: []Change{}}}},
-		{"aside", r("a", second), r("a", side), 9, []Move{{ID: "a", From: second, To: side, Ahead: 1, Behind: 1, Commits: []Change{{side, "side"}}}}},
-		{"new and gone", r("a", first), r("b", first), 9, []Move{{ID: "b", To: first, Commits: []Change{}}, {ID: "a", From: first, Commits: []Change{}}}},
-		{"pinned", "  a: {url: " + url + ", branch: main}\n", r("a", first), 9, []Move{{ID: "a", Was: "main", To: first, Commits: []Change{}}}},
-		{"not at the server", r("a", sha), r("a", first), 9, []Move{{ID: "a", From: sha, To: first, Commits: []Change{}, Unknown: "not our ref " + sha}}},
+		{"forward", r("a", first), r("a", third), 9, []Move{{ID: "a", From: first, To: third, Ahead: 2, Commits: []git.Change{{Commit: third, Subject: "three [31mred"}, {Commit: second, Subject: "two"}}}}},
+		{"the newest only", r("a", first), r("a", third), 1, []Move{{ID: "a", From: first, To: third, Ahead: 2, Commits: []git.Change{{Commit: third, Subject: "three [31mred"}}}}},
+		{"back", r("a", second), r("a", first), 9, []Move{{ID: "a", From: second, To: first, Behind: 1, Commits: []git.Change{}}}},
+		{"aside", r("a", second), r("a", side), 9, []Move{{ID: "a", From: second, To: side, Ahead: 1, Behind: 1, Commits: []git.Change{{Commit: side, Subject: "side"}}}}},
+		{"new and gone", r("a", first), r("b", first), 9, []Move{{ID: "b", To: first, Commits: []git.Change{}}, {ID: "a", From: first, Commits: []git.Change{}}}},
+		{"pinned", "  a: {url: " + url + ", branch: main}\n", r("a", first), 9, []Move{{ID: "a", Was: "main", To: first, Commits: []git.Change{}}}},
+		{"not at the server", r("a", sha), r("a", first), 9, []Move{{ID: "a", From: sha, To: first, Commits: []git.Change{}, Unknown: "not our ref " + sha}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -83,10 +86,11 @@ func TestDiffFetchesNoFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.diff(t, d.load(t, "  a: {url: \"file://"+url+"\", commit: "+first+"}\n"), newer, 9)
-	if objects := mustRun(t, d.ws.historyMirror(newer.Repos[0]).dir, "git", "cat-file", "--batch-all-objects", "--batch-check=%(objecttype)"); strings.Contains(objects, "tree") || strings.Count(objects, "commit") != 2 {
+	mirror := git.MirrorFor(d.ws.Mirrors, newer.Repos[0].Remote).Dir
+	if objects := mustRun(t, strings.TrimSuffix(mirror, ".git")+"-history.git", "git", "cat-file", "--batch-all-objects", "--batch-check=%(objecttype)"); strings.Contains(objects, "tree") || strings.Count(objects, "commit") != 2 {
 		t.Errorf("the history holds %q; want two commits and nothing else", objects)
 	}
-	if !d.ws.mirrorFor(newer.Repos[0]).isShallow() {
+	if !localfile.Exists(filepath.Join(mirror, "shallow")) {
 		t.Error("the mirror has more history than the checkout needs")
 	}
 }

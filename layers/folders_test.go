@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/layers/git"
 	"slipway/layers/localfile"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
@@ -69,7 +70,7 @@ func TestLocalFolderIsTakenAsItIs(t *testing.T) {
 func TestLocalFolderWithoutACommit(t *testing.T) {
 	dir := t.TempDir()
 	for _, want := range []string{dir + ", without git: ", dir + ", in git without a commit: "} {
-		if got, err := localWarning(t.Context(), Repo{ID: "r", Path: dir}); err != nil || !strings.Contains(got, want) {
+		if got, err := localWarning(t.Context(), Repo{Remote: git.Remote{ID: "r"}, Path: dir}); err != nil || !strings.Contains(got, want) {
 			t.Errorf("localWarning = %q, %v; want %q in it", got, err, want)
 		}
 		mustRun(t, dir, "git", "init", "-q")

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -16,49 +15,6 @@ import (
 var gitNames = []string{
 	".git", ".GIT", ".gIt", "git~1", "GIT~1", ".git.", ".git ", ".git. . ", ".git::$INDEX_ALLOCATION", ".git:x", "git~1:x",
 	".g\u200cit", "\ufeff.git", ".gi\u202et", ".git\u206a", "a/.git/hooks", `a\.git\hooks`, `.GIT\x`, "a/./.git/", "a/GIT~1 /b",
-}
-
-var otherNames = []string{"", ".", "git", ".gitt", ".github", ".gitignore", "x.git", ".git-x", "git~", "git~12", "a/b.git/c", "..git", "dotgit", ".gït"}
-
-func TestNamesGit(t *testing.T) {
-	for _, name := range gitNames {
-		if !namesGit(name) {
-			t.Errorf("namesGit(%q) = false; want true", name)
-		}
-	}
-	for _, name := range otherNames {
-		if namesGit(name) {
-			t.Errorf("namesGit(%q) = true; want false", name)
-		}
-	}
-}
-
-// git itself is the judge: what it refuses as a name in a repository, namesGit refuses.
-func FuzzNamesGit(f *testing.F) {
-	for _, name := range slices.Concat(gitNames, otherNames) {
-		f.Add(name)
-	}
-	f.Fuzz(func(t *testing.T, name string) {
-		is := namesGit(name)
-		for _, around := range []string{"a/" + name, name + "/b", `a\` + name} {
-			if is && !namesGit(around) {
-				t.Errorf("namesGit(%q) = false, and %q is one of git's", around, name)
-			}
-		}
-	})
-}
-
-func TestGitRefusesTheSameNames(t *testing.T) {
-	url, first, _ := server(t)
-	mustRun(t, url, "git", "config", "core.protectHFS", "true")
-	blob := mustRun(t, url, "git", "rev-parse", first+":conf/layer.conf")
-	for _, name := range slices.Concat(gitNames, otherNames) {
-		line := "100644," + blob + "," + strings.TrimSuffix(name, "/")
-		_, err := treeIn(url, nil).git(t.Context(), "-c", "core.protectNTFS=true", "update-index", "--add", "--cacheinfo", line)
-		if err != nil && name != "" && name != "." && !namesGit(name) {
-			t.Errorf("git refuses %q and namesGit does not: %v", name, err)
-		}
-	}
 }
 
 func TestLoadRefusesFoldersOfGit(t *testing.T) {

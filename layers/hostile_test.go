@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/layers/git"
 	"slipway/layers/localfile"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
@@ -164,13 +165,13 @@ func TestCheckoutRefusesAddressesThatRunCommands(t *testing.T) {
 	write(t, filepath.Dir(config), map[string]string{"gitconfig": "[protocol \"ext\"]\n\tallow = always\n"})
 	t.Setenv("GIT_CONFIG_GLOBAL", config)
 	for _, url := range []string{"ext::touch% " + ran, "--upload-pack=touch " + ran, "-x"} {
-		p := Project{Repos: []Repo{{ID: "r", Name: "r", URL: url, Branch: "main"}}}
+		p := Project{Repos: []Repo{{Name: "r", Remote: git.Remote{ID: "r", URL: url, Branch: "main"}}}}
 		for _, ws := range []Workspace{mirrored(t), {Dir: t.TempDir()}} {
 			if err := Checkout(t.Context(), p, ws); err == nil || localfile.Exists(ran) {
 				t.Errorf("Checkout of %q = %v; want it refused", url, err)
 			}
 		}
-		if _, err := p.Repos[0].lookUp(t.Context()); err == nil || localfile.Exists(ran) {
+		if _, err := p.Repos[0].LookUp(t.Context()); err == nil || localfile.Exists(ran) {
 			t.Errorf("the tip of %q, %v; want it refused", url, err)
 		}
 	}

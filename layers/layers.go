@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"slipway/layers/git"
 	"slipway/layers/localfile"
 	"slipway/layers/yaml"
 )
@@ -38,21 +39,13 @@ type Project struct {
 
 // Repo is one repository of a project.
 type Repo struct {
-	ID      string
+	git.Remote
 	Name    string // of its folder
-	URL     string // "" for a folder that exists already
-	Branch  string // or a whole ref, if it begins with refs/
-	OrTag   bool   // Branch may as well be a tag: see lookUp
-	Tag     string
-	Commit  string
-	Locked  bool // Commit comes from a lock file or another override
+	Locked  bool   // Commit comes from a lock file or another override
 	Path    string
 	Layers  []Layer
 	Patches []Patch // in the order in which they are applied
 	Local   bool    // Path is a folder of the user's, which is taken as it is in place of a checkout
-
-	at       yaml.Position
-	commitAt yaml.Position // of a commit that an override names
 
 	tagObject string // that Lock found at the server
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway/layers/git"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/yaml"
@@ -163,8 +164,8 @@ func (l *loader) checkOutRepos(ctx context.Context, p Project) error {
 		return Checkout(ctx, p, l.ws)
 	}
 	for _, r := range p.Repos {
-		if r.URL != "" && !treeIn(p.Dir(l.ws, r), nil).isCurrent(r) {
-			return r.at.Errorf("repos.%s: %w", r.ID, ErrNotHere)
+		if r.URL != "" && !git.TreeIn(p.Dir(l.ws, r), nil).IsCurrent(r.Remote) {
+			return r.At.Errorf("repos.%s: %w", r.ID, ErrNotHere)
 		}
 	}
 	return nil
@@ -398,7 +399,7 @@ func isInside(root, path string) bool {
 		return false
 	}
 	rel, err := filepath.Rel(realRoot, realPath)
-	return err == nil && filepath.IsLocal(rel) && !namesGit(rel)
+	return err == nil && filepath.IsLocal(rel) && !git.IsReserved(rel)
 }
 
 // LockFile returns the path of a project file's lock: a.lock.yml of a.yml, or setupLockPath's.

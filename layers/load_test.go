@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/layers/git"
 	"slipway/layers/yaml"
 
 	"github.com/google/go-cmp/cmp"
@@ -80,10 +81,10 @@ overrides: {repos: {poky: {commit: 1111111111111111111111111111111111111111}}}
 		Targets: []string{"core-image-minimal", "mc:xavier:core-image-base"},
 		Env:     map[string]*string{"SSTATE_DIR": nil, "EDITION": &no},
 		Repos: []Repo{
-			{ID: "poky", Name: "poky", URL: "https://example.com/poky", Branch: "scarthgap", Locked: true, Commit: strings.Repeat("1", 40), Layers: []Layer{{Name: "meta"}, {Name: "meta-poky"}}},
-			{ID: "here", Name: "here", Branch: "scarthgap", Layers: []Layer{{}}},
-			{ID: "meta-tegra", Name: "meta-tegra", URL: "https://example.com/meta-tegra", Commit: sha, Layers: []Layer{{}}},
-			{ID: "pinned", Name: "pinned", URL: "u", Branch: "scarthgap", Layers: []Layer{{Name: "x", Priority: 7}}},
+			{Remote: git.Remote{ID: "poky", URL: "https://example.com/poky", Branch: "scarthgap", Commit: strings.Repeat("1", 40)}, Name: "poky", Locked: true, Layers: []Layer{{Name: "meta"}, {Name: "meta-poky"}}},
+			{Remote: git.Remote{ID: "here", Branch: "scarthgap"}, Name: "here", Layers: []Layer{{}}},
+			{Remote: git.Remote{ID: "meta-tegra", URL: "https://example.com/meta-tegra", Commit: sha}, Name: "meta-tegra", Layers: []Layer{{}}},
+			{Remote: git.Remote{ID: "pinned", URL: "u", Branch: "scarthgap"}, Name: "pinned", Layers: []Layer{{Name: "x", Priority: 7}}},
 		},
 		LocalConf: map[string]string{"a": "one", "b": "three = \"3\"\n"},
 	}
@@ -439,7 +440,7 @@ func checkLoad(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.placed["other"] = Repo{ID: "other", Path: "other"}
+	l.placed["other"] = Repo{Remote: git.Remote{ID: "other"}, Path: "other"}
 	in, err := l.readOnce()
 	if err != nil {
 		return
@@ -504,7 +505,7 @@ func checkDump(t *testing.T, p Project) {
 // sameProject compares what files say, and not where they say it.
 var sameProject = []cmp.Option{
 	cmp.FilterPath(func(p cmp.Path) bool {
-		return slices.Contains([]string{".at", ".commitAt", ".merged", ".version", ".setup", ".Warnings", ".read"}, p.Last().String())
+		return slices.Contains([]string{".At", ".CommitAt", ".merged", ".version", ".setup", ".Warnings", ".read"}, p.Last().String())
 	}, cmp.Ignore()),
 	cmp.AllowUnexported(Project{}, Repo{}),
 	cmpopts.EquateEmpty(),

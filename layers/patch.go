@@ -14,8 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"slipway/layers/git"
 	"slipway/layers/localfile"
-	"slipway/layers/run"
 )
 
 // Patches become commits on top of the server's, made beside the checkout: the checkout then moves
@@ -30,13 +30,6 @@ const (
 	maxAllBytes   = 64 << 20 // they are in memory together
 )
 
-// patchFile is a patch with its content.
-type patchFile struct {
-	of      Patch
-	name    string // its path in its repository
-	content []byte
-}
-
 // patchAll applies the patches of repositories to their checkouts, but not to local folders.
 func (c *checkout) patchAll(ctx context.Context, repos []Repo) error {
 	for _, r := range repos {
@@ -44,7 +37,7 @@ func (c *checkout) patchAll(ctx context.Context, repos []Repo) error {
 			continue
 		}
 		if err := c.patchRepo(ctx, r); err != nil {
-			return c.repoTree(r).explainDamage(err)
+			return c.repoTree(r).ExplainDamage(err)
 		}
 	}
 	return nil
@@ -53,44 +46,34 @@ func (c *checkout) patchAll(ctx context.Context, repos []Repo) error {
 // patchRepo makes commits of r's patches, checks out the last and records it, unless that is done.
 func (c *checkout) patchRepo(ctx context.Context, r Repo) error {
 	t := c.repoTree(r)
-	now := t.readRecord()
+	now := t.Record()
 	files, err := c.patchFiles(r)
 	if err != nil {
 		return err
 	}
 	sum := digestOfPatches(files)
-	if now.Patches == sum && (sum == "" || t.isCurrent(r)) {
+	if now.Patches == sum && (sum == "" || t.IsCurrent(r.Remote)) {
 		return nil
 	}
 	c.markMoved(r)
-	now.Patches, now.Count = sum, len(files)
-	if err := t.removeLocks(ctx); err != nil {
-		return err
-	}
-	if now.Head, err = t.commitPatches(ctx, r, now.Commit, files); err != nil {
-		return err
-	}
-	if err := t.moveTo(ctx, r, now.Head); err != nil {
-		return err
-	}
-	return t.writeRecord(now)
+	return t.ApplyPatches(ctx, r.Remote, files, sum)
 }
 
 // digestOfPatches returns a digest of the patches' contents and names in their order, "" for none.
-func digestOfPatches(files []patchFile) string {
+func digestOfPatches(files []git.PatchFile) string {
 	if len(files) == 0 {
 		return ""
 	}
 	h := sha256.New()
 	for _, f := range files {
-		fmt.Fprintf(h, "%q %q %q %x\n", f.of.ID, f.of.Repo, f.name, sha256.Sum256(f.content))
+		fmt.Fprintf(h, "%q %q %q %x\n", f.ID, f.Repo, f.Name, sha256.Sum256(f.Content))
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
 // patchFiles reads r's patches from their repositories, up to maxPatches and maxAllBytes in sum.
-func (c *checkout) patchFiles(r Repo) ([]patchFile, error) {
-	var files []patchFile
+func (c *checkout) patchFiles(r Repo) ([]git.PatchFile, error) {
+	var files []git.PatchFile
 	for _, patch := range r.Patches {
 		top, below, err := c.patchDir(r, patch)
 		if err != nil {
@@ -98,10 +81,10 @@ func (c *checkout) patchFiles(r Repo) ([]patchFile, error) {
 		}
 		more, err := readPatch(top, below, patch)
 		if err != nil {
-			return nil, r.at.Errorf("repos.%s.patches.%s: %w", r.ID, patch.ID, err)
+			return nil, r.At.Errorf("repos.%s.patches.%s: %w", r.ID, patch.ID, err)
 		}
 		if files = append(files, more...); exceedsLimits(files) {
-			return nil, r.at.Errorf("repos.%s.patches: more than %d patches, or %d bytes", r.ID, maxPatches, maxAllBytes)
+			return nil, r.At.Errorf("repos.%s.patches: more than %d patches, or %d bytes", r.ID, maxPatches, maxAllBytes)
 		}
 	}
 	return files, nil
@@ -120,11 +103,11 @@ func (c *checkout) patchDir(r Repo, patch Patch) (top, below string, err error) 
 		top, below = splitWorkTree(dir)
 		return top, below, nil
 	}
-	return "", "", r.at.Errorf("repos.%s.patches.%s: there is no repository %q", r.ID, patch.ID, patch.Repo)
+	return "", "", r.At.Errorf("repos.%s.patches.%s: there is no repository %q", r.ID, patch.ID, patch.Repo)
 }
 
 // readPatch reads a patch file or a folder's quilt series. No link leads out of the repository.
-func readPatch(top, below string, patch Patch) ([]patchFile, error) {
+func readPatch(top, below string, patch Patch) ([]git.PatchFile, error) {
 	name, err := filepath.Rel(top, filepath.Join(top, below, patch.Path))
 	if err != nil || !filepath.IsLocal(name) {
 		return nil, fmt.Errorf("path %q leaves its repository %s", patch.Path, top)
@@ -140,13 +123,13 @@ func readPatch(top, below string, patch Patch) ([]patchFile, error) {
 	}
 	if !info.IsDir() {
 		f, err := readPatchFile(root, patch, name)
-		return []patchFile{f}, err
+		return []git.PatchFile{f}, err
 	}
 	return readSeries(root, patch, name)
 }
 
 // readSeries reads the patches of a quilt series as kas does: one on each line, without options.
-func readSeries(root *os.Root, patch Patch, folder string) ([]patchFile, error) {
+func readSeries(root *os.Root, patch Patch, folder string) ([]git.PatchFile, error) {
 	name := path.Join(folder, "series")
 	series, err := readPatchFile(root, patch, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -155,8 +138,8 @@ func readSeries(root *os.Root, patch Patch, folder string) ([]patchFile, error) 
 	if err != nil {
 		return nil, err
 	}
-	var files []patchFile
-	lines := bufio.NewScanner(bytes.NewReader(series.content))
+	var files []git.PatchFile
+	lines := bufio.NewScanner(bytes.NewReader(series.Content))
 	for number := 1; lines.Scan(); number++ {
 		line := seriesEntry(lines.Text())
 		if line == "" {
@@ -174,10 +157,10 @@ func readSeries(root *os.Root, patch Patch, folder string) ([]patchFile, error) 
 }
 
 // exceedsLimits reports whether patches exceed maxPatches or, in sum, maxAllBytes.
-func exceedsLimits(files []patchFile) bool {
+func exceedsLimits(files []git.PatchFile) bool {
 	bytes := 0
 	for _, f := range files {
-		bytes += len(f.content)
+		bytes += len(f.Content)
 	}
 	return len(files) > maxPatches || bytes > maxAllBytes
 }
@@ -192,93 +175,18 @@ func seriesEntry(line string) string {
 }
 
 // readPatchFile reads a regular file in root, at most maxPatchBytes, that is in no .git folder.
-func readPatchFile(root *os.Root, patch Patch, name string) (patchFile, error) {
-	if namesGit(name) {
-		return patchFile{}, fmt.Errorf("%s is a file of git's own", name)
+func readPatchFile(root *os.Root, patch Patch, name string) (git.PatchFile, error) {
+	if git.IsReserved(name) {
+		return git.PatchFile{}, fmt.Errorf("%s is a file of git's own", name)
 	}
 	f, err := root.Open(name)
 	if err != nil {
-		return patchFile{}, err
+		return git.PatchFile{}, err
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return patchFile{}, errors.Join(err, fmt.Errorf("%s is not a file", name))
+		return git.PatchFile{}, errors.Join(err, fmt.Errorf("%s is not a file", name))
 	}
 	data, err := localfile.ReadAll(f, name, maxPatchBytes)
-	return patchFile{patch, name, data}, err
-}
-
-// commitPatches makes a commit of each patch, the first on top of base, and returns the last
-// commit. It uses an index of its own, so files and HEAD do not change.
-func (t tree) commitPatches(ctx context.Context, r Repo, base string, files []patchFile) (string, error) {
-	if len(files) == 0 {
-		return base, nil
-	}
-	index := filepath.Join(t.gitDir, patchIndex)
-	defer os.Remove(index)
-	b := patchTree{tree: t, env: []string{"GIT_INDEX_FILE=" + index}}
-	seconds, err := b.runGit(ctx, nil, "show", "-s", "--format=%ct", base)
-	if err != nil {
-		return "", err
-	}
-	b.setIdentity(seconds)
-	if _, err := b.runGit(ctx, nil, "read-tree", base); err != nil {
-		return "", err
-	}
-	for _, f := range files {
-		next, err := b.commitPatch(ctx, base, f)
-		if err != nil {
-			if failed := (*run.Failure)(nil); errors.As(err, &failed) {
-				failed.Argv = []string{"git", "apply"} // without the options that keep the user's configuration out
-			}
-			return "", r.at.Errorf("repos.%s.patches.%s: %s of repository %s does not apply to commit %s; refresh the patch or drop it: %w",
-				r.ID, f.of.ID, f.name, f.of.Repo, base, err)
-		}
-		base = next
-	}
-	return base, nil
-}
-
-// slipwayEmail is the committer of Slipway's commits, which tells them from a user's: a commit that
-// a user amends keeps its author, but not its committer.
-const slipwayEmail = "slipway@localhost"
-
-// patchIndex is git's index while patches are applied.
-const patchIndex = "slipway-index"
-
-// patchTree is a tree with a separate index, in which patches are applied.
-type patchTree struct {
-	tree
-	env []string
-}
-
-// setIdentity makes Slipway the author and committer, at the time (in seconds) of the base commit.
-func (b *patchTree) setIdentity(seconds string) {
-	for _, who := range []string{"AUTHOR", "COMMITTER"} {
-		b.env = append(b.env, "GIT_"+who+"_NAME=slipway", "GIT_"+who+"_EMAIL="+slipwayEmail, "GIT_"+who+"_DATE=@"+seconds+" +0000")
-	}
-}
-
-// runGit runs git with the separate index, and returns its trimmed standard output.
-func (b *patchTree) runGit(ctx context.Context, stdin []byte, args ...string) (string, error) {
-	c := b.command(args...)
-	c.Env = append(c.Env, b.env...)
-	if stdin != nil {
-		c.Stdin = bytes.NewReader(stdin)
-	}
-	out, err := run.Output(ctx, c)
-	return strings.TrimSpace(string(out)), err
-}
-
-// commitPatch applies a patch to the index and commits the result on top of onto.
-func (b *patchTree) commitPatch(ctx context.Context, onto string, f patchFile) (string, error) {
-	if _, err := b.runGit(ctx, f.content, "apply", "--cached", "--whitespace=nowarn", "-"); err != nil {
-		return "", err
-	}
-	tree, err := b.runGit(ctx, nil, "write-tree")
-	if err != nil {
-		return "", err
-	}
-	message := fmt.Sprintf("%s: %s of repository %s\n", f.of.ID, f.name, f.of.Repo)
-	return b.runGit(ctx, []byte(message), "commit-tree", "-p", onto, tree)
+	return git.PatchFile{ID: patch.ID, Repo: patch.Repo, Name: name, Content: data}, err
 }

@@ -3,9 +3,7 @@ package layers
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-	"unicode"
 )
 
 // Whatever a series says, nothing is read but files of its repository.
@@ -33,23 +31,9 @@ func FuzzSeries(f *testing.F) {
 		}
 		files, err := readPatch(root, ".", Patch{ID: "fix", Repo: "r", Path: "p"})
 		for _, file := range files {
-			if string(file.content) != "inside" && string(file.content) != series {
-				t.Errorf("readPatch of %q read %q, %v", series, file.content, err)
+			if string(file.Content) != "inside" && string(file.Content) != series {
+				t.Errorf("readPatch of %q read %q, %v", series, file.Content, err)
 			}
-		}
-	})
-}
-
-func FuzzPrintable(f *testing.F) {
-	f.Add("a subject")
-	f.Add("\x1b[31mred\n\xff")
-	f.Add("\u202egnp.elif")
-	f.Add(strings.Repeat("ä", 300))
-	f.Fuzz(func(t *testing.T, text string) {
-		got := printableLine(text)
-		unsafe := func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
-		if strings.ContainsFunc(got, unsafe) || len(got) > 3*len(text)+3 || len(got) > 620 {
-			t.Errorf("printable(%q) = %q", text, got)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package layers
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,9 +12,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"slipway/layers/git"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
-	"slipway/layers/run"
 	"slipway/layers/yaml"
 )
 
@@ -108,7 +107,7 @@ func (p Project) checkUpdate(update []string) error {
 		case p.Repos[i].URL == "":
 			return fmt.Errorf("repository %s has no url, so no lock file pins it", id)
 		case p.Repos[i].Commit != "" && !p.Repos[i].Locked:
-			return p.Repos[i].at.Errorf("repos.%s: the project file itself pins the commit; change it there", id)
+			return p.Repos[i].At.Errorf("repos.%s: the project file itself pins the commit; change it there", id)
 		}
 	}
 	return nil
@@ -137,12 +136,12 @@ func (l *loader) pinRepo(ctx context.Context, r Repo) (Repo, error) {
 	if !r.isFloating() {
 		return r, nil
 	}
-	if now := treeIn((Project{Root: l.root}).Dir(l.ws, r), nil).readRecord(); now.matchesRepo(r) && !shouldUpdate(l.update, r.ID) {
+	if now := git.TreeIn((Project{Root: l.root}).Dir(l.ws, r), nil).Record(); now.Matches(r.Remote) && !shouldUpdate(l.update, r.ID) {
 		r.Commit = now.Commit
 		return r, nil
 	}
-	t, err := r.lookUp(ctx)
-	r.Commit, r.tagObject = t.commit, t.object
+	t, err := r.LookUp(ctx)
+	r.Commit, r.tagObject = t.Commit, t.Object
 	return r, err
 }
 
@@ -267,10 +266,10 @@ func lockSetup(ctx context.Context, p Project, update []string) (string, error) 
 			continue
 		}
 		group.Go(func() error {
-			t, err := source.repo.lookUp(ctx)
+			t, err := source.repo.LookUp(ctx)
 			mu.Lock()
 			defer mu.Unlock()
-			commits[id] = t.commit
+			commits[id] = t.Commit
 			return err
 		})
 	}
@@ -282,38 +281,4 @@ func lockSetup(ctx context.Context, p Project, update []string) (string, error) 
 		return "", err
 	}
 	return LockFile(p.File), writeChanged(LockFile(p.File), content)
-}
-
-// tip is a branch or tag at the server, with its commit. object is the ID of an annotated tag.
-type tip struct{ ref, commit, object string }
-
-// lookUp asks r's server for the commit of r's branch or tag. If a name is both a tag and a branch,
-// the tag wins, unless the branch is the server's default, as in kas's clones.
-func (r Repo) lookUp(ctx context.Context) (tip, error) {
-	refs := []string{remoteRef(r)}
-	if r.OrTag {
-		refs = append(refs, "refs/tags/"+r.Branch)
-	}
-	argv := []string{"git", "-c", "protocol.ext.allow=never", "ls-remote", "--symref", "--", r.storedURL(), "HEAD"}
-	for _, ref := range refs {
-		argv = append(argv, ref, ref+"^{}")
-	}
-	out, err := run.Output(ctx, withLogin(gitCommand("", argv), r.URL))
-	if err != nil {
-		return tip{}, r.explainFetchError(err)
-	}
-	found := map[string]string{}
-	for line := range strings.Lines(string(out)) { // a signed tag has a second line, for the commit that it holds
-		id, name, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		found[name] = cmp.Or(found[name], id) // of HEAD, the branch comes first
-	}
-	ref := refs[0]
-	if r.OrTag && found[refs[1]] != "" && (found[ref] == "" || found["HEAD"] != "ref: "+ref) {
-		ref = refs[1]
-	}
-	t := tip{ref: ref, commit: cmp.Or(found[ref+"^{}"], found[ref]), object: found[ref]}
-	if !wholeCommit().MatchString(t.commit) {
-		return tip{}, r.at.Errorf("repos.%s: %s has no %s\nnext: git ls-remote %[2]s", r.ID, shownURL(r), strings.Join(refs, " or "))
-	}
-	return t, nil
 }

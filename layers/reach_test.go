@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"slipway/layers/git"
 )
 
 // A server that answers, one that says no, one that says nothing; and a commit that is
@@ -37,10 +39,10 @@ func TestReach(t *testing.T) {
 	}
 	commit := strings.TrimSpace(string(head))
 	p := Project{Root: dir, Repos: []Repo{
-		{ID: "here", Name: "here", URL: there, Commit: commit},
-		{ID: "gone", Name: "gone", URL: filepath.Join(dir, "gone"), Commit: commit},
-		{ID: "silent", Name: "silent", URL: "git://" + silent.Addr().String() + "/x", Commit: commit},
-		{ID: "own", Name: "own"},
+		{Remote: git.Remote{ID: "here", URL: there, Commit: commit}, Name: "here"},
+		{Remote: git.Remote{ID: "gone", URL: filepath.Join(dir, "gone"), Commit: commit}, Name: "gone"},
+		{Remote: git.Remote{ID: "silent", URL: "git://" + silent.Addr().String() + "/x", Commit: commit}, Name: "silent"},
+		{Remote: git.Remote{ID: "own"}, Name: "own"},
 	}}
 	only := p
 	only.Repos = p.Repos[:1]
@@ -73,7 +75,7 @@ func TestBranchOfSHA256(t *testing.T) {
 	mustRun(t, dir, "git", "init", "-q", "--object-format=sha256", "-b", "main", url)
 	mustRun(t, url, "git", "-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "-q", "--allow-empty", "-m", "one")
 	ws := Workspace{Dir: filepath.Join(dir, "checkouts"), Mirrors: filepath.Join(dir, "mirrors")}
-	p := Project{Root: dir, Repos: []Repo{{ID: "r", Name: "r", URL: url, Branch: "main"}}}
+	p := Project{Root: dir, Repos: []Repo{{Name: "r", Remote: git.Remote{ID: "r", URL: url, Branch: "main"}}}}
 	if err := Checkout(t.Context(), p, ws); err == nil || !strings.Contains(err.Error(), "have 64 digits") || !strings.Contains(err.Error(), "\nnext: git ls-remote "+url+"  # ") {
 		t.Errorf("Checkout = %v; want that the ids are longer, and what is next", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/layers/git"
 	"slipway/layers/kastest"
 )
 
@@ -79,7 +80,7 @@ func TestRefsAsKas(t *testing.T) {
 			if theirs, ours := headOf(t, filepath.Join(runs[0].Dir, repo)), headOf(t, filepath.Join(ws.Dir, repo)); theirs != ours {
 				t.Errorf("%s is %s; kas has %s", keys, ours, theirs)
 			}
-			if s := treeIn(filepath.Join(ws.Dir, repo), nil); !s.isCurrent(p.Repos[i]) {
+			if s := git.TreeIn(filepath.Join(ws.Dir, repo), nil); !s.IsCurrent(p.Repos[i].Remote) {
 				t.Errorf("%s: a second checkout would ask git again", keys)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway/layers/git"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/yaml"
@@ -208,7 +209,7 @@ func (p *Project) placeLayers(here string) error {
 		}
 		p.Repos[i].Layers = append(p.Repos[i].Layers, Layer{Name: rest})
 	}
-	own := Repo{ID: ".", Name: filepath.Base(p.Root), at: p.setup.file.At}
+	own := Repo{Remote: git.Remote{ID: ".", At: p.setup.file.At}, Name: filepath.Base(p.Root)}
 	for _, v := range p.setup.beside {
 		rel, err := filepath.Rel(p.Root, filepath.Join(here, v.Text))
 		switch {

@@ -159,7 +159,7 @@ func (p Project) fragmentsConf(ws Workspace) ([]byte, error) {
 	for _, r := range p.Repos {
 		data, err := readIn(p.Dir(ws, r), "meta/conf/bitbake.conf")
 		if err == nil && !strings.Contains(string(data), "conf/"+toolConf) {
-			return nil, r.at.Errorf("sources.%s: this OpenEmbedded does not read fragments from conf/%s; whinlatter and later do", r.ID, toolConf)
+			return nil, r.At.Errorf("sources.%s: this OpenEmbedded does not read fragments from conf/%s; whinlatter and later do", r.ID, toolConf)
 		}
 	}
 	return fmt.Appendf(nil, "%s\nOE_FRAGMENTS += \"%s\"\n", toolConfNote, strings.Join(p.setup.fragments, " ")), nil
@@ -242,11 +242,6 @@ func (w confRecord) applyChanges(files, changed map[string][]byte) error {
 		return err
 	}
 	return writeChanged(filepath.Join(w.conf, writtenFile), append(data, '\n'))
-}
-
-// quoteGlob returns a glob pattern that matches only this path.
-func quoteGlob(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
 // readIn reads a file of a checkout, at most yaml.MaxFileBytes, and follows no link out of it.

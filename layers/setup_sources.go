@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"slipway/layers/git"
 	"slipway/layers/localfile"
 	"slipway/layers/yaml"
 )
@@ -46,7 +47,7 @@ func (p *Project) readSources(lock string) error {
 			p.Warnings = append(p.Warnings, own.lockWarnings(r)...)
 		}
 		if twin, there := folders[r.Name]; there {
-			return r.at.Errorf("sources.%s: has the same folder as sources.%s; give one of them another path", id, twin)
+			return r.At.Errorf("sources.%s: has the same folder as sources.%s; give one of them another path", id, twin)
 		}
 		folders[r.Name] = id
 		p.Repos = append(p.Repos, r)
@@ -76,7 +77,7 @@ func (p *Project) readSetupLock(lock string, declared *yaml.Value) (*yaml.Value,
 // readSource makes a Repo of one source, which has either git-remote or local. base is the folder
 // of relative local paths, "" in a file that must have absolute ones.
 func readSource(id string, v *yaml.Value, base string) (Repo, error) {
-	r := Repo{ID: id, Name: filepath.Clean(v.Get("path").TextOr(id)), at: v.At}
+	r := Repo{Remote: git.Remote{ID: id, At: v.At}, Name: filepath.Clean(v.Get("path").TextOr(id))}
 	if !layerPath().MatchString(r.Name) || !filepath.IsLocal(r.Name) || r.Name == "." {
 		return Repo{}, v.At.Errorf("sources.%s: its folder %q is not below the checkouts; give it a plain path", id, r.Name)
 	}
@@ -121,8 +122,8 @@ func (r *Repo) useRemote(v *yaml.Value) error {
 	}
 	r.Path = r.Name
 	rev, branch := v.Get("rev").Text, v.Get("branch").TextOr("")
-	if likeCommit().MatchString(rev) && !wholeCommit().MatchString(rev) && rev != branch {
-		return v.At.Errorf("%s: rev %q may be a commit, a branch or a tag; write the whole id, or refs/heads/%[2]s or refs/tags/%[2]s\nnext: git ls-remote %s", path, rev, shownURL(*r))
+	if likeCommit().MatchString(rev) && !git.IsCommit(rev) && rev != branch {
+		return v.At.Errorf("%s: rev %q may be a commit, a branch or a tag; write the whole id, or refs/heads/%[2]s or refs/tags/%[2]s\nnext: git ls-remote %s", path, rev, r.ShownURL())
 	}
 	r.useRev(rev, branch)
 	return r.validate()
@@ -135,7 +136,7 @@ func (r *Repo) useRev(rev, branch string) {
 	tag, isTag := strings.CutPrefix(rev, "refs/tags/")
 	head, isHead := strings.CutPrefix(rev, "refs/heads/")
 	switch {
-	case wholeCommit().MatchString(rev):
+	case git.IsCommit(rev):
 		r.Commit, r.Branch = rev, branch
 	case isTag:
 		r.Tag = tag
@@ -175,9 +176,9 @@ func (r Repo) lockWarnings(locked Repo) []string {
 	case r.URL == "" || locked.URL == "":
 		return nil
 	case r.URL != locked.URL:
-		return []string{fmt.Sprintf("%s: sources.%s comes from %s here and from %s in the project file%s", locked.at, r.ID, locked.URL, r.URL, holds)}
+		return []string{fmt.Sprintf("%s: sources.%s comes from %s here and from %s in the project file%s", locked.At, r.ID, locked.URL, r.URL, holds)}
 	case r.Commit != "" && r.Commit != locked.Commit:
-		return []string{fmt.Sprintf("%s: sources.%s is not at the commit %s, which the project file pins%s", locked.at, r.ID, r.Commit, holds)}
+		return []string{fmt.Sprintf("%s: sources.%s is not at the commit %s, which the project file pins%s", locked.At, r.ID, r.Commit, holds)}
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"slipway/layers/git"
 	"slipway/layers/localfile"
 	"slipway/layers/yaml"
 
@@ -79,12 +80,12 @@ func TestLoadSetup(t *testing.T) {
 		File: filepath.Join(dir, "setup/board.conf.json#board-a,distro/poky,machine/qemuarm64"), Root: dir,
 		BuildSystem: "openembedded", Machine: "qemuarm64", Distro: "poky", Targets: []string{"core-image-minimal"}, Task: "build",
 		Repos: []Repo{
-			{ID: "oe", Name: "oe", Path: "oe", URL: "https://example.org/oe", Branch: "wrynose", Commit: strings.Repeat("1", 40), Locked: true, Layers: []Layer{{Name: "meta"}}},
-			{ID: "tagged", Name: "deep/er", Path: "deep/er", URL: "https://example.com/last", Tag: "v1.0", Layers: []Layer{{Name: "meta-b"}}},
-			{ID: "pinned", Name: "pinned", Path: "pinned", URL: "u", Branch: "main", Commit: sha},
-			{ID: "any", Name: "any", Path: "any", URL: "v", Tag: "v2"},
-			{ID: "here", Name: "here", Path: "/opt/here", Layers: []Layer{{Name: "."}}},
-			{ID: ".", Name: filepath.Base(dir), Layers: []Layer{{Name: "own"}}},
+			{Remote: git.Remote{ID: "oe", URL: "https://example.org/oe", Branch: "wrynose", Commit: strings.Repeat("1", 40)}, Name: "oe", Path: "oe", Locked: true, Layers: []Layer{{Name: "meta"}}},
+			{Remote: git.Remote{ID: "tagged", URL: "https://example.com/last", Tag: "v1.0"}, Name: "deep/er", Path: "deep/er", Layers: []Layer{{Name: "meta-b"}}},
+			{Remote: git.Remote{ID: "pinned", URL: "u", Branch: "main", Commit: sha}, Name: "pinned", Path: "pinned"},
+			{Remote: git.Remote{ID: "any", URL: "v", Tag: "v2"}, Name: "any", Path: "any"},
+			{Remote: git.Remote{ID: "here"}, Name: "here", Path: "/opt/here", Layers: []Layer{{Name: "."}}},
+			{Remote: git.Remote{ID: "."}, Name: filepath.Base(dir), Layers: []Layer{{Name: "own"}}},
 		},
 		Env: map[string]*string{"BUILD_ID": nil, "TOKEN": nil},
 		Warnings: []string{
@@ -94,7 +95,7 @@ func TestLoadSetup(t *testing.T) {
 	}
 	ignore := cmp.FilterPath(func(p cmp.Path) bool {
 		name := p.Last().String()
-		return name == ".at" || name == ".commitAt" || name == ".setup" || name == ".read"
+		return name == ".At" || name == ".CommitAt" || name == ".setup" || name == ".read"
 	}, cmp.Ignore())
 	if diff := cmp.Diff(want, p, ignore, cmp.AllowUnexported(Project{}, Repo{})); diff != "" {
 		t.Errorf("Load: (-want +got)\n%s", diff)

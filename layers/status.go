@@ -2,15 +2,14 @@ package layers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"slipway/layers/localfile"
-	"slipway/layers/run"
-
 	"golang.org/x/sync/errgroup"
+
+	"slipway/layers/git"
+	"slipway/layers/localfile"
 )
 
 // State is the state of one repository's checkout, compared with the project.
@@ -44,8 +43,8 @@ func Status(ctx context.Context, p Project, ws Workspace) ([]State, error) {
 			group.Go(func() error { return states[i].describeLocal(ctx) })
 			continue
 		}
-		if t := treeIn(states[i].Dir, nil); t.isCheckout() {
-			group.Go(func() error { return t.explainDamage(c.describeTree(ctx, t, &states[i])) })
+		if t := git.TreeIn(states[i].Dir, nil); t.IsCheckout() {
+			group.Go(func() error { return t.ExplainDamage(c.describeTree(ctx, t, &states[i])) })
 		}
 	}
 	return states, group.Wait()
@@ -53,26 +52,26 @@ func Status(ctx context.Context, p Project, ws Workspace) ([]State, error) {
 
 // describeTree sets the fields of s from the checkout in t, and counts the commits between HEAD and
 // the wanted commit. Without a url it sets only Head and Edited.
-func (c *checkout) describeTree(ctx context.Context, t tree, s *State) error {
-	s.Head, _ = t.resolveCommit(ctx, "HEAD") // a repository without a commit has none
+func (c *checkout) describeTree(ctx context.Context, t git.Tree, s *State) error {
+	s.Head, _ = t.Resolve(ctx, "HEAD") // a repository without a commit has none
 	if s.Repo.URL == "" {
-		edited, err := t.editedFiles(ctx)
+		edited, err := t.EditedFiles(ctx)
 		s.Edited = len(edited) > 0
 		return err
 	}
-	modified, err := t.modifiedFiles(ctx, t.dir)
+	modified, err := t.ModifiedFiles(ctx, s.Dir)
 	if err != nil {
 		return err
 	}
 	s.Edited = len(modified) > 0
-	s.Stopped = !t.isComplete()
-	if branch, err := t.git(ctx, "symbolic-ref", "-q", "HEAD"); err == nil {
+	s.Stopped = !t.IsComplete()
+	if branch, err := t.Run(ctx, "symbolic-ref", "-q", "HEAD"); err == nil {
 		s.Branch = strings.TrimPrefix(branch, "refs/heads/")
 	}
-	if err := c.findWanted(ctx, t, s); err != nil || s.Head == "" || s.Head == s.Wanted || !wholeCommit().MatchString(s.Wanted) || !t.hasCommit(ctx, s.Wanted) {
+	if err := c.findWanted(ctx, t, s); err != nil || s.Head == "" || s.Head == s.Wanted || !git.IsCommit(s.Wanted) || !t.HasCommit(ctx, s.Wanted) {
 		return err
 	}
-	count, err := t.git(ctx, "rev-list", "--left-right", "--count", s.Wanted+"..."+s.Head)
+	count, err := t.Run(ctx, "rev-list", "--left-right", "--count", s.Wanted+"..."+s.Head)
 	if err != nil {
 		return err
 	}
@@ -82,15 +81,15 @@ func (c *checkout) describeTree(ctx context.Context, t tree, s *State) error {
 
 // findWanted sets s.Wanted, s.Stale and s.Patched. Wanted has the patches only if Slipway applied
 // some for these settings of the repository. Patches that cannot be read set Stale.
-func (c *checkout) findWanted(ctx context.Context, t tree, s *State) error {
-	now := t.readRecord()
-	if now.matchesRepo(s.Repo) {
+func (c *checkout) findWanted(ctx context.Context, t git.Tree, s *State) error {
+	now := t.Record()
+	if now.Matches(s.Repo.Remote) {
 		s.Wanted = now.Head
 	} else {
-		if want, err := t.localCommit(ctx, s.Repo); err == nil {
+		if want, err := t.LocalCommit(ctx, s.Repo.Remote); err == nil {
 			s.Wanted = want
 		}
-		now = record{}
+		now = git.Record{}
 	}
 	files, err := c.patchFiles(s.Repo)
 	if err != nil {
@@ -161,7 +160,7 @@ func Reach(ctx context.Context, p Project, ws Workspace, each time.Duration) ([]
 		g.Go(func() error {
 			r := all[i].Repo
 			all[i].Here = hasLocally(ctx, p, ws, r)
-			all[i].Err = queryServer(ctx, r, each)
+			all[i].Err = r.Query(ctx, each)
 			return nil
 		})
 	}
@@ -169,29 +168,17 @@ func Reach(ctx context.Context, p Project, ws Workspace, each time.Duration) ([]
 	return all, nil
 }
 
-// queryServer returns the error of git ls-remote at r's server, for at most the time each.
-func queryServer(ctx context.Context, r Repo, each time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, each, fmt.Errorf("no answer within %v", each))
-	defer cancel()
-	_, err := run.Output(ctx, withLogin(gitCommand(".", []string{"git", "-c", "protocol.ext.allow=never", "ls-remote", "-q", "--", r.storedURL(), "HEAD"}), r.URL))
-	var failure *run.Failure
-	if errors.As(err, &failure) {
-		return &gitError{failure}
-	}
-	return err
-}
-
 // hasLocally reports whether r pins a whole commit id that the checkout or the mirror has.
 func hasLocally(ctx context.Context, p Project, ws Workspace, r Repo) bool {
-	if !wholeCommit().MatchString(r.Commit) {
+	if !git.IsCommit(r.Commit) {
 		return false
 	}
-	if t := treeIn(p.Dir(ws, r), nil); t.isCheckout() && t.hasCommit(ctx, r.Commit) {
+	if t := git.TreeIn(p.Dir(ws, r), nil); t.IsCheckout() && t.HasCommit(ctx, r.Commit) {
 		return true
 	}
 	if ws.Mirrors == "" {
 		return false
 	}
-	m := ws.mirrorFor(r)
-	return localfile.Exists(m.dir) && m.hasCommit(ctx, r.Commit)
+	m := git.MirrorFor(ws.Mirrors, r.Remote)
+	return localfile.Exists(m.Dir) && m.HasCommit(ctx, r.Commit)
 }

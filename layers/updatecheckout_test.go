@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"slipway/layers/git"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
 )
@@ -152,7 +153,7 @@ func TestEditedTakesNoLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	edited, err := treeIn(m.r, nil).editedFiles(t.Context())
+	edited, err := git.TreeIn(m.r, nil).EditedFiles(t.Context())
 	if err != nil || len(edited) > 0 {
 		t.Errorf("edited = %q, %v; want nothing", edited, err)
 	}
@@ -296,7 +297,7 @@ func TestCheckoutAfterAKillAtTheEnd(t *testing.T) {
 	if err := m.checkout(t, t.Context(), m.second); err != nil {
 		t.Fatal(err)
 	}
-	mustRun(t, m.r, "git", "update-ref", checkedOut, m.first)
+	mustRun(t, m.r, "git", "update-ref", "refs/slipway/checkout", m.first)
 	write(t, m.r, map[string]string{".git/slipway-moving": m.second})
 	if err := m.checkout(t, t.Context(), m.first); err != nil || headOf(t, m.r) != m.first {
 		t.Errorf("Checkout = %v; want HEAD at %s", err, m.first)

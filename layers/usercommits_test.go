@@ -49,7 +49,7 @@ func TestCheckoutStopsAtCommitsOfTheUser(t *testing.T) {
 			mustRun(t, m.r, "git", "checkout", "-q", "--detach", "colleague/main")
 		}, []string{" their fix\n"}},
 		{"many", func(t *testing.T, m moved) {
-			for range shownCommits + 2 {
+			for range 5 + 2 {
 				commitMine(t, m.r, "one of many")
 			}
 		}, []string{"... and 2 more\n"}},

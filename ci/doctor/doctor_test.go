@@ -20,6 +20,7 @@ import (
 	"slipway/images/cache"
 	"slipway/images/lint"
 	"slipway/layers"
+	"slipway/layers/git"
 	"slipway/layers/run"
 )
 
@@ -487,7 +488,7 @@ func TestProxies(t *testing.T) {
 
 // A server that says no stops a build, but not one whose layers are here.
 func TestUnreached(t *testing.T) {
-	r := layers.Reached{Repo: layers.Repo{ID: "a", URL: "https://h/a"}, Err: fmt.Errorf("no answer within 1s")}
+	r := layers.Reached{Repo: layers.Repo{Remote: git.Remote{ID: "a", URL: "https://h/a"}}, Err: fmt.Errorf("no answer within 1s")}
 	if f := unreachedFinding(r); f.State != Stops || !strings.Contains(f.Fix, "git ls-remote https://h/a HEAD") {
 		t.Errorf("unreached: %+v", f)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"slipway/layers/git"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
@@ -33,10 +34,9 @@ func (r repository) git(ctx context.Context, args ...string) (string, error) {
 
 // command returns a git command in r.root, without GIT_DIR and other variables that override it.
 func (r repository) command(args ...string) run.Command {
-	return run.Command{
-		Argv: append([]string{"git", "-c", "core.quotePath=false"}, args...), Dir: r.root,
-		Env: []string{"GIT_OPTIONAL_LOCKS=0"}, Unset: []string{"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"},
-	}
+	c := git.Command(r.root, append([]string{"-c", "core.quotePath=false"}, args...)...)
+	c.Env = append(c.Env, "GIT_OPTIONAL_LOCKS=0")
+	return c
 }
 
 // resolve returns the commit ID of a commit, branch or tag.

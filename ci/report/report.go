@@ -19,7 +19,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"slipway/images"
-	"slipway/layers"
+	"slipway/layers/git"
 	"slipway/layers/host"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
@@ -38,20 +38,20 @@ const (
 
 // Report is the result of a run: the stages up to the board, and the checks on the board.
 type Report struct {
-	Version   int                  `json:"version"`
-	Board     string               `json:"board"`
-	Target    string               `json:"target,omitempty"` // what it was reached as
-	Started   time.Time            `json:"started"`
-	ElapsedMS int64                `json:"elapsedMs"`
-	Reason    string               `json:"reason,omitempty"` // of a failure: unreachable, check, suite or other
-	Slipway   images.Program       `json:"slipway,omitzero"` // that asked
-	Host      Host                 `json:"host"`
-	Identity  Identity             `json:"identity"`
-	Source    *layers.FolderCommit `json:"source,omitempty"` // of the image
-	Boot      Boot                 `json:"boot,omitzero"`
-	Stages    []Stage              `json:"stages"`
-	Suites    []SuiteResult        `json:"suites"`
-	Logs      []Log                `json:"logs,omitempty"`
+	Version   int               `json:"version"`
+	Board     string            `json:"board"`
+	Target    string            `json:"target,omitempty"` // what it was reached as
+	Started   time.Time         `json:"started"`
+	ElapsedMS int64             `json:"elapsedMs"`
+	Reason    string            `json:"reason,omitempty"` // of a failure: unreachable, check, suite or other
+	Slipway   images.Program    `json:"slipway,omitzero"` // that asked
+	Host      Host              `json:"host"`
+	Identity  Identity          `json:"identity"`
+	Source    *git.FolderCommit `json:"source,omitempty"` // of the image
+	Boot      Boot              `json:"boot,omitzero"`
+	Stages    []Stage           `json:"stages"`
+	Suites    []SuiteResult     `json:"suites"`
+	Logs      []Log             `json:"logs,omitempty"`
 }
 
 // Host is the machine that ran the checks.

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/images"
-	"slipway/layers"
+	"slipway/layers/git"
 	"slipway/layers/htmlstyle/pagetest"
 )
 
@@ -27,7 +27,7 @@ func passing() Report {
 		Board: "virt", Started: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), ElapsedMS: 41730,
 		Slipway: images.Program{Version: "v0.9.0", Commit: "0123456789abcdef0123456789abcdef01234567"},
 		Host:    Host{Name: "builder", OS: "Debian GNU/Linux 12 (bookworm)", Arch: "amd64", CPUs: 2},
-		Source:  &layers.FolderCommit{URL: "https://git.example.com/boards.git", Commit: "89abcdef0123456789abcdef0123456789abcdef", Branch: "main"},
+		Source:  &git.FolderCommit{URL: "https://git.example.com/boards.git", Commit: "89abcdef0123456789abcdef0123456789abcdef", Branch: "main"},
 		Boot:    Boot{ElapsedMS: 19800, Accel: "tcg"},
 		Identity: Identity{
 			Hostname: "virt", Model: "Standard PC (i440FX + PIIX, 1996)", MachineID: "5f0c7d2a9b3e4f1c8d6a7b8c9d0e1f2a",
@@ -187,7 +187,7 @@ func TestHostileTextIsHarmless(t *testing.T) {
 	r := failing()
 	r.Board, r.Identity.Hostname = hostileText, hostileText
 	r.Slipway.Version, r.Slipway.Commit, r.Boot.Accel = hostileText, hostileText, hostileText
-	r.Source = &layers.FolderCommit{URL: hostileText, Commit: hostileText, Branch: hostileText}
+	r.Source = &git.FolderCommit{URL: hostileText, Commit: hostileText, Branch: hostileText}
 	r.Stages[0].Saw, r.Stages[0].Next = hostileText, hostileText
 	for i := range r.Suites {
 		for j := range r.Suites[i].Checks {

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/layers"
+	"slipway/layers/git"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -15,20 +15,20 @@ var (
 )
 
 func TestRange(t *testing.T) {
-	runs := func(all ...layers.FolderCommit) (list []*Run) {
+	runs := func(all ...git.FolderCommit) (list []*Run) {
 		for _, s := range all {
 			list = append(list, &Run{Source: s})
 		}
 		return list
 	}
-	at := func(commit string) layers.FolderCommit {
-		return layers.FolderCommit{Commit: commit, URL: "https://github.com/o/r"}
+	at := func(commit string) git.FolderCommit {
+		return git.FolderCommit{Commit: commit, URL: "https://github.com/o/r"}
 	}
 	edited := at(commitB)
 	edited.Edited = true
 	elsewhere := at(commitB)
 	elsewhere.URL = "https://github.com/o/fork"
-	none := layers.FolderCommit{}
+	none := git.FolderCommit{}
 	page := "https://github.com/o/r/compare/" + commitA + "..." + commitB
 	for _, tt := range []struct {
 		name  string
@@ -47,7 +47,7 @@ func TestRange(t *testing.T) {
 		{"none", runs(none, none), 1, Range{}, "no commits are known"},
 	} {
 		got := rangeOf(tt.runs, tt.first)
-		pageOf := func(url, commit string) string { return layers.FolderCommit{URL: url, Commit: commit}.Page() }
+		pageOf := func(url, commit string) string { return git.FolderCommit{URL: url, Commit: commit}.Page() }
 		if before, after := pageOf(at("").URL, got.Before), pageOf(got.URL, got.After); got.BeforePage != before || got.AfterPage != after {
 			t.Errorf("%s: the commits link %q and %q; want %q and %q", tt.name, got.BeforePage, got.AfterPage, before, after)
 		}

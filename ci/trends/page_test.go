@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"slipway/layers"
+	"slipway/layers/git"
 	"slipway/layers/htmlstyle"
 	"slipway/layers/htmlstyle/pagetest"
 	"slipway/layers/plaintext"
@@ -30,7 +30,7 @@ func fewRuns() Runs {
 		}
 		all = append(all, Run{
 			Board: "<script>alert(1)</script>", Device: `"serial"`, Name: fmt.Sprintf("runs/%02d&lt;", i), Time: time.Date(2026, 3, 1+i, 5, 6, 7, 0, time.UTC),
-			Source: layers.FolderCommit{URL: "git@gitlab.example.com:team/boards.git", Commit: strings.Repeat(fmt.Sprintf("%02x", i), 20), Branch: "main", Edited: i == 9},
+			Source: git.FolderCommit{URL: "git@gitlab.example.com:team/boards.git", Commit: strings.Repeat(fmt.Sprintf("%02x", i), 20), Branch: "main", Edited: i == 9},
 			Key:    fmt.Sprint("key", i/2), built: time.Date(2026, 3, 1+i, 4, 0, 0, 0, time.UTC),
 			build:  []value{{metric{"build time", "", "s"}, took, 1}},
 			device: []value{{metric{"x]]>", "<b>: &", "%"}, 50, 0}},

@@ -14,7 +14,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/images"
-	"slipway/layers"
+	"slipway/layers/git"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
@@ -36,7 +36,7 @@ type Run struct {
 	Device string // its serial or address; "" if the run reached no device, or a virtual board
 	Name   string // the folder or file
 	Time   time.Time
-	Source layers.FolderCommit
+	Source git.FolderCommit
 	Key    string // of the image
 
 	built  time.Time // of the artifact; a later run may be of the same one
@@ -252,8 +252,8 @@ func (r *reader) text(s string) string {
 	return unique.Make(plaintext.Clean(plaintext.OneLine(s), maxNameBytes)).Value()
 }
 
-func (r *reader) source(s layers.FolderCommit) layers.FolderCommit {
-	return layers.FolderCommit{URL: r.text(layers.WithoutPassword(s.URL)), Commit: r.text(s.Commit), Edited: s.Edited, Branch: r.text(s.Branch)}
+func (r *reader) source(s git.FolderCommit) git.FolderCommit {
+	return git.FolderCommit{URL: r.text(git.WithoutPassword(s.URL)), Commit: r.text(s.Commit), Edited: s.Edited, Branch: r.text(s.Branch)}
 }
 
 // sized are the kinds of artifact files whose size becomes a series.

@@ -13,7 +13,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/images"
-	"slipway/layers"
+	"slipway/layers/git"
 	"slipway/layers/plaintext"
 
 	"github.com/google/go-cmp/cmp"
@@ -162,7 +162,7 @@ func TestReadErrors(t *testing.T) {
 func FuzzRuns(f *testing.F) {
 	f.Add([]byte(aReport), []byte(anArtifact))
 	r := report.Report{
-		Version: 1, Board: "virt", Started: time.Unix(1e9, 0), Boot: report.Boot{ElapsedMS: 1}, Source: &layers.FolderCommit{Commit: "c", Branch: "b"},
+		Version: 1, Board: "virt", Started: time.Unix(1e9, 0), Boot: report.Boot{ElapsedMS: 1}, Source: &git.FolderCommit{Commit: "c", Branch: "b"},
 		Stages: []report.Stage{{Name: "boot", Status: report.Failed}},
 		Suites: []report.SuiteResult{{Name: "s", Checks: []report.CheckResult{{Name: "c", Kind: "reboot", Status: report.Passed, Metrics: []report.Metric{{Name: "m", Value: -1e308, Min: new(float64)}}}}}},
 	}

@@ -14,7 +14,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/images"
-	"slipway/layers"
+	"slipway/layers/git"
 )
 
 // pipelines is how many pipelines of main are written. Each has a folder for each of the
@@ -164,7 +164,7 @@ func limit(v float64) *float64 { return &v }
 func (w *writer) artifact(board, arch string, cost images.Cost, files ...images.File) images.Artifact {
 	return images.Artifact{
 		Board: board, Arch: arch, Key: fmt.Sprintf("%x", sha1.Sum(fmt.Append(nil, board, w.at, w.branch))), Built: w.began().Add(10 * time.Minute),
-		Files: files, Cost: &cost, Source: &layers.FolderCommit{URL: repositoryURL, Commit: commitOf(w.at), Branch: w.branch},
+		Files: files, Cost: &cost, Source: &git.FolderCommit{URL: repositoryURL, Commit: commitOf(w.at), Branch: w.branch},
 	}
 }
 

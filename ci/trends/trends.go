@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"slipway/layers"
+	"slipway/layers/git"
 	"slipway/layers/plaintext"
 )
 
@@ -325,7 +325,7 @@ func (t Trends) Err() error {
 		return nil
 	}
 	next := "git log  # for the commits that the lines above name"
-	if r := all[0].Range; layers.IsCommit(r.Before) && layers.IsCommit(r.After) && r.Before != r.After {
+	if r := all[0].Range; git.IsCommit(r.Before) && git.IsCommit(r.After) && r.Before != r.After {
 		next = fmt.Sprintf("git log %s..%s", r.Before, r.After)
 	}
 	return fmt.Errorf("%s: %w\nnext: %s", count(len(all), "regression"), errRegressed, next)

@@ -1,6 +1,7 @@
 package localfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,9 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"slipway/layers/plaintext"
-
 	"golang.org/x/sys/unix"
+
+	"slipway/layers/plaintext"
 )
 
 // MkdirAll is os.MkdirAll. If a file is in the way, the error says how to move it.
@@ -97,4 +98,31 @@ func NearestFolder(name string) string {
 		above = filepath.Dir(above)
 	}
 	return above
+}
+
+// ResolveLinks returns a path with its links resolved. The path need not exist.
+func ResolveLinks(path string) string { return followLinks(path, maxLinks) }
+
+const maxLinks = 40 // as Linux
+
+// followLinks resolves the links of a path that need not exist, in at most most steps.
+func followLinks(path string, most int) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil || path == filepath.Dir(path) || most == 0 {
+		return cmp.Or(real, path)
+	}
+	folder := followLinks(filepath.Dir(path), most-1)
+	path = filepath.Join(folder, filepath.Base(path))
+	link, err := os.Readlink(path)
+	switch {
+	case err != nil:
+		return path
+	case filepath.IsAbs(link):
+		return followLinks(link, most-1)
+	}
+	return followLinks(filepath.Join(folder, link), most-1)
+}
+
+// QuoteGlob returns a glob pattern that matches only this path.
+func QuoteGlob(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }

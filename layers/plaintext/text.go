@@ -32,6 +32,16 @@ var breaks = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ", "\t", " ")
 // OneLine returns a text as Printable does, with spaces for line breaks and tabs.
 func OneLine(s string) string { return Printable(breaks.Replace(s)) }
 
+// ShortLine returns a text from outside as one line of limited length that is safe to print.
+func ShortLine(text string) string {
+	text = OneLine(text)
+	const most = 200
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
+}
+
 // SizeText returns a size in a binary unit, such as 1.5 GiB.
 func SizeText(n int64) string {
 	const units = "KMGTP"

@@ -1,6 +1,10 @@
 package plaintext
 
-import "testing"
+import (
+	"strings"
+	"testing"
+	"unicode"
+)
 
 func TestOneLine(t *testing.T) {
 	for text, want := range map[string]string{
@@ -12,4 +16,18 @@ func TestOneLine(t *testing.T) {
 			t.Errorf("OneLine(%q) = %q; want %q", text, got, want)
 		}
 	}
+}
+
+func FuzzPrintable(f *testing.F) {
+	f.Add("a subject")
+	f.Add("\x1b[31mred\n\xff")
+	f.Add("\u202egnp.elif")
+	f.Add(strings.Repeat("ä", 300))
+	f.Fuzz(func(t *testing.T, text string) {
+		got := ShortLine(text)
+		unsafe := func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
+		if strings.ContainsFunc(got, unsafe) || len(got) > 3*len(text)+3 || len(got) > 620 {
+			t.Errorf("printable(%q) = %q", text, got)
+		}
+	})
 }

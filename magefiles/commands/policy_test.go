@@ -17,7 +17,7 @@ import (
 	"slipway/flash"
 	"slipway/images"
 	"slipway/images/bitbake"
-	"slipway/layers"
+	"slipway/layers/git"
 )
 
 const (
@@ -249,7 +249,7 @@ func TestPolicyRefuses(t *testing.T) {
 		{"an edited layer", all, again(func(a *images.Artifact) { a.Layers[0].Edited = true }), "repository poky had changes"},
 		{"a local layer", all, again(func(a *images.Artifact) { a.Layers[0].Local = "/home/me/poky" }), "repository poky had changes"},
 		{"an edited project", all, again(func(a *images.Artifact) {
-			a.Source = &layers.FolderCommit{Commit: strings.Repeat("b", 40), Edited: true}
+			a.Source = &git.FolderCommit{Commit: strings.Repeat("b", 40), Edited: true}
 		}), "the project had changes"},
 		{"an old build", all, again(func(a *images.Artifact) { a.Built = a.Built.AddDate(0, -2, 0) }), "it was built 2026-09-27 12:00:00, before 2026-11-01"},
 		{"no bill", all, func(t *testing.T) {

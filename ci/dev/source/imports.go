@@ -21,6 +21,7 @@ var stages = []stage{
 	{"layers/plaintext", 0, "every stage shows text through it"},
 	{"layers/yaml", 0, "every stage reads its users' YAML through it"},
 	{"layers/localfile", 0, "every stage reads its users' files through it"},
+	{"layers/git", 0, "every stage may ask for the commit of a folder"},
 	{"layers/htmlstyle", 0, "every stage may write a page"},
 	{"flash/sealed", 0, "every stage keeps a file to what it proved through it"},
 	{"layers/host", 0, "every stage may need packages of the host"},

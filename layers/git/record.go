@@ -1,10 +1,9 @@
-package layers
+package git
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,12 +12,13 @@ import (
 	"strings"
 
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 	"slipway/layers/yaml"
 )
 
-// record is the state that Slipway brought a checkout to. With it, and git's own small files, a
+// Record is the state that Slipway brought a checkout to. With it, and git's own small files, a
 // checkout that is up to date needs no run of git.
-type record struct {
+type Record struct {
 	URL     string `json:"url"`
 	Ref     string `json:"ref"`           // the branch or tag that was requested
 	Commit  string `json:"commit"`        // as the server has it
@@ -33,54 +33,37 @@ type record struct {
 // maxStateBytes limits the small files of git's and ours. A larger one is not what it should be.
 const maxStateBytes = 1 << 18
 
-func (t tree) recordFile() string { return filepath.Join(t.gitDir, "slipway.json") }
+func (t Tree) recordFile() string { return filepath.Join(t.gitDir, "slipway.json") }
 
-// readRecord returns the tree's record, or an empty one if it cannot read one.
-func (t tree) readRecord() (r record) {
+// Record returns the tree's record, or an empty one if it cannot read one.
+func (t Tree) Record() (r Record) {
 	if err := json.Unmarshal(readSmall(t.recordFile()), &r); err != nil {
-		return record{}
+		return Record{}
 	}
 	return r
 }
 
-func (t tree) writeRecord(r record) error {
+func (t Tree) writeRecord(r Record) error {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	return replaceFile(t.recordFile(), data)
+	return localfile.Replace(t.recordFile(), data)
 }
 
-// replaceFile writes a file beside path and renames it, so that path is never incomplete. The
-// caller holds the workspace's lock. As git, it does not sync, which would wait for all checkouts.
-func replaceFile(path string, content []byte) error {
-	part := filepath.Join(filepath.Dir(path), ".new-"+filepath.Base(path))
-	_ = os.Remove(part) // of a run that was killed
-	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	defer os.Remove(part) // gone already if all went well
-	_, err = f.Write(content)
-	if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(part, path)
+// Matches reports whether the record is of r's settings, except its patches.
+func (c Record) Matches(r Remote) bool {
+	return c.Head != "" && c.URL == r.storedURL() && c.Ref == r.ref() && (r.Commit == "" || c.Commit == r.Commit || c.Pin == r.Commit)
 }
 
-// matchesRepo reports whether the record is of r's settings, except its patches.
-func (c record) matchesRepo(r Repo) bool {
-	return c.Head != "" && c.URL == r.storedURL() && c.Ref == remoteRef(r) && (r.Commit == "" || c.Commit == r.Commit || c.Pin == r.Commit)
-}
-
-// isCurrent reports whether the tree is at the commit, patched or not, that Slipway recorded for r.
-func (t tree) isCurrent(r Repo) bool {
-	c := t.readRecord()
-	return c.matchesRepo(r) && t.isComplete() && t.headCommit() == c.Head
+// IsCurrent reports whether the tree is at the commit, patched or not, that Slipway recorded for r.
+func (t Tree) IsCurrent(r Remote) bool {
+	c := t.Record()
+	return c.Matches(r) && t.IsComplete() && t.headCommit() == c.Head
 }
 
 // headCommit returns the commit of HEAD from git's files, or "" if only git can tell.
-func (t tree) headCommit() string {
+func (t Tree) headCommit() string {
 	head := strings.TrimSpace(string(readSmall(filepath.Join(t.gitDir, "HEAD"))))
 	if ref, ok := strings.CutPrefix(head, "ref: "); ok {
 		if !strings.HasPrefix(ref, "refs/heads/") || !filepath.IsLocal(ref) {
@@ -88,7 +71,7 @@ func (t tree) headCommit() string {
 		}
 		head = strings.TrimSpace(string(readSmall(filepath.Join(t.gitDir, ref))))
 	}
-	if !wholeCommit().MatchString(head) {
+	if !IsCommit(head) {
 		return ""
 	}
 	return head
@@ -116,12 +99,12 @@ type unfetched struct {
 const maxUnfetched = 20
 
 // findUnfetched returns the submodules and Git LFS files of HEAD, at most maxUnfetched of each.
-func (t tree) findUnfetched(ctx context.Context) (u unfetched, err error) {
+func (t Tree) findUnfetched(ctx context.Context) (u unfetched, err error) {
 	index, err := os.ReadFile(filepath.Join(t.gitDir, "index"))
 	if err != nil || !bytes.Contains(index, []byte("attributes")) && !bytes.Contains(index, []byte("modules")) {
 		return u, err // the index has the names, or what they do not share with the one before
 	}
-	names, err := t.gitList(ctx, "ls-files", "-z", "--", ".gitmodules", ":(glob)**/.gitattributes")
+	names, err := t.list(ctx, "ls-files", "-z", "--", ".gitmodules", ":(glob)**/.gitattributes")
 	if err != nil {
 		return u, err
 	}
@@ -133,10 +116,10 @@ func (t tree) findUnfetched(ctx context.Context) (u unfetched, err error) {
 			}
 			continue
 		}
-		lfs = lfs || bytes.Contains(readBeginning(filepath.Join(t.dir, name), yaml.MaxFileBytes), []byte("filter=lfs"))
+		lfs = lfs || bytes.Contains(readBeginning(filepath.Join(t.Dir, name), yaml.MaxFileBytes), []byte("filter=lfs"))
 	}
 	if lfs {
-		names, err = t.gitList(ctx, "ls-files", "-z", "--", ":(attr:filter=lfs)")
+		names, err = t.list(ctx, "ls-files", "-z", "--", ":(attr:filter=lfs)")
 		u.Files = limitNames(names)
 	}
 	return u, err
@@ -164,8 +147,8 @@ func limitNames(names []string) []string {
 }
 
 // listSubmodules returns the submodules in the index, at most maxUnfetched.
-func (t tree) listSubmodules(ctx context.Context) ([]string, error) {
-	entries, err := t.gitList(ctx, "ls-files", "-z", "--stage")
+func (t Tree) listSubmodules(ctx context.Context) ([]string, error) {
+	entries, err := t.list(ctx, "ls-files", "-z", "--stage")
 	var paths []string
 	for _, entry := range entries {
 		if info, path, _ := strings.Cut(entry, "\t"); strings.HasPrefix(info, "160000 ") {
@@ -176,11 +159,11 @@ func (t tree) listSubmodules(ctx context.Context) ([]string, error) {
 }
 
 // missingWarnings returns a warning for empty submodules, and one for LFS files that are pointers.
-func (u unfetched) missingWarnings(r Repo, dir string) []string {
+func (u unfetched) missingWarnings(r Remote, dir string) []string {
 	var lines, lack []string
 	for _, path := range u.Submodules {
 		if entries, err := os.ReadDir(filepath.Join(dir, path)); err == nil && len(entries) == 0 {
-			lack = append(lack, printableLine(path))
+			lack = append(lack, plaintext.ShortLine(path))
 		}
 	}
 	if len(lack) > 0 {
@@ -189,7 +172,7 @@ func (u unfetched) missingWarnings(r Repo, dir string) []string {
 	lack = nil
 	for _, path := range u.Files {
 		if bytes.HasPrefix(readBeginning(filepath.Join(dir, path), 64), []byte("version https://git-lfs.github.com/spec/")) {
-			lack = append(lack, printableLine(path))
+			lack = append(lack, plaintext.ShortLine(path))
 		}
 	}
 	if len(lack) > 0 {

@@ -1,6 +1,9 @@
-package layers
+// Package git drives git for a folder: it turns a Remote into a Tree at a commit, through a Mirror,
+// and loses no work of a user on the way. It does not read project files; see layers.
+package git
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -25,21 +28,21 @@ const checkedOut = "refs/slipway/checkout"
 // allHistory is the depth that git takes for no limit.
 const allHistory = 1<<31 - 1
 
-// store is a git repository, with or without a work tree. Branches and tags are named by their
+// repository is a git repository, with or without a work tree. Branches and tags are named by their
 // whole refs, so that none can be mistaken for a commit or an option.
-type store struct {
-	dir    string   // its folder
-	gitDir string   // git's own folder in it; dir itself if there is no work tree
+type repository struct {
+	Dir    string   // its folder
+	gitDir string   // git's own folder in it; Dir itself if there is no work tree
 	hold   *os.File // a lock, which also git and its children hold
 	url    string   // of its server, with a login that no file keeps
 }
 
-// tree is one checkout.
-type tree struct{ store }
+// Tree is one checkout.
+type Tree struct{ repository }
 
-// treeIn returns the checkout in dir, which need not exist. Its git folder is dir/.git, or the
+// TreeIn returns the checkout in dir, which need not exist. Its git folder is dir/.git, or the
 // folder that the .git file of a linked work tree names.
-func treeIn(dir string, hold *os.File) tree {
+func TreeIn(dir string, hold *os.File) Tree {
 	gitDir := filepath.Join(dir, ".git")
 	if named, ok := strings.CutPrefix(string(readSmall(gitDir)), "gitdir: "); ok {
 		gitDir = strings.TrimSpace(named)
@@ -47,27 +50,28 @@ func treeIn(dir string, hold *os.File) tree {
 			gitDir = filepath.Join(dir, gitDir)
 		}
 	}
-	return tree{store{dir: dir, gitDir: gitDir, hold: hold}}
+	return Tree{repository{Dir: dir, gitDir: gitDir, hold: hold}}
 }
 
-func (t tree) isCheckout() bool { return localfile.Exists(t.gitDir) }
+// IsCheckout reports whether the folder has a repository.
+func (t Tree) IsCheckout() bool { return localfile.Exists(t.gitDir) }
 
 // historyEndsAt reports whether the shallow history ends at an id: that is a commit's, no tag's.
-func (g store) historyEndsAt(id string) bool {
+func (g repository) historyEndsAt(id string) bool {
 	ends, err := shallowCommits(g.gitDir)
 	return err == nil && slices.Contains(ends, id)
 }
 
-func (g store) isShallow() bool { return localfile.Exists(filepath.Join(g.gitDir, "shallow")) }
+func (g repository) isShallow() bool { return localfile.Exists(filepath.Join(g.gitDir, "shallow")) }
 
-// git runs git in the repository and returns its standard output without blanks at the ends.
-func (g store) git(ctx context.Context, args ...string) (string, error) {
+// Run runs git in the repository and returns its standard output without blanks at the ends.
+func (g repository) Run(ctx context.Context, args ...string) (string, error) {
 	out, err := run.Output(ctx, g.command(args...))
 	return strings.TrimSpace(string(out)), err
 }
 
-// gitList runs git and returns the items of its output, which end with a NUL each.
-func (g store) gitList(ctx context.Context, args ...string) ([]string, error) {
+// list runs git and returns the items of its output, which end with a NUL each.
+func (g repository) list(ctx context.Context, args ...string) ([]string, error) {
 	out, err := run.Output(ctx, g.command(args...))
 	if err != nil || len(out) == 0 {
 		return nil, err
@@ -75,21 +79,30 @@ func (g store) gitList(ctx context.Context, args ...string) ([]string, error) {
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"), nil
 }
 
+// runWith runs git with more environment and a standard input, and returns its standard output
+// without the newline at the end.
+func (g repository) runWith(ctx context.Context, env []string, stdin []byte, args ...string) (string, error) {
+	c := g.command(args...)
+	c.Env, c.Stdin = append(c.Env, env...), bytes.NewReader(stdin)
+	out, err := run.Output(ctx, c)
+	return plaintext.TrimNewline(string(out)), err
+}
+
 // command returns a git command for this repository only: without the explicit folders, git in a
 // damaged repository would use the repository around it. It runs no hooks of the user. A pack must
 // appear whole, because the loose objects of a killed fetch would be a commit without its files.
 // The output of a signature check would be mistaken for a commit's date. A file watcher would hold
 // our locks for ever. A git status that may take a lock leaves index.lock when it is killed.
-func (g store) command(args ...string) run.Command {
-	argv := []string{"git", "--no-optional-locks", "--git-dir=" + g.gitDir}
-	if g.gitDir != g.dir {
-		argv = append(argv, "--work-tree="+g.dir)
+func (g repository) command(args ...string) run.Command {
+	argv := []string{"--no-optional-locks", "--git-dir=" + g.gitDir}
+	if g.gitDir != g.Dir {
+		argv = append(argv, "--work-tree="+g.Dir)
 	}
 	argv = append(
 		argv, "-c", "core.hooksPath=/dev/null", "-c", "protocol.ext.allow=never", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
 		"-c", "fetch.unpackLimit=1", "-c", "log.showSignature=false", "-c", "i18n.logOutputEncoding=UTF-8", "-c", "core.fsmonitor=false",
 	)
-	c := gitCommand(g.dir, append(argv, args...))
+	c := Command(g.Dir, append(argv, args...)...)
 	c.Hold = g.hold
 	return withLogin(c, g.url)
 }
@@ -104,25 +117,26 @@ func withLogin(c run.Command, url string) run.Command {
 	return c
 }
 
-// gitVariables are the variables that a git which runs Slipway, in a hook or an alias, sets for its
-// own repository. With GIT_INDEX_FILE, a checkout would write over that repository's index.
-var gitVariables = []string{
+// repositoryVariables are the variables that a git which runs Slipway, in a hook or an alias, sets
+// for its own repository. With GIT_INDEX_FILE, a checkout would write over that repository's index.
+var repositoryVariables = []string{
 	"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_NAMESPACE", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE",
 	"GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_REPLACE_REF_BASE", "GIT_NO_REPLACE_OBJECTS", "GIT_IMPLICIT_WORK_TREE", "GIT_CONFIG",
 }
 
-// gitCommand returns a command that runs git without a terminal and without gitVariables: a program
-// in the background cannot answer a question. ssh uses the user's SSH_ASKPASS, if set.
-func gitCommand(dir string, argv []string) run.Command {
+// Command returns a command that runs git in a folder without a terminal and without
+// repositoryVariables: a program in the background cannot answer a question. ssh uses the user's
+// SSH_ASKPASS, if set.
+func Command(dir string, args ...string) run.Command {
 	askpass := cmp.Or(os.Getenv("SSH_ASKPASS"), "false")
-	return run.Command{Argv: argv, Dir: dir, Unset: gitVariables, Env: []string{"GIT_TERMINAL_PROMPT=0", "SSH_ASKPASS_REQUIRE=force", "SSH_ASKPASS=" + askpass, "LC_ALL=C"}}
+	return run.Command{Argv: append([]string{"git"}, args...), Dir: dir, Unset: repositoryVariables, Env: []string{"GIT_TERMINAL_PROMPT=0", "SSH_ASKPASS_REQUIRE=force", "SSH_ASKPASS=" + askpass, "LC_ALL=C"}}
 }
 
 // initRepository creates an empty repository for r's server, of sha256 if r's commit has 64 digits.
 // It writes git's files itself, since git init and git remote add slow a first checkout down.
-func (g store) initRepository(r Repo) error {
-	bare := g.gitDir == g.dir
-	for _, dir := range []string{g.dir, filepath.Join(g.gitDir, "objects/pack"), filepath.Join(g.gitDir, filepath.Dir(checkedOut))} {
+func (g repository) initRepository(r Remote) error {
+	bare := g.gitDir == g.Dir
+	for _, dir := range []string{g.Dir, filepath.Join(g.gitDir, "objects/pack"), filepath.Join(g.gitDir, filepath.Dir(checkedOut))} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
@@ -142,83 +156,65 @@ func (g store) initRepository(r Repo) error {
 // quoteConfig escapes a text in quotes in git's configuration.
 var quoteConfig = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`)
 
-// storedURL returns r's address for files: others can read them. git gets the login in its
-// environment, each time that it asks the server.
-func (r Repo) storedURL() string { return plaintext.HideSecrets(r.URL) }
-
 // useURL sets origin's URL if it differs, and deletes the refs that were looked up at the old URL.
-func (g store) useURL(ctx context.Context, url string) error {
-	now, err := g.git(ctx, "config", "--get", "remote.origin.url")
+func (g repository) useURL(ctx context.Context, url string) error {
+	now, err := g.Run(ctx, "config", "--get", "remote.origin.url")
 	if err == nil && now == url {
 		return nil
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	refs, err := g.git(ctx, "for-each-ref", "--format=%(refname)", "refs/slipway/at/")
+	refs, err := g.Run(ctx, "for-each-ref", "--format=%(refname)", "refs/slipway/at/")
 	if err != nil {
 		return err
 	}
 	for _, ref := range strings.Fields(refs) {
-		if _, err := g.git(ctx, "update-ref", "-d", ref); err != nil {
+		if _, err := g.Run(ctx, "update-ref", "-d", ref); err != nil {
 			return err
 		}
 	}
-	_, err = g.git(ctx, "config", "remote.origin.url", url)
+	_, err = g.Run(ctx, "config", "remote.origin.url", url)
 	return err
 }
 
-// remoteRef returns the whole ref of r's tag, or else of its branch, at the server.
-func remoteRef(r Repo) string {
-	if r.Tag != "" {
-		return "refs/tags/" + r.Tag
-	}
-	if strings.HasPrefix(r.Branch, "refs/") {
-		return r.Branch
-	}
-	return "refs/heads/" + r.Branch
-}
-
-// localRef returns the ref that keeps the commit of remoteRef, apart from a user's own refs.
-func localRef(r Repo) string {
-	return "refs/slipway/at/" + strings.TrimPrefix(remoteRef(r), "refs/")
-}
-
-// localCommit returns the commit of r's pin, branch or tag if the repository has it, otherwise an
+// LocalCommit returns the commit of r's pin, branch or tag if the repository has it, otherwise an
 // error. A pin may be the id of a tag. A pin that is no whole id is an error.
-func (g store) localCommit(ctx context.Context, r Repo) (string, error) {
-	if err := r.checkCommit(); err != nil {
+func (g repository) LocalCommit(ctx context.Context, r Remote) (string, error) {
+	if err := r.CheckCommit(); err != nil {
 		return "", err
 	}
-	return g.resolveCommit(ctx, cmp.Or(r.Commit, localRef(r)))
+	return g.Resolve(ctx, cmp.Or(r.Commit, r.localRef()))
 }
 
-func (g store) resolveCommit(ctx context.Context, ref string) (string, error) {
-	return g.git(ctx, "rev-parse", "--verify", "--quiet", ref+"^{commit}")
+// Resolve returns the commit of a ref.
+func (g repository) Resolve(ctx context.Context, ref string) (string, error) {
+	return g.Run(ctx, "rev-parse", "--verify", "--quiet", ref+"^{commit}")
 }
 
-func (g store) hasCommit(ctx context.Context, commit string) bool {
-	_, err := g.git(ctx, "cat-file", "-e", commit+"^{commit}")
+// HasCommit reports whether the repository has a commit.
+func (g repository) HasCommit(ctx context.Context, commit string) bool {
+	_, err := g.Run(ctx, "cat-file", "-e", commit+"^{commit}")
 	return err == nil
 }
 
 // fetchFromServer fetches r's commit and returns it. It keeps a pinned commit under the ref kept,
 // if that is not "". From a server that refuses single commits, it fetches all branches and tags.
 // shallow fetches no history; it must be false for a complete clone, whose history it would cut.
-func (g store) fetchFromServer(ctx context.Context, r Repo, shallow bool, kept string) (string, error) {
+func (g repository) fetchFromServer(ctx context.Context, r Remote, shallow bool, kept string) (string, error) {
 	g.url = r.URL
 	if r.Commit == "" {
 		if err := g.fetchTip(ctx, r, shallow); err != nil {
 			return "", r.explainFetchError(err)
 		}
-		return g.localCommit(ctx, r)
+		return g.LocalCommit(ctx, r)
 	}
 	err := g.fetchRefs(ctx, shallow, strings.TrimSuffix(r.Commit+":"+kept, ":"))
 	if err == nil {
 		if g.historyEndsAt(r.Commit) {
 			return r.Commit, nil
 		}
-		if commit, err := g.localCommit(ctx, r); err == nil {
+		if commit, err := g.LocalCommit(ctx, r); err == nil {
 			return commit, nil
 		}
 	}
@@ -234,7 +230,7 @@ func (g store) fetchFromServer(ctx context.Context, r Repo, shallow bool, kept s
 	if err := g.fetchRefs(ctx, false, "+refs/heads/*:refs/slipway/all/heads/*", "+refs/tags/*:refs/slipway/all/tags/*"); err != nil {
 		return "", r.explainFetchError(err)
 	}
-	commit, err := g.localCommit(ctx, r)
+	commit, err := g.LocalCommit(ctx, r)
 	if err != nil {
 		return "", r.noCommitError()
 	}
@@ -242,20 +238,20 @@ func (g store) fetchFromServer(ctx context.Context, r Repo, shallow bool, kept s
 }
 
 // fetchTip fetches r's branch or tag into localRef. It asks the server which one an OrTag name is.
-func (g store) fetchTip(ctx context.Context, r Repo, shallow bool) error {
-	ref := remoteRef(r)
+func (g repository) fetchTip(ctx context.Context, r Remote, shallow bool) error {
+	ref := r.ref()
 	if r.OrTag {
-		found, err := r.lookUp(ctx)
+		found, err := r.LookUp(ctx)
 		if err != nil {
 			return err
 		}
-		ref = found.ref
+		ref = found.Ref
 	}
-	return g.fetchRefs(ctx, shallow, ref+":"+localRef(r))
+	return g.fetchRefs(ctx, shallow, ref+":"+r.localRef())
 }
 
 // fetchRefs fetches refspecs from origin: without history if shallow is set, else with all of it.
-func (g store) fetchRefs(ctx context.Context, shallow bool, refspecs ...string) error {
+func (g repository) fetchRefs(ctx context.Context, shallow bool, refspecs ...string) error {
 	args := []string{"fetch", "-q", "--no-tags", "--force", "--no-recurse-submodules", "--no-write-fetch-head"}
 	switch {
 	case shallow:
@@ -269,7 +265,7 @@ func (g store) fetchRefs(ctx context.Context, shallow bool, refspecs ...string) 
 // runFetch runs git fetch. First it waits for a fetch that a killed slipway left running. Git's
 // children inherit a lock file for fetches only: a credential helper can run longer than the fetch,
 // and would keep the lock of the workspace or mirror.
-func (g store) runFetch(ctx context.Context, args ...string) error {
+func (g repository) runFetch(ctx context.Context, args ...string) error {
 	if err := g.awaitFetch(ctx); err != nil {
 		return err
 	}
@@ -280,15 +276,15 @@ func (g store) runFetch(ctx context.Context, args ...string) error {
 	defer lock.Close()
 	defer os.Remove(lock.Name())
 	g.hold = lock
-	_, err = g.git(ctx, args...)
+	_, err = g.Run(ctx, args...)
 	return err
 }
 
-func (g store) fetchLock() string { return filepath.Join(g.gitDir, "slipway-fetching") }
+func (g repository) fetchLock() string { return filepath.Join(g.gitDir, "slipway-fetching") }
 
 // removeLocks waits as awaitFetch does, and removes the locks that a killed git left beside files
 // that only Slipway writes. The caller holds the lock of the workspace or mirror.
-func (g store) removeLocks(ctx context.Context) error {
+func (g repository) removeLocks(ctx context.Context) error {
 	if err := g.awaitFetch(ctx); err != nil {
 		return err
 	}
@@ -305,13 +301,13 @@ func (g store) removeLocks(ctx context.Context) error {
 	return localfile.Remove(locks...)
 }
 
-// awaitFetch waits up to gitExitTime for a fetch whose slipway was killed, and removes its lock
-// file. If the fetch has ended, it also removes git's shallow.lock.
-func (g store) awaitFetch(ctx context.Context) error {
+// awaitFetch waits up to ExitTime for a fetch whose slipway was killed, and removes its lock file.
+// If the fetch has ended, it also removes git's shallow.lock.
+func (g repository) awaitFetch(ctx context.Context) error {
 	if !localfile.Exists(g.fetchLock()) {
 		return nil
 	}
-	soon, cancel := context.WithTimeout(ctx, gitExitTime)
+	soon, cancel := context.WithTimeout(ctx, ExitTime)
 	defer cancel()
 	left := []string{g.fetchLock()}
 	lock, err := localfile.Lock(soon, g.fetchLock(), 0o644)
@@ -326,18 +322,18 @@ func (g store) awaitFetch(ctx context.Context) error {
 }
 
 // checkTag fetches r's tag, and returns an error unless the tag's id or its commit is r's commit.
-func (g store) checkTag(ctx context.Context, r Repo, shallow bool) error {
+func (g repository) checkTag(ctx context.Context, r Remote, shallow bool) error {
 	g.url = r.URL
-	if err := g.fetchRefs(ctx, shallow, remoteRef(r)+":"+localRef(r)); err != nil {
+	if err := g.fetchRefs(ctx, shallow, r.ref()+":"+r.localRef()); err != nil {
 		return err
 	}
-	ids, err := g.git(ctx, "rev-parse", localRef(r), localRef(r)+"^{commit}")
+	ids, err := g.Run(ctx, "rev-parse", r.localRef(), r.localRef()+"^{commit}")
 	if err != nil {
 		return err
 	}
 	object, at, _ := strings.Cut(ids, "\n")
 	if at != r.Commit && object != r.Commit {
-		return r.at.Errorf("repos.%s: tag %s is commit %s, not the pinned %s; the tag was moved or the pin is wrong", r.ID, r.Tag, at, r.Commit)
+		return r.At.Errorf("repos.%s: tag %s is commit %s, not the pinned %s; the tag was moved or the pin is wrong", r.ID, r.Tag, at, r.Commit)
 	}
 	return nil
 }
@@ -345,9 +341,9 @@ func (g store) checkTag(ctx context.Context, r Repo, shallow bool) error {
 // git runs hooks and obeys the configuration in folders of its own. A project that puts
 // files in such a folder has the user's next git command run them.
 
-// namesGit reports whether a path has an element that a file system of Linux, macOS or Windows
+// IsReserved reports whether a path has an element that a file system of Linux, macOS or Windows
 // takes for .git. git itself refuses the same spellings in a repository.
-func namesGit(path string) bool {
+func IsReserved(path string) bool {
 	for name := range strings.FieldsFuncSeq(path, func(c rune) bool { return c == '/' || c == '\\' }) {
 		name = strings.Map(func(c rune) rune {
 			if unicode.Is(unicode.Cf, c) { // HFS+ ignores these
@@ -364,14 +360,14 @@ func namesGit(path string) bool {
 	return false
 }
 
-// gitFolderAround returns the .git folder or bare repository that contains a path, with links
+// FolderAround returns the .git folder or bare repository that contains a path, with links
 // resolved. It returns "" if it finds none, or a work tree first.
-func gitFolderAround(path string) string {
-	path = withoutLinks(path)
+func FolderAround(path string) string {
+	path = localfile.ResolveLinks(path)
 	for at := path; at != filepath.Dir(at); at = filepath.Dir(at) {
 		_, err := os.Lstat(filepath.Join(at, ".git"))
 		switch {
-		case namesGit(filepath.Base(at)), at != path && localfile.Exists(filepath.Join(at, "HEAD")) && localfile.Exists(filepath.Join(at, "objects")) && localfile.Exists(filepath.Join(at, "refs")):
+		case IsReserved(filepath.Base(at)), at != path && localfile.Exists(filepath.Join(at, "HEAD")) && localfile.Exists(filepath.Join(at, "objects")) && localfile.Exists(filepath.Join(at, "refs")):
 			return at
 		case err == nil && at != path:
 			return ""

@@ -1,7 +1,8 @@
-package layers
+package git
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -19,10 +20,10 @@ import (
 	"slipway/layers/run"
 )
 
-// mirror is a bare repository with the commits that were fetched from one url, so that all boards
+// Mirror is a bare repository with the commits that were fetched from one url, so that all boards
 // and builds fetch each once. A checkout gets the mirror's packs as hard links, or copies on
 // another file system. A checkout with links survives the deletion of its mirror.
-type mirror struct{ store }
+type Mirror struct{ repository }
 
 // maxPacks of a mirror start a repack: each git program looks for an object in every pack.
 const maxPacks = 40
@@ -30,19 +31,19 @@ const maxPacks = 40
 // notInNames matches what a mirror's folder name lacks of its url. A digest makes the name unique.
 var notInNames = plaintext.Regexp(`[^A-Za-z0-9.]+`)
 
-// mirrorFor returns the mirror for r's url and length of commit ids, which need not exist.
-func (ws Workspace) mirrorFor(r Repo) mirror {
+// MirrorFor returns the mirror for r's url and length of commit ids in a folder. It need not exist.
+func MirrorFor(mirrors string, r Remote) Mirror {
 	name := strings.Trim(notInNames().ReplaceAllString(strings.TrimSuffix(r.storedURL(), ".git"), "-"), "-.")
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", r.storedURL(), max(len(r.Commit), 40)))
-	dir := filepath.Join(ws.Mirrors, fmt.Sprintf("%s-%.6x.git", name[max(0, len(name)-80):], sum))
-	return mirror{store{dir: dir, gitDir: dir, url: r.URL}}
+	dir := filepath.Join(mirrors, fmt.Sprintf("%s-%.6x.git", name[max(0, len(name)-80):], sum))
+	return Mirror{repository{Dir: dir, gitDir: dir, url: r.URL}}
 }
 
 // fetchInto fetches r's commit into the mirror if it is missing, links or copies the packs into the
 // tree, sets the tree's ref of a branch or tag, and returns the commit. It recreates a damaged
 // mirror. It holds the mirror's lock.
-func (m mirror) fetchInto(ctx context.Context, r Repo, t tree) (commit string, err error) {
-	lock, err := lockMirror(ctx, m.dir)
+func (m Mirror) fetchInto(ctx context.Context, r Remote, t Tree) (commit string, err error) {
+	lock, err := lockMirror(ctx, m.Dir)
 	if err != nil {
 		return "", err
 	}
@@ -58,18 +59,18 @@ func (m mirror) fetchInto(ctx context.Context, r Repo, t tree) (commit string, e
 		err = errors.Join(err, m.removeLeftovers(ctx))
 	}
 	switch {
-	case err != nil && diskFull(err):
-		return "", err // explainError says how to continue
+	case err != nil && DiskFull(err):
+		return "", err // the caller says how to continue
 	case err != nil:
-		return "", localfile.Unwritable(m.dir, err)
+		return "", localfile.Unwritable(m.Dir, err)
 	}
 	if err := m.copyTo(t, commit); err != nil {
-		return "", fmt.Errorf("%s: take packs from the mirror %s: %w", t.dir, m.dir, err)
+		return "", fmt.Errorf("%s: take packs from the mirror %s: %w", t.Dir, m.Dir, err)
 	}
 	if r.Tag == "" && r.Commit != "" {
 		return commit, nil
 	}
-	_, err = t.git(ctx, "update-ref", localRef(r), commit)
+	_, err = t.Run(ctx, "update-ref", r.localRef(), commit)
 	return commit, err
 }
 
@@ -85,27 +86,27 @@ func lockMirror(ctx context.Context, dir string) (*os.File, error) {
 
 // prepareMirror creates the mirror, or removes the leftovers of a killed fetch in it. The caller
 // holds the mirror's lock, so no other process uses it.
-func (m mirror) prepareMirror(ctx context.Context, r Repo) error {
+func (m Mirror) prepareMirror(ctx context.Context, r Remote) error {
 	if err := m.awaitFetch(ctx); err != nil {
 		return err
 	}
-	if localfile.Exists(filepath.Join(m.dir, "HEAD")) {
+	if localfile.Exists(filepath.Join(m.Dir, "HEAD")) {
 		return m.removeLeftovers(ctx)
 	}
-	partial := mirror{store{dir: m.dir + ".partial", gitDir: m.dir + ".partial", hold: m.hold, url: r.URL}}
-	if err := os.RemoveAll(partial.dir); err != nil {
+	partial := Mirror{repository{Dir: m.Dir + ".partial", gitDir: m.Dir + ".partial", hold: m.hold, url: r.URL}}
+	if err := os.RemoveAll(partial.Dir); err != nil {
 		return err
 	}
 	if err := partial.initRepository(r); err != nil {
 		return err
 	}
-	return os.Rename(partial.dir, m.dir)
+	return os.Rename(partial.Dir, m.Dir)
 }
 
 // removeLeftovers removes what a killed git left: locks and partial packs. The mirror is locked.
-func (m mirror) removeLeftovers(ctx context.Context) error {
+func (m Mirror) removeLeftovers(ctx context.Context) error {
 	for _, pattern := range []string{"*.lock", "objects/pack/tmp_*", "objects/pack/.tmp-*"} {
-		names, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), pattern))
+		names, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(m.Dir), pattern))
 		if err != nil {
 			return err
 		}
@@ -119,13 +120,13 @@ func (m mirror) removeLeftovers(ctx context.Context) error {
 // ensureCommit returns r's commit, and fetches it if the mirror lacks it. It always fetches a
 // branch or tag without a commit, which may have moved. It refuses a tag that is not at its pinned
 // commit, and repacks a mirror with many packs.
-func (m mirror) ensureCommit(ctx context.Context, r Repo) (commit string, err error) {
-	packs, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), "objects/pack/*.pack"))
+func (m Mirror) ensureCommit(ctx context.Context, r Remote) (commit string, err error) {
+	packs, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(m.Dir), "objects/pack/*.pack"))
 	if err != nil {
 		return "", err
 	}
 	if r.Commit != "" && len(packs) > 0 {
-		commit, _ = m.localCommit(ctx, r) // fails if the mirror lacks it
+		commit, _ = m.LocalCommit(ctx, r) // fails if the mirror lacks it
 	}
 	if commit == "" {
 		if commit, err = m.fetchFromServer(ctx, r, true, "refs/slipway/keep/"+r.Commit); err != nil {
@@ -140,14 +141,14 @@ func (m mirror) ensureCommit(ctx context.Context, r Repo) (commit string, err er
 	if len(packs) < maxPacks {
 		return commit, nil
 	}
-	_, err = m.git(ctx, "repack", "-a", "-d", "-q")
+	_, err = m.Run(ctx, "repack", "-a", "-d", "-q")
 	return commit, err
 }
 
 // copyTo links or copies all complete packs of the mirror into a tree, and sets where the history
 // ends. It copies the index of a pack last, because git finds a pack by its index.
-func (m mirror) copyTo(t tree, commit string) error {
-	indexes, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), "objects/pack/pack-*.idx"))
+func (m Mirror) copyTo(t Tree, commit string) error {
+	indexes, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(m.Dir), "objects/pack/pack-*.idx"))
 	if err != nil {
 		return err
 	}
@@ -217,7 +218,7 @@ func linkOrCopy(from, to string) error {
 
 // writeShallow adds the commits at which the mirror's history ends to the tree's file shallow. If the
 // history ends at the commit itself, it adds only that. Entries of the tree stay.
-func (m mirror) writeShallow(t tree, commit string) error {
+func (m Mirror) writeShallow(t Tree, commit string) error {
 	ends, err := shallowCommits(m.gitDir)
 	if err != nil || len(ends) == 0 {
 		return err
@@ -233,7 +234,7 @@ func (m mirror) writeShallow(t tree, commit string) error {
 	if len(all) == len(have) {
 		return nil
 	}
-	return replaceFile(filepath.Join(t.gitDir, "shallow"), []byte(strings.Join(all, "\n")+"\n"))
+	return localfile.Replace(filepath.Join(t.gitDir, "shallow"), []byte(strings.Join(all, "\n")+"\n"))
 }
 
 // shallowCommits returns the commits at which a shallow history ends, none for a complete history.
@@ -251,9 +252,9 @@ func shallowCommits(gitDir string) ([]string, error) {
 // damageTexts are git's messages about files that a disk or a loss of power damaged.
 var damageTexts = []string{" is corrupt", "inflate: ", "bad object", "does not match index", "to be a packfile", "index file "}
 
-// explainDamage adds to an error of git that the checkout is damaged, if git's output says so.
+// ExplainDamage adds to an error of git that the checkout is damaged, if git's output says so.
 // Slipway does not repair a checkout: the user's work in it may exist nowhere else.
-func (t tree) explainDamage(err error) error {
+func (t Tree) ExplainDamage(err error) error {
 	var failure *run.Failure
 	if !errors.As(err, &failure) || !slices.Contains(failure.Argv, "--git-dir="+t.gitDir) {
 		return err
@@ -266,13 +267,13 @@ func (t tree) explainDamage(err error) error {
 	return err
 }
 
-func (t tree) damagedError(err error) error {
-	return fmt.Errorf("%s: is damaged; save what is yours in it, move it away, then try again: %w", t.dir, err)
+func (t Tree) damagedError(err error) error {
+	return fmt.Errorf("%s: is damaged; save what is yours in it, move it away, then try again: %w", t.Dir, err)
 }
 
 // withRepair calls work. If that fails and git cannot list the mirror's commits, it deletes the
 // mirror and calls work again, which recreates it. list has options for the listing.
-func (m mirror) withRepair(ctx context.Context, r Repo, list []string, work func() error) error {
+func (m Mirror) withRepair(ctx context.Context, r Remote, list []string, work func() error) error {
 	err := work()
 	if err == nil || ctx.Err() != nil {
 		return err
@@ -284,36 +285,121 @@ func (m mirror) withRepair(ctx context.Context, r Repo, list []string, work func
 }
 
 // canList reports whether the mirror has r's url and git can list its commits with the options.
-func (m mirror) canList(ctx context.Context, r Repo, options []string) bool {
-	url, err := m.git(ctx, "config", "--get", "remote.origin.url")
+func (m Mirror) canList(ctx context.Context, r Remote, options []string) bool {
+	url, err := m.Run(ctx, "config", "--get", "remote.origin.url")
 	if err != nil || url != r.storedURL() {
 		return false
 	}
-	_, err = m.git(ctx, append([]string{"rev-list", "--quiet", "--all"}, options...)...)
+	_, err = m.Run(ctx, append([]string{"rev-list", "--quiet", "--all"}, options...)...)
 	return err == nil
 }
 
 // dropDamaged verifies all packs of the mirror, deletes it if it is damaged, and returns true then.
-func (m mirror) dropDamaged(ctx context.Context) (dropped bool, err error) {
-	lock, err := lockMirror(ctx, m.dir)
+func (m Mirror) dropDamaged(ctx context.Context) (dropped bool, err error) {
+	lock, err := lockMirror(ctx, m.Dir)
 	if err != nil {
 		return false, err
 	}
 	defer lock.Close()
 	m.hold = lock
-	packs, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), "objects/pack/*.idx"))
+	packs, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(m.Dir), "objects/pack/*.idx"))
 	if err != nil || len(packs) == 0 {
 		return false, err
 	}
-	_, err = m.git(ctx, append([]string{"verify-pack", "--"}, packs...)...)
+	_, err = m.Run(ctx, append([]string{"verify-pack", "--"}, packs...)...)
 	return m.removeUnlessSound(ctx, err == nil)
 }
 
 // removeUnlessSound deletes the mirror and prints that, unless it is sound or ctx has ended.
-func (m mirror) removeUnlessSound(ctx context.Context, sound bool) (dropped bool, err error) {
+func (m Mirror) removeUnlessSound(ctx context.Context, sound bool) (dropped bool, err error) {
 	if sound || ctx.Err() != nil {
 		return false, ctx.Err()
 	}
-	progress.Start(ctx, "mirror", 0, "").End(m.dir+" was damaged; Slipway makes it again", nil)
-	return true, os.RemoveAll(m.dir)
+	progress.Start(ctx, "mirror", 0, "").End(m.Dir+" was damaged; Slipway makes it again", nil)
+	return true, os.RemoveAll(m.Dir)
+}
+
+// Change is one commit.
+type Change struct {
+	Commit  string `json:"commit"`
+	Subject string `json:"subject"`
+}
+
+// history is a mirror that has commits without their files.
+type history struct{ Mirror }
+
+// ListCommits fetches the history between two commits of r into a mirror, without files. It returns
+// how many commits each has that the other lacks, and the newest of to, at most most. It locks the
+// mirror, and recreates a damaged one.
+func ListCommits(ctx context.Context, mirrors string, r Remote, from, to string, most int) (ahead, behind int, commits []Change, err error) {
+	dir := strings.TrimSuffix(MirrorFor(mirrors, r).Dir, ".git") + "-history.git"
+	h, commits := history{Mirror{repository{Dir: dir, gitDir: dir, url: r.URL}}}, []Change{}
+	lock, err := lockMirror(ctx, h.Dir)
+	if err != nil {
+		return 0, 0, commits, err
+	}
+	defer lock.Close()
+	h.hold = lock
+	err = h.withRepair(ctx, r, nil, func() error {
+		if err := h.prepareMirror(ctx, r); err != nil {
+			return err
+		}
+		return h.fetchHistory(ctx, from, to)
+	})
+	if err != nil {
+		return ahead, behind, commits, err
+	}
+	count, err := h.Run(ctx, "rev-list", "--left-right", "--count", from+"..."+to)
+	if err != nil {
+		return ahead, behind, commits, err
+	}
+	if _, err := fmt.Sscan(count, &behind, &ahead); err != nil {
+		return ahead, behind, commits, err
+	}
+	lines, err := h.list(ctx, "log", "-z", fmt.Sprintf("--max-count=%d", most), "--format=%H %s", from+".."+to)
+	for _, line := range lines {
+		commit, subject, _ := strings.Cut(line, " ")
+		commits = append(commits, Change{commit, plaintext.ShortLine(subject)})
+	}
+	return ahead, behind, commits, err
+}
+
+// fetchHistory fetches the commits that are missing, with their histories. It asks for no files,
+// but a server that cannot filter sends them too.
+func (h history) fetchHistory(ctx context.Context, commits ...string) error {
+	args := []string{"fetch", "-q", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--filter=tree:0", "--", "origin"}
+	missing := false
+	for _, commit := range commits {
+		kept := "refs/slipway/keep/" + commit
+		if at, err := h.Resolve(ctx, kept); err != nil || at != commit {
+			args, missing = append(args, commit+":"+kept), true
+		}
+	}
+	if !missing {
+		return ctx.Err()
+	}
+	return h.runFetch(ctx, args...)
+}
+
+// ExportFiles writes a commit's YAML and JSON files, and an empty .git folder, into dir/project.
+func ExportFiles(ctx context.Context, root, ref, dir string) error {
+	t := TreeIn(root, nil)
+	commit, err := t.Run(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
+	if err != nil {
+		return fmt.Errorf("%q is neither a file nor a commit of %s\nnext: git -C %s tag", ref, cmp.Or(root, "."), plaintext.Quote(cmp.Or(root, ".")))
+	}
+	index := []string{"GIT_INDEX_FILE=" + filepath.Join(dir, "index")}
+	if _, err := t.runWith(ctx, index, nil, "read-tree", commit); err != nil {
+		return err
+	}
+	names, err := t.runWith(ctx, index, nil, "ls-files", "-z", "--", "*.yml", "*.yaml", "*.json")
+	if err != nil {
+		return err
+	}
+	// Includes are looked for from the root of a repository, which a .git marks.
+	if err := os.MkdirAll(filepath.Join(dir, "project/.git"), 0o755); err != nil {
+		return err
+	}
+	_, err = t.runWith(ctx, index, []byte(names), "checkout-index", "-q", "-z", "--stdin", "--prefix="+filepath.Join(dir, "project")+"/")
+	return err
 }

@@ -1,4 +1,4 @@
-package layers
+package git
 
 import (
 	"cmp"
@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"golang.org/x/sync/errgroup"
 
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
@@ -33,7 +31,7 @@ type ownCommit struct{ ref, id, subject string }
 // ownCommits returns the user's commits in the histories of tips, the newest first, from at most
 // listedCommits. It leaves out commits of r's server, commits that Slipway made, and the histories
 // of without. The ends of a shallow history came from a server too.
-func (t tree) ownCommits(ctx context.Context, r Repo, tips []string, without ...string) ([]ownCommit, error) {
+func (t Tree) ownCommits(ctx context.Context, r Remote, tips []string, without ...string) ([]ownCommit, error) {
 	ends, err := shallowCommits(t.commonDir())
 	if err != nil {
 		return nil, err
@@ -43,7 +41,7 @@ func (t tree) ownCommits(ctx context.Context, r Repo, tips []string, without ...
 	c := t.command(append(args, t.remotesOf(ctx, r)...)...)
 	var not strings.Builder
 	for _, commit := range slices.Concat(ends, without) {
-		if wholeCommit().MatchString(commit) {
+		if IsCommit(commit) {
 			not.WriteString("^" + commit + "\n")
 		}
 	}
@@ -55,16 +53,16 @@ func (t tree) ownCommits(ctx context.Context, r Repo, tips []string, without ...
 	var own []ownCommit
 	for line := range strings.SplitSeq(string(out), "\x00") {
 		if fields := strings.SplitN(line, "\t", 4); len(fields) == 4 && fields[2] != slipwayEmail {
-			own = append(own, ownCommit{fields[0], fields[1], printableLine(fields[3])})
+			own = append(own, ownCommit{fields[0], fields[1], plaintext.ShortLine(fields[3])})
 		}
 	}
 	return own, nil
 }
 
 // remotesOf returns git log's options for the branches of origin and other remotes with r's url.
-func (t tree) remotesOf(ctx context.Context, r Repo) []string {
+func (t Tree) remotesOf(ctx context.Context, r Remote) []string {
 	options := []string{"--remotes=origin"}
-	remotes, err := t.gitList(ctx, "config", "-z", "--get-regexp", `^remote\..*\.url$`)
+	remotes, err := t.list(ctx, "config", "-z", "--get-regexp", `^remote\..*\.url$`)
 	if err != nil {
 		return options
 	}
@@ -78,7 +76,7 @@ func (t tree) remotesOf(ctx context.Context, r Repo) []string {
 }
 
 // commonDir returns git's main folder of the repository, which a linked work tree only names.
-func (g store) commonDir() string {
+func (g repository) commonDir() string {
 	common := strings.TrimSpace(string(readSmall(filepath.Join(g.gitDir, "commondir"))))
 	if common == "" || filepath.IsAbs(common) {
 		return cmp.Or(common, g.gitDir)
@@ -89,21 +87,21 @@ func (g store) commonDir() string {
 // refuseLeavingCommits returns an error if HEAD has commits of the user that the commit to lacks.
 // If only HEAD was moved, it warns. It accepts HEAD at the last commit that Slipway checked out, or
 // at killed, the commit of a checkout that was killed.
-func (t tree) refuseLeavingCommits(ctx context.Context, r Repo, to, killed string) error {
-	head, err := t.resolveCommit(ctx, "HEAD")
+func (t Tree) refuseLeavingCommits(ctx context.Context, r Remote, to, killed string) error {
+	head, err := t.Resolve(ctx, "HEAD")
 	if err != nil || head == killed {
 		return ctx.Err() // nothing was checked out yet
 	}
-	if last, err := t.resolveCommit(ctx, checkedOut); err == nil && last == head {
+	if last, err := t.Resolve(ctx, checkedOut); err == nil && last == head {
 		return nil
 	}
 	own, err := t.ownCommits(ctx, r, []string{"HEAD"}, to, killed)
 	if err != nil {
 		return err
 	}
-	branch, _ := t.git(ctx, "symbolic-ref", "-q", "--short", "HEAD") // fails if HEAD is detached
+	branch, _ := t.Run(ctx, "symbolic-ref", "-q", "--short", "HEAD") // fails if HEAD is detached
 	if len(own) == 0 {
-		progress.Warn(ctx, fmt.Sprintf("repository %s: HEAD was moved by hand%s to %.12s; Slipway checks out the project's %.12s (in %s)", r.ID, onBranch(branch), head, to, t.dir))
+		progress.Warn(ctx, fmt.Sprintf("repository %s: HEAD was moved by hand%s to %.12s; Slipway checks out the project's %.12s (in %s)", r.ID, onBranch(branch), head, to, t.Dir))
 		return nil
 	}
 	return t.leftCommitsError(r, own, branch, to)
@@ -118,17 +116,17 @@ func onBranch(branch string) string {
 }
 
 // leftCommitsError returns the error that lists commits a build would leave out, with next steps.
-func (t tree) leftCommitsError(r Repo, own []ownCommit, branch, to string) error {
+func (t Tree) leftCommitsError(r Remote, own []ownCommit, branch, to string) error {
 	lines := make([]string, len(own))
 	for i, c := range own {
 		lines[i] = c.id + " " + c.subject
 	}
-	dir, where, keep := plaintext.Quote(t.dir), "branch "+branch+" holds", ""
+	dir, where, keep := plaintext.Quote(t.Dir), "branch "+branch+" holds", ""
 	if branch == "" {
 		where, keep = "HEAD, on no branch, holds", fmt.Sprintf("git -C %s branch mine && ", dir)
 	}
 	return fmt.Errorf("%s: %s commits of yours that the project's commit %.12s of repository %s lacks, so a build would leave them out:\n%s\nnext: to build them, SLIPWAY_LOCAL=%s=%s\nnext: to build without them, %sgit -C %s checkout --detach %.12s",
-		t.dir, where, to, r.ID, firstLines(lines, shownCommits), plaintext.Quote(r.ID), dir, keep, dir, to)
+		t.Dir, where, to, r.ID, firstLines(lines, shownCommits), plaintext.Quote(r.ID), dir, keep, dir, to)
 }
 
 // unfinishedFiles are files in .git that exist while an operation of the user is not finished.
@@ -143,29 +141,29 @@ var unfinishedFiles = []struct{ file, command string }{
 	{"BISECT_START", "bisect"},
 }
 
-// checkFinished returns an error if a rebase, merge or the like is not finished in the tree: its
+// CheckFinished returns an error if a rebase, merge or the like is not finished in the tree: its
 // files are neither the user's work nor the project's commit.
-func (t tree) checkFinished(r Repo) error {
+func (t Tree) CheckFinished(r Remote) error {
 	for _, u := range unfinishedFiles {
 		if !localfile.Exists(filepath.Join(t.gitDir, u.file)) {
 			continue
 		}
-		next := fmt.Sprintf("git -C %s %s --continue, or --abort", plaintext.Quote(t.dir), u.command)
+		next := fmt.Sprintf("git -C %s %s --continue, or --abort", plaintext.Quote(t.Dir), u.command)
 		if u.command == "bisect" {
-			next = fmt.Sprintf("git -C %s bisect reset", plaintext.Quote(t.dir))
+			next = fmt.Sprintf("git -C %s bisect reset", plaintext.Quote(t.Dir))
 		}
-		return fmt.Errorf("%s: a git %s is not finished in repository %s, so a build would leave its commits out\nnext: %s", t.dir, u.command, r.ID, next)
+		return fmt.Errorf("%s: a git %s is not finished in repository %s, so a build would leave its commits out\nnext: %s", t.Dir, u.command, r.ID, next)
 	}
 	return nil
 }
 
 // leftOutWarning returns a warning about the user's commits on other branches and in the stash,
 // which no build uses, or "". Slipway makes no branches, so most trees need no git for this.
-func (t tree) leftOutWarning(ctx context.Context, r Repo) (string, error) {
+func (t Tree) leftOutWarning(ctx context.Context, r Remote) (string, error) {
 	if !t.hasBranches() {
 		return "", nil
 	}
-	head, _ := t.resolveCommit(ctx, "HEAD") // a repository without a commit has none
+	head, _ := t.Resolve(ctx, "HEAD") // a repository without a commit has none
 	own, err := t.ownCommits(ctx, r, []string{"--branches"}, head)
 	if err != nil {
 		return "", err
@@ -179,17 +177,17 @@ func (t tree) leftOutWarning(ctx context.Context, r Repo) (string, error) {
 	for _, ref := range slices.Sorted(maps.Keys(count)) {
 		said = append(said, fmt.Sprintf("branch %s has %d (%s %s)", strings.TrimPrefix(ref, "refs/heads/"), count[ref], newest[ref].id, newest[ref].subject))
 	}
-	if _, err := t.resolveCommit(ctx, "refs/stash"); err == nil {
+	if _, err := t.Resolve(ctx, "refs/stash"); err == nil {
 		said = append(said, "the stash has some")
 	}
 	if len(said) == 0 {
 		return "", ctx.Err()
 	}
-	return fmt.Sprintf("repository %s has commits of yours, which a build leaves out: %s (in %s)", r.ID, strings.Join(said, ", "), t.dir), nil
+	return fmt.Sprintf("repository %s has commits of yours, which a build leaves out: %s (in %s)", r.ID, strings.Join(said, ", "), t.Dir), nil
 }
 
 // hasBranches reports whether the repository may have branches or a stash, without running git.
-func (t tree) hasBranches() bool {
+func (t Tree) hasBranches() bool {
 	common := t.commonDir()
 	if localfile.Exists(filepath.Join(common, "packed-refs")) || localfile.Exists(filepath.Join(common, "reftable")) || localfile.Exists(filepath.Join(common, "refs/stash")) {
 		return true
@@ -208,42 +206,10 @@ func (t tree) hasBranches() bool {
 // namedEdits is how many edited files a warning lists.
 const namedEdits = 3
 
-// warnOfOwn warns about local folders and edits that a build uses, and about the user's commits
-// that it leaves out. It runs git in each tree, because an edit changes none of git's own files.
-func (c *checkout) warnOfOwn(ctx context.Context) error {
-	warnings := make([][]string, len(c.p.Repos))
-	group, at := errgroup.WithContext(ctx)
-	group.SetLimit(maxParallel)
-	for i, r := range c.p.Repos {
-		if r.URL == "" && !r.Local {
-			continue // the user's own
-		}
-		group.Go(func() (err error) {
-			if r.Local {
-				said, err := localWarning(at, r)
-				warnings[i] = []string{said}
-				return err
-			}
-			t := c.repoTree(r)
-			warnings[i], err = t.ownWarnings(at, r, c.moved[r.ID])
-			return t.explainDamage(err)
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	for _, said := range slices.Concat(warnings...) {
-		if said != "" {
-			progress.Warn(ctx, said)
-		}
-	}
-	return nil
-}
-
-// ownWarnings returns the warnings about missing submodules and LFS files, edits, and commits that
+// Warnings returns the warnings about missing submodules and LFS files, edits, and commits that
 // a build leaves out. A tree that was just moved has no edits.
-func (t tree) ownWarnings(ctx context.Context, r Repo, moved bool) ([]string, error) {
-	said := t.readRecord().Unfetched.missingWarnings(r, t.dir)
+func (t Tree) Warnings(ctx context.Context, r Remote, moved bool) ([]string, error) {
+	said := t.Record().Unfetched.missingWarnings(r, t.Dir)
 	left, err := t.leftOutWarning(ctx, r)
 	if err != nil || moved {
 		return append(said, left), err
@@ -252,9 +218,9 @@ func (t tree) ownWarnings(ctx context.Context, r Repo, moved bool) ([]string, er
 	return append(said, edits, left), err
 }
 
-// modifiedFiles returns lines of git status: the files in a folder that a build takes instead of
+// ModifiedFiles returns lines of git status: the files in a folder that a build takes instead of
 // HEAD's. It includes untracked files, but not __pycache__ and nested repositories.
-func (t tree) modifiedFiles(ctx context.Context, folder string) ([]string, error) {
+func (t Tree) ModifiedFiles(ctx context.Context, folder string) ([]string, error) {
 	out, err := run.Output(ctx, t.command("status", "--porcelain", "--untracked-files=all", "--ignore-submodules=none", "--", folder, ":(top,exclude,glob)**/__pycache__/**"))
 	return slices.DeleteFunc(strings.Split(string(out), "\n"), func(line string) bool {
 		return line == "" || strings.HasPrefix(line, "?? ") && strings.HasSuffix(line, "/")
@@ -262,13 +228,13 @@ func (t tree) modifiedFiles(ctx context.Context, folder string) ([]string, error
 }
 
 // editsWarning returns the warning of a tree with edits, "" without edits.
-func (t tree) editsWarning(ctx context.Context, r Repo) (string, error) {
-	edited, err := t.modifiedFiles(ctx, t.dir)
+func (t Tree) editsWarning(ctx context.Context, r Remote) (string, error) {
+	edited, err := t.ModifiedFiles(ctx, t.Dir)
 	if err != nil || len(edited) == 0 {
 		return "", err
 	}
 	for i, line := range edited {
-		edited[i] = printableLine(line[min(3, len(line)):]) // after two letters and a space
+		edited[i] = plaintext.ShortLine(line[min(3, len(line)):]) // after two letters and a space
 	}
-	return fmt.Sprintf("repository %s has local changes, which a build uses: %s (in %s)", r.ID, firstNames(edited), t.dir), nil
+	return fmt.Sprintf("repository %s has local changes, which a build uses: %s (in %s)", r.ID, firstNames(edited), t.Dir), nil
 }

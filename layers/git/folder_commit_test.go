@@ -1,4 +1,4 @@
-package layers
+package git
 
 import (
 	"fmt"

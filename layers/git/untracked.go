@@ -1,4 +1,4 @@
-package layers
+package git
 
 import (
 	"context"
@@ -25,16 +25,16 @@ type untrackedFile struct {
 
 // overwrittenFiles returns the untracked files that a checkout of the commit would overwrite. git
 // overwrites ignored files; Slipway treats them as the user's. A path out of the tree is an error.
-func (t tree) overwrittenFiles(ctx context.Context, commit string) ([]untrackedFile, error) {
-	names, err := t.gitList(ctx, "ls-files", "-z", "--cached")
+func (t Tree) overwrittenFiles(ctx context.Context, commit string) ([]untrackedFile, error) {
+	names, err := t.list(ctx, "ls-files", "-z", "--cached")
 	if err != nil {
 		return nil, err
 	}
-	entries, err := t.gitList(ctx, "ls-tree", "-r", "-z", "--full-tree", commit)
+	entries, err := t.list(ctx, "ls-tree", "-r", "-z", "--full-tree", commit)
 	if err != nil {
 		return nil, err
 	}
-	w := untrackedScan{dir: t.dir, known: make(map[string]bool, len(names)), seen: map[string]bool{}}
+	w := untrackedScan{dir: t.Dir, known: make(map[string]bool, len(names)), seen: map[string]bool{}}
 	for _, name := range names {
 		w.known[name] = true
 	}
@@ -42,10 +42,10 @@ func (t tree) overwrittenFiles(ctx context.Context, commit string) ([]untrackedF
 		info, path, _ := strings.Cut(entry, "\t")
 		words := strings.Fields(info) // mode, type, id
 		if len(words) != 3 {
-			return nil, fmt.Errorf("%s: git lists commit %s with %q", t.dir, commit, entry)
+			return nil, fmt.Errorf("%s: git lists commit %s with %q", t.Dir, commit, entry)
 		}
 		if !staysInTree(path) {
-			return nil, fmt.Errorf("%s: commit %s has a file %q, which no checkout may write", t.dir, commit, path)
+			return nil, fmt.Errorf("%s: commit %s has a file %q, which no checkout may write", t.Dir, commit, path)
 		}
 		if err := w.addEntry(path, words[2], words[1] == "commit"); err != nil {
 			return nil, err

@@ -1,4 +1,4 @@
-package layers
+package git
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
@@ -24,8 +25,8 @@ import (
 // moveTo checks out a commit and records it in a ref. It refuses that if the user's edits, commits
 // or files would be lost. In a tree with the marker of a killed checkout, it first puts files
 // aside. The marker stays if git fails in the middle.
-func (t tree) moveTo(ctx context.Context, r Repo, commit string) error {
-	repeat := !t.isComplete()
+func (t Tree) moveTo(ctx context.Context, r Remote, commit string) error {
+	repeat := !t.IsComplete()
 	ready := t.refuseLoss
 	if repeat {
 		ready = t.prepareRepeat
@@ -33,7 +34,7 @@ func (t tree) moveTo(ctx context.Context, r Repo, commit string) error {
 	if err := ready(ctx, r, commit); err != nil {
 		return err
 	}
-	before, _ := t.resolveCommit(ctx, "HEAD") // none in a new tree
+	before, _ := t.Resolve(ctx, "HEAD") // none in a new tree
 	if err := renameio.WriteFile(t.markerPath(), []byte(commit), 0o644); err != nil {
 		return err
 	}
@@ -50,32 +51,32 @@ func (t tree) moveTo(ctx context.Context, r Repo, commit string) error {
 }
 
 // confirmCheckout checks that HEAD is at the commit, and records the commit in a ref.
-func (t tree) confirmCheckout(ctx context.Context, r Repo, commit string) error {
+func (t Tree) confirmCheckout(ctx context.Context, r Remote, commit string) error {
 	if t.headCommit() != commit && !t.isAt(ctx, commit) {
 		return r.otherCommitError(commit)
 	}
-	_, err := t.git(ctx, "update-ref", checkedOut, commit)
+	_, err := t.Run(ctx, "update-ref", checkedOut, commit)
 	return err
 }
 
-func (r Repo) otherCommitError(commit string) error {
-	return r.at.Errorf("repos.%s: git checked out another commit than %s", r.ID, commit)
+func (r Remote) otherCommitError(commit string) error {
+	return r.At.Errorf("repos.%s: git checked out another commit than %s", r.ID, commit)
 }
 
-func (t tree) isAt(ctx context.Context, commit string) bool {
-	head, err := t.resolveCommit(ctx, "HEAD")
+func (t Tree) isAt(ctx context.Context, commit string) bool {
+	head, err := t.Resolve(ctx, "HEAD")
 	return err == nil && head == commit
 }
 
 // markerPath returns the path of the file that has the commit while a checkout is in progress.
-func (t tree) markerPath() string { return filepath.Join(t.gitDir, "slipway-moving") }
+func (t Tree) markerPath() string { return filepath.Join(t.gitDir, "slipway-moving") }
 
-// isComplete reports whether the last checkout in this tree was not killed.
-func (t tree) isComplete() bool { return !localfile.Exists(t.markerPath()) }
+// IsComplete reports whether the last checkout in this tree was not killed.
+func (t Tree) IsComplete() bool { return !localfile.Exists(t.markerPath()) }
 
 // switchTo runs git checkout with a detached HEAD. force overwrites changed files. switchTo also
 // fails if git prints errors: git exits with status 0 when it cannot write a file.
-func (t tree) switchTo(ctx context.Context, commit string, force bool) error {
+func (t Tree) switchTo(ctx context.Context, commit string, force bool) error {
 	c := t.command("checkout", "-q", "--detach", "--no-recurse-submodules", "--no-overwrite-ignore")
 	if force {
 		c.Argv = append(c.Argv, "--force")
@@ -91,17 +92,17 @@ func (t tree) switchTo(ctx context.Context, commit string, force bool) error {
 		return err
 	}
 	if len(failed) > 0 {
-		return fmt.Errorf("%s: git could not write all files:\n%s", t.dir, firstLines(failed, 5))
+		return fmt.Errorf("%s: git could not write all files:\n%s", t.Dir, firstLines(failed, 5))
 	}
 	return nil
 }
 
 // isUntouched reports whether git refused the checkout before it changed HEAD or a file.
-func (t tree) isUntouched(ctx context.Context, before, commit string) bool {
-	if head, _ := t.resolveCommit(ctx, "HEAD"); head != before {
+func (t Tree) isUntouched(ctx context.Context, before, commit string) bool {
+	if head, _ := t.Resolve(ctx, "HEAD"); head != before {
 		return false
 	}
-	edited, err := t.editedFiles(ctx)
+	edited, err := t.EditedFiles(ctx)
 	if err != nil || len(edited) > 0 {
 		return false
 	}
@@ -110,16 +111,16 @@ func (t tree) isUntouched(ctx context.Context, before, commit string) bool {
 }
 
 // refuseLoss returns an error if a checkout of commit would lose commits, edits or files of a user.
-func (t tree) refuseLoss(ctx context.Context, r Repo, commit string) error {
+func (t Tree) refuseLoss(ctx context.Context, r Remote, commit string) error {
 	if err := t.refuseLeavingCommits(ctx, r, commit, ""); err != nil {
 		return err
 	}
-	edited, err := t.editedFiles(ctx)
+	edited, err := t.EditedFiles(ctx)
 	if err != nil {
 		return err
 	}
 	if len(edited) > 0 {
-		return fmt.Errorf("%s: has local changes, which stay as they are:\n%s\n  commit or stash them, then try again", t.dir, firstLines(edited, 5))
+		return fmt.Errorf("%s: has local changes, which stay as they are:\n%s\n  commit or stash them, then try again", t.Dir, firstLines(edited, 5))
 	}
 	files, err := t.overwrittenFiles(ctx, commit)
 	if err != nil {
@@ -128,22 +129,22 @@ func (t tree) refuseLoss(ctx context.Context, r Repo, commit string) error {
 	if len(files) > 0 {
 		names := make([]string, len(files))
 		for i, b := range files {
-			names[i] = printableLine(b.path)
+			names[i] = plaintext.ShortLine(b.path)
 		}
-		return fmt.Errorf("%s: files that git does not know would be overwritten:\n%s\n  move them away, then try again", t.dir, firstLines(names, 5))
+		return fmt.Errorf("%s: files that git does not know would be overwritten:\n%s\n  move them away, then try again", t.Dir, firstLines(names, 5))
 	}
 	return nil
 }
 
-// editedFiles returns lines of git status: tracked files, no submodules, that differ from HEAD.
-func (t tree) editedFiles(ctx context.Context) ([]string, error) {
+// EditedFiles returns lines of git status: tracked files, no submodules, that differ from HEAD.
+func (t Tree) EditedFiles(ctx context.Context) ([]string, error) {
 	out, err := run.Output(ctx, t.command("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all"))
 	return strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' }), err
 }
 
 // prepareRepeat prepares the tree to repeat a checkout that was killed. It refuses to leave commits
 // of the user. It removes git's locks, saves edits under a ref and files in .git, and prints that.
-func (t tree) prepareRepeat(ctx context.Context, r Repo, commit string) error {
+func (t Tree) prepareRepeat(ctx context.Context, r Remote, commit string) error {
 	marker, err := os.ReadFile(t.markerPath())
 	if err != nil {
 		return err
@@ -171,26 +172,26 @@ func (t tree) prepareRepeat(ctx context.Context, r Repo, commit string) error {
 
 // stashEdits saves the edits of tracked files as a commit under a ref of its own, so that the next
 // repeat does not lose them. It returns a text for the user, nil without edits.
-func (t tree) stashEdits(ctx context.Context) ([]string, error) {
-	if _, err := t.resolveCommit(ctx, "HEAD"); err != nil {
+func (t Tree) stashEdits(ctx context.Context) ([]string, error) {
+	if _, err := t.Resolve(ctx, "HEAD"); err != nil {
 		return nil, ctx.Err()
 	}
-	stash, err := t.git(ctx, "-c", "user.name=slipway", "-c", "user.email="+slipwayEmail, "stash", "create")
+	stash, err := t.Run(ctx, "-c", "user.name=slipway", "-c", "user.email="+slipwayEmail, "stash", "create")
 	if err != nil || stash == "" {
 		return nil, err
 	}
-	if _, err := t.git(ctx, "update-ref", "refs/slipway/rescued/"+stash, stash); err != nil {
+	if _, err := t.Run(ctx, "update-ref", "refs/slipway/rescued/"+stash, stash); err != nil {
 		return nil, err
 	}
-	return []string{fmt.Sprintf("edited files (git -C %s show %.12s)", t.dir, stash)}, nil
+	return []string{fmt.Sprintf("edited files (git -C %s show %.12s)", t.Dir, stash)}, nil
 }
 
 // moveUntracked moves files that are in the way of the commits to a folder in .git, and deletes
 // those that git wrote for one of the commits. It returns a text that names the folder, or nil.
-func (t tree) moveUntracked(ctx context.Context, commits ...string) ([]string, error) {
+func (t Tree) moveUntracked(ctx context.Context, commits ...string) ([]string, error) {
 	aside, moved := "", 0
 	for _, commit := range commits {
-		if !wholeCommit().MatchString(commit) || !t.hasCommit(ctx, commit) {
+		if !IsCommit(commit) || !t.HasCommit(ctx, commit) {
 			continue // the marker is of an older slipway, or its commit is gone
 		}
 		files, err := t.overwrittenFiles(ctx, commit)
@@ -198,8 +199,8 @@ func (t tree) moveUntracked(ctx context.Context, commits ...string) ([]string, e
 			return nil, err
 		}
 		for _, b := range files {
-			if b.matchesCommit(t.dir) {
-				if err := os.Remove(filepath.Join(t.dir, b.path)); err != nil {
+			if b.matchesCommit(t.Dir) {
+				if err := os.Remove(filepath.Join(t.Dir, b.path)); err != nil {
 					return nil, err
 				}
 				continue
@@ -209,7 +210,7 @@ func (t tree) moveUntracked(ctx context.Context, commits ...string) ([]string, e
 					return nil, err
 				}
 			}
-			if err := moveInto(aside, t.dir, b.path); err != nil {
+			if err := moveInto(aside, t.Dir, b.path); err != nil {
 				return nil, err
 			}
 			moved++
@@ -222,7 +223,7 @@ func (t tree) moveUntracked(ctx context.Context, commits ...string) ([]string, e
 }
 
 // newAside makes a new folder in .git/slipway-rescued, named after the time.
-func (t tree) newAside() (string, error) {
+func (t Tree) newAside() (string, error) {
 	all := filepath.Join(t.gitDir, "slipway-rescued")
 	if err := os.MkdirAll(all, 0o755); err != nil {
 		return "", err

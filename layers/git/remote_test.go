@@ -1,0 +1,36 @@
+package git
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"slipway/layers/run"
+)
+
+// A person pastes the next line: its URL is quoted once.
+func TestNextOfFailedFetch(t *testing.T) {
+	r := Remote{ID: "r", URL: "https://example.com/~user/layer?x"}
+	err := r.explainFetchError(&run.Failure{})
+	if want := "\nnext: git ls-remote 'https://example.com/~user/layer?x'"; err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("explainFetchError = %v; want it to end with %q", err, want)
+	}
+}
+
+func TestGitSaid(t *testing.T) {
+	for tail, want := range map[string]string{
+		"": "git: exit status 128",
+		"fatal: Could not read from remote repository.\n\nPlease make sure you have the correct access rights\nand the repository exists.": "git: exit status 128",
+		"ssh: connect to host h port 22: Connection refused\nfatal: Could not read from remote repository.":                                "ssh: connect to host h port 22: Connection refused",
+		"fatal: unable to access 'http://h/x.git/': Failed to connect to h":                                                                "Failed to connect to h",
+		"remote: ====\nremote: \nremote: ERROR: no such project\nremote: ====\nfatal: repository 'h' not found":                            "remote: ERROR: no such project; repository 'h' not found",
+		"a\nb\nc\nd":                  "b; c; d",
+		"fatal: unable to access 'h'": "unable to access 'h'",
+	} {
+		failure := &run.Failure{Argv: []string{"git", "fetch"}, Status: "exit status 128", Tail: tail}
+		err := error(&commandError{failure})
+		if found := (*run.Failure)(nil); err.Error() != want || !errors.As(err, &found) {
+			t.Errorf("commandError(%q) = %v; want %s", tail, err, want)
+		}
+	}
+}
