@@ -2,15 +2,20 @@ package git
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
+	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // CheckOut checks out r's commit in the tree, without patches, and records it. It creates a missing
@@ -174,4 +179,240 @@ func (t Tree) tagMatches(ctx context.Context, r Remote, commit string) bool {
 	}
 	at, err := t.Resolve(ctx, r.localRef())
 	return err == nil && at == commit
+}
+
+// A checkout loses no work of the user, even if it is killed and run again. Slipway writes a marker
+// before git begins, in a tree without edits, without the user's commits at HEAD, and with no file
+// in the commit's way. If a later run finds a marker, the files beside it are half-written by git,
+// or newer files of the user. Slipway puts them aside before git writes over them.
+
+// moveTo checks out a commit and records it in a ref. It refuses that if the user's edits, commits
+// or files would be lost. In a tree with the marker of a killed checkout, it first puts files
+// aside. The marker stays if git fails in the middle.
+func (t Tree) moveTo(ctx context.Context, r Remote, commit string) error {
+	repeat := !t.IsComplete()
+	ready := t.refuseLoss
+	if repeat {
+		ready = t.prepareRepeat
+	}
+	if err := ready(ctx, r, commit); err != nil {
+		return err
+	}
+	before, _ := t.Resolve(ctx, "HEAD") // none in a new tree
+	if err := renameio.WriteFile(t.markerPath(), []byte(commit), 0o644); err != nil {
+		return err
+	}
+	if err := t.switchTo(ctx, commit, repeat); err != nil {
+		if t.isUntouched(ctx, before, commit) {
+			return errors.Join(err, os.Remove(t.markerPath()))
+		}
+		return err
+	}
+	if err := t.confirmCheckout(ctx, r, commit); err != nil {
+		return err
+	}
+	return os.Remove(t.markerPath())
+}
+
+// confirmCheckout checks that HEAD is at the commit, and records the commit in a ref.
+func (t Tree) confirmCheckout(ctx context.Context, r Remote, commit string) error {
+	if t.headCommit() != commit && !t.isAt(ctx, commit) {
+		return r.otherCommitError(commit)
+	}
+	_, err := t.Run(ctx, "update-ref", checkedOut, commit)
+	return err
+}
+
+func (r Remote) otherCommitError(commit string) error {
+	return r.At.Errorf("repos.%s: git checked out another commit than %s", r.ID, commit)
+}
+
+func (t Tree) isAt(ctx context.Context, commit string) bool {
+	head, err := t.Resolve(ctx, "HEAD")
+	return err == nil && head == commit
+}
+
+// markerPath returns the path of the file that has the commit while a checkout is in progress.
+func (t Tree) markerPath() string { return filepath.Join(t.gitDir, "slipway-moving") }
+
+// IsComplete reports whether the last checkout in this tree was not killed.
+func (t Tree) IsComplete() bool { return !localfile.Exists(t.markerPath()) }
+
+// switchTo runs git checkout with a detached HEAD. force overwrites changed files. switchTo also
+// fails if git prints errors: git exits with status 0 when it cannot write a file.
+func (t Tree) switchTo(ctx context.Context, commit string, force bool) error {
+	c := t.command("checkout", "-q", "--detach", "--no-recurse-submodules", "--no-overwrite-ignore")
+	if force {
+		c.Argv = append(c.Argv, "--force")
+	}
+	c.Argv = append(c.Argv, commit)
+	var failed []string
+	c.Line = func(line string) {
+		if strings.HasPrefix(line, "error: ") {
+			failed = append(failed, line)
+		}
+	}
+	if err := run.Run(ctx, c); err != nil {
+		return err
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("%s: git could not write all files:\n%s", t.Dir, firstLines(failed, 5))
+	}
+	return nil
+}
+
+// isUntouched reports whether git refused the checkout before it changed HEAD or a file.
+func (t Tree) isUntouched(ctx context.Context, before, commit string) bool {
+	if head, _ := t.Resolve(ctx, "HEAD"); head != before {
+		return false
+	}
+	edited, err := t.EditedFiles(ctx)
+	if err != nil || len(edited) > 0 {
+		return false
+	}
+	files, err := t.overwrittenFiles(ctx, commit)
+	return err == nil && len(files) == 0
+}
+
+// refuseLoss returns an error if a checkout of commit would lose commits, edits or files of a user.
+func (t Tree) refuseLoss(ctx context.Context, r Remote, commit string) error {
+	if err := t.refuseLeavingCommits(ctx, r, commit, ""); err != nil {
+		return err
+	}
+	edited, err := t.EditedFiles(ctx)
+	if err != nil {
+		return err
+	}
+	if len(edited) > 0 {
+		return fmt.Errorf("%s: has local changes, which stay as they are:\n%s\n  commit or stash them, then try again", t.Dir, firstLines(edited, 5))
+	}
+	files, err := t.overwrittenFiles(ctx, commit)
+	if err != nil {
+		return err
+	}
+	if len(files) > 0 {
+		names := make([]string, len(files))
+		for i, b := range files {
+			names[i] = plaintext.ShortLine(b.path)
+		}
+		return fmt.Errorf("%s: files that git does not know would be overwritten:\n%s\n  move them away, then try again", t.Dir, firstLines(names, 5))
+	}
+	return nil
+}
+
+// EditedFiles returns lines of git status: tracked files, no submodules, that differ from HEAD.
+func (t Tree) EditedFiles(ctx context.Context) ([]string, error) {
+	out, err := run.Output(ctx, t.command("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all"))
+	return strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' }), err
+}
+
+// prepareRepeat prepares the tree to repeat a checkout that was killed. It refuses to leave commits
+// of the user. It removes git's locks, saves edits under a ref and files in .git, and prints that.
+func (t Tree) prepareRepeat(ctx context.Context, r Remote, commit string) error {
+	marker, err := os.ReadFile(t.markerPath())
+	if err != nil {
+		return err
+	}
+	killed := string(marker)
+	if err := t.refuseLeavingCommits(ctx, r, commit, killed); err != nil {
+		return err
+	}
+	if err := localfile.Remove(filepath.Join(t.gitDir, "index.lock"), filepath.Join(t.gitDir, "HEAD.lock")); err != nil {
+		return err
+	}
+	var kept []string
+	if kept, err = t.stashEdits(ctx); err != nil {
+		return err
+	}
+	files, err := t.moveUntracked(ctx, killed, commit)
+	if err != nil {
+		return err
+	}
+	if kept = append(kept, files...); len(kept) > 0 {
+		progress.Start(ctx, "rescued", 0, "").End("beside a checkout that was stopped: "+strings.Join(kept, "; "), nil)
+	}
+	return nil
+}
+
+// stashEdits saves the edits of tracked files as a commit under a ref of its own, so that the next
+// repeat does not lose them. It returns a text for the user, nil without edits.
+func (t Tree) stashEdits(ctx context.Context) ([]string, error) {
+	if _, err := t.Resolve(ctx, "HEAD"); err != nil {
+		return nil, ctx.Err()
+	}
+	stash, err := t.Run(ctx, "-c", "user.name=slipway", "-c", "user.email="+slipwayEmail, "stash", "create")
+	if err != nil || stash == "" {
+		return nil, err
+	}
+	if _, err := t.Run(ctx, "update-ref", "refs/slipway/rescued/"+stash, stash); err != nil {
+		return nil, err
+	}
+	return []string{fmt.Sprintf("edited files (git -C %s show %.12s)", t.Dir, stash)}, nil
+}
+
+// moveUntracked moves files that are in the way of the commits to a folder in .git, and deletes
+// those that git wrote for one of the commits. It returns a text that names the folder, or nil.
+func (t Tree) moveUntracked(ctx context.Context, commits ...string) ([]string, error) {
+	aside, moved := "", 0
+	for _, commit := range commits {
+		if !IsCommit(commit) || !t.HasCommit(ctx, commit) {
+			continue // the marker is of an older slipway, or its commit is gone
+		}
+		files, err := t.overwrittenFiles(ctx, commit)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range files {
+			if b.matchesCommit(t.Dir) {
+				if err := os.Remove(filepath.Join(t.Dir, b.path)); err != nil {
+					return nil, err
+				}
+				continue
+			}
+			if aside == "" {
+				if aside, err = t.newAside(); err != nil {
+					return nil, err
+				}
+			}
+			if err := moveInto(aside, t.Dir, b.path); err != nil {
+				return nil, err
+			}
+			moved++
+		}
+	}
+	if moved == 0 {
+		return nil, ctx.Err()
+	}
+	return []string{fmt.Sprintf("%d files that were in the way (%s)", moved, aside)}, nil
+}
+
+// newAside makes a new folder in .git/slipway-rescued, named after the time.
+func (t Tree) newAside() (string, error) {
+	all := filepath.Join(t.gitDir, "slipway-rescued")
+	if err := os.MkdirAll(all, 0o755); err != nil {
+		return "", err
+	}
+	return os.MkdirTemp(all, time.Now().Format("2006-01-02-150405-*"))
+}
+
+// moveInto moves the file path of dir to the same path below aside.
+func moveInto(aside, dir, path string) error {
+	to := filepath.Join(aside, path)
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return os.Rename(filepath.Join(dir, path), to)
+}
+
+// firstLines returns the first n lines, each after "  | ", and the number of the others.
+func firstLines(lines []string, n int) string {
+	return "  | " + strings.Join(firstOf(lines, n), "\n  | ")
+}
+
+// firstOf returns the first n texts, and the number of the others as one more.
+func firstOf(texts []string, n int) []string {
+	if len(texts) > n {
+		return append(texts[:n:n], fmt.Sprintf("... and %d more", len(texts)-n))
+	}
+	return texts
 }
