@@ -29,9 +29,9 @@ func writeAdditions(w io.Writer, spec Spec, o ownFiles, key string) error {
 	link := func(name, target string) error {
 		return writeEntry(t, tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777}, nil)
 	}
-	for _, name := range slices.Sorted(maps.Keys(spec.files)) {
+	for _, name := range slices.Sorted(maps.Keys(spec.Files())) {
 		if inside, ok := strings.CutPrefix(name, "overlay/"); ok {
-			if err := add(inside, 0o644, spec.files[name]); err != nil {
+			if err := add(inside, 0o644, spec.Files()[name]); err != nil {
 				return err
 			}
 		}

@@ -29,7 +29,30 @@ const (
 	BlockMap  = "bmap"      // which blocks of the disk hold data, with their digests
 	Container = "container" // an OCI archive for the board's containerd
 	Bundle    = "bundle"    // a signed update for the board's engine; also the target that makes it
+
+	// Only boards built by bitbake have these.
+	Tegraflash = "tegraflash" // NVIDIA's flashing tools with the image
+	BFB        = "bfb"        // a boot stream for a BlueField
 )
+
+// Ending is a file name ending for a kind of files.
+type Ending struct{ Kind, Ending string }
+
+// Endings are the file name endings of each kind, the preferred first.
+var Endings = []Ending{
+	{DiskImage, "wic"},
+	{DiskImage, "wic.zst"},
+	{DiskImage, "wic.gz"},
+	{DiskImage, "wic.xz"},
+	{DiskImage, "wic.bz2"},
+	{BlockMap, "wic.bmap"},
+	{Tegraflash, "tegraflash-tar.zst"}, // wrynose and later
+	{Tegraflash, "tegraflash.tar.zst"},
+	{Tegraflash, "tegraflash.tar.gz"},
+	{BFB, "bfb"},
+	{Bundle, "raucb"},
+	{Container, "oci.tar"},
+}
 
 // Artifact is the content of artifact.json: the files of one build. Other machines read it too.
 type Artifact struct {
@@ -153,6 +176,11 @@ func ArtifactOf(spec Spec, dir string) (Artifact, error) {
 	return a, err
 }
 
+// NewArtifact returns the artifact, without files yet, that this Slipway builds now for a board.
+func NewArtifact(spec Spec, dir string) Artifact {
+	return Artifact{Board: spec.Board, Project: spec.project, Arch: spec.Arch, Built: time.Now().UTC(), Slipway: ThisProgram(), dir: dir}
+}
+
 // NoArtifact returns an artifact without files for a board that was not built and gets an image
 // from elsewhere. Slipway writes the receipts and logs of that image to dir.
 func NoArtifact(spec Spec, dir string) Artifact {
@@ -178,7 +206,7 @@ func (a Artifact) Check(kinds ...string) error {
 
 // Describe reads a file in the artifact's folder, and returns its kind, name, size and digest.
 func (a Artifact) Describe(ctx context.Context, kind, name string) (File, error) {
-	return describeFile(ctx, a.dir, kind, name)
+	return DescribeFile(ctx, a.dir, kind, name)
 }
 
 // Prove hashes a file of the artifact, and returns an error unless it has the size and digest of f.
@@ -202,11 +230,6 @@ func (a Artifact) Path(f File) string { return filepath.Join(a.dir, f.Name) }
 
 // Dir returns the path of the artifact's folder.
 func (a Artifact) Dir() string { return a.dir }
-
-// built returns the artifact's files except the provenance, which describes the others.
-func (a Artifact) built() []File {
-	return slices.DeleteFunc(slices.Clone(a.Files), func(f File) bool { return f.Kind == Provenance })
-}
 
 // File returns the first file of a kind, and an error if there is none.
 func (a Artifact) File(kind string) (File, error) {
@@ -315,18 +338,18 @@ func specOfDeployed(boards boardSet, names []string, dir string) (Spec, error) {
 // findDeployed returns the images in a folder that bitbake deployed to, without block maps. Yocto
 // links a short name to the newest build of an image. If there are such links, findDeployed leaves
 // out all other names, which are older builds.
-func findDeployed(dir string) (found []image) {
+func findDeployed(dir string) (found []File) {
 	entries, _ := os.ReadDir(dir) // what cannot be read has none
 	linked := false
 	for _, e := range entries {
-		for _, end := range endings {
-			if end.kind != BlockMap && strings.HasSuffix(e.Name(), "."+end.ending) {
+		for _, end := range Endings {
+			if end.Kind != BlockMap && strings.HasSuffix(e.Name(), "."+end.Ending) {
 				link := e.Type()&fs.ModeSymlink != 0
 				if link && !linked {
 					linked, found = true, nil
 				}
 				if link == linked {
-					found = append(found, image{kind: end.kind, name: e.Name()})
+					found = append(found, File{Kind: end.Kind, Name: e.Name()})
 				}
 			}
 		}
@@ -344,10 +367,10 @@ func (s Spec) DeployedImage(kinds ...string) (string, error) {
 	found := findDeployed(s.deployed)
 	for _, kind := range kinds {
 		var names []string
-		for _, e := range endings { // the most wanted form first
+		for _, e := range Endings { // the most wanted form first
 			for _, i := range found {
-				if i.kind == kind && e.kind == kind && strings.HasSuffix(i.name, "."+e.ending) {
-					names = append(names, i.name)
+				if i.Kind == kind && e.Kind == kind && strings.HasSuffix(i.Name, "."+e.Ending) {
+					names = append(names, i.Name)
 				}
 			}
 		}
@@ -374,28 +397,8 @@ func differentImages(names []string) (different []string) {
 	return different
 }
 
-// lockFolder locks the file at path for a board's build, or fails if another slipway holds it.
-func lockFolder(path string) (unlock func(), err error) {
-	f, err := localfile.LockNow(path, 0o644)
-	if errors.Is(err, localfile.ErrLocked) {
-		err = fmt.Errorf("%s: another slipway is building this board; wait for it or stop it", path)
-	}
-	return func() { f.Close() }, err
-}
-
-// waitLock takes the lock file of something that several boards share. If another process holds the
-// lock, waitLock calls waiting and waits until the lock is free or ctx ends.
-func waitLock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
-	f, err := localfile.LockNow(path, 0o644)
-	if errors.Is(err, localfile.ErrLocked) {
-		waiting()
-		f, err = localfile.Lock(ctx, path, 0o644)
-	}
-	return func() { f.Close() }, err
-}
-
-// describeFile hashes the file dir/name, and returns its entry for artifact.json.
-func describeFile(ctx context.Context, dir, kind, name string) (File, error) {
+// DescribeFile hashes the file dir/name, and returns its entry for artifact.json.
+func DescribeFile(ctx context.Context, dir, kind, name string) (File, error) {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
 		return File{}, err

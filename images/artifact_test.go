@@ -71,7 +71,7 @@ func TestArtifactSaves(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "disk.img"), []byte("disk"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	f, err := describeFile(t.Context(), dir, DiskImage, "disk.img")
+	f, err := DescribeFile(t.Context(), dir, DiskImage, "disk.img")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -102,9 +102,10 @@ const dpkgStatus = "var/lib/dpkg/status"
 
 // The names of an artifact's files.
 const (
-	diskName  = "disk.img"
-	bmapName  = "disk.img.bmap"
-	probeName = "probe.tar"
+	diskName     = "disk.img"
+	bmapName     = "disk.img.bmap"
+	packagesName = "packages.dpkg_status"
+	probeName    = "probe.tar"
 )
 
 // writePackages copies dpkg's status file from the root file system to the file to, and adds to
@@ -146,7 +147,8 @@ func writePackages(root, to string) error {
 // container, moves all files into the board's folder and writes artifact.json. It removes the old
 // artifact.json first, so that this never describes new files.
 func publishDisk(ctx context.Context, d disk, opt Options, key string) (Artifact, error) {
-	a := Artifact{Board: d.spec.Board, Arch: d.spec.Arch, Key: key, Built: time.Now().UTC(), Slipway: ThisProgram(), Partitions: d.layOutPartitions(), dir: opt.BoardDir(d.spec)}
+	a := NewArtifact(d.spec, opt.BoardDir(d.spec))
+	a.Key, a.Partitions = key, d.layOutPartitions()
 	if err := mapBlocks(ctx, d.path(diskName), d.path(bmapName)); err != nil {
 		return Artifact{}, err
 	}
@@ -160,7 +162,7 @@ func publishDisk(ctx context.Context, d disk, opt Options, key string) (Artifact
 			return Artifact{}, err
 		}
 	}
-	if err := localfile.Remove(ArtifactPath(a.dir)); err != nil {
+	if err := localfile.Remove(ArtifactPath(a.Dir())); err != nil {
 		return Artifact{}, err
 	}
 	a.Cost = &Cost{BuildMS: time.Since(d.began).Milliseconds()}
@@ -169,7 +171,7 @@ func publishDisk(ctx context.Context, d disk, opt Options, key string) (Artifact
 		if !ok {
 			continue
 		}
-		f, err := describeFile(ctx, d.dir, kind, name)
+		f, err := DescribeFile(ctx, d.dir, kind, name)
 		if err != nil {
 			return Artifact{}, err
 		}
@@ -177,11 +179,11 @@ func publishDisk(ctx context.Context, d disk, opt Options, key string) (Artifact
 			return Artifact{}, err
 		}
 		a.Files = append(a.Files, f)
-		if err := os.Rename(d.path(name), filepath.Join(a.dir, name)); err != nil {
+		if err := os.Rename(d.path(name), filepath.Join(a.Dir(), name)); err != nil {
 			return Artifact{}, err
 		}
 	}
-	return a, a.Publish(ctx, d.spec, "")
+	return a, a.Publish(ctx, d.spec, toolVersions(ctx, HostPackages(d.spec, "")))
 }
 
 // mapBlocks writes the block map (bmap) of an image file to the file name.
@@ -265,7 +267,7 @@ func (d disk) makeTable(ctx context.Context) error {
 	script.WriteString("label: gpt\n")
 	for _, p := range all {
 		kind := "linux"
-		if p.Use == useLoader {
+		if p.Use == UseLoader {
 			kind = d.spec.Disk.Firmware
 		}
 		fmt.Fprintf(&script, "start=%d, size=%d, type=%s, name=%s\n",
@@ -277,7 +279,7 @@ func (d disk) makeTable(ctx context.Context) error {
 }
 
 func (d disk) makeRootFS(ctx context.Context) error {
-	p, _ := d.partitionFor(useRoot)
+	p, _ := d.partitionFor(UseRoot)
 	return d.makeExt4(ctx, p, d.root, "-N", inodes)
 }
 
@@ -325,6 +327,6 @@ func (d disk) makeBootFS(ctx context.Context) error {
 			return err
 		}
 	}
-	p, _ := d.partitionFor(useBoot)
+	p, _ := d.partitionFor(UseBoot)
 	return d.makeExt4(ctx, p, dir, "-O", "^has_journal")
 }

@@ -2,7 +2,6 @@ package images
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,25 +17,16 @@ import (
 	"slipway/layers/progress"
 )
 
-// BuildRequest holds what the user's flags of build change for one run of bitbake.
-type BuildRequest struct {
-	Targets  []string // instead of the file's
-	Task     string   // instead of the file's
-	Continue bool     // after a failed task, as far as the others do not need it
-	DryRun   bool     // say what would run
-	Parse    bool     // read all recipes, no more
-}
-
-// isAny reports whether the request changes anything of the project file's build.
-func (a BuildRequest) isAny() bool {
+// isAnyRequest reports whether the request changes anything of the project file's build.
+func isAnyRequest(a BuildRequest) bool {
 	if len(a.Targets) == 0 {
 		a.Targets = nil // an empty list of a command line is none
 	}
 	return !reflect.DeepEqual(a, BuildRequest{})
 }
 
-// flags returns the request as the flags of build, each after a blank.
-func (a BuildRequest) flags() (text string) {
+// requestFlags returns the request as the flags of build, each after a blank.
+func requestFlags(a BuildRequest) (text string) {
 	if len(a.Targets) > 0 {
 		text += " --target=" + plaintext.Quote(strings.Join(a.Targets, ","))
 	}
@@ -54,15 +44,15 @@ func (a BuildRequest) flags() (text string) {
 	return text
 }
 
-// checkDebian refuses a request that a board made of Debian packages cannot fulfil. Such a board
+// checkDebianRequest refuses a request that a board made of Debian packages cannot fulfil. Such a board
 // has no other target than the update bundle, and that only with debian.keyring.
-func (a BuildRequest) checkDebian(spec Spec) error {
+func checkDebianRequest(a BuildRequest, spec Spec) error {
 	switch isBundle := slices.Equal(a.Targets, []string{Bundle}); {
-	case !a.isAny():
+	case !isAnyRequest(a):
 		return nil
 	case isBundle && spec.Debian.Keyring == "":
 		return fmt.Errorf("%s: debian.keyring is not set: the board takes no update bundle", spec.BoardFile())
-	case isBundle && !(BuildRequest{Task: a.Task, Continue: a.Continue, DryRun: a.DryRun, Parse: a.Parse}).isAny():
+	case isBundle && !isAnyRequest(BuildRequest{Task: a.Task, Continue: a.Continue, DryRun: a.DryRun, Parse: a.Parse}):
 		return nil
 	}
 	return fmt.Errorf("board %s is made of Debian packages: it has no target but %s, and no task, parse or dry run\nnext: doctor %s", spec.Board, Bundle, plaintext.Quote(spec.TypedName()))
@@ -91,7 +81,7 @@ func (b Prepared) buildWithBitbake(ctx context.Context) (Artifact, error) {
 // buildProject checks out the project's layers, runs bitbake, saves the list of files that a whole
 // build read, and returns an artifact of the images, an empty one without images.
 func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Options) (Artifact, error) {
-	b, err := newProjectBuild(opt.Request.applyTo(project), spec, opt)
+	b, err := newProjectBuild(applyRequest(opt.Request, project), spec, opt)
 	if err != nil {
 		return Artifact{}, err
 	}
@@ -101,10 +91,10 @@ func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Op
 	b.warnOfFindings(ctx)
 	before := b.commitOfProject(ctx)
 	b.record, err = b.runBitbake(ctx, spec, opt)
-	if err == nil && opt.Request.isWhole() {
+	if err == nil && isWholeBuild(opt.Request) {
 		err = b.saveInputs(ctx, before)
 	}
-	if err != nil || !opt.Request.makesImages() {
+	if err != nil || !makesImages(opt.Request) {
 		return Artifact{}, err
 	}
 	return b.collectArtifact(ctx, spec, len(opt.Request.Targets) > 0)
@@ -135,7 +125,7 @@ func newProjectBuild(project layers.Project, spec Spec, opt Options) (*projectBu
 	if opt.Dir, err = filepath.Abs(opt.Dir); err != nil {
 		return nil, err
 	}
-	return &projectBuild{project: project, dir: opt.BoardDir(spec), workspace: opt.workspace(spec), build: opt.BitbakeDir(spec)}, nil
+	return &projectBuild{project: project, dir: opt.BoardDir(spec), workspace: opt.Workspace(spec), build: opt.BitbakeDir(spec)}, nil
 }
 
 // runBitbake finds the project's bitbake, sets up caches and signing, runs the build and returns
@@ -173,8 +163,8 @@ func commitOf(s layers.State) bitbake.Commit {
 	return c
 }
 
-// applyTo returns the project with the targets and the task of the request.
-func (a BuildRequest) applyTo(p layers.Project) layers.Project {
+// applyRequest returns the project with the targets and the task of the request.
+func applyRequest(a BuildRequest, p layers.Project) layers.Project {
 	if len(a.Targets) > 0 {
 		p.Targets = a.Targets
 	}
@@ -186,13 +176,13 @@ func (a BuildRequest) applyTo(p layers.Project) layers.Project {
 
 // makesImages reports whether the request builds the images, so that the deploy folder belongs to
 // this run. After a task such as fetch it still holds the images of an earlier build.
-func (a BuildRequest) makesImages() bool {
+func makesImages(a BuildRequest) bool {
 	return !a.DryRun && !a.Parse && (a.Task == "" || a.Task == "build")
 }
 
-// isWhole reports whether bitbake builds all targets of the project and stops at the first failure.
-func (a BuildRequest) isWhole() bool {
-	return a.makesImages() && len(a.Targets) == 0 && !a.Continue
+// isWholeBuild reports whether bitbake builds all targets of the project and stops at the first failure.
+func isWholeBuild(a BuildRequest) bool {
+	return makesImages(a) && len(a.Targets) == 0 && !a.Continue
 }
 
 // commitOfProject returns the commit of the git repository that holds the project file. Without a
@@ -217,16 +207,6 @@ func (b *projectBuild) saveInputs(ctx context.Context, before bitbake.Commit) er
 		progress.Warn(ctx, err.Error()) // ci plan then takes every change of a layer
 	}
 	return ctx.Err()
-}
-
-// CheckProject reads a board's project file and all included files that are on this machine. It
-// fetches nothing, and a file of a repository that is not checked out yet is no error.
-func CheckProject(ctx context.Context, spec Spec, opt Options) error {
-	opt.Offline = true
-	if _, _, err := Project(ctx, spec, opt); !errors.Is(err, layers.ErrNotHere) {
-		return err
-	}
-	return nil
 }
 
 // Lint returns findings on a project's configuration, such as names that its layers do not have.

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,41 +19,16 @@ import (
 	"slipway/layers/run"
 )
 
-// The kinds of files that only boards built by bitbake have.
-const (
-	Tegraflash = "tegraflash" // NVIDIA's flashing tools with the image
-	BFB        = "bfb"        // a boot stream for a BlueField
-)
-
-// ending is a file name ending for a kind of files.
-type ending struct{ kind, ending string }
-
-// endings are the file name endings of each kind, the preferred first.
-var endings = []ending{
-	{DiskImage, "wic"},
-	{DiskImage, "wic.zst"},
-	{DiskImage, "wic.gz"},
-	{DiskImage, "wic.xz"},
-	{DiskImage, "wic.bz2"},
-	{BlockMap, "wic.bmap"},
-	{Tegraflash, "tegraflash-tar.zst"}, // wrynose and later
-	{Tegraflash, "tegraflash.tar.zst"},
-	{Tegraflash, "tegraflash.tar.gz"},
-	{BFB, "bfb"},
-	{Bundle, "raucb"},
-	{Container, "oci.tar"},
-}
-
 // collectArtifact links or copies the images that bitbake deployed into the board's folder and
 // writes artifact.json. If the files are those of the earlier artifact, that one stays, with its
 // signature. If others is true, for targets that are not the project's, and none of them made an
 // image, the earlier artifact stays too, and collectArtifact returns an empty one.
 func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, others bool) (Artifact, error) {
-	images, err := b.findImages(ctx)
-	if err != nil || len(images) == 0 && others {
+	found, err := b.findImages(ctx)
+	if err != nil || len(found) == 0 && others {
 		return Artifact{}, err
 	}
-	a := Artifact{Board: spec.Board, Project: spec.project, Arch: spec.Arch, Built: time.Now().UTC(), Slipway: ThisProgram(), dir: b.dir}
+	a := NewArtifact(spec, b.dir)
 	a.Layers, a.Cost = b.commits(), costOf(b.record)
 	if a.Key, err = b.artifactKey(a.Layers); err != nil {
 		return Artifact{}, err
@@ -68,7 +42,7 @@ func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, others bo
 		if err := localfile.Remove(ArtifactPath(b.dir)); err != nil {
 			return "", err
 		}
-		if a.Files, err = b.collectFiles(ctx, images, known); err != nil {
+		if a.Files, err = b.collectFiles(ctx, found, known); err != nil {
 			return "", err
 		}
 		if disk, none := a.File(DiskImage); none == nil && strings.HasSuffix(disk.Name, ".wic") {
@@ -79,10 +53,15 @@ func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, others bo
 	if err != nil {
 		return Artifact{}, err
 	}
-	if _, none := earlier.File(Provenance); none == nil && earlier.Key == a.Key && slices.Equal(earlier.built(), a.Files) {
+	if _, none := earlier.File(Provenance); none == nil && earlier.Key == a.Key && slices.Equal(builtFiles(earlier), a.Files) {
 		return earlier, earlier.Save(b.dir) // nothing was built anew, and its signature still holds
 	}
-	return a, a.Publish(ctx, spec, b.project.BuildSystem)
+	return a, a.Publish(ctx, spec, toolVersions(ctx, HostPackages(spec, b.project.BuildSystem)))
+}
+
+// builtFiles returns the artifact's files except the provenance, which describes the others.
+func builtFiles(a Artifact) []File {
+	return slices.DeleteFunc(slices.Clone(a.Files), func(f File) bool { return f.Kind == Provenance })
 }
 
 // costOf returns how long a run took and its hits in shared state, nil for one without an end.
@@ -130,13 +109,13 @@ func (b *projectBuild) unchangedFiles() map[string]File {
 
 // collectFiles puts the images of the deploy folder into the board's folder, except known files
 // that this folder has already. It returns an error if no image can be flashed.
-func (b *projectBuild) collectFiles(ctx context.Context, images []image, known map[string]File) ([]File, error) {
-	if !slices.ContainsFunc(images, func(i image) bool { return slices.Contains(flashed, i.kind) }) {
+func (b *projectBuild) collectFiles(ctx context.Context, found []image, known map[string]File) ([]File, error) {
+	if !slices.ContainsFunc(found, func(i image) bool { return slices.Contains(flashed, i.kind) }) {
 		return nil, fmt.Errorf(`bitbake left no image of %s that can be flashed; set IMAGE_FSTYPES (wic wic.bmap, or tegraflash, and TEGRAFLASH_PACKAGE_FORMAT = "tar" if that is zip)`,
 			strings.Join(b.project.Targets, ", "))
 	}
 	var files []File
-	for _, i := range images {
+	for _, i := range found {
 		name := filepath.Base(i.name)
 		if f := known[name]; f.Kind == i.kind && sameFile(i.name, filepath.Join(b.dir, name)) {
 			files = append(files, f)
@@ -188,7 +167,7 @@ func (b *projectBuild) collectFile(ctx context.Context, i image) (File, error) {
 	if err := os.Rename(partial, filepath.Join(b.dir, name)); err != nil {
 		return File{}, err
 	}
-	return describeFile(ctx, b.dir, i.kind, name)
+	return DescribeFile(ctx, b.dir, i.kind, name)
 }
 
 // sameContent reports whether both files can be read and have the same content.
@@ -217,15 +196,25 @@ type image struct{ kind, name, root string }
 // imageName is the common beginning of the paths of a target's files, and its root file system.
 type imageName struct{ Path, Root string }
 
+// billEndings are how the files end that say what an image is made of, the most wanted first.
+var billEndings = []Ending{
+	{SBOM, "spdx.tar.zst"},
+	{SBOM, "spdx.json"},
+	{SBOM, "cdx.json"},
+	{SBOM, "dpkg_status"}, // Isar's
+	{CVEs, "sbom-cve-check.yocto.json"},
+	{CVEs, "json"},
+}
+
 // findImages returns the first deployed file of each kind among the files of all targets.
 func (b *projectBuild) findImages(ctx context.Context) (found []image, err error) {
 	named, err := b.imageNames(ctx)
 	have := map[string]bool{}
 	for _, name := range named {
-		for _, e := range slices.Concat(endings, billEndings) {
-			if file := deployedName(name.Path, e.ending); file != "" && !have[e.kind] {
-				have[e.kind] = true
-				found = append(found, image{e.kind, file, name.Root})
+		for _, e := range slices.Concat(Endings, billEndings) {
+			if file := deployedName(name.Path, e.Ending); file != "" && !have[e.Kind] {
+				have[e.Kind] = true
+				found = append(found, image{e.Kind, file, name.Root})
 			}
 		}
 	}

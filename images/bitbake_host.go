@@ -171,7 +171,7 @@ func CheckUser(spec Spec, command string, request BuildRequest) error {
 	if spec.Debian != nil || os.Geteuid() != 0 {
 		return nil
 	}
-	return rootError(command, plaintext.Quote(spec.TypedName()), request.flags())
+	return rootError(command, plaintext.Quote(spec.TypedName()), requestFlags(request))
 }
 
 // rootError returns ErrRoot, with the command for the user who called sudo, or else with doctor.

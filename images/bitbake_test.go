@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -205,7 +206,7 @@ func TestBuildWithBitbake(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []File{{Kind: DiskImage, Name: "tiny-image-qemuarm64.wic.gz", SizeBytes: 4096, SHA256: "ad7facb2586fc6e966c004d7d1d16b024f5805ff7cb47c7a85dabd8b48892ca7"}}
-	if diff := cmp.Diff(want, a.built()); diff != "" {
+	if diff := cmp.Diff(want, builtFiles(a)); diff != "" {
 		t.Errorf("files: (-want +got)\n%s", diff)
 	}
 	reopened, err := OpenArtifact(dir)
@@ -350,11 +351,11 @@ func checkInputs(t *testing.T, dir string) {
 func TestCheckHost(t *testing.T) {
 	request := BuildRequest{Targets: []string{"a", "b"}, Task: "fetch", Continue: true, DryRun: true}
 	t.Setenv("SUDO_USER", "")
-	if err := rootError("build", "orin", request.flags()); !errors.Is(err, ErrRoot) || !strings.HasSuffix(err.Error(), "\nnext: doctor orin") {
+	if err := rootError("build", "orin", requestFlags(request)); !errors.Is(err, ErrRoot) || !strings.HasSuffix(err.Error(), "\nnext: doctor orin") {
 		t.Errorf("rootError without sudo = %v; want doctor", err)
 	}
 	t.Setenv("SUDO_USER", "ann")
-	if err := rootError("build", "orin", request.flags()); !errors.Is(err, ErrRoot) || !strings.HasSuffix(err.Error(), " build orin --target=a,b --task=fetch --continue --dry-run") {
+	if err := rootError("build", "orin", requestFlags(request)); !errors.Is(err, ErrRoot) || !strings.HasSuffix(err.Error(), " build orin --target=a,b --task=fetch --continue --dry-run") {
 		t.Errorf("rootError = %v; want what to do", err)
 	}
 	t.Setenv("PATH", t.TempDir())
@@ -391,5 +392,106 @@ func TestBuildDebianRefusesBitbakeRequests(t *testing.T) {
 	_, err = Prepare(t.Context(), spec, Options{Dir: t.TempDir(), Request: BuildRequest{Parse: true}}, "build")
 	if err == nil || !strings.Contains(err.Error(), "made of Debian packages") {
 		t.Errorf("Build = %v; want it refused", err)
+	}
+}
+
+// What a command line leaves out is not requested.
+func TestRequestIsAny(t *testing.T) {
+	if isAnyRequest(BuildRequest{Targets: []string{}}) {
+		t.Error("an empty list of targets asks for something")
+	}
+	if !isAnyRequest(BuildRequest{Targets: []string{"a"}}) || !isAnyRequest(BuildRequest{Parse: true}) {
+		t.Error("a target, or to parse, asks for nothing")
+	}
+}
+
+// A rig has nothing that Build could make.
+func TestBuildRig(t *testing.T) {
+	spec, err := Load("bluefield-rig")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Prepare(t.Context(), spec, Options{Dir: t.TempDir()}, "build"); err == nil || !strings.Contains(err.Error(), "rig up") {
+		t.Errorf("Build = %v; want that rig up is for it", err)
+	}
+}
+
+// What is built from a user's folder is not taken for the project's commit later.
+func TestBuildRecordsALocalFolder(t *testing.T) {
+	replayed(t)
+	bitbakeDir := standIn(t)
+	_, dir := tinyProject(t, bitbakeDir, "tiny-image")
+	mine := standIn(t)
+	file := filepath.Join(filepath.Dir(filepath.Dir(dir)), "meta-tiny/kas.yml")
+	p, err := layers.Load(t.Context(), file, layers.Workspace{Dir: dir, Local: map[string]string{"bitbake": mine}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(mine, "new"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	a, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := bitbake.Commit{Repo: "bitbake", Commit: runGit(t, mine, "rev-parse", "HEAD"), Edited: true, Local: mine}
+	if diff := cmp.Diff(want, a.Layers[1]); diff != "" {
+		t.Errorf("layers of the artifact (-want +got):\n%s", diff)
+	}
+	record, err := os.ReadFile(filepath.Join(dir, "build.json"))
+	if err != nil || !strings.Contains(string(record), `"local": "`+mine+`"`) {
+		t.Errorf("the build's record, %v, does not name the folder:\n%s", err, record)
+	}
+}
+
+// A project file is a board too. Builds of it have a folder of their own.
+func TestProjectFileAsBoard(t *testing.T) {
+	replayed(t)
+	p, _ := tinyProject(t, standIn(t), "tiny-image")
+	folder := filepath.Dir(p.File)
+	kas := &fstest.MapFile{Data: []byte("header: {version: 14}\n")}
+	must(os.CopyFS(folder, fstest.MapFS{"my.debug.yml": kas, "virt.yml": kas, "my lab/kas.yml": kas, "oe.conf.json": {Data: []byte("{}")}}))
+	t.Chdir(folder)
+	for text, want := range map[string]string{
+		"my.debug.yml": "my", "virt.yml": "virt-project", "kas.yml": "meta-tiny", "./kas.yml:my.debug.yml": "meta-tiny", "my lab/kas.yml": "my-lab",
+		"oe.conf.json": "oe", "oe.conf.json#poky,machine/qemuarm64": "oe-poky-machine-qemuarm64",
+	} {
+		if spec, err := Load(text); spec.Board != want || err != nil {
+			t.Errorf("Load(%s) = board %q, %v; want %s", text, spec.Board, err, want)
+		}
+	}
+	if _, err := Load("none.yml"); err == nil || !strings.Contains(err.Error(), "none.yml: no such project file\nnext: ls .") {
+		t.Errorf("Load of no file: %v", err)
+	}
+	if _, err := Load("no/where/none.yml"); err == nil || !strings.HasSuffix(err.Error(), "\nnext: ls .") {
+		t.Errorf("Load of a file in no folder: %v; want the nearest folder", err)
+	}
+	if _, err := Load("my lab"); err == nil || !strings.HasSuffix(err.Error(), "\nnext: ls 'my lab'/*.yml") {
+		t.Errorf("Load of a folder with project files: %v; want them", err)
+	}
+	broken, err := Load("oe.conf.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckoutLayers(t.Context(), broken, Options{Dir: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "oe.conf.json:1:1: ") {
+		t.Errorf("checkout of an empty file = %v; want its place", err)
+	}
+	spec, err := Load("kas.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt := Options{Dir: filepath.Join(t.TempDir(), "build")}
+	if _, err := ArtifactOf(spec, opt.BoardDir(spec)); err == nil || !strings.HasSuffix(err.Error(), "\nnext: build kas.yml") {
+		t.Errorf("before its build: %v", err)
+	}
+	project, _, err := Project(t.Context(), spec, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := buildProject(t.Context(), spec, project, opt); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := ArtifactOf(spec, opt.BoardDir(spec)); err != nil || len(builtFiles(a)) != 1 || a.Board != "meta-tiny" {
+		t.Errorf("its artifact is %+v, %v", a, err)
 	}
 }

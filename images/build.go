@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 
 	"slipway/layers"
+	"slipway/layers/localfile"
+	"slipway/layers/run"
 )
 
 // Prepared is a build that Prepare found no obstacle for. Missing packages are not checked yet.
@@ -28,7 +31,7 @@ func Prepare(ctx context.Context, spec Spec, opt Options, command string) (Prepa
 	case spec.Rig != nil:
 		return b, fmt.Errorf("board %s has no image: it is made of namespaces; rig build makes its userland, rig up all of it", spec.Board)
 	case spec.Debian != nil:
-		if err := opt.Request.checkDebian(spec); err != nil || spec.Debian.Hook == "" {
+		if err := checkDebianRequest(opt.Request, spec); err != nil || spec.Debian.Hook == "" {
 			return b, err
 		}
 		return b, checkClone()
@@ -47,11 +50,10 @@ func Prepare(ctx context.Context, spec Spec, opt Options, command string) (Prepa
 // returns the earlier artifact if its inputs did not change. A build that is broken off leaves no
 // file under a name of an artifact's file.
 func (b Prepared) Build(ctx context.Context) (Artifact, error) {
-	dir := b.opt.BoardDir(b.spec)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(b.opt.BoardDir(b.spec), 0o755); err != nil {
 		return Artifact{}, err
 	}
-	unlock, err := lockFolder(buildLock(dir))
+	unlock, err := lockFolder(BuildLockOf(b.opt.Workspace(b.spec)))
 	if err != nil {
 		return Artifact{}, err
 	}
@@ -60,6 +62,26 @@ func (b Prepared) Build(ctx context.Context) (Artifact, error) {
 		return b.buildWithBitbake(ctx)
 	}
 	return buildDebian(ctx, b.spec, b.opt)
+}
+
+// lockFolder locks the file at path for a board's build, or fails if another slipway holds it.
+func lockFolder(path string) (unlock func(), err error) {
+	f, err := localfile.LockNow(path, 0o644)
+	if errors.Is(err, localfile.ErrLocked) {
+		err = fmt.Errorf("%s: another slipway is building this board; wait for it or stop it", path)
+	}
+	return func() { f.Close() }, err
+}
+
+// waitLock takes the lock file of something that several boards share. If another process holds the
+// lock, waitLock calls waiting and waits until the lock is free or ctx ends.
+func waitLock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
+	f, err := localfile.LockNow(path, 0o644)
+	if errors.Is(err, localfile.ErrLocked) {
+		waiting()
+		f, err = localfile.Lock(ctx, path, 0o644)
+	}
+	return func() { f.Close() }, err
 }
 
 // HostPackages returns the Debian packages that the build needs on this machine.
@@ -92,3 +114,19 @@ func HostPackages(spec Spec, system string) []string {
 
 // debianPackages returns the packages with which a userland of Debian packages is made.
 func debianPackages() []string { return []string{"mmdebstrap", "debian-archive-keyring"} }
+
+// toolVersions returns the versions of Debian packages on this machine, nil if dpkg knows none.
+func toolVersions(ctx context.Context, packages []string) map[string]string {
+	argv := append([]string{"dpkg-query", "--show", "--showformat=${Package} ${Version}\\n"}, packages...)
+	out, _ := run.Output(ctx, run.Command{Argv: argv}) // it fails if a package is not installed
+	versions := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		if name, version, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			versions[name] = version
+		}
+	}
+	if len(versions) == 0 {
+		return nil
+	}
+	return versions
+}

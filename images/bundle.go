@@ -24,8 +24,6 @@ const (
 	bundleImage   = "root.ext4"      // what the manifest calls the root file system
 	versionMark   = "@VERSION@"      // what it has in the place of the version
 	versionTime   = "20060102150405" // of the build, as one number that grows
-
-	manifestFile = bundleContent + "/manifest.raucm"
 )
 
 // squashfsOptions make a bundle in 10 s where RAUC's own, gzip at its best, take 70.
@@ -63,7 +61,7 @@ func withBundle(ctx context.Context, spec Spec, opt Options, a Artifact) (Artifa
 
 // bundleKey returns a hash of the artifact's key, the certificate and the code that makes bundles.
 func bundleKey(a Artifact, s signing) (string, error) {
-	cert, err := localfile.Read(s.cert, maxDescriptionBytes)
+	cert, err := localfile.Read(s.cert, maxPEMBytes)
 	if err != nil {
 		return "", err
 	}
@@ -81,7 +79,7 @@ type bundle struct {
 // makeBundle makes the bundle in a work folder and moves it into the artifact's folder.
 func (b bundle) makeBundle(ctx context.Context, key string) (Artifact, error) {
 	a := b.artifact
-	work, err := os.MkdirTemp(a.dir, workPrefix)
+	work, err := os.MkdirTemp(a.Dir(), workPrefix)
 	if err != nil {
 		return a, err
 	}
@@ -93,7 +91,7 @@ func (b bundle) makeBundle(ctx context.Context, key string) (Artifact, error) {
 	if err := b.runRAUC(ctx, work, content); err != nil {
 		return a, err
 	}
-	f, err := describeFile(ctx, work, Bundle, bundleName)
+	f, err := DescribeFile(ctx, work, Bundle, bundleName)
 	if err != nil {
 		return a, err
 	}
@@ -106,16 +104,16 @@ func (b bundle) makeBundle(ctx context.Context, key string) (Artifact, error) {
 
 // publishBundle replaces the last bundle. Until it has, artifact.json lists no bundle.
 func (b bundle) publishBundle(ctx context.Context, work string, f File) (Artifact, error) {
-	a := b.artifact
+	a, tools := b.artifact, toolVersions(ctx, HostPackages(b.spec, ""))
 	a.Files = slices.DeleteFunc(slices.Clone(a.Files), func(f File) bool { return f.Kind == Bundle })
-	if err := a.Publish(ctx, b.spec, ""); err != nil {
+	if err := a.Publish(ctx, b.spec, tools); err != nil {
 		return a, err
 	}
-	if err := os.Rename(filepath.Join(work, f.Name), filepath.Join(a.dir, f.Name)); err != nil {
+	if err := os.Rename(filepath.Join(work, f.Name), filepath.Join(a.Dir(), f.Name)); err != nil {
 		return a, err
 	}
 	a.Files = append(a.Files, f)
-	return a, a.Publish(ctx, b.spec, "")
+	return a, a.Publish(ctx, b.spec, tools)
 }
 
 // fillContent writes the content of the bundle into a folder: the board's files in bundle/, with
@@ -124,7 +122,7 @@ func (b bundle) fillContent(ctx context.Context, content string) error {
 	if err := os.Mkdir(content, 0o755); err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(b.spec.files)) {
+	for _, name := range slices.Sorted(maps.Keys(b.spec.Files())) {
 		inside, ok := strings.CutPrefix(name, bundleContent+"/")
 		if !ok {
 			continue
@@ -132,7 +130,7 @@ func (b bundle) fillContent(ctx context.Context, content string) error {
 		if strings.Contains(inside, "/") {
 			return fmt.Errorf("%s: a bundle has no folders", filepath.Join(filepath.Dir(b.spec.BoardFile()), name))
 		}
-		text := strings.ReplaceAll(string(b.spec.files[name]), versionMark, b.artifact.bundleVersion())
+		text := strings.ReplaceAll(string(b.spec.Files()[name]), versionMark, bundleVersion(b.artifact))
 		if err := os.WriteFile(filepath.Join(content, inside), []byte(text), 0o755); err != nil {
 			return err
 		}
@@ -142,7 +140,7 @@ func (b bundle) fillContent(ctx context.Context, content string) error {
 }
 
 // bundleVersion returns the manifest's version, which begins with the build's time, and so grows.
-func (a Artifact) bundleVersion() string {
+func bundleVersion(a Artifact) string {
 	return a.Built.UTC().Format(versionTime) + "+" + shortKey(a.Key)
 }
 
@@ -152,7 +150,7 @@ func (b bundle) copyRoot(ctx context.Context, to string) error {
 	if err != nil {
 		return err
 	}
-	p, err := b.artifact.Partition(useRoot)
+	p, err := b.artifact.Partition(UseRoot)
 	if err != nil {
 		return err
 	}
@@ -179,7 +177,7 @@ func (b bundle) runRAUC(ctx context.Context, work, content string) error {
 	if err != nil {
 		return err
 	}
-	root, log := filepath.Join(work, "rauc"), LogPath(b.artifact.dir, "bundle")
+	root, log := filepath.Join(work, "rauc"), LogPath(b.artifact.Dir(), "bundle")
 	if err := os.Mkdir(root, 0o755); err != nil {
 		return err
 	}

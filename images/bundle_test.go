@@ -124,11 +124,10 @@ func TestBundleContent(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, diskName), disk, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	a := Artifact{
-		Key: strings.Repeat("k", 64), Built: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Files: []File{{Kind: DiskImage, Name: diskName}},
-		Partitions: []Partition{{Use: useRoot, OffsetBytes: mib, SizeBytes: 2*mib + 103}}, dir: dir,
-	}
-	spec := Spec{Board: "b", files: map[string][]byte{"bundle/manifest.raucm": []byte("version=@VERSION@\n"), "bundle/hook": []byte("#!"), "overlay/x": nil}}
+	spec := Spec{Board: "b"}.WithFile("bundle/manifest.raucm", "version=@VERSION@\n").WithFile("bundle/hook", "#!").WithFile("overlay/x", "")
+	a := NewArtifact(spec, dir)
+	a.Key, a.Built, a.Files = strings.Repeat("k", 64), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), []File{{Kind: DiskImage, Name: diskName}}
+	a.Partitions = []Partition{{Use: UseRoot, OffsetBytes: mib, SizeBytes: 2*mib + 103}}
 	content := filepath.Join(dir, "content")
 	if err := (bundle{spec: spec, artifact: a, step: progress.Start(t.Context(), "bundle", 0, "")}).fillContent(t.Context(), content); err != nil {
 		t.Fatal(err)
@@ -143,7 +142,7 @@ func TestBundleContent(t *testing.T) {
 	if left, err := os.ReadDir(content); err != nil || len(left) != 3 {
 		t.Errorf("the content is %v, %v; want three files", left, err)
 	}
-	spec.files["bundle/a/b"] = nil
+	spec = spec.WithFile("bundle/a/b", "")
 	if err := (bundle{spec: spec, artifact: a, step: progress.Start(t.Context(), "bundle", 0, "")}).fillContent(t.Context(), filepath.Join(dir, "again")); err == nil || !strings.Contains(err.Error(), "images/boards/b/bundle/a/b") {
 		t.Errorf("with a folder: %v; want it refused", err)
 	}
@@ -164,7 +163,7 @@ func TestRequestOfDebian(t *testing.T) {
 		{"a dry run of a bundle", "/k", BuildRequest{Targets: []string{Bundle}, DryRun: true}, "dry run"},
 		{"a task", "/k", BuildRequest{Task: "fetch"}, "no target but bundle, and no task"},
 	} {
-		err := tt.ask.checkDebian(Spec{Board: "b", Debian: &Debian{Keyring: tt.keyring}})
+		err := checkDebianRequest(tt.ask, Spec{Board: "b", Debian: &Debian{Keyring: tt.keyring}})
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: %v; want %q", tt.name, err, tt.want)
 		}

@@ -63,7 +63,7 @@ func checkedOutBitbake(ctx context.Context, opt Options, board string) (string, 
 
 // checkoutsOf returns the folders of a board's repositories, or those of all boards if board is "".
 func checkoutsOf(ctx context.Context, opt Options, board string) (dirs []string, err error) {
-	found, err := fs.Glob(os.DirFS(opt.Dir), path.Join(cmp.Or(board, "*"), checkoutsName, "*"))
+	found, err := fs.Glob(os.DirFS(opt.Dir), path.Join(cmp.Or(board, "*"), CheckoutsName, "*"))
 	for _, f := range found {
 		dirs = append(dirs, filepath.Join(opt.Dir, f))
 	}

@@ -116,17 +116,3 @@ func TestCheckedOutBitbake(t *testing.T) {
 		t.Errorf("of an unknown board: %v", err)
 	}
 }
-
-func TestBoardsCache(t *testing.T) {
-	load := func(text string) (Spec, error) {
-		return LoadFrom(board(map[string]string{"b/board.yml": small + text, "b/kas.yml": ""}), "b")
-	}
-	spec, err := load("cache: http://builder:8600\n")
-	if err != nil || spec.Cache.Server != "http://builder:8600" || spec.Cache.From != "board.yml:3:8" {
-		t.Errorf("cache = %+v, %v; want the server, and where it is named", spec.Cache, err)
-	}
-	_, err = load("cache:\n  sstate: http://builder\n")
-	if want := "images/boards/b/board.yml:4:3: cache is no address"; err == nil || !strings.HasPrefix(err.Error(), want) {
-		t.Errorf("a cache's parts: %v; want %q", err, want)
-	}
-}

@@ -70,7 +70,7 @@ func makeOwnFiles(ctx context.Context, spec Spec, opt Options) (o ownFiles, err 
 		if err != nil {
 			return o, err
 		}
-		if o.keyring, err = localfile.Read(s.keyring, maxDescriptionBytes); err != nil {
+		if o.keyring, err = localfile.Read(s.keyring, maxPEMBytes); err != nil {
 			return o, fmt.Errorf("the keyring of the image's updates: %w", err)
 		}
 	}
@@ -82,7 +82,7 @@ func shortKey(key string) string { return key[:12] }
 // imageKey returns a hash of all that makes the disk image, the assembling code's number included.
 func imageKey(spec Spec, o ownFiles) (string, error) {
 	files := map[string][]byte{"\x00hook": o.hook, "\x00keyring": o.keyring}
-	maps.Copy(files, spec.files)
+	maps.Copy(files, spec.Files())
 	return hashOf(struct {
 		Assembly int
 		Spec     Spec
@@ -96,9 +96,9 @@ func makeUserland(ctx context.Context, step *progress.Step, spec Spec, opt Optio
 	if err != nil {
 		return "", err
 	}
-	name := filepath.Join(opt.cacheDir(), "userland-"+shortKey(key))
+	name := filepath.Join(opt.CacheDir(), "userland-"+shortKey(key))
 	tar := name + ".tar"
-	if err := os.MkdirAll(opt.cacheDir(), 0o755); err != nil {
+	if err := os.MkdirAll(opt.CacheDir(), 0o755); err != nil {
 		return "", err
 	}
 	unlock, err := waitLock(ctx, name+".lock", func() { step.Detail("waiting for another build to fetch the same packages") })
@@ -126,6 +126,35 @@ func makeUserland(ctx context.Context, step *progress.Step, spec Spec, opt Optio
 		return "", err
 	}
 	return tar, os.Rename(part, tar)
+}
+
+// Userland returns a folder with the board's Debian packages, unpacked. It makes the folder, by
+// rename, if it is missing, the board names other packages or opt.Fresh is set.
+func Userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) (string, error) {
+	tar, err := makeUserland(ctx, step, spec, opt)
+	if err != nil {
+		return "", err
+	}
+	root := filepath.Join(opt.BoardDir(spec), strings.TrimSuffix(filepath.Base(tar), ".tar"))
+	if localfile.Exists(root) && !opt.Fresh {
+		return root, nil
+	}
+	step.Detail("unpacking")
+	part := root + ".part"
+	for _, old := range []string{part, root} {
+		if err := os.RemoveAll(old); err != nil {
+			return "", err
+		}
+	}
+	defer os.RemoveAll(part)
+	if err := os.Mkdir(part, 0o755); err != nil {
+		return "", err
+	}
+	argv := []string{"tar", "-C", part, "--numeric-owner", "--anchored", "--wildcards", "--exclude=./dev/*", "-xf", tar}
+	if err := run.Run(ctx, run.Command{Argv: argv, Log: LogPath(opt.BoardDir(spec), "unpack")}); err != nil {
+		return "", fmt.Errorf("unpack the userland: %w", err)
+	}
+	return root, os.Rename(part, root)
 }
 
 // checkEmulation returns an error if this machine cannot run the board's programs, natively or

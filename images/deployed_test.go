@@ -135,12 +135,12 @@ func TestReadPartitions(t *testing.T) {
 	if out, err := table.CombinedOutput(); err != nil {
 		t.Skipf("sfdisk (Debian package fdisk): %v %s", err, out)
 	}
-	spec := Spec{Board: "tiny", Disk: &Disk{Partitions: []DiskPartition{{Name: "rootA", Use: useRoot}}}}
+	spec := Spec{Board: "tiny", Disk: &Disk{Partitions: []DiskPartition{{Name: "rootA", Use: UseRoot}}}}
 	got, err := readPartitions(t.Context(), spec, disk)
-	if diff := cmp.Diff([]Partition{{Name: "rootA", Use: useRoot, OffsetBytes: 4 << 20, SizeBytes: 8 << 20}}, got); diff != "" || err != nil {
+	if diff := cmp.Diff([]Partition{{Name: "rootA", Use: UseRoot, OffsetBytes: 4 << 20, SizeBytes: 8 << 20}}, got); diff != "" || err != nil {
 		t.Errorf("readPartitions: %v (-want +got)\n%s", err, diff)
 	}
-	spec.Disk.Partitions = append(spec.Disk.Partitions, DiskPartition{Name: "data", Use: useData})
+	spec.Disk.Partitions = append(spec.Disk.Partitions, DiskPartition{Name: "data", Use: UseData})
 	if _, err := readPartitions(t.Context(), spec, disk); err == nil || !strings.Contains(err.Error(), `has no partition "data"`) {
 		t.Errorf("readPartitions of a disk without the partition data = %v", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"slipway/layers/host"
@@ -56,12 +57,12 @@ func TestDisk(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "No errors detected") {
 		t.Errorf("sfdisk --verify: %s, %v", out, err)
 	}
-	for _, use := range []string{useRoot, useBoot} {
+	for _, use := range []string{UseRoot, UseBoot} {
 		if out, err := run.Output(t.Context(), run.Command{Argv: []string{"e2fsck", "-fn", at(d, use)}}); err != nil {
 			t.Errorf("e2fsck of %s: %s, %v", use, out, err)
 		}
 	}
-	out, err = run.Output(t.Context(), run.Command{Argv: []string{"debugfs", "-R", "cat /etc/marker", at(d, useRoot)}})
+	out, err = run.Output(t.Context(), run.Command{Argv: []string{"debugfs", "-R", "cat /etc/marker", at(d, UseRoot)}})
 	if err != nil || string(out) != "here\n" {
 		t.Errorf("/etc/marker in the image = %q, %v", out, err)
 	}
@@ -84,7 +85,7 @@ func TestSameFilesSameFileSystem(t *testing.T) {
 		if err := errors.Join(d.makeTable(t.Context()), d.makeRootFS(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		p, _ := d.partitionFor(useRoot)
+		p, _ := d.partitionFor(UseRoot)
 		f, err := os.Open(d.path(diskName))
 		if err != nil {
 			t.Fatal(err)
@@ -117,7 +118,7 @@ func TestDiskForUEFI(t *testing.T) {
 	if err := d.makeParts(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p, _ := d.partitionFor(useLoader)
+	p, _ := d.partitionFor(UseLoader)
 	disk, err := os.Open(d.path(diskName))
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +156,7 @@ func at(d disk, use string) string {
 func TestDiskTooSmall(t *testing.T) {
 	d := testDisk(t)
 	for i, p := range d.spec.Disk.Partitions {
-		if p.Use == useRoot {
+		if p.Use == UseRoot {
 			d.spec.Disk.Partitions[i].SizeMiB = 8
 		}
 	}
@@ -183,12 +184,14 @@ func TestGrubConfigParses(t *testing.T) {
 }
 
 func TestAdditions(t *testing.T) {
-	spec, err := LoadFrom(board(map[string]string{
-		"b/board.yml": small + `debian: {suite: s, mask: [a.service], generators: [g], enable: [b.service], hook: /usr/bin/hook, keyring: /etc/keyring}
+	spec, err := LoadFrom(fstest.MapFS{
+		"b/board.yml": {Data: []byte(`arch: amd64
+flash: {kinds: [file]}
+debian: {suite: s, mask: [a.service], generators: [g], enable: [b.service], hook: /usr/bin/hook, keyring: /etc/keyring}
 disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b, sizeMiB: 1, use: boot}, {name: r, sizeMiB: 1, use: root}]}
-`,
-		"b/overlay/etc/motd": "hello", "b/bundle/manifest.raucm": "",
-	}), "b")
+`)},
+		"b/overlay/etc/motd": {Data: []byte("hello")}, "b/bundle/manifest.raucm": {},
+	}, "b")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +363,7 @@ func TestUserlandIsWholeOrAbsent(t *testing.T) {
 	if _, err := makeUserland(ctx, nil, d.spec, opt); err == nil {
 		t.Fatal("userland succeeded in a cancelled context")
 	}
-	if left, _ := filepath.Glob(filepath.Join(opt.cacheDir(), "*.tar*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(opt.CacheDir(), "*.tar*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -153,42 +152,6 @@ func TestGrubConfigKeepsProvedSlot(t *testing.T) {
 	}
 }
 
-// A Debian board puts what GRUB keeps in the place of a damaged block, and leaves any other.
-func TestGrubenvOfDebianBoards(t *testing.T) {
-	if _, err := exec.LookPath("grub-editenv"); err != nil {
-		t.Skip("grub-editenv is not installed (Debian package grub-common)")
-	}
-	unit, err := os.ReadFile("boards/virt/overlay/usr/lib/systemd/system/rauc-still-good.service")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, script, _ := strings.Cut(string(unit), "\nExecStartPre=-/bin/sh -c '")
-	script, _, found := strings.Cut(script, "'\n")
-	if !found {
-		t.Fatalf("the unit has no script:\n%s", unit)
-	}
-	valid, kept := grubBlock("ORDER=A B\nA_OK=1\n"), grubBlock("ORDER=B A\nB_OK=1\n")
-	for name, block := range map[string]string{"whole": valid, "empty": "", "zeros": strings.Repeat("\x00", 1024), "without an order": grubBlock("")} {
-		dir := t.TempDir()
-		write(t, filepath.Join(dir, "grubenv"), block)
-		write(t, filepath.Join(dir, "grubenv.good"), kept)
-		out, err := exec.Command("/bin/sh", "-c", strings.ReplaceAll(script, "/boot/env", dir)).CombinedOutput()
-		if err != nil {
-			t.Errorf("%s: %v\n%s", name, err, out)
-		}
-		want := kept
-		if name == "whole" {
-			want = valid
-		}
-		if got, err := os.ReadFile(filepath.Join(dir, "grubenv")); err != nil || string(got) != want {
-			t.Errorf("%s: the block is %q, %v; want %q", name, got, err, want)
-		}
-		if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
-			t.Errorf("%s: %v, %v; want two files", name, left, err)
-		}
-	}
-}
-
 func recipesGrub(t *testing.T) string {
 	t.Helper()
 	source, err := os.ReadFile("../recipes/slipway-loader/files/grub.cfg.in")
@@ -236,10 +199,10 @@ var sayNotBoot = strings.NewReplacer("linux (", "echo (", "\nboot\nreboot\n", "\
 func runGrub(t *testing.T, real, driver string, more map[string]string) string {
 	t.Helper()
 	d := disk{dir: t.TempDir(), spec: Spec{Disk: &Disk{Firmware: "bios", Partitions: []DiskPartition{
-		{Name: "loader", SizeMiB: 1, Use: useLoader},
-		{Name: "boot", SizeMiB: 16, Use: useBoot},
-		{Name: "rootA", SizeMiB: 1, Use: useRoot},
-		{Name: "rootB", SizeMiB: 1, Use: useSpare},
+		{Name: "loader", SizeMiB: 1, Use: UseLoader},
+		{Name: "boot", SizeMiB: 16, Use: UseBoot},
+		{Name: "rootA", SizeMiB: 1, Use: UseRoot},
+		{Name: "rootB", SizeMiB: 1, Use: UseSpare},
 	}}}}
 	d.log = d.path("log")
 	files := map[string]string{"grub.cfg": sayNotBoot.Replace(real), "real.cfg": real, "driver.cfg": driver, "grubenv": grubBlock("")}
@@ -282,7 +245,7 @@ func grubDisk(ctx context.Context, d disk, files []string) error {
 		return err
 	}
 	const modules = "/usr/lib/grub/i386-pc"
-	p, _ := d.partitionFor(useBoot)
+	p, _ := d.partitionFor(UseBoot)
 	at := fmt.Sprintf("%s@@%d", d.path(diskName), p.OffsetBytes)
 	for _, argv := range [][]string{
 		{"mkfs.vfat", "--offset", fmt.Sprint(p.OffsetBytes / sectorBytes), d.path(diskName), fmt.Sprint(p.SizeBytes / 1024)},

@@ -32,6 +32,15 @@ type Options struct {
 	Now <-chan struct{}
 }
 
+// BuildRequest holds what the user's flags of build change for one run of bitbake.
+type BuildRequest struct {
+	Targets  []string // instead of the file's
+	Task     string   // instead of the file's
+	Continue bool     // after a failed task, as far as the others do not need it
+	DryRun   bool     // say what would run
+	Parse    bool     // read all recipes, no more
+}
+
 // This file makes the paths below the build folder:
 //
 //	<board>/                  BoardDir: the artifact, logs
@@ -50,10 +59,12 @@ type Options struct {
 // this package imports them. Files inside of a folder stay with the package that writes
 // them: report.json with ci/report, disk.img with flash/qemu, rig.json with ci/rig.
 
+// CheckoutsName is the folder of the checkouts of a board's layers, in the board's folder.
+const CheckoutsName = "layers"
+
 const (
-	bitbakeName   = "bitbake"
-	checkoutsName = "layers"
-	reportsName   = "reports"
+	bitbakeName = "bitbake"
+	reportsName = "reports"
 )
 
 // reserved are names in the build folder that no board can have: Slipway and tests use them.
@@ -112,10 +123,10 @@ func (o Options) FleetDir(s Spec, command string) string {
 	return filepath.Join(o.WorkDir(s), "fleet", command)
 }
 
-// workspace returns the folders of a board's layers, and of the git mirrors that all boards share.
-func (o Options) workspace(s Spec) layers.Workspace {
+// Workspace returns the folders of a board's layers, and of the git mirrors that all boards share.
+func (o Options) Workspace(s Spec) layers.Workspace {
 	return layers.Workspace{
-		Dir: filepath.Join(o.BoardDir(s), checkoutsName), Mirrors: filepath.Join(o.cacheDir(), "git"), Build: o.BitbakeDir(s), Offline: o.Offline,
+		Dir: filepath.Join(o.BoardDir(s), CheckoutsName), Mirrors: filepath.Join(o.CacheDir(), "git"), Build: o.BitbakeDir(s), Offline: o.Offline,
 	}
 }
 
@@ -126,10 +137,10 @@ func boardDirOf(ws layers.Workspace) string { return filepath.Dir(ws.Dir) }
 func BitbakeDirOf(ws layers.Workspace) string { return filepath.Join(boardDirOf(ws), bitbakeName) }
 
 // BuildLockOf returns the path of the lock file of a build that uses the layers of a workspace.
-func BuildLockOf(ws layers.Workspace) string { return buildLock(boardDirOf(ws)) }
+func BuildLockOf(ws layers.Workspace) string { return filepath.Join(boardDirOf(ws), "build.lock") }
 
-// cacheDir is the folder of what boards and builds share.
-func (o Options) cacheDir() string {
+// CacheDir is the folder of what boards and builds share.
+func (o Options) CacheDir() string {
 	if o.Cache != "" {
 		return o.Cache
 	}
@@ -137,11 +148,11 @@ func (o Options) cacheDir() string {
 }
 
 // ImageCacheDir is the folder of images that were fetched.
-func (o Options) ImageCacheDir() string { return filepath.Join(o.cacheDir(), "images") }
+func (o Options) ImageCacheDir() string { return filepath.Join(o.CacheDir(), "images") }
 
 // ReportCacheDir is the folder of the reports that were copied from a store.
 func (o Options) ReportCacheDir(store string) string {
-	return filepath.Join(o.cacheDir(), "reports", url.PathEscape(store))
+	return filepath.Join(o.CacheDir(), "reports", url.PathEscape(store))
 }
 
 // DownloadDir is the folder of sources that bitbake fetched.
@@ -150,8 +161,8 @@ func (o Options) DownloadDir() string { return filepath.Join(o.Dir, "downloads")
 // SstateDir is the folder of bitbake's shared state.
 func (o Options) SstateDir() string { return filepath.Join(o.Dir, "sstate-cache") }
 
-// keyDir is the folder of the key that signs updates.
-func (o Options) keyDir() string { return filepath.Join(o.Dir, "keys") }
+// KeyDir is the folder of the key that signs updates.
+func (o Options) KeyDir() string { return filepath.Join(o.Dir, "keys") }
 
 // HostLockPath is the file that a fleet's run locks for a host.
 func (o Options) HostLockPath(host string) string {
@@ -176,8 +187,6 @@ func LogDir(boardDir string) string { return filepath.Join(boardDir, "logs") }
 
 // ReplacedDir is the folder of the partition tables that a flash replaced.
 func ReplacedDir(boardDir string) string { return filepath.Join(boardDir, "replaced") }
-
-func buildLock(boardDir string) string { return filepath.Join(boardDir, "build.lock") }
 
 // This file makes the paths of what Slipway believes without asking: the keys that boards let
 // in, the host keys and receipts of flashes. They lie in the user's own folder, which no
@@ -244,7 +253,7 @@ func ReceiptPath(stateDir string) string { return filepath.Join(stateDir, receip
 var notListed = []string{
 	ArtifactName, bitbake.InputsName, clientKeyName, clientKeyName + ".pub", knownHostsName, receiptName,
 	"junit.xml", bitbake.RecordName, bitbake.PageName, "dryrun.json", "dryrun.html", "build.lock", "rig.json", "rig.lock", "transcript.txt",
-	"machine", "logs", "metrics", "replaced", "fleet", "ssh", checkoutsName, bitbakeName, reportsName,
+	"machine", "logs", "metrics", "replaced", "fleet", "ssh", CheckoutsName, bitbakeName, reportsName,
 }
 
 // CheckFileName refuses a name that no file of an artifact can have: a path, a hidden file, a

@@ -194,16 +194,6 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// What a command line leaves out is not requested.
-func TestRequestIsAny(t *testing.T) {
-	if (BuildRequest{Targets: []string{}}).isAny() {
-		t.Error("an empty list of targets asks for something")
-	}
-	if !(BuildRequest{Targets: []string{"a"}}).isAny() || !(BuildRequest{Parse: true}).isAny() {
-		t.Error("a target, or to parse, asks for nothing")
-	}
-}
-
 // A board has the project file of the nearest board that it extends.
 func TestProjectFile(t *testing.T) {
 	boards := board(map[string]string{
@@ -233,7 +223,21 @@ func TestProjectFile(t *testing.T) {
 	if err != nil || spec.Project != "" {
 		t.Errorf("the project file outside of a clone is %q, %v; want none", spec.Project, err)
 	}
-	if _, err := Prepare(t.Context(), spec, Options{}, "build"); err == nil || !strings.Contains(err.Error(), "this folder is in none") {
-		t.Errorf("Prepare outside of a clone = %v; want where to build", err)
+	if _, _, err := Project(t.Context(), spec, Options{}); err == nil || !strings.Contains(err.Error(), "this folder is in none") {
+		t.Errorf("Project outside of a clone = %v; want where to build", err)
+	}
+}
+
+func TestBoardsCache(t *testing.T) {
+	load := func(text string) (Spec, error) {
+		return LoadFrom(board(map[string]string{"b/board.yml": small + text, "b/kas.yml": ""}), "b")
+	}
+	spec, err := load("cache: http://builder:8600\n")
+	if err != nil || spec.Cache.Server != "http://builder:8600" || spec.Cache.From != "board.yml:3:8" {
+		t.Errorf("cache = %+v, %v; want the server, and where it is named", spec.Cache, err)
+	}
+	_, err = load("cache:\n  sstate: http://builder\n")
+	if want := "images/boards/b/board.yml:4:3: cache is no address"; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("a cache's parts: %v; want %q", err, want)
 	}
 }

@@ -88,9 +88,9 @@ func (d disk) probeLayer() ([]byte, error) {
 			return nil, err
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.spec.files)) {
+	for _, name := range slices.Sorted(maps.Keys(d.spec.Files())) {
 		if inside, ok := strings.CutPrefix(name, "container/"); ok {
-			if err := writeEntry(t, tar.Header{Typeflag: tar.TypeReg, Name: inside, Mode: 0o644}, d.spec.files[name]); err != nil {
+			if err := writeEntry(t, tar.Header{Typeflag: tar.TypeReg, Name: inside, Mode: 0o644}, d.spec.Files()[name]); err != nil {
 				return nil, err
 			}
 		}

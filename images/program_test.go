@@ -1,6 +1,7 @@
 package images
 
 import (
+	"encoding/json"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -56,4 +57,20 @@ func TestProgramInWords(t *testing.T) {
 			t.Errorf("%+v = %q; want %q", p, got, want)
 		}
 	}
+}
+
+func FuzzParseStatement(f *testing.F) {
+	a := Artifact{Board: "virt", Key: "k", Files: []File{{Kind: DiskImage, Name: "disk.img", SHA256: strings.Repeat("a", 64)}}, Slipway: Program{Version: "1", Commit: "c"}}
+	text, err := a.statement(Spec{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add([]byte(`{"_type": "https://in-toto.io/Statement/v1"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := parseStatement(data)
+		if err == nil && (s.Builder == "" || len(s.Subjects) == 0 || !json.Valid(data)) {
+			t.Errorf("%q is taken: %+v", data, s)
+		}
+	})
 }

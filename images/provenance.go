@@ -24,7 +24,6 @@ import (
 	"slipway/layers/git"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
-	"slipway/layers/run"
 )
 
 // The kinds of files that say what an image is made of.
@@ -36,31 +35,19 @@ const (
 
 const (
 	provenanceName = "provenance.json"
-	packagesName   = "packages.dpkg_status"
 	slsaType       = "https://slsa.dev/provenance/v1"
 	buildType      = "urn:slipway:build:1"
 )
 
-// billEndings are how the files end that say what an image is made of, the most wanted first.
-var billEndings = []ending{
-	{SBOM, "spdx.tar.zst"},
-	{SBOM, "spdx.json"},
-	{SBOM, "cdx.json"},
-	{SBOM, "dpkg_status"}, // Isar's
-	{CVEs, "sbom-cve-check.yocto.json"},
-	{CVEs, "json"},
-}
-
 // Publish writes the provenance file and artifact.json, with the source's commit and the versions
-// of the build's tools. It removes signatures of the earlier artifact.json. system is the build
-// system of a board that bitbake builds.
-func (a *Artifact) Publish(ctx context.Context, spec Spec, system string) error {
+// of the build's tools. It removes signatures of the earlier artifact.json.
+func (a *Artifact) Publish(ctx context.Context, spec Spec, tools map[string]string) error {
 	for _, ending := range SignatureEndings {
 		if err := localfile.Remove(ArtifactPath(a.dir) + ending); err != nil {
 			return err
 		}
 	}
-	a.Source, a.Tools = spec.Source(ctx), toolVersions(ctx, HostPackages(spec, system))
+	a.Source, a.Tools = spec.Source(ctx), tools
 	a.Files = slices.DeleteFunc(a.Files, func(f File) bool { return f.Kind == Provenance })
 	statement, err := a.statement(spec)
 	if err != nil {
@@ -91,22 +78,6 @@ func (s Spec) Source(ctx context.Context) *git.FolderCommit {
 		return git.CommitOfFolder(ctx, filepath.Dir(filepath.Dir(p.folder)))
 	}
 	return nil
-}
-
-// toolVersions returns the versions of Debian packages on this machine, nil if dpkg knows none.
-func toolVersions(ctx context.Context, packages []string) map[string]string {
-	argv := append([]string{"dpkg-query", "--show", "--showformat=${Package} ${Version}\\n"}, packages...)
-	out, _ := run.Output(ctx, run.Command{Argv: argv}) // it fails if a package is not installed
-	versions := map[string]string{}
-	for line := range strings.Lines(string(out)) {
-		if name, version, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
-			versions[name] = version
-		}
-	}
-	if len(versions) == 0 {
-		return nil
-	}
-	return versions
 }
 
 // statement returns an in-toto statement, as JSON, of how the artifact's files were built.

@@ -1,19 +1,13 @@
 package images
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
-	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
-	"slipway/layers/progress"
-	"slipway/layers/run"
 )
 
 // Rig describes a board made of network namespaces here, in a userland of Debian packages.
@@ -128,33 +122,4 @@ func (r Rig) validate() error {
 		return errors.New("two sources, ports or places have one name")
 	}
 	return nil
-}
-
-// Userland returns a folder with the board's Debian packages, unpacked. It makes the folder, by
-// rename, if it is missing, the board names other packages or opt.Fresh is set.
-func Userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) (string, error) {
-	tar, err := makeUserland(ctx, step, spec, opt)
-	if err != nil {
-		return "", err
-	}
-	root := filepath.Join(opt.BoardDir(spec), strings.TrimSuffix(filepath.Base(tar), ".tar"))
-	if localfile.Exists(root) && !opt.Fresh {
-		return root, nil
-	}
-	step.Detail("unpacking")
-	part := root + ".part"
-	for _, old := range []string{part, root} {
-		if err := os.RemoveAll(old); err != nil {
-			return "", err
-		}
-	}
-	defer os.RemoveAll(part)
-	if err := os.Mkdir(part, 0o755); err != nil {
-		return "", err
-	}
-	argv := []string{"tar", "-C", part, "--numeric-owner", "--anchored", "--wildcards", "--exclude=./dev/*", "-xf", tar}
-	if err := run.Run(ctx, run.Command{Argv: argv, Log: LogPath(opt.BoardDir(spec), "unpack")}); err != nil {
-		return "", fmt.Errorf("unpack the userland: %w", err)
-	}
-	return root, os.Rename(part, root)
 }

@@ -50,14 +50,3 @@ func TestRig(t *testing.T) {
 		})
 	}
 }
-
-// A rig has nothing that Build could make.
-func TestBuildRig(t *testing.T) {
-	spec, err := LoadFrom(board(map[string]string{"b/board.yml": smallRig, "b/drivers.sh": "true"}), "b")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Prepare(t.Context(), spec, Options{Dir: t.TempDir()}, "build"); err == nil || !strings.Contains(err.Error(), "rig up") {
-		t.Errorf("Build = %v; want that rig up is for it", err)
-	}
-}

@@ -40,7 +40,7 @@ func TestBuildSetupBoard(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, err := buildProject(t.Context(), spec, project, opt)
-	if err != nil || len(a.built()) != 1 || a.Files[0].Name != "tiny-image-qemuarm64.wic.gz" {
+	if err != nil || len(builtFiles(a)) != 1 || a.Files[0].Name != "tiny-image-qemuarm64.wic.gz" {
 		t.Errorf("build = %+v, %v; want the image", a.Files, err)
 	}
 }

@@ -125,3 +125,39 @@ func TestMountsAreCheckedFirst(t *testing.T) {
 		}
 	}
 }
+
+// A Debian board puts what GRUB keeps in the place of a damaged block, and leaves any other.
+func TestGrubenvOfDebianBoards(t *testing.T) {
+	if _, err := exec.LookPath("grub-editenv"); err != nil {
+		t.Skip("grub-editenv is not installed (Debian package grub-common)")
+	}
+	unit, err := os.ReadFile("boards/virt/overlay/usr/lib/systemd/system/rauc-still-good.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, script, _ := strings.Cut(string(unit), "\nExecStartPre=-/bin/sh -c '")
+	script, _, found := strings.Cut(script, "'\n")
+	if !found {
+		t.Fatalf("the unit has no script:\n%s", unit)
+	}
+	valid, kept := grubBlock("ORDER=A B\nA_OK=1\n"), grubBlock("ORDER=B A\nB_OK=1\n")
+	for name, block := range map[string]string{"whole": valid, "empty": "", "zeros": strings.Repeat("\x00", 1024), "without an order": grubBlock("")} {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "grubenv"), block)
+		write(t, filepath.Join(dir, "grubenv.good"), kept)
+		out, err := exec.Command("/bin/sh", "-c", strings.ReplaceAll(script, "/boot/env", dir)).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+		want := kept
+		if name == "whole" {
+			want = valid
+		}
+		if got, err := os.ReadFile(filepath.Join(dir, "grubenv")); err != nil || string(got) != want {
+			t.Errorf("%s: the block is %q, %v; want %q", name, got, err, want)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+			t.Errorf("%s: %v, %v; want two files", name, left, err)
+		}
+	}
+}

@@ -206,6 +206,9 @@ func (s Spec) Lineage() (names []string) {
 	return names
 }
 
+// Files returns the contents of the files that FileNames names. Use WithFile to change one.
+func (s Spec) Files() map[string][]byte { return s.files }
+
 // FileNames returns the names of the files of the board and of those that it extends.
 func (s Spec) FileNames() []string { return slices.Sorted(maps.Keys(s.files)) }
 

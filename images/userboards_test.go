@@ -145,57 +145,6 @@ func TestOwnSuites(t *testing.T) {
 	}
 }
 
-// A project file is a board too. Builds of it have a folder of their own.
-func TestProjectFileAsBoard(t *testing.T) {
-	replayed(t)
-	p, _ := tinyProject(t, standIn(t), "tiny-image")
-	folder := filepath.Dir(p.File)
-	placeBoards(t, folder, map[string]string{"my.debug.yml": "header: {version: 14}\n", "virt.yml": "header: {version: 14}\n", "my lab/kas.yml": "header: {version: 14}\n", "oe.conf.json": "{}"})
-	t.Chdir(folder)
-	for text, want := range map[string]string{
-		"my.debug.yml": "my", "virt.yml": "virt-project", "kas.yml": "meta-tiny", "./kas.yml:my.debug.yml": "meta-tiny", "my lab/kas.yml": "my-lab",
-		"oe.conf.json": "oe", "oe.conf.json#poky,machine/qemuarm64": "oe-poky-machine-qemuarm64",
-	} {
-		if spec, err := Load(text); spec.Board != want || err != nil {
-			t.Errorf("Load(%s) = board %q, %v; want %s", text, spec.Board, err, want)
-		}
-	}
-	if _, err := Load("none.yml"); err == nil || !strings.Contains(err.Error(), "none.yml: no such project file\nnext: ls .") {
-		t.Errorf("Load of no file: %v", err)
-	}
-	if _, err := Load("no/where/none.yml"); err == nil || !strings.HasSuffix(err.Error(), "\nnext: ls .") {
-		t.Errorf("Load of a file in no folder: %v; want the nearest folder", err)
-	}
-	if _, err := Load("my lab"); err == nil || !strings.HasSuffix(err.Error(), "\nnext: ls 'my lab'/*.yml") {
-		t.Errorf("Load of a folder with project files: %v; want them", err)
-	}
-	broken, err := Load("oe.conf.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := CheckoutLayers(t.Context(), broken, Options{Dir: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "oe.conf.json:1:1: ") {
-		t.Errorf("checkout of an empty file = %v; want its place", err)
-	}
-	spec, err := Load("kas.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	opt := Options{Dir: filepath.Join(t.TempDir(), "build")}
-	if _, err := ArtifactOf(spec, opt.BoardDir(spec)); err == nil || !strings.HasSuffix(err.Error(), "\nnext: build kas.yml") {
-		t.Errorf("before its build: %v", err)
-	}
-	project, _, err := Project(t.Context(), spec, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := buildProject(t.Context(), spec, project, opt); err != nil {
-		t.Fatal(err)
-	}
-	if a, err := ArtifactOf(spec, opt.BoardDir(spec)); err != nil || len(a.built()) != 1 || a.Board != "meta-tiny" {
-		t.Errorf("its artifact is %+v, %v", a, err)
-	}
-}
-
 // The project file of a user's board is the one beside its board.yml.
 func TestProjectFileOfUser(t *testing.T) {
 	folder := t.TempDir()

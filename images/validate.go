@@ -15,18 +15,18 @@ import (
 var (
 	arches    = []string{"amd64", "arm64"}
 	firmwares = []string{"bios", "uefi"}
-	uses      = []string{useLoader, useBoot, useRoot, useSpare, useData}
+	uses      = []string{UseLoader, UseBoot, UseRoot, UseSpare, UseData}
 	devices   = []string{"file", "block", "tegra", "rshim"}
 	chips     = []string{"t210", "t186", "t194", "t234", "t264"}
 )
 
 // The uses of a partition.
 const (
-	useLoader = "loader" // the boot loader's first stage, or the EFI system partition
-	useBoot   = "boot"   // the boot loader's configuration and environment
-	useRoot   = "root"   // the slot that the image fills
-	useSpare  = "spare"  // a slot that the first update fills
-	useData   = "data"   // survives updates; made when the board is flashed
+	UseLoader = "loader" // the boot loader's first stage, or the EFI system partition
+	UseBoot   = "boot"   // the boot loader's configuration and environment
+	UseRoot   = "root"   // the slot that the image fills
+	UseSpare  = "spare"  // a slot that the first update fills
+	UseData   = "data"   // survives updates; made when the board is flashed
 )
 
 // validate returns the first error in a board's settings that would make a later stage fail.
@@ -38,7 +38,7 @@ func (s Spec) validate() error {
 		return s.unknownValue("flash.kinds", "", devices)
 	case s.Debian != nil && s.Disk == nil && s.Rig == nil:
 		return fmt.Errorf("%s: debian needs a disk to be put on; add disk", s.PlaceOf("debian"))
-	case s.Debian != nil && s.Disk != nil && loaders[s.Disk.Firmware][s.Arch].format == "" && slices.Contains(firmwares, s.Disk.Firmware):
+	case s.Debian != nil && s.Disk != nil && s.Disk.Firmware == "bios" && s.Arch != "amd64":
 		return fmt.Errorf("%s: disk.firmware: %s is not for %s; use uefi", s.PlaceOf("disk.firmware"), s.Disk.Firmware, s.Arch)
 	case s.Debian == nil && !slices.ContainsFunc(projectFiles, func(name string) bool { return s.files[name] != nil }):
 		return fmt.Errorf("%s: neither debian nor a project file beside it (%s) says how to build the image", s.BoardFile(), strings.Join(projectFiles, " or "))
@@ -100,7 +100,7 @@ func (s Spec) validateUpdates() error {
 	if !path.IsAbs(s.Debian.Keyring) {
 		return fmt.Errorf("%s: debian.keyring: %q does not begin with /; it is a file of the image", s.PlaceOf("debian.keyring"), s.Debian.Keyring)
 	}
-	if _, err := s.File(manifestFile); err != nil {
+	if _, err := s.File("bundle/manifest.raucm"); err != nil {
 		return fmt.Errorf("%s: debian.keyring is for bundles, which need a manifest: %w", s.PlaceOf("debian.keyring"), err)
 	}
 	return nil
@@ -142,18 +142,18 @@ func (s Spec) validateDisk() error {
 		if bitbakes := s.Debian == nil && p.SizeMiB == 0; !bitbakes && (p.SizeMiB <= 0 || p.SizeMiB > 1<<20) {
 			return fmt.Errorf("%s: partition %q: sizeMiB %d is not between 1 and %d", s.PlaceOf("disk.partitions."+p.Name), p.Name, p.SizeMiB, 1<<20)
 		}
-		if p.Use == useRoot && seen[useSpare] > 0 {
+		if p.Use == UseRoot && seen[UseSpare] > 0 {
 			return fmt.Errorf("%s: partition %q (root) comes after one with use spare; the first slot is the one that is filled and booted: put it first", s.PlaceOf("disk.partitions."+p.Name), p.Name)
 		}
 		seen[p.Use]++
 	}
-	for _, use := range []string{useLoader, useBoot, useRoot} {
+	for _, use := range []string{UseLoader, UseBoot, UseRoot} {
 		if seen[use] != 1 {
 			return fmt.Errorf("%s: %d partitions with use %q; want one", s.PlaceOf("disk.partitions"), seen[use], use)
 		}
 	}
-	if s.Machine != nil && seen[useData] != 1 {
-		return fmt.Errorf("%s: %d partitions with use %q; want one, for the machine's keys", s.PlaceOf("disk.partitions"), seen[useData], useData)
+	if s.Machine != nil && seen[UseData] != 1 {
+		return fmt.Errorf("%s: %d partitions with use %q; want one, for the machine's keys", s.PlaceOf("disk.partitions"), seen[UseData], UseData)
 	}
 	return nil
 }

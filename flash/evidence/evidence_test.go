@@ -41,7 +41,7 @@ func makeArtifact(t *testing.T, cves string) string {
 		}
 		a.Files = append(a.Files, one)
 	}
-	if err := a.Publish(t.Context(), images.Spec{Board: "orin"}, ""); err != nil {
+	if err := a.Publish(t.Context(), images.Spec{Board: "orin"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	return dir

@@ -130,7 +130,7 @@ func (w *policyWorld) build(t *testing.T, change func(*images.Artifact)) {
 		change(&a)
 	}
 	source := a.Source
-	if err := a.Publish(t.Context(), spec, ""); err != nil {
+	if err := a.Publish(t.Context(), spec, nil); err != nil {
 		t.Fatal(err)
 	}
 	if source != nil { // Publish looks for itself
