@@ -22,6 +22,7 @@ import (
 	"slipway/flash/device"
 	"slipway/flash/qemu"
 	"slipway/images"
+	"slipway/images/builder"
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
 )
@@ -58,7 +59,7 @@ func ListBoards(w io.Writer, asJSON bool) error {
 // Build installs the host packages that a build needs, fixes failed host checks where root can, and
 // builds the board. A dry run, or a parse without --install, fails instead of changing the host.
 func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options) (images.Artifact, error) {
-	b, err := images.Prepare(ctx, spec, opt, "build")
+	b, err := builder.Prepare(ctx, spec, opt, "build")
 	if err != nil {
 		return images.Artifact{}, err
 	}

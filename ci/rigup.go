@@ -18,6 +18,7 @@ import (
 	"slipway/ci/suite"
 	"slipway/flash/boardssh"
 	"slipway/images"
+	"slipway/images/builder"
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
 )
@@ -44,7 +45,7 @@ func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report
 		err = fmt.Errorf("the rig is on already\nnext: rig down %s", plaintext.Quote(spec.TypedName()))
 	}
 	if err == nil {
-		err = host.Refused(ctx, images.HostPackages(spec, "")...)
+		err = host.Refused(ctx, builder.HostPackages(spec, "")...)
 	}
 	if err == nil {
 		err = report.Remove(opt.Build.ReportDir(spec))
@@ -64,7 +65,7 @@ func BuildRig(ctx context.Context, w io.Writer, spec images.Spec, opt images.Opt
 	if err := errors.Join(checkRig(spec), softrig.CheckRoot()); err != nil {
 		return err
 	}
-	if err := host.Ensure(ctx, w, images.LogPath(opt.BoardDir(spec), "apt"), images.HostPackages(spec, "")...); err != nil {
+	if err := host.Ensure(ctx, w, images.LogPath(opt.BoardDir(spec), "apt"), builder.HostPackages(spec, "")...); err != nil {
 		return err
 	}
 	layers, err := softrig.Build(ctx, spec, opt)
@@ -154,7 +155,7 @@ func (u *rigRun) rigStages() []stage {
 }
 
 func (u *rigRun) installPackages(ctx context.Context) (string, error) {
-	return installMissing(ctx, u.opt.Out, u.dir, images.HostPackages(u.spec, ""))
+	return installMissing(ctx, u.opt.Out, u.dir, builder.HostPackages(u.spec, ""))
 }
 
 // buildLayers builds the layers of the rig's root, and returns their names.

@@ -23,6 +23,7 @@ import (
 	"slipway/flash/boardssh/container"
 	"slipway/flash/qemu"
 	"slipway/images"
+	"slipway/images/builder"
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
@@ -42,7 +43,7 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 	if spec.Machine == nil {
 		return report.Refused(spec, notVirtual(spec, "build "+plaintext.Quote(spec.TypedName())+"  # then flash, deploy and smoke: up is for virtual boards"))
 	}
-	build, err := images.Prepare(ctx, spec, opt.Build, "up")
+	build, err := builder.Prepare(ctx, spec, opt.Build, "up")
 	if err != nil {
 		return report.Refused(spec, err)
 	}
@@ -75,7 +76,7 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 type upRun struct {
 	spec   images.Spec
 	opt    UpOptions
-	build  images.Prepared
+	build  builder.Prepared
 	report report.Report
 
 	artifact images.Artifact

@@ -23,6 +23,7 @@ import (
 	"slipway/flash/boardssh"
 	"slipway/flash/qemu"
 	"slipway/images"
+	"slipway/images/builder"
 	"slipway/layers/host"
 	"slipway/layers/progress"
 	"slipway/layers/run"
@@ -51,7 +52,7 @@ func newVirtualBuild(t *testing.T, name string) virtualBuild {
 	}
 	t.Chdir("..")
 	setTempDir(t)
-	if missing, err := host.Missing(t.Context(), images.HostPackages(spec, "")...); err != nil || len(missing) > 0 {
+	if missing, err := host.Missing(t.Context(), builder.HostPackages(spec, "")...); err != nil || len(missing) > 0 {
 		t.Skipf("this machine lacks the Debian packages %v (%v)", missing, err)
 	}
 	build := images.Options{Dir: filepath.Join(testBoards, name), Cache: filepath.Join("build", "cache")}
@@ -69,7 +70,7 @@ func TestPackagesOfTheVirtualBoard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	needed := append(images.HostPackages(spec, ""), qemu.HostPackages(spec)...)
+	needed := append(builder.HostPackages(spec, ""), qemu.HostPackages(spec)...)
 	for _, name := range append(needed, "uidmap") { // uidmap: where the user is not root
 		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + `\s`).Match(list) {
 			t.Errorf("test-packages.txt has no line of %s", name)

@@ -44,7 +44,7 @@ type BuildRequest struct {
 // This file makes the paths below the build folder:
 //
 //	<board>/                  BoardDir: the artifact, logs
-//	<board>/layers            the checkouts
+//	<board>/layers            CheckoutsName: the checkouts
 //	<board>/bitbake           BitbakeDir, what bitbake calls TOPDIR
 //	<board>/machine           MachineDir: disk, serial line and state of a virtual board
 //	<board>/fleet/<command>   FleetDir
@@ -52,7 +52,7 @@ type BuildRequest struct {
 //	cache/git, cache/images   mirrors of repositories, ImageCacheDir
 //	cache/reports/<store>     ReportCacheDir
 //	downloads, sstate-cache   DownloadDir, SstateDir
-//	keys                      the key that signs updates
+//	keys                      KeyDir: the key that signs updates
 //	fleet.locks/<host>        HostLockPath
 //
 // Packages images/bitbake and images/cache name downloads and sstate-cache themselves:

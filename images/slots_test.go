@@ -69,6 +69,11 @@ func TestGrubenvOfRecipes(t *testing.T) {
 	}
 }
 
+func grubBlock(content string) string {
+	content = "# GRUB Environment Block\n" + content
+	return content + strings.Repeat("#", 1024-len(content))
+}
+
 func write(t *testing.T, name, content string) {
 	t.Helper()
 	if err := os.WriteFile(name, []byte(content), 0o644); err != nil {

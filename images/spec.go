@@ -1,5 +1,6 @@
-// Package images turns a board's name into built files. It does not touch hardware; see flash. It
-// also has the glossary (glossary.md): one word has one meaning in the whole tree.
+// Package images turns a board's name into a Spec, and describes its built files as an Artifact. It
+// builds nothing; see builder. It also has the glossary (glossary.md): one word has one meaning in
+// the whole tree.
 package images
 
 import "slipway/images/cache"

@@ -23,6 +23,12 @@ func placeBoards(t *testing.T, folder string, boards map[string]string) {
 	}
 }
 
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
 const labBoard = "extends: virt\ndescription: ours\nsuites: [base]\n"
 
 // Boards in a folder of the user's are found from any folder below, and may extend Slipway's.

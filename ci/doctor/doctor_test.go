@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/images"
+	"slipway/images/builder"
 	"slipway/images/cache"
 	"slipway/images/lint"
 	"slipway/layers"
@@ -57,7 +58,7 @@ func TestLookSeesWhatBuildDoes(t *testing.T) {
 		if !found || f.State != Stops || f.Saw == "" || f.Why == "" || !strings.Contains(f.Fix, tt.fix) {
 			t.Errorf("Look for %s: %+v; want %q to fix it", tt.board, f, tt.fix)
 		}
-		build := images.HostErrors(t.Context(), spec, "")
+		build := builder.HostErrors(t.Context(), spec, "")
 		if build == nil || !strings.Contains(build.Error(), f.Saw) {
 			t.Errorf("HostErrors(%s) = %v; doctor saw %q", tt.board, build, f.Saw)
 		}

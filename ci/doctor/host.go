@@ -14,6 +14,7 @@ import (
 
 	"slipway/flash/qemu"
 	"slipway/images"
+	"slipway/images/builder"
 	"slipway/images/lint"
 	"slipway/layers/host"
 	"slipway/layers/localfile"
@@ -45,7 +46,7 @@ func checkClone(_ context.Context, p boardBuild) []Finding {
 // checkPackages checks that the Debian packages for the build and the virtual board are installed.
 func checkPackages(ctx context.Context, p boardBuild) []Finding {
 	f := Finding{What: "packages", State: Stops, Why: "the build and the virtual board run these programs"}
-	needed := append(images.HostPackages(p.spec, p.project.BuildSystem), qemu.HostPackages(p.spec)...)
+	needed := append(builder.HostPackages(p.spec, p.project.BuildSystem), qemu.HostPackages(p.spec)...)
 	missing, err := host.Missing(ctx, needed...)
 	switch {
 	case err != nil:
@@ -61,9 +62,9 @@ func checkPackages(ctx context.Context, p boardBuild) []Finding {
 // checkBuildable runs the host checks that build runs first, without checkUser's check for root.
 func checkBuildable(ctx context.Context, p boardBuild) []Finding {
 	var all []Finding
-	for _, c := range images.CheckHost(ctx, p.spec, p.project.BuildSystem) {
+	for _, c := range builder.CheckHost(ctx, p.spec, p.project.BuildSystem) {
 		switch {
-		case c.Err == nil && c.What == "user" || errors.Is(c.Err, images.ErrRoot):
+		case c.Err == nil && c.What == "user" || errors.Is(c.Err, builder.ErrRoot):
 		case c.Err == nil:
 			all = append(all, okFinding(c.What, "%s", c.Fine))
 		default:

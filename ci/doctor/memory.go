@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/images"
+	"slipway/images/builder"
 	"slipway/images/lint"
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
@@ -96,7 +96,7 @@ func checkUserNamespaces(ctx context.Context, p boardBuild) []Finding {
 	if err == nil {
 		return []Finding{okFinding("namespaces", "a user namespace without a network can be made")}
 	}
-	return []Finding{{"namespaces", Stops, "no user namespace can be made: " + run.LastLine(err), "bitbake runs its tasks in one, cut off from the network, and stops where it cannot", images.AllowNamespaces()}}
+	return []Finding{{"namespaces", Stops, "no user namespace can be made: " + run.LastLine(err), "bitbake runs its tasks in one, cut off from the network, and stops where it cannot", builder.AllowNamespaces()}}
 }
 
 // What a build with many layers and an editor beside it need of inotify.

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"slipway/images"
+	"slipway/images/builder"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
@@ -36,7 +37,7 @@ func Build(ctx context.Context, spec images.Spec, opt images.Options) ([]string,
 	opt.Dir = filepath.Dir(dir)
 	var layers []string
 	err = progress.Run(ctx, "userland", func(step *progress.Step) (string, error) {
-		userland, err := images.Userland(ctx, step, spec, opt)
+		userland, err := builder.Userland(ctx, step, spec, opt)
 		layers = append(layers, userland)
 		return fmt.Sprintf("Debian %s, %d packages asked for", spec.Debian.Suite, len(spec.Debian.Packages)), err
 	})

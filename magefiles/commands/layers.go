@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"slipway/images"
+	"slipway/images/builder"
 	"slipway/images/cache"
 	"slipway/layers/progress"
 )
@@ -23,7 +24,7 @@ SLIPWAY_LOCAL=oe=/src/oe,meta-x=/src/meta-x builds from these folders as they ar
 	c.Example = `slipway layers checkout jetson-orin-nano-devkit
 slipway layers checkout kas.yml  # somebody else's project`
 	c.runOn(images.Load, func(ctx context.Context, spec images.Spec, words []string) error {
-		return images.CheckoutLayers(ctx, spec, options)
+		return builder.CheckoutLayers(ctx, spec, options)
 	})
 	return c
 }
@@ -39,7 +40,7 @@ slipway layers lock jetson-orin-nano-devkit --update=meta-tegra`
 	update := c.Words("update", "move the pins of these repositories to their servers' commits, with commas between them; --update without a name moves all")
 	c.Flags().Lookup("update").NoOptDefVal = "all"
 	c.runOn(images.Load, func(ctx context.Context, spec images.Spec, words []string) error {
-		return images.LockLayers(ctx, spec, options, *update)
+		return builder.LockLayers(ctx, spec, options, *update)
 	})
 	return c
 }
@@ -51,7 +52,7 @@ func layersDumpCommand() *Command {
 	c.Example = `slipway layers dump jetson-orin-nano-devkit`
 	asJSON := c.Switch("json", "print it as JSON")
 	c.runOn(images.Load, func(ctx context.Context, spec images.Spec, words []string) error {
-		return images.DumpLayers(ctx, stdout, spec, options, *asJSON)
+		return builder.DumpLayers(ctx, stdout, spec, options, *asJSON)
 	})
 	return c
 }
@@ -62,7 +63,7 @@ func layersStatusCommand() *Command {
 	c.Example = `slipway layers status jetson-orin-nano-devkit`
 	asJSON := c.Switch("json", "print it as JSON")
 	c.runOn(images.Load, func(ctx context.Context, spec images.Spec, words []string) error {
-		return images.LayerStatus(ctx, stdout, spec, options, *asJSON)
+		return builder.LayerStatus(ctx, stdout, spec, options, *asJSON)
 	})
 	return c
 }
@@ -78,7 +79,7 @@ slipway layers diff jetson-orin-nano-devkit --from=v1.0`
 	from := c.Text("from=REF", "HEAD", "the older state; HEAD if not given, to see uncommitted changes")
 	asJSON := c.Switch("json", "print it as JSON")
 	c.runOn(images.Load, func(ctx context.Context, spec images.Spec, words []string) error {
-		return images.DiffLayers(ctx, stdout, spec, options, *from, *asJSON)
+		return builder.DiffLayers(ctx, stdout, spec, options, *from, *asJSON)
 	})
 	return c
 }
@@ -92,9 +93,9 @@ slipway layers shell jetson-orin-nano-devkit --command='bitbake-layers show-laye
 	command := c.Text("command=LINE", "", "a line that sh runs")
 	c.Run = func(ctx context.Context, words []string) error {
 		board := words[0]
-		var shell images.Shell
+		var shell builder.Shell
 		err := runFor(ctx, board, images.Load, func(ctx context.Context, spec images.Spec) (err error) {
-			shell, err = images.NewShell(ctx, spec, options, *command)
+			shell, err = builder.NewShell(ctx, spec, options, *command)
 			return err
 		})
 		progress.Release(ctx)
@@ -127,7 +128,7 @@ slipway cache serve /srv/yocto --board=jetson-orin-nano-devkit`
 				return err
 			}
 		}
-		return images.ServeCache(ctx, options, *board, cache.ServeOptions{
+		return builder.ServeCache(ctx, options, *board, cache.ServeOptions{
 			Dir: dir, Listen: *listen, JSON: *asJSON, Out: stdout,
 		})
 	})

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"slipway/images"
+	"slipway/images/builder"
 	"slipway/layers/kastest"
 	"slipway/layers/plaintext"
 )
@@ -59,7 +59,7 @@ func findKas(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	spec, err := images.WithLayers()
+	spec, err := builder.WithLayers()
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"slipway/images"
 	"slipway/images/bitbake"
+	"slipway/images/builder"
 	"slipway/images/cache"
 )
 
@@ -31,7 +32,7 @@ func Build(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	case os.Geteuid() == 0:
 		return errors.New("bitbake does not build as root; run this as a normal user")
 	}
-	spec, err := images.WithLayers()
+	spec, err := builder.WithLayers()
 	if err != nil {
 		return err
 	}

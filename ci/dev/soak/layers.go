@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"slipway/images"
+	"slipway/images/builder"
 )
 
 // layersScript makes git servers, prepares rounds and describes the result.
@@ -18,7 +18,7 @@ var layersScript string
 // Layers kills "slipway layers checkout" of a small project with patches again and again, in three
 // rounds: a first checkout, newer commits with a changed patch, and back to the first ones.
 func Layers(ctx context.Context, w io.Writer, dir string, opt Options) error {
-	spec, err := images.WithLayers()
+	spec, err := builder.WithLayers()
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"slipway/flash"
 	"slipway/images"
+	"slipway/images/builder"
 	"slipway/images/statetest"
 	"slipway/layers/run"
 )
@@ -43,7 +44,7 @@ func command(ctx context.Context, args []string) error {
 	}
 	switch args[0] {
 	case "checkout":
-		return images.CheckoutLayers(ctx, spec, images.Options{Dir: "build"})
+		return builder.CheckoutLayers(ctx, spec, images.Options{Dir: "build"})
 	case "flash":
 		return flashed(ctx, spec, args[2], args[3])
 	}

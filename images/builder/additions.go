@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"archive/tar"
@@ -15,13 +15,14 @@ import (
 	"strings"
 	"time"
 
+	"slipway/images"
 	"slipway/layers/run"
 )
 
 // writeAdditions writes a tar of the additions to the packages: the board's overlay, the hook, the
 // certificate of accepted updates, the units that systemd must and must not start, and the board's
 // identity. Overlay files are 0644: a board's folder is embedded, which keeps no modes.
-func writeAdditions(w io.Writer, spec Spec, o ownFiles, key string) error {
+func writeAdditions(w io.Writer, spec images.Spec, o ownFiles, key string) error {
 	t := tar.NewWriter(w)
 	add := func(name string, mode int64, data []byte) error {
 		return writeEntry(t, tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode}, data)
@@ -72,7 +73,7 @@ const unitsOfPackages = "usr/lib/systemd/system"
 
 // checkUnits returns an error for a unit that the board enables and no package has: systemd would
 // ignore it silently. It looks for an instance such as a@b.service under the name a@.service.
-func checkUnits(root string, spec Spec) error {
+func checkUnits(root string, spec images.Spec) error {
 	for _, unit := range spec.Debian.Enable {
 		name, instance, _ := strings.Cut(unit, "@")
 		if instance != "" {
@@ -87,7 +88,7 @@ func checkUnits(root string, spec Spec) error {
 
 // unitLinks returns the targets, by path, of the symbolic links that make systemd start the enabled
 // units, and leave out the masked units and generators.
-func unitLinks(d *Debian) map[string]string {
+func unitLinks(d *images.Debian) map[string]string {
 	const units, generators = "etc/systemd/system", "etc/systemd/system-generators"
 	all := map[string]string{}
 	for _, unit := range d.Mask {

@@ -1,4 +1,6 @@
-package images
+// Package builder turns a board's Spec into an Artifact: with bitbake, or of Debian packages. It
+// also checks this machine for a build, and checks out, locks and compares a board's layers.
+package builder
 
 import (
 	"cmp"
@@ -9,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 
+	"slipway/images"
 	"slipway/layers"
 	"slipway/layers/localfile"
 	"slipway/layers/run"
@@ -16,8 +19,8 @@ import (
 
 // Prepared is a build that Prepare found no obstacle for. Missing packages are not checked yet.
 type Prepared struct {
-	spec    Spec
-	opt     Options
+	spec    images.Spec
+	opt     images.Options
 	project layers.Project // of a board that bitbake builds
 	partial bool           // files of the project come from repositories that are not checked out
 }
@@ -25,7 +28,7 @@ type Prepared struct {
 // Prepare reads the project file for a command's build, and returns an error for a build that
 // cannot start: of a rig, of a target that the board lacks, outside of a clone that it needs, or by
 // root with bitbake. It fetches nothing.
-func Prepare(ctx context.Context, spec Spec, opt Options, command string) (Prepared, error) {
+func Prepare(ctx context.Context, spec images.Spec, opt images.Options, command string) (Prepared, error) {
 	b := Prepared{spec: spec, opt: opt}
 	switch {
 	case spec.Rig != nil:
@@ -39,7 +42,7 @@ func Prepare(ctx context.Context, spec Spec, opt Options, command string) (Prepa
 	here := opt
 	here.Offline = true
 	var err error
-	b.project, _, err = Project(ctx, spec, here)
+	b.project, _, err = images.Project(ctx, spec, here)
 	if b.partial = errors.Is(err, layers.ErrNotHere); b.partial {
 		err = nil
 	}
@@ -49,13 +52,13 @@ func Prepare(ctx context.Context, spec Spec, opt Options, command string) (Prepa
 // Build locks the board's folder, or fails if another build has the lock. It builds the image, or
 // returns the earlier artifact if its inputs did not change. A build that is broken off leaves no
 // file under a name of an artifact's file.
-func (b Prepared) Build(ctx context.Context) (Artifact, error) {
+func (b Prepared) Build(ctx context.Context) (images.Artifact, error) {
 	if err := os.MkdirAll(b.opt.BoardDir(b.spec), 0o755); err != nil {
-		return Artifact{}, err
+		return images.Artifact{}, err
 	}
-	unlock, err := lockFolder(BuildLockOf(b.opt.Workspace(b.spec)))
+	unlock, err := lockFolder(images.BuildLockOf(b.opt.Workspace(b.spec)))
 	if err != nil {
-		return Artifact{}, err
+		return images.Artifact{}, err
 	}
 	defer unlock()
 	if b.spec.Debian == nil {
@@ -89,7 +92,7 @@ func (b Prepared) HostPackages() []string { return HostPackages(b.spec, b.projec
 
 // HostPackages returns the Debian packages that a build of this board needs on this machine. system
 // is the project's build system: "" is unknown before a checkout, and means OpenEmbedded.
-func HostPackages(spec Spec, system string) []string {
+func HostPackages(spec images.Spec, system string) []string {
 	if spec.Debian == nil {
 		if isIsar(system) {
 			return isarPackages(spec, system)

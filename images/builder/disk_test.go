@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"archive/tar"
@@ -17,20 +17,21 @@ import (
 	"testing/fstest"
 	"time"
 
+	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/run"
 )
 
 func testDisk(t *testing.T) disk {
 	t.Helper()
-	spec, err := Default()
+	spec, err := images.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return testDiskOf(t, spec)
 }
 
-func testDiskOf(t *testing.T, spec Spec) disk {
+func testDiskOf(t *testing.T, spec images.Spec) disk {
 	t.Helper()
 	if missing, err := host.Missing(t.Context(), HostPackages(spec, "")...); err != nil || len(missing) > 0 {
 		t.Skipf("this machine lacks the Debian packages %v (%v)", missing, err)
@@ -57,12 +58,12 @@ func TestDisk(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "No errors detected") {
 		t.Errorf("sfdisk --verify: %s, %v", out, err)
 	}
-	for _, use := range []string{UseRoot, UseBoot} {
+	for _, use := range []string{images.UseRoot, images.UseBoot} {
 		if out, err := run.Output(t.Context(), run.Command{Argv: []string{"e2fsck", "-fn", at(d, use)}}); err != nil {
 			t.Errorf("e2fsck of %s: %s, %v", use, out, err)
 		}
 	}
-	out, err = run.Output(t.Context(), run.Command{Argv: []string{"debugfs", "-R", "cat /etc/marker", at(d, UseRoot)}})
+	out, err = run.Output(t.Context(), run.Command{Argv: []string{"debugfs", "-R", "cat /etc/marker", at(d, images.UseRoot)}})
 	if err != nil || string(out) != "here\n" {
 		t.Errorf("/etc/marker in the image = %q, %v", out, err)
 	}
@@ -85,7 +86,7 @@ func TestSameFilesSameFileSystem(t *testing.T) {
 		if err := errors.Join(d.makeTable(t.Context()), d.makeRootFS(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		p, _ := d.partitionFor(UseRoot)
+		p, _ := d.partitionFor(images.UseRoot)
 		f, err := os.Open(d.path(diskName))
 		if err != nil {
 			t.Fatal(err)
@@ -105,11 +106,11 @@ func TestSameFilesSameFileSystem(t *testing.T) {
 
 // Firmware takes a FAT with too few clusters for FAT16, whatever it says.
 func TestDiskForUEFI(t *testing.T) {
-	spec, err := Default()
+	spec, err := images.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
-	arm, err := Load("virt-arm64")
+	arm, err := images.Load("virt-arm64")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +119,7 @@ func TestDiskForUEFI(t *testing.T) {
 	if err := d.makeParts(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p, _ := d.partitionFor(UseLoader)
+	p, _ := d.partitionFor(images.UseLoader)
 	disk, err := os.Open(d.path(diskName))
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +157,7 @@ func at(d disk, use string) string {
 func TestDiskTooSmall(t *testing.T) {
 	d := testDisk(t)
 	for i, p := range d.spec.Disk.Partitions {
-		if p.Use == UseRoot {
+		if p.Use == images.UseRoot {
 			d.spec.Disk.Partitions[i].SizeMiB = 8
 		}
 	}
@@ -184,7 +185,7 @@ func TestGrubConfigParses(t *testing.T) {
 }
 
 func TestAdditions(t *testing.T) {
-	spec, err := LoadFrom(fstest.MapFS{
+	spec, err := images.LoadFrom(fstest.MapFS{
 		"b/board.yml": {Data: []byte(`arch: amd64
 flash: {kinds: [file]}
 debian: {suite: s, mask: [a.service], generators: [g], enable: [b.service], hook: /usr/bin/hook, keyring: /etc/keyring}
@@ -247,7 +248,7 @@ func TestUnitsAreThere(t *testing.T) {
 		"c.service":   "board v enables c.service, which none of its packages has: name the package in board.yml, or add overlay/usr/lib/systemd/system/c.service",
 		"a@x.service": "board v enables a@x.service, which none of its packages has: name the package in board.yml, or add overlay/usr/lib/systemd/system/a@.service",
 	} {
-		err := checkUnits(root, Spec{Board: "v", Debian: &Debian{Enable: []string{unit}}})
+		err := checkUnits(root, images.Spec{Board: "v", Debian: &images.Debian{Enable: []string{unit}}})
 		if got := fmt.Sprint(err); got != cmp.Or(want, "<nil>") {
 			t.Errorf("%s: %s; want %q", unit, got, want)
 		}
@@ -256,11 +257,11 @@ func TestUnitsAreThere(t *testing.T) {
 
 // Whatever changes the image must change its key; what does not, must not.
 func TestImageKey(t *testing.T) {
-	spec, err := Default()
+	spec, err := images.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := func(s Spec, hook, keyring string) string {
+	key := func(s images.Spec, hook, keyring string) string {
 		k, err := imageKey(s, ownFiles{[]byte(hook), []byte(keyring)})
 		if err != nil {
 			t.Fatal(err)
@@ -359,7 +360,7 @@ func TestUserlandIsWholeOrAbsent(t *testing.T) {
 	d := testDisk(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	opt := Options{Dir: t.TempDir()}
+	opt := images.Options{Dir: t.TempDir()}
 	if _, err := makeUserland(ctx, nil, d.spec, opt); err == nil {
 		t.Fatal("userland succeeded in a cancelled context")
 	}

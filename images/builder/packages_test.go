@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"os"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/images"
 	"slipway/images/sbom"
 )
 
@@ -50,7 +51,7 @@ func TestPackagesHaveLicences(t *testing.T) {
 }
 
 func TestCopyrightFilesStay(t *testing.T) {
-	argv := mmdebstrapArgs(Spec{Debian: &Debian{Exclude: []string{"/usr/share/doc/*"}}}, "")
+	argv := mmdebstrapArgs(images.Spec{Debian: &images.Debian{Exclude: []string{"/usr/share/doc/*"}}}, "")
 	if all := strings.Join(argv, " "); !strings.Contains(all, "path-exclude=/usr/share/doc/* --dpkgopt=path-include=/usr/share/doc/*/copyright") {
 		t.Errorf("mmdebstrap gets %s; want the copyright files after what is left out", all)
 	}

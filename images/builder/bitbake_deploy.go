@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway/images"
 	"slipway/images/bitbake"
 	"slipway/layers/localfile"
 	"slipway/layers/progress"
@@ -23,53 +24,53 @@ import (
 // writes artifact.json. If the files are those of the earlier artifact, that one stays, with its
 // signature. If others is true, for targets that are not the project's, and none of them made an
 // image, the earlier artifact stays too, and collectArtifact returns an empty one.
-func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, others bool) (Artifact, error) {
+func (b *projectBuild) collectArtifact(ctx context.Context, spec images.Spec, others bool) (images.Artifact, error) {
 	found, err := b.findImages(ctx)
 	if err != nil || len(found) == 0 && others {
-		return Artifact{}, err
+		return images.Artifact{}, err
 	}
-	a := NewArtifact(spec, b.dir)
+	a := images.NewArtifact(spec, b.dir)
 	a.Layers, a.Cost = b.commits(), costOf(b.record)
 	if a.Key, err = b.artifactKey(a.Layers); err != nil {
-		return Artifact{}, err
+		return images.Artifact{}, err
 	}
-	var earlier Artifact
+	var earlier images.Artifact
 	err = progress.Run(ctx, "collect", func(*progress.Step) (string, error) {
 		known := b.unchangedFiles()
-		if old, none := OpenArtifact(b.dir); none == nil {
+		if old, none := images.OpenArtifact(b.dir); none == nil {
 			earlier = old
 		}
-		if err := localfile.Remove(ArtifactPath(b.dir)); err != nil {
+		if err := localfile.Remove(images.ArtifactPath(b.dir)); err != nil {
 			return "", err
 		}
 		if a.Files, err = b.collectFiles(ctx, found, known); err != nil {
 			return "", err
 		}
-		if disk, none := a.File(DiskImage); none == nil && strings.HasSuffix(disk.Name, ".wic") {
+		if disk, none := a.File(images.DiskImage); none == nil && strings.HasSuffix(disk.Name, ".wic") {
 			a.Partitions, err = readPartitions(ctx, spec, a.Path(disk))
 		}
 		return fmt.Sprintf("%d files", len(a.Files)), err
 	})
 	if err != nil {
-		return Artifact{}, err
+		return images.Artifact{}, err
 	}
-	if _, none := earlier.File(Provenance); none == nil && earlier.Key == a.Key && slices.Equal(builtFiles(earlier), a.Files) {
+	if _, none := earlier.File(images.Provenance); none == nil && earlier.Key == a.Key && slices.Equal(builtFiles(earlier), a.Files) {
 		return earlier, earlier.Save(b.dir) // nothing was built anew, and its signature still holds
 	}
 	return a, a.Publish(ctx, spec, toolVersions(ctx, HostPackages(spec, b.project.BuildSystem)))
 }
 
 // builtFiles returns the artifact's files except the provenance, which describes the others.
-func builtFiles(a Artifact) []File {
-	return slices.DeleteFunc(slices.Clone(a.Files), func(f File) bool { return f.Kind == Provenance })
+func builtFiles(a images.Artifact) []images.File {
+	return slices.DeleteFunc(slices.Clone(a.Files), func(f images.File) bool { return f.Kind == images.Provenance })
 }
 
 // costOf returns how long a run took and its hits in shared state, nil for one without an end.
-func costOf(r bitbake.Record) *Cost {
+func costOf(r bitbake.Record) *images.Cost {
 	if r.Ended.IsZero() {
 		return nil
 	}
-	return &Cost{BuildMS: r.Ended.Sub(r.Started).Milliseconds(), CacheHits: r.Setscene.Hits, CacheMisses: r.Setscene.Misses}
+	return &images.Cost{BuildMS: r.Ended.Sub(r.Started).Milliseconds(), CacheHits: r.Setscene.Hits, CacheMisses: r.Setscene.Misses}
 }
 
 // artifactKey returns a hash of the layers' commits and of bitbake's configuration files.
@@ -89,16 +90,16 @@ func (b *projectBuild) artifactKey(made []bitbake.Commit) (string, error) {
 
 // unchangedFiles returns those files of the earlier artifact, by name, that did not change since
 // its artifact.json was written. To hash them again may take longer than the build.
-func (b *projectBuild) unchangedFiles() map[string]File {
-	a, err := OpenArtifact(b.dir)
+func (b *projectBuild) unchangedFiles() map[string]images.File {
+	a, err := images.OpenArtifact(b.dir)
 	if err != nil {
 		return nil
 	}
 	var described, file unix.Stat_t
-	if unix.Stat(ArtifactPath(b.dir), &described) != nil {
+	if unix.Stat(images.ArtifactPath(b.dir), &described) != nil {
 		return nil
 	}
-	same := map[string]File{}
+	same := map[string]images.File{}
 	for _, f := range a.Files {
 		if unix.Stat(a.Path(f), &file) == nil && file.Ctim.Nano() < described.Mtim.Nano() {
 			same[f.Name] = f
@@ -109,12 +110,12 @@ func (b *projectBuild) unchangedFiles() map[string]File {
 
 // collectFiles puts the images of the deploy folder into the board's folder, except known files
 // that this folder has already. It returns an error if no image can be flashed.
-func (b *projectBuild) collectFiles(ctx context.Context, found []image, known map[string]File) ([]File, error) {
+func (b *projectBuild) collectFiles(ctx context.Context, found []image, known map[string]images.File) ([]images.File, error) {
 	if !slices.ContainsFunc(found, func(i image) bool { return slices.Contains(flashed, i.kind) }) {
 		return nil, fmt.Errorf(`bitbake left no image of %s that can be flashed; set IMAGE_FSTYPES (wic wic.bmap, or tegraflash, and TEGRAFLASH_PACKAGE_FORMAT = "tar" if that is zip)`,
 			strings.Join(b.project.Targets, ", "))
 	}
-	var files []File
+	var files []images.File
 	for _, i := range found {
 		name := filepath.Base(i.name)
 		if f := known[name]; f.Kind == i.kind && sameFile(i.name, filepath.Join(b.dir, name)) {
@@ -131,7 +132,7 @@ func (b *projectBuild) collectFiles(ctx context.Context, found []image, known ma
 }
 
 // flashed are the kinds of files that are written to a board.
-var flashed = []string{DiskImage, Tegraflash, BFB}
+var flashed = []string{images.DiskImage, images.Tegraflash, images.BFB}
 
 // deployedName returns an image's file with an ending, also after Yocto's .rootfs, or "".
 func deployedName(image, ending string) string {
@@ -145,15 +146,15 @@ func deployedName(image, ending string) string {
 
 // collectFile puts a deployed file into the board's folder: as a hard link, because images are
 // large, or as a copy if linking fails. To Isar's list of packages it adds their licences.
-func (b *projectBuild) collectFile(ctx context.Context, i image) (File, error) {
+func (b *projectBuild) collectFile(ctx context.Context, i image) (images.File, error) {
 	from, err := filepath.EvalSymlinks(i.name)
 	if err != nil {
-		return File{}, err
+		return images.File{}, err
 	}
 	name := filepath.Base(i.name)
 	partial := filepath.Join(b.dir, "."+name+".partial")
 	if err := localfile.Remove(partial); err != nil {
-		return File{}, err
+		return images.File{}, err
 	}
 	switch {
 	case strings.HasSuffix(name, ".dpkg_status") && i.root != "" && sameContent(from, filepath.Join(i.root, dpkgStatus)):
@@ -162,12 +163,12 @@ func (b *projectBuild) collectFile(ctx context.Context, i image) (File, error) {
 		err = run.Run(ctx, run.Command{Argv: []string{"cp", "--no-preserve=mode", "--sparse=auto", "--reflink=auto", "--", from, partial}})
 	}
 	if err != nil {
-		return File{}, err
+		return images.File{}, err
 	}
 	if err := os.Rename(partial, filepath.Join(b.dir, name)); err != nil {
-		return File{}, err
+		return images.File{}, err
 	}
-	return DescribeFile(ctx, b.dir, i.kind, name)
+	return images.DescribeFile(ctx, b.dir, i.kind, name)
 }
 
 // sameContent reports whether both files can be read and have the same content.
@@ -197,13 +198,13 @@ type image struct{ kind, name, root string }
 type imageName struct{ Path, Root string }
 
 // billEndings are how the files end that say what an image is made of, the most wanted first.
-var billEndings = []Ending{
-	{SBOM, "spdx.tar.zst"},
-	{SBOM, "spdx.json"},
-	{SBOM, "cdx.json"},
-	{SBOM, "dpkg_status"}, // Isar's
-	{CVEs, "sbom-cve-check.yocto.json"},
-	{CVEs, "json"},
+var billEndings = []images.Ending{
+	{Kind: images.SBOM, Ending: "spdx.tar.zst"},
+	{Kind: images.SBOM, Ending: "spdx.json"},
+	{Kind: images.SBOM, Ending: "cdx.json"},
+	{Kind: images.SBOM, Ending: "dpkg_status"}, // Isar's
+	{Kind: images.CVEs, Ending: "sbom-cve-check.yocto.json"},
+	{Kind: images.CVEs, Ending: "json"},
 }
 
 // findImages returns the first deployed file of each kind among the files of all targets.
@@ -211,7 +212,7 @@ func (b *projectBuild) findImages(ctx context.Context) (found []image, err error
 	named, err := b.imageNames(ctx)
 	have := map[string]bool{}
 	for _, name := range named {
-		for _, e := range slices.Concat(Endings, billEndings) {
+		for _, e := range slices.Concat(images.Endings, billEndings) {
 			if file := deployedName(name.Path, e.Ending); file != "" && !have[e.Kind] {
 				have[e.Kind] = true
 				found = append(found, image{e.Kind, file, name.Root})
@@ -237,7 +238,7 @@ func (b *projectBuild) imageNames(ctx context.Context) (names []imageName, err e
 
 // readPartitions runs sfdisk on a disk image and returns the offsets and sizes of board.yml's
 // partitions, if it has any. It finds each by its name. A missing one is an error.
-func readPartitions(ctx context.Context, spec Spec, disk string) ([]Partition, error) {
+func readPartitions(ctx context.Context, spec images.Spec, disk string) ([]images.Partition, error) {
 	if spec.Disk == nil {
 		return nil, nil
 	}
@@ -258,11 +259,11 @@ func readPartitions(ctx context.Context, spec Spec, disk string) ([]Partition, e
 		return nil, fmt.Errorf("read the partitions of %s: %w", disk, err)
 	}
 	sector := cmp.Or(table.PartitionTable.SectorSize, sectorBytes)
-	at := map[string]Partition{}
+	at := map[string]images.Partition{}
 	for _, p := range table.PartitionTable.Partitions {
-		at[p.Name] = Partition{Name: p.Name, OffsetBytes: p.Start * sector, SizeBytes: p.Size * sector}
+		at[p.Name] = images.Partition{Name: p.Name, OffsetBytes: p.Start * sector, SizeBytes: p.Size * sector}
 	}
-	var all []Partition
+	var all []images.Partition
 	for _, want := range spec.Disk.Partitions {
 		p, ok := at[want.Name]
 		if !ok {

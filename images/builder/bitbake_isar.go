@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
@@ -49,7 +50,7 @@ var isarPrograms = []hostProgram{
 func isIsar(system string) bool { return strings.HasPrefix(system, "isar") }
 
 // isarPackages returns the Debian packages that a build with Isar needs on this machine.
-func isarPackages(spec Spec, system string) []string {
+func isarPackages(spec images.Spec, system string) []string {
 	packages := []string{"ca-certificates", "debian-archive-keyring", "fdisk", "locales"}
 	for _, p := range isarPrograms {
 		packages = append(packages, p.pkg)
@@ -68,7 +69,7 @@ const rootless = "isar-rootless"
 
 // isarChecks returns the checks of this machine before a build with Isar, besides programs. For
 // root it leaves out those of sudo and of groups, as root cannot build with Isar at all.
-func isarChecks(ctx context.Context, spec Spec, system string) []hostCheck {
+func isarChecks(ctx context.Context, spec images.Spec, system string) []hostCheck {
 	checks := []hostCheck{
 		{"emulation", "this machine runs programs for " + spec.Arch, "arch-test", func() error { return checkEmulation(ctx, spec) }, func(ctx context.Context, w io.Writer) error { return fixEmulation(ctx, w, spec.Arch) }},
 		{"bubblewrap", "it can make a user namespace with its own /proc", "bwrap", func() error { return checkBubblewrap(ctx) }, nil},

@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
@@ -67,7 +68,7 @@ type hostCheck struct {
 }
 
 // CheckHost returns the results of all checks of this machine for a build, in about a second.
-func CheckHost(ctx context.Context, spec Spec, system string) []HostCheck {
+func CheckHost(ctx context.Context, spec images.Spec, system string) []HostCheck {
 	checks := hostChecks(ctx, spec, system)
 	done := make([]HostCheck, len(checks))
 	var all sync.WaitGroup
@@ -79,7 +80,7 @@ func CheckHost(ctx context.Context, spec Spec, system string) []HostCheck {
 }
 
 // hostChecks returns the checks for a build of the board, without those whose program is missing.
-func hostChecks(ctx context.Context, spec Spec, system string) []hostCheck {
+func hostChecks(ctx context.Context, spec images.Spec, system string) []hostCheck {
 	checks := debianChecks(ctx, spec)
 	if spec.Debian == nil {
 		checks = bitbakeChecks(ctx, spec, system)
@@ -112,7 +113,7 @@ func fixAll(ctx context.Context, w io.Writer, checks []hostCheck) error {
 }
 
 // HostErrors joins the errors of the failed host checks, at which Build stops too.
-func HostErrors(ctx context.Context, spec Spec, system string) error {
+func HostErrors(ctx context.Context, spec images.Spec, system string) error {
 	return joinHostErrors(CheckHost(ctx, spec, system))
 }
 
@@ -134,7 +135,7 @@ func joinHostErrors(checks []HostCheck) error {
 const programsCheck = "programs"
 
 // debianChecks returns the checks before a build from Debian packages.
-func debianChecks(ctx context.Context, spec Spec) []hostCheck {
+func debianChecks(ctx context.Context, spec images.Spec) []hostCheck {
 	return []hostCheck{
 		{what: "emulation", fine: "this machine runs programs for " + spec.Arch, check: func() error { return checkEmulation(ctx, spec) }},
 		ownersCheck(ctx),
@@ -146,9 +147,9 @@ func ownersCheck(ctx context.Context) hostCheck {
 }
 
 // bitbakeChecks returns the checks before a build with bitbake: of OpenEmbedded's or Isar's.
-func bitbakeChecks(ctx context.Context, spec Spec, system string) []hostCheck {
+func bitbakeChecks(ctx context.Context, spec images.Spec, system string) []hostCheck {
 	checks := []hostCheck{
-		{what: "user", fine: "not root", check: func() error { return CheckUser(spec, "build", BuildRequest{}) }},
+		{what: "user", fine: "not root", check: func() error { return CheckUser(spec, "build", images.BuildRequest{}) }},
 		{"locale", "en_US.UTF-8", "locale", func() error { return checkLocale(ctx) }, fixLocale},
 	}
 	programs := hostPrograms
@@ -167,7 +168,7 @@ const defaultBuildSystem = "openembedded"
 var ErrRoot = errors.New("bitbake does not build as root")
 
 // CheckUser refuses root for boards of bitbake. Its next line is the command for another user.
-func CheckUser(spec Spec, command string, request BuildRequest) error {
+func CheckUser(spec images.Spec, command string, request images.BuildRequest) error {
 	if spec.Debian != nil || os.Geteuid() != 0 {
 		return nil
 	}

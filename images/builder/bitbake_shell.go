@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"slipway/images"
 	"slipway/images/bitbake"
 	"slipway/layers"
 )
@@ -22,12 +23,12 @@ type Shell struct {
 
 // NewShell checks out a board's layers, writes the configuration as a build does, and returns the
 // command for the build folder: sh with the line, or the user's own shell for an empty line.
-func NewShell(ctx context.Context, spec Spec, opt Options, line string) (Shell, error) {
+func NewShell(ctx context.Context, spec images.Spec, opt images.Options, line string) (Shell, error) {
 	argv := []string{"/bin/sh", "-c", line}
 	if line == "" {
 		argv = []string{cmp.Or(os.Getenv("SHELL"), "/bin/sh")}
 	}
-	project, _, err := Project(ctx, spec, opt)
+	project, _, err := images.Project(ctx, spec, opt)
 	if err != nil {
 		return Shell{}, err
 	}

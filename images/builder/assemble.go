@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway/images"
 	"slipway/images/bmap"
 	"slipway/images/sbom"
 	"slipway/layers/localfile"
@@ -30,36 +31,36 @@ const (
 // assembleImage builds the disk image of a Debian board in a work folder: it makes the userland,
 // unpacks it with Slipway's own files, makes the file systems and the boot loader. Then it moves
 // the finished files into the board's folder and writes artifact.json.
-func assembleImage(ctx context.Context, step *progress.Step, spec Spec, opt Options, o ownFiles, key string) (Artifact, error) {
+func assembleImage(ctx context.Context, step *progress.Step, spec images.Spec, opt images.Options, o ownFiles, key string) (images.Artifact, error) {
 	if err := checkUserNamespace(ctx); err != nil {
-		return Artifact{}, err
+		return images.Artifact{}, err
 	}
 	began := time.Now()
 	discardWork(ctx, opt.BoardDir(spec))
 	userlandTar, err := makeUserland(ctx, step, spec, opt)
 	if err != nil {
-		return Artifact{}, err
+		return images.Artifact{}, err
 	}
 	work, err := os.MkdirTemp(opt.BoardDir(spec), workPrefix)
 	if err != nil {
-		return Artifact{}, err
+		return images.Artifact{}, err
 	}
 	defer removeTree(ctx, work)
-	d := disk{spec: spec, dir: work, root: filepath.Join(work, "root"), log: LogPath(opt.BoardDir(spec), "image"), began: began}
+	d := disk{spec: spec, dir: work, root: filepath.Join(work, "root"), log: images.LogPath(opt.BoardDir(spec), "image"), began: began}
 	step.Detail("unpacking the userland")
 	added := filepath.Join(work, "additions.tar")
 	if err := writeFile(added, func(f *os.File) error { return writeAdditions(f, spec, o, key) }); err != nil {
-		return Artifact{}, err
+		return images.Artifact{}, err
 	}
 	if err := unpackUserland(ctx, spec, userlandTar, added, d.root, d.log); err != nil {
-		return Artifact{}, err
+		return images.Artifact{}, err
 	}
 	if err := checkUnits(d.root, spec); err != nil {
-		return Artifact{}, err
+		return images.Artifact{}, err
 	}
 	step.Detail("making file systems and the boot loader")
 	if err := d.makeParts(ctx); err != nil {
-		return Artifact{}, err
+		return images.Artifact{}, err
 	}
 	step.Detail("mapping blocks, hashing")
 	return publishDisk(ctx, d, opt, key)
@@ -146,41 +147,41 @@ func writePackages(root, to string) error {
 // publishDisk maps the blocks of the disk image, writes its list of packages and its probe
 // container, moves all files into the board's folder and writes artifact.json. It removes the old
 // artifact.json first, so that this never describes new files.
-func publishDisk(ctx context.Context, d disk, opt Options, key string) (Artifact, error) {
-	a := NewArtifact(d.spec, opt.BoardDir(d.spec))
+func publishDisk(ctx context.Context, d disk, opt images.Options, key string) (images.Artifact, error) {
+	a := images.NewArtifact(d.spec, opt.BoardDir(d.spec))
 	a.Key, a.Partitions = key, d.layOutPartitions()
 	if err := mapBlocks(ctx, d.path(diskName), d.path(bmapName)); err != nil {
-		return Artifact{}, err
+		return images.Artifact{}, err
 	}
-	names := map[string]string{DiskImage: diskName, BlockMap: bmapName, SBOM: packagesName}
+	names := map[string]string{images.DiskImage: diskName, images.BlockMap: bmapName, images.SBOM: packagesName}
 	if err := writePackages(d.root, d.path(packagesName)); err != nil {
-		return Artifact{}, err
+		return images.Artifact{}, err
 	}
 	if len(d.spec.Debian.Probe) > 0 {
-		names[Container] = probeName
+		names[images.Container] = probeName
 		if err := writeFile(d.path(probeName), d.writeProbe); err != nil {
-			return Artifact{}, err
+			return images.Artifact{}, err
 		}
 	}
-	if err := localfile.Remove(ArtifactPath(a.Dir())); err != nil {
-		return Artifact{}, err
+	if err := localfile.Remove(images.ArtifactPath(a.Dir())); err != nil {
+		return images.Artifact{}, err
 	}
-	a.Cost = &Cost{BuildMS: time.Since(d.began).Milliseconds()}
-	for _, kind := range []string{DiskImage, BlockMap, Container, SBOM} {
+	a.Cost = &images.Cost{BuildMS: time.Since(d.began).Milliseconds()}
+	for _, kind := range []string{images.DiskImage, images.BlockMap, images.Container, images.SBOM} {
 		name, ok := names[kind]
 		if !ok {
 			continue
 		}
-		f, err := DescribeFile(ctx, d.dir, kind, name)
+		f, err := images.DescribeFile(ctx, d.dir, kind, name)
 		if err != nil {
-			return Artifact{}, err
+			return images.Artifact{}, err
 		}
 		if err := syncFile(d.path(name)); err != nil {
-			return Artifact{}, err
+			return images.Artifact{}, err
 		}
 		a.Files = append(a.Files, f)
 		if err := os.Rename(d.path(name), filepath.Join(a.Dir(), name)); err != nil {
-			return Artifact{}, err
+			return images.Artifact{}, err
 		}
 	}
 	return a, a.Publish(ctx, d.spec, toolVersions(ctx, HostPackages(d.spec, "")))
@@ -205,7 +206,7 @@ func mapBlocks(ctx context.Context, image, name string) error {
 
 // disk is a whole-disk image in the making. All tools write into one file, without loops or mounts.
 type disk struct {
-	spec Spec
+	spec images.Spec
 	dir  string // the folder in which it is made
 	root string // the unpacked root file system
 	log  string
@@ -230,24 +231,24 @@ func (d disk) makeParts(ctx context.Context) error {
 }
 
 // layOutPartitions returns the board's partitions one after another, the first at 1 MiB.
-func (d disk) layOutPartitions() []Partition {
-	var all []Partition
+func (d disk) layOutPartitions() []images.Partition {
+	var all []images.Partition
 	offset := int64(mib)
 	for _, p := range d.spec.Disk.Partitions {
-		all = append(all, Partition{Name: p.Name, Use: p.Use, OffsetBytes: offset, SizeBytes: p.SizeMiB * mib})
+		all = append(all, images.Partition{Name: p.Name, Use: p.Use, OffsetBytes: offset, SizeBytes: p.SizeMiB * mib})
 		offset += p.SizeMiB * mib
 	}
 	return all
 }
 
 // partitionFor returns the first partition with a use and its number from 1, or 0 for none.
-func (d disk) partitionFor(use string) (p Partition, number int) {
+func (d disk) partitionFor(use string) (p images.Partition, number int) {
 	for i, p := range d.layOutPartitions() {
 		if p.Use == use {
 			return p, i + 1
 		}
 	}
-	return Partition{}, 0
+	return images.Partition{}, 0
 }
 
 var partitionTypes = map[string]string{
@@ -267,7 +268,7 @@ func (d disk) makeTable(ctx context.Context) error {
 	script.WriteString("label: gpt\n")
 	for _, p := range all {
 		kind := "linux"
-		if p.Use == UseLoader {
+		if p.Use == images.UseLoader {
 			kind = d.spec.Disk.Firmware
 		}
 		fmt.Fprintf(&script, "start=%d, size=%d, type=%s, name=%s\n",
@@ -279,7 +280,7 @@ func (d disk) makeTable(ctx context.Context) error {
 }
 
 func (d disk) makeRootFS(ctx context.Context) error {
-	p, _ := d.partitionFor(UseRoot)
+	p, _ := d.partitionFor(images.UseRoot)
 	return d.makeExt4(ctx, p, d.root, "-N", inodes)
 }
 
@@ -290,7 +291,7 @@ const (
 )
 
 // makeExt4 makes an ext4 file system with the content of a folder in a partition of the image.
-func (d disk) makeExt4(ctx context.Context, p Partition, content string, options ...string) error {
+func (d disk) makeExt4(ctx context.Context, p images.Partition, content string, options ...string) error {
 	argv := []string{
 		"mke2fs", "-q", "-F", "-t", "ext4", "-d", content,
 		// Its checksums begin with the UUID: by another one each build would differ from the
@@ -327,6 +328,6 @@ func (d disk) makeBootFS(ctx context.Context) error {
 			return err
 		}
 	}
-	p, _ := d.partitionFor(UseBoot)
+	p, _ := d.partitionFor(images.UseBoot)
 	return d.makeExt4(ctx, p, dir, "-O", "^has_journal")
 }

@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"context"
@@ -7,14 +7,15 @@ import (
 	"os"
 	"text/tabwriter"
 
+	"slipway/images"
 	"slipway/layers"
 	"slipway/layers/plaintext"
 )
 
 // CheckoutLayers fetches a board's layers, checks out the commits that its
 // project file names, and writes bitbake's conf folder for them.
-func CheckoutLayers(ctx context.Context, spec Spec, opt Options) error {
-	p, ws, err := Project(ctx, spec, opt)
+func CheckoutLayers(ctx context.Context, spec images.Spec, opt images.Options) error {
+	p, ws, err := images.Project(ctx, spec, opt)
 	if err != nil {
 		return err
 	}
@@ -22,14 +23,14 @@ func CheckoutLayers(ctx context.Context, spec Spec, opt Options) error {
 }
 
 // WithLayers returns the first board that is built of layers, for commands that need any of them.
-func WithLayers() (Spec, error) {
-	return First("is built of layers", func(s Spec) bool { return s.Debian == nil })
+func WithLayers() (images.Spec, error) {
+	return images.First("is built of layers", func(s images.Spec) bool { return s.Debian == nil })
 }
 
 // LockLayers writes the commits of a board's layers to the lock file beside its project file.
 // Existing pins stay, except those of the repositories in update: see layers.Lock.
-func LockLayers(ctx context.Context, spec Spec, opt Options, update []string) error {
-	p, ws, err := Project(ctx, spec, opt)
+func LockLayers(ctx context.Context, spec images.Spec, opt images.Options, update []string) error {
+	p, ws, err := images.Project(ctx, spec, opt)
 	if err != nil {
 		return err
 	}
@@ -37,8 +38,8 @@ func LockLayers(ctx context.Context, spec Spec, opt Options, update []string) er
 }
 
 // DumpLayers writes a board's project file merged with all that it includes, as YAML or JSON.
-func DumpLayers(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSON bool) error {
-	p, _, err := Project(ctx, spec, opt)
+func DumpLayers(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, asJSON bool) error {
+	p, _, err := images.Project(ctx, spec, opt)
 	if err != nil {
 		return err
 	}
@@ -55,8 +56,8 @@ func DumpLayers(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSON
 }
 
 // LayerStatus writes how a board's checkouts compare with its project file.
-func LayerStatus(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSON bool) error {
-	p, ws, err := Project(ctx, spec, opt)
+func LayerStatus(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, asJSON bool) error {
+	p, ws, err := images.Project(ctx, spec, opt)
 	if err != nil {
 		return err
 	}
@@ -103,8 +104,8 @@ const (
 // DiffLayers writes which layers moved, and up to 20 of their commits (1000 in JSON), between an
 // older state of a board's project and this one. from is a project or lock file, or a commit,
 // branch or tag of the repository that holds the project.
-func DiffLayers(ctx context.Context, w io.Writer, spec Spec, opt Options, from string, asJSON bool) error {
-	p, ws, err := Project(ctx, spec, opt)
+func DiffLayers(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, from string, asJSON bool) error {
+	p, ws, err := images.Project(ctx, spec, opt)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"slipway/images"
 	"slipway/images/bitbake"
 	"slipway/images/lint"
 	"slipway/layers"
@@ -18,15 +19,15 @@ import (
 )
 
 // isAnyRequest reports whether the request changes anything of the project file's build.
-func isAnyRequest(a BuildRequest) bool {
+func isAnyRequest(a images.BuildRequest) bool {
 	if len(a.Targets) == 0 {
 		a.Targets = nil // an empty list of a command line is none
 	}
-	return !reflect.DeepEqual(a, BuildRequest{})
+	return !reflect.DeepEqual(a, images.BuildRequest{})
 }
 
 // requestFlags returns the request as the flags of build, each after a blank.
-func requestFlags(a BuildRequest) (text string) {
+func requestFlags(a images.BuildRequest) (text string) {
 	if len(a.Targets) > 0 {
 		text += " --target=" + plaintext.Quote(strings.Join(a.Targets, ","))
 	}
@@ -44,35 +45,35 @@ func requestFlags(a BuildRequest) (text string) {
 	return text
 }
 
-// checkDebianRequest refuses a request that a board made of Debian packages cannot fulfil. Such a board
-// has no other target than the update bundle, and that only with debian.keyring.
-func checkDebianRequest(a BuildRequest, spec Spec) error {
-	switch isBundle := slices.Equal(a.Targets, []string{Bundle}); {
+// checkDebianRequest refuses a request that a board made of Debian packages cannot fulfil. Such a
+// board has no other target than the update bundle, and that only with debian.keyring.
+func checkDebianRequest(a images.BuildRequest, spec images.Spec) error {
+	switch isBundle := slices.Equal(a.Targets, []string{images.Bundle}); {
 	case !isAnyRequest(a):
 		return nil
 	case isBundle && spec.Debian.Keyring == "":
 		return fmt.Errorf("%s: debian.keyring is not set: the board takes no update bundle", spec.BoardFile())
-	case isBundle && !isAnyRequest(BuildRequest{Task: a.Task, Continue: a.Continue, DryRun: a.DryRun, Parse: a.Parse}):
+	case isBundle && !isAnyRequest(images.BuildRequest{Task: a.Task, Continue: a.Continue, DryRun: a.DryRun, Parse: a.Parse}):
 		return nil
 	}
-	return fmt.Errorf("board %s is made of Debian packages: it has no target but %s, and no task, parse or dry run\nnext: doctor %s", spec.Board, Bundle, plaintext.Quote(spec.TypedName()))
+	return fmt.Errorf("board %s is made of Debian packages: it has no target but %s, and no task, parse or dry run\nnext: doctor %s", spec.Board, images.Bundle, plaintext.Quote(spec.TypedName()))
 }
 
 // buildWithBitbake checks the machine and builds the board's project with bitbake. If not all files
 // of the project were there before, it fetches and loads them first. It runs bitbake every time,
 // because only bitbake knows what of an earlier build is still valid.
-func (b Prepared) buildWithBitbake(ctx context.Context) (Artifact, error) {
+func (b Prepared) buildWithBitbake(ctx context.Context) (images.Artifact, error) {
 	if err := HostErrors(ctx, b.spec, b.project.BuildSystem); err != nil {
-		return Artifact{}, err
+		return images.Artifact{}, err
 	}
 	if b.partial {
 		system := b.project.BuildSystem
 		var err error
-		if b.project, _, err = Project(ctx, b.spec, b.opt); err == nil && system == "" { // a file that was just checked out says it
+		if b.project, _, err = images.Project(ctx, b.spec, b.opt); err == nil && system == "" { // a file that was just checked out says it
 			err = HostErrors(ctx, b.spec, b.project.BuildSystem)
 		}
 		if err != nil {
-			return Artifact{}, err
+			return images.Artifact{}, err
 		}
 	}
 	return buildProject(ctx, b.spec, b.project, b.opt)
@@ -80,13 +81,13 @@ func (b Prepared) buildWithBitbake(ctx context.Context) (Artifact, error) {
 
 // buildProject checks out the project's layers, runs bitbake, saves the list of files that a whole
 // build read, and returns an artifact of the images, an empty one without images.
-func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Options) (Artifact, error) {
+func buildProject(ctx context.Context, spec images.Spec, project layers.Project, opt images.Options) (images.Artifact, error) {
 	b, err := newProjectBuild(applyRequest(opt.Request, project), spec, opt)
 	if err != nil {
-		return Artifact{}, err
+		return images.Artifact{}, err
 	}
 	if err := layers.Checkout(ctx, project, b.workspace); err != nil {
-		return Artifact{}, err
+		return images.Artifact{}, err
 	}
 	b.warnOfFindings(ctx)
 	before := b.commitOfProject(ctx)
@@ -95,7 +96,7 @@ func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Op
 		err = b.saveInputs(ctx, before)
 	}
 	if err != nil || !makesImages(opt.Request) {
-		return Artifact{}, err
+		return images.Artifact{}, err
 	}
 	return b.collectArtifact(ctx, spec, len(opt.Request.Targets) > 0)
 }
@@ -120,7 +121,7 @@ func (b *projectBuild) commits() (all []bitbake.Commit) {
 }
 
 // newProjectBuild returns the paths of a project's build, as absolute ones. It runs nothing.
-func newProjectBuild(project layers.Project, spec Spec, opt Options) (*projectBuild, error) {
+func newProjectBuild(project layers.Project, spec images.Spec, opt images.Options) (*projectBuild, error) {
 	var err error
 	if opt.Dir, err = filepath.Abs(opt.Dir); err != nil {
 		return nil, err
@@ -130,7 +131,7 @@ func newProjectBuild(project layers.Project, spec Spec, opt Options) (*projectBu
 
 // runBitbake finds the project's bitbake, sets up caches and signing, runs the build and returns
 // its record. It keeps the states of the checkouts and the bitbake tree in b.
-func (b *projectBuild) runBitbake(ctx context.Context, spec Spec, opt Options) (bitbake.Record, error) {
+func (b *projectBuild) runBitbake(ctx context.Context, spec images.Spec, opt images.Options) (bitbake.Record, error) {
 	tree, err := bitbake.Find(ctx, b.project, b.workspace, b.dir, b.build)
 	if err == nil {
 		err = tree.CheckPrograms()
@@ -164,7 +165,7 @@ func commitOf(s layers.State) bitbake.Commit {
 }
 
 // applyRequest returns the project with the targets and the task of the request.
-func applyRequest(a BuildRequest, p layers.Project) layers.Project {
+func applyRequest(a images.BuildRequest, p layers.Project) layers.Project {
 	if len(a.Targets) > 0 {
 		p.Targets = a.Targets
 	}
@@ -176,12 +177,13 @@ func applyRequest(a BuildRequest, p layers.Project) layers.Project {
 
 // makesImages reports whether the request builds the images, so that the deploy folder belongs to
 // this run. After a task such as fetch it still holds the images of an earlier build.
-func makesImages(a BuildRequest) bool {
+func makesImages(a images.BuildRequest) bool {
 	return !a.DryRun && !a.Parse && (a.Task == "" || a.Task == "build")
 }
 
-// isWholeBuild reports whether bitbake builds all targets of the project and stops at the first failure.
-func isWholeBuild(a BuildRequest) bool {
+// isWholeBuild reports whether bitbake builds all targets of the project and stops at the first
+// failure.
+func isWholeBuild(a images.BuildRequest) bool {
 	return makesImages(a) && len(a.Targets) == 0 && !a.Continue
 }
 
@@ -211,7 +213,7 @@ func (b *projectBuild) saveInputs(ctx context.Context, before bitbake.Commit) er
 
 // Lint returns findings on a project's configuration, such as names that its layers do not have.
 func Lint(p layers.Project, ws layers.Workspace) ([]lint.Finding, error) {
-	return lint.Project(p, ws, BitbakeDirOf(ws))
+	return lint.Project(p, ws, images.BitbakeDirOf(ws))
 }
 
 // warnOfFindings prints Lint's findings as warnings, before bitbake spends minutes until it fails

@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/progress"
 )
@@ -25,7 +26,7 @@ func noSigners(t *testing.T) {
 // that OpenSSL takes for a signer's.
 func TestDevelopmentKey(t *testing.T) {
 	noSigners(t)
-	opt := Options{Dir: t.TempDir()}
+	opt := images.Options{Dir: t.TempDir()}
 	s, err := signingOf(t.Context(), opt)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +71,7 @@ func TestSignersOfEnvironment(t *testing.T) {
 			t.Setenv(keyringVariable, tt.keyring)
 			t.Setenv(keyVariable, tt.key)
 			t.Setenv(certVariable, tt.cert)
-			opt := Options{Dir: t.TempDir()}
+			opt := images.Options{Dir: t.TempDir()}
 			s, err := signingOf(t.Context(), opt)
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Fatalf("signingOf = %v; want %q", err, tt.want)
@@ -92,11 +93,11 @@ func TestSignersOfEnvironment(t *testing.T) {
 // A bundle is made again when its artifact or its signer is another one.
 func TestBundleKey(t *testing.T) {
 	noSigners(t)
-	s, err := signingOf(t.Context(), Options{Dir: t.TempDir()})
+	s, err := signingOf(t.Context(), images.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := signingOf(t.Context(), Options{Dir: t.TempDir()})
+	other, err := signingOf(t.Context(), images.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func TestBundleKey(t *testing.T) {
 		key string
 		by  signing
 	}{"one": {"a", s}, "other artifact": {"b", s}, "other signer": {"a", other}} {
-		key, err := bundleKey(Artifact{Key: of.key}, of.by)
+		key, err := bundleKey(images.Artifact{Key: of.key}, of.by)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,10 +125,10 @@ func TestBundleContent(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, diskName), disk, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	spec := Spec{Board: "b"}.WithFile("bundle/manifest.raucm", "version=@VERSION@\n").WithFile("bundle/hook", "#!").WithFile("overlay/x", "")
-	a := NewArtifact(spec, dir)
-	a.Key, a.Built, a.Files = strings.Repeat("k", 64), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), []File{{Kind: DiskImage, Name: diskName}}
-	a.Partitions = []Partition{{Use: UseRoot, OffsetBytes: mib, SizeBytes: 2*mib + 103}}
+	spec := images.Spec{Board: "b"}.WithFile("bundle/manifest.raucm", "version=@VERSION@\n").WithFile("bundle/hook", "#!").WithFile("overlay/x", "")
+	a := images.NewArtifact(spec, dir)
+	a.Key, a.Built, a.Files = strings.Repeat("k", 64), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), []images.File{{Kind: images.DiskImage, Name: diskName}}
+	a.Partitions = []images.Partition{{Use: images.UseRoot, OffsetBytes: mib, SizeBytes: 2*mib + 103}}
 	content := filepath.Join(dir, "content")
 	if err := (bundle{spec: spec, artifact: a, step: progress.Start(t.Context(), "bundle", 0, "")}).fillContent(t.Context(), content); err != nil {
 		t.Fatal(err)
@@ -152,18 +153,18 @@ func TestBundleContent(t *testing.T) {
 func TestRequestOfDebian(t *testing.T) {
 	for _, tt := range []struct {
 		name, keyring string
-		ask           BuildRequest
+		ask           images.BuildRequest
 		want          string
 	}{
-		{"nothing", "", BuildRequest{}, ""},
-		{"a bundle", "/k", BuildRequest{Targets: []string{Bundle}}, ""},
-		{"a bundle of a board without a keyring", "", BuildRequest{Targets: []string{Bundle}}, "debian.keyring is not set"},
-		{"another target", "/k", BuildRequest{Targets: []string{"image"}}, "no target but bundle"},
-		{"a bundle, and more", "/k", BuildRequest{Targets: []string{Bundle, "image"}}, "no target but bundle"},
-		{"a dry run of a bundle", "/k", BuildRequest{Targets: []string{Bundle}, DryRun: true}, "dry run"},
-		{"a task", "/k", BuildRequest{Task: "fetch"}, "no target but bundle, and no task"},
+		{"nothing", "", images.BuildRequest{}, ""},
+		{"a bundle", "/k", images.BuildRequest{Targets: []string{images.Bundle}}, ""},
+		{"a bundle of a board without a keyring", "", images.BuildRequest{Targets: []string{images.Bundle}}, "debian.keyring is not set"},
+		{"another target", "/k", images.BuildRequest{Targets: []string{"image"}}, "no target but bundle"},
+		{"a bundle, and more", "/k", images.BuildRequest{Targets: []string{images.Bundle, "image"}}, "no target but bundle"},
+		{"a dry run of a bundle", "/k", images.BuildRequest{Targets: []string{images.Bundle}, DryRun: true}, "dry run"},
+		{"a task", "/k", images.BuildRequest{Task: "fetch"}, "no target but bundle, and no task"},
 	} {
-		err := checkDebianRequest(tt.ask, Spec{Board: "b", Debian: &Debian{Keyring: tt.keyring}})
+		err := checkDebianRequest(tt.ask, images.Spec{Board: "b", Debian: &images.Debian{Keyring: tt.keyring}})
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: %v; want %q", tt.name, err, tt.want)
 		}

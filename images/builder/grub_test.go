@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/run"
 )
@@ -154,7 +155,7 @@ func TestGrubConfigKeepsProvedSlot(t *testing.T) {
 
 func recipesGrub(t *testing.T) string {
 	t.Helper()
-	source, err := os.ReadFile("../recipes/slipway-loader/files/grub.cfg.in")
+	source, err := os.ReadFile("../../recipes/slipway-loader/files/grub.cfg.in")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +170,7 @@ func debianGrub(t *testing.T) string {
 
 func debianGrubWith(t *testing.T, cmdline string) string {
 	t.Helper()
-	spec, err := Default()
+	spec, err := images.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,11 +199,11 @@ var sayNotBoot = strings.NewReplacer("linux (", "echo (", "\nboot\nreboot\n", "\
 // boot partition has some more files.
 func runGrub(t *testing.T, real, driver string, more map[string]string) string {
 	t.Helper()
-	d := disk{dir: t.TempDir(), spec: Spec{Disk: &Disk{Firmware: "bios", Partitions: []DiskPartition{
-		{Name: "loader", SizeMiB: 1, Use: UseLoader},
-		{Name: "boot", SizeMiB: 16, Use: UseBoot},
-		{Name: "rootA", SizeMiB: 1, Use: UseRoot},
-		{Name: "rootB", SizeMiB: 1, Use: UseSpare},
+	d := disk{dir: t.TempDir(), spec: images.Spec{Disk: &images.Disk{Firmware: "bios", Partitions: []images.DiskPartition{
+		{Name: "loader", SizeMiB: 1, Use: images.UseLoader},
+		{Name: "boot", SizeMiB: 16, Use: images.UseBoot},
+		{Name: "rootA", SizeMiB: 1, Use: images.UseRoot},
+		{Name: "rootB", SizeMiB: 1, Use: images.UseSpare},
 	}}}}
 	d.log = d.path("log")
 	files := map[string]string{"grub.cfg": sayNotBoot.Replace(real), "real.cfg": real, "driver.cfg": driver, "grubenv": grubBlock("")}
@@ -245,7 +246,7 @@ func grubDisk(ctx context.Context, d disk, files []string) error {
 		return err
 	}
 	const modules = "/usr/lib/grub/i386-pc"
-	p, _ := d.partitionFor(UseBoot)
+	p, _ := d.partitionFor(images.UseBoot)
 	at := fmt.Sprintf("%s@@%d", d.path(diskName), p.OffsetBytes)
 	for _, argv := range [][]string{
 		{"mkfs.vfat", "--offset", fmt.Sprint(p.OffsetBytes / sectorBytes), d.path(diskName), fmt.Sprint(p.SizeBytes / 1024)},

@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"archive/tar"
@@ -9,10 +9,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"slipway/images"
 )
 
 func TestProbeLayer(t *testing.T) {
-	d := disk{spec: Spec{Board: "b", Debian: &Debian{}}, root: filepath.Join(t.TempDir(), "[1]")} // no pattern, but a folder's name
+	d := disk{spec: images.Spec{Board: "b", Debian: &images.Debian{}}, root: filepath.Join(t.TempDir(), "[1]")} // no pattern, but a folder's name
 	must(os.MkdirAll(filepath.Join(d.root, "usr/lib/x86"), 0o755))
 	must(os.WriteFile(filepath.Join(d.root, "usr/lib/x86/libc.so.6"), nil, 0o644))
 	must(os.Symlink("x86/libc.so.6", filepath.Join(d.root, "usr/lib/loader")))

@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"os"
 	"path"
 	"strings"
+
+	"slipway/images"
 )
 
 // loaders holds, by firmware and processor, GRUB's name for the platform and the Debian packages of
@@ -148,7 +150,7 @@ type slot struct {
 func (d disk) rootSlots() []slot {
 	var all []slot
 	for i, p := range d.layOutPartitions() {
-		if p.Use == UseRoot || p.Use == UseSpare {
+		if p.Use == images.UseRoot || p.Use == images.UseSpare {
 			all = append(all, slot{string(rune('A' + len(all))), p.Name, i + 1})
 		}
 	}
@@ -177,7 +179,7 @@ func (d disk) installLoader(ctx context.Context) error {
 
 // makeCore runs grub-mkimage to make GRUB's core image with the modules that the disk needs.
 func (d disk) makeCore(ctx context.Context, format, modules, out string) error {
-	_, number := d.partitionFor(UseBoot)
+	_, number := d.partitionFor(images.UseBoot)
 	early := d.path("early.cfg")
 	config := fmt.Sprintf("set root=(hd0,gpt%[1]d)\nset prefix=(hd0,gpt%[1]d)\nnormal /grub.cfg\n", number)
 	if err := os.WriteFile(early, []byte(config), 0o644); err != nil {
@@ -196,7 +198,7 @@ func (d disk) makeCore(ctx context.Context, format, modules, out string) error {
 // espLoader makes the EFI system partition with GRUB under the removable media's name, which every
 // firmware tries. Clusters of one sector make it FAT32 from 33 MiB on, with the usual size FAT16.
 func (d disk) espLoader(ctx context.Context, core, name string) error {
-	p, _ := d.partitionFor(UseLoader)
+	p, _ := d.partitionFor(images.UseLoader)
 	at := fmt.Sprintf("%s@@%d", d.path(diskName), p.OffsetBytes)
 	for _, argv := range [][]string{
 		{"mkfs.vfat", "-F", "32", "-s", "1", "--offset", fmt.Sprint(p.OffsetBytes / sectorBytes), d.path(diskName), fmt.Sprint(p.SizeBytes / 1024)},
@@ -225,7 +227,7 @@ const (
 // boot.img to the disk's first sector, with the sector of the core image, and the core image to the
 // loader partition, with the sector of its own rest.
 func (d disk) biosLoader(corePath, bootPath string) error {
-	p, _ := d.partitionFor(UseLoader)
+	p, _ := d.partitionFor(images.UseLoader)
 	core, err := os.ReadFile(corePath)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"os"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway/images"
 	"slipway/images/sbom"
 	"slipway/layers"
 	"slipway/layers/localfile"
@@ -34,7 +35,7 @@ func TestArtifactOfTheBuildBefore(t *testing.T) {
 		{"nothing changed again", func(*layers.Project) {}, true},
 	} {
 		tt.change(&p)
-		a, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)})
+		a, err := buildProject(t.Context(), tiny, p, images.Options{Dir: filepath.Dir(dir)})
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
@@ -65,7 +66,7 @@ func TestImagesOfTargets(t *testing.T) {
 	} {
 		must(os.WriteFile(filepath.Join(deploy, name), []byte(name), 0o644))
 	}
-	a, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)})
+	a, err := buildProject(t.Context(), tiny, p, images.Options{Dir: filepath.Dir(dir)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,8 +75,8 @@ func TestImagesOfTargets(t *testing.T) {
 		got = append(got, f.Kind+" "+f.Name)
 	}
 	want := []string{
-		DiskImage + " tiny-image-debian.wic", Bundle + " tiny-image-debian.raucb", Container + " tiny-image-debian.oci.tar",
-		SBOM + " tiny-image-debian.rootfs.spdx.tar.zst", CVEs + " tiny-image-debian.rootfs.json", Provenance + " provenance.json",
+		images.DiskImage + " tiny-image-debian.wic", images.Bundle + " tiny-image-debian.raucb", images.Container + " tiny-image-debian.oci.tar",
+		images.SBOM + " tiny-image-debian.rootfs.spdx.tar.zst", images.CVEs + " tiny-image-debian.rootfs.json", images.Provenance + " provenance.json",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("files (-want +got)\n%s", diff)
@@ -98,9 +99,9 @@ func TestLicencesOfIsarPackages(t *testing.T) {
 			must(os.MkdirAll(filepath.Dir(path), 0o755))
 			must(os.WriteFile(path, []byte(content), 0o644))
 		}
-		a, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)})
+		a, err := buildProject(t.Context(), tiny, p, images.Options{Dir: filepath.Dir(dir)})
 		must(err)
-		list, err := a.File(SBOM)
+		list, err := a.File(images.SBOM)
 		must(err)
 		want := strings.Replace(status, "a\n", "a\n"+sbom.LicenceField+": MIT\n", 1)
 		if of != status {
@@ -120,7 +121,7 @@ func TestNothingToFlash(t *testing.T) {
 	deploy := deployFolder(filepath.Join(dir, "bitbake"))
 	must(os.MkdirAll(deploy, 0o755))
 	must(os.WriteFile(filepath.Join(deploy, "tiny-image-debian.raucb"), nil, 0o644))
-	_, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)})
+	_, err := buildProject(t.Context(), tiny, p, images.Options{Dir: filepath.Dir(dir)})
 	if want := "no image of mc:other:tiny-image that can be flashed"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("build = %v; want %q", err, want)
 	}
@@ -135,12 +136,12 @@ func TestReadPartitions(t *testing.T) {
 	if out, err := table.CombinedOutput(); err != nil {
 		t.Skipf("sfdisk (Debian package fdisk): %v %s", err, out)
 	}
-	spec := Spec{Board: "tiny", Disk: &Disk{Partitions: []DiskPartition{{Name: "rootA", Use: UseRoot}}}}
+	spec := images.Spec{Board: "tiny", Disk: &images.Disk{Partitions: []images.DiskPartition{{Name: "rootA", Use: images.UseRoot}}}}
 	got, err := readPartitions(t.Context(), spec, disk)
-	if diff := cmp.Diff([]Partition{{Name: "rootA", Use: UseRoot, OffsetBytes: 4 << 20, SizeBytes: 8 << 20}}, got); diff != "" || err != nil {
+	if diff := cmp.Diff([]images.Partition{{Name: "rootA", Use: images.UseRoot, OffsetBytes: 4 << 20, SizeBytes: 8 << 20}}, got); diff != "" || err != nil {
 		t.Errorf("readPartitions: %v (-want +got)\n%s", err, diff)
 	}
-	spec.Disk.Partitions = append(spec.Disk.Partitions, DiskPartition{Name: "data", Use: UseData})
+	spec.Disk.Partitions = append(spec.Disk.Partitions, images.DiskPartition{Name: "data", Use: images.UseData})
 	if _, err := readPartitions(t.Context(), spec, disk); err == nil || !strings.Contains(err.Error(), `has no partition "data"`) {
 		t.Errorf("readPartitions of a disk without the partition data = %v", err)
 	}
@@ -169,7 +170,7 @@ func TestSigningVariables(t *testing.T) {
 			t.Setenv(keyVariable, value)
 		}
 		dir := t.TempDir()
-		got, err := signingVariables(t.Context(), layers.Project{Env: tt.env}, Options{Dir: dir})
+		got, err := signingVariables(t.Context(), layers.Project{Env: tt.env}, images.Options{Dir: dir})
 		if len(got) != tt.want || err != nil {
 			t.Errorf("%s: signingVariables = %q, %v; want %d", tt.name, got, err, tt.want)
 		}

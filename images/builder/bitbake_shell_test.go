@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/images"
 	"slipway/images/cache"
 	"slipway/layers/run"
 )
@@ -23,7 +24,7 @@ func init() {
 	}
 	spec, err := WithLayers()
 	must(err)
-	s, err := NewShell(context.Background(), spec, Options{Dir: "build"}, line)
+	s, err := NewShell(context.Background(), spec, images.Options{Dir: "build"}, line)
 	if err == nil {
 		must(os.Unsetenv(shellLine))
 		err = s.Become()
@@ -33,7 +34,7 @@ func init() {
 }
 
 // shellBoard makes a folder that looks like a clone with one board and its bitbake.
-func shellBoard(t *testing.T, header, bitbake string) (dir string, spec Spec) {
+func shellBoard(t *testing.T, header, bitbake string) (dir string, spec images.Spec) {
 	t.Helper()
 	spec, err := WithLayers()
 	if err != nil {

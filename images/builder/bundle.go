@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/progress"
 	"slipway/layers/run"
@@ -36,7 +37,7 @@ const bundling = 1
 // withBundle adds a signed update bundle with the root file system to an artifact, unless the
 // artifact has one of the same key. The RAUC in the board's own packages makes the bundle, because
 // the board's RAUC must be able to read it.
-func withBundle(ctx context.Context, spec Spec, opt Options, a Artifact) (Artifact, error) {
+func withBundle(ctx context.Context, spec images.Spec, opt images.Options, a images.Artifact) (images.Artifact, error) {
 	step := progress.Start(ctx, "bundle", 0, "")
 	s, err := signingOf(ctx, opt)
 	if err == nil {
@@ -50,7 +51,7 @@ func withBundle(ctx context.Context, spec Spec, opt Options, a Artifact) (Artifa
 		step.End("", err)
 		return a, err
 	}
-	if f, err := a.File(Bundle); err == nil && f.Key == key {
+	if f, err := a.File(images.Bundle); err == nil && f.Key == key {
 		step.Reuse("nothing changed")
 		return a, nil
 	}
@@ -60,7 +61,7 @@ func withBundle(ctx context.Context, spec Spec, opt Options, a Artifact) (Artifa
 }
 
 // bundleKey returns a hash of the artifact's key, the certificate and the code that makes bundles.
-func bundleKey(a Artifact, s signing) (string, error) {
+func bundleKey(a images.Artifact, s signing) (string, error) {
 	cert, err := localfile.Read(s.cert, maxPEMBytes)
 	if err != nil {
 		return "", err
@@ -69,15 +70,15 @@ func bundleKey(a Artifact, s signing) (string, error) {
 }
 
 type bundle struct {
-	spec     Spec
-	opt      Options
+	spec     images.Spec
+	opt      images.Options
 	signing  signing
-	artifact Artifact
+	artifact images.Artifact
 	step     *progress.Step
 }
 
 // makeBundle makes the bundle in a work folder and moves it into the artifact's folder.
-func (b bundle) makeBundle(ctx context.Context, key string) (Artifact, error) {
+func (b bundle) makeBundle(ctx context.Context, key string) (images.Artifact, error) {
 	a := b.artifact
 	work, err := os.MkdirTemp(a.Dir(), workPrefix)
 	if err != nil {
@@ -91,7 +92,7 @@ func (b bundle) makeBundle(ctx context.Context, key string) (Artifact, error) {
 	if err := b.runRAUC(ctx, work, content); err != nil {
 		return a, err
 	}
-	f, err := DescribeFile(ctx, work, Bundle, bundleName)
+	f, err := images.DescribeFile(ctx, work, images.Bundle, bundleName)
 	if err != nil {
 		return a, err
 	}
@@ -103,9 +104,9 @@ func (b bundle) makeBundle(ctx context.Context, key string) (Artifact, error) {
 }
 
 // publishBundle replaces the last bundle. Until it has, artifact.json lists no bundle.
-func (b bundle) publishBundle(ctx context.Context, work string, f File) (Artifact, error) {
+func (b bundle) publishBundle(ctx context.Context, work string, f images.File) (images.Artifact, error) {
 	a, tools := b.artifact, toolVersions(ctx, HostPackages(b.spec, ""))
-	a.Files = slices.DeleteFunc(slices.Clone(a.Files), func(f File) bool { return f.Kind == Bundle })
+	a.Files = slices.DeleteFunc(slices.Clone(a.Files), func(f images.File) bool { return f.Kind == images.Bundle })
 	if err := a.Publish(ctx, b.spec, tools); err != nil {
 		return a, err
 	}
@@ -140,17 +141,17 @@ func (b bundle) fillContent(ctx context.Context, content string) error {
 }
 
 // bundleVersion returns the manifest's version, which begins with the build's time, and so grows.
-func bundleVersion(a Artifact) string {
+func bundleVersion(a images.Artifact) string {
 	return a.Built.UTC().Format(versionTime) + "+" + shortKey(a.Key)
 }
 
 // copyRoot copies the root partition of the disk image to a sparse file. A short image is an error.
 func (b bundle) copyRoot(ctx context.Context, to string) error {
-	disk, err := b.artifact.File(DiskImage)
+	disk, err := b.artifact.File(images.DiskImage)
 	if err != nil {
 		return err
 	}
-	p, err := b.artifact.Partition(UseRoot)
+	p, err := b.artifact.Partition(images.UseRoot)
 	if err != nil {
 		return err
 	}
@@ -177,7 +178,7 @@ func (b bundle) runRAUC(ctx context.Context, work, content string) error {
 	if err != nil {
 		return err
 	}
-	root, log := filepath.Join(work, "rauc"), LogPath(b.artifact.Dir(), "bundle")
+	root, log := filepath.Join(work, "rauc"), images.LogPath(b.artifact.Dir(), "bundle")
 	if err := os.Mkdir(root, 0o755); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"bufio"
@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"slipway/images"
 	"slipway/images/bitbake"
 	"slipway/images/bitbake/bitbaketest"
 	"slipway/images/cache"
@@ -97,6 +98,14 @@ func waitForTwoInterrupts() {
 	os.Exit(1)
 }
 
+// testdata is images' own, or a copy that another user may read.
+func testdata() string {
+	if dir := os.Getenv("SLIPWAY_TESTDATA"); dir != "" {
+		return dir
+	}
+	return "../testdata"
+}
+
 func must(err error) {
 	if err != nil {
 		panic(err)
@@ -147,7 +156,7 @@ func tinyProject(t *testing.T, bitbake, target string) (layers.Project, string) 
 	}
 	dir := t.TempDir()
 	layer := filepath.Join(dir, "meta-tiny")
-	if err := os.CopyFS(layer, os.DirFS("testdata/bitbake/meta-tiny")); err != nil {
+	if err := os.CopyFS(layer, os.DirFS(filepath.Join(testdata(), "bitbake/meta-tiny"))); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(layer, "kas.yml")
@@ -172,11 +181,11 @@ repos:
 
 const passedOn = "BB_HASHSERVE_DB_DIR BB_NO_NETWORK BB_NUMBER_THREADS DL_DIR EDITION GIT_SSL_CAINFO PARALLEL_MAKE SSH_AUTH_SOCK SSTATE_DIR all_proxy ftp_proxy http_proxy https_proxy no_proxy"
 
-var tiny = Spec{Board: "tiny", Arch: "arm64"}
+var tiny = images.Spec{Board: "tiny", Arch: "arm64"}
 
 func replayed(t *testing.T) {
 	t.Helper()
-	records, err := filepath.Abs("testdata/bitbake")
+	records, err := filepath.Abs(filepath.Join(testdata(), "bitbake"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +199,7 @@ func replayed(t *testing.T) {
 func TestCostOf(t *testing.T) {
 	began := time.Unix(1000, 0)
 	r := bitbake.Record{Started: began, Ended: began.Add(1500 * time.Millisecond), Setscene: bitbake.Setscene{Hits: 3, Misses: 2}}
-	if got := costOf(r); got == nil || *got != (Cost{BuildMS: 1500, CacheHits: 3, CacheMisses: 2}) {
+	if got := costOf(r); got == nil || *got != (images.Cost{BuildMS: 1500, CacheHits: 3, CacheMisses: 2}) {
 		t.Errorf("costOf = %+v; want 1500 ms, 3 hits and 2 misses", got)
 	}
 	if got := costOf(bitbake.Record{}); got != nil {
@@ -201,16 +210,16 @@ func TestCostOf(t *testing.T) {
 func TestBuildWithBitbake(t *testing.T) {
 	replayed(t)
 	p, dir := tinyProject(t, standIn(t), "tiny-image")
-	a, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)})
+	a, err := buildProject(t.Context(), tiny, p, images.Options{Dir: filepath.Dir(dir)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []File{{Kind: DiskImage, Name: "tiny-image-qemuarm64.wic.gz", SizeBytes: 4096, SHA256: "ad7facb2586fc6e966c004d7d1d16b024f5805ff7cb47c7a85dabd8b48892ca7"}}
+	want := []images.File{{Kind: images.DiskImage, Name: "tiny-image-qemuarm64.wic.gz", SizeBytes: 4096, SHA256: "ad7facb2586fc6e966c004d7d1d16b024f5805ff7cb47c7a85dabd8b48892ca7"}}
 	if diff := cmp.Diff(want, builtFiles(a)); diff != "" {
 		t.Errorf("files: (-want +got)\n%s", diff)
 	}
-	reopened, err := OpenArtifact(dir)
-	if diff := cmp.Diff(a, reopened, cmpopts.IgnoreUnexported(Artifact{})); diff != "" || err != nil {
+	reopened, err := images.OpenArtifact(dir)
+	if diff := cmp.Diff(a, reopened, cmpopts.IgnoreUnexported(images.Artifact{})); diff != "" || err != nil {
 		t.Errorf("OpenArtifact: %v (-built +opened)\n%s", err, diff)
 	}
 	record, err := bitbake.Open(dir)
@@ -218,7 +227,7 @@ func TestBuildWithBitbake(t *testing.T) {
 		t.Fatal(err)
 	}
 	took := record.Ended.Sub(record.Started).Milliseconds()
-	if diff := cmp.Diff(&Cost{BuildMS: took, CacheHits: record.Setscene.Hits, CacheMisses: record.Setscene.Misses}, a.Cost); diff != "" || took < 1 {
+	if diff := cmp.Diff(&images.Cost{BuildMS: took, CacheHits: record.Setscene.Hits, CacheMisses: record.Setscene.Misses}, a.Cost); diff != "" || took < 1 {
 		t.Errorf("cost %+v of %d ms: (-want +got)\n%s", a.Cost, took, diff)
 	}
 	asked, err := os.ReadFile(filepath.Join(dir, "bitbake/asked"))
@@ -245,9 +254,9 @@ func TestCollectReadsWhatChanged(t *testing.T) {
 	deploy, dir := t.TempDir(), t.TempDir()
 	const name = "an-image-tiny.wic"
 	b := projectBuild{dir: dir}
-	gather := func() File {
+	gather := func() images.File {
 		t.Helper()
-		files, err := b.collectFiles(t.Context(), []image{{kind: DiskImage, name: filepath.Join(deploy, name)}}, b.unchangedFiles())
+		files, err := b.collectFiles(t.Context(), []image{{kind: images.DiskImage, name: filepath.Join(deploy, name)}}, b.unchangedFiles())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +267,7 @@ func TestCollectReadsWhatChanged(t *testing.T) {
 	time.Sleep(20 * time.Millisecond) // the kernel's clock ticks
 	marked := first
 	marked.SHA256 = "as described"
-	must(Artifact{Board: "tiny", Files: []File{marked}}.Save(dir))
+	must(images.Artifact{Board: "tiny", Files: []images.File{marked}}.Save(dir))
 	if got := gather(); got != marked {
 		t.Errorf("an image that did not change is %+v; want it as described", got)
 	}
@@ -267,7 +276,7 @@ func TestCollectReadsWhatChanged(t *testing.T) {
 	if got := gather(); got.SHA256 == marked.SHA256 || got.SHA256 == first.SHA256 {
 		t.Errorf("an image that was written to is %+v; want its own digest", got)
 	}
-	must(Artifact{Board: "tiny", Files: []File{marked}}.Save(dir))
+	must(images.Artifact{Board: "tiny", Files: []images.File{marked}}.Save(dir))
 	must(os.Remove(filepath.Join(deploy, name)))
 	must(os.WriteFile(filepath.Join(deploy, name), []byte("image 3"), 0o644))
 	if got := gather(); got.SHA256 == marked.SHA256 {
@@ -278,7 +287,7 @@ func TestCollectReadsWhatChanged(t *testing.T) {
 func TestBuildWithBitbakeNamesTheFailedTask(t *testing.T) {
 	replayed(t)
 	p, dir := tinyProject(t, standIn(t), "broken-image")
-	_, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)})
+	_, err := buildProject(t.Context(), tiny, p, images.Options{Dir: filepath.Dir(dir)})
 	for _, want := range []string{
 		"failed: broken-image do_compile\n",
 		"log of the failed task: /b/tmp/work/broken-image/temp/log.do_compile.",
@@ -290,7 +299,7 @@ func TestBuildWithBitbakeNamesTheFailedTask(t *testing.T) {
 			t.Errorf("build = %v; want an error with %q", err, want)
 		}
 	}
-	if _, err := OpenArtifact(dir); err == nil {
+	if _, err := images.OpenArtifact(dir); err == nil {
 		t.Error("a failed build left an artifact")
 	}
 }
@@ -310,7 +319,7 @@ func TestBuildWithBitbakeStopped(t *testing.T) {
 		}
 		cancel(stopped)
 	}()
-	_, err := buildProject(ctx, tiny, p, Options{Dir: filepath.Dir(dir)})
+	_, err := buildProject(ctx, tiny, p, images.Options{Dir: filepath.Dir(dir)})
 	if !errors.Is(err, stopped) || !strings.HasSuffix(err.Error(), "\nnext: repeat the line  # it continues") {
 		t.Errorf("build = %v; want it stopped, and the next step", err)
 	}
@@ -318,12 +327,12 @@ func TestBuildWithBitbakeStopped(t *testing.T) {
 
 // The whole build with the real bitbake: checkout, configuration, build, artifact.
 func TestRealBitbake(t *testing.T) {
-	for _, source := range bitbaketest.ForUser(t, "testdata") {
+	for _, source := range bitbaketest.ForUser(t, testdata()) {
 		if _, err := os.Stat(filepath.Join(source, ".git")); err != nil {
 			t.Skipf("%s is no git clone, which a project file can name", source)
 		}
 		p, dir := tinyProject(t, source, "tiny-image")
-		opt := Options{Dir: filepath.Dir(dir)}
+		opt := images.Options{Dir: filepath.Dir(dir)}
 		a, err := buildProject(t.Context(), tiny, p, opt)
 		checkInputs(t, dir)
 		if err != nil {
@@ -349,7 +358,7 @@ func checkInputs(t *testing.T, dir string) {
 }
 
 func TestCheckHost(t *testing.T) {
-	request := BuildRequest{Targets: []string{"a", "b"}, Task: "fetch", Continue: true, DryRun: true}
+	request := images.BuildRequest{Targets: []string{"a", "b"}, Task: "fetch", Continue: true, DryRun: true}
 	t.Setenv("SUDO_USER", "")
 	if err := rootError("build", "orin", requestFlags(request)); !errors.Is(err, ErrRoot) || !strings.HasSuffix(err.Error(), "\nnext: doctor orin") {
 		t.Errorf("rootError without sudo = %v; want doctor", err)
@@ -368,28 +377,28 @@ func TestCheckHost(t *testing.T) {
 func TestBuildOfOtherTargetsKeepsTheArtifact(t *testing.T) {
 	replayed(t)
 	p, dir := tinyProject(t, standIn(t), "tiny-image")
-	opt := Options{Dir: filepath.Dir(dir)}
+	opt := images.Options{Dir: filepath.Dir(dir)}
 	built, err := buildProject(t.Context(), tiny, p, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, ask := range []BuildRequest{{DryRun: true}, {Targets: []string{"liba"}}, {Task: "fetch"}} {
+	for _, ask := range []images.BuildRequest{{DryRun: true}, {Targets: []string{"liba"}}, {Task: "fetch"}} {
 		opt.Request = ask
 		if a, err := buildProject(t.Context(), tiny, p, opt); err != nil || a.Board != "" {
 			t.Errorf("build with %+v = %+v, %v; want no artifact", ask, a, err)
 		}
-		if a, err := OpenArtifact(dir); err != nil || a.Key != built.Key {
+		if a, err := images.OpenArtifact(dir); err != nil || a.Key != built.Key {
 			t.Errorf("after a build with %+v the artifact is %+v, %v; want the earlier one", ask, a, err)
 		}
 	}
 }
 
 func TestBuildDebianRefusesBitbakeRequests(t *testing.T) {
-	spec, err := Load("virt")
+	spec, err := images.Load("virt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Prepare(t.Context(), spec, Options{Dir: t.TempDir(), Request: BuildRequest{Parse: true}}, "build")
+	_, err = Prepare(t.Context(), spec, images.Options{Dir: t.TempDir(), Request: images.BuildRequest{Parse: true}}, "build")
 	if err == nil || !strings.Contains(err.Error(), "made of Debian packages") {
 		t.Errorf("Build = %v; want it refused", err)
 	}
@@ -397,21 +406,21 @@ func TestBuildDebianRefusesBitbakeRequests(t *testing.T) {
 
 // What a command line leaves out is not requested.
 func TestRequestIsAny(t *testing.T) {
-	if isAnyRequest(BuildRequest{Targets: []string{}}) {
+	if isAnyRequest(images.BuildRequest{Targets: []string{}}) {
 		t.Error("an empty list of targets asks for something")
 	}
-	if !isAnyRequest(BuildRequest{Targets: []string{"a"}}) || !isAnyRequest(BuildRequest{Parse: true}) {
+	if !isAnyRequest(images.BuildRequest{Targets: []string{"a"}}) || !isAnyRequest(images.BuildRequest{Parse: true}) {
 		t.Error("a target, or to parse, asks for nothing")
 	}
 }
 
 // A rig has nothing that Build could make.
 func TestBuildRig(t *testing.T) {
-	spec, err := Load("bluefield-rig")
+	spec, err := images.Load("bluefield-rig")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Prepare(t.Context(), spec, Options{Dir: t.TempDir()}, "build"); err == nil || !strings.Contains(err.Error(), "rig up") {
+	if _, err := Prepare(t.Context(), spec, images.Options{Dir: t.TempDir()}, "build"); err == nil || !strings.Contains(err.Error(), "rig up") {
 		t.Errorf("Build = %v; want that rig up is for it", err)
 	}
 }
@@ -430,7 +439,7 @@ func TestBuildRecordsALocalFolder(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(mine, "new"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	a, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)})
+	a, err := buildProject(t.Context(), tiny, p, images.Options{Dir: filepath.Dir(dir)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -456,42 +465,42 @@ func TestProjectFileAsBoard(t *testing.T) {
 		"my.debug.yml": "my", "virt.yml": "virt-project", "kas.yml": "meta-tiny", "./kas.yml:my.debug.yml": "meta-tiny", "my lab/kas.yml": "my-lab",
 		"oe.conf.json": "oe", "oe.conf.json#poky,machine/qemuarm64": "oe-poky-machine-qemuarm64",
 	} {
-		if spec, err := Load(text); spec.Board != want || err != nil {
+		if spec, err := images.Load(text); spec.Board != want || err != nil {
 			t.Errorf("Load(%s) = board %q, %v; want %s", text, spec.Board, err, want)
 		}
 	}
-	if _, err := Load("none.yml"); err == nil || !strings.Contains(err.Error(), "none.yml: no such project file\nnext: ls .") {
+	if _, err := images.Load("none.yml"); err == nil || !strings.Contains(err.Error(), "none.yml: no such project file\nnext: ls .") {
 		t.Errorf("Load of no file: %v", err)
 	}
-	if _, err := Load("no/where/none.yml"); err == nil || !strings.HasSuffix(err.Error(), "\nnext: ls .") {
+	if _, err := images.Load("no/where/none.yml"); err == nil || !strings.HasSuffix(err.Error(), "\nnext: ls .") {
 		t.Errorf("Load of a file in no folder: %v; want the nearest folder", err)
 	}
-	if _, err := Load("my lab"); err == nil || !strings.HasSuffix(err.Error(), "\nnext: ls 'my lab'/*.yml") {
+	if _, err := images.Load("my lab"); err == nil || !strings.HasSuffix(err.Error(), "\nnext: ls 'my lab'/*.yml") {
 		t.Errorf("Load of a folder with project files: %v; want them", err)
 	}
-	broken, err := Load("oe.conf.json")
+	broken, err := images.Load("oe.conf.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := CheckoutLayers(t.Context(), broken, Options{Dir: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "oe.conf.json:1:1: ") {
+	if err := CheckoutLayers(t.Context(), broken, images.Options{Dir: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "oe.conf.json:1:1: ") {
 		t.Errorf("checkout of an empty file = %v; want its place", err)
 	}
-	spec, err := Load("kas.yml")
+	spec, err := images.Load("kas.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	opt := Options{Dir: filepath.Join(t.TempDir(), "build")}
-	if _, err := ArtifactOf(spec, opt.BoardDir(spec)); err == nil || !strings.HasSuffix(err.Error(), "\nnext: build kas.yml") {
+	opt := images.Options{Dir: filepath.Join(t.TempDir(), "build")}
+	if _, err := images.ArtifactOf(spec, opt.BoardDir(spec)); err == nil || !strings.HasSuffix(err.Error(), "\nnext: build kas.yml") {
 		t.Errorf("before its build: %v", err)
 	}
-	project, _, err := Project(t.Context(), spec, opt)
+	project, _, err := images.Project(t.Context(), spec, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := buildProject(t.Context(), spec, project, opt); err != nil {
 		t.Fatal(err)
 	}
-	if a, err := ArtifactOf(spec, opt.BoardDir(spec)); err != nil || len(builtFiles(a)) != 1 || a.Board != "meta-tiny" {
+	if a, err := images.ArtifactOf(spec, opt.BoardDir(spec)); err != nil || len(builtFiles(a)) != 1 || a.Board != "meta-tiny" {
 		t.Errorf("its artifact is %+v, %v", a, err)
 	}
 }

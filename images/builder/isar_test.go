@@ -1,6 +1,7 @@
-package images
+package builder
 
 import (
+	"flag"
 	"os"
 	"strings"
 	"testing"
@@ -8,9 +9,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+var updateFiles = flag.Bool("update", false, "write the files that tests compare with")
+
 // The boot loader of Isar's images is configured as that of the boards made of packages.
 func TestIsarGrub(t *testing.T) {
-	const file = "../layers/meta-slipway-isar/recipes-core/images/files/grub.cfg.in"
+	const file = "../../layers/meta-slipway-isar/recipes-core/images/files/grub.cfg.in"
 	want := "# Made by images/grub.go: go test ./images -run IsarGrub -update\n" + debianGrubWith(t, "@CMDLINE@")
 	if *updateFiles {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {

@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/progress"
 	"slipway/layers/run"
@@ -23,7 +24,7 @@ import (
 const assembly = 8
 
 // buildDebian builds a board's image and, if requested, its update bundle.
-func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
+func buildDebian(ctx context.Context, spec images.Spec, opt images.Options) (images.Artifact, error) {
 	a, err := buildImage(ctx, spec, opt)
 	if err != nil || len(opt.Request.Targets) == 0 {
 		return a, err
@@ -33,7 +34,7 @@ func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) 
 
 // buildImage returns the artifact in the board's folder if its key matches and opt.Fresh is not
 // set, or makes a new disk image. The userland changes less often: it has its own key and cache.
-func buildImage(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
+func buildImage(ctx context.Context, spec images.Spec, opt images.Options) (images.Artifact, error) {
 	dir := opt.BoardDir(spec)
 	step := progress.Start(ctx, "build", 0, "")
 	own, err := makeOwnFiles(ctx, spec, opt)
@@ -43,9 +44,9 @@ func buildImage(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	}
 	if err != nil {
 		step.End("", err)
-		return Artifact{}, err
+		return images.Artifact{}, err
 	}
-	if old, err := OpenArtifact(dir); err == nil && old.Key == key && !opt.Fresh {
+	if old, err := images.OpenArtifact(dir); err == nil && old.Key == key && !opt.Fresh {
 		step.Reuse("nothing changed since " + old.Built.Format(time.DateTime))
 		return old, nil
 	}
@@ -59,7 +60,7 @@ type ownFiles struct{ hook, keyring []byte }
 
 // makeOwnFiles compiles slipway-hook and reads the keyring of updates, each if the board wants it.
 // The first build creates the keyring with its key.
-func makeOwnFiles(ctx context.Context, spec Spec, opt Options) (o ownFiles, err error) {
+func makeOwnFiles(ctx context.Context, spec images.Spec, opt images.Options) (o ownFiles, err error) {
 	if spec.Debian.Hook != "" {
 		if o.hook, err = compileHook(ctx, spec.Arch, opt.BoardDir(spec)); err != nil {
 			return o, err
@@ -80,18 +81,18 @@ func makeOwnFiles(ctx context.Context, spec Spec, opt Options) (o ownFiles, err 
 func shortKey(key string) string { return key[:12] }
 
 // imageKey returns a hash of all that makes the disk image, the assembling code's number included.
-func imageKey(spec Spec, o ownFiles) (string, error) {
+func imageKey(spec images.Spec, o ownFiles) (string, error) {
 	files := map[string][]byte{"\x00hook": o.hook, "\x00keyring": o.keyring}
 	maps.Copy(files, spec.Files())
 	return hashOf(struct {
 		Assembly int
-		Spec     Spec
+		Spec     images.Spec
 	}{assembly, spec}, files)
 }
 
 // makeUserland returns the path of a tar of the board's Debian packages: the cache's, or with
 // opt.Fresh or without one a new one by mmdebstrap. It waits for another build of the same tar.
-func makeUserland(ctx context.Context, step *progress.Step, spec Spec, opt Options) (string, error) {
+func makeUserland(ctx context.Context, step *progress.Step, spec images.Spec, opt images.Options) (string, error) {
 	key, err := hashOf(mmdebstrapArgs(spec, ""), nil)
 	if err != nil {
 		return "", err
@@ -116,7 +117,7 @@ func makeUserland(ctx context.Context, step *progress.Step, spec Spec, opt Optio
 	defer os.Remove(part)
 	err = run.Run(ctx, run.Command{
 		Argv: mmdebstrapArgs(spec, part),
-		Log:  LogPath(opt.BoardDir(spec), "mmdebstrap"),
+		Log:  images.LogPath(opt.BoardDir(spec), "mmdebstrap"),
 		Line: func(line string) { step.Detail(strings.TrimPrefix(line, "I: ")) },
 	})
 	if err != nil {
@@ -130,7 +131,7 @@ func makeUserland(ctx context.Context, step *progress.Step, spec Spec, opt Optio
 
 // Userland returns a folder with the board's Debian packages, unpacked. It makes the folder, by
 // rename, if it is missing, the board names other packages or opt.Fresh is set.
-func Userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) (string, error) {
+func Userland(ctx context.Context, step *progress.Step, spec images.Spec, opt images.Options) (string, error) {
 	tar, err := makeUserland(ctx, step, spec, opt)
 	if err != nil {
 		return "", err
@@ -151,7 +152,7 @@ func Userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) 
 		return "", err
 	}
 	argv := []string{"tar", "-C", part, "--numeric-owner", "--anchored", "--wildcards", "--exclude=./dev/*", "-xf", tar}
-	if err := run.Run(ctx, run.Command{Argv: argv, Log: LogPath(opt.BoardDir(spec), "unpack")}); err != nil {
+	if err := run.Run(ctx, run.Command{Argv: argv, Log: images.LogPath(opt.BoardDir(spec), "unpack")}); err != nil {
 		return "", fmt.Errorf("unpack the userland: %w", err)
 	}
 	return root, os.Rename(part, root)
@@ -159,7 +160,7 @@ func Userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) 
 
 // checkEmulation returns an error if this machine cannot run the board's programs, natively or
 // emulated. The scripts of the board's packages run during the build.
-func checkEmulation(ctx context.Context, spec Spec) error {
+func checkEmulation(ctx context.Context, spec images.Spec) error {
 	if spec.Arch == runtime.GOARCH {
 		return nil
 	}
@@ -170,7 +171,7 @@ func checkEmulation(ctx context.Context, spec Spec) error {
 }
 
 // mmdebstrapArgs returns the command that makes a userland tar, from mmdebstrap's default mirror.
-func mmdebstrapArgs(spec Spec, tar string) []string {
+func mmdebstrapArgs(spec images.Spec, tar string) []string {
 	d := spec.Debian
 	argv := []string{
 		"mmdebstrap", "--variant=minbase", "--architectures=" + spec.Arch, "--format=tar",
@@ -208,7 +209,7 @@ func checkUserNamespace(ctx context.Context) error {
 
 // unpackUserland unpacks the userland into root, without the files that the board removes, then
 // Slipway's additions over it. The kernel makes devices, which a user namespace may not.
-func unpackUserland(ctx context.Context, spec Spec, tar, additions, root, log string) error {
+func unpackUserland(ctx context.Context, spec images.Spec, tar, additions, root, log string) error {
 	if err := os.Mkdir(root, 0o755); err != nil {
 		return err
 	}

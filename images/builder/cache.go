@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"cmp"
@@ -10,13 +10,14 @@ import (
 	"path/filepath"
 	"slices"
 
+	"slipway/images"
 	"slipway/images/bitbake"
 	"slipway/images/cache"
 	"slipway/layers/localfile"
 )
 
 // useCache checks the cache of the setting, writes its cache.conf, and makes bitbake use that.
-func useCache(ctx context.Context, spec Spec, tree *bitbake.Tree) error {
+func useCache(ctx context.Context, spec images.Spec, tree *bitbake.Tree) error {
 	setting, err := cache.Choose(spec.Cache)
 	if err != nil {
 		return err
@@ -28,7 +29,7 @@ func useCache(ctx context.Context, spec Spec, tree *bitbake.Tree) error {
 
 // ServeCache serves shared state and downloads of the build folder, or serve.Dir, until ctx ends,
 // by the servers of the board's bitbake, or without a board of the newest one that is checked out.
-func ServeCache(ctx context.Context, opt Options, board string, serve cache.ServeOptions) error {
+func ServeCache(ctx context.Context, opt images.Options, board string, serve cache.ServeOptions) error {
 	if serve.Dir == "" {
 		serve.Dir = opt.Dir
 	}
@@ -41,7 +42,7 @@ func ServeCache(ctx context.Context, opt Options, board string, serve cache.Serv
 
 // checkedOutBitbake returns the folder of the newest bitbake with a hash server among a board's
 // checkouts, or among those of all boards if board is "".
-func checkedOutBitbake(ctx context.Context, opt Options, board string) (string, error) {
+func checkedOutBitbake(ctx context.Context, opt images.Options, board string) (string, error) {
 	checkouts, err := checkoutsOf(ctx, opt, board)
 	if err != nil {
 		return "", err
@@ -62,19 +63,19 @@ func checkedOutBitbake(ctx context.Context, opt Options, board string) (string, 
 }
 
 // checkoutsOf returns the folders of a board's repositories, or those of all boards if board is "".
-func checkoutsOf(ctx context.Context, opt Options, board string) (dirs []string, err error) {
-	found, err := fs.Glob(os.DirFS(opt.Dir), path.Join(cmp.Or(board, "*"), CheckoutsName, "*"))
+func checkoutsOf(ctx context.Context, opt images.Options, board string) (dirs []string, err error) {
+	found, err := fs.Glob(os.DirFS(opt.Dir), path.Join(cmp.Or(board, "*"), images.CheckoutsName, "*"))
 	for _, f := range found {
 		dirs = append(dirs, filepath.Join(opt.Dir, f))
 	}
 	if board == "" || err != nil {
 		return dirs, err
 	}
-	spec, err := Load(board)
+	spec, err := images.Load(board)
 	if err != nil {
 		return nil, err
 	}
-	if p, ws, err := Project(ctx, spec, opt); err == nil { // its repositories may be elsewhere (SLIPWAY_LOCAL)
+	if p, ws, err := images.Project(ctx, spec, opt); err == nil { // its repositories may be elsewhere (SLIPWAY_LOCAL)
 		for _, r := range p.Repos {
 			dirs = append(dirs, p.Dir(ws, r))
 		}

@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/images"
 	"slipway/layers"
 )
 
@@ -15,7 +16,7 @@ func TestBuildSetupBoard(t *testing.T) {
 	replayed(t)
 	bitbake, clone := standIn(t), t.TempDir()
 	layer := filepath.Join(clone, "images/boards/b/meta-tiny")
-	if err := os.CopyFS(layer, os.DirFS("testdata/bitbake/meta-tiny")); err != nil {
+	if err := os.CopyFS(layer, os.DirFS(filepath.Join(testdata(), "bitbake/meta-tiny"))); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(clone, "images/boards/b/setup.conf.json")
@@ -27,15 +28,15 @@ func TestBuildSetupBoard(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(clone)
-	spec := Spec{Board: "b", Arch: "arm64", Project: file}
-	opt := Options{Dir: filepath.Join(clone, "build"), Request: BuildRequest{Targets: []string{"tiny-image"}}}
+	spec := images.Spec{Board: "b", Arch: "arm64", Project: file}
+	opt := images.Options{Dir: filepath.Join(clone, "build"), Request: images.BuildRequest{Targets: []string{"tiny-image"}}}
 	if err := LockLayers(t.Context(), spec, opt, nil); err != nil {
 		t.Fatal(err)
 	}
 	if lock, err := os.ReadFile(layers.LockFile(file)); err != nil || !strings.Contains(string(lock), runGit(t, bitbake, "rev-parse", "HEAD")) {
 		t.Errorf("lock file: %s, %v; want bitbake's commit in it", lock, err)
 	}
-	project, _, err := Project(t.Context(), spec, opt)
+	project, _, err := images.Project(t.Context(), spec, opt)
 	if err != nil {
 		t.Fatal(err)
 	}

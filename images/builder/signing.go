@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"slipway/images"
 	"slipway/layers"
 	"slipway/layers/localfile"
 )
@@ -36,7 +37,7 @@ const maxPEMBytes = 1 << 20
 
 // signingOf returns the files that the environment names, or else the build folder's own key, which
 // it creates at the first call. Whoever has that key can update the boards built in this folder.
-func signingOf(ctx context.Context, opt Options) (signing, error) {
+func signingOf(ctx context.Context, opt images.Options) (signing, error) {
 	s := signing{os.Getenv(keyringVariable), os.Getenv(keyVariable), os.Getenv(certVariable)}
 	if (s.key == "") != (s.cert == "") {
 		return s, fmt.Errorf("%s and %s belong together, and one of them is not set", keyVariable, certVariable)
@@ -56,7 +57,7 @@ func signingOf(ctx context.Context, opt Options) (signing, error) {
 // signingVariables returns the signing variables as NAME=path if the project lists all of them in
 // env, without values, and the environment sets none; otherwise nil. So a board that bitbake builds
 // accepts the same updates as Slipway's other boards.
-func signingVariables(ctx context.Context, p layers.Project, opt Options) ([]string, error) {
+func signingVariables(ctx context.Context, p layers.Project, opt images.Options) ([]string, error) {
 	for _, name := range []string{keyringVariable, keyVariable, certVariable} {
 		if value, named := p.Env[name]; !named || value != nil {
 			return nil, nil

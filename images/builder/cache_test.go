@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/images"
 	"slipway/images/bitbake"
 	"slipway/images/cache"
 )
@@ -33,7 +34,7 @@ func fakeCheckout(t *testing.T, dir, version string) {
 func TestBuildChecksItsCache(t *testing.T) {
 	dir := t.TempDir()
 	fakeCheckout(t, dir, "2.8.1")
-	spec := Spec{Board: "b", Cache: cache.Setting{Server: "http://127.0.0.1:1", From: "board.yml:4:8"}}
+	spec := images.Spec{Board: "b", Cache: cache.Setting{Server: "http://127.0.0.1:1", From: "board.yml:4:8"}}
 	ask := func() (tree bitbake.Tree, err error) {
 		tree = bitbake.Tree{Dir: dir, Programs: filepath.Join(dir, "bin")}
 		return tree, useCache(t.Context(), spec, &tree)
@@ -61,7 +62,7 @@ func TestBuildTellsBitbakeOfItsCache(t *testing.T) {
 	t.Setenv(cache.Environment, server)
 	own := "/own.conf" // the project's must not hide the cache's
 	p.Env = map[string]*string{"BBPRECONF": &own}
-	if _, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)}); err != nil {
+	if _, err := buildProject(t.Context(), tiny, p, images.Options{Dir: filepath.Dir(dir)}); err != nil {
 		t.Fatal(err)
 	}
 	asked, err := os.ReadFile(filepath.Join(dir, "bitbake/asked"))
@@ -95,11 +96,11 @@ func fakeCacheServe(t *testing.T) string {
 
 func TestCheckedOutBitbake(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "[1]") // no pattern, but a folder's name
-	boards, err := Boards()
+	boards, err := images.Boards()
 	if err != nil {
 		t.Fatal(err)
 	}
-	opt := Options{Dir: dir}
+	opt := images.Options{Dir: dir}
 	if _, err := checkedOutBitbake(t.Context(), opt, ""); err == nil || !strings.Contains(err.Error(), "layers checkout") {
 		t.Errorf("with no checkout: %v; want what to do", err)
 	}

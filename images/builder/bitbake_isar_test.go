@@ -1,4 +1,4 @@
-package images
+package builder
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/images"
 	"slipway/layers"
 	"slipway/layers/host"
 )
@@ -70,11 +71,11 @@ func TestIsarChecksOfUsers(t *testing.T) {
 // What Isar needs is known from the project file alone, before anything is fetched.
 func TestIsarPackages(t *testing.T) {
 	for board, want := range map[string]bool{"isar-amd64": true, "isar-arm64": true, "isar-trixie-amd64": true, "qemux86-64": false} {
-		spec, err := Load(board)
+		spec, err := images.Load(board)
 		if err != nil {
 			t.Fatal(err)
 		}
-		project, _, err := Project(t.Context(), spec, Options{Offline: true})
+		project, _, err := images.Project(t.Context(), spec, images.Options{Offline: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,10 +94,10 @@ func TestIsarPackages(t *testing.T) {
 
 // Isar without privileges wants other things of its user.
 func TestIsarRootless(t *testing.T) {
-	if packages := isarPackages(Spec{Arch: runtime.GOARCH}, rootless); !slices.Contains(packages, "uidmap") {
+	if packages := isarPackages(images.Spec{Arch: runtime.GOARCH}, rootless); !slices.Contains(packages, "uidmap") {
 		t.Errorf("isarPackages(%s) = %q; want uidmap", rootless, packages)
 	}
-	for _, c := range isarChecks(t.Context(), Spec{Arch: runtime.GOARCH}, rootless) {
+	for _, c := range isarChecks(t.Context(), images.Spec{Arch: runtime.GOARCH}, rootless) {
 		if c.what == "sudo" || c.what == "group sbuild" {
 			t.Errorf("isarChecks(%s) has %s; want it only where Isar has privileges", rootless, c.what)
 		}
@@ -108,28 +109,28 @@ func TestIsarRootless(t *testing.T) {
 func TestBuildSystem(t *testing.T) {
 	for said, want := range map[string]string{"": "", "build_system: isar": "isar-privileged"} {
 		dir := t.TempDir()
-		must(os.CopyFS(filepath.Join(dir, "b"), os.DirFS("boards/isar-amd64")))
+		must(os.CopyFS(filepath.Join(dir, "b"), os.DirFS("../boards/isar-amd64")))
 		must(os.WriteFile(filepath.Join(dir, "b/kas.yml"), []byte("header: {version: 14, includes: [{repo: r, file: kas.yml}]}\nrepos: {r: {url: /nonexistent, branch: main}}\n"+said+"\n"), 0o644))
 		t.Setenv("SLIPWAY_BOARDS", dir)
-		spec, err := Load("b")
+		spec, err := images.Load("b")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p, _, err := Project(t.Context(), spec, Options{Dir: t.TempDir(), Offline: true}); !errors.Is(err, layers.ErrNotHere) || p.BuildSystem != want {
+		if p, _, err := images.Project(t.Context(), spec, images.Options{Dir: t.TempDir(), Offline: true}); !errors.Is(err, layers.ErrNotHere) || p.BuildSystem != want {
 			t.Errorf("Project with %q in the file has the build system %q, %v; want %q", said, p.BuildSystem, err, want)
 		}
 	}
 }
 
 func TestRunsHere(t *testing.T) {
-	if err := checkEmulation(t.Context(), Spec{Arch: runtime.GOARCH}); err != nil {
+	if err := checkEmulation(t.Context(), images.Spec{Arch: runtime.GOARCH}); err != nil {
 		t.Errorf("checkEmulation of this machine's own = %v", err)
 	}
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)
 	for answer, wrong := range map[string]bool{"exit 0": false, "exit 1": true} {
 		must(os.WriteFile(filepath.Join(bin, "arch-test"), []byte("#!/bin/sh\n"+answer+"\n"), 0o755))
-		err := checkEmulation(t.Context(), Spec{Arch: "riscv64"})
+		err := checkEmulation(t.Context(), images.Spec{Arch: "riscv64"})
 		if (err != nil) != wrong || wrong && !strings.Contains(err.Error(), "\nnext: sudo ") {
 			t.Errorf("arch-test says %q: checkEmulation = %v", answer, err)
 		}
