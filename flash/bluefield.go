@@ -259,7 +259,7 @@ func (j *bluefieldJob) dryRun(context.Context) ([]Receipt, error) {
 }
 
 // writeDevices pushes the stream to all DPUs at once. If one DPU fails, the others continue. It
-// returns the receipts of those that succeed, and the joined errors of the others.
+// returns the receipts of those that succeed, and a *Failed for the others.
 func (j *bluefieldJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	if err := checkUnchanged(j.stream.File, j.proved); err != nil {
 		return nil, fmt.Errorf("nothing was pushed: %w", err)
@@ -270,15 +270,11 @@ func (j *bluefieldJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	}
 	wg.Wait()
 	var receipts []Receipt
-	var failed []error
+	var errs []error
 	for _, d := range j.dpus {
-		if d.err != nil {
-			failed = append(failed, nameDevice(j.devicePaths(), d.device.Path, d.err))
-			continue
-		}
-		receipts = append(receipts, d.receipt)
+		receipts, errs = append(receipts, d.receipt), append(errs, d.err)
 	}
-	return receipts, errors.Join(failed...)
+	return j.splitFailed(receipts, errs)
 }
 
 // pushStream pushes the stream to one DPU, follows its boot and writes its console output to d.log.

@@ -3,9 +3,13 @@ package flash
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"slipway/flash/device"
+	"slipway/layers/host"
 )
 
 // Why a flash failed, as far as scripts need it. Any other error is none of these.
@@ -36,23 +40,71 @@ func (f *Failed) Unwrap() error { return f.err }
 // Fail returns a *Failed with a receipt, which carries err, for each named device that has no
 // receipt in whole. If err wraps a *Failed already, Fail keeps its receipts.
 func Fail(board string, devices []string, err error, whole ...Receipt) error {
+	var named []device.Device
+	for _, name := range devices {
+		named = append(named, device.Device{Path: name})
+	}
+	return failDevices(board, named, err, whole...)
+}
+
+// failDevices is Fail for devices that were examined. If err is of one of them, the receipts of the
+// others say only that.
+func failDevices(board string, devices []device.Device, err error, whole ...Receipt) error {
 	f := &Failed{}
 	if errors.As(err, &f) {
 		return &Failed{f.Receipts, err}
 	}
 	f = &Failed{err: err}
-	for _, name := range devices {
-		if slices.ContainsFunc(whole, func(r Receipt) bool { return r.Device.IsCalled(name) }) {
+	var of deviceError
+	one := errors.As(err, &of)
+	for _, d := range devices {
+		if slices.ContainsFunc(whole, func(r Receipt) bool { return r.Device.IsCalled(d.Path) }) {
 			continue
 		}
-		f.Receipts = append(f.Receipts, Receipt{Board: board, Device: device.Device{Path: name}}.withError(err))
+		r := Receipt{Board: board, Device: d}.withError(err)
+		if one && !d.IsCalled(of.name) {
+			r.Error = fmt.Sprintf("nothing was written to %s, because of %s", d.Path, of.name)
+		}
+		f.Receipts = append(f.Receipts, r)
 	}
 	return f
+}
+
+// deviceError is an error of one device of several.
+type deviceError struct {
+	name string // of the device
+	error
+}
+
+func (e deviceError) Unwrap() error { return e.error }
+
+// splitFailed returns the receipts of the whole devices, those whose error is nil. If there are
+// others, the error is a *Failed with their receipts.
+func (r request) splitFailed(receipts []Receipt, errs []error) (whole []Receipt, err error) {
+	f := &Failed{}
+	for i, receipt := range receipts {
+		if errs[i] == nil {
+			whole = append(whole, receipt)
+			continue
+		}
+		f.Receipts = append(f.Receipts, receipt.withError(errs[i]))
+		err = errors.Join(err, nameDevice(r.devicePaths(), receipt.Device.Path, errs[i]))
+	}
+	if f.err = err; err == nil {
+		return whole, nil
+	}
+	return whole, f
 }
 
 // withError returns the receipt of a failed device: with err's text and reason, without ReadBack.
 func (r Receipt) withError(err error) Receipt {
 	r.ReadBack, r.Error = false, err.Error()
+	if text, step, found := strings.Cut(r.Error, "\nnext: "); found {
+		r.Error = text + "\nnext: " + host.TypedStep(step)
+	}
+	if r.Finished.IsZero() {
+		r.Finished = time.Now().UTC()
+	}
 	for _, k := range failureWords {
 		if errors.Is(err, k.err) {
 			r.Reason = k.word

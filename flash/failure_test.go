@@ -123,3 +123,24 @@ func TestKindsOfFailure(t *testing.T) {
 		t.Errorf("interrupted: %v; want nobody's fault", err)
 	}
 }
+
+// A refusal of one device is not the error of the others, and the receipts say what is known.
+func TestRefusedAmongOthers(t *testing.T) {
+	a := little(t)
+	fits, _ := flashtest.Loop(t, littleDevice)
+	small, _ := flashtest.Loop(t, littleImage-512)
+	for wrong, wantErr := range map[string]string{small: "the image needs", "/dev/sdzz": "no such device"} {
+		_, err := WriteAll(t.Context(), spec, a, []string{fits, wrong}, Options{Yes: []string{fits, small}})
+		f := &Failed{}
+		if !errors.As(err, &f) || len(f.Receipts) != 2 {
+			t.Fatalf("WriteAll = %v; want two receipts", err)
+		}
+		other, own := f.Receipts[0], f.Receipts[1]
+		if other.Error != "nothing was written to "+fits+", because of "+wrong || other.Reason != "refused" || other.Device.SizeBytes == 0 {
+			t.Errorf("%s: receipt of %s: %+v; want it to name %s", wrong, fits, other, wrong)
+		}
+		if !strings.Contains(own.Error, wantErr) || own.Reason != "refused" || own.Finished.IsZero() || other.Finished.IsZero() {
+			t.Errorf("receipt of %s: %+v; want the error %q, and when", wrong, own, wantErr)
+		}
+	}
+}

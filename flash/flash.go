@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"slipway/flash/device"
 	"slipway/flash/rshim"
 	"slipway/images"
-	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -68,7 +66,7 @@ type Receipt struct {
 	Config         string        `json:"configSha256,omitempty"`   // of the bf.cfg that a DPU was given
 	Seconds        float64       `json:"seconds"`
 	BytesPerSecond int64         `json:"bytesPerSecond,omitempty"` // of data
-	Finished       time.Time     `json:"finished"`
+	Finished       time.Time     `json:"finished"`                 // or when it failed
 	DryRun         bool          `json:"dryRun,omitempty"`
 	Raw            bool          `json:"raw,omitempty"`        // the partition table was not checked
 	OtherBoard     []string      `json:"otherBoard,omitempty"` // signs of another board that --other-board allowed
@@ -77,6 +75,8 @@ type Receipt struct {
 	Reason string `json:"reason,omitempty"` // the kind of Error: refused, image, device; "" for any other
 
 	DPU *rshim.Verdict `json:"dpu,omitempty"` // the result that a BlueField reported
+
+	Untouched bool `json:"-"` // the failed device is as it was before
 }
 
 // String returns the board's own verdict, or else how much was written, and a line for each path in
@@ -141,7 +141,8 @@ type job interface {
 	prepare(ctx context.Context) error
 	// dryRun prints what writeDevices would do. It opens no device for writing.
 	dryRun(ctx context.Context) ([]Receipt, error)
-	// writeDevices returns a receipt for each complete device, even if others failed.
+	// writeDevices returns a receipt for each complete device, even if others failed. The error is
+	// a *Failed, with receipts of all that failed, unless nothing was written.
 	writeDevices(ctx context.Context) ([]Receipt, error)
 	// close is called once, whether the job was run or not.
 	close()
@@ -169,26 +170,28 @@ func Write(ctx context.Context, spec images.Spec, artifact images.Artifact, devi
 // that nothing uses it; call WriteAll again to resume. If a device fails, WriteAll still finishes
 // the others: it returns receipts of the complete ones, and a *Failed with those of the others.
 func WriteAll(ctx context.Context, spec images.Spec, artifact images.Artifact, devices []string, o Options) ([]Receipt, error) {
-	receipts, err := writeAll(ctx, spec, artifact, devices, o)
+	var receipts []Receipt
+	chosen, err := chooseDevices(spec, artifact, devices)
+	if err != nil {
+		err = withKind(ctx, ErrRefused, err)
+	} else {
+		receipts, err = writeAll(ctx, spec, artifact, chosen, o)
+	}
 	if err != nil {
 		err = fmt.Errorf("flash %s to %s: %w", spec.Board, strings.Join(devices, ", "), err)
 		if !strings.Contains(err.Error(), "\nnext: ") && (errors.Is(err, ErrRefused) || errors.Is(err, ErrDevice)) {
 			err = fmt.Errorf("%w\nnext: devices", err)
 		}
-		err = Fail(spec.Board, devices, err, receipts...)
+		err = failDevices(spec.Board, chosen, err, receipts...)
 	}
 	return receipts, err
 }
 
-// writeAll chooses the devices, verifies the image, makes the job and shows it. Then it asks for a
-// confirmation, writes, and records the receipts. A dry run ends before the confirmation.
-func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, devices []string, o Options) ([]Receipt, error) {
+// writeAll verifies the image, makes the job and shows it. Then it asks for a confirmation, writes,
+// and records the receipts. A dry run ends before the confirmation.
+func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, chosen []device.Device, o Options) (_ []Receipt, err error) {
 	if o.Out == nil {
 		o.Out = io.Discard
-	}
-	chosen, err := chooseDevices(spec, artifact, devices)
-	if err != nil {
-		return nil, withKind(ctx, ErrRefused, err)
 	}
 	if err := o.checkKind(chosen[0].Kind); err != nil {
 		return nil, withKind(ctx, ErrRefused, err)
@@ -229,7 +232,7 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 	if err := r.image.admitted.Record(); err != nil {
 		return nil, withKind(ctx, ErrImage, err)
 	}
-	return recordReceipts(r.state, func() ([]Receipt, error) { return r.other.addTo(r.image.addOrigin(j.writeDevices(ctx))) })
+	return r.recordReceipts(func() ([]Receipt, error) { return r.other.addTo(r.image.addOrigin(j.writeDevices(ctx))) })
 }
 
 // checkKind refuses options that affect only another kind of device.
@@ -247,52 +250,40 @@ func (o Options) checkKind(kind string) error {
 	return nil
 }
 
-// recordReceipts runs work and writes the receipts that it returns, if any, to the state folder. It
-// first removes the file of the last flash, whose receipts are untrue once work begins to write.
-func recordReceipts(dir string, work func() ([]Receipt, error)) ([]Receipt, error) {
-	path := images.ReceiptPath(dir)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	if err := localfile.Remove(path); err != nil {
-		return nil, err
-	}
-	receipts, err := work()
-	if len(receipts) == 0 {
-		return nil, err
-	}
-	return receipts, errors.Join(err, localfile.WriteJSON(path, receipts, 0o644))
-}
-
 // chooseDevices examines the named devices by chooseDevice. It returns an error unless there is at
-// least one, and all are different and of the same kind.
-func chooseDevices(spec images.Spec, artifact images.Artifact, devices []string) ([]device.Device, error) {
+// least one, and all are different and of the same kind. After an error too it returns all devices,
+// with what is known of each.
+func chooseDevices(spec images.Spec, artifact images.Artifact, devices []string) (chosen []device.Device, err error) {
 	if len(devices) == 0 {
 		return nil, errors.New("no device is named\nnext: devices")
 	}
-	var chosen []device.Device
 	for _, name := range devices {
+		chosen = append(chosen, device.Device{Path: name})
+	}
+	for n, name := range devices {
 		d, err := chooseDevice(spec, artifact, name)
+		if d.Path != "" {
+			chosen[n] = d
+		}
 		if err != nil {
-			return nil, nameDevice(devices, name, err)
+			return chosen, nameDevice(devices, name, err)
 		}
-		if i := slices.IndexFunc(chosen, d.SameAs); i >= 0 {
-			return nil, fmt.Errorf("%s and %s are the same device\nnext: repeat the line with %s for %s", devices[i], name, plaintext.Quote(devices[i]), plaintext.Quote(devices[i]+","+name))
+		if i := slices.IndexFunc(chosen[:n], d.SameAs); i >= 0 {
+			return chosen, fmt.Errorf("%s and %s are the same device\nnext: repeat the line with %s for %s", devices[i], name, plaintext.Quote(devices[i]), plaintext.Quote(devices[i]+","+name))
 		}
-		if first := chosen; len(first) > 0 && first[0].Kind != d.Kind {
-			return nil, fmt.Errorf("%s is a device of kind %s, %s of kind %s; flash them one after another\nnext: repeat the line with %s for %s", devices[0], first[0].Kind, name, d.Kind, plaintext.Quote(devices[0]), plaintext.Quote(strings.Join(devices, ",")))
+		if first := chosen[0]; first.Kind != d.Kind {
+			return chosen, fmt.Errorf("%s is a device of kind %s, %s of kind %s; flash them one after another\nnext: repeat the line with %s for %s", devices[0], first.Kind, name, d.Kind, plaintext.Quote(devices[0]), plaintext.Quote(strings.Join(devices, ",")))
 		}
-		chosen = append(chosen, d)
 	}
 	return chosen, nil
 }
 
-// nameDevice prefixes err with a device's name if there are several devices.
+// nameDevice marks err as that of one of several devices, and prefixes it with the device's name.
 func nameDevice(devices []string, name string, err error) error {
 	if len(devices) < 2 {
 		return err
 	}
-	return fmt.Errorf("%s: %w", name, err)
+	return deviceError{name, fmt.Errorf("%s: %w", name, err)}
 }
 
 // chooseDevice examines the device called name. It refuses one that must not be written, with a

@@ -368,7 +368,7 @@ func (j *imageJob) checkFit(context.Context) (err error) {
 	least := max(j.size, j.source.LeastBytes())
 	for _, d := range j.devices {
 		if d.Kind == device.Block && d.SizeBytes < least {
-			return fmt.Errorf("%s has %s, the image needs %s\nnext: devices", d.Path, device.ExactSize(d.SizeBytes), device.ExactSize(least))
+			return deviceError{d.Path, fmt.Errorf("%s has %s, the image needs %s\nnext: devices", d.Path, device.ExactSize(d.SizeBytes), device.ExactSize(least))}
 		}
 	}
 	if j.options.Identity != nil && j.size != unknown {
@@ -473,7 +473,7 @@ func (j *imageJob) dryRun(context.Context) ([]Receipt, error) {
 
 // writeDevices writes the image to all devices, reads it back, and adds the host key of an identity
 // to known_hosts. It returns the receipts of the complete devices, and a *Failed for the others. An
-// error of the image or of ctx is no *Failed, and ends the flash of all devices.
+// error of the image or of ctx ends the flash of all devices.
 func (j *imageJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	began := time.Now()
 	if err := checkUnchanged(j.file, j.info); err != nil {
@@ -491,7 +491,10 @@ func (j *imageJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	}
 	proof, err := j.writeImage(ctx, began)
 	if err != nil {
-		return nil, j.withUnfinished(err)
+		f := &Failed{}
+		if _, all := j.collectReceipts(); errors.As(all, &f) {
+			return nil, &Failed{f.Receipts, j.withUnfinished(err)}
+		}
 	}
 	j.completeDevices(ctx, proof, began)
 	receipts, err := j.collectReceipts()
@@ -592,20 +595,12 @@ func (j *imageJob) withUnfinished(err error) error {
 
 // collectReceipts returns the receipts of the complete devices. If any device failed, the error is
 // a *Failed with the receipts of those.
-func (j *imageJob) collectReceipts() (found []Receipt, err error) {
-	f := &Failed{}
-	var all []error
+func (j *imageJob) collectReceipts() ([]Receipt, error) {
+	var receipts []Receipt
+	var errs []error
 	for _, w := range j.writers {
-		if w.err == nil {
-			found = append(found, w.receipt)
-			continue
-		}
-		all = append(all, nameDevice(j.devicePaths(), w.device.Path, w.err))
-		f.Receipts = append(f.Receipts, w.receipt.withError(w.err))
+		w.receipt.Untouched = w.err != nil && (w.claimed == nil || w.copy == nil || !w.copy.Touched()) // a virtual disk appears only if it is whole
+		receipts, errs = append(receipts, w.receipt), append(errs, w.err)
 	}
-	if len(all) == 0 {
-		return found, nil
-	}
-	f.err = errors.Join(all...)
-	return found, f
+	return j.splitFailed(receipts, errs)
 }

@@ -211,18 +211,14 @@ func (j *jetsonJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 		}
 	}
 	all.Wait()
-	var whole []Receipt
-	for i, r := range receipts {
-		if errs[i] == nil {
-			whole = append(whole, r)
-		}
-	}
-	return whole, errors.Join(errs...)
+	return j.splitFailed(receipts, errs)
 }
 
 // flashBoard brings one board into recovery mode if the user asked for that, and runs the package's
 // scripts on it. With several boards, each gets its own copy of the package.
 func (j *jetsonJob) flashBoard(ctx context.Context, d device.Device) (Receipt, error) {
+	r := j.newReceipt(d)
+	r.Untouched = true
 	board := tegra.Board{
 		Port: usbPort(d), Dir: j.pkg.Dir, Module: j.spec.Flash.Module, Keys: j.keys,
 		Logs: filepath.Join(images.LogDir(j.state), "flash-"+usbPort(d)+"-"+j.at),
@@ -230,19 +226,19 @@ func (j *jetsonJob) flashBoard(ctx context.Context, d device.Device) (Receipt, e
 	if len(j.devices) > 1 {
 		board.Dir = filepath.Join(j.work.dir, "board-"+usbPort(d))
 		if err := j.pkg.CopyTo(ctx, board.Dir); err != nil {
-			return Receipt{}, nameDevice(j.devicePaths(), d.Path, err)
+			return r, err
 		}
 	}
 	if j.options.ForceRecovery {
 		if err := j.forceRecovery(ctx, board.Port); err != nil {
-			return Receipt{}, nameDevice(j.devicePaths(), d.Path, err)
+			return r, err
 		}
 	}
+	r.Untouched = false
 	result, err := j.pkg.Flash(ctx, jetsonHost, board)
 	if err != nil {
-		return Receipt{}, err
+		return r, err
 	}
-	r := j.newReceipt(d)
 	r.Verdict, r.Logs, r.Seconds, r.Finished = result.Verdict, result.Logs, result.Seconds, time.Now().UTC()
 	return r, nil
 }

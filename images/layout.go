@@ -246,7 +246,7 @@ func ClientKeyPath(stateDir string) string { return filepath.Join(stateDir, clie
 // KnownHostsPath returns the path of the host keys that flashes recorded. The file may not exist.
 func KnownHostsPath(stateDir string) string { return filepath.Join(stateDir, knownHostsName) }
 
-// ReceiptPath is the file that records the last device of the artifact.
+// ReceiptPath is the file that records the last flash of each device.
 func ReceiptPath(stateDir string) string { return filepath.Join(stateDir, receiptName) }
 
 // notListed are the names in a board's folder that no artifact can list, in any spelling.

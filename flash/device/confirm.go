@@ -2,6 +2,7 @@ package device
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,12 @@ func (d Device) confirmationToken() (token, what string) {
 		return "", "its serial, and it has none"
 	}
 	return d.Path, "its path"
+}
+
+// Token returns the name that --yes takes for the device, or else its path.
+func (d Device) Token() string {
+	token, _ := d.confirmationToken()
+	return cmp.Or(token, d.Path)
 }
 
 // guardReason returns why --yes must name the device; "" if a typed answer is enough.

@@ -1,0 +1,97 @@
+package flash
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"slipway/images"
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
+)
+
+const (
+	keepReceipts    = 64 // devices whose receipts the state folder keeps
+	maxReceiptBytes = 16 << 20
+)
+
+// errNotEnded is in the receipt of a device from the start of its flash to the end. After a crash
+// it stays there.
+var errNotEnded = errors.New("this flash has not ended, or was killed")
+
+// recordReceipts runs work, which writes devices, and keeps a receipt for each device in the state
+// folder. It replaces that of the device's last flash. A device that stays as it was keeps that.
+func (r request) recordReceipts(work func() ([]Receipt, error)) ([]Receipt, error) {
+	began := time.Now().UTC()
+	var before, begun []Receipt
+	for _, d := range r.devices {
+		begun = append(begun, Receipt{Board: r.artifact.Board, Device: d, Finished: began}.withError(errNotEnded))
+	}
+	err := changeReceipts(r.state, func(all []Receipt) []Receipt {
+		before = slices.Clone(all)
+		return replaceReceipts(all, begun)
+	})
+	if err != nil {
+		return nil, err
+	}
+	receipts, err := work()
+	ended := slices.Clone(receipts)
+	if f := (&Failed{}); errors.As(err, &f) {
+		ended = append(ended, slices.DeleteFunc(slices.Clone(f.Receipts), func(r Receipt) bool { return r.Untouched })...)
+	}
+	return receipts, errors.Join(err, changeReceipts(r.state, func(all []Receipt) []Receipt {
+		isBegun := func(r Receipt) bool { return r.Error == errNotEnded.Error() && r.Finished.Equal(began) }
+		for i, r := range all {
+			if old := slices.IndexFunc(before, r.isOfSame); isBegun(r) && old >= 0 {
+				all[i] = before[old]
+			}
+		}
+		return replaceReceipts(slices.DeleteFunc(all, isBegun), ended)
+	}))
+}
+
+// isOfSame reports whether both receipts are of one device.
+func (r Receipt) isOfSame(other Receipt) bool { return r.Device.Token() == other.Device.Token() }
+
+// replaceReceipts returns the receipts all with those of now, without the oldest over the limit.
+func replaceReceipts(all, now []Receipt) []Receipt {
+	all = slices.DeleteFunc(all, func(r Receipt) bool { return slices.ContainsFunc(now, r.isOfSame) })
+	all = append(all, now...)
+	return all[max(0, len(all)-max(keepReceipts, len(now))):]
+}
+
+// changeReceipts changes the receipts in a state folder, whose lock it takes meanwhile.
+func changeReceipts(dir string, change func([]Receipt) []Receipt) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	lock, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := localfile.WaitLock(context.Background(), lock); err != nil { // after Ctrl-C too
+		return err
+	}
+	path := images.ReceiptPath(dir)
+	data, err := localfile.Read(path, maxReceiptBytes)
+	var all []Receipt
+	switch {
+	case err == nil:
+		err = json.Unmarshal(data, &all)
+	case errors.Is(err, fs.ErrNotExist):
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the receipts of earlier flashes, %s: %w\nnext: mv %s %s", path, err, plaintext.Quote(path), plaintext.Quote(path+".old"))
+	}
+	if all = change(all); len(all) == 0 {
+		return localfile.Remove(path)
+	}
+	return localfile.WriteJSON(path, all, 0o644)
+}
