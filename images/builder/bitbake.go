@@ -211,8 +211,8 @@ func (b *projectBuild) saveInputs(ctx context.Context, before bitbake.Commit) er
 	return ctx.Err()
 }
 
-// Lint returns findings on a project's configuration, such as names that its layers do not have.
-func Lint(p layers.Project, ws layers.Workspace) ([]lint.Finding, error) {
+// lintProject returns findings on a project's configuration, such as names that its layers do not have.
+func lintProject(p layers.Project, ws layers.Workspace) ([]lint.Finding, error) {
 	return lint.Project(p, ws, images.BitbakeDirOf(ws))
 }
 
@@ -220,7 +220,7 @@ func Lint(p layers.Project, ws layers.Workspace) ([]lint.Finding, error) {
 // at them. The build continues, because the layers may define names that Lint does not know.
 func (b *projectBuild) warnOfFindings(ctx context.Context) {
 	say := func(text string) { progress.Warn(ctx, text) }
-	found, err := Lint(b.project, b.workspace)
+	found, err := lintProject(b.project, b.workspace)
 	if err != nil {
 		say("the configuration was not looked at: " + err.Error())
 	}

@@ -14,7 +14,7 @@ var updateFiles = flag.Bool("update", false, "write the files that tests compare
 // The boot loader of Isar's images is configured as that of the boards made of packages.
 func TestIsarGrub(t *testing.T) {
 	const file = "../../layers/meta-slipway-isar/recipes-core/images/files/grub.cfg.in"
-	want := "# Made by images/grub.go: go test ./images -run IsarGrub -update\n" + debianGrubWith(t, "@CMDLINE@")
+	want := "# Made by images/builder/grub.go: go test ./images/builder -run IsarGrub -update\n" + debianGrubWith(t, "@CMDLINE@")
 	if *updateFiles {
 		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
