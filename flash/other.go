@@ -89,9 +89,13 @@ func (o *otherBoard) checkDescription(spec images.Spec, path, from string) error
 }
 
 // checkBeside compares the board of the artifact.json beside the image with the board to flash. It
-// accepts an image without one, or with one that cannot be fetched.
+// accepts an image without one, or with one that cannot be fetched. It fails if the server of an
+// image without a digest is unreachable: then the image cannot come from the cache either.
 func (p *imageResolver) checkBeside(ctx context.Context, o *fetch.Origin) error {
 	file, err := o.Beside(ctx, images.ArtifactName)
+	if err != nil && p.options.Digest == "" && fetch.Unreachable(err) {
+		return err
+	}
 	if err != nil {
 		return context.Cause(ctx)
 	}

@@ -283,15 +283,15 @@ func (d *download) resumableError(err error) error {
 // waitForRetry waits as waitBackoff does, and shows err as the reason in the progress.
 func (d *download) waitForRetry(ctx context.Context, failures int, err error) error {
 	if d.step == nil { // no bytes yet, so no step is shown
-		return waitShown(ctx, d.file.Name, failures, err)
+		return waitShown(ctx, d.ref.server(), failures, err)
 	}
 	d.step.Detail("again: " + plaintext.OneLine(err.Error()))
 	return waitBackoff(ctx, failures, err)
 }
 
 // waitShown waits as waitBackoff does, with its own progress step, which ends as failed with err.
-func waitShown(ctx context.Context, name string, failures int, err error) error {
-	step := progress.Start(ctx, "ask for "+name, 0, "")
+func waitShown(ctx context.Context, server string, failures int, err error) error {
+	step := progress.Start(ctx, "ask "+server, 0, "")
 	why := plaintext.OneLine(err.Error())
 	step.Detail("again: " + why)
 	stopped := waitBackoff(ctx, failures, err)

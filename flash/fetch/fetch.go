@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
+	"syscall"
 
 	"slipway/flash/sealed"
 	"slipway/layers/localfile"
@@ -99,38 +101,60 @@ func (f File) ReadAll(ctx context.Context, most int64) ([]byte, error) {
 // verifies it, and contacts no server if the cache has that file.
 func (o *Origin) Get(ctx context.Context, digest string) (File, error) {
 	file, err := o.fetchReference(ctx, o.ref, digest, 0)
-	if err != nil && o.ref.kind == kindPath && errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case err == nil:
+		return file, nil
+	case o.ref.kind == kindPath && errors.Is(err, fs.ErrNotExist):
 		return File{}, err // the error names the path
+	case ctx.Err() != nil: // the same line continues
+		return File{}, fmt.Errorf("%s: %w", o.ref.text, err)
 	}
-	if err != nil {
-		return File{}, fmt.Errorf("%s: %w%s", o.ref.text, err, o.ref.nextStep())
-	}
-	return file, nil
+	return File{}, o.ref.explain(err)
 }
 
-// nextStep returns a "next:" line that examines the source of a failed fetch; "" for a registry.
-func (r reference) nextStep() string {
-	switch r.kind {
-	case kindHTTP:
-		return "\nnext: curl -I " + plaintext.Quote(r.text)
-	case kindSFTP:
-		return "\nnext: ssh -v " + plaintext.Quote("ssh://"+r.host) + " true"
-	case kindPath:
-		return "\nnext: sha256sum " + plaintext.Quote(r.path)
+// explain adds the reference to the error of a failed fetch, and a next step that examines the
+// source; none for a registry. If the server speaks http, the step has the address that it serves.
+func (r reference) explain(err error) error {
+	text, step := plaintext.Quote(r.text), ""
+	switch {
+	case strings.Contains(err.Error(), "\nnext: "): // it has one
+	case r.kind == kindHTTP && errors.Is(err, errPlainHTTP):
+		step = "\nnext: curl -I " + plaintext.Quote("http"+strings.TrimPrefix(r.text, "https"))
+		if r.login == nil && r.url.RawQuery == "" { // else the line would show a secret
+			step = "\nnext: repeat the line with " + strings.TrimPrefix(step, "\nnext: curl -I ") + " for " + text
+		}
+	case r.kind == kindHTTP && errors.Is(err, errMismatch):
+		step = "\nnext: curl -s " + text + " | sha256sum  # compare it with the digest's source"
+	case r.kind == kindHTTP:
+		step = "\nnext: curl -I " + text
+	case r.kind == kindSFTP:
+		step = "\nnext: ssh -v " + plaintext.Quote("ssh://"+r.host) + " true"
+	case r.kind == kindPath && errors.Is(err, errMismatch):
+		step = "\nnext: sha256sum " + plaintext.Quote(r.path)
+	case r.kind == kindPath:
+		step = "\nnext: ls -l " + plaintext.Quote(r.path)
 	}
-	return ""
+	return fmt.Errorf("%s: %w%s", r.text, err, step)
+}
+
+// Unreachable reports whether no program of the error's server answers, or none by TLS.
+func Unreachable(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, errPlainHTTP)
 }
 
 // maxBesideBytes is the size limit for block maps, signatures and lists of digests.
 const maxBesideBytes = 64 << 20
 
 // Beside fetches a small file of the image's folder. The error is fs.ErrNotExist if the folder has
-// none, or if a web server forbids it.
+// none, or if a web server forbids it. It names the image if its server is Unreachable.
 func (o *Origin) Beside(ctx context.Context, name string) (File, error) {
 	ref := o.ref.besideFile(name)
 	file, err := o.fetchReference(ctx, ref, "", maxBesideBytes)
 	if errors.Is(err, fs.ErrPermission) && o.ref.kind == kindHTTP {
 		err = errors.Join(fs.ErrNotExist, err) // S3's answer for a missing object
+	}
+	if err != nil && Unreachable(err) {
+		return File{}, o.ref.explain(err)
 	}
 	if err != nil {
 		return File{}, fmt.Errorf("%s: %w", ref.text, err)

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -230,6 +231,9 @@ func (s printableError) Error() string { return plaintext.OneLine(s.error.Error(
 
 func (s printableError) Unwrap() error { return s.error }
 
+// errPlainHTTP is the error of a server that answers a TLS handshake in another protocol.
+var errPlainHTTP = errors.New("the server speaks http, not https")
+
 // connectionError removes the address, which may hold a token, from the error of a request. It
 // makes failures such as a bad certificate, which a second try cannot fix, a permanentError.
 func connectionError(err error) error {
@@ -237,12 +241,15 @@ func connectionError(err error) error {
 	if errors.As(err, &failed) {
 		err = failed.Err // its address may hold a token
 	}
+	if errors.As(err, new(tls.RecordHeaderError)) || strings.Contains(err.Error(), "HTTP response to HTTPS client") { // net/http has no name for the second
+		err = fmt.Errorf("%w (%w)", errPlainHTTP, err)
+	}
 	err = printableError{err}
 	var dns *net.DNSError
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
-	if errors.Is(err, errRedirect) || errors.As(err, &dns) && dns.IsNotFound || errors.As(err, &unknown) || errors.As(err, &name) || errors.As(err, &invalid) {
+	if errors.Is(err, errRedirect) || errors.Is(err, errPlainHTTP) || errors.As(err, &dns) && dns.IsNotFound || errors.As(err, &unknown) || errors.As(err, &name) || errors.As(err, &invalid) {
 		return permanentError{err}
 	}
 	return err

@@ -230,6 +230,37 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// A server without TLS is asked once. The next step shows no password and no query.
+func TestPlainServer(t *testing.T) {
+	s := scripted(t, func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("data")) })
+	garbage, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer garbage.Close()
+	go func() {
+		for c, err := garbage.Accept(); err == nil; c, err = garbage.Accept() {
+			fmt.Fprint(c, "<html>what was that?</html>")
+			c.Close()
+		}
+	}()
+	host := strings.TrimPrefix(s.URL, "http://")
+	for address, want := range map[string]string{
+		host + "/disk.img":                      "next: repeat the line with http://" + host + "/disk.img for https://" + host + "/disk.img",
+		"me:secret@" + host + "/disk.img":       "next: curl -I http://" + host + "/disk.img",
+		host + "/disk.img?token=secret":         "next: curl -I http://" + host + "/disk.img",
+		garbage.Addr().String() + "/x/disk.img": "next: repeat the line with http://",
+	} {
+		var steps failedSteps
+		reporter := progress.New(&steps)
+		_, err := fetchWith(progress.With(t.Context(), reporter), t.TempDir(), "https://"+address, "")
+		reporter.Close()
+		if err == nil || !strings.Contains(err.Error(), "speaks http, not https") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") || steps > 0 {
+			t.Errorf("Get of %s = %v after %d waits; want %q", address, err, steps, want)
+		}
+	}
+}
+
 // A server with TLS must not send us on to one without.
 func TestNoWayDown(t *testing.T) {
 	to := scripted(t, func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("data")) })

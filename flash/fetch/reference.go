@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -62,7 +63,11 @@ func parseReference(text string) (reference, error) {
 	}
 	read := schemes[strings.ToLower(scheme)]
 	if read == nil {
-		return reference{}, fmt.Errorf("%s://…: Slipway has no images from such addresses; give %s", scheme, referenceForms)
+		err := fmt.Errorf("%s://…: Slipway has no images from such addresses; give %s", scheme, referenceForms)
+		if near := plaintext.Nearest(strings.ToLower(scheme), []string{"http", "https", "file", "ssh"}); near != "" && !strings.Contains(near, " ") && !strings.ContainsAny(rest, "@?") {
+			err = fmt.Errorf("%w\nnext: repeat the line with %s for %s", err, plaintext.Quote(near+"://"+rest), plaintext.Quote(text))
+		}
+		return reference{}, err
 	}
 	return read(text, rest)
 }
@@ -122,7 +127,7 @@ func parseHTTP(text, _ string) (reference, error) {
 	u.User, u.Fragment, u.RawFragment = nil, "", ""
 	r.url = u
 	if SafeFileName(u.Path) == "" {
-		return r, fmt.Errorf("%s: it names no file; give the address of the image itself", r.text)
+		return r, fmt.Errorf("%s: it names no file; give the address of the image itself\nnext: curl %s", r.text, plaintext.Quote(r.text))
 	}
 	return r, nil
 }
@@ -236,6 +241,14 @@ func checkTitle(r reference) error {
 	return nil
 }
 
+// server returns the name of the reference's server, "" for a path.
+func (r reference) server() string {
+	if r.kind == kindHTTP {
+		return r.url.Host
+	}
+	return r.host
+}
+
 // fileName returns the last part of a URL or path, if SafeFileName accepts it; "" otherwise, and
 // for an artifact, whose manifest names files.
 func (r reference) fileName() string {
@@ -309,8 +322,13 @@ func (r reference) absolutePath() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := os.Stat(p); err != nil && strings.HasPrefix(r.path, "~/") {
-		return "", fmt.Errorf("%s: ~ is expanded by the shell alone; write $HOME: %w", r.path, err)
+	if strings.HasPrefix(r.path, "~/") && !localfile.Exists(p) {
+		home, _ := os.UserHomeDir()
+		meant := filepath.Join(home, r.path[2:])
+		if _, err = os.Stat(meant); err == nil {
+			err = fmt.Errorf("it is %s\nnext: repeat the line with %[1]s for %s", plaintext.Quote(meant), plaintext.Quote(r.path))
+		}
+		return "", fmt.Errorf("%s: ~ is expanded by the shell alone; write $HOME: %w", r.path, localfile.ExplainUnreadable(meant, err))
 	}
 	return p, nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"slipway/flash/oci"
+	"slipway/layers/plaintext"
 )
 
 func TestParse(t *testing.T) {
@@ -127,6 +128,10 @@ func TestLocal(t *testing.T) {
 		if _, err := fetchIt(t, dir, ref, ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Get(%q) = %v; want an error with %q", ref, err, want)
 		}
+	}
+	t.Setenv("HOME", dir)
+	if _, err := fetchIt(t, dir, "~/disk.img", ""); err == nil || !strings.HasSuffix(err.Error(), "next: repeat the line with "+path+" for "+plaintext.Quote("~/disk.img")) {
+		t.Errorf("a ~ that the shell did not expand: %v", err)
 	}
 	if _, err := fetchIt(t, dir, path, sumOf([]byte("other"))); err == nil || !strings.Contains(err.Error(), "another file") {
 		t.Errorf("a wrong digest: %v", err)

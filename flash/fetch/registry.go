@@ -136,7 +136,7 @@ func (r *registry) try(ctx context.Context, name string, call func(context.Conte
 		if err == nil || errors.As(err, &f) || ctx.Err() != nil || failures >= failuresInARow || isRefused(err, failures) {
 			return contextCause(ctx, err)
 		}
-		if err := waitShown(ctx, name, failures, err); err != nil {
+		if err := waitShown(ctx, "for "+name, failures, err); err != nil {
 			return err
 		}
 	}
