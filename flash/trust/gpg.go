@@ -45,6 +45,9 @@ func isSecret(data []byte) bool {
 // verifyRing runs gpgv on a detached signature and all of data, and returns the signers. In the
 // temporary folder, gpgv finds no other keyring.
 func (s Signers) verifyRing(ctx context.Context, signature []byte, data *errorReader) (string, error) {
+	if bytes.HasPrefix(signature, []byte(armorHead)) {
+		return "", fmt.Errorf("an SSH signature, and %s holds keys of GPG", s.file)
+	}
 	dir, err := os.MkdirTemp("", "slipway-gpgv-")
 	if err != nil {
 		return "", err

@@ -116,7 +116,7 @@ func (s Sums) DigestOf(name string) (string, error) {
 		return digest, nil
 	}
 	if s.only == "" {
-		return "", fmt.Errorf("%s names no digest of %s", s.file, name)
+		return "", fmt.Errorf("%s names no digest of %s\nnext: %s %s", s.file, name, plaintext.Either(strings.Contains(s.file, "://"), "curl", "cat"), plaintext.Quote(s.file))
 	}
 	list, _, _ := strings.Cut(path.Base(s.file), "?")
 	if !strings.HasPrefix(list, name+".") {

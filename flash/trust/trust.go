@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
@@ -158,7 +159,11 @@ func (ls Lists) Prove(ctx context.Context, at Place, file string, of Content) ([
 	for i, l := range ls {
 		who, err := l.prove(ctx, signatures[i], file, of)
 		if err != nil {
-			return nil, fmt.Errorf("%s (%s): %w", filepath.Join(filepath.Dir(file), names[i]), l.From, err)
+			err = fmt.Errorf("%s (%s): %w", filepath.Join(filepath.Dir(file), names[i]), l.From, err)
+			if ctx.Err() == nil && !strings.Contains(err.Error(), "\nnext: ") && localfile.Exists(l.File) {
+				err = fmt.Errorf("%w\nnext: %s %s  # these may sign; fetch %s and its signature again, or let one of these sign it", err, plaintext.Either(l.ring != nil, "gpg --show-keys", "cat"), plaintext.Quote(l.File), filepath.Base(file))
+			}
+			return nil, err
 		}
 		signers = append(signers, who)
 	}
