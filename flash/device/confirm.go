@@ -100,7 +100,7 @@ func confirmHint(devices []Device, yes []string) string {
 	}
 	step := "devices --json"
 	if only := devices[0]; only.Kind == File && len(devices) == 1 {
-		step = "ls -l " + plaintext.Quote(only.Path)
+		step = plaintext.Either(only.exists, "ls -l "+plaintext.Quote(only.Path), "repeat the line without --yes  # a new file needs none")
 	}
 	return fmt.Sprintf("  to confirm the whole line: --yes=%s\nnext: %s", strings.Join(names, ","), step)
 }

@@ -56,7 +56,7 @@ func openKey(file string, check func([]byte) error) (string, error) {
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return "", err
+		return "", localfile.ExplainUnreadable(path, err)
 	}
 	if !info.Mode().IsRegular() {
 		return "", fmt.Errorf("%s is no file", path)
