@@ -91,7 +91,7 @@ func parseFile(r io.Reader) (Map, error) {
 	}
 	var doc document
 	if err := xml.Unmarshal(file, &doc); errors.Is(err, io.EOF) {
-		return Map{}, errors.New("the file has no XML, so it is not a bmap\nnext: bmap --help")
+		return Map{}, errors.New("the file has no XML, so it is not a bmap")
 	} else if err != nil {
 		return Map{}, fmt.Errorf("%.200q", err.Error()) // it may quote all of the file
 	}

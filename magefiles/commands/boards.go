@@ -234,7 +234,16 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 	dryRun := c.Switch("dry-run", "show what would be written and check the image, and write nothing")
 	asJSON := c.Switch("json", "print the receipts as JSON")
 	c.check = func([]string) error {
-		_, _, err := trust.ParseDigest(*digest)
+		_, named, err := trust.ParseDigest(*digest)
+		if _, _, wrong := trust.ParseDigest("sha256:" + *digest); *digest != "" && !named && wrong == nil {
+			line := slices.Clone(typedLine(c.Command))
+			for i, arg := range line {
+				if before, bare := strings.CutSuffix(arg, *digest); bare {
+					line[i] = before + "sha256:" + *digest
+				}
+			}
+			return usageError{fmt.Sprintf("flash: --digest=%s: write sha256: before the digits", *digest), line}
+		}
 		return err
 	}
 	c.Run = func(ctx context.Context, words []string) error {

@@ -25,7 +25,7 @@ import (
 )
 
 // systemPrograms are those that a next step may name, beside Slipway itself.
-var systemPrograms = strings.Fields("umount losetup ls sed cat curl df ssh getent sha256sum systemctl head tar xz readlink ssh-keygen mv git unset export file fdisk")
+var systemPrograms = strings.Fields("umount losetup ls sed cat curl df ssh getent sha256sum systemctl head tar xz readlink ssh-keygen mv git unset export file fdisk find gpg")
 
 // overriding is a flag that makes a command do what it refuses or asks about.
 var overriding = regexp.MustCompile(`--(raw|yes|force|force-recovery|allow|other-board|downgrade|unsigned|unproved|blind|overwrite|replace|pin)\b`)
@@ -139,6 +139,7 @@ func nextOf(text string) []string {
 	_, step, _ := cutLast(strings.TrimSpace(text), "\nnext: ")
 	step, _, _ = strings.Cut(step, "  # ")
 	step, _, _ = strings.Cut(step, " > ")
+	step, _, _ = strings.Cut(step, " | ")
 	return shellWords(step)
 }
 
@@ -182,7 +183,7 @@ func (n *nextWalk) prepare() {
 	copy(image[458:], "\xff\x0f")
 	n.folder = t.TempDir()
 	place(t, n.folder, map[string]string{
-		"junk": "x\n", "my.yml": "file: {/etc/passwd: {exists: false}}\n", "app/x": "hi\n", "good.img": string(image), "packed.img": "\x5d\x00\x00....", "cut.img": string(image[:1<<20]), "program.img": "\x7fELF" + strings.Repeat("x", 1<<10), "empty.img": "",
+		"junk": "x\n", "my.yml": "file: {/etc/passwd: {exists: false}}\n", "app/x": "hi\n", "good.img": string(image), "packed.img": "\x5d\x00\x00....", "cut.img": string(image[:1<<20]), "program.img": "\x7fELF" + strings.Repeat("x", 1<<10), "empty.img": "", "SUMS": strings.Repeat("0", 64) + "  other\n",
 		"hosts.yml": "all: {hosts: {a: {ansible_host: 127.0.0.1, ansible_port: 1}}}\n", "badhosts.yml": "all: {hots: {a: {}}}\n",
 		"art/artifact.json":   `{"board": "virt", "files": [{"kind": "disk", "name": "disk.img", "sizeBytes": 1}]}`,
 		"whole/artifact.json": fmt.Sprintf(`{"board": "virt", "files": [{"kind": "disk", "name": "disk.img", "sizeBytes": %d, "sha256": "%x"}]}`, len(image), sha256.Sum256(image)),
@@ -195,6 +196,12 @@ func (n *nextWalk) prepare() {
 	signers := filepath.Join(t.TempDir(), "signers")
 	if err := errors.Join(err, os.WriteFile(signers, append([]byte("me "), public...), 0o644)); err != nil {
 		t.Fatal(err)
+	}
+	for name, file := range map[string]string{"junk": "other.img", "good.img": "spaced.img"} {
+		namespace := map[string]string{"junk": "file", "good.img": "image"}[name]
+		mustRun(t, n.folder, "ssh-keygen", "-q", "-Y", "sign", "-n", namespace, "-f", key, name)
+		mustRun(t, n.folder, "mv", name+".sig", file+".sig")
+		mustRun(t, n.folder, "cp", "good.img", file)
 	}
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "good.img") {
@@ -297,6 +304,8 @@ func (n *nextWalk) judge(out string, line, next []string, status int) string {
 		if slices.Contains(listings, next[1]) {
 			return ""
 		}
+	case status == 7 && slices.ContainsFunc(next, func(word string) bool { return strings.HasPrefix(word, "/dev/") }):
+		return "the next step names the device, and the image is at fault"
 	case !slices.Contains(systemPrograms, next[0]):
 		return "the next step is no program"
 	}

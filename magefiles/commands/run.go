@@ -21,8 +21,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/ci/report"
+	"slipway/flash"
 	"slipway/images"
 	"slipway/layers/host"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
@@ -268,17 +270,29 @@ func typedLine(cmd *cobra.Command) []string {
 }
 
 // lookStep returns a command that inspects what an error is about: a full disk, a line of a file,
-// or the last word of the typed line that the error mentions. Else it returns the command's help.
+// or the last word of the typed line that the error mentions. For an error of an image it leaves out
+// the devices, and falls back to the image. Else it returns the command's help.
 func lookStep(cmd *cobra.Command, err error) string {
 	text := err.Error()
+	if errors.Is(err, flash.ErrImage) {
+		_, text, _ = strings.Cut(text, ": ") // it begins with the devices
+	}
 	if errors.Is(err, unix.ENOSPC) {
 		return "df -h ."
 	}
 	if step := placeStep(text); step != "" {
 		return step
 	}
+	image := ""
 	for _, arg := range slices.Backward(typedLine(cmd)) {
-		if _, value, valued := strings.Cut(arg, "="); valued {
+		flag, value, valued := strings.Cut(arg, "=")
+		switch {
+		case flag == "--yes":
+			continue
+		case flag == "--image" && errors.Is(err, flash.ErrImage):
+			image = value
+		}
+		if valued {
 			arg = value
 		}
 		for name := range strings.SplitSeq(arg, ",") {
@@ -286,6 +300,9 @@ func lookStep(cmd *cobra.Command, err error) string {
 				return step
 			}
 		}
+	}
+	if image != "" {
+		return cmp.Or(lookAt(image), "ls -l "+plaintext.Quote(localfile.NearestFolder(image)))
 	}
 	return strings.Join(helpLine(pathOf(cmd)), " ")
 }
@@ -309,8 +326,8 @@ func lookAt(name string) string {
 		return "curl -I " + quoted
 	case isFile(name):
 		return "ls -ld " + quoted
-	case strings.Contains(name, "@") && !strings.Contains(name, "/"):
-		return "ssh -v " + plaintext.Quote("ssh://"+name) + " true"
+	case strings.Contains(name, "@") && !strings.Contains(strings.SplitN(name, ":/dev/", 2)[0], "/"):
+		return "ssh -v " + plaintext.Quote("ssh://"+strings.SplitN(name, ":/dev/", 2)[0]) + " true"
 	case err == nil:
 		return "doctor " + quoted
 	}
