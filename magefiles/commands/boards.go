@@ -146,7 +146,7 @@ slipway build jetson-orin-nano-devkit --target=u-boot --task=compile`
 	c.check = func([]string) error { return c.needs("install", "parse") }
 	c.runPatientlyOn(images.Load, func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error {
 		build := options
-		build.Fresh, build.Now, build.Install = *fresh, now, *install
+		build.Fresh, build.Now, build.Install = *fresh, endSoon(ctx, now), *install
 		build.Request = images.BuildRequest{
 			Targets: *target, Task: *task,
 			Continue: *goOn, DryRun: *dryRun, Parse: *parse,

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -67,32 +66,49 @@ func withRepeat(ctx context.Context, err error) error {
 	return fmt.Errorf("%w\nnext: repeat the line", err)
 }
 
-// passedOn is the time in which a second SIGINT counts as the first: mage may pass the signal on.
+// passedOn is the time in which a second signal counts as the first: mage may pass SIGINT on, and
+// the program timeout sends SIGTERM twice.
 const passedOn = 300 * time.Millisecond
 
-// runPatiently calls work with a context that a first Ctrl-C ends, and a channel that a second one
-// closes, until when work may finish its step. SIGTERM does both. The error has the exit status.
+// runPatiently calls work with a context that a first Ctrl-C or SIGTERM ends, and a channel that a
+// second one closes, until when work may finish its step. The error has the exit status.
 func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan struct{}) error) error {
 	signal.Reset(syscall.SIGINT) // Mage would end this process 5 s after the first
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	now := make(chan struct{})
-	closeNow := sync.OnceFunc(func() { close(now) })
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
-		first := <-signals
-		cancel(fmt.Errorf("%v", first))
-		for began := time.Now(); first == syscall.SIGINT && time.Since(began) < passedOn; {
-			first = <-signals
+		cancel(fmt.Errorf("%v", <-signals))
+		for began := time.Now(); time.Since(began) < passedOn; {
+			<-signals
 		}
-		closeNow()
+		close(now)
 	}()
 	if host.UnderMage() {
-		go watchParent(ctx, func(gone error) { cancel(gone); closeNow() })
+		go watchParent(ctx, cancel)
 	}
 	return withStatus(withRepeat(ctx, work(ctx, now)))
+}
+
+// endSoon returns a channel that closes with now, and also when anything but Ctrl-C ends ctx: tasks
+// of bitbake take long, and a CI server kills soon after SIGTERM.
+func endSoon(ctx context.Context, now <-chan struct{}) <-chan struct{} {
+	soon := make(chan struct{})
+	go func() {
+		defer close(soon)
+		select {
+		case <-now:
+			return
+		case <-ctx.Done():
+		}
+		if context.Cause(ctx).Error() == syscall.SIGINT.String() {
+			<-now
+		}
+	}()
+	return soon
 }
 
 // withStatus wraps an error in an exitError: Mage asks only the outermost error for its status. A

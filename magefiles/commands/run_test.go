@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"slipway/ci/report"
 	"slipway/images"
@@ -122,6 +123,44 @@ func TestCtrlCIsNotMages(t *testing.T) {
 	})
 	if err == nil || len(mages) > 0 {
 		t.Errorf("run = %v, and %d signals for Mage; want the work ended, and none", err, len(mages))
+	}
+}
+
+// The work may clean up after SIGTERM, also if timeout sends it twice. A later signal ends that. A
+// build ends at once, because its tasks take long.
+func TestWorkCleansUpAfterSignals(t *testing.T) {
+	send := func(signal syscall.Signal) {
+		if err := syscall.Kill(os.Getpid(), signal); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Millisecond) // else the kernel merges equal signals
+	}
+	isClosed := func(c <-chan struct{}, within time.Duration) bool {
+		select {
+		case <-c:
+			return true
+		case <-time.After(within):
+			return false
+		}
+	}
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		_ = runPatiently(t.Context(), func(ctx context.Context, now <-chan struct{}) error {
+			build := endSoon(ctx, now)
+			send(signal)
+			send(signal)
+			<-ctx.Done()
+			if isClosed(now, 2*passedOn) {
+				t.Errorf("%v: the work may not clean up", signal)
+			}
+			if isClosed(build, passedOn) != (signal == syscall.SIGTERM) {
+				t.Errorf("%v: the build ended at once, or not", signal)
+			}
+			send(signal)
+			if !isClosed(now, time.Minute) || !isClosed(build, time.Minute) {
+				t.Errorf("a second %v did not end the work", signal)
+			}
+			return nil
+		})
 	}
 }
 
