@@ -95,7 +95,8 @@ func checkEALArguments(key string, words []string) error {
 	return nil
 }
 
-// validate returns the first error in the keys of a peer. key is the peer's name, for the error.
+// validate returns the first error in the keys of a peer, none for nil. key is the peer's name, for
+// the error.
 func (p *Peer) validate(key string) error {
 	if p == nil {
 		return nil

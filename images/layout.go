@@ -215,7 +215,8 @@ func (o Options) StateDir(s Spec) (string, error) { return stateDirOf(s.Board, o
 // StateDir returns the folder of keys, host keys and receipts of the artifact's board.
 func (a Artifact) StateDir() (string, error) { return stateDirOf(a.Board, a.dir) }
 
-// stateDirOf returns StateDir for a board and its folder, the same by each path to it.
+// stateDirOf returns StateDir for a board and its folder. It resolves links in the folder's path,
+// so each path to the folder gives the same result.
 func stateDirOf(board, boardDir string) (string, error) {
 	home, err := StateHome()
 	if err != nil {

@@ -18,8 +18,9 @@ import (
 )
 
 // Project loads a board's project file, and returns it with the folders where its layers are or
-// will be checked out. It prints the project's warnings. The project file of one of Slipway's own
-// boards is in the clone and not in this binary, because it names layers and recipes of the clone.
+// will be checked out. It prints the project's warnings, and checks out repositories that files are
+// included from, unless opt.Offline is set. The project file of one of Slipway's own boards is in
+// the clone and not in this binary, because it names layers and recipes of the clone.
 func Project(ctx context.Context, spec Spec, opt Options) (layers.Project, layers.Workspace, error) {
 	if spec.Debian != nil {
 		return layers.Project{}, layers.Workspace{}, fmt.Errorf("board %s is made of Debian packages: it has no layers\nnext: boards", spec.Board)

@@ -319,7 +319,8 @@ func parseDescribed(text string) (Program, bool) {
 // pseudoVersion matches the end of a version that the go command makes for a commit without a tag.
 var pseudoVersion = plaintext.Regexp(`[.-]\d{14}-[0-9a-f]{12}$`)
 
-// recordedProgram returns the version and commit that the go command recorded in this program.
+// recordedProgram returns the version and commit that the go command recorded in this program. It
+// takes a pseudo-version and (devel) for unknown.
 func recordedProgram(info *debug.BuildInfo) Program {
 	p := Program{Version: unknown, Commit: unknown}
 	if v := strings.TrimSuffix(info.Main.Version, "+dirty"); v != "" && v != "(devel)" && !pseudoVersion().MatchString(v) {

@@ -80,8 +80,9 @@ func (p Policy) ParseSince() (time.Time, error) {
 	return t, err
 }
 
-// findEmpty returns an error for the first of builders and signers without a value below under: it
-// would drop a rule that it seems to set, also one of the extended board.
+// findEmpty returns the first of the keys builders and signers that has no value, with an error: it
+// would drop a rule that it seems to set, also one of the extended board. under is the beginning of
+// the keys in places.
 func (p Policy) findEmpty(under string, places map[string]string) (key string, err error) {
 	empty := map[string]bool{"signers": p.Signers == "", "builders": len(p.Builders) == 0}
 	for _, key := range slices.Sorted(maps.Keys(empty)) {

@@ -215,7 +215,8 @@ func (s Spec) FileNames() []string { return slices.Sorted(maps.Keys(s.files)) }
 // TypedName returns the name of the board on a command line.
 func (s Spec) TypedName() string { return cmp.Or(s.folder, s.project, s.Board) }
 
-// SourceProjectFile returns the path in Sources of a Slipway board's project file, or "".
+// SourceProjectFile returns the path in Sources of the project file of a Slipway board, or of a
+// board that it extends, or "".
 func SourceProjectFile(spec Spec) string {
 	for _, board := range slices.Backward(spec.lineage) {
 		for _, name := range projectFiles {
@@ -249,7 +250,8 @@ func firstProjectFile(board string) (file, choices string) {
 	return file, ""
 }
 
-// OwnSuites returns the user's suites, suites/NAME.yml beside the user's boards, by name.
+// OwnSuites returns the paths of the user's suites, suites/NAME.yml beside the user's boards, by
+// name.
 func OwnSuites() (map[string]string, error) {
 	folder, err := OwnFolder()
 	if err != nil || folder == "" {
