@@ -64,7 +64,8 @@ func loadForecast(dir string) forecast {
 	return f
 }
 
-// saveDurations writes the durations for the next forecast into dir, except of a run without tasks.
+// saveDurations writes the durations for the next forecast into dir, except of a dry run or a run
+// without tasks. A missing dir is no error.
 func (f forecast) saveDurations(dir string, r Record) error {
 	if r.Counts.Ran == 0 || r.DryRun {
 		return nil
