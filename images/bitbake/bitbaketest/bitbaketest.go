@@ -112,7 +112,8 @@ func PublicDir(t *testing.T) string {
 	return dir
 }
 
-// Unpack copies paths of a branch from the first git clone that has it, or skips the test.
+// Unpack copies paths of a branch from the first git clone that has it into a PublicDir, and
+// returns that. It skips the test if no clone has the branch.
 func Unpack(t *testing.T, clones []string, branch string, paths ...string) string {
 	t.Helper()
 	dir := PublicDir(t)
