@@ -71,8 +71,9 @@ func writeAdditions(w io.Writer, spec images.Spec, o ownFiles, key string) error
 // unitsOfPackages is where packages have their units, and boards those of their own.
 const unitsOfPackages = "usr/lib/systemd/system"
 
-// checkUnits returns an error for a unit that the board enables and no package has: systemd would
-// ignore it silently. It looks for an instance such as a@b.service under the name a@.service.
+// checkUnits returns an error for a unit that the board enables and the root file system lacks:
+// systemd would ignore it silently. It looks for an instance such as a@b.service under the name
+// a@.service.
 func checkUnits(root string, spec images.Spec) error {
 	for _, unit := range spec.Debian.Enable {
 		name, instance, _ := strings.Cut(unit, "@")

@@ -59,8 +59,8 @@ func checkDebianRequest(a images.BuildRequest, spec images.Spec) error {
 	return fmt.Errorf("board %s is made of Debian packages: it has no target but %s, and no task, parse or dry run\nnext: doctor %s", spec.Board, images.Bundle, plaintext.Quote(spec.TypedName()))
 }
 
-// buildWithBitbake checks the machine and builds the board's project with bitbake. If not all files
-// of the project were there before, it fetches and loads them first. It runs bitbake every time,
+// buildWithBitbake checks the machine and builds the board's project with bitbake. If Prepare did
+// not find all files of the project, it fetches and loads them first. It runs bitbake every time,
 // because only bitbake knows what of an earlier build is still valid.
 func (b Prepared) buildWithBitbake(ctx context.Context) (images.Artifact, error) {
 	if err := HostErrors(ctx, b.spec, b.project.BuildSystem); err != nil {

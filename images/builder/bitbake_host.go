@@ -67,7 +67,8 @@ type hostCheck struct {
 	mend       func(context.Context, io.Writer) error // nil if only a person can fix it
 }
 
-// CheckHost returns the results of all checks of this machine for a build, in about a second.
+// CheckHost runs all checks of this machine for a build, in about a second, and returns their
+// results. It leaves out a check whose program is missing.
 func CheckHost(ctx context.Context, spec images.Spec, system string) []HostCheck {
 	checks := hostChecks(ctx, spec, system)
 	done := make([]HostCheck, len(checks))
@@ -112,7 +113,7 @@ func fixAll(ctx context.Context, w io.Writer, checks []hostCheck) error {
 	return ctx.Err()
 }
 
-// HostErrors joins the errors of the failed host checks, at which Build stops too.
+// HostErrors runs the host checks and joins their errors, at which Build stops too.
 func HostErrors(ctx context.Context, spec images.Spec, system string) error {
 	return joinHostErrors(CheckHost(ctx, spec, system))
 }

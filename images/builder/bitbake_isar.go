@@ -159,6 +159,7 @@ func isMember(name string) bool {
 	return err == nil && slices.Contains(ids, group.Gid)
 }
 
+// userName returns the name of this process's user, or else the user's number.
 func userName() string {
 	if u, err := user.Current(); err == nil {
 		return u.Username
@@ -242,7 +243,8 @@ func fixEmulation(ctx context.Context, w io.Writer, arch string) error {
 }
 
 // enableEmulation returns a command that lets the kernel run an architecture's programs until the
-// next boot, or one that installs packages, which do so at every boot under systemd.
+// next boot. If QEMU is not installed, the command installs it: its packages do so at every boot
+// under systemd.
 func enableEmulation(arch string) string {
 	if name := qemuNames[arch]; name != "" {
 		arch = name

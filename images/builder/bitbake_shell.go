@@ -51,7 +51,8 @@ func NewShell(ctx context.Context, spec images.Spec, opt images.Options, line st
 	return Shell{Argv: argv, Dir: b.build, Env: tree.Environment()}, nil
 }
 
-// Become replaces this process with the command, which gets the terminal, or returns an error.
+// Become replaces this process with the command, which gets the terminal. It returns only an error,
+// and may then have changed this process's folder and PATH.
 func (s Shell) Become() error {
 	env := s.mergedEnvironment()
 	if err := os.Chdir(s.Dir); err != nil {

@@ -77,7 +77,8 @@ type bundle struct {
 	step     *progress.Step
 }
 
-// makeBundle makes the bundle in a work folder and moves it into the artifact's folder.
+// makeBundle makes the bundle in a work folder, moves it into the artifact's folder and lists it in
+// artifact.json.
 func (b bundle) makeBundle(ctx context.Context, key string) (images.Artifact, error) {
 	a := b.artifact
 	work, err := os.MkdirTemp(a.Dir(), workPrefix)
@@ -118,7 +119,8 @@ func (b bundle) publishBundle(ctx context.Context, work string, f images.File) (
 }
 
 // fillContent writes the content of the bundle into a folder: the board's files in bundle/, with
-// the version filled in, and the root file system from the disk image.
+// the version filled in and mode 0755, and the root file system from the disk image. A folder in
+// bundle/ is an error.
 func (b bundle) fillContent(ctx context.Context, content string) error {
 	if err := os.Mkdir(content, 0o755); err != nil {
 		return err

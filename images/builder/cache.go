@@ -27,8 +27,9 @@ func useCache(ctx context.Context, spec images.Spec, tree *bitbake.Tree) error {
 	return err
 }
 
-// ServeCache serves shared state and downloads of the build folder, or serve.Dir, until ctx ends,
-// by the servers of the board's bitbake, or without a board of the newest one that is checked out.
+// ServeCache serves shared state and downloads of serve.Dir, by default the build folder, until ctx
+// ends. It runs the servers of the newest bitbake that is checked out for the board, or for any
+// board if board is "".
 func ServeCache(ctx context.Context, opt images.Options, board string, serve cache.ServeOptions) error {
 	if serve.Dir == "" {
 		serve.Dir = opt.Dir
@@ -63,6 +64,7 @@ func checkedOutBitbake(ctx context.Context, opt images.Options, board string) (s
 }
 
 // checkoutsOf returns the folders of a board's repositories, or those of all boards if board is "".
+// It loads the board's project for local folders, and ignores errors of that.
 func checkoutsOf(ctx context.Context, opt images.Options, board string) (dirs []string, err error) {
 	found, err := fs.Glob(os.DirFS(opt.Dir), path.Join(cmp.Or(board, "*"), images.CheckoutsName, "*"))
 	for _, f := range found {

@@ -90,8 +90,9 @@ func imageKey(spec images.Spec, o ownFiles) (string, error) {
 	}{assembly, spec}, files)
 }
 
-// makeUserland returns the path of a tar of the board's Debian packages: the cache's, or with
-// opt.Fresh or without one a new one by mmdebstrap. It waits for another build of the same tar.
+// makeUserland returns the path of a tar of the board's Debian packages in the cache. If the cache
+// has none, or opt.Fresh is set, mmdebstrap makes a new one. It waits for another build of the same
+// tar.
 func makeUserland(ctx context.Context, step *progress.Step, spec images.Spec, opt images.Options) (string, error) {
 	key, err := hashOf(mmdebstrapArgs(spec, ""), nil)
 	if err != nil {
@@ -186,7 +187,8 @@ func mmdebstrapArgs(spec images.Spec, tar string) []string {
 	return append(argv, d.Suite, tar)
 }
 
-// asRoot returns a command that may create files of any owner, for others than root in a namespace.
+// asRoot returns a command that may create files of any owner: argv itself for root, otherwise argv
+// in a user namespace of its own.
 func asRoot(argv ...string) []string {
 	if os.Geteuid() == 0 {
 		return argv

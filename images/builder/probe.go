@@ -78,8 +78,8 @@ func writeLayout(out *os.File, index []byte, blobs map[digest.Digest][]byte) err
 	return t.Close()
 }
 
-// probeLayer returns a tar of the board's container/ folder and of those files of the root file
-// system that spec.Debian.Probe names.
+// probeLayer returns a tar of the links bin, lib and lib64 of a merged /usr, of the board's
+// container/ folder, and of those files of the root file system that spec.Debian.Probe names.
 func (d disk) probeLayer() ([]byte, error) {
 	var layer bytes.Buffer
 	t := tar.NewWriter(&layer)
@@ -103,7 +103,8 @@ func (d disk) probeLayer() ([]byte, error) {
 	return layer.Bytes(), t.Close()
 }
 
-// probeFiles adds the root file system's files that match a pattern to a tar, or fails without any.
+// probeFiles adds the root file system's files that match a pattern to a tar, all with mode 0755,
+// or fails without any.
 func (d disk) probeFiles(t *tar.Writer, pattern string) error {
 	found, err := fs.Glob(os.DirFS(d.root), path.Join("/", pattern)[1:])
 	if err != nil {

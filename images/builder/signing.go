@@ -36,7 +36,8 @@ const (
 const maxPEMBytes = 1 << 20
 
 // signingOf returns the files that the environment names, or else the build folder's own key, which
-// it creates at the first call. Whoever has that key can update the boards built in this folder.
+// it creates at the first call. In the environment, a key needs a certificate, and these a keyring.
+// Whoever has the build folder's key can update the boards built in this folder.
 func signingOf(ctx context.Context, opt images.Options) (signing, error) {
 	s := signing{os.Getenv(keyringVariable), os.Getenv(keyVariable), os.Getenv(certVariable)}
 	if (s.key == "") != (s.cert == "") {
@@ -89,8 +90,8 @@ func (s signing) checkSigner() error {
 	return nil
 }
 
-// makeKey creates the development key and its certificate in dir, unless they exist. It writes the
-// certificate last, so that there is no certificate without a key.
+// makeKey creates the development key and its certificate in dir, unless the certificate exists. It
+// writes the certificate last, so that there is no certificate without a key.
 func (s signing) makeKey(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
