@@ -113,6 +113,7 @@ type descriptor struct {
 
 const descriptorKind = "cache 1"
 
+// fetchDescriptor fetches and parses the /cache.json of a cache serve.
 func fetchDescriptor(ctx context.Context, server string) (descriptor, error) {
 	data, err := fetchURL(ctx, server+descriptorPath)
 	if err != nil {

@@ -95,7 +95,8 @@ type server struct {
 	unlock    func()
 }
 
-// prepareServer checks the folder and bitbake, makes and locks the folders, and opens the ports.
+// prepareServer checks the folder and bitbake, makes the served folders, takes the lock, and
+// listens for files.
 func prepareServer(opt ServeOptions) (*server, error) {
 	dir, err := filepath.Abs(opt.Dir)
 	if err != nil {
