@@ -167,6 +167,7 @@ func (l logicalLine) parseStatement() (Statement, *badLine) {
 	return l.parseValue(s, end+len(s.Op))
 }
 
+// parseDirective returns the directive word at i, with the rest of the line as its value.
 func (l logicalLine) parseDirective(i int, word string) (Statement, *badLine) {
 	s := Statement{At: l.positionAt(i), Var: word}
 	s.Value = strings.TrimSpace(l.text[i+len(word):])

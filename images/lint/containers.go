@@ -18,7 +18,7 @@ func bringsDocker(tegra string) bool {
 }
 
 // checkContainers checks a build that installs a container engine or NVIDIA's container runtime:
-// the distro's features, systemd, the layers, and the engine itself.
+// the distro's features, systemd, the layers, and the engine itself. It updates DistroKnown first.
 func (c *checker) checkContainers() {
 	gpu, engine := c.findInstalled(gpuContainers), c.findInstalled(engines)
 	first := gpu
@@ -61,7 +61,8 @@ func (c *checker) findInstalled(list []string) *Word {
 	return &c.installed[i]
 }
 
-// checkVirtualization reports DISTRO_FEATURES without virtualization, or with ldconfig removed.
+// checkVirtualization reports a known distro without the feature virtualization, and any build that
+// removes ldconfig from DISTRO_FEATURES.
 func (c *checker) checkVirtualization(w Word) {
 	virtualization := false
 	for _, s := range c.allStatements() {
