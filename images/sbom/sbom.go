@@ -106,7 +106,7 @@ func Decode(r io.Reader) (Bill, error) {
 	return bill, jsonError(err)
 }
 
-// jsonError rewords an error of decoding JSON for the user.
+// jsonError rewords an error of decoding JSON for the user. nil stays nil.
 func jsonError(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("it ends too early")
@@ -262,7 +262,8 @@ func SplitLicence(expression string) []string {
 
 func text(s string) string { return plaintext.Clean(s, maxText) }
 
-// addPackage adds a named package, with texts of maxText. Over maxPackages are an error.
+// addPackage adds a package, with its texts cut to maxText. It leaves out one without a name. More
+// than maxPackages are an error.
 func (b *Bill) addPackage(p Package) error {
 	if p.Name == "" {
 		return nil
