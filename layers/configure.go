@@ -15,10 +15,10 @@ import (
 	"slipway/layers/localfile"
 )
 
-// Configure writes conf/local.conf and conf/bblayers.conf of a build folder for checkouts in ws,
-// byte for byte as kas 5 does, or a bitbake-setup project's files. It writes only files that
-// differ, because a rewritten file makes bitbake parse everything again. For kas it removes old
-// files of bitbake-setup and templateconf.cfg. The user's site.conf and auto.conf stay.
+// Configure writes conf/local.conf, conf/bblayers.conf and CACHEDIR.TAG of a build folder for
+// checkouts in ws, byte for byte as kas 5 does, or a bitbake-setup project's files. It writes only
+// files that differ, because a rewritten file makes bitbake parse everything again. For kas it
+// removes old files of bitbake-setup and templateconf.cfg. The user's site.conf and auto.conf stay.
 func Configure(p Project, ws Workspace, build string) error {
 	var err error
 	if ws.Dir, err = filepath.Abs(ws.Dir); err != nil {

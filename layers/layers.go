@@ -74,8 +74,9 @@ type Workspace struct {
 	Local map[string]string
 }
 
-// Dir returns the folder of a repository: Root without a url and a path, Name in ws.Dir without a
-// path, else Path in ws.Dir. Without a url, Path may also be relative to the current folder.
+// Dir returns the folder of a repository: Path, absolute or in ws.Dir. Without a path that is Name
+// in ws.Dir, or Root if the url is missing too. Without a url, Path may also be relative to the
+// current folder, if ws.Dir has no such folder.
 func (p Project) Dir(ws Workspace, r Repo) string {
 	switch {
 	case r.Path == "" && r.URL == "":

@@ -213,7 +213,7 @@ func (in *reading) firstLock() lockFile {
 	return lockFile{path: path, v: v}
 }
 
-// addPins adds the commits of repositories to the lock file and writes it.
+// addPins adds the commits of repositories to the lock file and writes it, if there are any.
 func (f lockFile) addPins(repos []Repo) error {
 	into := f.v
 	for _, key := range []string{"overrides", "repos"} {

@@ -130,8 +130,8 @@ func (r *Repo) useRemote(v *yaml.Value) error {
 }
 
 // useRev sets r's commit, branch or tag from a revision: a commit ID, the branch's name or a
-// complete ref. Any other name is a tag, or without a branch either. It does not check that a
-// commit is on the branch, as its ID is enough.
+// complete ref. Any other name is a tag, and if branch is "", a branch or a tag. It does not check
+// that a commit is on the branch, as its ID is enough.
 func (r *Repo) useRev(rev, branch string) {
 	tag, isTag := strings.CutPrefix(rev, "refs/tags/")
 	head, isHead := strings.CutPrefix(rev, "refs/heads/")
