@@ -124,7 +124,7 @@ var repositoryVariables = []string{
 	"GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_REPLACE_REF_BASE", "GIT_NO_REPLACE_OBJECTS", "GIT_IMPLICIT_WORK_TREE", "GIT_CONFIG",
 }
 
-// Command returns a command that runs git in a folder without a terminal and without
+// Command returns a command that runs git in a folder in English, without a terminal and without
 // repositoryVariables: a program in the background cannot answer a question. ssh uses the user's
 // SSH_ASKPASS, if set.
 func Command(dir string, args ...string) run.Command {

@@ -74,7 +74,8 @@ func (m Mirror) fetchInto(ctx context.Context, r Remote, t Tree) (commit string,
 	return commit, err
 }
 
-// lockMirror waits for a mirror's lock, which its users share. Closing the file releases the lock.
+// lockMirror creates the folder of the mirrors, and waits for a mirror's lock, which its users
+// share. Closing the file releases the lock.
 func lockMirror(ctx context.Context, dir string) (*os.File, error) {
 	err := localfile.MkdirAll(filepath.Dir(dir))
 	if err != nil {
@@ -271,8 +272,9 @@ func (t Tree) damagedError(err error) error {
 	return fmt.Errorf("%s: is damaged; save what is yours in it, move it away, then try again: %w", t.Dir, err)
 }
 
-// withRepair calls work. If that fails and git cannot list the mirror's commits, it deletes the
-// mirror and calls work again, which recreates it. list has options for the listing.
+// withRepair calls work. If that fails, and the mirror has another url than r's or git cannot list
+// its commits, it deletes the mirror and calls work again, which recreates it. list has options for
+// the listing.
 func (m Mirror) withRepair(ctx context.Context, r Remote, list []string, work func() error) error {
 	err := work()
 	if err == nil || ctx.Err() != nil {
@@ -329,8 +331,8 @@ type Change struct {
 type history struct{ Mirror }
 
 // ListCommits fetches the history between two commits of r into a mirror, without files. It returns
-// how many commits each has that the other lacks, and the newest of to, at most most. It locks the
-// mirror, and recreates a damaged one.
+// by how many commits to is ahead of from and behind it, and the newest commits that from lacks, at
+// most most. It locks the mirror, and recreates a damaged one.
 func ListCommits(ctx context.Context, mirrors string, r Remote, from, to string, most int) (ahead, behind int, commits []Change, err error) {
 	dir := strings.TrimSuffix(MirrorFor(mirrors, r).Dir, ".git") + "-history.git"
 	h, commits := history{Mirror{repository{Dir: dir, gitDir: dir, url: r.URL}}}, []Change{}

@@ -94,7 +94,7 @@ func (r Remote) LookUp(ctx context.Context) (Tip, error) {
 	return t, nil
 }
 
-// Query returns the error of git ls-remote at r's server, for at most the time each.
+// Query runs git ls-remote at r's server for at most the time each, and returns its error.
 func (r Remote) Query(ctx context.Context, each time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, each, fmt.Errorf("no answer within %v", each))
 	defer cancel()

@@ -206,8 +206,8 @@ func (t Tree) hasBranches() bool {
 // namedEdits is how many edited files a warning lists.
 const namedEdits = 3
 
-// Warnings returns the warnings about missing submodules and LFS files, edits, and commits that
-// a build leaves out. A tree that was just moved has no edits.
+// Warnings returns the warnings about missing submodules and LFS files, edits, and commits that a
+// build leaves out. Some may be "". A tree that was just moved has no edits.
 func (t Tree) Warnings(ctx context.Context, r Remote, moved bool) ([]string, error) {
 	said := t.Record().Unfetched.missingWarnings(r, t.Dir)
 	left, err := t.leftOutWarning(ctx, r)
