@@ -18,7 +18,8 @@ import (
 // ErrNotRoot means that this user cannot run commands as root.
 var ErrNotRoot = errors.New("not root")
 
-// RunAsRoot prints a command to w and runs it as root, with sudo if needed.
+// RunAsRoot prints a command to w and runs it as root, with sudo if needed. Its error is ErrNotRoot
+// or ErrForbidden if this process cannot or may not do that.
 func RunAsRoot(ctx context.Context, w io.Writer, argv []string) error {
 	rights, err := rootCommand(ctx)
 	if err != nil {
