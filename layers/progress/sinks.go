@@ -227,6 +227,7 @@ func (s *barSink) drop(step string) {
 	b.Wait()
 }
 
+// hide removes a step's bar without writing a line.
 func (s *barSink) hide(step string) {
 	s.drop(step)
 	if len(s.bars) == 0 {
@@ -267,6 +268,7 @@ func (s *barSink) addBar(e Event) *bar {
 	return b
 }
 
+// Close removes all bars without writing lines.
 func (s *barSink) Close() {
 	for _, b := range s.bars {
 		b.Abort(true)
