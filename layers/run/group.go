@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startAndWait runs cmd. After ctx it also waits for cmd's group, unless c is Gentle or has a Stop.
+// startAndWait runs cmd. If ctx ends, it also ends cmd's process group, unless c is Gentle or has a
+// Stop.
 func startAndWait(ctx context.Context, c Command, cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err

@@ -125,7 +125,8 @@ type logFile struct {
 // maxOpenBytes limits the text that logFile holds back. Any private key is shorter.
 const maxOpenBytes = 1 << 16
 
-// Write writes complete lines. It holds back an incomplete line or private key, up to maxOpenBytes.
+// Write writes complete lines, with line feeds for carriage returns. It holds back an incomplete
+// line or private key, up to maxOpenBytes.
 func (l *logFile) Write(p []byte) (int, error) {
 	l.open = append(l.open, bytes.ReplaceAll(p, []byte("\r"), []byte("\n"))...)
 	end := bytes.LastIndexByte(l.open, '\n') + 1
@@ -209,6 +210,7 @@ func terminateGroup(leader int) error {
 	return err
 }
 
+// openLog opens c.Log to replace it, or to append with c.Keep, and creates its folder.
 func openLog(c Command) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(c.Log), 0o755); err != nil {
 		return nil, err
