@@ -182,8 +182,8 @@ func (e *Entry) Fail(n *yaml.Node, format string, args ...any) {
 	}
 }
 
-// Scalar returns an attribute's scalar node, nil if it is absent. For another node it records an
-// error that wants want.
+// Scalar returns an attribute's scalar node, nil if it is absent. For a null or another node it
+// returns nil and records an error, in which want describes the wanted value.
 func (e *Entry) Scalar(key, want string) *yaml.Node {
 	n := e.Fields[key]
 	if n == nil {

@@ -168,6 +168,7 @@ func ReadFile(path string, s *Shape) (*Value, []string, error) { return readAs(p
 // ReadSetup reads a file of bitbake-setup, and returns its value and warnings.
 func ReadSetup(path string, s *Shape) (*Value, []string, error) { return readAs(path, s, true) }
 
+// readAs reads a file of at most MaxFileBytes, and decodes it.
 func readAs(path string, s *Shape, setup bool) (*Value, []string, error) {
 	data, err := localfile.Read(path, MaxFileBytes)
 	if err != nil {
