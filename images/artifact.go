@@ -320,7 +320,8 @@ func specOfFolder(boards boardSet, names []string, dir string) (Spec, error) {
 var kindsOfProject = []string{"file", "block"}
 
 // specOfDeployed returns a spec for bitbake's folder of images: the board named like the folder
-// (the machine), or else one without a board.yml. Slipway writes receipts and reports below build/.
+// (the machine), or else one without a board.yml. A folder without images is an error. Slipway
+// writes receipts and reports below build/.
 func specOfDeployed(boards boardSet, names []string, dir string) (Spec, error) {
 	if len(findDeployed(dir)) == 0 {
 		return Spec{}, fmt.Errorf("%s: neither %s nor an image of bitbake's is in this folder\nnext: ls %[1]s", dir, ArtifactName)

@@ -60,7 +60,8 @@ func CheckProject(ctx context.Context, spec Spec, opt Options) error {
 // localEnvironment names local folders instead of checkouts, and overrides board.yml.
 const localEnvironment = "SLIPWAY_LOCAL"
 
-// localFolders returns a board's local folders by repository, under SLIPWAY_LOCAL, none for "off".
+// localFolders returns a board's local folders by repository. Those of SLIPWAY_LOCAL override those
+// of board.yml, and "off" leaves out all.
 func localFolders(spec Spec) (map[string]string, error) {
 	text := os.Getenv(localEnvironment)
 	if text == "off" {
@@ -80,7 +81,8 @@ func localFolders(spec Spec) (map[string]string, error) {
 var projectFiles = []string{"kas.yml", "setup.conf.json"}
 
 // findProject sets the path of the board's project file, or of that of a board which it extends. It
-// looks in the folders of the user's own boards, then in the clone around here. It may find none.
+// looks in the folders of the user's own boards, then in the clone around the current folder. It
+// may find none.
 func (s *Spec) findProject() error {
 	for _, board := range slices.Backward(s.lineage) {
 		if board.own && s.findProjectIn(board.folder) {
