@@ -33,7 +33,8 @@ type forecast struct {
 	remainingMS int64
 }
 
-// forecastKey returns a taskKey without the recipe's folder, which moves, but with a virtual:CLASS.
+// forecastKey returns a taskKey without the folder of the recipe's file, which moves. It keeps the
+// CLASS of virtual:CLASS.
 func forecastKey(k string) string {
 	config, rest, _ := strings.Cut(k, "|")
 	class := ""

@@ -30,7 +30,7 @@ type Load struct {
 	Waits []int `json:"waitsForProcessorPct,omitempty"`
 }
 
-// meanBusy returns how busy the processors were, in percent.
+// meanBusy returns how busy the processors were on average, in percent.
 func (l *Load) meanBusy() int {
 	sum := 0
 	for _, b := range l.Busy {
@@ -152,7 +152,8 @@ func (s *sampler) steps(at time.Time) int {
 	return int(at.Sub(s.start).Milliseconds() / s.load.EveryMS)
 }
 
-// percent returns part of all, 0 to 100. part is negative if the kernel's wait for disks shrank.
+// percent returns part of all, 0 to 100. A negative part is 0: the kernel's wait for disks can
+// shrink.
 func percent(part, all float64) int {
 	if all <= 0 || part <= 0 {
 		return 0

@@ -114,7 +114,8 @@ func (r Record) verdict() string {
 	return string(r.State)
 }
 
-// headline returns the page's first line: failed tasks, the first error, or the counts of tasks.
+// headline returns the page's first line: failed tasks, the first error, or the counts of tasks or
+// recipes.
 func (r Record) headline() string {
 	switch {
 	case r.State == Failed && len(r.Failures) > 0:

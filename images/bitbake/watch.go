@@ -249,7 +249,8 @@ func (w *watch) handleTaskEvent(name string, e event) {
 	w.showRunning()
 }
 
-// startTask returns a running task's entry, new at its first event. It counts the most at once.
+// startTask returns a running task's entry, new at its first event, and updates the record's
+// Workers.
 func (w *watch) startTask(k string, at time.Time) *runningTask {
 	if r := w.running[k]; r != nil {
 		return r
@@ -475,7 +476,8 @@ func (r Record) failedTasks() string {
 	return strings.Join(names, ", ")
 }
 
-// recipeOfFile returns a recipe's name from the path of its file, which may follow virtual:native:.
+// recipeOfFile returns a recipe's name from the path of its file, with -native for a path that
+// begins with virtual:native:.
 func recipeOfFile(file string) string {
 	name := strings.TrimSuffix(path.Base(file), ".bb")
 	name, _, _ = strings.Cut(name, "_")
