@@ -142,7 +142,8 @@ func Scan(p []byte, off int64) []Range {
 
 var zeros [blockBytes]byte
 
-// nonzeroRuns returns the runs of nonzero blocks in p, across fewer zero ones than minHoleBlocks.
+// nonzeroRuns returns the runs of nonzero blocks in p, without digests. It joins runs with fewer
+// than minHoleBlocks zero blocks between them.
 func nonzeroRuns(p []byte) []Range {
 	var found []Range
 	for at := 0; at < len(p); at += blockBytes {
