@@ -211,7 +211,7 @@ func (b *projectBuild) saveInputs(ctx context.Context, before bitbake.Commit) er
 	return ctx.Err()
 }
 
-// lintProject returns findings on a project's configuration, such as names that its layers do not have.
+// lintProject returns findings on a project's configuration, such as names that its layers lack.
 func lintProject(p layers.Project, ws layers.Workspace) ([]lint.Finding, error) {
 	return lint.Project(p, ws, images.BitbakeDirOf(ws))
 }

@@ -115,8 +115,8 @@ func proveScript(slots []slot) string {
 	return b.String()
 }
 
-// chooseScript returns GRUB commands that choose the first good slot in ORDER for which the
-// condition and holds. They do nothing if a slot is chosen already.
+// chooseScript returns GRUB commands that choose the first good slot in ORDER, if none is chosen
+// yet. and returns one more condition for a slot.
 func chooseScript(slots []slot, and func(slot string) string) string {
 	var b strings.Builder
 	b.WriteString("for slot in $ORDER; do\n  if [ -z \"$chosen\" ]; then\n")
