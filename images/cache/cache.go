@@ -69,7 +69,8 @@ func Prepare(ctx context.Context, r Request) (BitbakeOptions, error) {
 	return given, err
 }
 
-// makePlan checks the cache, and returns bitbake's settings, only a warning for a too old bitbake.
+// makePlan checks the cache, and returns bitbake's settings. For a too old bitbake it returns only
+// a warning.
 func (r Request) makePlan(ctx context.Context, s *progress.Step) (plan, error) {
 	version, err := VersionOf(r.Bitbake)
 	if err != nil {
