@@ -248,7 +248,8 @@ func (c *checker) checkRecipeVersion(s Statement, recipe string, required bool) 
 	}
 }
 
-// checkRuntimeVariable reports a variable that no file of the layers reads, or an unknown package.
+// checkRuntimeVariable reports a VIRTUAL-RUNTIME_ variable that no file of the layers reads, or
+// that names an unknown package.
 func (c *checker) checkRuntimeVariable(s Statement, base string) {
 	l := c.layers.Checkout
 	if !l.containsWord(base) && !strings.ContainsAny(base, "${}") {

@@ -18,7 +18,8 @@ func bringsDocker(tegra string) bool {
 }
 
 // checkContainers checks a build that installs a container engine or NVIDIA's container runtime:
-// the distro's features, systemd, the layers, and the engine itself. It updates DistroKnown first.
+// the distro's features, systemd, the layers, and the engine itself. It first updates whether the
+// distro's features are known.
 func (c *checker) checkContainers() {
 	gpu, engine := c.findInstalled(gpuContainers), c.findInstalled(engines)
 	first := gpu

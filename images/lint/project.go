@@ -273,7 +273,7 @@ func walkFiles(folders []string, found func(file string)) {
 var plainDistros = []string{"", "poky", "nodistro"}
 
 // readDistro returns the distro's configuration files in the checkouts, with the files that they
-// include. known is false if one of them was not found. plainDistros need no files.
+// include. known is false if one of them was not found. poky, nodistro and no distro need no files.
 func readDistro(name string, folders []string) (all []Source, known bool) {
 	if slices.Contains(plainDistros, name) {
 		return nil, true

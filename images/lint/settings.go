@@ -39,7 +39,8 @@ func (c *checker) checkNames(i int, s Statement) {
 	}
 }
 
-// indexStatements fills deciding, assigned and removed from all statements.
+// indexStatements records from all statements which one decides each variable's value, which last
+// assigns it, and the words that are removed.
 func (c *checker) indexStatements() {
 	c.deciding, c.assigned, c.removed = map[string]*Statement{}, map[string]int{}, map[[2]string]bool{}
 	for i, s := range c.statements {
