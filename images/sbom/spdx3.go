@@ -57,7 +57,7 @@ type graph struct {
 	edges     int
 }
 
-// decodeGraph reads the elements of SPDX 3's @graph, one at a time.
+// decodeGraph reads the elements of SPDX 3's @graph, one at a time, and returns their bill.
 func decodeGraph(d *json.Decoder) (Bill, error) {
 	if t, err := d.Token(); err != nil || t != json.Delim('[') {
 		return Bill{}, cmp.Or(err, errors.New("@graph is no list"))
@@ -78,7 +78,8 @@ func decodeGraph(d *json.Decoder) (Bill, error) {
 	return g.bill()
 }
 
-// add sorts a package, a licence, a flaw or a relationship into the graph, up to the limits.
+// add sorts a package, a licence, a flaw or a relationship into the graph. It ignores other
+// elements, and refuses more than the limits.
 func (g *graph) add(e element) error {
 	if len(g.packages) > maxPackages || len(g.verdicts) > maxFlaws || len(g.flaws) > maxFlaws || len(g.licences) > maxPackages || g.edges > maxFlaws {
 		return errors.New("it has too many packages, licences or vulnerabilities")
