@@ -101,7 +101,8 @@ func (c choices) Release() string {
 	return ""
 }
 
-// PlanProject returns the files of a new project with a board like another, LIKE-lab by default.
+// PlanProject returns the files of a new project: a board like one of Slipway's, named LIKE-lab by
+// default, the files that all boards share, and pipelines.
 func PlanProject(ctx context.Context, req Request) (Plan, error) {
 	like, err := images.LoadSource(req.Like)
 	if err != nil {
@@ -225,7 +226,7 @@ func (c choices) planBoard(ctx context.Context, like images.Spec) (Plan, error) 
 }
 
 // suitesLike returns, as a YAML list, the suites of a board like another one, and the suite product
-// on request. A Debian board, without the hook for its libraries, has no containers.
+// on request. It leaves out the suite containers for a Debian board, which has no hook then.
 func suitesLike(like images.Spec, product bool) string {
 	suites := slices.DeleteFunc(slices.Clone(like.Suites), func(name string) bool { return like.Debian != nil && name == "containers" })
 	if product {
