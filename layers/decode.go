@@ -320,7 +320,8 @@ func (r Repo) refuseCommitAsName() error {
 	return nil
 }
 
-// shortenRefs cuts refs/heads/ and refs/tags/ off Branch and Tag. Other refs stay whole in Branch.
+// shortenRefs cuts refs/heads/ off Branch and refs/tags/ off Tag. A Branch refs/tags/NAME becomes
+// the Tag, if there is none. Other refs stay whole in Branch.
 func (r *Repo) shortenRefs() {
 	r.Tag = strings.TrimPrefix(strings.TrimPrefix(r.Tag, "refs/"), "tags/")
 	if tag, ok := strings.CutPrefix(r.Branch, "refs/tags/"); ok && r.Tag == "" {

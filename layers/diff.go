@@ -110,7 +110,8 @@ func (p Project) pinnedCommits() map[string]string {
 	return all
 }
 
-// LoadAt loads a project as its files were at a commit, branch or tag of their own repository.
+// LoadAt loads a project as its files were at a commit, branch or tag of their own repository. It
+// checks out other repositories that files are included from in a temporary folder.
 func LoadAt(ctx context.Context, p Project, ref string, ws Workspace) (Project, error) {
 	dir, err := os.MkdirTemp("", "slipway-project-")
 	if err != nil {

@@ -149,7 +149,8 @@ func (r *Repo) useRev(rev, branch string) {
 	}
 }
 
-// withOverride returns r with the lock file's values, but r's branch or tag, for Lock's updates.
+// withOverride returns the repository as the lock file has it. If only the lock file pins a commit,
+// the result keeps r's branch or tag, for Lock's updates.
 func (r Repo) withOverride(v *yaml.Value, base string) (Repo, error) {
 	over, err := readSource(r.ID, v, base)
 	if err != nil {
