@@ -217,8 +217,8 @@ func linkOrCopy(from, to string) error {
 	return os.Rename(out.Name(), to)
 }
 
-// writeShallow adds the commits at which the mirror's history ends to the tree's file shallow. If the
-// history ends at the commit itself, it adds only that. Entries of the tree stay.
+// writeShallow adds the commits at which the mirror's history ends to the tree's file shallow. If
+// the history ends at the commit itself, it adds only that. Entries of the tree stay.
 func (m Mirror) writeShallow(t Tree, commit string) error {
 	ends, err := shallowCommits(m.gitDir)
 	if err != nil || len(ends) == 0 {
@@ -331,8 +331,8 @@ type Change struct {
 type history struct{ Mirror }
 
 // ListCommits fetches the history between two commits of r into a mirror, without files. It returns
-// by how many commits to is ahead of from and behind it, and the newest commits that from lacks, at
-// most most. It locks the mirror, and recreates a damaged one.
+// how many commits only to has (ahead), how many only from has (behind), and the newest of the
+// first, at most most. It locks the mirror, and recreates a damaged one.
 func ListCommits(ctx context.Context, mirrors string, r Remote, from, to string, most int) (ahead, behind int, commits []Change, err error) {
 	dir := strings.TrimSuffix(MirrorFor(mirrors, r).Dir, ".git") + "-history.git"
 	h, commits := history{Mirror{repository{Dir: dir, gitDir: dir, url: r.URL}}}, []Change{}
