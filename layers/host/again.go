@@ -29,9 +29,9 @@ func RunAsRoot(ctx context.Context, w io.Writer, argv []string) error {
 	return run.Run(ctx, run.Command{Argv: append(rights, argv...)})
 }
 
-// RestartInGroup replaces this process by the same command, run through sudo with the user's current
-// groups: a process keeps the groups that it began with. It returns only an error, if sudo does not
-// allow that or the new process would not be in the group gid.
+// RestartInGroup replaces this process by the same command, run through sudo with the user's
+// current groups: a process keeps the groups that it began with. It returns only an error, if sudo
+// does not allow that or the new process would not be in the group gid.
 func RestartInGroup(ctx context.Context, w io.Writer, gid string) error {
 	u, err := user.Current()
 	if err != nil {
