@@ -72,7 +72,7 @@ func IsRegular(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Remove removes files. A file that does not exist is no error.
+// Remove removes files, up to the first error. A file that does not exist is no error.
 func Remove(paths ...string) error {
 	for _, path := range paths {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
