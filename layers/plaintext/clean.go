@@ -27,7 +27,8 @@ func escapeAround(text string, at int) (from, to int) {
 	return from, from + found[1]
 }
 
-// Clean returns the first limit bytes of a text as Visible does, and says how many are left out.
+// Clean returns the first limit bytes of a text as Visible does. After them, it says how many are
+// left out.
 func Clean(text string, limit int) string {
 	cut := 0
 	if len(text) > limit {
@@ -42,7 +43,8 @@ func Clean(text string, limit int) string {
 	return text
 }
 
-// CleanTail is Clean for the end of a text: the end of a log matters most.
+// CleanTail is Clean for the end of a text, with the number before it: the end of a log matters
+// most.
 func CleanTail(text string, limit int) string {
 	cut := len(text) - limit
 	if cut > 0 {
