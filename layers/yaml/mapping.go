@@ -196,7 +196,8 @@ func (e *Entry) Scalar(key, want string) *yaml.Node {
 	return n
 }
 
-// Text returns any scalar attribute as it is written, or fallback: goss files have `exec: true`.
+// Text returns a scalar attribute of any type as it is written: goss files have `exec: true`. It
+// returns fallback if the attribute is absent or, with an error, no scalar.
 func (e *Entry) Text(key, fallback string) string {
 	if n := e.Scalar(key, "a string"); n != nil {
 		return n.Value
@@ -268,7 +269,8 @@ func (e *Entry) Path(key string) string {
 	return p
 }
 
-// Decimal returns a number attribute, nil if it is absent. It records an error for another value.
+// Decimal returns a number attribute, nil if it is absent. For another value it records an error,
+// and its result means nothing.
 func (e *Entry) Decimal(key string) *float64 {
 	n := e.Scalar(key, "a number")
 	if n == nil {
@@ -281,8 +283,8 @@ func (e *Entry) Decimal(key string) *float64 {
 	return &v
 }
 
-// Percent returns a percentage such as 10% as a fraction, 0.1, or 0 if it is absent. It records an
-// error unless it is above 0% and at most 1000%.
+// Percent returns a percentage such as 10% as a fraction, 0.1, or 0 if it is absent. Unless it is
+// above 0% and at most 1000%, Percent records an error, and its result means nothing.
 func (e *Entry) Percent(key string) float64 {
 	n := e.Scalar(key, "a percentage like 10%")
 	if n == nil {
