@@ -165,7 +165,7 @@ func (t Tree) worksHere(p process) bool {
 }
 
 // stopLeftovers ends the processes of an earlier Slipway build that was killed. Another bitbake
-// that builds here is an error. A server that waits for a client, as this build, stays.
+// that builds here is an error. A server that builds nothing stays, for this build.
 func (t Tree) stopLeftovers(ctx context.Context) error {
 	killed := t.wasCutOff(RecordName) || t.wasCutOff(dryRunRecordName)
 	if !killed && t.lockHolder() == 0 {

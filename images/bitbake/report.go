@@ -214,7 +214,8 @@ func (r Record) taskRows(tasks []Task) []slowRow {
 // share returns part of whole in percent.
 func share(part, whole int64) float64 { return 100 * float64(part) / float64(max(whole, 1)) }
 
-// chainView returns the critical path: its longest tasks, in their order, and a count of others.
+// chainView returns the critical path: its maxChainRows longest tasks, in their order, and a count
+// of others.
 func (r Record) chainView() chainView {
 	chain := r.criticalChain()
 	if len(chain) == 0 {

@@ -365,7 +365,7 @@ func (w *watch) updateQueue(scene bool, s map[string]any) {
 	w.moveBar(name, toInt64(s["completed"])+toInt64(s["failed"]), total)
 }
 
-// moveBar moves a queue's bar. It shows the bar at the first call.
+// moveBar moves a queue's bar forward, never back. It shows the bar at the first call.
 func (w *watch) moveBar(name string, at, total int64) {
 	if total <= 0 {
 		return
@@ -382,7 +382,7 @@ func (w *watch) moveBar(name string, at, total int64) {
 	}
 }
 
-// showRunning shows the time left and the running tasks, the longest first.
+// showRunning shows the time left and the four tasks that run the longest, and counts the others.
 func (w *watch) showRunning() {
 	if q := w.queues["setscene"]; q != nil {
 		s := w.rec.Setscene
