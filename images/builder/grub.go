@@ -158,7 +158,8 @@ func (d disk) rootSlots() []slot {
 	return all
 }
 
-// installLoader makes GRUB's core image and installs it in the EFI partition or the first sectors.
+// installLoader makes GRUB's core image and installs it in the loader partition. For a BIOS it also
+// writes the first sector.
 func (d disk) installLoader(ctx context.Context) error {
 	kind, ok := loaders[d.spec.Disk.Firmware][d.spec.Arch]
 	if !ok {

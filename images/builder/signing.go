@@ -114,7 +114,7 @@ func (s signing) makeKey(ctx context.Context, dir string) error {
 // validYears is long: what a board trusts cannot be changed but by an update.
 const validYears = 30
 
-// newSigner returns a new key with a self-signed certificate, in PEM.
+// newSigner returns a new ECDSA key with a self-signed certificate for validYears, in PEM.
 func newSigner() (keyPEM, certPEM []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
