@@ -280,7 +280,7 @@ func (in *reading) parseProjectFile(path string) (*yaml.Value, error) {
 	return v, in.checkHeader(path, v)
 }
 
-// checkHeader checks a file's header.version, "0.10" of kas's first as 1, and keeps the highest.
+// checkHeader checks header.version and keeps the highest. It changes "0.10", kas's first, to 1.
 func (in *reading) checkHeader(path string, v *yaml.Value) error {
 	version := v.Get("header", "version")
 	if version == nil {
@@ -415,7 +415,7 @@ func LockFile(path string) string {
 // repositoryOf returns the git work tree around dir, or dir itself without git.
 func repositoryOf(dir string) string { return cmp.Or(workTree(dir), dir) }
 
-// workTree returns the git work tree around dir, a submodule's outermost one, "" without git.
+// workTree returns the git work tree around dir, for a submodule the outermost one, "" without git.
 func workTree(dir string) string {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
