@@ -49,8 +49,8 @@ var additions = map[string]string{
 	"README.md": ": add the commands below", ".gitignore": ": add the line /build/, so that git leaves out what is built",
 }
 
-// LeaveOut removes files from the plan that the folder has already: all of them, or only those of
-// additions. It returns them, with what the user must add.
+// LeaveOut removes files from the plan that the folder has already: all of them, or only README.md
+// and .gitignore. It returns them, with what the user must add.
 func (p *Plan) LeaveOut(folder string, all bool) (kept []Edit) {
 	p.Files = slices.DeleteFunc(p.Files, func(f File) bool {
 		at := filepath.Join(folder, f.Path)
