@@ -69,8 +69,8 @@ type loader struct {
 	pin    func(context.Context, Repo) (Repo, error)
 }
 
-// newLoader returns a loader for "a.yml:b.yml". It refuses an empty name, and files in different
-// repositories.
+// newLoader returns a loader for "a.yml:b.yml". It refuses an empty name beside others, and files
+// in different repositories.
 func newLoader(files string, ws Workspace) (*loader, error) {
 	l := &loader{given: files, placed: map[string]Repo{}, ws: ws, pin: func(_ context.Context, r Repo) (Repo, error) { return r, nil }}
 	var err error
