@@ -138,10 +138,13 @@ func TestLocalFolderGivesIncludesAndPatches(t *testing.T) {
 	write(t, mine, map[string]string{"k.yml": "header: {version: 14}\nmachine: mine\n", "p.patch": changeLine("two", "patched")})
 	write(t, dir, map[string]string{"p.yml": "header: {version: 14, includes: [{repo: r, file: k.yml}]}\nrepos:\n  r: {url: " + url + ", branch: main}\n" +
 		"  s: {url: " + url + ", branch: main, patches: {p: {repo: r, path: p.patch}}}\n"})
-	ws := Workspace{Dir: filepath.Join(dir, "w"), Local: map[string]string{"r": mine}}
+	ws := Workspace{Dir: filepath.Join(dir, "w"), Local: map[string]string{"r": mine}, Build: filepath.Join(dir, "b")}
 	p, err := Load(t.Context(), filepath.Join(dir, "p.yml"), ws)
 	if err != nil || p.Machine != "mine" {
 		t.Fatalf("machine %q, %v; want that of the local folder", p.Machine, err)
+	}
+	if localfile.Exists(ws.Build) {
+		t.Error("Load wrote bitbake's configuration, which a build may be reading")
 	}
 	if err := Checkout(t.Context(), p, ws); err != nil || (moved{r: filepath.Join(ws.Dir, "s")}).files(t)["conf/layer.conf"] != "patched" {
 		t.Errorf("Checkout = %v; want s patched from the local folder", err)

@@ -77,6 +77,7 @@ func newLoader(files string, ws Workspace) (*loader, error) {
 	if l.ws.Dir, err = filepath.Abs(ws.Dir); err != nil {
 		return nil, err
 	}
+	l.ws.Build = "" // only a checkout of the whole project writes bitbake's configuration
 	trees := map[string]bool{}
 	names := splitFiles(files)
 	for _, name := range names {

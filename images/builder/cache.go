@@ -77,6 +77,7 @@ func checkoutsOf(ctx context.Context, opt images.Options, board string) (dirs []
 	if err != nil {
 		return nil, err
 	}
+	opt.Offline = true
 	if p, ws, err := images.Project(ctx, spec, opt); err == nil { // its repositories may be elsewhere (SLIPWAY_LOCAL)
 		for _, r := range p.Repos {
 			dirs = append(dirs, p.Dir(ws, r))

@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"math/big"
 	"os"
@@ -108,7 +107,10 @@ func (s signing) makeKey(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("make a key for updates: %w", err)
 	}
-	return errors.Join(renameio.WriteFile(s.key, key, 0o600), renameio.WriteFile(s.cert, cert, 0o644))
+	if err := renameio.WriteFile(s.key, key, 0o600); err != nil {
+		return err
+	}
+	return renameio.WriteFile(s.cert, cert, 0o644)
 }
 
 // validYears is long: what a board trusts cannot be changed but by an update.
