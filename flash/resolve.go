@@ -9,6 +9,8 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"slipway/flash/device"
 	"slipway/flash/evidence"
@@ -131,7 +133,7 @@ func (p *imageResolver) readDigest(ctx context.Context) error {
 		return err
 	}
 	p.sums, p.list = &sums, file.Reference
-	p.listed, err = p.proveSigners(ctx, o, file.Name, trust.Bytes(data))
+	p.listed, err = p.proveSigners(ctx, o, o.PathOf(file.Name), trust.Bytes(data))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // the image itself may be signed
 	}
@@ -198,7 +200,7 @@ func (p *imageResolver) readImage(ctx context.Context) error {
 	case byMap:
 		p.signedBy = p.mapped
 	case !proved:
-		if p.signedBy, err = p.proveSigners(ctx, o, o.Name(), p.file); err != nil {
+		if p.signedBy, err = p.proveSigners(ctx, o, o.PathOf(o.Name()), p.file); err != nil {
 			return err
 		}
 	}
@@ -233,15 +235,33 @@ func (p *imageResolver) writesDisk() bool {
 // it reads the block map and verifies its signature. byMap is true if only the map is signed: its
 // digests then verify all of the image that is written. It is an error if neither is signed.
 func (p *imageResolver) findSigned(ctx context.Context, o *fetch.Origin) (byMap bool, err error) {
-	_, _, unsigned := p.lists.Find(ctx, o, o.Name())
+	_, _, unsigned := p.lists.Find(ctx, o, o.PathOf(o.Name()))
 	if unsigned == nil || !errors.Is(unsigned, fs.ErrNotExist) || !p.writesDisk() {
 		return false, unsigned
 	}
 	if err := p.readMap(ctx, o); err != nil || len(p.mapped) == 0 {
-		return false, cmp.Or(err, unsigned)
+		return false, cmp.Or(err, p.signedFolder(ctx, o), unsigned)
 	}
 	_, _, err = parseMap(p.mapPath, p.mapFile)
 	return true, err
+}
+
+// signedFolder returns an error with the line that flashes the image's folder, if only the
+// artifact.json there, which lists the image, is signed.
+func (p *imageResolver) signedFolder(ctx context.Context, o *fetch.Origin) error {
+	folder := filepath.Dir(o.PathOf(o.Name()))
+	a, err := images.ReadArtifact(o.Folder())
+	if err != nil || !slices.ContainsFunc(a.Files, func(f images.File) bool { return f.Name == o.Name() }) {
+		return nil
+	}
+	if _, _, err := p.lists.Find(ctx, o, images.ArtifactName); err != nil {
+		return nil
+	}
+	step := "flash " + plaintext.Quote(folder) + " " + plaintext.Quote(strings.Join(p.devicePaths(), ","))
+	if p.options.Signers != "" {
+		step += " --signers=" + plaintext.Quote(p.options.Signers)
+	}
+	return fmt.Errorf("%s is not signed, only the artifact.json beside it, which lists it\nnext: %s", o.PathOf(o.Name()), step)
 }
 
 // proveSigners verifies the signatures of the file called name for every list, and returns the
@@ -318,7 +338,7 @@ func (p *imageResolver) leftOutReason() string {
 // proveMap reads the block map into p.mapFile, and verifies its digest and signature. It returns
 // fs.ErrNotExist if one is required and the map has none. A digest in a signed list is enough. It
 // refuses a clearsigned map.
-func (p *imageResolver) proveMap(ctx context.Context, at trust.Place, file fetch.File) (err error) {
+func (p *imageResolver) proveMap(ctx context.Context, o *fetch.Origin, file fetch.File) (err error) {
 	if p.mapFile, err = file.ReadAll(ctx, mapLimit); err != nil {
 		return err
 	}
@@ -338,7 +358,7 @@ func (p *imageResolver) proveMap(ctx context.Context, at trust.Place, file fetch
 		}
 	}
 	if len(p.lists) > 0 {
-		p.mapped, err = p.proveSigners(ctx, at, file.Name, trust.Bytes(p.mapFile))
+		p.mapped, err = p.proveSigners(ctx, o, o.PathOf(file.Name), trust.Bytes(p.mapFile))
 		return err
 	}
 	if p.options.Digest != "" && !named {

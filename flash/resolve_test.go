@@ -209,6 +209,23 @@ func leavesOut(t *testing.T, path string) []byte {
 	return b.Bytes()
 }
 
+// The line that signs names the image by its path. If only the artifact beside it is signed, the
+// next line flashes that.
+func TestUnsignedImageInAFolder(t *testing.T) {
+	a, ann := little(t), newPerson(t, "ann")
+	t.Chdir(filepath.Dir(a.Dir()))
+	image := filepath.Join(filepath.Base(a.Dir()), "disk.img")
+	disk, _, err := elsewhere(t, spec, Options{Image: image, Signers: ann.list})
+	refused(t, disk, err, "there is no "+image+".sig\nnext: ssh-keygen -Y sign -f ~/.ssh/id_ed25519 -n file "+image+" ")
+	ann.sign(t, images.ArtifactPath(a.Dir()))
+	disk, _, err = elsewhere(t, spec, Options{Image: image, Signers: ann.list})
+	refused(t, disk, err, "\nnext: flash "+filepath.Base(a.Dir())+" "+disk+" --signers="+ann.list)
+	ann.sign(t, image)
+	if _, _, err := elsewhere(t, spec, Options{Image: image, Signers: ann.list}); err != nil {
+		t.Error(err)
+	}
+}
+
 // The missing signature is named, where another list's is there.
 func TestWhichSignatureIsMissing(t *testing.T) {
 	a := artifact(t)

@@ -171,6 +171,15 @@ func (o *Origin) ReadBeside(ctx context.Context, name string) ([]byte, error) {
 	return file.ReadAll(ctx, maxBesideBytes)
 }
 
+// PathOf returns the path of a file beside a local image, as the user would type it. For an image of
+// a server it returns the name.
+func (o *Origin) PathOf(name string) string {
+	if o.ref.kind == kindPath {
+		return o.ref.besideFile(name).path
+	}
+	return name
+}
+
 // Folder returns the folder of a local image; the cache folder for an image of a server.
 func (o *Origin) Folder() string {
 	if path, err := o.ref.absolutePath(); err == nil && o.ref.kind == kindPath {
