@@ -128,17 +128,8 @@ func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 }
 
 // flashAll finds the image, refuses a running virtual board's disk, and writes all devices. It
-// creates keys for a virtual board or one with a data partition, but not for how.Image. After an
-// error it removes a new board folder, and then the build folder, if they are empty.
-func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices []string, how flash.Options) (_ []flash.Receipt, err error) {
-	dir := opt.BoardDir(spec)
-	if _, none := os.Stat(dir); none != nil {
-		defer func() {
-			if err != nil && os.Remove(dir) == nil { // it is empty
-				_ = os.Remove(opt.Dir) // so may be this one
-			}
-		}()
-	}
+// creates keys for a virtual board or one with a data partition, but not for how.Image.
+func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices []string, how flash.Options) ([]flash.Receipt, error) {
 	a, err := artifactFor(spec, opt, &how, devices)
 	if err != nil {
 		return nil, flash.Fail(spec.Board, devices, report.Because(ctx, flash.ErrImage, err))
@@ -182,7 +173,7 @@ func identityDir(a images.Artifact, dryRun bool) (_ string, done func(), err err
 
 // artifactFor returns the board's last build, and checks its files. If the user named a deploy
 // folder of bitbake as the board, it sets how.Image to the image in that folder. Without a build,
-// but with how.Image, it creates the board's folder and returns an artifact without files.
+// but with how.Image, it returns an artifact without files.
 func artifactFor(spec images.Spec, opt images.Options, how *flash.Options, devices []string) (a images.Artifact, err error) {
 	dir := opt.BoardDir(spec)
 	if how.Image == "" {
@@ -197,7 +188,7 @@ func artifactFor(spec images.Spec, opt images.Options, how *flash.Options, devic
 	if how.Image == "" || !errors.Is(err, fs.ErrNotExist) {
 		return a, err
 	}
-	return images.NoArtifact(spec, dir), os.MkdirAll(dir, 0o755)
+	return images.NoArtifact(spec, dir), nil
 }
 
 // filesFor returns the kinds of image files for a device, the preferred kind first.

@@ -142,14 +142,17 @@ func TestFlashImageFromElsewhere(t *testing.T) {
 	}
 	to := filepath.Join(t.TempDir(), "card.img")
 	var out bytes.Buffer
+	if err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{Image: image, DryRun: true}, true); err != nil {
+		t.Fatal(err)
+	}
 	if err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{Image: image}, true); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("the virtual disk has %d bytes, %v; want the image's %d", len(got), err, len(data))
 	}
-	if left, err := os.ReadDir(opt.BoardDir(spec)); err != nil || len(left) != 0 {
-		t.Errorf("the board's folder holds %v, %v; want nothing", left, err)
+	if left, err := os.ReadDir(opt.Dir); err != nil || len(left) != 0 {
+		t.Errorf("the build folder holds %v, %v; want nothing", left, err)
 	}
 	state, err := opt.StateDir(spec)
 	if err == nil {

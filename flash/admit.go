@@ -43,6 +43,24 @@ func checkDevice(spec images.Spec, d device.Device) error {
 	return nil
 }
 
+// checkFolder returns an error if the folder of a new virtual disk does not exist: its name may be
+// mistyped. It allows the folder machine of the board, which up and virt start use.
+func checkFolder(artifact images.Artifact, name string, d device.Device) error {
+	dir := filepath.Dir(d.Path)
+	if info, err := os.Stat(dir); err == nil && info.IsDir() {
+		return nil
+	}
+	build, err := filepath.Abs(artifact.Dir())
+	state, wrong := artifact.StateDir()
+	if err := errors.Join(err, wrong); err != nil {
+		return err
+	}
+	if filepath.Base(dir) == "machine" && slices.Contains([]string{build, state}, filepath.Dir(dir)) {
+		return nil
+	}
+	return fmt.Errorf("there is no folder %s; nothing was written\nnext: mkdir -p %s", filepath.Dir(name), plaintext.Quote(filepath.Dir(name)))
+}
+
 // refusedSteps maps the text of a refusal to the command that resolves it. refusedStep replaces
 // GIVEN by the device's name on the command line, and $1 by the first group of the pattern.
 var refusedSteps = []struct{ said, step string }{

@@ -296,7 +296,9 @@ func chooseDevice(spec images.Spec, artifact images.Artifact, name string) (devi
 	if err != nil {
 		return device.Device{}, err
 	}
-	err = checkDevice(spec, d)
+	if err = checkDevice(spec, d); err == nil && d.Kind == device.File && !d.Exists() {
+		err = checkFolder(artifact, strings.TrimPrefix(name, device.FilePrefix), d)
+	}
 	if err != nil && !strings.Contains(err.Error(), "\nnext: ") {
 		err = fmt.Errorf("%w\nnext: %s", err, refusedStep(name, d.Refused))
 	}

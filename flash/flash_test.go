@@ -169,7 +169,7 @@ func newTestIdentity(t *testing.T) Identity {
 
 func TestWriteFile(t *testing.T) {
 	a := artifact(t)
-	path := filepath.Join(t.TempDir(), "machine", "disk.img")
+	path := filepath.Join(a.Dir(), "machine", "disk.img")
 	var out bytes.Buffer
 	receipt, err := Write(t.Context(), spec, a, path, Options{Out: &out})
 	if err != nil {

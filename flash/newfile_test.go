@@ -49,6 +49,8 @@ func TestNamesThatMakeNoFile(t *testing.T) {
 		"file:/dev/null":                   "neither a file nor a block device",
 		"file:":                            "no name after file:",
 		" disk.img":                        "begins or ends with a blank",
+		"nodir/disk.img":                   "there is no folder nodir; nothing was written\nnext: mkdir -p nodir",
+		"file:no dir/sdb":                  "next: mkdir -p 'no dir'",
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -72,6 +74,9 @@ func TestNamesThatMakeAFile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
+			if err := os.Mkdir("new", 0o755); err != nil {
+				t.Fatal(err)
+			}
 			if _, err := Write(t.Context(), spec, a, name, Options{}); err != nil {
 				t.Fatal(err)
 			}
