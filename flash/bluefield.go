@@ -50,7 +50,7 @@ type dpu struct {
 
 func newBlueFieldJob(ctx context.Context, r request) (job, error) {
 	j := &bluefieldJob{request: r}
-	return j, runSteps(ctx, j.close, j.checkOptions, j.readConfig, j.openStream, j.openPorts)
+	return j, runSteps(ctx, j.close, j.checkOptions, j.readConfig, as(ErrRefused, j.openPorts), as(ErrImage, j.openStream), as(ErrRefused, j.checkCards))
 }
 
 func (j *bluefieldJob) close() {
@@ -165,7 +165,7 @@ func (j *bluefieldJob) openPorts(ctx context.Context) error {
 }
 
 // openPort opens and locks a DPU's rshim device, reads its name and model into d, and adds a new
-// dpu with a receipt to j.dpus. It refuses a DPU that is not ready or of another model.
+// dpu to j.dpus. It refuses a DPU that is not ready or of another model.
 func (j *bluefieldJob) openPort(ctx context.Context, d *device.Device) error {
 	port, err := openRShim(ctx, d.Path)
 	if err != nil {
@@ -185,14 +185,21 @@ func (j *bluefieldJob) openPort(ctx context.Context, d *device.Device) error {
 	if want := j.spec.Flash.DPU; want != "" && !isDPU(m.Info, want) {
 		return fmt.Errorf("it is a %s, and board %s is a %s", m.Info, j.spec.Board, want)
 	}
-	if err := one.other.refuseOrRecord(compareCard(j.stream.Stream, m.Info)); err != nil {
-		return err
-	}
 	one.device, one.mode = *d, m.Mode
-	one.receipt = Receipt{
-		Board: j.artifact.Board, Key: j.artifact.Key, Device: *d, Image: filepath.Base(j.stream.Name()), Form: "bfb",
-		ImageSHA256: j.sha256, ImageBytes: j.pushedBytes(), Config: j.configSum, DryRun: j.options.DryRun,
-		OtherBoard: one.other.said,
+	return nil
+}
+
+// checkCards refuses a stream for another card than a DPU, and makes the receipts.
+func (j *bluefieldJob) checkCards(context.Context) error {
+	for _, d := range j.dpus {
+		if err := d.other.refuseOrRecord(compareCard(j.stream.Stream, d.device.Chip)); err != nil {
+			return nameDevice(j.devicePaths(), d.device.Path, err)
+		}
+		d.receipt = Receipt{
+			Board: j.artifact.Board, Key: j.artifact.Key, Device: d.device, Image: filepath.Base(j.stream.Name()), Form: "bfb",
+			ImageSHA256: j.sha256, ImageBytes: j.pushedBytes(), Config: j.configSum, DryRun: j.options.DryRun,
+			OtherBoard: d.other.said,
+		}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -225,6 +226,18 @@ func TestFlashBlueFieldRefuses(t *testing.T) {
 				t.Errorf("%d resets, CLEAR_ON_READ %s; want a DPU as it was", d.Resets(), clear)
 			}
 		})
+	}
+}
+
+// Slipway asks for the DPU before it reads the image, and the exit status says which was wrong.
+func TestFlashBlueFieldKinds(t *testing.T) {
+	a, _ := streamArtifact(t)
+	o := Options{Image: writeFile(t, "raw.img", strings.Repeat("raw", 1000))}
+	there := dpus(t, &flashtest.DPU{Says: flashtest.Boots})[0]
+	for name, want := range map[string]error{"/dev/rshim9": ErrRefused, there: ErrImage} {
+		if _, err := Write(t.Context(), dpuSpec, a, name, o); !errors.Is(err, want) {
+			t.Errorf("Write to %s = %v; want %v", name, err, want)
+		}
 	}
 }
 

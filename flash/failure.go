@@ -123,6 +123,11 @@ func withKind(ctx context.Context, kind, err error) error {
 	return kindError{kind, err}
 }
 
+// as returns a step whose errors get a kind by withKind.
+func as(kind error, step func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error { return withKind(ctx, kind, step(ctx)) }
+}
+
 type kindError struct{ kind, err error }
 
 func (f kindError) Error() string   { return f.err.Error() }

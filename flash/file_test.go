@@ -2,6 +2,7 @@ package flash
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -238,4 +239,25 @@ func fill(t *testing.T, path, content string) {
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// An image is not written onto itself: not by another path, nor onto the loop device over it.
+func TestOwnImageRefused(t *testing.T) {
+	a, s := little(t), newShelf(t, little(t))
+	want := read(t, s.path("disk.img"))
+	if err := os.Link(s.path("disk.img"), s.path("link.img")); err != nil {
+		t.Fatal(err)
+	}
+	try := func(name string) {
+		_, err := Write(t.Context(), spec, a, name, Options{Image: s.path("disk.img"), Yes: []string{name}})
+		if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "holds the image itself") {
+			t.Errorf("Write to %s = %v; want it refused", name, err)
+		}
+	}
+	try(s.path("disk.img"))
+	try(s.path("link.img"))
+	if os.Geteuid() == 0 {
+		try(flashtest.Attach(t, s.path("disk.img")))
+	}
+	same(t, "image", read(t, s.path("disk.img")), want)
 }

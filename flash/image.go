@@ -53,10 +53,7 @@ type imageJob struct {
 // deviceWriter for each device, without writing. A tegraflash package becomes an image first.
 func newImageJob(ctx context.Context, r request) (job, error) {
 	j := &imageJob{request: r}
-	as := func(kind error, do func(context.Context) error) func(context.Context) error {
-		return func(ctx context.Context) error { return withKind(ctx, kind, do(ctx)) }
-	}
-	err := runSteps(ctx, j.close, j.checkOptions, j.makeCardImage, as(ErrImage, j.openImage), as(ErrImage, j.openMap), as(ErrImage, j.proveFile), as(ErrImage, j.setSize),
+	err := runSteps(ctx, j.close, j.checkOptions, j.makeCardImage, as(ErrImage, j.openImage), as(ErrRefused, j.refuseOwnImage), as(ErrImage, j.openMap), as(ErrImage, j.proveFile), as(ErrImage, j.setSize),
 		as(ErrImage, j.checkImage), as(ErrImage, j.checkMachine), as(ErrRefused, j.checkFit), as(ErrImage, j.checkMapSample))
 	if err != nil {
 		return nil, err
@@ -136,6 +133,20 @@ func (j *imageJob) openImage(context.Context) error {
 	}
 	j.source, err = source.Open(j.file, path)
 	return nameImage(path, err)
+}
+
+// refuseOwnImage refuses a device that is the image's own file, or a loop device over it.
+func (j *imageJob) refuseOwnImage(context.Context) error {
+	for _, d := range j.devices {
+		path := d.Path
+		if d.Bus == "loop" {
+			path = d.Model // the file behind it
+		}
+		if info, err := os.Stat(path); err == nil && os.SameFile(info, j.info) {
+			return deviceError{d.Path, fmt.Errorf("refused: %s holds the image itself; nothing was written\nnext: ls -l %s  # then name another device or file", d.Path, plaintext.Quote(filepath.Dir(path)))}
+		}
+	}
+	return nil
 }
 
 // nameImage replaces the placeholder IMAGE in the error's next step with the image's path. An error

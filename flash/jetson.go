@@ -36,7 +36,7 @@ var jetsonHost = tegra.Here
 
 func newJetsonJob(ctx context.Context, r request) (job, error) {
 	j := &jetsonJob{request: r, at: time.Now().UTC().Format("20060102-150405")}
-	return j, runSteps(ctx, j.close, j.checkOptions, j.checkSettings, j.checkBoards, j.unpackPackage, j.checkPackage)
+	return j, runSteps(ctx, j.close, j.checkOptions, j.checkSettings, as(ErrRefused, j.checkBoards), j.unpackPackage, j.checkPackage)
 }
 
 // checkOptions refuses options that apply only to disk images, and checks the key files.

@@ -264,6 +264,9 @@ func TestJetsonRefused(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("WriteAll = %v; want an error with %q", err, tt.want)
 			}
+			if tt.name == "nothing there" && !errors.Is(err, ErrRefused) {
+				t.Errorf("WriteAll = %v; want the kind of a device that is refused", err)
+			}
 			if got := j.left(t); got != before {
 				t.Errorf("left is %q; want %q", got, before)
 			}

@@ -40,7 +40,7 @@ func Claim(ctx context.Context, d Device) (*Claimed, error) {
 		return nil, refusal{here.explainBusy(d, err)}
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, refusal{fmt.Errorf("%w; run this as root or in the group of %s", err, d.Path)}
+		return nil, refusal{fmt.Errorf("%w; nothing was written\nnext: repeat the line as root", err)}
 	}
 	if err != nil {
 		return nil, err

@@ -38,8 +38,8 @@ var typedLine atomic.Pointer[[]string]
 func SetTyped(line []string) { typedLine.Store(&line) }
 
 // repeatLine changes the user's command line as a step says that begins with "repeat the line", and
-// returns it without secrets. The step may continue "with --FLAG=VALUE", "with NEW for OLD" or
-// "without --FLAG". Another step stays as it is.
+// returns it without secrets. The step may continue "with --FLAG=VALUE", "with NEW for OLD",
+// "without --FLAG" or "as root". Another step stays as it is.
 func repeatLine(step string) string {
 	line, typed := []string(nil), typedLine.Load()
 	change, found := strings.CutPrefix(step, "repeat the line")
@@ -51,7 +51,7 @@ func repeatLine(step string) string {
 	now, old, swaps := strings.Cut(what, " for ")
 	flag, _, _ := strings.Cut(what, "=")
 	for _, arg := range *typed {
-		if name, _, _ := strings.Cut(arg, "="); swaps || verb == "" || name != flag {
+		if name, _, _ := strings.Cut(arg, "="); swaps || verb == "" || verb == "as" || name != flag {
 			line = append(line, swapWord(arg, now, old))
 		}
 	}
@@ -62,11 +62,29 @@ func repeatLine(step string) string {
 		}
 		line = slices.Insert(line, end, what)
 	}
-	step = plaintext.HideSecrets(ProgramName() + " " + strings.Join(line, " "))
+	step = ProgramName() + " " + strings.Join(line, " ")
+	if verb == "as" {
+		step = rootWords() + step
+	}
+	step = plaintext.HideSecrets(step)
 	if explained {
 		step += "  # " + why
 	}
 	return step
+}
+
+// rootWords returns the words before a line that sudo runs with the user's state folder and settings.
+func rootWords() string {
+	words := "sudo XDG_STATE_HOME=$HOME/.local/state "
+	if home := os.Getenv("XDG_STATE_HOME"); home != "" {
+		words = "sudo XDG_STATE_HOME=" + plaintext.Quote(home) + " "
+	}
+	for _, setting := range os.Environ() {
+		if name, value, _ := strings.Cut(setting, "="); strings.HasPrefix(name, "SLIPWAY_") {
+			words += name + "=" + plaintext.Quote(value) + " "
+		}
+	}
+	return words
 }
 
 // swapWord returns an argument quoted for a shell, with now in place of old. It also replaces old
