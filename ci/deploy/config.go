@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/rogpeppe/go-internal/diff"
 	goyaml "go.yaml.in/yaml/v4"
@@ -241,7 +240,7 @@ func Config(ctx context.Context, w io.Writer, opt images.Options, spec images.Sp
 		if err != nil {
 			done.Error = err.Error()
 		}
-		return errors.Join(err, showConfig(w, done, o))
+		return errors.Join(done.leadToUndo(conn, spec, host, err), showConfig(w, done, o))
 	})
 }
 
@@ -261,23 +260,24 @@ func planAndApply(ctx context.Context, conn *boardssh.Conn, f *configFile, o Con
 	if err != nil {
 		return done, err
 	}
-	done.Settings = append(done.Settings, p.settings...)
-	if done.Changes, _, err = undo.Configure(ctx, conn, want, true); err != nil || len(done.Changes)+len(p.settings) == 0 {
+	planned, _, err := undo.Configure(ctx, conn, want, true)
+	if err != nil || len(planned)+len(p.settings) == 0 {
 		return done, err
 	}
-	if o.DryRun {
-		done.Diff, err = p.diffFiles(ctx, done.Changes)
-		return done, err
+	if !o.DryRun {
+		return done, p.applyChanges(ctx, want, planned, &done, o)
 	}
-	return done, p.applyChanges(ctx, want, &done, o)
+	done.Changes, done.Settings = planned, append(done.Settings, p.settings...)
+	done.Diff, err = p.diffFiles(ctx, planned)
+	return done, err
 }
 
 // applyChanges writes the files and settings to the board and runs the follow-ups of changed files,
-// and those that always run. It puts the undo ID and the notes into done. After a failure or Ctrl-C
-// it restores the old state, unless o.Keep is set.
-func (p *configPlan) applyChanges(ctx context.Context, want undo.Configuration, done *configDone, o ConfigOptions) error {
+// and those that always run. It puts the changes, if it began them, the undo ID and the notes into
+// done. After a failure or Ctrl-C it restores the old state, unless o.Keep is set.
+func (p *configPlan) applyChanges(ctx context.Context, want undo.Configuration, planned []files.Change, done *configDone, o ConfigOptions) error {
 	changed := func(file string) bool {
-		return slices.ContainsFunc(done.Changes, func(c files.Change) bool { return "/"+c.Path == file })
+		return slices.ContainsFunc(planned, func(c files.Change) bool { return "/"+c.Path == file })
 	}
 	todo := slices.DeleteFunc(slices.Clone(p.followUps), func(a followUp) bool { return !a.always && !slices.ContainsFunc(a.files, changed) })
 	for _, a := range todo {
@@ -286,7 +286,9 @@ func (p *configPlan) applyChanges(ctx context.Context, want undo.Configuration, 
 		}
 	}
 	var err error
-	_, done.Undo, err = undo.Configure(ctx, p.conn, want, false)
+	if _, done.Undo, err = undo.Configure(ctx, p.conn, want, false); done.Undo != "" {
+		done.Changes, done.Settings = planned, append(done.Settings, p.settings...)
+	}
 	for i := 0; err == nil && i < len(todo); i++ {
 		var note string
 		if note, err = todo[i].do(ctx, changed); note != "" && err == nil && !slices.Contains(done.Notes, note) {
@@ -297,11 +299,7 @@ func (p *configPlan) applyChanges(ctx context.Context, want undo.Configuration, 
 	if err == nil || done.Undo == "" || o.Keep {
 		return err
 	}
-	if failed := putBack(ctx, p.conn, done.Undo); failed != nil {
-		return errors.Join(err, fmt.Errorf("put back what was there: %w", failed))
-	}
-	done.Undone = true
-	return fmt.Errorf("%w\n  all was put back as it was", err)
+	return putBack(ctx, p.conn, &done.filesDone, true, err)
 }
 
 // addHint appends to the error of a refused setting, and to no other, why a board may refuse it.
@@ -314,18 +312,6 @@ func (p *configPlan) addHint(err error) error {
 			return fmt.Errorf("%w\n  %s", err, hint)
 		}
 	}
-	return err
-}
-
-// putBackLimit is how long putting back may take after Ctrl-C.
-const putBackLimit = 2 * time.Minute
-
-// putBack undoes the change with this id, also what changed since, and restarts its units. It also
-// runs if ctx was canceled, for at most putBackLimit.
-func putBack(ctx context.Context, conn *boardssh.Conn, id string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putBackLimit)
-	defer cancel()
-	_, err := undoAndRestart(ctx, conn, id, true)
 	return err
 }
 
@@ -362,6 +348,9 @@ func showConfig(w io.Writer, done configDone, o ConfigOptions) error {
 	if o.JSON {
 		return plaintext.WriteJSON(w, done)
 	}
+	if done.Undone {
+		return nil // the error says it
+	}
 	for _, c := range done.Changes {
 		fmt.Fprintf(w, "%-13s  %q\n", c.Kind, "/"+c.Path)
 	}
@@ -376,7 +365,9 @@ func showConfig(w io.Writer, done configDone, o ConfigOptions) error {
 	switch {
 	case o.DryRun && done.Error == "":
 		fmt.Fprintf(w, "%d changes; nothing was done\n", n)
-	case done.Undo != "" && !done.Undone:
+	case done.Undo != "" && done.Error != "":
+		fmt.Fprintf(w, "some of these %d changes may be made; deploy undo puts back what was there (--id=%s)\n", n, done.Undo)
+	case done.Undo != "":
 		fmt.Fprintf(w, "%d changes; deploy undo puts back what was there (--id=%s)\n", n, done.Undo)
 	case n == 0 && done.Error == "":
 		fmt.Fprintln(w, "the board is as it should be")

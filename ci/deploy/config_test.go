@@ -410,7 +410,7 @@ func TestConfigureFails(t *testing.T) {
 		{"nonsense", "frr: {config: frr.conf}\n", "hostname a\nnonsense\n", "frr.conf:2: the board's FRR refuses it: % Unknown command[4]: nonsense", false},
 		{"no such daemon", "frr: {daemons: [eigrpd]}\n", "", `no daemon "eigrpd" (/etc/frr/daemons has bgpd, ospfd)`, false},
 		{"FRR does not start", "frr: {daemons: [bgpd], config: frr.conf}\n", "this breaks\n", "the journal\n  all was put back as it was", true},
-		{"a unit that never runs", "files: {/etc/x: {from: app.conf, restart: [broken.service]}}\n", "", "the journal\nput back what was there: ", false},
+		{"a unit that never runs", "files: {/etc/x: {from: app.conf, restart: [broken.service]}}\n", "", "the journal\n  all was put back as it was, and still: the unit does not run", true},
 		{"no such owner", "files: {/etc/x: {from: app.conf, owner: nobody-here}}\n", "", "set owners", true},
 	}
 	for _, tt := range tests {

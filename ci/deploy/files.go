@@ -63,8 +63,20 @@ func Files(ctx context.Context, w io.Writer, opt images.Options, spec images.Spe
 		if err != nil {
 			done.Error = err.Error()
 		}
-		return errors.Join(err, showFiles(w, done, remote, o))
+		return errors.Join(done.leadToUndo(conn, spec, host, err), showFiles(w, done, remote, o))
 	})
+}
+
+// leadToUndo adds to the error of a deploy, if it left changes on the board, the line that undoes it.
+func (d *filesDone) leadToUndo(conn *boardssh.Conn, spec images.Spec, host string, err error) error {
+	if err == nil || d.Undo == "" || d.Undone || strings.Contains(err.Error(), "\nnext: ") {
+		return err
+	}
+	line := fmt.Sprintf("deploy undo %s %s --id=%s", plaintext.Quote(spec.TypedName()), plaintext.Quote(host), d.Undo)
+	if conn.Address().Become != "" {
+		line += " --become"
+	}
+	return boardssh.NextStep{Err: err, Step: line}
 }
 
 // checkDestination refuses a relative path. With remove (--delete) it also refuses system folders,
@@ -109,30 +121,58 @@ func asFolder(local string) (folder string, remove func(), err error) {
 	return folder, remove, err
 }
 
-// restartOrUndo restarts the units and watches them for o.Watch. Unless o.Keep is set, it undoes
-// the deploy and sets done.Undone if one does not run, or systemd does not answer.
+// restartOrUndo restarts the units and watches them for o.Watch. If that fails, it undoes the
+// deploy, unless o.Keep is set or ctx ended.
 func restartOrUndo(ctx context.Context, conn *boardssh.Conn, done *filesDone, o FilesOptions) error {
 	err := undo.RestartUnits(ctx, conn, o.Restart, o.Watch)
-	fails := errors.Is(err, undo.ErrUnit) || errors.Is(err, boardssh.ErrSilent)
-	if !fails || o.Keep || done.Undo == "" {
+	if err == nil || ctx.Err() != nil || o.Keep || done.Undo == "" {
 		return err
 	}
+	return putBack(ctx, conn, done, false, err)
+}
+
+// putBackLimit is how long putting back may take after Ctrl-C.
+const putBackLimit = 2 * time.Minute
+
+// putBack undoes a deploy that failed with err, with force also what changed since. It also runs if
+// ctx was canceled, for at most putBackLimit. It returns err with what came of that.
+func putBack(ctx context.Context, conn *boardssh.Conn, done *filesDone, force bool, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putBackLimit)
 	defer cancel()
-	if _, failed := undo.Restore(ctx, conn, done.Undo, false); failed != nil {
-		return errors.Join(err, failed)
+	_, restored, failed := undoAndRestart(ctx, conn, done.Undo, force)
+	switch done.Undone = restored; {
+	case failed == nil:
+		return notedError{err, errors.New(allBack)}
+	case restored:
+		return notedError{err, failed}
 	}
-	done.Undone = true
-	if failed := undo.RestoreUnits(ctx, conn, o.Restart); failed != nil {
-		return errors.Join(err, fmt.Errorf("all files were put back, and still: %w", failed))
-	}
-	return fmt.Errorf("%w\n  all files were put back as they were", err)
+	return notedError{err, fmt.Errorf("what was there could not be put back: %w", failed)}
 }
+
+// allBack says that a board's files and settings are as before a deploy.
+const allBack = "all was put back as it was"
+
+// notedError is an error with a note below it, before its next step.
+type notedError struct{ error, note error }
+
+func (e notedError) Error() string {
+	text, next, found := strings.Cut(e.error.Error(), "\nnext: ")
+	text += "\n  " + e.note.Error()
+	if found && !strings.Contains(text, "\nnext: ") {
+		text += "\nnext: " + next
+	}
+	return text
+}
+
+func (e notedError) Unwrap() []error { return []error{e.error, e.note} }
 
 // showFiles writes the changes of a run of Files as text or JSON.
 func showFiles(w io.Writer, done filesDone, remote string, o FilesOptions) error {
 	if o.JSON {
 		return plaintext.WriteJSON(w, done)
+	}
+	if done.Undone {
+		return nil // the error says it
 	}
 	for _, c := range done.Changes {
 		fmt.Fprintf(w, "%-13s  %q\n", c.Kind, c.Path)
@@ -140,9 +180,9 @@ func showFiles(w io.Writer, done filesDone, remote string, o FilesOptions) error
 	switch {
 	case o.DryRun:
 		fmt.Fprintf(w, "%d changes in %s; nothing was done\n", len(done.Changes), remote)
-	case done.Undo != "" && done.Error != "" && !done.Undone:
+	case done.Undo != "" && done.Error != "":
 		fmt.Fprintf(w, "some of these %d changes in %s may be made; deploy undo puts back what was there (--id=%s)\n", len(done.Changes), remote, done.Undo)
-	case done.Undo != "" && !done.Undone:
+	case done.Undo != "":
 		fmt.Fprintf(w, "%d changes in %s; deploy undo puts back what was there (--id=%s)\n", len(done.Changes), remote, done.Undo)
 	case len(done.Changes) == 0 && done.Error == "":
 		fmt.Fprintf(w, "%s is as it should be\n", remote)
@@ -168,7 +208,7 @@ func Undo(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec
 			}
 			return showUndos(w, all, o.JSON)
 		}
-		u, err := undoAndRestart(ctx, conn, o.ID, o.Force)
+		u, _, err := undoAndRestart(ctx, conn, o.ID, o.Force)
 		if err != nil {
 			return err
 		}
@@ -181,13 +221,17 @@ func Undo(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec
 }
 
 // undoAndRestart undoes a deploy and restarts its units, even if the board refused a setting. It
-// stops units that the deploy added.
-func undoAndRestart(ctx context.Context, conn *boardssh.Conn, id string, force bool) (undo.Deployment, error) {
-	u, err := undo.Restore(ctx, conn, id, force)
-	if (err == nil || errors.Is(err, undo.ErrSetting)) && len(u.Units) > 0 {
-		err = errors.Join(err, undo.RestoreUnits(ctx, conn, u.Units))
+// stops units that the deploy added. restored says that only a restart can have failed.
+func undoAndRestart(ctx context.Context, conn *boardssh.Conn, id string, force bool) (u undo.Deployment, restored bool, err error) {
+	u, err = undo.Restore(ctx, conn, id, force)
+	if restored = err == nil; !restored && !errors.Is(err, undo.ErrSetting) || len(u.Units) == 0 {
+		return u, restored, err
 	}
-	return u, err
+	failed := undo.RestoreUnits(ctx, conn, u.Units)
+	if failed != nil && restored {
+		failed = fmt.Errorf(allBack+", and still: %w", failed)
+	}
+	return u, restored, errors.Join(err, failed)
 }
 
 // showUndos lists the deploys that can be undone, as text or JSON.

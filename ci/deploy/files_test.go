@@ -1,18 +1,24 @@
 package deploy
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"slipway/ci/report"
-	"slipway/flash/boardssh/files"
-	"slipway/images"
-
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"slipway/ci/report"
+	"slipway/flash/boardssh"
+	"slipway/flash/boardssh/files"
+	"slipway/flash/boardssh/undo"
+	"slipway/images"
+	"slipway/layers/run"
 )
 
 func TestFIFOIsNoFileToDeploy(t *testing.T) {
@@ -46,6 +52,65 @@ func TestShowFilesOfBrokenDeploy(t *testing.T) {
 		if err := showFiles(&out, done, "/opt", FilesOptions{}); err != nil || !strings.Contains(out.String(), "\n"+want) {
 			t.Errorf("showFiles with error %q: %v,\n%s; want %q", done.Error, err, out.String(), want)
 		}
+	}
+}
+
+// A deploy that failed leads to its undo, if it left something on the board. It lists no changes that
+// were not made. An own next step of the error stays the last line.
+func TestBrokenDeployLeadsToUndo(t *testing.T) {
+	c, _ := boardInFolder(t)
+	failed, hung := errors.New("it broke off"), boardssh.NextStep{Err: errors.New("it hung"), Step: "ssh b ps"}
+	for _, tt := range []struct {
+		done filesDone
+		err  error
+		want string
+	}{
+		{filesDone{Undo: "I-1"}, failed, "it broke off\nnext: deploy undo toy root@b --id=I-1"},
+		{filesDone{Undo: "I-1", Undone: true}, failed, "it broke off"},
+		{filesDone{}, failed, "it broke off"},
+		{filesDone{Undo: "I-1"}, notedError{hung, errors.New(allBack)}, "it hung\n  all was put back as it was\nnext: ssh b ps"},
+	} {
+		if err := tt.done.leadToUndo(c, images.Spec{Board: "toy"}, "root@b", tt.err); err.Error() != tt.want {
+			t.Errorf("%+v: %q; want %q", tt.done, err, tt.want)
+		}
+	}
+	for _, done := range []filesDone{{Error: "refused"}, {Error: "refused", Undo: "I-1", Undone: true, Changes: []files.Change{{Path: "a", Kind: files.Added}}}} {
+		var out strings.Builder
+		if err := errors.Join(showFiles(&out, done, "/opt", FilesOptions{}), showConfig(&out, configDone{filesDone: done}, ConfigOptions{})); err != nil || out.Len() > 0 {
+			t.Errorf("shown of %+v: %v\n%s", done, err, out.String())
+		}
+	}
+}
+
+// Whatever keeps systemd from restarting a unit, the files are put back.
+func TestServiceIsPutBack(t *testing.T) {
+	c, root := boardInFolder(t)
+	folder := t.TempDir()
+	if err := os.WriteFile(folder+"/app.service", []byte("[Service]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	systemctl := filepath.Join(root, "usr/local/bin/systemctl")
+	for name := range simulatedBoard {
+		if strings.HasSuffix(name, "/systemctl") {
+			systemctl = filepath.Join(root, name)
+		}
+	}
+	if err := run.WriteProgram(systemctl, []byte("#!/bin/sh\necho no bus >&2\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	was := boardFiles(t, root)
+	var done filesDone
+	var err error
+	o := FilesOptions{Restart: []string{"app.service"}}
+	if done.Changes, done.Undo, err = undo.DeployDir(t.Context(), c, folder, "/etc/app", o.DirOptions, o.Restart); err != nil {
+		t.Fatal(err)
+	}
+	err = restartOrUndo(t.Context(), c, &done, o)
+	if err == nil || !done.Undone || !strings.Contains(err.Error(), "no bus\n  all was put back as it was") {
+		t.Errorf("restartOrUndo = %v, undone: %t", err, done.Undone)
+	}
+	if diff := cmp.Diff(was, boardFiles(t, root)); diff != "" {
+		t.Errorf("before (-), after (+):\n%s", diff)
 	}
 }
 

@@ -73,7 +73,7 @@ func deployAndUndo(ctx context.Context, c *boardssh.Conn, config *configFile) er
 			return err
 		}
 	}
-	_, err := undoAndRestart(ctx, c, "", false)
+	_, _, err := undoAndRestart(ctx, c, "", false)
 	return err
 }
 

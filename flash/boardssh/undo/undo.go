@@ -52,7 +52,8 @@ type Deployment struct {
 	Units   []string           `json:"units,omitempty"` // restarted after the deploy
 	Entries []files.Transition `json:"entries"`
 
-	Among    bool      `json:"among,omitempty"` // as in files.DirOptions
+	NewRoots int       `json:"newRoots,omitempty"` // how many folders of Root, from its end, were not there
+	Among    bool      `json:"among,omitempty"`    // as in files.DirOptions
 	Settings []Setting `json:"settings,omitempty"`
 
 	dir string // the deploy's folder on the board
@@ -95,6 +96,11 @@ mkdir) [ ! -L "$2" ] || rm -f "$2"; mkdir -p "$2" && chown -h "$4" "$2" && chmod
 put) t="$2.slipway-undo" && rm -f "$t" && cp -pP "$d/old/$2" "$t" && { [ ! -L "$2" ] || rm -f "$2"; } && mv -f "$t" "$2" ;;
 rights) chown -h "$4" "$2" && { [ -L "$2" ] || chmod "$3" "$2"; } ;;
 esac || exit 255' "$2" && sync`
+
+	// newRootsScript counts the folders of $1 that are missing. removeRootsScript removes $2 of them,
+	// unless they hold something.
+	newRootsScript    = `d=$1 n=0; while [ ! -e "${d:=/}" ]; do n=$((n + 1)) d=${d%/*}; done; echo "$n"`
+	removeRootsScript = `d=$1 n=$2; while [ "$n" -gt 0 ] && rmdir "$d" 2>/dev/null; do n=$((n - 1)) d=${d%/*}; done; true`
 )
 
 // DeployDir is files.PutDir that first saves on the board what it replaces, for Restore. It records
@@ -147,7 +153,17 @@ func removeUnused(ctx context.Context, c *boardssh.Conn, u Deployment) bool {
 		return false
 	}
 	_, err = c.Output(ctx, "rm", "-rf", u.dir)
-	return err == nil
+	return err == nil && removeRoots(ctx, c, u) == nil
+}
+
+// removeRoots removes the root of the deploy, and folders above, if the deploy made them and they
+// are empty.
+func removeRoots(ctx context.Context, c *boardssh.Conn, u Deployment) error {
+	if u.NewRoots == 0 {
+		return nil
+	}
+	_, err := c.AskOutput(ctx, "sh", "-c", removeRootsScript, "sh", u.Root, strconv.Itoa(u.NewRoots))
+	return err
 }
 
 // saveReplaced copies the files that the deploy will replace or remove into a new folder on the
@@ -156,6 +172,13 @@ func removeUnused(ctx context.Context, c *boardssh.Conn, u Deployment) bool {
 func saveReplaced(ctx context.Context, c *boardssh.Conn, p *files.Plan, u Deployment) (_ Deployment, err error) {
 	if u.Entries, err = p.Transitions(ctx); err != nil {
 		return u, err
+	}
+	missing, err := c.AskOutput(ctx, "sh", "-c", newRootsScript, "sh", u.Root)
+	if err != nil {
+		return u, err
+	}
+	if u.NewRoots, err = strconv.Atoi(missing); err != nil || u.NewRoots > strings.Count(u.Root, "/") {
+		return u, fmt.Errorf("look for %s on %s: it answers %s", u.Root, c.Address(), boardssh.Printable(missing))
 	}
 	var saved []string
 	var size int64
@@ -285,7 +308,7 @@ func parseManifest(data []byte) (Deployment, error) {
 	if err := json.Unmarshal(data, &u); err != nil {
 		return u, err
 	}
-	if !path.IsAbs(u.Root) || !idPattern().MatchString(u.ID) || len(u.Entries) > 2*maxEntries {
+	if !path.IsAbs(u.Root) || !idPattern().MatchString(u.ID) || len(u.Entries) > 2*maxEntries || u.NewRoots < 0 || u.NewRoots > strings.Count(u.Root, "/") {
 		return u, errors.New("it is no manifest of a deploy")
 	}
 	for _, e := range u.Entries {
@@ -390,7 +413,7 @@ func restoreDeployment(ctx context.Context, c *boardssh.Conn, u Deployment, forc
 			return 0, err
 		}
 	}
-	if err := restoreSettings(ctx, c, settings); err != nil {
+	if err := errors.Join(removeRoots(ctx, c, u), restoreSettings(ctx, c, settings)); err != nil {
 		return 0, err
 	}
 	_, err = c.Output(ctx, "rm", "-rf", u.dir)
