@@ -278,7 +278,8 @@ func chooseDevices(spec images.Spec, artifact images.Artifact, devices []string)
 	return chosen, nil
 }
 
-// nameDevice marks err as that of one of several devices, and prefixes it with the device's name.
+// nameDevice marks err, which is not nil, as that of one of several devices, and prefixes it with the
+// device's name. With one device it returns err.
 func nameDevice(devices []string, name string, err error) error {
 	if len(devices) < 2 {
 		return err

@@ -75,7 +75,8 @@ func readContainer(state oci.State, devices string) (oci.Config, request, error)
 }
 
 // planShare checks the image's requirements, and returns the requested part of the board's plan, with
-// notes for the log. A board without lists gives a note, or errNoLists.
+// notes for the log. A board without CSV lists has an empty plan and a note. If it has NVIDIA's
+// driver of servers and desktops, planShare returns errNoLists.
 func (r request) planShare() (p plan.Plan, notes []string, err error) {
 	if notes, err = r.Check("/"); err != nil {
 		return p, nil, err

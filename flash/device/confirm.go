@@ -110,7 +110,7 @@ func (d Device) isConfirmedBy(yes string) bool {
 	return yes != "" && (yes == token || d.Kind == File && samePath(yes, d.Path))
 }
 
-// samePath reports whether a is the absolute path b, or a link to it.
+// samePath reports whether a is b, or a link to it. b is absolute and free of links.
 func samePath(a, b string) bool {
 	if real, err := filepath.EvalSymlinks(a); err == nil {
 		a = real

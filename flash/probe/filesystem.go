@@ -28,7 +28,7 @@ var fileSystems = []format{
 
 var swapEnds = []int64{4096 - 10, 8192 - 10, 16384 - 10, 32768 - 10, 65536 - 10}
 
-// readLUKS reads the label of a LUKS header of version 2. Version 1 has none.
+// readLUKS reads the label of a LUKS header, which the caller has found. Version 1 has no label.
 func readLUKS(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(0, 72)
 	if be.Uint16(p[6:]) != 2 { // version 1 has no label

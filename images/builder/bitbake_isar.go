@@ -49,7 +49,8 @@ var isarPrograms = []hostProgram{
 
 func isIsar(system string) bool { return strings.HasPrefix(system, "isar") }
 
-// isarPackages returns the Debian packages that a build with Isar needs on this machine.
+// isarPackages returns all Debian packages that a build with Isar needs on this machine, present or
+// not. system is "isar" or rootless.
 func isarPackages(spec images.Spec, system string) []string {
 	packages := []string{"ca-certificates", "debian-archive-keyring", "fdisk", "locales"}
 	for _, p := range isarPrograms {

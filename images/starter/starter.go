@@ -192,7 +192,8 @@ func PlanBoard(ctx context.Context, folder string, req Request) (Plan, error) {
 	return c.planBoard(ctx, like)
 }
 
-// newChoices returns the values for a board like another one. A virtual board's Make is up.
+// newChoices returns the values of the templates for a board like another one. "slipway up" makes a
+// virtual board, "slipway build" the others.
 func newChoices(req Request, like images.Spec) choices {
 	c := choices{
 		Name: req.Name, Like: req.Like, Project: projectName(req.Folder), Version: images.ThisProgram().String(), Make: "build",

@@ -120,6 +120,7 @@ func gpuNameError(word string) error {
 	return fmt.Errorf("NVIDIA_VISIBLE_DEVICES names %.80q, which is no name of a GPU; use all, none, an index, a UUID, or one of these after nvidia.com/gpu=", word)
 }
 
+// isUUID reports whether s has the form of a UUID, in digits of either case, without prefix.
 func isUUID(s string) bool {
 	parts := strings.Split(s, "-")
 	if len(parts) != 5 {
