@@ -127,7 +127,9 @@ func (l *login) sshArgs() string {
 		args = append(args, "-o", plaintext.Quote("UserKnownHostsFile="+strings.Join(files, " ")))
 	}
 	for _, file := range l.addr.Identities {
-		args = append(args, "-i", plaintext.Quote(file))
+		if arg := plaintext.Quote(file); !slices.Contains(args, arg) { // ssh_config may name it too
+			args = append(args, "-i", arg)
+		}
 	}
 	args = append(args, l.addr.jumpArgs()...)
 	args = append(args, "-p", strconv.Itoa(l.addr.Port), plaintext.Quote(l.addr.User+"@"+l.addr.Host))

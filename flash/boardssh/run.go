@@ -110,9 +110,14 @@ func (c *Conn) shellError(printed []byte) error {
 		c.addr, ErrShell, cmp.Or(Printable(string(printed)), "nothing"), c.login.sshArgs())
 }
 
-// CheckShell runs "true" on the board, to find out whether the board runs programs.
+// CheckShell runs "true" on the board, to find out whether the board runs programs. Text that the
+// login shell adds is an error, because it would be in the output of every program.
 func (c *Conn) CheckShell(ctx context.Context) error {
-	_, err := c.Ask(ctx, "true")
+	r, err := c.Ask(ctx, "true")
+	if err == nil && len(r.Stdout) > 0 {
+		err = fmt.Errorf("the login shell of %s prints text of its own at every login: %s; look into ~/.bashrc, /etc/profile.d and /etc/ssh/sshrc on the board\nnext: ssh %s true  # must print nothing",
+			c.addr, Printable(string(r.Stdout[:min(len(r.Stdout), maxShownBytes)])), c.login.sshArgs())
+	}
 	return err
 }
 

@@ -80,6 +80,12 @@ func TestNoShellSays(t *testing.T) {
 	}
 }
 
+// A login shell that prints text of its own is an error: each program's output would have the text.
+func TestNoisyShell(t *testing.T) {
+	c := dialBoard(t, addressOf(sshtest.StartSSHD(t, `ForceCommand echo WELCOME; eval "$SSH_ORIGINAL_COMMAND"`)))
+	sshtest.CheckHarmless(t, c.CheckShell(t.Context()), "prints text of its own at every login: WELCOME")
+}
+
 // Shells that also print something of their own run the line.
 func TestShellsThatTalk(t *testing.T) {
 	for name, shell := range map[string]string{
