@@ -202,6 +202,12 @@ func fillResult(r *report.CheckResult, c Check, f Finding, err error, left []str
 	if err != nil {
 		f.Expect(false, "an answer", err.Error())
 	}
+	if f.OK() && len(left) > 0 {
+		f.Next = "run its teardown by hand on the board: "
+		for i, argv := range c.teardown {
+			f.Next += plaintext.Either(i > 0, "; ", "") + ShellLine(argv)
+		}
+	}
 	for _, wrong := range left {
 		f.Expect(false, "a teardown that works", wrong)
 	}

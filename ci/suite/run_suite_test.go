@@ -128,6 +128,9 @@ command:
 	if diff := cmp.Diff(want, resultTexts(r)); diff != "" {
 		t.Error(diff)
 	}
+	if got, want := r.Checks[3].Next, "run its teardown by hand on the board: sh -c 'echo no >&2; exit 2'; sh -c 'touch "+dir+"/last'"; got != want {
+		t.Errorf("next %q; want %q", got, want)
+	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
