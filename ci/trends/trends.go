@@ -325,7 +325,11 @@ func (t Trends) Err() error {
 		return nil
 	}
 	next := "git log  # for the commits that the lines above name"
-	if r := all[0].Range; git.IsCommit(r.Before) && git.IsCommit(r.After) && r.Before != r.After {
+	r := all[0].Range
+	switch {
+	case r.Before == "" && r.After == "":
+		next = "repeat the line with --html=trends.html  # draws each run; their reports name no commit"
+	case git.IsCommit(r.Before) && git.IsCommit(r.After) && r.Before != r.After:
 		next = fmt.Sprintf("git log %s..%s", r.Before, r.After)
 	}
 	return fmt.Errorf("%s: %w\nnext: %s", count(len(all), "regression"), errRegressed, next)

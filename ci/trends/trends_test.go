@@ -55,6 +55,7 @@ func TestErr(t *testing.T) {
 		want  string
 	}{
 		{"commits", regressed(commitA, commitB), "1 regression: the runs became worse\nnext: git log " + commitA + ".." + commitB},
+		{"no commits", regressed("", ""), "1 regression: the runs became worse\nnext: repeat the line with --html=trends.html  # draws each run; their reports name no commit"},
 		{"an option", regressed("--output=x", commitB), "1 regression: the runs became worse\nnext: git log  # for the commits that the lines above name"},
 		{"an option after", regressed(commitA, "x;y"), "1 regression: the runs became worse\nnext: git log  # for the commits that the lines above name"},
 		{"the same commit", regressed(commitA, commitA), "1 regression: the runs became worse\nnext: git log  # for the commits that the lines above name"},
