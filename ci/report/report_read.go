@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
@@ -149,6 +150,25 @@ func Convert(w io.Writer, files []string, f *Form, dir string) error {
 	return err
 }
 
+// lastOfFleet returns the reports that a folder's fleet.json names: those of its last run. Other
+// folders are of older runs. It returns nil without such a file.
+func lastOfFleet(dir string) []string {
+	var run struct {
+		Results []struct {
+			Report string `json:"report"`
+		} `json:"results"`
+	}
+	data, err := localfile.Read(filepath.Join(dir, "fleet.json"), maxReportBytes)
+	if err != nil || json.Unmarshal(data, &run) != nil {
+		return nil
+	}
+	names := []string{}
+	for _, r := range run.Results {
+		names = append(names, filepath.FromSlash(r.Report))
+	}
+	return names
+}
+
 // reportFiles returns the path of a folder's report.json, or if it has none, those in the folders
 // directly below. A name that is no folder is returned as it is.
 func reportFiles(name string) []string {
@@ -158,8 +178,12 @@ func reportFiles(name string) []string {
 	own := filepath.Join(name, ReportJSON)
 	if _, err := os.Stat(own); err != nil {
 		entries, _ := os.ReadDir(name) // without any, the error names the folder's own report
+		last := lastOfFleet(name)
 		var below []string
 		for _, e := range entries {
+			if last != nil && !slices.Contains(last, filepath.Join(e.Name(), ReportHTML)) {
+				continue
+			}
 			file := filepath.Join(name, e.Name(), ReportJSON)
 			if _, err := os.Stat(file); err == nil {
 				below = append(below, file)

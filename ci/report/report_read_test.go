@@ -160,6 +160,13 @@ func TestConvert(t *testing.T) {
 	if err := Convert(&out, []string{dir}, nil, ""); err != nil || strings.Count(out.String(), "  checks") != 1+len(fleet()) {
 		t.Errorf("Convert of a folder of folders = %v; want their summaries\n%s", err, out.String())
 	}
+	out.Reset()
+	if err := os.WriteFile(filepath.Join(dir, "fleet.json"), []byte(`{"results": [{"host": "a", "report": "a/report.html"}, {"host": "c"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Convert(&out, []string{dir}, nil, ""); err != nil || strings.Count(out.String(), "  checks") != 1 {
+		t.Errorf("Convert of a fleet's folder = %v; want the board of the last run alone\n%s", err, out.String())
+	}
 	if err := Convert(&out, []string{t.TempDir()}, nil, ""); err == nil || !strings.Contains(err.Error(), ReportJSON) {
 		t.Errorf("Convert of an empty folder = %v; want an error that names %s", err, ReportJSON)
 	}
