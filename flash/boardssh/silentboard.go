@@ -47,9 +47,13 @@ func silenceLimit() (time.Duration, error) {
 
 // CheckSettings returns an error for an invalid SilenceVariable or BecomeVariable.
 func CheckSettings(ctx context.Context) error {
-	_, silence := silenceLimit()
-	_, become := BecomeUser(ctx)
-	return errors.Join(silence, become)
+	if _, err := silenceLimit(); err != nil {
+		return fmt.Errorf("%w\nnext: unset %s", err, SilenceVariable)
+	}
+	if _, err := BecomeUser(ctx); err != nil {
+		return fmt.Errorf("%w\nnext: unset %s", err, BecomeVariable)
+	}
+	return nil
 }
 
 func silentError(limit time.Duration) error {

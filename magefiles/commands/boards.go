@@ -249,7 +249,7 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 	c.Run = func(ctx context.Context, words []string) error {
 		board, device := words[0], words[1]
 		if next := imageFirst(board, device); next != nil {
-			return usageError{fmt.Sprintf("flash: %s is an image, and a BOARD stands there: name the one that it is for", board), append(next, slices.DeleteFunc(slices.Clone(typedLine(c.Command)), func(arg string) bool { return !strings.HasPrefix(arg, "-") })...)}
+			return usageError{fmt.Sprintf("flash: %s is an image, and a BOARD stands there: name the one that it is for", board), append(next, c.typedFlags()...)}
 		}
 		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
 			return ci.Flash(ctx, stdout, spec, options, splitList(device), flash.Options{
@@ -317,6 +317,9 @@ slipway smoke root@10.0.0.7 --suite=my.yml`
 	c.check = func(words []string) error {
 		if words[0] == "" && !c.given("suite") {
 			return fmt.Errorf("HOST is missing (%s): %s, and no BOARD where --suite is given", hints["HOST"], c.takes())
+		}
+		if strings.Contains(words[0], "@") && isFile(words[1]) {
+			return usageError{fmt.Sprintf("smoke: %s is a file, and a HOST stands there: a suite is a value of --suite", words[1]), slices.Concat([]string{"smoke", words[0], "--suite=" + words[1]}, c.typedFlags())}
 		}
 		return nil
 	}

@@ -46,7 +46,7 @@ slipway ci plan --from=origin/main --github --lab=orin-lab,orin-rack`
 		if *from == "" {
 			return errors.New("--from is missing: it names the commit before the change")
 		}
-		return nil
+		return c.refuseTogether("json", "github")
 	}
 	c.RunSignalled(func(ctx context.Context, _ []string) error {
 		folder, err := images.OwnFolder()

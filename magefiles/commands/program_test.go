@@ -93,6 +93,9 @@ func startsNothing(t *testing.T, program string) {
 			t.Errorf("%s: want %q\n%s", line, want, out)
 		}
 	}
+	if status, out := exitOf(t, empty, append(bare, "SLIPWAY_SILENCE=4"), program, "fleet", "run", "hosts.yml", "--", "true"); status != 2 || !strings.HasSuffix(out, "\nnext: unset SLIPWAY_SILENCE\n") {
+		t.Errorf("SLIPWAY_SILENCE=4: status %d\n%.200s", status, out)
+	}
 	if status, out := exitOf(t, empty, append(bare, "SLIPWAY_PROGRESS=xml"), program, "boards"); status != 2 || !strings.Contains(out, "SLIPWAY_PROGRESS=xml: want json") {
 		t.Errorf("SLIPWAY_PROGRESS=xml: status %d\n%.200s", status, out)
 	}
@@ -318,9 +321,9 @@ func checkSmokeAnywhere(t *testing.T, program string) {
 		{"smoke 127.0.0.1:1 --suite=none.yml", 5, "none.yml: no such suite file"},
 		{"smoke 127.0.0.1:1 --suite=my.yml", 3, "connect"},
 		{"smoke lab", 2, "HOST is missing"},
-		{"fleet smoke virt " + inventory + " --suite=my.yml --dry-run", 0, "would prove virt on 1 boards"},
+		{"fleet smoke virt " + inventory + " --suite=my.yml --dry-run", 0, "would prove virt on 1 board,"},
 		{"fleet smoke virt " + inventory + " --suite=wrong.yml --dry-run", 5, `unknown section "fiel"`},
-		{"fleet run " + inventory + " --dry-run -- uptime -p", 0, "would run uptime -p on 1 boards"},
+		{"fleet run " + inventory + " --dry-run -- uptime -p", 0, "would run uptime -p on 1 board,"},
 		{"audit " + root, 4, "findings; --allow names those that are wanted\nnext: "},
 		{"audit " + root + " --allow=writabel", 2, `no rule "writabel": did you mean writable?`},
 		{"fleet run " + inventory, 2, "the program is missing"},

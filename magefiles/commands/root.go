@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"slipway/ci/report"
+	"slipway/flash/boardssh"
 	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
@@ -110,7 +111,7 @@ func rigGroup() *Command {
 // Run checks the environment and a command line, and runs the line. root is a result of Root.
 func Run(ctx context.Context, root *cobra.Command, args []string) error {
 	if !completes(args) {
-		if err := cmp.Or(progress.Check(), host.CheckInstall()); err != nil {
+		if err := cmp.Or(progress.Check(), host.CheckInstall(), boardssh.CheckSettings(ctx)); err != nil {
 			return wrongUse{err}
 		}
 		line, err := translateLine(root, args)

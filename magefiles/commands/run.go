@@ -285,6 +285,11 @@ func typedLine(cmd *cobra.Command) []string {
 	return line
 }
 
+// typedFlags returns the flags of the user's line, without words.
+func (c *Command) typedFlags() []string {
+	return slices.DeleteFunc(slices.Clone(typedLine(c.Command)), func(arg string) bool { return !strings.HasPrefix(arg, "-") })
+}
+
 // lookStep returns a command that inspects what an error is about: a full disk, a line of a file,
 // or the last word of the typed line that the error mentions. For an error of an image it leaves out
 // the devices, and falls back to the image. Else it returns the command's help.
