@@ -61,6 +61,12 @@ func (r *fleetRun) runBoard(ctx context.Context, j *job) (Result, *Note) {
 	if err != nil {
 		result.Saw = sawOf(err)
 	}
+	if failed := t.report.Failures(); result.Kind == Checks && len(failed) > 0 {
+		result.Saw = oneLine(fmt.Sprintf("%s: %s: %s", failed[0].Where, failed[0].Name, failed[0].Saw))
+		if more := len(failed) - 1; more > 0 {
+			result.Saw += fmt.Sprintf("; and %d more", more)
+		}
+	}
 	t.writeReport(&result, err)
 	return result, t.noteAfter()
 }
@@ -283,9 +289,9 @@ func (t *attempt) writeReport(r *Result, err error) {
 			t.stopRun(fmt.Errorf("the report of %s cannot be written: %w", r.Host, werr))
 		}
 	}
-	words := r.summaryLine()
+	words := r.summaryLine() // the summary has the words of a last failure
 	if t.willRetry(t.job, r.Kind) {
-		words += "; it is tried again after the others"
+		words += ": " + r.Saw + "; it is tried again after the others"
 	}
 	t.step.End(words, r.asError(words))
 }
@@ -296,7 +302,7 @@ func sawOf(err error) string {
 	return oneLine(saw)
 }
 
-// summaryLine describes a result in one line.
+// summaryLine describes a result in one short line.
 func (r Result) summaryLine() string {
 	text := string(r.Kind)
 	if r.Checks > 0 {
@@ -304,9 +310,6 @@ func (r Result) summaryLine() string {
 	}
 	if r.Version != "" {
 		text += ", version " + oneLine(r.Version)
-	}
-	if r.Saw != "" {
-		text += ": " + r.Saw
 	}
 	return text
 }

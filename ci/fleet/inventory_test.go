@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway/ci/report"
+	"slipway/flash/boardssh"
 	"slipway/layers/run"
 )
 
@@ -351,6 +353,31 @@ func TestSelect(t *testing.T) {
 		if hosts, err := inv.Select(pattern); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Select(%q) = %v, %v; want %q", pattern, namesOf(hosts), err, want)
 		}
+	}
+}
+
+// An error about missing hosts says which key of the file is misspelt.
+func TestSelectOfMisspeltKey(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "h.yml")
+	if err := os.WriteFile(file, []byte("all:\n  hots:\n    b1:\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inv, err := Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := inv.Select(""); err == nil || !strings.Contains(err.Error(), "is left; "+file+":2: hots is ignored") {
+		t.Errorf("Select = %v; want the line of the misspelt key", err)
+	}
+}
+
+// A sudo that refuses has a kind of its own, and the exit status that smoke has for it.
+func TestKindOfSudo(t *testing.T) {
+	err := fmt.Errorf("run true: %w", boardssh.ErrBecome)
+	kind := kindOf(t.Context(), t.Context(), err, connecting, false)
+	o := Outcome{Results: []Result{{Host: "b", Kind: kind}}}
+	if got := report.ExitStatus(o.asError(t.Context(), false)); kind != Sudo || got != 3 {
+		t.Errorf("%s, status %d; want %s, and 3", kind, got, Sudo)
 	}
 }
 

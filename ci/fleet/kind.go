@@ -34,6 +34,7 @@ const (
 	NoShell    Kind = "no shell"
 	NotSSH     Kind = "garbage for SSH"
 	Login      Kind = "login refused"
+	Sudo       Kind = "sudo refused"
 	Refused    Kind = "connection refused"
 	NoRoute    Kind = "no route"
 	NoName     Kind = "unknown name"
@@ -56,23 +57,24 @@ var kinds = []struct {
 	retry bool
 	next  string
 }{
-	{HostKey, report.ErrUnreachable, false, "find out whether the board was flashed again or another machine answers; then pin its key: slipway_host_key, or known_hosts"},
+	{HostKey, report.ErrUnreachable, false, "find out whether the board was flashed again or another machine answers; if it was flashed, this says how to forget the old key"},
 	{NewKey, report.ErrUnreachable, false, "compare the key with the board's console, or with what its flash recorded; then give it as slipway_host_key, or pin those of all new boards at once"},
 	{OtherBoard, report.ErrUnreachable, false, "another board answers at this address; fix slipway_serial or the address in the inventory"},
 	{Unsure, report.ErrUnreachable, false, "switch the board off and on, then look which system runs: update --dry-run"},
-	{OnTrial, report.ErrFailed, false, "see the board's report; prove it (smoke) and mark it good on the board, or switch it off and on, which may roll it back to the old system"},
+	{OnTrial, report.ErrFailed, false, "prove it (smoke) and mark it good on the board, or switch it off and on, which may roll it back to the old system; see the board's report"},
 	{WentBack, report.ErrFailed, false, "see the new system's logs in the board's report"},
-	{NotTaken, nil, false, "see the board's report for what to fix; nothing was written to it"},
+	{NotTaken, nil, false, "nothing was written to it; for what to fix, see the board's report"},
 	{Checks, report.ErrFailed, false, "see the board's report"},
 	{Program, report.ErrFailed, false, "see what the program said on the board"},
 	{Damaged, nil, true, "try again; if it stays, test the board's memory and storage"},
 	{Full, nil, false, "make room on the board, then run with --failed"},
 	{Lost, report.ErrUnreachable, true, "see whether the board restarted: its power, its journal of the boot before"},
 	{Slow, nil, false, "give it more time (--board-limit, or slipway_limit in the inventory), or look at its line and its load"},
-	{Noisy, nil, false, "its shell prints something at every login; look into ~/.bashrc, /etc/profile.d and /etc/ssh/sshrc on the board"},
+	{Noisy, report.ErrUnreachable, false, "its shell prints something at every login; look into ~/.bashrc, /etc/profile.d and /etc/ssh/sshrc on the board"},
 	{NoShell, report.ErrUnreachable, false, "give the board's user a POSIX shell, and its key no command= in authorized_keys"},
 	{NotSSH, report.ErrUnreachable, false, "something else than an SSH server answers; fix ansible_port or ansible_host"},
 	{Login, report.ErrUnreachable, false, "put your key on the board, or fix ansible_user and ansible_ssh_private_key_file"},
+	{Sudo, report.ErrUnreachable, false, "run at a terminal, to type the password, or give the board's user NOPASSWD in sudoers"},
 	{Refused, report.ErrUnreachable, true, "the board is up, but its SSH server is not, or listens on another port"},
 	{NoRoute, report.ErrUnreachable, true, "see whether the board is on, its cable, and the route to it"},
 	{NoName, report.ErrUnreachable, true, "fix ansible_host, or the name server"},
@@ -130,6 +132,8 @@ func kindOf(ctx, limited context.Context, err error, at phase, lost bool) Kind {
 		return HostKey
 	case errors.Is(err, boardssh.ErrLogin):
 		return Login
+	case errors.Is(err, boardssh.ErrBecome):
+		return Sudo
 	case errors.Is(err, boardssh.ErrNotSSH):
 		return NotSSH
 	case errors.Is(err, boardssh.ErrShell):

@@ -34,17 +34,27 @@ type Outcome struct {
 // title returns the board's name, or the inventory file if the run is for any board.
 func (o Outcome) title() string { return cmp.Or(o.Board, o.Inventory) }
 
-// nextOf returns what the user does about boards of a kind, with the command for unknown host keys.
+// nextOf returns what the user does about boards of a kind, with the command for host keys.
 // If a sent file changed, boards not begun, stopped or full get the step of Changed.
 func (o Outcome) nextOf(k Kind) string {
 	if (o.Changed || o.countKinds()[Changed] > 0) && slices.Contains([]Kind{NotBegun, Stopped, Full}, k) {
 		k = Changed
 	}
-	if k == NewKey {
+	if k == NewKey || k == HostKey {
 		board := plaintext.Either(o.Board != "", plaintext.Quote(o.Board)+" ", "")
 		return kinds[k.rank()].next + fmt.Sprintf(": %s fleet pin %s%s", host.ProgramName(), board, plaintext.Quote(o.Inventory))
 	}
 	return kinds[k.rank()].next
+}
+
+// nextIn returns nextOf, with the command that shows the first report in dir that it refers to.
+func (o Outcome) nextIn(dir string, k Kind) string {
+	next := o.nextOf(k)
+	i := slices.IndexFunc(o.Results, func(r Result) bool { return r.Kind == k && r.Report != "" })
+	if i >= 0 && strings.HasSuffix(next, "the board's report") {
+		next += fmt.Sprintf(": %s report %s", host.ProgramName(), plaintext.Quote(filepath.Join(dir, o.Results[i].Host)))
+	}
+	return next
 }
 
 // Result is the result of the last attempt on one board.
@@ -122,17 +132,21 @@ func (o Outcome) worstKind() Kind {
 }
 
 // asError returns an error if a board did not pass. Failed checks decide the exit status before
-// other kinds, because such a board may be worse off than before.
-func (o Outcome) asError(ctx context.Context) error {
+// other kinds, because such a board may be worse off than before. elsewhere means that only boards
+// outside of --limit did not pass.
+func (o Outcome) asError(ctx context.Context, elsewhere bool) error {
 	n := o.countKinds()
 	if n.doneCount() == len(o.Results) {
 		return nil
 	}
 	next := "repeat the line with --failed  # after correcting what is said above"
-	if o.nextOf(NotBegun) != kinds[NotBegun.rank()].next {
+	switch {
+	case o.nextOf(NotBegun) != kinds[NotBegun.rank()].next:
 		next = o.nextOf(NotBegun)
+	case elsewhere:
+		next = "repeat the line without --limit  # it leaves out the boards that did not pass"
 	}
-	err := fmt.Errorf("fleet %s: %d of %d boards did not pass: %s\nnext: %s", o.title(), len(o.Results)-n.doneCount(), len(o.Results), n, next)
+	err := fmt.Errorf("fleet %s: %d of %s did not pass: %s\nnext: %s", o.title(), len(o.Results)-n.doneCount(), report.Boards(len(o.Results)), n, next)
 	for _, worst := range []error{report.ErrFailed, report.ErrWrong, report.ErrUnreachable} {
 		for _, k := range kinds {
 			if n[k.kind] > 0 && k.err == worst {
@@ -154,10 +168,10 @@ func (o Outcome) WriteSummary(w io.Writer, dir string) error {
 		}
 		fmt.Fprintf(w, "FAILED  %s: %d\n", k.kind, n[k.kind])
 		o.writeHosts(w, k.kind)
-		fmt.Fprintf(w, "  next  %s\n", o.nextOf(k.kind))
+		fmt.Fprintf(w, "  next  %s\n", o.nextIn(dir, k.kind))
 	}
 	verdict := plaintext.Either(n.doneCount() < len(o.Results), "FAILED", "PASSED")
-	fmt.Fprintf(w, "%s  %s on %d boards in %.1f s: %s\n", verdict, o.title(), len(o.Results), float64(o.ElapsedMS)/1000, n)
+	fmt.Fprintf(w, "%s  %s on %s in %.1f s: %s\n", verdict, o.title(), report.Boards(len(o.Results)), float64(o.ElapsedMS)/1000, n)
 	if o.Stopped != "" {
 		fmt.Fprintf(w, "  stopped: %s; for the others, %s\n", oneLine(o.Stopped), o.nextOf(NotBegun))
 	}
@@ -167,14 +181,14 @@ func (o Outcome) WriteSummary(w io.Writer, dir string) error {
 			files = append(files, name)
 		}
 	}
-	report := "none could be written; the record is " + filepath.Join(dir, journalName)
+	reports := "none could be written; the record is " + filepath.Join(dir, journalName)
 	if len(files) > 0 {
-		report = filepath.Join(dir, files[0])
+		reports = filepath.Join(dir, files[0])
 	}
 	if len(files) > 1 {
-		report += fmt.Sprintf(" (and %s)", strings.Join(files[1:], ", "))
+		reports += fmt.Sprintf(" (and %s)", strings.Join(files[1:], ", "))
 	}
-	_, err := fmt.Fprintf(w, "report: %s\n", report)
+	_, err := fmt.Fprintf(w, "report: %s\n", reports)
 	return err
 }
 

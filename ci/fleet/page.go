@@ -109,6 +109,12 @@ func (o Outcome) findCauses(reports []report.Report) []report.Cause {
 	return all
 }
 
+// markdown returns the run's summary for CI: the counts, and the causes of all failures.
+func (o Outcome) markdown(dir string) string {
+	title := fmt.Sprintf("%s on %s: %s", o.title(), report.Boards(len(o.Results)), o.countKinds())
+	return report.CausesMarkdown(title, o.findCauses(o.readReports(dir)))
+}
+
 // failuresOf returns the failed checks in a board's report, if its kind is Checks and there are
 // any, or else one failure with the kind. A board that has what the run deploys has none.
 func (o Outcome) failuresOf(r Result, of report.Report) []report.Failure {

@@ -49,7 +49,11 @@ func (inv *Inventory) Select(pattern string) ([]*Host, error) {
 	}
 	hosts := slices.DeleteFunc(slices.Clone(inv.Hosts), func(h *Host) bool { return !chosen[h.Name] })
 	if len(hosts) == 0 {
-		return nil, fmt.Errorf("pattern %q: no host of %s is left\nnext: cat %s", pattern, inv.File, plaintext.Quote(inv.File))
+		why := ""
+		if len(inv.Warnings) > 0 { // such as a misspelt "hosts"
+			why = "; " + oneLine(inv.Warnings[0])
+		}
+		return nil, fmt.Errorf("pattern %q: no host of %s is left%s\nnext: cat %s", pattern, inv.File, why, plaintext.Quote(inv.File))
 	}
 	return hosts, nil
 }

@@ -26,6 +26,7 @@ type Contact struct {
 	Saw         string `json:"saw,omitempty"`
 
 	unknown *boardssh.UnknownKey
+	next    string // what the error of a changed key says to type
 }
 
 // State says whether a board's host key is known.
@@ -78,7 +79,7 @@ func (p *plan) fetchHostKeys(ctx context.Context, jobs []*job, met []Contact) {
 		met[slices.Index(p.jobs, j)] = p.fetchHostKey(ctx, j)
 		step.Add(1)
 	})
-	step.End(fmt.Sprintf("%d boards asked", len(jobs)), context.Cause(ctx))
+	step.End(report.Boards(len(jobs))+" asked", context.Cause(ctx))
 }
 
 // fetchHostKey connects to a board and returns its contact: Known, New with the key, or Unmet with
@@ -98,7 +99,14 @@ func (p *plan) fetchHostKey(ctx context.Context, j *job) Contact {
 	case errors.As(err, &c.unknown):
 		c.State, c.Machine, c.Fingerprint, c.Key = New, c.unknown.Machine(), c.unknown.Fingerprint(), c.unknown.Line()
 	case err != nil && !boardssh.HostProved(err):
-		c.State, c.Saw = Unmet, fmt.Sprintf("%s: %s", kindOf(ctx, limited, err, connecting, false), sawOf(err))
+		kind := kindOf(ctx, limited, err, connecting, false)
+		c.State, c.Saw = Unmet, fmt.Sprintf("%s: %s", kind, sawOf(err))
+		if kind == HostKey {
+			_, c.next = report.SplitNext(err, "")
+			if j.access.HostKey != "" { // known_hosts is made of it, in each run
+				c.next = fmt.Sprintf("ssh-keyscan -p %d %s", a.Port, plaintext.Quote(a.Host))
+			}
+		}
 	}
 	return c
 }
@@ -113,7 +121,7 @@ func (p *plan) pinNew(w io.Writer, jobs []*job, met []Contact, confirm func(stri
 	if err := writeNewKeys(w, fresh); err != nil || p.request.DryRun {
 		return nil, err
 	}
-	question := fmt.Sprintf("Compare them with the boards' own consoles, or with what their flashes recorded. Pin %d keys in %s?", len(fresh), fresh[0].unknown.File())
+	question := fmt.Sprintf("Compare them with the boards' own consoles, or with what their flashes recorded. Pin %d %s in %s?", len(fresh), plaintext.Either(len(fresh) == 1, "key", "keys"), fresh[0].unknown.File())
 	if err := confirm(question); err != nil {
 		return nil, err
 	}
@@ -186,15 +194,23 @@ func writeNewKeys(w io.Writer, fresh []Contact) error {
 // writeContacts writes the boards that showed no key, which are an error, and the counts by state.
 func writeContacts(ctx context.Context, w io.Writer, met []Contact) error {
 	n := map[State]int{}
+	var forget []string
 	for _, c := range met {
 		n[c.State]++
+		if c.next != "" && !slices.Contains(forget, c.next) {
+			forget = append(forget, c.next)
+		}
 		if c.State == Unmet && c.Saw != string(NotBegun) {
 			fmt.Fprintf(w, "%s  %s\n", oneLine(c.Host), c.Saw)
 		}
 	}
-	fmt.Fprintf(w, "%d boards: %d known before, %d pinned, %d new and not pinned, %d not met\n", len(met), n[Known], n[Pinned], n[New], n[Unmet])
+	fmt.Fprintf(w, "%s: %d known before, %d pinned, %d new and not pinned, %d not met\n", report.Boards(len(met)), n[Known], n[Pinned], n[New], n[Unmet])
 	if n[Unmet] == 0 {
 		return nil
 	}
-	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("%d of %d boards showed no host key that could be pinned\nnext: repeat the line  # when they are on", n[Unmet], len(met)))
+	next := "repeat the line  # when they are on"
+	if len(forget) > 0 {
+		next = strings.Join(forget[:min(len(forget), shownHosts)], " && ") + "  # if you know that they were flashed again; then change slipway_host_key, or repeat the line"
+	}
+	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("%d of %s showed no host key that could be pinned\nnext: %s", n[Unmet], report.Boards(len(met)), next))
 }

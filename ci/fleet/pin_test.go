@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/crypto/ssh"
+
 	"slipway/ci/report"
 	"slipway/images"
 )
@@ -51,7 +53,7 @@ func TestPin(t *testing.T) {
 		return nil
 	}
 	met, err = Pin(t.Context(), &out, p.opt, p.spec, p.request, confirm)
-	if n := countStates(met); !errors.Is(err, report.ErrUnreachable) || n[Pinned] != 2 || n[Known] != 5 || n[Unmet] != 2 {
+	if n := countStates(met); !errors.Is(err, report.ErrUnreachable) || !strings.Contains(err.Error(), "\nnext: ssh-keyscan -p ") || n[Pinned] != 2 || n[Known] != 5 || n[Unmet] != 2 {
 		t.Errorf("%v, %v; want 2 pinned, and the two that showed another key or none named", err, n)
 	}
 	for i, c := range met {
@@ -67,6 +69,31 @@ func TestPin(t *testing.T) {
 	outcome, _ := p.runPlan(t.Context())
 	if n := outcome.countKinds(); n[Passed] != 7 || n[HostKey] != 1 || n[Refused] != 1 {
 		t.Errorf("after that: %s; want all new boards to pass", n)
+	}
+}
+
+// The next step after a changed key of known_hosts removes that key.
+func TestPinAfterChange(t *testing.T) {
+	p := simulate(t, 0, faultNewKey)
+	knownHosts := withoutSSH(t)
+	p.request.DryRun, p.request.Limit = true, p.Boards[0].Name
+	met, err := Pin(t.Context(), &strings.Builder{}, p.opt, p.spec, p.request, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := newKey()
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(knownHosts), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(knownHosts, []byte(met[0].unknown.Name()+" "+string(ssh.MarshalAuthorizedKey(other.PublicKey()))), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Pin(t.Context(), &strings.Builder{}, p.opt, p.spec, p.request, nil)
+	if err == nil || !strings.Contains(err.Error(), "\nnext: ssh-keygen -R ") || !strings.Contains(err.Error(), " -f "+knownHosts+"  # if you know") {
+		t.Errorf("Pin = %v; want a next step that removes the old key", err)
 	}
 }
 

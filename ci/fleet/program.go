@@ -39,7 +39,11 @@ func (t *attempt) runProgram(ctx context.Context) error {
 		return nil
 	}
 	said := cmp.Or(strings.TrimSpace(t.answer.Stderr), strings.TrimSpace(t.answer.Stdout))
-	return kindError{Program, fmt.Errorf("exit status %d: %s", r.Status, said[strings.LastIndexByte(said, '\n')+1:])}
+	hint := ""
+	if line := t.request.Program[0]; r.Status == 127 && len(t.request.Program) == 1 && strings.ContainsAny(line, " ;|&<>$*") {
+		hint = "; for a line of a shell: -- sh -c " + plaintext.Quote(line)
+	}
+	return kindError{Program, fmt.Errorf("exit status %d: %s%s", r.Status, said[strings.LastIndexByte(said, '\n')+1:], hint)}
 }
 
 // newAnswer returns a result as an answer, with the first maxAnswerBytes of each output, without

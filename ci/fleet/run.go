@@ -60,7 +60,8 @@ type Request struct {
 const (
 	defaultParallel   = 16
 	defaultBoardLimit = 30 * time.Minute
-	maxParallel       = 512
+	MaxParallel       = 512
+	MaxRetries        = 100
 )
 
 // plan is a run whose request and inventory have been checked. No board has been contacted.
@@ -166,7 +167,8 @@ func (p *plan) runFleet(ctx context.Context, w io.Writer) (Outcome, error) {
 		r.runAll(ctx)
 	}
 	err = r.finishRecord()
-	return r.outcome, errors.Join(err, r.outcome.WriteSummary(w, p.outputDir()), r.outcome.asError(ctx))
+	elsewhere := !slices.ContainsFunc(p.jobs, func(j *job) bool { return !r.outcome.Results[r.at[j.host.Name]].Kind.isDone() })
+	return r.outcome, errors.Join(err, r.outcome.WriteSummary(w, p.outputDir()), report.AddSummary(r.outcome.markdown(p.outputDir())), r.outcome.asError(ctx, elsewhere))
 }
 
 // commandName returns the name of the request's command, which names the output folder too.
@@ -206,9 +208,9 @@ func (a Request) withDefaults() (Request, error) {
 	a.Rights.Mode = cmp.Or(a.Rights.Mode, 0o644)
 	a.Parallel, a.BoardLimit = cmp.Or(a.Parallel, defaultParallel), cmp.Or(a.BoardLimit, defaultBoardLimit)
 	switch {
-	case a.Parallel < 1 || a.Parallel > maxParallel:
-		return a, fmt.Errorf("--parallel=%d: want 1 to %d", a.Parallel, maxParallel)
-	case a.Canary < 0 || a.StopAfter < 0 || a.Retries < 0 || a.Retries > 100:
+	case a.Parallel < 1 || a.Parallel > MaxParallel:
+		return a, fmt.Errorf("--parallel=%d: want 1 to %d", a.Parallel, MaxParallel)
+	case a.Canary < 0 || a.StopAfter < 0 || a.Retries < 0 || a.Retries > MaxRetries:
 		return a, errors.New("--canary, --stop-after and --retries are numbers from 0, --retries up to 100")
 	case a.BoardLimit < 0:
 		return a, fmt.Errorf("--board-limit=%s is no time", a.BoardLimit)
@@ -297,6 +299,7 @@ func (p *plan) chooseJobs() error {
 		return fmt.Errorf("--failed needs the same work as the last run: %s (%s)\nnext: repeat the line without --failed", why, filepath.Join(p.outputDir(), journalName))
 	}
 	p.before = last.outcome.Results
+	chosen := len(p.jobs)
 	p.jobs = slices.DeleteFunc(p.jobs, func(j *job) bool {
 		i, known := last.at[j.host.Name]
 		if !known {
@@ -308,6 +311,9 @@ func (p *plan) chooseJobs() error {
 		j.begunBefore = same && r.Tries > 0
 		return same && r.Kind.isDone()
 	})
+	if n := len(p.leftOut); n > 0 && n == chosen {
+		return fmt.Errorf("--failed leaves no board: the last run had none of these %d hosts, such as %s (%s)\nnext: repeat the line without --failed", n, oneLine(p.leftOut[0]), p.outputDir())
+	}
 	p.chooseCanaries()
 	return nil
 }
@@ -359,7 +365,7 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 		inv.addWarning(0, "%d hosts are left out: their slipway_board is not %s", others, p.spec.Board)
 	}
 	if len(p.jobs) == 0 {
-		return fmt.Errorf("%s: every host's slipway_board is another than %s", inv.File, p.spec.Board)
+		return fmt.Errorf("%s: every host's slipway_board is another than %s\nnext: fleet list %s", inv.File, p.spec.Board, plaintext.Quote(inv.File))
 	}
 	return nil
 }
@@ -411,7 +417,7 @@ func (p *plan) writePreview(w io.Writer) error {
 	case p.request.Deploy:
 		what = "deploy " + p.spec.Board
 	}
-	fmt.Fprintf(w, "would %s on %d boards, %d at a time\n", what, len(p.jobs), min(p.request.Parallel, len(p.jobs)))
+	fmt.Fprintf(w, "would %s on %s, %d at a time\n", what, report.Boards(len(p.jobs)), min(p.request.Parallel, len(p.jobs)))
 	for _, j := range p.jobs {
 		mark := plaintext.Either(j.canary, "  canary", "")
 		fmt.Fprintf(w, "  %s  %s%s\n", oneLine(j.host.Name), oneLine(j.access.Host), mark)

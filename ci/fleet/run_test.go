@@ -27,6 +27,7 @@ import (
 	"slipway/ci/report"
 	"slipway/flash/boardssh/sshd"
 	"slipway/images"
+	"slipway/layers/host"
 	"slipway/layers/progress"
 )
 
@@ -152,6 +153,8 @@ func (p *simulation) readOutcome() (o Outcome, err error) {
 // Each failure is reported by its kind, and the other boards get all files.
 func TestEachFailure(t *testing.T) {
 	p := simulate(t, 1, allFaults...)
+	summary := filepath.Join(t.TempDir(), "summary.md")
+	t.Setenv(report.SummaryVariable, summary)
 	outcome, err := p.runPlan(t.Context())
 	if !errors.Is(err, report.ErrFailed) || !strings.Contains(err.Error(), fmt.Sprintf("%d of %d boards did not pass", len(allFaults), len(p.Boards))) {
 		t.Errorf("error %v; want %d boards, and the kind of the board that failed its checks", err, len(allFaults))
@@ -176,6 +179,32 @@ func TestEachFailure(t *testing.T) {
 		}
 	}
 	p.checkFiles(outcome)
+	p.checkSummaries(outcome, summary)
+}
+
+// checkSummaries checks that the summary names the failed check and the report's command, and that
+// the CI server's summary has each failure with its next step.
+func (p *simulation) checkSummaries(o Outcome, server string) {
+	p.t.Helper()
+	var out strings.Builder
+	if err := o.WriteSummary(&out, p.outputDir()); err != nil {
+		p.t.Error(err)
+	}
+	i := slices.IndexFunc(o.Results, func(r Result) bool { return r.Kind == Checks })
+	for _, want := range []string{"· command: ", "see the board's report: " + host.ProgramName() + " report " + p.outputDir() + "/" + o.Results[i].Host + "\n"} {
+		if !strings.Contains(out.String(), want) {
+			p.t.Errorf("want %q in\n%s", want, out.String())
+		}
+	}
+	text, err := os.ReadFile(server)
+	for _, r := range o.Results {
+		if !r.Kind.isDone() && !strings.Contains(string(text), "such as "+r.Host+")") {
+			p.t.Errorf("%v: no %s in\n%s", err, r.Host, text)
+		}
+	}
+	if strings.Count(string(text), "\nnext ") < len(allFaults) {
+		p.t.Errorf("want a next step for each failure in\n%s", text)
+	}
 }
 
 // checkFiles compares the written files with the outcome.
@@ -236,7 +265,11 @@ func TestCanaryThenFailed(t *testing.T) {
 	if n := outcome.countKinds(); err == nil || n[Passed] != 2 || n[Checks] != 1 || n[NotBegun] != 1 || !strings.Contains(outcome.Stopped, "1 of 3 canaries failed") {
 		t.Fatalf("%v, %s, stopped %q; want one canary that failed, and one board not begun", err, n, outcome.Stopped)
 	}
-	p.request.Failed, p.request.Canary, p.request.Limit = true, 0, ""
+	p.request.Failed, p.request.Canary, p.request.Limit = true, 0, "board-002"
+	if _, err := Run(t.Context(), &strings.Builder{}, p.opt, p.spec, p.request); err == nil || !strings.Contains(err.Error(), "the last run had none of these 1 hosts, such as board-002") || !strings.HasSuffix(err.Error(), "\nnext: repeat the line without --failed") {
+		t.Errorf("--failed of another board: %v", err)
+	}
+	p.request.Limit = ""
 	outcome, err = p.runPlan(t.Context())
 	if n := outcome.countKinds(); err == nil || n[Passed] != 3 || n[Checks] != 1 || n[NotBegun] != 0 {
 		t.Errorf("--failed: %v, %s; want the fourth board done", err, n)
@@ -250,7 +283,7 @@ func TestCanaryThenFailed(t *testing.T) {
 	}
 	p.request.Limit = "all:!board-004"
 	outcome, err = p.runPlan(t.Context())
-	if n := outcome.countKinds(); err == nil || n[Passed] != 3 || n[Checks] != 1 || outcome.Results[0].Tries != 1 {
+	if n := outcome.countKinds(); err == nil || !strings.Contains(err.Error(), "\nnext: repeat the line without --limit") || n[Passed] != 3 || n[Checks] != 1 || outcome.Results[0].Tries != 1 {
 		t.Errorf("--failed without one that failed: %v, %s; want nothing done, and the outcome as it was", err, n)
 	}
 	p.checkFiles(outcome)
@@ -464,7 +497,7 @@ func TestProblemsEndARunBeforeItBegins(t *testing.T) {
 		t.Errorf("Run = %v; want both hosts with their lines", err)
 	}
 	p.request.Limit = "ok"
-	if _, err := Run(t.Context(), &strings.Builder{}, p.opt, p.spec, p.request); err == nil || !strings.Contains(err.Error(), "slipway_board is another than simulated") {
+	if _, err := Run(t.Context(), &strings.Builder{}, p.opt, p.spec, p.request); err == nil || !strings.Contains(err.Error(), "slipway_board is another than simulated\nnext: fleet list "+p.request.Inventory) {
 		t.Errorf("Run = %v; want a word about the other board", err)
 	}
 }
@@ -622,11 +655,15 @@ func TestRunProgram(t *testing.T) {
 		t.Errorf("a long answer: %v, %d bytes", err, len(outcome.Results[0].Answer.Stdout))
 	}
 	outcome, _, err = run(images.Spec{Board: "real"}, Request{Limit: "real0", Program: []string{"nosuchprogram"}})
-	if err == nil || outcome.Results[0].Kind != Program {
+	if err == nil || outcome.Results[0].Kind != Program || strings.Contains(outcome.Results[0].Saw, "sh -c") {
 		t.Errorf("a program that is not there: %+v, %v", outcome.Results, err)
 	}
+	outcome, _, err = run(images.Spec{Board: "real"}, Request{Limit: "real0", Program: []string{"hostname; id"}})
+	if err == nil || !strings.Contains(outcome.Results[0].Saw, "-- sh -c 'hostname; id'") {
+		t.Errorf("a line of a shell: %+v, %v", outcome.Results, err)
+	}
 	_, said, err = run(images.Spec{}, Request{Limit: "real2", DryRun: true, Program: []string{"echo", "a b"}})
-	if err != nil || !strings.Contains(said, "would run echo 'a b' on 1 boards") {
+	if err != nil || !strings.Contains(said, "would run echo 'a b' on 1 board,") {
 		t.Errorf("a dry run: %v\n%s", err, said)
 	}
 }

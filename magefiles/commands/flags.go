@@ -153,10 +153,15 @@ const largest = 1 << 30
 
 // Number adds a flag for a whole number from least to largest, without an upper limit for seed.
 func (c *Command) Number(name string, otherwise, least int, usage string) *int {
+	return c.numberUpTo(name, otherwise, least, largest, usage)
+}
+
+// numberUpTo is Number with a limit of its own.
+func (c *Command) numberUpTo(name string, otherwise, least, most int, usage string) *int {
 	return parsed(c, name, "N", otherwise, usage, func(text string) (int, error) {
 		n, err := strconv.Atoi(text)
-		if n > largest && name != "seed" {
-			return 0, fmt.Errorf("want a number of at most %d", largest)
+		if n > most && name != "seed" {
+			return 0, fmt.Errorf("want a number of at most %d", most)
 		}
 		if err != nil || n < least {
 			return 0, fmt.Errorf("want a number, %d or more", least)

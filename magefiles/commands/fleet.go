@@ -11,6 +11,7 @@ import (
 	"slipway/ci/fleet"
 	"slipway/flash/boardssh/files"
 	"slipway/images"
+	"slipway/layers/plaintext"
 )
 
 // fleetListCommand returns the command fleet list, which shows the hosts of an Ansible inventory.
@@ -145,11 +146,15 @@ slipway fleet run BOARD hosts.yml --json -- sh -c 'df / | tail -1'`
 	dryRun := c.Switch("dry-run", "list the boards, and connect to none")
 	asJSON := c.Switch("json", "print the outcome as JSON")
 	c.become()
-	c.check = func([]string) error {
-		if len(c.after) == 0 {
-			return errors.New("the program is missing: write it after \"--\"")
+	c.check = func(words []string) error {
+		missing := errors.New("the program is missing: write it after \"--\"")
+		switch {
+		case len(c.after) > 0:
+			return nil
+		case isFile(words[0]) && !isFile(words[1]): // fleet run hosts.yml uptime
+			return usageError{"fleet run: " + missing.Error(), slices.Concat([]string{"fleet", "run", words[0]}, c.typedFlags(), []string{"--", words[1]})}
 		}
-		return nil
+		return missing
 	}
 	c.Run = func(ctx context.Context, words []string) error {
 		request := request(words[1], *dryRun)
@@ -179,14 +184,16 @@ With --json it prints the keys as slipway_host_key takes them, for the inventory
 the hosts whose slipway_board it is.`
 	c.Example = `slipway fleet pin BOARD hosts.yml --dry-run
 slipway fleet pin BOARD hosts.yml --limit=rack3`
+	c.exits = exitsOfSmoke[:1]
 	limit := c.limit()
-	parallel := c.Number("parallel", 0, 1, "boards at a time; 16 if not given")
+	parallel := c.numberUpTo("parallel", 0, 1, fleet.MaxParallel, "boards at a time; 16 if not given")
 	dryRun := c.Switch("dry-run", "show the list, ask nobody and pin nothing")
 	asJSON := c.Switch("json", "print the keys as JSON")
 	c.runOn(loadAny, func(ctx context.Context, spec images.Spec, words []string) error {
 		inventory := words[1]
 		request := fleet.Request{Inventory: inventory, Limit: *limit, Parallel: *parallel, DryRun: *dryRun}
-		confirm := ci.AskYes(os.Stdin, stderr, "not confirmed, and nothing was pinned; without a terminal, give slipway_host_key in the inventory")
+		step := "repeat the line with --dry-run" + plaintext.Either(*asJSON, "", " --json")
+		confirm := ci.AskYes(os.Stdin, stderr, "not confirmed, and nothing was pinned; without a terminal, give slipway_host_key in the inventory\nnext: "+step+"  # prints the values of slipway_host_key")
 		met, err := fleet.Pin(ctx, stderr, options, spec, request, confirm)
 		if *asJSON && len(met) > 0 {
 			err = errors.Join(err, printJSON(met))
@@ -206,10 +213,10 @@ func (c *Command) limit() *string {
 func (c *Command) fleetFlags(canaries int) func(inventory string, dryRun bool) fleet.Request {
 	limit := c.limit()
 	failed := c.Switch("failed", "only boards that failed or did not begin last time")
-	parallel := c.Number("parallel", 0, 1, "boards at a time; 16 if not given")
+	parallel := c.numberUpTo("parallel", 0, 1, fleet.MaxParallel, "boards at a time; 16 if not given")
 	canary := c.Number("canary", canaries, 0, fmt.Sprintf("this many boards must pass before the others begin; %d if not given", canaries))
 	stopAfter := c.Number("stop-after", 0, 0, "begin no board after this many failures")
-	retries := c.Number("retries", 0, 0, "how often to try lost or unreached boards again, after all others")
+	retries := c.numberUpTo("retries", 0, 0, fleet.MaxRetries, "how often to try lost or unreached boards again, after all others")
 	boardLimit := c.Span("board-limit", 0, "the time that one board has (until its restart, in an update); 30m if not given")
 	return func(inventory string, dryRun bool) fleet.Request {
 		return fleet.Request{
