@@ -222,7 +222,7 @@ func exampleArgs(cmd *cobra.Command) (words, flags []string) {
 	}
 	values := map[string]string{"N": "2", "TIME": "1s", "AGE": "30d", "bool": "true", "RATE": "1M", "MODE": "0600", "FORM": "tap", "FINGERPRINT": "SHA256:" + strings.Repeat("A", 43)}
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if f.Name == "conf" || f.Name == "branch" || f.Name == "help" || cmd.Name() == "smoke" && f.Name == "json" {
+		if f.Name == "conf" || f.Name == "branch" || f.Name == "help" || (cmd.Name() == "smoke" || cmd.Name() == "plan") && f.Name == "json" {
 			return
 		}
 		value := values[f.Value.Type()]
