@@ -122,7 +122,9 @@ func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 		return errors.Join(err, plaintext.WriteJSON(w, receipts))
 	}
 	for _, r := range receipts {
-		fmt.Fprintln(w, r)
+		if !r.DryRun { // else how.Out has it
+			fmt.Fprintln(w, r)
+		}
 	}
 	return err
 }

@@ -4,6 +4,7 @@
 package flash
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,26 +80,14 @@ type Receipt struct {
 	Untouched bool `json:"-"` // the failed device is as it was before
 }
 
-// String returns the board's own verdict, or else how much was written, and a line for each path in
-// Saved. For a dry run it returns how much would be written.
+// String returns the board's own verdict, or else whether the device was read back, and a line for
+// each path in Saved. The step of the flash has said how much was written.
 func (r Receipt) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s: ", r.Device.Path)
-	switch {
-	case r.Verdict != "":
-		return b.String() + r.Verdict
-	case r.DryRun:
-		return b.String() + plaintext.SizeText(r.WrittenBytes) + " would be written"
-	}
-	fmt.Fprintf(&b, "%s written", plaintext.SizeText(r.WrittenBytes))
-	if r.ReadBack {
-		b.WriteString(" and read back")
-	}
-	fmt.Fprintf(&b, ", %s were there already, in %.1f s", plaintext.SizeText(r.LeftBytes), r.Seconds)
+	text := r.Device.Path + ": " + cmp.Or(r.Verdict, plaintext.Either(r.ReadBack, "whole", "written, and not read back"))
 	for _, path := range r.Saved {
-		fmt.Fprintf(&b, "\n  what it held before: %s", path)
+		text += "\n  what it held before: " + path
 	}
-	return b.String()
+	return text
 }
 
 // request is the input of a flasher: one artifact, the devices of one kind, and the user's options.
@@ -224,6 +213,9 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, c
 		return r.other.addTo(r.image.addOrigin(j.dryRun(ctx)))
 	}
 	if err := device.Confirm(ctx, chosen, o.Yes, o.Confirm); err != nil {
+		if ctx.Err() != nil {
+			fmt.Fprintln(o.Out) // ends the line of the question
+		}
 		return nil, withKind(ctx, ErrRefused, err)
 	}
 	if err := j.prepare(ctx); err != nil {

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/term"
 
 	"slipway/layers/plaintext"
 )
@@ -127,7 +130,7 @@ func askUser(ctx context.Context, ask func([]Device) error, devices []Device) er
 	case err := <-answer:
 		return err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return fmt.Errorf("not confirmed: %w; nothing was written", context.Cause(ctx))
 	}
 }
 
@@ -146,8 +149,10 @@ func Ask(in io.Reader, out io.Writer) func([]Device) error {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
-		if line == "" {
+		if f, ok := in.(*os.File); line == "" || !ok || !term.IsTerminal(int(f.Fd())) { // no newline was echoed
 			fmt.Fprintln(out)
+		}
+		if line == "" {
 			return fmt.Errorf("not confirmed: the input ended before an answer; nothing was written\n%s", confirmHint(devices, nil))
 		}
 		if typed := strings.TrimSpace(line); !slices.Equal(splitNames(typed), splitNames(want)) {

@@ -1,6 +1,8 @@
 package device
 
 import (
+	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -184,6 +186,22 @@ func TestConfirm(t *testing.T) {
 				t.Errorf("confirm = %v; want an error with %q", err, test.wantErr)
 			}
 		})
+	}
+}
+
+// An answer from a pipe ends the line of the question. After Ctrl-C the error says that nothing was
+// written.
+func TestQuestionEnds(t *testing.T) {
+	card := []Device{{Path: "/dev/sda", Kind: Block, Bus: "usb", Serial: "4C53", Removable: true, exists: true}}
+	var out strings.Builder
+	if err := Confirm(t.Context(), card, nil, Ask(strings.NewReader("y\n"), &out)); err == nil || !strings.HasSuffix(out.String(), "to go on: \n") {
+		t.Errorf("Confirm = %v, and it printed %q; want whole lines", err, out.String())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := Confirm(ctx, card, nil, func([]Device) error { select {} })
+	if !errors.Is(err, context.Canceled) || !strings.HasSuffix(err.Error(), "; nothing was written") {
+		t.Errorf("Confirm = %v; want it to say that nothing was written", err)
 	}
 }
 

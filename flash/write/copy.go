@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"slipway/flash/source"
+	"slipway/layers/plaintext"
 )
 
 // writers is how many goroutines write to a device. Two keep it busy while one waits for a core.
@@ -108,7 +109,7 @@ func (c *Copy) setError(err error) {
 // call lost, and only free further pieces.
 func (c *Copy) startWriters(ctx context.Context, r *run, lost func(), done *sync.WaitGroup) {
 	c.queue, c.wrote, c.proved = make(chan piece, queued), bitSet{}, bitSet{}
-	c.Phase("writing", r.DataBytes())
+	c.Phase(plaintext.Either(c.Fresh, "writing", "comparing and writing"), r.DataBytes())
 	for range writers {
 		done.Go(func() {
 			buf := source.Buffer(pieceBytes)

@@ -509,7 +509,7 @@ func TestCountsAllWork(t *testing.T) {
 			if err := flash(t.Context(), g, c, o); err != nil {
 				t.Fatal(err)
 			}
-			want := []string{"writing", "zeroing", "reading back"}
+			want := []string{"comparing and writing", "zeroing", "reading back"}
 			if blind {
 				want = want[:2]
 			}
