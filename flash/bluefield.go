@@ -60,8 +60,9 @@ func (j *bluefieldJob) close() {
 	}
 }
 
-// checkOptions refuses options that apply only to disk images, and an SSH identity.
-func (j *bluefieldJob) checkOptions(context.Context) error {
+// checkOptions refuses options that apply only to disk images, an SSH identity, and an artifact
+// without a boot stream.
+func (j *bluefieldJob) checkOptions(ctx context.Context) error {
 	o := j.options
 	switch {
 	case o.BlockMap != "" || o.Holes != "" || o.Blind:
@@ -69,7 +70,8 @@ func (j *bluefieldJob) checkOptions(context.Context) error {
 	case o.Identity != nil:
 		return errors.New("a boot stream has no place for an SSH identity; give the DPU's system its keys by a bf.cfg, with --config")
 	}
-	return nil
+	_, _, err := j.streamPath()
+	return withKind(ctx, ErrImage, err)
 }
 
 // readConfig reads and checks the bf.cfg that --config names, and keeps its content and SHA-256.
@@ -90,17 +92,26 @@ func (j *bluefieldJob) readConfig(context.Context) (err error) {
 	return nil
 }
 
+// streamPath returns the path of the boot stream that the user names, or else the artifact's and its
+// digest.
+func (j *bluefieldJob) streamPath() (path, built string, err error) {
+	if j.image.path != "" {
+		return j.image.path, "", nil
+	}
+	file, err := j.artifact.File(images.BFB)
+	if err != nil {
+		return "", "", fmt.Errorf("%w; a build makes one only where SLIPWAY_BOOTIMAGES names NVIDIA's firmware; or name a boot stream: --image=FILE.bfb", err)
+	}
+	return j.artifact.Path(file), file.SHA256, nil
+}
+
 // openStream opens the boot stream that the user names, or else the artifact's. It compares the
 // SHA-256 of the artifact's stream and checks all images and the trailing data, because a DPU
 // cannot undo an installation that has begun.
 func (j *bluefieldJob) openStream(ctx context.Context) error {
-	path, built := j.image.path, ""
-	if path == "" {
-		file, err := j.artifact.File(images.BFB)
-		if err != nil {
-			return fmt.Errorf("%w; a build makes one only where SLIPWAY_BOOTIMAGES names NVIDIA's firmware; or name a boot stream: --image=FILE.bfb", err)
-		}
-		path, built = j.artifact.Path(file), file.SHA256
+	path, built, err := j.streamPath()
+	if err != nil {
+		return err
 	}
 	f, err := j.image.open(path)
 	if err != nil {
