@@ -211,8 +211,9 @@ func (a Artifact) Describe(ctx context.Context, kind, name string) (File, error)
 }
 
 // Prove hashes a file of the artifact, and returns an error unless it has the size and digest of f.
-func (a Artifact) Prove(ctx context.Context, f File) error {
-	got, err := a.Describe(ctx, f.Kind, f.Name)
+// It calls count with the number of bytes of each read.
+func (a Artifact) Prove(ctx context.Context, f File, count func(int64)) error {
+	got, err := describeFile(ctx, a.dir, f.Kind, f.Name, count)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s is missing, which artifact.json names\nnext: ls -l %s", a.Path(f), plaintext.Quote(a.dir))
@@ -401,12 +402,19 @@ func differentImages(names []string) (different []string) {
 
 // DescribeFile hashes the file dir/name, and returns its entry for artifact.json.
 func DescribeFile(ctx context.Context, dir, kind, name string) (File, error) {
+	return describeFile(ctx, dir, kind, name, func(int64) {})
+}
+
+func describeFile(ctx context.Context, dir, kind, name string, count func(int64)) (File, error) {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
 		return File{}, err
 	}
 	defer f.Close()
 	entry := File{Kind: kind, Name: name}
-	entry.SHA256, err = localfile.Digest(ctx, f, func(n int64) { entry.SizeBytes += n })
+	entry.SHA256, err = localfile.Digest(ctx, f, func(n int64) {
+		entry.SizeBytes += n
+		count(n)
+	})
 	return entry, err
 }

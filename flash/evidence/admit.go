@@ -81,7 +81,7 @@ func proveKinds(ctx context.Context, a images.Artifact, kinds []string) error {
 		if err != nil {
 			continue // the artifact has none
 		}
-		if err := a.Prove(ctx, f); err != nil {
+		if err := a.Prove(ctx, f, func(int64) {}); err != nil {
 			return fmt.Errorf("%w; nothing was written\nnext: build %s  # or copy the file again", err, a.Board)
 		}
 	}

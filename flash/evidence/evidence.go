@@ -135,7 +135,7 @@ func (r *Report) proveFiles(ctx context.Context) error {
 	step := progress.Start(ctx, "verify files", total, progress.Bytes)
 	for _, f := range r.Artifact.Files {
 		one := File{Name: f.Name, Kind: f.Kind}
-		if err := r.Artifact.Prove(ctx, f); err != nil {
+		if err := r.Artifact.Prove(ctx, f, step.Add); err != nil {
 			if ctx.Err() != nil {
 				step.End("", context.Cause(ctx))
 				return context.Cause(ctx)
@@ -143,7 +143,6 @@ func (r *Report) proveFiles(ctx context.Context) error {
 			one.Error = err.Error()
 			r.Wrong = append(r.Wrong, one.Error)
 		}
-		step.Add(f.SizeBytes)
 		r.Files = append(r.Files, one)
 	}
 	step.End(fmt.Sprintf("%d files", len(r.Files)), nil)

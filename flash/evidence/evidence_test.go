@@ -11,6 +11,8 @@ import (
 
 	"slipway/flash/trust"
 	"slipway/images"
+	"slipway/layers/progress"
+	"slipway/layers/progress/progresstest"
 )
 
 const check = `{"version":"1","package":[{"name":"openssl","version":"3.2.6","issue":[
@@ -342,5 +344,33 @@ func TestPolicyWithoutBill(t *testing.T) {
 		if refused := strings.Join(v.Refused, ""); strings.Contains(refused, "no bill of material") != (name != "none") {
 			t.Errorf("%s: refused for %q", name, refused)
 		}
+	}
+}
+
+// The bar of the files moves inside of a large file.
+func TestProgress(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "disk.img"), strings.Repeat("x", 5<<20))
+	a := images.NoArtifact(images.Spec{Board: "orin"}, dir)
+	f, err := a.Describe(t.Context(), images.DiskImage, "disk.img")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reads []int64
+	if err := a.Prove(t.Context(), f, func(n int64) { reads = append(reads, n) }); err != nil || len(reads) < 5 {
+		t.Errorf("Prove = %v after %d reads; want 5 or more", err, len(reads))
+	}
+	a.Files = []images.File{f}
+	if err := a.Publish(t.Context(), images.Spec{Board: "orin"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	var steps progresstest.Recorder
+	reporter := progress.New(&steps)
+	if _, err := Examine(progress.With(t.Context(), reporter), dir, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	reporter.Close()
+	if last := steps.Last("verify files"); last.Count != last.Total || last.Total < 5<<20 {
+		t.Errorf("the step ends at %d of %d bytes", last.Count, last.Total)
 	}
 }

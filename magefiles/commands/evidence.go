@@ -4,10 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
 
 	"slipway/ci/report"
 	"slipway/flash/evidence"
 	"slipway/images"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -35,7 +42,7 @@ slipway evidence build/orin-lab --policy=release-policy.yml --json`
 	tracker := c.Text("tracker=FILE", "", "add the flaws in this file of the Debian security tracker")
 	asJSON := c.Switch("json", "print the evidence as JSON")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
-		spec, err := images.LoadBuilt(words[0])
+		spec, err := loadTarget(c.Command, words[0])
 		if err != nil {
 			return err
 		}
@@ -67,9 +74,39 @@ func policiesFor(spec images.Spec, file string) ([]evidence.Policy, error) {
 	return append(all, p), err
 }
 
+// loadTarget loads a board or an artifact's folder. It refuses a file that is no board's, and a
+// folder without artifact.json. For a file beside artifact.json the next line names the folder.
+func loadTarget(cmd *cobra.Command, target string) (images.Spec, error) {
+	info, err := os.Stat(target)
+	if _, unknown := images.Load(target); err != nil || unknown == nil && filepath.Base(target) != images.ArtifactName {
+		return images.LoadBuilt(target)
+	}
+	dir := plaintext.Either(info.IsDir(), target, filepath.Dir(target))
+	switch whole := localfile.Exists(images.ArtifactPath(dir)); {
+	case info.IsDir() && whole:
+		return images.LoadBuilt(target)
+	case info.IsDir():
+		return images.Spec{}, fmt.Errorf("%s %s: %w: the folder has no %s\nnext: ls %s", cmd.Name(), target, images.ErrNoArtifact, images.ArtifactName, plaintext.Quote(target))
+	case whole:
+		return images.Spec{}, usageError{fmt.Sprintf("%s: %s is a file: name the folder of the artifact", cmd.Name(), target), swapWord(typedLine(cmd), target, dir)}
+	}
+	return images.Spec{}, usageError{fmt.Sprintf("%s: %s is a file: name a board, or the folder of an artifact", cmd.Name(), target), helpLine(pathOf(cmd))}
+}
+
+// swapWord returns a line with now in place of the word or the flag's value old.
+func swapWord(line []string, old, now string) []string {
+	line = slices.Clone(line)
+	for i, arg := range line {
+		if arg == old || strings.HasSuffix(arg, "="+old) {
+			line[i] = strings.TrimSuffix(arg, old) + now
+		}
+	}
+	return line
+}
+
 // artifactFolder returns the folder of an artifact: the build folder of a board, or target itself.
-func artifactFolder(target string) (string, error) {
-	spec, err := images.LoadBuilt(target)
+func artifactFolder(cmd *cobra.Command, target string) (string, error) {
+	spec, err := loadTarget(cmd, target)
 	if err != nil {
 		return "", err
 	}

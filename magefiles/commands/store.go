@@ -27,7 +27,7 @@ slipway push build/orin-lab ./store`
 	tags := c.Names("tag", "tags, with commas between them, beside that of REFERENCE")
 	asJSON := c.Switch("json", "print the pushed artifact as JSON")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
-		folder, err := artifactFolder(words[0])
+		folder, err := artifactFolder(c.Command, words[0])
 		if err != nil {
 			return err
 		}
