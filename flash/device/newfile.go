@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"slipway/layers/plaintext"
 )
 
 // FilePrefix before a name makes it the name of a file, whatever it looks like.
@@ -30,11 +32,18 @@ func (m machine) newFile(name string, meant bool) (Device, error) {
 	if _, err := os.Lstat(path); err == nil {
 		return Device{}, fmt.Errorf("%s is a link to nothing\nnext: devices", path)
 	}
+	if like := otherName().FindStringSubmatch(name); like != nil && !meant {
+		right := plaintext.Either(like[1] == "", "/dev/"+name, "usb:"+like[1])
+		return Device{}, fmt.Errorf("no such device; its name here is %s\nnext: repeat the line with %[1]s for %s", right, name)
+	}
 	if why := strangeNameReason(name); why != "" && !meant {
 		return Device{}, fmt.Errorf("%s; %s%s would make a file of that name\nnext: devices", why, FilePrefix, name)
 	}
 	return Device{Path: path, Kind: File}, nil
 }
+
+// otherName matches the names that other programs have for a Jetson, by its port, and for an rshim.
+var otherName = plaintext.Regexp(`^(?:usb)?([0-9]+-[0-9]+(?:\.[0-9]+)*)$|^rshim[0-9]+$`)
 
 // strangeNameReason returns why name is probably not meant for an image file; "" if it may be one.
 func strangeNameReason(name string) string {
