@@ -39,16 +39,11 @@ func ReadReports(path string) ([]Report, error) {
 		return nil, localfile.ExplainUnreadable(path, err)
 	}
 	all, err := parseReports(data)
-	if errors.Is(err, errNotReport) {
-		err = fmt.Errorf("%w\nnext: find . -maxdepth 4 -name report.json", err)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return all, nil
 }
-
-var errNotReport = errors.New("not a report.json")
 
 // parseReports parses a report.json, checks the reports against the limits, and cleans their texts.
 func parseReports(data []byte) ([]Report, error) {
@@ -57,10 +52,10 @@ func parseReports(data []byte) ([]Report, error) {
 		Reports json.RawMessage `json:"reports"`
 	}
 	if err := json.Unmarshal(data, &file); err != nil {
-		return nil, fmt.Errorf("%w: %w", errNotReport, plaintext.JSONError(err))
+		return nil, fmt.Errorf("not a report.json: %w\nnext: find . -maxdepth 4 -name report.json", plaintext.JSONError(err))
 	}
 	if file.Version == 0 {
-		return nil, fmt.Errorf("%w: it has no version", errNotReport)
+		return nil, errors.New("not a report.json: it has no version\nnext: find . -maxdepth 4 -name report.json")
 	}
 	if file.Version != reportVersion {
 		return nil, fmt.Errorf("version %d of report.json; this Slipway reads %d: run it with the one that wrote it", file.Version, reportVersion)
@@ -71,7 +66,7 @@ func parseReports(data []byte) ([]Report, error) {
 		data, into = file.Reports, &all
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return nil, fmt.Errorf("%w: %w", errNotReport, plaintext.JSONError(err))
+		return nil, fmt.Errorf("not a report.json: %w\nnext: find . -maxdepth 4 -name report.json", plaintext.JSONError(err))
 	}
 	if len(all) == 0 || len(all) > maxReports {
 		return nil, fmt.Errorf("%d reports in one file; want 1 to %d", len(all), maxReports)

@@ -115,24 +115,21 @@ func (o *Origin) Get(ctx context.Context, digest string) (File, error) {
 // explain adds the reference to the error of a failed fetch, and a next step that examines the
 // source; none for a registry. If the server speaks http, the step has the address that it serves.
 func (r reference) explain(err error) error {
-	text, step := plaintext.Quote(r.text), ""
+	text, plain, step := plaintext.Quote(r.text), plaintext.Quote("http"+strings.TrimPrefix(r.text, "https")), ""
 	switch {
 	case strings.Contains(err.Error(), "\nnext: "): // it has one
-	case r.kind == kindHTTP && errors.Is(err, errPlainHTTP):
-		step = "\nnext: curl -I " + plaintext.Quote("http"+strings.TrimPrefix(r.text, "https"))
-		if r.login == nil && r.url.RawQuery == "" { // else the line would show a secret
-			step = "\nnext: repeat the line with " + strings.TrimPrefix(step, "\nnext: curl -I ") + " for " + text
-		}
-	case r.kind == kindHTTP && errors.Is(err, errMismatch):
+	case errors.Is(err, errPlainHTTP) && r.kind == kindHTTP && r.login == nil && r.url.RawQuery == "": // else the line would show a secret
+		step = "\nnext: repeat the line with " + plain + " for " + text
+	case errors.Is(err, errPlainHTTP) && r.kind == kindHTTP:
+		step = "\nnext: curl -I " + plain
+	case errors.Is(err, errMismatch) && r.kind == kindHTTP:
 		step = "\nnext: curl -s " + text + " | sha256sum  # compare it with the digest's source"
 	case r.kind == kindHTTP:
 		step = "\nnext: curl -I " + text
 	case r.kind == kindSFTP:
 		step = "\nnext: ssh -v " + plaintext.Quote("ssh://"+r.host) + " true"
-	case r.kind == kindPath && errors.Is(err, errMismatch):
-		step = "\nnext: sha256sum " + plaintext.Quote(r.path)
 	case r.kind == kindPath:
-		step = "\nnext: ls -l " + plaintext.Quote(r.path)
+		step = "\nnext: " + plaintext.Either(errors.Is(err, errMismatch), "sha256sum ", "ls -l ") + plaintext.Quote(r.path)
 	}
 	return fmt.Errorf("%s: %w%s", r.text, err, step)
 }

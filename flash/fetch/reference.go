@@ -37,7 +37,7 @@ type reference struct {
 	path  string   // of path, sftp and oci-dir
 	url   *url.URL // of http, without its user
 	login *url.Userinfo
-	host  string // of sftp, as boardssh.Resolve takes it; of oci, with its port
+	host  string // of sftp, as boardssh.Resolve takes it; of http and oci, with its port
 	repo  string // of oci
 	tag   string // of oci and oci-dir; "" without a tag
 	sum   string // of oci and oci-dir: the manifest's digest
@@ -120,7 +120,7 @@ func parseHTTP(text, _ string) (reference, error) {
 	if err != nil { // url.Parse's error repeats a password
 		return reference{}, errors.New("not a web address: want https://host/path, with odd characters as %XX")
 	}
-	r := reference{kind: kindHTTP, login: u.User, text: u.Scheme + "://" + u.Host + u.EscapedPath()}
+	r := reference{kind: kindHTTP, login: u.User, host: u.Host, text: u.Scheme + "://" + u.Host + u.EscapedPath()}
 	if u.Hostname() == "" {
 		return r, fmt.Errorf("%q: no host in it", r.text)
 	}
@@ -239,14 +239,6 @@ func checkTitle(r reference) error {
 		return fmt.Errorf("%q: %q is no name of a file", r.text, r.title)
 	}
 	return nil
-}
-
-// server returns the name of the reference's server, "" for a path.
-func (r reference) server() string {
-	if r.kind == kindHTTP {
-		return r.url.Host
-	}
-	return r.host
 }
 
 // fileName returns the last part of a URL or path, if SafeFileName accepts it; "" otherwise, and
