@@ -236,20 +236,18 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 	c.check = func([]string) error {
 		_, named, err := trust.ParseDigest(*digest)
 		if _, _, wrong := trust.ParseDigest("sha256:" + *digest); *digest != "" && !named && wrong == nil {
-			line := slices.Clone(typedLine(c.Command))
-			for i, arg := range line {
-				if before, bare := strings.CutSuffix(arg, *digest); bare {
-					line[i] = before + "sha256:" + *digest
-				}
-			}
-			return usageError{fmt.Sprintf("flash: --digest=%s: write sha256: before the digits", *digest), line}
+			return usageError{fmt.Sprintf("flash: --digest=%s: write sha256: before the digits", *digest), swapWord(typedLine(c.Command), *digest, "sha256:"+*digest)}
 		}
 		return err
 	}
 	c.Run = func(ctx context.Context, words []string) error {
 		board, device := words[0], words[1]
-		if next := imageFirst(board, device); next != nil {
-			return usageError{fmt.Sprintf("flash: %s is an image, and a BOARD stands there: name the one that it is for", board), append(next, c.typedFlags()...)}
+		first, to := strings.TrimPrefix(board, "if="), strings.TrimPrefix(device, "of=")
+		if strings.HasPrefix(board, "/dev/") || devices.SpecialKind(board) != "" {
+			first, to = device, board
+		}
+		if next := imageFirst(first, to); next != nil {
+			return usageError{fmt.Sprintf("flash: %s is an image, and a BOARD stands there: name the one that it is for", first), append(next, c.typedFlags()...)}
 		}
 		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
 			return ci.Flash(ctx, stdout, spec, options, splitList(device), flash.Options{

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	devices "slipway/flash/device"
 	"slipway/layers/host"
 	"slipway/layers/progress"
 )
@@ -183,7 +184,7 @@ func (c *Command) assignWords(args []string) ([]string, error) {
 		}
 	}
 	if len(args) > 0 {
-		return nil, c.strayWord(args[0], words)
+		return nil, c.strayWord(args, words)
 	}
 	return words, nil
 }
@@ -200,7 +201,14 @@ func (c *Command) missingWord(w word) error {
 }
 
 // strayWord returns the error for a word too many, with the mistake that the user probably made.
-func (c *Command) strayWord(stray string, words []string) error {
+func (c *Command) strayWord(strays, words []string) error {
+	stray, last := strays[0], len(words)-1
+	isDevice := func(name string) bool { return strings.HasPrefix(name, "/dev/") || devices.SpecialKind(name) != "" }
+	if last >= 0 && c.words[last].list && isDevice(words[last]) && !slices.ContainsFunc(strays, func(name string) bool { return !isDevice(name) }) {
+		all := strings.Join(append([]string{words[last]}, strays...), ",")
+		line := slices.DeleteFunc(slices.Clone(typedLine(c.Command)), func(arg string) bool { return slices.Contains(strays, arg) })
+		return usageError{fmt.Sprintf("%s: %q is one word too many: write several devices with commas between them", strings.Join(pathOf(c.Command), " "), stray), swapWord(line, words[last], all)}
+	}
 	if f := c.bareFlag(); f != "" {
 		return fmt.Errorf("%q is one word too many: write a value of --%s as --%[2]s=%[1]s", stray, f)
 	}

@@ -154,6 +154,9 @@ func flagError(cmd *cobra.Command, err error) error {
 			return usageError{fmt.Sprintf("%s: %s: %s", strings.Join(pathOf(cmd), " "), typed, noLevels), line}
 		}
 		err = fmt.Errorf("unknown flag %q%s", typed, suggestFlag(cmd, name))
+		if line := swapFlag(cmd, typed, flagOfPeer(cmd, name)); line != nil {
+			return usageError{strings.Join(pathOf(cmd), " ") + ": " + err.Error(), line}
+		}
 	case errors.As(err, &valueless):
 		err = fmt.Errorf("--%s has no value: write it as --%[1]s=VALUE", valueless.GetSpecifiedName())
 	}
@@ -171,17 +174,38 @@ func suggestFlag(cmd *cobra.Command, name string) string {
 	if len(known) == 0 {
 		return ": the command has no flags"
 	}
-	for _, typed := range []string{"--" + name, "-" + name} {
-		for _, flag := range peer(typed) {
-			if slices.Contains(known, flag) {
-				return ": Slipway's flag for that is " + flag
-			}
-		}
+	if flag := flagOfPeer(cmd, name); flag != "" {
+		return ": Slipway's flag for that is " + flag
 	}
 	if question := plaintext.DidYouMean("--"+strings.ToLower(name), append(known, "--help")); question != "" {
 		return question
 	}
 	return ": the command has " + strings.Join(known, ", ")
+}
+
+// flagOfPeer returns the command's flag for one of another program (peers.txt), or "".
+func flagOfPeer(cmd *cobra.Command, name string) string {
+	for _, flag := range append(peer("--"+name), peer("-"+name)...) {
+		if cmd.LocalFlags().Lookup(strings.TrimLeft(flag, "-")) != nil {
+			return flag
+		}
+	}
+	return ""
+}
+
+// swapFlag returns the user's line with the flag ours in place of typed, nil if that is no line. No
+// line confirms by --yes what the user did not.
+func swapFlag(cmd *cobra.Command, typed, ours string) (line []string) {
+	for _, arg := range typedLine(cmd) {
+		if name, _, _ := strings.Cut(arg, "="); name == typed {
+			arg = ours + arg[len(name):]
+		}
+		line = append(line, arg)
+	}
+	if ours == "" || ours == "--yes" || Parse(context.Background(), Root(), line) != nil {
+		return nil
+	}
+	return line
 }
 
 // translateLine translates other requests for help and the version into cobra's commands. It refuses

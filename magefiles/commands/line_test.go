@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -131,6 +132,18 @@ var wrongLines = map[string]string{
 	"build virt --verbose":                 "build: --verbose: the output has no levels; all that programs say is in the logs below build/\nnext: NAME build virt",
 	"report":                               "FILE is missing",
 	"bfb make o":                           "--base or --images is missing",
+	"flash b /dev/x /dev/y --blind":        `"/dev/y" is one word too many: write several devices with commas between them` + "\nnext: NAME flash b /dev/x,/dev/y --blind",
+	"flash b /dev/x usb:1-2 /dev/y":        "next: NAME flash b /dev/x,usb:1-2,/dev/y",
+	"flash b /dev/x y":                     `"y" is one word too many: it takes`,
+	"flash b d --bmap x.bmap":              "Slipway's flag for that is --block-map\nnext: NAME flash b d --block-map x.bmap",
+	"flash b d --bmap=x.bmap":              "Slipway's flag for that is --block-map\nnext: NAME flash b d --block-map=x.bmap",
+	"flash b d --img=x.img":                "Slipway's flag for that is --image\nnext: NAME flash b d --image=x.img",
+	"flash b d --force":                    "Slipway's flag for that is --yes\nnext: NAME flash --help",
+	"flash b d --force=x":                  "Slipway's flag for that is --yes\nnext: NAME flash --help",
+	"flash b d -y":                         "Slipway's flag for that is --yes\nnext: NAME flash --help",
+	"bfb-install --bfb x":                  "Slipway's command for that is flash",
+	"verify x":                             "Slipway's command for that is evidence",
+	"receipts":                             "Slipway's command for that is flash --json",
 	"flash b d --digest=sha256:0":          "want sha256: and 64 hex digits",
 	"flash b d --digest=" + strings.Repeat("0", 64): "write sha256: before the digits\nnext: NAME flash b d --digest=sha256:0000",
 	"flet":                                        `did you mean fleet?`,
@@ -279,6 +292,27 @@ func TestStrayWords(t *testing.T) {
 			if err := parse(slices.Delete(slices.Clone(line), len(path)+i, len(path)+i+1)...); StatusOf(err) != 2 {
 				t.Errorf("%q with a word less: %v; want status 2", path, err)
 			}
+		}
+	}
+}
+
+// Words in another program's order, and files in place of folders, lead to the right line.
+func TestWordsOfOthers(t *testing.T) {
+	t.Chdir(t.TempDir())
+	place(t, ".", map[string]string{"raw.img": "x", "app/x": "x", "art/artifact.json": `{"board": "virt"}`})
+	for line, want := range map[string]string{
+		"flash /dev/loop0 raw.img":        "next: NAME flash BOARD /dev/loop0 --image=raw.img",
+		"flash raw.img of=/dev/loop0":     "next: NAME flash BOARD /dev/loop0 --image=raw.img",
+		"flash if=raw.img of=x.img --raw": "next: NAME flash BOARD x.img --image=raw.img --raw",
+		"evidence art/artifact.json":      "next: NAME evidence art",
+		"push art/artifact.json ./store":  "next: NAME push art ./store",
+		"evidence raw.img":                "raw.img is a file: name a board, or the folder of an artifact\nnext: NAME evidence --help",
+		"evidence app":                    "evidence app: no artifact: the folder has no artifact.json\nnext: ls app",
+	} {
+		err := Run(t.Context(), Root(), strings.Fields(line))
+		got := regexp.MustCompile(`flash qemu\S+`).ReplaceAllString(strings.ReplaceAll(fmt.Sprint(err), host.ProgramName()+" ", "NAME "), "flash BOARD")
+		if !strings.HasSuffix(got, want) {
+			t.Errorf("%q: %v; want %q", line, err, want)
 		}
 	}
 }
