@@ -260,6 +260,7 @@ func planAndApply(ctx context.Context, conn *boardssh.Conn, f *configFile, o Con
 	if err != nil {
 		return done, err
 	}
+	want.Name = f.name
 	planned, _, err := undo.Configure(ctx, conn, want, true)
 	if err != nil || len(planned)+len(p.settings) == 0 {
 		return done, err

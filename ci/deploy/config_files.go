@@ -2,7 +2,9 @@ package deploy
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -109,6 +111,9 @@ func (f *configFile) readBeside(name string) ([]byte, error) {
 	}
 	defer root.Close()
 	info, err := root.Stat(name)
+	if wrong := (*fs.PathError)(nil); errors.As(err, &wrong) {
+		wrong.Op = "open" // not statat
+	}
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("open %s: not a regular file", name)
 	}

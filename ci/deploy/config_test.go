@@ -411,7 +411,7 @@ func TestConfigureFails(t *testing.T) {
 		{"no such daemon", "frr: {daemons: [eigrpd]}\n", "", `no daemon "eigrpd" (/etc/frr/daemons has bgpd, ospfd)`, false},
 		{"FRR does not start", "frr: {daemons: [bgpd], config: frr.conf}\n", "this breaks\n", "the journal\n  all was put back as it was", true},
 		{"a unit that never runs", "files: {/etc/x: {from: app.conf, restart: [broken.service]}}\n", "", "the journal\n  all was put back as it was, and still: the unit does not run", true},
-		{"no such owner", "files: {/etc/x: {from: app.conf, owner: nobody-here}}\n", "", "set owners", true},
+		{"no such owner", "files: {/etc/x: {from: app.conf, owner: nobody-here}}\n", "", "the board has no user nobody-here\nnext: ssh ", false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -56,6 +56,9 @@ func Files(ctx context.Context, w io.Writer, opt images.Options, spec images.Spe
 		defer reach.CloseOnInterrupt(conn, o.Now)()
 		var done filesDone
 		var err error
+		if folder != local {
+			o.Name = local
+		}
 		done.Changes, done.Undo, err = undo.DeployDir(ctx, conn, folder, remote, o.DirOptions, o.Restart)
 		if err == nil && len(o.Restart) > 0 && !o.DryRun {
 			err = restartOrUndo(ctx, conn, &done, o)
@@ -209,6 +212,9 @@ func Undo(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec
 			return showUndos(w, all, o.JSON)
 		}
 		u, _, err := undoAndRestart(ctx, conn, o.ID, o.Force)
+		if errors.Is(err, undo.ErrNothing) {
+			err = boardssh.NextStep{Err: err, Step: "repeat the line with --list"}
+		}
 		if err != nil {
 			return err
 		}

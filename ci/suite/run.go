@@ -70,7 +70,7 @@ func runSuites(ctx context.Context, s *Session, spec images.Spec, a images.Artif
 	}
 	s.artifact, s.DPU = a, spec.DPU
 	if s.identity, err = s.readIdentity(ctx, a); err != nil {
-		err = report.Because(ctx, report.ErrUnreachable, fmt.Errorf("smoke %s: %w%s", r.Board, err, silentNext))
+		err = report.Because(ctx, report.ErrUnreachable, fmt.Errorf("smoke %s: %w%s", r.Board, err, nextIfSilent(err)))
 		r.AddFailure("smoke", err, LostNext)
 		return r, err
 	}

@@ -71,9 +71,10 @@ func (s *Session) lossError(ctx context.Context, r report.Report) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	if errors.Is(why, boardssh.ErrSilent) {
-		after += silentNext
+	if strings.Contains(why.Error(), "\nnext: ") { // which stays last
+		return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("smoke %s: lost at check %d of %d (%s), and %s: %w", r.Board, at, r.Counts().TotalChecks(), name, after, why))
 	}
+	after += nextIfSilent(why)
 	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("smoke %s: lost at check %d of %d (%s): %w; %s", r.Board, at, r.Counts().TotalChecks(), name, why, after))
 }
 
@@ -104,7 +105,13 @@ func (s *Session) explainLoss(ctx context.Context) string {
 	return "it answers again and did not restart: its boot id is the same, so the connection broke or its sshd ended"
 }
 
-const silentNext = "\nnext: ps -ef  # on the board, for the program that does not end"
+// nextIfSilent returns the next step after a silent board, unless err has one.
+func nextIfSilent(err error) string {
+	if !errors.Is(err, boardssh.ErrSilent) || strings.Contains(err.Error(), "\nnext: ") {
+		return ""
+	}
+	return "\nnext: ps -ef  # on the board, for the program that does not end"
+}
 
 // LostNext is the next step after the board was lost.
 const LostNext = "see whether the board has power and did not restart (its serial console; on the board: journalctl -b -1 -e), and the network on the way; then run smoke again"

@@ -64,6 +64,9 @@ func (e *boardError) Error() string {
 
 func (e *boardError) Unwrap() error { return e.cause }
 
+// IsOfBoard reports whether the text of err comes from a board, so that its paths are the board's.
+func IsOfBoard(err error) bool { return errors.As(err, new(*boardError)) }
+
 // NextStep is an error with the user's next step after "next:": Slipway's text, never the board's.
 type NextStep struct {
 	Err  error

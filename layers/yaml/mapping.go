@@ -62,7 +62,7 @@ func syntaxError(file string, data []byte, err error) error {
 		at.Line, at.Column = bytes.Count(before, []byte("\n"))+1, utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])+1
 	}
 	at.Line = min(at.Line, bytes.Count(bytes.TrimRight(data, "\n"), []byte("\n"))+1) // the parser names the line behind the last one
-	return At(file, &at, "not valid YAML: %s", strings.TrimPrefix(where.Message, "yaml: "))
+	return At(file, &at, "not valid YAML: %s", strings.Replace(strings.TrimPrefix(where.Message, "yaml: "), "found character that cannot start any token", "a tab, or a text that needs quotes", 1))
 }
 
 // notInYAML reports whether a rune is invalid UTF-8, or a control character that YAML refuses.

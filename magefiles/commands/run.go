@@ -21,6 +21,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/flash"
+	"slipway/flash/boardssh"
 	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/localfile"
@@ -124,6 +125,12 @@ func withStatus(err error) error {
 // It leaves errors to which exitError adds one, and those of a container.
 func withStep(cmd *cobra.Command, err error) error {
 	var ended report.ContainerFailed
+	if exit := (exitError{}); errors.As(err, &exit) && errors.Is(err, report.ErrWrong) { // it would add its own step
+		text := exit.error.Error()
+		if !strings.Contains(text, "\nnext: ") && placeStep(text) == "" && slices.ContainsFunc(typedFiles(cmd), func(file string) bool { return strings.Contains(text, file+": ") }) {
+			return fmt.Errorf("%w\nnext: repeat the line  # after correcting the file", exit.error)
+		}
+	}
 	switch {
 	case err == nil || errors.As(err, new(usageError)) || errors.As(err, &ended) || strings.Contains(err.Error(), "\nnext: "):
 		return err
@@ -317,7 +324,7 @@ func lookStep(cmd *cobra.Command, err error) string {
 			arg = value
 		}
 		for name := range strings.SplitSeq(arg, ",") {
-			if step := lookAt(name); name != "" && strings.Contains(text, name) && step != "" {
+			if step := lookAt(name); name != "" && strings.Contains(text, name) && step != "" && !(isFile(name) && boardssh.IsOfBoard(err)) {
 				return step
 			}
 		}
@@ -353,6 +360,15 @@ func lookAt(name string) string {
 		return "doctor " + quoted
 	}
 	return ""
+}
+
+// typedFiles returns the words and values of the typed line that name files.
+func typedFiles(cmd *cobra.Command) (names []string) {
+	for _, arg := range typedLine(cmd) {
+		_, value, valued := strings.Cut(arg, "=")
+		names = append(names, strings.Split(plaintext.Either(valued, value, arg), ",")...)
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return !isFile(name) })
 }
 
 func isFile(name string) bool {

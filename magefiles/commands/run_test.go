@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"slipway/ci/report"
+	"slipway/flash/boardssh"
 	"slipway/images"
 	"slipway/layers/host"
 )
@@ -192,6 +193,30 @@ func TestStepOfLastResort(t *testing.T) {
 	})
 	if !strings.HasSuffix(stopped.Error(), "\nnext: repeat the line") {
 		t.Errorf("a stopped command: %q; want its next step", stopped)
+	}
+}
+
+// A path that the board names is no file of this machine. A wrong file that the user named is corrected,
+// and then the line repeated.
+func TestStepNamesTheRightFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("app", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	root := newRoot()
+	cmd, _, err := root.Find([]string{"deploy", "files"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.SetContext(context.WithValue(t.Context(), typedKey{}, []string{"deploy", "files", "virt", "b", "app", "/opt/app"}))
+	for want, err := range map[string]error{
+		"next: deploy files --help":                          boardssh.BoardError("put app", errors.New("refused")),
+		"next: ls -ld app":                                   errors.New("app is strange"),
+		"next: repeat the line  # after correcting the file": withStatus(report.Because(t.Context(), report.ErrWrong, errors.New("app: the file is empty"))),
+	} {
+		if got := withStep(cmd, err); !strings.HasSuffix(got.Error(), "\n"+want) {
+			t.Errorf("%v; want %s", got, want)
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ type DirOptions struct {
 	Owner  string // user, or user:group, by name or number, of everything in the folder afterwards; "" leaves the owners
 	Delete bool   // remove what only the board has
 	DryRun bool   // change nothing
+	Name   string // shown for a local folder that the user does not know
 
 	// Among copies into a folder that holds other files. Slipway ignores names that it does not
 	// send. Existing folders, and links to folders, stay as they are.
@@ -65,10 +66,11 @@ func PutDir(ctx context.Context, c *boardssh.Conn, local, remote string, o DirOp
 		return nil, fmt.Errorf("put %s: %w", local, err)
 	}
 	d := &folderUpload{conn: c, local: local, remote: pathArgument(remote), options: o}
-	step := progress.Start(ctx, "put folder "+filepath.Base(local), 0, progress.Bytes)
+	what := cmp.Or(o.Name, "folder "+local)
+	step := progress.Start(ctx, "put "+cmp.Or(o.Name, "folder "+filepath.Base(local)), 0, progress.Bytes)
 	if err = d.planChanges(ctx, step); err == nil && !o.DryRun {
 		step.End(fmt.Sprintf("%d changes", len(d.changes)), nil)
-		step = progress.Start(ctx, "put changes of "+filepath.Base(local), d.countBytes(), progress.Bytes)
+		step = progress.Start(ctx, "put changes of "+filepath.Base(cmp.Or(o.Name, local)), d.countBytes(), progress.Bytes)
 		if err = d.checkSpace(ctx); err == nil && o.Before != nil {
 			err = o.Before(ctx, &Plan{Root: d.remote, Changes: d.changes, upload: d})
 		}
@@ -77,7 +79,7 @@ func PutDir(ctx context.Context, c *boardssh.Conn, local, remote string, o DirOp
 		}
 	}
 	if err != nil {
-		err = boardssh.BoardError(fmt.Sprintf("put folder %s to %s:%s", local, c.Address().Host, boardssh.Printable(remote)), err)
+		err = boardssh.BoardError(fmt.Sprintf("put %s to %s:%s", what, c.Address().Host, boardssh.Printable(remote)), err)
 	}
 	step.End(fmt.Sprintf("%d changes%s", len(d.changes), describeTransport(c)), err)
 	return d.changes, err
@@ -91,6 +93,28 @@ func (o DirOptions) checkOwners() error {
 		}
 	}
 	return nil
+}
+
+// ownersScript prints the first user or group of its arguments that is not on the board.
+const ownersScript = `id >/dev/null || exit 0
+for o; do
+	u=${o%%:*} g=${o#"$u"} g=${g#:}
+	case $u in *[!0-9]*) id -u "$u" >/dev/null 2>&1 || { echo "user $u"; exit; } ;; esac
+	case $g in *[!0-9]*) getent group "$g" >/dev/null 2>&1 || grep -q "^$g:" /etc/group || { echo "group $g"; exit; } ;; esac
+done`
+
+// askForOwners returns an error for an owner that is not on the board. It asks only about names.
+func (d *folderUpload) askForOwners(ctx context.Context) error {
+	names := append(slices.Collect(maps.Values(d.options.Owners)), d.options.Owner)
+	names = slices.DeleteFunc(names, func(owner string) bool { return strings.Trim(owner, "0123456789:") == "" })
+	if len(names) == 0 {
+		return nil
+	}
+	missing, err := d.conn.AskOutput(ctx, append([]string{"sh", "-c", ownersScript, "sh"}, names...)...)
+	if err != nil || missing == "" {
+		return err
+	}
+	return d.conn.NextOnBoard(fmt.Errorf("the board has no %s", missing), "cat /etc/passwd /etc/group", "see which names it has")
 }
 
 // ownerOf returns the owner that a name gets, or "" if it keeps its owner.
@@ -123,6 +147,9 @@ type entry struct {
 func (d *folderUpload) planChanges(ctx context.Context, step *progress.Step) (err error) {
 	step.Detail("looking")
 	if d.want, err = scanFolder(ctx, d.local); err != nil {
+		return err
+	}
+	if err := d.askForOwners(ctx); err != nil {
 		return err
 	}
 	if d.options.Among {

@@ -41,7 +41,7 @@ func RestartUnits(ctx context.Context, c *boardssh.Conn, units []string, watch t
 		return err
 	}
 	return progress.Run(ctx, "restart "+strings.Join(units, ", "), func(s *progress.Step) (string, error) {
-		if _, err := c.AskOutput(ctx, "systemctl", "daemon-reload"); err != nil {
+		if err := reloadSystemd(ctx, c); err != nil {
 			return "", err
 		}
 		before := map[string]unit{}
@@ -80,9 +80,18 @@ func RestoreUnits(ctx context.Context, c *boardssh.Conn, units []string) error {
 	return RestartUnits(ctx, c, left, 0)
 }
 
+// reloadSystemd makes systemd read its files. The next step of an error runs that again.
+func reloadSystemd(ctx context.Context, c *boardssh.Conn) error {
+	_, err := c.AskOutput(ctx, "systemctl", "daemon-reload")
+	if err == nil || ctx.Err() != nil || errors.Is(err, boardssh.ErrSilent) {
+		return err
+	}
+	return c.NextOnBoard(err, "systemctl daemon-reload", "see why it fails")
+}
+
 // stopRemovedUnits reloads systemd and stops units without a file. It returns the others.
 func stopRemovedUnits(ctx context.Context, c *boardssh.Conn, units []string) (left []string, err error) {
-	if _, err := c.AskOutput(ctx, "systemctl", "daemon-reload"); err != nil {
+	if err := reloadSystemd(ctx, c); err != nil {
 		return nil, err
 	}
 	for _, name := range units {
@@ -185,5 +194,6 @@ func describeFailedUnit(ctx context.Context, c *boardssh.Conn, name string, u un
 	for line := range strings.Lines(string(r.Stdout)) {
 		lines.WriteString("\n  " + boardssh.Printable(line))
 	}
-	return fmt.Errorf("%w: %s; its journal says:%s", ErrUnit, boardssh.Printable(state), lines.String())
+	err = fmt.Errorf("%w: %s; its journal says:%s", ErrUnit, boardssh.Printable(state), lines.String())
+	return c.NextOnBoard(err, "systemctl status "+name, "see why")
 }

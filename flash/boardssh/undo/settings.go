@@ -138,6 +138,7 @@ func writeSetting(ctx context.Context, c *boardssh.Conn, s Setting, value string
 // Configuration is a set of files and settings for a board.
 type Configuration struct {
 	Folder   string            // of this machine, with the layout of the board's root
+	Name     string            // shown for it
 	Owners   map[string]string // of single files in Folder
 	Settings []Setting
 	Units    []string // restarted after an undo
@@ -151,7 +152,7 @@ func Configure(ctx context.Context, c *boardssh.Conn, want Configuration, dryRun
 	if err := u.checkContent(); err != nil {
 		return nil, "", err
 	}
-	options := files.DirOptions{Among: true, Owner: "0:0", Owners: want.Owners, DryRun: dryRun}
+	options := files.DirOptions{Among: true, Owner: "0:0", Owners: want.Owners, DryRun: dryRun, Name: want.Name}
 	changes, id, err = deployDir(ctx, c, want.Folder, "/", options, u)
 	if err != nil || dryRun || len(want.Settings) == 0 {
 		return changes, id, err

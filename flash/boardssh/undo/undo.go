@@ -369,6 +369,9 @@ func Restore(ctx context.Context, c *boardssh.Conn, id string, force bool) (Depl
 	return u, err
 }
 
+// ErrNothing means that the board has no such deploy.
+var ErrNothing = errors.New("nothing to undo")
+
 // findDeployment returns the saved deploy with this ID, or the last one if id is empty.
 func findDeployment(ctx context.Context, c *boardssh.Conn, id string) (Deployment, error) {
 	if id != "" && !idPattern().MatchString(id) {
@@ -380,7 +383,7 @@ func findDeployment(ctx context.Context, c *boardssh.Conn, id string) (Deploymen
 	}
 	i := slices.IndexFunc(all, func(u Deployment) bool { return id == "" || u.ID == id })
 	if i < 0 {
-		return Deployment{}, fmt.Errorf("nothing to undo on %s: %s has no deploy %s%s", c.Address(), dir, id, plaintext.Either(dir == undoDir, "", "; undo deploys of --become with --become"))
+		return Deployment{}, fmt.Errorf("%w on %s: %s has no deploy%s%s", ErrNothing, c.Address(), dir, plaintext.Either(id == "", "", " "+id), plaintext.Either(dir == undoDir, "", "; undo deploys of --become with --become"))
 	}
 	return all[i], nil
 }
@@ -398,7 +401,8 @@ func restoreDeployment(ctx context.Context, c *boardssh.Conn, u Deployment, forc
 		return 0, err
 	}
 	if changed = append(changed, others...); len(changed) > 0 && !force {
-		return 0, fmt.Errorf("changed since the deploy: %s; --force restores the state before it anyway", strings.Join(changed[:min(len(changed), 10)], ", "))
+		err := fmt.Errorf("changed since the deploy: %s; --force restores the state before it anyway", strings.Join(changed[:min(len(changed), 10)], ", "))
+		return 0, c.NextOnBoard(err, "ls -l "+plaintext.Quote(path.Join(u.Root, changed[0])), "see when it changed")
 	}
 	if len(todo)+len(parts) > 0 {
 		err := files.RunScript(ctx, c, "put back", restoreInput(todo, parts), restoreScript, u.Root, u.dir)

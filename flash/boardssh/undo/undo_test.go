@@ -165,7 +165,7 @@ func TestDeployOfAUser(t *testing.T) {
 		t.Errorf("the deploy made %s, and the undo left it: %v", remote, err)
 	}
 	_, err = Restore(t.Context(), c, "", false)
-	sshtest.CheckError(t, err, homeUndoDir+" has no deploy ; undo deploys of --become with --become")
+	sshtest.CheckError(t, err, homeUndoDir+" has no deploy; undo deploys of --become with --become")
 }
 
 // A board that lets nobody make a folder says so once.
@@ -188,6 +188,7 @@ func TestUndoOfWhatChanged(t *testing.T) {
 	sshtest.WriteTree(t, remote, map[string]string{"replaced": "by somebody", "new/deep/theirs": "t"})
 	_, err := Restore(t.Context(), c, "", false)
 	sshtest.CheckError(t, err, "changed since the deploy: replaced")
+	sshtest.CheckError(t, err, "\nnext: ssh ")
 	if _, err := Restore(t.Context(), c, "", true); err != nil {
 		t.Fatal(err)
 	}
