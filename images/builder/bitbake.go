@@ -95,7 +95,7 @@ func buildProject(ctx context.Context, spec images.Spec, project layers.Project,
 	if err == nil && isWholeBuild(opt.Request) {
 		err = b.saveInputs(ctx, before)
 	}
-	if err != nil || !makesImages(opt.Request) {
+	if err != nil || !b.makesImages(opt.Request) {
 		return images.Artifact{}, err
 	}
 	return b.collectArtifact(ctx, spec, len(opt.Request.Targets) > 0)
@@ -175,16 +175,16 @@ func applyRequest(a images.BuildRequest, p layers.Project) layers.Project {
 	return p
 }
 
-// makesImages reports whether the request builds the images, so that the deploy folder belongs to
-// this run. After a task such as fetch it still holds the images of an earlier build.
-func makesImages(a images.BuildRequest) bool {
-	return !a.DryRun && !a.Parse && (a.Task == "" || a.Task == "build")
+// makesImages reports whether the build makes images, so that the deploy folder belongs to this
+// run. After a task such as fetch it still holds the images of an earlier build.
+func (b *projectBuild) makesImages(a images.BuildRequest) bool {
+	return !a.DryRun && !a.Parse && slices.Contains([]string{"", "build"}, b.project.Task)
 }
 
-// isWholeBuild reports whether bitbake builds all targets of the project and stops at the first
-// failure.
+// isWholeBuild reports whether bitbake builds all targets of the project, without another task of
+// the request, and stops at the first failure.
 func isWholeBuild(a images.BuildRequest) bool {
-	return makesImages(a) && len(a.Targets) == 0 && !a.Continue
+	return !a.DryRun && !a.Parse && !a.Continue && len(a.Targets) == 0 && (a.Task == "" || a.Task == "build")
 }
 
 // commitOfProject returns the commit of the git repository that holds the project file. Without a

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,12 +23,15 @@ import (
 
 // collectArtifact links or copies the images that bitbake deployed into the board's folder and
 // writes artifact.json. If the files are those of the earlier artifact, that one stays, with its
-// signature. If others is true, for targets that are not the project's, and none of them made an
-// image, the earlier artifact stays too, and collectArtifact returns an empty one.
+// signature. If nothing was deployed, and others is true, for targets that are not the project's,
+// or no target is an image, the earlier artifact stays too, and collectArtifact returns an empty one.
 func (b *projectBuild) collectArtifact(ctx context.Context, spec images.Spec, others bool) (images.Artifact, error) {
-	found, err := b.findImages(ctx)
-	if err != nil || len(found) == 0 && others {
+	found, hasImage, err := b.findImages(ctx)
+	if err != nil || len(found) == 0 && (others || !hasImage) {
 		return images.Artifact{}, err
+	}
+	if err := b.checkFlashed(found); err != nil {
+		return images.Artifact{}, errors.Join(err, localfile.Remove(images.ArtifactPath(b.dir)))
 	}
 	a := images.NewArtifact(spec, b.dir)
 	a.Layers, a.Cost = b.commits(), costOf(b.record)
@@ -109,12 +113,8 @@ func (b *projectBuild) unchangedFiles() map[string]images.File {
 }
 
 // collectFiles puts the images of the deploy folder into the board's folder, except known files
-// that this folder has already. It returns an error if no image can be flashed.
+// that this folder has already.
 func (b *projectBuild) collectFiles(ctx context.Context, found []image, known map[string]images.File) ([]images.File, error) {
-	if !slices.ContainsFunc(found, func(i image) bool { return slices.Contains(flashed, i.kind) }) {
-		return nil, fmt.Errorf(`bitbake left no image of %s that can be flashed; set IMAGE_FSTYPES (wic wic.bmap, or tegraflash, and TEGRAFLASH_PACKAGE_FORMAT = "tar" if that is zip)`,
-			strings.Join(b.project.Targets, ", "))
-	}
 	var files []images.File
 	for _, i := range found {
 		name := filepath.Base(i.name)
@@ -129,6 +129,15 @@ func (b *projectBuild) collectFiles(ctx context.Context, found []image, known ma
 		files = append(files, f)
 	}
 	return files, nil
+}
+
+// checkFlashed returns an error if no deployed image can be flashed.
+func (b *projectBuild) checkFlashed(found []image) error {
+	if slices.ContainsFunc(found, func(i image) bool { return slices.Contains(flashed, i.kind) }) {
+		return nil
+	}
+	return fmt.Errorf(`bitbake left no image of %s that can be flashed; set IMAGE_FSTYPES (wic wic.bmap, or tegraflash, and TEGRAFLASH_PACKAGE_FORMAT = "tar" if that is zip)`,
+		strings.Join(b.project.Targets, ", "))
 }
 
 // flashed are the kinds of files that are written to a board.
@@ -188,14 +197,19 @@ func sameFile(a, b string) bool {
 // This file finds what bitbake deployed, by what bitbake says of each target.
 
 // deployedVariables name the folder of a target's images, the beginning of their names (Isar's
-// IMAGE_FULLNAME, OpenEmbedded's IMAGE_LINK_NAME), and the folder of the root file system.
-var deployedVariables = []string{"DEPLOY_DIR_IMAGE", "IMAGE_FULLNAME", "IMAGE_LINK_NAME", "IMAGE_ROOTFS"}
+// IMAGE_FULLNAME, OpenEmbedded's IMAGE_LINK_NAME), and the folder of the root file system. Only
+// recipes of images have IMAGE_FULLNAME in Isar and IMAGE_TYPES in OpenEmbedded.
+var deployedVariables = []string{"DEPLOY_DIR_IMAGE", "IMAGE_FULLNAME", "IMAGE_LINK_NAME", "IMAGE_ROOTFS", "IMAGE_TYPES"}
 
 // image is a file that bitbake deployed. root is the folder of the root file system in the image.
 type image struct{ kind, name, root string }
 
-// imageName is the common beginning of the paths of a target's files, and its root file system.
-type imageName struct{ Path, Root string }
+// imageName is the common beginning of the paths of a target's files, its root file system, and
+// whether the target is an image.
+type imageName struct {
+	Path, Root string
+	IsImage    bool
+}
 
 // billEndings are how the files end that say what an image is made of, the most wanted first.
 var billEndings = []images.Ending{
@@ -207,11 +221,13 @@ var billEndings = []images.Ending{
 	{Kind: images.CVEs, Ending: "json"},
 }
 
-// findImages returns the first deployed file of each kind among the files of all targets.
-func (b *projectBuild) findImages(ctx context.Context) (found []image, err error) {
+// findImages returns the first deployed file of each kind among the files of all targets, and
+// whether one of the targets is an image.
+func (b *projectBuild) findImages(ctx context.Context) (found []image, hasImage bool, err error) {
 	named, err := b.imageNames(ctx)
 	have := map[string]bool{}
 	for _, name := range named {
+		hasImage = hasImage || name.IsImage
 		for _, e := range slices.Concat(images.Endings, billEndings) {
 			if file := deployedName(name.Path, e.Ending); file != "" && !have[e.Kind] {
 				have[e.Kind] = true
@@ -219,7 +235,7 @@ func (b *projectBuild) findImages(ctx context.Context) (found []image, err error
 			}
 		}
 	}
-	return found, err
+	return found, hasImage, err
 }
 
 // imageNames runs bitbake for each target, and returns how the paths of its images begin.
@@ -230,7 +246,7 @@ func (b *projectBuild) imageNames(ctx context.Context) (names []imageName, err e
 			return nil, fmt.Errorf("ask bitbake for the folder of the images of %s: %w", target, err)
 		}
 		if name := cmp.Or(vars["IMAGE_FULLNAME"], vars["IMAGE_LINK_NAME"]); name != "" {
-			names = append(names, imageName{filepath.Join(vars["DEPLOY_DIR_IMAGE"], name), vars["IMAGE_ROOTFS"]})
+			names = append(names, imageName{filepath.Join(vars["DEPLOY_DIR_IMAGE"], name), vars["IMAGE_ROOTFS"], vars["IMAGE_FULLNAME"]+vars["IMAGE_TYPES"] != ""})
 		}
 	}
 	return names, nil

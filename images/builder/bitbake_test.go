@@ -75,6 +75,9 @@ func answerNames(build, target string) {
 	case strings.HasPrefix(target, "mc:"):
 		fmt.Printf("export IMAGE_FULLNAME=\"%s-debian\"\nIMAGE_ROOTFS=\"%s\"\n", target[strings.LastIndex(target, ":")+1:], rootFolder(build))
 	case target != "no-image":
+		if strings.HasSuffix(target, "-image") {
+			fmt.Println(`IMAGE_TYPES="wic ext4"`)
+		}
 		fmt.Printf("IMAGE_LINK_NAME=\"%s-qemuarm64\"\n", target)
 	}
 }
@@ -393,6 +396,25 @@ func TestBuildOfOtherTargetsKeepsTheArtifact(t *testing.T) {
 	}
 }
 
+// A task or target of the project file counts as one of the command line does.
+func TestBuildOfNoImage(t *testing.T) {
+	replayed(t)
+	for _, tt := range []struct{ target, task, want string }{
+		{"tiny-image", "populate_sdk", ""},
+		{"meta-toolchain", "", ""},
+		{"other-image", "", "bitbake left no image of other-image that can be flashed"},
+	} {
+		p, dir := tinyProject(t, standIn(t), tt.target)
+		if tt.task != "" {
+			p.Task = tt.task
+		}
+		a, err := buildProject(t.Context(), tiny, p, images.Options{Dir: filepath.Dir(dir)})
+		if got := fmt.Sprint(err); a.Board != "" || (tt.want == "") != (err == nil) || !strings.Contains(got, tt.want) {
+			t.Errorf("build of %s, task %q = %+v, %v; want no artifact and error %q", tt.target, tt.task, a, err, tt.want)
+		}
+	}
+}
+
 func TestBuildDebianRefusesBitbakeRequests(t *testing.T) {
 	spec, err := images.Load("virt")
 	if err != nil {
@@ -468,6 +490,9 @@ func TestProjectFileAsBoard(t *testing.T) {
 		if spec, err := images.Load(text); spec.Board != want || err != nil {
 			t.Errorf("Load(%s) = board %q, %v; want %s", text, spec.Board, err, want)
 		}
+	}
+	if _, err := images.Load("my.debug.yaml"); err == nil || !strings.HasSuffix(err.Error(), "did you mean my.debug.yml?\nnext: repeat the line with my.debug.yml for my.debug.yaml") {
+		t.Errorf("Load of a file with another ending: %v", err)
 	}
 	if _, err := images.Load("none.yml"); err == nil || !strings.Contains(err.Error(), "none.yml: no such project file\nnext: ls .") {
 		t.Errorf("Load of no file: %v", err)
