@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,9 +39,14 @@ func newFile(name, content string) string {
 // checkout checks out a commit with patches.
 func (p patchedRepo) checkout(t *testing.T, commit string, patches ...Patch) error {
 	t.Helper()
+	return p.checkoutIn(t.Context(), t, commit, patches...)
+}
+
+func (p patchedRepo) checkoutIn(ctx context.Context, t *testing.T, commit string, patches ...Patch) error {
+	t.Helper()
 	project := load(t, p.dir, "header: {version: 14}\nrepos:\n  here: {}\n  r: {url: "+p.url+", branch: main, commit: "+commit+"}\n")
 	project.Repos[1].Patches = patches
-	return Checkout(t.Context(), project, Workspace{Dir: p.dir, Mirrors: filepath.Join(p.dir, "mirrors")})
+	return Checkout(ctx, project, Workspace{Dir: p.dir, Mirrors: filepath.Join(p.dir, "mirrors")})
 }
 
 func (p patchedRepo) mustCheckout(t *testing.T, patches ...Patch) {

@@ -2,6 +2,7 @@ package layers
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -113,8 +114,24 @@ func TestCheckoutMovesOnlyWhatNobodyTouched(t *testing.T) {
 					t.Errorf("run %d changed files that it refused to (-before +after):\n%s", i+1, diff)
 				}
 			}
+			if tt.wantErr != "" && tt.wantErr != "index.lock" {
+				typeNext(t, m.r, m.checkout(t, t.Context(), m.second))
+				if err := m.checkout(t, t.Context(), m.second); err != nil || headOf(t, m.r) != m.second {
+					t.Errorf("Checkout after the next line = %v; want HEAD at %s", err, m.second)
+				}
+			}
 		})
 	}
+}
+
+// typeNext runs the last next line of an error, but not the user's line in it.
+func typeNext(t *testing.T, dir string, err error) {
+	t.Helper()
+	_, next, found := strings.Cut(fmt.Sprint(err), "\nnext: git ")
+	if !found {
+		t.Fatalf("%v; want a line of git to type", err)
+	}
+	mustRun(t, dir, "sh", "-ec", strings.ReplaceAll("git "+next, "repeat the line", "true"))
 }
 
 // A folder of the old commit that becomes a file of the new one, with a file of

@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,7 +67,7 @@ func TestCheckoutStopsAtCommitsOfTheUser(t *testing.T) {
 			head := headOf(t, m.r)
 			for _, commit := range []string{m.first, m.second, m.second} { // also where the project did not change
 				err := m.checkout(t, t.Context(), commit)
-				for _, want := range append(tt.want, "next: to build them, SLIPWAY_LOCAL=r='"+m.r+"'\n", "git -C '"+m.r+"' checkout --detach "+commit[:12]) {
+				for _, want := range append(tt.want, "next: SLIPWAY_LOCAL=r='"+m.r+"' repeat the line  # to build with them\nnext: git -C '"+m.r+"' ", "git -C '"+m.r+"' checkout --detach "+commit[:12]+"  # to build without them") {
 					if err == nil || !strings.Contains(err.Error(), want) {
 						t.Errorf("Checkout = %v; want %q in it", err, want)
 					}
@@ -80,6 +81,30 @@ func TestCheckoutStopsAtCommitsOfTheUser(t *testing.T) {
 				t.Errorf("Checkout after what it said to type = %v", err)
 			}
 		})
+	}
+}
+
+// The line to type works each time, and Slipway does not complain of it, also with patches.
+func TestCheckoutNextLineForCommits(t *testing.T) {
+	p := patchedProject(t)
+	write(t, p.dir, map[string]string{"patches/fix.patch": changeLine("one", "fixed")})
+	seen := &progresstest.Recorder{}
+	for i := range 3 {
+		if err := p.checkout(t, p.first, onePatch...); err != nil {
+			t.Fatal(err)
+		}
+		if i < 2 {
+			commitMine(t, p.r, fmt.Sprint("my fix ", i))
+		} else {
+			mustRun(t, p.r, "sh", "-ec", "git checkout -q --detach $(git for-each-ref --count=1 --format='%(refname)' refs/heads)") // which has it already
+		}
+		typeNext(t, p.r, p.checkout(t, p.first, onePatch...))
+		if err := p.checkoutIn(progress.With(t.Context(), progress.New(seen)), t, p.first, onePatch...); err != nil {
+			t.Errorf("Checkout after the next line = %v", err)
+		}
+		if got := seen.Last("warning").Detail; strings.Contains(got, "by hand") {
+			t.Errorf("warned %q of what it said to type", got)
+		}
 	}
 }
 

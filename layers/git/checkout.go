@@ -274,6 +274,8 @@ func (t Tree) isUntouched(ctx context.Context, before, commit string) bool {
 	return err == nil && len(files) == 0
 }
 
+const shownFiles = 5
+
 // refuseLoss returns an error if a checkout of commit would lose commits, edits or files of a user.
 func (t Tree) refuseLoss(ctx context.Context, r Remote, commit string) error {
 	if err := t.refuseLeavingCommits(ctx, r, commit, ""); err != nil {
@@ -284,18 +286,21 @@ func (t Tree) refuseLoss(ctx context.Context, r Remote, commit string) error {
 		return err
 	}
 	if len(edited) > 0 {
-		return fmt.Errorf("%s: has local changes, which stay as they are:\n%s\n  commit or stash them, then try again", t.Dir, firstLines(edited, 5))
+		return fmt.Errorf("%s: has local changes, which stay as they are:\n%s\n%s\nnext: git -C %s stash && repeat the line  # to build without them; git stash pop brings them back", t.Dir, firstLines(edited, shownFiles), t.localStep(r), plaintext.Quote(t.Dir))
 	}
 	files, err := t.overwrittenFiles(ctx, commit)
 	if err != nil {
 		return err
 	}
 	if len(files) > 0 {
-		names := make([]string, len(files))
+		names, paths := make([]string, len(files)), ""
 		for i, b := range files {
 			names[i] = plaintext.ShortLine(b.path)
+			if i < shownFiles {
+				paths += " " + plaintext.Quote(b.path)
+			}
 		}
-		return fmt.Errorf("%s: files that git does not know would be overwritten:\n%s\n  move them away, then try again", t.Dir, firstLines(names, 5))
+		return fmt.Errorf("%s: files that git does not know would be overwritten:\n%s\nnext: git -C %s --literal-pathspecs stash push --all --%s && repeat the line  # git stash pop brings them back", t.Dir, firstLines(names, shownFiles), plaintext.Quote(t.Dir), paths)
 	}
 	return nil
 }

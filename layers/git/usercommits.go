@@ -100,11 +100,14 @@ func (t Tree) refuseLeavingCommits(ctx context.Context, r Remote, to, killed str
 		return err
 	}
 	branch, _ := t.Run(ctx, "symbolic-ref", "-q", "--short", "HEAD") // fails if HEAD is detached
+	if len(own) == 0 && (head == to || head == t.Record().Commit) {
+		return nil // as leftCommitsError tells the user to type
+	}
 	if len(own) == 0 {
 		progress.Warn(ctx, fmt.Sprintf("repository %s: HEAD was moved by hand%s to %.12s; Slipway checks out the project's %.12s (in %s)", r.ID, onBranch(branch), head, to, t.Dir))
 		return nil
 	}
-	return t.leftCommitsError(r, own, branch, to)
+	return t.leftCommitsError(ctx, r, own, branch, to)
 }
 
 // onBranch returns ", to branch NAME" for a message, or "" for a detached HEAD.
@@ -116,17 +119,25 @@ func onBranch(branch string) string {
 }
 
 // leftCommitsError returns the error that lists commits a build would leave out, with next steps.
-func (t Tree) leftCommitsError(r Remote, own []ownCommit, branch, to string) error {
+func (t Tree) leftCommitsError(ctx context.Context, r Remote, own []ownCommit, branch, to string) error {
 	lines := make([]string, len(own))
 	for i, c := range own {
 		lines[i] = c.id + " " + c.subject
 	}
 	dir, where, keep := plaintext.Quote(t.Dir), "branch "+branch+" holds", ""
 	if branch == "" {
-		where, keep = "HEAD, on no branch, holds", fmt.Sprintf("git -C %s branch mine && ", dir)
+		where = "HEAD, on no branch, holds"
+		if kept, err := t.Run(ctx, "for-each-ref", "--count=1", "--contains=HEAD", "refs/heads/"); err != nil || kept == "" {
+			keep = fmt.Sprintf("git -C %s branch mine-%s && ", dir, own[0].id)
+		}
 	}
-	return fmt.Errorf("%s: %s commits of yours that the project's commit %.12s of repository %s lacks, so a build would leave them out:\n%s\nnext: to build them, SLIPWAY_LOCAL=%s=%s\nnext: to build without them, %sgit -C %s checkout --detach %.12s",
-		t.Dir, where, to, r.ID, firstLines(lines, shownCommits), plaintext.Quote(r.ID), dir, keep, dir, to)
+	return fmt.Errorf("%s: %s commits of yours that the project's commit %.12s of repository %s lacks, so a build would leave them out:\n%s\n%s\nnext: %sgit -C %s checkout --detach %.12s  # to build without them",
+		t.Dir, where, to, r.ID, firstLines(lines, shownCommits), t.localStep(r), keep, dir, to)
+}
+
+// localStep returns the next step that builds a repository with the user's work in its folder.
+func (t Tree) localStep(r Remote) string {
+	return fmt.Sprintf("next: SLIPWAY_LOCAL=%s=%s repeat the line  # to build with them", plaintext.Quote(r.ID), plaintext.Quote(t.Dir))
 }
 
 // unfinishedFiles are files in .git that exist while an operation of the user is not finished.

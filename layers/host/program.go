@@ -22,8 +22,12 @@ func ProgramName() string {
 var IsCommand = func(string) bool { return false }
 
 // TypedStep returns a next step as the user has to type it: "build virt" gets the program's name,
-// and "repeat the line" becomes the user's line. Other programs' commands stay.
+// and "repeat the line" becomes the user's line, also after a variable or another command. Other
+// programs' commands stay.
 func TypedStep(step string) string {
+	if i := strings.Index(step, "repeat the line"); i > 0 && !strings.Contains(step[:i], "#") {
+		return step[:i] + repeatLine(step[i:])
+	}
 	word, _, _ := strings.Cut(step, " ")
 	if !IsCommand(word) {
 		return repeatLine(step)

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -171,7 +172,15 @@ func (s exitError) withProgram() string {
 	if !found {
 		return text
 	}
-	return before + "\nnext: " + host.TypedStep(step)
+	lines := strings.Split(before, "\n")
+	for i, line := range slices.Backward(lines) {
+		other, another := strings.CutPrefix(line, "next: ")
+		if !another {
+			break
+		}
+		lines[i] = "next: " + host.TypedStep(other)
+	}
+	return strings.Join(lines, "\n") + "\nnext: " + host.TypedStep(step)
 }
 
 // withPermissionStep returns the text of an error. It adds "ls -ld FOLDER" as the next step to an
@@ -341,6 +350,10 @@ var filePlace = plaintext.Regexp(`(?:^|\s)([^\s:]+):(\d+):`)
 // placeStep returns a sed command that prints the line of a file that an error names, or "".
 func placeStep(text string) string {
 	if at := filePlace().FindStringSubmatch(text); at != nil && isFile(at[1]) {
+		text, _ := os.ReadFile(at[1])
+		if line, _ := strconv.Atoi(at[2]); line > bytes.Count(text, []byte("\n")) { // such as the end of the file
+			return "tail -n 1 " + plaintext.Quote(at[1])
+		}
 		return "sed -n " + at[2] + "p " + plaintext.Quote(at[1])
 	}
 	return ""

@@ -35,6 +35,33 @@ func TestNextStepOfSourceCommand(t *testing.T) {
 	}
 }
 
+// A next line may set a variable, or run git, before the user's line.
+func TestNextStepBeforeTheLine(t *testing.T) {
+	host.SetTyped([]string{"build", "mini"})
+	t.Cleanup(func() { host.SetTyped(nil) })
+	err := exitError{errors.New("edited\nnext: A=b repeat the line  # so\nnext: git stash && repeat the line")}
+	line := host.ProgramName() + " build mini"
+	if want := "edited\nnext: A=b " + line + "  # so\nnext: git stash && " + line; err.Error() != want {
+		t.Errorf("error = %q; want %q", err, want)
+	}
+	if step := "df -h .  # make room, then repeat the line"; host.TypedStep(step) != step {
+		t.Errorf("TypedStep(%q) = %q; want it as it was", step, host.TypedStep(step))
+	}
+}
+
+// A step that shows the line of a file shows one that the file has.
+func TestNextStepAtTheEnd(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("a.yml", []byte("a: [\nb\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{"a.yml:2:1: x": "sed -n 2p a.yml", "a.yml:3:1: x": "tail -n 1 a.yml", "b.yml:3:1: x": ""} {
+		if got := placeStep(text); got != want {
+			t.Errorf("placeStep(%q) = %q; want %q", text, got, want)
+		}
+	}
+}
+
 func TestExitStatus(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
