@@ -50,6 +50,9 @@ func Checkout(ctx context.Context, p Project, ws Workspace) error {
 	if err != nil || ws.Build == "" {
 		return err
 	}
+	for _, missing := range p.MissingLayers(c.ws) {
+		progress.Warn(ctx, missing)
+	}
 	return Configure(p, c.ws, ws.Build)
 }
 
@@ -63,8 +66,13 @@ type checkout struct {
 	moved map[string]bool // repositories, by id
 }
 
-// newCheckout creates and locks ws.Dir, and starts the progress of that many repositories.
+// newCheckout creates and locks ws.Dir, and starts the progress of that many repositories. It shows
+// none if Load only looks at sources of includes that are in place.
 func newCheckout(ctx context.Context, p Project, ws Workspace, repos int) (*checkout, error) {
+	shown := ctx
+	if ws.Build == "" && !slices.ContainsFunc(p.Repos, func(r Repo) bool { return r.URL != "" && !git.TreeIn(p.Dir(ws, r), nil).IsCurrent(r.Remote) }) {
+		shown = context.Background()
+	}
 	ws, err := ws.absolutePaths()
 	if err != nil {
 		return nil, err
@@ -76,7 +84,7 @@ func newCheckout(ctx context.Context, p Project, ws Workspace, repos int) (*chec
 	if err != nil {
 		return nil, err
 	}
-	step := progress.Start(ctx, "layers", int64(repos), progress.Tasks)
+	step := progress.Start(shown, "layers", int64(repos), progress.Tasks)
 	return &checkout{p: p, ws: ws, lock: lock, step: step, moved: map[string]bool{}}, nil
 }
 
@@ -88,10 +96,10 @@ func (c *checkout) endStep(err error) {
 		return
 	}
 	if len(c.moved) == 0 {
-		c.step.Reuse(fmt.Sprintf("%d repositories are in place", len(c.p.Repos)))
+		c.step.Reuse(fmt.Sprintf("all in place: %d", len(c.p.Repos)))
 		return
 	}
-	c.step.End(fmt.Sprintf("%d of %d repositories checked out", len(c.moved), len(c.p.Repos)), nil)
+	c.step.End(fmt.Sprintf("%d of %d checked out", len(c.moved), len(c.p.Repos)), nil)
 }
 
 // checkOutAll checks out repositories in parallel at their commits, without patches.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -580,5 +581,23 @@ func TestCheckoutIntoOthersFolders(t *testing.T) {
 	}
 	if localfile.Exists(filepath.Join(dir, "r/.git/shallow")) || !localfile.Exists(filepath.Join(dir, "r/nested/.git/shallow")) {
 		t.Error("want a whole r as it was and a shallow r/nested")
+	}
+}
+
+// A layer that is not there, and a pin of no repository, are named with their file.
+func TestCheckoutNamesWhatHasNoEffect(t *testing.T) {
+	url, first, _ := server(t)
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"p.lock.yml": "header: {version: 14}\noverrides: {repos: {rr: {commit: " + first + "}}}\n"})
+	p := load(t, dir, repoFile("url: "+url+", commit: "+first+", layers: {conf: , cnf: }"))
+	if want := dir + `/p.lock.yml:2:25: overrides.repos.rr has no effect: repos names no repository "rr": did you mean r?`; !slices.Contains(p.Warnings, want) {
+		t.Errorf("warnings %q; want %q", p.Warnings, want)
+	}
+	seen := &progresstest.Recorder{}
+	if err := Checkout(progress.With(t.Context(), progress.New(seen)), p, Workspace{Dir: dir, Build: filepath.Join(dir, "b")}); err != nil {
+		t.Fatal(err)
+	}
+	if got := seen.Last("warning").Detail; !strings.HasPrefix(got, dir+`/p.yml:3:6: repository r has no layer "cnf", `) {
+		t.Errorf("warned %q; want the missing layer", got)
 	}
 }

@@ -61,6 +61,7 @@ func (in *reading) buildProject() (Project, error) {
 	if err := p.checkLayers(in.ws, false); err != nil {
 		return Project{}, err
 	}
+	p.warnUnknownOverrides()
 	return p, p.checkLocal()
 }
 
@@ -224,6 +225,19 @@ func (p *Project) readRepos() error {
 		}
 	}
 	return nil
+}
+
+// warnUnknownOverrides warns of overrides, as a lock file has them, of repositories that repos lacks.
+func (p *Project) warnUnknownOverrides() {
+	over := p.merged.Get("overrides", "repos")
+	if over == nil {
+		return
+	}
+	for _, id := range over.Keys {
+		if p.merged.Get("repos", id) == nil && !slices.Contains(p.repoIDs(), id) {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("%s: overrides.repos.%s has no effect: repos names no repository %q%s", over.Dict[id].At, id, id, plaintext.DidYouMean(id, p.repoIDs())))
+		}
+	}
 }
 
 // readRepo makes and checks a Repo of one entry, with its defaults, overrides and local folder.

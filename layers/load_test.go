@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"slipway/layers/git"
+	"slipway/layers/progress"
+	"slipway/layers/progress/progresstest"
 	"slipway/layers/yaml"
 
 	"github.com/google/go-cmp/cmp"
@@ -509,4 +511,24 @@ var sameProject = []cmp.Option{
 	}, cmp.Ignore()),
 	cmp.AllowUnexported(Project{}, Repo{}),
 	cmpopts.EquateEmpty(),
+}
+
+// Loading a project again shows no step for sources of includes that are in place.
+func TestLoadShowsNoStepWithoutAMove(t *testing.T) {
+	url, _, _ := server(t)
+	write(t, url, map[string]string{"more.yml": "header: {version: 14}\nmachine: m\n"})
+	mustRun(t, url, "git", "add", "-A")
+	mustRun(t, url, "git", "commit", "-q", "-m", "more")
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"p.yml": "header: {version: 14, includes: [{repo: r, file: more.yml}]}\nrepos:\n  r: {url: " + url + ", commit: " + headOf(t, url) + "}\n"})
+	ws := Workspace{Dir: dir, Build: filepath.Join(dir, "b")}
+	for i, want := range []string{"1 of 1 checked out", ""} {
+		seen := &progresstest.Recorder{}
+		if _, err := Load(progress.With(t.Context(), progress.New(seen)), filepath.Join(dir, "p.yml"), ws); err != nil {
+			t.Fatal(err)
+		}
+		if got := seen.Last("layers").Detail; got != want {
+			t.Errorf("Load %d showed %q; want %q", i, got, want)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package layers
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -130,6 +131,19 @@ func (s State) Word() string {
 		return "patched"
 	}
 	return "ok"
+}
+
+// MissingLayers returns a text about each layer that its repository, if that is in place, lacks.
+func (p Project) MissingLayers(ws Workspace) (all []string) {
+	for _, r := range p.Repos {
+		dir := p.Dir(ws, r)
+		for _, layer := range r.Layers {
+			if localfile.Exists(dir) && !localfile.Exists(filepath.Join(dir, layer.Name)) {
+				all = append(all, fmt.Sprintf("%s: repository %s has no layer %q, at which bitbake stops: %s is missing", r.At, r.ID, layer.Name, filepath.Join(dir, layer.Name)))
+			}
+		}
+	}
+	return all
 }
 
 // Reached is the answer of a repository's server.

@@ -74,7 +74,7 @@ type check func(context.Context, boardBuild) []Finding
 var (
 	baseChecks    = []check{checkClone, checkPackages, checkDisk, checkMemory, checkBuildable, checkSuites}
 	bitbakeChecks = []check{checkUser, checkUmask, checkFileSystem}
-	projectChecks = []check{checkTools, checkUserNamespaces, checkWatches, checkPath, checkOtherBuilds, checkRepositories, checkConnectivity, checkNVIDIA, checkManualDownloads, checkProxies, checkConfiguration}
+	projectChecks = []check{checkTools, checkUserNamespaces, checkWatches, checkPath, checkOtherBuilds, checkRepositories, checkConnectivity, checkNVIDIA, checkManualDownloads, checkProxies, checkLayers, checkConfiguration}
 )
 
 // Look runs all checks for a board's build and writes the findings. It returns an error if the
@@ -93,7 +93,11 @@ func Look(ctx context.Context, w io.Writer, spec images.Spec, opt Options) error
 			looks = append(looks, projectChecks...)
 		}
 	}
-	stopped, err := writeFindings(w, append(findings, runChecks(ctx, p, looks)...), opt.JSON)
+	findings = append(findings, runChecks(ctx, p, looks)...)
+	if ctx.Err() != nil { // a check that was cut off is no finding
+		return fmt.Errorf("doctor %s was stopped: %w", spec.Board, context.Cause(ctx))
+	}
+	stopped, err := writeFindings(w, findings, opt.JSON)
 	if err == nil && stopped > 0 {
 		err = fmt.Errorf("%w for %s: the build would stop at %d of the findings\nnext: doctor %s  # after the lines below each STOP", errNotReady, spec.Board, stopped, plaintext.Quote(spec.TypedName()))
 	}
@@ -144,7 +148,7 @@ func Conf(w io.Writer, file, branch string, asJSON bool) error {
 // runChecks runs all checks at once, because some wait for servers, and returns the findings.
 func runChecks(ctx context.Context, p boardBuild, looks []check) []Finding {
 	step := progress.Start(ctx, "doctor", int64(len(looks)), progress.Tasks)
-	defer func() { step.End(fmt.Sprintf("%d checks", len(looks)), nil) }()
+	defer func() { step.End(fmt.Sprintf("%d checks", len(looks)), context.Cause(ctx)) }()
 	found := make([][]Finding, len(looks))
 	var g errgroup.Group
 	for i, l := range looks {

@@ -65,6 +65,39 @@ func TestLookSeesWhatBuildDoes(t *testing.T) {
 	}
 }
 
+// A check that a signal cut off says nothing about this machine.
+func TestLookStopped(t *testing.T) {
+	spec, err := images.Load("virt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	pressed := errors.New("interrupt")
+	cancel(pressed)
+	var out bytes.Buffer
+	err = Look(ctx, &out, spec, Options{Build: images.Options{Dir: t.TempDir(), Offline: true}})
+	if !errors.Is(err, pressed) || errors.Is(err, errNotReady) || out.Len() > 0 {
+		t.Errorf("Look = %v\n%s; want only that it was stopped", err, out.String())
+	}
+}
+
+// A layer that a checkout lacks stops bitbake.
+func TestCheckLayers(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "kas.yml")
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "meta"), 0o755), os.WriteFile(file, []byte("header: {version: 14}\nrepos:\n  here: {layers: {meta: , mta: }}\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	p, err := layers.Load(t.Context(), file, layers.Workspace{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := checkLayers(t.Context(), boardBuild{project: p, ws: layers.Workspace{Dir: dir}})
+	if len(found) != 1 || found[0].State != Stops || !strings.Contains(found[0].Saw, file+":3:") || !strings.Contains(found[0].Saw, `no layer "mta"`) {
+		t.Errorf("checkLayers = %+v; want only mta", found)
+	}
+}
+
 // As root, too, a locale that is missing is found.
 func TestBuildable(t *testing.T) {
 	bin := t.TempDir()

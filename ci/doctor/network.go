@@ -191,6 +191,14 @@ func checkProxies(context.Context, boardBuild) []Finding {
 	return findings
 }
 
+// checkLayers finds layers that the checkouts lack. Those of missing checkouts are not known yet.
+func checkLayers(_ context.Context, p boardBuild) (findings []Finding) {
+	for _, missing := range p.project.MissingLayers(p.ws) {
+		findings = append(findings, Finding{"layers", Stops, missing, "bitbake reads the layers first", "correct its name in the project file"})
+	}
+	return findings
+}
+
 // checkConfiguration finds names in the project's bitbake configuration that no layer has.
 func checkConfiguration(_ context.Context, p boardBuild) []Finding {
 	found, err := lint.Project(p.project, p.ws, p.bitbakeDir())
