@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -56,7 +57,12 @@ func InitProject(ctx context.Context, w io.Writer, folder string, req starter.Re
 // refuses a request for a board, and fails if no file is missing.
 func addPipelines(ctx context.Context, w io.Writer, folder, board string, req starter.Request, opt ProjectOptions) error {
 	if len(req.Pipelines) == 0 || req.Like != "" || req.Name != "" {
-		return fmt.Errorf("%s: the folder is a project already: it has %s (init --ci=SERVER alone adds a pipeline)\nnext: board new lab --like=%s", folder, plaintext.OneLine(board), cmp.Or(req.Like, "virt"))
+		next := fmt.Sprintf("board new %s --like=%s", plaintext.Quote(cmp.Or(req.Name, "lab")), plaintext.Quote(cmp.Or(req.Like, "virt")))
+		boards := filepath.Dir(filepath.Dir(board))
+		if own, _ := images.OwnFolder(); own != boards { // the current folder is not in that project
+			next += " --boards=" + plaintext.Quote(localfile.Shorten(boards))
+		}
+		return fmt.Errorf("%s: the folder is a project already: it has %s (init --ci=SERVER alone adds a pipeline)\nnext: %s", folder, plaintext.OneLine(board), next)
 	}
 	plan, err := starter.PlanPipelines(req)
 	if err != nil {
@@ -172,9 +178,17 @@ func CheckProject(ctx context.Context, w io.Writer, build images.Options, opt Ch
 	if err != nil {
 		wrong[err.Error()] = err
 	}
+	first := images.Spec{}
 	for _, board := range boards {
-		if err := checkBoard(ctx, board, build); err != nil {
+		spec, err := checkBoard(ctx, board, build)
+		if spec.Default && first.Default {
+			err = cmp.Or(err, fmt.Errorf("%s: default: %s has it too; remove it from one", spec.PlaceOf("default"), first.BoardFile()))
+		}
+		if err != nil {
 			wrong[err.Error()] = err
+		}
+		if spec.Default {
+			first = spec
 		}
 	}
 	all := slices.SortedFunc(maps.Values(wrong), func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
@@ -218,22 +232,23 @@ func saveQuality(file, boards string, wrong []error, edits []starter.Edit) error
 		return err
 	}
 	if err := renameio.WriteFile(file, text.Bytes(), 0o644); err != nil {
+		if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
+			failed.Path = file // in place of the file beside it
+		}
 		return localfile.Unwritable(filepath.Dir(file), err)
 	}
 	return nil
 }
 
-// checkBoard loads board.yml, suites and any layers of a board, and returns the first fault.
-func checkBoard(ctx context.Context, board string, opt images.Options) error {
+// checkBoard loads board.yml, suites and any layers of a board. It returns the board and the first
+// fault.
+func checkBoard(ctx context.Context, board string, opt images.Options) (images.Spec, error) {
 	spec, err := images.Load(board)
-	if err != nil {
-		return err
+	if err == nil {
+		err = suite.CheckListed(spec)
 	}
-	if err := suite.CheckListed(spec); err != nil {
-		return err
+	if err == nil && spec.Debian == nil {
+		err = images.CheckProject(ctx, spec, opt)
 	}
-	if spec.Debian != nil {
-		return nil
-	}
-	return images.CheckProject(ctx, spec, opt)
+	return spec, err
 }

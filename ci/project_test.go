@@ -3,6 +3,7 @@ package ci
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"slipway/ci/report"
 	"slipway/images"
 	"slipway/images/starter"
+	"slipway/layers/localfile"
 )
 
 // inNewProject makes a project in a new folder, and that the current one.
@@ -164,6 +166,35 @@ func TestUpReadsSuitesFirst(t *testing.T) {
 	}
 }
 
+// Only one board of a project can be the one that commands take without a name.
+func TestCheckProjectOfTwoDefaults(t *testing.T) {
+	inNewProject(t, "virt")
+	if err := AddBoard(t.Context(), io.Discard, "rack", "lab", ProjectOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for i, board := range []string{"lab", "rack"} {
+		f, err := os.OpenFile("boards/"+board+"/board.yml", os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(f, "default: true")
+		f.Close()
+		err = CheckProject(t.Context(), io.Discard, images.Options{Dir: "build"}, CheckOptions{})
+		if refused := err != nil && strings.Contains(err.Error(), "default: ") && strings.Contains(err.Error(), "boards/lab/board.yml has it too"); refused != (i == 1) {
+			t.Errorf("CheckProject with %d defaults = %v", i+1, err)
+		}
+	}
+}
+
+// An error of a file that cannot be written names that file.
+func TestCheckProjectNamesTheQualityFile(t *testing.T) {
+	inNewProject(t, "virt")
+	err := CheckProject(t.Context(), io.Discard, images.Options{Dir: "build"}, CheckOptions{Quality: "none/cq.json"})
+	if err == nil || !strings.Contains(err.Error(), "open none/cq.json: no such file") {
+		t.Errorf("CheckProject = %v; want the file's name", err)
+	}
+}
+
 func TestInitAndAddBoard(t *testing.T) {
 	t.Chdir(t.TempDir())
 	outside := AddBoard(t.Context(), io.Discard, "x", "virt", ProjectOptions{})
@@ -174,6 +205,16 @@ func TestInitAndAddBoard(t *testing.T) {
 	var out strings.Builder
 	if err := InitProject(t.Context(), &out, ".", starter.Request{Like: "virt"}, ProjectOptions{}); err == nil || !strings.HasSuffix(err.Error(), "\nnext: board new lab --like=virt") {
 		t.Errorf("InitProject in a project: %v", err)
+	}
+	whole, _ := filepath.Abs(".")
+	t.Chdir(t.TempDir())
+	err := InitProject(t.Context(), &out, whole, starter.Request{Like: "virt", Name: "rack"}, ProjectOptions{})
+	if want := "\nnext: board new rack --like=virt --boards=" + localfile.Shorten(whole+"/boards"); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("InitProject of a project elsewhere: %v; want %q", err, want)
+	}
+	t.Chdir(whole)
+	if err := InitProject(t.Context(), &out, "../new", starter.Request{Like: "lab"}, ProjectOptions{}); err == nil || !strings.HasSuffix(err.Error(), "\nnext: repeat the line with --like=virt") {
+		t.Errorf("InitProject like a board of this project: %v", err)
 	}
 	for _, opt := range []ProjectOptions{{DryRun: true}, {}} {
 		out.Reset()

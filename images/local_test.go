@@ -1,6 +1,9 @@
 package images
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -32,5 +35,29 @@ func TestLocalFolders(t *testing.T) {
 	}
 	if err := (Spec{Board: "b", Local: map[string]string{"oe": "oe"}}).validateBuild(); err == nil || !strings.Contains(err.Error(), "local.oe") {
 		t.Errorf("validateBuild of a relative folder = %v; want it refused", err)
+	}
+}
+
+// The error of an unknown repository names where the user wrote it.
+func TestUnknownLocal(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(BoardsVariable, filepath.Join(dir, "boards"))
+	board := filepath.Join(dir, "boards/lab/board.yml")
+	err := errors.Join(os.MkdirAll(filepath.Dir(board), 0o755),
+		os.WriteFile(board, []byte("extends: raspberrypi5\nlocal: {rr: /tmp}\n"), 0o644),
+		os.WriteFile(filepath.Join(filepath.Dir(board), "kas.yml"), []byte("header: {version: 14}\nrepos: {r: }\n"), 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for env, want := range map[string]string{"": board + ":2:9: local.rr: local folder /tmp: ", "rr=/usr": "SLIPWAY_LOCAL: local folder /usr: "} {
+		t.Setenv(localEnvironment, env)
+		spec, err := Load("lab")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = Project(t.Context(), spec, Options{Dir: filepath.Join(dir, "build")})
+		if !errors.Is(err, ErrBoardFile) || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "unset") != (env != "") {
+			t.Errorf("Project with SLIPWAY_LOCAL=%q = %v; want %q", env, err, want)
+		}
 	}
 }

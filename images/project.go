@@ -41,6 +41,9 @@ func Project(ctx context.Context, spec Spec, opt Options) (layers.Project, layer
 	for _, w := range p.Warnings {
 		progress.Warn(ctx, w)
 	}
+	if lost := (*layers.UnknownLocal)(nil); errors.As(err, &lost) {
+		err = spec.explainLocal(lost)
+	}
 	if ctx.Err() == nil && !errors.Is(err, layers.ErrNotHere) && !errors.As(err, new(*run.Failure)) { // a server is no mistake in a file
 		err = asBoardFile(err)
 	}
@@ -75,6 +78,14 @@ func localFolders(spec Spec) (map[string]string, error) {
 	maps.Copy(folders, spec.Local)
 	maps.Copy(folders, over)
 	return folders, nil
+}
+
+// explainLocal adds to an error about a local folder where that was named, and the next step.
+func (s Spec) explainLocal(lost *layers.UnknownLocal) error {
+	if over, _ := layers.ParseLocal(os.Getenv(localEnvironment)); over[lost.ID] != "" {
+		return fmt.Errorf("%s: %w\nnext: unset %[1]s  # or name one of these in it", localEnvironment, lost)
+	}
+	return fmt.Errorf("%s: local.%s: %w", s.PlaceOf("local."+lost.ID), lost.ID, lost)
 }
 
 // projectFiles are the names of a board's project file: kas's or bitbake-setup's.

@@ -125,7 +125,7 @@ func NeedsClone(spec Spec) bool {
 func OwnFolder() (string, error) {
 	if folder := os.Getenv(BoardsVariable); folder != "" {
 		if len(BoardsIn(folder)) == 0 {
-			return "", fmt.Errorf("%s=%s: no board there: want BOARD/board.yml in it\nnext: ls %[2]s", BoardsVariable, folder)
+			return "", fmt.Errorf("%s=%s: no board there: want BOARD/board.yml in it\nnext: ls %s", BoardsVariable, folder, plaintext.Quote(localfile.NearestFolder(folder+"/x")))
 		}
 		return filepath.Abs(folder)
 	}
@@ -310,6 +310,10 @@ func specOfProject(files string, boards []string) (Spec, error) {
 	path, err := filepath.Abs(first)
 	if err != nil {
 		return Spec{}, err
+	}
+	ext := filepath.Ext(first)
+	if other := strings.TrimSuffix(first, ext) + map[string]string{".yaml": ".yml", ".yml": ".yaml"}[ext]; !localfile.Exists(path) && localfile.Exists(other) {
+		return Spec{}, fmt.Errorf("%s: no such project file: did you mean %s?\nnext: repeat the line with %[2]s for %[1]s", first, other)
 	}
 	if !localfile.Exists(path) {
 		return Spec{}, fmt.Errorf("%s: no such project file\nnext: ls %s", first, plaintext.Quote(localfile.NearestFolder(first)))

@@ -147,11 +147,16 @@ func (p *Project) useLocal(r *Repo) error {
 	return nil
 }
 
+// UnknownLocal is the error of a local folder for a repository that the project does not have.
+type UnknownLocal struct{ ID, text string }
+
+func (e *UnknownLocal) Error() string { return e.text }
+
 // checkLocal returns an error for a local folder whose repository the project does not have.
 func (p *Project) checkLocal() error {
 	for _, id := range slices.Sorted(maps.Keys(p.local)) {
 		if !slices.ContainsFunc(p.Repos, func(r Repo) bool { return r.ID == id }) {
-			return fmt.Errorf("local folder %s: the project has no repository %q%s (have %s)\nnext: unset SLIPWAY_LOCAL  # or name one of these in it, or in local of board.yml", p.local[id], id, plaintext.DidYouMean(id, p.repoIDs()), strings.Join(p.repoIDs(), ", "))
+			return &UnknownLocal{id, fmt.Sprintf("local folder %s: the project has no repository %q%s (have %s)", p.local[id], id, plaintext.DidYouMean(id, p.repoIDs()), strings.Join(p.repoIDs(), ", "))}
 		}
 	}
 	return nil

@@ -117,7 +117,7 @@ func TestLocalFolderErrors(t *testing.T) {
 	blank := filepath.Join(t.TempDir(), "a b")
 	write(t, blank, map[string]string{"f": ""})
 	for _, tt := range []struct{ id, dir, want string }{
-		{"none", mine, "the project has no repository \"none\" (have here, r)\nnext: unset SLIPWAY_LOCAL  # or name one of these in it"},
+		{"none", mine, "the project has no repository \"none\" (have here, r)"},
 		{"her", mine, `the project has no repository "her": did you mean here? (have here, r)`},
 		{"r", mine + "x", "no such file or directory"},
 		{"r", file, "is not a folder"},

@@ -314,6 +314,9 @@ func TestCheckOfTegraDemoDistro(t *testing.T) {
 }
 
 func TestBranch(t *testing.T) {
+	if _, err := Branch("scarthgab"); err == nil || !strings.HasSuffix(err.Error(), "with --branch=scarthgap") {
+		t.Errorf("Branch of a mistyped name = %v; want the one it resembles in the next line", err)
+	}
 	l, err := Branch("kirkstone-l4t-r32.7.x")
 	if err != nil || l.Branch["meta-tegra"] != "kirkstone-l4t-r32.7.x" || l.Branch["meta-virtualization"] != "kirkstone" {
 		t.Errorf("Branch = %+v, %v", l, err)

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -128,7 +129,8 @@ func Branch(branch string) (Layers, error) {
 		return l, fmt.Errorf("--branch is missing: the branch of meta-tegra, or the release of Yocto, that the configuration is for; known are %s", strings.Join(knownBranches(), " "))
 	}
 	if release == "" {
-		return l, fmt.Errorf("--branch: no branch %q of meta-tegra or release of Yocto is known%s (have %s)\nnext: repeat the line with --branch=master", branch, plaintext.DidYouMean(branch, knownBranches()), strings.Join(knownBranches(), " "))
+		near, _, _ := strings.Cut(plaintext.Nearest(branch, knownBranches()), " ")
+		return l, fmt.Errorf("--branch: no branch %q of meta-tegra or release of Yocto is known%s (have %s)\nnext: repeat the line with --branch=%s", branch, plaintext.DidYouMean(branch, knownBranches()), strings.Join(knownBranches(), " "), cmp.Or(near, "master"))
 	}
 	return l, nil
 }

@@ -105,6 +105,9 @@ func (c choices) Release() string {
 // default, the files that all boards share, and pipelines.
 func PlanProject(ctx context.Context, req Request) (Plan, error) {
 	like, err := images.LoadSource(req.Like)
+	if own, unknown := images.Load(req.Like); err != nil && unknown == nil && own.Extends != "" {
+		err = fmt.Errorf("%s is a board of this folder's project: a new project extends one of Slipway's\nnext: repeat the line with --like=%s", req.Like, own.Extends)
+	}
 	if err != nil {
 		return Plan{}, err
 	}

@@ -1,6 +1,7 @@
 package yaml
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 
@@ -16,6 +18,11 @@ import (
 
 // Load decodes YAML into a struct, refuses unknown keys, and fills places with the keys' places.
 func Load(file string, data []byte, into any, places map[string]string) error {
+	for i, line := range bytes.Split(data, []byte("\n")) {
+		if !utf8.Valid(line) {
+			return fmt.Errorf("%s:%d:1: the line has bytes that are not UTF-8", file, i+1)
+		}
+	}
 	if err := yaml.Load(data, into, yaml.WithKnownFields()); err != nil {
 		return explainYAML(file, into, err)
 	}
@@ -53,9 +60,16 @@ var (
 	wrongKind    = plaintext.Regexp("^cannot construct !!(\\w+)(?: `(.*)`)? into (.*)$")
 )
 
+// plainWords reword errors of the decoder that only name what it was doing.
+var plainWords = map[string]string{
+	"no documents in stream":                      "the file is empty",
+	"found character that cannot start any token": "YAML allows no value or key to begin with this character; indent with blanks, not with tabs",
+}
+
 // explainOne rewords one error of the YAML decoder, with its file, line and column.
 func explainOne(file string, into any, e *yaml.LoadError) error {
 	text := strings.TrimPrefix(e.Message, "yaml: ")
+	text = cmp.Or(plainWords[text], text)
 	if m := unknownField().FindStringSubmatch(text); m != nil {
 		text = unknownKey(m[1], keysOf(reflect.TypeOf(into), m[2]))
 	}
