@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -106,6 +107,9 @@ func (c *Command) runLine(cmd *cobra.Command, args []string) error {
 	if checkOnly(cmd) {
 		return nil
 	}
+	if err := useBoards(cmd); err != nil {
+		return err
+	}
 	host.SetTyped(typedLine(cmd))
 	reporter := newReporter()
 	defer reporter.Close()
@@ -113,7 +117,7 @@ func (c *Command) runLine(cmd *cobra.Command, args []string) error {
 	for _, with := range c.inContext {
 		ctx = with(ctx)
 	}
-	return withStatus(withStep(cmd, firstError(useBoards(cmd), func() error { return c.Run(ctx, words) })))
+	return withStatus(withStep(cmd, c.Run(ctx, words)))
 }
 
 // readWords assigns args to the usage line's words, and checks each. c.after gets those after "--".
@@ -211,6 +215,9 @@ func (c *Command) strayWord(strays, words []string) error {
 	}
 	if f := c.bareFlag(); f != "" {
 		return fmt.Errorf("%q is one word too many: write a value of --%s as --%[2]s=%[1]s", stray, f)
+	}
+	if all := append(slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "" }), stray); !slices.ContainsFunc(all, func(w string) bool { return filepath.Ext(w) != ".yml" && filepath.Ext(w) != ".yaml" }) {
+		return fmt.Errorf("%q is one word too many: write the project files as one word, %s", stray, strings.Join(all, ":"))
 	}
 	for _, text := range append(words, stray) {
 		if near := nearestCommand(c.Command, text); near != "" {

@@ -88,7 +88,11 @@ func unknownCommand(parent *cobra.Command, name string) error {
 	what := fmt.Sprintf("unknown command %q", strings.Join(append(pathOf(parent), name), " "))
 	next := helpLine(pathOf(parent))
 	near := nearestCommand(parent, name)
-	if path := peer(strings.ToLower(name)); path != nil && (near == "" || !parent.HasParent()) {
+	path := peer(strings.ToLower(strings.Join(append(pathOf(parent), name), "/")))
+	if path == nil {
+		path = peer(strings.ToLower(name))
+	}
+	if path != nil && (near == "" || !parent.HasParent()) {
 		return usageError{what + ": Slipway's command for that is " + strings.Join(path, " "), helpLine(path)}
 	}
 	if near == "" {
@@ -177,6 +181,9 @@ func suggestFlag(cmd *cobra.Command, name string) string {
 	if flag := flagOfPeer(cmd, name); flag != "" {
 		return ": Slipway's flag for that is " + flag
 	}
+	if words := peer("--" + name); words != nil && !strings.HasPrefix(words[0], "-") {
+		return ": Slipway's command for that is " + strings.Join(words, " ")
+	}
 	if question := plaintext.DidYouMean("--"+strings.ToLower(name), append(known, "--help")); question != "" {
 		return question
 	}
@@ -251,6 +258,8 @@ func translateLine(root *cobra.Command, args []string) ([]string, error) {
 func checkCommandNames(root *cobra.Command, line, after []string) error {
 	cmd, rest := commandBelow(root, line[0]), line[1:]
 	switch {
+	case cmd == nil && len(rest) > 0 && peer(line[0]+"/"+rest[0]) != nil: // kas shell
+		return unknownCommand(root, line[0]+"/"+rest[0])
 	case cmd == nil:
 		return unknownCommand(root, line[0])
 	case !cmd.HasSubCommands():

@@ -120,8 +120,8 @@ var wrongLines = map[string]string{
 	"mender-cli artifacts":                 `Slipway's command for that is push`,
 	"ansible-playbook x":                   `Slipway's command for that is fleet deploy`,
 	"devtool modify x":                     `Slipway's command for that is layers shell`,
-	"for-all-repos x":                      `Slipway's command for that is layers status`,
-	"layers for-all-repos x":               `Slipway's command for that is layers status`,
+	"for-all-repos x":                      `Slipway's command for that is layers shell`,
+	"layers for-all-repos x":               `Slipway's command for that is layers shell`,
 	"shell kas.yml":                        `Slipway's command for that is layers shell`,
 	"qqq":                                  `unknown command "qqq"` + "\nnext: NAME help",
 	"build virt -c x":                      `unknown flag "-c": Slipway's flag for that is --task`,
@@ -314,5 +314,28 @@ func TestWordsOfOthers(t *testing.T) {
 		if !strings.HasSuffix(got, want) {
 			t.Errorf("%q: %v; want %q", line, err, want)
 		}
+	}
+}
+
+// A user of kas or git is led to the command that does the same.
+func TestWordsOfKas(t *testing.T) {
+	for line, want := range map[string]string{
+		"layers update":                "Slipway's command for that is layers lock --update\nnext: " + host.ProgramName() + " layers lock --update --help",
+		"layers pull":                  "for that is layers checkout\n",
+		"board list":                   "for that is boards\n",
+		"kas shell kas.yml":            `unknown command "kas/shell": Slipway's command for that is layers shell` + "\n",
+		"kas build kas.yml":            "for that is build\n",
+		"build virt --update":          "Slipway's command for that is layers lock --update\n",
+		"layers dump virt --format=x":  "Slipway's flag for that is --json\n",
+		"layers dump kas.yml more.yml": "write the project files as one word, kas.yml:more.yml\n",
+	} {
+		if err := Parse(t.Context(), Root(), strings.Fields(line)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", line, err, want)
+		}
+	}
+	root := Root()
+	err := Run(t.Context(), root, []string{"boards", "--boards=/nosuch"})
+	if StatusOf(err) != 2 || err.Error() != "--boards=/nosuch: no board there: want BOARD/board.yml in it\nnext: ls /" {
+		t.Errorf("boards of no folder = %v, status %d", err, StatusOf(err))
 	}
 }

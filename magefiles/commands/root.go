@@ -16,6 +16,7 @@ import (
 	"slipway/flash/boardssh"
 	"slipway/images"
 	"slipway/layers/host"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
@@ -63,7 +64,11 @@ const boardsFlag = "boards"
 // useBoards sets SLIPWAY_BOARDS, for this process and its children, from the flag --boards.
 func useBoards(cmd *cobra.Command) error {
 	if f := cmd.Root().PersistentFlags().Lookup(boardsFlag); f.Changed {
-		return os.Setenv(images.BoardsVariable, f.Value.String())
+		folder := f.Value.String()
+		if len(images.BoardsIn(folder)) == 0 {
+			return wrongUse{fmt.Errorf("--%s=%s: no board there: want BOARD/board.yml in it\nnext: ls %s", boardsFlag, folder, plaintext.Quote(localfile.NearestFolder(folder+"/x")))}
+		}
+		return os.Setenv(images.BoardsVariable, folder)
 	}
 	return nil
 }
