@@ -304,7 +304,7 @@ func TestCheckoutAgainDoesNothing(t *testing.T) {
 	seen := &progresstest.Recorder{}
 	ctx := progress.With(t.Context(), progress.New(seen))
 	for i, want := range []progress.State{progress.Done, progress.Cached} {
-		if err := Checkout(ctx, p, Workspace{Dir: dir}); err != nil {
+		if err := Checkout(ctx, p, Workspace{Dir: dir, Build: filepath.Join(dir, "build")}); err != nil {
 			t.Fatal(err)
 		}
 		if seen.Last("layers").State != want {

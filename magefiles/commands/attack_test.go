@@ -506,7 +506,7 @@ func inventoryAttacks() (all []attack) {
 		{"ranges of ranges", "all: {hosts: {\"n[1:9999][1:9999][1:9999]\": }}\n", "more than 10000 hosts"},
 		{"aliases without an end", "a: &a [x,x]\nb: &b [*a,*a,*a]\nall: {hosts: *b}\n", ""},
 		{"a group that is in itself", "all: {children: {g: {children: {g: }}}}\n", "is its own child"},
-		{"an option of ssh as an address", host("ansible_host: \"-oProxyCommand=touch x\""), "boards did not pass"},
+		{"an option of ssh as an address", host("ansible_host: \"-oProxyCommand=touch x\""), "did not pass"},
 		{"a program as a proxy", host("ansible_host: 127.0.0.1, ansible_ssh_common_args: \"-o ProxyCommand='touch x'\""), "ProxyCommand is not run"},
 		{"a port that is none", host("ansible_host: 127.0.0.1, ansible_port: 70000"), "is not a number from 1 to 65535"},
 		{"a port that is a text", host("ansible_host: 127.0.0.1, ansible_port: \"22; touch x\""), "is not a number from 1 to 65535"},
@@ -515,8 +515,8 @@ func inventoryAttacks() (all []attack) {
 		{"no YAML", evil, ""},
 		{"a list instead of groups", "- a\n- b\n", ""},
 		{"a name that moves the cursor", "all: {hosts: {" + jsonText(evil) + ": {ansible_host: 127.0.0.1, ansible_port: 1}}}\n", ""},
-		{"a password in the user", host("ansible_host: 127.0.0.1, ansible_port: 1, ansible_user: \"root:PASSsecret\""), "boards did not pass"},
-		{"two hosts of one address", "all: {hosts: {a: {ansible_host: 127.0.0.1, ansible_port: 1}, b: {ansible_host: 127.0.0.1, ansible_port: 1}}}\n", "boards did not pass"},
+		{"a password in the user", host("ansible_host: 127.0.0.1, ansible_port: 1, ansible_user: \"root:PASSsecret\""), "did not pass"},
+		{"two hosts of one address", "all: {hosts: {a: {ansible_host: 127.0.0.1, ansible_port: 1}, b: {ansible_host: 127.0.0.1, ansible_port: 1}}}\n", "did not pass"},
 		{"nothing", "", ""},
 	} {
 		all = append(all, attack{who: "inventory", tries: x.tries, files: map[string]string{"inv.yml": x.text}, line: "fleet smoke bare inv.yml", want: cmp.Or(x.want, "inv.yml")})

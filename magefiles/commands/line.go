@@ -85,7 +85,11 @@ func peer(word string) []string {
 
 // unknownCommand returns the error for an unknown command below parent, with similar commands.
 func unknownCommand(parent *cobra.Command, name string) error {
-	what := fmt.Sprintf("unknown command %q", strings.Join(append(pathOf(parent), name), " "))
+	shown := name
+	if peer(name) != nil {
+		shown = strings.ReplaceAll(name, "/", " ") // kas/shell
+	}
+	what := fmt.Sprintf("unknown command %q", strings.Join(append(pathOf(parent), shown), " "))
 	next := helpLine(pathOf(parent))
 	near := nearestCommand(parent, name)
 	path := peer(strings.ToLower(strings.Join(append(pathOf(parent), name), "/")))

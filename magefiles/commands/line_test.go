@@ -323,7 +323,7 @@ func TestWordsOfKas(t *testing.T) {
 		"layers update":                "Slipway's command for that is layers lock --update\nnext: " + host.ProgramName() + " layers lock --update --help",
 		"layers pull":                  "for that is layers checkout\n",
 		"board list":                   "for that is boards\n",
-		"kas shell kas.yml":            `unknown command "kas/shell": Slipway's command for that is layers shell` + "\n",
+		"kas shell kas.yml":            `unknown command "kas shell": Slipway's command for that is layers shell` + "\n",
 		"kas build kas.yml":            "for that is build\n",
 		"build virt --update":          "Slipway's command for that is layers lock --update\n",
 		"layers dump virt --format=x":  "Slipway's flag for that is --json\n",
