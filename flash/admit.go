@@ -47,8 +47,11 @@ func checkDevice(spec images.Spec, d device.Device) error {
 // mistyped. It allows the folder machine of the board, which up and virt start use.
 func checkFolder(artifact images.Artifact, name string, d device.Device) error {
 	dir := filepath.Dir(d.Path)
-	if info, err := os.Stat(dir); err == nil && info.IsDir() {
+	switch info, err := os.Stat(dir); {
+	case err == nil && info.IsDir():
 		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s is no folder that this user can use; nothing was written\nnext: ls -ld %s", filepath.Dir(name), plaintext.Quote(filepath.Dir(name)))
 	}
 	build, err := filepath.Abs(artifact.Dir())
 	state, wrong := artifact.StateDir()

@@ -302,6 +302,7 @@ func (j *bluefieldJob) pushStream(ctx context.Context, d *dpu) error {
 	began := time.Now()
 	log, err := os.Create(d.log)
 	if err != nil {
+		d.receipt.Untouched = true
 		return err
 	}
 	fmt.Fprintf(log, "%s %s to %s\n", began.UTC().Format(time.RFC3339), j.stream.Name(), d.device.Path)

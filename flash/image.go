@@ -506,6 +506,7 @@ func (j *imageJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 		if _, all := j.collectReceipts(); errors.As(all, &f) {
 			return nil, &Failed{f.Receipts, j.withUnfinished(err)}
 		}
+		return nil, j.withUnfinished(err)
 	}
 	j.completeDevices(ctx, proof, began)
 	receipts, err := j.collectReceipts()

@@ -234,9 +234,8 @@ func (j *jetsonJob) flashBoard(ctx context.Context, d device.Device) (Receipt, e
 			return r, err
 		}
 	}
-	r.Untouched = false
 	result, err := j.pkg.Flash(ctx, jetsonHost, board)
-	if err != nil {
+	if r.Untouched = !result.Begun; err != nil {
 		return r, err
 	}
 	r.Verdict, r.Logs, r.Seconds, r.Finished = result.Verdict, result.Logs, result.Seconds, time.Now().UTC()

@@ -34,7 +34,7 @@ func (r request) recordReceipts(work func() ([]Receipt, error)) ([]Receipt, erro
 	}
 	err := changeReceipts(r.state, func(all []Receipt) []Receipt {
 		before = slices.Clone(all)
-		return replaceReceipts(all, begun)
+		return replaceReceipts(all, begun, len(all)+len(begun))
 	})
 	if err != nil {
 		return nil, err
@@ -51,18 +51,18 @@ func (r request) recordReceipts(work func() ([]Receipt, error)) ([]Receipt, erro
 				all[i] = before[old]
 			}
 		}
-		return replaceReceipts(slices.DeleteFunc(all, isBegun), ended)
+		return replaceReceipts(slices.DeleteFunc(all, isBegun), ended, keepReceipts)
 	}))
 }
 
 // isOfSame reports whether both receipts are of one device.
 func (r Receipt) isOfSame(other Receipt) bool { return r.Device.Token() == other.Device.Token() }
 
-// replaceReceipts returns the receipts all with those of now, without the oldest over the limit.
-func replaceReceipts(all, now []Receipt) []Receipt {
+// replaceReceipts returns the receipts all with those of now, without the oldest over keep.
+func replaceReceipts(all, now []Receipt, keep int) []Receipt {
 	all = slices.DeleteFunc(all, func(r Receipt) bool { return slices.ContainsFunc(now, r.isOfSame) })
 	all = append(all, now...)
-	return all[max(0, len(all)-max(keepReceipts, len(now))):]
+	return all[max(0, len(all)-max(keep, len(now))):]
 }
 
 // changeReceipts changes the receipts in a state folder, whose lock it takes meanwhile.

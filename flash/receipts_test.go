@@ -84,7 +84,7 @@ func TestReceiptsHaveALimit(t *testing.T) {
 	dir := t.TempDir()
 	for i := range keepReceipts + 3 {
 		r := Receipt{Device: device.Device{Path: string(rune('a' + i)), Kind: device.File}}
-		if err := changeReceipts(dir, func(all []Receipt) []Receipt { return replaceReceipts(all, []Receipt{r}) }); err != nil {
+		if err := changeReceipts(dir, func(all []Receipt) []Receipt { return replaceReceipts(all, []Receipt{r}, keepReceipts) }); err != nil {
 			t.Fatal(err)
 		}
 	}

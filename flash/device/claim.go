@@ -40,7 +40,7 @@ func Claim(ctx context.Context, d Device) (*Claimed, error) {
 		return nil, refusal{here.explainBusy(d, err)}
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, refusal{fmt.Errorf("%w; nothing was written\nnext: repeat the line as root", err)}
+		return nil, refusal{fmt.Errorf("%w; nothing was written to it\nnext: repeat the line as root", err)}
 	}
 	if err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ func retryWhile(ctx context.Context, busy error, try func() error) error {
 func (m machine) partitionsHeld(dir string, err error) error {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return fmt.Errorf("it has partitions, and only root can have the kernel drop them: %w; run this as root", err)
+		return fmt.Errorf("it has partitions, and only root can have the kernel drop them: %w; nothing was written to it\nnext: repeat the line as root", err)
 	case !errors.Is(err, unix.EBUSY):
 		return err
 	}

@@ -43,6 +43,7 @@ type cacheRecord struct {
 func (r reference) cacheKey() string {
 	parts := []string{r.kind, r.host, r.path, r.repo, r.tag, r.sum, r.title}
 	if r.url != nil {
+		parts[1] = "" // the address has it; caches of earlier releases are without it
 		parts = append(parts, r.url.String(), r.login.Username())
 	}
 	text, _ := json.Marshal(parts) // strings always marshal

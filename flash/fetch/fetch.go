@@ -53,6 +53,8 @@ func Open(ctx context.Context, text string, o Options) (*Origin, error) {
 	}
 	origin := &Origin{ref: ref, opt: o}
 	switch ref.kind {
+	case kindPath:
+		_, err = ref.absolutePath()
 	case kindHTTP:
 		origin.from = newWeb(ref.login)
 	case kindSFTP:

@@ -241,7 +241,7 @@ func connectionError(err error) error {
 	if errors.As(err, &failed) {
 		err = failed.Err // its address may hold a token
 	}
-	if errors.As(err, new(tls.RecordHeaderError)) || strings.Contains(err.Error(), "HTTP response to HTTPS client") { // net/http has no name for the second
+	if head := (tls.RecordHeaderError{}); errors.As(err, &head) && head.Conn != nil || strings.Contains(err.Error(), "HTTP response to HTTPS client") { // net/http has no name for the second
 		err = fmt.Errorf("%w (%w)", errPlainHTTP, err)
 	}
 	err = printableError{err}

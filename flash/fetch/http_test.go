@@ -510,3 +510,11 @@ func (f *failedSteps) Event(e progress.Event) {
 }
 
 func (f *failedSteps) Close() {}
+
+// The cache of an earlier release stays of use: the folder of an address has the same name.
+func TestCacheKeyStays(t *testing.T) {
+	ref, err := parseReference("https://me@example.com/lab/disk.wic.zst?v=2")
+	if err != nil || ref.cacheKey() != "2584ce56e112c603" {
+		t.Errorf("cacheKey = %s, %v; caches of earlier releases would be lost", ref.cacheKey(), err)
+	}
+}

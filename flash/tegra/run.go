@@ -34,6 +34,7 @@ type Result struct {
 	Verdict string // as the board reports it
 	Logs    string
 	Seconds float64
+	Begun   bool // the script was started, so the board may have changed; also after an error
 }
 
 // moduleNames are the environment variables that replace the module's EEPROM for the scripts.
@@ -66,7 +67,7 @@ func (p *Package) Flash(ctx context.Context, h Host, b Board) (Result, error) {
 	r := &flashRun{pkg: p, host: h, board: b, transcript: newTranscript(flows[p.Flow]), began: time.Now()}
 	result, err := r.checkAndRun(ctx)
 	if err != nil {
-		return Result{}, fmt.Errorf("USB port %s: %w", b.Port, err)
+		return Result{Begun: r.step != nil}, fmt.Errorf("USB port %s: %w", b.Port, err)
 	}
 	return result, nil
 }
@@ -121,7 +122,7 @@ func (r *flashRun) checkAndRun(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	return Result{Verdict: r.successWord(), Logs: r.board.Logs, Seconds: time.Since(r.began).Seconds()}, nil
+	return Result{Verdict: r.successWord(), Logs: r.board.Logs, Seconds: time.Since(r.began).Seconds(), Begun: true}, nil
 }
 
 // successWord returns whether the board or only the script reported success.

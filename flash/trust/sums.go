@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -116,7 +117,13 @@ func (s Sums) DigestOf(name string) (string, error) {
 		return digest, nil
 	}
 	if s.only == "" {
-		return "", fmt.Errorf("%s names no digest of %s\nnext: %s %s", s.file, name, plaintext.Either(strings.Contains(s.file, "://"), "curl", "cat"), plaintext.Quote(s.file))
+		err := fmt.Errorf("%s names no digest of %s", s.file, name)
+		if strings.HasPrefix(s.file, "http://") || strings.HasPrefix(s.file, "https://") {
+			err = fmt.Errorf("%w\nnext: curl %s", err, plaintext.Quote(s.file))
+		} else if localfile.Exists(s.file) {
+			err = fmt.Errorf("%w\nnext: cat %s", err, plaintext.Quote(s.file))
+		}
+		return "", err
 	}
 	list, _, _ := strings.Cut(path.Base(s.file), "?")
 	if !strings.HasPrefix(list, name+".") {
