@@ -240,8 +240,7 @@ func saveQuality(file, boards string, wrong []error, edits []starter.Edit) error
 	return nil
 }
 
-// checkBoard loads board.yml, suites and any layers of a board. It returns the board and the first
-// fault.
+// checkBoard loads a board's board.yml, suites and layers. It returns the board and first fault.
 func checkBoard(ctx context.Context, board string, opt images.Options) (images.Spec, error) {
 	spec, err := images.Load(board)
 	if err == nil {

@@ -59,8 +59,7 @@ func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report
 	return u.report, err
 }
 
-// BuildRig installs host packages, builds the layers of a rig's root, and prints their folders. It
-// needs root.
+// BuildRig installs host packages, builds a rig's layers, and prints their folders. It needs root.
 func BuildRig(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options) error {
 	if err := errors.Join(checkRig(spec), softrig.CheckRoot()); err != nil {
 		return err
@@ -130,8 +129,7 @@ type rigRun struct {
 	rig    *softrig.Rig
 }
 
-// runStages runs the stages, writes the report, and stops the rig. If the user wants to keep the
-// rig, it first waits until ctx ends.
+// runStages runs stages, writes the report, and stops the rig, at ctx's end if the user keeps it.
 func (u *rigRun) runStages(ctx context.Context, stages []stage) error {
 	err := runStages(ctx, &u.report, stages)
 	err = errors.Join(err, u.report.WriteAndPrintPath(u.opt.Out, u.opt.Build.ReportDir(u.spec)))
@@ -177,8 +175,7 @@ func (u *rigRun) startRig(ctx context.Context) (saw string, err error) {
 	return fmt.Sprintf("software, no BlueField: namespaces of this machine, %d ports, %d machines behind them", len(u.spec.Rig.Ports), len(u.spec.Rig.Places)), nil
 }
 
-// runSmoke connects to the rig, runs the suites without restarts, and copies their results into the
-// report.
+// runSmoke connects to the rig, runs suites without restarts, and copies results into the report.
 func (u *rigRun) runSmoke(ctx context.Context) (saw string, err error) {
 	conn, err := boardssh.WaitDial(ctx, u.rig.Address, loginLeast)
 	if err != nil {

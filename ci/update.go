@@ -74,10 +74,9 @@ type Outcome struct {
 	OtherBoard []string              `json:"otherBoard,omitempty"` // what said that the bundle is another board's, and was allowed
 }
 
-// Update installs a bundle by the board's own update engine, restarts the board, runs the suites on
-// the new system, and only then marks the new system good. After a failure it rolls back to the old
-// system. Unless it is a dry run, it writes a report if the board has a build folder. It sets
-// how.Metrics and how.Writing itself.
+// Update installs a bundle by the board's update engine, restarts the board, runs the suites on the
+// new system, and only then marks it good. After a failure it rolls back. Except in a dry run, it
+// writes a report if the board has a build folder. It sets how.Metrics and how.Writing itself.
 func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bundle string, how UpdateOptions) (Outcome, error) {
 	dir := opt.BoardDir(spec)
 	artifact := images.NoArtifact(spec, dir)
@@ -174,10 +173,9 @@ func (u *updateRun) initOutcome(host, bundle string) {
 	}
 }
 
-// runAllStages runs the stages of an update in order. After a failure on the new system it rolls
-// back, unless ctx ended or an earlier update marked that system good. A nil connect means that the
-// board is connected. The outcome gets the report, the logs of a failed system, and the system that
-// runs at the end.
+// runAllStages runs an update's stages in order. After a failure on the new system it rolls back,
+// unless ctx ended or an earlier update marked that system good. A nil connect means a connected
+// board. The outcome gets the report, a failed system's logs, and the system that runs at the end.
 func (u *updateRun) runAllStages(ctx context.Context, connect func(context.Context) error) error {
 	record := &u.outcome.Report
 	var err error
@@ -358,9 +356,8 @@ func (u *updateRun) awaitIdle(ctx context.Context) error {
 	})
 }
 
-// checkBundleEarly lets the engine check a bundle before the user is asked, if it can be streamed
-// and so needs no copy on the board. It refuses if a system that may not be the bundle's waits for
-// a restart.
+// checkBundleEarly lets the engine check a streamable bundle, without a copy on the board, before
+// the user is asked. It refuses if a system that may not be the bundle's waits for a restart.
 func (u *updateRun) checkBundleEarly(ctx context.Context) error {
 	from, err := boardupdate.OfferBundle(ctx, u.conn, u.engine, u.bundle)
 	if err != nil {
@@ -490,9 +487,8 @@ func (u *updateRun) reconnectAndCheck(ctx context.Context, broken *connectionBre
 	}
 }
 
-// waitForInstallation waits, at most installationLimit, until the engine runs no installation. It
-// removes the bundle's copy on the board, and reports whether the new system waits for a restart
-// and did not before the update.
+// waitForInstallation waits, at most installationLimit, until the engine is idle. It removes the
+// board's copy of the bundle, and reports whether the new system newly waits for a restart.
 func (u *updateRun) waitForInstallation(ctx context.Context) (bool, error) {
 	limited, cancel := context.WithTimeout(ctx, installationLimit)
 	defer cancel()

@@ -61,8 +61,7 @@ func printOn(w io.Writer, spec images.Spec, vm *qemu.VM, saw string) error {
 const shutdownLimit = 60 * time.Second
 
 // StopVirtual shuts a virtual board down over SSH. If now is set, or the shutdown fails, it stops
-// the virtual machine at once. If ctx ends first, it leaves the board as it is. A board that is off
-// is no error.
+// the machine at once. If ctx ends first, it leaves the board as is. A stopped board is no error.
 func StopVirtual(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, now bool) error {
 	vm, err := qemu.Find(opt.MachineDir(spec))
 	if errors.Is(err, qemu.ErrOff) {

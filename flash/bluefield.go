@@ -60,8 +60,7 @@ func (j *bluefieldJob) close() {
 	}
 }
 
-// checkOptions refuses options that apply only to disk images, an SSH identity, and an artifact
-// without a boot stream.
+// checkOptions refuses disk images' options, an SSH identity, and artifacts without boot stream.
 func (j *bluefieldJob) checkOptions(ctx context.Context) error {
 	o := j.options
 	switch {
@@ -92,8 +91,7 @@ func (j *bluefieldJob) readConfig(context.Context) (err error) {
 	return nil
 }
 
-// streamPath returns the path of the boot stream that the user names, or else the artifact's and its
-// digest.
+// streamPath returns the path of the user's boot stream, or else the artifact's and its digest.
 func (j *bluefieldJob) streamPath() (path, built string, err error) {
 	if j.image.path != "" {
 		return j.image.path, "", nil

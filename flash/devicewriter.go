@@ -103,16 +103,14 @@ func (w *deviceWriter) startProgress(ctx context.Context) {
 func (w *deviceWriter) countBytes(n int64)              { w.step.Add(n) }
 func (w *deviceWriter) beginPhase(what string, n int64) { w.step.Phase(what, n) }
 
-// endFailed sets w.err to a failed device's err, puts duration and end into its receipt, and closes
-// it. Other devices continue.
+// endFailed sets w.err to err, puts duration and end into the receipt, and closes only this device.
 func (w *deviceWriter) endFailed(began time.Time, err error) {
 	w.err, w.receipt.Seconds, w.receipt.Finished = err, time.Since(began).Seconds(), time.Now().UTC()
 	w.close()
 	w.disk, w.claimed, w.pending, w.copy = nil, nil, nil, nil
 }
 
-// finishReceipt sets w.err to err, ends the progress bar, and puts amounts, duration and the paths
-// of saved content into the receipt.
+// finishReceipt sets w.err, ends the bar, and adds amounts, duration and paths of saved content.
 func (w *deviceWriter) finishReceipt(began time.Time, err error) {
 	took, done := time.Since(began), w.copy.Result()
 	w.err = err

@@ -47,8 +47,7 @@ func Fail(board string, devices []string, err error, whole ...Receipt) error {
 	return failDevices(board, named, err, whole...)
 }
 
-// failDevices is Fail for devices that were examined. If err is of one of them, the receipts of the
-// others say only that.
+// failDevices is Fail for examined devices. If err is of one, the others' receipts say only that.
 func failDevices(board string, devices []device.Device, err error, whole ...Receipt) error {
 	f := &Failed{}
 	if errors.As(err, &f) {

@@ -242,9 +242,8 @@ func (o Options) checkKind(kind string) error {
 	return nil
 }
 
-// chooseDevices examines the named devices by chooseDevice. It returns an error unless there is at
-// least one, and all are different and of the same kind. After an error too it returns all devices,
-// with what is known of each.
+// chooseDevices examines the named devices by chooseDevice. It fails unless there is at least one,
+// and all differ and are of one kind. It returns all devices, even after an error, as far as known.
 func chooseDevices(spec images.Spec, artifact images.Artifact, devices []string) (chosen []device.Device, err error) {
 	if len(devices) == 0 {
 		return nil, errors.New("no device is named\nnext: devices")

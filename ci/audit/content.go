@@ -99,9 +99,8 @@ var bytecodeMagics = map[uint16]string{
 	3379: "3.6", 3394: "3.7", 3413: "3.8", 3425: "3.9", 3439: "3.10", 3495: "3.11", 3531: "3.12", 3571: "3.13", 3627: "3.14",
 }
 
-// checkBytecode checks the header of a .pyc file and the first byte of its code: that it is of the
-// Python version in its name or folder, and that the image has that Python. It skips versions that
-// bytecodeMagics lacks.
+// checkBytecode checks that a .pyc file's header and first code byte are of the Python in its name
+// or folder, and that the image has that version. It skips those that bytecodeMagics lacks.
 func (a *auditor) checkBytecode(name string, data []byte) {
 	if len(data) < 17 || data[2] != '\r' || data[3] != '\n' {
 		a.addFinding("python bytecode", name, "it is cut off, or no bytecode")

@@ -25,8 +25,7 @@ if tar --version 2>/dev/null | grep -q GNU; then
 fi
 exec tar -cf - --exclude=./proc --exclude=./sys --exclude=./dev --exclude=./run --exclude=./tmp .`
 
-// ownOfBoards are findings that are right on a running board, and wrong in an image: a board makes
-// its own keys and machine ID.
+// ownOfBoards are findings wrong in an image but right on a board, which makes its own keys and ID.
 var ownOfBoards = []string{"host key /etc/ssh/*", "host key /etc/dropbear/*", "machine id /etc/machine-id", "machine id /var/lib/dbus/machine-id"}
 
 // AuditBoard audits the root file system of a running board. It copies the files by tar to a
@@ -35,8 +34,7 @@ func AuditBoard(ctx context.Context, conn *boardssh.Conn, opt Options) (Report, 
 	return auditBoard(ctx, conn, "/", opt)
 }
 
-// auditBoard audits the files below the folder root of a board. Files that tar may not read are
-// only counted, in Unread.
+// auditBoard audits the files below a board's folder root. Unread counts those tar may not read.
 func auditBoard(ctx context.Context, conn *boardssh.Conn, root string, opt Options) (Report, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -65,8 +63,7 @@ func auditBoard(ctx context.Context, conn *boardssh.Conn, root string, opt Optio
 	return r, err
 }
 
-// tarErrors is the writer for tar's errors. It counts the files that only root may read, and keeps
-// the first of the other lines.
+// tarErrors takes tar's errors. It counts files only root may read and keeps the first other line.
 type tarErrors struct {
 	unread int
 	others []string

@@ -260,8 +260,7 @@ func readTrees(name string, image backend.Storage, size int64) (trees []*tree, e
 
 const sector = 512
 
-// readExt4 lists all files of an ext4 file system. More than maxFiles, or files more than 100
-// folders deep, are an error.
+// readExt4 lists an ext4 file system. More than maxFiles, or over 100 folders deep, are errors.
 func readExt4(name string, f *ext4.FileSystem) (*tree, error) {
 	t := &tree{name: name, files: map[string]entry{}, open: func(name string) (io.ReadCloser, error) { return f.Open(name) }}
 	err := fs.WalkDir(f, ".", func(name string, d fs.DirEntry, err error) error {

@@ -163,8 +163,7 @@ test -r "$f" && tr -d '\000' <"$f" && exit; done; exit 0`
 
 const serialMark = "slipway-serial"
 
-// How often an update checks the identity of a board whose connection breaks, and how long
-// the board may take to answer again.
+// How often an update checks a board's identity after its connection breaks, and how long it waits.
 const (
 	proveTries  = 5
 	proveRedial = 5 * time.Minute

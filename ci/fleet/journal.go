@@ -154,8 +154,7 @@ func (j *journal) appendEntry(e entry) error {
 	return nil
 }
 
-// writeLine writes a line without a sync, unless an earlier one failed. upTo is the number of bytes
-// that all lines so far have.
+// writeLine writes a line, unsynced, unless an earlier one failed. upTo is the bytes of all so far.
 func (j *journal) writeLine(line []byte) (upTo int64, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -46,8 +46,7 @@ func (t *attempt) runProgram(ctx context.Context) error {
 	return kindError{Program, fmt.Errorf("exit status %d: %s%s", r.Status, said[strings.LastIndexByte(said, '\n')+1:], hint)}
 }
 
-// newAnswer returns a result as an answer, with the first maxAnswerBytes of each output, without
-// secrets and control characters.
+// newAnswer keeps the first maxAnswerBytes of each output, without secrets and control characters.
 func newAnswer(r boardssh.Result) *Answer {
 	out, err := r.Stdout[:min(len(r.Stdout), maxAnswerBytes)], r.Stderr[:min(len(r.Stderr), maxAnswerBytes)]
 	return &Answer{

@@ -450,8 +450,7 @@ type fleetRun struct {
 	finished int // jobs that are not tried again
 }
 
-// newRun creates the state of a run and starts its journal, which replaces that of the last run. It
-// removes the last run's reports.
+// newRun creates a run's state. Its journal replaces the last run's, whose reports newRun removes.
 func newRun(p *plan) (*fleetRun, error) {
 	r := &fleetRun{plan: p, history: history{at: map[string]int{}, notes: p.noted}}
 	r.outcome = Outcome{Board: p.spec.Board, Work: p.request.describeWork(), Inventory: p.request.Inventory, Started: time.Now().UTC(), Did: p.work}
@@ -499,8 +498,7 @@ func (r *fleetRun) finishRecord() error {
 	return errors.Join(err, r.journal.close(), r.outcome.write(r.outputDir()), r.outcome.writePages(r.outputDir()))
 }
 
-// runAll does the work on the canaries, and then on the other boards if no canary failed. A dry run
-// has no canaries.
+// runAll does the work on the canaries, then on the others if none failed. Dry runs lack canaries.
 func (r *fleetRun) runAll(ctx context.Context) {
 	r.total = progress.Start(ctx, "fleet", int64(len(r.jobs)), progress.Tasks)
 	canaries := min(r.request.Canary, len(r.jobs))

@@ -32,8 +32,7 @@ func updateBoard(ctx context.Context, t *attempt, how ci.UpdateOptions) (ci.Outc
 	return ci.UpdateOn(ctx, t.conn, t.spec, t.artifact, t.bundle, how)
 }
 
-// updateKind returns err with its kind. After a restart the system that runs decides it, before a
-// restart the error itself.
+// updateKind returns err with its kind: by err before a restart, after it by the system that runs.
 func (t *attempt) updateKind(err error) error {
 	o := t.updated
 	switch {

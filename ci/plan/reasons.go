@@ -262,8 +262,7 @@ func reasonOf(c change, areas []area, in *bitbake.Inputs, isDescription func(str
 	return c.path + ": no recipe of the last build names it, so nothing is known of it"
 }
 
-// readBy returns the recipe that reads a file or its folder, or that looked for the file when it
-// did not exist, or "".
+// readBy returns the recipe that reads a file or its folder, or looked for the missing file, or "".
 func readBy(c change, in bitbake.Inputs) string {
 	if recipe := in.Read[c.path]; recipe != "" {
 		return recipe

@@ -117,8 +117,7 @@ func (r Report) listPoints() []point {
 // boardName returns the name that distinguishes the report's board from others: its target or name.
 func (r Report) boardName() string { return cmp.Or(r.Target, r.Board) }
 
-// boardLabels returns a label for each report: the board's name, and its time if several reports
-// have that name.
+// boardLabels labels each report by the board's name, and its time if several have that name.
 func boardLabels(all []Report) []string {
 	reports := map[string]int{}
 	for _, r := range all {

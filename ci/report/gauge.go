@@ -55,8 +55,7 @@ func (m Metric) withinLimits() bool {
 // String returns the metric's name and value.
 func (m Metric) String() string { return m.Name + " " + FormatNumber(m.Value, m.Unit) }
 
-// FormatNumber returns number and unit, with at most four decimals. Numbers below 0.001, and those
-// from 1e15 on, have six digits.
+// FormatNumber returns v with unit, with up to 4 decimals, or 6 digits below 0.001 or from 1e15.
 func FormatNumber(v float64, unit string) string {
 	text := strconv.FormatFloat(v, 'g', 6, 64)
 	if math.Abs(v) >= 1e-3 && math.Abs(v) < 1e15 {

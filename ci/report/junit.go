@@ -89,8 +89,7 @@ func (r Report) suiteWithChecks(s SuiteResult) junitSuite {
 	return suite
 }
 
-// newJUnitCase returns a check as a test case. A passed check has what it saw and proves as
-// system-out.
+// newJUnitCase returns a check as test case. What a passed check saw and proves is its system-out.
 func newJUnitCase(class string, result CheckResult) junitCase {
 	c := junitCase{Name: result.Name, ClassName: class, Time: junitSeconds(result.ElapsedMS)}
 	switch result.Status {

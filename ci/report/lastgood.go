@@ -21,8 +21,7 @@ import (
 // its last run that passed. Boards of one kind share the artifact, but not their links and disks.
 const MetricsFolder = "metrics"
 
-// HistoryFile returns the path of a board's metrics in dir, by its serial or else name. Without dir
-// it is "".
+// HistoryFile returns the path of a board's metrics by serial or else name, or "" without dir.
 func HistoryFile(dir string, id Identity, name string) string {
 	if dir == "" {
 		return ""

@@ -407,9 +407,8 @@ func (r *Report) AddFailure(stage string, err error, next string) {
 	r.Stages = append(r.Stages, Stage{Name: stage, Status: Failed, ElapsedMS: took, Saw: saw, Next: next})
 }
 
-// SplitNext splits an error of two lines whose second line is "next: STEP", and returns STEP as the
-// user types it. Other errors are returned whole with ofStage: further lines may be a board's
-// output, which is no advice.
+// SplitNext splits an error whose second and last line is "next: STEP", and returns STEP as the
+// user types it. Others are whole, with ofStage: further lines may be a board's output, no advice.
 func SplitNext(err error, ofStage string) (saw, next string) {
 	saw, rest, _ := strings.Cut(err.Error(), "\n")
 	step, ok := strings.CutPrefix(strings.TrimSpace(rest), "next: ")

@@ -135,8 +135,7 @@ func givenFolder(source images.RigSource) (string, error) {
 	return filepath.Abs(dir)
 }
 
-// hashTree writes the path and content of each file and link below dir to h, and whether a file may
-// be executed. It skips .git.
+// hashTree writes paths, contents, links and execute bits below dir, except .git, to h.
 func hashTree(ctx context.Context, h hash.Hash, dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() && d.Name() == ".git" {

@@ -76,8 +76,7 @@ func readFile(e *Entry) Probe {
 
 var modePattern = plaintext.Regexp(`^[0-7]{4}$`)
 
-// readMode returns the matcher for a mode. It refuses a plain value that is not four octal digits
-// in quotes.
+// readMode returns a mode's matcher. It refuses plain values but four octal digits in quotes.
 func (e *Entry) readMode() match.Matcher {
 	n := e.Fields["mode"]
 	if n != nil && n.Kind == yaml.ScalarNode && (n.ShortTag() != "!!str" || !modePattern().MatchString(n.Value)) {

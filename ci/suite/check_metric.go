@@ -81,8 +81,7 @@ func (e *Entry) readFigure(name string) figure {
 	return m
 }
 
-// readPattern sets m.pattern from the attribute match, a regular expression with one group. It
-// refuses match beside json.
+// readPattern sets m.pattern from match, a regular expression with one group, refused beside json.
 func (m *figure) readPattern(e *Entry) {
 	n := e.Scalar("match", "a regular expression")
 	if n == nil {
@@ -381,9 +380,8 @@ func parseTemperatures(files map[string]string) []sensor {
 	return all
 }
 
-// parsePowers returns the power in watts of hwmon chips, and of the INA3221 in L4T R32. If a chip
-// has a voltage and a current of the same number and no power, such as the INA3221 in later L4T, it
-// multiplies the two.
+// parsePowers returns the power in watts of hwmon chips, and of the INA3221 in L4T R32. Without
+// power (INA3221 in later L4T) it multiplies a chip's voltage and current of the same number.
 func parsePowers(files map[string]string) []sensor {
 	var all []sensor
 	for _, file := range slices.Sorted(maps.Keys(files)) {

@@ -113,8 +113,7 @@ func (r *tapReader) readLine(line string) {
 	}
 }
 
-// readPlanOrResult reads a plan 1..N or a result, and ignores other lines. A plan 1..0 # SKIP adds
-// one skipped result.
+// readPlanOrResult reads plans 1..N and results, no other lines. 1..0 # SKIP adds a skipped result.
 func (r *tapReader) readPlanOrResult(line string) {
 	if m := tapPlan().FindStringSubmatch(line); m != nil {
 		if r.planned >= 0 {

@@ -122,8 +122,7 @@ func (r *suiteRun) updateRunning(change func([]string) []string) {
 	r.step.Detail(strings.Join(r.running.names, ", "))
 }
 
-// splitBatches splits the checks, as indexes, into batches to run in turn. A check with Alone set
-// is a batch of its own.
+// splitBatches splits checks, as indexes, into batches to run in turn. One with Alone has its own.
 func splitBatches(checks []Check) [][]int {
 	var all [][]int
 	var open []int

@@ -353,8 +353,7 @@ func describe(name string) (string, error) {
 	return plaintext.OneLine(strings.TrimSpace(firstSentence(string(text)) + " (" + own + ")")), err
 }
 
-// firstSentence returns the first sentence (without its period) or question of the comment at the
-// top of a suite.
+// firstSentence returns the first sentence (without period) or question of a suite's top comment.
 func firstSentence(text string) string {
 	var words []string
 	for _, line := range plaintext.Lines(text) {

@@ -41,8 +41,7 @@ func short(commit string) string { return commit[:min(len(commit), shownCommit)]
 // part is a piece of a text. A piece with a commit has a link to it.
 type part struct{ Text, Link string }
 
-// parts returns the range as git writes it (BEFORE..AFTER), or words if it is no range of two known
-// commits.
+// parts returns the range as git writes it (BEFORE..AFTER), or words if not of two known commits.
 func (r Range) parts() (all []part) {
 	before, after := part{short(r.Before), r.BeforePage}, part{short(r.After), r.AfterPage}
 	switch {

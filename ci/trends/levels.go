@@ -5,11 +5,10 @@ import (
 	"slices"
 )
 
-// This file finds the levels of a series: parts between which the values change and within
-// which they only scatter. The parts are those that cost least, where a part costs the sum of
-// the distances to its median, in units of the noise, and each one a fixed price. Medians and
-// distances give a single odd run no weight of its own. The figures below are from the
-// simulation in levels_test.go.
+// This file finds levels of a series: parts between which the values change and within which they
+// only scatter. The parts are those that cost least, where a part costs the sum of the distances to
+// its median, in units of noise, and each a fixed price. Medians and distances give an odd run no
+// weight of its own. The figures are from the simulation in levels_test.go.
 
 const (
 	leastAfter  = 4     // runs of a level: fewer may be chance

@@ -104,8 +104,7 @@ func readHeader(r io.ReaderAt, at, size int64) (Image, error) {
 	return i, nil
 }
 
-// parseHeader decodes a header and names its image. It refuses an unknown version of the format, or
-// another size of the header.
+// parseHeader decodes a header and names its image. It refuses unknown versions and header sizes.
 func parseHeader(raw [headerBytes]byte) (Image, error) {
 	w0 := binary.LittleEndian.Uint64(raw[0:])
 	w1 := binary.LittleEndian.Uint64(raw[8:])

@@ -236,8 +236,7 @@ func (e *boardProgram) ReadFrom(r io.Reader) (int64, error) {
 	return copyByHand(e, r)
 }
 
-// passHeld writes the first n held bytes to out. Before the program's start it also sets words to
-// them, because sudo wrote them.
+// passHeld writes the first n held bytes to out and, while they are sudo's, sets words to them.
 func (e *boardProgram) passHeld(n int) {
 	if !e.inside {
 		e.words = bytes.Clone(e.held[:n])

@@ -84,8 +84,7 @@ func (r route) resolveJumpHost(ctx context.Context, jumps string) (*Address, err
 	return &a, err
 }
 
-// querySSH runs "ssh -G" for host, user and port, and parses its output. jumps, unless "", replace
-// the setting ProxyJump.
+// querySSH runs and parses "ssh -G" for host, user and port. jumps, unless "", replace ProxyJump.
 func querySSH(ctx context.Context, given Address, jumps string) (config, error) {
 	argv := []string{"ssh", "-G"}
 	if given.User != "" {
@@ -128,8 +127,7 @@ func (c config) lastValue(key string) string {
 	return values[len(values)-1]
 }
 
-// toAddress makes an Address of the settings, without the jump host. An unsupported setting is an
-// error.
+// toAddress makes an Address of the settings, without jump host. Unsupported settings are errors.
 func (c config) toAddress(given Address, home string) (Address, error) {
 	a := Address{Host: c.lastValue("hostname"), User: c.lastValue("user"), HostKeyAlias: c.lastValue("hostkeyalias")}
 	if a.Host == "" {

@@ -55,8 +55,7 @@ type login struct {
 	noAgent bool     // the agent did not list its keys and is not queried again
 }
 
-// newLogin checks the address and reads its known hosts and keys. It makes the logins for the jump
-// hosts too, but opens no connection.
+// newLogin checks an address and reads known hosts and keys, also of jump hosts. It dials none.
 func newLogin(a Address) (*login, error) {
 	a, err := a.fillDefaults()
 	if err != nil {

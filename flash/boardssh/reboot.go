@@ -90,9 +90,8 @@ const (
 	attemptLimit = 60 * time.Second // from the greeting to the login
 )
 
-// WaitDial connects to a board that may still be starting, and asks as Dial does. It retries errors
-// that waiting can fix until timeout. A wrong host key or a refused login ends it at once. It
-// ignores the limit of WithRate.
+// WaitDial connects to a board that may still be starting, and asks as Dial does. Until timeout it
+// retries errors that waiting can fix, not a wrong host key or refused login. It ignores WithRate.
 func WaitDial(ctx context.Context, a Address, timeout time.Duration) (*Conn, error) {
 	l, err := newLogin(a)
 	if err != nil {

@@ -31,8 +31,7 @@ const (
 // ErrSilent means that the board keeps the connection open and answers nothing.
 var ErrSilent = errors.New("the board is silent")
 
-// silenceLimit returns SilenceVariable's value, or defaultSilence if it is empty. A value below
-// leastSilence is an error.
+// silenceLimit reads SilenceVariable or, if empty, defaultSilence. Below leastSilence is an error.
 func silenceLimit() (time.Duration, error) {
 	text := os.Getenv(SilenceVariable)
 	if text == "" {

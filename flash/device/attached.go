@@ -27,8 +27,7 @@ func (m machine) listJetsons() ([]Device, error) {
 	return found, err
 }
 
-// listRShims lists this machine's BlueFields by their rshim folders. It sets Unread for one that
-// does not answer in time.
+// listRShims lists BlueFields by rshim folder. It sets Unread for one that does not answer in time.
 func (m machine) listRShims() ([]Device, error) {
 	if m.nodes == "" {
 		return nil, nil

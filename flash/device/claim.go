@@ -65,8 +65,7 @@ func (c *Claimed) Close() error {
 	return c.File.Close()
 }
 
-// explainBusy returns an error that names the mounts, swaps or programs because of which an
-// exclusive open failed with err.
+// explainBusy names the mounts, swaps or programs because of which exclusive open failed with err.
 func (m machine) explainBusy(d Device, err error) error {
 	dir, wrong := m.sysfsDirOf(d.Number)
 	if wrong != nil {

@@ -18,9 +18,8 @@ import (
 // patience is the wait for a device's content. A broken one needs minutes for each of many reads.
 const patience = 30 * time.Second
 
-// readContent reads the device's partition table, labels and file systems into d. It sets d.Refused
-// for a device that does not answer in time, and d.Refused or d.Guarded by the content. It sets
-// d.Unread after a read error.
+// readContent reads d's partition table, labels and file systems into d. It sets d.Refused if d
+// does not answer in time, d.Refused or d.Guarded by the content, and d.Unread after a read error.
 func (m machine) readContent(dir string, d *Device) {
 	path := filepath.Join(m.nodes, filepath.Base(d.Path))
 	if m.nodes == "" || d.SizeBytes == 0 {

@@ -60,8 +60,7 @@ func (m machine) addAllMounts(u uses) error {
 		if seen[namespace] && process != "1" {
 			continue
 		}
-		// It may be gone by now, or another user's; the kernel then refuses to write
-		// to what it has mounted.
+		// It may be gone, or another user's; the kernel then refuses to write to its mounts.
 		if data, err := os.ReadFile(filepath.Join(m.proc, process, "mountinfo")); err == nil {
 			seen[namespace] = true
 			of := m.programName(process)
@@ -134,9 +133,8 @@ func (m machine) addMounts(u uses, mountinfo, of string) {
 	}
 }
 
-// behindMount returns the numbers of the devices on which a mount lies. from is the mount's type,
-// source and options. It resolves the sources of an overlay or of a file system on several disks,
-// whose own number is no device's.
+// behindMount returns the device numbers below a mount. from is its type, source and options. It
+// resolves an overlay or a file system on several disks, whose own number is no device's.
 func (m machine) behindMount(number string, from []string) []string {
 	if !strings.HasPrefix(number, "0:") {
 		return []string{number}
@@ -307,8 +305,7 @@ func blockNumber(path string) string {
 	return numberText(unix.Mkdev(st.Rdev_major, st.Rdev_minor))
 }
 
-// isOpenForWriting reports whether a process opened a file descriptor for writing, by the octal
-// flags in fdinfo.
+// isOpenForWriting reports whether a process opened fd for writing, by the octal flags in fdinfo.
 func (m machine) isOpenForWriting(process, fd string) bool {
 	info, _ := os.ReadFile(filepath.Join(m.proc, process, "fdinfo", fd)) // gone, or another user's
 	for line := range strings.Lines(string(info)) {

@@ -213,9 +213,8 @@ func (p Policy) judgeLicences(b sbom.Bill) error {
 	return listed("refused licences", found)
 }
 
-// judgeFlaws returns an error that names open flaws without a score, or with one of at least
-// p.Flaws.Below, unless excepted. A bill without a search for flaws is an error too. If Below is 0,
-// it accepts all.
+// judgeFlaws returns an error that names open flaws without a score or of at least p.Flaws.Below,
+// unless excepted. A bill without a search for flaws is an error too. A Below of 0 accepts all.
 func (p Policy) judgeFlaws(b sbom.Bill) error {
 	switch {
 	case p.Flaws.Below == 0:

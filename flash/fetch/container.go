@@ -22,10 +22,9 @@ type Container struct {
 	remote *registryStore // of registries
 }
 
-// OpenContainer opens the container image that text names: oci:// of a registry, an OCI layout (a
-// folder, or oci-dir:), or an archive of a layout or of docker save. It fetches an archive that any
-// reference of Open names, and manifests and layers when they are read. #NAME selects an image,
-// except of a registry.
+// OpenContainer opens a container image: oci:// of a registry, an OCI layout (a folder, or
+// oci-dir:), or an archive of a layout or of docker save. It fetches an archive that any reference
+// of Open names, and manifests and layers when read. #NAME selects an image, except of a registry.
 func OpenContainer(ctx context.Context, text string, o Options) (*Container, error) {
 	where, name, _ := strings.Cut(text, "#")
 	ref, err := parseReference(where)

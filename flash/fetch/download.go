@@ -158,9 +158,8 @@ func (d *download) reuseCached(ctx context.Context) File {
 	return d.file
 }
 
-// resumePartial opens the partial file of an earlier run, verifies the digest of its recorded
-// bytes, and truncates the file to them. It empties the file without a record, or if the digest
-// differs.
+// resumePartial opens an earlier run's partial file, verifies the digest of its recorded bytes, and
+// truncates it to them. It empties the file without a record, or if the digest differs.
 func (d *download) resumePartial(ctx context.Context) error {
 	var left cacheRecord
 	var err error
@@ -299,8 +298,7 @@ func waitShown(ctx context.Context, server string, failures int, err error) erro
 	return stopped
 }
 
-// waitBackoff sleeps a random time: longer after each failure, at least Retry-After, at most
-// longestWait.
+// waitBackoff sleeps randomly: longer per failure, at least Retry-After, at most longestWait.
 func waitBackoff(ctx context.Context, failures int, err error) error {
 	wait := min(firstWait<<failures, longestWait)
 	wait = wait/2 + rand.N(wait/2+1) // many machines lose one server at once

@@ -170,8 +170,7 @@ func (o *Origin) ReadBeside(ctx context.Context, name string) ([]byte, error) {
 	return file.ReadAll(ctx, maxBesideBytes)
 }
 
-// PathOf returns the path of a file beside a local image, as the user would type it. For an image of
-// a server it returns the name.
+// PathOf returns a path beside a local image as the user would type it, but name for a server's.
 func (o *Origin) PathOf(name string) string {
 	if o.ref.kind == kindPath {
 		return o.ref.besideFile(name).path

@@ -127,8 +127,7 @@ func (r *registry) explainAnswer(answer *errcode.ErrorResponse) error {
 }
 
 // try runs call until it succeeds, fails permanently, or fails as often as failuresInARow or
-// isRefused say. It waits between tries, and cancels a call when the registry is silent. name is
-// for messages.
+// isRefused say. It waits between tries, and cancels calls of a silent registry. Messages use name.
 func (r *registry) try(ctx context.Context, name string, call func(context.Context, *remote.Repository) error) error {
 	for failures := 1; ; failures++ {
 		err := r.tryOnce(ctx, call)

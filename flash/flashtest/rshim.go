@@ -55,8 +55,7 @@ type DPU struct {
 	overOnce sync.Once
 }
 
-// MountDPUs mounts the DPUs as rshim0, rshim1, ... and returns their folders. It skips the test
-// without FUSE or root.
+// MountDPUs mounts DPUs as rshim0, ... and returns folders. It skips the test without FUSE or root.
 func MountDPUs(t *testing.T, dpus ...*DPU) []string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -285,8 +284,7 @@ func (a *miscHandle) Read(_ context.Context, dest []byte, off int64) (fuse.ReadR
 	return fuse.ReadResultData(rest[:min(len(rest), len(dest))]), 0
 }
 
-// formatMisc returns the text of misc, as the driver writes it. At level 2 it calls showLog, which
-// adds the next message.
+// formatMisc returns misc as the driver writes it. At level 2 showLog adds the next message.
 func (d *DPU) formatMisc() string {
 	var b strings.Builder
 	field := func(key, value string) { fmt.Fprintf(&b, "%-16s%s\n", key, value) }

@@ -76,8 +76,7 @@ func (c *commit) readHead(ctx context.Context, root string) error {
 	return err
 }
 
-// chooseVersion sets the version to HEAD's tag that is a version. Without one it stays "", for a
-// snapshot. Two are an error.
+// chooseVersion sets the version to HEAD's version tag, or "" for a snapshot. It refuses two tags.
 func (c *commit) chooseVersion(ctx context.Context, root string) error {
 	text, err := git(ctx, root, "tag", "--points-at", "HEAD")
 	tags := slices.DeleteFunc(strings.Fields(text), func(tag string) bool { return !isVersion(tag) })

@@ -26,10 +26,9 @@ const (
 	endBytes       = 1 << 20 // at either end of a device; flash writes it first and last
 )
 
-// Flash flashes two images to a loop device in turns, and ends each flash up to three times by
-// SIGKILL or Ctrl-C. After a kill, the device must be unchanged or without a valid partition table
-// (apart from the copy at its end, while only the beginning is zero). After a success it must equal
-// the image.
+// Flash flashes two images to a loop device in turns, and ends each flash up to 3 times by SIGKILL
+// or Ctrl-C. After a kill, the device must be unchanged or without a valid partition table (except
+// the copy at its end, while only the start is zero). After a success it must equal the image.
 func Flash(ctx context.Context, w io.Writer, dir string, opt Options) (err error) {
 	if os.Geteuid() != 0 {
 		return errors.New("it needs root, for a loop device")

@@ -53,9 +53,8 @@ type testPart struct {
 // then take 2.5 times as much CPU time.
 var firstHalf = []string{"slipway/ci", "slipway/ci/fleet", "slipway/ci/suite"}
 
-// splitTests splits the packages of each module into up to three parts: those of unraced (none with
-// RaceAll), those of firstHalf, and the others. It adds each package to results, also one that does
-// not compile.
+// splitTests splits each module's packages into up to three parts: unraced (none with RaceAll),
+// firstHalf, and the others. It adds all to results, also those that do not compile.
 func splitTests(ctx context.Context, root string, modules []string, results *testResults, opts TestOptions) ([]*testPart, error) {
 	cpus, err := processors()
 	if err != nil {
@@ -115,8 +114,7 @@ func runParts(ctx context.Context, parts []*testPart, tmp string, opts TestOptio
 	})
 }
 
-// inTurn calls do with each part, until an error. Parts of one lane are done one after another, the
-// lanes side by side.
+// inTurn calls do with each part, until an error: parts of a lane in turn, the lanes side by side.
 func inTurn(ctx context.Context, parts []*testPart, lane func(*testPart) string, do func(*testPart, context.Context) error) error {
 	lanes := map[string][]*testPart{}
 	for _, p := range parts {

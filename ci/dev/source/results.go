@@ -51,8 +51,7 @@ type packageResult struct {
 // maxOutputBytes is less than the longest line that gotestsum reads.
 const maxOutputBytes = 4096
 
-// add counts one line of go test -json, writes it to the file, and returns its event. A line that
-// is no event becomes build output.
+// add counts and writes a line of go test -json and returns its event. Others become build output.
 func (r *testResults) add(line []byte) testEvent {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,9 +134,8 @@ func (r *testResults) write(e testEvent) {
 	r.err = errors.Join(r.err, err)
 }
 
-// finish fails each test without an end, and each package without a result. If the run ended early,
-// for the reason cut, it fails the whole run in place of these packages, and lists them. It returns
-// the errors of writing events.
+// finish fails tests without an end and packages without a result. If the run ended early, for the
+// reason cut, it fails the run in place of these packages, and lists them. It returns write errors.
 func (r *testResults) finish(cut error) error {
 	var missing []string
 	for _, path := range slices.Sorted(maps.Keys(r.packages)) {

@@ -35,8 +35,7 @@ func Connect(t *testing.T, settings ...string) *boardssh.Conn {
 	return Dial(t, AddressOf(sshtest.StartSSHD(t, settings...)))
 }
 
-// StartRelay starts a relay to the address a, as sshtest.StartRelay does, and returns the relay's
-// address, which has a HostKeyAlias.
+// StartRelay starts sshtest's relay to a, and returns the relay's address, with a HostKeyAlias.
 func StartRelay(t *testing.T, a boardssh.Address, limit int64, stall bool) (boardssh.Address, *sshd.Relay) {
 	t.Helper()
 	r := sshtest.StartRelay(t, a.Port, limit, stall)

@@ -48,8 +48,7 @@ func DeployArtifact(ctx context.Context, c *boardssh.Conn, spec images.Spec, a i
 	return done, nil
 }
 
-// sendFile sends a local file to the board, with the mode 0644. Unless digest is "", another digest
-// of the file is an error.
+// sendFile sends a local file to the board, mode 0644. It fails unless digest is "" or the file's.
 func sendFile(ctx context.Context, c *boardssh.Conn, local, remote, digest string) (files.Sent, error) {
 	s, err := files.OpenSource(ctx, local)
 	if err != nil {

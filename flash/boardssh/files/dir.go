@@ -53,11 +53,10 @@ const (
 const mostEntries = 100_000
 
 // PutDir uploads a local folder into one on the board: files, compared by size and digest, their
-// modes, folders, and symlinks as links. It removes what only the board has if o.Delete is set. The
-// board needs find, stat, xargs, and sha256sum or openssl; busybox has the first four. Each file
-// appears whole or not at all, but not all at once; a broken call can be repeated. On the board, a
-// symlink in the place of a folder is replaced, never followed; remote itself may be one. A folder
-// in the place of a file is an error.
+// modes, folders, and symlinks as links. o.Delete removes what only the board has. The board needs
+// find, stat, xargs, and sha256sum or openssl; busybox has the first four. Each file appears whole
+// or not at all, but not all at once; you can repeat a broken call. On the board, a symlink in a
+// folder's place is replaced, never followed; remote may be one. A folder in a file's place fails.
 func PutDir(ctx context.Context, c *boardssh.Conn, local, remote string, o DirOptions) (changes []Change, err error) {
 	if remote == "" || strings.IndexByte(remote, 0) >= 0 {
 		return nil, fmt.Errorf("put %s: %q is no name for a folder", local, remote)
@@ -180,8 +179,7 @@ func sortedNames(entries map[string]entry) []string {
 	return slices.Sorted(maps.Keys(entries)) // folders come before what is in them
 }
 
-// scanFolder lists all below the local folder. Other kinds than files, folders and symlinks, or
-// more than mostEntries, are errors.
+// scanFolder lists files, folders, symlinks below local. Others, or over mostEntries, are errors.
 func scanFolder(ctx context.Context, local string) (map[string]entry, error) {
 	root, err := os.Stat(local)
 	if err != nil {
@@ -307,8 +305,7 @@ func (d *folderUpload) compareRights(name string, want, have entry) {
 	}
 }
 
-// ownedBy reports whether the entry has this owner, user or user:group, by name or number. "" is
-// any owner.
+// ownedBy reports whether owner, a user or user:group by name or number, is the entry's, or "".
 func (e entry) ownedBy(owner string) bool {
 	user, group, both := strings.Cut(owner, ":")
 	is := func(want, number, name string) bool { return want == "" || want == number || want == name }

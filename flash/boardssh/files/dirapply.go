@@ -221,8 +221,7 @@ func eachAtOnce(ctx context.Context, b boardFiles, n int, work func(context.Cont
 	return all.Wait()
 }
 
-// sendOne uploads a file under the name temp, syncs it and sets its mode. It returns the digest of
-// the sent data.
+// sendOne uploads a file as temp, syncs it, sets its mode and returns the digest of the sent data.
 func (d *folderUpload) sendOne(ctx context.Context, b boardFiles, name, temp string) (digest string, err error) {
 	data, err := d.readFile(name)
 	if err != nil {

@@ -72,9 +72,8 @@ func beginPart(ctx context.Context, c *boardssh.Conn, b boardFiles, src source, 
 	return p, nil
 }
 
-// findPart looks for the part file of an earlier upload and compares its blocks with src. The
-// result has no name if the file or its folder cannot be listed, or could be another user's, or if
-// the file is larger than src.
+// findPart looks for an earlier upload's part file and compares its blocks with src. The result has
+// no name if the file or its folder cannot be listed or may be another user's, or it exceeds src.
 func findPart(ctx context.Context, c *boardssh.Conn, src source, name string, look func() (folderListing, error), tell uploadProgress) (partFile, error) {
 	p := partFile{missing: wholeFile(src.size)}
 	if name == "" {

@@ -202,8 +202,7 @@ func bufferPool(size int) *sync.Pool {
 	}}
 }
 
-// writePiece copies a piece of src into the file. A refusal, or a src that is shorter or cannot be
-// read, is a finalError.
+// writePiece copies a piece of src. A refusal, or a short or unreadable src, is a finalError.
 func (f sftpFile) writePiece(_ context.Context, src io.ReaderAt, p piece) error {
 	pool := buffers
 	if p.length <= smallPacket {
@@ -342,8 +341,7 @@ func pathArgument(name string) string {
 
 var digestPattern = plaintext.Regexp(`^\\?([0-9a-f]{64})\b`)
 
-// Digest returns the SHA-256 that the board computes of a file, or "" if that fails in any way. It
-// returns an error only if ctx ends.
+// Digest returns the board's SHA-256 of a file, or "" if that fails. Only ctx's end is an error.
 func Digest(ctx context.Context, c *boardssh.Conn, name string) (string, error) {
 	r, err := c.Run(ctx, "sh", "-c", digestScript, "sh", pathArgument(name))
 	if ctx.Err() != nil {

@@ -95,8 +95,7 @@ func (s shellFiles) do(ctx context.Context, work func() error) error {
 
 func (shellFiles) close() {}
 
-// runScript runs a script with the file's name and args. If the script fails, runScript returns a
-// finalError with its standard error.
+// runScript runs a script with the file's name and args. A failure is a finalError with its stderr.
 func (s shellFiles) runScript(ctx context.Context, stdin io.Reader, script, name string, args ...string) ([]byte, error) {
 	argv := append([]string{"sh", "-c", script, "sh", pathArgument(name)}, args...)
 	r, err := s.conn.Feed(ctx, stdin, argv...)

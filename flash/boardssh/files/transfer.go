@@ -272,8 +272,7 @@ func (k *transfer) sendPieces(ctx context.Context, w *stream, file pieceWriter) 
 	}
 }
 
-// workingStream returns a stream that still works if the whole file has arrived. Otherwise it returns
-// the error that ended the transfer.
+// workingStream returns a working stream if the whole file has arrived, else the transfer's error.
 func (k *transfer) workingStream(ctx context.Context) (*stream, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

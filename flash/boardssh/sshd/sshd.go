@@ -124,8 +124,7 @@ func (s *Server) Start(ctx context.Context) error {
 	return s.ready(ctx)
 }
 
-// ready waits, up to startLimit, until the server accepts connections, and kills it if it does not.
-// An error quotes its log.
+// ready waits, up to startLimit, until the server accepts, or kills it and quotes its log.
 func (s *Server) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()

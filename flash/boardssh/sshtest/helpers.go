@@ -197,8 +197,7 @@ func OnlyBusybox(t *testing.T) string {
 	return "SetEnv PATH=" + dir
 }
 
-// BeforeProgram returns an sshd setting with which a line of shell runs before each start of the
-// program called name.
+// BeforeProgram returns an sshd setting that runs a shell line before each start of program name.
 func BeforeProgram(t *testing.T, name, line string) (setting string) {
 	t.Helper()
 	program, err := exec.LookPath(name)

@@ -164,8 +164,7 @@ func showUnit(ctx context.Context, c *boardssh.Conn, name string) (unit, error) 
 	return plaintext.Properties(text), nil
 }
 
-// isRunning reports whether a unit is active, reloading, in its first start, or a oneshot that
-// ended with success.
+// isRunning reports whether a unit is active, reloading, in first start, or a successful oneshot.
 func (u unit) isRunning() bool {
 	switch u["ActiveState"] {
 	case "active", "reloading":

@@ -97,8 +97,7 @@ put) t="$2.slipway-undo" && rm -f "$t" && cp -pP "$d/old/$2" "$t" && { [ ! -L "$
 rights) chown -h "$4" "$2" && { [ -L "$2" ] || chmod "$3" "$2"; } ;;
 esac || exit 255' "$2" && sync`
 
-	// newRootsScript counts the folders of $1 that are missing. removeRootsScript removes $2 of them,
-	// unless they hold something.
+	// newRootsScript counts missing folders of $1. removeRootsScript removes $2 of them, if empty.
 	newRootsScript    = `d=$1 n=0; while [ ! -e "${d:=/}" ]; do n=$((n + 1)) d=${d%/*}; done; echo "$n"`
 	removeRootsScript = `d=$1 n=$2; while [ "$n" -gt 0 ] && rmdir "$d" 2>/dev/null; do n=$((n - 1)) d=${d%/*}; done; true`
 )
@@ -156,8 +155,7 @@ func removeUnused(ctx context.Context, c *boardssh.Conn, u Deployment) bool {
 	return err == nil && removeRoots(ctx, c, u) == nil
 }
 
-// removeRoots removes the root of the deploy, and folders above, if the deploy made them and they
-// are empty.
+// removeRoots removes the deploy's root and folders above, if empty and made by the deploy.
 func removeRoots(ctx context.Context, c *boardssh.Conn, u Deployment) error {
 	if u.NewRoots == 0 {
 		return nil
@@ -478,9 +476,8 @@ func compareEntries(ctx context.Context, c *boardssh.Conn, u Deployment) (todo [
 	return todo, changed, parts, nil
 }
 
-// listTouched lists the states, by path, of the board's files that the deploy may have changed. If
-// u.Among is set, these are its entries and the contents of folders that it added. Otherwise these
-// are all files below its root.
+// listTouched lists states, by path, of board files that the deploy may have changed: with u.Among
+// its entries and the contents of folders that it added, else all files below its root.
 func listTouched(ctx context.Context, c *boardssh.Conn, u Deployment) (map[string]files.State, error) {
 	if !u.Among {
 		return files.ListStates(ctx, c, u.Root)

@@ -44,8 +44,7 @@ type Engine interface {
 	// what the user does next.
 	WaitUntilIdle(ctx context.Context) error
 
-	// MarkGood makes the running system permanent. Until then a boot loader that counts
-	// boots may roll back.
+	// MarkGood makes the running system permanent. Until then a boot counter may roll it back.
 	MarkGood(ctx context.Context) error
 
 	// MarkBad makes the boot loader start the other system next.

@@ -57,8 +57,7 @@ func send(ctx context.Context, args []string) error {
 // folder is an HTTP server that stores files in a folder (PUT) and serves them (GET).
 type folder string
 
-// ServeHTTP serves (GET) or stores (any other method) the file in the folder that has the last part
-// of the path as name.
+// ServeHTTP serves (GET) or stores (other methods) the folder's file named by the path's last part.
 func (f folder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := filepath.Join(string(f), filepath.Base(r.URL.Path))
 	if r.Method == http.MethodGet {
