@@ -110,7 +110,7 @@ func (w *deviceWriter) endFailed(began time.Time, err error) {
 	w.disk, w.claimed, w.pending, w.copy = nil, nil, nil, nil
 }
 
-// finishReceipt sets w.err, ends the bar, and adds amounts, duration and paths of saved content.
+// finishReceipt sets w.err, ends the progress bar, and adds amounts, duration and saved paths.
 func (w *deviceWriter) finishReceipt(began time.Time, err error) {
 	took, done := time.Since(began), w.copy.Result()
 	w.err = err

@@ -25,7 +25,7 @@ if tar --version 2>/dev/null | grep -q GNU; then
 fi
 exec tar -cf - --exclude=./proc --exclude=./sys --exclude=./dev --exclude=./run --exclude=./tmp .`
 
-// ownOfBoards are findings wrong in an image but right on a board, which makes its own keys and ID.
+// ownOfBoards are findings wrong in an image, but not on a board: it makes its keys and machine ID.
 var ownOfBoards = []string{"host key /etc/ssh/*", "host key /etc/dropbear/*", "machine id /etc/machine-id", "machine id /var/lib/dbus/machine-id"}
 
 // AuditBoard audits the root file system of a running board. It copies the files by tar to a

@@ -153,8 +153,7 @@ func (t *tree) readText(name string) string {
 	return string(data)
 }
 
-// openFolder lists the root file system in a folder, and enters no mounts. More than maxFiles files
-// are an error.
+// openFolder lists the root file system in a folder, without mounts. It refuses over maxFiles.
 func openFolder(dir string) (*tree, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -58,8 +58,7 @@ type Options struct {
 }
 
 // Make compares the project around the boards' folder, at opt.To, with the commit that opt.From and
-// opt.To have in common, and returns which boards must be built and tested. It exports commits to a
-// temporary folder.
+// opt.To share, and returns which boards to build and test. It exports to a temporary folder.
 func Make(ctx context.Context, folder string, opt Options) (Plan, error) {
 	repo, err := openRepository(ctx, folder)
 	if err != nil {

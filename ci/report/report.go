@@ -337,9 +337,8 @@ const (
 	MaxLogBytes  = 64 << 10
 )
 
-// Tidy returns a copy of the report with its version, and with texts cut to their limits, without
-// secrets and without control characters, which a terminal or an XML parser would obey. A board's
-// text leaves a report only this way.
+// Tidy returns a copy with version, texts cut to their limits, and no secrets or control
+// characters, which a terminal or XML parser obeys. A board's text leaves a report only this way.
 func (r Report) Tidy() Report {
 	r.Version = reportVersion
 	id := &r.Identity

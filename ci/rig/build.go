@@ -193,9 +193,8 @@ func (b build) makeLayer(ctx context.Context, step *progress.Step, made string) 
 	return os.Rename(part, made)
 }
 
-// runScript runs the source's script in namespaces with b.below as their root. The script finds its
-// sources, read-only, in /source, works in /build (work), and writes its results to /made (part).
-// Its output goes to a log file.
+// runScript runs the source's script in namespaces, with b.below as root and output to a log. The
+// script finds sources read-only in /source, works in /build (work), and writes to /made (part).
 func (b build) runScript(ctx context.Context, step *progress.Step, part, work string) error {
 	file := filepath.Join(work, "script")
 	if err := os.WriteFile(file, b.script, 0o644); err != nil {

@@ -76,7 +76,7 @@ func readFile(e *Entry) Probe {
 
 var modePattern = plaintext.Regexp(`^[0-7]{4}$`)
 
-// readMode returns a mode's matcher. It refuses plain values but four octal digits in quotes.
+// readMode returns a mode's matcher. Plain values other than four quoted octal digits are errors.
 func (e *Entry) readMode() match.Matcher {
 	n := e.Fields["mode"]
 	if n != nil && n.Kind == yaml.ScalarNode && (n.ShortTag() != "!!str" || !modePattern().MatchString(n.Value)) {

@@ -14,8 +14,7 @@ type Person struct {
 	user string
 }
 
-// NewGPG generates and exports a key by gpg. args precede --quick-gen-key. It skips the test if gpg
-// or gpgv is missing.
+// NewGPG exports a new gpg key. args precede --quick-gen-key. It skips tests without gpg or gpgv.
 func NewGPG(t *testing.T, user, expires string, args ...string) Person {
 	t.Helper()
 	for _, program := range []string{"gpg", "gpgv"} {

@@ -152,9 +152,8 @@ func (s *soakedUpdate) runUpdate(ctx context.Context, bundle string) (o updateOu
 	return o, nil
 }
 
-// disturbUpdate updates to the other system, cuts the connection or the power during the update,
-// checks which system runs then, and marks it good. An update that ends before the cut sets s.took,
-// and does not count as a kill.
+// disturbUpdate updates to the other system, cuts the connection or the power during that, checks
+// which system runs then, and marks it good. An update that ends before sets s.took: it is no kill.
 func (s *soakedUpdate) disturbUpdate(ctx context.Context) (err error) {
 	to := (slices.Index(s.keys[:], s.runs) + 1) % len(s.keys)
 	after, what := time.Duration(s.random.Int64N(int64(s.took))), []string{"connection", "power", "power"}[s.killed%3]

@@ -286,7 +286,7 @@ func (d *docker) gpuArgs(ctx context.Context, which string) ([]string, error) {
 	return argv, nil
 }
 
-// cdiDevices returns the CDI devices of NVIDIA_VISIBLE_DEVICES. A part with "=" is such a name.
+// cdiDevices returns NVIDIA_VISIBLE_DEVICES' CDI device names. A part with "=" is such a name.
 func cdiDevices(which string) []string {
 	names := strings.Split(which, ",")
 	for i, name := range names {

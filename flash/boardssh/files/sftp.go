@@ -202,7 +202,7 @@ func bufferPool(size int) *sync.Pool {
 	}}
 }
 
-// writePiece copies a piece of src. A refusal, or a short or unreadable src, is a finalError.
+// writePiece copies a piece of src to f. A refusal, or a short or unreadable src, is a finalError.
 func (f sftpFile) writePiece(_ context.Context, src io.ReaderAt, p piece) error {
 	pool := buffers
 	if p.length <= smallPacket {

@@ -426,8 +426,7 @@ func (r *rauc) markSlot(ctx context.Context, state, slot string) error {
 	return r.callRAUC(ctx, b, "Mark", []any{&name, &message}, state, slot)
 }
 
-// isOlder reports whether version a is older than b, in dpkg's order, without a "v" before them. If
-// either is empty, it returns false.
+// isOlder reports whether a is older than b in dpkg's order, without a "v", and neither is empty.
 func isOlder(a, b string) bool {
 	return a != "" && b != "" && sbom.CompareVersions(strings.TrimPrefix(a, "v"), strings.TrimPrefix(b, "v")) < 0
 }

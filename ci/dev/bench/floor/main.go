@@ -79,7 +79,8 @@ func openFolder(at int, name string) int {
 	return must(unix.Openat(at, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0))
 }
 
-// floor has descriptors of the root and of the current folder on board (from) and container (at).
+// floor has file descriptors of the container's root, and of the current folder on the board (from)
+// and in the container (at).
 type floor struct {
 	root, from, at int
 	empty          string // the file that the mount points are hard links to
