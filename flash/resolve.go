@@ -149,10 +149,9 @@ func (p *imageResolver) wantedDigest(name string) (string, error) {
 	return p.sums.DigestOf(name)
 }
 
-// readImage fetches the image that --image names, verifies its digest and signatures, and reads its
-// block map. Before that, it refuses an image for a board with a policy, one beside the list of its
-// signers, one of another board, and one without a required signature. Without --image it verifies
-// the artifact's files.
+// readImage fetches the image of --image, verifies its digest and signatures, and reads its block
+// map. First it refuses an image for a board with a policy, one beside the list of its signers, one
+// of another board, and one without a required signature. Without --image it verifies the artifact.
 func (p *imageResolver) readImage(ctx context.Context) error {
 	if p.options.Image == "" {
 		return p.proveArtifact(ctx)
@@ -264,8 +263,7 @@ func (p *imageResolver) signedFolder(ctx context.Context, o *fetch.Origin) error
 	return fmt.Errorf("%s is not signed, only the artifact.json beside it, which lists it\nnext: %s", o.PathOf(o.Name()), step)
 }
 
-// proveSigners verifies the signatures of the file called name for every list, and returns the
-// signers.
+// proveSigners verifies signatures of the file called name for every list, and returns the signers.
 func (p *imageResolver) proveSigners(ctx context.Context, at trust.Place, name string, of trust.Content) ([]string, error) {
 	signers, err := p.lists.Prove(ctx, at, name, of)
 	return namesOf(signers), err
@@ -419,8 +417,7 @@ func (p *imageResolver) builtFile() (images.File, error) {
 	return image, err
 }
 
-// proveFile seals an artifact's file and compares its SHA-256 with want. The file that will be
-// written stays open in p.file.
+// proveFile seals f and compares its SHA-256 with want. The file to write stays open in p.file.
 func (p *imageResolver) proveFile(ctx context.Context, f images.File, want string) error {
 	built, _ := p.builtFile()
 	file, err := p.file, error(nil)

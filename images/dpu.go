@@ -95,8 +95,7 @@ func checkEALArguments(key string, words []string) error {
 	return nil
 }
 
-// validate returns the first error in the keys of a peer, none for nil. key is the peer's name, for
-// the error.
+// validate returns the first error in a peer's keys, none for nil. key is its name in the error.
 func (p *Peer) validate(key string) error {
 	if p == nil {
 		return nil

@@ -1,6 +1,5 @@
-// Package images turns a board's name into a Spec, and describes its built files as an Artifact. It
-// builds nothing; see builder. It also has the glossary (glossary.md): one word has one meaning in
-// the whole tree.
+// Package images turns a board's name into a Spec, and describes its built files (see builder) as
+// an Artifact. It also has the glossary (glossary.md): one word has one meaning in the tree.
 package images
 
 import "slipway/images/cache"

@@ -80,9 +80,8 @@ func (p Policy) ParseSince() (time.Time, error) {
 	return t, err
 }
 
-// findEmpty returns the first of the keys builders and signers that has no value, with an error: it
-// would drop a rule that it seems to set, also one of the extended board. under is the beginning of
-// the keys in places.
+// findEmpty returns the first of builders and signers that has no value, with an error: it would
+// drop a rule that it seems to set, also the extended board's. under begins the keys in places.
 func (p Policy) findEmpty(under string, places map[string]string) (key string, err error) {
 	empty := map[string]bool{"signers": p.Signers == "", "builders": len(p.Builders) == 0}
 	for _, key := range slices.Sorted(maps.Keys(empty)) {

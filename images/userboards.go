@@ -250,8 +250,7 @@ func firstProjectFile(board string) (file, choices string) {
 	return file, ""
 }
 
-// OwnSuites returns the paths of the user's suites, suites/NAME.yml beside the user's boards, by
-// name.
+// OwnSuites returns the user's suites' paths, suites/NAME.yml beside the user's boards, by name.
 func OwnSuites() (map[string]string, error) {
 	folder, err := OwnFolder()
 	if err != nil || folder == "" {

@@ -195,9 +195,8 @@ func (p *Project) warnOverride(name, value, was string) {
 	p.Warnings = append(p.Warnings, fmt.Sprintf("%s is followed, as kas does: %q in place of %q; \"unset %s\" ends that", name, value, was, name))
 }
 
-// readRepos adds the repositories to p, in the files' order. It refuses a repository with a url in
-// the folder of another one. A commit that is no whole id, or a patch of an unknown repository, is
-// a warning.
+// readRepos adds the repositories to p, in the files' order. It refuses one with a url in another's
+// folder. A commit that is no whole id, or a patch of an unknown repository, is a warning.
 func (p *Project) readRepos() error {
 	repos := p.merged.Get("repos")
 	if repos == nil {

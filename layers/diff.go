@@ -95,8 +95,7 @@ func (p Project) floatingRef(id string) string {
 	return ""
 }
 
-// pinnedCommits returns the commits of repositories by ID, "" for one without, also those of a lock
-// file loaded alone.
+// pinnedCommits returns the commits by repository ID, "" for one without, also of a lone lock file.
 func (p Project) pinnedCommits() map[string]string {
 	all := map[string]string{}
 	if locked := p.merged.Get("overrides", "repos"); locked != nil {

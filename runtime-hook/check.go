@@ -67,8 +67,7 @@ func checkCommand(args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// checkBoard reads settings and lists of the board at root, and reports its plan and problems. A
-// board without lists is an error.
+// checkBoard reports the plan and problems of the board at root. A board without lists is an error.
 func checkBoard(root string) (report, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {

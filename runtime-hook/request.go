@@ -57,8 +57,7 @@ func logIgnored(set config.Config, rootfs string, asked bool) {
 }
 
 // readContainer reads a container's config.json and request. devices, if any, replaces its devices,
-// and the container then counts as privileged. If config.json cannot be read, the request has only
-// the settings.
+// and it counts as privileged. If config.json is unreadable, the request has only the settings.
 func readContainer(state oci.State, devices string) (oci.Config, request, error) {
 	c, err := oci.ReadConfig(state.Bundle)
 	if err != nil {

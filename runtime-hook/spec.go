@@ -34,8 +34,7 @@ func editSpec(name string, data []byte, bundle string) (edited []byte, asks bool
 }
 
 // findAdditions returns what the runtime must add to the spec because a hook cannot: device nodes,
-// device rules, groups, and the hook itself unless the spec has it. asks is false for a container
-// that requests nothing.
+// device rules, groups, and the hook unless the spec has it. asks is false without a request.
 func findAdditions(config oci.Config) (add oci.Additions, asks bool, err error) {
 	wanted, err := readRequest(config)
 	if err != nil || !wanted.Wants() {

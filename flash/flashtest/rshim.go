@@ -315,8 +315,7 @@ func (d *DPU) formatMisc() string {
 
 const logRule = "---------------------------------------\n"
 
-// showLog adds the next message to the log if a push has ended, writes the log to b, and clears it
-// if CLEAR_ON_READ is set.
+// showLog logs the next message after a push, writes the log to b, and clears it if CLEAR_ON_READ.
 func (d *DPU) showLog(b *strings.Builder) {
 	if d.pushes > 0 && !d.open && d.next < len(d.Says) {
 		d.log = append(d.log, d.Says[d.next])

@@ -19,8 +19,7 @@ type Content struct {
 	Type  string `json:"type,omitempty"`  // ext4, vfat, LVM2_member, ...; "" unknown or empty
 	Label string `json:"label,omitempty"` // of a member: the name of its array or pool
 
-	// Part names the larger thing that this is a part of, in use or not: "an LVM volume
-	// group (vg0)".
+	// Part names the larger thing this is part of, in use or not: "an LVM volume group (vg0)".
 	Part string `json:"part,omitempty"`
 }
 

@@ -135,8 +135,7 @@ func (p *Port) Misc(ctx context.Context) (Misc, error) {
 	return m, nil
 }
 
-// CheckReady reads the misc file. It refuses a DPU that takes no stream now, and another DPU than
-// that of an earlier call.
+// CheckReady reads the misc file. It refuses a DPU taking no stream now, and another than before.
 func (p *Port) CheckReady(ctx context.Context) (Misc, error) {
 	m, err := p.Misc(ctx)
 	if err != nil {

@@ -51,8 +51,7 @@ func withName(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// readStatus locks an rshim and reads its settings and messages. It raises DISPLAY_LEVEL for that
-// and restores it.
+// readStatus locks an rshim and reads its settings and messages. It raises DISPLAY_LEVEL meanwhile.
 func readStatus(ctx context.Context, name string) (s dpuStatus, err error) {
 	p, err := Open(ctx, name)
 	if err != nil {

@@ -23,8 +23,7 @@ type Made struct {
 	Map         string `json:"map"`
 }
 
-// MapFile writes or replaces the block map of an image in any form, beside it as IMAGE.bmap. It shows
-// the progress.
+// MapFile writes or replaces IMAGE.bmap, the block map of an image in any form, and shows progress.
 func MapFile(ctx context.Context, path string) (Made, error) {
 	f, err := localfile.Open(path)
 	if err != nil {

@@ -166,8 +166,7 @@ func IsPackedName(name string) bool {
 	return slices.ContainsFunc(forms, func(k form) bool { return slices.Contains(k.ends, ending) })
 }
 
-// checkNotPacked returns an error with advice if head is of a format that must be unpacked or
-// converted first.
+// checkNotPacked returns an error with advice if head is of a format to unpack or convert first.
 func checkNotPacked(head []byte) error {
 	f := probe.FindOtherFormat(head)
 	if f == nil || !f.Packed {

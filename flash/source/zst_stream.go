@@ -190,8 +190,7 @@ func (s *blockReader) passBlock(b block, hasOutput bool, about blockNote) {
 	s.notes = append(s.notes, about)
 }
 
-// resetZeros records that the decoder's input ends in no known zeros, except those that the block
-// but may turn out to be.
+// resetZeros records that the decoder's input ends in no known zeros, unless the block but is zero.
 func (s *blockReader) resetZeros(but possibleZeros) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -75,8 +75,7 @@ type fileWindow struct {
 	asked int64 // end of the kernel's read-ahead
 }
 
-// bytesAt returns n bytes of the file, or fewer at its end, valid until the next call. It has the
-// kernel read ahead.
+// bytesAt returns n bytes, fewer at the end, valid until the next call. The kernel reads ahead.
 func (w *fileWindow) bytesAt(off int64, n int) ([]byte, error) {
 	if off < w.off || off+int64(n) > w.off+int64(w.n) {
 		if off+4<<20 > w.asked {

@@ -12,8 +12,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// CleanOptions says which artifacts Clean removes. An artifact with a tag that push did not make
-// always stays.
+// CleanOptions says which artifacts Clean removes. One with a tag not made by push always stays.
 type CleanOptions struct {
 	Keep int  // so many of each board stay, the newest
 	Yes  bool // remove; otherwise only say what would go

@@ -166,9 +166,8 @@ func (p *pull) unpackLayers(a images.Artifact) {
 	}
 }
 
-// unpack decompresses the fetched file from, with holes for its zeros, verifies size and digest,
-// and returns the new path. It removes from, also if the unpacked content is wrong, but not after
-// another error.
+// unpack decompresses the fetched file from, with holes for zeros, verifies size and digest, and
+// returns the new path. It removes from, also if the content is wrong, but not after another error.
 func (p *pull) unpack(ctx context.Context, from string, to v1.Descriptor) (path string, err error) {
 	name := nameOf(to)
 	step := progress.Start(ctx, "unpack "+name, to.Size, progress.Bytes)

@@ -89,8 +89,7 @@ type pull struct {
 	mu   sync.Mutex
 }
 
-// resolve reads and checks the manifest and artifact.json, and sets p's fields from them. It leaves
-// out the layer of the report.
+// resolve sets p's fields from the checked manifest and artifact.json, without the report's layer.
 func (p *pull) resolve(ctx context.Context, place fetch.Place) error {
 	name := cmp.Or(place.Digest, place.Tag)
 	if name == "" {

@@ -16,8 +16,7 @@ import (
 // Slipway writes a card or drive in this machine's reader from an image that the scripts make in a
 // file. The scripts' own writing verifies nothing and accepts any disk.
 
-// cardScript returns the package's script that makes an image for a card, or else for an external
-// drive, and the name of its layout.
+// cardScript returns the script for a card's image, or else an external drive's, and its layout.
 func (p *Package) cardScript() (script, layout string, err error) {
 	switch {
 	case p.hasFile("dosdcard.sh"):

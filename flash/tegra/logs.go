@@ -16,8 +16,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// complaint matches the error lines of init-flash.sh, program-boot-device.sh and sgdisk in the
-// board's logs.
+// complaint matches error lines of init-flash.sh, program-boot-device.sh and sgdisk in board logs.
 var complaint = plaintext.Regexp(`^ERR: |^Identified [0-9]+ problems|^Problem: |^Export of \S+ failed|\[FAIL\]`)
 
 const (

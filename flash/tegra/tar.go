@@ -114,8 +114,7 @@ func (t *extraction) unpackEntries(r *tar.Reader) error {
 	}
 }
 
-// unpackEntry extracts a file, folder or link, without owner and extended attributes. It refuses
-// entries of other types.
+// unpackEntry extracts a file, folder or link, without owner and xattrs. It refuses other types.
 func (t *extraction) unpackEntry(h *tar.Header, r io.Reader) error {
 	name, err := t.prepareEntry(h.Name)
 	if err != nil {

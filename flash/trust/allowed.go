@@ -137,8 +137,7 @@ func (e *allowedSigner) parseOptions(text string) error {
 	return nil
 }
 
-// splitQuoted splits text at the separators that are outside of quotes. It keeps the quotes and
-// drops empty parts.
+// splitQuoted splits text at separators outside quotes. It keeps the quotes and drops empty parts.
 func splitQuoted(text, separators string) []string {
 	quoted := false
 	return strings.FieldsFunc(text, func(r rune) bool {
@@ -149,8 +148,7 @@ func splitQuoted(text, separators string) []string {
 
 var layouts = []string{"20060102", "200601021504", "20060102150405"}
 
-// parseTime parses YYYYMMDD, also with HHMM or HHMMSS after it, in this machine's time zone, or in
-// UTC if it ends with Z.
+// parseTime parses YYYYMMDD[HHMM[SS]] in this machine's time zone, or in UTC if it ends with Z.
 func parseTime(text string) (time.Time, error) {
 	digits, zulu := strings.CutSuffix(text, "Z")
 	zone := time.Local

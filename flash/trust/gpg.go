@@ -93,8 +93,7 @@ func (s Signers) runGPGV(ctx context.Context, dir, signature string, data io.Rea
 // errNoVerdict is the error of status lines without a result; gpgv's own message explains it.
 var errNoVerdict = errors.New("gpgv has not said who signed it")
 
-// parseStatus returns the signers in gpgv's status lines. Each signature must be valid, and of a
-// file, not of a text.
+// parseStatus returns the signers in gpgv's status. Signatures must be valid, of files, not texts.
 func parseStatus(status []byte, ring string) (string, error) {
 	if len(status) > maxStatusBytes {
 		return "", fmt.Errorf("gpgv says more than %d MiB of the signature", maxStatusBytes>>20)

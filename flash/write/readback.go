@@ -50,8 +50,7 @@ type wrongPart struct {
 	sum  uint64 // of the read bytes
 }
 
-// readBack reads the written parts from the device. It counts the correct ones as verified, and
-// returns those with a wrong sum.
+// readBack reads the written parts, counts correct ones as verified, and returns the wrong ones.
 func (c *Copy) readBack(ctx context.Context, r *run) ([]wrongPart, error) {
 	var mu sync.Mutex
 	var found []wrongPart

@@ -104,8 +104,7 @@ func (r Record) namePage() string {
 	return "\n  page of the build: " + filepath.Join(filepath.Dir(r.Log), page)
 }
 
-// adviseLog returns a "next:" line that opens the log of the first failed task, or bitbake's log,
-// "" without a log.
+// adviseLog returns a "next:" line to open the first failed task's log, or bitbake's, "" if none.
 func (r Record) adviseLog(failure *run.Failure) string {
 	for _, f := range r.Failures {
 		if f.Log != "" {

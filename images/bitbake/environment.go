@@ -121,9 +121,8 @@ func addedPrograms(path string) string {
 	return ""
 }
 
-// passedVariables are the variables that bitbake passes on from the environment, besides its own
-// short list, the project's env and those that the script sets. They tell it how to reach servers,
-// or how much of the machine to use.
+// passedVariables are what bitbake passes on from the environment, besides its own short list, the
+// project's env and the script's. They tell how to reach servers or how much of the machine to use.
 var passedVariables = []string{
 	"http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy", "SSH_AUTH_SOCK", "GIT_SSL_CAINFO",
 	"BB_NUMBER_THREADS", "PARALLEL_MAKE", "BB_NO_NETWORK", "DL_DIR", "SSTATE_DIR", hashDirVariable,

@@ -152,8 +152,7 @@ func (s *sampler) steps(at time.Time) int {
 	return int(at.Sub(s.start).Milliseconds() / s.load.EveryMS)
 }
 
-// percent returns part of all, 0 to 100. A negative part is 0: the kernel's wait for disks can
-// shrink.
+// percent returns part of all, 0 to 100. A part below 0 is 0: the kernel's wait for disks can fall.
 func percent(part, all float64) int {
 	if all <= 0 || part <= 0 {
 		return 0

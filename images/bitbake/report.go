@@ -114,8 +114,7 @@ func (r Record) verdict() string {
 	return string(r.State)
 }
 
-// headline returns the page's first line: failed tasks, the first error, or the counts of tasks or
-// recipes.
+// headline returns the page's first line: failed tasks, the first error, or task or recipe counts.
 func (r Record) headline() string {
 	switch {
 	case r.State == Failed && len(r.Failures) > 0:
@@ -214,8 +213,7 @@ func (r Record) taskRows(tasks []Task) []slowRow {
 // share returns part of whole in percent.
 func share(part, whole int64) float64 { return 100 * float64(part) / float64(max(whole, 1)) }
 
-// chainView returns the critical path: its maxChainRows longest tasks, in their order, and a count
-// of others.
+// chainView returns the critical path: its maxChainRows longest tasks, in order, and how many more.
 func (r Record) chainView() chainView {
 	chain := r.criticalChain()
 	if len(chain) == 0 {

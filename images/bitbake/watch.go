@@ -249,8 +249,7 @@ func (w *watch) handleTaskEvent(name string, e event) {
 	w.showRunning()
 }
 
-// startTask returns a running task's entry, new at its first event, and updates the record's
-// Workers.
+// startTask returns a running task's entry, new at its first event, and sets the record's Workers.
 func (w *watch) startTask(k string, at time.Time) *runningTask {
 	if r := w.running[k]; r != nil {
 		return r
@@ -476,8 +475,7 @@ func (r Record) failedTasks() string {
 	return strings.Join(names, ", ")
 }
 
-// recipeOfFile returns a recipe's name from the path of its file, with -native for a path that
-// begins with virtual:native:.
+// recipeOfFile returns a recipe's name from its file's path, with -native for virtual:native:PATH.
 func recipeOfFile(file string) string {
 	name := strings.TrimSuffix(path.Base(file), ".bb")
 	name, _, _ = strings.Cut(name, "_")

@@ -72,8 +72,7 @@ func writeAdditions(w io.Writer, spec images.Spec, o ownFiles, key string) error
 const unitsOfPackages = "usr/lib/systemd/system"
 
 // checkUnits returns an error for a unit that the board enables and the root file system lacks:
-// systemd would ignore it silently. It looks for an instance such as a@b.service under the name
-// a@.service.
+// systemd would ignore it silently. It looks for an instance such as a@b.service as a@.service.
 func checkUnits(root string, spec images.Spec) error {
 	for _, unit := range spec.Debian.Enable {
 		name, instance, _ := strings.Cut(unit, "@")

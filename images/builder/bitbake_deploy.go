@@ -112,8 +112,7 @@ func (b *projectBuild) unchangedFiles() map[string]images.File {
 	return same
 }
 
-// collectFiles puts the images of the deploy folder into the board's folder, except known files
-// that this folder has already.
+// collectFiles puts the deploy folder's images into the board's, except known files already there.
 func (b *projectBuild) collectFiles(ctx context.Context, found []image, known map[string]images.File) ([]images.File, error) {
 	var files []images.File
 	for _, i := range found {

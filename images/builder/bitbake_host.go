@@ -168,8 +168,7 @@ const defaultBuildSystem = "openembedded"
 // ErrRoot is the error of a build as root.
 var ErrRoot = errors.New("bitbake does not build as root")
 
-// CheckUser refuses root for boards of bitbake. The error's next line is the command for another
-// user.
+// CheckUser refuses root for bitbake boards. The error's next line is the command for another user.
 func CheckUser(spec images.Spec, command string, request images.BuildRequest) error {
 	if spec.Debian != nil || os.Geteuid() != 0 {
 		return nil

@@ -91,8 +91,7 @@ func imageKey(spec images.Spec, o ownFiles) (string, error) {
 }
 
 // makeUserland returns the path of a tar of the board's Debian packages in the cache. If the cache
-// has none, or opt.Fresh is set, mmdebstrap makes a new one. It waits for another build of the same
-// tar.
+// has none, or opt.Fresh is set, mmdebstrap makes one. It waits for another build of that tar.
 func makeUserland(ctx context.Context, step *progress.Step, spec images.Spec, opt images.Options) (string, error) {
 	key, err := hashOf(mmdebstrapArgs(spec, ""), nil)
 	if err != nil {
@@ -187,8 +186,7 @@ func mmdebstrapArgs(spec images.Spec, tar string) []string {
 	return append(argv, d.Suite, tar)
 }
 
-// asRoot returns a command that may create files of any owner: argv itself for root, otherwise argv
-// in a user namespace of its own.
+// asRoot returns argv, without root in a user namespace, so that it may create files of any owner.
 func asRoot(argv ...string) []string {
 	if os.Geteuid() == 0 {
 		return argv

@@ -127,8 +127,7 @@ func chooseScript(slots []slot, and func(slot string) string) string {
 	return b.String()
 }
 
-// countTry returns GRUB commands that add one to a slot's tries, up to maxTries: GRUB's shell
-// cannot calculate.
+// countTry returns commands that add one to a slot's tries, up to maxTries: GRUB cannot calculate.
 func countTry(slot string) string {
 	var b strings.Builder
 	for n := range maxTries {

@@ -103,8 +103,7 @@ func (d disk) probeLayer() ([]byte, error) {
 	return layer.Bytes(), t.Close()
 }
 
-// probeFiles adds the root file system's files that match a pattern to a tar, all with mode 0755,
-// or fails without any.
+// probeFiles adds d.root's files matching a pattern to a tar with mode 0755, or fails without any.
 func (d disk) probeFiles(t *tar.Writer, pattern string) error {
 	found, err := fs.Glob(os.DirFS(d.root), path.Join("/", pattern)[1:])
 	if err != nil {

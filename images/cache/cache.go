@@ -69,8 +69,7 @@ func Prepare(ctx context.Context, r Request) (BitbakeOptions, error) {
 	return given, err
 }
 
-// makePlan checks the cache, and returns bitbake's settings. For a too old bitbake it returns only
-// a warning.
+// makePlan checks the cache, and returns bitbake's settings. A too old bitbake gets only a warning.
 func (r Request) makePlan(ctx context.Context, s *progress.Step) (plan, error) {
 	version, err := VersionOf(r.Bitbake)
 	if err != nil {

@@ -24,8 +24,7 @@ type plan struct {
 type assignment struct{ name, value string }
 
 // newPlan returns the settings that make bitbake v use the cache. On the machine that serves it,
-// builds write into its folder, and use the PR server too: PRSERV_HOST is part of each package's
-// hash.
+// builds write into its folder, and use the PR server: PRSERV_HOST is in each package's hash.
 func newPlan(c Cache, v Version) plan {
 	p := plan{Assign: []assignment{{"BB_SIGNATURE_HANDLER", "OEEquivHash"}, {"PRSERV_HOST", c.PRServ}}}
 	if c.Fill != "" {

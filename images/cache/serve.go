@@ -95,8 +95,7 @@ type server struct {
 	unlock    func()
 }
 
-// prepareServer checks the folder and bitbake, makes the served folders, takes the lock, and
-// listens for files.
+// prepareServer checks the folder and bitbake, makes served folders, locks, and listens for files.
 func prepareServer(opt ServeOptions) (*server, error) {
 	dir, err := filepath.Abs(opt.Dir)
 	if err != nil {

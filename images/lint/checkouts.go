@@ -248,8 +248,7 @@ func (c *checker) checkRecipeVersion(s Statement, recipe string, required bool) 
 	}
 }
 
-// checkRuntimeVariable reports a VIRTUAL-RUNTIME_ variable that no file of the layers reads, or
-// that names an unknown package.
+// checkRuntimeVariable reports a VIRTUAL-RUNTIME_* that no layer reads, or with an unknown package.
 func (c *checker) checkRuntimeVariable(s Statement, base string) {
 	l := c.layers.Checkout
 	if !l.containsWord(base) && !strings.ContainsAny(base, "${}") {

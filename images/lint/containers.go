@@ -17,9 +17,8 @@ func bringsDocker(tegra string) bool {
 	return !strings.HasPrefix(tegra, "master") && Before(tegra, "wrynose")
 }
 
-// checkContainers checks a build that installs a container engine or NVIDIA's container runtime:
-// the distro's features, systemd, the layers, and the engine itself. It first updates whether the
-// distro's features are known.
+// checkContainers checks a build that installs a container engine or NVIDIA's runtime: the distro's
+// features, systemd, the layers, and the engine. It first updates whether the features are known.
 func (c *checker) checkContainers() {
 	gpu, engine := c.findInstalled(gpuContainers), c.findInstalled(engines)
 	first := gpu

@@ -112,8 +112,7 @@ func blockIndent(b layers.Block) int {
 	return 0
 }
 
-// Branch returns the layers of a known branch of meta-tegra or Yocto release, for a configuration
-// without a project.
+// Branch returns layers of a known meta-tegra branch or Yocto release, for files without a project.
 func Branch(branch string) (Layers, error) {
 	release := seriesOf(branch)
 	l := Layers{Branch: map[string]string{}, Others: true}

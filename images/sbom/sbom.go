@@ -262,8 +262,7 @@ func SplitLicence(expression string) []string {
 
 func text(s string) string { return plaintext.Clean(s, maxText) }
 
-// addPackage adds a package, with its texts cut to maxText. It leaves out one without a name. More
-// than maxPackages are an error.
+// addPackage adds a named package, with texts cut to maxText. More than maxPackages are an error.
 func (b *Bill) addPackage(p Package) error {
 	if p.Name == "" {
 		return nil

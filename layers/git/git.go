@@ -79,8 +79,7 @@ func (g repository) list(ctx context.Context, args ...string) ([]string, error) 
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"), nil
 }
 
-// runWith runs git with more environment and a standard input, and returns its standard output
-// without the newline at the end.
+// runWith runs git with more environment and stdin, and returns stdout without the last newline.
 func (g repository) runWith(ctx context.Context, env []string, stdin []byte, args ...string) (string, error) {
 	c := g.command(args...)
 	c.Env, c.Stdin = append(c.Env, env...), bytes.NewReader(stdin)

@@ -18,8 +18,7 @@ type PatchFile struct {
 	Content []byte
 }
 
-// ApplyPatches makes commits of patches on r's commit in the tree, checks out the last, and records
-// it with a digest of the patches.
+// ApplyPatches commits patches on r's commit, checks out the last, and records it with the digest.
 func (t Tree) ApplyPatches(ctx context.Context, r Remote, files []PatchFile, digest string) (err error) {
 	now := t.Record()
 	now.Patches, now.Count = digest, len(files)

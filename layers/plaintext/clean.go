@@ -27,8 +27,7 @@ func escapeAround(text string, at int) (from, to int) {
 	return from, from + found[1]
 }
 
-// Clean returns the first limit bytes of a text as Visible does. After them, it says how many are
-// left out.
+// Clean returns the first limit bytes of a text as Visible does. Then it says how many it left out.
 func Clean(text string, limit int) string {
 	cut := 0
 	if len(text) > limit {
@@ -43,8 +42,7 @@ func Clean(text string, limit int) string {
 	return text
 }
 
-// CleanTail is Clean for the end of a text, with the number before it: the end of a log matters
-// most.
+// CleanTail is Clean for the end of a text, with the number before it: a log's end matters most.
 func CleanTail(text string, limit int) string {
 	cut := len(text) - limit
 	if cut > 0 {

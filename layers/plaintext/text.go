@@ -32,8 +32,7 @@ var breaks = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ", "\t", " ")
 // OneLine returns a text as Printable does, with spaces for line breaks and tabs.
 func OneLine(s string) string { return Printable(breaks.Replace(s)) }
 
-// ShortLine returns a text from outside as one printable line. It cuts the line after 200 bytes,
-// and adds "...".
+// ShortLine returns a text from outside as one printable line, cut after 200 bytes, with "...".
 func ShortLine(text string) string {
 	text = OneLine(text)
 	const most = 200

@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startAndWait runs cmd. If ctx ends, it also ends cmd's process group, unless c is Gentle or has a
-// Stop.
+// startAndWait runs cmd. If ctx ends, it ends cmd's process group, unless c is Gentle or has Stop.
 func startAndWait(ctx context.Context, c Command, cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err

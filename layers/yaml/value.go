@@ -199,8 +199,7 @@ func Decode(path string, data []byte, s *Shape, setup bool) (*Value, []string, e
 // yamlVersion matches a %YAML line, whose version becomes 1.1, because kas reads every file as 1.1.
 var yamlVersion = plaintext.Regexp(`^((?:\x{feff}?#.*\n|\n)*%YAML +1\.)\d`)
 
-// readDocument returns the content of the only document in a YAML file, as YAML 1.1. An empty file
-// is an error.
+// readDocument returns the only document of a YAML file, as YAML 1.1. An empty file is an error.
 func readDocument(path string, data []byte) (*yaml.Node, error) {
 	top, err := Parse(path, yamlVersion().ReplaceAll(data, []byte("${1}1")))
 	if err == nil && top == nil {

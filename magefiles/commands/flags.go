@@ -42,8 +42,7 @@ func (v *flagValue) Set(text string) error {
 
 var errTwice = errors.New("is given twice")
 
-// addFlag adds a flag whose values set stores. Help shows a value as kind, or as what name has
-// after "=".
+// addFlag adds a flag whose values set stores. Help calls a value kind, or what name has after "=".
 func (c *Command) addFlag(name, usage, kind string, set func(string) error) *pflag.Flag {
 	if before, after, found := strings.Cut(name, "="); found {
 		name, kind = before, after

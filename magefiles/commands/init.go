@@ -84,8 +84,7 @@ slipway board check --code-quality=code-quality.json  # in a job of GitLab`
 	return c
 }
 
-// like adds the required flag --like, which names the board that the new board extends. It sets
-// c.check.
+// like adds the required flag --like, which names the board to extend. It sets c.check.
 func (c *Command) like() *string {
 	like := c.optionalLike()
 	c.check = func([]string) error {

@@ -113,8 +113,7 @@ func endSoon(ctx context.Context, now <-chan struct{}) <-chan struct{} {
 	return soon
 }
 
-// withStatus wraps an error in an exitError: Mage asks only the outermost error for its status. A
-// usageError has its own.
+// withStatus wraps an error in exitError: Mage uses the outermost status. A usageError has its own.
 func withStatus(err error) error {
 	if err == nil || errors.As(err, new(usageError)) {
 		return err

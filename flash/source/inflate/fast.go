@@ -147,8 +147,7 @@ func putLiterals(p unsafe.Pointer, at int, e tableEntry) int {
 	return 1 + int(e/isPair&1)
 }
 
-// Copy16 copies length bytes from dist bytes before to. dist is at least 16. It writes up to 31
-// bytes more.
+// Copy16 copies length bytes from dist before to. dist is at least 16. It writes up to 31 more.
 func Copy16(to unsafe.Pointer, dist, length int) {
 	from := unsafe.Add(to, -dist)
 	*(*[16]byte)(to) = *(*[16]byte)(from)

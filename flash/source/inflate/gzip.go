@@ -127,8 +127,7 @@ func (g *unpacker) skipPadding() error {
 	}
 }
 
-// takeBytes returns the next n bytes of the input, valid until the next read, and adds them to the
-// header's checksum.
+// takeBytes returns n more input bytes, valid until the next read, and adds them to the header CRC.
 func (g *unpacker) takeBytes(n int) ([]byte, error) {
 	if err := g.d.fillWindow(n); err != nil {
 		return nil, err
@@ -185,8 +184,7 @@ func (g *unpacker) parseHeader() error {
 	return err
 }
 
-// describeUnknown returns an error's words for data without gzip's magic: at the file's start, or
-// after a member.
+// describeUnknown returns error words for data without gzip's magic at the start or after a member.
 func (g *unpacker) describeUnknown() string {
 	if g.members == 0 {
 		return "no gzip header"

@@ -158,8 +158,7 @@ func lookupCredential(t *testing.T, name string) *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
 
-// copyTestBinary makes a PublicDir of the test binary, testdata and a folder tmp that all may
-// write.
+// copyTestBinary makes a PublicDir of the test binary, testdata and a tmp that all may write.
 func copyTestBinary(t *testing.T, testdata string) string {
 	t.Helper()
 	dir := PublicDir(t)

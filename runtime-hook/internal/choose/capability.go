@@ -74,8 +74,7 @@ type rule struct {
 	is   Capability
 }
 
-// folderRules apply to all files in or below a folder of this name. The first match counts, and
-// goes before rules.
+// folderRules apply to all files below a folder of this name. The first match counts, before rules.
 var folderRules = []rule{
 	{"lib32", Compat32},
 	{"i386-linux-gnu", Compat32},

@@ -195,8 +195,7 @@ func (r requirement) holdsFor(b Board) truth {
 	return or
 }
 
-// holdsFor compares the board's version of the property; unknown if the board has none. For brand,
-// only != holds.
+// holdsFor compares the board's version of the property; unknown if none. For brand, only != holds.
 func (c condition) holdsFor(b Board) truth {
 	have, err := parseVersion(b.propertyValue(c.property))
 	switch {

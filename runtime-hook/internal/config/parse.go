@@ -125,8 +125,7 @@ func checkPatterns(list []string) error {
 	return nil
 }
 
-// checkPrograms accepts names and absolute paths: a relative one depends on the engine. No program
-// is an error.
+// checkPrograms accepts one or more names and absolute paths: a relative one depends on the engine.
 func checkPrograms(list []string) error {
 	for _, s := range list {
 		if s == "" || strings.ContainsRune(s, 0) || strings.Contains(s, "/") && !filepath.IsAbs(s) {

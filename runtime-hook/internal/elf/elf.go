@@ -161,8 +161,7 @@ func (w layout) readDynamic(f io.ReaderAt, dynamic segment) (strings, name uint6
 	return strings, name, true
 }
 
-// nameAt returns the NUL-terminated string at a virtual address; false if it is longer than maxName
-// or no plain name.
+// nameAt returns the C string at a virtual address; false if longer than maxName or no plain name.
 func nameAt(f io.ReaderAt, loads []segment, address uint64) (string, bool) {
 	for _, s := range loads {
 		if address < s.address || address-s.address >= s.size {

@@ -52,8 +52,7 @@ func (p Process) deviceCgroup() (string, error) {
 	return group, err
 }
 
-// deviceGroup returns the folder of a process's version 1 device cgroup; errDevicesInSpec if it has
-// none, or if that is "/".
+// deviceGroup returns the folder of a process's v1 device cgroup; errDevicesInSpec if none or "/".
 func deviceGroup(proc string) (string, error) {
 	groups, err := os.ReadFile("/proc/" + proc + "/cgroup")
 	if err != nil {

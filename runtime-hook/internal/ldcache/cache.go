@@ -17,9 +17,8 @@ const (
 )
 
 // The file has a header; entries of 24 bytes; strings, to which entries refer by their distance
-// from the header; and, since glibc 2.33, an extension, whose offsets count from the beginning of
-// the file. ldconfig of glibc before 2.32 wrote an older form in front, which nothing has read
-// since glibc 2.2.
+// from the header; and, since glibc 2.33, an extension, whose offsets count from the file's start.
+// ldconfig before glibc 2.32 wrote an older form in front, which nothing has read since glibc 2.2.
 const (
 	magic        = "glibc-ld.so.cache1.1"
 	oldMagic     = "ld.so-1.7.0"

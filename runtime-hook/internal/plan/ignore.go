@@ -18,8 +18,7 @@ func GoodPattern(p string) bool {
 	return err == nil && name != "" && isName != strings.Contains(name, "/") && (isName || path.IsAbs(name))
 }
 
-// skipIgnored reports whether the settings ignore the path p of the entry e, and adds a problem with
-// the first pattern that matches.
+// skipIgnored reports whether settings ignore e's path p, and adds a problem with the first match.
 func (c *compiler) skipIgnored(e csv.Entry, p string) bool {
 	for _, pattern := range c.ignore {
 		at := p

@@ -398,8 +398,7 @@ func (c *compiler) keepsPath(folders []Mount, p, source string, kinds ...fs.File
 	return false
 }
 
-// enclosingFolder returns the last of the sorted folders that contains p, so the innermost, and p's
-// rest; "" if none does.
+// enclosingFolder returns the innermost of sorted folders that contain p, and p's rest; "" if none.
 func enclosingFolder(folders []Mount, p string) (in Mount, rest string) {
 	for _, f := range folders {
 		if r, ok := strings.CutPrefix(p, f.Path+"/"); ok {

@@ -162,8 +162,7 @@ var (
 	errLooks   = errors.New("this pattern and those before it search too many folders")
 )
 
-// globPart extends dirs by the names that match a pattern's element. It returns an error above
-// maxMatches or maxLooks.
+// globPart extends dirs by the names that match part. It fails above maxMatches or maxLooks.
 func (t *tree) globPart(dirs []string, part string) ([]string, error) {
 	var found []string
 	for _, dir := range dirs {

@@ -9,8 +9,7 @@ import (
 // Watch lists states of all paths that a plan depends on. Any change there makes the plan invalid.
 type Watch []Seen
 
-// Seen is the state of one path on the board. If it does not exist, all fields but Path and Names
-// are zero.
+// Seen is the state of a path on the board. If it does not exist, all but Path and Names are zero.
 type Seen struct {
 	Path    string
 	Mode    uint32

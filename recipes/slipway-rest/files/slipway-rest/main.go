@@ -88,8 +88,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return fmt.Errorf("unknown command %q\nnext: slipway-rest help", args[0])
 }
 
-// startWorkers starts a worker for each GPU, or without a program one on the processor. closeAll
-// closes them.
+// startWorkers starts a worker per GPU, or without a program one on the CPU. closeAll closes them.
 func startWorkers(program string, gpus int) (workers []worker, closeAll func() error, err error) {
 	closeAll = func() (err error) {
 		for _, w := range workers {
