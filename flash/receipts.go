@@ -20,8 +20,7 @@ const (
 	maxReceiptBytes = 16 << 20
 )
 
-// errNotEnded is in the receipt of a device from the start of its flash to the end. After a crash
-// it stays there.
+// errNotEnded is in a device's receipt from start to end of its flash. After a crash it stays.
 var errNotEnded = errors.New("this flash has not ended, or was killed")
 
 // recordReceipts runs work, which writes devices, and keeps a receipt for each device in the state

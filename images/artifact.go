@@ -187,8 +187,7 @@ func NoArtifact(spec Spec, dir string) Artifact {
 	return Artifact{Board: spec.Board, Arch: spec.Arch, dir: dir}
 }
 
-// Check returns an error if a file of these kinds is missing or not as long as listed. Without
-// kinds it checks all files.
+// Check returns an error if a file of kinds (default: all) is missing or not as long as listed.
 func (a Artifact) Check(kinds ...string) error {
 	for _, f := range a.Files {
 		if len(kinds) > 0 && !slices.Contains(kinds, f.Kind) {

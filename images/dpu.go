@@ -26,9 +26,8 @@ type DPU struct {
 	// From sends packets to Other's address, where they arrive without a rule. Those that a rule
 	// moves arrive at To. Without From and To, checks skip traffic, without Other the second rule.
 	//
-	// From needs python3, To python3 and tcpdump, Other tcpdump, and each of them as root. The
-	// gateway of From is the first port. Some packets come from another address beside From's. To
-	// needs a route back to From.
+	// From needs python3, To python3 and tcpdump, Other tcpdump, each as root. From's gateway is
+	// the first port. Some packets come from an address beside From's. To needs a route to From.
 	From  *Peer `yaml:"from" json:"from,omitempty"`
 	To    *Peer `yaml:"to" json:"to,omitempty"`
 	Other *Peer `yaml:"other" json:"other,omitempty"`

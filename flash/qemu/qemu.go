@@ -257,8 +257,7 @@ func (v *VM) removeState() error {
 	return localfile.Remove(filepath.Join(v.dir, stateName), filepath.Join(v.dir, socketName))
 }
 
-// waitExit reports whether all the machine's threads, which hold its disk open, end within limit
-// and before ctx ends.
+// waitExit reports whether all v's threads, which hold its disk open, end within limit and ctx.
 func (v *VM) waitExit(ctx context.Context, limit time.Duration) bool {
 	fd, err := unix.PidfdOpen(v.PID, 0)
 	if err != nil {

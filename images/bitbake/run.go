@@ -42,10 +42,9 @@ func (j Job) bitbakeArgs(t Tree) []string {
 	return slices.Concat(argv, []string{"--"}, j.Targets)
 }
 
-// Run runs bitbake for the job, and saves a record of the result even after an error. First it ends
-// what a killed build left: processes, mounts and sockets. If ctx ends, bitbake finishes its
-// running tasks, unless the job's Now closes. A disk that stays full ends the build too. No process
-// of bitbake is left afterwards.
+// Run runs bitbake for the job, and saves a record even after an error. First it ends what a killed
+// build left: processes, mounts and sockets. If ctx ends, bitbake finishes running tasks, unless
+// the job's Now closes. A disk that stays full ends the build too. No bitbake process remains.
 func (t Tree) Run(ctx context.Context, j Job) (Record, error) {
 	if err := t.stopLeftovers(ctx); err != nil {
 		return Record{}, err

@@ -116,8 +116,7 @@ func limitElements(file []byte) error {
 	return nil
 }
 
-// verifyDigest checks the file's own digest, which is that of the file with zeros in its place. It
-// refuses other kinds than SHA-256.
+// verifyDigest checks the file's own SHA-256, with zeros in its place. It refuses other kinds.
 func (d *document) verifyDigest(file []byte) error {
 	if kind := strings.TrimSpace(d.Algorithm); kind != digestType {
 		return fmt.Errorf("checksum type %.20q; want %s: make the map again from the image, with bmap or bmaptool create", kind, digestType)

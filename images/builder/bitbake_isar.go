@@ -243,9 +243,8 @@ func fixEmulation(ctx context.Context, w io.Writer, arch string) error {
 	return host.RunAsRoot(ctx, w, []string{"dd", "status=none", "if=/usr/lib/binfmt.d/qemu-" + arch + ".conf", "of=" + binfmtDir + "/register"})
 }
 
-// enableEmulation returns a command that lets the kernel run an architecture's programs until the
-// next boot. If QEMU is not installed, the command installs it: its packages do so at every boot
-// under systemd.
+// enableEmulation returns a command to let the kernel run an architecture's programs until reboot.
+// If QEMU is missing, the command installs it: its packages do so at each boot under systemd.
 func enableEmulation(arch string) string {
 	if name := qemuNames[arch]; name != "" {
 		arch = name

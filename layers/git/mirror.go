@@ -272,9 +272,8 @@ func (t Tree) damagedError(err error) error {
 	return fmt.Errorf("%s: is damaged; save what is yours in it, move it away, then try again: %w", t.Dir, err)
 }
 
-// withRepair calls work. If that fails, and the mirror has another url than r's or git cannot list
-// its commits, it deletes the mirror and calls work again, which recreates it. list has options for
-// the listing.
+// withRepair calls work. If that fails, and the mirror has not r's url or git cannot list its
+// commits, it deletes the mirror and calls work again, which remakes it. list has listing options.
 func (m Mirror) withRepair(ctx context.Context, r Remote, list []string, work func() error) error {
 	err := work()
 	if err == nil || ctx.Err() != nil {

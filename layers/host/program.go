@@ -21,8 +21,8 @@ func ProgramName() string {
 // IsCommand reports whether a word is a command of this program. Package commands sets it.
 var IsCommand = func(string) bool { return false }
 
-// TypedStep returns a step as the user types it: "build virt" gets the program's name, and "repeat
-// the line" becomes that line, also after a variable or command. Other programs' commands stay.
+// TypedStep returns a step as it is typed: "build virt" gets the program's name, and "repeat the
+// line" becomes the user's line, also after a variable or command. Other programs' commands stay.
 func TypedStep(step string) string {
 	if i := strings.Index(step, "repeat the line"); i > 0 && !strings.Contains(step[:i], "#") {
 		return step[:i] + repeatLine(step[i:])

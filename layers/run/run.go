@@ -83,9 +83,8 @@ func indent(s string) string {
 	return "  | " + strings.ReplaceAll(s, "\n", "\n  | ")
 }
 
-// Run runs c to its end and logs its output. If ctx ends first, Run ends the program and waits
-// until its children have ended too. Children of a program that ends by itself may live on. A log
-// that it cannot write is an error.
+// Run runs c to its end and logs its output. If ctx ends, it ends the program and waits for its
+// children. Children of a program that ends by itself may live on. An unwritable log is an error.
 func Run(ctx context.Context, c Command) error {
 	tail := &tailWriter{line: c.Line}
 	out := io.Writer(tail)

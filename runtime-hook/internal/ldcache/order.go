@@ -2,10 +2,9 @@ package ldcache
 
 import "cmp"
 
-// orderOf returns the comparison by which the entries of a cache are sorted, for the machine of
-// given. ld.so finds a name by binary search, then takes the first fitting entry of that name.
-// Greater names come first, then greater flags: the plain "ELF", which fits every machine, is 1.
-// Equal entries may differ in hwcap.
+// orderOf returns the comparison that sorts a cache's entries, for the machine of given. ld.so
+// finds a name by binary search, then takes its first fitting entry. Greater names come first, then
+// greater flags: plain "ELF", which fits every machine, is 1. Equal entries may differ in hwcap.
 func orderOf(given []entry) func(a, b entry) int {
 	signed := len(given) > 0 && signedChars[given[0].flags]
 	return func(a, b entry) int {
