@@ -141,6 +141,7 @@ func runStage(ctx context.Context, r *report.Report, s stage) error {
 	case err != nil:
 		result.Status = report.Failed
 		result.Saw, result.Next = report.SplitNext(err, s.next)
+		result.Saw = host.TypedSteps(result.Saw)
 	}
 	r.Stages = append(r.Stages, result)
 	return err
@@ -176,6 +177,9 @@ func (u *upRun) buildImage(ctx context.Context) (string, error) {
 	began := time.Now().UTC()
 	var err error
 	u.artifact, err = u.build.Build(ctx)
+	if err == nil && u.artifact.Board == "" {
+		err = fmt.Errorf("the build made no image to flash: the task or the targets of the project make none\nnext: layers dump %s  # shows both", plaintext.Quote(u.spec.TypedName()))
+	}
 	if err == nil && u.artifact.Built.Before(began) {
 		err = errCached
 	}

@@ -145,7 +145,6 @@ func findLeftovers(t *testing.T, dir string) []string {
 	return all
 }
 
-// A board that prints nothing on KVM is emulated from then on.
 // A next step of the report can be typed: it names the program and the board as the user does.
 func TestNextStepsOfUp(t *testing.T) {
 	u := upRun{spec: images.Spec{Board: "a b"}}
@@ -161,6 +160,22 @@ func TestNextStepsOfUp(t *testing.T) {
 	}
 }
 
+// Next steps among several lines of an error can be typed too.
+func TestNextStepsOfStage(t *testing.T) {
+	host.SetTyped([]string{"up", "toy"})
+	t.Cleanup(func() { host.SetTyped(nil) })
+	r := &report.Report{}
+	fail := func(context.Context) (string, error) {
+		return "", errors.New("edited:\na\nnext: A=b repeat the line\nnext: git stash && repeat the line")
+	}
+	_ = runStage(t.Context(), r, stage{"build", fail, "look"})
+	line := host.ProgramName() + " up toy"
+	if want := "edited:\na\nnext: A=b " + line + "\nnext: git stash && " + line; r.Stages[0].Saw != want {
+		t.Errorf("the stage saw %q; want %q", r.Stages[0].Saw, want)
+	}
+}
+
+// A board that prints nothing on KVM is emulated from then on.
 func TestSilenceOnKVM(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	spec := images.Spec{Board: "toy", Machine: &images.Machine{Ready: "never said"}}

@@ -99,8 +99,8 @@ func TestErrorsOfYAML(t *testing.T) {
 		"arch: amd64\narch: arm64\n":                 `b/board.yml:2:1: mapping key "arch" already defined at line 1`,
 		"a: b: c\n":                                  `b/board.yml:1:5: mapping values are not allowed`,
 		"flsh: 1\nsuits: 2\n":                        "b/board.yml:1:1: unknown key \"flsh\": did you mean flash?\nimages/boards/b/board.yml:2:1: unknown key \"suits\": did you mean suites?",
-		"":                                           "b/board.yml: the file is empty",
-		"arch: amd64\nflash:\n\tkinds: [file]\n":     "b/board.yml:3:1: YAML allows no value or key to begin with this character; indent with blanks, not with tabs",
+		"":                                           "b/board.yml: the file has no values",
+		"arch: amd64\nflash:\n\tkinds: [file]\n":     "b/board.yml:3:1: no value or key can begin with this character: quote the text, and indent with blanks, not tabs",
 		"arch: amd64\ndescription: \xff\n":           "b/board.yml:2:1: the line has bytes that are not UTF-8",
 	} {
 		_, err := LoadFrom(board(map[string]string{"b/board.yml": text}), "b")

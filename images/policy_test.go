@@ -11,7 +11,7 @@ func TestParsePolicy(t *testing.T) {
 		{"all keys", "signers: keys\nbuilders: [https://ci.example.com/*]\ncommitted: true\nsince: 2026-11-01\nnewest: true\npackages: true\nlicences: {refuse: [AGPL-*], except: [tool]}\nflaws: {below: 9, except: [CVE-2026-1]}\n", ""},
 		{"a time", "since: 2026-11-01T12:00:00Z\n", ""},
 		{"a time in quotes", `since: "2026-11-01T12:00:00+01:00"`, ""},
-		{"nothing", "", "p.yml: the file is empty"},
+		{"nothing", "", "p.yml: the file has no values"},
 		{"an empty mapping", "{}", "p.yml: the policy asks for nothing; name one of signers"},
 		{"an unknown key", "signer: keys\n", `p.yml:1:1: unknown key "signer": did you mean signers?`},
 		{"a wrong kind", "builders: https://ci.example.com\n", "p.yml:1:"},

@@ -311,8 +311,9 @@ func specOfProject(files string, boards []string) (Spec, error) {
 		return Spec{}, err
 	}
 	ext := filepath.Ext(first)
-	if other := strings.TrimSuffix(first, ext) + map[string]string{".yaml": ".yml", ".yml": ".yaml"}[ext]; !localfile.Exists(path) && localfile.Exists(other) {
-		return Spec{}, fmt.Errorf("%s: no such project file: did you mean %s?\nnext: repeat the line with %[2]s for %[1]s", first, other)
+	twin := map[string]string{".yaml": ".yml", ".yml": ".yaml"}[ext]
+	if other := strings.TrimSuffix(first, ext) + twin; twin != "" && !localfile.Exists(path) && localfile.Exists(other) {
+		return Spec{}, fmt.Errorf("%s: no such project file: did you mean %s?\nnext: repeat the line with %s for %s", first, other, plaintext.Quote(other+strings.TrimPrefix(files, first)), plaintext.Quote(files))
 	}
 	if !localfile.Exists(path) {
 		return Spec{}, fmt.Errorf("%s: no such project file\nnext: ls %s", first, plaintext.Quote(localfile.NearestFolder(first)))

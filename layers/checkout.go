@@ -67,12 +67,9 @@ type checkout struct {
 }
 
 // newCheckout creates and locks ws.Dir, and starts the progress of that many repositories. It shows
-// none if Load only looks at sources of includes that are in place.
+// none if Load only looks at sources of includes that are in place, with their patches.
 func newCheckout(ctx context.Context, p Project, ws Workspace, repos int) (*checkout, error) {
-	shown := ctx
-	if ws.Build == "" && !slices.ContainsFunc(p.Repos, func(r Repo) bool { return r.URL != "" && !git.TreeIn(p.Dir(ws, r), nil).IsCurrent(r.Remote) }) {
-		shown = context.Background()
-	}
+	shown, onlyLoads := ctx, ws.Build == ""
 	ws, err := ws.absolutePaths()
 	if err != nil {
 		return nil, err
@@ -84,8 +81,21 @@ func newCheckout(ctx context.Context, p Project, ws Workspace, repos int) (*chec
 	if err != nil {
 		return nil, err
 	}
-	step := progress.Start(shown, "layers", int64(repos), progress.Tasks)
-	return &checkout{p: p, ws: ws, lock: lock, step: step, moved: map[string]bool{}}, nil
+	c := &checkout{p: p, ws: ws, lock: lock, moved: map[string]bool{}}
+	if onlyLoads && !slices.ContainsFunc(p.Repos, c.isBehind) {
+		shown = context.Background()
+	}
+	c.step = progress.Start(shown, "layers", int64(repos), progress.Tasks)
+	return c, nil
+}
+
+// isBehind reports whether a repository with a url is not at its commit with its patches.
+func (c *checkout) isBehind(r Repo) bool {
+	if r.URL == "" || !c.repoTree(r).IsCurrent(r.Remote) {
+		return r.URL != ""
+	}
+	files, err := c.patchFiles(r)
+	return err != nil || c.repoTree(r).Record().Patches != digestOfPatches(files)
 }
 
 // endStep ends the progress step with the number of repositories that moved, or as failed. It

@@ -146,6 +146,7 @@ func TestLoadRefusesFiles(t *testing.T) {
 		{"empty", "", "p.yml: holds nothing"},
 		{"a comment", "# header\n", "p.yml: holds nothing"},
 		{"broken", "header: [1\n", "not valid YAML"},
+		{"a tab", "header:\n\tversion: 1\n", "p.yml:2:1: not valid YAML: no value or key can begin with this character: quote the text"},
 		{"not UTF-8", "header: {version: 1}\n# é \xe9\n", "p.yml:2:5: not valid YAML: incomplete UTF-8"},
 		{"a control character", "header: {version: 1}\nmachine: \x01\n", "p.yml:2:10: not valid YAML: control characters are not allowed"},
 		{"a list", "- header\n", "the file is a list; want keys with values"},

@@ -284,10 +284,14 @@ func TestCheckoutReplacesItsOwnPatches(t *testing.T) {
 		return load(t, dir, "header: {version: 14}\nrepos:\n  here:\n  r: {url: "+url+", commit: "+commit+", patches: {p: {repo: here, path: p.patch}}}\n")
 	}
 	ws, r := Workspace{Dir: filepath.Join(dir, "w")}, filepath.Join(dir, "w/r")
-	for _, to := range []string{"patched", "patched anew"} {
+	for i, to := range []string{"patched", "patched anew", "patched anew"} {
 		write(t, dir, map[string]string{"p.patch": patch(to)})
-		if err := Checkout(t.Context(), project(first), ws); err != nil {
+		seen := &progresstest.Recorder{}
+		if err := Checkout(progress.With(t.Context(), progress.New(seen)), project(first), ws); err != nil {
 			t.Fatal(err)
+		}
+		if shown := seen.Last("layers").Step != ""; shown != (i < 2) {
+			t.Errorf("checkout %d shows its progress: %t; want that of a changed patch only", i, shown)
 		}
 	}
 	patched := headOf(t, r)

@@ -30,7 +30,7 @@ func TestParseConfig(t *testing.T) {
 	}
 	tests := []struct{ name, in, wantErr string }{
 		{"all", configOfAll, ""},
-		{"empty", "", "the file is empty; a configuration is"},
+		{"empty", "", "the file has no values; a configuration is"},
 		{"list", "- a\n", "a mapping of sections"},
 		{"unknown section", "sysctl: {a.b: 1}\nsysctls: {}\n", ":2:1: unknown section"},
 		{"twice", "modules: [a]\nmodules: [b]\n", ":2:1: duplicate key"},

@@ -207,7 +207,7 @@ func TestRefusedInventories(t *testing.T) {
 		"broken":        {"h.yml", "all:\n  hosts: [a\n", "h.yml:"},
 		"hosts as list": {"h.yml", "all:\n  hosts:\n    - a\n", "h.yml:3: hosts of all must be a mapping"},
 		"two documents": {"h.yml", "all:\n---\nall:\n", "h.yml:2:1: a second document begins here"},
-		"empty":         {"h.yml", "# nothing\n", "h.yml: the file is empty; an inventory is a mapping of groups"},
+		"empty":         {"h.yml", "# nothing\n", "h.yml: the file has no values; an inventory is a mapping of groups"},
 		"loop":          {"h.yml", "a:\n  children: {b: }\nb:\n  children:\n    c:\n      children: {a: }\n", "h.yml:1: groups contain each other in a loop; it is among a, b, c"},
 		"own child":     {"h.yml", "a:\n  children:\n    a:\n", `h.yml:3: group "a" is its own child`},
 		"all as child":  {"h.yml", "a:\n  children:\n    all:\n", `h.yml:3: "all" is the parent`},

@@ -54,8 +54,8 @@ file:
 
 func TestSuiteErrors(t *testing.T) {
 	refuseSuites(t, []refusedSuite{
-		{"empty", "", "main.yml: the file is empty; a suite is a mapping of sections (addr, "},
-		{"only a comment", "# later\n", "main.yml: the file is empty"},
+		{"empty", "", "main.yml: the file has no values; a suite is a mapping of sections (addr, "},
+		{"only a comment", "# later\n", "main.yml: the file has no values"},
 		{"not a mapping", "- a", "main.yml:1:1: a suite is a mapping of sections"},
 		{"two documents", "file: {}\n---\nfile: {}", "main.yml:2:1: a second document begins here"},
 		{"broken", "file:\n  /x: [", "main.yml:2:1: not valid YAML: did not find expected node content"},

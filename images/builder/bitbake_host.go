@@ -64,7 +64,7 @@ type hostCheck struct {
 	what, fine string
 	program    string // the check runs it; without it there is no check, as programsCheck reports it
 	check      func() error
-	mend       func(context.Context, io.Writer) error // nil if only a person can fix it
+	fix        func(context.Context, io.Writer) error // nil if only a person can fix it
 }
 
 // CheckHost runs all checks of this machine for a build, in about a second, and returns their
@@ -103,10 +103,10 @@ func (b Prepared) FixHost(ctx context.Context, w io.Writer) error {
 // fixAll runs the fix, if there is one, of each check that fails. It stops at the first error.
 func fixAll(ctx context.Context, w io.Writer, checks []hostCheck) error {
 	for _, c := range checks {
-		if c.mend == nil || c.check() == nil {
+		if c.fix == nil || c.check() == nil {
 			continue
 		}
-		if err := c.mend(ctx, w); err != nil {
+		if err := c.fix(ctx, w); err != nil {
 			return fmt.Errorf("%s: %w", c.what, err)
 		}
 	}

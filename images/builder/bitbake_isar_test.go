@@ -22,7 +22,7 @@ import (
 // isarUser makes this test binary print what is in the way of the user who runs it.
 const isarUser = "SLIPWAY_ISAR_USER"
 
-// A user who is in no group and may not run sudo is told both, and how to mend it.
+// A user who is in no group and may not run sudo is told both, and how to fix it.
 func TestIsarChecksOfUsers(t *testing.T) {
 	if os.Getenv(isarUser) != "" {
 		fmt.Println("group:", checkSbuildGroup())
@@ -191,24 +191,24 @@ func TestCheckSchroot(t *testing.T) {
 	}
 }
 
-// What root can mend is mended in order, as long as a check fails.
+// What root can fix is fixed in order, as long as a check fails.
 func TestFixAll(t *testing.T) {
-	var mended []string
+	var fixed []string
 	check := func(name string, fine bool, failure error) hostCheck {
 		return hostCheck{
 			what:  name,
 			check: func() error { return map[bool]error{false: errors.New("not fine")}[fine] },
-			mend: func(context.Context, io.Writer) error {
-				mended = append(mended, name)
+			fix: func(context.Context, io.Writer) error {
+				fixed = append(fixed, name)
 				return failure
 			},
 		}
 	}
 	byHand := check("by hand", false, nil)
-	byHand.mend = nil
+	byHand.fix = nil
 	checks := []hostCheck{check("fine", true, nil), byHand, check("a", false, nil), check("b", false, host.ErrNotRoot), check("c", false, nil)}
 	err := fixAll(t.Context(), io.Discard, checks)
-	if want := []string{"a", "b"}; !slices.Equal(mended, want) || !errors.Is(err, host.ErrNotRoot) || !strings.HasPrefix(err.Error(), "b: ") {
-		t.Errorf("mended %q, %v; want %q, and that it is not root", mended, err, want)
+	if want := []string{"a", "b"}; !slices.Equal(fixed, want) || !errors.Is(err, host.ErrNotRoot) || !strings.HasPrefix(err.Error(), "b: ") {
+		t.Errorf("fixed %q, %v; want %q, and that it is not root", fixed, err, want)
 	}
 }

@@ -481,7 +481,7 @@ func TestProjectFileAsBoard(t *testing.T) {
 	p, _ := tinyProject(t, standIn(t), "tiny-image")
 	folder := filepath.Dir(p.File)
 	kas := &fstest.MapFile{Data: []byte("header: {version: 14}\n")}
-	must(os.CopyFS(folder, fstest.MapFS{"my.debug.yml": kas, "virt.yml": kas, "my lab/kas.yml": kas, "oe.conf.json": {Data: []byte("{}")}}))
+	must(os.CopyFS(folder, fstest.MapFS{"my.debug.yml": kas, "virt.yml": kas, "my lab/kas.yml": kas, "oe.conf.json": {Data: []byte("{}")}, "x.conf": kas}))
 	t.Chdir(folder)
 	for text, want := range map[string]string{
 		"my.debug.yml": "my", "virt.yml": "virt-project", "kas.yml": "meta-tiny", "./kas.yml:my.debug.yml": "meta-tiny", "my lab/kas.yml": "my-lab",
@@ -491,8 +491,15 @@ func TestProjectFileAsBoard(t *testing.T) {
 			t.Errorf("Load(%s) = board %q, %v; want %s", text, spec.Board, err, want)
 		}
 	}
-	if _, err := images.Load("my.debug.yaml"); err == nil || !strings.HasSuffix(err.Error(), "did you mean my.debug.yml?\nnext: repeat the line with my.debug.yml for my.debug.yaml") {
-		t.Errorf("Load of a file with another ending: %v", err)
+	for typed, want := range map[string]string{
+		"my.debug.yaml":         "did you mean my.debug.yml?\nnext: repeat the line with my.debug.yml for my.debug.yaml",
+		"kas.yaml:my.debug.yml": "did you mean kas.yml?\nnext: repeat the line with kas.yml:my.debug.yml for kas.yaml:my.debug.yml",
+		"my lab/kas.yaml":       "did you mean my lab/kas.yml?\nnext: repeat the line with 'my lab/kas.yml' for 'my lab/kas.yaml'",
+		"x.conf.json":           "x.conf.json: no such project file\nnext: ls .",
+	} {
+		if _, err := images.Load(typed); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("Load(%s) = %v; want %q", typed, err, want)
+		}
 	}
 	if _, err := images.Load("none.yml"); err == nil || !strings.Contains(err.Error(), "none.yml: no such project file\nnext: ls .") {
 		t.Errorf("Load of no file: %v", err)

@@ -296,11 +296,14 @@ func (t Tree) refuseLoss(ctx context.Context, r Remote, commit string) error {
 		names, paths := make([]string, len(files)), ""
 		for i, b := range files {
 			names[i] = plaintext.ShortLine(b.path)
-			if i < shownFiles {
+			if i < shownFiles && !plaintext.HasControls(b.path) {
 				paths += " " + plaintext.Quote(b.path)
 			}
 		}
-		return fmt.Errorf("%s: files that git does not know would be overwritten:\n%s\nnext: git -C %s --literal-pathspecs stash push --all --%s && repeat the line  # git stash pop brings them back", t.Dir, firstLines(names, shownFiles), plaintext.Quote(t.Dir), paths)
+		if paths == "" { // without paths git would stash everything
+			return fmt.Errorf("%s: files that git does not know would be overwritten:\n%s\nnext: git -C %s status --short --ignored  # move these files away", t.Dir, firstLines(names, shownFiles), plaintext.Quote(t.Dir))
+		}
+		return fmt.Errorf("%s: files that git does not know would be overwritten:\n%s\nnext: git -C %s --literal-pathspecs stash push --all --%s && repeat the line  # they stay in git stash; git -C %[3]s show 'stash@{0}^3:PATH' prints one", t.Dir, firstLines(names, shownFiles), plaintext.Quote(t.Dir), paths)
 	}
 	return nil
 }

@@ -17,6 +17,16 @@ func TestNextOfFailedFetch(t *testing.T) {
 	}
 }
 
+// The step keeps the folders that the user named.
+func TestLocalStep(t *testing.T) {
+	for now, want := range map[string]string{"": "r=/d ", "off": "r=/d ", "a=/x": "a=/x,r=/d "} {
+		t.Setenv("SLIPWAY_LOCAL", now)
+		if got := TreeIn("/d", nil).localStep(Remote{ID: "r"}); !strings.HasPrefix(got, "next: SLIPWAY_LOCAL="+want) {
+			t.Errorf("with SLIPWAY_LOCAL=%s: %q; want %q in it", now, got, want)
+		}
+	}
+}
+
 func TestGitSaid(t *testing.T) {
 	for tail, want := range map[string]string{
 		"": "git: exit status 128",

@@ -135,9 +135,14 @@ func (t Tree) leftCommitsError(ctx context.Context, r Remote, own []ownCommit, b
 		t.Dir, where, to, r.ID, firstLines(lines, shownCommits), t.localStep(r), keep, dir, to)
 }
 
-// localStep returns the next step that builds a repository with the user's work in its folder.
+// localStep returns the next step that builds a repository with the user's work in its folder. It
+// keeps the folders that the variable names already.
 func (t Tree) localStep(r Remote) string {
-	return fmt.Sprintf("next: SLIPWAY_LOCAL=%s=%s repeat the line  # to build with them", plaintext.Quote(r.ID), plaintext.Quote(t.Dir))
+	named := ""
+	if now := os.Getenv("SLIPWAY_LOCAL"); now != "" && now != "off" {
+		named = plaintext.Quote(now) + ","
+	}
+	return fmt.Sprintf("next: SLIPWAY_LOCAL=%s%s=%s repeat the line  # to build with them", named, plaintext.Quote(r.ID), plaintext.Quote(t.Dir))
 }
 
 // unfinishedFiles are files in .git that exist while an operation of the user is not finished.

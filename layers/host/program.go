@@ -24,7 +24,7 @@ var IsCommand = func(string) bool { return false }
 // TypedStep returns a step as it is typed: "build virt" gets the program's name, and "repeat the
 // line" becomes the user's line, also after a variable or command. Other programs' commands stay.
 func TypedStep(step string) string {
-	if i := strings.Index(step, "repeat the line"); i > 0 && !strings.Contains(step[:i], "#") {
+	if i := strings.Index(step, "repeat the line"); i > 0 && !strings.Contains(step[:i], "  # ") {
 		return step[:i] + repeatLine(step[i:])
 	}
 	word, _, _ := strings.Cut(step, " ")
@@ -32,6 +32,19 @@ func TypedStep(step string) string {
 		return repeatLine(step)
 	}
 	return ProgramName() + " " + step
+}
+
+// TypedSteps returns an error's text with the next steps at its end as the user has to type them.
+func TypedSteps(text string) string {
+	i := strings.LastIndex(text, "\nnext: ")
+	if i < 0 {
+		return text
+	}
+	before, step := text[:i], text[i+len("\nnext: "):]
+	if strings.HasPrefix(before[strings.LastIndexByte(before, '\n')+1:], "next: ") {
+		before = TypedSteps(before)
+	}
+	return before + "\nnext: " + TypedStep(step)
 }
 
 // typedLine is the line that the user typed, without the program's name.
@@ -76,14 +89,17 @@ func repeatLine(step string) string {
 	return step
 }
 
+// rootSettings are the variables that flash reads. None holds a secret: Slipway shows their values.
+var rootSettings = []string{"SLIPWAY_BOARDS", InstallVariable, "SLIPWAY_LOCAL", "SLIPWAY_POLICY", "SLIPWAY_PROGRESS", "SLIPWAY_SIGNERS", "SLIPWAY_SILENCE"}
+
 // rootWords returns the words before a line that sudo runs with the user's state folder and settings.
 func rootWords() string {
 	words := "sudo XDG_STATE_HOME=$HOME/.local/state "
 	if home := os.Getenv("XDG_STATE_HOME"); home != "" {
 		words = "sudo XDG_STATE_HOME=" + plaintext.Quote(home) + " "
 	}
-	for _, setting := range os.Environ() {
-		if name, value, _ := strings.Cut(setting, "="); strings.HasPrefix(name, "SLIPWAY_") {
+	for _, name := range rootSettings {
+		if value := os.Getenv(name); value != "" {
 			words += name + "=" + plaintext.Quote(value) + " "
 		}
 	}

@@ -2,6 +2,7 @@ package host
 
 import (
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -12,7 +13,7 @@ func TestRepeatAsRoot(t *testing.T) {
 	SetTyped([]string{"flash", "root", "/dev/sdX", "--image=my disk.img"})
 	t.Setenv("XDG_STATE_HOME", "")
 	for _, setting := range os.Environ() {
-		if len(setting) > 8 && setting[:8] == "SLIPWAY_" {
+		if strings.HasPrefix(setting, "SLIPWAY_") {
 			t.Skip("this environment has settings of Slipway")
 		}
 	}
@@ -22,6 +23,7 @@ func TestRepeatAsRoot(t *testing.T) {
 	}
 	t.Setenv("XDG_STATE_HOME", "/my state")
 	t.Setenv("SLIPWAY_SIGNERS", "keys")
+	t.Setenv("SLIPWAY_REGISTRY_TOKEN", "secret") // must not appear
 	if got, want := TypedStep("repeat the line as root"), "sudo XDG_STATE_HOME='/my state' SLIPWAY_SIGNERS=keys "+line; got != want {
 		t.Errorf("TypedStep = %s; want %s", got, want)
 	}

@@ -62,7 +62,7 @@ func syntaxError(file string, data []byte, err error) error {
 		at.Line, at.Column = bytes.Count(before, []byte("\n"))+1, utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])+1
 	}
 	at.Line = min(at.Line, bytes.Count(bytes.TrimRight(data, "\n"), []byte("\n"))+1) // the parser names the line behind the last one
-	return At(file, &at, "not valid YAML: %s", strings.Replace(strings.TrimPrefix(where.Message, "yaml: "), "found character that cannot start any token", "a tab, or a text that needs quotes", 1))
+	return At(file, &at, "not valid YAML: %s", plainText(where))
 }
 
 // notInYAML reports whether a rune is invalid UTF-8, or a control character that YAML refuses.
@@ -78,7 +78,7 @@ func ParseMapping(file string, data []byte, what string) (*yaml.Node, error) {
 	case err != nil:
 		return nil, err
 	case root == nil:
-		return nil, fmt.Errorf("%s: the file is empty; %s", file, what)
+		return nil, fmt.Errorf("%s: the file has no values; %s", file, what)
 	case root.Kind != yaml.MappingNode:
 		return nil, At(file, root, "%s", what)
 	}

@@ -60,16 +60,21 @@ var (
 	wrongKind    = plaintext.Regexp("^cannot construct !!(\\w+)(?: `(.*)`)? into (.*)$")
 )
 
-// plainWords reword errors of the decoder that only name what it was doing.
+// plainWords reword errors of the parser and the decoder that only name what it was doing.
 var plainWords = map[string]string{
-	"no documents in stream":                      "the file is empty",
-	"found character that cannot start any token": "YAML allows no value or key to begin with this character; indent with blanks, not with tabs",
+	"no documents in stream":                      "the file has no values",
+	"found character that cannot start any token": "no value or key can begin with this character: quote the text, and indent with blanks, not tabs",
+}
+
+// plainText returns the text of an error of the parser or the decoder in plain words.
+func plainText(e *yaml.LoadError) string {
+	text := strings.TrimPrefix(e.Message, "yaml: ")
+	return cmp.Or(plainWords[text], text)
 }
 
 // explainOne rewords one error of the YAML decoder, with its file, line and column.
 func explainOne(file string, into any, e *yaml.LoadError) error {
-	text := strings.TrimPrefix(e.Message, "yaml: ")
-	text = cmp.Or(plainWords[text], text)
+	text := plainText(e)
 	if m := unknownField().FindStringSubmatch(text); m != nil {
 		text = unknownKey(m[1], keysOf(reflect.TypeOf(into), m[2]))
 	}

@@ -171,15 +171,7 @@ func (s exitError) withProgram() string {
 	if !found {
 		return text
 	}
-	lines := strings.Split(before, "\n")
-	for i, line := range slices.Backward(lines) {
-		other, another := strings.CutPrefix(line, "next: ")
-		if !another {
-			break
-		}
-		lines[i] = "next: " + host.TypedStep(other)
-	}
-	return strings.Join(lines, "\n") + "\nnext: " + host.TypedStep(step)
+	return host.TypedSteps(before + "\nnext: " + step)
 }
 
 // withPermissionStep returns the text of an error. It adds "ls -ld FOLDER" as the next step to an

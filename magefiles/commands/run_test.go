@@ -39,9 +39,9 @@ func TestNextStepOfSourceCommand(t *testing.T) {
 func TestNextStepBeforeTheLine(t *testing.T) {
 	host.SetTyped([]string{"build", "mini"})
 	t.Cleanup(func() { host.SetTyped(nil) })
-	err := exitError{errors.New("edited\nnext: A=b repeat the line  # so\nnext: git stash && repeat the line")}
+	err := exitError{errors.New("edited\nnext: A=b repeat the line  # so\nnext: git -C '/a#b' stash && repeat the line")}
 	line := host.ProgramName() + " build mini"
-	if want := "edited\nnext: A=b " + line + "  # so\nnext: git stash && " + line; err.Error() != want {
+	if want := "edited\nnext: A=b " + line + "  # so\nnext: git -C '/a#b' stash && " + line; err.Error() != want {
 		t.Errorf("error = %q; want %q", err, want)
 	}
 	if step := "df -h .  # make room, then repeat the line"; host.TypedStep(step) != step {
