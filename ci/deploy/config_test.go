@@ -560,7 +560,7 @@ func TestUndoOfSettingsThatChanged(t *testing.T) {
 	if err := os.WriteFile(file, []byte("9\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := undo.Restore(t.Context(), c, "", false); err == nil || !strings.Contains(err.Error(), "changed since the deploy: /proc/sys/net/core/rmem_max") {
+	if _, err := undo.Restore(t.Context(), c, "", false); err == nil || !strings.Contains(err.Error(), "changed since the deploy: /proc/sys/net/core/rmem_max") || strings.Contains(err.Error(), "ls -l") {
 		t.Errorf("Restore: %v", err)
 	}
 	if _, err := undo.Restore(t.Context(), c, "", true); err != nil {

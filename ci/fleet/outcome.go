@@ -132,19 +132,15 @@ func (o Outcome) worstKind() Kind {
 }
 
 // asError returns an error if a board did not pass. Failed checks decide the exit status before
-// other kinds, because such a board may be worse off than before. elsewhere means that only boards
-// outside of --limit did not pass.
-func (o Outcome) asError(ctx context.Context, elsewhere bool) error {
+// other kinds, because such a board may be worse off than before. next is the step, unless the run
+// stopped for a cause with a step of its own.
+func (o Outcome) asError(ctx context.Context, next string) error {
 	n := o.countKinds()
 	if n.doneCount() == len(o.Results) {
 		return nil
 	}
-	next := "repeat the line with --failed  # after correcting what is said above"
-	switch {
-	case o.nextOf(NotBegun) != kinds[NotBegun.rank()].next:
-		next = o.nextOf(NotBegun)
-	case elsewhere:
-		next = "repeat the line without --limit  # it leaves out the boards that did not pass"
+	if own := o.nextOf(NotBegun); own != kinds[NotBegun.rank()].next {
+		next = own
 	}
 	err := fmt.Errorf("fleet %s: %d of %s did not pass: %s\nnext: %s", o.title(), len(o.Results)-n.doneCount(), report.Boards(len(o.Results)), n, next)
 	for _, worst := range []error{report.ErrFailed, report.ErrWrong, report.ErrUnreachable} {

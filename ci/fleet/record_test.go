@@ -710,7 +710,7 @@ func TestRenamedBoards(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.request.Limit, p.request.Failed = "", true
-	if _, out, err := p.runReal(p.request); err != nil || !strings.Contains(out, "leaves out 2 hosts that the last run did not have: board-001, new") {
+	if _, out, err := p.runReal(p.request); err != nil || !strings.Contains(out, "leaves out hosts that the last run did not have (2): board-001, new") {
 		t.Errorf("--failed: %v in\n%s", err, out)
 	}
 }

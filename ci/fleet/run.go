@@ -119,7 +119,7 @@ func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 		return Outcome{}, err
 	}
 	if n := len(p.leftOut); n > 0 {
-		notes = append(notes, fmt.Sprintf("--failed leaves out %d hosts that the last run did not have: %s", n, strings.Join(p.leftOut[:min(n, shownHosts)], ", ")))
+		notes = append(notes, fmt.Sprintf("--failed leaves out hosts that the last run did not have (%d): %s", n, strings.Join(p.leftOut[:min(n, shownHosts)], ", ")))
 	}
 	writeNotes(w, notes)
 	if p.isPreview() {
@@ -167,8 +167,12 @@ func (p *plan) runFleet(ctx context.Context, w io.Writer) (Outcome, error) {
 		r.runAll(ctx)
 	}
 	err = r.finishRecord()
-	elsewhere := !slices.ContainsFunc(p.jobs, func(j *job) bool { return !r.outcome.Results[r.at[j.host.Name]].Kind.isDone() })
-	return r.outcome, errors.Join(err, r.outcome.WriteSummary(w, p.outputDir()), report.AddSummary(r.outcome.markdown(p.outputDir())), r.outcome.asError(ctx, elsewhere))
+	next := "repeat the line with --failed  # after correcting what is said above"
+	if !slices.ContainsFunc(p.jobs, func(j *job) bool { return !r.outcome.Results[r.at[j.host.Name]].Kind.isDone() }) {
+		next = plaintext.Either(p.request.Limit == "", "repeat the line without --failed  # the inventory no longer has the boards that did not pass", "repeat the line without --limit  # it leaves out the boards that did not pass")
+	}
+	summary := func() string { return r.outcome.markdown(p.outputDir()) }
+	return r.outcome, errors.Join(err, r.outcome.WriteSummary(w, p.outputDir()), report.AddSummary(summary), r.outcome.asError(ctx, next))
 }
 
 // commandName returns the name of the request's command, which names the output folder too.
@@ -312,7 +316,7 @@ func (p *plan) chooseJobs() error {
 		return same && r.Kind.isDone()
 	})
 	if n := len(p.leftOut); n > 0 && n == chosen {
-		return fmt.Errorf("--failed leaves no board: the last run had none of these %d hosts, such as %s (%s)\nnext: repeat the line without --failed", n, oneLine(p.leftOut[0]), p.outputDir())
+		return fmt.Errorf("--failed leaves no board: the last run had none of the chosen hosts (%d, such as %s; %s)\nnext: repeat the line without --failed", n, oneLine(p.leftOut[0]), p.outputDir())
 	}
 	p.chooseCanaries()
 	return nil

@@ -266,7 +266,7 @@ func TestCanaryThenFailed(t *testing.T) {
 		t.Fatalf("%v, %s, stopped %q; want one canary that failed, and one board not begun", err, n, outcome.Stopped)
 	}
 	p.request.Failed, p.request.Canary, p.request.Limit = true, 0, "board-002"
-	if _, err := Run(t.Context(), &strings.Builder{}, p.opt, p.spec, p.request); err == nil || !strings.Contains(err.Error(), "the last run had none of these 1 hosts, such as board-002") || !strings.HasSuffix(err.Error(), "\nnext: repeat the line without --failed") {
+	if _, err := Run(t.Context(), &strings.Builder{}, p.opt, p.spec, p.request); err == nil || !strings.Contains(err.Error(), "the last run had none of the chosen hosts (1, such as board-002; ") || !strings.HasSuffix(err.Error(), "\nnext: repeat the line without --failed") {
 		t.Errorf("--failed of another board: %v", err)
 	}
 	p.request.Limit = ""
@@ -276,6 +276,13 @@ func TestCanaryThenFailed(t *testing.T) {
 	}
 	if tries := outcome.Results[0].Tries; outcome.Results[0].Host != "board-000" || tries != 1 {
 		t.Errorf("board-000 was tried again: %+v", outcome.Results[0])
+	}
+	// The inventory has lost the bad board.
+	if err := os.WriteFile(p.request.Inventory, []byte(strings.ReplaceAll(string(inventory), "board-004:", "new:")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.runPlan(t.Context()); err == nil || !strings.Contains(err.Error(), "\nnext: repeat the line without --failed") {
+		t.Errorf("--failed without the host that failed: %v", err)
 	}
 	// The file was fixed meanwhile, and the bad board is left out.
 	if err := os.WriteFile(p.request.Inventory, inventory, 0o600); err != nil {

@@ -22,8 +22,9 @@ const maxTextBytes = 64 << 10
 
 func summaryFile() string { return cmp.Or(os.Getenv(SummaryVariable), os.Getenv(gitHubSummary)) }
 
-// AddSummary appends Markdown to the file for the CI server's summary, if one is set.
-func AddSummary(markdown string) error {
+// AddSummary appends Markdown to the file for the CI server's summary. It makes the text only if a
+// file is set.
+func AddSummary(markdown func() string) error {
 	path := summaryFile()
 	if path == "" {
 		return nil
@@ -32,7 +33,7 @@ func AddSummary(markdown string) error {
 	if err != nil {
 		return fmt.Errorf("summary: %w", err)
 	}
-	_, err = io.WriteString(f, markdown+"\n")
+	_, err = io.WriteString(f, markdown()+"\n")
 	if err := errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("summary: %w", err)
 	}
@@ -47,7 +48,7 @@ func ShowFailed(w io.Writer, command, cause, step string) error {
 		text += "\nNext:\n\n" + markdownBlock(step)
 	}
 	Annotate(w, command, FindingsIn(cause)...)
-	return AddSummary(text)
+	return AddSummary(func() string { return text })
 }
 
 // markdownBlock returns the last maxTextBytes of a text as a code block of Markdown.

@@ -120,17 +120,17 @@ func TestSummary(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv(SummaryVariable, "")
 	t.Setenv(gitHubSummary, "")
-	if err := AddSummary("x"); err != nil {
+	if err := AddSummary(func() string { return "x" }); err != nil {
 		t.Errorf("without a summary: %v", err)
 	}
 	t.Setenv(gitHubSummary, filepath.Join(dir, "github"))
 	for range 2 {
-		if err := AddSummary("x"); err != nil {
+		if err := AddSummary(func() string { return "x" }); err != nil {
 			t.Fatal(err)
 		}
 	}
 	t.Setenv(SummaryVariable, filepath.Join(dir, "own"))
-	if err := AddSummary("y"); err != nil {
+	if err := AddSummary(func() string { return "y" }); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"github": "x\nx\n", "own": "y\n"} {
@@ -139,7 +139,7 @@ func TestSummary(t *testing.T) {
 		}
 	}
 	t.Setenv(SummaryVariable, filepath.Join(dir, "none/own"))
-	if err := AddSummary("y"); err == nil {
+	if err := AddSummary(func() string { return "y" }); err == nil {
 		t.Error("a summary that cannot be written = nil; want an error")
 	}
 }

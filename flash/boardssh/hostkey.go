@@ -104,6 +104,9 @@ func (l *login) forgetHint(pins []pin) string {
 	for _, file := range slices.Compact(files) {
 		forget = append(forget, "ssh-keygen -R "+plaintext.Quote(name)+" -f "+plaintext.Quote(file))
 	}
+	if len(forget) == 0 {
+		return hint
+	}
 	return hint + "\nnext: " + strings.Join(forget, " && ")
 }
 

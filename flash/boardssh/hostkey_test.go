@@ -39,6 +39,14 @@ func TestForgetNamesTheFileThatPins(t *testing.T) {
 	}
 }
 
+// A pin without a file, as of this run alone, gives no step.
+func TestForgetWithoutFile(t *testing.T) {
+	l := &login{addr: Address{Host: "h", Port: 22}}
+	if got := l.forgetHint([]pin{{}}); !strings.HasSuffix(got, "forget the old key") {
+		t.Errorf("forgetHint = %q; want no step", got)
+	}
+}
+
 func TestSSHArgsNameAllKnownHosts(t *testing.T) {
 	l := &login{addr: Address{Host: "h", User: "u", Port: 22, KnownHosts: []string{"/a", "/my files/b"}, Recorded: "/c"}}
 	if got, want := l.sshArgs(), "-o 'UserKnownHostsFile=/a \"/my files/b\" /c' -p 22 u@h"; got != want {

@@ -55,7 +55,7 @@ slipway up --json  # for a script`
 // showReport prints a report in this form, or as a short text for nil, and adds it to the CI
 // server's summary. It joins the errors to err.
 func showReport(r report.Report, err error, form *report.Form) error {
-	err = errors.Join(err, report.AddSummary(r.Markdown()))
+	err = errors.Join(err, report.AddSummary(r.Markdown))
 	if form != nil {
 		return errors.Join(err, report.WriteAs(stdout, form, r))
 	}
@@ -247,7 +247,7 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 			first, to = device, board
 		}
 		if next := imageFirst(first, to); next != nil {
-			return usageError{fmt.Sprintf("flash: %s is an image, and a BOARD stands there: name the one that it is for", first), append(next, c.typedFlags()...)}
+			return usageError{fmt.Sprintf("flash: %s is an image, and a BOARD stands there: name the one that it is for", first), append(next, c.typedFlags(words...)...)}
 		}
 		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
 			return ci.Flash(ctx, stdout, spec, options, splitList(device), flash.Options{
@@ -317,7 +317,7 @@ slipway smoke root@10.0.0.7 --suite=my.yml`
 			return fmt.Errorf("HOST is missing (%s): %s, and no BOARD where --suite is given", hints["HOST"], c.takes())
 		}
 		if strings.Contains(words[0], "@") && isFile(words[1]) {
-			return usageError{fmt.Sprintf("smoke: %s is a file, and a HOST stands there: a suite is a value of --suite", words[1]), slices.Concat([]string{"smoke", words[0], "--suite=" + words[1]}, c.typedFlags())}
+			return usageError{fmt.Sprintf("smoke: %s is a file, and a HOST stands there: a suite is a value of --suite", words[1]), slices.Concat([]string{"smoke", words[0], "--suite=" + words[1]}, c.typedFlags(words...))}
 		}
 		return nil
 	}

@@ -58,7 +58,7 @@ slipway ci plan --from=origin/main --github --lab=orin-lab,orin-rack`
 		}
 		p, err := plan.Make(ctx, folder, plan.Options{From: *from, To: *to, Lab: lab, Images: options})
 		if err == nil {
-			err = report.AddSummary(p.Markdown())
+			err = report.AddSummary(p.Markdown)
 		}
 		if err == nil && *gitlab != "" {
 			err = p.SaveGitLab(*gitlab)

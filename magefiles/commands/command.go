@@ -209,15 +209,21 @@ func (c *Command) strayWord(strays, words []string) error {
 	stray, last := strays[0], len(words)-1
 	isDevice := func(name string) bool { return strings.HasPrefix(name, "/dev/") || devices.SpecialKind(name) != "" }
 	if last >= 0 && c.words[last].list && isDevice(words[last]) && !slices.ContainsFunc(strays, func(name string) bool { return !isDevice(name) }) {
-		all := strings.Join(append([]string{words[last]}, strays...), ",")
-		line := slices.DeleteFunc(slices.Clone(typedLine(c.Command)), func(arg string) bool { return slices.Contains(strays, arg) })
-		return usageError{fmt.Sprintf("%s: %q is one word too many: write several devices with commas between them", strings.Join(pathOf(c.Command), " "), stray), swapWord(line, words[last], all)}
+		all := words[last]
+		for i, name := range strays {
+			if name != words[last] && !slices.Contains(strays[:i], name) {
+				all += "," + name
+			}
+		}
+		line := append(pathOf(c.Command), append(words[:last:last], all)...)
+		return usageError{fmt.Sprintf("%s: %q is one word too many: write several devices with commas between them", strings.Join(pathOf(c.Command), " "), stray), append(line, c.typedFlags(append(words, strays...)...)...)}
 	}
 	if f := c.bareFlag(); f != "" {
 		return fmt.Errorf("%q is one word too many: write a value of --%s as --%[2]s=%[1]s", stray, f)
 	}
-	if all := append(slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "" }), stray); !slices.ContainsFunc(all, func(w string) bool { return filepath.Ext(w) != ".yml" && filepath.Ext(w) != ".yaml" }) {
-		return fmt.Errorf("%q is one word too many: write the project files as one word, %s", stray, strings.Join(all, ":"))
+	isProject := func(name string) bool { return slices.Contains([]string{".yml", ".yaml"}, filepath.Ext(name)) }
+	if last >= 0 && c.words[last].name == "BOARD" && isProject(words[last]) && isProject(stray) {
+		return fmt.Errorf("%q is one word too many: write the project files as one word, %s:%[1]s", stray, words[last])
 	}
 	for _, text := range append(words, stray) {
 		if near := nearestCommand(c.Command, text); near != "" {

@@ -78,7 +78,8 @@ func policiesFor(spec images.Spec, file string) ([]evidence.Policy, error) {
 // folder without artifact.json. For a file beside artifact.json the next line names the folder.
 func loadTarget(cmd *cobra.Command, target string) (images.Spec, error) {
 	info, err := os.Stat(target)
-	if _, unknown := images.Load(target); err != nil || unknown == nil && filepath.Base(target) != images.ArtifactName {
+	names, failed := images.Boards()
+	if _, unknown := images.Load(target); err != nil || failed != nil || slices.Contains(names, target) || unknown == nil && filepath.Base(target) != images.ArtifactName {
 		return images.LoadBuilt(target)
 	}
 	dir := plaintext.Either(info.IsDir(), target, filepath.Dir(target))

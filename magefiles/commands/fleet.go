@@ -152,7 +152,7 @@ slipway fleet run BOARD hosts.yml --json -- sh -c 'df / | tail -1'`
 		case len(c.after) > 0:
 			return nil
 		case isFile(words[0]) && !isFile(words[1]): // fleet run hosts.yml uptime
-			return usageError{"fleet run: " + missing.Error(), slices.Concat([]string{"fleet", "run", words[0]}, c.typedFlags(), []string{"--", words[1]})}
+			return usageError{"fleet run: " + missing.Error(), slices.Concat([]string{"fleet", "run", words[0]}, c.typedFlags(words...), []string{"--", words[1]})}
 		}
 		return missing
 	}

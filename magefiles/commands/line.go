@@ -207,11 +207,14 @@ func flagOfPeer(cmd *cobra.Command, name string) string {
 // swapFlag returns the user's line with the flag ours in place of typed, nil if that is no line. No
 // line confirms by --yes what the user did not.
 func swapFlag(cmd *cobra.Command, typed, ours string) (line []string) {
-	for _, arg := range typedLine(cmd) {
-		if name, _, _ := strings.Cut(arg, "="); name == typed {
-			arg = ours + arg[len(name):]
+	line = slices.Clone(typedLine(cmd))
+	for i, arg := range line {
+		if arg == "--" { // the rest is the user's program
+			break
 		}
-		line = append(line, arg)
+		if name, _, _ := strings.Cut(arg, "="); name == typed {
+			line[i] = ours + arg[len(name):]
+		}
 	}
 	if ours == "" || ours == "--yes" || Parse(context.Background(), Root(), line) != nil {
 		return nil

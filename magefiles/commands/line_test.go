@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"slipway/images"
 	"slipway/layers/host"
 )
 
@@ -134,6 +135,10 @@ var wrongLines = map[string]string{
 	"bfb make o":                           "--base or --images is missing",
 	"flash b /dev/x /dev/y --blind":        `"/dev/y" is one word too many: write several devices with commas between them` + "\nnext: NAME flash b /dev/x,/dev/y --blind",
 	"flash b /dev/x usb:1-2 /dev/y":        "next: NAME flash b /dev/x,usb:1-2,/dev/y",
+	"flash b /dev/x /dev/x --yes=/dev/x":   "next: NAME flash b /dev/x --yes=/dev/x",
+	"fleet run i -n -- head -n 1":          "next: NAME fleet run i --dry-run -- head -n 1",
+	"smoke a.yml b.yml c.yml":              `"c.yml" is one word too many: it takes [BOARD] HOST`,
+	"smoke b h --format=tap":               "Slipway's flag for that is --as\nnext: NAME smoke b h --as=tap",
 	"flash b /dev/x y":                     `"y" is one word too many: it takes`,
 	"flash b d --bmap x.bmap":              "Slipway's flag for that is --block-map\nnext: NAME flash b d --block-map x.bmap",
 	"flash b d --bmap=x.bmap":              "Slipway's flag for that is --block-map\nnext: NAME flash b d --block-map=x.bmap",
@@ -145,7 +150,8 @@ var wrongLines = map[string]string{
 	"verify x":                             "Slipway's command for that is evidence",
 	"receipts":                             "Slipway's command for that is flash --json",
 	"flash b d --digest=sha256:0":          "want sha256: and 64 hex digits",
-	"flash b d --digest=" + strings.Repeat("0", 64): "write sha256: before the digits\nnext: NAME flash b d --digest=sha256:0000",
+	"flash b d --digest=" + strings.Repeat("0", 64):                     "write sha256: before the digits\nnext: NAME flash b d --digest=sha256:0000",
+	"smoke root@b line_test.go --pin SHA256:" + strings.Repeat("A", 43): "smoke root@b --suite=line_test.go --pin SHA256:A",
 	"flet":                                        `did you mean fleet?`,
 	"layers nosuch":                               `unknown command "layers nosuch"` + "\nnext: NAME layers --help",
 	"layers chekout":                              "did you mean layers checkout?",
@@ -197,6 +203,7 @@ var wrongLines = map[string]string{
 	"fleet smoke b i --retries=101":               "--retries=101: want a number of at most 100",
 	"ci plan --from=main --json --github":         "--json does nothing beside --github",
 	"smoke root@b line_test.go":                   "smoke: line_test.go is a file, and a HOST stands there: a suite is a value of --suite\nnext: NAME smoke root@b --suite=line_test.go",
+	"fleet run line_test.go uptime --limit r1":    "next: NAME fleet run line_test.go --limit r1 -- uptime",
 	"fleet run line_test.go uptime --limit=b1":    "the program is missing: write it after \"--\"\nnext: NAME fleet run line_test.go --limit=b1 -- uptime",
 	"fleet smoke b i --parallel=0":                "--parallel=0: want a number, 1 or more",
 	"smoke b h --pin=SHA256:short":                `--pin=SHA256:short: "SHA256:short" is no fingerprint of a host key; want SHA256:`,
@@ -299,7 +306,7 @@ func TestStrayWords(t *testing.T) {
 // Words in another program's order, and files in place of folders, lead to the right line.
 func TestWordsOfOthers(t *testing.T) {
 	t.Chdir(t.TempDir())
-	place(t, ".", map[string]string{"raw.img": "x", "app/x": "x", "art/artifact.json": `{"board": "virt"}`})
+	place(t, ".", map[string]string{"own/bad/board.yml": "bad: x", "bad/x": "x", "raw.img": "x", "app/x": "x", "art/artifact.json": `{"board": "virt"}`})
 	for line, want := range map[string]string{
 		"flash /dev/loop0 raw.img":        "next: NAME flash BOARD /dev/loop0 --image=raw.img",
 		"flash raw.img of=/dev/loop0":     "next: NAME flash BOARD /dev/loop0 --image=raw.img",
@@ -314,6 +321,10 @@ func TestWordsOfOthers(t *testing.T) {
 		if !strings.HasSuffix(got, want) {
 			t.Errorf("%q: %v; want %q", line, err, want)
 		}
+	}
+	t.Setenv(images.BoardsVariable, "own") // a fault in board.yml counts more than a folder of that name
+	if err := Run(t.Context(), Root(), []string{"evidence", "bad"}); err == nil || !strings.Contains(err.Error(), `unknown key "bad"`) {
+		t.Errorf("evidence bad: %v", err)
 	}
 }
 

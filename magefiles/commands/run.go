@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -72,6 +73,9 @@ func withRepeat(ctx context.Context, err error) error {
 // the program timeout sends SIGTERM twice.
 const passedOn = 300 * time.Millisecond
 
+// orphanLimit is the time in which a command finishes its step after mage was ended.
+const orphanLimit = 3 * time.Minute
+
 // runPatiently calls work with a context that a first Ctrl-C or SIGTERM ends, and a channel that a
 // second one closes, until when work may finish its step. The error has the exit status.
 func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan struct{}) error) error {
@@ -80,6 +84,7 @@ func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	now := make(chan struct{})
+	closeNow := sync.OnceFunc(func() { close(now) })
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
@@ -87,10 +92,13 @@ func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan
 		for began := time.Now(); time.Since(began) < passedOn; {
 			<-signals
 		}
-		close(now)
+		closeNow()
 	}()
 	if host.UnderMage() {
-		go watchParent(ctx, cancel)
+		go watchParent(ctx, func(cause error) {
+			cancel(cause)
+			time.AfterFunc(orphanLimit, closeNow)
+		})
 	}
 	return withStatus(withRepeat(ctx, work(ctx, now)))
 }
@@ -292,9 +300,15 @@ func typedLine(cmd *cobra.Command) []string {
 	return line
 }
 
-// typedFlags returns the flags of the user's line, without words.
-func (c *Command) typedFlags() []string {
-	return slices.DeleteFunc(slices.Clone(typedLine(c.Command)), func(arg string) bool { return !strings.HasPrefix(arg, "-") })
+// typedFlags returns the flags and their values of the user's line: all but the command and words.
+func (c *Command) typedFlags(words ...string) []string {
+	line := slices.Clone(typedLine(c.Command))
+	for _, word := range append(pathOf(c.Command), words...) {
+		if i := slices.Index(line, word); i >= 0 {
+			line = slices.Delete(line, i, i+1)
+		}
+	}
+	return line
 }
 
 // lookStep returns a command that inspects what an error is about: a full disk, a line of a file,

@@ -148,11 +148,11 @@ func deployDir(ctx context.Context, c *boardssh.Conn, local, remote string, o fi
 // It returns false if they are not, or if that failed.
 func removeUnused(ctx context.Context, c *boardssh.Conn, u Deployment) bool {
 	todo, _, parts, err := compareEntries(ctx, c, u)
-	if err != nil || len(todo)+len(parts) > 0 {
+	if err != nil || len(todo)+len(parts) > 0 || removeRoots(ctx, c, u) != nil {
 		return false
 	}
 	_, err = c.Output(ctx, "rm", "-rf", u.dir)
-	return err == nil && removeRoots(ctx, c, u) == nil
+	return err == nil
 }
 
 // removeRoots removes the deploy's root and folders above, if empty and made by the deploy.
@@ -398,9 +398,12 @@ func restoreDeployment(ctx context.Context, c *boardssh.Conn, u Deployment, forc
 	if err != nil {
 		return 0, err
 	}
-	if changed = append(changed, others...); len(changed) > 0 && !force {
-		err := fmt.Errorf("changed since the deploy: %s; --force restores the state before it anyway", strings.Join(changed[:min(len(changed), 10)], ", "))
-		return 0, c.NextOnBoard(err, "ls -l "+plaintext.Quote(path.Join(u.Root, changed[0])), "see when it changed")
+	if all := slices.Concat(changed, others); len(all) > 0 && !force {
+		err := fmt.Errorf("changed since the deploy: %s; --force restores the state before it anyway", strings.Join(all[:min(len(all), 10)], ", "))
+		if len(changed) > 0 {
+			err = c.NextOnBoard(err, "ls -l "+plaintext.Quote(path.Join(u.Root, changed[0])), "see when it changed")
+		}
+		return 0, err
 	}
 	if len(todo)+len(parts) > 0 {
 		err := files.RunScript(ctx, c, "put back", restoreInput(todo, parts), restoreScript, u.Root, u.dir)
@@ -470,7 +473,7 @@ func compareEntries(ctx context.Context, c *boardssh.Conn, u Deployment) (todo [
 		same := is.Kind == e.Before.Kind && is.SHA256 == e.Before.SHA256 // only its mode or owner differs
 		// Somebody or an interrupted undo removed a missing file. Restoring it loses nothing.
 		if !same && is.Kind != files.None && (is.Kind != e.After.Kind || is.SHA256 != e.After.SHA256) {
-			changed = append(changed, boardssh.Printable(e.Path))
+			changed = append(changed, e.Path)
 		}
 	}
 	return todo, changed, parts, nil

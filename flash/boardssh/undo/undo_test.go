@@ -188,7 +188,7 @@ func TestUndoOfWhatChanged(t *testing.T) {
 	sshtest.WriteTree(t, remote, map[string]string{"replaced": "by somebody", "new/deep/theirs": "t"})
 	_, err := Restore(t.Context(), c, "", false)
 	sshtest.CheckError(t, err, "changed since the deploy: replaced")
-	sshtest.CheckError(t, err, "\nnext: ssh ")
+	sshtest.CheckError(t, err, "'ls -l "+remote+"/replaced'  # ")
 	if _, err := Restore(t.Context(), c, "", true); err != nil {
 		t.Fatal(err)
 	}
