@@ -399,8 +399,12 @@ func restoreDeployment(ctx context.Context, c *boardssh.Conn, u Deployment, forc
 		return 0, err
 	}
 	if all := slices.Concat(changed, others); len(all) > 0 && !force {
-		err := fmt.Errorf("changed since the deploy: %s; --force restores the state before it anyway", strings.Join(all[:min(len(all), 10)], ", "))
-		if len(changed) > 0 {
+		shown := all[:min(len(all), 10)]
+		for i, name := range shown {
+			shown[i] = boardssh.Printable(name)
+		}
+		err := fmt.Errorf("changed since the deploy: %s; --force restores the state before it anyway", strings.Join(shown, ", "))
+		if len(changed) > 0 && !plaintext.HasControls(changed[0]) {
 			err = c.NextOnBoard(err, "ls -l "+plaintext.Quote(path.Join(u.Root, changed[0])), "see when it changed")
 		}
 		return 0, err
