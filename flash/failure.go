@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"slipway/flash/device"
@@ -98,9 +97,7 @@ func (r request) splitFailed(receipts []Receipt, errs []error) (whole []Receipt,
 // withError returns the receipt of a failed device: with err's text and reason, without ReadBack.
 func (r Receipt) withError(err error) Receipt {
 	r.ReadBack, r.Error = false, err.Error()
-	if text, step, found := strings.Cut(r.Error, "\nnext: "); found {
-		r.Error = text + "\nnext: " + host.TypedStep(step)
-	}
+	r.Error = host.TypedSteps(r.Error)
 	if r.Finished.IsZero() {
 		r.Finished = time.Now().UTC()
 	}

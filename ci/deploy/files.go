@@ -138,7 +138,7 @@ func restartOrUndo(ctx context.Context, conn *boardssh.Conn, done *filesDone, o 
 const putBackLimit = 2 * time.Minute
 
 // putBack undoes a deploy that failed with err, with force also what changed since. It also runs if
-// ctx was canceled, for at most putBackLimit. It returns err with what came of that.
+// ctx was canceled, for at most putBackLimit. It returns err with the result.
 func putBack(ctx context.Context, conn *boardssh.Conn, done *filesDone, force bool, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putBackLimit)
 	defer cancel()

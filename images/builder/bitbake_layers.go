@@ -122,7 +122,7 @@ func DiffLayers(ctx context.Context, w io.Writer, spec images.Spec, opt images.O
 		return err
 	}
 	if asJSON {
-		return plaintext.WriteJSON(w, append([]layers.Move{}, moves...)) // a list, also where nothing moved
+		return plaintext.WriteJSON(w, append([]layers.Move{}, moves...)) // a list, also if nothing moved
 	}
 	if len(moves) == 0 {
 		fmt.Fprintf(w, "nothing moved since %s\n", from)

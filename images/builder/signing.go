@@ -36,7 +36,7 @@ const maxPEMBytes = 1 << 20
 
 // signingOf returns the files that the environment names, or else the build folder's own key, which
 // it creates at the first call. In the environment, a key needs a certificate, and these a keyring.
-// Whoever has the build folder's key can update the boards built in this folder.
+// Anybody with the build folder's key can update the boards built in this folder.
 func signingOf(ctx context.Context, opt images.Options) (signing, error) {
 	s := signing{os.Getenv(keyringVariable), os.Getenv(keyVariable), os.Getenv(certVariable)}
 	if (s.key == "") != (s.cert == "") {
