@@ -11,6 +11,7 @@ import (
 	"slipway/flash/device"
 	"slipway/flash/flashtest"
 	"slipway/images"
+	"slipway/layers/host"
 )
 
 // errorsByDevice returns the errors of the receipts in the state folder.
@@ -97,5 +98,16 @@ func TestReceiptsHaveALimit(t *testing.T) {
 	_, err := request{state: dir}.recordReceipts(func() ([]Receipt, error) { called = true; return nil, nil })
 	if err == nil || called || !strings.Contains(err.Error(), "\nnext: mv ") {
 		t.Errorf("recordReceipts = %v, work called: %v; want a step, before any work", err, called)
+	}
+}
+
+// Who reads a receipt's error can type its next step.
+func TestReceiptHasTheTypedStep(t *testing.T) {
+	before := host.IsCommand
+	host.IsCommand = func(word string) bool { return word == "devices" }
+	defer func() { host.IsCommand = before }()
+	want := "it is small\nnext: " + host.ProgramName() + " devices"
+	if got := (Receipt{}).withError(errors.New("it is small\nnext: devices")); got.Error != want {
+		t.Errorf("the error is %q; want %q", got.Error, want)
 	}
 }
