@@ -120,7 +120,7 @@ func (c *cutter) eachPart(n int64, take func(n int64, wanted bool) (int64, error
 	return nil
 }
 
-// nextPart returns the length of the next part, and whether it is wanted. It drops passed spans.
+// nextPart returns how many of the n next bytes are wanted or not, and which. It drops old spans.
 func (c *cutter) nextPart(n int64) (int64, bool) {
 	if c.all {
 		return n, true
@@ -137,7 +137,7 @@ func (c *cutter) nextPart(n int64) (int64, bool) {
 	return min(n, c.want[0].Off+c.want[0].Len-c.off), true
 }
 
-// growPiece returns the current or a new piece's memory for the next n bytes, or up to its end.
+// growPiece returns memory for the next n bytes, fewer at the end of the current or a new piece.
 func (c *cutter) growPiece(n int64) []byte {
 	if c.memory == nil {
 		c.memory, c.start = getMemory(), c.off

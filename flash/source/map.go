@@ -23,7 +23,7 @@ type Made struct {
 	Map         string `json:"map"`
 }
 
-// MapFile writes or replaces IMAGE.bmap, the block map of an image in any form, and shows progress.
+// MapFile writes or replaces path+".bmap", the block map of the image at path, and shows progress.
 func MapFile(ctx context.Context, path string) (Made, error) {
 	f, err := localfile.Open(path)
 	if err != nil {

@@ -45,6 +45,7 @@ func getMemory() *memory {
 	return m
 }
 
+// release ends one use of the memory. The last one returns it to the pool.
 func (m *memory) release() {
 	if m.users.Add(-1) == 0 {
 		memoryPool.Put(m)

@@ -244,7 +244,8 @@ func (m *Image) CheckUnchanged() error {
 	return err
 }
 
-// explainEOF returns advice for an early end of the file, and ErrChanged for a changed file.
+// explainEOF replaces an early end of the file by an error with advice. Other errors stay. An error
+// that wraps ErrChanged becomes ErrChanged.
 func explainEOF(name string, err error) error {
 	if errors.Is(err, sealed.ErrChanged) {
 		return sealed.ErrChanged

@@ -89,7 +89,7 @@ type limitedReader struct {
 	open bool // the directory was read
 }
 
-// ReadAt reads from the archive. Until open is set, reading more than left is an error.
+// ReadAt reads from the archive. Until open is set, more than left bytes in total are an error.
 func (m *limitedReader) ReadAt(p []byte, at int64) (int, error) {
 	if !m.open {
 		if m.left -= len(p); m.left < 0 {

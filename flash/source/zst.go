@@ -92,9 +92,9 @@ func unpackFrame(d *zstd.Decoder, in *bufio.Reader, h frameHeader, to *cutter) e
 	return s.checkEnd()
 }
 
-// newDecoder returns a decoder for all frames. With more than two cores, it decodes in parallel
-// steps, which costs a third more processor time. The decoder holds twice the window. If that is
-// too much, it holds the window and 1 MiB, and moves the window with each MiB.
+// newDecoder returns a decoder for all frames, which ignores checksums. With more than two cores,
+// it decodes in parallel steps, which costs a third more processor time. It holds twice the window,
+// or if that is too much the window and 1 MiB, and then moves the window with each MiB.
 func (z *zst) newDecoder() (*zstd.Decoder, error) {
 	steps := 1
 	if cores > 2 {

@@ -86,8 +86,8 @@ func plainHeader(windowBytes int64) ([]byte, int64) {
 	return append([]byte(frameMagic), 0, byte(exponent-10)<<3), 1 << exponent
 }
 
-// Read returns a plain header, then the blocks that nextBlock prepares, and io.EOF after the last.
-// It stops at the first error of input or output.
+// Read returns plainHeader's bytes, then the blocks that nextBlock prepares, and io.EOF after the
+// last. It stops at the first error of input or output.
 func (s *blockReader) Read(p []byte) (int, error) {
 	for {
 		switch {
@@ -190,7 +190,8 @@ func (s *blockReader) passBlock(b block, hasOutput bool, about blockNote) {
 	s.notes = append(s.notes, about)
 }
 
-// resetZeros records that the decoder's input ends in no known zeros, unless the block but is zero.
+// resetZeros records that no known zeros end the decoder's input. If the last block may be zeros,
+// but describes it.
 func (s *blockReader) resetZeros(but possibleZeros) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

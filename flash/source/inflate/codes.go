@@ -99,8 +99,8 @@ func init() {
 	distMeaning[30], distMeaning[31] = isBad, isBad
 }
 
-// buildTable builds the table of a code from its lengths, and reports whether the code is valid. As
-// in zlib and Go, each sequence of bits must be a code, except if there is only one symbol or none.
+// buildTable builds a table from the symbols' code lengths and meaning; false for an invalid code.
+// As in zlib and Go, each sequence of bits must be a code, except for only one symbol or none.
 func buildTable(table, meaning []tableEntry, lengths []uint8, firstBits uint) bool {
 	var counts [longestCode + 1]int
 	for _, n := range lengths {
@@ -134,9 +134,9 @@ func buildTable(table, meaning []tableEntry, lengths []uint8, firstBits uint) bo
 	return true
 }
 
-// addSecondTables allots the second tables, and returns where they end: after table if it is too
-// short. Codes of more than firstBits bits come after all others. Those that begin with the same
-// firstBits bits share a second table, as large as the longest of them needs.
+// addSecondTables allots the second tables, enters them in the first, and returns where they end:
+// after table if it is too short. Codes of more than firstBits bits come last. Those that begin
+// with the same firstBits bits share a second table, as large as the longest of them needs.
 func addSecondTables(table []tableEntry, counts *[longestCode + 1]int, codes *[longestCode + 2]uint, firstBits, longest uint) int {
 	end := 1 << firstBits
 	if longest <= firstBits {

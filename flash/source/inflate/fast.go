@@ -13,9 +13,9 @@ const inMargin = 32
 
 const longestMatch = 258
 
-// decodeFast decodes to buf[at:end] while far from the ends of the input and of the output, so that
-// it checks for them only once in up to four symbols. It returns the reached position. It reads and
-// writes through pointers: the margins keep it inside, and dist is checked before use.
+// decodeFast decodes to buf[at:end], with buf[from:at] as history, and returns the reached
+// position. It leaves the end of block, input or output to decodeCareful, and checks only once in
+// up to four symbols. It uses pointers: the margins keep it inside, and dist is checked before use.
 func (d *decoder) decodeFast(buf []byte, from, at, end int) (int, error) {
 	if end > len(buf) || end-at < outMargin || d.have-d.next < inMargin {
 		return at, nil
@@ -128,7 +128,7 @@ func (d *decoder) copyOverlap(buf []byte, at, dist, length int) {
 	}
 }
 
-// noteZeros records a run of zeros, joined with the run before, unless it is short.
+// noteZeros joins a run of zeros to the last one if they touch, else records it unless it is short.
 func (d *decoder) noteZeros(r run) {
 	if n := len(d.zeros); n > 0 && d.zeros[n-1].to == r.from {
 		d.zeros[n-1].to = r.to

@@ -64,7 +64,7 @@ func (g *unpacker) decodeStream() error {
 	return nil
 }
 
-// sendOutput adds the decoded bytes to the checksum and sends them, known zeros by SkipZeros.
+// sendOutput adds buf[from:to] to the checksum and sends it. Known zeros go to SkipZeros.
 func (g *unpacker) sendOutput(from, to int) error {
 	for _, z := range g.d.zeros {
 		if err := g.writeBytes(g.buf[from:z.from]); err != nil {
@@ -192,7 +192,7 @@ func (g *unpacker) describeUnknown() string {
 	return "something that is no gzip follows the data,"
 }
 
-// skipText skips a name or comment, which ends with a zero.
+// skipText skips a name or comment, which ends with a zero after less than maxText bytes.
 func (g *unpacker) skipText() error {
 	for range maxText {
 		if p, err := g.takeBytes(1); err != nil || p[0] == 0 {

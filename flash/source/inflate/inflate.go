@@ -163,7 +163,8 @@ func (d *decoder) decodeUntil(buf []byte, at, end int) (int, error) {
 	return at, nil
 }
 
-// decodeStep decodes a part in the present phase and returns the reached position in buf.
+// decodeStep decodes a part to buf[at:end], by the phase, and returns the reached position.
+// buf[from:at] is the history.
 func (d *decoder) decodeStep(buf []byte, from, at, end int) (int, error) {
 	switch d.phase {
 	case inHeader:
@@ -257,8 +258,8 @@ func copyMatch(buf []byte, at, dist, n int) {
 	}
 }
 
-// decodeCareful decodes near the end of the output or input, where decodeFast cannot. It returns
-// when the output is full, the block ends, or the window must be filled.
+// decodeCareful decodes to buf[at:end] as decodeFast does, near the ends of output or input too. It
+// returns when the output is full, the block ends, or the window must be filled.
 func (d *decoder) decodeCareful(buf []byte, from, at, end int) (int, error) {
 	for at < end {
 		if !d.ended && d.have-d.next < 2*padBytes {

@@ -64,7 +64,7 @@ func (f *File) Decode(i int, out inflate.Out) error {
 	return nil
 }
 
-// decodeInto decodes a block into the output. Another length than the index says is an error.
+// decodeInto decodes the chunks in data into to. They must end where data ends.
 func (w *workspace) decodeInto(data io.Reader, to inflate.Out) error {
 	w.src.Reset(data)
 	c := chunkReader{decoder: &w.decoder, src: w.src, out: to}

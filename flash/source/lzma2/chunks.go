@@ -107,8 +107,8 @@ func (c *chunkReader) readCompressed(control byte) error {
 	return nil
 }
 
-// resetState resets what bits 5 and 6 of the control byte say: nothing, the model, also the
-// properties, or also the dictionary. It returns an error if one of them was never set.
+// resetState resets what reset, bits 5 and 6 of the control byte, says: nothing, the model, also
+// the properties, which it reads, or also the dictionary. It fails if one was never set.
 func (c *chunkReader) resetState(reset byte) error {
 	if reset == 3 {
 		c.ring.resetDictionary()
@@ -176,6 +176,7 @@ func (c *chunkReader) sendOutput(from int) error {
 	return c.writeBytes(c.ring.bytes[from:c.ring.at])
 }
 
+// writeBytes writes p to the output, unless it is empty.
 func (c *chunkReader) writeBytes(p []byte) error {
 	if len(p) == 0 {
 		return nil

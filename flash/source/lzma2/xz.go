@@ -145,7 +145,7 @@ func cutOffError(end, size int64) error {
 	return corruptError("no stream ends at %d", end)
 }
 
-// skipPadding returns the offset before the zeros that end at end. They must be 4, 8, 12 … zeros.
+// skipPadding returns the offset before the zeros that end at end, whose number 4 must divide.
 func (f *File) skipPadding(end int64) (int64, error) {
 	from := end
 	for end > 0 {
@@ -233,7 +233,7 @@ func (f *File) readStreamHeader(at int64, flags []byte, blocks []Block) error {
 	return nil
 }
 
-// readBlockHeader verifies a block's header and its sizes in the index, and sets the dictionary.
+// readBlockHeader verifies a block's header and its indexed sizes, and sets header and Dictionary.
 func (f *File) readBlockHeader(b *Block) error {
 	p, err := f.readAt(b.at, int(min(b.size, maxHeader)))
 	if err != nil {
