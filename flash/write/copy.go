@@ -62,7 +62,7 @@ type Result struct {
 	Zeroed   int64 // bytes that were made zero or were zero
 }
 
-// NewCopy returns a Copy, and reads the first and last MiB of a marked device. It writes nothing.
+// NewCopy returns a Copy. If o.Marked, it reads the device's first and last MiB. It writes nothing.
 func NewCopy(d *Disk, o CopyOptions) (*Copy, error) {
 	c := &Copy{CopyOptions: o, disk: d}
 	if o.Count == nil {
@@ -105,7 +105,7 @@ func (c *Copy) setError(err error) {
 	}
 }
 
-// startWriters starts the goroutines that write the queued pieces of one run. After an error they
+// startWriters makes c.queue, and starts the goroutines that write its pieces. After an error they
 // call lost, and only free further pieces.
 func (c *Copy) startWriters(ctx context.Context, r *run, lost func(), done *sync.WaitGroup) {
 	c.queue, c.wrote, c.proved = make(chan piece, queued), bitSet{}, bitSet{}
@@ -188,7 +188,7 @@ type sampling struct {
 	agreed          bool // whether the last sampled part agreed
 }
 
-// samplePart returns whether to compare the next part, and whether the part before was equal.
+// samplePart returns whether to compare the next part, and if the last was equal. nil: true, true.
 func (l *sampling) samplePart() (look, agreed bool) {
 	if l == nil {
 		return true, true

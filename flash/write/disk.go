@@ -121,7 +121,7 @@ func (d *Disk) punchHole(off, length int64) error {
 	return unix.Fallocate(int(d.plain.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, length)
 }
 
-// explainError adds the failed action and the user's next step to a device's error.
+// explainError adds what failed and the user's next step to a device's error, unless Canceled.
 func (d *Disk) explainError(what string, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err
@@ -149,8 +149,7 @@ func (d *Disk) errorAdvice(err error) string {
 // removalWait is how long the kernel may need to notice that a device was removed.
 const removalWait = time.Second
 
-// wasRemoved reports whether the device is gone, by its size in the kernel. After an I/O error it
-// waits up to removalWait for that.
+// wasRemoved reports whether the device is gone, by its size. After EIO it waits up to removalWait.
 func (d *Disk) wasRemoved(err error) bool {
 	if !d.block {
 		return false

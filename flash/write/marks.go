@@ -21,7 +21,7 @@ type heldEnd struct {
 	old, now []byte
 }
 
-// readEnds reads the old held ends into c.held. A device of up to 2 MiB has only the first end.
+// readEnds reads the device's first and last MiB to c.held; only the first if it has up to 2 MiB.
 func (c *Copy) readEnds() error {
 	size := c.disk.sizeBytes
 	c.held = []*heldEnd{{off: 0, now: source.Buffer(int(min(markBytes, size)))}}
@@ -37,7 +37,7 @@ func (c *Copy) readEnds() error {
 	return nil
 }
 
-// heldSpans returns the spans of the held ends.
+// heldSpans returns the spans of the held ends: the first and last MiB of a marked device.
 func (c *Copy) heldSpans() []source.Span {
 	var found [2]source.Span
 	for i, h := range c.held {

@@ -57,6 +57,7 @@ type prover struct {
 	proved atomic.Int64
 }
 
+// newProver returns a prover with empty queues. It starts no hasher.
 func newProver(o Options, ranges []source.Span) *prover {
 	p := &prover{Options: o, ranges: ranges, seed: maphash.MakeSeed(), whole: sha256.New()}
 	for i := range p.tasks {

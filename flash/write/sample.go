@@ -15,7 +15,7 @@ const (
 )
 
 // Sample verifies up to three ranges of the image by the block map's digests, so that a map of
-// another image is refused before the first write. Run verifies all ranges.
+// another image is refused before the first write. Without a map it does nothing.
 func Sample(ctx context.Context, src *source.Image, o Options) error {
 	if o.Blocks == nil {
 		return nil
@@ -29,8 +29,8 @@ func Sample(ctx context.Context, src *source.Image, o Options) error {
 	return nil
 }
 
-// sampledRanges returns the ranges that Sample verifies: the first, if it is not too expensive, and
-// the longest affordable one of each half of the others. Two images may share a partition table.
+// sampledRanges returns the indexes of the ranges for Sample: the first, if affordable, and the
+// longest affordable one of each half of the others. Two images may share a partition table.
 func sampledRanges(src *source.Image, ranges []source.Span) (found []int) {
 	n := len(ranges)
 	half := (n + 1) / 2

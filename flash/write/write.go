@@ -273,7 +273,7 @@ func (r *run) dispatchZeros(ctx context.Context, s source.Span) error {
 	})
 }
 
-// dispatchData records a part of the image, queues it for summing, and queues it to each copy.
+// dispatchData records a part of the image, queues it for summing unless Blind, and to each copy.
 func (r *run) dispatchData(ctx context.Context, from *sharedPiece, data []byte, s source.Span) error {
 	i, p := len(r.parts), &part{image: s.Off, length: int32(s.Len)}
 	r.parts = append(r.parts, p)

@@ -23,7 +23,7 @@ func (c *Copy) zeroAll(ctx context.Context, r *run) error {
 	return r.eachEmpty(func(s source.Span, how string) error { return c.clearSpan(ctx, r, s, how) })
 }
 
-// eachEmpty calls work with each span without data and what to do with it.
+// eachEmpty calls work with each span without data, and Zero, Keep or "" for it, until work fails.
 func (r *run) eachEmpty(work func(s source.Span, how string) error) error {
 	for _, s := range r.zeros {
 		if err := work(s, Zero); err != nil {
@@ -38,8 +38,8 @@ func (r *run) eachEmpty(work func(s source.Span, how string) error) error {
 	return nil
 }
 
-// clearSpan zeroes a span outside the held ends. With Keep, it only copies the old content of the
-// held ends inside the span. A fresh file is zero already.
+// clearSpan zeroes a span of the image outside the held ends. If how is Keep, it only copies the
+// old content of the held ends inside the span. A fresh file is zero already.
 func (c *Copy) clearSpan(ctx context.Context, r *run, s source.Span, how string) error {
 	s.Off += r.Base
 	if how == Keep {
