@@ -27,7 +27,7 @@ func (m machine) listJetsons() ([]Device, error) {
 	return found, err
 }
 
-// listRShims lists BlueFields by rshim folder. It sets Unread for one that does not answer in time.
+// listRShims lists BlueFields by the rshims in /dev. It sets Unread for one that it cannot read.
 func (m machine) listRShims() ([]Device, error) {
 	if m.nodes == "" {
 		return nil, nil
@@ -73,7 +73,8 @@ func readInTime(path string, limit time.Duration) (string, error) {
 	return string(data), err
 }
 
-// listFiles lists those of the files that exist, as virtual disks with their content.
+// listFiles lists those of the files that are regular, as virtual disks with their content. It sets
+// Unread for one that it cannot examine, and returns no error.
 func (m machine) listFiles(files []string) ([]Device, error) {
 	var found []Device
 	for _, path := range files {

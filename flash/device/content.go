@@ -43,7 +43,7 @@ type answer struct {
 }
 
 // cachedContent returns the content of the last read if the device is the same and nobody wrote to
-// it since; else it calls read. A watch that read all disks each second would never let them spin
+// it since; else read's results. A watch that read all disks each second would never let them spin
 // down. It always reads before Linux 5.15, which has no diskseq.
 func (m machine) cachedContent(dir string, d *Device, read func() (answer, bool)) (answer, bool) {
 	counts := strings.Fields(readAttribute(dir, "stat"))
@@ -89,6 +89,7 @@ func inTime(limit time.Duration, work func()) bool {
 	}
 }
 
+// probeFile reads the table and file systems of a device or file with sectors of sector bytes.
 func probeFile(path string, sizeBytes int64, sector int) (probe.Disk, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -80,6 +80,7 @@ func Table(w io.Writer, devices []Device) error {
 	return tw.Flush()
 }
 
+// sizeOrChip returns the chip of a Jetson or BlueField, or a disk's size as text.
 func (d Device) sizeOrChip() string {
 	if d.Kind == Tegra || d.Kind == RShim {
 		return d.Chip
@@ -87,7 +88,7 @@ func (d Device) sizeOrChip() string {
 	return plaintext.SizeText(d.SizeBytes)
 }
 
-// contentSummary returns the file systems and labels on the device, which a flash would destroy.
+// contentSummary lists the partitions, file systems and labels that a flash would destroy.
 func (d Device) contentSummary() string {
 	var all []string
 	if d.Content.Type != "" {

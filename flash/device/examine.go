@@ -71,6 +71,7 @@ func SpecialKind(path string) string {
 	return ""
 }
 
+// blockDevice describes the block device with the number rdev.
 func (m machine) blockDevice(rdev uint64) (Device, error) {
 	dir, err := m.sysfsDirOf(numberText(rdev))
 	if err != nil {
@@ -79,7 +80,7 @@ func (m machine) blockDevice(rdev uint64) (Device, error) {
 	return m.blockAt(dir)
 }
 
-// sysfsDirOf returns the folder in sysfs of the device with a number.
+// sysfsDirOf returns the folder in sysfs of the block device with a number such as 8:17.
 func (m machine) sysfsDirOf(number string) (string, error) {
 	dir, err := filepath.EvalSymlinks(filepath.Join(m.sys, "dev/block", number))
 	if err != nil {
@@ -88,8 +89,8 @@ func (m machine) sysfsDirOf(number string) (string, error) {
 	return dir, nil
 }
 
-// blockAt describes the block device with the sysfs folder dir. It sets Refused if mounts or
-// programs use the device, and reads the content unless the device is refused already.
+// blockAt describes the block device with the sysfs folder dir. It sets Refused by refusalReason,
+// or if a program writes to it. It reads the content unless refusalReason has a reason.
 func (m machine) blockAt(dir string) (Device, error) {
 	u, err := m.findUses()
 	if err != nil {

@@ -157,7 +157,7 @@ func (m machine) behindMount(number string, from []string) []string {
 	return found
 }
 
-// addSwaps reads /proc/swaps: a heading, then lines that begin with a path.
+// addSwaps adds the use "swap" from /proc/swaps: a heading, then lines that begin with a path.
 func (m machine) addSwaps(u uses, swaps string) {
 	for i, line := range slices.Collect(strings.Lines(swaps)) {
 		if f := strings.Fields(line); i > 0 && len(f) > 0 {

@@ -22,7 +22,7 @@ func pendingName(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".flash")
 }
 
-// NewPending creates and locks the file for an unchanged virtual disk, and its folder.
+// NewPending makes d's folder and a locked file in it. It fails if d has changed or is in use.
 func NewPending(d Device) (*Pending, error) {
 	if err := checkFileUnchanged(d); err != nil {
 		return nil, err
@@ -37,8 +37,8 @@ func NewPending(d Device) (*Pending, error) {
 	return &Pending{File: f, device: d}, nil
 }
 
-// createPending creates and locks a new file, so that no other process has it open. It removes the
-// file of a killed flash. It returns errBusy if another flash has locked the file.
+// createPending creates and locks a new file beside path, so that no other process has it open. It
+// removes the file of a killed flash. It returns errBusy if another flash has locked the file.
 func createPending(path string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(pendingName(path), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
