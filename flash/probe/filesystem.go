@@ -28,7 +28,7 @@ var fileSystems = []format{
 
 var swapEnds = []int64{4096 - 10, 8192 - 10, 16384 - 10, 32768 - 10, 65536 - 10}
 
-// readLUKS reads the label of a LUKS header, which the caller has found. Version 1 has no label.
+// readLUKS reads the label, which version 1 lacks, of a header that detect found. It returns true.
 func readLUKS(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(0, 72)
 	if be.Uint16(p[6:]) != 2 { // version 1 has no label
@@ -37,6 +37,7 @@ func readLUKS(s *source, _ int64) (Content, bool) {
 	return Content{Label: cleanText(p[24:72])}, true
 }
 
+// readXFS reads the label; false if the block size is no power of two.
 func readXFS(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(0, 120)
 	if bits.OnesCount32(be.Uint32(p[4:])) != 1 { // block size
@@ -58,7 +59,7 @@ const (
 	ext3ReadOnly     = 0x1 | 0x2 | 0x4
 )
 
-// readExt reads the superblock of ext2, ext3, ext4 or an external journal, and tells which it is.
+// readExt reads the label and sets Type to ext2, ext3, ext4 or jbd; false for invalid fields.
 func readExt(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(1024, 0x88)
 	if le.Uint32(p) == 0 || le.Uint32(p[0x18:]) > 6 { // inodes; block size above 64 KiB
@@ -77,7 +78,7 @@ func readExt(s *source, _ int64) (Content, bool) {
 	return c, true
 }
 
-// readBtrfs reads the label, and sets Part if the file system uses several devices.
+// readBtrfs reads the label, sets Part if there are several devices, and returns true.
 func readBtrfs(s *source, at int64) (Content, bool) {
 	p := s.bytesAt(at-0x40, 0x12b+256)
 	c := Content{Label: cleanText(p[0x12b:])}
@@ -90,7 +91,7 @@ func readBtrfs(s *source, at int64) (Content, bool) {
 // directoryBytes is how much of a root directory is searched for the label.
 const directoryBytes = 32 << 10
 
-// readFAT reads the label from the root directory, or else from the boot sector.
+// readFAT reads the label from the root directory or else the boot sector; false if it is no FAT.
 func readFAT(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(0, 512)
 	if !isFAT(p) {
@@ -139,7 +140,7 @@ func findFATLabel(dir []byte) string {
 	return ""
 }
 
-// readExFAT reads the label from the root directory.
+// readExFAT reads the label from the root directory; false for invalid sizes.
 func readExFAT(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(0, 512)
 	if p[108] < 9 || p[108] > 12 || p[109] > 25-p[108] {
@@ -156,7 +157,7 @@ func readExFAT(s *source, _ int64) (Content, bool) {
 	return c, true
 }
 
-// readNTFS reads the label from the fourth record of the master file table.
+// readNTFS reads the label from the master file table's fourth record; false for invalid sectors.
 func readNTFS(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(0, 512)
 	if bits.OnesCount16(le.Uint16(p[11:])) != 1 {

@@ -89,8 +89,8 @@ type extent struct {
 	end    uint64 // the sector after its last one
 }
 
-// readExtents returns the partitions of the MBR or GPT without checking them against the size; nil
-// if there is no table. It returns an error for a GPT that is damaged, or that Linux would not see.
+// readExtents returns the partitions of the MBR or GPT, even outside the disk; nil without a table.
+// holds is the file system's type. A GPT that is damaged, or that Linux would not see, is an error.
 func (s *source) readExtents(holds string) (*tableExtents, error) {
 	old := s.readMBRExtents(holds)
 	if old != nil && !old.gpt { // Linux then ignores a GPT that an earlier use left
@@ -119,8 +119,8 @@ func (h *gptHeader) listExtents() (all []extent) {
 	return all
 }
 
-// readMBRExtents returns the partitions of the MBR, or nil if there is none. gpt is set if it only
-// protects a GPT. The first partition of an ISO image for USB sticks may begin at sector 0.
+// readMBRExtents returns the partitions of the MBR; nil without one, and if holds is a file system
+// that begins like one. gpt is set if it protects a GPT. An ISO's partition may begin at sector 0.
 func (s *source) readMBRExtents(holds string) *tableExtents {
 	p := s.bytesAt(0, 512)
 	if p[510] != 0x55 || p[511] != 0xaa || slices.Contains([]string{"vfat", "ntfs", "exfat", "BitLocker"}, holds) {
@@ -179,7 +179,7 @@ func formatBytes(sectors uint64, sector int64) string {
 }
 
 // guessMBRSector guesses the sector size of an MBR, which has no field for it. It is 4096 only if
-// the device has such sectors and the partitions then fill the image.
+// the device has such sectors and the partitions then end in the image's second half.
 func (l *tableExtents) guessMBRSector(sizeBytes, sectorBytes int64) int64 {
 	if sectorBytes != 4096 {
 		return 512

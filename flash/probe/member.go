@@ -136,7 +136,7 @@ func readXDRString(p []byte) (string, []byte) {
 	return string(p[4 : 4+n]), p[min(4+(n+3)&^3, len(p)):]
 }
 
-// readBcachefs reads the label, and sets Part if the file system uses several devices.
+// readBcachefs reads the label, sets Part if there are several devices, and returns true.
 func readBcachefs(s *source, at int64) (Content, bool) {
 	p := s.bytesAt(at, 104)
 	c := Content{Label: cleanText(p[48:80])}

@@ -160,7 +160,7 @@ func cleanText(p []byte) string {
 	return strings.TrimSpace(plaintext.OneLine(strings.ToValidUTF8(s, "")))
 }
 
-// cleanUTF16 does the same as cleanText for UTF-16.
+// cleanUTF16 returns a UTF-16 name as UTF-8, up to its first zero, without control characters.
 func cleanUTF16(p []byte) string {
 	var b []byte
 	for ; len(p) >= 2 && le.Uint16(p) != 0; p = p[2:] {

@@ -151,7 +151,8 @@ func formatGUID(p []byte) string {
 
 const protective = 0xee
 
-// readMBR reads an MBR and its logical partitions; nil without one. A protective MBR has type gpt.
+// readMBR reads an MBR and its logical partitions; nil without one, and if holds is a file system
+// that begins like one. A protective MBR has type gpt.
 func (s *source) readMBR(sector int64, holds string) *Table {
 	p := s.bytesAt(0, 512)
 	if p[510] != 0x55 || p[511] != 0xaa || slices.Contains([]string{"vfat", "ntfs", "exfat", "BitLocker"}, holds) {
@@ -189,6 +190,7 @@ type mbrEntry struct {
 	start, count int64 // sectors
 }
 
+// parseMBREntries returns the four entries in a sector, unchecked.
 func parseMBREntries(p []byte) []mbrEntry {
 	all := make([]mbrEntry, 4)
 	for i := range all {
