@@ -122,7 +122,7 @@ type wordFinder struct {
 	yes   bool
 }
 
-// Write searches the output so far for word, calls found at the first match, and never fails.
+// Write searches the first 64 KiB for word, calls found at the first match, and never fails.
 func (l *wordFinder) Write(p []byte) (int, error) {
 	if len(l.seen) < 1<<16 {
 		l.seen = append(l.seen, p...)

@@ -23,8 +23,8 @@ const (
 	leaveKey  = 0x1d // Ctrl-], as telnet has it
 )
 
-// Tail appends the end of the serial line's output to that of QEMU's own, and returns the last
-// tailLines lines of both together, without escapes and blank lines.
+// Tail returns the last tailLines lines of QEMU's own output and, after that, the serial line's,
+// without escapes and blank lines.
 func Tail(dir string) string {
 	var all []string
 	for _, name := range []string{outputName, consoleName} {

@@ -96,8 +96,8 @@ func lockMachine(ctx context.Context, dir string) (unlock func(), err error) {
 // lockLimit is far longer than the test of KVM, the longest step under the lock.
 const lockLimit = 30 * time.Second
 
-// launch starts QEMU with its output in the log file, which begins with note. It removes the
-// console log of an earlier machine, whose output must not be mistaken for this one's.
+// launch starts QEMU, with note and then its output in the log file, and sets PID and exited. It
+// removes the console log of an earlier machine, whose output must not be mistaken for this one's.
 func (v *VM) launch(ctx context.Context, argv []string, note string, detach bool) error {
 	if err := localfile.Remove(ConsoleLog(v.dir)); err != nil {
 		return err
