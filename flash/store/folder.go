@@ -38,8 +38,8 @@ const (
 
 var hexPattern = plaintext.Regexp(`^[0-9a-f]{64}$`)
 
-// openFolder opens an OCI layout, or creates one for a push to a new or empty folder. For a push or
-// a clean it locks the folder, and fails if another process has the lock. It refuses other folders.
+// openFolder opens an OCI layout for toPull, toPush or toClean, or creates one for toPush in a new
+// or empty folder. It refuses other folders. Except for toPull it takes the lock, or fails at once.
 func openFolder(dir, actions string) (*folder, error) {
 	f := &folder{dir: dir}
 	entries, err := os.ReadDir(dir)
@@ -75,6 +75,7 @@ func hasEntry(entries []fs.DirEntry, name string) bool {
 	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == name })
 }
 
+// close releases the lock of a push or a clean.
 func (f *folder) close() {
 	if f.lock != nil {
 		f.lock.Close()
@@ -123,7 +124,7 @@ func (f *folder) path(sum digest.Digest) string {
 	return filepath.Join(f.dir, blobsDir, sum.Encoded())
 }
 
-// has reports whether a blob of the right size is there. It does not read the blob.
+// has reports whether the folder has a blob of the right size. It does not read the blob.
 func (f *folder) has(_ context.Context, d v1.Descriptor) (bool, error) {
 	info, err := os.Stat(f.path(d.Digest))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -148,7 +149,7 @@ func (f *folder) put(ctx context.Context, b blob, sent func(int64)) error {
 
 var errOther = errors.New("its content has another digest or size: it is damaged, or another file")
 
-// copyProved copies in to the file to, which appears only with d's size and digest, else errOther.
+// copyProved copies in to the file to. If size or digest are not d's, it returns errOther instead.
 func copyProved(ctx context.Context, to string, in io.Reader, d v1.Descriptor, count func(int64)) error {
 	out, err := renameio.TempFile(filepath.Dir(to), to)
 	if err != nil {
@@ -211,7 +212,7 @@ func (f *folder) read(_ context.Context, d v1.Descriptor) ([]byte, error) {
 	return data, err
 }
 
-// get copies a blob to a file below dir, called as its digest, and verifies it.
+// get copies a blob to a file below dir, called as its digest, and verifies it. name is only shown.
 func (f *folder) get(ctx context.Context, d v1.Descriptor, name, dir string) (string, error) {
 	in, err := localfile.Open(f.path(d.Digest))
 	if err != nil {
@@ -264,7 +265,7 @@ func (f *folder) remove(ctx context.Context, digests []string, dry bool) (freed 
 
 const maxDepth = 4 // of an index inside an index
 
-// markNeeded adds to needed a manifest or index and all blobs and manifests that it names.
+// markNeeded adds to needed a manifest or index, at most maxDepth deep, and all that it names.
 func (f *folder) markNeeded(ctx context.Context, d v1.Descriptor, needed map[string]bool, depth int) error {
 	if needed[d.Digest.Encoded()] {
 		return nil

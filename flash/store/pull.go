@@ -233,6 +233,7 @@ func (p *pull) isThere(ctx context.Context, l v1.Descriptor) (bool, error) {
 	return false, err
 }
 
+// digest returns the SHA-256, in hex, of the folder's file with a name.
 func (p *pull) digest(ctx context.Context, name string, count func(int64)) (string, error) {
 	f, err := p.root.Open(name)
 	if err != nil {
@@ -242,7 +243,7 @@ func (p *pull) digest(ctx context.Context, name string, count func(int64)) (stri
 	return localfile.Digest(ctx, f, count)
 }
 
-// prepareFolder removes artifact.json if files will change, and refuses a disk that is too small.
+// prepareFolder removes artifact.json if files will change. Too little free space is an error.
 func (p *pull) prepareFolder(missing []v1.Descriptor) error {
 	if !p.described || len(missing) > 0 {
 		if err := p.root.Remove(images.ArtifactName); err != nil && !errors.Is(err, fs.ErrNotExist) {

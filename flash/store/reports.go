@@ -16,7 +16,7 @@ import (
 )
 
 // FetchReports copies report.json and artifact.json of a store's newest artifacts with a report,
-// each into a new folder below into. It returns up to last folders, from old to new.
+// each into a folder below into, unless it exists. It returns up to last folders, from old to new.
 func FetchReports(ctx context.Context, reference string, last int, into string) ([]string, error) {
 	s, place, err := openWhole(reference, toPull)
 	if err != nil {

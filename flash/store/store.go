@@ -57,7 +57,7 @@ const (
 	toClean = "pull,delete"
 )
 
-// open opens a folder by openFolder, or a repository without a request to the registry.
+// open opens a folder by openFolder, or a repository, for which it sends no request.
 func open(place fetch.Place, actions string) (Store, error) {
 	if place.Folder == "" {
 		return &registry{place.Repository()}, nil
@@ -65,7 +65,7 @@ func open(place fetch.Place, actions string) (Store, error) {
 	return openFolder(place.Folder, actions)
 }
 
-// openFor opens the store that a reference names.
+// openFor opens a store for actions such as toPull. It also returns the parsed reference.
 func openFor(reference, actions string) (Store, fetch.Place, error) {
 	place, err := fetch.ParsePlace(reference)
 	if err != nil {
@@ -75,7 +75,8 @@ func openFor(reference, actions string) (Store, fetch.Place, error) {
 	return s, place, err
 }
 
-// openWhole opens a store, and refuses a reference that has a tag or a digest.
+// openWhole opens a store for actions such as toPull, and refuses a reference that has a tag or a
+// digest. It also returns the parsed reference.
 func openWhole(reference, actions string) (Store, fetch.Place, error) {
 	place, err := fetch.ParsePlace(reference)
 	if err == nil && (place.Tag != "" || place.Digest != "") {
