@@ -137,7 +137,7 @@ func (f *File) Stat() (fs.FileInfo, error) { return f.file.Stat() }
 // Close closes the file.
 func (f *File) Close() error { return f.file.Close() }
 
-// Seal returns the file's SHA-256. If the file is not sealed, it reads and so seals all of it.
+// Seal returns the file's SHA-256. Unless the file is sealed, it reads, counts and seals all of it.
 func (f *File) Seal(ctx context.Context, count func(int64)) (string, error) {
 	if f.digest == nil {
 		if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, f.Reader(ctx, count), make([]byte, 16*chunkBytes)); err != nil {
@@ -147,7 +147,7 @@ func (f *File) Seal(ctx context.Context, count func(int64)) (string, error) {
 	return hex.EncodeToString(f.digest.Sum(nil)), nil
 }
 
-// Reader returns a reader of the whole file. Its end seals the file. It fails once ctx ends.
+// Reader returns a reader that counts bytes and seals the file at its end. It fails once ctx ends.
 func (f *File) Reader(ctx context.Context, count func(int64)) io.Reader {
 	r := &reader{ctx: ctx, file: f, count: count, in: io.NewSectionReader(f, 0, f.size+1)}
 	if f.digest == nil {
@@ -185,7 +185,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadAt reads from the file. A chunk that differs from the sealed content is ErrChanged.
+// ReadAt reads from the file. Once it is sealed, a chunk with other content is ErrChanged.
 func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
 	if f.digest == nil {
 		return f.file.ReadAt(p, off)
