@@ -24,7 +24,7 @@ func attribute(device, name string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// MustRun runs a program and returns its output; it fails the test if the program fails.
+// MustRun runs a program and returns its trimmed stdout and stderr. If it fails, so does the test.
 func MustRun(t *testing.T, argv ...string) string {
 	t.Helper()
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
@@ -34,8 +34,8 @@ func MustRun(t *testing.T, argv ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Loop attaches a loop device to a new file full of 0xa5, as if a former owner had used it. Unmount
-// file systems on the device before the test ends. Loop skips the test if it cannot attach one.
+// Loop attaches a loop device, with losetup's args, to a new file full of 0xa5, as if used before.
+// Unmount file systems on the device before the test ends. Loop skips the test if it cannot attach.
 func Loop(t *testing.T, size int64, args ...string) (device, file string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -122,7 +122,7 @@ func Open(t *testing.T, path string, flags int) *os.File {
 	return f
 }
 
-// Sleep starts a program that sleeps until the test ends. change can change it before the start.
+// Sleep calls change with a command that sleeps, starts that, and kills it when the test ends.
 func Sleep(t *testing.T, change func(*exec.Cmd)) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sleep", "3600")
@@ -164,7 +164,7 @@ func PartitionNode(t *testing.T, device string) string {
 	return node
 }
 
-// Scribble overwrites bytes of a device.
+// Scribble overwrites bytes of a device with p, from off on.
 func Scribble(t *testing.T, path string, off int64, p []byte) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)

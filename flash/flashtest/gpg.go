@@ -14,7 +14,7 @@ type Person struct {
 	user string
 }
 
-// NewGPG exports a new gpg key. args precede --quick-gen-key. It skips tests without gpg or gpgv.
+// NewGPG makes and exports a gpg key. args precede --quick-gen-key. It skips tests without gpg.
 func NewGPG(t *testing.T, user, expires string, args ...string) Person {
 	t.Helper()
 	for _, program := range []string{"gpg", "gpgv"} {

@@ -254,7 +254,7 @@ var (
 	_ fs.FileWriter    = (*miscHandle)(nil)
 )
 
-// Open fails with ENODEV while the device is gone after a push.
+// Open fails with ENODEV for the first AwayFor readings after a push.
 func (m *misc) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
 	d := m.dpu
 	d.mu.Lock()
