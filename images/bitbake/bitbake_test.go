@@ -164,8 +164,7 @@ func TestForecastOfWhatDidNotEnd(t *testing.T) {
 	}
 }
 
-// bitbake drops its event log for good where one write fails, as on a full disk. The
-// console goes on.
+// bitbake drops its event log after one failed write, as on a full disk. The console continues.
 func TestEventLogThatEndsEarly(t *testing.T) {
 	rec := Record{Started: time.Now()}
 	w := newWatch(t.Context(), &rec, forecast{Tasks: map[string]int64{}})
@@ -347,8 +346,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// A recipe is built for two configurations at a time. The queue and the
-// tasks name those differently.
+// A recipe is built for two configurations at a time. Queue and tasks name those differently.
 func TestMulticonfig(t *testing.T) {
 	var rec Record
 	w := newWatch(t.Context(), &rec, forecast{Tasks: map[string]int64{}})

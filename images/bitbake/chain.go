@@ -6,7 +6,7 @@ const maxNeeds = 1 << 19
 // needs maps each task to the tasks that it needs, without those that others of them imply.
 type needs map[string][]string
 
-// taskName returns a task's name in bitbake's tree of tasks.
+// taskName returns a task's name in bitbake's tree of tasks: RECIPE.TASK or mc:CONFIG:RECIPE.TASK.
 func (t Task) taskName() string {
 	name := t.Recipe + "." + t.Task
 	if t.Config != "" {

@@ -17,8 +17,7 @@ func chainOf(tasks []Task) string {
 	return strings.Join(names, " ")
 }
 
-// The event log of each bitbake has the tree of tasks. In the chain, each task needs
-// the one before.
+// Each bitbake's event log has the tree of tasks. In the chain, each task needs the one before.
 func TestChainOfRecordedRuns(t *testing.T) {
 	logs, err := filepath.Glob("../testdata/bitbake/recorded/*/fresh.events.gz")
 	must(t, err)

@@ -244,7 +244,8 @@ func linePath(values []float64, wide, left, top float64) string {
 	return fmt.Sprintf("M%.1f,%s", left, stepsPath(values, wide, left, top))
 }
 
-// stepsPath returns the height of the first step, then the SVG path, with equal neighbours joined.
+// stepsPath draws steps of equal width (wide) from left as an SVG path, which begins with the
+// height of the first. The value top has full height. Equal neighbours become one line.
 func stepsPath(values []float64, wide, left, top float64) string {
 	var b strings.Builder
 	was := ""

@@ -63,8 +63,8 @@ func (w *watch) addConsoleFailures() {
 	}
 }
 
-// explainFailure adds to bitbake's error the failed tasks, the ends of their logs, known causes and
-// the next step: bitbake's last lines seldom tell the cause. Other errors stay as they are.
+// explainFailure adds to bitbake's error the failed tasks, the paths of their logs (and the end of
+// a single one), known causes, the page and the next step. Other errors stay as they are.
 func (r Record) explainFailure(err error) error {
 	var failure *run.Failure
 	if !errors.As(err, &failure) {
@@ -95,7 +95,7 @@ func (r Record) explainFailure(err error) error {
 	return fmt.Errorf("%s%w%s%s", strings.TrimPrefix(b.String(), "\n"), err, r.namePage(), cmp.Or(known.String(), r.adviseLog(failure)))
 }
 
-// namePage returns a line with the path of the run's page, which save writes into the log's folder.
+// namePage returns a line with the path of the run's page beside its log, "" without a log.
 func (r Record) namePage() string {
 	if r.Log == "" {
 		return ""

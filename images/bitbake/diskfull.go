@@ -75,7 +75,7 @@ func (r *Record) noteFull() {
 	}
 }
 
-// spaceOf returns the free space of the build folder's tmp, or of the folder if that is missing.
+// spaceOf returns the free bytes of the build folder's tmp, or else of the folder, if known.
 func spaceOf(build string) (free int64, known bool) {
 	for _, dir := range []string{filepath.Join(build, "tmp"), build} {
 		if free, err := localfile.FreeBytes(dir); err == nil {

@@ -45,8 +45,8 @@ func findInitScript(p layers.Project, ws layers.Workspace) (string, error) {
 // kas, the first command of the script that fails ends it.
 const sourceLine = `set -e; script=$1; shift; source "$script" "$@" >&2; exec env -0`
 
-// sourceScript runs the init script in bash and returns the variables that it sets. The shell has
-// only PATH and HOME of the user's environment. The scripts' authors test with bash.
+// sourceScript runs the init script for the folders build and bitbake (or "") in bash, and returns
+// the variables that it sets. The shell has only PATH and HOME of the user's environment.
 func sourceScript(ctx context.Context, script, build, bitbake string) (map[string]string, error) {
 	out, err := run.Output(ctx, run.Command{
 		Argv: []string{"bash", "--noprofile", "--norc", "-c", sourceLine, "bash", script, build, bitbake},
@@ -166,8 +166,8 @@ func (t Tree) passedNames() []string {
 	return slices.Compact(names)
 }
 
-// Environment returns the environment for bitbake's programs: the variables of the project's
-// script, or of OpenEmbedded's if it has none, those to pass on, and the project's own.
+// Environment returns what Slipway adds to the user's environment for bitbake's programs: variables
+// of the project's script or OpenEmbedded's defaults, the names to pass on, and the project's own.
 func (t Tree) Environment() []string {
 	values := map[string]string{"LC_ALL": "en_US.UTF-8", "BUILDDIR": t.Build, "BBPATH": t.Build, "PATH": os.Getenv("PATH")}
 	maps.Copy(values, t.sourced)

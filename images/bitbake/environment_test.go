@@ -13,8 +13,7 @@ import (
 	"slipway/layers/run"
 )
 
-// scriptProject is a project of folders with the files given. Each folder that has a
-// file is a repository.
+// scriptProject is a project of folders with these files. Each folder with a file is a repository.
 func scriptProject(t *testing.T, header string, files map[string]string) (layers.Project, layers.Workspace, string) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())

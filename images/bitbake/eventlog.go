@@ -135,7 +135,7 @@ func (r *logReader) decodeEvent(line []byte) (e *event, err error) {
 	return e, nil
 }
 
-// decodeVariables returns an event with recordedVariables from the line with all variables.
+// decodeVariables decodes the line with all variables into an event with recordedVariables only.
 func decodeVariables(line []byte) (*event, error) {
 	var all struct {
 		AllVariables map[string]struct {
@@ -164,7 +164,7 @@ type logReader struct {
 	onBadLine func(error)
 }
 
-// Write calls onEvent or onBadLine for each line that ends in p, without ever an error.
+// Write passes the lines that end in p, decoded, to onEvent or onBadLine. It never fails.
 func (r *logReader) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
 		end := bytes.IndexByte(rest, '\n')

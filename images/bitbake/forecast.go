@@ -47,8 +47,8 @@ func forecastKey(k string) string {
 	return config + "|" + class + rest
 }
 
-// loadForecast reads the durations of earlier builds in dir. It returns an empty forecast if the
-// file is missing or broken, because the forecast only serves to estimate the time left.
+// loadForecast reads the durations of earlier builds in dir, all as tasks still to run. A missing
+// or broken file gives an empty forecast, because it only serves to estimate the time left.
 func loadForecast(dir string) forecast {
 	f := forecast{Tasks: map[string]int64{}}
 	file, err := localfile.Open(filepath.Join(dir, durationsName))
@@ -85,7 +85,7 @@ func (f forecast) saveDurations(dir string, r Record) error {
 	return err
 }
 
-// averageParallel returns how many tasks ran at a time, on average, 0 if none took any time.
+// averageParallel returns how many tasks ran at a time on average, at least 1; 0 without work.
 func (r Record) averageParallel() float64 {
 	var work, first, last int64 = 0, -1, 0
 	for _, t := range r.Tasks {
@@ -138,7 +138,7 @@ func (f *forecast) timeLeft(remaining int64, begun []begunTask) string {
 	return formatTimeLeft(max(time.Duration(float64(rest)/f.Parallel), longest))
 }
 
-// formatTimeLeft returns the estimate in words.
+// formatTimeLeft returns the estimate in words, such as "about 5 min left".
 func formatTimeLeft(d time.Duration) string {
 	switch {
 	case d < time.Minute:

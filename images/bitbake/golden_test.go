@@ -29,8 +29,7 @@ var update = flag.Bool("update", false, "record the runs again with each bitbake
 // recordIn is where runs are recorded: what they say has paths in it.
 const recordIn = "/b"
 
-// runsRecorded are the runs of one bitbake over the layer in testdata, one after
-// the other in one folder.
+// runsRecorded are runs of one bitbake over the layer in testdata, in order and in one folder.
 var runsRecorded = []struct {
 	name    string
 	prepare func(build string) error
@@ -171,8 +170,7 @@ func firstTime(log []byte) time.Time {
 	return first
 }
 
-// told is what a record tells that is the same whenever, and by whichever bitbake,
-// the run was.
+// told is what a record tells that is the same whenever, and by whichever bitbake, the run was.
 func told(r Record) Record {
 	r.Started, r.Parsed.TookMS, r.Disk, r.Workers, r.Queued = time.Time{}, 0, Disk{}, 0, nil
 	r.Parsed.Recipes = 0 // versions keep different caches

@@ -44,8 +44,9 @@ type Inputs struct {
 	Unread  []string          `json:"unread,omitempty"`  // files of other recipes only
 }
 
-// SaveInputs writes inputs.json, with the files that a build read, into the board's folder. If it
-// cannot find out which files these are, it removes the file and returns an error.
+// SaveInputs writes the files that a successful build read to inputs.json in dir, the board's
+// folder. root is the project's repository, and of its commit. If it cannot find out which files
+// these are, it removes inputs.json and returns an error.
 func SaveInputs(r Record, dir, root string, of Commit) error {
 	path := filepath.Join(dir, InputsName)
 	in, err := r.readInputs(dir, root)
@@ -70,8 +71,9 @@ func OpenInputs(dir string) (Inputs, error) {
 	return in, nil
 }
 
-// readInputs returns the files that the build read, from the recipes in its event log and bitbake's
-// caches of recipes. It returns an error if the build failed or the log is incomplete.
+// readInputs returns the files of the repository root that the build read, from the recipes in its
+// event log and bitbake's caches of recipes. dir is the board's folder. It returns an error if the
+// build failed or the log is incomplete.
 func (r Record) readInputs(dir, root string) (Inputs, error) {
 	if r.State != Succeeded {
 		return Inputs{}, fmt.Errorf("the last build %s", r.State)
@@ -149,6 +151,8 @@ type inputReader struct {
 	real   map[string]string // paths without links
 }
 
+// newInputReader returns a reader that keeps files of the repository root, but not those in the
+// board's folder. used are the paths of the recipes that the build used.
 func newInputReader(root, board string, used map[string]bool) *inputReader {
 	r := &inputReader{
 		used: used, known: map[string]bool{}, others: map[string]bool{}, real: map[string]string{},
@@ -281,8 +285,8 @@ func (r *inputReader) withoutLinks(path string) string {
 	return real
 }
 
-// addName adds one repository path of a file to the result, or to others if the recipe is not used.
-// A pattern or a folder counts as a folder of which the recipe reads all files.
+// addName adds rel, a repository path of the file path, to the result, or to others if the recipe
+// is not used. A pattern or a folder counts as a folder of which the recipe reads all files.
 func (r *inputReader) addName(recipe, path, rel string, there bool) {
 	name, used := filepath.Base(recipe), r.used[recipe]
 	info, err := os.Stat(path)

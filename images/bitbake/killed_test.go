@@ -68,8 +68,7 @@ func TestRealBitbakeKilled(t *testing.T) {
 	}
 }
 
-// build runs the tree's build as a process of its own, which is killed after a
-// while; 0 lets it end.
+// build runs the tree's build as a process of its own, and kills it after a while, or not for 0.
 func build(t *testing.T, tree Tree, after time.Duration) error {
 	t.Helper()
 	named, err := json.Marshal(tree)
@@ -91,8 +90,7 @@ func build(t *testing.T, tree Tree, after time.Duration) error {
 	return nil
 }
 
-// leftBy is what a build left: its image, how its record says that it ended, and
-// no process.
+// leftBy is what a build left: its image, how its record says that it ended, and no process.
 func leftBy(t *testing.T, tree Tree) string {
 	t.Helper()
 	var b strings.Builder

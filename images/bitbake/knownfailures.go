@@ -44,7 +44,8 @@ func explainKnownFailure(text string) (why, next string) {
 
 const tailLines = 15
 
-// logTail returns the last 15 lines of a log that bitbake names, printable, "" if it is unreadable.
+// logTail returns the last 15 lines of a log that bitbake names, printable and without sbuild's
+// statistics, "" if it is unreadable.
 func logTail(path string) string {
 	text := string(localfile.Tail(path, maxTail))
 	lines := strings.Split(strings.TrimRight(plaintext.Printable(plaintext.WithoutEscapes(strings.ToValidUTF8(text, "\uFFFD"))), "\n"), "\n")

@@ -91,7 +91,7 @@ type brokenOff struct {
 	tasks []process
 }
 
-// remember adds the processes to the tasks.
+// remember adds the processes to the tasks that bitbake breaks off.
 func (b *brokenOff) remember(all []process) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

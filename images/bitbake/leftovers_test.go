@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// bitbake's server gives the lock of its folder back, and removes its file, a moment before
-// its process has ended.
+// bitbake's server releases its folder's lock, and removes its file, just before its process ends.
 func TestServerWithoutLockIsStopped(t *testing.T) {
 	here, elsewhere := Tree{Build: t.TempDir()}, Tree{Build: t.TempDir()}
 	server := exec.Command("sleep", "600")

@@ -70,8 +70,8 @@ func readCounters() (counters, bool) {
 	return c, found
 }
 
-// parseStat reads the sums of all processors from /proc/stat: user, nice, system, idle, iowait,
-// irq, softirq and steal. The time of guests is part of user.
+// parseStat reads the number of processors and their sums from /proc/stat: user, nice, system,
+// idle, iowait, irq, softirq and steal. The time of guests is part of user.
 func parseStat(stat []byte) (c counters, found bool) {
 	for line := range bytes.Lines(stat) {
 		fields := bytes.Fields(line)

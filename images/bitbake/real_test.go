@@ -201,8 +201,7 @@ func stopRealBitbake(t *testing.T, tree Tree, now <-chan struct{}) {
 	}
 }
 
-// finishRealBitbake lets the task that runs at a first Ctrl-C come to its end, and
-// no other begin.
+// finishRealBitbake lets the task that runs at a first Ctrl-C come to its end, and no other begin.
 func finishRealBitbake(t *testing.T, tree Tree) {
 	t.Helper()
 	must(t, os.RemoveAll(filepath.Join(tree.Build, "tmp")))

@@ -256,7 +256,7 @@ func namesByValue(sums map[string]int64) []string {
 	})
 }
 
-// sharedRows counts hits and misses for each kind of task, at most maxRows with the most tasks.
+// sharedRows counts hits, misses and broken ones of each kind of task, most first, up to maxRows.
 func (r Record) sharedRows() []sharedRow {
 	rows := map[string]*sharedRow{}
 	sums := map[string]int64{}

@@ -94,6 +94,7 @@ func (t Tree) newRecord(j Job) Record {
 }
 
 // runAndFollow runs bitbake, and fills rec from its console, its event log and the machine's load.
+// Before a second interrupt it adds the processes that still run to broken.
 func (t Tree) runAndFollow(ctx context.Context, j Job, rec *Record, times forecast, broken *brokenOff) error {
 	w := newWatch(ctx, rec, times)
 	log := &logReader{onEvent: w.handleEvent, onBadLine: w.noteBadLine}

@@ -46,7 +46,8 @@ func startUnpickler() (*unpickler, error) {
 	return u, u.cmd.Start()
 }
 
-// decode returns the values that Python reads in an event's line, within maxEventTime.
+// decode returns the values that Python reads in an event's line. It kills a Python that takes
+// longer than maxEventTime: all later calls then fail.
 func (u *unpickler) decode(line []byte) (map[string]any, error) {
 	defer time.AfterFunc(maxEventTime, func() { _ = u.cmd.Process.Kill() }).Stop()
 	var answer struct {

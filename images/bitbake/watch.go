@@ -344,8 +344,8 @@ func (w *watch) addFailure(r *runningTask) {
 	w.rec.Failures = append(w.rec.Failures, f)
 }
 
-// updateQueue moves the bars to the counters of an event. Up to bitbake 1.46 each queue reports its
-// own counters, later both report the counters of both.
+// updateQueue moves the bars to the counters of an event, of the setscene queue if scene is true,
+// and sets the record's total. After bitbake 1.46 each event has the counters of both queues.
 func (w *watch) updateQueue(scene bool, s map[string]any) {
 	if s == nil {
 		return
@@ -454,7 +454,7 @@ func (w *watch) finishBuild(err error) {
 	}
 }
 
-// queueSummary returns the counts of a queue in words.
+// queueSummary returns in words the counts of a queue, setscene or tasks.
 func (r Record) queueSummary(queue string) string {
 	if queue == "setscene" {
 		return fmt.Sprintf("%d taken from shared state, %d not", r.Setscene.Hits, r.Setscene.Misses)
@@ -486,7 +486,7 @@ func recipeOfFile(file string) string {
 }
 
 // tellStopping prints, after an interrupt, that bitbake first finishes its running tasks. It prints
-// nothing if patient is false, as bitbake then breaks them off.
+// nothing without such tasks, or if patient is false, as bitbake then breaks them off.
 func (w *watch) tellStopping(patient bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -44,8 +44,8 @@ func ForUser(t *testing.T, testdata string) []string {
 	return nil
 }
 
-// AsUser runs the current test again, as the user SLIPWAY_BUILDER or nobody, in a PublicDir with a
-// copy of testdata. It fails or skips this test as the second run did, and returns the folder.
+// AsUser runs the current test again with args, as the user SLIPWAY_BUILDER or nobody, in a
+// PublicDir with a copy of testdata. It fails or skips as that run did, and returns the folder.
 func AsUser(t *testing.T, testdata string, args ...string) (dir string) {
 	t.Helper()
 	name := builderName()
