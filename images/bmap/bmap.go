@@ -56,6 +56,7 @@ func (m Map) blockCount() int64 {
 	return (m.ImageSize + m.BlockSize - 1) / m.BlockSize
 }
 
+// mappedBlockCount returns the number of blocks in all ranges.
 func (m Map) mappedBlockCount() int64 {
 	var n int64
 	for _, r := range m.Ranges {

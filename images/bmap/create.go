@@ -75,7 +75,7 @@ func dataSegments(f *os.File, size int64) ([]segment, error) {
 	return found, nil
 }
 
-// splitByTile splits segments at multiples of TileBytes, and groups the results by tile.
+// splitByTile splits segments at multiples of TileBytes, in one group for each tile that has any.
 func splitByTile(segments []segment) [][]segment {
 	var tiles [][]segment
 	last := int64(-1)

@@ -21,7 +21,7 @@ const (
 	digestType  = "sha256"
 )
 
-// WriteTo writes the map as a file of version 2.0.
+// WriteTo writes the map as a file of version 2.0. An invalid map is an error.
 func (m Map) WriteTo(w io.Writer) (int64, error) {
 	if err := m.validate(); err != nil {
 		return 0, fmt.Errorf("write block map: %w", err)
@@ -116,7 +116,7 @@ func limitElements(file []byte) error {
 	return nil
 }
 
-// verifyDigest checks the file's own SHA-256, with zeros in its place. It refuses other kinds.
+// verifyDigest checks the file's own SHA-256, with zeros in its place. It refuses other algorithms.
 func (d *document) verifyDigest(file []byte) error {
 	if kind := strings.TrimSpace(d.Algorithm); kind != digestType {
 		return fmt.Errorf("checksum type %.20q; want %s: make the map again from the image, with bmap or bmaptool create", kind, digestType)
@@ -185,6 +185,7 @@ func parseRange(text string) (Range, error) {
 	return Range{First: low, Last: high}, nil
 }
 
+// parseNumber parses a decimal number of at least 0, with any blanks around it.
 func parseNumber(text string) (int64, error) {
 	text = strings.TrimSpace(text)
 	n, err := strconv.ParseUint(text, 10, 63)
