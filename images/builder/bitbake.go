@@ -195,8 +195,8 @@ func (b *projectBuild) commitOfProject(ctx context.Context) bitbake.Commit {
 }
 
 // saveInputs writes inputs.json with the files that the build read of the project's own repository,
-// for ci plan, and only warns if it cannot. It marks them as edited if the repository changed since
-// before, if a local folder replaced a layer, or if a KAS_ variable changed the build.
+// for ci plan. If it cannot, it only warns. It marks them as edited if the repository changed since
+// before, a local folder replaced a layer, or a KAS_ variable changed the build.
 func (b *projectBuild) saveInputs(ctx context.Context, before bitbake.Commit) error {
 	after := b.commitOfProject(ctx)
 	local := slices.ContainsFunc(b.project.Repos, func(r layers.Repo) bool { return r.Local })

@@ -23,8 +23,9 @@ import (
 
 // collectArtifact links or copies the images that bitbake deployed into the board's folder and
 // writes artifact.json. If the files are those of the earlier artifact, that one stays, with its
-// signature. If nothing was deployed, and others is true, for targets that are not the project's,
-// or no target is an image, the earlier artifact stays too, and collectArtifact returns an empty one.
+// signature. If nothing was deployed, and others is true (the targets are not the project's) or no
+// target is an image, it changes nothing and returns an empty artifact. If no image can be flashed,
+// it removes artifact.json and returns an error.
 func (b *projectBuild) collectArtifact(ctx context.Context, spec images.Spec, others bool) (images.Artifact, error) {
 	found, hasImage, err := b.findImages(ctx)
 	if err != nil || len(found) == 0 && (others || !hasImage) {
@@ -69,7 +70,7 @@ func builtFiles(a images.Artifact) []images.File {
 	return slices.DeleteFunc(slices.Clone(a.Files), func(f images.File) bool { return f.Kind == images.Provenance })
 }
 
-// costOf returns how long a run took and its hits in shared state, nil for one without an end.
+// costOf returns how long a run took and its use of shared state, nil for one without an end.
 func costOf(r bitbake.Record) *images.Cost {
 	if r.Ended.IsZero() {
 		return nil
@@ -112,7 +113,8 @@ func (b *projectBuild) unchangedFiles() map[string]images.File {
 	return same
 }
 
-// collectFiles puts the deploy folder's images into the board's, except known files already there.
+// collectFiles puts the found images into the board's folder, except known files that are already
+// in it, and returns the entries of all.
 func (b *projectBuild) collectFiles(ctx context.Context, found []image, known map[string]images.File) ([]images.File, error) {
 	var files []images.File
 	for _, i := range found {
@@ -142,7 +144,7 @@ func (b *projectBuild) checkFlashed(found []image) error {
 // flashed are the kinds of files that are written to a board.
 var flashed = []string{images.DiskImage, images.Tegraflash, images.BFB}
 
-// deployedName returns an image's file with an ending, also after Yocto's .rootfs, or "".
+// deployedName returns IMAGE.rootfs.ENDING or else IMAGE.ENDING, or "" if neither file exists.
 func deployedName(image, ending string) string {
 	for _, name := range []string{image + ".rootfs." + ending, image + "." + ending} {
 		if localfile.Exists(name) {

@@ -68,7 +68,7 @@ type hostCheck struct {
 }
 
 // CheckHost runs all checks of this machine for a build, in about a second, and returns their
-// results. It leaves out a check whose program is missing.
+// results. It leaves out a check whose program is missing. system is as for HostPackages.
 func CheckHost(ctx context.Context, spec images.Spec, system string) []HostCheck {
 	checks := hostChecks(ctx, spec, system)
 	done := make([]HostCheck, len(checks))
@@ -80,7 +80,8 @@ func CheckHost(ctx context.Context, spec images.Spec, system string) []HostCheck
 	return done
 }
 
-// hostChecks returns the checks for a build of the board, without those whose program is missing.
+// hostChecks returns the checks for a build of the board by the build system, without those whose
+// program is missing.
 func hostChecks(ctx context.Context, spec images.Spec, system string) []hostCheck {
 	checks := debianChecks(ctx, spec)
 	if spec.Debian == nil {
@@ -147,7 +148,7 @@ func ownersCheck(ctx context.Context) hostCheck {
 	return hostCheck{what: "owners", fine: "this user can make files of other owners", check: func() error { return checkUserNamespace(ctx) }}
 }
 
-// bitbakeChecks returns the checks before a build with bitbake: of OpenEmbedded's or Isar's.
+// bitbakeChecks returns the checks before a build with bitbake: system is OpenEmbedded's or Isar's.
 func bitbakeChecks(ctx context.Context, spec images.Spec, system string) []hostCheck {
 	checks := []hostCheck{
 		{what: "user", fine: "not root", check: func() error { return CheckUser(spec, "build", images.BuildRequest{}) }},

@@ -10,8 +10,7 @@ import (
 	"slipway/layers/progress/progresstest"
 )
 
-// What is too much for the look before a build may be bitbake's daily bread: it is
-// said, and the build goes on.
+// What is too large for the check may be fine for bitbake: Slipway warns, and the build continues.
 func TestWarn(t *testing.T) {
 	p := layers.Project{LocalConf: map[string]string{"large": strings.Repeat("A = \"\"\n", 30_000)}}
 	b := projectBuild{project: p, workspace: layers.Workspace{Dir: filepath.Join(t.TempDir(), "layers")}}

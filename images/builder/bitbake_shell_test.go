@@ -63,8 +63,7 @@ func inShell(t *testing.T, dir, line string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// bitbake in a shell is told of the cache, as in a build: its tasks' hashes would be
-// others.
+// bitbake in a shell is told of the cache, as in a build: its tasks' hashes would be others.
 func TestShellHasTheCache(t *testing.T) {
 	dir, _ := shellBoard(t, "header: {version: 14}\n", "")
 	fakeCheckout(t, filepath.Join(dir, "bitbake"), "2.8.1")

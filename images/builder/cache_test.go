@@ -29,8 +29,7 @@ func fakeCheckout(t *testing.T, dir, version string) {
 	}
 }
 
-// A cache that does not answer stops a build before bitbake begins; "off" builds
-// without it.
+// A cache that does not answer stops a build before bitbake begins; "off" builds without it.
 func TestBuildChecksItsCache(t *testing.T) {
 	dir := t.TempDir()
 	fakeCheckout(t, dir, "2.8.1")

@@ -186,7 +186,7 @@ func mmdebstrapArgs(spec images.Spec, tar string) []string {
 	return append(argv, d.Suite, tar)
 }
 
-// asRoot returns argv, without root in a user namespace, so that it may create files of any owner.
+// asRoot returns argv for root, and a command that runs it as root of a user namespace for others.
 func asRoot(argv ...string) []string {
 	if os.Geteuid() == 0 {
 		return argv
