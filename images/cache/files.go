@@ -56,7 +56,7 @@ func (s *servedFolder) openFile(name string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// isHidden reports whether a name leads out of the folder, or has a part that begins with a dot.
+// isHidden reports whether a name is empty, not a local path, or has a part that begins with a dot.
 func isHidden(name string) bool {
 	for part := range strings.SplitSeq(name, "/") {
 		if strings.HasPrefix(part, ".") {

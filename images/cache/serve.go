@@ -128,7 +128,7 @@ func prepareServer(opt ServeOptions) (*server, error) {
 	return s, nil
 }
 
-// lockFolder locks the folder of a cache serve. It fails at once if another one serves the folder.
+// lockFolder locks dir, the state folder of a cache serve. If another one has the lock, it fails.
 func lockFolder(dir string) (unlock func(), err error) {
 	f, err := localfile.LockNow(filepath.Join(dir, "lock"), 0o644)
 	if errors.Is(err, localfile.ErrLocked) {
@@ -181,7 +181,7 @@ func openServedFolder(dir string, whole func(*os.Root, string) bool) (*servedFol
 	return &servedFolder{root: root, complete: whole}, err
 }
 
-// writeKey writes a random secret to the file key. Builds that can read it are on this machine.
+// writeKey writes a random secret to dir/key and returns it. Its readers are on this machine.
 func writeKey(dir string) (string, error) {
 	secret := make([]byte, 16)
 	if _, err := rand.Read(secret); err != nil {
@@ -302,7 +302,7 @@ func retryUntil(ctx context.Context, try func() error) error {
 	return nil
 }
 
-// publicHost returns the host by which other machines reach the servers, else 127.0.0.1.
+// publicHost returns the host for other machines: the listener's, this machine's name or 127.0.0.1.
 func (s *server) publicHost() string {
 	if s.host != "" && !net.ParseIP(s.host).IsUnspecified() {
 		return s.host

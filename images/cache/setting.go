@@ -51,7 +51,7 @@ func (s *Setting) UnmarshalYAML(n *goyaml.Node) error {
 	return err
 }
 
-// parseSetting reads "off" or the address of a cache serve. "" is no setting.
+// parseSetting reads "off" or a cache serve's address, with from as its place. "" is no setting.
 func parseSetting(from, text string) (Setting, error) {
 	if text == "" {
 		return Setting{}, nil
