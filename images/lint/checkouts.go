@@ -28,8 +28,8 @@ type checkout struct {
 // outsideFolders finds the folders outside of a layer in which its layer.conf has recipes.
 var outsideFolders = plaintext.Regexp(`\$\{LAYERDIR\}(/\.\./[^\s"*]*)/`)
 
-// newCheckout returns the checked out layers. It returns nil if a layer is missing, or if no layer
-// has bitbake.conf: a project file may leave out openembedded-core.
+// newCheckout returns the layers in these folders. It returns nil if a folder has no layer, or if
+// none has bitbake.conf: a project file may leave out openembedded-core.
 func newCheckout(layers []string) *checkout {
 	folders, core := slices.Clone(layers), false
 	for _, dir := range layers {

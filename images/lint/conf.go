@@ -67,7 +67,7 @@ func (l logicalLine) positionAt(offset int) Position {
 }
 
 // parseConf parses configuration line by line, as bitbake does. It returns the lines that it cannot
-// parse in bad, so that one of them does not hide the others.
+// parse in bad, and an error only for a text over the limits.
 func parseConf(src Source) (statements []Statement, bad []badLine, err error) {
 	if len(src.Text) > maxTextBytes {
 		return nil, nil, fmt.Errorf("%s: more than %d bytes of configuration", src.File, maxTextBytes)
@@ -167,7 +167,7 @@ func (l logicalLine) parseStatement() (Statement, *badLine) {
 	return l.parseValue(s, end+len(s.Op))
 }
 
-// parseDirective returns the directive word at i, with the rest of the line as its value.
+// parseDirective returns the directive word at i, with the rest of the line as its value, and nil.
 func (l logicalLine) parseDirective(i int, word string) (Statement, *badLine) {
 	s := Statement{At: l.positionAt(i), Var: word}
 	s.Value = strings.TrimSpace(l.text[i+len(word):])

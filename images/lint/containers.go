@@ -52,7 +52,7 @@ func (c *checker) distroKnown() bool {
 	}
 }
 
-// findInstalled returns the first installed package that is on the list.
+// findInstalled returns the first installed package that is on the list, nil without one.
 func (c *checker) findInstalled(list []string) *Word {
 	i := slices.IndexFunc(c.installed, func(w Word) bool { return slices.Contains(list, w.Text) })
 	if i < 0 {
@@ -61,8 +61,8 @@ func (c *checker) findInstalled(list []string) *Word {
 	return &c.installed[i]
 }
 
-// checkVirtualization reports a known distro without the feature virtualization, and any build that
-// removes ldconfig from DISTRO_FEATURES.
+// checkVirtualization reports a known distro without the feature virtualization, which the package
+// w needs, and any build that removes ldconfig from DISTRO_FEATURES.
 func (c *checker) checkVirtualization(w Word) {
 	virtualization := false
 	for _, s := range c.allStatements() {
@@ -81,7 +81,7 @@ func (c *checker) checkVirtualization(w Word) {
 	}
 }
 
-// checkSystemd reports a known distro whose init system is not systemd.
+// checkSystemd reports a known distro whose init system is not systemd, which starts the package w.
 func (c *checker) checkSystemd(w Word) {
 	for _, s := range c.allStatements() {
 		base, operation := splitOverrides(s.Var)
@@ -99,8 +99,8 @@ func (c *checker) checkSystemd(w Word) {
 	c.addFinding(w.At, false, "the init system is not systemd, which "+w.Text+" is started by", "the container engine and the units of L4T are systemd's, and nothing starts them under another", fix)
 }
 
-// checkContainerLayer reports a project without meta-virtualization, which has the container
-// recipes, unless a layer without a table may have them too.
+// checkContainerLayer reports a project without meta-virtualization, which the package w needs,
+// unless w is reported as missing, or a layer without a table may have its recipe.
 func (c *checker) checkContainerLayer(w Word) {
 	if c.layers.Branch["meta-virtualization"] != "" || c.layers.Others || len(c.layers.Branch) < 2 {
 		return

@@ -16,8 +16,7 @@ import (
 type Layers struct {
 	Branch map[string]string // of the layers that there are tables of, by their names
 	Others bool              // there are layers that there is no table of
-	// Recipes are the names in the checkouts, as in the tables, which they overrule; it
-	// may be nil.
+	// Recipes are the names in the checkouts, as in the tables, which they overrule; it may be nil.
 	// It is called only if a name is in doubt: checkouts are large.
 	Recipes func() map[string]bool
 	Distro  []Source // the distro's own configuration, as far as it exists
@@ -108,7 +107,7 @@ func (c *checker) addFinding(at Position, stops bool, what, why, fix string) {
 	c.findings = append(c.findings, Finding{at, at.String(), stops && !c.conditional, what, why, fix})
 }
 
-// releaseBranch returns the first layer's branch that tells the Yocto release of the whole build.
+// releaseBranch returns the first layer's branch that tells the Yocto release of the build, or "".
 func (l Layers) releaseBranch() string {
 	for _, layer := range []string{"openembedded-core", "meta-tegra", "meta-openembedded", "meta-virtualization", "meta-tegra-community"} {
 		if seriesOf(l.Branch[layer]) != "" {
@@ -274,6 +273,7 @@ func (c *checker) checkPackage(w Word, variable string) {
 	}
 }
 
+// checkMachine reports a machine that the build's layers do not have on their branches.
 func (c *checker) checkMachine(w Word) {
 	if name := machinePrefix + w.Text; !strings.Contains(w.Text, "$") && c.isMissing(name) {
 		c.addMissing(w, "MACHINE is "+w.Text, name)
@@ -297,7 +297,7 @@ func (c *checker) inRenamedCore(name string) bool {
 	})
 }
 
-// inRecipes reports whether the checkouts have the name.
+// inRecipes reports whether the checkouts have the name, with or without a suffix such as -dev.
 func (c *checker) inRecipes(name string) bool {
 	if c.layers.Recipes == nil {
 		return false
@@ -328,7 +328,8 @@ func (l Layers) tableBranch(t table) string {
 	return branch
 }
 
-// addMissing adds a finding for a missing name: which branches have it, and what to write instead.
+// addMissing adds a finding for a missing name. It says what ("MACHINE is x"), which branches have
+// the name, and what to write instead.
 func (c *checker) addMissing(w Word, what, name string) {
 	why, now := c.branchHistory(name), ""
 	if r := findRename(name); r != nil {
@@ -347,7 +348,7 @@ func (c *checker) addMissing(w Word, what, name string) {
 	c.addFinding(w.At, true, what+", which "+c.checkedBranch(name)+" does not have", why, c.adviseInstead(name, now))
 }
 
-// firstPresent returns the first candidate whose words are all in the tables for this build.
+// firstPresent returns the first candidate whose words are all in this build's tables, or "".
 func (c *checker) firstPresent(candidates []string) string {
 	for _, candidate := range candidates {
 		if !slices.ContainsFunc(words(candidate), c.absentFromTables) {

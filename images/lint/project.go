@@ -156,7 +156,7 @@ func Read(file string) (Source, error) {
 // layerAliases are other names of repositories of the tables' layers.
 var layerAliases = map[string]string{"poky": "openembedded-core", "oe-core": "openembedded-core", "openembedded-core-contrib": "openembedded-core", "meta-oe": "meta-openembedded"}
 
-// tableLayer returns the layer with a table that a repository is, by its URL, name or ID, or "".
+// tableLayer returns which layer of the tables of names a repository is, by URL, name or ID, or "".
 func tableLayer(r layers.Repo) string {
 	for _, name := range []string{strings.TrimSuffix(path.Base(r.URL), ".git"), r.Name, r.ID} {
 		if layer, ok := layerAliases[name]; ok {

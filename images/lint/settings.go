@@ -15,8 +15,8 @@ import (
 
 var classLists = []string{"INHERIT", "USER_CLASSES", "IMAGE_CLASSES", "PACKAGE_CLASSES", "INHERIT_DISTRO"}
 
-// checkNames checks the classes, image types, versions and providers that a statement names. It
-// needs the index of all statements: it does not check replaced statements and removed words.
+// checkNames checks the classes, image types, versions and providers that s, statement i, names. It
+// needs indexStatements, because it does not check replaced statements and removed words.
 func (c *checker) checkNames(i int, s Statement) {
 	base, operation := splitOverrides(s.Var)
 	if s.Op == "" || s.Flag != "" || operation == "remove" || operation == "" && c.isReplaced(i, s) {
@@ -131,6 +131,7 @@ func (c *checker) definesType(name string) bool {
 	})
 }
 
+// checkProvider reports a preferred provider that the build's layers do not have.
 func (c *checker) checkProvider(variable string, w Word) {
 	if !isComputed(w) && c.isMissing(w.Text) {
 		c.addMissing(w, variable+" is "+w.Text, w.Text)
