@@ -51,8 +51,8 @@ func namesIn(expression string) []string {
 	return slices.DeleteFunc(betweenNames().Split(strings.TrimSpace(expression), -1), func(name string) bool { return !licenceName().MatchString(name) })
 }
 
-// spdxName returns the SPDX name of a Debian licence name. only is the suffix for a GNU licence
-// without "+": "-only" in DEP-5, "" for a reference to its text, which does not tell.
+// spdxName returns the SPDX name of a Debian licence name; an unknown one stays. only is the suffix
+// for a GNU licence without "+": "-only" in DEP-5, "" for a reference to its text.
 func spdxName(name, only string) string {
 	if m := gnuLicence().FindStringSubmatch(name); m != nil {
 		if m[3] == "" {

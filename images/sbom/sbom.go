@@ -89,7 +89,7 @@ func readFile(path string) (Bill, error) {
 	return Decode(f)
 }
 
-// Decode reads one bill, in any of the formats. It recognises the format by the content.
+// Decode reads one bill, and recognises its format by the content. It sorts nothing.
 func Decode(r io.Reader) (Bill, error) {
 	b := bufio.NewReaderSize(&limited{r: r, left: maxBytes}, 1<<16)
 	begin, err := b.Peek(4)
@@ -200,6 +200,7 @@ func decodeKeys(keys map[string]json.RawMessage) (Bill, error) {
 	return Bill{}, errors.New("it is neither SPDX 2 or 3, nor CycloneDX, nor of dpkg, nor of Yocto's CVE check")
 }
 
+// add appends the content of another bill, with duplicates.
 func (b *Bill) add(other Bill) {
 	b.Forms = append(b.Forms, other.Forms...)
 	b.Packages = append(b.Packages, other.Packages...)
@@ -236,8 +237,8 @@ func (b Bill) Licences() map[string]int {
 	return all
 }
 
-// SplitLicence returns the licences of an SPDX expression, or of a Yocto expression with & and |.
-// An expression without any gives one empty text.
+// SplitLicence returns the licences of an SPDX expression, or of a Yocto expression with & and |,
+// once each and with any exception (WITH). If there are none, or NONE, it returns one empty text.
 func SplitLicence(expression string) []string {
 	words := strings.FieldsFunc(expression, func(r rune) bool { return strings.ContainsRune(" ()&|", r) })
 	var names []string
@@ -262,7 +263,7 @@ func SplitLicence(expression string) []string {
 
 func text(s string) string { return plaintext.Clean(s, maxText) }
 
-// addPackage adds a named package, with texts cut to maxText. More than maxPackages are an error.
+// addPackage adds a package that has a name, cut to maxText. More than maxPackages are an error.
 func (b *Bill) addPackage(p Package) error {
 	if p.Name == "" {
 		return nil
@@ -275,7 +276,7 @@ func (b *Bill) addPackage(p Package) error {
 	return nil
 }
 
-// addFlaw adds a flaw as addPackage adds a package. A flaw without an identifier is left out.
+// addFlaw adds a flaw that has an identifier, cut to maxText. More than maxFlaws are an error.
 func (b *Bill) addFlaw(f Flaw) error {
 	if f.ID == "" {
 		return nil

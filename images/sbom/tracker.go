@@ -118,8 +118,8 @@ func (b *Bill) addTracked(release, name string, versions []string, flaws map[str
 	return nil
 }
 
-// setSource sets a package's source from dpkg's field Source: "NAME" or "NAME (VERSION)". A signed
-// kernel gets the source linux, under which the tracker has it.
+// setSource sets a package's source from dpkg's field Source: "NAME", "NAME (VERSION)" or "" for
+// its own name. A signed kernel gets the source linux, under which the tracker has it.
 func (p *Package) setSource(field string) {
 	name, rest, _ := strings.Cut(field, " ")
 	p.Source = cmp.Or(name, p.Name)
