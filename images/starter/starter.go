@@ -278,13 +278,14 @@ func projectName(folder string) string {
 	return plaintext.OneLine(filepath.Base(folder))
 }
 
+// fill returns the text of the template with this name for the choices.
 func (c choices) fill(name string) (string, error) {
 	var text bytes.Buffer
 	err := templates.ExecuteTemplate(&text, name, c)
 	return text.String(), err
 }
 
-// steps returns the user's next commands, in order.
+// steps returns the user's next commands, in order, with layers lock if not all layers are pinned.
 func (c choices) steps(pinned bool) []Step {
 	steps := []Step{{"board check", "read all files again, and list what only you know"}}
 	if !pinned {
