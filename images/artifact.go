@@ -126,7 +126,7 @@ func ReadArtifact(dir string) (Artifact, error) {
 }
 
 // checkNames refuses control characters in names, a file name that CheckFileName refuses, and a
-// board name that no folder can have. An artifact that is not of project files needs no board.
+// board name that no folder can have. Only an artifact of project files needs the name of a board.
 func (a Artifact) checkNames() error {
 	names := []string{a.Board, a.Arch}
 	for _, f := range a.Files {
@@ -267,7 +267,8 @@ func LoadBuilt(board string) (Spec, error) {
 	return spec, asBoardFile(err)
 }
 
-// loadBuilt loads a board by name, or else from a folder: an artifact or a deploy folder.
+// loadBuilt loads a board as Load does, or else the board of a folder: an artifact or a deploy
+// folder. A board's name comes before a folder's.
 func loadBuilt(board string) (Spec, error) {
 	boards, names, err := knownBoards()
 	if err != nil {
@@ -293,8 +294,8 @@ func isFolderName(word string) bool {
 	return err == nil && info.IsDir() || err != nil && strings.HasSuffix(word, "/")
 }
 
-// specOfFolder returns the spec of the board that the artifact.json in dir names. It returns an
-// error if Slipway knows no such board, unless the artifact was built from project files alone.
+// specOfFolder returns the spec of the board that the artifact.json in dir names. That must be one
+// of names, the known boards, unless the artifact was built from project files alone.
 func specOfFolder(boards boardSet, names []string, dir string) (Spec, error) {
 	a, err := ReadArtifact(dir)
 	if err != nil {
@@ -319,9 +320,8 @@ func specOfFolder(boards boardSet, names []string, dir string) (Spec, error) {
 // kindsOfProject are the kinds of devices for images of a board without a board.yml.
 var kindsOfProject = []string{"file", "block"}
 
-// specOfDeployed returns a spec for bitbake's folder of images: the board named like the folder
-// (the machine), or else one without a board.yml. A folder without images is an error. Slipway
-// writes receipts and reports below build/.
+// specOfDeployed returns a spec for bitbake's folder of images: of the board in names with the
+// folder's name (the machine), or else without a board.yml. It refuses a folder without images.
 func specOfDeployed(boards boardSet, names []string, dir string) (Spec, error) {
 	if len(findDeployed(dir)) == 0 {
 		return Spec{}, fmt.Errorf("%s: neither %s nor an image of bitbake's is in this folder\nnext: ls %[1]s", dir, ArtifactName)
@@ -337,9 +337,9 @@ func specOfDeployed(boards boardSet, names []string, dir string) (Spec, error) {
 	return spec, checkFolderName(spec.Board)
 }
 
-// findDeployed returns the images in a folder that bitbake deployed to, without block maps. Yocto
-// links a short name to the newest build of an image. If there are such links, findDeployed leaves
-// out all other names, which are older builds.
+// findDeployed returns the kinds and names of the images that bitbake deployed to a folder, without
+// block maps. Yocto links a short name to the newest build of an image. If there are such links,
+// findDeployed leaves out all other names, which are older builds.
 func findDeployed(dir string) (found []File) {
 	entries, _ := os.ReadDir(dir) // what cannot be read has none
 	linked := false
@@ -360,8 +360,8 @@ func findDeployed(dir string) (found []File) {
 }
 
 // DeployedImage returns the path of the image in the deploy folder that the user named as the
-// board, or "" if the user named none. It takes the preferred file of the first of kinds that the
-// folder has, and refuses two different images of that kind, or none of any.
+// board, or "" if the user named none. Of the first of kinds that the folder has, it takes the
+// ending that Endings lists first. It refuses two different images of that kind, or none of any.
 func (s Spec) DeployedImage(kinds ...string) (string, error) {
 	if s.deployed == "" {
 		return "", nil
@@ -387,7 +387,7 @@ func (s Spec) DeployedImage(kinds ...string) (string, error) {
 	return "", fmt.Errorf("%s: no image for this device: want %s\nnext: ls %[1]s", s.deployed, strings.Join(kinds, " or "))
 }
 
-// differentImages returns one name for each image: names that differ after the first dot are one.
+// differentImages returns one name for each image: names that differ only after a dot are one.
 func differentImages(names []string) (different []string) {
 	var stems []string
 	for _, name := range names {
@@ -404,6 +404,8 @@ func DescribeFile(ctx context.Context, dir, kind, name string) (File, error) {
 	return describeFile(ctx, dir, kind, name, func(int64) {})
 }
 
+// describeFile returns a file's kind, name, size and SHA-256 digest. It calls count with the number
+// of bytes of each read.
 func describeFile(ctx context.Context, dir, kind, name string, count func(int64)) (File, error) {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {

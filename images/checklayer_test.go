@@ -17,10 +17,9 @@ import (
 // seriesBranches are the branches of bitbake for each series that a layer can claim.
 var seriesBranches = map[string]string{"kirkstone": "2.0", "scarthgap": "2.8", "wrynose": "2.18"}
 
-// A machine with the tune of a BlueField and little else of it. What both build must be
-// the same, or a distribution cannot have both. openembedded-core itself builds
-// matchbox-panel-2 differently for acpi. With linux-dummy it packages each recipe that
-// recommends kernel modules differently.
+// A machine with the tune of a BlueField and little else of it. What both build must be the same,
+// or a distribution cannot have both. openembedded-core itself builds matchbox-panel-2 differently
+// for acpi. With linux-dummy it packages each recipe that recommends kernel modules differently.
 const plainMachine = `require conf/machine/include/arm/%s.inc
 PREFERRED_PROVIDER_virtual/kernel = "linux-yocto"
 COMPATIBLE_MACHINE:pn-linux-yocto = ".*"

@@ -52,6 +52,7 @@ var (
 	interfaceName = plaintext.Regexp(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,14}$`)
 )
 
+// validateDPU returns the first error in dpu with its place, nil for a board without dpu.
 func (s Spec) validateDPU() error {
 	if s.DPU == nil {
 		return nil
@@ -62,7 +63,7 @@ func (s Spec) validateDPU() error {
 	return nil
 }
 
-// validate returns the first error in the dpu keys of a board.yml, for its caller to add "dpu.".
+// validate returns the first error in the dpu keys of a board.yml, without "dpu." before the key.
 func (d DPU) validate() error {
 	if err := cmp.Or(checkEALArguments("eal", d.EAL), checkEALArguments("doca", d.DOCA)); err != nil {
 		return err

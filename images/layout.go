@@ -123,7 +123,8 @@ func (o Options) FleetDir(s Spec, command string) string {
 	return filepath.Join(o.WorkDir(s), "fleet", command)
 }
 
-// Workspace returns the folders of a board's layers, and of the git mirrors that all boards share.
+// Workspace returns the folders of a board's layers and bitbake build, and of the git mirrors that
+// all boards share, with o.Offline.
 func (o Options) Workspace(s Spec) layers.Workspace {
 	return layers.Workspace{
 		Dir: filepath.Join(o.BoardDir(s), CheckoutsName), Mirrors: filepath.Join(o.CacheDir(), "git"), Build: o.BitbakeDir(s), Offline: o.Offline,
@@ -139,7 +140,7 @@ func BitbakeDirOf(ws layers.Workspace) string { return filepath.Join(boardDirOf(
 // BuildLockOf returns the path of the lock file of a build that uses the layers of a workspace.
 func BuildLockOf(ws layers.Workspace) string { return filepath.Join(boardDirOf(ws), "build.lock") }
 
-// CacheDir is the folder of what boards and builds share.
+// CacheDir is the folder that boards and builds share: o.Cache, or else cache in o.Dir.
 func (o Options) CacheDir() string {
 	if o.Cache != "" {
 		return o.Cache
@@ -257,8 +258,8 @@ var notListed = []string{
 	"machine", "logs", "metrics", "replaced", "fleet", "ssh", CheckoutsName, bitbakeName, reportsName,
 }
 
-// CheckFileName refuses a name that no file of an artifact can have: a path, a hidden file, a
-// signature, a log, one with unprintable characters, or one of Slipway's own in a board's folder.
+// CheckFileName refuses a name that no file of an artifact can have: "", a path, a hidden file, a
+// signature, a log, a report.*, over 255 bytes, unprintable characters, or one of notListed.
 func CheckFileName(name string) error {
 	low := strings.ToLower(name)
 	signature := slices.Contains(SignatureEndings, strings.TrimPrefix(low, ArtifactName))

@@ -79,8 +79,8 @@ func LoadOwn(board string) (Spec, error) {
 	return spec, err
 }
 
-// First returns the first board for which fits is true, the user's own before Slipway's. A board
-// that does not load ends the search. what describes such a board in the error if there is none.
+// First returns the first board for which fits is true, the user's own before Slipway's. If a board
+// does not load, it returns that error. what describes such a board in the error if there is none.
 func First(what string, fits func(Spec) bool) (Spec, error) {
 	boards, names, err := knownBoards()
 	if err != nil {
@@ -320,7 +320,8 @@ func readBoardFile(boards fs.FS, name string) ([]byte, error) {
 	return localfile.ReadAll(f, name, maxDescriptionBytes)
 }
 
-// File reads a file of the board's folder, or of the machine if the path is absolute.
+// File returns a file of the folder of the board or of those that it extends, as it was when the
+// spec was loaded. It reads an absolute path from the machine.
 func (s Spec) File(name string) ([]byte, error) {
 	if filepath.IsAbs(name) {
 		return localfile.Read(name, maxDescriptionBytes)

@@ -91,8 +91,9 @@ func (s Spec) explainLocal(lost *layers.UnknownLocal) error {
 // projectFiles are the names of a board's project file: kas's or bitbake-setup's.
 var projectFiles = []string{"kas.yml", "setup.conf.json"}
 
-// findProject sets the path of the board's project file, or of a board that it extends. It looks in
-// the folders of the user's boards, then in the clone around the current folder. It may find none.
+// findProject sets s.Project to the project file of the board or of one that it extends. It looks
+// in the user's boards, and sets s.ownProject, then in images/boards of the current folder and of
+// those above. It may find none.
 func (s *Spec) findProject() error {
 	for _, board := range slices.Backward(s.lineage) {
 		if board.own && s.findProjectIn(board.folder) {

@@ -67,8 +67,8 @@ func (a *Artifact) Publish(ctx context.Context, spec Spec, tools map[string]stri
 // SignatureEndings are the file name endings of signatures by ssh-keygen and gpg.
 var SignatureEndings = []string{".sig", ".asc"}
 
-// Source returns the git commit of the user's folder of boards or project file, nil for Slipway's
-// own boards: for these the artifact names the Slipway that built it.
+// Source returns the git commit of the user's folder of boards or project file, nil if that has
+// none. It is nil for Slipway's own boards: for these the artifact names the Slipway that built it.
 func (s Spec) Source(ctx context.Context) *git.FolderCommit {
 	if s.project != "" {
 		file, _ := firstProjectFile(s.project)
@@ -125,6 +125,7 @@ func (a *Artifact) statement(spec Spec) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// anyMap copies a map of texts into one of any values, which structpb needs.
 func anyMap(texts map[string]string) map[string]any {
 	all := map[string]any{}
 	for name, text := range texts {
@@ -172,6 +173,7 @@ func builder() (id, run string) {
 	return "urn:slipway:builder:local", ""
 }
 
+// toStruct returns a provenance as the struct that a statement has as its predicate.
 func toStruct(p *slsa.Provenance) (*structpb.Struct, error) {
 	text, err := protojson.Marshal(p)
 	if err != nil {
@@ -245,7 +247,8 @@ func parseStatement(data []byte) (Statement, error) {
 	return out, nil
 }
 
-// checkStatement returns an error if a provenance statement is of another build than the artifact.
+// checkStatement returns an error unless a provenance statement has the artifact's board and key,
+// and names exactly its other files with their digests.
 func (a Artifact) checkStatement(s Statement) error {
 	if s.Board != a.Board || s.Key != a.Key {
 		return fmt.Errorf("it is of another build: of board %s with the key %.12s, and the artifact is of %s with %.12s", s.Board, s.Key, a.Board, a.Key)
@@ -306,6 +309,7 @@ func ThisProgram() Program {
 }
 
 // parseDescribed parses the output of Describe: v1.2-3-gCOMMIT-dirty, or COMMIT if no tag is known.
+// It returns false if COMMIT is no full hash.
 func parseDescribed(text string) (Program, bool) {
 	text, modified := strings.CutSuffix(text, "-dirty")
 	p := Program{Version: unknown, Commit: text, Modified: modified}

@@ -38,7 +38,7 @@ type Flaws struct {
 	Except []string `yaml:"except" json:"except,omitempty"` // identifiers, as CVE-2026-12345
 }
 
-// ParsePolicy parses and validates board.yml's policy in a file of its own, named file in errors.
+// ParsePolicy parses and validates a policy in a file of its own. file is its name in errors.
 func ParsePolicy(file string, data []byte) (Policy, error) {
 	var p Policy
 	places := map[string]string{}
@@ -68,7 +68,7 @@ func ReadPolicy(file string) (Policy, error) {
 	return ParsePolicy(file, data)
 }
 
-// ParseSince parses the policy's since, a date or a time.
+// ParseSince parses the policy's since: a date, which is midnight UTC, or a time as in RFC 3339.
 func (p Policy) ParseSince() (time.Time, error) {
 	if day, err := time.Parse(time.DateOnly, p.Since); err == nil {
 		return day, nil
@@ -80,8 +80,8 @@ func (p Policy) ParseSince() (time.Time, error) {
 	return t, err
 }
 
-// findEmpty returns the first of builders and signers that has no value, with an error: it would
-// drop a rule that it seems to set, also the extended board's. under begins the keys in places.
+// findEmpty returns an error and the key if builders or signers is in the file (places), but empty:
+// it would drop the rule of an extended board. under is the prefix of the keys in places.
 func (p Policy) findEmpty(under string, places map[string]string) (key string, err error) {
 	empty := map[string]bool{"signers": p.Signers == "", "builders": len(p.Builders) == 0}
 	for _, key := range slices.Sorted(maps.Keys(empty)) {

@@ -83,8 +83,7 @@ var (
 	updateSize     = plaintext.Regexp(`\$swupdate_get_size\(([^)]*)\)`)
 )
 
-// writeUpdate packs a signed update as meta-swupdate does, of small files, for slots
-// in a folder.
+// writeUpdate packs a signed update as meta-swupdate does, of small files, for slots in a folder.
 func writeUpdate(t *testing.T, dir, slots string) {
 	t.Helper()
 	entry := `, { filename = "kernel"; device = "/dev/kernel%s"; sha256 = "$swupdate_get_sha256(kernel)"; }` // as slipway-update.bb has it

@@ -98,7 +98,7 @@ func OwnBoards() ([]string, error) {
 	return boards.own, err
 }
 
-// InClone reports whether a folder is in a clone of Slipway, where the user's boards do not count.
+// InClone reports whether an absolute path is in a clone of Slipway.
 func InClone(folder string) bool {
 	for at := folder; ; at = filepath.Dir(at) {
 		if isClone(at) {
@@ -188,7 +188,7 @@ func (s Spec) place() boardPlace {
 // BoardFile returns the path of the board's board.yml, for messages.
 func (s Spec) BoardFile() string { return cmp.Or(s.places[""], s.place().file()) }
 
-// LoadIn loads a board from a folder of the user's boards, whatever boards the current folder has.
+// LoadIn loads a board as if folder held the user's boards, whatever boards the current folder has.
 func LoadIn(folder, board string) (Spec, error) {
 	b, err := openSources()
 	if err != nil {
@@ -198,7 +198,7 @@ func LoadIn(folder, board string) (Spec, error) {
 	return LoadFrom(b, board)
 }
 
-// Lineage returns the board and those that it extends, the oldest first.
+// Lineage returns the board and those that it extends, the oldest first; none for project files.
 func (s Spec) Lineage() (names []string) {
 	for _, p := range s.lineage {
 		names = append(names, p.name)
@@ -241,7 +241,7 @@ func isProjectFile(board string) bool {
 	return slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(first))
 }
 
-// firstProjectFile returns the first of a board's project files, and the choices after its name.
+// firstProjectFile returns the first file of FILE:FILE, or both parts of FILE.conf.json#CHOICES.
 func firstProjectFile(board string) (file, choices string) {
 	if file, choices, found := strings.Cut(board, ".conf.json#"); found {
 		return file + ".conf.json", choices
@@ -302,8 +302,8 @@ func (s Spec) ownFile(name string) string {
 var notInName = plaintext.Regexp(`[^A-Za-z0-9._-]+`)
 
 // specOfProject returns the spec of a board that consists only of project files. Its name is that
-// of the first file, or of the folder of a kas.yml, with the choices for bitbake-setup: each choice
-// has a build folder of its own. If a board has that name, "-project" follows it.
+// of the first file, or of the folder of a kas.yml, with the choices for bitbake-setup, so that
+// each choice has a build folder. If one of boards has that name, "-project" follows it.
 func specOfProject(files string, boards []string) (Spec, error) {
 	first, choices := firstProjectFile(files)
 	path, err := filepath.Abs(first)
