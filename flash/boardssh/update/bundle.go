@@ -117,10 +117,10 @@ func isSquashfs(head []byte) bool { return bytes.HasPrefix(head, []byte("hsqs"))
 // maxSignatureBytes is RAUC's own limit.
 const maxSignatureBytes = 64 << 10
 
-// readRAUC fills in the claims from the signature at the end of a RAUC bundle: a CMS message, whose
-// length is in the last 8 bytes. The signature of a verity bundle contains the manifest. For a
-// plain bundle the claims stay empty, because its manifest is in the squashfs. Slipway does not
-// verify the signature. An encrypted bundle is an error.
+// readRAUC fills in the format and the claims from the signature at the end of a RAUC bundle: a CMS
+// message, whose length is in the last 8 bytes. The signature of a verity bundle contains the
+// manifest. For a plain bundle the claims stay empty, because its manifest is in the squashfs.
+// Slipway does not verify the signature. An encrypted bundle is an error.
 func readRAUC(b *Bundle) error {
 	var tail [8]byte
 	if b.SizeBytes < int64(len(tail)) {

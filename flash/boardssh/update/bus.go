@@ -76,7 +76,8 @@ func (g *limitedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readMessageHead reads a message's first 16 bytes into g.pending and checks the lengths in them.
+// readMessageHead reads a message's first 16 bytes into g.pending, checks the lengths in them, and
+// sets g.left.
 func (g *limitedConn) readMessageHead() error {
 	head := make([]byte, 16)
 	if _, err := io.ReadFull(g.Conn, head); err != nil {
@@ -247,7 +248,7 @@ func (n *busSignals) storeProgress(v dbus.Variant) bool {
 // maxTextBytes limits a text from the board.
 const maxTextBytes = 400
 
-// truncateText cuts s to at most the given bytes, and adds "…" to what it cut.
+// truncateText returns s, or, if s has more than most bytes, its beginning of that length and "…".
 func truncateText(s string, most int) string {
 	if len(s) <= most {
 		return s

@@ -6,8 +6,7 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// The first answer is one of RAUC 1.13 on the virtual board. A hostile board could send the
-// others.
+// The first answer is from RAUC 1.13 on the virtual board. A hostile board could send the others.
 func TestParseClaims(t *testing.T) {
 	group := func(fields map[string]dbus.Variant) map[string]dbus.Variant {
 		return map[string]dbus.Variant{"update": dbus.MakeVariant(fields)}

@@ -109,8 +109,8 @@ func statusAfterBoot(ctx context.Context, c *boardssh.Conn, e Engine) (Status, e
 
 // CheckSignature makes the board's engine verify the bundle's signature and returns the finding. If
 // the engine accepts it, CheckSignature also compares the claims that the engine read with the
-// board, since only RAUC can read those of a plain bundle. An error means that the board did not
-// answer, and says nothing about the bundle.
+// board, since only RAUC can read those of a plain bundle. An error means that the engine did not
+// answer or was busy, and says nothing about the bundle.
 func CheckSignature(ctx context.Context, e Engine, from *Source, board Status, downgrade bool) ([]Finding, error) {
 	claims, err := e.Inspect(ctx, from)
 	signature := checkedFinding("%s trusts it", e.Name())
@@ -132,7 +132,7 @@ func CheckSignature(ctx context.Context, e Engine, from *Source, board Status, d
 	return all, nil
 }
 
-// RefusedError returns an error with all findings that are Refused, or nil.
+// RefusedError returns an ErrRefused with all findings that are Refused, or nil without any.
 func RefusedError(all []Finding) error {
 	var lines []string
 	for _, f := range all {

@@ -74,8 +74,8 @@ func (r *rauc) Name() string { return strings.TrimSpace("RAUC " + r.version) }
 // loadNBDScript loads the network block device, with which RAUC streams, unless the kernel has it.
 const loadNBDScript = `[ -e /sys/module/nbd ] || [ -e /dev/nbd0 ] || modprobe nbd`
 
-// ChooseDelivery returns Streamed if the bundle, the board's RAUC and its kernel support it, and
-// Staged otherwise. It loads the kernel's nbd module, which streaming needs.
+// ChooseDelivery returns Streamed if the bundle, the board's RAUC and its kernel support it.
+// Otherwise it returns Staged and the reason. It loads the kernel's nbd module for streaming.
 func (r *rauc) ChooseDelivery(ctx context.Context, b *Bundle) (Delivery, string) {
 	if b.Format == "plain" {
 		return Staged, "RAUC streams no bundle of the format plain; make it with format=verity"
@@ -255,8 +255,8 @@ func (r *rauc) Inspect(ctx context.Context, from *Source) (Claims, error) {
 	return old, err
 }
 
-// Images runs "rauc info" on the board and returns the bundle's images with their checksums. The
-// D-Bus service of RAUC before 1.10 does not return them.
+// Images runs "rauc info" on the board, because RAUC's D-Bus service before 1.10 lacks this, and
+// returns the bundle's images with their checksums.
 func (r *rauc) Images(ctx context.Context, from *Source) (all []Image, err error) {
 	var result boardssh.Result
 	var info struct {

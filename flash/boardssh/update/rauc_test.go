@@ -63,8 +63,7 @@ func TestRAUCThatStartsLate(t *testing.T) {
 	}
 }
 
-// startingEngine is the engine of a board that starts: at first the system that runs is not
-// marked good.
+// startingEngine is the engine of a board that starts: at first its system is not marked good.
 type startingEngine struct {
 	update.Engine
 	bad int // how many times Status still says so

@@ -72,8 +72,8 @@ const (
 // silent programs could use up all connections.
 var headerLimit = time.Minute
 
-// startServer serves the bundle by HTTP on listener, a port of the board, until Close. Other
-// programs on the board can reach the port, so the bundle's path is random.
+// startServer starts to serve the bundle by HTTP on listener, a port of the board, until Close.
+// Other programs on the board can reach the port, so the URL in Where has a random path.
 func (s *Source) startServer(listener net.Listener, b *Bundle) {
 	at := "/" + rand.Text() + "/bundle" + b.suffix
 	server := &http.Server{
@@ -95,7 +95,7 @@ func (s *Source) startServer(listener net.Listener, b *Bundle) {
 	}
 }
 
-// newHandler serves the bundle at the path at, for GET and HEAD, and counts the bytes.
+// newHandler returns a handler for GET and HEAD of the bundle at the path at. It counts the bytes.
 func (s *Source) newHandler(at string, b *Bundle) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

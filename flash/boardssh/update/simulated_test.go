@@ -122,8 +122,7 @@ func large(system string) []byte {
 	return append([]byte(boardtest.Padded(system)), make([]byte, 4<<20)...)
 }
 
-// Make makes an update for slot B. Its Format is the revision of the hardware that it
-// is for.
+// Make makes an update for slot B. Its Format is the revision of the hardware that it is for.
 func (s *simulatedJetson) Make(t *testing.T, b boardtest.Bundle) string {
 	t.Helper()
 	if b.Key == "" {

@@ -103,7 +103,8 @@ func (s Status) BootedSlot() (Slot, bool) {
 	return Slot{}, false
 }
 
-// OtherSlot returns the first bootable slot that is not booted, to which the next bundle goes.
+// OtherSlot returns the first slot with a Boot name that is not booted, or false if there is none.
+// The next bundle goes to it.
 func (s Status) OtherSlot() (Slot, bool) {
 	for _, slot := range s.Slots {
 		if !slot.Booted && slot.Boot != "" {
@@ -141,7 +142,8 @@ var (
 const SystemBus = "/run/dbus/system_bus_socket"
 
 // FindEngine looks for an update engine on the board and returns the first that it finds, or
-// ErrNoEngine. It asks the board each time, because an image may have changed since it was built.
+// ErrNoEngine. bus is the path of the board's D-Bus socket. It asks the board each time, because an
+// image may have changed since it was built.
 func FindEngine(ctx context.Context, c *boardssh.Conn, bus string) (Engine, error) {
 	var why []string
 	for _, kind := range engines() {
