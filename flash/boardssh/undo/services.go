@@ -35,7 +35,7 @@ func CheckUnits(units []string) error {
 var ErrUnit = errors.New("the unit does not run")
 
 // RestartUnits reloads systemd, and if it can load all units, restarts them one by one. It then
-// checks for the duration watch that they run. Else the error has the last lines of the journal.
+// checks for the duration watch that they run. Else it returns an ErrUnit with the journal's end.
 func RestartUnits(ctx context.Context, c *boardssh.Conn, units []string, watch time.Duration) error {
 	if err := CheckUnits(units); err != nil {
 		return err

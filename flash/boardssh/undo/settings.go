@@ -144,7 +144,7 @@ type Configuration struct {
 	Units    []string // restarted after an undo
 }
 
-// Configure writes to a board first the files, owned by root, then the settings in their order.
+// Configure writes to a board the files, owned by root or want.Owners, then the settings in order.
 // Restore with id undoes both: the caller has read each setting's Before. The first error ends it
 // and leaves the changes made so far. With dryRun it only lists the changes of files.
 func Configure(ctx context.Context, c *boardssh.Conn, want Configuration, dryRun bool) (changes []files.Change, id string, err error) {

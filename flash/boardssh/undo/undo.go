@@ -144,8 +144,8 @@ func deployDir(ctx context.Context, c *boardssh.Conn, local, remote string, o fi
 	return changes, id, err
 }
 
-// removeUnused removes what a failed deploy saved, if the board's files are as before the deploy.
-// It returns false if they are not, or if that failed.
+// removeUnused removes what a failed deploy saved, and the empty root that it made, if the board's
+// files are as before the deploy. It returns false if they are not, or if that failed.
 func removeUnused(ctx context.Context, c *boardssh.Conn, u Deployment) bool {
 	todo, _, parts, err := compareEntries(ctx, c, u)
 	if err != nil || len(todo)+len(parts) > 0 || removeRoots(ctx, c, u) != nil {
@@ -370,7 +370,7 @@ func Restore(ctx context.Context, c *boardssh.Conn, id string, force bool) (Depl
 // ErrNothing means that the board has no such deploy.
 var ErrNothing = errors.New("nothing to undo")
 
-// findDeployment returns the saved deploy with this ID, or the last one if id is empty.
+// findDeployment returns the saved deploy with this ID ("": the last one), or ErrNothing.
 func findDeployment(ctx context.Context, c *boardssh.Conn, id string) (Deployment, error) {
 	if id != "" && !idPattern().MatchString(id) {
 		return Deployment{}, fmt.Errorf("%q is no ID of a deploy; --list shows them", id)

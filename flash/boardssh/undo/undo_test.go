@@ -35,8 +35,7 @@ func useTempUndoDir(t *testing.T) {
 	homeUndoDir = strings.Repeat("../", 20) + undoDir[1:] // from whatever home the server gives
 }
 
-// makeFolders makes a folder on the board, and a local one that differs from it in all kinds
-// of changes.
+// makeFolders makes a folder on the board, and a local one that differs in all kinds of changes.
 func makeFolders(t *testing.T) (local, remote string) {
 	t.Helper()
 	local, remote = t.TempDir(), filepath.Join(t.TempDir(), "board")
@@ -103,8 +102,7 @@ func TestDeployThatCannotBeKept(t *testing.T) {
 	}
 }
 
-// A deploy that fails and changed nothing leaves nothing to undo. One that changed something
-// does.
+// A failed deploy leaves something to undo only if it changed something.
 func TestDeployThatIsRefused(t *testing.T) {
 	for name, tt := range map[string]struct{ fails, want string }{
 		"nothing": {"mkdir", ""}, "a folder": {"ln", "new"},
@@ -238,8 +236,7 @@ func renameDeploy(t *testing.T, id, to string) {
 	}
 }
 
-// The board knows the order of deploys, whatever clocks the operators had. Deploys of older
-// releases come first.
+// The board knows the order of deploys, whatever the operators' clocks. Older releases come first.
 func TestUndoOrder(t *testing.T) {
 	for name, settings := range map[string][]string{"GNU": nil, "busybox": {sshtest.OnlyBusybox(t)}} {
 		t.Run(name, func(t *testing.T) {

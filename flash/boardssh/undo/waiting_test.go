@@ -22,8 +22,7 @@ import (
 	"slipway/flash/boardssh/sshtest"
 )
 
-// badBoard is a board that does not answer as expected. Some fail before the login, on the
-// bare TCP connection.
+// badBoard is a board that does not answer as expected. Some fail before the login, on bare TCP.
 type badBoard struct {
 	name  string
 	serve func(done <-chan struct{}) func(net.Conn, *ssh.ServerConfig)
@@ -245,8 +244,7 @@ func listOperations(t *testing.T) map[string]func(context.Context, *boardssh.Con
 	}
 }
 
-// Each operation ends on a board that does not answer: at the limit, or after a Ctrl-C at
-// once.
+// Each operation ends on a board that does not answer: at the limit, or after a Ctrl-C at once.
 func TestOperationsOnBadBoardsEnd(t *testing.T) {
 	work := listOperations(t)
 	done := make(chan struct{})
@@ -311,8 +309,7 @@ func checkEndsInTime(t *testing.T, name string, a boardssh.Address, interrupted 
 	}
 }
 
-// A board that stops in the middle of a file counts as silent. The error names the variable
-// that sets the limit.
+// A board that stops in the middle of a file counts as silent. The error names SilenceVariable.
 func TestStoppedBoardIsSilent(t *testing.T) {
 	s := sshtest.StartSSHD(t)
 	a, _ := boardtest.StartRelay(t, boardtest.AddressOf(s), 8000, true)
