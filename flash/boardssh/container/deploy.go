@@ -19,9 +19,9 @@ type Deployed struct {
 	Image string // name of the container image in the board's containerd; "" if the artifact has none
 }
 
-// DeployArtifact sends an artifact's description and container archive to a running board. Both
-// become files in the folder deploy.dir of the board's spec, and the archive also an image in the
-// board's containerd. It can be repeated.
+// DeployArtifact sends an artifact's description and, if it has one, container archive to a running
+// board. Both become files in the folder deploy.dir of the board's spec, and the archive also an
+// image in the board's containerd. It can be repeated.
 func DeployArtifact(ctx context.Context, c *boardssh.Conn, spec images.Spec, a images.Artifact) (Deployed, error) {
 	if spec.Deploy.Dir == "" {
 		return Deployed{}, fmt.Errorf("%s: deploy.dir is not set", spec.BoardFile())

@@ -177,8 +177,8 @@ func writeBlob(ctx context.Context, t *tar.Writer, image *oci.Image, d v1.Descri
 	return err
 }
 
-// Prune removes the image whose name the last pushed image took, unless a container uses it. It
-// removes no others, because docker does not record which images Slipway pushed.
+// Prune removes the image whose name the last pushed image took, unless a container uses it, and
+// returns its ID. It removes no others: docker does not record which images Slipway pushed.
 func (d *docker) Prune(ctx context.Context, _ string) ([]string, error) {
 	if d.replaced == "" {
 		return nil, nil
@@ -259,7 +259,7 @@ func (d *docker) runArgs(ctx context.Context, id string, c Spec) ([]string, erro
 }
 
 // gpuArgs returns the arguments that give a container its GPUs: slipway-runtime if the engine has
-// it under any name, otherwise CDI devices.
+// it under any name, otherwise CDI devices. which is as in NVIDIA_VISIBLE_DEVICES, or "" for none.
 func (d *docker) gpuArgs(ctx context.Context, which string) ([]string, error) {
 	if which == "" {
 		return nil, nil
@@ -286,7 +286,7 @@ func (d *docker) gpuArgs(ctx context.Context, which string) ([]string, error) {
 	return argv, nil
 }
 
-// cdiDevices returns NVIDIA_VISIBLE_DEVICES' CDI device names. A part with "=" is such a name.
+// cdiDevices makes CDI device names of NVIDIA_VISIBLE_DEVICES' value. A part with "=" is one as is.
 func cdiDevices(which string) []string {
 	names := strings.Split(which, ",")
 	for i, name := range names {

@@ -109,7 +109,7 @@ func useHostNet(spec *specoci.Spec) {
 	}
 }
 
-// parseMount parses SOURCE:PLACE or SOURCE:PLACE:ro into a bind mount.
+// parseMount parses SOURCE:PLACE or SOURCE:PLACE:ro, both paths absolute, into a bind mount.
 func parseMount(text string) (specs.Mount, error) {
 	parts := strings.Split(text, ":")
 	m := specs.Mount{Type: "bind", Options: []string{"rbind"}}

@@ -122,7 +122,8 @@ func (p *imagePush) findMissing(ctx context.Context, lease string) ([]missingBlo
 
 func ingestName(d v1.Descriptor) string { return "slipway-" + string(d.Digest) }
 
-// sendBlobs sends the missing blobs, blobsAtOnce at a time, and the manifest last.
+// sendBlobs sends the missing blobs, blobsAtOnce at a time, and the manifest last. It counts in
+// p.pushed what it sent.
 func (p *imagePush) sendBlobs(ctx context.Context, missing []missingBlob) (err error) {
 	var total int64
 	for _, l := range missing {
@@ -257,7 +258,7 @@ func (p *imagePush) labelManifest(ctx context.Context) error {
 	return err
 }
 
-// unpackImage unpacks the image's layers, and then gives the name to the image.
+// unpackImage unpacks the image's layers, gives the name to the image, and sets p.pushed.Replaced.
 func (p *imagePush) unpackImage(ctx context.Context, name string) error {
 	image := images.Image{Name: name, Target: p.image.Manifest, Labels: map[string]string{ownLabel: "1"}}
 	err := progress.Run(ctx, "unpack "+name, func(*progress.Step) (string, error) {
@@ -282,8 +283,8 @@ func (p *imagePush) unpackImage(ctx context.Context, name string) error {
 	return err
 }
 
-// Prune removes images that Slipway pushed and that no container uses, except the one named keep.
-// containerd then collects the blobs that only they used.
+// Prune removes images that Slipway pushed and that no container uses, except the one named keep,
+// and returns their names. containerd then collects the blobs that only they used.
 func (t *Containerd) Prune(ctx context.Context, keep string) ([]string, error) {
 	ctx = t.withNamespace(ctx)
 	pruned, err := t.pruneImages(ctx, keep)
