@@ -38,8 +38,9 @@ type digestAnswer struct {
 	others bool // parts of other versions exist on the board
 }
 
-// startBoardDigest starts digestingScript on the board for the file name, whose pieces q sends. For
-// a file under resumeBytes it starts nothing. The caller calls stopProgram.
+// startBoardDigest starts digestingScript on the board for the file name, whose pieces q sends. The
+// script also looks for part files of other versions of remote. For a file under resumeBytes, no
+// script starts. The caller calls stopProgram.
 func startBoardDigest(ctx context.Context, c *boardssh.Conn, name, remote string, size int64, q *pieceQueue) *boardDigest {
 	out, in := io.Pipe()
 	telling, cancel := context.WithCancel(ctx)
@@ -61,7 +62,8 @@ func startBoardDigest(ctx context.Context, c *boardssh.Conn, name, remote string
 	return f
 }
 
-// tellProgress writes to the board's program how many more blocks have arrived, until all have.
+// tellProgress writes to the board's program how many more blocks have arrived. When no more will
+// come, it counts all blocks as arrived, and closes the program's input.
 func (f *boardDigest) tellProgress(ctx context.Context, size int64, q *pieceQueue) {
 	var said int64
 	for more := true; more; {

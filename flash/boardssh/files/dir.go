@@ -244,8 +244,9 @@ func chmodBits(m fs.FileMode) fs.FileMode {
 
 var ownerPattern = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\$?(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$`)
 
-// planName compares one name on both sides and adds it to the lists of what to make, send, chown
-// and chmod, and to the changes. A file or link in the place of a board's folder is an error.
+// planName adds a name to the lists of what to make, send, chown and chmod, and to the changes, if
+// the two sides differ. same: their content is equal. A file or link in the place of a board's
+// folder is an error.
 func (d *folderUpload) planName(name string, same bool) error {
 	want := d.want[name]
 	have, there := d.have[name]
@@ -312,7 +313,7 @@ func (e entry) ownedBy(owner string) bool {
 	return is(user, e.owner[0], e.owner[2]) && (!both || is(group, e.owner[1], e.owner[3]))
 }
 
-// planDeletes adds the names that only the board has, the contents of a folder before the folder.
+// planDeletes adds to deletes and changes what only the board has, a folder after its contents.
 func (d *folderUpload) planDeletes() {
 	for _, name := range slices.Backward(sortedNames(d.have)) {
 		if _, wanted := d.want[name]; !wanted {

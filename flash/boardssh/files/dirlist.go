@@ -195,7 +195,7 @@ func (d *folderUpload) markSame(ctx context.Context, names []string, there diges
 }
 
 // fileDigests returns the digests of files on the board, in the order of names. If the quick script
-// fails, it runs the one that starts a process for each file.
+// fails, it runs the one that starts a process for each file. An unreadable file has "-".
 func fileDigests(ctx context.Context, c *boardssh.Conn, remote string, names []string) ([]string, error) {
 	sums, err := digestLines(ctx, c, remote, quickDigestScript, names)
 	if err != nil && ctx.Err() == nil {

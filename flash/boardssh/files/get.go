@@ -69,8 +69,8 @@ func (r *Reading) StartAt(from int64) {
 	r.once.Do(func() { go r.copyFile(from) })
 }
 
-// copyFile copies the file into the pipe that Read reads. It requests many pieces at once, because
-// one after another, each would wait for a round trip.
+// copyFile copies the file, beginning at the offset from, into the pipe of Read. It requests many
+// pieces at once, because one after another, each would wait for a round trip.
 func (r *Reading) copyFile(from int64) {
 	defer close(r.ended)
 	err := r.files.receive(r.ctx, r.in, func(to io.Writer) error {
@@ -92,7 +92,7 @@ func (r *Reading) Read(p []byte) (int, error) {
 	return r.out.Read(p)
 }
 
-// Close ends the transfer and closes the SFTP channel. The SSH connection stays open.
+// Close ends the transfer, closes the SFTP channel and returns nil. The SSH connection stays open.
 func (r *Reading) Close() error {
 	r.cancel()
 	r.out.Close()

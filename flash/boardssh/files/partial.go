@@ -37,6 +37,7 @@ type partFile struct {
 	file    pieceWriter // open, if this upload created it
 }
 
+// missingBytes returns how many bytes of the source the part file lacks.
 func (p partFile) missingBytes() (n int64) {
 	for _, m := range p.missing {
 		n += m.length
@@ -44,8 +45,9 @@ func (p partFile) missingBytes() (n int64) {
 	return n
 }
 
-// beginPart creates the part file for src on the board, or finds that of an earlier upload. It
-// makes the folder and checks the free space first.
+// beginPart makes remote's folder, looks for an earlier upload's part file called name, which look
+// may have listed, checks the free space, and creates the file if none was found. If name is "" or
+// unsafe, the new file's name is random.
 func beginPart(ctx context.Context, c *boardssh.Conn, b boardFiles, src source, remote, name string, look func() (folderListing, error), tell uploadProgress) (partFile, error) {
 	dir := path.Dir(remote)
 	if err := b.makeDir(ctx, dir); err != nil {
@@ -188,7 +190,7 @@ var listedPattern = plaintext.Regexp(`^([-dlbcpsD])([-rwxsStT]{9})[.+@]? +(\d{1,
 
 var errListing = errors.New("the board lists files in a way that is not known")
 
-// parseSeen parses the output of lookScript.
+// parseSeen parses lookScript's output: a user number, then ls lines of a folder and maybe a file.
 func parseSeen(out []byte) (s folderListing, err error) {
 	lines := strings.SplitN(string(out), "\n", 4)
 	if len(lines) < 3 {

@@ -87,8 +87,7 @@ func testAnUploadGoesOn(t *testing.T, s *sshd.Server) {
 	}
 }
 
-// Several streams leave holes: neither the size nor what is in one block says anything
-// about another.
+// Several streams leave holes: neither the size nor one block says anything about another block.
 func TestHolesAreNotTaken(t *testing.T) {
 	c := boardtest.Connect(t)
 	data := sshtest.RandomBytes(2*blockBytes + 5)

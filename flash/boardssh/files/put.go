@@ -161,7 +161,7 @@ func uploadSource(ctx context.Context, c *boardssh.Conn, src source, remote stri
 }
 
 // abandonPart removes the part file of a failed upload, unless the next upload can continue it. It
-// returns err, with a remark if the file stays.
+// returns err, with a remark if the file stays. has is how many bytes of the file have arrived.
 func abandonPart(ctx context.Context, c *boardssh.Conn, p partFile, has int64, err error) error {
 	var f finalError
 	if !p.found || has == 0 || ctx.Err() == nil && errors.As(err, &f) {
@@ -179,8 +179,8 @@ func wholeFile(size int64) []piece {
 	return []piece{{0, size}}
 }
 
-// uploadRest syncs the part file after all its pieces have arrived, and finishes it under its name.
-// It copies an executable that another process may have open, as such a file cannot run.
+// uploadRest syncs the part file, whose pieces have all arrived, and finishes it by finishOnce. It
+// first copies an executable that another process may have open, as such a file cannot run.
 func (k *transfer) uploadRest(ctx context.Context, w *stream, p partFile, f *boardDigest, want localDigest, remote string, mode fs.FileMode) (string, error) {
 	mayBeOpen, err := k.syncFile(ctx, w)
 	if err != nil {
@@ -195,7 +195,7 @@ func (k *transfer) uploadRest(ctx context.Context, w *stream, p partFile, f *boa
 	return w.finishOnce(ctx, k.src, want, p, f, remote, mode)
 }
 
-// reopenFile opens the new file that has this name now, and syncs it to the disk.
+// reopenFile replaces w.file by the file that has this name now, and syncs that to the disk.
 func (w *stream) reopenFile(ctx context.Context, name string, size int64) error {
 	err := w.files.do(ctx, func() (err error) {
 		w.file.Close()
@@ -208,7 +208,7 @@ func (w *stream) reopenFile(ctx context.Context, name string, size int64) error 
 	return w.file.sync(ctx, size)
 }
 
-// finishOnce finishes the part file. If that file is gone because another upload of the same file
+// finishOnce is finishFile, but if the part file is gone because another upload of the same file
 // has renamed it, finishOnce succeeds if remote has the digest.
 func (w *stream) finishOnce(ctx context.Context, src source, want localDigest, p partFile, f *boardDigest, remote string, mode fs.FileMode) (string, error) {
 	digest, err := w.finishFile(ctx, src, want, p, f, remote, mode)
@@ -220,8 +220,8 @@ func (w *stream) finishOnce(ctx context.Context, src source, want localDigest, p
 	return digest, err
 }
 
-// finishFile sets owner and mode of the part file, proves its digest, and renames it to remote. It
-// also removes part files of other versions.
+// finishFile sets owner and mode of the part file, proves its digest, renames it to remote, and
+// returns the digest. It also removes part files of other versions.
 func (w *stream) finishFile(ctx context.Context, src source, want localDigest, p partFile, f *boardDigest, remote string, mode fs.FileMode) (string, error) {
 	if want.err != nil {
 		return "", finalError{want.err}

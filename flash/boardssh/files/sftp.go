@@ -117,8 +117,8 @@ func recoverFault(work func() error) (err error) {
 	return work()
 }
 
-// describePanic returns an error for a runtime error in the SFTP library, and panics again for
-// others. A server that answers "done" to a request for a file's size causes such an error.
+// describePanic returns nil for nil and an error for a runtime error in the SFTP library. It panics
+// again for others. The answer "done" to a request for a file's size causes such an error.
 func describePanic(panicked any) error {
 	if panicked == nil {
 		return nil
@@ -355,7 +355,7 @@ func Digest(ctx context.Context, c *boardssh.Conn, name string) (string, error) 
 
 // proveDigest returns the SHA-256 that the board computes of a file, and whether part files of
 // other versions of remote exist. If the board has no program for it, or that program sees other
-// folders than the SFTP server, Slipway reads the file back.
+// folders than the SFTP server, Slipway reads the file back, up to size bytes.
 func (w *stream) proveDigest(ctx context.Context, name, remote string, size int64) (digest string, others bool, err error) {
 	r, err := w.conn.Run(ctx, "sh", "-c", proveScript, "sh", pathArgument(name), hiddenPrefix(remote))
 	if ctx.Err() != nil {

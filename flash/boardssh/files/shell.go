@@ -85,7 +85,7 @@ func describeTransport(c *boardssh.Conn) string {
 	return ""
 }
 
-// do calls work. It need not end work, because each program in it ends with its own context.
+// do calls work, unless ctx has ended. It need not end work: its programs end with their contexts.
 func (s shellFiles) do(ctx context.Context, work func() error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -95,7 +95,7 @@ func (s shellFiles) do(ctx context.Context, work func() error) error {
 
 func (shellFiles) close() {}
 
-// runScript runs a script with the file's name and args. A failure is a finalError with its stderr.
+// runScript returns a script's output for a file's name and args. A status over 0 is a finalError.
 func (s shellFiles) runScript(ctx context.Context, stdin io.Reader, script, name string, args ...string) ([]byte, error) {
 	argv := append([]string{"sh", "-c", script, "sh", pathArgument(name)}, args...)
 	r, err := s.conn.Feed(ctx, stdin, argv...)

@@ -57,8 +57,8 @@ type transfer struct {
 	streams []*stream
 }
 
-// sendAll sends all pieces, first over b, then also over more streams as they open. It returns a
-// stream that works, to finish the file on. The caller ends the others with close.
+// sendAll sends all pieces, first over b, then over more streams as they open, several in all. It
+// returns a stream that works, to finish the file on. The caller ends the others with close.
 func (k *transfer) sendAll(ctx context.Context, b boardFiles, several int) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -110,7 +110,7 @@ func fillingStreams(processors int, roundTrip time.Duration) int {
 const unknownRoundTrip = time.Hour
 
 // measureRoundTrip starts to measure the round trip before data fill the line, and returns a
-// function that waits for the result. It measures nothing for a small file.
+// function that waits for the result. For a small file that is unknownRoundTrip, without measuring.
 func measureRoundTrip(ctx context.Context, c *boardssh.Conn, size int64) func() time.Duration {
 	if size < severalBytes {
 		return func() time.Duration { return unknownRoundTrip }
@@ -129,8 +129,8 @@ func measureRoundTrip(ctx context.Context, c *boardssh.Conn, size int64) func() 
 // some if ten are pending, and dropbear if five of one address are.
 const openersAtOnce = 3
 
-// addStreams adds up to n streams as they open. If the board accepts no more connections, or offers
-// another kind of channel (SFTP or shell), the transfer continues with those that it has.
+// addStreams adds up to n streams as they open, until opening ends, to send within ctx. It stops if
+// the board accepts no more connections, or offers another kind of channel (SFTP or shell).
 func (k *transfer) addStreams(opening, ctx context.Context, all *sync.WaitGroup, n int) {
 	for range n {
 		w := k.early.nextStream(opening)
@@ -222,7 +222,8 @@ func (e *earlyStreams) close() {
 	}()
 }
 
-// startStream starts to send pieces over w. On an error, it closes w's own connection.
+// startStream adds w to k.streams, and sends pieces over it in a goroutine of all. After an error,
+// it sets w.err and closes w's own connection.
 func (k *transfer) startStream(ctx context.Context, all *sync.WaitGroup, w *stream) {
 	k.mu.Lock()
 	k.streams = append(k.streams, w)
@@ -353,7 +354,7 @@ type pieceQueue struct {
 	arrived chan struct{} // has an element if a piece has arrived since the last waitForArrival
 }
 
-// newQueue makes a queue of pieces. If todo is empty, the queue is done.
+// newQueue makes a queue of todo, done at once if that is empty. count gets the bytes that arrive.
 func newQueue(todo []piece, count func(int64)) *pieceQueue {
 	q := &pieceQueue{count: count, done: make(chan struct{}), todo: todo, out: map[piece]bool{}, changed: make(chan struct{}), arrived: make(chan struct{}, 1)}
 	for _, p := range todo {
@@ -471,6 +472,7 @@ func (q *pieceQueue) contiguousBytes(size int64) int64 {
 	return size
 }
 
+// bytesLeft returns how many bytes the board has not confirmed.
 func (q *pieceQueue) bytesLeft() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()

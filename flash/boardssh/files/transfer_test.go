@@ -24,8 +24,7 @@ import (
 	"slipway/layers/run"
 )
 
-// carriage is a transfer of data to a file, over several streams. All but the first go to
-// the address more.
+// carriage is a transfer of data to a file over several streams. All but the first go to more.
 type carriage struct {
 	more    boardssh.Address
 	several int
