@@ -107,7 +107,7 @@ func (h held) Write(p []byte) (int, error) {
 	return h.Writer.Write(p)
 }
 
-// hold adds both connections to r.open, or removes them.
+// hold adds both connections to r.open, or, if open is false, removes them.
 func (r *Relay) hold(near, far net.Conn, open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
