@@ -23,7 +23,7 @@ import (
 	"slipway/layers/run"
 )
 
-// StartSSHD starts a real sshd until the end of the test.
+// StartSSHD starts a real sshd, prepared by NewSSHD, until the end of the test.
 func StartSSHD(t *testing.T, settings ...string) *sshd.Server {
 	t.Helper()
 	s := NewSSHD(t, settings...)
@@ -34,7 +34,8 @@ func StartSSHD(t *testing.T, settings ...string) *sshd.Server {
 	return s
 }
 
-// NewSSHD prepares a real sshd without starting it. It skips the test if sshd is missing.
+// NewSSHD prepares a real sshd without starting it. settings are lines of its sshd_config. It skips
+// the test if sshd is missing.
 func NewSSHD(t *testing.T, settings ...string) *sshd.Server {
 	t.Helper()
 	if _, err := os.Stat(sshd.Program); err != nil {

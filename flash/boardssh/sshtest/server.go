@@ -156,7 +156,8 @@ func LiveBytes() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// CheckMemory fails if memory in use grew by over MostHeld. The board must still be connected.
+// CheckMemory fails the test if LiveBytes grew by over MostHeld since before. Call it while the
+// board is connected.
 func CheckMemory(t *testing.T, before int64) {
 	t.Helper()
 	if held := LiveBytes() - before; held > MostHeld {

@@ -25,7 +25,7 @@ const (
 // SudoRights are lines of sudoers, by a name for tests.
 var SudoRights = map[string]string{"NOPASSWD": SudoUser + " ALL=(ALL) NOPASSWD: ALL", "password": SudoUser + " ALL=(ALL) ALL"}
 
-// StartSudo starts a server whose login user is not root and has a real sudo, with a line of
+// StartSudo starts a server whose login user is not root and has a real sudo. rights are lines of
 // sudoers. The user exists only in a mount namespace, so this machine's /etc stays as it is. It
 // skips the test without root or the programs.
 func StartSudo(t *testing.T, rights string, settings ...string) *sshd.Server {
