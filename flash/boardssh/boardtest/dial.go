@@ -35,7 +35,8 @@ func Connect(t *testing.T, settings ...string) *boardssh.Conn {
 	return Dial(t, AddressOf(sshtest.StartSSHD(t, settings...)))
 }
 
-// StartRelay starts sshtest's relay to a, and returns the relay's address, with a HostKeyAlias.
+// StartRelay starts a relay to a's port, and returns the relay's address, as WithAlias makes it.
+// After limit bytes to the board, the relay cuts a connection, or holds it if stall is set.
 func StartRelay(t *testing.T, a boardssh.Address, limit int64, stall bool) (boardssh.Address, *sshd.Relay) {
 	t.Helper()
 	r := sshtest.StartRelay(t, a.Port, limit, stall)
@@ -44,7 +45,8 @@ func StartRelay(t *testing.T, a boardssh.Address, limit int64, stall bool) (boar
 	return a, r
 }
 
-// WithAlias returns a with a HostKeyAlias, so that its host key applies to any port.
+// WithAlias returns a with a HostKeyAlias, so that its host key applies to any port. It replaces
+// KnownHosts by a new file with the keys of a's first one.
 func WithAlias(t *testing.T, a boardssh.Address) boardssh.Address {
 	t.Helper()
 	a.HostKeyAlias, a.KnownHosts = "the-board", []string{sshtest.AliasKnownHosts(t, a.KnownHosts[0], a.Port)}

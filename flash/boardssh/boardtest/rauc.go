@@ -179,7 +179,7 @@ func (f Folder) Read(name string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// Start starts a program that runs until the test's end. Its output goes to the file log.
+// Start starts cmd and kills it at the end of the test. It appends cmd's output to the file log.
 func (f Folder) Start(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	log, err := os.OpenFile(f.File("log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
