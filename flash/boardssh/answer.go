@@ -79,7 +79,8 @@ const longestAnswer = time.Hour
 // questionKey marks a question's context: that its program still runs is no sign of life.
 type questionKey struct{}
 
-// ask runs argv with Answer. The error of a timeout has an ssh line that shows which program hangs.
+// ask runs argv as FeedUpTo does, within Answer. A timeout's error has an ssh line that shows which
+// program hangs.
 func (c *Conn) ask(ctx context.Context, least time.Duration, stdin io.Reader, most int, argv []string) (r Result, err error) {
 	look := strings.Join(argv, " ")
 	if slices.ContainsFunc(argv, func(word string) bool { return plaintext.Quote(word) != word }) {

@@ -230,8 +230,7 @@ func TestPinLeavesOtherLinesAlone(t *testing.T) {
 	}
 }
 
-// locked is the address of a server that takes one locked key, besides which there is
-// one that it does not take.
+// locked is the address of a server that takes one locked key, and does not take another key.
 func locked(t *testing.T, s *sshd.Server) Address {
 	t.Helper()
 	unlocked.byPublic.Clear()
@@ -397,8 +396,7 @@ func TestWhichKeysAreOffered(t *testing.T) {
 	}
 }
 
-// refuses is an agent that lists its keys and signs with none, as one that asks a
-// person who says no.
+// refuses is an agent that lists its keys and signs with none, as if a person had refused.
 type refuses struct{ agent.Agent }
 
 func (refuses) Sign(ssh.PublicKey, []byte) (*ssh.Signature, error) { return nil, errors.New("no") }

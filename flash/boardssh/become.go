@@ -105,6 +105,7 @@ func sudoKey(a Address) string {
 }
 
 // storedOrTyped returns the stored password of a board, or, if attended, asks for one and stores it.
+// Without either, or after an empty answer, it returns "" and no error.
 func (p *passwords) storedOrTyped(ctx context.Context, a Address, attended bool) (password string, err error) {
 	stored, _ := p.byBoard.Load(sudoKey(a))
 	if password, _ = stored.(string); password != "" || !attended {
@@ -166,7 +167,8 @@ type boardProgram struct {
 	ended   bool
 }
 
-// newProgram returns a boardProgram with errs as its output. Without sudo it counts as started.
+// newProgram returns a boardProgram that passes the program's standard error on to errs. It starts
+// nothing. Without sudo, hasStarted is true at once.
 func (l *login) newProgram(errs io.Writer) *boardProgram {
 	e := &boardProgram{
 		sudo: l.sudo, out: errs, prompt: "slipway-sudo-" + rand.Text(), ready: "slipway-in-" + rand.Text(),

@@ -167,8 +167,7 @@ func TestBecomeWithInputThatStaysOpen(t *testing.T) {
 	}
 }
 
-// Boards behind different jump hosts may have one address. The password of one is not
-// sent to the other.
+// Boards behind different jump hosts may have one address. Each password goes to its board only.
 func TestPasswordIsOfOneBoard(t *testing.T) {
 	behind := func(host string) Address {
 		return Address{User: "field", Host: "192.168.1.2", Port: 22, Via: &Address{User: "field", Host: host, Port: 22}}

@@ -127,7 +127,8 @@ func (c config) lastValue(key string) string {
 	return values[len(values)-1]
 }
 
-// toAddress makes an Address of the settings, without jump host. Unsupported settings are errors.
+// toAddress makes an Address of the settings, without jump host. given has the host as the user
+// wrote it. Unsupported settings are errors.
 func (c config) toAddress(given Address, home string) (Address, error) {
 	a := Address{Host: c.lastValue("hostname"), User: c.lastValue("user"), HostKeyAlias: c.lastValue("hostkeyalias")}
 	if a.Host == "" {
@@ -308,7 +309,7 @@ func withDefaults(a Address) (Address, error) {
 }
 
 // ResolveThrough is Resolve with the jump hosts in jumps (separated by commas) instead of those in
-// ~/.ssh/config. "" is those in the file. It needs ssh on this machine.
+// ~/.ssh/config. "" keeps those in the file, and "none" uses none. It needs ssh on this machine.
 func ResolveThrough(ctx context.Context, host, jumps string) (Address, error) {
 	given, err := parseHost(host)
 	if err != nil {

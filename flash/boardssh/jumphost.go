@@ -122,8 +122,8 @@ type hopConn struct {
 	once sync.Once
 }
 
-// Close closes the connection in the background. Only the jump host's answer ends a pending Read,
-// so if it does not answer, Close drops the whole connection to the jump host.
+// Close returns nil and closes the connection in the background. Only the jump host's answer ends a
+// pending Read, so if it does not answer, Close drops the whole connection to the jump host.
 func (p *hopConn) Close() error {
 	p.once.Do(func() {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -137,7 +137,8 @@ func (p *hopConn) Close() error {
 	return nil
 }
 
-// jumpArgs returns the ssh arguments for the same jump hosts (-J) or ProxyCommand, or nil.
+// jumpArgs returns the ssh arguments, quoted for a shell, for the same jump hosts (-J) or
+// ProxyCommand, or nil.
 func (a Address) jumpArgs() []string {
 	if a.ProxyCommand != "" {
 		return []string{"-o", plaintext.Quote("ProxyCommand=" + strings.ReplaceAll(a.ProxyCommand, "%", "%%"))}

@@ -17,8 +17,7 @@ import (
 	"slipway/layers/run"
 )
 
-// behind is the address of a server that is reached through others, the first one
-// first.
+// behind is the address of a server that is reached through others, the first one first.
 func behind(s *sshd.Server, hops ...*sshd.Server) Address {
 	a := addressOf(s)
 	if n := len(hops); n > 0 {
@@ -45,8 +44,7 @@ func count(t *testing.T, s *sshd.Server, words string) int {
 
 func carried(s *sshd.Server) string { return fmt.Sprintf("target 127.0.0.1 port %d", s.Port) }
 
-// Each of the servers takes one key alone and has a host key of its own, which is
-// known by its own file.
+// Each server takes only one key, and has its own host key, which is in its own file.
 func TestConfiguredJumpHosts(t *testing.T) {
 	board, rack, edge := sshtest.StartSSHD(t), startJumpHost(t), startJumpHost(t)
 	config := ""

@@ -142,8 +142,9 @@ type candidate struct {
 }
 
 // offerKeys returns the signers to log in with, at most maxOffered. Keys that the user named come
-// before other keys of the agent, and a certificate before its key. Keys with a passphrase come
-// last, so that nobody types one that is not needed. It sets l.left to the reasons for the others.
+// before other keys of the agent (none with IdentitiesOnly), and a certificate before its key. Keys
+// with a passphrase come last, so that nobody types one that is not needed. It sets l.left to the
+// reasons for the others.
 func (l *login) offerKeys(inAgent []ssh.Signer) []ssh.Signer {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -43,8 +43,8 @@ type knownHosts struct {
 	pins []pin
 }
 
-// readKnownHosts reads known_hosts files. As ssh does, it skips lines that it cannot parse; but a
-// @revoked line that it cannot parse is an error.
+// readKnownHosts reads known_hosts files. As ssh does, it skips invalid lines. A missing file or an
+// invalid @revoked line is an error.
 func readKnownHosts(files []string) (*knownHosts, error) {
 	t := &knownHosts{}
 	for _, file := range files {
@@ -61,8 +61,9 @@ func readKnownHosts(files []string) (*knownHosts, error) {
 	return t, nil
 }
 
-// readRecorded returns the keys that flashes recorded in file under exactly this name. The file may
-// be missing. Lines with patterns, hashed names, several names or markers are ignored.
+// readRecorded returns the keys that flashes recorded in file under exactly this name. It returns
+// none for a missing file, a pattern, or "" as name or file. It ignores lines with patterns, hashed
+// names, several names or markers.
 func readRecorded(file, name string) ([]pin, error) {
 	if file == "" || name == "" || strings.ContainsAny(name, "*?!,|@# \t") {
 		return nil, nil
@@ -180,7 +181,7 @@ func (a Address) Name() string {
 
 func sameKey(a, b ssh.PublicKey) bool { return bytes.Equal(a.Marshal(), b.Marshal()) }
 
-// findPins returns the lines with this marker for which about returns true.
+// findPins returns the lines with this marker ("": without one) for which about returns true.
 func (t *knownHosts) findPins(marker string, about func(pin) bool) []pin {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -241,6 +242,7 @@ func (t *knownHosts) findRevoked(keys ...ssh.PublicKey) (pin, bool) {
 	return found[0], true
 }
 
+// addPin adds a line in memory, not to its file.
 func (t *knownHosts) addPin(p pin) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

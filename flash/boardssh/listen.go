@@ -35,7 +35,8 @@ func (c *Conn) Listen(ctx context.Context) (net.Listener, error) {
 // not. Without a deadline, a server could never end a silent client's connection.
 type timedListener struct{ net.Listener }
 
-// Accept returns a timedConn, and copies what the client sends into its pipe in the background.
+// Accept returns a timedConn, which supports read deadlines. In the background it copies what the
+// client sends into the timedConn's pipe.
 func (l timedListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -63,7 +64,7 @@ func (c timedConn) Close() error {
 }
 
 // Redial makes a new connection for c, and closes the old one even if it is not lost. It retries
-// until timeout, but ErrHostKey and ErrLogin end it at once. A closed c stays closed.
+// until timeout, but ErrHostKey and ErrLogin end it at once. A closed c stays closed: no error.
 func (c *Conn) Redial(ctx context.Context, timeout time.Duration) error {
 	link, err := c.login.waitForLogin(ctx, timeout)
 	if err != nil {

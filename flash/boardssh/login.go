@@ -208,8 +208,9 @@ func (l *login) authenticate(ctx context.Context, w *wire, keys []ssh.Signer) (*
 	return newLink(ssh.NewClient(conn, chans, reqs), w, l.silence), nil
 }
 
-// explainFailure turns a failed handshake into the error for the user: an untrusted host key, a
-// question, a refused login, or the library's error.
+// explainFailure turns the error of a failed handshake into the error for the user: a question, an
+// ErrHostKey, an ErrLogin, or the library's error. If checkHostKey failed, it returns untrusted,
+// which is that error.
 func (l *login) explainFailure(err, untrusted error) error {
 	var algorithms *ssh.AlgorithmNegotiationError
 	var q *question

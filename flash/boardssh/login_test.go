@@ -113,8 +113,7 @@ func TestRefusedLogin(t *testing.T) {
 	}
 }
 
-// lockKey writes a private key once more, with the passphrase "secret", and with the
-// least work to make a key of that.
+// lockKey writes a private key once more, with the passphrase "secret" in one round of its KDF.
 func lockKey(t *testing.T, from, file string) {
 	t.Helper()
 	data, err := os.ReadFile(from)
@@ -171,8 +170,7 @@ func serveAgent(t *testing.T, a agent.Agent) string {
 	return socket
 }
 
-// silentAgent accepts connections and answers nothing but lists of keys, and
-// that only where it has a key.
+// silentAgent accepts connections, lists its keys if it has any, and answers nothing else.
 func silentAgent(t *testing.T, keys ...*agent.Key) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "agent")

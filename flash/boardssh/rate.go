@@ -64,7 +64,8 @@ type pace struct {
 // sliceBytes is the size of one write: 1/50 second of the rate, and at most an SSH packet.
 func (p *pace) sliceBytes() int { return int(min(max(p.rate/50, 1<<10), 32<<10)) }
 
-// reserveDelay reserves the time for n bytes, and returns how long to wait before sending them.
+// reserveDelay reserves the time for n bytes, and returns how long to wait before sending them. 0
+// means at once. It does not wait itself.
 func (p *pace) reserveDelay(n int) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

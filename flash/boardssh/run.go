@@ -42,8 +42,8 @@ func (c *Conn) Feed(ctx context.Context, stdin io.Reader, argv ...string) (Resul
 	return c.FeedUpTo(ctx, stdin, MaxOutputBytes, argv...)
 }
 
-// FeedUpTo is Feed that keeps at most the given bytes of standard output. If an output does not
-// end, it stops the program and returns an error.
+// FeedUpTo is Feed that keeps only the beginning of standard output, up to most bytes (0: the usual
+// MaxOutputBytes). If an output does not end (see endlessBytes), it stops the program: an error.
 func (c *Conn) FeedUpTo(ctx context.Context, stdin io.Reader, most int, argv ...string) (Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -58,8 +58,8 @@ func (c *Conn) FeedUpTo(ctx context.Context, stdin io.Reader, most int, argv ...
 }
 
 // Stream runs a program, writes its outputs to stdout and stderr as they come, and returns its exit
-// status. It stops the program when ctx ends, or after the silence limit (see SilenceVariable). It
-// returns ErrShell or ErrBecome if the login shell or sudo did not start the program.
+// status. It stops the program when ctx ends, or when the board itself is silent (see
+// SilenceVariable). It returns ErrShell or ErrBecome if the login shell or sudo did not start it.
 func (c *Conn) Stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) (status int, err error) {
 	link, session, err := c.openProgram(ctx, argv)
 	if err != nil {
@@ -147,7 +147,8 @@ func openSession(ctx context.Context, link *link) (*ssh.Session, error) {
 }
 
 // openOnLink calls open, which opens a session or a listener on the link. It returns early if ctx
-// or the connection ends, because open may then hang forever, and closes what opens too late.
+// or the connection ends, or after the silence limit, because open may hang forever. It closes what
+// opens too late.
 func openOnLink[T io.Closer](ctx context.Context, link *link, open func() (T, error)) (T, error) {
 	var opened, none T
 	if ctx.Err() != nil {
@@ -239,7 +240,8 @@ const (
 
 var errEndless = errors.New("its output has no end")
 
-// Write keeps as much of p as fits and drops the rest. It calls Endless if the output does not end.
+// Write keeps as much of p as fits and drops the rest, without an error. It calls Endless when it
+// has dropped over endlessBytes for over endlessAfter.
 func (c *LimitedBuffer) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -283,7 +285,7 @@ func (c *Conn) Output(ctx context.Context, argv ...string) (string, error) {
 	return c.printed(argv, r, err)
 }
 
-// printed returns the trimmed standard output of r, or an error if the program failed.
+// printed returns the trimmed standard output of r, or err, or an error if r's status is not 0.
 func (c *Conn) printed(argv []string, r Result, err error) (string, error) {
 	if err != nil {
 		return "", err
@@ -322,7 +324,8 @@ const maxHeldBytes = 8 << 10
 // shellPrefix returns the start of a shell line: it prints mark and pid, then execs the rest.
 func (p *pidLine) shellPrefix() string { return "echo '" + p.mark + "'$$ >&2; exec " }
 
-// Write passes all but the marked line to out. Before that line, it holds up to maxHeldBytes.
+// Write passes all but the marked line, which sets pid, to out. Until that line it holds up to
+// maxHeldBytes.
 func (p *pidLine) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	if p.done {
@@ -393,6 +396,7 @@ func (p *pidLine) waitForPID() int {
 	return p.knownPID()
 }
 
+// knownPID returns the process id, or 0 if its line has not come.
 func (p *pidLine) knownPID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

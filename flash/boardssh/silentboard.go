@@ -344,6 +344,7 @@ func (t *traffic) beginWrite() {
 	t.writing++
 }
 
+// endWrite notes that the request of a beginWrite is written, or has failed.
 func (t *traffic) endWrite() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -18,7 +18,8 @@ const (
 
 // Terminal runs a program at a terminal on the board, because programs without one buffer their
 // output. It calls talk with its keyboard and screen, which gets both outputs. When talk returns,
-// it closes the session, which ends the program. A sudo that needs a password is ErrBecome.
+// it closes the session, which ends the program, and returns talk's error. It ignores the exit
+// status. A sudo that needs a password is ErrBecome.
 func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io.Reader) error, argv ...string) error {
 	link, session, err := c.openProgram(ctx, argv)
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 	"slipway/flash/boardssh/sshtest"
 )
 
-// With a person there, who is not asked: a first contact is told with all that pinning
-// it takes.
+// A first contact, with a person who is not asked, returns an error with all that pinning needs.
 func TestUnaskedFirstContact(t *testing.T) {
 	s := sshtest.StartSSHD(t)
 	p := sitDown(t)

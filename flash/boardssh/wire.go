@@ -67,7 +67,7 @@ type link struct {
 	limit  time.Duration // how long the board may be silent
 }
 
-// newLink makes a link, and closes its channel gone when the connection ends.
+// newLink makes a link with a silence limit, and closes its channel gone when the connection ends.
 func newLink(client *ssh.Client, w *wire, limit time.Duration) *link {
 	l := &link{Client: client, wire: w, gone: make(chan struct{}), limit: limit}
 	go func() {
