@@ -57,6 +57,7 @@ const mostEntries = 100_000
 // find, stat, xargs, and sha256sum or openssl; busybox has the first four. Each file appears whole
 // or not at all, but not all at once; you can repeat a broken call. On the board, a symlink in a
 // folder's place is replaced, never followed; remote may be one. A folder in a file's place fails.
+// changes are the planned ones, also after an error.
 func PutDir(ctx context.Context, c *boardssh.Conn, local, remote string, o DirOptions) (changes []Change, err error) {
 	if remote == "" || strings.IndexByte(remote, 0) >= 0 {
 		return nil, fmt.Errorf("put %s: %q is no name for a folder", local, remote)

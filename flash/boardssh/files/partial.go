@@ -285,7 +285,7 @@ func missingPieces(there, here []string, block, size int64) (missing []piece) {
 	return missing
 }
 
-// blockDigests returns the digests of the first n blocks of the source.
+// blockDigests returns the digests of the first n blocks of the source. A block has block bytes.
 func (s source) blockDigests(ctx context.Context, block int64, n int) ([]string, error) {
 	sums := make([]string, n)
 	workers, ctx := errgroup.WithContext(ctx)
