@@ -238,7 +238,7 @@ func (e *boardProgram) ReadFrom(r io.Reader) (int64, error) {
 	return copyByHand(e, r)
 }
 
-// passHeld writes the first n held bytes to out and, while they are sudo's, sets words to them.
+// passHeld writes the first n held bytes to out and, before the program starts, sets words to them.
 func (e *boardProgram) passHeld(n int) {
 	if !e.inside {
 		e.words = bytes.Clone(e.held[:n])

@@ -21,7 +21,7 @@ import (
 )
 
 // checkHostKey returns nil if the server's host key is trusted, and an ErrHostKey if the key is
-// revoked, is not among Pins, or another one is pinned. It pins an unknown key that is in Pins.
+// revoked, is not among given Pins, or is not the known key. It pins an unknown key in Pins.
 // Without Pins, an unknown key is a question to the person.
 func (l *login) checkHostKey(ctx context.Context, key ssh.PublicKey) error {
 	if err := checkRevoked(ctx, l.addr.Revoked, key); err != nil {

@@ -43,7 +43,7 @@ func (c *Conn) Feed(ctx context.Context, stdin io.Reader, argv ...string) (Resul
 }
 
 // FeedUpTo is Feed that keeps only the beginning of standard output, up to most bytes (0: the usual
-// MaxOutputBytes). If an output does not end (see endlessBytes), it stops the program: an error.
+// MaxOutputBytes). It stops a program whose output does not end (see endlessBytes), with an error.
 func (c *Conn) FeedUpTo(ctx context.Context, stdin io.Reader, most int, argv ...string) (Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -283,7 +283,8 @@ func (r *RAUC) onBus() (bool, error) {
 	return slices.Contains(names, "de.pengutronix.rauc"), err
 }
 
-// Key writes a key and its certificate as NAME.key and NAME.pem. The board trusts NAME "trusted".
+// Key writes a new key and its certificate as NAME.key and NAME.pem. The board trusts only the one
+// called "trusted".
 func (f Folder) Key(t *testing.T, name string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
