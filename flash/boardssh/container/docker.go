@@ -286,7 +286,7 @@ func (d *docker) gpuArgs(ctx context.Context, which string) ([]string, error) {
 	return argv, nil
 }
 
-// cdiDevices makes CDI device names of NVIDIA_VISIBLE_DEVICES' value. A part with "=" is one as is.
+// cdiDevices makes CDI device names of NVIDIA_VISIBLE_DEVICES' value. A part with "=" stays.
 func cdiDevices(which string) []string {
 	names := strings.Split(which, ",")
 	for i, name := range names {
