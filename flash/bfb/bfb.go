@@ -52,8 +52,7 @@ type Stream struct {
 func padSize(n int64) int64 { return (n + 7) &^ 7 }
 
 // Read reads all headers of a stream of size bytes. The versions of one image must ascend, and the
-// images that a header announces must follow. What follows without a header is trailing data. Only
-// Check verifies the images' checksums.
+// images that a header announces must follow. Only Check verifies the images' checksums.
 func Read(r io.ReaderAt, size int64) (Stream, error) {
 	var s Stream
 	if size < headerBytes {
@@ -168,7 +167,7 @@ func idNames(bitmap uint64) string {
 	return strings.Join(names, ", ")
 }
 
-// Check compares each image's CRC-32 with its header, and calls count with the bytes that it reads.
+// Check compares each image's CRC-32 with its header. count, if not nil, gets the bytes it reads.
 func (s Stream) Check(ctx context.Context, r io.ReaderAt, count func(bytes int64)) error {
 	buf := make([]byte, 1<<20)
 	for _, i := range s.Images {

@@ -156,6 +156,7 @@ func (l *lexer) readPart(w *word, out *strings.Builder) error {
 	return nil
 }
 
+// readSingleQuoted adds the content of single quotes to out.
 func (l *lexer) readSingleQuoted(w *word, out *strings.Builder) error {
 	end := bytes.IndexByte(l.text[l.pos+1:], '\'')
 	if end < 0 {

@@ -17,8 +17,8 @@ import (
 const Trailing = "trailing"
 
 // Extract checks the whole stream, then writes the named images, or all and the trailing data, to
-// files called prefix and the image's name, each whole or not at all. It returns their names. Only
-// the user can read the trailing data.
+// files called prefix and the image's name, each whole or not at all. It returns the names of those
+// written, even with an error. Only the user can read the trailing data.
 func (s Stream) Extract(ctx context.Context, r io.ReaderAt, prefix string, names []string) ([]string, error) {
 	spans, err := s.selectSpans(names)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s Stream) selectSpans(names []string) ([]span, error) {
 	return slices.DeleteFunc(all, func(sp span) bool { return !slices.Contains(names, sp.name) }), nil
 }
 
-// extractSpan copies from to a file, which appears when complete and replaces only a regular file.
+// extractSpan writes all of from to file, which appears when complete and replaces only a file.
 func extractSpan(ctx context.Context, from io.Reader, file string, mode os.FileMode) error {
 	if err := checkReplaceable(file); err != nil {
 		return err

@@ -67,7 +67,7 @@ func Show(w io.Writer, path string, asJSON bool) error {
 	return f.printRemarks(w)
 }
 
-// printRemarks prints the number of trailing bytes and the notes.
+// printRemarks prints the number of trailing bytes and the notes. It always returns nil.
 func (s Stream) printRemarks(w io.Writer) error {
 	if s.TrailingBytes > 0 {
 		fmt.Fprintf(w, "%10d bytes of trailing data (a bf.cfg or a root file system)\n", s.TrailingBytes)

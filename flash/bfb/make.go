@@ -267,6 +267,7 @@ func setFollowing(pieces []piece, filtered bool) {
 	}
 }
 
+// encodeHeader encodes the header in version 1.2 of the format; it ignores i.Minor.
 func (i Image) encodeHeader() [headerBytes]byte {
 	var raw [headerBytes]byte
 	w0 := uint64(magic) | major<<32 | minor<<36 | uint64(i.NextVersion&0xf)<<44 | uint64(i.Version&0xf)<<48 |
