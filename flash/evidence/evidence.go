@@ -126,7 +126,7 @@ func examine(ctx context.Context, a images.Artifact, description []byte, opt Opt
 	return r, nil
 }
 
-// proveFiles compares all files with their digests. Faults go to r.Wrong. It fails if ctx ends.
+// proveFiles verifies all files' digests, and adds to r.Files and r.Wrong. It fails if ctx ends.
 func (r *Report) proveFiles(ctx context.Context) error {
 	var total int64
 	for _, f := range r.Artifact.Files {
@@ -151,8 +151,8 @@ func (r *Report) proveFiles(ctx context.Context) error {
 
 // readSignature verifies the signature of artifact.json and sets the report's Signature and Signer.
 // If the user named signers, an unsigned artifact is wrong. Otherwise the policies' signers count,
-// or the user's own list, which most people do not have. A list beside the artifact is an error.
-// With opt.skipSignature it only looks whether there is a signature.
+// or else the user's own list. A list beside the artifact is an error, a bad signature a fault in
+// r.Wrong. With opt.skipSignature it only looks whether there is a signature.
 func (r *Report) readSignature(ctx context.Context, description []byte, opt Options) error {
 	path := images.ArtifactPath(r.Folder)
 	r.Signature = Unsigned
@@ -189,7 +189,7 @@ func (r *Report) readSignature(ctx context.Context, description []byte, opt Opti
 	return nil
 }
 
-// setSigner sets signature state and signer by a verification. An earlier list's state stays.
+// setSigner sets the signature's state and signer by Prove's results, unless an earlier list did.
 func (r *Report) setSigner(signers []trust.Signer, err error) {
 	switch {
 	case err != nil && r.Signature == Unsigned:
@@ -234,6 +234,7 @@ func readBill(a images.Artifact) (*sbom.Bill, error) {
 }
 
 // addTracked adds a Debian security tracker's flaws of the packages, if tracker names its JSON.
+// Then a nil b is an error.
 func addTracked(b *sbom.Bill, tracker string) error {
 	switch {
 	case tracker == "":
