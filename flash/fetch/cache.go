@@ -140,8 +140,8 @@ func (p *cacheEntry) removePartial() error {
 	return localfile.Remove(p.filePath(".part"))
 }
 
-// keepFile moves the partial file to the complete version's path, writes its record, and removes
-// the former version. It returns the path.
+// keepFile moves the partial file to the path of the complete version, which it returns. It writes
+// the record and removes the former version.
 func (p *cacheEntry) keepFile(r cacheRecord) (string, error) {
 	old := p.readRecord(".json")
 	path := p.versionPath(r.SHA256)
@@ -165,7 +165,7 @@ func (p *cacheEntry) keepFile(r cacheRecord) (string, error) {
 // reservedBytes is how much free space a download must leave on the disk.
 const reservedBytes = 16 << 20
 
-// checkSpace returns a permanentError if the disk has less than need bytes and reservedBytes free.
+// checkSpace returns a permanentError if the disk has less than need plus reservedBytes free.
 func (p *cacheEntry) checkSpace(need int64) error {
 	free, err := localfile.FreeBytes(p.dir)
 	if err != nil {

@@ -191,7 +191,7 @@ func (d *download) restart() error {
 	return d.truncateToHave()
 }
 
-// truncateToHave truncates the partial file to its first d.have bytes, which are proved.
+// truncateToHave truncates the partial file to its d.have proved bytes, and seeks to its end.
 func (d *download) truncateToHave() error {
 	if err := d.f.Truncate(d.have); err != nil {
 		return permanentError{err}
@@ -414,7 +414,7 @@ func (d *download) copyBody(body io.Reader, heard func()) error {
 }
 
 // addBytes appends p to the partial file and its digest, and saves a checkpoint from time to time.
-// It returns a permanentError if the file becomes too large or cannot be written.
+// It returns a permanentError if the file becomes too large, a write fails, or space is short.
 func (d *download) addBytes(p []byte) error {
 	before := d.have
 	if most := d.maxBytes(); d.have+int64(len(p)) > most {
@@ -437,7 +437,7 @@ func (d *download) addBytes(p []byte) error {
 	return nil
 }
 
-// maxBytes returns the largest size that the file can have.
+// maxBytes returns the largest size that the file can have; 1<<62 if nothing limits it.
 func (d *download) maxBytes() int64 {
 	switch {
 	case d.size >= 0:

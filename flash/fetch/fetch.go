@@ -145,7 +145,7 @@ func Unreachable(err error) bool {
 const maxBesideBytes = 64 << 20
 
 // Beside fetches a small file of the image's folder. The error is fs.ErrNotExist if the folder has
-// none, or if a web server forbids it. It names the image if its server is Unreachable.
+// none, or if a web server forbids it. If the server is Unreachable, the error names the image.
 func (o *Origin) Beside(ctx context.Context, name string) (File, error) {
 	ref := o.ref.besideFile(name)
 	file, err := o.fetchReference(ctx, ref, "", maxBesideBytes)
@@ -161,7 +161,7 @@ func (o *Origin) Beside(ctx context.Context, name string) (File, error) {
 	return file, nil
 }
 
-// ReadBeside reads a file from the image's folder, or returns fs.ErrNotExist.
+// ReadBeside reads a file from the image's folder, as Beside does; over maxBesideBytes is an error.
 func (o *Origin) ReadBeside(ctx context.Context, name string) ([]byte, error) {
 	file, err := o.Beside(ctx, name)
 	if err != nil {
@@ -170,7 +170,8 @@ func (o *Origin) ReadBeside(ctx context.Context, name string) ([]byte, error) {
 	return file.ReadAll(ctx, maxBesideBytes)
 }
 
-// PathOf returns a path beside a local image as the user would type it, but name for a server's.
+// PathOf returns the path of a file beside a local image as the user would type it; only name for
+// an image of a server.
 func (o *Origin) PathOf(name string) string {
 	if o.ref.kind == kindPath {
 		return o.ref.besideFile(name).path
@@ -218,7 +219,8 @@ func wrongDigest(got, want string) error {
 	return fmt.Errorf("sha256 %s, want %s: %w", got, want, errMismatch)
 }
 
-// checkLocalFile opens a local file. It refuses more than limit bytes, or another digest.
+// checkLocalFile opens the local file at path, and returns file with it. It refuses more than limit
+// bytes, or another digest; 0 and "" accept any.
 func checkLocalFile(ctx context.Context, path string, file File, digest string, limit int64) (File, error) {
 	f, err := sealed.Open(path)
 	if err != nil {

@@ -30,6 +30,7 @@ type web struct {
 	send func(*http.Request) (*http.Response, error)
 }
 
+// newWeb returns a web whose openFile logs in with login, or without one if that is nil.
 func newWeb(login *url.Userinfo) *web {
 	w := &web{login: login, client: newClient()}
 	w.send = w.client.Do

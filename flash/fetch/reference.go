@@ -102,7 +102,7 @@ func parsePlain(text string) (reference, error) {
 	return sftpReference(text, host, trimHome(name))
 }
 
-// parseFile parses file:///path. It refuses another host than localhost, a query or a fragment.
+// parseFile parses text, file:///path. It refuses a host but localhost, a query and a fragment.
 func parseFile(text, rest string) (reference, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host != "" && u.Host != "localhost" || !path.IsAbs(u.Path) || u.RawQuery != "" || u.Fragment != "" {
@@ -132,7 +132,7 @@ func parseHTTP(text, _ string) (reference, error) {
 	return r, nil
 }
 
-// parseSSH parses ssh://host/path, in which /~/ is the home directory. It refuses a password.
+// parseSSH parses rest, the host/path of ssh://host/path; /~/ is the home. It refuses a password.
 func parseSSH(text, rest string) (reference, error) {
 	host, name, ok := strings.Cut(rest, "/")
 	if err := rejectPassword(host); err != nil { // before a message repeats the password
@@ -194,7 +194,7 @@ func parseOCI(text, rest string) (reference, error) {
 	return r, err
 }
 
-// parseRepository parses registry/repository[:tag][@digest][#title].
+// parseRepository parses rest: registry/repository[:tag][@digest][#title]. text is for errors.
 func parseRepository(text, rest string) (reference, error) {
 	r := reference{kind: kindOCI, text: text}
 	if strings.Contains(strings.SplitN(rest, "/", 2)[0], "@") {
@@ -217,7 +217,7 @@ func parseRepository(text, rest string) (reference, error) {
 	return r, checkTitle(r)
 }
 
-// parseLayout parses path[:tag][@digest][#title]. A : or @ before a slash belongs to the path.
+// parseLayout parses rest: path[:tag][@digest][#title]. A : or @ before a slash is in the path.
 func parseLayout(text, rest string) (reference, error) {
 	r := reference{kind: kindLayout, text: text}
 	r.path, r.title, _ = strings.Cut(rest, "#")
@@ -241,8 +241,7 @@ func checkTitle(r reference) error {
 	return nil
 }
 
-// fileName returns the last part of a URL or path, if SafeFileName accepts it; "" otherwise, and
-// for an artifact, whose manifest names files.
+// fileName returns a URL's or path's last part if SafeFileName accepts it; "" if not, or for OCI.
 func (r reference) fileName() string {
 	if r.kind == kindHTTP {
 		return SafeFileName(r.url.Path)
@@ -263,7 +262,7 @@ func SafeFileName(p string) string {
 	return name
 }
 
-// besideFile returns the reference of another file beside this one. A web address keeps its query.
+// besideFile returns the reference of another file in this one's folder or artifact. A query stays.
 func (r reference) besideFile(name string) reference {
 	switch r.kind {
 	case kindHTTP:

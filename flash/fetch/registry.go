@@ -64,7 +64,7 @@ type registryTransport struct {
 	plain bool
 }
 
-// RoundTrip sends a request, and restarts the silence timer. It refuses a URL with a user, and one
+// RoundTrip sends a request, and restarts the silence timer. It refuses a URL with a user, or one
 // without TLS, except to this machine.
 func (t registryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if plain := t.plain && req.URL.Scheme == "http" && isLoopback(req.URL.Host); req.URL.Scheme != "https" && !plain || req.URL.User != nil {

@@ -31,8 +31,9 @@ type Place struct {
 
 const wantPlace = "want HOST/REPOSITORY[:TAG], or a folder that begins with / ./ or ../"
 
-// ParsePlace parses the reference of a repository or an OCI layout in which artifacts are stored.
-// It contacts no server. It refuses #FILE, and a host without a dot or a port except localhost.
+// ParsePlace parses a repository (HOST/NAME[:TAG], or that after oci://) or a folder with an OCI
+// layout (oci-dir:PATH, or a path that begins with / ./ or ../). It contacts no server. It refuses
+// #FILE, and a host without a dot or a port except localhost.
 func ParsePlace(text string) (Place, error) {
 	rest, parse := strings.TrimPrefix(text, "oci://"), parseRepository
 	if after, ok := strings.CutPrefix(text, "oci-dir:"); ok || isFolder(text) {

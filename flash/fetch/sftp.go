@@ -26,6 +26,7 @@ var dialHost = func(ctx context.Context, host string) (*boardssh.Conn, error) {
 }
 
 // openFile opens a file over SFTP, after the cached bytes if size and time show the same version.
+// The response is empty if the whole file of that version is in the cache.
 func (b *sftpHost) openFile(ctx context.Context, w fileRequest, h cachedPart) (fileResponse, error) {
 	r, err := b.reopenFile(ctx, w.ref)
 	if err != nil {
