@@ -38,7 +38,7 @@ type archiveEntry struct {
 }
 
 // readTar records each file's offset in a tar archive, by the headers. It refuses a compressed or
-// empty one, and more than maxEntries files.
+// empty archive, more than maxEntries entries, and names over maxNameBytes.
 func readTar(f io.ReaderAt, size int64) (*archiveFiles, error) {
 	if err := rejectCompressed(f); err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (s *Source) readDocker(ctx context.Context, name string, platform v1.Platfo
 	return image, err
 }
 
-// pickSaved returns the image with a name, or the only one.
+// pickSaved returns the image with that name; without a name, the only image.
 func pickSaved(all []savedImage, name string) (savedImage, error) {
 	var names []string
 	for _, one := range all {

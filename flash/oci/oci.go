@@ -1,7 +1,6 @@
-// Package oci reads a local container image (an OCI layout, an OCI archive, or the
-// output of docker save) blob by blob. An image is untrusted input: its documents have
-// limits, match their digests, and name only blobs. The consumer of a layer verifies its
-// digest. It fetches and sends nothing; see fetch and target.
+// Package oci reads a local container image (an OCI layout, an OCI archive, or the output of docker
+// save) blob by blob. An image is untrusted: its documents have limits, match their digests, and
+// name only blobs. A layer's consumer verifies its digest. For the network see fetch and target.
 package oci
 
 import (

@@ -29,8 +29,8 @@ type Source struct {
 	close func() error
 }
 
-// Open opens a folder with an OCI image layout, an archive of one, or an archive of
-// docker save. Close it after the image is consumed.
+// Open opens a folder with an OCI layout, an archive of one, or an archive of docker save. Close it
+// after the image is consumed.
 func Open(path string) (*Source, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -120,9 +120,9 @@ const localRegistry = "slipway.local/"
 
 var plainTag = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
-// fullName returns the name under which a container engine stores the image: name, as docker
-// completes it in an archive of docker save. If the name is missing, or only a tag in a layout,
-// fullName makes one from the archive's or layout's file name.
+// fullName returns the name under which a container engine stores the image: name, which FullName
+// completes if the manifest is docker's. If name is "", or only a tag in an OCI layout, fullName
+// makes one of localRegistry and the source's file name.
 func (s *Source) fullName(name string, image *Image) (string, error) {
 	base := strings.ToLower(strings.TrimSuffix(filepath.Base(s.path), filepath.Ext(s.path)))
 	switch {
@@ -146,7 +146,7 @@ func FullName(name string) (string, error) {
 	return reference.TagNameOnly(named).String(), nil
 }
 
-// pickEntry returns the index entry with a name, and its full name. Without a name, it accepts only
+// pickEntry returns the index entry with a name, and its entryName. Without a name, it accepts only
 // entries of one name. If several entries fit, it chooses by platform.
 func (s *Source) pickEntry(all []v1.Descriptor, name string, platform v1.Platform) (top v1.Descriptor, called string, err error) {
 	var fit []v1.Descriptor
@@ -204,6 +204,7 @@ func (s *Source) openSized(name string, d v1.Descriptor) (Blob, error) {
 	return f, nil
 }
 
+// readJSON decodes a file of at most MaxDocumentBytes into v.
 func (s *Source) readJSON(name string, v any) error {
 	data, err := s.readFile(name)
 	if err != nil {
