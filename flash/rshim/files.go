@@ -46,6 +46,7 @@ func (f localFolder) readMisc(ctx context.Context) ([]byte, error) {
 	return text, nil
 }
 
+// writeSetting writes a line "key value" to the misc file.
 func (f localFolder) writeSetting(ctx context.Context, key, value string) error {
 	return runInterruptible(ctx, func(ctx context.Context) error {
 		fd, err := openRetrying(ctx, f.filePath("misc"), unix.O_WRONLY)
@@ -104,8 +105,7 @@ func openRetrying(ctx context.Context, path string, flags int) (int, error) {
 	return retryInterrupted(ctx, func() (int, error) { return unix.Open(path, flags|unix.O_CLOEXEC|unix.O_NOCTTY, 0) })
 }
 
-// retryInterrupted repeats a system call that a signal interrupted, until ctx ends. Its errors are
-// the package's, if driverErrors has them.
+// retryInterrupted repeats call while a signal interrupts it, until ctx ends; see driverError.
 func retryInterrupted(ctx context.Context, call func() (int, error)) (int, error) {
 	for {
 		if err := context.Cause(ctx); err != nil {
@@ -195,12 +195,14 @@ func newStream(ctx context.Context, parts []Part) *stream {
 	return s
 }
 
+// Read reads from the parts in order, and counts the bytes in s.readBytes.
 func (s *stream) Read(p []byte) (int, error) {
 	n, err := s.Reader.Read(p)
 	s.readBytes += int64(n)
 	return n, err
 }
 
+// checkComplete returns an error unless all bytes of the parts were read.
 func (s *stream) checkComplete() error {
 	if s.readBytes != s.sizeBytes {
 		return fmt.Errorf("%d of %d bytes were pushed", s.readBytes, s.sizeBytes)

@@ -123,15 +123,14 @@ func (m Misc) checkPushable(p *Port) error {
 	case m.Locked:
 		return errors.New("it is locked (SECURE_NIC_MODE), so it takes nothing from this host; push from its BMC, or let mlxprivhost on the DPU lift the lock")
 	case m.Mode == "NIC mode":
-		// The host's mlx5 driver would lose its device, and a register has to tell the DPU the boot
-		// mode. Both are untested.
+		// Untested: mlx5 would lose its device, and a register has to tell the DPU the boot mode.
 		return errors.New("it is in NIC mode, in which the host's driver has to let go of it first; bfb-install does that, or put it into DPU mode (mlxconfig: INTERNAL_CPU_OFFLOAD_ENGINE=0, then switch the host off and on)")
 	}
 	return nil
 }
 
-// checkSameDPU returns an error if this is another DPU than before, if that is not nil. The driver
-// numbers DPUs as they appear, and one may have appeared or left since the user confirmed.
+// checkSameDPU returns an error unless before is nil or this DPU. The driver numbers DPUs as they
+// appear, and one may have appeared or left since the user confirmed.
 func (m Misc) checkSameDPU(before *Misc) error {
 	if before == nil || m.Name == before.Name && m.Info == before.Info && m.Part == before.Part {
 		return nil

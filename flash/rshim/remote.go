@@ -47,6 +47,7 @@ func (f remoteFolder) pushStream(ctx context.Context, s *stream) error {
 // countingStream counts the bytes given to the connection, some megabytes ahead of the DPU.
 type countingStream struct{ *stream }
 
+// Read reads from the stream, and counts the bytes as taken by the DPU.
 func (c countingStream) Read(p []byte) (int, error) {
 	n, err := c.stream.Read(p)
 	c.count(int64(n))

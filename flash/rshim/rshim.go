@@ -84,6 +84,7 @@ func (p *Port) Close() error {
 	return p.conn.Close()
 }
 
+// unlock releases Hold's lock, if it is held.
 func (p *Port) unlock() {
 	if p.lock != nil {
 		p.lock.Close()
@@ -116,8 +117,7 @@ var errHeld = errors.New("another flash or rshim command is at work on this DPU;
 
 func (p *Port) filePath(file string) string { return path.Join(p.dir, file) }
 
-// miscLimit is how long the driver may take to answer. It waits up to 3 s for a
-// semaphore of the DPU, and one second for its peer.
+// miscLimit is how long the driver may take to answer. It may wait 4 s for the DPU and its peer.
 const miscLimit = 30 * time.Second
 
 // Misc reads and parses the driver's misc file: settings and messages. It waits up to miscLimit.
@@ -135,7 +135,7 @@ func (p *Port) Misc(ctx context.Context) (Misc, error) {
 	return m, nil
 }
 
-// CheckReady reads the misc file. It refuses a DPU taking no stream now, and another than before.
+// CheckReady reads the misc file. It refuses a DPU that takes no stream, or another than last time.
 func (p *Port) CheckReady(ctx context.Context) (Misc, error) {
 	m, err := p.Misc(ctx)
 	if err != nil {
@@ -148,6 +148,7 @@ func (p *Port) CheckReady(ctx context.Context) (Misc, error) {
 	return m, m.checkPushable(p)
 }
 
+// writeSetting writes a setting to the misc file. It waits up to miscLimit.
 func (p *Port) writeSetting(ctx context.Context, key, value string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, miscLimit, fmt.Errorf("the rshim driver did not take %s within %v; restart it: systemctl restart rshim", key, miscLimit))
 	defer cancel()

@@ -100,7 +100,7 @@ func (v *Verdict) firmwareVerdict() error {
 	return nil
 }
 
-// joinLines returns the lines in brackets, with a space before them; "" for none.
+// joinLines returns the lines between "; ", in brackets, after a space; "" for none.
 func joinLines(lines []string) string {
 	if len(lines) == 0 {
 		return ""
