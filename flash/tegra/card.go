@@ -16,7 +16,8 @@ import (
 // Slipway writes a card or drive in this machine's reader from an image that the scripts make in a
 // file. The scripts' own writing verifies nothing and accepts any disk.
 
-// cardScript returns the script for a card's image, or else an external drive's, and its layout.
+// cardScript returns the script that makes a card's image, or else an external drive's, and the
+// name of its layout; an error if the package has neither.
 func (p *Package) cardScript() (script, layout string, err error) {
 	switch {
 	case p.hasFile("dosdcard.sh"):
@@ -65,7 +66,7 @@ func (p *Package) Card(ctx context.Context, out string, b Board) error {
 	return nil
 }
 
-// cardBytes returns the disk size for the layout called name, in whole MiB; 0 if it is unknown.
+// cardBytes returns a disk's size in bytes for the layout called name, of whole MiB; 0 if unknown.
 func (p *Package) cardBytes(name string) int64 {
 	for _, l := range p.layouts {
 		if l.name == name {

@@ -12,8 +12,7 @@ import (
 )
 
 // CopyTo copies the package to the new folder dir for one board, because its scripts write into
-// their folder. Files that the scripts only read are hard links if possible. The others share their
-// blocks if the file system supports that.
+// their folder. Files that they only read become hard links and others share blocks, if possible.
 func (p *Package) CopyTo(ctx context.Context, dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err

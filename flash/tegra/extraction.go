@@ -35,6 +35,7 @@ const (
 	link
 )
 
+// newExtraction opens the folder dir, which must exist, to unpack an archive into it.
 func newExtraction(ctx context.Context, dir string, limits archiveLimits, step *progress.Step) (*extraction, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -45,7 +46,7 @@ func newExtraction(ctx context.Context, dir string, limits archiveLimits, step *
 
 func (t *extraction) close() error { return t.root.Close() }
 
-// prepareEntry checks an entry's name, creates its parent folders, and returns the name.
+// prepareEntry checks an entry's name, creates its parent folders, and returns the cleaned name.
 func (t *extraction) prepareEntry(name string) (string, error) {
 	name, err := t.localName(name)
 	if err != nil {
@@ -54,8 +55,8 @@ func (t *extraction) prepareEntry(name string) (string, error) {
 	return name, t.makeFolder(path.Dir(name), 0o755)
 }
 
-// localName cleans a name of the archive. It refuses names outside the folder and too many or too
-// long names, and fails once the context ends.
+// localName cleans a name of the archive. It refuses one outside the folder or too long, and any
+// name after too many entries or the context's end.
 func (t *extraction) localName(name string) (string, error) {
 	if err := context.Cause(t.ctx); err != nil {
 		return "", err
@@ -159,8 +160,8 @@ var zeros [256 << 10]byte
 
 func isZero(p []byte) bool { return bytes.Equal(p, zeros[:len(p)]) }
 
-// makeSymlink creates a symbolic link. It refuses a target above the folder, and one with .. after
-// another name, so that no chain of links leads outside.
+// makeSymlink creates a symbolic link. It refuses a target that is absolute, above the folder, or
+// has .. after another name, so that no chain of links leads outside.
 func (t *extraction) makeSymlink(name, to string) error {
 	if len(to) > t.limits.NameBytes || to == "" || strings.ContainsRune(to, 0) {
 		return fmt.Errorf("link %q: the target is invalid: %.40q", name, to)

@@ -17,9 +17,8 @@ func known(pattern, means, next string) failure {
 	return failure{plaintext.Regexp(pattern), means, next}
 }
 
-// failures match the scripts' and NVIDIA's output. Causes come before the messages that often
-// follow from them; of several matches the first in the list counts. The meanings are from the
-// scripts and from reports to meta-tegra.
+// failures match the scripts' and NVIDIA's output. Causes come before messages that often follow
+// from them: the first match counts. The meanings are from the scripts and reports to meta-tegra.
 var failures = []failure{
 	known(`chip does not identify as \S+ \((0x)?\)|actual chip ID \((0x)?\)|unrecognized chip ID: (0x)?\s*$`, "the board did not answer when it was asked for its chip: it is not in recovery mode, or was talked to before", recoverAgain+"; see that its recovery jumper or button makes contact"),
 	known(`failed to get storage info`, "doflash.sh found no storage on the module: Orin Nano and Orin NX boot from an NVMe drive or a card, which only initrd-flash can write", "set TEGRAFLASH_INITRD_FLASH_IMAGE in the build, so that the package has initrd-flash, and build again"),

@@ -110,8 +110,8 @@ func (h Host) Cautions(port string) []string {
 const gadget = `SUBSYSTEM=="block", ATTRS{idVendor}=="1d6b", ATTRS{idProduct}=="0104", ENV{UDISKS_AUTO}="0"` + "\n"
 
 // Quiet writes a udev rule that keeps desktops from mounting the boards' disks, until undo removes
-// the rule. It also removes the rules of dead Slipway processes. If it fails, said is a warning.
-// The rule does not hide the disks, because the scripts mount them through udisks.
+// the rule. It also removes the rules of dead Slipway processes. Without udev it does nothing. said
+// is a warning if it fails. The scripts still mount the disks, through udisks.
 func (h Host) Quiet(ctx context.Context) (undo func(), said string) {
 	nothing := func() {}
 	if _, err := os.Stat(filepath.Join(h.Run, "udev")); err != nil {
@@ -148,8 +148,7 @@ func (h Host) removeStaleRules(dir string) {
 	}
 }
 
-// reloadUdev has udev read its rules again, if h.Run is this machine's /run. It ignores errors,
-// because udev watches its folders too.
+// reloadUdev has udev read its rules again, if h.Run is this machine's /run. It ignores errors.
 func (h Host) reloadUdev(ctx context.Context) {
 	if h.Run == Here.Run {
 		_, _ = run.Output(ctx, run.Command{Argv: []string{"udevadm", "control", "--reload"}})

@@ -23,8 +23,8 @@ type Keys struct {
 	SBK string // a key of AES, in words of hex
 }
 
-// OpenKeys checks the key files that a user names, and returns their absolute paths. It refuses an
-// SBK without a PKC. NVIDIA's tools would report a bad key only in the middle of a flash.
+// OpenKeys checks the key files that a user names, and returns their absolute paths, or "" for "".
+// It refuses an SBK without a PKC. NVIDIA's tools would report a bad key only during a flash.
 func OpenKeys(pkc, sbk string) (k Keys, err error) {
 	if sbk != "" && pkc == "" {
 		return Keys{}, errors.New("--sbk encrypts boot files that are also signed: give the signing key by --pkc")
@@ -96,7 +96,7 @@ func checkPKC(data []byte) error {
 	return err
 }
 
-// checkSBK accepts a key of 128 bits, for the older chips, or of 256 bits, from Orin on.
+// checkSBK accepts words of hex with 128 bits, for the older chips, or 256 bits, from Orin on.
 func checkSBK(data []byte) error {
 	digits := strings.Join(strings.Fields(strings.ReplaceAll(strings.ToLower(string(data)), "0x", "")), "")
 	if _, err := hex.DecodeString(digits); err != nil || len(digits) != 32 && len(digits) != 64 {

@@ -56,6 +56,7 @@ func (p partition) isTable() bool {
 	return false
 }
 
+// readLayout reads and parses the layout in the file path, and sets its name to the file's.
 func readLayout(path string) (layout, error) {
 	data, err := localfile.Read(path, layoutBytes)
 	if err != nil {
@@ -123,7 +124,8 @@ func parseLayout(data []byte) (layout, error) {
 	return l, nil
 }
 
-// newPartition checks and parses a partition's fields. It refuses a file outside of the package.
+// newPartition parses a partition's fields. It refuses a file outside of the package. attribute is
+// hexadecimal; 0x800 in it means that the partition fills the device.
 func newPartition(name, kind, size, attribute, file string) (partition, error) {
 	p := partition{name: strings.TrimSpace(name), kind: strings.TrimSpace(kind), file: strings.TrimSpace(file)}
 	if p.name == "" || len(p.name) > 128 || p.name != plaintext.OneLine(p.name) {
@@ -225,7 +227,7 @@ func (l layout) checkFiles(dir string, stands map[string]string) error {
 }
 
 // checkFile returns an error if the partition's file does not fit into it. It accepts a missing
-// file, and any file of a partition that fills the device.
+// file, and any file of a partition table or of a partition whose size is not fixed.
 func (p partition) checkFile(dir string, stands map[string]string) error {
 	file := p.file
 	if other, ok := stands[file]; ok {

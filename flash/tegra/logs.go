@@ -72,7 +72,7 @@ func copyLog(from, to string) {
 }
 
 // unmountBoard unmounts the board's command disk after an interrupted script. It finds the disk by
-// the USB port or the session, because the board may return on the same connector's faster bus.
+// port or sessionID, because the board may return on the same connector's faster bus.
 func (h Host) unmountBoard(port, session string) error {
 	data, err := os.ReadFile(filepath.Join(h.Proc, "self/mountinfo"))
 	if err != nil {
@@ -92,8 +92,8 @@ func (h Host) unmountBoard(port, session string) error {
 	return errors.Join(wrong...)
 }
 
-// isCommandDisk reports whether the block device with that number is the command disk of the board
-// on port, or of the board with that session.
+// isCommandDisk reports whether the block device number (MAJOR:MINOR) is the command disk of the
+// board on port, or of the board with that sessionID.
 func (h Host) isCommandDisk(number, port, session string) bool {
 	dir, err := filepath.EvalSymlinks(filepath.Join(h.Sys, "dev/block", number))
 	if err != nil {

@@ -63,8 +63,7 @@ func Open(dir string) (*Package, error) {
 
 func (p *Package) hasFile(name string) bool { return localfile.IsRegular(filepath.Join(p.Dir, name)) }
 
-// readVars reads .env.initrd-flash, if any, into p.vars, and sets p.Machine. It refuses file names
-// in it that lead outside of the package.
+// readVars sets p.vars and p.Machine from .env.initrd-flash, if any, whose files must be in p.Dir.
 func (p *Package) readVars() (err error) {
 	p.vars, err = readVars(filepath.Join(p.Dir, ".env.initrd-flash"))
 	p.Machine = p.vars["MACHINE"]

@@ -40,8 +40,7 @@ type Result struct {
 // moduleNames are the environment variables that replace the module's EEPROM for the scripts.
 var moduleNames = []string{"BOARDID", "FAB", "BOARDSKU", "BOARDREV", "CHIPREV", "CHIP_SKU", "RAMCODE"}
 
-// scriptVars are the environment variables that steer the scripts. The user's shell may
-// have them for another board, so they are unset.
+// scriptVars are variables that steer the scripts. Slipway unsets those of the user's environment.
 var scriptVars = append([]string{"serial_number", "fuselevel", "MACHINE", "BR_CID", "BASH_ENV", "ENV", "PYTHONPATH", "usb_instance"}, moduleNames...)
 
 // ModuleNames returns the names that board.yml may set in flash.module.
@@ -125,7 +124,7 @@ func (r *flashRun) checkAndRun(ctx context.Context) (Result, error) {
 	return Result{Verdict: r.successWord(), Logs: r.board.Logs, Seconds: time.Since(r.began).Seconds(), Begun: true}, nil
 }
 
-// successWord returns whether the board or only the script reported success.
+// successWord returns words for success: the status that the board reports, or only the script's.
 func (r *flashRun) successWord() string {
 	if r.transcript.status != "" {
 		return "the board reports " + r.transcript.status
@@ -133,7 +132,7 @@ func (r *flashRun) successWord() string {
 	return "the script ended well"
 }
 
-// CheckBoard returns an error unless a board with the package's chip is on port in recovery mode.
+// CheckBoard returns an error unless a board in recovery mode, with p.Chip if known, is on port.
 func (p *Package) CheckBoard(h Host, port string) error {
 	found, err := At(h.Sys, port)
 	if err != nil {
@@ -156,8 +155,8 @@ func (h Host) lockAny() (*os.File, error) {
 	return h.lockAs("any", "another board is being flashed by scripts that do not say which board is meant; wait for it")
 }
 
-// lockAs locks a file called name in /run/lock, or in the temporary folder if that is forbidden.
-// The error is busy if another process has the lock.
+// lockAs locks the file slipway-usb-NAME in /run/lock, or in the temporary folder if that is
+// forbidden. The error is busy if another process has the lock.
 func (h Host) lockAs(name, busy string) (*os.File, error) {
 	dir := filepath.Join(h.Run, "lock")
 	if os.MkdirAll(dir, 0o755) != nil {
@@ -225,8 +224,7 @@ func (r *flashRun) environment() ([]string, error) {
 	if err := os.WriteFile(hook, []byte(trapScript), 0o600); err != nil {
 		return nil, err
 	}
-	// Without a serial number the script takes the first disk that appears, even
-	// another board's, unless this is set.
+	// Without a serial number the script takes any board's disk, unless the last variable is set.
 	env := []string{"LC_ALL=C", "BASH_ENV=" + hook, "TEGRAFLASH_CHECK_USB_INSTANCE=yes"}
 	for _, name := range slices.Sorted(maps.Keys(r.board.Module)) {
 		env = append(env, name+"="+r.board.Module[name])
@@ -246,7 +244,7 @@ func (r *flashRun) readLine(text string) {
 	r.step.Detail(plaintext.OneLine(says))
 }
 
-// startStage ends the time limit of the stage before, and starts that of the current stage.
+// startStage ends the limit and progress of the stage before, if any, and starts the current's.
 func (r *flashRun) startStage() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -290,8 +288,7 @@ func (r *flashRun) stopOverdue(s stage) {
 }
 
 // explainEnd returns nil if the script and the board report success. Else it returns an error with
-// the stage, and the meaning of a known failure, which it also searches in the logs, because
-// NVIDIA's tools write most output there.
+// the stage, and the meaning of a known failure in the output or in the logs of NVIDIA's tools.
 func (r *flashRun) explainEnd(err error) error {
 	t := r.transcript
 	if err == nil {
@@ -332,8 +329,8 @@ func (r *flashRun) searchLogs() {
 	}
 }
 
-// boardComplains returns an error for the first error line in the last MiB of each of the board's
-// logs. The board reports SUCCESS even if a partition table that it checked is broken.
+// boardComplains returns an error with the first error line in the last MiB of the board's logs.
+// The board reports SUCCESS even if a partition table that it checked is broken.
 func (r *flashRun) boardComplains() error {
 	for _, path := range r.boardLogs() {
 		for line := range strings.Lines(string(localfile.Tail(path, 1<<20))) {

@@ -70,8 +70,7 @@ var flows = map[string]flow{
 // card is the flow that makes an image file for a card or drive. It needs no board.
 const card = "make-sdcard"
 
-// transcript is what a script's output has shown so far. NVIDIA's tools, the package and the board
-// write that output, so it is not trusted.
+// transcript is what a script's output, which is not trusted, has shown so far.
 type transcript struct {
 	flow    flow
 	at      int
