@@ -30,8 +30,7 @@ type allowedSigner struct {
 	key        ssh.PublicKey
 }
 
-// parseAllowed parses a file of allowed signers, at least one. Its errors begin with ":LINE:", or
-// ":" without signers, to follow a name.
+// parseAllowed parses a file of allowed signers, at least one. Errors begin with ":LINE:", or ":".
 func parseAllowed(data []byte) ([]allowedSigner, error) {
 	var entries []allowedSigner
 	lines := bufio.NewScanner(bytes.NewReader(data))
@@ -76,7 +75,7 @@ func parseSigner(text string) (allowedSigner, error) {
 	return e, e.parseKey(words[1], words[2])
 }
 
-// parseKey parses a key of the given kind. It refuses a certificate, and a key of another kind.
+// parseKey sets e.key from base64. It refuses a certificate, and a key of another kind than kind.
 func (e *allowedSigner) parseKey(kind, encoded string) error {
 	if !isKeyType(kind) {
 		return fmt.Errorf("%q is no kind of key; a line is: NAME [OPTIONS] ssh-ed25519 AAAA…", shorten(kind))
@@ -183,7 +182,7 @@ func (s Signers) findSigner(key ssh.PublicKey, now time.Time) (string, error) {
 	return "", fmt.Errorf("signed by %s %s, whom %s does not name", key.Type(), ssh.FingerprintSHA256(key), s.file)
 }
 
-// checkAllowed returns why the line does not allow its key to sign files at the time now.
+// checkAllowed returns why the line does not allow its key to sign files at the time now, or nil.
 func (e allowedSigner) checkAllowed(now time.Time) error {
 	switch {
 	case e.authority:

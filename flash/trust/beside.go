@@ -18,7 +18,7 @@ import (
 const maxLinks = 40
 
 // RefuseBeside returns an error if one of the files, such as a list of signers, lies in or below
-// folder, or a link there leads to it: whoever supplied the folder could have supplied the file.
+// folder, or its path has a link in folder: who supplied the folder may have supplied the file.
 func RefuseBeside(folder string, files ...string) error {
 	for _, file := range files {
 		if suppliedBy(folder, file) {

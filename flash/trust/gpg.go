@@ -42,8 +42,8 @@ func isSecret(data []byte) bool {
 	return text || len(data) > 0 && (data[0] == 0xc5 || data[0]&^3 == 0x94)
 }
 
-// verifyRing runs gpgv on a detached signature and all of data, and returns the signers. In the
-// temporary folder, gpgv finds no other keyring.
+// verifyRing runs gpgv on a detached signature and all of data, and returns the signers as text. In
+// the temporary folder, gpgv finds no other keyring.
 func (s Signers) verifyRing(ctx context.Context, signature []byte, data *errorReader) (string, error) {
 	if bytes.HasPrefix(signature, []byte(armorHead)) {
 		return "", fmt.Errorf("an SSH signature, and %s holds keys of GPG", s.file)
@@ -64,8 +64,8 @@ func (s Signers) verifyRing(ctx context.Context, signature []byte, data *errorRe
 	return who, err
 }
 
-// runGPGV runs gpgv on a signature's file and the data, and returns the signers. It reads gpgv's
-// status lines, because gpgv exits with 0 even if a key has expired. It refuses SHA-1.
+// runGPGV runs gpgv with dir's ring on a signature's file and the data, and returns the signers. It
+// reads gpgv's status, because gpgv exits with 0 even if a key has expired. It refuses SHA-1.
 func (s Signers) runGPGV(ctx context.Context, dir, signature string, data io.Reader) (string, error) {
 	status, err := run.Output(ctx, run.Command{Argv: []string{
 		"gpgv", "--homedir", dir, "--keyring", filepath.Join(dir, "ring"), "--weak-digest", "SHA1", "--status-fd", "1", "--", signature, "-",

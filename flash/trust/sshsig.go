@@ -89,6 +89,7 @@ type Signer struct {
 	Fingerprint string `json:"fingerprint,omitempty"` // of OpenSSH
 }
 
+// String returns the name, for OpenSSH with the key's type and fingerprint.
 func (s Signer) String() string {
 	if s.KeyType == "" {
 		return s.Name
@@ -133,6 +134,7 @@ type errorReader struct {
 	err error
 }
 
+// Read reads, and keeps the first error but io.EOF in r.err.
 func (r *errorReader) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
 	if !errors.Is(err, io.EOF) {
@@ -159,8 +161,8 @@ type wire struct {
 	Signature []byte
 }
 
-// parseSSH parses the format that OpenSSH describes in PROTOCOL.sshsig. It refuses signatures for
-// another namespace, and unknown versions and digests.
+// parseSSH parses an armored signature, as OpenSSH's PROTOCOL.sshsig describes it. It refuses one
+// for another namespace, and unknown versions and digests.
 func parseSSH(data []byte) (sshSignature, error) {
 	blob, err := dearmor(string(data))
 	if err != nil {
@@ -189,7 +191,7 @@ func parseSSH(data []byte) (sshSignature, error) {
 	return s, s.parseSignature(w.Signature)
 }
 
-// parseKey parses the signer's key. It refuses DSA keys, certificates and unusual encodings.
+// parseKey sets s.key from its binary form. It refuses DSA, certificates and unusual encodings.
 func (s *sshSignature) parseKey(data []byte) error {
 	var err error
 	if s.key, err = ssh.ParsePublicKey(data); err != nil {
@@ -207,7 +209,7 @@ func (s *sshSignature) parseKey(data []byte) error {
 	return nil
 }
 
-// parseSignature parses a signature. It refuses another kind than the key's, and RSA over SHA-1.
+// parseSignature sets s.sig. It refuses another kind than that of s.key, and RSA over SHA-1.
 func (s *sshSignature) parseSignature(data []byte) error {
 	if err := ssh.Unmarshal(data, &s.sig); err != nil {
 		return fmt.Errorf("not a whole SSH signature: %w", err)
@@ -260,8 +262,7 @@ func dearmor(text string) ([]byte, error) {
 	return blob, nil
 }
 
-// shorten returns an untrusted text without control characters, for an error. It cuts a text of
-// more than 60 bytes, and adds "…" to them.
+// shorten returns an untrusted text without control characters, cut to 60 bytes and "…" if longer.
 func shorten(s string) string {
 	s = plaintext.OneLine(s)
 	if len(s) > 60 {

@@ -18,8 +18,8 @@ const (
 	maxSumsLineBytes = 8 << 10
 )
 
-// ParseDigest parses sha256:HEX. ok is false if text is no digest, so perhaps it names a list.
-// Other algorithms and a wrong length are an error.
+// ParseDigest parses sha256:HEX and returns HEX in lower case. ok is false if text is no digest, so
+// perhaps it names a list. Other algorithms and a wrong length are an error.
 func ParseDigest(text string) (digest string, ok bool, err error) {
 	algorithm, sum, ok := strings.Cut(text, ":")
 	if !ok || !algorithmPattern().MatchString(algorithm) {

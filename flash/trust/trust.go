@@ -43,7 +43,7 @@ func Parse(from, file string, data []byte) (List, error) {
 	return List{signers, from, file}, err
 }
 
-// read reads and parses the list of signers in a file that the option from names.
+// read reads and parses the list of signers in file. from is the option that names it, for errors.
 func read(from, file string) (List, error) {
 	data, err := localfile.Read(file, maxListBytes)
 	if err != nil {
@@ -65,7 +65,8 @@ func Named(option string) (Lists, error) {
 	return Lists{list}, err
 }
 
-// Own reads allowed_signers in the user's configuration. Call it if Named finds no list.
+// Own reads allowed_signers in the user's configuration. A missing one is an error. Call it if
+// Named finds no list.
 func Own() (Lists, error) {
 	folder, err := userConfigDir()
 	if err != nil {
