@@ -43,8 +43,8 @@ func checkDevice(spec images.Spec, d device.Device) error {
 	return nil
 }
 
-// checkFolder returns an error if the folder of a new virtual disk does not exist: its name may be
-// mistyped. It allows the folder machine of the board, which up and virt start use.
+// checkFolder returns an error if d, a new virtual disk, is in a folder that does not exist: name,
+// its path as typed, may be wrong. It allows the board's folder machine, for up and virt start.
 func checkFolder(artifact images.Artifact, name string, d device.Device) error {
 	dir := filepath.Dir(d.Path)
 	switch info, err := os.Stat(dir); {
@@ -79,9 +79,9 @@ var refusedSteps = []struct{ said, step string }{
 	{`part of `, "lsblk GIVEN"},
 }
 
-// refusedStep returns the next command for a user whose device was refused with the text said: that
-// of the first pattern in refusedSteps that matches. It returns "devices" if none matches, or for a
-// disk of the running system. Commands begin with sudo if the user is not root.
+// refusedStep returns the next command for a user whose device, typed as given, was refused with
+// the text said: that of the first pattern in refusedSteps that matches, with sudo if it is needed.
+// If none matches, or for a disk of the running system, it returns Slipway's command devices.
 func refusedStep(given, said string) string {
 	for _, r := range refusedSteps {
 		if at := regexp.MustCompile(r.said).FindStringSubmatch(said); at != nil && !strings.HasPrefix(said, "holds the running system") {

@@ -53,6 +53,7 @@ func newBlueFieldJob(ctx context.Context, r request) (job, error) {
 	return j, runSteps(ctx, j.close, j.checkOptions, j.readConfig, as(ErrRefused, j.openPorts), as(ErrImage, j.openStream), as(ErrRefused, j.checkCards))
 }
 
+// close closes the boot stream, the connections to the DPUs and their locks.
 func (j *bluefieldJob) close() {
 	j.image.close()
 	for _, d := range j.dpus {
@@ -60,7 +61,7 @@ func (j *bluefieldJob) close() {
 	}
 }
 
-// checkOptions refuses disk images' options, an SSH identity, and artifacts without boot stream.
+// checkOptions refuses disk images' options, an SSH identity, and a flash without a boot stream.
 func (j *bluefieldJob) checkOptions(ctx context.Context) error {
 	o := j.options
 	switch {
@@ -73,8 +74,8 @@ func (j *bluefieldJob) checkOptions(ctx context.Context) error {
 	return withKind(ctx, ErrImage, err)
 }
 
-// readConfig reads and checks the bf.cfg that --config names, and keeps its content and SHA-256.
-// The installer in the stream reads the bf.cfg on the DPU.
+// readConfig reads and checks the bf.cfg that --config names, if any, and keeps its content and
+// SHA-256. The installer in the stream reads the bf.cfg on the DPU.
 func (j *bluefieldJob) readConfig(context.Context) (err error) {
 	path := j.options.Config
 	if path == "" {
@@ -91,7 +92,8 @@ func (j *bluefieldJob) readConfig(context.Context) (err error) {
 	return nil
 }
 
-// streamPath returns the path of the user's boot stream, or else the artifact's and its digest.
+// streamPath returns the path of the user's boot stream, or else the artifact's and, as built, the
+// SHA-256 that the artifact states. built is "" for the user's.
 func (j *bluefieldJob) streamPath() (path, built string, err error) {
 	if j.image.path != "" {
 		return j.image.path, "", nil
@@ -103,9 +105,8 @@ func (j *bluefieldJob) streamPath() (path, built string, err error) {
 	return j.artifact.Path(file), file.SHA256, nil
 }
 
-// openStream opens the boot stream that the user names, or else the artifact's. It compares the
-// SHA-256 of the artifact's stream and checks all images and the trailing data, because a DPU
-// cannot undo an installation that has begun.
+// openStream opens the boot stream that the user names, or else the artifact's, and compares that
+// one's SHA-256. It checks all images and trailing data: a DPU cannot undo an installation.
 func (j *bluefieldJob) openStream(ctx context.Context) error {
 	path, built, err := j.streamPath()
 	if err != nil {
@@ -163,7 +164,7 @@ func (j *bluefieldJob) checkTrailingData(path string) error {
 	return nil
 }
 
-// openPorts runs openPort for each DPU.
+// openPorts runs openPort for each DPU, up to the first error.
 func (j *bluefieldJob) openPorts(ctx context.Context) error {
 	for i := range j.devices {
 		if err := j.openPort(ctx, &j.devices[i]); err != nil {
@@ -198,7 +199,8 @@ func (j *bluefieldJob) openPort(ctx context.Context, d *device.Device) error {
 	return nil
 }
 
-// checkCards refuses a stream for another card than a DPU, and makes the receipts.
+// checkCards compares the stream's boot loader with each DPU's model, and fills in the receipts. It
+// refuses a stream for another model, unless --other-board is given.
 func (j *bluefieldJob) checkCards(context.Context) error {
 	for _, d := range j.dpus {
 		if err := d.other.refuseOrRecord(compareCard(j.stream.Stream, d.device.Chip)); err != nil {

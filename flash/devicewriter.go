@@ -80,6 +80,7 @@ func (w *deviceWriter) openCopy(f *os.File, o write.CopyOptions) (err error) {
 	return err
 }
 
+// close closes the device, and removes the pending file of a virtual disk that is not complete.
 func (w *deviceWriter) close() {
 	if w.disk != nil {
 		w.disk.Close()
@@ -92,6 +93,7 @@ func (w *deviceWriter) close() {
 	}
 }
 
+// startProgress starts the progress step, which names the device if there are several.
 func (w *deviceWriter) startProgress(ctx context.Context) {
 	name := "flash"
 	if len(w.job.writers) > 1 {
@@ -137,7 +139,7 @@ func (w *deviceWriter) resultText(r write.Result) string {
 }
 
 // completeDevice writes the first and last MiB with the partition table. Then it renames a virtual
-// disk, or has the kernel read a block device's table again. Its error tells the device's state.
+// disk, or has the kernel read the block device's table. A write error tells the device's state.
 func (w *deviceWriter) completeDevice(ctx context.Context) error {
 	err := withKind(ctx, ErrDevice, w.copy.Complete(ctx))
 	if err == nil && w.pending != nil {
@@ -152,8 +154,8 @@ func (w *deviceWriter) completeDevice(ctx context.Context) error {
 	return err
 }
 
-// unfinishedState returns a sentence about the state in which a failed flash leaves the block
-// device; "" for a virtual disk or a device that was not opened.
+// unfinishedState returns a sentence about the state in which err leaves the block device, and
+// what to do; "" for a virtual disk or a device that was not opened.
 func (w *deviceWriter) unfinishedState(err error) string {
 	if w.claimed == nil || w.copy == nil {
 		return ""

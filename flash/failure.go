@@ -46,7 +46,8 @@ func Fail(board string, devices []string, err error, whole ...Receipt) error {
 	return failDevices(board, named, err, whole...)
 }
 
-// failDevices is Fail for examined devices. If err is of one, the others' receipts say only that.
+// failDevices is Fail for examined devices. If err is an error of one device, the receipts of the
+// others say that nothing was written to them because of that one.
 func failDevices(board string, devices []device.Device, err error, whole ...Receipt) error {
 	f := &Failed{}
 	if errors.As(err, &f) {
@@ -94,7 +95,7 @@ func (r request) splitFailed(receipts []Receipt, errs []error) (whole []Receipt,
 	return whole, f
 }
 
-// withError returns the receipt of a failed device: with err's text and reason, without ReadBack.
+// withError returns the failed device's receipt: err's text and reason, no ReadBack, an end time.
 func (r Receipt) withError(err error) Receipt {
 	r.ReadBack, r.Error = false, err.Error()
 	r.Error = host.TypedSteps(r.Error)
@@ -111,7 +112,7 @@ func (r Receipt) withError(err error) Receipt {
 }
 
 // withKind wraps err so that errors.Is finds kind (ErrRefused, ErrImage or ErrDevice) in it; the
-// text stays the same. It returns err itself if err has a kind already or ctx has ended.
+// text stays the same. It returns err itself if that is nil or has a kind, or if ctx has ended.
 func withKind(ctx context.Context, kind, err error) error {
 	if err == nil || kind == nil || ctx.Err() != nil || errors.Is(err, ErrRefused) || errors.Is(err, ErrImage) || errors.Is(err, ErrDevice) {
 		return err

@@ -80,8 +80,8 @@ type Receipt struct {
 	Untouched bool `json:"-"` // the failed device is as it was before
 }
 
-// String returns the board's own verdict, or else whether the device was read back, and a line for
-// each path in Saved. The step of the flash has said how much was written.
+// String returns the device's path with the board's own verdict, or else with whether it was read
+// back, and a line for each path in Saved. The step of the flash has said how much was written.
 func (r Receipt) String() string {
 	text := r.Device.Path + ": " + cmp.Or(r.Verdict, plaintext.Either(r.ReadBack, "whole", "written, and not read back"))
 	for _, path := range r.Saved {
@@ -269,7 +269,7 @@ func chooseDevices(spec images.Spec, artifact images.Artifact, devices []string)
 	return chosen, nil
 }
 
-// nameDevice marks err, which is not nil, as that of one of several devices, and prefixes it with the
+// nameDevice marks err, never nil, as that of one of several devices, and prefixes it with the
 // device's name. With one device it returns err.
 func nameDevice(devices []string, name string, err error) error {
 	if len(devices) < 2 {
@@ -279,7 +279,7 @@ func nameDevice(devices []string, name string, err error) error {
 }
 
 // chooseDevice examines the device called name. It refuses one that must not be written, with a
-// next step, and an artifact of another board than spec's.
+// next step, and an artifact of another board than spec's. It returns a refused device too.
 func chooseDevice(spec images.Spec, artifact images.Artifact, name string) (device.Device, error) {
 	if artifact.Board != spec.Board {
 		return device.Device{}, fmt.Errorf("%s is an artifact for board %s", artifact.Dir(), artifact.Board)

@@ -59,8 +59,7 @@ func newIdentity(dir string) (Identity, error) {
 // ClientKey is the path of the private key that the board lets in.
 func (id Identity) ClientKey() string { return images.ClientKeyPath(id.dir) }
 
-// KnownHosts is the path of the file in which a flash pins the board's host key,
-// under the board's name (ssh's HostKeyAlias).
+// KnownHosts is the file that pins the board's host key, under the board's name (HostKeyAlias).
 func (id Identity) KnownHosts() string { return images.KnownHostsPath(id.dir) }
 
 // Fingerprint is the host key's, as ssh-keygen -l prints it.
@@ -140,7 +139,7 @@ func (id Identity) seedFiles() map[string][]byte {
 // has its own host key, and the user may boot a disk that was flashed earlier.
 const maxPins = 8
 
-// pinHostKey appends the host key to the board's lines in known_hosts, and keeps the last maxPins.
+// pinHostKey adds the host key to the board's lines in known_hosts; the last maxPins of them stay.
 func (id Identity) pinHostKey(board string) error {
 	lock, err := lockFolder(id.dir)
 	if err != nil {

@@ -96,6 +96,7 @@ func (j *imageJob) closeHead() {
 	}
 }
 
+// close closes the image and removes the work folder. closeWriters closes the devices.
 func (j *imageJob) close() {
 	j.closeHead()
 	j.image.close()
@@ -149,8 +150,7 @@ func (j *imageJob) refuseOwnImage(context.Context) error {
 	return nil
 }
 
-// nameImage replaces the placeholder IMAGE in the error's next step with the image's path. An error
-// that it changes wraps no other any more.
+// nameImage puts the image's path in place of IMAGE in err's next step. A changed error wraps none.
 func nameImage(path string, err error) error {
 	if err == nil || !strings.Contains(err.Error(), " IMAGE") {
 		return err
@@ -181,8 +181,8 @@ func (j *imageJob) openMap(context.Context) error {
 	return err
 }
 
-// artifactMap reads the artifact's block map and compares its SHA-256 with the artifact's; nil if
-// there is no map. The map's digests verify the image range by range while it is written.
+// artifactMap reads the artifact's block map, and returns it with its SHA-256, which must be the
+// artifact's; nil and "" without a map. Its digests verify the image while that is written.
 func artifactMap(a images.Artifact) (*bmap.Map, string, error) {
 	file, err := a.File(images.BlockMap)
 	if err != nil {
@@ -388,8 +388,8 @@ func (j *imageJob) checkFit(context.Context) (err error) {
 	return err
 }
 
-// checkMapSample compares some ranges of the image with the block map's digests, so that a map of
-// another image is refused before anything is written.
+// checkMapSample compares up to three ranges of the image with the block map's digests, if there is
+// a map, so that a map of another image is refused before anything is written.
 func (j *imageJob) checkMapSample(ctx context.Context) error {
 	if err := write.Sample(ctx, j.source, j.writeOptions()); err != nil {
 		return fmt.Errorf("%w; nothing was written", err)
@@ -547,7 +547,7 @@ func (j *imageJob) remainingWriters() (remaining []*deviceWriter) {
 }
 
 // writeImage writes the image and the identity's file system to all remaining devices, and compares
-// a plain image's SHA-256 with the expected one. It records an error for every device.
+// a plain image's SHA-256 with the expected one. It records its error for each of these devices.
 func (j *imageJob) writeImage(ctx context.Context, began time.Time) (write.Proof, error) {
 	var copies []*write.Copy
 	remaining := j.remainingWriters()
@@ -588,6 +588,7 @@ func (j *imageJob) completeDevices(ctx context.Context, proof write.Proof, began
 	_ = g.Wait() // each writer keeps its own error
 }
 
+// closeWriters closes all devices; the files of incomplete virtual disks disappear.
 func (j *imageJob) closeWriters() {
 	for _, w := range j.writers {
 		w.close()
@@ -605,8 +606,7 @@ func (j *imageJob) withUnfinished(err error) error {
 	return fmt.Errorf("%w%s", err, b.String())
 }
 
-// collectReceipts returns the receipts of the complete devices. If any device failed, the error is
-// a *Failed with the receipts of those.
+// collectReceipts returns the receipts of the complete devices, and a *Failed with any others.
 func (j *imageJob) collectReceipts() ([]Receipt, error) {
 	var receipts []Receipt
 	var errs []error

@@ -82,8 +82,7 @@ func (j *jetsonJob) checkBoards(context.Context) error {
 	return nil
 }
 
-// checkBoard returns an error unless a Jetson in recovery mode is on port, with the chip of
-// board.yml's flash.chip if that is set.
+// checkBoard returns an error unless a Jetson in recovery mode, of flash.chip if set, is on port.
 func (j *jetsonJob) checkBoard(port string) error {
 	found, err := tegra.At(jetsonHost.Sys, port)
 	if err != nil && len(j.spec.Flash.Recovery.Command) > 0 {
@@ -110,7 +109,7 @@ func (j *jetsonJob) unpackPackage(ctx context.Context) (err error) {
 }
 
 // checkChip returns an error if a tegraflash package is for another chip than board.yml's
-// flash.chip. It serves Jetsons and the cards that are made from a package.
+// flash.chip; nil if one of the two is unset. It serves Jetsons and cards made from a package.
 func (r request) checkChip(pkg *tegra.Package) error {
 	if chip := r.spec.Flash.Chip; chip != "" && pkg.Chip != "" && pkg.Chip != chip {
 		return fmt.Errorf("the package is for chip %s, board %s has %s (flash.chip): it is another board's", pkg.Chip, r.spec.Board, chip)
@@ -118,8 +117,8 @@ func (r request) checkChip(pkg *tegra.Package) error {
 	return nil
 }
 
-// checkPackage compares the package's chip, files and signing with the board, and checks that this
-// machine has the programs that its scripts run.
+// checkPackage checks the package's chip, files and keys, that its scripts cannot flash another
+// board, and that this machine has the programs and the rights that they need.
 func (j *jetsonJob) checkPackage(ctx context.Context) error {
 	if err := j.checkChip(j.pkg); err != nil {
 		return err
@@ -150,6 +149,7 @@ func (j *jetsonJob) checkDistinct() error {
 	return nil
 }
 
+// close closes the package's file and removes the work folder.
 func (j *jetsonJob) close() {
 	j.image.close()
 	if j.work != nil {
@@ -215,7 +215,8 @@ func (j *jetsonJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 }
 
 // flashBoard brings one board into recovery mode if the user asked for that, and runs the package's
-// scripts on it. With several boards, each gets its own copy of the package.
+// scripts on it. With several boards, each gets its own copy of the package. With an error, the
+// receipt's Untouched says whether the board is as before.
 func (j *jetsonJob) flashBoard(ctx context.Context, d device.Device) (Receipt, error) {
 	r := j.newReceipt(d)
 	r.Untouched = true
@@ -282,8 +283,7 @@ func runRemotely(ctx context.Context, host string, argv []string) error {
 }
 
 // workDir is a temporary folder in which a package is unpacked and its scripts run. close removes
-// it; newWorkDir removes those of killed jobs. It lies in the user's state folder, where nobody
-// else can write, not beside the artifact.
+// it; newWorkDir removes those of killed jobs. Only the user can write in its parent.
 type workDir struct {
 	dir, from string
 	lock      *os.File
@@ -343,7 +343,7 @@ func sweepWorkDirs(dir string) {
 }
 
 // unpackPackage unpacks the tegraflash package that the user names, or else the artifact's, and
-// compares its SHA-256. It returns the package and the digest.
+// compares its SHA-256. It sets b.from to its path, and returns the package and the digest.
 func (b *workDir) unpackPackage(ctx context.Context, r request) (*tegra.Package, string, error) {
 	source := tegra.Archive{Path: r.image.path, SHA256: r.image.sha256, File: r.image.file}
 	if source.Path == "" {

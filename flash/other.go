@@ -49,6 +49,7 @@ func (o *otherBoard) addTo(receipts []Receipt, err error) ([]Receipt, error) {
 	return receipts, err
 }
 
+// show prints the signs of another board that --other-board allowed.
 func (o *otherBoard) show(w io.Writer) {
 	for _, said := range o.said {
 		fmt.Fprintf(w, "Allowed by --other-board: %s.\n", said)
@@ -67,9 +68,9 @@ func compareBoard(spec images.Spec, a images.Artifact, from string) string {
 	return ""
 }
 
-// RefuseOther returns an error if the artifact.json beside file is of another board or architecture
-// and allowed is false. If allowed is true, it returns the difference in said. A missing or
-// unreadable artifact.json is no error.
+// RefuseOther returns an error if the artifact.json beside file is of another board or
+// architecture. If allowed is true, it returns that in said instead. It accepts a missing or
+// unreadable artifact.json.
 func RefuseOther(spec images.Spec, file string, allowed bool) (said []string, err error) {
 	o := otherBoard{board: spec.Board, allowed: allowed}
 	path := images.ArtifactPath(filepath.Dir(file))
@@ -102,9 +103,9 @@ func (p *imageResolver) checkBeside(ctx context.Context, o *fetch.Origin) error 
 	return p.other.checkDescription(p.spec, file.Path, file.Reference)
 }
 
-// checkMachine finds the architectures of the programs and boot files in the image, and keeps them
-// in j.machine. If it finds any, but not the board's, it refuses the image, unless --other-board is
-// given. It searches only the first searchedHead bytes of a packed image.
+// checkMachine finds the architectures of the programs and boot files in the image, and sets
+// j.machine to their names. If it finds any, but not the board's, it refuses the image, unless
+// --other-board is given. It searches only the first searchedHead bytes of a packed image.
 func (j *imageJob) checkMachine(ctx context.Context) error {
 	if j.spec.Arch == "" {
 		return nil
@@ -129,9 +130,8 @@ func (j *imageJob) checkMachine(ctx context.Context) error {
 // searchedHead is how much of a packed image is unpacked to find its architecture.
 const searchedHead = 64 << 20
 
-// compareCard returns a sentence if the stream's boot loader (bl2) is not for the card that info
-// names, such as BlueField-3; "" if it is, or if either is unknown. A BlueField-2 needs bl2 of
-// version 1, a BlueField-3 one of version 2.
+// compareCard returns a sentence if the stream's boot loader (bl2) is not for the card in info: a
+// BlueField-3 takes bl2 of version 2. It returns "" if it is, or if either is unknown.
 func compareCard(s bfb.Stream, info string) string {
 	name, _, _ := strings.Cut(info, "(")
 	card, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(name, "BlueField-")))

@@ -23,8 +23,8 @@ const (
 // errNotEnded is in a device's receipt from start to end of its flash. After a crash it stays.
 var errNotEnded = errors.New("this flash has not ended, or was killed")
 
-// recordReceipts runs work, which writes devices, and keeps a receipt for each device in the state
-// folder. It replaces that of the device's last flash. A device that stays as it was keeps that.
+// recordReceipts runs work, which writes devices, and returns its results. In the state folder it
+// replaces the receipt of each device's last flash, except for a device that stays as it was.
 func (r request) recordReceipts(work func() ([]Receipt, error)) ([]Receipt, error) {
 	began := time.Now().UTC()
 	var before, begun []Receipt
@@ -57,14 +57,16 @@ func (r request) recordReceipts(work func() ([]Receipt, error)) ([]Receipt, erro
 // isOfSame reports whether both receipts are of one device.
 func (r Receipt) isOfSame(other Receipt) bool { return r.Device.Token() == other.Device.Token() }
 
-// replaceReceipts returns the receipts all with those of now, without the oldest over keep.
+// replaceReceipts returns all with now in place of the receipts of the same devices. It drops the
+// oldest over keep.
 func replaceReceipts(all, now []Receipt, keep int) []Receipt {
 	all = slices.DeleteFunc(all, func(r Receipt) bool { return slices.ContainsFunc(now, r.isOfSame) })
 	all = append(all, now...)
 	return all[max(0, len(all)-max(keep, len(now))):]
 }
 
-// changeReceipts changes the receipts in a state folder, whose lock it takes meanwhile.
+// changeReceipts replaces the receipts in the state folder dir by the result of change, under the
+// folder's lock. Without receipts it removes their file.
 func changeReceipts(dir string, change func([]Receipt) []Receipt) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -58,6 +58,7 @@ func (p *provedImage) open(path string) (_ *sealed.File, err error) {
 	return p.file, err
 }
 
+// close closes p.file, if that is open.
 func (p *provedImage) close() {
 	if p.file != nil {
 		p.file.Close()
@@ -245,8 +246,8 @@ func (p *imageResolver) findSigned(ctx context.Context, o *fetch.Origin) (byMap 
 	return true, err
 }
 
-// signedFolder returns an error with the line that flashes the image's folder, if only the
-// artifact.json there, which lists the image, is signed.
+// signedFolder returns an error with the line that flashes the image's folder, if the artifact.json
+// in that folder lists the image and is signed; else nil.
 func (p *imageResolver) signedFolder(ctx context.Context, o *fetch.Origin) error {
 	folder := filepath.Dir(o.PathOf(o.Name()))
 	a, err := images.ReadArtifact(o.Folder())
@@ -334,8 +335,8 @@ func (p *imageResolver) leftOutReason() string {
 }
 
 // proveMap reads the block map into p.mapFile, and verifies its digest and signature. It returns
-// fs.ErrNotExist if one is required and the map has none. A digest in a signed list is enough. It
-// refuses a clearsigned map.
+// fs.ErrNotExist if a required one is missing. A digest in a signed list is enough. It refuses a
+// clearsigned map.
 func (p *imageResolver) proveMap(ctx context.Context, o *fetch.Origin, file fetch.File) (err error) {
 	if p.mapFile, err = file.ReadAll(ctx, mapLimit); err != nil {
 		return err
@@ -399,8 +400,8 @@ func (p *imageResolver) proveArtifact(ctx context.Context) error {
 	return nil
 }
 
-// builtFile returns the artifact's file for devices of this kind. For a disk, that is the
-// tegraflash package if the artifact has no disk image.
+// builtFile returns the artifact's file for the chosen devices: for a disk the disk image, or else
+// the tegraflash package.
 func (p *imageResolver) builtFile() (images.File, error) {
 	switch p.devices[0].Kind {
 	case device.Tegra:
@@ -440,7 +441,7 @@ func (p *imageResolver) proveFile(ctx context.Context, f images.File, want strin
 	return err
 }
 
-// addOrigin adds the image's origin and its signers to receipts. It passes err on.
+// addOrigin adds the image's origin and its signers to receipts. It returns err unchanged.
 func (p provedImage) addOrigin(receipts []Receipt, err error) ([]Receipt, error) {
 	for i := range receipts {
 		receipts[i].Origin, receipts[i].SignedBy = p.origin, p.signedBy

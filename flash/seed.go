@@ -97,8 +97,7 @@ func makeFileSystem(ctx context.Context, image, content string, part images.Part
 	if err := errors.Join(f.Truncate(part.SizeBytes), f.Close()); err != nil {
 		return err
 	}
-	// The tables are written here (they are zeros, so they end up as holes) rather
-	// than by the board's kernel while it boots.
+	// mke2fs writes the tables (zeros, so holes), rather than the board's kernel while it boots.
 	err = run.Run(ctx, run.Command{Argv: []string{
 		"mke2fs", "-q", "-F", "-t", "ext4", "-L", part.Name,
 		"-E", "root_owner=0:0,lazy_itable_init=0", "-d", content, image,
@@ -109,8 +108,8 @@ func makeFileSystem(ctx context.Context, image, content string, part images.Part
 	return chownToRoot(ctx, image, content)
 }
 
-// chownToRoot makes root the owner of all files in the ext4 image. mke2fs copied the owner of the
-// user's files, and sshd refuses keys of another user.
+// chownToRoot makes root the owner of all files in the ext4 image, which mke2fs copied from the
+// folder content with their owner. sshd refuses keys of another user.
 func chownToRoot(ctx context.Context, image, content string) error {
 	var b strings.Builder
 	err := filepath.WalkDir(content, func(path string, _ os.DirEntry, err error) error {
