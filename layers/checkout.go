@@ -26,9 +26,9 @@ import (
 const maxParallel = 8
 
 // Checkout checks out every repository of the project at its commit in the workspace, applies its
-// patches, and writes bitbake's configuration into ws.Build. A repository at its commit stays
-// untouched, and one that the user changed never moves. A branch or tag without a commit is looked
-// up once; Lock moves it. It fetches no submodules, but names them. It can be killed and run again.
+// patches, and writes bitbake's configuration into ws.Build, if set. A repository at its commit
+// stays untouched. To move one that the user changed is an error. A branch or tag without a commit
+// is looked up once; Lock moves it. It names submodules without fetching them. It can be killed.
 func Checkout(ctx context.Context, p Project, ws Workspace) error {
 	c, err := newCheckout(ctx, p, ws, len(p.Repos))
 	if err != nil {
@@ -66,8 +66,8 @@ type checkout struct {
 	moved map[string]bool // repositories, by id
 }
 
-// newCheckout creates and locks ws.Dir, and starts the progress of that many repositories. It shows
-// none if Load only looks at sources of includes that are in place, with their patches.
+// newCheckout creates and locks ws.Dir, and starts a progress step for that many repositories. It
+// shows no progress if ws.Build is "", as Load sets it, and no repository isBehind.
 func newCheckout(ctx context.Context, p Project, ws Workspace, repos int) (*checkout, error) {
 	shown, onlyLoads := ctx, ws.Build == ""
 	ws, err := ws.absolutePaths()
@@ -89,7 +89,7 @@ func newCheckout(ctx context.Context, p Project, ws Workspace, repos int) (*chec
 	return c, nil
 }
 
-// isBehind reports whether a repository with a url is not at its commit with its patches.
+// isBehind reports whether r has a url, and is not known to be at its commit with its patches.
 func (c *checkout) isBehind(r Repo) bool {
 	if r.URL == "" || !c.repoTree(r).IsCurrent(r.Remote) {
 		return r.URL != ""
@@ -98,8 +98,8 @@ func (c *checkout) isBehind(r Repo) bool {
 	return err != nil || c.repoTree(r).Record().Patches != digestOfPatches(files)
 }
 
-// endStep ends the progress step with the number of repositories that moved, or as failed. It
-// leaves the text of err to the command.
+// endStep ends the progress step with the number of repositories that moved, as reused if none did,
+// or as failed. It leaves the text of err to the command.
 func (c *checkout) endStep(err error) {
 	if err != nil {
 		c.step.End("", errors.New("not all repositories are in place"))
@@ -143,6 +143,7 @@ func groupByDepth(repos []Repo) [][]Repo {
 }
 
 // absolutePaths returns a workspace with only Dir and Mirrors, made absolute: git runs elsewhere.
+// An empty Mirrors stays empty.
 func (ws Workspace) absolutePaths() (Workspace, error) {
 	dir, err := filepath.Abs(ws.Dir)
 	if err != nil || ws.Mirrors == "" {
@@ -168,7 +169,7 @@ func (c *checkout) repoTree(r Repo) git.Tree { return git.TreeIn(c.p.Dir(c.ws, r
 
 // checkOutRepo checks out one repository at its commit, without patches, and records it. It creates
 // a missing checkout, and leaves one alone that is at its commit. Without a url it only checks that
-// the folder exists. It refuses an unfinished merge or the like, and the folders of refuseLinks.
+// the folder exists. It refuses abbreviated commits, unfinished merges, and what refuseLinks does.
 func (c *checkout) checkOutRepo(ctx context.Context, r Repo) error {
 	defer c.step.Add(1)
 	dir := c.p.Dir(c.ws, r)

@@ -45,9 +45,8 @@ func feed(t *testing.T, dir, stdin string, argv ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// server makes a repository with two commits on main, the first tagged v1, and
-// returns its folder and both commits. Nearly all tests begin with one, so git makes
-// it once, and they get copies.
+// server makes a repository with two commits on main, the first tagged v1, and returns its folder
+// and both commits. Nearly all tests begin with one, so git makes it once, and they get copies.
 func server(t *testing.T) (dir, first, second string) {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
@@ -552,8 +551,7 @@ func TestCheckoutInAHookOfAnotherRepository(t *testing.T) {
 	}
 }
 
-// The commit is checked out already; the tag that the project now names has not
-// been seen at it.
+// The commit is checked out already; the tag that the project now names has not been seen at it.
 func TestCheckoutLooksAtANewTag(t *testing.T) {
 	url, first, second := server(t)
 	for _, ws := range []Workspace{mirrored(t), {Dir: t.TempDir()}} {

@@ -70,7 +70,7 @@ func writeChanged(path string, content []byte) error {
 	return localfile.Replace(path, content)
 }
 
-// localConf returns local.conf as kas writes it: the blocks, then machine, distro and multiconfigs.
+// localConf returns local.conf as kas writes it: the project's blocks, then its other settings.
 func (p Project) localConf() []byte {
 	var b bytes.Buffer
 	writeHeader(&b, p.LocalConf)
@@ -83,8 +83,8 @@ func (p Project) localConf() []byte {
 	return b.Bytes()
 }
 
-// multiconfigs returns the multiconfigs that the targets name, in the order of the targets. kas
-// writes them in an order that changes from run to run.
+// multiconfigs returns each NAME of the targets mc:NAME:RECIPE once, in the order of the targets.
+// kas writes them in an order that changes from run to run.
 func (p Project) multiconfigs() []string {
 	var names []string
 	for _, target := range p.Targets {

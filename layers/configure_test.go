@@ -126,9 +126,8 @@ func TestConfigureWritesOnlyChanges(t *testing.T) {
 	}
 }
 
-// kas itself writes the same files. Debian's kas 3.1 sorts layers by their paths
-// and writes absolute ones, so of bblayers.conf only the headers and the set of
-// layers are compared.
+// kas itself writes the same files. Debian's kas 3.1 sorts layers by their paths and writes
+// absolute ones, so of bblayers.conf only the headers and the set of layers are compared.
 func TestConfigureAsKas(t *testing.T) {
 	if _, err := exec.LookPath("kas"); err != nil {
 		t.Skip("kas is not installed (Debian package kas)")

@@ -65,7 +65,7 @@ func (in *reading) buildProject() (Project, error) {
 	return p, p.checkLocal()
 }
 
-// partialProject returns a project with only the build system, which a missing file seldom changes.
+// partialProject returns a project with only the BuildSystem, which a missing file seldom changes.
 func (in *reading) partialProject() Project {
 	s := in.merged.Get("build_system")
 	if s == nil {
@@ -143,8 +143,8 @@ func (p Project) checkWords() error {
 	return nil
 }
 
-// applyKasVariables sets the machine, distro, task and targets from KAS_ variables, with a warning
-// for each change: a board with another machine is another board. It warns of ignoredVariables too.
+// applyKasVariables sets machine, distro, task and targets from KAS_ variables, with a warning for
+// each change and of ignoredVariables. A value that checkWords would refuse is an error.
 func (p *Project) applyKasVariables() error {
 	for _, v := range []struct {
 		name string
@@ -269,7 +269,8 @@ func (p *Project) readRepo(id string, v *yaml.Value) (Repo, error) {
 	return r, err
 }
 
-// settingOrDefault returns a setting, or its default. An explicit null removes the default.
+// settingOrDefault returns the setting of a repository v, or else the default of defaults.repos, or
+// "". An explicit null removes the default.
 func (p *Project) settingOrDefault(v *yaml.Value, key string) string {
 	if own := v.Get(key); own != nil {
 		return own.TextOr("")
@@ -333,8 +334,8 @@ func (r Repo) refuseCommitAsName() error {
 	return nil
 }
 
-// shortenRefs cuts refs/heads/ off Branch and refs/tags/ off Tag. A Branch refs/tags/NAME becomes
-// the Tag, if there is none. Other refs stay whole in Branch.
+// shortenRefs cuts refs/heads/ off Branch, and refs/ and tags/ off Tag. A Branch refs/tags/NAME
+// becomes the Tag, if there is none. A change of Branch clears OrTag. It leaves other refs whole.
 func (r *Repo) shortenRefs() {
 	r.Tag = strings.TrimPrefix(strings.TrimPrefix(r.Tag, "refs/"), "tags/")
 	if tag, ok := strings.CutPrefix(r.Branch, "refs/tags/"); ok && r.Tag == "" {
@@ -449,7 +450,8 @@ func (p *Project) checkLayers(ws Workspace, placed bool) error {
 	return nil
 }
 
-// splitWorkTree returns the git repository around a folder, and the folder's path in it.
+// splitWorkTree returns the git repository around a folder, or the folder itself without git, and
+// the folder's path in it. It resolves links first.
 func splitWorkTree(dir string) (top, below string) {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real

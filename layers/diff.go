@@ -31,8 +31,8 @@ type Move struct {
 }
 
 // Diff returns the repositories whose commit differs from an older state of the project, with the
-// commits between, at most most of each. It fetches only commits, without files, and keeps them
-// with the mirrors. A move whose commits cannot be fetched has the reason in Unknown.
+// newest commits between, at most most of each. It fetches only commits, without files, and keeps
+// them in ws.Mirrors, if set. A move whose commits cannot be fetched has the reason in Unknown.
 func Diff(ctx context.Context, older, newer Project, ws Workspace, most int) ([]Move, error) {
 	ws, err := ws.absolutePaths()
 	if err != nil {

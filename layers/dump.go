@@ -10,7 +10,7 @@ import (
 )
 
 // Dump returns the project as one file with its includes and lock files merged in order, byte for
-// byte as "kas dump" does, or as JSON for bitbake-setup. A comment names each local folder.
+// byte as "kas dump" does, with a comment for each local folder, or as JSON for bitbake-setup.
 func Dump(p Project) ([]byte, error) {
 	if p.setup != nil {
 		return p.dumpSetup()

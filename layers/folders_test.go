@@ -130,8 +130,7 @@ func TestLocalFolderErrors(t *testing.T) {
 	}
 }
 
-// Files that the project includes from a repository come from its local folder, and so
-// do patches.
+// Files that the project includes from a repository come from its local folder, and so do patches.
 func TestLocalFolderGivesIncludesAndPatches(t *testing.T) {
 	url, _, _ := server(t)
 	mine, dir := t.TempDir(), t.TempDir()

@@ -72,8 +72,7 @@ func TestCheckoutFromAServerThatGivesAnotherCommit(t *testing.T) {
 	}
 }
 
-// A repository may hold a link that leads out of it. Nothing else may be checked
-// out through that.
+// A repository may hold a link that leads out of it. Nothing else may be checked out through that.
 func TestCheckoutNotThroughALink(t *testing.T) {
 	url, _, _ := server(t)
 	outside := t.TempDir()

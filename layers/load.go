@@ -30,14 +30,15 @@ const maxFiles = 200 // includes and lock files together
 
 // Load reads a project file, the files that it includes and their lock files, and merges them.
 // Several files, as in "a.yml:b.yml", are merged from left to right. If files are included from
-// other repositories, Load checks these out in ws. Missing keys have the defaults of kas. A file
-// named .conf.json is read as bitbake-setup reads it, without a checkout.
+// other repositories, Load checks these out in ws. If that is missing and ws.Offline is set, it
+// returns ErrNotHere and a project with only BuildSystem. Missing keys have the defaults of kas. A
+// file named .conf.json is read as bitbake-setup reads it, without a checkout.
 //
 // It differs from kas on purpose. If a key takes a text, 12:30, no and 2024-01-02 are texts, with a
 // warning, since kas refuses the file. Files of a repository with patches are read after patching.
 // A layer, a patch or an include outside its git repository, and a key that is a number are errors;
-// only patches may have numbers. KAS_MACHINE, KAS_DISTRO, KAS_TARGET and KAS_TASK override the
-// files, as with kas, with a warning.
+// only patches may have numbers. As with kas, but with a warning, KAS_MACHINE, KAS_DISTRO,
+// KAS_TARGET and KAS_TASK override the files.
 func Load(ctx context.Context, files string, ws Workspace) (Project, error) {
 	if file, choices, ok := cutSetup(files); ok {
 		p, err := loadSetup(file, choices, ws)
@@ -98,7 +99,7 @@ func newLoader(files string, ws Workspace) (*loader, error) {
 	return l, nil
 }
 
-// splitFiles returns the files of "a.yml:b.yml", or the one file that exists with that name.
+// splitFiles splits "a.yml:b.yml" into its files, unless a file exists with that whole name.
 func splitFiles(files string) []string {
 	if localfile.Exists(files) {
 		return []string{files}
@@ -129,9 +130,9 @@ func (l *loader) readAll(ctx context.Context) (*reading, error) {
 	return nil, fmt.Errorf("%s: files of other repositories change again and again where those come from; pin a commit for each repository that is included from", l.given)
 }
 
-// checkOutSources checks out the repositories that files are included from. It returns true if one
-// of them was missing or at another commit, so that the files must be read again. Otherwise an
-// include of an unknown repository is an error.
+// checkOutSources checks out the repositories that files are included from. It returns true if this
+// loader did not check out one of them yet, or not at this commit, so that the files must be read
+// again. Otherwise an include of an unknown repository is an error.
 func (l *loader) checkOutSources(ctx context.Context, in *reading) (bool, error) {
 	p, moved := in.projectSettings(), false
 	ids, lost := in.sourceRepos(p)
@@ -333,8 +334,8 @@ func (in *reading) readLockOf(path string, from source) error {
 	return in.readProjectFile(path, from)
 }
 
-// readInclude reads an included file. It notes an include from another repository in needs, and
-// reads that only if the repository is checked out.
+// readInclude reads a file that the file by includes. It notes an include from another repository
+// in needs, and reads that only if the repository is checked out.
 func (in *reading) readInclude(by string, v *yaml.Value, from source) error {
 	if v.Kind == yaml.Text {
 		return in.readIncludedFile(v, from, filepath.Dir(by))
@@ -350,7 +351,7 @@ func (in *reading) readInclude(by string, v *yaml.Value, from source) error {
 	return in.readIncludedFile(v.Get("file"), from)
 }
 
-// readIncludedFile finds and reads an included file. It refuses one that is being read already.
+// readIncludedFile reads the file that findInclude returns. It refuses one that is being read.
 func (in *reading) readIncludedFile(name *yaml.Value, from source, beside ...string) error {
 	path, err := findInclude(name, from.root, beside...)
 	if err != nil {
@@ -363,7 +364,7 @@ func (in *reading) readIncludedFile(name *yaml.Value, from source, beside ...str
 }
 
 // findInclude returns the path of an included file with its links resolved. It looks in root, then,
-// as in older files, beside the including file, and refuses a path outside of root.
+// for older files, in the folders beside, and refuses a path outside of root.
 func findInclude(name *yaml.Value, root string, beside ...string) (string, error) {
 	path := name.Text
 	if !filepath.IsAbs(path) {

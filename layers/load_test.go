@@ -435,8 +435,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// checkLoad reads the files without checking anything out, and what it read
-// again from a dump.
+// checkLoad reads the files without checking anything out, and what it read again from a dump.
 func checkLoad(t *testing.T, dir string) {
 	t.Helper()
 	l, err := newLoader(filepath.Join(dir, "in/p.yml"), Workspace{Dir: filepath.Join(dir, "in")})

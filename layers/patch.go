@@ -43,7 +43,7 @@ func (c *checkout) patchAll(ctx context.Context, repos []Repo) error {
 	return nil
 }
 
-// patchRepo makes commits of r's patches, checks out the last and records it, unless that is done.
+// patchRepo checks out r's commit with r's patches as commits, and records it, unless that is done.
 func (c *checkout) patchRepo(ctx context.Context, r Repo) error {
 	t := c.repoTree(r)
 	now := t.Record()
@@ -71,7 +71,7 @@ func digestOfPatches(files []git.PatchFile) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// patchFiles reads r's patches from their repositories, up to maxPatches and maxAllBytes in sum.
+// patchFiles reads r's patches. More than maxPatches, or maxAllBytes in sum, are an error.
 func (c *checkout) patchFiles(r Repo) ([]git.PatchFile, error) {
 	var files []git.PatchFile
 	for _, patch := range r.Patches {
@@ -128,7 +128,8 @@ func readPatch(top, below string, patch Patch) ([]git.PatchFile, error) {
 	return readSeries(root, patch, name)
 }
 
-// readSeries reads the patches of a quilt series as kas does: one on each line, without options.
+// readSeries reads the patches of the quilt series in folder, in its order. As in kas, each line is
+// the name of a file, without options such as -p1.
 func readSeries(root *os.Root, patch Patch, folder string) ([]git.PatchFile, error) {
 	name := path.Join(folder, "series")
 	series, err := readPatchFile(root, patch, name)

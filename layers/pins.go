@@ -33,8 +33,8 @@ const AllPins = "all"
 
 // Lock writes the commits of the project's branches and tags into its lock files, as "kas lock"
 // does. A repository without a pin gets the commit of its checkout or, without a checkout, the
-// server's newest. Existing pins stay, except those in update, which move to the server's newest
-// commit. Lock never changes project files, and writes only files that change.
+// server's newest. Existing pins stay, except those of the IDs in update, or all for AllPins, which
+// move to the server's newest commit. Lock never changes project files, and writes only changes.
 func Lock(ctx context.Context, p Project, ws Workspace, update []string) error {
 	if err := p.checkUpdate(update); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (l *loader) withoutUpdatedPins(lock *yaml.Value) *yaml.Value {
 func (r Repo) isFloating() bool { return r.URL != "" && r.Commit == "" }
 
 // pinRepo returns r with a commit: its own, its checkout's, or the server's newest. It asks the
-// server if r has no checkout, or is to be updated.
+// server if r has no checkout, or is to be updated. Without a url, r stays as it is.
 func (l *loader) pinRepo(ctx context.Context, r Repo) (Repo, error) {
 	if !r.isFloating() {
 		return r, nil
@@ -145,7 +145,7 @@ func (l *loader) pinRepo(ctx context.Context, r Repo) (Repo, error) {
 	return r, err
 }
 
-// floatingRepos returns the repositories that project files do not pin, each with a commit to lock.
+// floatingRepos returns the repositories without a pin that stays, each with its commit to lock.
 func (in *reading) floatingRepos(ctx context.Context) ([]Repo, error) {
 	p, err := in.buildProject()
 	if err != nil {
@@ -167,8 +167,8 @@ func (in *reading) floatingRepos(ctx context.Context) ([]Repo, error) {
 }
 
 // writeLocks writes the commits of repositories into every lock file that has a pin for them, and
-// adds those without a pin to the first. It returns how many pins are new. kas does not change a
-// second pin of a repository, although the later file's pin is the one that counts.
+// adds those without one to the first. It only warns of an old pin in another repository's file,
+// and returns how many pins are new. kas changes no second pin, although the later file's counts.
 func (in *reading) writeLocks(ctx context.Context, repos []Repo) (int, error) {
 	moved, locked := map[string]bool{}, map[string]bool{}
 	for _, file := range in.locks {
@@ -231,7 +231,8 @@ func (f lockFile) addPins(repos []Repo) error {
 	return f.writeFile(len(repos))
 }
 
-// writeFile writes a changed lock file, YAML or JSON, and raises an older version to lockVersion.
+// writeFile writes the lock file, YAML or JSON, and raises an older version to lockVersion. With 0
+// changes it does nothing.
 func (f lockFile) writeFile(changes int) error {
 	if changes == 0 {
 		return nil

@@ -15,8 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// An entry that is in two lock files is set in both: the one in the file that is
-// read later holds.
+// An entry that is in two lock files is set in both: the one in the file that is read later holds.
 func TestLockSetsEveryEntry(t *testing.T) {
 	url, first, second := server(t)
 	dir := t.TempDir()

@@ -365,7 +365,7 @@ func listChains(configurations *yaml.Value, around []*yaml.Value, all *[][]*yaml
 	return nil
 }
 
-// chainName returns the joined names of a chain, by which the user chooses its configuration.
+// chainName joins the names of a chain, without blanks, to the name by which the user chooses it.
 func chainName(chain []*yaml.Value) string {
 	var name strings.Builder
 	for _, c := range chain {
@@ -400,8 +400,8 @@ func (s *setup) pickConfiguration(chains [][]*yaml.Value, words []string) ([]str
 	return nil, at.Errorf("no configuration is named %q (have %s)", words[0], strings.Join(names, ", "))
 }
 
-// mergeChain returns the value of a key in a chain of configurations. It joins texts and lists, as
-// bitbake-setup does with Python's +, and refuses to join other kinds.
+// mergeChain returns the value of a key in a chain of configurations, nil for none. It joins texts
+// and lists, the outer first, as bitbake-setup does with Python's +, and refuses other kinds.
 func mergeChain(chain []*yaml.Value, key string) (*yaml.Value, error) {
 	var sum *yaml.Value
 	for _, c := range chain {
@@ -471,7 +471,7 @@ func fragmentNames(v *yaml.Value) ([]*yaml.Value, error) {
 	return names, nil
 }
 
-// chooseOne returns the one of the possible fragments that the words name, or an error.
+// chooseOne returns the one possible fragment among the words. None or two are an error about path.
 func (s *setup) chooseOne(path string, possible *yaml.Value, words []string) (*yaml.Value, error) {
 	options, err := fragmentNames(possible.Get("options"))
 	if err != nil {
@@ -503,7 +503,7 @@ func (s *setup) enableFragment(fragment string) {
 	s.fragments = append(s.fragments, fragment)
 }
 
-// builtinFragment returns NAME of an enabled fragment KIND/NAME, or otherwise without one.
+// builtinFragment returns NAME of the enabled fragment kind/NAME, or otherwise if there is none.
 func (s *setup) builtinFragment(kind, otherwise string) string {
 	for _, f := range s.fragments {
 		if name, ok := strings.CutPrefix(f, kind+"/"); ok {

@@ -46,8 +46,7 @@ func knows(t *testing.T, program, part string) bool {
 	return strings.Contains(string(text), part)
 }
 
-// setupWorld is a folder that bitbake-setup and slipway both set up the same
-// project files in.
+// setupWorld is a folder that bitbake-setup and slipway both set up the same project files in.
 type setupWorld struct {
 	t            *testing.T
 	program, dir string
@@ -252,8 +251,7 @@ func (w setupWorld) sameDump(p Project, theirs, ours string, local map[string]st
 	w.same(theirs, again, local)
 }
 
-// A lock of ours is the very file that bitbake-setup writes, and each takes the
-// other's.
+// A lock of ours is the very file that bitbake-setup writes, and each takes the other's.
 func sameLock(w setupWorld, file string) {
 	p, _ := w.ours("locked", file, "plain")
 	if err := Lock(w.t.Context(), p, Workspace{}, []string{AllPins}); err != nil {

@@ -219,7 +219,8 @@ func hexDigest(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// applyChanges writes or removes changed files, then the record. The next run repeats a killed one.
+// applyChanges writes changed files, or removes those that are nil, and then records all files. The
+// next run repeats a killed one.
 func (w confRecord) applyChanges(files, changed map[string][]byte) error {
 	for _, name := range slices.Sorted(maps.Keys(changed)) {
 		path := filepath.Join(w.conf, name)

@@ -184,7 +184,7 @@ func (r Repo) lockWarnings(locked Repo) []string {
 	return nil
 }
 
-// withWholePath returns the source v with an absolute local path: Dump's file is in no folder.
+// withWholePath returns the source v, with r's absolute path if r is local: a dump is in no folder.
 func (r Repo) withWholePath(v *yaml.Value) *yaml.Value {
 	if r.URL != "" {
 		return v

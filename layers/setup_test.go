@@ -306,8 +306,7 @@ func TestConfigureSetupErrors(t *testing.T) {
 	}
 }
 
-// People edit these files; nothing of theirs is lost, and nothing of the
-// project's is missed.
+// People edit these files; nothing of theirs is lost, and nothing of the project's is missed.
 func TestConfigureSetupEdited(t *testing.T) {
 	dir := t.TempDir()
 	setupCheckouts(t, dir)

@@ -19,8 +19,7 @@ import (
 	"slipway/layers/progress/progresstest"
 )
 
-// moved is a tree r at the first of a server's two commits, whose project then
-// asks for the second.
+// moved is a tree r at the first of a server's two commits, whose project then asks for the second.
 type moved struct{ url, first, second, dir, r string }
 
 func movedTree(t *testing.T) moved {
@@ -136,8 +135,7 @@ func typeNext(t *testing.T, dir string, err error) {
 	mustRun(t, dir, "sh", "-ec", strings.ReplaceAll("git "+next, "repeat the line", "true"))
 }
 
-// A folder of the old commit that becomes a file of the new one, with a file of
-// the user's in it.
+// A folder of the old commit that becomes a file of the new one, with a file of the user's in it.
 func TestCheckoutKeepsAFileInAFolderThatGoes(t *testing.T) {
 	m := movedTree(t)
 	mustRun(t, m.url, "git", "rm", "-q", "-r", "conf")
@@ -355,8 +353,7 @@ func makeReadOnly(t *testing.T, dir string) (undo func()) {
 	return undo
 }
 
-// Nothing outside of the tree may be looked at or put aside, whatever a commit
-// names.
+// Nothing outside of the tree may be looked at or put aside, whatever a commit names.
 func TestCheckoutRefusesPathsThatLeadOut(t *testing.T) {
 	m := movedTree(t)
 	write(t, m.dir, map[string]string{"outside": "mine"})
