@@ -19,8 +19,8 @@ import (
 )
 
 // CheckOut checks out r's commit in the tree, without patches, and records it. It creates a missing
-// checkout. It fetches through a mirror in the folder mirrors, or from the server if that is "". It
-// calls moving before it changes the tree.
+// checkout, and refuses to lose the user's work. It fetches through a mirror in the folder mirrors,
+// or from the server if that is "". It calls moving before it changes the tree.
 func (t Tree) CheckOut(ctx context.Context, r Remote, mirrors string, moving func()) error {
 	if !t.IsCheckout() {
 		return t.createTree(ctx, r, mirrors, moving)
@@ -149,7 +149,8 @@ func (t Tree) recordCommit(ctx context.Context, r Remote, commit string) (err er
 	return t.writeRecord(made)
 }
 
-// ensureCommit returns r's commit, fetched if the tree lacks it or does not have r's tag at it.
+// ensureCommit returns r's commit, fetched if the tree lacks it or does not have r's tag at it. A
+// branch or tag without a commit that was fetched before is not fetched again.
 func (t Tree) ensureCommit(ctx context.Context, r Remote, mirrors string) (string, error) {
 	want, err := t.LocalCommit(ctx, r)
 	if err == nil && t.tagMatches(ctx, r, want) {

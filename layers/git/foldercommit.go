@@ -32,9 +32,9 @@ var branchVariables = []struct{ branch, commit string }{
 // folderTime limits the time of all git commands of CommitOfFolder together.
 const folderTime = 20 * time.Second
 
-// CommitOfFolder returns the commit, remote and branch of git in a folder. At the commit of a CI
-// server it returns the server's branch. It returns nil if there is no git, repository or commit,
-// or if git does not answer within folderTime.
+// CommitOfFolder returns the commit, remote and branch of git in a folder, and whether files in it
+// differ. At the commit of a CI server it returns the server's branch. It returns nil if there is
+// no git, repository or commit, or if git does not answer within folderTime.
 func CommitOfFolder(ctx context.Context, dir string) *FolderCommit {
 	ctx, cancel := context.WithTimeout(ctx, folderTime)
 	defer cancel()

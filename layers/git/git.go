@@ -41,7 +41,8 @@ type repository struct {
 type Tree struct{ repository }
 
 // TreeIn returns the checkout in dir, which need not exist. Its git folder is dir/.git, or the
-// folder that the .git file of a linked work tree names.
+// folder that the .git file of a linked work tree names. hold is a lock file that its git commands
+// inherit, nil for none.
 func TreeIn(dir string, hold *os.File) Tree {
 	gitDir := filepath.Join(dir, ".git")
 	if named, ok := strings.CutPrefix(string(readSmall(gitDir)), "gitdir: "); ok {
@@ -70,7 +71,7 @@ func (g repository) Run(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// list runs git and returns the items of its output, which end with a NUL each.
+// list runs git and returns the items of its output, which end with a NUL each, nil for none.
 func (g repository) list(ctx context.Context, args ...string) ([]string, error) {
 	out, err := run.Output(ctx, g.command(args...))
 	if err != nil || len(out) == 0 {

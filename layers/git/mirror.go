@@ -272,8 +272,8 @@ func (t Tree) damagedError(err error) error {
 	return fmt.Errorf("%s: is damaged; save what is yours in it, move it away, then try again: %w", t.Dir, err)
 }
 
-// withRepair calls work. If that fails, and the mirror has not r's url or git cannot list its
-// commits, it deletes the mirror and calls work again, which remakes it. list has listing options.
+// withRepair calls work. If that fails, and canList with the options list is false, it deletes the
+// mirror and calls work again, which remakes it.
 func (m Mirror) withRepair(ctx context.Context, r Remote, list []string, work func() error) error {
 	err := work()
 	if err == nil || ctx.Err() != nil {
@@ -329,9 +329,9 @@ type Change struct {
 // history is a mirror that has commits without their files.
 type history struct{ Mirror }
 
-// ListCommits fetches the history between two commits of r into a mirror, without files. It returns
-// how many commits only to has (ahead), how many only from has (behind), and the newest of the
-// first, at most most. It locks the mirror, and recreates a damaged one.
+// ListCommits fetches the history between two commits of r into a second mirror, without files. It
+// returns how many commits only to has (ahead), how many only from has (behind), and the newest of
+// the first, at most most. It locks the mirror, and recreates a damaged one.
 func ListCommits(ctx context.Context, mirrors string, r Remote, from, to string, most int) (ahead, behind int, commits []Change, err error) {
 	dir := strings.TrimSuffix(MirrorFor(mirrors, r).Dir, ".git") + "-history.git"
 	h, commits := history{Mirror{repository{Dir: dir, gitDir: dir, url: r.URL}}}, []Change{}
@@ -382,7 +382,8 @@ func (h history) fetchHistory(ctx context.Context, commits ...string) error {
 	return h.runFetch(ctx, args...)
 }
 
-// ExportFiles writes a commit's YAML and JSON files, and an empty .git folder, into dir/project.
+// ExportFiles writes the YAML and JSON files of the commit ref in the checkout root, and an empty
+// .git folder, into dir/project.
 func ExportFiles(ctx context.Context, root, ref, dir string) error {
 	t := TreeIn(root, nil)
 	commit, err := t.Run(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")

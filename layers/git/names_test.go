@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// gitNames are spellings that git refuses in a repository, as some file system takes them
-// for .git.
+// gitNames are spellings that git refuses in a repository, as some file system takes them for .git.
 var gitNames = []string{
 	".git", ".GIT", ".gIt", "git~1", "GIT~1", ".git.", ".git ", ".git. . ", ".git::$INDEX_ALLOCATION", ".git:x", "git~1:x",
 	".g\u200cit", "\ufeff.git", ".gi\u202et", ".git\u206a", "a/.git/hooks", `a\.git\hooks`, `.GIT\x`, "a/./.git/", "a/GIT~1 /b",

@@ -18,7 +18,8 @@ type PatchFile struct {
 	Content []byte
 }
 
-// ApplyPatches commits patches on r's commit, checks out the last, and records it with the digest.
+// ApplyPatches commits patches on the tree's recorded commit, checks out the last, and records it
+// with the digest. Without patches it checks out the recorded commit.
 func (t Tree) ApplyPatches(ctx context.Context, r Remote, files []PatchFile, digest string) (err error) {
 	now := t.Record()
 	now.Patches, now.Count = digest, len(files)
@@ -34,8 +35,8 @@ func (t Tree) ApplyPatches(ctx context.Context, r Remote, files []PatchFile, dig
 	return t.writeRecord(now)
 }
 
-// commitPatches makes a commit of each patch, the first on top of base, and returns the last
-// commit. It uses an index of its own, so files and HEAD do not change.
+// commitPatches makes a commit of each patch, the first on top of base, and returns the last, or
+// base without patches. It uses an index of its own, so files and HEAD do not change.
 func (t Tree) commitPatches(ctx context.Context, r Remote, base string, files []PatchFile) (string, error) {
 	if len(files) == 0 {
 		return base, nil

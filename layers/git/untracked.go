@@ -132,7 +132,7 @@ func isAbsent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG)
 }
 
-// addFile adds a file that the index does not have.
+// addFile adds a file unless the index has it. id is the blob that the commit has in its place.
 func (w *untrackedScan) addFile(path, id string) {
 	if !w.known[path] {
 		w.files = append(w.files, untrackedFile{path, id})

@@ -28,9 +28,9 @@ const (
 // ownCommit is one of the user's commits, with a ref that contains it.
 type ownCommit struct{ ref, id, subject string }
 
-// ownCommits returns the user's commits in the histories of tips, the newest first, from at most
-// listedCommits. It leaves out commits of r's server, commits that Slipway made, and the histories
-// of without. The ends of a shallow history came from a server too.
+// ownCommits returns the user's commits in the histories of tips (commits, or git log's options for
+// them), the newest first, from at most listedCommits. It leaves out commits of r's server, commits
+// that Slipway made, and the histories of without. The ends of a shallow history are the server's.
 func (t Tree) ownCommits(ctx context.Context, r Remote, tips []string, without ...string) ([]ownCommit, error) {
 	ends, err := shallowCommits(t.commonDir())
 	if err != nil {
@@ -136,7 +136,7 @@ func (t Tree) leftCommitsError(ctx context.Context, r Remote, own []ownCommit, b
 }
 
 // localStep returns the next step that builds a repository with the user's work in its folder. It
-// keeps the folders that the variable names already.
+// keeps the folders that SLIPWAY_LOCAL names already.
 func (t Tree) localStep(r Remote) string {
 	named := ""
 	if now := os.Getenv("SLIPWAY_LOCAL"); now != "" && now != "off" {
