@@ -30,8 +30,8 @@ func RunAsRoot(ctx context.Context, w io.Writer, argv []string) error {
 }
 
 // RestartInGroup replaces this process by the same command, run through sudo with the user's
-// current groups: a process keeps the groups that it began with. It returns only an error, if sudo
-// does not allow that or the new process would not be in the group gid.
+// current groups: a process keeps the groups that it began with. It prints that to w. It returns
+// only an error, if sudo does not allow that or the new process would not be in the group gid.
 func RestartInGroup(ctx context.Context, w io.Writer, gid string) error {
 	u, err := user.Current()
 	if err != nil {

@@ -54,7 +54,7 @@ func AptLine(packages []string) string {
 	return "sudo apt-get install -y --no-install-recommends " + strings.Join(packages, " ")
 }
 
-// Refused returns the error that Ensure would return because it may not install missing packages.
+// Refused returns Ensure's error if packages are missing that it may not install, otherwise nil.
 func Refused(ctx context.Context, packages ...string) error {
 	missing, err := Missing(ctx, packages...)
 	if err == nil && len(missing) > 0 {
@@ -72,8 +72,8 @@ func rightsFor(ctx context.Context, missing []string) ([]string, error) {
 	return rights, err
 }
 
-// Ensure installs the packages that are missing with apt-get. It first prints the command to w; if
-// it may not install, the error has that command.
+// Ensure installs the packages that are missing with apt-get, whose output it appends to the file
+// log. It first prints the command to w. If it may not install, the error has that command.
 func Ensure(ctx context.Context, w io.Writer, log string, packages ...string) error {
 	missing, err := Missing(ctx, packages...)
 	if err != nil || len(missing) == 0 {
@@ -89,7 +89,7 @@ func Ensure(ctx context.Context, w io.Writer, log string, packages ...string) er
 	})
 }
 
-// installPackages runs apt-get update and install, shows the output in s and appends it to log.
+// installPackages runs apt-get update and install, shows the output in s and appends it to a file.
 func installPackages(ctx context.Context, s *progress.Step, rights []string, log string, packages []string) error {
 	apt := run.Command{
 		Argv: append(slices.Clone(rights), "env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", "-q"),
@@ -105,8 +105,8 @@ func installPackages(ctx context.Context, s *progress.Step, rights []string, log
 // upgrade takes minutes. One that takes longer than lockedLimit hangs.
 var lockedPause, lockedLimit = 2 * time.Second, 30 * time.Minute
 
-// runUnlocked runs apt-get, and repeats it, up to lockedLimit, while another process holds one of
-// apt's four locks. apt itself can only wait for two of them.
+// runUnlocked runs apt-get, whose lines say gets, and repeats it, up to lockedLimit, while another
+// process holds one of apt's four locks. apt itself can only wait for two of them.
 func runUnlocked(ctx context.Context, say func(string), apt run.Command, args ...string) error {
 	apt.Argv = append(slices.Clone(apt.Argv), args...)
 	for end := time.Now().Add(lockedLimit); ; {
@@ -132,7 +132,7 @@ func runUnlocked(ctx context.Context, say func(string), apt run.Command, args ..
 // InstallVariable says whether Slipway may install packages and run as root: yes (or unset) or no.
 const InstallVariable = "SLIPWAY_INSTALL"
 
-// CheckInstall returns an error if InstallVariable has another value than yes or no.
+// CheckInstall returns an error if InstallVariable is set to another value than yes or no.
 func CheckInstall() error {
 	if said := os.Getenv(InstallVariable); !slices.Contains([]string{"", "yes", "no"}, said) {
 		return fmt.Errorf("%s=%s: want yes or no\nnext: unset %[1]s", InstallVariable, plaintext.Quote(said))

@@ -27,8 +27,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// apt is started again while another program holds one of its locks, and for no other
-// error.
+// apt is started again while another program holds one of its locks, and for no other error.
 func TestRunUnlocked(t *testing.T) {
 	pause, limit := lockedPause, lockedLimit
 	t.Cleanup(func() { lockedPause, lockedLimit = pause, limit })

@@ -92,7 +92,7 @@ func repeatLine(step string) string {
 // rootSettings are the variables that flash reads. None holds a secret: Slipway shows their values.
 var rootSettings = []string{"SLIPWAY_BOARDS", InstallVariable, "SLIPWAY_LOCAL", "SLIPWAY_POLICY", "SLIPWAY_PROGRESS", "SLIPWAY_SIGNERS", "SLIPWAY_SILENCE"}
 
-// rootWords returns the words before a line that sudo runs with the user's state folder and settings.
+// rootWords returns "sudo NAME=VALUE ... ", which keeps the user's state folder and settings.
 func rootWords() string {
 	words := "sudo XDG_STATE_HOME=$HOME/.local/state "
 	if home := os.Getenv("XDG_STATE_HOME"); home != "" {
@@ -106,8 +106,8 @@ func rootWords() string {
 	return words
 }
 
-// swapWord returns an argument quoted for a shell, with now in place of old. It also replaces old
-// in a flag's value, or in a list with commas.
+// swapWord returns an argument quoted for a shell. If it is old, or has old as a flag's value or in
+// a list with commas, it has now in that place. old and now are quoted already.
 func swapWord(arg, now, old string) string {
 	before := ""
 	if plaintext.Quote(arg) == old {
