@@ -14,7 +14,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// MkdirAll is os.MkdirAll. If a file is in the way, the error says how to move it.
+// MkdirAll is os.MkdirAll with mode 0755. If a file is in the way, the error says how to move it.
 func MkdirAll(dir string) error {
 	err := os.MkdirAll(dir, 0o755)
 	var at *os.PathError

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read reads a file, and returns an error if it has more than most bytes. It counts what it reads,
-// because files of /proc and pipes have no size.
+// Read reads a file that Open accepts, and returns an error if it has more than most bytes. It
+// counts what it reads, because files of /proc and pipes have no size.
 func Read(name string, most int64) ([]byte, error) {
 	f, err := Open(name)
 	if err != nil {
@@ -95,7 +95,7 @@ func (r contextReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Digest returns the SHA-256 of all that a reader has, in hex. It calls count as WithContext does.
+// Digest returns the SHA-256 of in, in hex. count, if not nil, gets the size of each read.
 func Digest(ctx context.Context, in io.Reader, count func(int64)) (string, error) {
 	h := sha256.New()
 	_, err := io.CopyBuffer(h, WithContext(ctx, in, count), make([]byte, 1<<20))
