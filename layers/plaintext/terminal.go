@@ -37,7 +37,8 @@ func Redraws(w io.Writer) bool {
 	return ok && os.Getenv("CI") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }
 
-// Width returns the width of the terminal w, or otherwise if w is none or narrower than narrowest.
+// Width returns the width of the terminal w in characters. It returns otherwise if w is no
+// terminal, or one narrower than narrowest.
 func Width(w io.Writer, otherwise int) int {
 	if f, ok := w.(interface{ Fd() uintptr }); ok {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width >= narrowest {
@@ -50,7 +51,7 @@ func Width(w io.Writer, otherwise int) int {
 // narrowest is less than any terminal that a person reads.
 const narrowest = 20
 
-// Shorten cuts text to at most width characters, between two words if possible.
+// Shorten cuts text to at most width characters with a final …, between two words if possible.
 func Shorten(text string, width int) string {
 	all := []rune(text)
 	if len(all) <= width {

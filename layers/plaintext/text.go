@@ -17,7 +17,8 @@ func HasControls(name string) bool {
 	return strings.ContainsAny(name, "\n\t") || WithoutControls(name) != name
 }
 
-// WithoutControls is Printable without removing secrets: a program can still read the text.
+// WithoutControls removes control characters but line feeds and tabs, and those that reverse a
+// line's direction. It keeps secrets, unlike Printable: a program can still read the text.
 func WithoutControls(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Properties parses lines of KEY=value, and ignores other lines.
+// Properties parses lines of KEY=value, without removing quotes, and ignores other lines.
 func Properties(text string) map[string]string {
 	found := map[string]string{}
 	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
