@@ -89,7 +89,8 @@ func With(ctx context.Context, r *Reporter) context.Context {
 	return context.WithValue(ctx, contextKey{}, r)
 }
 
-// Start begins a step and reports it. A total of 0 means that the length is unknown.
+// Start begins a step and reports it to the Reporter of ctx, if there is one. A total of 0 means
+// that the length is unknown.
 func Start(ctx context.Context, name string, total int64, unit Unit) *Step {
 	r, _ := ctx.Value(contextKey{}).(*Reporter)
 	s := &Step{reporter: r, began: time.Now(), event: Event{Step: name, State: Running, Total: total, Unit: unit}}
@@ -142,7 +143,7 @@ type speed struct {
 	perSecond float64
 }
 
-// measure returns units per second, 0 until reports are a second apart, and if the count falls.
+// measure returns averaged units per second, 0 until reports are a second apart, or if count falls.
 func (v *speed) measure(count int64, now time.Time) int64 {
 	took := now.Sub(v.since).Seconds()
 	switch {
@@ -212,7 +213,7 @@ func (s *Step) reportLater() {
 	}
 }
 
-// End closes the step: failed if err is not nil, done otherwise.
+// End closes the step: failed with err's text if err is not nil, done with detail otherwise.
 func (s *Step) End(detail string, err error) {
 	if err != nil {
 		s.closeStep(Failed, err.Error())
@@ -238,6 +239,7 @@ func (s *Step) closeStep(state State, detail string) {
 	s.reportLocked()
 }
 
+// reportNow is reportLocked for a caller that does not hold s.mu.
 func (s *Step) reportNow() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -85,7 +85,7 @@ func (s *lineSink) hide(step string) {
 	delete(s.open, step)
 }
 
-// reportOpenSteps writes a line for each open step, at every tick.
+// reportOpenSteps writes a line for each open step at every interval, until the sink is closed.
 func (s *lineSink) reportOpenSteps(every time.Duration) {
 	t := time.NewTicker(every)
 	defer t.Stop()
@@ -119,7 +119,8 @@ func endLine(e Event, w io.Writer) string {
 	return "  " + stateColours[e.State].On(w, state) + " " + head + detail
 }
 
-// countText returns a step's count and total, with the speed and the time left for bytes.
+// countText returns a step's count and total, with the speed and the time left for bytes, and two
+// blanks. It returns "" if both are 0.
 func countText(e Event) string {
 	if e.Count == 0 && e.Total == 0 {
 		return ""
@@ -171,12 +172,14 @@ type bar struct {
 	room   func() int // for the detail, in characters
 }
 
+// setTexts stores the step's detail and count for shownDetail and shownCount.
 func (b *bar) setTexts(e Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.detail, b.count = firstLine(e.Detail), countText(e)
 }
 
+// shownCount returns the step's count for mpb.
 func (b *bar) shownCount(decor.Statistics) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
