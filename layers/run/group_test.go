@@ -14,9 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopped runs a shell script whose $0 is a file, and ends the context once the
-// file is there. It returns the pid that the file holds, and how long the
-// script took to end after that.
+// stopped runs a shell script whose $0 is a file, and ends the context once the file is there. It
+// returns the pid that the file holds, and how long the script took to end after that.
 func stopped(t *testing.T, script string) (pid int, took time.Duration) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "pid")

@@ -25,7 +25,8 @@ func LookPath(name string) (string, error) {
 	return "", err
 }
 
-// completePath appends a PATH with systemFolders to env, for programs that start others with it.
+// completePath appends PATH with systemFolders to env, for programs that start others with it. If
+// this process has no PATH, env stays as it is.
 func completePath(env []string) []string {
 	path := os.Getenv("PATH")
 	if path == "" {

@@ -142,7 +142,7 @@ func (l *logFile) Write(p []byte) (int, error) {
 
 func (l *logFile) flush() { l.keep(len(l.open)) }
 
-// keep writes the first bytes of l.open without secrets, and removes them from it.
+// keep moves the first bytes of l.open to the file, without secrets. l.failed gets the first error.
 func (l *logFile) keep(bytes int) {
 	if l.failed == nil && bytes > 0 {
 		_, l.failed = l.file.WriteString(plaintext.Printable(string(l.open[:bytes])))
