@@ -38,7 +38,7 @@ func (v *Value) YAML() []byte {
 	return e.b.Bytes()
 }
 
-// writeValue writes v. Its parts are indented by deep, or by list if v is a list.
+// writeValue writes v. A list's items begin at the column list, a dict's entries at column deep.
 func (e *emitter) writeValue(v *Value, deep, list int) {
 	switch {
 	case v.Kind == Dict && len(v.Keys) == 0:
@@ -61,8 +61,8 @@ func (e *emitter) writeValue(v *Value, deep, list int) {
 	}
 }
 
-// writeEntry writes a key with its value. A list below a simple key is not indented. A "?" comes
-// before a key that is empty or has simpleKey characters or more.
+// writeEntry writes a key, unquoted if it is a number, with its value. A list below a simple key is
+// not indented. A "?" comes before a key that is empty or has simpleKey characters or more.
 func (e *emitter) writeEntry(key string, number bool, v *Value, deep int) {
 	if key != "" && utf8.RuneCountInString(key) < simpleKey {
 		if number {
@@ -113,7 +113,8 @@ func (e *emitter) moveTo(column int) {
 	}
 }
 
-// writeText writes a text in PyYAML's style: literal, plain, single or double quotes.
+// writeText writes a text in PyYAML's style: literal, plain, single or double quotes. Its further
+// lines begin at the column deep. A key stays on one line.
 func (e *emitter) writeText(s string, deep int, key bool) {
 	look := possibleStyles(s)
 	switch {
@@ -160,7 +161,8 @@ func hasIndicator(s string) bool {
 	return strings.Contains(s, ": ") || strings.HasSuffix(s, ":") || strings.Contains(s, " #")
 }
 
-// writeFlow writes a text of one line, plain or quoted. split breaks it over lineWidth at a space.
+// writeFlow writes a text of one line between two quote, "" for plain. split breaks it after
+// lineWidth at a space, and the next line begins at the column deep.
 func (e *emitter) writeFlow(s, quote string, deep int, split bool) {
 	if !e.spaced {
 		e.writeRaw(" ")

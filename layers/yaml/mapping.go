@@ -29,7 +29,8 @@ func At(file string, n *yaml.Node, format string, args ...any) error {
 	return Position{file, n.Line, n.Column}.Errorf(format, args...)
 }
 
-// Parse returns the only YAML document of a file, nil for an empty file. A second one is an error.
+// Parse returns the only YAML document of a file, nil for an empty file. A second one is an error,
+// a repeated key is not.
 func Parse(file string, data []byte) (*yaml.Node, error) {
 	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithUniqueKeys(false))
 	if err != nil {
@@ -143,8 +144,8 @@ type Entry struct {
 	Err    error
 }
 
-// NewEntry returns the attributes of one mapping. It refuses attributes that are not in keys. kind
-// describes the mapping in errors, such as file.
+// NewEntry returns the entry of a key and its mapping, whose attributes must be in keys, or null
+// for none. kind describes the entry in errors, such as file.
 func NewEntry(file, kind string, keys []string, key, value *yaml.Node) (*Entry, error) {
 	e := &Entry{File: file, Name: key.Value, Key: key, Fields: map[string]*yaml.Node{}}
 	if value.ShortTag() == "!!null" {
@@ -162,7 +163,7 @@ func NewEntry(file, kind string, keys []string, key, value *yaml.Node) (*Entry, 
 	return e, nil
 }
 
-// KindOf describes a value in words, for errors.
+// KindOf describes a value in words, for errors; a scalar by its quoted text.
 func KindOf(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -260,7 +261,8 @@ func (e *Entry) List(key string) []string {
 	return values
 }
 
-// Path returns an attribute, or else the entry's name, which must be an absolute path.
+// Path returns an attribute, or else the entry's name. It records an error unless that is an
+// absolute path.
 func (e *Entry) Path(key string) string {
 	p := e.Text(key, e.Name)
 	if !strings.HasPrefix(p, "/") || strings.ContainsRune(p, 0) {

@@ -80,7 +80,7 @@ func (v *Value) Entry(key string) (*Value, bool) {
 	return e, there
 }
 
-// TextOr returns the value's text, or otherwise if it has none.
+// TextOr returns the text of a text, number or boolean, or otherwise for other values and nil.
 func (v *Value) TextOr(otherwise string) string {
 	if v == nil || v.Kind&(Text|Number|Boolean) == 0 {
 		return otherwise
@@ -137,7 +137,7 @@ func (v *Value) ReplacePath(e *Value, keys ...string) {
 	}
 }
 
-// Merge returns base with the values of over: it merges dicts, and replaces all others.
+// Merge returns base with the values of over, and changes neither. It merges only dicts.
 func Merge(base, over *Value) *Value {
 	if base == nil || base.Kind != Dict || over.Kind != Dict {
 		return over
@@ -168,7 +168,7 @@ func ReadFile(path string, s *Shape) (*Value, []string, error) { return readAs(p
 // ReadSetup reads a file of bitbake-setup, and returns its value and warnings.
 func ReadSetup(path string, s *Shape) (*Value, []string, error) { return readAs(path, s, true) }
 
-// readAs reads a file of at most MaxFileBytes, and decodes it.
+// readAs reads a file of at most MaxFileBytes, and decodes it as Decode does.
 func readAs(path string, s *Shape, setup bool) (*Value, []string, error) {
 	data, err := localfile.Read(path, MaxFileBytes)
 	if err != nil {
