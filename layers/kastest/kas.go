@@ -33,7 +33,7 @@ const (
 	Testing                // of Debian testing, run by this machine's Python
 )
 
-// Find returns the kas of a suite. It downloads the one of Debian testing at the first call.
+// Find returns the kas of a suite, or ErrMissing. It downloads Debian testing's at the first call.
 func Find(ctx context.Context, from Suite) (Kas, error) {
 	if from == Testing {
 		return findTesting(ctx)
@@ -41,7 +41,7 @@ func Find(ctx context.Context, from Suite) (Kas, error) {
 	return findInstalled(ctx)
 }
 
-// findInstalled returns the kas in PATH.
+// findInstalled returns the kas in PATH, or ErrMissing.
 func findInstalled(ctx context.Context) (Kas, error) {
 	if _, err := exec.LookPath("kas"); err != nil {
 		return Kas{}, fmt.Errorf("%w: install the Debian package kas", ErrMissing)

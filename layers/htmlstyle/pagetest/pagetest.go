@@ -66,7 +66,7 @@ func findProblems(page string) (all []string) {
 	return all
 }
 
-// wideRules returns the CSS rules whose fixed width is more than a phone's.
+// wideRules returns a text about each CSS rule whose fixed width is more than a phone's.
 func wideRules(style string) (all []string) {
 	for _, m := range width().FindAllStringSubmatch(style, -1) {
 		n, err := strconv.ParseFloat(m[2], 64)
