@@ -95,7 +95,8 @@ func (c *Command) section(title string, below ...*Command) {
 	c.with(below...)
 }
 
-// runLine checks a line's words and flags and runs the command with progress, but not in Parse.
+// runLine checks a line's words and flags, and runs the command with progress. For Parse it only
+// checks them.
 func (c *Command) runLine(cmd *cobra.Command, args []string) error {
 	words, err := c.readWords(args)
 	if err == nil && c.check != nil {

@@ -42,7 +42,7 @@ func (v *flagValue) Set(text string) error {
 
 var errTwice = errors.New("is given twice")
 
-// addFlag adds a flag whose values set stores. Help calls a value kind, or what name has after "=".
+// addFlag adds a flag whose values set stores. Help calls a value kind, or K for a name "flag=K".
 func (c *Command) addFlag(name, usage, kind string, set func(string) error) *pflag.Flag {
 	if before, after, found := strings.Cut(name, "="); found {
 		name, kind = before, after
@@ -102,7 +102,7 @@ func checkNames(what, text string, list bool) error {
 	return nil
 }
 
-// choice adds a flag whose value must be one of all.
+// choice adds a flag whose value must be one of all. Without the flag it is "".
 func (c *Command) choice(name string, all []string, usage string) *string {
 	value := ""
 	c.addFlag(name, usage, strings.Join(all, "|"), func(text string) error {
@@ -155,7 +155,8 @@ func (c *Command) Number(name string, otherwise, least int, usage string) *int {
 	return c.numberUpTo(name, otherwise, least, largest, usage)
 }
 
-// numberUpTo is Number with a limit of its own.
+// numberUpTo adds a flag for a number from least to most, with the default otherwise. The number of
+// --seed has no upper limit.
 func (c *Command) numberUpTo(name string, otherwise, least, most int, usage string) *int {
 	return parsed(c, name, "N", otherwise, usage, func(text string) (int, error) {
 		n, err := strconv.Atoi(text)

@@ -188,7 +188,7 @@ func (p *helpPage) examples(lines string) {
 	fmt.Fprintf(p.w, "  %s\n", strings.ReplaceAll(lines, "\n", "\n  "))
 }
 
-// table writes rows of a name and a text. A long name gets a line of its own.
+// table writes rows of a name and a text; no title without rows. A long name gets its own line.
 func (p *helpPage) table(title string, rows [][2]string) {
 	if len(rows) == 0 {
 		return

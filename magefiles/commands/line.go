@@ -262,6 +262,7 @@ func translateLine(root *cobra.Command, args []string) ([]string, error) {
 }
 
 // checkCommandNames refuses an unknown command or subcommand, before cobra complains of its flags.
+// line ends before "--", and after begins with that.
 func checkCommandNames(root *cobra.Command, line, after []string) error {
 	cmd, rest := commandBelow(root, line[0]), line[1:]
 	switch {
@@ -300,8 +301,8 @@ func isTypo(cmd *cobra.Command, board string) bool {
 	return err != nil && nearestCommand(cmd, board) != ""
 }
 
-// checkFlagValues refuses flags whose value would be ambiguous: a missing value before another
-// flag, and true or false as a word of its own after a boolean flag.
+// checkFlagValues refuses flags whose value would be ambiguous: a missing value before another flag
+// or "--" (dashes), and true or false as a word of its own after a boolean flag.
 func checkFlagValues(cmd *cobra.Command, line []string, dashes bool) error {
 	for i, arg := range line {
 		f, next := flagOf(cmd, arg), ""

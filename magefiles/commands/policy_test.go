@@ -142,8 +142,7 @@ func (w *policyWorld) build(t *testing.T, change func(*images.Artifact)) {
 	w.sign(t, w.key)
 }
 
-// sign signs as a release does, with ssh-keygen: what Slipway would refuse to sign is signed
-// too.
+// sign signs as a release does, with ssh-keygen: what Slipway would refuse to sign is signed too.
 func (w *policyWorld) sign(t *testing.T, key string) {
 	t.Helper()
 	path := images.ArtifactPath(w.dir)

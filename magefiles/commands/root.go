@@ -61,7 +61,8 @@ func newRoot(extra ...*Command) *Command {
 // boardsFlag is the flag with the folder of the user's own boards.
 const boardsFlag = "boards"
 
-// useBoards sets SLIPWAY_BOARDS, for this process and its children, from the flag --boards.
+// useBoards sets SLIPWAY_BOARDS, for this process and its children, from the flag --boards. It
+// returns an error for a folder without boards, and does nothing without the flag.
 func useBoards(cmd *cobra.Command) error {
 	if f := cmd.Root().PersistentFlags().Lookup(boardsFlag); f.Changed {
 		folder := f.Value.String()
@@ -131,7 +132,8 @@ func Run(ctx context.Context, root *cobra.Command, args []string) error {
 	return root.ExecuteContext(context.WithValue(ctx, typedKey{}, args))
 }
 
-// allowRepeats allows each flag to be set twice, because cobra parses a line twice to complete it.
+// allowRepeats allows each flag of cmd and below to be set twice: cobra parses a line twice to
+// complete it.
 func allowRepeats(cmd *cobra.Command) {
 	allow := func(f *pflag.Flag) {
 		if v, ok := f.Value.(*flagValue); ok {

@@ -77,7 +77,7 @@ const passedOn = 300 * time.Millisecond
 const orphanLimit = 3 * time.Minute
 
 // runPatiently calls work with a context that a first Ctrl-C or SIGTERM ends, and a channel that a
-// second one closes, until when work may finish its step. The error has the exit status.
+// second one closes: until then work may finish its step. The error has the exit status.
 func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan struct{}) error) error {
 	signal.Reset(syscall.SIGINT) // Mage would end this process 5 s after the first
 	signals := make(chan os.Signal, 4)
@@ -258,7 +258,7 @@ func watchParent(ctx context.Context, cancel context.CancelCauseFunc) {
 
 func printJSON(v any) error { return plaintext.WriteJSON(stdout, v) }
 
-// printResult prints a result as JSON or by show, unless err is an earlier error.
+// printResult prints a result as JSON or by show. If err is not nil, it only returns that.
 func printResult(result any, err error, asJSON bool, show func(io.Writer) error) error {
 	if err != nil {
 		return err
@@ -352,7 +352,7 @@ func lookStep(cmd *cobra.Command, err error) string {
 // filePlace matches FILE:LINE: in an error.
 var filePlace = plaintext.Regexp(`(?:^|\s)([^\s:]+):(\d+):`)
 
-// placeStep returns a sed command that prints the line of a file that an error names, or "".
+// placeStep returns a command that prints the line of a file that an error names, or "".
 func placeStep(text string) string {
 	if at := filePlace().FindStringSubmatch(text); at != nil && isFile(at[1]) {
 		text, _ := os.ReadFile(at[1])

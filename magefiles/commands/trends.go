@@ -71,8 +71,8 @@ func findTrends(ctx context.Context, words []string, from string, opt trends.Opt
 	return trends.Of(runs, opt)
 }
 
-// reportFolders returns the folders words. With from, it copies the reports of that store into the
-// cache and adds their folders. With neither, it returns the build folder.
+// reportFolders returns the folders words. With from, it copies the reports of that store's last
+// artifacts into the cache and adds their folders. With neither, it returns the build folder.
 func reportFolders(ctx context.Context, words []string, from string, last int) ([]string, error) {
 	folders := slices.DeleteFunc(slices.Clone(words), func(word string) bool { return word == "" })
 	if from != "" {
