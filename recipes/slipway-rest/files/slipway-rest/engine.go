@@ -51,7 +51,8 @@ type engine struct {
 	mux     *http.ServeMux
 }
 
-// newEngine returns an engine with a queue of this depth, and starts a goroutine for each worker.
+// newEngine returns an engine with a queue of this depth and HTTP handlers, and starts a goroutine
+// for each worker.
 func newEngine(workers []worker, depth int) *engine {
 	e := &engine{queue: make(chan job, depth), bodies: make(chan struct{}, depth+len(workers)), ended: make(chan struct{}), mux: http.NewServeMux()}
 	e.mux.HandleFunc("GET /null", e.serveNull)
@@ -87,7 +88,7 @@ func (e *engine) work(w worker) {
 	}
 }
 
-// run computes the job on a worker, unless its context has ended.
+// run computes the job on a worker, unless its context has ended. Nil numbers are a null request.
 func (j job) run(w worker) (r result) {
 	switch {
 	case j.ctx.Err() != nil: // nobody waits for it any more

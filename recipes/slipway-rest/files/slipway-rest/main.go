@@ -148,7 +148,8 @@ func squaresRequest(url string, numbers int) request {
 	return q
 }
 
-// sendLoad prints the result of requests to a server as JSON. A failed or no answer is an error.
+// sendLoad sends requests for the sum of that many numbers, or null requests for 0, and prints the
+// result as JSON. A failed or no answer is an error.
 func sendLoad(ctx context.Context, address string, connections, numbers int, span time.Duration, out io.Writer) error {
 	if !strings.HasPrefix(address, "http://") {
 		return errors.New("load needs the server's address\nnext: slipway-rest load http://127.0.0.1:8000")
