@@ -87,7 +87,7 @@ const (
 	Any // a value of JSON or of the suite: any of these
 )
 
-// Read parses the attribute key as a matcher. A missing attribute gives an empty matcher.
+// Read parses the attribute key. Without it, the matcher is empty. A mistake goes into e.Err.
 func Read(e *yaml.Entry, key string, t Type) Matcher {
 	n := e.Fields[key]
 	if n == nil {
@@ -111,7 +111,7 @@ func (r matchReader) forType(t Type) matchReader {
 	return matchReader{r.Entry, r.key, t}
 }
 
-// elementType returns the type of a list's elements.
+// elementType returns the type of a list's elements: Any for Any, otherwise String.
 func (t Type) elementType() Type {
 	if t == Any {
 		return Any
@@ -130,8 +130,8 @@ func (r matchReader) readNode(n *goyaml.Node) Matcher {
 	return r.readScalar(n)
 }
 
-// readScalar parses a plain value. As in goss, the board's value is converted to its type, text or
-// number, but never to a boolean.
+// readScalar parses a plain value. As in goss, the matcher converts the board's value to a text or
+// number, whichever the plain value is, but never to a boolean.
 func (r matchReader) readScalar(n *goyaml.Node) Matcher {
 	switch want := r.scalarOf(n).(type) {
 	case string:
@@ -148,7 +148,7 @@ func (r matchReader) readScalar(n *goyaml.Node) Matcher {
 	return r.readComparison(n, "", func(order int) bool { return order == 0 })
 }
 
-// scalarOf returns a scalar's string, int, float64 or bool. Other nodes are an error of the entry.
+// scalarOf returns a scalar's string, int, float64 or bool. Another node is an error, and gives "".
 func (r matchReader) scalarOf(n *goyaml.Node) any {
 	var value any
 	if n.Kind == goyaml.ScalarNode {
@@ -330,7 +330,7 @@ func (r matchReader) readLength(arg *goyaml.Node) Matcher {
 }
 
 // readComparison parses a number, and returns a matcher for values whose order to the number holds.
-// A text value is converted to a number.
+// A text value is converted to a number. The matcher's words are words and the number.
 func (r matchReader) readComparison(n *goyaml.Node, words string, holds func(order int) bool) Matcher {
 	scalar := r.scalarOf(n)
 	want, err := numberOf(scalar)
@@ -346,7 +346,7 @@ func (r matchReader) readComparison(n *goyaml.Node, words string, holds func(ord
 	}}
 }
 
-// compileRegexp compiles a regular expression. For an invalid one it records an error.
+// compileRegexp compiles a regular expression. An invalid one sets r.Err, and gives an empty one.
 func (r matchReader) compileRegexp(n *goyaml.Node, text string) *regexp.Regexp {
 	re, err := regexp.Compile(text)
 	if err != nil {

@@ -48,7 +48,7 @@ func (r matchReader) readContainElement(arg *goyaml.Node) Matcher {
 	}}
 }
 
-// readElements parses a list of matchers. Each must match an element that no other uses.
+// readElements parses a list of matchers. Each must match one of list(value) that no other uses.
 func (r matchReader) readElements(arg *goyaml.Node, list lister) Matcher {
 	parts := r.readParts(arg)
 	whole := Matcher{words: "a list", test: func(v any) (bool, error) {
@@ -84,7 +84,7 @@ func (r matchReader) readConsistOf(arg *goyaml.Node) Matcher {
 	}}
 }
 
-// readParts parses the matchers of a list for single elements.
+// readParts parses a list of matchers for single elements.
 func (r matchReader) readParts(arg *goyaml.Node) []Matcher {
 	var parts []Matcher
 	for _, c := range arg.Content {
@@ -182,7 +182,7 @@ func (r matchReader) readGJSON(arg *goyaml.Node) Matcher {
 	return Matcher{all: all}
 }
 
-// JSONAt returns the value at a gjson path in a JSON text. If there is none, it returns an error.
+// JSONAt returns the value at a gjson path in v, a JSON text. Another v, or no value, is an error.
 func JSONAt(v any, path string) (any, error) {
 	text, ok := v.(string)
 	if !ok {

@@ -28,7 +28,7 @@ func (r matchReader) readPatterns(n *goyaml.Node) Matcher {
 	return m
 }
 
-// readPatternText returns the text of a pattern. ok is false if the node is no text.
+// readPatternText returns the text of a pattern. For a node that is no text it returns false.
 func (r matchReader) readPatternText(n *goyaml.Node) (string, bool) {
 	if n.Kind != goyaml.ScalarNode {
 		r.Fail(n, "%s: a pattern is a text, not %s", r.key, yaml.KindOf(n))
@@ -76,7 +76,7 @@ func escapePattern(text string) string {
 	return `\` + text
 }
 
-// readLinePattern parses a pattern /regex/flags, which shape has in parts.
+// readLinePattern parses a pattern /regex/flags. shape is its match of patternShape.
 func (r matchReader) readLinePattern(n *goyaml.Node, text string, shape []string) Matcher {
 	expression := shape[2]
 	if shape[3] != "" {
