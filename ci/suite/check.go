@@ -99,7 +99,8 @@ var unsupportedKeys = map[string]string{
 	"service runlevels":  "systemd has none; use enabled",
 }
 
-// readCheck parses one check of a section. If the suite names no next step, it has the probe's.
+// readCheck parses one check of a section. file is the suite's path, and p has its programs. If the
+// suite names no next step, the check has that of its probe.
 func (k Kind) readCheck(file string, key, value *yaml.Node, p programs) (Check, error) {
 	e, err := newEntry(file, k.Name, slices.Concat(k.Keys, commonKeys), key, value)
 	if err != nil {
@@ -167,7 +168,7 @@ func (f *Finding) ExpectMatch(name string, m match.Matcher, value any, saw strin
 	f.saw = append(f.saw, saw)
 }
 
-// expectWhole fails a truncated output that a matcher needs: the matched text may be in the rest.
+// expectWhole adds a failure if cut is true and m is not empty. A first failure also sets f.Next.
 func (f *Finding) expectWhole(name string, m match.Matcher, cut bool) {
 	if m.Empty() || !cut {
 		return
@@ -186,7 +187,7 @@ type matching struct {
 	matches match.Matcher
 }
 
-// readMatching parses a check of the section matching.
+// readMatching parses a check of the section matching, which needs content and matches.
 func readMatching(e *Entry) Probe {
 	m, t := matching{}, match.Any
 	n := e.Fields["content"]

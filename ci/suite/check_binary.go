@@ -48,8 +48,8 @@ func readBinary(e *Entry) Probe {
 	return b
 }
 
-// readOutput reads the format of a program's output. For a Go test it adds -test.v=test2json, which
-// marks the framework's lines, unless args has a -test.v.
+// readOutput sets b.read from the attribute output. For go it adds -test.v=test2json, which marks
+// the framework's lines, unless args has a -test.v.
 func (b *binary) readOutput(e *Entry) {
 	format := e.Text("output", "text")
 	read, ok := outputFormats[format]
@@ -94,7 +94,8 @@ func (b binary) Inspect(ctx context.Context, s *Session) (f Finding, err error) 
 	return b.check(r), nil
 }
 
-// localFile returns the path of the program on this machine. remove removes what localFile wrote.
+// localFile returns the program's path on this machine. For a built-in suite that is a temporary
+// copy, which remove removes.
 func (b binary) localFile() (file string, remove func(), err error) {
 	if b.content == nil {
 		return b.local, func() {}, nil
@@ -110,7 +111,7 @@ func (b binary) localFile() (file string, remove func(), err error) {
 	return file, func() { _ = os.RemoveAll(dir) }, nil
 }
 
-// RemoveFolder removes a folder on the board, also after ctx was canceled or timed out.
+// RemoveFolder removes a folder and its content on the board, even if ctx has ended.
 func (s *Session) RemoveFolder(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), TeardownLimit)
 	defer cancel()

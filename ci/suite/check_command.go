@@ -40,14 +40,15 @@ func (e *Entry) readOutputs() outputs {
 func readTAPCommand(e *Entry) Probe   { return readResults(e, readTAP) }
 func readPtestCommand(e *Entry) Probe { return readResults(e, readPtest) }
 
-// readResults parses a check of a command whose output read parses.
+// readResults parses a check of a command. read parses the test results in the command's output.
 func readResults(e *Entry, read func(string) outcome) Probe {
 	c, _ := readCommand(e).(command)
 	c.read = read
 	return c
 }
 
-// readCommand parses a check of the section command: a line for the board's shell, or argv.
+// readCommand parses a check of the section command: argv, or a line for the board's shell. The
+// line is exec, or by default the check's name.
 func readCommand(e *Entry) Probe {
 	c := command{argv: e.List("argv"), outputs: e.readOutputs()}
 	script := e.Text("exec", e.Name)
@@ -129,7 +130,7 @@ func truncatedOutputs(r boardssh.Result) (stdout, stderr bool) {
 	return r.Truncated && longer >= 0, r.Truncated && longer <= 0
 }
 
-// moreThan returns words for the size of a truncated output of which kept bytes are known.
+// moreThan returns words like "more than the 1 MiB that is kept", for an output cut to kept bytes.
 func moreThan(kept int) string {
 	size := fmt.Sprintf("%d bytes that are", kept)
 	if kept > 0 && kept%(1<<20) == 0 {
@@ -138,7 +139,7 @@ func moreThan(kept int) string {
 	return "more than the " + size + " kept"
 }
 
-// DescribeResult returns a program's exit status and its outputs as text.
+// DescribeResult returns a program's exit status and outputs (see quoteOutput), and which were cut.
 func DescribeResult(r boardssh.Result) string {
 	text, shown := fmt.Sprintf("exit status %d", r.Status), ""
 	outIsCut, errIsCut := truncatedOutputs(r)
@@ -160,7 +161,7 @@ func DescribeResult(r boardssh.Result) string {
 	return text + shown
 }
 
-// quoteOutput returns a cleaned output, indented if it has several lines, or "(nothing)".
+// quoteOutput returns an output cleaned and cut, indented if it has several lines, or "(nothing)".
 func quoteOutput(data []byte) string {
 	text := plaintext.Clean(strings.TrimSpace(string(data)), report.MaxSawBytes)
 	if text == "" {
@@ -175,7 +176,7 @@ func quoteOutput(data []byte) string {
 // errTruncated means that a probe could not read the whole output.
 var errTruncated = errors.New("its output was cut")
 
-// Output returns a program's stdout. A truncated one, or an exit status other than 0, is an error.
+// Output returns a program's stdout, with an error if it was cut or the exit status is not 0.
 func (s *Session) Output(ctx context.Context, argv ...string) (string, error) {
 	r, err := s.Board.Run(ctx, argv...)
 	if err != nil {

@@ -91,7 +91,7 @@ func readContainer(e *Entry) Probe {
 	return c
 }
 
-// Inspect runs the container and checks its exit. For a missing image, Next says how to send it.
+// Inspect runs the container and checks its exit. A missing image is an error, with a Finding.Next.
 func (c containerProgram) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	engine, err := s.connectContainerd(ctx)

@@ -84,6 +84,7 @@ func (d disk) Inspect(ctx context.Context, s *Session) (Finding, error) {
 }
 
 // checkLayout checks the partition labels of the root file system's disk, and root's own partition.
+// A root that is on no partition is a failure.
 func (d disk) checkLayout(f *Finding, all []partition, mounts []*mountinfo.Info) {
 	root := cmp.Or(findMount(mounts, "/"), &mountinfo.Info{})
 	number := fmt.Sprintf("%d:%d", root.Major, root.Minor)
@@ -107,7 +108,7 @@ func (d disk) checkLayout(f *Finding, all []partition, mounts []*mountinfo.Info)
 	}
 }
 
-// isInOrder reports whether have contains all of want, in this order.
+// isInOrder reports whether have contains all of want in this order. Others may be between them.
 func isInOrder(have, want []string) bool {
 	for _, h := range have {
 		if len(want) > 0 && h == want[0] {

@@ -207,8 +207,7 @@ func closedPort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// An address that does not answer is not reachable. If the board does not answer either, it
-// is lost.
+// An address that does not answer is not reachable. If the board is silent too, it is lost.
 func TestUnreachableInTime(t *testing.T) {
 	hang := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		<-ctx.Done()

@@ -41,7 +41,8 @@ func (e *Entry) readLimits() Limits {
 	return l
 }
 
-// CheckMetric adds a metric, as a failure outside Min and Max. compareMetrics checks Within.
+// CheckMetric adds m with the limits to f, and a failure if m is outside Min and Max, else a fact.
+// compareMetrics checks Within.
 func (l Limits) CheckMetric(f *Finding, m report.Metric) {
 	m.Min, m.Max = l.Min, l.Max
 	f.metrics = append(f.metrics, reading{m, l.Within})
@@ -247,6 +248,7 @@ type sensor struct {
 	value       float64
 }
 
+// fullName returns CHIP/LABEL, or only the label of a thermal zone.
 func (s sensor) fullName() string {
 	if s.chip == "" {
 		return s.label
@@ -279,7 +281,7 @@ func readPower(e *Entry) Probe {
 	return readSensors(e, sensors{what: "power", unit: "W", files: powerFiles, parse: parsePowers})
 }
 
-// readSensors parses a check of the section temperature or power.
+// readSensors returns s with a check's sensors, by default all, and its limits, which it must have.
 func readSensors(e *Entry, s sensors) Probe {
 	s.patterns, s.limits = e.List("sensors"), e.readLimits()
 	if len(s.patterns) == 0 {
@@ -342,7 +344,7 @@ func sensorNames(all []sensor) string {
 // maxSensors is how many sensors of a board Slipway reads.
 const maxSensors = 200
 
-// tidySensors cleans names of sensors, numbers equal ones, and drops sensors above maxSensors.
+// tidySensors cleans sensors' names in place, numbers equal ones, and returns the first maxSensors.
 func tidySensors(all []sensor) []sensor {
 	seen := map[string]int{}
 	for i := range all {
@@ -362,7 +364,8 @@ func numberIn(files map[string]string, file string, scale float64) (float64, boo
 	return v * scale, err == nil
 }
 
-// parseTemperatures returns the thermal zones and hwmon chips in °C. Their files have thousandths.
+// parseTemperatures returns the sensors of thermal zones and hwmon chips in °C. files maps paths to
+// texts, which have thousandths.
 func parseTemperatures(files map[string]string) []sensor {
 	var all []sensor
 	for _, file := range slices.Sorted(maps.Keys(files)) {
@@ -407,6 +410,7 @@ func parsePowers(files map[string]string) []sensor {
 	return all
 }
 
+// Next returns what the user does after a failure, for power or temperature.
 func (s sensors) Next() string {
 	if s.what == "power" {
 		return "on the board: grep -H '' /sys/class/hwmon/*/name; is the power mode right (nvpmodel -q), and what is running?"

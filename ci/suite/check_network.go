@@ -164,7 +164,7 @@ type port struct {
 	ip        match.Matcher
 }
 
-// readPort parses a check of the section port, whose name is like tcp:22.
+// readPort parses a check of the section port, whose name is like tcp:22, or 22 for tcp.
 func readPort(e *Entry) Probe {
 	p := port{protocol: "tcp", ip: e.Matcher("ip", match.List)}
 	name := e.Text("port", e.Name)
@@ -322,8 +322,8 @@ func (a addr) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
-// forwardingError returns err if the board did not even try to connect: its sshd forbids
-// forwarding, or the board is lost. It returns nil if only the address did not answer.
+// forwardingError returns nil if err is nil or says only that the address did not answer. Any other
+// error it returns: the board's sshd forbids forwarding, the board is lost, TLS or HTTP failed.
 func (s *Session) forwardingError(ctx context.Context, err error) error {
 	var refused *ssh.OpenChannelError
 	var broken *net.OpError
@@ -401,7 +401,8 @@ func (h httpRequest) newRequest(ctx context.Context) (*http.Request, error) {
 	return r, nil
 }
 
-// Inspect sends the request from the board and checks the response. No response is a failure.
+// Inspect sends the request from the board and checks the response. If the address does not answer,
+// that is a failure. If TLS or HTTP fails, that is an error.
 func (h httpRequest) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	request, err := h.newRequest(ctx)
@@ -422,7 +423,7 @@ func (h httpRequest) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, h.checkResponse(&f, response)
 }
 
-// newClient returns an HTTP client that connects from the board and follows the check's settings.
+// newClient returns an HTTP client that connects from the board, with h.insecure and h.noFollow.
 func (h httpRequest) newClient(s *Session) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{DialContext: s.dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: h.insecure}, DisableKeepAlives: true},

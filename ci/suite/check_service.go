@@ -139,7 +139,7 @@ func (u units) listFailed(ctx context.Context, s *Session) ([]string, error) {
 	return failed, nil
 }
 
-// readJournal returns the last eight lines of a unit's journal in this boot, or the error as text.
+// readJournal returns the last eight lines of a unit's journal in this boot, or an error, indented.
 func (u units) readJournal(ctx context.Context, s *Session, unit string) string {
 	out, err := s.Output(ctx, "journalctl", "--boot", "--no-pager", "--quiet", "--lines=8", "--output=short-monotonic", "--unit="+unit)
 	if err != nil {

@@ -212,7 +212,7 @@ func (p installedPackage) Inspect(ctx context.Context, s *Session) (Finding, err
 	return f, nil
 }
 
-// parseVersions finds versions after "installed ", or by opkg "NAME - ", in packageScript's output.
+// parseVersions returns the versions in packageScript's lines "installed V", or of opkg "NAME - V".
 func (p installedPackage) parseVersions(text string) []string {
 	var versions []string
 	for _, line := range plaintext.Lines(text) {
@@ -256,6 +256,7 @@ func (c clock) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	return f, nil
 }
 
+// formatOffset returns an offset in words, like "3s behind".
 func formatOffset(off time.Duration) string {
 	if off == 0 {
 		return "no difference"
@@ -264,7 +265,7 @@ func formatOffset(off time.Duration) string {
 }
 
 // clockOffset returns the smallest offset that a clock can have which shows whole seconds and was
-// read at an unknown time between sent and received.
+// read at an unknown time between sent and received. It is negative for a clock that is behind.
 func clockOffset(shown, sent, received time.Time) time.Duration {
 	switch {
 	case shown.Add(time.Second).Before(sent):

@@ -128,7 +128,8 @@ func (e *Entry) readTeardownCommand(n *goyaml.Node) []string {
 	return argv
 }
 
-// readMeta returns a check's title and next step from meta. Other keys are ignored, as in goss.
+// readMeta returns a check's title, from meta, the attribute title or its name, and the next step
+// in meta, or "". Other keys of meta are ignored, as in goss.
 func (e *Entry) readMeta() (title, next string) {
 	title = e.Text("title", e.Name)
 	n := e.Fields["meta"]
@@ -158,8 +159,8 @@ type need struct {
 	check      int    // index of the check, for the kind "check"
 }
 
-// needKinds are the kinds of needs. A script exits with 0 if the board has $1, and lacks says that the
-// board does not have it. A need of the kind check is another check.
+// needKinds are the kinds of needs. A script exits with 0 if the board has $1, and lacks says that
+// the board does not have it. A need of the kind check is another check.
 var needKinds = map[string]struct{ script, lacks string }{
 	"file":    {`test -e "$1"`, "it has no %s"},
 	"command": {`command -v "$1"`, "it has no program %s"},
@@ -246,7 +247,7 @@ func (l *loader) resolveNeeds(needs []need) error {
 	return nil
 }
 
-// checkNeed returns a Missing error if the board lacks what a check needs.
+// checkNeed returns a Missing error if the board lacks what a check needs, except another check.
 func (s *Session) checkNeed(ctx context.Context, n need) error {
 	kind := needKinds[n.kind]
 	r, err := s.Board.Run(ctx, "sh", "-c", kind.script, "sh", n.name)

@@ -33,8 +33,8 @@ told nvbootctrl get-current-slot
 told mlxbf-bootctl
 true`
 
-// readIdentity runs identityScript on the board and returns the board's identity. What the board
-// does not tell stays empty. It returns an error only if the board does not answer at all.
+// readIdentity runs identityScript on the board and returns the board's identity, with a's key.
+// What the board does not tell stays empty. The only error that it returns is boardssh.ErrSilent.
 func (s *Session) readIdentity(ctx context.Context, a images.Artifact) (id report.Identity, err error) {
 	err = boardssh.Answer(ctx, 0, "read the board's identity", func(ctx context.Context) error {
 		// An error may come with the output until then.

@@ -11,9 +11,9 @@ import (
 // counts: 0 is this one, -1 the one before.
 const journalTail = `journalctl --boot="$1" --no-pager --quiet --output=short-monotonic | tail -c 1000000`
 
-// readLogs reads the journal and kernel messages of the board, for a report of a failure. If the
-// boot id is no longer began, it also reads the journal of the previous boot. It leaves out
-// unreadable logs, and all logs of a lost board.
+// readLogs returns the board's journal and kernel messages, for a report of a failure. If the boot
+// id is no longer the one in began, it adds the journal of the previous boot. It leaves out empty
+// and unreadable logs, and all logs of a lost board.
 func (s *Session) readLogs(ctx context.Context, began string) []report.Log {
 	if s.isLost() {
 		return nil

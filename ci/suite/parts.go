@@ -90,7 +90,7 @@ func readTAP(output string) outcome {
 	return r.outcome
 }
 
-// readLine reads a line of TAP. Lines of subtests and YAML blocks only add to a result's text.
+// readLine reads a line of TAP. Comments, subtests and YAML blocks only add to a result's text.
 func (r *tapReader) readLine(line string) {
 	inner := strings.TrimLeft(line, " \t")
 	switch {
@@ -229,7 +229,7 @@ func (r *ptestReader) readLine(line string) {
 	}
 }
 
-// addResult adds a result of the running package. A failed one gets the lines before it.
+// addResult adds a result of the running package, printed as word. A failed one gets earlier lines.
 func (r *ptestReader) addResult(word string, status report.Status, name string) {
 	p := part{Name: name, Status: status}
 	if r.running != "" {
@@ -271,7 +271,7 @@ var (
 	goResult = plaintext.Regexp(`^ *--- (PASS|FAIL|SKIP): (\S+) \((\d{1,9})\.(\d\d)s\)$`)
 )
 
-// readGoTest parses the output of a Go test binary.
+// readGoTest parses the output of a Go test binary with -test.v or -test.v=test2json.
 func readGoTest(output string) outcome {
 	r := &goReader{marked: strings.Contains(output, goMark), output: map[string]string{}}
 	for _, line := range plaintext.Lines(output) {
@@ -307,7 +307,7 @@ func (r *goReader) readLine(line string) {
 	r.addOutput(line)
 }
 
-// readEvent notes a test that begins, and which test the next output belongs to.
+// readEvent reads RUN, NAME, CONT or PAUSE of a test: which test begins, and has the next output.
 func (r *goReader) readEvent(what, name string) {
 	if _, known := r.output[name]; !known && what == "RUN" && len(r.order) < maxParts {
 		r.output[name] = ""
@@ -318,14 +318,14 @@ func (r *goReader) readEvent(what, name string) {
 	}
 }
 
-// addOutput adds a line to the output of the current test, up to a limit, or drops it without one.
+// addOutput adds a line, if not empty, to the output of the current test, if any, up to a limit.
 func (r *goReader) addOutput(line string) {
 	if output, running := r.output[r.current]; running && line != "" && len(output) < 4*maxPartNotes {
 		r.output[r.current] = output + line + "\n"
 	}
 }
 
-// readResult adds the result of a test that ended. If it did not pass, it gets the test's output.
+// readResult adds the result in m, a match of goResult. One not passed gets the test's output.
 func (r *goReader) readResult(m []string) {
 	name := m[2]
 	seconds, _ := strconv.ParseInt(m[3], 10, 64)

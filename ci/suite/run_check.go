@@ -165,8 +165,8 @@ func (s *Session) isLost() bool {
 	return s.lost
 }
 
-// tearDown runs all commands of a check's teardown, also after a timeout or Ctrl-C and after a
-// failed command, but not on a lost board. It returns the errors as text.
+// tearDown runs all commands of a check's teardown in TeardownLimit, also after a timeout, a Ctrl-C
+// or a failed command, but not on a lost board. It returns the errors as text.
 func (s *Session) tearDown(ctx context.Context, c Check) (wrong []string) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), TeardownLimit, fmt.Errorf("it took longer than %v", TeardownLimit))
 	defer cancel()
@@ -223,7 +223,7 @@ func fillResult(r *report.CheckResult, c Check, f Finding, err error, left []str
 }
 
 // addOutcome adds the test results that a program printed to the finding. One failed result or one
-// problem fails the check, and so does an empty output.
+// problem fails the check, and so does an output without results.
 func (f *Finding) addOutcome(o outcome) {
 	n := map[report.Status]int{}
 	for _, p := range o.Parts {

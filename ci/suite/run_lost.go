@@ -39,7 +39,7 @@ func IsAlive(ctx context.Context, b Board, limit time.Duration) bool {
 }
 
 // endLostRun cancels the run because a check found the board lost, and keeps the first reason. If
-// the board was silent, it also marks the board as lost.
+// the board was silent, it also marks the board as lost. Outside of a run it does nothing.
 func (s *Session) endLostRun(why error) {
 	if s.end == nil {
 		return
@@ -59,8 +59,8 @@ func (s *Session) whyLost() error {
 	return s.why
 }
 
-// lossError returns the error of a run in which the board was lost, or nil. It connects again to
-// learn whether the board restarted, which may take backWithin.
+// lossError returns the error of a run in which the board was lost, or nil, also if ctx ends. It
+// connects again to learn whether the board restarted, which may take backWithin.
 func (s *Session) lossError(ctx context.Context, r report.Report) error {
 	why := s.whyLost()
 	if why == nil || ctx.Err() != nil {
@@ -105,7 +105,7 @@ func (s *Session) explainLoss(ctx context.Context) string {
 	return "it answers again and did not restart: its boot id is the same, so the connection broke or its sshd ended"
 }
 
-// nextIfSilent returns the next step after a silent board, unless err has one.
+// nextIfSilent returns "\nnext: STEP" if err is of a silent board and has no next step, else "".
 func nextIfSilent(err error) string {
 	if !errors.Is(err, boardssh.ErrSilent) || strings.Contains(err.Error(), "\nnext: ") {
 		return ""

@@ -89,7 +89,7 @@ func (r *suiteRun) runWhenReady(ctx context.Context, c Check) []report.CheckResu
 	return results
 }
 
-// explainUnmetNeed waits for the checks that c needs, and returns which did not pass, or "".
+// explainUnmetNeed waits for the checks that c needs, and says which one did not pass, or "".
 func (r *suiteRun) explainUnmetNeed(c Check) string {
 	for _, n := range c.needs {
 		if n.kind != "check" {

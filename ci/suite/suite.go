@@ -88,7 +88,7 @@ const (
 // Names returns the names of the built-in suites.
 func Names() []string { return slices.Sorted(maps.Keys(builtIn())) }
 
-// AllNames returns the names of the built-in suites and of the user's own.
+// AllNames returns the sorted names of the built-in suites and of the user's own.
 func AllNames() ([]string, error) {
 	own, err := images.OwnSuites()
 	names := slices.AppendSeq(Names(), maps.Keys(own))
@@ -108,7 +108,7 @@ func findOwn(name string) (string, error) {
 // Load loads a built-in or own suite by its name, or any goss file by its path in .yml or .yaml.
 func Load(name string) (Suite, error) { return loadFile(name, io.Discard) }
 
-// Digest returns the SHA-256 of a board's suites and of the files that they include.
+// Digest returns the SHA-256, in hexadecimal, of a board's suites and the files that they include.
 func Digest(spec images.Spec) (string, error) {
 	h := sha256.New()
 	for _, name := range spec.Suites {
@@ -119,7 +119,7 @@ func Digest(spec images.Spec) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// loadFile loads a suite like Load. It also writes the content of each file that it reads to text.
+// loadFile loads a suite like Load. It also writes the length and content of each file to text.
 func loadFile(name string, text io.Writer) (Suite, error) {
 	own, err := findOwn(name)
 	if err != nil {
@@ -152,6 +152,7 @@ func loadFile(name string, text io.Writer) (Suite, error) {
 // listError is a mistake in a list of suites. Other errors of Load name the suite's file.
 type listError struct{ error }
 
+// unknownSuite returns the error for a name that no suite has, with the names that exist.
 func unknownSuite(name string) error {
 	names, err := AllNames()
 	if err != nil {
@@ -221,7 +222,8 @@ func (l *loader) readSuiteFile(file string) ([]byte, error) {
 
 var gossfileKeys = []string{"file", "title", "meta", "skip"}
 
-// readGossfiles includes the suites of section gossfile. A pattern without a match is an error.
+// readGossfiles includes the suites of section gossfile in the file from, except those with skip. A
+// pattern without a match is an error.
 func (l *loader) readGossfiles(from string, section *goyaml.Node, depth int) error {
 	shown := l.displayPath(from)
 	if section.Kind != goyaml.MappingNode {
@@ -256,7 +258,7 @@ func (l *loader) readGossfiles(from string, section *goyaml.Node, depth int) err
 	return nil
 }
 
-// readSection adds the checks of one section, which all have the section's kind, to l.checks.
+// readSection adds the checks of one section to l.checks, each before those of its key "then".
 func (l *loader) readSection(from string, key, section *goyaml.Node) error {
 	file := l.displayPath(from)
 	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == key.Value })
@@ -284,7 +286,8 @@ func (l *loader) readSection(from string, key, section *goyaml.Node) error {
 	return nil
 }
 
-// readFollowers adds the checks below the key "then" of c. They run after c, and only if c passes.
+// readFollowers adds the checks below the key "then" of c, which is the last in l.checks. They run
+// after c, and only if c passes.
 func (l *loader) readFollowers(from string, c Check) error {
 	if c.then == nil {
 		return nil
@@ -305,6 +308,7 @@ func (l *loader) readFollowers(from string, c Check) error {
 	return nil
 }
 
+// kindNames returns the sorted names of the sections, with gossfile.
 func kindNames() []string {
 	names := []string{"gossfile"}
 	for _, k := range kinds {

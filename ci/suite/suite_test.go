@@ -306,8 +306,7 @@ func TestMissesInWords(t *testing.T) {
 	}
 }
 
-// FuzzSuite checks that no file causes a panic, and that every parsed check has a name and a
-// timeout.
+// FuzzSuite checks that no file causes a panic, and that parsed checks have a name and a timeout.
 func FuzzSuite(f *testing.F) {
 	for _, file := range builtIn() {
 		data, err := embedded.ReadFile(file)

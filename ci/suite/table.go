@@ -18,7 +18,7 @@ type table struct {
 	labels []string // columns that name a row
 }
 
-// readTable parses the attribute table of a check.
+// readTable parses the attribute table of a check. Without one it returns nil.
 func (e *Entry) readTable() *table {
 	n := e.Fields["table"]
 	if n == nil {

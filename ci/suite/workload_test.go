@@ -251,8 +251,7 @@ type workload struct {
 	Metrics []string
 }
 
-// metricNames returns the sorted names of the metrics that checks report. Those of sensors depend on
-// the board.
+// metricNames returns the sorted names of the checks' metrics. Sensors depend on the board.
 func metricNames(checks []Check) (names []string) {
 	for _, c := range checks {
 		var all figures

@@ -36,7 +36,7 @@ func (b Recorded) Run(_ context.Context, argv ...string) (boardssh.Result, error
 	return boardssh.Result{}, fmt.Errorf("not recorded: %s", line)
 }
 
-// FormatResult returns a result as "passed: saw" or "failed: saw / want".
+// FormatResult returns "failed: saw / want", or for another status like "passed: saw".
 func FormatResult(r report.CheckResult) string {
 	if r.Status == report.Failed {
 		return "failed: " + r.Saw + " / " + r.Want
