@@ -150,7 +150,7 @@ func (inv *Inventory) lookUpVariable(h *Host, names []string) (string, error) {
 	return text, nil
 }
 
-// readPort sets a.Port from the host's variables, to a number from 1 to 65535.
+// readPort sets a.Port from the host's variables, if any. It refuses all but 1 to 65535.
 func (inv *Inventory) readPort(h *Host, a *Access) error {
 	text, err := inv.lookUpVariable(h, portVariables)
 	if err != nil || text == "" {
@@ -164,7 +164,7 @@ func (inv *Inventory) readPort(h *Host, a *Access) error {
 	return nil
 }
 
-// readLimit sets a.Limit from the host's variable slipway_limit, a time such as 90s.
+// readLimit sets a.Limit from the host's variable slipway_limit, if any: over 0, such as 90s.
 func (inv *Inventory) readLimit(h *Host, a *Access) error {
 	text, err := inv.lookUpVariable(h, []string{limitVariable})
 	if err != nil || text == "" {

@@ -71,7 +71,7 @@ func (r *fleetRun) runBoard(ctx context.Context, j *job) (Result, *Note) {
 	return result, t.noteAfter()
 }
 
-// closeConnection closes the connection to the board, and returns whether it was broken before.
+// closeConnection closes the connection to the board, if any, and returns whether it broke before.
 func (t *attempt) closeConnection(ctx context.Context, err error) bool {
 	if t.conn == nil {
 		return false
@@ -146,7 +146,7 @@ func (t *attempt) connect(ctx context.Context) error {
 	return shortenUnknownKey(err)
 }
 
-// shortenUnknownKey replaces the error of an unknown host key by a short one of the kind NewKey: the
+// shortenUnknownKey replaces the error of an unknown host key by a short one of kind NewKey: the
 // summary has the advice, once for all. Other errors stay as they are.
 func shortenUnknownKey(err error) error {
 	var unknown *boardssh.UnknownKey
@@ -208,8 +208,8 @@ func shortenOutput(text string) string {
 
 func (t *attempt) hasDeploy() bool { return t.request.Deploy || t.source != nil }
 
-// deploy sends the request's file or artifact to the board, if it has one. After an earlier attempt
-// it first compares the file's digest, and only sets t.already if the board has that file.
+// deploy sends the request's file or artifact to the board, if it has one. If an earlier attempt
+// left the same file on the board, deploy sends nothing and sets t.already.
 func (t *attempt) deploy(ctx context.Context) error {
 	if !t.hasDeploy() {
 		return nil

@@ -108,6 +108,7 @@ func newJournal(dir string, entries []entry, before func() error) (*journal, err
 	return &journal{file: f, sync: f.Sync}, nil
 }
 
+// syncDir waits until the entries of a folder are on the disk.
 func syncDir(name string) error {
 	d, err := os.Open(name)
 	if err != nil {
@@ -285,8 +286,8 @@ func (h *history) applyEntry(e entry, first bool) error {
 	return nil
 }
 
-// applyResult replaces a host's result and note by those of e, or adds the host. It refuses a
-// result of another host or of an unknown kind.
+// applyResult replaces a host's result, which has the index i if known, and its note by those of e,
+// or adds the host. It refuses a result of another host or of an unknown kind.
 func (h *history) applyResult(e entry, i int, known bool) error {
 	if e.Result.Host != e.Host || !e.Result.Kind.isKnown() {
 		return fmt.Errorf("the result of %s is of %q and of kind %q", oneLine(e.Host), oneLine(e.Result.Host), oneLine(e.Result.Kind))

@@ -11,8 +11,7 @@ import (
 	"slipway/layers/localfile"
 )
 
-// heldBy makes a lock file that names a process. A child process holds the lock until it has
-// read all of its input.
+// heldBy makes a lock file that names a process. A child holds the lock until its input ends.
 func heldBy(t *testing.T, pid int) (name string, release func()) {
 	t.Helper()
 	name = filepath.Join(t.TempDir(), "lock")

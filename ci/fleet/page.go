@@ -54,7 +54,7 @@ func (o Outcome) newPage(reports []report.Report) report.BoardsPage {
 	return p
 }
 
-// status returns the status that the page and the JUnit file show for a kind.
+// status returns what the page and the JUnit file show for a kind: skipped only for NotBegun.
 func (k Kind) status() report.Status {
 	switch {
 	case k.isDone():
@@ -134,6 +134,7 @@ func (o Outcome) failuresOf(r Result, of report.Report) []report.Failure {
 }
 
 // describeBoard returns one line with the address, and if known: canary, tries, system and version.
+// That of a board that passed also has what it said.
 func (r Result) describeBoard() string {
 	words := []string{r.Address}
 	if r.Canary {

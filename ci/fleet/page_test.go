@@ -80,8 +80,7 @@ func TestNextStepForNewKeys(t *testing.T) {
 	}
 }
 
-// A board's words and an inventory's names reach the page as text, and no link leads
-// out of its folder.
+// A board's words and an inventory's names reach the page as text. No link leaves its folder.
 func TestPageOfHostileFleet(t *testing.T) {
 	const hostile = `"><script>alert(1)</script>`
 	dir := t.TempDir()

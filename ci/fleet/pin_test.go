@@ -14,8 +14,7 @@ import (
 	"slipway/images"
 )
 
-// withoutSSH hides ssh, so that the user's known_hosts is the one below HOME: the real ssh
-// ignores HOME.
+// withoutSSH hides ssh, which ignores HOME, so that the user's known_hosts is the one below HOME.
 func withoutSSH(t *testing.T) (knownHosts string) {
 	t.Helper()
 	t.Setenv("PATH", t.TempDir())
@@ -30,8 +29,7 @@ func countStates(met []Contact) map[State]int {
 	return n
 }
 
-// The new keys are listed, confirmed by one question, and pinned. Then the boards can be
-// reached.
+// The new keys are listed, confirmed by one question, and pinned. Then boards can be reached.
 func TestPin(t *testing.T) {
 	p := simulate(t, 1, faultNewKey, faultNewKey, faultOtherKey, faultRefused)
 	knownHosts := withoutSSH(t)

@@ -178,8 +178,7 @@ func TestFileChangesMeanwhile(t *testing.T) {
 	}
 }
 
-// A second run is refused while one is running, and says which. The record of the first one
-// is complete.
+// A second run is refused while one runs, and says which. The record of the first one is complete.
 func TestTwoRuns(t *testing.T) {
 	p := simulate(t, 1, faultSlow)
 	p.request.Parallel = 1

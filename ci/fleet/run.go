@@ -201,6 +201,7 @@ func (a Request) describeWork() string {
 	return strings.TrimSpace(a.commandName() + " " + suite.ShellLine(a.Program))
 }
 
+// writeNotes writes each note as a line with "warning: ".
 func writeNotes(w io.Writer, notes []string) {
 	for _, note := range notes {
 		fmt.Fprintln(w, "warning: "+oneLine(note))
@@ -391,6 +392,7 @@ func claimBoard(inv *Inventory, h *Host, a Access, boards map[string]string) err
 	return nil
 }
 
+// close closes the bundle and the file that boards get.
 func (p *plan) close() {
 	if p.bundle != nil {
 		p.bundle.Close()
@@ -408,7 +410,7 @@ func (p *plan) outputDir() string {
 
 func (p *plan) hostDir(j *job) string { return filepath.Join(p.outputDir(), j.host.Name) }
 
-// writePreview writes the work and the boards of the run.
+// writePreview writes the work and the boards of the run. Its error is always nil.
 func (p *plan) writePreview(w io.Writer) error {
 	what := "prove " + p.spec.Board
 	switch {
@@ -429,7 +431,8 @@ func (p *plan) writePreview(w io.Writer) error {
 	return nil
 }
 
-// confirmUpdate shows the boards of an update and asks the user. Without an update it does nothing.
+// confirmUpdate shows the boards of an update and asks the user. It does nothing in a dry run, and
+// without an update or request.Confirm.
 func (p *plan) confirmUpdate(w io.Writer) error {
 	if p.bundle == nil || p.request.DryRun || p.request.Confirm == nil {
 		return nil
@@ -629,7 +632,8 @@ func (r *fleetRun) stopRun(why error) {
 	}
 }
 
-// endAttempt records the result of an attempt in the journal, the outcome and the progress line.
+// endAttempt records an attempt's result and note in the journal, the outcome and the progress. If
+// the journal cannot be written, it stops the run.
 func (r *fleetRun) endAttempt(j *job, result Result, note *Note) {
 	err := r.journal.appendEntry(entry{Host: j.host.Name, Result: &result, Note: note})
 	if err != nil {

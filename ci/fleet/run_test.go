@@ -84,8 +84,7 @@ func simulate(t *testing.T, ok int, faults ...boardFault) *simulation {
 	}
 }
 
-// runPlan does what Run does, but ends the time of a slow board as soon as that becomes
-// slow.
+// runPlan does what Run does, but ends the time of a slow board as soon as it becomes slow.
 func (p *simulation) runPlan(ctx context.Context) (Outcome, error) {
 	p.t.Helper()
 	var out strings.Builder
@@ -436,8 +435,7 @@ func (e *events) wantOpen(t *testing.T, board string, tries int) {
 	}
 }
 
-// Each board has a progress line that says how it ended. There is one line for the whole
-// run.
+// Each board has a progress line that says how it ended. The whole run has one line.
 func TestLines(t *testing.T) {
 	p := simulate(t, 2, faultFails)
 	sink := &events{}

@@ -159,8 +159,7 @@ func (b *simulatedBoard) losesConnection(line string) bool {
 	return true
 }
 
-// parseCommand parses the commands of package boardssh: echo 'MARK'$$ >&2; exec 'word'
-// 'word'.
+// parseCommand parses the commands of boardssh: echo 'MARK'$$ >&2; exec 'word' 'word'.
 func parseCommand(command string) (mark string, argv []string) {
 	if head, rest, ok := strings.Cut(command, "'$$ >&2; exec "); ok {
 		mark, command = strings.TrimPrefix(head, "echo '"), rest

@@ -80,6 +80,7 @@ type fileStamp struct {
 	modified, last unix.Timespec
 }
 
+// stampOf returns a file's stamp, which changes with each change of the file. It follows links.
 func stampOf(file string) (fileStamp, error) {
 	var s unix.Stat_t
 	if err := unix.Stat(file, &s); err != nil {
@@ -96,8 +97,8 @@ type sentFile struct {
 
 var errChanged = errors.New("it changed during the run")
 
-// recordDigest calls use, which opens an input, and records the input's digest and stamp. If use
-// returns no digest, recordDigest computes it. It fails if the file changes meanwhile.
+// recordDigest calls use, which opens the input what, and records digest and stamp of file name. If
+// use returns no digest, recordDigest computes it. It fails if the file changes meanwhile.
 func (p *plan) recordDigest(ctx context.Context, what, name string, use func() (digest string, err error)) error {
 	was, err := stampOf(name)
 	if err != nil {

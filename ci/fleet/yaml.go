@@ -75,6 +75,7 @@ func (inv *Inventory) readYAMLVariable(g *group, key, value *goyaml.Node) error 
 	return nil
 }
 
+// readYAMLChild creates the group key, with its hosts, children and vars, as a child of g.
 func (inv *Inventory) readYAMLChild(g *group, key, value *goyaml.Node) error {
 	child, err := inv.readYAMLGroup(key, value)
 	if err != nil {
