@@ -78,7 +78,7 @@ func ReasonFor(err error) string {
 	return ""
 }
 
-// Because adds a kind to err and keeps its text. It returns err as it is after ctx was canceled.
+// Because adds a kind to err and keeps its text. It returns err as it is if it is nil or ctx ended.
 func Because(ctx context.Context, kind, err error) error {
 	if err == nil || ctx.Err() != nil || errors.Is(err, kind) {
 		return err

@@ -15,8 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// forging are names and words that would be results of their own, were they printed as
-// they are.
+// forging are names and words that would be results of their own if they were printed as they are.
 func forging() Report {
 	const tap, tag = "x\nok 99 - forged # SKIP\n  ...\nBail out! now", "<testcase name=forged>"
 	return Report{

@@ -38,6 +38,7 @@ type page struct {
 	files []file                   // that the page's writer writes too
 }
 
+// render returns the HTML page of a report.
 func (p page) render(r Report) ([]byte, error) {
 	var b bytes.Buffer
 	err := pages().ExecuteTemplate(&b, "report.html.tmpl", p.newView(r))

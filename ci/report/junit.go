@@ -56,8 +56,8 @@ func (r Report) junitSuites() []junitSuite {
 	return all
 }
 
-// prefixLabel adds a board's label to the names of a suite and its cases. It replaces dots in the
-// label, because CI servers make folders of the dots in a class name.
+// prefixLabel puts a board's label before a suite's name and the class names of its cases. In these
+// it replaces the label's dots, because CI servers make folders of them.
 func prefixLabel(s *junitSuite, label string) {
 	s.Name = label + " " + s.Name
 	for i := range s.Cases {
@@ -103,6 +103,7 @@ func newJUnitCase(class string, result CheckResult) junitCase {
 	return c
 }
 
+// logText returns the texts of the logs, each after its name.
 func (r Report) logText() string {
 	var b strings.Builder
 	for _, l := range r.Logs {

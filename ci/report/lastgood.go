@@ -51,7 +51,7 @@ type History map[string]float64
 
 func HistoryKey(suite, check, metric string) string { return suite + "/" + check + "/" + metric }
 
-// ReadHistory reads a board's file of metrics. It returns nil if there is no such file.
+// ReadHistory reads a board's file of metrics. It returns nil for "" or if there is no such file.
 func ReadHistory(file string) (History, error) {
 	if file == "" {
 		return nil, nil

@@ -313,6 +313,7 @@ func (f Failure) lines(indent string) string {
 	return text.String()
 }
 
+// formatMS returns a time as text, like "900 ms" or "1.2 s".
 func formatMS(ms int64) string {
 	if ms < 1000 {
 		return fmt.Sprintf("%d ms", ms)
@@ -398,7 +399,8 @@ func tidyMetrics(all []Metric) []Metric {
 
 func isNumber(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// AddFailure adds a failed stage with err's text and next step, and sets the reason and the time.
+// AddFailure adds a failed stage with err's text and its next step, or next if err has none. It
+// sets r.Reason and r.ElapsedMS.
 func (r *Report) AddFailure(stage string, err error, next string) {
 	took := time.Since(r.Started).Milliseconds()
 	r.Reason, r.ElapsedMS = ReasonFor(err), took

@@ -114,8 +114,8 @@ func (r Report) checkLimits() error {
 	return nil
 }
 
-// Convert reads the reports of files or folders. It writes them into dir, prints them in the form
-// f, or prints summaries if neither is given.
+// Convert reads the reports of files or folders. It writes them into dir, if not "", and prints
+// them in the form f. Without f it prints the path of the page in dir, or without dir summaries.
 func Convert(w io.Writer, files []string, f *Form, dir string) error {
 	var all []Report
 	for _, file := range files {
@@ -145,8 +145,8 @@ func Convert(w io.Writer, files []string, f *Form, dir string) error {
 	return err
 }
 
-// lastOfFleet returns the reports that a folder's fleet.json names: those of its last run. Other
-// folders are of older runs. It returns nil without such a file.
+// lastOfFleet returns the paths below dir of the reports in its fleet.json: those of its last run.
+// Other folders are of older runs. It returns nil without a valid fleet.json.
 func lastOfFleet(dir string) []string {
 	var run struct {
 		Results []struct {
@@ -165,7 +165,8 @@ func lastOfFleet(dir string) []string {
 }
 
 // reportFiles returns the path of a folder's report.json, or if it has none, those in the folders
-// directly below. A name that is no folder is returned as it is.
+// directly below, in a fleet's folder only those of lastOfFleet. Without any it returns the path in
+// the folder. A name that is no folder is returned as it is.
 func reportFiles(name string) []string {
 	if info, err := os.Stat(name); err != nil || !info.IsDir() {
 		return []string{name}

@@ -22,8 +22,7 @@ const maxTextBytes = 64 << 10
 
 func summaryFile() string { return cmp.Or(os.Getenv(SummaryVariable), os.Getenv(gitHubSummary)) }
 
-// AddSummary appends Markdown to the file for the CI server's summary. It makes the text only if a
-// file is set.
+// AddSummary appends Markdown to the CI server's summary file. Without one it makes no text.
 func AddSummary(markdown func() string) error {
 	path := summaryFile()
 	if path == "" {

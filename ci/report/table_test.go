@@ -9,8 +9,7 @@ func withTable(t Table) Report {
 	return Report{Version: 1, Board: "orin", Suites: []SuiteResult{{Name: "power", Checks: []CheckResult{{Name: "each mode", Status: Passed, Table: &t}}}}}
 }
 
-// A table from elsewhere keeps to the limits, and rows that are too short or too long do no
-// harm.
+// A table from elsewhere keeps to the limits. Rows that are too short or too long do no harm.
 func TestTablesFromElsewhere(t *testing.T) {
 	wide := Table{Labels: 99, Columns: strings.Split(strings.Repeat("c,", 50), ","), Rows: [][]string{{"x"}}}
 	for range MaxTableRows + 10 {

@@ -38,7 +38,7 @@ func renderTAP(all []Report) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// writeTAP writes the result line of a stage or check, and its details as a YAML block.
+// writeTAP writes the line of result n, with prefix before its name, and details as a YAML block.
 func writeTAP(b *bytes.Buffer, n int, prefix string, p point) {
 	fmt.Fprintf(b, "%s %d - %s", plaintext.Either(p.Status == Failed, "not ok", "ok"), n, tapText(prefix+p.suite+": "+p.Name))
 	if p.Status == Skipped {
@@ -60,7 +60,7 @@ func writeTAP(b *bytes.Buffer, n int, prefix string, p point) {
 	fmt.Fprint(b, "  ...\n")
 }
 
-// writeTAPMetric writes a metric and its limits as an element of a YAML list.
+// writeTAPMetric writes a metric, its limits and its last value as an element of a YAML list.
 func writeTAPMetric(b *bytes.Buffer, m Metric) {
 	fmt.Fprintf(b, "    - name: %s\n      value: %s\n", yamlText(m.Name), formatDecimal(m.Value))
 	if m.Unit != "" {
