@@ -109,7 +109,7 @@ func parseL4T(text string) string {
 	return "R" + m[1] + "." + m[2]
 }
 
-// findSlot returns the running slot, or "": by kernel command line, RAUC, nvbootctl, mlxbf-bootctl.
+// findSlot returns the running slot or "", by kernel command line, RAUC, nvbootctrl, mlxbf-bootctl.
 func findSlot(texts map[string]string) string {
 	if slot := bootedSlot(texts["/proc/cmdline"]); slot != "" {
 		return slot
