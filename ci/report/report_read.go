@@ -145,8 +145,8 @@ func Convert(w io.Writer, files []string, f *Form, dir string) error {
 	return err
 }
 
-// lastOfFleet returns the paths below dir of the reports in its fleet.json: those of its last run.
-// Other folders are of older runs. It returns nil without a valid fleet.json.
+// lastOfFleet returns the pages that dir/fleet.json names, like HOST/report.html: those of its
+// last run. Other folders are of older runs. It returns nil without a valid fleet.json.
 func lastOfFleet(dir string) []string {
 	var run struct {
 		Results []struct {
