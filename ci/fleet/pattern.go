@@ -66,7 +66,7 @@ func subtract(chosen, found map[string]bool) {
 	maps.DeleteFunc(chosen, func(name string, _ bool) bool { return found[name] })
 }
 
-// splitPattern splits a pattern at commas, or if it has none, at colons outside of [].
+// splitPattern splits a pattern at commas, or without any, at colons outside of []. No part is "".
 func splitPattern(pattern string) []string {
 	separator := ','
 	if !strings.Contains(pattern, ",") {
@@ -139,7 +139,7 @@ func (inv *Inventory) collectHosts(g *group, hosts, seen map[string]bool) {
 
 var subscriptPattern = plaintext.Regexp(`.\[(-?\d+|-?\d*:-?\d*)\]$`)
 
-// matcherOf returns a function that matches a name, a wildcard, or a ~regexp at the beginning.
+// matcherOf returns a function that matches a name, a wildcard, or from its beginning a ~regexp.
 func matcherOf(name string) (func(string) bool, error) {
 	switch {
 	case name == "":

@@ -83,7 +83,7 @@ func expandRanges(name string, limit int) ([]string, error) {
 	return all, nil
 }
 
-// rangeMembers lists the members of a range with its end, such as 1:9, 01:40:2 or a:f.
+// rangeMembers lists the members of a range, including its end, such as 1:9, 01:40:2 or a:f.
 func rangeMembers(bounds string) ([]string, error) {
 	part := strings.Split(bounds, ":")
 	if len(part) < 2 || len(part) > 3 {
