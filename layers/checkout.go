@@ -28,7 +28,7 @@ const maxParallel = 8
 // Checkout checks out every repository of the project at its commit in the workspace, applies its
 // patches, and writes bitbake's configuration into ws.Build, if set. A repository at its commit
 // stays untouched. To move one that the user changed is an error. A branch or tag without a commit
-// is looked up once; Lock moves it. It names submodules without fetching them. It can be killed.
+// is looked up once; Lock moves it. It only warns of submodules. A killed run can be repeated.
 func Checkout(ctx context.Context, p Project, ws Workspace) error {
 	c, err := newCheckout(ctx, p, ws, len(p.Repos))
 	if err != nil {

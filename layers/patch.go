@@ -175,7 +175,7 @@ func seriesEntry(line string) string {
 	return strings.TrimRight(line, " \t\r")
 }
 
-// readPatchFile reads a regular file in root, at most maxPatchBytes, that is in no .git folder.
+// readPatchFile reads a regular file in root, of at most maxPatchBytes. It refuses one in .git.
 func readPatchFile(root *os.Root, patch Patch, name string) (git.PatchFile, error) {
 	if git.IsReserved(name) {
 		return git.PatchFile{}, fmt.Errorf("%s is a file of git's own", name)

@@ -82,7 +82,7 @@ func lockRepos(ctx context.Context, step *progress.Step, p Project, ws Workspace
 	return in.describePins(moved, all), err
 }
 
-// describePins returns how many of all pins moved, and the lock file if there is only one.
+// describePins returns a text: how many of all pins moved, and the lock file if there is only one.
 func (in *reading) describePins(moved, all int) string {
 	first := in.firstLock().path
 	switch {
@@ -145,7 +145,8 @@ func (l *loader) pinRepo(ctx context.Context, r Repo) (Repo, error) {
 	return r, err
 }
 
-// floatingRepos returns the repositories without a pin that stays, each with its commit to lock.
+// floatingRepos returns the repositories that no file pins, or whose pins Lock updates, each with
+// the commit to lock.
 func (in *reading) floatingRepos(ctx context.Context) ([]Repo, error) {
 	p, err := in.buildProject()
 	if err != nil {

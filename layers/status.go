@@ -155,8 +155,8 @@ type Reached struct {
 
 const maxServers = 8 // servers at a time
 
-// Reach asks the server of each repository with a url for HEAD, with git ls-remote, and calls
-// hasLocally. Reached.Err is the error of a server, also if it takes longer than each.
+// Reach asks the server of each repository with a url for HEAD by git ls-remote, and sets Here by
+// hasLocally. Err is the error of a server, also if it takes longer than each.
 func Reach(ctx context.Context, p Project, ws Workspace, each time.Duration) ([]Reached, error) {
 	ws, err := ws.absolutePaths()
 	if err != nil {
