@@ -149,8 +149,8 @@ func (t Tree) recordCommit(ctx context.Context, r Remote, commit string) (err er
 	return t.writeRecord(made)
 }
 
-// ensureCommit returns r's commit, fetched if the tree lacks it or does not have r's tag at it. A
-// branch or tag without a commit that was fetched before is not fetched again.
+// ensureCommit returns r's commit, fetched if the tree lacks it or does not have r's tag at it. It
+// does not fetch a branch or tag again that it fetched before.
 func (t Tree) ensureCommit(ctx context.Context, r Remote, mirrors string) (string, error) {
 	want, err := t.LocalCommit(ctx, r)
 	if err == nil && t.tagMatches(ctx, r, want) {
