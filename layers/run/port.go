@@ -29,7 +29,7 @@ func FreePortFor(name string) (int, error) {
 
 const ports = highest - lowest + 1
 
-// firstFree tries up to 200 ports, each at an offset from next, and returns the first that is free.
+// firstFree tries up to 200 ports lowest+next() of 127.0.0.1, and returns the first that is free.
 func firstFree(next func() int) (int, error) {
 	for range 200 {
 		port := lowest + next()
