@@ -161,7 +161,7 @@ func hasIndicator(s string) bool {
 	return strings.Contains(s, ": ") || strings.HasSuffix(s, ":") || strings.Contains(s, " #")
 }
 
-// writeFlow writes a text of one line between two quote, "" for plain. split breaks it after
+// writeFlow writes a text of one line in quote, which is ' or "" for plain. split breaks it after
 // lineWidth at a space, and the next line begins at the column deep.
 func (e *emitter) writeFlow(s, quote string, deep int, split bool) {
 	if !e.spaced {

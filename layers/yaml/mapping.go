@@ -29,8 +29,8 @@ func At(file string, n *yaml.Node, format string, args ...any) error {
 	return Position{file, n.Line, n.Column}.Errorf(format, args...)
 }
 
-// Parse returns the only YAML document of a file, nil for an empty file. A second one is an error,
-// a repeated key is not.
+// Parse returns the only YAML document of a file, nil for an empty file. A second one is an error.
+// A repeated key is not.
 func Parse(file string, data []byte) (*yaml.Node, error) {
 	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithUniqueKeys(false))
 	if err != nil {
@@ -163,7 +163,7 @@ func NewEntry(file, kind string, keys []string, key, value *yaml.Node) (*Entry, 
 	return e, nil
 }
 
-// KindOf describes a value in words, for errors; a scalar by its quoted text.
+// KindOf describes a value in words for errors, a scalar by its quoted text.
 func KindOf(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:

@@ -137,7 +137,7 @@ func (v *Value) ReplacePath(e *Value, keys ...string) {
 	}
 }
 
-// Merge returns base with the values of over, and changes neither. It merges only dicts.
+// Merge returns base with over's values: it merges dicts, and replaces others. It changes neither.
 func Merge(base, over *Value) *Value {
 	if base == nil || base.Kind != Dict || over.Kind != Dict {
 		return over
