@@ -87,7 +87,7 @@ func downloadKas(ctx context.Context, work, into string) error {
 	return run.Run(ctx, run.Command{Argv: []string{"dpkg-deb", "-x", debs[0], into}})
 }
 
-// testingSource returns apt's line for Debian's testing suite, from this machine's archive.
+// testingSource returns the sources.list line of Debian's testing suite, in this machine's archive.
 func testingSource(ctx context.Context) (string, error) {
 	release, err := os.ReadFile("/etc/os-release")
 	if err != nil {
