@@ -234,7 +234,7 @@ func (l *loader) readOnce() (*reading, error) {
 }
 
 // readProjectFile reads a file and merges it over what it includes and over its lock file, which
-// are read first. Lock files of pins that Lock updates are merged without these pins.
+// are read first. It leaves out the pins that Lock updates. More than maxFiles files are an error.
 func (in *reading) readProjectFile(path string, from source) error {
 	if in.read = append(in.read, path); len(in.read) > maxFiles {
 		return fmt.Errorf("%s: more than %d included files", path, maxFiles)
