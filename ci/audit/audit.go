@@ -155,7 +155,7 @@ func matchPath(pattern, where string) bool {
 	return ok && strings.HasSuffix(where, parts[len(parts)-1])
 }
 
-// CheckAllowed returns an error for a pattern of --allow that has no known rule or no path.
+// CheckAllowed returns an error for an --allow that is not "RULE /PATH" with a known rule.
 func CheckAllowed(patterns []string) error {
 	for _, pattern := range patterns {
 		rule, _, found := strings.Cut(pattern, " /")
@@ -171,8 +171,8 @@ func CheckAllowed(patterns []string) error {
 	return nil
 }
 
-// readFile records a regular file in programs if it is an ELF file, and checks its first
-// maxFileBytes. Empty or truncated programs are findings.
+// readFile checks the first maxFileBytes of a regular file, and records an ELF file in programs. It
+// ignores other kinds of file. Empty or truncated programs are findings.
 func (a *auditor) readFile(name string) error {
 	info := a.tree.files[name]
 	if !info.mode.IsRegular() {

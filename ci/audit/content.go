@@ -59,8 +59,8 @@ func (a *auditor) checkContent(name string, data []byte) {
 // homePath matches what follows /home/ in a path to a file in a user's home folder.
 var homePath = plaintext.Regexp(`^([a-z_][a-z0-9_-]*)/[\w.+-]+/[\w.+-]+`)
 
-// checkHome adds a finding for the first path below /home/USER if the image has no home of this
-// USER. It skips usr/share and the metadata of Python packages, where such paths are examples.
+// checkHome adds a finding for the first path such as /home/USER/X/Y whose USER has no home in the
+// image. It skips usr/share and the metadata of Python packages, where such paths are examples.
 func (a *auditor) checkHome(name string, data []byte) {
 	if strings.HasPrefix(name, "usr/share/") || strings.Contains(name, ".dist-info/") {
 		return
@@ -100,7 +100,7 @@ var bytecodeMagics = map[uint16]string{
 }
 
 // checkBytecode checks that a .pyc file's header and first code byte are of the Python in its name
-// or folder, and that the image has that version. It skips those that bytecodeMagics lacks.
+// or folder, and that the image has that version. It skips versions that bytecodeMagics lacks.
 func (a *auditor) checkBytecode(name string, data []byte) {
 	if len(data) < 17 || data[2] != '\r' || data[3] != '\n' {
 		a.addFinding("python bytecode", name, "it is cut off, or no bytecode")
@@ -190,8 +190,8 @@ var secrets = []secret{
 	{"credentials", "what somebody typed", plaintext.Regexp(`(^|/)\.(bash|ash|zsh|python|mysql|psql)_history$`), "", nil},
 }
 
-// checkSecrets adds a finding for the first kind of secret that a file holds. A secret in a file
-// named as an SSH host key is a finding of the rule "host key".
+// checkSecrets adds a finding for the first kind of secret, or login without password, in a file. A
+// secret in a file named as an SSH host key is a finding of the rule "host key".
 func (a *auditor) checkSecrets(name string, data []byte) {
 	for _, s := range secrets {
 		if s.name != nil && !s.name().MatchString(name) {
@@ -211,8 +211,8 @@ func (a *auditor) checkSecrets(name string, data []byte) {
 
 var hostKey = plaintext.Regexp(`^etc/(ssh|dropbear)/[^/]*host[^/]*key$`)
 
-// checkUnits finds enabled systemd units that do not exist, or whose program does not exist. It
-// skips masked units, templates, and units with a condition, which may be for other boards.
+// checkUnits finds enabled systemd units that do not exist, or whose ExecStart does not. It skips
+// missing templates, and programs of masked units and of units with a condition or assertion.
 func (a *auditor) checkUnits() {
 	for _, name := range a.tree.names() {
 		dir := path.Base(path.Dir(name))

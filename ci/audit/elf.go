@@ -186,8 +186,8 @@ func (a *auditor) commonArch() string {
 	return best
 }
 
-// checkProgram checks an ELF file: GPU code, architecture, kernel version, interpreter, hardening,
-// search path, libraries. Below foreign it checks only GPU code. A wrong architecture ends it.
+// checkProgram checks an ELF file: GPU code, then (not below foreign) architecture, kernel version,
+// interpreter, hardening, search path, libraries. A wrong architecture or interpreter ends it.
 func (a *auditor) checkProgram(name string, p *program) {
 	a.checkGPU(name, p.sms)
 	if isBelow(name, foreign) {
@@ -230,7 +230,7 @@ func (a *auditor) checkProgram(name string, p *program) {
 }
 
 // checkLibraries finds needed libraries that the loader would not find, or that lack a symbol's
-// version (not with musl). Plugins may need a library of any folder.
+// version (not with musl). A file without an interpreter may need a library of any folder.
 func (a *auditor) checkLibraries(name string, p *program) {
 	dirs := a.searchPath(name, p)
 	musl := strings.Contains(p.interpreter, "ld-musl")
@@ -306,7 +306,7 @@ func (a *auditor) searchPath(name string, p *program) []string {
 	return append(all, a.libraries...)
 }
 
-// readLinkerConf returns the folders of ld.so.conf and of its includes, down to five levels.
+// readLinkerConf returns the folders of ld.so.conf (depth 0) and of its includes, down to depth 5.
 func (a *auditor) readLinkerConf(file string, depth int) (dirs []string) {
 	if depth > 5 {
 		return nil

@@ -61,7 +61,8 @@ func isArtifact(dir string) bool {
 	return localfile.Exists(images.ArtifactPath(dir))
 }
 
-// findArtifact returns an artifact's disk image, or else root file system, that is not compressed.
+// findArtifact returns an artifact's uncompressed disk image, or else root file system, or an
+// error.
 func findArtifact(dir string) (Target, error) {
 	a, err := images.OpenArtifact(dir)
 	if err != nil {
@@ -124,7 +125,8 @@ type answer struct {
 	Error   string   `json:"error"`
 }
 
-// Answer audits a target in the process that Isolate starts. It writes reports and error as JSON.
+// Answer audits a target in the process that Isolate starts. It writes reports and error as JSON,
+// and returns only an error of the writing.
 func Answer(ctx context.Context, w io.Writer, t Target, opt Options) error {
 	var a answer
 	reports, err := Audit(ctx, t, opt)
@@ -135,7 +137,7 @@ func Answer(ctx context.Context, w io.Writer, t Target, opt Options) error {
 }
 
 // Isolate runs argv, a command that calls Answer, in a process of limited memory and time, and
-// returns the reports. A damaged file system can crash its reader, or make it take all memory.
+// returns what that wrote. A damaged file system can crash its reader, or make it take all memory.
 func Isolate(ctx context.Context, argv, env []string) ([]Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
@@ -154,7 +156,7 @@ func Isolate(ctx context.Context, argv, env []string) ([]Report, error) {
 	return nil, fmt.Errorf("its file system is damaged, and ended the process that read it: %w", cmp.Or(err, io.ErrUnexpectedEOF))
 }
 
-// Write writes a report as text: a line for each finding, and the next step once for each rule.
+// Write writes a report as text: a summary, each finding, and the next step once for each rule.
 func (r Report) Write(w io.Writer) error {
 	fmt.Fprintf(w, "%s: %s, %d files, %d programs, %.0f MiB read\n", plaintext.OneLine(r.System), r.Arch, r.Files, r.Programs, float64(r.Bytes)/(1<<20))
 	if r.Unread > 0 {

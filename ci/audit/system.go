@@ -110,7 +110,7 @@ func (a *auditor) checkSSHD(name string) {
 }
 
 // checkPassword adds a finding if an account has no password, a common password, or any other that
-// all boards of the image would share. Locked accounts pass.
+// all boards of the image would share. Locked accounts and the hash "x" pass.
 func (a *auditor) checkPassword(file, account, hash string) {
 	shown := plaintext.Clean(account, 100)
 	if hash == "" {

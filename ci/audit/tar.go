@@ -34,7 +34,7 @@ func AuditBoard(ctx context.Context, conn *boardssh.Conn, opt Options) (Report, 
 	return auditBoard(ctx, conn, "/", opt)
 }
 
-// auditBoard audits the files below a board's folder root. Unread counts those tar may not read.
+// auditBoard audits like AuditBoard, but only below root. Unread counts the files tar may not read.
 func auditBoard(ctx context.Context, conn *boardssh.Conn, root string, opt Options) (Report, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -114,9 +114,9 @@ func (r *endReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readTar reads a root file system from a tar archive and shows progress. The content, at most
-// maxFileBytes of a file, goes to a temporary file that has no name any more, and is gone when the
-// tree is closed. It fails above maxSpool, and if the archive is truncated.
+// readTar reads a root file system from a tar archive and shows progress. It fails if the archive
+// is truncated or has more than maxSpool bytes. The content, at most maxFileBytes of a file, goes
+// to an unlinked temporary file, which is gone when the tree is closed.
 func readTar(ctx context.Context, name string, r io.Reader) (t *tree, err error) {
 	spool, err := os.CreateTemp("", "slipway-audit-")
 	if err != nil {

@@ -70,8 +70,8 @@ func (t *tree) head(name string, n int64) (data []byte, err error) {
 	return data, readAll(f, data)
 }
 
-// readAll fills data from r, which must not end before. If r returns nothing without an error, the
-// rest stays zero: go-diskfs 1.9.4 does so in a hole at the end. In others its bytes are wrong.
+// readAll fills data from r, or fails if r ends early. If r returns nothing without an error, the
+// rest stays zero: so go-diskfs 1.9.4 reads a hole at the end. It fills other holes wrongly.
 func readAll(r io.Reader, data []byte) error {
 	for len(data) > 0 {
 		n, err := r.Read(data)
@@ -229,7 +229,7 @@ func openImage(name string) (trees []*tree, err error) {
 }
 
 // readTrees reads an open image: all of it as ext4 if it has no partition table, or each ext4
-// partition with a root file system. It skips other partitions.
+// partition with a root file system. It skips other partitions. The caller sets close and bytes.
 func readTrees(name string, image backend.Storage, size int64) (trees []*tree, err error) {
 	defer recoverDamage(&err)
 	table, err := partition.Read(image, sector, sector)
@@ -259,7 +259,8 @@ func readTrees(name string, image backend.Storage, size int64) (trees []*tree, e
 
 const sector = 512
 
-// readExt4 lists an ext4 file system. More than maxFiles, or over 100 folders deep, are errors.
+// readExt4 lists an ext4 file system, without capabilities. The caller sets close and bytes. More
+// than maxFiles, or over 100 folders deep, are errors.
 func readExt4(name string, f *ext4.FileSystem) (*tree, error) {
 	t := &tree{name: name, files: map[string]entry{}, open: func(name string) (io.ReadCloser, error) { return f.Open(name) }}
 	err := fs.WalkDir(f, ".", func(name string, d fs.DirEntry, err error) error {
