@@ -57,7 +57,7 @@ func ListBoards(w io.Writer, asJSON bool) error {
 }
 
 // Build installs the host packages that a build needs, fixes failed host checks where root can, and
-// builds the board. A dry run, or a parse without --install, fails instead of changing the host.
+// builds the board. A dry run, or a parse without --install, fails if the host must be changed.
 func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options) (images.Artifact, error) {
 	b, err := builder.Prepare(ctx, spec, opt, "build")
 	if err != nil {
@@ -80,7 +80,7 @@ func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	return b.Build(ctx)
 }
 
-// BuildBundle builds a board's update bundle and renames it to file, which the next build keeps.
+// BuildBundle builds a board's update bundle and renames it to file. The artifact has its old path.
 func BuildBundle(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, file string) (images.Artifact, error) {
 	opt.Request.Targets = []string{images.Bundle}
 	a, err := Build(ctx, w, spec, opt)
@@ -174,8 +174,8 @@ func identityDir(a images.Artifact, dryRun bool) (_ string, done func(), err err
 }
 
 // artifactFor returns the board's last build, and checks its files. If the user named a deploy
-// folder of bitbake as the board, it sets how.Image to the image in that folder. Without a build,
-// but with how.Image, it returns an artifact without files.
+// folder of bitbake as the board, it sets how.Image to that folder's image for devices[0]. Without
+// a build, but with how.Image, it returns an artifact without files.
 func artifactFor(spec images.Spec, opt images.Options, how *flash.Options, devices []string) (a images.Artifact, err error) {
 	dir := opt.BoardDir(spec)
 	if how.Image == "" {
@@ -193,7 +193,7 @@ func artifactFor(spec images.Spec, opt images.Options, how *flash.Options, devic
 	return images.NoArtifact(spec, dir), nil
 }
 
-// filesFor returns the kinds of image files for a device, the preferred kind first.
+// filesFor returns the kinds of image files for the device of this name, the preferred kind first.
 func filesFor(name string) []string {
 	switch device.SpecialKind(name) {
 	case device.Tegra:
@@ -231,6 +231,7 @@ func Deploy(ctx context.Context, w io.Writer, c *boardssh.Conn, spec images.Spec
 	return err
 }
 
+// summarizeDeploy returns the number and size of the deployed files, and any container, as text.
 func summarizeDeploy(d container.Deployed) string {
 	var bytes int64
 	for _, f := range d.Files {
@@ -244,8 +245,8 @@ func summarizeDeploy(d container.Deployed) string {
 }
 
 // SmokeOn connects to the board at host (pin: its key's fingerprint, or ""), runs its suites, and
-// writes the report if the board has a build folder. A board that cannot be reached gets a report
-// too. A run that did not begin keeps the last report. A spec without a board's name has none.
+// writes the report, also if it cannot connect. It writes no file if the board has no name or no
+// build folder, or if the run did not begin.
 func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, pin string, how ...suite.Option) (report.Report, error) {
 	dir, a, err := artifactOf(opt, spec)
 	if err != nil {

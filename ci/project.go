@@ -53,8 +53,8 @@ func InitProject(ctx context.Context, w io.Writer, folder string, req starter.Re
 	return writePlan(ctx, w, folder, plan, plan.LeaveOut(folder, false), true, opt)
 }
 
-// addPipelines writes the missing files of pipelines into an existing project. It replaces no file,
-// refuses a request for a board, and fails if no file is missing.
+// addPipelines writes the missing files of pipelines into the project that has board, a board.yml.
+// It replaces no file, refuses a request for a board, and fails if no file is missing.
 func addPipelines(ctx context.Context, w io.Writer, folder, board string, req starter.Request, opt ProjectOptions) error {
 	if len(req.Pipelines) == 0 || req.Like != "" || req.Name != "" {
 		next := fmt.Sprintf("board new %s --like=%s", plaintext.Quote(cmp.Or(req.Name, "lab")), plaintext.Quote(cmp.Or(req.Like, "virt")))
@@ -75,7 +75,7 @@ func addPipelines(ctx context.Context, w io.Writer, folder, board string, req st
 	return writePlan(ctx, w, folder, plan, kept, true, opt)
 }
 
-// AddBoard writes the files of one more board into the project around the current folder.
+// AddBoard writes the files of a new board, which extends like, into the current folder's project.
 func AddBoard(ctx context.Context, w io.Writer, name, like string, opt ProjectOptions) error {
 	folder, err := ownBoards(like)
 	if err != nil {
@@ -88,7 +88,7 @@ func AddBoard(ctx context.Context, w io.Writer, name, like string, opt ProjectOp
 	return writePlan(ctx, w, folder, plan, nil, false, opt)
 }
 
-// ownBoards returns the boards' folder of the current project. like is for the error's next step.
+// ownBoards returns the boards' folder of the current project. Without one, like is in the error.
 func ownBoards(like string) (string, error) {
 	folder, err := images.OwnFolder()
 	if err == nil && folder == "" {
@@ -107,7 +107,8 @@ type projectRecord struct {
 	Next   []starter.Step `json:"next"`
 }
 
-// writePlan checks and (but for a dry run) writes a plan's files, and prints edits and next steps.
+// writePlan checks and (but for a dry run) writes a plan's files. It prints them, the edits in them
+// and in edits, and the next steps, which begin with cd if isProject is set.
 func writePlan(ctx context.Context, w io.Writer, folder string, plan starter.Plan, edits []starter.Edit, isProject bool, opt ProjectOptions) error {
 	err := starter.Check(folder, plan.Files)
 	if err == nil && !opt.DryRun {
@@ -129,7 +130,7 @@ func writePlan(ctx context.Context, w io.Writer, folder string, plan starter.Pla
 	return nil
 }
 
-// show prints the files, the lines to edit and the next steps of a plan.
+// show prints files, lines to edit and next steps, which begin with cd into folder for isProject.
 func (r projectRecord) show(w io.Writer, isProject bool) {
 	for _, file := range r.Files {
 		fmt.Fprintln(w, plaintext.Either(r.DryRun, "would write", "wrote"), plaintext.OneLine(file))

@@ -83,7 +83,7 @@ func SSHRig(opt images.Options, spec images.Spec, argv []string) error {
 	return execSSH(a, argv)
 }
 
-// execSSH replaces this process by ssh.
+// execSSH replaces this process by ssh: a session, or a run of argv. It returns only an error.
 func execSSH(a boardssh.Address, argv []string) error {
 	ssh, err := exec.LookPath("ssh")
 	if err != nil {
@@ -166,7 +166,7 @@ func (u *rigRun) buildLayers(ctx context.Context) (saw string, err error) {
 	return strings.Join(names, ", "), err
 }
 
-// startRig starts the rig. After an error u.rig is nil.
+// startRig starts the rig, and returns what it is as text. After an error u.rig is nil.
 func (u *rigRun) startRig(ctx context.Context) (saw string, err error) {
 	if u.rig, err = softrig.Start(ctx, u.spec, u.dir, u.layers); err != nil {
 		u.rig = nil
@@ -175,7 +175,8 @@ func (u *rigRun) startRig(ctx context.Context) (saw string, err error) {
 	return fmt.Sprintf("software, no BlueField: namespaces of this machine, %d ports, %d machines behind them", len(u.spec.Rig.Ports), len(u.spec.Rig.Places)), nil
 }
 
-// runSmoke connects to the rig, runs suites without restarts, and copies results into the report.
+// runSmoke connects to the rig, runs suites without restarts, copies results into the report, and
+// returns the counts of checks as text.
 func (u *rigRun) runSmoke(ctx context.Context) (saw string, err error) {
 	conn, err := boardssh.WaitDial(ctx, u.rig.Address, loginLeast)
 	if err != nil {

@@ -151,7 +151,7 @@ func (u *upRun) packages() []string {
 	return append(u.build.HostPackages(), qemu.HostPackages(u.spec)...)
 }
 
-// installPackages installs missing host packages and fixes failed host checks.
+// installPackages installs missing host packages as installMissing does, and fixes host checks.
 func (u *upRun) installPackages(ctx context.Context) (string, error) {
 	saw, err := installMissing(ctx, u.opt.Out, u.opt.Build.BoardDir(u.spec), u.packages())
 	if err != nil && !errors.Is(err, errCached) {
@@ -160,7 +160,8 @@ func (u *upRun) installPackages(ctx context.Context) (string, error) {
 	return saw, cmp.Or(u.build.FixHost(ctx, u.opt.Out), err)
 }
 
-// installMissing installs missing host packages by one apt. Without any, it returns errCached.
+// installMissing installs missing host packages by one apt with its log in dir. It returns their
+// number as text, and errCached if there are none.
 func installMissing(ctx context.Context, w io.Writer, dir string, needed []string) (saw string, err error) {
 	missing, err := host.Missing(ctx, needed...)
 	if err == nil && len(missing) == 0 {
@@ -172,7 +173,7 @@ func installMissing(ctx context.Context, w io.Writer, dir string, needed []strin
 	return fmt.Sprintf("%d installed", len(missing)), host.Ensure(ctx, w, images.LogPath(dir, "apt"), needed...)
 }
 
-// buildImage builds the board's image. It returns errCached if an earlier build was reused.
+// buildImage builds the board's image, and returns its key as text. An earlier build is errCached.
 func (u *upRun) buildImage(ctx context.Context) (string, error) {
 	began := time.Now().UTC()
 	var err error
@@ -186,7 +187,8 @@ func (u *upRun) buildImage(ctx context.Context) (string, error) {
 	return "image " + u.artifact.Key, err
 }
 
-// flashDisk writes image and keys to the virtual machine's disk. It refuses if the board is on.
+// flashDisk writes image and keys to the virtual machine's disk, and returns the size and host key
+// as text. It refuses if the board is on.
 func (u *upRun) flashDisk(ctx context.Context) (string, error) {
 	dir := u.machineDir()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -230,8 +232,8 @@ var (
 // KVM runs the firmware and then nothing. The report mentions each retry.
 const powerCycles = 2
 
-// bootBoard switches the board on and logs in. After a kernel panic or a silent boot it switches
-// the board off and on again, at most powerCycles times.
+// bootBoard switches the board on, logs in, and returns the time and any retries as text. After a
+// kernel panic or a silent boot it switches the board off and on again, at most powerCycles times.
 func (u *upRun) bootBoard(ctx context.Context) (saw string, err error) {
 	step := progress.Start(ctx, "boot", 0, "")
 	defer func() { step.End(saw, err) }()
@@ -264,8 +266,8 @@ func (u *upRun) retryReason(err error) string {
 	return ""
 }
 
-// switchOffForRetry switches the board off for another boot: after a silent boot without KVM, which
-// no board uses for a day then. After a panic it keeps the console log under another name.
+// switchOffForRetry switches the board off. If it ran on KVM, all boards are emulated for a day. If
+// not, it adds .panic to the console log's name.
 func (u *upRun) switchOffForRetry() error {
 	if u.vm.Accel == qemu.KVM {
 		return errors.Join(u.vm.Stop(), qemu.DistrustKVM())
@@ -276,7 +278,7 @@ func (u *upRun) switchOffForRetry() error {
 
 func (u *upRun) machineDir() string { return u.opt.Build.MachineDir(u.spec) }
 
-// powerOn switches the board on, logs in, and records the boot time in the report.
+// powerOn switches the board on, logs in, records the time in the report, and returns it as text.
 func (u *upRun) powerOn(ctx context.Context, step *progress.Step) (saw string, err error) {
 	dir := u.machineDir()
 	u.vm, err = qemu.Start(ctx, u.spec, dir, u.opt.Keep)

@@ -166,6 +166,7 @@ func newUpdateRun(spec images.Spec, artifact images.Artifact, how UpdateOptions)
 	return u
 }
 
+// initOutcome sets the outcome of a run that has not begun: no findings, and an unknown system.
 func (u *updateRun) initOutcome(host, bundle string) {
 	u.outcome = Outcome{
 		Board: u.spec.Board, Host: host, Bundle: bundle, System: UnknownSystem,
@@ -276,7 +277,7 @@ func (u *updateRun) skipsStage(stage string) bool {
 }
 
 // runPreflight checks the board and the bundle, prints the findings, and asks the user to confirm,
-// but not in a dry run or after an earlier update.
+// but not in a dry run or after an earlier update. Its text names the engine.
 func (u *updateRun) runPreflight(ctx context.Context) (string, error) {
 	if err := u.loadInputs(ctx); err != nil {
 		return "", err
@@ -394,9 +395,9 @@ const (
 	installationLimit = 30 * time.Minute
 )
 
-// installBundle lets the engine install the bundle, and shows progress. If the connection breaks,
-// it connects again, asks the engine for the result, and repeats a failed installation, up to
-// installTries times. Some engines then continue with what they have written.
+// installBundle lets the engine install the bundle, shows progress, and returns the sent size as
+// text. If the connection breaks, it connects again, asks for the result, and repeats a failed
+// installation, in all installTries times. Some engines then continue with what they have written.
 func (u *updateRun) installBundle(ctx context.Context) (saw string, err error) {
 	step := progress.Start(ctx, "install", 100, progress.Tasks)
 	defer func() { step.End(saw, err) }()
@@ -472,7 +473,7 @@ func (u *updateRun) isUnreachable(ctx context.Context, err error) bool {
 }
 
 // reconnectAndCheck connects again, waits for the installation, and reports whether it succeeded.
-// It repeats all of this if the new connection breaks, at most breakTries times.
+// If the new connection breaks, it tries again, in all breakTries times.
 func (u *updateRun) reconnectAndCheck(ctx context.Context, broken *connectionBreaks) (done bool, err error) {
 	for try := 1; ; try++ {
 		if err := u.redialAfterPause(ctx, redialLimit, try); err != nil {
@@ -502,8 +503,8 @@ func (u *updateRun) waitForInstallation(ctx context.Context) (bool, error) {
 	return err == nil && status.WaitsForRestart() && !u.before.WaitsForRestart(), err
 }
 
-// bootNewSystem restarts the board. If the boot loader started the old system again, it collects
-// the logs of the failed boot and returns an error.
+// bootNewSystem restarts the board, and returns the new slot as text. If the boot loader started
+// the old system again, it collects the logs of the failed boot and returns an error.
 func (u *updateRun) bootNewSystem(ctx context.Context) (saw string, err error) {
 	step := progress.Start(ctx, "restart", 0, "")
 	defer func() { step.End(saw, err) }()
@@ -536,7 +537,7 @@ func (u *updateRun) querySystem(ctx context.Context) error {
 	return err
 }
 
-// retryOnBreak calls do, and repeats it on a new connection while the connection breaks, at most
+// retryOnBreak calls do, and again on a new connection while the connection breaks, in all up to
 // breakTries times. limit is how long the board may take to be reachable again.
 func (u *updateRun) retryOnBreak(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
 	var broken connectionBreaks
@@ -597,7 +598,7 @@ func (u *updateRun) recordSystem(status boardupdate.Status) {
 	u.outcome.Slot, u.outcome.Version, u.outcome.Installed = is.Name, is.Version, is.Installation
 }
 
-// runSmoke runs the suites on the new system and adds their results to the report.
+// runSmoke runs the suites on the new system, reports their results, and returns counts as text.
 func (u *updateRun) runSmoke(ctx context.Context) (string, error) {
 	var proved report.Report
 	err := u.onNewSystem(ctx, func(ctx context.Context) (err error) {
@@ -609,7 +610,7 @@ func (u *updateRun) runSmoke(ctx context.Context) (string, error) {
 	return report.CountWords(proved.Counts().Checks), err
 }
 
-// markGood marks the new system good in the engine, so that later restarts start it too.
+// markGood marks the new system good, so that later restarts start it too. Its text names the slot.
 func (u *updateRun) markGood(ctx context.Context) (string, error) {
 	if err := u.onNewSystem(ctx, u.engine.MarkGood); err != nil {
 		return "", err
@@ -619,7 +620,7 @@ func (u *updateRun) markGood(ctx context.Context) (string, error) {
 }
 
 // rollBack collects the new system's logs, marks it bad, and restarts, unless the boot loader has
-// rolled back already. It checks that the old system runs, and collects its logs too.
+// rolled back already. It checks that the old system runs, collects its logs, and names its slot.
 func (u *updateRun) rollBack(ctx context.Context) (string, error) {
 	u.collectLogs(ctx, "the new system", "0")
 	err := u.onNewSystem(ctx, u.engine.MarkBad)

@@ -54,7 +54,7 @@ func (u *updateRun) resumeEarlier(ctx context.Context, e Earlier) error {
 }
 
 // phaseReached returns how far the earlier update got, by the systems that are on the board now. It
-// returns phaseNone if they are not those of the record, or an installed slot has a checksum.
+// returns phaseNone if they are not those of the record, or a waiting slot has a checksum.
 func (u *updateRun) phaseReached(e Earlier, status boardupdate.Status) updatePhase {
 	booted, ok := status.BootedSlot()
 	now := SystemID{booted.Name, booted.Version, booted.Installation}

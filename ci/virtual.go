@@ -50,7 +50,7 @@ func StartVirtual(ctx context.Context, w io.Writer, opt images.Options, spec ima
 	return printOn(w, spec, u.vm, saw+", ")
 }
 
-// printOn writes that the board is on, with its SSH port and the next commands.
+// printOn writes that the board is on, saw (with a comma at its end), SSH port and next commands.
 func printOn(w io.Writer, spec images.Spec, vm *qemu.VM, saw string) error {
 	_, err := fmt.Fprintf(w, "%s is on: %sssh on 127.0.0.1 port %d\nnext: %s virt ssh %s (or virt console, smoke, virt stop)\n",
 		spec.Board, saw, vm.SSHPort, host.ProgramName(), plaintext.Quote(spec.TypedName()))
@@ -94,7 +94,7 @@ func StopVirtual(ctx context.Context, w io.Writer, opt images.Options, spec imag
 	})
 }
 
-// shutDown logs in and runs systemctl poweroff.
+// shutDown logs in and runs systemctl poweroff, and does not wait for its end.
 func shutDown(ctx context.Context, a boardssh.Address) error {
 	conn, err := boardssh.Dial(ctx, a)
 	if err != nil {

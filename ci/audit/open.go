@@ -61,8 +61,7 @@ func isArtifact(dir string) bool {
 	return localfile.Exists(images.ArtifactPath(dir))
 }
 
-// findArtifact returns an artifact's uncompressed disk image, or else root file system, or an
-// error.
+// findArtifact returns an artifact's uncompressed disk image, else root file system, else an error.
 func findArtifact(dir string) (Target, error) {
 	a, err := images.OpenArtifact(dir)
 	if err != nil {
