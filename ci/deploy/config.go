@@ -69,7 +69,7 @@ func loadConfig(name string) (*configFile, error) {
 	return parseConfigFile(name, data)
 }
 
-// parseConfigFile parses the text of a file of deploy config. A file without sections is an error.
+// parseConfigFile parses the text of a file, and reads the files it names. No section is an error.
 func parseConfigFile(name string, data []byte) (*configFile, error) {
 	f := &configFile{name: name}
 	what := "a configuration is a mapping of sections (" + strings.Join(sectionNames(), ", ") + ")"
@@ -154,7 +154,7 @@ type followUp struct {
 	do     func(ctx context.Context, changed func(file string) bool) (note string, err error)
 }
 
-// addSetting reads a setting on the board, and plans a change if its value differs.
+// addSetting reads a setting as undo.ReadSetting does, and plans a change if its value differs.
 func (p *configPlan) addSetting(ctx context.Context, kind, name, value string) error {
 	is, err := undo.ReadSetting(ctx, p.conn, kind, name)
 	if err == nil && is != value {
@@ -319,7 +319,7 @@ func (p *configPlan) addHint(err error) error {
 // maxShownBytes is the largest file that a dry run compares.
 const maxShownBytes = 1 << 20
 
-// diffFiles returns a diff of all new and replaced files of the board, up to maxShownBytes each.
+// diffFiles returns a diff of the board's new and replaced files. It skips any over maxShownBytes.
 func (p *configPlan) diffFiles(ctx context.Context, changes []files.Change) (string, error) {
 	var all strings.Builder
 	for _, c := range changes {
@@ -344,7 +344,7 @@ func (p *configPlan) diffFiles(ctx context.Context, changes []files.Change) (str
 	return all.String(), nil
 }
 
-// showConfig writes the changes of a run of Config as text or JSON.
+// showConfig writes the changes of a run of Config as JSON, or as text if they were not undone.
 func showConfig(w io.Writer, done configDone, o ConfigOptions) error {
 	if o.JSON {
 		return plaintext.WriteJSON(w, done)

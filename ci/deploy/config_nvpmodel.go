@@ -64,6 +64,7 @@ func (all powerModes) findNumber(mode string) (string, bool) {
 	return "", false
 }
 
+// String returns the modes' numbers and names, such as "0 15W, 1 MAXN".
 func (all powerModes) String() string {
 	names := make([]string, len(all))
 	for i, m := range all {

@@ -189,7 +189,7 @@ func pushImage(ctx context.Context, e container.Engine, source *fetch.Container,
 	return pushed, err
 }
 
-// showPushed writes as text what was sent, and which images were removed.
+// showPushed writes as text what was sent, and which images were removed. It returns nil.
 func showPushed(w io.Writer, p container.Pushed) error {
 	fmt.Fprintf(w, "%s (%s) is in the board's %s: %d of %d layers sent, %.1f MiB\n",
 		p.Image, p.Platform, p.Engine, p.SentLayers, p.Layers, float64(p.SentBytes)/(1<<20))

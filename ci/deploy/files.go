@@ -137,8 +137,8 @@ func restartOrUndo(ctx context.Context, conn *boardssh.Conn, done *filesDone, o 
 // putBackLimit is how long putting back may take after Ctrl-C.
 const putBackLimit = 2 * time.Minute
 
-// putBack undoes a deploy that failed with err, with force also what changed since. It also runs if
-// ctx was canceled, for at most putBackLimit. It returns err with the result.
+// putBack undoes a failed deploy (with force also what changed since) and sets done.Undone. It
+// works even if ctx was canceled, up to putBackLimit. It returns err with the result.
 func putBack(ctx context.Context, conn *boardssh.Conn, done *filesDone, force bool, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putBackLimit)
 	defer cancel()
@@ -158,6 +158,7 @@ const allBack = "all was put back as it was"
 // notedError is an error with a note below it, before its next step.
 type notedError struct{ error, note error }
 
+// Error returns the error's text, the note, and last the error's next step.
 func (e notedError) Error() string {
 	text, next, found := strings.Cut(e.error.Error(), "\nnext: ")
 	text += "\n  " + e.note.Error()
@@ -169,7 +170,7 @@ func (e notedError) Error() string {
 
 func (e notedError) Unwrap() []error { return []error{e.error, e.note} }
 
-// showFiles writes the changes of a run of Files as text or JSON.
+// showFiles writes the changes of a run of Files as JSON, or as text if they were not undone.
 func showFiles(w io.Writer, done filesDone, remote string, o FilesOptions) error {
 	if o.JSON {
 		return plaintext.WriteJSON(w, done)
