@@ -51,10 +51,9 @@ func (p boardBuild) diskParts() []diskPart {
 	}
 }
 
-// variableFolder returns the folder that bitbake will use for a variable such as DL_DIR. Except for
-// ?=, bitbake's configuration comes first, then this environment, the project's environment and
-// otherwise, which a build puts into the environment, but not for TMPDIR. A shell's TMPDIR counts
-// only if the project passes it on.
+// variableFolder returns the folder that bitbake will use for a variable such as DL_DIR. The first
+// that names one counts: bitbake's configuration (without ?=), this environment (TMPDIR only if the
+// project passes it on), the project's environment, for TMPDIR ?=, and otherwise.
 func (p boardBuild) variableFolder(name, otherwise string) string {
 	value, through := p.project.Env[name]
 	given := plaintext.Either(name == "TMPDIR", "", otherwise)

@@ -145,7 +145,7 @@ func Conf(w io.Writer, file, branch string, asJSON bool) error {
 	return err
 }
 
-// runChecks runs all checks at once, because some wait for servers, and returns the findings.
+// runChecks runs all checks at once, because some wait for servers, and returns findings in order.
 func runChecks(ctx context.Context, p boardBuild, looks []check) []Finding {
 	step := progress.Start(ctx, "doctor", int64(len(looks)), progress.Tasks)
 	defer func() { step.End(fmt.Sprintf("%d checks", len(looks)), context.Cause(ctx)) }()

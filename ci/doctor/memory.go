@@ -30,7 +30,7 @@ func machineMemory() (ram, swap uint64, err error) {
 	return ram, swap, nil
 }
 
-// readKernelFile returns the text of a file in /proc or /sys, or "".
+// readKernelFile returns the text of a file in /proc or /sys, trimmed, or "" if it is unreadable.
 func readKernelFile(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -60,8 +60,8 @@ func checkMemory(_ context.Context, p boardBuild) []Finding {
 	return []Finding{checkParallel(p, ram, swap, runtime.NumCPU(), os.Getenv)}
 }
 
-// checkParallel compares how many compilers fit into memory with how many bitbake may run. Tasks
-// rarely compile C++ all at the same time, so memory for one compiler for each CPU is enough.
+// checkParallel warns if ram and swap are too small for the compilers that bitbake may run by env,
+// or else one for each CPU. Tasks rarely compile C++ all at the same time, so it counts no more.
 func checkParallel(p boardBuild, ram, swap uint64, cpus int, env func(string) string) Finding {
 	task := uint64(p.spec.Build.TaskMiB) << 20
 	fit := max(1, int((ram+swap)/task))

@@ -41,7 +41,7 @@ func WithArtifact(ctx context.Context, opt images.Options, spec images.Spec, hos
 	return WithConnection(ctx, opt, spec, host, func(conn *boardssh.Conn) error { return work(ctx, conn, spec, a) }, pins...)
 }
 
-// WithConnection connects by Connect, calls work, closes, and passes the error by MarkUnreachable.
+// WithConnection connects by Connect, calls work, closes, and returns its error by MarkUnreachable.
 func WithConnection(ctx context.Context, opt images.Options, spec images.Spec, host string, work func(*boardssh.Conn) error, pins ...string) error {
 	conn, err := Connect(ctx, opt, spec, host, pins...)
 	if err != nil {
@@ -76,8 +76,8 @@ func VirtualAddress(opt images.Options, spec images.Spec, vm *qemu.VM) (boardssh
 
 // Connect opens an SSH connection to a board and checks its shell. host is the name of a virtual
 // board that is on, or a name for the user's SSH configuration. pins are fingerprints of trusted
-// host keys. An error is of the kind ErrUnreachable, unless board.yml is wrong. It is also
-// ErrNotBegun if no connection was tried, or ctx ended before the login.
+// host keys. An error is of the kind ErrUnreachable, unless board.yml or the environment is wrong.
+// It is also ErrNotBegun if that or host is wrong, or ctx ended before the login.
 func Connect(ctx context.Context, opt images.Options, spec images.Spec, host string, pins ...string) (*boardssh.Conn, error) {
 	if err := boardssh.CheckSettings(ctx); err != nil {
 		return nil, report.NotBegun(err)
