@@ -60,8 +60,8 @@ func checkMemory(_ context.Context, p boardBuild) []Finding {
 	return []Finding{checkParallel(p, ram, swap, runtime.NumCPU(), os.Getenv)}
 }
 
-// checkParallel warns if ram and swap are too small for the compilers that bitbake may run by env,
-// or else one for each CPU. Tasks rarely compile C++ all at the same time, so it counts no more.
+// checkParallel warns if ram and swap are too small for the tasks or compilers that bitbake may
+// run, by env or else by cpus. Tasks rarely compile C++ all at once, so the larger number counts.
 func checkParallel(p boardBuild, ram, swap uint64, cpus int, env func(string) string) Finding {
 	task := uint64(p.spec.Build.TaskMiB) << 20
 	fit := max(1, int((ram+swap)/task))
