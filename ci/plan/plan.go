@@ -110,7 +110,7 @@ func (p *planner) findFolders(folder string) error {
 }
 
 // findCommits sets p.from to the merge base of --from and --to, or to the empty tree if --from has
-// only zeros. It also sets p.to, and lists the changes between p.from and p.to.
+// only zeros. It also sets p.to ("" without --to), and lists the changes between p.from and p.to.
 func (p *planner) findCommits(ctx context.Context) error {
 	to, err := p.repo.resolve(ctx, cmp.Or(p.opt.To, "HEAD"))
 	if err != nil {

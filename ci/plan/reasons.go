@@ -45,8 +45,9 @@ func changedKeys(a, b map[string]json.RawMessage) []string {
 	return slices.DeleteFunc(slices.Compact(keys), func(key string) bool { return bytes.Equal(a[key], b[key]) })
 }
 
-// compareFiles returns the files of the board's folder that differ. It skips project files, which
-// are compared by value, and suites and signers' keys, which only tests and flashes read.
+// compareFiles returns a reason for each differing file of the board's folder. It skips project
+// files, which are compared by value, and suites and signers' keys, which only tests and flashes
+// read.
 func (p *planner) compareFiles(before, after boardState) (why []string) {
 	names := slices.Concat(before.spec.FileNames(), after.spec.FileNames())
 	slices.Sort(names)
@@ -63,7 +64,7 @@ func (p *planner) compareFiles(before, after boardState) (why []string) {
 	return why
 }
 
-// describeChange says in words how a file changed, if it existed before and exists now.
+// describeChange returns " is new", " is gone" or " differs", by whether a file existed and exists.
 func describeChange(was, is bool) string {
 	switch {
 	case !was:
