@@ -83,7 +83,7 @@ type build struct {
 	script []byte
 }
 
-// buildLayer builds the layer of one source, unless a layer with the same digest exists.
+// buildLayer builds the layer of one source, or finds one with its digest, and returns its path.
 func (b build) buildLayer(ctx context.Context) (string, error) {
 	step := progress.Start(ctx, b.source.Name, 0, "")
 	key, err := b.layerKey(ctx)

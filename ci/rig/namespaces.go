@@ -59,7 +59,7 @@ func newNamespaces(ctx context.Context, r root) (*namespaces, error) {
 	return m, nil
 }
 
-// onThread calls f on an OS thread of its own, which ends with f because it is never unlocked. It
+// onThread starts f on an OS thread of its own, which ends with f because it is never unlocked. It
 // does not use the main thread of the process: that one never ends, and other programs would take
 // its namespaces for those of the whole process.
 func onThread(f func()) {

@@ -40,7 +40,7 @@ func CheckRoot() error {
 }
 
 // Start starts a rig with the layers as its root: namespaces, network, SSH server, forwarded port.
-// It locks dir, the board's folder, and writes rig.json there. An error stops what was started.
+// It locks dir, the board's folder, and writes rig.json. An error stops it, ctx's end does not.
 func Start(ctx context.Context, spec images.Spec, dir string, layers []string) (r *Rig, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
