@@ -13,8 +13,8 @@ type Range struct {
 	BeforePage, AfterPage string `json:"-"` // of each commit, or of its repository
 }
 
-// rangeOf returns the commits of the runs before and after runs[first] began a change, with a page
-// that compares them if they share a repository. Runs without a commit can only widen the range.
+// rangeOf returns the commits of the last run before runs[first] and of the first run from it on,
+// and the page that compares them in one repository. Runs without a commit only widen the range.
 func rangeOf(runs []*Run, first int) (r Range) {
 	for i := first - 1; i >= 0 && r.Before == ""; i-- {
 		s := runs[i].Source
@@ -41,7 +41,7 @@ func short(commit string) string { return commit[:min(len(commit), shownCommit)]
 // part is a piece of a text. A piece with a commit has a link to it.
 type part struct{ Text, Link string }
 
-// parts returns the range as git writes it (BEFORE..AFTER), or words if not of two known commits.
+// parts returns the range as git writes it (BEFORE..AFTER), or words unless it has two commits.
 func (r Range) parts() (all []part) {
 	before, after := part{short(r.Before), r.BeforePage}, part{short(r.After), r.AfterPage}
 	switch {

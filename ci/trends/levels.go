@@ -47,7 +47,7 @@ func findLevels(values []float64, least float64) []level {
 // noiseOf estimates how far values scatter around their level, as the standard deviation of normal
 // values. It takes a high quantile of the differences between runs up to four apart, so that one
 // change of the level does not count, and jumps between two states do. Runs may depend on earlier
-// ones, as those of a cache that fills and empties, so the largest estimate counts.
+// ones, as in a cache that fills and empties, so the largest estimate counts. It needs a value.
 func noiseOf(values []float64) float64 {
 	const quantile, ofNormal = 0.75, 1.1503
 	n := len(values)
@@ -80,8 +80,8 @@ func clipOutliers(values []float64, noise float64) []float64 {
 	return clipped
 }
 
-// partition splits the values into the parts that cost least together, and returns their ends. Each
-// part has at least leastAfter values.
+// partition splits the values into the parts that cost least together, and returns their exclusive
+// ends. Each part has at least leastAfter values.
 func partition(values []float64, noise float64) []int {
 	n := len(values)
 	price := levelPrice + max(0, float64(shortSeries-n)/8)
@@ -140,7 +140,7 @@ func (h *halves) add(v float64) {
 // cost returns the sum of the distances of the values to their median.
 func (h *halves) cost() float64 { return h.upper - h.lower }
 
-// mergeLevels joins neighbouring levels that do not differ, those with the smallest change first.
+// mergeLevels joins neighbouring levels that do not differ, least change first. It changes ends.
 func mergeLevels(values []float64, ends []int, differ func(a, b level) bool) []level {
 	for {
 		all := levelsOf(values, ends)
@@ -185,6 +185,7 @@ func levelsOf(values []float64, ends []int) (all []level) {
 	return all
 }
 
+// medianOf returns the median of values in any order, or 0 for none.
 func medianOf(values []float64) float64 {
 	s := slices.Sorted(slices.Values(values))
 	n := len(s)

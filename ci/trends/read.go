@@ -150,8 +150,9 @@ func (r *reader) walk(ctx context.Context, folder string) error {
 	})
 }
 
-// addFolder adds the runs of one folder: its reports, its artifact, and the reports of that in
-// reports/ beside it. It skips hidden folders, those in skipped, and those deeper than maxDepth.
+// addFolder adds the runs of the folder path, called name: its reports, its artifact, and the
+// reports of that in reports/ beside it. It returns SkipDir if below, its path from the walk's
+// root, is hidden, in skipped or deeper than maxDepth.
 func (r *reader) addFolder(path, name, below string) error {
 	base := filepath.Base(below)
 	if below != "." && (slices.Contains(skipped, base) || strings.HasPrefix(base, ".")) || strings.Count(below, "/") >= maxDepth {
@@ -259,7 +260,7 @@ func (r *reader) source(s git.FolderCommit) git.FolderCommit {
 // sized are the kinds of artifact files whose size becomes a series.
 var sized = []string{images.DiskImage, images.Tegraflash, images.BFB, images.Container, images.Bundle}
 
-// addBuild adds an artifact's build time, cache hits, file sizes and, if run lacks it, source.
+// addBuild adds an artifact's key, build time, cache hits, file sizes and, if run lacks it, source.
 func (r *reader) addBuild(run *Run, a images.Artifact) {
 	run.built, run.Key = a.Built, r.text(a.Key)
 	if a.Source != nil && run.Source.Commit == "" {

@@ -76,6 +76,7 @@ func (t Trends) Headline() string {
 // Title returns the name of a series for a person: "temperature (base: sensors)".
 func (s Series) Title() string { return titled(s.Name, s.Of) }
 
+// titled returns "name (of)", or name alone if of is empty.
 func titled(name, of string) string {
 	if of == "" {
 		return name
@@ -143,7 +144,7 @@ func (c Check) Words() string {
 	return text
 }
 
-// format returns a number with four digits, and its unit.
+// format returns a number with at most four significant digits, and its unit.
 func format(v float64, unit string) string {
 	if rounded, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64); err == nil && math.Abs(v) < 1e15 {
 		v = rounded

@@ -132,8 +132,8 @@ func Of(runs Runs, opt Options) (Trends, error) {
 	return t, nil
 }
 
-// choose returns the last opt.Last runs of each device on t.Branch, and notes how many it leaves
-// out. If t.Branch is "", it first sets it to the branch of most runs. No run is an error.
+// choose returns the last opt.Last runs of each device on t.Branch, and notes how many are of
+// others. If t.Branch is "", it first sets it to the branch of most runs. No run is an error.
 func (t *Trends) choose(all []Run, opt Options) ([]*Run, error) {
 	var of []*Run
 	branches, boards := map[string]int{}, map[string]int{}
@@ -253,7 +253,7 @@ func (t *Trends) collect(runs []*Run) []Series {
 	return all
 }
 
-// setLevels keeps the last MaxLast values of the series and finds their levels.
+// setLevels keeps the last MaxLast values of the series, and sets their levels and s.Worse.
 func (s *Series) setLevels() {
 	s.Points = s.Points[max(0, len(s.Points)-MaxLast):]
 	s.Worse = map[int]string{1: "higher", -1: "lower"}[s.worse]
