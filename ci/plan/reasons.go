@@ -46,8 +46,7 @@ func changedKeys(a, b map[string]json.RawMessage) []string {
 }
 
 // compareFiles returns a reason for each differing file of the board's folder. It skips project
-// files, which are compared by value, and suites and signers' keys, which only tests and flashes
-// read.
+// files, compared by value, and suites and signers' keys, which only tests and flashes read.
 func (p *planner) compareFiles(before, after boardState) (why []string) {
 	names := slices.Concat(before.spec.FileNames(), after.spec.FileNames())
 	slices.Sort(names)
