@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// The boards are arm64. qemu-user runs the hook that they get, called by this
-// machine's runtimes. It knows neither open_tree nor openat2, so the hook uses
-// mount(2) there.
+// The boards are arm64. qemu-user runs the hook that they get, called by this machine's runtimes.
+// It knows neither open_tree nor openat2, so the hook uses mount(2) there.
 func TestARM64Hook(t *testing.T) {
 	qemu := needARM64(t)
 	hook := filepath.Join(filepath.Dir(hookBinary(t)), "slipway-hook-arm64")

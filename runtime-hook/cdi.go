@@ -30,7 +30,8 @@ the recipe's does that.
 // installedPath is the path of this program on boards.
 const installedPath = "/usr/bin/" + oci.Program
 
-// cdiCommand runs "slipway-hook cdi". It warns about GPUs that the board's CDI spec leaves out.
+// cdiCommand runs "slipway-hook cdi": it writes the board's CDI spec to a file or stdout, and warns
+// about GPUs that the spec leaves out.
 func cdiCommand(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("cdi", flag.ContinueOnError)
 	output := flags.String("output", "", "")
@@ -63,7 +64,7 @@ func cdiCommand(args []string, stdout, stderr io.Writer) error {
 	return cdi.Write(*output, text)
 }
 
-// cdiBoard reads the board at root for a CDI spec. No CSV lists, or an empty plan, are an error.
+// cdiBoard reads the board at root for a CDI spec. Bad settings, no lists or no plan are an error.
 func cdiBoard(root string) (cdi.Board, error) {
 	if _, err := config.Read(root); err != nil {
 		return cdi.Board{}, err

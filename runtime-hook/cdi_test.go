@@ -245,8 +245,7 @@ func TestCDIGroups(t *testing.T) {
 	}
 }
 
-// A hook that is called twice gives everything once, by whatever the container says
-// it wants.
+// A hook that is called twice gives everything once, by whatever the container says it wants.
 func TestHookTwice(t *testing.T) {
 	for _, stage := range []string{"prestart", "createRuntime"} {
 		t.Run(stage, func(t *testing.T) {

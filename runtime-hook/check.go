@@ -42,7 +42,8 @@ type report struct {
 	GPUs     []choose.GPU
 }
 
-// checkCommand runs "slipway-hook check": it prints the report, and fails if an entry is unusable.
+// checkCommand runs "slipway-hook check": it prints the report, and fails if an entry or a setting
+// is unusable.
 func checkCommand(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("check", flag.ContinueOnError)
 	root := flags.String("root", "/", "")

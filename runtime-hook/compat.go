@@ -13,8 +13,8 @@ import (
 // This file finds CUDA driver libraries in an image whose CUDA is newer than that of the board's
 // driver (NVIDIA: forward compatibility). A hostile image decides only what its own container sees.
 
-// findImageDriver returns the only file libcuda.so.*.* in the folder. With none or two, ok is
-// false, because nothing says which of two is meant.
+// findImageDriver returns the only libcuda.so.*.* among names that is no link. With none or two, ok
+// is false, because nothing says which of two is meant.
 func findImageDriver(names []inject.Name) (driver string, ok bool) {
 	for _, n := range names {
 		if match, _ := path.Match("libcuda.so.*.*", n.Name); !match || n.Link != "" {

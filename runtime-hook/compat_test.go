@@ -125,8 +125,7 @@ func TestForwardCompatibility(t *testing.T) {
 	}
 }
 
-// Whatever an image has in the place of these libraries holds no container up, and is
-// not used.
+// Whatever an image has in the place of these libraries holds no container up, and is not used.
 func TestHostileCompatibility(t *testing.T) {
 	images := map[string]func(l *lab){
 		"a FIFO": func(l *lab) { must(l.t, unix.Mkfifo(l.rootfs("/usr/local/cuda/compat/libcuda.so.1.1"), 0o666)) },

@@ -56,9 +56,8 @@ func hookBinary(t *testing.T) string {
 	return build.path
 }
 
-// lab is a machine of its own to run containers on: a mount namespace in which
-// /etc can be written to, /run is empty and /opt holds the board's files. It ends
-// with the test, as its thread does.
+// lab is a machine of its own to run containers on: a mount namespace in which /etc can be written
+// to, /run is empty and /opt holds the board's files. It ends with the test, as its thread does.
 type lab struct {
 	t      *testing.T
 	dir    string

@@ -24,8 +24,7 @@ type engine struct {
 	group   string   // the cgroup of its containers
 }
 
-// newEngine is one that has nothing of the machine's own: neither its state nor its
-// settings.
+// newEngine is one that has nothing of the machine's own: neither its state nor its settings.
 func newEngine(t *testing.T, name, pkg string) *engine {
 	t.Helper()
 	loopControl(t)

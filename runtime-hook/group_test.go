@@ -24,8 +24,7 @@ func user(uid, gid uint32, more ...uint32) func(*specs.Spec) {
 
 const opensGPU = "(: <> /dev/shm/gpu) 2>&1 && echo opens; id -G"
 
-// A process that is not root opens what the board's users open: those of the device's
-// group.
+// A process that is not root opens what the board's users open: those of the device's group.
 func TestGroupOpensDevice(t *testing.T) {
 	tests := []struct {
 		name string

@@ -38,7 +38,7 @@ In a hooks folder (podman, cri-o) or a spec's "hooks":
 `
 
 // hookCommand runs "slipway-hook hook": it reads the container's state from stdin, mounts the
-// board's files into the container if it requests them, and writes a line to the log.
+// board's files into the container if it requests them, and writes a line to the log and to stderr.
 func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("hook", flag.ContinueOnError)
 	devices := flags.String("devices", "", "")

@@ -180,9 +180,8 @@ func (l *lab) processFor() (pid int, end func()) {
 	return sleep.Process.Pid, func() { sleep.Process.Kill(); sleep.Wait() }
 }
 
-// container is the first process of a container as the hook finds it at
-// createRuntime: its root is mounted, in a mount namespace of its own. No runtime
-// is needed, so it is quick.
+// container is the first process of a container as the hook finds it at createRuntime: its root is
+// mounted, in a mount namespace of its own. No runtime is needed, so it is quick.
 func (l *lab) container() (pid int) {
 	l.t.Helper()
 	l.bundle()

@@ -29,8 +29,7 @@ func (l *lab) needsLibrary() {
 	l.lists("lib, /opt/board/lib/liblzma.so.5.4")
 }
 
-// cache gives the image what an image of a distribution has for its dynamic
-// linker.
+// cache gives the image what an image of a distribution has for its dynamic linker.
 func (l *lab) cache() {
 	l.t.Helper()
 	write(l.t, l.rootfs("/etc/ld.so.conf"), "include /etc/ld.so.conf.d/*.conf\n")
@@ -45,9 +44,8 @@ func (l *lab) cache() {
 	}
 }
 
-// A program finds a library in a folder that its image never heard of: with a
-// cache in the image and without, again when the container is started again, and
-// after somebody ran ldconfig in it.
+// A program finds a library in a folder that its image never heard of: with a cache in the image
+// and without, again when the container is started again, and after somebody ran ldconfig in it.
 func TestLibraryIsFound(t *testing.T) {
 	everywhere(t, func(t *testing.T, l *lab, stage string) {
 		l.needsLibrary()
@@ -119,8 +117,7 @@ func TestLibraryStaticImage(t *testing.T) {
 	})
 }
 
-// A read-only root has the new cache mounted over its own, and none of it is left
-// on the board.
+// A read-only root has the new cache mounted over its own, and none of it is left on the board.
 func TestLibraryReadOnlyRoot(t *testing.T) {
 	everywhere(t, func(t *testing.T, l *lab, stage string) {
 		l.needsLibrary()

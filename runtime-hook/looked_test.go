@@ -49,8 +49,7 @@ func TestLooked(t *testing.T) {
 	}
 }
 
-// What the board loses after the runtime looked is left out, with a warning, and programs
-// look on.
+// What the board loses after the runtime looked is left out, with a warning, and programs look on.
 func TestBoardChangesMeanwhile(t *testing.T) {
 	for name, change := range map[string]func(p string) error{
 		"gone":   os.Remove,

@@ -40,6 +40,7 @@ var errUsage = errors.New("usage")
 // errFound means that check found, and printed, entries that cannot be used.
 var errFound = errors.New("found")
 
+// main runs a command. It exits 2 for wrong usage, and 1 for other errors.
 func main() {
 	args := commandFor(filepath.Base(os.Args[0]), os.Args[1:])
 	err := runCommand(args, os.Stdin, os.Stdout, os.Stderr)
@@ -67,7 +68,8 @@ func commandFor(name string, args []string) []string {
 	return args
 }
 
-// runCommand runs the command args[0], or prints usage or an error and returns errUsage.
+// runCommand runs the command args[0]. Without args, or for an unknown command, it prints usage or
+// an error and returns errUsage.
 func runCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if len(args) == 0 {
 		fmt.Fprint(stderr, usage)
@@ -93,7 +95,8 @@ func runCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error 
 	return errUsage
 }
 
-// parseFlags parses a command's flags. done: it printed help or an error; the command returns err.
+// parseFlags parses a command's flags, and refuses other arguments. done: it printed help or an
+// error; the command returns err.
 func parseFlags(flags *flag.FlagSet, usage string, args []string, stdout, stderr io.Writer) (done bool, err error) {
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}

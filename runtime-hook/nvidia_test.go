@@ -217,8 +217,7 @@ func (l *lab) chroot(program string, args ...string) []byte {
 	return out
 }
 
-// ours is our plan, a line each: "mount SOURCE PATH", "link PATH -> TARGET",
-// "device PATH NUMBER".
+// ours is our plan, a line each: "mount SOURCE PATH", "link PATH -> TARGET", "device PATH NUMBER".
 func (l *lab) ours() (lines []string) {
 	l.t.Helper()
 	var r struct{ Plan plan.Plan }

@@ -22,8 +22,7 @@ var newCalls = []uintptr{
 	statmount, listmount,
 }
 
-// x/sys of the hook's module does not know these two; they have one number
-// everywhere.
+// x/sys of the hook's module does not know these two; they have one number everywhere.
 const statmount, listmount = 457, 458
 
 // kernels are what the new calls answer: on an old kernel, and in a container

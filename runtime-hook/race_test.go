@@ -15,8 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// raceFor is how long a race goes on: a few hundred containers. SLIPWAY_LONG=1
-// makes it 10 s.
+// raceFor is how long a race goes on: a few hundred containers. SLIPWAY_LONG=1 makes it 10 s.
 func raceFor() time.Duration {
 	if os.Getenv("SLIPWAY_LONG") != "" {
 		return 10 * time.Second
@@ -24,10 +23,9 @@ func raceFor() time.Duration {
 	return time.Second
 }
 
-// While hooks run one after another, another process exchanges what the image has
-// at every level of the listed paths for links that lead to the board. A hook may
-// fail then; it may not change the board, mount anything outside of the
-// container's root, or hang.
+// While hooks run one after another, another process exchanges what the image has at every level of
+// the listed paths for links that lead to the board. A hook may fail then; it may not change the
+// board, mount anything outside of the container's root, or hang.
 func TestRace(t *testing.T) {
 	t.Run("new kernel", func(t *testing.T) { race(t, newLab(t, "runc")) })
 	for kernel := range kernels {

@@ -23,8 +23,8 @@ type request struct {
 }
 
 // readRequest reads the request of a container, and the board's settings if it requests anything.
-// While those are wrong, such a container gets an error and does not start; others do. By the
-// settings, a request by mounts replaces the variable's, and an unprivileged one may be ignored.
+// Faults in the settings are an error for such a container only. By the settings, a request by
+// mounts replaces the variable's, and the variable of an unprivileged container may be ignored.
 func readRequest(c oci.Config) (request, error) {
 	wanted, err := choose.ParseEnv(c.Env)
 	if err == nil && !wanted.Wants() && len(c.DeviceMounts) == 0 {
@@ -46,7 +46,8 @@ func readRequest(c oci.Config) (request, error) {
 // visiblePrefix begins the environment variable that names a container's devices.
 const visiblePrefix = "NVIDIA_VISIBLE_DEVICES="
 
-// logIgnored logs that a container's NVIDIA_VISIBLE_DEVICES has no effect, if asked.
+// logIgnored logs, if asked is true, that NVIDIA_VISIBLE_DEVICES has no effect in an unprivileged
+// container, which has this rootfs.
 func logIgnored(set config.Config, rootfs string, asked bool) {
 	if !asked {
 		return
@@ -56,8 +57,9 @@ func logIgnored(set config.Config, rootfs string, asked bool) {
 	fmt.Fprintf(log, "container with the root %s: gave nothing: it is not privileged, and %s takes NVIDIA_VISIBLE_DEVICES from privileged containers only\n", printable(rootfs), config.File)
 }
 
-// readContainer reads a container's config.json and request. devices, if any, replaces its devices,
-// and it counts as privileged. If config.json is unreadable, the request has only the settings.
+// readContainer reads a container's config.json and request. If devices is not "", they replace the
+// requested ones, and the container counts as privileged. If config.json is unreadable, the request
+// has only the settings.
 func readContainer(state oci.State, devices string) (oci.Config, request, error) {
 	c, err := oci.ReadConfig(state.Bundle)
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// What a container requests and what its board has set decide what it gets, or what
-// it is told.
+// What a container requests and what its board has set decide what it gets, or what it is told.
 func TestRequests(t *testing.T) {
 	l := newLab(t, "runc")
 	l.shell()

@@ -83,8 +83,7 @@ func TestWrapper(t *testing.T) {
 	})
 }
 
-// With version 2 of the device cgroup the wrapper gives what a hook cannot, which
-// says so.
+// With version 2 of the device cgroup the wrapper gives what a hook cannot, which says so.
 func TestWrapperCgroup2(t *testing.T) {
 	loopControl(t)
 	for _, engine := range []string{"runc", "crun"} {

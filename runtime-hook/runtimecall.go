@@ -26,7 +26,7 @@ var optionsWithValue = map[string]bool{
 	"b": true, "bundle": true, "console-socket": true, "f": true, "config": true, "pid-file": true, "preserve-fds": true,
 }
 
-// parseCall parses the arguments of a call of runc or crun.
+// parseCall parses the arguments of runc or crun, without the program's name.
 func parseCall(args []string) runtimeCall {
 	var c runtimeCall
 	command := ""
@@ -48,8 +48,8 @@ func parseCall(args []string) runtimeCall {
 	return c
 }
 
-// configPath returns the path of config.json by the options --bundle and --config, before or after
-// the container's name, up to "--". Of several the last counts.
+// configPath returns the path of config.json by the options --bundle (default: .) and --config,
+// before or after the container's name, up to "--". Of several the last counts.
 func configPath(args []string) string {
 	bundle, file := ".", "config.json"
 	for len(args) > 0 && args[0] != "--" {

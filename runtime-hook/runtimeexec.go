@@ -17,7 +17,7 @@ import (
 const loopVariable = "SLIPWAY_RUNTIME"
 
 // execRuntime becomes the first of the runtimes that is installed, with args. It returns only if
-// that fails, or if such a runtime called this program. It looks in PATH for a plain name.
+// that fails, or if a runtime that it became has called this program again.
 func execRuntime(runtimes, args []string) error {
 	if from, ok := os.LookupEnv(loopVariable); ok {
 		return fmt.Errorf("%s leads back to slipway-runtime: name runc or crun as the runtime behind it", from)
@@ -34,7 +34,8 @@ func execRuntime(runtimes, args []string) error {
 // defaultPath is the PATH of an engine that sets none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// findRuntime returns the first of the runtimes that is an executable and not this program.
+// findRuntime returns the path of the first of the runtimes that is an executable and not this
+// program. It looks for plain names in path, a PATH, or in defaultPath if that is "".
 func findRuntime(runtimes []string, path string) (string, error) {
 	self, err := os.Stat("/proc/self/exe")
 	if err != nil {

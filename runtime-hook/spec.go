@@ -17,7 +17,7 @@ import (
 var hookEnv = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "GOMAXPROCS=1"}
 
 // editSpec returns data, the config.json of bundle, with the devices and the hook added; unchanged
-// if asks is false, because the container requests nothing. Errors name a config.json at fault.
+// if asks is false, because the container requests nothing. name is the file's, for errors.
 func editSpec(name string, data []byte, bundle string) (edited []byte, asks bool, err error) {
 	config, err := oci.ParseConfig(data, bundle)
 	if err != nil {
@@ -64,7 +64,8 @@ func findAdditions(config oci.Config) (add oci.Additions, asks bool, err error) 
 	return add, true, err
 }
 
-// missingGroups returns groups that a container's process lacks to open the devices as any user.
+// missingGroups returns the groups, by their ids in the container, that its process lacks to open
+// the devices as any user.
 func missingGroups(config oci.Config, devices []plan.Device) (gids []uint32) {
 	for _, d := range devices {
 		if gid, ok := config.MissingGroup(d.GID); ok && d.ForGroup() && !slices.Contains(gids, gid) {

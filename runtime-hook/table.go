@@ -141,6 +141,7 @@ func boardLine(b choose.Board, gpus []choose.GPU) string {
 	return "the board: " + strings.Join(told, ", ")
 }
 
+// printableRow returns the cells, made printable, as one line with tabs. It changes cells.
 func printableRow(cells []string) string {
 	for i, c := range cells {
 		cells[i] = printable(c)
@@ -148,6 +149,7 @@ func printableRow(cells []string) string {
 	return strings.Join(cells, "\t")
 }
 
+// mountKind returns "folder" or "file".
 func mountKind(m plan.Mount) string {
 	if m.Folder {
 		return "folder"

@@ -16,8 +16,7 @@ import (
 // hostRoot is who the root of most containers of this file is on the board.
 const hostRoot = 100000
 
-// userNamespace gives the container one of its own, with the board's user root as
-// its root.
+// userNamespace gives the container one of its own, with the board's user root as its root.
 func userNamespace(root uint32) func(*specs.Spec) {
 	return func(s *specs.Spec) {
 		ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: root, Size: 65536}}

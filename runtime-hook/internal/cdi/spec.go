@@ -107,7 +107,7 @@ func (s *Spec) hasGroups() bool {
 	return len(s.Edits.GIDs) > 0 || slices.ContainsFunc(s.Devices, func(d device) bool { return len(d.Edits.GIDs) > 0 })
 }
 
-// addDevice adds a device with its nodes and the hook.
+// addDevice adds a device with its nodes and the hook, which gets --devices=name.
 func (s *Spec) addDevice(b Board, name string, nodes []string) {
 	d := device{Name: name, Edits: b.deviceEdits(nodes)}
 	args := append(slices.Clone(b.Hook.Args), "--devices="+name)
@@ -172,8 +172,8 @@ func (s Spec) JSON() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// Write writes the spec to a temporary file and renames it to path, because engines read the folder
-// whenever it changes. They ignore names that do not end in json or yaml.
+// Write writes the spec's text to a temporary file and renames it to path, because engines read the
+// folder whenever it changes. They ignore names that do not end in json or yaml.
 func Write(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

@@ -127,8 +127,8 @@ func WithoutLists(root string) bool {
 	})
 }
 
-// parseL4T returns the version in the line "# R35 (release), REVISION: 4.1, …" of nv_tegra_release;
-// "" if the first line is another.
+// parseL4T returns the version, such as 35.4.1 for the line "# R35 (release), REVISION: 4.1, …" of
+// nv_tegra_release; "" if the first line is another.
 func parseL4T(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	major, rest, ok := strings.Cut(strings.TrimPrefix(line, "# R"), " (release), REVISION: ")
@@ -151,7 +151,7 @@ func parseDriver(text string) string {
 	return ""
 }
 
-// findRelease returns JetPack and CUDA of the last release up to l4t with its major number.
+// findRelease returns JetPack and CUDA of the last release up to l4t with its major number, or "".
 func findRelease(l4t string) (jetpack, cuda string) {
 	have, err := parseVersion(l4t)
 	if err != nil {

@@ -222,7 +222,7 @@ func Classes(p plan.Plan) map[string]Capability {
 	return out
 }
 
-// classOf returns the capabilities that need the file or device p, by the first rule, or all.
+// classOf returns the capabilities that need the path p, by the first rule that fits; else all.
 func classOf(p string) Capability {
 	dir, base := path.Split(p)
 	for _, r := range folderRules {

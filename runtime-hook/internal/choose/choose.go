@@ -32,7 +32,7 @@ const (
 )
 
 // ParseEnv parses the environment of a container's first process into a Selection. An unknown
-// capability, an invalid GPU name, or a part of a GPU (MIG) is an error.
+// capability, an invalid GPU name or requirement, or a part of a GPU (MIG) is an error.
 func ParseEnv(env []string) (Selection, error) {
 	vars := boardVariables(env)
 	var s Selection

@@ -331,8 +331,7 @@ func TestOfCapabilities(t *testing.T) {
 	}
 }
 
-// Names lead to what is given only: a cache that named the rest would hide what
-// the image has.
+// Names lead to what is given only: a cache that named the rest would hide what the image has.
 func TestCapabilityLibraries(t *testing.T) {
 	p := plan.Plan{
 		Mounts: []plan.Mount{{Path: "/usr/lib/libcuda.so.1.1"}, {Path: "/usr/lib/libEGL_nvidia.so.0"}, {Path: "/opt/lib", Folder: true}},

@@ -22,6 +22,7 @@ type GPU struct {
 	Lacks   string   // set if the plan has devices but none of this GPU: the first missing node
 }
 
+// String returns "GPU N (UUID)", or "GPU N" without a UUID.
 func (g GPU) String() string {
 	s := fmt.Sprintf("GPU %d", g.Index)
 	if g.UUID != "" {
@@ -170,7 +171,7 @@ func (s Selection) unchosenNodes(root string, p plan.Plan) (map[string]bool, err
 	return others, nil
 }
 
-// checkUUIDs returns an error for a UUID that is not the only GPU's, if the driver reports that.
+// checkUUIDs returns an error for a UUID that is not the only GPU's, if that GPU's UUID is known.
 func (s Selection) checkUUIDs(gpus []GPU) error {
 	for _, n := range s.gpus {
 		for _, g := range gpus {
@@ -182,6 +183,7 @@ func (s Selection) checkUUIDs(gpus []GPU) error {
 	return nil
 }
 
+// missingGPUError returns the error that n is none of gpus, which it lists.
 func (n gpuName) missingGPUError(gpus []GPU) error {
 	var have []string
 	for _, g := range gpus {
@@ -198,6 +200,7 @@ func (n gpuName) matches(g GPU) bool {
 	return g.UUID != "" && strings.EqualFold(n.uuid, g.UUID)
 }
 
+// String returns the index, or else the UUID.
 func (n gpuName) String() string {
 	if n.index >= 0 {
 		return strconv.Itoa(n.index)
@@ -311,8 +314,8 @@ func gpusByNode(p plan.Plan) (gpus []GPU) {
 	return gpus
 }
 
-// drmAddresses returns the PCI address of each node in /dev/dri, from the links in sysfs. With
-// fewer than two GPUs it returns nil, as all nodes belong to the one GPU.
+// drmAddresses returns the PCI address of each node in /dev/dri, by the node's path, from the links
+// in sysfs. With fewer than two GPUs it returns nil, as all nodes belong to the one GPU.
 func drmAddresses(root string, gpus []GPU) map[string]string {
 	if len(gpus) < 2 {
 		return nil

@@ -41,7 +41,8 @@ var operators = []operator{
 	{">", func(order int) bool { return order > 0 }},
 }
 
-// parseRequirements parses the NVIDIA_REQUIRE_* variables, sorted, unless they are disabled.
+// parseRequirements parses the NVIDIA_REQUIRE_* variables, sorted by name; none if they are
+// disabled.
 func parseRequirements(vars map[string]string) ([]requirement, error) {
 	if skip, _ := strconv.ParseBool(vars[disableRequire]); skip {
 		return nil, nil
@@ -67,7 +68,7 @@ func parseRequirements(vars map[string]string) ([]requirement, error) {
 	return out, nil
 }
 
-// parseConditions parses conditions. It skips those that are not about a board, such as csv-mounts.
+// parseConditions parses a comma list. It skips conditions not about a board, such as csv-mounts.
 func parseConditions(s string) ([]condition, error) {
 	var out []condition
 	for _, word := range strings.Split(s, ",") {

@@ -153,8 +153,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// Whatever the file holds, each fault has a line of it, and what is let through
-// can be used.
+// Whatever the file holds, each fault has a line of it, and what is let through can be used.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"csv-dir = '/x'", "[log]\nfile = ''", "[runtime]\nruntimes = ['runc', \"\\u0041\"]", "[cdi]\nversion = 0.5", "\"log\".'file' = '/x'", "[[x]]\n", "x = {a = [1, 2], b = 1979-05-27T07:32:00Z}", "x = \"\"\"\n\"\"\"", "[", "\xef\xbb\xbf"} {
 		f.Add([]byte(s))

@@ -40,7 +40,7 @@ func decode(data []byte, c *Config) (err error) {
 	return toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields().Decode(c)
 }
 
-// decodeFaults returns the decoder's errors, some without a line. whole: it decoded all known keys.
+// decodeFaults turns the decoder's error, if any, into faults. whole: it decoded all known keys.
 func decodeFaults(err error) (faults Faults, whole bool) {
 	if err == nil {
 		return nil, true

@@ -69,6 +69,7 @@ type Problem struct {
 	Unused bool   `json:"unused"`
 }
 
+// String returns "FILE:LINE: CAUSE: WHY", or "FILE: CAUSE: WHY" without a line.
 func (p Problem) String() string {
 	at := p.File
 	if p.Line > 0 {
@@ -128,7 +129,7 @@ func Parse(files []File) (entries []Entry, problems []Problem) {
 	return entries, problems
 }
 
-// readFile reads one CSV file of at most left bytes. An error becomes a problem of the file.
+// readFile reads a CSV file of up to left bytes. An error, or that all may write it, is a problem.
 func readFile(path string, left int) File {
 	out, name := File{Path: path}, filepath.Base(path)
 	data, info, err := regular.Read(path, maxBytes)
@@ -171,7 +172,7 @@ func parseFile(data, name string) (entries []Entry, problems []Problem) {
 	return entries, problems
 }
 
-// parseLine parses a line "kind, /path". The cause says what kind of error it has.
+// parseLine parses and checks a line "kind, /path". The cause says what kind of error it has.
 func parseLine(line string) (Entry, Cause, error) {
 	kind, p, found := strings.Cut(line, ",")
 	e := Entry{Kind: Kind(strings.TrimSpace(kind)), Path: strings.TrimSpace(p)}

@@ -41,7 +41,7 @@ const (
 	tagSoname   = 14
 )
 
-// Read reads the library f; not ok if it is no whole little-endian one for one of the machines.
+// Read reads the shared library f; ok if it is whole, little-endian, and for one of the machines.
 func Read(f io.ReaderAt) (lib Library, ok bool) {
 	head := make([]byte, 64)
 	if n, err := f.ReadAt(head, 0); n < 52 || err != nil && err != io.EOF {
@@ -77,6 +77,7 @@ var layouts = map[byte]layout{
 	2: {8, 32, 48, 56, 56, 8, 16, 32},
 }
 
+// readWord returns the number at the start of b, of 4 bytes in a 32-bit file and 8 in a 64-bit one.
 func (w layout) readWord(b []byte) uint64 {
 	if w.word == 4 {
 		return uint64(le.Uint32(b))
@@ -109,7 +110,7 @@ func machineOf(number uint16, class byte, flags uint32) (Machine, bool) {
 type segment struct{ offset, address, size uint64 }
 
 // findSoname reads the soname through the segments, as the dynamic linker does, because a stripped
-// library needs no sections. It is "" if the library has none.
+// library needs no sections. It is "" if the library has none, false if the file is invalid.
 func (w layout) findSoname(f io.ReaderAt, head []byte) (string, bool) {
 	count := int(le.Uint16(head[w.count:]))
 	if count > maxSegments {
@@ -185,6 +186,7 @@ func readFull(f io.ReaderAt, b []byte, at uint64) bool {
 	return n == len(b)
 }
 
+// readAt reads f at the offset at; io.EOF if that is larger than any file.
 func readAt(f io.ReaderAt, b []byte, at uint64) (int, error) {
 	if at > 1<<62 {
 		return 0, io.EOF

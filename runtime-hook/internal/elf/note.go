@@ -18,7 +18,7 @@ const (
 	noteHeader  = 12
 )
 
-// Note returns the text of the owner's note in a section of the 64-bit library f, or nil.
+// Note returns the text of the first note in a section of 64-bit library f; nil if not the owner's.
 func Note(f io.ReaderAt, section, owner string) []byte {
 	head := make([]byte, 64)
 	if !readFull(f, head, 0) || !bytes.HasPrefix(head, []byte("\x7fELF\x02\x01")) || le.Uint16(head[58:]) != sectionSize {

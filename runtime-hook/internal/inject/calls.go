@@ -11,6 +11,7 @@ import (
 // directly, because Go's scheduler watches calls of package unix, and moves goroutines to another
 // thread if a call takes too long. With package unix, the hook takes 4 % longer.
 
+// errnoErr returns e as an error, nil for 0.
 func errnoErr(e unix.Errno) error {
 	if e == 0 {
 		return nil
@@ -18,7 +19,8 @@ func errnoErr(e unix.Errno) error {
 	return e
 }
 
-// cloneMount returns a descriptor of a new mount of the board's path source, not attached yet.
+// cloneMount returns a descriptor of a new mount of the board's path source, without the mounts
+// below it. The mount is not attached yet.
 func cloneMount(source string) (int, error) {
 	name, err := unix.BytePtrFromString(source)
 	if err != nil {

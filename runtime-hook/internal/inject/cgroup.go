@@ -52,7 +52,8 @@ func (p Process) deviceCgroup() (string, error) {
 	return group, err
 }
 
-// deviceGroup returns the folder of a process's v1 device cgroup; errDevicesInSpec if none or "/".
+// deviceGroup returns the folder of the version 1 device cgroup of proc, a pid or "self". It
+// returns errDevicesInSpec if the process is in none, or in "/".
 func deviceGroup(proc string) (string, error) {
 	groups, err := os.ReadFile("/proc/" + proc + "/cgroup")
 	if err != nil {
@@ -69,7 +70,7 @@ func deviceGroup(proc string) (string, error) {
 	return "", errDevicesInSpec
 }
 
-// deviceHierarchy returns where the version 1 device cgroups are mounted.
+// deviceHierarchy returns the mount point of the version 1 device cgroups, or errDevicesInSpec.
 func deviceHierarchy() (string, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -96,7 +96,7 @@ func innerPid() (bool, error) {
 // errNoNamespace means that all processes of the board would see the hook's mounts.
 var errNoNamespace = errors.New("the container has no mount namespace of its own; Slipway cannot give a file to it only")
 
-// refuseHost returns an error in the host's own mount namespace.
+// refuseHost returns an error in the host's own mount namespace, if it may inspect that of pid 1.
 func refuseHost() error {
 	same, err := sameNamespace("mnt", 1)
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {

@@ -24,7 +24,7 @@ func (r *Root) Has(p string) bool {
 	return err == nil
 }
 
-// ReadFile reads up to max bytes of the regular file p, with the rights of the container's root.
+// ReadFile reads the regular file p of at most max bytes, with the rights of the container's root.
 func (r *Root) ReadFile(p string, max int) ([]byte, error) {
 	f, err := r.OpenFile(p)
 	if err != nil {
@@ -34,8 +34,8 @@ func (r *Root) ReadFile(p string, max int) ([]byte, error) {
 	return regular.Limited(f, max)
 }
 
-// OpenFile opens the regular file p of the container for reading, with the rights of the
-// container's root. It refuses files that the container's user might not be able to read.
+// OpenFile opens the regular file p of the container for reading, with the rights of its root.
+// Anything else is ErrNoFile. It refuses files not for all users to read, and links into volumes.
 func (r *Root) OpenFile(p string) (*os.File, error) {
 	at, err := r.openResolved(p)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {

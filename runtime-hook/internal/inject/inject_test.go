@@ -200,8 +200,7 @@ func TestDescriptors(t *testing.T) {
 	})
 }
 
-// Nothing is made in a mount that is to be spared. A path where nothing is mounted
-// spares nothing.
+// Nothing is made in a mount that is to be spared. A path where nothing is mounted spares nothing.
 func TestSpare(t *testing.T) {
 	_, rootfs := stage(t)
 	must(t, os.MkdirAll(rootfs+"/opt/spared", 0o755))
@@ -245,8 +244,7 @@ func TestEnterRefusesHost(t *testing.T) {
 	}
 }
 
-// One empty file stands at all mount points of a file system, and each file
-// system has its own.
+// One empty file stands at all mount points of a file system, and each file system has its own.
 func TestMountPoints(t *testing.T) {
 	eachMountAPI(t, func(t *testing.T, old bool) {
 		board, rootfs := stage(t)

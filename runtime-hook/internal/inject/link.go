@@ -39,7 +39,7 @@ func (r *Root) addSymlink(target string, dir *folder, base string) error {
 	return r.addName(dir, base, func() error { return unix.Symlinkat(target, int(dir.Fd()), base) })
 }
 
-// removeLink removes an image's link that is at the path of an entry, unless it is in a volume.
+// removeLink removes an image's link at the path of an entry. In a volume it returns an error.
 func (r *Root) removeLink(dir *folder, base string) error {
 	if dir.volume {
 		return inTheWayError("%s is a link in a volume, and Slipway replaces nothing in volumes", base)
@@ -50,6 +50,7 @@ func (r *Root) removeLink(dir *folder, base string) error {
 	return nil
 }
 
+// wrapLink adds to err, if not nil, that the hook was making a link.
 func wrapLink(err error) error {
 	if err != nil {
 		return fmt.Errorf("make the link: %w", err)

@@ -68,7 +68,7 @@ func (p place) closeFile() {
 	}
 }
 
-// openFile opens the regular file or the folder at the mount point.
+// openFile opens the regular file at the mount point. Without a base, it returns p.dir itself.
 func (p place) openFile() (*os.File, error) {
 	if p.base == "" {
 		return p.dir, nil
@@ -95,7 +95,7 @@ func (r *Root) coverFile(source, p string, kind uint32, flags uintptr) error {
 }
 
 // mountPoint returns the file p in the container as a mount point for this kind, and creates it if
-// missing. If p is an image's link to a file, that is the mount point. Other links are replaced.
+// missing. If p is a link to a file, that file is the mount point. Other links are replaced.
 func (r *Root) mountPoint(p string, kind uint32) (place, error) {
 	dir, base, err := r.openParent(p)
 	if err != nil {
@@ -148,8 +148,8 @@ func (r *Root) coverablePlace(f *os.File, p string, kind uint32) (place, error) 
 	return place{dir: f}, nil
 }
 
-// createFile creates an empty file as a mount point. After the first one, the others are hard links
-// to it: a new inode costs ten times as much on a disk, and mounts cover all of them.
+// createFile creates an empty file as a mount point, or returns EEXIST. All but the first are hard
+// links to that: a new inode costs ten times as much on a disk, and mounts cover all of them.
 func (r *Root) createFile(dir *folder, base string) error {
 	return r.addName(dir, base, func() error {
 		if r.blank != nil {
@@ -266,7 +266,7 @@ func (r *Root) bindOld(source, p string, at place, kind uint32, flags uintptr) e
 	return nil
 }
 
-// setOld sets the flags of the mount of src at the place, and makes it private.
+// setOld checks that src is mounted at the place, sets that mount's flags, and makes it private.
 func (r *Root) setOld(src *os.File, p string, at place, flags uintptr) error {
 	top, err := r.openMounted(p, at)
 	if err != nil {

@@ -59,7 +59,7 @@ type folder struct {
 	noDev  bool  // device nodes in it do not open
 }
 
-// Open opens the container's root, a mount point that is not the board's. Call it after Enter.
+// Open opens the container's root, a mount point. It refuses the board's own. Call it after Enter.
 func (p Process) Open(rootfs string) (*Root, error) {
 	dir, err := os.OpenFile(rootfs, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -230,8 +230,8 @@ func (r *Root) checkFolder(f *os.File, dir string) (*folder, error) {
 	return &folder{f, volume, closed, stat.Flags&unix.ST_NODEV != 0}, nil
 }
 
-// refuseKernelFiles refuses f on a file system of the kernel. A link of the image may lead to /proc
-// or /sys, where creating a name has effects, and covering one hides a setting.
+// refuseKernelFiles returns f's file system, or refuses it as the kernel's own. An image's link may
+// lead to /proc or /sys, where creating a name has effects, and covering one hides a setting.
 func refuseKernelFiles(f *os.File, p string) (stat unix.Statfs_t, err error) {
 	if err := unix.Fstatfs(int(f.Fd()), &stat); err != nil {
 		return stat, err
@@ -287,6 +287,7 @@ func openat(dir *os.File, base string, flags int) (*os.File, error) {
 
 func fdPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
 
+// fileKind returns the type in f's mode, such as S_IFREG.
 func fileKind(f *os.File) (uint32, error) {
 	var stat unix.Stat_t
 	err := unix.Fstat(int(f.Fd()), &stat)

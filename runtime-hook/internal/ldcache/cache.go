@@ -65,7 +65,7 @@ type entry struct {
 
 var le = binary.LittleEndian
 
-// parseCache parses the content of an ld.so.cache. An empty file is an empty cache.
+// parseCache parses an ld.so.cache. No data is an empty cache. Errors are errUnknown or errBroken.
 func parseCache(data []byte) (*cache, error) {
 	all := int64(len(data))
 	data, err := skipOld(data)
@@ -206,7 +206,7 @@ func (f cacheFile) bytesAt(offset, size uint32) ([]byte, bool) {
 	return f.data[from:to], true
 }
 
-// readHWCaps returns the names at the offsets, of which it accepts maxHWCaps.
+// readHWCaps returns the names at the offsets. More than maxHWCaps are an error.
 func (f cacheFile) readHWCaps(offsets []byte) ([]string, error) {
 	if len(offsets) > 4*maxHWCaps {
 		return nil, fmt.Errorf("%w: it has %d kinds of processors", errBroken, len(offsets)/4)
@@ -299,7 +299,8 @@ func (c *cache) encode() []byte {
 	return c.encodeExtension(out, hwcaps)
 }
 
-// encodeExtension appends the extension with hwcaps and generator, if there are any, to out.
+// encodeExtension appends the extension to out and sets its offset in out's header. hwcaps has the
+// offsets of their names. Without hwcaps and generator, it returns out as it is.
 func (c *cache) encodeExtension(out, hwcaps []byte) []byte {
 	var sections [][]byte
 	tags := []uint32{}

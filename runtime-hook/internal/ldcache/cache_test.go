@@ -98,9 +98,8 @@ func referenceCompare(a, b string, signed bool) int {
 	return char(a, i) - char(b, j)
 }
 
-// randomName is one of few, so that names meet, with digits and with signs that
-// sort on both sides of them. Its numbers are none that wrap: no order holds among
-// those.
+// randomName is one of few, so that names meet, with digits and with signs that sort on both sides
+// of them. Its numbers are none that wrap: no order holds among those.
 func randomName(r *rand.Rand) string {
 	parts := []string{"lib", "a", "b", "+", "-", "_", ".so", ".so.", "1", "2", "10", "010", "9", "99", "000000000012", ".", "Z", "~"}
 	s := "lib"
@@ -305,8 +304,7 @@ func TestParseOverlap(t *testing.T) {
 	}
 }
 
-// A hostile cache is refused, or comes out whole, with what was added, and not
-// much larger.
+// A hostile cache is refused, or comes out whole, with what was added, and not much larger.
 func FuzzCache(f *testing.F) {
 	given := []entry{{flags: 0x303, name: "libcuda.so.1", path: "/opt/libcuda.so.1"}}
 	f.Add((&cache{entries: []entry{{flags: 0x303, name: "liba.so.1", path: "/lib/liba.so.1"}, {flags: 0x303, name: "liba.so.1", path: "/x", hwcap: 1 << 62}}, hwcaps: []string{"x86-64-v2"}, generator: "g"}).encode())

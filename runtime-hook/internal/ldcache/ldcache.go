@@ -62,7 +62,7 @@ const compatDir = "/usr/local/cuda/compat"
 
 // updateCache adds libs to the container's ld.so.cache. It removes an earlier hook's entries in
 // compatDir, and entries that now lead to empty files, because the board had more libraries then.
-// It replaces a broken cache, and returns errBroken.
+// It replaces a broken cache, and returns errBroken. Without libs, it ignores a bad cache.
 func updateCache(root *inject.Root, libs []plan.Library) error {
 	data, err := root.ReadFile(cachePath, maxBytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, inject.ErrNoFile) {
@@ -89,7 +89,7 @@ func updateCache(root *inject.Root, libs []plan.Library) error {
 	return cmp.Or(root.WriteFile(cachePath, c.encode()), err)
 }
 
-// errorIfAny returns err if there are libs that it concerns.
+// errorIfAny returns err, or nil if libs is empty, because then err concerns no library.
 func errorIfAny(libs []plan.Library, err error) error {
 	if len(libs) == 0 {
 		return nil
@@ -97,6 +97,7 @@ func errorIfAny(libs []plan.Library, err error) error {
 	return err
 }
 
+// newEntries returns the cache's entry for each of libs, with the flags of its machine.
 func newEntries(libs []plan.Library) []entry {
 	out := make([]entry, len(libs))
 	for i, l := range libs {
@@ -106,7 +107,7 @@ func newEntries(libs []plan.Library) []entry {
 }
 
 // updateConf writes the folders of libs into a file in ld.so.conf.d, for an ldconfig that runs in
-// the container later. It writes nothing if the image has no configuration of ldconfig.
+// the container later. It skips an image without configuration of ldconfig, or read-only.
 func updateConf(root *inject.Root, libs []plan.Library) error {
 	if !root.Has(path.Dir(confPath)) && !root.Has("/etc/ld.so.conf") {
 		return nil

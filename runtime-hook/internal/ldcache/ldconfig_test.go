@@ -26,8 +26,7 @@ func ldconfig(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// listed is what the machine's ldconfig reads in a cache: its lines "name (kind)
-// => path", sorted.
+// listed is what the machine's ldconfig reads in a cache: its lines "name (kind) => path", sorted.
 func listed(t *testing.T, data []byte) []string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "ld.so.cache")
@@ -42,8 +41,7 @@ func listed(t *testing.T, data []byte) []string {
 	return lines
 }
 
-// What the machine's own ldconfig wrote is kept, line by line, and it reads what
-// was added.
+// What the machine's own ldconfig wrote is kept, line by line, and it reads what was added.
 func TestLdconfigReads(t *testing.T) {
 	data, err := os.ReadFile("/etc/ld.so.cache")
 	if err != nil {
@@ -112,8 +110,7 @@ func TestLikeLdconfig(t *testing.T) {
 	}
 }
 
-// copyLibrary copies a library that is not large, or the link to one in the same
-// folder.
+// copyLibrary copies a library that is not large, or the link to one in the same folder.
 func copyLibrary(t *testing.T, from, to string) {
 	t.Helper()
 	must(t, os.MkdirAll(filepath.Dir(to), 0o755))
@@ -140,8 +137,7 @@ func writeProgram(t *testing.T, name string, data []byte) {
 	must(t, os.WriteFile(name, data, 0o755))
 }
 
-// lines are the entries of a cache of board, each with the file at the end of its
-// links.
+// lines are the entries of a cache of board, each with the file at the end of its links.
 func lines(t *testing.T, board string, c *cache) (out []string) {
 	t.Helper()
 	for _, e := range c.entries {

@@ -16,6 +16,7 @@ func orderOf(given []entry) func(a, b entry) int {
 }
 
 // compareNames compares names as ld.so does: digits by value, in 32 bits, with ld.so's overflow.
+// signed: the machine's char is.
 func compareNames(a, b string, signed bool) int {
 	for {
 		i := 0

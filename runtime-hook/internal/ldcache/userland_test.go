@@ -16,10 +16,9 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-// The dynamic linkers of other releases and machines find what was added to what
-// their own ldconfig wrote, which reads it too. SLIPWAY_USERLANDS names folders,
-// each with libc6, libc-bin, xz-utils and liblzma5 of one release and machine
-// unpacked (dpkg-deb -x).
+// The dynamic linkers of other releases and machines find what was added to what their own ldconfig
+// wrote, which reads it too. SLIPWAY_USERLANDS names folders, each with libc6, libc-bin, xz-utils
+// and liblzma5 of one release and machine unpacked (dpkg-deb -x).
 func TestUpdateUserlands(t *testing.T) {
 	userlands := filepath.SplitList(os.Getenv("SLIPWAY_USERLANDS"))
 	if len(userlands) == 0 {

@@ -14,8 +14,7 @@ import (
 	"slipway/runtime-hook/internal/csv"
 )
 
-// fill sets all that can be set in v to something that is not zero, each thing to
-// another.
+// fill sets all that can be set in v to something that is not zero, each thing to another.
 func fill(v reflect.Value, n *int64) {
 	*n++
 	switch v.Kind() {

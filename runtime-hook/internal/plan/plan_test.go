@@ -12,8 +12,7 @@ import (
 	"slipway/runtime-hook/internal/csv"
 )
 
-// board makes a file tree from lines such as "usr/lib/a", "usr/lib/d/" and
-// "usr/lib/l -> a".
+// board makes a file tree from lines such as "usr/lib/a", "usr/lib/d/" and "usr/lib/l -> a".
 func board(t *testing.T, lines ...string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -297,8 +296,7 @@ func TestCompileManyMatches(t *testing.T) {
 	}
 }
 
-// Whatever links a board has, nothing outside of its tree is given and the walk
-// ends.
+// Whatever links a board has, nothing outside of its tree is given and the walk ends.
 func FuzzLinks(f *testing.F) {
 	f.Add("b", "../b", "/a/../c", "/a")
 	f.Add("../../../etc/passwd", "a/x", "b/../a", "/c/d")

@@ -162,7 +162,8 @@ var (
 	errLooks   = errors.New("this pattern and those before it search too many folders")
 )
 
-// globPart extends dirs by the names that match part. It fails above maxMatches or maxLooks.
+// globPart joins each of dirs with the names in it that match part, or with part if that is no
+// pattern. It fails above maxMatches or maxLooks.
 func (t *tree) globPart(dirs []string, part string) ([]string, error) {
 	var found []string
 	for _, dir := range dirs {

@@ -34,7 +34,7 @@ func Read(path string, limit int) ([]byte, fs.FileInfo, error) {
 	return data, info, err
 }
 
-// Limited reads r to its end. After limit bytes and one more it returns an error.
+// Limited reads r to its end. If r is longer than limit, it returns limit+1 bytes and an error.
 func Limited(r io.Reader, limit int) ([]byte, error) {
 	var b bytes.Buffer
 	// A buffer that grows takes longer than all of the read.
