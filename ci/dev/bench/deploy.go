@@ -38,7 +38,7 @@ var deploy = area{
 	},
 }
 
-// deployVariants returns a variant of each of deployTools, through a line with this port.
+// deployVariants returns a variant "LINE TOOL" of each of deployTools, which connects to port.
 func deployVariants(line, port string) (all []variant) {
 	for _, tool := range deployTools {
 		all = append(all, variant{name: line + " " + tool[0], command: strings.ReplaceAll(tool[1], "{at}", port), prepare: "prepare", check: "check"})

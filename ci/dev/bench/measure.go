@@ -138,7 +138,8 @@ func seconds(times []time.Duration) (all []float64) {
 	return all
 }
 
-// value returns the ratio of medians, and false if one of its rows was not measured.
+// value returns the ratio of medians, and false if one of its rows was not measured. Of several
+// names the fastest row counts, and the times of base are subtracted.
 func (r ratio) value(rows []row) (float64, bool) {
 	find := func(names string) (fastest float64, found bool) {
 		for name := range strings.SplitSeq(names, "|") {

@@ -34,7 +34,8 @@ var store = area{
 	ratios:   storeRatios(),
 }
 
-// storeVariants returns each tool's steps (of limit only the first push and pull), then a folder's.
+// storeVariants returns each tool's steps (of the tool named limit only the first push and pull),
+// then those of a folder.
 func storeVariants() (all []variant) {
 	for _, tool := range storeTools {
 		for i, step := range storeSteps {

@@ -36,7 +36,7 @@ type Options struct {
 // KeyVariable is the environment variable with the path of the key, if Options.Key is "".
 const KeyVariable = "SLIPWAY_SIGNING_KEY"
 
-// findKey returns the path of the signing key; "" for an unsigned release. No key is an error.
+// findKey returns the path of the signing key, "" with o.Unsigned, or an error if neither is set.
 func (o Options) findKey() (string, error) {
 	path := cmp.Or(o.Key, os.Getenv(KeyVariable))
 	switch {
@@ -183,7 +183,8 @@ func sign(ctx context.Context, folder, key string) error {
 	return err
 }
 
-// publish renames the folder from to to. If to exists, the folders change places.
+// publish renames the folder from to the path to, and returns that. If it exists, the folders
+// change places.
 func publish(from, to string) (string, error) {
 	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
 	if errors.Is(err, unix.ENOENT) {

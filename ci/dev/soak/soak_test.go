@@ -116,8 +116,7 @@ func TestFlash(t *testing.T) {
 	}
 }
 
-// A device that neither equals the image nor its old content must not have a partition
-// table.
+// A device that neither equals the image nor its old content must not have a partition table.
 func TestCheckDevice(t *testing.T) {
 	image, old := soakedImage(1, soakedEveryMiB), soakedImage(0, soakedEveryMiB)
 	marked := bytes.Clone(image)

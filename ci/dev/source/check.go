@@ -39,7 +39,7 @@ var rules = []rule{
 // A change of one line can bring a thousand findings; the first ones say enough.
 const maxFindings = 40
 
-// Check checks all rules and prints the findings on w, with how to fix them. It changes no file.
+// Check checks all rules and prints the findings, with how to fix them. A broken rule is an error.
 func Check(ctx context.Context, w io.Writer) error {
 	t, err := openTree(ctx)
 	if err != nil {
@@ -90,7 +90,7 @@ func openTree(ctx context.Context) (tree, error) {
 	return newTree(ctx, root, tools)
 }
 
-// newTree returns the source at root with its modules.
+// newTree returns the source at root with its modules, to check with tools (paths by name).
 func newTree(ctx context.Context, root string, tools map[string]string) (tree, error) {
 	t := tree{root: root, tools: tools}
 	var err error

@@ -202,6 +202,7 @@ func (p *testPart) runGoTest(ctx context.Context, tmp string, opts TestOptions, 
 	return nil
 }
 
+// label returns the part's name for the progress, such as "test slipway (first lane)".
 func (p *testPart) label() string {
 	label := "test " + p.module
 	switch {
@@ -213,8 +214,8 @@ func (p *testPart) label() string {
 	return label
 }
 
-// compile compiles the packages and their tests, on all processors, and ignores errors: the run
-// itself reports them. It links nothing, because Go does not keep what it links.
+// compile compiles the packages and their tests, on all processors. Only a cancel is an error: the
+// run itself reports others. It links nothing, because Go does not keep what it links.
 func (p *testPart) compile(ctx context.Context) error {
 	step := progress.Start(ctx, "compile "+p.module, int64(len(p.paths)), progress.Tasks)
 	args := append(buildArgs(p.race), "-e", "-test", "-export")

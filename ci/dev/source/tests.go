@@ -59,7 +59,8 @@ func Tests(ctx context.Context, w io.Writer, opts TestOptions) error {
 	return testClone(ctx, w, root, tools["gotestsum"], opts)
 }
 
-// testClone tests the clone at root and prints a summary. A failed test is an error.
+// testClone installs what the tests need, tests the clone at root and prints a summary. A failed
+// test is an error, and so is a run without tests.
 func testClone(ctx context.Context, w io.Writer, root, gotestsum string, opts TestOptions) error {
 	list, err := os.ReadFile(filepath.Join(root, testPackages))
 	if err != nil {

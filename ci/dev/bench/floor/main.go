@@ -21,7 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// main adds the board's files to the container of the OCI state on stdin, or becomes runc.
+// main adds the board's files to the container of the OCI state on stdin, by the list in args[1].
+// If args[1] is "runtime", it becomes runc.
 func main() {
 	runtime.LockOSThread()
 	if os.Args[1] == "runtime" {
@@ -67,7 +68,8 @@ func stateField(state, name string) string {
 	return strings.TrimSpace(after)
 }
 
-// enterContainer moves the calling thread into the container's mount namespace and opens its root.
+// enterContainer moves the calling thread into the mount namespace of pid, and returns a descriptor
+// of rootfs. An error ends the program.
 func enterContainer(pid, rootfs string) int {
 	ns := must(unix.Open("/proc/"+pid+"/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0))
 	exitOn(unix.Unshare(unix.CLONE_FS))

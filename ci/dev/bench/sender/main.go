@@ -25,6 +25,7 @@ import (
 	"slipway/images/bmap"
 )
 
+// main calls send, and exits with 1 after an error.
 func main() {
 	if err := send(context.Background(), os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "sender:", err)
@@ -32,7 +33,7 @@ func main() {
 	}
 }
 
-// send parses the arguments, and sends a file, writes to a device, or serves a folder.
+// send sends a file, writes to a device, or serves a folder, by the arguments in the package's doc.
 func send(ctx context.Context, args []string) error {
 	switch {
 	case len(args) == 3 && args[0] == "device":
