@@ -40,8 +40,8 @@ type arrival struct {
 // unusedVLAN is a VLAN that no rule matches.
 const unusedVLAN = 3333
 
-// startTcpdump starts tcpdump on a peer and waits until tcpdump listens. It captures packets with
-// one of the source addresses, the check's EtherType, or the check's VLAN tag.
+// startTcpdump starts tcpdump on a peer, with -Q direction, and waits until it listens. It captures
+// packets with one of the source addresses, the check's EtherType, or the check's VLAN tag.
 func (c *capture) startTcpdump(ctx context.Context, s *suite.Session, p images.Peer, direction string, sources []string) error {
 	if err := wantPeerProgram(ctx, s, p, "tcpdump"); err != nil {
 		return err

@@ -216,7 +216,7 @@ func (l *flowRun) createRule(rule string) error {
 	return err
 }
 
-// flushRules deletes all rules of port 0, and forgets their numbers.
+// flushRules deletes all rules of port 0, and forgets their numbers. It does not use its argument.
 func (l *flowRun) flushRules(string) error {
 	clear(l.made)
 	_, err := l.pmd.runCommand("flow flush 0")

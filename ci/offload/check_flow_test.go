@@ -176,8 +176,7 @@ func TestReadPackets(t *testing.T) {
 	}
 }
 
-// The checksums were computed with another implementation from the same packets (python3,
-// by hand).
+// The checksums were computed with another implementation from the same packets (python3, by hand).
 func TestFrames(t *testing.T) {
 	udp := ruleFrame("payload")
 	ip, body := udp[etherBytes:etherBytes+ipv4Bytes], udp[etherBytes+ipv4Bytes:]

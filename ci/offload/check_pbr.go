@@ -218,8 +218,8 @@ func (p pbr) checkRule(ctx context.Context, f *suite.Finding, r *router, t *traf
 	return t.sendAndCheck(ctx, f, p.trafficOptions, ruleset{})
 }
 
-// configureRule creates the rule and applies the policy. The command that makes zebra resolve next
-// hops comes last, because it must work for rules that exist already.
+// configureRule creates the rule in the policy dns, and applies dns. The command that makes zebra
+// resolve next hops comes last, because it must work for rules that exist already.
 func (p pbr) configureRule(ctx context.Context, r *router, dns policy) error {
 	rule := dns.ruleCommands(ruleSeq, p.rulePattern(r.DPU).matchCommands(dns)...)
 	if p.group {
@@ -228,7 +228,7 @@ func (p pbr) configureRule(ctx context.Context, r *router, dns policy) error {
 	return r.configure(ctx, append(slices.Concat(rule, dns.applyCommands()), "pbr nexthop-resolve")...)
 }
 
-// removeCommands returns the commands that remove the policy, and the next-hop group if it has one.
+// removeCommands returns the commands that remove the policy dns, and the next-hop group if any.
 func (p pbr) removeCommands(dns policy) []string {
 	if p.group {
 		return append(dns.removeCommands(), "no nexthop-group "+hopGroup)
@@ -238,8 +238,8 @@ func (p pbr) removeCommands(dns policy) []string {
 
 const hopGroup = "slipway-check"
 
-// configureGroup creates the rule with a next-hop group, and then replaces the peer other by the
-// peer to in the group. The flow of the unchanged rule must follow the group.
+// configureGroup runs rule, the rule's commands, with a next-hop group, applies dns, and then
+// replaces the peer other by the peer to in the group. The flow of the unchanged rule must follow.
 func (p pbr) configureGroup(ctx context.Context, r *router, dns policy, rule []string) error {
 	first := policy{dns.name, dns.port, dns.from, r.DPU.Other.Address}
 	if err := r.resolveNextHop(ctx, first); err != nil {
@@ -268,7 +268,8 @@ func (r *router) waitForNextHop(ctx context.Context, nexthop string) error {
 	})
 }
 
-// checkWiderAlone removes the rule, and checks that the wider rule, which stays, gets the packets.
+// checkWiderAlone removes the rule of the policy dns, and checks that the wider rule gets the
+// packets.
 func (p pbr) checkWiderAlone(ctx context.Context, f *suite.Finding, r *router, t *traffic, dns policy) error {
 	if err := r.configure(ctx, dns.removeRuleCommand(ruleSeq)); err != nil {
 		return err
@@ -279,8 +280,8 @@ func (p pbr) checkWiderAlone(ctx context.Context, f *suite.Finding, r *router, t
 	return p.sendAndCompare(ctx, f, r, t, ruleset{wide: true})
 }
 
-// addWiderRule creates a rule for all UDP, applies the policy to the port, and waits until the rule
-// has a flow. The tested rule is created later, but has a lower number and must apply first.
+// addWiderRule adds a rule for all UDP to the policy dns, applies that, and waits for the rule's
+// flow. The tested rule is created later, but has a lower number and must apply first.
 func (p pbr) addWiderRule(ctx context.Context, r *router, dns policy) error {
 	all := policy{dns.name, dns.port, dns.from, r.DPU.Other.Address}
 	if err := r.resolveNextHop(ctx, all); err != nil {

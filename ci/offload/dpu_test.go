@@ -42,9 +42,8 @@ var simulatedSpec = images.DPU{
 	Other: &images.Peer{Run: []string{"in", "leaf1"}, Interface: "eth0", Address: leaf1IP},
 }
 
-// simulatedDPU is a board whose ports follow a rule and a wider rule. No package provides
-// one. It answers as testpmd, tcpdump and vtysh do, and has faults that the checks must
-// find.
+// simulatedDPU is a board whose ports follow a rule and a wider rule. No package provides one. It
+// answers as testpmd, tcpdump and vtysh do, and has faults that the checks must find.
 type simulatedDPU struct {
 	driver   string
 	faults   map[string]bool

@@ -6,6 +6,7 @@ import (
 	"slipway/ci/suite"
 )
 
+// init registers the sections flow and pbr of suites.
 func init() {
 	suite.Register(
 		suite.Kind{Name: "flow", About: "a rule that DPDK's ports keep to, with packets that show it", Keys: []string{"port", "packets", "other-port", "other-packets", "all-fields", "any-protocol", "group", "transfer"}, Read: readFlow},
