@@ -111,7 +111,7 @@ func TestColumns(t *testing.T) {
 
 // The page has the column of a fact if any board has it, with the value in that board's row.
 func TestFactColumns(t *testing.T) {
-	p := newOverview([]Report{{Board: "a"}, {Board: "b", Identity: Identity{Image: "<lab> 7", Kernel: "6.12"}}}, nil)
+	p := newOverview([]Report{{Board: "a"}, {Board: "b", Identity: Identity{Image: "<lab> 7", BootID: "5f"}}}, nil) // no column for a boot's number
 	if got := p.FactColumns(); !slices.Equal(got, []string{"Image"}) {
 		t.Errorf("FactColumns = %v; want those of factColumns that a board has", got)
 	}
