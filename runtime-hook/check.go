@@ -99,7 +99,7 @@ func checkBoard(root string) (report, error) {
 	}, nil
 }
 
-// readSettings reads the settings of the board at root. It returns the errors in them as problems.
+// readSettings reads the settings of the board at root; for faulty ones, the defaults and problems.
 func readSettings(root string) (config.Config, []csv.Problem) {
 	set, err := config.Read(root)
 	var faults config.Faults

@@ -196,7 +196,7 @@ func (p pattern) matches(d datagram, fragment bool) bool {
 		(p.fromPort == 0 || p.fromPort == d.fromPort) && (p.toPort == 0 || p.toPort == d.toPort)
 }
 
-// claimOf returns which rules match a packet.
+// claimOf returns which rules match a packet; expired with TTL 1, foreign from another network.
 func (t *traffic) claimOf(a trafficOptions, d datagram, fragment bool) claim {
 	switch {
 	case d.ttl == 1:
@@ -337,7 +337,7 @@ func (t *traffic) fillAddresses(d datagram) datagram {
 	return d
 }
 
-// newSample adds a sample without frames to t.samples.
+// newSample adds a sample without frames, but with like's target, to t.samples, and returns it.
 func (t *traffic) newSample(what string, c claim, like datagram) *sample {
 	s := &sample{what: what, number: len(t.samples), claim: c, target: like.target}
 	t.samples = append(t.samples, s)

@@ -79,7 +79,7 @@ func checkLimits(vars map[string]string) error {
 	return nil
 }
 
-// checkLength returns an error for a variable of more than maxValueBytes.
+// checkLength returns an error for a variable of more than maxValueBytes, its name included.
 func checkLength(name, value string) error {
 	if len(name)+len(value) > maxValueBytes {
 		return fmt.Errorf("the container's %.80s is %d bytes long; at most %d are read: set it to less", name, len(value), maxValueBytes)

@@ -274,7 +274,7 @@ func readPCI(root string) []GPU {
 	return gpus
 }
 
-// readPairs returns the lines "Name: value" of the file as a map.
+// readPairs returns the lines "Name: value" of the file as a map; none if it cannot read the file.
 func readPairs(file string) map[string]string {
 	out := map[string]string{}
 	for _, line := range strings.Split(readStart(file), "\n") {

@@ -181,8 +181,8 @@ func (c *compiler) addPath(t *tree, e csv.Entry, p string) {
 	}
 }
 
-// addFolder adds the mount of the folder at at, under its path without links. It refuses system
-// folders, and adds a problem for one that would hide much of an image.
+// addFolder adds the mount of the folder at the path at, and at listed if that is another. It
+// refuses system folders, and adds a problem for one that would hide much of an image.
 func (c *compiler) addFolder(t *tree, e csv.Entry, listed, at string) error {
 	end, info, err := t.stat(at)
 	if err != nil {
@@ -273,7 +273,7 @@ func followLinks(t *tree, at, from string) (links []Link, end string, err error)
 	return nil, "", syscall.ELOOP
 }
 
-// addDevice adds the character device at at, with its number, mode and owner.
+// addDevice adds the character device at the path at, with its number, mode and owner.
 func (c *compiler) addDevice(t *tree, e csv.Entry, at string) error {
 	end, info, err := t.stat(at)
 	if err != nil {

@@ -94,7 +94,7 @@ func (t *tree) nextTarget(p, text string) (string, error) {
 }
 
 // walkLinks follows the symlinks of rest, starting in the resolved folder at, one path element at a
-// time: the element before a ".." must be resolved first.
+// time: the element before a ".." must be resolved first. Each element must exist.
 func (t *tree) walkLinks(at, rest string) (string, error) {
 	links := 0
 	for rest != "" {
