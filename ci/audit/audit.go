@@ -155,7 +155,7 @@ func matchPath(pattern, where string) bool {
 	return ok && strings.HasSuffix(where, parts[len(parts)-1])
 }
 
-// CheckAllowed returns an error for an --allow that is not "RULE /PATH" with a known rule.
+// CheckAllowed returns an error for a pattern that is not "RULE /PATH" with a known rule.
 func CheckAllowed(patterns []string) error {
 	for _, pattern := range patterns {
 		rule, _, found := strings.Cut(pattern, " /")

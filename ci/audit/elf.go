@@ -251,8 +251,8 @@ func (a *auditor) checkLibraries(name string, p *program) {
 	}
 }
 
-// findLibrary returns the library that the loader would load: the first in dirs of the program's
-// machine and class, or nil. A name with a slash is a path.
+// findLibrary returns the library that the loader would load: the first in dirs that has the
+// machine and class of p, or nil. A name with a slash is a path.
 func (a *auditor) findLibrary(lib string, dirs []string, p *program) *program {
 	if strings.Contains(lib, "/") {
 		dirs = []string{""}
