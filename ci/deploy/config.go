@@ -227,8 +227,8 @@ type configDone struct {
 }
 
 // Config applies a configuration file to a board, runs the checks of its sections (such as that
-// units run), and writes what changed. If one fails, Config restores the old state, unless o.Keep
-// is set. With o.DryRun it only writes what differs.
+// units run), and writes what changed. If a step fails, Config restores the old state, unless
+// o.Keep is set. With o.DryRun it only writes what differs.
 func Config(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, file string, o ConfigOptions) error {
 	f, err := loadConfig(file)
 	if err != nil {

@@ -112,7 +112,7 @@ func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Opti
 	})
 }
 
-// isImageSource reports whether an image is a local path or a URL (with ://, or oci-dir:PATH).
+// isImageSource reports whether an image is an existing path or a URL (with ://, or oci-dir:PATH).
 func isImageSource(image string) bool {
 	file, _, _ := strings.Cut(image, "#")
 	_, err := os.Stat(file)
@@ -129,8 +129,8 @@ func listLeftovers(ctx context.Context, w io.Writer, e container.Engine, spec im
 	return err
 }
 
-// CleanContainers removes containers that earlier runs left on a board: the named ones, or all. It
-// removes none if a name is not that of such a container.
+// CleanContainers removes containers that earlier runs left on a board, the named ones or all, and
+// writes which. It removes none if a name is not that of such a container.
 func CleanContainers(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host string, names []string, o ContainerOptions) error {
 	return withEngine(ctx, opt, spec, host, o, func(ctx context.Context, e container.Engine) error {
 		left, err := e.List(ctx)

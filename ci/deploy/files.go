@@ -70,7 +70,7 @@ func Files(ctx context.Context, w io.Writer, opt images.Options, spec images.Spe
 	})
 }
 
-// leadToUndo adds to the error of a deploy, if it left changes on the board, the line that undoes it.
+// leadToUndo adds the line that undoes a deploy to an error without next step, if changes remain.
 func (d *filesDone) leadToUndo(conn *boardssh.Conn, spec images.Spec, host string, err error) error {
 	if err == nil || d.Undo == "" || d.Undone || strings.Contains(err.Error(), "\nnext: ") {
 		return err
