@@ -27,7 +27,7 @@ type level struct {
 }
 
 // findLevels returns the levels of a series, the oldest first. The medians of neighbours differ by
-// at least the share least, and by more than the noise. A short series (leastPoints) has one level.
+// at least the share least, and by more than the noise. Under leastPoints values, it returns one.
 func findLevels(values []float64, least float64) []level {
 	n := len(values)
 	if n == 0 {

@@ -187,7 +187,7 @@ func mostUsed(branches map[string]int) string {
 	return best
 }
 
-// names returns the first ten keys of a map, sorted and joined, and how many more there are.
+// names returns a map's first ten keys (not ""), sorted and joined, and how many more there are.
 func names(m map[string]int) string {
 	all := slices.DeleteFunc(slices.Sorted(maps.Keys(m)), func(name string) bool { return name == "" })
 	if rest := len(all) - 10; rest > 0 {
@@ -201,7 +201,7 @@ func count(n int, noun string) string {
 }
 
 // collect groups the values of the runs into at most maxSeries series with their levels, and notes
-// how many it leaves out. It counts the values of an artifact once, in the first run that has it.
+// how many values it leaves out. It counts an artifact's once, in the first run that has it.
 func (t *Trends) collect(runs []*Run) []Series {
 	type key struct {
 		device
