@@ -28,7 +28,7 @@ func ListDevices(ctx context.Context, w io.Writer, opt images.Options, asJSON bo
 	return device.Table(w, all)
 }
 
-// WatchDevices writes each device that appears, disappears or changes, until ctx ends.
+// WatchDevices writes all devices, then each that appears, disappears or changes, until ctx ends.
 func WatchDevices(ctx context.Context, w io.Writer, opt images.Options, asJSON bool) error {
 	disks, err := virtualDisks(opt)
 	if err != nil {

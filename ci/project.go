@@ -53,8 +53,8 @@ func InitProject(ctx context.Context, w io.Writer, folder string, req starter.Re
 	return writePlan(ctx, w, folder, plan, plan.LeaveOut(folder, false), true, opt)
 }
 
-// addPipelines writes the missing files of pipelines into the project that has board, a board.yml.
-// It replaces no file, refuses a request for a board, and fails if no file is missing.
+// addPipelines writes the missing files of pipelines into a project, of which board is a board.yml.
+// It replaces no file, refuses requests for a board or no pipeline, and fails if none is missing.
 func addPipelines(ctx context.Context, w io.Writer, folder, board string, req starter.Request, opt ProjectOptions) error {
 	if len(req.Pipelines) == 0 || req.Like != "" || req.Name != "" {
 		next := fmt.Sprintf("board new %s --like=%s", plaintext.Quote(cmp.Or(req.Name, "lab")), plaintext.Quote(cmp.Or(req.Like, "virt")))
@@ -218,7 +218,7 @@ func findingsOf(edits []starter.Edit) (all []report.Finding) {
 }
 
 // saveQuality writes faults and lines to edit to file as a GitLab code quality report, even if
-// there are none. If file is "", it writes nothing.
+// there are none. A fault without a file gets boards. If file is "", it writes nothing.
 func saveQuality(file, boards string, wrong []error, edits []starter.Edit) error {
 	if file == "" {
 		return nil

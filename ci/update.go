@@ -216,7 +216,7 @@ func (u *updateRun) runAllStages(ctx context.Context, connect func(context.Conte
 	return err
 }
 
-// runStages runs stages unless err is set. Unwanted ones, and all after a failure, are skipped.
+// runStages runs stages unless err is set. It skips those of skipsStage, and all after a failure.
 func (u *updateRun) runStages(ctx context.Context, err error, all []stage) error {
 	record := &u.outcome.Report
 	for _, s := range all {
@@ -397,7 +397,7 @@ const (
 
 // installBundle lets the engine install the bundle, shows progress, and returns the sent size as
 // text. If the connection breaks, it connects again, asks for the result, and repeats a failed
-// installation, in all installTries times. Some engines then continue with what they have written.
+// installation, in up to installTries tries. Some engines continue with what they have written.
 func (u *updateRun) installBundle(ctx context.Context) (saw string, err error) {
 	step := progress.Start(ctx, "install", 100, progress.Tasks)
 	defer func() { step.End(saw, err) }()
@@ -473,7 +473,7 @@ func (u *updateRun) isUnreachable(ctx context.Context, err error) bool {
 }
 
 // reconnectAndCheck connects again, waits for the installation, and reports whether it succeeded.
-// If the new connection breaks, it tries again, in all breakTries times.
+// If the new connection breaks, it tries again, up to breakTries times in all.
 func (u *updateRun) reconnectAndCheck(ctx context.Context, broken *connectionBreaks) (done bool, err error) {
 	for try := 1; ; try++ {
 		if err := u.redialAfterPause(ctx, redialLimit, try); err != nil {
@@ -537,8 +537,8 @@ func (u *updateRun) querySystem(ctx context.Context) error {
 	return err
 }
 
-// retryOnBreak calls do, and again on a new connection while the connection breaks, in all up to
-// breakTries times. limit is how long the board may take to be reachable again.
+// retryOnBreak calls do up to breakTries times: again on a new connection after each break. limit
+// is how long the board may take to be reachable again.
 func (u *updateRun) retryOnBreak(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
 	var broken connectionBreaks
 	for try := 1; ; try++ {
@@ -555,8 +555,8 @@ func (u *updateRun) retryOnBreak(ctx context.Context, limit time.Duration, do fu
 	}
 }
 
-// redialAfterPause waits and connects again. The pause is 0 at the first try, and grows with each,
-// because an engine that crashed needs time to start.
+// redialAfterPause waits, and connects again within limit. The pause is 0 at try 1, and grows with
+// each, because an engine that crashed needs time to start.
 func (u *updateRun) redialAfterPause(ctx context.Context, limit time.Duration, try int) error {
 	if err := run.Sleep(ctx, time.Duration(try-1)*u.pause); err != nil {
 		return err
@@ -620,7 +620,7 @@ func (u *updateRun) markGood(ctx context.Context) (string, error) {
 }
 
 // rollBack collects the new system's logs, marks it bad, and restarts, unless the boot loader has
-// rolled back already. It checks that the old system runs, collects its logs, and names its slot.
+// rolled back. It checks that the old system runs, collects its logs, and returns its slot as text.
 func (u *updateRun) rollBack(ctx context.Context) (string, error) {
 	u.collectLogs(ctx, "the new system", "0")
 	err := u.onNewSystem(ctx, u.engine.MarkBad)
@@ -645,8 +645,8 @@ func (u *updateRun) rollBack(ctx context.Context) (string, error) {
 	return u.outcome.Slot + " runs again", err
 }
 
-// collectLogs adds the end of a system's journal to the report, if it can get it. boot is an offset
-// as in journalctl --boot. For "0", the running system, it also adds the kernel's messages.
+// collectLogs adds the end of a journal to the report, as that of system, if it can get it. boot is
+// an offset as in journalctl --boot. For "0", the running system, it also adds kernel messages.
 func (u *updateRun) collectLogs(ctx context.Context, system, boot string) {
 	ctx, cancel := context.WithTimeout(ctx, suite.DefaultTimeout)
 	defer cancel()

@@ -50,7 +50,7 @@ func StartVirtual(ctx context.Context, w io.Writer, opt images.Options, spec ima
 	return printOn(w, spec, u.vm, saw+", ")
 }
 
-// printOn writes that the board is on, saw (with a comma at its end), SSH port and next commands.
+// printOn writes that the board is on, saw ("" or "TEXT, "), its SSH port and the next commands.
 func printOn(w io.Writer, spec images.Spec, vm *qemu.VM, saw string) error {
 	_, err := fmt.Fprintf(w, "%s is on: %sssh on 127.0.0.1 port %d\nnext: %s virt ssh %s (or virt console, smoke, virt stop)\n",
 		spec.Board, saw, vm.SSHPort, host.ProgramName(), plaintext.Quote(spec.TypedName()))
@@ -121,7 +121,7 @@ func SSHVirtual(opt images.Options, spec images.Spec, argv []string) error {
 	return execSSH(a, argv)
 }
 
-// ConsoleVirtual connects the terminal to a virtual board's serial line.
+// ConsoleVirtual connects in and out to a virtual board's serial line, until Ctrl-] or ctx ends it.
 func ConsoleVirtual(ctx context.Context, in *os.File, out io.Writer, opt images.Options, spec images.Spec) error {
 	vm, err := qemu.Find(opt.MachineDir(spec))
 	if err != nil {
