@@ -42,7 +42,8 @@ var layers = area{
 
 const layersOurs = "{program} layers checkout {board}"
 
-// kasVariant returns the variant of a checkout by kas in a folder (emptied first, if cold is set).
+// kasVariant returns the variant of a checkout by kas in a folder (emptied first, if cold is set),
+// with variables, words NAME=VALUE.
 func kasVariant(name, folder, variables string, cold bool) variant {
 	dir := "{top}/" + folder
 	v := variant{name: name, command: "{env} KAS_WORK_DIR=" + dir + " KAS_BUILD_DIR=" + dir + "/build " + variables + " {kas} checkout {file}", dir: dir}

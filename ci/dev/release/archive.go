@@ -43,7 +43,8 @@ func compress(data []byte) []byte {
 	return b.Bytes()
 }
 
-// packTarGz returns files and the folders above as a compressed tar, sorted and owned by root.
+// packTarGz returns files and the folders above, with prefix before their names, as a compressed
+// tar, sorted and owned by root.
 func packTarGz(prefix string, files []file, date time.Time) ([]byte, error) {
 	var b bytes.Buffer
 	t := tar.NewWriter(&b)

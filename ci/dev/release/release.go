@@ -36,7 +36,8 @@ type Options struct {
 // KeyVariable is the environment variable with the path of the key, if Options.Key is "".
 const KeyVariable = "SLIPWAY_SIGNING_KEY"
 
-// findKey returns the path of the signing key, "" with o.Unsigned, or an error if neither is set.
+// findKey returns the path of the signing key: o.Key or the environment's KeyVariable; "" with
+// o.Unsigned. Neither a key nor o.Unsigned is an error, and so are o.Key and o.Unsigned together.
 func (o Options) findKey() (string, error) {
 	path := cmp.Or(o.Key, os.Getenv(KeyVariable))
 	switch {

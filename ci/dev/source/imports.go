@@ -52,7 +52,7 @@ var stages = []stage{
 	{"magefiles", 15, "commands are the top"},
 }
 
-// stageOf returns the stage with the longest folder that contains path, or false.
+// stageOf returns the stage with the longest folder that contains the import path, or false.
 func stageOf(path, module string) (stage, bool) {
 	dir := strings.TrimPrefix(path, module+"/")
 	var best stage
