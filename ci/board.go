@@ -80,7 +80,7 @@ func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	return b.Build(ctx)
 }
 
-// BuildBundle builds a board's update bundle and renames it to file. The artifact has the old path.
+// BuildBundle builds a board's update bundle and renames it to file, which the artifact then lacks.
 func BuildBundle(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, file string) (images.Artifact, error) {
 	opt.Request.Targets = []string{images.Bundle}
 	a, err := Build(ctx, w, spec, opt)
