@@ -134,7 +134,8 @@ func digestOf(ctx context.Context, name string) (digest string, err error) {
 	return digest, err
 }
 
-// openInputs opens what boards get and records the digests in p.work, except for a program.
+// openInputs begins p.work anew from the request. Unless that runs a program on the boards, it
+// opens what they get and records the digests.
 func (p *plan) openInputs(ctx context.Context) error {
 	p.work = Work{Command: p.request.commandName(), Program: suite.ShellLine(p.request.Program), Unproved: p.request.Unproved}
 	if len(p.request.Program) > 0 {

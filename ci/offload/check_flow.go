@@ -239,8 +239,8 @@ func (l *flowRun) destroyRule(rule string) error {
 	return destroyAndQuery(l.f, l.pmd, number)
 }
 
-// sendAndCompare sends packets of all kinds, checks their paths, and compares the counters of the
-// existing rules with the number of packets that matched.
+// sendAndCompare sends packets of all kinds, and checks that each takes the path that rules give it. It
+// compares the counters of the existing rules with the number of packets that matched. Differences are in l.f.
 func (l *flowRun) sendAndCompare(ctx context.Context, rules ruleset) error {
 	rules.plain, rules.wide = l.plain, rules.wide && l.t.dpu.Other != nil
 	if err := l.t.sendAndCheck(ctx, l.f, l.trafficOptions, rules); err != nil {

@@ -268,8 +268,8 @@ func (r *router) waitForNextHop(ctx context.Context, nexthop string) error {
 	})
 }
 
-// checkWiderAlone removes the rule of the policy dns, and checks that the wider rule gets the
-// packets.
+// checkWiderAlone removes the tested rule of the policy dns for good, and checks that the rule for
+// all UDP gets its packets. Differences are in f.
 func (p pbr) checkWiderAlone(ctx context.Context, f *suite.Finding, r *router, t *traffic, dns policy) error {
 	if err := r.configure(ctx, dns.removeRuleCommand(ruleSeq)); err != nil {
 		return err

@@ -92,7 +92,8 @@ func isTestFile(spec images.Spec, name string) bool {
 		slices.ContainsFunc(spec.Suites, func(s string) bool { return strings.HasSuffix(s, "/"+name) })
 }
 
-// pathOf returns a file's path in the folder of the board, or of an ancestor whose file changed.
+// pathOf returns a file's path in the folder of the board, or of a board that it extends, if the
+// file changed there. If it changed in none, it is the path in the board's own folder.
 func (p *planner) pathOf(m boardState, name string) string {
 	for _, board := range slices.Backward(m.spec.Lineage()) {
 		path := filepath.Join(p.boards, board, name)

@@ -304,7 +304,8 @@ func readAddr(e *Entry) Probe {
 	return a
 }
 
-// Inspect checks whether the board can connect to the address. A forbidden forwarding is an error.
+// Inspect checks that the board can connect to the address, or cannot if the suite wants that. A
+// forbidden forwarding is an error.
 func (a addr) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	conn, err := s.dial(ctx, "tcp", a.address)

@@ -109,7 +109,7 @@ func twinOf(d Device, all []Device) string {
 }
 
 // isListed reports whether listDisks lists the device. It leaves out partitions, loop devices
-// without a file, memory disks and hidden paths.
+// without a file, the RAM disks /dev/ram*, and hidden paths.
 func (m machine) isListed(dir string) bool {
 	name := filepath.Base(dir)
 	if hasAttribute(dir, "partition") || readAttribute(dir, "hidden") == "1" || strings.HasPrefix(name, "ram") {

@@ -164,7 +164,8 @@ type reader struct {
 	digest *Digest // nil: the file is sealed
 }
 
-// Read reads the next bytes. At its end it seals the file, or returns ErrChanged for another size.
+// Read reads and hashes the next bytes. At the end it keeps the digest, so that ReadAt can prove what
+// it reads. It returns ErrChanged if the file has another size than before.
 func (r *reader) Read(p []byte) (int, error) {
 	if r.ctx.Err() != nil {
 		return 0, context.Cause(r.ctx)

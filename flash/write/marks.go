@@ -167,8 +167,9 @@ func (c *Copy) writeEnds(ctx context.Context) error {
 	return nil
 }
 
-// writeEnd writes one held end and reads it back. It returns errSmaller if the end is not zero any
-// more. If the write fails, it zeroes the end again.
+// writeEnd writes the first or last MiB of the image and reads it back. If the device has other
+// data than zeros at that place, it is smaller than it says: writeEnd returns errSmaller and writes
+// nothing. If the write fails, it zeroes the place again.
 func (c *Copy) writeEnd(h *heldEnd) error {
 	n := int64(len(h.now))
 	got := source.Buffer(len(h.now))

@@ -30,8 +30,8 @@ func Project(p layers.Project, ws layers.Workspace, build string) ([]Finding, er
 	return Check(sources, l)
 }
 
-// Setting returns the value that a project's configuration sets for a variable,
-// unexpanded. given is the variable's value in the environment, or "".
+// Setting returns the unexpanded value of a variable after the project's configuration in the build
+// folder. given is the value before that, from the environment, or ""; ?= leaves it as it is.
 func Setting(p layers.Project, build, name, given string) (string, error) {
 	sources, err := projectSources(p, build)
 	if err != nil {

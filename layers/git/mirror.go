@@ -365,8 +365,8 @@ func ListCommits(ctx context.Context, mirrors string, r Remote, from, to string,
 	return ahead, behind, commits, err
 }
 
-// fetchHistory fetches the commits that are missing, with their histories. It asks for no files,
-// but a server that cannot filter sends them too.
+// fetchHistory fetches the commits that are missing, with their histories. It asks for no files
+// or folders, but a server that cannot filter sends them too.
 func (h history) fetchHistory(ctx context.Context, commits ...string) error {
 	args := []string{"fetch", "-q", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--filter=tree:0", "--", "origin"}
 	missing := false

@@ -23,7 +23,8 @@ import (
 var buildScript string
 
 // Build kills "slipway build" of a small layer again and again: a first build, one from shared
-// state, and one after a change. SLIPWAY_BITBAKE must name a clone of bitbake.
+// state, and one after a change. dir must be Slipway's clone, SLIPWAY_BITBAKE one of bitbake.
+// Root gets an error.
 func Build(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	source := os.Getenv("SLIPWAY_BITBAKE")
 	switch {

@@ -39,7 +39,7 @@ func (r *Root) addSymlink(target string, dir *folder, base string) error {
 	return r.addName(dir, base, func() error { return unix.Symlinkat(target, int(dir.Fd()), base) })
 }
 
-// removeLink removes an image's link at the path of an entry. In a volume it returns an error.
+// removeLink removes a link of the image, which the caller found. In a volume it returns an error.
 func (r *Root) removeLink(dir *folder, base string) error {
 	if dir.volume {
 		return inTheWayError("%s is a link in a volume, and Slipway replaces nothing in volumes", base)

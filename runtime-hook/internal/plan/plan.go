@@ -409,6 +409,7 @@ func enclosingFolder(folders []Mount, p string) (in Mount, rest string) {
 }
 
 // typeIn returns the type of the board's file rest in folder; false if missing or behind a symlink.
+// It watches each path that it looks at.
 func (c *compiler) typeIn(folder, rest string) (fs.FileMode, bool) {
 	at := folder
 	for {
