@@ -33,7 +33,7 @@ type Copy struct {
 
 	mu       sync.Mutex // for the first write
 	begun    bool
-	unmarked error // zeroing the ends failed; nothing else is written
+	beginErr error // saving or zeroing the ends failed; nothing else is written
 
 	dataSampling, zeroSampling sampling
 	queue                      chan piece

@@ -61,17 +61,17 @@ func (c *Copy) keepHeld(s source.Span) {
 func (c *Copy) beginWriting() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.begun || c.unmarked != nil {
-		return c.unmarked
+	if c.begun || c.beginErr != nil {
+		return c.beginErr
 	}
 	if c.Marked {
-		if c.unmarked = c.saveEnds(); c.unmarked != nil {
-			return c.unmarked
+		if c.beginErr = c.saveEnds(); c.beginErr != nil {
+			return c.beginErr
 		}
-		c.unmarked = c.zeroEnds()
+		c.beginErr = c.zeroEnds()
 	}
 	c.begun = true
-	return c.unmarked
+	return c.beginErr
 }
 
 // saveEnds passes the ends to c.Save, in case the user wants them back. It skips ends that are
@@ -100,7 +100,7 @@ func (c *Copy) zeroEnds() error {
 	}
 	for i, h := range c.held {
 		if i > 0 {
-			if err := c.checkSize(h, empty); err != nil {
+			if err := c.proveSize(h, empty); err != nil {
 				return err
 			}
 		}
@@ -114,10 +114,10 @@ func (c *Copy) zeroEnds() error {
 
 var errSmaller = errors.New("it holds less than it says; such cards and sticks are sold as larger ones: do not use it")
 
-// checkSize writes random data to the last MiB, does not remove them, and reads them back. It also
+// proveSize writes random data to the last MiB, does not remove them, and reads them back. It also
 // reads the offsets at which a smaller device that wraps around would put them. It returns
 // errSmaller if the data are lost or at such an offset.
-func (c *Copy) checkSize(end *heldEnd, buf []byte) error {
+func (c *Copy) proveSize(end *heldEnd, buf []byte) error {
 	rand.Read(buf)
 	if err := c.disk.writeVerified(buf, end.off); err != nil {
 		var lost *lostError

@@ -300,7 +300,7 @@ func (d disk) makeExt4(ctx context.Context, p images.Partition, content string, 
 	}
 	argv = append(argv, options...)
 	argv = append(argv, d.path(diskName), strconv.FormatInt(p.SizeBytes/1024, 10)+"k")
-	c := run.Command{Argv: asRoot(argv...), Env: []string{"E2FSPROGS_FAKE_TIME=" + fileSystemTime}, Log: d.log, Keep: true}
+	c := run.Command{Argv: rootCommand(argv...), Env: []string{"E2FSPROGS_FAKE_TIME=" + fileSystemTime}, Log: d.log, Keep: true}
 	if err := run.Run(ctx, c); err != nil {
 		return fmt.Errorf("make the %s partition (%d MiB; enlarge it in %s if it is full): %w",
 			p.Name, p.SizeBytes/mib, d.spec.BoardFile(), err)

@@ -186,20 +186,20 @@ func mmdebstrapArgs(spec images.Spec, tar string) []string {
 	return append(argv, d.Suite, tar)
 }
 
-// asRoot returns argv for root, and a command that runs it as root of a user namespace for others.
-func asRoot(argv ...string) []string {
+// rootCommand returns argv for root, and a command that runs it as root of a user namespace for others.
+func rootCommand(argv ...string) []string {
 	if os.Geteuid() == 0 {
 		return argv
 	}
 	return append([]string{"unshare", "--map-root-user", "--map-auto", "--"}, argv...)
 }
 
-// checkUserNamespace returns an error if commands of asRoot cannot change a file's owner here.
+// checkUserNamespace returns an error if commands of rootCommand cannot change a file's owner here.
 func checkUserNamespace(ctx context.Context) error {
 	if os.Geteuid() == 0 {
 		return nil
 	}
-	if err := run.Run(ctx, run.Command{Argv: asRoot("chown", "--version")}); err != nil {
+	if err := run.Run(ctx, run.Command{Argv: rootCommand("chown", "--version")}); err != nil {
 		return fmt.Errorf("an image has files of many owners, and this user cannot make them: %w\n"+
 			"  run this as root; or give the user ids of its own in /etc/subuid and /etc/subgid (usermod --add-subuids, --add-subgids) "+
 			"and let it make user namespaces (sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns); util-linux has to be 2.38 or later", err)
@@ -218,7 +218,7 @@ func unpackUserland(ctx context.Context, spec images.Spec, tar, additions, root,
 		argv = append(argv, "--exclude=./"+pattern)
 	}
 	for _, file := range []string{tar, additions} {
-		c := run.Command{Argv: asRoot(append(argv, "-xf", file)...), Log: log, Keep: true}
+		c := run.Command{Argv: rootCommand(append(argv, "-xf", file)...), Log: log, Keep: true}
 		if err := run.Run(ctx, c); err != nil {
 			return fmt.Errorf("unpack the userland: %w", err)
 		}
@@ -231,7 +231,7 @@ func removeTree(ctx context.Context, dir string) {
 	if os.RemoveAll(dir) == nil {
 		return
 	}
-	_ = run.Run(context.WithoutCancel(ctx), run.Command{Argv: asRoot("rm", "-rf", "--", dir)})
+	_ = run.Run(context.WithoutCancel(ctx), run.Command{Argv: rootCommand("rm", "-rf", "--", dir)})
 }
 
 // hashOf returns the SHA-256 of v as JSON and of the files' names and contents.

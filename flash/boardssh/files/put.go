@@ -161,14 +161,14 @@ func uploadSource(ctx context.Context, c *boardssh.Conn, src source, remote stri
 }
 
 // abandonPart removes the part file of a failed upload, unless the next upload can continue it. It
-// returns err, with a remark if the file stays. has is how many bytes of the file have arrived.
-func abandonPart(ctx context.Context, c *boardssh.Conn, p partFile, has int64, err error) error {
+// returns err, with a remark if the file stays. arrived is how many bytes of it are on the board.
+func abandonPart(ctx context.Context, c *boardssh.Conn, p partFile, arrived int64, err error) error {
 	var f finalError
-	if !p.found || has == 0 || ctx.Err() == nil && errors.As(err, &f) {
+	if !p.found || arrived == 0 || ctx.Err() == nil && errors.As(err, &f) {
 		RemoveFile(ctx, c, p.name)
 		return err
 	}
-	return fmt.Errorf("%w; %d MiB of it are on the board, and the same command resumes after them (if you do not want that: rm %s)", err, has>>20, plaintext.Quote(p.name))
+	return fmt.Errorf("%w; %d MiB of it are on the board, and the same command resumes after them (if you do not want that: rm %s)", err, arrived>>20, plaintext.Quote(p.name))
 }
 
 // wholeFile returns all of a file as one piece, or none of an empty file.

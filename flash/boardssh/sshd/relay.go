@@ -66,8 +66,8 @@ func (r *Relay) carry(near net.Conn) {
 		return // the board is off
 	}
 	defer far.Close()
-	r.hold(near, far, true)
-	defer r.hold(near, far, false)
+	r.track(near, far, true)
+	defer r.track(near, far, false)
 	if r.ended.Load() {
 		return // End did not see these connections
 	}
@@ -107,8 +107,8 @@ func (h held) Write(p []byte) (int, error) {
 	return h.Writer.Write(p)
 }
 
-// hold adds both connections to r.open, or, if open is false, removes them.
-func (r *Relay) hold(near, far net.Conn, open bool) {
+// track adds both connections to r.open, or, if open is false, removes them.
+func (r *Relay) track(near, far net.Conn, open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range []net.Conn{near, far} {
