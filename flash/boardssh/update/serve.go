@@ -59,7 +59,10 @@ func OfferBundle(ctx context.Context, c *boardssh.Conn, e Engine, b *Bundle) (*S
 		}
 		s.Delivery, s.Why = Staged, err.Error()
 	}
-	return s, s.stageBundle(ctx, c, b)
+	if err := s.stageBundle(ctx, c, b); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // Limits of the HTTP server, for all programs of a board together.
@@ -136,11 +139,9 @@ func (s *Source) stageBundle(ctx context.Context, c *boardssh.Conn, b *Bundle) e
 		defer cancel()
 		_, _ = c.Run(ctx, "rm", "-f", "--", s.Where) // if the connection is lost, the file stays until the next update
 	}
-	if _, err := files.PutFile(ctx, c, b.file, s.Where, 0o600); err != nil {
-		return err
-	}
+	_, err = files.PutFile(ctx, c, b.file, s.Where, 0o600)
 	s.served.Store(b.SizeBytes)
-	return nil
+	return err
 }
 
 // freeSpaceScript prints the free space of those folders in $@ that the user may write to.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"slipway/flash/boardssh/boardtest"
+	"slipway/flash/boardssh/sshtest"
 	"slipway/flash/boardssh/update"
 )
 
@@ -222,5 +223,19 @@ func TestStage(t *testing.T) {
 	from.Close()
 	if left, err := filepath.Glob(from.Where + "*"); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestStageWithoutSpace(t *testing.T) {
+	b, err := update.OpenBundle(t.Context(), makeFile(t, 100<<10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	c := boardtest.Connect(t, "AllowTcpForwarding no", sshtest.BeforeProgram(t, "df", "exit 1"))
+	from, err := update.OfferBundle(t.Context(), c, streamingEngine{}, b)
+	sshtest.CheckError(t, err, "no room on ")
+	if from != nil {
+		t.Errorf("OfferBundle() = %+v with an error; want nil, because its Close would panic", from)
 	}
 }
