@@ -7,8 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"slipway/layers/plaintext"
+	"golang.org/x/crypto/ssh"
 
+	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -22,8 +23,12 @@ func (c *Conn) Reboot(ctx context.Context, timeout time.Duration) error {
 	if err != nil {
 		return err
 	}
-	// The connection may end before the command does, so only its refusal counts.
-	if r, err := c.Run(limit, "reboot"); err == nil && r.Status != 0 {
+	// The connection may end before the command does, so only a refusal counts.
+	r, err := c.Run(limit, "reboot")
+	if _, closed := errors.AsType[*ssh.OpenChannelError](err); closed || errors.Is(err, ErrShell) || errors.Is(err, ErrBecome) {
+		return fmt.Errorf("reboot %s: %w", c.addr, err)
+	}
+	if err == nil && r.Status != 0 {
 		return fmt.Errorf("reboot %s: status %d: %s", c.addr, r.Status, Printable(string(r.Stderr)))
 	}
 	began := time.Now()

@@ -114,7 +114,7 @@ func (c *Conn) shellError(printed []byte) error {
 // login shell adds is an error, because it would be in the output of every program.
 func (c *Conn) CheckShell(ctx context.Context) error {
 	r, err := c.Ask(ctx, "true")
-	if err == nil && len(r.Stdout) > 0 {
+	if _, err = c.printed([]string{"true"}, r, err); err == nil && len(r.Stdout) > 0 {
 		err = fmt.Errorf("the login shell of %s prints text of its own at every login: %s; look into ~/.bashrc, /etc/profile.d and /etc/ssh/sshrc on the board\nnext: ssh %s true  # must print nothing",
 			c.addr, Printable(string(r.Stdout[:min(len(r.Stdout), maxShownBytes)])), c.login.sshArgs())
 	}

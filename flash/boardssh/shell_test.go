@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"slipway/flash/boardssh/sshtest"
 )
@@ -84,6 +85,16 @@ func TestNoShellSays(t *testing.T) {
 func TestNoisyShell(t *testing.T) {
 	c := dialBoard(t, addressOf(sshtest.StartSSHD(t, `ForceCommand echo WELCOME; eval "$SSH_ORIGINAL_COMMAND"`)))
 	sshtest.CheckHarmless(t, c.CheckShell(t.Context()), "prints text of its own at every login: WELCOME")
+	c = dialBoard(t, addressOf(sshtest.StartSSHD(t, `ForceCommand sh -c "$SSH_ORIGINAL_COMMAND"; exit 3`)))
+	sshtest.CheckHarmless(t, c.CheckShell(t.Context()), "ended with status 3")
+}
+
+// A reboot that the board's shell did not run is an error at once.
+func TestRebootThatDoesNotRun(t *testing.T) {
+	c := dialBoard(t, addressOf(sshtest.StartSSHD(t, `ForceCommand case "$SSH_ORIGINAL_COMMAND" in *reboot*) ;; *) eval "$SSH_ORIGINAL_COMMAND" ;; esac`)))
+	if err := c.Reboot(t.Context(), 3*time.Second); !errors.Is(err, ErrShell) {
+		t.Errorf("Reboot() = %v; want %v", err, ErrShell)
+	}
 }
 
 // Shells that also print something of their own run the line.
