@@ -85,13 +85,17 @@ func (d *docker) Push(ctx context.Context, image *oci.Image, name string) (Pushe
 	return p, err
 }
 
-// tagOfDigest replaces an image name's digest, which archives do not have, by a tag of 12 digits.
+// tagOfDigest replaces an image name's digest, which archives do not have, and its tag, by a tag of
+// the digest's first 12 digits.
 func tagOfDigest(name string) string {
 	base, digest, ok := strings.Cut(name, "@sha256:")
 	if !ok {
 		return name
 	}
-	return base + ":" + digest[:12]
+	if tag := strings.LastIndexByte(base, ':'); tag > strings.LastIndexByte(base, '/') { // not a port
+		base = base[:tag]
+	}
+	return base + ":" + digest[:min(12, len(digest))]
 }
 
 // imageID returns the ID of the image with that name; empty if there is none.
@@ -177,11 +181,14 @@ func writeBlob(ctx context.Context, t *tar.Writer, image *oci.Image, d v1.Descri
 	return err
 }
 
-// Prune removes the image whose name the last pushed image took, unless a container uses it, and
-// returns its ID. It removes no others: docker does not record which images Slipway pushed.
-func (d *docker) Prune(ctx context.Context, _ string) ([]string, error) {
+// Prune removes the image whose name the last pushed image took, unless a container uses it or it
+// is called keep, and returns its ID. docker does not record which other images Slipway pushed.
+func (d *docker) Prune(ctx context.Context, keep string) ([]string, error) {
 	if d.replaced == "" {
 		return nil, nil
+	}
+	if kept, err := d.imageID(ctx, tagOfDigest(keep)); err != nil || kept == d.replaced {
+		return nil, err
 	}
 	r, err := d.conn.Run(ctx, d.program, "image", "rm", d.replaced)
 	if err != nil || r.Status != 0 {
@@ -317,7 +324,7 @@ func (d *docker) removeContainer(ctx context.Context, id string) error {
 
 const tidyTries = 10
 
-// List lists the containers of Run that are still on the board. More than maxListed are an error.
+// List lists the containers of Run that are still on the board, at most maxListed.
 func (d *docker) List(ctx context.Context) ([]Leftover, error) {
 	form := `{{.Names}}|{{.Image}}|{{.Status}}|{{index .Labels "` + runLabel + `"}}`
 	if d.program == "docker" { // docker's .Labels is one text
@@ -330,14 +337,14 @@ func (d *docker) List(ctx context.Context) ([]Leftover, error) {
 	var left []Leftover
 	for line := range strings.Lines(said) {
 		field := strings.Split(strings.TrimSpace(line), "|")
-		if len(field) != 4 || len(left) == maxListed {
+		if len(field) != 4 {
 			return nil, fmt.Errorf("%s ps on %s: %q is not what was asked for", d.program, d.conn.Address(), boardssh.Printable(line))
 		}
 		l := Leftover{Name: boardssh.Printable(field[0]), Image: boardssh.Printable(field[1]), State: boardssh.Printable(field[2])}
 		l.Started, _ = time.Parse(time.RFC3339, field[3]) // shown only
 		left = append(left, l)
 	}
-	return left, nil
+	return left[:min(len(left), maxListed)], nil
 }
 
 // Remove stops a container by its name, and removes it. It does not check that Run made it.

@@ -135,3 +135,31 @@ func (w waitingWriter) Write(b []byte) (int, error) {
 	defer w.mu.Unlock()
 	return w.to.Write(b)
 }
+
+func TestTagOfDigest(t *testing.T) {
+	digest := "@sha256:" + strings.Repeat("0123456789abcdef", 4)
+	for name, want := range map[string]string{
+		"lab:5000/app:1":          "lab:5000/app:1",
+		"lab:5000/app" + digest:   "lab:5000/app:0123456789ab",
+		"lab:5000/app:1" + digest: "lab:5000/app:0123456789ab",
+		"app:1@sha256:abc":        "app:abc",
+	} {
+		if got := tagOfDigest(name); got != want {
+			t.Errorf("tagOfDigest(%q) = %q; want %q", name, got, want)
+		}
+	}
+}
+
+// Prune does not remove the image that is called keep. List does not fail for a board with very
+// many containers.
+func TestDockerPruneAndList(t *testing.T) {
+	dir := t.TempDir()
+	sshtest.PlaceFile(t, filepath.Join(dir, "docker"), "#!/bin/sh\ncase $2 in inspect) echo sha256:old ;; --all) yes 'c|i|s|t' | head -n 1001 ;; esac\n", 0o755)
+	d := &docker{conn: boardtest.Connect(t, "SetEnv PATH="+dir+":/usr/bin:/bin"), program: "docker", replaced: "sha256:old"}
+	if pruned, err := d.Prune(t.Context(), "lab/app:1"); err != nil || len(pruned) > 0 {
+		t.Errorf("Prune = %q, %v; want nothing", pruned, err)
+	}
+	if left, err := d.List(t.Context()); err != nil || len(left) != maxListed {
+		t.Errorf("List = %d containers, %v; want %d", len(left), err, maxListed)
+	}
+}
