@@ -122,10 +122,10 @@ type limited struct {
 
 // Read returns an error, and not io.EOF, after the limit.
 func (l *limited) Read(p []byte) (int, error) {
-	if l.left <= 0 {
+	if l.left < 0 {
 		return 0, fmt.Errorf("it has more than %d MiB", maxBytes>>20)
 	}
-	n, err := l.r.Read(p[:min(int64(len(p)), l.left)])
+	n, err := l.r.Read(p[:min(int64(len(p)), l.left+1)])
 	l.left -= int64(n)
 	return n, err
 }

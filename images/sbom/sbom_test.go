@@ -3,6 +3,7 @@ package sbom
 import (
 	"archive/tar"
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -180,6 +181,11 @@ func TestLimits(t *testing.T) {
 	many = `{"spdxVersion":"SPDX-2.3","name":"x","packages":[` + strings.Repeat(`{"name":"a"},`, maxPackages) + `{"name":"a"}]}`
 	if _, err := Decode(strings.NewReader(many)); err == nil || !strings.Contains(err.Error(), "more than 100000 packages") {
 		t.Errorf("many packages: %v", err)
+	}
+	for size, want := range map[int]bool{4: true, 5: false} {
+		if _, err := io.ReadAll(&limited{strings.NewReader("12345"[:size]), 4}); (err == nil) != want {
+			t.Errorf("%d bytes with a limit of 4: %v", size, err)
+		}
 	}
 }
 
