@@ -34,19 +34,12 @@ const squashfsOptions = "-comp zstd -Xcompression-level 3 -b 32k"
 // bundling changes whenever the code below makes another bundle of the same artifact.
 const bundling = 1
 
-// withBundle adds a signed update bundle with the root file system to an artifact, unless the
-// artifact has one of the same key. The RAUC in the board's own packages makes the bundle, because
-// the board's RAUC must be able to read it.
-func withBundle(ctx context.Context, spec images.Spec, opt images.Options, a images.Artifact) (images.Artifact, error) {
+// withBundle adds an update bundle with the root file system, signed by s, to an artifact, unless
+// the artifact has one of the same key. The RAUC in the board's own packages makes the bundle,
+// because the board's RAUC must be able to read it.
+func withBundle(ctx context.Context, spec images.Spec, opt images.Options, a images.Artifact, s signing) (images.Artifact, error) {
 	step := progress.Start(ctx, "bundle", 0, "")
-	s, err := signingOf(ctx, opt)
-	if err == nil {
-		err = s.checkSigner()
-	}
-	var key string
-	if err == nil {
-		key, err = bundleKey(a, s)
-	}
+	key, err := bundleKey(a, s)
 	if err != nil {
 		step.End("", err)
 		return a, err

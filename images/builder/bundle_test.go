@@ -2,6 +2,7 @@ package builder
 
 import (
 	"bytes"
+	"context"
 	"crypto/x509"
 	"encoding/pem"
 	"os"
@@ -61,7 +62,9 @@ func TestDevelopmentKey(t *testing.T) {
 
 func TestSignersOfEnvironment(t *testing.T) {
 	for _, tt := range []struct{ name, keyring, key, cert, want, wantSigns string }{
-		{"all", "ring", "key", "cert", "", ""},
+		{"all", "/dev/null", "/dev/null", "/dev/null", "", ""},
+		{"no such keyring", "/none", "/dev/null", "/dev/null", "", "RAUC_KEYRING_FILE: stat /none"},
+		{"no such key", "/dev/null", "/none", "/dev/null", "", "RAUC_KEY_FILE: stat /none"},
 		{"keyring alone", "ring", "", "", "", "RAUC_KEY_FILE and RAUC_CERT_FILE, which are not"},
 		{"no keyring", "", "key", "cert", "RAUC_KEYRING_FILE is not", ""},
 		{"no certificate", "ring", "key", "", "one of them is not set", ""},
@@ -87,6 +90,18 @@ func TestSignersOfEnvironment(t *testing.T) {
 				t.Errorf("signs = %v; want %q", err, tt.wantSigns)
 			}
 		})
+	}
+}
+
+// A bundle that cannot be signed is an error before the image is built.
+func TestSignerIsCheckedFirst(t *testing.T) {
+	noSigners(t)
+	t.Setenv(keyringVariable, "/dev/null")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := buildDebian(ctx, images.Spec{Board: "b", Debian: &images.Debian{}}, images.Options{Dir: t.TempDir(), Request: images.BuildRequest{Targets: []string{images.Bundle}}})
+	if err == nil || !strings.Contains(err.Error(), "which are not") {
+		t.Errorf("buildDebian = %v; want that there is no key", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package builder
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -25,11 +26,18 @@ const assembly = 8
 
 // buildDebian builds a board's image and, if requested, its update bundle.
 func buildDebian(ctx context.Context, spec images.Spec, opt images.Options) (images.Artifact, error) {
+	if len(opt.Request.Targets) == 0 {
+		return buildImage(ctx, spec, opt)
+	}
+	s, err := signingOf(ctx, opt)
+	if err = cmp.Or(err, s.checkSigner()); err != nil {
+		return images.Artifact{}, err
+	}
 	a, err := buildImage(ctx, spec, opt)
-	if err != nil || len(opt.Request.Targets) == 0 {
+	if err != nil {
 		return a, err
 	}
-	return withBundle(ctx, spec, opt, a)
+	return withBundle(ctx, spec, opt, a, s)
 }
 
 // buildImage returns the artifact in the board's folder if its key matches and opt.Fresh is not

@@ -81,10 +81,15 @@ func signingVariables(ctx context.Context, p layers.Project, opt images.Options)
 	return set, nil
 }
 
-// checkSigner returns an error if there is a keyring, but no key to sign with.
+// checkSigner returns an error if there is a keyring but no key to sign with, or a file is missing.
 func (s signing) checkSigner() error {
 	if s.key == "" {
 		return fmt.Errorf("%s is set; a bundle is signed with %s and %s, which are not", keyringVariable, keyVariable, certVariable)
+	}
+	for name, file := range map[string]string{keyringVariable: s.keyring, keyVariable: s.key, certVariable: s.cert} {
+		if _, err := os.Stat(file); err != nil {
+			return fmt.Errorf("sign an update bundle with %s: %w", name, err)
+		}
 	}
 	return nil
 }
