@@ -201,13 +201,12 @@ const (
 // stopProcesses sends SIGTERM to the processes, or to the server alone if it holds the lock, and
 // SIGKILL to those that remain. Then it removes the sockets that no server answers any more.
 func (t Tree) stopProcesses(left []process) error {
-	if len(left) > 0 {
-		left[0].sendSignal(unix.SIGTERM)
-		if left[0].pid != t.lockHolder() {
-			for _, p := range left {
-				p.sendSignal(unix.SIGTERM)
-			}
-		}
+	first := left
+	if len(left) > 0 && left[0].pid == t.lockHolder() {
+		first = left[:1]
+	}
+	for _, p := range first {
+		p.sendSignal(unix.SIGTERM)
 	}
 	for _, p := range waitForExit(left, termTimeout) {
 		p.sendSignal(unix.SIGKILL)

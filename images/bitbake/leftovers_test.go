@@ -3,16 +3,21 @@ package bitbake
 import (
 	"bufio"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"slipway/layers/localfile"
 )
 
 // bitbake's server releases its folder's lock, and removes its file, just before its process ends.
 func TestServerWithoutLockIsStopped(t *testing.T) {
 	here, elsewhere := Tree{Build: t.TempDir()}, Tree{Build: t.TempDir()}
-	server := exec.Command("sleep", "600")
+	signals := filepath.Join(here.Build, "signals")
+	server := exec.Command("sh", "-c", `trap 'echo TERM >>signals' TERM; echo >ready; until [ -e signals ]; do :; done; sleep 0.5; :`)
 	server.Args[0] = "/bitbake/bin/bitbake-server"
 	server.Dir = here.Build
 	must(t, server.Start())
@@ -22,12 +27,18 @@ func TestServerWithoutLockIsStopped(t *testing.T) {
 	if left := elsewhere.leftoverProcesses(); len(left) > 0 {
 		t.Errorf("left of another folder = %v; want nothing", left)
 	}
+	for !localfile.Exists(filepath.Join(here.Build, "ready")) {
+		time.Sleep(time.Millisecond)
+	}
 	left := here.leftoverProcesses()
 	if len(left) != 1 || left[0].pid != server.Process.Pid {
 		t.Fatalf("left = %v; want the server, process %d", left, server.Process.Pid)
 	}
 	must(t, here.stopProcesses(left))
 	<-ended
+	if got, err := os.ReadFile(signals); err != nil || string(got) != "TERM\n" {
+		t.Errorf("signals = %q, %v; want one SIGTERM", got, err)
+	}
 	if again := here.leftoverProcesses(); len(again) > 0 {
 		t.Errorf("left after stop = %v; want nothing", again)
 	}
