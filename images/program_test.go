@@ -61,7 +61,7 @@ func TestProgramInWords(t *testing.T) {
 
 func FuzzParseStatement(f *testing.F) {
 	a := Artifact{Board: "virt", Key: "k", Files: []File{{Kind: DiskImage, Name: "disk.img", SHA256: strings.Repeat("a", 64)}}, Slipway: Program{Version: "1", Commit: "c"}}
-	text, err := a.statement(Spec{})
+	text, err := a.statement()
 	if err != nil {
 		f.Fatal(err)
 	}

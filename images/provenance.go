@@ -49,7 +49,7 @@ func (a *Artifact) Publish(ctx context.Context, spec Spec, tools map[string]stri
 	}
 	a.Source, a.Tools = spec.Source(ctx), tools
 	a.Files = slices.DeleteFunc(a.Files, func(f File) bool { return f.Kind == Provenance })
-	statement, err := a.statement(spec)
+	statement, err := a.statement()
 	if err != nil {
 		return fmt.Errorf("describe the build: %w", err)
 	}
@@ -81,7 +81,7 @@ func (s Spec) Source(ctx context.Context) *git.FolderCommit {
 }
 
 // statement returns an in-toto statement, as JSON, of how the artifact's files were built.
-func (a *Artifact) statement(spec Spec) ([]byte, error) {
+func (a *Artifact) statement() ([]byte, error) {
 	s := &intoto.Statement{Type: intoto.StatementTypeUri, PredicateType: slsaType}
 	for _, f := range a.Files {
 		s.Subject = append(s.Subject, &intoto.ResourceDescriptor{Name: f.Name, Digest: map[string]string{"sha256": f.SHA256}})

@@ -28,12 +28,11 @@ func (m machine) listJetsons() ([]Device, error) {
 }
 
 // listRShims lists BlueFields by the rshims in /dev. It sets Unread for one that it cannot read.
-func (m machine) listRShims() ([]Device, error) {
+func (m machine) listRShims() (found []Device) {
 	if m.nodes == "" {
-		return nil, nil
+		return nil
 	}
 	misc, _ := filepath.Glob(filepath.Join(m.nodes, "rshim*", "misc")) // the pattern is well-formed
-	var found []Device
 	for _, path := range misc {
 		d := Device{Path: m.nodePath(filepath.Base(filepath.Dir(path))), Kind: RShim, exists: true}
 		said, err := readInTime(path, cmp.Or(m.patience, patience))
@@ -42,7 +41,7 @@ func (m machine) listRShims() ([]Device, error) {
 		d.Bus, _, _ = strings.Cut(d.Port, "-")
 		found = append(found, d)
 	}
-	return found, nil
+	return found
 }
 
 // rshimField returns the value of the line called name in an rshim's file misc; "" without one.
@@ -74,9 +73,8 @@ func readInTime(path string, limit time.Duration) (string, error) {
 }
 
 // listFiles lists those of the files that are regular, as virtual disks with their content. It sets
-// Unread for one that it cannot examine, and returns no error.
-func (m machine) listFiles(files []string) ([]Device, error) {
-	var found []Device
+// Unread for one that it cannot examine.
+func (m machine) listFiles(files []string) (found []Device) {
 	for _, path := range files {
 		info, err := os.Stat(path)
 		if err != nil || !info.Mode().IsRegular() {
@@ -90,5 +88,5 @@ func (m machine) listFiles(files []string) ([]Device, error) {
 		}
 		found = append(found, d)
 	}
-	return found, nil
+	return found
 }

@@ -35,14 +35,11 @@ func (m machine) listAll(ctx context.Context, files []string) ([]Device, error) 
 	if err != nil {
 		return nil, err
 	}
-	for _, add := range []func() ([]Device, error){m.listJetsons, m.listRShims, func() ([]Device, error) { return m.listFiles(files) }} {
-		more, err := add()
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, more...)
+	jetsons, err := m.listJetsons()
+	if err != nil {
+		return nil, err
 	}
-	return found, nil
+	return slices.Concat(found, jetsons, m.listRShims(), m.listFiles(files)), nil
 }
 
 // listBlockDevices lists block devices and reads their content in parallel, except optical drives'.

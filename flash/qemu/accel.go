@@ -124,12 +124,11 @@ type wordFinder struct {
 
 // Write searches the first 64 KiB for word, calls found at the first match, and never fails.
 func (l *wordFinder) Write(p []byte) (int, error) {
-	if len(l.seen) < 1<<16 {
+	if !l.yes && len(l.seen) < 1<<16 {
 		l.seen = append(l.seen, p...)
-	}
-	if !l.yes && bytes.Contains(l.seen, l.word) {
-		l.yes = true
-		l.found()
+		if l.yes = bytes.Contains(l.seen, l.word); l.yes {
+			l.found()
+		}
 	}
 	return len(p), nil
 }

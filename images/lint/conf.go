@@ -141,7 +141,7 @@ func (l logicalLine) parseStatement() (Statement, *badLine) {
 	if rest, ok := strings.CutPrefix(text, "export "); ok && strings.Contains(rest, "=") {
 		i = len(text) - len(strings.TrimLeft(rest, " \t"))
 	} else if word, rest, _ := strings.Cut(text, " "); directives[word] && leadingOperator(strings.TrimLeft(rest, " \t")) == "" {
-		return l.parseDirective(i, word)
+		return l.parseDirective(i, word), nil
 	}
 	s := Statement{At: l.positionAt(i)}
 	end := i
@@ -167,12 +167,10 @@ func (l logicalLine) parseStatement() (Statement, *badLine) {
 	return l.parseValue(s, end+len(s.Op))
 }
 
-// parseDirective returns the directive word at i, with the rest of the line as its value, and nil.
-func (l logicalLine) parseDirective(i int, word string) (Statement, *badLine) {
-	s := Statement{At: l.positionAt(i), Var: word}
-	s.Value = strings.TrimSpace(l.text[i+len(word):])
-	s.Words = l.splitWords(i+len(word), len(l.text))
-	return s, nil
+// parseDirective returns the directive word at i, with the rest of the line as its value.
+func (l logicalLine) parseDirective(i int, word string) Statement {
+	from := i + len(word)
+	return Statement{At: l.positionAt(i), Var: word, Value: strings.TrimSpace(l.text[from:]), Words: l.splitWords(from, len(l.text))}
 }
 
 // parseValue sets the statement's value and words: the text between the quotes at its two ends. It
