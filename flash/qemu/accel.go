@@ -67,12 +67,9 @@ func DistrustKVM() error {
 
 // cachedTrial returns the result of an earlier test of KVM, or "" if a new test is needed.
 func cachedTrial(file string) string {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return ""
-	}
+	data, unread := os.ReadFile(file)
 	info, err := os.Stat(file)
-	if err != nil {
+	if unread != nil || err != nil {
 		return ""
 	}
 	age := time.Since(info.ModTime())

@@ -59,10 +59,7 @@ func signingOf(ctx context.Context, opt images.Options) (signing, error) {
 // accepts the same updates as Slipway's other boards.
 func signingVariables(ctx context.Context, p layers.Project, opt images.Options) ([]string, error) {
 	for _, name := range []string{keyringVariable, keyVariable, certVariable} {
-		if value, named := p.Env[name]; !named || value != nil {
-			return nil, nil
-		}
-		if os.Getenv(name) != "" {
+		if value, named := p.Env[name]; !named || value != nil || os.Getenv(name) != "" {
 			return nil, nil
 		}
 	}
