@@ -347,6 +347,10 @@ func TestSelect(t *testing.T) {
 		"rack1[-1]":     "subscript",
 		"~(":            "missing closing",
 		"all:!":         "empty",
+		",":             "empty",
+		" : ":           "empty",
+		",!rack1":       "empty", // such as "$UNSET,!rack1"
+		":&rack1":       "empty",
 		"node[":         "syntax error",
 		"ungrouped:!al": `called "al"`,
 	} {

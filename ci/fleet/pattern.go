@@ -14,18 +14,18 @@ import (
 // Select returns the hosts that match an Ansible pattern, in the order of the file. A pattern has
 // names of groups and hosts, wildcards and ~regular expressions, separated by commas or colons. A
 // part after ! removes hosts. A part after & keeps only the hosts that it names. Without other
-// parts these apply to all hosts. An empty pattern is all. It is an error if a part names no host
-// and no group, or has a subscript such as [1:3], or if no host is left.
+// parts these apply to all hosts. An empty pattern is all. It is an error if a part is empty, names
+// no host and no group, or has a subscript such as [1:3], or if no host is left.
 func (inv *Inventory) Select(pattern string) ([]*Host, error) {
 	if strings.TrimSpace(pattern) == "" {
 		pattern = allGroup
 	}
 	var plus, and, minus []string
 	for _, part := range splitPattern(pattern) {
-		switch part[0] {
-		case '!':
+		switch part[:min(len(part), 1)] {
+		case "!":
 			minus = append(minus, part[1:])
-		case '&':
+		case "&":
 			and = append(and, part[1:])
 		default:
 			plus = append(plus, part)
@@ -66,29 +66,25 @@ func subtract(chosen, found map[string]bool) {
 	maps.DeleteFunc(chosen, func(name string, _ bool) bool { return found[name] })
 }
 
-// splitPattern splits a pattern at commas, or without any, at colons outside of []. No part is "".
-func splitPattern(pattern string) []string {
+// splitPattern splits a pattern at commas, or without any, at colons outside of [].
+func splitPattern(pattern string) (parts []string) {
 	separator := ','
 	if !strings.Contains(pattern, ",") {
 		separator = ':'
 	}
-	depth := 0
-	parts := strings.FieldsFunc(pattern, func(r rune) bool {
-		switch r {
-		case '[':
+	depth, start := 0, 0
+	for i, r := range pattern {
+		switch {
+		case r == separator && (depth <= 0 || separator == ','):
+			parts = append(parts, strings.TrimSpace(pattern[start:i]))
+			start = i + 1
+		case r == '[':
 			depth++
-		case ']':
+		case r == ']':
 			depth--
 		}
-		return r == separator && (depth <= 0 || separator == ',')
-	})
-	var all []string
-	for _, part := range parts {
-		if part = strings.TrimSpace(part); part != "" {
-			all = append(all, part)
-		}
 	}
-	return all
+	return append(parts, strings.TrimSpace(pattern[start:]))
 }
 
 // matchHosts returns the hosts of the groups that match one part of a pattern. If no group does, or
