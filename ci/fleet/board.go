@@ -121,15 +121,14 @@ func (t *attempt) runStages(ctx context.Context) error {
 // recordStage adds a stage to the board's report. It skips stages that were not asked for, and
 // update and smoke, which report themselves.
 func (t *attempt) recordStage(name string, began time.Time, err error) {
-	if name == "update" || name == "smoke" && len(t.report.Suites) > 0 {
-		return
-	}
 	s := report.Stage{Name: name, Status: report.Passed, ElapsedMS: time.Since(began).Milliseconds()}
 	switch {
+	case name == "update", name == "smoke":
+		return
 	case err != nil:
 		s.Status = report.Failed
 		s.Saw, s.Next = report.SplitNext(err, "")
-	case name == "smoke", name == "deploy" && !t.hasDeploy(), name == "run" && t.answer == nil:
+	case name == "deploy" && !t.hasDeploy(), name == "run" && t.answer == nil:
 		return
 	}
 	t.report.Stages = append(t.report.Stages, s)

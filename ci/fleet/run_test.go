@@ -672,3 +672,16 @@ func TestRunProgram(t *testing.T) {
 		t.Errorf("a dry run: %v\n%s", err, said)
 	}
 }
+
+// If smoke fails before its first check, the board's report says so once.
+func TestSmokeWithoutSuites(t *testing.T) {
+	p := simulate(t, 1)
+	p.request.File, p.request.To, p.spec.Suites = "", "", nil
+	if _, err := p.runPlan(t.Context()); err == nil {
+		t.Fatal("smoke without suites succeeded")
+	}
+	all, err := report.ReadReports(filepath.Join(p.opt.Dir, "simulated/fleet/smoke", p.Boards[0].Name, "report.json"))
+	if err != nil || all[0].Counts().Stages[report.Failed] != 1 {
+		t.Errorf("reports %+v, %v; want one failed stage", all, err)
+	}
+}
