@@ -181,6 +181,7 @@ func TestCheckout(t *testing.T) {
 		{"tag", "url: " + url + ", tag: v1", first, ""},
 		{"tag at the pinned commit", "url: " + url + ", tag: v1, commit: " + first, first, ""},
 		{"tag elsewhere", "url: " + url + ", tag: v1, commit: " + second, "", "the tag was moved or the pin is wrong"},
+		{"no such tag beside a commit", "url: " + url + ", tag: none, commit: " + first, "", "\nnext: git ls-remote " + url},
 		{"no such commit", "url: " + url + ", commit: " + sha, "", "commit " + sha + " is not in"},
 		{"no such branch", "url: " + url + ", branch: none", "", "couldn't find remote ref refs/heads/none"},
 		{"no such url", "url: " + url + "x, branch: main", "", "does not appear to be a git repository"},

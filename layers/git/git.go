@@ -325,7 +325,7 @@ func (g repository) awaitFetch(ctx context.Context) error {
 func (g repository) checkTag(ctx context.Context, r Remote, shallow bool) error {
 	g.url = r.URL
 	if err := g.fetchRefs(ctx, shallow, r.ref()+":"+r.localRef()); err != nil {
-		return err
+		return r.explainFetchError(err)
 	}
 	ids, err := g.Run(ctx, "rev-parse", r.localRef(), r.localRef()+"^{commit}")
 	if err != nil {
