@@ -144,7 +144,7 @@ const inNamespace = "SLIPWAY_EMULATION"
 func TestFixEmulation(t *testing.T) {
 	if os.Getenv(inNamespace) != "" {
 		must(exec.Command("mount", "-t", "binfmt_misc", "binfmt_misc", binfmtDir).Run())
-		for _, want := range []string{"Running:\n  sudo dd status=none if=/usr/lib/binfmt.d/qemu-aarch64.conf of=" + binfmtDir + "/register\n", ""} {
+		for _, want := range []string{"Running:\n  dd status=none if=/usr/lib/binfmt.d/qemu-aarch64.conf of=" + binfmtDir + "/register\n", ""} {
 			var out strings.Builder
 			if err := fixEmulation(t.Context(), &out, "arm64"); err != nil || out.String() != want {
 				t.Errorf("fixEmulation = %v, and printed %q; want %q", err, out.String(), want)

@@ -25,8 +25,9 @@ func RunAsRoot(ctx context.Context, w io.Writer, argv []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "Running:\n  sudo %s\n", strings.Join(argv, " "))
-	return run.Run(ctx, run.Command{Argv: append(rights, argv...)})
+	argv = append(rights, argv...)
+	fmt.Fprintf(w, "Running:\n  %s\n", strings.Join(argv, " "))
+	return run.Run(ctx, run.Command{Argv: argv})
 }
 
 // RestartInGroup replaces this process by the same command, run through sudo with the user's

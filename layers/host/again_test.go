@@ -101,7 +101,7 @@ func TestRunAsRoot(t *testing.T) {
 	if err := RunAsRoot(t.Context(), &said, []string{"touch", file}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(file); err != nil || said.String() != "Running:\n  sudo touch "+file+"\n" {
+	if _, err := os.Stat(file); err != nil || said.String() != "Running:\n  touch "+file+"\n" {
 		t.Errorf("RunAsRoot said %q, and: %v", &said, err)
 	}
 	if err := RunAsRoot(t.Context(), io.Discard, []string{"false"}); err == nil {
