@@ -250,7 +250,7 @@ func (d *download) retryUntilDone(ctx context.Context) error {
 			return d.resumableError(err)
 		}
 		if err := d.waitForRetry(ctx, failures, err); err != nil {
-			return err
+			return errors.Join(d.dropUnresumable(), err)
 		}
 	}
 }

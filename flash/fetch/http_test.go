@@ -518,3 +518,20 @@ func TestCacheKeyStays(t *testing.T) {
 		t.Errorf("cacheKey = %s, %v; caches of earlier releases would be lost", ref.cacheKey(), err)
 	}
 }
+
+// A run that ends in the wait between two tries removes a part that no run can resume.
+func TestCanceledInTheWait(t *testing.T) {
+	before := firstWait
+	t.Cleanup(func() { firstWait = before })
+	firstWait = time.Minute
+	s := scripted(t, raw("HTTP/1.1 200 OK\nContent-Length: 10000\n", content(5000, 50)))
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	dir := t.TempDir()
+	if _, err := fetchWith(ctx, dir, s.URL+"/disk.img", ""); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Get = %v; want %v", err, context.DeadlineExceeded)
+	}
+	if parts, err := filepath.Glob(dir + "/*/*.part"); err != nil || len(parts) > 0 {
+		t.Errorf("left: %q, %v", parts, err)
+	}
+}
