@@ -97,8 +97,8 @@ func (p Project) below(path string) (string, bool) {
 	return "", false
 }
 
-// Head returns the commit of the git work tree around dir, or "", and whether files differ from it.
-func Head(ctx context.Context, dir string) (commit string, edited bool, err error) {
+// FolderHead returns the commit of the git work tree around dir, or "", and whether files differ.
+func FolderHead(ctx context.Context, dir string) (commit string, edited bool, err error) {
 	s := State{Dir: dir}
 	err = s.describeLocal(ctx)
 	return s.Head, s.Edited, err

@@ -513,7 +513,7 @@ func (r *fleetRun) runAll(ctx context.Context) {
 		canaries = 0
 	}
 	r.runBatch(ctx, r.jobs[:canaries])
-	if failed := r.countFailing(); failed > 0 && r.stop == "" && ctx.Err() == nil {
+	if failed := r.failingCount(); failed > 0 && r.stop == "" && ctx.Err() == nil {
 		r.stop = fmt.Sprintf("%d of %d canaries failed", failed, canaries)
 	}
 	r.runBatch(ctx, r.jobs[canaries:])
@@ -532,7 +532,7 @@ func (r *fleetRun) runAll(ctx context.Context) {
 	r.total.End(words, err)
 }
 
-func (r *fleetRun) countFailing() int {
+func (r *fleetRun) failingCount() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.failing

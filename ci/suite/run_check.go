@@ -34,16 +34,15 @@ func (s *Session) RunCheck(ctx context.Context, c Check) []report.CheckResult {
 		r.Saw = string(lacks)
 		return []report.CheckResult{r}
 	}
-	left := s.tearDown(ctx, c)
+	teardownErrors := s.tearDown(ctx, c)
 	r.ElapsedMS = time.Since(began).Milliseconds()
 	if tries > 1 {
 		r.Attempts = tries
 	}
-	switch {
-	case ctx.Err() != nil && err != nil:
-		r.Saw = strings.Join(append([]string{lostSaw + context.Cause(ctx).Error()}, left...), "\n")
-	default:
-		fillResult(&r, c, f, err, left)
+	if ctx.Err() != nil && err != nil {
+		r.Saw = strings.Join(append([]string{lostSaw + context.Cause(ctx).Error()}, teardownErrors...), "\n")
+	} else {
+		fillResult(&r, c, f, err, teardownErrors)
 	}
 	return append([]report.CheckResult{r}, partResults(r, f.parts)...)
 }
@@ -194,7 +193,7 @@ func (s *Session) tearDown(ctx context.Context, c Check) (wrong []string) {
 
 // fillResult sets a check's result from its finding, its error, and the errors of its teardown. A
 // failed teardown fails the check, because what it left behind may disturb later checks.
-func fillResult(r *report.CheckResult, c Check, f Finding, err error, left []string) {
+func fillResult(r *report.CheckResult, c Check, f Finding, err error, teardownErrors []string) {
 	for _, m := range f.metrics {
 		r.Metrics = append(r.Metrics, m.Metric)
 	}
@@ -202,13 +201,13 @@ func fillResult(r *report.CheckResult, c Check, f Finding, err error, left []str
 	if err != nil {
 		f.Expect(false, "an answer", err.Error())
 	}
-	if f.OK() && len(left) > 0 {
+	if f.OK() && len(teardownErrors) > 0 {
 		f.Next = "run its teardown by hand on the board: "
 		for i, argv := range c.teardown {
 			f.Next += plaintext.Either(i > 0, "; ", "") + ShellLine(argv)
 		}
 	}
-	for _, wrong := range left {
+	for _, wrong := range teardownErrors {
 		f.Expect(false, "a teardown that works", wrong)
 	}
 	if f.OK() {

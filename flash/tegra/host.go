@@ -106,8 +106,8 @@ func (h Host) Cautions(port string) []string {
 	return found
 }
 
-// gadget is a udev rule that stops udisks from mounting the disks of a Jetson's flashing system.
-const gadget = `SUBSYSTEM=="block", ATTRS{idVendor}=="1d6b", ATTRS{idProduct}=="0104", ENV{UDISKS_AUTO}="0"` + "\n"
+// quietRule is a udev rule that stops udisks from mounting the disks of a Jetson's flashing system.
+const quietRule = `SUBSYSTEM=="block", ATTRS{idVendor}=="1d6b", ATTRS{idProduct}=="0104", ENV{UDISKS_AUTO}="0"` + "\n"
 
 // Quiet writes a udev rule that keeps desktops from mounting the boards' disks, until undo removes
 // the rule. It also removes the rules of dead Slipway processes. Without udev it does nothing. said
@@ -121,7 +121,7 @@ func (h Host) Quiet(ctx context.Context) (undo func(), said string) {
 	err := os.MkdirAll(dir, 0o755)
 	if err == nil {
 		h.removeStaleRules(dir)
-		err = os.WriteFile(h.rulePath(os.Getpid()), []byte(gadget), 0o644)
+		err = os.WriteFile(h.rulePath(os.Getpid()), []byte(quietRule), 0o644)
 	}
 	if err != nil {
 		return nothing, "a desktop may mount the board's disks in between, as its udev rule could not be set: " + err.Error()

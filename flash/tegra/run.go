@@ -117,15 +117,15 @@ func (r *flashRun) checkAndRun(ctx context.Context) (Result, error) {
 	}
 	r.step = progress.Start(ctx, "flash "+r.board.Port, int64(len(r.transcript.flow.stages)), progress.Tasks)
 	err = r.runScript(ctx, lock)
-	r.step.End(fmt.Sprintf("%s, %s in %.0f s", r.pkg.Flow, r.successWord(), time.Since(r.began).Seconds()), err)
+	r.step.End(fmt.Sprintf("%s, %s in %.0f s", r.pkg.Flow, r.successText(), time.Since(r.began).Seconds()), err)
 	if err != nil {
 		return Result{}, err
 	}
-	return Result{Verdict: r.successWord(), Logs: r.board.Logs, Seconds: time.Since(r.began).Seconds(), Begun: true}, nil
+	return Result{Verdict: r.successText(), Logs: r.board.Logs, Seconds: time.Since(r.began).Seconds(), Begun: true}, nil
 }
 
-// successWord returns words for success: the status that the board reports, or only the script's.
-func (r *flashRun) successWord() string {
+// successText returns words for success: the status that the board reports, or only the script's.
+func (r *flashRun) successText() string {
 	if r.transcript.status != "" {
 		return "the board reports " + r.transcript.status
 	}

@@ -190,7 +190,7 @@ func isWholeBuild(a images.BuildRequest) bool {
 // commitOfProject returns the commit of the git repository that holds the project file. Without a
 // commit, or if git fails, it returns an edited commit: the build itself does not need that git.
 func (b *projectBuild) commitOfProject(ctx context.Context) bitbake.Commit {
-	commit, edited, err := layers.Head(ctx, b.project.Root)
+	commit, edited, err := layers.FolderHead(ctx, b.project.Root)
 	return bitbake.Commit{Commit: commit, Edited: edited || commit == "" || err != nil}
 }
 

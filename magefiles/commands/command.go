@@ -138,7 +138,7 @@ func (c *Command) readWords(args []string) ([]string, error) {
 	}
 	for i, text := range words {
 		if w := c.words[min(i, len(c.words)-1)]; !w.optional || text != "" {
-			if err := w.refuse(text); err != nil {
+			if err := w.checkText(text); err != nil {
 				return nil, err
 			}
 		}
@@ -146,8 +146,8 @@ func (c *Command) readWords(args []string) ([]string, error) {
 	return words, nil
 }
 
-// refuse returns an error for "-", a blank name, or a text that is not one of the word's choices.
-func (w word) refuse(text string) error {
+// checkText returns an error for "-", a blank name, or a text that is none of the word's choices.
+func (w word) checkText(text string) error {
 	if text == "-" {
 		return fmt.Errorf("%s %q: this is no name", w.name, text)
 	}
