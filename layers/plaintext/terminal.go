@@ -38,10 +38,10 @@ func Redraws(w io.Writer) bool {
 }
 
 // Width returns the width of the terminal w in characters. It returns otherwise if w is no
-// terminal, or one narrower than narrowest.
+// terminal, does not say its size, or is narrower than narrowest.
 func Width(w io.Writer, otherwise int) int {
 	if f, ok := w.(interface{ Fd() uintptr }); ok {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width >= narrowest {
+		if width, rows, err := term.GetSize(int(f.Fd())); err == nil && width >= narrowest && rows > 0 {
 			return width
 		}
 	}

@@ -264,6 +264,31 @@ func TestBarsOnTerminal(t *testing.T) {
 	}
 }
 
+// A serial console says that it has 0 columns and 0 rows. It shows the same as 80 columns do.
+func TestBarsWithoutSize(t *testing.T) {
+	for name, value := range map[string]string{"NO_COLOR": "1", "CI": "", "TERM": "xterm"} {
+		t.Setenv(name, value)
+	}
+	user, tty := terminaltest.Open(t)
+	r := New(ForOutput(tty))
+	ctx := With(t.Context(), r)
+	flash, boot := Start(ctx, "flash", 100<<20, Bytes), Start(ctx, "boot", 0, "")
+	flash.Set(50 << 20)
+	time.Sleep(500 * time.Millisecond) // mpb draws every 150 ms
+	flash.End("written", nil)
+	boot.End("ssh", nil)
+	r.Close()
+	if err := tty.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(user) // the kernel returns EIO at the end of a terminal
+	for _, want := range []string{"  flash               [======>-------] 50 of 100 MiB", "\r\n  boot ", "\x1b[2A\x1b[J", "done   boot"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the terminal shows %q; want %q in it", text, want)
+		}
+	}
+}
+
 // Two steps of a command may read the same file.
 func TestWarnOnce(t *testing.T) {
 	var out bytes.Buffer

@@ -28,7 +28,7 @@ func ForOutput(f *os.File) Sink {
 	switch {
 	case os.Getenv("SLIPWAY_PROGRESS") == "json":
 		return JSON(f)
-	case plaintext.Redraws(f) && plaintext.Width(f, 0) > 0: // bars have no room on one that does not tell its width
+	case plaintext.Redraws(f):
 		return Bars(f)
 	default:
 		return Lines(f)
@@ -250,7 +250,11 @@ func (s *barSink) endDrawing() {
 // addBar adds a bar for a step, or a spinner if its total is 0.
 func (s *barSink) addBar(e Event) *bar {
 	if s.progress == nil {
-		s.progress = mpb.New(mpb.WithOutput(s.w), mpb.WithAutoRefresh(), mpb.WithWidth(16))
+		out := s.w
+		if plaintext.Width(s.w, 0) == 0 { // such as a serial console, on whose 0 rows mpb draws nothing
+			out = struct{ io.Writer }{s.w} // mpb takes 80 columns
+		}
+		s.progress = mpb.New(mpb.WithOutput(out), mpb.WithAutoRefresh(), mpb.ForceTTY())
 	}
 	beside := besideBar
 	if e.Total == 0 {
@@ -264,7 +268,7 @@ func (s *barSink) addBar(e Event) *bar {
 		b.Bar = s.progress.New(0, mpb.SpinnerStyle().PositionLeft(), mpb.BarWidth(2),
 			mpb.PrependDecorators(name), mpb.AppendDecorators(decor.Any(b.shownCount), took, detail))
 	} else {
-		b.Bar = s.progress.New(0, mpb.BarStyle(), // a bar that is made with a total keeps it
+		b.Bar = s.progress.New(0, mpb.BarStyle(), mpb.BarWidth(16), // a bar that is made with a total keeps it
 			mpb.PrependDecorators(name), mpb.AppendDecorators(decor.Any(b.shownCount), took, detail))
 	}
 	s.bars[e.Step] = b
