@@ -99,17 +99,13 @@ func (c *checkout) isBehind(r Repo) bool {
 }
 
 // endStep ends the progress step with the number of repositories that moved, as reused if none did,
-// or as failed. It leaves the text of err to the command.
+// or as failed.
 func (c *checkout) endStep(err error) {
-	if err != nil {
-		c.step.End("", errors.New("not all repositories are in place"))
-		return
-	}
-	if len(c.moved) == 0 {
+	if err == nil && len(c.moved) == 0 {
 		c.step.Reuse(fmt.Sprintf("all in place: %d", len(c.p.Repos)))
 		return
 	}
-	c.step.End(fmt.Sprintf("%d of %d checked out", len(c.moved), len(c.p.Repos)), nil)
+	c.step.End(fmt.Sprintf("%d of %d checked out", len(c.moved), len(c.p.Repos)), err)
 }
 
 // checkOutAll checks out repositories in parallel at their commits, without patches.

@@ -2,7 +2,6 @@ package layers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -39,14 +38,9 @@ func Lock(ctx context.Context, p Project, ws Workspace, update []string) error {
 	if err := p.checkUpdate(update); err != nil {
 		return err
 	}
-	step := progress.Start(ctx, "lock", 0, "")
-	said, err := lockRepos(ctx, step, p, ws, update)
-	if err != nil { // the command prints the error
-		step.End("", errors.New("not all repositories are pinned"))
-		return err
-	}
-	step.End(said, nil)
-	return nil
+	return progress.Run(ctx, "lock", func(step *progress.Step) (string, error) {
+		return lockRepos(ctx, step, p, ws, update)
+	})
 }
 
 // lockRepos pins the project's repositories, and returns a text that says what it did.

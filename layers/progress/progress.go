@@ -41,6 +41,8 @@ type Event struct {
 	PerSecond int64     `json:"perSecond,omitempty"` // how many units, lately
 	Detail    string    `json:"detail,omitempty"`
 	ElapsedMS int64     `json:"elapsedMs"`
+
+	Returned bool `json:"-"` // Detail is the command's error, which lines leave to the command
 }
 
 // Sink draws events. A reporter calls it from one goroutine at a time.
@@ -213,26 +215,27 @@ func (s *Step) reportLater() {
 	}
 }
 
-// End closes the step: failed with err's text if err is not nil, done with detail otherwise.
+// End closes the step: failed with err's text if err is not nil, done with detail otherwise. The
+// caller returns err, so the line of a failed step does not show it, unless detail is the same text.
 func (s *Step) End(detail string, err error) {
 	if err != nil {
-		s.closeStep(Failed, err.Error())
+		s.closeStep(Failed, err.Error(), detail != err.Error())
 		return
 	}
-	s.closeStep(Done, detail)
+	s.closeStep(Done, detail, false)
 }
 
 // Reuse ends the step as Cached: an earlier result is still valid.
-func (s *Step) Reuse(detail string) { s.closeStep(Cached, detail) }
+func (s *Step) Reuse(detail string) { s.closeStep(Cached, detail, false) }
 
 // closeStep ends a step, unless it has ended already.
-func (s *Step) closeStep(state State, detail string) {
+func (s *Step) closeStep(state State, detail string, returned bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.event.State != Running {
 		return
 	}
-	s.event.State, s.event.Detail = state, detail
+	s.event.State, s.event.Detail, s.event.Returned = state, detail, returned
 	if s.later != nil {
 		s.later.Stop()
 	}

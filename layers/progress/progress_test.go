@@ -74,17 +74,17 @@ func TestLines(t *testing.T) {
 	r := New(Lines(&out))
 	ctx := With(t.Context(), r)
 	Start(ctx, "build", 0, "").Reuse("nothing changed")
-	err := Run(ctx, "boot", func(*Step) (string, error) { return "", errors.New("no answer\x1b[2J\nand more") })
+	Start(ctx, "wait", 0, "").End("no answer\x1b[2J\nand more", nil)
+	Start(ctx, "smoke", 0, "").End("1 failed", errors.New("1 failed"))
+	err := Run(ctx, "boot", func(*Step) (string, error) { return "on", errors.New("the command says why") })
 	r.Close()
 	if err == nil {
 		t.Error("Run lost the error")
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 2 || !strings.Contains(lines[0], "cached build") || !strings.Contains(lines[1], "failed boot") {
-		t.Errorf("lines = %q; want one for each step", lines)
-	}
-	if strings.Contains(out.String(), "\x1b") || strings.Contains(out.String(), "and more") {
-		t.Errorf("output %q; want only the first line of a detail, without escapes", out.String())
+	if len(lines) != 4 || !strings.Contains(lines[0], "cached build") || !strings.HasSuffix(lines[1], "s  no answer[2J") ||
+		!strings.HasSuffix(lines[2], "s  1 failed") || !strings.HasPrefix(lines[3], "  failed boot") || !strings.HasSuffix(lines[3], "0.0s") {
+		t.Errorf("lines = %q; want one for each step, with the first line of its detail, and no error that is returned", lines)
 	}
 }
 

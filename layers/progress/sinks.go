@@ -112,7 +112,7 @@ var stateColours = map[State]plaintext.Colour{Done: plaintext.Good, Cached: plai
 func endLine(e Event, w io.Writer) string {
 	head := fmt.Sprintf("%-18s %6.1fs  ", e.Step, elapsedTime(e).Seconds())
 	state := fmt.Sprintf("%-6s", e.State)
-	detail := firstLine(e.Detail)
+	detail := firstLine(plaintext.Either(e.Returned, "", e.Detail))
 	if room := plaintext.Width(w, 0) - len([]rune(head)) - len(state) - 4; room > 0 {
 		detail = plaintext.Shorten(detail, room)
 	}
