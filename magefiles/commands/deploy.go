@@ -265,8 +265,9 @@ slipway update bluefield2 root@10.0.0.7 new.raucb --yes --json`
 	c.runPatientlyOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error {
 		host, bundle := words[1], words[2]
 		how := ci.UpdateOptions{DryRun: *dryRun, Downgrade: *downgrade, OtherBoard: *otherBoard, NoReboot: *noReboot, Now: now, Out: stderr}
-		if !*yes {
-			how.Confirm = ci.AskYes(os.Stdin, stderr, notUpdated)
+		var err error
+		if how.Confirm, err = c.askYes(*yes || *dryRun, notUpdated); err != nil {
+			return err
 		}
 		outcome, err := ci.Update(ctx, options, spec, host, bundle, how)
 		return errors.Join(err, ci.ShowUpdate(stdout, outcome, *asJSON))

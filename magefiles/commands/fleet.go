@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
-	"slipway/ci"
 	"slipway/ci/fleet"
 	"slipway/flash/boardssh/files"
 	"slipway/images"
@@ -99,8 +97,9 @@ slipway fleet update BOARD hosts.yml new.raucb --limit=rack1 --canary=2 --stop-a
 		inventory, bundle := words[1], words[2]
 		request := request(inventory, *dryRun)
 		request.Update, request.Downgrade, request.OtherBoard, request.Now = bundle, *downgrade, *otherBoard, now
-		if !*yes {
-			request.Confirm = ci.AskYes(os.Stdin, stderr, notUpdated)
+		var err error
+		if request.Confirm, err = c.askYes(*yes || *dryRun, notUpdated); err != nil {
+			return err
 		}
 		return runFleetOn(ctx, spec, request, *asJSON)
 	})
@@ -193,7 +192,10 @@ slipway fleet pin BOARD hosts.yml --limit=rack3`
 		inventory := words[1]
 		request := fleet.Request{Inventory: inventory, Limit: *limit, Parallel: *parallel, DryRun: *dryRun}
 		step := "repeat the line with --dry-run" + plaintext.Either(*asJSON, "", " --json")
-		confirm := ci.AskYes(os.Stdin, stderr, "not confirmed, and nothing was pinned; without a terminal, give slipway_host_key in the inventory\nnext: "+step+"  # prints the values of slipway_host_key")
+		confirm, err := c.askYes(*dryRun, "not confirmed, and nothing was pinned; without a terminal, give slipway_host_key in the inventory\nnext: "+step+"  # prints the values of slipway_host_key")
+		if err != nil {
+			return err
+		}
 		met, err := fleet.Pin(ctx, stderr, options, spec, request, confirm)
 		if *asJSON && len(met) > 0 {
 			err = errors.Join(err, printJSON(met))

@@ -5,13 +5,16 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 
+	"slipway/ci"
 	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/plaintext"
@@ -50,6 +53,19 @@ func usageOf(cmd *cobra.Command, err error) error {
 	}
 	path := pathOf(cmd)
 	return usageError{strings.TrimLeft(strings.Join(path, " ")+": ", ": ") + err.Error(), helpLine(path)}
+}
+
+// askYes returns a function that asks for "yes" and fails with refusal, or nil if the line answered.
+// Without a terminal it returns refusal as a usageError, whose next line is a dry run.
+func (c *Command) askYes(answered bool, refusal string) (func(question string) error, error) {
+	switch why, _, _ := strings.Cut(refusal, "\nnext: "); {
+	case answered:
+		return nil, nil
+	case !term.IsTerminal(int(os.Stdin.Fd())):
+		what := strings.Join(pathOf(c.Command), " ") + ": standard input is no terminal, so nobody can type yes: " + why
+		return nil, usageError{what, append(slices.Clone(typedLine(c.Command)), "--dry-run")}
+	}
+	return ci.AskYes(os.Stdin, stderr, refusal), nil
 }
 
 // pathOf returns the names of a command and its parents, without the program's name.

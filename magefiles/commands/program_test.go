@@ -84,6 +84,14 @@ func startsNothing(t *testing.T, program string) {
 			t.Errorf("%s: status %d; want %d\n%s", line, status, want, out)
 		}
 	}
+	for line, want := range map[string]string{
+		"update virt 127.0.0.1:1 x": "--yes confirms without a question", "fleet update virt x y": "--yes confirms without a question",
+		"fleet pin virt x": "give slipway_host_key in the inventory",
+	} {
+		if status, out := exitOf(t, empty, bare, slices.Concat([]string{program}, strings.Fields(line))...); status != 2 || !strings.Contains(out, want) || !strings.HasSuffix(out, line+" --dry-run\n") {
+			t.Errorf("%s < /dev/null: status %d; want 2, %q and a dry run\n%s", line, status, want, out)
+		}
+	}
 	own := filepath.Join(t.TempDir(), "boards")
 	if err := errors.Join(os.MkdirAll(filepath.Join(own, "lab"), 0o755), os.WriteFile(filepath.Join(own, "lab/board.yml"), []byte("extends: virt\ndescription: our lab\n"), 0o644)); err != nil {
 		t.Fatal(err)
