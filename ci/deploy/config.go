@@ -266,11 +266,24 @@ func planAndApply(ctx context.Context, conn *boardssh.Conn, f *configFile, o Con
 		return done, err
 	}
 	if !o.DryRun {
+		if err := requireRoot(ctx, conn); err != nil {
+			return done, err
+		}
 		return done, p.applyChanges(ctx, want, planned, &done, o)
 	}
 	done.Changes, done.Settings = planned, append(done.Settings, p.settings...)
 	done.Diff, err = p.diffFiles(ctx, planned)
 	return done, err
+}
+
+// requireRoot returns an error unless programs run as root on the board. A board without id passes.
+func requireRoot(ctx context.Context, conn *boardssh.Conn) error {
+	id, err := conn.AskOutput(ctx, "sh", "-c", "id -u || echo 0")
+	if err == nil && id != "0" {
+		err = fmt.Errorf("deploy config writes files and settings of root, and %s is not root on the board; nothing was written", conn.Address().User)
+		err = boardssh.NextStep{Err: err, Step: "repeat the line with --become"}
+	}
+	return err
 }
 
 // applyChanges writes the files and settings to the board and runs the follow-ups of changed files,

@@ -426,6 +426,26 @@ func TestConfigureFails(t *testing.T) {
 	}
 }
 
+// A user without the right learns it before anything is sent, and not at all in a dry run.
+func TestConfigureWantsRoot(t *testing.T) {
+	c, root := boardInFolder(t)
+	if err := run.WriteProgram(root+"/simulated/id", []byte("#!/bin/sh\necho 1000\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	was := boardFiles(t, root)
+	const text = "files: {/etc/x: {from: app.conf}}\n"
+	if done, err := deployConfig(t, c, text, ConfigOptions{DryRun: true}); err != nil || len(done.Changes) != 1 {
+		t.Errorf("a dry run: %+v, %v", done, err)
+	}
+	done, err := deployConfig(t, c, text, ConfigOptions{})
+	if err == nil || !strings.HasSuffix(err.Error(), " is not root on the board; nothing was written\nnext: repeat the line with --become") || done.Undo != "" {
+		t.Errorf("deployConfig = %+v, %v", done, err)
+	}
+	if diff := cmp.Diff(was, boardFiles(t, root)); diff != "" {
+		t.Errorf("before (-), after (+):\n%s", diff)
+	}
+}
+
 // A mode that needs a restart is recorded, and the restart is not confirmed.
 func TestConfigurePowerModeLater(t *testing.T) {
 	c, root := boardInFolder(t)
