@@ -337,6 +337,8 @@ func TestWordsOfKas(t *testing.T) {
 		"kas shell kas.yml":            `unknown command "kas shell": Slipway's command for that is layers shell` + "\n",
 		"kas build kas.yml":            "for that is build\n",
 		"build virt --update":          "Slipway's command for that is layers lock --update\n",
+		"build x.yml --force-checkout": "Slipway's command for that is layers checkout\n",
+		"build x.yml --skip=x":         "Slipway's command for that is layers shell\n",
 		"layers dump virt --format=x":  "Slipway's flag for that is --json\n",
 		"layers dump kas.yml more.yml": "write the project files as one word, kas.yml:more.yml\n",
 	} {
