@@ -108,6 +108,9 @@ const SuitesNext = "correct the suite, or the list of suites in the board's boar
 
 // LoadAll loads all suites that a board.yml lists. An empty list is an error.
 func LoadAll(spec images.Spec) ([]Suite, error) {
+	if len(spec.Suites) == 0 && spec.TypedName() == spec.Project {
+		return nil, fmt.Errorf("%s is a project file, which the command build takes; only a board lists its suites\nnext: suites  # then add --suite=NAME to smoke, or name a board", spec.Project)
+	}
 	if len(spec.Suites) == 0 {
 		return nil, listError{fmt.Errorf("board %s has no suites, so nothing would be proved; add suites: to its board.yml (have %s)",
 			spec.Board, strings.Join(Names(), ", "))}

@@ -211,6 +211,21 @@ func TestNothingButSkippedChecks(t *testing.T) {
 	wantFailedStage(t, r, "none of 1 checks passed", "skip")
 }
 
+// A project file stands in the place of a board. It has no board.yml to add suites to.
+func TestSmokeRefusesProjectFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kas.yml")
+	if err := os.WriteFile(file, []byte("header: {version: 14}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := images.LoadBuilt(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadAll(spec); err == nil || !strings.HasPrefix(err.Error(), file+" is a project file, which the command build takes") || strings.Contains(err.Error(), "board.yml") {
+		t.Errorf("LoadAll = %v; want what the file is, and which command takes it", err)
+	}
+}
+
 func TestSmokeRefusesBoardsWithoutSuites(t *testing.T) {
 	for _, tt := range []struct {
 		suites []string
