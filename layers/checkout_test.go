@@ -3,6 +3,7 @@ package layers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -23,6 +24,7 @@ import (
 	"slipway/layers/localfile"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
+	"slipway/layers/yaml"
 )
 
 // mustRun runs a program for a test and returns what it wrote.
@@ -183,7 +185,7 @@ func TestCheckout(t *testing.T) {
 		{"tag elsewhere", "url: " + url + ", tag: v1, commit: " + second, "", "the tag was moved or the pin is wrong"},
 		{"no such tag beside a commit", "url: " + url + ", tag: none, commit: " + first, "", "\nnext: git ls-remote " + url},
 		{"no such commit", "url: " + url + ", commit: " + sha, "", "commit " + sha + " is not in"},
-		{"no such branch", "url: " + url + ", branch: none", "", "couldn't find remote ref refs/heads/none"},
+		{"no such branch", "url: " + url + ", branch: none", "", " has no refs/heads/none\nnext: git ls-remote "},
 		{"no such url", "url: " + url + "x, branch: main", "", "does not appear to be a git repository"},
 	}
 	for _, tt := range tests {
@@ -198,6 +200,9 @@ func TestCheckout(t *testing.T) {
 			}
 			if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
 				t.Errorf("Checkout = %v; want an error with %q", err, tt.wantErr)
+			}
+			if server := tt.name == "no such url"; errors.Is(err, yaml.ErrProject) == server {
+				t.Errorf("the project file is wrong: %t; want %t", server, !server)
 			}
 			if localfile.Exists(filepath.Join(dir, "r")) || localfile.Exists(filepath.Join(dir, ".partial-r")) {
 				t.Error("a failed checkout left a folder behind")

@@ -168,7 +168,7 @@ func (l *loader) checkOutRepos(ctx context.Context, p Project) error {
 	}
 	for _, r := range p.Repos {
 		if r.URL != "" && !git.TreeIn(p.Dir(l.ws, r), nil).IsCurrent(r.Remote) {
-			return r.At.Errorf("repos.%s: %w", r.ID, ErrNotHere)
+			return fmt.Errorf("%s: repos.%s: %w", r.At, r.ID, ErrNotHere)
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 
 	"slipway/flash"
 	"slipway/images"
+	"slipway/layers/yaml"
 )
 
 // How a run fails, as far as a script has to know: it may try again later, look at
@@ -37,6 +38,7 @@ var outcomes = []struct {
 	{ErrFailed, "check", 4},
 	{ErrWrong, "suite", 5},
 	{images.ErrBoardFile, "suite", 5},
+	{yaml.ErrProject, "suite", 5},
 	{flash.ErrRefused, "refused", 6},
 	{flash.ErrImage, "image", 7},
 	{images.ErrNoArtifact, "image", 7},

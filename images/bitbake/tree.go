@@ -20,6 +20,7 @@ import (
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
+	"slipway/layers/yaml"
 )
 
 // Tree is one build folder with the bitbake from its own checkouts.
@@ -84,7 +85,7 @@ func (t Tree) CheckPrograms() error {
 	if t.Programs != "" {
 		return nil
 	}
-	return fmt.Errorf("%s: none of its repositories holds bitbake; add poky or bitbake to repos\nnext: layers dump %s  # after adding it", t.project, plaintext.Quote(t.project))
+	return fmt.Errorf("%s: %wnone of its repositories holds bitbake; add poky or bitbake to repos\nnext: layers dump %s  # after adding it", t.project, yaml.ErrProject, plaintext.Quote(t.project))
 }
 
 // programPath returns the path of one of bitbake's programs.

@@ -161,7 +161,10 @@ func (r Remote) explainFetchError(err error) error {
 	if strings.Contains(err.Error(), "mismatched algorithms: client sha1; server sha256") {
 		return r.At.Errorf("repos.%s: the commit ids of %s have 64 digits (sha256), and Slipway finds its branches and tags only with commit:\nnext: git ls-remote %[2]s  # write the id as commit:", r.ID, shown)
 	}
-	return r.At.Errorf("repos.%s: cannot fetch from %s: %w\nnext: git ls-remote %s", r.ID, shown, &commandError{failure}, shown)
+	if strings.Contains(err.Error(), "couldn't find remote ref") {
+		return r.At.Errorf("repos.%s: %s has no %s\nnext: git ls-remote %[2]s", r.ID, shown, r.ref())
+	}
+	return fmt.Errorf("%s: repos.%s: cannot fetch from %s: %w\nnext: git ls-remote %s", r.At, r.ID, shown, &commandError{failure}, shown) // no ErrProject
 }
 
 // commandError is the error of a failed git command. Its text is the last lines that git printed.

@@ -26,7 +26,7 @@ import (
 
 // At returns an error with the file and the position of a node.
 func At(file string, n *yaml.Node, format string, args ...any) error {
-	return Position{file, n.Line, n.Column}.Errorf(format, args...)
+	return fmt.Errorf("%s: %w", Position{file, n.Line, n.Column}, fmt.Errorf(format, args...))
 }
 
 // Parse returns the only YAML document of a file, nil for an empty file. A second one is an error.

@@ -3,6 +3,7 @@ package yaml
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -31,8 +32,13 @@ type Position struct {
 
 func (p Position) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column) }
 
+// ErrProject marks an error that a project file causes, perhaps only with what is checked out. It
+// has no text, so that it can stand anywhere in one.
+var ErrProject = errors.New("")
+
+// Errorf returns an ErrProject at p.
 func (p Position) Errorf(format string, args ...any) error {
-	return fmt.Errorf("%s: %w", p, fmt.Errorf(format, args...))
+	return fmt.Errorf("%s: %w%w", p, ErrProject, fmt.Errorf(format, args...))
 }
 
 // kind is the kind of a value. The shape decides, not YAML's guess: a commit 0e12345 is no number.

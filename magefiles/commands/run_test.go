@@ -17,6 +17,7 @@ import (
 	"slipway/flash/boardssh"
 	"slipway/images"
 	"slipway/layers/host"
+	"slipway/layers/yaml"
 )
 
 // A program exits with the status that a command's error returns.
@@ -82,6 +83,7 @@ func TestExitStatus(t *testing.T) {
 		{"a container that failed", report.OfContainer(report.ContainerFailed{Status: 3}), 3},
 		{"a container of a board unreachable", report.OfContainer(report.Because(t.Context(), report.ErrUnreachable, plain)), 255},
 		{"a container that was not started", report.OfContainer(plain), 255},
+		{"project file wrong", fmt.Errorf("build: %w%w", yaml.ErrProject, plain), 5},
 		{"suite wrong", fmt.Errorf("smoke: %w", report.Because(t.Context(), report.ErrWrong, plain)), 5},
 	} {
 		err := withSignals(t.Context(), func(context.Context) error { return tt.err })
