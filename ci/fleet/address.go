@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -10,8 +11,10 @@ import (
 	"strings"
 
 	"slipway/ci/reach"
+	"slipway/ci/report"
 	"slipway/flash/boardssh"
 	"slipway/images"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -45,6 +48,22 @@ func (p *plan) resolveAddress(ctx context.Context, j *job) (boardssh.Address, er
 	}
 	err = reach.AddHostKeys(p.opt, p.spec, &a)
 	return a, err
+}
+
+// dial connects to a board and asks the user nothing. If the key of the inventory is not the board's,
+// the error names the inventory, not the file of resolveAddress.
+func (p *plan) dial(ctx context.Context, j *job) (*boardssh.Conn, error) {
+	a, err := p.resolveAddress(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := boardssh.DialUnattended(ctx, a)
+	if written := filepath.Join(p.hostDir(j), knownHostsName); errors.Is(err, boardssh.ErrHostKey) && strings.Contains(err.Error(), written) {
+		saw, _ := report.SplitNext(err, "")
+		names := strings.NewReplacer(written+":1", hostKeyVariable+" in "+p.request.Inventory, "forget the old key", "change "+hostKeyVariable)
+		err = kindError{HostKey, fmt.Errorf("%s\nnext: ssh-keyscan -p %d %s", names.Replace(saw), a.Port, plaintext.Quote(a.Host))}
+	}
+	return conn, err
 }
 
 // resolveHost resolves the host by ssh, once. A missing key file of the inventory is an error.

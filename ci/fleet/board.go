@@ -137,11 +137,8 @@ func (t *attempt) recordStage(name string, began time.Time, err error) {
 // connect opens the SSH connection to the board. It asks the user nothing.
 func (t *attempt) connect(ctx context.Context) error {
 	t.step.Detail("connecting")
-	a, err := t.resolveAddress(ctx, t.job)
-	if err != nil {
-		return err
-	}
-	t.conn, err = boardssh.DialUnattended(ctx, a)
+	var err error
+	t.conn, err = t.dial(ctx, t.job)
 	return shortenUnknownKey(err)
 }
 
@@ -294,9 +291,13 @@ func (t *attempt) writeReport(r *Result, err error) {
 	t.step.End(words, r.asError(words))
 }
 
-// sawOf returns an error in one line, without its next step.
+// sawOf returns an error in one line, without its next step. Of a refused login it returns the first
+// line: the board's report has the keys.
 func sawOf(err error) string {
 	saw, _ := report.SplitNext(err, "")
+	if errors.Is(err, boardssh.ErrLogin) {
+		saw, _, _ = strings.Cut(saw, "\n")
+	}
 	return oneLine(saw)
 }
 

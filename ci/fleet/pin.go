@@ -88,12 +88,9 @@ func (p *plan) fetchHostKey(ctx context.Context, j *job) Contact {
 	c := Contact{Host: j.host.Name, State: Known}
 	limited, cancel := p.limit(ctx, j)
 	defer cancel()
-	a, err := p.resolveAddress(limited, j)
+	conn, err := p.dial(limited, j)
 	if err == nil {
-		var conn *boardssh.Conn
-		if conn, err = boardssh.DialUnattended(limited, a); err == nil {
-			conn.Close()
-		}
+		conn.Close()
 	}
 	switch {
 	case errors.As(err, &c.unknown):
@@ -103,9 +100,6 @@ func (p *plan) fetchHostKey(ctx context.Context, j *job) Contact {
 		c.State, c.Saw = Unmet, fmt.Sprintf("%s: %s", kind, sawOf(err))
 		if kind == HostKey {
 			_, c.next = report.SplitNext(err, "")
-			if j.access.HostKey != "" { // known_hosts is made of it, in each run
-				c.next = fmt.Sprintf("ssh-keyscan -p %d %s", a.Port, plaintext.Quote(a.Host))
-			}
 		}
 	}
 	return c

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -172,6 +173,12 @@ func TestEachFailure(t *testing.T) {
 		}
 		if strings.ContainsAny(r.Saw, "\x1b\n\x00") {
 			t.Errorf("%s: %q has control characters", b.Name, r.Saw)
+		}
+		if b.Fault == faultOtherKey && (!strings.Contains(r.Saw, ", but slipway_host_key in "+p.Inventory+" pins ") || !strings.HasSuffix(r.Saw, "; if you know that it was, change slipway_host_key")) {
+			t.Errorf("%s: %q does not name the user's own file", b.Name, r.Saw)
+		}
+		if whole, err := os.ReadFile(filepath.Join(p.outputDir(), b.Name, report.ReportJSON)); b.Fault == faultNoLogin && (len(r.Saw) > 160 || err != nil || !bytes.Contains(whole, []byte("keys are looked for in"))) {
+			t.Errorf("%s: %q; want one short line, and the whole in its report (%v)", b.Name, r.Saw, err)
 		}
 		if strings.Count(r.Saw, errSlow.Error()) > 1 {
 			t.Errorf("%s: %q says twice why it ended", b.Name, r.Saw)
