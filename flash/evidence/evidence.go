@@ -293,7 +293,7 @@ func (r Report) next() string {
 	case r.Signature != Unsigned && len(r.Wrong) > 0 && filesHold:
 		return fmt.Sprintf("evidence %s --json  # then look at the key that signed, and at the list of signers", plaintext.Quote(r.Folder))
 	case len(r.Wrong) > 0:
-		return fmt.Sprintf("build %s  # or copy the whole artifact again", r.Artifact.Board)
+		return fmt.Sprintf("sha256sum %s/*  # compare with where the artifact comes from; then copy it again, or build %s", plaintext.Quote(r.Folder), r.Artifact.Board)
 	}
 	return "build " + r.Artifact.Board + "  # after changing what the policy refuses"
 }

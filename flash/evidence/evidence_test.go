@@ -99,9 +99,9 @@ func TestExamine(t *testing.T) {
 		t.Errorf("unsigned: %v, %v, %s", err, r.Err(), r.Signature)
 	}
 	for want, change := range map[string]func(*Report){
-		"next: ssh-keygen -Y sign -f ~/.ssh/id_ed25519 -n file " + images.ArtifactPath(dir): func(r *Report) { r.Signature, r.mustSign = Unsigned, true },
-		"next: build orin  # after changing":                                                func(r *Report) { r.Signature = Signed },
-		"next: build orin  # or copy":                                                       func(r *Report) { r.Wrong = []string{"a byte"} },
+		"next: ssh-keygen -Y sign -f ~/.ssh/id_ed25519 -n file " + images.ArtifactPath(dir):                              func(r *Report) { r.Signature, r.mustSign = Unsigned, true },
+		"next: build orin  # after changing":                                                                             func(r *Report) { r.Signature = Signed },
+		"next: sha256sum " + dir + "/*  # compare with where the artifact comes from; then copy it again, or build orin": func(r *Report) { r.Wrong = []string{"a byte"} },
 	} {
 		refused := r
 		refused.Verdicts = []Verdict{{Policy: "p.yml", Refused: []string{"old"}}}
