@@ -170,7 +170,10 @@ func (c *checkout) checkOutRepo(ctx context.Context, r Repo) error {
 	defer c.step.Add(1)
 	dir := c.p.Dir(c.ws, r)
 	if r.URL == "" {
-		return mustExist(r, dir)
+		if _, err := os.Stat(dir); err != nil {
+			return r.At.Errorf("repos.%s has no url, so its folder must be there, or in the folder where you are: %w", r.ID, err)
+		}
+		return nil
 	}
 	if err := r.CheckCommit(); err != nil {
 		return err
@@ -194,14 +197,6 @@ func (c *checkout) markMoved(r Repo) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.moved[r.ID] = true
-}
-
-// mustExist returns an error if the folder of a repository without a url does not exist.
-func mustExist(r Repo, dir string) error {
-	if _, err := os.Stat(dir); err != nil {
-		return r.At.Errorf("repos.%s has no url, so its folder must be there, or in the folder where you are: %w", r.ID, err)
-	}
-	return nil
 }
 
 // refuseLinks returns an error if r's folder is in one of git's own folders, or behind a link

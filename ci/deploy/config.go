@@ -60,15 +60,6 @@ func (f *configFile) errorAt(n *goyaml.Node, format string, args ...any) error {
 // maxConfigBytes is far above what a person writes.
 const maxConfigBytes = 1 << 20
 
-// loadConfig reads, parses and checks a file of deploy config. It needs no board.
-func loadConfig(name string) (*configFile, error) {
-	data, err := localfile.Read(name, maxConfigBytes)
-	if err != nil {
-		return nil, localfile.ExplainUnreadable(name, err)
-	}
-	return parseConfigFile(name, data)
-}
-
 // parseConfigFile parses the text of a file, and reads the files it names. No section is an error.
 func parseConfigFile(name string, data []byte) (*configFile, error) {
 	f := &configFile{name: name}
@@ -230,7 +221,11 @@ type configDone struct {
 // units run), and writes what changed. If a step fails, Config restores the old state, unless
 // o.Keep is set. With o.DryRun it only writes what differs.
 func Config(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, file string, o ConfigOptions) error {
-	f, err := loadConfig(file)
+	data, err := localfile.Read(file, maxConfigBytes)
+	if err != nil {
+		return report.Because(ctx, report.ErrWrong, localfile.ExplainUnreadable(file, err))
+	}
+	f, err := parseConfigFile(file, data)
 	if err != nil {
 		return report.Because(ctx, report.ErrWrong, err)
 	}
@@ -279,11 +274,11 @@ func planAndApply(ctx context.Context, conn *boardssh.Conn, f *configFile, o Con
 // requireRoot returns an error unless programs run as root on the board. A board without id passes.
 func requireRoot(ctx context.Context, conn *boardssh.Conn) error {
 	id, err := conn.AskOutput(ctx, "sh", "-c", "id -u || echo 0")
-	if err == nil && id != "0" {
-		err = fmt.Errorf("deploy config writes files and settings of root, and %s is not root on the board; nothing was written", conn.Address().User)
-		err = boardssh.NextStep{Err: err, Step: "repeat the line with --become"}
+	if err != nil || id == "0" {
+		return err
 	}
-	return err
+	err = fmt.Errorf("deploy config writes files and settings of root, and %s is not root on the board; nothing was written", conn.Address().User)
+	return boardssh.NextStep{Err: err, Step: "repeat the line with --become"}
 }
 
 // applyChanges writes the files and settings to the board and runs the follow-ups of changed files,

@@ -138,18 +138,11 @@ func (t *attempt) recordStage(name string, began time.Time, err error) {
 func (t *attempt) connect(ctx context.Context) error {
 	t.step.Detail("connecting")
 	var err error
-	t.conn, err = t.dial(ctx, t.job)
-	return shortenUnknownKey(err)
-}
-
-// shortenUnknownKey replaces the error of an unknown host key by a short one of kind NewKey: the
-// summary has the advice, once for all. Other errors stay as they are.
-func shortenUnknownKey(err error) error {
 	var unknown *boardssh.UnknownKey
-	if !errors.As(err, &unknown) {
-		return err
+	if t.conn, err = t.dial(ctx, t.job); errors.As(err, &unknown) { // the summary has the advice, once for all
+		return kindError{NewKey, fmt.Errorf("nothing is known of %s, which shows %s", unknown.Machine(), unknown.Fingerprint())}
 	}
-	return kindError{NewKey, fmt.Errorf("nothing is known of %s, which shows %s", unknown.Machine(), unknown.Fingerprint())}
+	return err
 }
 
 // serialScript prints a mark, and then the board's serial if it has one. Output before the mark

@@ -96,7 +96,7 @@ func With(ctx context.Context, r *Reporter) context.Context {
 func Start(ctx context.Context, name string, total int64, unit Unit) *Step {
 	r, _ := ctx.Value(contextKey{}).(*Reporter)
 	s := &Step{reporter: r, began: time.Now(), event: Event{Step: name, State: Running, Total: total, Unit: unit}}
-	s.reportNow()
+	s.reportLocked() // nobody else has it yet
 	return s
 }
 
@@ -239,13 +239,6 @@ func (s *Step) closeStep(state State, detail string, returned bool) {
 	if s.later != nil {
 		s.later.Stop()
 	}
-	s.reportLocked()
-}
-
-// reportNow is reportLocked for a caller that does not hold s.mu.
-func (s *Step) reportNow() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.reportLocked()
 }
 

@@ -220,14 +220,6 @@ func (c *Command) RunSignalled(work func(ctx context.Context, words []string) er
 	}
 }
 
-// runPatientlyFor loads a board's spec and calls work as runPatiently does.
-func runPatientlyFor(ctx context.Context, board string, load loader, work func(ctx context.Context, spec images.Spec, now <-chan struct{}) error) error {
-	return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
-		spec, err := load(board)
-		return firstError(err, func() error { return work(ctx, spec, now) })
-	})
-}
-
 // runOn sets c.Run to load the board in the first word and call work with its spec.
 func (c *Command) runOn(load loader, work func(ctx context.Context, spec images.Spec, words []string) error) {
 	c.Run = func(ctx context.Context, words []string) error {
@@ -238,8 +230,9 @@ func (c *Command) runOn(load loader, work func(ctx context.Context, spec images.
 // runPatientlyOn is runOn with the two steps of Ctrl-C of runPatiently.
 func (c *Command) runPatientlyOn(load loader, work func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error) {
 	c.Run = func(ctx context.Context, words []string) error {
-		return runPatientlyFor(ctx, words[0], load, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
-			return work(ctx, spec, words, now)
+		return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
+			spec, err := load(words[0])
+			return firstError(err, func() error { return work(ctx, spec, words, now) })
 		})
 	}
 }
