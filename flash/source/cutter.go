@@ -184,7 +184,7 @@ func (c *cutter) cutPieces(m *memory, p []byte, off int64) error {
 func leadingRun(p []byte) (int, bool) {
 	run, at := 0, 0
 	for ; at < len(p); at += alignment {
-		if at+alignment <= len(p) && isZero(p[at:at+alignment]) {
+		if at+alignment <= len(p) && IsZero(p[at:at+alignment]) {
 			run += alignment
 			continue
 		}

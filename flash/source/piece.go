@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"io"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -59,6 +60,14 @@ func Buffer(n int) []byte {
 	return p[skip : skip+n : skip+n]
 }
 
-var zeroBlock [alignment]byte
+// IsZero reports whether all bytes of p are zero.
+func IsZero(p []byte) bool { return len(p) == 0 || p[0] == 0 && bytes.Equal(p[1:], p[:len(p)-1]) }
 
-func isZero(block []byte) bool { return bytes.Equal(block, zeroBlock[:len(block)]) }
+var manyZeros [64 << 10]byte
+
+// WriteZeros writes n zeros to a digest, whose Write never fails.
+func WriteZeros(digest io.Writer, n int64) {
+	for ; n > 0; n -= int64(len(manyZeros)) {
+		_, _ = digest.Write(manyZeros[:min(n, int64(len(manyZeros)))])
+	}
+}

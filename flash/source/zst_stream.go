@@ -227,7 +227,7 @@ func isEmptyBlock(content []byte) bool {
 		lenBytes = 2 + int(head>>3&1)
 		head &^= 8
 	}
-	if len(content) <= lenBytes || head>>3 != 0 || !isZero(content[1:lenBytes]) {
+	if len(content) <= lenBytes || head>>3 != 0 || !IsZero(content[1:lenBytes]) {
 		return false
 	}
 	rest := content[lenBytes:]
@@ -255,7 +255,7 @@ func (s *zeroSkipper) Write(p []byte) (int, error) {
 	if err := s.skipZeros(about.skipped); err != nil {
 		return 0, err
 	}
-	if (about.zeros || about.doubt > 0) && isAllZeros(p) {
+	if (about.zeros || about.doubt > 0) && IsZero(p) {
 		s.recordZeros(about, int64(len(p)))
 		return len(p), s.skipZeros(int64(len(p)))
 	}
@@ -279,16 +279,6 @@ func (s *blockReader) nextNote() (blockNote, bool) {
 	return first, true
 }
 
-func isAllZeros(p []byte) bool {
-	for len(p) > alignment {
-		if !isZero(p[:alignment]) {
-			return false
-		}
-		p = p[alignment:]
-	}
-	return isZero(p)
-}
-
 // skipZeros adds n zeros to the output and its sum, in steps, so that it stops soon after ctx ends.
 func (s *zeroSkipper) skipZeros(n int64) error {
 	for n > 0 {
@@ -297,7 +287,7 @@ func (s *zeroSkipper) skipZeros(n int64) error {
 			return err
 		}
 		if s.sum != nil {
-			sumZeros(s.sum, k)
+			WriteZeros(s.sum, k)
 		}
 		s.size, n = s.size+k, n-k
 	}
@@ -318,16 +308,6 @@ func (s *blockReader) firstError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
-}
-
-var manyZeros [64 << 10]byte
-
-func sumZeros(sum *xxhash.Digest, n int64) {
-	for n > 0 {
-		k := min(n, int64(len(manyZeros)))
-		_, _ = sum.Write(manyZeros[:k])
-		n -= k
-	}
 }
 
 // checkEnd adds omitted zeros that end the frame, and verifies its size and checksum.

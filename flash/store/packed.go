@@ -199,13 +199,9 @@ func (p *pull) unpack(ctx context.Context, from string, to v1.Descriptor) (path 
 			if piece.Data != nil {
 				_, err = out.WriteAt(piece.Data, piece.Off)
 			}
-			for data := piece.Data; piece.Len > 0; piece.Len -= int64(len(data)) {
-				if piece.Data == nil {
-					data = zeros[:min(piece.Len, int64(len(zeros)))]
-				}
-				_, _ = sum.Write(data) // never fails
-				end += int64(len(data))
-			}
+			_, _ = sum.Write(piece.Data) // never fails
+			source.WriteZeros(sum, piece.Len-int64(len(piece.Data)))
+			end += piece.Len
 			step.Set(end)
 			return err
 		})
@@ -227,5 +223,3 @@ func (p *pull) unpack(ctx context.Context, from string, to v1.Descriptor) (path 
 	}
 	return filepath.Join(p.Folder, part), os.Remove(from)
 }
-
-var zeros [64 << 10]byte

@@ -248,7 +248,7 @@ func (c *Copy) hasSample(data []byte, off int64, buf []byte) bool {
 		return true // as cheap to compare at once
 	}
 	at := 0
-	for at+2*sampleBytes <= len(data) && isZero(data[at:at+sampleBytes]) {
+	for at+2*sampleBytes <= len(data) && source.IsZero(data[at:at+sampleBytes]) {
 		at += sampleBytes
 	}
 	n, err := c.disk.ReadAt(buf[:sampleBytes], off+int64(at))

@@ -78,7 +78,7 @@ func (c *Copy) beginWriting() error {
 // zero: those are of an interrupted flash, which saved the old ones.
 func (c *Copy) saveEnds() error {
 	for _, h := range c.held {
-		if c.Save == nil || isZero(h.old) {
+		if c.Save == nil || source.IsZero(h.old) {
 			continue
 		}
 		if err := c.Save(h.old, h.off); err != nil {
@@ -120,8 +120,7 @@ var errSmaller = errors.New("it holds less than it says; such cards and sticks a
 func (c *Copy) proveSize(end *heldEnd, buf []byte) error {
 	rand.Read(buf)
 	if err := c.disk.writeVerified(buf, end.off); err != nil {
-		var lost *lostError
-		if errors.As(err, &lost) {
+		if errors.As(err, new(*lostError)) {
 			return fmt.Errorf("%w: %w", errSmaller, err)
 		}
 		return err
@@ -176,7 +175,7 @@ func (c *Copy) writeEnd(h *heldEnd) error {
 	if err := c.disk.readFull(got, h.off); err != nil {
 		return err
 	}
-	if !isZero(got) {
+	if !source.IsZero(got) {
 		return fmt.Errorf("%w: the %d bytes at %d, which were zeroed, hold something else by now", errSmaller, n, h.off)
 	}
 	if err := c.disk.writeVerified(h.now, h.off); err != nil {

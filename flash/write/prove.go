@@ -1,7 +1,6 @@
 package write
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -91,7 +90,7 @@ func (p *prover) hashPart(t hashTask, digest hash.Hash) error {
 		return nil
 	}
 	digest.Write(t.data)
-	hashZeros(digest, t.zeros)
+	source.WriteZeros(digest, t.zeros)
 	if !t.last {
 		return nil
 	}
@@ -101,13 +100,6 @@ func (p *prover) hashPart(t hashTask, digest hash.Hash) error {
 		p.proved.Add(1)
 	}
 	return err
-}
-
-// hashZeros adds n zeros to digest.
-func hashZeros(digest hash.Hash, n int64) {
-	for ; n > 0; n -= pieceBytes {
-		digest.Write(zeros()[:min(n, pieceBytes)])
-	}
 }
 
 // checkRange returns an error if the digest is not the map's for the range.
@@ -178,8 +170,6 @@ func (p *prover) checkComplete() error {
 
 // zeros is a shared buffer of zeros.
 var zeros = sync.OnceValue(func() []byte { return source.Buffer(pieceBytes) })
-
-func isZero(p []byte) bool { return len(p) == 0 || p[0] == 0 && bytes.Equal(p[1:], p[:len(p)-1]) }
 
 // part is a run of the image's data that one call writes.
 type part struct {

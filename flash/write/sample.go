@@ -73,7 +73,7 @@ func (o Options) proveRange(ctx context.Context, src *source.Image, ranges []sou
 		err := src.Decode(ctx, at, ranges[i:i+1], func(p source.Piece) error {
 			defer p.Free()
 			digest.Write(p.Data)
-			hashZeros(digest, p.Len-int64(len(p.Data)))
+			source.WriteZeros(digest, p.Len-int64(len(p.Data)))
 			if left -= p.Len; left <= 0 {
 				return errRangeDone
 			}

@@ -146,7 +146,7 @@ func (c *Copy) checkZeroSpan(ctx context.Context, r *run, s source.Span, buf []b
 		if err := c.disk.readFull(got, at); err != nil {
 			return fmt.Errorf("read back: %w", err)
 		}
-		if !isZero(got) {
+		if !source.IsZero(got) {
 			return r.notZeroError(at, got)
 		}
 		if at >= last {
