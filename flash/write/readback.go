@@ -160,18 +160,13 @@ func (c *Copy) rewriteWrongParts(ctx context.Context, r *run, found []wrongPart)
 }
 
 // rewritePiece writes a decoded piece to the device again, outside the held ends.
-func (c *Copy) rewritePiece(ctx context.Context, r *run, p source.Piece) (err error) {
-	splitSpan(source.Span{Off: r.Base + p.Off, Len: p.Len}, c.heldSpans(), func(s source.Span, i int) {
-		if i >= 0 || err != nil {
-			return
-		}
+func (c *Copy) rewritePiece(ctx context.Context, r *run, p source.Piece) error {
+	return eachOutside(source.Span{Off: r.Base + p.Off, Len: p.Len}, c.heldSpans(), func(s source.Span) error {
 		if p.Data == nil {
-			err = c.writeZeros(ctx, s, nil)
-			return
+			return c.writeZeros(ctx, s, nil)
 		}
-		err = c.writeData(p.Data[s.Off-r.Base-p.Off:][:s.Len], s.Off)
+		return c.writeData(p.Data[s.Off-r.Base-p.Off:][:s.Len], s.Off)
 	})
-	return err
 }
 
 // sortedParts sorts found by the image's order, and returns its parts.

@@ -100,10 +100,7 @@ func newRun(src *source.Image, to []*Copy, o Options) *run {
 		r.ranges = rangeSpans(*o.Blocks)
 		r.want = wantedSpans(src, *o.Blocks, r.ranges)
 		for off, length := range o.Blocks.Holes {
-			splitSpan(source.Span{Off: off, Len: length}, o.Except, func(s source.Span, in int) {
-				if in >= 0 {
-					return
-				}
+			_ = eachOutside(source.Span{Off: off, Len: length}, o.Except, func(s source.Span) error {
 				splitSpan(s, o.Content, func(s source.Span, in int) {
 					if in >= 0 {
 						r.zeros.append(s)
@@ -111,6 +108,7 @@ func newRun(src *source.Image, to []*Copy, o Options) *run {
 						r.holes.append(s)
 					}
 				})
+				return nil
 			})
 		}
 	}
