@@ -261,15 +261,9 @@ func (a Artifact) Save(dir string) error {
 // board if Slipway builds nothing: its files come from another machine or another build.
 
 // LoadBuilt loads a board by its name as Load does, or takes a folder with built files: one with an
-// artifact.json, or bitbake's tmp/deploy/images/MACHINE.
-func LoadBuilt(board string) (Spec, error) {
-	spec, err := loadBuilt(board)
-	return spec, asBoardFile(err)
-}
-
-// loadBuilt loads a board as Load does, or else the board of a folder: an artifact or a deploy
-// folder. A board's name comes before a folder's.
-func loadBuilt(board string) (Spec, error) {
+// artifact.json, or bitbake's tmp/deploy/images/MACHINE. A board's name comes before a folder's.
+func LoadBuilt(board string) (spec Spec, err error) {
+	defer func() { err = asBoardFile(err) }()
 	boards, names, err := knownBoards()
 	if err != nil {
 		return Spec{}, err
@@ -281,7 +275,7 @@ func loadBuilt(board string) (Spec, error) {
 	if err != nil {
 		return Spec{}, err
 	}
-	spec, err := specOfFolder(boards, names, dir)
+	spec, err = specOfFolder(boards, names, dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return specOfDeployed(boards, names, dir)
 	}

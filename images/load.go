@@ -94,14 +94,9 @@ func First(what string, fits func(Spec) bool) (Spec, error) {
 	return Spec{}, fmt.Errorf("no board %s", what)
 }
 
-// Load returns the spec of a board, "" for the default. A project file is a board of its own.
-func Load(board string) (Spec, error) {
-	spec, err := load(board)
-	return spec, asBoardFile(err)
-}
-
-// load loads a board by name or from project files, "" for the default board. It refuses a folder.
-func load(board string) (Spec, error) {
+// Load loads a board by name or from project files, "" for the default board. It refuses a folder.
+func Load(board string) (spec Spec, err error) {
+	defer func() { err = asBoardFile(err) }()
 	if board == "" {
 		return Default()
 	}
@@ -165,20 +160,16 @@ func asBoardFile(err error) error {
 	return boardFileError{err}
 }
 
-// LoadFrom loads a board from a set of board folders.
-func LoadFrom(boards fs.FS, board string) (Spec, error) {
-	spec, err := loadFrom(boards, board)
-	return spec, asBoardFile(err)
-}
-
-// loadFrom decodes the board.yml of the board and of those that it extends, reads their files,
-// finds the suites and the project file, and validates the result.
-func loadFrom(boards fs.FS, board string) (Spec, error) {
+// LoadFrom loads a board from a set of board folders. It decodes the board.yml of the board and of
+// those that it extends, reads their files, finds the suites and the project file, and validates
+// the result.
+func LoadFrom(boards fs.FS, board string) (spec Spec, err error) {
+	defer func() { err = asBoardFile(err) }()
 	chain, err := lineageOf(boards, board)
 	if err != nil {
 		return Spec{}, err
 	}
-	spec := Spec{}
+	spec = Spec{Build: defaultNeeds}
 	for _, name := range chain { // the extended board first, so that the others overwrite it
 		spec.Default = false // is not inherited
 		if err := decodeBoard(boards, name, &spec); err != nil {
@@ -189,8 +180,8 @@ func loadFrom(boards fs.FS, board string) (Spec, error) {
 	for _, name := range chain {
 		spec.lineage = append(spec.lineage, placeOf(boards, name))
 	}
-	if spec.Debian == nil {
-		spec.Build = spec.Build.withDefaults()
+	if spec.Debian != nil {
+		spec.Build = Needs{}
 	}
 	spec.files, err = overlayFiles(boards, chain)
 	if err != nil {
@@ -263,21 +254,6 @@ func decodeBoard(boards fs.FS, name string, into *Spec) error {
 		into.places = map[string]string{}
 	}
 	return yaml.Load(file, data, into, into.places)
-}
-
-// withDefaults returns the needs with defaultNeeds for each figure that the board does not give.
-func (n Needs) withDefaults() Needs {
-	for _, f := range []struct{ figure, otherwise *int }{
-		{&n.Disk.LayersGiB, &defaultNeeds.Disk.LayersGiB},
-		{&n.Disk.DownloadsGiB, &defaultNeeds.Disk.DownloadsGiB},
-		{&n.Disk.SstateGiB, &defaultNeeds.Disk.SstateGiB},
-		{&n.Disk.TmpGiB, &defaultNeeds.Disk.TmpGiB},
-		{&n.MemoryGiB, &defaultNeeds.MemoryGiB},
-		{&n.TaskMiB, &defaultNeeds.TaskMiB},
-	} {
-		*f.figure = cmp.Or(*f.figure, *f.otherwise)
-	}
-	return n
 }
 
 // overlayFiles returns the files of the boards' folders by path. The last board with a path wins.

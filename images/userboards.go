@@ -328,8 +328,7 @@ func specOfProject(files string, boards []string) (Spec, error) {
 	if name = notInName().ReplaceAllString(name, "-"); slices.Contains(boards, name) {
 		name += "-project" // has a folder of its own
 	}
-	spec := Spec{Board: name, project: files, Project: files, places: map[string]string{"": first}}
+	spec := Spec{Board: name, project: files, Project: files, Build: defaultNeeds, places: map[string]string{"": first}}
 	spec.Flash.Kinds = kindsOfProject
-	spec.Build = spec.Build.withDefaults()
 	return spec, checkFolderName(name)
 }

@@ -114,12 +114,15 @@ func (s Spec) validateBuild() error {
 		}
 	}
 	d := s.Build.Disk
+	if s.Debian != nil {
+		return nil
+	}
 	for _, gib := range []int{d.LayersGiB, d.DownloadsGiB, d.SstateGiB, d.TmpGiB, s.Build.MemoryGiB} {
-		if gib < 0 || gib > 1<<14 {
+		if gib < 1 || gib > 1<<14 {
 			return fmt.Errorf("%s: build: %d GiB is not between 1 and %d", s.PlaceOf("build"), gib, 1<<14)
 		}
 	}
-	if s.Build.TaskMiB < 0 || s.Build.TaskMiB > 1<<20 {
+	if s.Build.TaskMiB < 1 || s.Build.TaskMiB > 1<<20 {
 		return fmt.Errorf("%s: build.taskMiB: %d is not between 1 and %d", s.PlaceOf("build.taskMiB"), s.Build.TaskMiB, 1<<20)
 	}
 	return nil
