@@ -95,10 +95,10 @@ const minBytesPerSec = 64 << 10 // bytes a second
 // newFilesHandler returns the read-only HTTP handler of both served folders and of /cache.json.
 func newFilesHandler(sstate, downloads *servedFolder, self descriptor) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/sstate/", http.StripPrefix("/sstate", sstate))
-	mux.Handle("/downloads/", http.StripPrefix("/downloads", downloads))
-	mux.HandleFunc(descriptorPath, self.sendDescriptor)
-	return readOnly(mux)
+	mux.Handle("GET /sstate/", http.StripPrefix("/sstate", sstate)) // GET stands for HEAD too
+	mux.Handle("GET /downloads/", http.StripPrefix("/downloads", downloads))
+	mux.HandleFunc("GET "+descriptorPath, self.sendDescriptor)
+	return mux
 }
 
 // sendDescriptor sends the descriptor as JSON, to other machines without the folder and the key.
@@ -119,16 +119,4 @@ func sameMachine(r *http.Request) bool {
 	to, _, errTo := net.SplitHostPort(local.String())
 	from, _, errFrom := net.SplitHostPort(r.RemoteAddr)
 	return errTo == nil && errFrom == nil && to == from
-}
-
-// readOnly returns a handler that refuses all requests but GET and HEAD.
-func readOnly(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "this server only gives", http.StatusMethodNotAllowed)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
 }

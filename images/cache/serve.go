@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	_ "embed"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -183,11 +182,7 @@ func openServedFolder(dir string, whole func(*os.Root, string) bool) (*servedFol
 
 // writeKey writes a random secret to dir/key and returns it. Its readers are on this machine.
 func writeKey(dir string) (string, error) {
-	secret := make([]byte, 16)
-	if _, err := rand.Read(secret); err != nil {
-		return "", err
-	}
-	key := hex.EncodeToString(secret)
+	key := rand.Text()
 	return key, renameio.WriteFile(filepath.Join(dir, "key"), []byte(key), 0o640)
 }
 
