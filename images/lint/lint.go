@@ -375,7 +375,7 @@ func (c *checker) adviseInstead(name, now string) string {
 		machine = strings.TrimPrefix(r.new[0], machinePrefix)
 	}
 	for _, t := range tables() {
-		if last := t.newestBranch(t.has[machinePrefix+machine]); last != "" {
+		if _, last := t.branchRange(t.has[machinePrefix+machine]); last != "" {
 			return "build it as " + machine + " from " + t.layer + "'s branch " + last + ", the last that has it"
 		}
 	}
@@ -415,7 +415,7 @@ func (c *checker) branchHistory(name string) string {
 		if set == 0 {
 			continue
 		}
-		first, last := t.oldestBranch(set), t.newestBranch(set)
+		first, last := t.branchRange(set)
 		switch {
 		case last == t.branches[len(t.branches)-1]:
 			parts = append(parts, t.layer+" has it from "+first+" on")

@@ -92,22 +92,15 @@ func (t table) findBranches(name string) uint64 {
 	return found
 }
 
-// newestBranch returns the newest branch in a set of bits, without its commit, "" for no bits.
-func (t table) newestBranch(set uint64) string {
+// branchRange returns the oldest and the newest branch in a set of bits, without their commits, ""
+// for no bits.
+func (t table) branchRange(set uint64) (oldest, newest string) {
 	if set == 0 {
-		return ""
+		return "", ""
 	}
-	branch, _, _ := strings.Cut(t.branches[bits.Len64(set)-1], "@")
-	return branch
-}
-
-// oldestBranch returns the oldest branch in a set of bits, without its commit, "" for no bits.
-func (t table) oldestBranch(set uint64) string {
-	if set == 0 {
-		return ""
-	}
-	branch, _, _ := strings.Cut(t.branches[bits.TrailingZeros64(set)], "@")
-	return branch
+	oldest, _, _ = strings.Cut(t.branches[bits.TrailingZeros64(set)], "@")
+	newest, _, _ = strings.Cut(t.branches[bits.Len64(set)-1], "@")
+	return oldest, newest
 }
 
 // recipeStem returns a package's name without a suffix such as -dev that bitbake adds by itself.
