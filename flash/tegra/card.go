@@ -79,18 +79,7 @@ func (p *Package) cardBytes(name string) int64 {
 // makeImage runs argv, which makes an image in the file partial, with a time limit for each stage.
 // It returns an error unless the image then has size bytes.
 func (r *flashRun) makeImage(ctx context.Context, argv []string, partial string, size int64) error {
-	env, err := r.environment()
-	if err != nil {
-		return err
-	}
-	limited, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	r.stop = stop
-	r.startStage()
-	err = run.Run(limited, run.Command{
-		Argv: argv, Dir: r.board.Dir, Env: env, Unset: scriptVars, Log: filepath.Join(r.board.Logs, "card.log"), Line: r.readLine,
-	})
-	r.stopClock()
+	err := r.runStages(ctx, run.Command{Argv: argv, Log: filepath.Join(r.board.Logs, "card.log")})
 	if ctx.Err() != nil {
 		return err
 	}

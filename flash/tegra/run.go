@@ -197,25 +197,26 @@ const trapScript = `case $0 in *initrd-flash) trap 'echo "slipway: status $?: $B
 // runScript runs the script with a time limit for each stage, unmounts the board's disk, keeps logs
 // and explains a failure. The script inherits the lock, because it may outlive a killed Slipway.
 func (r *flashRun) runScript(ctx context.Context, lock *os.File) error {
-	env, err := r.environment()
-	if err != nil {
-		return err
-	}
-	limited, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	r.stop = stop
-	r.startStage()
-	log := filepath.Join(r.board.Logs, "output.log")
-	err = run.Run(limited, run.Command{
-		Argv: r.pkg.Argv(r.board.Port, r.board.Keys), Dir: r.board.Dir, Env: env, Unset: scriptVars, Log: log, Line: r.readLine, Hold: lock,
-	})
-	r.stopClock()
+	err := r.runStages(ctx, run.Command{Argv: r.pkg.Argv(r.board.Port, r.board.Keys), Log: filepath.Join(r.board.Logs, "output.log"), Hold: lock})
 	released := r.host.unmountBoard(r.board.Port, r.sessionID())
 	r.keepLogs()
 	if ctx.Err() != nil {
 		return errors.Join(fmt.Errorf("%w\n  the board is not whole; %s", err, recoverAgain), released)
 	}
 	return errors.Join(r.explainEnd(err), released)
+}
+
+// runStages runs a script of the package in the board's folder, with a time limit for each stage.
+func (r *flashRun) runStages(ctx context.Context, c run.Command) (err error) {
+	if c.Env, err = r.environment(); err != nil {
+		return err
+	}
+	ctx, r.stop = context.WithCancelCause(ctx)
+	defer r.stop(nil)
+	r.startStage()
+	defer r.stopClock()
+	c.Dir, c.Unset, c.Line = r.board.Dir, scriptVars, r.readLine
+	return run.Run(ctx, c)
 }
 
 // environment returns the script's variables. It writes the trap script, which BASH_ENV names.
@@ -298,9 +299,8 @@ func (r *flashRun) explainEnd(err error) error {
 			return nil
 		}
 	}
-	var late overdueError
 	next := ""
-	if errors.As(err, &late) {
+	if late, is := errors.AsType[overdueError](err); is {
 		err, next = late, late.stage.hangs
 	} else {
 		err = fmt.Errorf("while %s: %w", t.current().title, err)
