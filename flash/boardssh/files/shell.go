@@ -95,19 +95,18 @@ func (s shellFiles) do(ctx context.Context, work func() error) error {
 
 func (shellFiles) close() {}
 
-// runScript returns a script's output for a file's name and args. A status over 0 is a finalError.
-func (s shellFiles) runScript(ctx context.Context, stdin io.Reader, script, name string, args ...string) ([]byte, error) {
+// runScript runs a script with a file's name and args. A status over 0 is a finalError.
+func (s shellFiles) runScript(ctx context.Context, stdin io.Reader, script, name string, args ...string) error {
 	argv := append([]string{"sh", "-c", script, "sh", pathArgument(name)}, args...)
 	r, err := s.conn.Feed(ctx, stdin, argv...)
 	if err == nil && r.Status != 0 {
 		err = finalError{fmt.Errorf("the board refuses: status %d: %s", r.Status, bytes.TrimSpace(r.Stderr))}
 	}
-	return r.Stdout, err
+	return err
 }
 
 func (s shellFiles) makeDir(ctx context.Context, dir string) error {
-	_, err := s.runScript(ctx, nil, dirScript, dir)
-	return err
+	return s.runScript(ctx, nil, dirScript, dir)
 }
 
 // freePattern finds the free KiB in df's last line, with any names before and after the numbers.
@@ -134,8 +133,7 @@ func parseFree(out []byte) (uint64, bool) {
 }
 
 func (s shellFiles) createFile(ctx context.Context, name string) (pieceWriter, error) {
-	_, err := s.runScript(ctx, nil, createScript, name)
-	return shellFile{s, name}, err
+	return shellFile{s, name}, s.runScript(ctx, nil, createScript, name)
 }
 
 func (s shellFiles) openFile(name string) (pieceWriter, error) { return shellFile{s, name}, nil }
@@ -160,7 +158,7 @@ func (f shellFile) writePiece(ctx context.Context, src io.ReaderAt, p piece) err
 	}
 	var read atomic.Int64 // atomic: stdin may still be read after the program has ended
 	in := Counted{io.NewSectionReader(src, p.offset, p.length), &read}
-	_, err := f.files.runScript(ctx, in, pieceScript, f.name, strconv.Itoa(shellBlock), strconv.FormatInt(p.offset/shellBlock, 10))
+	err := f.files.runScript(ctx, in, pieceScript, f.name, strconv.Itoa(shellBlock), strconv.FormatInt(p.offset/shellBlock, 10))
 	if err != nil {
 		return err
 	}
@@ -187,8 +185,7 @@ func (c Counted) Read(p []byte) (int, error) {
 func (shellFile) sync(context.Context, int64) error { return nil }
 
 func (f shellFile) finish(ctx context.Context, mode fs.FileMode) error {
-	_, err := f.files.runScript(ctx, nil, finishScript, f.name, fmt.Sprintf("%04o", mode.Perm()))
-	return err
+	return f.files.runScript(ctx, nil, finishScript, f.name, fmt.Sprintf("%04o", mode.Perm()))
 }
 
 func (s shellFiles) readBack(context.Context, string, io.Writer) error {
@@ -196,11 +193,9 @@ func (s shellFiles) readBack(context.Context, string, io.Writer) error {
 }
 
 func (s shellFiles) rename(ctx context.Context, from, to string) error {
-	_, err := s.runScript(ctx, nil, renameScript, from, pathArgument(to))
-	return err
+	return s.runScript(ctx, nil, renameScript, from, pathArgument(to))
 }
 
 func (s shellFiles) removeFile(ctx context.Context, name string) error {
-	_, err := s.runScript(ctx, nil, dropScript, name)
-	return err
+	return s.runScript(ctx, nil, dropScript, name)
 }
