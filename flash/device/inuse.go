@@ -76,18 +76,14 @@ func (m machine) addAllMounts(u uses) error {
 // listProcesses returns the numbers of all processes, the smallest first.
 func (m machine) listProcesses() []string {
 	entries, _ := os.ReadDir(m.proc) // without it, there are none to be seen
-	var all []int
+	var all []string
 	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil {
-			all = append(all, pid)
+		if _, err := strconv.Atoi(e.Name()); err == nil {
+			all = append(all, e.Name())
 		}
 	}
-	slices.Sort(all)
-	names := make([]string, len(all))
-	for i, pid := range all {
-		names[i] = strconv.Itoa(pid)
-	}
-	return names
+	slices.SortFunc(all, compareNumbered)
+	return all
 }
 
 // mountNamespace returns the name of a process's mount namespace; "" if this user may not read it.

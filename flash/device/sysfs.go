@@ -240,10 +240,13 @@ func partitionDirs(dir string) []string {
 	for i := range found {
 		found[i] = filepath.Dir(found[i])
 	}
-	slices.SortFunc(found, func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
-	})
+	slices.SortFunc(found, compareNumbered)
 	return found
+}
+
+// compareNumbered orders names that differ only in a number at their end.
+func compareNumbered(a, b string) int {
+	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
 }
 
 func sizeBytes(dir string) int64 { return sectorsInBytes(dir, "size") }
