@@ -49,13 +49,11 @@ func Fail(board string, devices []string, err error, whole ...Receipt) error {
 // failDevices is Fail for examined devices. If err is an error of one device, the receipts of the
 // others say that nothing was written to them because of that one.
 func failDevices(board string, devices []device.Device, err error, whole ...Receipt) error {
-	f := &Failed{}
-	if errors.As(err, &f) {
+	if f, failed := errors.AsType[*Failed](err); failed {
 		return &Failed{f.Receipts, err}
 	}
-	f = &Failed{err: err}
-	var of deviceError
-	one := errors.As(err, &of)
+	f := &Failed{err: err}
+	of, one := errors.AsType[deviceError](err)
 	for _, d := range devices {
 		if slices.ContainsFunc(whole, func(r Receipt) bool { return r.Device.IsCalled(d.Path) }) {
 			continue

@@ -33,11 +33,10 @@ var plainPath = plaintext.Regexp(`^/[A-Za-z0-9_./-]+$`)
 // sockets (dropbear), or sudo is in use, socat, nc or ncat on the board connects to the socket.
 // These take only a plainPath. A missing socket is the server's refusal, or fs.ErrNotExist.
 func (c *Conn) dialUnix(ctx context.Context, link *link, address string) (net.Conn, error) {
-	var refused *ssh.OpenChannelError
 	var err error
 	if c.login.sudo == nil { // the server opens sockets as the user who logs in
 		var conn net.Conn
-		if conn, err = link.dialWithin(ctx, "unix", address); !errors.As(err, &refused) {
+		if conn, err = link.dialWithin(ctx, "unix", address); !errors.As(err, new(*ssh.OpenChannelError)) {
 			return conn, err
 		}
 	}

@@ -55,8 +55,7 @@ func BoardError(what string, err error) error { return &boardError{what, err} }
 // Error returns what and the cause's text by Printable. A NextStep line at its end stays.
 func (e *boardError) Error() string {
 	text, next := e.cause.Error(), ""
-	var step NextStep
-	if errors.As(e.cause, &step) && strings.HasSuffix(text, step.line()) {
+	if step, is := errors.AsType[NextStep](e.cause); is && strings.HasSuffix(text, step.line()) {
 		text, next = strings.TrimSuffix(text, step.line()), step.line()
 	}
 	return e.what + ": " + Printable(text) + next

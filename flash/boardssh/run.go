@@ -83,8 +83,7 @@ func (c *Conn) Stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Wr
 	})
 	close(ended)
 	pid.flushHeld()
-	var exit *ssh.ExitError
-	switch ended := errors.As(err, &exit); {
+	switch exit, ended := errors.AsType[*ssh.ExitError](err); {
 	case err != nil && !ended:
 		return 0, BoardError(fmt.Sprintf("run %s on %s", argv[0], c.addr), err)
 	case ended:

@@ -278,8 +278,7 @@ func (l *link) isProgramRunning(pid int) bool {
 	}
 	session, err := l.NewSession()
 	if err != nil {
-		var refused *ssh.OpenChannelError
-		return errors.As(err, &refused) // the board answers, and takes no more sessions
+		return errors.As(err, new(*ssh.OpenChannelError)) // the board answers, and takes no more sessions
 	}
 	defer session.Close()
 	said := shellEcho{word: rand.Text()}

@@ -80,9 +80,7 @@ func holdDialogue(session *ssh.Session, pid *pidLine, talk func(io.Writer, io.Re
 	go io.Copy(io.Discard, screen) // drop what it still prints
 	keys.Close()
 	session.Close()
-	var exit *ssh.ExitError
-	var missing *ssh.ExitMissingError
-	if left := <-ended; err == nil && left != nil && !errors.As(left, &exit) && !errors.As(left, &missing) {
+	if left := <-ended; err == nil && left != nil && !errors.As(left, new(*ssh.ExitError)) && !errors.As(left, new(*ssh.ExitMissingError)) {
 		err = left
 	}
 	return err

@@ -238,8 +238,7 @@ func (d *download) retryUntilDone(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		var f permanentError
-		if ctx.Err() != nil || errors.As(err, &f) {
+		if ctx.Err() != nil || errors.As(err, new(permanentError)) {
 			return errors.Join(d.dropUnresumable(), contextCause(ctx, err))
 		}
 		failures++
@@ -302,8 +301,7 @@ func waitShown(ctx context.Context, server string, failures int, err error) erro
 func waitBackoff(ctx context.Context, failures int, err error) error {
 	wait := min(firstWait<<failures, longestWait)
 	wait = wait/2 + rand.N(wait/2+1) // many machines lose one server at once
-	var l retryLaterError
-	if errors.As(err, &l) {
+	if l, is := errors.AsType[retryLaterError](err); is {
 		wait = min(max(wait, l.after), longestWait)
 	}
 	return run.Sleep(ctx, wait)
@@ -323,8 +321,7 @@ func (d *download) readConnection(ctx context.Context) error {
 		return nil // an earlier run ended between the last byte and the rename
 	}
 	a, err := d.from.openFile(ctx, d.fileRequest, d.cachedPart())
-	var no resumeError
-	if errors.As(err, &no) && d.have > 0 {
+	if errors.As(err, new(resumeError)) && d.have > 0 {
 		err = errors.Join(err, d.restart())
 	}
 	if err != nil {

@@ -238,8 +238,7 @@ var errPlainHTTP = errors.New("the server speaks http, not https")
 // connectionError removes the address, which may hold a token, from the error of a request. It
 // makes failures such as a bad certificate, which a second try cannot fix, a permanentError.
 func connectionError(err error) error {
-	var failed *url.Error
-	if errors.As(err, &failed) {
+	if failed, is := errors.AsType[*url.Error](err); is {
 		err = failed.Err // its address may hold a token
 	}
 	if head := (tls.RecordHeaderError{}); errors.As(err, &head) && head.Conn != nil || strings.Contains(err.Error(), "HTTP response to HTTPS client") { // net/http has no name for the second
@@ -247,10 +246,7 @@ func connectionError(err error) error {
 	}
 	err = printableError{err}
 	var dns *net.DNSError
-	var unknown x509.UnknownAuthorityError
-	var name x509.HostnameError
-	var invalid x509.CertificateInvalidError
-	if errors.Is(err, errRedirect) || errors.Is(err, errPlainHTTP) || errors.As(err, &dns) && dns.IsNotFound || errors.As(err, &unknown) || errors.As(err, &name) || errors.As(err, &invalid) {
+	if errors.Is(err, errRedirect) || errors.Is(err, errPlainHTTP) || errors.As(err, &dns) && dns.IsNotFound || errors.As(err, new(x509.UnknownAuthorityError)) || errors.As(err, new(x509.HostnameError)) || errors.As(err, new(x509.CertificateInvalidError)) {
 		return permanentError{err}
 	}
 	return err

@@ -184,13 +184,11 @@ func (a answerError) Unwrap() error { return a.error }
 
 // StatusOf returns the status of a registry's answer, or 0 for other errors.
 func StatusOf(err error) int {
-	var a answerError
-	errors.As(err, &a)
+	a, _ := errors.AsType[answerError](err)
 	return a.status
 }
 
 // IsNetworkError reports whether err is a failure of the network connection to the registry.
 func IsNetworkError(err error) bool {
-	var network *net.OpError
-	return errors.As(err, &network)
+	return errors.As(err, new(*net.OpError))
 }

@@ -54,8 +54,7 @@ func markPermanent(err error) error {
 			return permanentError{err}
 		}
 	}
-	var dns *net.DNSError
-	if errors.As(err, &dns) && dns.IsNotFound {
+	if dns, is := errors.AsType[*net.DNSError](err); is && dns.IsNotFound {
 		return permanentError{err}
 	}
 	return err

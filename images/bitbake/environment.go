@@ -61,8 +61,7 @@ func sourceScript(ctx context.Context, script, build, bitbake string) (map[strin
 	if ctx.Err() != nil {
 		return nil, err
 	}
-	var failed *run.Failure
-	if errors.As(err, &failed) {
+	if failed, is := errors.AsType[*run.Failure](err); is {
 		failed.Argv = []string{script, build} // not the shell's own words
 	}
 	return nil, fmt.Errorf("set up bitbake's environment: %w\nnext: bash -c %s", err,

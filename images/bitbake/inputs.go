@@ -186,8 +186,7 @@ func (r *inputReader) readCache(data io.Reader) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	var failed *run.Failure
-	if errors.As(err, &failed) && failed.Tail != "" {
+	if failed, is := errors.AsType[*run.Failure](err); is && failed.Tail != "" {
 		return errors.New(failed.Tail)
 	}
 	if err != nil {

@@ -155,7 +155,6 @@ func (j Job) waitForTasks(ended <-chan struct{}) {
 func (r *Record) setOutcome(ctx context.Context, t Tree, err error) {
 	r.Ended = time.Now().UTC()
 	r.Disk.FreeBytesAfter, _ = localfile.FreeBytes(t.Build)
-	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
 		r.State = Interrupted
@@ -163,7 +162,7 @@ func (r *Record) setOutcome(ctx context.Context, t Tree, err error) {
 		r.State, r.Exit = Succeeded, 0
 	default:
 		r.State = Failed
-		if errors.As(err, &exit) {
+		if exit, is := errors.AsType[*exec.ExitError](err); is {
 			r.Exit = exit.ExitCode()
 		}
 	}

@@ -63,12 +63,10 @@ func explainLoss(ctx context.Context, err error) error {
 
 // plainDialError rewords an error of Go's network packages: nothing answers, or not as expected.
 func plainDialError(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" {
+	if op, is := errors.AsType[*net.OpError](err); is && op.Op == "dial" {
 		return fmt.Errorf("nothing answers: %w", op.Err)
 	}
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
+	if wrapped, is := errors.AsType[*url.Error](err); is {
 		err = wrapped.Err
 	}
 	return fmt.Errorf("does not answer as it should: %w", err)

@@ -163,8 +163,7 @@ func uploadSource(ctx context.Context, c *boardssh.Conn, src source, remote stri
 // abandonPart removes the part file of a failed upload, unless the next upload can continue it. It
 // returns err, with a remark if the file stays. arrived is how many bytes of it are on the board.
 func abandonPart(ctx context.Context, c *boardssh.Conn, p partFile, arrived int64, err error) error {
-	var f finalError
-	if !p.found || arrived == 0 || ctx.Err() == nil && errors.As(err, &f) {
+	if !p.found || arrived == 0 || ctx.Err() == nil && errors.As(err, new(finalError)) {
 		RemoveFile(ctx, c, p.name)
 		return err
 	}

@@ -224,8 +224,7 @@ func (f sftpFile) writePiece(_ context.Context, src io.ReaderAt, p piece) error 
 
 // classifyError makes a refusal by the server a finalError. After other errors, a stream may retry.
 func classifyError(err error) error {
-	var status *sftp.StatusError
-	if errors.As(err, &status) || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+	if errors.As(err, new(*sftp.StatusError)) || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
 		return finalError{fmt.Errorf("the board refuses: %w", err)}
 	}
 	return err
@@ -295,8 +294,8 @@ rm -f "$d/$2"`
 // explainFailure replaces an SFTP status error, which is the same for a full, broken and read-only
 // file system, by the shell's error for a test write. A full one is ErrFull. Other errors stay.
 func explainFailure(ctx context.Context, c *boardssh.Conn, dir string, err error) error {
-	var status *sftp.StatusError
-	if ctx.Err() != nil || !errors.As(err, &status) {
+	status, is := errors.AsType[*sftp.StatusError](err)
+	if ctx.Err() != nil || !is {
 		return err
 	}
 	r, failed := c.Ask(ctx, "sh", "-c", tryScript, "sh", pathArgument(dir), path.Clean(tempName("try")))

@@ -416,7 +416,6 @@ func (q *pieceQueue) recordAnswer(p piece, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.out, p)
-	var f finalError
 	switch {
 	case err == nil:
 		q.left -= p.length
@@ -425,7 +424,7 @@ func (q *pieceQueue) recordAnswer(p piece, err error) {
 		case q.arrived <- struct{}{}:
 		default:
 		}
-	case errors.As(err, &f):
+	case errors.As(err, new(finalError)):
 		q.finishAll(err)
 	default:
 		q.todo = append([]piece{p}, q.todo...)
