@@ -1,6 +1,7 @@
 package flash
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,13 +40,10 @@ func (j *imageJob) newReceipt(d device.Device) Receipt {
 		Board: j.artifact.Board, Key: j.artifact.Key, Device: d,
 		Image: filepath.Base(j.file.Name()), Form: j.source.Form(),
 		ImageSHA256: j.sha256, MapSHA256: j.mapSum, ImageBytes: j.size,
-		Holes: j.options.Holes, DryRun: j.options.DryRun, Raw: j.options.Raw,
+		Holes: cmp.Or(j.options.Holes, write.Zero), DryRun: j.options.DryRun, Raw: j.options.Raw,
 	}
 	if j.image.path != "" {
 		r.Image, r.Key = j.image.name, "" // the key identifies the inputs of the artifact
-	}
-	if r.Holes == "" {
-		r.Holes = write.Zero
 	}
 	if j.options.Identity != nil {
 		r.HostKey = j.options.Identity.Fingerprint()
@@ -128,10 +126,7 @@ func (w *deviceWriter) finishReceipt(began time.Time, err error) {
 
 // resultText returns a sentence on how much was written, compared and read back.
 func (w *deviceWriter) resultText(r write.Result) string {
-	what := fmt.Sprintf("%s written to %s and read back", plaintext.SizeText(r.Written), w.device.Path)
-	if w.job.options.Blind {
-		what = fmt.Sprintf("%s written to %s, and not read back", plaintext.SizeText(r.Written), w.device.Path)
-	}
+	what := fmt.Sprintf("%s written to %s%s", plaintext.SizeText(r.Written), w.device.Path, plaintext.Either(w.job.options.Blind, ", and not read back", " and read back"))
 	if r.Left > 0 {
 		what += fmt.Sprintf(", %s were there already", plaintext.SizeText(r.Left))
 	}

@@ -77,10 +77,7 @@ func resolveImage(ctx context.Context, r request) (provedImage, error) {
 
 // fetchOptions returns the folder for fetched files and the board's architecture.
 func (p *imageResolver) fetchOptions() fetch.Options {
-	dir := p.options.Cache
-	if dir == "" {
-		dir = images.ImageCacheBeside(p.artifact.Dir())
-	}
+	dir := cmp.Or(p.options.Cache, images.ImageCacheBeside(p.artifact.Dir()))
 	return fetch.Options{Dir: dir, Arch: p.spec.Arch}
 }
 

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -52,10 +53,7 @@ func ParsePolicy(file string, data []byte) (Policy, error) {
 	if err == nil {
 		return p, nil
 	}
-	place := places[key]
-	if place == "" {
-		place = file
-	}
+	place := cmp.Or(places[key], file)
 	return p, fmt.Errorf("%s: %w", place, err)
 }
 

@@ -1,6 +1,7 @@
 package boardssh
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -67,9 +68,7 @@ func (a Address) fillDefaults() (Address, error) {
 	if a.Host == "" {
 		return a, errors.New("no host given")
 	}
-	if a.Port == 0 {
-		a.Port = 22
-	}
+	a.Port = cmp.Or(a.Port, 22)
 	if a.User == "" {
 		u, err := user.Current()
 		if err != nil {

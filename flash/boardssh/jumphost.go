@@ -1,6 +1,7 @@
 package boardssh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,8 +58,7 @@ func (g *jumpHost) dialThrough(ctx context.Context, address string) (net.Conn, e
 // prohibits that, the error names the settings to change.
 func (g *jumpHost) explainRefusal(err error) error {
 	what := fmt.Sprintf("jump host %s: it did not open the connection", g.login.addr)
-	var refused *ssh.OpenChannelError
-	if errors.As(err, &refused) && refused.Reason == ssh.Prohibited {
+	if refused, is := errors.AsType[*ssh.OpenChannelError](err); is && refused.Reason == ssh.Prohibited {
 		return fmt.Errorf("%w\n  its sshd must allow this: AllowTcpForwarding yes, and PermitOpen for the board", BoardError(what, err))
 	}
 	return BoardError(what, err)
@@ -170,10 +170,7 @@ func startProxy(command string) (net.Conn, error) {
 		return nil, fmt.Errorf("start the ProxyCommand: %w", err)
 	}
 	defer theirs.Close()
-	shell := os.Getenv("SHELL")
-	if shell == "" {
-		shell = "/bin/sh"
-	}
+	shell := cmp.Or(os.Getenv("SHELL"), "/bin/sh")
 	ctx, stop := context.WithCancel(context.Background())
 	p := &proxy{Conn: ours, stop: stop, words: &LimitedBuffer{}, ended: make(chan struct{})}
 	cmd := run.Prepare(ctx, run.Command{Argv: []string{shell, "-c", "exec " + command}})
@@ -221,9 +218,6 @@ func (p *proxy) explainFailure(err error) error {
 	case <-p.ended:
 	case <-time.After(2 * quick):
 	}
-	words := Printable(string(p.words.Bytes()))
-	if words == "" {
-		words = "it said nothing"
-	}
+	words := cmp.Or(Printable(string(p.words.Bytes())), "it said nothing")
 	return errors.Join(fmt.Errorf("ProxyCommand: %w", err), errors.New("  "+words))
 }

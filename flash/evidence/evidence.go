@@ -384,10 +384,7 @@ func (r Report) showBill(line func(name, format string, args ...any)) {
 		line("flaws", "nobody looked for them")
 		return
 	}
-	worst := ""
-	if b.Worst > 0 {
-		worst = fmt.Sprintf(" (the worst %.1f)", b.Worst)
-	}
+	worst := plaintext.Either(b.Worst > 0, fmt.Sprintf(" (the worst %.1f)", b.Worst), "")
 	line("flaws", "%d open%s, %d fixed, %d ignored", b.Open, worst, b.Fixed, b.Ignored)
 	for _, f := range b.Flaws[:min(len(b.Flaws), shownFlaws)] {
 		about := f.Why

@@ -91,11 +91,8 @@ const maxWords = 300
 // which may hold a token. Its type says whether to try again.
 func (r *registry) explainError(ctx context.Context, err error) error {
 	var answer *errcode.ErrorResponse
-	var failed *url.Error
-	var network net.Error
-	var known answerError
 	switch {
-	case err == nil, errors.As(err, &known):
+	case err == nil, errors.As(err, new(answerError)):
 		return err
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -105,7 +102,7 @@ func (r *registry) explainError(ctx context.Context, err error) error {
 		return r.explainAnswer(answer)
 	case errors.Is(err, errdef.ErrNotFound):
 		return r.explainAnswer(&errcode.ErrorResponse{StatusCode: http.StatusNotFound})
-	case errors.As(err, &failed), errors.As(err, &network), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.As(err, new(*url.Error)), errors.As(err, new(net.Error)), errors.Is(err, io.ErrUnexpectedEOF):
 		return connectionError(err)
 	}
 	return permanentError{printableError{err}}
@@ -131,8 +128,7 @@ func (r *registry) explainAnswer(answer *errcode.ErrorResponse) error {
 func (r *registry) try(ctx context.Context, name string, call func(context.Context, *remote.Repository) error) error {
 	for failures := 1; ; failures++ {
 		err := r.tryOnce(ctx, call)
-		var f permanentError
-		if err == nil || errors.As(err, &f) || ctx.Err() != nil || failures >= failuresInARow || isRefused(err, failures) {
+		if err == nil || errors.As(err, new(permanentError)) || ctx.Err() != nil || failures >= failuresInARow || isRefused(err, failures) {
 			return contextCause(ctx, err)
 		}
 		if err := waitShown(ctx, "for "+name, failures, err); err != nil {
@@ -153,10 +149,7 @@ func (r *registry) tryOnce(ctx context.Context, call func(context.Context, *remo
 
 // openFile requests a blob by its digest, or the rest of a partial one.
 func (r *registry) openFile(ctx context.Context, w fileRequest, h cachedPart) (fileResponse, error) {
-	scheme := "https"
-	if r.repo.PlainHTTP {
-		scheme = "http"
-	}
+	scheme := plaintext.Either(r.repo.PlainHTTP, "http", "https")
 	at := r.repo.Reference
 	w.ref.url = &url.URL{Scheme: scheme, Host: at.Host(), Path: "/v2/" + at.Repository + "/blobs/sha256:" + w.sha256}
 	a, err := r.web.openFile(ctx, w, h)

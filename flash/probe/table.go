@@ -18,10 +18,7 @@ const (
 // the type of the file system, whose first sector can look like a table.
 func (s *source) readTable(sector int64, holds string) *Table {
 	mbr := s.readMBR(max(sector, 512), holds)
-	t := s.readGPT(sector, mbr)
-	if t == nil {
-		t = mbr
-	}
+	t := cmp.Or(s.readGPT(sector, mbr), mbr)
 	if t == nil {
 		return nil
 	}
@@ -73,10 +70,7 @@ func (s *source) readGPT(sector int64, mbr *Table) *Table {
 		if sector != 0 && size != sector {
 			t.addFault("made for sectors of %d bytes, while the device has %d: the kernel does not see it", size, sector)
 		}
-		h := first
-		if h == nil {
-			h = last
-		}
+		h := cmp.Or(first, last)
 		t.Partitions = h.listPartitions(s.size)
 		return t
 	}

@@ -110,10 +110,7 @@ func (o CleanOptions) keeps(e Entry, nth int) string {
 func (c Cleaned) Show(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "\tTAGS\tBOARD\tBUILT\tSIZE\tCOMMIT\tSIGNED")
-	verb := "would go"
-	if c.Removed {
-		verb = "removed"
-	}
+	verb := plaintext.Either(c.Removed, "removed", "would go")
 	for _, e := range c.Gone {
 		fmt.Fprintln(tw, verb+"\t"+e.row())
 	}

@@ -158,10 +158,7 @@ func (e Entry) row() string {
 	if e.Other != "" {
 		return tags + "\t" + e.Other
 	}
-	built := "unknown"
-	if !e.Built.IsZero() {
-		built = e.Built.UTC().Format("2006-01-02 15:04")
-	}
+	built := plaintext.Either(e.Built.IsZero(), "unknown", e.Built.UTC().Format("2006-01-02 15:04"))
 	commit := cmp.Or(e.Commit, "-")
 	return strings.Join([]string{tags, cmp.Or(e.Board, "-"), built, plaintext.SizeText(e.SizeBytes), commit[:min(len(commit), 12)], plaintext.Either(e.Signed, "yes", "no")}, "\t")
 }

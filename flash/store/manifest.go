@@ -161,10 +161,7 @@ func openSized(path string, size int64) (io.ReadCloser, error) {
 
 // describe returns the descriptor of a file, with the file's name as the title.
 func describe(name string, sum digest.Digest, size int64) v1.Descriptor {
-	kind := "application/octet-stream"
-	if filepath.Ext(name) == ".json" {
-		kind = "application/json"
-	}
+	kind := plaintext.Either(filepath.Ext(name) == ".json", "application/json", "application/octet-stream")
 	return v1.Descriptor{MediaType: kind, Digest: sum, Size: size, Annotations: map[string]string{v1.AnnotationTitle: name}}
 }
 

@@ -1,6 +1,7 @@
 package tegra
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 	"time"
@@ -97,10 +98,7 @@ func (t *transcript) readLine(text string) bool {
 		t.known = i
 	}
 	if m := finalStatus().FindStringSubmatch(text); m != nil {
-		t.status = strings.TrimSpace(m[1])
-		if t.status == "" {
-			t.status = "(nothing)"
-		}
+		t.status = cmp.Or(strings.TrimSpace(m[1]), "(nothing)")
 	}
 	if m := trapped().FindStringSubmatch(text); m != nil && t.escaped == "" {
 		t.escaped = m[1]

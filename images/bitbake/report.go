@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"slipway/layers/htmlstyle"
+
+	"slipway/layers/plaintext"
 )
 
 //go:embed report.html.tmpl
@@ -101,10 +103,7 @@ func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
 // verdict returns how the run ended, and whether it was a dry run or only a parse.
 func (r Record) verdict() string {
-	ended := string(r.State)
-	if r.State == Succeeded {
-		ended = "ended"
-	}
+	ended := plaintext.Either(r.State == Succeeded, "ended", string(r.State))
 	switch {
 	case r.DryRun:
 		return "dry run " + ended

@@ -196,9 +196,7 @@ func (w *watch) handleQueueEvent(name string, e event) {
 		if e.numberField("noexec") == 0 {
 			r := w.startTask(k, time.Now())
 			r.task.Config, r.task.Task = config, task
-			if r.task.Recipe == "" {
-				r.task.Recipe = recipeOfFile(file)
-			}
+			r.task.Recipe = cmp.Or(r.task.Recipe, recipeOfFile(file))
 		}
 	case strings.HasSuffix(name, "TaskCompleted"):
 		w.finishTask(k, TaskSucceeded)
@@ -241,9 +239,7 @@ func (w *watch) handleTaskEvent(name string, e event) {
 	default:
 		if r := w.running[k]; r != nil {
 			r.task.TookMS = max(at.Sub(r.began).Milliseconds(), 0)
-			if r.log == "" {
-				r.log = e.textField("logfile")
-			}
+			r.log = cmp.Or(r.log, e.textField("logfile"))
 		}
 	}
 	w.showRunning()
@@ -274,9 +270,7 @@ func (w *watch) finishTask(k, outcome string) {
 		return // one without a process
 	}
 	delete(w.running, k)
-	if r.task.TookMS == 0 {
-		r.task.TookMS = max(time.Since(r.began).Milliseconds(), 0)
-	}
+	r.task.TookMS = cmp.Or(r.task.TookMS, max(time.Since(r.began).Milliseconds(), 0))
 	r.task.Outcome, r.task.Log = outcome, r.log
 	if base, scene := strings.CutSuffix(k, "_setscene"); scene {
 		w.finishSetscene(r, base, outcome)

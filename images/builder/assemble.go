@@ -20,6 +20,8 @@ import (
 	"slipway/layers/localfile"
 	"slipway/layers/progress"
 	"slipway/layers/run"
+
+	"slipway/layers/plaintext"
 )
 
 const (
@@ -267,10 +269,7 @@ func (d disk) makeTable(ctx context.Context) error {
 	var script strings.Builder
 	script.WriteString("label: gpt\n")
 	for _, p := range all {
-		kind := "linux"
-		if p.Use == images.UseLoader {
-			kind = d.spec.Disk.Firmware
-		}
+		kind := plaintext.Either(p.Use == images.UseLoader, d.spec.Disk.Firmware, "linux")
 		fmt.Fprintf(&script, "start=%d, size=%d, type=%s, name=%s\n",
 			p.OffsetBytes/sectorBytes, p.SizeBytes/sectorBytes, partitionTypes[kind], p.Name)
 	}

@@ -30,9 +30,7 @@ func useCache(ctx context.Context, spec images.Spec, tree *bitbake.Tree) error {
 // ServeCache serves shared state and downloads of serve.Dir, by default the build folder, until ctx
 // ends. It runs the servers of the newest bitbake checked out for board, or for any if it is "".
 func ServeCache(ctx context.Context, opt images.Options, board string, serve cache.ServeOptions) error {
-	if serve.Dir == "" {
-		serve.Dir = opt.Dir
-	}
+	serve.Dir = cmp.Or(serve.Dir, opt.Dir)
 	var err error
 	if serve.Bitbake, err = checkedOutBitbake(ctx, opt, board); err != nil {
 		return err

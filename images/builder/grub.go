@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"slipway/images"
+
+	"slipway/layers/plaintext"
 )
 
 // loaders holds, by firmware and processor, GRUB's name for the platform and the Debian packages of
@@ -131,10 +133,7 @@ func chooseScript(slots []slot, and func(slot string) string) string {
 func countTry(slot string) string {
 	var b strings.Builder
 	for n := range maxTries {
-		word := "elif"
-		if n == 0 {
-			word = "if"
-		}
+		word := plaintext.Either(n == 0, "if", "elif")
 		fmt.Fprintf(&b, "%[1]s [ \"$%[2]s_TRY\" = %[3]d ]; then set %[2]s_TRY=%[4]d; ", word, slot, n, n+1)
 	}
 	return b.String() + "fi"
@@ -164,10 +163,7 @@ func (d disk) installLoader(ctx context.Context) error {
 	if !ok {
 		return fmt.Errorf("%s: no boot loader for firmware %s on %s", d.spec.BoardFile(), d.spec.Disk.Firmware, d.spec.Arch)
 	}
-	modules := path.Join("/usr/lib/grub", kind.format)
-	if kind.inImage {
-		modules = d.path(path.Join("root", modules))
-	}
+	modules := path.Join(plaintext.Either(kind.inImage, d.root, "/"), "usr/lib/grub", kind.format)
 	core := d.path("core.img")
 	if err := d.makeCore(ctx, kind.format, modules, core); err != nil {
 		return err

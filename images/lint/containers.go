@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -21,10 +22,7 @@ func bringsDocker(tegra string) bool {
 // features, systemd, the layers, and the engine. It first updates whether the features are known.
 func (c *checker) checkContainers() {
 	gpu, engine := c.findInstalled(gpuContainers), c.findInstalled(engines)
-	first := gpu
-	if first == nil {
-		first = engine
-	}
+	first := cmp.Or(gpu, engine)
 	if first == nil {
 		return
 	}

@@ -1,6 +1,7 @@
 package boardtest
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -320,12 +321,7 @@ type Bundle struct {
 // uses the key "trusted" or the constant Compatible.
 func (r *RAUC) Make(t *testing.T, b Bundle) string {
 	t.Helper()
-	if b.Key == "" {
-		b.Key = "trusted"
-	}
-	if b.Compatible == "" {
-		b.Compatible = Compatible
-	}
+	b.Key, b.Compatible = cmp.Or(b.Key, "trusted"), cmp.Or(b.Compatible, Compatible)
 	content := "content." + b.Name
 	if err := os.Mkdir(r.File(content), 0o755); err != nil {
 		t.Fatal(err)
