@@ -116,7 +116,7 @@ func DiskFull(err error) bool {
 
 // saysAny reports whether an error's text contains one of the texts.
 func saysAny(err error, texts []string) bool {
-	return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(err.Error(), text) })
+	return err != nil && slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
 // refusalTexts are the messages of a reachable server that refuses to send a single commit. They
