@@ -1,14 +1,18 @@
 package layers
 
 import (
+	"io"
+	"math/rand/v2"
 	"net"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"slipway/layers/git"
+	"slipway/layers/run"
 )
 
 // A server that answers, one that says no, one that says nothing; and a commit that is
@@ -82,5 +86,89 @@ func TestBranchOfSHA256(t *testing.T) {
 	p.Repos[0].Commit = strings.TrimSpace(mustRun(t, url, "git", "rev-parse", "HEAD"))
 	if err := Checkout(t.Context(), p, ws); err != nil {
 		t.Error(err)
+	}
+}
+
+// gitServer answers git:// for repositories of this machine. It sends at most the bytes of most on
+// each connection, and is silent then. The hook runs git pack-objects.
+func gitServer(t *testing.T, hook string, most *atomic.Int64) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	t.Cleanup(func() { close(ended); listener.Close() })
+	go func() {
+		for conn, err := listener.Accept(); err == nil; conn, err = listener.Accept() {
+			in, err := conn.(*net.TCPConn).File()
+			if err != nil {
+				continue
+			}
+			out, left := io.Writer(conn), most.Load()
+			cmd := exec.Command("git", "-c", "uploadpack.packObjectsHook="+hook, "-c", "uploadpack.keepAlive=0", "-c", "safe.directory=*", "daemon", "--inetd", "--export-all")
+			cmd.Stdin, cmd.Stdout = in, writerFunc(func(p []byte) (int, error) {
+				n := min(int64(len(p)), left)
+				left -= n
+				if _, err := out.Write(p[:n]); err != nil || n == int64(len(p)) {
+					return len(p), err
+				}
+				<-ended
+				return 0, io.ErrClosedPipe
+			})
+			go func() {
+				_ = cmd.Run()
+				in.Close()
+				conn.Close()
+			}()
+		}
+	}()
+	return "git://" + listener.Addr().String()
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// A checkout ends if its server is silent, at once or in the middle, and nothing is in the way of
+// the next one. A server that says that it counts objects may take its time.
+func TestCheckoutFromASilentServer(t *testing.T) {
+	url, _, _ := server(t)
+	big := make([]byte, 1<<20)
+	for i := range big {
+		big[i] = byte(rand.Uint32())
+	}
+	write(t, url, map[string]string{"big": string(big)})
+	mustRun(t, url, "git", "add", "big")
+	mustRun(t, url, "git", "commit", "-q", "-m", "big")
+	head := headOf(t, url)
+	hook := filepath.Join(t.TempDir(), "hook")
+	const script = `#!/bin/sh
+for i in 1 2 3 4 5 6; do
+	case "$*" in *--progress*) echo "Counting objects: $i" >&2 ;; esac
+	sleep 0.5
+done
+exec "$@"
+`
+	if err := run.WriteProgram(hook, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SLIPWAY_SILENCE", "2s")
+	var most atomic.Int64
+	url = gitServer(t, hook, &most) + url
+	ws := mirrored(t)
+	for _, tt := range []struct {
+		most int64
+		pin  string
+	}{{0, "branch: main"}, {0, "refspec: main"}, {400_000, "commit: " + head}} {
+		most.Store(tt.most)
+		err := Checkout(t.Context(), loadRepo(t, "url: "+url+", "+tt.pin), ws)
+		if err == nil || !strings.Contains(err.Error(), "p.yml:3:6: repos.r: cannot fetch from "+url+": git: ended after 2s without output or data\nnext: SLIPWAY_SILENCE=30m repeat the line") {
+			t.Errorf("Checkout of %s from a server that is silent after %d bytes = %v; want that, and what is next", tt.pin, tt.most, err)
+		}
+	}
+	most.Store(1 << 40)
+	if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+head), ws); err != nil || headOf(t, filepath.Join(ws.Dir, "r")) != head {
+		t.Errorf("Checkout from a server that counts for 3 s = %v; want it whole", err)
 	}
 }

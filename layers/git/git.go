@@ -252,7 +252,7 @@ func (g repository) fetchTip(ctx context.Context, r Remote, shallow bool) error 
 
 // fetchRefs fetches refspecs from origin: without history if shallow is set, else with all of it.
 func (g repository) fetchRefs(ctx context.Context, shallow bool, refspecs ...string) error {
-	args := []string{"fetch", "-q", "--no-tags", "--force", "--no-recurse-submodules", "--no-write-fetch-head"}
+	args := []string{"--force"}
 	switch {
 	case shallow:
 		args = append(args, "--depth=1")
@@ -262,9 +262,10 @@ func (g repository) fetchRefs(ctx context.Context, shallow bool, refspecs ...str
 	return g.runFetch(ctx, append(append(args, "--", "origin"), refspecs...)...)
 }
 
-// runFetch runs git fetch. First it waits for a fetch that a killed slipway left running. Git's
-// children inherit a lock file for fetches only: a credential helper can run longer than the fetch,
-// and would keep the lock of the workspace or mirror.
+// runFetch runs git fetch, and ends it if it is silent. By --progress, the server says that it works.
+// First it waits for a fetch that a killed slipway left running. Git's children inherit a lock file
+// for fetches only: a credential helper can run longer than the fetch, and would keep the lock of
+// the workspace or mirror.
 func (g repository) runFetch(ctx context.Context, args ...string) error {
 	if err := g.awaitFetch(ctx); err != nil {
 		return err
@@ -276,7 +277,8 @@ func (g repository) runFetch(ctx context.Context, args ...string) error {
 	defer lock.Close()
 	defer os.Remove(lock.Name())
 	g.hold = lock
-	_, err = g.Run(ctx, args...)
+	args = append([]string{"fetch", "-q", "--progress", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head"}, args...)
+	_, err = run.Output(ctx, limitSilence(g.command(args...)))
 	return err
 }
 

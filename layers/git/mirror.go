@@ -368,7 +368,7 @@ func ListCommits(ctx context.Context, mirrors string, r Remote, from, to string,
 // fetchHistory fetches the commits that are missing, with their histories. It asks for no files
 // or folders, but a server that cannot filter sends them too.
 func (h history) fetchHistory(ctx context.Context, commits ...string) error {
-	args := []string{"fetch", "-q", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--filter=tree:0", "--", "origin"}
+	args := []string{"--filter=tree:0", "--", "origin"}
 	missing := false
 	for _, commit := range commits {
 		kept := "refs/slipway/keep/" + commit

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -74,7 +75,7 @@ func (r Remote) LookUp(ctx context.Context) (Tip, error) {
 	for _, ref := range refs {
 		args = append(args, ref, ref+"^{}")
 	}
-	out, err := run.Output(ctx, withLogin(Command("", args...), r.URL))
+	out, err := run.Output(ctx, limitSilence(withLogin(Command("", args...), r.URL)))
 	if err != nil {
 		return Tip{}, r.explainFetchError(err)
 	}
@@ -106,6 +107,13 @@ func (r Remote) Query(ctx context.Context, each time.Duration) error {
 	return err
 }
 
+// limitSilence returns c with a limit of silence. Without it, git waits for a silent server for ever.
+func limitSilence(c run.Command) run.Command {
+	limit, _ := time.ParseDuration(os.Getenv("SLIPWAY_SILENCE")) // Slipway has checked it
+	c.Silence = cmp.Or(limit, 5*time.Minute)
+	return c
+}
+
 // diskFullTexts are what programs print if a disk is full.
 var diskFullTexts = []string{"No space left on device", "Out of diskspace", "Disk quota exceeded"}
 
@@ -130,11 +138,11 @@ func serverRefused(err error) bool { return saysAny(err, refusalTexts) }
 // serverLacksCommit reports whether err says that the server has no such commit, so that no clone
 // has it. It asks the server for its protocol: before version 2, err may also be a refusal.
 func (g repository) serverLacksCommit(ctx context.Context, err error) bool {
-	if err == nil || !strings.Contains(err.Error(), "not our ref") {
+	if !saysAny(err, []string{"not our ref"}) {
 		return false
 	}
 	newer := false
-	c := g.command("ls-remote", "-q", "origin", "HEAD")
+	c := limitSilence(g.command("ls-remote", "-q", "origin", "HEAD"))
 	c.Env = append(c.Env, "GIT_TRACE2_EVENT=2") // to standard error
 	c.Line = func(line string) {
 		newer = newer || strings.Contains(line, `"key":"negotiated-version","value":"2"`)
@@ -164,14 +172,15 @@ func (r Remote) explainFetchError(err error) error {
 	if strings.Contains(err.Error(), "couldn't find remote ref") {
 		return r.At.Errorf("repos.%s: %s has no %s\nnext: git ls-remote %[2]s", r.ID, shown, r.ref())
 	}
-	return fmt.Errorf("%s: repos.%s: cannot fetch from %s: %w\nnext: git ls-remote %s", r.At, r.ID, shown, &commandError{failure}, shown) // no ErrProject
+	next := plaintext.Either(errors.Is(err, run.ErrSilent), "SLIPWAY_SILENCE=30m repeat the line  # to wait longer", "git ls-remote "+shown)
+	return fmt.Errorf("%s: repos.%s: cannot fetch from %s: %w\nnext: %s", r.At, r.ID, shown, &commandError{failure}, next) // no ErrProject
 }
 
 // commandError is the error of a failed git command. Its text is the last lines that git printed.
 type commandError struct{ failure *run.Failure }
 
-// emptyWords are lines of git that add nothing to the line before them.
-var emptyWords = []string{"Could not read from remote repository.", "Please make sure you have the correct access rights", "and the repository exists."}
+// emptyWords are in lines of git that add nothing to the line before them, or show progress.
+var emptyWords = []string{"Could not read from remote repository.", "Please make sure you have the correct access rights", "and the repository exists.", "ing objects: ", "remote: Total "}
 
 const maxLines = 3 // a server may greet at length before it refuses
 
@@ -183,7 +192,8 @@ func (g *commandError) Error() string {
 		if _, cause, ok := strings.Cut(line, "': "); ok && strings.HasPrefix(line, "unable to access '") {
 			line = cause
 		}
-		if !slices.Contains(emptyWords, line) && strings.IndexFunc(strings.TrimPrefix(line, "remote:"), unicode.IsLetter) >= 0 {
+		empty := slices.ContainsFunc(emptyWords, func(words string) bool { return strings.Contains(line, words) })
+		if !empty && strings.IndexFunc(strings.TrimPrefix(line, "remote:"), unicode.IsLetter) >= 0 {
 			said = append(said, line)
 		}
 	}

@@ -27,13 +27,20 @@ func TestLocalStep(t *testing.T) {
 	}
 }
 
+func TestNoErrorSaysNothing(t *testing.T) {
+	if DiskFull(nil) || serverRefused(nil) {
+		t.Error("DiskFull or serverRefused of no error = true; want false")
+	}
+}
+
 func TestGitSaid(t *testing.T) {
 	for tail, want := range map[string]string{
 		"": "git: exit status 128",
-		"fatal: Could not read from remote repository.\n\nPlease make sure you have the correct access rights\nand the repository exists.": "git: exit status 128",
-		"ssh: connect to host h port 22: Connection refused\nfatal: Could not read from remote repository.":                                "ssh: connect to host h port 22: Connection refused",
-		"fatal: unable to access 'http://h/x.git/': Failed to connect to h":                                                                "Failed to connect to h",
-		"remote: ====\nremote: \nremote: ERROR: no such project\nremote: ====\nfatal: repository 'h' not found":                            "remote: ERROR: no such project; repository 'h' not found",
+		"fatal: Could not read from remote repository.\n\nPlease make sure you have the correct access rights\nand the repository exists.":        "git: exit status 128",
+		"ssh: connect to host h port 22: Connection refused\nfatal: Could not read from remote repository.":                                       "ssh: connect to host h port 22: Connection refused",
+		"fatal: unable to access 'http://h/x.git/': Failed to connect to h":                                                                       "Failed to connect to h",
+		"remote: ====\nremote: \nremote: ERROR: no such project\nremote: ====\nfatal: repository 'h' not found":                                   "remote: ERROR: no such project; repository 'h' not found",
+		"remote: Enumerating objects: 5, done.\nremote: Counting objects: 100% (5/5), done.\nfetch-pack: unexpected disconnect\nfatal: early EOF": "fetch-pack: unexpected disconnect; early EOF",
 		"a\nb\nc\nd":                  "b; c; d",
 		"fatal: unable to access 'h'": "unable to access 'h'",
 	} {

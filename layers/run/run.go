@@ -24,15 +24,16 @@ var grace = 10 * time.Second
 
 // Command describes one run of a program.
 type Command struct {
-	Argv  []string
-	Dir   string
-	Env   []string // added to this process's own
-	Unset []string // names of those of this process's own that the program does not get
-	Stdin io.Reader
-	Log   string            // file that keeps stdout and stderr; "" keeps only the tail for an error
-	Line  func(line string) // called with each line of output, without its end
-	Keep  bool              // append to Log instead of replacing it
-	Hold  *os.File          // a lock that the program's children hold with it, also if this process is killed
+	Argv    []string
+	Dir     string
+	Env     []string // added to this process's own
+	Unset   []string // names of those of this process's own that the program does not get
+	Stdin   io.Reader
+	Log     string            // file that keeps stdout and stderr; "" keeps only the tail for an error
+	Line    func(line string) // called with each line of output, without its end
+	Keep    bool              // append to Log instead of replacing it
+	Hold    *os.File          // a lock that the program's children hold with it, also if this process is killed
+	Silence time.Duration     // how long the program and its children may do nothing; 0 is no limit
 	// Gentle is for programs that must not be cut off in the middle, as dpkg: only
 	// they are asked to end, as by a Ctrl-C, and they decide when.
 	Gentle bool
@@ -58,7 +59,7 @@ func (f *Failure) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s", plaintext.HideSecrets(strings.Join(f.Argv, " ")), f.Status)
 	if f.Tail != "" {
-		fmt.Fprintf(&b, "\n%s", indent(f.Tail))
+		b.WriteString("\n  | " + strings.ReplaceAll(f.Tail, "\n", "\n  | "))
 	}
 	if f.Log != "" {
 		fmt.Fprintf(&b, "\n  full log: %s", f.Log)
@@ -79,10 +80,6 @@ func LastLine(err error) string {
 	return plaintext.Printable(line)
 }
 
-func indent(s string) string {
-	return "  | " + strings.ReplaceAll(s, "\n", "\n  | ")
-}
-
 // Run runs c to its end and logs its output. If ctx ends, it ends the program and waits for its
 // children. Children of a program that ends by itself may live on. An unwritable log is an error.
 func Run(ctx context.Context, c Command) error {
@@ -98,12 +95,8 @@ func Run(ctx context.Context, c Command) error {
 		log.file = f
 		out = io.MultiWriter(&log, tail)
 	}
-	cmd := Prepare(ctx, c)
-	cmd.Stdout, cmd.Stderr = out, out
-	err := startAndWait(ctx, c, cmd)
-	tail.flush()
+	err := runToEnd(ctx, c, out, out, tail)
 	log.flush()
-	err = exitError(ctx, c, err, tail.String())
 	if log.failed == nil {
 		return err
 	}
@@ -154,12 +147,9 @@ func (l *logFile) keep(bytes int) {
 func Output(ctx context.Context, c Command) ([]byte, error) {
 	var stdout bytes.Buffer
 	tail := &tailWriter{line: c.Line}
-	cmd := Prepare(ctx, c)
-	cmd.Stdout, cmd.Stderr = &stdout, tail
-	err := startAndWait(ctx, c, cmd)
-	tail.flush()
 	c.Log = ""
-	return stdout.Bytes(), exitError(ctx, c, err, tail.String())
+	err := runToEnd(ctx, c, &stdout, tail, tail)
+	return stdout.Bytes(), err
 }
 
 // Prepare returns the exec.Cmd of c for callers that start it themselves. The program gets its own
@@ -226,8 +216,10 @@ func exitError(ctx context.Context, c Command, err error, tail string) error {
 	if err == nil {
 		return nil
 	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("%s: stopped: %w", filepath.Base(c.Argv[0]), context.Cause(ctx))
+	if cause := context.Cause(ctx); errors.Is(cause, ErrSilent) {
+		return &Failure{Argv: c.Argv, Status: fmt.Sprintf("ended after %s without output or data", c.Silence), Log: c.Log, cause: cause}
+	} else if cause != nil {
+		return fmt.Errorf("%s: stopped: %w", filepath.Base(c.Argv[0]), cause)
 	}
 	if errors.Is(err, exec.ErrNotFound) {
 		return fmt.Errorf("%s is not installed: %w", c.Argv[0], err)

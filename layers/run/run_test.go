@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestRunFailure(t *testing.T) {
@@ -142,5 +143,32 @@ printf 'last ?token=S3CRET'; exit 3`
 	data, err := os.ReadFile(log)
 	if want := "fetch https://host/x\nAuthorization: [hidden]\n[2Jx\n[hidden]\nlast ?token=[hidden]"; err != nil || string(data) != want {
 		t.Errorf("log %q, %v; want %q", data, err, want)
+	}
+}
+
+// A program is silent if neither it nor its children compute, read or write; ssh does not count.
+func TestRunEndsASilentProgram(t *testing.T) {
+	ssh := filepath.Join(t.TempDir(), "ssh")
+	if err := os.Symlink("/bin/sh", ssh); err != nil {
+		t.Fatal(err)
+	}
+	const busy = "end=$(($(date +%s) + 3)); while [ $(date +%s) -lt $end ]; do :; done"
+	for name, tt := range map[string]struct {
+		argv   []string
+		silent bool
+	}{
+		"sleeps":          {[]string{"sh", "-c", "echo hello; sleep 300; :"}, true},
+		"computes":        {[]string{"sh", "-c", busy}, false},
+		"a child prints":  {[]string{"sh", "-c", "(for i in 1 2 3 4 5 6 7 8; do sleep 0.4; echo $i; done); :"}, false},
+		"ssh keeps alive": {[]string{ssh, "-c", "while :; do :; done"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, err := Output(t.Context(), Command{Argv: tt.argv, Silence: 1500 * time.Millisecond})
+			var f *Failure
+			if errors.Is(err, ErrSilent) != tt.silent || tt.silent && (!errors.As(err, &f) || !strings.Contains(err.Error(), "ended after 1.5s without output or data")) || !tt.silent && err != nil {
+				t.Errorf("Output = %q, %v; want it ended for its silence: %t", out, err, tt.silent)
+			}
+		})
 	}
 }
