@@ -125,19 +125,22 @@ func (v *Value) markNumber(key string) {
 // NewDict returns a dict without keys.
 func NewDict() *Value { return &Value{Kind: Dict, Dict: map[string]*Value{}} }
 
-// ReplacePath sets the value below a path of keys, of which only the last may be new, or removes it
-// if e is nil. It changes v, and copies the dicts in between, which other values may share.
+// ReplacePath sets the value below a path of keys, or removes it if e is nil. It changes v, and
+// copies the dicts in between, which other values may share, or makes them.
 func (v *Value) ReplacePath(e *Value, keys ...string) {
 	below := v.Get(keys[0])
-	if len(keys) > 1 && below != nil {
-		copied := &Value{At: below.At, Kind: below.Kind, Keys: slices.Clone(below.Keys), Dict: maps.Clone(below.Dict)}
-		copied.ReplacePath(e, keys[1:]...)
-		e = copied
-	}
 	switch {
+	case e == nil && v.Get(keys...) == nil:
+	case len(keys) > 1:
+		copied := Merge(below, NewDict())
+		if below != nil {
+			copied.At = below.At
+		}
+		copied.ReplacePath(e, keys[1:]...)
+		v.Set(keys[0], copied)
 	case e != nil:
 		v.Set(keys[0], e)
-	case below != nil:
+	default:
 		delete(v.Dict, keys[0])
 		v.Keys = slices.DeleteFunc(v.Keys, func(k string) bool { return k == keys[0] })
 	}
