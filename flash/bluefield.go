@@ -131,7 +131,7 @@ func (j *bluefieldJob) openStream(ctx context.Context) error {
 	if j.proved, err = j.stream.Stat(); err != nil {
 		return err
 	}
-	if err := j.stream.Prove(ctx); err != nil {
+	if err := j.stream.Verify(ctx); err != nil {
 		return err
 	}
 	return j.checkTrailingData(path)

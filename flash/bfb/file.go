@@ -40,8 +40,8 @@ func ReadFile(f *sealed.File) (*File, error) {
 	return &File{s, f}, nil
 }
 
-// Prove checks the CRC-32 of all images and shows the progress.
-func (f *File) Prove(ctx context.Context) error {
+// Verify checks the CRC-32 of all images and shows the progress.
+func (f *File) Verify(ctx context.Context) error {
 	step := progress.Start(ctx, "check "+f.Name(), f.StreamBytes, progress.Bytes)
 	err := f.Check(ctx, f, step.Add)
 	if err != nil {
@@ -64,18 +64,18 @@ func Show(w io.Writer, path string, asJSON bool) error {
 	if err := f.List(w); err != nil {
 		return err
 	}
-	return f.printRemarks(w)
+	f.printRemarks(w)
+	return nil
 }
 
-// printRemarks prints the number of trailing bytes and the notes. It always returns nil.
-func (s Stream) printRemarks(w io.Writer) error {
+// printRemarks prints the number of trailing bytes and the notes.
+func (s Stream) printRemarks(w io.Writer) {
 	if s.TrailingBytes > 0 {
 		fmt.Fprintf(w, "%10d bytes of trailing data (a bf.cfg or a root file system)\n", s.TrailingBytes)
 	}
 	for _, n := range s.Notes {
 		fmt.Fprintln(w, "note: "+n)
 	}
-	return nil
 }
 
 // CheckFile checks the headers and checksums of the stream at path, and prints a summary.
@@ -85,11 +85,12 @@ func CheckFile(ctx context.Context, w io.Writer, path string) error {
 		return err
 	}
 	defer f.Close()
-	if err := f.Prove(ctx); err != nil {
+	if err := f.Verify(ctx); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "%s: %d images in %d bytes, all as their headers say\n", path, len(f.Images), f.StreamBytes)
-	return f.printRemarks(w)
+	f.printRemarks(w)
+	return nil
 }
 
 // ExtractFile extracts images from the stream at path and prints the names of the written files.
