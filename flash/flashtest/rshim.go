@@ -307,6 +307,9 @@ func (d *DPU) formatMisc() string {
 		field("SECURE_NIC_MODE", plaintext.Either(d.Locked, "1", "0")+" (0:no, 1:yes)")
 	}
 	field("FORCE_CMD", "0 (1: send Force command)")
+	if d.level == "1" && !d.CannotClr {
+		field("CLEAR_ON_READ", d.clear+" (0:no, 1:yes)")
+	}
 	if d.level == "2" {
 		d.showLog(&b)
 	}

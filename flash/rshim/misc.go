@@ -29,6 +29,7 @@ type Misc struct {
 	Fields     []Field `json:"fields"`     // all fields, in the file's order
 
 	level string   // DISPLAY_LEVEL at the time of reading
+	clear string   // CLEAR_ON_READ; "": not shown, as below DISPLAY_LEVEL 1
 	log   []string // the DPU's messages, if shown
 }
 
@@ -103,6 +104,8 @@ func (m *Misc) addField(line string) {
 		m.Locked = first != "0"
 	case "DISPLAY_LEVEL":
 		m.level = first
+	case "CLEAR_ON_READ":
+		m.clear = first
 	}
 }
 

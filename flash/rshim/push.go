@@ -1,6 +1,7 @@
 package rshim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -271,7 +272,7 @@ func (f *follower) checkLimits(silent, all time.Duration) error {
 // one continues it; any other is from a DPU that was reset, so all of it is new.
 type messageLog struct {
 	clears bool
-	asked  bool // the driver accepted the setting, whether it clears or not
+	before string // CLEAR_ON_READ to restore; "": the driver refuses that setting
 	last   []string
 }
 
@@ -293,10 +294,19 @@ func (j *messageLog) newMessages(reading []string) []string {
 // messageLog, for restoreSettings, even if it fails.
 func (p *Port) startMessages(ctx context.Context) (*messageLog, error) {
 	j := &messageLog{}
-	if err := p.writeSetting(ctx, "DISPLAY_LEVEL", "2"); err != nil {
+	if err := p.writeSetting(ctx, "DISPLAY_LEVEL", "1"); err != nil { // shows CLEAR_ON_READ
 		return j, err
 	}
-	j.asked = p.writeSetting(ctx, "CLEAR_ON_READ", "1") == nil
+	before, err := p.Misc(ctx)
+	if err == nil {
+		err = p.writeSetting(ctx, "DISPLAY_LEVEL", "2")
+	}
+	if err != nil {
+		return j, err
+	}
+	if p.writeSetting(ctx, "CLEAR_ON_READ", "1") == nil {
+		j.before = cmp.Or(before.clear, "0")
+	}
 	first, err := p.Misc(ctx)
 	if err != nil {
 		return j, err
@@ -307,20 +317,20 @@ func (p *Port) startMessages(ctx context.Context) (*messageLog, error) {
 	}
 	n := len(first.log)
 	saidSo := n > 0 && len(second.log) >= n && slices.Equal(first.log, second.log[:n])
-	j.clears = j.asked && !saidSo
+	j.clears = j.before != "" && !saidSo
 	j.last = second.log
 	return j, nil
 }
 
-// restoreSettings sets DISPLAY_LEVEL to level, unless that is "" or already set, and CLEAR_ON_READ
-// to 0 if startMessages changed it, whatever it was before.
+// restoreSettings sets DISPLAY_LEVEL to level, unless that is "", and CLEAR_ON_READ to what it was
+// before startMessages.
 func (p *Port) restoreSettings(ctx context.Context, j *messageLog, level string) error {
 	var errs []error
-	if level != "" && level != "2" {
+	if level != "" {
 		errs = append(errs, p.writeSetting(ctx, "DISPLAY_LEVEL", level))
 	}
-	if j.asked {
-		errs = append(errs, p.writeSetting(ctx, "CLEAR_ON_READ", "0"))
+	if j.before != "" {
+		errs = append(errs, p.writeSetting(ctx, "CLEAR_ON_READ", j.before))
 	}
 	return errors.Join(errs...)
 }

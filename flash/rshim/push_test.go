@@ -153,6 +153,28 @@ func TestPush(t *testing.T) {
 	})
 }
 
+// A push leaves the driver's settings as the user set them.
+func TestPushRestoresSettings(t *testing.T) {
+	ways(t, func(t *testing.T, open func(string) *Port) {
+		for _, want := range []string{"1", "2"} {
+			d := &flashtest.DPU{Says: flashtest.Boots}
+			dir := flashtest.MountDPUs(t, d)[0]
+			for _, line := range []string{"CLEAR_ON_READ 1\n", "DISPLAY_LEVEL " + want + "\n"} {
+				if err := os.WriteFile(filepath.Join(dir, "misc"), []byte(line), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			parts, _ := some(1000)
+			if _, err := open(dir).Push(t.Context(), parts, patient, &journalOf{}); err != nil {
+				t.Error(err)
+			}
+			if level, clear := d.Settings(); level != want || clear != "1" {
+				t.Errorf("the driver is left with DISPLAY_LEVEL %s, CLEAR_ON_READ %s; want %s, 1", level, clear, want)
+			}
+		}
+	})
+}
+
 // verdict pushes to one DPU.
 func verdict(t *testing.T, d *flashtest.DPU, limits Limits) (Verdict, error) {
 	t.Helper()
