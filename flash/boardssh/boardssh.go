@@ -50,11 +50,11 @@ func Reach(ctx context.Context, host string) (*Conn, error) {
 // Dial makes one attempt to connect to the board at a. It asks a person at a terminal whether an
 // unknown host key is the board's, and for the passphrase of a key that the server would accept.
 // Further connections of the Conn never ask.
-func Dial(ctx context.Context, a Address) (*Conn, error) { return dialBy(ctx, a, true) }
+func Dial(ctx context.Context, a Address) (*Conn, error) { return dialBy(ctx, a, true, 0) }
 
 // dialBy makes a login for a with the rate limit of ctx, opens its first connection, and finds the
-// sudo password. It asks questions if attended.
-func dialBy(ctx context.Context, a Address, attended bool) (*Conn, error) {
+// sudo password. It asks questions if attended. If wait is not 0, the board may still be starting.
+func dialBy(ctx context.Context, a Address, attended bool, wait time.Duration) (*Conn, error) {
 	l, err := newLogin(a)
 	if err != nil {
 		return nil, err
@@ -62,11 +62,17 @@ func dialBy(ctx context.Context, a Address, attended bool) (*Conn, error) {
 	if r, _ := ctx.Value(rateKey{}).(Rate); r != 0 {
 		l.pace = &pace{rate: r, now: time.Now}
 	}
-	open := func() (*link, error) { return l.openLink(ctx) }
-	if attended {
-		open = func() (*link, error) { return dialAsking(ctx, func() (*link, error) { return l.openLink(ctx) }) }
+	open := func() (*link, error) {
+		if wait != 0 {
+			return l.waitForLogin(ctx, wait)
+		}
+		return l.openLink(ctx)
 	}
-	link, err := open()
+	first := open
+	if attended {
+		first = func() (*link, error) { return dialAsking(ctx, open) }
+	}
+	link, err := first()
 	if err != nil {
 		l.close()
 		return nil, err

@@ -44,8 +44,8 @@ const paceCredit = 20 * time.Millisecond
 
 type rateKey struct{}
 
-// WithRate sets the rate limit for each board that Dial or DialUnattended connects to with the
-// context. WaitDial ignores it.
+// WithRate sets the rate limit for each board that Dial, DialUnattended or WaitDial connects to with
+// the context.
 func WithRate(ctx context.Context, r Rate) context.Context {
 	return context.WithValue(ctx, rateKey{}, r)
 }

@@ -111,6 +111,14 @@ func (p *pace) paidUntil() time.Time {
 // A file goes through a real server at a rate, and all of it is counted.
 func TestPutAtARate(t *testing.T) {
 	a := addressOf(sshtest.StartSSHD(t))
+	waited, err := WaitDial(WithRate(t.Context(), 512<<20), a, sshtest.LongEnough)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waited.Close()
+	if waited.Rate() != 512<<20 {
+		t.Errorf("WaitDial gives a connection of the rate %d; want the context's", waited.Rate())
+	}
 	c, err := Dial(WithRate(t.Context(), 512<<20), a)
 	if err != nil {
 		t.Fatal(err)

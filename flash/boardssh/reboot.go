@@ -96,18 +96,9 @@ const (
 )
 
 // WaitDial connects to a board that may still be starting, and asks as Dial does. Until timeout it
-// retries errors that waiting can fix, not a wrong host key or refused login. It ignores WithRate.
+// retries errors that waiting can fix, not a wrong host key or refused login.
 func WaitDial(ctx context.Context, a Address, timeout time.Duration) (*Conn, error) {
-	l, err := newLogin(a)
-	if err != nil {
-		return nil, err
-	}
-	link, err := dialAsking(ctx, func() (*link, error) { return l.waitForLogin(ctx, timeout) })
-	if err != nil {
-		l.close()
-		return nil, err
-	}
-	return l.openConn(ctx, link, true)
+	return dialBy(ctx, a, true, timeout)
 }
 
 // waitForLogin connects and logs in, and retries errors that waiting can fix until timeout.

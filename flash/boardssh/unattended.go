@@ -14,7 +14,7 @@ import (
 // DialUnattended is Dial that asks no questions, for many boards at once. An unknown host key is an
 // UnknownKey error. Keys with a passphrase work only if UnlockKeys or the agent has unlocked them.
 func DialUnattended(ctx context.Context, a Address) (*Conn, error) {
-	return dialBy(ctx, a, false)
+	return dialBy(ctx, a, false, 0)
 }
 
 // UnknownKey is the error for a host key that nobody has confirmed.
