@@ -198,8 +198,8 @@ func (d *docker) Prune(ctx context.Context, keep string) ([]string, error) {
 }
 
 // Run runs a container by docker run, to its end or, with Detach, until it has started. If the
-// program fails, Exit has its Status. On an error, such as a timeout, it removes the container. It
-// ignores c.Hook, and Exit.Output has standard error after all standard output.
+// program fails, Exit has its Status. On an error, such as a timeout, it removes the container.
+// Exit.Output has standard error after all standard output.
 func (d *docker) Run(ctx context.Context, c Spec) (exit Exit, err error) {
 	if c.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -238,8 +238,12 @@ const dockerFailed = 125
 
 func newRunName() string { return "slipway-" + strings.ToLower(rand.Text()[:16]) }
 
-// runArgs returns the docker run command for c, with the label that List looks for.
+// runArgs returns the docker run command for c, with the label that List looks for. It refuses a
+// hook, which docker run cannot set.
 func (d *docker) runArgs(ctx context.Context, id string, c Spec) ([]string, error) {
+	if c.Hook != "" {
+		return nil, fmt.Errorf("%s starts no hook for one container: %s", d.program, c.Hook)
+	}
 	argv := []string{d.program, "run", "--pull=never", "--name", id, "--label", runLabel + "=" + time.Now().UTC().Format(time.RFC3339)}
 	if c.Detach {
 		argv = append(argv, "--detach")

@@ -94,6 +94,12 @@ func TestEngineDocker(t *testing.T) {
 	testEngine(t, e)
 }
 
+func TestDockerRefusesAHook(t *testing.T) {
+	if argv, err := (&docker{program: "docker"}).runArgs(t.Context(), "id", Spec{Image: "i", Hook: "/h"}); err == nil || !strings.Contains(err.Error(), "docker starts no hook for one container: /h") {
+		t.Errorf("runArgs = %q, %v; want the hook refused", argv, err)
+	}
+}
+
 // testEngine is what every engine does.
 func testEngine(t *testing.T, e Engine) {
 	testPush(t, e)

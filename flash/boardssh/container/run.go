@@ -36,7 +36,7 @@ type Spec struct {
 	Image   string
 	Argv    []string // empty: the image's own entry point and command
 	Env     []string // added to the image's environment
-	Hook    string   // path of slipway-hook on the board; "": no hook
+	Hook    string   // path of slipway-hook on the board; "": no hook; docker refuses one
 	Timeout time.Duration
 
 	GPUs    string   // as NVIDIA_VISIBLE_DEVICES has them; "": none
