@@ -54,7 +54,9 @@ func Open(ctx context.Context, text string, o Options) (*Origin, error) {
 	origin := &Origin{ref: ref, opt: o}
 	switch ref.kind {
 	case kindPath:
-		_, err = ref.absolutePath()
+		if _, err := ref.absolutePath(); err != nil {
+			return nil, err // it names the path
+		}
 	case kindHTTP:
 		origin.from = newWeb(ref.login)
 	case kindSFTP:
@@ -111,16 +113,17 @@ func (o *Origin) Get(ctx context.Context, digest string) (File, error) {
 	case ctx.Err() != nil: // the same line continues
 		return File{}, fmt.Errorf("%s: %w", o.ref.text, err)
 	}
-	return File{}, o.ref.explain(err)
+	return File{}, o.ref.explain(err, digest)
 }
 
 // explain adds the reference to the error of a failed fetch, and a next step that examines the
 // source; none for a registry. If the server speaks http, the step has the address that it serves.
-func (r reference) explain(err error) error {
+// It advises to fetch from there only if a digest verifies the file.
+func (r reference) explain(err error, digest string) error {
 	text, plain, step := plaintext.Quote(r.text), plaintext.Quote("http"+strings.TrimPrefix(r.text, "https")), ""
 	switch {
 	case strings.Contains(err.Error(), "\nnext: "): // it has one
-	case errors.Is(err, errPlainHTTP) && r.kind == kindHTTP && r.login == nil && r.url.RawQuery == "": // else the line would show a secret
+	case errors.Is(err, errPlainHTTP) && r.kind == kindHTTP && digest != "" && r.login == nil && r.url.RawQuery == "": // else the line would show a secret
 		step = "\nnext: repeat the line with " + plain + " for " + text
 	case errors.Is(err, errPlainHTTP) && r.kind == kindHTTP:
 		step = "\nnext: curl -I " + plain
@@ -136,9 +139,9 @@ func (r reference) explain(err error) error {
 	return fmt.Errorf("%s: %w%s", r.text, err, step)
 }
 
-// Unreachable reports whether no program of the error's server answers, or none by TLS.
+// Unreachable reports whether no program of the reference's server answers, or none by TLS.
 func Unreachable(err error) bool {
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, errPlainHTTP)
+	return !errors.Is(err, errElsewhere) && (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, errPlainHTTP))
 }
 
 // maxBesideBytes is the size limit for block maps, signatures and lists of digests.
@@ -153,7 +156,7 @@ func (o *Origin) Beside(ctx context.Context, name string) (File, error) {
 		err = errors.Join(fs.ErrNotExist, err) // S3's answer for a missing object
 	}
 	if err != nil && Unreachable(err) {
-		return File{}, o.ref.explain(err)
+		return File{}, o.ref.explain(err, "")
 	}
 	if err != nil {
 		return File{}, fmt.Errorf("%s: %w", ref.text, err)

@@ -57,6 +57,9 @@ func (w *web) closeConnections() { w.client.CloseIdleConnections() }
 
 var errRedirect = errors.New("redirect refused")
 
+// errElsewhere is the error of a server to which the reference's server redirects.
+var errElsewhere = errors.New("after a redirect")
+
 // checkRedirect refuses more than maxRedirects, and one from https to http, to another scheme, or
 // with a user. It removes the Referer, and the Authorization if scheme or host change.
 func checkRedirect(to *http.Request, via []*http.Request) error {
@@ -91,6 +94,10 @@ func (w *web) openFile(ctx context.Context, f fileRequest, h cachedPart) (fileRe
 	}
 	h.setConditions(req)
 	res, err := w.send(req)
+	var failed *url.Error
+	if errors.As(err, &failed) && !strings.HasPrefix(failed.URL, f.ref.url.Scheme+"://"+f.ref.url.Host+"/") {
+		return fileResponse{}, fmt.Errorf("%w: %w", errElsewhere, connectionError(err))
+	}
 	if err != nil {
 		return fileResponse{}, connectionError(err)
 	}

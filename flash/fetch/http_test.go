@@ -245,18 +245,19 @@ func TestPlainServer(t *testing.T) {
 		}
 	}()
 	host := strings.TrimPrefix(s.URL, "http://")
-	for address, want := range map[string]string{
-		host + "/disk.img":                      "next: repeat the line with http://" + host + "/disk.img for https://" + host + "/disk.img",
-		"me:secret@" + host + "/disk.img":       "next: curl -I http://" + host + "/disk.img",
-		host + "/disk.img?token=secret":         "next: curl -I http://" + host + "/disk.img",
-		garbage.Addr().String() + "/x/disk.img": "next: repeat the line with http://",
+	for _, tt := range []struct{ address, digest, want string }{
+		{host + "/disk.img", sumOf(nil), "next: repeat the line with http://" + host + "/disk.img for https://" + host + "/disk.img"},
+		{host + "/disk.img", "", "next: curl -I http://" + host + "/disk.img"}, // nothing would verify the file
+		{"me:secret@" + host + "/disk.img", sumOf(nil), "next: curl -I http://" + host + "/disk.img"},
+		{host + "/disk.img?token=secret", sumOf(nil), "next: curl -I http://" + host + "/disk.img"},
+		{garbage.Addr().String() + "/x/disk.img", sumOf(nil), "next: repeat the line with http://"},
 	} {
 		var steps failedSteps
 		reporter := progress.New(&steps)
-		_, err := fetchWith(progress.With(t.Context(), reporter), t.TempDir(), "https://"+address, "")
+		_, err := fetchWith(progress.With(t.Context(), reporter), t.TempDir(), "https://"+tt.address, tt.digest)
 		reporter.Close()
-		if err == nil || !strings.Contains(err.Error(), "speaks http, not https") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") || steps > 0 {
-			t.Errorf("Get of %s = %v after %d waits; want %q", address, err, steps, want)
+		if err == nil || !strings.Contains(err.Error(), "speaks http, not https") || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") || steps > 0 {
+			t.Errorf("Get of %s = %v after %d waits; want %q", tt.address, err, steps, tt.want)
 		}
 	}
 }
@@ -497,6 +498,15 @@ func TestClosedPort(t *testing.T) {
 		if !errors.Is(err, syscall.ECONNREFUSED) || int(steps) != refusalsInARow-1 {
 			t.Errorf("Get of %s = %v after %d waits; want %d", reference, err, steps, refusalsInARow-1)
 		}
+		if reference[0] == 'h' && !Unreachable(err) {
+			t.Errorf("Unreachable(%v) = false; want true", err)
+		}
+	}
+	moved := scripted(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://"+l.Addr().String()+r.URL.Path, http.StatusFound)
+	})
+	if _, err := fetchIt(t, t.TempDir(), moved.URL+"/disk.img", ""); !errors.Is(err, syscall.ECONNREFUSED) || Unreachable(err) {
+		t.Errorf("after a redirect to a closed port: %v, and Unreachable is %t; want false: the server itself answers", err, Unreachable(err))
 	}
 }
 

@@ -103,7 +103,7 @@ func parsePlain(text string) (reference, error) {
 }
 
 // parseFile parses text, file:///path. It refuses a host but localhost, a query and a fragment.
-func parseFile(text, rest string) (reference, error) {
+func parseFile(text, _ string) (reference, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host != "" && u.Host != "localhost" || !path.IsAbs(u.Path) || u.RawQuery != "" || u.Fragment != "" {
 		return reference{}, fmt.Errorf("%q: want file:///path, with %%23 for # and %%3F for ?", text)

@@ -127,6 +127,8 @@ func TestLocal(t *testing.T) {
 	for ref, want := range map[string]string{dir: "not a regular file", path + "x": "no such file", "~/nothing-here.img": "expanded by the shell"} {
 		if _, err := fetchIt(t, dir, ref, ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Get(%q) = %v; want an error with %q", ref, err, want)
+		} else if ref[0] == '~' && strings.Count(err.Error(), ref) > 1 {
+			t.Errorf("Get(%q) = %v; want the path once", ref, err)
 		}
 	}
 	t.Setenv("HOME", dir)
