@@ -49,7 +49,7 @@ type BoardRow struct {
 	Board, Link, Result, Note, Took string
 	Status                          Status
 	Cells                           []Cell
-	Facts                           map[string]string // of Identity.Facts, by name
+	Facts                           map[string]string // those of factColumns, by name
 }
 
 // factColumns are the facts of Identity.Facts that have a column, after those of the checks.
@@ -215,7 +215,9 @@ func CheckTable(all []Report) (columns []Column, rows []BoardRow) {
 	for _, r := range all {
 		row := BoardRow{Cells: make([]Cell, min(len(columns), maxColumns)), Facts: map[string]string{}}
 		for _, f := range r.Identity.Facts() {
-			row.Facts[f.Name] = plaintext.Clean(plaintext.FirstLine(f.Value), maxCellBytes)
+			if slices.Contains(factColumns, f.Name) {
+				row.Facts[f.Name] = plaintext.Clean(plaintext.FirstLine(f.Value), maxCellBytes)
+			}
 		}
 		for _, p := range r.listPoints() {
 			if i := at[p.key()]; i < len(row.Cells) {

@@ -115,6 +115,9 @@ func TestFactColumns(t *testing.T) {
 	if got := p.FactColumns(); !slices.Equal(got, []string{"Image"}) {
 		t.Errorf("FactColumns = %v; want those of factColumns that a board has", got)
 	}
+	if got := p.Rows[1].Facts; len(got) != 1 {
+		t.Errorf("a row has the facts %v; want those alone that have a column", got)
+	}
 	html, err := p.Render()
 	if err != nil {
 		t.Fatal(err)
