@@ -14,13 +14,18 @@ import (
 	"slipway/images/bitbake"
 	"slipway/images/cache"
 	"slipway/layers/localfile"
+	"slipway/layers/progress"
 )
 
-// useCache checks the cache of the setting, writes its cache.conf, and makes bitbake use that.
+// useCache checks the cache of the setting, writes its cache.conf, and makes bitbake use that. It
+// warns of the file in which earlier versions had the setting.
 func useCache(ctx context.Context, spec images.Spec, tree *bitbake.Tree) error {
 	setting, err := cache.Choose(spec.Cache)
 	if err != nil {
 		return err
+	}
+	if dir, err := os.UserConfigDir(); err == nil && setting == (cache.Setting{}) && localfile.Exists(filepath.Join(dir, "slipway/config.yml")) {
+		progress.Warn(ctx, filepath.Join(dir, "slipway/config.yml")+" is not read any more; set "+cache.Environment+", or write cache: into board.yml")
 	}
 	given, err := cache.Prepare(ctx, cache.Request{Setting: setting, Bitbake: filepath.Dir(tree.Programs), File: filepath.Join(tree.Dir, "cache.conf"), Env: tree.Env})
 	tree.Pre, tree.Shared = given.Pre, given.Shared

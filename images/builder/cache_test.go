@@ -13,6 +13,8 @@ import (
 	"slipway/images"
 	"slipway/images/bitbake"
 	"slipway/images/cache"
+	"slipway/layers/progress"
+	"slipway/layers/progress/progresstest"
 )
 
 // fakeCheckout puts into a folder what of a bitbake is only looked at.
@@ -45,6 +47,18 @@ func TestBuildChecksItsCache(t *testing.T) {
 	t.Setenv(cache.Environment, "off")
 	if tree, err := ask(); err != nil || tree.Pre+tree.Shared != "" {
 		t.Errorf("switched off: %+v, %v; want nothing", tree, err)
+	}
+	t.Setenv(cache.Environment, "")
+	t.Setenv("XDG_CONFIG_HOME", dir)
+	if err := os.Mkdir(filepath.Join(dir, "slipway"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "slipway/config.yml"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	seen := &progresstest.Recorder{}
+	if err := useCache(progress.With(t.Context(), progress.New(seen)), images.Spec{}, &bitbake.Tree{Dir: dir}); err != nil || !seen.Saw("warning", "slipway/config.yml is not read any more; set SLIPWAY_CACHE") {
+		t.Errorf("with the file of an earlier version: %v, %+v; want a warning", err, seen.Last("warning"))
 	}
 	t.Setenv(cache.Environment, "half")
 	if _, err := ask(); err == nil || !strings.Contains(err.Error(), "SLIPWAY_CACHE: ") {
