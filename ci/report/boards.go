@@ -162,13 +162,12 @@ var causeWords = plaintext.Regexp(`status:? \d+\b|[^\s"(),;]+`)
 // board's name, and words with a digit, except for an exit status.
 func (f BoardFailure) causeOf() string {
 	board, _, _ := strings.Cut(f.Board, timeMark)
+	isMark := func(r rune) bool { return strings.ContainsRune("@:/'[]<>=", r) }
 	return causeWords().ReplaceAllStringFunc(f.Saw, func(word string) string {
 		own := strings.ContainsAny(word, "0123456789") || slices.Contains(strings.FieldsFunc(word, isMark), board)
 		return plaintext.Either(own && !strings.HasPrefix(word, "status"), "#", word)
 	})
 }
-
-func isMark(r rune) bool { return strings.ContainsRune("@:/'[]<>=", r) }
 
 // GroupCauses groups failures by check and causeOf. Causes with the most boards come first.
 func GroupCauses(all []BoardFailure) []Cause {

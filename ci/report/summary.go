@@ -20,11 +20,9 @@ const (
 // maxTextBytes limits one text in a summary. GitHub allows 1 MiB for a step.
 const maxTextBytes = 64 << 10
 
-func summaryFile() string { return cmp.Or(os.Getenv(SummaryVariable), os.Getenv(gitHubSummary)) }
-
 // AddSummary appends Markdown to the CI server's summary file. Without one it makes no text.
 func AddSummary(markdown func() string) error {
-	path := summaryFile()
+	path := cmp.Or(os.Getenv(SummaryVariable), os.Getenv(gitHubSummary))
 	if path == "" {
 		return nil
 	}

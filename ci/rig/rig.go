@@ -81,7 +81,7 @@ func Start(ctx context.Context, spec images.Spec, dir string, layers []string) (
 		HostKeyAlias: fmt.Sprintf("[127.0.0.1]:%d", server.Port), KnownHosts: []string{server.KnownHosts},
 		Identities: []string{server.Identity}, IdentitiesOnly: true, Agent: "none",
 	}
-	return r, r.writeState()
+	return r, localfile.WriteJSON(stateFile(r.dir), state{os.Getpid(), r.Address}, 0o600)
 }
 
 // newServer creates an SSH server with new keys in dir, which it empties first.
@@ -121,10 +121,6 @@ type state struct {
 }
 
 func stateFile(dir string) string { return filepath.Join(dir, "rig.json") }
-
-func (r *Rig) writeState() error {
-	return localfile.WriteJSON(stateFile(r.dir), state{os.Getpid(), r.Address}, 0o600)
-}
 
 const lockName = "rig.lock"
 

@@ -68,8 +68,6 @@ func openCacheEntry(ctx context.Context, cache string, origin reference, name st
 	return p, nil
 }
 
-func (p *cacheEntry) unlock() { p.lock.Close() }
-
 // filePath returns the path of the entry's file with an ending.
 func (p *cacheEntry) filePath(ending string) string { return filepath.Join(p.dir, p.name+ending) }
 

@@ -117,7 +117,7 @@ func (o *Origin) downloadFile(ctx context.Context, w fileRequest) (File, error) 
 	if err != nil {
 		return File{}, err
 	}
-	defer p.unlock()
+	defer p.lock.Close()
 	d := &download{fileRequest: w, entry: p, from: o.from, size: -1}
 	if d.cached, d.whole, err = p.findWhole(ctx); err != nil {
 		return File{}, err

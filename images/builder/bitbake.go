@@ -211,16 +211,11 @@ func (b *projectBuild) saveInputs(ctx context.Context, before bitbake.Commit) er
 	return ctx.Err()
 }
 
-// lintProject returns findings on a project's configuration, such as names that its layers lack.
-func lintProject(p layers.Project, ws layers.Workspace) ([]lint.Finding, error) {
-	return lint.Project(p, ws, images.BitbakeDirOf(ws))
-}
-
 // warnOfFindings prints Lint's findings as warnings, before bitbake spends minutes until it fails
 // at them. The build continues, because the layers may define names that Lint does not know.
 func (b *projectBuild) warnOfFindings(ctx context.Context) {
 	say := func(text string) { progress.Warn(ctx, text) }
-	found, err := lintProject(b.project, b.workspace)
+	found, err := lint.Project(b.project, b.workspace, images.BitbakeDirOf(b.workspace))
 	if err != nil {
 		say("the configuration was not looked at: " + err.Error())
 	}

@@ -152,7 +152,7 @@ func ownersCheck(ctx context.Context) hostCheck {
 func bitbakeChecks(ctx context.Context, spec images.Spec, system string) []hostCheck {
 	checks := []hostCheck{
 		{what: "user", fine: "not root", check: func() error { return CheckUser(spec, "build", images.BuildRequest{}) }},
-		{"locale", "en_US.UTF-8", "locale", func() error { return checkLocale(ctx) }, fixLocale},
+		{"locale", "en_US.UTF-8", "locale", func() error { return checkLocale(ctx) }, func(ctx context.Context, w io.Writer) error { return host.RunAsRoot(ctx, w, makeLocale) }},
 	}
 	programs := hostPrograms
 	if isIsar(system) {
@@ -201,8 +201,6 @@ func checkPrograms(programs []hostProgram) error {
 }
 
 var makeLocale = []string{"localedef", "-i", "en_US", "-f", "UTF-8", "en_US.UTF-8"}
-
-func fixLocale(ctx context.Context, w io.Writer) error { return host.RunAsRoot(ctx, w, makeLocale) }
 
 // checkLocale refuses a machine without the locale en_US.UTF-8, before bitbake takes half a minute.
 func checkLocale(ctx context.Context) error {

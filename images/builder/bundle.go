@@ -118,6 +118,7 @@ func (b bundle) fillContent(ctx context.Context, content string) error {
 	if err := os.Mkdir(content, 0o755); err != nil {
 		return err
 	}
+	version := b.artifact.Built.UTC().Format(versionTime) + "+" + shortKey(b.artifact.Key)
 	for _, name := range slices.Sorted(maps.Keys(b.spec.Files())) {
 		inside, ok := strings.CutPrefix(name, bundleContent+"/")
 		if !ok {
@@ -126,18 +127,13 @@ func (b bundle) fillContent(ctx context.Context, content string) error {
 		if strings.Contains(inside, "/") {
 			return fmt.Errorf("%s: a bundle has no folders", filepath.Join(filepath.Dir(b.spec.BoardFile()), name))
 		}
-		text := strings.ReplaceAll(string(b.spec.Files()[name]), versionMark, bundleVersion(b.artifact))
+		text := strings.ReplaceAll(string(b.spec.Files()[name]), versionMark, version)
 		if err := os.WriteFile(filepath.Join(content, inside), []byte(text), 0o755); err != nil {
 			return err
 		}
 	}
 	b.step.Detail("copying the root file system")
 	return b.copyRoot(ctx, filepath.Join(content, bundleImage))
-}
-
-// bundleVersion returns the manifest's version, which begins with the build's time, and so grows.
-func bundleVersion(a images.Artifact) string {
-	return a.Built.UTC().Format(versionTime) + "+" + shortKey(a.Key)
 }
 
 // copyRoot copies the root partition of the disk image to a sparse file. A short image is an error.

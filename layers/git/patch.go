@@ -48,7 +48,9 @@ func (t Tree) commitPatches(ctx context.Context, r Remote, base string, files []
 	if err != nil {
 		return "", err
 	}
-	b.setIdentity(seconds)
+	for _, who := range []string{"AUTHOR", "COMMITTER"} {
+		b.env = append(b.env, "GIT_"+who+"_NAME=slipway", "GIT_"+who+"_EMAIL="+slipwayEmail, "GIT_"+who+"_DATE=@"+seconds+" +0000")
+	}
 	if _, err := b.runWith(ctx, b.env, nil, "read-tree", base); err != nil {
 		return "", err
 	}
@@ -77,13 +79,6 @@ const patchIndex = "slipway-index"
 type patchTree struct {
 	Tree
 	env []string
-}
-
-// setIdentity makes Slipway the author and committer, at the time (in seconds) of the base commit.
-func (b *patchTree) setIdentity(seconds string) {
-	for _, who := range []string{"AUTHOR", "COMMITTER"} {
-		b.env = append(b.env, "GIT_"+who+"_NAME=slipway", "GIT_"+who+"_EMAIL="+slipwayEmail, "GIT_"+who+"_DATE=@"+seconds+" +0000")
-	}
 }
 
 // commitPatch applies a patch to the index and commits the result on top of onto.

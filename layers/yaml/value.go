@@ -261,7 +261,7 @@ func (r *yamlReader) readValue(n *yaml.Node, s *Shape, path string, depth int) (
 		}
 		v.Text = strconv.FormatInt(number, 10)
 	case Boolean:
-		v.Text = strconv.FormatBool(isTrue(n.Value))
+		v.Text = strconv.FormatBool(slices.Contains([]string{"yes", "true", "on"}, strings.ToLower(n.Value)))
 	case List:
 		return v, r.readItems(v, n, s, path, depth)
 	case Dict:

@@ -61,10 +61,6 @@ func isPlain(n *yaml.Node) bool {
 	return n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0
 }
 
-func isTrue(word string) bool {
-	return slices.Contains([]string{"yes", "true", "on"}, strings.ToLower(word))
-}
-
 // parseInt parses YAML 1.1's 0b101, 017, 0x1f and 1_000. It refuses 12:30, which is 750 there.
 func parseInt(word string) (int64, error) {
 	return strconv.ParseInt(strings.ReplaceAll(word, "_", ""), 0, 64)
