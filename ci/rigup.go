@@ -45,7 +45,7 @@ func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report
 		err = fmt.Errorf("the rig is on already\nnext: rig down %s", plaintext.Quote(spec.TypedName()))
 	}
 	if err == nil {
-		err = host.Refused(ctx, builder.HostPackages(spec, "")...)
+		err = host.CheckMayInstall(ctx, builder.HostPackages(spec, "")...)
 	}
 	if err == nil {
 		err = report.Remove(opt.Build.ReportDir(spec))

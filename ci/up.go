@@ -56,7 +56,7 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 		return report.Refused(spec, err)
 	}
 	u := &upRun{spec: spec, opt: opt, build: build, report: report.New(spec)}
-	if err := host.Refused(ctx, u.packages()...); err != nil {
+	if err := host.CheckMayInstall(ctx, u.packages()...); err != nil {
 		return report.Refused(spec, err)
 	}
 	if err := report.Remove(opt.Build.ReportDir(spec)); err != nil {

@@ -131,7 +131,7 @@ func (p *imageResolver) readDigest(ctx context.Context) error {
 		return err
 	}
 	p.sums, p.list = &sums, file.Reference
-	p.listed, err = p.proveSigners(ctx, o, o.PathOf(file.Name), trust.Bytes(data))
+	p.listed, err = p.verifySigners(ctx, o, o.PathOf(file.Name), trust.Bytes(data))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // the image itself may be signed
 	}
@@ -197,7 +197,7 @@ func (p *imageResolver) readImage(ctx context.Context) error {
 	case byMap:
 		p.signedBy = p.mapped
 	case !proved:
-		if p.signedBy, err = p.proveSigners(ctx, o, o.PathOf(o.Name()), p.file); err != nil {
+		if p.signedBy, err = p.verifySigners(ctx, o, o.PathOf(o.Name()), p.file); err != nil {
 			return err
 		}
 	}
@@ -261,9 +261,9 @@ func (p *imageResolver) signedFolder(ctx context.Context, o *fetch.Origin) error
 	return fmt.Errorf("%s is not signed, only the artifact.json beside it, which lists it\nnext: %s", o.PathOf(o.Name()), step)
 }
 
-// proveSigners verifies signatures of the file called name for every list, and returns the signers.
-func (p *imageResolver) proveSigners(ctx context.Context, at trust.Place, name string, of trust.Content) ([]string, error) {
-	signers, err := p.lists.Prove(ctx, at, name, of)
+// verifySigners verifies signatures of the file called name for every list, and returns the signers.
+func (p *imageResolver) verifySigners(ctx context.Context, at trust.Place, name string, of trust.Content) ([]string, error) {
+	signers, err := p.lists.Verify(ctx, at, name, of)
 	return namesOf(signers), err
 }
 
@@ -354,7 +354,7 @@ func (p *imageResolver) proveMap(ctx context.Context, o *fetch.Origin, file fetc
 		}
 	}
 	if len(p.lists) > 0 {
-		p.mapped, err = p.proveSigners(ctx, o, o.PathOf(file.Name), trust.Bytes(p.mapFile))
+		p.mapped, err = p.verifySigners(ctx, o, o.PathOf(file.Name), trust.Bytes(p.mapFile))
 		return err
 	}
 	if p.options.Digest != "" && !named {

@@ -209,9 +209,9 @@ func (a Artifact) Describe(ctx context.Context, kind, name string) (File, error)
 	return DescribeFile(ctx, a.dir, kind, name)
 }
 
-// Prove hashes a file of the artifact, and returns an error unless it has the size and digest of f.
+// VerifyFile hashes a file of the artifact, and returns an error unless it has the size and digest of f.
 // It calls count with the number of bytes of each read.
-func (a Artifact) Prove(ctx context.Context, f File, count func(int64)) error {
+func (a Artifact) VerifyFile(ctx context.Context, f File, count func(int64)) error {
 	got, err := describeFile(ctx, a.dir, f.Kind, f.Name, count)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

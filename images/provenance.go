@@ -284,7 +284,7 @@ func (p Program) String() string {
 	return text
 }
 
-// Describe is the git command whose output Described takes. It prints the full commit.
+// Describe is the git command whose output SetDescribed takes. It prints the full commit.
 var Describe = []string{"git", "describe", "--always", "--dirty", "--long", "--abbrev=40"}
 
 // unknown is the version or commit of a program that was compiled without that information.
@@ -294,8 +294,8 @@ const unknown = "unknown"
 // since the go command records no commit in what Mage compiles.
 var described string
 
-// Described sets the output of Describe for this program, for a caller that knows it.
-func Described(text string) { described = strings.TrimSpace(text) }
+// SetDescribed sets the output of Describe for this program, for a caller that knows it.
+func SetDescribed(text string) { described = strings.TrimSpace(text) }
 
 // ThisProgram returns the version and commit of the running Slipway.
 func ThisProgram() Program {

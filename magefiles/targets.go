@@ -156,7 +156,7 @@ func checkEnvironment() error {
 // describeSource sets the version of a program under Mage to what git says of the current clone.
 func describeSource() {
 	if _, err := os.Stat("magefiles/targets.go"); err == nil && host.UnderMage() {
-		images.Described(describeFolder("."))
+		images.SetDescribed(describeFolder("."))
 	}
 }
 

@@ -54,7 +54,7 @@ type configFile struct {
 }
 
 func (f *configFile) errorAt(n *goyaml.Node, format string, args ...any) error {
-	return yaml.At(f.name, n, format, args...)
+	return yaml.ErrorAt(f.name, n, format, args...)
 }
 
 // maxConfigBytes is far above what a person writes.

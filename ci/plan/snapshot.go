@@ -102,7 +102,7 @@ func (s projectState) areasOf(m boardState) []area {
 		}
 	}
 	for _, layer := range m.parts.Layers {
-		if s.isSubmodule(layer) {
+		if s.inOtherRepository(layer) {
 			continue // what others wrote knows nothing of the repository around it
 		}
 		if file := findOutward(filepath.Join(s.root, layer)); file != "" {
@@ -116,8 +116,8 @@ func (s projectState) areasOf(m boardState) []area {
 	return areas
 }
 
-// isSubmodule reports whether a folder is in a submodule, or in another clone below the root.
-func (s projectState) isSubmodule(dir string) bool {
+// inOtherRepository reports whether a folder is in a submodule, or in another clone below the root.
+func (s projectState) inOtherRepository(dir string) bool {
 	for ; dir != "."; dir = filepath.Dir(dir) {
 		if _, err := os.Lstat(filepath.Join(s.root, dir, ".git")); err == nil {
 			return true

@@ -196,12 +196,12 @@ var portsScript string
 // createNetwork runs portsScript in the namespaces for the rig's ports and the machines behind.
 func (m *namespaces) createNetwork(ctx context.Context, r images.Rig) error {
 	return m.runProgram(ctx, run.Command{
-		Argv: []string{"sh", "-c", portsScript, "ports.sh", "/dev/stdin"}, Stdin: strings.NewReader(listPorts(r)),
+		Argv: []string{"sh", "-c", portsScript, "ports.sh", "/dev/stdin"}, Stdin: strings.NewReader(portLines(r)),
 	})
 }
 
-// listPorts returns the input of portsScript: a line for each port and each machine behind one.
-func listPorts(r images.Rig) string {
+// portLines returns the input of portsScript: a line for each port and each machine behind one.
+func portLines(r images.Rig) string {
 	var list strings.Builder
 	for _, p := range r.Ports {
 		fmt.Fprintln(&list, "port", p.Name, p.Address)

@@ -75,7 +75,7 @@ func newEntry(file, kind string, keys []string, key, value *goyaml.Node) (*Entry
 	if value.Kind == goyaml.MappingNode {
 		for k := range yaml.Pairs(value) {
 			if why, ok := unsupportedKeys[kind+" "+k.Value]; ok {
-				return nil, yaml.At(file, k, "goss's %s of a %s cannot be asked over SSH: %s", k.Value, kind, why)
+				return nil, yaml.ErrorAt(file, k, "goss's %s of a %s cannot be asked over SSH: %s", k.Value, kind, why)
 			}
 		}
 	}

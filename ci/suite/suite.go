@@ -227,7 +227,7 @@ var gossfileKeys = []string{"file", "title", "meta", "skip"}
 func (l *loader) readGossfiles(from string, section *goyaml.Node, depth int) error {
 	shown := l.displayPath(from)
 	if section.Kind != goyaml.MappingNode {
-		return yaml.At(shown, section, "gossfile must be a mapping of file names")
+		return yaml.ErrorAt(shown, section, "gossfile must be a mapping of file names")
 	}
 	for key, value := range yaml.Pairs(section) {
 		e, err := newEntry(shown, "gossfile", gossfileKeys, key, value)
@@ -244,10 +244,10 @@ func (l *loader) readGossfiles(from string, section *goyaml.Node, depth int) err
 		}
 		found, err := fs.Glob(l.files, pattern)
 		if err != nil {
-			return yaml.At(shown, key, "%v", err)
+			return yaml.ErrorAt(shown, key, "%v", err)
 		}
 		if len(found) == 0 {
-			return yaml.At(shown, key, "no file matches %q in this folder or below", pattern)
+			return yaml.ErrorAt(shown, key, "no file matches %q in this folder or below", pattern)
 		}
 		for _, f := range found {
 			if err := l.includeFile(f, depth+1); err != nil {
@@ -263,10 +263,10 @@ func (l *loader) readSection(from string, key, section *goyaml.Node) error {
 	file := l.displayPath(from)
 	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == key.Value })
 	if i < 0 {
-		return yaml.At(file, key, "unknown section %q%s (have %s)", key.Value, plaintext.DidYouMean(key.Value, kindNames()), strings.Join(kindNames(), ", "))
+		return yaml.ErrorAt(file, key, "unknown section %q%s (have %s)", key.Value, plaintext.DidYouMean(key.Value, kindNames()), strings.Join(kindNames(), ", "))
 	}
 	if section.Kind != goyaml.MappingNode {
-		return yaml.At(file, section, "%s must be a mapping of checks", key.Value)
+		return yaml.ErrorAt(file, section, "%s must be a mapping of checks", key.Value)
 	}
 	for key, value := range yaml.Pairs(section) {
 		c, err := kinds[i].readCheck(file, key, value, programs{l.files, path.Dir(from)})
@@ -277,7 +277,7 @@ func (l *loader) readSection(from string, key, section *goyaml.Node) error {
 			return err
 		}
 		if l.checks = append(l.checks, c); len(l.checks) > report.MaxChecks {
-			return yaml.At(file, key, "more than %d checks in one suite; split it", report.MaxChecks)
+			return yaml.ErrorAt(file, key, "more than %d checks in one suite; split it", report.MaxChecks)
 		}
 		if err := l.readFollowers(from, c); err != nil {
 			return err
@@ -293,7 +293,7 @@ func (l *loader) readFollowers(from string, c Check) error {
 		return nil
 	}
 	if c.then.Kind != goyaml.MappingNode {
-		return yaml.At(l.displayPath(from), c.then, "then must be a mapping of sections, not %s", yaml.KindOf(c.then))
+		return yaml.ErrorAt(l.displayPath(from), c.then, "then must be a mapping of sections, not %s", yaml.KindOf(c.then))
 	}
 	first := len(l.checks)
 	for key, value := range yaml.Pairs(c.then) {

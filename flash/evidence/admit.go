@@ -54,7 +54,7 @@ func AdmitSigned(ctx context.Context, spec images.Spec, a images.Artifact, lists
 		err = CheckSame(path, description, a)
 	}
 	if err == nil {
-		admitted.SignedBy, err = lists.Prove(ctx, trust.Folder(a.Dir()), path, trust.Bytes(description))
+		admitted.SignedBy, err = lists.Verify(ctx, trust.Folder(a.Dir()), path, trust.Bytes(description))
 	}
 	if err != nil {
 		return admitted, err
@@ -81,7 +81,7 @@ func proveKinds(ctx context.Context, a images.Artifact, kinds []string) error {
 		if err != nil {
 			continue // the artifact has none
 		}
-		if err := a.Prove(ctx, f, func(int64) {}); err != nil {
+		if err := a.VerifyFile(ctx, f, func(int64) {}); err != nil {
 			return fmt.Errorf("%w; nothing was written\nnext: build %s  # or copy the file again", err, a.Board)
 		}
 	}

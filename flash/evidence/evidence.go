@@ -135,7 +135,7 @@ func (r *Report) proveFiles(ctx context.Context) error {
 	step := progress.Start(ctx, "verify files", total, progress.Bytes)
 	for _, f := range r.Artifact.Files {
 		one := File{Name: f.Name, Kind: f.Kind}
-		if err := r.Artifact.Prove(ctx, f, step.Add); err != nil {
+		if err := r.Artifact.VerifyFile(ctx, f, step.Add); err != nil {
 			if ctx.Err() != nil {
 				step.End("", context.Cause(ctx))
 				return context.Cause(ctx)
@@ -182,14 +182,14 @@ func (r *Report) readSignature(ctx context.Context, description []byte, opt Opti
 	if len(lists) == 0 {
 		return nil
 	}
-	signers, err := lists.Prove(ctx, trust.Folder(r.Folder), path, trust.Bytes(description))
+	signers, err := lists.Verify(ctx, trust.Folder(r.Folder), path, trust.Bytes(description))
 	if r.setSigner(signers, err); err != nil {
 		r.Wrong = append(r.Wrong, r.Why)
 	}
 	return nil
 }
 
-// setSigner sets the signature's state and signer by Prove's results, unless an earlier list did.
+// setSigner sets the signature's state and signer by Verify's results, unless an earlier list did.
 func (r *Report) setSigner(signers []trust.Signer, err error) {
 	switch {
 	case err != nil && r.Signature == Unsigned:

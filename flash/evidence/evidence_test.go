@@ -357,8 +357,8 @@ func TestProgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	var reads []int64
-	if err := a.Prove(t.Context(), f, func(n int64) { reads = append(reads, n) }); err != nil || len(reads) < 5 {
-		t.Errorf("Prove = %v after %d reads; want 5 or more", err, len(reads))
+	if err := a.VerifyFile(t.Context(), f, func(n int64) { reads = append(reads, n) }); err != nil || len(reads) < 5 {
+		t.Errorf("VerifyFile = %v after %d reads; want 5 or more", err, len(reads))
 	}
 	a.Files = []images.File{f}
 	if err := a.Publish(t.Context(), images.Spec{Board: "orin"}, nil); err != nil {

@@ -110,7 +110,7 @@ func (p Policy) judge(ctx context.Context, r *Report, description []byte, bill *
 	}
 	refuse(trust.RefuseBeside(r.Folder, p.files...))
 	if len(p.signers) > 0 {
-		signers, err := p.signers.Prove(ctx, trust.Folder(r.Folder), images.ArtifactPath(r.Folder), trust.Bytes(description))
+		signers, err := p.signers.Verify(ctx, trust.Folder(r.Folder), images.ArtifactPath(r.Folder), trust.Bytes(description))
 		refuse(err)
 		r.setSigner(signers, err)
 		v.Signed = err == nil

@@ -149,16 +149,16 @@ type notSigned struct{ text string }
 func (e notSigned) Error() string        { return e.text }
 func (e notSigned) Is(target error) bool { return target == fs.ErrNotExist }
 
-// Prove verifies that a signer of each list signed the content of a file, and returns the signers.
+// Verify verifies that a signer of each list signed the content of a file, and returns the signers.
 // The signatures lie beside the file. It reads the content to its end, which seals a sealed.File.
-func (ls Lists) Prove(ctx context.Context, at Place, file string, of Content) ([]Signer, error) {
+func (ls Lists) Verify(ctx context.Context, at Place, file string, of Content) ([]Signer, error) {
 	signatures, names, err := ls.Find(ctx, at, file)
 	if err != nil {
 		return nil, err
 	}
 	var signers []Signer
 	for i, l := range ls {
-		who, err := l.prove(ctx, signatures[i], file, of)
+		who, err := l.verify(ctx, signatures[i], file, of)
 		if err != nil {
 			err = fmt.Errorf("%s (%s): %w", filepath.Join(filepath.Dir(file), names[i]), l.From, err)
 			if ctx.Err() == nil && !strings.Contains(err.Error(), "\nnext: ") && localfile.Exists(l.File) {
@@ -171,8 +171,8 @@ func (ls Lists) Prove(ctx context.Context, at Place, file string, of Content) ([
 	return signers, nil
 }
 
-// prove verifies a signature and reads the content to its end. A large file shows its progress.
-func (l List) prove(ctx context.Context, signature []byte, file string, of Content) (who Signer, err error) {
+// verify verifies a signature and reads the content to its end. A large file shows its progress.
+func (l List) verify(ctx context.Context, signature []byte, file string, of Content) (who Signer, err error) {
 	count := func(int64) {}
 	if of.SizeBytes() > shownBytes {
 		step := progress.Start(ctx, "prove who signed "+file, of.SizeBytes(), progress.Bytes)

@@ -142,18 +142,18 @@ func TestNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ann.Prove(t.Context(), Folder(root+"/empty"), root+"/empty/list", Bytes("x\n")); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "list is not signed, and --signers wants that: there is no "+root+"/empty/list.sig\nnext: ") {
-		t.Errorf("Prove = %v; want the missing signature", err)
+	if _, err := ann.Verify(t.Context(), Folder(root+"/empty"), root+"/empty/list", Bytes("x\n")); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "list is not signed, and --signers wants that: there is no "+root+"/empty/list.sig\nnext: ") {
+		t.Errorf("Verify = %v; want the missing signature", err)
 	}
 	if out, err := exec.Command("ssh-keygen", "-q", "-Y", "sign", "-f", root+"/key", "-n", "file", root+"/empty/list").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	signers, err := ann.Prove(t.Context(), Folder(root+"/empty"), root+"/empty/list", Bytes("x\n"))
+	signers, err := ann.Verify(t.Context(), Folder(root+"/empty"), root+"/empty/list", Bytes("x\n"))
 	if err != nil || len(signers) != 1 || signers[0].Name != "ann" {
-		t.Errorf("Prove = %v, %v; want ann", signers, err)
+		t.Errorf("Verify = %v, %v; want ann", signers, err)
 	}
-	if _, err := ann.Prove(t.Context(), Folder(root+"/empty"), root+"/empty/list", Bytes("y\n")); err == nil || !strings.Contains(err.Error(), "list.sig (--signers): the signature is not of this file") {
-		t.Errorf("Prove = %v; want another content refused", err)
+	if _, err := ann.Verify(t.Context(), Folder(root+"/empty"), root+"/empty/list", Bytes("y\n")); err == nil || !strings.Contains(err.Error(), "list.sig (--signers): the signature is not of this file") {
+		t.Errorf("Verify = %v; want another content refused", err)
 	}
 	if err := os.Rename(root+"/ann", root+"/empty/ann"); err != nil {
 		t.Fatal(err)
@@ -161,8 +161,8 @@ func TestNamed(t *testing.T) {
 	if ann, err = Named(root + "/empty/ann"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ann.Prove(t.Context(), Folder(root+"/empty"), root+"/empty/list", Bytes("x\n")); err == nil || !strings.Contains(err.Error(), "it lies beside the files") {
-		t.Errorf("Prove = %v; want the list refused", err)
+	if _, err := ann.Verify(t.Context(), Folder(root+"/empty"), root+"/empty/list", Bytes("x\n")); err == nil || !strings.Contains(err.Error(), "it lies beside the files") {
+		t.Errorf("Verify = %v; want the list refused", err)
 	}
 }
 
@@ -192,7 +192,7 @@ echo '[GNUPG:] VALIDSIG %s 2026-11-23 1795474104 0 4 0 22 8 00 %[2]s'
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if _, err := (Lists{ring}).Prove(t.Context(), Folder(dir), path, f); err != nil {
+	if _, err := (Lists{ring}).Verify(t.Context(), Folder(dir), path, f); err != nil {
 		t.Fatal(err)
 	}
 	p := make([]byte, 4)

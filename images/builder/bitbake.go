@@ -18,8 +18,8 @@ import (
 	"slipway/layers/progress"
 )
 
-// isAnyRequest reports whether the request changes anything of the project file's build.
-func isAnyRequest(a images.BuildRequest) bool {
+// changesBuild reports whether the request changes anything of the project file's build.
+func changesBuild(a images.BuildRequest) bool {
 	if len(a.Targets) == 0 {
 		a.Targets = nil // an empty list of a command line is none
 	}
@@ -49,11 +49,11 @@ func requestFlags(a images.BuildRequest) (text string) {
 // board has no other target than the update bundle, and that only with debian.keyring.
 func checkDebianRequest(a images.BuildRequest, spec images.Spec) error {
 	switch isBundle := slices.Equal(a.Targets, []string{images.Bundle}); {
-	case !isAnyRequest(a):
+	case !changesBuild(a):
 		return nil
 	case isBundle && spec.Debian.Keyring == "":
 		return fmt.Errorf("%s: debian.keyring is not set: the board takes no update bundle", spec.BoardFile())
-	case isBundle && !isAnyRequest(images.BuildRequest{Task: a.Task, Continue: a.Continue, DryRun: a.DryRun, Parse: a.Parse}):
+	case isBundle && !changesBuild(images.BuildRequest{Task: a.Task, Continue: a.Continue, DryRun: a.DryRun, Parse: a.Parse}):
 		return nil
 	}
 	return fmt.Errorf("board %s is made of Debian packages: it has no target but %s, and no task, parse or dry run\nnext: doctor %s", spec.Board, images.Bundle, plaintext.Quote(spec.TypedName()))

@@ -428,10 +428,10 @@ func TestBuildDebianRefusesBitbakeRequests(t *testing.T) {
 
 // What a command line leaves out is not requested.
 func TestRequestIsAny(t *testing.T) {
-	if isAnyRequest(images.BuildRequest{Targets: []string{}}) {
+	if changesBuild(images.BuildRequest{Targets: []string{}}) {
 		t.Error("an empty list of targets asks for something")
 	}
-	if !isAnyRequest(images.BuildRequest{Targets: []string{"a"}}) || !isAnyRequest(images.BuildRequest{Parse: true}) {
+	if !changesBuild(images.BuildRequest{Targets: []string{"a"}}) || !changesBuild(images.BuildRequest{Parse: true}) {
 		t.Error("a target, or to parse, asks for nothing")
 	}
 }

@@ -54,8 +54,8 @@ func AptLine(packages []string) string {
 	return "sudo apt-get install -y --no-install-recommends " + strings.Join(packages, " ")
 }
 
-// Refused returns Ensure's error if packages are missing that it may not install, otherwise nil.
-func Refused(ctx context.Context, packages ...string) error {
+// CheckMayInstall returns Ensure's error if it may not install the missing packages.
+func CheckMayInstall(ctx context.Context, packages ...string) error {
 	missing, err := Missing(ctx, packages...)
 	if err == nil && len(missing) > 0 {
 		_, err = rightsFor(ctx, missing)

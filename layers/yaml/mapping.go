@@ -24,8 +24,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// At returns an error with the file and the position of a node.
-func At(file string, n *yaml.Node, format string, args ...any) error {
+// ErrorAt returns an error with the file and the position of a node.
+func ErrorAt(file string, n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", Position{file, n.Line, n.Column}, fmt.Errorf(format, args...))
 }
 
@@ -44,7 +44,7 @@ func Parse(file string, data []byte) (*yaml.Node, error) {
 	}
 	switch err := loader.Load(&second); {
 	case err == nil:
-		return nil, At(file, &second, "a second document begins here; want one: take out the --- before it")
+		return nil, ErrorAt(file, &second, "a second document begins here; want one: take out the --- before it")
 	case !errors.Is(err, io.EOF):
 		return nil, syntaxError(file, data, err)
 	}
@@ -63,7 +63,7 @@ func syntaxError(file string, data []byte, err error) error {
 		at.Line, at.Column = bytes.Count(before, []byte("\n"))+1, utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])+1
 	}
 	at.Line = min(at.Line, bytes.Count(bytes.TrimRight(data, "\n"), []byte("\n"))+1) // the parser names the line behind the last one
-	return At(file, &at, "not valid YAML: %s", plainText(where))
+	return ErrorAt(file, &at, "not valid YAML: %s", plainText(where))
 }
 
 // notInYAML reports whether a rune is invalid UTF-8, or a control character that YAML refuses.
@@ -81,7 +81,7 @@ func ParseMapping(file string, data []byte, what string) (*yaml.Node, error) {
 	case root == nil:
 		return nil, fmt.Errorf("%s: the file has no values; %s", file, what)
 	case root.Kind != yaml.MappingNode:
-		return nil, At(file, root, "%s", what)
+		return nil, ErrorAt(file, root, "%s", what)
 	}
 	return root, inspectNode(file, root, 0)
 }
@@ -91,10 +91,10 @@ const maxDepth = 20
 // inspectNode returns an error for an alias, a duplicate key or too deep nesting below a node.
 func inspectNode(file string, n *yaml.Node, depth int) error {
 	if n.Kind == yaml.AliasNode {
-		return At(file, n, "YAML aliases are not allowed; write the value out")
+		return ErrorAt(file, n, "YAML aliases are not allowed; write the value out")
 	}
 	if depth > maxDepth {
-		return At(file, n, "nested more than %d levels deep", maxDepth)
+		return ErrorAt(file, n, "nested more than %d levels deep", maxDepth)
 	}
 	if n.Kind == yaml.MappingNode {
 		if err := inspectKeys(file, n); err != nil {
@@ -114,10 +114,10 @@ func inspectKeys(file string, n *yaml.Node) error {
 	seen := map[string]int{}
 	for key := range Pairs(n) {
 		if key.Kind != yaml.ScalarNode {
-			return At(file, key, "a key must be a plain value")
+			return ErrorAt(file, key, "a key must be a plain value")
 		}
 		if line, ok := seen[key.Value]; ok {
-			return At(file, key, "duplicate key %q (first at line %d); one of them would be lost", key.Value, line)
+			return ErrorAt(file, key, "duplicate key %q (first at line %d); one of them would be lost", key.Value, line)
 		}
 		seen[key.Value] = key.Line
 	}
@@ -152,11 +152,11 @@ func NewEntry(file, kind string, keys []string, key, value *yaml.Node) (*Entry, 
 		return e, nil
 	}
 	if value.Kind != yaml.MappingNode {
-		return nil, At(file, value, "%s %q must be a mapping of attributes, not %s", kind, key.Value, KindOf(value))
+		return nil, ErrorAt(file, value, "%s %q must be a mapping of attributes, not %s", kind, key.Value, KindOf(value))
 	}
 	for k, v := range Pairs(value) {
 		if !slices.Contains(keys, k.Value) {
-			return nil, At(file, k, "unknown attribute %q of a %s%s (allowed: %s)", k.Value, kind, plaintext.DidYouMean(k.Value, keys), strings.Join(keys, ", "))
+			return nil, ErrorAt(file, k, "unknown attribute %q of a %s%s (allowed: %s)", k.Value, kind, plaintext.DidYouMean(k.Value, keys), strings.Join(keys, ", "))
 		}
 		e.Fields[k.Value] = v
 	}
@@ -179,7 +179,7 @@ func KindOf(n *yaml.Node) string {
 // Fail records an error at a node, unless the entry has one already.
 func (e *Entry) Fail(n *yaml.Node, format string, args ...any) {
 	if e.Err == nil {
-		e.Err = At(e.File, n, format, args...)
+		e.Err = ErrorAt(e.File, n, format, args...)
 	}
 }
 

@@ -179,8 +179,8 @@ slipway devices --watch`
 	return c
 }
 
-// firstError returns err or, if it is nil, the result of then.
-func firstError(err error, then func() error) error {
+// runUnlessFailed returns err or, if it is nil, the result of then.
+func runUnlessFailed(err error, then func() error) error {
 	if err != nil {
 		return err
 	}
@@ -329,7 +329,7 @@ slipway smoke root@10.0.0.7 --suite=my.yml`
 		board, host := words[0], words[1]
 		return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
 			spec, err := smokeSpec(board, host, *suite)
-			return firstError(err, func() error {
+			return runUnlessFailed(err, func() error {
 				how := []suites.Option{suites.EndTeardown(now), suites.AllowReboots(!*noReboot)}
 				r, err := ci.SmokeOn(ctx, stderr, options, spec, host, *pin, how...)
 				return showReport(r, err, *form)

@@ -98,7 +98,7 @@ slipway deploy run BOARD HOST app.tar --gpus=all --mounts=/data:/data:ro -- pyth
 	c.RunSignalled(func(ctx context.Context, words []string) error {
 		board, host, image := words[0], words[1], words[2]
 		spec, err := images.LoadBuilt(board)
-		return report.OfContainer(firstError(err, func() error {
+		return report.OfContainer(runUnlessFailed(err, func() error {
 			return deploy.RunContainer(ctx, os.Stdout, os.Stderr, options, spec, host, container.Spec{
 				Image: image, Argv: c.after, Env: *env, Mounts: *mounts, GPUs: *gpus,
 				HostNet: *hostNet, Detach: *detach, Timeout: time.Duration(*limit) * time.Second,

@@ -99,7 +99,7 @@ slipway layers shell jetson-orin-nano-devkit --command='bitbake-layers show-laye
 			return err
 		})
 		progress.Release(ctx)
-		return firstError(err, func() error { return shell.Become() })
+		return runUnlessFailed(err, func() error { return shell.Become() })
 	}
 	return c
 }

@@ -214,7 +214,7 @@ func helpCommand() *Command {
 	}
 	c.Run = func(_ context.Context, words []string) error {
 		cmd, err := find(words)
-		return firstError(err, cmd.Help)
+		return runUnlessFailed(err, cmd.Help)
 	}
 	return c
 }

@@ -209,7 +209,7 @@ type loader func(board string) (images.Spec, error)
 func runFor(ctx context.Context, board string, load loader, work func(context.Context, images.Spec) error) error {
 	return withSignals(ctx, func(ctx context.Context) error {
 		spec, err := load(board)
-		return firstError(err, func() error { return work(ctx, spec) })
+		return runUnlessFailed(err, func() error { return work(ctx, spec) })
 	})
 }
 
@@ -232,7 +232,7 @@ func (c *Command) runPatientlyOn(load loader, work func(ctx context.Context, spe
 	c.Run = func(ctx context.Context, words []string) error {
 		return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
 			spec, err := load(words[0])
-			return firstError(err, func() error { return work(ctx, spec, words, now) })
+			return runUnlessFailed(err, func() error { return work(ctx, spec, words, now) })
 		})
 	}
 }

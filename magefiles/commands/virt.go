@@ -42,7 +42,7 @@ slipway virt ssh -- systemctl --failed`
 		board := words[0]
 		spec, err := images.LoadBuilt(board)
 		progress.Release(ctx)
-		return withStatus(firstError(err, func() error { return ci.SSHVirtual(options, spec, c.after) }))
+		return withStatus(runUnlessFailed(err, func() error { return ci.SSHVirtual(options, spec, c.after) }))
 	}
 	return c
 }
@@ -112,7 +112,7 @@ slipway rig ssh -- ip -brief link  # to run that on the rig`
 	c.Run = func(ctx context.Context, words []string) error {
 		spec, err := loadRig(words[0])
 		progress.Release(ctx)
-		return withStatus(firstError(err, func() error { return ci.SSHRig(options, spec, c.after) }))
+		return withStatus(runUnlessFailed(err, func() error { return ci.SSHRig(options, spec, c.after) }))
 	}
 	return c
 }

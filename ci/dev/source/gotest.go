@@ -166,7 +166,7 @@ func (p *testPart) runGoTest(ctx context.Context, tmp string, opts TestOptions, 
 	}
 	c := command(p.dir, argv...)
 	// Git's optional locks would change the clone's .git, which Go takes for new input of many tests.
-	c.Env = []string{"TMPDIR=" + tmp, raceOptions(), fewerCollections(), "GIT_OPTIONAL_LOCKS=0"}
+	c.Env = []string{"TMPDIR=" + tmp, raceVariable(), gcVariable(), "GIT_OPTIONAL_LOCKS=0"}
 	cmd := run.Prepare(ctx, c)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -220,7 +220,7 @@ func (p *testPart) compile(ctx context.Context) error {
 	step := progress.Start(ctx, "compile "+p.module, int64(len(p.paths)), progress.Tasks)
 	args := append(buildArgs(p.race), "-e", "-test", "-export")
 	c := command(p.dir, append(append([]string{"go", "list"}, args...), p.paths...)...)
-	c.Env = []string{fewerCollections()}
+	c.Env = []string{gcVariable()}
 	_, _ = run.Output(ctx, c)
 	step.End("", ctx.Err())
 	return ctx.Err()
@@ -234,14 +234,14 @@ func buildArgs(race bool) []string {
 	return []string{"-tags=" + tags}
 }
 
-// raceOptions returns the variable GORACE, with a wait of 10 ms before a program exits: the usual
+// raceVariable returns the variable GORACE, with a wait of 10 ms before a program exits: the usual
 // second is long for hundreds of programs. Values that GORACE has already win.
-func raceOptions() string {
+func raceVariable() string {
 	return "GORACE=" + strings.TrimSpace("atexit_sleep_ms=10 "+os.Getenv("GORACE"))
 }
 
-// fewerCollections returns the set GOGC or 400, by which the compiler takes a fifth less CPU time.
-func fewerCollections() string { return "GOGC=" + cmp.Or(os.Getenv("GOGC"), "400") }
+// gcVariable returns the set GOGC or 400, by which the compiler takes a fifth less CPU time.
+func gcVariable() string { return "GOGC=" + cmp.Or(os.Getenv("GOGC"), "400") }
 
 // testArgs returns go test's flags: no vet (Check runs it), no DWARF (twice the CPU time to link).
 func testArgs(opts TestOptions, race bool) []string {
