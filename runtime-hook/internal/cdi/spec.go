@@ -117,14 +117,8 @@ func (s *Spec) addDevice(b Board, name string, nodes []string) {
 
 // sharedPaths returns the paths of the plan's device nodes that belong to no GPU.
 func (b Board) sharedPaths() (paths []string) {
-	owned := map[string]bool{}
-	for _, g := range b.GPUs {
-		for _, p := range g.Nodes {
-			owned[p] = true
-		}
-	}
 	for _, d := range b.Devices {
-		if !owned[d.Path] {
+		if !slices.ContainsFunc(b.GPUs, func(g choose.GPU) bool { return slices.Contains(g.Nodes, d.Path) }) {
 			paths = append(paths, d.Path)
 		}
 	}
@@ -134,12 +128,8 @@ func (b Board) sharedPaths() (paths []string) {
 // deviceEdits returns edits that add the plan's device nodes with these paths, and the groups that
 // may open them, except in the version Oldest. It skips a path that is not in the plan.
 func (b Board) deviceEdits(paths []string) (e edits) {
-	wanted := map[string]bool{}
-	for _, p := range paths {
-		wanted[p] = true
-	}
 	for _, d := range b.Devices {
-		if !wanted[d.Path] {
+		if !slices.Contains(paths, d.Path) {
 			continue
 		}
 		n := node{Path: d.Path, Mode: d.Mode, GID: d.GID}

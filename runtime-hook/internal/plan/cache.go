@@ -6,7 +6,6 @@ package plan
 
 import (
 	"encoding/binary"
-	"errors"
 	"hash/crc32"
 	"io/fs"
 	"os"
@@ -153,18 +152,11 @@ func savePlan(dir string, head []byte, r Compiled) error {
 	if err := requireDir(dir); err != nil {
 		return err
 	}
-	f, err := CreateTemp(dir)
-	if err != nil {
+	sweep(dir)
+	return regular.Replace(filepath.Join(dir, planFile), tempPrefix, func(f *os.File) error {
+		_, err := f.Write(data)
 		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, planFile))
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
+	})
 }
 
 // tempPrefix is the beginning of the names of temporary files. A hook needs one for a millisecond.
@@ -172,11 +164,15 @@ const tempPrefix = "file-"
 
 // CreateTemp creates a temporary file in dir. It removes killed hooks' files, older than a minute.
 func CreateTemp(dir string) (*os.File, error) {
+	sweep(dir)
+	return os.CreateTemp(dir, tempPrefix)
+}
+
+func sweep(dir string) {
 	left, _ := filepath.Glob(filepath.Join(dir, tempPrefix+"*"))
 	for _, file := range left {
 		if info, err := os.Lstat(file); err == nil && time.Since(info.ModTime()) > time.Minute {
 			os.Remove(file)
 		}
 	}
-	return os.CreateTemp(dir, tempPrefix)
 }
