@@ -49,8 +49,7 @@ var outcomes = []struct {
 // in outcomes, or 1. For ContainerFailed it is the low byte of the program's status, but at least
 // 1, and for an error of OfContainer noStatus.
 func ExitStatus(err error) int {
-	var c ContainerFailed
-	if errors.As(err, &c) {
+	if c, ok := errors.AsType[ContainerFailed](err); ok {
 		return max(1, int(c.Status&0xff)) // a failure's last byte may be 0
 	}
 	if errors.Is(err, errNoStatus) {

@@ -29,8 +29,7 @@ func (s *Session) RunCheck(ctx context.Context, c Check) []report.CheckResult {
 	}
 	began := time.Now()
 	f, tries, err := s.retryProbe(ctx, c)
-	var lacks Missing
-	if errors.As(err, &lacks) && tries == 1 {
+	if lacks, ok := errors.AsType[Missing](err); ok && tries == 1 {
 		r.Saw = string(lacks)
 		return []report.CheckResult{r}
 	}

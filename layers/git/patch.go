@@ -57,7 +57,7 @@ func (t Tree) commitPatches(ctx context.Context, r Remote, base string, files []
 	for _, f := range files {
 		next, err := b.commitPatch(ctx, base, f)
 		if err != nil {
-			if failed := (*run.Failure)(nil); errors.As(err, &failed) {
+			if failed, ok := errors.AsType[*run.Failure](err); ok {
 				failed.Argv = []string{"git", "apply"} // without the options that keep the user's configuration out
 			}
 			return "", r.At.Errorf("repos.%s.patches.%s: %s of repository %s does not apply to commit %s; refresh the patch or drop it: %w",

@@ -100,8 +100,7 @@ func (r Remote) Query(ctx context.Context, each time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, each, fmt.Errorf("no answer within %v", each))
 	defer cancel()
 	_, err := run.Output(ctx, withLogin(Command(".", "-c", "protocol.ext.allow=never", "ls-remote", "-q", "--", r.storedURL(), "HEAD"), r.URL))
-	var failure *run.Failure
-	if errors.As(err, &failure) {
+	if failure, ok := errors.AsType[*run.Failure](err); ok {
 		return &commandError{failure}
 	}
 	return err

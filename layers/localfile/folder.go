@@ -17,8 +17,7 @@ import (
 // MkdirAll is os.MkdirAll with mode 0755. If a file is in the way, the error says how to move it.
 func MkdirAll(dir string) error {
 	err := os.MkdirAll(dir, 0o755)
-	var at *os.PathError
-	if errors.As(err, &at) && (errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EEXIST)) {
+	if at, ok := errors.AsType[*os.PathError](err); ok && (errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EEXIST)) {
 		return fmt.Errorf("%s is no folder, and Slipway needs one there\nnext: mv %s %s", at.Path, plaintext.Quote(at.Path), plaintext.Quote(at.Path+".old"))
 	}
 	return err

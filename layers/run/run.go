@@ -72,8 +72,7 @@ func (f *Failure) Unwrap() error { return f.cause }
 // LastLine returns the last line that a failed program printed, or the first line of other errors.
 func LastLine(err error) string {
 	text := err.Error()
-	var failed *Failure
-	if errors.As(err, &failed) && failed.Tail != "" {
+	if failed, ok := errors.AsType[*Failure](err); ok && failed.Tail != "" {
 		text = failed.Tail[strings.LastIndexByte(failed.Tail, '\n')+1:]
 	}
 	line, _, _ := strings.Cut(text, "\n")

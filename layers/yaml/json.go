@@ -71,8 +71,7 @@ func (r *jsonReader) checkSyntax() error {
 	}
 	var whole json.RawMessage
 	err := json.Unmarshal(r.data, &whole)
-	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return r.positionAt(max(int(syntax.Offset)-1, 0)).Errorf("not valid JSON: %w", err)
 	}
 	return err

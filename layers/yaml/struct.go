@@ -40,16 +40,14 @@ const maxYAMLErrors = 5
 
 // explainYAML rewords the decoder's first maxYAMLErrors errors: with places, without Go types.
 func explainYAML(file string, into any, err error) error {
-	var all *yaml.LoadErrors
-	var one *yaml.LoadError
-	if errors.As(err, &all) {
+	if all, ok := errors.AsType[*yaml.LoadErrors](err); ok {
 		var texts []error
 		for _, e := range all.Errors[:min(len(all.Errors), maxYAMLErrors)] {
 			texts = append(texts, explainOne(file, into, e))
 		}
 		return errors.Join(texts...)
 	}
-	if errors.As(err, &one) {
+	if one, ok := errors.AsType[*yaml.LoadError](err); ok {
 		return explainOne(file, into, one)
 	}
 	return fmt.Errorf("%s: %w", file, err)
