@@ -155,11 +155,12 @@ func (r Report) about() []fact {
 
 // renderJSON returns one report, or an object with several, as JSON.
 func renderJSON(all []Report) ([]byte, error) {
+	var v any = reportsFile{Version: reportVersion, Reports: all}
 	if len(all) == 1 {
-		return all[0].indentedJSON()
+		v = all[0]
 	}
 	var b bytes.Buffer
-	err := plaintext.WriteJSON(&b, reportsFile{Version: reportVersion, Reports: all})
+	err := plaintext.WriteJSON(&b, v)
 	return b.Bytes(), err
 }
 

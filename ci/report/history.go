@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/google/renameio/v2"
+	"slipway/layers/localfile"
 )
 
 // Earlier reports of a board are below its folder. Package trends reads them.
@@ -22,12 +22,8 @@ func (r Report) saveCopy(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	data, err := r.Tidy().indentedJSON()
-	if err != nil {
-		return err
-	}
 	name := r.Started.UTC().Format(pastPattern) + ".json"
-	if err := renameio.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+	if err := localfile.WriteJSON(filepath.Join(dir, name), r.Tidy(), 0o644); err != nil {
 		return err
 	}
 	names, err := pastNames(dir)

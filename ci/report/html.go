@@ -34,8 +34,8 @@ func renderHTML(all []Report) ([]byte, error) {
 
 // page is what the page of one report shows besides the report itself.
 type page struct {
-	link  func(file string) string // returns "" for a file that is not beside the page
-	files []file                   // that the page's writer writes too
+	dir   string // its folder; "" for a page without files beside it
+	files []file // that the page's writer writes too
 }
 
 // render returns the HTML page of a report.
@@ -128,8 +128,8 @@ func (p page) newView(r Report) view {
 func (p page) listLogs(r Report) (all []shownLog) {
 	for _, l := range r.Logs {
 		shown := shownLog{Log: l}
-		if p.link != nil && l.File != "" {
-			shown.Link = p.link(l.File)
+		if p.dir != "" && l.File != "" {
+			shown.Link = linkBeside(p.dir, l.File)
 		}
 		all = append(all, shown)
 	}

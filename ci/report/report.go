@@ -4,7 +4,6 @@ package report
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -239,7 +238,7 @@ func (r Report) Write(dir string) error {
 	if err := r.writeLogs(dir); err != nil {
 		return err
 	}
-	p := page{linkBeside(dir), []file{{ReportJSON, ReportJSON}, {ReportJUnit, ReportJUnit}}}
+	p := page{dir, []file{{ReportJSON, ReportJSON}, {ReportJUnit, ReportJUnit}}}
 	return writeForms(dir, []Report{r}, func() ([]byte, error) { return p.render(r) })
 }
 
@@ -276,11 +275,6 @@ func Remove(dir string) error {
 	}
 	names = append(names, filepath.Join(dir, ReportJSON), filepath.Join(dir, ReportJUnit), filepath.Join(dir, ReportHTML))
 	return localfile.Unwritable(dir, localfile.Remove(names...))
-}
-
-func (r Report) indentedJSON() ([]byte, error) {
-	data, err := json.MarshalIndent(r, "", "  ")
-	return append(data, '\n'), err
 }
 
 // Summary writes the failures with their next steps, the verdict and the counts for a terminal. For

@@ -42,14 +42,11 @@ func (r *Report) writeLogs(dir string) error {
 	return nil
 }
 
-// linkBeside returns a function that returns the link to a file below dir, or "" if there is no
-// such file, as for the report of another machine.
-func linkBeside(dir string) func(string) string {
-	return func(file string) string {
-		link := RelativeLink(file)
-		if info, err := os.Lstat(filepath.Join(dir, file)); err != nil || !info.Mode().IsRegular() {
-			return ""
-		}
-		return link
+// linkBeside returns the link to a file below dir, or "" if there is no such file, as for the report
+// of another machine.
+func linkBeside(dir, file string) string {
+	if info, err := os.Lstat(filepath.Join(dir, file)); err != nil || !info.Mode().IsRegular() {
+		return ""
 	}
+	return RelativeLink(file)
 }

@@ -256,7 +256,7 @@ func FuzzReport(f *testing.F) {
 				t.Fatalf("junit.xml: %v", err)
 			}
 		}
-		if data, err := r.indentedJSON(); err != nil || !json.Valid(data) {
+		if data, err := renderJSON([]Report{r}); err != nil || !json.Valid(data) {
 			t.Fatalf("report.json: %v", err)
 		}
 		for _, f := range forms {
