@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/images"
+	"slipway/layers/plaintext"
 )
 
 func textOf(s string) *string { return &s }
@@ -211,7 +212,7 @@ func TestForms(t *testing.T) {
 		{Board: "c", Why: []string{}},
 	}, Gone: []string{"d"}, Matrix: Matrix{[]Job{{"a", "build", true}}}, Lab: Matrix{[]Job{{"a", "flash", true}}}}
 	var text, github, asJSON bytes.Buffer
-	for _, err := range []error{p.Write(&text), p.writeGitHub(&github), p.WriteJSON(&asJSON)} {
+	for _, err := range []error{p.Write(&text), p.writeGitHub(&github), plaintext.WriteJSON(&asJSON, p)} {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,9 +10,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/google/renameio/v2"
-
 	"slipway/ci/report"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -87,9 +85,6 @@ func (p Plan) count() (builds, tests int) {
 	return builds, tests
 }
 
-// WriteJSON prints the whole plan.
-func (p Plan) WriteJSON(w io.Writer) error { return plaintext.WriteJSON(w, p) }
-
 // SaveGitHub appends the plan's outputs to the file that GITHUB_OUTPUT names, and prints the plan
 // to w. If output is "", it prints the outputs to w instead.
 func (p Plan) SaveGitHub(w io.Writer, output string) error {
@@ -159,11 +154,7 @@ func (p Plan) SaveGitLab(file string) error {
 	if len(pipeline) == 1 { // GitLab refuses a pipeline without a job
 		pipeline["nothing"] = gitLabJob{Script: []string{"echo 'the change makes no board necessary to build or to test'"}}
 	}
-	var text bytes.Buffer
-	if err := plaintext.WriteJSON(&text, pipeline); err != nil {
-		return err
-	}
-	return renameio.WriteFile(file, text.Bytes(), 0o644)
+	return localfile.WriteJSON(file, pipeline, 0o644)
 }
 
 func (j Job) gitLab(extends string) gitLabJob {

@@ -69,7 +69,7 @@ slipway ci plan --from=origin/main --github --lab=orin-lab,orin-rack`
 		case *github:
 			return p.SaveGitHub(stdout, os.Getenv("GITHUB_OUTPUT"))
 		case *asJSON:
-			return p.WriteJSON(stdout)
+			return printJSON(p)
 		}
 		return p.Write(stdout)
 	})
