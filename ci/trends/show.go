@@ -107,7 +107,7 @@ func (c Change) Words() string {
 	}
 	text := format(c.From, c.Unit) + " → " + format(c.To, c.Unit)
 	if c.Percent != nil {
-		text += fmt.Sprintf(" (%s %%)", signed(*c.Percent))
+		text += fmt.Sprintf(" (%+.4g %%)", *c.Percent)
 	}
 	return text
 }
@@ -115,18 +115,6 @@ func (c Change) Words() string {
 // Start describes the first run of the change, its time, and how many there are since.
 func (c Change) Start() string {
 	return fmt.Sprintf("%s, %s, the first of %s", c.Began, day(c.Time), count(c.Runs, "run"))
-}
-
-// signed returns a percentage with its sign and at most one decimal, from 1e6 on with an exponent.
-func signed(percent float64) string {
-	digits := 1
-	if math.Abs(percent) >= 100 {
-		digits = 0
-	}
-	if math.Abs(percent) >= 1e6 {
-		return fmt.Sprintf("%+.1e", percent)
-	}
-	return fmt.Sprintf("%+.*f", digits, percent)
 }
 
 // Title returns the names of the check, its suite and its board.
