@@ -3,31 +3,24 @@ package source
 import (
 	"context"
 	"path"
+	"slices"
 	"strings"
 )
 
-// findDeadCode finds functions that no program reaches, without those of tests.
-func findDeadCode(ctx context.Context, t tree) ([]string, error) {
-	var found []string
+// findDeadCode finds functions that no program reaches, without those of tests. It skips packages
+// with a name that ends in "test", such as conformance suites, which only tests use. With the tag
+// deadcode, magefiles have a main function, which otherwise Mage generates.
+func findDeadCode(ctx context.Context, t tree) (found []string, err error) {
 	for _, dir := range t.modules {
-		more, err := t.deadIn(ctx, dir)
-		found = append(found, t.prefixModule(dir, more)...)
+		lines, err := listFindings(ctx, dir, t.tools["deadcode"], "-tags="+tags+",deadcode", "./...")
+		lines = slices.DeleteFunc(lines, func(line string) bool {
+			file, _, _ := strings.Cut(line, ":")
+			return strings.HasSuffix(path.Dir(file), "test")
+		})
+		found = append(found, t.prefixModule(dir, lines)...)
 		if err != nil {
 			return found, err
 		}
 	}
 	return found, nil
-}
-
-// deadIn finds dead functions in one module. It skips packages with a name that ends in "test",
-// such as conformance suites, which only tests use. With the tag deadcode, magefiles have a main
-// function, which otherwise Mage generates.
-func (t tree) deadIn(ctx context.Context, dir string) (found []string, err error) {
-	lines, err := listFindings(ctx, dir, t.tools["deadcode"], "-tags="+tags+",deadcode", "./...")
-	for _, line := range lines {
-		if file, _, _ := strings.Cut(line, ":"); !strings.HasSuffix(path.Dir(file), "test") {
-			found = append(found, line)
-		}
-	}
-	return found, err
 }

@@ -45,19 +45,15 @@ func (t tree) modulesWithTools() []string {
 
 // formatFiles runs gofumpt, and go mod tidy in the modules and in that of the tools.
 func (t tree) formatFiles(ctx context.Context) error {
-	if err := runGo(ctx, t.root, t.tools["gofumpt"], "-w", "."); err != nil {
+	if err := run.Run(ctx, command(t.root, t.tools["gofumpt"], "-w", ".")); err != nil {
 		return err
 	}
 	for _, dir := range t.modulesWithTools() {
-		if err := runGo(ctx, dir, "go", "mod", "tidy"); err != nil {
+		if err := run.Run(ctx, command(dir, "go", "mod", "tidy")); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func runGo(ctx context.Context, dir string, argv ...string) error {
-	return run.Run(ctx, command(dir, argv...))
 }
 
 // command returns a command of Go that a cancel stops as by Ctrl-C: go then ends its children and
