@@ -46,9 +46,16 @@ slipway evidence build/orin-lab --policy=release-policy.yml --json`
 		if err != nil {
 			return err
 		}
-		policies, err := policiesFor(spec, *policy)
+		policies, err := evidence.PoliciesOf(spec)
 		if err != nil {
 			return err
+		}
+		if *policy != "" {
+			p, err := evidence.ReadPolicy(*policy)
+			if err != nil {
+				return err
+			}
+			policies = append(policies, p)
 		}
 		r, err := evidence.Examine(ctx, options.BoardDir(spec), evidence.Options{Signers: *signers, Tracker: *tracker, Policies: policies})
 		if err != nil {
@@ -62,16 +69,6 @@ slipway evidence build/orin-lab --policy=release-policy.yml --json`
 		return errors.Join(err, report.Because(ctx, report.ErrFailed, r.Err()))
 	})
 	return c
-}
-
-// policiesFor returns the policies of the board, of the environment and, if given, of file.
-func policiesFor(spec images.Spec, file string) ([]evidence.Policy, error) {
-	all, err := evidence.PoliciesOf(spec)
-	if err != nil || file == "" {
-		return all, err
-	}
-	p, err := evidence.ReadPolicy(file)
-	return append(all, p), err
 }
 
 // loadTarget loads a board or an artifact's folder. It refuses a file that is no board's, and a
@@ -103,13 +100,4 @@ func swapWord(line []string, old, now string) []string {
 		}
 	}
 	return line
-}
-
-// artifactFolder returns the folder of an artifact: the build folder of a board, or target itself.
-func artifactFolder(cmd *cobra.Command, target string) (string, error) {
-	spec, err := loadTarget(cmd, target)
-	if err != nil {
-		return "", err
-	}
-	return options.BoardDir(spec), nil
 }

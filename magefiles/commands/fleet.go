@@ -57,13 +57,12 @@ slipway fleet deploy BOARD hosts.yml --file=model.bin --to=/opt/model.bin`
 	dryRun := c.Switch("dry-run", "list the boards, and connect to none")
 	asJSON := c.Switch("json", "print the outcome as JSON")
 	c.become()
-	c.Run = func(ctx context.Context, words []string) error {
-		board, inventory := words[0], words[1]
-		request := request(inventory, *dryRun)
+	c.runOn(loadAny, func(ctx context.Context, spec images.Spec, words []string) error {
+		request := request(words[1], *dryRun)
 		request.File, request.To, request.Unproved, request.Deploy = *file, *to, *unproved, *file == ""
 		request.Rights = files.Rights{Mode: *mode, Owner: *owner}
-		return runFleet(ctx, board, request, *asJSON)
-	}
+		return runFleet(ctx, spec, request, *asJSON)
+	})
 	return c
 }
 
@@ -101,7 +100,7 @@ slipway fleet update BOARD hosts.yml new.raucb --limit=rack1 --canary=2 --stop-a
 		if request.Confirm, err = c.askYes(*yes || *dryRun, notUpdated); err != nil {
 			return err
 		}
-		return runFleetOn(ctx, spec, request, *asJSON)
+		return runFleet(ctx, spec, request, *asJSON)
 	})
 	return c
 }
@@ -123,7 +122,7 @@ slipway fleet smoke BOARD hosts.yml --suite=my.yml`
 		if len(*suites) > 0 {
 			spec.Suites = *suites
 		}
-		return runFleetOn(ctx, spec, request(words[1], *dryRun), *asJSON)
+		return runFleet(ctx, spec, request(words[1], *dryRun), *asJSON)
 	})
 	return c
 }
@@ -155,11 +154,11 @@ slipway fleet run BOARD hosts.yml --json -- sh -c 'df / | tail -1'`
 		}
 		return missing
 	}
-	c.Run = func(ctx context.Context, words []string) error {
+	c.runOn(loadAny, func(ctx context.Context, spec images.Spec, words []string) error {
 		request := request(words[1], *dryRun)
 		request.Program, request.Unproved = c.after, true
-		return runFleet(ctx, words[0], request, *asJSON)
-	}
+		return runFleet(ctx, spec, request, *asJSON)
+	})
 	return c
 }
 
@@ -228,12 +227,8 @@ func (c *Command) fleetFlags(canaries int) func(inventory string, dryRun bool) f
 	}
 }
 
-func runFleet(ctx context.Context, board string, request fleet.Request, asJSON bool) error {
-	return runFor(ctx, board, loadAny, func(ctx context.Context, spec images.Spec) error { return runFleetOn(ctx, spec, request, asJSON) })
-}
-
-// runFleetOn runs a request. With asJSON it prints the outcome to stdout and the summary to stderr.
-func runFleetOn(ctx context.Context, spec images.Spec, request fleet.Request, asJSON bool) error {
+// runFleet runs a request. With asJSON it prints the outcome to stdout and the summary to stderr.
+func runFleet(ctx context.Context, spec images.Spec, request fleet.Request, asJSON bool) error {
 	said := stdout
 	if asJSON {
 		said = stderr

@@ -27,11 +27,11 @@ slipway push build/orin-lab ./store`
 	tags := c.Names("tag", "tags, with commas between them, beside that of REFERENCE")
 	asJSON := c.Switch("json", "print the pushed artifact as JSON")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
-		folder, err := artifactFolder(c.Command, words[0])
+		spec, err := loadTarget(c.Command, words[0])
 		if err != nil {
 			return err
 		}
-		pushed, err := store.Push(ctx, folder, options.ReportsDir(), words[1], *tags)
+		pushed, err := store.Push(ctx, options.BoardDir(spec), options.ReportsDir(), words[1], *tags)
 		return printResult(pushed, err, *asJSON, pushed.Show)
 	})
 	return c

@@ -46,7 +46,15 @@ slipway trends --store=registry.example.com/lab/images --html=trends.html`
 		return nil
 	}
 	c.RunSignalled(func(ctx context.Context, words []string) error {
-		found, err := findTrends(ctx, words, *from, trends.Options{Branch: *branch, Board: *board, Last: *last})
+		folders, err := reportFolders(ctx, words, *from, *last)
+		if err != nil {
+			return err
+		}
+		runs, err := trends.Read(ctx, folders)
+		if err != nil {
+			return err
+		}
+		found, err := trends.Of(runs, trends.Options{Branch: *branch, Board: *board, Last: *last})
 		if err != nil {
 			return err
 		}
@@ -56,19 +64,6 @@ slipway trends --store=registry.example.com/lab/images --html=trends.html`
 		return report.Because(ctx, report.ErrFailed, found.Err())
 	})
 	return c
-}
-
-// findTrends reads the runs in the folders words, and of the store from, and returns their trends.
-func findTrends(ctx context.Context, words []string, from string, opt trends.Options) (trends.Trends, error) {
-	folders, err := reportFolders(ctx, words, from, opt.Last)
-	if err != nil {
-		return trends.Trends{}, err
-	}
-	runs, err := trends.Read(ctx, folders)
-	if err != nil {
-		return trends.Trends{}, err
-	}
-	return trends.Of(runs, opt)
 }
 
 // reportFolders returns the folders words. With from, it copies the reports of that store's last
