@@ -112,7 +112,7 @@ var stateColours = map[State]plaintext.Colour{Done: plaintext.Good, Cached: plai
 func endLine(e Event, w io.Writer) string {
 	head := fmt.Sprintf("%-18s %6.1fs  ", e.Step, elapsedTime(e).Seconds())
 	state := fmt.Sprintf("%-6s", e.State)
-	detail := firstLine(plaintext.Either(e.Returned, "", e.Detail))
+	detail := plaintext.OneLine(plaintext.FirstLine(plaintext.Either(e.Returned, "", e.Detail)))
 	if room := plaintext.Width(w, 0) - len([]rune(head)) - len(state) - 4; room > 0 {
 		detail = plaintext.Shorten(detail, room)
 	}
@@ -146,12 +146,6 @@ func countText(e Event) string {
 
 func elapsedTime(e Event) time.Duration { return time.Duration(e.ElapsedMS) * time.Millisecond }
 
-// firstLine returns the printable first line of a detail, which may come from a board or a program.
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(s, "\n")
-	return plaintext.OneLine(line)
-}
-
 // Bars returns a sink that draws a bar for every running step, or a spinner if the length is
 // unknown. Above them it prints a line for each step that ended.
 func Bars(w io.Writer) Sink {
@@ -176,7 +170,7 @@ type bar struct {
 func (b *bar) setTexts(e Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.detail, b.count = firstLine(e.Detail), countText(e)
+	b.detail, b.count = plaintext.OneLine(plaintext.FirstLine(e.Detail)), countText(e)
 }
 
 // shownCount returns the step's count for mpb.
@@ -256,21 +250,16 @@ func (s *barSink) addBar(e Event) *bar {
 		}
 		s.progress = mpb.New(mpb.WithOutput(out), mpb.WithAutoRefresh(), mpb.ForceTTY())
 	}
-	beside := besideBar
+	beside, style, width := besideBar, mpb.BarFillerBuilder(mpb.BarStyle()), 16
 	if e.Total == 0 {
-		beside = besideSpinner
+		beside, style, width = besideSpinner, mpb.SpinnerStyle().PositionLeft(), 2
 	}
 	b := &bar{room: func() int { return max(plaintext.Width(s.w, 80)-beside, 0) }}
 	name := decor.Name(fmt.Sprintf("  %-18s ", e.Step))
 	detail := decor.Any(b.shownDetail)
 	took := decor.Elapsed(decor.ET_STYLE_GO, decor.WC{W: 6})
-	if e.Total == 0 {
-		b.Bar = s.progress.New(0, mpb.SpinnerStyle().PositionLeft(), mpb.BarWidth(2),
-			mpb.PrependDecorators(name), mpb.AppendDecorators(decor.Any(b.shownCount), took, detail))
-	} else {
-		b.Bar = s.progress.New(0, mpb.BarStyle(), mpb.BarWidth(16), // a bar that is made with a total keeps it
-			mpb.PrependDecorators(name), mpb.AppendDecorators(decor.Any(b.shownCount), took, detail))
-	}
+	b.Bar = s.progress.New(0, style, mpb.BarWidth(width), // a bar that is made with a total keeps it
+		mpb.PrependDecorators(name), mpb.AppendDecorators(decor.Any(b.shownCount), took, detail))
 	s.bars[e.Step] = b
 	return b
 }
