@@ -218,7 +218,7 @@ func (p *Project) readRepos() error {
 			p.Warnings = append(p.Warnings, err.Error())
 		}
 		for _, patch := range r.Patches {
-			if _, known := repos.Entry(patch.Repo); !known {
+			if repos.Get(patch.Repo) == nil {
 				p.Warnings = append(p.Warnings, fmt.Sprintf("%s: repos.%s.patches.%s: repos names no repository %q, so a checkout will stop here", r.At, id, patch.ID, patch.Repo))
 			}
 		}

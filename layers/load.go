@@ -179,7 +179,7 @@ func (l *loader) checkOutRepos(ctx context.Context, p Project) error {
 func (in *reading) sourceRepos(p Project) (ids []string, lost *need) {
 	repos := p.merged.Get("repos")
 	for _, n := range in.needs {
-		if _, known := repos.Entry(n.repo); known {
+		if repos.Get(n.repo) != nil {
 			ids = append(ids, n.repo)
 		} else if lost == nil {
 			lost = &n
@@ -188,7 +188,7 @@ func (in *reading) sourceRepos(p Project) (ids []string, lost *need) {
 	for i := 0; i < len(ids); i++ {
 		patches, _ := p.readPatches(ids[i], repos.Get(ids[i], "patches")) // place reads them again
 		for _, patch := range patches {
-			if _, known := repos.Entry(patch.Repo); known && !slices.Contains(ids, patch.Repo) {
+			if repos.Get(patch.Repo) != nil && !slices.Contains(ids, patch.Repo) {
 				ids = append(ids, patch.Repo)
 			}
 		}

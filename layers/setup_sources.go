@@ -17,7 +17,7 @@ var setupOverrides = &yaml.Shape{Kinds: yaml.Dict, Needs: []string{"sources"}, K
 // that has one. It refuses two sources in one folder, and fills s.sources and s.toLock.
 func (p *Project) readSources(lock string) error {
 	s := p.setup
-	s.sources = &yaml.Value{Kind: yaml.Dict, Dict: map[string]*yaml.Value{}}
+	s.sources = yaml.NewDict()
 	s.toLock = map[string]lockable{}
 	declared := s.file.Get("sources")
 	fixed, err := p.readSetupLock(lock, declared)

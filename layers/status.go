@@ -153,8 +153,6 @@ type Reached struct {
 	Err  error
 }
 
-const maxServers = 8 // servers at a time
-
 // Reach asks the server of each repository with a url for HEAD by git ls-remote, and sets Here by
 // hasLocally. Err is the error of a server, also if it takes longer than each.
 func Reach(ctx context.Context, p Project, ws Workspace, each time.Duration) ([]Reached, error) {
@@ -169,7 +167,7 @@ func Reach(ctx context.Context, p Project, ws Workspace, each time.Duration) ([]
 		}
 	}
 	var g errgroup.Group
-	g.SetLimit(maxServers)
+	g.SetLimit(maxParallel)
 	for i := range all {
 		g.Go(func() error {
 			r := all[i].Repo

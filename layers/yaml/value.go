@@ -66,7 +66,7 @@ type Value struct {
 	Numbers map[string]bool // the keys that are numbers to kas
 }
 
-// Get returns the value below a path of keys, or nil. Entry, TextOr, TextMap, Texts take nil too.
+// Get returns the value below a path of keys, or nil. TextOr, TextMap, Texts take nil too.
 func (v *Value) Get(keys ...string) *Value {
 	for _, k := range keys {
 		if v == nil || v.Kind != Dict {
@@ -75,15 +75,6 @@ func (v *Value) Get(keys ...string) *Value {
 		v = v.Dict[k]
 	}
 	return v
-}
-
-// Entry returns the value of a dict's key, and whether the dict has the key.
-func (v *Value) Entry(key string) (*Value, bool) {
-	if v == nil {
-		return nil, false
-	}
-	e, there := v.Dict[key]
-	return e, there
 }
 
 // TextOr returns the text of a text, number or boolean, or otherwise for other values and nil.
