@@ -66,7 +66,7 @@ func (p *plan) dial(ctx context.Context, j *job) (*boardssh.Conn, error) {
 	return conn, err
 }
 
-// resolveHost resolves the host by ssh, once. A missing key file of the inventory is an error.
+// resolveHost resolves the host by ssh, and keeps a success. A missing key file is an error.
 func (j *job) resolveHost(ctx context.Context) (a boardssh.Address, err error) {
 	if j.resolved.Host != "" {
 		return j.resolved, nil

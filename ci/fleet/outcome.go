@@ -47,7 +47,7 @@ func (o Outcome) nextOf(k Kind) string {
 	return kinds[k.rank()].next
 }
 
-// nextIn returns nextOf, with the command that shows the first report in dir that it refers to.
+// nextIn returns nextOf(k). If that names a board's report, it adds a command for the first in dir.
 func (o Outcome) nextIn(dir string, k Kind) string {
 	next := o.nextOf(k)
 	i := slices.IndexFunc(o.Results, func(r Result) bool { return r.Kind == k && r.Report != "" })

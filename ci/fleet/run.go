@@ -137,8 +137,8 @@ func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 // isPreview reports whether the run only prints its plan, as a dry run does except for an update.
 func (p *plan) isPreview() bool { return p.request.DryRun && p.request.Update == "" }
 
-// prepareRun opens what is sent and computes its digests, reads the notes of the last update, and
-// removes boards that passed before, if the request has Failed.
+// prepareRun opens what is sent and computes its digests, reads the notes of the last update,
+// chooses the canaries, and removes boards that passed before, if the request has Failed.
 func (p *plan) prepareRun(ctx context.Context) error {
 	if err := p.openInputs(ctx); err != nil {
 		return err
@@ -331,7 +331,8 @@ func (p *plan) chooseCanaries() {
 }
 
 // addJobs adds a job for each host, without hosts of another slipway_board. It returns one error
-// for all unusable hosts. Two names of one board are such an error, for smoke and run a warning.
+// for all unusable hosts, and an error if no host is left. Two names of one board are such an
+// error, for smoke and run a warning.
 func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 	var problems []error
 	others := 0

@@ -151,8 +151,8 @@ func (p *plan) openInputs(ctx context.Context) error {
 }
 
 // openArtifact reads the board's artifact.json, which only a deploy must have. For a deploy or
-// smoke it records the artifact's digest. For a deploy it also checks the board's policy and
-// records the digest of the container. During other requests a build may replace the artifact.
+// smoke it records the artifact's digest. For a deploy it also sets p.work.To, checks the policy
+// and records the container's digest. During other requests a build may replace the artifact.
 func (p *plan) openArtifact(ctx context.Context) error {
 	dir := p.opt.BoardDir(p.spec)
 	p.artifact = images.NoArtifact(p.spec, dir)
@@ -195,7 +195,7 @@ func (p *plan) openArtifact(ctx context.Context) error {
 	})
 }
 
-// openFile opens the file of the request, if it has one, and records its digest and rights.
+// openFile opens the file of the request, if any, and records its digest, destination and rights.
 func (p *plan) openFile(ctx context.Context) error {
 	if p.request.File == "" {
 		return nil

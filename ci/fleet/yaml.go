@@ -67,7 +67,7 @@ func (inv *Inventory) readYAMLGroup(key, value *goyaml.Node) (*group, error) {
 	})
 }
 
-// readYAMLVariable sets a variable of a group, if Slipway knows the variable.
+// readYAMLVariable sets a variable of a group, if Slipway knows it. The error is always nil.
 func (inv *Inventory) readYAMLVariable(g *group, key, value *goyaml.Node) error {
 	if isKnownVariable(key.Value) {
 		g.vars[key.Value] = yamlVariable(key, value)

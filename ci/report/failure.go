@@ -47,7 +47,7 @@ var outcomes = []struct {
 
 // ExitStatus returns the exit status of a command that ended with err: 0 for nil, that of its kind
 // in outcomes, or 1. For ContainerFailed it is the low byte of the program's status, but at least
-// 1, and for an error of OfContainer noStatus.
+// 1. For an error that OfContainer marked it is noStatus.
 func ExitStatus(err error) int {
 	if c, ok := errors.AsType[ContainerFailed](err); ok {
 		return max(1, int(c.Status&0xff)) // a failure's last byte may be 0

@@ -26,7 +26,7 @@ var forms = []Form{
 	{"tap", "", renderTAP},
 }
 
-// FormOf returns the form of a name, or JSON if only json is set. Without either it returns nil,
+// FormOf returns the form of a name, or if that is "" and json is set, JSON. Else it returns nil,
 // which means text for a person. An unknown name is an error.
 func FormOf(name string, json bool) (*Form, error) {
 	if json && name == "" {

@@ -42,8 +42,8 @@ func (r *Report) writeLogs(dir string) error {
 	return nil
 }
 
-// linkBeside returns the link to a file below dir, or "" if there is no such file, as for the report
-// of another machine.
+// linkBeside returns the link to a file below dir, or "" if there is no such regular file, as for
+// the report of another machine.
 func linkBeside(dir, file string) string {
 	if info, err := os.Lstat(filepath.Join(dir, file)); err != nil || !info.Mode().IsRegular() {
 		return ""

@@ -168,7 +168,7 @@ func (f *Finding) ExpectMatch(name string, m match.Matcher, value any, saw strin
 	f.saw = append(f.saw, saw)
 }
 
-// expectWhole adds a failure if cut is true and m is not empty. A first failure also sets f.Next.
+// expectWhole adds a failure if an output was cut and m tests it. A first one also sets f.Next.
 func (f *Finding) expectWhole(name string, m match.Matcher, cut bool) {
 	if m.Empty() || !cut {
 		return

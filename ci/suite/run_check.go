@@ -309,7 +309,8 @@ type guardedFolder struct{}
 // guardedBoard is a board that starts programs with guardScript if the context asks for it.
 type guardedBoard struct{ Board }
 
-// Run runs a program, by guardScript if ctx has the key guardedFolder.
+// Run runs a program. If ctx has guardedFolder, a guard (see guardScript) kills the program 15 s
+// after ctx's deadline, and removes that folder.
 func (b guardedBoard) Run(ctx context.Context, argv ...string) (boardssh.Result, error) {
 	if dir, ok := ctx.Value(guardedFolder{}).(string); ok {
 		limit := 24 * time.Hour

@@ -84,7 +84,7 @@ func (r matchReader) readConsistOf(arg *goyaml.Node) Matcher {
 	}}
 }
 
-// readParts parses a list of matchers for single elements.
+// readParts parses arg's nodes as matchers for single elements. The caller checks arg's kind.
 func (r matchReader) readParts(arg *goyaml.Node) []Matcher {
 	var parts []Matcher
 	for _, c := range arg.Content {

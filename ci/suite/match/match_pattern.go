@@ -68,7 +68,7 @@ func (r matchReader) readPattern(n *goyaml.Node, text string) Matcher {
 	return m
 }
 
-// escapePattern returns the pattern that makes goss read text as plain text, after ! if it has one.
+// escapePattern returns a goss pattern for text as plain text. A leading ! still means absent.
 func escapePattern(text string) string {
 	if rest, absent := strings.CutPrefix(text, "!"); absent {
 		return `!\` + rest
