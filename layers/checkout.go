@@ -165,7 +165,7 @@ func (c *checkout) repoTree(r Repo) git.Tree { return git.TreeIn(c.p.Dir(c.ws, r
 
 // checkOutRepo checks out one repository at its commit, without patches, and records it. It creates
 // a missing checkout, and leaves one alone that is at its commit. Without a url it only checks that
-// the folder exists. It refuses abbreviated commits, unfinished merges, and what refuseLinks does.
+// the folder exists. It refuses abbreviated commits, unfinished merges, and what checkFolder does.
 func (c *checkout) checkOutRepo(ctx context.Context, r Repo) error {
 	defer c.step.Add(1)
 	dir := c.p.Dir(c.ws, r)
@@ -185,7 +185,7 @@ func (c *checkout) checkOutRepo(ctx context.Context, r Repo) error {
 	if t.IsCurrent(r.Remote) {
 		return nil
 	}
-	if err := c.refuseLinks(r); err != nil {
+	if err := c.checkFolder(r); err != nil {
 		return err
 	}
 	return t.CheckOut(ctx, r.Remote, c.ws.Mirrors, func() { c.markMoved(r) })
@@ -199,9 +199,9 @@ func (c *checkout) markMoved(r Repo) {
 	c.moved[r.ID] = true
 }
 
-// refuseLinks returns an error if r's folder is in one of git's own folders, or behind a link
+// checkFolder returns an error if r's folder is in one of git's own folders, or behind a link
 // inside another repository, which could lead elsewhere.
-func (c *checkout) refuseLinks(r Repo) error {
+func (c *checkout) checkFolder(r Repo) error {
 	dir := c.p.Dir(c.ws, r)
 	if own := git.FolderAround(dir); own != "" {
 		return r.At.Errorf("repos.%s: its folder %s lies in %s, where git runs files; give it another path", r.ID, dir, own)

@@ -102,13 +102,13 @@ func Start(ctx context.Context, name string, total int64, unit Unit) *Step {
 
 // Warn reports a warning as a step that has ended. It reports each text once.
 func Warn(ctx context.Context, text string) {
-	if r, _ := ctx.Value(contextKey{}).(*Reporter); r.markWarned(text) {
+	if r, _ := ctx.Value(contextKey{}).(*Reporter); r.isNewWarning(text) {
 		Start(ctx, "warning", 0, "").End(text, nil)
 	}
 }
 
-// markWarned reports whether a text is new, and remembers it. It returns false for a nil reporter.
-func (r *Reporter) markWarned(text string) bool {
+// isNewWarning reports whether a text is new, and remembers it. It returns false for a nil reporter.
+func (r *Reporter) isNewWarning(text string) bool {
 	if r == nil {
 		return false
 	}
