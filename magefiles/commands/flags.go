@@ -61,8 +61,8 @@ func (c *Command) pin(usage string) *string {
 	return parsed(c, "pin", "FINGERPRINT", "", usage, func(text string) (string, error) { return text, boardssh.CheckPin(text) })
 }
 
-// notBlank returns an error for a text of blanks only, or an empty one.
-func notBlank(text string) error {
+// checkNotBlank returns an error for a text of blanks only, or an empty one.
+func checkNotBlank(text string) error {
 	if strings.TrimSpace(text) == "" {
 		return errBlank
 	}
@@ -120,7 +120,7 @@ func (c *Command) choice(name string, all []string, usage string) *string {
 func parsed[T any](c *Command, name, kind string, otherwise T, usage string, parse func(string) (T, error)) *T {
 	value := otherwise
 	c.addFlag(name, usage, kind, func(text string) (err error) {
-		if err := notBlank(text); err != nil {
+		if err := checkNotBlank(text); err != nil {
 			return err
 		}
 		value, err = parse(text)

@@ -54,7 +54,7 @@ func newRoot(extra ...*Command) *Command {
 	root.SetHelpCommandGroupID(help.GroupID)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
-	root.PersistentFlags().Var(&flagValue{kind: "FOLDER", set: notBlank}, boardsFlag, "the folder of your own boards (or SLIPWAY_BOARDS); boards/ here or above if not given")
+	root.PersistentFlags().Var(&flagValue{kind: "FOLDER", set: checkNotBlank}, boardsFlag, "the folder of your own boards (or SLIPWAY_BOARDS); boards/ here or above if not given")
 	return root
 }
 
