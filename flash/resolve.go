@@ -131,7 +131,9 @@ func (p *imageResolver) readDigest(ctx context.Context) error {
 		return err
 	}
 	p.sums, p.list = &sums, file.Reference
-	p.listed, err = p.verifySigners(ctx, o, o.PathOf(file.Name), trust.Bytes(data))
+	if len(p.lists) > 0 {
+		p.listed, err = p.verifySigners(ctx, o, o.PathOf(file.Name), trust.Bytes(data))
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // the image itself may be signed
 	}

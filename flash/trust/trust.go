@@ -151,10 +151,14 @@ func (e notSigned) Is(target error) bool { return target == fs.ErrNotExist }
 
 // Verify verifies that a signer of each list signed the content of a file, and returns the signers.
 // The signatures lie beside the file. It reads the content to its end, which seals a sealed.File.
+// It is an error if there is no list.
 func (ls Lists) Verify(ctx context.Context, at Place, file string, of Content) ([]Signer, error) {
 	signatures, names, err := ls.Find(ctx, at, file)
 	if err != nil {
 		return nil, err
+	}
+	if len(ls) == 0 {
+		return nil, fmt.Errorf("verify %s: no list of signers is given", file)
 	}
 	var signers []Signer
 	for i, l := range ls {

@@ -148,6 +148,9 @@ func TestNamed(t *testing.T) {
 	if out, err := exec.Command("ssh-keygen", "-q", "-Y", "sign", "-f", root+"/key", "-n", "file", root+"/empty/list").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	if signers, err := (Lists{}).Verify(t.Context(), Folder(root+"/empty"), root+"/empty/list", Bytes("x\n")); err == nil {
+		t.Errorf("Verify without a list of signers = %v; want an error", signers)
+	}
 	signers, err := ann.Verify(t.Context(), Folder(root+"/empty"), root+"/empty/list", Bytes("x\n"))
 	if err != nil || len(signers) != 1 || signers[0].Name != "ann" {
 		t.Errorf("Verify = %v, %v; want ann", signers, err)
