@@ -87,7 +87,11 @@ func (p *cacheEntry) findWhole(ctx context.Context) (*cacheRecord, *sealed.File,
 	}
 	step := progress.Start(ctx, "prove "+p.name, r.SizeBytes, progress.Bytes)
 	sum, err := f.Seal(ctx, step.Add)
-	step.End("in the cache", err)
+	said := "in the cache"
+	if err != nil {
+		said = err.Error() // shown, as the file is fetched again
+	}
+	step.End(said, err)
 	if err == nil && sum == r.SHA256 && f.SizeBytes() == r.SizeBytes {
 		return r, f, nil
 	}
