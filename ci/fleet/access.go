@@ -319,7 +319,7 @@ func (inv *Inventory) readOption(a *Access, line int, option string) error {
 	return nil
 }
 
-// parseJumpHosts splits a list of hosts at commas. "none" gives no hosts.
+// parseJumpHosts splits a list of hosts at commas, and trims nothing. "none" gives no hosts.
 func parseJumpHosts(list string) []string {
 	if list == "none" {
 		return nil
@@ -346,8 +346,8 @@ func (inv *Inventory) WarningsFor(hosts []*Host) []string {
 	return inv.Warnings
 }
 
-// expandHome replaces ~ in the path of a key by this user's home, and refuses ~NAME. As in Ansible,
-// a relative path starts in the current folder, so it stays as it is.
+// expandHome replaces the ~ of a key's path ~/FILE by this user's home, and refuses any other ~. As
+// in Ansible, a relative path starts in the current folder, so it stays as it is.
 func expandHome(name string) (string, error) {
 	rest, ok := strings.CutPrefix(name, "~")
 	if !ok {

@@ -18,7 +18,7 @@ import (
 var errHeld = errors.New("in use")
 
 // lockFile locks a file, creates it if necessary, and writes this process's ID into it. It returns
-// errHeld if another process has the lock: at once if that is alive, or else after execLimit.
+// errHeld if another process has the lock: at once if that is alive, else after waiting execLimit.
 func lockFile(name string) (unlock func(), err error) {
 	if err := localfile.MkdirAll(filepath.Dir(name)); err != nil {
 		return nil, err

@@ -109,7 +109,7 @@ func (o Outcome) countKinds() kindCounts {
 // doneCount returns the number of boards that have what the run deploys.
 func (n kindCounts) doneCount() int { return n[Passed] + n[Already] }
 
-// String returns the counts as text, like "475 passed, 3 disk full".
+// String returns the counts as text, the most urgent kind last, like "475 passed, 3 disk full".
 func (n kindCounts) String() string {
 	var words []string
 	for _, k := range slices.Backward(kinds) {

@@ -175,7 +175,8 @@ func (p *plan) runFleet(ctx context.Context, w io.Writer) (Outcome, error) {
 	return r.outcome, errors.Join(err, r.outcome.WriteSummary(w, p.outputDir()), report.AddSummary(summary), r.outcome.asError(ctx, next))
 }
 
-// commandName returns the name of the request's command, which names the output folder too.
+// commandName returns the request's command, which also names the output folder: preflight, update,
+// run, deploy or smoke.
 func (a Request) commandName() string {
 	switch {
 	case a.Update != "" && a.DryRun:
@@ -376,8 +377,9 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 	return nil
 }
 
-// claimBoard adds a host's address and serial to boards. It fails if another host has one: two
-// attempts would write to one board at once, and a second update would replace the only old system.
+// claimBoard adds a host's address, with port and jump hosts, and serial to boards. It fails if
+// another host has one: two attempts would write to one board at once, and a second update would
+// replace the only old system.
 func claimBoard(inv *Inventory, h *Host, a Access, boards map[string]string) error {
 	address := fmt.Sprintf("the address %s, port %d", strings.ToLower(a.Host), cmp.Or(a.Port, 22))
 	marks := []string{strings.Join(append([]string{address}, a.Jump...), " through ")}
@@ -458,7 +460,8 @@ type fleetRun struct {
 	finished int // jobs that are not tried again
 }
 
-// newRun creates a run's state. Its journal replaces the last run's, whose reports newRun removes.
+// newRun creates a run's state, with the results in p.before. Its journal replaces the last run's,
+// whose reports it removes.
 func newRun(p *plan) (*fleetRun, error) {
 	r := &fleetRun{plan: p, history: history{at: map[string]int{}, notes: p.noted}}
 	r.outcome = Outcome{Board: p.spec.Board, Work: p.request.describeWork(), Inventory: p.request.Inventory, Started: time.Now().UTC(), Did: p.work}

@@ -403,7 +403,8 @@ func (r *Report) AddFailure(stage string, err error, next string) {
 }
 
 // SplitNext splits an error whose second and last line is "next: STEP", and returns STEP as the
-// user types it. Others are whole, with ofStage: further lines may be a board's output, no advice.
+// user types it. For other errors saw is the whole text, which may have a board's output, and next
+// is ofStage.
 func SplitNext(err error, ofStage string) (saw, next string) {
 	saw, rest, _ := strings.Cut(err.Error(), "\n")
 	step, ok := strings.CutPrefix(strings.TrimSpace(rest), "next: ")

@@ -164,7 +164,7 @@ func (s *Session) isLost() bool {
 }
 
 // tearDown runs all commands of a check's teardown in TeardownLimit, also after a timeout, a Ctrl-C
-// or a failed command, but not on a lost board. It returns the errors as text.
+// or a failed command, but not on a lost board. s.now cancels it. It returns the errors as text.
 func (s *Session) tearDown(ctx context.Context, c Check) (wrong []string) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), TeardownLimit, fmt.Errorf("it took longer than %v", TeardownLimit))
 	defer cancel()

@@ -119,8 +119,8 @@ const LostNext = "see whether the board has power and did not restart (its seria
 // lostSaw is the beginning of CheckResult.Saw of a check that did not finish.
 const lostSaw = "not finished: "
 
-// findLostCheck returns the number and name of the first check that the lost board left unfinished.
-// If there is none, it returns the number of checks and "after the last".
+// findLostCheck returns the number, from 1, and name of the first check that the lost board left
+// unfinished. If there is none, it returns the number of checks and "after the last".
 func findLostCheck(r report.Report) (at int, name string) {
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {

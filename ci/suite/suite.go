@@ -96,7 +96,7 @@ func AllNames() ([]string, error) {
 	return names, err
 }
 
-// findOwn returns the file of the user's own suite of a name, or "". It refuses a built-in's name.
+// findOwn returns the file of the user's own suite, or "". It refuses one with a built-in's name.
 func findOwn(name string) (string, error) {
 	own, err := images.OwnSuites()
 	if file := own[name]; file != "" && slices.Contains(Names(), name) {

@@ -44,8 +44,9 @@ func (e *Entry) readTable() *table {
 	return t
 }
 
-// read makes the table of an output, with at most report.MaxTableRows rows. The first row sets the
-// columns, labels first. Other keys of later rows are dropped.
+// read makes the table of an output: a row of each line that t.lines matches, at most
+// report.MaxTableRows, from its words KEY=VALUE. The first row sets the columns, labels first.
+// Other keys of later rows are dropped.
 func (t *table) read(output string) *report.Table {
 	all := report.Table{}
 	for line := range strings.Lines(output) {
