@@ -370,17 +370,7 @@ func showConfig(w io.Writer, done configDone, o ConfigOptions) error {
 		fmt.Fprintln(w, plaintext.Printable(note))
 	}
 	io.WriteString(w, done.Diff)
-	n := len(done.Changes) + len(done.Settings)
-	switch {
-	case o.DryRun && done.Error == "":
-		fmt.Fprintf(w, "%d changes; nothing was done\n", n)
-	case done.Undo != "" && done.Error != "":
-		fmt.Fprintf(w, "some of these %d changes may be made; deploy undo puts back what was there (--id=%s)\n", n, done.Undo)
-	case done.Undo != "":
-		fmt.Fprintf(w, "%d changes; deploy undo puts back what was there (--id=%s)\n", n, done.Undo)
-	case n == 0 && done.Error == "":
-		fmt.Fprintln(w, "the board is as it should be")
-	}
+	done.showEnd(w, len(done.Changes)+len(done.Settings), "", "the board", o.DryRun)
 	return nil
 }
 

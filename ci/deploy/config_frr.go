@@ -126,7 +126,7 @@ func (r frr) startFRR(ctx context.Context, p *configPlan) error {
 		return err
 	}
 	a := followUp{files: []string{frrDaemons, frrConfig}, always: len(p.settings) > first, do: func(ctx context.Context, changed func(string) bool) (string, error) {
-		return checkFRR(ctx, p.conn)
+		return "", checkFRR(ctx, p.conn)
 	}}
 	if len(p.settings) == before { // FRR runs already, so it must reload its files
 		a.unit, a.do = frrUnit, func(ctx context.Context, changed func(string) bool) (string, error) {
@@ -213,26 +213,24 @@ func reloadFRR(ctx context.Context, conn *boardssh.Conn, otherDaemons bool) (str
 			return "", err
 		}
 		if r.Status == 0 {
-			_, err := checkFRR(ctx, conn)
-			return "FRR was reloaded", err
+			return "FRR was reloaded", checkFRR(ctx, conn)
 		}
 		note = "FRR was restarted, as it could not be reloaded (frr-pythontools has what that takes)"
 	}
 	if err := undo.RestartUnits(ctx, conn, []string{frrUnit}, configWatch); err != nil {
 		return "", err
 	}
-	_, err := checkFRR(ctx, conn)
-	return note, err
+	return note, checkFRR(ctx, conn)
 }
 
-// checkFRR returns an error unless FRR runs and shows its configuration. The text is always "".
-func checkFRR(ctx context.Context, conn *boardssh.Conn) (string, error) {
+// checkFRR returns an error unless FRR runs and shows its configuration.
+func checkFRR(ctx context.Context, conn *boardssh.Conn) error {
 	if is, err := undo.ReadSetting(ctx, conn, undo.Service, frrUnit); err != nil || is != "active" {
-		return "", cmp.Or(err, fmt.Errorf("FRR does not run; on the board: journalctl -u %s", frrUnit))
+		return cmp.Or(err, fmt.Errorf("FRR does not run; on the board: journalctl -u %s", frrUnit))
 	}
 	r, err := conn.Ask(ctx, "vtysh", "-c", "show running-config")
 	if err == nil && r.Status != 0 {
 		err = fmt.Errorf("FRR runs, and does not show its configuration: status %d: %s", r.Status, plaintext.Clean(string(r.Stderr), report.MaxSawBytes))
 	}
-	return "", err
+	return err
 }

@@ -181,17 +181,22 @@ func showFiles(w io.Writer, done filesDone, remote string, o FilesOptions) error
 	for _, c := range done.Changes {
 		fmt.Fprintf(w, "%-13s  %q\n", c.Kind, c.Path)
 	}
-	switch {
-	case o.DryRun:
-		fmt.Fprintf(w, "%d changes in %s; nothing was done\n", len(done.Changes), remote)
-	case done.Undo != "" && done.Error != "":
-		fmt.Fprintf(w, "some of these %d changes in %s may be made; deploy undo puts back what was there (--id=%s)\n", len(done.Changes), remote, done.Undo)
-	case done.Undo != "":
-		fmt.Fprintf(w, "%d changes in %s; deploy undo puts back what was there (--id=%s)\n", len(done.Changes), remote, done.Undo)
-	case len(done.Changes) == 0 && done.Error == "":
-		fmt.Fprintf(w, "%s is as it should be\n", remote)
-	}
+	done.showEnd(w, len(done.Changes), " in "+remote, remote, o.DryRun)
 	return nil
+}
+
+// showEnd writes the last line, about n changes at a place, " in FOLDER" or "". what is the whole.
+func (d filesDone) showEnd(w io.Writer, n int, place, what string, dryRun bool) {
+	switch {
+	case dryRun && d.Error == "":
+		fmt.Fprintf(w, "%d changes%s; nothing was done\n", n, place)
+	case d.Undo != "" && d.Error != "":
+		fmt.Fprintf(w, "some of these %d changes%s may be made; deploy undo puts back what was there (--id=%s)\n", n, place, d.Undo)
+	case d.Undo != "":
+		fmt.Fprintf(w, "%d changes%s; deploy undo puts back what was there (--id=%s)\n", n, place, d.Undo)
+	case n == 0 && d.Error == "":
+		fmt.Fprintf(w, "%s is as it should be\n", what)
+	}
 }
 
 // UndoOptions says what Undo does.

@@ -28,12 +28,14 @@ var (
 // noStatus is deploy run's exit status if the container has none: that of ssh, rare in programs.
 const noStatus = 255
 
-// outcomes are the kinds of failure, each with its word in a report and a command's exit status.
-var outcomes = []struct {
+type outcome struct {
 	err    error
 	word   string
 	status int
-}{
+}
+
+// outcomes are the kinds of failure, each with its word in a report and a command's exit status.
+var outcomes = []outcome{
 	{ErrUnreachable, "unreachable", 3},
 	{ErrFailed, "check", 4},
 	{ErrWrong, "suite", 5},
@@ -55,28 +57,23 @@ func ExitStatus(err error) int {
 	if errors.Is(err, errNoStatus) {
 		return noStatus
 	}
-	for _, o := range outcomes {
-		if errors.Is(err, o.err) {
-			return o.status
-		}
-	}
-	if err != nil {
-		return 1
-	}
-	return 0
+	return outcomeOf(err).status
 }
 
 // ReasonFor returns the word for err in a report: that of its kind, "other", or "" for nil.
-func ReasonFor(err error) string {
+func ReasonFor(err error) string { return outcomeOf(err).word }
+
+// outcomeOf returns the outcome of err's kind, "other" with status 1, or no word and 0 for nil.
+func outcomeOf(err error) outcome {
 	for _, o := range outcomes {
 		if errors.Is(err, o.err) {
-			return o.word
+			return o
 		}
 	}
 	if err != nil {
-		return "other"
+		return outcome{err, "other", 1}
 	}
-	return ""
+	return outcome{}
 }
 
 // Because adds a kind to err and keeps its text. It returns err as it is if it is nil or ctx ended.
