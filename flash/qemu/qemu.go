@@ -201,13 +201,7 @@ func (v *VM) isAlive() bool {
 		return false
 	}
 	mine, err := filepath.Abs(v.dir)
-	return err == nil && sameFile(cwd, mine)
-}
-
-func sameFile(a, b string) bool {
-	ai, errA := os.Stat(a)
-	bi, errB := os.Stat(b)
-	return errA == nil && errB == nil && os.SameFile(ai, bi)
+	return err == nil && localfile.Same(cwd, mine)
 }
 
 // Exited returns a channel that is closed when a machine started by this process has ended.

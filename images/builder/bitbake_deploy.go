@@ -119,7 +119,7 @@ func (b *projectBuild) collectFiles(ctx context.Context, found []image, known ma
 	var files []images.File
 	for _, i := range found {
 		name := filepath.Base(i.name)
-		if f := known[name]; f.Kind == i.kind && sameFile(i.name, filepath.Join(b.dir, name)) {
+		if f := known[name]; f.Kind == i.kind && localfile.Same(i.name, filepath.Join(b.dir, name)) {
 			files = append(files, f)
 			continue
 		}
@@ -186,13 +186,6 @@ func sameContent(a, b string) bool {
 	one, err := os.ReadFile(a)
 	other, missing := os.ReadFile(b)
 	return err == nil && missing == nil && bytes.Equal(one, other)
-}
-
-// sameFile reports whether two paths name the same file.
-func sameFile(a, b string) bool {
-	one, err := os.Stat(a)
-	other, missing := os.Stat(b)
-	return err == nil && missing == nil && os.SameFile(one, other)
 }
 
 // This file finds what bitbake deployed, by what bitbake says of each target.

@@ -57,6 +57,13 @@ func ReadAll(r io.Reader, name string, most int64) ([]byte, error) {
 	return data, nil
 }
 
+// Same reports whether two paths name the same file.
+func Same(a, b string) bool {
+	one, err := os.Stat(a)
+	other, missing := os.Stat(b)
+	return err == nil && missing == nil && os.SameFile(one, other)
+}
+
 // Tail returns up to most bytes of a regular file's end, as far as readable. It never blocks.
 func Tail(name string, most int64) []byte {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
