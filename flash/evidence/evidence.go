@@ -387,11 +387,8 @@ func (r Report) showBill(line func(name, format string, args ...any)) {
 	worst := plaintext.Either(b.Worst > 0, fmt.Sprintf(" (the worst %.1f)", b.Worst), "")
 	line("flaws", "%d open%s, %d fixed, %d ignored", b.Open, worst, b.Fixed, b.Ignored)
 	for _, f := range b.Flaws[:min(len(b.Flaws), shownFlaws)] {
-		about := f.Why
-		if f.Score > 0 {
-			about = fmt.Sprintf("%.1f", f.Score)
-		}
-		line("open", "%s in %s %s, %s", f.ID, f.Package, f.Version, cmp.Or(about, "no score"))
+		about := plaintext.Either(f.Score > 0, fmt.Sprintf("%.1f", f.Score), cmp.Or(f.Why, "no score"))
+		line("open", "%s in %s %s, %s", f.ID, f.Package, f.Version, about)
 	}
 	if n := len(b.Flaws) - shownFlaws; n > 0 {
 		line("open", "%d more: --json has all", n)

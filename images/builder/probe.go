@@ -109,11 +109,16 @@ func (d disk) probeFiles(t *tar.Writer, pattern string) error {
 	if err != nil {
 		return err
 	}
+	root, err := os.OpenRoot(d.root) // a link that points out of it is an error
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	if len(found) == 0 {
 		return fmt.Errorf("%s: debian.probe: %s matches nothing in the image", d.spec.BoardFile(), pattern)
 	}
 	for _, inside := range found {
-		data, err := readInside(d.root, inside)
+		data, err := root.ReadFile(inside)
 		if errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("%s: debian.probe: %s leads nowhere in the image", d.spec.BoardFile(), inside)
 		}
@@ -125,14 +130,4 @@ func (d disk) probeFiles(t *tar.Writer, pattern string) error {
 		}
 	}
 	return nil
-}
-
-// readInside reads a file below root. A link that points out of root is an error.
-func readInside(root, name string) ([]byte, error) {
-	r, err := os.OpenRoot(root)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	return r.ReadFile(name)
 }

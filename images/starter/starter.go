@@ -198,14 +198,11 @@ func PlanBoard(ctx context.Context, folder string, req Request) (Plan, error) {
 // newChoices returns the values of the templates for a board like another one. "slipway up" makes a
 // virtual board, "slipway build" the others.
 func newChoices(req Request, like images.Spec) choices {
-	c := choices{
-		Name: req.Name, Like: req.Like, Project: projectName(req.Folder), Version: images.ThisProgram().String(), Make: "build",
+	return choices{
+		Name: req.Name, Like: req.Like, Project: projectName(req.Folder), Version: images.ThisProgram().String(),
+		Make:   plaintext.Either(like.Machine != nil, "up", "build"),
 		NoHook: like.Debian != nil, Hardware: like.Debian == nil,
 	}
-	if like.Machine != nil {
-		c.Make = "up"
-	}
-	return c
 }
 
 // planBoard returns board.yml, kas.yml for real hardware, and next steps. It refuses a rig.
