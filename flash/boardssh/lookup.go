@@ -133,8 +133,8 @@ func (c config) setConnection(a *Address) error {
 	return c.setAlgorithms(a)
 }
 
-// setAlgorithms sets the address's algorithms to those that both the configuration and Slipway
-// allow. No common algorithm is an error. It uses weak algorithms only if no other is left. Without
+// setAlgorithms sets the address's ciphers, MACs and key exchanges to those that the configuration
+// and Slipway allow. No common one is an error. It uses weak ones only if no other is left. Without
 // a setting, ssh lists its defaults, which contain all of Slipway's.
 func (c config) setAlgorithms(a *Address) (err error) {
 	var ours ssh.Config

@@ -197,7 +197,7 @@ func (t *Containerd) listContainers(ctx context.Context) (left []Leftover, err e
 	return left, nil
 }
 
-// Remove stops a container by its name, and removes it. It does not check that Run made it.
+// Remove stops and removes a container, even one that Run did not make. A missing one is an error.
 func (t *Containerd) Remove(ctx context.Context, name string) error {
 	r := t.newRun(name)
 	ctx = t.withNamespace(ctx)

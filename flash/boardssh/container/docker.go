@@ -98,7 +98,7 @@ func tagOfDigest(name string) string {
 	return base + ":" + digest[:min(12, len(digest))]
 }
 
-// imageID returns the ID of the image with that name; empty if there is none.
+// imageID returns the ID of the image with that name, or "" if the engine fails or has none.
 func (d *docker) imageID(ctx context.Context, name string) (string, error) {
 	r, err := d.conn.Ask(ctx, d.program, "image", "inspect", "--format", "{{.Id}}", name)
 	if err != nil || r.Status != 0 {

@@ -140,7 +140,8 @@ func (r *containerRun) runContainer(ctx context.Context, c Spec) (Exit, error) {
 	return exit, nil
 }
 
-// startTask creates the container's task and starts it. The channel gets its exit status.
+// startTask creates the container's task and starts it. The channel gets its exit status. After an
+// error the task may still exist.
 func startTask(ctx context.Context, made client.Container, output cio.Config) (client.Task, <-chan client.ExitStatus, error) {
 	task, err := made.NewTask(ctx, func(string) (cio.IO, error) { return boardLog{output}, nil })
 	if err != nil {
@@ -251,7 +252,7 @@ func mergeEnv(lists ...[]string) []string {
 	return env
 }
 
-// parseUser parses "", "uid" or "uid:gid". A missing number is 0; a name is an error.
+// parseUser parses "" as 0:0, "uid" as uid:0, or "uid:gid". All else is an error, also a name.
 func parseUser(s string) (uid, gid uint32, err error) {
 	if s == "" {
 		return 0, 0, nil

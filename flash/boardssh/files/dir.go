@@ -285,8 +285,8 @@ func (d *folderUpload) planName(name string, same bool) error {
 	return nil
 }
 
-// compareRights adds a name to chmods, chowns and changes if its mode or owner is not the board's.
-// It ignores setuid and setgid of folders, and the mode of symlinks.
+// compareRights adds a name to changes and chmods if its mode or owner on the board is another, and
+// to chowns if its owner is. It ignores setuid and setgid of folders, and the mode of symlinks.
 func (d *folderUpload) compareRights(name string, want, have entry) {
 	mode := want.kind != fs.ModeSymlink && want.mode != have.mode
 	if want.kind == fs.ModeDir {

@@ -178,7 +178,7 @@ func wholeFile(size int64) []piece {
 	return []piece{{0, size}}
 }
 
-// uploadRest syncs the part file, whose pieces have all arrived, and finishes it by finishOnce. It
+// uploadRest syncs the complete part file, finishes it by finishOnce, and returns its digest. It
 // first copies an executable that another process may have open, as such a file cannot run.
 func (k *transfer) uploadRest(ctx context.Context, w *stream, p partFile, f *boardDigest, want localDigest, remote string, mode fs.FileMode) (string, error) {
 	mayBeOpen, err := k.syncFile(ctx, w)

@@ -238,7 +238,7 @@ func (k *transfer) startStream(ctx context.Context, all *sync.WaitGroup, w *stre
 	})
 }
 
-// servePieces sends pieces over w, several at once, until none is left. w.file stays open.
+// servePieces sends pieces over w, several at once, to the last. w.file is nil only on an error.
 func (k *transfer) servePieces(ctx context.Context, w *stream) (err error) {
 	file := w.file
 	w.file = nil
@@ -384,7 +384,8 @@ func (q *pieceQueue) nextPiece(ctx context.Context, most int64) (piece, bool) {
 	}
 }
 
-// popPiece takes a new or returned piece, or returns a channel that closes when pieces come back.
+// popPiece takes a piece of up to most bytes. If none is left, also when all have arrived, or after
+// an error, it returns false and a channel that closes when pieces come back.
 func (q *pieceQueue) popPiece(most int64) (piece, bool, chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -62,8 +62,8 @@ func StartSudo(t *testing.T, rights string, settings ...string) *sshd.Server {
 // modes are the modes of the files that the server has instead of this machine's.
 var modes = map[string]fs.FileMode{"passwd": 0o644, "group": 0o644, "shadow": 0o600, "sudoers": 0o440}
 
-// fillEtc writes the server's /etc files into etc: this machine's with SudoUser, and new sudoers.
-// It also copies the file of authorized keys into etc.
+// fillEtc writes into etc this machine's passwd, group and shadow with SudoUser added, and sudoers
+// with only root's line and rights. It copies the key file authorized to the name "authorized".
 func fillEtc(etc, rights, authorized string) error {
 	hash, err := exec.Command("openssl", "passwd", "-6", SudoPassword).Output()
 	if err != nil {
