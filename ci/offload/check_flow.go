@@ -316,8 +316,9 @@ func (c flow) withoutTraffic(f *suite.Finding, pmd *testpmd, out dpdkPort) error
 // counterLag is how long hardware may take to update a counter.
 const counterLag = 5 * time.Second
 
-// expectCount compares a rule's counter, read twice, with the number of sent packets and bytes. A
-// hardware counter may be late by up to counterLag, and may count checksums of frames (FCS) too.
+// expectCount expects in f that a rule's counter is want, and the same when read again. f also gets
+// an error of read; only that of ctx is returned. A hardware counter may be late by up to
+// counterLag, and may count checksums of frames (FCS) too.
 func expectCount(ctx context.Context, f *suite.Finding, name string, want tally, read func() (tally, error)) error {
 	limit := counterLag
 	if f.Proves == report.ProvesSoftware {

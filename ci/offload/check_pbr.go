@@ -37,7 +37,7 @@ var plugins = map[string]plugin{
 	},
 }
 
-// readPBR parses a check of the section pbr: FRR's plugin, the rule, and its traffic or cases.
+// readPBR parses a check of pbr: FRR's plugin, the rule, its traffic or cases. It sets its limit.
 func readPBR(e *suite.Entry) suite.Probe {
 	e.Limit = 3 * time.Minute
 	p := pbr{
@@ -218,8 +218,8 @@ func (p pbr) checkRule(ctx context.Context, f *suite.Finding, r *router, t *traf
 	return t.sendAndCheck(ctx, f, p.trafficOptions, ruleset{})
 }
 
-// configureRule creates the rule in the policy dns, and applies dns. The command that makes zebra
-// resolve next hops comes last, because it must work for rules that exist already.
+// configureRule creates the rule in the policy dns, and applies dns. Without a group, the command
+// that makes zebra resolve next hops comes last, because it must work for rules that exist already.
 func (p pbr) configureRule(ctx context.Context, r *router, dns policy) error {
 	rule := dns.ruleCommands(ruleSeq, p.rulePattern(r.DPU).matchCommands(dns)...)
 	if p.group {

@@ -384,7 +384,7 @@ func readTrafficOptions(e *suite.Entry) trafficOptions {
 	return a
 }
 
-// makeSamples builds the samples: packets that match the rule, and others that differ in one field.
+// makeSamples adds samples to t, and returns them: some match the rule, others differ in one field.
 func (t *traffic) makeSamples(a trafficOptions) (all []*sample) {
 	name, other := "UDP", "TCP"
 	rule := datagram{protocol: protocolUDP, fromPort: sourcePort, toPort: a.port}

@@ -243,8 +243,8 @@ func (s *session) addWords(text string) {
 	}
 }
 
-// call runs ci/dev/bench/AREA.sh with the arguments in verb, and returns its output. s.words, the
-// program to measure, and whether the variant is the first are the script's environment variables.
+// call runs ci/dev/bench/AREA.sh with the words of verb as arguments, and returns its output. It
+// sets environment variables: s.words, program (v's or else s's), and first=yes if v is the first.
 func (s *session) call(ctx context.Context, v variant, verb string) ([]byte, error) {
 	env := []string{"program=" + cmp.Or(v.program, s.program), "first="}
 	if v.first {

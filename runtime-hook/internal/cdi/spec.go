@@ -125,8 +125,8 @@ func (b Board) sharedPaths() (paths []string) {
 	return paths
 }
 
-// deviceEdits returns edits that add the plan's device nodes with these paths, and the groups that
-// may open them, except in the version Oldest. It skips a path that is not in the plan.
+// deviceEdits returns edits that add the plan's device nodes with these paths, in the plan's order,
+// and the groups that may open them. The version Oldest has no groups. It skips unknown paths.
 func (b Board) deviceEdits(paths []string) (e edits) {
 	for _, d := range b.Devices {
 		if !slices.Contains(paths, d.Path) {

@@ -140,7 +140,7 @@ func parseL4T(text string) string {
 	return version
 }
 
-// parseDriver returns the first version in "NVRM version: NVIDIA UNIX Open Kernel … 540.3.0 …".
+// parseDriver returns the first version with a dot in the first line, "NVRM version: … 540.3.0 …".
 func parseDriver(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	for _, word := range strings.Fields(line) {

@@ -129,7 +129,7 @@ func Parse(files []File) (entries []Entry, problems []Problem) {
 	return entries, problems
 }
 
-// readFile reads a CSV file of up to left bytes. An error, or that all may write it, is a problem.
+// readFile reads a CSV file of up to left bytes. A problem is an error (no data), or all may write.
 func readFile(path string, left int) File {
 	out, name := File{Path: path}, filepath.Base(path)
 	data, info, err := regular.Read(path, maxBytes)

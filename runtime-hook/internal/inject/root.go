@@ -171,7 +171,7 @@ func (r *Root) Apply(p plan.Plan) (Result, error) {
 	return res, nil
 }
 
-// openFolder opens dir in the container, and keeps it open in r.dirs. It creates dir if missing.
+// openFolder opens or creates dir in the container, and keeps it in r.dirs, even if closed is set.
 func (r *Root) openFolder(dir string) (*folder, error) {
 	if f, ok := r.dirs[dir]; ok {
 		return f, nil
@@ -217,7 +217,7 @@ func imageError(err error, p string) error {
 	return err
 }
 
-// checkFolder returns f as a folder. It refuses other files, and the kernel's own file systems.
+// checkFolder returns f as a folder. It refuses other files and kernel file systems, but closes none.
 func (r *Root) checkFolder(f *os.File, dir string) (*folder, error) {
 	if kind, err := fileKind(f); err != nil || kind != unix.S_IFDIR {
 		return nil, errors.Join(err, inTheWayError("%s is no folder there, nor a link to one", dir))

@@ -161,7 +161,7 @@ func (f cacheFile) stringAt(offset uint32) (string, bool) {
 
 const maxPath = 4096 // PATH_MAX, with the NUL
 
-// readExtension reads generator and hwcaps into c. Other sections do not matter to entries.
+// readExtension reads generator, ours and hwcaps into c, if any. Other sections do not matter.
 func (f cacheFile) readExtension(c *cache) error {
 	offset := le.Uint32(f.data[32:])
 	if offset == 0 {

@@ -308,7 +308,7 @@ func describeMode(m fs.FileMode) string {
 	return "a FIFO, a socket or a block device, which no container gets; take it out of the list"
 }
 
-// addMount adds m to the plan, unless its path is taken.
+// addMount adds m, of the entry e, to the plan. It does nothing if another has m's path already.
 func (c *compiler) addMount(e csv.Entry, m Mount) {
 	if c.claimPath(e, m.Path) {
 		c.plan.Mounts = append(c.plan.Mounts, m)
@@ -332,8 +332,8 @@ func listedAt(e csv.Entry) string {
 	return fmt.Sprintf("%s:%d", e.File, e.Line)
 }
 
-// orderPlan returns the plan with the folders first. It leaves out entries that a folder contains
-// already, and those that cannot be made in a folder because it is read-only.
+// orderPlan returns the plan with the folders first, and its libraries. It leaves out entries that
+// a folder contains already, and those that cannot be made in a folder because it is read-only.
 func (c *compiler) orderPlan() Plan {
 	folders, files := c.sortMounts()
 	var p Plan

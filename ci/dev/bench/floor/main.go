@@ -69,7 +69,7 @@ func stateField(state, name string) string {
 }
 
 // enterContainer moves the calling thread into the mount namespace of pid, and returns a descriptor
-// of rootfs. An error ends the program.
+// of rootfs, a path in that namespace. An error ends the program.
 func enterContainer(pid, rootfs string) int {
 	ns := must(unix.Open("/proc/"+pid+"/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0))
 	exitOn(unix.Unshare(unix.CLONE_FS))
