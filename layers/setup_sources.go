@@ -14,7 +14,7 @@ import (
 var setupOverrides = &yaml.Shape{Kinds: yaml.Dict, Needs: []string{"sources"}, Keys: map[string]*yaml.Shape{"description": yaml.AText, "version": yaml.AText, "sources": setupSources}}
 
 // readSources makes a Repo of each source in the file, replaced by its entry in the lock file if
-// that has one. It refuses two sources in one folder, and fills s.sources and s.toLock.
+// that has one. It refuses two sources in one folder, and fills p.Repos and p.setup.
 func (p *Project) readSources(lock string) error {
 	s := p.setup
 	s.sources = yaml.NewDict()

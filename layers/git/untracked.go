@@ -114,7 +114,7 @@ func (w *untrackedScan) hasFolder(path string) (bool, error) {
 	return free, err
 }
 
-// isFolder is hasFolder for a path whose parent is a folder.
+// isFolder is hasFolder for a path whose parent is a folder. It too adds the file that path is.
 func (w *untrackedScan) isFolder(path string) (bool, error) {
 	info, err := os.Lstat(filepath.Join(w.dir, path))
 	if isAbsent(err) {

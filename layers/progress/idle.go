@@ -63,7 +63,7 @@ func Release(ctx context.Context) (back func()) {
 	return func() { r.setQuiet(false) }
 }
 
-// setQuiet hides the idle step. It stays hidden until the next call with quiet false.
+// setQuiet hides the idle step, if quiet until the next call with quiet false. r may be nil.
 func (r *Reporter) setQuiet(quiet bool) {
 	if r == nil || r.idle == nil {
 		return

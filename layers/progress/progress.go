@@ -228,7 +228,7 @@ func (s *Step) End(detail string, err error) {
 // Reuse ends the step as Cached: an earlier result is still valid.
 func (s *Step) Reuse(detail string) { s.closeStep(Cached, detail, false) }
 
-// closeStep ends a step, unless it has ended already.
+// closeStep ends a step, unless it has ended. returned says that the command prints detail.
 func (s *Step) closeStep(state State, detail string, returned bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

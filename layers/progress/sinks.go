@@ -108,7 +108,7 @@ func (s *lineSink) Close() { close(s.stop) }
 // stateColours are the colours of the states in which a step ends.
 var stateColours = map[State]plaintext.Colour{Done: plaintext.Good, Cached: plaintext.Good, Failed: plaintext.Bad}
 
-// endLine returns the line for a step that ended, shortened to the width of a terminal.
+// endLine returns an ended step's line, cut to w's width, without an error that the command prints.
 func endLine(e Event, w io.Writer) string {
 	head := fmt.Sprintf("%-18s %6.1fs  ", e.Step, elapsedTime(e).Seconds())
 	state := fmt.Sprintf("%-6s", e.State)

@@ -18,7 +18,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// evidenceCommand returns the command evidence, which checks an artifact's signature and sources.
+// evidenceCommand returns the command evidence, which judges an artifact's signature and sources.
 func evidenceCommand() *Command {
 	c := New("evidence TARGET", "Show who built and signed an artifact, its sources, and its known flaws")
 	c.Long = `TARGET is a board that is built, or the folder of an artifact. Slipway reads:

@@ -187,7 +187,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usageOf(cmd, err)
 }
 
-// suggestFlag returns the end of an error about an unknown flag: the flag that was meant, or all.
+// suggestFlag returns the end of an error about an unknown flag: what was meant, or all flags.
 func suggestFlag(cmd *cobra.Command, name string) string {
 	var known []string
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {

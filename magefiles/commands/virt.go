@@ -104,6 +104,7 @@ func rigDownCommand() *Command {
 	return c
 }
 
+// rigSSHCommand returns the command rig ssh, which logs in on a rig that rig up --keep left on.
 func rigSSHCommand() *Command {
 	c := New("ssh [BOARD] [-- COMMAND...]", "Log in on the rig that \"rig up --keep\" keeps on")
 	c.Long = `Leave with "exit". Without BOARD it takes the first rig.`
