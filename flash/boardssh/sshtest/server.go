@@ -123,7 +123,7 @@ func (c Conversation) session(offer ssh.NewChannel) {
 	}
 }
 
-// SayShell prints the marked process id for Slipway's line, as a shell does that has run the line.
+// SayShell prints the mark in Slipway's line and process id 4242 on standard error, as a shell does.
 func SayShell(ch ssh.Channel, line string) {
 	if mark, ok := strings.CutPrefix(line, "echo '"); ok {
 		mark, _, _ = strings.Cut(mark, "'")

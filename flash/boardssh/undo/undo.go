@@ -166,7 +166,7 @@ func removeRoots(ctx context.Context, c *boardssh.Conn, u Deployment) error {
 
 // saveReplaced copies the files that the deploy will replace or remove into a new folder on the
 // board, and writes the manifest there. It refuses more than maxUndoBytes, and first removes the
-// oldest saved deploys. It returns u with its ID and folder.
+// oldest saved deploys. It returns u with its entries, new roots, ID and folder.
 func saveReplaced(ctx context.Context, c *boardssh.Conn, p *files.Plan, u Deployment) (_ Deployment, err error) {
 	if u.Entries, err = p.Transitions(ctx); err != nil {
 		return u, err

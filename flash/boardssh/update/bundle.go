@@ -71,8 +71,8 @@ func EngineNames() string {
 // headBytes is how many bytes of a file are needed to recognize its format.
 const headBytes = 512
 
-// OpenBundle opens a bundle, digests it and reads its format and claims. It seals the file, so that
-// the board gets the same bytes that were digested.
+// OpenBundle opens a bundle, digests it and reads its format and claims. If the file's bytes change
+// after that, a read of them fails (see package sealed), so the board does not get them.
 func OpenBundle(ctx context.Context, name string) (*Bundle, error) {
 	f, err := sealed.Open(name)
 	if err != nil {
