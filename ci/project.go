@@ -88,7 +88,7 @@ func AddBoard(ctx context.Context, w io.Writer, name, like string, opt ProjectOp
 	return writePlan(ctx, w, folder, plan, nil, false, opt)
 }
 
-// ownBoards returns the boards' folder of the current project. Without one, like is in the error.
+// ownBoards returns the project's boards folder, or an error that suggests "init --like" with like.
 func ownBoards(like string) (string, error) {
 	folder, err := images.OwnFolder()
 	if err == nil && folder == "" {

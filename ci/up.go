@@ -151,7 +151,7 @@ func (u *upRun) packages() []string {
 	return append(u.build.HostPackages(), qemu.HostPackages(u.spec)...)
 }
 
-// installPackages does what installMissing does for u.packages, then fixes failed host checks.
+// installPackages returns installMissing's results for u.packages, or a later error of FixHost.
 func (u *upRun) installPackages(ctx context.Context) (string, error) {
 	saw, err := installMissing(ctx, u.opt.Out, u.opt.Build.BoardDir(u.spec), u.packages())
 	if err != nil && !errors.Is(err, errCached) {

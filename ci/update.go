@@ -74,9 +74,9 @@ type Outcome struct {
 	OtherBoard []string              `json:"otherBoard,omitempty"` // what said that the bundle is another board's, and was allowed
 }
 
-// Update installs a bundle by the board's update engine, restarts the board, runs the suites on the
-// new system, and only then marks it good. After a failure it rolls back. Except in a dry run, it
-// writes a report if the board has a build folder. It sets how.Metrics and how.Writing itself.
+// Update installs a bundle by the board's engine, restarts the board, runs the suites on the new
+// system, and only then marks it good. After a failure it rolls back. Beside a build folder, it
+// writes a report, but not in a dry run or before it connects. It sets how.Metrics and Writing.
 func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bundle string, how UpdateOptions) (Outcome, error) {
 	dir := opt.BoardDir(spec)
 	artifact := images.NoArtifact(spec, dir)
@@ -695,7 +695,7 @@ func (u *updateRun) close() {
 	}
 }
 
-// String returns the outcome in one line.
+// String returns in one line which system of the host runs, and whether it stays.
 func (o Outcome) String() string {
 	text := fmt.Sprintf("%s: the %s system runs", o.Host, o.System)
 	switch {

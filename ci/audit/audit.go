@@ -255,8 +255,8 @@ var knownSetuid = []string{
 // systemFolders are those in which distributions have programs.
 var systemFolders = []string{"bin/", "sbin/", "lib/", "usr/bin/", "usr/sbin/", "usr/lib/", "usr/libexec/"}
 
-// checkSetuid finds setuid or setgid files that are scripts, that group or others may write, or
-// that are outside of systemFolders or not in knownSetuid.
+// checkSetuid adds a finding if a setuid or setgid file (the caller checks that) is a script, if
+// group or others may write it, or if it is outside of systemFolders or not in knownSetuid.
 func (a *auditor) checkSetuid(name string, info entry) {
 	head, _ := a.tree.head(name, 2)
 	switch {

@@ -137,7 +137,7 @@ var programFolders = []string{"bin", "sbin", "usr/bin", "usr/sbin", "usr/local/b
 var ownFolders = []string{"opt/", "srv/", "home/", "root/", "usr/local/", "etc/"}
 
 // checkScript finds executable scripts whose interpreter is not in the image, or whose first line
-// ends with CR LF. It checks only scripts in programFolders and below ownFolders.
+// ends with CR LF, only in programFolders and below ownFolders. data begins with "#!".
 func (a *auditor) checkScript(name string, data []byte) {
 	if a.tree.files[name].mode.Perm()&0o111 == 0 || !slices.Contains(programFolders, path.Dir(name)) && !isBelow(name, ownFolders) {
 		return

@@ -99,8 +99,8 @@ func (m nvpmodel) plan(ctx context.Context, p *configPlan) error {
 	return nil
 }
 
-// checkPowerMode asks nvpmodel for the active mode. If that is not want, it returns a note that the
-// wanted mode begins with the next restart, else "".
+// checkPowerMode asks nvpmodel for the active mode's number. If that is not want, it returns a note
+// that the wanted mode begins with the next restart, else "".
 func checkPowerMode(ctx context.Context, conn *boardssh.Conn, want string) (string, error) {
 	r, err := conn.Ask(ctx, "nvpmodel", "-q")
 	if err != nil {

@@ -112,8 +112,8 @@ func (p boardBuild) downloadsDir() string {
 
 const devnet = "NVIDIA_DEVNET_MIRROR"
 
-// checkManualDownloads warns of missing files that bitbake cannot download because NVIDIA's servers
-// want a login. Branches up to L4T R32.4.2 need them. It does not ask a mirror on a server.
+// checkManualDownloads warns if the devnet mirror is not set, or is a folder that lacks files which
+// NVIDIA gives only after a login. Branches up to L4T R32.4.2 need them. It asks no server.
 func checkManualDownloads(_ context.Context, p boardBuild) []Finding {
 	d, known := p.layers.DownloadsOf()
 	if !known || len(d.SDKManager) == 0 {

@@ -101,7 +101,7 @@ func (b build) buildLayer(ctx context.Context) (string, error) {
 	return made, err
 }
 
-// layerKey returns 12 digits of a digest of a layer's script, files, given folder and layers below.
+// layerKey returns 12 digits of a digest of a layer's script, files, givenFolder and layers below.
 func (b build) layerKey(ctx context.Context) (string, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q\n", b.script, b.below)

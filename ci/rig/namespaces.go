@@ -80,8 +80,8 @@ func onThread(f func()) {
 	}()
 }
 
-// runThread enters the namespaces, reports to ready, and calls the functions in m.work until the
-// namespaces close. The mounts end with the thread.
+// runThread enters the namespaces, starts their first process, reports to ready, and calls the
+// functions in m.work until that is closed. Then it kills the process. Mounts end with the thread.
 func (m *namespaces) runThread(r root, ready chan<- error) {
 	defer close(m.gone)
 	err := r.unshare()
@@ -152,7 +152,8 @@ func (m *namespaces) close() {
 	<-m.gone
 }
 
-// unshare moves the calling thread and its later programs into new namespaces with the root r.
+// unshare moves the calling thread into new mount, host name and IPC namespaces with the root r,
+// and into a new network one unless r.network is set.
 func (r root) unshare() error {
 	flags := unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
 	if !r.network {

@@ -155,8 +155,8 @@ func (c Check) view() unsteady {
 	return u
 }
 
-// boardViews returns the boards with at most maxPlots series, of which it prefers those that
-// changed. All tables together have at most maxNumbers rows.
+// boardViews returns in all at most maxPlots series, preferring those that changed, by board. All
+// tables together have at most maxNumbers rows.
 func (t Trends) boardViews() (all []boardView) {
 	shown := make([]*Series, len(t.Series))
 	for i := range t.Series {

@@ -211,8 +211,8 @@ func readReports(file string) ([]report.Report, error) {
 	return all, err
 }
 
-// belongs reports whether a report is of this artifact: it names the same board and image, or no
-// image and no failed build. After a failed build, the folder has an earlier run's artifact.
+// belongs reports whether a report names an artifact's board, and its image or else no image and no
+// failed build. After a failed build, the folder has an earlier run's artifact.
 func belongs(r report.Report, a images.Artifact) bool {
 	if r.Board != a.Board {
 		return false

@@ -253,7 +253,7 @@ func (t *Trends) collect(runs []*Run) []Series {
 	return all
 }
 
-// setLevels keeps the last MaxLast values of the series, and sets their levels and s.Worse.
+// setLevels keeps the last MaxLast values, finds their levels, and sets s.Worse to higher or lower.
 func (s *Series) setLevels() {
 	s.Points = s.Points[max(0, len(s.Points)-MaxLast):]
 	s.Worse = map[int]string{1: "higher", -1: "lower"}[s.worse]
