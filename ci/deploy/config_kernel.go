@@ -87,8 +87,8 @@ func readSysctls(f *configFile, n *goyaml.Node) (configPart, error) {
 	return s, nil
 }
 
-// procPath returns the setting's path below /proc/sys. Dots in the name become slashes, and slashes
-// become dots. As with sysctl(8), a name whose first separator is a slash is already such a path.
+// procPath returns the setting's path, /proc/sys/NAME. Dots in the name become slashes, and slashes
+// dots. As with sysctl(8), a name whose first separator is a slash is already a path.
 func (s sysctl) procPath() string {
 	if i := strings.IndexAny(s.name, "./"); s.name[i] == '/' {
 		return "/proc/sys/" + s.name

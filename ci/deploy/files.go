@@ -158,7 +158,7 @@ const allBack = "all was put back as it was"
 // notedError is an error with a note below it, before its next step.
 type notedError struct{ error, note error }
 
-// Error returns the error's text, the note, and last the error's next step.
+// Error returns the error's text, the note, and the error's next step unless the note has one.
 func (e notedError) Error() string {
 	text, next, found := strings.Cut(e.error.Error(), "\nnext: ")
 	text += "\n  " + e.note.Error()

@@ -49,8 +49,8 @@ func (t *Trends) addChecks(runs []*Run) {
 	}
 }
 
-// histories collects each stage's and check's results of a device. Checks of one name count once in
-// a run, as failed if one failed.
+// histories collects the results of each stage and check of each device. Checks of one name count
+// once in a run, as failed if one failed.
 func histories(runs []*Run) []Check {
 	type key struct {
 		device

@@ -41,7 +41,7 @@ func short(commit string) string { return commit[:min(len(commit), shownCommit)]
 // part is a piece of a text. A piece with a commit has a link to it.
 type part struct{ Text, Link string }
 
-// parts returns BEFORE..AFTER, or words unless these are two commits, and a note if r.Edited is set.
+// parts returns BEFORE..AFTER, or words unless these are two commits. It adds a note if r.Edited.
 func (r Range) parts() (all []part) {
 	before, after := part{short(r.Before), r.BeforePage}, part{short(r.After), r.AfterPage}
 	switch {
