@@ -74,7 +74,7 @@ func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error
 	return nil
 }
 
-// injectFiles mounts the board's files into a container, allows devices, and returns the log line.
+// injectFiles mounts the board's files, tries to allow devices, and returns the log line.
 func injectFiles(state oci.State, config oci.Config, wanted request) (string, error) {
 	if !config.MountNamespace {
 		return "", fmt.Errorf("%s: linux.namespaces has no mount; nothing can be given to this container alone", filepath.Join(state.Bundle, "config.json"))

@@ -26,7 +26,7 @@ var optionsWithValue = map[string]bool{
 	"b": true, "bundle": true, "console-socket": true, "f": true, "config": true, "pid-file": true, "preserve-fds": true,
 }
 
-// parseCall parses the arguments of runc or crun, without the program's name.
+// parseCall parses arguments of runc or crun, without the program's name. It skips unknown ones.
 func parseCall(args []string) runtimeCall {
 	var c runtimeCall
 	command := ""

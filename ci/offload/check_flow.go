@@ -140,7 +140,7 @@ var plainSteps = []step{
 	{toMake, theRule, first}, {toMake, theWider, both}, {toDestroy, theWider, first}, {toDestroy, theRule, none},
 }
 
-// selectSteps returns the steps for the check's options.
+// selectSteps returns groupSteps, plainSteps or routeSteps, by the check's options.
 func (c flow) selectSteps() []step {
 	switch {
 	case c.group > 0:
@@ -163,7 +163,7 @@ type flowRun struct {
 }
 
 // runSteps sends packets without a rule, and then runs the steps until one fails. With software
-// drivers it also checks that DPDK has as much memory as before.
+// drivers it also checks that DPDK has as much memory as before. With plain, testpmd swaps MACs.
 func (l *flowRun) runSteps(ctx context.Context) error {
 	if l.plain {
 		if _, err := l.pmd.runCommand("set fwd macswap"); err != nil {
@@ -280,7 +280,7 @@ func routeRule(attributes, pattern, next string, out dpdkPort) string {
 		attributes, pattern, out.mac, next, out.number)
 }
 
-// testpmdItems returns the pattern, with a source address, in testpmd's syntax of flow rules.
+// testpmdItems returns the pattern, with a source address, in testpmd's syntax, without "/ end".
 func (p pattern) testpmdItems(source string) string {
 	text := "eth / ipv4 src is " + source
 	if p.target.IsValid() {

@@ -40,7 +40,7 @@ type traffic struct {
 // tally is the expected or read value of a rule's counter.
 type tally struct{ packets, bytes int64 }
 
-// noTraffic returns why the check cannot send packets (board.yml names no peers), or "".
+// noTraffic returns why the check cannot send packets (d lacks from or to), or "". d is not nil.
 func noTraffic(d *images.DPU) string {
 	if d.From == nil || d.To == nil {
 		return "no packets were sent: dpu in the board's board.yml has no from and to"
@@ -578,8 +578,8 @@ func (t *traffic) expectedCounts(s *sample, rules ruleset) map[*capture]int {
 	return want
 }
 
-// packetsAt returns the captured packets of a sample whose target MAC is that of the capture's
-// peer. It ignores the copies that a bridge floods to all ports while it does not know a MAC
+// packetsAt returns the captured packets of a sample: on the board all, at a peer those to its MAC
+// address. It ignores the copies that a bridge floods to all ports while it does not know a MAC
 // address. It also ignores packets that the peer to routes on to the peer other.
 func (t *traffic) packetsAt(c *capture, s *sample) []arrival {
 	own := map[*capture]net.HardwareAddr{t.to: t.toMAC, t.other: t.otherMAC}[c]

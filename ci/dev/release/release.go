@@ -36,8 +36,8 @@ type Options struct {
 // KeyVariable is the environment variable with the path of the key, if Options.Key is "".
 const KeyVariable = "SLIPWAY_SIGNING_KEY"
 
-// findKey returns the path of the signing key: o.Key or the environment's KeyVariable; "" with
-// o.Unsigned. Neither a key nor o.Unsigned is an error, and so are o.Key and o.Unsigned together.
+// findKey returns the path of the signing key, which must exist: o.Key or the environment's
+// KeyVariable, but "" with o.Unsigned. None of these is an error, and so is o.Key with o.Unsigned.
 func (o Options) findKey() (string, error) {
 	path := cmp.Or(o.Key, os.Getenv(KeyVariable))
 	switch {

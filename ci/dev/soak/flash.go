@@ -28,7 +28,8 @@ const (
 
 // Flash flashes two images to a loop device in turns, and ends each flash up to 3 times by SIGKILL
 // or Ctrl-C. After a kill, the device must be unchanged or without a valid partition table (except
-// the copy at its end, while only the start is zero). After a success it must equal the image.
+// the copy at its end, while only the start is zero). After a success it must equal the image. It
+// needs root. dir is an empty folder for the device's file and the images.
 func Flash(ctx context.Context, w io.Writer, dir string, opt Options) (err error) {
 	if os.Geteuid() != 0 {
 		return errors.New("it needs root, for a loop device")

@@ -77,7 +77,7 @@ func (r *testResults) add(line []byte) testEvent {
 // messageLine matches the first line of what a test logged, or gave as reason to be skipped.
 var messageLine = plaintext.Regexp(`^ +\w+\.go:\d+: (.*)`)
 
-// addTest counts the end of a test. It keeps the last message as the reason of a skip.
+// addTest notes a test's start, its last message (the reason of a skip), or counts its end.
 func (r *testResults) addTest(p *packageResult, e testEvent) {
 	switch e.Action {
 	case "run":

@@ -217,7 +217,7 @@ func imageError(err error, p string) error {
 	return err
 }
 
-// checkFolder returns f as a folder. It refuses other files and kernel file systems, but closes none.
+// checkFolder returns f as a folder. It refuses other files and kernel file systems; f stays open.
 func (r *Root) checkFolder(f *os.File, dir string) (*folder, error) {
 	if kind, err := fileKind(f); err != nil || kind != unix.S_IFDIR {
 		return nil, errors.Join(err, inTheWayError("%s is no folder there, nor a link to one", dir))

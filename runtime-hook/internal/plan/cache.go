@@ -140,7 +140,8 @@ func readCacheFile(dir string) (string, error) {
 	return string(data), err
 }
 
-// savePlan writes the cache file by rename, so that other hooks read the old or the new one.
+// savePlan writes the cache file by rename, so that other hooks read the old or the new one. It
+// makes dir if missing, requires that only root can write it, and removes old temporary files.
 func savePlan(dir string, head []byte, r Compiled) error {
 	data := append(head, encodeResult(r)...)
 	if len(data) > maxCacheBytes {

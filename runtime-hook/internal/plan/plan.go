@@ -273,7 +273,7 @@ func followLinks(t *tree, at, from string) (links []Link, end string, err error)
 	return nil, "", syscall.ELOOP
 }
 
-// addDevice adds the character device at the path at, with its number, mode and owner.
+// addDevice adds the character device at the path at; one outside of /dev is also a problem.
 func (c *compiler) addDevice(t *tree, e csv.Entry, at string) error {
 	end, info, err := t.stat(at)
 	if err != nil {

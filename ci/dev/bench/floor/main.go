@@ -119,7 +119,7 @@ func (f *floor) mountLine(line []string) {
 	}
 }
 
-// mountFile mounts a file or folder of f.from read-only on the one of the same name in f.at.
+// mountFile mounts a file or folder of f.from read-only on the same name, which exists, in f.at.
 func (f *floor) mountFile(name string) {
 	fd := must(unix.OpenTree(f.from, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC))
 	defer unix.Close(fd)
