@@ -67,7 +67,7 @@ func readIdentity(file string) (identity, error) {
 	return id, nil
 }
 
-// readPublic reads a public key, or an *ssh.Certificate, from a file in the form of authorized_keys.
+// readPublic reads a public key or an *ssh.Certificate from a file in the form of authorized_keys.
 func readPublic(file string) (ssh.PublicKey, error) {
 	data, err := localfile.Read(file, maxKeyBytes)
 	if err != nil {

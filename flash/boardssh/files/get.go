@@ -50,7 +50,7 @@ func Open(ctx context.Context, c *boardssh.Conn, name string) (*Reading, error) 
 	return r, nil
 }
 
-// openFile opens the file and notes its size and time. An irregular file is an ErrIrregular.
+// openFile opens the board's file and notes its size and time. An irregular one is an ErrIrregular.
 func (r *Reading) openFile() error {
 	info, err := r.files.sftp.Stat(r.name)
 	if err != nil {

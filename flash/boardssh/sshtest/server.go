@@ -123,7 +123,7 @@ func (c Conversation) session(offer ssh.NewChannel) {
 	}
 }
 
-// SayShell prints the mark in Slipway's line and process id 4242 on standard error, as a shell does.
+// SayShell prints the mark of Slipway's line and process id 4242 on standard error, like a shell.
 func SayShell(ch ssh.Channel, line string) {
 	if mark, ok := strings.CutPrefix(line, "echo '"); ok {
 		mark, _, _ = strings.Cut(mark, "'")

@@ -125,7 +125,7 @@ func openBus(ctx context.Context, c *boardssh.Conn, socket string) (*bus, error)
 	return b, err
 }
 
-// dialBus connects to the board's D-Bus socket and logs in as user. Both end if ctx ends.
+// dialBus connects to the board's D-Bus socket and logs in as user. ctx does not end the bus later.
 func dialBus(ctx context.Context, c *boardssh.Conn, socket, user string) (*bus, error) {
 	wire, err := c.DialContext(ctx, "unix", socket)
 	if err != nil {
