@@ -216,7 +216,7 @@ func (u *updateRun) runAllStages(ctx context.Context, connect func(context.Conte
 	return err
 }
 
-// runStages runs stages unless err is set. It skips those of skipsStage, and all after a failure.
+// runStages runs stages. It records as skipped those of skipsStage, and all after an error or err.
 func (u *updateRun) runStages(ctx context.Context, err error, all []stage) error {
 	record := &u.outcome.Report
 	for _, s := range all {

@@ -82,7 +82,7 @@ func (b bind) mountAt(at string) error {
 	return mount("", at, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
 }
 
-// makeMountPoint creates a folder or an empty file at a path, whichever b.from is.
+// makeMountPoint creates a folder, or creates or empties a file, at a path, whichever b.from is.
 func (b bind) makeMountPoint(at string) error {
 	info, err := os.Stat(b.from)
 	if err != nil {
