@@ -43,8 +43,8 @@ func checkDevice(spec images.Spec, d device.Device) error {
 	return nil
 }
 
-// checkFolder returns an error if d, a new virtual disk, is in a folder that does not exist: name,
-// its path as typed, may be wrong. It allows the board's folder machine, for up and virt start.
+// checkFolder returns an error if the folder of d does not exist: name, d's path as typed, may be
+// wrong. d must be a new virtual disk. It allows the board's folder machine, for up and virt start.
 func checkFolder(artifact images.Artifact, name string, d device.Device) error {
 	dir := filepath.Dir(d.Path)
 	switch info, err := os.Stat(dir); {

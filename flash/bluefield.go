@@ -175,7 +175,7 @@ func (j *bluefieldJob) openPorts(ctx context.Context) error {
 }
 
 // openPort opens and locks a DPU's rshim device, reads its name and model into d, and adds a new
-// dpu to j.dpus. It refuses a DPU that is not ready or of another model.
+// dpu to j.dpus. It refuses a DPU that is not ready or of another model; j.close closes that too.
 func (j *bluefieldJob) openPort(ctx context.Context, d *device.Device) error {
 	port, err := openRShim(ctx, d.Path)
 	if err != nil {
@@ -295,7 +295,7 @@ func (j *bluefieldJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	return j.splitFailed(receipts, errs)
 }
 
-// pushStream pushes the stream to one DPU, follows its boot and writes its console output to d.log.
+// pushStream pushes the stream to one DPU, follows its boot and writes its messages to d.log.
 // If that succeeds, it fills the DPU's receipt, and prints errors after which the installer
 // continued, and that the host needs a power cycle.
 func (j *bluefieldJob) pushStream(ctx context.Context, d *dpu) error {

@@ -42,7 +42,7 @@ func NewIdentity(dir string) (Identity, error) {
 	return id, nil
 }
 
-// newIdentity makes the folder dir and the keys for NewIdentity.
+// newIdentity makes the folder dir, a client key if dir has none, and always a new host key.
 func newIdentity(dir string) (Identity, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return Identity{}, err

@@ -415,7 +415,8 @@ const (
 	alignment = 4096    // of partitions, so that they are written as blocks
 )
 
-// show prints the devices and the image, its size, and what verifies it.
+// show prints the devices, the image and its size, and how much of it is data or, without a block
+// map, what verifies it.
 func (j *imageJob) show(w io.Writer) {
 	for _, d := range j.devices {
 		d.Describe(w)
@@ -595,7 +596,7 @@ func (j *imageJob) closeWriters() {
 	}
 }
 
-// withUnfinished appends to err the state in which each device was left.
+// withUnfinished appends to err, never nil, the state in which each device was left.
 func (j *imageJob) withUnfinished(err error) error {
 	var b strings.Builder
 	for _, w := range j.writers {

@@ -39,7 +39,7 @@ func newJetsonJob(ctx context.Context, r request) (job, error) {
 	return j, runSteps(ctx, j.close, j.checkOptions, j.checkSettings, as(ErrRefused, j.checkBoards), j.unpackPackage, j.checkPackage)
 }
 
-// checkOptions refuses options that apply only to disk images, and checks the key files.
+// checkOptions refuses options that apply only to disk images, checks the keys and sets j.keys.
 func (j *jetsonJob) checkOptions(context.Context) error {
 	o := j.options
 	switch {

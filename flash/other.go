@@ -104,8 +104,9 @@ func (p *imageResolver) checkBeside(ctx context.Context, o *fetch.Origin) error 
 }
 
 // checkMachine finds the architectures of the programs and boot files in the image, and sets
-// j.machine to their names. If it finds any, but not the board's, it refuses the image, unless
-// --other-board is given. It searches only the first searchedHead bytes of a packed image.
+// j.machine to their names, or to text that says none. If it finds any, but not the board's, it
+// refuses the image, unless --other-board is given. It searches only the first searchedHead bytes
+// of a packed image, and nothing for a board without arch.
 func (j *imageJob) checkMachine(ctx context.Context) error {
 	if j.spec.Arch == "" {
 		return nil

@@ -24,7 +24,8 @@ const (
 var errNotEnded = errors.New("this flash has not ended, or was killed")
 
 // recordReceipts runs work, which writes devices, and returns its results. In the state folder it
-// replaces the receipt of each device's last flash, except for a device that stays as it was.
+// replaces the receipt of each device's last flash, except for a device that stays as it was. First
+// it records that the flash did not end; if that fails, it does not run work.
 func (r request) recordReceipts(work func() ([]Receipt, error)) ([]Receipt, error) {
 	began := time.Now().UTC()
 	var before, begun []Receipt

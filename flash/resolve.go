@@ -216,7 +216,8 @@ func (p *imageResolver) readImage(ctx context.Context) error {
 	return p.readMap(ctx, o)
 }
 
-// refuseLooseImage refuses --image if the board has a policy, which judges only artifacts.
+// refuseLooseImage refuses --image if there is a policy of the board or of SLIPWAY_POLICY, because
+// that judges only artifacts.
 func (p *imageResolver) refuseLooseImage() error {
 	policies, err := evidence.PoliciesOf(p.spec)
 	if err != nil || len(policies) == 0 {
@@ -365,8 +366,8 @@ func (p *imageResolver) proveMap(ctx context.Context, o *fetch.Origin, file fetc
 	return nil
 }
 
-// proveArtifact verifies the artifact's files if a policy, signers or --digest demand that, and
-// reads the map of --block-map. Other digests are verified while the files are written.
+// proveArtifact verifies the artifact's files if a policy or signers demand that, and the image if
+// --digest does. It reads the map of --block-map. Other digests are verified during the write.
 func (p *imageResolver) proveArtifact(ctx context.Context) error {
 	var err error
 	if p.admitted, err = evidence.AdmitSigned(ctx, p.spec, p.artifact, p.lists); err != nil {
@@ -399,8 +400,8 @@ func (p *imageResolver) proveArtifact(ctx context.Context) error {
 	return nil
 }
 
-// builtFile returns the artifact's file for the chosen devices: for a disk the disk image, or else
-// the tegraflash package.
+// builtFile returns the artifact's file for the kind of the chosen devices. For a disk without a
+// disk image, it returns the tegraflash package.
 func (p *imageResolver) builtFile() (images.File, error) {
 	switch p.devices[0].Kind {
 	case device.Tegra:
@@ -417,7 +418,7 @@ func (p *imageResolver) builtFile() (images.File, error) {
 	return image, err
 }
 
-// proveFile seals f and compares its SHA-256 with want. The file to write stays open in p.file.
+// proveFile seals f and compares its SHA-256 with want. builtFile's file stays open as p.file.
 func (p *imageResolver) proveFile(ctx context.Context, f images.File, want string) error {
 	built, _ := p.builtFile()
 	file, err := p.file, error(nil)

@@ -114,7 +114,7 @@ func (l *lexer) nextWord() (word, bool, error) {
 	return w, true, nil
 }
 
-// skipSeparators skips separators, comments, and backslashes that join two lines.
+// skipSeparators skips bash's separators, comments, and backslashes that join two lines.
 func (l *lexer) skipSeparators() {
 	for l.pos < len(l.text) {
 		switch c := l.text[l.pos]; {

@@ -73,7 +73,7 @@ func AdmitSigned(ctx context.Context, spec images.Spec, a images.Artifact, lists
 	return admitted, r.refusal()
 }
 
-// proveKinds compares the files of those kinds that the artifact has with their digests. It also
+// proveKinds compares the artifact's files of the given kinds, if any, with their digests. It also
 // verifies the provenance, if the artifact has one.
 func proveKinds(ctx context.Context, a images.Artifact, kinds []string) error {
 	for _, kind := range kinds {
@@ -186,8 +186,8 @@ func readNewest(board string) (newest, error) {
 	return n, err
 }
 
-// Record writes a build that a policy admitted to the file of newestPath, if it is newer than the
-// recorded one. Without a policy it does nothing.
+// Record records the build in the file of newestPath, if it is newer than the recorded one. If no
+// policy admitted the build, Record does nothing.
 func (m Admitted) Record() error {
 	if len(m.Policies) == 0 {
 		return nil

@@ -361,7 +361,8 @@ func (r Report) Show(w io.Writer) {
 	}
 }
 
-// showBill prints counts of packages, licences and flaws, 10 licences and 20 open flaws.
+// showBill prints the bill: counts of packages, licences and flaws, 10 licences and 20 open flaws.
+// Without a bill, or a search for flaws, it says so.
 func (r Report) showBill(line func(name, format string, args ...any)) {
 	b := r.Bill
 	if b == nil {

@@ -180,7 +180,7 @@ func (d *download) resumePartial(ctx context.Context) error {
 	return d.restart()
 }
 
-// restart discards the partial file's bytes and record. If it had bytes, that counts as a start.
+// restart discards the partial file's bytes and record. If it had bytes, that counts in d.starts.
 func (d *download) restart() error {
 	if d.have > 0 {
 		d.starts++
@@ -191,7 +191,7 @@ func (d *download) restart() error {
 	return d.truncateToHave()
 }
 
-// truncateToHave truncates the partial file to its d.have proved bytes, and seeks to its end.
+// truncateToHave truncates the partial file to d.have bytes, now the proved ones, and seeks there.
 func (d *download) truncateToHave() error {
 	if err := d.f.Truncate(d.have); err != nil {
 		return permanentError{err}
@@ -287,7 +287,7 @@ func (d *download) waitForRetry(ctx context.Context, failures int, err error) er
 	return waitBackoff(ctx, failures, err)
 }
 
-// waitShown waits as waitBackoff does, with its own progress step, which ends as failed with err.
+// waitShown is waitBackoff with its own progress step, which always ends as failed, with err.
 func waitShown(ctx context.Context, server string, failures int, err error) error {
 	step := progress.Start(ctx, "ask "+server, 0, "")
 	why := plaintext.OneLine(err.Error())

@@ -128,7 +128,7 @@ func (h cachedPart) setConditions(req *http.Request) {
 }
 
 // readResponse turns a status and its headers into a fileResponse: an empty one if the cached file
-// is current, one with from -1 if the range cannot continue the partial file. Others are errors.
+// is current, one with from -1 if a 206 does not continue the partial file. Others are errors.
 func readResponse(res *http.Response, h cachedPart) (fileResponse, error) {
 	a := fileResponse{body: res.Body, size: res.ContentLength, validator: validatorOf(res.Header)}
 	switch coding := res.Header.Get("Content-Encoding"); {

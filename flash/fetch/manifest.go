@@ -43,7 +43,7 @@ type artifact struct {
 }
 
 // resolveArtifact parses a manifest and returns its files. If it is an index, resolveArtifact reads
-// the manifest for arch. It returns an error if ref's file is not there or ambiguous.
+// the manifest for arch. It returns an error if ref's file is missing or ambiguous.
 func resolveArtifact(text []byte, ref reference, arch string, read func(ocispec.Descriptor) ([]byte, error)) (*artifact, error) {
 	d, err := oci.ParseDocument(text)
 	if err != nil {

@@ -217,7 +217,8 @@ func parseRepository(text, rest string) (reference, error) {
 	return r, checkTitle(r)
 }
 
-// parseLayout parses rest: path[:tag][@digest][#title]. A : or @ before a slash is in the path.
+// parseLayout parses rest: path[:tag][@digest][#title]. The path keeps a : or @ that is before a
+// slash or an invalid tag or digest.
 func parseLayout(text, rest string) (reference, error) {
 	r := reference{kind: kindLayout, text: text}
 	r.path, r.title, _ = strings.Cut(rest, "#")

@@ -29,8 +29,8 @@ type Source struct {
 	close func() error
 }
 
-// Open opens a folder with an OCI layout, an archive of one, or an archive of docker save. Close it
-// after the image is consumed.
+// Open opens a folder with an OCI layout, an archive of one, or an archive of docker save. It does
+// not look into a folder. Close the Source after the image is consumed.
 func Open(path string) (*Source, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -244,7 +244,7 @@ type file struct {
 // layoutFolder is a layout in a folder.
 type layoutFolder string
 
-// openFile opens a file of the layout, and refuses a name that leads out of the folder.
+// openFile opens a file of the layout. It follows links, and refuses a name outside the folder.
 func (d layoutFolder) openFile(name string) (file, error) {
 	if !filepath.IsLocal(filepath.FromSlash(name)) {
 		return file{}, fmt.Errorf("%s: no file of the image", plaintext.OneLine(name))

@@ -98,7 +98,7 @@ func (f *follower) pushAndFollow(ctx context.Context, parts []Part) (Verdict, er
 	return f.verdict, err
 }
 
-// pushParts pushes the parts and shows the progress. It sets f.begun if it fails after the reset.
+// pushParts pushes the parts and shows the progress. If it fails after the reset, it sets f.begun.
 func (f *follower) pushParts(ctx context.Context, parts []Part) error {
 	s := newStream(ctx, parts)
 	step := progress.Start(ctx, "push to "+f.port.name, s.sizeBytes, progress.Bytes)
@@ -172,7 +172,7 @@ func (f *follower) withLastMessages(ctx context.Context, err error) error {
 	return fmt.Errorf("%w%s", err, f.lastMessages())
 }
 
-// lastMessages returns the DPU's last messages as the end of an error's text.
+// lastMessages returns the DPU's last messages, or that it sent none, as the end of an error text.
 func (f *follower) lastMessages() string {
 	if len(f.last) == 0 {
 		return "; the DPU has said nothing since its reset"
@@ -276,7 +276,8 @@ type messageLog struct {
 	last   []string
 }
 
-// newMessages returns the messages of a reading that the last one had not, and keeps the reading.
+// newMessages returns the messages of a reading after those of the last one, and keeps the reading.
+// It returns all if the reading does not begin with those.
 func (j *messageLog) newMessages(reading []string) []string {
 	if j.clears {
 		return reading
@@ -289,8 +290,8 @@ func (j *messageLog) newMessages(reading []string) []string {
 	return reading
 }
 
-// startMessages makes the driver show the DPU's messages, and finds out whether it clears them. It
-// skips the present ones, because an earlier stream may have ended in "DPU is ready". It returns a
+// startMessages makes the driver show the DPU's messages and clear read ones, and finds out if it
+// does. It skips the present ones: an earlier stream may have ended in "DPU is ready". It returns a
 // messageLog, for restoreSettings, even if it fails.
 func (p *Port) startMessages(ctx context.Context) (*messageLog, error) {
 	j := &messageLog{}

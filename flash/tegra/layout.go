@@ -226,8 +226,8 @@ func (l layout) checkFiles(dir string, stands map[string]string) error {
 	return errors.Join(wrong...)
 }
 
-// checkFile returns an error if the partition's file does not fit into it. It accepts a missing
-// file, and any file of a partition table or of a partition whose size is not fixed.
+// checkFile returns an error if the partition's file does not fit into it. stands: see checkFiles.
+// It accepts a missing file, and any file of a partition table or of one whose size is not fixed.
 func (p partition) checkFile(dir string, stands map[string]string) error {
 	file := p.file
 	if other, ok := stands[file]; ok {

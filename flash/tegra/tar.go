@@ -20,8 +20,8 @@ import (
 // windowLimit is the most memory that decoding a .zst may need, the same as for zstd --long.
 const windowLimit = 128 << 20
 
-// unpackTar extracts a tar, plain or compressed with gzip or zstd. It returns an error if the end
-// mark is missing. It reads in to the end, so that its digest is known.
+// unpackTar extracts a tar, plain or compressed with gzip or zstd, as its first bytes, head, show.
+// It returns an error without an end mark. It reads in to the end, so that its digest is known.
 func (t *extraction) unpackTar(in *bufio.Reader, head []byte) error {
 	raw := &countingReader{r: in}
 	plain, end, err := decompress(raw, head)

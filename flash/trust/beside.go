@@ -63,7 +63,7 @@ func suppliedBy(folder, file string) bool {
 }
 
 // isBelow reports whether dir is folder or lies in it. Slipway's folder in the user's configuration
-// never counts, so that the user's own list works for files in the home folder.
+// lies in no folder above it, so that the user's own list works for files in the home folder.
 func isBelow(dir, folder string) bool {
 	top, err := os.Stat(folder)
 	if err != nil {

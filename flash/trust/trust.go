@@ -175,7 +175,8 @@ func (ls Lists) Verify(ctx context.Context, at Place, file string, of Content) (
 	return signers, nil
 }
 
-// verify verifies a signature and reads the content to its end. A large file shows its progress.
+// verify verifies a signature of the content, then reads that to its end. A large file shows its
+// progress. file is for messages.
 func (l List) verify(ctx context.Context, signature []byte, file string, of Content) (who Signer, err error) {
 	count := func(int64) {}
 	if of.SizeBytes() > shownBytes {
