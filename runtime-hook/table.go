@@ -141,7 +141,7 @@ func boardLine(b choose.Board, gpus []choose.GPU) string {
 	return "the board: " + strings.Join(told, ", ")
 }
 
-// printableRow returns the cells, made printable, as one line with tabs. It changes cells.
+// printableRow returns the cells, made printable, with tabs between, no newline. It changes cells.
 func printableRow(cells []string) string {
 	for i, c := range cells {
 		cells[i] = printable(c)

@@ -196,7 +196,7 @@ func (p pattern) matches(d datagram, fragment bool) bool {
 		(p.fromPort == 0 || p.fromPort == d.fromPort) && (p.toPort == 0 || p.toPort == d.toPort)
 }
 
-// claimOf returns which rules match a packet; expired with TTL 1, foreign from another network.
+// claimOf returns which rules match d (a fragment fits no port), or expired for TTL 1, or foreign.
 func (t *traffic) claimOf(a trafficOptions, d datagram, fragment bool) claim {
 	switch {
 	case d.ttl == 1:

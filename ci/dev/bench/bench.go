@@ -214,7 +214,7 @@ func (s *session) measureTable(ctx context.Context) (err error) {
 	return s.print(rows, strings.Fields(string(figures))...)
 }
 
-// setUp starts the delayed line, fills s.words (for the braces in commands), and calls s.begin.
+// setUp starts s.line, sets s.program and s.words (for the braces in commands), and calls s.begin.
 func (s *session) setUp(ctx context.Context) error {
 	port, err := run.FreePort()
 	if err != nil {

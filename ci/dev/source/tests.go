@@ -93,8 +93,8 @@ const slowest = "5"
 // doneLine matches gotestsum's closing line, instead of which we print our own.
 var doneLine = plaintext.Regexp(`^DONE \d+ tests`)
 
-// printSummary has gotestsum print the slowest tests, then those that failed, and write
-// junit.xml. Failures come last, where a terminal still shows them.
+// printSummary has gotestsum print the slowest tests, then those that failed, of events.jsonl in
+// the folder out, and write junit.xml. Failures come last, where a terminal still shows them.
 func printSummary(ctx context.Context, w io.Writer, gotestsum, out string) error {
 	events, line := filepath.Join(out, "events.jsonl"), func(line string) {
 		if !doneLine().MatchString(line) {

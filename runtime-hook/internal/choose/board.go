@@ -100,7 +100,7 @@ const (
 )
 
 // CompatDir returns the folder where images have newer CUDA driver libraries for the board. It is
-// "" if the board's driver cannot use them, as on Jetsons before JetPack 6.
+// "" for a Tegra board whose driver cannot use them, as on Jetsons before JetPack 6.
 func (b Board) CompatDir() string {
 	switch {
 	case b.SoC == "" || b.SoC == thor:

@@ -136,8 +136,8 @@ func isUUID(s string) bool {
 }
 
 // unchosenNodes returns the device nodes of the GPUs that the container did not choose. A GPU that
-// the board does not have is an error. On a board with one GPU, each index means that GPU, and so
-// does each UUID if the driver reports none.
+// the board or its lists do not have is an error. On a board with one GPU, each index means that
+// GPU, and so does each UUID if the driver reports none.
 func (s Selection) unchosenNodes(root string, p plan.Plan) (map[string]bool, error) {
 	if s.gpus == nil {
 		return nil, nil

@@ -96,7 +96,7 @@ func Read(root string) (Config, error) {
 	return c, nil
 }
 
-// readTrusted reads the file if it is regular, isTrusted, and only its owner can write it.
+// readTrusted reads the file if it is regular, its owner isTrusted, and only that can write it.
 func readTrusted(file string) ([]byte, error) {
 	data, info, err := regular.Read(file, maxBytes)
 	switch {

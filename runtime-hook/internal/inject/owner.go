@@ -53,7 +53,8 @@ func (o *owner) runIn(dir *os.File, make func() error) error {
 }
 
 // dropGroups removes this thread from the board's groups, which may have rights on a folder. A
-// user's own namespace may forbid that, and its root is in the same groups: no error.
+// user's own namespace may forbid that, and its root is in the same groups: no error. A nil owner
+// leaves the groups as they are.
 func (o *owner) dropGroups() error {
 	if o == nil {
 		return nil

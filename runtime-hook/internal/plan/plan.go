@@ -211,7 +211,7 @@ func (c *compiler) addFolder(t *tree, e csv.Entry, listed, at string) error {
 // wideFolders are folders below the first level whose contents most images need.
 var wideFolders = map[string]bool{"/usr/bin": true, "/usr/sbin": true, "/usr/lib": true, "/usr/lib64": true, "/usr/local": true, "/usr/share": true, "/var/lib": true, "/var/run": true}
 
-// addFile adds the symlinks from at on, and the file at their end. A folder there is not added.
+// addFile adds the symlinks from at on, and a file at their end. A folder as end is only a problem.
 func (c *compiler) addFile(t *tree, e csv.Entry, at string) error {
 	links, end, err := followLinks(t, at, listedAt(e))
 	if err != nil {
@@ -273,7 +273,7 @@ func followLinks(t *tree, at, from string) (links []Link, end string, err error)
 	return nil, "", syscall.ELOOP
 }
 
-// addDevice adds the character device at the path at; one outside of /dev is also a problem.
+// addDevice adds the character device at the path at. One outside of /dev is also a problem.
 func (c *compiler) addDevice(t *tree, e csv.Entry, at string) error {
 	end, info, err := t.stat(at)
 	if err != nil {
@@ -398,7 +398,7 @@ func (c *compiler) keepsPath(folders []Mount, p, source string, kinds ...fs.File
 	return false
 }
 
-// enclosingFolder returns the innermost of sorted folders that contain p, and p's rest; "" if none.
+// enclosingFolder returns the innermost of sorted folders above p, and p's rest below; "" if none.
 func enclosingFolder(folders []Mount, p string) (in Mount, rest string) {
 	for _, f := range folders {
 		if r, ok := strings.CutPrefix(p, f.Path+"/"); ok {
