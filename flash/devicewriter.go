@@ -165,8 +165,8 @@ func (w *deviceWriter) unfinishedState(err error) string {
 // keepSaved is for how many flashes Slipway keeps the replaced partition tables.
 const keepSaved = 8
 
-// saveReplaced writes the device's old bytes at off, one of its ends, to a file in the state
-// folder, and removes the oldest such files. A user can restore the bytes with dd.
+// saveReplaced writes old, the device's bytes at off, to a file in the state folder, adds its path
+// to w.saved, and removes the oldest such files. A user can restore the bytes with dd.
 func (w *deviceWriter) saveReplaced(old []byte, off int64) error {
 	dir := images.ReplacedDir(w.job.state)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -47,8 +47,8 @@ type span struct {
 	off, size int64
 }
 
-// selectSpans returns the places of the named images in the stream; no names select all images and
-// the trailing data. It returns an error for an unknown name, or for two images of one name.
+// selectSpans returns the places of the named images, in the stream's order; no names select all
+// and the trailing data. It returns an error for an unknown name, or for two images of one name.
 func (s Stream) selectSpans(names []string) ([]span, error) {
 	var all []span
 	var held []string
@@ -88,7 +88,7 @@ func extractSpan(ctx context.Context, from io.Reader, file string, mode os.FileM
 	return f.CloseAtomicallyReplace()
 }
 
-// checkReplaceable refuses a path of something but a regular file: a rename would destroy a device.
+// checkReplaceable refuses a path that exists but is no regular file: a rename destroys a device.
 func checkReplaceable(path string) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s exists and is no file", path)

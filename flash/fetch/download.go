@@ -262,7 +262,7 @@ func contextCause(ctx context.Context, err error) error {
 	return err
 }
 
-// dropUnresumable removes a partial file that no later run can resume.
+// dropUnresumable removes the partial file if no later run can resume it.
 func (d *download) dropUnresumable() error {
 	if d.have == 0 || d.validator == "" {
 		return d.entry.removePartial()

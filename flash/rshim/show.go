@@ -43,7 +43,7 @@ func Show(ctx context.Context, w io.Writer, names []string, asJSON bool) error {
 	return errors.Join(failed...)
 }
 
-// withName prefixes err with the rshim's name, unless it begins with that.
+// withName prefixes err, never nil, with the rshim's name, unless it begins with that.
 func withName(name string, err error) error {
 	if strings.HasPrefix(err.Error(), name+":") || strings.HasPrefix(err.Error(), strings.TrimSuffix(name, "/")+"/") {
 		return err

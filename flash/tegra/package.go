@@ -63,7 +63,7 @@ func Open(dir string) (*Package, error) {
 
 func (p *Package) hasFile(name string) bool { return localfile.IsRegular(filepath.Join(p.Dir, name)) }
 
-// readVars sets p.vars and p.Machine from .env.initrd-flash, if any. It refuses files outside p.Dir.
+// readVars sets p.vars and p.Machine from .env.initrd-flash, if any. It refuses files not in p.Dir.
 func (p *Package) readVars() (err error) {
 	p.vars, err = readVars(filepath.Join(p.Dir, ".env.initrd-flash"))
 	p.Machine = p.vars["MACHINE"]
