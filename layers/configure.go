@@ -99,7 +99,7 @@ func (p Project) multiconfigs() []string {
 	return names
 }
 
-// bblayersConf returns kas's bblayers.conf: the project's blocks, then the layers' paths from build.
+// bblayersConf returns kas's bblayers.conf: the project's blocks, and the layers' paths from build.
 func (p Project) bblayersConf(ws Workspace, build string) ([]byte, error) {
 	var b bytes.Buffer
 	writeHeader(&b, p.BBLayersConf)

@@ -105,7 +105,7 @@ func FolderHead(ctx context.Context, dir string) (commit string, edited bool, er
 }
 
 // ParseLocal parses the folders that a build uses instead of checkouts, such as
-// "oe=/src/oe,meta-x=~/meta-x", into absolute paths by repository. A repository may occur once.
+// "oe=/src/oe,meta-x=~/meta-x", into absolute paths by repository. A repository may occur once, a folder may be missing.
 func ParseLocal(text string) (map[string]string, error) {
 	folders := map[string]string{}
 	for entry := range strings.SplitSeq(text, ",") {

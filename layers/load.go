@@ -174,8 +174,8 @@ func (l *loader) checkOutRepos(ctx context.Context, p Project) error {
 	return nil
 }
 
-// sourceRepos returns the repositories that files are included from, and those with patches for
-// them. lost is the first include of an unknown repository, which a file not read yet may define.
+// sourceRepos returns, sorted, the repositories of included files, and those with patches for them.
+// lost is the first include of an unknown repository, which a file not read yet may define.
 func (in *reading) sourceRepos(p Project) (ids []string, lost *need) {
 	repos := p.merged.Get("repos")
 	for _, n := range in.needs {

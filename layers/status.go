@@ -154,7 +154,7 @@ type Reached struct {
 }
 
 // Reach asks the server of each repository with a url for HEAD by git ls-remote, and sets Here by
-// hasLocally. Err is the error of a server, also if it takes longer than each.
+// hasLocally. Err is the error of a server, also if it takes longer than each or ctx has ended.
 func Reach(ctx context.Context, p Project, ws Workspace, each time.Duration) ([]Reached, error) {
 	ws, err := ws.absolutePaths()
 	if err != nil {

@@ -29,8 +29,8 @@ func ErrorAt(file string, n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", Position{file, n.Line, n.Column}, fmt.Errorf(format, args...))
 }
 
-// Parse returns the only YAML document of a file, nil for an empty file. A second one is an error.
-// A repeated key is not.
+// Parse returns the root of a file's only YAML document, nil for an empty one. A second document is
+// an error. A repeated key is not.
 func Parse(file string, data []byte) (*yaml.Node, error) {
 	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithUniqueKeys(false))
 	if err != nil {

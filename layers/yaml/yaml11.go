@@ -21,7 +21,7 @@ var (
 	boolWord  = plaintext.Regexp(`^(yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF)$`)
 )
 
-// plainKind returns the kind of an unquoted word in YAML 1.1.
+// plainKind returns the kind of an unquoted word in YAML 1.1, odd for a float, a date, << and =.
 func plainKind(word string) kind {
 	switch {
 	case word == "" || slices.Contains([]string{"~", "null", "Null", "NULL"}, word):

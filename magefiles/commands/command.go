@@ -205,7 +205,8 @@ func (c *Command) missingWord(w word) error {
 	return fmt.Errorf("%s is missing: %s", w.name, c.takes())
 }
 
-// strayWord returns the error for a word too many, with the mistake that the user probably made.
+// strayWord returns the error for strays, which follow words that the command takes, with the user's
+// probable mistake.
 func (c *Command) strayWord(strays, words []string) error {
 	stray, last := strays[0], len(words)-1
 	isDevice := func(name string) bool { return strings.HasPrefix(name, "/dev/") || devices.SpecialKind(name) != "" }

@@ -209,7 +209,7 @@ slipway deploy undo virt virt  # undo it`
 	return c
 }
 
-// deployUndoCommand returns the command deploy undo, which restores files that deploys replaced.
+// deployUndoCommand returns the command deploy undo, which restores what one deploy replaced.
 func deployUndoCommand() *Command {
 	c := New("undo BOARD HOST", "Restore the files and settings that deploy files, service or config replaced")
 	c.Long = `Slipway also removes files that the deploy added, restores running values, and restarts the same

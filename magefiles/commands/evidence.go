@@ -91,7 +91,7 @@ func loadTarget(cmd *cobra.Command, target string) (images.Spec, error) {
 	return images.Spec{}, usageError{fmt.Sprintf("%s: %s is a file: name a board, or the folder of an artifact", cmd.Name(), target), helpLine(pathOf(cmd))}
 }
 
-// swapWord returns a line with now in place of the word or the flag's value old.
+// swapWord returns a copy of a line with now for each word, or flag's value, that is old.
 func swapWord(line []string, old, now string) []string {
 	line = slices.Clone(line)
 	for i, arg := range line {

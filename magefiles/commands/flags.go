@@ -77,7 +77,7 @@ func (c *Command) Names(name, usage string) *[]string { return c.namesBy(splitLi
 // Words adds a flag for names separated by commas or blanks.
 func (c *Command) Words(name, usage string) *[]string { return c.namesBy(splitWords, name, usage) }
 
-// namesBy adds a flag for names that split separates, none of them blank.
+// namesBy adds a flag whose value split cuts into names, none of them blank.
 func (c *Command) namesBy(split func(string) []string, name, usage string) *[]string {
 	var value []string
 	c.addFlag(name, usage, "NAMES", func(text string) error {

@@ -135,7 +135,7 @@ func allBelow(parent *cobra.Command) (all []*cobra.Command) {
 	return all
 }
 
-// nearestOf returns the paths of the commands for which means is true, joined by " or ".
+// nearestOf returns the paths of those in all for which means is true, joined by " or ".
 func nearestOf(all []*cobra.Command, means func(*cobra.Command) bool) string {
 	var near []string
 	for _, c := range all {
