@@ -40,9 +40,9 @@ type filesDone struct {
 	Error   string         `json:"error,omitempty"`
 }
 
-// Files copies a local folder's content, or one file, to a folder on a board, where o.Delete also
-// removes other files. It restarts units and writes what changed. If a unit does not keep running,
-// Files undoes all changes, unless o.Keep is set. A dry run only writes the changes.
+// Files copies a local folder's content, or one file, to a folder on a board. o.Delete also removes
+// the folder's other files. Files restarts units and writes what changed. If a unit does not keep
+// running, it undoes all changes, unless o.Keep is set. A dry run only writes the changes.
 func Files(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, local, remote string, o FilesOptions) error {
 	folder, remove, err := asFolder(local)
 	if err != nil {

@@ -50,7 +50,7 @@ func (p Plan) Markdown() string {
 	return fmt.Sprintf("### Plan: build %d of %d boards, test %d\n\n%s", builds, len(p.Boards), tests, report.MarkdownTable(rows...))
 }
 
-// neededWork returns what the board needs: build (with or without a test), test, or "-".
+// neededWork returns what the board needs: "build", whether or not a test too, else "test", or "-".
 func (b Board) neededWork() string {
 	switch {
 	case b.Build:

@@ -20,7 +20,7 @@ import (
 )
 
 // WithArtifact checks the container of a board's last artifact (all files if a policy holds), and
-// records the policies' decision. If none refuses, it connects and calls work.
+// records the policies' decision. If none refuses, it calls work by WithConnection.
 func WithArtifact(ctx context.Context, opt images.Options, spec images.Spec, host string,
 	work func(context.Context, *boardssh.Conn, images.Spec, images.Artifact) error, pins ...string,
 ) error {
@@ -41,7 +41,8 @@ func WithArtifact(ctx context.Context, opt images.Options, spec images.Spec, hos
 	return WithConnection(ctx, opt, spec, host, func(conn *boardssh.Conn) error { return work(ctx, conn, spec, a) }, pins...)
 }
 
-// WithConnection connects by Connect, calls work, closes, and returns its error by MarkUnreachable.
+// WithConnection connects by Connect (pins: trusted host keys), calls work, closes, and returns
+// work's error by MarkUnreachable.
 func WithConnection(ctx context.Context, opt images.Options, spec images.Spec, host string, work func(*boardssh.Conn) error, pins ...string) error {
 	conn, err := Connect(ctx, opt, spec, host, pins...)
 	if err != nil {
@@ -100,8 +101,8 @@ func Connect(ctx context.Context, opt images.Options, spec images.Spec, host str
 	return conn, report.Because(ctx, report.ErrUnreachable, explainNetwork(host, explainLogin(spec, err)))
 }
 
-// addressOf returns the SSH address of a board: of the running virtual machine, or by the user's
-// SSH configuration with the host keys of the board.
+// addressOf returns a board's SSH address: of the running virtual machine if host is its name, else
+// of host by the user's SSH configuration, with the host keys of the board.
 func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host string) (boardssh.Address, error) {
 	if host == spec.Board && spec.Machine != nil {
 		vm, err := qemu.Find(opt.MachineDir(spec))

@@ -47,7 +47,8 @@ func findLevels(values []float64, least float64) []level {
 // noiseOf estimates how far values scatter around their level, as the standard deviation of normal
 // values. It takes a high quantile of the differences between runs up to four apart, so that one
 // change of the level does not count, and jumps between two states do. Runs may depend on earlier
-// ones, as in a cache that fills and empties, so the largest estimate counts. It needs a value.
+// ones, as in a cache that fills and empties, so the largest estimate counts. It needs a value, and
+// never returns 0.
 func noiseOf(values []float64) float64 {
 	const quantile, ofNormal = 0.75, 1.1503
 	n := len(values)
