@@ -236,7 +236,8 @@ func (p *planner) layerReasons(ctx context.Context, name string, before, after b
 }
 
 // reasonOf returns why a changed file makes a build necessary, or "" if it does not. in lists the
-// files that the last build read; nil means that they are unknown.
+// files that the last build read; nil means that they are unknown. Files outside of the areas, and
+// those of isDescription, which others compare by value, count only if they were read.
 func reasonOf(c change, areas []area, in *bitbake.Inputs, isDescription func(string) bool) string {
 	if in != nil {
 		if recipe := readBy(c, *in); recipe != "" {

@@ -123,8 +123,8 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 	return a, report.NotBegun(report.Because(ctx, report.ErrWrong, err))
 }
 
-// AddHostKeys sets an address's authorities that sign host keys (board.yml), and its file of the
-// keys that flashes recorded. A key in that counts only for a HostKeyAlias of its own name.
+// AddHostKeys sets an address's authorities that sign host keys, from board.yml, and, if the board
+// has a name, its file of the keys that flashes recorded.
 func AddHostKeys(opt images.Options, spec images.Spec, a *boardssh.Address) (err error) {
 	if spec.Board != "" {
 		dir, err := opt.StateDir(spec)

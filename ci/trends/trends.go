@@ -132,8 +132,9 @@ func Of(runs Runs, opt Options) (Trends, error) {
 	return t, nil
 }
 
-// choose returns the last opt.Last runs of each device on t.Branch, and notes how many are of
-// others. If t.Branch is "", it first sets it to the branch of most runs. No run is an error.
+// choose returns the last opt.Last runs of each device of opt.Board ("" for all) on t.Branch. If
+// that is "", it first sets it to the branch of most runs. It notes how many runs are of other
+// branches. No run is an error.
 func (t *Trends) choose(all []Run, opt Options) ([]*Run, error) {
 	var of []*Run
 	branches, boards := map[string]int{}, map[string]int{}
