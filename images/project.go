@@ -80,7 +80,7 @@ func localFolders(spec Spec) (map[string]string, error) {
 	return folders, nil
 }
 
-// explainLocal returns lost with the variable or line that names it, and a next step.
+// explainLocal returns lost with the line of board.yml, or the variable and a next step.
 func (s Spec) explainLocal(lost *layers.UnknownLocal) error {
 	if over, _ := layers.ParseLocal(os.Getenv(localEnvironment)); over[lost.ID] != "" {
 		return fmt.Errorf("%s: %w\nnext: unset %[1]s  # or name one of these in it", localEnvironment, lost)

@@ -65,7 +65,7 @@ func (b boardSet) folderOf(name string) fs.FS {
 	return b.embedded
 }
 
-// ReadDir lists a folder, for "." Slipway's and the user's boards, as fs.Glob needs.
+// ReadDir lists a folder, for "." Slipway's and then the user's boards, as fs.Glob needs.
 func (b boardSet) ReadDir(name string) ([]fs.DirEntry, error) {
 	all, err := fs.ReadDir(b.folderOf(name), name)
 	if err != nil || name != "." || b.folder == "" {

@@ -100,7 +100,7 @@ func (r Record) layOutChart() chart {
 }
 
 // cutBars keeps at most maxBars bars, those of the critical path and the longest, and counts the
-// others. It sorts the critical path last, so that it is drawn above the others.
+// others. It reorders all: the critical path comes last, so that it is drawn above the others.
 func cutBars(all []bar) (kept []bar, cut int) {
 	slices.SortStableFunc(all, func(a, b bar) int {
 		switch {

@@ -23,8 +23,8 @@ const (
 )
 
 // endWhenFull returns a context that ends when the disk of dir had less than least bytes free at
-// fullLooks checks in a row. The caller calls ended after the build: it stops the checks, and
-// reports whether any check found the disk full. Many programs do not say why they could not write.
+// fullLooks checks in a row. The caller calls ended after the build: it checks once more, stops,
+// and tells whether a check found the disk full. Many programs do not say why they cannot write.
 func endWhenFull(ctx context.Context, dir string, every time.Duration, least int64) (_ context.Context, ended func() bool) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var seen atomic.Bool

@@ -284,8 +284,9 @@ func (r *inputReader) withoutLinks(path string) string {
 	return real
 }
 
-// addName adds rel, a repository path of the file path, to the result, or to others if the recipe
-// is not used. A pattern or a folder counts as a folder of which the recipe reads all files.
+// addName adds rel, a repository path of the file path, to the result, as missing unless there is
+// true. If the recipe is not used, it adds an existing file to others. A pattern or a folder counts
+// as a folder of which the recipe reads all files.
 func (r *inputReader) addName(recipe, path, rel string, there bool) {
 	name, used := filepath.Base(recipe), r.used[recipe]
 	info, err := os.Stat(path)

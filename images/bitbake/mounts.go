@@ -73,8 +73,8 @@ func endAll(ctx context.Context, sessions, mounts []string) (err error) {
 // its files disappears while it reads them all.
 const schrootLock = "/tmp/schroot.lock"
 
-// forgetChroots removes the configuration of chroots that nothing uses any more. It ignores errors:
-// a file that stays, because another build holds the lock, does no harm.
+// forgetChroots removes the configuration of the named chroots, without a check that nothing uses
+// them. It ignores errors: a file that stays, as another build holds the lock, does no harm.
 func forgetChroots(ctx context.Context, names []string) {
 	for _, name := range names {
 		_ = run.Run(ctx, run.Command{Argv: []string{

@@ -85,7 +85,7 @@ type sharedRow struct {
 	W                    float64 // the hits in percent
 }
 
-// newView returns the values that the page shows of a record. A dry run has no chart and no tables.
+// newView returns what the page shows of a record. A dry run or a parse has no chart and no tables.
 func newView(r Record) view {
 	v := view{Record: r, Verdict: r.verdict(), Headline: r.headline(), Took: formatDuration(r.Took()), Facts: r.facts()}
 	for _, f := range r.Failures {

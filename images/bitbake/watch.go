@@ -132,7 +132,7 @@ func (w *watch) startParse(total int64) {
 	w.parse = progress.Start(w.ctx, "parse", min(max(total, 0), maxTasks), progress.Tasks)
 }
 
-// advanceParse moves the bar of the parsing to current, the number of recipes parsed so far.
+// advanceParse records current, the number of recipes parsed so far, and moves the bar, never back.
 func (w *watch) advanceParse(current int64) {
 	if w.parse == nil || current <= w.rec.Parsed.Recipes || current > maxTasks {
 		return
@@ -209,7 +209,7 @@ func (w *watch) handleQueueEvent(name string, e event) {
 	w.showRunning()
 }
 
-// countSkipped counts a task that need not run, by the reason that bitbake gives.
+// countSkipped counts a task that need not run, by bitbake's reason. The forecast drops it.
 func (w *watch) countSkipped(reason, k string) {
 	w.forecast.dropTask(forecastKey(k))
 	if reason == "existing" {
@@ -245,7 +245,7 @@ func (w *watch) handleTaskEvent(name string, e event) {
 	w.showRunning()
 }
 
-// startTask returns a running task's entry, new at its first event, and sets the record's Workers.
+// startTask returns a running task's entry, new at its first event, and raises rec.Workers.
 func (w *watch) startTask(k string, at time.Time) *runningTask {
 	if r := w.running[k]; r != nil {
 		return r
@@ -358,7 +358,7 @@ func (w *watch) updateQueue(scene bool, s map[string]any) {
 	w.moveBar(name, toInt64(s["completed"])+toInt64(s["failed"]), total)
 }
 
-// moveBar moves a queue's bar forward, never back. It shows the bar at the first call.
+// moveBar moves a queue's bar forward, never back. The first call with a total shows the bar.
 func (w *watch) moveBar(name string, at, total int64) {
 	if total <= 0 {
 		return
@@ -417,8 +417,8 @@ func (w *watch) timeLeft() string {
 	return w.forecast.timeLeft(w.rec.Counts.Total-q.at, begun)
 }
 
-// finishBuild completes the record after bitbake's end: it adds failures from the console, ends
-// running tasks as stopped, sorts the tasks, marks the critical path, and ends the progress steps.
+// finishBuild completes the record after bitbake's end: it adds the console's failures if it has
+// none, ends running tasks as stopped, sorts the tasks, marks the critical path, ends the steps.
 func (w *watch) finishBuild(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

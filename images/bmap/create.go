@@ -51,7 +51,7 @@ func Create(ctx context.Context, f *os.File) (Map, error) {
 	return m, nil
 }
 
-// dataSegments returns the segments of f with data, as the file system reports, or the whole file.
+// dataSegments returns f's segments with data, as the file system reports. It moves f's offset.
 func dataSegments(f *os.File, size int64) ([]segment, error) {
 	var found []segment
 	for at := int64(0); at < size; {

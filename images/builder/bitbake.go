@@ -18,7 +18,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// changesBuild reports whether the request changes anything of the project file's build.
+// changesBuild reports whether the request has a target, task or flag, such as Continue.
 func changesBuild(a images.BuildRequest) bool {
 	if len(a.Targets) == 0 {
 		a.Targets = nil // an empty list of a command line is none
@@ -195,8 +195,8 @@ func (b *projectBuild) commitOfProject(ctx context.Context) bitbake.Commit {
 }
 
 // saveInputs writes inputs.json with the files that the build read of the project's own repository,
-// for ci plan. If it cannot, it only warns. It marks them as edited if the repository changed since
-// before, a local folder replaced a layer, or a KAS_ variable changed the build.
+// for ci plan. If it cannot, it only warns: it returns only ctx's error. It marks them as edited if
+// the repository changed since before, a local folder replaced a layer, or a KAS_ variable is set.
 func (b *projectBuild) saveInputs(ctx context.Context, before bitbake.Commit) error {
 	after := b.commitOfProject(ctx)
 	local := slices.ContainsFunc(b.project.Repos, func(r layers.Repo) bool { return r.Local })

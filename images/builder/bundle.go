@@ -71,7 +71,7 @@ type bundle struct {
 }
 
 // makeBundle makes the bundle in a work folder, moves it into the artifact's folder and lists it in
-// artifact.json.
+// artifact.json, with key, the hash of what it was made from.
 func (b bundle) makeBundle(ctx context.Context, key string) (images.Artifact, error) {
 	a := b.artifact
 	work, err := os.MkdirTemp(a.Dir(), workPrefix)

@@ -66,7 +66,7 @@ func checkedOutBitbake(ctx context.Context, opt images.Options, board string) (s
 }
 
 // checkoutsOf returns the folders of a board's repositories, or those of all boards if board is "".
-// It loads the board's project for local folders, and ignores errors of that.
+// For local folders it loads the board and its project. It ignores only errors of the project.
 func checkoutsOf(ctx context.Context, opt images.Options, board string) (dirs []string, err error) {
 	found, err := fs.Glob(os.DirFS(opt.Dir), path.Join(cmp.Or(board, "*"), images.CheckoutsName, "*"))
 	for _, f := range found {

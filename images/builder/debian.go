@@ -202,7 +202,7 @@ func rootCommand(argv ...string) []string {
 	return append([]string{"unshare", "--map-root-user", "--map-auto", "--"}, argv...)
 }
 
-// checkUserNamespace returns an error if commands of rootCommand cannot change a file's owner here.
+// checkUserNamespace returns an error if rootCommand cannot start a command in its user namespace.
 func checkUserNamespace(ctx context.Context) error {
 	if os.Geteuid() == 0 {
 		return nil

@@ -174,7 +174,7 @@ func (d disk) installLoader(ctx context.Context) error {
 	return d.biosLoader(core, path.Join(modules, "boot.img"))
 }
 
-// makeCore runs grub-mkimage to make GRUB's core image with the modules that the disk needs.
+// makeCore runs grub-mkimage to write GRUB's core image to out. modules is the modules' folder.
 func (d disk) makeCore(ctx context.Context, format, modules, out string) error {
 	_, number := d.partitionFor(images.UseBoot)
 	early := d.path("early.cfg")

@@ -55,8 +55,8 @@ func signingOf(ctx context.Context, opt images.Options) (signing, error) {
 }
 
 // signingVariables returns the signing variables as NAME=path if the project lists all of them in
-// env, without values, and the environment sets none; otherwise nil. So a board that bitbake builds
-// accepts the same updates as Slipway's other boards.
+// env, without values, and the environment sets none; otherwise nil. It may make the key
+// (signingOf). So a board that bitbake builds accepts the same updates as Slipway's other boards.
 func signingVariables(ctx context.Context, p layers.Project, opt images.Options) ([]string, error) {
 	for _, name := range []string{keyringVariable, keyVariable, certVariable} {
 		if value, named := p.Env[name]; !named || value != nil || os.Getenv(name) != "" {
@@ -78,7 +78,7 @@ func signingVariables(ctx context.Context, p layers.Project, opt images.Options)
 	return set, nil
 }
 
-// checkSigner returns an error if there is a keyring but no key to sign with, or a file is missing.
+// checkSigner returns an error if there is no key to sign with, or one of the files is missing.
 func (s signing) checkSigner() error {
 	if s.key == "" {
 		return fmt.Errorf("%s is set; a bundle is signed with %s and %s, which are not", keyringVariable, keyVariable, certVariable)

@@ -19,7 +19,7 @@ const (
 	maxDescriptorBytes = 32 << 10
 )
 
-// checkServers returns an error if bitbake v cannot use the cache's servers, of bitbake c.Bitbake.
+// checkServers compares versions: it is an error if bitbake v cannot use servers of c.Bitbake.
 func (c Cache) checkServers(v Version) error {
 	switch {
 	case v.atLeast(existsStream) && !c.Bitbake.atLeast(existsStream):

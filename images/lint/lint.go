@@ -212,8 +212,8 @@ var operations = []string{"append", "prepend", "remove"}
 
 var oldOverrides = plaintext.Regexp(`_(append|prepend|remove)($|_|:)|_(pn-|class-|task-|jetson-|qemu|tegra($|[0-9_])|forcevariable$)`)
 
-// oldOverride returns the offset of the first override in the old syntax, with underscores, or -1.
-// It is -1 too for variables such as PREFERRED_PROVIDER_x, whose endings are other names.
+// oldOverride returns the offset of the underscore before the first override in the old syntax, or
+// -1. It is -1 too for variables such as PREFERRED_PROVIDER_x, whose endings are other names.
 func oldOverride(name string) int {
 	for _, prefix := range []string{"PREFERRED_", "SRCREV_", "BBFILE_", "BBFILES_", "LAYER", "KERNEL_MODULE_", "LICENSE_FLAGS_"} {
 		if strings.HasPrefix(name, prefix) {
@@ -258,7 +258,7 @@ func (c *checker) checkAppendSpace(s Statement, operation string) {
 	}
 }
 
-// checkPackage records a package that an image installs, and reports one that no layer has.
+// checkPackage records a package that an image installs, and reports a # or one that no layer has.
 func (c *checker) checkPackage(w Word, variable string) {
 	switch {
 	case strings.ContainsAny(w.Text, "${}@()'"):
@@ -358,8 +358,8 @@ func (c *checker) firstPresent(candidates []string) string {
 	return ""
 }
 
-// adviseInstead returns advice for a missing name: write now, if that is not "", or add a layer,
-// remove the name, or build from another branch.
+// adviseInstead returns advice for a missing name: write the name now instead, unless that is "",
+// or add a layer, remove the name, or build from another branch.
 func (c *checker) adviseInstead(name, now string) string {
 	machine, isMachine := strings.CutPrefix(name, machinePrefix)
 	layer := c.layerToAdd(name)

@@ -168,7 +168,8 @@ func (c *checker) inNoTable(name string) bool {
 	return !slices.ContainsFunc(tables(), func(t table) bool { return t.has[name] != 0 })
 }
 
-// suggestLonger advises to write the only name that begins with name and a dash or dot, if any.
+// suggestLonger advises to write the only name with prefix (such as class:) that begins with name
+// and a dash or dot, or else returns otherwise.
 func (c *checker) suggestLonger(prefix, name, otherwise string) string {
 	var longer []string
 	for _, have := range c.namesWithPrefix(prefix) {

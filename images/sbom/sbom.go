@@ -263,7 +263,8 @@ func SplitLicence(expression string) []string {
 
 func text(s string) string { return plaintext.Clean(s, maxText) }
 
-// addPackage adds a package that has a name, cut to maxText. More than maxPackages are an error.
+// addPackage adds a package with texts cut to maxText, but skips one without a name. More than
+// maxPackages are an error.
 func (b *Bill) addPackage(p Package) error {
 	if p.Name == "" {
 		return nil
@@ -276,7 +277,8 @@ func (b *Bill) addPackage(p Package) error {
 	return nil
 }
 
-// addFlaw adds a flaw that has an identifier, cut to maxText. More than maxFlaws are an error.
+// addFlaw adds a flaw with texts cut to maxText, but skips one without an ID. More than maxFlaws
+// are an error.
 func (b *Bill) addFlaw(f Flaw) error {
 	if f.ID == "" {
 		return nil

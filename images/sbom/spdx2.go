@@ -109,7 +109,8 @@ type archive struct {
 	byName, byNamespace map[string]*document
 }
 
-// read adds a document of the tar. It refuses a large one, and one with a known name or namespace.
+// read adds a document of the tar, but skips index.json. It refuses a large one, too many, and one
+// with a known name or namespace. It drops the relationships of all but images.
 func (a *archive) read(h *tar.Header, r io.Reader) error {
 	if h.Size > maxDocument || len(a.byName) >= maxDocuments {
 		return errors.New("too large an archive of SPDX")

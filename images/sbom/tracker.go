@@ -27,8 +27,8 @@ type trackedFlaw struct {
 }
 
 // AddTracked adds the flaws of the Debian packages in the bill from a JSON file of the Debian
-// security tracker: an object of source packages, each an object of flaws by identifier. It returns
-// an error if the image's Debian release is unknown or not in the file.
+// security tracker: an object of source packages, each an object of flaws by identifier. It sorts
+// the bill. It returns an error if the image's Debian release is unknown or not in the file.
 func (b *Bill) AddTracked(r io.Reader) error {
 	release, sources, err := b.debianSources()
 	if err != nil {

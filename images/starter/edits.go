@@ -38,8 +38,8 @@ func FindEdits(files []File) (all []Edit) {
 	return all
 }
 
-// ReadProject reads the project's files that Slipway or a CI server reads: boards, suites and
-// pipelines. boards is the folder of the project's boards.
+// ReadProject reads the project's files that Slipway or a CI server reads: boards, suites,
+// pipelines and all of ci/. boards is the folder of the project's boards.
 func ReadProject(boards string) (files []File, err error) {
 	project := filepath.Join(boards, "..") // filepath.Dir is the same folder again where boards is . or ..
 	patterns := []string{filepath.Join(boards, "*/board.yml"), filepath.Join(boards, "*/kas.yml")}
