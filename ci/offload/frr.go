@@ -45,8 +45,8 @@ const (
 // flowTimeout is how long a rule or a counter may take to appear.
 var flowTimeout = 20 * time.Second
 
-// startFRR connects to the board's zebra, if it answers the plugin's command. Else it starts the
-// zebra and pbrd in folder, with sockets in a new one. Call the router's close, also after an error.
+// startFRR connects to the board's zebra, if it answers the plugin's command. Else it starts zebra
+// and pbrd of folder, with sockets in a new one. Call the router's close, also after an error.
 func startFRR(ctx context.Context, s *suite.Session, p plugin, folder string) (*router, error) {
 	r := &router{Session: s, plugin: p}
 	if _, err := r.runVtysh(ctx, p.ports); err == nil {

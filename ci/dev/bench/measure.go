@@ -67,8 +67,8 @@ func (s *session) measureVariants(ctx context.Context) (rows []row, err error) {
 	return rows, nil
 }
 
-// measureOnce prepares and runs a variant once. In the first round it checks the result, and in
-// later ones it adds the times to the row. In an ordered area it does both.
+// measureOnce prepares and runs a variant once, and sets r.bytes. In the first round it checks the
+// result, and in later ones it adds the times to the row. In an ordered area it does both.
 func (s *session) measureOnce(ctx context.Context, r *row, v variant) error {
 	if v.prepare != "" {
 		if _, err := s.call(ctx, v, v.prepare); err != nil {

@@ -20,7 +20,8 @@ var hookScript string
 
 // Hook starts containers that get a board's files from slipway-hook: some of them 8 at a time, also
 // while the board's list of files changes, and the rest one after another. All must succeed and
-// leave nothing behind. It needs root and Slipway's clone, and installs runc and busybox-static.
+// leave nothing behind. It needs root, runs in Slipway's clone, and writes below dir, an empty
+// folder. It installs runc and busybox-static.
 func Hook(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	if os.Getuid() != 0 {
 		return errors.New("it mounts and runs containers: it needs root")

@@ -41,8 +41,8 @@ var operators = []operator{
 	{">", func(order int) bool { return order > 0 }},
 }
 
-// parseRequirements parses the NVIDIA_REQUIRE_* variables, sorted by name; none if they are
-// disabled.
+// parseRequirements parses the NVIDIA_REQUIRE_* variables but requireMounts, sorted by name; none
+// if they are disabled.
 func parseRequirements(vars map[string]string) ([]requirement, error) {
 	if skip, _ := strconv.ParseBool(vars[disableRequire]); skip {
 		return nil, nil

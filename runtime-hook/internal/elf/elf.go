@@ -138,8 +138,8 @@ func (w layout) findSoname(f io.ReaderAt, head []byte) (string, bool) {
 	return nameAt(f, loads, strings+name)
 }
 
-// readDynamic returns the address of the string table and the soname's offset in it. The offset is
-// 0 if there is no soname, as no name has that offset.
+// readDynamic returns the address of the string table and the soname's offset in it. Each is 0 if
+// missing, as no name has that offset.
 func (w layout) readDynamic(f io.ReaderAt, dynamic segment) (strings, name uint64, ok bool) {
 	if dynamic.size == 0 || dynamic.size > maxDynamic {
 		return 0, 0, false

@@ -39,8 +39,8 @@ func ownerOf(pid int) (*owner, error) {
 	return &owner{uids, gids}, nil
 }
 
-// runIn calls make, which makes, removes or opens a name in dir, with the owner's rights. With a
-// nil owner, make has the hook's rights.
+// runIn calls make, which makes, removes or opens a name in dir, with the owner's rights on dir, as
+// assumeRights gives them. With a nil owner, make has the hook's rights.
 func (o *owner) runIn(dir *os.File, make func() error) error {
 	if o == nil {
 		return make()

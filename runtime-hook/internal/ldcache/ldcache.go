@@ -132,8 +132,8 @@ func updateConf(root *inject.Root, libs []plan.Library) error {
 	return err
 }
 
-// knowsFolder reports whether the image's ldconfig reads the folder dir anyway. Naming such a
-// folder first would change which of the image's own libraries ldconfig prefers.
+// knowsFolder reports whether dir is a usual folder that the image's ldconfig reads anyway. Naming
+// such a folder first would change which of the image's own libraries ldconfig prefers.
 func knowsFolder(root *inject.Root, dir string) bool {
 	switch dir {
 	case "/lib", "/lib64", "/usr/lib", "/usr/lib64":
