@@ -247,7 +247,7 @@ var ownerPattern = plaintext.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\$?(:[A-Za
 
 // planName adds a name to the lists of what to make, send, chown and chmod, and to the changes, if
 // the two sides differ. same: their content is equal. A file or link in the place of a board's
-// folder is an error.
+// folder is an error. With Among, an existing folder stays as it is.
 func (d *folderUpload) planName(name string, same bool) error {
 	want := d.want[name]
 	have, there := d.have[name]

@@ -79,7 +79,7 @@ func RunScript(ctx context.Context, c *boardssh.Conn, what string, stdin io.Read
 	return err
 }
 
-// runOverAny is runOver that does nothing if there are no names.
+// runOverAny runs a script with the names as its input, as runOver does, if there are any names.
 func (d *folderUpload) runOverAny(ctx context.Context, what, script string, names []string, args ...string) error {
 	if len(names) == 0 {
 		return nil

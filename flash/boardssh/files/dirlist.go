@@ -151,7 +151,7 @@ func parseList(out []byte) (map[string]entry, error) {
 	return entries, nil
 }
 
-// listedEntry makes an entry of the fields that statPattern found in a line.
+// listedEntry makes an entry of statPattern's match of a line. Only a regular file has a size.
 func listedEntry(m []string) entry {
 	raw, _ := strconv.ParseUint(m[1], 16, 32) // their digits fit
 	size, _ := strconv.ParseInt(m[2], 10, 64)

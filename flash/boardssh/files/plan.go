@@ -56,8 +56,8 @@ func (p *Plan) Transitions(ctx context.Context) ([]Transition, error) {
 // BytesBefore returns the size of the file that has this name on the board now.
 func (p *Plan) BytesBefore(name string) int64 { return p.upload.have[name].size }
 
-// transition returns the states before and after a change, without the board's present digest. A
-// pipe or device on the board is an error.
+// transition returns the states before and after a change, without the board's present digest and
+// the owner afterwards. A pipe or device on the board is an error.
 func (d *folderUpload) transition(ctx context.Context, change Change) (Transition, error) {
 	t := Transition{Path: change.Path, Before: State{Kind: None}, After: State{Kind: None}}
 	if have, there := d.have[change.Path]; there {

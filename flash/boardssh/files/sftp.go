@@ -104,7 +104,7 @@ func (b *sftpFiles) do(ctx context.Context, work func() error) error {
 	return b.stream.Do(ctx, func() error { return recoverFault(work) })
 }
 
-// receive is do for work that writes a file's content to its argument. Only data are progress.
+// receive calls work, whose argument passes data on to the writer to. Only such data are progress.
 func (b *sftpFiles) receive(ctx context.Context, to io.Writer, work func(to io.Writer) error) error {
 	return b.stream.Receive(ctx, to, func(to io.Writer) error {
 		return recoverFault(func() error { return work(to) })

@@ -39,7 +39,7 @@ type Server struct {
 	ended  chan struct{}
 }
 
-// New writes keys and a configuration into dir, which must be empty, and chooses a free port. The
+// New writes keys and a configuration into the existing folder dir, and chooses a free port. The
 // settings are lines of sshd_config before New's own lines. New does not start the server.
 func New(dir string, settings ...string) (*Server, error) {
 	free, err := run.FreePort()

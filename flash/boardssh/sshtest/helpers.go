@@ -120,7 +120,7 @@ func CheckEntries(t *testing.T, dir string, want ...string) {
 	t.Errorf("%s holds %q; want %q", dir, names, want)
 }
 
-// ReadTree returns the mode of each name below dir, and a file's size and start or link's target.
+// ReadTree returns, by "/NAME" below dir, the mode, a file's size and start, and a link's target.
 func ReadTree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}

@@ -161,7 +161,7 @@ func (r *rauc) readProperty(ctx context.Context, b *bus, name string) (string, e
 }
 
 // openBus connects to the board's D-Bus for one call or one installation. Slipway keeps no such
-// connection, since a restart would break it. A failure is an ErrLost.
+// connection, since a restart would break it. A failure is an ErrLost, unless ctx has ended.
 func (r *rauc) openBus(ctx context.Context) (*bus, error) {
 	b, err := openBus(ctx, r.c, r.socket)
 	if err != nil && ctx.Err() == nil { // it worked when the engine was found
