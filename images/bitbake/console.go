@@ -95,7 +95,7 @@ func (r Record) explainFailure(err error) error {
 	return fmt.Errorf("%s%w%s%s", strings.TrimPrefix(b.String(), "\n"), err, r.namePage(), cmp.Or(known.String(), r.adviseLog(failure)))
 }
 
-// namePage returns a line with the path of the run's page beside its log, "" without a log.
+// namePage returns a line break and the path of the run's page beside its log, "" without a log.
 func (r Record) namePage() string {
 	if r.Log == "" {
 		return ""
@@ -104,7 +104,7 @@ func (r Record) namePage() string {
 	return "\n  page of the build: " + filepath.Join(filepath.Dir(r.Log), page)
 }
 
-// adviseLog returns a "next:" line to open the first failed task's log, or bitbake's, "" if none.
+// adviseLog returns "\nnext: less" and the first failed task's log, or else bitbake's, "" if none.
 func (r Record) adviseLog(failure *run.Failure) string {
 	for _, f := range r.Failures {
 		if f.Log != "" {

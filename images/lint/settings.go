@@ -76,7 +76,7 @@ func isConditional(name string) bool {
 // isComputed reports whether bitbake computes the word.
 func isComputed(w Word) bool { return strings.ContainsAny(w.Text, "${}@()'/") }
 
-// checkClass reports a class that no layer has, by its files if all are here, or by the tables.
+// checkClass reports a class that no layer has, by the files of all checkouts, or by the tables.
 func (c *checker) checkClass(w Word, variable string) {
 	name := classPrefix + w.Text
 	switch {

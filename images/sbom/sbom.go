@@ -62,7 +62,7 @@ type Flaw struct {
 	Why     string  `json:"why,omitempty"`
 }
 
-// Read decodes files and merges them into one bill. A file in an unknown format is an error.
+// Read decodes files and merges them into one sorted bill. A file in an unknown format is an error.
 func Read(paths ...string) (Bill, error) {
 	var all Bill
 	for _, path := range paths {
