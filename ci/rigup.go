@@ -156,7 +156,7 @@ func (u *rigRun) installPackages(ctx context.Context) (string, error) {
 	return installMissing(ctx, u.opt.Out, u.dir, builder.HostPackages(u.spec, ""))
 }
 
-// buildLayers builds the layers of the rig's root, and returns their names.
+// buildLayers builds the layers of the rig's root into u.layers, and returns their names as text.
 func (u *rigRun) buildLayers(ctx context.Context) (saw string, err error) {
 	u.layers, err = softrig.Build(ctx, u.spec, u.opt.Build)
 	var names []string
