@@ -104,8 +104,8 @@ func FolderHead(ctx context.Context, dir string) (commit string, edited bool, er
 	return s.Head, s.Edited, err
 }
 
-// ParseLocal parses the folders that a build uses instead of checkouts, such as
-// "oe=/src/oe,meta-x=~/meta-x", into absolute paths by repository. A repository may occur once, a folder may be missing.
+// ParseLocal parses a build's local folders, such as "oe=/src/oe,meta-x=~/meta-x", into absolute
+// paths by repository. A repository may occur once. It accepts a folder that is missing.
 func ParseLocal(text string) (map[string]string, error) {
 	folders := map[string]string{}
 	for entry := range strings.SplitSeq(text, ",") {

@@ -241,7 +241,7 @@ func (p *Project) repoAround(path string) (index int, rest string) {
 	return index, rest
 }
 
-// sourceFolders returns the folders of the sources, below the checkouts.
+// sourceFolders returns the name of each source's folder in the folder of the checkouts.
 func (p *Project) sourceFolders() []string {
 	var all []string
 	for _, r := range p.Repos {

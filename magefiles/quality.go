@@ -22,7 +22,7 @@ func root() *cobra.Command {
 	return commands.Root(testCommand(), checkCommand(), fmtCommand(), fuzzCommand(), benchCommand(), soakCommand(), releaseCommand())
 }
 
-// testCommand returns the command test, which runs the tests of Slipway itself.
+// testCommand returns the command test, which runs Slipway's tests and installs what they lack.
 func testCommand() *commands.Command {
 	c := commands.New("test", "Install what the tests lack and run all of them, with one summary at the end")
 	c.Example = `go tool mage test

@@ -47,10 +47,9 @@ func (t Tree) CheckOut(ctx context.Context, r Remote, mirrors string, moving fun
 // ExitTime is how long git may take to end after slipway was killed.
 const ExitTime = 5 * time.Second
 
-// createTree fetches and checks out a new repository beside its folder, then renames it, so that a
-// folder with the final name is always complete. It refuses to replace a file, or a folder that is
-// not empty. If a damaged mirror made the checkout fail, it deletes the mirror and tries again. It
-// calls moving first.
+// createTree calls moving, fetches and checks out a new repository beside its folder, then renames
+// it, so that a folder with the final name is always complete. It refuses to replace a file, or a
+// folder that is not empty. If the mirror is damaged, it deletes the mirror and tries again.
 func (t Tree) createTree(ctx context.Context, r Remote, mirrors string, moving func()) error {
 	dir := t.Dir
 	if !isFree(dir) {

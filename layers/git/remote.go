@@ -45,7 +45,7 @@ func (r Remote) CheckCommit() error {
 // environment, each time that it asks the server.
 func (r Remote) storedURL() string { return plaintext.HideSecrets(r.URL) }
 
-// ref returns the whole ref of r's tag, or else of its branch, at the server. r needs one of them.
+// ref returns the server's whole ref of r's tag, or of its branch. Without either it ends in /.
 func (r Remote) ref() string {
 	if r.Tag != "" {
 		return "refs/tags/" + r.Tag

@@ -118,7 +118,8 @@ func onBranch(branch string) string {
 	return ", to branch " + branch
 }
 
-// leftCommitsError returns the error that lists commits a build would leave out, with next steps.
+// leftCommitsError returns the error that lists own, which a build of the commit to would leave
+// out, with next steps. branch is "" for a detached HEAD.
 func (t Tree) leftCommitsError(ctx context.Context, r Remote, own []ownCommit, branch, to string) error {
 	lines := make([]string, len(own))
 	for i, c := range own {

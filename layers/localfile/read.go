@@ -25,7 +25,7 @@ func Read(name string, most int64) ([]byte, error) {
 	return ReadAll(f, name, most)
 }
 
-// Open opens a file or folder that a user named. It refuses FIFOs, sockets and devices: opening or reading
+// Open opens a user's file or folder. It refuses FIFOs, sockets and devices: opening or reading
 // them may never end. It accepts /dev/null and unnamed pipes, such as a shell's <().
 func Open(name string) (*os.File, error) {
 	info, err := os.Stat(name)

@@ -198,7 +198,7 @@ func terminateGroup(leader int) error {
 	return err
 }
 
-// openLog opens c.Log to replace it, or to append with c.Keep, and creates its folder.
+// openLog opens c.Log, not "", to replace it, or to append with c.Keep, and creates its folder.
 func openLog(c Command) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(c.Log), 0o755); err != nil {
 		return nil, err

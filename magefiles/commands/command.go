@@ -205,8 +205,7 @@ func (c *Command) missingWord(w word) error {
 	return fmt.Errorf("%s is missing: %s", w.name, c.takes())
 }
 
-// strayWord returns the error for strays, which follow words that the command takes, with the user's
-// probable mistake.
+// strayWord returns the error for strays, typed after all of words, with the user's likely mistake.
 func (c *Command) strayWord(strays, words []string) error {
 	stray, last := strays[0], len(words)-1
 	isDevice := func(name string) bool { return strings.HasPrefix(name, "/dev/") || devices.SpecialKind(name) != "" }

@@ -18,6 +18,7 @@ import (
 	"slipway/images"
 )
 
+// deployCommand returns the command deploy, which copies a container and artifact.json to a board.
 func deployCommand() *Command {
 	c := New("deploy BOARD HOST", "Copy the build's container and its artifact.json to a running board")
 	c.Long = `The host is one of these:

@@ -337,7 +337,7 @@ func checkFlagValues(cmd *cobra.Command, line []string, dashes bool) error {
 	return nil
 }
 
-// flagOf returns the flag that arg names, or nil. An arg with "=VALUE" counts as none.
+// flagOf returns the flag that an arg --NAME names, or nil. An arg with "=VALUE" counts as none.
 func flagOf(cmd *cobra.Command, arg string) *pflag.Flag {
 	name, isFlag := strings.CutPrefix(arg, "--")
 	if !isFlag || strings.Contains(name, "=") {
