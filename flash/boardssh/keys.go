@@ -246,7 +246,8 @@ type offeredKey struct {
 	name string
 }
 
-// SignWithAlgorithm signs data with the key. Its error is an errUnsigned with the key's name.
+// SignWithAlgorithm signs data with the key. Its error is an errUnsigned with the key's name. A key
+// that is no ssh.AlgorithmSigner ignores algorithm.
 func (o offeredKey) SignWithAlgorithm(rand io.Reader, data []byte, algorithm string) (sig *ssh.Signature, err error) {
 	if s, ok := o.Signer.(ssh.AlgorithmSigner); ok {
 		sig, err = s.SignWithAlgorithm(rand, data, algorithm)

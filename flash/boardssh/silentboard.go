@@ -220,7 +220,7 @@ func (w watchedWriter) Write(b []byte) (int, error) {
 	return w.to.Write(b)
 }
 
-// ReadFrom copies r to w.to, by 4 KiB if that is an io.ReaderFrom, and flushes a pidLine at the end.
+// ReadFrom copies r to w.to, by 4 KiB if w.to is an io.ReaderFrom, and then flushes a pidLine.
 func (w watchedWriter) ReadFrom(r io.Reader) (int64, error) {
 	size := 32 << 10
 	if _, small := w.to.(io.ReaderFrom); small {

@@ -199,7 +199,7 @@ func (d *docker) Prune(ctx context.Context, keep string) ([]string, error) {
 
 // Run runs a container by docker run, to its end or, with Detach, until it has started. If the
 // program fails, Exit has its Status. On an error, such as a timeout, it removes the container.
-// Exit.Output has standard error after all standard output.
+// Exit.Output has standard error after all standard output. Status 125, docker's own, is an error.
 func (d *docker) Run(ctx context.Context, c Spec) (exit Exit, err error) {
 	if c.Timeout > 0 {
 		var cancel context.CancelFunc
