@@ -127,7 +127,7 @@ const maxFindings = 10_000
 // that its own package only recommends.
 var recommended = []string{"library /usr/lib/*/tc/q_atm.so", "script /usr/bin/routel", "script /etc/sv/*/run"}
 
-// addFinding adds a finding, unless a pattern in opt.Allow or recommended matches its rule and path
+// addFinding adds a finding, unless a pattern in opt.Allow or recommended has its rule and path,
 // or the report has maxFindings.
 func (a *auditor) addFinding(rule, name, format string, args ...any) {
 	where := "/" + name

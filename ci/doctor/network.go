@@ -171,8 +171,8 @@ func (p boardBuild) expandPath(dir string) string {
 	})
 }
 
-// expectedPath returns a file's path below the downloads. For Xavier it replaces the folder NoDLA
-// by DLA: TensorRT's files in both have the same names.
+// expectedPath returns a file's path relative to the downloads. For Xavier it replaces the folder
+// NoDLA by DLA: TensorRT's files in both have the same names.
 func (p boardBuild) expectedPath(file string) string {
 	if rest, ok := strings.CutPrefix(file, "NoDLA/"); ok && strings.Contains(p.project.Machine, "xavier") {
 		return "DLA/" + rest
