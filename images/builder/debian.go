@@ -215,8 +215,9 @@ func checkUserNamespace(ctx context.Context) error {
 	return nil
 }
 
-// unpackUserland unpacks the userland into root, without the files that the board removes, then
-// Slipway's additions over it. The kernel makes devices, which a user namespace may not.
+// unpackUserland makes root, and unpacks the userland into it, then Slipway's additions, both
+// without the files that the board removes. The kernel makes devices, which a user namespace may
+// not.
 func unpackUserland(ctx context.Context, spec images.Spec, tar, additions, root, log string) error {
 	if err := os.Mkdir(root, 0o755); err != nil {
 		return err

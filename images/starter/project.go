@@ -37,8 +37,9 @@ func (c choices) projectFile(ctx context.Context, like images.Spec) (text string
 	return text, !slices.ContainsFunc(p.Repos, func(r layers.Repo) bool { return r.URL != "" && r.Commit == "" }), err
 }
 
-// loadElsewhere loads one of Slipway's project files in a folder that is no clone. A repository
-// without an address is Slipway's clone, and gets the placeholder as its address.
+// loadElsewhere loads one of Slipway's project files in a folder that is no clone, into which it
+// copies Slipway's sources. A repository without an address is Slipway's clone, and gets the
+// placeholder as its address.
 func loadElsewhere(ctx context.Context, folder, file string) (layers.Project, error) {
 	if err := os.CopyFS(filepath.Join(folder, "images"), images.Sources()); err != nil {
 		return layers.Project{}, err
