@@ -59,7 +59,7 @@ func logIgnored(set config.Config, rootfs string, asked bool) {
 
 // readContainer reads a container's config.json and request. If devices is not "", they replace the
 // requested ones, and the container counts as privileged. If config.json is unreadable, the request
-// has only the settings.
+// has only the settings, and the error is returned.
 func readContainer(state oci.State, devices string) (oci.Config, request, error) {
 	c, err := oci.ReadConfig(state.Bundle)
 	if err != nil {

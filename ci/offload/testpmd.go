@@ -28,7 +28,7 @@ const (
 	maxTestpmdBytes = 1 << 20 // between two prompts
 )
 
-// withTestpmd starts dpdk-testpmd with the board's ports, calls talk, and quits it if talk succeeds.
+// withTestpmd starts testpmd with the board's ports, calls talk, and quits it if talk succeeds.
 func withTestpmd(ctx context.Context, s *suite.Session, d *images.DPU, talk func(*testpmd) error) error {
 	argv := append([]string{"dpdk-testpmd"}, d.EAL...)
 	argv = append(argv, "--", "--total-num-mbufs=2048", "--flow-isolate-all", "--port-topology=loop", "-i")

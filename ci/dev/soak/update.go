@@ -28,7 +28,7 @@ import (
 // Update updates the virtual board between two systems, and cuts the connection or the power at
 // random moments. After each cut the board must run the complete old or new system, and the command
 // update must have reported which. At the end the file systems must be without errors. It runs in
-// Slipway's clone, builds and flashes the board below dir, an empty folder, and stops it at the end.
+// Slipway's clone, has the board and its disk below dir, an empty folder, and stops it at the end.
 func Update(ctx context.Context, w io.Writer, dir string, opt Options) (err error) {
 	fmt.Fprintf(w, "seed %d\n", opt.Seed)
 	spec, err := images.Default()

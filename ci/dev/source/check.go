@@ -214,7 +214,7 @@ func runChecker(ctx context.Context, dir string, argv ...string) ([]string, erro
 	return nil, err
 }
 
-// listFindings runs a program that prints one finding per line, and returns the lines.
+// listFindings runs a program that prints one finding per line. It returns the lines and any error.
 func listFindings(ctx context.Context, dir string, argv ...string) ([]string, error) {
 	out, err := run.Output(ctx, command(dir, argv...))
 	text := strings.TrimSpace(string(out))

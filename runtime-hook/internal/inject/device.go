@@ -11,7 +11,7 @@ import (
 )
 
 // makeDevice makes the device node d in the container, with its owner and mode on the board. If the
-// node exists and opens, it does nothing. If a node cannot be made or would not open (user
+// same node exists and opens, it does nothing. If one cannot be made or would not open (user
 // namespace, nodev file system), it mounts the board's node.
 func (r *Root) makeDevice(d plan.Device) error {
 	dir, base, err := r.openParent(d.Path)

@@ -85,8 +85,8 @@ type Compiled struct {
 	Watch    Watch
 }
 
-// Compile makes the plan for the entries, and for releaseFile, from the file tree at root, without
-// files that a pattern of ignore matches. Missing and bad files become problems.
+// Compile makes the plan for the entries and releaseFile, from the files at root, or else AltRoot,
+// without those that a pattern of ignore matches. Missing and bad files become problems.
 func Compile(root string, entries []csv.Entry, ignore []string) Compiled {
 	w := &watcher{seen: map[string]int{}}
 	c := &compiler{
