@@ -75,8 +75,9 @@ type Outcome struct {
 }
 
 // Update installs a bundle by the board's engine, restarts the board, runs the suites on the new
-// system, and only then marks it good. After a failure it rolls back. Beside a build folder, it
-// writes a report, but not in a dry run or before it connects. It sets how.Metrics and Writing.
+// system, and only then marks it good. After a failure it rolls back. If the board has a build
+// folder, it writes a report, but not in a dry run or after a failure before it connects. It sets
+// how.Metrics and how.Writing.
 func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bundle string, how UpdateOptions) (Outcome, error) {
 	dir := opt.BoardDir(spec)
 	artifact := images.NoArtifact(spec, dir)
@@ -668,7 +669,7 @@ func (u *updateRun) collectLogs(ctx context.Context, system, boot string) {
 }
 
 // queryAtEnd asks the engine once more which system runs, if that is unknown or the run was
-// stopped, and records it. If the engine does not answer, it connects again once.
+// stopped, and records it. Unless ctx ended, it connects again once if the engine does not answer.
 func (u *updateRun) queryAtEnd(ctx context.Context) {
 	if u.engine == nil || u.outcome.System != UnknownSystem && ctx.Err() == nil {
 		return

@@ -113,7 +113,8 @@ func checkDisk(ctx context.Context, p boardBuild) []Finding {
 	return findings
 }
 
-// newDemand returns a demand of nothing yet, with the free space and inodes of a file system.
+// newDemand returns an empty demand with a file system's free space and inodes (enoughInodes if it
+// has no limit).
 func newDemand(dir string, fs unix.Statfs_t) *demand {
 	d := demand{dir: dir, free: fs.Bavail * uint64(fs.Frsize), inodes: fs.Ffree, counted: true}
 	if fs.Files == 0 {
@@ -158,8 +159,8 @@ func (d demand) spaceFinding(p boardBuild) Finding {
 	return f
 }
 
-// usedBytes returns the disk space of the files below dir, which may be a link, and whether it
-// counted all files within 3 s. A file counts less the more hard links it has.
+// usedBytes returns the disk space of the files below dir, which may be a link, and whether it was
+// done within 3 s. It skips unreadable ones. A file counts less the more hard links it has.
 func usedBytes(ctx context.Context, dir string) (total uint64, counted bool) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

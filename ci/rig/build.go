@@ -193,8 +193,9 @@ func (b build) makeLayer(ctx context.Context, step *progress.Step, made string) 
 	return os.Rename(part, made)
 }
 
-// runScript runs the source's script in namespaces, with b.below as root and output to a log. The
-// script finds sources read-only in /source, works in /build (work), and writes to /made (part).
+// runScript runs the source's script in namespaces, with b.below as root, output to a log, and this
+// machine's network only if source.Network is set. The script finds sources read-only in /source,
+// works in /build (work), and writes to /made (part).
 func (b build) runScript(ctx context.Context, step *progress.Step, part, work string) error {
 	file := filepath.Join(work, "script")
 	if err := os.WriteFile(file, b.script, 0o644); err != nil {

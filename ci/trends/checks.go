@@ -83,7 +83,7 @@ func histories(runs []*Run) []Check {
 	return all
 }
 
-// tally counts the failures, the flips, and the images on which the check both passed and failed.
+// tally counts runs, failures, flips, and the images on which the check both passed and failed.
 func (c *Check) tally() {
 	const passed, failed = 1, 2
 	images := map[string]int{}
