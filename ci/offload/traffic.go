@@ -450,8 +450,8 @@ func (t *traffic) makeSamples(a trafficOptions) (all []*sample) {
 // otherProtocols differ from UDP or TCP in one bit. The last is UDP-Lite, which resembles UDP.
 var otherProtocols = []byte{16, 19, 21, 25, 49, 81, 145, 7, 14, 22, 38, 70, 134, protocolUDPLite}
 
-// makeChangedSample builds a sample with claim c: the rule's packets, each frame changed by change.
-// what is a format that gets the rule's port.
+// makeChangedSample adds a sample with claim c to t.samples: a.otherPackets of the rule's packets,
+// each frame changed by change. what is a format that gets the rule's port.
 func (t *traffic) makeChangedSample(a trafficOptions, rule datagram, c claim, what string, change func([]byte) []byte) *sample {
 	s := t.makeSample(a, fmt.Sprintf(what, a.port), a.otherPackets, rule)
 	s.claim = c

@@ -109,7 +109,7 @@ func printSummary(ctx context.Context, w io.Writer, gotestsum, out string) error
 	return errors.Join(run.Run(ctx, slow), run.Run(ctx, rest))
 }
 
-// packageNames returns each name in test-packages.txt once: one a line, the reason after a #.
+// packageNames returns each name in test-packages.txt's text once: one a line, the reason after #.
 func packageNames(list string) []string {
 	var names []string
 	for line := range strings.Lines(list) {

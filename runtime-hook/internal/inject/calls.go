@@ -20,7 +20,7 @@ func errnoErr(e unix.Errno) error {
 }
 
 // cloneMount returns a descriptor of a new mount of the board's path source, without the mounts
-// below it. The mount is not attached yet.
+// below it. It does not follow a link at source. The mount is not attached yet.
 func cloneMount(source string) (int, error) {
 	name, err := unix.BytePtrFromString(source)
 	if err != nil {

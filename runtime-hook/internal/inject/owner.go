@@ -121,6 +121,7 @@ type idMap struct {
 
 type idRange struct{ inside, outside, count uint32 }
 
+// readIDMap reads and parses a uid_map or gid_map of /proc.
 func readIDMap(path string) (idMap, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -15,7 +15,7 @@ func (c Config) HasNode(path string, major, minor int64) bool {
 }
 
 // Allows reports whether the spec's device rules let the container read and write the character
-// device. A later rule overrides an earlier one. Without a rule, the answer is no.
+// device. A later rule overrides the access that it names. Without a rule, the answer is no.
 func (c Config) Allows(major, minor int64) bool {
 	var read, write bool
 	for _, r := range c.rules {
