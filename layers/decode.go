@@ -346,8 +346,8 @@ func (r *Repo) shortenRefs() {
 	}
 }
 
-// useRefspec sets r's commit, tag or branch from refspec, the key of older files for all three. The
-// server decides later between a branch and a tag of a name without tags/ or refs/.
+// useRefspec sets r's commit, tag or branch from refspec, the key of older files for all three. It
+// leaves tags/ or refs/. The server decides later if a name without these is a branch or a tag.
 func (r *Repo) useRefspec(refspec string) {
 	switch {
 	case git.IsCommit(refspec):

@@ -262,7 +262,7 @@ func (t Tree) switchTo(ctx context.Context, commit string, force bool) error {
 	return nil
 }
 
-// isUntouched reports whether git refused the checkout before it changed HEAD or a file.
+// isUntouched reports whether HEAD is still before, and no file is edited or in the commit's way.
 func (t Tree) isUntouched(ctx context.Context, before, commit string) bool {
 	if head, _ := t.Resolve(ctx, "HEAD"); head != before {
 		return false

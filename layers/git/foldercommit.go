@@ -92,8 +92,8 @@ var (
 	plainHost = plaintext.Regexp(`^[a-z0-9.-]+(:[0-9]{1,5})?$`)
 )
 
-// webPages returns the URL of a repository's web page, and on GitHub and GitLab the beginning of
-// the URLs of its commits. It recognises both, self-hosted too, by the first part of the host name.
+// webPages returns the URL of a repository's web page, and on GitHub and GitLab its URLs' beginning
+// before commit/ID. It recognises both, self-hosted too, by the first part of the host name.
 // For an SSH address of another host it returns "".
 func webPages(address string) (repository, commits string) {
 	scheme, host, name := splitURL(address)

@@ -74,8 +74,8 @@ func (m Mirror) fetchInto(ctx context.Context, r Remote, t Tree) (commit string,
 	return commit, err
 }
 
-// lockMirror creates the folder of the mirrors, and waits for a mirror's lock, which its users
-// share. Closing the file releases the lock.
+// lockMirror creates the folder of the mirrors, and waits for the lock of the mirror dir, which one
+// process has at a time. Closing the file releases the lock.
 func lockMirror(ctx context.Context, dir string) (*os.File, error) {
 	err := localfile.MkdirAll(filepath.Dir(dir))
 	if err != nil {

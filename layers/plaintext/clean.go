@@ -42,7 +42,7 @@ func Clean(text string, limit int) string {
 	return text
 }
 
-// CleanTail is Clean for the end of a text, with the number before it: a log's end matters most.
+// CleanTail is Clean for the end of a text, after the count of bytes cut: a log's end matters most.
 func CleanTail(text string, limit int) string {
 	cut := len(text) - limit
 	if cut > 0 {

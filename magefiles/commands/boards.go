@@ -262,7 +262,7 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 }
 
 // imageFirst returns the right command line if the user typed an image where the board belongs, as
-// bmaptool has it. It returns nil if the word is a board or no image.
+// bmaptool has it. It returns nil if the word is a board, or neither a regular file nor a URL.
 func imageFirst(image, device string) []string {
 	info, err := os.Stat(image)
 	isFile := err == nil && info.Mode().IsRegular() || strings.Contains(image, "://")
