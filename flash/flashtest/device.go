@@ -149,7 +149,8 @@ func Partition(t *testing.T, device string) string {
 	return PartitionNode(t, device+"p1")
 }
 
-// PartitionNode makes a partition's device node in a temporary folder, for machines without udev.
+// PartitionNode makes a node for a partition such as /dev/loop0p1 in a temporary folder, for
+// machines without udev.
 func PartitionNode(t *testing.T, device string) string {
 	t.Helper()
 	number := attribute(device, "dev")
@@ -227,7 +228,7 @@ func ZfsProperties() []byte {
 		word(40) + word(48) + word(9) + "pool_guid\x00\x00\x00" + word(8) + word(1) + word(0) + word(7))
 }
 
-// MdSuperblock returns a RAID superblock of version 1.2.
+// MdSuperblock returns the 256 bytes of a RAID superblock of version 1.2, named nas:0.
 func MdSuperblock() []byte {
 	p := make([]byte, 256)
 	copy(p, "\xfc\x4e\x2b\xa9\x01")

@@ -109,7 +109,7 @@ func (s *source) readExtents(holds string) (*tableExtents, error) {
 	return nil, nil
 }
 
-// listExtents returns the number and end of each partition that has a type.
+// listExtents returns the number of each partition that has a type, and the first sector after it.
 func (h *gptHeader) listExtents() (all []extent) {
 	for i := 0; (i+1)*h.each <= len(h.entries); i++ {
 		if e := h.entries[i*h.each:]; formatGUID(e[:16]) != "" {

@@ -217,7 +217,8 @@ type chunk struct {
 	data []byte
 }
 
-// readPart copies a part of chunk i to p. It reads and verifies the chunk, unless it is kept.
+// readPart copies chunk i, of length bytes, from the file's offset off to p. It reads and verifies
+// the chunk, unless it is kept.
 func (f *File) readPart(p []byte, off, i, length int64) (int, error) {
 	c, ok := f.chunks.Get().(*chunk)
 	if !ok {

@@ -106,7 +106,7 @@ func (f *folder) saveJSON(name string, v any) error {
 	return renameio.WriteFile(filepath.Join(f.dir, name), data, 0o644)
 }
 
-// index checks and reads index.json.
+// index reads index.json of the folder, which must be an OCI layout.
 func (f *folder) index() (v1.Index, error) {
 	source, err := oci.Open(f.dir)
 	if err != nil {

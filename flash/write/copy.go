@@ -105,8 +105,8 @@ func (c *Copy) setError(err error) {
 	}
 }
 
-// startWriters makes c.queue, and starts the goroutines that write its pieces. After an error they
-// call lost, and only free further pieces.
+// startWriters makes c.queue, empties c.wrote and c.proved, begins the phase, and starts the
+// goroutines that write the pieces. After an error they call lost, and only free further pieces.
 func (c *Copy) startWriters(ctx context.Context, r *run, lost func(), done *sync.WaitGroup) {
 	c.queue, c.wrote, c.proved = make(chan piece, queued), bitSet{}, bitSet{}
 	c.Phase(plaintext.Either(c.Fresh, "writing", "comparing and writing"), r.DataBytes())
@@ -242,7 +242,7 @@ func (c *Copy) holdsData(data []byte, off int64, buf []byte, l *sampling) bool {
 }
 
 // hasSample compares one block of data with the device, and returns true for data of up to four
-// blocks. It chooses a block that is not all zeros, because zeros are everywhere on a disk.
+// blocks. It prefers a block that is not all zeros, because zeros are everywhere on a disk.
 func (c *Copy) hasSample(data []byte, off int64, buf []byte) bool {
 	if len(data) <= 4*sampleBytes {
 		return true // as cheap to compare at once
