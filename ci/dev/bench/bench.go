@@ -53,7 +53,7 @@ var areas = map[string]area{"deploy": deploy, "flash": flash, "hook": hook, "lay
 // Areas returns the names that Run accepts.
 func Areas() []string { return slices.Sorted(maps.Keys(areas)) }
 
-// Run measures one area, for which it installs packages, and writes its table to w.
+// Run installs packages, measures one area, and writes its table to w. It runs in Slipway's clone.
 func Run(ctx context.Context, w io.Writer, name string, o Options) error {
 	a, ok := areas[name]
 	if !ok {

@@ -54,7 +54,8 @@ type testPart struct {
 var firstHalf = []string{"slipway/ci", "slipway/ci/fleet", "slipway/ci/suite"}
 
 // splitTests splits each module's packages into up to three parts: unraced (none with RaceAll),
-// firstHalf, and the others. It adds all to results, also those that do not compile.
+// firstHalf, and the others. Except with RaceNone, the last two have the race detector, each on one
+// processor. It adds all to results, also those that do not compile.
 func splitTests(ctx context.Context, root string, modules []string, results *testResults, opts TestOptions) ([]*testPart, error) {
 	cpus, err := processors()
 	if err != nil {

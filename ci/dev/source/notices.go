@@ -41,7 +41,7 @@ func Notices(ctx context.Context, dir, program string) ([]Notice, error) {
 	return slices.SortedFunc(maps.Values(found), byModule), nil
 }
 
-// readNotice reads a text, and sets its Licence if it lies in the module's own folder.
+// readNotice reads a text. One in the module's own folder and not in otherTexts gets its Licence.
 func readNotice(m *goModule, path string) (Notice, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -18,7 +18,7 @@ func GoodPattern(p string) bool {
 	return err == nil && name != "" && isName != strings.Contains(name, "/") && (isName || path.IsAbs(name))
 }
 
-// skipIgnored reports whether settings ignore e's path p, and adds a problem with the first match.
+// skipIgnored reports whether the settings ignore e's path p. If so, it adds one problem.
 func (c *compiler) skipIgnored(e csv.Entry, p string) bool {
 	for _, pattern := range c.ignore {
 		at := p
