@@ -216,7 +216,7 @@ func (s *barSink) Event(e Event) {
 	fmt.Fprintln(s.w, endLine(e, s.w))
 }
 
-// drop removes a step's bar, and waits until the bar is gone.
+// drop removes a step's bar, which must exist, and waits until it is gone.
 func (s *barSink) drop(step string) {
 	b := s.bars[step]
 	delete(s.bars, step)

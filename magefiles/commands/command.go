@@ -161,7 +161,7 @@ func (w word) checkText(text string) error {
 func (c *Command) OneOf(all []string) { c.words[0].choices = all }
 
 // assignWords assigns args to the words of the usage line, in order. An optional word stays empty if
-// there are only enough args for the required words.
+// there are only enough args for the required words. A repeated word appends all that remain.
 func (c *Command) assignWords(args []string) ([]string, error) {
 	spare := len(args)
 	for _, w := range c.words {
