@@ -123,8 +123,8 @@ func (m machine) findWriters(dir string, d Device) (found []string) {
 	return found
 }
 
-// fileDevice describes the file at path as a virtual disk. It sets Refused for a file that a loop
-// device, a swap or a virtual machine uses, and for a file in /dev.
+// fileDevice describes the file at path as a virtual disk, without its content. It sets Refused for
+// a file that a loop device, a swap or a virtual machine uses, and for a file in /dev.
 func (m machine) fileDevice(path string, info fs.FileInfo) (Device, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -170,7 +170,8 @@ func (l *tableExtents) checkSize(sizeBytes, sectorBytes int64) error {
 	return nil
 }
 
-// formatBytes returns a number of sectors in bytes, or a lower bound if it is too large.
+// formatBytes returns a number of sectors in bytes, or a lower bound if it is too large, or 0 by
+// an overflow.
 func formatBytes(sectors uint64, sector int64) string {
 	if sectors == 0 || sectors > mostBytes {
 		return fmt.Sprintf("%d or more", int64(mostBytes))
