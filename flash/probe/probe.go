@@ -76,7 +76,7 @@ func (s *source) newSection(off, size int64) *source {
 	return &source{r: s.r, off: s.off + off, size: size, failure: s.failure}
 }
 
-// bytesAt returns n bytes, all zero if they are outside the source or unreadable.
+// bytesAt returns n bytes, all zero if one is outside the source or unreadable. Never change them.
 func (s *source) bytesAt(off int64, n int) []byte {
 	switch {
 	case off < 0 || n <= 0 || off > s.size-int64(n):
