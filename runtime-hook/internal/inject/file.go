@@ -35,7 +35,7 @@ func (r *Root) ReadFile(p string, max int) ([]byte, error) {
 }
 
 // OpenFile opens the regular file p of the container for reading, with the rights of its root.
-// Anything else is ErrNoFile. It refuses files not for all users to read, and links into volumes.
+// Another kind of file is ErrNoFile. It refuses files not for all to read, and links into volumes.
 func (r *Root) OpenFile(p string) (*os.File, error) {
 	at, err := r.openResolved(p)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {

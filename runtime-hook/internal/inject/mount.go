@@ -68,7 +68,7 @@ func (p place) closeFile() {
 	}
 }
 
-// openFile opens the regular file at the mount point. Without a base, it returns p.dir itself.
+// openFile opens the regular file at the mount point (O_PATH). Without a base, it is p.dir itself.
 func (p place) openFile() (*os.File, error) {
 	if p.base == "" {
 		return p.dir, nil

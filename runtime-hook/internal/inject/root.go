@@ -115,7 +115,7 @@ func (r *Root) openResolved(p string) (*os.File, error) {
 	return pathrs.OpenatInRoot(r.dir, p)
 }
 
-// openInRoot opens p, as O_PATH, with all links followed and with root as "/" (openat2).
+// openInRoot opens p, as O_PATH, with all but magic links followed and with root as "/" (openat2).
 func openInRoot(root *os.File, p string) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	// The kernel returns EAGAIN for a ".." if anything on the machine is renamed at that time.
