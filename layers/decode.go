@@ -65,7 +65,7 @@ func (in *reading) buildProject() (Project, error) {
 	return p, p.checkLocal()
 }
 
-// partialProject returns a project with only the BuildSystem, which a missing file seldom changes.
+// partialProject returns only the BuildSystem that a file read names: a missing file seldom does.
 func (in *reading) partialProject() Project {
 	s := in.merged.Get("build_system")
 	if s == nil {
@@ -292,8 +292,8 @@ func checkSupported(id string, v *yaml.Value) error {
 	return nil
 }
 
-// chooseCommit sets r's commit, branch, tag and url from its own settings, then from an override.
-// With a refspec, kas overrides only the commit. It refuses names that could be a commit's id.
+// chooseCommit sets r's commit, branch, url and tag from its settings, then the first three from an
+// override. With a refspec, kas overrides only the commit. It refuses names like a commit's id.
 func (p *Project) chooseCommit(r *Repo, v *yaml.Value) error {
 	over := p.merged.Get("overrides", "repos", r.ID)
 	if refspec := p.settingOrDefault(v, "refspec"); refspec != "" {

@@ -245,7 +245,7 @@ func (f lockFile) writeFile(changes int) error {
 	return writeChanged(f.path, content)
 }
 
-// lockSetup writes a bitbake-setup file's lock file and returns its path. Pins in update move.
+// lockSetup writes bitbake-setup's lock file if it changes, and returns its path. It moves update.
 func lockSetup(ctx context.Context, p Project, update []string) (string, error) {
 	var mu sync.Mutex
 	commits := map[string]string{}

@@ -365,7 +365,7 @@ func listChains(configurations *yaml.Value, around []*yaml.Value, all *[][]*yaml
 	return nil
 }
 
-// chainName joins the names of a chain, without blanks, to the name by which the user chooses it.
+// chainName joins the names of a chain without a separator, to the name by which the user chooses.
 func chainName(chain []*yaml.Value) string {
 	var name strings.Builder
 	for _, c := range chain {

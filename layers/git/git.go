@@ -303,8 +303,8 @@ func (g repository) removeLocks(ctx context.Context) error {
 	return localfile.Remove(locks...)
 }
 
-// awaitFetch waits up to ExitTime for a fetch whose slipway was killed, and removes its lock file.
-// If the fetch has ended, it also removes git's shallow.lock.
+// awaitFetch waits up to ExitTime for a fetch whose slipway was killed, then removes its lock file
+// in any case. If the fetch has ended, it also removes git's shallow.lock.
 func (g repository) awaitFetch(ctx context.Context) error {
 	if !localfile.Exists(g.fetchLock()) {
 		return nil

@@ -220,7 +220,7 @@ func (c *Command) RunSignalled(work func(ctx context.Context, words []string) er
 	}
 }
 
-// runOn sets c.Run to load the board in the first word and call work with its spec.
+// runOn sets c.Run to load the board in the first word and call work with its spec, as runFor does.
 func (c *Command) runOn(load loader, work func(ctx context.Context, spec images.Spec, words []string) error) {
 	c.Run = func(ctx context.Context, words []string) error {
 		return runFor(ctx, words[0], load, func(ctx context.Context, spec images.Spec) error { return work(ctx, spec, words) })
