@@ -50,7 +50,7 @@ func (d Device) guardReason() string {
 
 // Confirm returns an error unless the user confirmed exactly these devices: by yes, or if that is
 // empty by ask, which may be nil. Without yes, a new virtual disk needs no answer, and a fixed or
-// guarded device is refused. No error tells a token that the user did not give: a script could learn
+// guarded one is refused. No error tells a token that the user did not give: a script could learn
 // to erase.
 func Confirm(ctx context.Context, devices []Device, yes []string, ask func([]Device) error) error {
 	if len(yes) > 0 {

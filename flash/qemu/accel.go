@@ -65,7 +65,7 @@ func DistrustKVM() error {
 	return renameio.WriteFile(memory, []byte(TCG), 0o644)
 }
 
-// cachedTrial returns the result of an earlier test of KVM, or "" if a new test is needed.
+// cachedTrial returns KVM or TCG, the result of an earlier test in file; "" if a new one is needed.
 func cachedTrial(file string) string {
 	data, unread := os.ReadFile(file)
 	info, err := os.Stat(file)

@@ -106,7 +106,8 @@ func peekImage(ctx context.Context, d decoder, n int64, sink func(Piece) error) 
 	return nil
 }
 
-// peekSection sends the bytes of section i that lie before n, and stops. io.EOF is no error.
+// peekSection sends the bytes of section i that lie before n, and stops. It returns nil for the
+// decoder's io.EOF.
 func peekSection(ctx context.Context, d decoder, i int, n int64, sink func(Piece) error) error {
 	to := newCutter(ctx, d.sections()[i], []Span{{0, n}}, sink)
 	to.peeks = true

@@ -264,7 +264,7 @@ func (p *pull) prepareFolder(missing []v1.Descriptor) error {
 	return err
 }
 
-// fetch fetches the missing files, several at once, and unpacks them to their names in the folder.
+// fetch fetches and unpacks missing files into the folder, several at once, and adds to p.Fetched.
 func (p *pull) fetch(ctx context.Context, missing []v1.Descriptor) error {
 	group, inner := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
