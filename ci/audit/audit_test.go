@@ -111,7 +111,7 @@ func plantBase(t *testing.T) *planter {
 	p.write("etc/group", fmt.Sprintf("root:x:0:\ntester:x:%d:\n", os.Getegid()), 0o644)
 	p.write("etc/shadow", "root:*:19000:0:99999:7:::\ntester:!:19000:0:99999:7:::\n", 0o640)
 	p.write("etc/machine-id", "", 0o444)
-	p.write("etc/ssh/sshd_config", "#PermitRootLogin yes\nPermitRootLogin prohibit-password\nMatch User x\n  PermitEmptyPasswords yes\n", 0o644)
+	p.write("etc/ssh/sshd_config", "#PermitRootLogin yes\nPermitRootLogin prohibit-password\nPermitRootLogin yes\nMatch User x\n  PermitEmptyPasswords yes\n", 0o644)
 	p.write("usr/bin/python3.11", "x", 0o755)
 	p.link("usr/bin/python3", "python3.11")
 	p.write("usr/bin/su", "x", fs.ModeSetuid|0o755)

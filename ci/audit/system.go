@@ -96,14 +96,20 @@ func firstLine(text string) string {
 	return ""
 }
 
-// checkSSHD finds sshd settings, up to the first Match, that let root or empty passwords log in.
+// checkSSHD finds sshd settings, up to the first Match, that let root or empty passwords log in. Of
+// two lines with one setting, sshd uses the first.
 func (a *auditor) checkSSHD(name string) {
+	seen := map[string]bool{}
 	for line := range strings.Lines(a.tree.readText(name)) {
 		words := strings.Fields(strings.ToLower(strings.ReplaceAll(line, "=", " ")))
 		if len(words) > 0 && words[0] == "match" {
 			return
 		}
-		if len(words) > 1 && words[1] == "yes" && (words[0] == "permitrootlogin" || words[0] == "permitemptypasswords") {
+		if len(words) < 2 || seen[words[0]] {
+			continue
+		}
+		seen[words[0]] = true
+		if words[1] == "yes" && (words[0] == "permitrootlogin" || words[0] == "permitemptypasswords") {
 			a.addFinding("root login", name, "%s", strings.TrimSpace(line))
 		}
 	}

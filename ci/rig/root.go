@@ -1,7 +1,9 @@
 package rig
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -59,12 +61,18 @@ func (r root) copyResolver() error {
 	if !r.network {
 		return nil
 	}
+	inside, err := os.OpenRoot(r.pathInside("/"))
+	if err != nil {
+		return err
+	}
+	defer inside.Close()
 	for _, file := range []string{"/etc/resolv.conf", "/etc/hosts"} {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(r.pathInside(file), data, 0o644); err != nil {
+		_ = inside.Remove(file[1:]) // it may be a link to a file of this machine
+		if err := inside.WriteFile(file[1:], data, 0o644); err != nil {
 			return err
 		}
 	}
@@ -82,7 +90,7 @@ func (b bind) mountAt(at string) error {
 	return mount("", at, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
 }
 
-// makeMountPoint creates a folder, or creates or empties a file, at a path, whichever b.from is.
+// makeMountPoint creates a folder or an empty file at a path, whichever b.from is, if none is there.
 func (b bind) makeMountPoint(at string) error {
 	info, err := os.Stat(b.from)
 	if err != nil {
@@ -94,7 +102,14 @@ func (b bind) makeMountPoint(at string) error {
 	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(at, nil, 0o644)
+	f, err := os.OpenFile(at, os.O_CREATE|os.O_EXCL, 0o644)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	case err != nil:
+		return err
+	}
+	return f.Close()
 }
 
 // mountOverlay mounts the layers. An overlay wants the uppermost layer first, and escaped colons.

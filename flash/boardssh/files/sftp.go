@@ -344,7 +344,7 @@ var digestPattern = plaintext.Regexp(`^\\?([0-9a-f]{64})\b`)
 func Digest(ctx context.Context, c *boardssh.Conn, name string) (string, error) {
 	r, err := c.Run(ctx, "sh", "-c", digestScript, "sh", pathArgument(name))
 	if ctx.Err() != nil {
-		return "", err
+		return "", context.Cause(ctx)
 	}
 	if m := digestPattern().FindSubmatch(r.Stdout); err == nil && r.Status == 0 && m != nil {
 		return string(m[1]), nil
@@ -358,7 +358,7 @@ func Digest(ctx context.Context, c *boardssh.Conn, name string) (string, error) 
 func (w *stream) proveDigest(ctx context.Context, name, remote string, size int64) (digest string, others bool, err error) {
 	r, err := w.conn.Run(ctx, "sh", "-c", proveScript, "sh", pathArgument(name), hiddenPrefix(remote))
 	if ctx.Err() != nil {
-		return "", false, err
+		return "", false, context.Cause(ctx)
 	}
 	if m := digestPattern().FindSubmatch(r.Stdout); err == nil && m != nil {
 		return string(m[1]), bytes.Contains(r.Stdout, []byte("\npart\n")), nil
