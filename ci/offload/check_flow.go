@@ -23,7 +23,7 @@ type flow struct {
 }
 
 // readFlow parses a check of section flow: a rule for dpdk-testpmd, and the traffic that meets it.
-// It refuses options that exclude each other.
+// It refuses options that exclude each other. It sets the check's time limit.
 func readFlow(e *suite.Entry) suite.Probe {
 	e.Limit = 2 * time.Minute
 	c := flow{trafficOptions: readTrafficOptions(e), group: e.Number("group", 0, 0, math.MaxUint32-1), plain: !e.Bool("transfer", true)}
@@ -70,7 +70,7 @@ func (c flow) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, e
 }
 
 // checkRule creates the rule, sends packets and destroys the rule, by the steps for the check's
-// options. Without peers it only creates, queries and destroys a rule.
+// options. If t is nil (no peers), it only creates, queries and destroys a rule.
 func (c flow) checkRule(ctx context.Context, f *suite.Finding, pmd *testpmd, d *images.DPU, t *traffic) error {
 	ports, err := reportDrivers(f, pmd, d)
 	if err != nil {
@@ -201,8 +201,9 @@ func (l *flowRun) runStep(ctx context.Context, s step) error {
 	return l.sendAndCompare(ctx, *s.then)
 }
 
-// createRule creates a rule. It adds a fault to the finding if the driver refuses the rule. For a
-// rule that delivers packets to testpmd, it also starts forwarding, so that testpmd returns them.
+// createRule creates a rule and keeps its number in l.made. A failure, such as a refusal by the
+// driver, is only a fault of the finding. For a rule that delivers packets to testpmd, it also
+// starts forwarding, so that testpmd returns them.
 func (l *flowRun) createRule(rule string) error {
 	number, err := l.pmd.createRule(l.rules[rule])
 	if err != nil {

@@ -188,7 +188,7 @@ type framePart struct {
 	show     func([]byte) string
 }
 
-// frameParts returns the parts of an untagged frame. Shared bytes belong to the first part.
+// frameParts returns parts of an untagged frame, which overlap: shared bytes belong to the first.
 func frameParts(frame []byte) []framePart {
 	ip := etherBytes
 	body := ip + headerBytes(frame)

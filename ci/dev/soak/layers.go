@@ -15,7 +15,7 @@ import (
 //go:embed layers.sh
 var layersScript string
 
-// Layers kills "slipway layers checkout" of a small project with patches again and again, in three
+// Layers kills "slipway layers checkout" of a small project with patches, made in dir, in three
 // rounds: a first checkout, newer commits with a changed patch, and back to the first ones.
 func Layers(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	spec, err := builder.WithLayers()

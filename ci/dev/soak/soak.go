@@ -137,8 +137,8 @@ func Kill(ctx context.Context, w io.Writer, j Job, rounds int, opt Options) erro
 	return nil
 }
 
-// run runs the job and, if signal is not nil, signals its process after a time. ended is true if
-// the job succeeded before that. Each failure after os.Interrupt counts as interrupted.
+// run runs the job and, if signal is not nil, signals its process after a time. If the job fails by
+// that, ended is false and err nil. After os.Interrupt each failure counts as one by the signal.
 func (j Job) run(ctx context.Context, after time.Duration, signal os.Signal) (ended bool, err error) {
 	out, err := os.Create(filepath.Join(j.Dir, "output")) // children of a killed job may keep it open
 	if err != nil {

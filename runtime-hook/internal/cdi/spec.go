@@ -77,6 +77,7 @@ type Board struct {
 
 // New returns the CDI spec of b, with a device for each GPU under its number and its UUID, and
 // "all". It leaves out GPUs whose nodes are in no list. Without a GPU, device 0 has no own nodes.
+// The containers get NVIDIA_VISIBLE_DEVICES=void.
 func New(b Board) Spec {
 	s := Spec{Version: cmp.Or(b.Version, Oldest), Kind: Kind, Edits: b.deviceEdits(b.sharedPaths())}
 	// "void": other hooks that read the variable must not add the files again.

@@ -31,8 +31,8 @@ const (
 	requirePrefix      = "NVIDIA_REQUIRE_"
 )
 
-// ParseEnv parses the environment of a container's first process into a Selection. An unknown
-// capability, an invalid GPU name or requirement, or a part of a GPU (MIG) is an error.
+// ParseEnv parses a container's environment into a Selection, empty without a request. With one, an
+// unknown capability, an invalid GPU name or requirement, or a part of a GPU (MIG) is an error.
 func ParseEnv(env []string) (Selection, error) {
 	vars := boardVariables(env)
 	var s Selection

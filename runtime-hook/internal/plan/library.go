@@ -39,7 +39,7 @@ func (c *compiler) findLibraries(p Plan) (out []Library) {
 	return out
 }
 
-// ProvidedLibraries returns those of libs that are at p's files and links, or in its folders.
+// ProvidedLibraries returns those of libs at p's files and links, or directly in its folders.
 func (p Plan) ProvidedLibraries(libs []Library) (out []Library) {
 	paths := map[string]bool{}
 	for _, m := range p.Mounts {
