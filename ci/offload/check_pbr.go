@@ -65,7 +65,7 @@ func (p pbr) Next() string {
 }
 
 // Inspect connects to FRR or starts it, checks the plugin's ports, and then the rules of p.cases,
-// or one rule with packets. Without peers it checks only the ports. It refuses ports with a policy.
+// or one rule with packets. Without peers it checks only the ports, else refuses existing policies.
 func (p pbr) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, err error) {
 	if err := wantDPU(ctx, s, "vtysh"); err != nil {
 		return f, err

@@ -127,7 +127,7 @@ func (b Board) sharedPaths() (paths []string) {
 }
 
 // deviceEdits returns edits that add the plan's device nodes with these paths, in the plan's order,
-// and the groups that may open them. The version Oldest has no groups. It skips unknown paths.
+// and the groups that may open them (none in the version Oldest). It skips unknown paths.
 func (b Board) deviceEdits(paths []string) (e edits) {
 	for _, d := range b.Devices {
 		if !slices.Contains(paths, d.Path) {

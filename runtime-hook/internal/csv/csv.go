@@ -129,7 +129,8 @@ func Parse(files []File) (entries []Entry, problems []Problem) {
 	return entries, problems
 }
 
-// readFile reads a CSV file of up to left bytes. A problem is an error (no data), or all may write.
+// readFile reads a CSV file of up to left bytes. An error is a problem, without data. That all may
+// write the file is one too, with data.
 func readFile(path string, left int) File {
 	out, name := File{Path: path}, filepath.Base(path)
 	data, info, err := regular.Read(path, maxBytes)

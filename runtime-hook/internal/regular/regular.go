@@ -50,7 +50,7 @@ func Limited(r io.Reader, limit int) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Replace renames a temporary file, whose name has the pattern temp, to path after fill wrote it.
+// Replace renames a temporary file (pattern temp, mode 0600) to path after fill wrote it.
 func Replace(path, temp string, fill func(*os.File) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), temp)
 	if err != nil {
