@@ -127,7 +127,7 @@ func peekSection(ctx context.Context, d decoder, i int, n int64, sink func(Piece
 	return err
 }
 
-// checkInside refuses unpacked content that begins as a packed form, or that checkNotPacked refuses.
+// checkInside refuses unpacked content that begins as a packed form or that checkNotPacked refuses.
 func checkInside(d decoder, form string) error {
 	var head []byte
 	err := peekImage(context.Background(), d, headBytes, func(p Piece) error {

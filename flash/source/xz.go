@@ -23,8 +23,8 @@ func openXz(f packedFile) (decoder, error) {
 	return x, nil
 }
 
-// groupBlocks joins adjacent blocks to sections of up to sectionBytes, or all if the memory does not
-// suffice for two dictionaries. A larger block is one. x.largest becomes the largest dictionary.
+// groupBlocks joins adjacent blocks to sections of up to sectionBytes, or all if the memory does
+// not suffice for two dictionaries. A larger block is one. It sets x.largest, of all dictionaries.
 func (x *xz) groupBlocks() {
 	for _, b := range x.file.Blocks {
 		x.largest = max(x.largest, b.Dictionary)

@@ -23,7 +23,8 @@ func (c *Copy) zeroAll(ctx context.Context, r *run) error {
 	return r.eachEmpty(func(s source.Span, how string) error { return c.clearSpan(ctx, r, s, how) })
 }
 
-// eachEmpty calls work with each span without data, and Zero, Keep or "" for it, until work fails.
+// eachEmpty calls work with each span without data, until work fails. how is Zero, or r.Holes for
+// one that the map leaves out ("" is Zero too).
 func (r *run) eachEmpty(work func(s source.Span, how string) error) error {
 	for _, s := range r.zeros {
 		if err := work(s, Zero); err != nil {
