@@ -417,7 +417,7 @@ func LockFile(path string) string {
 // repositoryOf returns the git work tree around dir, or dir itself without git.
 func repositoryOf(dir string) string { return cmp.Or(workTree(dir), dir) }
 
-// workTree returns the git work tree around dir, for a submodule the outermost one, "" without git.
+// workTree returns the git work tree around dir, links resolved, outside of submodules, or "".
 func workTree(dir string) string {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real

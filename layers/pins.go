@@ -112,7 +112,7 @@ func shouldUpdate(update []string, id string) bool {
 	return slices.Contains(update, id) || slices.Contains(update, AllPins)
 }
 
-// withoutUpdatedPins returns a lock file's content without the pins that Lock updates.
+// withoutUpdatedPins returns a lock file's content without the pins that Lock updates by their IDs.
 func (l *loader) withoutUpdatedPins(lock *yaml.Value) *yaml.Value {
 	out := yaml.Merge(yaml.NewDict(), lock)
 	for _, id := range l.update {
@@ -245,7 +245,7 @@ func (f lockFile) writeFile(changes int) error {
 	return writeChanged(f.path, content)
 }
 
-// lockSetup writes bitbake-setup's lock file if it changes, and returns its path. It moves update.
+// lockSetup writes a changed lock file of bitbake-setup, and returns its path. Pins in update move.
 func lockSetup(ctx context.Context, p Project, update []string) (string, error) {
 	var mu sync.Mutex
 	commits := map[string]string{}

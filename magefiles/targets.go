@@ -25,7 +25,8 @@ import (
 // line is what the user typed, without Mage's own options.
 var line []string
 
-// init checks the environment, splits the line for Mage and commands, and exits with 2 on an error.
+// init checks the environment, splits the line for Mage and commands, and sets the version, but not
+// in tests. It exits with 2 on an error.
 func init() {
 	if testing.Testing() {
 		return

@@ -131,8 +131,8 @@ func splitURL(address string) (scheme, host, name string) {
 	return "", "", ""
 }
 
-// WithoutPassword returns a repository's URL without user name and password, and "" for a local
-// path, which has no meaning on another machine.
+// WithoutPassword returns a repository's URL without user name and password, but git@host:path with
+// the name, and "" for a local path, which has no meaning on another machine.
 func WithoutPassword(address string) string {
 	if filepath.IsAbs(address) || strings.HasPrefix(address, ".") || strings.HasPrefix(address, "file:") {
 		return ""

@@ -194,7 +194,7 @@ func lastBytes(path string, n int) ([]byte, error) {
 	return last, err
 }
 
-// linkOrCopy hard-links a file, or copies it if that fails. An existing target stays.
+// linkOrCopy hard-links a file, or copies it read-only if that fails. An existing target stays.
 func linkOrCopy(from, to string) error {
 	err := os.Link(from, to)
 	if err == nil || errors.Is(err, fs.ErrExist) {

@@ -183,7 +183,7 @@ var emptyWords = []string{"Could not read from remote repository.", "Please make
 
 const maxLines = 3 // a server may greet at length before it refuses
 
-// Error returns the last maxLines lines of git that say something, or else git's exit status.
+// Error joins git's last maxLines lines that say something by "; ", or returns git's exit status.
 func (g *commandError) Error() string {
 	var said []string
 	for line := range strings.Lines(g.failure.Tail) {

@@ -19,7 +19,7 @@ import (
 var ErrNotRoot = errors.New("not root")
 
 // RunAsRoot prints a command to w and runs it as root, with sudo if needed. Its error is ErrNotRoot
-// or ErrForbidden if this process cannot or may not do that.
+// or ErrForbidden if this process cannot or may not do that. It shows no output.
 func RunAsRoot(ctx context.Context, w io.Writer, argv []string) error {
 	rights, err := rootCommand(ctx)
 	if err != nil {

@@ -104,7 +104,7 @@ func loginEnd(s string) int {
 	return 0
 }
 
-// hideParameter hides the value in a URL's ?NAME=VALUE if the name is a secret's, such as token.
+// hideParameter hides the value in s, one ?NAME=VALUE of a URL, if the name is a secret's: token.
 func hideParameter(s string) string {
 	p := parameter().FindStringSubmatch(s)
 	name, err := url.QueryUnescape(p[2])

@@ -181,6 +181,7 @@ slipway deploy service BOARD HOST ./units --restart=app.service,web.service --wa
 	return c
 }
 
+// deployConfigCommand returns the command deploy config, which configures a board from a file.
 func deployConfigCommand() *Command {
 	c := New("config BOARD HOST FILE", "Configure a running board from a file")
 	c.Long = `FILE sets hugepages, sysctls, kernel modules, a Jetson's power mode, FRR, and your own files.

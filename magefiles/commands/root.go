@@ -178,7 +178,7 @@ func TellServer(args []string, err error, stderr io.Writer) {
 	}
 }
 
-// commandOf returns a line up to its first flag, for a CI server's page: a flag may have a secret.
+// commandOf returns slipway and a line up to its first flag, for a CI server: a flag may be secret.
 func commandOf(args []string) string {
 	words := []string{"slipway"}
 	for _, arg := range args {

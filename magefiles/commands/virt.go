@@ -118,7 +118,7 @@ slipway rig ssh -- ip -brief link  # to run that on the rig`
 	return c
 }
 
-// loadRig loads the spec of a board, or of the first rig for "".
+// loadRig loads the spec of a board, which need not be a rig, or of the first rig for "".
 func loadRig(board string) (images.Spec, error) {
 	if board == "" {
 		return images.First("is a rig", func(s images.Spec) bool { return s.Rig != nil })
