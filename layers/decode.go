@@ -65,7 +65,7 @@ func (in *reading) buildProject() (Project, error) {
 	return p, p.checkLocal()
 }
 
-// partialProject returns only the BuildSystem that a file read names: a missing file seldom does.
+// partialProject returns a project with only the BuildSystem of the files read, "" if none has it.
 func (in *reading) partialProject() Project {
 	s := in.merged.Get("build_system")
 	if s == nil {

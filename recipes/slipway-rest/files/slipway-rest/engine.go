@@ -137,7 +137,7 @@ func (e *engine) serveNull(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveSquares reads float32 numbers, little endian, and answers with the sum of their squares as
-// JSON. It refuses a body over maxBody, and more bodies than fit into the queue.
+// JSON. It refuses an empty body, one over maxBody, and more bodies than fit into the queue.
 func (e *engine) serveSquares(w http.ResponseWriter, r *http.Request) {
 	select {
 	case e.bodies <- struct{}{}:

@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// run reads the words and flags, refuses numbers out of range, and runs serve, load or bench.
+// run reads the words and flags, refuses numbers out of range, and runs serve, load, bench or help.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 || strings.Contains(args[0], "help") || args[0] == "-h" {
 		fmt.Fprint(out, usage)
@@ -149,7 +149,7 @@ func squaresRequest(url string, numbers int) request {
 }
 
 // sendLoad sends requests for the sum of that many numbers, or null requests for 0, and prints the
-// result as JSON. A failed or no answer is an error.
+// result as JSON. A failed or no answer is an error. address begins with http://.
 func sendLoad(ctx context.Context, address string, connections, numbers int, span time.Duration, out io.Writer) error {
 	if !strings.HasPrefix(address, "http://") {
 		return errors.New("load needs the server's address\nnext: slipway-rest load http://127.0.0.1:8000")
