@@ -66,6 +66,7 @@ func (in *reading) buildProject() (Project, error) {
 }
 
 // partialProject returns a project with only the BuildSystem of the files read, "" if none has it.
+// A missing file seldom changes that.
 func (in *reading) partialProject() Project {
 	s := in.merged.Get("build_system")
 	if s == nil {
