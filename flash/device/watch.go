@@ -18,8 +18,8 @@ type Change struct {
 	Device Device    `json:"device"`
 }
 
-// Watch calls each for all devices and existing files, then for each change, until ctx ends, which
-// is no error, or each fails. It polls once a second, and returns an error if it cannot.
+// Watch calls each for all devices and existing files, then for each change. It polls once a
+// second. It returns nil once ctx ends, or the first error of each or of a poll.
 func Watch(ctx context.Context, files []string, each func(Change) error) error {
 	m := here
 	m.cache = &sync.Map{}

@@ -147,7 +147,7 @@ func (f *File) Seal(ctx context.Context, count func(int64)) (string, error) {
 	return hex.EncodeToString(f.digest.Sum(nil)), nil
 }
 
-// Reader returns a reader that counts bytes and seals the file at its end. It fails once ctx ends.
+// Reader returns a reader that counts bytes and fails once ctx ends. Its end seals an unsealed f.
 func (f *File) Reader(ctx context.Context, count func(int64)) io.Reader {
 	r := &reader{ctx: ctx, file: f, count: count, in: io.NewSectionReader(f, 0, f.size+1)}
 	if f.digest == nil {

@@ -19,7 +19,7 @@ type raw struct {
 	parts []Section
 }
 
-// splitSections splits size bytes into sections of 8 MiB, or larger ones, up to maxParts of them.
+// splitSections splits size bytes, if any, into sections of 8 MiB, or at most maxParts larger ones.
 func splitSections(size int64) []Section {
 	each := int64(sectionBytes)
 	for size/each >= maxParts {

@@ -101,7 +101,7 @@ func (f *File) readAt(at int64, n int) ([]byte, error) {
 }
 
 // readStream reads the index and header of the stream that ends at end, or before padding that ends
-// there. It returns the stream's start and its blocks.
+// there. It returns the stream's start and its blocks. size is the file's, for errors.
 func (f *File) readStream(end, size int64) (start int64, blocks []Block, err error) {
 	if end, err = f.skipPadding(end); err != nil {
 		return 0, nil, err
