@@ -137,7 +137,7 @@ func hash() (float64, error) {
 	h := sha256.New()
 	began := time.Now()
 	n := 0
-	for ; n < 8 || time.Since(began) < 500*time.Millisecond; n++ {
+	for ; n <= 8 || time.Since(began) < 500*time.Millisecond; n++ {
 		if n == 8 {
 			if got := hex.EncodeToString(h.Sum(nil)); got != zeros8 {
 				return 0, fmt.Errorf("8 MiB of zeros are %s", got)
