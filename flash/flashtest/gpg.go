@@ -14,7 +14,7 @@ type Person struct {
 	user string
 }
 
-// NewGPG makes and exports a gpg key. args precede --quick-gen-key. It skips tests without gpg.
+// NewGPG makes and exports a gpg key. args precede --quick-gen-key. It skips without gpg and gpgv.
 func NewGPG(t *testing.T, user, expires string, args ...string) Person {
 	t.Helper()
 	for _, program := range []string{"gpg", "gpgv"} {

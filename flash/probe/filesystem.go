@@ -59,7 +59,7 @@ const (
 	ext3ReadOnly     = 0x1 | 0x2 | 0x4
 )
 
-// readExt reads the label and sets Type to ext2, ext3, ext4 or jbd; false for invalid fields.
+// readExt reads the label and sets Type to ext2, ext3, ext4 or, with Part, jbd; false if invalid.
 func readExt(s *source, _ int64) (Content, bool) {
 	p := s.bytesAt(1024, 0x88)
 	if le.Uint32(p) == 0 || le.Uint32(p[0x18:]) > 6 { // inodes; block size above 64 KiB

@@ -23,7 +23,7 @@ const (
 	leaveKey  = 0x1d // Ctrl-], as telnet has it
 )
 
-// Tail returns the last tailLines lines of QEMU's own output and, after that, the serial line's,
+// Tail returns the last tailLines lines of QEMU's own output with the serial line's appended,
 // without escapes and blank lines.
 func Tail(dir string) string {
 	var all []string

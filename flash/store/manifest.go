@@ -142,7 +142,7 @@ func bytesBlob(name string, d v1.Descriptor, data []byte) blob {
 // errChanged is the error of a file that differs from its digest or size in artifact.json.
 var errChanged = errors.New("it is not what artifact.json says: it was changed after the build, or while it was read")
 
-// openSized opens a regular file, and returns errChanged if it does not have the size.
+// openSized opens a file, and returns errChanged if it is not regular or does not have the size.
 func openSized(path string, size int64) (io.ReadCloser, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -205,7 +205,8 @@ func parseManifest(data []byte) (v1.Manifest, error) {
 	return m, checkTitles(m.Layers)
 }
 
-// checkTitles returns an error for unsafe, duplicate or oversized files, or without artifact.json.
+// checkTitles returns an error for unsafe or duplicate names, without artifact.json, or if that or
+// one of extraNames is oversized.
 func checkTitles(layers []v1.Descriptor) error {
 	seen := map[string]bool{}
 	for _, l := range layers {

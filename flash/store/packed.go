@@ -145,7 +145,8 @@ func openPacked(path string, size int64) (io.ReadCloser, error) {
 	return r, nil
 }
 
-// fileLayer returns a file's layer, and whether it is packed. ok is false if size or digest differ.
+// fileLayer returns a file's layer, and whether it is packed. ok is false if the file's size (not
+// if packed) or digest differ.
 func fileLayer(m v1.Manifest, f images.File) (l v1.Descriptor, packed, ok bool) {
 	if l, ok = layerNamed(m, f.Name); ok {
 		return l, false, l.Size == f.SizeBytes && l.Digest.Encoded() == f.SHA256

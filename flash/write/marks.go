@@ -114,9 +114,9 @@ func (c *Copy) zeroEnds() error {
 
 var errSmaller = errors.New("it holds less than it says; such cards and sticks are sold as larger ones: do not use it")
 
-// proveSize writes random data to the last MiB, does not remove them, and reads them back. It also
-// reads the offsets at which a smaller device that wraps around would put them. It returns
-// errSmaller if the data are lost or at such an offset.
+// proveSize fills buf with random data, writes them to the last MiB, does not remove them, and
+// reads them back. It also reads the offsets at which a smaller device that wraps around would put
+// them. It returns errSmaller if the data are lost or at such an offset.
 func (c *Copy) proveSize(end *heldEnd, buf []byte) error {
 	rand.Read(buf)
 	if err := c.disk.writeVerified(buf, end.off); err != nil {

@@ -82,7 +82,7 @@ func (p *prover) runHasher(tasks chan hashTask) (err error) {
 	return err
 }
 
-// hashPart sums a part, or adds a span to digest and checks that at the end of a range.
+// hashPart sums a part, or adds a span to digest, and at the end of a range checks and counts that.
 func (p *prover) hashPart(t hashTask, digest hash.Hash) error {
 	if t.sum != nil {
 		t.sum.sum = maphash.Bytes(p.seed, t.data)

@@ -55,8 +55,8 @@ type Proof struct {
 }
 
 // Run writes the image to each copy, verifies it, and reads it back. It returns an error of the
-// image, or the end of ctx. An error of one device is that copy's Err, and the others continue; Run
-// returns nil even if all fail. Then the caller must call Complete on each copy.
+// image, or the end of ctx. An error of one device is that copy's Err, and the others continue. If
+// all fail, Run returns an empty Proof and nil. After nil the caller must call each copy's Complete.
 func Run(ctx context.Context, src *source.Image, to []*Copy, o Options) (Proof, error) {
 	r := newRun(src, to, o)
 	if err := r.transfer(ctx); err != nil {
@@ -211,8 +211,8 @@ func (r *run) checkSize(err error) error {
 	return fmt.Errorf("%s: it unpacks to %d bytes, not to %d; %s", r.Name, r.next, r.Size, r.Remedy)
 }
 
-// dispatchPiece passes one piece to the hashers, and its parts to write to all copies. It
-// returns an error if the piece is not the next one or exceeds the image's size.
+// dispatchPiece passes one piece to the hashers, and its parts to write to all copies. It returns
+// an error for a piece before r.next or beyond the image's size, and without a map for a gap.
 func (r *run) dispatchPiece(ctx context.Context, p source.Piece) error {
 	s := source.Span{Off: p.Off, Len: p.Len}
 	if s.Off < r.next || s.Len <= 0 || r.Blocks == nil && s.Off != r.next || s.Off+s.Len > r.Size {

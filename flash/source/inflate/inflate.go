@@ -145,7 +145,8 @@ func (d *decoder) alignByte() error {
 }
 
 // decodeUntil decodes into buf[at:end] and returns the reached position, which is less than end
-// only at the stream's end. buf[:at] holds earlier output: all, or at least historyBytes.
+// only at the stream's end. buf[:at] holds earlier output: all, or at least historyBytes. It sets
+// d.zeros to the long runs of zeros.
 func (d *decoder) decodeUntil(buf []byte, at, end int) (int, error) {
 	from := int(max(0, int64(at)-d.made))
 	began := at

@@ -26,7 +26,7 @@ func (b *Block) parseFilters(r *fieldReader, n int) error {
 	return b.parseDictionary(props)
 }
 
-// parseDictionary sets the dictionary's size, at most b.Len; more than MaxDictionary is an error.
+// parseDictionary sets the dictionary's size, at most b.Len or 4096. Over MaxDictionary it fails.
 func (b *Block) parseDictionary(props []byte) error {
 	if len(props) != 1 || props[0] > 40 {
 		return corruptError("the block at %d has a dictionary of no size", b.at)
