@@ -56,7 +56,7 @@ type Proof struct {
 
 // Run writes the image to each copy, verifies it, and reads it back. It returns an error of the
 // image, or the end of ctx. An error of one device is that copy's Err, and the others continue. If
-// all fail, Run returns an empty Proof and nil. After nil the caller must call each copy's Complete.
+// all fail, Run returns an empty Proof and nil. After nil the caller must call Complete on each.
 func Run(ctx context.Context, src *source.Image, to []*Copy, o Options) (Proof, error) {
 	r := newRun(src, to, o)
 	if err := r.transfer(ctx); err != nil {
