@@ -106,7 +106,8 @@ func (s Spec) validateUpdates() error {
 	return nil
 }
 
-// validateBuild checks that local has absolute paths and that the figures in build are possible.
+// validateBuild checks that local has absolute paths and that the figures in build are possible. A
+// Debian board needs no figures, so they are not checked.
 func (s Spec) validateBuild() error {
 	for _, id := range slices.Sorted(maps.Keys(s.Local)) {
 		if !filepath.IsAbs(s.Local[id]) {

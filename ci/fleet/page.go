@@ -115,8 +115,9 @@ func (o Outcome) markdown(dir string) string {
 	return report.CausesMarkdown(title, o.findCauses(o.readReports(dir)))
 }
 
-// failuresOf returns the failed checks in a board's report, if its kind is Checks and there are
-// any, or else one failure with the kind. A board that has what the run deploys has none.
+// failuresOf returns nil for a board on which the run did its work, or that had all of it before.
+// For the kind Checks it returns the failed checks in the board's report of, if there are any. In
+// all other cases it returns one failure that is named after r.Kind.
 func (o Outcome) failuresOf(r Result, of report.Report) []report.Failure {
 	switch {
 	case r.Kind.isDone():

@@ -22,7 +22,8 @@ func pendingName(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".flash")
 }
 
-// NewPending makes d's folder and a locked file in it. It fails if d has changed or is in use.
+// NewPending makes the parent folder of the virtual disk d and a locked hidden file in it, which
+// Replace renames to d.Path. It fails if d has changed since it was examined, or is in use.
 func NewPending(d Device) (*Pending, error) {
 	if err := checkFileUnchanged(d); err != nil {
 		return nil, err

@@ -96,7 +96,8 @@ func OpenBundle(ctx context.Context, name string) (*Bundle, error) {
 // Close closes the file.
 func (b *Bundle) Close() error { return b.file.Close() }
 
-// readFormat fills in kind and claims by the bundle's first bytes. An unknown format is an error.
+// readFormat recognizes the engine by the bundle's first bytes, and fills in b.Kind, b.suffix and
+// what the engine's reader reads, such as Claims. An unknown format is an error.
 func (b *Bundle) readFormat() error {
 	head := make([]byte, headBytes)
 	n, err := b.file.ReadAt(head, 0)
