@@ -180,7 +180,9 @@ func LoadFrom(boards fs.FS, board string) (spec Spec, err error) {
 	for _, name := range chain {
 		spec.lineage = append(spec.lineage, placeOf(boards, name))
 	}
-	if spec.Debian != nil {
+	if spec.Debian != nil && spec.Build != defaultNeeds {
+		return Spec{}, fmt.Errorf("%s: build is what bitbake needs, and a board with debian is built without it; leave it out", spec.PlaceOf("build"))
+	} else if spec.Debian != nil {
 		spec.Build = Needs{}
 	}
 	spec.files, err = overlayFiles(boards, chain)

@@ -57,6 +57,7 @@ disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b
 `}, "bios is not for arm64"},
 		{"less than no disk", map[string]string{"b/board.yml": small + "build: {disk: {tmpGiB: -1}}\n", "b/kas.yml": ""}, "-1 GiB is not between"},
 		{"a largest disk of nothing", map[string]string{"b/board.yml": "arch: amd64\nflash: {kinds: [file], largestGiB: 0}\n", "b/kas.yml": ""}, "board.yml:2:24: flash.largestGiB: 0"},
+		{"needs of a board without bitbake", map[string]string{"b/board.yml": "arch: amd64\nflash: {kinds: [file]}\ndebian: {suite: bookworm, packages: [x]}\nbuild: {memoryGiB: 1}\n"}, "board.yml:4:1: build is what bitbake needs"},
 		{"no memory", map[string]string{"b/board.yml": "arch: amd64\nflash: {kinds: [file]}\nbuild: {memoryGiB: 0}\n", "b/kas.yml": ""}, "board.yml:3:1: build: 0 GiB is not between 1 and 16384"},
 		{"no port", map[string]string{"b/board.yml": "arch: amd64\nflash: {kinds: [file]}\nssh: {port: 99999}\n", "b/kas.yml": ""}, "board.yml:3:7: ssh.port: 99999 is not between 1 and 65535"},
 		{"a largest disk of less than nothing", map[string]string{"b/board.yml": "arch: amd64\nflash: {kinds: [file], largestGiB: -1}\n", "b/kas.yml": ""}, "flash.largestGiB: -1"},
