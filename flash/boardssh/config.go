@@ -315,9 +315,9 @@ func ResolveThrough(ctx context.Context, host, jumps string) (Address, error) {
 	if err != nil {
 		return Address{}, err
 	}
-	home, err := os.UserHomeDir()
+	u, err := user.Current() // ssh takes this home too, whatever HOME says
 	if err != nil {
 		return Address{}, err
 	}
-	return route{home: home, names: []string{host}}.resolveHost(ctx, given, jumps)
+	return route{home: u.HomeDir, names: []string{host}}.resolveHost(ctx, given, jumps)
 }

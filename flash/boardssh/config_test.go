@@ -3,7 +3,9 @@ package boardssh
 import (
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -157,6 +159,20 @@ func TestResolveQueriesSSH(t *testing.T) {
 	}
 	if got.Host != "127.0.0.1" || got.Port != 2022 || got.User != "somebody" {
 		t.Errorf("Resolve = %+v", got)
+	}
+}
+
+// The home folder is the one that ssh takes, even if HOME names another.
+func TestResolveHome(t *testing.T) {
+	file := "/../../../../../../etc/passwd"
+	sshConfig(t, "IdentityFile %d"+file+"\n")
+	u, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Resolve(t.Context(), "board")
+	if err != nil || !slices.Equal(got.Identities, []string{u.HomeDir + file}) {
+		t.Errorf("Resolve = %+v, %v; want a key in %s", got, err, u.HomeDir)
 	}
 }
 
