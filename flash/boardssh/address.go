@@ -79,15 +79,31 @@ func (a Address) fillDefaults() (Address, error) {
 	return a, nil
 }
 
+// PasswordError is the error for a host with a password: that host without it.
+type PasswordError string
+
+func (e PasswordError) Error() string {
+	return "a password in an address of ssh: Slipway logs in with keys only; write " + string(e)
+}
+
+// CheckHost returns the error for a host that Resolve does not understand.
+func CheckHost(host string) error {
+	_, err := parseHost(host)
+	return err
+}
+
 // parseHost parses [ssh://][user@]host[:port]. An IPv6 host before a port has brackets. It refuses
-// an empty user before @, an empty host, names that ssh takes for options, and names with blanks or
+// a password (as a PasswordError), an empty user before @, an empty host, names that ssh takes for options, and names with blanks or
 // unprintable characters. An empty port is 0, like none.
 func parseHost(s string) (Address, error) {
 	var a Address
 	rest := strings.TrimSuffix(strings.TrimPrefix(s, "ssh://"), "/")
 	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
-		a.User, rest = rest[:i], rest[i+1:]
-		if a.User == "" {
+		user, _, password := strings.Cut(rest[:i], ":")
+		if password { // before a message repeats it
+			return a, PasswordError(strings.TrimPrefix(user+rest[i:], "@"))
+		}
+		if a.User, rest = user, rest[i+1:]; user == "" {
 			return a, fmt.Errorf("%q: no user before the @", s)
 		}
 	}

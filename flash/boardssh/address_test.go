@@ -24,6 +24,9 @@ func TestParseHost(t *testing.T) {
 		{in: "", wantErr: true},
 		{in: "@board", wantErr: true},
 		{in: "root@", wantErr: true},
+		{in: "root:secret@board", wantErr: true},
+		{in: "ssh://root:secret@board:22/", wantErr: true},
+		{in: ":secret@board", wantErr: true},
 		{in: "board:", want: Address{Host: "board"}},
 		{in: "board:0", wantErr: true},
 		{in: "board:65536", wantErr: true},
@@ -37,7 +40,7 @@ func TestParseHost(t *testing.T) {
 	}
 	for _, tt := range tests {
 		got, err := parseHost(tt.in)
-		if (err != nil) != tt.wantErr {
+		if (err != nil) != tt.wantErr || err != nil && strings.Contains(err.Error(), "secret") {
 			t.Errorf("parseHost(%q) = %v; want error %v", tt.in, err, tt.wantErr)
 			continue
 		}

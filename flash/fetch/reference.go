@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"slipway/flash/boardssh"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
@@ -156,8 +157,8 @@ func trimHome(name string) string { return strings.TrimPrefix(name, "~/") }
 
 // rejectPassword refuses user:password@host.
 func rejectPassword(host string) error {
-	if user, _, ok := strings.Cut(host, "@"); ok && strings.Contains(user, ":") {
-		return errors.New("a password in an address of ssh: it takes keys alone, those of the agent and of ~/.ssh/config")
+	if err, ok := errors.AsType[boardssh.PasswordError](boardssh.CheckHost(host)); ok {
+		return err
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ package commands
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"slipway/flash/boardssh"
 	devices "slipway/flash/device"
 	"slipway/layers/host"
 	"slipway/layers/progress"
@@ -138,7 +140,11 @@ func (c *Command) readWords(args []string) ([]string, error) {
 	}
 	for i, text := range words {
 		if w := c.words[min(i, len(c.words)-1)]; !w.optional || text != "" {
-			if err := w.checkText(text); err != nil {
+			err := w.checkText(text)
+			if right, ok := errors.AsType[boardssh.PasswordError](err); ok {
+				return nil, usageError{strings.Join(pathOf(c.Command), " ") + ": " + err.Error(), swapWord(typedLine(c.Command), text, string(right))}
+			}
+			if err != nil {
 				return nil, err
 			}
 		}
@@ -146,7 +152,8 @@ func (c *Command) readWords(args []string) ([]string, error) {
 	return words, nil
 }
 
-// checkText returns an error for "-", a blank name, or a text that is none of the word's choices.
+// checkText returns an error for "-", a blank name, a host that is none, or a text that is none of
+// the word's choices.
 func (w word) checkText(text string) error {
 	if text == "-" {
 		return fmt.Errorf("%s %q: this is no name", w.name, text)
@@ -154,7 +161,10 @@ func (w word) checkText(text string) error {
 	if len(w.choices) > 0 && !slices.Contains(w.choices, text) {
 		return fmt.Errorf("%s %q: want %s", w.name, text, strings.Join(w.choices, ", "))
 	}
-	return checkNames(w.name, text, w.list)
+	if err := checkNames(w.name, text, w.list); err != nil || w.name != "HOST" {
+		return err
+	}
+	return boardssh.CheckHost(text)
 }
 
 // OneOf limits the values of the command's first word.
