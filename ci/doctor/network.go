@@ -209,7 +209,7 @@ func checkConfiguration(_ context.Context, p boardBuild) []Finding {
 }
 
 // withoutCheckouts is the text of a good finding if only Slipway's own tables were compared.
-const withoutCheckouts = "no name in it that Slipway knows to be missing on its branch; other names need the layers' checkouts"
+const withoutCheckouts = "nothing found in Slipway's tables of the usual layers; it looks for other packages, providers and features only if all layers are checked out"
 
 // lintFindings converts lint's findings. Without any it returns a good finding with the text none.
 func lintFindings(found []lint.Finding, none string) (all []Finding) {

@@ -5,6 +5,7 @@ package lint
 
 import (
 	"cmp"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -181,6 +182,9 @@ var wordLists = map[string]bool{
 	"KERNEL_MODULE_AUTOLOAD": true, "KERNEL_FEATURES": true, "BBMASK": true,
 }
 
+// knownVariables are those whose misspelt names Slipway finds.
+var knownVariables = slices.Concat(slices.Collect(maps.Keys(packageLists)), slices.Collect(maps.Keys(wordLists)), slices.Collect(maps.Keys(filePatterns)), []string{"PACKAGE_CLASSES"})
+
 // checkDebugTweaks reports the image feature debug-tweaks, which was removed in walnascar.
 func (c *checker) checkDebugTweaks(s Statement, base string) {
 	if !strings.HasSuffix(base, "IMAGE_FEATURES") || !fromRelease(c.branch, "walnascar") {
@@ -242,6 +246,14 @@ func (c *checker) checkOverrideSyntax(s Statement) {
 		c.addFinding(s.At, true, s.Var+" has _append, _prepend or _remove in its name", "from honister on bitbake takes each such name for an override in the form before", "give the variable another name, or write the override with a colon")
 	}
 	base, overrides, found := strings.Cut(s.Var, ":")
+	if near := nearestName(slices.Values(knownVariables), base); near != "" && (c.layers.Checkout == nil || !c.layers.Checkout.containsWord(base)) {
+		c.addFinding(s.At, false, base+" looks like "+near, "bitbake sets a variable of another name, which none of the usual layers reads", "write "+near+", unless a layer of yours reads "+base)
+	}
+	for o := range strings.SplitSeq(overrides, ":") {
+		if near := nearestName(slices.Values(operations), o); near != "" {
+			c.addFinding(s.At, false, s.Var+" has "+o+", which is no operation", "bitbake takes it for an override, such as a machine, and the value has no effect without that", "write "+strings.Replace(s.Var, ":"+o, ":"+near, 1))
+		}
+	}
 	if found && Before(c.branch, "dunfell") {
 		c.addFinding(s.At, true, s.Var+" is of the syntax from honister on", "bitbake before dunfell reads no colon in a name", "write "+base+"_"+strings.ReplaceAll(overrides, ":", "_"))
 	}
@@ -277,6 +289,8 @@ func (c *checker) checkPackage(w Word, variable string) {
 func (c *checker) checkMachine(w Word) {
 	if name := machinePrefix + w.Text; !strings.Contains(w.Text, "$") && c.isMissing(name) {
 		c.addMissing(w, "MACHINE is "+w.Text, name)
+	} else {
+		c.warnNear(w, machinePrefix, "MACHINE is "+w.Text, "bitbake stops without the file of the machine")
 	}
 }
 

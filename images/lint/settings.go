@@ -88,10 +88,21 @@ func (c *checker) checkClass(w Word, variable string) {
 		if len(c.layers.Checkout.matchPattern("classes*/"+w.Text+".bbclass")) == 0 {
 			c.addFinding(w.At, true, variable+" names the class "+w.Text+", which no layer of the project has", "bitbake stops if it does not find a class", suggestNear(slices.Values(c.namesWithPrefix(classPrefix)), w.Text, correctName))
 		}
+	case variable == "PACKAGE_CLASSES":
+		c.addFinding(w.At, false, variable+" names the class "+w.Text+noUsual, "bitbake stops if it does not find a class", "write package_rpm, package_ipk or package_deb, unless a layer of yours has "+w.Text)
 	default:
-		if near := nearestName(slices.Values(c.namesWithPrefix(classPrefix)), w.Text); near != "" {
-			c.addFinding(w.At, false, variable+" names the class "+w.Text+", which none of the usual layers has", "bitbake stops if it does not find a class", "write "+near+", unless a layer of yours has "+w.Text)
-		}
+		c.warnNear(w, classPrefix, variable+" names the class "+w.Text, "bitbake stops if it does not find a class")
+	}
+}
+
+const noUsual = ", which none of the usual layers has"
+
+// warnNear warns of a word that no table and no checkout has, if it is close to one name that the
+// build's branches have. If all layers are checked out, other checks find the word.
+func (c *checker) warnNear(w Word, prefix, what, why string) {
+	near := nearestName(slices.Values(c.namesWithPrefix(prefix)), w.Text)
+	if name := prefix + w.Text; near != "" && c.layers.Checkout == nil && c.inNoTable(name) && !c.inRecipes(name) {
+		c.addFinding(w.At, false, what+noUsual, why, "write "+near+", unless a layer of yours has "+w.Text)
 	}
 }
 
@@ -121,6 +132,8 @@ func (c *checker) checkImageType(w Word) {
 		return !l.containsWord(part) && !l.containsWord("IMAGE_CMD_"+part) && !l.containsWord("CONVERSION_CMD_"+part)
 	}) {
 		c.addFinding(w.At, true, "IMAGE_FSTYPES has "+w.Text+", a type of images that no layer of the project has", "image.bbclass stops at a type that no class makes", suggestNear(slices.Values(c.namesWithPrefix(typePrefix)), kind, correctName))
+	} else {
+		c.warnNear(w, typePrefix, "IMAGE_FSTYPES has the type "+w.Text, "image.bbclass stops at a type that no class makes")
 	}
 }
 
