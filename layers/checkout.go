@@ -102,7 +102,7 @@ func (c *checkout) isBehind(r Repo) bool {
 // or as failed.
 func (c *checkout) endStep(err error) {
 	if err == nil && len(c.moved) == 0 {
-		c.step.Reuse(fmt.Sprintf("all in place: %d", len(c.p.Repos)))
+		c.step.Reuse(plaintext.Either(len(c.p.Repos) == 0, "the project file names no repositories", fmt.Sprintf("all in place: %d", len(c.p.Repos))))
 		return
 	}
 	c.step.End(fmt.Sprintf("%d of %d checked out", len(c.moved), len(c.p.Repos)), err)

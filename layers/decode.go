@@ -49,17 +49,10 @@ func (in *reading) buildProject() (Project, error) {
 	if s := p.merged.Get("proxy_config"); s != nil {
 		p.Warnings = append(p.Warnings, s.At.String()+": proxy_config has no effect, as in kas; set http_proxy and https_proxy in the environment")
 	}
-	if err := p.checkWords(); err != nil {
-		return Project{}, err
-	}
-	if err := p.applyKasVariables(); err != nil {
-		return Project{}, err
-	}
-	if err := p.readRepos(); err != nil {
-		return Project{}, err
-	}
-	if err := p.checkLayers(in.ws, false); err != nil {
-		return Project{}, err
+	for _, step := range []func() error{p.checkWords, p.applyKasVariables, p.readRepos, func() error { return p.checkLayers(in.ws, false) }} {
+		if err := step(); err != nil {
+			return Project{Warnings: p.Warnings}, err // they may say why, as of a repeated key
+		}
 	}
 	p.warnUnknownOverrides()
 	return p, p.checkLocal()
@@ -193,7 +186,7 @@ func (p *Project) warnIgnored() {
 }
 
 func (p *Project) warnOverride(name, value, was string) {
-	p.Warnings = append(p.Warnings, fmt.Sprintf("%s is followed, as kas does: %q in place of %q; \"unset %s\" ends that", name, value, was, name))
+	p.Warnings = append(p.Warnings, fmt.Sprintf("%s is followed, as kas does: %q in place of %q, except in layers dump; \"unset %s\" ends that", name, value, was, name))
 }
 
 // readRepos adds the repositories to p, in the files' order. It refuses one with a url in another's

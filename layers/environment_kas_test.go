@@ -43,8 +43,11 @@ func TestEnvironmentAsKas(t *testing.T) {
 			if err != nil || done[i].err != nil {
 				t.Fatalf("Load = %v, kas: %v", err, done[i].err)
 			}
-			if len(p.Warnings) != tt.warnings || tt.warnings > 0 && !strings.Contains(p.Warnings[0], " is followed, as kas does: ") {
+			if len(p.Warnings) != tt.warnings || tt.warnings > 0 && (!strings.Contains(p.Warnings[0], " is followed, as kas does: ") || !strings.Contains(p.Warnings[0], ", except in layers dump; ")) {
 				t.Errorf("warnings %q; want %d", p.Warnings, tt.warnings)
+			}
+			if dump, err := Dump(p); err != nil || !strings.Contains(string(dump), "\nmachine: m\n") {
+				t.Errorf("Dump = %v; want the file's machine, as in kas's\n%s", err, dump)
 			}
 			if err := Configure(p, ws, filepath.Join(ws.Dir, "build")); err != nil {
 				t.Fatal(err)

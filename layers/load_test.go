@@ -228,6 +228,25 @@ func TestLoadRefusesSettings(t *testing.T) {
 	})
 }
 
+// A project that is refused has its warnings, which may say why. One without repositories says so.
+func TestLoadOfRepositories(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "p.yml")
+	write(t, filepath.Dir(file), map[string]string{"p.yml": "header: {version: 1}\nrepos:\n  r: {url: u, branch: b}\n  r: {url: u}\n"})
+	p, err := Load(t.Context(), file, Workspace{})
+	if err == nil || len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], `"r" was already set in line 3`) {
+		t.Errorf("Load of a repository twice = %q, %v; want a warning of it, and an error", p.Warnings, err)
+	}
+	write(t, filepath.Dir(file), map[string]string{"p.yml": "header: {version: 1}\n"})
+	dir := t.TempDir()
+	seen, ws := &progresstest.Recorder{}, Workspace{Dir: dir, Build: filepath.Join(dir, "build")}
+	if p, err = Load(t.Context(), file, ws); err == nil {
+		err = Checkout(progress.With(t.Context(), progress.New(seen)), p, ws)
+	}
+	if err != nil || !seen.Saw("layers", "the project file names no repositories") {
+		t.Errorf("Checkout of no repositories = %v, %+v; want that said", err, seen.Last("layers"))
+	}
+}
+
 func TestLoadOfAnEmptyName(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "p.yml")
 	for _, name := range []string{file + ":", ":" + file} {
