@@ -205,11 +205,14 @@ func checkConfiguration(_ context.Context, p boardBuild) []Finding {
 	if err != nil {
 		return []Finding{{"configuration", Warning, err.Error(), "it cannot be told whether the names in it exist", "fix what it says"}}
 	}
-	return lintFindings(found, plaintext.Either(p.layers.Checkout == nil, withoutCheckouts, "no name in it that the layers lack"))
+	return lintFindings(found, plaintext.Either(p.layers.Checkout == nil, withoutCheckouts, "no name in it that the layers lack"+unchecked))
 }
 
+// unchecked ends the text of a good finding.
+const unchecked = "; not checked: packages and providers that no branch of the usual layers had"
+
 // withoutCheckouts is the text of a good finding if only Slipway's own tables were compared.
-const withoutCheckouts = "nothing found in Slipway's tables of the usual layers; it looks for other packages, providers and features only if all layers are checked out"
+const withoutCheckouts = "no wrong name in it by Slipway's own tables" + unchecked + ", and features and versions, which need the layers' checkouts"
 
 // lintFindings converts lint's findings. Without any it returns a good finding with the text none.
 func lintFindings(found []lint.Finding, none string) (all []Finding) {
