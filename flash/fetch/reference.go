@@ -100,7 +100,7 @@ func parsePlain(text string) (reference, error) {
 		return reference{}, fmt.Errorf("%q: %s looks like a port\nnext: repeat the line with %s for %s  # for a folder of that name by SSH, write %s:./%s",
 			text, port, plaintext.Quote("http://"+text), plaintext.Quote(text), host, name)
 	}
-	return sftpReference(text, host, trimHome(name))
+	return sftpReference(text, host, strings.TrimPrefix(name, "~/"))
 }
 
 // parseFile parses text, file:///path. It refuses a host but localhost, a query and a fragment.
@@ -136,7 +136,7 @@ func parseHTTP(text, _ string) (reference, error) {
 // parseSSH parses rest, the host/path of ssh://host/path; /~/ is the home. It refuses a password.
 func parseSSH(text, rest string) (reference, error) {
 	host, name, ok := strings.Cut(rest, "/")
-	if err := rejectPassword(host); err != nil { // before a message repeats the password
+	if err, ok := errors.AsType[boardssh.PasswordError](boardssh.CheckHost(host)); ok { // before a message repeats the password
 		return reference{}, err
 	}
 	if !ok || name == "" {
@@ -146,28 +146,14 @@ func parseSSH(text, rest string) (reference, error) {
 	if err != nil {
 		return reference{}, fmt.Errorf("%q: %w", text, err)
 	}
-	if strings.HasPrefix(name, "~/") {
-		return sftpReference(text, host, trimHome(name))
+	if below, ok := strings.CutPrefix(name, "~/"); ok { // where SFTP servers begin
+		return sftpReference(text, host, below)
 	}
 	return sftpReference(text, host, "/"+name)
 }
 
-// trimHome removes ~/ from a path: SFTP servers begin in the home directory.
-func trimHome(name string) string { return strings.TrimPrefix(name, "~/") }
-
-// rejectPassword refuses user:password@host.
-func rejectPassword(host string) error {
-	if err, ok := errors.AsType[boardssh.PasswordError](boardssh.CheckHost(host)); ok {
-		return err
-	}
-	return nil
-}
-
-// sftpReference returns a reference of a file by SFTP. It refuses a password and a missing name.
+// sftpReference returns a reference of a file by SFTP. It refuses a missing name.
 func sftpReference(text, host, name string) (reference, error) {
-	if err := rejectPassword(host); err != nil {
-		return reference{}, err
-	}
 	if host == "" || SafeFileName(name) == "" {
 		return reference{}, fmt.Errorf("%q: want host:path or ssh://host/path of a file", text)
 	}

@@ -33,8 +33,8 @@ func (c *checker) checkNames(i int, s Statement) {
 			c.checkImageType(w)
 		case base == "GCCVERSION":
 			c.checkGCCVersion(w)
-		case strings.HasPrefix(s.Var, "PREFERRED_PROVIDER_"):
-			c.checkProvider(s.Var, w)
+		case strings.HasPrefix(s.Var, "PREFERRED_PROVIDER_") && !isComputed(w) && c.isMissing(w.Text):
+			c.addMissing(w, s.Var+" is "+w.Text, w.Text)
 		}
 	}
 }
@@ -142,13 +142,6 @@ func (c *checker) definesType(name string) bool {
 	return slices.ContainsFunc(c.statements, func(s Statement) bool {
 		return s.Var == "IMAGE_CMD:"+name || s.Var == "IMAGE_CMD_"+name
 	})
-}
-
-// checkProvider reports a preferred provider that the build's layers do not have.
-func (c *checker) checkProvider(variable string, w Word) {
-	if !isComputed(w) && c.isMissing(w.Text) {
-		c.addMissing(w, variable+" is "+w.Text, w.Text)
-	}
 }
 
 // checkGCCVersion reports a version of GCCVERSION, such as 13.%, that no layer has.
