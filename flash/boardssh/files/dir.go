@@ -152,10 +152,10 @@ func (d *folderUpload) planChanges(ctx context.Context, step *progress.Step) (er
 	if err := d.askForOwners(ctx); err != nil {
 		return err
 	}
-	if d.options.Among {
-		d.have, err = listNames(ctx, d.conn, d.remote, sortedNames(d.want))
-	} else {
+	if d.options.Delete {
 		d.have, err = listFolder(ctx, d.conn, d.remote)
+	} else {
+		d.have, err = listNames(ctx, d.conn, d.remote, sortedNames(d.want), d.options.Among)
 	}
 	if err != nil {
 		return err
@@ -314,11 +314,15 @@ func (e entry) ownedBy(owner string) bool {
 	return is(user, e.owner[0], e.owner[2]) && (!both || is(group, e.owner[1], e.owner[3]))
 }
 
-// planDeletes adds to deletes and changes what only the board has, a folder after its contents.
+// planDeletes adds to deletes and changes what only the board has, a folder after its contents. Part
+// files are no changes, so that an undo does not restore them.
 func (d *folderUpload) planDeletes() {
 	for _, name := range slices.Backward(sortedNames(d.have)) {
-		if _, wanted := d.want[name]; !wanted {
-			d.deletes = append(d.deletes, name)
+		if _, wanted := d.want[name]; wanted {
+			continue
+		}
+		d.deletes = append(d.deletes, name)
+		if PartOf(name) == "" || d.have[name].kind != 0 {
 			d.changes = append(d.changes, Change{name, Deleted, d.have[name].size})
 		}
 	}

@@ -272,6 +272,18 @@ func TestPutDirWhereFilesVanish(t *testing.T) {
 	}
 }
 
+// Without --delete, a deploy into a large folder, such as /, lists only the names that it sends.
+func TestPutDirListsOnlyItsNames(t *testing.T) {
+	local, remote := t.TempDir(), t.TempDir()
+	c := boardtest.Connect(t, sshtest.BeforeProgram(t, "find", "exit 1"), sshtest.BeforeProgram(t, "stat", "case $* in *other*) exit 1 ;; esac"))
+	sshtest.WriteTree(t, local, map[string]string{"a": "1", "d/new": "n", "d/same": "s", "l/in": "i"})
+	sshtest.WriteTree(t, remote, map[string]string{"a": "2", "d/same": "s", "d/other": "o", "l": "->d"})
+	want := map[string]string{"a": Replaced, "d/new": Added, "l": Replaced, "l/in": Added}
+	if diff := cmp.Diff(want, putDir(t, c, local, remote, DirOptions{})); diff != "" {
+		t.Errorf("changes (-want +got):\n%s", diff)
+	}
+}
+
 // What is reported as done has its name on the board's disk.
 func TestNamesAreSynced(t *testing.T) {
 	remote, log := t.TempDir(), filepath.Join(t.TempDir(), "log")

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -29,21 +31,26 @@ const (
 for p in find stat xargs; do has "$p" || { echo "the board has no $p" >&2; exit 127; }; done
 has sha256sum || has openssl || { echo "the board has neither sha256sum nor openssl" >&2; exit 127; }
 `
-	// listScript prints a line for each entry, or "absent". An entry that is removed meanwhile,
-	// such as another upload's hidden file, is left out. Other names are then listed twice.
-	listScript = needPrograms + `[ -d "$1" ] || { [ -e "$1" ] || [ -L "$1" ] || { echo absent; exit 0; }; echo "it is not a folder" >&2; exit 1; }
-cd "$1" && find . -xdev -exec sh -c 'stat -c "%f %s %u %g %U %G %n" "$@" || for f; do
+	// needFolder ends the script if $1 is missing, with "absent", or no folder.
+	needFolder = needPrograms + `[ -d "$1" ] || { [ -e "$1" ] || [ -L "$1" ] || { echo absent; exit 0; }; echo "it is not a folder" >&2; exit 1; }
+`
+	// printStates prints a line for each argument. One that is removed meanwhile, such as another
+	// upload's hidden file, is left out. Other names are then listed twice.
+	printStates = `stat -c "%f %s %u %g %U %G %n" "$@" || for f; do
 	stat -c "%f %s %u %g %U %G %n" "$f" || { [ ! -e "$f" ] && [ ! -L "$f" ]; } || exit 1
-done' sh {} +`
+done`
+	listScript = needFolder + `cd "$1" && find . -xdev -exec sh -c '` + printStates + `' sh {} +`
 
 	// namesScript lists only the given names that exist, and parts that broken uploads of them
-	// left. A link to a folder counts as a folder.
-	namesScript = needPrograms + `cd "$1" || exit 0; xargs -0 sh -c 'for f; do
+	// left. With $2, a link to a folder counts as a folder, and each folder's name ends in "/.".
+	namesScript = needFolder + `cd "$1" && xargs -0 -n 200 sh -c 'for f; do
+	shift
 	for p in "$f" "${f%/*}/.${f##*/}".*.part; do
-		if [ -d "$p" ]; then stat -L -c "%f %s %u %g %U %G %n" "$p"
-		elif [ -e "$p" ] || [ -L "$p" ]; then stat -c "%f %s %u %g %U %G %n" "$p"; fi || exit 255
+		[ -z "$0" ] || [ ! -d "$p" ] || p=$p/.
+		[ ! -e "$p" ] && [ ! -L "$p" ] || set -- "$@" "$p"
 	done
-done' sh`
+done
+[ $# = 0 ] || ` + printStates + `' "$2"`
 
 	// quickDigestScript's output is unusable if a file cannot be read, or with busybox and a
 	// newline in a name; then fileDigestScript starts a process for each file.
@@ -67,18 +74,28 @@ func listFolder(ctx context.Context, c *boardssh.Conn, remote string) (map[strin
 }
 
 // listNames lists those of the names that exist in the folder on the board, and part files that
-// broken uploads of them left. A link to a folder counts as a folder.
-func listNames(ctx context.Context, c *boardssh.Conn, remote string, names []string) (map[string]entry, error) {
+// broken uploads of them left. With follow, a link to a folder counts as a folder. Without it,
+// names behind a link that is among the names do not exist.
+func listNames(ctx context.Context, c *boardssh.Conn, remote string, names []string, follow bool) (map[string]entry, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
-	return runList(ctx, c, ListForXargs(names), namesScript, remote)
+	found, err := runList(ctx, c, ListForXargs(names), namesScript, remote, plaintext.Either(follow, "follow", ""))
+	maps.DeleteFunc(found, func(name string, _ entry) bool {
+		for in := path.Dir(name); in != "."; in = path.Dir(in) {
+			if e, there := found[in]; there && e.kind != fs.ModeDir {
+				return true
+			}
+		}
+		return false
+	})
+	return found, err
 }
 
-// runList runs a list script for the folder on the board and parses its output. An absent folder is
+// runList runs a list script for the board's folder args[0] and parses its output. An absent folder is
 // nil, and one with too many entries an error.
-func runList(ctx context.Context, c *boardssh.Conn, names io.Reader, script, remote string) (map[string]entry, error) {
-	r, err := c.AskUpTo(ctx, names, mostListed, "sh", "-c", script, "sh", remote)
+func runList(ctx context.Context, c *boardssh.Conn, names io.Reader, script string, args ...string) (map[string]entry, error) {
+	r, err := c.AskUpTo(ctx, names, mostListed, append([]string{"sh", "-c", script, "sh"}, args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +110,7 @@ func runList(ctx context.Context, c *boardssh.Conn, names io.Reader, script, rem
 		return nil, errMuch
 	}
 	if names == nil && len(r.Stdout) == 0 { // a correct list contains at least the folder itself
-		return nil, fmt.Errorf("list %s on the board: it answers nothing, and ended with status 0", boardssh.Printable(remote))
+		return nil, fmt.Errorf("list %s on the board: it answers nothing, and ended with status 0", boardssh.Printable(args[0]))
 	}
 	if string(r.Stdout) == "absent\n" {
 		return nil, nil
@@ -116,7 +133,7 @@ func parseList(out []byte) (map[string]entry, error) {
 	last, inside := "", false
 	add := func() {
 		if inside {
-			entries[last] = found
+			entries[strings.TrimSuffix(last, "/.")] = found
 		}
 	}
 	for line := range strings.Lines(string(out)) {

@@ -111,6 +111,18 @@ func hiddenName(remote, id string) string {
 	return hiddenPrefix(remote) + "." + id + ".part"
 }
 
+var partPattern = plaintext.Regexp(`(?s)^(.*/)?\.([^/]+)\.([A-Z0-9]{10}|[0-9a-f]{20})\.part$`)
+
+// PartOf returns the path of the file that a broken upload left this part file of, or "" for
+// another name.
+func PartOf(name string) string {
+	m := partPattern().FindStringSubmatch(name)
+	if m == nil {
+		return ""
+	}
+	return m[1] + m[2]
+}
+
 func hiddenPrefix(remote string) string {
 	dir, base := path.Split(pathArgument(remote))
 	return dir + "." + base[:min(len(base), 200)]

@@ -117,9 +117,10 @@ func ListStates(ctx context.Context, c *boardssh.Conn, root string) (map[string]
 	return statesOf(entries), err
 }
 
-// ListSomeStates lists only the given names, and part files that broken uploads of them left.
-func ListSomeStates(ctx context.Context, c *boardssh.Conn, root string, names []string) (map[string]State, error) {
-	entries, err := listNames(ctx, c, root, names)
+// ListSomeStates lists only the given names, and part files that broken uploads of them left. With
+// follow, a link to a folder counts as a folder.
+func ListSomeStates(ctx context.Context, c *boardssh.Conn, root string, names []string, follow bool) (map[string]State, error) {
+	entries, err := listNames(ctx, c, root, names, follow)
 	return statesOf(entries), err
 }
 

@@ -483,21 +483,24 @@ func compareEntries(ctx context.Context, c *boardssh.Conn, u Deployment) (todo [
 	return todo, changed, parts, nil
 }
 
-// listTouched lists states, by path, of board files that the deploy may have changed: with u.Among
-// its entries and the contents of folders that it added, else all files below its root.
+// listTouched lists states, by path, of board files that the deploy may have changed: its entries and
+// the contents of folders that it added.
 func listTouched(ctx context.Context, c *boardssh.Conn, u Deployment) (map[string]files.State, error) {
-	if !u.Among {
+	if u.NewRoots > 0 {
 		return files.ListStates(ctx, c, u.Root)
 	}
 	names := make([]string, len(u.Entries))
 	for i, e := range u.Entries {
 		names[i] = e.Path
 	}
-	found, err := files.ListSomeStates(ctx, c, u.Root, names)
+	listed := map[string]bool{}
+	found, err := files.ListSomeStates(ctx, c, u.Root, names, u.Among)
 	for _, e := range u.Entries {
-		if err != nil || e.Before.Kind != files.None || e.After.Kind != files.Folder || found[e.Path].Kind != files.Folder {
+		if err != nil || e.Before.Kind != files.None || e.After.Kind != files.Folder || found[e.Path].Kind != files.Folder || listed[path.Dir(e.Path)] {
+			listed[e.Path] = listed[path.Dir(e.Path)]
 			continue
 		}
+		listed[e.Path] = true
 		var in map[string]files.State
 		in, err = files.ListStates(ctx, c, path.Join(u.Root, e.Path))
 		for name, one := range in {
@@ -516,15 +519,15 @@ func (u Deployment) paths() map[string]bool {
 	return ours
 }
 
-var partPattern = plaintext.Regexp(`(?s)^\.(.+)\.[A-Z0-9]{10}\.part$`)
-
 // removeParts deletes this deploy's interrupted uploads from the map found and returns their names.
 func removeParts(found map[string]files.State, ours map[string]bool) (parts []string) {
 	for name := range found {
-		dir, base := path.Split(name)
-		if m := partPattern().FindStringSubmatch(base); m != nil && ours[dir+m[1]] {
-			parts = append(parts, name)
-			delete(found, name)
+		for of := files.PartOf(name); of != ""; of = files.PartOf(of) { // the copy of a part has two endings
+			if ours[of] && !ours[name] {
+				parts = append(parts, name)
+				delete(found, name)
+				break
+			}
 		}
 	}
 	return parts

@@ -85,6 +85,25 @@ func TestUndo(t *testing.T) {
 	}
 }
 
+// What an interrupted deploy left, a deploy with --delete removes, and its undo does not restore.
+func TestUndoDoesNotRestoreParts(t *testing.T) {
+	useTempUndoDir(t)
+	c := boardtest.Connect(t)
+	local, remote := makeFolders(t)
+	was := sshtest.ReadTree(t, remote)
+	sshtest.WriteTree(t, remote, map[string]string{".replaced.0123456789abcdef0123.part": "half", "gone/deep/.file.ABCDEFGHIJ.part": "half"})
+	if _, _, err := DeployDir(t.Context(), c, local, remote, files.DirOptions{Delete: true}, nil); err != nil {
+		t.Fatal(err)
+	}
+	sshtest.CheckTrees(t, local, remote)
+	if _, err := Restore(t.Context(), c, "", false); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(was, sshtest.ReadTree(t, remote)); diff != "" {
+		t.Errorf("before the interrupted deploy (-) and after the undo (+):\n%s", diff)
+	}
+}
+
 // If a deploy cannot save the old files, it changes nothing.
 func TestDeployThatCannotBeKept(t *testing.T) {
 	useTempUndoDir(t)
@@ -346,7 +365,8 @@ func TestUndoAfterKills(t *testing.T) {
 			t.Fatal(err)
 		}
 		if steps > 1 {
-			sshtest.WriteTree(t, remote, map[string]string{"new/deep/.file.ABCDEFGHIJ.part": "half"})
+			sshtest.WriteTree(t, remote, map[string]string{"new/deep/.file.ABCDEFGHIJ.part": "half", "new/deep/.file.0123456789abcdef0123.part": "half",
+				"new/deep/..file.0123456789abcdef0123.part.ABCDEFGHIJ.part": "copy"})
 		}
 		all, err := List(t.Context(), c)
 		if err != nil || len(all) != 1 {
