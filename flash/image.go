@@ -375,10 +375,13 @@ func (m mappedImage) ReadAt(p []byte, off int64) (int, error) {
 
 // checkFit returns an error if a block device is smaller than the image. For an SSH identity, once
 // the size is known, it sets j.place to the partition to write, or returns an error without one.
-func (j *imageJob) checkFit(context.Context) (err error) {
+func (j *imageJob) checkFit(ctx context.Context) (err error) {
 	least := max(j.size, j.source.LeastBytes())
 	for _, d := range j.devices {
 		if d.Kind == device.Block && d.SizeBytes < least {
+			if j.size == unknown {
+				return j.prepare(ctx) // the last bytes of a gzip file that is cut off are no size
+			}
 			return deviceError{d.Path, fmt.Errorf("%s has %s, the image needs %s\nnext: devices", d.Path, device.ExactSize(d.SizeBytes), device.ExactSize(least))}
 		}
 	}

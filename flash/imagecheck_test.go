@@ -272,11 +272,11 @@ func TestAskedBeforeItIsUnpacked(t *testing.T) {
 		pack         func(*testing.T, []byte) []byte
 		measured     bool
 		shown        string
-		soon         bool // the file says that it is too large, so Slipway does not ask
+		soon         bool // the file proves that it is too large, so Slipway does not unpack it
 	}{
 		{"raw", ".img", packers[".img"], false, ": 2.0 MiB", true},
 		{"xz", ".img.xz", packers[".img.xz"], false, ": 2.0 MiB", true},
-		{"gz", ".img.gz", gzipped, true, ": at least 2.0 MiB", true},
+		{"gz", ".img.gz", gzipped, true, ": at least 2.0 MiB", false},
 		{"gz of two members", ".img.gz", two, true, ": at least 1.0 MiB", false},
 		{"bz2", ".img.bz2", packers[".img.bz2"], true, ": of a size that is known once it is unpacked", false},
 		{"zst of a pipe", ".img.zst", packers[".img.zst"], true, ": of a size that is known once it is unpacked", false},
@@ -316,6 +316,19 @@ func TestAskedBeforeItIsUnpacked(t *testing.T) {
 			same(t, "card", read(t, kept), before)
 			same(t, "receipt", read(t, images.ReceiptPath(stateDir(t, a))), last)
 		})
+	}
+}
+
+// The last bytes of a file that is cut off are no size. Slipway does not want a larger card.
+func TestCutGzipIsNoLargeImage(t *testing.T) {
+	a := little(t)
+	packed := gzipped(t, image(t, a))
+	s := newShelf(t, a)
+	s.put(t, "cut.img.gz", append(packed[:len(packed)-9], "\xff\xff\xff\xff"...))
+	card, _ := flashtest.Loop(t, littleImage)
+	_, err := Write(t.Context(), spec, a, card, Options{Image: s.path("cut.img.gz"), Out: io.Discard, Yes: []string{card}})
+	if !errors.Is(err, ErrImage) {
+		t.Errorf("Write = %v; want an error of the image", err)
 	}
 }
 
