@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -88,13 +89,14 @@ func (p *Package) readRelease() error {
 	return nil
 }
 
-// findHelper sets p.helper to the package's helper script; an error if there is none.
+// findHelper sets p.helper to the package's helper script: FLASH_HELPER, else the first by name. It
+// returns an error if there is none.
 func (p *Package) findHelper() error {
 	p.helper = filepath.Base(cmp.Or(p.vars["FLASH_HELPER"], "."))
 	if p.hasFile(p.helper) {
 		return nil
 	}
-	for name := range helpers {
+	for _, name := range slices.Sorted(maps.Keys(helpers)) {
 		if p.hasFile(name) {
 			p.helper = name
 			return nil

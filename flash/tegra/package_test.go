@@ -215,6 +215,7 @@ func TestOpenTellsTheGeneration(t *testing.T) {
 		{"R39 on Orin", with(orin(), "bsp_version", "BSP_BRANCH=39\nBSP_MAJOR=2\nBSP_MINOR=0\n"), "R39.2.0 for jetson-orin-nano-devkit (t234), by initrd-flash", ""},
 		{"R39 on Thor", thor(), "R39.2.0 for jetson-orin-nano-devkit (t264), by unified flash", ""},
 		{"R32", nano(), "R32.7.6 for unknown machine (t210), by doflash.sh", ""},
+		{"two helpers", with(with(with(nano(), "tegra194-flash-helper.sh", ""), "tegra186-flash-helper.sh", ""), "tegra234-flash-helper.sh", ""), "R32.7.6 for unknown machine (t186), by doflash.sh", ""},
 		{"without the initrd", without(orin(), "initrd-flash", "initrd-flash.img", ".env.initrd-flash"), "R36.4.4 for unknown machine (t234), by doflash.sh", ""},
 		{"without a release", without(orin(), "bsp_version"), "L4T of unknown release for", ""},
 		{"empty", map[string]string{}, "", "has none of its helper scripts"},
