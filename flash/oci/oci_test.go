@@ -3,6 +3,7 @@ package oci
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -184,6 +185,11 @@ func TestImageRefuses(t *testing.T) {
 	two.Index(t, flashtest.Named(add(t, two, arm, "x"), "v1"), flashtest.Named(add(t, two, arm, "y"), "v2"))
 	odd := flashtest.Files{}
 	odd.Index(t, v1.Descriptor{MediaType: v1.MediaTypeImageManifest, Digest: "sha256:../../etc/passwd", Size: 3})
+	linked := flashtest.Layout(t, "linked", one(t, ""))
+	aside := filepath.Join(t.TempDir(), "index.json")
+	if err := errors.Join(os.Rename(linked+"/index.json", aside), os.Symlink(aside, linked+"/index.json")); err != nil {
+		t.Fatal(err)
+	}
 	empty := docker(t, "app")
 	empty["manifest.json"] = []byte(`[{"Config":"config.json","Layers":[]}]`)
 	tests := []struct {
@@ -200,6 +206,7 @@ func TestImageRefuses(t *testing.T) {
 		{"too deep", flashtest.Archive(t, "a.tar", loop), arm, "indexes inside one another"},
 		{"several", flashtest.Archive(t, "a.tar", two), arm, `"v1" "v2"`},
 		{"a digest that is a path", flashtest.Layout(t, "a", odd), arm, "want sha256: and 64 hex digits"},
+		{"a link out of the folder", linked, arm, "index.json: no file of the image"},
 		{"docker save without layers", flashtest.Archive(t, "a.tar", empty), arm, "0 layers, and 3"},
 		{"no such file", filepath.Join(t.TempDir(), "none.tar"), arm, "none.tar"},
 	}

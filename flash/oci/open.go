@@ -244,10 +244,15 @@ type file struct {
 // layoutFolder is a layout in a folder.
 type layoutFolder string
 
-// openFile opens a file of the layout. It follows links, and refuses a name outside the folder.
+// openFile opens a file of the layout. It refuses a name or a link that leads out of the folder.
 func (d layoutFolder) openFile(name string) (file, error) {
-	if !filepath.IsLocal(filepath.FromSlash(name)) {
-		return file{}, fmt.Errorf("%s: no file of the image", plaintext.OneLine(name))
+	root, err := os.OpenRoot(string(d))
+	if err != nil {
+		return file{}, err
+	}
+	defer root.Close()
+	if _, err := root.Stat(name); err != nil {
+		return file{}, fmt.Errorf("%s: no file of the image: %w", plaintext.OneLine(name), errors.Unwrap(err))
 	}
 	f, err := sealed.Open(filepath.Join(string(d), filepath.FromSlash(name)))
 	if err != nil {
