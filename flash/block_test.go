@@ -119,6 +119,9 @@ func TestWriteBlockFails(t *testing.T) {
 			switch {
 			case strings.Contains(err.Error(), "is not whole"):
 				unusable(t, device)
+				if !strings.Contains(err.Error(), "\n  what it held before: ") {
+					t.Errorf("Write = %v; want the file with the old partition table", err)
+				}
 			case strings.Contains(err.Error(), "is as it was"), strings.Contains(err.Error(), "nothing was written"):
 				same(t, "device", read(t, device), before)
 			default:

@@ -159,7 +159,7 @@ func (w *deviceWriter) unfinishedState(err error) string {
 		return w.device.Path + " is as it was: nothing was written to it"
 	}
 	what := plaintext.Either(errors.Is(err, ErrDevice), "it is faulty, or smaller than it says, so take another one", "flash it again; Slipway resumes")
-	return w.device.Path + " is not whole: its first and last MiB, with the partition table, are zeroed; " + what
+	return w.device.Path + " is not whole: its first and last MiB, with the partition table, are zeroed; " + what + savedText(w.saved)
 }
 
 // keepSaved is for how many flashes Slipway keeps the replaced partition tables.

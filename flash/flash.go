@@ -83,8 +83,12 @@ type Receipt struct {
 // String returns the device's path with the board's own verdict, or else with whether it was read
 // back, and a line for each path in Saved. The step of the flash has said how much was written.
 func (r Receipt) String() string {
-	text := r.Device.Path + ": " + cmp.Or(r.Verdict, plaintext.Either(r.ReadBack, "whole", "written, and not read back"))
-	for _, path := range r.Saved {
+	return r.Device.Path + ": " + cmp.Or(r.Verdict, plaintext.Either(r.ReadBack, "whole", "written, and not read back")) + savedText(r.Saved)
+}
+
+// savedText returns a line for each file with replaced ends of a device.
+func savedText(paths []string) (text string) {
+	for _, path := range paths {
 		text += "\n  what it held before: " + path
 	}
 	return text

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,6 +78,21 @@ func TestReceiptsStay(t *testing.T) {
 		t.Error("recordReceipts = nil; want the device's error")
 	}
 	same("failed", "it is full")
+
+	r.devices[0].Serial = "1"
+	flashes := func(saved []string, err error) []Receipt {
+		all, _ := r.recordReceipts(func() ([]Receipt, error) {
+			return r.splitFailed([]Receipt{{Device: r.devices[0], Saved: saved}}, []error{err})
+		})
+		return all
+	}
+	flashes([]string{"at-0.bin"}, errors.New("interrupted"))
+	flashes(nil, errors.New("interrupted again"))
+	for _, want := range [][]string{{"at-0.bin"}, nil} {
+		if all := flashes(nil, nil); len(all) != 1 || !slices.Equal(all[0].Saved, want) {
+			t.Errorf("receipts %+v; want that of a whole device with %q saved", all, want)
+		}
+	}
 }
 
 // Over the limit the oldest receipts go. A file that is not Slipway's stops the flash before it
