@@ -233,7 +233,10 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 	otherBoard := c.otherBoard()
 	dryRun := c.Switch("dry-run", "show what would be written and check the image, and write nothing")
 	asJSON := c.Switch("json", "print the receipts as JSON")
-	c.check = func([]string) error {
+	c.check = func(words []string) error {
+		if _, err := images.LoadBuilt(words[1]); err == nil && isDevice(words[0]) {
+			return usageError{fmt.Sprintf("flash: %s is a device, and a BOARD stands there", words[0]), append([]string{"flash", words[1], words[0]}, c.typedFlags(words...)...)}
+		}
 		_, named, err := trust.ParseDigest(*digest)
 		if _, _, wrong := trust.ParseDigest("sha256:" + *digest); *digest != "" && !named && wrong == nil {
 			return usageError{fmt.Sprintf("flash: --digest=%s: write sha256: before the digits", *digest), swapWord(typedLine(c.Command), *digest, "sha256:"+*digest)}
@@ -243,7 +246,7 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 	c.Run = func(ctx context.Context, words []string) error {
 		board, device := words[0], words[1]
 		first, to := strings.TrimPrefix(board, "if="), strings.TrimPrefix(device, "of=")
-		if strings.HasPrefix(board, "/dev/") || devices.SpecialKind(board) != "" {
+		if isDevice(board) {
 			first, to = device, board
 		}
 		if next := imageFirst(first, to); next != nil {
@@ -259,6 +262,26 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 		})
 	}
 	return c
+}
+
+func isDevice(word string) bool {
+	return strings.HasPrefix(word, "/dev/") || devices.SpecialKind(word) != ""
+}
+
+// flashLine returns the right command line if the user typed an image before the device, or dd's
+// operands; else nil.
+func flashLine(words, strays []string) []string {
+	if len(words) < 2 {
+		return nil
+	}
+	image, isDD := strings.CutPrefix(words[0], "if=")
+	if to, ok := strings.CutPrefix(words[1], "of="); ok && isDD {
+		return imageFirst(image, to)
+	}
+	if len(strays) == 1 && isDevice(strays[0]) && isFile(words[1]) {
+		return []string{"flash", words[0], strays[0], "--image=" + words[1]}
+	}
+	return nil
 }
 
 // imageFirst returns the right command line if the user typed an image where the board belongs, as

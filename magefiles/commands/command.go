@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"slipway/flash/boardssh"
-	devices "slipway/flash/device"
 	"slipway/layers/host"
 	"slipway/layers/progress"
 )
@@ -218,7 +217,9 @@ func (c *Command) missingWord(w word) error {
 // strayWord returns the error for strays, typed after all of words, with the user's likely mistake.
 func (c *Command) strayWord(strays, words []string) error {
 	stray, last := strays[0], len(words)-1
-	isDevice := func(name string) bool { return strings.HasPrefix(name, "/dev/") || devices.SpecialKind(name) != "" }
+	if line := flashLine(words, strays); line != nil && c.Name() == "flash" {
+		return usageError{fmt.Sprintf("flash: %q is one word too many: an image is a value of --image", stray), append(line, c.typedFlags(append(words, strays...)...)...)}
+	}
 	if last >= 0 && c.words[last].list && isDevice(words[last]) && !slices.ContainsFunc(strays, func(name string) bool { return !isDevice(name) }) {
 		all := words[last]
 		for i, name := range strays {

@@ -3,8 +3,10 @@ package commands
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"slipway/ci"
@@ -142,6 +144,12 @@ slipway deploy files BOARD HOST ./app /opt/app --delete --owner=app:app --restar
 	asJSON := c.Switch("json", "print the result as JSON")
 	c.rate()
 	c.become()
+	c.check = func(words []string) error {
+		if strings.Contains(words[2], "@") && !isFile(words[2]) && isFile(words[1]) {
+			return usageError{fmt.Sprintf("deploy files: %s is of this machine, and a HOST stands there", words[1]), append([]string{"deploy", "files", words[0], words[2], words[1], words[3]}, c.typedFlags(words...)...)}
+		}
+		return nil
+	}
 	c.runPatientlyOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error {
 		host, folder, dest := words[1], words[2], words[3]
 		return deploy.Files(ctx, stdout, options, spec, host, folder, dest, deploy.FilesOptions{
