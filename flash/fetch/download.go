@@ -281,7 +281,7 @@ func (d *download) resumableError(err error) error {
 // waitForRetry waits as waitBackoff does, and shows err as the reason in the progress.
 func (d *download) waitForRetry(ctx context.Context, failures int, err error) error {
 	if d.step == nil { // no bytes yet, so no step is shown
-		return waitShown(ctx, d.ref.host, failures, err)
+		return waitShown(ctx, d.ref.host+" for "+d.file.Name, failures, err)
 	}
 	d.step.Detail("again: " + plaintext.OneLine(err.Error()))
 	return waitBackoff(ctx, failures, err)

@@ -399,7 +399,8 @@ func TestOverSSHTriedOnce(t *testing.T) {
 
 // The user sees that a download waits for a server.
 func TestWaitIsShown(t *testing.T) {
-	s := scripted(t, status(http.StatusServiceUnavailable), func(w http.ResponseWriter, _ *http.Request) {
+	hangUp := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) } // net/http itself tries an open connection again
+	s := scripted(t, status(http.StatusServiceUnavailable), hangUp, hangUp, func(w http.ResponseWriter, _ *http.Request) {
 		w.Write([]byte("image"))
 	})
 	var events []progress.Event
@@ -409,6 +410,11 @@ func TestWaitIsShown(t *testing.T) {
 	}
 	if !slices.ContainsFunc(events, func(e progress.Event) bool { return strings.Contains(e.Detail, "503") }) {
 		t.Errorf("shown: %+v; want why it waited", events)
+	}
+	if !slices.ContainsFunc(events, func(e progress.Event) bool {
+		return strings.HasSuffix(e.Step, " for disk.img") && strings.Contains(e.Detail, "the server closed the connection")
+	}) {
+		t.Errorf("shown: %+v; want the file, and that the server closed the connection", events)
 	}
 	if slices.ContainsFunc(events, func(e progress.Event) bool { return e.State == progress.Done && strings.Contains(e.Detail, "503") }) {
 		t.Errorf("shown: %+v; want no try that failed called done", events)

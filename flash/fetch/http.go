@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -247,6 +248,9 @@ var errPlainHTTP = errors.New("the server speaks http, not https")
 func connectionError(err error) error {
 	if failed, is := errors.AsType[*url.Error](err); is {
 		err = failed.Err // its address may hold a token
+	}
+	if err == io.EOF {
+		err = fmt.Errorf("the server closed the connection without an answer (%w)", err)
 	}
 	if head := (tls.RecordHeaderError{}); errors.As(err, &head) && head.Conn != nil || strings.Contains(err.Error(), "HTTP response to HTTPS client") { // net/http has no name for the second
 		err = fmt.Errorf("%w (%w)", errPlainHTTP, err)
