@@ -336,7 +336,7 @@ func (r Report) Show(w io.Writer) {
 	case Unverified:
 		line("signature", "nobody verified it: %s", r.Why)
 	default:
-		line("signature", "%s: %s", r.Signature, r.Why)
+		line("signature", "%s%s", r.Signature, plaintext.Either(slices.Contains(r.Wrong, r.Why), "", ": "+r.Why))
 	}
 	if p := r.Provenance; p != nil {
 		line("provenance", "built by %s", strings.TrimSpace(p.Builder+" "+p.Run))

@@ -245,6 +245,10 @@ func TestWrongArtifacts(t *testing.T) {
 		if !tt.files && (r.Signature != Bad || r.Signer != nil) {
 			t.Errorf("%s: its signature is %s, by %v", tt.name, r.Signature, r.Signer)
 		}
+		var shown strings.Builder
+		if r.Show(&shown); !tt.files && strings.Count(shown.String(), r.Why) != 1 {
+			t.Errorf("%s: shown is\n%s\nwant what is wrong once", tt.name, shown.String())
+		}
 	}
 }
 
