@@ -67,7 +67,7 @@ func PutDir(ctx context.Context, c *boardssh.Conn, local, remote string, o DirOp
 	}
 	d := &folderUpload{conn: c, local: local, remote: pathArgument(remote), options: o}
 	what := cmp.Or(o.Name, "folder "+local)
-	step := progress.Start(ctx, "put "+cmp.Or(o.Name, "folder "+filepath.Base(local)), 0, progress.Bytes)
+	step := progress.Start(ctx, "compare "+cmp.Or(o.Name, "folder "+filepath.Base(local)), 0, progress.Bytes)
 	if err = d.planChanges(ctx, step); err == nil && !o.DryRun {
 		step.End(fmt.Sprintf("%d changes", len(d.changes)), nil)
 		step = progress.Start(ctx, "put changes of "+filepath.Base(cmp.Or(o.Name, local)), d.countBytes(), progress.Bytes)
