@@ -167,7 +167,7 @@ func TestFirstContactWithNobodyThere(t *testing.T) {
 	nobody(t)
 	s := sshtest.StartSSHD(t)
 	a, fp := unknownServer(t, s)
-	if _, err := Dial(t.Context(), a); !errors.Is(err, ErrHostKey) || !strings.Contains(err.Error(), "--pin="+fp+"\nnext: ssh ") {
+	if _, err := Dial(t.Context(), a); !errors.Is(err, ErrHostKey) || !strings.Contains(err.Error(), "of Slipway's commands, deploy BOARD HOST, smoke and audit take --pin="+fp+"\nnext: ssh ") {
 		t.Errorf("Dial = %v; want %v with the fingerprint", err, ErrHostKey)
 	}
 	a.Pins = []string{"SHA256:" + strings.Repeat("A", 43)}

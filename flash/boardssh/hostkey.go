@@ -74,7 +74,7 @@ func (l *login) pinHint(key ssh.PublicKey) string {
 	if l.isHop {
 		return ""
 	}
-	return "; deploy and smoke also take --pin=" + ssh.FingerprintSHA256(key)
+	return "; of Slipway's commands, deploy BOARD HOST, smoke and audit take --pin=" + ssh.FingerprintSHA256(key)
 }
 
 func (l *login) changedKeyError(against []pin, key ssh.PublicKey) error {

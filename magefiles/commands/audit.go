@@ -47,7 +47,7 @@ slipway audit virt --live`
 	allow := c.Names("allow", "findings that are wanted: \"RULE PATH\", with * in PATH and commas between them")
 	asJSON := c.Switch("json", "print the reports as JSON")
 	live := c.Switch("live", "TARGET is a board that runs: a virtual board, or a host of your ssh_config")
-	pin := c.pin("fingerprint of the board's host key, as for deploy")
+	pin := c.pin()
 	c.become()
 	c.check = func([]string) error { return audit.CheckAllowed(*allow) }
 	c.Run = func(ctx context.Context, words []string) error {

@@ -325,7 +325,7 @@ prove.`
 func smokeCommand() *Command {
 	c := New("smoke [BOARD] HOST", "Run suites on a running board, and write the report")
 	c.Long = `BOARD is a name, or the folder of a build, also of another machine. The host is as for deploy.
-"smoke HOST --suite=my.yml" needs no BOARD and no build, and writes no file. With a BOARD whose
+"smoke HOST --suite=my.yml" needs no BOARD and no build, and writes no report. With a BOARD whose
 folder is here, Slipway writes report.html, report.json and junit.xml into build/reports/BOARD.
 
 With --as it also prints the report for a program: TAP, JUnit, a page or JSON. Progress goes
@@ -345,7 +345,7 @@ slipway smoke root@10.0.0.7 --suite=my.yml`
 		return nil
 	}
 	form := c.reportForm()
-	pin := c.pin("fingerprint of the board's host key, as for deploy")
+	pin := c.pin()
 	noReboot := c.Switch("no-reboot", "skip checks that restart the board, and those that follow them")
 	c.become()
 	c.Run = func(ctx context.Context, words []string) error {

@@ -36,7 +36,7 @@ then answer. Without a terminal, give --pin=SHA256:…`
 	c.exits = append(slices.Clone(exitsOfBoard), exitRefused)
 	c.Example = `slipway deploy virt virt
 slipway deploy jetson-orin-nano-devkit root@10.0.0.7`
-	pin := c.pin("pin the board's unknown host key if it has this fingerprint")
+	pin := c.pin()
 	c.rate()
 	c.become()
 	c.runOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string) error {

@@ -57,8 +57,8 @@ func (c *Command) Text(name, otherwise, usage string) *string {
 }
 
 // pin adds the flag --pin with the fingerprint of a host key.
-func (c *Command) pin(usage string) *string {
-	return parsed(c, "pin", "FINGERPRINT", "", usage, func(text string) (string, error) { return text, boardssh.CheckPin(text) })
+func (c *Command) pin() *string {
+	return parsed(c, "pin", "FINGERPRINT", "", "add the board's unknown host key to known_hosts if it has this fingerprint", func(text string) (string, error) { return text, boardssh.CheckPin(text) })
 }
 
 // checkNotBlank returns an error for a text of blanks only, or an empty one.
