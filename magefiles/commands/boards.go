@@ -339,8 +339,12 @@ slipway smoke root@10.0.0.7 --suite=my.yml`
 		if words[0] == "" && !c.given("suite") {
 			return fmt.Errorf("HOST is missing (%s): %s, and no BOARD where --suite is given", hints["HOST"], c.takes())
 		}
-		if strings.Contains(words[0], "@") && isFile(words[1]) {
-			return usageError{fmt.Sprintf("smoke: %s is a file, and a HOST stands there: a suite is a value of --suite", words[1]), slices.Concat([]string{"smoke", words[0], "--suite=" + words[1]}, c.typedFlags(words...))}
+		host, file := words[0], words[1]
+		if _, err := suites.Load(host); err == nil && isFile(host) && !c.given("suite") { // smoke my.yml root@b
+			host, file = file, host
+		}
+		if strings.Contains(host, "@") && isFile(file) {
+			return usageError{fmt.Sprintf("smoke: %s is a file, and a BOARD or HOST stands there: a suite is a value of --suite", file), slices.Concat([]string{"smoke", host, "--suite=" + file}, c.typedFlags(words...))}
 		}
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"slipway/flash/boardssh"
+	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/progress"
 )
@@ -103,6 +104,9 @@ func (c *Command) runLine(cmd *cobra.Command, args []string) error {
 	if err == nil && c.check != nil {
 		err = c.check(words)
 	}
+	if err == nil {
+		err = c.swappedWords(words)
+	}
 	if err != nil {
 		return usageOf(cmd, err)
 	}
@@ -120,6 +124,20 @@ func (c *Command) runLine(cmd *cobra.Command, args []string) error {
 		ctx = with(ctx)
 	}
 	return withStatus(withStep(cmd, c.Run(ctx, words)))
+}
+
+// swappedWords refuses an inventory or an address in the place of BOARD with the board behind it,
+// with the right line.
+func (c *Command) swappedWords(words []string) error {
+	if len(words) < 2 || len(c.words) < 2 || words[0] == "" || isFile(words[1]) || !slices.Contains([]string{"HOST", "INVENTORY"}, c.words[1].name) {
+		return nil
+	}
+	_, err := images.LoadBuilt(words[1])
+	if err != nil || !strings.Contains(words[0], "@") && (c.words[1].name != "INVENTORY" || !isFile(words[0])) {
+		return nil
+	}
+	line := slices.Concat(pathOf(c.Command), []string{words[1], words[0]}, words[2:], c.typedFlags(words...))
+	return usageError{fmt.Sprintf("%s: %s is a board, and stands after %s: %s", strings.Join(pathOf(c.Command), " "), words[1], words[0], c.takes()), line}
 }
 
 // readWords assigns args to the usage line's words, and checks each. c.after gets those after "--".
