@@ -209,7 +209,8 @@ interrupted flash continues when you repeat it. Until a disk is complete it has 
 partition table. Slipway keeps the old table in its state folder.
 
 A device that fails does not stop the others. With --json each device has a receipt. The
-receipt of a failed flash has an "error" and its "reason": refused, image or device.`
+receipt of a failed flash has an "error" and its "reason": refused, image or device. flash.json in
+the board's folder below ~/.local/state/slipway/boards keeps the last receipt of each device.`
 	c.exits = []exit{exitBoardFile, {6, "a device was refused or not confirmed"}, {7, "the image is missing, damaged, not signed, none of a disk, or refused by a policy"}, {8, "a device is faulty"}}
 	c.Example = `slipway flash virt build/virt/machine/disk.img
 slipway flash build/tmp/deploy/images/qemux86-64 /dev/sdX --dry-run

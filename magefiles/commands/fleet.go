@@ -185,7 +185,7 @@ slipway fleet pin BOARD hosts.yml --limit=rack3`
 	c.exits = exitsOfSmoke[:1]
 	limit := c.limit()
 	parallel := c.numberUpTo("parallel", 0, 1, fleet.MaxParallel, "boards at a time; 16 if not given")
-	dryRun := c.Switch("dry-run", "show the list, ask nobody and pin nothing")
+	dryRun := c.Switch("dry-run", "show the boards' keys, pin none")
 	asJSON := c.Switch("json", "print the keys as JSON")
 	c.runOn(loadAny, func(ctx context.Context, spec images.Spec, words []string) error {
 		inventory := words[1]

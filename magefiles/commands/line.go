@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -181,6 +182,9 @@ func flagError(cmd *cobra.Command, err error) error {
 		if line := swapFlag(cmd, typed, flagOfPeer(cmd, name)); line != nil {
 			return usageError{strings.Join(pathOf(cmd), " ") + ": " + err.Error(), line}
 		}
+		if _, words, other := strings.Cut(err.Error(), "Slipway's command for that is "); other {
+			return usageError{strings.Join(pathOf(cmd), " ") + ": " + err.Error(), helpLine(strings.Fields(words))}
+		}
 	case errors.As(err, &valueless):
 		err = fmt.Errorf("--%s has no value: write it as --%[1]s=VALUE", valueless.GetSpecifiedName())
 	}
@@ -195,9 +199,6 @@ func suggestFlag(cmd *cobra.Command, name string) string {
 			known = append(known, "--"+f.Name)
 		}
 	})
-	if len(known) == 0 {
-		return ": the command has no flags"
-	}
 	if flag := flagOfPeer(cmd, name); flag != "" {
 		return ": Slipway's flag for that is " + flag
 	}
@@ -207,7 +208,8 @@ func suggestFlag(cmd *cobra.Command, name string) string {
 	if question := plaintext.DidYouMean("--"+strings.ToLower(name), append(known, "--help")); question != "" {
 		return question
 	}
-	return ": the command has " + strings.Join(known, ", ")
+	_, words, _ := strings.Cut(cmd.Use, " ")
+	return ": the command has " + cmp.Or(strings.Join(known, ", "), "no flags") + plaintext.Either(words == "", "", ", and takes "+words)
 }
 
 // flagOfPeer returns the command's flag for one of another program (peers.txt), or "".
