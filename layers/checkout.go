@@ -156,7 +156,7 @@ func lockWorkspace(ctx context.Context, dir string) (*os.File, error) {
 	defer cancel()
 	f, err := localfile.Lock(soon, filepath.Join(dir, ".slipway.lock"), 0o644)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return nil, fmt.Errorf("%s: another slipway is checking out here; wait for it", dir)
+		return nil, fmt.Errorf("%s: another slipway is checking out here\nnext: repeat the line  # when the other one has ended", dir)
 	}
 	return f, err
 }

@@ -117,7 +117,7 @@ func LoadAt(ctx context.Context, p Project, ref string, ws Workspace) (Project, 
 		return Project{}, err
 	}
 	defer os.RemoveAll(dir)
-	if workTree(cmp.Or(p.Root, ".")) == "" {
+	if workTree(cmp.Or(p.Root, ".")) == "" && !git.IsFileName(ref) {
 		return Project{}, fmt.Errorf("%s is in no git repository, so nothing older is known of it\nnext: git init %s  # or name an older project or lock file with --from", p.File, plaintext.Quote(filepath.Dir(p.File)))
 	}
 	if err := git.ExportFiles(ctx, p.Root, ref, dir); err != nil {

@@ -127,7 +127,13 @@ func TestLoadAt(t *testing.T) {
 	if _, err := LoadAt(t.Context(), Project{File: "p.yml", Root: t.TempDir()}, "HEAD", Workspace{Dir: dir}); err == nil || !strings.Contains(err.Error(), "p.yml is in no git repository") || !strings.Contains(err.Error(), "\nnext: git init .  # or name an older project or lock file with --from") {
 		t.Errorf("LoadAt without git = %v; want it to name --from", err)
 	}
-	for _, ref := range []string{"none", "--all", ""} {
+	if _, err := LoadAt(t.Context(), Project{File: "p.yml", Root: t.TempDir()}, "p.lock.yml.old", Workspace{Dir: dir}); err == nil || !strings.HasSuffix(err.Error(), "\nnext: ls .") {
+		t.Errorf("LoadAt(missing file) without git = %v; want ls", err)
+	}
+	if _, err := LoadAt(t.Context(), now, "none.yml", Workspace{Dir: dir}); err == nil || !strings.HasSuffix(err.Error(), "\nnext: ls .") {
+		t.Errorf("LoadAt(missing file) = %v; want ls", err)
+	}
+	for _, ref := range []string{"none", "v1.0", "--all", ""} {
 		if _, err := LoadAt(t.Context(), now, ref, Workspace{Dir: dir}); err == nil || !strings.Contains(err.Error(), "neither a file nor a commit") || !strings.Contains(err.Error(), "\nnext: git -C ") {
 			t.Errorf("LoadAt(%q) = %v; want it refused", ref, err)
 		}

@@ -286,7 +286,7 @@ func (in *reading) parseProjectFile(path string) (*yaml.Value, error) {
 func (in *reading) checkHeader(path string, v *yaml.Value) error {
 	version := v.Get("header", "version")
 	if version == nil {
-		return fmt.Errorf("%s: no header.version; a project file begins with \"header:\" and, below it, \"  version: %d\"", path, newestVersion)
+		return fmt.Errorf("%s: no header.version; a project file begins with \"header:\" and, below it, \"  version: %d\"\nnext: head -n 5 %[1]s  # then add these two lines at its top", path, newestVersion)
 	}
 	if version.Kind == yaml.Text && version.Text == "0.10" { // what kas's first release wrote
 		version = &yaml.Value{At: version.At, Kind: yaml.Number, Text: "1"}

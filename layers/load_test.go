@@ -135,7 +135,7 @@ func refusing(t *testing.T) string {
 // What is no project file.
 func TestLoadRefusesFiles(t *testing.T) {
 	mustRefuse(t, []refusal{
-		{"no header", "machine: x\n", "no header.version"},
+		{"no header", "machine: x\n", "below it, \"  version: 23\"\nnext: head -n 5 "},
 		{"too new", "header: {version: 24}\n", `1:19: header.version is "24"; slipway reads 1 to 23`},
 		{"not a number", "header: {version: 'ten'}\n", `header.version is "ten"`},
 		{"a number in quotes", "header: {version: '10'}\n", "1:19: header.version is a text; write 10 without quotes"},

@@ -382,13 +382,24 @@ func (h history) fetchHistory(ctx context.Context, commits ...string) error {
 	return h.runFetch(ctx, args...)
 }
 
+// IsFileName reports whether ref ends like a file, as in kas.lock.yml.old. A version's number, as in
+// v1.0, is no such end.
+func IsFileName(ref string) bool {
+	end := strings.TrimLeft(filepath.Ext(ref), ".")
+	return end != "" && (end[0] < '0' || end[0] > '9')
+}
+
 // ExportFiles writes the YAML and JSON files of the commit ref in the checkout root, and an empty
 // .git folder, into dir/project.
 func ExportFiles(ctx context.Context, root, ref, dir string) error {
 	t := TreeIn(root, nil)
 	commit, err := t.Run(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
 	if err != nil {
-		return fmt.Errorf("%q is neither a file nor a commit of %s\nnext: git -C %s tag", ref, cmp.Or(root, "."), plaintext.Quote(cmp.Or(root, ".")))
+		next := "git -C " + plaintext.Quote(cmp.Or(root, ".")) + plaintext.Either(ref == "HEAD", " commit -a  # it has no commit yet", " show-ref")
+		if IsFileName(ref) {
+			next = "ls " + plaintext.Quote(localfile.NearestFolder(ref))
+		}
+		return fmt.Errorf("%q is neither a file nor a commit of %s\nnext: %s", ref, cmp.Or(root, "."), next)
 	}
 	index := []string{"GIT_INDEX_FILE=" + filepath.Join(dir, "index")}
 	if _, err := t.runWith(ctx, index, nil, "read-tree", commit); err != nil {

@@ -172,6 +172,9 @@ func (r Remote) explainFetchError(err error) error {
 		return r.At.Errorf("repos.%s: %s has no %s\nnext: git ls-remote %[2]s", r.ID, shown, r.ref())
 	}
 	next := plaintext.Either(errors.Is(err, run.ErrSilent), "SLIPWAY_SILENCE=30m repeat the line  # to wait longer", "git ls-remote "+shown)
+	if _, step, dubious := strings.Cut(failure.Tail, "git config --global --add safe.directory "); dubious {
+		next = "git config --global --add safe.directory " + strings.Fields(step)[0]
+	}
 	return fmt.Errorf("%s: repos.%s: cannot fetch from %s: %w\nnext: %s", r.At, r.ID, shown, &commandError{failure}, next) // no ErrProject
 }
 

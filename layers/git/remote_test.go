@@ -51,3 +51,10 @@ func TestGitSaid(t *testing.T) {
 		}
 	}
 }
+
+func TestDubiousOwnership(t *testing.T) {
+	failure := &run.Failure{Status: "exit status 128", Tail: "fatal: detected dubious ownership in repository at '/r'\nTo add an exception for this directory, call:\n\n\tgit config --global --add safe.directory /r/.git\n"}
+	if err := (Remote{ID: "r", URL: "/r"}).explainFetchError(failure); !strings.HasSuffix(err.Error(), "\nnext: git config --global --add safe.directory /r/.git") {
+		t.Errorf("explainFetchError = %v; want git's own line", err)
+	}
+}

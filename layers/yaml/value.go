@@ -203,7 +203,7 @@ var yamlVersion = plaintext.Regexp(`^((?:\x{feff}?#.*\n|\n)*%YAML +1\.)\d`)
 func readDocument(path string, data []byte) (*yaml.Node, error) {
 	top, err := Parse(path, yamlVersion().ReplaceAll(data, []byte("${1}1")))
 	if err == nil && top == nil {
-		err = fmt.Errorf("%s: holds nothing; a project file begins with \"header:\"", path)
+		err = fmt.Errorf("%s: holds nothing; a project file begins with \"header:\"\nnext: ls -l %[1]s", path)
 	}
 	return top, err
 }
