@@ -677,7 +677,7 @@ func TestTwoNamesOfOneBoard(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, _, err := newPlan(t.Context(), p.opt, p.spec, request)
-			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "because of 1 host: ") || !strings.Contains(err.Error(), "\nnext: fleet list "+request.Inventory)) {
 				t.Errorf("deploy: %v; want it refused with %q", err, tt.want)
 			}
 			request.File, request.To = "", ""

@@ -339,6 +339,7 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 	others := 0
 	boards := map[string]string{} // host names, by address and by serial
 	var twice []string
+	next := ""
 	for _, h := range hosts {
 		a, err := inv.ResolveAccess(h)
 		if err != nil {
@@ -354,7 +355,7 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 		case slices.Contains([]string{"smoke", "run"}, p.request.commandName()):
 			twice = append(twice, h.Name)
 		default:
-			problems = append(problems, err)
+			problems, next = append(problems, err), "\nnext: fleet list "+plaintext.Quote(inv.File)+"  # shows their addresses"
 		}
 		p.jobs = append(p.jobs, &job{host: h, access: a, limit: cmp.Or(a.Limit, p.request.BoardLimit)})
 	}
@@ -363,13 +364,13 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 		if n > 5 {
 			more = fmt.Sprintf("\n  and %d more", n-5)
 		}
-		return fmt.Errorf("no board was asked, because of %d hosts: %w%s", n, errors.Join(problems[:min(n, 5)]...), more)
+		return fmt.Errorf("no board was asked, because of %d %s: %w%s%s", n, plaintext.Either(n == 1, "host", "hosts"), errors.Join(problems[:min(n, 5)]...), more, next)
 	}
 	if n := len(twice); n > 0 {
 		inv.addWarning(0, "Slipway asks boards with two names twice, at once: keep one name, or leave the other out by --limit (%d, such as %s)", n, strings.Join(twice[:min(n, shownHosts)], ", "))
 	}
 	if others > 0 {
-		inv.addWarning(0, "%d hosts are left out: their slipway_board is not %s", others, p.spec.Board)
+		inv.addWarning(0, "%d %s left out: slipway_board is not %s", others, plaintext.Either(others == 1, "host is", "hosts are"), p.spec.Board)
 	}
 	if len(p.jobs) == 0 {
 		return fmt.Errorf("%s: every host's slipway_board is another than %s\nnext: fleet list %s", inv.File, p.spec.Board, plaintext.Quote(inv.File))
