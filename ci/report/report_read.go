@@ -39,6 +39,9 @@ func ReadReports(path string) ([]Report, error) {
 		return nil, localfile.ExplainUnreadable(path, err)
 	}
 	all, err := parseReports(data)
+	if err != nil && filepath.Base(path) == "fleet.json" {
+		return nil, fmt.Errorf("%s: the boards' reports are in folders beside it\nnext: report %s", path, plaintext.Quote(filepath.Dir(path)))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -52,10 +55,10 @@ func parseReports(data []byte) ([]Report, error) {
 		Reports json.RawMessage `json:"reports"`
 	}
 	if err := json.Unmarshal(data, &file); err != nil {
-		return nil, fmt.Errorf("not a report.json: %w\nnext: find . -maxdepth 4 -name report.json", plaintext.JSONError(err))
+		return nil, fmt.Errorf("not a report.json: %w\nnext: find . -maxdepth 6 -name report.json", plaintext.JSONError(err))
 	}
 	if file.Version == 0 {
-		return nil, errors.New("not a report.json: it has no version\nnext: find . -maxdepth 4 -name report.json")
+		return nil, errors.New("not a report.json: it has no version\nnext: find . -maxdepth 6 -name report.json")
 	}
 	if file.Version != reportVersion {
 		return nil, fmt.Errorf("version %d of report.json; this Slipway reads %d: run it with the one that wrote it", file.Version, reportVersion)
@@ -66,7 +69,7 @@ func parseReports(data []byte) ([]Report, error) {
 		data, into = file.Reports, &all
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return nil, fmt.Errorf("not a report.json: %w\nnext: find . -maxdepth 4 -name report.json", plaintext.JSONError(err))
+		return nil, fmt.Errorf("not a report.json: %w\nnext: find . -maxdepth 6 -name report.json", plaintext.JSONError(err))
 	}
 	if len(all) == 0 || len(all) > maxReports {
 		return nil, fmt.Errorf("%d reports in one file; want 1 to %d", len(all), maxReports)

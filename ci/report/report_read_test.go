@@ -14,6 +14,16 @@ import (
 	"slipway/layers/htmlstyle/pagetest"
 )
 
+func TestReadFleetFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "fleet.json")
+	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadReports(file); err == nil || !strings.HasSuffix(err.Error(), "\nnext: report "+filepath.Dir(file)) {
+		t.Errorf("ReadReports = %v; want the folder", err)
+	}
+}
+
 func TestParseReports(t *testing.T) {
 	for _, tt := range []struct{ name, give, want string }{
 		{"no JSON", "<html>", "not a report.json"},
