@@ -51,6 +51,11 @@ func (r repository) resolve(ctx context.Context, ref string) (string, error) {
 	if r.isShallow(ctx) {
 		return "", fmt.Errorf("%q is no commit, branch or tag of this clone, which is shallow\nnext: git fetch --unshallow", ref)
 	}
+	if i := strings.IndexAny(ref, "~^"); i > 0 {
+		if _, err := r.resolve(ctx, ref[:i]); err == nil {
+			return "", fmt.Errorf("%q does not exist: the history of %s is shorter\nnext: git log --oneline %[2]s", ref, ref[:i])
+		}
+	}
 	return "", fmt.Errorf("%q is no commit, branch or tag of this clone\nnext: git fetch --all --tags", ref)
 }
 

@@ -165,6 +165,7 @@ func TestWrongCommits(t *testing.T) {
 		want     []string
 	}{
 		{c, "nosuch", "", []string{`--from: "nosuch" is no commit`, "next: git fetch --all --tags"}},
+		{c, "alone~3", "", []string{`"alone~3" does not exist: the history of alone is shorter`, "next: git log --oneline alone"}},
 		{c, "--output=x", "", []string{`--from: "--output=x" is no commit`}},
 		{c, base, "nosuch", []string{`--to: "nosuch" is no commit`}},
 		{c, "alone", "", []string{"have no commit in common", "next: git log"}},

@@ -33,7 +33,7 @@ func (p Plan) Write(w io.Writer) error {
 		return err
 	}
 	builds, tests := p.count()
-	_, err := fmt.Fprintf(w, "%d files changed since %.12s: build %d of %d boards, test %d\n", p.changed, p.From, builds, len(p.Boards), tests)
+	_, err := fmt.Fprintf(w, "%d %s changed since %.12s: build %d of %d boards, test %d\n", p.changed, plaintext.Either(p.changed == 1, "file", "files"), p.From, builds, len(p.Boards), tests)
 	return err
 }
 
