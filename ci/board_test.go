@@ -275,7 +275,7 @@ func TestStatusOfABoardThatIsLost(t *testing.T) {
 		"deploy files":  deploy.Files(t.Context(), io.Discard, opt, spec, "board", t.TempDir(), "/opt", deploy.FilesOptions{}),
 		"deploy undo":   deploy.Undo(t.Context(), io.Discard, opt, spec, "board", deploy.UndoOptions{}),
 	} {
-		if got := report.ExitStatus(err); got != 3 || !strings.HasSuffix(err.Error(), "the board does not answer any more") {
+		if got := report.ExitStatus(err); got != 3 || !strings.HasPrefix(err.Error(), "the board does not answer any more: ") {
 			t.Errorf("%s: status %d, %v; want 3", name, got, err)
 		}
 	}

@@ -61,7 +61,7 @@ func MarkUnreachable(ctx context.Context, conn *boardssh.Conn, err error) error 
 	if err == nil || ctx.Err() != nil || suite.IsAlive(ctx, conn, 0) {
 		return err
 	}
-	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("%w; and the board does not answer any more", err))
+	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("the board does not answer any more: %w", err))
 }
 
 // VirtualAddress returns the SSH address of a running virtual machine, with the keys of its flash.

@@ -40,10 +40,10 @@ func dialAsking(ctx context.Context, try func() (*link, error)) (*link, error) {
 			return link, err
 		}
 		answered, failed := q.askPerson(ctx)
-		if failed != nil {
+		if failed != nil && !errors.Is(failed, io.EOF) {
 			return nil, failed
 		}
-		if !answered {
+		if !answered || failed != nil { // Ctrl-D is no answer
 			return nil, err
 		}
 	}

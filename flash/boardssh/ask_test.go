@@ -254,6 +254,7 @@ func TestPassphrase(t *testing.T) {
 		{"right at last", []string{"wrong", "wrong too", "secret"}, ""},
 		{"wrong", []string{"a", "b", "c"}, "ssh-add "},
 		{"none", []string{""}, "ssh-add "},
+		{"Ctrl-D", []string{"\x04"}, "\nnext: ssh-add "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -280,6 +281,13 @@ func TestPassphrase(t *testing.T) {
 			c.Close()
 			dialBoard(t, a) // without another question
 		})
+	}
+}
+
+func TestPassphraseWithoutTerminal(t *testing.T) {
+	a := locked(t, sshtest.StartSSHD(t))
+	if _, err := Dial(t.Context(), a); !errors.Is(err, ErrLogin) || !strings.HasSuffix(err.Error(), "\nnext: ssh-add "+a.Identities[0]) {
+		t.Errorf("Dial = %v; want %v with ssh-add as the next step", err, ErrLogin)
 	}
 }
 
