@@ -215,7 +215,7 @@ const mapLimit = 64 << 20
 // rebuildHint returns advice for a file whose digest is not the artifact's. A build compares only
 // sizes, so it would not replace the file unless the user removes artifact.json.
 func rebuildHint(artifact images.Artifact) string {
-	return fmt.Sprintf("remove %s and build again", images.ArtifactPath(artifact.Dir()))
+	return fmt.Sprintf("pull or copy it again, or remove %s and build again", images.ArtifactPath(artifact.Dir()))
 }
 
 // fixHint returns advice for an image or block map whose digest or size is wrong.

@@ -223,7 +223,7 @@ func (p *imageResolver) refuseLooseImage() error {
 	if err != nil || len(policies) == 0 {
 		return err
 	}
-	return fmt.Errorf("the policy of %s judges artifacts, and %s is only an image; nothing was written\nnext: flash the folder of its artifact, without --image", policies[0].From, p.options.Image)
+	return fmt.Errorf("the policy of %s judges artifacts, and %s is only an image; nothing was written\nnext: repeat the line without --image  # with the folder of its artifact as BOARD", policies[0].From, p.options.Image)
 }
 
 func (p *imageResolver) writesDisk() bool {

@@ -52,7 +52,8 @@ func Find(name, buildDir string) (Target, error) {
 	case info.IsDir():
 		return Target{Folder: dir}, nil
 	case source.IsPackedName(dir):
-		return Target{}, fmt.Errorf("audit %s: it is compressed\nnext: unpack it first, and audit the image", name)
+		unpack := map[string]string{".gz": "gunzip -k", ".tgz": "gunzip -k", ".bz2": "bunzip2 -k", ".zip": "unzip", ".xz": "unxz -k", ".txz": "unxz -k"}
+		return Target{}, fmt.Errorf("audit %s: it is compressed\nnext: %s %s  # then audit the unpacked image", name, cmp.Or(unpack[strings.ToLower(filepath.Ext(name))], "unzstd"), plaintext.Quote(name))
 	}
 	return Target{Image: dir}, nil
 }

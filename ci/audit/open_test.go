@@ -65,3 +65,15 @@ func TestFolderWithoutARoot(t *testing.T) {
 		})
 	}
 }
+
+func TestPackedImage(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for name, want := range map[string]string{"a b.img.zst": "unzstd 'a b.img.zst'", "d.img.XZ": "unxz -k d.img.XZ"} {
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Find(name, "build"); err == nil || !strings.HasSuffix(err.Error(), "\nnext: "+want+"  # then audit the unpacked image") {
+			t.Errorf("Find(%q) = %v; want %q", name, err, want)
+		}
+	}
+}
