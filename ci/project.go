@@ -44,7 +44,7 @@ func InitProject(ctx context.Context, w io.Writer, folder string, req starter.Re
 		return addPipelines(ctx, w, folder, boards[0], req, opt)
 	}
 	if req.Like == "" {
-		return errors.New("no board: --like names the one that the project's board extends\nnext: boards")
+		return fmt.Errorf("%s is no project, and a new one needs --like, the board that its own extends\nnext: repeat the line with --like=virt  # boards lists all", folder)
 	}
 	plan, err := starter.PlanProject(ctx, req)
 	if err != nil {
@@ -59,6 +59,9 @@ func addPipelines(ctx context.Context, w io.Writer, folder, board string, req st
 	if len(req.Pipelines) == 0 || req.Like != "" || req.Name != "" {
 		next := fmt.Sprintf("board new %s --like=%s", plaintext.Quote(cmp.Or(req.Name, "lab")), plaintext.Quote(cmp.Or(req.Like, "virt")))
 		boards := filepath.Dir(filepath.Dir(board))
+		if localfile.Exists(filepath.Join(boards, req.Name, "board.yml")) { // the same line as before
+			next = "board check"
+		}
 		if own, _ := images.OwnFolder(); own != boards { // the current folder is not in that project
 			next += " --boards=" + plaintext.Quote(localfile.Shorten(boards))
 		}

@@ -251,6 +251,8 @@ func checkProject(t *testing.T, program string) {
 		{"", "init lab --like=raspberrypi5 --ci=github --dry-run", 0, "would write lab/boards/raspberrypi5-lab/kas.yml\n"},
 		{"", "init lab --like=raspberrypi5 --ci=github", 0, "  " + program + " flash raspberrypi5-lab DEVICE --dry-run"},
 		{"", "init lab --like=virt", 1, "next: " + program + " board new lab --like=virt"},
+		{"", "init lab --like=virt --name=raspberrypi5-lab", 1, "next: " + program + " board check --boards=lab/boards"},
+		{"", "init lab2 --ci=jenkins", 1, "lab2 is no project, and a new one needs --like, the board that its own extends\nnext: " + program + " init lab2 --ci=jenkins --like=virt"},
 		{"lab", "up", 1, "boards/raspberrypi5-lab/board.yml describes no virtual machine"},
 		{"lab/suites", "doctor --offline", 1, "not ready for raspberrypi5-lab: "},
 		{"lab", "board new rack --like=raspberrypi5-lab", 0, "wrote boards/rack/board.yml\n"},
