@@ -58,7 +58,7 @@ func (t Trends) Headline() string {
 	if t.Branch != "" {
 		text += " on " + t.Branch
 	}
-	all := []string{plaintext.Either(n[Regression] == 0, "no regression", count(n[Regression], "regression"))}
+	all := []string{plaintext.Either(n[Regression] == 0, "no regression"+plaintext.Either(t.Runs < leastPoints, fmt.Sprintf(" (figures need %d runs)", leastPoints), ""), count(n[Regression], "regression"))}
 	for _, kind := range []string{Changed, Improvement} {
 		if n[kind] > 0 {
 			all = append(all, count(n[kind], kind))
