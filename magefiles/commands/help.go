@@ -20,11 +20,6 @@ const (
 	pipedHelp  = 80
 )
 
-// helpWidth returns the width of help: that of the terminal, at most widestHelp.
-func helpWidth() int {
-	return min(plaintext.Width(os.Stdout, pipedHelp), widestHelp)
-}
-
 // page is an output for the help of one command: a terminal, or commands.md. Texts are plain.
 type page interface {
 	begin(name, short string)
@@ -153,7 +148,7 @@ type helpPage struct {
 
 // printHelp writes the command's help to its output, as wide as the terminal.
 func (c *Command) printHelp() {
-	p := &helpPage{w: c.OutOrStdout(), width: helpWidth()}
+	p := &helpPage{w: c.OutOrStdout(), width: min(plaintext.Width(os.Stdout, pipedHelp), widestHelp)}
 	c.explain(p, host.ProgramName())
 	if c.HasParent() {
 		p.table("Flags of every command", flagRows(c.Root().PersistentFlags()))

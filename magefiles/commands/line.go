@@ -179,11 +179,12 @@ func flagError(cmd *cobra.Command, err error) error {
 			return usageError{fmt.Sprintf("%s: %s: %s", strings.Join(pathOf(cmd), " "), typed, noLevels), line}
 		}
 		err = fmt.Errorf("unknown flag %q%s", typed, suggestFlag(cmd, name))
-		if line := swapFlag(cmd, typed, flagOfPeer(cmd, name)); line != nil {
-			return usageError{strings.Join(pathOf(cmd), " ") + ": " + err.Error(), line}
-		}
+		line := swapFlag(cmd, typed, flagOfPeer(cmd, name))
 		if _, words, other := strings.Cut(err.Error(), "Slipway's command for that is "); other {
-			return usageError{strings.Join(pathOf(cmd), " ") + ": " + err.Error(), helpLine(strings.Fields(words))}
+			line = helpLine(strings.Fields(words))
+		}
+		if line != nil {
+			return usageError{strings.Join(pathOf(cmd), " ") + ": " + err.Error(), line}
 		}
 	case errors.As(err, &valueless):
 		err = fmt.Errorf("--%s has no value: write it as --%[1]s=VALUE", valueless.GetSpecifiedName())

@@ -38,12 +38,17 @@ func newRoot(extra ...*Command) *Command {
 	}
 	root.section(
 		"Images", upCommand(), initCommand(), boardGroup(), boardsCommand(), doctorCommand(), layersGroup(), buildCommand(),
-		auditCommand(), evidenceCommand(), pushCommand(), pullCommand(), storeGroup(), cacheGroup(), ciGroup(),
+		auditCommand(), evidenceCommand(), pushCommand(), pullCommand(), storeGroup(),
+		newGroup("cache", "Share bitbake's results between machines", cacheServeCommand()),
+		newGroup("ci", "Plan the jobs of a pipeline for a change", ciPlanCommand()),
 	)
-	root.section("Devices", devicesCommand(), flashCommand(), bmapCommand(), bfbGroup(), rshimGroup())
+	root.section("Devices", devicesCommand(), flashCommand(), bmapCommand(), bfbGroup(),
+		newGroup("rshim", "Look at BlueField DPUs through their rshims", rshimShowCommand()))
 	root.section(
 		"Running boards", deployGroup(), updateCommand(), smokeCommand(), suitesCommand(),
-		reportCommand(), trendsCommand(), fleetGroup(), virtGroup(), rigGroup(),
+		reportCommand(), trendsCommand(), fleetGroup(),
+		newGroup("virt", "Look around on a virtual board", virtStartCommand(), virtStopCommand(), virtSSHCommand(), virtConsoleCommand()),
+		newGroup("rig", "See a DPU's software work without a DPU", rigUpCommand(), rigBuildCommand(), rigDownCommand(), rigSSHCommand()),
 	)
 	root.section("Others", versionCommand(), completionCommand(), help)
 	if len(extra) > 0 {
@@ -79,21 +84,9 @@ func layersGroup() *Command {
 		layersCheckoutCommand(), layersStatusCommand(), layersLockCommand(), layersDiffCommand(), layersDumpCommand(), layersShellCommand())
 }
 
-func cacheGroup() *Command {
-	return newGroup("cache", "Share bitbake's results between machines", cacheServeCommand())
-}
-
-func ciGroup() *Command {
-	return newGroup("ci", "Plan the jobs of a pipeline for a change", ciPlanCommand())
-}
-
 func bfbGroup() *Command {
 	return newGroup("bfb", "Work on BlueField boot streams",
 		bfbListCommand(), bfbCheckCommand(), bfbMakeCommand(), bfbExtractCommand())
-}
-
-func rshimGroup() *Command {
-	return newGroup("rshim", "Look at BlueField DPUs through their rshims", rshimShowCommand())
 }
 
 func deployGroup() *Command {
@@ -104,14 +97,6 @@ func deployGroup() *Command {
 func fleetGroup() *Command {
 	return newGroup("fleet", "Work on many boards at once",
 		fleetListCommand(), fleetPinCommand(), fleetDeployCommand(), fleetUpdateCommand(), fleetSmokeCommand(), fleetRunCommand())
-}
-
-func virtGroup() *Command {
-	return newGroup("virt", "Look around on a virtual board", virtStartCommand(), virtStopCommand(), virtSSHCommand(), virtConsoleCommand())
-}
-
-func rigGroup() *Command {
-	return newGroup("rig", "See a DPU's software work without a DPU", rigUpCommand(), rigBuildCommand(), rigDownCommand(), rigSSHCommand())
 }
 
 // Run checks the environment and a command line, and runs the line. root is a result of Root.

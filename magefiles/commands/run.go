@@ -190,7 +190,8 @@ func withPermissionStep(err error) string {
 	if strings.Contains(text, "\nnext: ") || !errors.Is(err, fs.ErrPermission) || !errors.As(err, &path) {
 		return text
 	}
-	return text + "\nnext: ls -ld " + plaintext.Quote(filepath.Dir(path.Path)) + "  # or go on in a folder of yours"
+	what := plaintext.Either(path.Op == "open" && localfile.Exists(path.Path), path.Path, filepath.Dir(path.Path))
+	return text + "\nnext: ls -ld " + plaintext.Quote(what) + "  # or go on in a folder of yours"
 }
 
 // cutLast is strings.Cut at the last sep.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -124,9 +125,14 @@ func TestExitStatus(t *testing.T) {
 			t.Errorf("a wrong file, in a project: %t: %q; want %q", own, got, want)
 		}
 	}
+	locked := filepath.Join(t.TempDir(), "kas.yml")
+	if err := os.WriteFile(locked, nil, 0); err != nil {
+		t.Fatal(err)
+	}
 	denied := error(&fs.PathError{Op: "mkdir", Path: "/lab/x y/build", Err: fs.ErrPermission})
 	for want, err := range map[string]error{
 		"make it: mkdir /lab/x y/build: permission denied\nnext: ls -ld '/lab/x y'  # or go on in a folder of yours": fmt.Errorf("make it: %w", denied),
+		"open " + locked + ": permission denied\nnext: ls -ld " + locked + "  # or go on in a folder of yours":       &fs.PathError{Op: "open", Path: locked, Err: fs.ErrPermission},
 		"mkdir /lab/x y/build: permission denied\nnext: id":                                                          fmt.Errorf("%w\nnext: id", denied),
 	} {
 		if got := withStatus(err).Error(); got != want {
