@@ -51,10 +51,6 @@ slipway init --ci=gitlab  # add a pipeline to this project`
 	return c
 }
 
-func boardGroup() *Command {
-	return newGroup("board", "Add and check boards of your own project", boardNewCommand(), boardCheckCommand())
-}
-
 func boardNewCommand() *Command {
 	c := New("new NAME", "Add a board to your project")
 	c.Long = `The project is the nearest folder with boards/BOARD/board.yml, here or above. Slipway replaces no

@@ -37,16 +37,24 @@ func newRoot(extra ...*Command) *Command {
 		return cmd.Help()
 	}
 	root.section(
-		"Images", upCommand(), initCommand(), boardGroup(), boardsCommand(), doctorCommand(), layersGroup(), buildCommand(),
-		auditCommand(), evidenceCommand(), pushCommand(), pullCommand(), storeGroup(),
+		"Images", upCommand(), initCommand(),
+		newGroup("board", "Add and check boards of your own project", boardNewCommand(), boardCheckCommand()), boardsCommand(), doctorCommand(),
+		newGroup("layers", "Work on the repositories from which bitbake builds a board",
+			layersCheckoutCommand(), layersStatusCommand(), layersLockCommand(), layersDiffCommand(), layersDumpCommand(), layersShellCommand()), buildCommand(),
+		auditCommand(), evidenceCommand(), pushCommand(), pullCommand(),
+		newGroup("store", "List and clean the artifacts of a store", storeListCommand(), storeReportsCommand(), storeCleanCommand()),
 		newGroup("cache", "Share bitbake's results between machines", cacheServeCommand()),
 		newGroup("ci", "Plan the jobs of a pipeline for a change", ciPlanCommand()),
 	)
-	root.section("Devices", devicesCommand(), flashCommand(), bmapCommand(), bfbGroup(),
+	root.section("Devices", devicesCommand(), flashCommand(), bmapCommand(),
+		newGroup("bfb", "Work on BlueField boot streams",
+			bfbListCommand(), bfbCheckCommand(), bfbMakeCommand(), bfbExtractCommand()),
 		newGroup("rshim", "Look at BlueField DPUs through their rshims", rshimShowCommand()))
 	root.section(
 		"Running boards", deployGroup(), updateCommand(), smokeCommand(), suitesCommand(),
-		reportCommand(), trendsCommand(), fleetGroup(),
+		reportCommand(), trendsCommand(),
+		newGroup("fleet", "Work on many boards at once",
+			fleetListCommand(), fleetPinCommand(), fleetDeployCommand(), fleetUpdateCommand(), fleetSmokeCommand(), fleetRunCommand()),
 		newGroup("virt", "Look around on a virtual board", virtStartCommand(), virtStopCommand(), virtSSHCommand(), virtConsoleCommand()),
 		newGroup("rig", "See a DPU's software work without a DPU", rigUpCommand(), rigBuildCommand(), rigDownCommand(), rigSSHCommand()),
 	)
@@ -79,24 +87,9 @@ func useBoards(cmd *cobra.Command) error {
 	return nil
 }
 
-func layersGroup() *Command {
-	return newGroup("layers", "Work on the repositories from which bitbake builds a board",
-		layersCheckoutCommand(), layersStatusCommand(), layersLockCommand(), layersDiffCommand(), layersDumpCommand(), layersShellCommand())
-}
-
-func bfbGroup() *Command {
-	return newGroup("bfb", "Work on BlueField boot streams",
-		bfbListCommand(), bfbCheckCommand(), bfbMakeCommand(), bfbExtractCommand())
-}
-
 func deployGroup() *Command {
 	return deployCommand().with(deployContainerCommand(), deployRunCommand(), deployCleanCommand(),
 		deployFilesCommand(), deployServiceCommand(), deployConfigCommand(), deployUndoCommand())
-}
-
-func fleetGroup() *Command {
-	return newGroup("fleet", "Work on many boards at once",
-		fleetListCommand(), fleetPinCommand(), fleetDeployCommand(), fleetUpdateCommand(), fleetSmokeCommand(), fleetRunCommand())
 }
 
 // Run checks the environment and a command line, and runs the line. root is a result of Root.

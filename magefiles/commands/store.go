@@ -58,10 +58,6 @@ slipway pull ./store:stable --json`
 	return c
 }
 
-func storeGroup() *Command {
-	return newGroup("store", "List and clean the artifacts of a store", storeListCommand(), storeReportsCommand(), storeCleanCommand())
-}
-
 func storeListCommand() *Command {
 	c := New("list REPOSITORY", "List the artifacts of a registry's repository or a folder")
 	c.Long = `It shows the description of each artifact, the newest first. "signed" means that a signature
