@@ -266,7 +266,7 @@ func TestAddPipelines(t *testing.T) {
 	if err := InitProject(t.Context(), &out, ".", req, ProjectOptions{}); err == nil || !strings.Contains(err.Error(), "all files of the pipeline exist already\nnext: ") {
 		t.Errorf("init again: %v", err)
 	}
-	if err := InitProject(t.Context(), &out, t.TempDir(), req, ProjectOptions{}); err == nil || !strings.Contains(err.Error(), "no board: ") {
+	if err := InitProject(t.Context(), &out, t.TempDir(), req, ProjectOptions{}); err == nil || !strings.Contains(err.Error(), " is no project") {
 		t.Errorf("init of a pipeline without a project: %v", err)
 	}
 }

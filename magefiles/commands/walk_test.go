@@ -408,7 +408,12 @@ func memoryDir(t *testing.T) string {
 		return dir
 	}
 	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
+		err := os.RemoveAll(dir)
+		for i := 0; err != nil && i < 100; i++ { // a program that ends may still write
+			time.Sleep(100 * time.Millisecond)
+			err = os.RemoveAll(dir)
+		}
+		if err != nil {
 			t.Error(err)
 		}
 	})

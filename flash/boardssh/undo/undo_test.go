@@ -365,8 +365,10 @@ func TestUndoAfterKills(t *testing.T) {
 			t.Fatal(err)
 		}
 		if steps > 1 {
-			sshtest.WriteTree(t, remote, map[string]string{"new/deep/.file.ABCDEFGHIJ.part": "half", "new/deep/.file.0123456789abcdef0123.part": "half",
-				"new/deep/..file.0123456789abcdef0123.part.ABCDEFGHIJ.part": "copy"})
+			sshtest.WriteTree(t, remote, map[string]string{
+				"new/deep/.file.ABCDEFGHIJ.part": "half", "new/deep/.file.0123456789abcdef0123.part": "half",
+				"new/deep/..file.0123456789abcdef0123.part.ABCDEFGHIJ.part": "copy",
+			})
 		}
 		all, err := List(t.Context(), c)
 		if err != nil || len(all) != 1 {
