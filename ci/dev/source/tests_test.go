@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -559,5 +561,38 @@ func TestLoopOfCutOffTest(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("%s is still attached, over %s", device, file)
 		}
+	}
+}
+
+// Loop devices of the run's own folder are detached; one of a container that has a folder of the
+// same name stays.
+func TestDetachLoops(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("a loop device and a mount namespace take root")
+	}
+	dir := t.TempDir()
+	attach := `mkdir -p "$1/in" && truncate -s 1M "$1/in/file" && losetup --find --show "$1/in/file"`
+	ours, err := run.Output(t.Context(), run.Command{Argv: []string{"sh", "-c", attach, "sh", filepath.Join(dir, "ours")}})
+	if err != nil {
+		t.Skip(err)
+	}
+	theirs := exec.Command("unshare", "--mount", "sh", "-c", `mount -t tmpfs tmpfs "$2" && { `+attach+`; read -r end; losetup --detach "$(losetup --noheadings --output NAME --associated "$1/in/file")"; }`, "sh", filepath.Join(dir, "theirs"), dir)
+	end, _ := theirs.StdinPipe()
+	out, _ := theirs.StdoutPipe()
+	if err := theirs.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said, _ := bufio.NewReader(out).ReadString('\n')
+	if err := detachLoops(dir); err != nil {
+		t.Error(err)
+	}
+	for device, want := range map[string]bool{strings.TrimSpace(string(ours)): false, strings.TrimSpace(said): true} {
+		_, gone := os.Stat("/sys/block/" + filepath.Base(device) + "/loop/backing_file")
+		if attached := gone == nil; attached != want {
+			t.Errorf("%s attached: %v; want %v", device, attached, want)
+		}
+	}
+	if err := errors.Join(end.Close(), theirs.Wait()); err != nil {
+		t.Error(err)
 	}
 }
