@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// raceFor is how long a race goes on: a few hundred containers. SLIPWAY_LONG=1 makes it 10 s.
+// raceFor is how long a race lasts: a few hundred containers. SLIPWAY_LONG=1 makes it 10 s.
 func raceFor() time.Duration {
 	if os.Getenv("SLIPWAY_LONG") != "" {
 		return 10 * time.Second

@@ -267,7 +267,7 @@ func (t *attempt) writeReport(r *Result, err error) {
 	t.report.ElapsedMS = r.ElapsedMS
 	if n := len(t.report.Stages); n > 0 && err != nil && t.report.Stages[n-1].Status == report.Failed {
 		if last := &t.report.Stages[n-1]; r.Kind != Other || last.Next == "" {
-			last.Next, _, _ = strings.Cut(kinds[r.Kind.rank()].next, "; for the keys that were tried, see the board's report") // which this is
+			last.Next = strings.TrimSuffix(kinds[r.Kind.rank()].next, seeReport) // which this is
 		}
 	}
 	if len(t.report.Stages) > 0 || len(t.report.Suites) > 0 {

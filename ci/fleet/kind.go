@@ -49,6 +49,8 @@ const (
 	Passed     Kind = "passed"
 )
 
+const seeReport = "; for the keys that were tried, see the board's report"
+
 // kinds lists all kinds, the most urgent first: the error for the exit status (see ci.ExitStatus),
 // whether another attempt can help, and what the user does next.
 var kinds = []struct {
@@ -73,7 +75,7 @@ var kinds = []struct {
 	{Noisy, report.ErrUnreachable, false, "its shell prints something at every login; look into ~/.bashrc, /etc/profile.d and /etc/ssh/sshrc on the board"},
 	{NoShell, report.ErrUnreachable, false, "give the board's user a POSIX shell, and its key no command= in authorized_keys"},
 	{NotSSH, report.ErrUnreachable, false, "something else than an SSH server answers; fix ansible_port or ansible_host"},
-	{Login, report.ErrUnreachable, false, "put your key on the board, or fix ansible_user and ansible_ssh_private_key_file; for the keys that were tried, see the board's report"},
+	{Login, report.ErrUnreachable, false, "put your key on the board, or fix ansible_user and ansible_ssh_private_key_file" + seeReport},
 	{Sudo, report.ErrUnreachable, false, "run at a terminal, to type the password, or give the board's user NOPASSWD in sudoers"},
 	{Refused, report.ErrUnreachable, true, "the board is up, but its SSH server is not, or listens on another port"},
 	{NoRoute, report.ErrUnreachable, true, "see whether the board is on, its cable, and the route to it"},

@@ -134,7 +134,7 @@ func digestOf(ctx context.Context, name string) (digest string, err error) {
 	return digest, err
 }
 
-// openInputs begins p.work anew from the request. Unless that runs a program on the boards, it
+// openInputs replaces p.work by one of the request. Unless that runs a program on the boards, it
 // opens what they get and records the digests.
 func (p *plan) openInputs(ctx context.Context) error {
 	p.work = Work{Command: p.request.commandName(), Program: suite.ShellLine(p.request.Program), Unproved: p.request.Unproved}

@@ -90,7 +90,7 @@ func (b bind) mountAt(at string) error {
 	return mount("", at, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
 }
 
-// makeMountPoint creates a folder or an empty file at a path, whichever b.from is, if none is there.
+// makeMountPoint creates a folder at a path if b.from is one, else an empty file, if none is there.
 func (b bind) makeMountPoint(at string) error {
 	info, err := os.Stat(b.from)
 	if err != nil {

@@ -21,6 +21,7 @@ const maxAsked = 3
 type question struct {
 	refusal error // the error where nobody can be asked
 	ask     func(context.Context, *terminal) error
+	next    string // the command that answers beforehand, or ""
 }
 
 func (q *question) Error() string { return q.refusal.Error() }

@@ -270,7 +270,7 @@ type lockedKey struct {
 func (k lockedKey) PublicKey() ssh.PublicKey { return k.public }
 
 func (k lockedKey) Sign(io.Reader, []byte) (*ssh.Signature, error) {
-	return nil, &question{ask: k.askPassphrase, refusal: fmt.Errorf("%s would be taken, but has a passphrase; add it to the agent: ssh-add %[1]s", k.file)}
+	return nil, &question{ask: k.askPassphrase, next: "ssh-add " + k.file, refusal: fmt.Errorf("%s would be taken, but has a passphrase; add it to the agent: ssh-add %[1]s", k.file)}
 }
 
 func (k lockedKey) SignWithAlgorithm(rand io.Reader, data []byte, _ string) (*ssh.Signature, error) {

@@ -219,8 +219,7 @@ func (l *login) explainFailure(err, untrusted error) error {
 	case untrusted != nil:
 		return untrusted
 	case errors.As(err, &q):
-		_, step, _ := strings.Cut(q.refusal.Error(), "to the agent: ")
-		return &question{refusal: NextStep{l.refusedError(q.refusal), step}, ask: q.ask}
+		return &question{refusal: NextStep{l.refusedError(q.refusal), q.next}, ask: q.ask}
 	case errors.As(err, &algorithms) && len(own) > 0 && strings.Contains(err.Error(), "host key"):
 		return l.otherKindError(algorithms)
 	case errors.Is(err, errUnsigned), strings.Contains(err.Error(), unable):

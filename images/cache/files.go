@@ -95,7 +95,7 @@ const minBytesPerSec = 64 << 10 // bytes a second
 // newFilesHandler returns the read-only HTTP handler of both served folders and of /cache.json.
 func newFilesHandler(sstate, downloads *servedFolder, self descriptor) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /sstate/", http.StripPrefix("/sstate", sstate)) // GET stands for HEAD too
+	mux.Handle("GET /sstate/", http.StripPrefix("/sstate", sstate)) // GET matches HEAD too
 	mux.Handle("GET /downloads/", http.StripPrefix("/downloads", downloads))
 	mux.HandleFunc("GET "+descriptorPath, self.sendDescriptor)
 	return mux

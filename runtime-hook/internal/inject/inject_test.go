@@ -200,7 +200,7 @@ func TestDescriptors(t *testing.T) {
 	})
 }
 
-// Nothing is made in a mount that is to be spared. A path where nothing is mounted spares nothing.
+// Nothing is made in a mount that the caller protects. A path where nothing is mounted spares nothing.
 func TestSpare(t *testing.T) {
 	_, rootfs := stage(t)
 	must(t, os.MkdirAll(rootfs+"/opt/spared", 0o755))
