@@ -30,11 +30,11 @@ const (
 
 // partFile is the unfinished file of an upload on the board.
 type partFile struct {
-	name    string
-	found   bool        // it has a name that the next upload of the same file finds
-	earlier bool        // an earlier upload made it; that upload's process on the board may still have it open
-	missing []piece     // in order
-	file    pieceWriter // open, if this upload created it
+	name      string
+	resumable bool        // it has a name that the next upload of the same file finds
+	earlier   bool        // an earlier upload made it; that upload's process on the board may still have it open
+	missing   []piece     // in order
+	file      pieceWriter // open, if this upload created it
 }
 
 // missingBytes returns how many bytes of the source the part file lacks.
@@ -60,11 +60,11 @@ func beginPart(ctx context.Context, c *boardssh.Conn, b boardFiles, src source, 
 	if err := checkFreeSpace(ctx, c, b, dir, p.missingBytes()); err != nil {
 		return partFile{}, err
 	}
-	if p.found && !p.earlier {
+	if p.resumable && !p.earlier {
 		p.file, err = b.createFile(ctx, p.name)
-		p.found = err == nil // otherwise somebody created it meanwhile
+		p.resumable = err == nil // otherwise somebody created it meanwhile
 	}
-	if !p.found {
+	if !p.resumable {
 		p.name = tempName(remote)
 		p.file, err = b.createFile(ctx, p.name)
 	}
@@ -74,8 +74,8 @@ func beginPart(ctx context.Context, c *boardssh.Conn, b boardFiles, src source, 
 	return p, nil
 }
 
-// findPart looks for an earlier upload's part file and compares its blocks with src. The result has
-// no name if the file or its folder cannot be listed or may be another user's, or it exceeds src.
+// findPart compares an earlier upload's part file, if any, with src. The result has the name unless
+// the file or its folder cannot be listed or may be another user's, or the file exceeds src.
 func findPart(ctx context.Context, c *boardssh.Conn, src source, name string, look func() (folderListing, error), tell uploadProgress) (partFile, error) {
 	p := partFile{missing: wholeFile(src.size)}
 	if name == "" {
@@ -102,7 +102,7 @@ func findPart(ctx context.Context, c *boardssh.Conn, src source, name string, lo
 		tell.Detail("")
 		tell.Add(src.size - p.missingBytes())
 	}
-	p.name, p.found = name, true
+	p.name, p.resumable = name, true
 	return p, err
 }
 

@@ -151,7 +151,7 @@ func uploadSource(ctx context.Context, c *boardssh.Conn, src source, remote stri
 	w, err := k.sendAll(ctx, b, several)
 	if err == nil {
 		tell.Detail("proving what arrived")
-		digest, err = k.uploadRest(ctx, w, p, f, <-local, remote, mode)
+		digest, err = k.finishUpload(ctx, w, p, f, <-local, remote, mode)
 	}
 	if err != nil {
 		err = explainFailure(ctx, c, path.Dir(remote), err)
@@ -163,7 +163,7 @@ func uploadSource(ctx context.Context, c *boardssh.Conn, src source, remote stri
 // abandonPart removes the part file of a failed upload, unless the next upload can continue it. It
 // returns err, with a remark if the file stays. arrived is how many bytes of it are on the board.
 func abandonPart(ctx context.Context, c *boardssh.Conn, p partFile, arrived int64, err error) error {
-	if !p.found || arrived == 0 || ctx.Err() == nil && errors.As(err, new(finalError)) {
+	if !p.resumable || arrived == 0 || ctx.Err() == nil && errors.As(err, new(finalError)) {
 		RemoveFile(ctx, c, p.name)
 		return err
 	}
@@ -178,9 +178,9 @@ func wholeFile(size int64) []piece {
 	return []piece{{0, size}}
 }
 
-// uploadRest syncs the complete part file, finishes it by finishOnce, and returns its digest. It
-// first copies an executable that another process may have open, as such a file cannot run.
-func (k *transfer) uploadRest(ctx context.Context, w *stream, p partFile, f *boardDigest, want localDigest, remote string, mode fs.FileMode) (string, error) {
+// finishUpload syncs the complete part file, finishes it by finishOnce, and returns its digest.
+// In between it copies an executable that another process may have open, as that could not run.
+func (k *transfer) finishUpload(ctx context.Context, w *stream, p partFile, f *boardDigest, want localDigest, remote string, mode fs.FileMode) (string, error) {
 	mayBeOpen, err := k.syncFile(ctx, w)
 	if err != nil {
 		return "", classifyError(err)
@@ -211,7 +211,7 @@ func (w *stream) reopenFile(ctx context.Context, name string, size int64) error 
 // has renamed it, finishOnce succeeds if remote has the digest.
 func (w *stream) finishOnce(ctx context.Context, src source, want localDigest, p partFile, f *boardDigest, remote string, mode fs.FileMode) (string, error) {
 	digest, err := w.finishFile(ctx, src, want, p, f, remote, mode)
-	if p.found && errors.Is(err, fs.ErrNotExist) {
+	if p.resumable && errors.Is(err, fs.ErrNotExist) {
 		if there, _ := Digest(ctx, w.conn, remote); there != "" && there == want.hex {
 			return there, nil
 		}
