@@ -104,7 +104,7 @@ func sudoKey(a Address) string {
 	return strings.Join(append([]string{a.String()}, a.jumpArgs()...), "\n")
 }
 
-// storedOrTyped returns the stored password of a board, or, if attended, asks for one and stores it.
+// storedOrTyped returns a board's stored password, or, if attended, asks for one and stores it.
 // Without either, or after an empty answer, it returns "" and no error.
 func (p *passwords) storedOrTyped(ctx context.Context, a Address, attended bool) (password string, err error) {
 	stored, _ := p.byBoard.Load(sudoKey(a))
@@ -238,7 +238,7 @@ func (e *boardProgram) ReadFrom(r io.Reader) (int64, error) {
 	return copyByHand(e, r)
 }
 
-// passHeld writes the first n held bytes to out and, before the program starts, sets words to them.
+// passHeld moves the first n held bytes to out and, before the program starts, sets words to them.
 func (e *boardProgram) passHeld(n int) {
 	if !e.inside {
 		e.words = bytes.Clone(e.held[:n])
@@ -285,9 +285,9 @@ func (e *boardProgram) passSudo(in io.Writer) error {
 	}
 }
 
-// startProgram runs line in the session to its end. Behind sudo it passes the password first, and
+// runProgram runs line in the session to its end. Behind sudo it passes the password first, and
 // stdin once the program has started. It ignores errors of stdin after the program's end.
-func (e *boardProgram) startProgram(session *ssh.Session, stdin io.Reader, line string) error {
+func (e *boardProgram) runProgram(session *ssh.Session, stdin io.Reader, line string) error {
 	if e.sudo == nil {
 		session.Stdin = stdin
 		return session.Run(line)

@@ -79,7 +79,7 @@ func (c *Conn) Stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Wr
 	}
 	stopping := stopper{login: c.login, link: link, session: session, pid: pid}
 	err = link.watch(ctx, watch{quiet: moves.quietFor, stop: stopping.stopProgram, reacted: stopping.said.heard.Load, patient: question}, func() error {
-		return program.startProgram(session, watchInput(stdin, moves), pid.shellPrefix()+program.commandLine(argv))
+		return program.runProgram(session, watchInput(stdin, moves), pid.shellPrefix()+program.commandLine(argv))
 	})
 	close(ended)
 	pid.flushHeld()
@@ -205,7 +205,7 @@ func (e *stopper) stopProgram() {
 	program := e.login.newProgram(io.Discard)
 	other.Stderr = program
 	script := e.said.echoCommand() + "; kill -TERM -" + group + "; for i in 1 2 3 4 5; do kill -0 -" + group + " || exit; sleep 0.2 || sleep 1; done 2> /dev/null; kill -KILL -" + group
-	program.startProgram(other, nil, program.commandLine([]string{"sh", "-c", script}))
+	program.runProgram(other, nil, program.commandLine([]string{"sh", "-c", script}))
 }
 
 // quoteCommand quotes each word of argv for the POSIX shell that sshd runs. A bare first word could
@@ -364,7 +364,7 @@ func (p *pidLine) findLine() (before []byte, pid int, rest []byte, found bool) {
 // ReadFrom copies r to Write with a small buffer, as LimitedBuffer does.
 func (p *pidLine) ReadFrom(r io.Reader) (int64, error) { return copyByHand(p, r) }
 
-// passHeld writes the first n held bytes to out. Before the marked line, the first call keeps up to
+// passHeld moves the first n held bytes to out. Before the marked line, the first call keeps up to
 // maxShownBytes of them in said.
 func (p *pidLine) passHeld(n int) {
 	if p.pid == 0 && len(p.said) == 0 {
