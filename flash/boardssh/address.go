@@ -93,8 +93,8 @@ func CheckHost(host string) error {
 }
 
 // parseHost parses [ssh://][user@]host[:port]. An IPv6 host before a port has brackets. It refuses
-// a password (as a PasswordError), an empty user before @, an empty host, names that ssh takes for options, and names with blanks or
-// unprintable characters. An empty port is 0, like none.
+// a password (as a PasswordError), an empty user or host, names that ssh takes for options, and
+// names with blanks or unprintable characters. An empty port is 0, like none.
 func parseHost(s string) (Address, error) {
 	var a Address
 	rest := strings.TrimSuffix(strings.TrimPrefix(s, "ssh://"), "/")

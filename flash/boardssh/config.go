@@ -201,7 +201,7 @@ func (c config) setKnownHosts(a *Address, t tokens) (err error) {
 // tokens are the values of "%h" and the like in the user's configuration.
 type tokens map[byte]string
 
-// newTokens returns the tokens for an address. name is the host as the user wrote it.
+// newTokens returns the values of ssh's % tokens. name is the host as the user wrote it.
 func newTokens(a Address, name, home string) tokens {
 	t := tokens{'%': "%", 'h': a.Host, 'n': name, 'p': strconv.Itoa(a.Port), 'r': a.User, 'd': home, 'k': name}
 	if a.HostKeyAlias != "" {

@@ -82,7 +82,7 @@ func (l *login) changedKeyError(against []pin, key ssh.PublicKey) error {
 	return fmt.Errorf("%w: %s shows %s, but %s; %s", ErrHostKey, l.addr, describeKey(key), where, l.forgetHint(against))
 }
 
-// otherKindError returns the error for a server that has no host key of the pinned kind.
+// otherKindError returns the error for a server that has no host key of the pinned kind (ed25519).
 func (l *login) otherKindError(err *ssh.AlgorithmNegotiationError) error {
 	own, _ := l.trust.pinsOf(l.addr)
 	return fmt.Errorf("%w: %s has no host key of the pinned kind (%s), only %s; %s", ErrHostKey, l.addr,

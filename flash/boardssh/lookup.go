@@ -87,7 +87,7 @@ func (a Address) lookUpHost(ctx context.Context) ([]netip.Addr, error) {
 	return a.filterFamily(all)
 }
 
-// filterFamily returns up to maxAddresses different addresses of the Family, or an ErrNoAddress.
+// filterFamily returns up to maxAddresses different ones of a.Family ("": both), or ErrNoAddress.
 func (a Address) filterFamily(all []netip.Addr) ([]netip.Addr, error) {
 	var some []netip.Addr
 	for _, ip := range all {

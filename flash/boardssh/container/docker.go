@@ -56,9 +56,9 @@ func (d *docker) String() string        { return d.program + " " + d.version }
 func (d *docker) Platform() v1.Platform { return d.platform }
 func (d *docker) Close() error          { return nil }
 
-// Push pipes the image, as docker save writes it, into "docker load" on the board. It cannot
-// resume: docker takes whole images. It sends nothing if the engine has image and name. A digest in
-// the name becomes a tag, as tagOfDigest says.
+// Push pipes the image, as docker save writes it, into "docker load" on the board, always whole. It
+// sends nothing if the engine has image and name. A digest in the name becomes a tag (tagOfDigest).
+// Push notes for Prune which image lost the name.
 func (d *docker) Push(ctx context.Context, image *oci.Image, name string) (Pushed, error) {
 	name = tagOfDigest(name)
 	p := Pushed{
@@ -181,8 +181,8 @@ func writeBlob(ctx context.Context, t *tar.Writer, image *oci.Image, d v1.Descri
 	return err
 }
 
-// Prune removes the image whose name the last pushed image took, unless a container uses it or it
-// is called keep, and returns its ID. docker does not record which other images Slipway pushed.
+// Prune removes the image whose name the last pushed image took, and returns its ID. The result is
+// nil if that is called keep, or docker refuses. docker does not record Slipway's other images.
 func (d *docker) Prune(ctx context.Context, keep string) ([]string, error) {
 	if d.replaced == "" {
 		return nil, nil

@@ -314,8 +314,8 @@ func (e entry) ownedBy(owner string) bool {
 	return is(user, e.owner[0], e.owner[2]) && (!both || is(group, e.owner[1], e.owner[3]))
 }
 
-// planDeletes adds to deletes and changes what only the board has, a folder after its contents. Part
-// files are no changes, so that an undo does not restore them.
+// planDeletes adds to deletes and changes what only the board has, a folder after its contents.
+// Files of broken uploads are no changes, so that an undo does not restore them.
 func (d *folderUpload) planDeletes() {
 	for _, name := range slices.Backward(sortedNames(d.have)) {
 		if _, wanted := d.want[name]; wanted {

@@ -92,8 +92,8 @@ func listNames(ctx context.Context, c *boardssh.Conn, remote string, names []str
 	return found, err
 }
 
-// runList runs a list script for the board's folder args[0] and parses its output. An absent folder is
-// nil, and one with too many entries an error.
+// runList runs a list script for the board's folder args[0] and parses its output. An absent folder
+// is nil, and one with too many entries an error.
 func runList(ctx context.Context, c *boardssh.Conn, names io.Reader, script string, args ...string) (map[string]entry, error) {
 	r, err := c.AskUpTo(ctx, names, mostListed, append([]string{"sh", "-c", script, "sh"}, args...)...)
 	if err != nil {

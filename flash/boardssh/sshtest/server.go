@@ -123,7 +123,7 @@ func (c Conversation) session(offer ssh.NewChannel) {
 	}
 }
 
-// SayShell prints the mark of Slipway's line and process id 4242 on standard error, like a shell.
+// SayShell prints on standard error what the echo at line's start would: its mark, and pid 4242.
 func SayShell(ch ssh.Channel, line string) {
 	if mark, ok := strings.CutPrefix(line, "echo '"); ok {
 		mark, _, _ = strings.Cut(mark, "'")

@@ -483,8 +483,8 @@ func compareEntries(ctx context.Context, c *boardssh.Conn, u Deployment) (todo [
 	return todo, changed, parts, nil
 }
 
-// listTouched lists states, by path, of board files that the deploy may have changed: its entries and
-// the contents of folders that it added.
+// listTouched lists states, by path, of board files that the deploy may have changed: its entries
+// and the contents of folders that it added.
 func listTouched(ctx context.Context, c *boardssh.Conn, u Deployment) (map[string]files.State, error) {
 	if u.NewRoots > 0 {
 		return files.ListStates(ctx, c, u.Root)

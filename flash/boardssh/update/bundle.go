@@ -19,7 +19,7 @@ import (
 )
 
 // Bundle is an update file on this machine that the board's engine installs. Slipway reads its
-// claims but does not verify them; the engine does.
+// Claims but does not verify them; the engine does.
 type Bundle struct {
 	Claims
 	File      string `json:"file"`
@@ -71,8 +71,8 @@ func EngineNames() string {
 // headBytes is how many bytes of a file are needed to recognize its format.
 const headBytes = 512
 
-// OpenBundle opens a bundle, digests it and reads its format and claims. If the file's bytes change
-// after that, a read of them fails (see package sealed), so the board does not get them.
+// OpenBundle opens and digests a bundle, and reads its format, compatible and version. If its bytes
+// change after that, a read of them fails (see package sealed), so the board does not get them.
 func OpenBundle(ctx context.Context, name string) (*Bundle, error) {
 	f, err := sealed.Open(name)
 	if err != nil {
@@ -97,7 +97,7 @@ func OpenBundle(ctx context.Context, name string) (*Bundle, error) {
 func (b *Bundle) Close() error { return b.file.Close() }
 
 // readFormat recognizes the engine by the bundle's first bytes, and fills in b.Kind, b.suffix and
-// what the engine's reader reads, such as Claims. An unknown format is an error.
+// what the engine's reader reads, such as the version. An unknown format is an error.
 func (b *Bundle) readFormat() error {
 	head := make([]byte, headBytes)
 	n, err := b.file.ReadAt(head, 0)
@@ -118,9 +118,9 @@ func isSquashfs(head []byte) bool { return bytes.HasPrefix(head, []byte("hsqs"))
 // maxSignatureBytes is RAUC's own limit.
 const maxSignatureBytes = 64 << 10
 
-// readRAUC fills in the format and the claims from the signature at the end of a RAUC bundle: a CMS
+// readRAUC fills in format, compatible and version from the signature at a RAUC bundle's end: a CMS
 // message, whose length is in the last 8 bytes. The signature of a verity bundle contains the
-// manifest. For a plain bundle the claims stay empty, because its manifest is in the squashfs.
+// manifest. A plain bundle's last two stay empty, because its manifest is in the squashfs.
 // Slipway does not verify the signature. An encrypted bundle is an error.
 func readRAUC(b *Bundle) error {
 	var tail [8]byte

@@ -59,8 +59,8 @@ var preflights = []struct {
 }
 
 // Preflight runs all checks before an update and returns their findings and the board's status,
-// after the wait of statusAfterBoot. It writes no bundle. CheckSignature checks the signature, as
-// the engine needs the bundle for it.
+// after the wait of statusAfterBoot. It writes no bundle, but may load the board's nbd module.
+// CheckSignature checks the signature, as the engine needs the bundle for it.
 func Preflight(ctx context.Context, c *boardssh.Conn, e Engine, b *Bundle, downgrade bool) ([]Finding, Status, error) {
 	status, err := statusAfterBoot(ctx, c, e)
 	if err != nil {
@@ -108,9 +108,9 @@ func statusAfterBoot(ctx context.Context, c *boardssh.Conn, e Engine) (Status, e
 }
 
 // CheckSignature makes the board's engine verify the bundle's signature and returns the finding. If
-// the engine accepts it, CheckSignature also compares the claims that the engine read with the
-// board, since only RAUC can read those of a plain bundle. An error means that the engine did not
-// answer or was busy, and says nothing about the bundle.
+// the engine accepts it, CheckSignature also compares compatible and version, as the engine read
+// them, with the board: only RAUC can read them in a plain bundle. An error means that the engine
+// did not answer or was busy, and says nothing about the bundle.
 func CheckSignature(ctx context.Context, e Engine, from *Source, board Status, downgrade bool) ([]Finding, error) {
 	claims, err := e.Inspect(ctx, from)
 	signature := checkedFinding("%s trusts it", e.Name())
@@ -204,8 +204,8 @@ func (p preflight) checkSlots() Finding {
 	return checkedFinding("%s runs, %s will be written", booted.Name, other.Name)
 }
 
-// checkEarlierUpdate checks whether an installed system still waits for a restart. It refuses if
-// the engine has no checksum of that system to compare with the bundle.
+// checkEarlierUpdate refuses if an installed system waits for a restart and the engine has no
+// checksum of it. With a checksum, CheckWaiting compares it with the bundle.
 func (p preflight) checkEarlierUpdate() Finding {
 	if !p.status.WaitsForRestart() {
 		return checkedFinding("none waits for a restart")
@@ -277,7 +277,7 @@ func compareCompatible(c Claims, board Status) Finding {
 	return checkedFinding("%s", c.Compatible)
 }
 
-// checkVersion is compareVersion for the claims that Slipway could read from the bundle.
+// checkVersion is compareVersion for the version that Slipway could read from the bundle.
 func (p preflight) checkVersion() Finding {
 	if p.bundle.Version == "" {
 		return notApplicableFinding("the bundle says it only to the engine")

@@ -229,7 +229,7 @@ func (s slotStatus) toSlot() Slot {
 	return slot
 }
 
-// Inspect makes RAUC verify the bundle and returns its claims, or ErrBusy during an installation.
+// Inspect makes RAUC verify and read the bundle. It returns ErrBusy during an installation.
 // RAUC before 1.10 has no InspectBundle, but the method Info.
 func (r *rauc) Inspect(ctx context.Context, from *Source) (Claims, error) {
 	b, err := r.openBus(ctx)
@@ -297,7 +297,7 @@ var installSignals = [][]dbus.MatchOption{
 	{dbus.WithMatchSender(busInterface), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, raucName)},
 }
 
-// Install calls InstallBundle and follows the installation. A RAUC that is not idle is ErrBusy.
+// Install calls InstallBundle and waits for its end. ctx's end stops RAUC. A busy RAUC is ErrBusy.
 func (r *rauc) Install(ctx context.Context, from *Source, tell func(int, string)) error {
 	b, err := r.openBus(ctx)
 	if err != nil {

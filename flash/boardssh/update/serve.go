@@ -98,7 +98,7 @@ func (s *Source) startServer(listener net.Listener, b *Bundle) {
 	}
 }
 
-// newHandler returns a handler for GET and HEAD of the bundle at path at. It counts in s.served.
+// newHandler returns a handler for GET and HEAD of the bundle at path at. s.served counts bytes.
 func (s *Source) newHandler(at string, b *Bundle) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

@@ -124,7 +124,7 @@ func (s Status) WaitsForRestart() bool {
 // Image is an image in a bundle, for the slots of its class.
 type Image struct{ Class, SHA256 string }
 
-// Claims are what a bundle says about itself.
+// Claims are what a bundle says about itself. Compatible is the kind of board that it is for.
 type Claims struct {
 	Compatible string `json:"compatible,omitempty"`
 	Version    string `json:"version,omitempty"`
