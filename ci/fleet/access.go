@@ -99,7 +99,7 @@ func (inv *Inventory) addHosts(g *group, names []string, port string, vars map[s
 }
 
 // ResolveAccess returns how a host is reached, from its variables or else its name. It checks only
-// the variables that it reads, so a template or a secret elsewhere in the file is no error.
+// these variables, not a template or a secret elsewhere in the file. It may add to inv.Warnings.
 func (inv *Inventory) ResolveAccess(h *Host) (a Access, err error) {
 	a.Host, err = inv.lookUpVariable(h, hostVariables)
 	a.Host = cmp.Or(a.Host, h.Name)
@@ -255,7 +255,7 @@ var harmlessOptions = map[string]bool{
 // hostKeyOptions are options of ssh that can turn off the check of the host key.
 var hostKeyOptions = map[string]bool{"stricthostkeychecking": true, "userknownhostsfile": true, "globalknownhostsfile": true, "checkhostip": true}
 
-// readArgs sets the jump hosts from ssh's arguments. It refuses options that may lead elsewhere.
+// readArgs sets a.Jump from the host's variables of ssh arguments, and refuses most other options.
 func (inv *Inventory) readArgs(h *Host, a *Access) error {
 	for _, name := range argsVariables {
 		text, err := inv.lookUpVariable(h, []string{name})

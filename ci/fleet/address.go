@@ -97,8 +97,9 @@ func (j *job) resolveHost(ctx context.Context) (a boardssh.Address, err error) {
 	return a, nil
 }
 
-// unlockKeys resolves all hosts, and asks the user for the passphrases of their keys and the sudo
-// password. It does nothing without a terminal. If the inventory names a key, it unlocks only that.
+// unlockKeys resolves all hosts, with failures ignored, and asks the user for the passphrases of
+// their keys and the sudo password. It does nothing without a terminal. If the inventory names a
+// key, it unlocks only that.
 func (p *plan) unlockKeys(ctx context.Context) error {
 	if !boardssh.Attended() {
 		return nil

@@ -94,8 +94,8 @@ func withBoardLimit(ctx context.Context, j *job) (context.Context, context.Cance
 	return context.WithTimeoutCause(ctx, j.limit, fmt.Errorf("%w (%s)", errSlow, j.limit))
 }
 
-// runStages locks the board for this machine and runs the stages of an attempt in order, until one
-// fails. Each stage returns at once if the request does not ask for it.
+// runStages locks the board for this machine, and runs and records the stages of an attempt in
+// order, until one fails. Each stage returns at once if the request does not ask for it.
 func (t *attempt) runStages(ctx context.Context) error {
 	unlock, err := t.lockHost()
 	if err != nil {
@@ -261,8 +261,8 @@ func (l *boardProgress) Event(e progress.Event) {
 
 func (*boardProgress) Close() {}
 
-// writeReport writes the board's report to its folder, sets r.Report, and ends the progress line. A
-// failed last stage gets r.Kind's next step. If the report cannot be written, it stops the run.
+// writeReport writes a report with stages to the board's folder, sets r.Report, and ends the
+// progress line. A failed last stage gets r.Kind's next step. If a write fails, the run stops.
 func (t *attempt) writeReport(r *Result, err error) {
 	t.report.ElapsedMS = r.ElapsedMS
 	if n := len(t.report.Stages); n > 0 && err != nil && t.report.Stages[n-1].Status == report.Failed {

@@ -225,7 +225,8 @@ func (inv *Inventory) addChild(parent, child *group, line int) error {
 	return err
 }
 
-// addLink adds a host or group to a group, and returns whether that is new. Over maxEdges it fails.
+// addLink records a host or group as a group's member, for its caller to add, and returns whether
+// that is new. Over maxEdges it fails.
 func (inv *Inventory) addLink(l link, line int) (added bool, err error) {
 	if inv.links[l] {
 		return false, nil

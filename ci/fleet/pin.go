@@ -140,7 +140,7 @@ func (p *plan) pinNew(w io.Writer, jobs []*job, met []Contact, confirm func(stri
 	return behind, failed
 }
 
-// markConflicts returns one contact for each unknown key. Boards behind one jump host share its key.
+// markConflicts returns one contact for each new name: boards behind one jump host share its name.
 // Boards with two keys for one name become Unmet in met, because nobody can say which key is right.
 func markConflicts(met []Contact) (fresh []Contact) {
 	keys := map[string][]string{} // by name

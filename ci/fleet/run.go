@@ -123,7 +123,8 @@ func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 	}
 	writeNotes(w, notes)
 	if p.isPreview() {
-		return Outcome{}, p.writePreview(w)
+		p.writePreview(w)
+		return Outcome{}, nil
 	}
 	if err := p.confirmUpdate(w); err != nil {
 		return Outcome{}, err
@@ -287,8 +288,8 @@ func renameNotes(notes map[string]Note, jobs []*job) map[string]Note {
 	return now
 }
 
-// chooseJobs chooses the canaries. If the request has Failed, it first removes the boards that
-// passed in the last run or were not in it. It refuses without a last run, or if its work differed.
+// chooseJobs chooses the canaries. For a request with Failed, it first sets p.before, and removes
+// boards that passed in the last run or were not in it. Without a last run of this work it fails.
 func (p *plan) chooseJobs() error {
 	if !p.request.Failed {
 		p.chooseCanaries()
@@ -414,8 +415,8 @@ func (p *plan) outputDir() string {
 
 func (p *plan) hostDir(j *job) string { return filepath.Join(p.outputDir(), j.host.Name) }
 
-// writePreview writes the work and the boards of the run. Its error is always nil.
-func (p *plan) writePreview(w io.Writer) error {
+// writePreview writes the work and the boards of the run.
+func (p *plan) writePreview(w io.Writer) {
 	what := "prove " + p.spec.Board
 	switch {
 	case len(p.request.Program) > 0:
@@ -432,7 +433,6 @@ func (p *plan) writePreview(w io.Writer) error {
 		mark := plaintext.Either(j.canary, "  canary", "")
 		fmt.Fprintf(w, "  %s  %s%s\n", oneLine(j.host.Name), oneLine(j.access.Host), mark)
 	}
-	return nil
 }
 
 // confirmUpdate shows the boards of an update and asks the user. It does nothing in a dry run, and
@@ -441,9 +441,7 @@ func (p *plan) confirmUpdate(w io.Writer) error {
 	if p.bundle == nil || p.request.DryRun || p.request.Confirm == nil {
 		return nil
 	}
-	if err := p.writePreview(w); err != nil {
-		return err
-	}
+	p.writePreview(w)
 	return p.request.Confirm(fmt.Sprintf("Update and restart these %d boards?", len(p.jobs)))
 }
 
@@ -490,8 +488,8 @@ func removeOld(dir string) error {
 	return localfile.Remove(filepath.Join(dir, outcomeName), filepath.Join(dir, junitName), filepath.Join(dir, pageName))
 }
 
-// finishRecord appends the end to the journal and writes the reports. If the journal could not be
-// written before, it first tries to write a new one with all results.
+// finishRecord appends the end to the journal, closes it and writes the reports. If the journal
+// could not be written before, it first tries to write a new one with all results.
 func (r *fleetRun) finishRecord() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	boardupdate "slipway/flash/boardssh/update"
 )
 
-// installBundle installs the request's bundle, if it has one, by the board's update engine. The
-// time limit is for the time until the restart. Then it waits until it is known which system runs.
+// installBundle installs the bundle of an update by the board's engine, or checks it in a dry run.
+// The time limit is for the time until the restart. Then it waits until it knows which system runs.
 func (t *attempt) installBundle(ctx context.Context) (err error) {
 	if t.bundle == nil {
 		return nil

@@ -141,7 +141,7 @@ func (p *plan) openInputs(ctx context.Context) error {
 	if len(p.request.Program) > 0 {
 		return nil
 	}
-	steps := []func(context.Context) error{p.openArtifact, p.openFile, p.openBundle, p.openSuites}
+	steps := []func(context.Context) error{p.openArtifact, p.openFile, p.openBundle, p.recordSuites}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return err
@@ -231,8 +231,8 @@ func (p *plan) openBundle(ctx context.Context) error {
 	return err
 }
 
-// openSuites records the digest of the suites, unless the request leaves them out.
-func (p *plan) openSuites(ctx context.Context) (err error) {
+// recordSuites records the digest of the suites, unless the request leaves them out.
+func (p *plan) recordSuites(ctx context.Context) (err error) {
 	if !p.request.Unproved {
 		if p.suites, err = suite.Digest(p.spec); err != nil {
 			return report.Because(ctx, report.ErrWrong, err)

@@ -84,7 +84,7 @@ func (inv *Inventory) readYAMLChild(g *group, key, value *goyaml.Node) error {
 	return inv.addChild(g, child, key.Line)
 }
 
-// readYAMLHosts adds the hosts of a key, which may have ranges, with their variables to a group.
+// readYAMLHosts adds the hosts of a key, which may have ranges, with known variables to a group.
 func (inv *Inventory) readYAMLHosts(g *group, key, value *goyaml.Node) error {
 	names, port, err := expandHosts(key.Value)
 	if err != nil {

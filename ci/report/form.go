@@ -50,7 +50,7 @@ func FormNames() (names []string) {
 	return names
 }
 
-// WriteAs writes reports in one form to w.
+// WriteAs writes reports in one form to w, each as Tidy returns it.
 func WriteAs(w io.Writer, f *Form, all ...Report) error {
 	data, err := f.render(tidyAll(all))
 	if err != nil {

@@ -70,8 +70,8 @@ func ReadHistory(file string) (History, error) {
 	return h, nil
 }
 
-// Save writes the metrics of a report that passed to file, together with older metrics that the
-// report lacks. It writes nothing if file is "" or the report has no metrics.
+// Save writes the metrics of a report to file, together with older metrics that the report lacks.
+// The caller checks that the report passed. Save writes nothing if file is "" or without metrics.
 func (h History) Save(file string, r Report) error {
 	all := maps.Clone(h)
 	if all == nil {

@@ -179,7 +179,7 @@ func readMount(e *Entry) Probe {
 	}
 }
 
-// Inspect checks whether a file system is mounted, and then its type, source, options and usage.
+// Inspect checks that a file system is mounted, or none, and its type, source, options and usage.
 func (m mount) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	mounts, err := s.readMounts(ctx)

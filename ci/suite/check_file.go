@@ -94,7 +94,7 @@ func (e *Entry) readFileType() match.Matcher {
 	return e.Matcher("filetype", match.String)
 }
 
-// Inspect checks whether the file exists, and then its attributes, contents and digests.
+// Inspect checks that the file exists, or does not, and its attributes, contents and digests.
 func (f file) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var found Finding
 	// In another language the error would read otherwise.

@@ -94,7 +94,7 @@ func readModule(e *Entry) Probe {
 // moduleScript exits with 0 if the module exists, and prints its version if there is one.
 const moduleScript = `test -d "/sys/module/$1" || exit 1; cat "/sys/module/$1/version" 2>/dev/null; true`
 
-// Inspect checks whether the module is loaded or built in, and its version.
+// Inspect checks that the module is loaded or built in, or is neither, and its version.
 func (m module) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	r, err := s.Board.Run(ctx, "sh", "-c", moduleScript, "sh", m.name)

@@ -45,7 +45,7 @@ const dnsScript = `if command -v getent >/dev/null; then getent ahosts "$1"
 elif command -v nslookup >/dev/null; then nslookup "$1"
 else exit 127; fi || test $? != 127`
 
-// Inspect looks the name up on the board and compares its addresses with the check.
+// Inspect checks that the board resolves the name, or does not, and compares its addresses.
 func (d dns) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	r, err := s.Board.Run(ctx, "sh", "-c", dnsScript, "sh", d.name)
@@ -109,7 +109,7 @@ func readInterface(e *Entry) Probe {
 	return i
 }
 
-// Inspect checks whether the interface exists, and then its MTU, state and addresses.
+// Inspect checks that the interface exists, or does not, and its MTU, state and addresses.
 func (i networkInterface) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	dir := "/sys/class/net/" + i.name
