@@ -38,7 +38,7 @@ var areas = map[string]func(context.Context, io.Writer, string, Options) error{
 // Areas returns the names that Run accepts.
 func Areas() []string { return slices.Sorted(maps.Keys(areas)) }
 
-// Run soaks one area with this process's program. The temporary folder stays if the area fails.
+// Run runs one area with this process's program. The temporary folder stays if the area fails.
 func Run(ctx context.Context, w io.Writer, area string, opt Options) error {
 	work, ok := areas[area]
 	if !ok {

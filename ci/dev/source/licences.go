@@ -152,8 +152,8 @@ func checkLicence(path string) string {
 // titleLine matches a line beside the text of a licence: its title, a holder, or what it is for.
 var titleLine = plaintext.Regexp(`(?i)^(copyright\b.*|(the )?mit license( \(mit\))?|go-toml v2|files:.*|[-=]*)$`)
 
-// licenceNames returns the SPDX identifiers of the licences in a file, joined by " AND ". It returns
-// "" for a file with any other text, which could be further terms.
+// licenceNames returns the SPDX identifiers of the licences in a file, joined by " AND ". It
+// returns "" for a file with any other text, which could be further terms.
 func licenceNames(data []byte) string {
 	var names []string
 	rest, at := "", 0

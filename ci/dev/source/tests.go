@@ -184,7 +184,7 @@ func runModules(ctx context.Context, root, out string, opts TestOptions) (*testR
 }
 
 // withTempDir calls do with a folder for temporary files, and removes it with what cut tests left
-// in it. A folder with a mount in it stays, and that is an error.
+// in it, also loop devices. A folder with a mount in it stays, and that is an error.
 func withTempDir(do func(dir string) error) error {
 	dir, err := makeTempDir()
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 )
 
 // main adds the board's files to the container of the OCI state on stdin, by the list in args[1].
-// If args[1] is "runtime", it becomes runc.
+// It replaces the ld cache. If args[1] is "runtime", it only becomes runc.
 func main() {
 	runtime.LockOSThread()
 	if os.Args[1] == "runtime" {
