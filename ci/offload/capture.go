@@ -90,7 +90,7 @@ func packetMark(mark []byte, sample, number int) []byte {
 	return endian.BigEndian.AppendUint16(b, uint16(number))
 }
 
-// addFrame keeps a captured frame if it has the check's mark, and wakes waitForPackets.
+// addFrame keeps a frame with the random mark of this check's packets, and wakes waitForPackets.
 func (c *capture) addFrame(p captured) {
 	_, after, found := bytes.Cut(p.frame, c.mark)
 	if !found || len(after) < markedBytes-markBytes || len(p.frame) < etherBytes {

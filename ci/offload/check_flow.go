@@ -43,8 +43,8 @@ func (flow) Next() string {
 	return "on the board: dpdk-testpmd with the arguments of eal in board.yml, -- -i, and its flow create, flow query and flow list by hand"
 }
 
-// wantDPU returns a suite.Missing error if board.yml has no dpu, or the board lacks the program.
-func wantDPU(ctx context.Context, s *suite.Session, program string) error {
+// wantDPUProgram returns a suite.Missing error if board.yml has no dpu, or the board no program.
+func wantDPUProgram(ctx context.Context, s *suite.Session, program string) error {
 	if s.DPU == nil {
 		return suite.Missing("the board's board.yml has no section dpu")
 	}
@@ -53,7 +53,7 @@ func wantDPU(ctx context.Context, s *suite.Session, program string) error {
 
 // Inspect starts dpdk-testpmd, and the captures if board.yml names peers, and checks the rule.
 func (c flow) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, err error) {
-	if err := wantDPU(ctx, s, "dpdk-testpmd"); err != nil {
+	if err := wantDPUProgram(ctx, s, "dpdk-testpmd"); err != nil {
 		return f, err
 	}
 	var t *traffic
@@ -90,7 +90,7 @@ func (c flow) checkRule(ctx context.Context, f *suite.Finding, pmd *testpmd, d *
 
 const theRule, theWider, theJump, theDrop = "the rule", "the wider rule", "the jump", "the rule of another group"
 
-// ruleCommands maps the name of each rule to the testpmd command that creates it.
+// ruleCommands maps rules' names (theWider is for all UDP) to testpmd commands that create them.
 func (c flow) ruleCommands(d *images.DPU, t *traffic, out dpdkPort) map[string]string {
 	from, group := d.From.Address, fmt.Sprintf("group %d ", c.group)
 	all := map[string]string{
@@ -189,7 +189,7 @@ func (l *flowRun) runSteps(ctx context.Context) error {
 	return err
 }
 
-// runStep runs one step. Without the peer other it skips steps for the wider rule.
+// runStep runs one step. Without the peer other it skips steps for the wider rule (for all UDP).
 func (l *flowRun) runStep(ctx context.Context, s step) error {
 	if s.rule == theWider && l.t.dpu.Other == nil {
 		return nil
@@ -240,8 +240,8 @@ func (l *flowRun) destroyRule(rule string) error {
 	return destroyAndQuery(l.f, l.pmd, number)
 }
 
-// sendAndCompare sends packets of all kinds, and checks that each takes the path that rules give it. It
-// compares the counters of the existing rules with the number of packets that matched. Differences are in l.f.
+// sendAndCompare sends packets of all kinds, and checks that each takes the path that rules give
+// it, and that existing rules have counted the packets that matched. Differences are in l.f.
 func (l *flowRun) sendAndCompare(ctx context.Context, rules ruleset) error {
 	rules.plain, rules.wide = l.plain, rules.wide && l.t.dpu.Other != nil
 	if err := l.t.sendAndCheck(ctx, l.f, l.trafficOptions, rules); err != nil {
@@ -350,7 +350,7 @@ func expectCount(ctx context.Context, f *suite.Finding, name string, want tally,
 // frameCheck is the size of a frame's own checksum (FCS) in bytes.
 const frameCheck = 4
 
-// destroyAndQuery destroys a rule and checks that testpmd does not find it any more.
+// destroyAndQuery destroys a rule of port 0. If testpmd refuses or still finds it, f gets a fault.
 func destroyAndQuery(f *suite.Finding, pmd *testpmd, rule int) error {
 	out, err := pmd.runCommand(fmt.Sprintf("flow destroy 0 rule %d", rule))
 	if err != nil {

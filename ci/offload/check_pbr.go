@@ -67,7 +67,7 @@ func (p pbr) Next() string {
 // Inspect connects to FRR or starts it, checks the plugin's ports, and then the rules of p.cases,
 // or one rule with packets. Without peers it checks only the ports, else refuses existing policies.
 func (p pbr) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, err error) {
-	if err := wantDPU(ctx, s, "vtysh"); err != nil {
+	if err := wantDPUProgram(ctx, s, "vtysh"); err != nil {
 		return f, err
 	}
 	if p.plugin == "doca" && len(s.DPU.DOCA) == 0 {
@@ -116,7 +116,7 @@ func (r *router) wantNoPolicy(ctx context.Context) error {
 	return err
 }
 
-// checkPorts checks that the plugin uses board.yml's ports, and records what their drivers prove.
+// checkPorts records in f whether the plugin uses board.yml's ports, and what their drivers prove.
 func (p pbr) checkPorts(ctx context.Context, f *suite.Finding, r *router) error {
 	said, err := r.runVtysh(ctx, r.plugin.ports)
 	if err != nil {
@@ -150,9 +150,9 @@ func (p policy) removeRuleCommand(seq int) string {
 	return fmt.Sprintf("no pbr-map %s seq %d", p.name, seq)
 }
 
-// matchCommands returns the pattern as match commands of a pbr-map.
-func (p pattern) matchCommands(of policy) []string {
-	all := []string{"match src-ip " + of.from + "/32"}
+// matchCommands returns the pattern, with a source address, as match commands of a pbr-map.
+func (p pattern) matchCommands(source string) []string {
+	all := []string{"match src-ip " + source + "/32"}
 	if p.protocol > 0 {
 		all = append(all, "match ip-protocol "+map[byte]string{protocolUDP: "udp", protocolTCP: "tcp"}[p.protocol])
 	}
@@ -179,14 +179,14 @@ func (p policy) withdrawCommands() []string {
 // removeCommands returns the commands that remove the policy from its port and delete it.
 func (p policy) removeCommands() []string { return append(p.withdrawCommands(), "no pbr-map "+p.name) }
 
-// checkRule sends packets without the rule, with the rule, with only the wider rule if there is
-// one, and after all rules were removed. It checks paths, counters, flows and the kernel's rules.
+// checkRule sends packets without the rule, with it, with only the rule for all UDP (if p.wider),
+// and after all rules were removed. It checks paths, counters, flows and the kernel's rules.
 func (p pbr) checkRule(ctx context.Context, f *suite.Finding, r *router, t *traffic) (err error) {
 	if err := t.sendAndCheck(ctx, f, p.trafficOptions, ruleset{}); err != nil || !f.OK() {
 		return err
 	}
 	dns := onwardPolicy(r.DPU)
-	if err := r.resolveNextHop(ctx, dns); err != nil {
+	if err := r.resolveNextHop(ctx, dns.nexthop); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.configureTeardown(ctx, p.removeCommands(dns))) }()
@@ -221,7 +221,7 @@ func (p pbr) checkRule(ctx context.Context, f *suite.Finding, r *router, t *traf
 // configureRule creates the rule in the policy dns, and applies dns. Without a group, the command
 // that makes zebra resolve next hops comes last, because it must work for rules that exist already.
 func (p pbr) configureRule(ctx context.Context, r *router, dns policy) error {
-	rule := dns.ruleCommands(ruleSeq, p.rulePattern(r.DPU).matchCommands(dns)...)
+	rule := dns.ruleCommands(ruleSeq, p.rulePattern(r.DPU).matchCommands(dns.from)...)
 	if p.group {
 		return p.configureGroup(ctx, r, dns, rule)
 	}
@@ -241,19 +241,19 @@ const hopGroup = "slipway-check"
 // configureGroup runs rule, the rule's commands, with a next-hop group, applies dns, and then
 // replaces the peer other by the peer to in the group. The flow of the unchanged rule must follow.
 func (p pbr) configureGroup(ctx context.Context, r *router, dns policy, rule []string) error {
-	first := policy{dns.name, dns.port, dns.from, r.DPU.Other.Address}
+	first := r.DPU.Other.Address
 	if err := r.resolveNextHop(ctx, first); err != nil {
 		return err
 	}
 	rule[len(rule)-2] = "set nexthop-group " + hopGroup // in place of the next hop
-	group := []string{"pbr nexthop-resolve", "nexthop-group " + hopGroup, "nexthop " + first.nexthop, "exit"}
+	group := []string{"pbr nexthop-resolve", "nexthop-group " + hopGroup, "nexthop " + first, "exit"}
 	if err := r.configure(ctx, slices.Concat(group, rule, dns.applyCommands())...); err != nil {
 		return err
 	}
-	if err := r.waitForNextHop(ctx, first.nexthop); err != nil {
+	if err := r.waitForNextHop(ctx, first); err != nil {
 		return err
 	}
-	if err := r.configure(ctx, "nexthop-group "+hopGroup, "nexthop "+dns.nexthop, "no nexthop "+first.nexthop, "exit"); err != nil {
+	if err := r.configure(ctx, "nexthop-group "+hopGroup, "nexthop "+dns.nexthop, "no nexthop "+first, "exit"); err != nil {
 		return err
 	}
 	return r.waitForNextHop(ctx, dns.nexthop)
@@ -284,10 +284,10 @@ func (p pbr) checkWiderAlone(ctx context.Context, f *suite.Finding, r *router, t
 // flow. The tested rule is created later, but has a lower number and must apply first.
 func (p pbr) addWiderRule(ctx context.Context, r *router, dns policy) error {
 	all := policy{dns.name, dns.port, dns.from, r.DPU.Other.Address}
-	if err := r.resolveNextHop(ctx, all); err != nil {
+	if err := r.resolveNextHop(ctx, all.nexthop); err != nil {
 		return err
 	}
-	if err := r.configure(ctx, slices.Concat([]string{"pbr nexthop-resolve"}, all.ruleCommands(widerSeq, wider.matchCommands(all)...), all.applyCommands())...); err != nil {
+	if err := r.configure(ctx, slices.Concat([]string{"pbr nexthop-resolve"}, all.ruleCommands(widerSeq, wider.matchCommands(all.from)...), all.applyCommands())...); err != nil {
 		return err
 	}
 	flows, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool { return len(wideFlow(flows, all.port)) > 0 })
@@ -304,7 +304,7 @@ func wideFlow(flows []pbrFlow, port string) []pbrFlow {
 	return countedFlows(flowsOfRule(flows, port, widerSeq), "")
 }
 
-// sendAndCompare sends all kinds of packets, and checks their paths and the flows' counters.
+// sendAndCompare sends all kinds of packets. Wrong paths and counters of flows are faults in f.
 func (p pbr) sendAndCompare(ctx context.Context, f *suite.Finding, r *router, t *traffic, rules ruleset) error {
 	if err := t.sendAndCheck(ctx, f, p.trafficOptions, rules); err != nil {
 		return err
@@ -348,8 +348,8 @@ func (r *router) kernelRules(ctx context.Context) ([]string, error) {
 }
 
 // resolveNextHop sends UDP to the next hop, so that the kernel learns its MAC address for zebra.
-func (r *router) resolveNextHop(ctx context.Context, p policy) error {
-	_, err := r.Output(ctx, "bash", "-c", `echo hello > "/dev/udp/$1/9"`, "bash", p.nexthop)
+func (r *router) resolveNextHop(ctx context.Context, nexthop string) error {
+	_, err := r.Output(ctx, "bash", "-c", `echo hello > "/dev/udp/$1/9"`, "bash", nexthop)
 	if err != nil {
 		return fmt.Errorf("send a packet to the next hop: %w", err)
 	}
@@ -364,7 +364,7 @@ func (r *router) configureTeardown(ctx context.Context, commands []string) error
 }
 
 // checkInstalled waits until the rule has one flow and the kernel has the same rule, up to
-// flowTimeout each. The kernel routes packets that no flow matches.
+// flowTimeout each, else f gets a fault. The kernel routes packets that no flow matches.
 func (p pbr) checkInstalled(ctx context.Context, f *suite.Finding, r *router) error {
 	port := strconv.Itoa(int(p.port))
 	flows, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool { return len(countedFlows(flows, port)) > 0 })
@@ -399,7 +399,7 @@ func (r *router) kernelRulesUntil(ctx context.Context, wanted func([]string) boo
 }
 
 // checkGone waits until zebra has no flow for a port (any, for ""), then until left is false of the
-// kernel's rules, and reports what is left.
+// kernel's rules, and reports in f what is left.
 func checkGone(ctx context.Context, f *suite.Finding, r *router, port string, left func(rules []string) bool) error {
 	flows, said, err := r.flowsUntil(ctx, flowTimeout, func(flows []pbrFlow) bool { return len(countedFlows(flows, port)) == 0 })
 	none := len(countedFlows(flows, port)) == 0

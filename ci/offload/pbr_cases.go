@@ -104,7 +104,7 @@ func (r *router) runCases(ctx context.Context, f *suite.Finding, file string) (e
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	p := onwardPolicy(r.DPU)
-	if err := r.resolveNextHop(ctx, p); err != nil {
+	if err := r.resolveNextHop(ctx, p.nexthop); err != nil {
 		return err
 	}
 	if err := r.prepareFRR(ctx); err != nil {
@@ -160,8 +160,8 @@ func (r *router) writeCases(ctx context.Context, p policy, cases []ruleCase) (kn
 var emptyRule = plaintext.Regexp(`(?m)^ +Seq: (\d{1,5}) rule: \d+\n +Installed: \S+ Reason: .*Invalid Src or Dst`)
 
 // dropEmpty removes rules of the loaded policy p that pbrd reads as empty, from FRR and from known,
-// and returns the rest of known. FRR up to 8.4 reads a rule with only a protocol and ports as empty,
-// and then creates no rule of the whole policy.
+// and returns the rest of known. FRR up to 8.4 reads a rule with only a protocol and ports as
+// empty, and then creates no rule of the whole policy.
 func (r *router) dropEmpty(ctx context.Context, p policy, known []ruleCase) ([]ruleCase, error) {
 	out, err := r.runVtysh(ctx, "show pbr map "+p.name)
 	if err != nil {

@@ -167,13 +167,13 @@ func readMAC(ctx context.Context, s *suite.Session, p images.Peer) (net.Hardware
 	return mac, nil
 }
 
-// claim says which rules match a packet.
-type claim int
+// ruleMatch says which rules match a packet.
+type ruleMatch int
 
 const (
-	forRule claim = iota // only the rule that is proved
-	forWide              // only the wider rule for all UDP
-	forBoth              // both, and the first of them applies
+	forRule ruleMatch = iota // only the rule that is proved
+	forWide                  // only the wider rule for all UDP
+	forBoth                  // both, and the first of them applies
 	forNone
 	expired   // the rule, if it does not route; else none, because the TTL runs out
 	forNobody // none, and the kernel must not forward them
@@ -196,8 +196,8 @@ func (p pattern) matches(d datagram, fragment bool) bool {
 		(p.fromPort == 0 || p.fromPort == d.fromPort) && (p.toPort == 0 || p.toPort == d.toPort)
 }
 
-// claimOf returns which rules match d (a fragment fits no port), or expired for TTL 1, or foreign.
-func (t *traffic) claimOf(a trafficOptions, d datagram, fragment bool) claim {
+// matchOf returns which rules match d (a fragment fits no port), or expired for TTL 1, or foreign.
+func (t *traffic) matchOf(a trafficOptions, d datagram, fragment bool) ruleMatch {
 	switch {
 	case d.ttl == 1:
 		return expired
@@ -217,7 +217,7 @@ func (t *traffic) claimOf(a trafficOptions, d datagram, fragment bool) claim {
 
 // ruleset says which flow rules exist in the ports while packets are sent.
 type ruleset struct {
-	rule, wide bool
+	rule, wide bool // wide is the rule for all UDP
 	plain      bool // the rule lacks the attribute transfer; it gets only what the wider rule does not match
 }
 
@@ -246,18 +246,18 @@ const (
 	toProgram                       // the port delivers them to testpmd
 )
 
-// expectedPath returns the path of packets with this claim while these rules exist.
-func (r ruleset) expectedPath(c claim) packetPath {
+// expectedPath returns the path that packets with the match m must take while these rules exist.
+func (r ruleset) expectedPath(m ruleMatch) packetPath {
 	switch {
-	case r.rule && r.plain && (c == forRule || c == expired || c == forBoth && !r.wide):
+	case r.rule && r.plain && (m == forRule || m == expired || m == forBoth && !r.wide):
 		return toProgram
-	case c == forNobody || c == expired:
+	case m == forNobody || m == expired:
 		return kernelOnly
-	case c == foreign:
+	case m == foreign:
 		return unrouted
-	case r.rule && !r.plain && (c == forRule || c == forBoth):
+	case r.rule && !r.plain && (m == forRule || m == forBoth):
 		return offloaded
-	case r.wide && (c == forWide || c == forBoth):
+	case r.wide && (m == forWide || m == forBoth):
 		return offloadedWide
 	}
 	return byKernel
@@ -267,7 +267,7 @@ func (r ruleset) expectedPath(c claim) packetPath {
 type sample struct {
 	what   string // its name in messages
 	number int
-	claim  claim
+	match  ruleMatch
 	target netip.Addr
 	frames [][]byte
 }
@@ -287,7 +287,7 @@ var (
 // checksum, flags and an unset TTL vary. Each packet has a mark and payload of its own.
 func (t *traffic) makeSample(a trafficOptions, what string, n int, like datagram) *sample {
 	like = t.fillAddresses(like)
-	s := t.newSample(what, t.claimOf(a, like, false), like)
+	s := t.newSample(what, t.matchOf(a, like, false), like)
 	for i := range n {
 		d := like
 		size := min(payloadSizes[i%len(payloadSizes)], etherMTU-ipv4Bytes-len(d.options)-d.layer4Bytes())
@@ -313,7 +313,7 @@ func (t *traffic) makeSample(a trafficOptions, what string, n int, like datagram
 func (t *traffic) makeFragmentSample(a trafficOptions, what string, n int, like datagram) *sample {
 	const first = 48 // bytes after the IPv4 header in the first fragment
 	like = t.fillAddresses(like)
-	s := t.newSample(what, t.claimOf(a, like, true), like)
+	s := t.newSample(what, t.matchOf(a, like, true), like)
 	for i := range n {
 		d := like
 		d.ttl, d.checksum = 64, uint16(0x1000+i)
@@ -338,8 +338,8 @@ func (t *traffic) fillAddresses(d datagram) datagram {
 }
 
 // newSample adds a sample without frames, but with like's target, to t.samples, and returns it.
-func (t *traffic) newSample(what string, c claim, like datagram) *sample {
-	s := &sample{what: what, number: len(t.samples), claim: c, target: like.target}
+func (t *traffic) newSample(what string, m ruleMatch, like datagram) *sample {
+	s := &sample{what: what, number: len(t.samples), match: m, target: like.target}
 	t.samples = append(t.samples, s)
 	return s
 }
@@ -354,7 +354,7 @@ type trafficOptions struct {
 	anyProtocol  bool // the rule matches the port of both UDP and TCP
 }
 
-// rulePattern returns what the rule matches: UDP to the port, the port alone, or all fields.
+// rulePattern returns what the rule matches: UDP to the port, only the port, or all fields.
 func (a trafficOptions) rulePattern(d *images.DPU) pattern {
 	if a.anyProtocol {
 		return pattern{toPort: a.port}
@@ -439,7 +439,7 @@ func (t *traffic) makeSamples(a trafficOptions) (all []*sample) {
 			setHeaderChecksum(ip)
 			return frame
 		}),
-		t.makeChangedSample(a, rule, t.claimOf(a, t.fillAddresses(rule), false), "packets to port %d with padding", func(frame []byte) []byte {
+		t.makeChangedSample(a, rule, t.matchOf(a, t.fillAddresses(rule), false), "packets to port %d with padding", func(frame []byte) []byte {
 			if len(frame) > 1000 {
 				return frame
 			}
@@ -450,11 +450,11 @@ func (t *traffic) makeSamples(a trafficOptions) (all []*sample) {
 // otherProtocols differ from UDP or TCP in one bit. The last is UDP-Lite, which resembles UDP.
 var otherProtocols = []byte{16, 19, 21, 25, 49, 81, 145, 7, 14, 22, 38, 70, 134, protocolUDPLite}
 
-// makeChangedSample adds a sample with claim c to t.samples: a.otherPackets of the rule's packets,
+// makeChangedSample adds a sample with match m to t.samples: a.otherPackets of the rule's packets,
 // each frame changed by change. what is a format that gets the rule's port.
-func (t *traffic) makeChangedSample(a trafficOptions, rule datagram, c claim, what string, change func([]byte) []byte) *sample {
+func (t *traffic) makeChangedSample(a trafficOptions, rule datagram, m ruleMatch, what string, change func([]byte) []byte) *sample {
 	s := t.makeSample(a, fmt.Sprintf(what, a.port), a.otherPackets, rule)
-	s.claim = c
+	s.match = m
 	for i, frame := range s.frames {
 		s.frames[i] = change(frame)
 	}
@@ -557,7 +557,7 @@ func (t *traffic) checkCaptures() error {
 func (t *traffic) expectedCounts(s *sample, rules ruleset) map[*capture]int {
 	n := len(s.frames)
 	want := map[*capture]int{t.to: 0, t.other: 0, t.in: 0, t.out: 0}
-	switch rules.expectedPath(s.claim) {
+	switch rules.expectedPath(s.match) {
 	case offloaded:
 		want[t.to] = n
 	case offloadedWide:
@@ -604,7 +604,7 @@ func (t *traffic) hasArrived(s *sample, rules ruleset) bool {
 // checkSample reports, with five faults at most, the packets of a sample that took another path or
 // were damaged. It adds the sample to the counter that the matching rule should have.
 func (t *traffic) checkSample(f *suite.Finding, s *sample, rules ruleset) {
-	switch rules.expectedPath(s.claim) {
+	switch rules.expectedPath(s.match) {
 	case offloaded, toProgram:
 		t.rule.add(s)
 	case offloadedWide:
@@ -612,12 +612,12 @@ func (t *traffic) checkSample(f *suite.Finding, s *sample, rules ruleset) {
 	}
 	wrong := t.findMisplaced(s, rules)
 	for _, c := range []*capture{t.to, t.other, t.home, t.in} {
-		if w := rules.expectedPath(s.claim); c != nil && (w != kernelOnly && w != unrouted || c == t.in) {
+		if w := rules.expectedPath(s.match); c != nil && (w != kernelOnly && w != unrouted || c == t.in) {
 			wrong = append(wrong, t.findDamaged(c, s)...)
 		}
 	}
 	if len(wrong) > 0 {
-		f.Expect(false, s.what+" "+pathWords[rules.expectedPath(s.claim)], rules.messagePrefix()+s.what+": "+strings.Join(wrong[:min(len(wrong), 5)], "; "))
+		f.Expect(false, s.what+" "+pathWords[rules.expectedPath(s.match)], rules.messagePrefix()+s.what+": "+strings.Join(wrong[:min(len(wrong), 5)], "; "))
 	}
 }
 
@@ -632,7 +632,7 @@ func (t *traffic) summarizePaths(samples []*sample, rules ruleset) string {
 	for _, w := range []packetPath{offloaded, offloadedWide, byKernel, kernelOnly, toProgram} {
 		n := 0
 		for _, s := range samples {
-			if rules.expectedPath(s.claim) == w {
+			if rules.expectedPath(s.match) == w {
 				n += len(s.frames)
 			}
 		}
@@ -655,7 +655,7 @@ func (c *tally) add(s *sample) {
 func (t *traffic) findMisplaced(s *sample, rules ruleset) (wrong []string) {
 	expected := t.expectedCounts(s, rules)
 	for _, c := range t.allCaptures() {
-		if rules.expectedPath(s.claim) == unrouted && (c == t.other || c == t.out || t.other == nil && c == t.to) {
+		if rules.expectedPath(s.match) == unrouted && (c == t.other || c == t.out || t.other == nil && c == t.to) {
 			continue
 		}
 		got := t.packetsAt(c, s)
