@@ -21,7 +21,7 @@ func openLog(file string) *os.File {
 	return f
 }
 
-// openLogFile opens the log for appending, and rotates it if it is larger than maxLogBytes. It
+// openLogFile opens or creates the log and its folder, and rotates a log above maxLogBytes. It
 // keeps one old log, because /run is memory. It refuses anything but a regular file.
 func openLogFile(file string) (*os.File, error) {
 	if file == "" {

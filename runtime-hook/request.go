@@ -24,7 +24,7 @@ type request struct {
 
 // readRequest reads the request of a container, and the board's settings if it requests anything.
 // Faults in the settings are an error for such a container only. By the settings, a request by
-// mounts replaces the variable's, and the variable of an unprivileged container may be ignored.
+// mounts replaces the variable's, and an unprivileged container's may be ignored, which it logs.
 func readRequest(c oci.Config) (request, error) {
 	wanted, err := choose.ParseEnv(c.Env)
 	if err == nil && !wanted.Wants() && len(c.DeviceMounts) == 0 {
@@ -75,9 +75,9 @@ func readContainer(state oci.State, devices string) (oci.Config, request, error)
 	return c, wanted, err
 }
 
-// planShare checks the image's requirements, and returns the requested part of the board's plan, with
-// notes for the log. A board without CSV lists has an empty plan and a note. If it has NVIDIA's
-// driver of servers and desktops, planShare returns errNoLists.
+// planShare checks the image's requirements, and returns the requested part of the board's plan,
+// with notes for the log. A board without CSV lists has an empty plan and a note. If it has
+// NVIDIA's driver of servers and desktops, planShare returns errNoLists.
 func (r request) planShare() (p plan.Plan, notes []string, err error) {
 	if notes, err = r.Check("/"); err != nil {
 		return p, nil, err

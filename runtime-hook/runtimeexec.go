@@ -70,7 +70,7 @@ func candidatePaths(name, path string) []string {
 	return all
 }
 
-// Report appends an error line to the --log file, if any. Engines show that, not standard error.
+// Report tries to append an error line to the --log file, if any. Engines show that, not stderr.
 func (c runtimeCall) Report(line string) {
 	if c.Log == "" {
 		return

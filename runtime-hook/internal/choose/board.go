@@ -81,7 +81,7 @@ func readSoC(root string) string {
 	return ""
 }
 
-// ReadBoard reads the properties of the board at root.
+// ReadBoard reads the properties of the board at root. Those that it cannot read stay empty.
 func ReadBoard(root string) Board {
 	b := Board{
 		L4T:    parseL4T(readStart(filepath.Join(root, "/etc/nv_tegra_release"))),
@@ -170,7 +170,7 @@ func (b Board) propertyValue(property string) string {
 	return map[string]string{"arch": b.Arch, "cuda": b.CUDA, "driver": b.Driver, "jetpack": b.JetPack}[property]
 }
 
-// describeFor returns text with the board's values of all properties that r is about.
+// describeFor returns text with the board's values of all properties in r. A brand is always none.
 func (b Board) describeFor(r requirement) string {
 	var out []string
 	for _, conditions := range r.alternatives {

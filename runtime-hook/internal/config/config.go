@@ -122,7 +122,7 @@ func withoutPath(err error) error {
 // nobody is the user id that a hook in a user namespace sees for the board's root.
 const nobody = 65534
 
-// isTrusted reports whether the file belongs to the board's root, or to this process's user.
+// isTrusted reports whether our user or the board's root (nobody in a user namespace) owns it.
 func isTrusted(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {

@@ -15,8 +15,8 @@ type Process struct {
 	owner *owner
 }
 
-// Find finds the container's process by the pid in the hook's state. It returns an error if the hook
-// itself runs in the container, or if that process is in the host's mount namespace.
+// Find finds the container's process by the pid in the hook's state. It returns an error if the
+// hook itself runs in the container, or if that process is in the host's mount namespace.
 func Find(pid int) (Process, error) {
 	inside, err := innerPid()
 	if err != nil {

@@ -106,8 +106,8 @@ func newEntries(libs []plan.Library) []entry {
 	return out
 }
 
-// updateConf writes the folders of libs into a file in ld.so.conf.d, for an ldconfig that runs in
-// the container later. It skips an image without configuration of ldconfig, or read-only.
+// updateConf writes folders of libs that ldconfig lacks into a file in ld.so.conf.d, for one that
+// runs in the container later. It skips an image without configuration of ldconfig, or read-only.
 func updateConf(root *inject.Root, libs []plan.Library) error {
 	if !root.Has(path.Dir(confPath)) && !root.Has("/etc/ld.so.conf") {
 		return nil

@@ -153,7 +153,7 @@ func savePlan(dir string, head []byte, r Compiled) error {
 	if err := requireDir(dir); err != nil {
 		return err
 	}
-	sweep(dir)
+	removeOldTemps(dir)
 	return regular.Replace(filepath.Join(dir, planFile), tempPrefix, func(f *os.File) error {
 		_, err := f.Write(data)
 		return err
@@ -165,11 +165,11 @@ const tempPrefix = "file-"
 
 // CreateTemp creates a temporary file in dir. It removes killed hooks' files, older than a minute.
 func CreateTemp(dir string) (*os.File, error) {
-	sweep(dir)
+	removeOldTemps(dir)
 	return os.CreateTemp(dir, tempPrefix)
 }
 
-func sweep(dir string) {
+func removeOldTemps(dir string) {
 	left, _ := filepath.Glob(filepath.Join(dir, tempPrefix+"*"))
 	for _, file := range left {
 		if info, err := os.Lstat(file); err == nil && time.Since(info.ModTime()) > time.Minute {

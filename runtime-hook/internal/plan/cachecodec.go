@@ -13,7 +13,7 @@ import (
 
 var errBroken = errors.New("the file is cut off or not one of ours")
 
-// appendValue appends the encoding of v to b. It panics for a type that a plan does not have.
+// appendValue appends v's encoding, without unexported fields. It panics for types no plan has.
 func appendValue(b []byte, v reflect.Value) []byte {
 	switch v.Kind() {
 	case reflect.String:
@@ -62,7 +62,7 @@ func (d *decoder) readUint() uint64 {
 	return n
 }
 
-// readLength reads the length of a text or a list. Each element takes a byte at least.
+// readLength reads a text's or list's length. It sets d.err if fewer bytes are left than that.
 func (d *decoder) readLength() int {
 	n := d.readUint()
 	if n > uint64(len(d.rest)) {

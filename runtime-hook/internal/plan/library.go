@@ -21,7 +21,7 @@ type Library struct {
 const maxFolderLibraries = 4096
 
 // findLibraries returns the libraries among p's files, links and folders, as ldconfig would find
-// them on the board: a file by its soname, and a link to a library by the link's name.
+// them on the board: a file by its soname, a link to a library by the link's name. It watches all.
 func (c *compiler) findLibraries(p Plan) (out []Library) {
 	for _, m := range p.Mounts {
 		if m.Folder {

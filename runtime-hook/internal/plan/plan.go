@@ -238,7 +238,7 @@ func (c *compiler) addFile(t *tree, e csv.Entry, at string) error {
 		if end != "" {
 			l.File = t.hostPath(end)
 		}
-		if !c.skipIgnored(e, l.Path) && c.claimPath(e, l.Path) {
+		if !c.skipIgnored(e, l.Path) && c.reservePath(e, l.Path) {
 			c.plan.Links = append(c.plan.Links, l)
 		}
 	}
@@ -286,7 +286,7 @@ func (c *compiler) addDevice(t *tree, e csv.Entry, at string) error {
 	if !strings.HasPrefix(at, "/dev/") {
 		c.addProblem(e, csv.Dangerous, false, "%s is a device outside of /dev", at)
 	}
-	if c.claimPath(e, at) {
+	if c.reservePath(e, at) {
 		c.plan.Devices = append(c.plan.Devices, Device{
 			Source: t.hostPath(end), Path: at, Major: unix.Major(stat.Rdev), Minor: unix.Minor(stat.Rdev),
 			Mode: stat.Mode & 0o777, UID: stat.Uid, GID: stat.Gid, From: listedAt(e),
@@ -310,13 +310,13 @@ func describeMode(m fs.FileMode) string {
 
 // addMount adds m, of the entry e, to the plan. It does nothing if another has m's path already.
 func (c *compiler) addMount(e csv.Entry, m Mount) {
-	if c.claimPath(e, m.Path) {
+	if c.reservePath(e, m.Path) {
 		c.plan.Mounts = append(c.plan.Mounts, m)
 	}
 }
 
-// claimPath reserves the path p in the container for the entry e. It returns false if p is taken.
-func (c *compiler) claimPath(e csv.Entry, p string) bool {
+// reservePath reserves the path p in the container for the entry e. It returns false if p is taken.
+func (c *compiler) reservePath(e csv.Entry, p string) bool {
 	if _, ok := c.made[p]; ok {
 		return false
 	}

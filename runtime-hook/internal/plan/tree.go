@@ -44,7 +44,7 @@ func (t *tree) lstat(p string) (fs.FileInfo, error) {
 	return os.Lstat(t.hostPath(p))
 }
 
-// readlink returns the text of the link at p, "" if p is no link.
+// readlink returns the text of the link at p, "" if p is no link. It watches p.
 func (t *tree) readlink(p string) (string, error) {
 	t.watchPath(t.hostPath(p))
 	text, err := os.Readlink(t.hostPath(p))
@@ -54,7 +54,7 @@ func (t *tree) readlink(p string) (string, error) {
 	return text, err
 }
 
-// stat follows all symlinks of p. It returns the path at their end, and its file info.
+// stat follows and watches p's symlinks. It returns the path at their end, and its file info.
 func (t *tree) stat(p string) (end string, info fs.FileInfo, err error) {
 	if end, err = t.resolveFolder(p); err == nil {
 		end, err = t.walkLinks(path.Dir(end), path.Base(end))
@@ -65,7 +65,7 @@ func (t *tree) stat(p string) (end string, info fs.FileInfo, err error) {
 	return end, info, err
 }
 
-// resolveFolder follows the symlinks of p's folder, and leaves p's last element as it is.
+// resolveFolder follows the symlinks of p's folder, but not p itself. It caches folders in t.dirs.
 func (t *tree) resolveFolder(p string) (string, error) {
 	dir, base := path.Split(path.Clean(p))
 	real, ok := t.dirs[dir]
@@ -94,7 +94,7 @@ func (t *tree) nextTarget(p, text string) (string, error) {
 }
 
 // walkLinks follows the symlinks of rest, starting in the resolved folder at, one path element at a
-// time: the element before a ".." must be resolved first. Each element must exist.
+// time: the element before a ".." must be resolved first. Each element must exist, and is watched.
 func (t *tree) walkLinks(at, rest string) (string, error) {
 	links := 0
 	for rest != "" {
