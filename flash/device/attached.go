@@ -27,7 +27,7 @@ func (m machine) listJetsons() ([]Device, error) {
 	return found, err
 }
 
-// listRShims lists BlueFields by the rshims in /dev. It sets Unread for one that it cannot read.
+// listRShims lists BlueFields by the rshim driver's folders in /dev. It sets Unread after an error.
 func (m machine) listRShims() (found []Device) {
 	if m.nodes == "" {
 		return nil
@@ -72,8 +72,8 @@ func readInTime(path string, limit time.Duration) (string, error) {
 	return string(data), err
 }
 
-// listFiles lists those of the files that are regular, as virtual disks with their content. It sets
-// Unread for one that it cannot examine.
+// listFiles lists those of the files that are regular, as virtual disks with the content that it
+// can read. It sets Unread for one whose use it cannot examine.
 func (m machine) listFiles(files []string) (found []Device) {
 	for _, path := range files {
 		info, err := os.Stat(path)

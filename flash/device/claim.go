@@ -65,7 +65,7 @@ func (c *Claimed) Close() error {
 	return c.File.Close()
 }
 
-// explainBusy names the mounts, swaps or programs because of which exclusive open failed with err.
+// explainBusy returns the device's new Refused, or err with the programs that have the device open.
 func (m machine) explainBusy(d Device, err error) error {
 	dir, wrong := m.sysfsDirOf(d.Number)
 	if wrong != nil {
@@ -124,7 +124,7 @@ func dropPartitions(ctx context.Context, f *os.File, d Device) error {
 	}
 	if err != nil {
 		_ = rereadOnce(f) // as it was, as far as that is possible; the first error counts
-		return fmt.Errorf("%w; nothing was written", here.partitionsHeld(dir, err))
+		return fmt.Errorf("%w; nothing was written", here.explainHeld(dir, err))
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (c *Claimed) RereadTable(ctx context.Context) error {
 	case errors.Is(err, unix.EACCES) && len(partitionDirs(dir)) == 0:
 		return nil // whoever is not root had no old partitions in the kernel; udev reads the new ones
 	}
-	return fmt.Errorf("the image is written and proved, but the kernel has not read its partition table: %w\nnext: blockdev --rereadpt %s  # or unplug it and plug it in", here.partitionsHeld(dir, err), c.device.Path)
+	return fmt.Errorf("the image is written and proved, but the kernel has not read its partition table: %w\nnext: blockdev --rereadpt %s  # or unplug it and plug it in", here.explainHeld(dir, err), c.device.Path)
 }
 
 // retryWhile runs try again, for up to LockPatience, while it returns the error busy: udev or
@@ -208,9 +208,9 @@ func retryWhile(ctx context.Context, busy error, try func() error) error {
 	}
 }
 
-// partitionsHeld adds to an EBUSY which mounts and programs use the disk's partitions, and to a
+// explainHeld adds to an EBUSY which mounts and programs use the disk's partitions, and to a
 // permission error that it takes root. It returns any other error as it is.
-func (m machine) partitionsHeld(dir string, err error) error {
+func (m machine) explainHeld(dir string, err error) error {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return fmt.Errorf("it has partitions, and only root can have the kernel drop them: %w; nothing was written to it\nnext: repeat the line as root", err)
@@ -220,7 +220,7 @@ func (m machine) partitionsHeld(dir string, err error) error {
 	var held []string
 	u, _ := m.findUses() // the programs say enough
 	for _, p := range partitionDirs(dir) {
-		found := m.findClaims(p, u)
+		found := m.allUses(p, u)
 		if open := m.findOpeners([]string{readAttribute(p, "dev")}, false); len(open) > 0 {
 			found = append(found, "open"+byPrograms(open))
 		}

@@ -145,7 +145,7 @@ func (d Device) SameAs(other Device) bool {
 // Exists reports whether the device exists. A virtual disk that the flash will create does not.
 func (d Device) Exists() bool { return d.exists }
 
-// Describe prints the device, its content and the warnings about it, before the user confirms it.
+// Describe prints the device, its content and its warnings, but not Refused, before a confirmation.
 func (d Device) Describe(w io.Writer) {
 	fmt.Fprintf(w, "%s: %s, %s", d.Path, d.Kind, d.sizeOrChip())
 	for _, field := range []struct{ name, value string }{

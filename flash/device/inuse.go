@@ -46,8 +46,8 @@ func (u uses) addUse(number, what string) {
 	}
 }
 
-// addAllMounts adds the mounts of every process's mount namespace. Those of a container or of a
-// desktop's sandbox are not in this program's.
+// addAllMounts adds the mounts of every process's mount namespace that this user may read. Those of
+// a container or of a desktop's sandbox are not in this program's.
 func (m machine) addAllMounts(u uses) error {
 	data, err := os.ReadFile(filepath.Join(m.proc, "self/mountinfo"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -38,7 +38,7 @@ func NewPending(d Device) (*Pending, error) {
 	return &Pending{File: f, device: d}, nil
 }
 
-// createPending creates and locks a new file beside path, so that no other process has it open. It
+// createPending creates a file beside path and locks it, unless the file system has no locks. It
 // removes the file of a killed flash. It returns errBusy if another flash has locked the file.
 func createPending(path string) (*os.File, error) {
 	for {
@@ -131,7 +131,7 @@ func (p *Pending) Close() error {
 }
 
 // Replace syncs the file and renames it to the virtual disk's path. It refuses to replace another
-// disk than the confirmed, or one that a running machine has locked and would still write to.
+// disk than the confirmed, or one that a virtual machine has locked and would still write to.
 func (p *Pending) Replace() error {
 	if err := p.Sync(); err != nil { // takes long, so it comes before the last look
 		return err

@@ -11,9 +11,9 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// findClaims returns the uses of a device or a partition, also those by LVM, encryption, RAID,
+// allUses returns the uses of a device or a partition, also those by LVM, encryption, RAID,
 // multipath and bcache on top of it.
-func (m machine) findClaims(dir string, u uses) []string {
+func (m machine) allUses(dir string, u uses) []string {
 	found := slices.Clone(u[readAttribute(dir, "dev")])
 	holders, _ := os.ReadDir(filepath.Join(dir, "holders")) // one that has no such folder has no holders
 	for _, h := range holders {
@@ -25,7 +25,7 @@ func (m machine) findClaims(dir string, u uses) []string {
 		if name := readAttribute(holder, "dm/name"); name != "" {
 			title += " (" + name + ")"
 		}
-		found = append(found, m.findClaims(holder, u)...)
+		found = append(found, m.allUses(holder, u)...)
 		found = append(found, "part of "+title)
 	}
 	return found
@@ -82,19 +82,19 @@ func (m machine) refusalReason(dir string, d Device, u uses) string {
 
 // useReason returns that the device holds the running system, or what uses it; "" if nothing does.
 func (m machine) useReason(dir string, d Device, u uses) string {
-	claims := m.findClaims(dir, u)
+	found := m.allUses(dir, u)
 	for _, p := range d.Partitions {
 		for _, use := range p.Uses {
-			claims = append(claims, p.Name+": "+use)
+			found = append(found, p.Name+": "+use)
 		}
 	}
-	for _, c := range claims {
-		if _, reason, ok := strings.Cut(c, systemPrefix); ok {
+	for _, use := range found {
+		if _, reason, ok := strings.Cut(use, systemPrefix); ok {
 			return systemPrefix + reason
 		}
 	}
-	if len(claims) > 0 {
-		return "in use: " + strings.Join(claims, "; ")
+	if len(found) > 0 {
+		return "in use: " + strings.Join(found, "; ")
 	}
 	return ""
 }

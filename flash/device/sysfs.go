@@ -138,7 +138,7 @@ func (m machine) readDevice(dir string, uses uses) Device {
 	d.Port = m.portOf(dir, d.Bus)
 	for _, p := range partitionDirs(dir) {
 		d.Partitions = append(d.Partitions, Content{
-			Name: filepath.Base(p), SizeBytes: sizeBytes(p), Uses: m.findClaims(p, uses), OffsetBytes: sectorsInBytes(p, "start"),
+			Name: filepath.Base(p), SizeBytes: sizeBytes(p), Uses: m.allUses(p, uses), OffsetBytes: sectorsInBytes(p, "start"),
 		})
 	}
 	d.Refused = m.refusalReason(dir, d, uses)
@@ -267,7 +267,7 @@ func hasAttribute(dir, name string) bool {
 }
 
 // readAttribute returns up to 256 bytes of a sysfs attribute without control characters; "" if it
-// does not exist. Devices choose the text, and terminals show it.
+// cannot be read. Devices choose the text, and terminals show it.
 func readAttribute(dir, name string) string {
 	data, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
