@@ -53,7 +53,7 @@ func Loop(t *testing.T, size int64, args ...string) (device, file string) {
 }
 
 // Attach attaches a loop device by losetup, with args that end in the file, until the test ends. It
-// removes the partitions of the loop device's last file, and skips the test if losetup fails.
+// clears its partitions and read-only flag of an earlier test. If losetup fails, it skips the test.
 func Attach(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("losetup", append([]string{"--find", "--show"}, args...)...).CombinedOutput()

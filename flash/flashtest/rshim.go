@@ -55,7 +55,7 @@ type DPU struct {
 	overOnce sync.Once
 }
 
-// MountDPUs mounts DPUs as rshim0, ... and returns folders. It skips the test without FUSE or root.
+// MountDPUs mounts DPUs as rshim0, ... until the test ends. It skips the test without FUSE or root.
 func MountDPUs(t *testing.T, dpus ...*DPU) []string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -87,7 +87,7 @@ func MountDPUs(t *testing.T, dpus ...*DPU) []string {
 }
 
 // unmountTree unmounts the simulated driver, and waits for programs that have a file open. After a
-// minute it fails the test. Removing a folder with a hanging file would never end.
+// minute it detaches it and fails the test. Removing a folder with a hanging file would never end.
 func unmountTree(t *testing.T, server *fuse.Server, at string) {
 	t.Helper()
 	var err error
@@ -146,7 +146,7 @@ func (d *DPU) Swap(name string) {
 // TimeOut ends hanging writes with ETIMEDOUT, as the driver does after its BOOT_TIMEOUT.
 func (d *DPU) TimeOut() { d.overOnce.Do(func() { close(d.over) }) }
 
-// restart simulates a reset: the messages start again, and the log is lost unless KeepsLog is set.
+// restart counts and simulates a reset: messages start again, and the log is lost without KeepsLog.
 func (d *DPU) restart() {
 	d.resets++
 	d.next, d.away = 0, 0
@@ -232,7 +232,7 @@ func (p *bootHandle) Write(ctx context.Context, data []byte, _ int64) (uint32, s
 	return uint32(len(data)), 0
 }
 
-// Release ends the push, after which misc is gone for AwayFor readings.
+// Release ends and counts the push, after which misc is gone for AwayFor readings.
 func (p *bootHandle) Release(context.Context) syscall.Errno {
 	d := p.dpu
 	d.mu.Lock()

@@ -41,8 +41,8 @@ func CheckImage(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
 	return l.checkSize(sizeBytes, sectorBytes)
 }
 
-// FindGPTEntries returns offset and length of the partition entries of an image's first GPT, by its
-// header, and second, where those of the other GPT begin; all 0 without protective MBR or GPT.
+// FindGPTEntries returns offset and length of the partition entries of an image's first GPT, and
+// where those of the second begin, by the unverified header; all 0 without protective MBR or GPT.
 func FindGPTEntries(image io.ReaderAt) (offset, length, second int64) {
 	mbr, p := make([]byte, 512), make([]byte, 512)
 	_, _ = image.ReadAt(mbr, 0) // an unreadable image has no GPT

@@ -127,7 +127,7 @@ type textAt struct {
 	n   int
 }
 
-// detect returns the content if the source has the format's magic and passes its read function.
+// detect returns the content if the source has the format's magic, if any, and read accepts it.
 func (k format) detect(s *source) (Content, bool) {
 	if len(k.at) == 0 {
 		return k.read(s, 0)
