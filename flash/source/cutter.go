@@ -89,7 +89,7 @@ func (c *cutter) skipZeros(n int64) error {
 
 // eachPart splits the next n bytes into parts that are wanted or not, calls take for each, and
 // advances by the number of bytes that take used. It ends the current piece at unwanted parts and
-// at each MiB. Bytes beyond the section or after the last one to peek at are an error.
+// at each MiB. Bytes beyond the section, or with peeks after the last wanted, are an error.
 func (c *cutter) eachPart(n int64, take func(n int64, wanted bool) (int64, error)) error {
 	if n < 0 || n > maxImageBytes-c.off {
 		return errTooLarge

@@ -94,8 +94,8 @@ func hasMagic(magic ...string) func([]byte) bool {
 	}
 }
 
-// Open recognizes the form of f by its content, and refuses a file that is no image, or that has
-// the name of a packed form without its content. The caller closes f.
+// Open recognizes the form of f by its content. It refuses an empty file, a format that it cannot
+// unpack, a packed file in another, and a packed form's name on other content. The caller closes f.
 func Open(f File, name string) (*Image, error) {
 	m, err := openImage(f, name)
 	if err != nil {
@@ -104,7 +104,7 @@ func Open(f File, name string) (*Image, error) {
 	return m, nil
 }
 
-// openImage makes the decoder of f's form. It refuses what is empty, no image, or no regular file.
+// openImage is Open without the file's name in errors. Content of no known form is a plain image.
 func openImage(f File, name string) (*Image, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -148,8 +148,8 @@ func findForm(head []byte) *form {
 	return nil
 }
 
-// checkPlain returns an error for a file that is no plain image: by its content, or because its
-// name has the suffix of another form. Such a file may be a failed download.
+// checkPlain returns an error if a plain image begins like another packed format, or has the name
+// of a packed form. Such a file may be a failed download.
 func checkPlain(head []byte, name string) error {
 	if err := checkNotPacked(head); err != nil {
 		return err

@@ -191,11 +191,11 @@ func (s *blockReader) passBlock(b block, hasOutput bool, about blockNote) {
 }
 
 // resetZeros records that no known zeros end the decoder's input. If the last block may be zeros,
-// but describes it.
-func (s *blockReader) resetZeros(but possibleZeros) {
+// doubt describes it.
+func (s *blockReader) resetZeros(doubt possibleZeros) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.zeros, s.doubt = 0, but
+	s.zeros, s.doubt = 0, doubt
 }
 
 // endingZeros returns how many zeros are known to end the decoder's input, with newly proved ones.
