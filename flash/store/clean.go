@@ -18,7 +18,7 @@ type CleanOptions struct {
 	Yes  bool // remove; otherwise only say what would go
 }
 
-// Check returns an error if the options would remove everything.
+// Check returns an error without Keep, because only artifacts with a person's tag would stay.
 func (o CleanOptions) Check() error {
 	if o.Keep <= 0 {
 		return errors.New("--keep is missing: say how many artifacts of each board stay")

@@ -265,7 +265,7 @@ func (f *folder) remove(ctx context.Context, digests []string, dry bool) (freed 
 
 const maxDepth = 4 // of an index inside an index
 
-// markNeeded adds to needed a manifest or index, at most maxDepth deep, and all that it names.
+// markNeeded adds to needed a manifest or index and all that it names. Over maxDepth is an error.
 func (f *folder) markNeeded(ctx context.Context, d v1.Descriptor, needed map[string]bool, depth int) error {
 	if needed[d.Digest.Encoded()] {
 		return nil

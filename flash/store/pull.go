@@ -47,8 +47,8 @@ type Pulled struct {
 	FetchedBytes int64    `json:"fetchedBytes"`
 }
 
-// Pull copies an artifact from a store into a folder. It keeps files that are right already. It
-// writes artifact.json last, so that no reader mistakes a part of an artifact for all of it.
+// Pull copies an artifact without its report from a store into a folder. It keeps files that are
+// right already. It writes artifact.json last, so that no reader mistakes a part for all of it.
 func Pull(ctx context.Context, reference string, opt PullOptions) (Pulled, error) {
 	s, place, err := openFor(reference, toPull)
 	if err != nil {

@@ -32,8 +32,8 @@ type Pushed struct {
 }
 
 // Push copies the artifact in dir, and its report below reports, into the store that reference
-// names. It sends only missing blobs, and tags last, so that a tag always names a complete
-// artifact. It adds the reference's tag to tags. Without any it makes one by defaultTag.
+// names. It compresses disk images, sends only missing blobs, and tags last: a tag always names a
+// complete artifact. It adds the reference's tag to tags. Without any it makes one by defaultTag.
 func Push(ctx context.Context, dir, reports, reference string, tags []string) (Pushed, error) {
 	for _, tag := range tags {
 		if err := fetch.CheckTag(tag); err != nil {

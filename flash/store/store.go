@@ -50,14 +50,14 @@ type blob struct {
 	open func() (io.ReadCloser, error)
 }
 
-// The actions of a user in a store. Registries grant each of them separately.
+// The actions of a user in a folder. A registry itself decides what it grants.
 const (
 	toPull  = "pull"
 	toPush  = "pull,push"
 	toClean = "pull,delete"
 )
 
-// open opens a folder by openFolder, or a repository, for which it sends no request.
+// open opens a folder by openFolder, or a repository, for any actions and without a request.
 func open(place fetch.Place, actions string) (Store, error) {
 	if place.Folder == "" {
 		return &registry{place.Repository()}, nil
@@ -65,7 +65,7 @@ func open(place fetch.Place, actions string) (Store, error) {
 	return openFolder(place.Folder, actions)
 }
 
-// openFor opens a store for actions such as toPull. It also returns the parsed reference.
+// openFor opens a store by open, for actions such as toPull. It also returns the parsed reference.
 func openFor(reference, actions string) (Store, fetch.Place, error) {
 	place, err := fetch.ParsePlace(reference)
 	if err != nil {
