@@ -126,7 +126,7 @@ func (c *Copy) startWriters(ctx context.Context, r *run, lost func(), done *sync
 	}
 }
 
-// writePiece writes a piece to the device. Bytes of the held ends go to memory, for Complete.
+// writePiece writes a piece to the device. The held first and last MiB go to memory, for Complete.
 func (c *Copy) writePiece(p piece, buf []byte) (err error) {
 	splitSpan(source.Span{Off: p.off, Len: int64(len(p.data))}, c.heldSpans(), func(s source.Span, h int) {
 		data := p.data[s.Off-p.off:][:s.Len]

@@ -149,8 +149,8 @@ func (d *Disk) errorAdvice(err error) string {
 // removalWait is how long the kernel may need to notice that a device was removed.
 const removalWait = time.Second
 
-// wasRemoved reports whether a block device is gone, which has no size. If err is EIO, it waits for
-// that up to removalWait.
+// wasRemoved reports whether a block device is gone: then it has no size. If err is EIO, it waits
+// for that up to removalWait.
 func (d *Disk) wasRemoved(err error) bool {
 	if !d.block {
 		return false

@@ -46,7 +46,7 @@ func (c *Copy) heldSpans() []source.Span {
 	return found[:len(c.held)]
 }
 
-// keepHeld copies old to new content of the held ends inside s, which a block map leaves out.
+// keepHeld copies old to new content of the held first and last MiB, inside s, a hole of the map.
 func (c *Copy) keepHeld(s source.Span) {
 	splitSpan(s, c.heldSpans(), func(s source.Span, i int) {
 		if i >= 0 {
@@ -56,8 +56,8 @@ func (c *Copy) keepHeld(s source.Span) {
 	})
 }
 
-// beginWriting must run before each write. The first call saves the ends of a marked device, zeroes
-// them and checks the device's real size. Later calls return the first's error.
+// beginWriting must run before each write. The first call, if Marked, saves the first and last MiB,
+// zeroes them and checks the device's real size. Later calls return the first's error.
 func (c *Copy) beginWriting() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,8 +74,8 @@ func (c *Copy) beginWriting() error {
 	return c.beginErr
 }
 
-// saveEnds passes the ends to c.Save, in case the user wants them back. It skips ends that are
-// zero: those are of an interrupted flash, which saved the old ones.
+// saveEnds passes the old first and last MiB to c.Save, if set, in case the user wants them back.
+// It skips zeros: an interrupted flash wrote those, and saved the old content.
 func (c *Copy) saveEnds() error {
 	for _, h := range c.held {
 		if c.Save == nil || source.IsZero(h.old) {
@@ -88,8 +88,8 @@ func (c *Copy) saveEnds() error {
 	return nil
 }
 
-// zeroEnds zeroes the held ends and reads them back, the beginning first. It returns an error for a
-// device that is smaller than it says, which drops or misplaces writes to its end.
+// zeroEnds zeroes the held first and last MiB and reads them back. It returns an error for a device
+// that is smaller than it says, which drops or misplaces writes to its end.
 func (c *Copy) zeroEnds() error {
 	empty := source.Buffer(markBytes)
 	// Both at once, so that a crash hardly finds only one of them zeroed.
@@ -138,8 +138,8 @@ func (c *Copy) proveSize(end *heldEnd, buf []byte) error {
 	return nil
 }
 
-// Complete writes and reads back the held ends, the beginning of the device last. It does nothing
-// if the copy has failed, and returns the copy's error.
+// Complete writes and reads back the held last MiB, and then the first. It does nothing if the copy
+// has failed, and returns the copy's error.
 func (c *Copy) Complete(ctx context.Context) error {
 	if c.Err() == nil {
 		c.setError(c.writeEnds(ctx))
@@ -147,7 +147,7 @@ func (c *Copy) Complete(ctx context.Context) error {
 	return c.Err()
 }
 
-// writeEnds writes the held ends, the last first, unless the device has the image already.
+// writeEnds writes the held last MiB, then the first, unless the device has the image already.
 func (c *Copy) writeEnds(ctx context.Context) error {
 	if !c.Touched() && !c.heldChanged() {
 		return context.Cause(ctx)

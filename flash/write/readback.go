@@ -95,7 +95,7 @@ func (c *Copy) countVerified(r *run, part int) {
 	c.Count(n)
 }
 
-// outsideHeld returns how many of a part's bytes lie outside the held ends.
+// outsideHeld returns how many of a part's bytes lie outside the held first and last MiB.
 func (c *Copy) outsideHeld(r *run, p *part) (n int64) {
 	s := p.span()
 	s.Off += r.Base
@@ -107,7 +107,7 @@ func (c *Copy) outsideHeld(r *run, p *part) (n int64) {
 	return n
 }
 
-// readSum returns the sum of a part on the device. It takes unwritten held ends from memory.
+// readSum returns the sum of a part on the device. The held first and last MiB come from memory.
 func (c *Copy) readSum(r *run, p *part, buf []byte) (uint64, error) {
 	s := p.span()
 	s.Off += r.Base
@@ -159,7 +159,7 @@ func (c *Copy) rewriteWrongParts(ctx context.Context, r *run, found []wrongPart)
 	return c.readBack(ctx, r)
 }
 
-// rewritePiece writes a decoded piece to the device again, outside the held ends.
+// rewritePiece writes a decoded piece to the device again, outside the held first and last MiB.
 func (c *Copy) rewritePiece(ctx context.Context, r *run, p source.Piece) error {
 	return eachOutside(source.Span{Off: r.Base + p.Off, Len: p.Len}, c.heldSpans(), func(s source.Span) error {
 		if p.Data == nil {

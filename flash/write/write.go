@@ -40,7 +40,7 @@ type Options struct {
 	Blind   bool          // nothing is read back
 }
 
-// DataBytes returns how many bytes are written or compared. Without a map, zeros count as data.
+// DataBytes returns how many bytes are data, also those of Except. Without a map, zeros are data.
 func (o Options) DataBytes() int64 {
 	if o.Blocks == nil {
 		return o.Size
@@ -93,7 +93,7 @@ type run struct {
 	next   int64         // the end of the last piece
 }
 
-// newRun returns the state of a Run, with the spans to decode, to zero and to leave by the map.
+// newRun returns the state of a Run: by the map, the spans to decode, those to zero, and the holes.
 func newRun(src *source.Image, to []*Copy, o Options) *run {
 	r := &run{Options: o, src: src, to: to, queue: newReorderQueue(src.Sections())}
 	if o.Blocks != nil {

@@ -39,8 +39,8 @@ func (r *run) eachEmpty(work func(s source.Span, how string) error) error {
 	return nil
 }
 
-// clearSpan zeroes a span of the image outside the held ends. If how is Keep, it only copies the
-// old content of the held ends inside the span. A fresh file is zero already.
+// clearSpan zeroes a span of the image outside the held first and last MiB of the device. If how is
+// Keep, it only has those keep their old content inside the span. A fresh file is zero already.
 func (c *Copy) clearSpan(ctx context.Context, r *run, s source.Span, how string) error {
 	s.Off += r.Base
 	if how == Keep {
