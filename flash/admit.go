@@ -22,7 +22,7 @@ import (
 const defaultLargestGiB = 512
 
 // checkDevice returns an error if d must not be written, or not for this board: because of its
-// kind, its size, its use on this machine, or because d is a file of an artifact.
+// kind, its use on this machine, a disk's size over the limit, or because it is an artifact's file.
 func checkDevice(spec images.Spec, d device.Device) error {
 	if !slices.Contains(spec.Flash.Kinds, d.Kind) {
 		return fmt.Errorf("it is a device of kind %s; board.yml names for this board: %s (flash.kinds)\nnext: boards --json  # a board of your own may extend this one with flash: {kinds: [%[1]s]}", d.Kind, strings.Join(spec.Flash.Kinds, ", "))
@@ -43,8 +43,8 @@ func checkDevice(spec images.Spec, d device.Device) error {
 	return nil
 }
 
-// checkFolder returns an error if the folder of d does not exist: name, d's path as typed, may be
-// wrong. d must be a new virtual disk. It allows the board's folder machine, for up and virt start.
+// checkFolder returns an error if the folder of d, a new virtual disk, does not exist: the user may
+// have mistyped name. Only the board's folder machine may be missing: newDisk makes it for up.
 func checkFolder(artifact images.Artifact, name string, d device.Device) error {
 	dir := filepath.Dir(d.Path)
 	switch info, err := os.Stat(dir); {

@@ -193,8 +193,8 @@ func pruneOldest(dir string, keep int) error {
 	return err
 }
 
-// newDisk creates the pending file of a virtual disk, sparse and as large as the image. It returns
-// an error if the file system has too little free space.
+// newDisk creates the pending file of a virtual disk, sparse and as large as the image, and its
+// folder if that is missing. It returns an error if the file system has too little free space.
 func newDisk(j *imageJob, d device.Device) (*device.Pending, error) {
 	f, err := device.NewPending(d)
 	if err != nil {
@@ -210,7 +210,7 @@ func newDisk(j *imageJob, d device.Device) (*device.Pending, error) {
 	return f, nil
 }
 
-// checkSpace returns an error if dir's file system has less free space than the image's data needs.
+// checkSpace returns an error if dir has less free space than the data of image and seed needs.
 func (j *imageJob) checkSpace(dir string) error {
 	free, err := localfile.FreeBytes(dir)
 	if err != nil {

@@ -158,9 +158,9 @@ func Write(ctx context.Context, spec images.Spec, artifact images.Artifact, devi
 	return receipts[0], nil
 }
 
-// WriteAll writes the artifact to devices of one kind and reads it back. A virtual disk appears
-// complete or not at all. An incomplete block device has zeros in place of its partition table, so
-// that nothing uses it; call WriteAll again to resume. If a device fails, WriteAll still finishes
+// WriteAll asks for a confirmation and writes the artifact to devices of one kind. It reads disks
+// back. A virtual disk appears complete or not at all. An incomplete block device has zeros instead
+// of its partition table; call WriteAll again to resume. If a device fails, WriteAll still finishes
 // the others: it returns receipts of the complete ones, and a *Failed with those of the others.
 func WriteAll(ctx context.Context, spec images.Spec, artifact images.Artifact, devices []string, o Options) ([]Receipt, error) {
 	var receipts []Receipt
@@ -181,7 +181,7 @@ func WriteAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 }
 
 // writeAll verifies the image, makes the job and shows it. Then it asks for a confirmation, writes,
-// and records the receipts. A dry run ends before the confirmation.
+// and records the receipts and, for a policy, the build. A dry run ends before the confirmation.
 func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, chosen []device.Device, o Options) (_ []Receipt, err error) {
 	if o.Out == nil {
 		o.Out = io.Discard

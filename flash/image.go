@@ -96,7 +96,7 @@ func (j *imageJob) closeHead() {
 	}
 }
 
-// close closes the image and removes the work folder. closeWriters closes the devices.
+// close closes image and seed, and removes the work folder. closeWriters closes the devices.
 func (j *imageJob) close() {
 	j.closeHead()
 	j.image.close()
@@ -373,8 +373,8 @@ func (m mappedImage) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// checkFit returns an error if a block device is smaller than the image. For an SSH identity, once
-// the size is known, it sets j.place to the partition to write, or returns an error without one.
+// checkFit returns an error if a block device is smaller than the image. If the size is unknown and
+// one may be, it calls prepare. For an SSH identity, it sets j.place once the size is known.
 func (j *imageJob) checkFit(ctx context.Context) (err error) {
 	least := max(j.size, j.source.LeastBytes())
 	for _, d := range j.devices {
@@ -610,7 +610,7 @@ func (j *imageJob) withUnfinished(err error) error {
 	return fmt.Errorf("%w%s", err, b.String())
 }
 
-// collectReceipts returns the receipts of the complete devices, and a *Failed with any others.
+// collectReceipts sets Untouched, and returns complete devices' receipts, and a *Failed of others.
 func (j *imageJob) collectReceipts() ([]Receipt, error) {
 	var receipts []Receipt
 	var errs []error

@@ -35,7 +35,7 @@ func MapImage(ctx context.Context, path string) (source.Made, error) {
 }
 
 // refuseListed returns an error if the artifact.json in path's folder lists the file. Slipway must
-// not change a file whose digest may be signed.
+// not change a file whose digest may be signed. An unreadable artifact.json lists nothing.
 func refuseListed(path string) error {
 	a, err := images.OpenArtifact(filepath.Dir(path))
 	if err == nil && slices.ContainsFunc(a.Files, func(f images.File) bool { return f.Name == filepath.Base(path) }) {

@@ -264,7 +264,7 @@ func (p *imageResolver) signedFolder(ctx context.Context, o *fetch.Origin) error
 	return fmt.Errorf("%s is not signed, only the artifact.json beside it, which lists it\nnext: %s", o.PathOf(o.Name()), step)
 }
 
-// verifySigners verifies signatures of the file called name for every list, and returns the signers.
+// verifySigners verifies signatures of the file called name for every list and returns the signers.
 func (p *imageResolver) verifySigners(ctx context.Context, at trust.Place, name string, of trust.Content) ([]string, error) {
 	signers, err := p.lists.Verify(ctx, at, name, of)
 	return namesOf(signers), err

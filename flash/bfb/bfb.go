@@ -51,8 +51,8 @@ type Stream struct {
 // padSize rounds a size up to the padding of 8 bytes.
 func padSize(n int64) int64 { return (n + 7) &^ 7 }
 
-// Read reads all headers of a stream of size bytes. The versions of one image must ascend, and the
-// images that a header announces must follow. Only Check verifies the images' checksums.
+// Read reads all headers of the stream in r, whose size includes trailing data. The versions of one
+// image must ascend, and images that a header announces must follow. Only Check verifies checksums.
 func Read(r io.ReaderAt, size int64) (Stream, error) {
 	var s Stream
 	if size < headerBytes {

@@ -134,7 +134,7 @@ func (l *lexer) skipSeparators() {
 	}
 }
 
-// readPart reads a quoted string, an escaped character, or one plain character of a word.
+// readPart adds a quoted string or one character to out. A $ or ` that bash expands sets w.expands.
 func (l *lexer) readPart(w *word, out *strings.Builder) error {
 	c := l.text[l.pos]
 	switch {

@@ -81,7 +81,7 @@ func pathIn(folder, name string) string {
 	return filepath.Join(folder, name)
 }
 
-// readSigners reads the policy's file of signers, by read. folder is that of a relative name.
+// readSigners reads the list of signers that p names, if any, by read. folder has relative names.
 func (p *Policy) readSigners(folder string, read func(name string) ([]byte, error)) error {
 	if p.Signers == "" {
 		return nil

@@ -152,7 +152,7 @@ func parseSSH(text, rest string) (reference, error) {
 	return sftpReference(text, host, "/"+name)
 }
 
-// sftpReference returns a reference of a file by SFTP. It refuses a missing name.
+// sftpReference returns a reference of a file by SFTP. It refuses a path without a safe file name.
 func sftpReference(text, host, name string) (reference, error) {
 	if host == "" || SafeFileName(name) == "" {
 		return reference{}, fmt.Errorf("%q: want host:path or ssh://host/path of a file", text)

@@ -95,7 +95,7 @@ func (r *Repository) Try(ctx context.Context, call func(context.Context, *remote
 }
 
 // Fetch fetches a blob into the file called name below the folder dir, and verifies its size and
-// digest. It resumes the partial file of an earlier run.
+// digest. It reuses the complete file of an earlier run, or resumes the partial one.
 func (r *Repository) Fetch(ctx context.Context, d v1.Descriptor, name, dir string) (File, error) {
 	ref := reference{kind: kindOCI, text: r.String() + "@" + string(d.Digest), host: r.Host, repo: r.Name, sum: string(d.Digest)}
 	o := &Origin{ref: ref, opt: Options{Dir: dir}, from: r.r}

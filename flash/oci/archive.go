@@ -191,8 +191,8 @@ func (s *savedStore) Open(_ context.Context, d v1.Descriptor) (Blob, error) {
 	return s.source.openSized(name, d)
 }
 
-// makeManifest returns an OCI manifest of an image of at most maxLayers layers. The image's
-// configuration must list as many layers.
+// makeManifest returns a manifest, of docker's type, of an image of at most maxLayers layers, and
+// records its files for Open. The image's configuration must list as many layers.
 func (s *savedStore) makeManifest(one savedImage) (v1.Manifest, error) {
 	doc := v1.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: dockerManifest}
 	if len(one.Layers) > maxLayers {

@@ -277,7 +277,7 @@ type messageLog struct {
 }
 
 // newMessages returns the messages of a reading after those of the last one, and keeps the reading.
-// It returns all if the reading does not begin with those.
+// It returns all if the reading does not begin with those, or if the driver clears read messages.
 func (j *messageLog) newMessages(reading []string) []string {
 	if j.clears {
 		return reading

@@ -205,8 +205,8 @@ func (l layout) diskBytes() int64 {
 
 // checkFiles returns an error if a file in dir is larger than its partition, or the partitions are
 // larger than their device. NVIDIA's tools would notice that only when they write the partition.
-// stands maps placeholders such as APPFILE to the files that the scripts use.
-func (l layout) checkFiles(dir string, stands map[string]string) error {
+// placeholders maps names such as APPFILE to the files that the scripts use for them.
+func (l layout) checkFiles(dir string, placeholders map[string]string) error {
 	var wrong []error
 	for _, d := range l.devices {
 		var used int64
@@ -214,7 +214,7 @@ func (l layout) checkFiles(dir string, stands map[string]string) error {
 			if p.sizeBytes > 0 && !p.fills && used <= 1<<60 {
 				used += min(p.sizeBytes, 1<<60)
 			}
-			if err := p.checkFile(dir, stands); err != nil {
+			if err := p.checkFile(dir, placeholders); err != nil {
 				wrong = append(wrong, fmt.Errorf("%s: %w", l.name, err))
 			}
 		}
@@ -226,11 +226,11 @@ func (l layout) checkFiles(dir string, stands map[string]string) error {
 	return errors.Join(wrong...)
 }
 
-// checkFile returns an error if the partition's file does not fit into it. stands: see checkFiles.
+// checkFile returns an error if the partition's file is too large; for placeholders see checkFiles.
 // It accepts a missing file, and any file of a partition table or of one whose size is not fixed.
-func (p partition) checkFile(dir string, stands map[string]string) error {
+func (p partition) checkFile(dir string, placeholders map[string]string) error {
 	file := p.file
-	if other, ok := stands[file]; ok {
+	if other, ok := placeholders[file]; ok {
 		file = other
 	}
 	if file == "" || p.sizeBytes <= 0 || p.fills || p.isTable() || !filepath.IsLocal(file) {

@@ -71,8 +71,8 @@ func copyLog(from, to string) {
 	}
 }
 
-// unmountBoard unmounts the board's command disk after an interrupted script. It finds the disk by
-// port or sessionID, because the board may return on the same connector's faster bus.
+// unmountBoard unmounts the command disk, which takes the board's commands, if it is still mounted.
+// It finds the disk by port or sessionID: the board may return on the same connector's faster bus.
 func (h Host) unmountBoard(port, session string) error {
 	data, err := os.ReadFile(filepath.Join(h.Proc, "self/mountinfo"))
 	if err != nil {

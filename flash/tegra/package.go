@@ -152,8 +152,8 @@ func (p *Package) findFlow() error {
 var callsRCM = plaintext.Regexp(`(?m)^[^#\n]*\btegrarcm(_v2)?"? +(-|\$\{).*$`)
 
 // findAcceptsAnyBoard sets acceptsAnyBoard if the package's scripts do not tell NVIDIA's programs
-// which USB device is meant. The helper of tegra210 omits it when it reads the chip, that of R39 when
-// it reads the module's data. The doflash.sh of a package signed at build time ignores its arguments.
+// which USB device is meant: tegra210's helper as it reads the chip, R39's as it reads the module's
+// data, and doflash.sh of a package signed at build time, because it ignores its arguments.
 func (p *Package) findAcceptsAnyBoard() error {
 	helper, err := localfile.Read(filepath.Join(p.Dir, p.helper), layoutBytes)
 	if err != nil {
@@ -205,13 +205,13 @@ func (p *Package) isPresigned() bool { return p.hasFile(".presigning-vars") }
 
 // Check refuses files that do not fit into their partitions, and a missing root file system.
 func (p *Package) Check() error {
-	stands := map[string]string{
+	placeholders := map[string]string{
 		"APPFILE": p.vars["ROOTFS_IMAGE"], "APPFILE_b": p.vars["ROOTFS_IMAGE"],
 		"DATAFILE": p.vars["DATAFILE"],
 	}
 	var wrong []error
 	for _, l := range p.layouts {
-		wrong = append(wrong, l.checkFiles(p.Dir, stands))
+		wrong = append(wrong, l.checkFiles(p.Dir, placeholders))
 	}
 	if err := errors.Join(wrong...); err != nil {
 		return fmt.Errorf("the package does not fit together, and no board was touched:\n%w", err)

@@ -85,7 +85,7 @@ func isBelow(dir, folder string) bool {
 	}
 }
 
-// ReadRegular reads a regular file of up to most bytes. It refuses symbolic links, devices and FIFOs.
+// ReadRegular reads a regular file of up to most bytes. It refuses symbolic links, devices, FIFOs.
 func ReadRegular(path string, most int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ELOOP) {

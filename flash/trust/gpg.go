@@ -94,7 +94,7 @@ func (s Signers) runGPGV(ctx context.Context, dir, signature string, data io.Rea
 var errNoVerdict = errors.New("gpgv has not said who signed it")
 
 // parseStatus returns the signers in gpgv's status. Signatures must be valid, of files, not texts.
-func parseStatus(status []byte, ring string) (string, error) {
+func parseStatus(status []byte, ringFile string) (string, error) {
 	if len(status) > maxStatusBytes {
 		return "", fmt.Errorf("gpgv says more than %d MiB of the signature", maxStatusBytes>>20)
 	}
@@ -119,7 +119,7 @@ func parseStatus(status []byte, ring string) (string, error) {
 		case word == "REVKEYSIG":
 			return "", fmt.Errorf("signed by %s, whose GPG key %s is revoked", user, key)
 		case word == "ERRSIG" && len(fields) > 5 && fields[5] == "9":
-			return "", fmt.Errorf("signed by GPG key %s, which %s does not hold", key, ring)
+			return "", fmt.Errorf("signed by GPG key %s, which %s does not hold", key, ringFile)
 		case word == "ERRSIG":
 			return "", errNoVerdict
 		case word == "GOODSIG":

@@ -110,8 +110,8 @@ func (s Sums) Named(name string) (digest string, ok bool) {
 	return digest, ok
 }
 
-// DigestOf returns the digest of a file: from its line, or the only digest of a list that is called as
-// the file with a suffix, as disk.img.sha256 is for disk.img.
+// DigestOf returns the digest of a file: from its line, or the only digest, without a name, of a
+// list called as the file with a suffix, as disk.img.sha256 is for disk.img.
 func (s Sums) DigestOf(name string) (string, error) {
 	if digest, ok := s.Named(name); ok {
 		return digest, nil
