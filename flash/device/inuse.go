@@ -233,9 +233,9 @@ func (m machine) numberOf(path string) string {
 // opener is a program that has a block device open.
 type opener struct{ number, program string }
 
-// findOpeners returns the other programs that have a device with one of these numbers open or
-// mapped. With writing, it leaves out those that only read, as udev reads each new disk, and
-// losetup in search of a free loop device.
+// findOpeners returns this user's other programs (for root, all) that have a device with one of
+// these numbers open or mapped. With writing, it leaves out those that only read, as udev reads
+// each new disk, and losetup in search of a free loop device.
 func (m machine) findOpeners(numbers []string, writing bool) []opener {
 	var found []opener
 	self := strconv.Itoa(os.Getpid())

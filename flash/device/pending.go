@@ -122,7 +122,7 @@ func (p *Pending) rename(flags uint) error {
 	return err
 }
 
-// Close removes the file unless it was renamed.
+// Close closes the file, and removes it unless it was renamed.
 func (p *Pending) Close() error {
 	if !p.renamed {
 		os.Remove(p.Name())

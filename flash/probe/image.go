@@ -66,7 +66,7 @@ type zeroPadded struct {
 	sizeBytes int64
 }
 
-// ReadAt fills b. Bytes after the end of r, and those that cannot be read, are zeros.
+// ReadAt fills b, with zeros after sizeBytes and for bytes that cannot be read. It never fails.
 func (p zeroPadded) ReadAt(b []byte, off int64) (int, error) {
 	clear(b)
 	if n := min(int64(len(b)), p.sizeBytes-off); n > 0 {

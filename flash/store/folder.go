@@ -203,7 +203,7 @@ func (f *folder) manifest(ctx context.Context, name string) ([]byte, error) {
 	return f.read(ctx, index.Manifests[i])
 }
 
-// read reads a small blob and verifies its digest.
+// read reads a blob of up to oci.MaxDocumentBytes and verifies its digest.
 func (f *folder) read(_ context.Context, d v1.Descriptor) ([]byte, error) {
 	data, err := localfile.Read(f.path(d.Digest), oci.MaxDocumentBytes)
 	if err == nil && digest.FromBytes(data) != d.Digest {

@@ -83,7 +83,7 @@ func (c *Copy) zeroSpan(ctx context.Context, s source.Span) error {
 	return nil
 }
 
-// zeroPart has the device zero a span's aligned blocks, if it can, and writes zeros to the rest.
+// zeroPart has the device, after beginWriting, zero a span's aligned blocks, and else writes zeros.
 func (c *Copy) zeroPart(ctx context.Context, s source.Span) error {
 	inner := alignInside(s)
 	if inner.Len == 0 {

@@ -99,7 +99,7 @@ const (
 	maxText = 64 << 10 // of a name or a comment: more than a path can have
 )
 
-// nextHeader reads the next member's header. It returns io.EOF if only zeros are left.
+// nextHeader reads the next header. After a member, it returns io.EOF if only zeros are left.
 func (g *unpacker) nextHeader() error {
 	if g.members > 0 {
 		if err := g.skipPadding(); err != nil {

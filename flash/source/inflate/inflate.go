@@ -83,7 +83,7 @@ func (d *decoder) startStream() {
 	d.phase, d.last, d.made = inHeader, false, 0
 }
 
-// fillWindow reads until n bytes are in the window, or the input has ended.
+// fillWindow makes n bytes of input ready, or all up to its end. It may move those in the window.
 func (d *decoder) fillWindow(n int) error {
 	if d.have-d.next >= n || d.ended {
 		return nil
