@@ -262,7 +262,7 @@ func (l *flowRun) sendAndCompare(ctx context.Context, rules ruleset) error {
 	return nil
 }
 
-// reportDrivers returns testpmd's ports, and records their drivers and what these prove in f.
+// reportDrivers returns testpmd's ports. It records in f their drivers, and if these are software.
 func reportDrivers(f *suite.Finding, pmd *testpmd, d *images.DPU) ([]dpdkPort, error) {
 	ports, err := pmd.listPorts(d)
 	if err != nil {

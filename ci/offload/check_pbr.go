@@ -116,7 +116,7 @@ func (r *router) wantNoPolicy(ctx context.Context) error {
 	return err
 }
 
-// checkPorts records in f whether the plugin uses board.yml's ports, and what their drivers prove.
+// checkPorts records in f whether the plugin uses board.yml's ports, and if drivers are software.
 func (p pbr) checkPorts(ctx context.Context, f *suite.Finding, r *router) error {
 	said, err := r.runVtysh(ctx, r.plugin.ports)
 	if err != nil {
@@ -238,8 +238,8 @@ func (p pbr) removeCommands(dns policy) []string {
 
 const hopGroup = "slipway-check"
 
-// configureGroup runs rule, the rule's commands, with a next-hop group, applies dns, and then
-// replaces the peer other by the peer to in the group. The flow of the unchanged rule must follow.
+// configureGroup sets a next-hop group in rule (the rule's commands), runs rule, applies dns, and
+// then replaces the peer other by the peer to in the group. The unchanged rule's flow must follow.
 func (p pbr) configureGroup(ctx context.Context, r *router, dns policy, rule []string) error {
 	first := r.DPU.Other.Address
 	if err := r.resolveNextHop(ctx, first); err != nil {
