@@ -166,7 +166,7 @@ func (r *Root) createFile(dir *folder, base string) error {
 	})
 }
 
-// nameBlank adds the hard link base in dir to the blank; by /proc if that needs a capability.
+// nameBlank links the empty file blank to base in dir; by /proc without CAP_DAC_READ_SEARCH.
 func nameBlank(blank, dir *os.File, base string) error {
 	err := unix.Linkat(int(blank.Fd()), "", int(dir.Fd()), base, unix.AT_EMPTY_PATH)
 	if errors.Is(err, unix.ENOENT) {

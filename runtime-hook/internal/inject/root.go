@@ -257,8 +257,8 @@ func (r *Root) addName(dir *folder, base string, make func() error) error {
 	return r.changeName(dir, make)
 }
 
-// changeName calls do, which makes or removes one name in dir, as the container's root. If dir is
-// closed, it only returns why.
+// changeName calls do, which makes or removes one name in dir, as the container's root. If
+// dir.closed is set, it only returns that error.
 func (r *Root) changeName(dir *folder, do func() error) error {
 	if dir.closed != nil {
 		return dir.closed

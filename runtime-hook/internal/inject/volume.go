@@ -44,7 +44,7 @@ func sharedMounts(mountinfo string) map[uint64]bool {
 	return ids
 }
 
-// checkVolume reports whether the folder f at dir is in a volume, and why it is closed, if it is.
+// checkVolume reports whether folder f at dir is in a volume, and why nothing is made in it.
 func (r *Root) checkVolume(f *os.File, dir string) (volume bool, closed error) {
 	id := mountID(f)
 	switch {

@@ -161,7 +161,7 @@ func (f cacheFile) stringAt(offset uint32) (string, bool) {
 
 const maxPath = 4096 // PATH_MAX, with the NUL
 
-// readExtension reads generator, ours and hwcaps into c, if any. Other sections do not matter.
+// readExtension reads only generator (our mark in it sets c.ours) and hwcaps into c, if any.
 func (f cacheFile) readExtension(c *cache) error {
 	offset := le.Uint32(f.data[32:])
 	if offset == 0 {

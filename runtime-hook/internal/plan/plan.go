@@ -181,8 +181,8 @@ func (c *compiler) addPath(t *tree, e csv.Entry, p string) {
 	}
 }
 
-// addFolder adds the mount of the folder at the path at, and at listed if that is another. It
-// refuses system folders, and adds a problem for one that would hide much of an image.
+// addFolder adds the mount of the folder at the path at, and at listed if that is another, or sets
+// Listed of an equal mount. It refuses system folders. Hiding much of an image adds a problem.
 func (c *compiler) addFolder(t *tree, e csv.Entry, listed, at string) error {
 	end, info, err := t.stat(at)
 	if err != nil {
@@ -211,7 +211,7 @@ func (c *compiler) addFolder(t *tree, e csv.Entry, listed, at string) error {
 // wideFolders are folders below the first level whose contents most images need.
 var wideFolders = map[string]bool{"/usr/bin": true, "/usr/sbin": true, "/usr/lib": true, "/usr/lib64": true, "/usr/local": true, "/usr/share": true, "/var/lib": true, "/var/run": true}
 
-// addFile adds the symlinks from at on, and a file at their end. A folder as end is only a problem.
+// addFile adds links from at on and the file at their end. A folder or unsafe mode adds a problem.
 func (c *compiler) addFile(t *tree, e csv.Entry, at string) error {
 	links, end, err := followLinks(t, at, listedAt(e))
 	if err != nil {
