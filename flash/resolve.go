@@ -65,8 +65,8 @@ func (p *provedImage) close() {
 	}
 }
 
-// resolveImage fetches the image that --image names, or takes the artifact's, and verifies it. It
-// returns an error if a digest or signature is wrong, or missing although one is required.
+// resolveImage fetches and verifies the image that --image names, or takes the artifact's, which it
+// verifies only for signers, a policy or --digest. It fails if a required signature is missing.
 func resolveImage(ctx context.Context, r request) (provedImage, error) {
 	p := &imageResolver{request: r}
 	if err := runSteps(ctx, p.close, p.readSigners, p.readDigest, p.readImage); err != nil {
@@ -151,7 +151,7 @@ func (p *imageResolver) wantedDigest(name string) (string, error) {
 
 // readImage fetches the image of --image, verifies its digest and signatures, and reads its block
 // map. First it refuses an image for a board with a policy, one beside the list of its signers, one
-// of another board, and one without a required signature. Without --image it verifies the artifact.
+// of another board, and one without a required signature. Without --image it runs proveArtifact.
 func (p *imageResolver) readImage(ctx context.Context) error {
 	if p.options.Image == "" {
 		return p.proveArtifact(ctx)

@@ -85,7 +85,7 @@ func (c *Container) Close() error {
 	return c.source.Close()
 }
 
-// Image returns the image for a platform.
+// Image returns the image for a platform. From a registry it fetches manifests and configuration.
 func (c *Container) Image(ctx context.Context, platform v1.Platform) (*oci.Image, error) {
 	if c.source != nil {
 		return c.source.Image(ctx, c.name, platform)

@@ -51,7 +51,7 @@ var helpers = map[string]string{
 	"tegra-flash-helper.sh": "", // of all chips since R36
 }
 
-// Open reads variables and layouts of the unpacked package in dir, and finds out its chip and flow.
+// Open reads variables, layouts, chip and flow of the unpacked package in dir, if that is complete.
 func Open(dir string) (*Package, error) {
 	p := &Package{Dir: dir}
 	for _, step := range []func() error{p.readVars, p.readRelease, p.findHelper, p.findChip, p.findFlow, p.findAcceptsAnyBoard, p.readLayouts} {

@@ -90,8 +90,8 @@ var (
 	trapped     = plaintext.Regexp(`^slipway: (status [0-9]{1,3}: .*)$`)
 )
 
-// readLine records what a line shows: a known failure, the board's status, a failed command, or the
-// end. It reports whether another stage began.
+// readLine records what a line shows: a known failure, the board's status, a failed command, what
+// is written, or the end. It reports whether another stage began.
 func (t *transcript) readLine(text string) bool {
 	text = plaintext.OneLine(text)
 	if i := findFailure(text); i >= 0 && (t.known < 0 || i < t.known) {

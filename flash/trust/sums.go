@@ -71,7 +71,7 @@ func ParseSums(file string, data []byte) (Sums, error) {
 
 var errLine = errors.New("not a line of sha256sum: want 64 hex digits, two spaces and a name")
 
-// addLine parses one line of the list.
+// addLine adds the digest in a line to s. It accepts empty lines and comments.
 func (s *Sums) addLine(line string) error {
 	line = strings.TrimSuffix(line, "\r")
 	if line == "" || line[0] == '#' {
