@@ -381,7 +381,7 @@ func (s Spec) DeployedImage(kinds ...string) (string, error) {
 	return "", fmt.Errorf("%s: no image for this device: want %s\nnext: ls %[1]s", s.deployed, strings.Join(kinds, " or "))
 }
 
-// differentImages returns one name for each image: names that differ only after a dot are one.
+// differentImages returns one name for each image: names equal up to the first dot are one.
 func differentImages(names []string) (different []string) {
 	var stems []string
 	for _, name := range names {

@@ -185,7 +185,7 @@ func LoadFrom(boards fs.FS, board string) (spec Spec, err error) {
 	} else if spec.Debian != nil {
 		spec.Build = Needs{}
 	}
-	spec.files, err = overlayFiles(boards, chain)
+	spec.files, err = mergeFiles(boards, chain)
 	if err != nil {
 		return Spec{}, err
 	}
@@ -258,8 +258,8 @@ func decodeBoard(boards fs.FS, name string, into *Spec) error {
 	return yaml.Load(file, data, into, into.places)
 }
 
-// overlayFiles returns the files of the boards' folders by path. The last board with a path wins.
-func overlayFiles(boards fs.FS, chain []string) (map[string][]byte, error) {
+// mergeFiles returns the files of the boards' folders by path. The last board with a path wins.
+func mergeFiles(boards fs.FS, chain []string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, name := range chain {
 		sub, err := fs.Sub(boards, name)

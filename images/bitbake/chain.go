@@ -36,7 +36,7 @@ func needsOf(e event) needs {
 	return n
 }
 
-// longest is the longest chain of tasks to a task or, if that did not run, to one that it needs.
+// longest is the slowest chain of tasks to a task or, if that did not run, to one that it needs.
 type longest struct {
 	ms     int64
 	before int // the index of the task before it in the chain, -1 without one
@@ -50,7 +50,7 @@ type chains struct {
 	known map[string]longest
 }
 
-// markCritical sets Critical on the tasks of the longest chain in which each task needs the one
+// markCritical sets Critical on the tasks of the slowest chain in which each task needs the one
 // before it. Tasks must be sorted by their starts. Without dependencies it marks none.
 func markCritical(tasks []Task, n needs) {
 	c := chains{n, tasks, map[string]int{}, map[string]longest{}}

@@ -73,8 +73,8 @@ type loadGraph struct {
 	Step  string
 }
 
-// layOutChart returns the drawings of a build's page: a bar for each task in as few lanes as tasks
-// ran at one time, the number of running tasks, and the load of the processors.
+// layOutChart returns the drawings of a build's page: a bar for each task, at most maxBars, in
+// as few lanes as tasks ran at one time, the number of running tasks, and the processors' load.
 func (r Record) layOutChart() chart {
 	end := r.chartEnd()
 	scale := chartWide / float64(end)

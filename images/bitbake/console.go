@@ -23,8 +23,8 @@ type console struct {
 	logs   []string
 }
 
-// readConsoleLine adds a warning or an error in the next line of bitbake's console text to the
-// record. Before the first task event, it shows any other line as progress.
+// readConsoleLine adds a warning or error in a line of bitbake's console text to the record, and a
+// failed task to w.console. Before the first task event, it shows other lines as progress.
 func (w *watch) readConsoleLine(text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,8 +49,8 @@ func (c *console) noteFailure(text string) {
 	}
 }
 
-// addConsoleFailures adds the failures that the console text named to the record. Slipway calls it
-// if the event log has no failure: the log may be missing or cut off.
+// addConsoleFailures adds the failures that the console text named to the record, with causes and
+// the ends of their logs, and raises its count. It is for an event log, perhaps cut off, with none.
 func (w *watch) addConsoleFailures() {
 	w.rec.Counts.Failed = max(w.rec.Counts.Failed, int64(len(w.console.failed)))
 	for i, f := range w.console.failed {

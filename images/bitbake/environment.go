@@ -194,8 +194,8 @@ func (t Tree) isUsers(name string) bool {
 }
 
 // defaultEnv returns the variables that the user's environment does not set: the project's env, and
-// the folders for downloads, shared state and bitbake's hashes. All boards share these folders by
-// default, because they are large and safe to share.
+// the folders for downloads, shared state and, unless on NFS, bitbake's hashes. All boards share
+// these folders by default, because they are large and safe to share.
 func (t Tree) defaultEnv() []string {
 	shared := cmp.Or(t.Shared, filepath.Dir(t.Dir))
 	values := map[string]string{

@@ -226,8 +226,8 @@ func (r *logReader) close() {
 	}
 }
 
-// followLog reads the log at path while bitbake writes it. It waits for the file to appear. When
-// done closes, it reads the rest, ends the decoding Python and returns.
+// followLog reads the log at path while bitbake writes it. A file that never appears is no error.
+// When done closes, it reads the rest, ends the decoding Python and returns.
 func (r *logReader) followLog(path string, done <-chan struct{}) error {
 	defer r.close()
 	var f *os.File

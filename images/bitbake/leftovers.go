@@ -195,7 +195,7 @@ const (
 	exitPoll    = 50 * time.Millisecond
 )
 
-// stopProcesses sends SIGTERM to the processes, or to the server alone if it holds the lock, and
+// stopProcesses sends SIGTERM to the processes, or only to the server if it holds the lock, and
 // SIGKILL to those that remain. Then it removes the sockets that no server answers any more.
 func (t Tree) stopProcesses(left []process) error {
 	first := left

@@ -45,7 +45,7 @@ func (t Tree) releaseMounts(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	return progress.Run(ctx, "clear", func(*progress.Step) (string, error) {
-		err := endAll(ctx, sessions, mounts)
+		err := endSessionsAndMounts(ctx, sessions, mounts)
 		if err != nil {
 			err = fmt.Errorf("%s: a broken off build left mounts, and they cannot be ended: %w\nnext: sudo umount %s", build, err, strings.Join(mounts, " "))
 		}
@@ -54,8 +54,8 @@ func (t Tree) releaseMounts(ctx context.Context) error {
 	})
 }
 
-// endAll ends schroot sessions with their programs and mounts, then unmounts the others.
-func endAll(ctx context.Context, sessions, mounts []string) (err error) {
+// endSessionsAndMounts ends schroot sessions with their programs, then unmounts mounts, as root.
+func endSessionsAndMounts(ctx context.Context, sessions, mounts []string) (err error) {
 	asRoot := func(argv ...string) {
 		_, failed := run.Output(ctx, run.Command{Argv: append([]string{"sudo", "-n"}, argv...)})
 		err = errors.Join(err, failed)

@@ -70,8 +70,8 @@ func readCounters() (counters, bool) {
 	return c, found
 }
 
-// parseStat reads the number of processors and their sums from /proc/stat: user, nice, system,
-// idle, iowait, irq, softirq and steal. The time of guests is part of user.
+// parseStat reads from /proc/stat the number of processors, and how long they were busy, waited for
+// disks (iowait), and ran in all, idle included. It skips guests' time, a part of user.
 func parseStat(stat []byte) (c counters, found bool) {
 	for line := range bytes.Lines(stat) {
 		fields := bytes.Fields(line)
@@ -89,8 +89,8 @@ func parseStat(stat []byte) (c counters, found bool) {
 			}
 			c.all += n
 			switch i {
-			case 3:
-			case 4:
+			case 3: // idle
+			case 4: // iowait
 				c.disk += n
 			default:
 				c.busy += n

@@ -42,9 +42,9 @@ func (j Job) bitbakeArgs(t Tree) []string {
 	return slices.Concat(argv, []string{"--"}, j.Targets)
 }
 
-// Run runs bitbake for the job, and saves a record even after an error. First it ends what a killed
-// build left: processes, mounts and sockets. If ctx ends, bitbake finishes running tasks, unless
-// the job's Now closes. A disk that stays full ends the build too. No bitbake process remains.
+// Run runs bitbake for the job, and saves a record even if that fails. First it ends what a killed
+// build left (processes, mounts, sockets) and removes the files of the last dry run. If ctx ends,
+// bitbake finishes running tasks, unless Now closes. A full disk ends it too. No process remains.
 func (t Tree) Run(ctx context.Context, j Job) (Record, error) {
 	if err := t.stopLeftovers(ctx); err != nil {
 		return Record{}, err
@@ -94,7 +94,7 @@ func (t Tree) newRecord(j Job) Record {
 }
 
 // runAndFollow runs bitbake, and fills rec from its console, its event log and the machine's load.
-// Before a second interrupt it adds the processes that still run to broken.
+// A bad event log is only a warning. A second interrupt first adds the running processes to broken.
 func (t Tree) runAndFollow(ctx context.Context, j Job, rec *Record, times forecast, broken *brokenOff) error {
 	w := newWatch(ctx, rec, times)
 	log := &logReader{onEvent: w.handleEvent, onBadLine: w.noteBadLine}

@@ -375,7 +375,7 @@ func (w *watch) moveBar(name string, at, total int64) {
 	}
 }
 
-// showRunning shows the time left and the four tasks that run the longest, and counts the others.
+// showRunning shows shared state's hits, the time left, and the four oldest of the running tasks.
 func (w *watch) showRunning() {
 	if q := w.queues["setscene"]; q != nil {
 		s := w.rec.Setscene

@@ -79,8 +79,8 @@ func (b Prepared) buildWithBitbake(ctx context.Context) (images.Artifact, error)
 	return buildProject(ctx, b.spec, b.project, b.opt)
 }
 
-// buildProject checks out the project's layers, runs bitbake, saves the list of files that a whole
-// build read, and returns an artifact of the images, an empty one without images.
+// buildProject checks out the project's layers, prints Lint's findings, runs bitbake, saves the
+// list of files that a whole build read, and returns an artifact, an empty one without images.
 func buildProject(ctx context.Context, spec images.Spec, project layers.Project, opt images.Options) (images.Artifact, error) {
 	b, err := newProjectBuild(applyRequest(opt.Request, project), spec, opt)
 	if err != nil {

@@ -25,9 +25,9 @@ type Prepared struct {
 	partial bool           // files of the project come from repositories that are not checked out
 }
 
-// Prepare reads the project file for a build. It returns an error, which names command, for a build
-// that cannot start: of a rig, of a target that the board lacks, outside of a clone that it needs,
-// or by root with bitbake. It fetches nothing.
+// Prepare checks a build, and reads the project file of one with bitbake. It returns an error for a
+// build that cannot start: of a rig, of a target that the board lacks, outside of a clone that it
+// needs, or by root with bitbake (the error then names command). It fetches nothing.
 func Prepare(ctx context.Context, spec images.Spec, opt images.Options, command string) (Prepared, error) {
 	b := Prepared{spec: spec, opt: opt}
 	switch {

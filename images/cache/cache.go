@@ -45,8 +45,8 @@ type BitbakeOptions struct {
 	Shared string // the folder of the downloads and shared state; "" is the usual one
 }
 
-// Prepare checks that the servers of the cache answer and that this bitbake can use them, prints
-// warnings, and writes the configuration for bitbake. Without a cache it returns an empty value.
+// Prepare checks that the cache's servers answer and that this bitbake can use them, prints
+// warnings, and writes bitbake's configuration, but not without a cache or for a too old bitbake.
 func Prepare(ctx context.Context, r Request) (BitbakeOptions, error) {
 	if r.Setting.isNone() {
 		return BitbakeOptions{}, nil

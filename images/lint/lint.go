@@ -125,7 +125,7 @@ func (c *checker) checkStatement(s Statement) {
 		c.checkDirective(s)
 		return
 	}
-	c.checkOverrideSyntax(s)
+	c.checkVariable(s)
 	base, operation := splitOverrides(s.Var)
 	if r, renamed := renamedVariables()[base]; renamed && fromRelease(c.branch, r.since) {
 		fix := plaintext.Either(r.now == "", "remove the line", "write "+r.now+" instead")
@@ -230,8 +230,8 @@ func oldOverride(name string) int {
 	return -1
 }
 
-// checkOverrideSyntax reports overrides in the syntax of another release.
-func (c *checker) checkOverrideSyntax(s Statement) {
+// checkVariable reports misspelled variables and operations, and override syntax of other releases.
+func (c *checker) checkVariable(s Statement) {
 	if i := oldOverride(s.Var); i > 0 && fromRelease(c.branch, "honister") {
 		now := s.Var[:i] + strings.NewReplacer("_append", ":append", "_prepend", ":prepend", "_remove", ":remove", "_pn-", ":pn-", "_class-", ":class-", "_jetson-", ":jetson-", "_tegra", ":tegra", "_qemu", ":qemu", "_task-", ":task-", "_forcevariable", ":forcevariable").Replace(s.Var[i:])
 		_, operation := splitOverrides(s.Var)
@@ -285,7 +285,7 @@ func (c *checker) checkPackage(w Word, variable string) {
 	}
 }
 
-// checkMachine reports a machine that the build's layers do not have on their branches.
+// checkMachine reports a machine that the layers' branches lack, or one close to a known name.
 func (c *checker) checkMachine(w Word) {
 	if name := machinePrefix + w.Text; !strings.Contains(w.Text, "$") && c.isMissing(name) {
 		c.addMissing(w, "MACHINE is "+w.Text, name)

@@ -14,7 +14,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// decodeCycloneDX reads a bill in CycloneDX.
+// decodeCycloneDX reads a bill in CycloneDX as JSON, with its vulnerabilities.
 func decodeCycloneDX(data []byte) (Bill, error) {
 	var bom cdx.BOM
 	if err := cdx.NewBOMDecoder(bytes.NewReader(data), cdx.BOMFileFormatJSON).Decode(&bom); err != nil {
