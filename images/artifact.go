@@ -289,7 +289,7 @@ func isFolderName(word string) bool {
 }
 
 // specOfFolder returns the spec of the board that the artifact.json in dir names. That must be one
-// of names, the known boards, unless the artifact was built from project files alone.
+// of names, the known boards, unless the artifact was built only from project files.
 func specOfFolder(boards boardSet, names []string, dir string) (Spec, error) {
 	a, err := ReadArtifact(dir)
 	if err != nil {
@@ -333,7 +333,7 @@ func specOfDeployed(boards boardSet, names []string, dir string) (Spec, error) {
 
 // findDeployed returns the kinds and names of the images that bitbake deployed to a folder, without
 // block maps. Yocto links a short name to the newest build of an image. If there are such links,
-// findDeployed leaves out all other names, which are older builds.
+// findDeployed leaves out all other names, which are older builds. An unreadable folder has none.
 func findDeployed(dir string) (found []File) {
 	entries, _ := os.ReadDir(dir) // what cannot be read has none
 	linked := false

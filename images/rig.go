@@ -51,7 +51,7 @@ var givenName = plaintext.Regexp(`^SLIPWAY_[A-Z][A-Z_]{0,40}$`)
 // maxPortName leaves space for wire- before it: the kernel takes 15 bytes.
 const maxPortName = 10
 
-// validateRig returns the first error in rig, or in keys of board.yml that a rig excludes.
+// validateRig returns the first error in rig, or in keys that a rig excludes, nil without rig.
 func (s Spec) validateRig() error {
 	if s.Rig == nil {
 		return nil

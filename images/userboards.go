@@ -143,7 +143,7 @@ func OwnFolder() (string, error) {
 	}
 }
 
-// BoardsIn returns the names of the folders with a board.yml in a folder, none if that is missing.
+// BoardsIn returns the names of the folders with a board.yml in a folder, none if it is unreadable.
 func BoardsIn(folder string) (names []string) {
 	entries, _ := os.ReadDir(folder) // what cannot be read has none
 	for _, e := range entries {

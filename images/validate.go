@@ -129,7 +129,7 @@ func (s Spec) validateBuild() error {
 	return nil
 }
 
-// validateDisk checks the firmware and the partitions of disk: one loader, one boot, one root
+// validateDisk checks disk, if set, its firmware and partitions: one loader, one boot, one root
 // before any spare, and for a virtual machine one data.
 func (s Spec) validateDisk() error {
 	if s.Disk == nil {

@@ -103,7 +103,7 @@ func (b *brokenOff) stillRunning() []process {
 	return withChildren(left, listProcesses())
 }
 
-// lockHolder returns the ID of the process that holds the build folder's lock, 0 if there is none.
+// lockHolder returns the ID of the process with the build folder's lock, 0 if none or not known.
 func (t Tree) lockHolder() int {
 	f, err := os.Open(filepath.Join(t.Build, "bitbake.lock"))
 	if err != nil {

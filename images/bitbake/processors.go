@@ -160,7 +160,7 @@ func percent(part, all float64) int {
 	return int(min(100*part/all, 100) + 0.5)
 }
 
-// halve replaces each two samples by their mean, and doubles the time between samples.
+// halve replaces each two samples by their mean, drops an odd last one, and doubles the interval.
 func (l *Load) halve() {
 	l.EveryMS *= 2
 	for _, list := range []*[]int{&l.Busy, &l.Disk, &l.Waits} {

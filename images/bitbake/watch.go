@@ -100,7 +100,7 @@ func (w *watch) handleEvent(e event) {
 	}
 }
 
-// handleOtherEvent handles the events of parsing, processes and the end of the build.
+// handleOtherEvent handles events of parsing, processes, shared tasks, dependencies and the end.
 func (w *watch) handleOtherEvent(name string, e event) {
 	switch name {
 	case "ParseStarted":
@@ -122,7 +122,7 @@ func (w *watch) handleOtherEvent(name string, e event) {
 	}
 }
 
-// startParse shows the progress bar of the parsing, with the number of recipes.
+// startParse ends the first step and shows the bar of the parsing of total recipes, but only once.
 func (w *watch) startParse(total int64) {
 	if w.parse != nil {
 		return
@@ -167,8 +167,8 @@ func (w *watch) noteSharedTasks(e event) {
 	}
 }
 
-// taskKey returns a task's key, with its configuration, as two may build the same recipe. The
-// caller passes that alone: events of the queue and of tasks write it differently.
+// taskKey returns a task's key, with its configuration, as two may build the same recipe. file is
+// without that: events of the queue and of tasks write it differently.
 func taskKey(config, file, task string) string { return config + "|" + file + ":" + task }
 
 // configOfTask returns the configuration in a task's name in the queue, "" for the default.

@@ -137,7 +137,7 @@ func (d descriptor) isLocal() bool {
 }
 
 // writableFolder returns the served folder if it is on this machine, holds the server's key, and
-// this user may write there; otherwise "".
+// this user may write in it; otherwise "".
 func (d descriptor) writableFolder() string {
 	if !d.isLocal() {
 		return ""

@@ -94,7 +94,7 @@ type server struct {
 	unlock    func()
 }
 
-// prepareServer checks the folder and bitbake, makes served folders, locks, and listens for files.
+// prepareServer checks folder and bitbake, makes served folders and a key, locks, and listens.
 func prepareServer(opt ServeOptions) (*server, error) {
 	dir, err := filepath.Abs(opt.Dir)
 	if err != nil {
@@ -164,7 +164,7 @@ func (s *server) openFiles() error {
 }
 
 // checkBitbakePorts checks that the next two ports are free for bitbake's hash equivalence server
-// and PR server. Otherwise Serve would take another program that answers there for its own server.
+// and PR server. Otherwise Serve would take another program that answers on them for its own.
 func (s *server) checkBitbakePorts() error {
 	for _, port := range []int{s.port + 1, s.port + 2} {
 		l, err := net.Listen("tcp", net.JoinHostPort(s.host, strconv.Itoa(port)))

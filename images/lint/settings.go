@@ -109,7 +109,7 @@ func (c *checker) warnNear(w Word, prefix, what, why string) {
 // typeCommand matches a class's variable that says how a type of images is made.
 var typeCommand = plaintext.Regexp(`(?m)^(?:IMAGE_CMD|IMAGE_TYPEDEP|CONVERSION_CMD)[:_]([a-z0-9][a-z0-9.+-]*)`)
 
-// checkImageType reports a type of images, such as ext4 of ext4.gz, that no layer has.
+// checkImageType reports a type of images, such as ext4 of ext4.gz, that no layer or line makes.
 func (c *checker) checkImageType(w Word) {
 	if isComputed(w) || c.definesType(w.Text) {
 		return
@@ -144,7 +144,7 @@ func (c *checker) definesType(name string) bool {
 	})
 }
 
-// checkGCCVersion reports a version of GCCVERSION, such as 13.%, that no layer has.
+// checkGCCVersion reports a GCCVERSION, such as 13.%, that no layer has, if the branch is known.
 func (c *checker) checkGCCVersion(w Word) {
 	prefix, pattern := strings.CutSuffix(w.Text, "%")
 	vendor := c.layers.Others && c.layers.Checkout == nil && !numbered(w.Text) // such as arm-9.2, of meta-arm
