@@ -48,6 +48,9 @@ func (j *imageJob) newReceipt(d device.Device) Receipt {
 	if j.options.Identity != nil {
 		r.HostKey = j.options.Identity.Fingerprint()
 	}
+	if p := j.options.prepared; p != nil {
+		r.Image, r.Key, r.Form, r.ImageSHA256, r.UnpackedSHA256 = p.receipt.Image, p.receipt.Key, p.receipt.Form, p.receipt.ImageSHA256, p.receipt.UnpackedSHA256
+	}
 	return r
 }
 
@@ -133,10 +136,19 @@ func (w *deviceWriter) resultText(r write.Result) string {
 	return what
 }
 
-// completeDevice writes the first and last MiB with the partition table. Then it renames a virtual
-// disk, or has the kernel read the block device's table. A write error tells the device's state.
+// completeDevice calls Options.complete and writes the first and last MiB with the partition table.
+// Then it renames a virtual disk, or has the kernel read the block device's table. A write error
+// tells the device's state.
 func (w *deviceWriter) completeDevice(ctx context.Context) error {
-	err := withKind(ctx, ErrDevice, w.copy.Complete(ctx))
+	o, err := w.job.options, w.copy.Err()
+	if err == nil && o.complete != nil {
+		w.copy.Stamp(o.stamp)
+		err = o.complete()
+	}
+	if err == nil {
+		err = w.copy.Complete(ctx)
+	}
+	err = withKind(ctx, ErrDevice, err)
 	if err == nil && w.pending != nil {
 		err = w.pending.Replace()
 	}
@@ -220,8 +232,8 @@ func (j *imageJob) checkSpace(dir string) error {
 	if j.blocks != nil {
 		need = j.blocks.Mapped()
 	}
-	if j.seed != nil {
-		need += j.seed.blocks.Mapped()
+	for _, s := range j.seeds {
+		need += s.blocks.Mapped()
 	}
 	if free < need {
 		return fmt.Errorf("%s has room for %s, the image needs %s\nnext: df -h %[1]s  # make room there, or name a file in another folder", dir, device.ExactSize(free), device.ExactSize(need))

@@ -38,6 +38,12 @@ type Options struct {
 	Raw           bool                        // write also an image that probe.CheckImage refuses
 	DryRun        bool                        // stop before the first write
 	Out           io.Writer                   // shows the device and the planned steps; nil shows nothing
+
+	prepared *Prepared                 // the image; nil: resolveImage finds it
+	meant    func(device.Device) error // confirms the one device, in place of Yes and Confirm
+	personal []Personal                // what only this device gets
+	stamp    string                    // for ReadStamp; "" writes none
+	complete func() error              // called before the device becomes whole; nil: nothing to do
 }
 
 // Receipt records which image was written to which device, and how it was verified.
@@ -190,19 +196,7 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, c
 		return nil, withKind(ctx, ErrRefused, err)
 	}
 	r := request{spec: spec, artifact: artifact, devices: chosen, options: o, other: &otherBoard{board: spec.Board, allowed: o.OtherBoard}}
-	if o.Image == "" {
-		if err := r.other.refuseOrRecord(compareBoard(spec, artifact, images.ArtifactPath(artifact.Dir()))); err != nil {
-			return nil, withKind(ctx, ErrImage, err)
-		}
-	}
-	if r.state, err = artifact.StateDir(); err != nil {
-		return nil, err
-	}
-	if r.image, err = resolveImage(ctx, r); err != nil {
-		return nil, withKind(ctx, ErrImage, err)
-	}
-	r.options.Image, r.options.BlockMap = r.image.path, r.image.mapPath
-	j, err := flashers[chosen[0].Kind](ctx, r)
+	j, err := r.openJob(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +210,12 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, c
 		}
 		return r.other.addTo(r.image.addOrigin(j.dryRun(ctx)))
 	}
-	if err := device.Confirm(ctx, chosen, o.Yes, o.Confirm); err != nil {
+	if o.meant != nil {
+		err = o.meant(chosen[0])
+	} else {
+		err = device.Confirm(ctx, chosen, o.Yes, o.Confirm)
+	}
+	if err != nil {
 		if ctx.Err() != nil {
 			fmt.Fprintln(o.Out) // ends the line of the question
 		}
@@ -229,6 +228,26 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, c
 		return nil, withKind(ctx, ErrImage, err)
 	}
 	return r.recordReceipts(func() ([]Receipt, error) { return r.other.addTo(r.image.addOrigin(j.writeDevices(ctx))) })
+}
+
+// openJob verifies the image, unless it is prepared, and makes the job for the devices' kind. It sets
+// r's folder of receipts and image.
+func (r *request) openJob(ctx context.Context) (_ job, err error) {
+	if r.options.Image == "" {
+		if err := r.other.refuseOrRecord(compareBoard(r.spec, r.artifact, images.ArtifactPath(r.artifact.Dir()))); err != nil {
+			return nil, withKind(ctx, ErrImage, err)
+		}
+	}
+	if r.state, err = r.artifact.StateDir(); err != nil {
+		return nil, err
+	}
+	if p := r.options.prepared; p != nil {
+		r.image = p.image
+	} else if r.image, err = resolveImage(ctx, *r); err != nil {
+		return nil, withKind(ctx, ErrImage, err)
+	}
+	r.options.Image, r.options.BlockMap = r.image.path, r.image.mapPath
+	return flashers[r.devices[0].Kind](ctx, *r)
 }
 
 // checkKind refuses options that affect only another kind of device.

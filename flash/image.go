@@ -39,11 +39,11 @@ type imageJob struct {
 	sha256  string       // of the file, as the artifact has it
 	blocks  *bmap.Map
 	mapSum  string
-	size    int64            // unpacked; unknown until only unpacking told it
-	machine string           // the architectures that its content is for
-	place   images.Partition // the partition for the identity, if there is one
-	seed    *seed            // nil: the data partition stays as the image has it
-	work    *workDir         // nil: the image is not made for this job
+	size    int64              // unpacked; unknown until only unpacking told it
+	machine string             // the architectures that its content is for
+	places  []images.Partition // that get other content than the image's
+	seeds   []*seed            // this content
+	work    *workDir           // nil: the image is not made for this job
 	writers []*deviceWriter
 
 	entries []source.Span // of the GPT's two copies
@@ -100,8 +100,8 @@ func (j *imageJob) closeHead() {
 func (j *imageJob) close() {
 	j.closeHead()
 	j.image.close()
-	if j.seed != nil {
-		j.seed.close()
+	for _, s := range j.seeds {
+		s.close()
 	}
 	if j.work != nil {
 		j.work.close()
@@ -173,6 +173,8 @@ func checkUnchanged(f *sealed.File, was os.FileInfo) error {
 func (j *imageJob) openMap(context.Context) error {
 	var err error
 	switch {
+	case j.image.blocks != nil:
+		j.blocks, j.mapSum = j.image.blocks, j.image.mapSum
 	case j.image.mapPath != "":
 		j.blocks, j.mapSum, err = parseMap(j.image.mapPath, j.image.mapFile)
 	case j.image.path == "":
@@ -374,8 +376,9 @@ func (m mappedImage) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // checkFit returns an error if a block device is smaller than the image. If the size is unknown and
-// one may be, it calls prepare. For an SSH identity, it sets j.place once the size is known.
-func (j *imageJob) checkFit(ctx context.Context) (err error) {
+// one may be, it calls prepare. Once the size is known, it sets j.places, and returns an error if
+// one is missing, unaligned, or not inside the image.
+func (j *imageJob) checkFit(ctx context.Context) error {
 	least := max(j.size, j.source.LeastBytes())
 	for _, d := range j.devices {
 		if d.Kind == device.Block && d.SizeBytes < least {
@@ -385,32 +388,38 @@ func (j *imageJob) checkFit(ctx context.Context) (err error) {
 			return deviceError{d.Path, fmt.Errorf("%s has %s, the image needs %s\nnext: devices", d.Path, device.ExactSize(d.SizeBytes), device.ExactSize(least))}
 		}
 	}
-	if j.options.Identity != nil && j.size != unknown {
-		j.place, err = identityPlace(j.artifact, j.size)
+	if j.size == unknown {
+		return nil
 	}
-	return err
-}
-
-// checkMapSample compares up to three ranges of the image with the block map's digests, if there is
-// a map, so that a map of another image is refused before anything is written.
-func (j *imageJob) checkMapSample(ctx context.Context) error {
-	if err := write.Sample(ctx, j.source, j.writeOptions()); err != nil {
-		return fmt.Errorf("%w; nothing was written", err)
+	if j.options.Identity != nil {
+		part, err := j.artifact.Partition("data")
+		if err != nil {
+			return kindError{ErrImage, fmt.Errorf("the image has no place for an SSH identity: %w", err)}
+		}
+		j.places = []images.Partition{part}
+	}
+	for _, p := range j.options.personal {
+		j.places = append(j.places, p.part)
+	}
+	for _, part := range j.places {
+		if part.OffsetBytes < headBytes || part.OffsetBytes%alignment != 0 || part.SizeBytes < 0 || part.SizeBytes > j.size-part.OffsetBytes {
+			return kindError{ErrImage, fmt.Errorf("partition %s of %d bytes at %d does not lie inside the image of %d bytes", part.Name, part.SizeBytes, part.OffsetBytes, j.size)}
+		}
 	}
 	return nil
 }
 
-// identityPlace returns the artifact's data partition, into which the SSH identity is written. It
-// returns an error if the partition is missing, unaligned, or not inside the image.
-func identityPlace(artifact images.Artifact, size int64) (images.Partition, error) {
-	part, err := artifact.Partition("data")
-	if err != nil {
-		return part, kindError{ErrImage, fmt.Errorf("the image has no place for an SSH identity: %w", err)}
+// checkMapSample compares up to three ranges of the image with the block map's digests, if there is
+// a map, so that a map of another image is refused before anything is written. A prepared image's
+// map is of it.
+func (j *imageJob) checkMapSample(ctx context.Context) error {
+	if j.options.prepared != nil {
+		return nil
 	}
-	if part.OffsetBytes < headBytes || part.OffsetBytes%alignment != 0 || part.SizeBytes < 0 || part.SizeBytes > size-part.OffsetBytes {
-		return part, kindError{ErrImage, fmt.Errorf("partition %s of %d bytes at %d does not lie inside the image of %d bytes", part.Name, part.SizeBytes, part.OffsetBytes, size)}
+	if err := write.Sample(ctx, j.source, j.writeOptions()); err != nil {
+		return fmt.Errorf("%w; nothing was written", err)
 	}
-	return part, nil
+	return nil
 }
 
 const (
@@ -463,15 +472,16 @@ func (j *imageJob) proofText() string {
 	return "nothing proves it: --digest or --signers would"
 }
 
-// writeOptions returns the options of write.Run. They leave out the partition of the SSH identity.
+// writeOptions returns the options of write.Run. They leave out the partitions of j.places.
 func (j *imageJob) writeOptions() write.Options {
 	o := write.Options{
 		Name: j.file.Name(), Remedy: j.fixHint(), Blocks: j.blocks, Size: j.size,
-		Holes: j.options.Holes, Blind: j.options.Blind, Content: j.entries,
+		Holes: j.options.Holes, Blind: j.options.Blind, Content: j.entries, Proved: j.options.prepared != nil,
 	}
-	if j.options.Identity != nil {
-		o.Except = []source.Span{{Off: j.place.OffsetBytes, Len: j.place.SizeBytes}}
+	for _, part := range j.places {
+		o.Except = append(o.Except, source.Span{Off: part.OffsetBytes, Len: part.SizeBytes})
 	}
+	slices.SortFunc(o.Except, func(a, b source.Span) int { return cmp.Compare(a.Off, b.Off) })
 	return o
 }
 
@@ -494,11 +504,8 @@ func (j *imageJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	if err := checkUnchanged(j.file, j.info); err != nil {
 		return nil, withKind(ctx, ErrImage, err)
 	}
-	if id := j.options.Identity; id != nil {
-		var err error
-		if j.seed, err = newSeed(ctx, j.place, *id); err != nil {
-			return nil, err
-		}
+	if err := j.makeSeeds(ctx); err != nil {
+		return nil, err
 	}
 	defer j.closeWriters()
 	if err := j.openAll(ctx, began); err != nil {
@@ -550,7 +557,7 @@ func (j *imageJob) remainingWriters() (remaining []*deviceWriter) {
 	return remaining
 }
 
-// writeImage writes the image and the identity's file system to all remaining devices, and compares
+// writeImage writes the image and the seeds to all remaining devices, and compares
 // a plain image's SHA-256 with the expected one. It records its error for each of these devices.
 func (j *imageJob) writeImage(ctx context.Context, began time.Time) (write.Proof, error) {
 	var copies []*write.Copy
@@ -567,8 +574,10 @@ func (j *imageJob) writeImage(ctx context.Context, began time.Time) (write.Proof
 		err = checkUnchanged(j.file, j.info)
 	}
 	err = withKind(ctx, ErrImage, err)
-	if err == nil && j.seed != nil {
-		err = j.seed.writeTo(ctx, copies)
+	for _, s := range j.seeds {
+		if err == nil {
+			err = s.writeTo(ctx, copies)
+		}
 	}
 	for _, w := range remaining {
 		if err != nil {
@@ -585,7 +594,7 @@ func (j *imageJob) completeDevices(ctx context.Context, proof write.Proof, began
 	for _, w := range j.remainingWriters() {
 		g.Go(func() error {
 			w.finishReceipt(began, w.completeDevice(ctx))
-			w.receipt.UnpackedSHA256, w.receipt.Ranges, w.receipt.ReadBack = proof.SHA256, proof.Ranges, !j.options.Blind
+			w.receipt.UnpackedSHA256, w.receipt.Ranges, w.receipt.ReadBack = cmp.Or(proof.SHA256, w.receipt.UnpackedSHA256), proof.Ranges, !j.options.Blind
 			return nil
 		})
 	}

@@ -18,6 +18,7 @@ import (
 	"slipway/flash/sealed"
 	"slipway/flash/trust"
 	"slipway/images"
+	"slipway/images/bmap"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
@@ -30,6 +31,9 @@ type provedImage struct {
 	file     *sealed.File // that at path; nil: not open yet
 	mapPath  string       // "": there is none, or it is the artifact's
 	mapFile  []byte       // the map's file
+	blocks   *bmap.Map    // of a prepared image; nil: by mapFile, or the artifact's
+	mapSum   string       // the SHA-256 of the file of blocks
+	shared   bool         // file stays open
 	info     fs.FileInfo  // of file, before it was proved
 	proof    string       // what vouches for all of it; "": nothing does
 	origin   string       // its URL or path, without passwords; "": the artifact
@@ -58,9 +62,9 @@ func (p *provedImage) open(path string) (_ *sealed.File, err error) {
 	return p.file, err
 }
 
-// close closes p.file, if that is open.
+// close closes p.file, if that is open and not shared.
 func (p *provedImage) close() {
-	if p.file != nil {
+	if p.file != nil && !p.shared {
 		p.file.Close()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,39 +14,63 @@ import (
 	"slipway/flash/write"
 	"slipway/images"
 	"slipway/images/bmap"
+	"slipway/layers/localfile"
 	"slipway/layers/run"
 )
 
-// seed is the file system that replaces the image's empty data partition. Its file holds the
-// board's private host key, so newSeed deletes its name and keeps only the open file.
+// seed is the content of one partition that a device gets in place of the image's. Its file may hold
+// a private host key or a password, so newSeed deletes its name and keeps only the open file.
 type seed struct {
 	file   *os.File
 	blocks bmap.Map
 	part   images.Partition
 }
 
-// newSeed makes an ext4 file system with the identity's files, and its block map, in a temporary
-// folder that it removes. It runs before the first write, so that a missing program costs nothing.
-func newSeed(ctx context.Context, part images.Partition, id Identity) (_ *seed, err error) {
+// makeSeeds makes the seeds of the SSH identity and of the personal files.
+func (j *imageJob) makeSeeds(ctx context.Context) error {
+	for i, part := range j.places {
+		var p Personal
+		if id := j.options.Identity; id != nil && i == 0 {
+			p.Files = id.seedFiles()
+		} else {
+			p = j.options.personal[i-(len(j.places)-len(j.options.personal))]
+		}
+		s, err := newSeed(ctx, part, p, j.file)
+		if err != nil {
+			return err
+		}
+		j.seeds = append(j.seeds, s)
+	}
+	return nil
+}
+
+// newSeed makes the file system of a partition with p's files, and its block map, in a temporary
+// folder that it removes. FAT begins with the image's content, ext4 is new.
+func newSeed(ctx context.Context, part images.Partition, p Personal, image io.ReaderAt) (_ *seed, err error) {
 	dir, err := os.MkdirTemp("", "slipway-seed-")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	content := filepath.Join(dir, "content")
-	if err := writeTree(content, id.seedFiles()); err != nil {
+	if err := writeTree(content, p.Files); err != nil {
 		return nil, err
 	}
-	image := filepath.Join(dir, "data.img")
-	err = makeFileSystem(ctx, image, content, part)
+	name, pack := filepath.Join(dir, "data.img"), "e2fsprogs"
+	if p.fat {
+		pack = "mtools"
+		err = addToFAT(ctx, name, content, part, image)
+	} else {
+		err = makeFileSystem(ctx, name, content, part)
+	}
 	if errors.Is(err, exec.ErrNotFound) {
-		err = fmt.Errorf("%w (Debian package e2fsprogs)", err)
+		err = fmt.Errorf("%w (Debian package %s)", err, pack)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make the data partition: %w", err)
+		return nil, fmt.Errorf("make the partition %s: %w", part.Name, err)
 	}
 	s := &seed{part: part}
-	if s.file, err = os.Open(image); err != nil {
+	if s.file, err = os.Open(name); err != nil {
 		return nil, err
 	}
 	if s.blocks, err = bmap.Create(ctx, s.file); err != nil {
@@ -55,16 +80,35 @@ func newSeed(ctx context.Context, part images.Partition, id Identity) (_ *seed, 
 	return s, nil
 }
 
+// addToFAT copies the image's partition into the new file name, and the files in the folder content
+// into the FAT file system there, over those of the same names.
+func addToFAT(ctx context.Context, name, content string, part images.Partition, image io.ReaderAt) error {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, localfile.WithContext(ctx, io.NewSectionReader(image, part.OffsetBytes, part.SizeBytes), func(int64) {}))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	entries, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(content), "*"))
+	if err != nil || len(entries) == 0 {
+		return err
+	}
+	return run.Run(ctx, run.Command{Argv: append(append([]string{"mcopy", "-s", "-Q", "-o", "-i", name}, entries...), "::/")})
+}
+
 func (s *seed) close() { s.file.Close() }
 
-// writeTo writes the file system into the data partition of each device and reads it back.
+// writeTo writes the file system into the partition on each device and reads it back.
 func (s *seed) writeTo(ctx context.Context, to []*write.Copy) error {
-	image, err := source.Open(s.file, "data partition")
+	name := "partition " + s.part.Name
+	image, err := source.Open(s.file, name)
 	if err != nil {
 		return err
 	}
 	_, err = write.Run(ctx, image, to, write.Options{
-		Name: "data partition", Remedy: "flash again", Blocks: &s.blocks, Size: s.part.SizeBytes, Base: s.part.OffsetBytes,
+		Name: name, Remedy: "flash again", Blocks: &s.blocks, Size: s.part.SizeBytes, Base: s.part.OffsetBytes,
 	})
 	return err
 }

@@ -18,7 +18,7 @@ var dataPartition = images.Partition{Name: "data", SizeBytes: dataSize}
 func TestSeedWithoutSystemFoldersInPath(t *testing.T) {
 	needMke2fs(t)
 	t.Setenv("PATH", "/usr/bin:/bin")
-	s, err := newSeed(t.Context(), dataPartition, newTestIdentity(t))
+	s, err := newSeed(t.Context(), dataPartition, Personal{Files: newTestIdentity(t).seedFiles()}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestSeedNamesThePackage(t *testing.T) {
 	id := newTestIdentity(t)
 	t.Setenv("PATH", "/nowhere")
 	hideSystemFolders(t)
-	_, err := newSeed(t.Context(), dataPartition, id)
+	_, err := newSeed(t.Context(), dataPartition, Personal{Files: id.seedFiles()}, nil)
 	if err == nil || !strings.Contains(err.Error(), "Debian package e2fsprogs") {
 		t.Errorf("newSeed without mke2fs = %v; want the package's name", err)
 	}
@@ -59,7 +59,7 @@ func hideSystemFolders(t *testing.T) {
 func TestSeedLeavesNoKey(t *testing.T) {
 	needMke2fs(t)
 	t.Setenv("TMPDIR", t.TempDir())
-	s, err := newSeed(t.Context(), dataPartition, newTestIdentity(t))
+	s, err := newSeed(t.Context(), dataPartition, Personal{Files: newTestIdentity(t).seedFiles()}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

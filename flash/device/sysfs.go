@@ -186,11 +186,11 @@ func modelAndSerial(dir, bus string) (model, serial string) {
 }
 
 // portOf returns a name for the connector of a device, the same after a reboot: usb:1-2, usb:1-2/1
-// for a reader's second slot, mmc0, or else the path in sysfs. A loop device has none.
+// for a reader's second slot, mmc0, loop:FILE, or else the path in sysfs.
 func (m machine) portOf(dir, bus string) string {
 	switch usb := usbDevice(dir); {
 	case bus == "loop":
-		return ""
+		return "loop:" + readAttribute(dir, "loop/backing_file")
 	case usb != "":
 		// A reader with several slots is one USB device.
 		device, _ := filepath.EvalSymlinks(filepath.Join(dir, "device")) // broken: the first slot

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -104,3 +105,20 @@ func (c Change) Print(w io.Writer) error {
 	_, err := fmt.Fprintf(w, "%s %s  %s  %s  %s %s  %s  %s\n", mark, d.Path, d.sizeOrChip(), d.Bus, d.Model, d.Serial, d.contentSummary(), d.noteText())
 	return err
 }
+
+// Plugged lists what is plugged into this machine's ports, as List does, but without its content.
+func Plugged() ([]Device, error) {
+	uses, err := here.findUses()
+	if err != nil {
+		return nil, err
+	}
+	disks, err := here.listDisks(uses)
+	if err != nil {
+		return nil, err
+	}
+	jetsons, err := here.listJetsons()
+	return slices.Concat(disks, jetsons, here.listRShims()), err
+}
+
+// Medium returns a text that no other card, stick or board at d's path has while it is plugged in.
+func (d Device) Medium() string { return d.identityKey() }

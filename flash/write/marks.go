@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"slipway/flash/source"
 )
@@ -184,6 +185,37 @@ func (c *Copy) writeEnd(h *heldEnd) error {
 	c.written.Add(n)
 	c.verified.Add(n)
 	return nil
+}
+
+const (
+	stampOffset = markBytes - 4096
+	stampMagic  = "slipway place 1 "
+	stampBytes  = 32 // of the text
+)
+
+// Stamp puts a text of stampBytes between partition table and first partition of a marked device, if
+// the image has nothing there.
+func (c *Copy) Stamp(text string) {
+	if len(c.held) == 0 || len(text) != stampBytes {
+		return
+	}
+	if place := c.held[0].now; len(place) == markBytes && source.IsZero(place[stampOffset:]) {
+		copy(place[stampOffset:], stampMagic+text)
+	}
+}
+
+// ReadStamp returns the text that Stamp put on a disk; "" if it has none.
+func ReadStamp(disk io.ReaderAt) string {
+	p := make([]byte, len(stampMagic)+stampBytes)
+	if _, err := disk.ReadAt(p, stampOffset); err != nil || string(p[:len(stampMagic)]) != stampMagic {
+		return ""
+	}
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune("0123456789abcdef", r) {
+			return r
+		}
+		return -1
+	}, string(p[len(stampMagic):]))
 }
 
 // lostError is the error of a device that reads back other data than was written.

@@ -115,7 +115,11 @@ func (o Options) shortImageError() error {
 }
 
 // hashSpan queues a span for its ranges' digests, or without a map the image's. nil data is zeros.
+// It does nothing for an image that is proved already.
 func (p *prover) hashSpan(ctx context.Context, from *sharedPiece, data []byte, s source.Span) error {
+	if p.Proved {
+		return nil
+	}
 	if p.Blocks == nil {
 		return p.queueTask(ctx, 0, hashTask{from: from, data: data, zeros: s.Len - int64(len(data))})
 	}

@@ -38,6 +38,7 @@ type Options struct {
 	Holes   string        // "" is Zero
 	Content []source.Span // of the image, ascending: their holes are zeroed, also with Keep
 	Blind   bool          // nothing is read back
+	Proved  bool          // the image is proved already, and its source returns nothing else: no digests
 }
 
 // DataBytes returns how many bytes are data, also those of Except. Without a map, zeros are data.
@@ -112,7 +113,9 @@ func newRun(src *source.Image, to []*Copy, o Options) *run {
 			})
 		}
 	}
-	r.prover = newProver(o, r.ranges)
+	if r.prover = newProver(o, r.ranges); o.Proved {
+		r.prover.proved.Store(int64(len(r.ranges)))
+	}
 	return r
 }
 
