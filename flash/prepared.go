@@ -124,7 +124,9 @@ type Personal struct {
 // the file system's label. The partition has FAT, which keeps its files, or is ext4 for data, which
 // then has only these files.
 func (p *Prepared) Personal(name string, files map[string][]byte) (Personal, error) {
-	i := slices.IndexFunc(p.parts, func(part probe.Partition) bool { return name != "" && (part.Name == name || part.Content.Label == name) })
+	i := slices.IndexFunc(p.parts, func(part probe.Partition) bool {
+		return name != "" && (part.Name == name || part.Content.Label == name)
+	})
 	if known, err := p.artifact.Partition(name); err == nil && i < 0 {
 		i = slices.IndexFunc(p.parts, func(part probe.Partition) bool { return part.OffsetBytes == known.OffsetBytes })
 	}
@@ -171,4 +173,33 @@ func (p *Prepared) Write(ctx context.Context, name string, w PreparedOptions) (R
 		prepared: p, meant: w.Meant, personal: w.Personal, stamp: w.Stamp, complete: w.Complete,
 	}
 	return Write(ctx, p.spec, p.artifact, name, o)
+}
+
+// WriteMeant writes the artifact to one device as Write does. w.Meant confirms the device, and
+// w.Complete is called before the first write. Only disks take w.Personal and w.Stamp.
+func WriteMeant(ctx context.Context, spec images.Spec, artifact images.Artifact, name string, o Options, w PreparedOptions) (Receipt, error) {
+	if len(w.Personal) > 0 {
+		return Receipt{}, kindError{ErrRefused, fmt.Errorf("%s gets no files of its own: only disks do", name)}
+	}
+	o.meant = func(d device.Device) error {
+		if err := w.Meant(d); err != nil {
+			return err
+		}
+		return w.Complete()
+	}
+	return Write(ctx, spec, artifact, name, o)
+}
+
+// OtherContent returns what d holds that is not of p's product; "" if d is empty, or has partitions
+// at the places of the image's.
+func (p *Prepared) OtherContent(d device.Device) string {
+	if d.Content.Type != "" {
+		return d.ContentSummary()
+	}
+	for i, part := range d.Partitions {
+		if i >= len(p.parts) || part.OffsetBytes != p.parts[i].OffsetBytes {
+			return d.ContentSummary()
+		}
+	}
+	return ""
 }

@@ -97,7 +97,7 @@ func TestDevicesShowsContent(t *testing.T) {
 	}
 	for _, d := range all {
 		if d.Path == device {
-			if d.Content.Type != "ext4" || d.Label != "my card" || d.contentSummary() != `ext4 "my card"` {
+			if d.Content.Type != "ext4" || d.Label != "my card" || d.ContentSummary() != `ext4 "my card"` {
 				t.Errorf("device = %+v; want ext4 with its label", d)
 			}
 			return

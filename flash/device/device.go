@@ -75,7 +75,7 @@ func Table(w io.Writer, devices []Device) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "DEVICE\tSIZE\tBUS\tMODEL\tSERIAL\tHOLDS\tNOTE")
 	for _, d := range devices {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Path, d.sizeOrChip(), d.Bus, d.Model, d.Serial, d.contentSummary(), d.noteText())
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Path, d.sizeOrChip(), d.Bus, d.Model, d.Serial, d.ContentSummary(), d.noteText())
 	}
 	return tw.Flush()
 }
@@ -88,8 +88,8 @@ func (d Device) sizeOrChip() string {
 	return plaintext.SizeText(d.SizeBytes)
 }
 
-// contentSummary lists the partitions, file systems and labels that a flash would destroy.
-func (d Device) contentSummary() string {
+// ContentSummary lists the partitions, file systems and labels that a flash would destroy.
+func (d Device) ContentSummary() string {
 	var all []string
 	if d.Content.Type != "" {
 		all = append(all, typeAndLabel(d.Content))
@@ -188,3 +188,9 @@ func (c Content) String() string {
 
 // ExactSize returns a size for people, and in bytes too, without which two sizes may look the same.
 func ExactSize(n int64) string { return fmt.Sprintf("%s (%d bytes)", plaintext.SizeText(n), n) }
+
+// HasMedium reports whether something is plugged in that can be written, and not an empty reader.
+func (d Device) HasMedium() bool { return d.Kind != Block || d.SizeBytes > 0 }
+
+// HoldsSystem reports whether the device holds the running system.
+func (d Device) HoldsSystem() bool { return strings.HasPrefix(d.Refused, systemPrefix) }

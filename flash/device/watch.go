@@ -102,7 +102,7 @@ func (d Device) jsonText() string {
 func (c Change) Print(w io.Writer) error {
 	mark := map[string]string{"present": " ", "added": "+", "removed": "-", "changed": "~"}[c.Action]
 	d := c.Device
-	_, err := fmt.Fprintf(w, "%s %s  %s  %s  %s %s  %s  %s\n", mark, d.Path, d.sizeOrChip(), d.Bus, d.Model, d.Serial, d.contentSummary(), d.noteText())
+	_, err := fmt.Fprintf(w, "%s %s  %s  %s  %s %s  %s  %s\n", mark, d.Path, d.sizeOrChip(), d.Bus, d.Model, d.Serial, d.ContentSummary(), d.noteText())
 	return err
 }
 

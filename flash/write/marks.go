@@ -113,16 +113,17 @@ func (c *Copy) zeroEnds() error {
 	return nil
 }
 
-var errSmaller = errors.New("it holds less than it says; such cards and sticks are sold as larger ones: do not use it")
+// ErrSmaller is of a device with less room than it says.
+var ErrSmaller = errors.New("it holds less than it says; such cards and sticks are sold as larger ones: do not use it")
 
 // proveSize fills buf with random data, writes them to the last MiB, does not remove them, and
 // reads them back. It also reads the offsets at which a smaller device that wraps around would put
-// them. It returns errSmaller if the data are lost or at such an offset.
+// them. It returns ErrSmaller if the data are lost or at such an offset.
 func (c *Copy) proveSize(end *heldEnd, buf []byte) error {
 	rand.Read(buf)
 	if err := c.disk.writeVerified(buf, end.off); err != nil {
 		if errors.As(err, new(*lostError)) {
-			return fmt.Errorf("%w: %w", errSmaller, err)
+			return fmt.Errorf("%w: %w", ErrSmaller, err)
 		}
 		return err
 	}
@@ -133,7 +134,7 @@ func (c *Copy) proveSize(end *heldEnd, buf []byte) error {
 			return err
 		}
 		if bytes.Equal(got, buf[:sampleBytes]) {
-			return fmt.Errorf("%w: what was written at %d is found at %d", errSmaller, end.off, at)
+			return fmt.Errorf("%w: what was written at %d is found at %d", ErrSmaller, end.off, at)
 		}
 	}
 	return nil
@@ -168,7 +169,7 @@ func (c *Copy) writeEnds(ctx context.Context) error {
 }
 
 // writeEnd writes the first or last MiB of the image and reads it back. If the device has other
-// data than zeros at that place, it is smaller than it says: writeEnd returns errSmaller and writes
+// data than zeros at that place, it is smaller than it says: writeEnd returns ErrSmaller and writes
 // nothing. If the write fails, it zeroes the place again.
 func (c *Copy) writeEnd(h *heldEnd) error {
 	n := int64(len(h.now))
@@ -177,7 +178,7 @@ func (c *Copy) writeEnd(h *heldEnd) error {
 		return err
 	}
 	if !source.IsZero(got) {
-		return fmt.Errorf("%w: the %d bytes at %d, which were zeroed, hold something else by now", errSmaller, n, h.off)
+		return fmt.Errorf("%w: the %d bytes at %d, which were zeroed, hold something else by now", ErrSmaller, n, h.off)
 	}
 	if err := c.disk.writeVerified(h.now, h.off); err != nil {
 		return errors.Join(err, c.disk.writeVerified(source.Buffer(len(h.now)), h.off))
@@ -223,6 +224,11 @@ type lostError struct {
 	off, length int64
 	what        string
 }
+
+// ErrLost is of a device that reads back other data than was written.
+var ErrLost = errors.New("it reads back other data than was written")
+
+func (e *lostError) Is(target error) bool { return target == ErrLost }
 
 func (e *lostError) Error() string {
 	return fmt.Sprintf("read back: the %d bytes at %d %s; the device is faulty", e.length, e.off, e.what)

@@ -179,7 +179,7 @@ func sortedParts(r *run, found []wrongPart) []*part {
 	return parts
 }
 
-// diagnoseWrongParts returns errSmaller if the wrong parts show a smaller device, else a lostError.
+// diagnoseWrongParts returns ErrSmaller if the wrong parts show a smaller device, else a lostError.
 func (c *Copy) diagnoseWrongParts(r *run, found []wrongPart) error {
 	first := sortedParts(r, found)[0]
 	wrote := map[uint64]int64{}
@@ -194,18 +194,18 @@ func (c *Copy) diagnoseWrongParts(r *run, found []wrongPart) error {
 	}
 	for _, b := range found {
 		if from, ok := wrote[b.sum]; ok {
-			return fmt.Errorf("%w: what was written at %d is found at %d", errSmaller, r.Base+from, r.Base+r.parts[b.part].image)
+			return fmt.Errorf("%w: what was written at %d is found at %d", ErrSmaller, r.Base+from, r.Base+r.parts[b.part].image)
 		}
 	}
 	err := error(&lostError{r.Base + first.image, int64(first.length), "are not what was written"})
 	if behind == len(found) && len(found) > 1 && first.image > 0 {
-		return fmt.Errorf("%w: nothing is kept from there on: %w", errSmaller, err)
+		return fmt.Errorf("%w: nothing is kept from there on: %w", ErrSmaller, err)
 	}
 	return err
 }
 
 // recheckUnwritten reads samples of the parts that were equal before, and of the zeroed spans. On a
-// device that is smaller than it says, later writes have overwritten some: it returns errSmaller.
+// device that is smaller than it says, later writes have overwritten some: it returns ErrSmaller.
 func (c *Copy) recheckUnwritten(ctx context.Context, r *run) error {
 	buf := source.Buffer(pieceBytes)
 	every := max(1, len(r.parts)/maxRechecks)
@@ -222,7 +222,7 @@ func (c *Copy) recheckUnwritten(ctx context.Context, r *run) error {
 			return err
 		}
 		if maphash.Bytes(r.prover.seed, got) != p.first {
-			return fmt.Errorf("%w: what was at %d is not there any more since other parts were written", errSmaller, r.Base+p.image)
+			return fmt.Errorf("%w: what was at %d is not there any more since other parts were written", ErrSmaller, r.Base+p.image)
 		}
 	}
 	return c.checkZeros(ctx, r, buf)

@@ -156,13 +156,13 @@ func (c *Copy) checkZeroSpan(ctx context.Context, r *run, s source.Span, buf []b
 	}
 }
 
-// notZeroError returns the error for a block that should be zero: errSmaller if it holds data that
+// notZeroError returns the error for a block that should be zero: ErrSmaller if it holds data that
 // was written elsewhere, else a lostError.
 func (r *run) notZeroError(at int64, got []byte) error {
 	sum := maphash.Bytes(r.prover.seed, got)
 	for _, p := range r.parts {
 		if p.first == sum {
-			return fmt.Errorf("%w: what was written at %d is found at %d", errSmaller, r.Base+p.image, at)
+			return fmt.Errorf("%w: what was written at %d is found at %d", ErrSmaller, r.Base+p.image, at)
 		}
 	}
 	return &lostError{at, int64(len(got)), "were to be zero and are not"}

@@ -1,0 +1,311 @@
+package place
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/flash"
+	"slipway/flash/device"
+	"slipway/flash/write"
+	"slipway/layers/plaintext"
+	"slipway/layers/progress"
+	"slipway/layers/run"
+)
+
+// refusal is an error of a card that is not to be written, and stays as it is.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error { return r.error }
+
+// knownCard is a card that is whole already.
+type knownCard struct{ entry Entry }
+
+func (k knownCard) Error() string {
+	e := k.entry
+	return fmt.Sprintf("written %s at %s%s; again: true in place.yml writes it again", e.Finished.Local().Format("2 January 15:04"), e.Label, plaintext.Either(e.Row != "", ", row "+e.Row, ""))
+}
+
+// serveCard proves, writes and records one card, and shows the result at its port.
+func (p *Place) serveCard(ctx context.Context, port *Port, d device.Device) {
+	e := Entry{Port: port.Port, Label: port.Label, Began: time.Now().UTC()}
+	err := p.writeCard(ctx, port, d, &e)
+	e.Finished = time.Now().UTC()
+	e.Seconds = e.Finished.Sub(e.Began).Seconds()
+	state, known := Fail, knownCard{}
+	switch {
+	case err == nil:
+		state = Pass
+	case errors.As(err, &known):
+		state = Known
+	case errors.As(err, new(refusal)) || errors.Is(err, flash.ErrRefused):
+		state = Refused
+	}
+	e.Verdict = string(state)
+	if err != nil {
+		e.Cause, e.Error = causeOf(err, p.spec.Board, d.Path), err.Error()
+	}
+	notes := []string{}
+	if recordErr := p.record.add(&e); recordErr != nil {
+		p.end(recordErr)
+		notes = append(notes, plaintext.FirstLine(recordErr.Error()))
+	}
+	if state == Pass {
+		if err := p.eject(ctx, d); err != nil {
+			notes = append(notes, plaintext.FirstLine(err.Error()))
+		}
+	}
+	if err := p.runAfter(ctx, e); err != nil {
+		notes = append(notes, plaintext.FirstLine(err.Error()))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.show(port, func() { p.finish(port, state, e, known, notes) })
+}
+
+// finish sets the port's result and the totals. The caller holds p.mu.
+func (p *Place) finish(port *Port, state State, e Entry, known knownCard, notes []string) {
+	port.busy, port.State, port.Percent, port.Left = false, state, 0, 0
+	port.Row, port.Receipt, port.Note = e.Row, e.path, strings.Join(notes, "; ")
+	port.Text = cmp.Or(e.Cause, e.resultText())
+	switch state {
+	case Pass:
+		port.failed, port.ejected = 0, true
+		p.totals.Good++
+		p.totals.Last = append(p.totals.Last[max(0, len(p.totals.Last)-paceOver):], e.Finished)
+		port.speed = float64(e.Receipt.ImageBytes) / max(e.Seconds, 1e-3)
+		if slow := p.slowText(port); slow != "" {
+			port.Text += ", " + slow
+		}
+		return
+	case Known:
+		port.Text, port.Row = known.Error(), known.entry.Row
+		return
+	case Fail:
+		port.failed++
+	}
+	p.totals.Bad++
+	p.totals.Causes[e.Cause]++
+	if port.failed >= p.config.Failures {
+		port.State, port.Text = Closed, fmt.Sprintf("%d failures in a row, the last: %s", port.failed, e.Cause)
+	}
+}
+
+// paceOver is how many of the last good cards the pace is of.
+const paceOver = 20
+
+// slowText returns that a port is less than half as fast as the median of the others; "" if not.
+func (p *Place) slowText(port *Port) string {
+	var others []float64
+	for _, other := range p.ports {
+		if other != port && other.speed > 0 {
+			others = append(others, other.speed)
+		}
+	}
+	if len(others) == 0 {
+		return ""
+	}
+	slices.Sort(others)
+	if median := others[len(others)/2]; port.speed < median/2 {
+		return fmt.Sprintf("SLOW: %s/s, the others %s/s", plaintext.SizeText(int64(port.speed)), plaintext.SizeText(int64(median)))
+	}
+	return ""
+}
+
+// writeCard proves the card and writes it, and fills e. A card that is refused stays as it is.
+func (p *Place) writeCard(ctx context.Context, port *Port, seen device.Device, e *Entry) error {
+	d, err := device.Examine(seen.Path)
+	if err != nil {
+		return refusal{err}
+	}
+	if d.Port == "" { // of a Jetson or an rshim, which are named by their ports
+		d = seen
+	}
+	card := Card{Port: port.Port, Serial: ownSerial(d)}
+	e.Device, e.Serial = d, card.Serial
+	if err := p.prove(d, seen, &card); err != nil {
+		return err
+	}
+	own := Own{Stamp: newStamp(), Take: func() error { return nil }, Done: func() error { return nil }, Release: func() {}}
+	if p.options.Rows != nil {
+		if own, err = p.options.Rows.Reserve(card, p.image); err != nil {
+			return refusal{err}
+		}
+	}
+	e.Stamp, e.Row = own.Stamp, own.Key
+	p.update(port, func() { port.Row = own.Key })
+	reporter := progress.New(portSink{p, port})
+	defer reporter.Close()
+	e.Receipt, err = p.flash(progress.With(ctx, reporter), d, flash.PreparedOptions{
+		Meant: func(now device.Device) error { return meant(port.Port, seen, now) }, Personal: own.Files, Stamp: own.Stamp,
+		Complete: func() error { return errors.Join(p.record.take(*e), own.Take()) },
+	})
+	if err != nil {
+		if f := (*flash.Failed)(nil); errors.As(err, &f) && len(f.Receipts) > 0 {
+			e.Receipt = f.Receipts[0]
+		}
+		own.Release()
+		return err
+	}
+	return own.Done()
+}
+
+// flash writes the prepared image to a disk, or the artifact to a board.
+func (p *Place) flash(ctx context.Context, d device.Device, o flash.PreparedOptions) (flash.Receipt, error) {
+	if d.Kind == device.Block {
+		return p.image.Write(ctx, d.Path, o)
+	}
+	return flash.WriteMeant(ctx, p.spec, p.artifact, d.Path, p.options.Flash, o)
+}
+
+// meant returns an error unless now is what was seen at the named port.
+func meant(port string, seen, now device.Device) error {
+	switch {
+	case now.Kind != device.Block:
+		return nil // its path is its port
+	case now.Port != port:
+		return fmt.Errorf("%s is at port %q by now, which is not %q; nothing was written", now.Path, now.Port, port)
+	case now.Medium() != seen.Medium():
+		return fmt.Errorf("another card is at port %s by now; nothing was written", port)
+	case now.Guarded != "":
+		return fmt.Errorf("%s; nothing was written", now.Guarded)
+	}
+	return nil
+}
+
+// prove returns a refusal unless the card at a port may be written: it fits, is not used, and is
+// empty or has the same product. It sets card.Stamp, and returns a knownCard for a whole one.
+func (p *Place) prove(d, seen device.Device, card *Card) error {
+	if d.Kind != device.Block {
+		return nil
+	}
+	if err := meant(card.Port, seen, d); err != nil {
+		return refusal{err}
+	}
+	need := p.image.SizeBytes()
+	switch {
+	case d.Refused != "":
+		return refusal{errors.New(d.Refused)}
+	case d.Unread != "":
+		return refusal{errors.New("it cannot be read: " + d.Unread)}
+	case d.SizeBytes < need:
+		return refusal{fmt.Errorf("too small: it has %s, the image needs %s", device.ExactSize(d.SizeBytes), device.ExactSize(need))}
+	case d.SizeBytes > p.config.LargestGB*1e9:
+		return refusal{fmt.Errorf("too large to be a card: it has %s; largestGB in place.yml allows that", device.ExactSize(d.SizeBytes))}
+	}
+	f, err := os.OpenFile(d.Path, os.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return refusal{err}
+	}
+	card.Stamp = write.ReadStamp(f)
+	f.Close()
+	if e, found := p.record.find(*card); found && !p.config.Again {
+		return knownCard{e}
+	} else if found || p.config.Overwrite {
+		return nil
+	}
+	if what := p.image.OtherContent(d); what != "" {
+		return refusal{fmt.Errorf("it holds something else: %s; overwrite: true in place.yml allows that", what)}
+	}
+	return nil
+}
+
+// ownSerial returns the serial of a card, stick or board; "" for what is plugged in by USB, where it
+// may be the reader's.
+func ownSerial(d device.Device) string {
+	if d.Kind == device.Block && d.Bus == "usb" {
+		return ""
+	}
+	return d.Serial
+}
+
+// newStamp returns 32 random hexadecimal digits.
+func newStamp() string {
+	b := make([]byte, 16)
+	rand.Read(b)
+	return hex.EncodeToString(b)
+}
+
+// causeOf names the cause of a failure in a few words, so that the same causes can be counted.
+func causeOf(err error, board, path string) string {
+	switch {
+	case errors.Is(err, write.ErrSmaller):
+		return "lies about its size"
+	case errors.Is(err, write.ErrLost):
+		return "worn out: it reads back something else"
+	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENOMEDIUM), errors.Is(err, os.ErrNotExist):
+		return "pulled out"
+	case errors.Is(err, unix.EIO), errors.Is(err, unix.EREMOTEIO), errors.Is(err, unix.ETIMEDOUT):
+		return "input/output error"
+	case errors.Is(err, unix.EROFS), errors.Is(err, unix.EACCES):
+		return "write-protected"
+	case errors.Is(err, context.Canceled):
+		return "stopped"
+	}
+	text := strings.TrimPrefix(plaintext.FirstLine(err.Error()), fmt.Sprintf("flash %s to %s: ", board, path))
+	return plaintext.OneLine(strings.TrimPrefix(text, "refused: "))
+}
+
+// eject takes a whole card or stick out of use.
+func (p *Place) eject(ctx context.Context, d device.Device) error {
+	if p.options.Eject != nil {
+		return p.options.Eject(d)
+	}
+	return ejectBy(ctx, d)
+}
+
+// maxAfter is how long the program of after may take.
+const maxAfter = time.Minute
+
+// runAfter runs the program of after, with values in place of {port}, {verdict} and the like.
+func (p *Place) runAfter(ctx context.Context, e Entry) error {
+	if len(p.config.After) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxAfter)
+	defer cancel()
+	values := strings.NewReplacer("{port}", e.Port, "{label}", e.Label, "{verdict}", e.Verdict, "{cause}", e.Cause, "{serial}", e.Serial, "{row}", e.Row, "{receipt}", e.path)
+	argv := slices.Clone(p.config.After)
+	for i := range argv[1:] {
+		argv[i+1] = values.Replace(argv[i+1])
+	}
+	return run.Run(ctx, run.Command{Argv: argv})
+}
+
+// portSink shows the progress of a flash at its port.
+type portSink struct {
+	place *Place
+	port  *Port
+}
+
+// Event sets the port's state by the phase of the step called flash.
+func (s portSink) Event(e progress.Event) {
+	if e.State != progress.Running || !strings.HasPrefix(e.Step, "flash") || e.Detail == "" {
+		return
+	}
+	s.place.update(s.port, func() {
+		s.port.State = Write
+		if e.Detail == "reading back" {
+			s.port.State = ReadBack
+		}
+		s.port.Percent, s.port.Left = 0, 0
+		if e.Total > 0 {
+			s.port.Percent = int(min(100, 100*e.Count/e.Total))
+		}
+		if e.PerSecond > 0 && e.Total > e.Count {
+			s.port.Left = time.Duration(e.Total-e.Count) * time.Second / time.Duration(e.PerSecond)
+		}
+	})
+}
+
+// Close does nothing: the port's result follows.
+func (portSink) Close() {}

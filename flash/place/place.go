@@ -1,0 +1,280 @@
+// Package place runs a flashing place: named ports of this machine, into which a worker plugs cards,
+// sticks and boards. Each is proved, written, read back, recorded and ejected. It never writes to
+// what is plugged into another port.
+package place
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"slipway/flash"
+	"slipway/flash/device"
+	"slipway/images"
+	"slipway/layers/plaintext"
+	"slipway/layers/run"
+)
+
+// State is what a port shows.
+type State string
+
+// The states of a port.
+const (
+	Empty    State = "EMPTY"
+	Check    State = "CHECK"
+	Write    State = "WRITE"
+	ReadBack State = "READ BACK"
+	Pass     State = "PASS"
+	Fail     State = "FAIL"
+	Known    State = "KNOWN"   // it is whole already, by this place's record
+	Refused  State = "REFUSED" // it is not to be written, and is as it was
+	Closed   State = "CLOSED"  // the port failed too often
+)
+
+// Port is what the screen shows of one port, and one line of --json.
+type Port struct {
+	Time    time.Time     `json:"time"`
+	Port    string        `json:"port"`
+	Label   string        `json:"label"`
+	State   State         `json:"state"`
+	Percent int           `json:"percent"`
+	Left    time.Duration `json:"-"` // until the end of Write or ReadBack; 0: unknown
+	Text    string        `json:"text,omitempty"`
+	Device  string        `json:"device,omitempty"`
+	Serial  string        `json:"serial,omitempty"`
+	Row     string        `json:"row,omitempty"`
+	Receipt string        `json:"receipt,omitempty"` // path of its record
+	Note    string        `json:"note,omitempty"`    // of what else went wrong, such as the program of after
+
+	medium  string  // that this is about
+	busy    bool    // a goroutine serves it
+	ejected bool    // the medium is
+	failed  int     // in a row
+	speed   float64 // bytes per second of the last card
+}
+
+// Totals are the counts of one run.
+type Totals struct {
+	Good, Bad int
+	Causes    map[string]int // of the bad ones
+	Began     time.Time
+	Last      []time.Time // when the last good ones ended
+}
+
+// Options are the options of one run.
+type Options struct {
+	Count int                       // ends the run after so many good ones; 0: Ctrl-C does
+	Show  func([]Port, Totals)      // called after each change, from one goroutine at a time
+	Now   <-chan struct{}           // ends what is being written too; ctx ends the run after that
+	Flash flash.Options             // OtherBoard, Raw, Holes, Blind of each flash
+	Rows  Rows                      // nil: all get the same content
+	Tick  time.Duration             // between two looks at the ports; 0: half a second
+	Eject func(device.Device) error // nil: by the program eject
+}
+
+// Rows gives each card the files of its own.
+type Rows interface {
+	// Reserve returns the files that c gets. It is called before the first write.
+	Reserve(c Card, image *flash.Prepared) (Own, error)
+}
+
+// Card is how a card, stick or board can be told from others.
+type Card struct {
+	Port   string
+	Serial string // its own, not of the reader that it is in; "" for one without
+	Stamp  string // that Slipway put on it; ""
+}
+
+// Own is what one card gets. One of Release and Done is called once.
+type Own struct {
+	Key     string // of the row
+	Files   []flash.Personal
+	Stamp   string
+	Take    func() error // makes it durable that the card has this row
+	Done    func() error // the card is whole
+	Release func()       // the card is not whole, and another one may get the row
+}
+
+// Place is a flashing place that runs.
+type Place struct {
+	config   *Config
+	spec     images.Spec
+	artifact images.Artifact
+	image    *flash.Prepared // nil: the board takes no disk image
+	record   *record
+	options  Options
+
+	mu      sync.Mutex
+	ports   []*Port
+	totals  Totals
+	running sync.WaitGroup
+	broken  error // ends the run
+}
+
+// Run serves the ports until ctx ends, o.Count good ones are made, or the record cannot be written.
+// It then waits for what is being written, unless o.Now ends that too.
+func Run(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Config, o Options) (err error) {
+	p := &Place{config: c, spec: spec, artifact: artifact, options: o, totals: Totals{Began: time.Now(), Causes: map[string]int{}}}
+	plugged, err := device.Plugged()
+	if err == nil {
+		err = c.CheckDevices(plugged)
+	}
+	if err != nil {
+		return err
+	}
+	if p.record, err = openRecord(c.Record); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.record.close()) }()
+	if slices.Contains(spec.Flash.Kinds, device.Block) {
+		o.Flash.Image, o.Flash.Digest, o.Flash.Signers, o.Flash.Out = c.Image, c.Digest, c.Signers, io.Discard
+		if p.image, err = flash.Prepare(ctx, spec, artifact, c.Record, o.Flash); err != nil {
+			return err
+		}
+		defer p.image.Close()
+	}
+	for name, label := range c.Ports {
+		p.ports = append(p.ports, &Port{Port: name, Label: label, State: Empty})
+	}
+	slices.SortFunc(p.ports, func(a, b *Port) int { return cmp.Compare(a.Port, b.Port) })
+	return p.serve(ctx)
+}
+
+// serve looks at the ports until the run ends, and then waits for what is being written.
+func (p *Place) serve(ctx context.Context) error {
+	writing, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	if p.options.Now != nil {
+		go func() {
+			select {
+			case <-p.options.Now:
+				stop(errors.New("stopped by the worker"))
+			case <-writing.Done():
+			}
+		}()
+	}
+	for ctx.Err() == nil && !p.isOver() {
+		plugged, err := device.Plugged()
+		if err != nil {
+			p.end(err)
+			break
+		}
+		for _, port := range p.ports {
+			p.look(writing, port, plugged)
+		}
+		_ = run.Sleep(ctx, cmp.Or(p.options.Tick, 500*time.Millisecond))
+	}
+	p.running.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.broken
+}
+
+// isOver reports whether the count is reached, or the run is broken.
+func (p *Place) isOver() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.broken != nil || p.options.Count > 0 && p.totals.Good >= p.options.Count
+}
+
+// end ends the run with err, unless an earlier error does.
+func (p *Place) end(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken = cmp.Or(p.broken, err)
+}
+
+// look starts to serve what is newly plugged into an open port, if the count allows one more.
+func (p *Place) look(ctx context.Context, port *Port, plugged []device.Device) {
+	there := slices.ContainsFunc(plugged, func(d device.Device) bool { return d.Port == port.Port })
+	i := slices.IndexFunc(plugged, func(d device.Device) bool { return d.Port == port.Port && d.HasMedium() })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case port.busy || port.State == Closed:
+	case i < 0:
+		if port.State != Empty && !(there && port.ejected) { // what is ejected may still be in the reader
+			p.show(port, func() {
+				*port = Port{Port: port.Port, Label: port.Label, State: Empty, failed: port.failed, speed: port.speed}
+			})
+		}
+	case plugged[i].Medium() != port.medium && !p.isEnough():
+		d := plugged[i]
+		port.busy = true
+		p.show(port, func() {
+			*port = Port{Port: port.Port, Label: port.Label, State: Check, Device: d.Path, Serial: d.Serial, busy: true, medium: d.Medium(), failed: port.failed, speed: port.speed}
+		})
+		p.running.Go(func() { p.serveCard(ctx, port, d) })
+	}
+}
+
+// isEnough reports whether the cards that are good or busy reach the count. The caller holds p.mu.
+func (p *Place) isEnough() bool {
+	n := p.totals.Good
+	for _, port := range p.ports {
+		if port.busy {
+			n++
+		}
+	}
+	return p.options.Count > 0 && n >= p.options.Count
+}
+
+// update changes a port by change and shows that.
+func (p *Place) update(port *Port, change func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.show(port, change)
+}
+
+// show is update for a caller that holds p.mu.
+func (p *Place) show(port *Port, change func()) {
+	change()
+	port.Time = time.Now().UTC()
+	if p.options.Show == nil {
+		return
+	}
+	all := make([]Port, len(p.ports))
+	for i, port := range p.ports {
+		all[i] = *port
+	}
+	p.options.Show(all, p.totals)
+}
+
+// Ports prints the ports at which something is plugged in, as lines of place.yml.
+func Ports(w io.Writer) error {
+	plugged, err := device.Plugged()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "ports:  # of place.yml: keep those that are yours, and give each a name")
+	for _, d := range plugged {
+		if d.Port == "" {
+			continue
+		}
+		full, err := device.Examine(d.Path)
+		note := cmp.Or(full.Refused, d.Model, d.Chip)
+		if err != nil {
+			note = err.Error()
+		}
+		fmt.Fprintf(w, "  %s%s: %q  # %s, %s, %s\n", plaintext.Either(full.HoldsSystem(), "# ", ""), d.Port, d.Port, d.Path, plaintext.SizeText(d.SizeBytes), plaintext.OneLine(note))
+	}
+	return nil
+}
+
+// ejectBy has the program eject take a card or stick out of use. A slot for cards needs no program.
+func ejectBy(ctx context.Context, d device.Device) error {
+	if d.Kind != device.Block || d.Bus != "usb" {
+		return nil
+	}
+	err := run.Run(ctx, run.Command{Argv: []string{"eject", "--scsi", d.Path}})
+	if errors.Is(err, os.ErrNotExist) {
+		return errors.New("it was not ejected: the program eject is missing (Debian package eject)")
+	}
+	return err
+}

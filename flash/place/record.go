@@ -1,0 +1,244 @@
+package place
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
+
+	"slipway/flash"
+	"slipway/flash/device"
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
+)
+
+// Entry is what the record has of one card, stick or board.
+type Entry struct {
+	Verdict  string        `json:"verdict"` // a State, or taken: it may be whole
+	Cause    string        `json:"cause,omitempty"`
+	Error    string        `json:"error,omitempty"`
+	Port     string        `json:"port"`
+	Label    string        `json:"label"`
+	Serial   string        `json:"serial,omitempty"` // its own
+	Stamp    string        `json:"stamp,omitempty"`
+	Row      string        `json:"row,omitempty"`
+	Seconds  float64       `json:"seconds"`
+	Began    time.Time     `json:"began"`
+	Finished time.Time     `json:"finished"`
+	Device   device.Device `json:"device"`
+	Receipt  flash.Receipt `json:"receipt"`
+
+	path string
+}
+
+// resultText says how a good card was made.
+func (e Entry) resultText() string {
+	return fmt.Sprintf("%s in %.0f s", plaintext.SizeText(e.Receipt.ImageBytes), e.Seconds)
+}
+
+const (
+	maxEntryBytes = 1 << 20
+	leastFree     = 16 << 20 // of the record's file system, before each card
+	taken         = "taken"
+	dayForm       = "2006-01-02"
+)
+
+// record is a folder with a file for each entry, in a folder for each day, and a CSV for each day.
+type record struct {
+	dir  string
+	lock *os.File
+
+	mu    sync.Mutex
+	known map[string]Entry // the last entry with PASS or taken, by serial and by stamp
+}
+
+// openRecord makes the folder, locks it against a second place, proves that it can be written, and
+// reads its entries.
+func openRecord(dir string) (*record, error) {
+	if err := localfile.MkdirAll(dir); err != nil {
+		return nil, err
+	}
+	lock, err := localfile.LockNow(filepath.Join(dir, "place.lock"), 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("%s is another place's record: %w\nnext: ps -ef  # then end that place, or name another folder in record", dir, err)
+	}
+	r := &record{dir: dir, lock: lock, known: map[string]Entry{}}
+	if err = r.checkSpace(); err == nil {
+		err = syncFile(filepath.Join(dir, ".probe"), []byte("a record can be written\n"))
+	}
+	if err == nil {
+		err = errors.Join(os.Remove(filepath.Join(dir, ".probe")), eachEntry(dir, r.note))
+	}
+	if err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("the record %s: %w", dir, err)
+	}
+	return r, nil
+}
+
+func (r *record) close() error { return r.lock.Close() }
+
+// note keeps an entry of a card that is whole, or may be, for find.
+func (r *record) note(e Entry) error {
+	if e.Verdict != string(Pass) && e.Verdict != taken {
+		return nil
+	}
+	for _, key := range []string{"serial " + e.Serial, "stamp " + e.Stamp} {
+		if !strings.HasSuffix(key, " ") {
+			r.known[key] = e
+		}
+	}
+	return nil
+}
+
+// find returns the entry by which this place wrote a card, found by its stamp, or by its own serial
+// if it has the stamp of that entry too.
+func (r *record) find(c Card) (Entry, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, found := r.known["stamp "+c.Stamp]
+	return e, found && c.Stamp != ""
+}
+
+// take writes the entry of a card that is about to become whole. It returns an error if that is not
+// safely on the disk.
+func (r *record) take(e Entry) error {
+	e.Verdict, e.Finished = taken, time.Now().UTC()
+	if err := r.checkSpace(); err != nil {
+		return err
+	}
+	return r.write(&e)
+}
+
+// add writes the final entry of a card, in place of that of take, and its line of the day's CSV.
+func (r *record) add(e *Entry) error {
+	if err := r.write(e); err != nil {
+		return err
+	}
+	return r.addLine(*e)
+}
+
+// write writes the entry's file, synced with its folder, sets e.path, and notes the entry.
+func (r *record) write(e *Entry) error {
+	day := filepath.Join(r.dir, e.Began.Format(dayForm))
+	if err := os.MkdirAll(day, 0o755); err != nil {
+		return err
+	}
+	name := strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '.' || c == '-' {
+			return c
+		}
+		return '_'
+	}, e.Port)
+	e.path = filepath.Join(day, e.Began.Format("150405.000")+"-"+name[max(0, len(name)-60):]+".json")
+	data, err := json.MarshalIndent(e, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := syncFile(e.path, append(data, '\n')); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.note(*e)
+}
+
+// syncFile replaces a file. When it returns nil, a power cut does not lose the file.
+func syncFile(path string, data []byte) error {
+	if err := renameio.WriteFile(path, data, 0o644); err != nil {
+		return err
+	}
+	for _, dir := range []string{filepath.Dir(path), filepath.Dir(filepath.Dir(path))} {
+		f, err := os.Open(dir)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkSpace returns an error if the record's file system is nearly full.
+func (r *record) checkSpace() error {
+	free, err := localfile.FreeBytes(r.dir)
+	if err == nil && free < leastFree {
+		err = fmt.Errorf("%s free, and a place wants %s: %w\nnext: df -h %s", plaintext.SizeText(free), plaintext.SizeText(leastFree), unix.ENOSPC, plaintext.Quote(r.dir))
+	}
+	return err
+}
+
+var csvHead = []string{"finished", "verdict", "cause", "port", "label", "serial", "row", "image", "image sha256", "signed by", "seconds", "receipt"}
+
+// addLine appends the entry to the day's CSV, in one write.
+func (r *record) addLine(e Entry) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f, err := os.OpenFile(filepath.Join(r.dir, e.Began.Format(dayForm)+".csv"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	w := csv.NewWriter(&b)
+	if info.Size() == 0 {
+		_ = w.Write(csvHead) // a Builder never fails
+	}
+	line := []string{
+		e.Finished.Format(time.RFC3339), e.Verdict, e.Cause, e.Port, e.Label, e.Serial, e.Row, e.Receipt.Image, e.Receipt.ImageSHA256,
+		strings.Join(e.Receipt.SignedBy, " "), strconv.FormatFloat(e.Seconds, 'f', 1, 64), filepath.Base(e.path),
+	}
+	for i, field := range line {
+		line[i] = plaintext.OneLine(field)
+		if strings.HasPrefix(field, "=") || strings.HasPrefix(field, "@") || strings.HasPrefix(field, "+") { // a spreadsheet would compute it
+			line[i] = "'" + line[i]
+		}
+	}
+	_ = w.Write(line)
+	w.Flush()
+	if _, err := f.WriteString(b.String()); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// eachEntry calls each with all entries of a record, the oldest first.
+func eachEntry(dir string, each func(Entry) error) error {
+	names, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(dir), "[0-9]*", "*.json"))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		data, err := localfile.Read(name, maxEntryBytes)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var e Entry
+		if err == nil {
+			err = json.Unmarshal(data, &e)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w\nnext: mv %s %s", name, err, plaintext.Quote(name), plaintext.Quote(name+".bad"))
+		}
+		e.path = name
+		if err := each(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
