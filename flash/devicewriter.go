@@ -69,6 +69,9 @@ func (w *deviceWriter) openDevice(ctx context.Context) (err error) {
 		return err
 	}
 	o.Marked, o.Save = true, w.saveReplaced
+	if w.job.options.prepared != nil {
+		o.ProbeFrom = (w.job.size + headBytes) / headBytes * headBytes
+	}
 	return w.openCopy(w.claimed.File, o)
 }
 
@@ -96,7 +99,7 @@ func (w *deviceWriter) close() {
 
 // startProgress starts the progress step, which names the device if there are several.
 func (w *deviceWriter) startProgress(ctx context.Context) {
-	name := "flash"
+	name := plaintext.Either(w.job.options.unpack, "unpack", "flash")
 	if len(w.job.writers) > 1 {
 		name += " " + filepath.Base(w.device.Path)
 	}
@@ -129,6 +132,9 @@ func (w *deviceWriter) finishReceipt(began time.Time, err error) {
 
 // resultText returns a sentence on how much was written, compared and read back.
 func (w *deviceWriter) resultText(r write.Result) string {
+	if w.job.options.unpack {
+		return plaintext.SizeText(r.Written) + " unpacked"
+	}
 	what := fmt.Sprintf("%s written to %s%s", plaintext.SizeText(r.Written), w.device.Path, plaintext.Either(w.job.options.Blind, ", and not read back", " and read back"))
 	if r.Left > 0 {
 		what += fmt.Sprintf(", %s were there already", plaintext.SizeText(r.Left))

@@ -39,6 +39,7 @@ type Options struct {
 	DryRun        bool                        // stop before the first write
 	Out           io.Writer                   // shows the device and the planned steps; nil shows nothing
 
+	unpack   bool                      // into a file for a Prepared
 	prepared *Prepared                 // the image; nil: resolveImage finds it
 	meant    func(device.Device) error // confirms the one device, in place of Yes and Confirm
 	personal []Personal                // what only this device gets

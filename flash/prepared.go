@@ -68,7 +68,7 @@ func (p *Prepared) unpack(ctx context.Context, path string) (Receipt, error) {
 		return Receipt{}, err
 	}
 	o := p.options
-	o.DryRun, o.Blind = false, true // the page cache would be read back
+	o.DryRun, o.Blind, o.unpack = false, true, true // the page cache would be read back
 	r := request{spec: p.spec, artifact: p.artifact, devices: chosen, options: o, other: &otherBoard{board: p.spec.Board, allowed: o.OtherBoard}}
 	j, err := r.openJob(ctx)
 	if err != nil {
@@ -161,6 +161,7 @@ func (p *Prepared) partitionNames() string {
 // PreparedOptions are the options of one flash of a prepared image.
 type PreparedOptions struct {
 	Meant    func(device.Device) error // confirms the device: an error if another one is meant
+	Identity *Identity                 // nil: the image's data partition, or Personal's
 	Personal []Personal
 	Stamp    string       // 32 hexadecimal digits that ReadStamp finds on the device
 	Complete func() error // called once all else is written and read back; an error leaves the device incomplete
@@ -169,7 +170,7 @@ type PreparedOptions struct {
 // Write writes the image to one device and reads it back, as flash.Write does.
 func (p *Prepared) Write(ctx context.Context, name string, w PreparedOptions) (Receipt, error) {
 	o := Options{
-		Holes: p.options.Holes, Raw: p.options.Raw, OtherBoard: p.options.OtherBoard,
+		Identity: w.Identity, Holes: p.options.Holes, Raw: p.options.Raw, OtherBoard: p.options.OtherBoard,
 		prepared: p, meant: w.Meant, personal: w.Personal, stamp: w.Stamp, complete: w.Complete,
 	}
 	return Write(ctx, p.spec, p.artifact, name, o)

@@ -145,8 +145,15 @@ func (p *Place) writeCard(ctx context.Context, port *Port, seen device.Device, e
 	p.update(port, func() { port.Row = own.Key })
 	reporter := progress.New(portSink{p, port})
 	defer reporter.Close()
+	identity := (*flash.Identity)(nil)
+	if p.options.Identity != nil && d.Kind == device.Block {
+		if identity, err = p.options.Identity(); err != nil {
+			return refusal{err}
+		}
+	}
 	e.Receipt, err = p.flash(progress.With(ctx, reporter), d, flash.PreparedOptions{
-		Meant: func(now device.Device) error { return meant(port.Port, seen, now) }, Personal: own.Files, Stamp: own.Stamp,
+		Identity: identity,
+		Meant:    func(now device.Device) error { return meant(port.Port, seen, now) }, Personal: own.Files, Stamp: own.Stamp,
 		Complete: func() error { return errors.Join(p.record.take(*e), own.Take()) },
 	})
 	if err != nil {

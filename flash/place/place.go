@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -69,13 +70,16 @@ type Totals struct {
 
 // Options are the options of one run.
 type Options struct {
-	Count int                       // ends the run after so many good ones; 0: Ctrl-C does
-	Show  func([]Port, Totals)      // called after each change, from one goroutine at a time
-	Now   <-chan struct{}           // ends what is being written too; ctx ends the run after that
-	Flash flash.Options             // OtherBoard, Raw, Holes, Blind of each flash
-	Rows  Rows                      // nil: all get the same content
-	Tick  time.Duration             // between two looks at the ports; 0: half a second
-	Eject func(device.Device) error // nil: by the program eject
+	Count int                  // ends the run after so many good ones; 0: Ctrl-C does
+	Show  func([]Port, Totals) // called after each change, from one goroutine at a time
+	Now   <-chan struct{}      // ends what is being written too; ctx ends the run after that
+	Flash flash.Options        // OtherBoard, Raw, Holes, Blind of each flash
+	Rows  Rows                 // nil: all get the same content
+	// Identity makes the SSH identity of each card; nil: as the image has it, or by Rows.
+	Identity func() (*flash.Identity, error)
+	Tick     time.Duration             // between two looks at the ports; 0: half a second
+	Eject    func(device.Device) error // nil: by the program eject
+	end      func()                    // called once at the end; nil: nothing to do
 }
 
 // Rows gives each card the files of its own.
@@ -132,18 +136,72 @@ func Run(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Con
 		return err
 	}
 	defer func() { err = errors.Join(err, p.record.close()) }()
-	if slices.Contains(spec.Flash.Kinds, device.Block) {
-		o.Flash.Image, o.Flash.Digest, o.Flash.Signers, o.Flash.Out = c.Image, c.Digest, c.Signers, io.Discard
-		if p.image, err = flash.Prepare(ctx, spec, artifact, c.Record, o.Flash); err != nil {
-			return err
-		}
+	if err := p.prepare(ctx, c.Record); err != nil {
+		return err
+	}
+	if p.image != nil {
 		defer p.image.Close()
 	}
 	for name, label := range c.Ports {
 		p.ports = append(p.ports, &Port{Port: name, Label: label, State: Empty})
 	}
 	slices.SortFunc(p.ports, func(a, b *Port) int { return cmp.Compare(a.Port, b.Port) })
+	if o.end != nil {
+		defer o.end()
+	}
+	p.update(p.ports[0], func() {})
 	return p.serve(ctx)
+}
+
+// prepare unpacks the image below the folder dir, if the board takes a disk image.
+func (p *Place) prepare(ctx context.Context, dir string) (err error) {
+	if !slices.Contains(p.spec.Flash.Kinds, device.Block) {
+		return nil
+	}
+	how := p.options.Flash
+	how.Image, how.Digest, how.Signers, how.Out = p.config.Image, p.config.Digest, p.config.Signers, io.Discard
+	p.image, err = flash.Prepare(ctx, p.spec, p.artifact, dir, how)
+	return err
+}
+
+// DryRun checks the configuration and the image, and prints what Run would do now at each port.
+func DryRun(ctx context.Context, w io.Writer, spec images.Spec, artifact images.Artifact, c *Config, o Options) error {
+	p := &Place{config: c, spec: spec, artifact: artifact, options: o, record: &record{known: map[string]Entry{}}}
+	plugged, err := device.Plugged()
+	if err == nil {
+		err = c.CheckDevices(plugged)
+	}
+	if err == nil {
+		err = p.prepare(ctx, os.TempDir())
+	}
+	if err != nil {
+		return err
+	}
+	if p.image != nil {
+		defer p.image.Close()
+	}
+	if err := eachEntry(c.Record, p.record.note); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Ports)) {
+		what := "nothing is plugged in"
+		for _, seen := range plugged {
+			if seen.Port != name || !seen.HasMedium() {
+				continue
+			}
+			what = seen.Path + " would be written"
+			d, err := device.Examine(seen.Path)
+			if err == nil && seen.Kind == device.Block {
+				err = p.prove(d, seen, &Card{Port: name})
+			}
+			if err != nil {
+				what = seen.Path + " would not be written: " + plaintext.FirstLine(err.Error())
+			}
+		}
+		fmt.Fprintf(w, "%s (%s): %s\n", c.Ports[name], name, plaintext.Printable(what))
+	}
+	fmt.Fprintln(w, "Dry run: nothing was written.")
+	return nil
 }
 
 // serve looks at the ports until the run ends, and then waits for what is being written.
@@ -254,7 +312,7 @@ func Ports(w io.Writer) error {
 	}
 	fmt.Fprintln(w, "ports:  # of place.yml: keep those that are yours, and give each a name")
 	for _, d := range plugged {
-		if d.Port == "" {
+		if !portName().MatchString(d.Port) {
 			continue
 		}
 		full, err := device.Examine(d.Path)

@@ -1,6 +1,7 @@
 package place
 
 import (
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -200,7 +201,7 @@ func (r *record) addLine(e Entry) error {
 		_ = w.Write(csvHead) // a Builder never fails
 	}
 	line := []string{
-		e.Finished.Format(time.RFC3339), e.Verdict, e.Cause, e.Port, e.Label, e.Serial, e.Row, e.Receipt.Image, e.Receipt.ImageSHA256,
+		e.Finished.Format(time.RFC3339), e.Verdict, e.Cause, e.Port, e.Label, e.Serial, e.Row, e.Receipt.Image, cmp.Or(e.Receipt.ImageSHA256, e.Receipt.UnpackedSHA256),
 		strings.Join(e.Receipt.SignedBy, " "), strconv.FormatFloat(e.Seconds, 'f', 1, 64), filepath.Base(e.path),
 	}
 	for i, field := range line {

@@ -47,6 +47,23 @@ func NewScreen(out *os.File, bell bool) *Screen {
 	return s
 }
 
+// On returns o with a Screen on out for Show, which begins with the first change. each wraps it.
+func (o Options) On(out *os.File, bell bool, each func(func([]Port, Totals)) func([]Port, Totals)) Options {
+	var s *Screen
+	o.Show = each(func(ports []Port, t Totals) {
+		if s == nil {
+			s = NewScreen(out, bell)
+		}
+		s.Show(ports, t)
+	})
+	o.end = func() {
+		if s != nil {
+			s.Close()
+		}
+	}
+	return o
+}
+
 // Close gives the terminal back as it was.
 func (s *Screen) Close() {
 	if s.blocks {

@@ -20,9 +20,12 @@ type CopyOptions struct {
 	// Marked is for devices, which cannot be renamed at the end. Their first and last MiB are zero
 	// until Complete, so that an incomplete device does not boot.
 	Marked bool
-	Phase  func(what string, bytes int64)    // called at the start of each phase, with the number of bytes that it counts
-	Count  func(bytes int64)                 // called during a phase
-	Save   func(old []byte, off int64) error // receives the replaced ends, once, before the first write
+	// ProbeFrom is an offset behind the image, from which on a Marked device is proved to keep data at
+	// random places, which are not restored. 0: only its end is proved.
+	ProbeFrom int64
+	Phase     func(what string, bytes int64)    // called at the start of each phase, with the number of bytes that it counts
+	Count     func(bytes int64)                 // called during a phase
+	Save      func(old []byte, off int64) error // receives the replaced ends, once, before the first write
 }
 
 // Copy writes an image to one device or file.

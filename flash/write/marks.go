@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	mathrand "math/rand/v2"
 	"strings"
 
 	"slipway/flash/source"
@@ -69,7 +70,9 @@ func (c *Copy) beginWriting() error {
 		if c.beginErr = c.saveEnds(); c.beginErr != nil {
 			return c.beginErr
 		}
-		c.beginErr = c.zeroEnds()
+		if c.beginErr = c.zeroEnds(); c.beginErr == nil {
+			c.beginErr = c.probeRoom()
+		}
 	}
 	c.begun = true
 	return c.beginErr
@@ -135,6 +138,43 @@ func (c *Copy) proveSize(end *heldEnd, buf []byte) error {
 		}
 		if bytes.Equal(got, buf[:sampleBytes]) {
 			return fmt.Errorf("%w: what was written at %d is found at %d", ErrSmaller, end.off, at)
+		}
+	}
+	return nil
+}
+
+const (
+	probes     = 16
+	probeBytes = 4096
+)
+
+// probeRoom writes different random data to places behind c.ProbeFrom, and then reads all of them
+// back. It returns ErrSmaller if one of them is lost. Without room behind it, it does nothing.
+func (c *Copy) probeRoom() error {
+	room := (c.disk.sizeBytes - markBytes - c.ProbeFrom) / probeBytes
+	if c.ProbeFrom == 0 || room < probes {
+		return nil
+	}
+	var places [probes]int64
+	var wrote [probes][]byte
+	for i := range places {
+		places[i] = (c.ProbeFrom/probeBytes + int64(i)*room/probes + mathrand.Int64N(room/probes)) * probeBytes
+		wrote[i] = source.Buffer(probeBytes)
+		rand.Read(wrote[i])
+		if _, err := c.disk.WriteAt(wrote[i], places[i]); err != nil {
+			return c.disk.explainError("write to prove the size", err)
+		}
+	}
+	if err := c.disk.Sync(); err != nil {
+		return err
+	}
+	got := source.Buffer(probeBytes)
+	for i, at := range places {
+		if err := c.disk.readFull(got, at); err != nil {
+			return err
+		}
+		if !bytes.Equal(got, wrote[i]) {
+			return fmt.Errorf("%w: what was written at %d is not there", ErrSmaller, at)
 		}
 	}
 	return nil

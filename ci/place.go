@@ -1,0 +1,88 @@
+package ci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"slipway/ci/report"
+	"slipway/flash"
+	"slipway/flash/place"
+	"slipway/images"
+	"slipway/layers/plaintext"
+)
+
+// PlaceOptions are the options of the command place.
+type PlaceOptions struct {
+	Config     string // path of place.yml
+	Count      int    // ends after so many good ones; 0: Ctrl-C does
+	OtherBoard bool
+	DryRun     bool
+	JSON       bool
+	Now        <-chan struct{} // ends what is being written too
+}
+
+// Place runs a flashing place for a board until ctx ends, and shows it on stdout, or as lines of
+// JSON on w. It prints the counts at the end. It returns a *report failure if the record is broken.
+func Place(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, o PlaceOptions) error {
+	c, err := place.Load(o.Config)
+	if err != nil {
+		return report.Because(ctx, report.ErrWrong, err)
+	}
+	how := flash.Options{Image: c.Image}
+	a, err := artifactFor(spec, opt, &how, []string{"/dev/disk"})
+	if err != nil {
+		return err
+	}
+	c.Image = how.Image
+	p := place.Options{Count: o.Count, Now: o.Now, Flash: flash.Options{OtherBoard: o.OtherBoard}}
+	if _, err := a.Partition("data"); err == nil && c.Image == "" {
+		dir, err := a.StateDir()
+		if err != nil {
+			return err
+		}
+		p.Identity = func() (*flash.Identity, error) {
+			id, err := flash.NewIdentity(dir)
+			return &id, err
+		}
+	}
+	if o.DryRun {
+		return place.DryRun(ctx, w, spec, a, c, p)
+	}
+	var last place.Totals
+	keep := func(show func([]place.Port, place.Totals)) func([]place.Port, place.Totals) {
+		return func(ports []place.Port, t place.Totals) { last = t; show(ports, t) }
+	}
+	if o.JSON {
+		p.Show = keep(place.JSONLines(w))
+		return place.Run(ctx, spec, a, c, p)
+	}
+	err = place.Run(ctx, spec, a, c, p.On(os.Stdout, c.Bell, keep))
+	fmt.Fprintf(w, "%d good, %d bad. The record: %s\n", last.Good, last.Bad, c.Record)
+	return err
+}
+
+// PlaceReport prints what the record of a place says of a day, or of all days if day is "". With
+// html it writes a page to that file too.
+func PlaceReport(w io.Writer, folder, day, html string, asJSON bool) error {
+	r, err := place.ReadReport(folder, day)
+	if err != nil {
+		return err
+	}
+	if html != "" {
+		data, err := r.Page()
+		if err == nil {
+			err = errors.Join(os.MkdirAll(filepath.Dir(html), 0o755), os.WriteFile(html, data, 0o644))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if asJSON {
+		return plaintext.WriteJSON(w, r)
+	}
+	return r.Print(w)
+}
