@@ -3,6 +3,7 @@ package write
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -356,5 +357,34 @@ func TestNothingWrittenWithoutMarks(t *testing.T) {
 	}
 	if n := written.Load(); n > 0 {
 		t.Errorf("%d bytes were written behind marks that failed", n)
+	}
+}
+
+// A device that keeps its end, but not what lies before it behind the image, holds less than it says.
+func TestProbeRoom(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		from   int64
+		faults faults
+		lies   bool
+	}{
+		{"sound", 8 * mib, faults{}, false},
+		{"drops a part", 8 * mib, faults{where: func(off int64) int64 {
+			if off >= 9*mib && off < 10*mib {
+				return -1
+			}
+			return off
+		}}, true},
+		{"counts in a circle", 8 * mib, faults{where: func(off int64) int64 { return min(off, 8*mib) + max(0, off-8*mib)%(64<<10) }}, true},
+		{"no room", diskSize - mib, faults{where: dropFrom(mib)}, false},
+		{"not asked for", 0, faults{where: dropFrom(9 * mib)}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			behind := &faulty{faults: test.faults}
+			c := target(t, behind.device(t), CopyOptions{Marked: true, ProbeFrom: test.from})
+			if err := c.probeRoom(); errors.Is(err, ErrSmaller) != test.lies || err != nil && !test.lies {
+				t.Errorf("probeRoom = %v; want ErrSmaller: %v", err, test.lies)
+			}
+		})
 	}
 }
