@@ -26,10 +26,36 @@ import (
 // (or a virtual disk), and in a temporary folder that it removes before the flash begins.
 // The client key stays in dir and serves every board that is flashed from there.
 type Identity struct {
-	dir     string
-	hostKey []byte // PEM
-	host    ssh.PublicKey
-	client  ssh.PublicKey
+	HostKey
+	dir    string
+	client ssh.PublicKey
+}
+
+// HostKey is an SSH host key that is made for one board.
+type HostKey struct {
+	PEM  []byte // the private half
+	host ssh.PublicKey
+}
+
+// NewHostKey generates an Ed25519 key.
+func NewHostKey() (k HostKey, err error) {
+	k.PEM, k.host, err = newKey("board")
+	return k, err
+}
+
+// Public is the public half as a line of authorized_keys.
+func (k HostKey) Public() []byte { return ssh.MarshalAuthorizedKey(k.host) }
+
+// Fingerprint is the host key's, as ssh-keygen -l prints it.
+func (k HostKey) Fingerprint() string { return ssh.FingerprintSHA256(k.host) }
+
+// Files returns the key pair and, unless it is empty, authorized_keys, as files of a data partition.
+func (k HostKey) Files(authorized []byte) map[string][]byte {
+	files := map[string][]byte{"ssh/ssh_host_ed25519_key": k.PEM, "ssh/ssh_host_ed25519_key.pub": k.Public()}
+	if len(authorized) > 0 {
+		files["ssh/authorized_keys"] = authorized
+	}
+	return files
 }
 
 // NewIdentity generates a host key, and reads the client key in dir or generates one. dir is the
@@ -52,7 +78,7 @@ func newIdentity(dir string) (Identity, error) {
 	if id.client, err = clientKey(id.ClientKey()); err != nil {
 		return Identity{}, err
 	}
-	id.hostKey, id.host, err = newKey("board")
+	id.HostKey, err = NewHostKey()
 	return id, err
 }
 
@@ -61,9 +87,6 @@ func (id Identity) ClientKey() string { return images.ClientKeyPath(id.dir) }
 
 // KnownHosts is the file that pins the board's host key, under the board's name (HostKeyAlias).
 func (id Identity) KnownHosts() string { return images.KnownHostsPath(id.dir) }
-
-// Fingerprint is the host key's, as ssh-keygen -l prints it.
-func (id Identity) Fingerprint() string { return ssh.FingerprintSHA256(id.host) }
 
 // lockFolder waits for dir's lock file, so that only one flash at a time changes dir's key files.
 func lockFolder(dir string) (*os.File, error) {
@@ -126,13 +149,9 @@ func newKey(comment string) ([]byte, ssh.PublicKey, error) {
 	return pem.EncodeToMemory(block), key, err
 }
 
-// seedFiles returns the host key pair and authorized_keys, as files of the new data partition.
+// seedFiles returns the files of the new data partition.
 func (id Identity) seedFiles() map[string][]byte {
-	return map[string][]byte{
-		"ssh/ssh_host_ed25519_key":     id.hostKey,
-		"ssh/ssh_host_ed25519_key.pub": ssh.MarshalAuthorizedKey(id.host),
-		"ssh/authorized_keys":          ssh.MarshalAuthorizedKey(id.client),
-	}
+	return id.Files(ssh.MarshalAuthorizedKey(id.client))
 }
 
 // maxPins is how many host keys known_hosts keeps for a board: those of the last flashes. Each disk

@@ -1,0 +1,281 @@
+// Package identity gives each board that is flashed an identity of its own: a row of a table becomes
+// the files of one partition, in the form that the board's image reads. Claims records which card
+// has which row. The package writes to no device; see flash.Prepared.
+package identity
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
+	"slipway/layers/yaml"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// Config is the section identity of place.yml. Its texts may have {{column}} for a cell of the row.
+type Config struct {
+	Table     string   `yaml:"table"` // relative to the file's folder; "" is none
+	Key       string   `yaml:"key"`
+	By        string   `yaml:"by"` // next (also ""), serial or port
+	Form      string   `yaml:"form"`
+	Partition string   `yaml:"partition"`
+	Hostname  string   `yaml:"hostname"`
+	Address   string   `yaml:"address"` // 192.0.2.7/24, or dhcp
+	Gateway   string   `yaml:"gateway"`
+	DNS       []string `yaml:"dns"`
+	User      User     `yaml:"user"`
+	Wifi      Wifi     `yaml:"wifi"`
+
+	PlainPasswords bool              `yaml:"plain_passwords"` // password_hash may also be a password
+	Files          map[string]string `yaml:"files"`           // by their paths on the board, without the first /
+}
+
+// User is the person who logs in.
+type User struct {
+	Name         string   `yaml:"name"`
+	PasswordHash string   `yaml:"password_hash"`
+	Keys         []string `yaml:"keys"` // lines of authorized_keys
+}
+
+// Wifi is a network with WPA2 or WPA3.
+type Wifi struct {
+	SSID     string `yaml:"ssid"`
+	Password string `yaml:"password"`
+	Country  string `yaml:"country"`
+}
+
+// Plan is a checked Config with its table.
+type Plan struct {
+	config Config
+	table  *Table
+	file   string
+	places map[string]string
+}
+
+// NewPlan opens the table, and checks what each of its rows gives. file is the YAML file of c, and
+// places has its keys' places, as yaml.Load fills them. Errors have no passwords, keys and files.
+func NewPlan(file string, c Config, places map[string]string) (_ *Plan, err error) {
+	p := &Plan{c, &Table{file: file, rows: []Row{{Key: filepath.Base(file)}}}, file, places}
+	if c.Table != "" {
+		path := c.Table
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(filepath.Dir(file), path)
+		}
+		if p.table, err = OpenTable(path, c.Key); err != nil {
+			return nil, err
+		}
+	}
+	if key, err := p.checkChoices(); err != nil {
+		return nil, p.errorAt(key, Row{}, err)
+	}
+	for _, row := range p.table.rows {
+		if _, err := p.fill(row); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// ReadOne reads a file with the values of one board. It returns its plan and only row.
+func ReadOne(file string) (*Plan, Row, error) {
+	data, err := localfile.Read(file, maxTableBytes)
+	if err != nil {
+		return nil, Row{}, localfile.ExplainUnreadable(file, err)
+	}
+	var c Config
+	places := map[string]string{}
+	if err := yaml.Load(file, data, &c, places); err != nil {
+		return nil, Row{}, fmt.Errorf("%w\nnext: ls -l %s  # correct it", err, plaintext.Quote(file))
+	}
+	p, err := NewPlan(file, c, places)
+	if err == nil && c.Table != "" {
+		err = p.errorAt("table", Row{}, errors.New("the file of one board has values, and no table"))
+	}
+	if err != nil {
+		return nil, Row{}, err
+	}
+	return p, p.table.rows[0], nil
+}
+
+var fileName = plaintext.Regexp(`^[A-Za-z0-9._@+/-]+$`)
+
+// checkChoices checks what is the same for all rows. It returns the wrong key too.
+func (p *Plan) checkChoices() (key string, err error) {
+	c := &p.config
+	c.By = cmp.Or(c.By, "next")
+	switch {
+	case !slices.Contains([]string{"next", "serial", "port"}, c.By):
+		return "by", fmt.Errorf("%s is none of next, serial, port", quote(c.By))
+	case forms[c.Form].folders == nil:
+		return "form", fmt.Errorf("%s is none of %s", quote(c.Form), strings.Join(slices.Sorted(maps.Keys(forms)), ", "))
+	case c.Table != "" && c.User.PasswordHash != "" && !strings.Contains(c.User.PasswordHash, "{{"):
+		return "user.password_hash", errors.New("all boards would share it: take it from a column")
+	}
+	for name := range c.Files {
+		if !fileName().MatchString(name) || !filepath.IsLocal(name) || filepath.Clean(name) != name {
+			return "files", fmt.Errorf("%s is no path without the first /, of letters, digits and . _ @ + -", quote(name))
+		}
+	}
+	if c.By != "next" {
+		err = p.table.checkColumn(c.By)
+	}
+	return "by", err
+}
+
+// errorAt returns an error of a key, with the places of the row and the key, and a next step.
+func (p *Plan) errorAt(key string, row Row, err error) error {
+	at := cmp.Or(p.places["identity."+key], p.places[key], p.file+":1")
+	if row.Line > 0 {
+		at = fmt.Sprintf("%s:%d: %s", p.table.file, row.Line, at)
+	}
+	cause, next, _ := strings.Cut(err.Error(), "\nnext: ")
+	return fmt.Errorf("%s: %s: %s\nnext: %s", at, key, cause, cmp.Or(next, fmt.Sprintf("ls -l %s  # correct %s", plaintext.Quote(p.file), key)))
+}
+
+// fill returns the config with the row's cells in place of the templates, checked, in one spelling.
+func (p *Plan) fill(row Row) (Config, error) {
+	c := p.config
+	c.DNS, c.User.Keys, c.Files = slices.Clone(c.DNS), append([]string{}, c.User.Keys...), maps.Clone(c.Files)
+	var first error
+	fill := func(key string, text *string) {
+		filled, err := p.expand(*text, row)
+		if err == nil && key == "hostname" && *text != "" && filled == "" {
+			err = errors.New("it is empty")
+		}
+		if *text = filled; err != nil && first == nil {
+			first = p.errorAt(key, row, err)
+		}
+	}
+	fill("hostname", &c.Hostname)
+	fill("address", &c.Address)
+	fill("gateway", &c.Gateway)
+	fill("user.name", &c.User.Name)
+	fill("user.password_hash", &c.User.PasswordHash)
+	fill("wifi.ssid", &c.Wifi.SSID)
+	fill("wifi.password", &c.Wifi.Password)
+	fill("wifi.country", &c.Wifi.Country)
+	for i := range c.DNS {
+		fill("dns", &c.DNS[i])
+	}
+	for i := range c.User.Keys {
+		fill("user.keys", &c.User.Keys[i])
+	}
+	for name, text := range c.Files {
+		fill("files."+name, &text)
+		c.Files[name] = text
+	}
+	if key, err := c.check(); first == nil && err != nil {
+		first = p.errorAt(key, row, err)
+	}
+	return c, first
+}
+
+// expand replaces each {{column}} of a text by the row's cell.
+func (p *Plan) expand(text string, row Row) (string, error) {
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "{{")
+		b.WriteString(before)
+		if !found {
+			return b.String(), nil
+		}
+		name, after, closed := strings.Cut(rest, "}}")
+		if !closed {
+			return "", errors.New("a {{ is not closed by }}")
+		}
+		at := slices.Index(p.table.columns, name)
+		if at < 0 {
+			return "", fmt.Errorf("the table has no column %s%s", quote(name), plaintext.DidYouMean(name, p.table.columns))
+		}
+		b.WriteString(row.cells[at])
+		text = after
+	}
+}
+
+const label = `[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?`
+
+var (
+	hostName  = plaintext.Regexp(`^(` + label + `(\.` + label + `)*)?$`)
+	userName  = plaintext.Regexp(`^([a-z_][a-z0-9_-]{0,30})?$`)
+	cryptHash = plaintext.Regexp(`^(\$[0-9a-z]{1,16}\$[./0-9A-Za-z$=,-]{8,400})?$`)
+	oneLine   = plaintext.Regexp(`^[^\n\r\x00]*$`)
+	network   = plaintext.Regexp(`^[^\x00-\x1f\x7f]{0,32}$`)
+	wifiKey   = plaintext.Regexp(`^[ -~]{8,63}$`)
+	country   = plaintext.Regexp(`^([A-Z]{2})?$`)
+)
+
+// check checks the filled texts, and drops comments of keys. It returns the wrong key too.
+func (c *Config) check() (key string, err error) {
+	u, hash, secret := &c.User, cryptHash, wifiKey
+	if c.PlainPasswords {
+		hash = oneLine
+	}
+	if c.Wifi.SSID == "" {
+		secret = country // nothing
+	}
+	for _, rule := range []struct {
+		key, text string
+		pattern   func() *regexp.Regexp
+		want      string
+	}{
+		{"hostname", c.Hostname, hostName, "a host name of RFC 1123 with at most 64 characters"},
+		{"user.name", u.Name, userName, "the name of a user, of a-z, 0-9, _ and -"},
+		{"user.password_hash", u.PasswordHash, hash, "a hash of crypt(5), or plain_passwords: true\nnext: openssl passwd -6  # make a hash"},
+		{"wifi.ssid", c.Wifi.SSID, network, "at most 32 bytes of visible text"},
+		{"wifi.password", c.Wifi.Password, secret, "8 to 63 characters of ASCII, and an ssid"},
+		{"wifi.country", c.Wifi.Country, country, "a code such as DE"},
+	} {
+		if !rule.pattern().MatchString(rule.text) {
+			return rule.key, errors.New("want " + rule.want)
+		}
+	}
+	if len(c.Hostname) > 64 || len(c.Wifi.SSID) > 32 {
+		return plaintext.Either(len(c.Hostname) > 64, "hostname", "wifi.ssid"), errors.New("it is too long")
+	}
+	if u.Name == "" && (u.PasswordHash != "" || len(u.Keys) > 0) {
+		return "user.name", errors.New("it is empty, and the user has a password or keys")
+	}
+	for i, line := range u.Keys {
+		public, _, _, rest, err := ssh.ParseAuthorizedKey([]byte(line))
+		if err != nil || len(rest) > 0 {
+			return "user.keys", errors.New("want public SSH keys, each a line such as ssh-ed25519 AAAA…\nnext: ls ~/.ssh")
+		}
+		u.Keys[i] = strings.TrimSpace(string(ssh.MarshalAuthorizedKey(public)))
+	}
+	return c.checkNetwork()
+}
+
+// checkNetwork checks and rewrites addresses, and drops empty ones of dns. It returns the wrong key too.
+func (c *Config) checkNetwork() (key string, err error) {
+	prefix, err := netip.ParsePrefix(c.Address)
+	if c.Address != "" && c.Address != "dhcp" {
+		if err != nil || !prefix.Addr().IsGlobalUnicast() {
+			return "address", fmt.Errorf("%s is neither dhcp nor an address such as 192.0.2.7/24", quote(c.Address))
+		}
+		c.Address = prefix.String()
+	}
+	if gateway, err := netip.ParseAddr(c.Gateway); c.Gateway != "" {
+		if err != nil || !prefix.Contains(gateway) || gateway == prefix.Addr() {
+			return "gateway", fmt.Errorf("%s is no other address in the network of address", quote(c.Gateway))
+		}
+		c.Gateway = gateway.String()
+	}
+	c.DNS = slices.DeleteFunc(c.DNS, func(server string) bool { return server == "" })
+	for i, server := range c.DNS {
+		addr, err := netip.ParseAddr(server)
+		if err != nil || addr.Zone() != "" {
+			return "dns", fmt.Errorf("%s is no address", quote(server))
+		}
+		c.DNS[i] = addr.String()
+	}
+	return "", nil
+}
