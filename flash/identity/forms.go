@@ -105,8 +105,9 @@ func (p *Plan) Files(ctx context.Context, row Row) (f Files, err error) {
 func (f Files) render(c card) error {
 	t := template.New("")
 	t.Funcs(template.FuncMap{
-		"json": func(v any) (string, error) { text, err := json.Marshal(v); return string(text), err },
-		"b64":  func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) },
+		"json":     func(v any) (string, error) { text, err := json.Marshal(v); return string(text), err },
+		"b64":      func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) },
+		"contains": strings.Contains,
 		"include": func(name string, data any) (string, error) {
 			var b strings.Builder
 			err := t.ExecuteTemplate(&b, name, data)

@@ -213,9 +213,11 @@ var (
 	country   = plaintext.Regexp(`^([A-Z]{2})?$`)
 )
 
-// check checks the filled texts, and drops comments of keys. It returns the wrong key too.
+// check checks the filled texts, and drops keys' comments and empty items. It returns the wrong key too.
 func (c *Config) check() (key string, err error) {
 	u, hash, secret := &c.User, cryptHash, wifiKey
+	isEmpty := func(text string) bool { return text == "" }
+	c.DNS, u.Keys = slices.DeleteFunc(c.DNS, isEmpty), slices.DeleteFunc(u.Keys, isEmpty)
 	if c.PlainPasswords {
 		hash = oneLine
 	}
@@ -254,7 +256,7 @@ func (c *Config) check() (key string, err error) {
 	return c.checkNetwork()
 }
 
-// checkNetwork checks and rewrites addresses, and drops empty ones of dns. It returns the wrong key too.
+// checkNetwork checks and rewrites addresses. It returns the wrong key too.
 func (c *Config) checkNetwork() (key string, err error) {
 	prefix, err := netip.ParsePrefix(c.Address)
 	if c.Address != "" && c.Address != "dhcp" {
@@ -269,7 +271,6 @@ func (c *Config) checkNetwork() (key string, err error) {
 		}
 		c.Gateway = gateway.String()
 	}
-	c.DNS = slices.DeleteFunc(c.DNS, func(server string) bool { return server == "" })
 	for i, server := range c.DNS {
 		addr, err := netip.ParseAddr(server)
 		if err != nil || addr.Zone() != "" {
