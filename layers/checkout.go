@@ -30,14 +30,14 @@ const maxParallel = 8
 // stays untouched. To move one that the user changed is an error. A branch or tag without a commit
 // is looked up once; Lock moves it. It only warns of submodules. A killed run can be repeated.
 func Checkout(ctx context.Context, p Project, ws Workspace) error {
-	c, err := newCheckout(ctx, p, ws, len(p.Repos))
+	c, err := newCheckout(ctx, p, ws)
 	if err != nil {
 		return err
 	}
 	defer c.lock.Close()
-	err = c.checkOutAll(ctx, p.Repos)
+	err = c.checkOutAll(ctx)
 	if err == nil {
-		err = c.patchAll(ctx, p.Repos)
+		err = c.patchAll(ctx)
 	}
 	if err == nil {
 		err = p.checkLayers(c.ws, true)
@@ -66,9 +66,9 @@ type checkout struct {
 	moved map[string]bool // repositories, by id
 }
 
-// newCheckout creates and locks ws.Dir, and starts a progress step for that many repositories. It
+// newCheckout creates and locks ws.Dir, and starts a progress step for the repositories of p. It
 // shows no progress if ws.Build is "", as Load sets it, and no repository isBehind.
-func newCheckout(ctx context.Context, p Project, ws Workspace, repos int) (*checkout, error) {
+func newCheckout(ctx context.Context, p Project, ws Workspace) (*checkout, error) {
 	shown, onlyLoads := ctx, ws.Build == ""
 	ws, err := ws.absolutePaths()
 	if err != nil {
@@ -85,7 +85,7 @@ func newCheckout(ctx context.Context, p Project, ws Workspace, repos int) (*chec
 	if onlyLoads && !slices.ContainsFunc(p.Repos, c.isBehind) {
 		shown = context.Background()
 	}
-	c.step = progress.Start(shown, "layers", int64(repos), progress.Tasks)
+	c.step = progress.Start(shown, "layers", int64(len(p.Repos)), progress.Tasks)
 	return c, nil
 }
 
@@ -98,8 +98,7 @@ func (c *checkout) isBehind(r Repo) bool {
 	return err != nil || c.repoTree(r).Record().Patches != digestOfPatches(files)
 }
 
-// endStep ends the progress step with the number of repositories that moved, as reused if none did,
-// or as failed.
+// endStep ends the progress step: with the number that moved, as reused if that is 0, or as failed.
 func (c *checkout) endStep(err error) {
 	if err == nil && len(c.moved) == 0 {
 		c.step.Reuse(plaintext.Either(len(c.p.Repos) == 0, "the project file names no repositories", fmt.Sprintf("all in place: %d", len(c.p.Repos))))
@@ -108,9 +107,9 @@ func (c *checkout) endStep(err error) {
 	c.step.End(fmt.Sprintf("%d of %d checked out", len(c.moved), len(c.p.Repos)), err)
 }
 
-// checkOutAll checks out repositories in parallel at their commits, without patches.
-func (c *checkout) checkOutAll(ctx context.Context, repos []Repo) error {
-	for _, wave := range groupByDepth(repos) {
+// checkOutAll checks out all repositories in parallel at their commits, without patches.
+func (c *checkout) checkOutAll(ctx context.Context) error {
+	for _, wave := range groupByDepth(c.p.Repos) {
 		group, ctx := errgroup.WithContext(ctx)
 		group.SetLimit(maxParallel)
 		for _, r := range wave {

@@ -40,7 +40,7 @@ var buildSystems = map[string]string{
 }
 
 // buildProject turns the merged files, whose structure was checked before, into a Project. It
-// checks their values, and applies the settings of the environment.
+// checks their values, and applies KAS_ variables. After most errors, only Warnings are set.
 func (in *reading) buildProject() (Project, error) {
 	p := in.projectSettings()
 	if s := p.merged.Get("build_system"); s != nil && buildSystems[s.Text] == "" {
@@ -59,7 +59,6 @@ func (in *reading) buildProject() (Project, error) {
 }
 
 // partialProject returns a project with only the BuildSystem of the files read, "" if none has it.
-// A missing file seldom changes that.
 func (in *reading) partialProject() Project {
 	s := in.merged.Get("build_system")
 	if s == nil {

@@ -19,8 +19,9 @@ import (
 )
 
 // CheckOut checks out r's commit in the tree, without patches, and records it. It creates a missing
-// checkout, and refuses to lose the user's work. It fetches through a mirror in the folder mirrors,
-// or from the server if that is "". It calls moving before it changes the tree.
+// checkout, and refuses to lose the user's work. It sets origin's URL to r's. It fetches through
+// a mirror in the folder mirrors, or from the server if that is "". Before it changes the tree's
+// files, so not for a tree that is at the commit already, it calls moving.
 func (t Tree) CheckOut(ctx context.Context, r Remote, mirrors string, moving func()) error {
 	if !t.IsCheckout() {
 		return t.createTree(ctx, r, mirrors, moving)

@@ -88,9 +88,9 @@ func (g repository) runWith(ctx context.Context, env []string, stdin []byte, arg
 	return plaintext.TrimNewline(string(out)), err
 }
 
-// command returns a git command for this repository only: without the explicit folders, git in a
-// damaged repository would use the repository around it. It runs no hooks of the user. A pack must
-// appear whole, because the loose objects of a killed fetch would be a commit without its files.
+// command returns a git command for this repository, with g.url's login and g.hold. It names the
+// folders: git in a damaged repository would use the one around it. It runs no hooks of the user. A
+// pack must appear whole: loose objects of a killed fetch would be a commit without its files.
 // The output of a signature check would be mistaken for a commit's date. A file watcher would hold
 // our locks for ever. A git status that may take a lock leaves index.lock when it is killed.
 func (g repository) command(args ...string) run.Command {

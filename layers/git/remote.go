@@ -106,7 +106,7 @@ func (r Remote) Query(ctx context.Context, each time.Duration) error {
 	return err
 }
 
-// limitSilence returns c with a limit of silence. Without it, git waits for a silent server for ever.
+// limitSilence returns c with a limit of silence, SLIPWAY_SILENCE or 5 minutes: git has none.
 func limitSilence(c run.Command) run.Command {
 	limit, _ := time.ParseDuration(os.Getenv("SLIPWAY_SILENCE")) // Slipway has checked it
 	c.Silence = cmp.Or(limit, 5*time.Minute)
