@@ -86,7 +86,7 @@ func (r Receipt) String() string {
 	return r.Device.Path + ": " + cmp.Or(r.Verdict, plaintext.Either(r.ReadBack, "whole", "written, and not read back")) + savedText(r.Saved)
 }
 
-// savedText returns a line for each file with replaced ends of a device.
+// savedText returns a line for each path, of a file with what the ends of a device held before.
 func savedText(paths []string) (text string) {
 	for _, path := range paths {
 		text += "\n  what it held before: " + path

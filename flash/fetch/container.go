@@ -62,9 +62,9 @@ func openLocalImage(ref reference) (*oci.Source, error) {
 	return source, nil
 }
 
-// fetchArchive fetches a whole archive and opens it.
-func fetchArchive(ctx context.Context, where string, o Options) (*oci.Source, error) {
-	origin, err := Open(ctx, where, o)
+// fetchArchive fetches the whole archive that a reference, text, names, and opens it.
+func fetchArchive(ctx context.Context, text string, o Options) (*oci.Source, error) {
+	origin, err := Open(ctx, text, o)
 	if err != nil {
 		return nil, err
 	}
