@@ -103,8 +103,8 @@ for o; do
 	case $g in *[!0-9]*) getent group "$g" >/dev/null 2>&1 || grep -q "^$g:" /etc/group || { echo "group $g"; exit; } ;; esac
 done`
 
-// askForOwners returns an error for an owner that is not on the board. It asks only about names.
-func (d *folderUpload) askForOwners(ctx context.Context) error {
+// checkOwnersExist refuses an owner that the board does not have. It asks only about names.
+func (d *folderUpload) checkOwnersExist(ctx context.Context) error {
 	names := append(slices.Collect(maps.Values(d.options.Owners)), d.options.Owner)
 	names = slices.DeleteFunc(names, func(owner string) bool { return strings.Trim(owner, "0123456789:") == "" })
 	if len(names) == 0 {
@@ -149,7 +149,7 @@ func (d *folderUpload) planChanges(ctx context.Context, step *progress.Step) (er
 	if d.want, err = scanFolder(ctx, d.local); err != nil {
 		return err
 	}
-	if err := d.askForOwners(ctx); err != nil {
+	if err := d.checkOwnersExist(ctx); err != nil {
 		return err
 	}
 	if d.options.Delete {

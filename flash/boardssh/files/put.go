@@ -33,8 +33,8 @@ type Sent struct {
 }
 
 // Put copies a local file to the board. The file appears under its name whole or not at all, after
-// its digest was checked on the board; a file that had the name before is replaced, and a symlink
-// is replaced rather than followed. Slipway creates a missing folder.
+// its digest was checked on the board. It replaces a file or symlink that had the name before.
+// Slipway creates a missing folder. Only the permission bits of mode count.
 func Put(ctx context.Context, c *boardssh.Conn, local, remote string, mode fs.FileMode) (Sent, error) {
 	f, _, err := openSource(local)
 	if err != nil {
