@@ -113,7 +113,7 @@ func (b *projectBuild) unchangedFiles() map[string]images.File {
 	return same
 }
 
-// collectFiles puts the found images into the board's folder, except known files that are already
+// collectFiles puts the found images into the board's folder, except unchanged ones (known) already
 // in it, and returns the entries of all.
 func (b *projectBuild) collectFiles(ctx context.Context, found []image, known map[string]images.File) ([]images.File, error) {
 	var files []images.File

@@ -421,7 +421,7 @@ func (c *checker) layerToAdd(name string) string {
 	return ""
 }
 
-// branchHistory returns text on which branches of the known layers have the name.
+// branchHistory returns text on which branches of the tables' layers have the name.
 func (c *checker) branchHistory(name string) string {
 	var parts []string
 	for _, t := range tables() {
