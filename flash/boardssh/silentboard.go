@@ -271,7 +271,7 @@ func (l *link) checkProgramRuns(p *activity, pid *pidLine, ended <-chan struct{}
 }
 
 // isProgramRunning reports whether the program with this pid, or its process group, still exists on
-// the board. A board that refuses a further session counts as yes, because it answers.
+// the board. A board that refuses a further session counts as yes, because it answers. pid 0 is no.
 func (l *link) isProgramRunning(pid int) bool {
 	if pid <= 1 {
 		return false

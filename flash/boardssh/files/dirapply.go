@@ -111,7 +111,7 @@ func (d *folderUpload) sendFiles(ctx context.Context, step *progress.Step) error
 	return nil
 }
 
-// checkSpace returns ErrFull if the board has no space for the files to send.
+// checkSpace returns ErrFull if the board reports less free space than the files to send need.
 func (d *folderUpload) checkSpace(ctx context.Context) error {
 	if len(d.files) == 0 {
 		return nil
