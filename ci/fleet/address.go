@@ -66,7 +66,7 @@ func (p *plan) dial(ctx context.Context, j *job) (*boardssh.Conn, error) {
 	return conn, err
 }
 
-// resolveHost resolves the host by ssh, and keeps a success. A missing key file is an error.
+// resolveHost returns the host's address, by ssh -G and the inventory, and keeps it in j.resolved.
 func (j *job) resolveHost(ctx context.Context) (a boardssh.Address, err error) {
 	if j.resolved.Host != "" {
 		return j.resolved, nil

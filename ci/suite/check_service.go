@@ -20,16 +20,16 @@ type service struct {
 
 // readService parses a check of the section service, which needs enabled or running.
 func readService(e *Entry) Probe {
-	v := service{unit: e.checkUnitName(e.Text("name", e.Name)), enabled: e.Flag("enabled"), running: e.Flag("running")}
+	v := service{unit: e.completeUnitName(e.Text("name", e.Name)), enabled: e.Flag("enabled"), running: e.Flag("running")}
 	if v.enabled == nil && v.running == nil {
 		e.Fail(e.Key, "a service needs enabled or running")
 	}
 	return v
 }
 
-// checkUnitName returns the name of a unit, with .service added if it has no type. It refuses
+// completeUnitName returns the name of a unit, with .service added if it has no type. It refuses
 // blanks, wildcards, and a leading dash, which systemctl reads as an option.
-func (e *Entry) checkUnitName(name string) string {
+func (e *Entry) completeUnitName(name string) string {
 	if name == "" || strings.HasPrefix(name, "-") || strings.ContainsAny(name, " \t\n\x00*?[") {
 		e.Fail(e.Key, "%q is not a unit's name", name)
 	}

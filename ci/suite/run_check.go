@@ -237,7 +237,7 @@ func (f *Finding) addOutcome(o outcome) {
 	}
 }
 
-// partResults returns a result of its own for each part of a check.
+// partResults returns a result for each part: a test result that the check's program printed.
 func partResults(r report.CheckResult, parts []part) []report.CheckResult {
 	var all []report.CheckResult
 	for _, p := range parts {
