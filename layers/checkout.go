@@ -137,8 +137,7 @@ func groupByDepth(repos []Repo) [][]Repo {
 	return all
 }
 
-// absolutePaths returns a workspace with only Dir and Mirrors, made absolute: git runs elsewhere.
-// An empty Mirrors stays empty.
+// absolutePaths returns ws with only Dir and, unless empty, Mirrors, absolute: git runs elsewhere.
 func (ws Workspace) absolutePaths() (Workspace, error) {
 	dir, err := filepath.Abs(ws.Dir)
 	if err != nil || ws.Mirrors == "" {
@@ -199,7 +198,7 @@ func (c *checkout) markMoved(r Repo) {
 }
 
 // checkFolder returns an error if r's folder is in one of git's own folders, or behind a link
-// inside another repository, which could lead elsewhere.
+// inside another checkout, which could lead elsewhere.
 func (c *checkout) checkFolder(r Repo) error {
 	dir := c.p.Dir(c.ws, r)
 	if own := git.FolderAround(dir); own != "" {

@@ -361,7 +361,8 @@ func (r Repo) sameTree(other Repo) bool {
 		r.Commit == other.Commit && r.Branch == other.Branch && r.Tag == other.Tag && slices.Equal(r.Patches, other.Patches)
 }
 
-// validate returns an error for a url, folder, branch or tag that is ambiguous or unsafe for git.
+// validate returns an error for names with control characters and a folder of git's own. If r has a
+// url, it also refuses a url, folder, branch or tag that is ambiguous or unsafe for git.
 func (r Repo) validate() error {
 	fail := func(format string, args ...any) error {
 		return r.At.Errorf("repos.%s: %w", r.ID, fmt.Errorf(format, args...))

@@ -193,7 +193,7 @@ func (in *reading) writeLocks(ctx context.Context, repos []Repo) (int, error) {
 	return len(moved) + len(repos), in.firstLock().addPins(repos)
 }
 
-// firstLock returns the lock file beside the first project file, or a new one if it does not exist.
+// firstLock returns the lock file beside the first project file, or, if it is missing, a new value.
 func (in *reading) firstLock() lockFile {
 	path := LockFile(in.files[0])
 	for _, file := range in.locks {

@@ -250,8 +250,8 @@ func (p *Project) sourceFolders() []string {
 	return all
 }
 
-// checkEnvironment checks the names of variables to pass to bitbake, and sets p.Env to them.
-func (p *Project) checkEnvironment(names *yaml.Value) error {
+// useEnvironment sets p.Env to variables to pass to bitbake, without values. It refuses bad names.
+func (p *Project) useEnvironment(names *yaml.Value) error {
 	if names == nil {
 		return nil
 	}
@@ -310,7 +310,7 @@ func (p *Project) chooseConfiguration(words []string) error {
 	}
 	p.Machine = s.builtinFragment("machine", defaultMachine)
 	p.Distro = s.builtinFragment("distro", defaultDistro)
-	return p.checkEnvironment(parts["bb-env-passthrough-additions"])
+	return p.useEnvironment(parts["bb-env-passthrough-additions"])
 }
 
 // useParts stores the merged values of the chosen configuration in s, and enables its fragments.

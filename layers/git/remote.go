@@ -31,8 +31,8 @@ type Remote struct {
 	CommitAt yaml.Position // of a commit that an override names
 }
 
-// CheckCommit returns an error if r has a commit that is no whole id: a shorter one, or a branch's
-// name, could name another commit tomorrow. A checkout fails with it, and Load only warns.
+// CheckCommit returns an error if r has a url and a commit that is no whole id: a shorter one, or a
+// branch's name, could name another commit tomorrow. A checkout fails with it, and Load only warns.
 func (r Remote) CheckCommit() error {
 	if r.URL == "" || r.Commit == "" || IsCommit(r.Commit) {
 		return nil

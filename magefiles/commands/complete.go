@@ -20,7 +20,7 @@ func (c *Command) complete(flag string, values func(args []string) []string, oth
 	})
 }
 
-// completeWord returns suggestions for the next word of a line, by its name, or else file names.
+// completeWord obeys --boards and returns suggestions for a line's next word, or else file names.
 func (c *Command) completeWord(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	_ = useBoards(cmd) // a shell asks for names, not for errors
 	i := len(args)
