@@ -207,7 +207,7 @@ func readMatching(e *Entry) Probe {
 	return m
 }
 
-// Inspect compares the suite's own value with the matcher.
+// Inspect compares the suite's own value with the matcher. It does not use the board.
 func (m matching) Inspect(context.Context, *Session) (Finding, error) {
 	var f Finding
 	f.ExpectMatch("content", m.matches, m.content, quoteOutput([]byte(match.TextOf(m.content))))
