@@ -188,11 +188,11 @@ func (p *configPlan) writeTree(dir string) (undo.Configuration, error) {
 			c.Owners[strings.TrimPrefix(name, "/")] = want.owner
 		}
 	}
-	return c, openFolders(dir)
+	return c, chmodFolders(dir)
 }
 
-// openFolders sets the folders below dir to 0755, despite the umask: the board's new ones get that.
-func openFolders(dir string) error {
+// chmodFolders sets the folders below dir to 0755, despite the umask: the board's new ones get it.
+func chmodFolders(dir string) error {
 	return filepath.WalkDir(dir, func(name string, found fs.DirEntry, err error) error {
 		if err == nil && found.IsDir() && name != dir {
 			err = os.Chmod(name, 0o755)
@@ -235,7 +235,7 @@ func Config(ctx context.Context, w io.Writer, opt images.Options, spec images.Sp
 		if err != nil {
 			done.Error = err.Error()
 		}
-		return errors.Join(done.leadToUndo(conn, spec, host, err), showConfig(w, done, o))
+		return errors.Join(done.addUndoStep(conn, spec, host, err), showConfig(w, done, o))
 	})
 }
 

@@ -66,12 +66,12 @@ func Files(ctx context.Context, w io.Writer, opt images.Options, spec images.Spe
 		if err != nil {
 			done.Error = err.Error()
 		}
-		return errors.Join(done.leadToUndo(conn, spec, host, err), showFiles(w, done, remote, o))
+		return errors.Join(done.addUndoStep(conn, spec, host, err), showFiles(w, done, remote, o))
 	})
 }
 
-// leadToUndo adds the line that undoes a deploy to an error without next step, if changes remain.
-func (d *filesDone) leadToUndo(conn *boardssh.Conn, spec images.Spec, host string, err error) error {
+// addUndoStep adds the line that undoes a deploy to an error without next step, if changes remain.
+func (d *filesDone) addUndoStep(conn *boardssh.Conn, spec images.Spec, host string, err error) error {
 	if err == nil || d.Undo == "" || d.Undone || strings.Contains(err.Error(), "\nnext: ") {
 		return err
 	}
@@ -185,7 +185,7 @@ func showFiles(w io.Writer, done filesDone, remote string, o FilesOptions) error
 	return nil
 }
 
-// showEnd writes the last line, about n changes at a place, " in FOLDER" or "". what is the whole.
+// showEnd writes that n changes were made at place (" in DIR" or ""), or for 0 that what is fine.
 func (d filesDone) showEnd(w io.Writer, n int, place, what string, dryRun bool) {
 	switch {
 	case dryRun && d.Error == "":
