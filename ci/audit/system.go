@@ -137,7 +137,7 @@ func (a *auditor) checkPassword(file, account, hash string) {
 
 var saltedHash = plaintext.Regexp(`^\$([156])\$([A-Za-z0-9./]{1,16})\$`)
 
-// matchesHash reports, by openssl, whether a password has this MD5, SHA-256 or SHA-512 hash.
+// matchesHash reports whether openssl makes this MD5, SHA-256 or SHA-512 hash of a password.
 func matchesHash(password, hash string) bool {
 	found := saltedHash().FindStringSubmatch(hash)
 	if found == nil {

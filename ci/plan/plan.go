@@ -177,7 +177,7 @@ func (p *planner) describes(path string) bool {
 		slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(path)) || slices.Contains(metadata, filepath.Ext(path))
 }
 
-// plan decides for each board whether to build and test it, and lists jobs and removed boards.
+// plan checks opt.Lab, decides which boards to build and test, and lists jobs and removed boards.
 func (p *planner) plan(ctx context.Context) (Plan, error) {
 	if err := p.checkLab(); err != nil {
 		return Plan{}, err
