@@ -329,7 +329,7 @@ type Change struct {
 // history is a mirror that has commits without their files.
 type history struct{ Mirror }
 
-// ListCommits fetches the history between two commits of r into a second mirror, without files. It
+// ListCommits fetches the histories of two commits of r into a second mirror, without files. It
 // returns how many commits only to has (ahead), how many only from has (behind), and the newest of
 // the first, at most most. It locks the mirror, and recreates a damaged one.
 func ListCommits(ctx context.Context, mirrors string, r Remote, from, to string, most int) (ahead, behind int, commits []Change, err error) {
