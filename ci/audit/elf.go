@@ -171,8 +171,8 @@ func readFatbins(data []byte) (sms []string) {
 // foreign are folders whose ELF files do not run on the board's CPU under Linux.
 var foreign = []string{"lib/firmware/", "usr/lib/firmware/", "usr/lib/grub/", "usr/share/", "boot/"}
 
-// commonArch returns the architecture of most ELF files outside of foreign, the first by name of
-// equally many, or "" if none has a known one.
+// commonArch returns the architecture of most ELF files (not below foreign: firmware, boot and the
+// like), the first by name of equally many, or "" if none has a known one.
 func (a *auditor) commonArch() string {
 	count := map[string]int{}
 	best := ""

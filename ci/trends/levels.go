@@ -81,8 +81,8 @@ func clipOutliers(values []float64, noise float64) []float64 {
 	return clipped
 }
 
-// partition splits the values into the parts that cost least together, and returns their exclusive
-// ends. Each part has at least leastAfter values.
+// partition splits the values into parts with the least sum of distances to their medians plus a
+// price for each part, and returns their exclusive ends. Each has at least leastAfter values.
 func partition(values []float64, noise float64) []int {
 	n := len(values)
 	price := levelPrice + max(0, float64(shortSeries-n)/8)
@@ -120,7 +120,7 @@ type halves struct {
 	lower, upper float64
 }
 
-// add inserts a value and updates both sums.
+// add inserts a value into h.sorted, and updates the sums h.lower and h.upper.
 func (h *halves) add(v float64) {
 	n := len(h.sorted)
 	k := n / 2
