@@ -278,7 +278,7 @@ func (u *upRun) switchOffForRetry() error {
 
 func (u *upRun) machineDir() string { return u.opt.Build.MachineDir(u.spec) }
 
-// powerOn switches the board on, logs in, records the time in the report, and returns it as text.
+// powerOn switches the board on as u.vm, logs in, and puts the time in the report and into saw.
 func (u *upRun) powerOn(ctx context.Context, step *progress.Step) (saw string, err error) {
 	dir := u.machineDir()
 	u.vm, err = qemu.Start(ctx, u.spec, dir, u.opt.Keep)
