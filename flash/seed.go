@@ -25,7 +25,7 @@ type seed struct {
 }
 
 // newSeed makes an ext4 file system with the identity's files, and its block map, in a temporary
-// folder that it removes. It runs before the first write, so that a missing program costs nothing.
+// folder that it removes; close ends the open file. A missing program fails before the first write.
 func newSeed(ctx context.Context, part images.Partition, id Identity) (_ *seed, err error) {
 	dir, err := os.MkdirTemp("", "slipway-seed-")
 	if err != nil {

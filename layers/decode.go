@@ -339,8 +339,8 @@ func (r *Repo) shortenRefs() {
 	}
 }
 
-// useRefspec sets r's commit, tag or branch from refspec, the key of older files for all three. It
-// leaves tags/ or refs/. The server decides later if a name without these is a branch or a tag.
+// useRefspec sets r's commit, tag or branch from refspec, the key of older files for all three. A tag
+// keeps tags/, a branch refs/. The server decides later if a name without these is a tag.
 func (r *Repo) useRefspec(refspec string) {
 	switch {
 	case git.IsCommit(refspec):

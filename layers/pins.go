@@ -43,7 +43,7 @@ func Lock(ctx context.Context, p Project, ws Workspace, update []string) error {
 	})
 }
 
-// lockRepos pins the project's repositories, and returns a text that says what it did.
+// lockRepos pins floating repositories, newly those in update; it returns a text on what it did.
 func lockRepos(ctx context.Context, step *progress.Step, p Project, ws Workspace, update []string) (string, error) {
 	if p.setup != nil {
 		return lockSetup(ctx, p, update)

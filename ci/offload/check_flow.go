@@ -189,7 +189,7 @@ func (l *flowRun) runSteps(ctx context.Context) error {
 	return err
 }
 
-// runStep runs one step. Without the peer other it skips steps for the wider rule (for all UDP).
+// runStep changes a rule, then sends packets. Without a second peer it skips theWider (all UDP).
 func (l *flowRun) runStep(ctx context.Context, s step) error {
 	if s.rule == theWider && l.t.dpu.Other == nil {
 		return nil

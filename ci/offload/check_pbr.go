@@ -218,8 +218,8 @@ func (p pbr) checkRule(ctx context.Context, f *suite.Finding, r *router, t *traf
 	return t.sendAndCheck(ctx, f, p.trafficOptions, ruleset{})
 }
 
-// configureRule creates the rule in the policy dns, and applies dns. Without a group, the command
-// that makes zebra resolve next hops comes last, because it must work for rules that exist already.
+// configureRule creates the rule in the policy dns, or with p.group by configureGroup, and applies
+// dns. "pbr nexthop-resolve" comes last, because it must work for rules that exist already.
 func (p pbr) configureRule(ctx context.Context, r *router, dns policy) error {
 	rule := dns.ruleCommands(ruleSeq, p.rulePattern(r.DPU).matchCommands(dns.from)...)
 	if p.group {

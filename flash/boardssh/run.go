@@ -374,7 +374,7 @@ func (p *pidLine) passHeld(n int) {
 	p.held = bytes.Clone(p.held[n:])
 }
 
-// flushHeld passes the held bytes on at the end of the output, and calls over.
+// flushHeld passes the held bytes on at the end of the output, and calls p.over each time.
 func (p *pidLine) flushHeld() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -108,7 +108,7 @@ func (r *registry) explainError(ctx context.Context, err error) error {
 	return permanentError{printableError{err}}
 }
 
-// explainAnswer returns an answerError with a registry's status and the message of its first error.
+// explainAnswer returns the error of a registry's status and first message; for 401 loginError's.
 func (r *registry) explainAnswer(answer *errcode.ErrorResponse) error {
 	code := answer.StatusCode
 	status := fmt.Sprintf("%d %s", code, http.StatusText(code))

@@ -117,8 +117,8 @@ func (t Tree) runAndFollow(ctx context.Context, j Job, rec *Record, times foreca
 }
 
 // stopFunc returns a function that ends bitbake and returns at once. Its first interrupt lets the
-// running tasks finish. After waitForTasks it calls breaking and sends a second one, which breaks
-// them off. It kills a bitbake that ignores both.
+// running tasks finish. After waitForTasks, also if bitbake has ended by then, it calls breaking
+// and sends a second one, which breaks them off. It kills a bitbake that ignores both.
 func (j Job) stopFunc(w *watch, ended <-chan struct{}, breaking func()) func(*os.Process) error {
 	return func(p *os.Process) error {
 		err := p.Signal(os.Interrupt)

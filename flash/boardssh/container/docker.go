@@ -308,8 +308,8 @@ func cdiDevices(which string) []string {
 	return names
 }
 
-// removeContainer removes a container after its run was interrupted, even after ctx has ended. It
-// tries tidyTries times, as the engine may still be creating it, and then returns nil.
+// removeContainer removes a container after its run was interrupted, even after ctx has ended. If
+// the engine refuses, as while it still creates it, it tries tidyTries times, and then returns nil.
 func (d *docker) removeContainer(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyLimit)
 	defer cancel()

@@ -225,7 +225,7 @@ func linkDigests(ctx context.Context, c *boardssh.Conn, remote string, names []s
 	return digestLines(ctx, c, remote, linkDigestScript, names)
 }
 
-// digestLines returns the digest that script prints for each name; "-" for an unreadable file.
+// digestLines runs script ($1 is remote, its input the names) and returns its digests, or "-" each.
 func digestLines(ctx context.Context, c *boardssh.Conn, remote, script string, names []string) ([]string, error) {
 	r, err := c.FeedUpTo(ctx, ListForXargs(names), mostListed, "sh", "-c", script, "sh", remote)
 	if err != nil {

@@ -57,8 +57,8 @@ func (r *Relay) serve() {
 	}
 }
 
-// carry forwards one connection to the board, with the limit and delay, until one side ends. If the
-// board is off, it closes the connection.
+// carry forwards a connection to the board until one side ends, or Limit bytes went to the board:
+// then it closes it, or with Stall only stops forwarding. It closes it at once for a board that is off.
 func (r *Relay) carry(near net.Conn) {
 	defer near.Close()
 	far, err := r.Dial(net.JoinHostPort("127.0.0.1", strconv.FormatInt(r.to.Load(), 10)))
