@@ -219,8 +219,8 @@ func (c *checkout) checkFolder(r Repo) error {
 	return nil
 }
 
-// warnOfOwn warns about local folders and edits that a build uses, and about the user's commits
-// that it leaves out. It runs git in each tree, because an edit changes none of git's own files.
+// warnOfOwn warns about folders of Workspace.Local and edits, which a build uses, and about commits
+// of the user, which it leaves out. It runs git in each tree: an edit changes none of git's files.
 func (c *checkout) warnOfOwn(ctx context.Context) error {
 	warnings := make([][]string, len(c.p.Repos))
 	group, at := errgroup.WithContext(ctx)

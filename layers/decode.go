@@ -115,8 +115,8 @@ func envDefaults(v *yaml.Value) map[string]*string {
 	return env
 }
 
-// checkWords refuses words that would break the quotes of a conf file or be an option of bitbake,
-// and names that no variable can have. It accepts an empty distro.
+// checkWords refuses a machine, distro, task or target that would break a conf file's quotes or be
+// an option of bitbake, and names in env that no variable can have. It accepts an empty distro.
 func (p Project) checkWords() error {
 	words := []*yaml.Value{p.merged.Get("machine"), p.merged.Get("distro"), p.merged.Get("task"), p.merged.Get("target")}
 	if t := p.merged.Get("target"); t != nil && t.Kind == yaml.List {
@@ -219,7 +219,7 @@ func (p *Project) readRepos() error {
 	return nil
 }
 
-// warnUnknownOverrides warns of overrides, as a lock file has them, of repositories that repos lacks.
+// warnUnknownOverrides warns of overrides, as in a lock file, of repositories that repos lacks.
 func (p *Project) warnUnknownOverrides() {
 	over := p.merged.Get("overrides", "repos")
 	if over == nil {
@@ -328,7 +328,7 @@ func (r Repo) refuseCommitAsName() error {
 }
 
 // shortenRefs cuts refs/heads/ off Branch, and refs/ and tags/ off Tag. A Branch refs/tags/NAME
-// becomes the Tag, if there is none. A change of Branch clears OrTag. It leaves other refs whole.
+// becomes the Tag, if there is none. A change of Branch clears OrTag. Other refs stay whole.
 func (r *Repo) shortenRefs() {
 	r.Tag = strings.TrimPrefix(strings.TrimPrefix(r.Tag, "refs/"), "tags/")
 	if tag, ok := strings.CutPrefix(r.Branch, "refs/tags/"); ok && r.Tag == "" {
@@ -339,8 +339,8 @@ func (r *Repo) shortenRefs() {
 	}
 }
 
-// useRefspec sets r's commit, tag or branch from refspec, the key of older files for all three. A tag
-// keeps tags/, a branch refs/. The server decides later if a name without these is a tag.
+// useRefspec sets r's commit, tag or branch from refspec, the key of older files for all three. It
+// cuts no tags/ or refs/ off. The server decides later if a name without these is a tag.
 func (r *Repo) useRefspec(refspec string) {
 	switch {
 	case git.IsCommit(refspec):

@@ -269,7 +269,7 @@ func (in *reading) readProjectFile(path string, from source) error {
 	return nil
 }
 
-// parseProjectFile reads a .yml, .yaml or .json file, checks its keys and version, keeps warnings.
+// parseProjectFile reads a .yml, .yaml or .json file, checks keys and version, adds to in.warnings.
 func (in *reading) parseProjectFile(path string) (*yaml.Value, error) {
 	if !slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(path)) {
 		return nil, fmt.Errorf("%s: a project file's name ends in .yml, .yaml or .json", path)

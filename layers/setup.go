@@ -431,7 +431,7 @@ func (s *setup) useFragments(fixed, oneOf *yaml.Value, words []string) error {
 	var chosen []*yaml.Value
 	if oneOf != nil {
 		for _, key := range oneOf.Keys {
-			option, err := s.chooseOne("oe-fragments-one-of."+key, oneOf.Dict[key], words)
+			option, err := chooseOne("oe-fragments-one-of."+key, oneOf.Dict[key], words)
 			if err != nil {
 				return err
 			}
@@ -472,7 +472,7 @@ func fragmentNames(v *yaml.Value) ([]*yaml.Value, error) {
 }
 
 // chooseOne returns the one possible fragment among the words. None or two are an error about path.
-func (s *setup) chooseOne(path string, possible *yaml.Value, words []string) (*yaml.Value, error) {
+func chooseOne(path string, possible *yaml.Value, words []string) (*yaml.Value, error) {
 	options, err := fragmentNames(possible.Get("options"))
 	if err != nil {
 		return nil, err

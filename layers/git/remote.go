@@ -95,9 +95,9 @@ func (r Remote) LookUp(ctx context.Context) (Tip, error) {
 	return t, nil
 }
 
-// Query runs git ls-remote at r's server for at most the time each, and returns its error.
-func (r Remote) Query(ctx context.Context, each time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, each, fmt.Errorf("no answer within %v", each))
+// Query runs git ls-remote for HEAD at r's server, until timeout is over, and returns its error.
+func (r Remote) Query(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
 	defer cancel()
 	_, err := run.Output(ctx, withLogin(Command(".", "-c", "protocol.ext.allow=never", "ls-remote", "-q", "--", r.storedURL(), "HEAD"), r.URL))
 	if failure, ok := errors.AsType[*run.Failure](err); ok {

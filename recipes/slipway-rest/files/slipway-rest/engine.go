@@ -111,7 +111,7 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) { e.mux.Serve
 
 var errFull = errors.New("the queue is full")
 
-// do queues a request and waits up to maxDuration for the result. A full queue is errFull at once.
+// do queues numbers (nil: a null request) and waits up to maxDuration. A full queue is errFull.
 func (e *engine) do(ctx context.Context, numbers []float32) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxDuration)
 	defer cancel()
