@@ -54,7 +54,7 @@ func rshimField(said, name string) string {
 	return ""
 }
 
-// readInTime reads up to 64 KiB of a driver's file, or returns os.ErrDeadlineExceeded after limit.
+// readInTime reads up to 64 KiB of path. After limit it abandons the read: os.ErrDeadlineExceeded.
 func readInTime(path string, limit time.Duration) (string, error) {
 	const longest = 64 << 10
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)

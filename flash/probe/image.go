@@ -170,8 +170,7 @@ func (l *tableExtents) checkSize(sizeBytes, sectorBytes int64) error {
 	return nil
 }
 
-// formatBytes returns a number of sectors in bytes, or a lower bound if it is too large, or 0 by
-// an overflow.
+// formatBytes returns sectors in bytes, or a lower bound if they are too many or overflowed to 0.
 func formatBytes(sectors uint64, sector int64) string {
 	if sectors == 0 || sectors > mostBytes {
 		return fmt.Sprintf("%d or more", int64(mostBytes))

@@ -164,8 +164,8 @@ type reader struct {
 	digest *Digest // nil: the file is sealed
 }
 
-// Read reads and hashes the next bytes. At the end it keeps the digest, so that ReadAt can prove what
-// it reads. It returns ErrChanged if the file has another size than before.
+// Read reads the next bytes. It hashes those of an unsealed file, and seals it at the end, so that
+// ReadAt can prove what it reads. It returns ErrChanged if that file has another size than before.
 func (r *reader) Read(p []byte) (int, error) {
 	if r.ctx.Err() != nil {
 		return 0, context.Cause(r.ctx)
@@ -218,7 +218,7 @@ type chunk struct {
 }
 
 // readPart copies chunk i, of length bytes, from the file's offset off to p. It reads and verifies
-// the chunk, unless it is kept.
+// the chunk, unless f.chunks has it.
 func (f *File) readPart(p []byte, off, i, length int64) (int, error) {
 	c, ok := f.chunks.Get().(*chunk)
 	if !ok {

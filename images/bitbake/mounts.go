@@ -54,7 +54,7 @@ func (t Tree) releaseMounts(ctx context.Context) error {
 	})
 }
 
-// endSessionsAndMounts ends schroot sessions with their programs, then unmounts mounts, as root.
+// endSessionsAndMounts force-ends schroot sessions, then unmounts mounts, as root. It joins errors.
 func endSessionsAndMounts(ctx context.Context, sessions, mounts []string) (err error) {
 	asRoot := func(argv ...string) {
 		_, failed := run.Output(ctx, run.Command{Argv: append([]string{"sudo", "-n"}, argv...)})

@@ -236,7 +236,7 @@ func (d *decoder) readStoredHeader() error {
 	return nil
 }
 
-// copyStored copies as much of a stored block as input and output allow, to buf[at:].
+// copyStored copies what buf[at:end] and the input allow of a stored block. It returns the end.
 func (d *decoder) copyStored(buf []byte, at, end int) (int, error) {
 	n := min(d.stored, end-at, d.have-d.next)
 	if n == 0 {
