@@ -44,7 +44,7 @@ func (j Job) bitbakeArgs(t Tree) []string {
 
 // Run runs bitbake for the job, and saves a record even if that fails. First it ends what a killed
 // build left (processes, mounts, sockets) and removes the files of the last dry run. If ctx ends,
-// bitbake finishes running tasks, unless Now closes. A full disk ends it too. No process remains.
+// bitbake finishes running tasks, unless j.Now closes. A full disk ends it too. No process remains.
 func (t Tree) Run(ctx context.Context, j Job) (Record, error) {
 	if err := t.stopLeftovers(ctx); err != nil {
 		return Record{}, err

@@ -259,8 +259,8 @@ func (w *watch) startTask(k string, at time.Time) *runningTask {
 	return r
 }
 
-// finishTask moves a task from the running ones into the record, and updates the counts and the
-// forecast. A failed task is also added to the failures.
+// finishTask moves a running task into the record, and updates the counts and the forecast. It adds
+// a failed task to the failures too. For a setscene task, it calls finishSetscene instead.
 func (w *watch) finishTask(k, outcome string) {
 	r := w.running[k]
 	if r == nil {

@@ -68,7 +68,7 @@ type document struct {
 	} `xml:"BlockMap>Range"`
 }
 
-// Read parses a bmap file with its own digest. The map has ascending ranges inside the image.
+// Read parses a bmap file and verifies the digest in it. The ranges ascend, inside the image.
 func Read(r io.Reader) (Map, error) {
 	m, err := parseFile(r)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 )
 
 // writeAdditions writes a tar of the additions to the packages: the board's overlay, the hook, the
-// certificate of accepted updates, the units that systemd must and must not start, and the board's
-// identity. Overlay files are 0644: a board's folder is embedded, which keeps no modes.
+// certificate of accepted updates, the units that systemd must and must not start, the board's name
+// and the image's key. Overlay files are 0644: a board's folder is embedded, which keeps no modes.
 func writeAdditions(w io.Writer, spec images.Spec, o ownFiles, key string) error {
 	t := tar.NewWriter(w)
 	add := func(name string, mode int64, data []byte) error {

@@ -194,7 +194,7 @@ func mmdebstrapArgs(spec images.Spec, tar string) []string {
 	return append(argv, d.Suite, tar)
 }
 
-// rootCommand returns argv for root, and a command that runs it as root of a user namespace for others.
+// rootCommand returns argv for root, and for others a command that runs it in a user namespace.
 func rootCommand(argv ...string) []string {
 	if os.Geteuid() == 0 {
 		return argv

@@ -288,7 +288,7 @@ func (s *server) localAddress() string {
 	return s.host
 }
 
-// retryUntil retries until try succeeds or ctx ends.
+// retryUntil calls try every 50 ms until it succeeds, or returns the error of a ctx that ends.
 func retryUntil(ctx context.Context, try func() error) error {
 	for try() != nil {
 		if err := run.Sleep(ctx, 50*time.Millisecond); err != nil {

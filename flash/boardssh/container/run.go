@@ -115,8 +115,8 @@ func (t *Containerd) newRun(id string) *containerRun {
 	return &containerRun{t: t, id: id, pipes: t.pipes + "/" + id}
 }
 
-// runContainer creates the container, starts it, and collects or streams its output. With c.Detach
-// it does not wait for the container's end.
+// runContainer creates and starts the container, and collects or streams its output. Collected
+// output without end is an error. With c.Detach it does not wait for the container's end.
 func (r *containerRun) runContainer(ctx context.Context, c Spec) (Exit, error) {
 	made, err := r.createContainer(ctx, c)
 	if err != nil {

@@ -336,7 +336,7 @@ func (d *folderUpload) countBytes() (sum int64) {
 	return sum
 }
 
-// sameContents returns the files and links that have the same content here and on the board.
+// sameContents returns by name which files and links have the same content on both sides.
 func (d *folderUpload) sameContents(ctx context.Context) (map[string]bool, error) {
 	var files, links []string
 	for _, name := range sortedNames(d.want) {
