@@ -66,8 +66,8 @@ type checkout struct {
 	moved map[string]bool // repositories, by id
 }
 
-// newCheckout creates and locks ws.Dir, and starts a progress step for the repositories of p. It
-// shows no progress if ws.Build is "", as Load sets it, and no repository isBehind.
+// newCheckout creates ws.Dir, locks it until the checkout's lock is closed, and starts a progress
+// step. It shows no progress if ws.Build is "", as Load sets it, and no repository isBehind.
 func newCheckout(ctx context.Context, p Project, ws Workspace) (*checkout, error) {
 	shown, onlyLoads := ctx, ws.Build == ""
 	ws, err := ws.absolutePaths()
@@ -137,7 +137,7 @@ func groupByDepth(repos []Repo) [][]Repo {
 	return all
 }
 
-// absolutePaths returns ws with only Dir and, unless empty, Mirrors, absolute: git runs elsewhere.
+// absolutePaths returns ws's Dir and, unless empty, Mirrors as absolute paths. It drops the rest.
 func (ws Workspace) absolutePaths() (Workspace, error) {
 	dir, err := filepath.Abs(ws.Dir)
 	if err != nil || ws.Mirrors == "" {
@@ -147,8 +147,8 @@ func (ws Workspace) absolutePaths() (Workspace, error) {
 	return Workspace{Dir: dir, Mirrors: mirrors}, err
 }
 
-// lockWorkspace locks the workspace, as two runs in one folder would fight over git's own locks. It
-// fails after git.ExitTime if another slipway holds the lock.
+// lockWorkspace locks the workspace until the returned file is closed: two runs in one folder would
+// fight over git's own locks. It fails after git.ExitTime if another slipway holds the lock.
 func lockWorkspace(ctx context.Context, dir string) (*os.File, error) {
 	soon, cancel := context.WithTimeout(ctx, git.ExitTime)
 	defer cancel()
@@ -162,8 +162,8 @@ func lockWorkspace(ctx context.Context, dir string) (*os.File, error) {
 func (c *checkout) repoTree(r Repo) git.Tree { return git.TreeIn(c.p.Dir(c.ws, r), c.lock) }
 
 // checkOutRepo checks out one repository at its commit, without patches, and records it. It creates
-// a missing checkout, and leaves one alone that is at its commit. Without a url it only checks that
-// the folder exists. It refuses abbreviated commits, unfinished merges, and what checkFolder does.
+// a missing checkout, and does nothing to one at its commit. Without a url it only checks that the
+// folder exists. It refuses abbreviated commits, unfinished merges, and what checkFolder refuses.
 func (c *checkout) checkOutRepo(ctx context.Context, r Repo) error {
 	defer c.step.Add(1)
 	dir := c.p.Dir(c.ws, r)

@@ -282,7 +282,7 @@ func (in *reading) parseProjectFile(path string) (*yaml.Value, error) {
 	return v, in.checkHeader(path, v)
 }
 
-// checkHeader checks header.version and keeps the highest. It changes "0.10", kas's first, to 1.
+// checkHeader checks header.version, and sets in.version to the highest. It turns "0.10" into 1.
 func (in *reading) checkHeader(path string, v *yaml.Value) error {
 	version := v.Get("header", "version")
 	if version == nil {

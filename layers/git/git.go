@@ -262,10 +262,10 @@ func (g repository) fetchRefs(ctx context.Context, shallow bool, refspecs ...str
 	return g.runFetch(ctx, append(append(args, "--", "origin"), refspecs...)...)
 }
 
-// runFetch runs git fetch, and ends it if it is silent. By --progress, the server says that it works.
-// First it waits for a fetch that a killed slipway left running. Git's children inherit a lock file
-// for fetches only: a credential helper can run longer than the fetch, and would keep the lock of
-// the workspace or mirror.
+// runFetch runs git fetch, and ends it if it is silent. With --progress, a working server is not.
+// First it waits for a fetch that a killed slipway left running. Git's children inherit only the
+// lock file of fetches: a credential helper can run longer than the fetch, and would keep the lock
+// of the workspace or mirror.
 func (g repository) runFetch(ctx context.Context, args ...string) error {
 	if err := g.awaitFetch(ctx); err != nil {
 		return err

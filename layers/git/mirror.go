@@ -85,7 +85,7 @@ func lockMirror(ctx context.Context, dir string) (*os.File, error) {
 	return lock, localfile.Unwritable(filepath.Dir(dir), err)
 }
 
-// prepareMirror creates the mirror, or removes the leftovers of a killed fetch in it. The caller
+// prepareMirror creates an empty mirror, or removes a killed fetch's leftovers in it. The caller
 // holds the mirror's lock, so no other process uses it.
 func (m Mirror) prepareMirror(ctx context.Context, r Remote) error {
 	if err := m.awaitFetch(ctx); err != nil {
@@ -390,7 +390,7 @@ func IsFileName(ref string) bool {
 }
 
 // ExportFiles writes the YAML and JSON files of the commit ref in the checkout root, and an empty
-// .git folder, into dir/project.
+// .git folder, into dir/project. The index that git needs for that stays as dir/index.
 func ExportFiles(ctx context.Context, root, ref, dir string) error {
 	t := TreeIn(root, nil)
 	commit, err := t.Run(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
