@@ -48,7 +48,7 @@ func noTraffic(d *images.DPU) string {
 	return ""
 }
 
-// startTraffic looks for the peers' python3, reads addresses, starts captures. It sends nothing.
+// startTraffic looks for python3, reads addresses, starts captures until stop. It sends nothing.
 func startTraffic(ctx context.Context, s *suite.Session, d *images.DPU) (t *traffic, err error) {
 	t = &traffic{Session: s, dpu: d, from: *d.From, mark: make([]byte, markBytes), more: make(chan struct{}, 1)}
 	rand.Read(t.mark)
@@ -580,7 +580,7 @@ func (t *traffic) expectedCounts(s *sample, rules ruleset) map[*capture]int {
 
 // packetsAt returns the captured packets of a sample: on the board all, at a peer those to its MAC
 // address. It ignores the copies that a bridge floods to all ports while it does not know a MAC
-// address. It also ignores packets that the peer to routes on to the peer other.
+// address. It also ignores packets that the peer dpu.to routes on to the peer dpu.other.
 func (t *traffic) packetsAt(c *capture, s *sample) []arrival {
 	own := map[*capture]net.HardwareAddr{t.to: t.toMAC, t.other: t.otherMAC}[c]
 	if own == nil {

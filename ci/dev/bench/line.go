@@ -14,7 +14,7 @@ type line struct {
 	carried atomic.Int64
 }
 
-// listenLine listens on a free port and forwards connections, delayed, to l.to, at first port.
+// listenLine opens a listener. A goroutine forwards its connections, delayed, to l.to, first port.
 func listenLine(port int, delay time.Duration) (*line, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -175,7 +175,7 @@ func writeFiles(folder string, files map[string][]byte) error {
 	return nil
 }
 
-// sign signs the folder's SHA256SUMS, if there is a key.
+// sign signs the folder's SHA256SUMS, as SHA256SUMS.sig, with the key in the file key, unless "".
 func sign(ctx context.Context, folder, key string) error {
 	if key == "" {
 		return nil
@@ -197,7 +197,7 @@ func publish(from, to string) (string, error) {
 	return to, nil
 }
 
-// show writes the names and sizes of the files, and the key that signed them.
+// show writes the sizes and paths of the files, and the signing key's path (unsigned if it is "").
 func show(w io.Writer, folder string, key string) error {
 	entries, err := os.ReadDir(folder)
 	for _, e := range entries {

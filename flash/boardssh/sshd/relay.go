@@ -57,8 +57,8 @@ func (r *Relay) serve() {
 	}
 }
 
-// carry forwards a connection to the board until one side ends, or Limit bytes went to the board:
-// then it closes it, or with Stall only stops forwarding. It closes it at once for a board that is off.
+// carry forwards a connection to the board, and closes it once a side ends or the board is off. It
+// also closes it after Limit bytes to the board, or with Stall sends no more but leaves it open.
 func (r *Relay) carry(near net.Conn) {
 	defer near.Close()
 	far, err := r.Dial(net.JoinHostPort("127.0.0.1", strconv.FormatInt(r.to.Load(), 10)))
