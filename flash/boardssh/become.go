@@ -54,8 +54,8 @@ func BecomeUser(ctx context.Context) (user string, err error) {
 type sudo struct{ user, password string }
 
 // findSudoPassword makes c run programs by sudo, and finds the password for that. It tries to run
-// "true", first without a password, then up to maxAsked times with the stored or typed one. If none
-// works, it returns ErrBecome. It does nothing if Become is "" or the login user.
+// "true", first without a password, then up to maxAsked times with the stored or, if attended, typed
+// one. If none works, it returns ErrBecome. It does nothing if Become is "" or the login user.
 func (c *Conn) findSudoPassword(ctx context.Context, attended bool) error {
 	a := c.login.addr
 	if a.Become == "" || a.Become == a.User {

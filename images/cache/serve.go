@@ -234,7 +234,7 @@ func (s *server) hashservArgs(bind string) []string {
 	return []string{"python3", filepath.Join(s.opt.Bitbake, "bin/bitbake-hashserv"), "--bind", bind, "--database", "hashserv.db"}
 }
 
-// runServer runs one of bitbake's servers with a log. A server that ends before ctx is an error.
+// runServer runs argv, one of bitbake's servers, with a log. Its end before ctx's is an error.
 func (s *server) runServer(ctx context.Context, name, stdin string, argv ...string) error {
 	err := run.Run(ctx, run.Command{Argv: argv, Dir: s.state, Stdin: strings.NewReader(stdin), Log: filepath.Join(s.state, name+".log")})
 	if ctx.Err() != nil {

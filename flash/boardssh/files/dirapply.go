@@ -70,7 +70,7 @@ func (d *folderUpload) runOver(ctx context.Context, what, script string, names [
 	return RunScript(ctx, d.conn, what, ListForXargs(names), script, append([]string{d.remote}, args...)...)
 }
 
-// RunScript runs a shell script, which must succeed. Its error begins with what was attempted.
+// RunScript runs a shell script on the board. A status over 0 is an error that begins with what.
 func RunScript(ctx context.Context, c *boardssh.Conn, what string, stdin io.Reader, script string, args ...string) error {
 	r, err := c.Feed(ctx, stdin, append([]string{"sh", "-c", script, "sh"}, args...)...)
 	if err == nil && r.Status != 0 {
