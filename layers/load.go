@@ -334,8 +334,8 @@ func (in *reading) readLockOf(path string, from source) error {
 	return in.readProjectFile(path, from)
 }
 
-// readInclude reads a file that the file by includes. It notes an include from another repository
-// in needs, and reads that only if the repository is checked out.
+// readInclude reads the file that v names, for the file by, which includes it. It notes an include
+// from another repository in needs, and reads that only if the repository is checked out.
 func (in *reading) readInclude(by string, v *yaml.Value, from source) error {
 	if v.Kind == yaml.Text {
 		return in.readIncludedFile(v, from, filepath.Dir(by))

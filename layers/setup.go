@@ -341,7 +341,7 @@ func (s *setup) useParts(parts map[string]*yaml.Value, words []string) error {
 	return s.useFragments(parts["oe-fragments"], parts["oe-fragments-one-of"], words)
 }
 
-// listChains appends to all each innermost configuration after those around it. None is an error.
+// listChains appends to all each innermost configuration after those around it. An empty list fails.
 func listChains(configurations *yaml.Value, around []*yaml.Value, all *[][]*yaml.Value) error {
 	if len(configurations.List) == 0 {
 		return configurations.At.Errorf("configurations is empty")

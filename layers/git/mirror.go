@@ -104,7 +104,7 @@ func (m Mirror) prepareMirror(ctx context.Context, r Remote) error {
 	return os.Rename(partial.Dir, m.Dir)
 }
 
-// removeLeftovers removes what a killed git left: locks and partial packs. The mirror is locked.
+// removeLeftovers removes a killed git's locks and partial packs. The caller has locked the mirror.
 func (m Mirror) removeLeftovers(ctx context.Context) error {
 	for _, pattern := range []string{"*.lock", "objects/pack/tmp_*", "objects/pack/.tmp-*"} {
 		names, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(m.Dir), pattern))
@@ -382,8 +382,8 @@ func (h history) fetchHistory(ctx context.Context, commits ...string) error {
 	return h.runFetch(ctx, args...)
 }
 
-// IsFileName reports whether ref ends like a file, as in kas.lock.yml.old. A version's number, as in
-// v1.0, is no such end.
+// IsFileName reports whether ref ends like a file, as in kas.lock.yml.old. The end of a version, as
+// in v1.0, is none.
 func IsFileName(ref string) bool {
 	end := strings.TrimLeft(filepath.Ext(ref), ".")
 	return end != "" && (end[0] < '0' || end[0] > '9')

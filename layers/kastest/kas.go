@@ -33,7 +33,7 @@ const (
 	Testing                // of Debian testing, run by this machine's Python
 )
 
-// Find returns the kas of a suite, or ErrMissing. It downloads Debian testing's at the first call.
+// Find returns the kas of a suite, or ErrMissing. It downloads Debian testing's once, into a cache.
 func Find(ctx context.Context, from Suite) (Kas, error) {
 	if from == Testing {
 		return findTesting(ctx)
