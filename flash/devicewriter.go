@@ -134,7 +134,7 @@ func (w *deviceWriter) resultText(r write.Result) string {
 }
 
 // completeDevice writes the first and last MiB with the partition table. Then it renames a virtual
-// disk, or has the kernel read the block device's table. A write error tells the device's state.
+// disk, or has the kernel read the block device's table. A write error states the device's state.
 func (w *deviceWriter) completeDevice(ctx context.Context) error {
 	err := withKind(ctx, ErrDevice, w.copy.Complete(ctx))
 	if err == nil && w.pending != nil {

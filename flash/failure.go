@@ -37,7 +37,7 @@ func (f *Failed) Error() string { return f.err.Error() }
 func (f *Failed) Unwrap() error { return f.err }
 
 // Fail returns a *Failed with a receipt, which carries err, for each named device that has no
-// receipt in whole. If err wraps a *Failed already, Fail keeps its receipts.
+// receipt in whole. If err wraps a *Failed already, the result has only its receipts.
 func Fail(board string, devices []string, err error, whole ...Receipt) error {
 	var named []device.Device
 	for _, name := range devices {

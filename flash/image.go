@@ -281,7 +281,7 @@ func (j *imageJob) prepare(ctx context.Context) error {
 	return withKind(ctx, ErrRefused, j.checkFit(ctx))
 }
 
-// measureImage decodes and discards the whole image, sets j.size, and tells count the size so far.
+// measureImage decodes and discards the image, sets j.size, and calls count with the size so far.
 func (j *imageJob) measureImage(ctx context.Context, count func(int64)) error {
 	size := int64(0)
 	for i := range j.source.Sections() {

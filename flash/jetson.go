@@ -109,7 +109,7 @@ func (j *jetsonJob) unpackPackage(ctx context.Context) (err error) {
 }
 
 // checkChip returns an error if a tegraflash package is for another chip than board.yml's
-// flash.chip; nil if one of the two is unset. It serves Jetsons and cards made from a package.
+// flash.chip; nil if one of the two is unset.
 func (r request) checkChip(pkg *tegra.Package) error {
 	if chip := r.spec.Flash.Chip; chip != "" && pkg.Chip != "" && pkg.Chip != chip {
 		return fmt.Errorf("the package is for chip %s, board %s has %s (flash.chip): it is another board's", pkg.Chip, r.spec.Board, chip)
@@ -325,7 +325,7 @@ func (b *workDir) close() {
 	}
 }
 
-// sweepWorkDirs removes the work folders in dir that no process has locked. It leaves those younger
+// sweepWorkDirs removes the work folders in dir that no process has locked. It skips those younger
 // than a minute, which their job may be about to lock.
 func sweepWorkDirs(dir string) {
 	entries, _ := os.ReadDir(dir) // whose name may have what means something in a pattern

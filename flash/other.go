@@ -57,7 +57,7 @@ func (o *otherBoard) show(w io.Writer) {
 }
 
 // compareBoard returns a sentence on how the artifact's board or architecture differs from spec's;
-// "" if they agree or the artifact has none. from is where the artifact is described.
+// "" if they agree or the artifact has none. from is the path or URL of its artifact.json.
 func compareBoard(spec images.Spec, a images.Artifact, from string) string {
 	switch {
 	case a.Board != "" && a.Board != spec.Board:

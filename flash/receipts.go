@@ -34,18 +34,18 @@ func (r request) recordReceipts(work func() ([]Receipt, error)) ([]Receipt, erro
 	}
 	err := changeReceipts(r.state, func(all []Receipt) []Receipt {
 		before = slices.Clone(all)
-		takeSaved(begun, before)
+		copySaved(begun, before)
 		return replaceReceipts(all, begun, len(all)+len(begun))
 	})
 	if err != nil {
 		return nil, err
 	}
 	receipts, err := work()
-	takeSaved(receipts, before)
+	copySaved(receipts, before)
 	ended := slices.Clone(receipts)
 	if f := (&Failed{}); errors.As(err, &f) {
 		ended = append(ended, slices.DeleteFunc(slices.Clone(f.Receipts), func(r Receipt) bool { return r.Untouched })...)
-		takeSaved(ended, before)
+		copySaved(ended, before)
 	}
 	return receipts, errors.Join(err, changeReceipts(r.state, func(all []Receipt) []Receipt {
 		isBegun := func(r Receipt) bool { return r.Error == errNotEnded.Error() && r.Finished.Equal(began) }
@@ -58,8 +58,8 @@ func (r request) recordReceipts(work func() ([]Receipt, error)) ([]Receipt, erro
 	}))
 }
 
-// takeSaved adds to receipts what the devices held before an earlier flash that did not finish.
-func takeSaved(receipts, before []Receipt) {
+// copySaved copies saved paths from a device's failed receipt in before to its receipt without any.
+func copySaved(receipts, before []Receipt) {
 	for i, r := range receipts {
 		if old := slices.IndexFunc(before, r.isOfSame); old >= 0 && len(r.Saved) == 0 && before[old].Error != "" {
 			receipts[i].Saved = before[old].Saved

@@ -323,7 +323,7 @@ const maxHeldBytes = 8 << 10
 // shellPrefix returns the start of a shell line: it prints mark and pid, then execs the rest.
 func (p *pidLine) shellPrefix() string { return "echo '" + p.mark + "'$$ >&2; exec " }
 
-// Write passes all but the marked line, which sets pid, to out. Until that line it holds up to
+// Write writes all but the marked line, which sets pid, to out. Before that line it buffers up to
 // maxHeldBytes.
 func (p *pidLine) Write(b []byte) (int, error) {
 	p.mu.Lock()

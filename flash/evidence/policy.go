@@ -81,7 +81,7 @@ func pathIn(folder, name string) string {
 	return filepath.Join(folder, name)
 }
 
-// readSigners reads the list of signers that p names, if any, by read. folder has relative names.
+// readSigners reads p's list of signers, if any, into p.signers. Relative names are in folder.
 func (p *Policy) readSigners(folder string, read func(name string) ([]byte, error)) error {
 	if p.Signers == "" {
 		return nil

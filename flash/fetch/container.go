@@ -127,7 +127,7 @@ func (s *registryStore) findImage(ctx context.Context, platform v1.Platform) (*o
 	return image, err
 }
 
-// fetchManifest fetches a manifest by its tag or digest, and keeps its bytes.
+// fetchManifest fetches a manifest by tag or digest into s.documents. It returns digest and size.
 func (s *registryStore) fetchManifest(ctx context.Context, name string) (v1.Descriptor, error) {
 	data, err := s.registry.fetchManifest(ctx, name)
 	if err != nil {

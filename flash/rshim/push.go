@@ -182,7 +182,7 @@ func (f *follower) lastMessages() string {
 
 const lastLines = 3
 
-// logMessage logs a line with the time, and keeps the last lines. It notes the first write error.
+// logMessage logs a line with the time, adds it to f.last, and adds the first error to the verdict.
 func (f *follower) logMessage(line string) {
 	_, err := fmt.Fprintf(f.log, "%s %s\n", time.Now().UTC().Format("2006-01-02T15:04:05Z"), line)
 	if err != nil && !f.logFailed { // a full disk does not stop the following
@@ -276,8 +276,8 @@ type messageLog struct {
 	last   []string
 }
 
-// newMessages returns the messages of a reading after those of the last one, and keeps the reading.
-// It returns all if the reading does not begin with those, or if the driver clears read messages.
+// newMessages returns the messages of a reading after those of j.last, and sets j.last to it. It
+// returns all if the reading does not begin with those, or if the driver clears read messages.
 func (j *messageLog) newMessages(reading []string) []string {
 	if j.clears {
 		return reading

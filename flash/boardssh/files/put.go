@@ -219,8 +219,8 @@ func (w *stream) finishOnce(ctx context.Context, src source, want localDigest, p
 	return digest, err
 }
 
-// finishFile sets owner and mode of the part file, proves its digest, renames it to remote, and
-// returns the digest. It also removes part files of other versions.
+// finishFile sets owner and mode of the part file, closes it, proves its digest, renames it to
+// remote, and returns the digest. It also removes part files of other versions.
 func (w *stream) finishFile(ctx context.Context, src source, want localDigest, p partFile, f *boardDigest, remote string, mode fs.FileMode) (string, error) {
 	if want.err != nil {
 		return "", finalError{want.err}

@@ -292,7 +292,7 @@ const tryScript = nearestFolder + `head -c 65536 /dev/zero >"$d/$2" || df -Pi "$
 rm -f "$d/$2"`
 
 // explainFailure replaces an SFTP status error, which is the same for a full, broken and read-only
-// file system, by the shell's error for a test write. A full one is ErrFull. Other errors stay.
+// file system, by the shell's error for a test write, if that fails too. A full one is ErrFull.
 func explainFailure(ctx context.Context, c *boardssh.Conn, dir string, err error) error {
 	status, is := errors.AsType[*sftp.StatusError](err)
 	if ctx.Err() != nil || !is {
@@ -376,7 +376,7 @@ type limitedWriter struct {
 	left int64
 }
 
-// Write passes p on, or returns an error if more than the limit has come.
+// Write writes p to w.to. If p exceeds w.left, it writes nothing and returns an error.
 func (w *limitedWriter) Write(p []byte) (int, error) {
 	if w.left -= int64(len(p)); w.left < 0 {
 		return 0, errors.New("the board sends more than was sent to it")

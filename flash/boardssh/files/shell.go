@@ -85,7 +85,7 @@ func describeTransport(c *boardssh.Conn) string {
 	return ""
 }
 
-// do calls work, unless ctx has ended. It need not end work: its programs end with their contexts.
+// do calls work, unless ctx has ended. It does not interrupt work, whose programs end with ctx.
 func (s shellFiles) do(ctx context.Context, work func() error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

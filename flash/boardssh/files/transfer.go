@@ -58,7 +58,7 @@ type transfer struct {
 }
 
 // sendAll sends all pieces, first over b, then over more streams as they open, several in all. It
-// returns a stream that works, to finish the file on. The caller ends the others with close.
+// returns a stream that works, to finish the file on. k.close closes the other streams.
 func (k *transfer) sendAll(ctx context.Context, b boardFiles, several int) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -187,7 +187,7 @@ func openEarlyStreams(ctx context.Context, c *boardssh.Conn, two bool, several f
 	return e
 }
 
-// openOne opens a stream for nextStream. After an error, later calls do nothing.
+// openOne opens a stream and hands it to nextStream. After an error or close, it does nothing.
 func (e *earlyStreams) openOne(ctx context.Context, c *boardssh.Conn) error {
 	if e.ended.Load() {
 		return nil

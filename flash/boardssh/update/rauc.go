@@ -327,8 +327,8 @@ func (r *rauc) checkIdle(ctx context.Context, b *bus) error {
 	return err
 }
 
-// followInstallation waits for an installation, tells its progress, and stops RAUC if ctx ends. If
-// the D-Bus or RAUC ends meanwhile, it returns ErrLost.
+// followInstallation waits for an installation, calls tell with its progress, and stops RAUC if ctx
+// ends. If the D-Bus or RAUC ends meanwhile, it returns ErrLost.
 func (r *rauc) followInstallation(ctx context.Context, b *bus, tell func(int, string)) error {
 	for {
 		select {
