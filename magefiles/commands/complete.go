@@ -58,7 +58,7 @@ func completeLast(toComplete string, names []string) (all []string) {
 	return all
 }
 
-// deviceNames returns the devices of this machine, with a description of each.
+// deviceNames returns the paths of this machine's devices, with their models; none on an error.
 func deviceNames(ctx context.Context) (all []string) {
 	found, err := device.List(ctx)
 	if err != nil {

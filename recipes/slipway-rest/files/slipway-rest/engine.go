@@ -254,7 +254,7 @@ func (p *program) null() error {
 
 func (p *program) squares(numbers []float32) (float64, error) { return p.ask(1, numbers) }
 
-// ask returns the program's answer. It restarts an ended program, but not within restartPause.
+// ask returns the program's answer. It restarts an ended one, but within restartPause it fails.
 func (p *program) ask(operation uint32, numbers []float32) (float64, error) {
 	if p.dead != nil {
 		if time.Since(p.died) < restartPause {
