@@ -461,7 +461,7 @@ func (t *traffic) makeChangedSample(a trafficOptions, rule datagram, m ruleMatch
 	return s
 }
 
-// sendAndCheck sends all samples, waits until they arrive, and reports each sample that does not
+// sendAndCheck makes and sends samples, waits for them, and reports in f each sample that does not
 // take the path that these rules give it. If the rule exists, it also calls checkOtherPort.
 func (t *traffic) sendAndCheck(ctx context.Context, f *suite.Finding, a trafficOptions, rules ruleset) error {
 	samples := t.makeSamples(a)

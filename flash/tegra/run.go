@@ -86,7 +86,8 @@ type flashRun struct {
 	over       bool
 }
 
-// checkAndRun locks the port, checks the board and runs the script, alone if it accepts any board.
+// checkAndRun locks the port, checks the board and runs the script. It refuses a second script
+// that accepts any board, while one runs.
 func (r *flashRun) checkAndRun(ctx context.Context) (Result, error) {
 	if err := CheckPort(r.board.Port); err != nil {
 		return Result{}, err

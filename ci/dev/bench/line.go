@@ -54,7 +54,7 @@ func (l *line) pass(near net.Conn, delay time.Duration) {
 	<-sent
 }
 
-// carry copies and counts bytes, with the delay, until from ends. Then it closes to for writing.
+// carry copies and counts bytes, with the delay, until from ends. Then it calls to.CloseWrite.
 func (l *line) carry(to, from *net.TCPConn, delay time.Duration) {
 	type chunk struct {
 		due  time.Time

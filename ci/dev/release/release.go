@@ -184,8 +184,8 @@ func sign(ctx context.Context, folder, key string) error {
 	return err
 }
 
-// publish renames the folder from to the path to, and returns that. If it exists, the folders
-// change places.
+// publish renames the folder from to the path to, and returns that. A folder that is at to already
+// is moved to from.
 func publish(from, to string) (string, error) {
 	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
 	if errors.Is(err, unix.ENOENT) {
