@@ -62,7 +62,7 @@ func (m machine) cachedContent(dir string, d *Device, read func() (answer, bool)
 	return a, ok
 }
 
-// probeContent reads a device's content. After the time limit it returns false, and the read continues.
+// probeContent reads a device's content. After the limit it returns false; the read continues.
 func (m machine) probeContent(path string, sizeBytes int64, sector int) (answer, bool) {
 	var a answer
 	if !inTime(cmp.Or(m.patience, patience), func() { a.disk, a.err = probeFile(path, sizeBytes, sector) }) {

@@ -112,7 +112,7 @@ func addFiles(ctx context.Context, root *fs.Inode, dpus []*DPU) {
 	}
 }
 
-// Pushed returns the bytes written to boot since it was last opened, and counts finished pushes.
+// Pushed returns the bytes written to boot since it was last opened, and how many pushes ended.
 func (d *DPU) Pushed() (data []byte, pushes int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -137,7 +137,7 @@ func (f *File) Stat() (fs.FileInfo, error) { return f.file.Stat() }
 // Close closes the file.
 func (f *File) Close() error { return f.file.Close() }
 
-// Seal returns the file's SHA-256. Unless the file is sealed, it reads, counts and seals all of it.
+// Seal returns the file's SHA-256. It first reads an unsealed file by f.Reader, which seals it.
 func (f *File) Seal(ctx context.Context, count func(int64)) (string, error) {
 	if f.digest == nil {
 		if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, f.Reader(ctx, count), make([]byte, 16*chunkBytes)); err != nil {
@@ -147,7 +147,7 @@ func (f *File) Seal(ctx context.Context, count func(int64)) (string, error) {
 	return hex.EncodeToString(f.digest.Sum(nil)), nil
 }
 
-// Reader returns a reader that counts bytes and fails once ctx ends. Its end seals an unsealed f.
+// Reader returns a reader of f. It calls count with each read's size, and at the end seals f.
 func (f *File) Reader(ctx context.Context, count func(int64)) io.Reader {
 	r := &reader{ctx: ctx, file: f, count: count, in: io.NewSectionReader(f, 0, f.size+1)}
 	if f.digest == nil {

@@ -31,7 +31,7 @@ const releaseTimeout = time.Minute
 
 // releaseMounts ends the schroot sessions and unmounts the file systems that tasks of this build
 // folder left, as root through sudo, and removes their schroot configuration. It does so also after
-// ctx has ended. The caller must hold the build folder, so that no other build runs in it.
+// ctx has ended. The caller must have locked the build folder, so that no other build runs in it.
 func (t Tree) releaseMounts(ctx context.Context) error {
 	build, err := filepath.EvalSymlinks(t.Build)
 	if err != nil {

@@ -56,7 +56,7 @@ func Find(ctx context.Context, p layers.Project, ws layers.Workspace, boardDir, 
 		bitbake = filepath.Dir(t.Programs)
 	}
 	if t.sourced, err = sourceScript(ctx, script, buildDir, bitbake); err == nil {
-		t.Programs = cmp.Or(addedPrograms(t.sourced["PATH"]), t.Programs)
+		t.Programs = cmp.Or(addedProgramDir(t.sourced["PATH"]), t.Programs)
 	}
 	return t, err
 }
