@@ -180,8 +180,8 @@ func WriteAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 	return receipts, err
 }
 
-// writeAll verifies the image, makes the job and shows it. Then it asks for a confirmation, writes,
-// and records the receipts and, for a policy, the build. A dry run ends before the confirmation.
+// writeAll verifies the image, makes the job and shows it. Then it asks for a confirmation, records
+// the build for a policy, writes, and records the receipts. A dry run ends before the confirmation.
 func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, chosen []device.Device, o Options) (_ []Receipt, err error) {
 	if o.Out == nil {
 		o.Out = io.Discard

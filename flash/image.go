@@ -169,7 +169,7 @@ func checkUnchanged(f *sealed.File, was os.FileInfo) error {
 }
 
 // openMap parses the block map that the user named or that lies beside the image of --image.
-// Without --image, it takes the artifact's. Without a map, all of the image counts as data.
+// Without --image, it reads the artifact's. Without a map, all of the image counts as data.
 func (j *imageJob) openMap(context.Context) error {
 	var err error
 	switch {
@@ -226,9 +226,9 @@ func (j *imageJob) fixHint() string {
 	return rebuildHint(j.artifact)
 }
 
-// proveFile compares the image file's SHA-256 with the artifact's, and seals the file. It skips the
-// image of --image, which resolveImage verifies. Except in a dry run, it skips a plain image and an
-// image with a map, which are verified while they are written.
+// proveFile compares the image file's SHA-256 with the artifact's, and seals the file against
+// changes. It skips the image of --image, which resolveImage verifies. Except in a dry run, it
+// skips a plain image and an image with a map, which are verified while they are written.
 func (j *imageJob) proveFile(ctx context.Context) error {
 	whileWritten := !j.options.DryRun && (j.source.Form() == "raw" || j.blocks != nil)
 	if j.sha256 == "" || j.image.path != "" || whileWritten {

@@ -71,7 +71,7 @@ func copySaved(receipts, before []Receipt) {
 func (r Receipt) isOfSame(other Receipt) bool { return r.Device.Token() == other.Device.Token() }
 
 // replaceReceipts returns all with now in place of the receipts of the same devices. It drops the
-// oldest over keep.
+// oldest over keep, but none of now.
 func replaceReceipts(all, now []Receipt, keep int) []Receipt {
 	all = slices.DeleteFunc(all, func(r Receipt) bool { return slices.ContainsFunc(now, r.isOfSame) })
 	all = append(all, now...)

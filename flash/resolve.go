@@ -418,7 +418,7 @@ func (p *imageResolver) builtFile() (images.File, error) {
 	return image, err
 }
 
-// proveFile seals f and compares its SHA-256 with want. builtFile's file stays open as p.file.
+// proveFile computes f's SHA-256 and compares it with want. builtFile's file stays open as p.file.
 func (p *imageResolver) proveFile(ctx context.Context, f images.File, want string) error {
 	built, _ := p.builtFile()
 	file, err := p.file, error(nil)

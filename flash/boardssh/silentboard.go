@@ -333,7 +333,7 @@ func (t *traffic) quietFor() time.Duration {
 	return time.Since(t.last)
 }
 
-// beginWrite notes that a request is being written. The silence starts if no answer was owed.
+// beginWrite counts a request that is being written. The silence starts if no answer was owed.
 func (t *traffic) beginWrite() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -343,7 +343,7 @@ func (t *traffic) beginWrite() {
 	t.writing++
 }
 
-// endWrite notes that the request of a beginWrite is written, or has failed.
+// endWrite subtracts the request of a beginWrite, which is written or has failed.
 func (t *traffic) endWrite() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

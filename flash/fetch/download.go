@@ -448,7 +448,7 @@ func (d *download) maxBytes() int64 {
 }
 
 // saveCheckpoint syncs the partial file and records its size and digest, so that a later run can
-// resume it. It does nothing without a validator. After a failure the former checkpoint counts.
+// resume it. It does nothing without a validator. After a failure the former checkpoint remains.
 func (d *download) saveCheckpoint() {
 	if d.have == d.proved || d.validator == "" || d.f.Sync() != nil {
 		return

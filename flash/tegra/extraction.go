@@ -128,7 +128,7 @@ func (t *extraction) claimName(name string, k entryKind) error {
 	return nil
 }
 
-// copySparse copies size bytes and leaves holes for zeros. It refuses more or fewer bytes.
+// copySparse copies size bytes, with holes in place of zeros. It refuses more or fewer bytes.
 func copySparse(f *os.File, from io.Reader, size int64) error {
 	buf := make([]byte, len(zeros))
 	var at int64
