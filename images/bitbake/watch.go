@@ -72,7 +72,7 @@ func (w *watch) noteBadLine(err error) {
 	}
 }
 
-// addMessage adds a message to a list of the record. If the list is full, it sets Cut instead.
+// addMessage adds a message to a list of the record. If that is full, it sets w.rec.Cut instead.
 func (w *watch) addMessage(list *[]string, text string) {
 	if len(*list) >= maxMessages {
 		w.rec.Cut = true
@@ -316,7 +316,7 @@ func (w *watch) finishSetscene(r *runningTask, key, outcome string) {
 	w.addTask(r.task)
 }
 
-// addTask adds a task to the record. If the record is full, it sets Cut instead.
+// addTask adds a task to w.rec.Tasks. If that has maxTasks, it sets w.rec.Cut instead.
 func (w *watch) addTask(t Task) {
 	if len(w.rec.Tasks) >= maxTasks {
 		w.rec.Cut = true
@@ -326,7 +326,7 @@ func (w *watch) addTask(t Task) {
 }
 
 // addFailure adds a failed task to the record, with the end of its log and a known cause. If the
-// record has maxFailures, it sets Cut instead.
+// record has maxFailures, it sets w.rec.Cut instead.
 func (w *watch) addFailure(r *runningTask) {
 	if len(w.rec.Failures) >= maxFailures {
 		w.rec.Cut = true

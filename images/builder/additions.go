@@ -87,7 +87,7 @@ func checkUnits(root string, spec images.Spec) error {
 }
 
 // unitLinks returns the targets, by path, of the symbolic links that make systemd start the enabled
-// units, and leave out the masked units and generators.
+// units, and ignore the masked units and generators.
 func unitLinks(d *images.Debian) map[string]string {
 	const units, generators = "etc/systemd/system", "etc/systemd/system-generators"
 	all := map[string]string{}

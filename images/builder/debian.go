@@ -235,7 +235,7 @@ func unpackUserland(ctx context.Context, spec images.Spec, tar, additions, root,
 	return nil
 }
 
-// removeTree removes a folder with files of any owner, also after ctx has ended, without errors.
+// removeTree removes a folder with files of any owner, even after ctx ended, and ignores errors.
 func removeTree(ctx context.Context, dir string) {
 	if os.RemoveAll(dir) == nil {
 		return

@@ -136,8 +136,8 @@ func lockFolder(dir string) (unlock func(), err error) {
 	return func() { f.Close() }, err
 }
 
-// openFiles listens for files, checks the next two ports, opens the folders and writes the key, a
-// secret by which a build knows that it is on the same machine.
+// openFiles listens at s.opt.Listen, checks the next two ports, opens folders and writes the key,
+// a secret by which a build knows that it is on the same machine.
 func (s *server) openFiles() error {
 	listener, err := net.Listen("tcp", s.opt.Listen)
 	if err != nil {

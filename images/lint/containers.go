@@ -19,7 +19,7 @@ func bringsDocker(tegra string) bool {
 }
 
 // checkContainers checks a build that installs a container engine or NVIDIA's runtime: the distro's
-// features, systemd, the layers, and the engine. It first updates DistroKnown.
+// features, systemd, the layers, and the engine. It first updates c.layers.DistroKnown.
 func (c *checker) checkContainers() {
 	gpu, engine := c.findInstalled(gpuContainers), c.findInstalled(engines)
 	first := cmp.Or(gpu, engine)

@@ -182,7 +182,7 @@ func writeBlob(ctx context.Context, t *tar.Writer, image *oci.Image, d v1.Descri
 }
 
 // Prune removes the image whose name the last pushed image took, and returns its ID. The result is
-// nil if that is called keep, or docker refuses. docker does not record Slipway's other images.
+// nil if it has the name keep, or docker refuses. docker does not record Slipway's other images.
 func (d *docker) Prune(ctx context.Context, keep string) ([]string, error) {
 	if d.replaced == "" {
 		return nil, nil

@@ -94,8 +94,8 @@ func (t *Containerd) Run(ctx context.Context, c Spec) (exit Exit, err error) {
 	return exit, nil
 }
 
-// withoutDeadline returns a context that ends with ctx but has no deadline. gRPC would send a
-// deadline to containerd, which could then report it first, in other words.
+// withoutDeadline returns a context that ends with ctx but has no deadline, and its cancel func.
+// gRPC would send a deadline to containerd, which could then report it first, in other words.
 func withoutDeadline(ctx context.Context) (context.Context, func()) {
 	plain, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })

@@ -285,8 +285,8 @@ func (d *folderUpload) planName(name string, same bool) error {
 	return nil
 }
 
-// compareRights adds a name to changes and chmods if its mode or owner on the board is another, and
-// to chowns if its owner is. It ignores setuid and setgid of folders, and the mode of symlinks.
+// compareRights adds a name to d.changes and d.chmods if its mode or owner on the board differs,
+// and to d.chowns if its owner does. It ignores folders' setuid and setgid, and symlinks' modes.
 func (d *folderUpload) compareRights(name string, want, have entry) {
 	mode := want.kind != fs.ModeSymlink && want.mode != have.mode
 	if want.kind == fs.ModeDir {
@@ -314,7 +314,7 @@ func (e entry) ownedBy(owner string) bool {
 	return is(user, e.owner[0], e.owner[2]) && (!both || is(group, e.owner[1], e.owner[3]))
 }
 
-// planDeletes adds to deletes and changes what only the board has, a folder after its contents.
+// planDeletes adds to d.deletes and d.changes what only the board has, a folder after its contents.
 // Files of broken uploads are no changes, so that an undo does not restore them.
 func (d *folderUpload) planDeletes() {
 	for _, name := range slices.Backward(sortedNames(d.have)) {
