@@ -196,7 +196,7 @@ func (p pattern) matches(d datagram, fragment bool) bool {
 		(p.fromPort == 0 || p.fromPort == d.fromPort) && (p.toPort == 0 || p.toPort == d.toPort)
 }
 
-// matchOf returns which rules match d (a fragment fits no port), or expired for TTL 1, or foreign.
+// matchOf returns which rules match d (fragments fit no port), expired (TTL 1) or foreign (source).
 func (t *traffic) matchOf(a trafficOptions, d datagram, fragment bool) ruleMatch {
 	switch {
 	case d.ttl == 1:
@@ -601,7 +601,7 @@ func (t *traffic) hasArrived(s *sample, rules ruleset) bool {
 	return true
 }
 
-// checkSample reports, with five faults at most, the packets of a sample that took another path or
+// checkSample adds a fault with up to five details to f if a sample's packets took another path or
 // were damaged. It adds the sample to the counter that the matching rule should have.
 func (t *traffic) checkSample(f *suite.Finding, s *sample, rules ruleset) {
 	switch rules.expectedPath(s.match) {
@@ -643,7 +643,7 @@ func (t *traffic) summarizePaths(samples []*sample, rules ruleset) string {
 	return rules.messagePrefix() + strings.Join(words, ", ")
 }
 
-// add counts the packets of a sample and their bytes.
+// add adds the packets of a sample and their bytes to c.
 func (c *tally) add(s *sample) {
 	for _, frame := range s.frames {
 		c.packets, c.bytes = c.packets+1, c.bytes+int64(len(frame))
