@@ -168,8 +168,8 @@ func checkUnchanged(f *sealed.File, was os.FileInfo) error {
 	return err
 }
 
-// openMap parses the block map that the user named or that lies beside the image of --image.
-// Without --image, it reads the artifact's. Without a map, all of the image counts as data.
+// openMap parses into j.blocks the block map that the user named or that lies beside the image of
+// --image. Without --image, it reads the artifact's. Without a map, all of the image is data.
 func (j *imageJob) openMap(context.Context) error {
 	var err error
 	switch {

@@ -53,7 +53,7 @@ func (j *jetsonJob) checkOptions(context.Context) error {
 	return err
 }
 
-// checkSettings checks board.yml's flash.module and, with --force-recovery, the recovery command.
+// checkSettings checks the names in flash.module and, with --force-recovery, the recovery command.
 func (j *jetsonJob) checkSettings(context.Context) error {
 	for name := range j.spec.Flash.Module {
 		if known := tegra.ModuleNames(); !slices.Contains(known, name) {
@@ -99,7 +99,7 @@ func (j *jetsonJob) checkBoard(port string) error {
 
 func usbPort(d device.Device) string { return strings.TrimPrefix(d.Path, "usb:") }
 
-// unpackPackage makes the work folder and unpacks the package into it.
+// unpackPackage makes the work folder, unpacks the package into it, and sets j.pkg and j.sum.
 func (j *jetsonJob) unpackPackage(ctx context.Context) (err error) {
 	j.work, err = newWorkDir()
 	if err == nil {

@@ -79,7 +79,7 @@ func RefuseOther(spec images.Spec, file string, allowed bool) (said []string, er
 }
 
 // checkDescription compares the artifact.json at path with spec's board, and refuses or records a
-// difference. Messages call the file from. It accepts a missing or unreadable file.
+// difference. from is its name in messages. It accepts a missing or unreadable file.
 func (o *otherBoard) checkDescription(spec images.Spec, path, from string) error {
 	var a images.Artifact
 	data, err := localfile.Read(path, mapLimit)

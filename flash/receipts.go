@@ -70,12 +70,12 @@ func copySaved(receipts, before []Receipt) {
 // isOfSame reports whether both receipts are of one device.
 func (r Receipt) isOfSame(other Receipt) bool { return r.Device.Token() == other.Device.Token() }
 
-// replaceReceipts returns all with now in place of the receipts of the same devices. It drops the
-// oldest over keep, but none of now.
-func replaceReceipts(all, now []Receipt, keep int) []Receipt {
-	all = slices.DeleteFunc(all, func(r Receipt) bool { return slices.ContainsFunc(now, r.isOfSame) })
-	all = append(all, now...)
-	return all[max(0, len(all)-max(keep, len(now))):]
+// replaceReceipts returns all with fresh in place of the receipts of the same devices. It drops the
+// oldest over keep, but none of fresh.
+func replaceReceipts(all, fresh []Receipt, keep int) []Receipt {
+	all = slices.DeleteFunc(all, func(r Receipt) bool { return slices.ContainsFunc(fresh, r.isOfSame) })
+	all = append(all, fresh...)
+	return all[max(0, len(all)-max(keep, len(fresh))):]
 }
 
 // changeReceipts replaces the receipts in the state folder dir by the result of change, under the

@@ -191,18 +191,18 @@ func (t *extraction) makeSymlink(name, to string) error {
 	return t.root.Symlink(to, name)
 }
 
-// makeHardLink creates a second name of as, which must be an extracted file.
-func (t *extraction) makeHardLink(name, as string) error {
-	as, err := t.localName(as)
+// makeHardLink creates a second name of existing, which must be an extracted file.
+func (t *extraction) makeHardLink(name, existing string) error {
+	existing, err := t.localName(existing)
 	if err != nil {
 		return fmt.Errorf("hard link %q: %w", name, err)
 	}
-	if t.made[as] != file {
-		return fmt.Errorf("hard link %q: %q is no file before it in the archive", name, as)
+	if t.made[existing] != file {
+		return fmt.Errorf("hard link %q: %q is no file before it in the archive", name, existing)
 	}
 	if err := t.claimName(name, file); err != nil {
 		return err
 	}
 	t.files = append(t.files, name)
-	return t.root.Link(as, name)
+	return t.root.Link(existing, name)
 }

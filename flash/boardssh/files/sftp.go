@@ -69,10 +69,10 @@ type sftpFiles struct {
 // syncRate is how many bytes a slow card stores in a second during a sync.
 const syncRate = 1 << 20
 
-// openSFTP starts the board's sftp-server and an SFTP client. It calls opened as soon as it has a
+// openSFTP starts the board's sftp-server and an SFTP client. It calls onOpen as soon as it has a
 // session, which may be the only one that the board allows.
-func openSFTP(ctx context.Context, c *boardssh.Conn, opened func()) (*sftpFiles, error) {
-	stream, err := c.OpenSFTP(ctx, opened)
+func openSFTP(ctx context.Context, c *boardssh.Conn, onOpen func()) (*sftpFiles, error) {
+	stream, err := c.OpenSFTP(ctx, onOpen)
 	if err != nil {
 		return nil, err
 	}
@@ -104,10 +104,10 @@ func (b *sftpFiles) do(ctx context.Context, work func() error) error {
 	return b.stream.Do(ctx, func() error { return recoverFault(work) })
 }
 
-// receive calls work, whose argument passes data on to the writer to. Only such data are progress.
-func (b *sftpFiles) receive(ctx context.Context, to io.Writer, work func(to io.Writer) error) error {
-	return b.stream.Receive(ctx, to, func(to io.Writer) error {
-		return recoverFault(func() error { return work(to) })
+// receive calls work with a writer that passes data on to out. Only such data are progress.
+func (b *sftpFiles) receive(ctx context.Context, out io.Writer, work func(out io.Writer) error) error {
+	return b.stream.Receive(ctx, out, func(out io.Writer) error {
+		return recoverFault(func() error { return work(out) })
 	})
 }
 
@@ -252,15 +252,15 @@ func (f sftpFile) finish(ctx context.Context, mode fs.FileMode) error {
 	})
 }
 
-// readBack copies the content of a file on the board to the writer to.
-func (b *sftpFiles) readBack(ctx context.Context, name string, to io.Writer) error {
-	return b.receive(ctx, to, func(to io.Writer) error {
+// readBack writes the content of a file on the board to out.
+func (b *sftpFiles) readBack(ctx context.Context, name string, out io.Writer) error {
+	return b.receive(ctx, out, func(out io.Writer) error {
 		f, err := b.sftp.Open(name)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		_, err = f.WriteTo(to)
+		_, err = f.WriteTo(out)
 		return err
 	})
 }

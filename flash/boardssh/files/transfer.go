@@ -57,9 +57,9 @@ type transfer struct {
 	streams []*stream
 }
 
-// sendAll sends all pieces, first over b, then over more streams as they open, several in all. It
+// sendAll sends all pieces, first over b, then over more streams as they open, up to n in all. It
 // returns a stream that works, to finish the file on. k.close closes the other streams.
-func (k *transfer) sendAll(ctx context.Context, b boardFiles, several int) (*stream, error) {
+func (k *transfer) sendAll(ctx context.Context, b boardFiles, n int) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	k.pieceBytes = b.pieceBytes()
@@ -67,7 +67,7 @@ func (k *transfer) sendAll(ctx context.Context, b boardFiles, several int) (*str
 	defer stop()
 	var all sync.WaitGroup
 	k.startStream(ctx, &all, &stream{conn: k.conn, files: b, file: k.file})
-	all.Go(func() { k.addStreams(opening, ctx, &all, several-1) })
+	all.Go(func() { k.addStreams(opening, ctx, &all, n-1) })
 	ended := make(chan struct{})
 	go func() {
 		all.Wait()
