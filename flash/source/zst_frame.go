@@ -54,7 +54,8 @@ func parseFrameHeader(p []byte) (frameHeader, error) {
 	if stored.SingleSegment {
 		h.windowBytes = h.sizeBytes
 	}
-	return h, h.limitWindow()
+	err = h.limitWindow()
+	return h, err
 }
 
 // limitWindow lowers h.windowBytes to the content's size, and refuses more than maxWindowBytes.
