@@ -75,22 +75,22 @@ type deviceError struct {
 
 func (e deviceError) Unwrap() error { return e.error }
 
-// splitFailed returns the receipts of the whole devices, those whose error is nil. If there are
-// others, the error is a *Failed with their receipts.
-func (r request) splitFailed(receipts []Receipt, errs []error) (whole []Receipt, err error) {
+// splitFailed returns the receipts of the devices whose error is nil. If there are others, the
+// error is a *Failed with their receipts.
+func (r request) splitFailed(receipts []Receipt, errs []error) (finished []Receipt, err error) {
 	f := &Failed{}
 	for i, receipt := range receipts {
 		if errs[i] == nil {
-			whole = append(whole, receipt)
+			finished = append(finished, receipt)
 			continue
 		}
 		f.Receipts = append(f.Receipts, receipt.withError(errs[i]))
 		err = errors.Join(err, nameDevice(r.devicePaths(), receipt.Device.Path, errs[i]))
 	}
 	if f.err = err; err == nil {
-		return whole, nil
+		return finished, nil
 	}
-	return whole, f
+	return finished, f
 }
 
 // withError returns the failed device's receipt: err's text and reason, no ReadBack, an end time.

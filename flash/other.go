@@ -28,16 +28,16 @@ type otherBoard struct {
 	said    []string
 }
 
-// refuseOrRecord returns an error with said, a sign of another board, unless said is "". With
-// --other-board it records said for the receipts instead.
-func (o *otherBoard) refuseOrRecord(said string) error {
-	if said == "" {
+// refuseOrRecord returns an error with difference, a sign of another board, unless that is "". With
+// --other-board it records difference for the receipts instead.
+func (o *otherBoard) refuseOrRecord(difference string) error {
+	if difference == "" {
 		return nil
 	}
 	if !o.allowed {
-		return fmt.Errorf("%s; --other-board allows that; nothing was written\nnext: boards  # then name the files of board %s", said, o.board)
+		return fmt.Errorf("%s; --other-board allows that; nothing was written\nnext: boards  # then name the files of board %s", difference, o.board)
 	}
-	o.said = append(o.said, said)
+	o.said = append(o.said, difference)
 	return nil
 }
 

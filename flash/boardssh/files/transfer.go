@@ -131,7 +131,7 @@ const openersAtOnce = 3
 
 // addStreams adds up to n streams as they open, until opening ends, to send within ctx. It stops if
 // the board accepts no more connections, or offers another kind of channel (SFTP or shell).
-func (k *transfer) addStreams(opening, ctx context.Context, all *sync.WaitGroup, n int) {
+func (k *transfer) addStreams(opening, ctx context.Context, group *sync.WaitGroup, n int) {
 	for range n {
 		w := k.early.nextStream(opening)
 		if w == nil {
@@ -141,7 +141,7 @@ func (k *transfer) addStreams(opening, ctx context.Context, all *sync.WaitGroup,
 			w.conn.Close()
 			return
 		}
-		k.startStream(ctx, all, w)
+		k.startStream(ctx, group, w)
 	}
 }
 
@@ -222,13 +222,13 @@ func (e *earlyStreams) close() {
 	}()
 }
 
-// startStream adds w to k.streams, and sends pieces over it in a goroutine of all. After an error,
-// it sets w.err and closes w's own connection.
-func (k *transfer) startStream(ctx context.Context, all *sync.WaitGroup, w *stream) {
+// startStream adds w to k.streams, and sends pieces over it in a goroutine of group. After an
+// error, it sets w.err and closes w's own connection.
+func (k *transfer) startStream(ctx context.Context, group *sync.WaitGroup, w *stream) {
 	k.mu.Lock()
 	k.streams = append(k.streams, w)
 	k.mu.Unlock()
-	all.Go(func() {
+	group.Go(func() {
 		err := w.files.do(ctx, func() error { return k.servePieces(ctx, w) })
 		k.mu.Lock()
 		defer k.mu.Unlock()
