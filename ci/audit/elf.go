@@ -187,7 +187,7 @@ func (a *auditor) commonArch() string {
 }
 
 // checkProgram checks an ELF file: GPU code, then (not below foreign) architecture, kernel version,
-// interpreter, hardening, search path, libraries. A wrong architecture or interpreter ends it.
+// interpreter, hardening, search path, libraries. It stops at a wrong architecture or interpreter.
 func (a *auditor) checkProgram(name string, p *program) {
 	a.checkGPU(name, p.sms)
 	if isBelow(name, foreign) {

@@ -12,7 +12,7 @@ import (
 // accounts are the numeric IDs of the image's users and groups.
 type accounts struct{ users, groups map[int]bool }
 
-// readAccounts reads the IDs in etc/passwd and etc/group. Root and nobody are always among them.
+// readAccounts returns the sets of IDs in etc/passwd and etc/group. Both have root and nobody.
 func (a *auditor) readAccounts() accounts {
 	read := func(file string) map[int]bool {
 		ids := map[int]bool{0: true, 65534: true}

@@ -271,7 +271,7 @@ func planAndApply(ctx context.Context, conn *boardssh.Conn, f *configFile, o Con
 	return done, err
 }
 
-// requireRoot returns an error unless programs run as root on the board. A board without id passes.
+// requireRoot returns an error unless the board runs programs as root, or has no command id.
 func requireRoot(ctx context.Context, conn *boardssh.Conn) error {
 	id, err := conn.AskOutput(ctx, "sh", "-c", "id -u || echo 0")
 	if err != nil || id == "0" {

@@ -185,8 +185,8 @@ func showFiles(w io.Writer, done filesDone, remote string, o FilesOptions) error
 	return nil
 }
 
-// showEnd writes that n changes were made at place (" in DIR" or ""), or for 0 that what is fine.
-func (d filesDone) showEnd(w io.Writer, n int, place, what string, dryRun bool) {
+// showEnd writes that n changes were made at place (" in DIR" or ""), or that target needs none.
+func (d filesDone) showEnd(w io.Writer, n int, place, target string, dryRun bool) {
 	switch {
 	case dryRun && d.Error == "":
 		fmt.Fprintf(w, "%d changes%s; nothing was done\n", n, place)
@@ -195,7 +195,7 @@ func (d filesDone) showEnd(w io.Writer, n int, place, what string, dryRun bool) 
 	case d.Undo != "":
 		fmt.Fprintf(w, "%d changes%s; deploy undo puts back what was there (--id=%s)\n", n, place, d.Undo)
 	case n == 0 && d.Error == "":
-		fmt.Fprintf(w, "%s is as it should be\n", what)
+		fmt.Fprintf(w, "%s is as it should be\n", target)
 	}
 }
 

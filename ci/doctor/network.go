@@ -214,13 +214,13 @@ const unchecked = "; not checked: packages and providers that no branch of the u
 // withoutCheckouts is the text of a good finding if only Slipway's own tables were compared.
 const withoutCheckouts = "no wrong name in it by Slipway's own tables" + unchecked + ", and features and versions, which need the layers' checkouts"
 
-// lintFindings converts lint's findings. Without any it returns a good finding with the text none.
-func lintFindings(found []lint.Finding, none string) (all []Finding) {
+// lintFindings converts lint's findings. Without any it returns one good finding, okText.
+func lintFindings(found []lint.Finding, okText string) (all []Finding) {
 	for _, f := range found {
 		all = append(all, Finding{"configuration", plaintext.Either(f.Stops, Stops, Warning), f.Where + ": " + f.What, f.Why, f.Fix})
 	}
 	if len(all) == 0 {
-		return []Finding{okFinding("configuration", "%s", none)}
+		return []Finding{okFinding("configuration", "%s", okText)}
 	}
 	return all
 }

@@ -271,8 +271,8 @@ func (p *plan) readLastNotes() error {
 	return nil
 }
 
-// renameNotes moves each note to the host that has the note's address in the inventory now. It
-// skips an address of several notes, and hosts behind jump hosts, which may share one address.
+// renameNotes returns a copy in which each note is under the host that has its address now. It does
+// not move notes that share an address, or to hosts behind jump hosts, which may share one.
 func renameNotes(notes map[string]Note, jobs []*job) map[string]Note {
 	now := maps.Clone(notes)
 	for _, j := range jobs {

@@ -138,8 +138,8 @@ func (p *planner) findCommits(ctx context.Context) error {
 // sha1Digits are those of a commit's name. sha256 has more.
 const sha1Digits = 40
 
-// loadStates loads all boards before and after the change. It exports each commit below dir, and
-// uses build folders there too, so that it does not move the checkouts of the user's builds.
+// loadStates loads all boards at p.from and p.to, or in the work tree. It exports commits below dir
+// and uses build folders there too, so that it does not move the checkouts of the user's builds.
 func (p *planner) loadStates(ctx context.Context, dir string) error {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {

@@ -123,7 +123,7 @@ func Boards(n int) string {
 	return fmt.Sprintf("%d %s", n, plaintext.Either(n == 1, "board", "boards"))
 }
 
-// BoardsTitle returns "3 boards" if all or none passed, or "2 of 3 boards" for those that did not.
+// BoardsTitle returns "3 boards" if all or none passed, or "2 of 3 boards" if 2 did not.
 func BoardsTitle(passed, all int) string {
 	if passed == 0 || passed == all {
 		return Boards(all)

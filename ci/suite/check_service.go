@@ -88,7 +88,7 @@ func readUnits(e *Entry) Probe { return units{ignore: e.List("ignore")} }
 // maxFailedUnits is how many failed units a report shows with their journals.
 const maxFailedUnits = 8
 
-// Inspect waits until systemd has started the system, and checks that it runs without failed units.
+// Inspect waits until systemd has started the system, and checks that no unit but u.ignore failed.
 func (u units) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	var r boardssh.Result

@@ -47,7 +47,7 @@ type Entry struct {
 	programs programs
 }
 
-// Bool returns the boolean attribute key, or otherwise if the entry has no such attribute.
+// Bool returns the boolean attribute key. Without such an attribute it returns otherwise.
 func (e *Entry) Bool(key string, otherwise bool) bool {
 	if set := e.Flag(key); set != nil {
 		return *set
