@@ -106,12 +106,12 @@ func sectionNames() []string {
 // seenKeys maps each setting to the key that named it first. A setting may have several spellings.
 type seenKeys map[string]*goyaml.Node
 
-// addOnce records that key names the setting what. It returns an error if an earlier key did.
-func (s seenKeys) addOnce(f *configFile, what string, key *goyaml.Node) error {
-	if first := s[what]; first != nil {
+// addOnce records that key names a setting. It returns an error if an earlier key did.
+func (s seenKeys) addOnce(f *configFile, setting string, key *goyaml.Node) error {
+	if first := s[setting]; first != nil {
 		return f.errorAt(key, "%s is the same as %s in line %d; leave one of them out", key.Value, first.Value, first.Line)
 	}
-	s[what] = key
+	s[setting] = key
 	return nil
 }
 

@@ -50,7 +50,7 @@ func (p *plan) resolveAddress(ctx context.Context, j *job) (boardssh.Address, er
 	return a, err
 }
 
-// dial connects to a board and asks the user nothing. If the key of the inventory is not the board's,
+// dial connects to a board and asks the user nothing. If the inventory's key is not the board's,
 // the error names the inventory, not the file of resolveAddress.
 func (p *plan) dial(ctx context.Context, j *job) (*boardssh.Conn, error) {
 	a, err := p.resolveAddress(ctx, j)
