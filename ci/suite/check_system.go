@@ -117,7 +117,7 @@ type process struct {
 // commBytes is how much of a program's name the kernel keeps.
 const commBytes = 15
 
-// readProcess parses a check of the section process.
+// readProcess parses a check of the section process. A bad name is a mistake in e.Err.
 func readProcess(e *Entry) Probe {
 	p := process{name: e.Text("comm", e.Name), count: e.Matcher("count", match.Number), running: e.Bool("running", true)}
 	if p.name == "" || strings.ContainsAny(p.name, "/\n\x00") {
@@ -163,7 +163,7 @@ type installedPackage struct {
 	versions  match.Matcher
 }
 
-// readPackage parses a check of the section package.
+// readPackage parses a check of the section package. A bad name is a mistake in e.Err.
 func readPackage(e *Entry) Probe {
 	p := installedPackage{name: e.Text("name", e.Name), versions: e.Matcher("versions", match.List), installed: e.Bool("installed", true)}
 	if p.name == "" || strings.HasPrefix(p.name, "-") || strings.ContainsAny(p.name, " \n\x00*?[") {
