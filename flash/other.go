@@ -74,16 +74,16 @@ func compareBoard(spec images.Spec, a images.Artifact, from string) string {
 func RefuseOther(spec images.Spec, file string, allowed bool) (said []string, err error) {
 	o := otherBoard{board: spec.Board, allowed: allowed}
 	path := images.ArtifactPath(filepath.Dir(file))
-	err = o.checkDescription(spec, path, path)
+	data, _ := localfile.Read(path, mapLimit) // nil says nothing
+	err = o.checkDescription(spec, data, path)
 	return o.said, err
 }
 
-// checkDescription compares the artifact.json at path with spec's board, and refuses or records a
-// difference. from is its name in messages. It accepts a missing or unreadable file.
-func (o *otherBoard) checkDescription(spec images.Spec, path, from string) error {
+// checkDescription compares data, an artifact.json, with spec's board, and refuses or records a
+// difference. from is its name in messages. It accepts data that are none, or nil.
+func (o *otherBoard) checkDescription(spec images.Spec, data []byte, from string) error {
 	var a images.Artifact
-	data, err := localfile.Read(path, mapLimit)
-	if err != nil || json.Unmarshal(data, &a) != nil {
+	if json.Unmarshal(data, &a) != nil {
 		return nil // it says nothing
 	}
 	return o.refuseOrRecord(compareBoard(spec, a, from))
@@ -100,7 +100,8 @@ func (p *imageResolver) checkBeside(ctx context.Context, o *fetch.Origin) error 
 	if err != nil {
 		return context.Cause(ctx)
 	}
-	return p.other.checkDescription(p.spec, file.Path, file.Reference)
+	data, _ := file.ReadAll(ctx, mapLimit) // nil says nothing
+	return p.other.checkDescription(p.spec, data, file.Reference)
 }
 
 // checkMachine finds the architectures of the programs and boot files in the image, and sets
