@@ -80,7 +80,7 @@ func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	return b.Build(ctx)
 }
 
-// BuildBundle builds a board's update bundle and renames it to file, which the artifact then lacks.
+// BuildBundle builds only a board's update bundle and moves it to file. The result still lists it.
 func BuildBundle(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, file string) (images.Artifact, error) {
 	opt.Request.Targets = []string{images.Bundle}
 	a, err := Build(ctx, w, spec, opt)

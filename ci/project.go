@@ -221,7 +221,7 @@ func findingsOf(edits []starter.Edit) (all []report.Finding) {
 }
 
 // saveQuality writes faults and lines to edit to file as a GitLab code quality report, even if
-// there are none. A fault without a file gets boards. If file is "", it writes nothing.
+// there are none. A fault without a file gets the folder boards. If file is "", it writes nothing.
 func saveQuality(file, boards string, wrong []error, edits []starter.Edit) error {
 	if file == "" {
 		return nil

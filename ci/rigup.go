@@ -129,7 +129,7 @@ type rigRun struct {
 	rig    *softrig.Rig
 }
 
-// runStages runs stages, writes the report, and stops the rig, at ctx's end if the user keeps it.
+// runStages runs stages, writes the report, and stops the rig, with opt.Keep only when ctx ends.
 func (u *rigRun) runStages(ctx context.Context, stages []stage) error {
 	err := runStages(ctx, &u.report, stages)
 	err = errors.Join(err, u.report.WriteAndPrintPath(u.opt.Out, u.opt.Build.ReportDir(u.spec)))

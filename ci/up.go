@@ -151,7 +151,7 @@ func (u *upRun) packages() []string {
 	return append(u.build.HostPackages(), qemu.HostPackages(u.spec)...)
 }
 
-// installPackages returns installMissing's results for u.packages, or a later error of FixHost.
+// installPackages runs installMissing for u.packages, then FixHost, also if no package was missing.
 func (u *upRun) installPackages(ctx context.Context) (string, error) {
 	saw, err := installMissing(ctx, u.opt.Out, u.opt.Build.BoardDir(u.spec), u.packages())
 	if err != nil && !errors.Is(err, errCached) {
@@ -173,7 +173,7 @@ func installMissing(ctx context.Context, w io.Writer, dir string, needed []strin
 	return fmt.Sprintf("%d installed", len(missing)), host.Ensure(ctx, w, images.LogPath(dir, "apt"), needed...)
 }
 
-// buildImage builds the board's image, and returns its key as text. A reused build gives errCached.
+// buildImage builds u.artifact, and returns its key as text. A reused build gives errCached.
 func (u *upRun) buildImage(ctx context.Context) (string, error) {
 	began := time.Now().UTC()
 	var err error
@@ -278,7 +278,7 @@ func (u *upRun) switchOffForRetry() error {
 
 func (u *upRun) machineDir() string { return u.opt.Build.MachineDir(u.spec) }
 
-// powerOn switches the board on, logs in, records the time in the report, and returns it as text.
+// powerOn switches the board on as u.vm, logs in, and puts the time in the report and into saw.
 func (u *upRun) powerOn(ctx context.Context, step *progress.Step) (saw string, err error) {
 	dir := u.machineDir()
 	u.vm, err = qemu.Start(ctx, u.spec, dir, u.opt.Keep)

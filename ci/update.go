@@ -599,7 +599,7 @@ func (u *updateRun) recordSystem(status boardupdate.Status) {
 	u.outcome.Slot, u.outcome.Version, u.outcome.Installed = is.Name, is.Version, is.Installation
 }
 
-// runSmoke runs the suites on the new system, reports their results, and returns counts as text.
+// runSmoke runs suites on the new system, copies results to the report, and returns counts as text.
 func (u *updateRun) runSmoke(ctx context.Context) (string, error) {
 	var proved report.Report
 	err := u.onNewSystem(ctx, func(ctx context.Context) (err error) {

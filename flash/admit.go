@@ -79,13 +79,13 @@ var refusedSteps = []struct{ said, step string }{
 	{`part of `, "lsblk GIVEN"},
 }
 
-// refusedStep returns the next command for a user whose device, typed as given, was refused with
-// the text said: that of the first pattern in refusedSteps that matches, with sudo if it is needed.
-// If none matches, or for a disk of the running system, it returns Slipway's command devices.
-func refusedStep(given, said string) string {
+// refusedStep returns the next command after the refusal, a text, of a device as the user typed it:
+// that of the first pattern in refusedSteps that matches, with sudo if it is needed. If none
+// matches, or for a disk of the running system, it returns Slipway's command devices.
+func refusedStep(typed, refusal string) string {
 	for _, r := range refusedSteps {
-		if at := regexp.MustCompile(r.said).FindStringSubmatch(said); at != nil && !strings.HasPrefix(said, "holds the running system") {
-			words := []string{"GIVEN", plaintext.Quote(given)}
+		if at := regexp.MustCompile(r.said).FindStringSubmatch(refusal); at != nil && !strings.HasPrefix(refusal, "holds the running system") {
+			words := []string{"GIVEN", plaintext.Quote(typed)}
 			for i, name := range at {
 				words = append(words, fmt.Sprintf("$%d", i), plaintext.Quote(name))
 			}

@@ -144,7 +144,7 @@ func (w *deviceWriter) resultText(r write.Result) string {
 
 // completeDevice calls Options.complete and writes the first and last MiB with the partition table.
 // Then it renames a virtual disk, or has the kernel read the block device's table. A write error
-// tells the device's state.
+// states the device's state.
 func (w *deviceWriter) completeDevice(ctx context.Context) error {
 	o, err := w.job.options, w.copy.Err()
 	if err == nil && o.complete != nil {

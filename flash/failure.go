@@ -36,26 +36,26 @@ type Failed struct {
 func (f *Failed) Error() string { return f.err.Error() }
 func (f *Failed) Unwrap() error { return f.err }
 
-// Fail returns a *Failed with a receipt, which carries err, for each named device that has no
-// receipt in whole. If err wraps a *Failed already, Fail keeps its receipts.
-func Fail(board string, devices []string, err error, whole ...Receipt) error {
+// Fail returns a *Failed with a receipt, which carries err, for each named device that has none in
+// finished. If err wraps a *Failed already, the result has only its receipts.
+func Fail(board string, devices []string, err error, finished ...Receipt) error {
 	var named []device.Device
 	for _, name := range devices {
 		named = append(named, device.Device{Path: name})
 	}
-	return failDevices(board, named, err, whole...)
+	return failDevices(board, named, err, finished...)
 }
 
 // failDevices is Fail for examined devices. If err is an error of one device, the receipts of the
 // others say that nothing was written to them because of that one.
-func failDevices(board string, devices []device.Device, err error, whole ...Receipt) error {
+func failDevices(board string, devices []device.Device, err error, finished ...Receipt) error {
 	if f, failed := errors.AsType[*Failed](err); failed {
 		return &Failed{f.Receipts, err}
 	}
 	f := &Failed{err: err}
 	of, one := errors.AsType[deviceError](err)
 	for _, d := range devices {
-		if slices.ContainsFunc(whole, func(r Receipt) bool { return r.Device.IsCalled(d.Path) }) {
+		if slices.ContainsFunc(finished, func(r Receipt) bool { return r.Device.IsCalled(d.Path) }) {
 			continue
 		}
 		r := Receipt{Board: board, Device: d}.withError(err)
@@ -75,22 +75,22 @@ type deviceError struct {
 
 func (e deviceError) Unwrap() error { return e.error }
 
-// splitFailed returns the receipts of the whole devices, those whose error is nil. If there are
-// others, the error is a *Failed with their receipts.
-func (r request) splitFailed(receipts []Receipt, errs []error) (whole []Receipt, err error) {
+// splitFailed returns the receipts of the devices whose error is nil. If there are others, the
+// error is a *Failed with their receipts.
+func (r request) splitFailed(receipts []Receipt, errs []error) (finished []Receipt, err error) {
 	f := &Failed{}
 	for i, receipt := range receipts {
 		if errs[i] == nil {
-			whole = append(whole, receipt)
+			finished = append(finished, receipt)
 			continue
 		}
 		f.Receipts = append(f.Receipts, receipt.withError(errs[i]))
 		err = errors.Join(err, nameDevice(r.devicePaths(), receipt.Device.Path, errs[i]))
 	}
 	if f.err = err; err == nil {
-		return whole, nil
+		return finished, nil
 	}
-	return whole, f
+	return finished, f
 }
 
 // withError returns the failed device's receipt: err's text and reason, no ReadBack, an end time.

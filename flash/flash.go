@@ -93,7 +93,7 @@ func (r Receipt) String() string {
 	return r.Device.Path + ": " + cmp.Or(r.Verdict, plaintext.Either(r.ReadBack, "whole", "written, and not read back")) + savedText(r.Saved)
 }
 
-// savedText returns a line for each file with replaced ends of a device.
+// savedText returns a line for each path, of a file with what the ends of a device held before.
 func savedText(paths []string) (text string) {
 	for _, path := range paths {
 		text += "\n  what it held before: " + path
@@ -187,8 +187,8 @@ func WriteAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 	return receipts, err
 }
 
-// writeAll verifies the image, makes the job and shows it. Then it asks for a confirmation, writes,
-// and records the receipts and, for a policy, the build. A dry run ends before the confirmation.
+// writeAll verifies the image, makes the job and shows it. Then it asks for a confirmation, records
+// the build for a policy, writes, and records the receipts. A dry run ends before the confirmation.
 func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, chosen []device.Device, o Options) (_ []Receipt, err error) {
 	if o.Out == nil {
 		o.Out = io.Discard

@@ -158,7 +158,7 @@ func (id Identity) seedFiles() map[string][]byte {
 // has its own host key, and the user may boot a disk that was flashed earlier.
 const maxPins = 8
 
-// pinHostKey adds the host key to the board's lines in known_hosts; the last maxPins of them stay.
+// pinHostKey adds the host key to the board's known_hosts lines, and drops the oldest over maxPins.
 func (id Identity) pinHostKey(board string) error {
 	lock, err := lockFolder(id.dir)
 	if err != nil {

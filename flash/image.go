@@ -168,8 +168,8 @@ func checkUnchanged(f *sealed.File, was os.FileInfo) error {
 	return err
 }
 
-// openMap parses the block map that the user named or that lies beside the image of --image.
-// Without --image, it takes the artifact's. Without a map, all of the image counts as data.
+// openMap parses into j.blocks the block map that the user named or that lies beside the image of
+// --image. Without --image, it reads the artifact's. Without a map, all of the image is data.
 func (j *imageJob) openMap(context.Context) error {
 	var err error
 	switch {
@@ -228,9 +228,9 @@ func (j *imageJob) fixHint() string {
 	return rebuildHint(j.artifact)
 }
 
-// proveFile compares the image file's SHA-256 with the artifact's, and seals the file. It skips the
-// image of --image, which resolveImage verifies. Except in a dry run, it skips a plain image and an
-// image with a map, which are verified while they are written.
+// proveFile compares the image file's SHA-256 with the artifact's, and seals the file against
+// changes. It skips the image of --image, which resolveImage verifies. Except in a dry run, it
+// skips a plain image and an image with a map, which are verified while they are written.
 func (j *imageJob) proveFile(ctx context.Context) error {
 	whileWritten := !j.options.DryRun && (j.source.Form() == "raw" || j.blocks != nil)
 	if j.sha256 == "" || j.image.path != "" || whileWritten {
@@ -283,7 +283,7 @@ func (j *imageJob) prepare(ctx context.Context) error {
 	return withKind(ctx, ErrRefused, j.checkFit(ctx))
 }
 
-// measureImage decodes and discards the whole image, sets j.size, and tells count the size so far.
+// measureImage decodes and discards the image, sets j.size, and calls count with the size so far.
 func (j *imageJob) measureImage(ctx context.Context, count func(int64)) error {
 	size := int64(0)
 	for i := range j.source.Sections() {

@@ -53,7 +53,7 @@ func (j *jetsonJob) checkOptions(context.Context) error {
 	return err
 }
 
-// checkSettings checks board.yml's flash.module and, with --force-recovery, the recovery command.
+// checkSettings checks the names in flash.module and, with --force-recovery, the recovery command.
 func (j *jetsonJob) checkSettings(context.Context) error {
 	for name := range j.spec.Flash.Module {
 		if known := tegra.ModuleNames(); !slices.Contains(known, name) {
@@ -99,7 +99,7 @@ func (j *jetsonJob) checkBoard(port string) error {
 
 func usbPort(d device.Device) string { return strings.TrimPrefix(d.Path, "usb:") }
 
-// unpackPackage makes the work folder and unpacks the package into it.
+// unpackPackage makes the work folder, unpacks the package into it, and sets j.pkg and j.sum.
 func (j *jetsonJob) unpackPackage(ctx context.Context) (err error) {
 	j.work, err = newWorkDir()
 	if err == nil {
@@ -109,7 +109,7 @@ func (j *jetsonJob) unpackPackage(ctx context.Context) (err error) {
 }
 
 // checkChip returns an error if a tegraflash package is for another chip than board.yml's
-// flash.chip; nil if one of the two is unset. It serves Jetsons and cards made from a package.
+// flash.chip; nil if one of the two is unset.
 func (r request) checkChip(pkg *tegra.Package) error {
 	if chip := r.spec.Flash.Chip; chip != "" && pkg.Chip != "" && pkg.Chip != chip {
 		return fmt.Errorf("the package is for chip %s, board %s has %s (flash.chip): it is another board's", pkg.Chip, r.spec.Board, chip)
@@ -325,7 +325,7 @@ func (b *workDir) close() {
 	}
 }
 
-// sweepWorkDirs removes the work folders in dir that no process has locked. It leaves those younger
+// sweepWorkDirs removes the work folders in dir that no process has locked. It skips those younger
 // than a minute, which their job may be about to lock.
 func sweepWorkDirs(dir string) {
 	entries, _ := os.ReadDir(dir) // whose name may have what means something in a pattern

@@ -28,16 +28,16 @@ type otherBoard struct {
 	said    []string
 }
 
-// refuseOrRecord returns an error with said, a sign of another board, unless said is "". With
-// --other-board it records said for the receipts instead.
-func (o *otherBoard) refuseOrRecord(said string) error {
-	if said == "" {
+// refuseOrRecord returns an error with difference, a sign of another board, unless that is "". With
+// --other-board it records difference for the receipts instead.
+func (o *otherBoard) refuseOrRecord(difference string) error {
+	if difference == "" {
 		return nil
 	}
 	if !o.allowed {
-		return fmt.Errorf("%s; --other-board allows that; nothing was written\nnext: boards  # then name the files of board %s", said, o.board)
+		return fmt.Errorf("%s; --other-board allows that; nothing was written\nnext: boards  # then name the files of board %s", difference, o.board)
 	}
-	o.said = append(o.said, said)
+	o.said = append(o.said, difference)
 	return nil
 }
 
@@ -57,7 +57,7 @@ func (o *otherBoard) show(w io.Writer) {
 }
 
 // compareBoard returns a sentence on how the artifact's board or architecture differs from spec's;
-// "" if they agree or the artifact has none. from is where the artifact is described.
+// "" if they agree or the artifact has none. from is the path or URL of its artifact.json.
 func compareBoard(spec images.Spec, a images.Artifact, from string) string {
 	switch {
 	case a.Board != "" && a.Board != spec.Board:
@@ -74,16 +74,16 @@ func compareBoard(spec images.Spec, a images.Artifact, from string) string {
 func RefuseOther(spec images.Spec, file string, allowed bool) (said []string, err error) {
 	o := otherBoard{board: spec.Board, allowed: allowed}
 	path := images.ArtifactPath(filepath.Dir(file))
-	err = o.checkDescription(spec, path, path)
+	data, _ := localfile.Read(path, mapLimit) // nil says nothing
+	err = o.checkDescription(spec, data, path)
 	return o.said, err
 }
 
-// checkDescription compares the artifact.json at path with spec's board, and refuses or records a
-// difference. Messages call the file from. It accepts a missing or unreadable file.
-func (o *otherBoard) checkDescription(spec images.Spec, path, from string) error {
+// checkDescription compares data, an artifact.json, with spec's board, and refuses or records a
+// difference. from is its name in messages. It accepts data that are none, or nil.
+func (o *otherBoard) checkDescription(spec images.Spec, data []byte, from string) error {
 	var a images.Artifact
-	data, err := localfile.Read(path, mapLimit)
-	if err != nil || json.Unmarshal(data, &a) != nil {
+	if json.Unmarshal(data, &a) != nil {
 		return nil // it says nothing
 	}
 	return o.refuseOrRecord(compareBoard(spec, a, from))
@@ -100,7 +100,8 @@ func (p *imageResolver) checkBeside(ctx context.Context, o *fetch.Origin) error 
 	if err != nil {
 		return context.Cause(ctx)
 	}
-	return p.other.checkDescription(p.spec, file.Path, file.Reference)
+	data, _ := file.ReadAll(ctx, mapLimit) // nil says nothing
+	return p.other.checkDescription(p.spec, data, file.Reference)
 }
 
 // checkMachine finds the architectures of the programs and boot files in the image, and sets

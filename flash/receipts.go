@@ -34,18 +34,18 @@ func (r request) recordReceipts(work func() ([]Receipt, error)) ([]Receipt, erro
 	}
 	err := changeReceipts(r.state, func(all []Receipt) []Receipt {
 		before = slices.Clone(all)
-		takeSaved(begun, before)
+		copySaved(begun, before)
 		return replaceReceipts(all, begun, len(all)+len(begun))
 	})
 	if err != nil {
 		return nil, err
 	}
 	receipts, err := work()
-	takeSaved(receipts, before)
+	copySaved(receipts, before)
 	ended := slices.Clone(receipts)
 	if f := (&Failed{}); errors.As(err, &f) {
 		ended = append(ended, slices.DeleteFunc(slices.Clone(f.Receipts), func(r Receipt) bool { return r.Untouched })...)
-		takeSaved(ended, before)
+		copySaved(ended, before)
 	}
 	return receipts, errors.Join(err, changeReceipts(r.state, func(all []Receipt) []Receipt {
 		isBegun := func(r Receipt) bool { return r.Error == errNotEnded.Error() && r.Finished.Equal(began) }
@@ -58,8 +58,8 @@ func (r request) recordReceipts(work func() ([]Receipt, error)) ([]Receipt, erro
 	}))
 }
 
-// takeSaved adds to receipts what the devices held before an earlier flash that did not finish.
-func takeSaved(receipts, before []Receipt) {
+// copySaved copies saved paths from a device's failed receipt in before to its receipt without any.
+func copySaved(receipts, before []Receipt) {
 	for i, r := range receipts {
 		if old := slices.IndexFunc(before, r.isOfSame); old >= 0 && len(r.Saved) == 0 && before[old].Error != "" {
 			receipts[i].Saved = before[old].Saved
@@ -70,12 +70,12 @@ func takeSaved(receipts, before []Receipt) {
 // isOfSame reports whether both receipts are of one device.
 func (r Receipt) isOfSame(other Receipt) bool { return r.Device.Token() == other.Device.Token() }
 
-// replaceReceipts returns all with now in place of the receipts of the same devices. It drops the
-// oldest over keep.
-func replaceReceipts(all, now []Receipt, keep int) []Receipt {
-	all = slices.DeleteFunc(all, func(r Receipt) bool { return slices.ContainsFunc(now, r.isOfSame) })
-	all = append(all, now...)
-	return all[max(0, len(all)-max(keep, len(now))):]
+// replaceReceipts returns all with fresh in place of the receipts of the same devices. It drops the
+// oldest over keep, but none of fresh.
+func replaceReceipts(all, fresh []Receipt, keep int) []Receipt {
+	all = slices.DeleteFunc(all, func(r Receipt) bool { return slices.ContainsFunc(fresh, r.isOfSame) })
+	all = append(all, fresh...)
+	return all[max(0, len(all)-max(keep, len(fresh))):]
 }
 
 // changeReceipts replaces the receipts in the state folder dir by the result of change, under the

@@ -69,8 +69,8 @@ func (p *provedImage) close() {
 	}
 }
 
-// resolveImage fetches and verifies the image that --image names, or takes the artifact's, which it
-// verifies only for signers, a policy or --digest. It fails if a required signature is missing.
+// resolveImage fetches and verifies the image of --image, or else, only for signers, a policy or
+// --digest, verifies the artifact's. A missing signature is an error. The caller closes the result.
 func resolveImage(ctx context.Context, r request) (provedImage, error) {
 	p := &imageResolver{request: r}
 	if err := runSteps(ctx, p.close, p.readSigners, p.readDigest, p.readImage); err != nil {
@@ -422,7 +422,7 @@ func (p *imageResolver) builtFile() (images.File, error) {
 	return image, err
 }
 
-// proveFile seals f and compares its SHA-256 with want. builtFile's file stays open as p.file.
+// proveFile computes f's SHA-256 and compares it with want. builtFile's file stays open as p.file.
 func (p *imageResolver) proveFile(ctx context.Context, f images.File, want string) error {
 	built, _ := p.builtFile()
 	file, err := p.file, error(nil)

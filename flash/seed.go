@@ -45,7 +45,7 @@ func (j *imageJob) makeSeeds(ctx context.Context) error {
 }
 
 // newSeed makes the file system of a partition with p's files, and its block map, in a temporary
-// folder that it removes. FAT begins with the image's content, ext4 is new.
+// folder that it removes; close ends the open file. FAT begins with the image's content, ext4 is new.
 func newSeed(ctx context.Context, part images.Partition, p Personal, image io.ReaderAt) (_ *seed, err error) {
 	dir, err := os.MkdirTemp("", "slipway-seed-")
 	if err != nil {

@@ -362,35 +362,35 @@ func (s Spec) DeployedImage(kinds ...string) (string, error) {
 	}
 	found := findDeployed(s.deployed)
 	for _, kind := range kinds {
-		var names []string
-		for _, e := range Endings { // the most wanted form first
-			for _, i := range found {
-				if i.Kind == kind && e.Kind == kind && strings.HasSuffix(i.Name, "."+e.Ending) {
-					names = append(names, i.Name)
-				}
-			}
+		names := differentImages(found, kind)
+		if len(names) > 1 {
+			return "", fmt.Errorf("%s: %d images are in this folder: %s\nnext: repeat the line with --image=%s", s.deployed, len(names), strings.Join(names, ", "), plaintext.Quote(filepath.Join(s.deployed, names[0])))
 		}
-		if len(names) == 0 {
-			continue
+		if len(names) == 1 {
+			return filepath.Join(s.deployed, names[0]), nil
 		}
-		if others := differentImages(names); len(others) > 1 {
-			return "", fmt.Errorf("%s: %d images are in this folder: %s\nnext: repeat the line with --image=%s", s.deployed, len(others), strings.Join(others, ", "), plaintext.Quote(filepath.Join(s.deployed, names[0])))
-		}
-		return filepath.Join(s.deployed, names[0]), nil
 	}
 	return "", fmt.Errorf("%s: no image for this device: want %s\nnext: ls %[1]s", s.deployed, strings.Join(kinds, " or "))
 }
 
-// differentImages returns one name for each image: names equal up to the first dot are one.
-func differentImages(names []string) (different []string) {
+// buildDate is what bitbake adds to an image's short name: a date, before Yocto 4.3 also .rootfs.
+var buildDate = plaintext.Regexp(`-\d{14}(\.rootfs)?\.`)
+
+// differentImages returns one name for each image of a kind, with the ending that Endings lists
+// first. It leaves out a dated build if the short name is there, which may be a copied link.
+func differentImages(found []File, kind string) (names []string) {
 	var stems []string
-	for _, name := range names {
-		stem, _, _ := strings.Cut(name, ".")
-		if !slices.Contains(stems, stem) {
-			stems, different = append(stems, stem), append(different, name)
+	for _, e := range Endings {
+		for _, f := range found {
+			stem, ends := strings.CutSuffix(f.Name, "."+e.Ending)
+			short := File{Kind: kind, Name: buildDate().ReplaceAllString(f.Name, ".")}
+			older := short != f && slices.Contains(found, short)
+			if ends && e.Kind == kind && !older && !slices.Contains(stems, stem) {
+				stems, names = append(stems, stem), append(names, f.Name)
+			}
 		}
 	}
-	return different
+	return names
 }
 
 // DescribeFile hashes the file dir/name, and returns its entry for artifact.json.

@@ -61,6 +61,13 @@ func TestDeployedImage(t *testing.T) {
 		"plain before packed":   {[]string{image + "x.wic.gz", image + "x.wic", image + "x.wic.bmap"}, nil, []string{DiskImage}, image + "x.wic"},
 		"two images":            {[]string{"a-x.wic", "b-x.wic"}, nil, []string{DiskImage}, "2 images are in this folder: a-x.wic, b-x.wic\nnext: repeat the line with --image="},
 		"two packed images":     {[]string{"a-x.wic.gz", "b-x.wic"}, nil, []string{DiskImage}, "2 images are in this folder: b-x.wic, a-x.wic.gz"},
+		"two versions":          {[]string{"image-1.0.wic", "image-1.1.wic"}, nil, []string{DiskImage}, "2 images are in this folder: image-1.0.wic, image-1.1.wic"},
+		"two versions, packed":  {[]string{"image-1.0.wic.gz", "image-1.1.wic", "image-1.1.wic.bmap"}, nil, []string{DiskImage}, "2 images are in this folder: image-1.1.wic, image-1.0.wic.gz"},
+		"one version":           {[]string{"image-1.0.wic.gz", "image-1.0.wic.bmap", "image-1.0.wic.zst"}, nil, []string{DiskImage}, "image-1.0.wic.zst"},
+		"two dated builds":      {[]string{"x.rootfs-20240102030405.wic", "x.rootfs-20250102030405.wic"}, nil, []string{DiskImage}, "2 images are in this folder: x.rootfs-20240102030405.wic, x.rootfs-20250102030405.wic"},
+		"a copied link":         {[]string{"x.rootfs-20240102030405.wic", "x.rootfs-20250102030405.wic", "x.rootfs.wic"}, nil, []string{DiskImage}, "x.rootfs.wic"},
+		"a copied link, 4.0":    {[]string{"x-20250102030405.rootfs.wic", "x-20250102030405.rootfs.wic.gz", "x.wic", "x.wic.gz"}, nil, []string{DiskImage}, "x.wic"},
+		"a link and its target": {[]string{"x.rootfs-20250102030405.wic"}, []string{"x.rootfs.wic"}, []string{DiskImage}, "x.rootfs.wic"},
 		"a card of a Jetson":    {[]string{"a-x.tegraflash.tar.gz"}, nil, []string{DiskImage, Tegraflash}, "a-x.tegraflash.tar.gz"},
 		"another kind's device": {[]string{"a-x.wic"}, nil, []string{BFB}, "no image for this device: want bfb"},
 	} {

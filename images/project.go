@@ -64,7 +64,7 @@ func CheckProject(ctx context.Context, spec Spec, opt Options) error {
 const localEnvironment = "SLIPWAY_LOCAL"
 
 // localFolders returns a board's local folders by repository. Those of SLIPWAY_LOCAL override those
-// of board.yml, and "off" leaves out all.
+// of board.yml. SLIPWAY_LOCAL=off gives none.
 func localFolders(spec Spec) (map[string]string, error) {
 	text := os.Getenv(localEnvironment)
 	if text == "off" {

@@ -324,7 +324,7 @@ func parseDescribed(text string) (Program, bool) {
 var pseudoVersion = plaintext.Regexp(`[.-]\d{14}-[0-9a-f]{12}$`)
 
 // recordedProgram returns the version and commit that the go command recorded in this program. It
-// takes a pseudo-version and (devel) for unknown.
+// treats a pseudo-version and (devel) as unknown.
 func recordedProgram(info *debug.BuildInfo) Program {
 	p := Program{Version: unknown, Commit: unknown}
 	if v := strings.TrimSuffix(info.Main.Version, "+dirty"); v != "" && v != "(devel)" && !pseudoVersion().MatchString(v) {

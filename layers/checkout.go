@@ -30,14 +30,14 @@ const maxParallel = 8
 // stays untouched. To move one that the user changed is an error. A branch or tag without a commit
 // is looked up once; Lock moves it. It only warns of submodules. A killed run can be repeated.
 func Checkout(ctx context.Context, p Project, ws Workspace) error {
-	c, err := newCheckout(ctx, p, ws, len(p.Repos))
+	c, err := newCheckout(ctx, p, ws)
 	if err != nil {
 		return err
 	}
 	defer c.lock.Close()
-	err = c.checkOutAll(ctx, p.Repos)
+	err = c.checkOutAll(ctx)
 	if err == nil {
-		err = c.patchAll(ctx, p.Repos)
+		err = c.patchAll(ctx)
 	}
 	if err == nil {
 		err = p.checkLayers(c.ws, true)
@@ -66,9 +66,9 @@ type checkout struct {
 	moved map[string]bool // repositories, by id
 }
 
-// newCheckout creates and locks ws.Dir, and starts a progress step for that many repositories. It
-// shows no progress if ws.Build is "", as Load sets it, and no repository isBehind.
-func newCheckout(ctx context.Context, p Project, ws Workspace, repos int) (*checkout, error) {
+// newCheckout creates ws.Dir, locks it until the checkout's lock is closed, and starts a progress
+// step. It shows no progress if ws.Build is "", as Load sets it, and no repository isBehind.
+func newCheckout(ctx context.Context, p Project, ws Workspace) (*checkout, error) {
 	shown, onlyLoads := ctx, ws.Build == ""
 	ws, err := ws.absolutePaths()
 	if err != nil {
@@ -85,7 +85,7 @@ func newCheckout(ctx context.Context, p Project, ws Workspace, repos int) (*chec
 	if onlyLoads && !slices.ContainsFunc(p.Repos, c.isBehind) {
 		shown = context.Background()
 	}
-	c.step = progress.Start(shown, "layers", int64(repos), progress.Tasks)
+	c.step = progress.Start(shown, "layers", int64(len(p.Repos)), progress.Tasks)
 	return c, nil
 }
 
@@ -98,8 +98,7 @@ func (c *checkout) isBehind(r Repo) bool {
 	return err != nil || c.repoTree(r).Record().Patches != digestOfPatches(files)
 }
 
-// endStep ends the progress step with the number of repositories that moved, as reused if none did,
-// or as failed.
+// endStep ends the progress step: with the number that moved, as reused if that is 0, or as failed.
 func (c *checkout) endStep(err error) {
 	if err == nil && len(c.moved) == 0 {
 		c.step.Reuse(plaintext.Either(len(c.p.Repos) == 0, "the project file names no repositories", fmt.Sprintf("all in place: %d", len(c.p.Repos))))
@@ -108,9 +107,9 @@ func (c *checkout) endStep(err error) {
 	c.step.End(fmt.Sprintf("%d of %d checked out", len(c.moved), len(c.p.Repos)), err)
 }
 
-// checkOutAll checks out repositories in parallel at their commits, without patches.
-func (c *checkout) checkOutAll(ctx context.Context, repos []Repo) error {
-	for _, wave := range groupByDepth(repos) {
+// checkOutAll checks out all repositories in parallel at their commits, without patches.
+func (c *checkout) checkOutAll(ctx context.Context) error {
+	for _, wave := range groupByDepth(c.p.Repos) {
 		group, ctx := errgroup.WithContext(ctx)
 		group.SetLimit(maxParallel)
 		for _, r := range wave {
@@ -138,8 +137,7 @@ func groupByDepth(repos []Repo) [][]Repo {
 	return all
 }
 
-// absolutePaths returns a workspace with only Dir and Mirrors, made absolute: git runs elsewhere.
-// An empty Mirrors stays empty.
+// absolutePaths returns ws's Dir and, unless empty, Mirrors as absolute paths. It drops the rest.
 func (ws Workspace) absolutePaths() (Workspace, error) {
 	dir, err := filepath.Abs(ws.Dir)
 	if err != nil || ws.Mirrors == "" {
@@ -149,8 +147,8 @@ func (ws Workspace) absolutePaths() (Workspace, error) {
 	return Workspace{Dir: dir, Mirrors: mirrors}, err
 }
 
-// lockWorkspace locks the workspace, as two runs in one folder would fight over git's own locks. It
-// fails after git.ExitTime if another slipway holds the lock.
+// lockWorkspace locks the workspace until the returned file is closed: two runs in one folder would
+// fight over git's own locks. It fails after git.ExitTime if another slipway holds the lock.
 func lockWorkspace(ctx context.Context, dir string) (*os.File, error) {
 	soon, cancel := context.WithTimeout(ctx, git.ExitTime)
 	defer cancel()
@@ -164,8 +162,8 @@ func lockWorkspace(ctx context.Context, dir string) (*os.File, error) {
 func (c *checkout) repoTree(r Repo) git.Tree { return git.TreeIn(c.p.Dir(c.ws, r), c.lock) }
 
 // checkOutRepo checks out one repository at its commit, without patches, and records it. It creates
-// a missing checkout, and leaves one alone that is at its commit. Without a url it only checks that
-// the folder exists. It refuses abbreviated commits, unfinished merges, and what checkFolder does.
+// a missing checkout, and does nothing to one at its commit. Without a url it only checks that the
+// folder exists. It refuses abbreviated commits, unfinished merges, and what checkFolder refuses.
 func (c *checkout) checkOutRepo(ctx context.Context, r Repo) error {
 	defer c.step.Add(1)
 	dir := c.p.Dir(c.ws, r)
@@ -200,7 +198,7 @@ func (c *checkout) markMoved(r Repo) {
 }
 
 // checkFolder returns an error if r's folder is in one of git's own folders, or behind a link
-// inside another repository, which could lead elsewhere.
+// inside another checkout, which could lead elsewhere.
 func (c *checkout) checkFolder(r Repo) error {
 	dir := c.p.Dir(c.ws, r)
 	if own := git.FolderAround(dir); own != "" {
@@ -221,8 +219,8 @@ func (c *checkout) checkFolder(r Repo) error {
 	return nil
 }
 
-// warnOfOwn warns about local folders and edits that a build uses, and about the user's commits
-// that it leaves out. It runs git in each tree, because an edit changes none of git's own files.
+// warnOfOwn warns about folders of Workspace.Local and edits, which a build uses, and about commits
+// of the user, which it leaves out. It runs git in each tree: an edit changes none of git's files.
 func (c *checkout) warnOfOwn(ctx context.Context) error {
 	warnings := make([][]string, len(c.p.Repos))
 	group, at := errgroup.WithContext(ctx)

@@ -73,7 +73,7 @@ func writeChanged(path string, content []byte) error {
 // localConf returns local.conf as kas writes it: the project's blocks, then its other settings.
 func (p Project) localConf() []byte {
 	var b bytes.Buffer
-	writeHeader(&b, p.LocalConf)
+	writeBlocks(&b, p.LocalConf)
 	fmt.Fprintf(&b, "MACHINE ??= \"%s\"\n", p.Machine)
 	fmt.Fprintf(&b, "DISTRO ??= \"%s\"\n", p.Distro)
 	fmt.Fprintf(&b, "BBMULTICONFIG ?= \"%s\"\n", strings.Join(p.multiconfigs(), " "))
@@ -102,7 +102,7 @@ func (p Project) multiconfigs() []string {
 // bblayersConf returns kas's bblayers.conf: the project's blocks, and the layers' paths from build.
 func (p Project) bblayersConf(ws Workspace, build string) ([]byte, error) {
 	var b bytes.Buffer
-	writeHeader(&b, p.BBLayersConf)
+	writeBlocks(&b, p.BBLayersConf)
 	b.WriteString("BBLAYERS ?= \" \\\n    ")
 	for i, l := range p.sortedLayers(ws) {
 		path, err := bblayersPath(build, l.path)
@@ -135,8 +135,8 @@ func bblayersPath(build, layer string) (string, error) {
 	return "${TOPDIR}/" + rel, nil
 }
 
-// writeHeader writes the blocks, sorted by name, each below a comment with its name.
-func writeHeader(b *bytes.Buffer, blocks map[string]string) {
+// writeBlocks writes the blocks, sorted by name, each below a comment with its name.
+func writeBlocks(b *bytes.Buffer, blocks map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(blocks)) {
 		fmt.Fprintf(b, "# %s\n%s\n", name, blocks[name])
 	}

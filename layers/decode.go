@@ -40,7 +40,7 @@ var buildSystems = map[string]string{
 }
 
 // buildProject turns the merged files, whose structure was checked before, into a Project. It
-// checks their values, and applies the settings of the environment.
+// checks their values, and applies KAS_ variables. After most errors, only Warnings are set.
 func (in *reading) buildProject() (Project, error) {
 	p := in.projectSettings()
 	if s := p.merged.Get("build_system"); s != nil && buildSystems[s.Text] == "" {
@@ -59,7 +59,6 @@ func (in *reading) buildProject() (Project, error) {
 }
 
 // partialProject returns a project with only the BuildSystem of the files read, "" if none has it.
-// A missing file seldom changes that.
 func (in *reading) partialProject() Project {
 	s := in.merged.Get("build_system")
 	if s == nil {
@@ -116,8 +115,8 @@ func envDefaults(v *yaml.Value) map[string]*string {
 	return env
 }
 
-// checkWords refuses words that would break the quotes of a conf file or be an option of bitbake,
-// and names that no variable can have. It accepts an empty distro.
+// checkWords refuses a machine, distro, task or target that would break a conf file's quotes or be
+// an option of bitbake, and names in env that no variable can have. It accepts an empty distro.
 func (p Project) checkWords() error {
 	words := []*yaml.Value{p.merged.Get("machine"), p.merged.Get("distro"), p.merged.Get("task"), p.merged.Get("target")}
 	if t := p.merged.Get("target"); t != nil && t.Kind == yaml.List {
@@ -220,7 +219,7 @@ func (p *Project) readRepos() error {
 	return nil
 }
 
-// warnUnknownOverrides warns of overrides, as a lock file has them, of repositories that repos lacks.
+// warnUnknownOverrides warns of overrides, as in a lock file, of repositories that repos lacks.
 func (p *Project) warnUnknownOverrides() {
 	over := p.merged.Get("overrides", "repos")
 	if over == nil {
@@ -329,7 +328,7 @@ func (r Repo) refuseCommitAsName() error {
 }
 
 // shortenRefs cuts refs/heads/ off Branch, and refs/ and tags/ off Tag. A Branch refs/tags/NAME
-// becomes the Tag, if there is none. A change of Branch clears OrTag. It leaves other refs whole.
+// becomes the Tag, if there is none. A change of Branch clears OrTag. Other refs stay whole.
 func (r *Repo) shortenRefs() {
 	r.Tag = strings.TrimPrefix(strings.TrimPrefix(r.Tag, "refs/"), "tags/")
 	if tag, ok := strings.CutPrefix(r.Branch, "refs/tags/"); ok && r.Tag == "" {
@@ -341,7 +340,7 @@ func (r *Repo) shortenRefs() {
 }
 
 // useRefspec sets r's commit, tag or branch from refspec, the key of older files for all three. It
-// leaves tags/ or refs/. The server decides later if a name without these is a branch or a tag.
+// cuts no tags/ or refs/ off. The server decides later if a name without these is a tag.
 func (r *Repo) useRefspec(refspec string) {
 	switch {
 	case git.IsCommit(refspec):
@@ -362,7 +361,8 @@ func (r Repo) sameTree(other Repo) bool {
 		r.Commit == other.Commit && r.Branch == other.Branch && r.Tag == other.Tag && slices.Equal(r.Patches, other.Patches)
 }
 
-// validate returns an error for a url, folder, branch or tag that is ambiguous or unsafe for git.
+// validate returns an error for names with control characters and a folder of git's own. If r has a
+// url, it also refuses a url, folder, branch or tag that is ambiguous or unsafe for git.
 func (r Repo) validate() error {
 	fail := func(format string, args ...any) error {
 		return r.At.Errorf("repos.%s: %w", r.ID, fmt.Errorf(format, args...))

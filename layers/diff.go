@@ -109,8 +109,8 @@ func (p Project) pinnedCommits() map[string]string {
 	return all
 }
 
-// LoadAt loads a project as its files were at a commit, branch or tag of their own repository. Its
-// files, and checkouts of repositories with includes, are in a folder that LoadAt removes.
+// LoadAt loads a project as its files were at a commit, branch or tag of their own repository. It
+// removes these files, and its checkouts for includes, again. Of ws it uses only Mirrors.
 func LoadAt(ctx context.Context, p Project, ref string, ws Workspace) (Project, error) {
 	dir, err := os.MkdirTemp("", "slipway-project-")
 	if err != nil {

@@ -269,7 +269,7 @@ func (in *reading) readProjectFile(path string, from source) error {
 	return nil
 }
 
-// parseProjectFile reads a .yml, .yaml or .json file, checks its keys and version, keeps warnings.
+// parseProjectFile reads a .yml, .yaml or .json file, checks keys and version, adds to in.warnings.
 func (in *reading) parseProjectFile(path string) (*yaml.Value, error) {
 	if !slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(path)) {
 		return nil, fmt.Errorf("%s: a project file's name ends in .yml, .yaml or .json", path)
@@ -282,7 +282,7 @@ func (in *reading) parseProjectFile(path string) (*yaml.Value, error) {
 	return v, in.checkHeader(path, v)
 }
 
-// checkHeader checks header.version and keeps the highest. It changes "0.10", kas's first, to 1.
+// checkHeader checks header.version, and sets in.version to the highest. It turns "0.10" into 1.
 func (in *reading) checkHeader(path string, v *yaml.Value) error {
 	version := v.Get("header", "version")
 	if version == nil {
@@ -334,8 +334,8 @@ func (in *reading) readLockOf(path string, from source) error {
 	return in.readProjectFile(path, from)
 }
 
-// readInclude reads a file that the file by includes. It notes an include from another repository
-// in needs, and reads that only if the repository is checked out.
+// readInclude reads the file that v names, for the file by, which includes it. It notes an include
+// from another repository in needs, and reads that only if the repository is checked out.
 func (in *reading) readInclude(by string, v *yaml.Value, from source) error {
 	if v.Kind == yaml.Text {
 		return in.readIncludedFile(v, from, filepath.Dir(by))

@@ -30,9 +30,9 @@ const (
 	maxAllBytes   = 64 << 20 // they are in memory together
 )
 
-// patchAll applies the patches of repositories to their checkouts, but not to local folders.
-func (c *checkout) patchAll(ctx context.Context, repos []Repo) error {
-	for _, r := range repos {
+// patchAll applies the patches of each repository that has a url, and undoes those that are gone.
+func (c *checkout) patchAll(ctx context.Context) error {
+	for _, r := range c.p.Repos {
 		if r.URL == "" { // its files are the user's
 			continue
 		}
@@ -43,7 +43,7 @@ func (c *checkout) patchAll(ctx context.Context, repos []Repo) error {
 	return nil
 }
 
-// patchRepo checks out r's commit with r's patches as commits, and records it, unless that is done.
+// patchRepo checks out r's commit with its patches and marks r as moved, unless that is done.
 func (c *checkout) patchRepo(ctx context.Context, r Repo) error {
 	t := c.repoTree(r)
 	now := t.Record()

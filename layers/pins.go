@@ -43,7 +43,7 @@ func Lock(ctx context.Context, p Project, ws Workspace, update []string) error {
 	})
 }
 
-// lockRepos pins the project's repositories, and returns a text that says what it did.
+// lockRepos writes the pins as Lock does, and returns the text with which step ends.
 func lockRepos(ctx context.Context, step *progress.Step, p Project, ws Workspace, update []string) (string, error) {
 	if p.setup != nil {
 		return lockSetup(ctx, p, update)
@@ -193,7 +193,7 @@ func (in *reading) writeLocks(ctx context.Context, repos []Repo) (int, error) {
 	return len(moved) + len(repos), in.firstLock().addPins(repos)
 }
 
-// firstLock returns the lock file beside the first project file, or a new one if it does not exist.
+// firstLock returns the lock file beside the first project file, or a new one, not written yet.
 func (in *reading) firstLock() lockFile {
 	path := LockFile(in.files[0])
 	for _, file := range in.locks {

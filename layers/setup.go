@@ -250,8 +250,8 @@ func (p *Project) sourceFolders() []string {
 	return all
 }
 
-// checkEnvironment checks the names of variables to pass to bitbake, and sets p.Env to them.
-func (p *Project) checkEnvironment(names *yaml.Value) error {
+// useEnvironment sets p.Env to variables to pass to bitbake, without values. It refuses bad names.
+func (p *Project) useEnvironment(names *yaml.Value) error {
 	if names == nil {
 		return nil
 	}
@@ -310,7 +310,7 @@ func (p *Project) chooseConfiguration(words []string) error {
 	}
 	p.Machine = s.builtinFragment("machine", defaultMachine)
 	p.Distro = s.builtinFragment("distro", defaultDistro)
-	return p.checkEnvironment(parts["bb-env-passthrough-additions"])
+	return p.useEnvironment(parts["bb-env-passthrough-additions"])
 }
 
 // useParts stores the merged values of the chosen configuration in s, and enables its fragments.
@@ -341,7 +341,7 @@ func (s *setup) useParts(parts map[string]*yaml.Value, words []string) error {
 	return s.useFragments(parts["oe-fragments"], parts["oe-fragments-one-of"], words)
 }
 
-// listChains appends to all each innermost configuration after those around it. None is an error.
+// listChains appends to all each innermost configuration after those around it. An empty list fails.
 func listChains(configurations *yaml.Value, around []*yaml.Value, all *[][]*yaml.Value) error {
 	if len(configurations.List) == 0 {
 		return configurations.At.Errorf("configurations is empty")
@@ -431,7 +431,7 @@ func (s *setup) useFragments(fixed, oneOf *yaml.Value, words []string) error {
 	var chosen []*yaml.Value
 	if oneOf != nil {
 		for _, key := range oneOf.Keys {
-			option, err := s.chooseOne("oe-fragments-one-of."+key, oneOf.Dict[key], words)
+			option, err := chooseOne("oe-fragments-one-of."+key, oneOf.Dict[key], words)
 			if err != nil {
 				return err
 			}
@@ -472,7 +472,7 @@ func fragmentNames(v *yaml.Value) ([]*yaml.Value, error) {
 }
 
 // chooseOne returns the one possible fragment among the words. None or two are an error about path.
-func (s *setup) chooseOne(path string, possible *yaml.Value, words []string) (*yaml.Value, error) {
+func chooseOne(path string, possible *yaml.Value, words []string) (*yaml.Value, error) {
 	options, err := fragmentNames(possible.Get("options"))
 	if err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 var setupOverrides = &yaml.Shape{Kinds: yaml.Dict, Needs: []string{"sources"}, Keys: map[string]*yaml.Shape{"description": yaml.AText, "version": yaml.AText, "sources": setupSources}}
 
 // readSources makes a Repo of each source in the file, replaced by its entry in the lock file if
-// that has one. It refuses two sources in one folder, and fills p.Repos and p.setup.
+// that has one. It refuses two sources in one folder, fills p.Repos and p.setup, and adds warnings.
 func (p *Project) readSources(lock string) error {
 	s := p.setup
 	s.sources = yaml.NewDict()
@@ -170,7 +170,7 @@ type lockable struct {
 }
 
 // lockWarnings returns a warning if the lock file has another URL than the project file or another
-// commit than it pins: the lock file may be older.
+// commit than it pins: the lock file may be older. A local source gets none.
 func (r Repo) lockWarnings(locked Repo) []string {
 	const holds = "; as with bitbake-setup, this file takes precedence; layers lock rewrites it from the project file"
 	switch {

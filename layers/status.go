@@ -154,8 +154,8 @@ type Reached struct {
 }
 
 // Reach asks the server of each repository with a url for HEAD by git ls-remote, and sets Here by
-// hasLocally. Err is the error of a server, also if it takes longer than each or ctx has ended.
-func Reach(ctx context.Context, p Project, ws Workspace, each time.Duration) ([]Reached, error) {
+// hasLocally. Err is the error of a server, also for a timeout or an ended ctx.
+func Reach(ctx context.Context, p Project, ws Workspace, timeout time.Duration) ([]Reached, error) {
 	ws, err := ws.absolutePaths()
 	if err != nil {
 		return nil, err
@@ -172,7 +172,7 @@ func Reach(ctx context.Context, p Project, ws Workspace, each time.Duration) ([]
 		g.Go(func() error {
 			r := all[i].Repo
 			all[i].Here = hasLocally(ctx, p, ws, r)
-			all[i].Err = r.Query(ctx, each)
+			all[i].Err = r.Query(ctx, timeout)
 			return nil
 		})
 	}

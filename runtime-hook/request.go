@@ -23,8 +23,8 @@ type request struct {
 }
 
 // readRequest reads the request of a container, and the board's settings if it requests anything.
-// Faults in the settings are an error for such a container only. By the settings, a request by
-// mounts replaces the variable's, and an unprivileged container's may be ignored, which it logs.
+// Faults in the settings are an error for such a container only. By the settings, mounts
+// replace NVIDIA_VISIBLE_DEVICES, and it may ignore and log an unprivileged container's request.
 func readRequest(c oci.Config) (request, error) {
 	wanted, err := choose.ParseEnv(c.Env)
 	if err == nil && !wanted.Wants() && len(c.DeviceMounts) == 0 {

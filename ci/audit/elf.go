@@ -171,8 +171,8 @@ func readFatbins(data []byte) (sms []string) {
 // foreign are folders whose ELF files do not run on the board's CPU under Linux.
 var foreign = []string{"lib/firmware/", "usr/lib/firmware/", "usr/lib/grub/", "usr/share/", "boot/"}
 
-// commonArch returns the architecture of most ELF files outside of foreign, the first by name of
-// equally many, or "" if none has a known one.
+// commonArch returns the architecture of most ELF files (not below foreign: firmware, boot and the
+// like), the first by name of equally many, or "" if none has a known one.
 func (a *auditor) commonArch() string {
 	count := map[string]int{}
 	best := ""
@@ -187,7 +187,7 @@ func (a *auditor) commonArch() string {
 }
 
 // checkProgram checks an ELF file: GPU code, then (not below foreign) architecture, kernel version,
-// interpreter, hardening, search path, libraries. A wrong architecture or interpreter ends it.
+// interpreter, hardening, search path, libraries. It stops at a wrong architecture or interpreter.
 func (a *auditor) checkProgram(name string, p *program) {
 	a.checkGPU(name, p.sms)
 	if isBelow(name, foreign) {

@@ -12,7 +12,7 @@ import (
 // accounts are the numeric IDs of the image's users and groups.
 type accounts struct{ users, groups map[int]bool }
 
-// readAccounts reads the IDs in etc/passwd and etc/group. Root and nobody are always among them.
+// readAccounts returns the sets of IDs in etc/passwd and etc/group. Both have root and nobody.
 func (a *auditor) readAccounts() accounts {
 	read := func(file string) map[int]bool {
 		ids := map[int]bool{0: true, 65534: true}
@@ -137,7 +137,7 @@ func (a *auditor) checkPassword(file, account, hash string) {
 
 var saltedHash = plaintext.Regexp(`^\$([156])\$([A-Za-z0-9./]{1,16})\$`)
 
-// matchesHash reports, by openssl, whether a password has this MD5, SHA-256 or SHA-512 hash.
+// matchesHash reports whether openssl makes this MD5, SHA-256 or SHA-512 hash of a password.
 func matchesHash(password, hash string) bool {
 	found := saltedHash().FindStringSubmatch(hash)
 	if found == nil {

@@ -63,7 +63,7 @@ func auditBoard(ctx context.Context, conn *boardssh.Conn, root string, opt Optio
 	return r, err
 }
 
-// tarErrors takes tar's errors. It counts files only root may read and keeps the first other line.
+// tarErrors takes tar's errors. It counts files that only root may read, and keeps other lines.
 type tarErrors struct {
 	unread int
 	others []string

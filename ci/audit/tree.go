@@ -140,7 +140,7 @@ func (t *tree) isFolder(name string) bool {
 // exists reports whether a path names something, after all links.
 func (t *tree) exists(name string) bool { _, ok := t.resolve(name); return ok }
 
-// readText returns the first MiB of a file's text, or "" if the file cannot be read.
+// readText returns the first MiB of a file, also through links, or "" if it cannot be read.
 func (t *tree) readText(name string) string {
 	name, ok := t.resolve(name)
 	if !ok || !t.files[name].mode.IsRegular() {

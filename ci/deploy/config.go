@@ -106,12 +106,12 @@ func sectionNames() []string {
 // seenKeys maps each setting to the key that named it first. A setting may have several spellings.
 type seenKeys map[string]*goyaml.Node
 
-// addOnce records that key names the setting what. It returns an error if an earlier key did.
-func (s seenKeys) addOnce(f *configFile, what string, key *goyaml.Node) error {
-	if first := s[what]; first != nil {
+// addOnce records that key names a setting. It returns an error if an earlier key did.
+func (s seenKeys) addOnce(f *configFile, setting string, key *goyaml.Node) error {
+	if first := s[setting]; first != nil {
 		return f.errorAt(key, "%s is the same as %s in line %d; leave one of them out", key.Value, first.Value, first.Line)
 	}
-	s[what] = key
+	s[setting] = key
 	return nil
 }
 
@@ -188,11 +188,11 @@ func (p *configPlan) writeTree(dir string) (undo.Configuration, error) {
 			c.Owners[strings.TrimPrefix(name, "/")] = want.owner
 		}
 	}
-	return c, openFolders(dir)
+	return c, chmodFolders(dir)
 }
 
-// openFolders sets the folders below dir to 0755, despite the umask: the board's new ones get that.
-func openFolders(dir string) error {
+// chmodFolders sets the folders below dir to 0755, despite the umask: the board's new ones get it.
+func chmodFolders(dir string) error {
 	return filepath.WalkDir(dir, func(name string, found fs.DirEntry, err error) error {
 		if err == nil && found.IsDir() && name != dir {
 			err = os.Chmod(name, 0o755)
@@ -235,7 +235,7 @@ func Config(ctx context.Context, w io.Writer, opt images.Options, spec images.Sp
 		if err != nil {
 			done.Error = err.Error()
 		}
-		return errors.Join(done.leadToUndo(conn, spec, host, err), showConfig(w, done, o))
+		return errors.Join(done.addUndoStep(conn, spec, host, err), showConfig(w, done, o))
 	})
 }
 
@@ -271,7 +271,7 @@ func planAndApply(ctx context.Context, conn *boardssh.Conn, f *configFile, o Con
 	return done, err
 }
 
-// requireRoot returns an error unless programs run as root on the board. A board without id passes.
+// requireRoot returns an error unless the board runs programs as root, or has no command id.
 func requireRoot(ctx context.Context, conn *boardssh.Conn) error {
 	id, err := conn.AskOutput(ctx, "sh", "-c", "id -u || echo 0")
 	if err != nil || id == "0" {

@@ -75,7 +75,7 @@ func (all powerModes) String() string {
 
 var activeModePattern = plaintext.Regexp(`(?m)^(\d{1,4})\s*$`)
 
-// plan adds the power mode and its check to p, if another mode is set. An unknown mode is an error.
+// plan adds the power mode and its check to p, if another is set. No nvpmodel or mode is an error.
 func (m nvpmodel) plan(ctx context.Context, p *configPlan) error {
 	if err := p.wantProgram(ctx, "nvpmodel", "it is a Jetson's, of the package nvidia-l4t-nvpmodel or tegra-nvpmodel"); err != nil {
 		return m.file.errorAt(m.node, "%v", err)

@@ -54,7 +54,8 @@ func Container(ctx context.Context, w io.Writer, opt images.Options, spec images
 		if o.JSON {
 			return plaintext.WriteJSON(w, pushed)
 		}
-		return showPushed(w, pushed)
+		showPushed(w, pushed)
+		return nil
 	})
 }
 
@@ -85,7 +86,7 @@ func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Opti
 		defer source.Close()
 	}
 	return withEngine(ctx, opt, spec, host, o, func(ctx context.Context, e container.Engine) error {
-		if err := listLeftovers(ctx, stderr, e, spec, host); err != nil {
+		if err := warnOfLeftovers(ctx, stderr, e, spec, host); err != nil {
 			return err
 		}
 		if source != nil {
@@ -119,8 +120,8 @@ func isImageSource(image string) bool {
 	return err == nil || strings.Contains(image, "://") || strings.HasPrefix(image, "oci-dir:")
 }
 
-// listLeftovers warns of containers of earlier runs, which may hold what this run needs, as a port.
-func listLeftovers(ctx context.Context, w io.Writer, e container.Engine, spec images.Spec, host string) error {
+// warnOfLeftovers warns of earlier runs' containers, which may hold what this run needs, as a port.
+func warnOfLeftovers(ctx context.Context, w io.Writer, e container.Engine, spec images.Spec, host string) error {
 	left, err := e.List(ctx)
 	for _, l := range left {
 		fmt.Fprintf(w, "the board has %s of %s, %s since %s; deploy clean %s %s removes it\n",
@@ -189,8 +190,8 @@ func pushImage(ctx context.Context, e container.Engine, source *fetch.Container,
 	return pushed, err
 }
 
-// showPushed writes as text what was sent, and which images were removed. It returns nil.
-func showPushed(w io.Writer, p container.Pushed) error {
+// showPushed writes as text what was sent, and which images were removed.
+func showPushed(w io.Writer, p container.Pushed) {
 	fmt.Fprintf(w, "%s (%s) is in the board's %s: %d of %d layers sent, %.1f MiB\n",
 		p.Image, p.Platform, p.Engine, p.SentLayers, p.Layers, float64(p.SentBytes)/(1<<20))
 	if p.Replaced != "" {
@@ -199,5 +200,4 @@ func showPushed(w io.Writer, p container.Pushed) error {
 	for _, name := range p.Pruned {
 		fmt.Fprintf(w, "removed %s, which nothing used\n", name)
 	}
-	return nil
 }

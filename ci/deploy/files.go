@@ -66,12 +66,12 @@ func Files(ctx context.Context, w io.Writer, opt images.Options, spec images.Spe
 		if err != nil {
 			done.Error = err.Error()
 		}
-		return errors.Join(done.leadToUndo(conn, spec, host, err), showFiles(w, done, remote, o))
+		return errors.Join(done.addUndoStep(conn, spec, host, err), showFiles(w, done, remote, o))
 	})
 }
 
-// leadToUndo adds the line that undoes a deploy to an error without next step, if changes remain.
-func (d *filesDone) leadToUndo(conn *boardssh.Conn, spec images.Spec, host string, err error) error {
+// addUndoStep adds the line that undoes a deploy to an error without next step, if changes remain.
+func (d *filesDone) addUndoStep(conn *boardssh.Conn, spec images.Spec, host string, err error) error {
 	if err == nil || d.Undo == "" || d.Undone || strings.Contains(err.Error(), "\nnext: ") {
 		return err
 	}
@@ -185,8 +185,8 @@ func showFiles(w io.Writer, done filesDone, remote string, o FilesOptions) error
 	return nil
 }
 
-// showEnd writes the last line, about n changes at a place, " in FOLDER" or "". what is the whole.
-func (d filesDone) showEnd(w io.Writer, n int, place, what string, dryRun bool) {
+// showEnd writes that n changes were made at place (" in DIR" or ""), or that target needs none.
+func (d filesDone) showEnd(w io.Writer, n int, place, target string, dryRun bool) {
 	switch {
 	case dryRun && d.Error == "":
 		fmt.Fprintf(w, "%d changes%s; nothing was done\n", n, place)
@@ -195,7 +195,7 @@ func (d filesDone) showEnd(w io.Writer, n int, place, what string, dryRun bool) 
 	case d.Undo != "":
 		fmt.Fprintf(w, "%d changes%s; deploy undo puts back what was there (--id=%s)\n", n, place, d.Undo)
 	case n == 0 && d.Error == "":
-		fmt.Fprintf(w, "%s is as it should be\n", what)
+		fmt.Fprintf(w, "%s is as it should be\n", target)
 	}
 }
 

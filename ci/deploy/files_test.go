@@ -70,7 +70,7 @@ func TestBrokenDeployLeadsToUndo(t *testing.T) {
 		{filesDone{}, failed, "it broke off"},
 		{filesDone{Undo: "I-1"}, notedError{hung, errors.New(allBack)}, "it hung\n  all was put back as it was\nnext: ssh b ps"},
 	} {
-		if err := tt.done.leadToUndo(c, images.Spec{Board: "toy"}, "root@b", tt.err); err.Error() != tt.want {
+		if err := tt.done.addUndoStep(c, images.Spec{Board: "toy"}, "root@b", tt.err); err.Error() != tt.want {
 			t.Errorf("%+v: %q; want %q", tt.done, err, tt.want)
 		}
 	}

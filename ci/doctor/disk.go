@@ -53,7 +53,7 @@ func (p boardBuild) diskParts() []diskPart {
 
 // variableFolder returns the folder that bitbake will use for a variable such as DL_DIR. The first
 // value counts: of bitbake's configuration, but not by ?=; of this environment (TMPDIR only if the
-// project passes it on); of the project's environment; by ?= (only TMPDIR); otherwise.
+// project passes it on); of the project's environment; by ?= (only TMPDIR); the argument otherwise.
 func (p boardBuild) variableFolder(name, otherwise string) string {
 	value, through := p.project.Env[name]
 	given := plaintext.Either(name == "TMPDIR", "", otherwise)

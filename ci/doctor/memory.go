@@ -77,7 +77,7 @@ func checkParallel(p boardBuild, ram, swap uint64, cpus int, env func(string) st
 	}
 }
 
-// numberIn returns the first number in a setting such as "-j 8", or otherwise if it has none.
+// numberIn returns the first number in a setting such as "-j 8". Without one it returns otherwise.
 func numberIn(setting string, otherwise int) int {
 	n, err := strconv.Atoi(versionNumber().FindString(setting))
 	if err != nil {

@@ -63,7 +63,7 @@ func unreachedFinding(r layers.Reached) Finding {
 	return f
 }
 
-// checkNVIDIA asks the servers from which the branch of meta-tegra, if known, downloads. A server
+// checkNVIDIA asks, unless offline, the servers that meta-tegra's branch, if known, uses. A server
 // without an answer is only a warning if mirrors are set or something was downloaded before.
 func checkNVIDIA(ctx context.Context, p boardBuild) []Finding {
 	d, known := p.layers.DownloadsOf()
@@ -112,7 +112,7 @@ func (p boardBuild) downloadsDir() string {
 
 const devnet = "NVIDIA_DEVNET_MIRROR"
 
-// checkManualDownloads warns if the devnet mirror is not set, or is a folder that lacks files which
+// checkManualDownloads warns if NVIDIA_DEVNET_MIRROR is unset, or a folder that lacks files which
 // NVIDIA gives only after a login. Branches up to L4T R32.4.2 need them. It asks no server.
 func checkManualDownloads(_ context.Context, p boardBuild) []Finding {
 	d, known := p.layers.DownloadsOf()
@@ -214,13 +214,13 @@ const unchecked = "; not checked: packages and providers that no branch of the u
 // withoutCheckouts is the text of a good finding if only Slipway's own tables were compared.
 const withoutCheckouts = "no wrong name in it by Slipway's own tables" + unchecked + ", and features and versions, which need the layers' checkouts"
 
-// lintFindings converts lint's findings. Without any it returns a good finding with the text none.
-func lintFindings(found []lint.Finding, none string) (all []Finding) {
+// lintFindings converts lint's findings. Without any it returns one good finding, okText.
+func lintFindings(found []lint.Finding, okText string) (all []Finding) {
 	for _, f := range found {
 		all = append(all, Finding{"configuration", plaintext.Either(f.Stops, Stops, Warning), f.Where + ": " + f.What, f.Why, f.Fix})
 	}
 	if len(all) == 0 {
-		return []Finding{okFinding("configuration", "%s", none)}
+		return []Finding{okFinding("configuration", "%s", okText)}
 	}
 	return all
 }

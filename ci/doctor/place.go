@@ -51,7 +51,7 @@ var fileSystems = map[int64]struct{ name, state, why string }{
 const otherDisk = "build in a folder on a local disk with ext4, xfs or btrfs (in a container: on a volume)"
 
 // checkFileSystem checks the type of the build folder's file system, tries links, modes and
-// programs there, and checks that /tmp may have programs.
+// programs there, and checks that /tmp may have programs. Write permission is checkUser's task.
 func checkFileSystem(ctx context.Context, p boardBuild) []Finding {
 	dir := nearestExisting(p.Build.Dir)
 	var st unix.Statfs_t

@@ -50,7 +50,7 @@ func (p *plan) resolveAddress(ctx context.Context, j *job) (boardssh.Address, er
 	return a, err
 }
 
-// dial connects to a board and asks the user nothing. If the key of the inventory is not the board's,
+// dial connects to a board and asks the user nothing. If the inventory's key is not the board's,
 // the error names the inventory, not the file of resolveAddress.
 func (p *plan) dial(ctx context.Context, j *job) (*boardssh.Conn, error) {
 	a, err := p.resolveAddress(ctx, j)
@@ -66,7 +66,7 @@ func (p *plan) dial(ctx context.Context, j *job) (*boardssh.Conn, error) {
 	return conn, err
 }
 
-// resolveHost resolves the host by ssh, and keeps a success. A missing key file is an error.
+// resolveHost returns the host's address, by ssh -G and the inventory, and keeps it in j.resolved.
 func (j *job) resolveHost(ctx context.Context) (a boardssh.Address, err error) {
 	if j.resolved.Host != "" {
 		return j.resolved, nil

@@ -134,7 +134,7 @@ func (t *attempt) recordStage(name string, began time.Time, err error) {
 	t.report.Stages = append(t.report.Stages, s)
 }
 
-// connect opens the SSH connection to the board. It asks the user nothing.
+// connect opens t.conn by SSH, and asks the user nothing. An unknown host key is of kind NewKey.
 func (t *attempt) connect(ctx context.Context) error {
 	t.step.Detail("connecting")
 	var err error
@@ -218,7 +218,7 @@ func (t *attempt) deploy(ctx context.Context) error {
 	return err
 }
 
-// runSuites runs the board's suites, unless the request updates or leaves the suites out.
+// runSuites runs the board's suites, unless the request is an update or has Unproved set.
 func (t *attempt) runSuites(ctx context.Context) error {
 	if t.request.Unproved || t.bundle != nil {
 		return nil

@@ -128,8 +128,8 @@ func (r *iniReader) readChild(text string, line int) error {
 	return r.addChild(r.group, child, line)
 }
 
-// iniVariable parses a value as Ansible does, and removes quotes around it. None becomes null. A
-// value that Ansible would not take as text gets a problem.
+// iniVariable parses a value as Ansible does, and removes quotes around it. None becomes null. It
+// sets problem for a template, True, False, a comment, or quotes within the value.
 func iniVariable(value string, line int) variable {
 	v := variable{value: value, line: line, problem: templateProblem(value)}
 	if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') {

@@ -72,8 +72,8 @@ type journal struct {
 }
 
 // newJournal writes a new journal with entries as its head, replaces the folder's old one, and
-// returns the new one to append to. Between the new file's sync and its rename, it calls before.
-func newJournal(dir string, entries []entry, before func() error) (*journal, error) {
+// returns the new one to append to. Between the new file's sync and its rename, it calls onSynced.
+func newJournal(dir string, entries []entry, onSynced func() error) (*journal, error) {
 	if err := localfile.MkdirAll(dir); err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func newJournal(dir string, entries []entry, before func() error) (*journal, err
 	if err := pending.Sync(); err != nil {
 		return nil, err
 	}
-	if err := before(); err != nil {
+	if err := onSynced(); err != nil {
 		return nil, err
 	}
 	if err := pending.CloseAtomicallyReplace(); err != nil {

@@ -153,8 +153,8 @@ func (o Outcome) asError(ctx context.Context, next string) error {
 	return err
 }
 
-// WriteSummary writes the output of programs, the begun boards that did not pass by kind with the
-// next step, the verdict, and the paths of the reports.
+// WriteSummary writes what the boards' programs printed, the failed and stopped boards by kind of
+// failure with its next step, the verdict, and the paths of the reports in dir.
 func (o Outcome) WriteSummary(w io.Writer, dir string) error {
 	o.writeAnswers(w)
 	n := o.countKinds()

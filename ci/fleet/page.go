@@ -116,14 +116,14 @@ func (o Outcome) markdown(dir string) string {
 }
 
 // failuresOf returns nil for a board on which the run did its work, or that had all of it before.
-// For the kind Checks it returns the failed checks in the board's report of, if there are any. In
-// all other cases it returns one failure that is named after r.Kind.
-func (o Outcome) failuresOf(r Result, of report.Report) []report.Failure {
+// For the kind Checks it returns the failed checks of the board's report, if there are any. In
+// all other cases it returns one failure named after r.Kind, for NotBegun with o.Stopped as text.
+func (o Outcome) failuresOf(r Result, boardReport report.Report) []report.Failure {
 	switch {
 	case r.Kind.isDone():
 		return nil
-	case r.Kind == Checks && len(of.Failures()) > 0:
-		all := of.Failures()
+	case r.Kind == Checks && len(boardReport.Failures()) > 0:
+		all := boardReport.Failures()
 		for i := range all {
 			all[i].Where = string(Checks) + " · " + all[i].Where
 		}

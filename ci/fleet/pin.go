@@ -63,7 +63,7 @@ func Pin(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 	return met, errors.Join(err, writeContacts(ctx, w, met))
 }
 
-// initialContacts returns a contact for each board, which was not contacted yet.
+// initialContacts returns a Contact in the state Unmet for each board.
 func (p *plan) initialContacts() []Contact {
 	met := make([]Contact, len(p.jobs))
 	for i, j := range p.jobs {

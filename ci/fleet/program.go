@@ -23,8 +23,8 @@ type Answer struct {
 // maxAnswerBytes limits each output in an Answer, because the journal has those of all boards.
 const maxAnswerBytes = 16 << 10
 
-// runProgram runs the request's program on the board, if it has one, without a shell, and keeps its
-// answer. An exit status other than 0 is an error of the kind Program.
+// runProgram runs the request's program on the board, if it has one, without a shell, and sets
+// t.answer. An exit status other than 0 is an error of the kind Program.
 func (t *attempt) runProgram(ctx context.Context) error {
 	if len(t.request.Program) == 0 {
 		return nil

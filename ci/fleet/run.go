@@ -99,9 +99,9 @@ type job struct {
 	resolved boardssh.Address // the address that ssh reports
 }
 
-// Run does the work of a request on the boards of an inventory. It writes a summary to w, and the
-// journal and reports below build/<board>/fleet. If boards did not pass, the error has their number
-// and the kind that asError chooses. Except for an update, a dry run only writes the plan.
+// Run does the work of a request on the boards of an inventory, and may ask the user first. It
+// writes a summary to w, and journal and reports below build/<board>/fleet. If boards did not pass,
+// the error has their number and a kind. Except for an update, a dry run only writes the plan.
 func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, request Request) (Outcome, error) {
 	p, notes, err := newPlan(ctx, opt, spec, request)
 	if err != nil {
@@ -271,8 +271,8 @@ func (p *plan) readLastNotes() error {
 	return nil
 }
 
-// renameNotes moves each note to the host that has the note's address in the inventory now. It
-// skips an address of several notes, and hosts behind jump hosts, which may share one address.
+// renameNotes returns a copy in which each note is under the host that has its address now. It does
+// not move notes that share an address, or to hosts behind jump hosts, which may share one.
 func renameNotes(notes map[string]Note, jobs []*job) map[string]Note {
 	now := maps.Clone(notes)
 	for _, j := range jobs {
@@ -351,7 +351,7 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 			others++
 			continue
 		}
-		switch err := claimBoard(inv, h, a, boards); {
+		switch err := recordBoard(inv, h, a, boards); {
 		case err == nil:
 		case slices.Contains([]string{"smoke", "run"}, p.request.commandName()):
 			twice = append(twice, h.Name)
@@ -379,10 +379,10 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 	return nil
 }
 
-// claimBoard adds a host's address, with port and jump hosts, and serial to boards. It fails if
+// recordBoard adds a host's address, with port and jump hosts, and serial to boards. It fails if
 // another host has one: two attempts would write to one board at once, and a second update would
 // replace the only old system.
-func claimBoard(inv *Inventory, h *Host, a Access, boards map[string]string) error {
+func recordBoard(inv *Inventory, h *Host, a Access, boards map[string]string) error {
 	address := fmt.Sprintf("the address %s, port %d", strings.ToLower(a.Host), cmp.Or(a.Port, 22))
 	marks := []string{strings.Join(append([]string{address}, a.Jump...), " through ")}
 	if a.Serial != "" {

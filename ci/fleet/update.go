@@ -67,8 +67,8 @@ func (n Note) isFor(j *job) bool { return n.Address == j.access.Host && n.Port =
 
 // recordNote writes a note with the running system to the journal, before the update writes a slot.
 // If that fails, it stops the run and the update.
-func (t *attempt) recordNote(before ci.SystemID) error {
-	note := Note{t.bundle.SHA256, t.job.access.Host, t.job.access.Port, ci.Earlier{From: before}}
+func (t *attempt) recordNote(running ci.SystemID) error {
+	note := Note{t.bundle.SHA256, t.job.access.Host, t.job.access.Port, ci.Earlier{From: running}}
 	if err := t.journal.appendEntry(entry{Host: t.job.host.Name, Note: &note}); err != nil {
 		err = fmt.Errorf("nothing was written to the board, as the record of the run cannot be: %w", err)
 		t.stopRun(err)

@@ -97,8 +97,8 @@ type sentFile struct {
 
 var errChanged = errors.New("it changed during the run")
 
-// recordDigest calls use, which opens the input what, and records digest and stamp of file name. If
-// use returns no digest, recordDigest computes it. It fails if the file changes meanwhile.
+// recordDigest calls use to open the file called name, and records its digest and stamp as those of
+// what, such as "bundle". If use returns no digest, it computes one. A change meanwhile fails.
 func (p *plan) recordDigest(ctx context.Context, what, name string, use func() (digest string, err error)) error {
 	was, err := stampOf(name)
 	if err != nil {
@@ -231,7 +231,7 @@ func (p *plan) openBundle(ctx context.Context) error {
 	return err
 }
 
-// recordSuites records the digest of the suites, unless the request leaves them out.
+// recordSuites puts the suites' digest into p.suites and p.work, unless request.Unproved is set.
 func (p *plan) recordSuites(ctx context.Context) (err error) {
 	if !p.request.Unproved {
 		if p.suites, err = suite.Digest(p.spec); err != nil {

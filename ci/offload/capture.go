@@ -90,7 +90,7 @@ func packetMark(mark []byte, sample, number int) []byte {
 	return endian.BigEndian.AppendUint16(b, uint16(number))
 }
 
-// addFrame keeps a frame with the random mark of this check's packets, and wakes waitForPackets.
+// addFrame adds a frame with the check's random mark to c.seen, and wakes waitForPackets.
 func (c *capture) addFrame(p captured) {
 	_, after, found := bytes.Cut(p.frame, c.mark)
 	if !found || len(after) < markedBytes-markBytes || len(p.frame) < etherBytes {
@@ -123,7 +123,7 @@ type outputWatcher struct {
 	found bool
 }
 
-// Write keeps the output up to report.MaxSawBytes, and closes seen once that contains want.
+// Write keeps the first report.MaxSawBytes of the output, and closes a.seen once it has a.want.
 func (a *outputWatcher) Write(b []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

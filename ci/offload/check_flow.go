@@ -43,7 +43,7 @@ func (flow) Next() string {
 	return "on the board: dpdk-testpmd with the arguments of eal in board.yml, -- -i, and its flow create, flow query and flow list by hand"
 }
 
-// wantDPUProgram returns a suite.Missing error if board.yml has no dpu, or the board no program.
+// wantDPUProgram returns a suite.Missing error if board.yml has no dpu or the board lacks program.
 func wantDPUProgram(ctx context.Context, s *suite.Session, program string) error {
 	if s.DPU == nil {
 		return suite.Missing("the board's board.yml has no section dpu")
@@ -189,7 +189,7 @@ func (l *flowRun) runSteps(ctx context.Context) error {
 	return err
 }
 
-// runStep runs one step. Without the peer other it skips steps for the wider rule (for all UDP).
+// runStep changes a rule, then sends packets. Without a second peer it skips theWider (all UDP).
 func (l *flowRun) runStep(ctx context.Context, s step) error {
 	if s.rule == theWider && l.t.dpu.Other == nil {
 		return nil

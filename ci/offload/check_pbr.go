@@ -136,7 +136,7 @@ func (p pbr) checkPorts(ctx context.Context, f *suite.Finding, r *router) error 
 // policy is a pbr-map for packets that come in by one port and go to another next hop.
 type policy struct{ name, port, from, nexthop string }
 
-// onwardPolicy returns the policy that sends packets from the peer from to the peer to.
+// onwardPolicy returns the policy that sends packets from the peer dpu.from to the peer dpu.to.
 func onwardPolicy(d *images.DPU) policy {
 	return policy{"slipway-check", d.Ports[0], d.From.Address, d.To.Address}
 }
@@ -185,17 +185,17 @@ func (p pbr) checkRule(ctx context.Context, f *suite.Finding, r *router, t *traf
 	if err := t.sendAndCheck(ctx, f, p.trafficOptions, ruleset{}); err != nil || !f.OK() {
 		return err
 	}
-	dns := onwardPolicy(r.DPU)
-	if err := r.resolveNextHop(ctx, dns.nexthop); err != nil {
+	onward := onwardPolicy(r.DPU)
+	if err := r.resolveNextHop(ctx, onward.nexthop); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.configureTeardown(ctx, p.removeCommands(dns))) }()
+	defer func() { err = errors.Join(err, r.configureTeardown(ctx, p.removeCommands(onward))) }()
 	if p.wider {
-		if err := p.addWiderRule(ctx, r, dns); err != nil {
+		if err := p.addWiderRule(ctx, r, onward); err != nil {
 			return err
 		}
 	}
-	if err := p.configureRule(ctx, r, dns); err != nil {
+	if err := p.configureRule(ctx, r, onward); err != nil {
 		return err
 	}
 	if err := p.checkInstalled(ctx, f, r); err != nil || !f.OK() {
@@ -205,11 +205,11 @@ func (p pbr) checkRule(ctx context.Context, f *suite.Finding, r *router, t *traf
 		return err
 	}
 	if p.wider {
-		if err := p.checkWiderAlone(ctx, f, r, t, dns); err != nil || !f.OK() {
+		if err := p.checkWiderAlone(ctx, f, r, t, onward); err != nil || !f.OK() {
 			return err
 		}
 	}
-	if err := r.configure(ctx, p.removeCommands(dns)...); err != nil {
+	if err := r.configure(ctx, p.removeCommands(onward)...); err != nil {
 		return err
 	}
 	if err := checkGone(ctx, f, r, "", anyRules); err != nil || !f.OK() {
@@ -218,45 +218,45 @@ func (p pbr) checkRule(ctx context.Context, f *suite.Finding, r *router, t *traf
 	return t.sendAndCheck(ctx, f, p.trafficOptions, ruleset{})
 }
 
-// configureRule creates the rule in the policy dns, and applies dns. Without a group, the command
-// that makes zebra resolve next hops comes last, because it must work for rules that exist already.
-func (p pbr) configureRule(ctx context.Context, r *router, dns policy) error {
-	rule := dns.ruleCommands(ruleSeq, p.rulePattern(r.DPU).matchCommands(dns.from)...)
+// configureRule creates the rule in the policy, or with p.group by configureGroup, and applies the
+// policy. "pbr nexthop-resolve" comes last, because it must work for rules that exist already.
+func (p pbr) configureRule(ctx context.Context, r *router, onward policy) error {
+	rule := onward.ruleCommands(ruleSeq, p.rulePattern(r.DPU).matchCommands(onward.from)...)
 	if p.group {
-		return p.configureGroup(ctx, r, dns, rule)
+		return p.configureGroup(ctx, r, onward, rule)
 	}
-	return r.configure(ctx, append(slices.Concat(rule, dns.applyCommands()), "pbr nexthop-resolve")...)
+	return r.configure(ctx, append(slices.Concat(rule, onward.applyCommands()), "pbr nexthop-resolve")...)
 }
 
-// removeCommands returns the commands that remove the policy dns, and the next-hop group if any.
-func (p pbr) removeCommands(dns policy) []string {
+// removeCommands returns the commands that remove the policy, and the next-hop group if any.
+func (p pbr) removeCommands(onward policy) []string {
 	if p.group {
-		return append(dns.removeCommands(), "no nexthop-group "+hopGroup)
+		return append(onward.removeCommands(), "no nexthop-group "+hopGroup)
 	}
-	return dns.removeCommands()
+	return onward.removeCommands()
 }
 
 const hopGroup = "slipway-check"
 
-// configureGroup sets a next-hop group in rule (the rule's commands), runs rule, applies dns, and
-// then replaces the peer other by the peer to in the group. The unchanged rule's flow must follow.
-func (p pbr) configureGroup(ctx context.Context, r *router, dns policy, rule []string) error {
+// configureGroup sets a next-hop group in rule (the rule's commands), runs it, applies the policy,
+// and then replaces dpu.other by dpu.to in the group. The unchanged rule's flow must follow.
+func (p pbr) configureGroup(ctx context.Context, r *router, onward policy, rule []string) error {
 	first := r.DPU.Other.Address
 	if err := r.resolveNextHop(ctx, first); err != nil {
 		return err
 	}
 	rule[len(rule)-2] = "set nexthop-group " + hopGroup // in place of the next hop
 	group := []string{"pbr nexthop-resolve", "nexthop-group " + hopGroup, "nexthop " + first, "exit"}
-	if err := r.configure(ctx, slices.Concat(group, rule, dns.applyCommands())...); err != nil {
+	if err := r.configure(ctx, slices.Concat(group, rule, onward.applyCommands())...); err != nil {
 		return err
 	}
 	if err := r.waitForNextHop(ctx, first); err != nil {
 		return err
 	}
-	if err := r.configure(ctx, "nexthop-group "+hopGroup, "nexthop "+dns.nexthop, "no nexthop "+first, "exit"); err != nil {
+	if err := r.configure(ctx, "nexthop-group "+hopGroup, "nexthop "+onward.nexthop, "no nexthop "+first, "exit"); err != nil {
 		return err
 	}
-	return r.waitForNextHop(ctx, dns.nexthop)
+	return r.waitForNextHop(ctx, onward.nexthop)
 }
 
 // waitForNextHop waits until zebra's list of flows shows this next hop, or until flowTimeout, which
@@ -268,10 +268,10 @@ func (r *router) waitForNextHop(ctx context.Context, nexthop string) error {
 	})
 }
 
-// checkWiderAlone removes the tested rule of the policy dns for good, and checks that the rule for
+// checkWiderAlone removes the tested rule of the policy for good, and checks that the rule for
 // all UDP gets its packets. Differences are in f.
-func (p pbr) checkWiderAlone(ctx context.Context, f *suite.Finding, r *router, t *traffic, dns policy) error {
-	if err := r.configure(ctx, dns.removeRuleCommand(ruleSeq)); err != nil {
+func (p pbr) checkWiderAlone(ctx context.Context, f *suite.Finding, r *router, t *traffic, onward policy) error {
+	if err := r.configure(ctx, onward.removeRuleCommand(ruleSeq)); err != nil {
 		return err
 	}
 	if err := checkGone(ctx, f, r, strconv.Itoa(int(p.port)), p.namesPorts); err != nil || !f.OK() {
@@ -280,10 +280,10 @@ func (p pbr) checkWiderAlone(ctx context.Context, f *suite.Finding, r *router, t
 	return p.sendAndCompare(ctx, f, r, t, ruleset{wide: true})
 }
 
-// addWiderRule adds a rule for all UDP to the policy dns, applies that, and waits for the rule's
+// addWiderRule adds a rule for all UDP to the policy, applies that, and waits for the rule's
 // flow. The tested rule is created later, but has a lower number and must apply first.
-func (p pbr) addWiderRule(ctx context.Context, r *router, dns policy) error {
-	all := policy{dns.name, dns.port, dns.from, r.DPU.Other.Address}
+func (p pbr) addWiderRule(ctx context.Context, r *router, onward policy) error {
+	all := policy{onward.name, onward.port, onward.from, r.DPU.Other.Address}
 	if err := r.resolveNextHop(ctx, all.nexthop); err != nil {
 		return err
 	}

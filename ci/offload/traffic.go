@@ -48,7 +48,7 @@ func noTraffic(d *images.DPU) string {
 	return ""
 }
 
-// startTraffic looks for the peers' python3, reads addresses, starts captures. It sends nothing.
+// startTraffic looks for python3, reads addresses, starts captures until stop. It sends nothing.
 func startTraffic(ctx context.Context, s *suite.Session, d *images.DPU) (t *traffic, err error) {
 	t = &traffic{Session: s, dpu: d, from: *d.From, mark: make([]byte, markBytes), more: make(chan struct{}, 1)}
 	rand.Read(t.mark)
@@ -196,7 +196,7 @@ func (p pattern) matches(d datagram, fragment bool) bool {
 		(p.fromPort == 0 || p.fromPort == d.fromPort) && (p.toPort == 0 || p.toPort == d.toPort)
 }
 
-// matchOf returns which rules match d (a fragment fits no port), or expired for TTL 1, or foreign.
+// matchOf returns which rules match d (fragments fit no port), expired (TTL 1) or foreign (source).
 func (t *traffic) matchOf(a trafficOptions, d datagram, fragment bool) ruleMatch {
 	switch {
 	case d.ttl == 1:
@@ -461,7 +461,7 @@ func (t *traffic) makeChangedSample(a trafficOptions, rule datagram, m ruleMatch
 	return s
 }
 
-// sendAndCheck sends all samples, waits until they arrive, and reports each sample that does not
+// sendAndCheck makes and sends samples, waits for them, and reports in f each sample that does not
 // take the path that these rules give it. If the rule exists, it also calls checkOtherPort.
 func (t *traffic) sendAndCheck(ctx context.Context, f *suite.Finding, a trafficOptions, rules ruleset) error {
 	samples := t.makeSamples(a)
@@ -580,7 +580,7 @@ func (t *traffic) expectedCounts(s *sample, rules ruleset) map[*capture]int {
 
 // packetsAt returns the captured packets of a sample: on the board all, at a peer those to its MAC
 // address. It ignores the copies that a bridge floods to all ports while it does not know a MAC
-// address. It also ignores packets that the peer to routes on to the peer other.
+// address. It also ignores packets that the peer dpu.to routes on to the peer dpu.other.
 func (t *traffic) packetsAt(c *capture, s *sample) []arrival {
 	own := map[*capture]net.HardwareAddr{t.to: t.toMAC, t.other: t.otherMAC}[c]
 	if own == nil {
@@ -601,7 +601,7 @@ func (t *traffic) hasArrived(s *sample, rules ruleset) bool {
 	return true
 }
 
-// checkSample reports, with five faults at most, the packets of a sample that took another path or
+// checkSample adds a fault with up to five details to f if a sample's packets took another path or
 // were damaged. It adds the sample to the counter that the matching rule should have.
 func (t *traffic) checkSample(f *suite.Finding, s *sample, rules ruleset) {
 	switch rules.expectedPath(s.match) {
@@ -643,7 +643,7 @@ func (t *traffic) summarizePaths(samples []*sample, rules ruleset) string {
 	return rules.messagePrefix() + strings.Join(words, ", ")
 }
 
-// add counts the packets of a sample and their bytes.
+// add adds the packets of a sample and their bytes to c.
 func (c *tally) add(s *sample) {
 	for _, frame := range s.frames {
 		c.packets, c.bytes = c.packets+1, c.bytes+int64(len(frame))

@@ -150,8 +150,8 @@ func parseRaw(text string) ([]change, error) {
 	return all, nil
 }
 
-// export checks out a commit's links, and the files that wanted selects, into dir/tree, and leaves
-// dir/index. Submodules and .git become empty folders: paths of layers may go through them.
+// export checks out a commit's symbolic links, and files that wanted selects, into dir/tree, by the
+// index dir/index. Submodules and .git become empty folders: paths of layers may go through them.
 func (r repository) export(ctx context.Context, commit, dir string, wanted func(path string) bool) error {
 	index := "GIT_INDEX_FILE=" + filepath.Join(dir, "index")
 	out, err := r.git(ctx, "ls-tree", "-r", "-z", "--full-tree", commit)

@@ -138,8 +138,8 @@ func (p *planner) findCommits(ctx context.Context) error {
 // sha1Digits are those of a commit's name. sha256 has more.
 const sha1Digits = 40
 
-// loadStates loads all boards before and after the change. It exports each commit below dir, and
-// uses build folders there too, so that it does not move the checkouts of the user's builds.
+// loadStates loads all boards at p.from and p.to, or in the work tree. It exports commits below dir
+// and uses build folders there too, so that it does not move the checkouts of the user's builds.
 func (p *planner) loadStates(ctx context.Context, dir string) error {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -177,7 +177,7 @@ func (p *planner) describes(path string) bool {
 		slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(path)) || slices.Contains(metadata, filepath.Ext(path))
 }
 
-// plan decides for each board whether to build and test it, and lists jobs and removed boards.
+// plan checks opt.Lab, decides which boards to build and test, and lists jobs and removed boards.
 func (p *planner) plan(ctx context.Context) (Plan, error) {
 	if err := p.checkLab(); err != nil {
 		return Plan{}, err

@@ -105,7 +105,7 @@ func (p *planner) pathOf(m boardState, name string) string {
 }
 
 // compareProjects returns the differences in the values of two resolved projects. It skips the
-// header, and overrides after an earlier difference. Comments are no difference.
+// key header, and the key overrides after an earlier difference. Comments are no difference.
 func compareProjects(before, after boardState) (why []string) {
 	moved := map[string]bool{}
 	for _, m := range layers.Moves(before.project, after.project) {

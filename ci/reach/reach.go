@@ -19,8 +19,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// WithArtifact checks the container of a board's last artifact (all files if a policy holds), and
-// records the policies' decision. If none refuses, it calls work by WithConnection.
+// WithArtifact checks the container of a board's last artifact (all files if a policy applies),
+// and records the policies' decision. If none refuses, it calls work by WithConnection.
 func WithArtifact(ctx context.Context, opt images.Options, spec images.Spec, host string,
 	work func(context.Context, *boardssh.Conn, images.Spec, images.Artifact) error, pins ...string,
 ) error {

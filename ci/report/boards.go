@@ -123,7 +123,7 @@ func Boards(n int) string {
 	return fmt.Sprintf("%d %s", n, plaintext.Either(n == 1, "board", "boards"))
 }
 
-// BoardsTitle returns "3 boards" if all or none passed, or "2 of 3 boards" for those that did not.
+// BoardsTitle returns "3 boards" if all or none passed, or "2 of 3 boards" if 2 did not.
 func BoardsTitle(passed, all int) string {
 	if passed == 0 || passed == all {
 		return Boards(all)
@@ -189,8 +189,8 @@ func GroupCauses(all []BoardFailure) []Cause {
 }
 
 // CheckTable returns a column for each stage and check, those with the most failures first, and for
-// each report a row with its facts and the cells of the first maxColumns columns. If checks of two
-// suites have the same name, their columns have the suite's name too.
+// each report a row with its factColumns and the cells of the first maxColumns columns. If checks
+// of two suites have the same name, their columns have the suite's name too.
 func CheckTable(all []Report) (columns []Column, rows []BoardRow) {
 	at, names := map[string]int{}, map[string]int{}
 	for _, r := range all {

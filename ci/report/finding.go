@@ -82,7 +82,7 @@ type location struct {
 }
 
 // WriteQuality writes findings as a GitLab code quality report, each one once. A finding without a
-// file gets the file otherwise. Each has its own fingerprint, because GitLab hides equal ones.
+// file gets the path in otherwise. Each has its own fingerprint, because GitLab hides equal ones.
 func WriteQuality(w io.Writer, check, otherwise string, all []Finding) error {
 	out, times := []quality{}, map[string]int{}
 	for i, f := range all {

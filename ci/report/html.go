@@ -155,7 +155,7 @@ func (r Report) headline() string {
 	return fmt.Sprintf("%d of %d checks passed, %d skipped", n.Checks[Passed], n.TotalChecks(), n.Checks[Skipped])
 }
 
-// Failures returns the failed stages and checks, in order, but no stage failed by its checks alone.
+// Failures returns the failed stages and checks, without stages that failed only by their checks.
 func (r Report) Failures() []Failure {
 	var all []Failure
 	checksSay := r.Counts().Checks[Failed] > 0

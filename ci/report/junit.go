@@ -33,12 +33,12 @@ func renderJUnit(all []Report) ([]byte, error) {
 }
 
 // JUnit returns a JUnit file with one test suite of the given cases, such as the boards of a fleet.
-func JUnit(board, suite string, started time.Time, elapsedMS int64, cases []CheckResult) ([]byte, error) {
-	s := Report{Board: board, Started: started, Host: thisHost()}.newJUnitSuite(suite, elapsedMS)
+func JUnit(title, suite string, started time.Time, elapsedMS int64, cases []CheckResult) ([]byte, error) {
+	s := Report{Board: title, Started: started, Host: thisHost()}.newJUnitSuite(suite, elapsedMS)
 	for _, c := range cases {
-		s.add(newJUnitCase(board+"."+suite, c))
+		s.add(newJUnitCase(title+"."+suite, c))
 	}
-	doc := junitFile{Name: "slipway " + board, Time: s.Time}
+	doc := junitFile{Name: "slipway " + title, Time: s.Time}
 	doc.add(s)
 	return doc.encode()
 }

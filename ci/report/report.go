@@ -333,7 +333,7 @@ const (
 )
 
 // Tidy returns a copy with version, texts cut to their limits, and no secrets or control
-// characters, which a terminal or XML parser obeys. A board's text leaves a report only this way.
+// characters, which a terminal or XML parser obeys. Reports are written only from such copies.
 func (r Report) Tidy() Report {
 	r.Version = reportVersion
 	id := &r.Identity

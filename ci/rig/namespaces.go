@@ -194,7 +194,7 @@ func pivotRoot(dir string) error {
 //go:embed ports.sh
 var portsScript string
 
-// createNetwork runs portsScript in the namespaces for the rig's ports and the machines behind.
+// createNetwork runs portsScript in the namespaces for the rig's ports and machines behind them.
 func (m *namespaces) createNetwork(ctx context.Context, r images.Rig) error {
 	return m.runProgram(ctx, run.Command{
 		Argv: []string{"sh", "-c", portsScript, "ports.sh", "/dev/stdin"}, Stdin: strings.NewReader(portLines(r)),

@@ -132,7 +132,7 @@ func openLock(dir string) (*os.File, error) {
 	return localfile.OpenLock(filepath.Join(dir, lockName), 0o644)
 }
 
-// takeLock locks the board's folder. It returns an error if the rig is on already.
+// takeLock locks the board's folder until the file is closed. It fails if the rig is on already.
 func takeLock(dir string) (*os.File, error) {
 	f, err := openLock(dir)
 	if err != nil {
@@ -153,7 +153,7 @@ var ErrOff = errors.New("the rig is not on\nnext: rig up --keep")
 
 // findRunning returns the state of the running rig, and its lock file for waiting. It returns
 // ErrOff if nobody holds the lock: the kernel releases the lock of a killed process. A rig that is
-// locked but has no rig.json is another error.
+// locked but has no rig.json is another error. The caller closes held.
 func findRunning(dir string) (s state, held *os.File, err error) {
 	if _, err := os.Stat(filepath.Join(dir, lockName)); errors.Is(err, os.ErrNotExist) {
 		return s, nil, ErrOff // and nothing is written

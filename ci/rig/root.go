@@ -17,7 +17,7 @@ func (r root) pathInside(path ...string) string {
 }
 
 // mountRoot mounts the root: an overlay of the layers whose changes stay in memory, sysfs, /run,
-// devices and the binds. It also copies the resolver's files.
+// devices and the binds. With r.network, it also copies the resolver's files.
 func (r root) mountRoot() error {
 	if err := os.MkdirAll(r.at, 0o755); err != nil {
 		return err

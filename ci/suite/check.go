@@ -30,9 +30,9 @@ type Probe interface {
 // Kind is a section of a suite: the kind of its checks.
 type Kind struct {
 	Name  string
-	About string   // in a few words
-	Keys  []string // attributes, besides commonKeys
-	Read  func(*Entry) Probe
+	About string             // in a few words
+	Keys  []string           // attributes, besides commonKeys
+	Read  func(*Entry) Probe // a mistake goes into the entry's Err
 }
 
 // kinds are all kinds: those that goss also has, Slipway's own, and those that Register added.
@@ -168,7 +168,7 @@ func (f *Finding) ExpectMatch(name string, m match.Matcher, value any, saw strin
 	f.saw = append(f.saw, saw)
 }
 
-// expectWhole adds a failure if an output was cut and m tests it. A first one also sets f.Next.
+// expectWhole adds a failure if an output was cut and m tests it. As f's first, it sets f.Next.
 func (f *Finding) expectWhole(name string, m match.Matcher, cut bool) {
 	if m.Empty() || !cut {
 		return
@@ -207,7 +207,7 @@ func readMatching(e *Entry) Probe {
 	return m
 }
 
-// Inspect compares the suite's own value with the matcher.
+// Inspect compares the suite's own value with the matcher. It does not use the board.
 func (m matching) Inspect(context.Context, *Session) (Finding, error) {
 	var f Finding
 	f.ExpectMatch("content", m.matches, m.content, quoteOutput([]byte(match.TextOf(m.content))))

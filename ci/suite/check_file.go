@@ -45,7 +45,7 @@ var fileTypes = map[uint64]string{
 	0o010000: "pipe", 0o020000: "character-device", 0o060000: "block-device",
 }
 
-// readFile parses a check of the section file.
+// readFile parses a check of the section file. It accepts contains, goss's old name of contents.
 func readFile(e *Entry) Probe {
 	f := file{
 		path:     e.Path("path"),

@@ -82,7 +82,7 @@ type module struct {
 	version match.Matcher
 }
 
-// readModule parses a check of the section module.
+// readModule parses a check of the section module. A bad name is a mistake in e.Err.
 func readModule(e *Entry) Probe {
 	m := module{name: moduleName(e.Text("name", e.Name)), version: e.Matcher("version", match.String), loaded: e.Bool("loaded", true)}
 	if m.name == "" || strings.HasPrefix(m.name, ".") || strings.ContainsAny(m.name, "/ \n\x00") {

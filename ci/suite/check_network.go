@@ -97,7 +97,7 @@ type networkInterface struct {
 	mtu, state match.Matcher
 }
 
-// readInterface parses a check of the section interface.
+// readInterface parses a check of the section interface. A bad name is a mistake in e.Err.
 func readInterface(e *Entry) Probe {
 	i := networkInterface{
 		name: e.Text("name", e.Name), addrs: e.Matcher("addrs", match.List),

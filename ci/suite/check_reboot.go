@@ -21,15 +21,15 @@ func readReboot(e *Entry) Probe {
 // errNoReboot skips the check if the user forbids restarts.
 const errNoReboot = Missing("it would restart the board, which --no-reboot forbids (an update forbids it too)")
 
-// Inspect restarts the board, reads s.identity again, and checks that the boot id is a new one. It
-// skips the check if restarts are forbidden.
+// Inspect closes the connection to containerd, restarts the board, reads s.identity again, and
+// checks that the boot id is a new one. It skips the check if restarts are forbidden.
 func (r reboot) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	if s.noReboot {
 		return f, errNoReboot
 	}
 	before, began := s.identity, time.Now()
-	s.closeEngine() // the connection to containerd ends with the board
+	s.closeEngine()
 	if err := s.reboot(ctx, r.limit); err != nil {
 		return f, err
 	}

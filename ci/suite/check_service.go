@@ -20,16 +20,16 @@ type service struct {
 
 // readService parses a check of the section service, which needs enabled or running.
 func readService(e *Entry) Probe {
-	v := service{unit: e.checkUnitName(e.Text("name", e.Name)), enabled: e.Flag("enabled"), running: e.Flag("running")}
+	v := service{unit: e.completeUnitName(e.Text("name", e.Name)), enabled: e.Flag("enabled"), running: e.Flag("running")}
 	if v.enabled == nil && v.running == nil {
 		e.Fail(e.Key, "a service needs enabled or running")
 	}
 	return v
 }
 
-// checkUnitName returns the name of a unit, with .service added if it has no type. It refuses
+// completeUnitName returns the name of a unit, with .service added if it has no type. It refuses
 // blanks, wildcards, and a leading dash, which systemctl reads as an option.
-func (e *Entry) checkUnitName(name string) string {
+func (e *Entry) completeUnitName(name string) string {
 	if name == "" || strings.HasPrefix(name, "-") || strings.ContainsAny(name, " \t\n\x00*?[") {
 		e.Fail(e.Key, "%q is not a unit's name", name)
 	}
@@ -88,7 +88,7 @@ func readUnits(e *Entry) Probe { return units{ignore: e.List("ignore")} }
 // maxFailedUnits is how many failed units a report shows with their journals.
 const maxFailedUnits = 8
 
-// Inspect waits until systemd has started the system, and checks that it runs without failed units.
+// Inspect waits until systemd has started the system, and checks that no unit but u.ignore failed.
 func (u units) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	var r boardssh.Result

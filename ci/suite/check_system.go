@@ -59,7 +59,7 @@ func readAccount(e *Entry, a account) Probe {
 // it prints the whole file. For a name that getent does not know (status 2) it prints "-".
 const accountScript = `if command -v getent >/dev/null; then getent "$1" "$2" || { test $? = 2 && echo -; }; else cat "/etc/$1"; fi`
 
-// Inspect checks whether the account exists, and then its fields and groups.
+// Inspect checks that the account exists, or does not, and its fields and groups.
 func (a account) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	out, err := s.Output(ctx, "sh", "-c", accountScript, "sh", a.database, a.name)
@@ -117,7 +117,7 @@ type process struct {
 // commBytes is how much of a program's name the kernel keeps.
 const commBytes = 15
 
-// readProcess parses a check of the section process.
+// readProcess parses a check of the section process. A bad name is a mistake in e.Err.
 func readProcess(e *Entry) Probe {
 	p := process{name: e.Text("comm", e.Name), count: e.Matcher("count", match.Number), running: e.Bool("running", true)}
 	if p.name == "" || strings.ContainsAny(p.name, "/\n\x00") {
@@ -130,7 +130,7 @@ func readProcess(e *Entry) Probe {
 // 30 s on an emulated board. A process that ends meanwhile is no error.
 const processScript = `cat /proc/[0-9]*/comm 2>/dev/null; true`
 
-// Inspect counts the processes with the first commBytes of the name, and checks the count.
+// Inspect checks that processes with the first commBytes of the name run, or none, and their count.
 func (p process) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	out, err := s.Output(ctx, "sh", "-c", processScript)
@@ -163,7 +163,7 @@ type installedPackage struct {
 	versions  match.Matcher
 }
 
-// readPackage parses a check of the section package.
+// readPackage parses a check of the section package. A bad name is a mistake in e.Err.
 func readPackage(e *Entry) Probe {
 	p := installedPackage{name: e.Text("name", e.Name), versions: e.Matcher("versions", match.List), installed: e.Bool("installed", true)}
 	if p.name == "" || strings.HasPrefix(p.name, "-") || strings.ContainsAny(p.name, " \n\x00*?[") {
@@ -186,7 +186,7 @@ else
 fi
 case "$?:$said" in 0:?* | 1:*) echo "$said" ;; *) exit 3 ;; esac`
 
-// Inspect asks the board's package manager whether the package is installed, and its versions.
+// Inspect checks by the package manager that the package is installed, or not, and its versions.
 func (p installedPackage) Inspect(ctx context.Context, s *Session) (Finding, error) {
 	var f Finding
 	r, err := s.Board.Run(ctx, "sh", "-c", packageScript, "sh", p.name)

@@ -47,7 +47,7 @@ type Entry struct {
 	programs programs
 }
 
-// Bool returns the boolean attribute key, or otherwise if the entry has no such attribute.
+// Bool returns the boolean attribute key. Without such an attribute it returns otherwise.
 func (e *Entry) Bool(key string, otherwise bool) bool {
 	if set := e.Flag(key); set != nil {
 		return *set
@@ -247,7 +247,7 @@ func (l *loader) resolveNeeds(needs []need) error {
 	return nil
 }
 
-// checkNeed returns a Missing error if the board lacks what a check needs, except another check.
+// checkNeed returns a Missing error if the board lacks n, which is not of the kind check.
 func (s *Session) checkNeed(ctx context.Context, n need) error {
 	kind := needKinds[n.kind]
 	r, err := s.Board.Run(ctx, "sh", "-c", kind.script, "sh", n.name)

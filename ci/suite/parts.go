@@ -130,7 +130,7 @@ func (r *tapReader) readPlanOrResult(line string) {
 	}
 }
 
-// addResult adds a result. One with the directive SKIP, or a failed one with TODO, is skipped.
+// addResult moves r.pending into a new result. With SKIP, or failed with TODO, that is skipped.
 func (r *tapReader) addResult(ok bool, number, text string) {
 	r.resultCount++
 	name, directive := cutDirective(text)

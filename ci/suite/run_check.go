@@ -220,8 +220,8 @@ func fillResult(r *report.CheckResult, c Check, f Finding, err error, teardownEr
 	r.Next = plaintext.Clean(cmp.Or(f.Next, c.Next), report.MaxSawBytes)
 }
 
-// addOutcome adds the test results that a program printed to the finding. One failed result or one
-// problem fails the check, and so does an output without results.
+// addOutcome puts the test results that a program printed into the finding, in place of earlier
+// ones. One failed result or one problem fails the check, and so does an output without results.
 func (f *Finding) addOutcome(o outcome) {
 	n := map[report.Status]int{}
 	for _, p := range o.Parts {
@@ -237,7 +237,7 @@ func (f *Finding) addOutcome(o outcome) {
 	}
 }
 
-// partResults returns a result of its own for each part of a check.
+// partResults returns a result for each part: a test result that the check's program printed.
 func partResults(r report.CheckResult, parts []part) []report.CheckResult {
 	var all []report.CheckResult
 	for _, p := range parts {

@@ -258,7 +258,7 @@ func (l *loader) readGossfiles(from string, section *goyaml.Node, depth int) err
 	return nil
 }
 
-// readSection adds the checks of one section to l.checks, each before those of its key "then".
+// readSection adds a section of file from to l.checks, each check before those of its key "then".
 func (l *loader) readSection(from string, key, section *goyaml.Node) error {
 	file := l.displayPath(from)
 	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == key.Value })
@@ -287,7 +287,7 @@ func (l *loader) readSection(from string, key, section *goyaml.Node) error {
 }
 
 // readFollowers adds the checks below the key "then" of c, which is the last in l.checks. They run
-// after c, and only if c passes.
+// after c, and only if c passes. from is c's file.
 func (l *loader) readFollowers(from string, c Check) error {
 	if c.then == nil {
 		return nil

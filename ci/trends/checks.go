@@ -119,7 +119,7 @@ func (c Check) failuresAtEnd() (n int) {
 	return n
 }
 
-// regressionOf returns the change of a check that always passed and failed in the last red runs.
+// regressionOf returns the change of a check that always passed before its last red (failed) runs.
 func (c Check) regressionOf(red int) Change {
 	first := c.runs[c.Runs-red]
 	return Change{

@@ -26,8 +26,8 @@ type level struct {
 	median   float64
 }
 
-// findLevels returns the levels of a series, the oldest first. The medians of neighbours differ by
-// at least the share least, and by more than the noise. Under leastPoints values, it returns one.
+// findLevels returns a series' levels, the oldest first. Medians of neighbours differ by at least
+// the share least (0.05: 5 %), and by more than the noise. Below leastPoints, it returns one.
 func findLevels(values []float64, least float64) []level {
 	n := len(values)
 	if n == 0 {
@@ -81,8 +81,8 @@ func clipOutliers(values []float64, noise float64) []float64 {
 	return clipped
 }
 
-// partition splits the values into the parts that cost least together, and returns their exclusive
-// ends. Each part has at least leastAfter values.
+// partition splits the values into parts with the least sum of distances to their medians plus a
+// price for each part, and returns their exclusive ends. Each has at least leastAfter values.
 func partition(values []float64, noise float64) []int {
 	n := len(values)
 	price := levelPrice + max(0, float64(shortSeries-n)/8)
@@ -120,7 +120,7 @@ type halves struct {
 	lower, upper float64
 }
 
-// add inserts a value and updates both sums.
+// add inserts a value into h.sorted, and updates the sums h.lower and h.upper.
 func (h *halves) add(v float64) {
 	n := len(h.sorted)
 	k := n / 2
@@ -141,7 +141,7 @@ func (h *halves) add(v float64) {
 // cost returns the sum of the distances of the values to their median.
 func (h *halves) cost() float64 { return h.upper - h.lower }
 
-// mergeLevels joins neighbouring levels that do not differ, least change first. It changes ends.
+// mergeLevels joins neighbouring levels that do not differ, least change first. It overwrites ends.
 func mergeLevels(values []float64, ends []int, differ func(a, b level) bool) []level {
 	for {
 		all := levelsOf(values, ends)

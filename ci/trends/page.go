@@ -181,7 +181,7 @@ func (t Trends) boardViews() (all []boardView) {
 	return all
 }
 
-// view returns the drawing of a series, and a table of its last rows values.
+// view returns the drawing of a series, and a table of its last values, at most rows.
 func (s *Series) view(rows int) seriesView {
 	v := seriesView{Title: s.Title(), Now: format(s.now(), s.Unit), Plot: s.plot(), LeftOut: max(0, len(s.Points)-rows)}
 	if n := len(s.Levels); n > 1 {

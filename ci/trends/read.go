@@ -223,7 +223,7 @@ func belongs(r report.Report, a images.Artifact) bool {
 	return !slices.ContainsFunc(r.Stages, func(s report.Stage) bool { return s.Name == "build" && s.Status == report.Failed })
 }
 
-// addArtifact adds a run for an artifact without a report.
+// addArtifact adds a run for an artifact without a report, or a note if it lacks board or time.
 func (r *reader) addArtifact(name string, a images.Artifact) {
 	if a.Board == "" || a.Built.IsZero() {
 		r.note("%s: an artifact without its board or time", filepath.Join(name, images.ArtifactName))

@@ -18,7 +18,7 @@ type File struct {
 	*sealed.File
 }
 
-// Open opens a file and reads the headers of the stream in it.
+// Open opens a file and reads the headers of the stream in it. The caller closes the file.
 func Open(path string) (*File, error) {
 	f, err := sealed.Open(path)
 	if err != nil {

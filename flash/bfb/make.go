@@ -199,7 +199,7 @@ func (o *inputFiles) readBase(ctx context.Context, path string) ([]piece, error)
 	return pieces, nil
 }
 
-// readPart opens a part's file, or takes its text, and computes the CRC-32.
+// readPart opens a part's file, or uses its text, and computes the CRC-32.
 func (o *inputFiles) readPart(ctx context.Context, p Part) (piece, error) {
 	i := piece{Image: Image{Name: p.kind.name, ID: p.kind.id, Version: p.version}, from: "the text for " + p.kind.name}
 	if p.path == "" {

@@ -66,7 +66,7 @@ func (c *Conn) Ask(ctx context.Context, argv ...string) (Result, error) {
 // AskOutput is Output with the limit of Ask.
 func (c *Conn) AskOutput(ctx context.Context, argv ...string) (string, error) {
 	r, err := c.Ask(ctx, argv...)
-	return c.printed(argv, r, err)
+	return c.trimmedOutput(argv, r, err)
 }
 
 // AskUpTo is FeedUpTo with the limit of Ask, which outside of Asking is at least longestAnswer.

@@ -32,7 +32,7 @@ func (q *question) Unwrap() error { return q.refusal }
 var asking = make(chan struct{}, 1)
 
 // dialAsking calls try until it succeeds or fails with an error that is no question. Before the
-// next try, it asks a person the question. It ends if nobody can answer, or the answer is an error.
+// next try, it asks a person the question. Without an answer, it returns try's or asking's error.
 func dialAsking(ctx context.Context, try func() (*link, error)) (*link, error) {
 	for {
 		link, err := try()

@@ -53,9 +53,9 @@ func BecomeUser(ctx context.Context) (user string, err error) {
 // standard input when it asks, and nowhere else: not into an argument, and to no file.
 type sudo struct{ user, password string }
 
-// findSudoPassword makes c run programs by sudo, and finds the password for that. It tries to run
-// "true", first without a password, then up to maxAsked times with the stored or typed one. If none
-// works, it returns ErrBecome. It does nothing if Become is "" or the login user.
+// findSudoPassword makes c run programs by sudo, and finds the password for that. It runs "true",
+// first without a password, then up to maxAsked times with the stored or, if attended, typed one.
+// If none works, it returns ErrBecome. It does nothing if Become is "" or the login user.
 func (c *Conn) findSudoPassword(ctx context.Context, attended bool) error {
 	a := c.login.addr
 	if a.Become == "" || a.Become == a.User {
@@ -203,8 +203,8 @@ func (e *boardProgram) commandLine(argv []string) string {
 	return quoteCommand(slices.Concat(asking, []string{"-H", "-u", e.sudo.user, "--", "sh", "-c", script, "sh"}, argv))
 }
 
-// Write passes standard error on to out. Before the program starts, it holds up to maxHeldBytes,
-// removes sudo's prompts, signals each on prompts, and drops what precedes the ready mark.
+// Write passes standard error on to e.out. Before the program starts, it holds up to maxHeldBytes,
+// removes sudo's prompts, signals each on e.prompts, and drops what precedes the ready mark.
 func (e *boardProgram) Write(b []byte) (int, error) {
 	e.mu.Lock()
 	if e.inside {
@@ -238,7 +238,7 @@ func (e *boardProgram) ReadFrom(r io.Reader) (int64, error) {
 	return copyByHand(e, r)
 }
 
-// passHeld moves the first n held bytes to out and, before the program starts, sets words to them.
+// passHeld moves the first n held bytes to e.out and, before the program starts, to e.words too.
 func (e *boardProgram) passHeld(n int) {
 	if !e.inside {
 		e.words = bytes.Clone(e.held[:n])
@@ -254,7 +254,7 @@ func (e *boardProgram) hasStarted() (words []byte, ok bool) {
 	return e.words, e.inside
 }
 
-// endErrors passes all held bytes on when standard error has ended, and closes over. It works once.
+// endErrors passes all held bytes on when standard error has ended, and closes e.over, once.
 func (e *boardProgram) endErrors() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -123,7 +123,7 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// currentLink returns the connection's link, or an error after Close.
+// currentLink returns c's SSH connection, even if it is lost, or an error after Close.
 func (c *Conn) currentLink() (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -41,8 +41,8 @@ type route struct {
 }
 
 // resolveHost returns the Address of a machine as "ssh -G" describes it, with its jump hosts in
-// Via. jumps replaces the machine's own ProxyJump setting. As with ssh, the last of several jump
-// hosts is reached through those before it, and the first may have a jump host of its own.
+// Via. jumps, unless "", replaces the machine's own ProxyJump setting. As with ssh, the last of
+// several jump hosts is reached through those before it, and the first may have one of its own.
 func (r route) resolveHost(ctx context.Context, given Address, jumps string) (Address, error) {
 	c, err := querySSH(ctx, given, jumps)
 	if err != nil {

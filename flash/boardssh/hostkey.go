@@ -21,8 +21,8 @@ import (
 )
 
 // checkHostKey returns nil if the server's host key is trusted, and an ErrHostKey if the key is
-// revoked, is not among given Pins, or is not the known key. It pins an unknown key in Pins.
-// Without Pins, an unknown key is a question to the person.
+// revoked, is not among given Pins, or is not the known key. It pins an unknown key in Pins. For an
+// unknown key without Pins, it returns a *question, which the caller asks a person.
 func (l *login) checkHostKey(ctx context.Context, key ssh.PublicKey) error {
 	if err := checkRevoked(ctx, l.addr.Revoked, key); err != nil {
 		return l.untrustedError(key, err)

@@ -110,7 +110,7 @@ func readCertificate(file string) (*ssh.Certificate, error) {
 }
 
 // readKeys reads the address's keys and certificates, and for each key the certificate
-// FILE-cert.pub, if it exists. It adds unusable files to l.skipped.
+// FILE-cert.pub, if it exists. The errors of unusable files go into l.skipped.
 func (l *login) readKeys() {
 	certificates := slices.Clone(l.addr.Certificates)
 	for _, file := range l.addr.Identities {
@@ -204,8 +204,8 @@ func (l *login) addCertificates(c candidate) []candidate {
 	return append(list, c)
 }
 
-// chooseKeys takes the first maxOffered keys of all, without repeats, and sorts those
-// with a passphrase last. It adds the other keys to l.left.
+// chooseKeys takes the first maxOffered keys of all, without repeats, and sorts those with a
+// passphrase last. It adds a line to l.left for each other key.
 func (l *login) chooseKeys(all []candidate) []ssh.Signer {
 	var chosen []candidate
 	for _, c := range all {
@@ -278,8 +278,8 @@ func (k lockedKey) SignWithAlgorithm(rand io.Reader, data []byte, _ string) (*ss
 }
 
 // askPassphrase asks for the passphrase and stores the unlocked key for all boards of this run.
-// With an empty answer, or after maxAsked wrong ones, the run does not use the key. It does not ask
-// again for a key that was unlocked or given up.
+// After an empty answer or maxAsked wrong ones, it returns nil, and the run does not use the key.
+// It does not ask again for a key that was unlocked or given up.
 func (k lockedKey) askPassphrase(ctx context.Context, t *terminal) error {
 	if key, givenUp := unlocked.findKey(k.public); key != nil || givenUp {
 		return nil

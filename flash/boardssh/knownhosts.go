@@ -181,13 +181,13 @@ func (a Address) Name() string {
 
 func sameKey(a, b ssh.PublicKey) bool { return bytes.Equal(a.Marshal(), b.Marshal()) }
 
-// findPins returns the lines with this marker ("": without one) for which about returns true.
-func (t *knownHosts) findPins(marker string, about func(pin) bool) []pin {
+// findPins returns the lines with this marker ("": without one) for which matches returns true.
+func (t *knownHosts) findPins(marker string, matches func(pin) bool) []pin {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var found []pin
 	for _, p := range t.pins {
-		if p.marker == marker && about(p) {
+		if p.marker == marker && matches(p) {
 			found = append(found, p)
 		}
 	}

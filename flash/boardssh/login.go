@@ -150,7 +150,7 @@ func (l *login) connectAgent(ctx context.Context) (net.Conn, []ssh.Signer) {
 }
 
 // handshake authenticates the server and the user over w and returns the SSH connection, with
-// watchSilence running. It closes w on an error. ctx limits both the board and the agent.
+// watchSilence running. It closes w on an error. The end of ctx interrupts board and agent.
 func (l *login) handshake(ctx context.Context, w *wire) (*link, error) {
 	agentConn, inAgent := l.connectAgent(ctx)
 	if agentConn != nil {

@@ -113,7 +113,7 @@ func (c *Conn) shellError(printed []byte) error {
 // login shell adds is an error, because it would be in the output of every program.
 func (c *Conn) CheckShell(ctx context.Context) error {
 	r, err := c.Ask(ctx, "true")
-	if _, err = c.printed([]string{"true"}, r, err); err == nil && len(r.Stdout) > 0 {
+	if _, err = c.trimmedOutput([]string{"true"}, r, err); err == nil && len(r.Stdout) > 0 {
 		err = fmt.Errorf("the login shell of %s prints text of its own at every login: %s; look into ~/.bashrc, /etc/profile.d and /etc/ssh/sshrc on the board\nnext: ssh %s true  # must print nothing",
 			c.addr, Printable(string(r.Stdout[:min(len(r.Stdout), maxShownBytes)])), c.login.sshArgs())
 	}
@@ -281,11 +281,11 @@ func copyByHand(to io.Writer, r io.Reader) (int64, error) {
 // Output runs a program, which must succeed, and returns its trimmed standard output.
 func (c *Conn) Output(ctx context.Context, argv ...string) (string, error) {
 	r, err := c.Run(ctx, argv...)
-	return c.printed(argv, r, err)
+	return c.trimmedOutput(argv, r, err)
 }
 
-// printed returns the trimmed standard output of r, or err, or an error if r's status is not 0.
-func (c *Conn) printed(argv []string, r Result, err error) (string, error) {
+// trimmedOutput returns r.Stdout without outer blanks, or err, or an error if r.Status is not 0.
+func (c *Conn) trimmedOutput(argv []string, r Result, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}
@@ -323,7 +323,7 @@ const maxHeldBytes = 8 << 10
 // shellPrefix returns the start of a shell line: it prints mark and pid, then execs the rest.
 func (p *pidLine) shellPrefix() string { return "echo '" + p.mark + "'$$ >&2; exec " }
 
-// Write passes all but the marked line, which sets pid, to out. Until that line it holds up to
+// Write writes all but the marked line, which sets pid, to out. Before that line it buffers up to
 // maxHeldBytes.
 func (p *pidLine) Write(b []byte) (int, error) {
 	p.mu.Lock()
@@ -374,7 +374,7 @@ func (p *pidLine) passHeld(n int) {
 	p.held = bytes.Clone(p.held[n:])
 }
 
-// flushHeld passes the held bytes on at the end of the output, and calls over.
+// flushHeld passes the held bytes on at the end of the output, and calls p.over each time.
 func (p *pidLine) flushHeld() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -22,9 +22,9 @@ type SFTP struct {
 	allowed atomic.Int64 // nanoseconds of silence that are allowed in addition to the limit
 }
 
-// OpenSFTP starts the board's sftp-server, by sudo if the connection uses it. It calls opened as
+// OpenSFTP starts the board's sftp-server, by sudo if the connection uses it. It calls onOpen as
 // soon as it has a session, which may be the only one that the board allows.
-func (c *Conn) OpenSFTP(ctx context.Context, opened func()) (*SFTP, error) {
+func (c *Conn) OpenSFTP(ctx context.Context, onOpen func()) (*SFTP, error) {
 	link, err := c.currentLink()
 	if err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (c *Conn) OpenSFTP(ctx context.Context, opened func()) (*SFTP, error) {
 	if err != nil {
 		return nil, err
 	}
-	opened()
+	onOpen()
 	s := &SFTP{link: link, session: session}
 	if err = link.doWithin(ctx, func() { session.Close() }, func() error { return s.startServer(c.login) }); err != nil {
 		s.Close()

@@ -141,7 +141,7 @@ func (l *link) dropLink() {
 
 // explainLoss adds an ErrSilent to err if Slipway closed the connection of a silent board.
 func (l *link) explainLoss(err error) error {
-	if err != nil && l.dumb.Load() && !errors.Is(err, ErrSilent) {
+	if err != nil && l.silent.Load() && !errors.Is(err, ErrSilent) {
 		return fmt.Errorf("%w (%w)", silentError(min(goneAfter, l.limit)), err)
 	}
 	return err
@@ -167,7 +167,7 @@ type activity struct {
 	some int // bytes of output since last, too few to count
 }
 
-// countOwnWork adds n to the number of Slipway's own tasks that run, and restarts the silence.
+// countOwnWork adds n to the number of Slipway's own tasks that run. The silence begins again.
 // While one runs, the board is not silent.
 func (p *activity) countOwnWork(n int) {
 	p.mu.Lock()
@@ -271,7 +271,7 @@ func (l *link) checkProgramRuns(p *activity, pid *pidLine, ended <-chan struct{}
 }
 
 // isProgramRunning reports whether the program with this pid, or its process group, still exists on
-// the board. A board that refuses a further session counts as yes, because it answers.
+// the board. A board that refuses a further session counts as yes, because it answers. pid 0 is no.
 func (l *link) isProgramRunning(pid int) bool {
 	if pid <= 1 {
 		return false
@@ -323,7 +323,7 @@ type traffic struct {
 // trickle is how many bytes of an unfinished answer count as progress.
 const trickle = 4 << 10
 
-// quietFor returns how long the board has been silent. It is 0 if the board owes nothing.
+// quietFor returns how long the board has been silent. It is 0 if the board owes no answer.
 func (t *traffic) quietFor() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -333,7 +333,7 @@ func (t *traffic) quietFor() time.Duration {
 	return time.Since(t.last)
 }
 
-// beginWrite notes that a request is being written. If the board owed nothing, the silence starts.
+// beginWrite counts a request that is being written. The silence starts if no answer was owed.
 func (t *traffic) beginWrite() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -343,7 +343,7 @@ func (t *traffic) beginWrite() {
 	t.writing++
 }
 
-// endWrite notes that the request of a beginWrite is written, or has failed.
+// endWrite subtracts the request of a beginWrite, which is written or has failed.
 func (t *traffic) endWrite() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -115,7 +115,7 @@ func unlockFor(ctx context.Context, a Address) error {
 	return nil
 }
 
-// lockedKeys returns the usable keys that need a passphrase, or no keys and open if one needs none.
+// lockedKeys returns the usable keys that need a passphrase, or no keys and true if one needs none.
 func (l *login) lockedKeys(inAgent []ssh.Signer) (keys []lockedKey, open bool) {
 	for _, id := range l.identities {
 		c, err := id.findSigner(inAgent)

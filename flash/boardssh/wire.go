@@ -63,7 +63,7 @@ type link struct {
 	wire   *wire
 	gone   chan struct{} // closed when the connection has ended
 	probed atomic.Bool   // a probe has not been answered yet
-	dumb   atomic.Bool   // Slipway closed it because the board was silent
+	silent atomic.Bool   // Slipway closed it because the board was silent
 	limit  time.Duration // how long the board may be silent
 }
 
@@ -117,8 +117,8 @@ func (l *login) dialHost(ctx context.Context) (net.Conn, error) {
 	return l.addr.dialDirect(ctx)
 }
 
-// watchSilence closes the connection and marks it dumb after the silence limit, at most goneAfter,
-// and sends probes before that. It returns when the connection has ended.
+// watchSilence closes the connection and marks it silent after the silence limit, at most
+// goneAfter, and sends probes before that. It returns when the connection has ended.
 func (l *link) watchSilence() {
 	gone := min(goneAfter, l.limit)
 	ask := min(probeAfter, gone/4)
@@ -132,7 +132,7 @@ func (l *link) watchSilence() {
 		}
 		switch silence := l.wire.silentFor(); {
 		case silence > gone:
-			l.dumb.Store(true)
+			l.silent.Store(true)
 			l.dropLink()
 		case silence >= ask/2:
 			go l.sendProbe()

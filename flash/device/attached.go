@@ -54,7 +54,7 @@ func rshimField(said, name string) string {
 	return ""
 }
 
-// readInTime reads up to 64 KiB of a driver's file, or returns os.ErrDeadlineExceeded after limit.
+// readInTime reads up to 64 KiB of path. After limit it abandons the read: os.ErrDeadlineExceeded.
 func readInTime(path string, limit time.Duration) (string, error) {
 	const longest = 64 << 10
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -73,7 +73,7 @@ func readInTime(path string, limit time.Duration) (string, error) {
 }
 
 // listFiles lists those of the files that are regular, as virtual disks with the content that it
-// can read. It sets Unread for one whose use it cannot examine.
+// can read. It sets Unread for one whose use it cannot examine, or that it cannot read completely.
 func (m machine) listFiles(files []string) (found []Device) {
 	for _, path := range files {
 		info, err := os.Stat(path)
@@ -81,11 +81,9 @@ func (m machine) listFiles(files []string) (found []Device) {
 			continue
 		}
 		d, err := m.fileDevice(path, info)
-		if err != nil {
-			d.Unread = unreadReason(err)
-		} else if disk, err := probeFile(path, d.SizeBytes, 512); err == nil {
-			d.fillContent(filepath.Base(path), disk)
-		}
+		disk, unread := probeFile(path, d.SizeBytes, 512)
+		d.fillContent(filepath.Base(path), disk)
+		d.Unread = unreadReason(cmp.Or(err, unread))
 		found = append(found, d)
 	}
 	return found

@@ -87,6 +87,18 @@ func TestListVirtualDisks(t *testing.T) {
 	}
 }
 
+// A file of sysfs opens, but the kernel returns fewer bytes than its size says.
+func TestListUnreadableVirtualDisk(t *testing.T) {
+	const short = "/sys/kernel/uevent_seqnum"
+	if info, err := os.Stat(short); err != nil || info.Size() == 0 {
+		t.Skipf("needs sysfs: mount -t sysfs sysfs /sys: %v", err)
+	}
+	got, err := fake(t, "").listAll(t.Context(), []string{short})
+	if err != nil || len(got) != 1 || !strings.Contains(got[0].Unread, " bytes at 0: ") {
+		t.Errorf("list = %+v, %v; want the error of reading %s", got, err, short)
+	}
+}
+
 // What is on a real device is shown, by the kernel's partitions and by the table's.
 func TestDevicesShowsContent(t *testing.T) {
 	device, _ := flashtest.Loop(t, 8*mib)

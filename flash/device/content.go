@@ -44,7 +44,7 @@ type answer struct {
 
 // cachedContent returns the content of the last read if the device is the same and nobody wrote to
 // it since; else read's results. A watch that read all disks each second would never let them spin
-// down. It always reads before Linux 5.15, which has no diskseq.
+// down. It always reads without m.cache, or without a diskseq (before Linux 5.15).
 func (m machine) cachedContent(dir string, d *Device, read func() (answer, bool)) (answer, bool) {
 	counts := strings.Fields(readAttribute(dir, "stat"))
 	if m.cache == nil || d.sequence == "" || len(counts) < 12 {
@@ -62,7 +62,7 @@ func (m machine) cachedContent(dir string, d *Device, read func() (answer, bool)
 	return a, ok
 }
 
-// probeContent reads a device's content; false if the device does not answer in time.
+// probeContent reads a device's content. After the limit it returns false; the read continues.
 func (m machine) probeContent(path string, sizeBytes int64, sector int) (answer, bool) {
 	var a answer
 	if !inTime(cmp.Or(m.patience, patience), func() { a.disk, a.err = probeFile(path, sizeBytes, sector) }) {

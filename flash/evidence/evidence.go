@@ -253,7 +253,7 @@ func addTracked(b *sbom.Bill, tracker string) error {
 	return nil
 }
 
-// summarise counts the packages, licences and flaws, and keeps the open flaws.
+// summarise counts packages, licences and flaws, finds the worst score, and lists the open flaws.
 func summarise(b sbom.Bill) *Bill {
 	s := &Bill{Forms: b.Forms, Packages: len(b.Packages), Licences: b.Licences(), Checked: b.Checked}
 	for _, f := range b.Flaws {

@@ -81,7 +81,7 @@ func pathIn(folder, name string) string {
 	return filepath.Join(folder, name)
 }
 
-// readSigners reads the list of signers that p names, if any, by read. folder has relative names.
+// readSigners reads p's list of signers, if any, into p.signers. Relative names are in folder.
 func (p *Policy) readSigners(folder string, read func(name string) ([]byte, error)) error {
 	if p.Signers == "" {
 		return nil
@@ -210,7 +210,7 @@ func (p Policy) judgeLicences(b sbom.Bill) error {
 			}
 		}
 	}
-	return listed("refused licences", found)
+	return listError("refused licences", found)
 }
 
 // judgeFlaws returns an error that names open flaws without a score or of at least p.Flaws.Below,
@@ -229,11 +229,11 @@ func (p Policy) judgeFlaws(b sbom.Bill) error {
 			found = append(found, fmt.Sprintf("%s in %s (%.1f)", f.ID, f.Package, f.Score))
 		}
 	}
-	return listed("open flaws", found)
+	return listError("open flaws", found)
 }
 
-// listed sorts found, and returns an error with their number and the first five; nil without any.
-func listed(what string, found []string) error {
+// listError sorts found, and returns an error with their number and first five; nil without any.
+func listError(what string, found []string) error {
 	if len(found) == 0 {
 		return nil
 	}

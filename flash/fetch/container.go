@@ -62,9 +62,9 @@ func openLocalImage(ref reference) (*oci.Source, error) {
 	return source, nil
 }
 
-// fetchArchive fetches a whole archive and opens it.
-func fetchArchive(ctx context.Context, where string, o Options) (*oci.Source, error) {
-	origin, err := Open(ctx, where, o)
+// fetchArchive fetches the whole archive that a reference, text, names, and opens it.
+func fetchArchive(ctx context.Context, text string, o Options) (*oci.Source, error) {
+	origin, err := Open(ctx, text, o)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (s *registryStore) findImage(ctx context.Context, platform v1.Platform) (*o
 	return image, err
 }
 
-// fetchManifest fetches a manifest by its tag or digest, and keeps its bytes.
+// fetchManifest fetches a manifest by tag or digest into s.documents. It returns digest and size.
 func (s *registryStore) fetchManifest(ctx context.Context, name string) (v1.Descriptor, error) {
 	data, err := s.registry.fetchManifest(ctx, name)
 	if err != nil {

@@ -180,7 +180,7 @@ func (d *download) resumePartial(ctx context.Context) error {
 	return d.restart()
 }
 
-// restart discards the partial file's bytes and record. If it had bytes, that counts in d.starts.
+// restart discards the partial file's bytes and record. If it had bytes, d.starts grows by one.
 func (d *download) restart() error {
 	if d.have > 0 {
 		d.starts++
@@ -352,7 +352,7 @@ func (d *download) cachedPart() cachedPart {
 }
 
 // acceptResponse checks a response against the partial file, the expected size and the free space,
-// drops the cached file, and begins the progress step. If beginning or size differ, it starts over:
+// sets d.cached to nil, and begins the progress step. If beginning or size differ, it starts over:
 // with this response if that begins at 0, else it returns an error.
 func (d *download) acceptResponse(ctx context.Context, a fileResponse) error {
 	d.cached = nil // the server has another version
@@ -448,7 +448,7 @@ func (d *download) maxBytes() int64 {
 }
 
 // saveCheckpoint syncs the partial file and records its size and digest, so that a later run can
-// resume it. It does nothing without a validator. After a failure the former checkpoint counts.
+// resume it. It does nothing without a validator. After a failure the former checkpoint remains.
 func (d *download) saveCheckpoint() {
 	if d.have == d.proved || d.validator == "" || d.f.Sync() != nil {
 		return

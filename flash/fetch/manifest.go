@@ -87,7 +87,7 @@ func choosePlatform(index oci.Document, arch string) (ocispec.Descriptor, error)
 }
 
 // artifactOf returns the files of a manifest; one without a name becomes disk.img. It refuses an
-// index, a container image, no files, and unsafe or duplicate file names. The result keeps title.
+// index, a container image, no files, and unsafe or duplicate names. It stores title unchecked.
 func artifactOf(d oci.Document, title string) (*artifact, error) {
 	a, seen := &artifact{title: title}, map[string]bool{}
 	if d.IsIndex() {

@@ -115,7 +115,7 @@ func parseFile(text, _ string) (reference, error) {
 	return reference{kind: kindPath, text: u.Path, path: u.Path}, nil
 }
 
-// parseHTTP parses a web address. It keeps its login apart, and refuses one without a file name.
+// parseHTTP parses a web address. It stores the login apart, and refuses an address of no file.
 func parseHTTP(text, _ string) (reference, error) {
 	u, err := url.Parse(text)
 	if err != nil { // url.Parse's error repeats a password

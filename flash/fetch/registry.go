@@ -108,7 +108,7 @@ func (r *registry) explainError(ctx context.Context, err error) error {
 	return permanentError{printableError{err}}
 }
 
-// explainAnswer returns an answerError with a registry's status and the message of its first error.
+// explainAnswer returns the error of a registry's status and first message; for 401 loginError's.
 func (r *registry) explainAnswer(answer *errcode.ErrorResponse) error {
 	code := answer.StatusCode
 	status := fmt.Sprintf("%d %s", code, http.StatusText(code))
@@ -170,7 +170,7 @@ func (r *registry) resolveReference(ctx context.Context, ref reference, arch str
 }
 
 // fetchManifest fetches a manifest by tag or digest. It verifies the digest in name, or else the
-// one that the registry sends, and limits the size.
+// one that the registry sends. It refuses one over oci.MaxDocumentBytes.
 func (r *registry) fetchManifest(ctx context.Context, name string) (data []byte, err error) {
 	err = r.try(ctx, r.repo.Reference.Repository, func(ctx context.Context, repo *remote.Repository) error {
 		d, body, err := repo.FetchReference(ctx, name)

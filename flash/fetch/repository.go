@@ -135,7 +135,7 @@ type uploadBody struct {
 	ended bool
 }
 
-// Read reads the content, counts it, and restarts the timer: after the last byte with answerLimit.
+// Read reads content, calls count, and restarts the timer, after the last byte with answerLimit.
 func (b *uploadBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -153,7 +153,7 @@ func (b *uploadBody) Read(p []byte) (int, error) {
 }
 
 // end stops the body and returns the result of the upload: ErrOther or the file's error, if the
-// content was wrong, else err, the request's error. An error takes the sent bytes back from count.
+// content was wrong, else err, the request's error. If err is not nil, it calls count with -b.sent.
 func (b *uploadBody) end(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -112,7 +112,7 @@ func addFiles(ctx context.Context, root *fs.Inode, dpus []*DPU) {
 	}
 }
 
-// Pushed returns the bytes written to boot since it was last opened, and counts finished pushes.
+// Pushed returns the bytes written to boot since it was last opened, and how many pushes ended.
 func (d *DPU) Pushed() (data []byte, pushes int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -204,7 +204,7 @@ func (b *boot) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Err
 // bootHandle is an open boot.
 type bootHandle struct{ dpu *DPU }
 
-// Write takes pushed bytes, at most TakesOnly. After HangAfter bytes it waits for an interrupt or
+// Write adds up to TakesOnly bytes to d.pushed. After HangAfter bytes it waits for an interrupt or
 // TimeOut, and fails. After DeafAfter bytes each call logs all of Says and returns ETIMEDOUT.
 func (p *bootHandle) Write(ctx context.Context, data []byte, _ int64) (uint32, syscall.Errno) {
 	d := p.dpu

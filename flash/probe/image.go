@@ -30,13 +30,13 @@ func CheckImage(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
 		return errors.New("it is a fixed VHD disk\nnext: qemu-img convert -f vpc -O raw IMAGE disk.img")
 	}
 	whole := &source{r: s.r, size: sizeBytes, failure: s.failure}
-	holds := whole.identifyContent()
-	l, err := s.readExtents(holds.Type)
+	content := whole.identifyContent()
+	l, err := s.readExtents(content.Type)
 	switch {
 	case err != nil:
 		return err
 	case l == nil:
-		return whole.explainNoTable(holds)
+		return whole.explainNoTable(content)
 	}
 	return l.checkSize(sizeBytes, sectorBytes)
 }
@@ -90,9 +90,9 @@ type extent struct {
 }
 
 // readExtents returns the partitions of the MBR or GPT, even outside the disk; nil without a table.
-// holds is the file system's type. A GPT that is damaged, or that Linux would not see, is an error.
-func (s *source) readExtents(holds string) (*tableExtents, error) {
-	old := s.readMBRExtents(holds)
+// fsType is the whole disk's. A GPT that is damaged, or that Linux would not see, is an error.
+func (s *source) readExtents(fsType string) (*tableExtents, error) {
+	old := s.readMBRExtents(fsType)
 	if old != nil && !old.gpt { // Linux then ignores a GPT that an earlier use left
 		return old, nil
 	}
@@ -119,11 +119,11 @@ func (h *gptHeader) listExtents() (all []extent) {
 	return all
 }
 
-// readMBRExtents returns the partitions of the MBR; nil without one, and if holds is a file system
-// that begins like one. gpt is set if it protects a GPT. An ISO's partition may begin at sector 0.
-func (s *source) readMBRExtents(holds string) *tableExtents {
+// readMBRExtents returns the partitions of the MBR; nil without one, and if fsType is one that
+// begins like an MBR. gpt is set if it protects a GPT. An ISO's partition may begin at sector 0.
+func (s *source) readMBRExtents(fsType string) *tableExtents {
 	p := s.bytesAt(0, 512)
-	if p[510] != 0x55 || p[511] != 0xaa || slices.Contains([]string{"vfat", "ntfs", "exfat", "BitLocker"}, holds) {
+	if p[510] != 0x55 || p[511] != 0xaa || slices.Contains([]string{"vfat", "ntfs", "exfat", "BitLocker"}, fsType) {
 		return nil
 	}
 	l := &tableExtents{}
@@ -133,7 +133,7 @@ func (s *source) readMBRExtents(holds string) *tableExtents {
 			return nil
 		case e.kind == protective:
 			l.gpt = true
-		case e.count > 0 && (e.kind != 0 && e.start > 0 || holds == "iso9660"):
+		case e.count > 0 && (e.kind != 0 && e.start > 0 || fsType == "iso9660"):
 			l.parts = append(l.parts, extent{i + 1, uint64(e.start + e.count)})
 		}
 		if e.isExtended() {
@@ -170,8 +170,7 @@ func (l *tableExtents) checkSize(sizeBytes, sectorBytes int64) error {
 	return nil
 }
 
-// formatBytes returns a number of sectors in bytes, or a lower bound if it is too large, or 0 by
-// an overflow.
+// formatBytes returns sectors in bytes, or a lower bound if they are too many or overflowed to 0.
 func formatBytes(sectors uint64, sector int64) string {
 	if sectors == 0 || sectors > mostBytes {
 		return fmt.Sprintf("%d or more", int64(mostBytes))
@@ -252,7 +251,7 @@ func FindOtherFormat(head []byte) *OtherFormat {
 const wholeImageAdvice = "file IMAGE  # then give the image of the whole disk (of bitbake: the .wic)"
 
 // explainNoTable returns an error that says what an image without a partition table seems to be.
-func (s *source) explainNoTable(holds Content) error {
+func (s *source) explainNoTable(content Content) error {
 	head := s.readAt(0, int(min(s.size, 1<<20)))
 	next := wholeImageAdvice
 	what := ""
@@ -261,12 +260,12 @@ func (s *source) explainNoTable(holds Content) error {
 	}
 	switch {
 	case what != "":
-	case holds.Type == "squashfs" && s.hasSignature():
+	case content.Type == "squashfs" && s.hasSignature():
 		what, next = "a bundle of RAUC", "update --help"
-	case holds.Type == "iso9660":
+	case content.Type == "iso9660":
 		what = "an ISO image that only optical drives boot"
-	case holds.Type != "":
-		what = withName("a single "+holds.Type+" volume without a partition table", holds.Label)
+	case content.Type != "":
+		what = withName("a single "+content.Type+" volume without a partition table", content.Label)
 	case len(bytes.Trim(head, "\x00")) == 0:
 		what = fmt.Sprintf("%d bytes of zeros at its beginning, where a partition table belongs", len(head))
 	case isText(head):

@@ -14,10 +14,10 @@ const (
 	maxLogical    = 64
 )
 
-// readTable returns the GPT or MBR, sorted and with its faults, or nil if there is none. holds is
-// the type of the file system, whose first sector can look like a table.
-func (s *source) readTable(sector int64, holds string) *Table {
-	mbr := s.readMBR(max(sector, 512), holds)
+// readTable returns the GPT or MBR, sorted and with its faults, or nil if there is none. fsType
+// is the file system's on the whole source, whose first sector can look like a table.
+func (s *source) readTable(sector int64, fsType string) *Table {
+	mbr := s.readMBR(max(sector, 512), fsType)
 	t := cmp.Or(s.readGPT(sector, mbr), mbr)
 	if t == nil {
 		return nil
@@ -145,11 +145,11 @@ func formatGUID(p []byte) string {
 
 const protective = 0xee
 
-// readMBR reads an MBR and its logical partitions; nil without one, and if holds is a file system
-// that begins like one. A protective MBR has type gpt.
-func (s *source) readMBR(sector int64, holds string) *Table {
+// readMBR reads an MBR and its logical partitions; nil without one, and if fsType is one
+// that begins like an MBR. A protective MBR has type gpt.
+func (s *source) readMBR(sector int64, fsType string) *Table {
 	p := s.bytesAt(0, 512)
-	if p[510] != 0x55 || p[511] != 0xaa || slices.Contains([]string{"vfat", "ntfs", "exfat", "BitLocker"}, holds) {
+	if p[510] != 0x55 || p[511] != 0xaa || slices.Contains([]string{"vfat", "ntfs", "exfat", "BitLocker"}, fsType) {
 		return nil
 	}
 	t := &Table{Type: "dos"}

@@ -58,7 +58,7 @@ func Said(dir, text string) bool {
 }
 
 // Console connects a terminal to the machine's serial line until Ctrl-], the end of in, of the
-// machine or of ctx, none of which is an error.
+// machine or of ctx, none of which is an error. It may leave a goroutine that still reads in.
 func (v *VM) Console(ctx context.Context, in *os.File, out io.Writer) error {
 	line, err := v.dialConsole()
 	if err != nil {

@@ -138,7 +138,7 @@ func driverError(err error) error {
 const interruptLimit = 10 * time.Second
 
 // runInterruptible runs work, whose system calls may wait in the driver for minutes. If ctx ends,
-// it interrupts them by signals to their thread, until interruptLimit. Then it leaves work running.
+// it interrupts them by signals to their thread. After interruptLimit it returns before work does.
 func runInterruptible(ctx context.Context, work func(context.Context) error) error {
 	thread, done := make(chan int, 1), make(chan error, 1)
 	go func() {

@@ -182,7 +182,7 @@ func (f *follower) lastMessages() string {
 
 const lastLines = 3
 
-// logMessage logs a line with the time, and keeps the last lines. It notes the first write error.
+// logMessage logs a line with the time, adds it to f.last, and adds the first error to the verdict.
 func (f *follower) logMessage(line string) {
 	_, err := fmt.Fprintf(f.log, "%s %s\n", time.Now().UTC().Format("2006-01-02T15:04:05Z"), line)
 	if err != nil && !f.logFailed { // a full disk does not stop the following
@@ -252,8 +252,8 @@ func (f *follower) judgeMessages(lines []string) (bool, error) {
 	return false, nil
 }
 
-// checkLimits returns an error if silent (since the last message) or all (in total) is too long.
-func (f *follower) checkLimits(silent, all time.Duration) error {
+// checkLimits returns an error if silent (since the last message) or total is too long.
+func (f *follower) checkLimits(silent, total time.Duration) error {
 	switch {
 	case len(f.last) == 0 && silent > f.limits.First:
 		return fmt.Errorf("the stream was pushed whole, but the DPU said nothing for %v; is the stream one for this DPU? bfb check it, look at %s, and power the host off and on", f.limits.First, f.port.filePath("console"))
@@ -261,7 +261,7 @@ func (f *follower) checkLimits(silent, all time.Duration) error {
 		return fmt.Errorf("the DPU writes the NIC's firmware and has said nothing for %v%s; do not cut its power, look at %s", f.limits.Firmware, f.lastMessages(), f.port.filePath("console"))
 	case f.verdict.NICFirmware != firmwareBegun && len(f.last) > 0 && silent > f.limits.Silence:
 		return fmt.Errorf("the DPU has said nothing for %v%s; look at %s", f.limits.Silence, f.lastMessages(), f.port.filePath("console"))
-	case all > f.limits.All:
+	case total > f.limits.All:
 		return fmt.Errorf("the DPU has not said within %v that it is done%s; look at %s", f.limits.All, f.lastMessages(), f.port.filePath("console"))
 	}
 	return nil
@@ -276,8 +276,8 @@ type messageLog struct {
 	last   []string
 }
 
-// newMessages returns the messages of a reading after those of the last one, and keeps the reading.
-// It returns all if the reading does not begin with those, or if the driver clears read messages.
+// newMessages returns the messages of a reading after those of j.last, and sets j.last to it. It
+// returns all if the reading does not begin with those, or if the driver clears read messages.
 func (j *messageLog) newMessages(reading []string) []string {
 	if j.clears {
 		return reading

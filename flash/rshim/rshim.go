@@ -135,7 +135,7 @@ func (p *Port) Misc(ctx context.Context) (Misc, error) {
 	return m, nil
 }
 
-// CheckReady reads the misc file. It refuses a DPU that takes no stream, or another than last time.
+// CheckReady reads the misc file. It refuses a DPU that takes no stream, or is not the last call's.
 func (p *Port) CheckReady(ctx context.Context) (Misc, error) {
 	m, err := p.Misc(ctx)
 	if err != nil {

@@ -54,8 +54,8 @@ var (
 	powerCycle   = plaintext.Regexp(`(?i)power[- ]cycle is required`)
 )
 
-// addLine updates the verdict with a message; it keeps up to 100 of level ERR. It returns true for
-// the final message, with an error if the DPU or its NIC's firmware failed.
+// addLine updates the verdict with a message, and adds up to 100 of level ERR to v.Errors. It
+// returns true for the final message, with an error if the DPU or its NIC's firmware failed.
 func (v *Verdict) addLine(line string) (bool, error) {
 	v.followFirmware(line)
 	v.PowerCycle = v.PowerCycle || powerCycle().MatchString(line)

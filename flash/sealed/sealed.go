@@ -137,7 +137,7 @@ func (f *File) Stat() (fs.FileInfo, error) { return f.file.Stat() }
 // Close closes the file.
 func (f *File) Close() error { return f.file.Close() }
 
-// Seal returns the file's SHA-256. Unless the file is sealed, it reads, counts and seals all of it.
+// Seal returns the file's SHA-256. It first reads an unsealed file by f.Reader, which seals it.
 func (f *File) Seal(ctx context.Context, count func(int64)) (string, error) {
 	if f.digest == nil {
 		if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, f.Reader(ctx, count), make([]byte, 16*chunkBytes)); err != nil {
@@ -147,7 +147,7 @@ func (f *File) Seal(ctx context.Context, count func(int64)) (string, error) {
 	return hex.EncodeToString(f.digest.Sum(nil)), nil
 }
 
-// Reader returns a reader that counts bytes and fails once ctx ends. Its end seals an unsealed f.
+// Reader returns a reader of f. It calls count with each read's size, and at the end seals f.
 func (f *File) Reader(ctx context.Context, count func(int64)) io.Reader {
 	r := &reader{ctx: ctx, file: f, count: count, in: io.NewSectionReader(f, 0, f.size+1)}
 	if f.digest == nil {
@@ -164,8 +164,8 @@ type reader struct {
 	digest *Digest // nil: the file is sealed
 }
 
-// Read reads and hashes the next bytes. At the end it keeps the digest, so that ReadAt can prove what
-// it reads. It returns ErrChanged if the file has another size than before.
+// Read reads the next bytes. It hashes those of an unsealed file, and seals it at the end, so that
+// ReadAt can prove what it reads. It returns ErrChanged if that file has another size than before.
 func (r *reader) Read(p []byte) (int, error) {
 	if r.ctx.Err() != nil {
 		return 0, context.Cause(r.ctx)
@@ -218,7 +218,7 @@ type chunk struct {
 }
 
 // readPart copies chunk i, of length bytes, from the file's offset off to p. It reads and verifies
-// the chunk, unless it is kept.
+// the chunk, unless f.chunks has it.
 func (f *File) readPart(p []byte, off, i, length int64) (int, error) {
 	c, ok := f.chunks.Get().(*chunk)
 	if !ok {

@@ -54,11 +54,12 @@ func parseFrameHeader(p []byte) (frameHeader, error) {
 	if stored.SingleSegment {
 		h.windowBytes = h.sizeBytes
 	}
-	return h, h.checkWindow()
+	err = h.limitWindow()
+	return h, err
 }
 
-// checkWindow limits the window to the content, and returns an error above maxWindowBytes.
-func (h *frameHeader) checkWindow() error {
+// limitWindow lowers h.windowBytes to the content's size, and refuses more than maxWindowBytes.
+func (h *frameHeader) limitWindow() error {
 	if h.sizeBytes >= 0 {
 		h.windowBytes = min(h.windowBytes, h.sizeBytes)
 	}

@@ -81,7 +81,7 @@ func (c *Cleaned) choose(all []Entry, opt CleanOptions) {
 		if e.Other == "" {
 			seen[e.Board]++
 		}
-		if why := opt.keeps(e, seen[e.Board]); why != "" {
+		if why := opt.keepReason(e, seen[e.Board]); why != "" {
 			c.Kept = append(c.Kept, Kept{e, why})
 		} else {
 			c.Gone = append(c.Gone, e)
@@ -89,9 +89,9 @@ func (c *Cleaned) choose(all []Entry, opt CleanOptions) {
 	}
 }
 
-// keeps returns why to keep an artifact, the nth newest of its board; "" to remove it. It keeps
-// what is not Slipway's, has no date, or has a person's tag, and the newest of each board.
-func (o CleanOptions) keeps(e Entry, nth int) string {
+// keepReason returns why to keep an artifact, the nth newest of its board; "" to remove it. It
+// keeps what is not Slipway's, has no date, or has a person's tag, and the newest of each board.
+func (o CleanOptions) keepReason(e Entry, nth int) string {
 	pinned := slices.IndexFunc(e.Tags, func(tag string) bool { return tag != defaultTag(e.Board, e.Key) })
 	switch {
 	case e.Other != "":

@@ -133,7 +133,7 @@ func (f *folder) has(_ context.Context, d v1.Descriptor) (bool, error) {
 	return err == nil && info.Mode().IsRegular() && info.Size() == d.Size, err
 }
 
-// put copies a blob into the folder. It keeps nothing of a blob with another size or digest.
+// put copies a blob into the folder; nothing, and errChanged, if its size or digest differs.
 func (f *folder) put(ctx context.Context, b blob, sent func(int64)) error {
 	in, err := b.open()
 	if err != nil {

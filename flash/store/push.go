@@ -73,7 +73,7 @@ func Push(ctx context.Context, dir, reports, reference string, tags []string) (P
 	return p, nil
 }
 
-// send puts the missing blobs, several at once, then the manifest with its tags. p counts files.
+// send puts the missing blobs, several at once, then the tagged manifest, and sets p's counts.
 func (p *Pushed) send(ctx context.Context, s Store, c content) error {
 	var mu sync.Mutex
 	group, inner := errgroup.WithContext(ctx)

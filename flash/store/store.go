@@ -57,7 +57,7 @@ const (
 	toClean = "pull,delete"
 )
 
-// open opens a folder by openFolder, or a repository, for any actions and without a request.
+// open opens a folder for the actions by openFolder, or returns a repository without a request.
 func open(place fetch.Place, actions string) (Store, error) {
 	if place.Folder == "" {
 		return &registry{place.Repository()}, nil

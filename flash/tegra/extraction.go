@@ -128,7 +128,7 @@ func (t *extraction) claimName(name string, k entryKind) error {
 	return nil
 }
 
-// copySparse copies size bytes and leaves holes for zeros. It refuses more or fewer bytes.
+// copySparse copies size bytes, with holes in place of zeros. It refuses more or fewer bytes.
 func copySparse(f *os.File, from io.Reader, size int64) error {
 	buf := make([]byte, len(zeros))
 	var at int64
@@ -191,18 +191,18 @@ func (t *extraction) makeSymlink(name, to string) error {
 	return t.root.Symlink(to, name)
 }
 
-// makeHardLink creates a second name of as, which must be an extracted file.
-func (t *extraction) makeHardLink(name, as string) error {
-	as, err := t.localName(as)
+// makeHardLink creates a second name of existing, which must be an extracted file.
+func (t *extraction) makeHardLink(name, existing string) error {
+	existing, err := t.localName(existing)
 	if err != nil {
 		return fmt.Errorf("hard link %q: %w", name, err)
 	}
-	if t.made[as] != file {
-		return fmt.Errorf("hard link %q: %q is no file before it in the archive", name, as)
+	if t.made[existing] != file {
+		return fmt.Errorf("hard link %q: %q is no file before it in the archive", name, existing)
 	}
 	if err := t.claimName(name, file); err != nil {
 		return err
 	}
 	t.files = append(t.files, name)
-	return t.root.Link(as, name)
+	return t.root.Link(existing, name)
 }

@@ -71,7 +71,7 @@ func copyLog(from, to string) {
 	}
 }
 
-// unmountBoard unmounts the command disk, which takes the board's commands, if it is still mounted.
+// unmountBoard unmounts the command disk, which receives commands for the board, if it is mounted.
 // It finds the disk by port or sessionID: the board may return on the same connector's faster bus.
 func (h Host) unmountBoard(port, session string) error {
 	data, err := os.ReadFile(filepath.Join(h.Proc, "self/mountinfo"))

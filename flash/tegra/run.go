@@ -86,7 +86,8 @@ type flashRun struct {
 	over       bool
 }
 
-// checkAndRun locks the port, checks the board and runs the script, alone if it accepts any board.
+// checkAndRun locks the port, checks the board and runs the script. It refuses a second script
+// that accepts any board, while one runs.
 func (r *flashRun) checkAndRun(ctx context.Context) (Result, error) {
 	if err := CheckPort(r.board.Port); err != nil {
 		return Result{}, err
@@ -155,8 +156,8 @@ func (h Host) lockAny() (*os.File, error) {
 	return h.lockAs("any", "another board is being flashed by scripts that do not say which board is meant; wait for it")
 }
 
-// lockAs locks the file slipway-usb-NAME in /run/lock, or in the temporary folder if that is
-// forbidden. The error is busy if another process has the lock.
+// lockAs opens and locks the file slipway-usb-NAME in /run/lock, or in the temporary folder if that
+// is forbidden. If another process has the lock, the error has the text busy.
 func (h Host) lockAs(name, busy string) (*os.File, error) {
 	dir := filepath.Join(h.Run, "lock")
 	if os.MkdirAll(dir, 0o755) != nil {
@@ -317,7 +318,7 @@ func (r *flashRun) explainEnd(err error) error {
 }
 
 // searchLogs searches each kept log's last MiB for known failures. Of these and the transcript's,
-// it keeps the one that is first in failures.
+// it keeps in transcript.known the one that is first in failures.
 func (r *flashRun) searchLogs() {
 	t := r.transcript
 	for _, path := range append(listPaths(r.board.Logs), listPaths(filepath.Join(r.board.Logs, "device-logs"))...) {

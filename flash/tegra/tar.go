@@ -77,7 +77,7 @@ type countingReader struct {
 	limits archiveLimits
 }
 
-// Read reads and counts. If c.before is set, it fails if the archive expands too much.
+// Read counts bytes, and zeros at the end. With c.before, it fails if the archive expands too much.
 func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	all := c.n.Add(int64(n))

@@ -174,7 +174,7 @@ func Force(ctx context.Context, h Host, port string, command func(context.Contex
 	})
 }
 
-// waitForRecovery waits up to forceLimit for a Jetson on the port with another number than before.
+// waitForRecovery waits up to forceLimit for a Jetson on the port whose USB number is not before.
 func (h Host) waitForRecovery(ctx context.Context, port string, before int) (Recovery, error) {
 	late := time.NewTimer(forceLimit)
 	defer late.Stop()

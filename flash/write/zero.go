@@ -83,7 +83,8 @@ func (c *Copy) zeroSpan(ctx context.Context, s source.Span) error {
 	return nil
 }
 
-// zeroPart has the device, after beginWriting, zero a span's aligned blocks, and else writes zeros.
+// zeroPart has the device zero a span's aligned blocks. It calls writeZeros for the edges, or for
+// all if the device cannot. It first runs beginWriting, unless the device has the image already.
 func (c *Copy) zeroPart(ctx context.Context, s source.Span) error {
 	inner := alignInside(s)
 	if inner.Len == 0 {

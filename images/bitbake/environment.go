@@ -108,9 +108,9 @@ func parseVariables(out []byte) (map[string]string, error) {
 	return vars, nil
 }
 
-// addedPrograms returns the first folder with a bitbake among those that the script added to PATH,
-// "" without one. It ignores folders of the user's own PATH: a bitbake there is not the project's.
-func addedPrograms(path string) string {
+// addedProgramDir returns the first folder with a bitbake that the script added to PATH, "" without
+// one. It ignores folders of the user's own PATH: a bitbake in these is not the project's.
+func addedProgramDir(path string) string {
 	users := filepath.SplitList(os.Getenv("PATH"))
 	for _, dir := range filepath.SplitList(path) {
 		if filepath.IsAbs(dir) && !slices.Contains(users, dir) && localfile.Exists(filepath.Join(dir, "bitbake")) {

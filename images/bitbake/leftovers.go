@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -103,23 +104,22 @@ func (b *brokenOff) stillRunning() []process {
 	return withChildren(left, listProcesses())
 }
 
-// lockHolder returns the ID of the process with the build folder's lock, 0 if none or not known.
+// lockHolder returns the ID of the process with the build folder's lock: 0 if none, -1 if unknown.
+// A starting server has the lock before it writes its ID there.
 func (t Tree) lockHolder() int {
 	f, err := os.Open(filepath.Join(t.Build, "bitbake.lock"))
-	if err != nil {
+	if errors.Is(err, os.ErrNotExist) {
 		return 0
+	}
+	if err != nil {
+		return -1
 	}
 	defer f.Close()
 	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
 		return 0
 	}
-	var text [64]byte
-	n, _ := f.Read(text[:])
-	words := strings.Fields(string(text[:n]))
-	if len(words) == 0 {
-		return 0
-	}
-	pid, _ := strconv.Atoi(words[0])
+	pid := -1
+	_, _ = fmt.Fscan(io.LimitReader(f, 64), &pid) // an error leaves it
 	return pid
 }
 

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"slipway/layers/localfile"
 )
 
@@ -41,6 +43,44 @@ func TestServerWithoutLockIsStopped(t *testing.T) {
 	}
 	if again := here.leftoverProcesses(); len(again) > 0 {
 		t.Errorf("left after stop = %v; want nothing", again)
+	}
+}
+
+// A server has the lock for a while before it writes its process ID there. Its sockets stay.
+func TestStopKeepsSocketsOfLockHolder(t *testing.T) {
+	for name, tt := range map[string]struct {
+		content    string
+		held, kept bool
+	}{
+		"starting":      {"", true, true},
+		"no process ID": {"none\n", true, true},
+		"running":       {fmt.Sprintf("%d localhost:8200\n", os.Getpid()), true, true},
+		"ended":         {fmt.Sprintf("%d\n", os.Getpid()), false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tree := Tree{Build: t.TempDir()}
+			lock, socket := filepath.Join(tree.Build, "bitbake.lock"), filepath.Join(tree.Build, "bitbake.sock")
+			must(t, os.WriteFile(lock, []byte(tt.content), 0o600))
+			must(t, os.WriteFile(socket, nil, 0o600))
+			f, err := os.Open(lock)
+			must(t, err)
+			defer f.Close()
+			if tt.held {
+				must(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
+			}
+			must(t, tree.stopProcesses(nil))
+			if kept := localfile.Exists(socket); kept != tt.kept {
+				t.Errorf("the socket is there: %v; want %v", kept, tt.kept)
+			}
+		})
+	}
+	tree := Tree{Build: t.TempDir()}
+	must(t, os.Symlink("bitbake.lock", filepath.Join(tree.Build, "bitbake.lock")))
+	if got := tree.lockHolder(); got != -1 {
+		t.Errorf("lockHolder of a lock that cannot be opened = %d; want -1", got)
+	}
+	if got := (Tree{Build: t.TempDir()}).lockHolder(); got != 0 {
+		t.Errorf("lockHolder without a lock = %d; want 0", got)
 	}
 }
 

@@ -31,7 +31,7 @@ const releaseTimeout = time.Minute
 
 // releaseMounts ends the schroot sessions and unmounts the file systems that tasks of this build
 // folder left, as root through sudo, and removes their schroot configuration. It does so also after
-// ctx has ended. The caller must hold the build folder, so that no other build runs in it.
+// ctx has ended. The caller must have locked the build folder, so that no other build runs in it.
 func (t Tree) releaseMounts(ctx context.Context) error {
 	build, err := filepath.EvalSymlinks(t.Build)
 	if err != nil {
@@ -54,7 +54,7 @@ func (t Tree) releaseMounts(ctx context.Context) error {
 	})
 }
 
-// endSessionsAndMounts ends schroot sessions with their programs, then unmounts mounts, as root.
+// endSessionsAndMounts force-ends schroot sessions, then unmounts mounts, as root. It joins errors.
 func endSessionsAndMounts(ctx context.Context, sessions, mounts []string) (err error) {
 	asRoot := func(argv ...string) {
 		_, failed := run.Output(ctx, run.Command{Argv: append([]string{"sudo", "-n"}, argv...)})

@@ -255,7 +255,7 @@ func namesByValue(sums map[string]int64) []string {
 	})
 }
 
-// sharedRows counts each kind of task's hits, misses and Broken, the most first, up to maxRows.
+// sharedRows counts hits, misses and failed unpackings for the maxRows most frequent task names.
 func (r Record) sharedRows() []sharedRow {
 	rows := map[string]*sharedRow{}
 	sums := map[string]int64{}

@@ -44,7 +44,7 @@ func (j Job) bitbakeArgs(t Tree) []string {
 
 // Run runs bitbake for the job, and saves a record even if that fails. First it ends what a killed
 // build left (processes, mounts, sockets) and removes the files of the last dry run. If ctx ends,
-// bitbake finishes running tasks, unless Now closes. A full disk ends it too. No process remains.
+// bitbake finishes running tasks, unless j.Now closes. A full disk ends it too. No process remains.
 func (t Tree) Run(ctx context.Context, j Job) (Record, error) {
 	if err := t.stopLeftovers(ctx); err != nil {
 		return Record{}, err
@@ -117,8 +117,8 @@ func (t Tree) runAndFollow(ctx context.Context, j Job, rec *Record, times foreca
 }
 
 // stopFunc returns a function that ends bitbake and returns at once. Its first interrupt lets the
-// running tasks finish. After waitForTasks it calls breaking and sends a second one, which breaks
-// them off. It kills a bitbake that ignores both.
+// running tasks finish. After waitForTasks, also if bitbake has ended by then, it calls breaking
+// and sends a second one, which breaks them off. It kills a bitbake that ignores both.
 func (j Job) stopFunc(w *watch, ended <-chan struct{}, breaking func()) func(*os.Process) error {
 	return func(p *os.Process) error {
 		err := p.Signal(os.Interrupt)

@@ -41,8 +41,8 @@ type Tree struct {
 // Find returns the Tree of a project: the bitbake in its checkouts, and the environment that their
 // init script sets. Find runs that script, so conf/ must exist: otherwise the script writes conf/
 // from its own templates. Without script and bitbake it returns an error.
-func Find(ctx context.Context, p layers.Project, ws layers.Workspace, dir, build string) (Tree, error) {
-	t := Tree{Dir: dir, Build: build, Env: p.Env, project: p.File}
+func Find(ctx context.Context, p layers.Project, ws layers.Workspace, boardDir, buildDir string) (Tree, error) {
+	t := Tree{Dir: boardDir, Build: buildDir, Env: p.Env, project: p.File}
 	script, err := findInitScript(p, ws)
 	if err != nil {
 		return t, err
@@ -55,8 +55,8 @@ func Find(ctx context.Context, p layers.Project, ws layers.Workspace, dir, build
 	if t.Programs != "" {
 		bitbake = filepath.Dir(t.Programs)
 	}
-	if t.sourced, err = sourceScript(ctx, script, build, bitbake); err == nil {
-		t.Programs = cmp.Or(addedPrograms(t.sourced["PATH"]), t.Programs)
+	if t.sourced, err = sourceScript(ctx, script, buildDir, bitbake); err == nil {
+		t.Programs = cmp.Or(addedProgramDir(t.sourced["PATH"]), t.Programs)
 	}
 	return t, err
 }

@@ -72,7 +72,7 @@ func (w *watch) noteBadLine(err error) {
 	}
 }
 
-// addMessage adds a message to a list of the record. If the list is full, it sets Cut instead.
+// addMessage adds a message to a list of the record. If that is full, it sets w.rec.Cut instead.
 func (w *watch) addMessage(list *[]string, text string) {
 	if len(*list) >= maxMessages {
 		w.rec.Cut = true
@@ -185,7 +185,7 @@ func (w *watch) handleQueueEvent(name string, e event) {
 	scene := strings.HasPrefix(name, "scene")
 	config, task := configOfTask(e.textField("taskid")), e.textField("taskname")
 	file := strings.TrimPrefix(e.textField("taskfile"), "mc:"+config+":")
-	k := taskKey(config, file, task)
+	key := taskKey(config, file, task)
 	if name == "runQueueTaskSkipped" || name == "runQueueTaskStarted" {
 		w.rec.noteQueued(e)
 	}
@@ -194,14 +194,14 @@ func (w *watch) handleQueueEvent(name string, e event) {
 		w.complete = true
 	case strings.HasSuffix(name, "TaskStarted"):
 		if e.numberField("noexec") == 0 {
-			r := w.startTask(k, time.Now())
+			r := w.startTask(key, time.Now())
 			r.task.Config, r.task.Task = config, task
 			r.task.Recipe = cmp.Or(r.task.Recipe, recipeOfFile(file))
 		}
 	case strings.HasSuffix(name, "TaskCompleted"):
-		w.finishTask(k, TaskSucceeded)
+		w.finishTask(key, TaskSucceeded)
 	case strings.HasSuffix(name, "TaskFailed"):
-		w.finishTask(k, TaskFailed)
+		w.finishTask(key, TaskFailed)
 	case strings.HasSuffix(name, "TaskSkipped"):
 		w.countSkipped(e.textField("reason"), taskKey(config, file, task))
 	}
@@ -210,8 +210,8 @@ func (w *watch) handleQueueEvent(name string, e event) {
 }
 
 // countSkipped counts a task that need not run, by bitbake's reason. The forecast drops it.
-func (w *watch) countSkipped(reason, k string) {
-	w.forecast.dropTask(forecastKey(k))
+func (w *watch) countSkipped(reason, key string) {
+	w.forecast.dropTask(forecastKey(key))
 	if reason == "existing" {
 		w.rec.Counts.Existing++
 		return
@@ -225,19 +225,19 @@ func (w *watch) handleTaskEvent(name string, e event) {
 	if config == "default" {
 		config = ""
 	}
-	k := taskKey(config, e.textField("taskfile"), e.textField("taskname"))
+	key := taskKey(config, e.textField("taskfile"), e.textField("taskname"))
 	at := e.eventTime()
 	if at.IsZero() {
 		at = time.Now()
 	}
 	switch name {
 	case "TaskStarted":
-		r := w.startTask(k, at)
+		r := w.startTask(key, at)
 		r.began, r.log = at, e.textField("logfile")
 		r.task.Recipe, r.task.Version, r.task.Task, r.task.Config = e.textField("pn"), e.textField("pv"), e.textField("taskname"), config
 		r.task.StartMS = max(at.Sub(w.rec.Started).Milliseconds(), 0)
 	default:
-		if r := w.running[k]; r != nil {
+		if r := w.running[key]; r != nil {
 			r.task.TookMS = max(at.Sub(r.began).Milliseconds(), 0)
 			r.log = cmp.Or(r.log, e.textField("logfile"))
 		}
@@ -246,46 +246,46 @@ func (w *watch) handleTaskEvent(name string, e event) {
 }
 
 // startTask returns a running task's entry, new at its first event, and raises rec.Workers.
-func (w *watch) startTask(k string, at time.Time) *runningTask {
-	if r := w.running[k]; r != nil {
+func (w *watch) startTask(key string, at time.Time) *runningTask {
+	if r := w.running[key]; r != nil {
 		return r
 	}
-	r := &runningTask{key: k, began: at}
+	r := &runningTask{key: key, began: at}
 	r.task.StartMS = max(at.Sub(w.rec.Started).Milliseconds(), 0)
 	if len(w.running) < maxTasks {
-		w.running[k] = r
+		w.running[key] = r
 	}
 	w.rec.Workers = max(w.rec.Workers, len(w.running))
 	return r
 }
 
-// finishTask moves a task from the running ones into the record, and updates the counts and the
-// forecast. A failed task is also added to the failures.
-func (w *watch) finishTask(k, outcome string) {
-	r := w.running[k]
+// finishTask moves a running task into the record, and updates the counts and the forecast. It adds
+// a failed task to the failures too. For a setscene task, it calls finishSetscene instead.
+func (w *watch) finishTask(key, outcome string) {
+	r := w.running[key]
 	if r == nil {
 		if outcome == TaskFailed {
 			w.rec.Counts.Failed++
 		}
 		return // one without a process
 	}
-	delete(w.running, k)
+	delete(w.running, key)
 	r.task.TookMS = cmp.Or(r.task.TookMS, max(time.Since(r.began).Milliseconds(), 0))
 	r.task.Outcome, r.task.Log = outcome, r.log
-	if base, scene := strings.CutSuffix(k, "_setscene"); scene {
+	if base, scene := strings.CutSuffix(key, "_setscene"); scene {
 		w.finishSetscene(r, base, outcome)
 		return
 	}
 	if outcome == TaskSucceeded {
-		w.forecast.addDuration(forecastKey(k), r.task.TookMS)
+		w.forecast.addDuration(forecastKey(key), r.task.TookMS)
 	} else {
-		w.forecast.dropTask(forecastKey(k))
+		w.forecast.dropTask(forecastKey(key))
 	}
 	w.rec.Counts.Ran++
-	if w.mayBeShared(k) {
+	if w.mayBeShared(key) {
 		r.task.Shared = Miss
 		w.rec.Setscene.Misses++
-		if w.scene[k] == Broken {
+		if w.scene[key] == Broken {
 			r.task.Shared = Broken
 		}
 	}
@@ -297,26 +297,26 @@ func (w *watch) finishTask(k, outcome string) {
 }
 
 // mayBeShared reports whether a task may come from shared state. Recipes omit the configuration.
-func (w *watch) mayBeShared(k string) bool {
-	_, plain, _ := strings.Cut(k, "|")
+func (w *watch) mayBeShared(key string) bool {
+	_, plain, _ := strings.Cut(key, "|")
 	return w.shares[plain]
 }
 
 // finishSetscene records whether shared state replaced a task. If not, bitbake runs it later.
-func (w *watch) finishSetscene(r *runningTask, k, outcome string) {
+func (w *watch) finishSetscene(r *runningTask, key, outcome string) {
 	r.task.Task = strings.TrimSuffix(r.task.Task, "_setscene")
 	if outcome != TaskSucceeded {
-		w.scene[k] = Broken
+		w.scene[key] = Broken
 		return // the task itself follows
 	}
 	w.rec.Setscene.Hits++
-	w.scene[k] = Hit
-	w.forecast.dropTask(forecastKey(k))
+	w.scene[key] = Hit
+	w.forecast.dropTask(forecastKey(key))
 	r.task.Shared = Hit
 	w.addTask(r.task)
 }
 
-// addTask adds a task to the record. If the record is full, it sets Cut instead.
+// addTask adds a task to w.rec.Tasks. If that has maxTasks, it sets w.rec.Cut instead.
 func (w *watch) addTask(t Task) {
 	if len(w.rec.Tasks) >= maxTasks {
 		w.rec.Cut = true
@@ -326,7 +326,7 @@ func (w *watch) addTask(t Task) {
 }
 
 // addFailure adds a failed task to the record, with the end of its log and a known cause. If the
-// record has maxFailures, it sets Cut instead.
+// record has maxFailures, it sets w.rec.Cut instead.
 func (w *watch) addFailure(r *runningTask) {
 	if len(w.rec.Failures) >= maxFailures {
 		w.rec.Cut = true
@@ -358,7 +358,7 @@ func (w *watch) updateQueue(scene bool, s map[string]any) {
 	w.moveBar(name, toInt64(s["completed"])+toInt64(s["failed"]), total)
 }
 
-// moveBar moves a queue's bar forward, never back. The first call with a total shows the bar.
+// moveBar moves a queue's bar to at of total, never back. The first call with a total shows it.
 func (w *watch) moveBar(name string, at, total int64) {
 	if total <= 0 {
 		return
@@ -425,9 +425,9 @@ func (w *watch) finishBuild(err error) {
 	if len(w.rec.Failures) == 0 {
 		w.addConsoleFailures()
 	}
-	for _, k := range slices.Sorted(maps.Keys(w.running)) {
-		if r := w.running[k]; r.task.TookMS > 0 || r.task.Recipe != "" {
-			w.finishTask(k, TaskStopped)
+	for _, key := range slices.Sorted(maps.Keys(w.running)) {
+		if r := w.running[key]; r.task.TookMS > 0 || r.task.Recipe != "" {
+			w.finishTask(key, TaskStopped)
 		}
 	}
 	slices.SortStableFunc(w.rec.Tasks, func(a, b Task) int { return cmp.Compare(a.StartMS, b.StartMS) })

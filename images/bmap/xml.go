@@ -68,7 +68,7 @@ type document struct {
 	} `xml:"BlockMap>Range"`
 }
 
-// Read parses a bmap file with its own digest. The map has ascending ranges inside the image.
+// Read parses a bmap file and verifies the digest in it. The ranges ascend, inside the image.
 func Read(r io.Reader) (Map, error) {
 	m, err := parseFile(r)
 	if err != nil {
@@ -77,7 +77,7 @@ func Read(r io.Reader) (Map, error) {
 	return m, nil
 }
 
-// parseFile reads a bmap file with limits, parses it, verifies its digest and returns its map.
+// parseFile reads a bmap file, refuses a too large one, verifies its digest and returns its map.
 func parseFile(r io.Reader) (Map, error) {
 	file, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 )
 
 // writeAdditions writes a tar of the additions to the packages: the board's overlay, the hook, the
-// certificate of accepted updates, the units that systemd must and must not start, and the board's
-// identity. Overlay files are 0644: a board's folder is embedded, which keeps no modes.
+// certificate of accepted updates, the units that systemd must and must not start, the board's name
+// and the image's key. Overlay files are 0644: a board's folder is embedded, which keeps no modes.
 func writeAdditions(w io.Writer, spec images.Spec, o ownFiles, key string) error {
 	t := tar.NewWriter(w)
 	add := func(name string, mode int64, data []byte) error {
@@ -87,7 +87,7 @@ func checkUnits(root string, spec images.Spec) error {
 }
 
 // unitLinks returns the targets, by path, of the symbolic links that make systemd start the enabled
-// units, and leave out the masked units and generators.
+// units, and ignore the masked units and generators.
 func unitLinks(d *images.Debian) map[string]string {
 	const units, generators = "etc/systemd/system", "etc/systemd/system-generators"
 	all := map[string]string{}

@@ -31,7 +31,7 @@ func (b *projectBuild) collectArtifact(ctx context.Context, spec images.Spec, ot
 	if err != nil || len(found) == 0 && (others || !hasImage) {
 		return images.Artifact{}, err
 	}
-	if err := b.checkFlashed(found); err != nil {
+	if err := b.checkFlashable(found); err != nil {
 		return images.Artifact{}, errors.Join(err, localfile.Remove(images.ArtifactPath(b.dir)))
 	}
 	a := images.NewArtifact(spec, b.dir)
@@ -79,7 +79,7 @@ func costOf(r bitbake.Record) *images.Cost {
 }
 
 // artifactKey returns a hash of the layers' commits and of bitbake's configuration files.
-func (b *projectBuild) artifactKey(made []bitbake.Commit) (string, error) {
+func (b *projectBuild) artifactKey(commits []bitbake.Commit) (string, error) {
 	conf := map[string][]byte{}
 	var err error
 	for _, name := range []string{"local.conf", "bblayers.conf"} {
@@ -90,7 +90,7 @@ func (b *projectBuild) artifactKey(made []bitbake.Commit) (string, error) {
 	if fragments, err := os.ReadFile(filepath.Join(b.build, "conf/toolcfg.conf")); err == nil { // only some projects have any
 		conf["toolcfg.conf"] = fragments
 	}
-	return hashOf(made, conf)
+	return hashOf(commits, conf)
 }
 
 // unchangedFiles returns those files of the earlier artifact, by name, that did not change since
@@ -113,7 +113,7 @@ func (b *projectBuild) unchangedFiles() map[string]images.File {
 	return same
 }
 
-// collectFiles puts the found images into the board's folder, except known files that are already
+// collectFiles puts the found images into the board's folder, except unchanged ones (known) already
 // in it, and returns the entries of all.
 func (b *projectBuild) collectFiles(ctx context.Context, found []image, known map[string]images.File) ([]images.File, error) {
 	var files []images.File
@@ -132,8 +132,8 @@ func (b *projectBuild) collectFiles(ctx context.Context, found []image, known ma
 	return files, nil
 }
 
-// checkFlashed returns an error if no deployed image can be flashed.
-func (b *projectBuild) checkFlashed(found []image) error {
+// checkFlashable returns an error if no deployed image can be flashed.
+func (b *projectBuild) checkFlashable(found []image) error {
 	if slices.ContainsFunc(found, func(i image) bool { return slices.Contains(flashed, i.kind) }) {
 		return nil
 	}

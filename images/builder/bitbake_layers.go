@@ -55,7 +55,7 @@ func DumpLayers(ctx context.Context, w io.Writer, spec images.Spec, opt images.O
 	return err
 }
 
-// LayerStatus writes how a board's checkouts compare with its project file.
+// LayerStatus writes, as a table or JSON, how a board's checkouts compare with its project file.
 func LayerStatus(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, asJSON bool) error {
 	p, ws, err := images.Project(ctx, spec, opt)
 	if err != nil {

@@ -76,7 +76,7 @@ func lockFolder(path string) (unlock func(), err error) {
 	return func() { f.Close() }, err
 }
 
-// waitLock takes the lock file of something that several boards share. If another process holds the
+// waitLock locks the file of something that several boards share. If another process holds the
 // lock, waitLock calls waiting and waits until the lock is free or ctx ends.
 func waitLock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	f, err := localfile.LockNow(path, 0o644)

@@ -97,7 +97,7 @@ func (b bundle) makeBundle(ctx context.Context, key string) (images.Artifact, er
 	return b.publishBundle(ctx, work, f)
 }
 
-// publishBundle replaces the last bundle. Until it has, artifact.json lists no bundle.
+// publishBundle replaces the last bundle with f in work. Until then, artifact.json lists no bundle.
 func (b bundle) publishBundle(ctx context.Context, work string, f images.File) (images.Artifact, error) {
 	a, tools := b.artifact, toolVersions(ctx, HostPackages(b.spec, ""))
 	a.Files = slices.DeleteFunc(slices.Clone(a.Files), func(f images.File) bool { return f.Kind == images.Bundle })
@@ -159,8 +159,8 @@ func (b bundle) copyRoot(ctx context.Context, to string) error {
 	return err
 }
 
-// runRAUC packs and signs the bundle with RAUC from the board's packages. It starts RAUC by these
-// packages' dynamic linker and libraries, and with this machine's mksquashfs.
+// runRAUC packs and signs the folder content as the bundle in work, with RAUC from the board's
+// packages, started by their dynamic linker and libraries, and with this machine's mksquashfs.
 func (b bundle) runRAUC(ctx context.Context, work, content string) error {
 	if err := checkEmulation(ctx, b.spec); err != nil {
 		return err

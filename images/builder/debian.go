@@ -194,7 +194,7 @@ func mmdebstrapArgs(spec images.Spec, tar string) []string {
 	return append(argv, d.Suite, tar)
 }
 
-// rootCommand returns argv for root, and a command that runs it as root of a user namespace for others.
+// rootCommand returns argv for root, and for others a command that runs it in a user namespace.
 func rootCommand(argv ...string) []string {
 	if os.Geteuid() == 0 {
 		return argv
@@ -235,7 +235,7 @@ func unpackUserland(ctx context.Context, spec images.Spec, tar, additions, root,
 	return nil
 }
 
-// removeTree removes a folder with files of any owner, also after ctx has ended, without errors.
+// removeTree removes a folder with files of any owner, even after ctx ended, and ignores errors.
 func removeTree(ctx context.Context, dir string) {
 	if os.RemoveAll(dir) == nil {
 		return

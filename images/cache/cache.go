@@ -112,7 +112,7 @@ func (r Request) variable(name string) string {
 	return *r.Env[name]
 }
 
-// resolveCache returns the addresses of a cache, as its cache serve reports them.
+// resolveCache asks a cache serve for its addresses, and for its folder if that is on this machine.
 func resolveCache(ctx context.Context, s Setting) (Cache, error) {
 	d, err := fetchDescriptor(ctx, s.Server)
 	if err != nil {

@@ -72,7 +72,7 @@ func plainDialError(err error) error {
 	return fmt.Errorf("does not answer as it should: %w", err)
 }
 
-// fetchURL returns an HTTP server's content of status 200, with limits of time and length.
+// fetchURL returns what an HTTP server sends with status 200. Over maxDescriptorBytes is an error.
 func fetchURL(ctx context.Context, address string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()

@@ -136,8 +136,8 @@ func lockFolder(dir string) (unlock func(), err error) {
 	return func() { f.Close() }, err
 }
 
-// openFiles listens for files, checks the next two ports, opens the folders and writes the key, a
-// secret by which a build knows that it is on the same machine.
+// openFiles listens at s.opt.Listen, checks the next two ports, opens folders and writes the key,
+// a secret by which a build knows that it is on the same machine.
 func (s *server) openFiles() error {
 	listener, err := net.Listen("tcp", s.opt.Listen)
 	if err != nil {
@@ -234,7 +234,7 @@ func (s *server) hashservArgs(bind string) []string {
 	return []string{"python3", filepath.Join(s.opt.Bitbake, "bin/bitbake-hashserv"), "--bind", bind, "--database", "hashserv.db"}
 }
 
-// runServer runs one of bitbake's servers with a log. A server that ends before ctx is an error.
+// runServer runs argv, one of bitbake's servers, with a log. Its end before ctx's is an error.
 func (s *server) runServer(ctx context.Context, name, stdin string, argv ...string) error {
 	err := run.Run(ctx, run.Command{Argv: argv, Dir: s.state, Stdin: strings.NewReader(stdin), Log: filepath.Join(s.state, name+".log")})
 	if ctx.Err() != nil {
@@ -288,7 +288,7 @@ func (s *server) localAddress() string {
 	return s.host
 }
 
-// retryUntil retries until try succeeds or ctx ends.
+// retryUntil calls try every 50 ms until it succeeds, or returns the error of a ctx that ends.
 func retryUntil(ctx context.Context, try func() error) error {
 	for try() != nil {
 		if err := run.Sleep(ctx, 50*time.Millisecond); err != nil {

@@ -206,9 +206,9 @@ func shortList(names []string) string {
 
 func numbered(text string) bool { return text != "" && text[0] >= '0' && text[0] <= '9' }
 
-// checkRecipeVersion adds a finding if no file name of a recipe has the preferred version. A recipe
-// with a file without a version in its name may set any. For an unknown recipe it adds a finding
-// only if one of a similar name exists.
+// checkRecipeVersion adds a finding if no file name of a recipe has the preferred or required
+// version. A recipe with a file without a version in its name may set any. For an unknown recipe it
+// adds a finding only if one of a similar name exists.
 func (c *checker) checkRecipeVersion(s Statement, recipe string, required bool) {
 	files := c.layers.Checkout.recipes()[recipe]
 	if len(s.Words) != 1 || isComputed(s.Words[0]) || strings.Contains(recipe, "$") {

@@ -173,8 +173,8 @@ func (l logicalLine) parseDirective(i int, word string) Statement {
 	return Statement{At: l.positionAt(i), Var: word, Value: strings.TrimSpace(l.text[from:]), Words: l.splitWords(from, len(l.text))}
 }
 
-// parseValue sets the statement's value and words: the text between the quotes at its two ends. It
-// returns why bitbake cannot read a value without these two quotes, or with more of them.
+// parseValue returns s with its value and words: the text after the offset from, without the quotes
+// at its two ends. It returns why bitbake cannot read a value without these, or with more of them.
 func (l logicalLine) parseValue(s Statement, from int) (Statement, *badLine) {
 	text := l.text
 	from += len(text[from:]) - len(strings.TrimLeft(text[from:], " \t"))

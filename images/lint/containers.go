@@ -19,7 +19,7 @@ func bringsDocker(tegra string) bool {
 }
 
 // checkContainers checks a build that installs a container engine or NVIDIA's runtime: the distro's
-// features, systemd, the layers, and the engine. It first updates whether the features are known.
+// features, systemd, the layers, and the engine. It first updates c.layers.DistroKnown.
 func (c *checker) checkContainers() {
 	gpu, engine := c.findInstalled(gpuContainers), c.findInstalled(engines)
 	first := cmp.Or(gpu, engine)
@@ -59,8 +59,8 @@ func (c *checker) findInstalled(list []string) *Word {
 	return &c.installed[i]
 }
 
-// checkVirtualization reports a known distro without the feature virtualization, which the package
-// w needs, and any build that removes ldconfig from DISTRO_FEATURES.
+// checkVirtualization reports a build without the feature virtualization, which package w needs,
+// if c.layers.DistroKnown, and any build that removes ldconfig from DISTRO_FEATURES.
 func (c *checker) checkVirtualization(w Word) {
 	virtualization := false
 	for _, s := range c.allStatements() {
@@ -79,7 +79,7 @@ func (c *checker) checkVirtualization(w Word) {
 	}
 }
 
-// checkSystemd reports a known distro whose init system is not systemd, which starts the package w.
+// checkSystemd reports a build without systemd, which starts the package w, if DistroKnown is set.
 func (c *checker) checkSystemd(w Word) {
 	for _, s := range c.allStatements() {
 		base, operation := splitOverrides(s.Var)

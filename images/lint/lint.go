@@ -49,7 +49,7 @@ const (
 	gccPrefix     = "gcc:"    // a version that there is a recipe for
 )
 
-// Check checks files in bitbake's order of reading, and returns the findings by file and line.
+// Check checks files, given in bitbake's order of reading, and sorts the findings by file and line.
 func Check(sources []Source, l Layers) ([]Finding, error) {
 	c := checker{layers: l, branch: l.releaseBranch(), said: map[[2]string]string{}}
 	order := map[string]int{}
@@ -421,7 +421,7 @@ func (c *checker) layerToAdd(name string) string {
 	return ""
 }
 
-// branchHistory returns text on which branches of the known layers have the name.
+// branchHistory returns text on which branches of the tables' layers have the name.
 func (c *checker) branchHistory(name string) string {
 	var parts []string
 	for _, t := range tables() {

@@ -17,7 +17,7 @@ import (
 )
 
 // Project checks the configuration of a project, its own blocks and the user's files in the build
-// folder, against the known layers and the recipes of all layers that are checked out.
+// folder, against the tables of names and the layers that are checked out.
 func Project(p layers.Project, ws layers.Workspace, build string) ([]Finding, error) {
 	sources, err := projectSources(p, build)
 	if err != nil {
@@ -112,7 +112,7 @@ func blockIndent(b layers.Block) int {
 	return 0
 }
 
-// Branch returns layers of a known meta-tegra branch or Yocto release, for files without a project.
+// Branch returns the tables' layers of a meta-tegra branch or Yocto release, without a project.
 func Branch(branch string) (Layers, error) {
 	release := seriesOf(branch)
 	l := Layers{Branch: map[string]string{}, Others: true}

@@ -97,8 +97,8 @@ func (c *checker) checkClass(w Word, variable string) {
 
 const noUsual = ", which none of the usual layers has"
 
-// warnNear warns of a word that no table and no checkout has, if it is close to one name that the
-// build's branches have. If all layers are checked out, other checks find the word.
+// warnNear adds a finding for a word that no table and no checkout has, if it is close to one name
+// with prefix that the build's branches have. If all layers are checked out, other checks find it.
 func (c *checker) warnNear(w Word, prefix, what, why string) {
 	near := nearestName(slices.Values(c.namesWithPrefix(prefix)), w.Text)
 	if name := prefix + w.Text; near != "" && c.layers.Checkout == nil && c.inNoTable(name) && !c.inRecipes(name) {

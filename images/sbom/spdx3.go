@@ -78,7 +78,7 @@ func decodeGraph(d *json.Decoder) (Bill, error) {
 	return g.bill()
 }
 
-// add sorts a package, a licence, a flaw or a relationship into the graph. It ignores other
+// add puts a package, a licence, a flaw or a relationship into the graph. It ignores other
 // elements, and refuses more than the limits.
 func (g *graph) add(e element) error {
 	if len(g.packages) > maxPackages || len(g.verdicts) > maxFlaws || len(g.flaws) > maxFlaws || len(g.licences) > maxPackages || g.edges > maxFlaws {

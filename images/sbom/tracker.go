@@ -93,7 +93,7 @@ func (b *Bill) debianSources() (release string, sources map[string][]string, err
 }
 
 // addTracked adds the tracker's flaws of one source package for this release, each with its state.
-// It leaves out those that the release never had.
+// It skips those that the release never had.
 func (b *Bill) addTracked(release, name string, versions []string, flaws map[string]trackedFlaw) error {
 	for id, flaw := range flaws {
 		at, affected := flaw.Releases[release]

@@ -142,7 +142,7 @@ func PlanPipelines(req Request) (Plan, error) {
 	}}, err
 }
 
-// pipelineFiles returns the templates of the servers' pipelines, and of shared, by the file's path.
+// pipelineFiles returns the template names of the servers' pipelines and shared files, by path.
 func pipelineFiles(servers []string) map[string]string {
 	names := map[string]string{}
 	for _, server := range servers {

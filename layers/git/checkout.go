@@ -19,8 +19,9 @@ import (
 )
 
 // CheckOut checks out r's commit in the tree, without patches, and records it. It creates a missing
-// checkout, and refuses to lose the user's work. It fetches through a mirror in the folder mirrors,
-// or from the server if that is "". It calls moving before it changes the tree.
+// checkout, and refuses to lose the user's work. It sets origin's URL to r's. It fetches through
+// a mirror in the folder mirrors, or from the server if that is "". Before it changes the tree's
+// files, so not for a tree that is at the commit already, it calls moving.
 func (t Tree) CheckOut(ctx context.Context, r Remote, mirrors string, moving func()) error {
 	if !t.IsCheckout() {
 		return t.createTree(ctx, r, mirrors, moving)
@@ -262,7 +263,7 @@ func (t Tree) switchTo(ctx context.Context, commit string, force bool) error {
 	return nil
 }
 
-// isUntouched reports whether HEAD is still before, and no file is edited or in the commit's way.
+// isUntouched reports whether HEAD is still at before, with no file edited or in the commit's way.
 func (t Tree) isUntouched(ctx context.Context, before, commit string) bool {
 	if head, _ := t.Resolve(ctx, "HEAD"); head != before {
 		return false
@@ -316,7 +317,7 @@ func (t Tree) EditedFiles(ctx context.Context) ([]string, error) {
 }
 
 // prepareRepeat prepares the tree to repeat a checkout that was killed. It refuses to leave commits
-// of the user. It removes git's locks, saves edits under a ref and files in .git, and prints that.
+// of the user. It removes git's locks, then does and prints what saveEdits and moveUntracked do.
 func (t Tree) prepareRepeat(ctx context.Context, r Remote, commit string) error {
 	marker, err := os.ReadFile(t.markerPath())
 	if err != nil {
@@ -330,7 +331,7 @@ func (t Tree) prepareRepeat(ctx context.Context, r Remote, commit string) error 
 		return err
 	}
 	var kept []string
-	if kept, err = t.stashEdits(ctx); err != nil {
+	if kept, err = t.saveEdits(ctx); err != nil {
 		return err
 	}
 	files, err := t.moveUntracked(ctx, killed, commit)
@@ -343,9 +344,9 @@ func (t Tree) prepareRepeat(ctx context.Context, r Remote, commit string) error 
 	return nil
 }
 
-// stashEdits saves the edits of tracked files as a commit under a ref of its own, so that the next
-// repeat does not lose them. It returns a text for the user, nil without edits.
-func (t Tree) stashEdits(ctx context.Context) ([]string, error) {
+// saveEdits copies the edits of tracked files to a commit under a ref of its own. The files stay
+// edited. It returns one text for the user, nil without edits.
+func (t Tree) saveEdits(ctx context.Context) ([]string, error) {
 	if _, err := t.Resolve(ctx, "HEAD"); err != nil {
 		return nil, ctx.Err()
 	}

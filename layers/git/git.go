@@ -88,9 +88,9 @@ func (g repository) runWith(ctx context.Context, env []string, stdin []byte, arg
 	return plaintext.TrimNewline(string(out)), err
 }
 
-// command returns a git command for this repository only: without the explicit folders, git in a
-// damaged repository would use the repository around it. It runs no hooks of the user. A pack must
-// appear whole, because the loose objects of a killed fetch would be a commit without its files.
+// command returns a git command for this repository, with g.url's login and g.hold. It names the
+// folders: git in a damaged repository would use the one around it. It runs no hooks of the user. A
+// pack must appear whole: loose objects of a killed fetch would be a commit without its files.
 // The output of a signature check would be mistaken for a commit's date. A file watcher would hold
 // our locks for ever. A git status that may take a lock leaves index.lock when it is killed.
 func (g repository) command(args ...string) run.Command {
@@ -262,10 +262,10 @@ func (g repository) fetchRefs(ctx context.Context, shallow bool, refspecs ...str
 	return g.runFetch(ctx, append(append(args, "--", "origin"), refspecs...)...)
 }
 
-// runFetch runs git fetch, and ends it if it is silent. By --progress, the server says that it works.
-// First it waits for a fetch that a killed slipway left running. Git's children inherit a lock file
-// for fetches only: a credential helper can run longer than the fetch, and would keep the lock of
-// the workspace or mirror.
+// runFetch runs git fetch, and ends it if it is silent. With --progress, a working server is not.
+// First it waits for a fetch that a killed slipway left running. Git's children inherit only the
+// lock file of fetches: a credential helper can run longer than the fetch, and would keep the lock
+// of the workspace or mirror.
 func (g repository) runFetch(ctx context.Context, args ...string) error {
 	if err := g.awaitFetch(ctx); err != nil {
 		return err

@@ -85,7 +85,7 @@ func lockMirror(ctx context.Context, dir string) (*os.File, error) {
 	return lock, localfile.Unwritable(filepath.Dir(dir), err)
 }
 
-// prepareMirror creates the mirror, or removes the leftovers of a killed fetch in it. The caller
+// prepareMirror creates an empty mirror, or removes a killed fetch's leftovers in it. The caller
 // holds the mirror's lock, so no other process uses it.
 func (m Mirror) prepareMirror(ctx context.Context, r Remote) error {
 	if err := m.awaitFetch(ctx); err != nil {
@@ -104,7 +104,7 @@ func (m Mirror) prepareMirror(ctx context.Context, r Remote) error {
 	return os.Rename(partial.Dir, m.Dir)
 }
 
-// removeLeftovers removes what a killed git left: locks and partial packs. The mirror is locked.
+// removeLeftovers removes a killed git's locks and partial packs. The caller has locked the mirror.
 func (m Mirror) removeLeftovers(ctx context.Context) error {
 	for _, pattern := range []string{"*.lock", "objects/pack/tmp_*", "objects/pack/.tmp-*"} {
 		names, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(m.Dir), pattern))
@@ -329,7 +329,7 @@ type Change struct {
 // history is a mirror that has commits without their files.
 type history struct{ Mirror }
 
-// ListCommits fetches the history between two commits of r into a second mirror, without files. It
+// ListCommits fetches the histories of two commits of r into a second mirror, without files. It
 // returns how many commits only to has (ahead), how many only from has (behind), and the newest of
 // the first, at most most. It locks the mirror, and recreates a damaged one.
 func ListCommits(ctx context.Context, mirrors string, r Remote, from, to string, most int) (ahead, behind int, commits []Change, err error) {
@@ -382,15 +382,15 @@ func (h history) fetchHistory(ctx context.Context, commits ...string) error {
 	return h.runFetch(ctx, args...)
 }
 
-// IsFileName reports whether ref ends like a file, as in kas.lock.yml.old. A version's number, as in
-// v1.0, is no such end.
+// IsFileName reports whether ref ends like a file, as in kas.lock.yml.old. The end of a version, as
+// in v1.0, is none.
 func IsFileName(ref string) bool {
 	end := strings.TrimLeft(filepath.Ext(ref), ".")
 	return end != "" && (end[0] < '0' || end[0] > '9')
 }
 
 // ExportFiles writes the YAML and JSON files of the commit ref in the checkout root, and an empty
-// .git folder, into dir/project.
+// .git folder, into dir/project. The index that git needs for that stays as dir/index.
 func ExportFiles(ctx context.Context, root, ref, dir string) error {
 	t := TreeIn(root, nil)
 	commit, err := t.Run(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")

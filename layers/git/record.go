@@ -98,7 +98,7 @@ type unfetched struct {
 // maxUnfetched is how many of a kind are recorded.
 const maxUnfetched = 20
 
-// findUnfetched returns the submodules and Git LFS files in the index, up to maxUnfetched of each.
+// findUnfetched returns the index's submodules and LFS files, fetched or not: maxUnfetched of each.
 func (t Tree) findUnfetched(ctx context.Context) (u unfetched, err error) {
 	index, err := os.ReadFile(filepath.Join(t.gitDir, "index"))
 	if err != nil || !bytes.Contains(index, []byte("attributes")) && !bytes.Contains(index, []byte("modules")) {

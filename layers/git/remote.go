@@ -31,8 +31,8 @@ type Remote struct {
 	CommitAt yaml.Position // of a commit that an override names
 }
 
-// CheckCommit returns an error if r has a commit that is no whole id: a shorter one, or a branch's
-// name, could name another commit tomorrow. A checkout fails with it, and Load only warns.
+// CheckCommit returns an error if r has a url and a commit that is no whole id: a shorter one, or a
+// branch's name, could name another commit tomorrow. A checkout fails with it, and Load only warns.
 func (r Remote) CheckCommit() error {
 	if r.URL == "" || r.Commit == "" || IsCommit(r.Commit) {
 		return nil
@@ -95,9 +95,9 @@ func (r Remote) LookUp(ctx context.Context) (Tip, error) {
 	return t, nil
 }
 
-// Query runs git ls-remote at r's server for at most the time each, and returns its error.
-func (r Remote) Query(ctx context.Context, each time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, each, fmt.Errorf("no answer within %v", each))
+// Query runs git ls-remote for HEAD at r's server, until timeout is over, and returns its error.
+func (r Remote) Query(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
 	defer cancel()
 	_, err := run.Output(ctx, withLogin(Command(".", "-c", "protocol.ext.allow=never", "ls-remote", "-q", "--", r.storedURL(), "HEAD"), r.URL))
 	if failure, ok := errors.AsType[*run.Failure](err); ok {
@@ -106,7 +106,7 @@ func (r Remote) Query(ctx context.Context, each time.Duration) error {
 	return err
 }
 
-// limitSilence returns c with a limit of silence. Without it, git waits for a silent server for ever.
+// limitSilence returns c with a limit of silence, SLIPWAY_SILENCE or 5 minutes: git has none.
 func limitSilence(c run.Command) run.Command {
 	limit, _ := time.ParseDuration(os.Getenv("SLIPWAY_SILENCE")) // Slipway has checked it
 	c.Silence = cmp.Or(limit, 5*time.Minute)

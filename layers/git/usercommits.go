@@ -84,10 +84,10 @@ func (g repository) commonDir() string {
 	return filepath.Join(g.gitDir, common)
 }
 
-// refuseLeavingCommits returns an error if HEAD has commits of the user that the commit to lacks.
+// refuseLeavingCommits returns an error if HEAD has commits of the user that the commit want lacks.
 // If only HEAD was moved, it warns. It accepts HEAD at the last commit that Slipway checked out, or
 // at killed, the commit of a checkout that was killed.
-func (t Tree) refuseLeavingCommits(ctx context.Context, r Remote, to, killed string) error {
+func (t Tree) refuseLeavingCommits(ctx context.Context, r Remote, want, killed string) error {
 	head, err := t.Resolve(ctx, "HEAD")
 	if err != nil || head == killed {
 		return ctx.Err() // nothing was checked out yet
@@ -95,19 +95,19 @@ func (t Tree) refuseLeavingCommits(ctx context.Context, r Remote, to, killed str
 	if last, err := t.Resolve(ctx, checkedOut); err == nil && last == head {
 		return nil
 	}
-	own, err := t.ownCommits(ctx, r, []string{"HEAD"}, to, killed)
+	own, err := t.ownCommits(ctx, r, []string{"HEAD"}, want, killed)
 	if err != nil {
 		return err
 	}
 	branch, _ := t.Run(ctx, "symbolic-ref", "-q", "--short", "HEAD") // fails if HEAD is detached
-	if len(own) == 0 && (head == to || head == t.Record().Commit) {
+	if len(own) == 0 && (head == want || head == t.Record().Commit) {
 		return nil // as leftCommitsError tells the user to type
 	}
 	if len(own) == 0 {
-		progress.Warn(ctx, fmt.Sprintf("repository %s: HEAD was moved by hand%s to %.12s; Slipway checks out the project's %.12s (in %s)", r.ID, onBranch(branch), head, to, t.Dir))
+		progress.Warn(ctx, fmt.Sprintf("repository %s: HEAD was moved by hand%s to %.12s; Slipway checks out the project's %.12s (in %s)", r.ID, onBranch(branch), head, want, t.Dir))
 		return nil
 	}
-	return t.leftCommitsError(ctx, r, own, branch, to)
+	return t.leftCommitsError(ctx, r, own, branch, want)
 }
 
 // onBranch returns ", to branch NAME" for a message, or "" for a detached HEAD.
@@ -118,9 +118,9 @@ func onBranch(branch string) string {
 	return ", to branch " + branch
 }
 
-// leftCommitsError returns the error that lists own, which a build of the commit to would leave
+// leftCommitsError returns the error that lists own, which a build of the commit want would leave
 // out, with next steps. branch is "" for a detached HEAD.
-func (t Tree) leftCommitsError(ctx context.Context, r Remote, own []ownCommit, branch, to string) error {
+func (t Tree) leftCommitsError(ctx context.Context, r Remote, own []ownCommit, branch, want string) error {
 	lines := make([]string, len(own))
 	for i, c := range own {
 		lines[i] = c.id + " " + c.subject
@@ -133,7 +133,7 @@ func (t Tree) leftCommitsError(ctx context.Context, r Remote, own []ownCommit, b
 		}
 	}
 	return fmt.Errorf("%s: %s commits of yours that the project's commit %.12s of repository %s lacks, so a build would leave them out:\n%s\n%s\nnext: %sgit -C %s checkout --detach %.12s  # to build without them",
-		t.Dir, where, to, r.ID, firstLines(lines, shownCommits), t.localStep(r), keep, dir, to)
+		t.Dir, where, want, r.ID, firstLines(lines, shownCommits), t.localStep(r), keep, dir, want)
 }
 
 // localStep returns the next step that builds a repository with the user's work in its folder. It

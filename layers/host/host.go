@@ -89,7 +89,7 @@ func Ensure(ctx context.Context, w io.Writer, log string, packages ...string) er
 	})
 }
 
-// installPackages runs apt-get update and install, shows the output in s and appends it to a file.
+// installPackages runs apt-get update and install, shows the output in s and appends it to log.
 func installPackages(ctx context.Context, s *progress.Step, rights []string, log string, packages []string) error {
 	apt := run.Command{
 		Argv: append(slices.Clone(rights), "env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", "-q"),
@@ -105,8 +105,8 @@ func installPackages(ctx context.Context, s *progress.Step, rights []string, log
 // upgrade takes minutes. One that takes longer than lockedLimit hangs.
 var lockedPause, lockedLimit = 2 * time.Second, 30 * time.Minute
 
-// runUnlocked runs apt-get, whose lines say gets, and repeats it, up to lockedLimit, while another
-// process holds one of apt's four locks. apt itself can only wait for two of them.
+// runUnlocked runs apt-get, passes its lines to say, and repeats it, up to lockedLimit, while
+// another process has one of apt's four locks. apt itself can only wait for two of them.
 func runUnlocked(ctx context.Context, say func(string), apt run.Command, args ...string) error {
 	apt.Argv = append(slices.Clone(apt.Argv), args...)
 	for end := time.Now().Add(lockedLimit); ; {

@@ -125,7 +125,7 @@ func swapWord(arg, now, old string) string {
 	return before + strings.Join(names, ",")
 }
 
-// ProgramElsewhere returns the words that start Slipway outside of a clone, which Mage cannot do.
+// ProgramElsewhere returns the words that start Slipway in any folder: absolute, or found in PATH.
 func ProgramElsewhere() string {
 	if UnderMage() {
 		return "slipway"

@@ -20,10 +20,10 @@ const modulesIn = "usr/lib/python3/dist-packages"
 
 // testingModules returns the folder of the Python modules of Debian testing's kas. It remembers an
 // error: a machine without network finds that out once, not with every test.
-var testingModules = sync.OnceValues(func() (string, error) { return unpackKas(context.Background()) })
+var testingModules = sync.OnceValues(func() (string, error) { return cachedModules(context.Background()) })
 
-// unpackKas returns the folder of kas's modules in the user's cache, and downloads them once.
-func unpackKas(ctx context.Context) (string, error) {
+// cachedModules returns the folder of kas's modules in the user's cache, and downloads them once.
+func cachedModules(ctx context.Context) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err

@@ -33,7 +33,7 @@ const (
 	Testing                // of Debian testing, run by this machine's Python
 )
 
-// Find returns the kas of a suite, or ErrMissing. It downloads Debian testing's at the first call.
+// Find returns the kas of a suite, or ErrMissing. It downloads Debian testing's once, into a cache.
 func Find(ctx context.Context, from Suite) (Kas, error) {
 	if from == Testing {
 		return findTesting(ctx)
@@ -102,7 +102,7 @@ func (k Kas) withVersion(ctx context.Context) (Kas, error) {
 // Variables of a user's own kas that would change what it does.
 var unset = []string{"KAS_MACHINE", "KAS_DISTRO", "KAS_TARGET", "KAS_TASK", "KAS_REPO_REF_DIR", "KAS_CLONE_DEPTH", "KAS_PREMIRRORS"}
 
-// Command returns the command that runs kas in a folder, its work folder, without KAS_ variables.
+// Command returns the command that runs kas in its work folder dir, without the variables in unset.
 func (k Kas) Command(dir string, args ...string) run.Command {
 	argv := []string{"env"}
 	for _, name := range unset {

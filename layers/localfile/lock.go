@@ -48,7 +48,7 @@ func WaitLock(ctx context.Context, f *os.File) error {
 	}
 }
 
-// OpenLock opens or creates a lock file, by links too. It refuses a path that is no regular file.
+// OpenLock opens or creates a lock file, and does not lock it. It refuses what is no regular file.
 func OpenLock(name string, mode os.FileMode) (*os.File, error) {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is no regular file, and Slipway keeps a lock there\nnext: mv %s %s", name, plaintext.Quote(name), plaintext.Quote(name+".old"))

@@ -45,7 +45,7 @@ func isUnnamedPipe(name string) bool {
 	return unix.Statfs(name, &s) == nil && int64(s.Type) == unix.PIPEFS_MAGIC
 }
 
-// ReadAll reads an open file, with the limit of Read. name is for the error.
+// ReadAll reads an open file. More than most bytes are an error, which begins with name.
 func ReadAll(r io.Reader, name string, most int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, most+1))
 	switch {
@@ -90,7 +90,7 @@ type contextReader struct {
 	count func(int64)
 }
 
-// Read reads from in and calls count, or returns the cause once ctx has ended.
+// Read reads from in and passes the size to count, or returns the cause once ctx has ended.
 func (r contextReader) Read(p []byte) (int, error) {
 	if r.ctx.Err() != nil {
 		return 0, context.Cause(r.ctx)

@@ -18,8 +18,8 @@ func WriteJSON(name string, v any, mode os.FileMode) error {
 	return renameio.WriteFile(name, append(data, '\n'), mode)
 }
 
-// Replace writes a file beside path and renames it, so that path is never incomplete. The
-// caller holds the workspace's lock. As git, it does not sync, which would wait for all checkouts.
+// Replace writes a file of mode 0644 beside path and renames it, so that path is never incomplete.
+// The caller holds the workspace's lock. It does not sync, as that would wait for all checkouts.
 func Replace(path string, content []byte) error {
 	part := filepath.Join(filepath.Dir(path), ".new-"+filepath.Base(path))
 	_ = os.Remove(part) // of a run that was killed

@@ -98,7 +98,7 @@ func endIfSilent(ctx context.Context, limit time.Duration, group int, end contex
 }
 
 // activity returns a text that changes if a process of the group starts, ends, computes, reads or
-// writes. It leaves out ssh, which gets keep-alive messages from a silent server too.
+// writes, or cannot be read. It leaves out ssh, which gets keep-alives from a silent server too.
 func activity(group int) (all string) {
 	for _, stat := range statsOf(group) {
 		if pid, name, _ := strings.Cut(stat, " "); !strings.HasPrefix(name, "(ssh)") {

@@ -19,7 +19,7 @@ const (
 // FreePort returns a random TCP port of 127.0.0.1 on which nothing listens.
 func FreePort() (int, error) { return firstFree(func() int { return rand.IntN(ports) }) }
 
-// FreePortFor returns a name's own port of 127.0.0.1, or another one if something listens on it.
+// FreePortFor returns a port of 127.0.0.1 derived from a name, or another one if it is taken.
 func FreePortFor(name string) (int, error) {
 	hash := fnv.New64a()
 	hash.Write([]byte(name)) // never fails

@@ -117,7 +117,7 @@ type logFile struct {
 const maxOpenBytes = 1 << 16
 
 // Write writes complete lines, with line feeds for carriage returns. It holds back an incomplete
-// line or private key, up to maxOpenBytes.
+// line or private key, up to maxOpenBytes. It never fails: keep stores the error.
 func (l *logFile) Write(p []byte) (int, error) {
 	l.open = append(l.open, bytes.ReplaceAll(p, []byte("\r"), []byte("\n"))...)
 	end := bytes.LastIndexByte(l.open, '\n') + 1

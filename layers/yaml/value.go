@@ -273,7 +273,7 @@ func (r *yamlReader) readItems(v *Value, n *yaml.Node, s *Shape, path string, de
 	return nil
 }
 
-// readEntries reads a mapping into the dict v. Of a repeated key the last counts, with a warning.
+// readEntries reads a mapping into v, checks its keys, and warns of repeated ones: the last counts.
 func (r *yamlReader) readEntries(v *Value, n *yaml.Node, s *Shape, path string, depth int) error {
 	v.Dict = map[string]*Value{}
 	pairs, err := r.readPairs(n, path, depth)

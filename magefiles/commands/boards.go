@@ -285,8 +285,8 @@ func flashLine(words, strays []string) []string {
 	return nil
 }
 
-// imageFirst returns the right command line if the user typed an image where the board belongs, as
-// bmaptool has it. It returns nil if the word is a board, or neither a regular file nor a URL.
+// imageFirst returns the right command line, with a likely board, if the user typed an image where
+// the board belongs. It returns nil if the word is a board, or neither a regular file nor a URL.
 func imageFirst(image, device string) []string {
 	info, err := os.Stat(image)
 	isFile := err == nil && info.Mode().IsRegular() || strings.Contains(image, "://")

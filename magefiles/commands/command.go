@@ -98,7 +98,7 @@ func (c *Command) section(title string, below ...*Command) {
 }
 
 // runLine checks a line's words and flags, and runs the command with progress. For Parse it only
-// checks them.
+// checks them. Otherwise it calls host.SetTyped, so that next steps can repeat the line.
 func (c *Command) runLine(cmd *cobra.Command, args []string) error {
 	words, err := c.readWords(args)
 	if err == nil && c.check != nil {

@@ -20,7 +20,7 @@ func (c *Command) complete(flag string, values func(args []string) []string, oth
 	})
 }
 
-// completeWord returns suggestions for the next word of a line, by its name, or else file names.
+// completeWord obeys --boards and returns suggestions for a line's next word, or else file names.
 func (c *Command) completeWord(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	_ = useBoards(cmd) // a shell asks for names, not for errors
 	i := len(args)
@@ -58,7 +58,7 @@ func completeLast(toComplete string, names []string) (all []string) {
 	return all
 }
 
-// deviceNames returns the devices of this machine, with a description of each.
+// deviceNames returns the paths of this machine's devices, with their models; none on an error.
 func deviceNames(ctx context.Context) (all []string) {
 	found, err := device.List(ctx)
 	if err != nil {

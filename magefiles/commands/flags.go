@@ -102,7 +102,7 @@ func checkNames(what, text string, list bool) error {
 	return nil
 }
 
-// choice adds a flag whose value must be one of all. Without the flag it is "".
+// choice adds a flag for one of all, which a shell suggests. Without the flag the value is "".
 func (c *Command) choice(name string, all []string, usage string) *string {
 	value := ""
 	c.addFlag(name, usage, strings.Join(all, "|"), func(text string) error {
@@ -215,7 +215,7 @@ func (c *Command) rate() {
 	c.inContext = append(c.inContext, func(ctx context.Context) context.Context { return boardssh.WithRate(ctx, *rate) })
 }
 
-// reportForm adds the flags --as and --json for the form of a printed report, nil without them.
+// reportForm adds the flags --as and --json for a report's form, nil without them. --as wins.
 func (c *Command) reportForm() **report.Form {
 	value := new(*report.Form)
 	read := func(text string) (err error) {

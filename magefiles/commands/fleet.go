@@ -209,8 +209,8 @@ func (c *Command) limit() *string {
 	return c.Text("limit=PATTERN", "", "only boards that this pattern of groups and hosts matches")
 }
 
-// fleetFlags adds the flags that all fleet commands have. It returns a function that makes a
-// request from their values. canaries is the default of --canary.
+// fleetFlags adds the flags that fleet deploy, update, smoke and run share. It returns a function
+// that makes a request from their values. canaries is the default of --canary.
 func (c *Command) fleetFlags(canaries int) func(inventory string, dryRun bool) fleet.Request {
 	limit := c.limit()
 	failed := c.Switch("failed", "only boards that failed or did not begin last time")

@@ -280,8 +280,8 @@ func translateLine(root *cobra.Command, args []string) ([]string, error) {
 	return append(line, after...), nil
 }
 
-// checkCommandNames refuses an unknown command or subcommand, before cobra complains of its flags.
-// line ends before "--", and after begins with that.
+// checkCommandNames refuses unknown commands and subcommands, and a flag or "--" before them: cobra
+// has other errors for these. line ends before "--", and after begins with that.
 func checkCommandNames(root *cobra.Command, line, after []string) error {
 	cmd, rest := commandBelow(root, line[0]), line[1:]
 	switch {

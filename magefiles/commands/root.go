@@ -92,7 +92,7 @@ func deployGroup() *Command {
 		deployFilesCommand(), deployServiceCommand(), deployConfigCommand(), deployUndoCommand())
 }
 
-// Run checks the environment and a command line, and runs the line. root is a result of Root.
+// Run checks the environment and a line, unless a shell completes it, and runs it. root is Root's.
 func Run(ctx context.Context, root *cobra.Command, args []string) error {
 	if !completes(args) {
 		if err := cmp.Or(progress.Check(), host.CheckInstall(), boardssh.CheckSettings(ctx)); err != nil {

@@ -34,10 +34,10 @@ import (
 // options are the build options of all commands.
 var options = images.Options{Dir: "build"}
 
-// withSignals calls work with a context that SIGINT and SIGTERM end, and adds the exit status to
-// its error. A second Ctrl-C ends the process at once. Mage would end it 5 s after the first.
+// withSignals calls work with a context that SIGINT, SIGTERM or the end of mage ends, and adds the
+// step of withRepeat and the exit status to its error. A second Ctrl-C ends the process at once.
 func withSignals(ctx context.Context, work func(context.Context) error) error {
-	signal.Reset(syscall.SIGINT)
+	signal.Reset(syscall.SIGINT) // Mage would end this process 5 s after the first
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	defer context.AfterFunc(ctx, func() {
@@ -77,7 +77,8 @@ const passedOn = 300 * time.Millisecond
 const orphanLimit = 3 * time.Minute
 
 // runPatiently calls work with a context that a first Ctrl-C or SIGTERM ends, and a channel that a
-// second one closes: until then work may finish its step. The error has the exit status.
+// second one closes: until then work may finish its step. The end of mage does both, the second
+// after orphanLimit. The error is like that of withSignals.
 func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan struct{}) error) error {
 	signal.Reset(syscall.SIGINT) // Mage would end this process 5 s after the first
 	signals := make(chan os.Signal, 4)

@@ -82,7 +82,7 @@ slipway rig up --keep  # and then: slipway rig ssh`
 	return c
 }
 
-// rigBuildCommand returns the command rig build, which makes only the root of a rig.
+// rigBuildCommand returns the command rig build, which makes only a rig's root file system.
 func rigBuildCommand() *Command {
 	c := New("build [BOARD]", "Make only the root of a rig: the userland, and the programs that are compiled in it")
 	c.Long = `Without BOARD it takes the first rig.`

@@ -46,8 +46,8 @@ func deployVariants(line, port string) (all []variant) {
 	return all
 }
 
-// startServer starts sshd with Debian's sftp-server, connects the delayed line to it, and sets the
-// words port, key and known. known_hosts has the direct and the delayed port.
+// startServer starts sshd with Debian's sftp-server, connects the delayed line to it, and sets
+// port, key and known in s.words. known_hosts has the direct and the delayed port.
 func startServer(ctx context.Context, s *session) error {
 	dir := filepath.Join(s.dir, "server")
 	if err := os.Mkdir(dir, 0o700); err != nil {

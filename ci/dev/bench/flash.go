@@ -51,7 +51,7 @@ func flashVariant(name, form, command string) variant {
 	return variant{name: name, command: command, dir: "{dir}/" + form, prepare: "prepare " + form, check: "check"}
 }
 
-// chooseBoard sets the word board to a real board of this CPU, flashed by card and as a file.
+// chooseBoard sets board in s.words to a real board of this CPU, flashed by card and as a file.
 func chooseBoard(_ context.Context, s *session) error {
 	spec, err := images.First("is flashed by a card, and as a file", func(spec images.Spec) bool {
 		kinds := spec.Flash.Kinds

@@ -53,7 +53,7 @@ func kasVariant(name, folder, variables string, cold bool) variant {
 	return v
 }
 
-// findKas finds kas, sets the words of the board's project, and replaces {env} in the variants'
+// findKas finds kas, sets s.words for the board's project, and replaces {env} in the variants'
 // commands by env with kas's variables, and {kas} by the command that runs kas.
 func findKas(ctx context.Context, s *session) error {
 	kas, err := kastest.Find(ctx, kastest.Testing)

@@ -14,7 +14,7 @@ type line struct {
 	carried atomic.Int64
 }
 
-// listenLine listens on a free port and forwards connections, delayed, to l.to, at first port.
+// listenLine opens a listener. A goroutine forwards its connections, delayed, to l.to, first port.
 func listenLine(port int, delay time.Duration) (*line, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -54,7 +54,7 @@ func (l *line) pass(near net.Conn, delay time.Duration) {
 	<-sent
 }
 
-// carry copies and counts bytes, with the delay, until from ends. Then it closes to for writing.
+// carry copies and counts bytes, with the delay, until from ends. Then it calls to.CloseWrite.
 func (l *line) carry(to, from *net.TCPConn, delay time.Duration) {
 	type chunk struct {
 		due  time.Time

@@ -106,7 +106,7 @@ func (p product) debChangelog() string {
 	return fmt.Sprintf("slipway (%s) unstable; urgency=medium\n\n  * Commit %s.\n\n -- %s  %s\n", p.debVersion(), p.id, p.author, p.date.Format(time.RFC1123Z))
 }
 
-// debSums returns the file md5sums, which "dpkg --verify" reads.
+// debSums returns the text of the file md5sums, which "dpkg --verify" reads.
 func debSums(files []file) string {
 	var b strings.Builder
 	for _, f := range files {

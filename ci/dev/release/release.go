@@ -175,7 +175,7 @@ func writeFiles(folder string, files map[string][]byte) error {
 	return nil
 }
 
-// sign signs the folder's SHA256SUMS, if there is a key.
+// sign signs the folder's SHA256SUMS, as SHA256SUMS.sig, with the key in the file key, unless "".
 func sign(ctx context.Context, folder, key string) error {
 	if key == "" {
 		return nil
@@ -184,8 +184,8 @@ func sign(ctx context.Context, folder, key string) error {
 	return err
 }
 
-// publish renames the folder from to the path to, and returns that. If it exists, the folders
-// change places.
+// publish renames the folder from to the path to, and returns that. A folder that is at to already
+// is moved to from.
 func publish(from, to string) (string, error) {
 	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
 	if errors.Is(err, unix.ENOENT) {
@@ -197,7 +197,7 @@ func publish(from, to string) (string, error) {
 	return to, nil
 }
 
-// show writes the names and sizes of the files, and the key that signed them.
+// show writes the sizes and paths of the files, and the signing key's path (unsigned if it is "").
 func show(w io.Writer, folder string, key string) error {
 	entries, err := os.ReadDir(folder)
 	for _, e := range entries {

@@ -154,7 +154,7 @@ func (s *soakedUpdate) runUpdate(ctx context.Context, bundle string) (o updateOu
 }
 
 // disturbUpdate updates to the other system, cuts the connection or the power during that, checks
-// which system runs then, and marks it good. An update that ends before sets s.took: it is no kill.
+// which system runs then, and marks it good. An update that ends first only sets s.took.
 func (s *soakedUpdate) disturbUpdate(ctx context.Context) (err error) {
 	to := (slices.Index(s.keys[:], s.runs) + 1) % len(s.keys)
 	after, what := time.Duration(s.random.Int64N(int64(s.took))), []string{"connection", "power", "power"}[s.killed%3]

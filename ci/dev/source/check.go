@@ -77,7 +77,7 @@ type tree struct {
 // toolsFolder is the module of the tools that are too large for go.mod.
 const toolsFolder = "ci/tools"
 
-// openTree returns the clone around the current folder, with the tools that check it.
+// openTree returns the clone around the current folder, and builds the tools that check it.
 func openTree(ctx context.Context) (tree, error) {
 	root, err := cloneRoot()
 	if err != nil {

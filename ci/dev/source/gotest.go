@@ -105,7 +105,7 @@ func processors() (cpus []string, err error) {
 	return cpus, nil
 }
 
-// runParts compiles all tests and runs the lanes side by side: others work while boards wait.
+// runParts compiles all tests and runs the lanes side by side, as tests of boards mostly wait.
 func runParts(ctx context.Context, parts []*testPart, tmp string, opts TestOptions, results *testResults) error {
 	if err := inTurn(ctx, parts, func(p *testPart) string { return strconv.FormatBool(p.race) }, (*testPart).compile); err != nil {
 		return err
@@ -135,7 +135,7 @@ func inTurn(ctx context.Context, parts []*testPart, lane func(*testPart) string,
 	return group.Wait()
 }
 
-// runTests runs the tests of one part. Failing tests are results. An error kept tests from running.
+// runTests runs the tests of one part. An error means that tests did not run.
 func (p *testPart) runTests(ctx context.Context, tmp string, opts TestOptions, results *testResults) error {
 	step := progress.Start(ctx, p.label(), int64(len(p.paths)), progress.Tasks)
 	failed := 0

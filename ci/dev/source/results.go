@@ -112,7 +112,7 @@ func (r *testResults) endPackage(p *packageResult, e testEvent) {
 	}
 }
 
-// failRunning adds a failure of each test of a package that has not ended.
+// failRunning adds a failure, with the reason why, of each running test of the package path.
 func (r *testResults) failRunning(path, why string) {
 	p := r.packages[path]
 	for _, test := range slices.Backward(slices.Sorted(maps.Keys(p.running))) { // subtests first: gotestsum panics otherwise

@@ -44,9 +44,8 @@ const (
 	RaceAll
 )
 
-// Tests runs every test of the clone, in all of its modules, and prints one
-// summary on w. It installs the Debian packages that the tests need, and leaves
-// junit.xml and events.jsonl in build/test.
+// Tests runs every test of the clone, in all of its modules, and prints one summary on w. It
+// installs the tests' Debian packages, and writes junit.xml and events.jsonl to build/test.
 func Tests(ctx context.Context, w io.Writer, opts TestOptions) error {
 	root, err := cloneRoot()
 	if err != nil {
@@ -121,7 +120,7 @@ func packageNames(list string) []string {
 	return names
 }
 
-// cloneRoot returns the clone of Slipway that holds the current folder, or an error.
+// cloneRoot returns the root of the clone of Slipway around the current folder, or an error.
 func cloneRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -329,8 +329,8 @@ func (r matchReader) readLength(arg *goyaml.Node) Matcher {
 	}}
 }
 
-// readComparison parses a number, and returns a matcher for values whose order to the number holds.
-// A text value is converted to a number. The matcher's words are words and the number.
+// readComparison parses a number, and returns a matcher that calls holds with a value's order to it
+// (-1, 0 or 1). A text value becomes a number. The matcher's words are words and the number.
 func (r matchReader) readComparison(n *goyaml.Node, words string, holds func(order int) bool) Matcher {
 	scalar := r.scalarOf(n)
 	want, err := numberOf(scalar)

@@ -22,7 +22,7 @@ import (
 // two that match, the longer. An output whose first line is "exit 1" has the status 1.
 type Recorded map[string]string
 
-// Run returns the output that is recorded for the command line or its beginning, or else an error.
+// Run returns the output and status recorded for the command line or its beginning, or an error.
 func (b Recorded) Run(_ context.Context, argv ...string) (boardssh.Result, error) {
 	line := strings.Join(argv, " ")
 	for _, prefix := range slices.Backward(slices.Sorted(maps.Keys(b))) { // longer ones first
@@ -60,8 +60,8 @@ func WriteSuite(t *testing.T, files map[string]string) string {
 	return filepath.Join(dir, "main.yml")
 }
 
-// StartBoard starts a real sshd and sets PATH and HOME so that "ssh board" connects to it, with the
-// host key alias serial-7. It returns the host key as known_hosts has it, and the path of the
+// StartBoard starts sshd, and sets PATH, HOME and SSH_AUTH_SOCK: "ssh board" connects to it, with
+// the host key alias serial-7. It returns the host key as known_hosts has it, and the path of the
 // user's known_hosts. ssh ignores HOME, so a script in PATH adds -F. Without ssh it skips the test.
 func StartBoard(t *testing.T, settings ...string) (key, known string) {
 	t.Helper()

@@ -36,7 +36,7 @@ func Connect(t *testing.T, settings ...string) *boardssh.Conn {
 }
 
 // StartRelay starts a relay to a's port, and returns the relay's address, as WithAlias makes it.
-// After limit bytes to the board, the relay cuts a connection, or holds it if stall is set.
+// After limit bytes to the board, the relay cuts a connection, or stops forwarding if stall is set.
 func StartRelay(t *testing.T, a boardssh.Address, limit int64, stall bool) (boardssh.Address, *sshd.Relay) {
 	t.Helper()
 	r := sshtest.StartRelay(t, a.Port, limit, stall)

@@ -182,7 +182,7 @@ func writeBlob(ctx context.Context, t *tar.Writer, image *oci.Image, d v1.Descri
 }
 
 // Prune removes the image whose name the last pushed image took, and returns its ID. The result is
-// nil if that is called keep, or docker refuses. docker does not record Slipway's other images.
+// nil if it has the name keep, or docker refuses. docker does not record Slipway's other images.
 func (d *docker) Prune(ctx context.Context, keep string) ([]string, error) {
 	if d.replaced == "" {
 		return nil, nil
@@ -308,8 +308,8 @@ func cdiDevices(which string) []string {
 	return names
 }
 
-// removeContainer removes a container after its run was interrupted, even after ctx has ended. It
-// tries tidyTries times, as the engine may still be creating it, and then returns nil.
+// removeContainer removes a container after its run was interrupted, even after ctx has ended. If
+// the engine refuses, as while it still creates it, it tries tidyTries times, and then returns nil.
 func (d *docker) removeContainer(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyLimit)
 	defer cancel()

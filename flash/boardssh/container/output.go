@@ -46,7 +46,7 @@ func (r *containerRun) streamOutput(ctx context.Context, made client.Container, 
 }
 
 // runPiped starts the container and waits for its end, and then for the end of its output. Only
-// then it deletes the task, because that cuts the output off after 2 s. An error leaves the task.
+// then it deletes the task, because that cuts the output off after 2 s, and not after an error.
 func (r *containerRun) runPiped(ctx context.Context, made client.Container, read <-chan error) (uint32, error) {
 	task, ended, err := startTask(ctx, made, cio.Config{Stdout: r.pipes + "/out", Stderr: r.pipes + "/err"})
 	if err != nil {

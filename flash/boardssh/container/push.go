@@ -96,7 +96,7 @@ type missingBlob struct {
 	have  int64
 }
 
-// findMissing returns the blobs that the board lacks, and protects the others by the lease.
+// findMissing returns the blobs that the board lacks, whole or in part, and leases the others.
 func (p *imagePush) findMissing(ctx context.Context, lease string) ([]missingBlob, error) {
 	store := p.t.client.ContentStore()
 	var missing []missingBlob

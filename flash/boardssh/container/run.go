@@ -94,8 +94,8 @@ func (t *Containerd) Run(ctx context.Context, c Spec) (exit Exit, err error) {
 	return exit, nil
 }
 
-// withoutDeadline returns a context that ends with ctx but has no deadline. gRPC would send a
-// deadline to containerd, which could then report it first, in other words.
+// withoutDeadline returns a context that ends with ctx but has no deadline, and its cancel func.
+// gRPC would send a deadline to containerd, which could then report it first, in other words.
 func withoutDeadline(ctx context.Context) (context.Context, func()) {
 	plain, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -115,8 +115,8 @@ func (t *Containerd) newRun(id string) *containerRun {
 	return &containerRun{t: t, id: id, pipes: t.pipes + "/" + id}
 }
 
-// runContainer creates the container, starts it, and collects or streams its output. With c.Detach
-// it does not wait for the container's end.
+// runContainer creates and starts the container, and collects or streams its output. Collected
+// output without end is an error. With c.Detach it does not wait for the container's end.
 func (r *containerRun) runContainer(ctx context.Context, c Spec) (Exit, error) {
 	made, err := r.createContainer(ctx, c)
 	if err != nil {

@@ -103,8 +103,8 @@ for o; do
 	case $g in *[!0-9]*) getent group "$g" >/dev/null 2>&1 || grep -q "^$g:" /etc/group || { echo "group $g"; exit; } ;; esac
 done`
 
-// askForOwners returns an error for an owner that is not on the board. It asks only about names.
-func (d *folderUpload) askForOwners(ctx context.Context) error {
+// checkOwnersExist refuses an owner that the board does not have. It asks only about names.
+func (d *folderUpload) checkOwnersExist(ctx context.Context) error {
 	names := append(slices.Collect(maps.Values(d.options.Owners)), d.options.Owner)
 	names = slices.DeleteFunc(names, func(owner string) bool { return strings.Trim(owner, "0123456789:") == "" })
 	if len(names) == 0 {
@@ -149,7 +149,7 @@ func (d *folderUpload) planChanges(ctx context.Context, step *progress.Step) (er
 	if d.want, err = scanFolder(ctx, d.local); err != nil {
 		return err
 	}
-	if err := d.askForOwners(ctx); err != nil {
+	if err := d.checkOwnersExist(ctx); err != nil {
 		return err
 	}
 	if d.options.Delete {
@@ -285,8 +285,8 @@ func (d *folderUpload) planName(name string, same bool) error {
 	return nil
 }
 
-// compareRights adds a name to changes and chmods if its mode or owner on the board is another, and
-// to chowns if its owner is. It ignores setuid and setgid of folders, and the mode of symlinks.
+// compareRights adds a name to d.changes and d.chmods if its mode or owner on the board differs,
+// and to d.chowns if its owner does. It ignores folders' setuid and setgid, and symlinks' modes.
 func (d *folderUpload) compareRights(name string, want, have entry) {
 	mode := want.kind != fs.ModeSymlink && want.mode != have.mode
 	if want.kind == fs.ModeDir {
@@ -314,7 +314,7 @@ func (e entry) ownedBy(owner string) bool {
 	return is(user, e.owner[0], e.owner[2]) && (!both || is(group, e.owner[1], e.owner[3]))
 }
 
-// planDeletes adds to deletes and changes what only the board has, a folder after its contents.
+// planDeletes adds to d.deletes and d.changes what only the board has, a folder after its contents.
 // Files of broken uploads are no changes, so that an undo does not restore them.
 func (d *folderUpload) planDeletes() {
 	for _, name := range slices.Backward(sortedNames(d.have)) {
@@ -336,7 +336,7 @@ func (d *folderUpload) countBytes() (sum int64) {
 	return sum
 }
 
-// sameContents returns the files and links that have the same content here and on the board.
+// sameContents returns by name which files and links have the same content on both sides.
 func (d *folderUpload) sameContents(ctx context.Context) (map[string]bool, error) {
 	var files, links []string
 	for _, name := range sortedNames(d.want) {

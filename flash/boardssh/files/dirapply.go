@@ -70,7 +70,7 @@ func (d *folderUpload) runOver(ctx context.Context, what, script string, names [
 	return RunScript(ctx, d.conn, what, ListForXargs(names), script, append([]string{d.remote}, args...)...)
 }
 
-// RunScript runs a shell script, which must succeed. Its error begins with what was attempted.
+// RunScript runs a shell script on the board. A status over 0 is an error that begins with what.
 func RunScript(ctx context.Context, c *boardssh.Conn, what string, stdin io.Reader, script string, args ...string) error {
 	r, err := c.Feed(ctx, stdin, append([]string{"sh", "-c", script, "sh"}, args...)...)
 	if err == nil && r.Status != 0 {
@@ -111,7 +111,7 @@ func (d *folderUpload) sendFiles(ctx context.Context, step *progress.Step) error
 	return nil
 }
 
-// checkSpace returns ErrFull if the board has no space for the files to send.
+// checkSpace returns ErrFull if the board reports less free space than the files to send need.
 func (d *folderUpload) checkSpace(ctx context.Context) error {
 	if len(d.files) == 0 {
 		return nil

@@ -188,19 +188,19 @@ func listedEntry(m []string) entry {
 type digester func(ctx context.Context, c *boardssh.Conn, remote string, names []string) ([]string, error)
 
 // markSame computes the names' digests on both sides at once, and marks equal ones in same.
-func (d *folderUpload) markSame(ctx context.Context, names []string, there digester, here func(context.Context, string) (string, error), same map[string]bool) error {
+func (d *folderUpload) markSame(ctx context.Context, names []string, onBoard digester, local func(context.Context, string) (string, error), same map[string]bool) error {
 	if len(names) == 0 {
 		return nil
 	}
 	ours, theirs := make([]string, len(names)), []string(nil)
 	both, ctx := errgroup.WithContext(ctx)
 	both.Go(func() (err error) {
-		theirs, err = there(ctx, d.conn, d.remote, names)
+		theirs, err = onBoard(ctx, d.conn, d.remote, names)
 		return err
 	})
 	both.Go(func() (err error) {
 		for i := 0; i < len(names) && err == nil; i++ {
-			ours[i], err = here(ctx, names[i])
+			ours[i], err = local(ctx, names[i])
 		}
 		return err
 	})
@@ -225,7 +225,7 @@ func linkDigests(ctx context.Context, c *boardssh.Conn, remote string, names []s
 	return digestLines(ctx, c, remote, linkDigestScript, names)
 }
 
-// digestLines returns the digest that script prints for each name; "-" for an unreadable file.
+// digestLines runs script ($1 is remote, its input the names) and returns its digests, or "-" each.
 func digestLines(ctx context.Context, c *boardssh.Conn, remote, script string, names []string) ([]string, error) {
 	r, err := c.FeedUpTo(ctx, ListForXargs(names), mostListed, "sh", "-c", script, "sh", remote)
 	if err != nil {

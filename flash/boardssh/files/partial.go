@@ -74,8 +74,8 @@ func beginPart(ctx context.Context, c *boardssh.Conn, b boardFiles, src source, 
 	return p, nil
 }
 
-// findPart compares an earlier upload's part file, if any, with src. The result has the name unless
-// the file or its folder cannot be listed or may be another user's, or the file exceeds src.
+// findPart compares an earlier upload's part file, if any, with src. The result's name is "" if the
+// file or its folder cannot be listed or may be another user's, or if the file exceeds src.
 func findPart(ctx context.Context, c *boardssh.Conn, src source, name string, look func() (folderListing, error), tell uploadProgress) (partFile, error) {
 	p := partFile{missing: wholeFile(src.size)}
 	if name == "" {
@@ -113,8 +113,8 @@ func hiddenName(remote, id string) string {
 
 var partPattern = plaintext.Regexp(`(?s)^(.*/)?\.([^/]+)\.([A-Z0-9]{10}|[0-9a-f]{20})\.part$`)
 
-// PartOf returns the path of the file that a broken upload left this part file of, or "" for
-// another name.
+// PartOf returns the path of the uploaded file whose part file is called name, or "" if name is not
+// that of a part file.
 func PartOf(name string) string {
 	m := partPattern().FindStringSubmatch(name)
 	if m == nil {
@@ -162,7 +162,7 @@ const idDigits = 20
 // names come last in its output, where they cannot imitate other fields.
 const lookScript = `cd "$1" && id -u && ls -ldn . && { [ -e "$2" ] || [ -L "$2" ] || exit 0; } && ls -ldn "$2"`
 
-// inspectPart lists a part file and its folder on the board, with owners and permissions.
+// inspectPart lists a part file, if any, and its folder on the board, with owners and permissions.
 func inspectPart(ctx context.Context, c *boardssh.Conn, name string) (folderListing, error) {
 	r, err := c.Ask(ctx, "sh", "-c", lookScript, "sh", pathArgument(path.Dir(name)), "./"+path.Base(name))
 	if err != nil {
@@ -280,11 +280,11 @@ func parseDigests(out []byte) (sums []string) {
 	return sums
 }
 
-// missingPieces returns the pieces of a file whose blocks have no digest in there, or another than
-// in here. Adjacent blocks are one piece.
-func missingPieces(there, here []string, block, size int64) (missing []piece) {
+// missingPieces returns the pieces of a file whose blocks have no digest in board, or another than
+// in local. Adjacent blocks are one piece.
+func missingPieces(board, local []string, block, size int64) (missing []piece) {
 	for i, at := 0, int64(0); at < size; i, at = i+1, at+block {
-		if i < len(there) && i < len(here) && there[i] == here[i] {
+		if i < len(board) && i < len(local) && board[i] == local[i] {
 			continue
 		}
 		length := min(block, size-at)

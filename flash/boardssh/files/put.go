@@ -33,8 +33,8 @@ type Sent struct {
 }
 
 // Put copies a local file to the board. The file appears under its name whole or not at all, after
-// its digest was checked on the board; a file that had the name before is replaced, and a symlink
-// is replaced rather than followed. Slipway creates a missing folder.
+// its digest was checked on the board. It replaces a file or symlink that had the name before.
+// Slipway creates a missing folder. Only the permission bits of mode count.
 func Put(ctx context.Context, c *boardssh.Conn, local, remote string, mode fs.FileMode) (Sent, error) {
 	f, _, err := openSource(local)
 	if err != nil {
@@ -219,8 +219,8 @@ func (w *stream) finishOnce(ctx context.Context, src source, want localDigest, p
 	return digest, err
 }
 
-// finishFile sets owner and mode of the part file, proves its digest, renames it to remote, and
-// returns the digest. It also removes part files of other versions.
+// finishFile sets owner and mode of the part file, closes it, proves its digest, renames it to
+// remote, and returns the digest. It also removes part files of other versions.
 func (w *stream) finishFile(ctx context.Context, src source, want localDigest, p partFile, f *boardDigest, remote string, mode fs.FileMode) (string, error) {
 	if want.err != nil {
 		return "", finalError{want.err}

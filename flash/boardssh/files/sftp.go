@@ -69,10 +69,10 @@ type sftpFiles struct {
 // syncRate is how many bytes a slow card stores in a second during a sync.
 const syncRate = 1 << 20
 
-// openSFTP starts the board's sftp-server and an SFTP client. It calls opened as soon as it has a
+// openSFTP starts the board's sftp-server and an SFTP client. It calls onOpen as soon as it has a
 // session, which may be the only one that the board allows.
-func openSFTP(ctx context.Context, c *boardssh.Conn, opened func()) (*sftpFiles, error) {
-	stream, err := c.OpenSFTP(ctx, opened)
+func openSFTP(ctx context.Context, c *boardssh.Conn, onOpen func()) (*sftpFiles, error) {
+	stream, err := c.OpenSFTP(ctx, onOpen)
 	if err != nil {
 		return nil, err
 	}
@@ -104,10 +104,10 @@ func (b *sftpFiles) do(ctx context.Context, work func() error) error {
 	return b.stream.Do(ctx, func() error { return recoverFault(work) })
 }
 
-// receive calls work, whose argument passes data on to the writer to. Only such data are progress.
-func (b *sftpFiles) receive(ctx context.Context, to io.Writer, work func(to io.Writer) error) error {
-	return b.stream.Receive(ctx, to, func(to io.Writer) error {
-		return recoverFault(func() error { return work(to) })
+// receive calls work with a writer that passes data on to out. Only such data are progress.
+func (b *sftpFiles) receive(ctx context.Context, out io.Writer, work func(out io.Writer) error) error {
+	return b.stream.Receive(ctx, out, func(out io.Writer) error {
+		return recoverFault(func() error { return work(out) })
 	})
 }
 
@@ -252,15 +252,15 @@ func (f sftpFile) finish(ctx context.Context, mode fs.FileMode) error {
 	})
 }
 
-// readBack copies the content of a file on the board to the writer to.
-func (b *sftpFiles) readBack(ctx context.Context, name string, to io.Writer) error {
-	return b.receive(ctx, to, func(to io.Writer) error {
+// readBack writes the content of a file on the board to out.
+func (b *sftpFiles) readBack(ctx context.Context, name string, out io.Writer) error {
+	return b.receive(ctx, out, func(out io.Writer) error {
 		f, err := b.sftp.Open(name)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		_, err = f.WriteTo(to)
+		_, err = f.WriteTo(out)
 		return err
 	})
 }
@@ -292,7 +292,7 @@ const tryScript = nearestFolder + `head -c 65536 /dev/zero >"$d/$2" || df -Pi "$
 rm -f "$d/$2"`
 
 // explainFailure replaces an SFTP status error, which is the same for a full, broken and read-only
-// file system, by the shell's error for a test write. A full one is ErrFull. Other errors stay.
+// file system, by the shell's error for a test write, if that fails too. A full one is ErrFull.
 func explainFailure(ctx context.Context, c *boardssh.Conn, dir string, err error) error {
 	status, is := errors.AsType[*sftp.StatusError](err)
 	if ctx.Err() != nil || !is {
@@ -376,7 +376,7 @@ type limitedWriter struct {
 	left int64
 }
 
-// Write passes p on, or returns an error if more than the limit has come.
+// Write writes p to w.to. If p exceeds w.left, it writes nothing and returns an error.
 func (w *limitedWriter) Write(p []byte) (int, error) {
 	if w.left -= int64(len(p)); w.left < 0 {
 		return 0, errors.New("the board sends more than was sent to it")

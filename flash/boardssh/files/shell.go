@@ -53,13 +53,13 @@ func openChannel(ctx context.Context, c *boardssh.Conn) (boardFiles, error) {
 	return openChannelBeside(ctx, c, func() {})
 }
 
-// openChannelBeside is openChannel that calls opened while it waits for the sftp-server. If none
-// answers, it sets c.NoSFTP, so that later calls use the shell at once and do not call opened.
-func openChannelBeside(ctx context.Context, c *boardssh.Conn, opened func()) (boardFiles, error) {
+// openChannelBeside is openChannel that calls onOpen while it waits for the sftp-server. If none
+// answers, it sets c.NoSFTP, so that later calls use the shell at once and do not call onOpen.
+func openChannelBeside(ctx context.Context, c *boardssh.Conn, onOpen func()) (boardFiles, error) {
 	if c.NoSFTP.Load() {
 		return shellFiles{c}, nil
 	}
-	b, err := openSFTP(ctx, c, opened)
+	b, err := openSFTP(ctx, c, onOpen)
 	if err == nil {
 		return b, nil
 	}
@@ -85,7 +85,7 @@ func describeTransport(c *boardssh.Conn) string {
 	return ""
 }
 
-// do calls work, unless ctx has ended. It need not end work: its programs end with their contexts.
+// do calls work, unless ctx has ended. It does not interrupt work, whose programs end with ctx.
 func (s shellFiles) do(ctx context.Context, work func() error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -57,9 +57,9 @@ type transfer struct {
 	streams []*stream
 }
 
-// sendAll sends all pieces, first over b, then over more streams as they open, several in all. It
-// returns a stream that works, to finish the file on. The caller ends the others with close.
-func (k *transfer) sendAll(ctx context.Context, b boardFiles, several int) (*stream, error) {
+// sendAll sends all pieces, first over b, then over more streams as they open, up to n in all. It
+// returns a stream that works, to finish the file on. k.close closes the other streams.
+func (k *transfer) sendAll(ctx context.Context, b boardFiles, n int) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	k.pieceBytes = b.pieceBytes()
@@ -67,7 +67,7 @@ func (k *transfer) sendAll(ctx context.Context, b boardFiles, several int) (*str
 	defer stop()
 	var all sync.WaitGroup
 	k.startStream(ctx, &all, &stream{conn: k.conn, files: b, file: k.file})
-	all.Go(func() { k.addStreams(opening, ctx, &all, several-1) })
+	all.Go(func() { k.addStreams(opening, ctx, &all, n-1) })
 	ended := make(chan struct{})
 	go func() {
 		all.Wait()
@@ -131,7 +131,7 @@ const openersAtOnce = 3
 
 // addStreams adds up to n streams as they open, until opening ends, to send within ctx. It stops if
 // the board accepts no more connections, or offers another kind of channel (SFTP or shell).
-func (k *transfer) addStreams(opening, ctx context.Context, all *sync.WaitGroup, n int) {
+func (k *transfer) addStreams(opening, ctx context.Context, group *sync.WaitGroup, n int) {
 	for range n {
 		w := k.early.nextStream(opening)
 		if w == nil {
@@ -141,7 +141,7 @@ func (k *transfer) addStreams(opening, ctx context.Context, all *sync.WaitGroup,
 			w.conn.Close()
 			return
 		}
-		k.startStream(ctx, all, w)
+		k.startStream(ctx, group, w)
 	}
 }
 
@@ -187,7 +187,7 @@ func openEarlyStreams(ctx context.Context, c *boardssh.Conn, two bool, several f
 	return e
 }
 
-// openOne opens a stream for nextStream. After an error, later calls do nothing.
+// openOne opens a stream and hands it to nextStream. After an error or close, it does nothing.
 func (e *earlyStreams) openOne(ctx context.Context, c *boardssh.Conn) error {
 	if e.ended.Load() {
 		return nil
@@ -222,13 +222,13 @@ func (e *earlyStreams) close() {
 	}()
 }
 
-// startStream adds w to k.streams, and sends pieces over it in a goroutine of all. After an error,
-// it sets w.err and closes w's own connection.
-func (k *transfer) startStream(ctx context.Context, all *sync.WaitGroup, w *stream) {
+// startStream adds w to k.streams, and sends pieces over it in a goroutine of group. After an
+// error, it sets w.err and closes w's own connection.
+func (k *transfer) startStream(ctx context.Context, group *sync.WaitGroup, w *stream) {
 	k.mu.Lock()
 	k.streams = append(k.streams, w)
 	k.mu.Unlock()
-	all.Go(func() {
+	group.Go(func() {
 		err := w.files.do(ctx, func() error { return k.servePieces(ctx, w) })
 		k.mu.Lock()
 		defer k.mu.Unlock()

@@ -57,8 +57,8 @@ func (r *Relay) serve() {
 	}
 }
 
-// carry forwards one connection to the board, with the limit and delay, until one side ends. If the
-// board is off, it closes the connection.
+// carry forwards a connection to the board, and closes it once a side ends or the board is off. It
+// also closes it after Limit bytes to the board, or with Stall sends no more but leaves it open.
 func (r *Relay) carry(near net.Conn) {
 	defer near.Close()
 	far, err := r.Dial(net.JoinHostPort("127.0.0.1", strconv.FormatInt(r.to.Load(), 10)))

@@ -121,11 +121,11 @@ func (s *Server) Start(ctx context.Context) error {
 		s.cmd.Wait()
 		close(s.ended)
 	}()
-	return s.ready(ctx)
+	return s.waitUntilReady(ctx)
 }
 
-// ready waits, up to startLimit, until the server accepts, or kills it and quotes its log.
-func (s *Server) ready(ctx context.Context) error {
+// waitUntilReady waits, up to startLimit, until the server accepts, or kills it and quotes its log.
+func (s *Server) waitUntilReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for {

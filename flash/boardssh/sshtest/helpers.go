@@ -313,7 +313,7 @@ func CheckTrees(t *testing.T, local, remote string) {
 }
 
 // StartRelay starts a relay to a port of this machine. It passes limit bytes of each connection to
-// the port, then cuts the connection, or holds it if stall is set.
+// the port, then cuts the connection, or keeps it open and silent if stall is set.
 func StartRelay(t *testing.T, port int, limit int64, stall bool) *sshd.Relay {
 	t.Helper()
 	r, err := sshd.NewRelay()

@@ -75,7 +75,7 @@ type Conversation struct {
 	Began    func(*ssh.ServerConn)     // runs beside the rest
 }
 
-// Serve does the SSH handshake on one connection, and serves its channels until it ends.
+// Serve does the SSH handshake on conn, and serves its channels until the connection ends.
 func (c Conversation) Serve(conn net.Conn, config *ssh.ServerConfig) {
 	server, channels, requests, err := ssh.NewServerConn(conn, config)
 	if err != nil {

@@ -50,9 +50,9 @@ func StartSudo(t *testing.T, rights string, settings ...string) *sshd.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	over := make(chan struct{})
-	t.Cleanup(func() { close(over) })
-	if err := startInside(s, over, etc); err != nil {
+	done := make(chan struct{})
+	t.Cleanup(func() { close(done) })
+	if err := startInside(s, done, etc); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
@@ -90,8 +90,8 @@ func fillEtc(etc, rights, authorized string) error {
 }
 
 // startInside starts a server in a new mount namespace, with the files of etc mounted over /etc.
-// The server's starting thread stays in it until over is closed. The server ends with that thread.
-func startInside(s *sshd.Server, over <-chan struct{}, etc string) error {
+// The server's starting thread stays in it until done is closed. The server ends with that thread.
+func startInside(s *sshd.Server, done <-chan struct{}, etc string) error {
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // the thread ends with this goroutine
@@ -103,7 +103,7 @@ func startInside(s *sshd.Server, over <-chan struct{}, etc string) error {
 			err = s.Start(context.Background())
 		}
 		started <- err
-		<-over
+		<-done
 	}()
 	return <-started
 }

@@ -145,8 +145,8 @@ type Configuration struct {
 }
 
 // Configure writes to a board the files, owned by root or want.Owners, then the settings in order.
-// Restore with id undoes both: the caller has read each setting's Before. The first error ends it
-// and leaves the changes made so far. With dryRun it only lists the changes of files.
+// Restore with id undoes both: the caller has read each setting's Before. After the first error it
+// stops and undoes nothing. With dryRun it only returns the changes of files.
 func Configure(ctx context.Context, c *boardssh.Conn, want Configuration, dryRun bool) (changes []files.Change, id string, err error) {
 	u := Deployment{Units: want.Units, Settings: want.Settings, Among: true}
 	if err := u.checkContent(); err != nil {

@@ -103,8 +103,8 @@ esac || exit 255' "$2" && sync`
 )
 
 // DeployDir is files.PutDir that first saves on the board what it replaces, for Restore. It records
-// units, but does not restart them. remote must be absolute. The ID is empty after a dry run, or if
-// nothing was to be changed. If a failed deploy left the board as before, ID and changes are empty.
+// units, but restarts none. remote must be absolute. It ignores o.Before. The ID is empty after a
+// dry run or without changes. If a failed deploy changed nothing, ID and changes are empty.
 func DeployDir(ctx context.Context, c *boardssh.Conn, local, remote string, o files.DirOptions, units []string) (changes []files.Change, id string, err error) {
 	if !path.IsAbs(remote) {
 		return nil, "", fmt.Errorf("put folder %s: %q is no absolute path on the board", local, remote)

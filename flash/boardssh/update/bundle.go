@@ -149,7 +149,7 @@ func readRAUC(b *Bundle) error {
 // envelopedData is the type of an encrypted CMS message (RFC 5652), as its bytes have it.
 var envelopedData = []byte("\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07\x03")
 
-// manifestField returns a value of the manifest text in a signature, or "".
+// manifestField returns a value of the manifest text inside message, a raw CMS signature, or "".
 func manifestField(message []byte, section, key string) string {
 	_, text, _ := strings.Cut(string(message), "["+section+"]\n")
 	text, _, _ = strings.Cut(text, "\n[")

@@ -40,7 +40,7 @@ type limitedConn struct {
 	left    int    // bytes of the message after those
 }
 
-// Write passes p on. This side's BEGIN ends the greeting; from then on Read checks messages.
+// Write writes p to the board. Its BEGIN ends the greeting; from then on Read checks messages.
 func (g *limitedConn) Write(p []byte) (int, error) {
 	if bytes.HasPrefix(p, []byte("BEGIN")) {
 		g.framed.Store(true)

@@ -180,7 +180,7 @@ func (p preflight) checkFirmware() Finding {
 }
 
 // checkCapsule refuses a capsule whose GUID is not in the board's list of firmware, unless that
-// list is empty. An update without a capsule passes.
+// list is empty. It accepts an update without a capsule.
 func (j *jetson) checkCapsule(capsule string) Finding {
 	seen := fmt.Sprintf("firmware %s, slot %c runs", cmp.Or(j.version, "of no known version"), 'A'+j.current)
 	if capsule == "" {

@@ -105,17 +105,17 @@ func (r *rauc) callRAUC(ctx context.Context, b *bus, method string, into []any, 
 	return r.callMethod(ctx, b, method, raucInterface+"."+method, into, args...)
 }
 
-// callMethod calls a D-Bus method of the RAUC service and stores the answer in into. It repeats the
-// call, up to maxStarts times, while the service starts. A service that ended is an ErrLost, and a
-// busy one an ErrBusy. about names the call in errors.
-func (r *rauc) callMethod(ctx context.Context, b *bus, about, method string, into []any, args ...any) error {
+// callMethod calls a D-Bus method of the RAUC service and stores the answer in results. It repeats
+// the call, up to maxStarts times, while the service starts. A service that ended is an ErrLost,
+// and a busy one an ErrBusy. about names the call in errors.
+func (r *rauc) callMethod(ctx context.Context, b *bus, about, method string, results []any, args ...any) error {
 	what, limit := fmt.Sprintf("RAUC on %s, %s", r.c.Address().Host, about), startsLimit
 	if method == raucInterface+".InspectBundle" || method == raucInterface+".Info" {
 		limit = inspectLimit
 	}
 	err := boardssh.Answer(ctx, limit, what, func(ctx context.Context) (err error) {
 		for range maxStarts {
-			err = b.conn.Object(raucName, "/").CallWithContext(ctx, method, 0, args...).Store(into...)
+			err = b.conn.Object(raucName, "/").CallWithContext(ctx, method, 0, args...).Store(results...)
 			if errorName(err) != "TimedOut" { // that is a service that did not start, nor get the call
 				break
 			}
@@ -327,8 +327,8 @@ func (r *rauc) checkIdle(ctx context.Context, b *bus) error {
 	return err
 }
 
-// followInstallation waits for an installation, tells its progress, and stops RAUC if ctx ends. If
-// the D-Bus or RAUC ends meanwhile, it returns ErrLost.
+// followInstallation waits for an installation, calls tell with its progress, and stops RAUC if ctx
+// ends. If the D-Bus or RAUC ends meanwhile, it returns ErrLost.
 func (r *rauc) followInstallation(ctx context.Context, b *bus, tell func(int, string)) error {
 	for {
 		select {

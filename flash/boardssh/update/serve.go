@@ -98,11 +98,11 @@ func (s *Source) startServer(listener net.Listener, b *Bundle) {
 	}
 }
 
-// newHandler returns a handler for GET and HEAD of the bundle at path at. s.served counts bytes.
-func (s *Source) newHandler(at string, b *Bundle) http.Handler {
+// newHandler returns a handler for GET and HEAD of the bundle at urlPath. s.served counts bytes.
+func (s *Source) newHandler(urlPath string, b *Bundle) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case r.URL.Path != at:
+		case r.URL.Path != urlPath:
 			http.NotFound(w, r)
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:
 			http.Error(w, "only GET and HEAD", http.StatusMethodNotAllowed)

@@ -110,8 +110,8 @@ func (d *decoder) fillWindow(n int) error {
 // offset returns the position of the first unused bit in the input, in bytes.
 func (d *decoder) offset() int64 { return d.base + int64(d.next) - int64(d.count/8) }
 
-// loadBits makes at least 56 bits ready. After the input's end they are zeros. At most
-// padBytes/2 may be used before a check by checkOverrun.
+// loadBits makes at least 56 bits ready. After the input's end they are zeros. The caller may use
+// at most padBytes/2 bytes of input between two calls of checkOverrun.
 func (d *decoder) loadBits() {
 	d.held |= binary.LittleEndian.Uint64(d.window[d.next:]) << (d.count & 63)
 	d.next += int((63 - d.count) >> 3)
@@ -236,7 +236,7 @@ func (d *decoder) readStoredHeader() error {
 	return nil
 }
 
-// copyStored copies as much of a stored block as input and output allow, to buf[at:].
+// copyStored copies what buf[at:end] and the input allow of a stored block. It returns the end.
 func (d *decoder) copyStored(buf []byte, at, end int) (int, error) {
 	n := min(d.stored, end-at, d.have-d.next)
 	if n == 0 {

@@ -98,7 +98,7 @@ func (c coder) decodeMatched(p *[0x300]prob, match byte) (coder, uint64) {
 	return c, m
 }
 
-// decodeReverse decodes n bits as decodeTree does, but the lowest first, and without a limit added.
+// decodeReverse decodes n bits as decodeTree does, the lowest first. The value is below 1<<n.
 func (c coder) decodeReverse(p unsafe.Pointer, n uint64) (coder, uint64) {
 	m, sum := uint64(1), uint64(0)
 	for i := range n {

@@ -76,7 +76,7 @@ func (f Faults) Error() string {
 	return fmt.Sprintf("%s: %s; next: %s, or remove the file for the defaults", at, f[0].Why, fix)
 }
 
-// Read reads the settings of the board at root: Defaults without a file, or with its error, Faults.
+// Read reads the settings of the board at root. Without a file or with Faults, they are Defaults.
 func Read(root string) (Config, error) {
 	file := filepath.Join(root, File)
 	data, err := readTrusted(file)

@@ -22,7 +22,7 @@ import (
 // signal or trace the hook. All numbers are those of the hook's own namespace.
 type owner struct{ uids, gids idMap }
 
-// ownerOf returns the owner of pid's container; nil if pid is in the hook's user namespace.
+// ownerOf returns the ID maps of pid's user namespace; nil if that is the hook's own.
 func ownerOf(pid int) (*owner, error) {
 	same, err := sameNamespace("user", pid)
 	if err != nil || same {

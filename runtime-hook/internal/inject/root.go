@@ -171,7 +171,7 @@ func (r *Root) Apply(p plan.Plan) (Result, error) {
 	return res, nil
 }
 
-// openFolder opens or creates dir in the container, and keeps it in r.dirs, even if closed is set.
+// openFolder opens or creates dir in the container and caches it, even if its field closed is set.
 func (r *Root) openFolder(dir string) (*folder, error) {
 	if f, ok := r.dirs[dir]; ok {
 		return f, nil

@@ -245,8 +245,8 @@ func (c *compiler) addFile(t *tree, e csv.Entry, at string) error {
 	return nil
 }
 
-// followLinks returns the chain of symlinks from at, and the path at its end. Each keeps its text
-// from the board, unless a folder in the text is a link, which the container may not have.
+// followLinks returns the chain of symlinks from at, each marked with from, and the path at its
+// end. A link has the resolved path as its text if a folder in its text is a link itself.
 func followLinks(t *tree, at, from string) (links []Link, end string, err error) {
 	for len(links) <= maxLinks {
 		text, err := t.readlink(at)

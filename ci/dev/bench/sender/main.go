@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// send sends a file, or, without ctx, writes to a device or serves a folder: see the package's doc.
+// send sends a file by SSH, or by args[0] writes a device or serves a folder: see package's doc.
 func send(ctx context.Context, args []string) error {
 	switch {
 	case len(args) == 3 && args[0] == "device":

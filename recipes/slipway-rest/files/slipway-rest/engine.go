@@ -111,7 +111,7 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) { e.mux.Serve
 
 var errFull = errors.New("the queue is full")
 
-// do queues a request and waits up to maxDuration for the result. A full queue is errFull at once.
+// do queues numbers (nil: a null request) and waits up to maxDuration. A full queue is errFull.
 func (e *engine) do(ctx context.Context, numbers []float32) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxDuration)
 	defer cancel()
@@ -254,7 +254,7 @@ func (p *program) null() error {
 
 func (p *program) squares(numbers []float32) (float64, error) { return p.ask(1, numbers) }
 
-// ask returns the program's answer. It restarts an ended program, but not within restartPause.
+// ask returns the program's answer. It restarts an ended one, but within restartPause it fails.
 func (p *program) ask(operation uint32, numbers []float32) (float64, error) {
 	if p.dead != nil {
 		if time.Since(p.died) < restartPause {

@@ -109,7 +109,7 @@ func startWorkers(program string, gpus int) (workers []worker, closeAll func() e
 	return workers, closeAll, nil
 }
 
-// serve starts workers and serves HTTP until ctx ends. Queued requests then have maxDuration left.
+// serve prints its URL and serves HTTP until ctx ends. Queued requests then have maxDuration left.
 func serve(ctx context.Context, listen string, depth int, program string, gpus int, out io.Writer) (err error) {
 	workers, closeAll, err := startWorkers(program, gpus)
 	if err != nil {
