@@ -31,8 +31,7 @@ func (r refusal) Unwrap() error { return r.error }
 type knownCard struct{ entry Entry }
 
 func (k knownCard) Error() string {
-	e := k.entry
-	return fmt.Sprintf("written %s at %s%s; again: true in place.yml writes it again", e.Finished.Local().Format("2 January 15:04"), e.Label, plaintext.Either(e.Row != "", ", row "+e.Row, ""))
+	return k.entry.madeText() + "; again: true in place.yml writes it again"
 }
 
 // serveCard proves, writes and records one card, and shows the result at its port.
@@ -80,8 +79,7 @@ func (p *Place) finish(port *Port, state State, e Entry, known knownCard, notes 
 	switch state {
 	case Pass:
 		port.failed, port.ejected = 0, true
-		p.totals.Good++
-		p.totals.Last = append(p.totals.Last[max(0, len(p.totals.Last)-paceOver):], e.Finished)
+		p.totals.add(e)
 		port.speed = float64(e.Receipt.ImageBytes) / max(e.Seconds, 1e-3)
 		if slow := p.slowText(port); slow != "" {
 			port.Text += ", " + slow
@@ -93,10 +91,21 @@ func (p *Place) finish(port *Port, state State, e Entry, known knownCard, notes 
 	case Fail:
 		port.failed++
 	}
-	p.totals.Bad++
-	p.totals.Causes[e.Cause]++
+	p.totals.add(e)
 	if port.failed >= p.config.Failures {
 		port.State, port.Text = Closed, fmt.Sprintf("%d failures in a row, the last: %s", port.failed, e.Cause)
+	}
+}
+
+// add counts an entry. One that is known or not finished is neither good nor bad.
+func (t *Totals) add(e Entry) {
+	switch State(e.Verdict) {
+	case Pass:
+		t.Good++
+		t.Last = append(t.Last[max(0, len(t.Last)-paceOver):], e.Finished)
+	case Fail, Refused:
+		t.Bad++
+		t.Causes[e.Cause]++
 	}
 }
 
@@ -141,7 +150,7 @@ func (p *Place) writeCard(ctx context.Context, port *Port, seen device.Device, e
 			return refusal{err}
 		}
 	}
-	e.Stamp, e.Row = own.Stamp, own.Key
+	e.Stamp, e.Row, e.Before = own.Stamp, own.Key, card.before
 	p.update(port, func() { port.Row = own.Key })
 	reporter := progress.New(portSink{p, port})
 	defer reporter.Close()
@@ -215,9 +224,14 @@ func (p *Place) prove(d, seen device.Device, card *Card) error {
 	}
 	card.Stamp = write.ReadStamp(f)
 	f.Close()
-	if e, found := p.record.find(*card); found && !p.config.Again {
+	e, whole, found := p.record.find(*card)
+	if found {
+		card.before = e.madeText()
+	}
+	switch {
+	case whole && !p.config.Again:
 		return knownCard{e}
-	} else if found || p.config.Overwrite {
+	case found, p.config.Overwrite:
 		return nil
 	}
 	if what := p.image.OtherContent(d); what != "" {

@@ -60,12 +60,12 @@ type Port struct {
 	speed   float64 // bytes per second of the last card
 }
 
-// Totals are the counts of one run.
+// Totals are the counts of today, by this machine's clock.
 type Totals struct {
 	Good, Bad int
 	Causes    map[string]int // of the bad ones
-	Began     time.Time
-	Last      []time.Time // when the last good ones ended
+	Began     time.Time      // the run
+	Last      []time.Time    // when the last good ones ended
 }
 
 // Options are the options of one run.
@@ -92,7 +92,8 @@ type Rows interface {
 type Card struct {
 	Port   string
 	Serial string // its own, not of the reader that it is in; "" for one without
-	Stamp  string // that Slipway put on it; ""
+	Stamp  string // that Slipway put on it; "" for one without
+	before string // that this place made it before; "" if it did not
 }
 
 // Own is what one card gets. One of Release and Done is called once.
@@ -121,7 +122,7 @@ type Place struct {
 	broken  error // ends the run
 }
 
-// Run serves the ports until ctx ends, o.Count good ones are made, or the record cannot be written.
+// Run serves the ports until ctx ends, o.Count good ones are made today, or the record cannot be written.
 // It then waits for what is being written, unless o.Now ends that too.
 func Run(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Config, o Options) (err error) {
 	p := &Place{config: c, spec: spec, artifact: artifact, options: o, totals: Totals{Began: time.Now(), Causes: map[string]int{}}}
@@ -136,6 +137,7 @@ func Run(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Con
 		return err
 	}
 	defer func() { err = errors.Join(err, p.record.close()) }()
+	p.totals.Good, p.totals.Bad, p.totals.Causes = p.record.today.Good, p.record.today.Bad, p.record.today.Causes
 	if err := p.prepare(ctx, c.Record); err != nil {
 		return err
 	}

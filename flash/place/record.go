@@ -39,12 +39,19 @@ type Entry struct {
 	Device   device.Device `json:"device"`
 	Receipt  flash.Receipt `json:"receipt"`
 
+	Before string `json:"before,omitempty"` // that this place had made the card before
+
 	path string
+}
+
+// madeText says when and where a card was made, and with which row.
+func (e Entry) madeText() string {
+	return fmt.Sprintf("written %s at %s%s", e.Finished.Local().Format("2 January 15:04"), e.Label, plaintext.Either(e.Row != "", ", row "+e.Row, ""))
 }
 
 // resultText says how a good card was made.
 func (e Entry) resultText() string {
-	return fmt.Sprintf("%s in %.0f s", plaintext.SizeText(e.Receipt.ImageBytes), e.Seconds)
+	return fmt.Sprintf("%s in %.0f s%s", plaintext.SizeText(e.Receipt.ImageBytes), e.Seconds, plaintext.Either(e.Before != "", ", before: "+e.Before, ""))
 }
 
 const (
@@ -61,6 +68,7 @@ type record struct {
 
 	mu    sync.Mutex
 	known map[string]Entry // the last entry with PASS or taken, by serial and by stamp
+	today Totals           // of the entries of today, when the record was opened
 }
 
 // openRecord makes the folder, locks it against a second place, proves that it can be written, and
@@ -73,12 +81,17 @@ func openRecord(dir string) (*record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s is another place's record: %w\nnext: ps -ef  # then end that place, or name another folder in record", dir, err)
 	}
-	r := &record{dir: dir, lock: lock, known: map[string]Entry{}}
+	r := &record{dir: dir, lock: lock, known: map[string]Entry{}, today: Totals{Causes: map[string]int{}}}
 	if err = r.checkSpace(); err == nil {
 		err = syncFile(filepath.Join(dir, ".probe"), []byte("a record can be written\n"))
 	}
 	if err == nil {
-		err = errors.Join(os.Remove(filepath.Join(dir, ".probe")), eachEntry(dir, r.note))
+		err = errors.Join(os.Remove(filepath.Join(dir, ".probe")), eachEntry(dir, func(e Entry) error {
+			if now := time.Now(); e.Began.Local().Format(dayForm) == now.Format(dayForm) {
+				r.today.add(e)
+			}
+			return r.note(e)
+		}))
 	}
 	if err != nil {
 		lock.Close()
@@ -102,13 +115,16 @@ func (r *record) note(e Entry) error {
 	return nil
 }
 
-// find returns the entry by which this place wrote a card, found by its stamp, or by its own serial
-// if it has the stamp of that entry too.
-func (r *record) find(c Card) (Entry, bool) {
+// find returns the entry by which this place made a card: whole is true if the card has its stamp,
+// and false if only its own serial is known.
+func (r *record) find(c Card) (e Entry, whole, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e, found := r.known["stamp "+c.Stamp]
-	return e, found && c.Stamp != ""
+	if e, found = r.known["stamp "+c.Stamp]; found {
+		return e, true, true
+	}
+	e, found = r.known["serial "+c.Serial]
+	return e, false, found
 }
 
 // take writes the entry of a card that is about to become whole. It returns an error if that is not

@@ -52,22 +52,19 @@ func ReadReport(dir, day string) (r Report, err error) {
 		return r, fmt.Errorf("no record: %w\nnext: place BOARD place.yml  # it begins one", err)
 	}
 	r = Report{Day: day, Causes: map[string]int{}}
+	t := Totals{Causes: r.Causes}
 	err = eachEntry(dir, func(e Entry) error {
 		if day != "" && e.Began.Format(dayForm) != day {
 			return nil
 		}
 		r.Entries = append([]Entry{e}, r.Entries...)
-		switch e.Verdict {
-		case string(Pass):
-			r.Good++
-		case taken:
+		if e.Verdict == taken {
 			r.Unfinished = append(r.Unfinished, e)
-		case string(Fail), string(Refused):
-			r.Bad++
-			r.Causes[e.Cause]++
 		}
+		t.add(e)
 		return nil
 	})
+	r.Good, r.Bad = t.Good, t.Bad
 	return r, err
 }
 

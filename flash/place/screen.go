@@ -213,7 +213,7 @@ func wrap(text string, width, n int) (lines []string) {
 
 // totalsText is the line of the counts, the pace and the time that a good one takes.
 func totalsText(t Totals) string {
-	text := fmt.Sprintf("%d GOOD, %d BAD since %s", t.Good, t.Bad, t.Began.Local().Format("15:04"))
+	text := fmt.Sprintf("%d GOOD, %d BAD today", t.Good, t.Bad)
 	if n := len(t.Last); n > 1 {
 		if took := t.Last[n-1].Sub(t.Last[0]); took > 0 {
 			each := took / time.Duration(n-1)

@@ -24,7 +24,7 @@ slipway place BOARD --dry-run
 slipway place BOARD line2.yml --count=200
 slipway place BOARD --json
 slipway place report record --html=today.html`
-	count := c.Number("count", 0, 1, "end after so many good ones")
+	count := c.Number("count", 0, 1, "end when so many good ones are made today")
 	ports := c.Switch("ports", "print what is plugged in now as lines of a place.yml, and end")
 	otherBoard := c.otherBoard()
 	dryRun := c.Switch("dry-run", "check the file and the image, show what would be written at each port, and write nothing")
