@@ -20,10 +20,12 @@ import (
 	"slipway/flash/boardssh"
 	"slipway/flash/boardssh/container"
 	"slipway/flash/device"
+	"slipway/flash/identity"
 	"slipway/flash/qemu"
 	"slipway/images"
 	"slipway/images/builder"
 	"slipway/layers/host"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -112,9 +114,10 @@ func ShowArtifact(w io.Writer, a images.Artifact, err error, asJSON bool) error 
 // Flash writes the board's last build, or how.Image, to devices. If the build has a data partition,
 // Flash also writes a new host key and the client key of the board's images.StateDir to it. With
 // asJSON, Flash writes a receipt for each device, also if the flash failed. A receipt with an error
-// is of a device that is not completely written.
-func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, devices []string, how flash.Options, asJSON bool) error {
-	receipts, err := flashAll(ctx, spec, opt, devices, how)
+// is of a device that is not completely written. row is a file with the identity of the only device,
+// "" for none.
+func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, devices []string, how flash.Options, row string, asJSON bool) error {
+	receipts, err := flashAll(ctx, spec, opt, devices, how, row)
 	if asJSON {
 		if f := (&flash.Failed{}); errors.As(err, &f) {
 			receipts = append(receipts, f.Receipts...)
@@ -131,7 +134,7 @@ func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 
 // flashAll finds the image, refuses a running virtual board's disk, and writes all devices. It
 // creates keys for a virtual board or one with a data partition, but not for how.Image.
-func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices []string, how flash.Options) ([]flash.Receipt, error) {
+func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices []string, how flash.Options, row string) ([]flash.Receipt, error) {
 	a, err := artifactFor(spec, opt, &how, devices)
 	if err != nil {
 		return nil, flash.Fail(spec.Board, devices, report.Because(ctx, flash.ErrImage, err))
@@ -156,7 +159,55 @@ func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices
 	if how.Cache == "" && opt.Cache != "" {
 		how.Cache = opt.ImageCacheDir()
 	}
-	return flash.WriteAll(ctx, spec, a, devices, how)
+	if row == "" {
+		return flash.WriteAll(ctx, spec, a, devices, how)
+	}
+	receipts, err := flashOwn(ctx, spec, a, devices, how, row)
+	if err != nil {
+		return nil, flash.Fail(spec.Board, devices, err)
+	}
+	return receipts, nil
+}
+
+// flashOwn writes the image to one disk, with the identity in the file row. It unpacks the image in a
+// temporary folder in that of fetched images. A dry run only checks the file.
+func flashOwn(ctx context.Context, spec images.Spec, a images.Artifact, devices []string, how flash.Options, row string) ([]flash.Receipt, error) {
+	plan, values, err := identity.ReadOne(row)
+	if err != nil {
+		return nil, report.Because(ctx, report.ErrWrong, err)
+	}
+	if kind := device.SpecialKind(devices[0]); len(devices) > 1 || kind == device.Tegra || kind == device.RShim {
+		return nil, report.Because(ctx, flash.ErrRefused, errors.New("the identity of a file is for one disk, card or virtual disk\nnext: devices"))
+	}
+	if how.DryRun {
+		return flash.WriteAll(ctx, spec, a, devices, how)
+	}
+	files, err := plan.Files(ctx, values, how.Identity)
+	if err != nil {
+		return nil, err
+	}
+	id, dir := how.Identity, cmp.Or(how.Cache, images.ImageCacheBeside(a.Dir()))
+	how.Identity = nil
+	if err := localfile.MkdirAll(dir); err != nil {
+		return nil, err
+	}
+	image, err := flash.Prepare(ctx, spec, a, dir, how)
+	if err != nil {
+		return nil, err
+	}
+	defer image.Close()
+	own, err := files.Personal(image)
+	if err != nil {
+		return nil, err
+	}
+	receipt, err := image.Write(ctx, devices[0], flash.PreparedOptions{Personal: []flash.Personal{own}, Meant: func(d device.Device) error {
+		d.Describe(how.Out)
+		return device.Confirm(ctx, []device.Device{d}, how.Yes, how.Confirm)
+	}})
+	if receipt.HostKey = files.HostKey; err == nil && id != nil {
+		err = id.Pin(spec.Board)
+	}
+	return []flash.Receipt{receipt}, err
 }
 
 // identityDir returns the folder of the board's client key, and a function that cleans up. A dry

@@ -105,7 +105,7 @@ func TestFlashGivesKeysWhereTheyFit(t *testing.T) {
 			writeArtifact(t, dir, images.Artifact{Board: "toy", Key: "0123456789abcdef", Partitions: tt.partitions})
 			to := filepath.Join(t.TempDir(), "card.img")
 			var out bytes.Buffer
-			err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{}, true)
+			err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{}, "", true)
 			if tt.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("Flash = %v; want %s", err, tt.want)
@@ -142,10 +142,10 @@ func TestFlashImageFromElsewhere(t *testing.T) {
 	}
 	to := filepath.Join(t.TempDir(), "card.img")
 	var out bytes.Buffer
-	if err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{Image: image, DryRun: true}, false); err != nil || out.Len() > 0 {
+	if err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{Image: image, DryRun: true}, "", false); err != nil || out.Len() > 0 {
 		t.Fatalf("dry run = %v, and printed %q; want only what Options.Out shows", err, out.String())
 	}
-	if err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{Image: image}, true); err != nil {
+	if err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{Image: image}, "", true); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, data) {
@@ -161,7 +161,7 @@ func TestFlashImageFromElsewhere(t *testing.T) {
 	if err != nil {
 		t.Errorf("the receipt: %v", err)
 	}
-	if err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{}, true); !errors.Is(err, fs.ErrNotExist) {
+	if err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{}, "", true); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Flash without an image and a build = %v", err)
 	}
 }
@@ -186,7 +186,7 @@ func TestFlashFailsInJSON(t *testing.T) {
 		{[]string{to}, "", 7, "image"},
 	} {
 		var out bytes.Buffer
-		err := Flash(t.Context(), &out, spec, images.Options{Dir: t.TempDir()}, tt.devices, flash.Options{Image: tt.image}, true)
+		err := Flash(t.Context(), &out, spec, images.Options{Dir: t.TempDir()}, tt.devices, flash.Options{Image: tt.image}, "", true)
 		var receipts []flash.Receipt
 		if wrong := json.Unmarshal(out.Bytes(), &receipts); wrong != nil || len(receipts) != len(tt.devices) || report.ExitStatus(err) != tt.status {
 			t.Errorf("%q: exit status %d, %v, and printed %s; want %d and a receipt of each", tt.devices, report.ExitStatus(err), err, out.String(), tt.status)
@@ -448,7 +448,7 @@ func TestArtifactOfAnotherBoard(t *testing.T) {
 	if err := errors.Join(os.Mkdir(dir, 0o755), images.Artifact{Board: "other"}.Save(dir)); err != nil {
 		t.Fatal(err)
 	}
-	_, flashed := flashAll(t.Context(), spec, opt, []string{"disk.img"}, flash.Options{})
+	_, flashed := flashAll(t.Context(), spec, opt, []string{"disk.img"}, flash.Options{}, "")
 	_, smoked := SmokeOn(t.Context(), io.Discard, opt, spec, "127.0.0.1:1", "")
 	deployed := reach.WithArtifact(t.Context(), opt, spec, "127.0.0.1:1", nil)
 	for what, err := range map[string]error{"flash": flashed, "smoke": smoked, "deploy": deployed} {
@@ -475,7 +475,7 @@ func TestFlashOfAFolderWithKeys(t *testing.T) {
 	}
 	before := readTree(t, dir)
 	to := filepath.Join(t.TempDir(), "card.img")
-	if err := Flash(t.Context(), io.Discard, spec, opt, []string{to}, flash.Options{Out: io.Discard}, true); err != nil {
+	if err := Flash(t.Context(), io.Discard, spec, opt, []string{to}, flash.Options{Out: io.Discard}, "", true); err != nil {
 		t.Fatal(err)
 	}
 	state, err := opt.StateDir(spec)
@@ -504,7 +504,7 @@ func TestFlashNeedsDataPartition(t *testing.T) {
 	dir := opt.BoardDir(spec)
 	for name, partitions := range map[string][]images.Partition{"none": nil, "data": {{Use: "data", OffsetBytes: 4 << 20, SizeBytes: 4 << 20}}} {
 		writeArtifact(t, dir, images.Artifact{Board: "virt", Partitions: partitions})
-		_, err := flashAll(t.Context(), spec, opt, []string{filepath.Join(dir, "a.img")}, flash.Options{DryRun: true})
+		_, err := flashAll(t.Context(), spec, opt, []string{filepath.Join(dir, "a.img")}, flash.Options{DryRun: true}, "")
 		if name == "none" && !errors.Is(err, flash.ErrImage) || name == "data" && err != nil {
 			t.Errorf("%s: flash = %v; want only an artifact without one refused", name, err)
 		}
@@ -571,7 +571,7 @@ func TestFlashOfNoImageLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = Flash(t.Context(), io.Discard, spec, images.Options{Dir: "build"}, []string{"disk.img"}, flash.Options{Image: "none.img"}, false)
+	err = Flash(t.Context(), io.Discard, spec, images.Options{Dir: "build"}, []string{"disk.img"}, flash.Options{Image: "none.img"}, "", false)
 	if left, _ := os.ReadDir("."); err == nil || len(left) > 0 {
 		t.Errorf("Flash = %v, and leaves %v", err, left)
 	}

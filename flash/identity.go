@@ -149,17 +149,18 @@ func newKey(comment string) ([]byte, ssh.PublicKey, error) {
 	return pem.EncodeToMemory(block), key, err
 }
 
+// Admitted is the client key as a line of authorized_keys.
+func (id Identity) Admitted() []byte { return ssh.MarshalAuthorizedKey(id.client) }
+
 // seedFiles returns the files of the new data partition.
-func (id Identity) seedFiles() map[string][]byte {
-	return id.Files(ssh.MarshalAuthorizedKey(id.client))
-}
+func (id Identity) seedFiles() map[string][]byte { return id.Files(id.Admitted()) }
 
 // maxPins is how many host keys known_hosts keeps for a board: those of the last flashes. Each disk
 // has its own host key, and the user may boot a disk that was flashed earlier.
 const maxPins = 8
 
-// pinHostKey adds the host key to the board's known_hosts lines, and drops the oldest over maxPins.
-func (id Identity) pinHostKey(board string) error {
+// Pin adds the host key to the board's known_hosts lines, and drops the oldest over maxPins.
+func (id Identity) Pin(board string) error {
 	lock, err := lockFolder(id.dir)
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ func TestIdentitiesAtOnce(t *testing.T) {
 	for i := range ids {
 		all.Go(func() (err error) {
 			if ids[i], err = NewIdentity(dir); err == nil {
-				err = ids[i].pinHostKey("toy")
+				err = ids[i].Pin("toy")
 			}
 			return err
 		})
@@ -63,7 +63,7 @@ func TestIdentityWaitsForAnother(t *testing.T) {
 	if lock, err = lockFolder(dir); err != nil {
 		t.Fatal(err)
 	}
-	other.Go(func() error { return id.pinHostKey("toy") })
+	other.Go(func() error { return id.Pin("toy") })
 	time.Sleep(50 * time.Millisecond)
 	err = os.WriteFile(id.KnownHosts(), []byte("toy ssh-ed25519 FIRST\n"), 0o644)
 	if err := errors.Join(err, lock.Close(), other.Wait()); err != nil {
@@ -116,7 +116,7 @@ func TestPin(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := id.pinHostKey("toy"); err != nil {
+		if err := id.Pin("toy"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -136,7 +136,7 @@ func TestPinsOfSeveralDisks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := id.pinHostKey("toy"); err != nil {
+		if err := id.Pin("toy"); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, "toy "+string(ssh.MarshalAuthorizedKey(id.host)))

@@ -522,7 +522,7 @@ func (j *imageJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	j.completeDevices(ctx, proof, began)
 	receipts, err := j.collectReceipts()
 	if len(receipts) > 0 && j.options.Identity != nil {
-		if pinErr := j.options.Identity.pinHostKey(j.artifact.Board); pinErr != nil {
+		if pinErr := j.options.Identity.Pin(j.artifact.Board); pinErr != nil {
 			err = errors.Join(err, fmt.Errorf("pin the host key: %w", pinErr))
 		}
 	}

@@ -63,7 +63,9 @@ func Prepare(ctx context.Context, spec images.Spec, artifact images.Artifact, di
 
 // unpack writes the image to the new file path, with all proofs of a flash.
 func (p *Prepared) unpack(ctx context.Context, path string) (Receipt, error) {
-	chosen, err := chooseDevices(p.spec, p.artifact, []string{device.FilePrefix + path})
+	spec := p.spec
+	spec.Flash.Kinds = append(slices.Clone(spec.Flash.Kinds), device.File)
+	chosen, err := chooseDevices(spec, p.artifact, []string{device.FilePrefix + path})
 	if err != nil {
 		return Receipt{}, err
 	}

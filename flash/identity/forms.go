@@ -69,8 +69,9 @@ func (c card) Pi() bool { return c.Form == "raspberrypi" }
 // ID names the board for cloud-init, which runs once for each.
 func (c card) ID() string { return fmt.Sprintf("%x", sha256.Sum256(c.Public()))[:32] }
 
-// Files makes a host key and the row's files. It calls openssl if it must hash a password.
-func (p *Plan) Files(ctx context.Context, row Row) (f Files, err error) {
+// Files makes the row's files, with id's host key, or else a new one. The form slipway also lets id's
+// client key in. Files calls openssl if it must hash a password.
+func (p *Plan) Files(ctx context.Context, row Row, id *flash.Identity) (f Files, err error) {
 	var c card
 	if c.Config, err = p.fill(row); err != nil {
 		return f, err
@@ -88,15 +89,18 @@ func (p *Plan) Files(ctx context.Context, row Row) (f Files, err error) {
 		return f, err
 	}
 	c.Wifi.Password = hex.EncodeToString(key)
-	if c.HostKey, err = flash.NewHostKey(); err != nil {
+	var admitted []byte
+	if id != nil {
+		c.HostKey, admitted = id.HostKey, id.Admitted()
+	} else if c.HostKey, err = flash.NewHostKey(); err != nil {
 		return f, err
 	}
 	f = Files{forms[c.Form].partitions, map[string][]byte{}, c.Fingerprint()}
 	if c.Partition != "" {
 		f.Partitions = []string{c.Partition}
 	}
-	if c.Form == "slipway" {
-		f.Files = c.HostKey.Files([]byte(c.User.Lines()))
+	if c.Form == "slipway" { // these keys are root's
+		f.Files = c.HostKey.Files(admitted)
 	}
 	return f, f.render(c)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/crypto/ssh"
 
+	"slipway/flash"
 	"slipway/flash/flashtest"
 )
 
@@ -41,7 +42,7 @@ func fullTable(host, ssid, text string) string {
 
 func filesOf(t testing.TB, p *Plan) Files {
 	t.Helper()
-	f, err := p.Files(t.Context(), p.table.rows[0])
+	f, err := p.Files(t.Context(), p.table.rows[0], nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,10 +245,21 @@ func checkRoot(t *testing.T, root string) {
 const testNetwork = "[Match]\nName=wl*\n\n[Network]\nAddress=192.0.2.7/24\nGateway=192.0.2.1\nDNS=192.0.2.2\nDNS=2001:db8::1\n"
 
 func TestSlipwayForm(t *testing.T) {
-	f := filesOf(t, planOf(t, fullTable("board-1", "My Net", nasty), fullConfig("slipway")))
-	checkHostKey(t, f.Files["ssh/ssh_host_ed25519_key"], f.HostKey)
-	if got := string(f.Files["ssh/authorized_keys"]); got != testKey+"\n" {
-		t.Errorf("authorized_keys = %q", got)
+	id, err := flash.NewIdentity(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := planOf(t, fullTable("board-1", "My Net", nasty), fullConfig("slipway"))
+	f, err := p.Files(t.Context(), p.table.rows[0], &id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkHostKey(t, f.Files["ssh/ssh_host_ed25519_key"], id.Fingerprint())
+	if got := f.Files["ssh/authorized_keys"]; !bytes.Equal(got, id.Admitted()) || f.HostKey != id.Fingerprint() {
+		t.Errorf("authorized_keys = %q, host key %s; want the identity's", got, f.HostKey)
+	}
+	if other := filesOf(t, p); other.Files["ssh/authorized_keys"] != nil || other.HostKey == f.HostKey {
+		t.Errorf("without an identity: %q, host key %s; want no root's keys, and a new host key", other.Files["ssh/authorized_keys"], other.HostKey)
 	}
 	dir := write(t, f.Files)
 	root := applied(t, f.Files["identity/tmpfiles.conf"], f.Files["identity/sysusers.conf"], filepath.Join(dir, "identity/credentials"))

@@ -132,7 +132,7 @@ func TestReadOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := p.Files(t.Context(), row)
+	f, err := p.Files(t.Context(), row, nil)
 	if err != nil || string(f.Files["identity/credentials/passwd.hashed-password.worker"]) != testHash || row.Key != "row.yml" {
 		t.Errorf("the files of row %q = %q, %v", row.Key, f.Files, err)
 	}
@@ -158,13 +158,13 @@ func TestRowsDiffer(t *testing.T) {
 	p := planOf(t, "host\na\nb\n", Config{Hostname: "{{host}}", Partition: "own"})
 	var all []Files
 	for _, row := range p.table.rows {
-		f, err := p.Files(t.Context(), row)
+		f, err := p.Files(t.Context(), row, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, f)
 	}
-	if all[0].HostKey == all[1].HostKey || fmt.Sprint(all[0].Partitions) != "[own]" || !strings.Contains(string(all[1].Files["identity/tmpfiles.conf"]), "root - b\n") {
+	if all[0].HostKey == all[1].HostKey || fmt.Sprint(all[0].Partitions) != "[own]" || !strings.Contains(string(all[1].Files["identity/tmpfiles.conf"]), "hostname - - - - b\n") {
 		t.Errorf("two rows = %q", all)
 	}
 }
@@ -187,7 +187,7 @@ func FuzzFill(f *testing.F) {
 				return nil, err
 			}
 			p := &Plan{config: c, table: rows, file: "place.yml"}
-			files, err := p.Files(t.Context(), rows.rows[0])
+			files, err := p.Files(t.Context(), rows.rows[0], nil)
 			return files.Files, err
 		}
 		got, err := read(table(host, ssid, text, address))

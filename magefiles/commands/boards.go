@@ -217,6 +217,7 @@ slipway flash build/tmp/deploy/images/qemux86-64 /dev/sdX --dry-run
 slipway flash BOARD /dev/sdX --dry-run  # to see what would be done
 slipway flash BOARD /dev/sdX --yes=SERIAL  # for a script
 slipway flash BOARD /dev/sdX,/dev/sdY  # for two cards from one decode
+slipway flash BOARD /dev/sdX --identity=lab-7.yml  # with a host name and a user of its own
 slipway flash BOARD usb:1-2.3,usb:1-4 --force-recovery  # for two Jetsons side by side
 slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 	image := c.Text("image=FILE", "", "write this instead of the board's build: a path, https://, host:path, oci://")
@@ -232,6 +233,7 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 	config := c.Text("config=FILE", "", "a bf.cfg for the installer in a BlueField's boot stream, such as a line ubuntu_PASSWORD='HASH'; openssl passwd -6 makes a hash")
 	raw := c.Switch("raw", "write the image as it is, also without a partition table that fits")
 	otherBoard := c.otherBoard()
+	row := c.Text("identity=FILE", "", "give the one disk a host name, address, user and files of its own: flash/identity.md")
 	dryRun := c.Switch("dry-run", "show what would be written and check the image, and write nothing")
 	asJSON := c.Switch("json", "print the receipts as JSON")
 	c.check = func(words []string) error {
@@ -259,7 +261,7 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 				Holes: *holes, Blind: *blind, ForceRecovery: *forceRecovery, Config: *config,
 				PKC: *pkc, SBK: *sbk, Raw: *raw, OtherBoard: *otherBoard,
 				Yes: *yes, DryRun: *dryRun, Confirm: devices.Ask(os.Stdin, stderr), Out: stderr,
-			}, *asJSON)
+			}, *row, *asJSON)
 		})
 	}
 	return c

@@ -39,4 +39,4 @@ do_install() {
     printf 'enable %s\n' ${SLIPWAY_ENABLE} >'${D}/usr/lib/systemd/system-preset/50-slipway.preset'
     echo 'disable *' >>'${D}/usr/lib/systemd/system-preset/50-slipway.preset'
 }
-SLIPWAY_ENABLE ?= "systemd-networkd.service containerd.service rauc-still-good.service ssh.service"
+SLIPWAY_ENABLE ?= "systemd-networkd.service containerd.service rauc-still-good.service slipway-identity.service ssh.service"

@@ -1,0 +1,174 @@
+package ci
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"slipway/flash"
+	"slipway/flash/device"
+	"slipway/flash/flashtest"
+	"slipway/images"
+)
+
+const (
+	bootStart, bootSize = 2 << 20, 4 << 20
+	dataStart, dataSize = 7 << 20, 4 << 20
+)
+
+// cardImage is an image with FAT, labelled BOOTFS, and an empty partition data.
+func cardImage(t *testing.T, label string) string {
+	t.Helper()
+	dir := t.TempDir()
+	path, fat := filepath.Join(dir, "card.img"), filepath.Join(dir, "fat.img")
+	for name, size := range map[string]int64{path: 12 << 20, fat: bootSize} {
+		if err := errors.Join(os.WriteFile(name, nil, 0o600), os.Truncate(name, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("/sbin/sfdisk", "--quiet", path)
+	cmd.Stdin = strings.NewReader(fmt.Sprintf("label: gpt\nname=one, start=%d, size=%d\nname=data, start=%d, size=%d\n", bootStart/512, bootSize/512, dataStart/512, dataSize/512))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Skipf("sfdisk (Debian package fdisk): %v %s", err, out)
+	}
+	if _, err := exec.LookPath("mformat"); err != nil {
+		t.Skip("mformat is missing (Debian package mtools)")
+	}
+	flashtest.MustRun(t, "mkfs.vfat", "-n", label, fat)
+	data, err := os.ReadFile(fat)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flashtest.Scribble(t, path, bootStart, data)
+	return path
+}
+
+const oneBoard = `hostname: lab-7
+address: dhcp
+user: {name: worker, password_hash: "planted secret", keys: [ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB0mV1vqCzXJ2JaYp1yKXkN0nDsPDWDnV2+3l2w2r5bD]}
+plain_passwords: true
+wifi: {ssid: lab, password: "planted wifi"}
+files: {etc/motd: "planted text"}
+form: `
+
+// One card gets the identity of a file in each form. No output and no record has its secrets.
+func TestFlashOwn(t *testing.T) {
+	if _, err := exec.LookPath("openssl"); err != nil {
+		t.Skip("openssl is missing (Debian package openssl)")
+	}
+	for form, want := range map[string]struct{ label, read string }{
+		"slipway":     {"BOOT", "identity/tmpfiles.conf"},
+		"nocloud":     {"CIDATA", "::/user-data"},
+		"systemd":     {"ESP", "::/loader/credentials/system.hostname.cred"},
+		"raspberrypi": {"bootfs", "::/custom.toml"},
+	} {
+		image := cardImage(t, want.label)
+		card, file := flashtest.Loop(t, 16<<20)
+		row := filepath.Join(t.TempDir(), "lab-7.yml")
+		flashtest.Put(t, row, oneBoard+form+"\n")
+		spec, opt := images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.Block}}}, images.Options{Dir: t.TempDir()}
+		var out, shown bytes.Buffer
+		how := flash.Options{Image: image, OtherBoard: true, Yes: []string{card}, Out: &shown, DryRun: true}
+		before := readAll(t, file)
+		if err := Flash(t.Context(), &out, spec, opt, []string{card}, how, row, true); err != nil {
+			t.Fatalf("%s: %v", form, err)
+		}
+		if !bytes.Equal(readAll(t, file), before) || !strings.Contains(shown.String(), "No byte was written") {
+			t.Errorf("%s: the dry run wrote, or did not say that it does not: %s", form, &shown)
+		}
+		how.DryRun = false
+		if err := Flash(t.Context(), &out, spec, opt, []string{card}, how, row, true); err != nil {
+			t.Fatalf("%s: %v", form, err)
+		}
+		if !strings.Contains(out.String(), `"hostKey": "SHA256:`) || !strings.Contains(shown.String(), card+": block") {
+			t.Errorf("%s: the receipt has no host key, or the card was not shown: %s%s", form, &out, &shown)
+		}
+		part := filepath.Join(t.TempDir(), "part")
+		argv := []string{"mtype", "-i", part, want.read}
+		start, size := bootStart, bootSize
+		if form == "slipway" {
+			argv = []string{flashtest.E2fs(t, "debugfs"), "-R", "cat " + want.read, part}
+			start, size = dataStart, dataSize
+		}
+		flashtest.Put(t, part, string(readAll(t, file)[start:start+size]))
+		if got, err := exec.Command(argv[0], argv[1:]...).Output(); err != nil || len(got) < 40 {
+			t.Errorf("%s: %q = %q, %v", form, argv, got, err)
+		}
+		noSecrets(t, form, out.String()+shown.String())
+		state, err := opt.StateDir(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, dir := range []string{state, opt.Dir} {
+			err = errors.Join(err, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+				if err == nil && entry.Type().IsRegular() {
+					noSecrets(t, form+": "+path, string(readAll(t, path)))
+				}
+				return err
+			}))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func readAll(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// noSecrets fails the test if a text has a secret of oneBoard, or a private key.
+func noSecrets(t *testing.T, where, text string) {
+	t.Helper()
+	for _, secret := range []string{"planted", "$6$", "PRIVATE KEY"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("%s has %q", where, secret)
+		}
+	}
+}
+
+func TestFlashOwnRefuses(t *testing.T) {
+	image := cardImage(t, "BOOT")
+	dir := t.TempDir()
+	to := filepath.Join(dir, "card.img")
+	spec, opt := images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.File, device.Tegra}}}, images.Options{Dir: t.TempDir()}
+	for _, test := range []struct {
+		name, row string
+		devices   []string
+		want      string
+	}{
+		{"a wrong value", oneBoard + "slipway\ngateway: planted\n", []string{to}, "lab-7.yml:8:1: gateway: "},
+		{"two cards", oneBoard + "slipway\n", []string{to, to + "2"}, "for one disk"},
+		{"a Jetson", oneBoard + "slipway\n", []string{"usb:1-2"}, "for one disk"},
+		{"no such partition", oneBoard + "nocloud\npartition: CIDATA\n", []string{to}, `the image has no partition CIDATA; it has`},
+		{"no file", "", []string{to}, "lab-7.yml"},
+	} {
+		row := filepath.Join(dir, "lab-7.yml")
+		os.Remove(row)
+		if test.row != "" {
+			flashtest.Put(t, row, test.row)
+		}
+		err := Flash(t.Context(), &bytes.Buffer{}, spec, opt, test.devices, flash.Options{Image: image, OtherBoard: true, Out: &bytes.Buffer{}}, row, false)
+		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "\nnext: ") {
+			t.Errorf("%s: %v; want %q with a next step", test.name, err, test.want)
+			continue
+		}
+		if test.name != "a wrong value" {
+			noSecrets(t, test.name, err.Error())
+		}
+		if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: there is a disk: %v", test.name, err)
+		}
+	}
+}
