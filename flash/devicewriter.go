@@ -148,8 +148,9 @@ func (w *deviceWriter) resultText(r write.Result) string {
 func (w *deviceWriter) completeDevice(ctx context.Context) error {
 	o, err := w.job.options, w.copy.Err()
 	if err == nil && o.complete != nil {
-		w.copy.Stamp(o.stamp)
-		err = o.complete()
+		if err = w.copy.Stamp(o.stamp); err == nil {
+			err = o.complete()
+		}
 	}
 	if err == nil {
 		err = w.copy.Complete(ctx)

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"slipway/flash"
 	"slipway/flash/device"
+	"slipway/flash/identity"
 	"slipway/flash/write"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
@@ -54,8 +56,7 @@ func (p *Place) serveCard(ctx context.Context, port *Port, d device.Device) {
 		e.Cause, e.Error = causeOf(err, p.spec.Board, d.Path), err.Error()
 	}
 	notes := []string{}
-	if recordErr := p.record.add(&e); recordErr != nil {
-		p.end(recordErr)
+	if recordErr := p.endIf(p.record.add(&e)); recordErr != nil {
 		notes = append(notes, plaintext.FirstLine(recordErr.Error()))
 	}
 	if state == Pass {
@@ -139,40 +140,54 @@ func (p *Place) writeCard(ctx context.Context, port *Port, seen device.Device, e
 	if d.Port == "" { // of a Jetson or an rshim, which are named by their ports
 		d = seen
 	}
-	card := Card{Port: port.Port, Serial: ownSerial(d)}
+	card := identity.Card{Port: port.Port, Serial: ownSerial(d), Medium: fmt.Sprintf("%s %d", d.Model, d.SizeBytes)}
 	e.Device, e.Serial = d, card.Serial
-	if err := p.prove(d, seen, &card); err != nil {
+	if card.Stamp, e.Before, err = p.prove(d, seen, port.Port); err != nil {
 		return err
 	}
-	own := Own{Stamp: newStamp(), Take: func() error { return nil }, Done: func() error { return nil }, Release: func() {}}
-	if p.options.Rows != nil {
-		if own, err = p.options.Rows.Reserve(card, p.image); err != nil {
+	o := flash.PreparedOptions{
+		Stamp: newStamp(), Complete: func() error { return p.endIf(p.record.take(*e)) },
+		Meant: func(now device.Device) error { return meant(port.Port, seen, now) },
+	}
+	id, done := (*flash.Identity)(nil), func() error { return nil }
+	if p.options.Identity != nil && d.Kind == device.Block {
+		if id, err = p.options.Identity(); err != nil {
 			return refusal{err}
 		}
 	}
-	e.Stamp, e.Row, e.Before = own.Stamp, own.Key, card.before
-	p.update(port, func() { port.Row = own.Key })
+	if p.claims == nil {
+		o.Identity = id
+	} else {
+		claim, err := p.claims.Reserve(card)
+		if err != nil {
+			return refusal{err}
+		}
+		defer p.claims.Release(claim)
+		files, err := p.config.plan.Files(ctx, claim.Row, id)
+		if err != nil {
+			return refusal{err}
+		}
+		own, err := files.Personal(p.image)
+		if err != nil {
+			return refusal{err}
+		}
+		o.Stamp, o.Personal = claim.Card.Stamp, []flash.Personal{own}
+		o.Complete = func() error { return p.endIf(errors.Join(p.record.take(*e), p.claims.Take(claim))) }
+		done = func() error { return p.claims.Done(claim) }
+		e.Row, e.HostKey = claim.Row.Key, files.HostKey
+		p.update(port, func() { port.Row = e.Row })
+	}
+	e.Stamp = o.Stamp
 	reporter := progress.New(portSink{p, port})
 	defer reporter.Close()
-	identity := (*flash.Identity)(nil)
-	if p.options.Identity != nil && d.Kind == device.Block {
-		if identity, err = p.options.Identity(); err != nil {
-			return refusal{err}
-		}
+	e.Receipt, err = p.flash(progress.With(ctx, reporter), d, o)
+	if f := (*flash.Failed)(nil); errors.As(err, &f) && len(f.Receipts) > 0 {
+		e.Receipt = f.Receipts[0]
 	}
-	e.Receipt, err = p.flash(progress.With(ctx, reporter), d, flash.PreparedOptions{
-		Identity: identity,
-		Meant:    func(now device.Device) error { return meant(port.Port, seen, now) }, Personal: own.Files, Stamp: own.Stamp,
-		Complete: func() error { return errors.Join(p.record.take(*e), own.Take()) },
-	})
 	if err != nil {
-		if f := (*flash.Failed)(nil); errors.As(err, &f) && len(f.Receipts) > 0 {
-			e.Receipt = f.Receipts[0]
-		}
-		own.Release()
 		return err
 	}
-	return own.Done()
+	return done()
 }
 
 // flash writes the prepared image to a disk, or the artifact to a board.
@@ -199,43 +214,49 @@ func meant(port string, seen, now device.Device) error {
 }
 
 // prove returns a refusal unless the card at a port may be written: it fits, is not used, and is
-// empty or has the same product. It sets card.Stamp, and returns a knownCard for a whole one.
-func (p *Place) prove(d, seen device.Device, card *Card) error {
+// empty or has the same product. It returns a knownCard for a whole one. stamp is the card's, and
+// before says when this place made it; both are "" for a new one.
+func (p *Place) prove(d, seen device.Device, port string) (stamp, before string, err error) {
 	if d.Kind != device.Block {
-		return nil
+		return "", "", nil
 	}
-	if err := meant(card.Port, seen, d); err != nil {
-		return refusal{err}
+	if err := p.checkFit(d, seen, port); err != nil {
+		return "", "", refusal{err}
+	}
+	f, err := os.OpenFile(d.Path, os.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", "", refusal{err}
+	}
+	stamp = write.ReadStamp(f)
+	f.Close()
+	e, own := p.record.find(stamp, ownSerial(d))
+	what := p.image.OtherContent(d)
+	switch {
+	case own && e.Stamp == stamp && e.Verdict == string(Pass) && what == "" && d.Table != "" && !p.config.Again:
+		return stamp, "", knownCard{e}
+	case own:
+		return stamp, e.madeText(), nil
+	case what != "" && !p.config.Overwrite:
+		return "", "", refusal{fmt.Errorf("it holds something else: %s; overwrite: true in place.yml allows that", what)}
+	}
+	return stamp, "", nil
+}
+
+// checkFit returns an error unless d is what was seen at the port, is not used, and has the right size.
+func (p *Place) checkFit(d, seen device.Device, port string) error {
+	if err := meant(port, seen, d); err != nil {
+		return err
 	}
 	need := p.image.SizeBytes()
 	switch {
 	case d.Refused != "":
-		return refusal{errors.New(d.Refused)}
+		return errors.New(d.Refused)
 	case d.Unread != "":
-		return refusal{errors.New("it cannot be read: " + d.Unread)}
+		return errors.New("it cannot be read: " + d.Unread)
 	case d.SizeBytes < need:
-		return refusal{fmt.Errorf("too small: it has %s, the image needs %s", device.ExactSize(d.SizeBytes), device.ExactSize(need))}
+		return fmt.Errorf("too small: it has %s, the image needs %s", device.ExactSize(d.SizeBytes), device.ExactSize(need))
 	case d.SizeBytes > p.config.LargestGB*1e9:
-		return refusal{fmt.Errorf("too large to be a card: it has %s; largestGB in place.yml allows that", device.ExactSize(d.SizeBytes))}
-	}
-	f, err := os.OpenFile(d.Path, os.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return refusal{err}
-	}
-	card.Stamp = write.ReadStamp(f)
-	f.Close()
-	e, whole, found := p.record.find(*card)
-	if found {
-		card.before = e.madeText()
-	}
-	switch {
-	case whole && !p.config.Again:
-		return knownCard{e}
-	case found, p.config.Overwrite:
-		return nil
-	}
-	if what := p.image.OtherContent(d); what != "" {
-		return refusal{fmt.Errorf("it holds something else: %s; overwrite: true in place.yml allows that", what)}
+		return fmt.Errorf("too large to be a card: it has %s; largestGB in place.yml allows that", device.ExactSize(d.SizeBytes))
 	}
 	return nil
 }
@@ -258,12 +279,13 @@ func newStamp() string {
 
 // causeOf names the cause of a failure in a few words, so that the same causes can be counted.
 func causeOf(err error, board, path string) string {
+	missing := &fs.PathError{}
 	switch {
 	case errors.Is(err, write.ErrSmaller):
 		return "lies about its size"
 	case errors.Is(err, write.ErrLost):
 		return "worn out: it reads back something else"
-	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENOMEDIUM), errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENOMEDIUM), errors.Is(err, fs.ErrNotExist) && errors.As(err, &missing) && missing.Path == path:
 		return "pulled out"
 	case errors.Is(err, unix.EIO), errors.Is(err, unix.EREMOTEIO), errors.Is(err, unix.ETIMEDOUT):
 		return "input/output error"

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"slipway/flash/device"
+	"slipway/flash/identity"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
@@ -28,9 +29,11 @@ type Config struct {
 	Failures  int               `yaml:"failures"`  // in a row, after which a port is closed; 0: defaultFailures
 	After     []string          `yaml:"after"`     // a program to run after each result
 	Bell      bool              `yaml:"bell"`
-	Record    string            `yaml:"record"` // folder of receipts; "": record beside place.yml
+	Record    string            `yaml:"record"`   // folder of receipts; "": record beside place.yml
+	Identity  *identity.Config  `yaml:"identity"` // nil: all cards get the same content
 
 	path   string
+	plan   *identity.Plan    // of Identity
 	places map[string]string // FILE:LINE:COLUMN of each key
 }
 
@@ -67,7 +70,18 @@ func parse(path string, data []byte) (*Config, error) {
 	if err := c.checkPorts(); err != nil {
 		return nil, err
 	}
-	return c, c.checkAfter()
+	if err := c.checkAfter(); err != nil || c.Identity == nil {
+		return c, err
+	}
+	places := map[string]string{}
+	for key, at := range c.places {
+		if key, is := strings.CutPrefix(key, "identity."); is {
+			places[key] = at
+		}
+	}
+	var err error
+	c.plan, err = identity.NewPlan(path, *c.Identity, places)
+	return c, err
 }
 
 // inFolder returns name, or if it is relative its path below dir.

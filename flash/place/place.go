@@ -11,12 +11,14 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"slipway/flash"
 	"slipway/flash/device"
+	"slipway/flash/identity"
 	"slipway/images"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
@@ -74,36 +76,11 @@ type Options struct {
 	Show  func([]Port, Totals) // called after each change, from one goroutine at a time
 	Now   <-chan struct{}      // ends what is being written too; ctx ends the run after that
 	Flash flash.Options        // OtherBoard, Raw, Holes, Blind of each flash
-	Rows  Rows                 // nil: all get the same content
-	// Identity makes the SSH identity of each card; nil: as the image has it, or by Rows.
+	// Identity makes the SSH identity of each card; nil: as the image has it, or by place.yml.
 	Identity func() (*flash.Identity, error)
 	Tick     time.Duration             // between two looks at the ports; 0: half a second
 	Eject    func(device.Device) error // nil: by the program eject
 	end      func()                    // called once at the end; nil: nothing to do
-}
-
-// Rows gives each card the files of its own.
-type Rows interface {
-	// Reserve returns the files that c gets. It is called before the first write.
-	Reserve(c Card, image *flash.Prepared) (Own, error)
-}
-
-// Card is how a card, stick or board can be told from others.
-type Card struct {
-	Port   string
-	Serial string // its own, not of the reader that it is in; "" for one without
-	Stamp  string // that Slipway put on it; "" for one without
-	before string // that this place made it before; "" if it did not
-}
-
-// Own is what one card gets. One of Release and Done is called once.
-type Own struct {
-	Key     string // of the row
-	Files   []flash.Personal
-	Stamp   string
-	Take    func() error // makes it durable that the card has this row
-	Done    func() error // the card is whole
-	Release func()       // the card is not whole, and another one may get the row
 }
 
 // Place is a flashing place that runs.
@@ -113,6 +90,7 @@ type Place struct {
 	artifact images.Artifact
 	image    *flash.Prepared // nil: the board takes no disk image
 	record   *record
+	claims   *identity.Claims // nil: all cards get the same content
 	options  Options
 
 	mu      sync.Mutex
@@ -143,6 +121,12 @@ func Run(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Con
 	}
 	if p.image != nil {
 		defer p.image.Close()
+	}
+	if c.plan != nil {
+		if p.claims, err = identity.OpenClaims(filepath.Join(c.Record, "rows"), c.plan); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, p.claims.Close()) }()
 	}
 	for name, label := range c.Ports {
 		p.ports = append(p.ports, &Port{Port: name, Label: label, State: Empty})
@@ -194,7 +178,7 @@ func DryRun(ctx context.Context, w io.Writer, spec images.Spec, artifact images.
 			what = seen.Path + " would be written"
 			d, err := device.Examine(seen.Path)
 			if err == nil && seen.Kind == device.Block {
-				err = p.prove(d, seen, &Card{Port: name})
+				_, _, err = p.prove(d, seen, name)
 			}
 			if err != nil {
 				what = seen.Path + " would not be written: " + plaintext.FirstLine(err.Error())
@@ -222,7 +206,7 @@ func (p *Place) serve(ctx context.Context) error {
 	for ctx.Err() == nil && !p.isOver() {
 		plugged, err := device.Plugged()
 		if err != nil {
-			p.end(err)
+			_ = p.endIf(err) // the run returns it
 			break
 		}
 		for _, port := range p.ports {
@@ -243,11 +227,12 @@ func (p *Place) isOver() bool {
 	return p.broken != nil || p.options.Count > 0 && p.totals.Good >= p.options.Count
 }
 
-// end ends the run with err, unless an earlier error does.
-func (p *Place) end(err error) {
+// endIf ends the run with err, unless that is nil or an earlier error ends it. It returns err.
+func (p *Place) endIf(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.broken = cmp.Or(p.broken, err)
+	return err
 }
 
 // look starts to serve what is newly plugged into an open port, if the count allows one more.

@@ -7,16 +7,20 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"slipway/flash"
+	"golang.org/x/sys/unix"
+
 	"slipway/flash/device"
 	"slipway/flash/flashtest"
+	"slipway/flash/identity"
 	"slipway/images"
 	"slipway/images/statetest"
+	"slipway/layers/plaintext"
 )
 
 func TestMain(m *testing.M) { statetest.Main(m) }
@@ -25,6 +29,8 @@ const (
 	mib       = 1 << 20
 	imageSize = 12 * mib
 	cardSize  = 16 * mib
+	fatStart  = 5 * mib
+	fatSize   = 4 * mib
 )
 
 var spec = images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.File, device.Block}}}
@@ -52,18 +58,31 @@ func newBench(t *testing.T, ports int, extra string) *bench {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("/sbin/sfdisk", "--quiet", path)
-	cmd.Stdin = strings.NewReader("label: gpt\nname=root, start=2048, size=16384\n")
+	cmd.Stdin = strings.NewReader(fmt.Sprintf("label: gpt\nname=root, start=2048, size=%d\nname=CIDATA, start=%d, size=%d\n", 3*mib/512, fatStart/512, fatSize/512))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Skipf("sfdisk (Debian package fdisk): %v %s", err, out)
 	}
-	flashtest.Scribble(t, path, 2*mib, flashtest.Random(3*mib))
+	flashtest.Scribble(t, path, 2*mib, flashtest.Random(mib))
+	fat := filepath.Join(dir, "fat")
+	flashtest.Put(t, fat, "")
+	if err := os.Truncate(fat, fatSize); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := exec.LookPath("mformat"); err != nil {
+		t.Skip("mformat is missing (Debian package mtools)")
+	}
+	flashtest.MustRun(t, "mformat", "-i", fat, "-v", "CIDATA", "::")
+	content, err := os.ReadFile(fat)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flashtest.Scribble(t, path, fatStart, content)
 	b := &bench{t: t, shown: map[string]Port{}, states: map[string][]State{}}
 	b.image, _ = os.ReadFile(path)
 	a := images.Artifact{Board: spec.Board, Key: "0123456789abcdef"}
 	if err := a.Save(dir); err != nil {
 		t.Fatal(err)
 	}
-	var err error
 	if b.artifact, err = images.ReadArtifact(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -244,49 +263,122 @@ func TestPlaceOverwrite(t *testing.T) {
 	}
 }
 
-// fixedRows gives each card a row, and counts what happens to it.
-type fixedRows struct {
-	mu    sync.Mutex
-	calls []string
-	err   error // of Take
+// rows is a table of two rows, with the files of each in FAT.
+func (b *bench) rows(t *testing.T, count int) string {
+	t.Helper()
+	table := filepath.Join(t.TempDir(), "boards.csv")
+	text := "host,motd\n"
+	for i := range count {
+		text += fmt.Sprintf("cam-%d,I am %d\n", i+1, i+1)
+	}
+	flashtest.Put(t, table, text)
+	return "identity: {table: " + table + ", form: nocloud, hostname: '{{host}}', files: {etc/motd: '{{motd}}'}}\n"
 }
 
-func (r *fixedRows) note(call string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.calls = append(r.calls, call)
+// hostOf returns the host's name in the user-data of the card at a port.
+func (b *bench) hostOf(port int) string {
+	b.t.Helper()
+	out, err := exec.Command("mtype", "-i", fmt.Sprintf("%s@@%d", b.file(port), fatStart), "::/meta-data").Output()
+	if err != nil {
+		b.t.Fatalf("mtype: %v", err)
+	}
+	_, host, _ := strings.Cut(string(out), "local-hostname: ")
+	return strings.Trim(strings.TrimSpace(plaintext.FirstLine(host)), `"'`)
 }
 
-func (r *fixedRows) Reserve(c Card, _ *flash.Prepared) (Own, error) {
-	r.note("reserve")
-	return Own{
-		Key: "row1", Stamp: newStamp(), Take: func() error { r.note("take"); return r.err },
-		Done: func() error { r.note("done"); return nil }, Release: func() { r.note("release") },
-	}, nil
-}
-
-// A row is taken before the card is whole. Without that, the card is not whole and the row is free.
+// Each card gets a row of its own. The same card gets its own row again, and without a free row the
+// next one stays as it is.
 func TestPlaceRows(t *testing.T) {
 	needRoot(t)
-	for _, err := range []error{nil, errors.New("disk full")} {
-		b := newBench(t, 1, "")
-		rows := &fixedRows{err: err}
-		stop := b.run(Options{Rows: rows})
-		b.plug(0, cardSize, nil)
-		want, state := "reserve take done", Pass
-		if err != nil {
-			want, state = "reserve take release", Fail
-		}
-		b.wait("a", state)
-		if err := stop(); err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Join(rows.calls, " "); got != want {
-			t.Errorf("calls = %q; want %q", got, want)
-		}
-		if got, _ := os.ReadFile(b.file(0)); err != nil && string(got[:mib]) != string(make([]byte, mib)) {
-			t.Error("the card of a row that could not be taken is whole")
-		}
+	b := newBench(t, 3, (*bench)(nil).rows(t, 2)+"again: true\n")
+	stop := b.run(Options{})
+	b.plug(0, cardSize, nil)
+	first := b.wait("a", Pass)
+	b.plug(1, cardSize, nil)
+	second := b.wait("b", Pass)
+	if first.Row != "cam-1" || second.Row != "cam-2" || b.hostOf(0) != "cam-1" || b.hostOf(1) != "cam-2" {
+		t.Errorf("rows %q and %q, hosts %q and %q", first.Row, second.Row, b.hostOf(0), b.hostOf(1))
+	}
+	b.plug(2, cardSize, []byte("as it was"))
+	if p := b.wait("c", Refused); !strings.Contains(p.Text, "no row is free") {
+		t.Errorf("without a free row the port shows %q", p.Text)
+	}
+	if got, _ := os.ReadFile(b.file(2)); string(got[:9]) != "as it was" {
+		t.Error("the card without a row was written")
+	}
+	flashtest.Detach(t, first.Device)
+	b.wait("a", Empty)
+	flashtest.Attach(t, b.file(0))
+	if again := b.wait("a", Pass); again.Row != "cam-1" || !strings.Contains(again.Text, "before: ") || b.hostOf(0) != "cam-1" {
+		t.Errorf("the card that came again has row %q, and the port shows %q", again.Row, again.Text)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// endsWithClaim ends once a row is claimed.
+type endsWithClaim struct {
+	context.Context
+	dir string
+}
+
+var errKilled = errors.New("killed")
+
+func (c endsWithClaim) Err() error {
+	if claims, _ := filepath.Glob(filepath.Join(c.dir, "*.json")); len(claims) > 0 {
+		return errKilled
+	}
+	return nil
+}
+
+// After a kill between the claim and the end, the same card gets its row, and no other one does.
+func TestPlaceKilledAtTheClaim(t *testing.T) {
+	needRoot(t)
+	rows := (*bench)(nil).rows(t, 2)
+	b := newBench(t, 1, rows)
+	card := b.plug(0, cardSize, nil)
+	p := &Place{config: b.config, spec: spec, artifact: b.artifact, options: Options{}, totals: Totals{Causes: map[string]int{}}, ports: []*Port{{Port: "loop:" + b.file(0), Label: "a"}}}
+	ctx := endsWithClaim{context.Background(), filepath.Join(b.config.Record, "rows")}
+	var err error
+	if p.record, err = openRecord(b.config.Record); err != nil {
+		t.Fatal(err)
+	}
+	if p.claims, err = identity.OpenClaims(filepath.Join(b.config.Record, "rows"), b.config.plan); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.prepare(ctx, b.config.Record); err != nil {
+		t.Fatal(err)
+	}
+	plugged, err := device.Plugged()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(plugged, func(d device.Device) bool { return d.Path == card })
+	if err := p.writeCard(ctx, p.ports[0], plugged[i], &Entry{Began: time.Now().UTC()}); !errors.Is(err, errKilled) {
+		t.Fatalf("writeCard = %v; want %v", err, errKilled)
+	}
+	p.image.Close()
+	p.claims.Close()
+	p.record.close()
+	flashtest.Detach(t, card)
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.Rename(b.file(0), other); err != nil {
+		t.Fatal(err)
+	}
+	b.run(Options{})
+	b.plug(0, cardSize, nil)
+	if p := b.wait("a", Pass); p.Row != "cam-2" {
+		t.Errorf("another card got row %q; want cam-2", p.Row)
+	}
+	flashtest.Detach(t, b.wait("a", Pass).Device)
+	b.wait("a", Empty)
+	if err := os.Rename(other, b.file(0)); err != nil {
+		t.Fatal(err)
+	}
+	flashtest.Attach(t, b.file(0))
+	if p := b.wait("a", Pass); p.Row != "cam-1" || b.hostOf(0) != "cam-1" {
+		t.Errorf("the card of the killed run got row %q; want its own, cam-1", p.Row)
 	}
 }
 
@@ -300,21 +392,50 @@ func TestPlaceAfterAndClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newBench(t, 1, "failures: 2\nafter: ["+tool+", '{label}', '{verdict}', '{cause}']\n")
-	rows := &fixedRows{err: errors.New("no room for the claim")}
-	b.run(Options{Rows: rows})
-	card := b.plug(0, cardSize, nil)
+	dir := t.TempDir() // with less room than the card says
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("no file system in memory: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	file := filepath.Join(dir, "card")
+	b.config.Ports = map[string]string{"loop:" + file: "a"}
+	flashtest.Put(t, file, "")
+	if err := os.Truncate(file, cardSize); err != nil {
+		t.Fatal(err)
+	}
+	b.run(Options{})
+	card := flashtest.Attach(t, file)
 	p := b.wait("a", Fail)
-	if !strings.Contains(p.Note, "exit status 3") {
-		t.Errorf("note = %q; want the failure of the program", p.Note)
+	if !strings.Contains(p.Note, "exit status 3") || p.Text != "input/output error" {
+		t.Errorf("the port shows %q, %q; want an error of the card, and the failure of the program", p.Text, p.Note)
 	}
 	flashtest.Detach(t, card)
 	b.wait("a", Empty)
-	flashtest.Attach(t, b.file(0))
+	flashtest.Attach(t, file)
 	if p = b.wait("a", Closed); !strings.Contains(p.Text, "2 failures") {
 		t.Errorf("the closed port shows %q", p.Text)
 	}
-	if got, _ := os.ReadFile(log); strings.Count(string(got), "a FAIL no room for the claim") != 2 {
+	if got, _ := os.ReadFile(log); strings.Count(string(got), "a FAIL input/output error") != 2 {
 		t.Errorf("the program was called with %q", got)
+	}
+}
+
+// A run whose record cannot be written ends, and the card of that moment is not whole.
+func TestPlaceWithoutRecord(t *testing.T) {
+	needRoot(t)
+	b := newBench(t, 1, (*bench)(nil).rows(t, 2))
+	stop := b.run(Options{})
+	b.wait("a", Empty)
+	if err := os.RemoveAll(filepath.Join(b.config.Record, "rows")); err != nil {
+		t.Fatal(err)
+	}
+	b.plug(0, cardSize, nil)
+	b.wait("a", Fail)
+	if err := stop(); err == nil || !strings.Contains(err.Error(), "record row") {
+		t.Errorf("Run = %v; want an error of the record", err)
+	}
+	if got, _ := os.ReadFile(b.file(0)); string(got[:512]) != string(make([]byte, 512)) {
+		t.Error("the card without a record has a partition table")
 	}
 }
 

@@ -39,7 +39,8 @@ type Entry struct {
 	Device   device.Device `json:"device"`
 	Receipt  flash.Receipt `json:"receipt"`
 
-	Before string `json:"before,omitempty"` // that this place had made the card before
+	Before  string `json:"before,omitempty"`  // that this place had made the card before
+	HostKey string `json:"hostKey,omitempty"` // fingerprint of the one of its row
 
 	path string
 }
@@ -115,16 +116,15 @@ func (r *record) note(e Entry) error {
 	return nil
 }
 
-// find returns the entry by which this place made a card: whole is true if the card has its stamp,
-// and false if only its own serial is known.
-func (r *record) find(c Card) (e Entry, whole, found bool) {
+// find returns the last entry by which this place made, or completed, a card with the stamp, or else
+// with the serial.
+func (r *record) find(stamp, serial string) (e Entry, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e, found = r.known["stamp "+c.Stamp]; found {
-		return e, true, true
+	if e, found = r.known["stamp "+stamp]; !found {
+		e, found = r.known["serial "+serial]
 	}
-	e, found = r.known["serial "+c.Serial]
-	return e, false, found
+	return e, found
 }
 
 // take writes the entry of a card that is about to become whole. It returns an error if that is not

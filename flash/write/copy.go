@@ -36,6 +36,7 @@ type Copy struct {
 
 	mu       sync.Mutex // for the first write
 	begun    bool
+	stamped  bool  // the stamp is on the device
 	beginErr error // saving or zeroing the ends failed; nothing else is written
 
 	dataSampling, zeroSampling sampling

@@ -217,6 +217,9 @@ func (c *Copy) writeEnd(h *heldEnd) error {
 	if err := c.disk.readFull(got, h.off); err != nil {
 		return err
 	}
+	if c.stamped && h.off == 0 && bytes.Equal(got[stampOffset:], h.now[stampOffset:]) {
+		clear(got[stampOffset:])
+	}
 	if !source.IsZero(got) {
 		return fmt.Errorf("%w: the %d bytes at %d, which were zeroed, hold something else by now", ErrSmaller, n, h.off)
 	}
@@ -234,15 +237,25 @@ const (
 	stampBytes  = 32 // of the text
 )
 
-// Stamp puts a text of stampBytes between partition table and first partition of a marked device, if
-// the image has nothing there.
-func (c *Copy) Stamp(text string) {
+// Stamp writes a text of stampBytes between the places of partition table and first partition of a
+// marked device, if the image has nothing there, and syncs it. Complete keeps it.
+func (c *Copy) Stamp(text string) error {
 	if len(c.held) == 0 || len(text) != stampBytes {
-		return
+		return nil
 	}
-	if place := c.held[0].now; len(place) == markBytes && source.IsZero(place[stampOffset:]) {
-		copy(place[stampOffset:], stampMagic+text)
+	place := c.held[0].now
+	if len(place) != markBytes || !source.IsZero(place[stampOffset:]) {
+		return nil
 	}
+	copy(place[stampOffset:], stampMagic+text)
+	if !c.Touched() && !c.heldChanged() {
+		return nil
+	}
+	if err := c.beginWriting(); err != nil {
+		return err
+	}
+	c.stamped = true
+	return c.disk.writeVerified(place[stampOffset:], stampOffset)
 }
 
 // ReadStamp returns the text that Stamp put on a disk; "" if it has none.
