@@ -76,7 +76,11 @@ func TestPreparedForTwoCards(t *testing.T) {
 		stamp, completed := strings.Repeat(fmt.Sprint(i), 32), 0
 		receipt, err := p.Write(t.Context(), card, PreparedOptions{
 			Meant: func(device.Device) error { return nil }, Personal: own, Stamp: stamp,
-			Complete: func() error { completed++; unusable(t, card); return nil },
+			Complete: func() error {
+				completed++
+				same(t, "the beginning before the end", read(t, card)[:mib-4096], make([]byte, mib-4096))
+				return nil
+			},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -281,7 +281,9 @@ func newStamp() string {
 func causeOf(err error, board, path string) string {
 	missing := &fs.PathError{}
 	switch {
-	case errors.Is(err, write.ErrSmaller):
+	case errors.As(err, new(brokenRecord)):
+		return "the record cannot be written"
+	case errors.Is(err, write.ErrSmaller), errors.Is(err, unix.ENOSPC):
 		return "lies about its size"
 	case errors.Is(err, write.ErrLost):
 		return "worn out: it reads back something else"

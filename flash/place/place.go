@@ -227,12 +227,21 @@ func (p *Place) isOver() bool {
 	return p.broken != nil || p.options.Count > 0 && p.totals.Good >= p.options.Count
 }
 
-// endIf ends the run with err, unless that is nil or an earlier error ends it. It returns err.
+// brokenRecord is an error of the record or of the claims, not of a card.
+type brokenRecord struct{ error }
+
+func (b brokenRecord) Unwrap() error { return b.error }
+
+// endIf ends the run with err, unless that is nil or an earlier error ends it. It returns err as a
+// brokenRecord.
 func (p *Place) endIf(err error) error {
+	if err == nil {
+		return nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.broken = cmp.Or(p.broken, err)
-	return err
+	return brokenRecord{err}
 }
 
 // look starts to serve what is newly plugged into an open port, if the count allows one more.

@@ -406,7 +406,7 @@ func TestPlaceAfterAndClosed(t *testing.T) {
 	b.run(Options{})
 	card := flashtest.Attach(t, file)
 	p := b.wait("a", Fail)
-	if !strings.Contains(p.Note, "exit status 3") || p.Text != "input/output error" {
+	if !strings.Contains(p.Note, "exit status 3") || p.Text != "lies about its size" {
 		t.Errorf("the port shows %q, %q; want an error of the card, and the failure of the program", p.Text, p.Note)
 	}
 	flashtest.Detach(t, card)
@@ -415,7 +415,7 @@ func TestPlaceAfterAndClosed(t *testing.T) {
 	if p = b.wait("a", Closed); !strings.Contains(p.Text, "2 failures") {
 		t.Errorf("the closed port shows %q", p.Text)
 	}
-	if got, _ := os.ReadFile(log); strings.Count(string(got), "a FAIL input/output error") != 2 {
+	if got, _ := os.ReadFile(log); strings.Count(string(got), "a FAIL lies about its size") != 2 {
 		t.Errorf("the program was called with %q", got)
 	}
 }
