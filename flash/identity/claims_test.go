@@ -218,3 +218,35 @@ func TestNoRowTwice(t *testing.T) {
 		c.Close()
 	}
 }
+
+// What a power cut leaves of a disk at any time after Take has the claim: the test copies the disk
+// below a mounted file system, which writes by itself only after five minutes.
+func TestTakeOutlivesAPowerCut(t *testing.T) {
+	p := planOf(t, rowsTable(5), Config{})
+	disk, file := flashtest.Loop(t, 16<<20)
+	flashtest.MustRun(t, flashtest.E2fs(t, "mkfs.ext4"), "-qF", disk)
+	mount := func(disk string) string {
+		at := t.TempDir()
+		flashtest.MustRun(t, "mount", "-o", "commit=300", disk, at)
+		t.Cleanup(func() { flashtest.MustRun(t, "umount", at) })
+		return at
+	}
+	live := mount(disk)
+	c := openClaims(t, filepath.Join(live, "record", "claims"), p)
+	done, taken, released := reserve(t, c, Card{}), reserve(t, c, Card{Serial: "S"}), reserve(t, c, Card{})
+	if err := errors.Join(c.Take(done), c.Done(done), c.Take(taken)); err != nil {
+		t.Fatal(err)
+	}
+	c.Release(released)
+	cut := filepath.Join(t.TempDir(), "cut")
+	flashtest.MustRun(t, "cp", file, cut)
+	c.Close() // before it is unmounted
+	after := openClaims(t, filepath.Join(mount(flashtest.Attach(t, cut)), "record", "claims"), p)
+	defer after.Close()
+	if open := after.Unfinished(); len(open) != 1 || open[0].Row.Key != "row2" || after.all["row1"].State != Done || len(after.all) != 2 {
+		t.Errorf("after the power cut: %+v; want row1 done and row2 unfinished", after.all)
+	}
+	if again := reserve(t, after, Card{Serial: "S"}); again.Row.Key != "row2" || again.Card.Stamp != taken.Card.Stamp {
+		t.Errorf("the card again = %+v; want row2", again)
+	}
+}

@@ -33,6 +33,7 @@ import (
 var slowLines = [][]string{
 	{"flash", "virt", "out.img", "--image=URL/evil.img"},
 	{"flash", "virt", "out.img", "--image=evil.img.gz"},
+	{"flash", "virt", "out.img", "--image=evil.img", "--identity=evil.yml"},
 	{"flash", "virt", "out.img", "--image=URL/evil.img.gz", "--digest=URL/SHA256SUMS"},
 	{"flash", "virt", "out.img", "--image=oci://ADDR/lab/x:v1"},
 	{"report", "reports/report.json", "--as=json"},
