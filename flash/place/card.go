@@ -1,7 +1,6 @@
 package place
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -53,7 +52,10 @@ func (p *Place) serveCard(ctx context.Context, port *Port, d device.Device) {
 	}
 	e.Verdict = string(state)
 	if err != nil {
-		e.Cause, e.Error = causeOf(err, p.spec.Board, d.Path), err.Error()
+		e.Cause, e.Error = causeOf(err, d.Path), strings.TrimPrefix(err.Error(), fmt.Sprintf("flash %s to %s: ", p.spec.Board, d.Path))
+		if e.Cause == "" {
+			e.Cause, _, _ = strings.Cut(plaintext.OneLine(plaintext.FirstLine(strings.TrimPrefix(e.Error, "refused: "))), ": ")
+		}
 	}
 	notes := []string{}
 	if recordErr := p.endIf(p.record.add(&e)); recordErr != nil {
@@ -76,7 +78,12 @@ func (p *Place) serveCard(ctx context.Context, port *Port, d device.Device) {
 func (p *Place) finish(port *Port, state State, e Entry, known knownCard, notes []string) {
 	port.busy, port.State, port.Percent, port.Left = false, state, 0, 0
 	port.Row, port.Receipt, port.Note = e.Row, e.path, strings.Join(notes, "; ")
-	port.Text = cmp.Or(e.Cause, e.resultText())
+	port.Text = e.resultText()
+	if state == Refused {
+		port.Text = plaintext.OneLine(plaintext.FirstLine(e.Error))
+	} else if e.Cause != "" {
+		port.Text = e.Cause
+	}
 	switch state {
 	case Pass:
 		port.failed, port.ejected = 0, true
@@ -277,8 +284,9 @@ func newStamp() string {
 	return hex.EncodeToString(b)
 }
 
-// causeOf names the cause of a failure in a few words, so that the same causes can be counted.
-func causeOf(err error, board, path string) string {
+// causeOf names the cause of a failure of the device at path, so that the same causes can be counted;
+// "" for an error that says it itself.
+func causeOf(err error, path string) string {
 	missing := &fs.PathError{}
 	switch {
 	case errors.As(err, new(brokenRecord)):
@@ -296,8 +304,7 @@ func causeOf(err error, board, path string) string {
 	case errors.Is(err, context.Canceled):
 		return "stopped"
 	}
-	text := strings.TrimPrefix(plaintext.FirstLine(err.Error()), fmt.Sprintf("flash %s to %s: ", board, path))
-	return plaintext.OneLine(strings.TrimPrefix(text, "refused: "))
+	return ""
 }
 
 // eject takes a whole card or stick out of use.
