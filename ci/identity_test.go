@@ -2,6 +2,7 @@ package ci
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -170,5 +171,43 @@ func TestFlashOwnRefuses(t *testing.T) {
 		if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: there is a disk: %v", test.name, err)
 		}
+	}
+}
+
+// A board's own build also gets the client key, and its host key is known, so that Slipway logs in.
+func TestFlashOwnOfABuild(t *testing.T) {
+	spec, opt := images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.File}}}, images.Options{Dir: t.TempDir()}
+	dir := opt.BoardDir(spec)
+	data := readAll(t, cardImage(t, "BOOT"))
+	flashtest.Put(t, filepath.Join(dir, "disk.img"), string(data))
+	built := images.Artifact{
+		Board: "toy", Key: "0123456789abcdef", Partitions: []images.Partition{{Name: "data", Use: "data", OffsetBytes: dataStart, SizeBytes: dataSize}},
+		Files: []images.File{{Kind: images.DiskImage, Name: "disk.img", SizeBytes: int64(len(data)), SHA256: fmt.Sprintf("%x", sha256.Sum256(data))}},
+	}
+	if err := built.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	row, to := filepath.Join(t.TempDir(), "lab-7.yml"), filepath.Join(t.TempDir(), "card.img")
+	flashtest.Put(t, row, "form: slipway\nhostname: lab-7\n")
+	var out bytes.Buffer
+	if err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{Out: &out}, row, true); err != nil {
+		t.Fatal(err)
+	}
+	state, err := opt.StateDir(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := filepath.Join(t.TempDir(), "part")
+	flashtest.Put(t, part, string(readAll(t, to)[dataStart:dataStart+dataSize]))
+	cat := func(name string) string {
+		return flashtest.MustRun(t, flashtest.E2fs(t, "debugfs"), "-R", "cat "+name, part)
+	}
+	client, known := string(readAll(t, images.ClientKeyPath(state)+".pub")), string(readAll(t, images.KnownHostsPath(state)))
+	if got := cat("ssh/authorized_keys"); !strings.Contains(got, strings.TrimSpace(client)) {
+		t.Errorf("authorized_keys = %q; want %q", got, client)
+	}
+	_, public, _ := strings.Cut(known, " ")
+	if got := cat("ssh/ssh_host_ed25519_key.pub"); !strings.HasPrefix(known, "toy ") || !strings.Contains(got, strings.TrimSpace(public)) {
+		t.Errorf("host key = %q; want that of known_hosts, %q", got, known)
 	}
 }

@@ -71,30 +71,27 @@ func OpenClaims(dir string, plan *Plan) (_ *Claims, err error) {
 		return nil, fmt.Errorf("another place has the record of rows in %s\nnext: ls -l %s  # end the other place first", dir, plaintext.Quote(dir))
 	}
 	if err == nil {
-		if err = c.read(); err != nil {
-			c.lock.Close()
-		}
+		err = c.read()
 	}
-	return c, err
+	if err != nil {
+		c.lock.Close() // nil is an error that nobody needs
+		return nil, err
+	}
+	return c, nil
 }
 
 // read reads all claims, and removes files that a killed process did not finish.
 func (c *Claims) read() error {
-	entries, err := os.ReadDir(c.dir)
-	for _, entry := range entries {
-		path, claim := filepath.Join(c.dir, entry.Name()), Claim{}
-		switch {
-		case err != nil:
-			return err
-		case strings.HasPrefix(entry.Name(), "."):
-			err = os.Remove(path)
-			continue
-		case filepath.Ext(path) != ".json":
+	paths, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(c.dir), "*.json*"))
+	for _, path := range paths {
+		if strings.HasPrefix(filepath.Base(path), ".") {
+			err = errors.Join(err, os.Remove(path))
 			continue
 		}
-		var data []byte
-		if data, err = localfile.Read(path, 64<<10); err != nil {
-			return err
+		var claim Claim
+		data, unread := localfile.Read(path, 64<<10)
+		if unread != nil {
+			return unread
 		}
 		if json.Unmarshal(data, &claim) != nil || c.Path(claim.Row) != path || claim.State != Taken && claim.State != Done {
 			return fmt.Errorf("%s: this is no claim of a row\nnext: cat %s", path, plaintext.Quote(path))
@@ -136,9 +133,8 @@ func (c *Claims) choose(card Card) (Claim, error) {
 		if !ok {
 			return Claim{}, rows.errorAt(1, fmt.Errorf("the card has row %s, which the table has no more", quote(own.Row.Key)))
 		}
-		stamp := own.Card.Stamp
+		card.Stamp = own.Card.Stamp
 		own.Row, own.Card = row, card
-		own.Card.Stamp = stamp
 		return own, nil
 	}
 	card.Stamp = fmt.Sprintf("%x", sha256.Sum256([]byte(rand.Text())))[:32]

@@ -2,23 +2,18 @@ package identity
 
 import (
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
 	"crypto/pbkdf2"
-	"crypto/rand"
 	"crypto/sha1"
-	"crypto/sha256"
 	"embed"
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io/fs"
-	"math"
+	"path"
+	"slices"
 	"strings"
+	"sync"
 	"text/template"
-	"time"
 
 	"slipway/flash"
 	"slipway/layers/run"
@@ -31,17 +26,34 @@ type Files struct {
 	HostKey    string            // the fingerprint of the board's new host key
 }
 
-// forms are the ways in which images read an identity: the partition, and folders with templates of
-// its files. USER in a path is the user's name. An empty file is left out.
-var forms = map[string]struct{ partitions, folders []string }{
-	"slipway":     {[]string{"data"}, []string{"slipway"}},
-	"nocloud":     {[]string{"CIDATA", "cidata", "boot"}, []string{"cloud"}},
-	"systemd":     {[]string{"esp", "ESP", "efi", "EFI", "EFI System Partition", "boot", "BOOT"}, []string{"systemd"}},
-	"raspberrypi": {[]string{"bootfs"}, []string{"cloud", "raspberrypi"}},
+// forms are the ways in which images read an identity: names of the partition, and paths of its files.
+// The template of a file has its path's last part as name. USER is the user's name.
+var forms = map[string]struct{ partitions, files []string }{
+	"slipway": {[]string{"data"}, []string{
+		"identity/tmpfiles.conf", "identity/sysusers.conf", "identity/credentials/passwd.hashed-password.USER",
+	}},
+	"nocloud":     {[]string{"CIDATA", "cidata", "boot"}, cloud},
+	"raspberrypi": {[]string{"bootfs"}, append(slices.Clone(cloud), "custom.toml")},
+	"systemd": {[]string{"esp", "ESP", "efi", "EFI", "EFI System Partition", "boot", "BOOT"}, []string{
+		credentials + "system.hostname.cred", credentials + "network.network.05-identity.cred", credentials + "sysusers.extra.cred",
+		credentials + "passwd.hashed-password.USER.cred", credentials + "tmpfiles.extra.cred",
+	}},
 }
 
+const credentials = "loader/credentials/"
+
+var cloud = []string{"user-data", "meta-data", "network-config"}
+
 //go:embed forms
-var templates embed.FS
+var sources embed.FS
+
+var templates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{
+		"json":     func(v any) (string, error) { text, err := json.Marshal(v); return string(text), err },
+		"b64":      func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) },
+		"contains": strings.Contains,
+	}).ParseFS(sources, "forms/*"))
+})
 
 // card is what the templates get: the filled values and the host key.
 type card struct {
@@ -49,39 +61,24 @@ type card struct {
 	flash.HostKey
 }
 
-// Home is the user's folder.
-func (u User) Home() string {
-	if u.Name == "root" {
-		return "/root"
-	}
-	return "/home/" + u.Name
+// Include returns what a template makes of c.
+func (c card) Include(name string) (string, error) {
+	var b strings.Builder
+	err := templates().ExecuteTemplate(&b, name, c)
+	return b.String(), err
 }
 
-// IsNew reports whether the image cannot have the user yet.
-func (u User) IsNew() bool { return u.Name != "" && u.Name != "root" }
-
-// Lines is the user's authorized_keys.
-func (u User) Lines() string { return strings.Join(append(u.Keys, ""), "\n") }
-
-// Pi reports whether the files are for Raspberry Pi OS.
-func (c card) Pi() bool { return c.Form == "raspberrypi" }
-
-// ID names the board for cloud-init, which runs once for each.
-func (c card) ID() string { return fmt.Sprintf("%x", sha256.Sum256(c.Public()))[:32] }
-
 // Files makes the row's files, with id's host key, or else a new one. The form slipway also lets id's
-// client key in. Files calls openssl if it must hash a password.
+// client key in. Files calls openssl to hash a password, and systemd-creds for the form systemd.
 func (p *Plan) Files(ctx context.Context, row Row, id *flash.Identity) (f Files, err error) {
 	var c card
 	if c.Config, err = p.fill(row); err != nil {
 		return f, err
 	}
-	if hash := &c.User.PasswordHash; *hash != "" && !cryptHash().MatchString(*hash) {
-		out, err := run.Output(ctx, run.Command{Argv: []string{"openssl", "passwd", "-6", "-stdin"}, Stdin: strings.NewReader(*hash)})
-		if err != nil {
-			return f, fmt.Errorf("hash the password (Debian package openssl): %w", err)
+	if hash := &c.User.PasswordHash; !cryptHash().MatchString(*hash) {
+		if *hash, err = convert(ctx, *hash, "openssl", "passwd", "-6", "-stdin"); err != nil {
+			return f, err
 		}
-		*hash = strings.TrimSpace(string(out))
 	}
 	// wpa_supplicant's own key, which all programs take in place of the password.
 	key, err := pbkdf2.Key(sha1.New, c.Wifi.Password, []byte(c.Wifi.SSID), 4096, 32)
@@ -102,81 +99,27 @@ func (p *Plan) Files(ctx context.Context, row Row, id *flash.Identity) (f Files,
 	if c.Form == "slipway" { // these keys are root's
 		f.Files = c.HostKey.Files(admitted)
 	}
-	return f, f.render(c)
-}
-
-// render adds the files of c's form.
-func (f Files) render(c card) error {
-	t := template.New("")
-	t.Funcs(template.FuncMap{
-		"json":     func(v any) (string, error) { text, err := json.Marshal(v); return string(text), err },
-		"b64":      func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) },
-		"contains": strings.Contains,
-		"include": func(name string, data any) (string, error) {
-			var b strings.Builder
-			err := t.ExecuteTemplate(&b, name, data)
-			return b.String(), err
-		},
-	})
-	template.Must(t.ParseFS(templates, "forms/board.tmpl"))
-	for _, folder := range forms[c.Form].folders {
-		root, err := fs.Sub(templates, "forms/"+folder)
-		if err != nil {
-			return err
+	for _, file := range forms[c.Form].files {
+		text, err := c.Include(strings.TrimSuffix(path.Base(file), ".cred"))
+		name := path.Base(strings.ReplaceAll(file, "USER", c.User.Name))
+		if sealed, ok := strings.CutSuffix(name, ".cred"); ok && text != "" && err == nil {
+			// systemd takes only encrypted ones from an ESP. This key hides and proves nothing.
+			text, err = convert(ctx, text, "systemd-creds", "encrypt", "--with-key=tpm2-absent", "--name="+sealed, "-", "-")
 		}
-		err = fs.WalkDir(root, ".", func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() {
-				return err
-			}
-			source, err := fs.ReadFile(root, path)
-			if err != nil {
-				return err
-			}
-			var b strings.Builder
-			if err := template.Must(t.New(path).Parse(string(source))).Execute(&b, c); err != nil {
-				return err
-			}
-			return f.add(strings.ReplaceAll(path, "USER", c.User.Name), b.String())
-		})
 		if err != nil {
-			return err
+			return f, err
+		}
+		if text != "" {
+			f.Files[path.Join(path.Dir(file), name)] = []byte(text)
 		}
 	}
-	return nil
+	return f, nil
 }
 
-// add adds a file that is not empty. systemd takes credentials from an ESP only as systemd-creds
-// encrypt writes them: here with a null key, which hides and proves nothing.
-func (f Files) add(path, text string) error {
-	name, isCredential := strings.CutSuffix(path[strings.LastIndex(path, "/")+1:], ".cred")
-	switch {
-	case strings.TrimSpace(text) == "":
-		return nil
-	case !isCredential:
-		f.Files[path] = []byte(text)
-		return nil
-	}
-	key := sha256.Sum256(nil)
-	block, err := aes.NewCipher(key[:])
-	if err != nil {
-		return err
-	}
-	gcm, err := cipher.NewGCM(block)
-	if err != nil {
-		return err
-	}
-	// The kind of key, then the sizes of key, block, nonce and tag. Each part is filled up to 8 bytes.
-	head, _ := hex.DecodeString("058469daf6f54324800549da0f8ea2fb" + "20000000010000000c00000010000000")
-	nonce := make([]byte, gcm.NonceSize())
-	rand.Read(nonce)
-	head = append(append(head, nonce...), 0, 0, 0, 0)
-	meta := binary.LittleEndian.AppendUint64(nil, uint64(time.Now().UnixMicro()))
-	meta = binary.LittleEndian.AppendUint64(meta, math.MaxUint64) // never too old
-	meta = append(binary.LittleEndian.AppendUint32(meta, uint32(len(name))), name...)
-	meta = append(meta, make([]byte, -len(meta)&7)...)
-	sealed := append(head, gcm.Seal(nil, nonce, append(meta, text...), head)...)
-	f.Files[path] = []byte(base64.StdEncoding.EncodeToString(sealed))
-	return nil
+// convert returns a program's output for a text, without spaces at its ends.
+func convert(ctx context.Context, text string, argv ...string) (string, error) {
+	out, err := run.Output(ctx, run.Command{Argv: argv, Stdin: strings.NewReader(text)})
+	return strings.TrimSpace(string(out)), err
 }
 
 // Personal returns f for the first of its partitions that the image has.

@@ -115,7 +115,7 @@ func (p *Plan) checkChoices() (key string, err error) {
 	switch {
 	case !slices.Contains([]string{"next", "serial", "port"}, c.By):
 		return "by", fmt.Errorf("%s is none of next, serial, port", quote(c.By))
-	case forms[c.Form].folders == nil:
+	case forms[c.Form].files == nil:
 		return "form", fmt.Errorf("%s is none of %s", quote(c.Form), strings.Join(slices.Sorted(maps.Keys(forms)), ", "))
 	case c.Table != "" && c.User.PasswordHash != "" && !strings.Contains(c.User.PasswordHash, "{{"):
 		return "user.password_hash", errors.New("all boards would share it: take it from a column")
@@ -141,42 +141,45 @@ func (p *Plan) errorAt(key string, row Row, err error) error {
 	return fmt.Errorf("%s: %s: %s\nnext: %s", at, key, cause, cmp.Or(next, fmt.Sprintf("ls -l %s  # correct %s", plaintext.Quote(p.file), key)))
 }
 
+type text struct {
+	key   string
+	value *string
+}
+
 // fill returns the config with the row's cells in place of the templates, checked, in one spelling.
 func (p *Plan) fill(row Row) (Config, error) {
 	c := p.config
 	c.DNS, c.User.Keys, c.Files = slices.Clone(c.DNS), append([]string{}, c.User.Keys...), maps.Clone(c.Files)
-	var first error
-	fill := func(key string, text *string) {
-		filled, err := p.expand(*text, row)
-		if err == nil && key == "hostname" && *text != "" && filled == "" {
-			err = errors.New("it is empty")
-		}
-		if *text = filled; err != nil && first == nil {
-			first = p.errorAt(key, row, err)
-		}
+	texts := []text{
+		{"hostname", &c.Hostname}, {"address", &c.Address}, {"gateway", &c.Gateway}, {"user.name", &c.User.Name}, {"user.password_hash", &c.User.PasswordHash},
+		{"wifi.ssid", &c.Wifi.SSID}, {"wifi.password", &c.Wifi.Password}, {"wifi.country", &c.Wifi.Country},
 	}
-	fill("hostname", &c.Hostname)
-	fill("address", &c.Address)
-	fill("gateway", &c.Gateway)
-	fill("user.name", &c.User.Name)
-	fill("user.password_hash", &c.User.PasswordHash)
-	fill("wifi.ssid", &c.Wifi.SSID)
-	fill("wifi.password", &c.Wifi.Password)
-	fill("wifi.country", &c.Wifi.Country)
 	for i := range c.DNS {
-		fill("dns", &c.DNS[i])
+		texts = append(texts, text{"dns", &c.DNS[i]})
 	}
 	for i := range c.User.Keys {
-		fill("user.keys", &c.User.Keys[i])
+		texts = append(texts, text{"user.keys", &c.User.Keys[i]})
 	}
-	for name, text := range c.Files {
-		fill("files."+name, &text)
-		c.Files[name] = text
+	for name, content := range c.Files {
+		filled, err := p.expand(content, row)
+		if c.Files[name] = filled; err != nil {
+			return c, p.errorAt("files."+name, row, err)
+		}
 	}
-	if key, err := c.check(); first == nil && err != nil {
-		first = p.errorAt(key, row, err)
+	for _, t := range texts {
+		filled, err := p.expand(*t.value, row)
+		if err == nil && t.key == "hostname" && *t.value != "" && filled == "" {
+			err = errors.New("it is empty")
+		}
+		if *t.value = filled; err != nil {
+			return c, p.errorAt(t.key, row, err)
+		}
 	}
-	return c, first
+	key, err := c.check()
+	if err != nil {
+		err = p.errorAt(key, row, err)
+	}
+	return c, err
 }
 
 // expand replaces each {{column}} of a text by the row's cell.
@@ -256,27 +259,19 @@ func (c *Config) check() (key string, err error) {
 	return c.checkNetwork()
 }
 
-// checkNetwork checks and rewrites addresses. It returns the wrong key too.
+// checkNetwork checks the addresses. It returns the wrong key too.
 func (c *Config) checkNetwork() (key string, err error) {
 	prefix, err := netip.ParsePrefix(c.Address)
-	if c.Address != "" && c.Address != "dhcp" {
-		if err != nil || !prefix.Addr().IsGlobalUnicast() {
-			return "address", fmt.Errorf("%s is neither dhcp nor an address such as 192.0.2.7/24", quote(c.Address))
-		}
-		c.Address = prefix.String()
+	if c.Address != "" && c.Address != "dhcp" && (err != nil || !prefix.Addr().IsGlobalUnicast()) {
+		return "address", fmt.Errorf("%s is neither dhcp nor an address such as 192.0.2.7/24", quote(c.Address))
 	}
-	if gateway, err := netip.ParseAddr(c.Gateway); c.Gateway != "" {
-		if err != nil || !prefix.Contains(gateway) || gateway == prefix.Addr() {
-			return "gateway", fmt.Errorf("%s is no other address in the network of address", quote(c.Gateway))
-		}
-		c.Gateway = gateway.String()
+	if gateway, err := netip.ParseAddr(c.Gateway); c.Gateway != "" && (err != nil || !prefix.Contains(gateway) || gateway == prefix.Addr()) {
+		return "gateway", fmt.Errorf("%s is no other address in the network of address", quote(c.Gateway))
 	}
-	for i, server := range c.DNS {
-		addr, err := netip.ParseAddr(server)
-		if err != nil || addr.Zone() != "" {
+	for _, server := range c.DNS {
+		if addr, err := netip.ParseAddr(server); err != nil || addr.Zone() != "" {
 			return "dns", fmt.Errorf("%s is no address", quote(server))
 		}
-		c.DNS[i] = addr.String()
 	}
 	return "", nil
 }

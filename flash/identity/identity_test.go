@@ -22,8 +22,8 @@ func TestParseTable(t *testing.T) {
 		{"fields", "host,user\na,b\nc\n", "", "t.csv:3: wrong number of fields"},
 		{"quotes", "host\n\"a\n", "", "t.csv:2: extraneous or missing"},
 		{"a double key", "host,n\na,1\nb,2\na,3\n", "", `t.csv:4: host "a" is that of line 2 too`},
-		{"an empty key", "n,host\n1,\n", "host", "t.csv:2: host names the row"},
-		{"a long key", "host\n" + strings.Repeat("k", 256) + "\n", "", "t.csv:2: host names the row"},
+		{"an empty key", "n,host\n1,\n", "host", "t.csv:2: want at most 100000 rows, and 1 to 255 bytes in host"},
+		{"a long key", "host\n" + strings.Repeat("k", 256) + "\n", "", "t.csv:2: want at most 100000 rows, and 1 to 255 bytes in host"},
 		{"no such column", "host\na\n", "hots", `t.csv:1: no column is called "hots": did you mean host?`},
 		{"a double column", "host,host\na,b\n", "", `t.csv:1: column 2, "host": want`},
 		{"a wrong column", "host,Two words\na,b\n", "", `t.csv:1: column 2, "Two words": want`},
@@ -32,7 +32,7 @@ func TestParseTable(t *testing.T) {
 		{"a control character", "host\na\x1b[2J\n", "", "t.csv:2: host: want at most"},
 		{"not UTF-8", "host\n\xff\n", "", "t.csv:2: host: want at most"},
 		{"a large cell", "host,n\na," + strings.Repeat("x", maxCellBytes+1) + "\n", "", "t.csv:2: n: want at most"},
-		{"many rows", "host\n" + strings.Repeat("a\n", maxRows+1), "", "t.csv:100002: more than 100000 rows"},
+		{"many rows", "host\n" + strings.Repeat("a\n", maxRows+1), "", "t.csv:100002: want at most 100000 rows"},
 	} {
 		table, err := parseTable("t.csv", []byte(test.text), test.key)
 		checkError(t, test.name, err, test.wantErr)

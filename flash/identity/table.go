@@ -89,17 +89,13 @@ func (t *Table) setColumns(names []string, key string) error {
 
 // addRow adds a row, and checks its cells.
 func (t *Table) addRow(row Row) error {
-	t.rows = append(t.rows, row)
-	if len(t.rows) > maxRows {
-		return fmt.Errorf("more than %d rows", maxRows)
-	}
 	for i, cell := range row.cells {
 		if len(cell) > maxCellBytes || plaintext.HasControls(cell) {
 			return fmt.Errorf("%s: want at most %d bytes of one visible line in UTF-8", t.columns[i], maxCellBytes)
 		}
 	}
-	if row.Key == "" || len(row.Key) > 255 {
-		return fmt.Errorf("%s names the row: want 1 to 255 bytes", t.columns[t.key])
+	if t.rows = append(t.rows, row); len(t.rows) > maxRows || row.Key == "" || len(row.Key) > 255 {
+		return fmt.Errorf("want at most %d rows, and 1 to 255 bytes in %s, which names the row", maxRows, t.columns[t.key])
 	}
 	return nil
 }
