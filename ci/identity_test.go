@@ -83,7 +83,11 @@ func TestFlashOwn(t *testing.T) {
 		if !bytes.Equal(readAll(t, file), before) || !strings.Contains(shown.String(), "No byte was written") {
 			t.Errorf("%s: the dry run wrote, or did not say that it does not: %s", form, &shown)
 		}
-		how.DryRun = false
+		how.DryRun, how.Yes = false, []string{card + "x"}
+		if err := Flash(t.Context(), &bytes.Buffer{}, spec, opt, []string{card}, how, row, true); !errors.Is(err, flash.ErrRefused) || !bytes.Equal(readAll(t, file), before) {
+			t.Errorf("%s: another card was confirmed: %v; want that it is refused, and as before", form, err)
+		}
+		how.Yes = []string{card}
 		if err := Flash(t.Context(), &out, spec, opt, []string{card}, how, row, true); err != nil {
 			t.Fatalf("%s: %v", form, err)
 		}
