@@ -255,3 +255,26 @@ func TestTakeFails(t *testing.T) {
 		t.Errorf("Take after the fault = %v", err)
 	}
 }
+
+// A table is an error with a line, or rows with different names and as many cells as columns.
+func FuzzParseTable(f *testing.F) {
+	f.Add([]byte("\ufeffhost,note\r\na,\"x, y \"\"z\"\"\"\r\n\r\nb,\n"), "host")
+	f.Add([]byte("host\n\"a\nb\"\n"), "")
+	f.Add([]byte("a,b\n1\n"), "b")
+	f.Fuzz(func(t *testing.T, data []byte, key string) {
+		table, err := parseTable("t.csv", data, key)
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "t.csv:") || !strings.Contains(err.Error(), "\nnext: ls -l t.csv") {
+				t.Errorf("parseTable = %v; want a place and a next step", err)
+			}
+			return
+		}
+		seen := map[string]bool{}
+		for _, row := range table.rows {
+			if seen[row.Key] || row.Key == "" || len(row.cells) != len(table.columns) || row.Line < 2 {
+				t.Errorf("row %+v of %d columns", row, len(table.columns))
+			}
+			seen[row.Key] = true
+		}
+	})
+}
