@@ -1,116 +1,53 @@
 package identity
 
 import (
-	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
-
-	"slipway/layers/localfile"
-	"slipway/layers/plaintext"
-
-	"github.com/google/renameio/v2"
-)
-
-// The states of a claim that is on disk.
-const (
-	Taken = "taken" // the card may be whole
-	Done  = "done"  // the card is whole
 )
 
 // Card is what a port has. Serial is the card's own, and "" if another card can have it, as that of a
 // card reader. With the same Serial and another Medium, such as model and size, it is another card.
 type Card struct {
-	Serial string `json:"serial,omitempty"`
-	Stamp  string `json:"stamp,omitempty"` // that write.ReadStamp finds, or that Reserve makes
-	Port   string `json:"port,omitempty"`
-	Medium string `json:"medium,omitempty"`
+	Serial string
+	Stamp  string // that write.ReadStamp finds, or that Reserve makes
+	Port   string
+	Medium string
 }
 
 // Claim is the row that a card has.
 type Claim struct {
-	Row   Row       `json:"row"` // only its key is on disk
-	Card  Card      `json:"card"`
-	State string    `json:"state"` // Taken, Done, or "" if the card has the row for the first time
-	Time  time.Time `json:"time"`  // of the state
+	Row  Row
+	Card Card
+	Time time.Time // since when
 }
 
-// Claims records in a folder which card has which row, one file each, so that no row has two cards.
+// Claims says which card has which row, so that no row has two cards. It is only in memory: who calls
+// Note records the claim before.
 type Claims struct {
-	dir  string
 	plan *Plan
-	lock *os.File
 
 	mu   sync.Mutex
-	all  map[string]Claim // on disk, by the rows' keys
-	work map[string]bool  // keys of the rows that Reserve returned, until Done or Release
+	all  map[string]Claim // of Note, by the rows' keys
+	work map[string]bool  // keys of the rows that Reserve returned, until Release
 }
 
-// OpenClaims makes or reads the folder dir, which no other process can open until Close.
-func OpenClaims(dir string, plan *Plan) (_ *Claims, err error) {
-	c := &Claims{dir: filepath.Clean(dir), plan: plan, all: map[string]Claim{}, work: map[string]bool{}}
-	defer func() { err = localfile.Unwritable(dir, err) }()
-	above := localfile.NearestFolder(filepath.Join(c.dir, "lock"))
-	err = os.MkdirAll(c.dir, 0o700)
-	for made := c.dir; err == nil && made != above; made = filepath.Dir(made) {
-		err = syncFolder(filepath.Dir(made))
-	}
-	if err != nil {
-		return nil, err
-	}
-	c.lock, err = localfile.LockNow(filepath.Join(c.dir, "lock"), 0o600)
-	if errors.Is(err, localfile.ErrLocked) {
-		return nil, fmt.Errorf("another place has the record of rows in %s\nnext: ls -l %s  # end the other place first", dir, plaintext.Quote(dir))
-	}
-	if err == nil {
-		err = c.read()
-	}
-	if err != nil {
-		c.lock.Close() // nil is an error that nobody needs
-		return nil, err
-	}
-	return c, nil
+// NewClaims returns claims without any.
+func NewClaims(plan *Plan) *Claims {
+	return &Claims{plan: plan, all: map[string]Claim{}, work: map[string]bool{}}
 }
 
-// read reads all claims, and removes files that a killed process did not finish.
-func (c *Claims) read() error {
-	paths, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(c.dir), "*.json*"))
-	for _, path := range paths {
-		if strings.HasPrefix(filepath.Base(path), ".") {
-			err = errors.Join(err, os.Remove(path))
-			continue
-		}
-		var claim Claim
-		data, unread := localfile.Read(path, 64<<10)
-		if unread != nil {
-			return unread
-		}
-		if json.Unmarshal(data, &claim) != nil || c.Path(claim.Row) != path || claim.State != Taken && claim.State != Done {
-			return fmt.Errorf("%s: this is no claim of a row\nnext: cat %s", path, plaintext.Quote(path))
-		}
-		c.all[claim.Row.Key] = claim
-	}
-	return err
-}
-
-// Close lets another process open the folder.
-func (c *Claims) Close() error { return c.lock.Close() }
-
-// Path is the file of a row's claim. Its name is a digest, because a key can have any character.
-func (c *Claims) Path(row Row) string {
-	return filepath.Join(c.dir, fmt.Sprintf("%x", sha256.Sum256([]byte(row.Key)))[:32]+".json")
+// Note notes that a card has a row, because it is whole, or may be from now on.
+func (c *Claims) Note(claim Claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all[claim.Row.Key] = claim
 }
 
 // Reserve returns the row of a card: that which it has already, or a free one by Config.By, with a new
-// stamp. Nothing is on disk yet. Until Done or Release, it returns the row for no other card.
+// stamp. Until Release, it returns the row for no other card.
 func (c *Claims) Reserve(card Card) (Claim, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,63 +109,9 @@ func (c *Claims) find(card Card) (found Claim, ok bool) {
 	return found, ok
 }
 
-// Take records that the card may be whole from now on. Once it returns nil, no power cut undoes it.
-func (c *Claims) Take(claim Claim) error { return c.write(claim, Taken) }
-
-// Done records that the card is whole, and ends the work on the row.
-func (c *Claims) Done(claim Claim) error {
-	defer c.Release(claim)
-	return c.write(claim, Done)
-}
-
-// Release ends the work on a row. A row that was not taken is free again. A row that was taken stays
-// so, because the card may be whole; only the same card gets it again.
+// Release ends the work on a row. Without Note it is free again, else only the same card gets it again.
 func (c *Claims) Release(claim Claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.work, claim.Row.Key)
-}
-
-// Unfinished returns the rows that were taken and not done, and on which no work goes on. To free a
-// row whose card is not whole, remove the file that Path returns, while no process has the folder.
-func (c *Claims) Unfinished() (found []Claim) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, claim := range c.all {
-		if claim.State == Taken && !c.work[claim.Row.Key] {
-			found = append(found, claim)
-		}
-	}
-	return slices.SortedFunc(slices.Values(found), func(a, b Claim) int { return cmp.Compare(a.Row.Key, b.Row.Key) })
-}
-
-// write writes the claim's file with a new state, and waits until file and folder are on the disk.
-func (c *Claims) write(claim Claim, state string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.work[claim.Row.Key] {
-		return fmt.Errorf("row %s is not reserved", quote(claim.Row.Key))
-	}
-	claim.State, claim.Time = state, time.Now().UTC()
-	data, err := json.Marshal(claim)
-	if err == nil {
-		err = renameio.WriteFile(c.Path(claim.Row), append(data, '\n'), 0o600)
-	}
-	if err == nil {
-		err = syncFolder(c.dir)
-	}
-	if err != nil {
-		return localfile.Unwritable(c.dir, fmt.Errorf("record row %s: %w", quote(claim.Row.Key), err))
-	}
-	c.all[claim.Row.Key] = claim
-	return nil
-}
-
-// syncFolder waits until the names in a folder are on the disk.
-func syncFolder(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

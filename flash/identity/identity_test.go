@@ -1,9 +1,7 @@
 package identity
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -233,26 +231,6 @@ func checkParses(t *testing.T, files map[string][]byte) {
 		if fields := strings.Fields(line); len(fields) != 7 && len(fields) > 0 && fields[0] != "#" && !(len(fields) == 6 && fields[0] == "d") {
 			t.Errorf("tmpfiles.conf: %q", line)
 		}
-	}
-}
-
-// A full folder is an error, and nothing is taken.
-func TestTakeFails(t *testing.T) {
-	dir := t.TempDir()
-	c := openClaims(t, dir, planOf(t, rowsTable(2), Config{}))
-	claim := reserve(t, c, Card{})
-	if err := os.Mkdir(c.Path(claim.Row), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Take(claim); err == nil || !strings.Contains(err.Error(), `record row "row1"`) {
-		t.Errorf("Take = %v; want an error", err)
-	}
-	c.Release(claim)
-	if open := c.Unfinished(); len(open) != 0 {
-		t.Errorf("Unfinished = %v; want none", open)
-	}
-	if err := errors.Join(os.Remove(c.Path(claim.Row)), c.Take(reserve(t, c, Card{}))); err != nil {
-		t.Errorf("Take after the fault = %v", err)
 	}
 }
 

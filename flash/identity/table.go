@@ -32,8 +32,8 @@ type Table struct {
 
 // Row is the line of one board. Without a table it has no cells.
 type Row struct {
-	Key   string `json:"key"` // its cell in the key column: a name, and no secret
-	Line  int    `json:"-"`
+	Key   string // its cell in the key column: a name, and no secret
+	Line  int
 	cells []string
 }
 

@@ -16,7 +16,6 @@ import (
 
 	"slipway/flash"
 	"slipway/flash/device"
-	"slipway/flash/identity"
 	"slipway/flash/write"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
@@ -147,16 +146,15 @@ func (p *Place) writeCard(ctx context.Context, port *Port, seen device.Device, e
 	if d.Port == "" { // of a Jetson or an rshim, which are named by their ports
 		d = seen
 	}
-	card := identity.Card{Port: port.Port, Serial: ownSerial(d), Medium: fmt.Sprintf("%s %d", d.Model, d.SizeBytes)}
-	e.Device, e.Serial = d, card.Serial
-	if card.Stamp, e.Before, err = p.prove(d, seen, port.Port); err != nil {
+	e.Device, e.Serial = d, ownSerial(d)
+	if e.Stamp, e.Before, err = p.prove(d, seen, port.Port); err != nil {
 		return err
 	}
 	o := flash.PreparedOptions{
-		Stamp: newStamp(), Complete: func() error { return p.endIf(p.record.take(*e)) },
+		Stamp: newStamp(), Complete: func() error { return p.endIf(p.record.take(e)) },
 		Meant: func(now device.Device) error { return meant(port.Port, seen, now) },
 	}
-	id, done := (*flash.Identity)(nil), func() error { return nil }
+	id := (*flash.Identity)(nil)
 	if p.options.Identity != nil && d.Kind == device.Block {
 		if id, err = p.options.Identity(); err != nil {
 			return refusal{err}
@@ -165,7 +163,7 @@ func (p *Place) writeCard(ctx context.Context, port *Port, seen device.Device, e
 	if p.claims == nil {
 		o.Identity = id
 	} else {
-		claim, err := p.claims.Reserve(card)
+		claim, err := p.claims.Reserve(e.card())
 		if err != nil {
 			return refusal{err}
 		}
@@ -179,8 +177,6 @@ func (p *Place) writeCard(ctx context.Context, port *Port, seen device.Device, e
 			return refusal{err}
 		}
 		o.Stamp, o.Personal = claim.Card.Stamp, []flash.Personal{own}
-		o.Complete = func() error { return p.endIf(errors.Join(p.record.take(*e), p.claims.Take(claim))) }
-		done = func() error { return p.claims.Done(claim) }
 		e.Row, e.HostKey = claim.Row.Key, files.HostKey
 		p.update(port, func() { port.Row = e.Row })
 	}
@@ -191,10 +187,7 @@ func (p *Place) writeCard(ctx context.Context, port *Port, seen device.Device, e
 	if f := (*flash.Failed)(nil); errors.As(err, &f) && len(f.Receipts) > 0 {
 		e.Receipt = f.Receipts[0]
 	}
-	if err != nil {
-		return err
-	}
-	return done()
+	return err
 }
 
 // flash writes the prepared image to a disk, or the artifact to a board.

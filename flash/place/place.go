@@ -11,7 +11,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -111,7 +110,10 @@ func Run(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Con
 	if err != nil {
 		return err
 	}
-	if p.record, err = openRecord(c.Record); err != nil {
+	if c.plan != nil {
+		p.claims = identity.NewClaims(c.plan)
+	}
+	if p.record, err = openRecord(c.Record, p.claims); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.record.close()) }()
@@ -121,12 +123,6 @@ func Run(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Con
 	}
 	if p.image != nil {
 		defer p.image.Close()
-	}
-	if c.plan != nil {
-		if p.claims, err = identity.OpenClaims(filepath.Join(c.Record, "rows"), c.plan); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, p.claims.Close()) }()
 	}
 	for name, label := range c.Ports {
 		p.ports = append(p.ports, &Port{Port: name, Label: label, State: Empty})

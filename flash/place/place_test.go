@@ -326,7 +326,7 @@ type endsWithClaim struct {
 var errKilled = errors.New("killed")
 
 func (c endsWithClaim) Err() error {
-	if claims, _ := filepath.Glob(filepath.Join(c.dir, "*.json")); len(claims) > 0 {
+	if claims, _ := filepath.Glob(filepath.Join(c.dir, "[0-9]*", "*.json")); len(claims) > 0 {
 		return errKilled
 	}
 	return nil
@@ -339,12 +339,10 @@ func TestPlaceKilledAtTheClaim(t *testing.T) {
 	b := newBench(t, 1, rows)
 	card := b.plug(0, cardSize, nil)
 	p := &Place{config: b.config, spec: spec, artifact: b.artifact, options: Options{}, totals: Totals{Causes: map[string]int{}}, ports: []*Port{{Port: "loop:" + b.file(0), Label: "a"}}}
-	ctx := endsWithClaim{context.Background(), filepath.Join(b.config.Record, "rows")}
+	ctx := endsWithClaim{context.Background(), b.config.Record}
 	var err error
-	if p.record, err = openRecord(b.config.Record); err != nil {
-		t.Fatal(err)
-	}
-	if p.claims, err = identity.OpenClaims(filepath.Join(b.config.Record, "rows"), b.config.plan); err != nil {
+	p.claims = identity.NewClaims(b.config.plan)
+	if p.record, err = openRecord(b.config.Record, p.claims); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.prepare(ctx, b.config.Record); err != nil {
@@ -359,7 +357,6 @@ func TestPlaceKilledAtTheClaim(t *testing.T) {
 		t.Fatalf("writeCard = %v; want %v", err, errKilled)
 	}
 	p.image.Close()
-	p.claims.Close()
 	p.record.close()
 	flashtest.Detach(t, card)
 	other := filepath.Join(t.TempDir(), "other")
@@ -426,12 +423,11 @@ func TestPlaceWithoutRecord(t *testing.T) {
 	b := newBench(t, 1, (*bench)(nil).rows(t, 2))
 	stop := b.run(Options{})
 	b.wait("a", Empty)
-	if err := os.RemoveAll(filepath.Join(b.config.Record, "rows")); err != nil {
-		t.Fatal(err)
-	}
+	day := filepath.Join(b.config.Record, time.Now().UTC().Format(dayForm))
+	flashtest.Put(t, day, "where a folder should be")
 	b.plug(0, cardSize, nil)
 	b.wait("a", Fail)
-	if err := stop(); err == nil || !strings.Contains(err.Error(), "record row") {
+	if err := stop(); err == nil || !strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("Run = %v; want an error of the record", err)
 	}
 	if got, _ := os.ReadFile(b.file(0)); string(got[:512]) != string(make([]byte, 512)) {
@@ -442,17 +438,17 @@ func TestPlaceWithoutRecord(t *testing.T) {
 // A place never has another one's record, and its lock ends with it.
 func TestRecordLocked(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "record")
-	r, err := openRecord(dir)
+	r, err := openRecord(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openRecord(dir); err == nil || !strings.Contains(err.Error(), "another place's record") {
+	if _, err := openRecord(dir, nil); err == nil || !strings.Contains(err.Error(), "another place's record") {
 		t.Errorf("openRecord = %v; want an error", err)
 	}
 	if err := r.close(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := openRecord(dir)
+	again, err := openRecord(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,13 +19,15 @@ import (
 
 	"slipway/flash"
 	"slipway/flash/device"
+	"slipway/flash/identity"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
 // Entry is what the record has of one card, stick or board.
 type Entry struct {
-	Verdict  string        `json:"verdict"` // a State, or taken: it may be whole
+	Verdict  string        `json:"verdict"`         // a State, or unfinished
+	Taken    bool          `json:"taken,omitempty"` // it may be whole, so that no other one gets its row
 	Cause    string        `json:"cause,omitempty"`
 	Error    string        `json:"error,omitempty"`
 	Port     string        `json:"port"`
@@ -50,6 +52,11 @@ func (e Entry) madeText() string {
 	return fmt.Sprintf("written %s at %s%s", e.Finished.Local().Format("2 January 15:04"), e.Label, plaintext.Either(e.Row != "", ", row "+e.Row, ""))
 }
 
+// card returns what tells the card from others.
+func (e Entry) card() identity.Card {
+	return identity.Card{Serial: e.Serial, Stamp: e.Stamp, Port: e.Port, Medium: fmt.Sprintf("%s %d", e.Device.Model, e.Device.SizeBytes)}
+}
+
 // resultText says how a good card was made.
 func (e Entry) resultText() string {
 	return fmt.Sprintf("%s in %.0f s%s", plaintext.SizeText(e.Receipt.ImageBytes), e.Seconds, plaintext.Either(e.Before != "", ", before: "+e.Before, ""))
@@ -58,7 +65,7 @@ func (e Entry) resultText() string {
 const (
 	maxEntryBytes = 1 << 20
 	leastFree     = 16 << 20 // of the record's file system, before each card
-	taken         = "taken"
+	unfinished    = "UNFINISHED"
 	dayForm       = "2006-01-02"
 )
 
@@ -68,13 +75,15 @@ type record struct {
 	lock *os.File
 
 	mu    sync.Mutex
-	known map[string]Entry // the last entry with PASS or taken, by serial and by stamp
+	known map[string]Entry // the last entry that is Taken, by serial and by stamp
 	today Totals           // of the entries of today, when the record was opened
+
+	claims *identity.Claims // get the rows of these entries; nil: there are none
 }
 
 // openRecord makes the folder, locks it against a second place, proves that it can be written, and
-// reads its entries.
-func openRecord(dir string) (*record, error) {
+// reads its entries. claims, unless nil, get the rows of these and of later ones.
+func openRecord(dir string, claims *identity.Claims) (*record, error) {
 	if err := localfile.MkdirAll(dir); err != nil {
 		return nil, err
 	}
@@ -82,7 +91,7 @@ func openRecord(dir string) (*record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s is another place's record: %w\nnext: ps -ef  # then end that place, or name another folder in record", dir, err)
 	}
-	r := &record{dir: dir, lock: lock, known: map[string]Entry{}, today: Totals{Causes: map[string]int{}}}
+	r := &record{dir: dir, lock: lock, known: map[string]Entry{}, today: Totals{Causes: map[string]int{}}, claims: claims}
 	if err = r.checkSpace(); err == nil {
 		err = syncFile(filepath.Join(dir, ".probe"), []byte("a record can be written\n"))
 	}
@@ -103,10 +112,13 @@ func openRecord(dir string) (*record, error) {
 
 func (r *record) close() error { return r.lock.Close() }
 
-// note keeps an entry of a card that is whole, or may be, for find.
+// note keeps an entry of a card that is whole, or may be, for find, and notes its row in r.claims.
 func (r *record) note(e Entry) error {
-	if e.Verdict != string(Pass) && e.Verdict != taken {
+	if !e.Taken {
 		return nil
+	}
+	if r.claims != nil && e.Row != "" {
+		r.claims.Note(identity.Claim{Row: identity.Row{Key: e.Row}, Card: e.card(), Time: e.Began})
 	}
 	for _, key := range []string{"serial " + e.Serial, "stamp " + e.Stamp} {
 		if !strings.HasSuffix(key, " ") {
@@ -127,14 +139,14 @@ func (r *record) find(stamp, serial string) (e Entry, found bool) {
 	return e, found
 }
 
-// take writes the entry of a card that is about to become whole. It returns an error if that is not
-// safely on the disk.
-func (r *record) take(e Entry) error {
-	e.Verdict, e.Finished = taken, time.Now().UTC()
+// take sets e.Taken and writes e, as the card is about to become whole. It returns an error if that is
+// not safely on the disk.
+func (r *record) take(e *Entry) error {
+	e.Verdict, e.Taken = unfinished, true
 	if err := r.checkSpace(); err != nil {
 		return err
 	}
-	return r.write(&e)
+	return r.write(e)
 }
 
 // add writes the final entry of a card, in place of that of take, and its line of the day's CSV.

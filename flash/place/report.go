@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,7 +36,8 @@ type Report struct {
 	Bad     int            `json:"bad"`
 	Causes  map[string]int `json:"causes,omitempty"`
 	Entries []Entry        `json:"entries"` // the newest first
-	// Unfinished are the entries of cards that may be whole, because the run ended as it completed them.
+	// Unfinished are the entries of cards that may be whole, because the run or the card failed as it was
+	// completed. Each has its row until it comes again.
 	Unfinished []Entry `json:"unfinished,omitempty"`
 }
 
@@ -58,7 +60,8 @@ func ReadReport(dir, day string) (r Report, err error) {
 			return nil
 		}
 		r.Entries = append([]Entry{e}, r.Entries...)
-		if e.Verdict == taken {
+		r.Unfinished = slices.DeleteFunc(r.Unfinished, func(old Entry) bool { return old.Stamp == e.Stamp }) // it came again
+		if e.Taken && e.Verdict != string(Pass) {
 			r.Unfinished = append(r.Unfinished, e)
 		}
 		t.add(e)
@@ -90,7 +93,7 @@ func (r Report) Print(w io.Writer) error {
 		fmt.Fprintln(w, r.CausesText())
 	}
 	for _, e := range r.Unfinished {
-		fmt.Fprintf(w, "UNFINISHED %s at %s%s: the run ended as it completed this one; put it in again\n", e.Began.Local().Format("2006-01-02 15:04"), e.Label, plaintext.Either(e.Row != "", ", row "+e.Row, ""))
+		fmt.Fprintf(w, "UNFINISHED %s at %s%s: it failed as it was completed, and may be whole; put it in again\n", e.Began.Local().Format("2006-01-02 15:04"), e.Label, plaintext.Either(e.Row != "", ", row "+e.Row, ""))
 	}
 	_, err := fmt.Fprintf(w, "%d entries; --json and --html=FILE have them all\n", len(r.Entries))
 	return err

@@ -1,0 +1,122 @@
+package place
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"slipway/flash/flashtest"
+	"slipway/flash/identity"
+)
+
+// planOf returns a plan with a table of n rows, cam-1 and so on.
+func planOf(t *testing.T, n int) *identity.Plan {
+	t.Helper()
+	c, err := parse(filepath.Join(t.TempDir(), "place.yml"), []byte("ports: {mmc0: }\n"+(*bench)(nil).rows(t, n)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.plan
+}
+
+// openRows opens a record with the claims of its rows.
+func openRows(t *testing.T, dir string, plan *identity.Plan) (*record, *identity.Claims) {
+	t.Helper()
+	claims := identity.NewClaims(plan)
+	r, err := openRecord(dir, claims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, claims
+}
+
+// Cards become whole, fail before or after their row is taken, come again, or the place is killed.
+// No two cards that may be whole have one row, and each of them gets its own row again.
+func TestNoRowTwice(t *testing.T) {
+	const rows, cards = 30, 45
+	plan := planOf(t, rows)
+	for seed := range uint64(2) {
+		random, dir := rand.New(rand.NewPCG(seed, 0)), filepath.Join(t.TempDir(), "record")
+		owner, stamps := map[string]int{}, map[int]string{} // of the cards that may be whole
+		began := time.Now().UTC()
+		r, claims := openRows(t, dir, plan)
+		for range 100 {
+			n := random.IntN(cards)
+			began = began.Add(time.Second)
+			e := Entry{Port: fmt.Sprint("mmc", n%4), Began: began, Stamp: stamps[n]}
+			claim, err := claims.Reserve(e.card())
+			if err != nil {
+				if len(owner) < rows || stamps[n] != "" {
+					t.Fatalf("seed %d: card %d of %d whole ones: %v", seed, n, len(owner), err)
+				}
+				continue
+			}
+			e.Row, e.Stamp = claim.Row.Key, claim.Card.Stamp
+			fate := random.IntN(6)
+			if fate > 0 { // 0 fails before
+				if err := r.take(&e); err != nil {
+					t.Fatal(err)
+				}
+				if before, taken := owner[e.Row]; taken && before != n {
+					t.Fatalf("seed %d: cards %d and %d have row %s", seed, before, n, e.Row)
+				}
+				if was := stamps[n]; was != "" && was != e.Stamp {
+					t.Fatalf("seed %d: card %d had another row before %s", seed, n, e.Row)
+				}
+				owner[e.Row], stamps[n] = n, e.Stamp
+			}
+			if e.Verdict = string(Fail); fate > 1 {
+				e.Verdict = string(Pass)
+			}
+			if fate != 5 { // 5 is a kill
+				if err := r.add(&e); err != nil {
+					t.Fatal(err)
+				}
+				claims.Release(claim)
+			} else {
+				r.close()
+				r, claims = openRows(t, dir, plan)
+			}
+		}
+		r.close()
+		if len(owner) < rows/2 {
+			t.Errorf("seed %d: only %d rows were used", seed, len(owner))
+		}
+	}
+}
+
+// What a power cut leaves of a disk at any time after take has the entry: the test copies the disk
+// below a mounted file system, which writes by itself only after five minutes.
+func TestTakeOutlivesAPowerCut(t *testing.T) {
+	plan := planOf(t, 5)
+	disk, file := flashtest.Loop(t, 64*mib)
+	flashtest.MustRun(t, flashtest.E2fs(t, "mkfs.ext4"), "-qF", disk)
+	mount := func(disk string) string {
+		at := t.TempDir()
+		flashtest.MustRun(t, "mount", "-o", "commit=300", disk, at)
+		t.Cleanup(func() { flashtest.MustRun(t, "umount", at) })
+		return filepath.Join(at, "record")
+	}
+	r, claims := openRows(t, mount(disk), plan)
+	claim, err := claims.Reserve(identity.Card{Port: "mmc0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := Entry{Port: "mmc0", Began: time.Now().UTC(), Row: claim.Row.Key, Stamp: claim.Card.Stamp}
+	if err := r.take(&e); err != nil {
+		t.Fatal(err)
+	}
+	cut := filepath.Join(t.TempDir(), "cut")
+	flashtest.MustRun(t, "cp", file, cut)
+	r.close() // before it is unmounted
+	after, rows := openRows(t, mount(flashtest.Attach(t, cut)), plan)
+	defer after.close()
+	if other, err := rows.Reserve(identity.Card{Port: "mmc0"}); err != nil || other.Row.Key != "cam-2" {
+		t.Errorf("after the power cut another card got %+v, %v; want cam-2", other, err)
+	}
+	if again, err := rows.Reserve(identity.Card{Port: "mmc1", Stamp: e.Stamp}); err != nil || again.Row.Key != "cam-1" {
+		t.Errorf("after the power cut the same card got %+v, %v; want cam-1", again, err)
+	}
+}
