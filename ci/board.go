@@ -114,8 +114,8 @@ func ShowArtifact(w io.Writer, a images.Artifact, err error, asJSON bool) error 
 // Flash writes the board's last build, or how.Image, to devices. If the build has a data partition,
 // Flash also writes a new host key and the client key of the board's images.StateDir to it. With
 // asJSON, Flash writes a receipt for each device, also if the flash failed. A receipt with an error
-// is of a device that is not completely written. row is a file with the identity of the only device,
-// "" for none.
+// is of a device that is not completely written. row is a file with the identity of the only
+// device, "" for none.
 func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, devices []string, how flash.Options, row string, asJSON bool) error {
 	receipts, err := flashAll(ctx, spec, opt, devices, how, row)
 	if asJSON {
@@ -169,8 +169,8 @@ func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices
 	return receipts, nil
 }
 
-// flashOwn writes the image to one disk, with the identity in the file row. It unpacks the image in a
-// temporary folder in that of fetched images. A dry run only checks the file.
+// flashOwn writes the image to one disk, with the identity in the file row. It unpacks the image in
+// a temporary folder in that of fetched images. A dry run only checks the file.
 func flashOwn(ctx context.Context, spec images.Spec, a images.Artifact, devices []string, how flash.Options, row string) ([]flash.Receipt, error) {
 	plan, values, err := identity.ReadOne(row)
 	if err != nil {

@@ -49,7 +49,8 @@ func (k HostKey) Public() []byte { return ssh.MarshalAuthorizedKey(k.host) }
 // Fingerprint is the host key's, as ssh-keygen -l prints it.
 func (k HostKey) Fingerprint() string { return ssh.FingerprintSHA256(k.host) }
 
-// Files returns the key pair and, unless it is empty, authorized_keys, as files of a data partition.
+// Files returns the key pair and, unless it is empty, authorized_keys, as files of a data
+// partition.
 func (k HostKey) Files(authorized []byte) map[string][]byte {
 	files := map[string][]byte{"ssh/ssh_host_ed25519_key": k.PEM, "ssh/ssh_host_ed25519_key.pub": k.Public()}
 	if len(authorized) > 0 {

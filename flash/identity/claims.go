@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// Card is what a port has. Serial is the card's own, and "" if another card can have it, as that of a
-// card reader. With the same Serial and another Medium, such as model and size, it is another card.
+// Card is what a port has. Serial is the card's own, and "" if another card can have it, as that of
+// a card reader. With the same Serial and another Medium, such as model and size, it is another
+// card.
 type Card struct {
 	Serial string
 	Stamp  string // that write.ReadStamp finds, or that Reserve makes
@@ -24,8 +25,8 @@ type Claim struct {
 	Time time.Time // since when
 }
 
-// Claims says which card has which row, so that no row has two cards. It is only in memory: who calls
-// Note records the claim before.
+// Claims says which card has which row, so that no row has two cards. It is only in memory: who
+// calls Note records the claim before.
 type Claims struct {
 	plan *Plan
 
@@ -46,8 +47,8 @@ func (c *Claims) Note(claim Claim) {
 	c.all[claim.Row.Key] = claim
 }
 
-// Reserve returns the row of a card: that which it has already, or a free one by Config.By, with a new
-// stamp. Until Release, it returns the row for no other card.
+// Reserve returns the row of a card: that which it has already, or a free one by Config.By, with a
+// new stamp. Until Release, it returns the row for no other card.
 func (c *Claims) Reserve(card Card) (Claim, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,8 +94,8 @@ func (c *Claims) choose(card Card) (Claim, error) {
 	return Claim{}, rows.errorAt(1, fmt.Errorf("no row is free: of %d, %d are used, and %d in work", len(rows.rows), len(c.all), len(c.work)))
 }
 
-// find returns the claim of a card that is known by its stamp, or else by its serial. Another serial
-// than that of the stamp's claim means a copy of that card, and so another card.
+// find returns the claim of a card that is known by its stamp, or else by its serial. Another
+// serial than that of the stamp's claim means a copy of that card, and so another card.
 func (c *Claims) find(card Card) (found Claim, ok bool) {
 	for _, claim := range c.all {
 		same := card.Serial == claim.Card.Serial && card.Medium == claim.Card.Medium
@@ -109,7 +110,8 @@ func (c *Claims) find(card Card) (found Claim, ok bool) {
 	return found, ok
 }
 
-// Release ends the work on a row. Without Note it is free again, else only the same card gets it again.
+// Release ends the work on a row. Without Note it is free again, else only the same card gets it
+// again.
 func (c *Claims) Release(claim Claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -26,8 +26,8 @@ type Files struct {
 	HostKey    string            // the fingerprint of the board's new host key
 }
 
-// forms are the ways in which images read an identity: names of the partition, and paths of its files.
-// The template of a file has its path's last part as name. USER is the user's name.
+// forms are the ways in which images read an identity: names of the partition, and paths of its
+// files. The template of a file has its path's last part as name. USER is the user's name.
 var forms = map[string]struct{ partitions, files []string }{
 	"slipway": {[]string{"data"}, []string{
 		"identity/tmpfiles.conf", "identity/sysusers.conf", "identity/credentials/passwd.hashed-password.USER",
@@ -68,8 +68,9 @@ func (c card) Include(name string) (string, error) {
 	return b.String(), err
 }
 
-// Files makes the row's files, with id's host key, or else a new one. The form slipway also lets id's
-// client key in. Files calls openssl to hash a password, and systemd-creds for the form systemd.
+// Files makes the row's files, with id's host key, or else a new one. The form slipway also lets
+// id's client key in. Files calls openssl to hash a password, and systemd-creds for the form
+// systemd.
 func (p *Plan) Files(ctx context.Context, row Row, id *flash.Identity) (f Files, err error) {
 	var c card
 	if c.Config, err = p.fill(row); err != nil {

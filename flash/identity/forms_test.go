@@ -313,3 +313,21 @@ func TestPlainPassword(t *testing.T) {
 		t.Errorf("the hash = %q", hash)
 	}
 }
+
+// The boards' unit reads the files of the form slipway. Yocto's recipe has a copy of it.
+func TestUnitsAreEqual(t *testing.T) {
+	const name = "slipway-identity.service"
+	unit, err := os.ReadFile("../../images/boards/virt/overlay/usr/lib/systemd/system/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recipe, err := os.ReadFile("../../recipes/dynamic-layers/rauc/slipway-slots/files/" + name)
+	if err != nil || !bytes.Equal(unit, recipe) {
+		t.Errorf("the recipe's %s differs from the virtual board's, %v", name, err)
+	}
+	for _, path := range forms["slipway"].files {
+		if folder := filepath.Dir(path); !strings.Contains(string(unit), "/data/"+path+"\n") && !strings.Contains(string(unit), "/data/"+folder+"\n") {
+			t.Errorf("%s does not read %s", name, path)
+		}
+	}
+}

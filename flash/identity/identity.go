@@ -1,6 +1,6 @@
-// Package identity gives each board that is flashed an identity of its own: a row of a table becomes
-// the files of one partition, in the form that the board's image reads. Claims records which card
-// has which row. The package writes to no device; see flash.Prepared.
+// Package identity gives each board that is flashed an identity of its own: a row of a table
+// becomes the files of one partition, in the form that the board's image reads. Claims records
+// which card has which row. The package writes to no device; see flash.Prepared.
 package identity
 
 import (
@@ -63,14 +63,18 @@ type Plan struct {
 
 // NewPlan opens the table, and checks what each of its rows gives. file is the YAML file of c, and
 // places has its keys' places, as yaml.Load fills them. Errors have no passwords, keys and files.
-func NewPlan(file string, c Config, places map[string]string) (_ *Plan, err error) {
+func NewPlan(file string, c Config, places map[string]string) (*Plan, error) {
 	p := &Plan{c, &Table{file: file, rows: []Row{{Key: filepath.Base(file)}}}, file, places}
 	if c.Table != "" {
 		path := c.Table
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(filepath.Dir(file), path)
 		}
-		if p.table, err = OpenTable(path, c.Key); err != nil {
+		data, err := readFile(path)
+		if err == nil {
+			p.table, err = parseTable(path, data, c.Key)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -87,9 +91,9 @@ func NewPlan(file string, c Config, places map[string]string) (_ *Plan, err erro
 
 // ReadOne reads a file with the values of one board. It returns its plan and only row.
 func ReadOne(file string) (*Plan, Row, error) {
-	data, err := localfile.Read(file, maxTableBytes)
+	data, err := readFile(file)
 	if err != nil {
-		return nil, Row{}, localfile.ExplainUnreadable(file, err)
+		return nil, Row{}, err
 	}
 	var c Config
 	places := map[string]string{}
@@ -104,6 +108,12 @@ func ReadOne(file string) (*Plan, Row, error) {
 		return nil, Row{}, err
 	}
 	return p, p.table.rows[0], nil
+}
+
+// readFile reads a user's file with the limit of a table.
+func readFile(name string) ([]byte, error) {
+	data, err := localfile.Read(name, maxTableBytes)
+	return data, localfile.ExplainUnreadable(name, err)
 }
 
 var fileName = plaintext.Regexp(`^[A-Za-z0-9._@+/-]+$`)
@@ -216,7 +226,8 @@ var (
 	country   = plaintext.Regexp(`^([A-Z]{2})?$`)
 )
 
-// check checks the filled texts, and drops keys' comments and empty items. It returns the wrong key too.
+// check checks the filled texts, and drops keys' comments and empty items. It returns the wrong key
+// too.
 func (c *Config) check() (key string, err error) {
 	u, hash, secret := &c.User, cryptHash, wifiKey
 	isEmpty := func(text string) bool { return text == "" }

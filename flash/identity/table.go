@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 
-	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -37,16 +36,8 @@ type Row struct {
 	cells []string
 }
 
-// OpenTable reads a table. key is the column whose cells name the rows; "" is the first one.
-func OpenTable(file, key string) (*Table, error) {
-	data, err := localfile.Read(file, maxTableBytes)
-	if err != nil {
-		return nil, localfile.ExplainUnreadable(file, err)
-	}
-	return parseTable(file, data, key)
-}
-
-// parseTable parses a table. Errors have the file's name, and no cell but the key's.
+// parseTable parses a table. key is the column whose cells name the rows; "" is the first one.
+// Errors have the file's name, and no cell but the key's.
 func parseTable(file string, data []byte, key string) (*Table, error) {
 	t := &Table{file: file}
 	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff"))))
@@ -100,8 +91,8 @@ func (t *Table) addRow(row Row) error {
 	return nil
 }
 
-// checkColumn returns an error unless there is a column with this name, and all its cells differ, but
-// for empty ones.
+// checkColumn returns an error unless there is a column with this name, and all its cells differ,
+// but for empty ones.
 func (t *Table) checkColumn(name string) error {
 	at, lines := slices.Index(t.columns, name), map[string]int{}
 	if at < 0 {
