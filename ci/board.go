@@ -201,7 +201,10 @@ func flashOwn(ctx context.Context, spec images.Spec, a images.Artifact, devices 
 		return nil, err
 	}
 	receipt, err := image.Write(ctx, devices[0], flash.PreparedOptions{Personal: []flash.Personal{own}, Meant: func(d device.Device) error {
-		d.Describe(how.Out)
+		if how.Out != nil {
+			d.Describe(how.Out)
+			fmt.Fprintf(how.Out, "Image %s, with the identity of %s.\n", image.Receipt().Image, row)
+		}
 		return device.Confirm(ctx, []device.Device{d}, how.Yes, how.Confirm)
 	}})
 	if receipt.HostKey = files.HostKey; err == nil && id != nil {

@@ -91,7 +91,7 @@ func TestFlashOwn(t *testing.T) {
 		if err := Flash(t.Context(), &out, spec, opt, []string{card}, how, row, true); err != nil {
 			t.Fatalf("%s: %v", form, err)
 		}
-		if !strings.Contains(out.String(), `"hostKey": "SHA256:`) || !strings.Contains(shown.String(), card+": block") {
+		if !strings.Contains(out.String(), `"hostKey": "SHA256:`) || !strings.Contains(shown.String(), card+": block") || !strings.Contains(shown.String(), "Image card.img, with the identity of "+row) {
 			t.Errorf("%s: the receipt has no host key, or the card was not shown: %s%s", form, &out, &shown)
 		}
 		part := filepath.Join(t.TempDir(), "part")
@@ -194,8 +194,8 @@ func TestFlashOwnOfABuild(t *testing.T) {
 	row, to := filepath.Join(t.TempDir(), "lab-7.yml"), filepath.Join(t.TempDir(), "card.img")
 	flashtest.Put(t, row, "form: slipway\nhostname: lab-7\n")
 	var out bytes.Buffer
-	if err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{Out: &out}, row, true); err != nil {
-		t.Fatal(err)
+	if err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{Blind: true}, row, true); err != nil || !strings.Contains(out.String(), `"readBack": false`) {
+		t.Fatalf("Flash = %v, %s; want a receipt, not read back", err, &out)
 	}
 	state, err := opt.StateDir(spec)
 	if err != nil {

@@ -172,7 +172,7 @@ type PreparedOptions struct {
 // Write writes the image to one device and reads it back, as flash.Write does.
 func (p *Prepared) Write(ctx context.Context, name string, w PreparedOptions) (Receipt, error) {
 	o := Options{
-		Identity: w.Identity, Holes: p.options.Holes, Raw: p.options.Raw, OtherBoard: p.options.OtherBoard,
+		Identity: w.Identity, Holes: p.options.Holes, Blind: p.options.Blind, Raw: p.options.Raw, OtherBoard: p.options.OtherBoard,
 		prepared: p, meant: w.Meant, personal: w.Personal, stamp: w.Stamp, complete: w.Complete,
 	}
 	return Write(ctx, p.spec, p.artifact, name, o)

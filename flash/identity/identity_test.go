@@ -2,6 +2,7 @@ package identity
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -253,4 +254,32 @@ func FuzzParseTable(f *testing.F) {
 			seen[row.Key] = true
 		}
 	})
+}
+
+// The examples of the page are taken as they stand, but for what they cut short.
+func TestExamplesOfThePage(t *testing.T) {
+	page, err := os.ReadFile("../identity.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, forms := t.TempDir(), 0
+	flashtest.Put(t, filepath.Join(dir, "boards.csv"), "host,address,hash,key,wifi\na,dhcp,"+testHash+","+testKey+",planted wifi\n")
+	for _, block := range strings.Split(string(page), "```yaml\n")[1:] {
+		text, _, _ := strings.Cut(block, "```")
+		text = strings.NewReplacer("ssh-ed25519 AAAA…", testKey, "$6$…", testHash).Replace(text)
+		path := filepath.Join(dir, "example.yml")
+		flashtest.Put(t, path, text)
+		if strings.HasPrefix(text, "identity:") {
+			_, err = planFrom(path, text)
+		} else {
+			forms++
+			_, _, err = ReadOne(path)
+		}
+		if err != nil {
+			t.Errorf("%v\n%s", err, text)
+		}
+	}
+	if forms != 4 {
+		t.Errorf("%d examples of forms; want 4", forms)
+	}
 }
