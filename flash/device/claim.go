@@ -35,7 +35,35 @@ type Claimed struct {
 // Claim opens a block device exclusively, locks it, checks that it is the one that was shown, and
 // drops its partitions from the kernel. Unless it is broken or gone, the error is an ErrRefused.
 func Claim(ctx context.Context, d Device) (*Claimed, error) {
-	f, err := os.OpenFile(d.Path, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
+	f, err := openExclusively(ctx, d, os.O_RDWR, here.lockAndCompare, dropPartitions)
+	if err != nil {
+		return nil, err
+	}
+	return &Claimed{File: f, device: d}, nil
+}
+
+// reading is this machine, with read-only devices that are not refused.
+func reading() machine {
+	m := here
+	m.reading = true
+	return m
+}
+
+// ExamineToRead is Examine for a device that is only read: it does not refuse a read-only one.
+func ExamineToRead(path string) (Device, error) { return reading().examineName(path) }
+
+// ClaimToRead opens d, of ExamineToRead, for reading. Nobody can mount a block device until the file
+// is closed. Unless the device is broken or gone, the error is an ErrRefused.
+func ClaimToRead(ctx context.Context, d Device) (*os.File, error) {
+	if d.Kind == File {
+		return os.Open(d.Path)
+	}
+	return openExclusively(ctx, d, os.O_RDONLY, reading().lockAndCompare)
+}
+
+// openExclusively opens a block device with an access mode and runs steps, which check and lock it.
+func openExclusively(ctx context.Context, d Device, access int, steps ...func(context.Context, *os.File, Device) error) (*os.File, error) {
+	f, err := os.OpenFile(d.Path, access|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
 		return nil, refusal{here.explainBusy(d, err)}
 	}
@@ -45,7 +73,7 @@ func Claim(ctx context.Context, d Device) (*Claimed, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, step := range []func(context.Context, *os.File, Device) error{lockAndCompare, dropPartitions} {
+	for _, step := range steps {
 		if err := step(ctx, f, d); err != nil {
 			f.Close()
 			if errors.Is(err, unix.EIO) { // its first sector cannot be read
@@ -54,7 +82,7 @@ func Claim(ctx context.Context, d Device) (*Claimed, error) {
 			return nil, refusal{err}
 		}
 	}
-	return &Claimed{File: f, device: d}, nil
+	return f, nil
 }
 
 // Close closes the device. If RereadTable did not run, the kernel now reads the partition table.
@@ -83,7 +111,7 @@ func (m machine) explainBusy(d Device, err error) error {
 
 // lockAndCompare locks an open device, for which it waits up to LockPatience, and returns an error
 // if it is not the device want any more.
-func lockAndCompare(ctx context.Context, f *os.File, want Device) error {
+func (m machine) lockAndCompare(ctx context.Context, f *os.File, want Device) error {
 	// udev keeps off a device that is locked, and so do partitioning programs.
 	if err := retryWhile(ctx, unix.EWOULDBLOCK, func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) }); err != nil {
 		return fmt.Errorf("another program has locked it: %w", err)
@@ -92,7 +120,7 @@ func lockAndCompare(ctx context.Context, f *os.File, want Device) error {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return err
 	}
-	got, err := here.blockDevice(st.Rdev)
+	got, err := m.blockDevice(st.Rdev)
 	if err != nil {
 		return err
 	}

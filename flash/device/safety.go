@@ -74,7 +74,7 @@ func (m machine) refusalReason(dir string, d Device, u uses) string {
 		return "a floppy drive"
 	case d.SizeBytes == 0:
 		return "no medium in it"
-	case readAttribute(dir, "ro") == "1":
+	case readAttribute(dir, "ro") == "1" && !m.reading:
 		return "read-only; look for a write-protect switch"
 	}
 	return m.useReason(dir, d, u)

@@ -25,6 +25,7 @@ type machine struct {
 	nodes          string        // folder in which the devices of dev are opened; "" reads none of them
 	patience       time.Duration // with a device that does not answer
 	cache          *sync.Map     // what a watch has read, by the devices' numbers; nil: nothing is kept
+	reading        bool          // a read-only device is not refused
 }
 
 var here = machine{sys: "/sys", proc: "/proc", dev: "/dev", nodes: "/dev"}
