@@ -142,11 +142,14 @@ func (w *deviceWriter) resultText(r write.Result) string {
 	return what
 }
 
-// completeDevice calls Options.complete and writes the first and last MiB with the partition table.
+// completeDevice grows the last partition for Options.Grow, calls Options.complete, and writes the first and last MiB with the partition table.
 // Then it renames a virtual disk, or has the kernel read the block device's table. A write error
 // states the device's state.
 func (w *deviceWriter) completeDevice(ctx context.Context) error {
 	o, err := w.job.options, w.copy.Err()
+	if err == nil && o.Grow {
+		err = w.grow(ctx)
+	}
 	if err == nil && o.complete != nil {
 		if err = w.copy.Stamp(o.stamp); err == nil {
 			err = o.complete()

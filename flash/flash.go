@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"slipway/flash/device"
+	"slipway/flash/fetch"
 	"slipway/flash/rshim"
 	"slipway/images"
 	"slipway/layers/plaintext"
@@ -36,6 +37,7 @@ type Options struct {
 	Config        string                      // a bf.cfg for the installer in a BlueField's boot stream
 	OtherBoard    bool                        // write also files that are made for another board
 	Raw           bool                        // write also an image that probe.CheckImage refuses
+	Grow          bool                        // the last partition, and an ext4 in it, grow to the device's end
 	DryRun        bool                        // stop before the first write
 	Out           io.Writer                   // shows the device and the planned steps; nil shows nothing
 
@@ -77,6 +79,7 @@ type Receipt struct {
 	Finished       time.Time     `json:"finished"`                 // or when it failed
 	DryRun         bool          `json:"dryRun,omitempty"`
 	Raw            bool          `json:"raw,omitempty"`        // the partition table was not checked
+	Grown          string        `json:"grown,omitempty"`      // what Options.Grow did, or would do
 	OtherBoard     []string      `json:"otherBoard,omitempty"` // signs of another board that --other-board allowed
 
 	Error  string `json:"error,omitempty"`  // why the device is not complete; "" if it is
@@ -178,6 +181,9 @@ func WriteAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 		receipts, err = writeAll(ctx, spec, artifact, chosen, o)
 	}
 	if err != nil {
+		if text, _, _ := strings.Cut(err.Error(), "\nnext: "); o.Image == fetch.Stdin && strings.Contains(text, "standard input: ") {
+			err = kindError{err, errors.New(text + fetch.StdinAdvice)} // another step would name a file
+		}
 		err = fmt.Errorf("flash %s to %s: %w", spec.Board, strings.Join(devices, ", "), err)
 		if !strings.Contains(err.Error(), "\nnext: ") && (errors.Is(err, ErrRefused) || errors.Is(err, ErrDevice)) {
 			err = fmt.Errorf("%w\nnext: devices", err)
@@ -193,7 +199,13 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, c
 	if o.Out == nil {
 		o.Out = io.Discard
 	}
-	if err := o.checkKind(chosen[0].Kind); err != nil {
+	err = o.checkKind(chosen[0].Kind)
+	if err == nil && o.Image == fetch.Stdin && !o.DryRun {
+		if err = device.Confirm(ctx, chosen, o.Yes, nil); err != nil {
+			err = fmt.Errorf("standard input has the image, so no question can be answered there: %w", err)
+		}
+	}
+	if err != nil {
 		return nil, withKind(ctx, ErrRefused, err)
 	}
 	r := request{spec: spec, artifact: artifact, devices: chosen, options: o, other: &otherBoard{board: spec.Board, allowed: o.OtherBoard}}
@@ -260,6 +272,10 @@ func (o Options) checkKind(kind string) error {
 		return errors.New("only the packages of Jetsons, as usb:1-2, are signed as they are flashed: leave --pkc and --sbk out")
 	case o.Raw && kind != device.File && kind != device.Block:
 		return errors.New("only disks, cards and files take an image without a partition table: leave --raw out")
+	case o.Image == fetch.Stdin && kind != device.File && kind != device.Block:
+		return errors.New("only disks, cards and files take an image from standard input\nnext: repeat the line with --image=FILE for --image=-")
+	case o.Grow && kind != device.Block:
+		return errors.New("only disks and cards are larger than their image: leave --grow out\nnext: repeat the line without --grow")
 	case o.Config != "" && kind != device.RShim:
 		return errors.New("only the installer of a BlueField, as /dev/rshim0, reads a bf.cfg: leave --config out")
 	}

@@ -58,10 +58,14 @@ func newImageJob(ctx context.Context, r request) (job, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.closeHead()
 	for _, d := range r.devices {
 		j.writers = append(j.writers, &deviceWriter{job: j, device: d, receipt: j.newReceipt(d)})
 	}
+	if err := withKind(ctx, ErrImage, j.checkGrow(ctx)); err != nil {
+		j.close()
+		return nil, err
+	}
+	j.closeHead()
 	return j, nil
 }
 
@@ -430,8 +434,11 @@ const (
 // show prints the devices, the image and its size, and how much of it is data or, without a block
 // map, what verifies it.
 func (j *imageJob) show(w io.Writer) {
-	for _, d := range j.devices {
+	for i, d := range j.devices {
 		d.Describe(w)
+		if j.options.Grow {
+			fmt.Fprintf(w, "  --grow: %s\n", j.writers[i].receipt.Grown)
+		}
 	}
 	fmt.Fprintf(w, "Image %s (%s) of board %s", filepath.Base(j.file.Name()), j.source.Form(), j.artifact.Board)
 	if j.options.Image == "" {

@@ -70,7 +70,7 @@ func (p *Prepared) unpack(ctx context.Context, path string) (Receipt, error) {
 		return Receipt{}, err
 	}
 	o := p.options
-	o.DryRun, o.Blind, o.unpack = false, true, true // the page cache would be read back
+	o.DryRun, o.Blind, o.Grow, o.unpack = false, true, false, true // the page cache would be read back
 	r := request{spec: p.spec, artifact: p.artifact, devices: chosen, options: o, other: &otherBoard{board: p.spec.Board, allowed: o.OtherBoard}}
 	j, err := r.openJob(ctx)
 	if err != nil {
@@ -172,7 +172,7 @@ type PreparedOptions struct {
 // Write writes the image to one device and reads it back, as flash.Write does.
 func (p *Prepared) Write(ctx context.Context, name string, w PreparedOptions) (Receipt, error) {
 	o := Options{
-		Identity: w.Identity, Holes: p.options.Holes, Blind: p.options.Blind, Raw: p.options.Raw, OtherBoard: p.options.OtherBoard,
+		Identity: w.Identity, Holes: p.options.Holes, Blind: p.options.Blind, Raw: p.options.Raw, OtherBoard: p.options.OtherBoard, Grow: p.options.Grow,
 		prepared: p, meant: w.Meant, personal: w.Personal, stamp: w.Stamp, complete: w.Complete,
 	}
 	return Write(ctx, p.spec, p.artifact, name, o)

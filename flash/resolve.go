@@ -182,6 +182,9 @@ func (p *imageResolver) readImage(ctx context.Context) error {
 	}
 	proved := len(p.lists) == 0 || p.sums != nil && len(p.listed) > 0
 	byMap := false
+	if !proved && p.options.Image == fetch.Stdin {
+		return errors.New("no signature comes with standard input: one of a list of digests that names - can prove it, by --digest=LIST\nnext: repeat the line with --image=FILE for --image=-")
+	}
 	if !proved { // gigabytes are not fetched for an image that nobody signed
 		if byMap, err = p.findSigned(ctx, o); err != nil {
 			return err

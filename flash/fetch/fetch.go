@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -88,6 +89,9 @@ func (o *Origin) Close() {
 
 // Name returns the image's name at its source; "" if that is no safe file name.
 func (o *Origin) Name() string {
+	if o.ref.kind == kindStdin {
+		return Stdin // as sha256sum calls it
+	}
 	if o.oci != nil {
 		b, _ := o.oci.findFile(o.oci.title) // without a name, if there is an error
 		return b.name
@@ -104,6 +108,9 @@ func (f File) ReadAll(ctx context.Context, most int64) ([]byte, error) {
 // Get fetches the image, or opens it if it is local. If digest, 64 hex digits, is not "", Get
 // verifies it, and contacts no server if the cache has that file.
 func (o *Origin) Get(ctx context.Context, digest string) (File, error) {
+	if o.ref.kind == kindStdin {
+		return keepStdin(ctx, os.Stdin, o.opt.Dir, digest)
+	}
 	file, err := o.fetchReference(ctx, o.ref, digest, 0)
 	switch {
 	case err == nil:
@@ -150,6 +157,9 @@ const maxBesideBytes = 64 << 20
 // Beside fetches a small file of the image's folder. The error is fs.ErrNotExist if the folder has
 // none, or if a web server forbids it. If the server is Unreachable, the error names the image.
 func (o *Origin) Beside(ctx context.Context, name string) (File, error) {
+	if o.ref.kind == kindStdin {
+		return File{}, fmt.Errorf("nothing lies beside standard input: %w", fs.ErrNotExist)
+	}
 	ref := o.ref.besideFile(name)
 	file, err := o.fetchReference(ctx, ref, "", maxBesideBytes)
 	if errors.Is(err, fs.ErrPermission) && o.ref.kind == kindHTTP {

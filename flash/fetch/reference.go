@@ -24,7 +24,11 @@ const (
 	kindSFTP   = "sftp"
 	kindOCI    = "oci"
 	kindLayout = "oci-dir"
+	kindStdin  = "stdin"
 )
+
+// Stdin is the reference of standard input.
+const Stdin = "-"
 
 const referenceForms = "a path, file://, http://, https://, ssh://, sftp://, host:path or oci://"
 
@@ -48,6 +52,8 @@ type reference struct {
 // parseReference parses one of referenceForms, or oci-dir:FOLDER. It contacts no server.
 func parseReference(text string) (reference, error) {
 	switch {
+	case text == Stdin:
+		return reference{kind: kindStdin, text: "standard input"}, nil
 	case text == "":
 		return reference{}, fmt.Errorf("no image named; give %s", referenceForms)
 	case len(text) > maxReferenceBytes:

@@ -180,6 +180,32 @@ func (c *Copy) probeRoom() error {
 	return nil
 }
 
+// Ends returns what Complete will write to the first and last MiB, for the caller to change. The
+// last is nil for a device of up to 2 MiB.
+func (c *Copy) Ends() (first, last []byte) {
+	if len(c.held) < 2 {
+		return c.held[0].now, nil
+	}
+	return c.held[0].now, c.held[1].now
+}
+
+// Reopen calls work, which closes the device and changes it outside of the first and last MiB, and
+// opens it again. Before that, these are zero.
+func (c *Copy) Reopen(work func() (*Disk, error)) error {
+	err := c.beginWriting()
+	if err == nil {
+		err = c.disk.Sync()
+	}
+	if err != nil {
+		return err
+	}
+	d, err := work()
+	if err == nil {
+		c.disk = d
+	}
+	return err
+}
+
 // Complete writes and reads back the held last MiB, and then the first. It does nothing if the copy
 // has failed, and returns the copy's error.
 func (c *Copy) Complete(ctx context.Context) error {

@@ -208,6 +208,10 @@ Slipway writes only the parts that differ from the device's contents, and reads 
 interrupted flash continues when you repeat it. Until a disk is complete it has no
 partition table. Slipway keeps the old table in its state folder.
 
+With --image=- the image comes from a pipe, and --yes confirms the device. --grow is for a
+device that is larger than its image: before it is complete, the last partition gets the rest of the
+device, and so does an ext4 in it (resize2fs).
+
 A device that fails does not stop the others. With --json each device has a receipt. The
 receipt of a failed flash has an "error" and its "reason": refused, image or device. flash.json in
 the board's folder below ~/.local/state/slipway/boards keeps the last receipt of each device.`
@@ -219,8 +223,9 @@ slipway flash BOARD /dev/sdX --yes=SERIAL  # for a script
 slipway flash BOARD /dev/sdX,/dev/sdY  # for two cards from one decode
 slipway flash BOARD /dev/sdX --identity=lab-7.yml  # with a host name and a user of its own
 slipway flash BOARD usb:1-2.3,usb:1-4 --force-recovery  # for two Jetsons side by side
+curl -L https://example.com/disk.wic.zst | slipway flash BOARD /dev/sdX --image=- --yes=SERIAL --grow
 slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
-	image := c.Text("image=FILE", "", "write this instead of the board's build: a path, https://, host:path, oci://")
+	image := c.Text("image=FILE", "", "write this instead of the board's build: a path, https://, host:path, oci://, or - for standard input")
 	blockMap := c.Text("block-map=FILE", "", "the image's block map; the file beside the image if not given")
 	holes := c.choice("holes", flash.Holes, "what to do with blocks that are not in the map; zero if not given")
 	blind := c.Switch("blind", "do not read back the written data")
@@ -231,6 +236,7 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 	sbk := c.Text("sbk=FILE", "", "key (words of hex) to encrypt these boot files with")
 	forceRecovery := c.Switch("force-recovery", "bring Jetsons into recovery mode by the command of board.yml")
 	config := c.Text("config=FILE", "", "a bf.cfg for the installer in a BlueField's boot stream, such as a line ubuntu_PASSWORD='HASH'; openssl passwd -6 makes a hash")
+	grow := c.Switch("grow", "give the last partition the rest of the device, and its ext4 too")
 	raw := c.Switch("raw", "write the image as it is, also without a partition table that fits")
 	otherBoard := c.otherBoard()
 	row := c.Text("identity=FILE", "", "give the one disk a host name, address, user and files of its own: flash/identity.md")
@@ -259,7 +265,7 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 			return ci.Flash(ctx, stdout, spec, options, splitList(device), flash.Options{
 				Image: *image, BlockMap: *blockMap, Digest: *digest, Signers: *signers,
 				Holes: *holes, Blind: *blind, ForceRecovery: *forceRecovery, Config: *config,
-				PKC: *pkc, SBK: *sbk, Raw: *raw, OtherBoard: *otherBoard,
+				PKC: *pkc, SBK: *sbk, Raw: *raw, Grow: *grow, OtherBoard: *otherBoard,
 				Yes: *yes, DryRun: *dryRun, Confirm: devices.Ask(os.Stdin, stderr), Out: stderr,
 			}, *row, *asJSON)
 		})
