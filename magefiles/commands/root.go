@@ -46,7 +46,7 @@ func newRoot(extra ...*Command) *Command {
 		newGroup("cache", "Share bitbake's results between machines", cacheServeCommand()),
 		newGroup("ci", "Plan the jobs of a pipeline for a change", ciPlanCommand()),
 	)
-	root.section("Devices", devicesCommand(), flashCommand(), placeGroup(), bmapCommand(),
+	root.section("Devices", devicesCommand(), flashCommand(), readCommand(), placeGroup(), bmapCommand(),
 		newGroup("bfb", "Work on BlueField boot streams",
 			bfbListCommand(), bfbCheckCommand(), bfbMakeCommand(), bfbExtractCommand()),
 		newGroup("rshim", "Look at BlueField DPUs through their rshims", rshimShowCommand()))

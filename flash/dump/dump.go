@@ -1,0 +1,141 @@
+// Package dump turns a disk into an image with a block map: plain, or packed by zstd. Blocks that a
+// file system does not use are zeros there. It writes nothing to the disk.
+package dump
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/errgroup"
+
+	"slipway/flash/source"
+	"slipway/images/bmap"
+)
+
+// Disk is a disk, or a part of one, to read.
+type Disk struct {
+	io.ReaderAt
+	SizeBytes, SectorBytes int64
+	// File has the same bytes from Base on. Programs open it.
+	File *os.File
+	Base int64
+}
+
+// ReadError is the error of a disk that cannot be read. It says where.
+type ReadError struct{ error }
+
+// Image is what was written.
+type Image struct {
+	Map    bmap.Map
+	SHA256 string // of the file, with zeros for the holes of a plain one
+	Parts  []Part
+}
+
+// tile is a part of the disk of up to bmap.TileBytes. If nothing is used, data is nil.
+type tile struct {
+	off, size int64
+	data      []byte
+	ranges    []bmap.Range
+	packed    []byte
+	done      chan struct{}
+}
+
+const blockBytes = 4096 // of block maps
+
+// Write writes the disk to a new file, and passes the bytes done to count. A plain image is not
+// longer than its data, and gets holes for zeros. Each 8 MiB are a frame of zstd of their own.
+func Write(ctx context.Context, disk Disk, to interface {
+	io.Writer
+	io.WriterAt
+}, pack bool, count func(int64)) (Image, error) {
+	free, parts, err := findFree(ctx, disk)
+	if err != nil {
+		return Image{}, err
+	}
+	encoder, err := zstd.NewWriter(nil)
+	if err != nil {
+		return Image{}, err
+	}
+	defer encoder.Close()
+	made, sum := Image{Map: bmap.Map{ImageSize: disk.SizeBytes, BlockSize: blockBytes}, Parts: parts}, sha256.New()
+	g, ctx := errgroup.WithContext(ctx)
+	tiles := make(chan *tile, runtime.GOMAXPROCS(0))
+	g.Go(func() error { // reads one after the other; several are packed at once
+		defer close(tiles)
+		for off := int64(0); off < disk.SizeBytes; off += bmap.TileBytes {
+			t := &tile{off: off, size: min(bmap.TileBytes, disk.SizeBytes-off), done: make(chan struct{})}
+			if err := t.read(disk, free); err != nil {
+				return err
+			}
+			go t.scan(encoder, pack)
+			select {
+			case tiles <- t:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return nil
+	})
+	g.Go(func() error {
+		for t := range tiles {
+			<-t.done
+			made.Map.Ranges = append(made.Map.Ranges, t.ranges...)
+			_, _ = sum.Write(t.packed)
+			_, err := to.Write(t.packed)
+			for i := 0; !pack && i < len(t.ranges) && err == nil; i++ {
+				off, n := made.Map.Span(t.ranges[i])
+				_, err = to.WriteAt(t.data[off-t.off:][:n], off)
+			}
+			if !pack {
+				_, _ = sum.Write(t.data)
+				source.WriteZeros(sum, t.size-int64(len(t.data)))
+			}
+			if err := cmp.Or(err, context.Cause(ctx)); err != nil {
+				return err
+			}
+			count(t.size)
+		}
+		return nil
+	})
+	err = g.Wait()
+	made.SHA256 = hex.EncodeToString(sum.Sum(nil))
+	return made, err
+}
+
+// read reads the tile, unless all of it is free, and zeroes what is free.
+func (t *tile) read(disk Disk, free []source.Span) error {
+	end := t.off + t.size
+	first, _ := slices.BinarySearchFunc(free, t.off, func(s source.Span, off int64) int { return cmp.Compare(s.Off+s.Len-1, off) })
+	free = free[first:]
+	if len(free) > 0 && free[0].Off <= t.off && free[0].Off+free[0].Len >= end {
+		return nil
+	}
+	t.data = source.Buffer(int(t.size))
+	if n, err := disk.ReadAt(t.data, t.off); int64(n) < t.size {
+		return ReadError{fmt.Errorf("read at byte %d: %w", t.off+int64(n), cmp.Or(err, io.ErrUnexpectedEOF))}
+	}
+	for ; len(free) > 0 && free[0].Off < end; free = free[1:] {
+		clear(t.data[max(free[0].Off, t.off)-t.off : min(free[0].Off+free[0].Len, end)-t.off])
+	}
+	return nil
+}
+
+// scan finds the ranges of the tile that are not zero, and packs the tile.
+func (t *tile) scan(encoder *zstd.Encoder, pack bool) {
+	defer close(t.done)
+	t.ranges = bmap.Scan(t.data, t.off)
+	switch {
+	case pack && t.data == nil:
+		t.packed = encoder.EncodeAll(make([]byte, t.size), nil)
+	case pack:
+		t.packed = encoder.EncodeAll(t.data, nil)
+	}
+}

@@ -1,0 +1,173 @@
+package dump
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"slipway/flash/probe"
+	"slipway/flash/source"
+	"slipway/layers/run"
+)
+
+// Part is a partition, or a file system on the whole disk, and how its blocks were chosen.
+type Part struct {
+	Number int    `json:"number,omitempty"` // 0: the whole disk
+	Type   string `json:"type,omitempty"`
+	By     string `json:"by"`
+}
+
+// A file system's list of free blocks is believed only if all agrees: a block that is used and left
+// out would be lost. Otherwise all blocks are read, as for other file systems.
+
+// findFree returns the ascending spans that the disk's file systems do not use, and the partitions.
+func findFree(ctx context.Context, disk Disk) (free []source.Span, parts []Part, err error) {
+	holds, err := probe.Read(disk, disk.SizeBytes, int(disk.SectorBytes))
+	if err != nil {
+		return nil, nil, ReadError{err}
+	}
+	all := []probe.Partition{{SizeBytes: disk.SizeBytes, Content: holds.Content}}
+	if holds.Table != nil {
+		all = holds.Table.Partitions
+	}
+	end := int64(0)
+	for i, p := range all {
+		p.SizeBytes = min(p.SizeBytes, disk.SizeBytes-p.OffsetBytes)
+		found, why := []source.Span(nil), errors.New("no file system that Slipway reads")
+		if p.OffsetBytes < end || i+1 < len(all) && all[i+1].OffsetBytes < p.OffsetBytes+p.SizeBytes {
+			why = errors.New("it overlaps another one")
+		} else if read := readers[p.Type]; read != nil {
+			found, why = read(ctx, disk, p)
+		}
+		part := Part{Number: p.Number, Type: p.Type, By: "the blocks that its file system uses"}
+		if why != nil {
+			part.By, found = "all blocks that are not zero: "+why.Error(), nil
+		}
+		free, parts, end = append(free, found...), append(parts, part), max(end, p.OffsetBytes+p.SizeBytes)
+	}
+	return free, parts, context.Cause(ctx)
+}
+
+// readers return the free spans of a file system on a partition, by its type.
+var readers = map[string]func(context.Context, Disk, probe.Partition) ([]source.Span, error){
+	"ext2": freeOfExt, "ext3": freeOfExt, "ext4": freeOfExt, "vfat": freeOfFAT,
+}
+
+var le = binary.LittleEndian
+
+// freeOfExt returns the blocks that dumpe2fs calls free, if the file system was unmounted cleanly
+// and their number is that in its superblock.
+func freeOfExt(ctx context.Context, disk Disk, p probe.Partition) ([]source.Span, error) {
+	sb := make([]byte, 1024)
+	if _, err := disk.ReadAt(sb, p.OffsetBytes+1024); err != nil {
+		return nil, err
+	}
+	block, blocks, left := int64(1024)<<min(le.Uint32(sb[24:]), 6), int64(le.Uint32(sb[4:])), int64(le.Uint32(sb[12:]))
+	if incompatible := le.Uint32(sb[96:]); incompatible&0x80 != 0 { // 64bit
+		blocks, left = blocks|int64(le.Uint16(sb[0x150:]))<<32, left|int64(le.Uint16(sb[0x158:]))<<32
+	}
+	switch {
+	case le.Uint16(sb[58:]) != 1 || le.Uint32(sb[96:])&4 != 0:
+		return nil, errors.New("it was not unmounted cleanly")
+	case blocks > p.SizeBytes/block:
+		return nil, errors.New("it is larger than its partition")
+	}
+	at := fmt.Sprintf("/proc/self/fd/3?offset=%d", disk.Base+p.OffsetBytes) // e2fsprogs' own form; fd 3 is Hold
+	out, err := run.Output(ctx, run.Command{Argv: []string{"dumpe2fs", at}, Hold: disk.File, Env: []string{"LC_ALL=C"}})
+	if err != nil {
+		return nil, fmt.Errorf("dumpe2fs (Debian package e2fsprogs): %s", run.LastLine(err))
+	}
+	free, err := parseFree(out, p.OffsetBytes, block, blocks)
+	for _, s := range free {
+		left -= s.Len / block
+	}
+	if err == nil && left != 0 {
+		err = errors.New("its number of free blocks is wrong")
+	}
+	return free, err
+}
+
+// parseFree returns the spans in dumpe2fs's lines of free blocks: "  Free blocks: 12-40, 57".
+func parseFree(out []byte, off, block, blocks int64) (free []source.Span, err error) {
+	next := int64(0)
+	for line := range bytes.Lines(out) {
+		list, ok := strings.CutPrefix(string(line), "  Free blocks: ")
+		if list = strings.TrimSpace(list); !ok || list == "" {
+			continue
+		}
+		for text := range strings.SplitSeq(list, ", ") {
+			a, b, ok := strings.Cut(text, "-")
+			if !ok {
+				b = a
+			}
+			first, err := strconv.ParseInt(a, 10, 64)
+			last, wrong := strconv.ParseInt(b, 10, 64)
+			if err := errors.Join(err, wrong); err != nil || first < next || last < first || last >= blocks {
+				return nil, fmt.Errorf("dumpe2fs says %.40q", text)
+			}
+			next = last + 1
+			free = append(free, source.Span{Off: off + first*block, Len: (next - first) * block})
+		}
+	}
+	return free, nil
+}
+
+// maxTableBytes is the limit of a FAT: 64 Mi clusters.
+const maxTableBytes = 256 << 20
+
+// freeOfFAT returns the free clusters of a FAT16 or FAT32 that was unmounted cleanly and whose
+// tables are equal. probe has judged the boot sector.
+func freeOfFAT(_ context.Context, disk Disk, p probe.Partition) (free []source.Span, err error) {
+	b := make([]byte, 512)
+	if _, err := disk.ReadAt(b, p.OffsetBytes); err != nil {
+		return nil, err
+	}
+	sector, per, reserved, tables := int64(le.Uint16(b[11:])), int64(b[13]), int64(le.Uint16(b[14:])), int64(b[16])
+	sectors, perTable, width, dirty := int64(le.Uint16(b[19:])), int64(le.Uint16(b[22:])), int64(2), b[0x25]
+	if sectors == 0 {
+		sectors = int64(le.Uint32(b[32:]))
+	}
+	if perTable == 0 {
+		perTable, width, dirty = int64(le.Uint32(b[36:])), 4, b[0x41]
+	}
+	data := reserved + tables*perTable + (int64(le.Uint16(b[17:]))*32+sector-1)/sector
+	clusters := (sectors - data) / per
+	tableBytes := perTable * sector
+	switch {
+	case sectors*sector > p.SizeBytes || clusters < 1 || (clusters+2)*width > tableBytes || tableBytes > maxTableBytes:
+		return nil, errors.New("its sizes do not fit")
+	case width == 2 && clusters < 4085:
+		return nil, errors.New("it is FAT12")
+	}
+	table, other := make([]byte, tableBytes), make([]byte, tableBytes)
+	_, err = disk.ReadAt(table, p.OffsetBytes+reserved*sector)
+	_, wrong := disk.ReadAt(other, p.OffsetBytes+(reserved+(tables-1)*perTable)*sector)
+	if err := errors.Join(err, wrong); err != nil {
+		return nil, err
+	}
+	marks := table[3] >> 6 // of the second entry: shut down cleanly, without errors
+	if width == 4 {
+		marks = table[7] >> 2 & 3
+	}
+	if dirty&1 != 0 || marks != 3 || !bytes.Equal(table, other) {
+		return nil, errors.New("it was not unmounted cleanly")
+	}
+	for i := range clusters {
+		entry := uint32(le.Uint16(table[(i+2)*width:]))
+		if width == 4 {
+			entry = le.Uint32(table[(i+2)*width:]) & (1<<28 - 1)
+		}
+		if at := p.OffsetBytes + (data+i*per)*sector; entry != 0 {
+			continue
+		} else if n := len(free); n > 0 && free[n-1].Off+free[n-1].Len == at {
+			free[n-1].Len += per * sector
+		} else {
+			free = append(free, source.Span{Off: at, Len: per * sector})
+		}
+	}
+	return free, nil
+}
