@@ -39,7 +39,7 @@ type Taken struct {
 // Show prints the result as text.
 func (t Taken) Show(w io.Writer) error {
 	for _, p := range t.Partitions {
-		fmt.Fprintf(w, "partition %d %s: %s\n", p.Number, p.Type, p.By)
+		fmt.Fprintf(w, "%s %s: %s\n", plaintext.Either(p.Number == 0, "disk", fmt.Sprintf("partition %d", p.Number)), p.Type, p.By)
 	}
 	_, err := fmt.Fprintf(w, "%s: %s, of which %s are used, in a file of %s, in %.1f s\nsha256:%s\n%s\n", t.Image,
 		plaintext.SizeText(t.ImageBytes), plaintext.SizeText(t.UsedBytes), plaintext.SizeText(t.FileBytes), t.Seconds, t.SHA256, t.Map)

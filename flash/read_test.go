@@ -17,11 +17,12 @@ import (
 )
 
 const (
-	cardSize  = 100 * mib
+	cardSize  = 62 * mib
 	vfatStart = 2 * mib
-	vfatSize  = 16 * mib
-	extStart  = 20 * mib
-	extSize   = 72 * mib
+	vfatSize  = 8 * mib
+	extStart  = 12 * mib
+	extSize   = 48 * mib
+	larger    = 96*mib + 4096
 )
 
 // usedCard returns a loop device with FAT and ext4, from both of which files were deleted. The rest
@@ -43,7 +44,7 @@ func usedCard(t *testing.T, label string) string {
 	if _, err := exec.LookPath("mcopy"); err != nil {
 		t.Skip("mcopy is missing (Debian package mtools)")
 	}
-	flashtest.MustRun(t, "/sbin/mkfs.vfat", "-F", "16", "-n", "BOOT", fat)
+	flashtest.MustRun(t, "/sbin/mkfs.vfat", "-F", "16", "-s", "2", "-n", "BOOT", fat)
 	flashtest.MustRun(t, "mcopy", "-i", fat, filepath.Join(dir, "kept"), filepath.Join(dir, "gone"), "::/")
 	flashtest.MustRun(t, "mdel", "-i", fat, "::/gone")
 	flashtest.MustRun(t, flashtest.E2fs(t, "mke2fs"), "-q", "-F", "-t", "ext4", "-L", "root", ext)
@@ -108,7 +109,7 @@ func TestReadShrinkGrow(t *testing.T) {
 				t.Fatalf("Read = %+v, %v", full, err)
 			}
 			shrunk, err := Read(t.Context(), card, small, true)
-			if err != nil || shrunk.ImageBytes >= cardSize*6/10 || shrunk.SHA256 != strings.Fields(flashtest.MustRun(t, "sha256sum", small))[0] {
+			if err != nil || shrunk.ImageBytes >= cardSize*7/10 || shrunk.SHA256 != strings.Fields(flashtest.MustRun(t, "sha256sum", small))[0] {
 				t.Fatalf("Read with shrink = %+v, %v", shrunk, err)
 			}
 			same(t, "the card", read(t, card), before)
@@ -119,15 +120,15 @@ func TestReadShrinkGrow(t *testing.T) {
 			if got := wholeCard(t, strings.TrimSuffix(packed, ".zst")); got != extSize {
 				t.Errorf("the ext4 in the image has %d bytes; want %d", got, extSize)
 			}
-			for n, image := range []string{packed, small, small} { // the last one over the one before
-				if n < 2 {
-					card, _ = flashtest.Loop(t, 160*mib+4096)
+			for n, image := range []string{packed, small} { // the small one over the other, too
+				if n == 0 || label == "dos" {
+					card, _ = flashtest.Loop(t, larger)
 				}
 				receipt, err := Write(t.Context(), spec, artifact(t), card, Options{Image: image, Yes: []string{card}, Grow: true, OtherBoard: true})
 				if err != nil || receipt.Grown == "" || receipt.Ranges == 0 {
 					t.Fatalf("Write of %s = %+v, %v", image, receipt, err)
 				}
-				if got, want := wholeCard(t, card), 160*mib+4096-mib-extStart; got != want&^(mib-1) {
+				if got, want := wholeCard(t, card), larger-mib-extStart; got != want&^(mib-1) {
 					t.Errorf("the grown ext4 has %d bytes; want %d", got, want&^(mib-1))
 				}
 			}
@@ -142,30 +143,34 @@ func TestGrowFails(t *testing.T) {
 	if _, err := Read(t.Context(), card, image, false); err != nil {
 		t.Fatal(err)
 	}
-	larger, _ := flashtest.Loop(t, 160*mib)
-	o := Options{Image: image, Yes: []string{larger}, Grow: true, OtherBoard: true, DryRun: true}
-	before := read(t, larger)
-	if r, err := Write(t.Context(), spec, artifact(t), larger, o); err != nil || !strings.HasPrefix(r.Grown, "partition 2 from 72.0 MiB to 139.0 MiB") {
+	to, _ := flashtest.Loop(t, larger)
+	o := Options{Image: image, Yes: []string{to}, Grow: true, OtherBoard: true, DryRun: true}
+	before := read(t, to)
+	if r, err := Write(t.Context(), spec, artifact(t), to, o); err != nil || !strings.HasPrefix(r.Grown, "partition 2 from 48.0 MiB to 83.0 MiB") {
 		t.Errorf("dry run = %+v, %v", r, err)
 	}
-	same(t, "the card", read(t, larger), before)
+	same(t, "the card", read(t, to), before)
 	dir := t.TempDir()
 	looked := filepath.Join(dir, "looked")
-	script := fmt.Sprintf("#!/bin/sh\ncmp -n %d /dev/zero %s && cmp -n %[1]d -i 0:%[3]d /dev/zero %[2]s && touch %[4]s\necho broken; exit 1\n", mib, larger, 159*mib, looked)
+	script := fmt.Sprintf("#!/bin/sh\ncmp -n %d /dev/zero %s && cmp -n %[1]d -i 0:%[3]d /dev/zero %[2]s && touch %[4]s\necho broken; exit 1\n", mib, to, larger-mib, looked)
 	if err := os.WriteFile(filepath.Join(dir, "resize2fs"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	o.DryRun, o.Grow = false, false
+	if _, err := Write(t.Context(), spec, artifact(t), to, o); err != nil { // then all data is there already
+		t.Fatal(err)
+	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	o.DryRun = false
-	_, err := Write(t.Context(), spec, artifact(t), larger, o)
-	if err == nil || !errors.Is(err, ErrImage) || !strings.Contains(err.Error(), "flash it without --grow") || !strings.Contains(err.Error(), larger+" is not whole") {
+	o.Grow = true
+	_, err := Write(t.Context(), spec, artifact(t), to, o)
+	if err == nil || !errors.Is(err, ErrImage) || !strings.Contains(err.Error(), "flash it without --grow") || !strings.Contains(err.Error(), to+" is not whole") {
 		t.Errorf("Write = %v", err)
 	}
 	if _, err := os.Stat(looked); err != nil {
 		t.Error("the device's ends were not zero when resize2fs ran")
 	}
-	unusable(t, larger)
-	for device, o := range map[string]Options{"new.img": o, larger: {Image: filepath.Join(artifact(t).Dir(), "disk.img"), Yes: []string{larger}, Grow: true}} {
+	unusable(t, to)
+	for device, o := range map[string]Options{"new.img": o, to: {Image: filepath.Join(artifact(t).Dir(), "disk.img"), Yes: []string{to}, Grow: true}} {
 		if _, err := Write(t.Context(), spec, artifact(t), device, o); err == nil || !strings.Contains(err.Error(), "repeat the line without --grow") && !strings.Contains(err.Error(), "leave --grow out") {
 			t.Errorf("Write to %s = %v", device, err)
 		}

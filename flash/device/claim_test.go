@@ -1,6 +1,9 @@
 package device
 
 import (
+	"errors"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,4 +54,45 @@ func TestDevicesShowsLoop(t *testing.T) {
 		}
 	}
 	t.Errorf("Devices = %+v; want %s over %s among them", devices, device, file)
+}
+
+// A device that is only read may be read-only. While it is read, nobody mounts or writes it.
+func TestClaimToRead(t *testing.T) {
+	disk, _ := flashtest.Loop(t, 16<<20)
+	flashtest.MustRun(t, flashtest.E2fs(t, "mke2fs"), "-q", "-F", disk)
+	flashtest.MustRun(t, "blockdev", "--setro", disk)
+	t.Cleanup(func() { _ = exec.Command("blockdev", "--setrw", disk).Run() })
+	if d, err := Examine(disk); err != nil || !strings.HasPrefix(d.Refused, "read-only") {
+		t.Errorf("Examine = %q, %v; want a refusal", d.Refused, err)
+	}
+	d, err := ExamineToRead(disk)
+	if err != nil || d.Refused != "" {
+		t.Fatalf("ExamineToRead = %q, %v", d.Refused, err)
+	}
+	f, err := ClaimToRead(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := t.TempDir()
+	mount := func() error { return exec.Command("mount", "-o", "ro", disk, at).Run() }
+	if mount() == nil {
+		t.Error("it was mounted while it was read")
+	}
+	if _, err := f.WriteAt([]byte{1}, 0); err == nil {
+		t.Error("it can be written")
+	}
+	if _, err := ClaimToRead(t.Context(), d); !errors.Is(err, ErrRefused) {
+		t.Errorf("ClaimToRead once more = %v; want ErrRefused", err)
+	}
+	f.Close()
+	if err := mount(); err != nil {
+		t.Fatalf("mount: %v", err)
+	}
+	defer func() { _ = exec.Command("umount", at).Run() }()
+	if d, err := ExamineToRead(disk); err != nil || !strings.Contains(d.Refused, "mounted on") {
+		t.Errorf("ExamineToRead of a mounted one = %q, %v", d.Refused, err)
+	}
+	if _, err := ClaimToRead(t.Context(), d); !errors.Is(err, ErrRefused) {
+		t.Errorf("ClaimToRead of a mounted one = %v; want ErrRefused", err)
+	}
 }

@@ -39,7 +39,7 @@ type Image struct {
 	Parts  []Part
 }
 
-// tile is a part of the disk of up to bmap.TileBytes. If nothing is used, data is nil.
+// tile is a part of the disk of up to bmap.TileBytes. If nothing of a whole one is used, data is nil.
 type tile struct {
 	off, size int64
 	data      []byte
@@ -65,6 +65,10 @@ func Write(ctx context.Context, disk Disk, to interface {
 		return Image{}, err
 	}
 	defer encoder.Close()
+	var zeros []byte // a packed tile; nil: a plain image
+	if pack {
+		zeros = encoder.EncodeAll(make([]byte, bmap.TileBytes), nil)
+	}
 	made, sum := Image{Map: bmap.Map{ImageSize: disk.SizeBytes, BlockSize: blockBytes}, Parts: parts}, sha256.New()
 	g, ctx := errgroup.WithContext(ctx)
 	tiles := make(chan *tile, runtime.GOMAXPROCS(0))
@@ -75,7 +79,7 @@ func Write(ctx context.Context, disk Disk, to interface {
 			if err := t.read(disk, free); err != nil {
 				return err
 			}
-			go t.scan(encoder, pack)
+			go t.scan(encoder, zeros)
 			select {
 			case tiles <- t:
 			case <-ctx.Done():
@@ -115,7 +119,7 @@ func (t *tile) read(disk Disk, free []source.Span) error {
 	end := t.off + t.size
 	first, _ := slices.BinarySearchFunc(free, t.off, func(s source.Span, off int64) int { return cmp.Compare(s.Off+s.Len-1, off) })
 	free = free[first:]
-	if len(free) > 0 && free[0].Off <= t.off && free[0].Off+free[0].Len >= end {
+	if t.size == bmap.TileBytes && len(free) > 0 && free[0].Off <= t.off && free[0].Off+free[0].Len >= end {
 		return nil
 	}
 	t.data = source.Buffer(int(t.size))
@@ -128,14 +132,16 @@ func (t *tile) read(disk Disk, free []source.Span) error {
 	return nil
 }
 
-// scan finds the ranges of the tile that are not zero, and packs the tile.
-func (t *tile) scan(encoder *zstd.Encoder, pack bool) {
+// scan finds the ranges of the tile that are not zero. It packs the tile, unless zeros is nil: zeros
+// is a packed tile of them.
+func (t *tile) scan(encoder *zstd.Encoder, zeros []byte) {
 	defer close(t.done)
 	t.ranges = bmap.Scan(t.data, t.off)
 	switch {
-	case pack && t.data == nil:
-		t.packed = encoder.EncodeAll(make([]byte, t.size), nil)
-	case pack:
+	case zeros == nil:
+	case t.data == nil:
+		t.packed = zeros
+	default:
 		t.packed = encoder.EncodeAll(t.data, nil)
 	}
 }

@@ -36,6 +36,7 @@ var slowLines = [][]string{
 	{"flash", "virt", "out.img", "--image=evil.img", "--identity=evil.yml"},
 	{"flash", "virt", "out.img", "--image=URL/evil.img.gz", "--digest=URL/SHA256SUMS"},
 	{"flash", "virt", "out.img", "--image=oci://ADDR/lab/x:v1"},
+	{"read", "evil.img", "out.zst"},
 	{"report", "reports/report.json", "--as=json"},
 	{"bfb", "make", "out.bfb", "--base=evil.bfb"},
 	{"smoke", "virt", "HOST", "--suite=evil.yml"},
