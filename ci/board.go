@@ -20,6 +20,7 @@ import (
 	"slipway/flash/boardssh"
 	"slipway/flash/boardssh/container"
 	"slipway/flash/device"
+	"slipway/flash/fetch"
 	"slipway/flash/identity"
 	"slipway/flash/qemu"
 	"slipway/images"
@@ -190,6 +191,9 @@ func flashOwn(ctx context.Context, spec images.Spec, a images.Artifact, devices 
 	how.Identity = nil
 	if err := localfile.MkdirAll(dir); err != nil {
 		return nil, err
+	}
+	if how.Image == fetch.Stdin && len(how.Yes) == 0 {
+		return nil, report.Because(ctx, flash.ErrRefused, errors.New("standard input has the image, so no question can be answered there: confirm the device by --yes\nnext: devices --json"))
 	}
 	image, err := flash.Prepare(ctx, spec, a, dir, how)
 	if err != nil {

@@ -89,7 +89,7 @@ func readDevice(ctx context.Context, name, image string, shrink bool) (t Taken, 
 		return t, err
 	}
 	defer disk.Close()
-	from := dump.Disk{ReaderAt: disk, SizeBytes: d.SizeBytes, SectorBytes: max(512, d.SectorBytes), File: f}
+	from := dump.Disk{ReaderAt: write.WithoutStamp(disk), SizeBytes: d.SizeBytes, SectorBytes: max(512, d.SectorBytes), File: f}
 	if shrink {
 		small, err := os.CreateTemp(filepath.Dir(image), ".shrink-")
 		if err != nil {

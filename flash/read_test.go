@@ -13,6 +13,7 @@ import (
 
 	"slipway/flash/device"
 	"slipway/flash/flashtest"
+	"slipway/flash/write"
 	"slipway/layers/progress"
 )
 
@@ -57,6 +58,24 @@ func usedCard(t *testing.T, label string) string {
 	return card
 }
 
+// stampCard puts a stamp on a card, as a flash of a place does.
+func stampCard(t *testing.T, card string) error {
+	disk, err := write.OpenDisk(flashtest.Open(t, card, 0))
+	if err != nil {
+		return err
+	}
+	defer disk.Close()
+	flashtest.Scribble(t, card, mib/2, make([]byte, mib/2)) // room for it
+	c, err := write.NewCopy(disk, write.CopyOptions{Marked: true})
+	if err != nil {
+		return err
+	}
+	first, last := c.Ends()
+	copy(first, read(t, card))
+	copy(last, read(t, card)[cardSize-mib:])
+	return errors.Join(c.Stamp(strings.Repeat("7", 32)), c.Complete(t.Context()))
+}
+
 // table writes a partition table by sfdisk.
 func table(t *testing.T, disk, script string) {
 	t.Helper()
@@ -72,6 +91,9 @@ func table(t *testing.T, disk, script string) {
 func wholeCard(t *testing.T, disk string) (extBytes int) {
 	t.Helper()
 	data := read(t, disk)
+	if stamp := write.ReadStamp(bytes.NewReader(data)); stamp != "" {
+		t.Errorf("the stamp %s of another card is on it", stamp)
+	}
 	fat := filepath.Join(t.TempDir(), "fat")
 	flashtest.Put(t, fat, string(data[vfatStart:][:vfatSize]))
 	flashtest.MustRun(t, "/sbin/fsck.vfat", "-n", fat)
@@ -100,6 +122,9 @@ func TestReadShrinkGrow(t *testing.T) {
 	for _, label := range []string{"gpt", "dos"} {
 		t.Run(label, func(t *testing.T) {
 			card, dir := usedCard(t, label), t.TempDir()
+			if err := stampCard(t, card); err != nil {
+				t.Fatal(err)
+			}
 			flashtest.MustRun(t, "blockdev", "--setro", card) // a card with its switch on
 			t.Cleanup(func() { _ = exec.Command("blockdev", "--setrw", card).Run() })
 			before := read(t, card)

@@ -298,6 +298,26 @@ func ReadStamp(disk io.ReaderAt) string {
 	}, string(p[len(stampMagic):]))
 }
 
+// WithoutStamp reads a disk with zeros in the place of its stamp, if it has one: another disk that
+// gets its image is not the same.
+func WithoutStamp(disk io.ReaderAt) io.ReaderAt {
+	if ReadStamp(disk) == "" {
+		return disk
+	}
+	return unstamped{disk}
+}
+
+type unstamped struct{ io.ReaderAt }
+
+// ReadAt reads the disk, with zeros in the place of the stamp.
+func (u unstamped) ReadAt(p []byte, off int64) (int, error) {
+	n, err := u.ReaderAt.ReadAt(p, off)
+	if from, to := max(off, stampOffset), min(off+int64(n), markBytes); from < to {
+		clear(p[from-off : to-off])
+	}
+	return n, err
+}
+
 // lostError is the error of a device that reads back other data than was written.
 type lostError struct {
 	off, length int64
