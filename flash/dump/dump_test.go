@@ -124,46 +124,47 @@ func TestUnclean(t *testing.T) {
 	}
 	flashtest.MustRun(t, flashtest.E2fs(t, "mke2fs"), "-q", "-F", "-t", "ext4", "-E", "nodiscard", ext)
 	flashtest.MustRun(t, "/sbin/mkfs.vfat", "-F", "32", fat)
-	sector := func(f *os.File) []byte {
-		b := make([]byte, 512)
-		if _, err := f.ReadAt(b, 0); err != nil {
-			t.Fatal(err)
-		}
-		return b
+	reserved := make([]byte, 2)
+	if _, err := flashtest.Open(t, fat, 0).ReadAt(reserved, 14); err != nil {
+		t.Fatal(err)
 	}
+	table := int64(le.Uint16(reserved)) * 512
 	for name, test := range map[string]struct {
-		path   string
-		change func(f *os.File) (at int64, value byte)
-		clean  bool
+		path    string
+		debugfs string // a request that changes it
+		at      int64  // or the place of a byte
+		value   byte
 	}{
-		"ext4":                 {ext, nil, true},
-		"ext4 mounted":         {ext, func(*os.File) (int64, byte) { return 1024 + 58, 0 }, false},
-		"ext4 with a journal":  {ext, func(*os.File) (int64, byte) { return 1024 + 96, 0xc6 }, false},
-		"ext4 counts wrong":    {ext, func(*os.File) (int64, byte) { return 1024 + 12, 1 }, false},
-		"ext4 is too large":    {ext, func(*os.File) (int64, byte) { return 1024 + 7, 1 }, false},
-		"FAT32":                {fat, nil, true},
-		"FAT32 mounted":        {fat, func(*os.File) (int64, byte) { return 0x41, 1 }, false},
-		"FAT32 marked":         {fat, func(f *os.File) (int64, byte) { return int64(le.Uint16(sector(f)[14:]))*512 + 7, 7 }, false},
-		"FAT32 with two lists": {fat, func(f *os.File) (int64, byte) { return int64(le.Uint16(sector(f)[14:]))*512 + 4000, 7 }, false},
-		"FAT32 is too large":   {fat, func(*os.File) (int64, byte) { return 34, 0xff }, false},
+		"ext4":                 {path: ext},
+		"ext4 mounted":         {path: ext, debugfs: "ssv state 0"},
+		"ext4 with a journal":  {path: ext, debugfs: "feature needs_recovery"},
+		"ext4 counts wrong":    {path: ext, debugfs: "ssv free_blocks_count 100"},
+		"ext4 is too large":    {path: ext, debugfs: "ssv blocks_count 99999"},
+		"FAT32":                {path: fat},
+		"FAT32 mounted":        {path: fat, at: 0x41, value: 1},
+		"FAT32 marked":         {path: fat, at: table + 7, value: 7},
+		"FAT32 with two lists": {path: fat, at: table + 4000, value: 7},
+		"FAT32 is too large":   {path: fat, at: 34, value: 0xff},
 	} {
-		copied := filepath.Join(t.TempDir(), "copy")
+		copied, clean := filepath.Join(t.TempDir(), "copy"), false
 		flashtest.MustRun(t, "cp", test.path, copied)
-		if test.change != nil {
-			at, value := test.change(flashtest.Open(t, copied, 0))
-			flashtest.Scribble(t, copied, at, []byte{value})
+		switch {
+		case test.debugfs != "":
+			flashtest.MustRun(t, flashtest.E2fs(t, "debugfs"), "-w", "-R", test.debugfs, copied)
+		case test.at > 0:
+			flashtest.Scribble(t, copied, test.at, []byte{test.value})
+		default:
+			clean = true
 		}
-		made, to := written(t, diskOf(t, copied), false)
-		if clean := made.Parts[0].By == "the blocks that its file system uses"; clean != test.clean {
-			t.Errorf("%s: %q", name, made.Parts[0].By)
-		}
-		if info, _ := to.Stat(); !test.clean && made.Map.Mapped() < 35*mib || test.clean && made.Map.Mapped() > 10*mib {
-			t.Errorf("%s: %d bytes are used, in %d", name, made.Map.Mapped(), info.Size())
+		made, _ := written(t, diskOf(t, copied), false)
+		if by := made.Parts[0].By; clean != (by == "the blocks that its file system uses") || clean != (made.Map.Mapped() < 10*mib) {
+			t.Errorf("%s: %q, %d bytes are used", name, by, made.Map.Mapped())
 		}
 	}
 }
 
-// Overlapping partitions are read whole: what one calls free, another may use.
+// Partitions that overlap, or are smaller than their file system, are read whole: what one calls
+// free, another may use.
 func TestOverlap(t *testing.T) {
 	disk := filepath.Join(t.TempDir(), "disk")
 	flashtest.Put(t, disk, strings.Repeat("\xa5", 40*mib))
@@ -171,6 +172,8 @@ func TestOverlap(t *testing.T) {
 	for name, entries := range map[string]string{
 		"alone":   "\x00\x00\x00\x00\x83\x00\x00\x00\x00\x08\x00\x00\x00\xf0\x00\x00",
 		"overlap": "\x00\x00\x00\x00\x83\x00\x00\x00\x00\x08\x00\x00\x00\xf0\x00\x00\x00\x00\x00\x00\x83\x00\x00\x00\x00\xa0\x00\x00\x00\x10\x00\x00",
+		"cut":     "\x00\x00\x00\x00\x83\x00\x00\x00\x00\x08\x00\x00\x00\x50\x00\x00",
+		"below":   "\x00\x00\x00\x00\x83\x00\x00\x00\x00\x04\x00\x00\x00\x10\x00\x00\x00\x00\x00\x00\x83\x00\x00\x00\x00\x08\x00\x00\x00\xf0\x00\x00",
 	} {
 		flashtest.Scribble(t, disk, 446, append(bytes.Repeat([]byte{0}, 64), 0x55, 0xaa))
 		flashtest.Scribble(t, disk, 446, []byte(entries))
