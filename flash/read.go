@@ -150,7 +150,8 @@ func newImageFile(image string) (*device.Pending, error) {
 func dumpTo(ctx context.Context, name string, from dump.Disk, to interface {
 	io.Writer
 	io.WriterAt
-}, pack bool) (made dump.Image, err error) {
+}, pack bool,
+) (made dump.Image, err error) {
 	step := progress.Start(ctx, name, from.SizeBytes, progress.Bytes)
 	made, err = dump.Write(ctx, from, to, pack, step.Add)
 	step.End(plaintext.SizeText(made.Map.Mapped())+" used", err)

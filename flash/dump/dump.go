@@ -55,7 +55,8 @@ const blockBytes = 4096 // of block maps
 func Write(ctx context.Context, disk Disk, to interface {
 	io.Writer
 	io.WriterAt
-}, pack bool, count func(int64)) (Image, error) {
+}, pack bool, count func(int64),
+) (Image, error) {
 	free, parts, err := findFree(ctx, disk)
 	if err != nil {
 		return Image{}, err
