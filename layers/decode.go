@@ -285,8 +285,8 @@ func checkSupported(id string, v *yaml.Value) error {
 	return nil
 }
 
-// chooseCommit sets r's commit, branch, url and tag from its settings, then the first three from an
-// override. With a refspec, kas overrides only the commit. It refuses names like a commit's id.
+// chooseCommit sets r's commit, branch or tag from a refspec in v, which excludes the three, and
+// from an override; with a refspec only the commit, as kas. It refuses names like a commit's id.
 func (p *Project) chooseCommit(r *Repo, v *yaml.Value) error {
 	over := p.merged.Get("overrides", "repos", r.ID)
 	if refspec := p.settingOrDefault(v, "refspec"); refspec != "" {

@@ -24,7 +24,7 @@ func Dump(p Project) ([]byte, error) {
 	return append(notes, p.mergedValue().YAML()...), nil
 }
 
-// DumpJSON returns the project in JSON, as "kas dump --format json" does.
+// DumpJSON returns the project in JSON as "kas dump --format json" does, or as bitbake-setup.
 func DumpJSON(p Project) ([]byte, error) {
 	if p.setup != nil {
 		return p.dumpSetup() // bitbake-setup's files are JSON

@@ -103,7 +103,7 @@ func readHeader(r io.ReaderAt, at, size int64) (Image, error) {
 	return i, nil
 }
 
-// parseHeader decodes a header and names its image. It refuses unknown versions and header sizes.
+// parseHeader decodes a header and names a known image. It refuses unknown versions and sizes.
 func parseHeader(raw [headerBytes]byte) (Image, error) {
 	w0 := binary.LittleEndian.Uint64(raw[0:])
 	w1 := binary.LittleEndian.Uint64(raw[8:])

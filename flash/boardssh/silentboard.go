@@ -176,8 +176,8 @@ func (p *activity) countOwnWork(n int) {
 	p.last = time.Now()
 }
 
-// countOutput counts the writing of n bytes of output as own work until end is called. Less than
-// trickle bytes are no sign of life: a program that prints little is checked like a silent one.
+// countOutput counts the writing of n bytes of output as own work until end is called. Every trickle
+// bytes are a sign of life: a program that prints little is checked like a silent one.
 func (p *activity) countOutput(n int) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -151,8 +151,8 @@ type inputReader struct {
 	real   map[string]string // paths without links
 }
 
-// newInputReader returns a reader that keeps files of the repository root, but not those in the
-// board's folder. used are the paths of the recipes that the build used.
+// newInputReader returns a reader that records files of the repository root, but not those in the
+// board's folder. used has the paths of the recipes that the build used.
 func newInputReader(root, board string, used map[string]bool) *inputReader {
 	r := &inputReader{
 		used: used, known: map[string]bool{}, others: map[string]bool{}, real: map[string]string{},
@@ -239,7 +239,7 @@ func (r *inputReader) addRecipe(c cachedRecipe) error {
 	return nil
 }
 
-// splitChecksums splits a list of a:True b:False. A path may have blanks and colons.
+// splitChecksums splits a list "a:True b:False" into "a:True" and "b:False". Paths may have blanks.
 func splitChecksums(text string) (entries []string) {
 	var entry strings.Builder
 	for _, word := range strings.SplitAfter(text, " ") {

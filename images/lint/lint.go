@@ -49,7 +49,7 @@ const (
 	gccPrefix     = "gcc:"    // a version that there is a recipe for
 )
 
-// Check checks files, given in bitbake's order of reading, and sorts the findings by file and line.
+// Check checks files in bitbake's order of reading, and sorts the findings by this and by line.
 func Check(sources []Source, l Layers) ([]Finding, error) {
 	c := checker{layers: l, branch: l.releaseBranch(), said: map[[2]string]string{}}
 	order := map[string]int{}

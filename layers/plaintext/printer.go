@@ -32,7 +32,7 @@ func (p *Printer) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-// clean returns text as Printable does, on a terminal with this package's colours.
+// clean returns text as Printable does, but lets the package's own colours through on a terminal.
 func (p *Printer) clean(text string) string {
 	if !Colours(p.To) {
 		return Printable(text)

@@ -72,7 +72,7 @@ func (r *Reporter) Close() {
 	r.sink.Close()
 }
 
-// sendEvent passes an event to the sink, in printable text and without the idle step beside it.
+// sendEvent hides "working" and passes an event to the sink, in printable text; not after Close.
 func (r *Reporter) sendEvent(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

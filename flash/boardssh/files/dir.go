@@ -143,7 +143,7 @@ type entry struct {
 	modified time.Time
 }
 
-// planChanges checks the owners, lists both folders, compares digests and fills in the changes.
+// planChanges checks that the owners exist, lists both folders, and fills in what differs.
 func (d *folderUpload) planChanges(ctx context.Context, step *progress.Step) (err error) {
 	step.Detail("looking")
 	if d.want, err = scanFolder(ctx, d.local); err != nil {

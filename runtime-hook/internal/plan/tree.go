@@ -44,7 +44,7 @@ func (t *tree) lstat(p string) (fs.FileInfo, error) {
 	return os.Lstat(t.hostPath(p))
 }
 
-// readlink returns the text of the link at p, "" if p is no link. It watches p.
+// readlink returns the text of the link at p, "" if p is no link. A missing p is an error.
 func (t *tree) readlink(p string) (string, error) {
 	t.watchPath(t.hostPath(p))
 	text, err := os.Readlink(t.hostPath(p))
