@@ -53,7 +53,8 @@ func reading() machine {
 func ExamineToRead(path string) (Device, error) { return reading().examineName(path) }
 
 // ClaimToRead opens d, of ExamineToRead, for reading. Nobody can mount a block device until the file
-// is closed. Unless the device is broken or gone, the error is an ErrRefused.
+// is closed; a virtual disk is not locked. Unless the device is broken or gone, the error is an
+// ErrRefused.
 func ClaimToRead(ctx context.Context, d Device) (*os.File, error) {
 	if d.Kind == File {
 		return os.Open(d.Path)
