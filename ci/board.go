@@ -165,9 +165,9 @@ func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices
 	}
 	receipts, err := flashOwn(ctx, spec, a, devices, how, row)
 	if err != nil {
-		return nil, flash.Fail(spec.Board, devices, err)
+		err = flash.Fail(spec.Board, devices, err, receipts...)
 	}
-	return receipts, nil
+	return receipts, err
 }
 
 // flashOwn writes the image to one disk, with the identity in the file row. It unpacks the image in
@@ -211,7 +211,10 @@ func flashOwn(ctx context.Context, spec images.Spec, a images.Artifact, devices 
 		}
 		return device.Confirm(ctx, []device.Device{d}, how.Yes, how.Confirm)
 	}})
-	if receipt.HostKey = files.HostKey; err == nil && id != nil {
+	if err != nil {
+		return nil, err
+	}
+	if receipt.HostKey = files.HostKey; id != nil {
 		err = id.Pin(spec.Board)
 	}
 	return []flash.Receipt{receipt}, err

@@ -161,8 +161,14 @@ func (p *Plan) fill(row Row) (Config, error) {
 	c := p.config
 	c.DNS, c.User.Keys, c.Files = slices.Clone(c.DNS), append([]string{}, c.User.Keys...), maps.Clone(c.Files)
 	texts := []text{
-		{"hostname", &c.Hostname}, {"address", &c.Address}, {"gateway", &c.Gateway}, {"user.name", &c.User.Name}, {"user.password_hash", &c.User.PasswordHash},
-		{"wifi.ssid", &c.Wifi.SSID}, {"wifi.password", &c.Wifi.Password}, {"wifi.country", &c.Wifi.Country},
+		{"hostname", &c.Hostname},
+		{"address", &c.Address},
+		{"gateway", &c.Gateway},
+		{"user.name", &c.User.Name},
+		{"user.password_hash", &c.User.PasswordHash},
+		{"wifi.ssid", &c.Wifi.SSID},
+		{"wifi.password", &c.Wifi.Password},
+		{"wifi.country", &c.Wifi.Country},
 	}
 	for i := range c.DNS {
 		texts = append(texts, text{"dns", &c.DNS[i]})
