@@ -195,7 +195,7 @@ func TestPlace(t *testing.T) {
 	}
 	flashtest.Detach(t, first)
 	b.wait("a", Empty)
-	first = flashtest.Attach(t, b.file(0))
+	flashtest.Attach(t, b.file(0))
 	if p = b.wait("a", Known); !strings.Contains(p.Text, "again: true") {
 		t.Errorf("the card that came again shows %q", p.Text)
 	}
