@@ -522,3 +522,18 @@ func TestCountsAllWork(t *testing.T) {
 		}
 	}
 }
+
+// Runs that share Sums read back by the first one's, so that other content than that is found.
+func TestSharedSums(t *testing.T) {
+	sums, changed := NewSums(), content()
+	changed[4*mib] ^= 1
+	for i, p := range [][]byte{content(), content(), changed} {
+		g := pack(t, p, "raw")
+		o := g.options()
+		o.Sums, o.Proved = sums, true
+		err := flash(t.Context(), g, target(t, soiled(t, t.TempDir(), diskSize), CopyOptions{}), o)
+		if errors.Is(err, ErrLost) != (i == 2) || err != nil && i < 2 {
+			t.Errorf("run %d = %v; want ErrLost only for the changed image", i, err)
+		}
+	}
+}
