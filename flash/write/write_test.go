@@ -9,13 +9,13 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"slipway/flash/flashtest"
 	"slipway/flash/source"
 	"slipway/images/bmap"
 )
@@ -68,13 +68,7 @@ func attach(t *testing.T, file string, args ...string) string {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for loop devices")
 	}
-	out, err := exec.Command("losetup", append(append([]string{"--find", "--show"}, args...), file)...).CombinedOutput()
-	device := strings.TrimSpace(string(out))
-	if err != nil {
-		t.Skipf("no loop device (Debian package mount): %v: %s", err, device)
-	}
-	t.Cleanup(func() { exec.Command("losetup", "--detach", device).Run() })
-	return device
+	return flashtest.Attach(t, append(args, file)...)
 }
 
 // content is an image: data at its beginning and scattered, zeros inside, a hole at
