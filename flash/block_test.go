@@ -205,6 +205,20 @@ func TestPruneSideBySide(t *testing.T) {
 	}
 }
 
+// A file that another flash is about to rename stays, and one that a killed flash left does not.
+func TestPrunePending(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{".1-killed", "2", "3", ".4-pending"} {
+		flashtest.Put(t, filepath.Join(dir, name), "")
+	}
+	if err := pruneOldest(dir, 2); err != nil {
+		t.Error(err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 2 || left[0].Name() != ".4-pending" || left[1].Name() != "3" {
+		t.Errorf("left: %v; want the pending and the newest one", left)
+	}
+}
+
 func mapOf(t *testing.T, f *os.File) bmap.Map {
 	t.Helper()
 	m, err := bmap.Create(t.Context(), f)

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -184,8 +186,9 @@ func (w *deviceWriter) unfinishedState(err error) string {
 	return w.device.Path + " is not whole: its first and last MiB, with the partition table, are zeroed; " + what + savedText(w.saved)
 }
 
-// keepSaved is for how many flashes Slipway keeps the replaced partition tables.
-const keepSaved = 8
+// keepSaved is for how many flashes Slipway keeps the replaced partition tables. A prepared image is
+// written to up to keepSavedPrepared devices at once, by flashes of one device.
+const keepSaved, keepSavedPrepared = 8, 64
 
 // saveReplaced writes old, the device's bytes at off, to a file in the state folder, adds its path
 // to w.saved, and removes the oldest such files. A user can restore the bytes with dd.
@@ -200,13 +203,21 @@ func (w *deviceWriter) saveReplaced(old []byte, off int64) error {
 		return err
 	}
 	w.saved = append(w.saved, path)
-	return pruneOldest(dir, 2*max(keepSaved, len(w.job.writers)))
+	keep := max(keepSaved, len(w.job.writers))
+	if w.job.options.prepared != nil {
+		keep = keepSavedPrepared
+	}
+	return pruneOldest(dir, 2*keep)
 }
 
 // pruneOldest removes files, whose names begin with the time, until the newest keep are left. A
+// pending file, with a dot before that, may be another flash's, and has its age like the others. A
 // missing file is no error, because another device's flash may prune the folder too.
 func pruneOldest(dir string, keep int) error {
 	entries, err := os.ReadDir(dir)
+	slices.SortFunc(entries, func(a, b os.DirEntry) int {
+		return strings.Compare(strings.TrimPrefix(a.Name(), "."), strings.TrimPrefix(b.Name(), "."))
+	})
 	for i := 0; err == nil && i < len(entries)-keep; i++ {
 		if err = os.Remove(filepath.Join(dir, entries[i].Name())); errors.Is(err, fs.ErrNotExist) {
 			err = nil

@@ -485,6 +485,9 @@ func (j *imageJob) writeOptions() write.Options {
 		Name: j.file.Name(), Remedy: j.fixHint(), Blocks: j.blocks, Size: j.size,
 		Holes: j.options.Holes, Blind: j.options.Blind, Content: j.entries, Proved: j.options.prepared != nil,
 	}
+	if o.Proved {
+		o.Sums = j.options.prepared.sums
+	}
 	for _, part := range j.places {
 		o.Except = append(o.Except, source.Span{Off: part.OffsetBytes, Len: part.SizeBytes})
 	}

@@ -12,6 +12,7 @@ import (
 	"slipway/flash/device"
 	"slipway/flash/probe"
 	"slipway/flash/sealed"
+	"slipway/flash/write"
 	"slipway/images"
 	"slipway/images/bmap"
 	"slipway/layers/progress"
@@ -26,6 +27,7 @@ type Prepared struct {
 	image    provedImage
 	receipt  Receipt // of the unpacked file
 	parts    []probe.Partition
+	sums     *write.Sums
 }
 
 // Prepare verifies the image of o, or else the artifact's, and unpacks it below the folder dir.
@@ -34,14 +36,17 @@ func Prepare(ctx context.Context, spec images.Spec, artifact images.Artifact, di
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	p := &Prepared{spec: spec, artifact: artifact, options: o}
+	p := &Prepared{spec: spec, artifact: artifact, options: o, sums: write.NewSums()}
 	path := filepath.Join(dir, "disk.img")
-	if p.receipt, err = p.unpack(ctx, path); err != nil {
+	blocks, err := p.unpack(ctx, path)
+	if err != nil {
 		return nil, fmt.Errorf("prepare the image of %s: %w", spec.Board, err)
 	}
-	blocks, err := createMap(ctx, path)
-	if err != nil {
-		return nil, err
+	if blocks == nil {
+		p.options.Holes = "" // its zeros are content, and a new map has holes in their places
+		if blocks, err = createMap(ctx, path); err != nil {
+			return nil, err
+		}
 	}
 	f, err := sealed.Open(path)
 	if err != nil {
@@ -61,33 +66,35 @@ func Prepare(ctx context.Context, spec images.Spec, artifact images.Artifact, di
 	return p, err
 }
 
-// unpack writes the image to the new file path, with all proofs of a flash.
-func (p *Prepared) unpack(ctx context.Context, path string) (Receipt, error) {
+// unpack writes the image to the new file path, with all proofs of a flash, and sets p.receipt. It
+// returns the image's block map, by which it was proved, or nil without one.
+func (p *Prepared) unpack(ctx context.Context, path string) (*bmap.Map, error) {
 	spec := p.spec
 	spec.Flash.Kinds = append(slices.Clone(spec.Flash.Kinds), device.File)
 	chosen, err := chooseDevices(spec, p.artifact, []string{device.FilePrefix + path})
 	if err != nil {
-		return Receipt{}, err
+		return nil, err
 	}
 	o := p.options
 	o.DryRun, o.Blind, o.Grow, o.unpack = false, true, false, true // the page cache would be read back
 	r := request{spec: p.spec, artifact: p.artifact, devices: chosen, options: o, other: &otherBoard{board: p.spec.Board, allowed: o.OtherBoard}}
 	j, err := r.openJob(ctx)
 	if err != nil {
-		return Receipt{}, err
+		return nil, err
 	}
 	defer j.close()
 	if err := j.prepare(ctx); err != nil {
-		return Receipt{}, err
+		return nil, err
 	}
 	if err := r.image.admitted.Record(); err != nil {
-		return Receipt{}, err
+		return nil, err
 	}
 	receipts, err := r.other.addTo(r.image.addOrigin(j.writeDevices(ctx)))
 	if err != nil {
-		return Receipt{}, err
+		return nil, err
 	}
-	return receipts[0], nil
+	p.receipt = receipts[0]
+	return j.(*imageJob).blocks, nil // a file's job is one
 }
 
 // createMap returns the block map of the raw image at path.

@@ -1,6 +1,7 @@
 package flash
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -131,5 +132,36 @@ func TestPreparedRefuses(t *testing.T) {
 		if _, err := p.Personal(name, nil); err == nil || !strings.Contains(err.Error(), `"BOOTFS"`) {
 			t.Errorf("Personal(%q) = %v; want an error with the names", name, err)
 		}
+	}
+}
+
+// With --holes=keep only what the image's map leaves out stays on the card. Other zeros are content.
+func TestPreparedKeepsHoles(t *testing.T) {
+	a, path := artifact(t), cardImage(t)
+	for _, mapped := range []bool{false, true} {
+		o := Options{Image: path, OtherBoard: true, Holes: write.Keep}
+		if mapped {
+			f := flashtest.Open(t, path, os.O_RDONLY)
+			o.BlockMap = filepath.Join(t.TempDir(), "card.bmap")
+			m, text := mapOf(t, f), new(bytes.Buffer)
+			if _, err := m.WriteTo(text); err != nil {
+				t.Fatal(err)
+			}
+			flashtest.Put(t, o.BlockMap, text.String())
+		}
+		p, err := Prepare(t.Context(), spec, a, t.TempDir(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		card, _ := flashtest.Loop(t, deviceSize)
+		if _, err := p.Write(t.Context(), card, PreparedOptions{Meant: func(device.Device) error { return nil }}); err != nil {
+			t.Fatal(err)
+		}
+		want := make([]byte, ownSize)
+		if mapped {
+			want = bytes.Repeat([]byte{0xa5}, ownSize)
+		}
+		same(t, fmt.Sprintf("the empty partition, with a map: %v", mapped), read(t, card)[ownStart:ownStart+ownSize], want)
 	}
 }

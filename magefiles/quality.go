@@ -79,7 +79,7 @@ func benchCommand() *commands.Command {
 	c.OneOf(bench.Areas())
 	c.Long = `The last line holds the ratios as name=value.
 
-flash, hook and layers need root. flash takes half an hour and an idle machine.
+flash, hook, layers and place need root. flash takes half an hour and an idle machine.
 --rounds, --only and --mib make a part of it.
 
 store needs oras. It pushes 1 GiB and pulls it, and counts the bytes.`
@@ -88,9 +88,9 @@ go tool mage bench flash --rounds=1 --mib=256 --only=raw
 go tool mage bench deploy --only="plain (ours|scp)"
 git worktree add ../earlier HEAD~20
 go tool mage bench hook --before=../earlier`
-	rounds := c.Number("rounds", 0, 1, "how often each is measured; 5 if not given, 30 for hook, 3 for layers and store")
+	rounds := c.Number("rounds", 0, 1, "how often each is measured; 5 if not given, 30 for hook, 3 for layers, place and store")
 	only := c.Text("only=PATTERN", "", "only what matches this pattern")
-	mib := c.Number("mib", 0, 1, "the size of the image of flash, the file of deploy or the artifact of store")
+	mib := c.Number("mib", 0, 1, "the size of the image of flash and place, the file of deploy or the artifact of store")
 	before := c.Text("before=FOLDER", "", "measure an earlier commit too, of which FOLDER is a checkout: deploy, flash, hook, layers")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
 		return bench.Run(ctx, os.Stdout, words[0], bench.Options{Rounds: *rounds, Only: *only, MiB: *mib, Before: *before})

@@ -54,7 +54,7 @@ func TestOpenersAskNoServer(t *testing.T) {
 		t.Skipf("cannot mount FUSE here: %v", err)
 	}
 	t.Cleanup(func() {
-		unix.Unmount(dir, unix.MNT_DETACH)
+		unix.Unmount(dir, unix.MNT_FORCE|unix.MNT_DETACH)
 		server.Wait()
 	})
 	f, err := os.Open(filepath.Join(dir, "open"))

@@ -123,9 +123,10 @@ func (f *faulty) device(t *testing.T) string {
 	if err != nil {
 		t.Skipf("cannot mount FUSE here: %v", err)
 	}
-	// What still has the file open, as udev may, keeps it to its own end.
+	// By force, since a mount namespace that began meanwhile has the mount too: the server would wait
+	// for its end, which takes minutes if somebody builds a Debian root. udev may have the file open.
 	t.Cleanup(func() {
-		unix.Unmount(dir, unix.MNT_DETACH)
+		unix.Unmount(dir, unix.MNT_FORCE|unix.MNT_DETACH)
 		server.Wait()
 	})
 	return attach(t, filepath.Join(dir, "device"))

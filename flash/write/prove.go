@@ -46,7 +46,7 @@ type hashTask struct {
 
 // prover verifies the image by its map's digests, or computes the SHA-256 of an image without a
 // map. It also computes a sum of each written part for the read-back. The sums have a new seed in
-// each run, and are several times faster than digests.
+// each run, unless runs share Options.Sums, and are several times faster than digests.
 type prover struct {
 	Options
 	ranges []source.Span
@@ -58,7 +58,10 @@ type prover struct {
 
 // newProver returns a prover with empty queues. It starts no hasher.
 func newProver(o Options, ranges []source.Span) *prover {
-	p := &prover{Options: o, ranges: ranges, seed: maphash.MakeSeed(), whole: sha256.New()}
+	if o.Sums == nil {
+		o.Sums = NewSums()
+	}
+	p := &prover{Options: o, ranges: ranges, seed: o.Sums.seed, whole: sha256.New()}
 	for i := range p.tasks {
 		p.tasks[i] = make(chan hashTask, queued)
 	}
@@ -85,8 +88,10 @@ func (p *prover) runHasher(tasks chan hashTask) (err error) {
 // hashPart sums a part, or adds a span to digest, and at the end of a range checks and counts that.
 func (p *prover) hashPart(t hashTask, digest hash.Hash) error {
 	if t.sum != nil {
-		t.sum.sum = maphash.Bytes(p.seed, t.data)
-		t.sum.first = maphash.Bytes(p.seed, t.data[:min(sampleBytes, len(t.data))])
+		t.sum.once.Do(func() {
+			t.sum.sum = maphash.Bytes(p.seed, t.data)
+			t.sum.first = maphash.Bytes(p.seed, t.data[:min(sampleBytes, len(t.data))])
+		})
 		return nil
 	}
 	digest.Write(t.data)
@@ -179,8 +184,28 @@ var zeros = sync.OnceValue(func() []byte { return source.Buffer(pieceBytes) })
 type part struct {
 	image  int64 // offset in the image
 	length int32
+	once   sync.Once // for the sums
 	sum    uint64
 	first  uint64 // the sum of its first block
 }
 
-func (p part) span() source.Span { return source.Span{Off: p.image, Len: int64(p.length)} }
+// Sums keeps the parts of an image with their sums for the runs that write it, also at once, so that
+// only the first to need a sum computes it. All of them must write the same image.
+type Sums struct {
+	seed  maphash.Seed
+	parts sync.Map // *part by its span
+}
+
+// NewSums returns Sums with a new random seed.
+func NewSums() *Sums { return &Sums{seed: maphash.MakeSeed()} }
+
+// part returns the image's part of a span, which runs share.
+func (s *Sums) part(span source.Span) *part {
+	if p, found := s.parts.Load(span); found {
+		return p.(*part)
+	}
+	p, _ := s.parts.LoadOrStore(span, &part{image: span.Off, length: int32(span.Len)})
+	return p.(*part)
+}
+
+func (p *part) span() source.Span { return source.Span{Off: p.image, Len: int64(p.length)} }

@@ -38,6 +38,7 @@ type Options struct {
 	Holes   string        // "" is Zero
 	Content []source.Span // of the image, ascending: their holes are zeroed, also with Keep
 	Blind   bool          // nothing is read back
+	Sums    *Sums         // of the image, for all runs that write it; nil: for this run
 	Proved  bool          // the image is proved already, and its source returns nothing else: no digests
 }
 
@@ -276,7 +277,7 @@ func (r *run) dispatchZeros(ctx context.Context, s source.Span) error {
 
 // dispatchData records a part of the image, queues it for summing unless Blind, and to each copy.
 func (r *run) dispatchData(ctx context.Context, from *sharedPiece, data []byte, s source.Span) error {
-	i, p := len(r.parts), &part{image: s.Off, length: int32(s.Len)}
+	i, p := len(r.parts), r.prover.Sums.part(s)
 	r.parts = append(r.parts, p)
 	if !r.Blind {
 		if err := r.prover.sumPart(ctx, from, data, p); err != nil {

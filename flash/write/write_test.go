@@ -9,13 +9,13 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"slipway/flash/flashtest"
 	"slipway/flash/source"
 	"slipway/images/bmap"
 )
@@ -68,13 +68,7 @@ func attach(t *testing.T, file string, args ...string) string {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for loop devices")
 	}
-	out, err := exec.Command("losetup", append(append([]string{"--find", "--show"}, args...), file)...).CombinedOutput()
-	device := strings.TrimSpace(string(out))
-	if err != nil {
-		t.Skipf("no loop device (Debian package mount): %v: %s", err, device)
-	}
-	t.Cleanup(func() { exec.Command("losetup", "--detach", device).Run() })
-	return device
+	return flashtest.Attach(t, append(args, file)...)
 }
 
 // content is an image: data at its beginning and scattered, zeros inside, a hole at
@@ -519,6 +513,21 @@ func TestCountsAllWork(t *testing.T) {
 			if r := c.Result(); !blind && (total == 0 || total > r.Verified) {
 				t.Errorf("it says that it reads %d bytes back, and verified %d", total, r.Verified)
 			}
+		}
+	}
+}
+
+// Runs that share Sums read back by the first one's, so that other content than that is found.
+func TestSharedSums(t *testing.T) {
+	sums, changed := NewSums(), content()
+	changed[4*mib] ^= 1
+	for i, p := range [][]byte{content(), content(), changed} {
+		g := pack(t, p, "raw")
+		o := g.options()
+		o.Sums, o.Proved = sums, true
+		err := flash(t.Context(), g, target(t, soiled(t, t.TempDir(), diskSize), CopyOptions{}), o)
+		if errors.Is(err, ErrLost) != (i == 2) || err != nil && i < 2 {
+			t.Errorf("run %d = %v; want ErrLost only for the changed image", i, err)
 		}
 	}
 }

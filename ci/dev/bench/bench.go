@@ -48,7 +48,7 @@ type area struct {
 	ratios      []ratio
 }
 
-var areas = map[string]area{"deploy": deploy, "flash": flash, "hook": hook, "layers": layers, "store": store}
+var areas = map[string]area{"deploy": deploy, "flash": flash, "hook": hook, "layers": layers, "place": newPlace(), "store": store}
 
 // Areas returns the names that Run accepts.
 func Areas() []string { return slices.Sorted(maps.Keys(areas)) }

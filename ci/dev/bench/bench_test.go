@@ -164,16 +164,17 @@ func TestRatios(t *testing.T) {
 		return all
 	}
 	rows := []row{
-		{"plain", times(1, 2, 3), times(1, 1, 1), 0},
-		{"ours", times(3, 4, 5), times(2, 2, 2), 10},
-		{"peer", times(9, 12, 11), times(4, 4, 4), 15},
-		{"slow peer", times(99, 99, 99), times(3, 3, 3), 0},
+		{"plain", times(1, 2, 3), times(1, 1, 1), 0, 0},
+		{"ours", times(3, 4, 5), times(2, 2, 2), 10, 0},
+		{"peer", times(9, 12, 11), times(4, 4, 4), 15, 0},
+		{"slow peer", times(99, 99, 99), times(3, 3, 3), 0, 0},
 	}
 	var out strings.Builder
 	s := &session{w: &out, area: area{ratios: []ratio{
 		{name: "a", over: "peer", under: "ours"},
 		{name: "best", over: "slow peer|peer|absent", under: "ours"},
 		{name: "added", over: "peer", under: "ours", base: "plain"},
+		{name: "once", over: "peer", under: "ours", base: "plain", baseOver: true},
 		{name: "cpu", over: "peer", under: "ours", base: "plain", of: processorSeconds},
 		{name: "bytes", over: "peer", under: "ours", of: lineBytes},
 		{name: "absent1", over: "absent", under: "ours"},
@@ -182,7 +183,7 @@ func TestRatios(t *testing.T) {
 	}}}
 	err := s.print(rows, "mb=7.00")
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if want := "a=2.75 best=2.75 added=4.00 cpu=3.00 bytes=1.50 mb=7.00"; err != nil || lines[len(lines)-1] != want || len(lines) != 6 {
+	if want := "a=2.75 best=2.75 added=4.00 once=2.00 cpu=3.00 bytes=1.50 mb=7.00"; err != nil || lines[len(lines)-1] != want || len(lines) != 6 {
 		t.Errorf("print wrote\n%s\n%v; want a row for each variant, then %s", out.String(), err, want)
 	}
 }
@@ -302,7 +303,7 @@ func TestDevice(t *testing.T) {
 	must("check")
 }
 
-// The measurements of two areas, with small files.
+// The measurements of some areas, with small files.
 func TestAreas(t *testing.T) {
 	needRoot(t)
 	t.Chdir("../../..")
@@ -312,6 +313,9 @@ func TestAreas(t *testing.T) {
 		want    []string
 	}{
 		{"flash", Options{Rounds: 1, MiB: 16, Only: `^(ours|bmaptool) raw$`}, []string{"raw=", "peak_rss_mb="}},
+		{"place", Options{Rounds: 1, MiB: 8, Only: `^(ours (2|8|prepared|8 and slow)|(bmaptool|tee|limit read back) 2)$`}, []string{
+			"bmaptool_over_ours_2=", "cpu_tee_over_ours_2=", "ours_over_limit_2=", "beside_slow_over_alone=",
+		}},
 		{"deploy", Options{Rounds: 1, MiB: 2, Only: "^(plain ours|plain sftp|plain ssh cat|far ours|far rsync -W)$"}, []string{"plain_best_over_ours=", "far_best_single_over_ours="}},
 	} {
 		var out bytes.Buffer

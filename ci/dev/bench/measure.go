@@ -7,11 +7,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
 
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 	"slipway/layers/run"
 )
@@ -25,6 +27,7 @@ type variant struct {
 	ours    bool   // it needs the program, although the command does not name it
 	prepare string // the script's verb and its arguments; not timed
 	check   string // of the result, in the round that is not counted
+	copies  int    // of the data that the word mapped has the bytes of, for a column of MB/s
 
 	program string // the one to measure, of this checkout or of the earlier one
 	first   bool   // in the round that is not counted
@@ -35,6 +38,7 @@ type row struct {
 	name      string
 	wall, cpu []time.Duration
 	bytes     int64 // on the line, in the last round
+	copies    int
 }
 
 // measureVariants runs all variants in rounds, after one round that is not counted. Each round has
@@ -56,7 +60,7 @@ func (s *session) measureVariants(ctx context.Context) (rows []row, err error) {
 		}
 		for _, i := range order {
 			step.Detail(variants[i].name)
-			rows[i].name = variants[i].name
+			rows[i].name, rows[i].copies = variants[i].name, variants[i].copies
 			variants[i].first = round == 0
 			if err := s.measureOnce(ctx, &rows[i], variants[i]); err != nil {
 				return nil, fmt.Errorf("%s, round %d: %w", variants[i].name, round, err)
@@ -119,11 +123,12 @@ func median[T time.Duration | float64](values []T) T {
 }
 
 // ratio is a figure of the last line: the time of row over divided by that of row under. If base is
-// set, the time of row base is first subtracted from both, round by round.
+// set, the time of row base is first subtracted from both (with baseOver from over), round by round.
 type ratio struct {
 	name        string
 	over, under string // of several names, with | between them, the fastest row counts
 	base        string
+	baseOver    bool                // base is subtracted only from over
 	of          func(row) []float64 // what is compared, if not the elapsed times
 }
 
@@ -141,10 +146,10 @@ func seconds(times []time.Duration) (all []float64) {
 // value returns the ratio of medians, and false if one of its rows was not measured. Of several
 // names the fastest row counts, and the times of base are subtracted.
 func (r ratio) value(rows []row) (float64, bool) {
-	find := func(names string) (fastest float64, found bool) {
+	find := func(names, base string) (fastest float64, found bool) {
 		for name := range strings.SplitSeq(names, "|") {
 			added := r.values(rows, name)
-			for i, t := range r.values(rows, r.base) {
+			for i, t := range r.values(rows, base) {
 				if i < len(added) {
 					added[i] -= t
 				}
@@ -155,8 +160,8 @@ func (r ratio) value(rows []row) (float64, bool) {
 		}
 		return fastest, found
 	}
-	over, ok1 := find(r.over)
-	under, ok2 := find(r.under)
+	over, ok1 := find(r.over, r.base)
+	under, ok2 := find(r.under, plaintext.Either(r.baseOver, "", r.base))
 	return over / under, ok1 && ok2 && (r.base == "" || r.values(rows, r.base) != nil)
 }
 
@@ -183,10 +188,12 @@ func (s *session) print(rows []row, figures ...string) error {
 		}
 	}
 	tw := tabwriter.NewWriter(s.w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "variant\tmedian ms\tmin ms\tmax ms\tcpu ms\tn\t")
+	fmt.Fprintln(tw, "variant\tmedian ms\tmin ms\tmax ms\tcpu ms\tn\t"+plaintext.Either(s.words["mapped"] != "", "MB/s\t", ""))
+	mapped, _ := strconv.ParseFloat(s.words["mapped"], 64)
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	for _, r := range rows {
-		fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%.1f\t%.1f\t%d\t\n", r.name, ms(median(r.wall)), ms(slices.Min(r.wall)), ms(slices.Max(r.wall)), ms(median(r.cpu)), len(r.wall))
+		fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%.1f\t%.1f\t%d\t", r.name, ms(median(r.wall)), ms(slices.Min(r.wall)), ms(slices.Max(r.wall)), ms(median(r.cpu)), len(r.wall))
+		fmt.Fprintln(tw, plaintext.Either(r.copies > 0, fmt.Sprintf("%.0f\t", float64(r.copies)*mapped/1e6/median(r.wall).Seconds()), ""))
 	}
 	if err := tw.Flush(); err != nil {
 		return err

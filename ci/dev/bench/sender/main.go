@@ -1,7 +1,9 @@
 // Sender sends and receives data for bench; nothing else uses it. "sender PORT KNOWN KEY FROM TO"
 // sends a file to an SSH server, as Slipway does. "sender device DEVICE MAP" writes data to all
 // mapped blocks of a device, two parts at a time: the limit for programs that write an image with
-// this block map. "sender serve PORT FOLDER" takes and gives files by HTTP, without digests.
+// this block map. "sender twice DEVICE MAP" also reads each part. "sender place COUNT MAP IMAGE
+// DEVICE..." and "sender tee IMAGE DEVICE..." write a zst image to devices, all at once. "sender
+// serve PORT FOLDER" takes and gives files by HTTP, without digests.
 package main
 
 import (
@@ -12,16 +14,21 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"slipway/flash"
 	"slipway/flash/boardssh"
 	"slipway/flash/boardssh/files"
+	"slipway/flash/device"
 	"slipway/flash/source"
 	"slipway/flash/write"
+	"slipway/images"
 	"slipway/images/bmap"
 )
 
@@ -36,8 +43,12 @@ func main() {
 // send sends a file by SSH, or by args[0] writes a device or serves a folder: see package's doc.
 func send(ctx context.Context, args []string) error {
 	switch {
-	case len(args) == 3 && args[0] == "device":
-		return writeMapped(args[1], args[2])
+	case len(args) == 3 && (args[0] == "device" || args[0] == "twice"):
+		return writeMapped(args[1], args[2], args[0] == "twice")
+	case len(args) > 3 && args[0] == "place":
+		return writePrepared(ctx, args[1], args[2], args[3], args[4:])
+	case len(args) > 2 && args[0] == "tee":
+		return writeByTee(args[1], args[2:])
 	case len(args) == 3 && args[0] == "serve":
 		return http.ListenAndServe("127.0.0.1:"+args[1], folder(args[2]))
 	case len(args) != 5:
@@ -78,7 +89,8 @@ func (f folder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 const partBytes = 1 << 20
 
 // writeMapped writes the same random MiB to all mapped parts of a device, two at a time, and syncs.
-func writeMapped(device, mapFile string) error {
+// With back it reads each part once it is written, over the same MiB.
+func writeMapped(name, mapFile string, back bool) error {
 	text, err := os.Open(mapFile)
 	if err != nil {
 		return err
@@ -87,7 +99,7 @@ func writeMapped(device, mapFile string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(device, os.O_RDWR|unix.O_DIRECT, 0)
+	f, err := os.OpenFile(name, os.O_RDWR|unix.O_DIRECT, 0)
 	if err != nil {
 		return err
 	}
@@ -103,11 +115,69 @@ func writeMapped(device, mapFile string) error {
 		first, length := blocks.Span(r)
 		for off := first; off < first+length; off += partBytes {
 			g.Go(func() error {
-				_, err := d.WriteAt(data[:min(first+length-off, partBytes)], off)
+				part := data[:min(first+length-off, partBytes)]
+				_, err := d.WriteAt(part, off)
+				if err == nil && back {
+					_, err = d.ReadAt(part, off)
+				}
 				return err
 			})
 		}
 	}
 	defer d.Close()
 	return errors.Join(g.Wait(), d.Sync())
+}
+
+// writePrepared prepares an image and writes it to all devices at once. When so many as count are
+// whole, it stops writing to the others, and keeps in a file beside the image how many ms that took.
+func writePrepared(ctx context.Context, count, blocks, path string, devices []string) error {
+	n, err := strconv.Atoi(count)
+	spec := images.Spec{Board: "bench", Flash: images.Flash{Kinds: []string{device.File, device.Block}}}
+	err = errors.Join(err, os.Setenv("XDG_STATE_HOME", filepath.Dir(path))) // of receipts
+	p, prepareErr := flash.Prepare(ctx, spec, images.Artifact{Board: spec.Board}, filepath.Dir(path), flash.Options{Image: path, BlockMap: blocks, OtherBoard: true, Raw: true})
+	if err = errors.Join(err, prepareErr); err != nil {
+		return err
+	}
+	began, done := time.Now(), make(chan error, len(devices))
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	for _, name := range devices {
+		go func() {
+			_, err := p.Write(ctx, name, flash.PreparedOptions{Meant: func(device.Device) error { return nil }})
+			done <- err
+		}()
+	}
+	for range n {
+		err = errors.Join(err, <-done)
+	}
+	took := fmt.Appendln(nil, time.Since(began).Milliseconds())
+	stop()
+	for range len(devices) - n {
+		<-done
+	}
+	return errors.Join(err, p.Close(), os.WriteFile(fmt.Sprintf("%s.%d.%d", path, len(devices), began.UnixNano()), took, 0o600))
+}
+
+// writeByTee has zstd unpack an image once into tee, which gives it to a dd for each device.
+func writeByTee(path string, devices []string) (err error) {
+	zstd, tee := exec.Command("zstd", "-dcq", path), exec.Command("tee")
+	tee.Stdin, err = zstd.StdoutPipe()
+	programs := []*exec.Cmd{tee, zstd}
+	for i, name := range devices {
+		dd := exec.Command("dd", "of="+name, "bs=4M", "iflag=fullblock", "oflag=direct", "conv=fsync", "status=none")
+		in, _ := dd.StdinPipe() // if it fails, tee cannot be started
+		to, _ := in.(*os.File)
+		tee.Args, tee.ExtraFiles, programs = append(tee.Args, fmt.Sprint("/dev/fd/", 3+i)), append(tee.ExtraFiles, to), append(programs, dd)
+	}
+	for _, c := range programs {
+		c.Stderr = os.Stderr
+		err = errors.Join(err, c.Start())
+	}
+	for _, to := range tee.ExtraFiles {
+		to.Close() // so that the end of tee is that of each dd's input
+	}
+	for _, c := range programs {
+		err = errors.Join(err, c.Wait())
+	}
+	return err
 }
