@@ -33,7 +33,7 @@ const (
 	fatSize   = 4 * mib
 )
 
-var spec = images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.File, device.Block}}}
+var spec = images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.Block}}}
 
 // bench is a place of a test: an image, ports with loop devices, and what the screen showed last.
 type bench struct {
