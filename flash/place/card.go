@@ -229,7 +229,7 @@ func (p *Place) prove(d, seen device.Device, port string) (stamp, before string,
 	}
 	stamp = write.ReadStamp(f)
 	f.Close()
-	e, own := p.record.find(stamp, ownSerial(d))
+	e, own := p.record.find(Entry{Device: d, Serial: ownSerial(d), Stamp: stamp}.card())
 	what := p.image.OtherContent(d)
 	switch {
 	case own && e.Stamp == stamp && e.Verdict == string(Pass) && what == "" && d.Table != "" && !p.config.Again:
