@@ -7,9 +7,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"slipway/ci/report"
 	"slipway/flash"
+	"slipway/flash/device"
 	"slipway/flash/place"
 	"slipway/images"
 	"slipway/layers/plaintext"
@@ -37,6 +39,7 @@ func Place(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	if err != nil {
 		return err
 	}
+	device.LockPatience = time.Minute // a busy machine's udev looks at 8 new cards for more than 3 seconds
 	c.Image = how.Image
 	p := place.Options{Count: o.Count, Now: o.Now, Flash: flash.Options{OtherBoard: o.OtherBoard}}
 	if _, err := a.Partition("data"); err == nil && c.Image == "" {

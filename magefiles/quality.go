@@ -107,17 +107,22 @@ func soakCommand() *commands.Command {
 hook, which needs root, starts containers that get a board's files. None may fail, and nothing
 may be left of them.
 
+place has a flashing place in a virtual machine write cards. QEMU plugs them in and out. Some have
+faults. The place is killed, and the machine's power is cut once.
+
 update updates a virtual board again and again, and cuts its connection and its power
 meanwhile. An update takes minutes there.`
 	c.Example = `go tool mage soak layers
 go tool mage soak layers --kills=200 --seed=7
 go tool mage soak hook
+go tool mage soak place --cards=200
 go tool mage soak update --kills=30`
 	kills := c.Number("kills", 50, 0, "how many; 50 if not given")
 	seed := c.Number("seed", rand.Int(), 0, "where the moments come from; one that is printed if not given")
 	containers := c.Number("containers", 2000, 1, "how many hook starts one after another; 2000 if not given")
+	cards := c.Number("cards", 200, 1, "how many a flashing place writes; 200 if not given")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
-		options := soak.Options{Kills: *kills, Seed: uint64(*seed), Containers: *containers}
+		options := soak.Options{Kills: *kills, Seed: uint64(*seed), Containers: *containers, Cards: *cards}
 		return soak.Run(ctx, os.Stdout, words[0], options)
 	})
 	return c

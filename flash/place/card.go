@@ -229,15 +229,15 @@ func (p *Place) prove(d, seen device.Device, port string) (stamp, before string,
 	}
 	stamp = write.ReadStamp(f)
 	f.Close()
-	e, own := p.record.find(stamp, ownSerial(d))
+	e, own := p.record.find(Entry{Device: d, Serial: ownSerial(d), Stamp: stamp}.card())
 	what := p.image.OtherContent(d)
 	switch {
 	case own && e.Stamp == stamp && e.Verdict == string(Pass) && what == "" && d.Table != "" && !p.config.Again:
 		return stamp, "", knownCard{e}
+	case what != "" && !p.config.Overwrite: // also on a card that this place made, or that has its serial
+		return "", "", refusal{fmt.Errorf("it holds something else: %s; overwrite: true in place.yml allows that", what)}
 	case own:
 		return stamp, e.madeText(), nil
-	case what != "" && !p.config.Overwrite:
-		return "", "", refusal{fmt.Errorf("it holds something else: %s; overwrite: true in place.yml allows that", what)}
 	}
 	return stamp, "", nil
 }

@@ -33,7 +33,7 @@ const (
 	fatSize   = 4 * mib
 )
 
-var spec = images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.File, device.Block}}}
+var spec = images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.Block}}}
 
 // bench is a place of a test: an image, ports with loop devices, and what the screen showed last.
 type bench struct {
@@ -284,6 +284,26 @@ func (b *bench) hostOf(port int) string {
 	}
 	_, host, _ := strings.Cut(string(out), "local-hostname: ")
 	return strings.Trim(strings.TrimSpace(plaintext.FirstLine(host)), `"'`)
+}
+
+// A card that this place made, and that has another product by now, is refused. Its stamp is left.
+func TestPlaceOtherUseOfACard(t *testing.T) {
+	needRoot(t)
+	b := newBench(t, 1, "again: true\n")
+	b.run(Options{})
+	card := b.plug(0, cardSize, nil)
+	b.wait("a", Pass)
+	flashtest.Detach(t, card)
+	b.wait("a", Empty)
+	cmd := exec.Command("/sbin/sfdisk", "--quiet", "--wipe=never", b.file(0))
+	cmd.Stdin = strings.NewReader("label: gpt\nname=photos, start=10240\n")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	flashtest.Attach(t, b.file(0))
+	if p := b.wait("a", Refused); !strings.Contains(p.Text, "it holds something else") {
+		t.Errorf("the card with another product shows %q", p.Text)
+	}
 }
 
 // Each card gets a row of its own. The same card gets its own row again, and without a free row the

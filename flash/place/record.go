@@ -120,22 +120,25 @@ func (r *record) note(e Entry) error {
 	if r.claims != nil && e.Row != "" {
 		r.claims.Note(identity.Claim{Row: identity.Row{Key: e.Row}, Card: e.card(), Time: e.Began})
 	}
-	for _, key := range []string{"serial " + e.Serial, "stamp " + e.Stamp} {
-		if !strings.HasSuffix(key, " ") {
-			r.known[key] = e
-		}
+	if c := e.card(); c.Serial != "" {
+		r.known["serial "+c.Serial+" "+c.Medium] = e
+	}
+	if e.Stamp != "" {
+		r.known["stamp "+e.Stamp] = e
 	}
 	return nil
 }
 
-// find returns the last entry by which this place made, or completed, a card with the stamp, or else
-// with the serial.
-func (r *record) find(stamp, serial string) (e Entry, found bool) {
+// find returns the last entry by which this place made, or completed, a card with the stamp of c, or
+// else with the serial and medium. The stamp is a copy's if the serial or medium is another one.
+func (r *record) find(c identity.Card) (e Entry, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e, found = r.known["stamp "+stamp]; !found {
-		e, found = r.known["serial "+serial]
+	e, found = r.known["stamp "+c.Stamp]
+	if found && (c.Serial == "" || e.Serial == "" || e.Serial == c.Serial && e.card().Medium == c.Medium) {
+		return e, true
 	}
+	e, found = r.known["serial "+c.Serial+" "+c.Medium]
 	return e, found
 }
 

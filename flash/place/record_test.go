@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"slipway/flash/device"
 	"slipway/flash/flashtest"
 	"slipway/flash/identity"
 )
@@ -118,5 +119,29 @@ func TestTakeOutlivesAPowerCut(t *testing.T) {
 	}
 	if again, err := rows.Reserve(identity.Card{Port: "mmc1", Stamp: e.Stamp}); err != nil || again.Row.Key != "cam-1" {
 		t.Errorf("after the power cut the same card got %+v, %v; want cam-1", again, err)
+	}
+}
+
+// Makers give many cards one serial, and people copy whole cards.
+func TestRecordFindsTheCard(t *testing.T) {
+	r, _ := openRows(t, filepath.Join(t.TempDir(), "record"), planOf(t, 1))
+	t.Cleanup(func() { _ = r.close() })
+	if err := r.take(&Entry{Port: "mmc0", Serial: "0xdeadbeef", Stamp: "5", Device: device.Device{Model: "QEMU!", SizeBytes: mib}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		card identity.Card
+		want bool
+	}{
+		{identity.Card{Serial: "0xdeadbeef", Medium: "QEMU! 1048576"}, true},
+		{identity.Card{Serial: "0xdeadbeef", Medium: "QEMU! 1048576", Stamp: "5"}, true},
+		{identity.Card{Stamp: "5"}, true}, // in a reader
+		{identity.Card{Serial: "0xdeadbeef", Medium: "QEMU! 2097152"}, false},
+		{identity.Card{Serial: "0x1", Medium: "QEMU! 1048576", Stamp: "5"}, false},
+		{identity.Card{}, false},
+	} {
+		if e, found := r.find(test.card); found != test.want {
+			t.Errorf("find(%+v) = %+v, %v; want %v", test.card, e, found, test.want)
+		}
 	}
 }

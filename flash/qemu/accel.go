@@ -31,10 +31,10 @@ const kvmTrial = 3 * time.Second
 // trialAge is how long a failed test of KVM is cached. A busy machine can make a test fail.
 const trialAge = 24 * time.Hour
 
-// chooseAccelerator returns KVM if it can run this board, else TCG. It tests KVM once and caches
+// ChooseAccelerator returns KVM if it can run this board, else TCG. It tests KVM once and caches
 // the result in a file. It returns TCG for boards other than PCs, because only a PC's firmware
 // prints early enough for the test. The note explains a failed test.
-func chooseAccelerator(ctx context.Context, spec images.Spec) (accel, note string) {
+func ChooseAccelerator(ctx context.Context, spec images.Spec) (accel, note string) {
 	if spec.Machine.Type != "pc" || runtime.GOARCH != spec.Arch || unix.Access("/dev/kvm", unix.R_OK|unix.W_OK) != nil {
 		return TCG, ""
 	}

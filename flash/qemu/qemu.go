@@ -63,7 +63,7 @@ func Start(ctx context.Context, spec images.Spec, dir string, detach bool) (*VM,
 	if !errors.Is(err, ErrOff) {
 		return nil, err
 	}
-	accel, note := chooseAccelerator(ctx, spec)
+	accel, note := ChooseAccelerator(ctx, spec)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

@@ -34,9 +34,7 @@ func Flash(ctx context.Context, w io.Writer, dir string, opt Options) (err error
 	if os.Geteuid() != 0 {
 		return errors.New("it needs root, for a loop device")
 	}
-	spec, err := images.First("is flashed by a card, and accepts unsigned images", func(spec images.Spec) bool {
-		return spec.Machine == nil && spec.Flash.Signers == "" && slices.Contains(spec.Flash.Kinds, device.Block)
-	})
+	spec, err := cardBoard()
 	if err != nil {
 		return err
 	}
@@ -58,6 +56,13 @@ func Flash(ctx context.Context, w io.Writer, dir string, opt Options) (err error
 		Begin: s.beginRound, Interrupt: true, Killed: s.checkDevice,
 		State: func(context.Context) (string, error) { return s.checkDevice(true) },
 	}, len(s.images), opt)
+}
+
+// cardBoard returns a board that is flashed by a card, and accepts unsigned images.
+func cardBoard() (images.Spec, error) {
+	return images.First("is flashed by a card, and accepts unsigned images", func(spec images.Spec) bool {
+		return spec.Machine == nil && spec.Flash.Signers == "" && slices.Contains(spec.Flash.Kinds, device.Block)
+	})
 }
 
 type soakedFlash struct {
@@ -87,23 +92,28 @@ func (s *soakedFlash) beginRound(ctx context.Context, round int) (err error) {
 		return err
 	}
 	s.now = s.images[round]
-	f, err := os.Create(filepath.Join(s.dir, "disk.img"))
+	return saveImage(ctx, s.dir, fmt.Sprint(round), s.now)
+}
+
+// saveImage writes an artifact with an image and its block map to dir, whose name is the board's.
+func saveImage(ctx context.Context, dir, key string, image []byte) error {
+	f, err := os.Create(filepath.Join(dir, "disk.img"))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	_, writeErr := f.Write(s.now)
+	_, writeErr := f.Write(image)
 	m, err := bmap.Create(ctx, f)
 	var blocks bytes.Buffer
 	_, mapErr := m.WriteTo(&blocks)
-	if err := errors.Join(writeErr, err, mapErr, os.WriteFile(filepath.Join(s.dir, "disk.bmap"), blocks.Bytes(), 0o644)); err != nil {
+	if err := errors.Join(writeErr, err, mapErr, os.WriteFile(filepath.Join(dir, "disk.bmap"), blocks.Bytes(), 0o644)); err != nil {
 		return err
 	}
-	a := images.Artifact{Board: filepath.Base(s.dir), Key: fmt.Sprint(round), Files: []images.File{
-		{Kind: images.DiskImage, Name: "disk.img", SizeBytes: int64(len(s.now)), SHA256: fmt.Sprintf("%x", sha256.Sum256(s.now))},
+	a := images.Artifact{Board: filepath.Base(dir), Key: key, Files: []images.File{
+		{Kind: images.DiskImage, Name: "disk.img", SizeBytes: int64(len(image)), SHA256: fmt.Sprintf("%x", sha256.Sum256(image))},
 		{Kind: images.BlockMap, Name: "disk.bmap", SizeBytes: int64(blocks.Len()), SHA256: fmt.Sprintf("%x", sha256.Sum256(blocks.Bytes()))},
 	}}
-	return a.Save(s.dir)
+	return a.Save(dir)
 }
 
 // checkDevice describes the device's content after a flash, and keeps it as the content before the

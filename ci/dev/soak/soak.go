@@ -27,12 +27,13 @@ import (
 type Options struct {
 	Kills      int
 	Seed       uint64
-	Containers int      // one after another
+	Containers int // one after another
+	Cards      int
 	Self       []string // the program with our commands
 }
 
 var areas = map[string]func(context.Context, io.Writer, string, Options) error{
-	"build": Build, "flash": Flash, "hook": Hook, "layers": Layers, "update": Update,
+	"build": Build, "flash": Flash, "hook": Hook, "layers": Layers, "place": Place, "update": Update,
 }
 
 // Areas returns the names that Run accepts.
