@@ -288,7 +288,7 @@ func causeOf(err error, path string) string {
 		return "lies about its size"
 	case errors.Is(err, write.ErrLost):
 		return "worn out: it reads back something else"
-	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENOMEDIUM), errors.Is(err, fs.ErrNotExist) && errors.As(err, &missing) && missing.Path == path:
+	case errors.Is(err, write.ErrRemoved), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENOMEDIUM), errors.Is(err, fs.ErrNotExist) && errors.As(err, &missing) && missing.Path == path:
 		return "pulled out"
 	case errors.Is(err, unix.EIO), errors.Is(err, unix.EREMOTEIO), errors.Is(err, unix.ETIMEDOUT):
 		return "input/output error"

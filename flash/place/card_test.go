@@ -51,6 +51,9 @@ func TestCauses(t *testing.T) {
 			t.Errorf("causeOf(%v) = %q; want %q", err, got, want)
 		}
 	}
+	if got := causeOf(fmt.Errorf("%w; %w", unix.EIO, write.ErrRemoved), "/dev/sdb"); got != "pulled out" {
+		t.Errorf("causeOf a card that fails because it is gone = %q", got)
+	}
 	gone := &fs.PathError{Op: "open", Path: "/dev/sdb", Err: unix.ENOENT}
 	if got := causeOf(gone, "/dev/sdb"); got != "pulled out" {
 		t.Errorf("causeOf(%v) = %q; want pulled out", gone, got)

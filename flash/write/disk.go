@@ -126,28 +126,33 @@ func (d *Disk) explainError(what string, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
-	return fmt.Errorf("%s: %w; %s", what, err, d.errorAdvice(err))
+	return fmt.Errorf("%s: %w; %w", what, err, d.errorAdvice(err))
 }
 
-// errorAdvice returns the likely cause of a device's error and a remedy. It may wait in wasRemoved.
-func (d *Disk) errorAdvice(err error) string {
+// ErrRemoved is of a device that is gone.
+var ErrRemoved = errors.New("the device was removed; connect it and flash it again; Slipway resumes")
+
+// errorAdvice returns the likely cause of a device's error and a remedy, as an error. It may wait in
+// wasRemoved.
+func (d *Disk) errorAdvice(err error) error {
 	switch {
 	case d.wasRemoved(err) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENOMEDIUM):
-		return "the device was removed; connect it and flash it again; Slipway resumes"
+		return ErrRemoved
 	case errors.Is(err, unix.ENOSPC) && d.block:
-		return "the device is full before its end: it holds less than it says, or what it is made of is full"
+		return errors.New("the device is full before its end: it holds less than it says, or what it is made of is full")
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		return "its file system is full; free some space and flash again"
+		return errors.New("its file system is full; free some space and flash again")
 	case errors.Is(err, unix.EROFS), errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return "it can be read only: look for a write-protect switch; cards turn read-only at their lives' end"
+		return errors.New("it can be read only: look for a write-protect switch; cards turn read-only at their lives' end")
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, io.ErrShortWrite):
-		return "it ends there, and holds less than it says"
+		return errors.New("it ends there, and holds less than it says")
 	}
-	return "the device is faulty, or its reader or cable; dmesg tells more; try another"
+	return errors.New("the device is faulty, or its reader or cable; dmesg tells more; try another")
 }
 
-// removalWait is how long the kernel may need to notice that a device was removed.
-const removalWait = time.Second
+// removalWait is how long the kernel may need to notice that a device was removed. It looks at some
+// slots for cards once a second. Tests wait less.
+var removalWait = 3 * time.Second
 
 // wasRemoved reports whether a block device is gone: then it has no size. If err is EIO, it waits
 // for that up to removalWait.

@@ -13,11 +13,14 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
+
+func init() { removalWait = time.Second }
 
 // faulty is the file of a loop device, whose server behaves as bad cards do.
 type faulty struct {
@@ -280,7 +283,8 @@ func TestDeviceChanges(t *testing.T) {
 				test.happens(t, device, file)
 				return nil
 			}})
-			if err := flash(t.Context(), g, c, g.options()); err == nil || !strings.Contains(err.Error(), test.wantErr) {
+			err := flash(t.Context(), g, c, g.options())
+			if err == nil || !strings.Contains(err.Error(), test.wantErr) || errors.Is(err, ErrRemoved) != (test.name == "removed") {
 				t.Errorf("flash = %v; want an error with %q", err, test.wantErr)
 			}
 		})
