@@ -160,10 +160,9 @@ func soakPlace(ctx context.Context, w io.Writer, dir string, opt Options) (err e
 	if err = s.switchOn(ctx); err == nil {
 		err = s.work(ctx)
 	}
-	if err != nil && s.machine != nil {
-		s.cutPower()
-	}
 	if err != nil {
+		_ = s.machine.Process.Kill()
+		_ = s.machine.Wait()
 		return fmt.Errorf("after %d results: %w\n%s", len(s.results), err, localfile.Tail(filepath.Join(dir, "console.log"), 3000))
 	}
 	return s.judge(ctx)
@@ -233,7 +232,7 @@ func (s *soakedPlace) makeDisks(cards int) error {
 	kinds := slices.Sorted(maps.Keys(faults))
 	shuffle(s.random, kinds)
 	s.queue = make([]string, cards)
-	for i := range max(len(kinds), cards/10) {
+	for i := range min(cards, max(len(kinds), cards/10)) {
 		s.queue[i] = kinds[i%len(kinds)]
 	}
 	shuffle(s.random, s.queue)
@@ -289,6 +288,8 @@ func (s *soakedPlace) switchOn(ctx context.Context) (err error) {
 func (s *soakedPlace) cutPower() {
 	_ = s.machine.Process.Kill() // it may have ended
 	_ = s.machine.Wait()
+	s.qmp.Close()
+	s.guest.Close()
 	for _, p := range s.sockets {
 		if p.disk != nil {
 			s.lose(p, p.disk)
@@ -417,16 +418,17 @@ func (s *soakedPlace) work(ctx context.Context) (err error) {
 			err = context.Cause(ctx)
 		}
 	}
-	if err == nil {
-		s.killing = true
-		_, err = fmt.Fprintln(s.guest, "stop")
+	if err != nil {
+		return err
 	}
-	for err == nil {
-		if _, open := <-s.lines; !open {
-			return s.machine.Wait()
-		}
+	if _, err := fmt.Fprintln(s.guest, "stop"); err != nil {
+		return err
 	}
-	return err
+	end := time.AfterFunc(placeSilence, func() { _ = s.machine.Process.Kill() })
+	defer end.Stop()
+	for range s.lines {
+	}
+	return s.machine.Wait()
 }
 
 // hear does what the worker does when a port shows something: it plugs in, pulls out and judges.
