@@ -301,7 +301,7 @@ func (s *soakedPlace) cutPower() {
 // lose has a disk lose what was not flushed, and returns what is left. QEMU's SD cards have no flush.
 func (s *soakedPlace) lose(p *socket, d *disk) []byte {
 	if p.port == "" {
-		_ = d.Fsync(nil, nil, 0) // it never fails
+		_ = d.Fsync(context.Background(), nil, 0) // it never fails
 	}
 	return d.lose(s.random)
 }
