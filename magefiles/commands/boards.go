@@ -223,7 +223,7 @@ slipway flash BOARD /dev/sdX --yes=SERIAL  # for a script
 slipway flash BOARD /dev/sdX,/dev/sdY  # for two cards from one decode
 slipway flash BOARD /dev/sdX --identity=lab-7.yml  # with a host name and a user of its own
 slipway flash BOARD usb:1-2.3,usb:1-4 --force-recovery  # for two Jetsons side by side
-curl -L https://example.com/disk.wic.zst | slipway flash BOARD /dev/sdX --image=- --yes=SERIAL --grow
+slipway flash BOARD /dev/sdX --image=- --yes=SERIAL --grow  # the image is standard input, such as that of curl
 slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 	image := c.Text("image=FILE", "", "write this instead of the board's build: a path, https://, host:path, oci://, or - for standard input")
 	blockMap := c.Text("block-map=FILE", "", "the image's block map; the file beside the image if not given")
