@@ -15,6 +15,7 @@ import (
 	"slipway/flash/place"
 	"slipway/images"
 	"slipway/layers/plaintext"
+	"slipway/layers/progress"
 )
 
 // PlaceOptions are the options of the command place.
@@ -59,6 +60,7 @@ func Place(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	keep := func(show func([]place.Port, place.Totals)) func([]place.Port, place.Totals) {
 		return func(ports []place.Port, t place.Totals) { last = t; show(ports, t) }
 	}
+	defer progress.Release(ctx)() // the screen has the terminal
 	if o.JSON {
 		p.Show = keep(place.JSONLines(w))
 		return place.Run(ctx, spec, a, c, p)

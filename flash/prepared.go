@@ -2,6 +2,7 @@ package flash
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -200,16 +201,21 @@ func WriteMeant(ctx context.Context, spec images.Spec, artifact images.Artifact,
 	return Write(ctx, spec, artifact, name, o)
 }
 
-// OtherContent returns what d holds that is not of p's product; "" if d is empty, or has partitions
-// at the places of the image's.
+// OtherContent returns what d holds that is not of p's product; "" if d has no file system and no
+// partition, or the image's partitions with their types and labels. The last one may be larger.
 func (p *Prepared) OtherContent(d device.Device) string {
-	if d.Content.Type != "" {
-		return d.ContentSummary()
-	}
+	other := d.Content.Type != "" || len(d.Partitions) > 0 && len(d.Partitions) != len(p.parts)
 	for i, part := range d.Partitions {
-		if i >= len(p.parts) || part.OffsetBytes != p.parts[i].OffsetBytes {
-			return d.ContentSummary()
+		if other {
+			break
 		}
+		own := p.parts[i]
+		grown := i == len(p.parts)-1 && part.SizeBytes > own.SizeBytes
+		other = part.OffsetBytes != own.OffsetBytes || part.SizeBytes != own.SizeBytes && !grown ||
+			own.Content.Type != "" && (part.Content.Type != own.Content.Type || part.Content.Label != own.Content.Label)
 	}
-	return ""
+	if !other {
+		return ""
+	}
+	return cmp.Or(d.ContentSummary(), fmt.Sprintf("%d partitions", len(d.Partitions)))
 }

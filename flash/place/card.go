@@ -1,11 +1,14 @@
 package place
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -45,16 +48,16 @@ func (p *Place) serveCard(ctx context.Context, port *Port, d device.Device) {
 	case err == nil:
 		state = Pass
 	case errors.As(err, &known):
-		state = Known
+		state, e.Row = Known, known.entry.Row
+	case ctx.Err() != nil:
+		state = Stopped
 	case errors.As(err, new(refusal)) || errors.Is(err, flash.ErrRefused):
 		state = Refused
 	}
 	e.Verdict = string(state)
-	if err != nil {
-		e.Cause, e.Error = causeOf(err, d.Path), strings.TrimPrefix(err.Error(), fmt.Sprintf("flash %s to %s: ", p.spec.Board, d.Path))
-		if e.Cause == "" {
-			e.Cause, _, _ = strings.Cut(plaintext.OneLine(plaintext.FirstLine(strings.TrimPrefix(e.Error, "refused: "))), ": ")
-		}
+	if err != nil && state != Known {
+		e.Error = strings.TrimPrefix(err.Error(), fmt.Sprintf("flash %s to %s: ", p.spec.Board, d.Path))
+		e.Cause = cmp.Or(causeOf(err, d.Path), firstClause(e.Error))
 	}
 	notes := []string{}
 	if recordErr := p.endIf(p.record.add(&e)); recordErr != nil {
@@ -73,12 +76,22 @@ func (p *Place) serveCard(ctx context.Context, port *Port, d device.Device) {
 	p.show(port, func() { p.finish(port, state, e, known, notes) })
 }
 
+// firstClause returns the part of an error's first line up to a colon, without "refused" and without
+// names of files before it.
+func firstClause(text string) string {
+	clauses := strings.Split(plaintext.OneLine(plaintext.FirstLine(text)), ": ")
+	for len(clauses) > 1 && (clauses[0] == "refused" || strings.ContainsAny(clauses[0], "./")) {
+		clauses = clauses[1:]
+	}
+	return clauses[0]
+}
+
 // finish sets the port's result and the totals. The caller holds p.mu.
 func (p *Place) finish(port *Port, state State, e Entry, known knownCard, notes []string) {
 	port.busy, port.State, port.Percent, port.Left = false, state, 0, 0
 	port.Row, port.Receipt, port.Note = e.Row, e.path, strings.Join(notes, "; ")
 	port.Text = e.resultText()
-	if state == Refused {
+	if state == Refused || state == Stopped {
 		port.Text = plaintext.OneLine(plaintext.FirstLine(e.Error))
 	} else if e.Cause != "" {
 		port.Text = e.Cause
@@ -228,9 +241,17 @@ func (p *Place) prove(d, seen device.Device, port string) (stamp, before string,
 		return "", "", refusal{err}
 	}
 	stamp = write.ReadStamp(f)
+	head := make([]byte, 1<<20)
+	_, err = io.ReadFull(io.NewSectionReader(f, 0, d.SizeBytes), head)
 	f.Close()
+	if err != nil {
+		return "", "", refusal{fmt.Errorf("it cannot be read: %w", err)}
+	}
 	e, own := p.record.find(Entry{Device: d, Serial: ownSerial(d), Stamp: stamp}.card())
 	what := p.image.OtherContent(d)
+	if d.Table == "" && d.Content.Type == "" && !isBlank(head) {
+		what = "data without a partition table"
+	}
 	switch {
 	case own && e.Stamp == stamp && e.Verdict == string(Pass) && what == "" && d.Table != "" && !p.config.Again:
 		return stamp, "", knownCard{e}
@@ -240,6 +261,15 @@ func (p *Place) prove(d, seen device.Device, port string) (stamp, before string,
 		return stamp, e.madeText(), nil
 	}
 	return stamp, "", nil
+}
+
+// isBlank reports whether the beginning of a card is all zeros or all ones, but for a stamp.
+func isBlank(head []byte) bool {
+	head = bytes.Clone(head)
+	if stamp := head[len(head)-4096:]; write.ReadStamp(bytes.NewReader(head)) != "" {
+		clear(stamp)
+	}
+	return bytes.Count(head, []byte{head[0]}) == len(head) && (head[0] == 0 || head[0] == 0xff)
 }
 
 // checkFit returns an error unless d is what was seen at the port, is not used, and has the right size.

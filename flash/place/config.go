@@ -140,7 +140,11 @@ func (c *Config) checkAfter() error {
 		return c.errorAt("after", "the name of the program is empty")
 	}
 	if strings.ContainsRune(c.After[0], '/') {
-		c.After[0] = inFolder(filepath.Dir(c.path), c.After[0])
+		path, err := filepath.Abs(inFolder(filepath.Dir(c.path), c.After[0]))
+		if err != nil {
+			return err
+		}
+		c.After[0] = path
 	}
 	if _, err := run.LookPath(c.After[0]); err != nil {
 		return c.errorAt("after", "%w", err)

@@ -36,6 +36,7 @@ const (
 	Fail     State = "FAIL"
 	Known    State = "KNOWN"   // it is whole already, by this place's record
 	Refused  State = "REFUSED" // it is not to be written, and is as it was
+	Stopped  State = "STOPPED" // the worker ended the run; it is not whole, and neither good nor bad
 	Closed   State = "CLOSED"  // the port failed too often
 )
 
@@ -67,6 +68,7 @@ type Totals struct {
 	Causes    map[string]int // of the bad ones
 	Began     time.Time      // the run
 	Last      []time.Time    // when the last good ones ended
+	Ending    bool           // no new card is served
 }
 
 // Options are the options of one run.
@@ -125,7 +127,7 @@ func Run(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Con
 		defer p.image.Close()
 	}
 	for name, label := range c.Ports {
-		p.ports = append(p.ports, &Port{Port: name, Label: label, State: Empty})
+		p.ports = append(p.ports, &Port{Port: name, Label: label, State: Empty, Time: time.Now().UTC()})
 	}
 	slices.SortFunc(p.ports, func(a, b *Port) int { return cmp.Compare(a.Port, b.Port) })
 	if o.end != nil {
@@ -210,6 +212,7 @@ func (p *Place) serve(ctx context.Context) error {
 		}
 		_ = run.Sleep(ctx, cmp.Or(p.options.Tick, 500*time.Millisecond))
 	}
+	p.update(p.ports[0], func() { p.totals.Ending = true })
 	p.running.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -199,8 +199,7 @@ func TestPlace(t *testing.T) {
 	if p = b.wait("a", Known); !strings.Contains(p.Text, "again: true") {
 		t.Errorf("the card that came again shows %q", p.Text)
 	}
-	other := flashtest.Random(64)
-	b.plug(1, cardSize, append(make([]byte, 446), other...))
+	b.plug(1, cardSize, nil)
 	small := b.wait("b", Pass)
 	flashtest.Detach(t, small.Device)
 	b.wait("b", Empty)
@@ -319,11 +318,11 @@ func TestPlaceRows(t *testing.T) {
 	if first.Row != "cam-1" || second.Row != "cam-2" || b.hostOf(0) != "cam-1" || b.hostOf(1) != "cam-2" {
 		t.Errorf("rows %q and %q, hosts %q and %q", first.Row, second.Row, b.hostOf(0), b.hostOf(1))
 	}
-	b.plug(2, cardSize, []byte("as it was"))
+	b.plug(2, cardSize, nil)
 	if p := b.wait("c", Refused); !strings.Contains(p.Text, "no row is free") {
 		t.Errorf("without a free row the port shows %q", p.Text)
 	}
-	if got, _ := os.ReadFile(b.file(2)); string(got[:9]) != "as it was" {
+	if got, _ := os.ReadFile(b.file(2)); string(got) != string(make([]byte, cardSize)) {
 		t.Error("the card without a row was written")
 	}
 	flashtest.Detach(t, first.Device)
@@ -473,4 +472,48 @@ func TestRecordLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.close()
+}
+
+// What is no product of the image is refused, also if its first partition begins at the same place.
+func TestPlaceHoldsSomethingElse(t *testing.T) {
+	needRoot(t)
+	for name, fill := range map[string]func(card string){
+		"one FAT at the image's first partition": func(card string) {
+			flashtest.MustRun(t, "/bin/sh", "-c", "printf 'label: dos\\nstart=2048, type=c\\n' | /sbin/sfdisk --quiet --no-reread --no-tell-kernel "+card)
+			flashtest.MustRun(t, "mformat", "-i", card+"@@1M", "-v", "PHOTOS", "-T", "20000", "-h", "16", "-s", "63", "::")
+		},
+		"random data without a table": func(card string) { flashtest.Scribble(t, card, 0, flashtest.Random(mib)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, 1, "")
+			flashtest.Put(t, b.file(0), "")
+			if err := os.Truncate(b.file(0), cardSize); err != nil {
+				t.Fatal(err)
+			}
+			fill(b.file(0))
+			before, _ := os.ReadFile(b.file(0))
+			b.run(Options{})
+			flashtest.Attach(t, b.file(0))
+			if p := b.wait("a", Refused); !strings.Contains(p.Text, "it holds something else") {
+				t.Errorf("the port shows %q", p.Text)
+			}
+			if after, _ := os.ReadFile(b.file(0)); string(after) != string(before) {
+				t.Error("the card was changed")
+			}
+		})
+	}
+}
+
+// A second Ctrl-C ends what is being written: that card is neither good nor bad.
+func TestPlaceStopped(t *testing.T) {
+	needRoot(t)
+	b := newBench(t, 1, "")
+	now := make(chan struct{})
+	close(now)
+	b.plug(0, cardSize, nil)
+	stop := b.run(Options{Now: now})
+	b.wait("a", Stopped)
+	if err := stop(); err != nil || b.totals.Good+b.totals.Bad != 0 || !b.totals.Ending {
+		t.Errorf("Run = %v, totals %+v", err, b.totals)
+	}
 }

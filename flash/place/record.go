@@ -49,7 +49,7 @@ type Entry struct {
 
 // madeText says when and where a card was made, and with which row.
 func (e Entry) madeText() string {
-	return fmt.Sprintf("written %s at %s%s", e.Finished.Local().Format("2 January 15:04"), e.Label, plaintext.Either(e.Row != "", ", row "+e.Row, ""))
+	return fmt.Sprintf("written %s at %s%s", e.Began.Local().Format("2 January 15:04"), e.Label, plaintext.Either(e.Row != "", ", row "+e.Row, ""))
 }
 
 // card returns what tells the card from others.

@@ -18,7 +18,7 @@ import (
 
 // colours are the backgrounds of the states. The words say the same.
 var colours = map[State]string{
-	Write: "30;43", ReadBack: "30;46", Check: "30;47", Pass: "30;42", Known: "30;46", Fail: "97;41", Refused: "97;45", Closed: "97;41",
+	Write: "30;43", ReadBack: "30;46", Check: "30;47", Pass: "30;42", Known: "30;46", Fail: "97;41", Refused: "97;45", Stopped: "30;47", Closed: "97;41",
 }
 
 // Screen shows the ports: as blocks that fill a terminal, or as a line for each change.
@@ -214,6 +214,9 @@ func wrap(text string, width, n int) (lines []string) {
 // totalsText is the line of the counts, the pace and the time that a good one takes.
 func totalsText(t Totals) string {
 	text := fmt.Sprintf("%d GOOD, %d BAD today", t.Good, t.Bad)
+	if t.Ending {
+		return text + ". ENDING: the running ones are finished; Ctrl-C again ends them too"
+	}
 	if n := len(t.Last); n > 1 {
 		if took := t.Last[n-1].Sub(t.Last[0]); took > 0 {
 			each := took / time.Duration(n-1)
