@@ -47,9 +47,13 @@ type Entry struct {
 	path string
 }
 
-// madeText says when and where a card was made, and with which row.
+// madeText says when and where a card was made, or begun, and with which row.
 func (e Entry) madeText() string {
-	return fmt.Sprintf("written %s at %s%s", e.Began.Local().Format("2 January 15:04"), e.Label, plaintext.Either(e.Row != "", ", row "+e.Row, ""))
+	at, did := e.Finished, "written"
+	if at.IsZero() {
+		at, did = e.Began, "begun"
+	}
+	return fmt.Sprintf("%s %s at %s%s", did, at.Local().Format("2 January 15:04"), e.Label, plaintext.Either(e.Row != "", ", row "+e.Row, ""))
 }
 
 // card returns what tells the card from others.

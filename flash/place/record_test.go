@@ -145,3 +145,16 @@ func TestRecordFindsTheCard(t *testing.T) {
 		}
 	}
 }
+
+// A card of a run that was killed was begun at a time, and never finished.
+func TestMadeText(t *testing.T) {
+	at := time.Date(2026, 11, 29, 12, 0, 0, 0, time.Local)
+	for want, e := range map[string]Entry{
+		"begun 29 November 12:00 at a, row cam-1": {Began: at, Label: "a", Row: "cam-1"},
+		"written 29 November 12:00 at a":          {Began: at.Add(-time.Minute), Finished: at, Label: "a"},
+	} {
+		if got := e.madeText(); got != want {
+			t.Errorf("madeText = %q; want %q", got, want)
+		}
+	}
+}

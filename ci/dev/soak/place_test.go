@@ -55,6 +55,9 @@ const (
 	known      = "is whole already"
 )
 
+// usbOnly are the faults that QEMU's SD cards cannot have: they drop errors of writes.
+var usbOnly = []string{readOnly, unwritable, swapped}
+
 // faults are the state that the place must show of a card with a fault, and words of the cause.
 var faults = map[string]struct {
 	state place.State
@@ -495,7 +498,7 @@ func (s *soakedPlace) moveUnnamed() (err error) {
 // plugNext plugs the next card of the queue in that can be in this socket, if there is one.
 func (s *soakedPlace) plugNext(p *socket) error {
 	i := slices.IndexFunc(s.queue, func(fault string) bool {
-		return (p.port != "" || fault != readOnly && fault != swapped) && (fault != known || len(s.whole) > 0)
+		return (p.port != "" || !slices.Contains(usbOnly, fault)) && (fault != known || len(s.whole) > 0)
 	})
 	if p.idle = i < 0; p.idle {
 		return nil
