@@ -257,6 +257,8 @@ func (p *Place) prove(d, seen device.Device, port string) (stamp, before string,
 		return stamp, "", knownCard{e}
 	case what != "" && !p.config.Overwrite: // also on a card that this place made, or that has its serial
 		return "", "", refusal{fmt.Errorf("it holds something else: %s; overwrite: true in place.yml allows that", what)}
+	case own && e.Stamp != stamp && !p.config.Again: // makers give many cards one serial
+		return "", "", refusal{fmt.Errorf("a card with its serial, model and size was %s; if this is that one, erased, again: true in place.yml gives it its row again", e.madeText())}
 	case own:
 		return stamp, e.madeText(), nil
 	}
@@ -292,9 +294,9 @@ func (p *Place) checkFit(d, seen device.Device, port string) error {
 }
 
 // ownSerial returns the serial of a card, stick or board; "" for what is plugged in by USB, where it
-// may be the reader's.
+// may be the reader's, and for a card whose maker gave it none.
 func ownSerial(d device.Device) string {
-	if d.Kind == device.Block && d.Bus == "usb" {
+	if d.Kind == device.Block && d.Bus == "usb" || strings.Trim(d.Serial, "0x") == "" {
 		return ""
 	}
 	return d.Serial

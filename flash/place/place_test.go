@@ -517,3 +517,40 @@ func TestPlaceStopped(t *testing.T) {
 		t.Errorf("Run = %v, totals %+v", err, b.totals)
 	}
 }
+
+// A blank card with the serial of one that is whole is that card, erased, or another one: nobody can
+// tell, so that it gets no row without "again".
+func TestPlaceSameSerial(t *testing.T) {
+	needRoot(t)
+	for _, again := range []bool{false, true} {
+		b := newBench(t, 1, fmt.Sprintf("again: %v\n", again))
+		p := &Place{config: b.config, spec: spec, artifact: b.artifact}
+		var err error
+		if p.record, err = openRecord(b.config.Record, nil); err != nil {
+			t.Fatal(err)
+		}
+		defer p.record.close()
+		if err := p.prepare(t.Context(), b.config.Record); err != nil {
+			t.Fatal(err)
+		}
+		defer p.image.Close()
+		d, err := device.Examine(b.plug(0, cardSize, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Bus, d.Serial = "mmc", "0x1234"
+		if _, before, err := p.prove(d, d, d.Port); err != nil || before != "" {
+			t.Errorf("a new card: %q, %v", before, err)
+		}
+		if err := p.record.take(&Entry{Device: d, Serial: d.Serial, Stamp: newStamp(), Began: time.Now(), Row: "cam-1"}); err != nil {
+			t.Fatal(err)
+		}
+		_, before, err := p.prove(d, d, d.Port)
+		if refused := err != nil && strings.Contains(err.Error(), "a card with its serial"); refused == again || again && !strings.Contains(before, "row cam-1") {
+			t.Errorf("again %v: %q, %v", again, before, err)
+		}
+		if d.Serial = "0x00000000"; ownSerial(d) != "" {
+			t.Error("zeros are a serial")
+		}
+	}
+}
