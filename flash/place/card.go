@@ -106,7 +106,7 @@ func (p *Place) finish(port *Port, state State, e Entry, known knownCard, notes 
 		}
 		return
 	case Known:
-		port.Text, port.Row = known.Error(), known.entry.Row
+		port.Text = known.Error()
 		return
 	case Fail:
 		port.failed++
@@ -208,7 +208,7 @@ func (p *Place) flash(ctx context.Context, d device.Device, o flash.PreparedOpti
 	if d.Kind == device.Block {
 		return p.image.Write(ctx, d.Path, o)
 	}
-	return flash.WriteMeant(ctx, p.spec, p.artifact, d.Path, p.options.Flash, o)
+	return flash.WriteMeant(ctx, p.spec, p.artifact, d.Path, p.flashOptions(), o)
 }
 
 // meant returns an error unless now is what was seen at the named port.

@@ -104,7 +104,7 @@ var portName = plaintext.Regexp(`^(usb:\d+-\d+(\.\d+)*(/\d+)?|mmc\d+|(usb|pcie|p
 // checkPorts returns an error for a wrong, a missing or a second name of a port.
 func (c *Config) checkPorts() error {
 	if len(c.Ports) == 0 {
-		return c.errorAt("ports", "no port is named, and none other is ever written\nnext: place BOARD --ports  # it prints the names of what is plugged in")
+		return c.errorAt("ports", "no port is named, and only named ones are written\nnext: place BOARD --ports  # it prints the names of what is plugged in")
 	}
 	if len(c.Ports) > maxPorts {
 		return c.errorAt("ports", "%d ports, and a place has at most %d", len(c.Ports), maxPorts)

@@ -125,6 +125,8 @@ func Run(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Con
 	}
 	if p.image != nil {
 		defer p.image.Close()
+	} else if c.plan != nil {
+		return c.errorAt("identity", "board %s takes no disk image, and only disks get files of their own", spec.Board)
 	}
 	for name, label := range c.Ports {
 		p.ports = append(p.ports, &Port{Port: name, Label: label, State: Empty, Time: time.Now().UTC()})
@@ -142,10 +144,15 @@ func (p *Place) prepare(ctx context.Context, dir string) (err error) {
 	if !slices.Contains(p.spec.Flash.Kinds, device.Block) {
 		return nil
 	}
-	how := p.options.Flash
-	how.Image, how.Digest, how.Signers, how.Out = p.config.Image, p.config.Digest, p.config.Signers, io.Discard
-	p.image, err = flash.Prepare(ctx, p.spec, p.artifact, dir, how)
+	p.image, err = flash.Prepare(ctx, p.spec, p.artifact, dir, p.flashOptions())
 	return err
+}
+
+// flashOptions returns the options of each flash, with the image, digest and signers of place.yml.
+func (p *Place) flashOptions() flash.Options {
+	o := p.options.Flash
+	o.Image, o.Digest, o.Signers, o.Out = p.config.Image, p.config.Digest, p.config.Signers, io.Discard
+	return o
 }
 
 // DryRun checks the configuration and the image, and prints what Run would do now at each port.

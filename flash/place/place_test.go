@@ -554,3 +554,27 @@ func TestPlaceSameSerial(t *testing.T) {
 		}
 	}
 }
+
+// A board that is no disk gets the image of place.yml, only if one of its signers signed that, and no
+// file with an identity.
+func TestPlaceWithoutDisk(t *testing.T) {
+	dir := t.TempDir()
+	flashtest.Put(t, filepath.Join(dir, "image.bfb"), "not signed")
+	flashtest.Put(t, filepath.Join(dir, "signers"), "")
+	config := "image: " + filepath.Join(dir, "image.bfb") + "\nsigners: " + filepath.Join(dir, "signers") + "\nports: {pcie-0000:03:00.2: dpu}\n"
+	c, err := parse(filepath.Join(dir, "place.yml"), []byte(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Place{config: c}
+	if o := p.flashOptions(); o.Image != c.Image || o.Signers != c.Signers || o.Image == "" || o.Signers == "" {
+		t.Errorf("options = %+v; want the image and signers of place.yml", o)
+	}
+	dpu := images.Spec{Board: "dpu", Flash: images.Flash{Kinds: []string{device.RShim}}}
+	if c, err = parse(filepath.Join(dir, "place.yml"), []byte(config+(*bench)(nil).rows(t, 1))); err != nil {
+		t.Fatal(err)
+	}
+	if err := Run(t.Context(), dpu, images.Artifact{}, c, Options{}); err == nil || !strings.Contains(err.Error(), "place.yml:4:1: board dpu takes no disk image") {
+		t.Errorf("Run = %v; want that a DPU gets no identity", err)
+	}
+}

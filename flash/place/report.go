@@ -59,7 +59,7 @@ func ReadReport(dir, day string) (r Report, err error) {
 		if day != "" && e.Began.Format(dayForm) != day {
 			return nil
 		}
-		r.Entries = append([]Entry{e}, r.Entries...)
+		r.Entries = append(r.Entries, e)
 		r.Unfinished = slices.DeleteFunc(r.Unfinished, func(old Entry) bool { return old.Stamp == e.Stamp }) // it came again
 		if e.Taken && e.Verdict != string(Pass) {
 			r.Unfinished = append(r.Unfinished, e)
@@ -67,6 +67,7 @@ func ReadReport(dir, day string) (r Report, err error) {
 		t.add(e)
 		return nil
 	})
+	slices.Reverse(r.Entries)
 	r.Good, r.Bad = t.Good, t.Bad
 	return r, err
 }
