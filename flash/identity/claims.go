@@ -2,7 +2,6 @@ package identity
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
 	"fmt"
 	"sync"
 	"time"
@@ -75,7 +74,7 @@ func (c *Claims) choose(card Card) (Claim, error) {
 		own.Row, own.Card = row, card
 		return own, nil
 	}
-	card.Stamp = fmt.Sprintf("%x", sha256.Sum256([]byte(rand.Text())))[:32]
+	card.Stamp = NewStamp()
 	if by != "next" {
 		cell := map[string]string{"serial": card.Serial, "port": card.Port}[by]
 		row, ok := rows.find(by, cell)
@@ -108,6 +107,13 @@ func (c *Claims) find(card Card) (found Claim, ok bool) {
 		}
 	}
 	return found, ok
+}
+
+// NewStamp returns 32 random hexadecimal digits, for a card.
+func NewStamp() string {
+	var b [16]byte
+	rand.Read(b[:])
+	return fmt.Sprintf("%x", b)
 }
 
 // Release ends the work on a row. Without Note it is free again, else only the same card gets it

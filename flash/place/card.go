@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +17,7 @@ import (
 
 	"slipway/flash"
 	"slipway/flash/device"
+	"slipway/flash/identity"
 	"slipway/flash/write"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
@@ -164,7 +163,7 @@ func (p *Place) writeCard(ctx context.Context, port *Port, seen device.Device, e
 		return err
 	}
 	o := flash.PreparedOptions{
-		Stamp: newStamp(), Complete: func() error { return p.endIf(p.record.take(e)) },
+		Stamp: identity.NewStamp(), Complete: func() error { return p.endIf(p.record.take(e)) },
 		Meant: func(now device.Device) error { return meant(port.Port, seen, now) },
 	}
 	id := (*flash.Identity)(nil)
@@ -300,13 +299,6 @@ func ownSerial(d device.Device) string {
 		return ""
 	}
 	return d.Serial
-}
-
-// newStamp returns 32 random hexadecimal digits.
-func newStamp() string {
-	b := make([]byte, 16)
-	rand.Read(b)
-	return hex.EncodeToString(b)
 }
 
 // causeOf names the cause of a failure of the device at path, so that the same causes can be counted;

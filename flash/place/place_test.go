@@ -165,7 +165,7 @@ func (b *bench) isImage(port int) {
 
 func (b *bench) entries() (all []Entry) {
 	b.t.Helper()
-	err := eachEntry(b.config.Record, func(e Entry) error { all = append(all, e); return nil })
+	err := eachEntry(b.config.Record, func(e Entry) { all = append(all, e) })
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -542,7 +542,7 @@ func TestPlaceSameSerial(t *testing.T) {
 		if _, before, err := p.prove(d, d, d.Port); err != nil || before != "" {
 			t.Errorf("a new card: %q, %v", before, err)
 		}
-		if err := p.record.take(&Entry{Device: d, Serial: d.Serial, Stamp: newStamp(), Began: time.Now(), Row: "cam-1"}); err != nil {
+		if err := p.record.take(&Entry{Device: d, Serial: d.Serial, Stamp: identity.NewStamp(), Began: time.Now(), Row: "cam-1"}); err != nil {
 			t.Fatal(err)
 		}
 		_, before, err := p.prove(d, d, d.Port)

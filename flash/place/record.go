@@ -100,11 +100,11 @@ func openRecord(dir string, claims *identity.Claims) (*record, error) {
 		err = syncFile(filepath.Join(dir, ".probe"), []byte("a record can be written\n"))
 	}
 	if err == nil {
-		err = errors.Join(os.Remove(filepath.Join(dir, ".probe")), eachEntry(dir, func(e Entry) error {
+		err = errors.Join(os.Remove(filepath.Join(dir, ".probe")), eachEntry(dir, func(e Entry) {
 			if now := time.Now(); e.Began.Local().Format(dayForm) == now.Format(dayForm) {
 				r.today.add(e)
 			}
-			return r.note(e)
+			r.note(e)
 		}))
 	}
 	if err != nil {
@@ -117,9 +117,9 @@ func openRecord(dir string, claims *identity.Claims) (*record, error) {
 func (r *record) close() error { return r.lock.Close() }
 
 // note keeps an entry of a card that is whole, or may be, for find, and notes its row in r.claims.
-func (r *record) note(e Entry) error {
+func (r *record) note(e Entry) {
 	if !e.Taken {
-		return nil
+		return
 	}
 	if r.claims != nil && e.Row != "" {
 		r.claims.Note(identity.Claim{Row: identity.Row{Key: e.Row}, Card: e.card(), Time: e.Began})
@@ -130,7 +130,6 @@ func (r *record) note(e Entry) error {
 	if e.Stamp != "" {
 		r.known["stamp "+e.Stamp] = e
 	}
-	return nil
 }
 
 // find returns the last entry by which this place made, or completed, a card with the stamp of c, or
@@ -186,7 +185,8 @@ func (r *record) write(e *Entry) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.note(*e)
+	r.note(*e)
+	return nil
 }
 
 // syncFile replaces a file. When it returns nil, a power cut does not lose the file.
@@ -254,7 +254,7 @@ func (r *record) addLine(e Entry) error {
 }
 
 // eachEntry calls each with all entries of a record, the oldest first.
-func eachEntry(dir string, each func(Entry) error) error {
+func eachEntry(dir string, each func(Entry)) error {
 	names, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(dir), "[0-9]*", "*.json"))
 	if err != nil {
 		return err
@@ -272,9 +272,7 @@ func eachEntry(dir string, each func(Entry) error) error {
 			return fmt.Errorf("%s: %w\nnext: mv %s %s", name, err, plaintext.Quote(name), plaintext.Quote(name+".bad"))
 		}
 		e.path = name
-		if err := each(e); err != nil {
-			return err
-		}
+		each(e)
 	}
 	return nil
 }

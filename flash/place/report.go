@@ -55,9 +55,9 @@ func ReadReport(dir, day string) (r Report, err error) {
 	}
 	r = Report{Day: day, Causes: map[string]int{}}
 	t := Totals{Causes: r.Causes}
-	err = eachEntry(dir, func(e Entry) error {
+	err = eachEntry(dir, func(e Entry) {
 		if day != "" && e.Began.Format(dayForm) != day {
-			return nil
+			return
 		}
 		r.Entries = append(r.Entries, e)
 		r.Unfinished = slices.DeleteFunc(r.Unfinished, func(old Entry) bool { return old.Stamp == e.Stamp }) // it came again
@@ -65,7 +65,6 @@ func ReadReport(dir, day string) (r Report, err error) {
 			r.Unfinished = append(r.Unfinished, e)
 		}
 		t.add(e)
-		return nil
 	})
 	slices.Reverse(r.Entries)
 	r.Good, r.Bad = t.Good, t.Bad
