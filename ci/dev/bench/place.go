@@ -6,7 +6,7 @@ import "fmt"
 var placeWays = []struct{ name, command, check string }{
 	{"ours", "xargs -a {ram}/%d {dir}/sender place %[1]d {map} {zst}", "check"},
 	{"bmaptool", "xargs -a {ram}/%d -P 99 -I@ bmaptool -q copy --bmap {map} {zst} @", "check"},
-	{"tee", "xargs -a {ram}/%d {dir}/sender tee {zst}", "check"},
+	{"tee", "sh -eu ci/dev/bench/tee.sh {zst} {ram}/%d", "check"},
 	{"limit", "xargs -a {ram}/%d -P 99 -I@ {dir}/sender device @ {map}", "check none"},
 	{"limit read back", "xargs -a {ram}/%d -P 99 -I@ {dir}/sender twice @ {map}", "check none"},
 }

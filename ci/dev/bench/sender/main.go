@@ -2,8 +2,8 @@
 // sends a file to an SSH server, as Slipway does. "sender device DEVICE MAP" writes data to all
 // mapped blocks of a device, two parts at a time: the limit for programs that write an image with
 // this block map. "sender twice DEVICE MAP" also reads each part. "sender place COUNT MAP IMAGE
-// DEVICE..." and "sender tee IMAGE DEVICE..." write a zst image to devices, all at once. "sender
-// serve PORT FOLDER" takes and gives files by HTTP, without digests.
+// DEVICE..." writes a zst image to devices, all at once. "sender serve PORT FOLDER" takes and gives
+// files by HTTP, without digests.
 package main
 
 import (
@@ -14,7 +14,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -47,8 +46,6 @@ func send(ctx context.Context, args []string) error {
 		return writeMapped(args[1], args[2], args[0] == "twice")
 	case len(args) > 3 && args[0] == "place":
 		return writePrepared(ctx, args[1], args[2], args[3], args[4:])
-	case len(args) > 2 && args[0] == "tee":
-		return writeByTee(args[1], args[2:])
 	case len(args) == 3 && args[0] == "serve":
 		return http.ListenAndServe("127.0.0.1:"+args[1], folder(args[2]))
 	case len(args) != 5:
@@ -156,28 +153,4 @@ func writePrepared(ctx context.Context, count, blocks, path string, devices []st
 		<-done
 	}
 	return errors.Join(err, p.Close(), os.WriteFile(fmt.Sprintf("%s.%d.%d", path, len(devices), began.UnixNano()), took, 0o600))
-}
-
-// writeByTee has zstd unpack an image once into tee, which gives it to a dd for each device.
-func writeByTee(path string, devices []string) (err error) {
-	zstd, tee := exec.Command("zstd", "-dcq", path), exec.Command("tee")
-	tee.Stdin, err = zstd.StdoutPipe()
-	programs := []*exec.Cmd{tee, zstd}
-	for i, name := range devices {
-		dd := exec.Command("dd", "of="+name, "bs=4M", "iflag=fullblock", "oflag=direct", "conv=fsync", "status=none")
-		in, _ := dd.StdinPipe() // if it fails, tee cannot be started
-		to, _ := in.(*os.File)
-		tee.Args, tee.ExtraFiles, programs = append(tee.Args, fmt.Sprint("/dev/fd/", 3+i)), append(tee.ExtraFiles, to), append(programs, dd)
-	}
-	for _, c := range programs {
-		c.Stderr = os.Stderr
-		err = errors.Join(err, c.Start())
-	}
-	for _, to := range tee.ExtraFiles {
-		to.Close() // so that the end of tee is that of each dd's input
-	}
-	for _, c := range programs {
-		err = errors.Join(err, c.Wait())
-	}
-	return err
 }
