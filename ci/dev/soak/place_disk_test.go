@@ -23,7 +23,7 @@ type disk struct {
 	bad    int64         // offset of a bad byte, for wornOut and unwritable
 	pullAt int64         // pulled gets the disk once that much is written; 0: never
 	pulled chan<- *disk  // of the one that pulls it
-	pause  time.Duration // before each read and write
+	pause  time.Duration // before each 64 KiB that are read or written
 
 	mu      sync.Mutex
 	now     []byte             // as the machine reads it
@@ -54,9 +54,13 @@ func (d *disk) covers(fault string, off, n int64) bool {
 	return d.fault == fault && off <= d.bad && d.bad < off+n
 }
 
+// wait waits as long as n bytes take on a slow disk. Of an SD card, QEMU reads and writes 512 bytes at
+// a time, and its whole machine stands still until then.
+func (d *disk) wait(n int) { time.Sleep(d.pause * time.Duration(n) / (64 << 10)) }
+
 // Read waits, and returns what the disk has at off, with another bad byte if it is worn out.
 func (d *disk) Read(_ context.Context, _ fs.FileHandle, p []byte, off int64) (fuse.ReadResult, syscall.Errno) {
-	time.Sleep(d.pause)
+	d.wait(len(p))
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p = p[:copy(p, d.now[min(off, int64(len(d.now))):])]
@@ -68,7 +72,7 @@ func (d *disk) Read(_ context.Context, _ fs.FileHandle, p []byte, off int64) (fu
 
 // Write waits, and writes p as far as the disk's fault allows that. It sends the disk to pulled once.
 func (d *disk) Write(_ context.Context, _ fs.FileHandle, p []byte, off int64) (uint32, syscall.Errno) {
-	time.Sleep(d.pause)
+	d.wait(len(p))
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := int64(len(p))

@@ -46,6 +46,7 @@ var placeGuest string
 const (
 	small      = "is too small"
 	other      = "has another product"
+	unknown    = "has unknown data"
 	readOnly   = "is read-only"
 	smaller    = "lies about its size"
 	wornOut    = "reads back other data"
@@ -63,7 +64,7 @@ var faults = map[string]struct {
 	state place.State
 	cause string
 }{
-	small: {place.Refused, "too small"}, other: {place.Refused, "photos"}, readOnly: {place.Refused, "read-only"},
+	small: {place.Refused, "too small"}, other: {place.Refused, "photos"}, unknown: {place.Refused, "data without a partition table"}, readOnly: {place.Refused, "read-only"},
 	smaller: {place.Fail, "lies about its size"}, wornOut: {place.Fail, "worn out"}, unwritable: {place.Fail, "input/output error"},
 	vanishes: {place.Fail, "pulled out"}, swapped: {place.Fail, "pulled out"}, known: {place.Known, "again: true"},
 }
@@ -97,9 +98,10 @@ type soakedPlace struct {
 	spec    images.Spec // of the machine
 	root    *fs.Inode   // folder of the disks
 	image   []byte
-	used    []byte // content of cards that are written
+	erased  []byte // content of cards that are written
 	older   []byte
-	other   []byte
+	other   []byte // of cards that are not
+	unknown []byte
 	record  *disk
 	sockets []*socket
 	pulled  chan *disk
@@ -222,14 +224,14 @@ func (s *soakedPlace) makeDisks(cards int) error {
 	if s.other, err = os.ReadFile(filepath.Join(s.dir, "other")); err != nil {
 		return err
 	}
-	s.used, s.older = slices.Repeat([]byte{0xa5}, cardBytes), bytes.Clone(s.image)
+	s.erased, s.unknown, s.older = slices.Repeat([]byte{0xff}, cardBytes), slices.Repeat([]byte{0xa5}, cardBytes), bytes.Clone(s.image)
 	clear(s.older[dataAt : dataAt+dataBytes/2])
 	s.record = newDisk(s.root, "record", int64(len(record)), record)
 	for _, name := range []string{"usb:2-1 1", "usb:2-2 2", "usb:2-3 3", "usb:2-4 4", "usb:2-5 5", "usb:1-6.1 6.1", "usb:1-6.2 6.2", "mmc0 "} {
 		name, port, _ := strings.Cut(name, " ")
 		s.sockets = append(s.sockets, &socket{name: name, port: port})
 	}
-	for i, content := range [][]byte{nil, s.image, s.used, s.image[:1<<20]} {
+	for i, content := range [][]byte{nil, s.image, s.unknown, s.image[:1<<20]} {
 		s.sockets = append(s.sockets, &socket{port: []string{"6.3", "6.4", "7", "8"}[i], disk: newDisk(s.root, fmt.Sprintf("unnamed%d", i), cardBytes, content)})
 	}
 	kinds := slices.Sorted(maps.Keys(faults))
@@ -514,15 +516,17 @@ func (s *soakedPlace) plugNext(p *socket) error {
 	return s.plug(p, s.newCard(fault, p.port == ""))
 }
 
-// newCard makes a card that is empty, used, or has an older image, with a fault. QEMU's SD cards have
+// newCard makes a card that is empty, erased, or has an older image, with a fault. QEMU's SD cards have
 // one serial, so that each gets a size of its own: the place must not take them for one card.
 func (s *soakedPlace) newCard(fault string, sd bool) *disk {
-	content, size := [][]byte{nil, s.used, s.older}[s.random.IntN(3)], int64(cardBytes)
+	content, size := [][]byte{nil, s.erased, s.older}[s.random.IntN(3)], int64(cardBytes)
 	switch fault {
 	case small:
 		content, size = nil, 8<<20
 	case other:
 		content = s.other
+	case unknown:
+		content = s.unknown
 	}
 	if s.made++; sd {
 		size += int64(s.made) << 18
@@ -535,8 +539,8 @@ func (s *soakedPlace) newCard(fault string, sd bool) *disk {
 	case vanishes, swapped:
 		d.pullAt = 1<<20 + s.random.Int64N(dataBytes/2)
 	}
-	if s.random.IntN(8) == 0 {
-		d.pause = 5 * time.Millisecond // a slow one
+	if !sd && s.random.IntN(8) == 0 {
+		d.pause = 10 * time.Millisecond // a slow one
 	}
 	return d
 }
