@@ -1,7 +1,10 @@
 package device
 
 import (
+	"bytes"
 	"cmp"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -27,7 +30,8 @@ func (m machine) listJetsons() ([]Device, error) {
 	return found, err
 }
 
-// listRShims lists BlueFields by the rshim driver's folders in /dev. It sets Unread after an error.
+// listRShims lists BlueFields by the rshim driver's folders in /dev. It sets Unread after an error,
+// and for a DPU that a flash holds: that flash would miss the messages that are read here.
 func (m machine) listRShims() (found []Device) {
 	if m.nodes == "" {
 		return nil
@@ -35,6 +39,11 @@ func (m machine) listRShims() (found []Device) {
 	misc, _ := filepath.Glob(filepath.Join(m.nodes, "rshim*", "misc")) // the pattern is well-formed
 	for _, path := range misc {
 		d := Device{Path: m.nodePath(filepath.Base(filepath.Dir(path))), Kind: RShim, exists: true}
+		if m.isLocked(filepath.Dir(path)) {
+			d.Unread = "another flash or rshim command is at work on it"
+			found = append(found, d)
+			continue
+		}
 		said, err := readInTime(path, cmp.Or(m.patience, patience))
 		d.Unread = unreadReason(err)
 		d.Port, d.Chip = rshimField(said, "DEV_NAME"), rshimField(said, "DEV_INFO")
@@ -42,6 +51,17 @@ func (m machine) listRShims() (found []Device) {
 		found = append(found, d)
 	}
 	return found
+}
+
+// isLocked reports whether a program has locked a folder, as rshim's Hold does. It takes no lock, as
+// a flash that begins at that moment would be refused.
+func (m machine) isLocked(dir string) bool {
+	var s unix.Stat_t
+	locks, err := os.ReadFile(filepath.Join(m.proc, "locks"))
+	if errors.Join(err, unix.Stat(dir, &s)) != nil {
+		return false
+	}
+	return bytes.Contains(locks, fmt.Appendf(nil, " %02x:%02x:%d ", unix.Major(s.Dev), unix.Minor(s.Dev), s.Ino))
 }
 
 // rshimField returns the value of the line called name in an rshim's file misc; "" without one.
