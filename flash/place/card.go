@@ -151,63 +151,78 @@ func (p *Place) slowText(port *Port) string {
 
 // writeCard proves the card and writes it, and fills e. A card that is refused stays as it is.
 func (p *Place) writeCard(ctx context.Context, port *Port, seen device.Device, e *Entry) error {
-	d, err := device.Examine(seen.Path)
+	o, claim, err := p.proveCard(ctx, seen, e)
 	if err != nil {
 		return refusal{err}
 	}
-	if d.Port == "" { // of a Jetson or an rshim, which are named by their ports
-		d = seen
-	}
-	e.Device, e.Serial = d, ownSerial(d)
-	if e.Stamp, e.Before, err = p.prove(d, seen, port.Port); err != nil {
-		return err
-	}
-	o := flash.PreparedOptions{
-		Stamp: identity.NewStamp(), Complete: func() error { return p.endIf(p.record.take(e)) },
-		Meant: func(now device.Device) error { return meant(port.Port, seen, now) },
-	}
-	id := (*flash.Identity)(nil)
-	if p.options.Identity != nil && d.Kind == device.Block {
-		if id, err = p.options.Identity(); err != nil {
-			return refusal{err}
-		}
-	}
-	if p.claims == nil {
-		o.Identity = id
-	} else {
-		claim, err := p.claims.Reserve(e.card())
-		if err != nil {
-			return refusal{err}
-		}
+	if p.claims != nil {
 		defer p.claims.Release(claim)
-		files, err := p.config.plan.Files(ctx, claim.Row, id)
-		if err != nil {
-			return refusal{err}
-		}
-		own, err := files.Personal(p.image)
-		if err != nil {
-			return refusal{err}
-		}
-		o.Stamp, o.Personal = claim.Card.Stamp, []flash.Personal{own}
-		e.Row, e.HostKey = claim.Row.Key, files.HostKey
-		p.update(port, func() { port.Row = e.Row })
 	}
-	e.Stamp = o.Stamp
+	p.update(port, func() { port.Row = e.Row })
+	o.Complete = func() error { return p.endIf(p.record.take(e)) }
 	reporter := progress.New(portSink{p, port})
 	defer reporter.Close()
-	e.Receipt, err = p.flash(progress.With(ctx, reporter), d, o)
+	ctx = progress.With(ctx, reporter)
+	if e.Device.Kind == device.Block {
+		e.Receipt, err = p.image.Write(ctx, e.Device.Path, o)
+	} else {
+		e.Receipt, err = flash.WriteMeant(ctx, p.spec, p.artifact, e.Device.Path, p.flashOptions(), o)
+	}
 	if f := (*flash.Failed)(nil); errors.As(err, &f) && len(f.Receipts) > 0 {
 		e.Receipt = f.Receipts[0]
 	}
 	return err
 }
 
-// flash writes the prepared image to a disk, or the artifact to a board.
-func (p *Place) flash(ctx context.Context, d device.Device, o flash.PreparedOptions) (flash.Receipt, error) {
-	if d.Kind == device.Block {
-		return p.image.Write(ctx, d.Path, o)
+// proveCard proves that the card at a port may be written, and fills e. It returns how to write the card,
+// and its row, which is reserved until p.claims.Release. It writes nothing.
+func (p *Place) proveCard(ctx context.Context, seen device.Device, e *Entry) (o flash.PreparedOptions, claim identity.Claim, err error) {
+	d, err := device.Examine(seen.Path)
+	if err != nil {
+		return o, claim, err
 	}
-	return flash.WriteMeant(ctx, p.spec, p.artifact, d.Path, p.flashOptions(), o)
+	if d.Port == "" { // of a Jetson or an rshim, which are named by their ports
+		d = seen
+	}
+	e.Device, e.Serial = d, ownSerial(d)
+	port := e.Port
+	o.Meant = func(now device.Device) error { return meant(port, seen, now) }
+	if d.Kind == device.Block {
+		err = p.proveDisk(seen, e)
+		if err == nil && p.options.Identity != nil {
+			o.Identity, err = p.options.Identity()
+		}
+	} else if p.claims != nil {
+		err = errors.New("only disks get files of their own")
+	}
+	if err != nil {
+		return o, claim, err
+	}
+	o.Stamp = cmp.Or(e.Stamp, identity.NewStamp())
+	if p.claims != nil {
+		if claim, err = p.claims.Reserve(e.card()); err != nil {
+			return o, claim, err
+		}
+		own, hostKey, err := p.ownFiles(ctx, claim.Row, o.Identity)
+		if err != nil {
+			p.claims.Release(claim)
+			return o, claim, err
+		}
+		o.Stamp, o.Identity, o.Personal = claim.Card.Stamp, nil, []flash.Personal{own}
+		e.Row, e.HostKey = claim.Row.Key, hostKey
+	}
+	e.Stamp = o.Stamp
+	return o, claim, nil
+}
+
+// ownFiles makes the files of a row for the image's partition, with the host key of id or else a new one,
+// whose fingerprint it returns.
+func (p *Place) ownFiles(ctx context.Context, row identity.Row, id *flash.Identity) (own flash.Personal, hostKey string, err error) {
+	files, err := p.config.plan.Files(ctx, row, id)
+	if err == nil {
+		own, err = files.Personal(p.image)
+	}
+	return own, files.HostKey, err
 }
 
 // meant returns an error unless now is what was seen at the named port.
@@ -225,43 +240,44 @@ func meant(port string, seen, now device.Device) error {
 	return nil
 }
 
-// prove returns a refusal unless the card at a port may be written: it fits, is not used, and is
-// empty or has the same product. It returns a knownCard for a whole one. stamp is the card's, and
-// before says when this place made it; both are "" for a new one.
-func (p *Place) prove(d, seen device.Device, port string) (stamp, before string, err error) {
-	if d.Kind != device.Block {
-		return "", "", nil
-	}
-	if err := p.checkFit(d, seen, port); err != nil {
-		return "", "", refusal{err}
+// proveDisk returns an error unless the disk of e may be written: it fits, is not used, and is empty or
+// has the same product. The error is a knownCard for a whole one. It sets e.Stamp to that of the disk, or
+// to "" if this place did not make it, and e.Before.
+func (p *Place) proveDisk(seen device.Device, e *Entry) error {
+	d := e.Device
+	if err := p.checkFit(d, seen, e.Port); err != nil {
+		return err
 	}
 	f, err := os.OpenFile(d.Path, os.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return "", "", refusal{err}
+		return err
 	}
-	stamp = write.ReadStamp(f)
+	defer f.Close()
+	e.Stamp = write.ReadStamp(f)
 	head := make([]byte, 1<<20)
-	_, err = io.ReadFull(io.NewSectionReader(f, 0, d.SizeBytes), head)
-	f.Close()
-	if err != nil {
-		return "", "", refusal{fmt.Errorf("it cannot be read: %w", err)}
+	if _, err = io.ReadFull(io.NewSectionReader(f, 0, d.SizeBytes), head); err != nil {
+		return fmt.Errorf("it cannot be read: %w", err)
 	}
-	e, own := p.record.find(Entry{Device: d, Serial: ownSerial(d), Stamp: stamp}.card())
+	old, own := p.record.find(e.card())
+	stamped := own && old.Stamp == e.Stamp
 	what := p.image.OtherContent(d)
 	if d.Table == "" && d.Content.Type == "" && !isBlank(head) {
 		what = "data without a partition table"
 	}
 	switch {
-	case own && e.Stamp == stamp && e.Verdict == string(Pass) && what == "" && d.Table != "" && !p.config.Again:
-		return stamp, "", knownCard{e}
+	case stamped && old.Verdict == string(Pass) && what == "" && d.Table != "" && !p.config.Again:
+		return knownCard{old}
 	case what != "" && !p.config.Overwrite: // also on a card that this place made, or that has its serial
-		return "", "", refusal{fmt.Errorf("it holds something else: %s; overwrite: true in place.yml allows that", what)}
-	case own && e.Stamp != stamp && !p.config.Again: // makers give many cards one serial
-		return "", "", refusal{fmt.Errorf("a card with its serial, model and size was %s; if this is that one, erased, again: true in place.yml gives it its row again", e.madeText())}
+		return fmt.Errorf("it holds something else: %s; overwrite: true in place.yml allows that", what)
+	case own && !stamped && !p.config.Again: // makers give many cards one serial
+		return fmt.Errorf("a card with its serial, model and size was %s; if this is that one, erased, again: true in place.yml gives it its row again", old.madeText())
 	case own:
-		return stamp, e.madeText(), nil
+		e.Before = old.madeText()
 	}
-	return stamp, "", nil
+	if !stamped {
+		e.Stamp = ""
+	}
+	return nil
 }
 
 // isBlank reports whether the beginning of a card is all zeros or all ones, but for a stamp.

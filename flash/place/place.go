@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -104,39 +103,57 @@ type Place struct {
 // Run serves the ports until ctx ends, o.Count good ones are made today, or the record cannot be written.
 // It then waits for what is being written, unless o.Now ends that too.
 func Run(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Config, o Options) (err error) {
-	p := &Place{config: c, spec: spec, artifact: artifact, options: o, totals: Totals{Began: time.Now(), Causes: map[string]int{}}}
-	plugged, err := device.Plugged()
-	if err == nil {
-		err = c.CheckDevices(plugged)
-	}
+	p, err := open(ctx, spec, artifact, c, o)
 	if err != nil {
 		return err
 	}
-	if c.plan != nil {
-		p.claims = identity.NewClaims(c.plan)
-	}
-	if p.record, err = openRecord(c.Record, p.claims); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.record.close()) }()
-	p.totals.Good, p.totals.Bad, p.totals.Causes = p.record.today.Good, p.record.today.Bad, p.record.today.Causes
-	if err := p.prepare(ctx, c.Record); err != nil {
-		return err
-	}
-	if p.image != nil {
-		defer p.image.Close()
-	} else if c.plan != nil {
-		return c.errorAt("identity", "board %s takes no disk image, and only disks get files of their own", spec.Board)
-	}
-	for name, label := range c.Ports {
-		p.ports = append(p.ports, &Port{Port: name, Label: label, State: Empty, Time: time.Now().UTC()})
-	}
-	slices.SortFunc(p.ports, func(a, b *Port) int { return cmp.Compare(a.Port, b.Port) })
+	defer func() { err = errors.Join(err, p.close()) }()
 	if o.end != nil {
 		defer o.end()
 	}
 	p.update(p.ports[0], func() {})
 	return p.serve(ctx)
+}
+
+// open proves the configuration, the record, the image and its partition for identities, and unpacks
+// the image. Call close at the end.
+func open(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Config, o Options) (_ *Place, err error) {
+	p := &Place{config: c, spec: spec, artifact: artifact, options: o}
+	if c.plan != nil {
+		p.claims = identity.NewClaims(c.plan)
+	}
+	plugged, err := device.Plugged()
+	if err == nil {
+		err = c.CheckDevices(plugged)
+	}
+	if err == nil {
+		p.record, err = openRecord(c.Record, p.claims)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.totals = p.record.today
+	p.totals.Began = time.Now()
+	for name, label := range c.Ports {
+		p.ports = append(p.ports, &Port{Port: name, Label: label, State: Empty, Time: time.Now().UTC()})
+	}
+	slices.SortFunc(p.ports, func(a, b *Port) int { return cmp.Compare(a.Port, b.Port) })
+	if err = p.prepare(ctx, c.Record); err == nil {
+		err = p.checkPartition(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+// close frees the unpacked image, and unlocks the record.
+func (p *Place) close() error {
+	var err error
+	if p.image != nil {
+		err = p.image.Close()
+	}
+	return errors.Join(err, p.record.close())
 }
 
 // prepare unpacks the image below the folder dir, if the board takes a disk image.
@@ -148,6 +165,27 @@ func (p *Place) prepare(ctx context.Context, dir string) (err error) {
 	return err
 }
 
+// checkPartition returns an error if the board or its image has no partition for identities. If rows go by
+// serials, only a card shows that.
+func (p *Place) checkPartition(ctx context.Context) error {
+	switch {
+	case p.claims == nil:
+		return nil
+	case p.image == nil:
+		return p.config.errorAt("identity", "board %s takes no disk image, and only disks get files of their own", p.spec.Board)
+	}
+	for _, port := range p.ports {
+		if claim, err := p.claims.Reserve(identity.Card{Port: port.Port}); err == nil {
+			defer p.claims.Release(claim)
+			if _, _, err = p.ownFiles(ctx, claim.Row, nil); err != nil {
+				return p.config.errorAt("identity", "%w", err)
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
 // flashOptions returns the options of each flash, with the image, digest and signers of place.yml.
 func (p *Place) flashOptions() flash.Options {
 	o := p.options.Flash
@@ -155,44 +193,43 @@ func (p *Place) flashOptions() flash.Options {
 	return o
 }
 
-// DryRun checks the configuration and the image, and prints what Run would do now at each port.
-func DryRun(ctx context.Context, w io.Writer, spec images.Spec, artifact images.Artifact, c *Config, o Options) error {
-	p := &Place{config: c, spec: spec, artifact: artifact, options: o, record: &record{known: map[string]Entry{}}}
-	plugged, err := device.Plugged()
-	if err == nil {
-		err = c.CheckDevices(plugged)
-	}
-	if err == nil {
-		err = p.prepare(ctx, os.TempDir())
-	}
+// DryRun proves what Run would prove, and prints what that would do now at each port. It makes the
+// folder of the record, and writes to no card.
+func DryRun(ctx context.Context, w io.Writer, spec images.Spec, artifact images.Artifact, c *Config, o Options) (err error) {
+	o.Identity = nil // it makes keys
+	p, err := open(ctx, spec, artifact, c, o)
 	if err != nil {
 		return err
 	}
-	if p.image != nil {
-		defer p.image.Close()
-	}
-	if err := eachEntry(c.Record, p.record.note); err != nil {
+	defer func() { err = errors.Join(err, p.close()) }()
+	plugged, err := device.Plugged()
+	if err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Ports)) {
+	for _, port := range p.ports {
 		what := "nothing is plugged in"
-		for _, seen := range plugged {
-			if seen.Port != name || !seen.HasMedium() {
-				continue
-			}
-			what = seen.Path + " would be written"
-			d, err := device.Examine(seen.Path)
-			if err == nil && seen.Kind == device.Block {
-				_, _, err = p.prove(d, seen, name)
-			}
-			if err != nil {
-				what = seen.Path + " would not be written: " + plaintext.FirstLine(err.Error())
-			}
+		if i := slices.IndexFunc(plugged, port.has); i >= 0 {
+			what = plugged[i].Path + " " + p.dryRunText(ctx, port, plugged[i])
 		}
-		fmt.Fprintf(w, "%s (%s): %s\n", c.Ports[name], name, plaintext.Printable(what))
+		fmt.Fprintf(w, "%s (%s): %s\n", port.Label, port.Port, plaintext.Printable(what))
 	}
-	fmt.Fprintln(w, "Dry run: nothing was written.")
-	return nil
+	_, err = fmt.Fprintln(w, "Dry run: nothing was written.")
+	return err
+}
+
+// dryRunText says what Run would do with what is at a port. The row that this names is reserved.
+func (p *Place) dryRunText(ctx context.Context, port *Port, seen device.Device) string {
+	e := Entry{Port: port.Port}
+	_, _, err := p.proveCard(ctx, seen, &e)
+	if err == nil && e.Device.Kind != device.Block {
+		o := p.flashOptions()
+		o.DryRun = true
+		_, err = flash.Write(ctx, p.spec, p.artifact, seen.Path, o)
+	}
+	if err != nil {
+		return "would not be written: " + plaintext.FirstLine(err.Error())
+	}
+	return "would be written" + plaintext.Either(e.Row != "", ", row "+e.Row, "")
 }
 
 // serve looks at the ports until the run ends, and then waits for what is being written.
@@ -253,7 +290,7 @@ func (p *Place) endIf(err error) error {
 // look starts to serve what is newly plugged into an open port, if the count allows one more.
 func (p *Place) look(ctx context.Context, port *Port, plugged []device.Device) {
 	there := slices.ContainsFunc(plugged, func(d device.Device) bool { return d.Port == port.Port })
-	i := slices.IndexFunc(plugged, func(d device.Device) bool { return d.Port == port.Port && d.HasMedium() })
+	i := slices.IndexFunc(plugged, port.has)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -273,6 +310,9 @@ func (p *Place) look(ctx context.Context, port *Port, plugged []device.Device) {
 		p.running.Go(func() { p.serveCard(ctx, port, d) })
 	}
 }
+
+// has reports whether d is plugged into the port, and no empty reader.
+func (p *Port) has(d device.Device) bool { return d.Port == p.Port && d.HasMedium() }
 
 // isEnough reports whether the cards that are good or busy reach the count. The caller holds p.mu.
 func (p *Place) isEnough() bool {

@@ -243,6 +243,67 @@ func TestPlaceCount(t *testing.T) {
 	}
 }
 
+// A dry run says at each port what a run would do there, with a row of its own, and changes nothing.
+func TestPlaceDryRun(t *testing.T) {
+	needRoot(t)
+	b := newBench(t, 5, (*bench)(nil).rows(t, 3))
+	stop := b.run(Options{})
+	b.plug(0, cardSize, nil)
+	b.wait("a", Pass)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	b.plug(1, cardSize, nil)
+	b.plug(2, cardSize, nil)
+	b.plug(3, cardSize, nil)
+	flashtest.MustRun(t, "mke2fs", "-q", "-F", "-L", "photos", b.plug(4, cardSize, nil))
+	before, entries := b.cards(), b.entries()
+	for range 2 { // the first one takes no row
+		var out strings.Builder
+		if err := DryRun(t.Context(), &out, spec, b.artifact, b.config, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(out.String(), "\n")
+		for i, want := range []string{"would not be written: written ", "would be written, row cam-2", "would be written, row cam-3", "would not be written: ", `"photos"; overwrite: true`} {
+			if !strings.HasPrefix(lines[i], string(rune('a'+i))+" (loop:") || !strings.Contains(lines[i], want) {
+				t.Errorf("line %d is %q; want %q", i, lines[i], want)
+			}
+		}
+		if !strings.Contains(lines[3], "no row is free: of 3, 1 are used, and 2 in work") {
+			t.Errorf("without a free row: %q", lines[3])
+		}
+	}
+	if !slices.Equal(b.cards(), before) || len(b.entries()) != len(entries) {
+		t.Error("the dry run changed a card or the record")
+	}
+}
+
+// cards returns the content of the cards at all ports.
+func (b *bench) cards() (all []string) {
+	b.t.Helper()
+	for i := range len(b.config.Ports) {
+		content, err := os.ReadFile(b.file(i))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		all = append(all, string(content))
+	}
+	return all
+}
+
+// Without the partition of its identities, a place does not start, and a dry run says so too.
+func TestPlaceWithoutPartition(t *testing.T) {
+	b := newBench(t, 1, strings.Replace((*bench)(nil).rows(t, 1), "form: nocloud", "form: nocloud, partition: config", 1))
+	for name, err := range map[string]error{
+		"Run":    Run(t.Context(), spec, b.artifact, b.config, Options{}),
+		"DryRun": DryRun(t.Context(), &strings.Builder{}, spec, b.artifact, b.config, Options{}),
+	} {
+		if err == nil || !strings.Contains(err.Error(), `place.yml:2:1: the image has no partition config; it has "root" "CIDATA"`) {
+			t.Errorf("%s = %v; want an error of the partition", name, err)
+		}
+	}
+}
+
 // What holds another product is refused, unless place.yml says overwrite.
 func TestPlaceOverwrite(t *testing.T) {
 	needRoot(t)
@@ -372,7 +433,7 @@ func TestPlaceKilledAtTheClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(plugged, func(d device.Device) bool { return d.Path == card })
-	if err := p.writeCard(ctx, p.ports[0], plugged[i], &Entry{Began: time.Now().UTC()}); !errors.Is(err, errKilled) {
+	if err := p.writeCard(ctx, p.ports[0], plugged[i], &Entry{Port: p.ports[0].Port, Began: time.Now().UTC()}); !errors.Is(err, errKilled) {
 		t.Fatalf("writeCard = %v; want %v", err, errKilled)
 	}
 	p.image.Close()
@@ -539,13 +600,18 @@ func TestPlaceSameSerial(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.Bus, d.Serial = "mmc", "0x1234"
-		if _, before, err := p.prove(d, d, d.Port); err != nil || before != "" {
+		prove := func() (before string, err error) {
+			e := Entry{Port: d.Port, Device: d, Serial: d.Serial}
+			err = p.proveDisk(d, &e)
+			return e.Before, err
+		}
+		if before, err := prove(); err != nil || before != "" {
 			t.Errorf("a new card: %q, %v", before, err)
 		}
 		if err := p.record.take(&Entry{Device: d, Serial: d.Serial, Stamp: identity.NewStamp(), Began: time.Now(), Row: "cam-1"}); err != nil {
 			t.Fatal(err)
 		}
-		_, before, err := p.prove(d, d, d.Port)
+		before, err := prove()
 		if refused := err != nil && strings.Contains(err.Error(), "a card with its serial"); refused == again || again && !strings.Contains(before, "row cam-1") {
 			t.Errorf("again %v: %q, %v", again, before, err)
 		}
