@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -42,37 +43,44 @@ func (p *Place) serveCard(ctx context.Context, port *Port, d device.Device) {
 	err := p.writeCard(ctx, port, d, &e)
 	e.Finished = time.Now().UTC()
 	e.Seconds = e.Finished.Sub(e.Began).Seconds()
-	state, known := Fail, knownCard{}
+	state, text, known := Fail, "", knownCard{}
 	switch {
 	case err == nil:
-		state = Pass
+		state, text = Pass, e.resultText()
 	case errors.As(err, &known):
-		state, e.Row = Known, known.entry.Row
+		state, text, e.Row = Known, known.Error(), known.entry.Row
 	case ctx.Err() != nil:
 		state = Stopped
 	case errors.As(err, new(refusal)) || errors.Is(err, flash.ErrRefused):
 		state = Refused
 	}
 	e.Verdict = string(state)
-	if err != nil && state != Known {
+	if text == "" {
 		e.Error = strings.TrimPrefix(err.Error(), fmt.Sprintf("flash %s to %s: ", p.spec.Board, d.Path))
 		e.Cause = cmp.Or(causeOf(err, d.Path), firstClause(e.Error))
+		text = plaintext.Either(state == Fail, e.Cause, plaintext.OneLine(plaintext.FirstLine(e.Error)))
 	}
-	notes := []string{}
-	if recordErr := p.endIf(p.record.add(&e)); recordErr != nil {
-		notes = append(notes, plaintext.FirstLine(recordErr.Error()))
-	}
-	if state == Pass {
-		if err := p.eject(ctx, d); err != nil {
-			notes = append(notes, plaintext.FirstLine(err.Error()))
+	var notes []string
+	recordErr := p.endIf(p.record.add(&e))
+	for _, err := range []error{recordErr, eject(ctx, &e), p.runAfter(ctx, &e)} {
+		if err != nil {
+			notes = append(notes, noteText(err))
 		}
 	}
-	if err := p.runAfter(ctx, e); err != nil {
-		notes = append(notes, plaintext.FirstLine(err.Error()))
+	if e.Note = strings.Join(notes, "; "); e.Note != "" {
+		_ = p.endIf(p.record.write(&e)) // the run returns it
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.show(port, func() { p.finish(port, state, e, known, notes) })
+	p.show(port, func() { p.finish(port, &e, text) })
+}
+
+// noteText returns the last line of a program that failed, or the first line of another error.
+func noteText(err error) string {
+	if failed, ok := errors.AsType[*run.Failure](err); ok && failed.Tail != "" {
+		return plaintext.OneLine(fmt.Sprintf("%s: %s: %s", filepath.Base(failed.Argv[0]), failed.Status, run.LastLine(err)))
+	}
+	return plaintext.OneLine(plaintext.FirstLine(err.Error()))
 }
 
 // firstClause returns the part of an error's first line up to a colon, without "refused" and without
@@ -86,50 +94,23 @@ func firstClause(text string) string {
 }
 
 // finish sets the port's result and the totals. The caller holds p.mu.
-func (p *Place) finish(port *Port, state State, e Entry, known knownCard, notes []string) {
-	port.busy, port.State, port.Percent, port.Left = false, state, 0, 0
-	port.Row, port.Receipt, port.Note = e.Row, e.path, strings.Join(notes, "; ")
-	port.Text = e.resultText()
-	if state == Refused || state == Stopped {
-		port.Text = plaintext.OneLine(plaintext.FirstLine(e.Error))
-	} else if e.Cause != "" {
-		port.Text = e.Cause
-	}
-	switch state {
+func (p *Place) finish(port *Port, e *Entry, text string) {
+	port.busy, port.State, port.Percent, port.Left = false, State(e.Verdict), 0, 0
+	port.Row, port.Receipt, port.Note, port.Text = e.Row, e.path, e.Note, text
+	p.totals.add(*e)
+	switch port.State {
 	case Pass:
 		port.failed, port.ejected = 0, true
-		p.totals.add(e)
 		port.speed = float64(e.Receipt.ImageBytes) / max(e.Seconds, 1e-3)
 		if slow := p.slowText(port); slow != "" {
 			port.Text += ", " + slow
 		}
-		return
-	case Known:
-		port.Text = known.Error()
-		return
 	case Fail:
-		port.failed++
-	}
-	p.totals.add(e)
-	if port.failed >= p.config.Failures {
-		port.State, port.Text = Closed, fmt.Sprintf("%d failures in a row, the last: %s", port.failed, e.Cause)
+		if port.failed++; port.failed >= p.config.Failures {
+			port.State, port.Text = Closed, fmt.Sprintf("%d failures in a row, the last: %s", port.failed, e.Cause)
+		}
 	}
 }
-
-// add counts an entry. One that is known or not finished is neither good nor bad.
-func (t *Totals) add(e Entry) {
-	switch State(e.Verdict) {
-	case Pass:
-		t.Good++
-		t.Last = append(t.Last[max(0, len(t.Last)-paceOver):], e.Finished)
-	case Fail, Refused:
-		t.Bad++
-		t.Causes[e.Cause]++
-	}
-}
-
-// paceOver is how many of the last good cards the pace is of.
-const paceOver = 20
 
 // slowText returns that a port is less than half as fast as the median of the others; "" if not.
 func (p *Place) slowText(port *Port) string {
@@ -340,19 +321,23 @@ func causeOf(err error, path string) string {
 	return ""
 }
 
-// eject takes a whole card or stick out of use.
-func (p *Place) eject(ctx context.Context, d device.Device) error {
-	if p.options.Eject != nil {
-		return p.options.Eject(d)
+// eject has the program eject take a whole card or stick out of use. A slot for cards needs no program.
+func eject(ctx context.Context, e *Entry) error {
+	if e.Verdict != string(Pass) || e.Device.Kind != device.Block || e.Device.Bus != "usb" {
+		return nil
 	}
-	return ejectBy(ctx, d)
+	err := run.Run(ctx, run.Command{Argv: []string{"eject", "--scsi", e.Device.Path}})
+	if errors.Is(err, os.ErrNotExist) {
+		return errors.New("it was not ejected: the program eject is missing (Debian package eject)")
+	}
+	return err
 }
 
 // maxAfter is how long the program of after may take.
 const maxAfter = time.Minute
 
 // runAfter runs the program of after, with values in place of {port}, {verdict} and the like.
-func (p *Place) runAfter(ctx context.Context, e Entry) error {
+func (p *Place) runAfter(ctx context.Context, e *Entry) error {
 	if len(p.config.After) == 0 {
 		return nil
 	}

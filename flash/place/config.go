@@ -73,14 +73,8 @@ func parse(path string, data []byte) (*Config, error) {
 	if err := c.checkAfter(); err != nil || c.Identity == nil {
 		return c, err
 	}
-	places := map[string]string{}
-	for key, at := range c.places {
-		if key, is := strings.CutPrefix(key, "identity."); is {
-			places[key] = at
-		}
-	}
 	var err error
-	c.plan, err = identity.NewPlan(path, *c.Identity, places)
+	c.plan, err = identity.NewPlan(path, *c.Identity, c.places)
 	return c, err
 }
 

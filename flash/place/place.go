@@ -9,8 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,6 +38,7 @@ const (
 	Refused  State = "REFUSED" // it is not to be written, and is as it was
 	Stopped  State = "STOPPED" // the worker ended the run; it is not whole, and neither good nor bad
 	Closed   State = "CLOSED"  // the port failed too often
+	Unnamed  State = "UNNAMED" // of a port that place.yml does not name: something was plugged in there
 )
 
 // Port is what the screen shows of one port, and one line of --json.
@@ -54,20 +56,12 @@ type Port struct {
 	Receipt string        `json:"receipt,omitempty"` // path of its record
 	Note    string        `json:"note,omitempty"`    // of what else went wrong, such as the program of after
 
+	other   bool    // place.yml does not name it
 	medium  string  // that this is about
 	busy    bool    // a goroutine serves it
 	ejected bool    // the medium is
 	failed  int     // in a row
 	speed   float64 // bytes per second of the last card
-}
-
-// Totals are the counts of today, by this machine's clock.
-type Totals struct {
-	Good, Bad int
-	Causes    map[string]int // of the bad ones
-	Began     time.Time      // the run
-	Last      []time.Time    // when the last good ones ended
-	Ending    bool           // no new card is served
 }
 
 // Options are the options of one run.
@@ -78,9 +72,7 @@ type Options struct {
 	Flash flash.Options        // OtherBoard, Raw, Holes, Blind of each flash
 	// Identity makes the SSH identity of each card; nil: as the image has it, or by place.yml.
 	Identity func() (*flash.Identity, error)
-	Tick     time.Duration             // between two looks at the ports; 0: half a second
-	Eject    func(device.Device) error // nil: by the program eject
-	end      func()                    // called once at the end; nil: nothing to do
+	Tick     time.Duration // between two looks at the ports; 0: half a second
 }
 
 // Place is a flashing place that runs.
@@ -93,32 +85,31 @@ type Place struct {
 	claims   *identity.Claims // nil: all cards get the same content
 	options  Options
 
-	mu      sync.Mutex
-	ports   []*Port
-	totals  Totals
-	running sync.WaitGroup
-	broken  error // ends the run
+	mu       sync.Mutex
+	ports    []*Port
+	before   map[string]bool // media that were plugged in before the start
+	practice bool            // files stand for cards, so that the worker plugs in loop devices
+	totals   Totals
+	running  sync.WaitGroup
+	broken   error // ends the run
 }
 
 // Run serves the ports until ctx ends, o.Count good ones are made today, or the record cannot be written.
-// It then waits for what is being written, unless o.Now ends that too.
-func Run(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Config, o Options) (err error) {
+// It then waits for what is being written, unless o.Now ends that too. It returns the counts of today.
+func Run(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Config, o Options) (Totals, error) {
 	p, err := open(ctx, spec, artifact, c, o)
 	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.close()) }()
-	if o.end != nil {
-		defer o.end()
+		return Totals{}, err
 	}
 	p.update(p.ports[0], func() {})
-	return p.serve(ctx)
+	p.serve(ctx)
+	return p.totals, errors.Join(p.broken, p.close())
 }
 
 // open proves the configuration, the record, the image and its partition for identities, and unpacks
 // the image. Call close at the end.
 func open(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Config, o Options) (_ *Place, err error) {
-	p := &Place{config: c, spec: spec, artifact: artifact, options: o}
+	p := &Place{config: c, spec: spec, artifact: artifact, options: o, before: map[string]bool{}}
 	if c.plan != nil {
 		p.claims = identity.NewClaims(c.plan)
 	}
@@ -133,8 +124,11 @@ func open(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Co
 		return nil, err
 	}
 	p.totals = p.record.today
-	p.totals.Began = time.Now()
+	for _, d := range plugged {
+		p.before[d.Medium()] = true
+	}
 	for name, label := range c.Ports {
+		p.practice = p.practice || strings.HasPrefix(name, "loop:")
 		p.ports = append(p.ports, &Port{Port: name, Label: label, State: Empty, Time: time.Now().UTC()})
 	}
 	slices.SortFunc(p.ports, func(a, b *Port) int { return cmp.Compare(a.Port, b.Port) })
@@ -233,7 +227,7 @@ func (p *Place) dryRunText(ctx context.Context, port *Port, seen device.Device) 
 }
 
 // serve looks at the ports until the run ends, and then waits for what is being written.
-func (p *Place) serve(ctx context.Context) error {
+func (p *Place) serve(ctx context.Context) {
 	writing, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	if p.options.Now != nil {
@@ -251,16 +245,26 @@ func (p *Place) serve(ctx context.Context) error {
 			_ = p.endIf(err) // the run returns it
 			break
 		}
+		p.addOthers(plugged)
 		for _, port := range p.ports {
 			p.look(writing, port, plugged)
 		}
 		_ = run.Sleep(ctx, cmp.Or(p.options.Tick, 500*time.Millisecond))
 	}
-	p.update(p.ports[0], func() { p.totals.Ending = true })
+	p.update(p.ports[0], func() { p.totals.ending = true })
 	p.running.Wait()
+}
+
+// addOthers adds the ports without a name at which something was plugged in after the start.
+func (p *Place) addOthers(plugged []device.Device) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.broken
+	for _, d := range plugged {
+		known := slices.ContainsFunc(p.ports, func(port *Port) bool { return port.Port == d.Port })
+		if !known && !p.before[d.Medium()] && d.HasMedium() && d.Port != "" && (d.Bus != "loop" || p.practice) {
+			p.ports = append(p.ports, &Port{Port: d.Port, Label: d.Port, State: Empty, other: true})
+		}
+	}
 }
 
 // isOver reports whether the count is reached, or the run is broken.
@@ -297,17 +301,28 @@ func (p *Place) look(ctx context.Context, port *Port, plugged []device.Device) {
 	case port.busy || port.State == Closed:
 	case i < 0:
 		if port.State != Empty && !(there && port.ejected) { // what is ejected may still be in the reader
-			p.show(port, func() {
-				*port = Port{Port: port.Port, Label: port.Label, State: Empty, failed: port.failed, speed: port.speed}
-			})
+			p.show(port, func() { port.reset(Empty, device.Device{}) })
 		}
-	case plugged[i].Medium() != port.medium && !p.isEnough():
-		d := plugged[i]
-		port.busy = true
+	case port.medium == plugged[i].Medium():
+	case port.other:
 		p.show(port, func() {
-			*port = Port{Port: port.Port, Label: port.Label, State: Check, Device: d.Path, Serial: d.Serial, busy: true, medium: d.Medium(), failed: port.failed, speed: port.speed}
+			port.reset(Unnamed, plugged[i])
+			port.Text = fmt.Sprintf("something is plugged in at %s, which %s does not name; it is not touched", port.Port, filepath.Base(p.config.path))
 		})
-		p.running.Go(func() { p.serveCard(ctx, port, d) })
+	case !p.isEnough():
+		p.show(port, func() {
+			port.reset(Check, plugged[i])
+			port.busy = true
+		})
+		p.running.Go(func() { p.serveCard(ctx, port, plugged[i]) })
+	}
+}
+
+// reset makes the port's result that of what is plugged in now.
+func (p *Port) reset(state State, d device.Device) {
+	*p = Port{Port: p.Port, Label: p.Label, State: state, Device: d.Path, Serial: d.Serial, other: p.other, failed: p.failed, speed: p.speed}
+	if d.Path != "" {
+		p.medium = d.Medium()
 	}
 }
 
@@ -365,16 +380,4 @@ func Ports(w io.Writer) error {
 		fmt.Fprintf(w, "  %s%s: %q  # %s, %s, %s\n", plaintext.Either(full.HoldsSystem(), "# ", ""), d.Port, d.Port, d.Path, plaintext.SizeText(d.SizeBytes), plaintext.OneLine(note))
 	}
 	return nil
-}
-
-// ejectBy has the program eject take a card or stick out of use. A slot for cards needs no program.
-func ejectBy(ctx context.Context, d device.Device) error {
-	if d.Kind != device.Block || d.Bus != "usb" {
-		return nil
-	}
-	err := run.Run(ctx, run.Command{Argv: []string{"eject", "--scsi", d.Path}})
-	if errors.Is(err, os.ErrNotExist) {
-		return errors.New("it was not ejected: the program eject is missing (Debian package eject)")
-	}
-	return err
 }

@@ -43,6 +43,7 @@ type Entry struct {
 
 	Before  string `json:"before,omitempty"`  // that this place had made the card before
 	HostKey string `json:"hostKey,omitempty"` // fingerprint of the one of its row
+	Note    string `json:"note,omitempty"`    // of what else went wrong, such as the program of after
 
 	path string
 }
@@ -95,7 +96,7 @@ func openRecord(dir string, claims *identity.Claims) (*record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s is another place's record: %w\nnext: ps -ef  # then end that place, or name another folder in record", dir, err)
 	}
-	r := &record{dir: dir, lock: lock, known: map[string]Entry{}, today: Totals{Causes: map[string]int{}}, claims: claims}
+	r := &record{dir: dir, lock: lock, known: map[string]Entry{}, claims: claims}
 	if err = r.checkSpace(); err == nil {
 		err = syncFile(filepath.Join(dir, ".probe"), []byte("a record can be written\n"))
 	}
@@ -215,7 +216,7 @@ func (r *record) checkSpace() error {
 	return err
 }
 
-var csvHead = []string{"finished", "verdict", "cause", "port", "label", "serial", "row", "image", "image sha256", "signed by", "seconds", "receipt"}
+var csvHead = []string{"finished", "verdict", "cause", "port", "label", "serial", "stamp", "row", "image", "image sha256", "signed by", "seconds", "receipt"}
 
 // addLine appends the entry to the day's CSV, in one write.
 func (r *record) addLine(e Entry) error {
@@ -236,7 +237,7 @@ func (r *record) addLine(e Entry) error {
 		_ = w.Write(csvHead) // a Builder never fails
 	}
 	line := []string{
-		e.Finished.Format(time.RFC3339), e.Verdict, e.Cause, e.Port, e.Label, e.Serial, e.Row, e.Receipt.Image, cmp.Or(e.Receipt.ImageSHA256, e.Receipt.UnpackedSHA256),
+		e.Finished.Format(time.RFC3339), e.Verdict, e.Cause, e.Port, e.Label, e.Serial, e.Stamp, e.Row, e.Receipt.Image, cmp.Or(e.Receipt.ImageSHA256, e.Receipt.UnpackedSHA256),
 		strings.Join(e.Receipt.SignedBy, " "), strconv.FormatFloat(e.Seconds, 'f', 1, 64), filepath.Base(e.path),
 	}
 	for i, field := range line {

@@ -21,7 +21,7 @@ var samplePorts = []Port{
 	{Port: "mmc0", Label: "slot 8", State: Closed, Text: "3 failures in a row, the last: input/output error"},
 }
 
-var sampleTotals = Totals{Good: 117, Bad: 5, Began: time.Now().Add(-3 * time.Hour), Causes: map[string]int{"lies about its size": 3, "pulled out": 2}}
+var sampleTotals = Totals{Good: 117, Bad: 5, Refused: 2, Causes: map[string]int{"lies about its size": 3, "pulled out": 2}}
 
 // No screen has a line that is too long or too many lines, and each has all ports, in words.
 func TestScreenSizes(t *testing.T) {
@@ -43,7 +43,7 @@ func TestScreenSizes(t *testing.T) {
 						t.Errorf("%v with %d ports lacks %q", size, n, p.Label)
 					}
 				}
-				if !strings.Contains(all, "117 GOOD, 5 BAD") {
+				if !strings.Contains(all, "117 GOOD, 5 BAD, 2 REFUSED today") {
 					t.Errorf("%v lacks the totals", size)
 				}
 			}
