@@ -25,41 +25,28 @@ import (
 	"slipway/layers/run"
 )
 
-// refusal is an error of a card that is not to be written, and stays as it is.
-type refusal struct{ error }
-
-func (r refusal) Unwrap() error { return r.error }
-
-// knownCard is a card that is whole already.
-type knownCard struct{ entry Entry }
-
-func (k knownCard) Error() string {
-	return k.entry.madeText() + "; again: true in place.yml writes it again"
-}
+// errKnown marks the error of a card that is whole already. It has no text.
+var errKnown = errors.New("")
 
 // serveCard proves, writes and records one card, and shows the result at its port.
 func (p *Place) serveCard(ctx context.Context, port *Port, d device.Device) {
 	e := Entry{Port: port.Port, Label: port.Label, Began: time.Now().UTC()}
-	err := p.writeCard(ctx, port, d, &e)
+	state, err := p.writeCard(ctx, port, d, &e)
 	e.Finished = time.Now().UTC()
 	e.Seconds = e.Finished.Sub(e.Began).Seconds()
-	state, text, known := Fail, "", knownCard{}
+	text := e.resultText()
 	switch {
-	case err == nil:
-		state, text = Pass, e.resultText()
-	case errors.As(err, &known):
-		state, text, e.Row = Known, known.Error(), known.entry.Row
-	case ctx.Err() != nil:
-		state = Stopped
-	case errors.As(err, new(refusal)) || errors.Is(err, flash.ErrRefused):
-		state = Refused
-	}
-	e.Verdict = string(state)
-	if text == "" {
+	case state == Known:
+		text = err.Error()
+	case err != nil:
+		if ctx.Err() != nil {
+			state = Stopped
+		}
 		e.Error = strings.TrimPrefix(err.Error(), fmt.Sprintf("flash %s to %s: ", p.spec.Board, d.Path))
 		e.Cause = cmp.Or(causeOf(err, d.Path), firstClause(e.Error))
 		text = plaintext.Either(state == Fail, e.Cause, plaintext.OneLine(plaintext.FirstLine(e.Error)))
 	}
+	e.Verdict = string(state)
 	var notes []string
 	recordErr := p.endIf(p.record.add(&e))
 	for _, err := range []error{recordErr, eject(ctx, &e), p.runAfter(ctx, &e)} {
@@ -130,11 +117,14 @@ func (p *Place) slowText(port *Port) string {
 	return ""
 }
 
-// writeCard proves the card and writes it, and fills e. A card that is refused stays as it is.
-func (p *Place) writeCard(ctx context.Context, port *Port, seen device.Device, e *Entry) error {
+// writeCard proves the card and writes it, and fills e. A card that is Refused or Known stays as it is.
+func (p *Place) writeCard(ctx context.Context, port *Port, seen device.Device, e *Entry) (State, error) {
 	o, claim, err := p.proveCard(ctx, seen, e)
-	if err != nil {
-		return refusal{err}
+	switch {
+	case errors.Is(err, errKnown):
+		return Known, err
+	case err != nil:
+		return Refused, err
 	}
 	if p.claims != nil {
 		defer p.claims.Release(claim)
@@ -152,7 +142,13 @@ func (p *Place) writeCard(ctx context.Context, port *Port, seen device.Device, e
 	if f := (*flash.Failed)(nil); errors.As(err, &f) && len(f.Receipts) > 0 {
 		e.Receipt = f.Receipts[0]
 	}
-	return err
+	switch {
+	case errors.Is(err, flash.ErrRefused):
+		return Refused, err
+	case err != nil:
+		return Fail, err
+	}
+	return Pass, nil
 }
 
 // proveCard proves that the card at a port may be written, and fills e. It returns how to write the card,
@@ -222,7 +218,7 @@ func meant(port string, seen, now device.Device) error {
 }
 
 // proveDisk returns an error unless the disk of e may be written: it fits, is not used, and is empty or
-// has the same product. The error is a knownCard for a whole one. It sets e.Stamp to that of the disk, or
+// has the same product. The error is errKnown for a whole one, whose row e gets. It sets e.Stamp to that of the disk, or
 // to "" if this place did not make it, and e.Before.
 func (p *Place) proveDisk(seen device.Device, e *Entry) error {
 	d := e.Device
@@ -247,7 +243,8 @@ func (p *Place) proveDisk(seen device.Device, e *Entry) error {
 	}
 	switch {
 	case stamped && old.Verdict == string(Pass) && what == "" && d.Table != "" && !p.config.Again:
-		return knownCard{old}
+		e.Row = old.Row
+		return fmt.Errorf("%s; again: true in place.yml writes it again%w", old.madeText(), errKnown)
 	case what != "" && !p.config.Overwrite: // also on a card that this place made, or that has its serial
 		return fmt.Errorf("it holds something else: %s; overwrite: true in place.yml allows that", what)
 	case own && !stamped && !p.config.Again: // makers give many cards one serial
@@ -303,7 +300,7 @@ func ownSerial(d device.Device) string {
 func causeOf(err error, path string) string {
 	missing := &fs.PathError{}
 	switch {
-	case errors.As(err, new(brokenRecord)):
+	case errors.Is(err, errRecord):
 		return "the record cannot be written"
 	case errors.Is(err, write.ErrSmaller), errors.Is(err, unix.ENOSPC):
 		return "lies about its size"

@@ -39,7 +39,6 @@ type Config struct {
 
 const (
 	maxConfigBytes   = 1 << 20
-	maxPorts         = 64
 	defaultLargestGB = 256
 	defaultFailures  = 3
 )
@@ -100,9 +99,6 @@ func (c *Config) checkPorts() error {
 	if len(c.Ports) == 0 {
 		return c.errorAt("ports", "no port is named, and only named ones are written\nnext: place BOARD --ports  # it prints the names of what is plugged in")
 	}
-	if len(c.Ports) > maxPorts {
-		return c.errorAt("ports", "%d ports, and a place has at most %d", len(c.Ports), maxPorts)
-	}
 	labels := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(c.Ports)) {
 		switch {
@@ -129,9 +125,6 @@ func (c *Config) checkPorts() error {
 func (c *Config) checkAfter() error {
 	if len(c.After) == 0 {
 		return nil
-	}
-	if c.After[0] == "" {
-		return c.errorAt("after", "the name of the program is empty")
 	}
 	if strings.ContainsRune(c.After[0], '/') {
 		path, err := filepath.Abs(inFolder(filepath.Dir(c.path), c.After[0]))

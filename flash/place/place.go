@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -127,12 +128,14 @@ func open(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Co
 	for _, d := range plugged {
 		p.before[d.Medium()] = true
 	}
-	for name, label := range c.Ports {
+	for _, name := range slices.Sorted(maps.Keys(c.Ports)) {
 		p.practice = p.practice || strings.HasPrefix(name, "loop:")
-		p.ports = append(p.ports, &Port{Port: name, Label: label, State: Empty, Time: time.Now().UTC()})
+		p.ports = append(p.ports, &Port{Port: name, Label: c.Ports[name], State: Empty, Time: time.Now().UTC()})
 	}
-	slices.SortFunc(p.ports, func(a, b *Port) int { return cmp.Compare(a.Port, b.Port) })
-	if err = p.prepare(ctx, c.Record); err == nil {
+	if slices.Contains(spec.Flash.Kinds, device.Block) {
+		p.image, err = flash.Prepare(ctx, spec, artifact, c.Record, p.flashOptions())
+	}
+	if err == nil {
 		err = p.checkPartition(ctx)
 	}
 	if err != nil {
@@ -148,15 +151,6 @@ func (p *Place) close() error {
 		err = p.image.Close()
 	}
 	return errors.Join(err, p.record.close())
-}
-
-// prepare unpacks the image below the folder dir, if the board takes a disk image.
-func (p *Place) prepare(ctx context.Context, dir string) (err error) {
-	if !slices.Contains(p.spec.Flash.Kinds, device.Block) {
-		return nil
-	}
-	p.image, err = flash.Prepare(ctx, p.spec, p.artifact, dir, p.flashOptions())
-	return err
 }
 
 // checkPartition returns an error if the board or its image has no partition for identities. If rows go by
@@ -274,13 +268,10 @@ func (p *Place) isOver() bool {
 	return p.broken != nil || p.options.Count > 0 && p.totals.Good >= p.options.Count
 }
 
-// brokenRecord is an error of the record or of the claims, not of a card.
-type brokenRecord struct{ error }
+// errRecord marks an error of the record, not of a card. It has no text.
+var errRecord = errors.New("")
 
-func (b brokenRecord) Unwrap() error { return b.error }
-
-// endIf ends the run with err, unless that is nil or an earlier error ends it. It returns err as a
-// brokenRecord.
+// endIf ends the run with err, unless that is nil or an earlier error ends it. It returns err as an errRecord.
 func (p *Place) endIf(err error) error {
 	if err == nil {
 		return nil
@@ -288,7 +279,7 @@ func (p *Place) endIf(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.broken = cmp.Or(p.broken, err)
-	return brokenRecord{err}
+	return fmt.Errorf("%w%w", err, errRecord)
 }
 
 // look starts to serve what is newly plugged into an open port, if the count allows one more.

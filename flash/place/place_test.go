@@ -449,14 +449,9 @@ func TestPlaceKilledAtTheClaim(t *testing.T) {
 	rows := (*bench)(nil).rows(t, 2)
 	b := newBench(t, 1, rows)
 	card := b.plug(0, cardSize, nil)
-	p := &Place{config: b.config, spec: spec, artifact: b.artifact, options: Options{}, ports: []*Port{{Port: "loop:" + b.file(0), Label: "a"}}}
 	ctx := endsWithClaim{context.Background(), b.config.Record}
-	var err error
-	p.claims = identity.NewClaims(b.config.plan)
-	if p.record, err = openRecord(b.config.Record, p.claims); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.prepare(ctx, b.config.Record); err != nil {
+	p, err := open(ctx, spec, b.artifact, b.config, Options{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	plugged, err := device.Plugged()
@@ -464,11 +459,10 @@ func TestPlaceKilledAtTheClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(plugged, func(d device.Device) bool { return d.Path == card })
-	if err := p.writeCard(ctx, p.ports[0], plugged[i], &Entry{Port: p.ports[0].Port, Began: time.Now().UTC()}); !errors.Is(err, errKilled) {
+	if _, err := p.writeCard(ctx, p.ports[0], plugged[i], &Entry{Port: p.ports[0].Port, Began: time.Now().UTC()}); !errors.Is(err, errKilled) {
 		t.Fatalf("writeCard = %v; want %v", err, errKilled)
 	}
-	p.image.Close()
-	p.record.close()
+	p.close()
 	flashtest.Detach(t, card)
 	other := filepath.Join(t.TempDir(), "other")
 	if err := os.Rename(b.file(0), other); err != nil {
@@ -619,16 +613,11 @@ func TestPlaceSameSerial(t *testing.T) {
 	needRoot(t)
 	for _, again := range []bool{false, true} {
 		b := newBench(t, 1, fmt.Sprintf("again: %v\n", again))
-		p := &Place{config: b.config, spec: spec, artifact: b.artifact}
-		var err error
-		if p.record, err = openRecord(b.config.Record, nil); err != nil {
+		p, err := open(t.Context(), spec, b.artifact, b.config, Options{})
+		if err != nil {
 			t.Fatal(err)
 		}
-		defer p.record.close()
-		if err := p.prepare(t.Context(), b.config.Record); err != nil {
-			t.Fatal(err)
-		}
-		defer p.image.Close()
+		defer p.close()
 		d, err := device.Examine(b.plug(0, cardSize, nil))
 		if err != nil {
 			t.Fatal(err)

@@ -170,12 +170,7 @@ func (r *record) write(e *Entry) error {
 	if err := os.MkdirAll(day, 0o755); err != nil {
 		return err
 	}
-	name := strings.Map(func(c rune) rune {
-		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '.' || c == '-' {
-			return c
-		}
-		return '_'
-	}, e.Port)
+	name := strings.NewReplacer("/", "_", ":", "_").Replace(e.Port)
 	e.path = filepath.Join(day, e.Began.Format("150405.000")+"-"+name[max(0, len(name)-60):]+".json")
 	data, err := json.MarshalIndent(e, "", "  ")
 	if err != nil {
@@ -218,7 +213,7 @@ func (r *record) checkSpace() error {
 
 var csvHead = []string{"finished", "verdict", "cause", "port", "label", "serial", "stamp", "row", "image", "image sha256", "signed by", "seconds", "receipt"}
 
-// addLine appends the entry to the day's CSV, in one write.
+// addLine appends the entry to the day's CSV.
 func (r *record) addLine(e Entry) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -227,14 +222,9 @@ func (r *record) addLine(e Entry) error {
 		return err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	var b strings.Builder
-	w := csv.NewWriter(&b)
-	if info.Size() == 0 {
-		_ = w.Write(csvHead) // a Builder never fails
+	w := csv.NewWriter(f)
+	if info, err := f.Stat(); err != nil || info.Size() == 0 {
+		_ = w.Write(csvHead) // w.Error has an error
 	}
 	line := []string{
 		e.Finished.Format(time.RFC3339), e.Verdict, e.Cause, e.Port, e.Label, e.Serial, e.Stamp, e.Row, e.Receipt.Image, cmp.Or(e.Receipt.ImageSHA256, e.Receipt.UnpackedSHA256),
@@ -248,10 +238,7 @@ func (r *record) addLine(e Entry) error {
 	}
 	_ = w.Write(line)
 	w.Flush()
-	if _, err := f.WriteString(b.String()); err != nil {
-		return err
-	}
-	return f.Sync()
+	return errors.Join(w.Error(), f.Sync())
 }
 
 // eachEntry calls each with all entries of a record, the oldest first.

@@ -1,6 +1,7 @@
 package place
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -33,14 +34,11 @@ type Screen struct {
 
 // NewScreen returns a screen on out. If that is a terminal, the first Show clears it, and Close gives it back.
 func NewScreen(out *os.File, bell bool) *Screen {
-	s := &Screen{out: out, blocks: plaintext.Redraws(out), colour: plaintext.Colours(out), bell: bell, last: map[string]State{}}
-	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if v := os.Getenv(name); v != "" {
-			s.utf8 = strings.Contains(strings.ToUpper(v), "UTF-8")
-			break
-		}
+	locale := cmp.Or(os.Getenv("LC_ALL"), os.Getenv("LC_CTYPE"), os.Getenv("LANG"))
+	return &Screen{
+		out: out, blocks: plaintext.Redraws(out), colour: plaintext.Colours(out), bell: bell, last: map[string]State{},
+		utf8: strings.Contains(strings.ToUpper(locale), "UTF-8"),
 	}
-	return s
 }
 
 // Close gives the terminal back as it was.
