@@ -34,7 +34,7 @@ func (p *Place) serveCard(ctx context.Context, port *Port, d device.Device) {
 	state, err := p.writeCard(ctx, port, d, &e)
 	e.Finished = time.Now().UTC()
 	e.Seconds = e.Finished.Sub(e.Began).Seconds()
-	text := e.resultText()
+	text := fmt.Sprintf("%s in %.0f s%s", plaintext.SizeText(e.Receipt.ImageBytes), e.Seconds, plaintext.Either(e.Before != "", ", before: "+e.Before, ""))
 	switch {
 	case state == Known:
 		text = err.Error()
@@ -120,14 +120,14 @@ func (p *Place) slowText(port *Port) string {
 // writeCard proves the card and writes it, and fills e. A card that is Refused or Known stays as it is.
 func (p *Place) writeCard(ctx context.Context, port *Port, seen device.Device, e *Entry) (State, error) {
 	o, claim, err := p.proveCard(ctx, seen, e)
+	if p.claims != nil {
+		defer p.claims.Release(claim)
+	}
 	switch {
 	case errors.Is(err, errKnown):
 		return Known, err
 	case err != nil:
 		return Refused, err
-	}
-	if p.claims != nil {
-		defer p.claims.Release(claim)
 	}
 	p.update(port, func() { port.Row = e.Row })
 	o.Complete = func() error { return p.endIf(p.record.take(e)) }
@@ -152,7 +152,7 @@ func (p *Place) writeCard(ctx context.Context, port *Port, seen device.Device, e
 }
 
 // proveCard proves that the card at a port may be written, and fills e. It returns how to write the card,
-// and its row, which is reserved until p.claims.Release. It writes nothing.
+// and its row, which is reserved until p.claims.Release, also after an error. It writes nothing.
 func (p *Place) proveCard(ctx context.Context, seen device.Device, e *Entry) (o flash.PreparedOptions, claim identity.Claim, err error) {
 	d, err := device.Examine(seen.Path)
 	if err != nil {
@@ -182,7 +182,6 @@ func (p *Place) proveCard(ctx context.Context, seen device.Device, e *Entry) (o 
 		}
 		own, hostKey, err := p.ownFiles(ctx, claim.Row, o.Identity)
 		if err != nil {
-			p.claims.Release(claim)
 			return o, claim, err
 		}
 		o.Stamp, o.Identity, o.Personal = claim.Card.Stamp, nil, []flash.Personal{own}
@@ -218,8 +217,8 @@ func meant(port string, seen, now device.Device) error {
 }
 
 // proveDisk returns an error unless the disk of e may be written: it fits, is not used, and is empty or
-// has the same product. The error is errKnown for a whole one, whose row e gets. It sets e.Stamp to that of the disk, or
-// to "" if this place did not make it, and e.Before.
+// has the same product. The error is errKnown for a whole one, whose row e gets. It sets e.Before, and
+// e.Stamp to that of the disk, or to "" if this place did not make it.
 func (p *Place) proveDisk(seen device.Device, e *Entry) error {
 	d := e.Device
 	if err := p.checkFit(d, seen, e.Port); err != nil {
@@ -260,9 +259,8 @@ func (p *Place) proveDisk(seen device.Device, e *Entry) error {
 
 // isBlank reports whether the beginning of a card is all zeros or all ones, but for a stamp.
 func isBlank(head []byte) bool {
-	head = bytes.Clone(head)
-	if stamp := head[len(head)-4096:]; write.ReadStamp(bytes.NewReader(head)) != "" {
-		clear(stamp)
+	if write.ReadStamp(bytes.NewReader(head)) != "" {
+		head = head[:len(head)-4096]
 	}
 	return bytes.Count(head, []byte{head[0]}) == len(head) && (head[0] == 0 || head[0] == 0xff)
 }

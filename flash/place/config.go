@@ -2,7 +2,6 @@ package place
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -141,11 +140,10 @@ func (c *Config) checkAfter() error {
 
 // CheckDevices returns an error if one of the devices is at a named port and holds the running system.
 func (c *Config) CheckDevices(plugged []device.Device) error {
-	var errs []error
 	for _, d := range plugged {
 		if _, named := c.Ports[d.Port]; named && d.HoldsSystem() {
-			errs = append(errs, c.errorAt("ports."+d.Port, "%s is plugged in there, and it is refused: %s\nnext: place BOARD --ports", d.Path, d.Refused))
+			return c.errorAt("ports."+d.Port, "%s is plugged in there, and it is refused: %s\nnext: place BOARD --ports", d.Path, d.Refused)
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }

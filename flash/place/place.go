@@ -201,7 +201,7 @@ func DryRun(ctx context.Context, w io.Writer, spec images.Spec, artifact images.
 		}
 		fmt.Fprintf(w, "%s (%s): %s\n", port.Label, port.Port, plaintext.Printable(what))
 	}
-	_, err = fmt.Fprintln(w, "Dry run: nothing was written.")
+	_, err = fmt.Fprintln(w, "Dry run: no card was written.")
 	return err
 }
 
@@ -224,15 +224,13 @@ func (p *Place) dryRunText(ctx context.Context, port *Port, seen device.Device) 
 func (p *Place) serve(ctx context.Context) {
 	writing, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
-	if p.options.Now != nil {
-		go func() {
-			select {
-			case <-p.options.Now:
-				stop(errors.New("stopped by the worker"))
-			case <-writing.Done():
-			}
-		}()
-	}
+	go func() {
+		select {
+		case <-p.options.Now:
+			stop(errors.New("stopped by the worker"))
+		case <-writing.Done():
+		}
+	}()
 	for ctx.Err() == nil && !p.isOver() {
 		plugged, err := device.Plugged()
 		if err != nil {
@@ -311,10 +309,7 @@ func (p *Place) look(ctx context.Context, port *Port, plugged []device.Device) {
 
 // reset makes the port's result that of what is plugged in now.
 func (p *Port) reset(state State, d device.Device) {
-	*p = Port{Port: p.Port, Label: p.Label, State: state, Device: d.Path, Serial: d.Serial, other: p.other, failed: p.failed, speed: p.speed}
-	if d.Path != "" {
-		p.medium = d.Medium()
-	}
+	*p = Port{Port: p.Port, Label: p.Label, State: state, Device: d.Path, Serial: d.Serial, other: p.other, medium: d.Medium(), failed: p.failed, speed: p.speed}
 }
 
 // has reports whether d is plugged into the port, and no empty reader.

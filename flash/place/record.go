@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -62,11 +61,6 @@ func (e Entry) card() identity.Card {
 	return identity.Card{Serial: e.Serial, Stamp: e.Stamp, Port: e.Port, Medium: fmt.Sprintf("%s %d", e.Device.Model, e.Device.SizeBytes)}
 }
 
-// resultText says how a good card was made.
-func (e Entry) resultText() string {
-	return fmt.Sprintf("%s in %.0f s%s", plaintext.SizeText(e.Receipt.ImageBytes), e.Seconds, plaintext.Either(e.Before != "", ", before: "+e.Before, ""))
-}
-
 const (
 	maxEntryBytes = 1 << 20
 	leastFree     = 16 << 20 // of the record's file system, before each card
@@ -86,27 +80,28 @@ type record struct {
 	claims *identity.Claims // get the rows of these entries; nil: there are none
 }
 
-// openRecord makes the folder, locks it against a second place, proves that it can be written, and
-// reads its entries. claims, unless nil, get the rows of these and of later ones.
+// openRecord makes the folder, locks it against a second place, proves that it has room, and reads its
+// entries. claims, unless nil, get the rows of these and of later ones.
 func openRecord(dir string, claims *identity.Claims) (*record, error) {
 	if err := localfile.MkdirAll(dir); err != nil {
 		return nil, err
 	}
-	lock, err := localfile.LockNow(filepath.Join(dir, "place.lock"), 0o600)
-	if err != nil {
+	file := filepath.Join(dir, "place.lock")
+	lock, err := localfile.LockNow(file, 0o600)
+	switch {
+	case errors.Is(err, localfile.ErrLocked):
 		return nil, fmt.Errorf("%s is another place's record: %w\nnext: ps -ef  # then end that place, or name another folder in record", dir, err)
+	case err != nil:
+		return nil, localfile.ExplainUnreadable(file, err)
 	}
 	r := &record{dir: dir, lock: lock, known: map[string]Entry{}, claims: claims}
 	if err = r.checkSpace(); err == nil {
-		err = syncFile(filepath.Join(dir, ".probe"), []byte("a record can be written\n"))
-	}
-	if err == nil {
-		err = errors.Join(os.Remove(filepath.Join(dir, ".probe")), eachEntry(dir, func(e Entry) {
+		err = eachEntry(dir, func(e Entry) {
 			if now := time.Now(); e.Began.Local().Format(dayForm) == now.Format(dayForm) {
 				r.today.add(e)
 			}
 			r.note(e)
-		}))
+		})
 	}
 	if err != nil {
 		lock.Close()
@@ -243,15 +238,9 @@ func (r *record) addLine(e Entry) error {
 
 // eachEntry calls each with all entries of a record, the oldest first.
 func eachEntry(dir string, each func(Entry)) error {
-	names, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(dir), "[0-9]*", "*.json"))
-	if err != nil {
-		return err
-	}
+	names, _ := filepath.Glob(filepath.Join(localfile.QuoteGlob(dir), "[0-9]*", "*.json")) // the pattern is well-formed
 	for _, name := range names {
 		data, err := localfile.Read(name, maxEntryBytes)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
 		var e Entry
 		if err == nil {
 			err = json.Unmarshal(data, &e)

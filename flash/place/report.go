@@ -155,10 +155,7 @@ func (r Report) Page() ([]byte, error) {
 
 // Print writes the report as text.
 func (r Report) Print(w io.Writer) error {
-	fmt.Fprintln(w, r.Headline())
-	if len(r.Causes) > 0 {
-		fmt.Fprintln(w, r.CausesText())
-	}
+	fmt.Fprint(w, r.Headline(), "\n", plaintext.Either(len(r.Causes) > 0, r.CausesText()+"\n", ""))
 	for _, e := range r.Unfinished {
 		fmt.Fprintf(w, "UNFINISHED %s at %s%s: it failed as it was completed, and may be whole; put it in again\n", e.Began.Local().Format("2006-01-02 15:04"), e.Label, plaintext.Either(e.Row != "", ", row "+e.Row, ""))
 	}

@@ -2,12 +2,14 @@ package place
 
 import (
 	"cmp"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -84,9 +86,7 @@ func (s *Screen) Show(ports []Port, t Totals) {
 func lineOf(p Port, t Totals) string {
 	line := fmt.Sprintf("%s  %-10s %-9s", p.Time.Local().Format("15:04:05"), p.Label, p.State)
 	for _, text := range []string{p.Text, plaintext.Either(p.Row != "", "row "+p.Row, ""), p.Note} {
-		if text != "" {
-			line += "  " + text
-		}
+		line += plaintext.Either(text != "", "  "+text, "")
 	}
 	if p.State == Pass {
 		line += fmt.Sprintf("  (%s)", t)
@@ -160,7 +160,7 @@ func (s *Screen) large(words []string, width, height int) []string {
 		rows := make([]string, 5)
 		for _, c := range word {
 			for y := range rows {
-				rows[y] += strings.ReplaceAll(glyphs[c][y], "#", mark) + " "
+				rows[y] += strings.ReplaceAll(glyphs()[string(c)][y], "#", mark) + " "
 			}
 		}
 		if utf8.RuneCountInString(rows[0]) <= width+1 && height >= 7 {
@@ -215,22 +215,15 @@ func JSONLines(w io.Writer) func([]Port, Totals) {
 	}
 }
 
-// glyphs are block letters of five rows: those of the states, and digits.
-var glyphs = map[rune][]string{
-	'A': {" ### ", "#   #", "#####", "#   #", "#   #"}, 'B': {"#### ", "#   #", "#### ", "#   #", "#### "},
-	'C': {" ####", "#    ", "#    ", "#    ", " ####"}, 'D': {"#### ", "#   #", "#   #", "#   #", "#### "},
-	'E': {"#####", "#    ", "#### ", "#    ", "#####"}, 'F': {"#####", "#    ", "#### ", "#    ", "#    "},
-	'H': {"#   #", "#   #", "#####", "#   #", "#   #"}, 'I': {"###", " # ", " # ", " # ", "###"},
-	'K': {"#  ##", "# #  ", "##   ", "# #  ", "#  ##"}, 'L': {"#    ", "#    ", "#    ", "#    ", "#####"},
-	'M': {"#   #", "## ##", "# # #", "#   #", "#   #"}, 'N': {"#   #", "##  #", "# # #", "#  ##", "#   #"},
-	'O': {" ### ", "#   #", "#   #", "#   #", " ### "}, 'P': {"#### ", "#   #", "#### ", "#    ", "#    "},
-	'R': {"#### ", "#   #", "#### ", "#  # ", "#   #"}, 'S': {" ####", "#    ", " ### ", "    #", "#### "},
-	'T': {"#####", "  #  ", "  #  ", "  #  ", "  #  "}, 'U': {"#   #", "#   #", "#   #", "#   #", " ### "},
-	'W': {"#   #", "#   #", "# # #", "## ##", "#   #"}, 'Y': {"#   #", " # # ", "  #  ", "  #  ", "  #  "},
-	'0': {" ### ", "#  ##", "# # #", "##  #", " ### "}, '1': {" ## ", "  # ", "  # ", "  # ", " ###"},
-	'2': {"#### ", "    #", " ### ", "#    ", "#####"}, '3': {"#### ", "    #", " ### ", "    #", "#### "},
-	'4': {"#   #", "#   #", "#####", "    #", "    #"}, '5': {"#####", "#    ", "#### ", "    #", "#### "},
-	'6': {" ### ", "#    ", "#### ", "#   #", " ### "}, '7': {"#####", "   # ", "  #  ", " #   ", " #   "},
-	'8': {" ### ", "#   #", " ### ", "#   #", " ### "}, '9': {" ### ", "#   #", " ####", "    #", " ### "},
-	'%': {"#   #", "   # ", "  #  ", " #   ", "#   #"}, ' ': {"  ", "  ", "  ", "  ", "  "},
-}
+//go:embed font.txt
+var fontText string
+
+// glyphs returns the five rows of each block letter: those of the states, and digits.
+var glyphs = sync.OnceValue(func() map[string][]string {
+	all := map[string][]string{}
+	for glyph := range strings.SplitSeq(strings.ReplaceAll(fontText, ".", " "), "\n\n") {
+		rows := strings.Split(glyph, "\n")
+		all[rows[0]] = rows[1:]
+	}
+	return all
+})
