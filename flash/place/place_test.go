@@ -241,7 +241,7 @@ func TestPlaceUnnamedPort(t *testing.T) {
 	card, after := flashtest.Loop(t, cardSize)
 	untouched, _ := os.ReadFile(after)
 	p := b.wait("loop:"+after, Unnamed)
-	if !strings.Contains(p.Text, "at loop:"+after+", which place.yml does not name; it is not touched") || p.Device != card {
+	if !strings.Contains(p.Text, after+" is not in place.yml: what is plugged in there is not touched") || p.Device != card {
 		t.Errorf("the port without a name shows %+v", p)
 	}
 	flashtest.Detach(t, card)
