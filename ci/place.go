@@ -56,17 +56,16 @@ func Place(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	if o.DryRun {
 		return place.DryRun(ctx, w, spec, a, c, p)
 	}
-	var last place.Totals
-	keep := func(show func([]place.Port, place.Totals)) func([]place.Port, place.Totals) {
-		return func(ports []place.Port, t place.Totals) { last = t; show(ports, t) }
-	}
 	defer progress.Release(ctx)() // the screen has the terminal
-	if o.JSON {
-		p.Show = keep(place.JSONLines(w))
-		return place.Run(ctx, spec, a, c, p)
+	screen := place.NewScreen(os.Stdout, c.Bell)
+	if p.Show = screen.Show; o.JSON {
+		p.Show = place.JSONLines(w)
 	}
-	err = place.Run(ctx, spec, a, c, p.On(os.Stdout, c.Bell, keep))
-	fmt.Fprintf(w, "%d good, %d bad. The record: %s\n", last.Good, last.Bad, c.Record)
+	t, err := place.Run(ctx, spec, a, c, p)
+	screen.Close()
+	if !o.JSON {
+		fmt.Fprintf(w, "%s. The record: %s\n", t, c.Record)
+	}
 	return err
 }
 

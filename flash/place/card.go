@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -24,55 +25,49 @@ import (
 	"slipway/layers/run"
 )
 
-// refusal is an error of a card that is not to be written, and stays as it is.
-type refusal struct{ error }
-
-func (r refusal) Unwrap() error { return r.error }
-
-// knownCard is a card that is whole already.
-type knownCard struct{ entry Entry }
-
-func (k knownCard) Error() string {
-	return k.entry.madeText() + "; again: true in place.yml writes it again"
-}
+// errKnown marks the error of a card that is whole already. It has no text.
+var errKnown = errors.New("")
 
 // serveCard proves, writes and records one card, and shows the result at its port.
 func (p *Place) serveCard(ctx context.Context, port *Port, d device.Device) {
 	e := Entry{Port: port.Port, Label: port.Label, Began: time.Now().UTC()}
-	err := p.writeCard(ctx, port, d, &e)
+	state, err := p.writeCard(ctx, port, d, &e)
 	e.Finished = time.Now().UTC()
 	e.Seconds = e.Finished.Sub(e.Began).Seconds()
-	state, known := Fail, knownCard{}
+	text := fmt.Sprintf("%s in %.0f s%s", plaintext.SizeText(e.Receipt.ImageBytes), e.Seconds, plaintext.Either(e.Before != "", ", before: "+e.Before, ""))
 	switch {
-	case err == nil:
-		state = Pass
-	case errors.As(err, &known):
-		state, e.Row = Known, known.entry.Row
-	case ctx.Err() != nil:
-		state = Stopped
-	case errors.As(err, new(refusal)) || errors.Is(err, flash.ErrRefused):
-		state = Refused
-	}
-	e.Verdict = string(state)
-	if err != nil && state != Known {
+	case state == Known:
+		text = err.Error()
+	case err != nil:
+		if ctx.Err() != nil {
+			state = Stopped
+		}
 		e.Error = strings.TrimPrefix(err.Error(), fmt.Sprintf("flash %s to %s: ", p.spec.Board, d.Path))
 		e.Cause = cmp.Or(causeOf(err, d.Path), firstClause(e.Error))
+		text = plaintext.Either(state == Fail, e.Cause, plaintext.OneLine(plaintext.FirstLine(e.Error)))
 	}
-	notes := []string{}
-	if recordErr := p.endIf(p.record.add(&e)); recordErr != nil {
-		notes = append(notes, plaintext.FirstLine(recordErr.Error()))
-	}
-	if state == Pass {
-		if err := p.eject(ctx, d); err != nil {
-			notes = append(notes, plaintext.FirstLine(err.Error()))
+	e.Verdict = string(state)
+	var notes []string
+	recordErr := p.endIf(p.record.add(&e))
+	for _, err := range []error{recordErr, eject(ctx, &e), p.runAfter(ctx, &e)} {
+		if err != nil {
+			notes = append(notes, noteText(err))
 		}
 	}
-	if err := p.runAfter(ctx, e); err != nil {
-		notes = append(notes, plaintext.FirstLine(err.Error()))
+	if e.Note = strings.Join(notes, "; "); e.Note != "" {
+		_ = p.endIf(p.record.write(&e)) // the run returns it
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.show(port, func() { p.finish(port, state, e, known, notes) })
+	p.show(port, func() { p.finish(port, &e, text) })
+}
+
+// noteText returns the last line of a program that failed, or the first line of another error.
+func noteText(err error) string {
+	if failed, ok := errors.AsType[*run.Failure](err); ok && failed.Tail != "" {
+		return plaintext.OneLine(fmt.Sprintf("%s: %s: %s", filepath.Base(failed.Argv[0]), failed.Status, run.LastLine(err)))
+	}
+	return plaintext.OneLine(plaintext.FirstLine(err.Error()))
 }
 
 // firstClause returns the part of an error's first line up to a colon, without "refused" and without
@@ -86,50 +81,23 @@ func firstClause(text string) string {
 }
 
 // finish sets the port's result and the totals. The caller holds p.mu.
-func (p *Place) finish(port *Port, state State, e Entry, known knownCard, notes []string) {
-	port.busy, port.State, port.Percent, port.Left = false, state, 0, 0
-	port.Row, port.Receipt, port.Note = e.Row, e.path, strings.Join(notes, "; ")
-	port.Text = e.resultText()
-	if state == Refused || state == Stopped {
-		port.Text = plaintext.OneLine(plaintext.FirstLine(e.Error))
-	} else if e.Cause != "" {
-		port.Text = e.Cause
-	}
-	switch state {
+func (p *Place) finish(port *Port, e *Entry, text string) {
+	port.busy, port.State, port.Percent, port.Left = false, State(e.Verdict), 0, 0
+	port.Row, port.Receipt, port.Note, port.Text = e.Row, e.path, e.Note, text
+	p.totals.add(*e)
+	switch port.State {
 	case Pass:
 		port.failed, port.ejected = 0, true
-		p.totals.add(e)
 		port.speed = float64(e.Receipt.ImageBytes) / max(e.Seconds, 1e-3)
 		if slow := p.slowText(port); slow != "" {
 			port.Text += ", " + slow
 		}
-		return
-	case Known:
-		port.Text = known.Error()
-		return
 	case Fail:
-		port.failed++
-	}
-	p.totals.add(e)
-	if port.failed >= p.config.Failures {
-		port.State, port.Text = Closed, fmt.Sprintf("%d failures in a row, the last: %s", port.failed, e.Cause)
+		if port.failed++; port.failed >= p.config.Failures {
+			port.State, port.Text = Closed, fmt.Sprintf("%d failures in a row, the last: %s", port.failed, e.Cause)
+		}
 	}
 }
-
-// add counts an entry. One that is known or not finished is neither good nor bad.
-func (t *Totals) add(e Entry) {
-	switch State(e.Verdict) {
-	case Pass:
-		t.Good++
-		t.Last = append(t.Last[max(0, len(t.Last)-paceOver):], e.Finished)
-	case Fail, Refused:
-		t.Bad++
-		t.Causes[e.Cause]++
-	}
-}
-
-// paceOver is how many of the last good cards the pace is of.
-const paceOver = 20
 
 // slowText returns that a port is less than half as fast as the median of the others; "" if not.
 func (p *Place) slowText(port *Port) string {
@@ -149,65 +117,88 @@ func (p *Place) slowText(port *Port) string {
 	return ""
 }
 
-// writeCard proves the card and writes it, and fills e. A card that is refused stays as it is.
-func (p *Place) writeCard(ctx context.Context, port *Port, seen device.Device, e *Entry) error {
+// writeCard proves the card and writes it, and fills e. A card that is Refused or Known stays as it is.
+func (p *Place) writeCard(ctx context.Context, port *Port, seen device.Device, e *Entry) (State, error) {
+	o, claim, err := p.proveCard(ctx, seen, e)
+	if p.claims != nil {
+		defer p.claims.Release(claim)
+	}
+	switch {
+	case errors.Is(err, errKnown):
+		return Known, err
+	case err != nil:
+		return Refused, err
+	}
+	p.update(port, func() { port.Row = e.Row })
+	o.Complete = func() error { return p.endIf(p.record.take(e)) }
+	reporter := progress.New(portSink{p, port})
+	defer reporter.Close()
+	ctx = progress.With(ctx, reporter)
+	if e.Device.Kind == device.Block {
+		e.Receipt, err = p.image.Write(ctx, e.Device.Path, o)
+	} else {
+		e.Receipt, err = flash.WriteMeant(ctx, p.spec, p.artifact, e.Device.Path, p.flashOptions(), o)
+	}
+	if f := (*flash.Failed)(nil); errors.As(err, &f) && len(f.Receipts) > 0 {
+		e.Receipt = f.Receipts[0]
+	}
+	switch {
+	case errors.Is(err, flash.ErrRefused):
+		return Refused, err
+	case err != nil:
+		return Fail, err
+	}
+	return Pass, nil
+}
+
+// proveCard proves that the card at a port may be written, and fills e. It returns how to write the card,
+// and its row, which is reserved until p.claims.Release, also after an error. It writes nothing.
+func (p *Place) proveCard(ctx context.Context, seen device.Device, e *Entry) (o flash.PreparedOptions, claim identity.Claim, err error) {
 	d, err := device.Examine(seen.Path)
 	if err != nil {
-		return refusal{err}
+		return o, claim, err
 	}
 	if d.Port == "" { // of a Jetson or an rshim, which are named by their ports
 		d = seen
 	}
 	e.Device, e.Serial = d, ownSerial(d)
-	if e.Stamp, e.Before, err = p.prove(d, seen, port.Port); err != nil {
-		return err
+	port := e.Port
+	o.Meant = func(now device.Device) error { return meant(port, seen, now) }
+	if d.Kind == device.Block {
+		err = p.proveDisk(seen, e)
+		if err == nil && p.options.Identity != nil {
+			o.Identity, err = p.options.Identity()
+		}
+	} else if p.claims != nil {
+		err = errors.New("only disks get files of their own")
 	}
-	o := flash.PreparedOptions{
-		Stamp: identity.NewStamp(), Complete: func() error { return p.endIf(p.record.take(e)) },
-		Meant: func(now device.Device) error { return meant(port.Port, seen, now) },
+	if err != nil {
+		return o, claim, err
 	}
-	id := (*flash.Identity)(nil)
-	if p.options.Identity != nil && d.Kind == device.Block {
-		if id, err = p.options.Identity(); err != nil {
-			return refusal{err}
+	o.Stamp = cmp.Or(e.Stamp, identity.NewStamp())
+	if p.claims != nil {
+		if claim, err = p.claims.Reserve(e.card()); err != nil {
+			return o, claim, err
 		}
-	}
-	if p.claims == nil {
-		o.Identity = id
-	} else {
-		claim, err := p.claims.Reserve(e.card())
+		own, hostKey, err := p.ownFiles(ctx, claim.Row, o.Identity)
 		if err != nil {
-			return refusal{err}
+			return o, claim, err
 		}
-		defer p.claims.Release(claim)
-		files, err := p.config.plan.Files(ctx, claim.Row, id)
-		if err != nil {
-			return refusal{err}
-		}
-		own, err := files.Personal(p.image)
-		if err != nil {
-			return refusal{err}
-		}
-		o.Stamp, o.Personal = claim.Card.Stamp, []flash.Personal{own}
-		e.Row, e.HostKey = claim.Row.Key, files.HostKey
-		p.update(port, func() { port.Row = e.Row })
+		o.Stamp, o.Identity, o.Personal = claim.Card.Stamp, nil, []flash.Personal{own}
+		e.Row, e.HostKey = claim.Row.Key, hostKey
 	}
 	e.Stamp = o.Stamp
-	reporter := progress.New(portSink{p, port})
-	defer reporter.Close()
-	e.Receipt, err = p.flash(progress.With(ctx, reporter), d, o)
-	if f := (*flash.Failed)(nil); errors.As(err, &f) && len(f.Receipts) > 0 {
-		e.Receipt = f.Receipts[0]
-	}
-	return err
+	return o, claim, nil
 }
 
-// flash writes the prepared image to a disk, or the artifact to a board.
-func (p *Place) flash(ctx context.Context, d device.Device, o flash.PreparedOptions) (flash.Receipt, error) {
-	if d.Kind == device.Block {
-		return p.image.Write(ctx, d.Path, o)
+// ownFiles makes the files of a row for the image's partition, with the host key of id or else a new one,
+// whose fingerprint it returns.
+func (p *Place) ownFiles(ctx context.Context, row identity.Row, id *flash.Identity) (own flash.Personal, hostKey string, err error) {
+	files, err := p.config.plan.Files(ctx, row, id)
+	if err == nil {
+		own, err = files.Personal(p.image)
 	}
-	return flash.WriteMeant(ctx, p.spec, p.artifact, d.Path, p.flashOptions(), o)
+	return own, files.HostKey, err
 }
 
 // meant returns an error unless now is what was seen at the named port.
@@ -225,50 +216,51 @@ func meant(port string, seen, now device.Device) error {
 	return nil
 }
 
-// prove returns a refusal unless the card at a port may be written: it fits, is not used, and is
-// empty or has the same product. It returns a knownCard for a whole one. stamp is the card's, and
-// before says when this place made it; both are "" for a new one.
-func (p *Place) prove(d, seen device.Device, port string) (stamp, before string, err error) {
-	if d.Kind != device.Block {
-		return "", "", nil
-	}
-	if err := p.checkFit(d, seen, port); err != nil {
-		return "", "", refusal{err}
+// proveDisk returns an error unless the disk of e may be written: it fits, is not used, and is empty or
+// has the same product. The error is errKnown for a whole one, whose row e gets. It sets e.Before, and
+// e.Stamp to that of the disk, or to "" if this place did not make it.
+func (p *Place) proveDisk(seen device.Device, e *Entry) error {
+	d := e.Device
+	if err := p.checkFit(d, seen, e.Port); err != nil {
+		return err
 	}
 	f, err := os.OpenFile(d.Path, os.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return "", "", refusal{err}
+		return err
 	}
-	stamp = write.ReadStamp(f)
+	defer f.Close()
+	e.Stamp = write.ReadStamp(f)
 	head := make([]byte, 1<<20)
-	_, err = io.ReadFull(io.NewSectionReader(f, 0, d.SizeBytes), head)
-	f.Close()
-	if err != nil {
-		return "", "", refusal{fmt.Errorf("it cannot be read: %w", err)}
+	if _, err = io.ReadFull(io.NewSectionReader(f, 0, d.SizeBytes), head); err != nil {
+		return fmt.Errorf("it cannot be read: %w", err)
 	}
-	e, own := p.record.find(Entry{Device: d, Serial: ownSerial(d), Stamp: stamp}.card())
+	old, own := p.record.find(e.card())
+	stamped := own && old.Stamp == e.Stamp
 	what := p.image.OtherContent(d)
 	if d.Table == "" && d.Content.Type == "" && !isBlank(head) {
 		what = "data without a partition table"
 	}
 	switch {
-	case own && e.Stamp == stamp && e.Verdict == string(Pass) && what == "" && d.Table != "" && !p.config.Again:
-		return stamp, "", knownCard{e}
+	case stamped && old.Verdict == string(Pass) && what == "" && d.Table != "" && !p.config.Again:
+		e.Row = old.Row
+		return fmt.Errorf("%s; again: true in place.yml writes it again%w", old.madeText(), errKnown)
 	case what != "" && !p.config.Overwrite: // also on a card that this place made, or that has its serial
-		return "", "", refusal{fmt.Errorf("it holds something else: %s; overwrite: true in place.yml allows that", what)}
-	case own && e.Stamp != stamp && !p.config.Again: // makers give many cards one serial
-		return "", "", refusal{fmt.Errorf("a card with its serial, model and size was %s; if this is that one, erased, again: true in place.yml gives it its row again", e.madeText())}
+		return fmt.Errorf("it holds something else: %s; overwrite: true in place.yml allows that", what)
+	case own && !stamped && !p.config.Again: // makers give many cards one serial
+		return fmt.Errorf("a card with its serial, model and size was %s; if this is that one, erased, again: true in place.yml gives it its row again", old.madeText())
 	case own:
-		return stamp, e.madeText(), nil
+		e.Before = old.madeText()
 	}
-	return stamp, "", nil
+	if !stamped {
+		e.Stamp = ""
+	}
+	return nil
 }
 
 // isBlank reports whether the beginning of a card is all zeros or all ones, but for a stamp.
 func isBlank(head []byte) bool {
-	head = bytes.Clone(head)
-	if stamp := head[len(head)-4096:]; write.ReadStamp(bytes.NewReader(head)) != "" {
-		clear(stamp)
+	if write.ReadStamp(bytes.NewReader(head)) != "" {
+		head = head[:len(head)-4096]
 	}
 	return bytes.Count(head, []byte{head[0]}) == len(head) && (head[0] == 0 || head[0] == 0xff)
 }
@@ -306,7 +298,7 @@ func ownSerial(d device.Device) string {
 func causeOf(err error, path string) string {
 	missing := &fs.PathError{}
 	switch {
-	case errors.As(err, new(brokenRecord)):
+	case errors.Is(err, errRecord):
 		return "the record cannot be written"
 	case errors.Is(err, write.ErrSmaller), errors.Is(err, unix.ENOSPC):
 		return "lies about its size"
@@ -324,19 +316,23 @@ func causeOf(err error, path string) string {
 	return ""
 }
 
-// eject takes a whole card or stick out of use.
-func (p *Place) eject(ctx context.Context, d device.Device) error {
-	if p.options.Eject != nil {
-		return p.options.Eject(d)
+// eject has the program eject take a whole card or stick out of use. A slot for cards needs no program.
+func eject(ctx context.Context, e *Entry) error {
+	if e.Verdict != string(Pass) || e.Device.Kind != device.Block || e.Device.Bus != "usb" {
+		return nil
 	}
-	return ejectBy(ctx, d)
+	err := run.Run(ctx, run.Command{Argv: []string{"eject", "--scsi", e.Device.Path}})
+	if errors.Is(err, os.ErrNotExist) {
+		return errors.New("it was not ejected: the program eject is missing (Debian package eject)")
+	}
+	return err
 }
 
 // maxAfter is how long the program of after may take.
 const maxAfter = time.Minute
 
 // runAfter runs the program of after, with values in place of {port}, {verdict} and the like.
-func (p *Place) runAfter(ctx context.Context, e Entry) error {
+func (p *Place) runAfter(ctx context.Context, e *Entry) error {
 	if len(p.config.After) == 0 {
 		return nil
 	}

@@ -44,7 +44,7 @@ func TestCauses(t *testing.T) {
 		"pulled out":                             unix.ENODEV,
 		"input/output error":                     unix.EIO,
 		"write-protected":                        unix.EROFS,
-		"the record cannot be written":           brokenRecord{unix.ENOSPC},
+		"the record cannot be written":           (&Place{}).endIf(unix.ENOSPC),
 		"":                                       errors.New("something else"),
 	} {
 		if got := causeOf(fmt.Errorf("flash: %w", err), "/dev/sdb"); got != want {

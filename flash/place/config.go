@@ -2,7 +2,6 @@ package place
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -39,7 +38,6 @@ type Config struct {
 
 const (
 	maxConfigBytes   = 1 << 20
-	maxPorts         = 64
 	defaultLargestGB = 256
 	defaultFailures  = 3
 )
@@ -73,14 +71,8 @@ func parse(path string, data []byte) (*Config, error) {
 	if err := c.checkAfter(); err != nil || c.Identity == nil {
 		return c, err
 	}
-	places := map[string]string{}
-	for key, at := range c.places {
-		if key, is := strings.CutPrefix(key, "identity."); is {
-			places[key] = at
-		}
-	}
 	var err error
-	c.plan, err = identity.NewPlan(path, *c.Identity, places)
+	c.plan, err = identity.NewPlan(path, *c.Identity, c.places)
 	return c, err
 }
 
@@ -105,9 +97,6 @@ var portName = plaintext.Regexp(`^(usb:\d+-\d+(\.\d+)*(/\d+)?|mmc\d+|(usb|pcie|p
 func (c *Config) checkPorts() error {
 	if len(c.Ports) == 0 {
 		return c.errorAt("ports", "no port is named, and only named ones are written\nnext: place BOARD --ports  # it prints the names of what is plugged in")
-	}
-	if len(c.Ports) > maxPorts {
-		return c.errorAt("ports", "%d ports, and a place has at most %d", len(c.Ports), maxPorts)
 	}
 	labels := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(c.Ports)) {
@@ -136,9 +125,6 @@ func (c *Config) checkAfter() error {
 	if len(c.After) == 0 {
 		return nil
 	}
-	if c.After[0] == "" {
-		return c.errorAt("after", "the name of the program is empty")
-	}
 	if strings.ContainsRune(c.After[0], '/') {
 		path, err := filepath.Abs(inFolder(filepath.Dir(c.path), c.After[0]))
 		if err != nil {
@@ -154,11 +140,10 @@ func (c *Config) checkAfter() error {
 
 // CheckDevices returns an error if one of the devices is at a named port and holds the running system.
 func (c *Config) CheckDevices(plugged []device.Device) error {
-	var errs []error
 	for _, d := range plugged {
 		if _, named := c.Ports[d.Port]; named && d.HoldsSystem() {
-			errs = append(errs, c.errorAt("ports."+d.Port, "%s is plugged in there, and it is refused: %s\nnext: place BOARD --ports", d.Path, d.Refused))
+			return c.errorAt("ports."+d.Port, "%s is plugged in there, and it is refused: %s\nnext: place BOARD --ports", d.Path, d.Refused)
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }

@@ -43,7 +43,7 @@ func TestWrongConfigs(t *testing.T) {
 		{port + "largestGB: -4\n", "no size"},
 		{port + "largestGB: 99999999\n", "no size"},
 		{port + "after: [/no/such/program]\n", "place.yml:2:1: "},
-		{port + "after: [\"\"]\n", "name of the program is empty"},
+		{port + "after: [\"\"]\n", "place.yml:2:1: exec: \"\": executable file not found"},
 		{port + "after: no-such-program-at-all\n", "a list of texts"},
 		{port + "after: [no-such-program-at-all]\n", "no-such-program-at-all"},
 		{port + "image: [a, b]\n", "a text"},

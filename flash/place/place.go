@@ -10,8 +10,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,6 +39,7 @@ const (
 	Refused  State = "REFUSED" // it is not to be written, and is as it was
 	Stopped  State = "STOPPED" // the worker ended the run; it is not whole, and neither good nor bad
 	Closed   State = "CLOSED"  // the port failed too often
+	Unnamed  State = "UNNAMED" // of a port that place.yml does not name: something was plugged in there
 )
 
 // Port is what the screen shows of one port, and one line of --json.
@@ -55,20 +57,12 @@ type Port struct {
 	Receipt string        `json:"receipt,omitempty"` // path of its record
 	Note    string        `json:"note,omitempty"`    // of what else went wrong, such as the program of after
 
+	other   bool    // place.yml does not name it
 	medium  string  // that this is about
 	busy    bool    // a goroutine serves it
 	ejected bool    // the medium is
 	failed  int     // in a row
 	speed   float64 // bytes per second of the last card
-}
-
-// Totals are the counts of today, by this machine's clock.
-type Totals struct {
-	Good, Bad int
-	Causes    map[string]int // of the bad ones
-	Began     time.Time      // the run
-	Last      []time.Time    // when the last good ones ended
-	Ending    bool           // no new card is served
 }
 
 // Options are the options of one run.
@@ -79,9 +73,7 @@ type Options struct {
 	Flash flash.Options        // OtherBoard, Raw, Holes, Blind of each flash
 	// Identity makes the SSH identity of each card; nil: as the image has it, or by place.yml.
 	Identity func() (*flash.Identity, error)
-	Tick     time.Duration             // between two looks at the ports; 0: half a second
-	Eject    func(device.Device) error // nil: by the program eject
-	end      func()                    // called once at the end; nil: nothing to do
+	Tick     time.Duration // between two looks at the ports; 0: half a second
 }
 
 // Place is a flashing place that runs.
@@ -94,58 +86,92 @@ type Place struct {
 	claims   *identity.Claims // nil: all cards get the same content
 	options  Options
 
-	mu      sync.Mutex
-	ports   []*Port
-	totals  Totals
-	running sync.WaitGroup
-	broken  error // ends the run
+	mu       sync.Mutex
+	ports    []*Port
+	before   map[string]bool // media that were plugged in before the start
+	practice bool            // files stand for cards, so that the worker plugs in loop devices
+	totals   Totals
+	running  sync.WaitGroup
+	broken   error // ends the run
 }
 
 // Run serves the ports until ctx ends, o.Count good ones are made today, or the record cannot be written.
-// It then waits for what is being written, unless o.Now ends that too.
-func Run(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Config, o Options) (err error) {
-	p := &Place{config: c, spec: spec, artifact: artifact, options: o, totals: Totals{Began: time.Now(), Causes: map[string]int{}}}
+// It then waits for what is being written, unless o.Now ends that too. It returns the counts of today.
+func Run(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Config, o Options) (Totals, error) {
+	p, err := open(ctx, spec, artifact, c, o)
+	if err != nil {
+		return Totals{}, err
+	}
+	p.update(p.ports[0], func() {})
+	p.serve(ctx)
+	return p.totals, errors.Join(p.broken, p.close())
+}
+
+// open proves the configuration, the record, the image and its partition for identities, and unpacks
+// the image. Call close at the end.
+func open(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Config, o Options) (_ *Place, err error) {
+	p := &Place{config: c, spec: spec, artifact: artifact, options: o, before: map[string]bool{}}
+	if c.plan != nil {
+		p.claims = identity.NewClaims(c.plan)
+	}
 	plugged, err := device.Plugged()
 	if err == nil {
 		err = c.CheckDevices(plugged)
 	}
+	if err == nil {
+		p.record, err = openRecord(c.Record, p.claims)
+	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if c.plan != nil {
-		p.claims = identity.NewClaims(c.plan)
+	p.totals = p.record.today
+	for _, d := range plugged {
+		p.before[d.Medium()] = true
 	}
-	if p.record, err = openRecord(c.Record, p.claims); err != nil {
-		return err
+	for _, name := range slices.Sorted(maps.Keys(c.Ports)) {
+		p.practice = p.practice || strings.HasPrefix(name, "loop:")
+		p.ports = append(p.ports, &Port{Port: name, Label: c.Ports[name], State: Empty, Time: time.Now().UTC()})
 	}
-	defer func() { err = errors.Join(err, p.record.close()) }()
-	p.totals.Good, p.totals.Bad, p.totals.Causes = p.record.today.Good, p.record.today.Bad, p.record.today.Causes
-	if err := p.prepare(ctx, c.Record); err != nil {
-		return err
+	if slices.Contains(spec.Flash.Kinds, device.Block) {
+		p.image, err = flash.Prepare(ctx, spec, artifact, c.Record, p.flashOptions())
 	}
-	if p.image != nil {
-		defer p.image.Close()
-	} else if c.plan != nil {
-		return c.errorAt("identity", "board %s takes no disk image, and only disks get files of their own", spec.Board)
+	if err == nil {
+		err = p.checkPartition(ctx)
 	}
-	for name, label := range c.Ports {
-		p.ports = append(p.ports, &Port{Port: name, Label: label, State: Empty, Time: time.Now().UTC()})
+	if err != nil {
+		return nil, errors.Join(err, p.close())
 	}
-	slices.SortFunc(p.ports, func(a, b *Port) int { return cmp.Compare(a.Port, b.Port) })
-	if o.end != nil {
-		defer o.end()
-	}
-	p.update(p.ports[0], func() {})
-	return p.serve(ctx)
+	return p, nil
 }
 
-// prepare unpacks the image below the folder dir, if the board takes a disk image.
-func (p *Place) prepare(ctx context.Context, dir string) (err error) {
-	if !slices.Contains(p.spec.Flash.Kinds, device.Block) {
-		return nil
+// close frees the unpacked image, and unlocks the record.
+func (p *Place) close() error {
+	var err error
+	if p.image != nil {
+		err = p.image.Close()
 	}
-	p.image, err = flash.Prepare(ctx, p.spec, p.artifact, dir, p.flashOptions())
-	return err
+	return errors.Join(err, p.record.close())
+}
+
+// checkPartition returns an error if the board or its image has no partition for identities. If rows go by
+// serials, only a card shows that.
+func (p *Place) checkPartition(ctx context.Context) error {
+	switch {
+	case p.claims == nil:
+		return nil
+	case p.image == nil:
+		return p.config.errorAt("identity", "board %s takes no disk image, and only disks get files of their own", p.spec.Board)
+	}
+	for _, port := range p.ports {
+		if claim, err := p.claims.Reserve(identity.Card{Port: port.Port}); err == nil {
+			defer p.claims.Release(claim)
+			if _, _, err = p.ownFiles(ctx, claim.Row, nil); err != nil {
+				return p.config.errorAt("identity", "%w", err)
+			}
+			return nil
+		}
+	}
+	return nil
 }
 
 // flashOptions returns the options of each flash, with the image, digest and signers of place.yml.
@@ -155,75 +181,82 @@ func (p *Place) flashOptions() flash.Options {
 	return o
 }
 
-// DryRun checks the configuration and the image, and prints what Run would do now at each port.
-func DryRun(ctx context.Context, w io.Writer, spec images.Spec, artifact images.Artifact, c *Config, o Options) error {
-	p := &Place{config: c, spec: spec, artifact: artifact, options: o, record: &record{known: map[string]Entry{}}}
-	plugged, err := device.Plugged()
-	if err == nil {
-		err = c.CheckDevices(plugged)
-	}
-	if err == nil {
-		err = p.prepare(ctx, os.TempDir())
-	}
+// DryRun proves what Run would prove, and prints what that would do now at each port. It makes the
+// folder of the record, and writes to no card.
+func DryRun(ctx context.Context, w io.Writer, spec images.Spec, artifact images.Artifact, c *Config, o Options) (err error) {
+	o.Identity = nil // it makes keys
+	p, err := open(ctx, spec, artifact, c, o)
 	if err != nil {
 		return err
 	}
-	if p.image != nil {
-		defer p.image.Close()
-	}
-	if err := eachEntry(c.Record, p.record.note); err != nil {
+	defer func() { err = errors.Join(err, p.close()) }()
+	plugged, err := device.Plugged()
+	if err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Ports)) {
+	for _, port := range p.ports {
 		what := "nothing is plugged in"
-		for _, seen := range plugged {
-			if seen.Port != name || !seen.HasMedium() {
-				continue
-			}
-			what = seen.Path + " would be written"
-			d, err := device.Examine(seen.Path)
-			if err == nil && seen.Kind == device.Block {
-				_, _, err = p.prove(d, seen, name)
-			}
-			if err != nil {
-				what = seen.Path + " would not be written: " + plaintext.FirstLine(err.Error())
-			}
+		if i := slices.IndexFunc(plugged, port.has); i >= 0 {
+			what = plugged[i].Path + " " + p.dryRunText(ctx, port, plugged[i])
 		}
-		fmt.Fprintf(w, "%s (%s): %s\n", c.Ports[name], name, plaintext.Printable(what))
+		fmt.Fprintf(w, "%s (%s): %s\n", port.Label, port.Port, plaintext.Printable(what))
 	}
-	fmt.Fprintln(w, "Dry run: nothing was written.")
-	return nil
+	_, err = fmt.Fprintln(w, "Dry run: no card was written.")
+	return err
+}
+
+// dryRunText says what Run would do with what is at a port. The row that this names is reserved.
+func (p *Place) dryRunText(ctx context.Context, port *Port, seen device.Device) string {
+	e := Entry{Port: port.Port}
+	_, _, err := p.proveCard(ctx, seen, &e)
+	if err == nil && e.Device.Kind != device.Block {
+		o := p.flashOptions()
+		o.DryRun = true
+		_, err = flash.Write(ctx, p.spec, p.artifact, seen.Path, o)
+	}
+	if err != nil {
+		return "would not be written: " + plaintext.FirstLine(err.Error())
+	}
+	return "would be written" + plaintext.Either(e.Row != "", ", row "+e.Row, "")
 }
 
 // serve looks at the ports until the run ends, and then waits for what is being written.
-func (p *Place) serve(ctx context.Context) error {
+func (p *Place) serve(ctx context.Context) {
 	writing, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
-	if p.options.Now != nil {
-		go func() {
-			select {
-			case <-p.options.Now:
-				stop(errors.New("stopped by the worker"))
-			case <-writing.Done():
-			}
-		}()
-	}
+	go func() {
+		select {
+		case <-p.options.Now:
+			stop(errors.New("stopped by the worker"))
+		case <-writing.Done():
+		}
+	}()
 	for ctx.Err() == nil && !p.isOver() {
 		plugged, err := device.Plugged()
 		if err != nil {
 			_ = p.endIf(err) // the run returns it
 			break
 		}
+		p.addOthers(plugged)
 		for _, port := range p.ports {
 			p.look(writing, port, plugged)
 		}
 		_ = run.Sleep(ctx, cmp.Or(p.options.Tick, 500*time.Millisecond))
 	}
-	p.update(p.ports[0], func() { p.totals.Ending = true })
+	p.update(p.ports[0], func() { p.totals.ending = true })
 	p.running.Wait()
+}
+
+// addOthers adds the ports without a name at which something was plugged in after the start.
+func (p *Place) addOthers(plugged []device.Device) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.broken
+	for _, d := range plugged {
+		known := slices.ContainsFunc(p.ports, func(port *Port) bool { return port.Port == d.Port })
+		if !known && !p.before[d.Medium()] && d.HasMedium() && d.Port != "" && (d.Bus != "loop" || p.practice) {
+			p.ports = append(p.ports, &Port{Port: d.Port, Label: d.Port, State: Empty, other: true})
+		}
+	}
 }
 
 // isOver reports whether the count is reached, or the run is broken.
@@ -233,13 +266,10 @@ func (p *Place) isOver() bool {
 	return p.broken != nil || p.options.Count > 0 && p.totals.Good >= p.options.Count
 }
 
-// brokenRecord is an error of the record or of the claims, not of a card.
-type brokenRecord struct{ error }
+// errRecord marks an error of the record, not of a card. It has no text.
+var errRecord = errors.New("")
 
-func (b brokenRecord) Unwrap() error { return b.error }
-
-// endIf ends the run with err, unless that is nil or an earlier error ends it. It returns err as a
-// brokenRecord.
+// endIf ends the run with err, unless that is nil or an earlier error ends it. It returns err as an errRecord.
 func (p *Place) endIf(err error) error {
 	if err == nil {
 		return nil
@@ -247,32 +277,43 @@ func (p *Place) endIf(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.broken = cmp.Or(p.broken, err)
-	return brokenRecord{err}
+	return fmt.Errorf("%w%w", err, errRecord)
 }
 
 // look starts to serve what is newly plugged into an open port, if the count allows one more.
 func (p *Place) look(ctx context.Context, port *Port, plugged []device.Device) {
 	there := slices.ContainsFunc(plugged, func(d device.Device) bool { return d.Port == port.Port })
-	i := slices.IndexFunc(plugged, func(d device.Device) bool { return d.Port == port.Port && d.HasMedium() })
+	i := slices.IndexFunc(plugged, port.has)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case port.busy || port.State == Closed:
 	case i < 0:
 		if port.State != Empty && !(there && port.ejected) { // what is ejected may still be in the reader
-			p.show(port, func() {
-				*port = Port{Port: port.Port, Label: port.Label, State: Empty, failed: port.failed, speed: port.speed}
-			})
+			p.show(port, func() { port.reset(Empty, device.Device{}) })
 		}
-	case plugged[i].Medium() != port.medium && !p.isEnough():
-		d := plugged[i]
-		port.busy = true
+	case port.medium == plugged[i].Medium():
+	case port.other:
 		p.show(port, func() {
-			*port = Port{Port: port.Port, Label: port.Label, State: Check, Device: d.Path, Serial: d.Serial, busy: true, medium: d.Medium(), failed: port.failed, speed: port.speed}
+			port.reset(Unnamed, plugged[i])
+			port.Text = fmt.Sprintf("%s is not in %s: what is plugged in there is not touched", port.Port, filepath.Base(p.config.path))
 		})
-		p.running.Go(func() { p.serveCard(ctx, port, d) })
+	case !p.isEnough():
+		p.show(port, func() {
+			port.reset(Check, plugged[i])
+			port.busy = true
+		})
+		p.running.Go(func() { p.serveCard(ctx, port, plugged[i]) })
 	}
 }
+
+// reset makes the port's result that of what is plugged in now.
+func (p *Port) reset(state State, d device.Device) {
+	*p = Port{Port: p.Port, Label: p.Label, State: state, Device: d.Path, Serial: d.Serial, other: p.other, medium: d.Medium(), failed: p.failed, speed: p.speed}
+}
+
+// has reports whether d is plugged into the port, and no empty reader.
+func (p *Port) has(d device.Device) bool { return d.Port == p.Port && d.HasMedium() }
 
 // isEnough reports whether the cards that are good or busy reach the count. The caller holds p.mu.
 func (p *Place) isEnough() bool {
@@ -325,16 +366,4 @@ func Ports(w io.Writer) error {
 		fmt.Fprintf(w, "  %s%s: %q  # %s, %s, %s\n", plaintext.Either(full.HoldsSystem(), "# ", ""), d.Port, d.Port, d.Path, plaintext.SizeText(d.SizeBytes), plaintext.OneLine(note))
 	}
 	return nil
-}
-
-// ejectBy has the program eject take a card or stick out of use. A slot for cards needs no program.
-func ejectBy(ctx context.Context, d device.Device) error {
-	if d.Kind != device.Block || d.Bus != "usb" {
-		return nil
-	}
-	err := run.Run(ctx, run.Command{Argv: []string{"eject", "--scsi", d.Path}})
-	if errors.Is(err, os.ErrNotExist) {
-		return errors.New("it was not ejected: the program eject is missing (Debian package eject)")
-	}
-	return err
 }

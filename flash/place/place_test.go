@@ -144,7 +144,10 @@ func (b *bench) run(o Options) (stop func() error) {
 	ctx, cancel := context.WithCancel(b.t.Context())
 	o.Show, o.Tick = b.show, 20*time.Millisecond
 	done := make(chan error, 1)
-	go func() { done <- Run(ctx, spec, b.artifact, b.config, o) }()
+	go func() {
+		_, err := Run(ctx, spec, b.artifact, b.config, o)
+		done <- err
+	}()
 	stop = sync.OnceValue(func() error { cancel(); return <-done })
 	b.t.Cleanup(func() { _ = stop() })
 	return stop
@@ -216,8 +219,8 @@ func TestPlace(t *testing.T) {
 	if got := b.states["a"]; got[0] != Check && got[0] != Empty {
 		t.Errorf("port a went through %v", got)
 	}
-	if b.totals.Good != 2 || b.totals.Bad != 1 {
-		t.Errorf("totals = %+v; want 2 good, 1 bad", b.totals)
+	if b.totals.String() != "2 good, 0 bad, 1 refused" {
+		t.Errorf("totals = %+v; want 2 good, 1 refused", b.totals)
 	}
 	verdicts := map[string]int{}
 	for _, e := range b.entries() {
@@ -228,6 +231,32 @@ func TestPlace(t *testing.T) {
 	}
 }
 
+// What is plugged into a port without a name is named, and not touched. What was there before is not named.
+func TestPlaceUnnamedPort(t *testing.T) {
+	needRoot(t)
+	b := newBench(t, 1, "")
+	_, before := flashtest.Loop(t, cardSize)
+	stop := b.run(Options{})
+	b.wait("a", Empty)
+	card, after := flashtest.Loop(t, cardSize)
+	untouched, _ := os.ReadFile(after)
+	p := b.wait("loop:"+after, Unnamed)
+	if !strings.Contains(p.Text, after+" is not in place.yml: what is plugged in there is not touched") || p.Device != card {
+		t.Errorf("the port without a name shows %+v", p)
+	}
+	flashtest.Detach(t, card)
+	b.wait("loop:"+after, Empty)
+	if err := stop(); err != nil || len(b.entries()) > 0 {
+		t.Errorf("Run = %v, with entries %+v", err, b.entries())
+	}
+	if _, shown := b.shown["loop:"+before]; shown {
+		t.Error("a disk that was there before is shown")
+	}
+	if content, _ := os.ReadFile(after); string(content) != string(untouched) {
+		t.Error("the card at a port without a name was changed")
+	}
+}
+
 // The run ends after the count.
 func TestPlaceCount(t *testing.T) {
 	needRoot(t)
@@ -235,11 +264,70 @@ func TestPlaceCount(t *testing.T) {
 	b.plug(0, cardSize, nil)
 	b.plug(1, cardSize, nil)
 	o := Options{Count: 1, Show: b.show, Tick: 20 * time.Millisecond}
-	if err := Run(t.Context(), spec, b.artifact, b.config, o); err != nil {
+	if _, err := Run(t.Context(), spec, b.artifact, b.config, o); err != nil {
 		t.Fatal(err)
 	}
 	if b.totals.Good != 1 || len(b.entries()) != 1 {
 		t.Errorf("totals = %+v with %d entries; want 1 good", b.totals, len(b.entries()))
+	}
+}
+
+// A dry run says at each port what a run would do there, with a row of its own, and changes nothing.
+func TestPlaceDryRun(t *testing.T) {
+	needRoot(t)
+	b := newBench(t, 5, (*bench)(nil).rows(t, 3))
+	stop := b.run(Options{})
+	b.plug(0, cardSize, nil)
+	b.wait("a", Pass)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	b.plug(1, cardSize, nil)
+	b.plug(2, cardSize, nil)
+	b.plug(3, cardSize, nil)
+	flashtest.MustRun(t, "mke2fs", "-q", "-F", "-L", "photos", b.plug(4, cardSize, nil))
+	before, entries := b.cards(), b.entries()
+	for range 2 { // the first one takes no row
+		var out strings.Builder
+		if err := DryRun(t.Context(), &out, spec, b.artifact, b.config, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(out.String(), "\n")
+		for i, want := range []string{"would not be written: written ", "would be written, row cam-2", "would be written, row cam-3", "would not be written: ", `"photos"; overwrite: true`} {
+			if !strings.HasPrefix(lines[i], string(rune('a'+i))+" (loop:") || !strings.Contains(lines[i], want) {
+				t.Errorf("line %d is %q; want %q", i, lines[i], want)
+			}
+		}
+		if !strings.Contains(lines[3], "no row is free: of 3, 1 are used, and 2 in work") {
+			t.Errorf("without a free row: %q", lines[3])
+		}
+	}
+	if !slices.Equal(b.cards(), before) || len(b.entries()) != len(entries) {
+		t.Error("the dry run changed a card or the record")
+	}
+}
+
+// cards returns the content of the cards at all ports.
+func (b *bench) cards() (all []string) {
+	b.t.Helper()
+	for i := range len(b.config.Ports) {
+		content, err := os.ReadFile(b.file(i))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		all = append(all, string(content))
+	}
+	return all
+}
+
+// Without the partition of its identities, a place does not start, and a dry run says so too.
+func TestPlaceWithoutPartition(t *testing.T) {
+	b := newBench(t, 1, strings.Replace((*bench)(nil).rows(t, 1), "form: nocloud", "form: nocloud, partition: config", 1))
+	_, runErr := Run(t.Context(), spec, b.artifact, b.config, Options{})
+	for name, err := range map[string]error{"Run": runErr, "DryRun": DryRun(t.Context(), &strings.Builder{}, spec, b.artifact, b.config, Options{})} {
+		if err == nil || !strings.Contains(err.Error(), `place.yml:2:1: the image has no partition config; it has "root" "CIDATA"`) {
+			t.Errorf("%s = %v; want an error of the partition", name, err)
+		}
 	}
 }
 
@@ -328,7 +416,11 @@ func TestPlaceRows(t *testing.T) {
 	flashtest.Detach(t, first.Device)
 	b.wait("a", Empty)
 	flashtest.Attach(t, b.file(0))
-	if again := b.wait("a", Pass); again.Row != "cam-1" || !strings.Contains(again.Text, "before: ") || b.hostOf(0) != "cam-1" {
+	again := b.wait("a", Pass)
+	if b.totals.String() != "2 good, 0 bad, 1 refused" {
+		t.Errorf("totals = %s; want 2 good: one was written twice", b.totals)
+	}
+	if again.Row != "cam-1" || !strings.Contains(again.Text, "before: ") || b.hostOf(0) != "cam-1" {
 		t.Errorf("the card that came again has row %q, and the port shows %q", again.Row, again.Text)
 	}
 	if err := stop(); err != nil {
@@ -357,14 +449,9 @@ func TestPlaceKilledAtTheClaim(t *testing.T) {
 	rows := (*bench)(nil).rows(t, 2)
 	b := newBench(t, 1, rows)
 	card := b.plug(0, cardSize, nil)
-	p := &Place{config: b.config, spec: spec, artifact: b.artifact, options: Options{}, totals: Totals{Causes: map[string]int{}}, ports: []*Port{{Port: "loop:" + b.file(0), Label: "a"}}}
 	ctx := endsWithClaim{context.Background(), b.config.Record}
-	var err error
-	p.claims = identity.NewClaims(b.config.plan)
-	if p.record, err = openRecord(b.config.Record, p.claims); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.prepare(ctx, b.config.Record); err != nil {
+	p, err := open(ctx, spec, b.artifact, b.config, Options{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	plugged, err := device.Plugged()
@@ -372,11 +459,10 @@ func TestPlaceKilledAtTheClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(plugged, func(d device.Device) bool { return d.Path == card })
-	if err := p.writeCard(ctx, p.ports[0], plugged[i], &Entry{Began: time.Now().UTC()}); !errors.Is(err, errKilled) {
+	if _, err := p.writeCard(ctx, p.ports[0], plugged[i], &Entry{Port: p.ports[0].Port, Began: time.Now().UTC()}); !errors.Is(err, errKilled) {
 		t.Fatalf("writeCard = %v; want %v", err, errKilled)
 	}
-	p.image.Close()
-	p.record.close()
+	p.close()
 	flashtest.Detach(t, card)
 	other := filepath.Join(t.TempDir(), "other")
 	if err := os.Rename(b.file(0), other); err != nil {
@@ -402,8 +488,8 @@ func TestPlaceKilledAtTheClaim(t *testing.T) {
 func TestPlaceAfterAndClosed(t *testing.T) {
 	needRoot(t)
 	log := filepath.Join(t.TempDir(), "log")
-	tool := filepath.Join(t.TempDir(), "label")
-	flashtest.Put(t, tool, "#!/bin/sh\necho \"$@\" >>"+log+"\nexit 3\n")
+	tool, reason := filepath.Join(t.TempDir(), "label"), strings.Repeat("the printer has no paper, ", 20)+"and no ink"
+	flashtest.Put(t, tool, "#!/bin/sh\necho \"$@\" >>"+log+"\necho begun\necho "+reason+"\nexit 3\n")
 	if err := os.Chmod(tool, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -422,8 +508,11 @@ func TestPlaceAfterAndClosed(t *testing.T) {
 	b.run(Options{})
 	card := flashtest.Attach(t, file)
 	p := b.wait("a", Fail)
-	if !strings.Contains(p.Note, "exit status 3") || p.Text != "lies about its size" {
-		t.Errorf("the port shows %q, %q; want an error of the card, and the failure of the program", p.Text, p.Note)
+	if e := b.entries()[0]; p.Note != "label: exit status 3: "+reason || e.Note != p.Note {
+		t.Errorf("the notes are %q and %q; want the program's last line", p.Note, e.Note)
+	}
+	if p.Text != "lies about its size" {
+		t.Errorf("the port shows %q; want an error of the card", p.Text)
 	}
 	flashtest.Detach(t, card)
 	b.wait("a", Empty)
@@ -513,7 +602,7 @@ func TestPlaceStopped(t *testing.T) {
 	b.plug(0, cardSize, nil)
 	stop := b.run(Options{Now: now})
 	b.wait("a", Stopped)
-	if err := stop(); err != nil || b.totals.Good+b.totals.Bad != 0 || !b.totals.Ending {
+	if err := stop(); err != nil || b.totals.Good+b.totals.Bad != 0 || !b.totals.ending {
 		t.Errorf("Run = %v, totals %+v", err, b.totals)
 	}
 }
@@ -524,28 +613,28 @@ func TestPlaceSameSerial(t *testing.T) {
 	needRoot(t)
 	for _, again := range []bool{false, true} {
 		b := newBench(t, 1, fmt.Sprintf("again: %v\n", again))
-		p := &Place{config: b.config, spec: spec, artifact: b.artifact}
-		var err error
-		if p.record, err = openRecord(b.config.Record, nil); err != nil {
+		p, err := open(t.Context(), spec, b.artifact, b.config, Options{})
+		if err != nil {
 			t.Fatal(err)
 		}
-		defer p.record.close()
-		if err := p.prepare(t.Context(), b.config.Record); err != nil {
-			t.Fatal(err)
-		}
-		defer p.image.Close()
+		defer p.close()
 		d, err := device.Examine(b.plug(0, cardSize, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
 		d.Bus, d.Serial = "mmc", "0x1234"
-		if _, before, err := p.prove(d, d, d.Port); err != nil || before != "" {
+		prove := func() (before string, err error) {
+			e := Entry{Port: d.Port, Device: d, Serial: d.Serial}
+			err = p.proveDisk(d, &e)
+			return e.Before, err
+		}
+		if before, err := prove(); err != nil || before != "" {
 			t.Errorf("a new card: %q, %v", before, err)
 		}
 		if err := p.record.take(&Entry{Device: d, Serial: d.Serial, Stamp: identity.NewStamp(), Began: time.Now(), Row: "cam-1"}); err != nil {
 			t.Fatal(err)
 		}
-		_, before, err := p.prove(d, d, d.Port)
+		before, err := prove()
 		if refused := err != nil && strings.Contains(err.Error(), "a card with its serial"); refused == again || again && !strings.Contains(before, "row cam-1") {
 			t.Errorf("again %v: %q, %v", again, before, err)
 		}
@@ -574,7 +663,7 @@ func TestPlaceWithoutDisk(t *testing.T) {
 	if c, err = parse(filepath.Join(dir, "place.yml"), []byte(config+(*bench)(nil).rows(t, 1))); err != nil {
 		t.Fatal(err)
 	}
-	if err := Run(t.Context(), dpu, images.Artifact{}, c, Options{}); err == nil || !strings.Contains(err.Error(), "place.yml:4:1: board dpu takes no disk image") {
+	if _, err := Run(t.Context(), dpu, images.Artifact{}, c, Options{}); err == nil || !strings.Contains(err.Error(), "place.yml:4:1: board dpu takes no disk image") {
 		t.Errorf("Run = %v; want that a DPU gets no identity", err)
 	}
 }

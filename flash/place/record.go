@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -43,6 +42,7 @@ type Entry struct {
 
 	Before  string `json:"before,omitempty"`  // that this place had made the card before
 	HostKey string `json:"hostKey,omitempty"` // fingerprint of the one of its row
+	Note    string `json:"note,omitempty"`    // of what else went wrong, such as the program of after
 
 	path string
 }
@@ -59,11 +59,6 @@ func (e Entry) madeText() string {
 // card returns what tells the card from others.
 func (e Entry) card() identity.Card {
 	return identity.Card{Serial: e.Serial, Stamp: e.Stamp, Port: e.Port, Medium: fmt.Sprintf("%s %d", e.Device.Model, e.Device.SizeBytes)}
-}
-
-// resultText says how a good card was made.
-func (e Entry) resultText() string {
-	return fmt.Sprintf("%s in %.0f s%s", plaintext.SizeText(e.Receipt.ImageBytes), e.Seconds, plaintext.Either(e.Before != "", ", before: "+e.Before, ""))
 }
 
 const (
@@ -85,27 +80,28 @@ type record struct {
 	claims *identity.Claims // get the rows of these entries; nil: there are none
 }
 
-// openRecord makes the folder, locks it against a second place, proves that it can be written, and
-// reads its entries. claims, unless nil, get the rows of these and of later ones.
+// openRecord makes the folder, locks it against a second place, proves that it has room, and reads its
+// entries. claims, unless nil, get the rows of these and of later ones.
 func openRecord(dir string, claims *identity.Claims) (*record, error) {
 	if err := localfile.MkdirAll(dir); err != nil {
 		return nil, err
 	}
-	lock, err := localfile.LockNow(filepath.Join(dir, "place.lock"), 0o600)
-	if err != nil {
+	file := filepath.Join(dir, "place.lock")
+	lock, err := localfile.LockNow(file, 0o600)
+	switch {
+	case errors.Is(err, localfile.ErrLocked):
 		return nil, fmt.Errorf("%s is another place's record: %w\nnext: ps -ef  # then end that place, or name another folder in record", dir, err)
+	case err != nil:
+		return nil, localfile.ExplainUnreadable(file, err)
 	}
-	r := &record{dir: dir, lock: lock, known: map[string]Entry{}, today: Totals{Causes: map[string]int{}}, claims: claims}
+	r := &record{dir: dir, lock: lock, known: map[string]Entry{}, claims: claims}
 	if err = r.checkSpace(); err == nil {
-		err = syncFile(filepath.Join(dir, ".probe"), []byte("a record can be written\n"))
-	}
-	if err == nil {
-		err = errors.Join(os.Remove(filepath.Join(dir, ".probe")), eachEntry(dir, func(e Entry) {
+		err = eachEntry(dir, func(e Entry) {
 			if now := time.Now(); e.Began.Local().Format(dayForm) == now.Format(dayForm) {
 				r.today.add(e)
 			}
 			r.note(e)
-		}))
+		})
 	}
 	if err != nil {
 		lock.Close()
@@ -169,12 +165,7 @@ func (r *record) write(e *Entry) error {
 	if err := os.MkdirAll(day, 0o755); err != nil {
 		return err
 	}
-	name := strings.Map(func(c rune) rune {
-		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '.' || c == '-' {
-			return c
-		}
-		return '_'
-	}, e.Port)
+	name := strings.NewReplacer("/", "_", ":", "_").Replace(e.Port)
 	e.path = filepath.Join(day, e.Began.Format("150405.000")+"-"+name[max(0, len(name)-60):]+".json")
 	data, err := json.MarshalIndent(e, "", "  ")
 	if err != nil {
@@ -215,9 +206,9 @@ func (r *record) checkSpace() error {
 	return err
 }
 
-var csvHead = []string{"finished", "verdict", "cause", "port", "label", "serial", "row", "image", "image sha256", "signed by", "seconds", "receipt"}
+var csvHead = []string{"finished", "verdict", "cause", "port", "label", "serial", "stamp", "row", "image", "image sha256", "signed by", "seconds", "receipt"}
 
-// addLine appends the entry to the day's CSV, in one write.
+// addLine appends the entry to the day's CSV.
 func (r *record) addLine(e Entry) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -226,17 +217,12 @@ func (r *record) addLine(e Entry) error {
 		return err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	var b strings.Builder
-	w := csv.NewWriter(&b)
-	if info.Size() == 0 {
-		_ = w.Write(csvHead) // a Builder never fails
+	w := csv.NewWriter(f)
+	if info, err := f.Stat(); err != nil || info.Size() == 0 {
+		_ = w.Write(csvHead) // w.Error has an error
 	}
 	line := []string{
-		e.Finished.Format(time.RFC3339), e.Verdict, e.Cause, e.Port, e.Label, e.Serial, e.Row, e.Receipt.Image, cmp.Or(e.Receipt.ImageSHA256, e.Receipt.UnpackedSHA256),
+		e.Finished.Format(time.RFC3339), e.Verdict, e.Cause, e.Port, e.Label, e.Serial, e.Stamp, e.Row, e.Receipt.Image, cmp.Or(e.Receipt.ImageSHA256, e.Receipt.UnpackedSHA256),
 		strings.Join(e.Receipt.SignedBy, " "), strconv.FormatFloat(e.Seconds, 'f', 1, 64), filepath.Base(e.path),
 	}
 	for i, field := range line {
@@ -247,23 +233,14 @@ func (r *record) addLine(e Entry) error {
 	}
 	_ = w.Write(line)
 	w.Flush()
-	if _, err := f.WriteString(b.String()); err != nil {
-		return err
-	}
-	return f.Sync()
+	return errors.Join(w.Error(), f.Sync())
 }
 
 // eachEntry calls each with all entries of a record, the oldest first.
 func eachEntry(dir string, each func(Entry)) error {
-	names, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(dir), "[0-9]*", "*.json"))
-	if err != nil {
-		return err
-	}
+	names, _ := filepath.Glob(filepath.Join(localfile.QuoteGlob(dir), "[0-9]*", "*.json")) // the pattern is well-formed
 	for _, name := range names {
 		data, err := localfile.Read(name, maxEntryBytes)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
 		var e Entry
 		if err == nil {
 			err = json.Unmarshal(data, &e)

@@ -1,9 +1,12 @@
 package place
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -143,6 +146,63 @@ func TestRecordFindsTheCard(t *testing.T) {
 		if e, found := r.find(test.card); found != test.want {
 			t.Errorf("find(%+v) = %+v, %v; want %v", test.card, e, found, test.want)
 		}
+	}
+}
+
+// A card counts once, by its last result. A refused one is not bad, and counts once too.
+func TestTotals(t *testing.T) {
+	sd := device.Device{Model: "SD", SizeBytes: mib}
+	for _, test := range []struct {
+		name    string
+		entries []Entry
+		want    string
+	}{
+		{"neither", []Entry{{Verdict: "KNOWN"}, {Verdict: unfinished, Stamp: "1"}, {Verdict: "STOPPED"}}, "0 good, 0 bad: "},
+		{"again", []Entry{{Verdict: "PASS", Stamp: "1"}, {Verdict: "PASS", Stamp: "2"}, {Verdict: "PASS", Stamp: "1", Port: "usb:1-2"}}, "2 good, 0 bad: "},
+		{"worn out by now", []Entry{{Verdict: "PASS", Stamp: "1"}, {Verdict: "FAIL", Stamp: "1", Cause: "worn out"}}, "0 good, 1 bad: 1 × worn out"},
+		{"good at last", []Entry{{Verdict: "FAIL", Stamp: "1", Cause: "pulled out"}, {Verdict: "PASS", Stamp: "1"}}, "1 good, 0 bad: "},
+		{"one serial for many", []Entry{{Verdict: "PASS", Stamp: "1", Serial: "S", Device: sd}, {Verdict: "PASS", Stamp: "2", Serial: "S", Device: sd}}, "2 good, 0 bad: "},
+		{"refused at each start", []Entry{
+			{Verdict: "REFUSED", Port: "mmc0", Device: sd, Cause: "too small"}, {Verdict: "REFUSED", Port: "mmc0", Device: sd, Cause: "too small"},
+			{Verdict: "REFUSED", Port: "mmc0", Serial: "S", Device: sd, Cause: "too small"}, {Verdict: "REFUSED", Port: "mmc1", Serial: "S", Device: sd, Cause: "photos"},
+			{Verdict: "REFUSED", Port: "mmc1", Device: device.Device{Model: "SD", SizeBytes: 2 * mib}, Cause: "photos"},
+		}, "0 good, 0 bad, 3 refused: 2 × too small, 1 × photos"},
+		{"refused after it was made", []Entry{{Verdict: "PASS", Stamp: "1"}, {Verdict: "REFUSED", Stamp: "1"}}, "1 good, 0 bad: "},
+		{"made after it was refused", []Entry{{Verdict: "REFUSED", Stamp: "1", Cause: "in use"}, {Verdict: "PASS", Stamp: "1"}}, "1 good, 0 bad: "},
+	} {
+		var totals Totals
+		for _, e := range test.entries {
+			totals.add(e)
+		}
+		if got := totals.String() + ": " + totals.CausesText(); got != test.want {
+			t.Errorf("%s: %s; want %s", test.name, got, test.want)
+		}
+	}
+}
+
+// A report counts as the screen does, and a file is no record.
+func TestReport(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "record")
+	for i := range 3 { // the place is started again, with the same card
+		r, _ := openRows(t, dir, planOf(t, 1))
+		if err := r.add(&Entry{Verdict: string(Refused), Cause: "too small", Began: time.Now().UTC().Add(time.Duration(i) * time.Millisecond), Port: "mmc0"}); err != nil {
+			t.Fatal(err)
+		}
+		r.close()
+	}
+	r, err := ReadReport(dir, "")
+	if err != nil || r.Headline() != "0 good, 0 bad, 1 refused" || len(r.Entries) != 3 {
+		t.Errorf("ReadReport = %s with %d entries, %v; want 1 refused", r.Headline(), len(r.Entries), err)
+	}
+	if page, err := r.Page(); err != nil || !bytes.Contains(page, []byte("0 good, 0 bad, 1 refused")) {
+		t.Errorf("Page = %s, %v", page, err)
+	}
+	if text, err := json.Marshal(r); err != nil || !bytes.HasPrefix(text, []byte(`{"good":0,"bad":0,"refused":1,"causes":{"too small":1},"entries":[`)) {
+		t.Errorf("JSON = %.100s, %v", text, err)
+	}
+	file := filepath.Join(dir, "place.lock")
+	if _, err := ReadReport(file, ""); err == nil || !strings.Contains(err.Error(), "place.lock is a file, and a record is a folder\nnext: place report "+dir) {
+		t.Errorf("ReadReport of a file = %v", err)
 	}
 }
 

@@ -2,13 +2,17 @@ package place
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
 	"html/template"
 	"io"
+	"maps"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,13 +33,79 @@ var page = sync.OnceValue(func() *template.Template {
 	}).Parse(pageText))
 })
 
-// Report is what a record says of one day, or of all days.
-type Report struct {
-	Day     string         `json:"day,omitempty"`
+// Totals are counts of cards, sticks and boards. One that comes again counts once, by its last result.
+type Totals struct {
 	Good    int            `json:"good"`
 	Bad     int            `json:"bad"`
-	Causes  map[string]int `json:"causes,omitempty"`
-	Entries []Entry        `json:"entries"` // the newest first
+	Refused int            `json:"refused"`          // they were not written
+	Causes  map[string]int `json:"causes,omitempty"` // of the bad and refused ones
+
+	last    []time.Time      // when the last good ones ended
+	counted map[string]Entry // by what tells cards apart
+	ending  bool             // no new card is served
+}
+
+// paceOver is how many of the last good cards the pace is of.
+const paceOver = 20
+
+// add counts an entry, in place of an earlier one of its card. One of a card that is known or not
+// finished counts nothing, and neither does a refusal of a card that counts already.
+func (t *Totals) add(e Entry) {
+	if t.counted == nil {
+		t.counted, t.Causes = map[string]Entry{}, map[string]int{}
+	}
+	key := cmp.Or(e.Stamp, cmp.Or(e.Serial, e.Port+e.Cause)+e.card().Medium)
+	old, again := t.counted[key]
+	switch state := State(e.Verdict); {
+	case state != Pass && state != Fail && state != Refused, state == Refused && again:
+		return
+	case state == Pass:
+		t.last = append(t.last[max(0, len(t.last)-paceOver):], e.Finished)
+	}
+	if again {
+		t.count(old, -1)
+	}
+	t.count(e, 1)
+	t.counted[key] = e
+}
+
+// count adds n to the counts of an entry's verdict and cause.
+func (t *Totals) count(e Entry, n int) {
+	switch State(e.Verdict) {
+	case Pass:
+		t.Good += n
+		return
+	case Refused:
+		t.Refused += n
+	default:
+		t.Bad += n
+	}
+	if t.Causes[e.Cause] += n; t.Causes[e.Cause] == 0 {
+		delete(t.Causes, e.Cause)
+	}
+}
+
+// String says how many were good, bad and refused.
+func (t Totals) String() string {
+	return fmt.Sprintf("%d good, %d bad", t.Good, t.Bad) + plaintext.Either(t.Refused > 0, fmt.Sprintf(", %d refused", t.Refused), "")
+}
+
+// CausesText lists the causes, the most frequent first.
+func (t Totals) CausesText() string {
+	causes := slices.SortedFunc(maps.Keys(t.Causes), func(a, b string) int {
+		return cmp.Or(t.Causes[b]-t.Causes[a], strings.Compare(a, b))
+	})
+	for i, c := range causes {
+		causes[i] = fmt.Sprintf("%d × %s", t.Causes[c], c)
+	}
+	return plaintext.Printable(strings.Join(causes, ", "))
+}
+
+// Report is what a record says of one day, or of all days.
+type Report struct {
+	Day string `json:"day,omitempty"`
+	Totals
+	Entries []Entry `json:"entries"` // the newest first
 	// Unfinished are the entries of cards that may be whole, because the run or the card failed as it was
 	// completed. Each has its row until it comes again.
 	Unfinished []Entry `json:"unfinished,omitempty"`
@@ -50,11 +120,12 @@ func ReadReport(dir, day string) (r Report, err error) {
 	if _, err := time.Parse(dayForm, day); day != "" && err != nil {
 		return r, fmt.Errorf("%q %w, such as %s", day, ErrNoDay, time.Now().UTC().Format(dayForm))
 	}
-	if _, err := os.Stat(dir); err != nil {
+	if info, err := os.Stat(dir); err != nil {
 		return r, fmt.Errorf("no record: %w\nnext: place BOARD place.yml  # it begins one", err)
+	} else if !info.IsDir() {
+		return r, fmt.Errorf("%s is a file, and a record is a folder\nnext: place report %s", dir, plaintext.Quote(filepath.Dir(dir)))
 	}
-	r = Report{Day: day, Causes: map[string]int{}}
-	t := Totals{Causes: r.Causes}
+	r.Day = day
 	err = eachEntry(dir, func(e Entry) {
 		if day != "" && e.Began.Format(dayForm) != day {
 			return
@@ -64,20 +135,16 @@ func ReadReport(dir, day string) (r Report, err error) {
 		if e.Taken && e.Verdict != string(Pass) {
 			r.Unfinished = append(r.Unfinished, e)
 		}
-		t.add(e)
+		r.add(e)
 	})
 	slices.Reverse(r.Entries)
-	r.Good, r.Bad = t.Good, t.Bad
 	return r, err
 }
 
-// Headline says how many were good and bad.
+// Headline says how many were good, bad and refused, and when.
 func (r Report) Headline() string {
-	return fmt.Sprintf("%d good, %d bad", r.Good, r.Bad) + plaintext.Either(r.Day != "", " on "+r.Day, "")
+	return r.String() + plaintext.Either(r.Day != "", " on "+r.Day, "")
 }
-
-// CausesText lists the causes of failures, the most frequent first.
-func (r Report) CausesText() string { return causesText(Totals{Causes: r.Causes}) }
 
 // Page returns the report as one HTML page, which needs no other file.
 func (r Report) Page() ([]byte, error) {
@@ -88,10 +155,7 @@ func (r Report) Page() ([]byte, error) {
 
 // Print writes the report as text.
 func (r Report) Print(w io.Writer) error {
-	fmt.Fprintln(w, r.Headline())
-	if len(r.Causes) > 0 {
-		fmt.Fprintln(w, r.CausesText())
-	}
+	fmt.Fprint(w, r.Headline(), "\n", plaintext.Either(len(r.Causes) > 0, r.CausesText()+"\n", ""))
 	for _, e := range r.Unfinished {
 		fmt.Fprintf(w, "UNFINISHED %s at %s%s: it failed as it was completed, and may be whole; put it in again\n", e.Began.Local().Format("2006-01-02 15:04"), e.Label, plaintext.Either(e.Row != "", ", row "+e.Row, ""))
 	}

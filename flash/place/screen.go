@@ -1,13 +1,15 @@
 package place
 
 import (
+	"cmp"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -32,41 +34,18 @@ type Screen struct {
 	drawn  time.Time
 }
 
-// NewScreen returns a screen on out, which it clears if that is a terminal. Close gives it back.
+// NewScreen returns a screen on out. If that is a terminal, the first Show clears it, and Close gives it back.
 func NewScreen(out *os.File, bell bool) *Screen {
-	s := &Screen{out: out, blocks: plaintext.Redraws(out), colour: plaintext.Colours(out), bell: bell, last: map[string]State{}}
-	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if v := os.Getenv(name); v != "" {
-			s.utf8 = strings.Contains(strings.ToUpper(v), "UTF-8")
-			break
-		}
+	locale := cmp.Or(os.Getenv("LC_ALL"), os.Getenv("LC_CTYPE"), os.Getenv("LANG"))
+	return &Screen{
+		out: out, blocks: plaintext.Redraws(out), colour: plaintext.Colours(out), bell: bell, last: map[string]State{},
+		utf8: strings.Contains(strings.ToUpper(locale), "UTF-8"),
 	}
-	if s.blocks {
-		fmt.Fprint(out, "\x1b[?1049h\x1b[?25l\x1b[2J")
-	}
-	return s
-}
-
-// On returns o with a Screen on out for Show, which begins with the first change. each wraps it.
-func (o Options) On(out *os.File, bell bool, each func(func([]Port, Totals)) func([]Port, Totals)) Options {
-	var s *Screen
-	o.Show = each(func(ports []Port, t Totals) {
-		if s == nil {
-			s = NewScreen(out, bell)
-		}
-		s.Show(ports, t)
-	})
-	o.end = func() {
-		if s != nil {
-			s.Close()
-		}
-	}
-	return o
 }
 
 // Close gives the terminal back as it was.
 func (s *Screen) Close() {
-	if s.blocks {
+	if !s.drawn.IsZero() {
 		fmt.Fprint(s.out, "\x1b[?25h\x1b[?1049l")
 	}
 }
@@ -82,7 +61,7 @@ func (s *Screen) Show(ports []Port, t Totals) {
 			continue
 		}
 		s.last[p.Port], changed = p.State, true
-		if s.bell && (p.State == Pass || p.State == Fail || p.State == Refused || p.State == Closed) {
+		if s.bell && slices.Contains([]State{Pass, Fail, Refused, Closed, Unnamed}, p.State) {
 			fmt.Fprint(s.out, "\a")
 		}
 		if !s.blocks && p.State != Empty {
@@ -91,6 +70,9 @@ func (s *Screen) Show(ports []Port, t Totals) {
 	}
 	if !s.blocks || !changed && time.Since(s.drawn) < redrawEvery {
 		return
+	}
+	if s.drawn.IsZero() {
+		fmt.Fprint(s.out, "\x1b[?1049h\x1b[?25l\x1b[2J")
 	}
 	s.drawn = time.Now()
 	width, height, err := term.GetSize(int(s.out.Fd()))
@@ -104,18 +86,21 @@ func (s *Screen) Show(ports []Port, t Totals) {
 func lineOf(p Port, t Totals) string {
 	line := fmt.Sprintf("%s  %-10s %-9s", p.Time.Local().Format("15:04:05"), p.Label, p.State)
 	for _, text := range []string{p.Text, plaintext.Either(p.Row != "", "row "+p.Row, ""), p.Note} {
-		if text != "" {
-			line += "  " + text
-		}
+		line += plaintext.Either(text != "", "  "+text, "")
 	}
 	if p.State == Pass {
-		line += fmt.Sprintf("  (%d good, %d bad)", t.Good, t.Bad)
+		line += fmt.Sprintf("  (%s)", t)
 	}
 	return plaintext.Printable(strings.TrimRight(line, " "))
 }
 
-// draw returns the lines of the screen: a grid of blocks, and the totals below.
+// draw returns the lines of the screen: a grid of blocks, what is at ports without a name, and the totals.
 func (s *Screen) draw(ports []Port, t Totals, width, height int) (lines []string) {
+	var others string
+	ports = slices.DeleteFunc(slices.Clone(ports), func(p Port) bool {
+		others += plaintext.Either(p.State == Unnamed, p.Text+" ", "")
+		return p.other
+	})
 	columns := 1
 	for columns*columns*2 < len(ports) || (height-2)/((len(ports)+columns-1)/columns) < 4 {
 		if width/(columns+1) < 16 {
@@ -139,42 +124,33 @@ func (s *Screen) draw(ports []Port, t Totals, width, height int) (lines []string
 		}
 		lines = append(lines, "")
 	}
-	for len(lines) < height-2 {
-		lines = append(lines, "")
+	lines = append(lines, make([]string, height)...)[:height-3] // below each row of blocks is a free line
+	for _, text := range []string{plaintext.Printable(others), totalsText(t), t.CausesText()} {
+		lines = append(lines, plaintext.Shorten(text, width-1))
 	}
-	return append(lines[:min(len(lines), height-2)], plaintext.Shorten(totalsText(t), width-1), plaintext.Shorten(causesText(t), width-1))
+	return lines
 }
 
 // block returns the lines of one port: its label, the state as large as it fits, and the text.
 func (s *Screen) block(p Port, width, height int) []string {
-	title := p.Label
-	if p.Row != "" {
-		title += "  " + p.Row
-	}
-	words := []string{string(p.State)}
+	words, text := []string{string(p.State)}, p.Text+plaintext.Either(p.Note != "", "; ", "")+p.Note
 	if p.State == Write || p.State == ReadBack {
 		words = []string{fmt.Sprintf("%s %d %%", p.State, p.Percent), fmt.Sprintf("%d%%", p.Percent)}
 	}
-	text := strings.Join(slices.DeleteFunc([]string{p.Text, p.Note}, func(s string) bool { return s == "" }), "; ")
 	if p.Left > 0 {
-		text = fmt.Sprintf("%s %d %%, %s left", p.State, p.Percent, p.Left.Round(time.Second))
+		text = fmt.Sprintf("%s, %s left", words[0], p.Left.Round(time.Second))
 	}
-	lines := []string{title}
-	lines = append(lines, s.large(words, width-2, height-2)...)
-	lines = append(lines, wrap(plaintext.Printable(text), width-2, height-len(lines))...)
-	for i := range height {
-		line := ""
-		if i < len(lines) {
-			line = plaintext.Shorten(lines[i], width-2)
-		}
-		lines = append(lines[:i], append([]string{" " + line + strings.Repeat(" ", max(0, width-1-utf8.RuneCountInString(line)))}, lines[min(i+1, len(lines)):]...)...)
-		if colour := colours[p.State]; s.colour && colour != "" {
-			lines[i] = "\x1b[" + colour + "m" + lines[i] + "\x1b[0m"
-		} else if !s.colour {
-			lines[i] = "|" + lines[i][1:]
-		}
+	before, after := "|", ""
+	if s.colour {
+		before, after = "\x1b["+colours[p.State]+"m ", "\x1b[0m"
 	}
-	return lines[:height]
+	lines := append([]string{p.Label + "  " + p.Row}, s.large(words, width-2, height-2)...)
+	lines = append(lines, wrap(plaintext.Printable(text), width-2)...)
+	lines = append(lines, make([]string, height)...)[:height]
+	for i, line := range lines {
+		lines[i] = fmt.Sprintf("%s%-*s%s", before, width-1, plaintext.Shorten(line, width-2), after)
+	}
+	return lines
 }
 
 // large returns the first of the words that fits in block letters, or else the first as it is.
@@ -183,13 +159,8 @@ func (s *Screen) large(words []string, width, height int) []string {
 	for _, word := range words {
 		rows := make([]string, 5)
 		for _, c := range word {
-			glyph := glyphs[c]
 			for y := range rows {
-				bits := "     "
-				if y < len(glyph) {
-					bits = glyph[y]
-				}
-				rows[y] += strings.ReplaceAll(bits, "#", mark) + " "
+				rows[y] += strings.ReplaceAll(glyphs()[string(c)][y], "#", mark) + " "
 			}
 		}
 		if utf8.RuneCountInString(rows[0]) <= width+1 && height >= 7 {
@@ -199,8 +170,8 @@ func (s *Screen) large(words []string, width, height int) []string {
 	return []string{words[0]}
 }
 
-// wrap breaks text into at most n lines of a width, between words.
-func wrap(text string, width, n int) (lines []string) {
+// wrap breaks text into lines of a width, between words.
+func wrap(text string, width int) (lines []string) {
 	for _, word := range strings.Fields(text) {
 		if last := len(lines) - 1; last >= 0 && utf8.RuneCountInString(lines[last]+" "+word) <= width {
 			lines[last] += " " + word
@@ -208,36 +179,22 @@ func wrap(text string, width, n int) (lines []string) {
 			lines = append(lines, word)
 		}
 	}
-	return lines[:min(len(lines), max(n, 0))]
+	return lines
 }
 
 // totalsText is the line of the counts, the pace and the time that a good one takes.
 func totalsText(t Totals) string {
-	text := fmt.Sprintf("%d GOOD, %d BAD today", t.Good, t.Bad)
-	if t.Ending {
+	text := strings.ToUpper(t.String()) + " today"
+	if t.ending {
 		return text + ". ENDING: the running ones are finished; Ctrl-C again ends them too"
 	}
-	if n := len(t.Last); n > 1 {
-		if took := t.Last[n-1].Sub(t.Last[0]); took > 0 {
+	if n := len(t.last); n > 1 {
+		if took := t.last[n-1].Sub(t.last[0]); took > 0 {
 			each := took / time.Duration(n-1)
 			text += fmt.Sprintf(", %.0f an hour, one in %s", float64(time.Hour)/float64(each), each.Round(time.Second))
 		}
 	}
 	return text
-}
-
-// causesText lists the causes of failures, the most frequent first.
-func causesText(t Totals) string {
-	causes := slices.SortedFunc(maps.Keys(t.Causes), func(a, b string) int {
-		if t.Causes[a] != t.Causes[b] {
-			return t.Causes[b] - t.Causes[a]
-		}
-		return strings.Compare(a, b)
-	})
-	for i, c := range causes {
-		causes[i] = fmt.Sprintf("%d × %s", t.Causes[c], c)
-	}
-	return plaintext.Printable(strings.Join(causes, ", "))
 }
 
 // JSONLines returns a Show that prints each new state of a port as a line of JSON.
@@ -252,29 +209,21 @@ func JSONLines(w io.Writer) func([]Port, Totals) {
 			last[p.Port] = p
 			_ = out.Encode(struct { // a reader that is gone ends nothing
 				Port
-				Good int `json:"good"`
-				Bad  int `json:"bad"`
-			}{p, t.Good, t.Bad})
+				Totals
+			}{p, t})
 		}
 	}
 }
 
-// glyphs are block letters of five rows: those of the states, and digits.
-var glyphs = map[rune][]string{
-	'A': {" ### ", "#   #", "#####", "#   #", "#   #"}, 'B': {"#### ", "#   #", "#### ", "#   #", "#### "},
-	'C': {" ####", "#    ", "#    ", "#    ", " ####"}, 'D': {"#### ", "#   #", "#   #", "#   #", "#### "},
-	'E': {"#####", "#    ", "#### ", "#    ", "#####"}, 'F': {"#####", "#    ", "#### ", "#    ", "#    "},
-	'H': {"#   #", "#   #", "#####", "#   #", "#   #"}, 'I': {"###", " # ", " # ", " # ", "###"},
-	'K': {"#  ##", "# #  ", "##   ", "# #  ", "#  ##"}, 'L': {"#    ", "#    ", "#    ", "#    ", "#####"},
-	'M': {"#   #", "## ##", "# # #", "#   #", "#   #"}, 'N': {"#   #", "##  #", "# # #", "#  ##", "#   #"},
-	'O': {" ### ", "#   #", "#   #", "#   #", " ### "}, 'P': {"#### ", "#   #", "#### ", "#    ", "#    "},
-	'R': {"#### ", "#   #", "#### ", "#  # ", "#   #"}, 'S': {" ####", "#    ", " ### ", "    #", "#### "},
-	'T': {"#####", "  #  ", "  #  ", "  #  ", "  #  "}, 'U': {"#   #", "#   #", "#   #", "#   #", " ### "},
-	'W': {"#   #", "#   #", "# # #", "## ##", "#   #"}, 'Y': {"#   #", " # # ", "  #  ", "  #  ", "  #  "},
-	'0': {" ### ", "#  ##", "# # #", "##  #", " ### "}, '1': {" ## ", "  # ", "  # ", "  # ", " ###"},
-	'2': {"#### ", "    #", " ### ", "#    ", "#####"}, '3': {"#### ", "    #", " ### ", "    #", "#### "},
-	'4': {"#   #", "#   #", "#####", "    #", "    #"}, '5': {"#####", "#    ", "#### ", "    #", "#### "},
-	'6': {" ### ", "#    ", "#### ", "#   #", " ### "}, '7': {"#####", "   # ", "  #  ", " #   ", " #   "},
-	'8': {" ### ", "#   #", " ### ", "#   #", " ### "}, '9': {" ### ", "#   #", " ####", "    #", " ### "},
-	'%': {"#   #", "   # ", "  #  ", " #   ", "#   #"}, ' ': {"  ", "  ", "  ", "  ", "  "},
-}
+//go:embed font.txt
+var fontText string
+
+// glyphs returns the five rows of each block letter: those of the states, and digits.
+var glyphs = sync.OnceValue(func() map[string][]string {
+	all := map[string][]string{}
+	for glyph := range strings.SplitSeq(strings.ReplaceAll(fontText, ".", " "), "\n\n") {
+		rows := strings.Split(glyph, "\n")
+		all[rows[0]] = rows[1:]
+	}
+	return all
+})
