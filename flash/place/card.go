@@ -34,7 +34,11 @@ func (p *Place) serveCard(ctx context.Context, port *Port, d device.Device) {
 	state, err := p.writeCard(ctx, port, d, &e)
 	e.Finished = time.Now().UTC()
 	e.Seconds = e.Finished.Sub(e.Began).Seconds()
-	text := fmt.Sprintf("%s in %.0f s%s", plaintext.SizeText(e.Receipt.ImageBytes), e.Seconds, plaintext.Either(e.Before != "", ", before: "+e.Before, ""))
+	did := plaintext.SizeText(e.Receipt.ImageBytes)
+	if d.Kind != device.Block {
+		did = e.Receipt.Verdict
+	}
+	text := fmt.Sprintf("%s in %.0f s%s", did, e.Seconds, plaintext.Either(e.Before != "", ", before: "+e.Before, ""))
 	switch {
 	case state == Known:
 		text = err.Error()
@@ -43,7 +47,7 @@ func (p *Place) serveCard(ctx context.Context, port *Port, d device.Device) {
 			state = Stopped
 		}
 		e.Error = strings.TrimPrefix(err.Error(), fmt.Sprintf("flash %s to %s: ", p.spec.Board, d.Path))
-		e.Cause = cmp.Or(causeOf(err, d.Path), firstClause(e.Error))
+		e.Cause = cmp.Or(causeOf(err, d.Path), clausesOf(e.Error, d.Kind == device.Block))
 		text = plaintext.Either(state == Fail, e.Cause, plaintext.OneLine(plaintext.FirstLine(e.Error)))
 	}
 	e.Verdict = string(state)
@@ -70,14 +74,14 @@ func noteText(err error) string {
 	return plaintext.OneLine(plaintext.FirstLine(err.Error()))
 }
 
-// firstClause returns the part of an error's first line up to a colon, without "refused" and without
-// names of files before it.
-func firstClause(text string) string {
+// clausesOf returns the first line of an error, without "refused", and without names of files and ports
+// before it; of a disk's, only the part up to a colon.
+func clausesOf(text string, disk bool) string {
 	clauses := strings.Split(plaintext.OneLine(plaintext.FirstLine(text)), ": ")
-	for len(clauses) > 1 && (clauses[0] == "refused" || strings.ContainsAny(clauses[0], "./")) {
+	for len(clauses) > 1 && (clauses[0] == "refused" || strings.ContainsAny(clauses[0], "./") || strings.HasPrefix(clauses[0], "USB port ")) {
 		clauses = clauses[1:]
 	}
-	return clauses[0]
+	return plaintext.Either(disk, clauses[0], strings.Join(clauses, ": "))
 }
 
 // finish sets the port's result and the totals. The caller holds p.mu.
@@ -164,13 +168,18 @@ func (p *Place) proveCard(ctx context.Context, seen device.Device, e *Entry) (o 
 	e.Device, e.Serial = d, ownSerial(d)
 	port := e.Port
 	o.Meant = func(now device.Device) error { return meant(port, seen, now) }
-	if d.Kind == device.Block {
-		err = p.proveDisk(seen, e)
+	switch {
+	case d.Kind != device.Block && p.claims != nil:
+		err = errors.New("only disks get files of their own")
+	case d.Kind != device.Block:
+		err = p.proveBoard(e)
+	default:
+		if err = p.prepare(); err == nil {
+			err = p.proveDisk(seen, e)
+		}
 		if err == nil && p.options.Identity != nil {
 			o.Identity, err = p.options.Identity()
 		}
-	} else if p.claims != nil {
-		err = errors.New("only disks get files of their own")
 	}
 	if err != nil {
 		return o, claim, err
@@ -216,6 +225,26 @@ func meant(port string, seen, now device.Device) error {
 	return nil
 }
 
+// proveBoard returns an errKnown for a Jetson with a serial, or a DPU, that this place has flashed. An
+// rshim does not tell which DPU is behind it, but the same one as long as this machine runs. With again
+// a DPU is flashed once in each run, as it resets itself.
+func (p *Place) proveBoard(e *Entry) error {
+	if e.Device.Kind == device.RShim {
+		id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		if err != nil {
+			return err
+		}
+		e.Boot = strings.TrimSpace(string(id))
+	}
+	switch old, own := p.record.find(*e); {
+	case own && old.Verdict == string(Pass) && (!p.config.Again || e.Boot != "" && old.Began.After(p.began)):
+		return fmt.Errorf("%s; again: true in place.yml writes it again%w", old.madeText(), errKnown)
+	case own:
+		e.Before = old.madeText()
+	}
+	return nil
+}
+
 // proveDisk returns an error unless the disk of e may be written: it fits, is not used, and is empty or
 // has the same product. The error is errKnown for a whole one, whose row e gets. It sets e.Before, and
 // e.Stamp to that of the disk, or to "" if this place did not make it.
@@ -234,7 +263,7 @@ func (p *Place) proveDisk(seen device.Device, e *Entry) error {
 	if _, err = io.ReadFull(io.NewSectionReader(f, 0, d.SizeBytes), head); err != nil {
 		return fmt.Errorf("it cannot be read: %w", err)
 	}
-	old, own := p.record.find(e.card())
+	old, own := p.record.find(*e)
 	stamped := own && old.Stamp == e.Stamp
 	what := p.image.OtherContent(d)
 	if d.Table == "" && d.Content.Type == "" && !isBlank(head) {

@@ -58,6 +58,7 @@ type Port struct {
 	Note    string        `json:"note,omitempty"`    // of what else went wrong, such as the program of after
 
 	other   bool    // place.yml does not name it
+	board   bool    // a Jetson or a DPU was here, whose own disks may be at the port while it is flashed
 	medium  string  // that this is about
 	busy    bool    // a goroutine serves it
 	ejected bool    // the medium is
@@ -81,7 +82,9 @@ type Place struct {
 	config   *Config
 	spec     images.Spec
 	artifact images.Artifact
-	image    *flash.Prepared // nil: the board takes no disk image
+	began    time.Time
+	prepare  func() error    // makes image once; an error if the board takes no disk image
+	image    *flash.Prepared // nil: no disk was here, of a board that is not always one
 	record   *record
 	claims   *identity.Claims // nil: all cards get the same content
 	options  Options
@@ -110,7 +113,7 @@ func Run(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Con
 // open proves the configuration, the record, the image and its partition for identities, and unpacks
 // the image. Call close at the end.
 func open(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Config, o Options) (_ *Place, err error) {
-	p := &Place{config: c, spec: spec, artifact: artifact, options: o, before: map[string]bool{}}
+	p := &Place{config: c, spec: spec, artifact: artifact, options: o, began: time.Now(), before: map[string]bool{}}
 	if c.plan != nil {
 		p.claims = identity.NewClaims(c.plan)
 	}
@@ -132,8 +135,15 @@ func open(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Co
 		p.practice = p.practice || strings.HasPrefix(name, "loop:")
 		p.ports = append(p.ports, &Port{Port: name, Label: c.Ports[name], State: Empty, Time: time.Now().UTC()})
 	}
-	if slices.Contains(spec.Flash.Kinds, device.Block) {
+	p.prepare = sync.OnceValue(func() (err error) {
+		if !slices.Contains(spec.Flash.Kinds, device.Block) {
+			return fmt.Errorf("board %s takes no disk image", spec.Board)
+		}
 		p.image, err = flash.Prepare(ctx, spec, artifact, c.Record, p.flashOptions())
+		return err
+	})
+	if !slices.Contains(spec.Flash.Kinds, device.Tegra) && !slices.Contains(spec.Flash.Kinds, device.RShim) {
+		err = p.prepare()
 	}
 	if err == nil {
 		err = p.checkPartition(ctx)
@@ -159,8 +169,9 @@ func (p *Place) checkPartition(ctx context.Context) error {
 	switch {
 	case p.claims == nil:
 		return nil
-	case p.image == nil:
-		return p.config.errorAt("identity", "board %s takes no disk image, and only disks get files of their own", p.spec.Board)
+	}
+	if err := p.prepare(); err != nil {
+		return p.config.errorAt("identity", "%w, and only disks get files of their own", err)
 	}
 	for _, port := range p.ports {
 		if claim, err := p.claims.Reserve(identity.Card{Port: port.Port}); err == nil {
@@ -289,7 +300,11 @@ func (p *Place) look(ctx context.Context, port *Port, plugged []device.Device) {
 	switch {
 	case port.busy || port.State == Closed:
 	case i < 0:
-		if port.State != Empty && !(there && port.ejected) { // what is ejected may still be in the reader
+		switch {
+		case port.State == Empty, there && port.ejected: // what is ejected may still be in the reader
+		case port.board: // it resets itself, and the result stays
+			port.medium = ""
+		default:
 			p.show(port, func() { port.reset(Empty, device.Device{}) })
 		}
 	case port.medium == plugged[i].Medium():
@@ -309,11 +324,14 @@ func (p *Place) look(ctx context.Context, port *Port, plugged []device.Device) {
 
 // reset makes the port's result that of what is plugged in now.
 func (p *Port) reset(state State, d device.Device) {
-	*p = Port{Port: p.Port, Label: p.Label, State: state, Device: d.Path, Serial: d.Serial, other: p.other, medium: d.Medium(), failed: p.failed, speed: p.speed}
+	board := p.board || d.Kind == device.Tegra || d.Kind == device.RShim
+	*p = Port{Port: p.Port, Label: p.Label, State: state, Device: d.Path, Serial: d.Serial, other: p.other, board: board, medium: d.Medium(), failed: p.failed, speed: p.speed}
 }
 
-// has reports whether d is plugged into the port, and no empty reader.
-func (p *Port) has(d device.Device) bool { return d.Port == p.Port && d.HasMedium() }
+// has reports whether d is plugged into the port, and no empty reader or disk of a board.
+func (p *Port) has(d device.Device) bool {
+	return d.Port == p.Port && d.HasMedium() && !(p.board && d.Kind == device.Block)
+}
 
 // isEnough reports whether the cards that are good or busy reach the count. The caller holds p.mu.
 func (p *Place) isEnough() bool {

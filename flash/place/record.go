@@ -42,6 +42,7 @@ type Entry struct {
 
 	Before  string `json:"before,omitempty"`  // that this place had made the card before
 	HostKey string `json:"hostKey,omitempty"` // fingerprint of the one of its row
+	Boot    string `json:"boot,omitempty"`    // of this machine, for a DPU
 	Note    string `json:"note,omitempty"`    // of what else went wrong, such as the program of after
 
 	path string
@@ -74,7 +75,7 @@ type record struct {
 	lock *os.File
 
 	mu    sync.Mutex
-	known map[string]Entry // the last entry that is Taken, by serial and by stamp
+	known map[string]Entry // the last entry that is Taken, by serial, stamp, or boot and port
 	today Totals           // of the entries of today, when the record was opened
 
 	claims *identity.Claims // get the rows of these entries; nil: there are none
@@ -126,18 +127,25 @@ func (r *record) note(e Entry) {
 	if e.Stamp != "" {
 		r.known["stamp "+e.Stamp] = e
 	}
+	if e.Boot != "" {
+		r.known["boot "+e.Boot+" "+e.Port] = e
+	}
 }
 
-// find returns the last entry by which this place made, or completed, a card with the stamp of c, or
-// else with the serial and medium. The stamp is a copy's if the serial or medium is another one.
-func (r *record) find(c identity.Card) (e Entry, found bool) {
+// find returns the last entry by which this place made, or completed, a card with the stamp of now, or
+// else with the serial and medium, or a DPU at the port since this machine started. The stamp is a
+// copy's if the serial or medium is another one.
+func (r *record) find(now Entry) (e Entry, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	c := now.card()
 	e, found = r.known["stamp "+c.Stamp]
 	if found && (c.Serial == "" || e.Serial == "" || e.Serial == c.Serial && e.card().Medium == c.Medium) {
 		return e, true
 	}
-	e, found = r.known["serial "+c.Serial+" "+c.Medium]
+	if e, found = r.known["serial "+c.Serial+" "+c.Medium]; !found {
+		e, found = r.known["boot "+now.Boot+" "+c.Port]
+	}
 	return e, found
 }
 

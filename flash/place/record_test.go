@@ -129,22 +129,24 @@ func TestTakeOutlivesAPowerCut(t *testing.T) {
 func TestRecordFindsTheCard(t *testing.T) {
 	r, _ := openRows(t, filepath.Join(t.TempDir(), "record"), planOf(t, 1))
 	t.Cleanup(func() { _ = r.close() })
-	if err := r.take(&Entry{Port: "mmc0", Serial: "0xdeadbeef", Stamp: "5", Device: device.Device{Model: "QEMU!", SizeBytes: mib}}); err != nil {
+	small := device.Device{Model: "QEMU!", SizeBytes: mib}
+	if err := r.take(&Entry{Port: "mmc0", Serial: "0xdeadbeef", Stamp: "5", Device: small}); err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
-		card identity.Card
+		now  Entry
 		want bool
 	}{
-		{identity.Card{Serial: "0xdeadbeef", Medium: "QEMU! 1048576"}, true},
-		{identity.Card{Serial: "0xdeadbeef", Medium: "QEMU! 1048576", Stamp: "5"}, true},
-		{identity.Card{Stamp: "5"}, true}, // in a reader
-		{identity.Card{Serial: "0xdeadbeef", Medium: "QEMU! 2097152"}, false},
-		{identity.Card{Serial: "0x1", Medium: "QEMU! 1048576", Stamp: "5"}, false},
-		{identity.Card{}, false},
+		{Entry{Serial: "0xdeadbeef", Device: small}, true},
+		{Entry{Serial: "0xdeadbeef", Device: small, Stamp: "5"}, true},
+		{Entry{Stamp: "5"}, true}, // in a reader
+		{Entry{Serial: "0xdeadbeef", Device: device.Device{Model: "QEMU!", SizeBytes: 2 * mib}}, false},
+		{Entry{Serial: "0x1", Device: small, Stamp: "5"}, false},
+		{Entry{}, false},
+		{Entry{Port: "mmc0", Boot: "1"}, false},
 	} {
-		if e, found := r.find(test.card); found != test.want {
-			t.Errorf("find(%+v) = %+v, %v; want %v", test.card, e, found, test.want)
+		if e, found := r.find(test.now); found != test.want {
+			t.Errorf("find(%+v) = %+v, %v; want %v", test.now, e, found, test.want)
 		}
 	}
 }

@@ -117,31 +117,38 @@ func (h Host) Quiet(ctx context.Context) (undo func(), said string) {
 	if _, err := os.Stat(filepath.Join(h.Run, "udev")); err != nil {
 		return nothing, "" // no udev, so nothing mounts
 	}
-	dir := filepath.Join(h.Run, "udev/rules.d")
+	dir, rule := filepath.Join(h.Run, "udev/rules.d"), ""
 	err := os.MkdirAll(dir, 0o755)
 	if err == nil {
 		h.removeStaleRules(dir)
-		err = os.WriteFile(h.rulePath(os.Getpid()), []byte(quietRule), 0o644)
+		rule, err = writeRule(dir)
 	}
 	if err != nil {
 		return nothing, "a desktop may mount the board's disks in between, as its udev rule could not be set: " + err.Error()
 	}
 	h.reloadUdev(ctx)
 	return func() {
-		_ = os.Remove(h.rulePath(os.Getpid()))
+		_ = os.Remove(rule)
 		h.reloadUdev(context.WithoutCancel(ctx))
 	}, ""
 }
 
-func (h Host) rulePath(pid int) string {
-	return filepath.Join(h.Run, "udev/rules.d", fmt.Sprintf("99-slipway-flash-%d.rules", pid))
+// writeRule writes the rule to a new file of dir, as this process may flash several boards. It returns
+// the file's path.
+func writeRule(dir string) (string, error) {
+	f, err := os.CreateTemp(dir, fmt.Sprintf("99-slipway-flash-%d.*.rules", os.Getpid()))
+	if err != nil {
+		return "", err
+	}
+	_, err = f.WriteString(quietRule)
+	return f.Name(), errors.Join(err, f.Close())
 }
 
 // removeStaleRules removes the udev rules of Slipway processes that no longer run.
 func (h Host) removeStaleRules(dir string) {
 	found, _ := filepath.Glob(filepath.Join(dir, "99-slipway-flash-*.rules")) // the pattern is well-formed
 	for _, path := range found {
-		pid := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "99-slipway-flash-"), ".rules")
+		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), "99-slipway-flash-"), ".")
 		if _, err := os.Stat(filepath.Join(h.Proc, pid)); parseCount(pid) > 0 && errors.Is(err, os.ErrNotExist) {
 			_ = os.Remove(path)
 		}

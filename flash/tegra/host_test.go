@@ -41,22 +41,29 @@ func TestQuietSetsARuleForAWhile(t *testing.T) {
 	if err := os.MkdirAll(rules, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(h.Proc, "4711"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, pid := range []int{4711, 4712} { // one lives, one was killed
-		if err := os.WriteFile(h.rulePath(pid), nil, 0o644); err != nil {
+	for _, pid := range []int{4711, os.Getpid()} {
+		if err := os.MkdirAll(filepath.Join(h.Proc, fmt.Sprint(pid)), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	undo, said := h.Quiet(t.Context())
-	data, err := os.ReadFile(h.rulePath(os.Getpid()))
-	if err != nil || said != "" || !strings.Contains(string(data), `ENV{UDISKS_AUTO}="0"`) {
-		t.Errorf("the rule is %q, %v, %q", data, err, said)
+	lives, killed := filepath.Join(rules, "99-slipway-flash-4711.1.rules"), filepath.Join(rules, "99-slipway-flash-4712.rules")
+	if err := errors.Join(os.WriteFile(lives, nil, 0o644), os.WriteFile(killed, nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	first, said1 := h.Quiet(t.Context())
+	undo, said2 := h.Quiet(t.Context()) // of another board, at the same time
+	first()
+	own := filepath.Join(rules, fmt.Sprintf("99-slipway-flash-%d.*.rules", os.Getpid()))
+	found, err := filepath.Glob(own)
+	if err != nil || len(found) != 1 || said1+said2 != "" {
+		t.Fatalf("rules %v, %v, %q, %q; want that of the second board", found, err, said1, said2)
+	}
+	if data, err := os.ReadFile(found[0]); err != nil || !strings.Contains(string(data), `ENV{UDISKS_AUTO}="0"`) {
+		t.Errorf("the rule is %q, %v", data, err)
 	}
 	undo()
-	found, err := filepath.Glob(filepath.Join(rules, "*"))
-	if err != nil || len(found) != 1 || found[0] != h.rulePath(4711) {
+	found, err = filepath.Glob(filepath.Join(rules, "*"))
+	if err != nil || len(found) != 1 || found[0] != lives {
 		t.Errorf("left are %v, %v; want that of the process that lives", found, err)
 	}
 }
