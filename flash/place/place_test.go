@@ -323,7 +323,8 @@ func (b *bench) cards() (all []string) {
 // Without the partition of its identities, a place does not start, and a dry run says so too.
 func TestPlaceWithoutPartition(t *testing.T) {
 	b := newBench(t, 1, strings.Replace((*bench)(nil).rows(t, 1), "form: nocloud", "form: nocloud, partition: config", 1))
-	_, runErr := Run(t.Context(), spec, b.artifact, b.config, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	_, runErr := Run(ctx, spec, b.artifact, b.config, Options{Show: func([]Port, Totals) { cancel() }})
 	for name, err := range map[string]error{"Run": runErr, "DryRun": DryRun(t.Context(), &strings.Builder{}, spec, b.artifact, b.config, Options{})} {
 		if err == nil || !strings.Contains(err.Error(), `place.yml:2:1: the image has no partition config; it has "root" "CIDATA"`) {
 			t.Errorf("%s = %v; want an error of the partition", name, err)
