@@ -323,7 +323,8 @@ func (b *bench) cards() (all []string) {
 // Without the partition of its identities, a place does not start, and a dry run says so too.
 func TestPlaceWithoutPartition(t *testing.T) {
 	b := newBench(t, 1, strings.Replace((*bench)(nil).rows(t, 1), "form: nocloud", "form: nocloud, partition: config", 1))
-	_, runErr := Run(t.Context(), spec, b.artifact, b.config, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	_, runErr := Run(ctx, spec, b.artifact, b.config, Options{Show: func([]Port, Totals) { cancel() }})
 	for name, err := range map[string]error{"Run": runErr, "DryRun": DryRun(t.Context(), &strings.Builder{}, spec, b.artifact, b.config, Options{})} {
 		if err == nil || !strings.Contains(err.Error(), `place.yml:2:1: the image has no partition config; it has "root" "CIDATA"`) {
 			t.Errorf("%s = %v; want an error of the partition", name, err)
@@ -373,12 +374,19 @@ func (b *bench) hostOf(port int) string {
 	return strings.Trim(strings.TrimSpace(plaintext.FirstLine(host)), `"'`)
 }
 
-// A card that this place made, and that has another product by now, is refused. Its stamp is left.
+// A card that this place made is written again, if place.yml says so, and counts once. If it has
+// another product by now, it is refused, and counts still. Its stamp is left.
 func TestPlaceOtherUseOfACard(t *testing.T) {
 	needRoot(t)
 	b := newBench(t, 1, "again: true\n")
 	b.run(Options{})
 	card := b.plug(0, cardSize, nil)
+	for range 2 {
+		b.wait("a", Pass)
+		flashtest.Detach(t, card)
+		b.wait("a", Empty)
+		card = flashtest.Attach(t, b.file(0))
+	}
 	b.wait("a", Pass)
 	flashtest.Detach(t, card)
 	b.wait("a", Empty)
@@ -388,8 +396,8 @@ func TestPlaceOtherUseOfACard(t *testing.T) {
 		t.Fatalf("%v %s", err, out)
 	}
 	flashtest.Attach(t, b.file(0))
-	if p := b.wait("a", Refused); !strings.Contains(p.Text, "it holds something else") {
-		t.Errorf("the card with another product shows %q", p.Text)
+	if p := b.wait("a", Refused); !strings.Contains(p.Text, "it holds something else") || b.totals.String() != "1 good, 0 bad" {
+		t.Errorf("the card with another product shows %q, and the totals are %s", p.Text, b.totals)
 	}
 }
 
@@ -663,7 +671,8 @@ func TestPlaceWithoutDisk(t *testing.T) {
 	if c, err = parse(filepath.Join(dir, "place.yml"), []byte(config+(*bench)(nil).rows(t, 1))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Run(t.Context(), dpu, images.Artifact{}, c, Options{}); err == nil || !strings.Contains(err.Error(), "place.yml:4:1: board dpu takes no disk image") {
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err := Run(ctx, dpu, images.Artifact{}, c, Options{Show: func([]Port, Totals) { cancel() }}); err == nil || !strings.Contains(err.Error(), "place.yml:4:1: board dpu takes no disk image") {
 		t.Errorf("Run = %v; want that a DPU gets no identity", err)
 	}
 }
