@@ -365,6 +365,31 @@ func TestNothingWrittenWithoutMarks(t *testing.T) {
 	}
 }
 
+// A device that is pulled out at any moment has its old partition table and all else that it had, or no
+// table: the block with the table is erased and flushed before any other write.
+func TestTableIsErasedFirst(t *testing.T) {
+	var erased, flushed, early atomic.Bool
+	behind := &faulty{faults: faults{
+		write: func(off int64, p []byte) error {
+			if off == 0 && len(p) <= 4096 && bytes.Count(p, []byte{0}) == len(p) {
+				erased.Store(true)
+			} else if !flushed.Load() {
+				early.Store(true)
+			}
+			return nil
+		},
+		sync: func() error { flushed.Store(erased.Load()); return nil },
+	}}
+	device := behind.device(t)
+	g := pack(t, content(), "raw")
+	if err := flash(t.Context(), g, target(t, device, CopyOptions{Marked: true}), g.options()); err != nil {
+		t.Fatal(err)
+	}
+	if !flushed.Load() || early.Load() {
+		t.Errorf("the table was erased and flushed: %v; something else was written before that: %v", flushed.Load(), early.Load())
+	}
+}
+
 // A device that keeps its end, but not what lies before it behind the image, holds less than it says.
 func TestProbeRoom(t *testing.T) {
 	for _, test := range []struct {

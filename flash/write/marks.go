@@ -17,6 +17,9 @@ import (
 // loader's first stage, and the last MiB, with the second copy of a GPT.
 const markBytes = 1 << 20
 
+// tableBytes has an MBR, or the first header of a GPT. It is not more than a disk writes at once.
+const tableBytes = 4096
+
 // heldEnd is the first or last MiB of a device: its old content, and the new one for Complete.
 type heldEnd struct {
 	off      int64
@@ -96,7 +99,12 @@ func (c *Copy) saveEnds() error {
 // that is smaller than it says, which drops or misplaces writes to its end.
 func (c *Copy) zeroEnds() error {
 	empty := source.Buffer(markBytes)
-	// Both at once, so that a crash hardly finds only one of them zeroed.
+	// The block with the partition table is zeroed alone, so that a card that is pulled out has no table,
+	// or all that it had before.
+	if err := c.disk.writeVerified(empty[:min(tableBytes, len(c.held[0].now))], 0); err != nil {
+		return fmt.Errorf("erase the partition table: %w", err)
+	}
+	// Both ends at once, so that a crash hardly finds only one of them zeroed.
 	for _, h := range c.held {
 		if _, err := c.disk.WriteAt(empty[:len(h.now)], h.off); err != nil {
 			return c.disk.explainError("erase the partition table", err)
