@@ -27,7 +27,7 @@ slipway place report record --html=today.html`
 	count := c.Number("count", 0, 1, "end when so many good ones are made today")
 	ports := c.Switch("ports", "print what is plugged in now as lines of a place.yml, and end")
 	otherBoard := c.otherBoard()
-	dryRun := c.Switch("dry-run", "check the file and the image, show what would be written at each port, and write nothing")
+	dryRun := c.Switch("dry-run", "check all that a run checks, show what it would do at each port, and write no card")
 	asJSON := c.Switch("json", "print each new state of a port as a line of JSON")
 	c.runPatientlyOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error {
 		if *ports {
