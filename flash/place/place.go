@@ -265,7 +265,7 @@ func (p *Place) addOthers(plugged []device.Device) {
 	for _, d := range plugged {
 		known := slices.ContainsFunc(p.ports, func(port *Port) bool { return port.Port == d.Port })
 		if !known && !p.before[d.Medium()] && d.HasMedium() && d.Port != "" && (d.Bus != "loop" || p.practice) {
-			p.ports = append(p.ports, &Port{Port: d.Port, Label: d.Port, State: Empty, other: true})
+			p.ports = append(p.ports, &Port{Port: d.Port, Label: d.Port, State: Empty, Time: time.Now().UTC(), other: true})
 		}
 	}
 }

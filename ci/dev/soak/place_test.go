@@ -445,8 +445,10 @@ func (s *soakedPlace) hear(line placeLine) error {
 	case line.State == "EXIT":
 		s.killing = false
 		return nil
-	case i < 0:
+	case i < 0 && line.State != place.Unnamed && line.State != place.Empty:
 		return fmt.Errorf("the place shows %+v", line)
+	case i < 0:
+		return nil
 	}
 	p := s.sockets[i]
 	isOf := func(d *disk) bool { return d != nil && (p.port == "" || line.Serial == d.name) }
