@@ -18,20 +18,10 @@ import (
 	"slipway/layers/progress"
 )
 
-// PlaceOptions are the options of the command place.
-type PlaceOptions struct {
-	Config     string // path of place.yml
-	Count      int    // ends after so many good ones; 0: Ctrl-C does
-	OtherBoard bool
-	DryRun     bool
-	JSON       bool
-	Now        <-chan struct{} // ends what is being written too
-}
-
-// Place runs a flashing place for a board until ctx ends, and shows it on stdout, or as lines of
-// JSON on w. It prints the counts at the end. It returns a *report failure if the record is broken.
-func Place(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, o PlaceOptions) error {
-	c, err := place.Load(o.Config)
+// Place runs a flashing place with the file config for a board until ctx ends, and shows it on stdout,
+// or as lines of JSON on w. It prints the counts at the end. A dry run only says what it would do.
+func Place(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, config string, p place.Options, dryRun, asJSON bool) error {
+	c, err := place.Load(config)
 	if err != nil {
 		return report.Because(ctx, report.ErrWrong, err)
 	}
@@ -42,7 +32,6 @@ func Place(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	}
 	device.LockPatience = time.Minute // a busy machine's udev looks at 8 new cards for more than 3 seconds
 	c.Image = how.Image
-	p := place.Options{Count: o.Count, Now: o.Now, Flash: flash.Options{OtherBoard: o.OtherBoard}}
 	if _, err := a.Partition("data"); err == nil && c.Image == "" {
 		dir, err := a.StateDir()
 		if err != nil {
@@ -53,17 +42,17 @@ func Place(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 			return &id, err
 		}
 	}
-	if o.DryRun {
+	if dryRun {
 		return place.DryRun(ctx, w, spec, a, c, p)
 	}
 	defer progress.Release(ctx)() // the screen has the terminal
 	screen := place.NewScreen(os.Stdout, c.Bell)
-	if p.Show = screen.Show; o.JSON {
+	if p.Show = screen.Show; asJSON {
 		p.Show = place.JSONLines(w)
 	}
 	t, err := place.Run(ctx, spec, a, c, p)
 	screen.Close()
-	if !o.JSON {
+	if !asJSON {
 		fmt.Fprintf(w, "%s. The record: %s\n", t, c.Record)
 	}
 	return err

@@ -24,8 +24,8 @@ type Config struct {
 	Ports     map[string]string `yaml:"ports"`     // by the port's name, what the screen calls it
 	Overwrite bool              `yaml:"overwrite"` // also what holds another product
 	Again     bool              `yaml:"again"`     // also what this place has written before
-	LargestGB int64             `yaml:"largestGB"` // of a card; 0: defaultLargestGB
-	Failures  int               `yaml:"failures"`  // in a row, after which a port is closed; 0: defaultFailures
+	LargestGB int64             `yaml:"largestGB"` // of a card
+	Failures  int               `yaml:"failures"`  // in a row, after which a port is closed
 	After     []string          `yaml:"after"`     // a program to run after each result
 	Bell      bool              `yaml:"bell"`
 	Record    string            `yaml:"record"`   // folder of receipts; "": record beside place.yml
@@ -36,11 +36,7 @@ type Config struct {
 	places map[string]string // FILE:LINE:COLUMN of each key
 }
 
-const (
-	maxConfigBytes   = 1 << 20
-	defaultLargestGB = 256
-	defaultFailures  = 3
-)
+const maxConfigBytes = 1 << 20
 
 // Load reads place.yml at path and checks all that can be checked without a device.
 func Load(path string) (*Config, error) {
@@ -52,17 +48,16 @@ func Load(path string) (*Config, error) {
 }
 
 func parse(path string, data []byte) (*Config, error) {
-	c := &Config{path: path, places: map[string]string{}}
+	c := &Config{path: path, places: map[string]string{}, Failures: 3, LargestGB: 256}
 	if err := yaml.Load(path, data, c, c.places); err != nil {
 		return nil, err
 	}
 	dir := filepath.Dir(path)
 	c.Record = inFolder(dir, cmp.Or(c.Record, "record"))
-	c.Failures, c.LargestGB = cmp.Or(c.Failures, defaultFailures), cmp.Or(c.LargestGB, defaultLargestGB)
-	if c.Failures < 0 {
+	switch {
+	case c.Failures < 1:
 		return nil, c.errorAt("failures", "%d is no number of failures", c.Failures)
-	}
-	if c.LargestGB < 0 || c.LargestGB > 1<<20 {
+	case c.LargestGB < 1 || c.LargestGB > 1<<20:
 		return nil, c.errorAt("largestGB", "%d is no size of a card", c.LargestGB)
 	}
 	if err := c.checkPorts(); err != nil {

@@ -39,6 +39,7 @@ func TestWrongConfigs(t *testing.T) {
 		{port + "count: 3\n", "unknown key"},
 		{port + "overwrite: sure\n", "true or false"},
 		{port + "failures: -1\n", "place.yml:2:1: -1 is no number"},
+		{port + "failures: 0\n", "place.yml:2:1: 0 is no number"},
 		{port + "failures: many\n", "a number"},
 		{port + "largestGB: -4\n", "no size"},
 		{port + "largestGB: 99999999\n", "no size"},

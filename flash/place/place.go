@@ -128,6 +128,7 @@ func open(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Co
 		return nil, err
 	}
 	p.totals = p.record.today
+	p.totals.last = nil // the pace is that of this run
 	for _, d := range plugged {
 		p.before[d.Medium()] = true
 	}

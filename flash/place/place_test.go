@@ -302,6 +302,14 @@ func TestPlaceDryRun(t *testing.T) {
 			t.Errorf("without a free row: %q", lines[3])
 		}
 	}
+	p, err := open(t.Context(), spec, b.artifact, b.config, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.totals.Good != 1 || len(p.totals.last) > 0 {
+		t.Errorf("a later run begins with %+v; want 1 good, and no pace", p.totals)
+	}
+	p.close()
 	if !slices.Equal(b.cards(), before) || len(b.entries()) != len(entries) {
 		t.Error("the dry run changed a card or the record")
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -165,8 +166,10 @@ func TestTotals(t *testing.T) {
 		{"good at last", []Entry{{Verdict: "FAIL", Stamp: "1", Cause: "pulled out"}, {Verdict: "PASS", Stamp: "1"}}, "1 good, 0 bad: "},
 		{"one serial for many", []Entry{{Verdict: "PASS", Stamp: "1", Serial: "S", Device: sd}, {Verdict: "PASS", Stamp: "2", Serial: "S", Device: sd}}, "2 good, 0 bad: "},
 		{"refused at each start", []Entry{
-			{Verdict: "REFUSED", Port: "mmc0", Device: sd, Cause: "too small"}, {Verdict: "REFUSED", Port: "mmc0", Device: sd, Cause: "too small"},
-			{Verdict: "REFUSED", Port: "mmc0", Serial: "S", Device: sd, Cause: "too small"}, {Verdict: "REFUSED", Port: "mmc1", Serial: "S", Device: sd, Cause: "photos"},
+			{Verdict: "REFUSED", Port: "mmc0", Device: sd, Cause: "too small"},
+			{Verdict: "REFUSED", Port: "mmc0", Device: sd, Cause: "too small"},
+			{Verdict: "REFUSED", Port: "mmc0", Serial: "S", Device: sd, Cause: "too small"},
+			{Verdict: "REFUSED", Port: "mmc1", Serial: "S", Device: sd, Cause: "photos"},
 			{Verdict: "REFUSED", Port: "mmc1", Device: device.Device{Model: "SD", SizeBytes: 2 * mib}, Cause: "photos"},
 		}, "0 good, 0 bad, 3 refused: 2 × too small, 1 × photos"},
 		{"refused after it was made", []Entry{{Verdict: "PASS", Stamp: "1"}, {Verdict: "REFUSED", Stamp: "1"}}, "1 good, 0 bad: "},
@@ -195,6 +198,11 @@ func TestReport(t *testing.T) {
 	r, err := ReadReport(dir, "")
 	if err != nil || r.Headline() != "0 good, 0 bad, 1 refused" || len(r.Entries) != 3 {
 		t.Errorf("ReadReport = %s with %d entries, %v; want 1 refused", r.Headline(), len(r.Entries), err)
+	}
+	days, _ := filepath.Glob(filepath.Join(dir, "*.csv"))
+	text, err := os.ReadFile(strings.Join(days, ""))
+	if lines := strings.Split(string(text), "\n"); err != nil || len(lines) != 5 || !strings.HasPrefix(lines[0], "finished,verdict,cause,port,label,serial,stamp,") || !strings.Contains(lines[3], ",REFUSED,too small,mmc0,") {
+		t.Errorf("the CSV is %s, %v; want a line for each result", text, err)
 	}
 	if page, err := r.Page(); err != nil || !bytes.Contains(page, []byte("0 good, 0 bad, 1 refused")) {
 		t.Errorf("Page = %s, %v", page, err)

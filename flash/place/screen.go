@@ -146,6 +146,9 @@ func (s *Screen) block(p Port, width, height int) []string {
 	}
 	lines := append([]string{p.Label + "  " + p.Row}, s.large(words, width-2, height-2)...)
 	lines = append(lines, wrap(plaintext.Printable(text), width-2)...)
+	if len(lines) > height {
+		lines[height-1] += " …"
+	}
 	lines = append(lines, make([]string, height)...)[:height]
 	for i, line := range lines {
 		lines[i] = fmt.Sprintf("%s%-*s%s", before, width-1, plaintext.Shorten(line, width-2), after)

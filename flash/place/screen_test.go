@@ -54,6 +54,9 @@ func TestScreenSizes(t *testing.T) {
 				if !strings.Contains(all, "\nusb:1-3 is not in place.yml") {
 					t.Errorf("%v with %d ports lacks what is at another port", size, n)
 				}
+				if whole := strings.Contains(all, "that"); n > 5 && !whole && !strings.Contains(all, " …") {
+					t.Errorf("%v with %d ports cuts a text without …: %s", size, n, all)
+				}
 				if !strings.Contains(all, "117 GOOD, 5 BAD, 2 REFUSED today") {
 					t.Errorf("%v lacks the totals", size)
 				}

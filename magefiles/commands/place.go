@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"slipway/ci"
+	"slipway/flash"
 	flashplace "slipway/flash/place"
 	"slipway/images"
 )
@@ -33,7 +34,8 @@ slipway place report record --html=today.html`
 		if *ports {
 			return flashplace.Ports(stdout)
 		}
-		return ci.Place(ctx, stdout, spec, options, ci.PlaceOptions{Config: cmp.Or(words[1], "place.yml"), Count: *count, OtherBoard: *otherBoard, DryRun: *dryRun, JSON: *asJSON, Now: now})
+		o := flashplace.Options{Count: *count, Now: now, Flash: flash.Options{OtherBoard: *otherBoard}}
+		return ci.Place(ctx, stdout, spec, options, cmp.Or(words[1], "place.yml"), o, *dryRun, *asJSON)
 	})
 	return c.with(placeReportCommand())
 }
