@@ -18,13 +18,15 @@ const mib = 1 << 20
 // endsOf returns the ends of a disk of sizeBytes that begins as the file does.
 func endsOf(t testing.TB, path string, sizeBytes, sectorBytes int64) Ends {
 	t.Helper()
-	e := Ends{First: make([]byte, Mark), Last: make([]byte, Mark), SizeBytes: sizeBytes, SectorBytes: sectorBytes}
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	_, _ = f.ReadAt(e.First, 0)
+	e, err := NewEnds(f, sizeBytes, sectorBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return e
 }
 
