@@ -160,7 +160,7 @@ func shrinkDisk(ctx context.Context, from dump.Disk, copied *os.File) (dump.Disk
 	before := from.Pieces[0]
 	holds, err := probe.Read(from, before.End, int(from.SectorBytes))
 	if err != nil {
-		return from, withKind(ctx, ErrDevice, err)
+		return from, dump.ReadError{Err: err}
 	}
 	last, err := diskend.Last(holds.Table)
 	if err != nil {
@@ -174,8 +174,11 @@ func shrinkDisk(ctx context.Context, from dump.Disk, copied *os.File) (dump.Disk
 		}
 	}
 	e, err := diskend.NewEnds(from, diskend.RoundUp(last.OffsetBytes+diskend.RoundUp(inside.End-last.OffsetBytes))+diskend.Mark, from.SectorBytes)
-	if err != nil || e.SizeBytes >= before.End {
-		return from, withKind(ctx, ErrDevice, err)
+	if err != nil {
+		return from, dump.ReadError{Err: err}
+	}
+	if e.SizeBytes >= before.End {
+		return from, nil
 	}
 	_, _, err = e.Fit(true)
 	before.End = last.OffsetBytes

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"slipway/flash/device"
+	"slipway/flash/dump"
 	"slipway/flash/flashtest"
 	"slipway/flash/write"
 	"slipway/layers/progress"
@@ -217,6 +219,26 @@ func TestGrowFails(t *testing.T) {
 		if _, err := Write(t.Context(), spec, artifact(t), device, o); err == nil || !strings.Contains(err.Error(), "repeat the line without --grow") && !strings.Contains(err.Error(), "leave --grow out") {
 			t.Errorf("Write to %s = %v", device, err)
 		}
+	}
+}
+
+// holed cannot read its first MiB at once.
+type holed struct{ io.ReaderAt }
+
+func (h holed) ReadAt(p []byte, off int64) (int, error) {
+	if off == 0 && len(p) >= mib {
+		return mib / 2, errors.New("input/output error")
+	}
+	return h.ReaderAt.ReadAt(p, off)
+}
+
+// A place between the partition table and the first partition that cannot be read is not taken for zeros.
+func TestShrinkUnreadable(t *testing.T) {
+	card := flashtest.Open(t, usedCard(t, "gpt"), 0)
+	copied := flashtest.Open(t, filepath.Join(t.TempDir(), "copied"), os.O_CREATE)
+	from := dump.Disk{Pieces: []dump.Piece{{ReaderAt: holed{card}, End: cardSize, File: card}}, SectorBytes: 512}
+	if _, err := shrinkDisk(t.Context(), from, copied); !errors.As(err, new(dump.ReadError)) || !strings.Contains(err.Error(), "input/output error") {
+		t.Errorf("shrinkDisk = %v; want the device's error", err)
 	}
 }
 

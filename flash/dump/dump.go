@@ -54,7 +54,9 @@ func (d Disk) ReadAt(p []byte, off int64) (done int, err error) {
 }
 
 // ReadError is the error of a disk that cannot be read. It says where.
-type ReadError struct{ error }
+type ReadError struct{ Err error }
+
+func (e ReadError) Error() string { return e.Err.Error() }
 
 // Image is what was written.
 type Image struct {
