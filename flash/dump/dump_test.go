@@ -139,7 +139,7 @@ func TestUnclean(t *testing.T) {
 		"ext4 mounted":         {path: ext, debugfs: "ssv state 0", by: "not unmounted"},
 		"ext4 with a journal":  {path: ext, debugfs: "feature needs_recovery", by: "not unmounted"},
 		"ext4 counts wrong":    {path: ext, debugfs: "ssv free_blocks_count 100", by: "number of free blocks"},
-		"ext4 is too large":    {path: ext, debugfs: "ssv blocks_count 99999", by: "larger than its partition"},
+		"ext4 is too large":    {path: ext, debugfs: "ssv blocks_count 99999", by: "all blocks"},
 		"FAT32":                {path: fat},
 		"FAT32 mounted":        {path: fat, at: 0x41, value: 1, by: "not unmounted"},
 		"FAT32 marked":         {path: fat, at: table + 7, value: 7, by: "not unmounted"},
@@ -231,13 +231,14 @@ func ascend(t *testing.T, free []source.Span, size int64, err error) {
 	}
 }
 
-// Any output of dumpe2fs gives ascending spans inside of the file system, or an error.
+// Any output of dumpe2fs gives ascending spans inside of the partition, or an error.
 func FuzzFree(f *testing.F) {
-	f.Add("Free blocks:              6733\nGroup 0:\n  Free blocks: 1460-8192\n  Free inodes: 12-1704\n  Free blocks: 9378, 9380-16384\n  Free blocks: \n", int64(20480))
-	f.Add("  Free blocks: 5-4, 3, -1, 99999999999999999999, 7-\n", int64(10))
-	f.Fuzz(func(t *testing.T, out string, blocks int64) {
-		blocks &= 1<<40 - 1
-		free, err := parseFree([]byte(out), 0, 4096, blocks)
-		ascend(t, free, blocks*4096, err)
+	const head = "Filesystem volume name:   <none>\nFilesystem features:      extent\nFilesystem state:         clean\nBlock count:              20480\nFree blocks:              12\nBlock size:               4096\n\n\nGroup 0:\n"
+	f.Add(head+"  Free blocks: 1460-1465\n  Free inodes: 12-1704\n  Free blocks: 9378, 9380-9384\n  Free blocks: \n", int64(20480*4096))
+	f.Add(head+"  Free blocks: 5-4, 3, -1, 99999999999999999999, 7-\n", int64(20480*4096))
+	f.Fuzz(func(t *testing.T, out string, size int64) {
+		size &= 1<<50 - 1
+		free, err := parseFree(out, probe.Partition{SizeBytes: size})
+		ascend(t, free, size, err)
 	})
 }

@@ -63,45 +63,39 @@ var readers = map[string]func(context.Context, Disk, probe.Partition) ([]source.
 
 var le = binary.LittleEndian
 
-// freeOfExt returns the blocks that dumpe2fs calls free, if the file system was unmounted cleanly
-// and their number is that in its superblock.
+// freeOfExt returns the blocks that dumpe2fs calls free.
 func freeOfExt(ctx context.Context, disk Disk, p probe.Partition) ([]source.Span, error) {
-	sb := make([]byte, 1024)
-	if _, err := disk.ReadAt(sb, p.OffsetBytes+1024); err != nil {
-		return nil, err
-	}
-	block, blocks, left := int64(1024)<<min(le.Uint32(sb[24:]), 6), int64(le.Uint32(sb[4:])), int64(le.Uint32(sb[12:]))
-	if incompatible := le.Uint32(sb[96:]); incompatible&0x80 != 0 { // 64bit
-		blocks, left = blocks|int64(le.Uint16(sb[0x150:]))<<32, left|int64(le.Uint16(sb[0x158:]))<<32
-	}
-	switch {
-	case le.Uint16(sb[58:]) != 1 || le.Uint32(sb[96:])&4 != 0:
-		return nil, errors.New("it was not unmounted cleanly")
-	case blocks > p.SizeBytes/block:
-		return nil, errors.New("it is larger than its partition")
-	}
 	piece := disk.Pieces[slices.IndexFunc(disk.Pieces, func(piece Piece) bool { return p.OffsetBytes < piece.End })]
 	at := fmt.Sprintf("/proc/self/fd/3?offset=%d", p.OffsetBytes-piece.Off) // e2fsprogs' own form; fd 3 is Hold
 	out, err := run.Output(ctx, run.Command{Argv: []string{"dumpe2fs", at}, Hold: piece.File, Env: []string{"LC_ALL=C"}})
 	if err != nil {
 		return nil, fmt.Errorf("dumpe2fs (Debian package e2fsprogs): %s", run.LastLine(err))
 	}
-	free, err := parseFree(out, p.OffsetBytes, block, blocks)
-	for _, s := range free {
-		left -= s.Len / block
-	}
-	if err == nil && left != 0 {
-		err = errors.New("its number of free blocks is wrong")
-	}
-	return free, err
+	return parseFree(string(out), p)
 }
 
-// parseFree returns the spans in dumpe2fs's lines of free blocks: "  Free blocks: 12-40, 57".
-func parseFree(out []byte, off, block, blocks int64) (free []source.Span, err error) {
-	next := int64(0)
-	for line := range bytes.Lines(out) {
-		list, ok := strings.CutPrefix(string(line), "  Free blocks: ")
-		if list = strings.TrimSpace(list); !ok || list == "" {
+// parseFree returns the spans in dumpe2fs's lines of free blocks: "  Free blocks: 12-40, 57". The file
+// system must have been unmounted cleanly, and its superblock must have their number.
+func parseFree(out string, p probe.Partition) (free []source.Span, err error) {
+	head, groups, _ := strings.Cut(out, "\nGroup 0:")
+	field := func(name string) string {
+		_, rest, _ := strings.Cut(head, "\n"+name+":")
+		value, _, _ := strings.Cut(rest, "\n")
+		return strings.TrimSpace(value)
+	}
+	var block, blocks, left, next int64
+	_, err = fmt.Sscan(field("Block size")+" "+field("Block count")+" "+field("Free blocks"), &block, &blocks, &left)
+	switch {
+	case err != nil || block < 1024 || block > 64<<10:
+		return nil, fmt.Errorf("dumpe2fs says %.40q", head)
+	case field("Filesystem state") != "clean" || strings.Contains(field("Filesystem features"), "needs_recovery"):
+		return nil, errors.New("it was not unmounted cleanly")
+	case blocks > p.SizeBytes/block:
+		return nil, errors.New("it is larger than its partition")
+	}
+	for line := range strings.Lines(groups) {
+		list, ok := strings.CutPrefix(strings.TrimSpace(line), "Free blocks: ")
+		if !ok {
 			continue
 		}
 		for text := range strings.SplitSeq(list, ", ") {
@@ -114,9 +108,12 @@ func parseFree(out []byte, off, block, blocks int64) (free []source.Span, err er
 			if err := errors.Join(err, wrong); err != nil || first < next || last < first || last >= blocks {
 				return nil, fmt.Errorf("dumpe2fs says %.40q", text)
 			}
-			next = last + 1
-			free = append(free, source.Span{Off: off + first*block, Len: (next - first) * block})
+			next, left = last+1, left-(last+1-first)
+			free = append(free, source.Span{Off: p.OffsetBytes + first*block, Len: (next - first) * block})
 		}
+	}
+	if left != 0 {
+		return nil, errors.New("its number of free blocks is wrong")
 	}
 	return free, nil
 }
