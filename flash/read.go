@@ -3,6 +3,8 @@ package flash
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -103,7 +105,8 @@ func readDevice(ctx context.Context, name, image string, shrink bool) (t Taken, 
 			return t, err
 		}
 	}
-	made, err := dumpTo(ctx, "read "+filepath.Base(d.Path), from, to.File, strings.HasSuffix(image, ".zst"))
+	sum := sha256.New()
+	made, err := dumpTo(ctx, "read "+filepath.Base(d.Path), from, to.File, sum, strings.HasSuffix(image, ".zst"))
 	if err == nil && strings.HasSuffix(image, ".img") {
 		err = to.Truncate(from.SizeBytes())
 	}
@@ -115,7 +118,7 @@ func readDevice(ctx context.Context, name, image string, shrink bool) (t Taken, 
 	if _, wrong := made.Map.WriteTo(&blocks); errors.Join(err, wrong) != nil {
 		return t, errors.Join(err, wrong)
 	}
-	t = Taken{Device: d, Image: image, Map: image + ".bmap", ImageBytes: from.SizeBytes(), UsedBytes: made.Map.Mapped(), FileBytes: info.Size(), SHA256: made.SHA256, Partitions: made.Parts}
+	t = Taken{Device: d, Image: image, Map: image + ".bmap", ImageBytes: from.SizeBytes(), UsedBytes: made.Map.Mapped(), FileBytes: info.Size(), SHA256: hex.EncodeToString(sum.Sum(nil)), Partitions: made.Parts}
 	if err := renameio.WriteFile(t.Map, blocks.Bytes(), 0o644); err != nil {
 		return t, err
 	}
@@ -147,9 +150,9 @@ func newImageFile(image string) (*device.Pending, error) {
 }
 
 // dumpTo runs dump.Write as a step.
-func dumpTo(ctx context.Context, name string, from dump.Disk, to *os.File, pack bool) (made dump.Image, err error) {
+func dumpTo(ctx context.Context, name string, from dump.Disk, to *os.File, sum io.Writer, pack bool) (made dump.Image, err error) {
 	step := progress.Start(ctx, name, from.SizeBytes(), progress.Bytes)
-	made, err = dump.Write(ctx, from, to, pack, step.Add)
+	made, err = dump.Write(ctx, from, to, sum, pack, step.Add)
 	step.End(plaintext.SizeText(made.Map.Mapped())+" used", err)
 	return made, err
 }
@@ -191,7 +194,7 @@ func shrinkDisk(ctx context.Context, from dump.Disk, copied *os.File) (dump.Disk
 func shrinkExt4(ctx context.Context, inside dump.Piece, last probe.Partition, sectorBytes int64, copied *os.File) (dump.Piece, error) {
 	inside.Off, inside.End = -last.OffsetBytes, inside.End-last.OffsetBytes
 	was := inside.End
-	_, err := dumpTo(ctx, fmt.Sprintf("copy partition %d", last.Number), dump.Disk{Pieces: []dump.Piece{inside}, SectorBytes: sectorBytes}, copied, false)
+	_, err := dumpTo(ctx, fmt.Sprintf("copy partition %d", last.Number), dump.Disk{Pieces: []dump.Piece{inside}, SectorBytes: sectorBytes}, copied, io.Discard, false)
 	if err == nil {
 		err = copied.Truncate(was)
 	}

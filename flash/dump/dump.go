@@ -5,8 +5,6 @@ package dump
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
@@ -60,9 +58,8 @@ func (e ReadError) Error() string { return e.Err.Error() }
 
 // Image is what was written.
 type Image struct {
-	Map    bmap.Map
-	SHA256 string // of the file, with zeros for the holes of a plain one
-	Parts  []Part
+	Map   bmap.Map
+	Parts []Part
 }
 
 // tile is a part of the disk of up to bmap.TileBytes. If nothing of a whole one is used, data is nil.
@@ -77,8 +74,9 @@ type tile struct {
 const blockBytes = 4096 // of block maps
 
 // Write writes the disk to a new file, and passes the bytes done to count. A plain image is not
-// longer than its data, and gets holes for zeros. Each 8 MiB are a frame of zstd of their own.
-func Write(ctx context.Context, disk Disk, to *os.File, pack bool, count func(int64)) (Image, error) {
+// longer than its data, and gets holes for zeros. Each 8 MiB are a frame of zstd of their own. sum
+// gets the bytes of the file, with zeros for the holes up to the disk's end. Its errors are ignored.
+func Write(ctx context.Context, disk Disk, to *os.File, sum io.Writer, pack bool, count func(int64)) (Image, error) {
 	free, parts, err := findFree(ctx, disk)
 	if err != nil {
 		return Image{}, err
@@ -93,7 +91,7 @@ func Write(ctx context.Context, disk Disk, to *os.File, pack bool, count func(in
 		zeros = encoder.EncodeAll(make([]byte, bmap.TileBytes), nil)
 	}
 	size := disk.SizeBytes()
-	made, sum := Image{Map: bmap.Map{ImageSize: size, BlockSize: blockBytes}, Parts: parts}, sha256.New()
+	made := Image{Map: bmap.Map{ImageSize: size, BlockSize: blockBytes}, Parts: parts}
 	g, ctx := errgroup.WithContext(ctx)
 	tiles := make(chan *tile, runtime.GOMAXPROCS(0))
 	g.Go(func() error { // reads one after the other; several are packed at once
@@ -134,7 +132,6 @@ func Write(ctx context.Context, disk Disk, to *os.File, pack bool, count func(in
 		return nil
 	})
 	err = g.Wait()
-	made.SHA256 = hex.EncodeToString(sum.Sum(nil))
 	return made, err
 }
 

@@ -60,7 +60,7 @@ func written(t testing.TB, disk Disk, pack bool) (Image, *os.File) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { to.Close() })
-	made, err := Write(t.Context(), disk, to, pack, func(int64) {})
+	made, err := Write(t.Context(), disk, to, io.Discard, pack, func(int64) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestWriteUnreadable(t *testing.T) {
 	flashtest.Put(t, path, string(flashtest.Random(20*mib)))
 	disk := diskOf(t, path)
 	disk.Pieces[0].ReaderAt = broken{disk.Pieces[0], 9*mib + 4096}
-	_, err := Write(t.Context(), disk, flashtest.Open(t, os.DevNull, 0), true, func(int64) {})
+	_, err := Write(t.Context(), disk, flashtest.Open(t, os.DevNull, 0), io.Discard, true, func(int64) {})
 	if !errors.As(err, new(ReadError)) || !strings.Contains(err.Error(), "9441280") {
 		t.Errorf("Write = %v; want a ReadError at byte 9441280", err)
 	}
