@@ -26,8 +26,8 @@ type Ends struct {
 	SizeBytes, SectorBytes int64
 }
 
-// NewEnds returns the ends of a disk of these sizes that begins as r does, and is zero at its end.
-// What cannot be read is zero, too. After an error they are only good for a disk that ends there.
+// NewEnds returns the ends of a disk of these sizes that begins as r does. All else is zero, also
+// bytes that cannot be read. The error is that of r, io.EOF if r is shorter than Mark.
 func NewEnds(r io.ReaderAt, sizeBytes, sectorBytes int64) (Ends, error) {
 	e := Ends{make([]byte, Mark), make([]byte, Mark), sizeBytes, sectorBytes}
 	_, err := r.ReadAt(e.First, 0)

@@ -24,8 +24,8 @@ type Part struct {
 }
 
 // A file system's list of free blocks is believed only if all agrees: a block that is used and left
-// out would be lost. Otherwise all blocks are read, as for other file systems. partclone 0.3.23 lists
-// more of them, but believes unclean FATs, and journals that wait, and needs a loop device for each.
+// out would be lost. Otherwise all blocks are read, as for other file systems. partclone 0.3.23 reads
+// more kinds, but accepts FATs that differ and journals to replay, and needs a loop device for each.
 
 // findFree returns the ascending spans that the disk's file systems do not use, and the partitions.
 func findFree(ctx context.Context, disk Disk) (free []source.Span, parts []Part, err error) {
