@@ -10,7 +10,6 @@ import (
 
 	"slipway/flash/device"
 	"slipway/flash/diskend"
-	"slipway/flash/probe"
 	"slipway/flash/write"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
@@ -30,8 +29,7 @@ func (j *imageJob) checkGrow(ctx context.Context) error {
 		if j.source.Form() != "raw" {
 			image = j.openHead(ctx)
 		}
-		e := diskend.Ends{First: make([]byte, diskend.Mark), Last: make([]byte, diskend.Mark), SizeBytes: w.device.SizeBytes, SectorBytes: w.device.SectorBytes}
-		_, _ = image.ReadAt(e.First, 0) // a shorter image has no partition that Fit takes
+		e, _ := diskend.NewEnds(image, w.device.SizeBytes, w.device.SectorBytes) // a shorter image has no partition that Fit takes
 		was, grown, err := e.Fit(false)
 		if err == nil {
 			_, err = run.LookPath("resize2fs")
@@ -39,14 +37,9 @@ func (j *imageJob) checkGrow(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("the image cannot grow to the size of %s: %w\nnext: repeat the line without --grow", w.device.Path, err)
 		}
-		w.receipt.Grown = growth(was, grown)
+		w.receipt.Grown = fmt.Sprintf("partition %d from %s to %s, and an ext4 in it", was.Number, plaintext.SizeText(was.SizeBytes), plaintext.SizeText(grown))
 	}
 	return nil
-}
-
-// growth says how a partition grows.
-func growth(was probe.Partition, grown int64) string {
-	return fmt.Sprintf("partition %d from %s to %s, and an ext4 in it", was.Number, plaintext.SizeText(was.SizeBytes), plaintext.SizeText(grown))
 }
 
 // grow changes the table that Complete will write. If the last partition has ext4, grow closes the

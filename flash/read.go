@@ -3,6 +3,8 @@ package flash
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -89,23 +91,24 @@ func readDevice(ctx context.Context, name, image string, shrink bool) (t Taken, 
 		return t, err
 	}
 	defer disk.Close()
-	from := dump.Disk{ReaderAt: write.WithoutStamp(disk), SizeBytes: d.SizeBytes, SectorBytes: max(512, d.SectorBytes), File: f}
+	from := dump.Disk{Pieces: []dump.Piece{{ReaderAt: write.WithoutStamp(disk), End: d.SizeBytes, File: f}}, SectorBytes: max(512, d.SectorBytes)}
 	if shrink {
-		small, err := os.CreateTemp(filepath.Dir(image), ".shrink-")
+		copied, err := os.CreateTemp(filepath.Dir(image), ".shrink-")
 		if err != nil {
 			return t, err
 		}
-		defer small.Close()
-		if err := os.Remove(small.Name()); err != nil {
+		defer copied.Close()
+		if err := os.Remove(copied.Name()); err != nil {
 			return t, err
 		}
-		if from, err = shrinkTo(ctx, from, small); err != nil {
+		if from, err = shrinkDisk(ctx, from, copied); err != nil {
 			return t, err
 		}
 	}
-	made, err := dumpTo(ctx, "read "+filepath.Base(d.Path), from, to.File, strings.HasSuffix(image, ".zst"))
+	sum := sha256.New()
+	made, err := dumpTo(ctx, "read "+filepath.Base(d.Path), from, to.File, sum, strings.HasSuffix(image, ".zst"))
 	if err == nil && strings.HasSuffix(image, ".img") {
-		err = to.Truncate(from.SizeBytes)
+		err = to.Truncate(from.SizeBytes())
 	}
 	if err != nil {
 		return t, err
@@ -115,7 +118,7 @@ func readDevice(ctx context.Context, name, image string, shrink bool) (t Taken, 
 	if _, wrong := made.Map.WriteTo(&blocks); errors.Join(err, wrong) != nil {
 		return t, errors.Join(err, wrong)
 	}
-	t = Taken{Device: d, Image: image, Map: image + ".bmap", ImageBytes: from.SizeBytes, UsedBytes: made.Map.Mapped(), FileBytes: info.Size(), SHA256: made.SHA256, Partitions: made.Parts}
+	t = Taken{Device: d, Image: image, Map: image + ".bmap", ImageBytes: from.SizeBytes(), UsedBytes: made.Map.Mapped(), FileBytes: info.Size(), SHA256: hex.EncodeToString(sum.Sum(nil)), Partitions: made.Parts}
 	if err := renameio.WriteFile(t.Map, blocks.Bytes(), 0o644); err != nil {
 		return t, err
 	}
@@ -147,74 +150,65 @@ func newImageFile(image string) (*device.Pending, error) {
 }
 
 // dumpTo runs dump.Write as a step.
-func dumpTo(ctx context.Context, name string, from dump.Disk, to interface {
-	io.Writer
-	io.WriterAt
-}, pack bool,
-) (made dump.Image, err error) {
-	step := progress.Start(ctx, name, from.SizeBytes, progress.Bytes)
-	made, err = dump.Write(ctx, from, to, pack, step.Add)
+func dumpTo(ctx context.Context, name string, from dump.Disk, to *os.File, sum io.Writer, pack bool) (made dump.Image, err error) {
+	step := progress.Start(ctx, name, from.SizeBytes(), progress.Bytes)
+	made, err = dump.Write(ctx, from, to, sum, pack, step.Add)
 	step.End(plaintext.SizeText(made.Map.Mapped())+" used", err)
 	return made, err
 }
 
-// shrinkTo copies the disk to the empty file to, and ends it after the last partition. If that has
-// ext4, it is shrunk on the way. If the result is not smaller, shrinkTo returns the disk itself.
-func shrinkTo(ctx context.Context, from dump.Disk, to *os.File) (dump.Disk, error) {
-	holds, err := probe.Read(from, from.SizeBytes, int(from.SectorBytes))
+// shrinkDisk returns the disk from, which has one piece, as one that ends after its last partition,
+// or as it is if that is not smaller. An ext4 there is shrunk in the empty file copied.
+func shrinkDisk(ctx context.Context, from dump.Disk, copied *os.File) (dump.Disk, error) {
+	before := from.Pieces[0]
+	holds, err := probe.Read(from, before.End, int(from.SectorBytes))
 	if err != nil {
-		return from, withKind(ctx, ErrDevice, err)
+		return from, dump.ReadError{Err: err}
 	}
 	last, err := diskend.Last(holds.Table)
 	if err != nil {
 		return from, fmt.Errorf("%w, so it cannot be shrunk\nnext: repeat the line without --shrink", err)
 	}
-	part, err := os.CreateTemp(filepath.Dir(to.Name()), ".shrink-") // resize2fs needs a file of its own
-	if err != nil {
-		return from, err
-	}
-	defer part.Close()
-	inside := dump.Disk{ReaderAt: io.NewSectionReader(from, last.OffsetBytes, last.SizeBytes), SizeBytes: last.SizeBytes, SectorBytes: from.SectorBytes, File: from.File, Base: last.OffsetBytes}
-	if err = os.Remove(part.Name()); err == nil {
-		_, err = dumpTo(ctx, fmt.Sprintf("copy partition %d", last.Number), inside, part, false)
-	}
-	if err == nil {
-		err = part.Truncate(last.SizeBytes)
-	}
-	if err != nil {
-		return from, err
-	}
-	inside.ReaderAt, inside.File, inside.Base = part, part, 0
+	inside := before
+	inside.End = min(before.End, last.OffsetBytes+last.SizeBytes)
 	if strings.HasPrefix(last.Type, "ext") {
-		err = progress.Run(ctx, fmt.Sprintf("shrink partition %d", last.Number), func(*progress.Step) (_ string, err error) {
-			inside.SizeBytes, err = diskend.Ext4(ctx, part, 0, 0)
-			return fmt.Sprintf("%s to %s", plaintext.SizeText(last.SizeBytes), plaintext.SizeText(inside.SizeBytes)), err
-		})
-		if err != nil {
-			return from, fmt.Errorf("shrink the %s of partition %d: %w\nnext: repeat the line without --shrink", last.Type, last.Number, err)
+		if inside, err = shrinkExt4(ctx, inside, last, from.SectorBytes, copied); err != nil {
+			return from, err
 		}
 	}
-	e := diskend.Ends{First: make([]byte, diskend.Mark), Last: make([]byte, diskend.Mark), SectorBytes: from.SectorBytes}
-	e.SizeBytes = (last.OffsetBytes+(inside.SizeBytes+diskend.Mark-1)&^(diskend.Mark-1)+diskend.Mark-1)&^(diskend.Mark-1) + diskend.Mark
-	if e.SizeBytes >= from.SizeBytes {
+	e, err := diskend.NewEnds(from, diskend.RoundUp(last.OffsetBytes+diskend.RoundUp(inside.End-last.OffsetBytes))+diskend.Mark, from.SectorBytes)
+	if err != nil {
+		return from, dump.ReadError{Err: err}
+	}
+	if e.SizeBytes >= before.End {
 		return from, nil
 	}
-	before := from
-	before.SizeBytes = last.OffsetBytes
-	_, err = dumpTo(ctx, "copy the others", before, to, false)
+	_, _, err = e.Fit(true)
+	before.End = last.OffsetBytes
+	from.Pieces = []dump.Piece{{ReaderAt: e, End: diskend.Mark, File: before.File}, before, inside, {ReaderAt: e, End: e.SizeBytes}}
+	return from, err
+}
+
+// shrinkExt4 copies the last partition to the empty file copied, shrinks the file system there, and
+// returns it in the partition's place. resize2fs needs a file of its own.
+func shrinkExt4(ctx context.Context, inside dump.Piece, last probe.Partition, sectorBytes int64, copied *os.File) (dump.Piece, error) {
+	inside.Off, inside.End = -last.OffsetBytes, inside.End-last.OffsetBytes
+	was := inside.End
+	_, err := dumpTo(ctx, fmt.Sprintf("copy partition %d", last.Number), dump.Disk{Pieces: []dump.Piece{inside}, SectorBytes: sectorBytes}, copied, io.Discard, false)
 	if err == nil {
-		_, err = dumpTo(ctx, "join them", inside, io.NewOffsetWriter(to, last.OffsetBytes), false)
-	}
-	if err == nil {
-		_, err = from.ReadAt(e.First, 0)
-	}
-	if err == nil {
-		_, _, err = e.Fit(true)
+		err = copied.Truncate(was)
 	}
 	if err != nil {
-		return from, err
+		return inside, err
 	}
-	_, err = to.WriteAt(e.First, 0)
-	_, wrong := to.WriteAt(e.Last, e.SizeBytes-diskend.Mark)
-	return dump.Disk{ReaderAt: to, SizeBytes: e.SizeBytes, SectorBytes: from.SectorBytes, File: to}, errors.Join(err, wrong)
+	inside = dump.Piece{ReaderAt: copied, Off: last.OffsetBytes, File: copied}
+	err = progress.Run(ctx, fmt.Sprintf("shrink partition %d", last.Number), func(*progress.Step) (string, error) {
+		size, err := diskend.Ext4(ctx, copied, 0, 0)
+		inside.End = last.OffsetBytes + size
+		return fmt.Sprintf("%s to %s", plaintext.SizeText(was), plaintext.SizeText(size)), err
+	})
+	if err != nil {
+		err = fmt.Errorf("shrink the %s of partition %d: %w\nnext: repeat the line without --shrink", last.Type, last.Number, err)
+	}
+	return inside, err
 }

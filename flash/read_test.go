@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"slipway/flash/device"
+	"slipway/flash/dump"
 	"slipway/flash/flashtest"
 	"slipway/flash/write"
 	"slipway/layers/progress"
@@ -161,8 +163,13 @@ func TestReadShrinkGrow(t *testing.T) {
 	}
 }
 
-// While resize2fs runs, and after it fails, the device does not look whole. A dry run writes nothing.
+// While resize2fs runs, after it fails, and after a kill, the device does not look whole. The next
+// flash completes it. A dry run writes nothing.
 func TestGrowFails(t *testing.T) {
+	if to := os.Getenv("KILLED_CARD"); to != "" {
+		_, err := Write(t.Context(), spec, artifact(t), to, Options{Image: os.Getenv("KILLED_IMAGE"), Yes: []string{to}, Grow: true, OtherBoard: true})
+		t.Fatalf("the flash went on to its end: %v", err)
+	}
 	card := usedCard(t, "gpt")
 	image := filepath.Join(t.TempDir(), "card.zst")
 	if _, err := Read(t.Context(), card, image, false); err != nil {
@@ -185,7 +192,8 @@ func TestGrowFails(t *testing.T) {
 	if _, err := Write(t.Context(), spec, artifact(t), to, o); err != nil { // then all data is there already
 		t.Fatal(err)
 	}
-	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	path := os.Getenv("PATH")
+	t.Setenv("PATH", dir+":"+path)
 	o.Grow = true
 	_, err := Write(t.Context(), spec, artifact(t), to, o)
 	if err == nil || !errors.Is(err, ErrImage) || !strings.Contains(err.Error(), "flash it without --grow") || !strings.Contains(err.Error(), to+" is not whole") {
@@ -195,10 +203,42 @@ func TestGrowFails(t *testing.T) {
 		t.Error("the device's ends were not zero when resize2fs ran")
 	}
 	unusable(t, to)
+	flashtest.Put(t, filepath.Join(dir, "resize2fs"), "#!/bin/sh\nkill -9 $PPID\n")
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), "KILLED_CARD="+to, "KILLED_IMAGE="+image)
+	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != -1 {
+		t.Fatalf("%v; want it killed\n%s", err, out)
+	}
+	unusable(t, to)
+	t.Setenv("PATH", path)
+	if _, err := Write(t.Context(), spec, artifact(t), to, o); err != nil {
+		t.Errorf("the next flash: %v", err)
+	}
+	wholeCard(t, to)
 	for device, o := range map[string]Options{"new.img": o, to: {Image: filepath.Join(artifact(t).Dir(), "disk.img"), Yes: []string{to}, Grow: true}} {
 		if _, err := Write(t.Context(), spec, artifact(t), device, o); err == nil || !strings.Contains(err.Error(), "repeat the line without --grow") && !strings.Contains(err.Error(), "leave --grow out") {
 			t.Errorf("Write to %s = %v", device, err)
 		}
+	}
+}
+
+// holed cannot read its first MiB at once.
+type holed struct{ io.ReaderAt }
+
+func (h holed) ReadAt(p []byte, off int64) (int, error) {
+	if off == 0 && len(p) >= mib {
+		return mib / 2, errors.New("input/output error")
+	}
+	return h.ReaderAt.ReadAt(p, off)
+}
+
+// A place between the partition table and the first partition that cannot be read is not taken for zeros.
+func TestShrinkUnreadable(t *testing.T) {
+	card := flashtest.Open(t, usedCard(t, "gpt"), 0)
+	copied := flashtest.Open(t, filepath.Join(t.TempDir(), "copied"), os.O_CREATE)
+	from := dump.Disk{Pieces: []dump.Piece{{ReaderAt: holed{card}, End: cardSize, File: card}}, SectorBytes: 512}
+	if _, err := shrinkDisk(t.Context(), from, copied); !errors.As(err, new(dump.ReadError)) || !strings.Contains(err.Error(), "input/output error") {
+		t.Errorf("shrinkDisk = %v; want the device's error", err)
 	}
 }
 

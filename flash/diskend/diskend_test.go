@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,13 +19,15 @@ const mib = 1 << 20
 // endsOf returns the ends of a disk of sizeBytes that begins as the file does.
 func endsOf(t testing.TB, path string, sizeBytes, sectorBytes int64) Ends {
 	t.Helper()
-	e := Ends{First: make([]byte, Mark), Last: make([]byte, Mark), SizeBytes: sizeBytes, SectorBytes: sectorBytes}
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	_, _ = f.ReadAt(e.First, 0)
+	e, err := NewEnds(f, sizeBytes, sectorBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return e
 }
 
@@ -138,6 +141,21 @@ func TestFitLargeSectors(t *testing.T) {
 	flashtest.Scribble(t, file, 0, e.First)
 	flashtest.Scribble(t, file, 99*mib, e.Last)
 	flashtest.MustRun(t, "/sbin/sfdisk", "--verify", flashtest.Attach(t, "--sector-size", "4096", file))
+}
+
+// A read that begins or stops anywhere is of the first end, zeros, or the last end.
+func TestEndsReadAt(t *testing.T) {
+	e := Ends{First: flashtest.Random(Mark), Last: flashtest.Random(Mark), SizeBytes: 2*Mark + 512, SectorBytes: 512}
+	disk := slices.Concat(e.First, make([]byte, 512), e.Last)
+	places := []int{0, 1, Mark - 1, Mark, Mark + 1, Mark + 511, Mark + 512, Mark + 513, len(disk) - 1, len(disk)}
+	for i, from := range places {
+		for _, to := range places[i:] {
+			p := bytes.Repeat([]byte{1}, to-from)
+			if n, err := e.ReadAt(p, int64(from)); n != len(p) || err != nil || !bytes.Equal(p, disk[from:to]) {
+				t.Errorf("ReadAt from %d to %d = %d, %v, or other bytes", from, to, n, err)
+			}
+		}
+	}
 }
 
 // Whatever is on a disk, Fit returns a table that probe finds right, or an error.

@@ -40,7 +40,7 @@ func Ext4(ctx context.Context, f *os.File, offset, sizeBytes int64) (int64, erro
 			return 0, fmt.Errorf("resize2fs -P says %.80q: %w", out, errors.Join(err, wrong))
 		}
 		least := int64(blocks) << (10 + min(le.Uint32(block), 6))
-		sizeBytes = (least + max(least/10, 16<<20) + Mark - 1) &^ (Mark - 1)
+		sizeBytes = RoundUp(least + max(least/10, 16<<20))
 	}
 	if _, err := output("resize2fs", at, fmt.Sprintf("%dK", sizeBytes>>10)); err != nil {
 		return 0, err

@@ -1,5 +1,6 @@
 // Package diskend moves the end of a disk: its partition table, the last partition, and an ext4 file
-// system in that. Nothing but an ext4 leaves memory.
+// system in that. Nothing but an ext4 leaves memory. sfdisk 2.38 does not see a GPT whose disk became
+// smaller, and in a file it sees no sectors of 4096 bytes.
 package diskend
 
 import (
@@ -7,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"slices"
 
 	"slipway/flash/probe"
@@ -15,37 +17,30 @@ import (
 // Mark is the size of each end of a disk. No partition that this package changes lies in one.
 const Mark = 1 << 20
 
+// RoundUp returns the next multiple of Mark, or n if it is one.
+func RoundUp(n int64) int64 { return (n + Mark - 1) &^ (Mark - 1) }
+
 // Ends are the first and last Mark bytes of a disk, with its partition table.
 type Ends struct {
 	First, Last            []byte
 	SizeBytes, SectorBytes int64
 }
 
-// copyAt calls do with the bytes of each end that p at off overlaps. It returns the number of bytes.
-func (e Ends) copyAt(p []byte, off int64, do func(end, p []byte)) (n int) {
-	for i, end := range [][]byte{e.First, e.Last} {
-		at := int64(i) * (e.SizeBytes - Mark)
-		if from, to := max(at, off), min(at+int64(len(end)), off+int64(len(p))); from < to {
-			do(end[from-at:to-at], p[from-off:to-off])
-			n += int(to - from)
-		}
-	}
-	return n
+// NewEnds returns the ends of a disk of these sizes that begins as r does. All else is zero, also
+// bytes that cannot be read. The error is that of r, io.EOF if r is shorter than Mark.
+func NewEnds(r io.ReaderAt, sizeBytes, sectorBytes int64) (Ends, error) {
+	e := Ends{make([]byte, Mark), make([]byte, Mark), sizeBytes, sectorBytes}
+	_, err := r.ReadAt(e.First, 0)
+	return e, err
 }
 
 // ReadAt reads the ends, and zeros between them. It never fails.
 func (e Ends) ReadAt(p []byte, off int64) (int, error) {
 	clear(p)
-	e.copyAt(p, off, func(end, p []byte) { copy(p, end) })
+	copy(p, e.First[min(off, Mark):])
+	behind := off - (e.SizeBytes - Mark)
+	copy(p[min(max(-behind, 0), int64(len(p))):], e.Last[min(max(behind, 0), Mark):])
 	return len(p), nil
-}
-
-// write changes bytes of the ends. Others are an error.
-func (e Ends) write(p []byte, off int64) error {
-	if n := e.copyAt(p, off, func(end, p []byte) { copy(end, p) }); n < len(p) {
-		return fmt.Errorf("a part of it, at byte %d, is not in the first or last MiB", off)
-	}
-	return nil
 }
 
 // Last returns the last partition of a disk, or an error if a change of its entry is not enough.
@@ -107,30 +102,32 @@ func (e Ends) setMBR(last probe.Partition, partBytes int64) error {
 
 // setGPT changes the size of a partition in both copies, and the size in the protective MBR.
 func (e Ends) setGPT(last probe.Partition, partBytes int64) error {
-	head := slices.Clone(e.First[e.SectorBytes:][:e.SectorBytes])
-	hdr, n, each, from := int64(le.Uint32(head[12:])), int64(le.Uint32(head[80:])), int64(le.Uint32(head[84:])), int64(le.Uint64(head[72:]))
-	at, end := int64(last.Number-1)*each, e.SizeBytes/e.SectorBytes-1
-	if string(head[:8]) != "EFI PART" || hdr < 92 || hdr > 512 || each < 128 || at+each > n*each || n*each > Mark || from < 2 || from > end {
-		return errors.New("its first copy is damaged, or for other sectors")
+	head, end := e.First[e.SectorBytes:], e.SizeBytes/e.SectorBytes-1
+	hdr, n, each, from := int64(le.Uint32(head[12:])), int64(le.Uint32(head[80:])), int64(le.Uint32(head[84:])), int64(le.Uint64(head[72:]))*e.SectorBytes
+	at, size := int64(last.Number-1)*each, n*each
+	if string(head[:8]) != "EFI PART" || hdr < 92 || hdr > 512 || each < 128 || at+each > size || size > Mark/2 || from < 2*e.SectorBytes || from > Mark-size {
+		return errors.New("its first copy is damaged, for other sectors, or not at the beginning")
 	}
-	entries := make([]byte, n*each)
-	_, _ = e.ReadAt(entries, from*e.SectorBytes)
+	entries, second := e.First[from:][:size], end-(size+e.SectorBytes-1)/e.SectorBytes
 	le.PutUint64(entries[at+40:], uint64((last.OffsetBytes+partBytes)/e.SectorBytes-1))
-	second := end - (n*each+e.SectorBytes-1)/e.SectorBytes
 	if last.OffsetBytes+partBytes > second*e.SectorBytes {
 		return errors.New("it has no room for its second copy")
 	}
 	le.PutUint64(head[48:], uint64(second-1))
 	le.PutUint32(head[88:], crc32.ChecksumIEEE(entries))
-	for _, c := range []struct{ at, other, entries int64 }{{1, end, from}, {end, 1, second}} {
-		le.PutUint64(head[24:], uint64(c.at))
-		le.PutUint64(head[32:], uint64(c.other))
-		le.PutUint64(head[72:], uint64(c.entries))
-		clear(head[16:20])
-		le.PutUint32(head[16:], crc32.ChecksumIEEE(head[:hdr]))
-		if err := errors.Join(e.write(entries, c.entries*e.SectorBytes), e.write(head, c.at*e.SectorBytes)); err != nil {
-			return err
-		}
+	tail := e.Last[Mark+second*e.SectorBytes-e.SizeBytes:] // the second copy's entries, and its header
+	copy(tail, entries)
+	other := tail[(end-second)*e.SectorBytes:]
+	copy(other, head[:e.SectorBytes])
+	for _, c := range []struct {
+		head               []byte
+		at, other, entries int64
+	}{{head, 1, end, from / e.SectorBytes}, {other, end, 1, second}} {
+		le.PutUint64(c.head[24:], uint64(c.at))
+		le.PutUint64(c.head[32:], uint64(c.other))
+		le.PutUint64(c.head[72:], uint64(c.entries))
+		clear(c.head[16:20])
+		le.PutUint32(c.head[16:], crc32.ChecksumIEEE(c.head[:hdr]))
 	}
 	for entry := e.First[446:510]; len(entry) > 0; entry = entry[16:] {
 		if entry[4] == 0xee {

@@ -5,8 +5,6 @@ package dump
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
@@ -20,23 +18,48 @@ import (
 	"slipway/images/bmap"
 )
 
-// Disk is a disk, or a part of one, to read.
+// Disk is a disk to read. Its pieces follow each other.
 type Disk struct {
+	Pieces      []Piece
+	SectorBytes int64
+}
+
+// Piece is a part of a disk, up to End. What a reader has at n is at Off+n of the disk.
+type Piece struct {
 	io.ReaderAt
-	SizeBytes, SectorBytes int64
-	// File has the same bytes from Base on. Programs open it.
-	File *os.File
-	Base int64
+	Off, End int64
+	File     *os.File // has the same bytes as the reader. Programs open it
+}
+
+// SizeBytes returns the end of the last piece.
+func (d Disk) SizeBytes() int64 { return d.Pieces[len(d.Pieces)-1].End }
+
+// ReadAt reads from as many pieces as needed.
+func (d Disk) ReadAt(p []byte, off int64) (done int, err error) {
+	for _, piece := range d.Pieces {
+		at := off + int64(done)
+		if want := min(len(p)-done, int(piece.End-at)); want > 0 {
+			n, err := piece.ReadAt(p[done:done+want], at-piece.Off)
+			if done += n; n < want {
+				return done, cmp.Or(err, io.ErrUnexpectedEOF)
+			}
+		}
+	}
+	if done < len(p) {
+		err = io.EOF
+	}
+	return done, err
 }
 
 // ReadError is the error of a disk that cannot be read. It says where.
-type ReadError struct{ error }
+type ReadError struct{ Err error }
+
+func (e ReadError) Error() string { return e.Err.Error() }
 
 // Image is what was written.
 type Image struct {
-	Map    bmap.Map
-	SHA256 string // of the file, with zeros for the holes of a plain one
-	Parts  []Part
+	Map   bmap.Map
+	Parts []Part
 }
 
 // tile is a part of the disk of up to bmap.TileBytes. If nothing of a whole one is used, data is nil.
@@ -51,12 +74,9 @@ type tile struct {
 const blockBytes = 4096 // of block maps
 
 // Write writes the disk to a new file, and passes the bytes done to count. A plain image is not
-// longer than its data, and gets holes for zeros. Each 8 MiB are a frame of zstd of their own.
-func Write(ctx context.Context, disk Disk, to interface {
-	io.Writer
-	io.WriterAt
-}, pack bool, count func(int64),
-) (Image, error) {
+// longer than its data, and gets holes for zeros. Each 8 MiB are a frame of zstd of their own. sum
+// gets the bytes of the file, with zeros for the holes up to the disk's end. Its errors are ignored.
+func Write(ctx context.Context, disk Disk, to *os.File, sum io.Writer, pack bool, count func(int64)) (Image, error) {
 	free, parts, err := findFree(ctx, disk)
 	if err != nil {
 		return Image{}, err
@@ -70,13 +90,14 @@ func Write(ctx context.Context, disk Disk, to interface {
 	if pack {
 		zeros = encoder.EncodeAll(make([]byte, bmap.TileBytes), nil)
 	}
-	made, sum := Image{Map: bmap.Map{ImageSize: disk.SizeBytes, BlockSize: blockBytes}, Parts: parts}, sha256.New()
+	size := disk.SizeBytes()
+	made := Image{Map: bmap.Map{ImageSize: size, BlockSize: blockBytes}, Parts: parts}
 	g, ctx := errgroup.WithContext(ctx)
 	tiles := make(chan *tile, runtime.GOMAXPROCS(0))
 	g.Go(func() error { // reads one after the other; several are packed at once
 		defer close(tiles)
-		for off := int64(0); off < disk.SizeBytes; off += bmap.TileBytes {
-			t := &tile{off: off, size: min(bmap.TileBytes, disk.SizeBytes-off), done: make(chan struct{})}
+		for off := int64(0); off < size; off += bmap.TileBytes {
+			t := &tile{off: off, size: min(bmap.TileBytes, size-off), done: make(chan struct{})}
 			if err := t.read(disk, free); err != nil {
 				return err
 			}
@@ -111,7 +132,6 @@ func Write(ctx context.Context, disk Disk, to interface {
 		return nil
 	})
 	err = g.Wait()
-	made.SHA256 = hex.EncodeToString(sum.Sum(nil))
 	return made, err
 }
 

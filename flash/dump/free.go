@@ -2,10 +2,12 @@ package dump
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,21 +24,23 @@ type Part struct {
 }
 
 // A file system's list of free blocks is believed only if all agrees: a block that is used and left
-// out would be lost. Otherwise all blocks are read, as for other file systems.
+// out would be lost. Otherwise all blocks are read, as for other file systems. partclone 0.3.23 reads
+// more kinds, but accepts FATs that differ and journals to replay, and needs a loop device for each.
 
 // findFree returns the ascending spans that the disk's file systems do not use, and the partitions.
 func findFree(ctx context.Context, disk Disk) (free []source.Span, parts []Part, err error) {
-	holds, err := probe.Read(disk, disk.SizeBytes, int(disk.SectorBytes))
+	size := disk.SizeBytes()
+	holds, err := probe.Read(disk, size, int(disk.SectorBytes))
 	if err != nil {
 		return nil, nil, ReadError{err}
 	}
-	all := []probe.Partition{{SizeBytes: disk.SizeBytes, Content: holds.Content}}
+	all := []probe.Partition{{SizeBytes: size, Content: holds.Content}}
 	if holds.Table != nil {
 		all = holds.Table.Partitions
 	}
 	end := int64(0)
 	for i, p := range all {
-		p.SizeBytes = min(p.SizeBytes, disk.SizeBytes-p.OffsetBytes)
+		p.SizeBytes = min(p.SizeBytes, size-p.OffsetBytes)
 		found, why := []source.Span(nil), errors.New("no file system that Slipway reads")
 		if p.OffsetBytes < end || i+1 < len(all) && all[i+1].OffsetBytes < p.OffsetBytes+p.SizeBytes {
 			why = errors.New("it overlaps another one")
@@ -59,44 +63,39 @@ var readers = map[string]func(context.Context, Disk, probe.Partition) ([]source.
 
 var le = binary.LittleEndian
 
-// freeOfExt returns the blocks that dumpe2fs calls free, if the file system was unmounted cleanly
-// and their number is that in its superblock.
+// freeOfExt returns the blocks that dumpe2fs calls free.
 func freeOfExt(ctx context.Context, disk Disk, p probe.Partition) ([]source.Span, error) {
-	sb := make([]byte, 1024)
-	if _, err := disk.ReadAt(sb, p.OffsetBytes+1024); err != nil {
-		return nil, err
+	piece := disk.Pieces[slices.IndexFunc(disk.Pieces, func(piece Piece) bool { return p.OffsetBytes < piece.End })]
+	at := fmt.Sprintf("/proc/self/fd/3?offset=%d", p.OffsetBytes-piece.Off) // e2fsprogs' own form; fd 3 is Hold
+	out, err := run.Output(ctx, run.Command{Argv: []string{"dumpe2fs", at}, Hold: piece.File, Env: []string{"LC_ALL=C"}})
+	if err != nil {
+		return nil, fmt.Errorf("dumpe2fs (Debian package e2fsprogs): %s", run.LastLine(err))
 	}
-	block, blocks, left := int64(1024)<<min(le.Uint32(sb[24:]), 6), int64(le.Uint32(sb[4:])), int64(le.Uint32(sb[12:]))
-	if incompatible := le.Uint32(sb[96:]); incompatible&0x80 != 0 { // 64bit
-		blocks, left = blocks|int64(le.Uint16(sb[0x150:]))<<32, left|int64(le.Uint16(sb[0x158:]))<<32
+	return parseFree(string(out), p)
+}
+
+// parseFree returns the spans in dumpe2fs's lines of free blocks: "  Free blocks: 12-40, 57". The file
+// system must have been unmounted cleanly, and its superblock must have their number.
+func parseFree(out string, p probe.Partition) (free []source.Span, err error) {
+	head, groups, _ := strings.Cut(out, "\nGroup 0:")
+	field := func(name string) string {
+		_, rest, _ := strings.Cut(head, "\n"+name+":")
+		value, _, _ := strings.Cut(rest, "\n")
+		return strings.TrimSpace(value)
 	}
+	var block, blocks, left, next int64
+	_, err = fmt.Sscan(field("Block size")+" "+field("Block count")+" "+field("Free blocks"), &block, &blocks, &left)
 	switch {
-	case le.Uint16(sb[58:]) != 1 || le.Uint32(sb[96:])&4 != 0:
+	case err != nil || block < 1024 || block > 64<<10:
+		return nil, fmt.Errorf("dumpe2fs says %.40q", head)
+	case field("Filesystem state") != "clean" || strings.Contains(field("Filesystem features"), "needs_recovery"):
 		return nil, errors.New("it was not unmounted cleanly")
 	case blocks > p.SizeBytes/block:
 		return nil, errors.New("it is larger than its partition")
 	}
-	at := fmt.Sprintf("/proc/self/fd/3?offset=%d", disk.Base+p.OffsetBytes) // e2fsprogs' own form; fd 3 is Hold
-	out, err := run.Output(ctx, run.Command{Argv: []string{"dumpe2fs", at}, Hold: disk.File, Env: []string{"LC_ALL=C"}})
-	if err != nil {
-		return nil, fmt.Errorf("dumpe2fs (Debian package e2fsprogs): %s", run.LastLine(err))
-	}
-	free, err := parseFree(out, p.OffsetBytes, block, blocks)
-	for _, s := range free {
-		left -= s.Len / block
-	}
-	if err == nil && left != 0 {
-		err = errors.New("its number of free blocks is wrong")
-	}
-	return free, err
-}
-
-// parseFree returns the spans in dumpe2fs's lines of free blocks: "  Free blocks: 12-40, 57".
-func parseFree(out []byte, off, block, blocks int64) (free []source.Span, err error) {
-	next := int64(0)
-	for line := range bytes.Lines(out) {
-		list, ok := strings.CutPrefix(string(line), "  Free blocks: ")
-		if list = strings.TrimSpace(list); !ok || list == "" {
+	for line := range strings.Lines(groups) {
+		list, ok := strings.CutPrefix(strings.TrimSpace(line), "Free blocks: ")
+		if !ok {
 			continue
 		}
 		for text := range strings.SplitSeq(list, ", ") {
@@ -109,9 +108,12 @@ func parseFree(out []byte, off, block, blocks int64) (free []source.Span, err er
 			if err := errors.Join(err, wrong); err != nil || first < next || last < first || last >= blocks {
 				return nil, fmt.Errorf("dumpe2fs says %.40q", text)
 			}
-			next = last + 1
-			free = append(free, source.Span{Off: off + first*block, Len: (next - first) * block})
+			next, left = last+1, left-(last+1-first)
+			free = append(free, source.Span{Off: p.OffsetBytes + first*block, Len: (next - first) * block})
 		}
+	}
+	if left != 0 {
+		return nil, errors.New("its number of free blocks is wrong")
 	}
 	return free, nil
 }
@@ -127,43 +129,32 @@ func freeOfFAT(_ context.Context, disk Disk, p probe.Partition) (free []source.S
 		return nil, err
 	}
 	sector, per, reserved, tables := int64(le.Uint16(b[11:])), int64(b[13]), int64(le.Uint16(b[14:])), int64(b[16])
-	sectors, perTable, width, dirty := int64(le.Uint16(b[19:])), int64(le.Uint16(b[22:])), int64(2), b[0x25]
-	if sectors == 0 {
-		sectors = int64(le.Uint32(b[32:]))
-	}
+	sectors, perTable := cmp.Or(int64(le.Uint16(b[19:])), int64(le.Uint32(b[32:]))), int64(le.Uint16(b[22:]))
+	width, mask, dirty, shift := int64(2), uint32(1<<16-1), b[0x25], 6 // of an entry, and where the marks of a clean one are
 	if perTable == 0 {
-		perTable, width, dirty = int64(le.Uint32(b[36:])), 4, b[0x41]
+		perTable, width, mask, dirty, shift = int64(le.Uint32(b[36:])), 4, 1<<28-1, b[0x41], 2
 	}
 	data := reserved + tables*perTable + (int64(le.Uint16(b[17:]))*32+sector-1)/sector
-	clusters := (sectors - data) / per
-	tableBytes := perTable * sector
+	clusters, tableBytes := (sectors-data)/per, perTable*sector
 	switch {
+	case width == 2 && clusters > 0 && clusters < 4085:
+		return nil, errors.New("it is FAT12, whose entries Slipway does not read")
 	case sectors*sector > p.SizeBytes || clusters < 1 || (clusters+2)*width > tableBytes || tableBytes > maxTableBytes:
 		return nil, errors.New("its sizes do not fit")
-	case width == 2 && clusters < 4085:
-		return nil, errors.New("it is FAT12")
 	}
-	table, other := make([]byte, tableBytes), make([]byte, tableBytes)
-	_, err = disk.ReadAt(table, p.OffsetBytes+reserved*sector)
-	_, wrong := disk.ReadAt(other, p.OffsetBytes+(reserved+(tables-1)*perTable)*sector)
-	if err := errors.Join(err, wrong); err != nil {
+	all := make([]byte, tables*tableBytes+2) // an entry of FAT16 is read with the next one
+	if _, err := disk.ReadAt(all[:tables*tableBytes], p.OffsetBytes+reserved*sector); err != nil {
 		return nil, err
 	}
-	marks := table[3] >> 6 // of the second entry: shut down cleanly, without errors
-	if width == 4 {
-		marks = table[7] >> 2 & 3
-	}
-	if dirty&1 != 0 || marks != 3 || !bytes.Equal(table, other) {
+	second := all[(tables-1)*tableBytes:][:tableBytes]
+	if clean := all[2*width-1]>>shift&3 == 3; dirty&1 != 0 || !clean || !bytes.Equal(all[:tableBytes], second) {
 		return nil, errors.New("it was not unmounted cleanly")
 	}
 	for i := range clusters {
-		entry := uint32(le.Uint16(table[(i+2)*width:]))
-		if width == 4 {
-			entry = le.Uint32(table[(i+2)*width:]) & (1<<28 - 1)
-		}
-		if at := p.OffsetBytes + (data+i*per)*sector; entry != 0 {
+		at := p.OffsetBytes + (data+i*per)*sector
+		if n := len(free); le.Uint32(all[(i+2)*width:])&mask != 0 {
 			continue
-		} else if n := len(free); n > 0 && free[n-1].Off+free[n-1].Len == at {
+		} else if n > 0 && free[n-1].Off+free[n-1].Len == at {
 			free[n-1].Len += per * sector
 		} else {
 			free = append(free, source.Span{Off: at, Len: per * sector})

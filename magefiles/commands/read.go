@@ -17,7 +17,7 @@ was not unmounted cleanly, it copies all blocks that are not zero. Everything el
 
 With --shrink the image ends after the last partition. If that has ext4, Slipway shrinks it in the
 image to its smallest size and a tenth more, 16 MiB at least. The folder of IMAGE needs space for the
-used blocks twice. flash --grow makes it as large as the next device.
+used blocks of that partition, too. flash --grow makes it as large as the next device.
 
 IMAGE appears when it is complete. After an interruption the same line begins again.`
 	c.exits = []exit{{6, "the device was refused"}, {8, "the device cannot be read"}}
