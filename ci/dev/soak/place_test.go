@@ -530,7 +530,9 @@ func (s *soakedPlace) newCard(fault string, sd bool) *disk {
 	case unknown:
 		content = s.unknown
 	}
-	if s.made++; sd {
+	if s.made++; sd && fault == small {
+		size += int64(s.made%16) << 18
+	} else if sd {
 		size += int64(s.made) << 18
 	}
 	d := newDisk(s.root, fmt.Sprintf("card%d", s.made), size, content)
