@@ -281,7 +281,7 @@ func TestWriteIdentity(t *testing.T) {
 	if receipt.HostKey != id.Fingerprint() || !strings.HasPrefix(receipt.HostKey, "SHA256:") {
 		t.Errorf("host key in the receipt = %q; want %q", receipt.HostKey, id.Fingerprint())
 	}
-	if known := string(read(t, id.KnownHosts())); !strings.HasPrefix(known, "toy ssh-ed25519 ") || strings.Count(known, "\n") != 1 {
+	if known := string(read(t, images.KnownHostsPath(id.dir))); !strings.HasPrefix(known, "toy ssh-ed25519 ") || strings.Count(known, "\n") != 1 {
 		t.Errorf("known_hosts = %q; want one line for toy", known)
 	}
 }
@@ -290,7 +290,7 @@ func TestWriteIdentity(t *testing.T) {
 func TestReceiptWithoutPin(t *testing.T) {
 	needMke2fs(t)
 	a, id := artifact(t), newTestIdentity(t)
-	if err := os.Mkdir(id.KnownHosts(), 0o755); err != nil {
+	if err := os.Mkdir(images.KnownHostsPath(id.dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "disk.img")
@@ -320,7 +320,7 @@ func proveIdentity(t *testing.T, data string, id Identity) {
 	if got := ssh.FingerprintSHA256(signer.PublicKey()); got != id.Fingerprint() {
 		t.Errorf("host key = %s; want %s", got, id.Fingerprint())
 	}
-	if got, want := debugfs("cat /ssh/authorized_keys"), string(read(t, id.ClientKey()+".pub")); got != want {
+	if got, want := debugfs("cat /ssh/authorized_keys"), string(read(t, images.ClientKeyPath(id.dir)+".pub")); got != want {
 		t.Errorf("authorized_keys = %q; want %q", got, want)
 	}
 	for _, file := range []string{"/ssh/ssh_host_ed25519_key", "/ssh/authorized_keys"} {
@@ -348,7 +348,7 @@ func TestChownToRoot(t *testing.T) {
 	if err := filepath.WalkDir(content, chown); err != nil {
 		t.Fatal(err)
 	}
-	if err := makeFileSystem(t.Context(), data, content, images.Partition{Name: "data", SizeBytes: 8 * mib}); err != nil {
+	if err := makeFileSystem(t.Context(), flashtest.Open(t, data, os.O_CREATE), content, images.Partition{Name: "data", SizeBytes: 8 * mib}); err != nil {
 		t.Fatal(err)
 	}
 	if err := chownToRoot(t.Context(), data, content); err != nil {

@@ -59,35 +59,22 @@ func (k HostKey) Files(authorized []byte) map[string][]byte {
 	return files
 }
 
-// NewIdentity generates a host key, and reads the client key in dir or generates one. dir is the
-// board's images.StateDir, because whoever made an artifact cannot have put a key there.
-func NewIdentity(dir string) (Identity, error) {
-	id, err := newIdentity(dir)
+// NewIdentity generates a host key, and reads the client key in dir or generates one. It makes the
+// folder dir. That is the board's images.StateDir, because whoever made an artifact cannot have put
+// a key there.
+func NewIdentity(dir string) (id Identity, err error) {
+	id.dir = dir
+	if err = os.MkdirAll(dir, 0o700); err == nil {
+		id.client, err = clientKey(images.ClientKeyPath(id.dir))
+	}
+	if err == nil {
+		id.HostKey, err = NewHostKey()
+	}
 	if err != nil {
 		return Identity{}, fmt.Errorf("make an SSH identity in %s: %w", dir, err)
 	}
 	return id, nil
 }
-
-// newIdentity makes the folder dir, a client key if dir has none, and always a new host key.
-func newIdentity(dir string) (Identity, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return Identity{}, err
-	}
-	id := Identity{dir: dir}
-	var err error
-	if id.client, err = clientKey(id.ClientKey()); err != nil {
-		return Identity{}, err
-	}
-	id.HostKey, err = NewHostKey()
-	return id, err
-}
-
-// ClientKey is the path of the private key that the board lets in.
-func (id Identity) ClientKey() string { return images.ClientKeyPath(id.dir) }
-
-// KnownHosts is the file that pins the board's host key, under the board's name (HostKeyAlias).
-func (id Identity) KnownHosts() string { return images.KnownHostsPath(id.dir) }
 
 // lockFolder waits for dir's lock file, so that only one flash at a time changes dir's key files.
 func lockFolder(dir string) (*os.File, error) {
@@ -167,21 +154,14 @@ func (id Identity) Pin(board string) error {
 		return err
 	}
 	defer lock.Close()
-	old, err := os.ReadFile(id.KnownHosts())
+	old, err := os.ReadFile(images.KnownHostsPath(id.dir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	var others, pins []string
-	for line := range strings.Lines(string(old)) {
-		line = strings.TrimRight(line, "\n")
-		if name, _, _ := strings.Cut(line, " "); name == board {
-			pins = append(pins, line)
-		} else {
-			others = append(others, line)
-		}
-	}
-	pin := knownhosts.Line([]string{board}, id.host)
-	pins = append(slices.DeleteFunc(pins, func(p string) bool { return p == pin }), pin)
-	lines := append(others, pins[max(0, len(pins)-maxPins):]...)
-	return renameio.WriteFile(id.KnownHosts(), []byte(strings.Join(lines, "\n")+"\n"), 0o644)
+	lines, pin := strings.Split(string(old), "\n"), knownhosts.Line([]string{board}, id.host)
+	isPin := func(line string) bool { return strings.HasPrefix(line, board+" ") }
+	others := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return line == "" || isPin(line) })
+	pins := append(slices.DeleteFunc(lines, func(line string) bool { return line == pin || !isPin(line) }), pin)
+	lines = append(others, pins[max(0, len(pins)-maxPins):]...)
+	return renameio.WriteFile(images.KnownHostsPath(id.dir), []byte(strings.Join(lines, "\n")+"\n"), 0o644)
 }

@@ -12,6 +12,8 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
 	"golang.org/x/sync/errgroup"
+
+	"slipway/images"
 )
 
 // Flashes that run at once have one client key, and each one's host key is kept.
@@ -30,15 +32,15 @@ func TestIdentitiesAtOnce(t *testing.T) {
 	if err := all.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	known := string(read(t, ids[0].KnownHosts()))
+	known := string(read(t, images.KnownHostsPath(ids[0].dir)))
 	for i, id := range ids {
 		pin := knownhosts.Line([]string{"toy"}, id.host)
 		if !bytes.Equal(id.client.Marshal(), ids[0].client.Marshal()) || !strings.Contains(known, pin+"\n") {
 			t.Errorf("flash %d: the client key is another one, or its host key is lost", i)
 		}
 	}
-	if want := string(ssh.MarshalAuthorizedKey(ids[0].client)); string(read(t, ids[0].ClientKey()+".pub")) != want {
-		t.Errorf("%s.pub is of another key", ids[0].ClientKey())
+	if want := string(ssh.MarshalAuthorizedKey(ids[0].client)); string(read(t, images.ClientKeyPath(ids[0].dir)+".pub")) != want {
+		t.Errorf("%s.pub is of another key", images.ClientKeyPath(ids[0].dir))
 	}
 }
 
@@ -53,7 +55,7 @@ func TestIdentityWaitsForAnother(t *testing.T) {
 	var other errgroup.Group
 	other.Go(func() (err error) { id, err = NewIdentity(dir); return err })
 	time.Sleep(50 * time.Millisecond) // without the lock it ends meanwhile
-	key, err := newClientKey(Identity{dir: dir}.ClientKey())
+	key, err := newClientKey(images.ClientKeyPath(dir))
 	if err := errors.Join(err, lock.Close(), other.Wait()); err != nil {
 		t.Fatal(err)
 	}
@@ -65,11 +67,11 @@ func TestIdentityWaitsForAnother(t *testing.T) {
 	}
 	other.Go(func() error { return id.Pin("toy") })
 	time.Sleep(50 * time.Millisecond)
-	err = os.WriteFile(id.KnownHosts(), []byte("toy ssh-ed25519 FIRST\n"), 0o644)
+	err = os.WriteFile(images.KnownHostsPath(id.dir), []byte("toy ssh-ed25519 FIRST\n"), 0o644)
 	if err := errors.Join(err, lock.Close(), other.Wait()); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := string(read(t, id.KnownHosts())), "toy ssh-ed25519 FIRST\n"+knownhosts.Line([]string{"toy"}, id.host)+"\n"; got != want {
+	if got, want := string(read(t, images.KnownHostsPath(id.dir))), "toy ssh-ed25519 FIRST\n"+knownhosts.Line([]string{"toy"}, id.host)+"\n"; got != want {
 		t.Errorf("known_hosts = %q; want %q", got, want)
 	}
 }
@@ -90,14 +92,14 @@ func TestNewIdentity(t *testing.T) {
 	if a, b := ssh.FingerprintSHA256(first.client), ssh.FingerprintSHA256(second.client); a != b {
 		t.Errorf("client's key = %s, then %s; want it kept", a, b)
 	}
-	info, err := os.Stat(first.ClientKey())
+	info, err := os.Stat(images.ClientKeyPath(first.dir))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info.Mode() != 0o600 {
 		t.Errorf("mode of the client's key = %v; want 0600", info.Mode())
 	}
-	if err := os.WriteFile(first.ClientKey(), []byte("no key"), 0o600); err != nil {
+	if err := os.WriteFile(images.ClientKeyPath(first.dir), []byte("no key"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := NewIdentity(dir); err == nil || !strings.Contains(err.Error(), "remove it") {
@@ -120,7 +122,7 @@ func TestPin(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got := string(read(t, id.KnownHosts()))
+	got := string(read(t, images.KnownHostsPath(id.dir)))
 	want := other + "\ntoy ssh-ed25519 OLD\ntoy " + string(ssh.MarshalAuthorizedKey(id.host))
 	if got != want {
 		t.Errorf("known_hosts = %q; want %q", got, want)

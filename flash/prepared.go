@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"slipway/flash/device"
 	"slipway/flash/probe"
@@ -31,8 +32,12 @@ type Prepared struct {
 	sums     *write.Sums
 }
 
-// Prepare verifies the image of o, or else the artifact's, and unpacks it below the folder dir.
+// Prepare verifies the image of o, or else the artifact's, and unpacks it below the folder dir. It
+// refuses options that only other devices than disks have.
 func Prepare(ctx context.Context, spec images.Spec, artifact images.Artifact, dir string, o Options) (_ *Prepared, err error) {
+	if err := o.checkKind(device.Block); err != nil {
+		return nil, kindError{ErrRefused, err}
+	}
 	if dir, err = os.MkdirTemp(dir, ".unpacked-"); err != nil {
 		return nil, err
 	}
@@ -131,11 +136,12 @@ type Personal struct {
 }
 
 // Personal returns p's files for the partition with a name: of the artifact, the partition table, or
-// the file system's label. The partition has FAT, which keeps its files, or is ext4 for data, which
-// then has only these files.
+// the file system's label, that of FAT in capitals or not. The partition has FAT, which keeps its
+// files, or is ext4 for data, which then has only these files.
 func (p *Prepared) Personal(name string, files map[string][]byte) (Personal, error) {
 	i := slices.IndexFunc(p.parts, func(part probe.Partition) bool {
-		return name != "" && (part.Name == name || part.Content.Label == name)
+		same := part.Content.Label == name || part.Content.Type == "vfat" && strings.EqualFold(part.Content.Label, name)
+		return name != "" && (part.Name == name || same)
 	})
 	if known, err := p.artifact.Partition(name); err == nil && i < 0 {
 		i = slices.IndexFunc(p.parts, func(part probe.Partition) bool { return part.OffsetBytes == known.OffsetBytes })

@@ -15,6 +15,7 @@ import (
 	"slipway/images"
 	"slipway/images/bmap"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -56,46 +57,40 @@ func newSeed(ctx context.Context, part images.Partition, p Personal, image io.Re
 	if err := writeTree(content, p.Files); err != nil {
 		return nil, err
 	}
-	name, pack := filepath.Join(dir, "data.img"), "e2fsprogs"
+	s := &seed{part: part}
+	if s.file, err = os.OpenFile(filepath.Join(dir, "data.img"), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600); err != nil {
+		return nil, err
+	}
 	if p.fat {
-		pack = "mtools"
-		err = addToFAT(ctx, name, content, part, image)
+		err = addToFAT(ctx, s.file, content, part, image)
 	} else {
-		err = makeFileSystem(ctx, name, content, part)
+		err = makeFileSystem(ctx, s.file, content, part)
+	}
+	if err == nil {
+		s.blocks, err = bmap.Create(ctx, s.file)
 	}
 	if errors.Is(err, exec.ErrNotFound) {
-		err = fmt.Errorf("%w (Debian package %s)", err, pack)
+		err = fmt.Errorf("%w (Debian package %s)", err, plaintext.Either(p.fat, "mtools", "e2fsprogs"))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make the partition %s: %w", part.Name, err)
-	}
-	s := &seed{part: part}
-	if s.file, err = os.Open(name); err != nil {
-		return nil, err
-	}
-	if s.blocks, err = bmap.Create(ctx, s.file); err != nil {
 		s.close()
-		return nil, err
+		return nil, fmt.Errorf("make the partition %s: %w", part.Name, err)
 	}
 	return s, nil
 }
 
-// addToFAT copies the image's partition into the new file name, and the files in the folder content
+// addToFAT copies the image's partition into the empty file f, and the files in the folder content
 // into the FAT file system there, over those of the same names.
-func addToFAT(ctx context.Context, name, content string, part images.Partition, image io.ReaderAt) error {
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
+func addToFAT(ctx context.Context, f *os.File, content string, part images.Partition, image io.ReaderAt) error {
+	_, err := io.Copy(f, localfile.WithContext(ctx, io.NewSectionReader(image, part.OffsetBytes, part.SizeBytes), func(int64) {}))
 	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, localfile.WithContext(ctx, io.NewSectionReader(image, part.OffsetBytes, part.SizeBytes), func(int64) {}))
-	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	entries, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(content), "*"))
 	if err != nil || len(entries) == 0 {
 		return err
 	}
-	return run.Run(ctx, run.Command{Argv: append(append([]string{"mcopy", "-s", "-Q", "-o", "-i", name}, entries...), "::/")})
+	return run.Run(ctx, run.Command{Argv: append(append([]string{"mcopy", "-s", "-Q", "-o", "-i", f.Name()}, entries...), "::/")})
 }
 
 func (s *seed) close() { s.file.Close() }
@@ -131,25 +126,21 @@ func writeTree(root string, files map[string][]byte) error {
 	return nil
 }
 
-// makeFileSystem makes an ext4 file system in the new file image, of the partition's size and
-// label, with the files in content, all owned by root.
-func makeFileSystem(ctx context.Context, image, content string, part images.Partition) error {
-	f, err := os.OpenFile(image, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(f.Truncate(part.SizeBytes), f.Close()); err != nil {
+// makeFileSystem makes an ext4 file system in the empty file f, of the partition's size and label,
+// with the files in content, all owned by root.
+func makeFileSystem(ctx context.Context, f *os.File, content string, part images.Partition) error {
+	if err := f.Truncate(part.SizeBytes); err != nil {
 		return err
 	}
 	// mke2fs writes the tables (zeros, so holes), rather than the board's kernel while it boots.
-	err = run.Run(ctx, run.Command{Argv: []string{
+	err := run.Run(ctx, run.Command{Argv: []string{
 		"mke2fs", "-q", "-F", "-t", "ext4", "-L", part.Name,
-		"-E", "root_owner=0:0,lazy_itable_init=0", "-d", content, image,
+		"-E", "root_owner=0:0,lazy_itable_init=0", "-d", content, f.Name(),
 	}})
 	if err != nil || os.Geteuid() == 0 {
 		return err
 	}
-	return chownToRoot(ctx, image, content)
+	return chownToRoot(ctx, f.Name(), content)
 }
 
 // chownToRoot makes root the owner of all files in the ext4 image, which mke2fs copied from the

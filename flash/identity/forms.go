@@ -32,11 +32,11 @@ var forms = map[string]struct{ partitions, files []string }{
 	"slipway": {[]string{"data"}, []string{
 		"identity/tmpfiles.conf", "identity/sysusers.conf", "identity/credentials/passwd.hashed-password.USER",
 	}},
-	"nocloud":     {[]string{"CIDATA", "cidata", "boot"}, cloud},
+	"nocloud":     {[]string{"cidata", "system-boot", "boot"}, cloud},
 	"raspberrypi": {[]string{"bootfs"}, append(slices.Clone(cloud), "custom.toml")},
-	"systemd": {[]string{"esp", "ESP", "efi", "EFI", "EFI System Partition", "boot", "BOOT"}, []string{
-		credentials + "system.hostname.cred", credentials + "network.network.05-identity.cred", credentials + "sysusers.extra.cred",
-		credentials + "passwd.hashed-password.USER.cred", credentials + "tmpfiles.extra.cred",
+	"systemd": {[]string{"esp", "ESP", "efi", "EFI", "EFI System Partition", "boot"}, []string{
+		credentials + "sysusers.extra.cred", credentials + "tmpfiles.extra.cred", credentials + "network.network.05-identity.cred",
+		credentials + "passwd.hashed-password.USER.cred", credentials + "systemd.unit-dropin.systemd-sysusers.service.cred",
 	}},
 }
 
@@ -106,6 +106,11 @@ func (p *Plan) Files(ctx context.Context, row Row, id *flash.Identity) (f Files,
 		if sealed, ok := strings.CutSuffix(name, ".cred"); ok && text != "" && err == nil {
 			// systemd takes only encrypted ones from an ESP. This key hides and proves nothing.
 			text, err = convert(ctx, text, "systemd-creds", "encrypt", "--with-key=tpm2-absent", "--name="+sealed, "-", "-")
+			if strings.HasPrefix(sealed, "systemd.") && err == nil { // its generators know no base64
+				var raw []byte
+				raw, err = base64.StdEncoding.DecodeString(text)
+				text = string(raw)
+			}
 		}
 		if err != nil {
 			return f, err

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -112,9 +113,12 @@ func TestCloud(t *testing.T) {
 			t.Errorf("%s: %d files; want %d", form, len(written), want)
 		}
 		delete(user, "write_files")
-		want := map[string]any{"hostname": "pi-1", "users": []any{map[string]any{
-			"name": "worker", "shell": "/bin/bash", "groups": []any{"sudo"}, "lock_passwd": false, "passwd": testHash, "ssh_authorized_keys": []any{testKey},
-		}}}
+		want := map[string]any{"hostname": "pi-1", "manage_etc_hosts": "localhost", "user": map[string]any{
+			"name": "worker", "shell": "/bin/bash", "sudo": nil, "lock_passwd": false, "hashed_passwd": testHash, "ssh_authorized_keys": []any{testKey},
+		}}
+		if form == "raspberrypi" {
+			want["runcmd"] = []any{[]any{"systemctl", "enable", "--now", "ssh"}}
+		}
 		if diff := cmp.Diff(want, user); diff != "" {
 			t.Errorf("%s: user-data (-want +got):\n%s", form, diff)
 		}
@@ -122,6 +126,9 @@ func TestCloud(t *testing.T) {
 			t.Errorf("meta-data = %v", meta)
 		}
 		network := python(t, readYAML, filepath.Join(dir, "network-config"))
+		if wired := network["ethernets"].(map[string]any)["eth0"].(map[string]any); wired["optional"] != true || wired["dhcp4"] != true {
+			t.Errorf("beside Wi-Fi, ethernet = %v; want it optional, with DHCP", wired)
+		}
 		points := network["wifis"].(map[string]any)["wlan0"].(map[string]any)["access-points"].(map[string]any)
 		if point, ok := points[nasty[:30]].(map[string]any); !ok || len(points) != 1 || len(point["password"].(string)) != 64 {
 			t.Errorf("access-points = %v; want %q", points, nasty[:30])
@@ -146,8 +153,8 @@ func TestNetworkConfig(t *testing.T) {
 		test.change(&c)
 		f := filesOf(t, planOf(t, fullTable("a", "b", "c"), c))
 		network := python(t, readYAML, filepath.Join(write(t, f.Files), "network-config"))
-		test.want["match"], test.want["optional"] = map[string]any{"name": "e*"}, true
-		if diff := cmp.Diff(map[string]any{"version": 2.0, "ethernets": map[string]any{"wired": test.want}}, network); diff != "" {
+		test.want["match"] = map[string]any{"name": "e*"}
+		if diff := cmp.Diff(map[string]any{"version": 2.0, "ethernets": map[string]any{"eth0": test.want}}, network); diff != "" {
 			t.Errorf("network-config (-want +got):\n%s", diff)
 		}
 	}
@@ -224,7 +231,9 @@ func checkRoot(t *testing.T, root string) {
 		mode os.FileMode
 		text string
 	}{
-		"etc/motd": {0o644, "I am board-1\nand " + nasty + "\n"},
+		"etc/hostname":             {0o644, "board-1\n"},
+		"proc/sys/kernel/hostname": {0o644, "board-1"},
+		"etc/motd":                 {0o644, "I am board-1\nand " + nasty + "\n"},
 		"etc/wpa_supplicant/wpa_supplicant-wlan0.conf": {0o600, fmt.Sprintf("country=DE\nnetwork={\n\tssid=%x\n\tpsk=%s\n}\n", "My Net", psk)},
 		"home/worker/.ssh/authorized_keys":             {0o600, testKey + "\n"},
 	} {
@@ -267,10 +276,9 @@ func TestSlipwayForm(t *testing.T) {
 	dir := write(t, f.Files)
 	root := applied(t, f.Files["identity/tmpfiles.conf"], f.Files["identity/sysusers.conf"], filepath.Join(dir, "identity/credentials"))
 	checkRoot(t, root)
-	for name, want := range map[string]string{"etc/hostname": "board-1", "proc/sys/kernel/hostname": "board-1", "etc/systemd/network/05-identity.network": testNetwork} {
-		if text, err := os.ReadFile(filepath.Join(root, name)); err != nil || strings.TrimSpace(string(text)) != strings.TrimSpace(want) {
-			t.Errorf("%s = %q, %v; want %q", name, text, err, want)
-		}
+	const name = "etc/systemd/network/05-identity.network"
+	if text, err := os.ReadFile(filepath.Join(root, name)); err != nil || strings.TrimSpace(string(text)) != strings.TrimSpace(testNetwork) {
+		t.Errorf("%s = %q, %v; want %q", name, text, err, testNetwork)
 	}
 }
 
@@ -283,6 +291,12 @@ func TestSystemdForm(t *testing.T) {
 	credentials := t.TempDir()
 	for path := range f.Files {
 		name, _ := strings.CutSuffix(filepath.Base(path), ".cred")
+		// The generators of systemd take no base64, and its services nothing else.
+		if binary := bytes.ContainsRune(f.Files[path], 0); binary != strings.HasPrefix(name, "systemd.") {
+			t.Errorf("%s: binary is %v", path, binary)
+		} else if binary {
+			flashtest.Put(t, filepath.Join(dir, path), base64.StdEncoding.EncodeToString(f.Files[path]))
+		}
 		cmd := exec.Command("systemd-creds", "decrypt", "--name="+name, filepath.Join(dir, path), filepath.Join(credentials, name))
 		if out, err := cmd.CombinedOutput(); err != nil || filepath.Dir(path) != "loader/credentials" {
 			t.Fatalf("%s: %v %s", path, err, out)
@@ -299,7 +313,7 @@ func TestSystemdForm(t *testing.T) {
 	checkHostKey(t, private, f.HostKey)
 	delete(got, "tmpfiles.extra")
 	delete(got, "sysusers.extra")
-	if diff := cmp.Diff(map[string]string{"system.hostname": "board-1", "passwd.hashed-password.worker": testHash, "network.network.05-identity": testNetwork}, got); diff != "" {
+	if diff := cmp.Diff(map[string]string{"systemd.unit-dropin.systemd-sysusers.service": "[Service]\nImportCredential=passwd.hashed-password.worker\n", "passwd.hashed-password.worker": testHash, "network.network.05-identity": testNetwork}, got); diff != "" {
 		t.Errorf("credentials (-want +got):\n%s", diff)
 	}
 }

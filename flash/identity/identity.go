@@ -81,29 +81,45 @@ func NewPlan(file string, c Config, places map[string]string) (*Plan, error) {
 	if key, err := p.checkChoices(); err != nil {
 		return nil, p.errorAt(key, Row{}, err)
 	}
+	return p, p.checkRows()
+}
+
+// checkRows checks what each row gives, and that no two boards get one host name or address.
+func (p *Plan) checkRows() error {
+	lines := map[any]int{}
 	for _, row := range p.table.rows {
-		if _, err := p.fill(row); err != nil {
-			return nil, err
+		c, err := p.fill(row)
+		if err != nil {
+			return err
 		}
+		static, _ := netip.ParsePrefix(c.Address)
+		for i, value := range []any{strings.ToLower(c.Hostname), static.Addr()} {
+			if before := lines[value]; before > 0 {
+				return p.errorAt([]string{"hostname", "address"}[i], row, fmt.Errorf("%v is that of line %d too", value, before))
+			}
+			lines[value] = row.Line
+		}
+		delete(lines, "")
+		delete(lines, netip.Addr{})
 	}
-	return p, nil
+	return nil
 }
 
 // ReadOne reads a file with the values of one board. It returns its plan and only row.
 func ReadOne(file string) (*Plan, Row, error) {
+	var c Config
+	places := map[string]string{}
 	data, err := readFile(file)
+	if err == nil {
+		err = yaml.Load(file, data, &c, places)
+	}
+	if err == nil && c.Table != "" {
+		err = fmt.Errorf("%s: table: the file of one board has values, and no table", places["table"])
+	}
 	if err != nil {
 		return nil, Row{}, err
 	}
-	var c Config
-	places := map[string]string{}
-	if err := yaml.Load(file, data, &c, places); err != nil {
-		return nil, Row{}, fmt.Errorf("%w\nnext: ls -l %s  # correct it", err, plaintext.Quote(file))
-	}
 	p, err := NewPlan(file, c, places)
-	if err == nil && c.Table != "" {
-		err = p.errorAt("table", Row{}, errors.New("the file of one board has values, and no table"))
-	}
 	if err != nil {
 		return nil, Row{}, err
 	}
@@ -141,14 +157,13 @@ func (p *Plan) checkChoices() (key string, err error) {
 	return "by", err
 }
 
-// errorAt returns an error of a key, with the places of the row and the key, and a next step.
+// errorAt returns an error of a key, with the places of the row and the key.
 func (p *Plan) errorAt(key string, row Row, err error) error {
 	at := cmp.Or(p.places["identity."+key], p.places[key], p.file+":1")
 	if row.Line > 0 {
 		at = fmt.Sprintf("%s:%d: %s", p.table.file, row.Line, at)
 	}
-	cause, next, _ := strings.Cut(err.Error(), "\nnext: ")
-	return fmt.Errorf("%s: %s: %s\nnext: %s", at, key, cause, cmp.Or(next, fmt.Sprintf("ls -l %s  # correct %s", plaintext.Quote(p.file), key)))
+	return fmt.Errorf("%s: %s: %w", at, key, err)
 }
 
 type text struct {

@@ -108,9 +108,9 @@ func (t *Table) checkColumn(name string) error {
 	return nil
 }
 
-// errorAt returns an error at a line of the table, with a next step.
+// errorAt returns an error at a line of the table.
 func (t *Table) errorAt(line int, err error) error {
-	return fmt.Errorf("%s:%d: %w\nnext: ls -l %s  # correct line %[2]d", t.file, line, err, plaintext.Quote(t.file))
+	return fmt.Errorf("%s:%d: %w", t.file, line, err)
 }
 
 // find returns the row with this cell in a column, or with this key if column is "".
