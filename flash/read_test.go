@@ -163,6 +163,22 @@ func TestReadShrinkGrow(t *testing.T) {
 	}
 }
 
+// A last partition without ext4 stays as it is. The image ends behind it, with zeros up to a whole MiB.
+func TestShrinkOther(t *testing.T) {
+	const start, size = 3*mib + 512, 8*mib + 1536
+	card, _ := flashtest.Loop(t, 20*mib) // full of 0xa5
+	table(t, card, fmt.Sprintf("label: gpt\nstart=%d, size=%d\n", start/512, size/512))
+	image := filepath.Join(t.TempDir(), "card.img")
+	if taken, err := Read(t.Context(), card, image, true); err != nil || taken.ImageBytes != 14*mib {
+		t.Fatalf("Read = %+v, %v; want 14 MiB", taken, err)
+	}
+	got := read(t, image)
+	same(t, "the first MiB", got[64<<10:mib], read(t, card)[64<<10:mib])
+	same(t, "the partition and what is before it", got[mib:start+size], read(t, card)[mib:start+size])
+	same(t, "the space behind it", got[start+size:13*mib], make([]byte, 13*mib-start-size))
+	flashtest.MustRun(t, "/sbin/sfdisk", "--verify", image)
+}
+
 // While resize2fs runs, after it fails, and after a kill, the device does not look whole. The next
 // flash completes it. A dry run writes nothing.
 func TestGrowFails(t *testing.T) {
