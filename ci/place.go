@@ -18,8 +18,9 @@ import (
 	"slipway/layers/progress"
 )
 
-// Place runs a flashing place with the file config for a board until ctx ends, and shows it on stdout,
-// or as lines of JSON on w. It prints the counts at the end. A dry run only says what it would do.
+// Place runs a flashing place with the file config for a board until ctx ends, and shows it on
+// stdout, or as lines of JSON on w. At the end it prints the counts. A dry run only says what it
+// would do.
 func Place(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, config string, p place.Options, dryRun, asJSON bool) error {
 	c, err := place.Load(config)
 	if err != nil {

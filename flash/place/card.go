@@ -74,8 +74,8 @@ func noteText(err error) string {
 	return plaintext.OneLine(plaintext.FirstLine(err.Error()))
 }
 
-// clausesOf returns the first line of an error, without "refused", and without names of files and ports
-// before it; of a disk's, only the part up to a colon.
+// clausesOf returns the first line of an error, without "refused", and without names of files and
+// ports before it; of a disk's, only the part up to a colon.
 func clausesOf(text string, disk bool) string {
 	clauses := strings.Split(plaintext.OneLine(plaintext.FirstLine(text)), ": ")
 	for len(clauses) > 1 && (clauses[0] == "refused" || strings.ContainsAny(clauses[0], "./") || strings.HasPrefix(clauses[0], "USB port ")) {
@@ -121,7 +121,7 @@ func (p *Place) slowText(port *Port) string {
 	return ""
 }
 
-// writeCard proves the card and writes it, and fills e. A card that is Refused or Known stays as it is.
+// writeCard proves and writes the card, and fills e. One that is Refused or Known stays as it is.
 func (p *Place) writeCard(ctx context.Context, port *Port, seen device.Device, e *Entry) (State, error) {
 	o, claim, err := p.proveCard(ctx, seen, e)
 	if p.claims != nil {
@@ -155,8 +155,8 @@ func (p *Place) writeCard(ctx context.Context, port *Port, seen device.Device, e
 	return Pass, nil
 }
 
-// proveCard proves that the card at a port may be written, and fills e. It returns how to write the card,
-// and its row, which is reserved until p.claims.Release, also after an error. It writes nothing.
+// proveCard proves that a card may be written, fills e, and writes nothing. It returns how to write
+// the card, and its row, which is reserved until p.claims.Release, also after an error.
 func (p *Place) proveCard(ctx context.Context, seen device.Device, e *Entry) (o flash.PreparedOptions, claim identity.Claim, err error) {
 	d, err := device.Examine(seen.Path)
 	if err != nil {
@@ -200,8 +200,8 @@ func (p *Place) proveCard(ctx context.Context, seen device.Device, e *Entry) (o 
 	return o, claim, nil
 }
 
-// ownFiles makes the files of a row for the image's partition, with the host key of id or else a new one,
-// whose fingerprint it returns.
+// ownFiles makes the files of a row for the image's partition, with the host key of id or else a
+// new one, whose fingerprint it returns.
 func (p *Place) ownFiles(ctx context.Context, row identity.Row, id *flash.Identity) (own flash.Personal, hostKey string, err error) {
 	files, err := p.config.plan.Files(ctx, row, id)
 	if err == nil {
@@ -225,9 +225,9 @@ func meant(port string, seen, now device.Device) error {
 	return nil
 }
 
-// proveBoard returns an errKnown for a Jetson with a serial, or a DPU, that this place has flashed. An
-// rshim does not tell which DPU is behind it, but the same one as long as this machine runs. With again
-// a DPU is flashed once in each run, as it resets itself.
+// proveBoard returns an errKnown for a Jetson with a serial, or a DPU, that this place has flashed.
+// An rshim does not tell which DPU is behind it, but the same one as long as this machine runs.
+// With again a DPU is flashed once in each run, as it resets itself.
 func (p *Place) proveBoard(e *Entry) error {
 	if e.Device.Kind == device.RShim {
 		id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -245,9 +245,9 @@ func (p *Place) proveBoard(e *Entry) error {
 	return nil
 }
 
-// proveDisk returns an error unless the disk of e may be written: it fits, is not used, and is empty or
-// has the same product. The error is errKnown for a whole one, whose row e gets. It sets e.Before, and
-// e.Stamp to that of the disk, or to "" if this place did not make it.
+// proveDisk returns an error unless the disk of e may be written: it fits, is not used, and is
+// empty or has the same product. The error is errKnown for a whole one, whose row e gets. It sets
+// e.Before, and e.Stamp to that of the disk, or to "" if this place did not make it.
 func (p *Place) proveDisk(seen device.Device, e *Entry) error {
 	d := e.Device
 	if err := p.checkFit(d, seen, e.Port); err != nil {
@@ -294,7 +294,7 @@ func isBlank(head []byte) bool {
 	return bytes.Count(head, []byte{head[0]}) == len(head) && (head[0] == 0 || head[0] == 0xff)
 }
 
-// checkFit returns an error unless d is what was seen at the port, is not used, and has the right size.
+// checkFit returns an error unless d is what was seen at the port, is not used, and has room.
 func (p *Place) checkFit(d, seen device.Device, port string) error {
 	if err := meant(port, seen, d); err != nil {
 		return err
@@ -313,8 +313,8 @@ func (p *Place) checkFit(d, seen device.Device, port string) error {
 	return nil
 }
 
-// ownSerial returns the serial of a card, stick or board; "" for what is plugged in by USB, where it
-// may be the reader's, and for a card whose maker gave it none.
+// ownSerial returns the serial of a card, stick or board; "" for what is plugged in by USB, where
+// it may be the reader's, and for a card whose maker gave it none.
 func ownSerial(d device.Device) string {
 	if d.Kind == device.Block && d.Bus == "usb" || strings.Trim(d.Serial, "0x") == "" {
 		return ""
@@ -322,8 +322,8 @@ func ownSerial(d device.Device) string {
 	return d.Serial
 }
 
-// causeOf names the cause of a failure of the device at path, so that the same causes can be counted;
-// "" for an error that says it itself.
+// causeOf names the cause of a failure of the device at path, so that the same causes can be
+// counted; "" for an error that says it itself.
 func causeOf(err error, path string) string {
 	missing := &fs.PathError{}
 	switch {
@@ -345,7 +345,7 @@ func causeOf(err error, path string) string {
 	return ""
 }
 
-// eject has the program eject take a whole card or stick out of use. A slot for cards needs no program.
+// eject has the program eject take a whole card or stick out of use. A slot for cards needs none.
 func eject(ctx context.Context, e *Entry) error {
 	if e.Verdict != string(Pass) || e.Device.Kind != device.Block || e.Device.Bus != "usb" {
 		return nil

@@ -84,8 +84,8 @@ func (c *Config) errorAt(key, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", cmp.Or(c.places[key], c.path), fmt.Errorf(format, args...))
 }
 
-// portName is a name of a port, as devices prints it: of USB, of a slot for cards, of an rshim, of a
-// loop device's file, or a path in sysfs.
+// portName is a name of a port, as devices prints it: of USB, of a slot for cards, of an rshim, of
+// a loop device's file, or a path in sysfs.
 var portName = plaintext.Regexp(`^(usb:\d+-\d+(\.\d+)*(/\d+)?|mmc\d+|(usb|pcie|pcie-lf)-[\w:.-]+|loop:/.+|(pci|platform)[^/]*/.+)$`)
 
 // checkPorts returns an error for a wrong, a missing or a second name of a port.
@@ -133,7 +133,7 @@ func (c *Config) checkAfter() error {
 	return nil
 }
 
-// CheckDevices returns an error if one of the devices is at a named port and holds the running system.
+// CheckDevices returns an error if a device at a named port holds the running system.
 func (c *Config) CheckDevices(plugged []device.Device) error {
 	for _, d := range plugged {
 		if _, named := c.Ports[d.Port]; named && d.HoldsSystem() {

@@ -1,6 +1,6 @@
-// Package place runs a flashing place: named ports of this machine, into which a worker plugs cards,
-// sticks and boards. Each is proved, written, read back, recorded and ejected. It never writes to
-// what is plugged into another port.
+// Package place runs a flashing place: named ports of this machine, into which a worker plugs
+// cards, sticks and boards. Each is proved, written, read back, recorded and ejected. It never
+// writes to what is plugged into another port.
 package place
 
 import (
@@ -98,8 +98,8 @@ type Place struct {
 	broken   error // ends the run
 }
 
-// Run serves the ports until ctx ends, o.Count good ones are made today, or the record cannot be written.
-// It then waits for what is being written, unless o.Now ends that too. It returns the counts of today.
+// Run serves the ports until ctx ends, o.Count good ones are made today, or the record fails. Then
+// it waits for what is being written, unless o.Now ends that too, and returns the counts of today.
 func Run(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Config, o Options) (Totals, error) {
 	p, err := open(ctx, spec, artifact, c, o)
 	if err != nil {
@@ -110,8 +110,8 @@ func Run(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Con
 	return p.totals, errors.Join(p.broken, p.close())
 }
 
-// open proves the configuration, the record, the image and its partition for identities, and unpacks
-// the image. Call close at the end.
+// open proves the configuration, the record, the image and its partition for identities, and
+// unpacks the image. Call close at the end.
 func open(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Config, o Options) (_ *Place, err error) {
 	p := &Place{config: c, spec: spec, artifact: artifact, options: o, began: time.Now(), before: map[string]bool{}}
 	if c.plan != nil {
@@ -164,8 +164,8 @@ func (p *Place) close() error {
 	return errors.Join(err, p.record.close())
 }
 
-// checkPartition returns an error if the board or its image has no partition for identities. If rows go by
-// serials, only a card shows that.
+// checkPartition returns an error if the board or its image has no partition for identities. If
+// rows go by serials, only a card shows that.
 func (p *Place) checkPartition(ctx context.Context) error {
 	switch {
 	case p.claims == nil:
@@ -281,7 +281,7 @@ func (p *Place) isOver() bool {
 // errRecord marks an error of the record, not of a card. It has no text.
 var errRecord = errors.New("")
 
-// endIf ends the run with err, unless that is nil or an earlier error ends it. It returns err as an errRecord.
+// endIf ends the run with err, unless an earlier error does. It returns err as an errRecord, or nil.
 func (p *Place) endIf(err error) error {
 	if err == nil {
 		return nil

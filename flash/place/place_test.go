@@ -231,7 +231,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// What is plugged into a port without a name is named, and not touched. What was there before is not named.
+// What is plugged into a port without a name is named, and not touched. What was there before is
+// not named.
 func TestPlaceUnnamedPort(t *testing.T) {
 	needRoot(t)
 	b := newBench(t, 1, "")
@@ -272,7 +273,8 @@ func TestPlaceCount(t *testing.T) {
 	}
 }
 
-// A dry run says at each port what a run would do there, with a row of its own, and changes nothing.
+// A dry run says at each port what a run would do there, with a row of its own, and changes
+// nothing.
 func TestPlaceDryRun(t *testing.T) {
 	needRoot(t)
 	b := newBench(t, 5, (*bench)(nil).rows(t, 3))
@@ -623,8 +625,8 @@ func TestPlaceStopped(t *testing.T) {
 	}
 }
 
-// A blank card with the serial of one that is whole is that card, erased, or another one: nobody can
-// tell, so that it gets no row without "again".
+// A blank card with the serial of one that is whole is that card, erased, or another one: nobody
+// can tell, so that it gets no row without "again".
 func TestPlaceSameSerial(t *testing.T) {
 	needRoot(t)
 	for _, again := range []bool{false, true} {
@@ -660,8 +662,8 @@ func TestPlaceSameSerial(t *testing.T) {
 	}
 }
 
-// A board that is no disk gets the image of place.yml, only if one of its signers signed that, and no
-// file with an identity.
+// A board that is no disk gets the image of place.yml, only if one of its signers signed that, and
+// no file with an identity.
 func TestPlaceWithoutDisk(t *testing.T) {
 	dir := t.TempDir()
 	flashtest.Put(t, filepath.Join(dir, "image.bfb"), "not signed")

@@ -81,8 +81,8 @@ type record struct {
 	claims *identity.Claims // get the rows of these entries; nil: there are none
 }
 
-// openRecord makes the folder, locks it against a second place, proves that it has room, and reads its
-// entries. claims, unless nil, get the rows of these and of later ones.
+// openRecord makes the folder, locks it against a second place, proves that it has room, and reads
+// its entries. claims, unless nil, get the rows of these and of later ones.
 func openRecord(dir string, claims *identity.Claims) (*record, error) {
 	if err := localfile.MkdirAll(dir); err != nil {
 		return nil, err
@@ -132,9 +132,9 @@ func (r *record) note(e Entry) {
 	}
 }
 
-// find returns the last entry by which this place made, or completed, a card with the stamp of now, or
-// else with the serial and medium, or a DPU at the port since this machine started. The stamp is a
-// copy's if the serial or medium is another one.
+// find returns the last entry by which this place made, or completed, a card with the stamp of now,
+// or else with the serial and medium, or a DPU at the port since this machine started. The stamp is
+// a copy's if the serial or medium is another one.
 func (r *record) find(now Entry) (e Entry, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,8 +149,8 @@ func (r *record) find(now Entry) (e Entry, found bool) {
 	return e, found
 }
 
-// take sets e.Taken and writes e, as the card is about to become whole. It returns an error if that is
-// not safely on the disk.
+// take sets e.Taken and writes e, as the card is about to become whole. It returns an error if that
+// is not safely on the disk.
 func (r *record) take(e *Entry) error {
 	e.Verdict, e.Taken = unfinished, true
 	if err := r.checkSpace(); err != nil {

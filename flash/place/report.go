@@ -33,7 +33,8 @@ var page = sync.OnceValue(func() *template.Template {
 	}).Parse(pageText))
 })
 
-// Totals are counts of cards, sticks and boards. One that comes again counts once, by its last result.
+// Totals are counts of cards, sticks and boards. One that comes again counts once, by its last
+// result.
 type Totals struct {
 	Good    int            `json:"good"`
 	Bad     int            `json:"bad"`
@@ -106,8 +107,8 @@ type Report struct {
 	Day string `json:"day,omitempty"`
 	Totals
 	Entries []Entry `json:"entries"` // the newest first
-	// Unfinished are the entries of cards that may be whole, because the run or the card failed as it was
-	// completed. Each has its row until it comes again.
+	// Unfinished are the entries of cards that may be whole, because the run or the card failed as it
+	// was completed. Each has its row until it comes again.
 	Unfinished []Entry `json:"unfinished,omitempty"`
 }
 

@@ -34,7 +34,8 @@ type Screen struct {
 	drawn  time.Time
 }
 
-// NewScreen returns a screen on out. If that is a terminal, the first Show clears it, and Close gives it back.
+// NewScreen returns a screen on out. If that is a terminal, the first Show clears it, and Close
+// gives it back.
 func NewScreen(out *os.File, bell bool) *Screen {
 	locale := cmp.Or(os.Getenv("LC_ALL"), os.Getenv("LC_CTYPE"), os.Getenv("LANG"))
 	return &Screen{
@@ -94,7 +95,8 @@ func lineOf(p Port, t Totals) string {
 	return plaintext.Printable(strings.TrimRight(line, " "))
 }
 
-// draw returns the lines of the screen: a grid of blocks, what is at ports without a name, and the totals.
+// draw returns the lines of the screen: a grid of blocks, what is at ports without a name, and the
+// totals.
 func (s *Screen) draw(ports []Port, t Totals, width, height int) (lines []string) {
 	var others string
 	ports = slices.DeleteFunc(slices.Clone(ports), func(p Port) bool {

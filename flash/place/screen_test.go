@@ -84,7 +84,8 @@ func TestScreenLines(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the picture of the page")
 
-// The picture of the page is what the program draws now, with each state that can be in block letters.
+// The picture of the page is what the program draws now, with each state that can be in block
+// letters.
 func TestPicture(t *testing.T) {
 	s := &Screen{colour: true, utf8: true}
 	for _, state := range []State{Empty, Check, Write, ReadBack, Pass, Fail, Known, Refused, Stopped, Closed} {
@@ -112,8 +113,8 @@ var palette = map[string]string{
 	"30": "#000", "97": "#fff", "41": "#c62828", "42": "#43a047", "43": "#fbc02d", "45": "#8e24aa", "46": "#26b5c8", "47": "#cfd8dc",
 }
 
-// svgOf converts the lines of a screen with a number of columns to a picture. It draws blocks as paths, and
-// the other letters as text.
+// svgOf converts the lines of a screen with a number of columns to a picture. It draws blocks as
+// paths, and the other letters as text.
 func svgOf(lines []string, columns int) string {
 	const wide, high = 8, 16
 	sequence := plaintext.Regexp("\x1b\\[([0-9;]*)m")()
