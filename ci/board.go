@@ -171,7 +171,7 @@ func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices
 }
 
 // flashOwn writes the image to one disk, with the identity in the file row. It unpacks the image in
-// a temporary folder in that of fetched images. A dry run only checks the file.
+// a temporary folder in that of fetched images. A dry run finds the partition, too.
 func flashOwn(ctx context.Context, spec images.Spec, a images.Artifact, devices []string, how flash.Options, row string) ([]flash.Receipt, error) {
 	plan, values, err := identity.ReadOne(row)
 	if err != nil {
@@ -180,7 +180,7 @@ func flashOwn(ctx context.Context, spec images.Spec, a images.Artifact, devices 
 	if kind := device.SpecialKind(devices[0]); len(devices) > 1 || kind == device.Tegra || kind == device.RShim {
 		return nil, report.Because(ctx, flash.ErrRefused, errors.New("the identity of a file is for one disk, card or virtual disk\nnext: devices"))
 	}
-	if how.DryRun {
+	if how.DryRun && how.Image == fetch.Stdin { // which can be read once
 		return flash.WriteAll(ctx, spec, a, devices, how)
 	}
 	files, err := plan.Files(ctx, values, how.Identity)
@@ -203,6 +203,9 @@ func flashOwn(ctx context.Context, spec images.Spec, a images.Artifact, devices 
 	own, err := files.Personal(image)
 	if err != nil {
 		return nil, err
+	}
+	if how.DryRun {
+		return flash.WriteAll(ctx, spec, a, devices, how)
 	}
 	receipt, err := image.Write(ctx, devices[0], flash.PreparedOptions{Personal: []flash.Personal{own}, Meant: func(d device.Device) error {
 		if how.Out != nil {

@@ -83,6 +83,13 @@ func TestFlashOwn(t *testing.T) {
 		if !bytes.Equal(readAll(t, file), before) || !strings.Contains(shown.String(), "No byte was written") {
 			t.Errorf("%s: the dry run wrote, or did not say that it does not: %s", form, &shown)
 		}
+		if form == "systemd" {
+			pi := filepath.Join(t.TempDir(), "pi.yml")
+			flashtest.Put(t, pi, oneBoard+"raspberrypi\n")
+			if err := Flash(t.Context(), &bytes.Buffer{}, spec, opt, []string{card}, how, pi, true); err == nil || !strings.Contains(err.Error(), "no partition bootfs") {
+				t.Errorf("a dry run with an image that has no such partition = %v; want an error", err)
+			}
+		}
 		how.DryRun, how.Yes = false, []string{card + "x"}
 		if err := Flash(t.Context(), &bytes.Buffer{}, spec, opt, []string{card}, how, row, true); !errors.Is(err, flash.ErrRefused) || !bytes.Equal(readAll(t, file), before) {
 			t.Errorf("%s: another card was confirmed: %v; want that it is refused, and as before", form, err)

@@ -53,7 +53,7 @@ func Place(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	}
 	t, err := place.Run(ctx, spec, a, c, p)
 	screen.Close()
-	if !asJSON {
+	if !asJSON && (err == nil || t.Good+t.Bad+t.Refused > 0) {
 		fmt.Fprintf(w, "%s. The record: %s\n", t, c.Record)
 	}
 	return err

@@ -229,7 +229,11 @@ func (p *Place) dryRunText(ctx context.Context, port *Port, seen device.Device) 
 	if err != nil {
 		return "would not be written: " + plaintext.FirstLine(err.Error())
 	}
-	return "would be written" + plaintext.Either(e.Row != "", ", row "+e.Row, "")
+	row := plaintext.Either(e.Row != "", ", row "+e.Row, "")
+	if row != "" && e.Before == "" && !slices.Contains([]string{"serial", "port"}, p.config.Identity.By) {
+		row += " if it comes first"
+	}
+	return "would be written" + row
 }
 
 // serve looks at the ports until the run ends, and then waits for what is being written.

@@ -295,7 +295,7 @@ func TestPlaceDryRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := strings.Split(out.String(), "\n")
-		for i, want := range []string{"would not be written: written ", "would be written, row cam-2", "would be written, row cam-3", "would not be written: ", `"photos"; overwrite: true`} {
+		for i, want := range []string{"would not be written: written ", "would be written, row cam-2 if it comes first", "would be written, row cam-3 if it comes first", "would not be written: ", `"photos"; overwrite: true`} {
 			if !strings.HasPrefix(lines[i], string(rune('a'+i))+" (loop:") || !strings.Contains(lines[i], want) {
 				t.Errorf("line %d is %q; want %q", i, lines[i], want)
 			}

@@ -41,7 +41,7 @@ type Totals struct {
 	Refused int            `json:"refused"`          // they were not written
 	Causes  map[string]int `json:"causes,omitempty"` // of the bad and refused ones
 
-	last    []time.Time      // when the last good ones ended
+	last    []Entry          // good ones
 	counted map[string]Entry // by what tells cards apart
 	ending  bool             // no new card is served
 }
@@ -61,7 +61,7 @@ func (t *Totals) add(e Entry) {
 	case state != Pass && state != Fail && state != Refused, state == Refused && again:
 		return
 	case state == Pass:
-		t.last = append(t.last[max(0, len(t.last)-paceOver):], e.Finished)
+		t.last = append(t.last[max(0, len(t.last)-paceOver):], e)
 	}
 	if again {
 		t.count(old, -1)
@@ -160,6 +160,6 @@ func (r Report) Print(w io.Writer) error {
 	for _, e := range r.Unfinished {
 		fmt.Fprintf(w, "UNFINISHED %s at %s%s: it failed as it was completed, and may be whole; put it in again\n", e.Began.Local().Format("2006-01-02 15:04"), e.Label, plaintext.Either(e.Row != "", ", row "+e.Row, ""))
 	}
-	_, err := fmt.Fprintf(w, "%d entries; --json and --html=FILE have them all\n", len(r.Entries))
+	_, err := fmt.Fprintf(w, "%d entries; the CSV of each day, --json and --html=FILE have them all\n", len(r.Entries))
 	return err
 }

@@ -193,11 +193,9 @@ func totalsText(t Totals) string {
 	if t.ending {
 		return text + ". ENDING: the running ones are finished; Ctrl-C again ends them too"
 	}
-	if n := len(t.last); n > 1 {
-		if took := t.last[n-1].Sub(t.last[0]); took > 0 {
-			each := took / time.Duration(n-1)
-			text += fmt.Sprintf(", %.0f an hour, one in %s", float64(time.Hour)/float64(each), each.Round(time.Second))
-		}
+	if n := len(t.last); n > 1 { // several end at once, so that the begin of the first counts
+		each := t.last[n-1].Finished.Sub(t.last[0].Began) / time.Duration(n)
+		text += fmt.Sprintf(", %.0f an hour, one in %s", float64(time.Hour)/float64(max(each, time.Millisecond)), each.Round(time.Second))
 	}
 	return text
 }
@@ -208,7 +206,9 @@ func JSONLines(w io.Writer) func([]Port, Totals) {
 	out := json.NewEncoder(w)
 	return func(ports []Port, t Totals) {
 		for _, p := range ports {
-			if was := last[p.Port]; was.State == p.State && was.Percent == p.Percent && was.Text == p.Text {
+			was := last[p.Port]
+			same := was.State == p.State && was.Percent == p.Percent && was.Text == p.Text
+			if same || p.other && p.State == Empty && was.State == "" { // not yet shown
 				continue
 			}
 			last[p.Port] = p

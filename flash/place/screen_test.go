@@ -84,6 +84,18 @@ func TestScreenLines(t *testing.T) {
 
 var update = flag.Bool("update", false, "write the picture of the page")
 
+// Cards that end at once count from the begin of the first.
+func TestPace(t *testing.T) {
+	began := time.Unix(1000, 0)
+	totals := Totals{Good: 8}
+	for range 8 {
+		totals.last = append(totals.last, Entry{Began: began, Finished: began.Add(24 * time.Second)})
+	}
+	if got, want := totalsText(totals), "8 GOOD, 0 BAD today, 1200 an hour, one in 3s"; got != want {
+		t.Errorf("eight at once: %q; want %q", got, want)
+	}
+}
+
 // The picture of the page is what the program draws now, with each state that can be in block
 // letters.
 func TestPicture(t *testing.T) {
@@ -95,7 +107,7 @@ func TestPicture(t *testing.T) {
 	}
 	totals := sampleTotals
 	for i := range 20 {
-		totals.last = append(totals.last, time.Unix(int64(i)*47, 0))
+		totals.last = append(totals.last, Entry{Began: time.Unix(int64(i-1)*47, 0), Finished: time.Unix(int64(i)*47, 0)})
 	}
 	const width, height = 110, 44
 	got := svgOf(s.draw(append(slices.Clone(samplePorts), elsewhere), totals, width, height), width)
