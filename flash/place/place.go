@@ -155,13 +155,13 @@ func open(ctx context.Context, spec images.Spec, artifact images.Artifact, c *Co
 	return p, nil
 }
 
-// close frees the unpacked image, and unlocks the record.
+// close unlocks the record, and frees the unpacked image.
 func (p *Place) close() error {
-	var err error
-	if p.image != nil {
-		err = p.image.Close()
+	p.record.unlock()
+	if p.image == nil {
+		return nil
 	}
-	return errors.Join(err, p.record.close())
+	return p.image.Close()
 }
 
 // checkPartition returns an error if the board or its image has no partition for identities. If

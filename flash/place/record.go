@@ -71,8 +71,8 @@ const (
 
 // record is a folder with a file for each entry, in a folder for each day, and a CSV for each day.
 type record struct {
-	dir  string
-	lock *os.File
+	dir    string
+	unlock func()
 
 	mu    sync.Mutex
 	known map[string]Entry // the last entry that is Taken, by serial, stamp, or boot and port
@@ -88,14 +88,14 @@ func openRecord(dir string, claims *identity.Claims) (*record, error) {
 		return nil, err
 	}
 	file := filepath.Join(dir, "place.lock")
-	lock, err := localfile.LockNow(file, 0o600)
+	unlock, err := localfile.Hold(file)
 	switch {
-	case errors.Is(err, localfile.ErrLocked):
-		return nil, fmt.Errorf("%s is another place's record: %w\nnext: ps -ef  # then end that place, or name another folder in record", dir, err)
+	case errors.Is(err, localfile.ErrHeld):
+		return nil, fmt.Errorf("the record %s is %w, another place\nnext: repeat the line  # when that has ended, or name another folder in record", dir, err)
 	case err != nil:
 		return nil, localfile.ExplainUnreadable(file, err)
 	}
-	r := &record{dir: dir, lock: lock, known: map[string]Entry{}, claims: claims}
+	r := &record{dir: dir, unlock: unlock, known: map[string]Entry{}, claims: claims}
 	if err = r.checkSpace(); err == nil {
 		err = eachEntry(dir, func(e Entry) {
 			if now := time.Now(); e.Began.Local().Format(dayForm) == now.Format(dayForm) {
@@ -105,13 +105,11 @@ func openRecord(dir string, claims *identity.Claims) (*record, error) {
 		})
 	}
 	if err != nil {
-		lock.Close()
+		unlock()
 		return nil, fmt.Errorf("the record %s: %w", dir, err)
 	}
 	return r, nil
 }
-
-func (r *record) close() error { return r.lock.Close() }
 
 // note keeps an entry of a card that is whole, or may be, for find, and notes its row in r.claims.
 func (r *record) note(e Entry) {

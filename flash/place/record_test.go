@@ -81,11 +81,11 @@ func TestNoRowTwice(t *testing.T) {
 				}
 				claims.Release(claim)
 			} else {
-				r.close()
+				r.unlock()
 				r, claims = openRows(t, dir, plan)
 			}
 		}
-		r.close()
+		r.unlock()
 		if len(owner) < rows/2 {
 			t.Errorf("seed %d: only %d rows were used", seed, len(owner))
 		}
@@ -115,9 +115,9 @@ func TestTakeOutlivesAPowerCut(t *testing.T) {
 	}
 	cut := filepath.Join(t.TempDir(), "cut")
 	flashtest.MustRun(t, "cp", file, cut)
-	r.close() // before it is unmounted
+	r.unlock() // before it is unmounted
 	after, rows := openRows(t, mount(flashtest.Attach(t, cut)), plan)
-	defer after.close()
+	defer after.unlock()
 	if other, err := rows.Reserve(identity.Card{Port: "mmc0"}); err != nil || other.Row.Key != "cam-2" {
 		t.Errorf("after the power cut another card got %+v, %v; want cam-2", other, err)
 	}
@@ -129,7 +129,7 @@ func TestTakeOutlivesAPowerCut(t *testing.T) {
 // Makers give many cards one serial, and people copy whole cards.
 func TestRecordFindsTheCard(t *testing.T) {
 	r, _ := openRows(t, filepath.Join(t.TempDir(), "record"), planOf(t, 1))
-	t.Cleanup(func() { _ = r.close() })
+	t.Cleanup(r.unlock)
 	small := device.Device{Model: "QEMU!", SizeBytes: mib}
 	if err := r.take(&Entry{Port: "mmc0", Serial: "0xdeadbeef", Stamp: "5", Device: small}); err != nil {
 		t.Fatal(err)
@@ -193,7 +193,7 @@ func TestReport(t *testing.T) {
 		if err := r.add(&Entry{Verdict: string(Refused), Cause: "too small", Began: time.Now().UTC().Add(time.Duration(i) * time.Millisecond), Port: "mmc0"}); err != nil {
 			t.Fatal(err)
 		}
-		r.close()
+		r.unlock()
 	}
 	r, err := ReadReport(dir, "")
 	if err != nil || r.Headline() != "0 good, 0 bad, 1 refused" || len(r.Entries) != 3 {

@@ -1,4 +1,4 @@
-package fleet
+package localfile
 
 import (
 	"errors"
@@ -7,17 +7,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-
-	"slipway/layers/localfile"
 )
 
 // heldBy makes a lock file that names a process. A child holds the lock until its input ends.
 func heldBy(t *testing.T, pid int) (name string, release func()) {
 	t.Helper()
 	name = filepath.Join(t.TempDir(), "lock")
-	f, err := localfile.OpenLock(name, 0o644)
+	f, err := OpenLock(name, 0o644)
 	if err == nil {
-		err = localfile.TryLock(f)
+		err = TryLock(f)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -39,8 +37,8 @@ func heldBy(t *testing.T, pid int) (name string, release func()) {
 func TestLockOfALivingProcess(t *testing.T) {
 	name, release := heldBy(t, os.Getpid())
 	defer release()
-	if _, err := lockFile(name); !errors.Is(err, errHeld) {
-		t.Errorf("lockFile = %v; want %v", err, errHeld)
+	if _, err := Hold(name); !errors.Is(err, ErrHeld) {
+		t.Errorf("Hold = %v; want %v", err, ErrHeld)
 	}
 }
 
@@ -52,9 +50,9 @@ func TestLockOfAKilledProcess(t *testing.T) {
 	}
 	name, release := heldBy(t, dead.Process.Pid)
 	go release()
-	unlock, err := lockFile(name)
+	unlock, err := Hold(name)
 	if err != nil {
-		t.Fatalf("lockFile = %v; want the lock once the child has ended", err)
+		t.Fatalf("Hold = %v; want the lock once the child has ended", err)
 	}
 	unlock()
 }
