@@ -297,6 +297,9 @@ func (c *Config) checkNetwork() (key string, err error) {
 	if c.Address != "" && c.Address != "dhcp" && (err != nil || !prefix.Addr().IsGlobalUnicast()) {
 		return "address", fmt.Errorf("%s is neither dhcp nor an address such as 192.0.2.7/24", quote(c.Address))
 	}
+	if c.Gateway != "" && (c.Address == "" || c.Address == "dhcp") {
+		return "gateway", fmt.Errorf("it needs an address, which is %s here", quote(c.Address))
+	}
 	if gateway, err := netip.ParseAddr(c.Gateway); c.Gateway != "" && (err != nil || !prefix.Contains(gateway) || gateway == prefix.Addr()) {
 		return "gateway", fmt.Errorf("%s is no other address in the network of address", quote(c.Gateway))
 	}

@@ -78,6 +78,7 @@ func TestNewPlan(t *testing.T) {
 		{"wrong address", "", "", "b,192.0.2.300/24,,,planted wifi,2", "boards.csv:3: place.yml:5:3: address: \"192.0.2.300/24\" is neither dhcp"},
 		{"address without a size", "", "", "b,192.0.2.3,,,planted wifi,2", "address: "},
 		{"wrong gateway", "  user:", "  gateway: 198.51.100.1\n  user:", "", "gateway: \"198.51.100.1\" is no other address in the network"},
+		{"gateway without address", "  user:", "  gateway: 192.0.2.1\n  user:", "b,,,,planted wifi,2", "boards.csv:3: place.yml:6:3: gateway: it needs an address, which is \"\" here"},
 		{"gateway with dhcp", "  user:", "  gateway: 192.0.2.1\n  user:", "b,dhcp," + testHash + "," + testKey + ",planted wifi,2", "boards.csv:3: place.yml:6:3: gateway: "},
 		{"wrong dns", "  user:", "  dns: [one.example]\n  user:", "", "place.yml:6:3: dns: \"one.example\" is no address"},
 		{"dns with a zone", "  user:", "  dns: [\"fe80::1%eth0\"]\n  user:", "", "dns: "},
