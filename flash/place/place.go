@@ -316,7 +316,7 @@ func (p *Place) look(ctx context.Context, port *Port, plugged []device.Device) {
 	case port.other:
 		p.show(port, func() {
 			port.reset(Unnamed, plugged[i])
-			port.Text = fmt.Sprintf("%s is not in %s: what is plugged in there is not touched", port.Port, filepath.Base(p.config.path))
+			port.Text = fmt.Sprintf("not touched: what is at %s, a port that is not in %s", port.Port, filepath.Base(p.config.path))
 		})
 	case !p.isEnough():
 		p.show(port, func() {

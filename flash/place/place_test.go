@@ -242,7 +242,7 @@ func TestPlaceUnnamedPort(t *testing.T) {
 	card, after := flashtest.Loop(t, cardSize)
 	untouched, _ := os.ReadFile(after)
 	p := b.wait("loop:"+after, Unnamed)
-	if !strings.Contains(p.Text, after+" is not in place.yml: what is plugged in there is not touched") || p.Device != card {
+	if !strings.Contains(p.Text, "not touched: what is at loop:"+after+", a port that is not in place.yml") || p.Device != card {
 		t.Errorf("the port without a name shows %+v", p)
 	}
 	flashtest.Detach(t, card)

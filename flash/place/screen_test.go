@@ -29,7 +29,7 @@ var samplePorts = []Port{
 
 var sampleTotals = Totals{Good: 117, Bad: 5, Refused: 2, Causes: map[string]int{"lies about its size": 3, "pulled out": 2}}
 
-var elsewhere = Port{Port: "usb:1-3", State: Unnamed, other: true, Text: "usb:1-3 is not in place.yml: what is plugged in there is not touched"}
+var elsewhere = Port{Port: "usb:1-3", State: Unnamed, other: true, Text: "not touched: what is at usb:1-3, a port that is not in place.yml"}
 
 // No screen has a line that is too long or too many lines, and each has all ports, in words.
 func TestScreenSizes(t *testing.T) {
@@ -51,7 +51,7 @@ func TestScreenSizes(t *testing.T) {
 						t.Errorf("%v with %d ports lacks %q", size, n, p.Label)
 					}
 				}
-				if !strings.Contains(all, "\nusb:1-3 is not in place.yml") {
+				if !strings.Contains(all, "\nnot touched: what is at usb:1-3") {
 					t.Errorf("%v with %d ports lacks what is at another port", size, n)
 				}
 				if whole := strings.Contains(all, "that"); n > 5 && !whole && !strings.Contains(all, " …") {
