@@ -70,7 +70,7 @@ var faults = map[string]struct {
 }
 
 const (
-	placeSilence = 5 * time.Minute // of the emulated machine
+	placeSilence = 2 * time.Minute // of the emulated machine
 	cardBytes    = 32 << 20
 	dataAt       = 2 << 20 // of the image
 	dataBytes    = 8 << 20
@@ -386,7 +386,7 @@ func (s *soakedPlace) unplug(p *socket) (content []byte, err error) {
 
 // work has all cards of the queue written, with kills and a power cut, and then ends all.
 func (s *soakedPlace) work(ctx context.Context) (err error) {
-	disturb, what := (<-chan time.Time)(nil), ""
+	disturb, what, replugged := (<-chan time.Time)(nil), "", false
 	for err == nil && (len(s.queue) > 0 || slices.ContainsFunc(s.sockets, func(p *socket) bool { return p.name != "" && (p.disk != nil || p.pulled != nil) })) {
 		if next := s.disturbs[len(s.results)]; next != "" && what == "" {
 			delete(s.disturbs, len(s.results))
@@ -402,6 +402,7 @@ func (s *soakedPlace) work(ctx context.Context) (err error) {
 		}
 		select {
 		case line, open := <-s.lines:
+			replugged = false
 			if err = s.hear(line); !open {
 				err = errors.New("QEMU ended")
 			}
@@ -419,7 +420,10 @@ func (s *soakedPlace) work(ctx context.Context) (err error) {
 			}
 			what = ""
 		case <-time.After(placeSilence):
-			err = fmt.Errorf("the place said nothing for %s", placeSilence)
+			if err = s.replug(); replugged {
+				err = fmt.Errorf("the place said nothing for %s", 2*placeSilence)
+			}
+			replugged = true
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
@@ -435,6 +439,21 @@ func (s *soakedPlace) work(ctx context.Context) (err error) {
 	for range s.lines {
 	}
 	return s.machine.Wait()
+}
+
+// replug plugs all cards in again, as a worker does if a port with a card is EMPTY: the place was
+// killed when it had ejected the card, and had not said so.
+func (s *soakedPlace) replug() error {
+	for _, p := range s.sockets {
+		if d := p.disk; p.name != "" && d != nil {
+			fmt.Fprintf(s.w, "%s at %s is plugged in again\n", d.name, p.name)
+			_, err := s.unplug(p)
+			if err = errors.Join(err, s.plug(p, d)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // hear does what the worker does when a port shows something: it plugs in, pulls out and judges.
