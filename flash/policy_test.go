@@ -30,6 +30,11 @@ func TestPolicyOfBoard(t *testing.T) {
 	if _, err := Write(t.Context(), strict, before, disk(), Options{DryRun: true}); err != nil {
 		t.Errorf("a dry run: %v", err)
 	}
+	p, err := Prepare(t.Context(), strict, after, t.TempDir(), Options{DryRun: true}) // it records nothing, so that the earlier one is written
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
 	for _, a := range []images.Artifact{before, after, after} { // the same may be written again
 		var out strings.Builder
 		to := disk()
@@ -43,7 +48,7 @@ func TestPolicyOfBoard(t *testing.T) {
 		}
 	}
 	to := disk()
-	_, err := Write(t.Context(), strict, before, to, Options{})
+	_, err = Write(t.Context(), strict, before, to, Options{})
 	refused(t, to, err, "it was built 2026-11-28 01:02:02, and this machine has written a build of 2026-11-28 01:02:03")
 	_, err = Write(t.Context(), strict, after, to, Options{Image: filepath.Join(after.Dir(), "disk.img")})
 	refused(t, to, err, "is only an image")

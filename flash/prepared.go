@@ -33,7 +33,8 @@ type Prepared struct {
 }
 
 // Prepare verifies the image of o, or else the artifact's, and unpacks it below the folder dir. It
-// refuses options that only other devices than disks have.
+// refuses options that only other devices than disks have. With DryRun it records no build for a
+// policy.
 func Prepare(ctx context.Context, spec images.Spec, artifact images.Artifact, dir string, o Options) (_ *Prepared, err error) {
 	if err := o.checkKind(device.Block); err != nil {
 		return nil, kindError{ErrRefused, err}
@@ -92,8 +93,10 @@ func (p *Prepared) unpack(ctx context.Context, path string) (*bmap.Map, error) {
 	if err := j.prepare(ctx); err != nil {
 		return nil, err
 	}
-	if err := r.image.admitted.Record(); err != nil {
-		return nil, err
+	if !p.options.DryRun {
+		if err := r.image.admitted.Record(); err != nil {
+			return nil, err
+		}
 	}
 	receipts, err := r.other.addTo(r.image.addOrigin(j.writeDevices(ctx)))
 	if err != nil {

@@ -196,7 +196,7 @@ func (p *Place) flashOptions() flash.Options {
 // DryRun proves what Run would prove, and prints what that would do now at each port. It makes the
 // folder of the record, and writes to no card.
 func DryRun(ctx context.Context, w io.Writer, spec images.Spec, artifact images.Artifact, c *Config, o Options) (err error) {
-	o.Identity = nil // it makes keys
+	o.Identity, o.Flash.DryRun = nil, true // it makes keys
 	p, err := open(ctx, spec, artifact, c, o)
 	if err != nil {
 		return err
@@ -222,9 +222,7 @@ func (p *Place) dryRunText(ctx context.Context, port *Port, seen device.Device) 
 	e := Entry{Port: port.Port}
 	_, _, err := p.proveCard(ctx, seen, &e)
 	if err == nil && e.Device.Kind != device.Block {
-		o := p.flashOptions()
-		o.DryRun = true
-		_, err = flash.Write(ctx, p.spec, p.artifact, seen.Path, o)
+		_, err = flash.Write(ctx, p.spec, p.artifact, seen.Path, p.flashOptions())
 	}
 	if err != nil {
 		return "would not be written: " + plaintext.FirstLine(err.Error())
