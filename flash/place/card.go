@@ -28,6 +28,11 @@ import (
 // errKnown marks the error of a card that is whole already. It has no text.
 var errKnown = errors.New("")
 
+// knownError returns an errKnown of the card that this place made as old.
+func knownError(old Entry) error {
+	return fmt.Errorf("%s; again: true in place.yml writes it again%w", old.madeText(), errKnown)
+}
+
 // serveCard proves, writes and records one card, and shows the result at its port.
 func (p *Place) serveCard(ctx context.Context, port *Port, d device.Device) {
 	e := Entry{Port: port.Port, Label: port.Label, Began: time.Now().UTC()}
@@ -238,7 +243,7 @@ func (p *Place) proveBoard(e *Entry) error {
 	}
 	switch old, own := p.record.find(*e); {
 	case own && old.Verdict == string(Pass) && (!p.config.Again || e.Boot != "" && old.Began.After(p.began)):
-		return fmt.Errorf("%s; again: true in place.yml writes it again%w", old.madeText(), errKnown)
+		return knownError(old)
 	case own:
 		e.Before = old.madeText()
 	}
@@ -272,7 +277,7 @@ func (p *Place) proveDisk(seen device.Device, e *Entry) error {
 	switch {
 	case stamped && old.Verdict == string(Pass) && what == "" && d.Table != "" && !p.config.Again:
 		e.Row = old.Row
-		return fmt.Errorf("%s; again: true in place.yml writes it again%w", old.madeText(), errKnown)
+		return knownError(old)
 	case what != "" && !p.config.Overwrite: // also on a card that this place made, or that has its serial
 		return fmt.Errorf("it holds something else: %s; overwrite: true in place.yml allows that", what)
 	case own && !stamped && !p.config.Again: // makers give many cards one serial

@@ -92,7 +92,7 @@ type Place struct {
 	mu       sync.Mutex
 	ports    []*Port
 	before   map[string]bool // media that were plugged in before the start
-	practice bool            // files stand for cards, so that the worker plugs in loop devices
+	practice bool            // place.yml names loop devices, so that unnamed ones are shown, too
 	totals   Totals
 	running  sync.WaitGroup
 	broken   error // ends the run
@@ -325,7 +325,7 @@ func (p *Place) look(ctx context.Context, port *Port, plugged []device.Device) {
 	}
 }
 
-// reset makes the port's result that of what is plugged in now.
+// reset removes the port's last result. d is plugged in now; an empty Device: nothing is.
 func (p *Port) reset(state State, d device.Device) {
 	board := p.board || d.Kind == device.Tegra || d.Kind == device.RShim
 	*p = Port{Port: p.Port, Label: p.Label, State: state, Device: d.Path, Serial: d.Serial, other: p.other, board: board, medium: d.Medium(), failed: p.failed, speed: p.speed}
