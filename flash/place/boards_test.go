@@ -232,7 +232,7 @@ func TestPlaceJetson(t *testing.T) {
 	}
 	plug("1-1", "7523", "101", "SUCCESS")
 	flashtest.Eventually(t, "the next one to be flashed", func() bool { return len(b.entries()) == 3 })
-	if all := b.states["left"]; slices.Contains(all[slices.Index(all, Pass):], Empty) {
+	if all := b.went("left"); slices.Contains(all[slices.Index(all, Pass):], Empty) {
 		t.Errorf("left shows %v; want no EMPTY after PASS", all)
 	}
 	b.wait("left", Pass)

@@ -139,6 +139,20 @@ func (b *bench) wait(label string, state State) (shown Port) {
 	return shown
 }
 
+// counts returns the totals that the screen would show now.
+func (b *bench) counts() Totals {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.totals
+}
+
+// went returns the states that a port has shown until now.
+func (b *bench) went(label string) []State {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.states[label])
+}
+
 // run runs the place until the test ends it.
 func (b *bench) run(o Options) (stop func() error) {
 	ctx, cancel := context.WithCancel(b.t.Context())
@@ -406,8 +420,8 @@ func TestPlaceOtherUseOfACard(t *testing.T) {
 		t.Fatalf("%v %s", err, out)
 	}
 	flashtest.Attach(t, b.file(0))
-	if p := b.wait("a", Refused); !strings.Contains(p.Text, "it holds something else") || b.totals.String() != "1 good, 0 bad" {
-		t.Errorf("the card with another product shows %q, and the totals are %s", p.Text, b.totals)
+	if p := b.wait("a", Refused); !strings.Contains(p.Text, "it holds something else") || b.counts().String() != "1 good, 0 bad" {
+		t.Errorf("the card with another product shows %q, and the totals are %s", p.Text, b.counts())
 	}
 }
 
@@ -435,8 +449,8 @@ func TestPlaceRows(t *testing.T) {
 	b.wait("a", Empty)
 	flashtest.Attach(t, b.file(0))
 	again := b.wait("a", Pass)
-	if b.totals.String() != "2 good, 0 bad, 1 refused" {
-		t.Errorf("totals = %s; want 2 good: one was written twice", b.totals)
+	if totals := b.counts(); totals.String() != "2 good, 0 bad, 1 refused" {
+		t.Errorf("totals = %s; want 2 good: one was written twice", totals)
 	}
 	if again.Row != "cam-1" || !strings.Contains(again.Text, "before: ") || b.hostOf(0) != "cam-1" {
 		t.Errorf("the card that came again has row %q, and the port shows %q", again.Row, again.Text)
