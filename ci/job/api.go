@@ -1,0 +1,131 @@
+package job
+
+// The requests of stations and people to a hub. Each is a subject api.<role>.<who>.<verb>, which NATS
+// lets only that role and person publish. Answers have a field "error" if they failed.
+
+// Role is what a person or a machine may do.
+type Role string
+
+// The roles. Each of the first three may all that the one before may.
+const (
+	Viewer   Role = "viewer"
+	Operator Role = "operator"
+	Admin    Role = "admin"
+	AStation Role = "station"
+)
+
+// The verbs of stations.
+const (
+	VerbHello   = "hello"   // Hello -> Lease
+	VerbAlive   = "alive"   // Alive -> Lease
+	VerbAway    = "away"    // Alive -> nothing: the station ends in good order
+	VerbBoards  = "boards"  // Boards -> nothing
+	VerbMine    = "mine"    // Wait -> Changes: the jobs of the station that have not ended
+	VerbClaim   = "claim"   // Change -> Change: queued to running, or running to running with another attempt
+	VerbEnd     = "end"     // Change -> Change: to ended, with a result
+	VerbRestore = "restore" // Change -> Change: a job that the hub lost
+	VerbLog     = "log"     // Log -> nothing
+	VerbReport  = "report"  // Report -> nothing
+)
+
+// The verbs of people: first of a viewer, then of an operator, then of an admin.
+const (
+	VerbBoardList   = "board.list"   // nothing -> BoardList
+	VerbStationList = "station.list" // nothing -> StationList
+	VerbJobList     = "job.list"     // nothing -> Changes
+	VerbJobWait     = "job.wait"     // Wait with an ID -> Changes: when the job differs from the revision
+	VerbJobLog      = "job.log"      // LogWish -> Log
+	VerbJobAdd      = "job.add"      // Job -> Change
+	VerbJobStop     = "job.stop"     // StopWish -> Change
+	VerbAbandon     = "job.abandon"  // StopWish with the station's name -> Change
+	VerbDrain       = "station.drain"
+	VerbInvite      = "invite" // Invite -> Invitation
+	VerbRemove      = "remove" // Invite with a name
+	VerbPeople      = "people" // nothing -> People
+	VerbAudit       = "audit"  // nothing -> Audit
+)
+
+// Hello is a station's first request. It is refused while another run has the lease.
+type Hello struct {
+	Station  Station `json:"station"`
+	Revision uint64  `json:"revision,omitempty"` // of the lease that this run has or had
+}
+
+// Alive renews a lease that has this revision.
+type Alive struct {
+	Instance string `json:"instance"`
+	Epoch    int64  `json:"epoch"`
+	Revision uint64 `json:"revision"`
+}
+
+// Lease is the engine's record that a station is alive. It expires by itself.
+type Lease struct {
+	Revision uint64 `json:"revision"`
+	TTLMS    int64  `json:"ttlMs"`
+	Draining bool   `json:"draining,omitempty"`
+}
+
+// Boards are all boards of a station.
+type Boards struct {
+	Boards []Board `json:"boards"`
+}
+
+// Wait asks for jobs. The hub answers at once if something is newer than Since, else when something
+// is, or with nothing after a while.
+type Wait struct {
+	ID    string `json:"id,omitempty"`
+	Since uint64 `json:"since"`
+}
+
+// Change is a job and the revision of its key: the one that is expected in a request, and the new
+// one in an answer.
+type Change struct {
+	Job      Job    `json:"job"`
+	Revision uint64 `json:"revision"`
+}
+
+// Changes are jobs, and the revision up to which they are known.
+type Changes struct {
+	Jobs  []Change `json:"jobs"`
+	Until uint64   `json:"until"`
+}
+
+// Log is a piece of a job's log, counted from 1.
+type Log struct {
+	ID   string `json:"id"`
+	N    uint64 `json:"n"`
+	Text string `json:"text"`
+	More bool   `json:"more,omitempty"` // the job has not ended, or there are later pieces
+}
+
+// LogWish asks for the piece N of a job's log, and waits for it.
+type LogWish struct {
+	ID string `json:"id"`
+	N  uint64 `json:"n"`
+}
+
+// Report is a board's report.json.
+type Report struct {
+	ID   string `json:"id"`
+	Name string `json:"name"` // of the board
+	Zstd []byte `json:"zstd"`
+}
+
+// StopWish asks for the end of a job.
+type StopWish struct {
+	ID      string `json:"id"`
+	How     Stop   `json:"how,omitempty"`
+	Station string `json:"station,omitempty"` // of an abandoned job, as the admin typed it
+}
+
+// BoardList is all boards of all stations.
+type BoardList struct {
+	Boards []HubBoard `json:"boards"`
+}
+
+// HubBoard is a board as the hub knows it.
+type HubBoard struct {
+	Board
+	Station string `json:"station"`
+	Heard   bool   `json:"heard"` // its station has a lease
+}
