@@ -20,7 +20,8 @@ var ErrConflict = errors.New("it was changed meanwhile")
 // Bucket is a bucket of keys with compare-and-set.
 type Bucket struct {
 	jetstream.KeyValue
-	js jetstream.JetStream
+	js     jetstream.JetStream
+	stream jetstream.Stream
 }
 
 // Retries counts the writes that this process repeated because the engine did not know yet.
@@ -34,7 +35,11 @@ func NewBucket(ctx context.Context, js jetstream.JetStream, name string, replica
 	if err != nil {
 		return nil, fmt.Errorf("make the bucket %s: %w", name, err)
 	}
-	return &Bucket{kv, js}, nil
+	stream, err := js.Stream(ctx, "KV_"+name)
+	if err != nil {
+		return nil, fmt.Errorf("open the bucket %s: %w", name, err)
+	}
+	return &Bucket{kv, js, stream}, nil
 }
 
 // Update writes a key that is at this revision, 0 for a key that is not there, and returns its new
@@ -54,12 +59,15 @@ func (b *Bucket) Update(ctx context.Context, key string, value []byte, revision 
 		if err == nil {
 			return ack.Sequence, nil
 		}
-		if !isUnsure(err) || ctx.Err() != nil {
+		mayBeGone := revision == 0 && errors.Is(explain(err), ErrConflict) // expired or removed
+		if !isUnsure(err) && !mayBeGone || ctx.Err() != nil {
 			return 0, fmt.Errorf("write the key %s: %w", key, explain(err))
 		}
 		Retries.Add(1)
 		now, err := b.read(ctx, key)
 		switch {
+		case err == nil && now.gone && revision == 0:
+			return b.Update(ctx, key, value, now.revision, ttl)
 		case err != nil && ctx.Err() != nil:
 			return 0, fmt.Errorf("read the key %s: %w", key, err)
 		case err != nil || now.revision == revision: // the engine has no leader, or the write was lost
@@ -78,20 +86,28 @@ func (b *Bucket) Update(ctx context.Context, key string, value []byte, revision 
 type state struct {
 	value    []byte
 	revision uint64
+	gone     bool
 }
 
-// read reads a key at the stream's leader, or at a follower, which may be behind.
+// read reads a key at the stream's leader, or at a follower, which may be behind. The revision of a
+// key that was removed, or whose time is over, is that of the engine's mark.
 func (b *Bucket) read(ctx context.Context, key string) (state, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	e, err := b.Get(ctx, key)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
+	m, err := b.stream.GetLastMsgForSubject(ctx, "$KV."+b.Bucket()+"."+key)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return state{}, nil
 	}
 	if err != nil {
 		return state{}, err
 	}
-	return state{e.Value(), e.Revision()}, nil
+	gone := m.Header.Get("KV-Operation") != "" || m.Header.Get("Nats-Marker-Reason") != ""
+	return state{m.Data, m.Sequence, gone}, nil
+}
+
+// Delete removes a key that is at this revision.
+func (b *Bucket) Delete(ctx context.Context, key string, revision uint64) error {
+	return explain(b.KeyValue.Delete(ctx, key, jetstream.LastRevision(revision)))
 }
 
 // The engine's error codes of a write at a wrong revision.
