@@ -107,6 +107,9 @@ func startsNothing(t *testing.T, program string) {
 	if status, out := exitOf(t, empty, append(bare, "SLIPWAY_PROGRESS=xml"), program, "boards"); status != 2 || !strings.Contains(out, "SLIPWAY_PROGRESS=xml: want json") {
 		t.Errorf("SLIPWAY_PROGRESS=xml: status %d\n%.200s", status, out)
 	}
+	if status, out := exitOf(t, empty, append(bare, "SLIPWAY_PROGRESS=json:none/f"), program, "boards"); status != 2 || !strings.Contains(out, "open none/f: ") {
+		t.Errorf("SLIPWAY_PROGRESS=json:none/f: status %d\n%.200s", status, out)
+	}
 	if left, err := os.ReadDir(empty); len(left) > 0 || err != nil {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
