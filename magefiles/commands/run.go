@@ -32,7 +32,7 @@ import (
 )
 
 // options are the build options of all commands.
-var options = images.Options{Dir: "build"}
+var options = images.Options{Dir: "build", Locks: os.Getenv(images.LocksVariable)}
 
 // withSignals calls work with a context that SIGINT, SIGTERM or the end of mage ends, and adds the
 // step of withRepeat and the exit status to its error. A second Ctrl-C ends the process at once.
