@@ -204,7 +204,7 @@ func (p *simulation) checkSummaries(o Outcome, server string) {
 	}
 	text, err := os.ReadFile(server)
 	for _, r := range o.Results {
-		if !r.Kind.isDone() && !strings.Contains(string(text), "such as "+r.Host+")") {
+		if !r.Kind.Done() && !strings.Contains(string(text), "such as "+r.Host+")") {
 			p.t.Errorf("%v: no %s in\n%s", err, r.Host, text)
 		}
 	}
@@ -535,7 +535,7 @@ func TestKinds(t *testing.T) {
 		t.Error("kinds are not in their order")
 	}
 	for _, k := range kinds {
-		if (k.next == "") != k.kind.isDone() {
+		if (k.next == "") != k.kind.Done() {
 			t.Errorf("kind %q: next %q", k.kind, k.next)
 		}
 	}
