@@ -32,9 +32,9 @@ type Hub struct {
 	nc *nats.Conn
 	js jetstream.JetStream
 
-	jobs, boards, stations, alive, people, invites *bus.Bucket
-	logs                                           jetstream.Stream
-	index                                          *index
+	jobs, boards, stations, alive, people, invites, sessions *bus.Bucket
+	logs                                                     jetstream.Stream
+	index                                                    *index
 
 	// Admit makes the JWT of a person or station whose invitation was right. Revoke ends the
 	// connections of these keys, and admits them no more.
@@ -57,6 +57,7 @@ func Open(ctx context.Context, nc *nats.Conn, replicas int) (*Hub, error) {
 	}{
 		{"jobs", 0, &h.jobs}, {"boards", 0, &h.boards}, {"stations", 0, &h.stations},
 		{"alive", leaseTTL, &h.alive}, {"people", 0, &h.people}, {"invites", inviteTTL, &h.invites},
+		{"sessions", SessionTTL, &h.sessions},
 	} {
 		if *b.at, err = bus.NewBucket(ctx, js, b.name, replicas, b.ttl); err != nil {
 			return nil, err
