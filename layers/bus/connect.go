@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -32,47 +33,38 @@ const (
 	requestLimit = time.Minute // longer than a hub takes to say that nothing is new
 )
 
-// Inbox returns the prefix of the subjects at which a user gets answers.
-func Inbox(name string) string { return "_INBOX_" + Token(name) }
-
 // Connect connects to the first server that accepts the user, until ctx ends. A broken connection is
 // made again, for ever. One that is refused twice, because its user is revoked or expired, is closed.
 func Connect(ctx context.Context, a Access) (*nats.Conn, error) {
 	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM([]byte(a.Roots)) {
-		return nil, errors.New("connect to the hub: no certificate of its CA is known here" + joinAgain)
+	if !roots.AppendCertsFromPEM([]byte(a.Roots)) || len(a.Addresses) == 0 {
+		return nil, errors.New("connect to the hub: its address or the certificate of its CA is not known here" + joinAgain)
 	}
-	if len(a.Addresses) == 0 {
-		return nil, errors.New("connect to the hub: no address of it is known here" + joinAgain)
-	}
-	d, connected := newDialer(ctx)
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer context.AfterFunc(ctx, cancel)() // once connected, the caller's ctx ends nothing
+	d := &dialer{ctx: own}
 	opts := []nats.Option{
-		nats.Name(a.Name), nats.UserJWTAndSeed(a.JWT, a.Seed), nats.CustomInboxPrefix(Inbox(a.Name)),
+		nats.Name(a.Name), nats.UserJWTAndSeed(a.JWT, a.Seed), nats.CustomInboxPrefix("_INBOX_" + Token(a.Name)),
 		nats.Secure(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}),
 		nats.SetCustomDialer(d), nats.SkipHostLookup(), nats.Timeout(dialLimit), nats.PingInterval(pingEvery),
 		nats.MaxReconnects(-1), nats.CustomReconnectDelay(reconnectDelay),
 	}
-	var errs []error
+	var urls []string
 	for _, at := range a.Addresses {
-		nc, err := nats.Connect("tls://"+at, opts...)
+		urls = append(urls, "tls://"+at)
+	}
+	var errs []error
+	for i, at := range a.Addresses {
+		nc, err := nats.Connect(urls[i], opts...)
 		if err == nil {
-			connected()
-			return nc, nc.SetServerPool(urls(a.Addresses))
+			return nc, nc.SetServerPool(urls)
 		}
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("connect to %s: %w", at, context.Cause(ctx))
 		}
-		errs = append(errs, explainRefusal(at, a, d.explain(err)))
+		errs = append(errs, explainRefusal(at, a, cmp.Or(d.failed, err)))
 	}
 	return nil, errors.Join(errs...)
-}
-
-func urls(addresses []string) []string {
-	var all []string
-	for _, at := range addresses {
-		all = append(all, "tls://"+at)
-	}
-	return all
 }
 
 // reconnectDelay is a second, doubled with each attempt up to half a minute, and up to half less, so
@@ -87,12 +79,6 @@ func reconnectDelay(attempts int) time.Duration {
 type dialer struct {
 	ctx    context.Context
 	failed error // of the last Dial; the client says only that there are no servers
-}
-
-func newDialer(ctx context.Context) (d *dialer, connected func()) {
-	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, cancel)
-	return &dialer{ctx: own}, func() { stop() }
 }
 
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
@@ -111,13 +97,6 @@ type dialed struct {
 func (c dialed) Close() error {
 	c.stop()
 	return c.Conn.Close()
-}
-
-func (d *dialer) explain(err error) error {
-	if d.failed != nil {
-		return d.failed
-	}
-	return err
 }
 
 const joinAgain = "\nnext: slipway join ADDRESS TOKEN  # an admin gets both from slipway hub invite"
@@ -171,10 +150,11 @@ type refusal struct {
 }
 
 func (r refusal) Error() string {
-	if r.Next == "" {
-		return plaintext.Printable(r.Text)
+	text := plaintext.Printable(r.Text)
+	if r.Next != "" {
+		text += "\nnext: " + plaintext.OneLine(r.Next)
 	}
-	return plaintext.Printable(r.Text) + "\nnext: " + plaintext.OneLine(r.Next)
+	return text
 }
 
 // Is makes a conflict ErrConflict.
@@ -182,16 +162,14 @@ func (r refusal) Is(target error) bool { return r.Conflict && target == ErrConfl
 
 func parseAnswer(data []byte, out any) error {
 	var r refusal
-	if err := json.Unmarshal(data, &r); err != nil {
-		return fmt.Errorf("read the hub's answer: %w", plaintext.JSONError(err))
-	}
-	if r.Text != "" || r.Conflict {
+	err := json.Unmarshal(data, &r)
+	if err == nil && (r.Text != "" || r.Conflict) {
 		return r
 	}
-	if out == nil {
-		return nil
+	if err == nil && out != nil {
+		err = json.Unmarshal(data, out)
 	}
-	if err := json.Unmarshal(data, out); err != nil {
+	if err != nil {
 		return fmt.Errorf("read the hub's answer: %w", plaintext.JSONError(err))
 	}
 	return nil

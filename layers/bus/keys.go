@@ -5,7 +5,6 @@ import (
 	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"slipway/layers/localfile"
-	"slipway/layers/plaintext"
 )
 
 // Keys are the secrets of a hub. All are made of one secret, so that the hubs of a cluster have the
@@ -48,28 +46,25 @@ func LoadKeys(dir string) (*Keys, error) {
 	}
 	defer lock.Close()
 	name := filepath.Join(dir, "keys.json")
-	k, err := readKeys(name)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return k, err
+	data, err := localfile.Read(name, 4<<10)
+	if err == nil {
+		return parseKeys(name, data)
 	}
-	k = &Keys{keysVersion, make([]byte, secretSize)}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	k := &Keys{keysVersion, make([]byte, secretSize)}
 	_, _ = rand.Read(k.Secret) // never fails
 	return k, localfile.WriteJSON(name, k, 0o600)
 }
 
-func readKeys(name string) (*Keys, error) {
-	data, err := localfile.Read(name, 4<<10)
-	if err != nil {
-		return nil, err
-	}
+func parseKeys(name string, data []byte) (*Keys, error) {
 	var k Keys
-	switch err := json.Unmarshal(data, &k); {
-	case err != nil:
-		return nil, fmt.Errorf("read the keys in %s: %w", name, plaintext.JSONError(err))
-	case k.V > keysVersion:
-		return nil, fmt.Errorf("read the keys in %s: made by a newer Slipway", name)
-	case k.V < 1 || len(k.Secret) != secretSize:
-		return nil, fmt.Errorf("read the keys in %s: no secret of %d bytes", name, secretSize)
+	if err := json.Unmarshal(data, &k); err != nil || k.V < 1 || k.V == keysVersion && len(k.Secret) != secretSize {
+		return nil, fmt.Errorf("read %s: it has no secret of %d bytes", name, secretSize)
+	}
+	if k.V > keysVersion {
+		return nil, fmt.Errorf("read %s: it was made by a newer Slipway", name)
 	}
 	return &k, nil
 }
@@ -79,18 +74,12 @@ func (k *Keys) User(role, name, publicKey string, valid time.Duration) (string, 
 	if name == "" || valid < time.Second || !nkeys.IsValidPublicUserKey(publicKey) {
 		return "", fmt.Errorf("sign the user %q: it needs a name, a public key of a user, and a time", name)
 	}
-	account, _, err := k.account()
-	if err != nil {
-		return "", err
-	}
-	_, pair, err := k.pair(nkeys.PrefixByteAccount, "role "+role)
-	if err != nil {
-		return "", err
-	}
 	c := jwt.NewUserClaims(publicKey)
-	c.Name, c.IssuerAccount, c.Expires = Token(name), account, time.Now().Add(valid).Unix()
 	c.SetScoped(true)
-	return c.Encode(pair)
+	c.Name, c.Expires = Token(name), time.Now().Add(valid).Unix()
+	_, c.IssuerAccount = k.account()
+	signer, _ := k.role(role)
+	return c.Encode(signer)
 }
 
 // hub makes a user that may all.
@@ -99,46 +88,37 @@ func (k *Keys) hub() (token, seed string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	public, _ := user.PublicKey() // neither fails for a pair that was just made
+	public, _ := user.PublicKey() // neither fails for a new pair
 	secret, _ := user.Seed()
-	_, account, err := k.account()
-	if err != nil {
-		return "", "", err
-	}
 	c := jwt.NewUserClaims(public)
 	c.Name = "hub"
+	account, _ := k.account()
 	token, err = c.Encode(account)
 	return token, string(secret), err
 }
 
-// forever is after every time at which a JWT was issued. A revocation has no other time, because the
-// clocks of hubs differ.
-const forever = 1 << 40
-
-// claims are the account's roles and limits, and the public keys of users that it refuses.
-func (k *Keys) claims(roles []Role, revoked []string) (*jwt.AccountClaims, error) {
-	account, _, err := k.account()
-	if err != nil {
-		return nil, err
-	}
+// claims are the account's roles, and the public keys of users that it refuses.
+func (k *Keys) claims(roles []Role, revoked []string) *jwt.AccountClaims {
+	_, account := k.account()
 	c := jwt.NewAccountClaims(account)
 	c.Name = "SLIPWAY"
 	c.Limits.JetStreamLimits = jwt.JetStreamLimits{MemoryStorage: jwt.NoLimit, DiskStorage: jwt.NoLimit, Streams: jwt.NoLimit, Consumer: jwt.NoLimit}
 	for _, r := range roles {
 		scope := jwt.NewUserScope()
-		scope.Role = r.Name
-		scope.Template.Pub, scope.Template.Sub = allow(r.Publish), allow(r.Subscribe)
-		if scope.Key, _, err = k.pair(nkeys.PrefixByteAccount, "role "+r.Name); err != nil {
-			return nil, err
-		}
+		_, scope.Key = k.role(r.Name)
+		scope.Role, scope.Template.Pub, scope.Template.Sub = r.Name, allow(r.Publish), allow(r.Subscribe)
 		c.SigningKeys.AddScopedSigner(scope)
 	}
 	c.Revocations = jwt.RevocationList{}
 	for _, key := range revoked {
 		c.Revocations[key] = forever
 	}
-	return c, nil
+	return c
 }
+
+// forever is after every time at which a JWT was issued. A revocation has no other time, because the
+// clocks of hubs differ.
+const forever = 1 << 40
 
 // allow permits these subjects. The server takes an empty list for all subjects.
 func allow(subjects []string) jwt.Permission {
@@ -148,36 +128,23 @@ func allow(subjects []string) jwt.Permission {
 	return jwt.Permission{Allow: subjects}
 }
 
-func (k *Keys) account() (string, nkeys.KeyPair, error) {
-	return k.pair(nkeys.PrefixByteAccount, "account")
-}
-func (k *Keys) system() (string, nkeys.KeyPair, error) {
-	return k.pair(nkeys.PrefixByteAccount, "system")
-}
-func (k *Keys) operator() (string, nkeys.KeyPair, error) {
+func (k *Keys) operator() (nkeys.KeyPair, string) {
 	return k.pair(nkeys.PrefixByteOperator, "operator")
+}
+func (k *Keys) system() (nkeys.KeyPair, string)  { return k.pair(nkeys.PrefixByteAccount, "system") }
+func (k *Keys) account() (nkeys.KeyPair, string) { return k.pair(nkeys.PrefixByteAccount, "account") }
+func (k *Keys) role(name string) (nkeys.KeyPair, string) {
+	return k.pair(nkeys.PrefixByteAccount, "role "+name)
 }
 
 // pair returns the key pair for a purpose, and its public key.
-func (k *Keys) pair(prefix nkeys.PrefixByte, purpose string) (string, nkeys.KeyPair, error) {
-	raw, err := k.derive(purpose)
-	if err != nil {
-		return "", nil, err
-	}
-	pair, err := nkeys.FromRawSeed(prefix, raw)
-	if err != nil {
-		return "", nil, err
-	}
-	public, err := pair.PublicKey()
-	return public, pair, err
+func (k *Keys) pair(prefix nkeys.PrefixByte, purpose string) (nkeys.KeyPair, string) {
+	pair, _ := nkeys.FromRawSeed(prefix, k.derive(purpose)) // fails only for other sizes
+	public, _ := pair.PublicKey()
+	return pair, public
 }
 
-// routePassword is what the servers of a cluster show each other.
-func (k *Keys) routePassword() (string, error) {
-	raw, err := k.derive("cluster")
-	return hex.EncodeToString(raw), err
-}
-
-func (k *Keys) derive(purpose string) ([]byte, error) {
-	return hkdf.Key(sha256.New, k.Secret, nil, purpose, secretSize)
+func (k *Keys) derive(purpose string) []byte {
+	raw, _ := hkdf.Key(sha256.New, k.Secret, nil, purpose, secretSize) // fails only for long keys
+	return raw
 }

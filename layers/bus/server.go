@@ -3,20 +3,20 @@ package bus
 import (
 	"cmp"
 	"crypto/tls"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"log"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
@@ -44,14 +44,14 @@ type ServerOptions struct {
 type Cluster struct {
 	Name   string
 	Listen string   // host:port for the other servers
-	Routes []string // host:port of all servers; the certificates hold for these names
+	Routes []string // host:port of all servers; their certificates hold for these names
 }
 
 // Server is a NATS server in this process.
 type Server struct {
 	nats     *server.Server
 	opts     ServerOptions
-	accounts *server.MemAccResolver
+	accounts server.MemAccResolver
 
 	mu      sync.Mutex
 	revoked []string
@@ -60,13 +60,13 @@ type Server struct {
 
 const (
 	maxPayload = 8 << 20
-	startLimit = time.Minute
 	maxRevoked = 64 << 20 // bytes of the file
+	startLimit = time.Minute
 )
 
 // Start starts a server, and returns once it listens. A cluster can answer later.
 func Start(o ServerOptions) (*Server, error) {
-	s := &Server{opts: o, accounts: &server.MemAccResolver{}}
+	s := &Server{opts: o}
 	if err := s.start(); err != nil {
 		return nil, fmt.Errorf("start a NATS server at %s: %w", cmp.Or(o.Listen, "no address"), localfile.Unwritable(o.StoreDir, err))
 	}
@@ -74,12 +74,6 @@ func Start(o ServerOptions) (*Server, error) {
 }
 
 func (s *Server) start() error {
-	if s.opts.TLS == nil && (s.opts.Listen != "" || s.opts.Cluster != nil) {
-		return errors.New("it has no certificate, and never listens without TLS")
-	}
-	if err := s.readRevoked(); err != nil {
-		return err
-	}
 	o, err := s.options()
 	if err != nil {
 		return err
@@ -87,87 +81,74 @@ func (s *Server) start() error {
 	if s.nats, err = server.NewServer(o); err != nil {
 		return err
 	}
-	l := newLogger(s.opts.Log)
-	s.nats.SetLoggerV2(l, false, false, false)
+	l := &logger{to: cmp.Or(s.opts.Log, io.Discard)}
+	s.nats.SetLogger(l, false, false)
 	s.nats.Start()
-	for end := time.Now().Add(startLimit); !s.nats.ReadyForConnections(100 * time.Millisecond); {
-		if l.fatal.Load() != nil || time.Now().After(end) {
-			break
-		}
+	for end := time.Now().Add(startLimit); !s.nats.ReadyForConnections(100*time.Millisecond) && l.fatal() == nil && time.Now().Before(end); {
 	}
-	if err := l.err(); err != nil {
+	switch err = l.fatal(); {
+	case err == nil && !s.nats.ReadyForConnections(time.Second):
+		err = fmt.Errorf("it does not listen after %v", startLimit)
+	case err != nil && strings.Contains(err.Error(), "address already in use"):
+		err = fmt.Errorf("%w\nnext: ss -ltnp  # see which program listens there", err)
+	}
+	if err != nil {
 		s.Close()
-		return err
 	}
-	if !s.nats.Running() || !s.nats.ReadyForConnections(time.Second) {
-		s.Close()
-		return fmt.Errorf("it does not listen after %v", startLimit)
-	}
-	return nil
+	return err
 }
 
 func (s *Server) options() (*server.Options, error) {
-	operator, _, err := s.opts.Keys.operator()
-	if err != nil {
-		return nil, err
+	if s.opts.TLS == nil && (s.opts.Listen != "" || s.opts.Cluster != nil) {
+		return nil, errors.New("it has no certificate, and never listens without TLS")
 	}
-	system, err := s.storeSystem()
-	if err != nil {
-		return nil, err
-	}
-	if _, err := s.storeAccount(); err != nil {
-		return nil, err
-	}
-	most, err := storeLimit(s.opts.StoreDir)
-	if err != nil {
-		return nil, err
-	}
+	_, operator := s.opts.Keys.operator()
+	_, system := s.opts.Keys.system()
 	trusted := jwt.NewOperatorClaims(operator)
 	trusted.SystemAccount = system
+	most, err := storeLimit(s.opts.StoreDir)
+	if err := errors.Join(err, s.readRevoked(), s.store(jwt.NewAccountClaims(system)), s.store(s.claims())); err != nil {
+		return nil, err
+	}
 	o := &server.Options{
-		ServerName: s.opts.Name, NoSigs: true, DontListen: s.opts.Listen == "", MaxPayload: maxPayload,
+		ServerName: s.opts.Name, NoSigs: true, MaxPayload: maxPayload, DontListen: s.opts.Listen == "",
 		JetStream: true, StoreDir: s.opts.StoreDir, JetStreamMaxStore: most, SyncAlways: true, DisableJetStreamBanner: true,
-		TrustedOperators: []*jwt.OperatorClaims{trusted}, SystemAccount: system, AccountResolver: s.accounts,
+		TrustedOperators: []*jwt.OperatorClaims{trusted}, SystemAccount: system, AccountResolver: &s.accounts,
+		TLSConfig: s.opts.TLS, TLS: s.opts.TLS != nil, TLSTimeout: 5,
 	}
 	if !o.DontListen {
 		if o.Host, o.Port, err = splitListen(s.opts.Listen); err != nil {
 			return nil, err
 		}
-		o.TLSConfig, o.TLS, o.TLSTimeout = s.opts.TLS, true, 5
 	}
-	if s.opts.Cluster != nil {
-		err = s.setCluster(o)
-	}
-	return o, err
+	return o, s.joinCluster(o)
 }
 
-// setCluster makes the server one of several. They know each other by certificate and password.
-func (s *Server) setCluster(o *server.Options) error {
-	password, err := s.opts.Keys.routePassword()
-	if err != nil {
-		return err
-	}
+// joinCluster makes the server one of several. They know each other by certificate and password.
+func (s *Server) joinCluster(o *server.Options) (err error) {
 	c := s.opts.Cluster
-	o.Cluster = server.ClusterOpts{Name: c.Name, Username: "hub", Password: password, TLSConfig: s.opts.TLS, TLSTimeout: 5, NoAdvertise: true}
-	if o.Cluster.Host, o.Cluster.Port, err = splitListen(c.Listen); err != nil {
-		return err
+	if c == nil {
+		return nil
 	}
+	password := hex.EncodeToString(s.opts.Keys.derive("cluster"))
+	o.Cluster = server.ClusterOpts{Name: c.Name, Username: "hub", Password: password, TLSConfig: s.opts.TLS, TLSTimeout: 5, NoAdvertise: true}
 	for _, at := range c.Routes {
 		o.Routes = append(o.Routes, &url.URL{Scheme: "tls", Host: at, User: url.UserPassword("hub", password)})
 	}
-	return nil
+	o.Cluster.Host, o.Cluster.Port, err = splitListen(c.Listen)
+	return err
 }
 
-func splitListen(at string) (host string, port int, err error) {
+func splitListen(at string) (string, int, error) {
 	host, digits, err := net.SplitHostPort(at)
 	if err != nil {
 		return "", 0, err
 	}
-	n, err := strconv.ParseUint(digits, 10, 16)
-	if n == 0 {
+	port, err := strconv.ParseUint(digits, 10, 16)
+	if port == 0 {
 		return host, server.RANDOM_PORT, err
 	}
-	return host, int(n), err
+	return host, int(port), err
 }
 
 // storeLimit is 80 % of the space that is free, or taken by the streams themselves.
@@ -180,12 +161,10 @@ func storeLimit(dir string) (int64, error) {
 		return 0, err
 	}
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() {
-			return err
-		}
-		info, err := e.Info()
-		if err == nil {
-			space += info.Size()
+		if err == nil && e.Type().IsRegular() {
+			if info, err := e.Info(); err == nil {
+				space += info.Size()
+			}
 		}
 		return err
 	})
@@ -208,31 +187,16 @@ func (s *Server) Connect() (*nats.Conn, error) {
 	return nc, nil
 }
 
-// Address returns the host:port where the server listens, "" if other processes cannot connect.
-func (s *Server) Address() string {
-	if at := s.nats.Addr(); at != nil {
-		return at.String()
-	}
-	return ""
-}
-
-// ClusterAddress returns the host:port for the other servers, "" for a server alone.
-func (s *Server) ClusterAddress() string {
-	if at := s.nats.ClusterAddr(); at != nil {
-		return at.String()
-	}
-	return ""
-}
+// Address returns the host:port where the server listens. Call it only if it does.
+func (s *Server) Address() string { return s.nats.Addr().String() }
 
 // Close ends the server and its connections, and waits for it.
 func (s *Server) Close() {
 	s.mu.Lock()
-	conns := s.conns
-	s.conns = nil
-	s.mu.Unlock()
-	for _, nc := range conns {
+	for _, nc := range s.conns {
 		nc.Close()
 	}
+	s.mu.Unlock()
 	s.nats.Shutdown()
 	s.nats.WaitForShutdown()
 }
@@ -259,20 +223,18 @@ func (s *Server) revoke(keys []string) error {
 		}
 	}
 	s.revoked = slices.Compact(slices.Sorted(slices.Values(keys)))
-	kept := localfile.WriteJSON(s.revokedName(), s.revoked, 0o600)
-	claims, err := s.storeAccount()
-	if err != nil {
-		return err
-	}
-	account, err := s.nats.LookupAccount(claims.Subject)
-	if err != nil {
+	err := localfile.WriteJSON(s.revokedName(), s.revoked, 0o600)
+	claims := s.claims()
+	account, missing := s.nats.LookupAccount(claims.Subject)
+	if err := errors.Join(err, s.store(claims), missing); missing != nil {
 		return err
 	}
 	s.nats.UpdateAccountClaims(account, claims)
-	return kept
+	return err
 }
 
-func (s *Server) revokedName() string { return filepath.Join(s.opts.StoreDir, "revoked.json") }
+func (s *Server) claims() *jwt.AccountClaims { return s.opts.Keys.claims(s.opts.Roles, s.revoked) }
+func (s *Server) revokedName() string        { return filepath.Join(s.opts.StoreDir, "revoked.json") }
 
 func (s *Server) readRevoked() error {
 	data, err := localfile.Read(s.revokedName(), maxRevoked)
@@ -285,28 +247,9 @@ func (s *Server) readRevoked() error {
 	return err
 }
 
-// storeAccount signs the account's claims for this server.
-func (s *Server) storeAccount() (*jwt.AccountClaims, error) {
-	claims, err := s.opts.Keys.claims(s.opts.Roles, s.revoked)
-	if err != nil {
-		return nil, err
-	}
-	return claims, s.store(claims)
-}
-
-func (s *Server) storeSystem() (string, error) {
-	public, _, err := s.opts.Keys.system()
-	if err != nil {
-		return "", err
-	}
-	return public, s.store(jwt.NewAccountClaims(public))
-}
-
+// store signs an account's claims for this server.
 func (s *Server) store(claims *jwt.AccountClaims) error {
-	_, operator, err := s.opts.Keys.operator()
-	if err != nil {
-		return err
-	}
+	operator, _ := s.opts.Keys.operator()
 	token, err := claims.Encode(operator)
 	if err != nil {
 		return err
@@ -316,36 +259,30 @@ func (s *Server) store(claims *jwt.AccountClaims) error {
 
 // logger writes the server's lines, and keeps the first error that ends it.
 type logger struct {
-	to    *log.Logger
-	fatal atomic.Pointer[string]
+	mu  sync.Mutex
+	to  io.Writer
+	end error
 }
 
-func newLogger(to io.Writer) *logger {
-	if to == nil {
-		to = io.Discard
-	}
-	return &logger{to: log.New(to, "", log.LstdFlags|log.LUTC)}
+func (l *logger) fatal() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.end
 }
 
-func (l *logger) err() error {
-	if said := l.fatal.Load(); said != nil {
-		return errors.New(*said)
-	}
-	return nil
-}
-
-func (l *logger) Fatalf(format string, v ...any) {
+func (l *logger) print(kind, format string, v []any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	said := plaintext.OneLine(fmt.Sprintf(format, v...))
-	l.fatal.CompareAndSwap(nil, &said)
-	l.Errorf(format, v...)
+	if kind == "fatal: " {
+		l.end = cmp.Or(l.end, errors.New(said))
+	}
+	fmt.Fprintln(l.to, time.Now().UTC().Format(time.RFC3339), kind+said)
 }
 
+func (l *logger) Fatalf(format string, v ...any)  { l.print("fatal: ", format, v) }
 func (l *logger) Noticef(format string, v ...any) { l.print("", format, v) }
 func (l *logger) Warnf(format string, v ...any)   { l.print("warning: ", format, v) }
 func (l *logger) Errorf(format string, v ...any)  { l.print("error: ", format, v) }
 func (l *logger) Debugf(string, ...any)           {}
 func (l *logger) Tracef(string, ...any)           {}
-
-func (l *logger) print(kind, format string, v []any) {
-	l.to.Print(kind + plaintext.OneLine(fmt.Sprintf(format, v...)))
-}
