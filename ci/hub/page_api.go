@@ -79,6 +79,12 @@ func (h *Hub) SignedIn(ctx context.Context, cookie string) (job.Person, error) {
 	return p, err
 }
 
+// IsStill reports whether a person has the key and the role of an earlier moment.
+func (h *Hub) IsStill(p job.Person) bool {
+	now, _, known := h.person(p.Name)
+	return known && now.Key == p.Key && now.Role == p.Role
+}
+
 // session returns the person of a secret. Who was removed, or joined again, has none.
 func (h *Hub) session(ctx context.Context, key string) (job.Person, uint64, error) {
 	e, err := h.sessions.Get(ctx, key)
