@@ -230,7 +230,7 @@ type Client struct {
 
 // Dial connects to the hub. The connection comes back by itself.
 func (id Identity) Dial(ctx context.Context) (*Client, error) {
-	conn, err := bus.Connect(ctx, bus.Access{Name: id.Name, Addresses: id.Addresses, JWT: id.JWT, Seed: id.Seed, Roots: []byte(id.Authority)})
+	conn, err := bus.Connect(ctx, bus.Access{Name: id.Name, Addresses: id.Addresses, JWT: id.JWT, Seed: id.Seed, Roots: id.Authority})
 	if err != nil {
 		return nil, err
 	}
