@@ -2,6 +2,7 @@ package job
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"slipway/layers/bus"
@@ -64,6 +65,12 @@ var roles = map[string]Role{
 
 // RoleOf returns the role that may ask for a verb.
 func RoleOf(verb string) Role { return cmp.Or(roles[verb], AStation) }
+
+// May reports whether a role may ask for a verb.
+func (r Role) May(verb string) bool {
+	want := RoleOf(verb)
+	return r == want || want != AStation && r != AStation && slices.Index(Roles, r) >= slices.Index(Roles, want)
+}
 
 // Subject returns the subject of a person's or station's request.
 func Subject(who, verb string) string {
