@@ -133,10 +133,11 @@ type Log struct {
 	More bool   `json:"more,omitempty"` // the job has not ended, or there are later pieces
 }
 
-// LogWish asks for the first piece of a job's log from N on, and waits for it.
+// LogWish asks for the first piece of a job's log from N on, and waits for it unless Now is set.
 type LogWish struct {
-	ID string `json:"id"`
-	N  uint64 `json:"n"`
+	ID  string `json:"id"`
+	N   uint64 `json:"n"`
+	Now bool   `json:"now,omitempty"`
 }
 
 // Report is a board's report.json.
