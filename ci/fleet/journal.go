@@ -98,7 +98,7 @@ func newJournal(dir string, entries []entry, onSynced func() error) (*journal, e
 	if err := pending.CloseAtomicallyReplace(); err != nil {
 		return nil, err
 	}
-	if err := syncDir(dir); err != nil {
+	if err := localfile.SyncFolder(dir); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, journalName), os.O_WRONLY|os.O_APPEND, 0)
@@ -106,15 +106,6 @@ func newJournal(dir string, entries []entry, onSynced func() error) (*journal, e
 		return nil, err
 	}
 	return &journal{file: f, sync: f.Sync}, nil
-}
-
-// syncDir waits until the entries of a folder are on the disk.
-func syncDir(name string) error {
-	d, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // writeFile replaces a file atomically, and first creates its folder if that is missing.

@@ -40,6 +40,8 @@ type Hub struct {
 	// connections of these keys, and admits them no more.
 	Admit  func(role job.Role, name, publicKey string) (jwt string, err error)
 	Revoke func(publicKeys []string) error
+	// Addresses are those of NATS, for who joins.
+	Addresses []string
 }
 
 // Open makes the buckets and streams, unless they are there, and reads all keys. replicas is 1, or 3

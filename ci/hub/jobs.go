@@ -289,30 +289,28 @@ const maxLogBytes = 32 << 10
 // readLog returns the first piece of a job's log from a number on, and waits for it while the job
 // runs.
 func (h *Hub) readLog(ctx context.Context, _ string, in job.LogWish) (job.Log, error) {
+	j, _, err := h.findJob(in.ID)
+	if err != nil {
+		return job.Log{}, err
+	}
+	subject := "log." + bus.Key(j.Station, j.ID)
 	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		l, err := h.LogPiece(ctx, in.ID, in.N)
-		if err != nil || l.Text != "" || !l.More || run.Sleep(wait, 200*time.Millisecond) != nil {
-			return l, err
+		j, _, err = h.findJob(in.ID)
+		if err != nil {
+			return job.Log{}, err
+		}
+		m, err := h.logs.GetMsg(ctx, max(in.N, 1), jetstream.WithGetMsgSubject(subject))
+		switch {
+		case err == nil:
+			return job.Log{ID: j.ID, N: m.Sequence + 1, Text: string(m.Data), More: true}, nil
+		case !errors.Is(err, jetstream.ErrMsgNotFound):
+			return job.Log{}, err
+		case in.Now || j.State == job.Ended || run.Sleep(wait, 200*time.Millisecond) != nil:
+			return job.Log{ID: j.ID, N: in.N, More: j.State != job.Ended}, nil
 		}
 	}
-}
-
-// LogPiece returns the first piece of a job's log from a number on, or none if there is none yet.
-func (h *Hub) LogPiece(ctx context.Context, id string, n uint64) (job.Log, error) {
-	j, _, err := h.findJob(id)
-	if err != nil {
-		return job.Log{}, err
-	}
-	m, err := h.logs.GetMsg(ctx, max(n, 1), jetstream.WithGetMsgSubject("log."+bus.Key(j.Station, j.ID)))
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return job.Log{ID: id, N: n, More: j.State != job.Ended}, nil
-	}
-	if err != nil {
-		return job.Log{}, err
-	}
-	return job.Log{ID: id, N: m.Sequence + 1, Text: string(m.Data), More: true}, nil
 }
 
 // keepReport keeps a board's report.

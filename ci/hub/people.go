@@ -72,7 +72,7 @@ func (h *Hub) Join(ctx context.Context, in job.Join) (job.Joined, error) {
 		return job.Joined{}, err
 	}
 	err = h.setKey(ctx, invited, in.Key)
-	return job.Joined{Name: invited.Name, Role: invited.Role, JWT: token}, err
+	return job.Joined{Name: invited.Name, Role: invited.Role, JWT: token, Addresses: h.Addresses}, err
 }
 
 // setKey makes a key the one of a person or station, "" for nobody's. An earlier one is revoked.

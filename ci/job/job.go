@@ -3,7 +3,6 @@
 package job
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/base32"
 	"encoding/binary"
@@ -106,6 +105,16 @@ type Result struct {
 	Line     string       `json:"line,omitempty"` // to type on the station
 }
 
+// Status returns the exit status of the step that failed, or 0.
+func (r Result) Status() int {
+	for _, s := range r.Steps {
+		if s.Status != 0 {
+			return s.Status
+		}
+	}
+	return 0
+}
+
 // StepResult is how a step ended.
 type StepResult struct {
 	Do        Do     `json:"do"`
@@ -166,7 +175,7 @@ var (
 	ids     = plaintext.Regexp(`^[0-9A-V]{16}$`)
 	digests = plaintext.Regexp(`^sha256:[0-9a-f]{64}$`)
 	// An artifact is named by digest, so that it is the same for all who read the job.
-	artifacts = plaintext.Regexp(`^[^\s@]{1,500}@sha256:[0-9a-f]{64}$`)
+	artifacts = plaintext.Regexp(`^[A-Za-z0-9./][^\s@]{0,499}@sha256:[0-9a-f]{64}$`)
 	tokens    = plaintext.Regexp(`^[!-~]{0,200}$`)
 )
 
@@ -220,19 +229,25 @@ type form interface{ Job | Board | Station }
 
 // Parse reads a form, and refuses one that is too long or of a newer Slipway. It ignores unknown
 // fields, which a newer Slipway may add.
-func Parse[F form](data []byte) (f F, err error) {
-	if len(data) > maxFormBytes {
-		return f, fmt.Errorf("%T is longer than %d bytes", f, maxFormBytes)
+func Parse[F form](data []byte) (F, error) { return parse[F](data, maxFormBytes) }
+
+// parse is Parse for a value of at most most bytes.
+func parse[F any](data []byte, most int) (f F, err error) {
+	if len(data) > most {
+		return f, fmt.Errorf("%T is longer than %d bytes", f, most)
 	}
 	var v struct{ V int }
 	if err := json.Unmarshal(data, &v); err != nil {
-		return f, fmt.Errorf("%T: %w", f, err)
+		return f, fmt.Errorf("%T: %w", f, plaintext.JSONError(err))
 	}
 	if v.V > Version {
 		return f, fmt.Errorf("%T has version %d: it was made by a newer Slipway, and this one knows %d", f, v.V, Version)
 	}
-	if err := json.NewDecoder(bytes.NewReader(data)).Decode(&f); err != nil {
-		return f, fmt.Errorf("%T: %w", f, err)
+	if v.V < 1 {
+		return f, fmt.Errorf("%T has the version %d, and the first is 1", f, v.V)
+	}
+	if err := json.Unmarshal(data, &f); err != nil {
+		return f, fmt.Errorf("%T: %w", f, plaintext.JSONError(err))
 	}
 	return f, nil
 }
