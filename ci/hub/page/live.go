@@ -149,7 +149,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request, who job.Perso
 	var logs <-chan job.Log
 	if name == "jobs/*" {
 		n, _ := strconv.ParseUint(cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("log")), 10, 64) // 0 is the begin
-		logs = p.followLog(ctx, args[0], n)
+		logs = p.followLog(ctx, who, args[0], n)
 	}
 	err = s.sendParts(parts)
 	beat := time.NewTicker(heart)
@@ -233,11 +233,11 @@ func (s *stream) sendParts(parts []part) error {
 }
 
 // followLog sends the pieces of a job's log from a number on, until ctx ends.
-func (p *Page) followLog(ctx context.Context, id string, n uint64) <-chan job.Log {
+func (p *Page) followLog(ctx context.Context, who job.Person, id string, n uint64) <-chan job.Log {
 	pieces := make(chan job.Log)
 	go func() {
 		for ctx.Err() == nil {
-			l, err := p.h.LogPiece(ctx, id, n)
+			l, err := ask[job.Log](ctx, p, who, job.VerbJobLog, job.LogWish{ID: id, N: n, Now: true})
 			if err != nil || l.Text == "" {
 				_ = run.Sleep(ctx, pause)
 				continue
@@ -260,10 +260,10 @@ type shownLog struct {
 }
 
 // loadLog reads the log of the page's job from the query's "log" on.
-func loadLog(ctx context.Context, p *Page, _ job.Person, v *view) error {
+func loadLog(ctx context.Context, p *Page, who job.Person, v *view) error {
 	v.Log.Next, _ = strconv.ParseUint(v.Query.Get("log"), 10, 64) // 0 is the begin
 	for range maxLog {
-		l, err := p.h.LogPiece(ctx, v.Args[0], v.Log.Next)
+		l, err := ask[job.Log](ctx, p, who, job.VerbJobLog, job.LogWish{ID: v.Args[0], N: v.Log.Next, Now: true})
 		if err != nil || l.Text == "" {
 			return nil // the page is right without it
 		}
