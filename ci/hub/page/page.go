@@ -68,6 +68,7 @@ func (p *Page) routes() http.Handler {
 		fmt.Fprintf(w, "%s\n%s", htmlstyle.CSS, own)
 	})
 	mux.HandleFunc("GET /page.js", func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, files, "page.js") })
+	mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	mux.HandleFunc("GET /in", func(w http.ResponseWriter, _ *http.Request) { render(w, http.StatusOK, "in", nil) })
 	mux.HandleFunc("POST /in", p.signIn)
 	mux.Handle("POST /out", p.known(p.signOut))
@@ -355,7 +356,7 @@ func (c *content) parts(v *view) (all []part, err error) {
 	draw := func(p part, name string, data any) {
 		var b bytes.Buffer
 		err = errors.Join(err, templates.ExecuteTemplate(&b, name, data))
-		p.HTML = b.String()
+		p.HTML = plaintext.WithoutControls(b.String()) // what boards and stations say has any characters
 		all = append(all, p)
 	}
 	draw(part{ID: "band"}, "band", c)

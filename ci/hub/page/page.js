@@ -56,5 +56,4 @@ const secret = document.querySelector('input[name=secret]')
 if (secret && location.hash) {
   secret.value = location.hash.slice(1)
   history.replaceState(null, '', location.pathname)
-  document.querySelector('button').focus()
 }
