@@ -223,7 +223,8 @@ func (v *view) boardPage() *content {
 	}
 	facts := facts("Kind", b.Board.Board, "Station", b.Station, "Runs", b.Runs, "Device", b.Device, "Serial", b.Serial, "Labels", strings.Join(b.Labels, " "), "On its device", b.Shows, "Note", b.Note)
 	c := &content{Class: b.class, Title: b.Name, Verdict: b.state, Line: b.Board.Board + " at " + b.Station}
-	c.sections = []section{{ID: "board", Title: "The board", Facts: facts}}
+	at := slices.DeleteFunc(v.stationRows(), func(r row) bool { return r.Name != b.Station })
+	c.sections = []section{{ID: "board", Title: "The board", Facts: facts, Rows: at}}
 	if v.May(job.VerbJobAdd) {
 		c.sections = append(c.sections, section{ID: "begin", Title: "Begin a job", Form: "begin", Still: true})
 	}
@@ -316,6 +317,9 @@ func (v *view) jobPage() *content {
 	} else if v.May(job.VerbJobStop) {
 		about.Form = "stop"
 	}
+	if b := v.byBoard[bus.Key(j.Station, j.Name)]; b != nil {
+		about.Rows = []row{b.row()}
+	}
 	c.sections = []section{{ID: "steps", Title: "Steps", Rows: v.stepRows(j)}, about, {ID: "log-box", Title: "Log", Form: "log", Still: true}}
 	return c
 }
@@ -365,7 +369,7 @@ func (v *view) auditPage() *content {
 	s := section{ID: "audit", Title: "Audit", Aside: "the newest first"}
 	for _, a := range slices.Backward(v.audit) {
 		class := plaintext.Either(a.Refused == "", "passed", "failed")
-		s.Rows = append(s.Rows, row{Class: class, Name: a.Who + ": " + a.Verb, Saw: plaintext.ShortLine(cmp.Or(a.Refused, a.What)), Took: clock(a.At)})
+		s.Rows = append(s.Rows, row{Class: class, Name: a.Who + ": " + a.Verb, Saw: plaintext.ShortLine(cmp.Or(a.Refused, strings.Trim(a.What, "{}"))), Took: clock(a.At)})
 	}
 	return &content{Title: "Log", Line: "who wanted what, and what was refused", sections: []section{s}}
 }
