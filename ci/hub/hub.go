@@ -32,9 +32,9 @@ type Hub struct {
 	nc *nats.Conn
 	js jetstream.JetStream
 
-	jobs, boards, stations, alive, people, invites *bus.Bucket
-	logs                                           jetstream.Stream
-	index                                          *index
+	jobs, boards, stations, alive, people, invites, rollouts *bus.Bucket
+	logs                                                     jetstream.Stream
+	index                                                    *index
 
 	// Admit makes the JWT of a person or station whose invitation was right. Revoke ends the
 	// connections of these keys, and admits them no more.
@@ -58,7 +58,7 @@ func Open(ctx context.Context, nc *nats.Conn, replicas int) (*Hub, error) {
 		at   **bus.Bucket
 	}{
 		{"jobs", 0, &h.jobs}, {"boards", 0, &h.boards}, {"stations", 0, &h.stations},
-		{"alive", leaseTTL, &h.alive}, {"people", 0, &h.people}, {"invites", inviteTTL, &h.invites},
+		{"alive", leaseTTL, &h.alive}, {"people", 0, &h.people}, {"invites", inviteTTL, &h.invites}, {"rollouts", 0, &h.rollouts},
 	} {
 		if *b.at, err = bus.NewBucket(ctx, js, b.name, replicas, b.ttl); err != nil {
 			return nil, err
@@ -78,7 +78,7 @@ func Open(ctx context.Context, nc *nats.Conn, replicas int) (*Hub, error) {
 			h.logs = stream
 		}
 	}
-	h.index, err = newIndex(ctx, h.jobs, h.boards, h.stations, h.alive, h.people)
+	h.index, err = newIndex(ctx, h.jobs, h.boards, h.stations, h.alive, h.people, h.rollouts)
 	return h, err
 }
 
@@ -93,5 +93,6 @@ func (h *Hub) Serve(ctx context.Context) error {
 	group.Go(func() error { return h.index.follow(ctx) })
 	group.Go(func() error { return h.expireJobs(ctx) })
 	group.Go(func() error { return h.revokeKeys(ctx) })
+	group.Go(func() error { return h.driveRollouts(ctx) })
 	return group.Wait()
 }
