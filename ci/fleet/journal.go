@@ -280,7 +280,7 @@ func (h *history) applyEntry(e entry, first bool) error {
 // applyResult replaces a host's result, which has the index i if known, and its note by those of e,
 // or adds the host. It refuses a result of another host or of an unknown kind.
 func (h *history) applyResult(e entry, i int, known bool) error {
-	if e.Result.Host != e.Host || !e.Result.Kind.isKnown() {
+	if e.Result.Host != e.Host || !e.Result.Kind.Known() {
 		return fmt.Errorf("the result of %s is of %q and of kind %q", oneLine(e.Host), oneLine(e.Result.Host), oneLine(e.Result.Kind))
 	}
 	if !known {

@@ -42,9 +42,9 @@ func (o Outcome) nextOf(k Kind) string {
 	}
 	if k == NewKey || k == HostKey {
 		board := plaintext.Either(o.Board != "", plaintext.Quote(o.Board)+" ", "")
-		return kinds[k.rank()].next + fmt.Sprintf(": %s fleet pin %s%s", host.ProgramName(), board, plaintext.Quote(o.Inventory))
+		return k.Next() + fmt.Sprintf(": %s fleet pin %s%s", host.ProgramName(), board, plaintext.Quote(o.Inventory))
 	}
-	return kinds[k.rank()].next
+	return k.Next()
 }
 
 // nextIn returns nextOf(k). If that names a board's report, it adds a command for the first in dir.
@@ -139,7 +139,7 @@ func (o Outcome) asError(ctx context.Context, next string) error {
 	if n.doneCount() == len(o.Results) {
 		return nil
 	}
-	if own := o.nextOf(NotBegun); own != kinds[NotBegun.rank()].next {
+	if own := o.nextOf(NotBegun); own != NotBegun.Next() {
 		next = own
 	}
 	err := fmt.Errorf("fleet %s: %d of %s did not pass: %s\nnext: %s", o.title(), len(o.Results)-n.doneCount(), report.Boards(len(o.Results)), n, next)
@@ -159,7 +159,7 @@ func (o Outcome) WriteSummary(w io.Writer, dir string) error {
 	o.writeAnswers(w)
 	n := o.countKinds()
 	for _, k := range kinds {
-		if n[k.kind] == 0 || k.kind.isDone() || k.kind == NotBegun {
+		if n[k.kind] == 0 || k.kind.Done() || k.kind == NotBegun {
 			continue
 		}
 		fmt.Fprintf(w, "FAILED  %s: %d\n", k.kind, n[k.kind])

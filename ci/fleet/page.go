@@ -57,7 +57,7 @@ func (o Outcome) newPage(reports []report.Report) report.BoardsPage {
 // status returns what the page and the JUnit file show for a kind: skipped only for NotBegun.
 func (k Kind) status() report.Status {
 	switch {
-	case k.isDone():
+	case k.Done():
 		return report.Passed
 	case k == NotBegun:
 		return report.Skipped
@@ -71,7 +71,7 @@ func (o Outcome) classCounts() []report.Count {
 	for kind, n := range o.countKinds() {
 		i := 1
 		switch {
-		case kind.isDone():
+		case kind.Done():
 			i = 0
 		case kind == NotBegun:
 			i = 3
@@ -120,7 +120,7 @@ func (o Outcome) markdown(dir string) string {
 // all other cases it returns one failure named after r.Kind, for NotBegun with o.Stopped as text.
 func (o Outcome) failuresOf(r Result, boardReport report.Report) []report.Failure {
 	switch {
-	case r.Kind.isDone():
+	case r.Kind.Done():
 		return nil
 	case r.Kind == Checks && len(boardReport.Failures()) > 0:
 		all := boardReport.Failures()
@@ -150,7 +150,7 @@ func (r Result) describeBoard() string {
 	if r.Version != "" {
 		words = append(words, "version "+oneLine(r.Version))
 	}
-	if r.Kind.isDone() && r.Saw != "" {
+	if r.Kind.Done() && r.Saw != "" {
 		words = append(words, r.Saw)
 	}
 	return strings.Join(words, ", ")

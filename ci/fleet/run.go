@@ -169,7 +169,7 @@ func (p *plan) runFleet(ctx context.Context, w io.Writer) (Outcome, error) {
 	}
 	err = r.finishRecord()
 	next := "repeat the line with --failed  # after correcting what is said above"
-	if !slices.ContainsFunc(p.jobs, func(j *job) bool { return !r.outcome.Results[r.at[j.host.Name]].Kind.isDone() }) {
+	if !slices.ContainsFunc(p.jobs, func(j *job) bool { return !r.outcome.Results[r.at[j.host.Name]].Kind.Done() }) {
 		next = plaintext.Either(p.request.Limit == "", "repeat the line without --failed  # the inventory no longer has the boards that did not pass", "repeat the line without --limit  # it leaves out the boards that did not pass")
 	}
 	summary := func() string { return r.outcome.markdown(p.outputDir()) }
@@ -316,7 +316,7 @@ func (p *plan) chooseJobs() error {
 		r := last.outcome.Results[i]
 		same := r.Address == j.access.Host && r.Port == j.access.Port // if not, another board has the name now
 		j.begunBefore = same && r.Tries > 0
-		return same && r.Kind.isDone()
+		return same && r.Kind.Done()
 	})
 	if n := len(p.leftOut); n > 0 && n == chosen {
 		return fmt.Errorf("--failed leaves no board: the last run had none of the chosen hosts (%d, such as %s; %s)\nnext: repeat the line without --failed", n, oneLine(p.leftOut[0]), p.outputDir())
@@ -555,13 +555,13 @@ func (r *fleetRun) jobsToRetry(jobs []*job) []*job {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(jobs), func(j *job) bool {
-		return !kinds[r.outcome.Results[r.at[j.host.Name]].Kind.rank()].retry
+		return !r.outcome.Results[r.at[j.host.Name]].Kind.Retry()
 	})
 }
 
 // willRetry reports whether a board gets another attempt after this kind, unless the run stops.
 func (p *plan) willRetry(j *job, kind Kind) bool {
-	return kinds[kind.rank()].retry && j.tries <= p.request.Retries
+	return kind.Retry() && j.tries <= p.request.Retries
 }
 
 // forEachJob calls do for each job, parallel at a time, until ctx ends, and waits for all calls.
@@ -649,7 +649,7 @@ func (r *fleetRun) endAttempt(j *job, result Result, note *Note) {
 		r.finished++
 		r.total.Add(1)
 	}
-	if result.Kind.hasFailed() {
+	if result.Kind.Failed() {
 		r.failing++
 	}
 	r.outcome.Results[r.at[j.host.Name]] = result

@@ -1,5 +1,12 @@
 package job
 
+import (
+	"cmp"
+	"time"
+
+	"slipway/layers/bus"
+)
+
 // The requests of stations and people to a hub. Each is a subject api.<role>.<who>.<verb>, which NATS
 // lets only that role and person publish. Answers have a field "error" if they failed.
 
@@ -13,6 +20,9 @@ const (
 	Admin    Role = "admin"
 	AStation Role = "station"
 )
+
+// Roles lists all roles.
+var Roles = []Role{Viewer, Operator, Admin, AStation}
 
 // The verbs of stations.
 const (
@@ -28,22 +38,37 @@ const (
 	VerbReport  = "report"  // Report -> nothing
 )
 
-// The verbs of people: first of a viewer, then of an operator, then of an admin.
+// The verbs of people.
 const (
-	VerbBoardList   = "board.list"   // nothing -> BoardList
-	VerbStationList = "station.list" // nothing -> StationList
-	VerbJobList     = "job.list"     // nothing -> Changes
-	VerbJobWait     = "job.wait"     // Wait with an ID -> Changes: when the job differs from the revision
-	VerbJobLog      = "job.log"      // LogWish -> Log
-	VerbJobAdd      = "job.add"      // Job -> Change
-	VerbJobStop     = "job.stop"     // StopWish -> Change
-	VerbAbandon     = "job.abandon"  // StopWish with the station's name -> Change
-	VerbDrain       = "station.drain"
-	VerbInvite      = "invite" // Invite -> Invitation
-	VerbRemove      = "remove" // Invite with a name
-	VerbPeople      = "people" // nothing -> People
-	VerbAudit       = "audit"  // nothing -> Audit
+	VerbBoardList   = "board.list"    // nothing -> BoardList
+	VerbStationList = "station.list"  // nothing -> StationList
+	VerbJobList     = "job.list"      // nothing -> Changes
+	VerbJobWait     = "job.wait"      // Wait with an ID -> Change: once the job differs from the revision
+	VerbJobLog      = "job.log"       // LogWish -> Log
+	VerbJobAdd      = "job.add"       // Job -> Change
+	VerbJobStop     = "job.stop"      // StopWish -> Change
+	VerbAbandon     = "job.abandon"   // StopWish with the station's name -> Change
+	VerbDrain       = "station.drain" // Drain -> nothing
+	VerbInvite      = "invite"        // Person -> Invitation
+	VerbRemove      = "remove"        // Person -> nothing
+	VerbPeople      = "people"        // nothing -> People
+	VerbAudit       = "audit"         // nothing -> Audit
 )
+
+// roles are the roles that may ask for the verbs, but for those of stations.
+var roles = map[string]Role{
+	VerbBoardList: Viewer, VerbStationList: Viewer, VerbJobList: Viewer, VerbJobWait: Viewer, VerbJobLog: Viewer,
+	VerbJobAdd: Operator, VerbJobStop: Operator,
+	VerbAbandon: Admin, VerbDrain: Admin, VerbInvite: Admin, VerbRemove: Admin, VerbPeople: Admin, VerbAudit: Admin,
+}
+
+// RoleOf returns the role that may ask for a verb.
+func RoleOf(verb string) Role { return cmp.Or(roles[verb], AStation) }
+
+// Subject returns the subject of a person's or station's request.
+func Subject(who, verb string) string {
+	return "api." + string(RoleOf(verb)) + "." + bus.Token(who) + "." + verb
+}
 
 // Hello is a station's first request. It is refused while another run has the lease.
 type Hello struct {
@@ -67,7 +92,8 @@ type Lease struct {
 
 // Boards are all boards of a station.
 type Boards struct {
-	Boards []Board `json:"boards"`
+	Instance string  `json:"instance"`
+	Boards   []Board `json:"boards"`
 }
 
 // Wait asks for jobs. The hub answers at once if something is newer than Since, else when something
@@ -82,6 +108,7 @@ type Wait struct {
 type Change struct {
 	Job      Job    `json:"job"`
 	Revision uint64 `json:"revision"`
+	Instance string `json:"instance,omitempty"` // of the station that asks
 }
 
 // Changes are jobs, and the revision up to which they are known.
@@ -90,7 +117,8 @@ type Changes struct {
 	Until uint64   `json:"until"`
 }
 
-// Log is a piece of a job's log, counted from 1.
+// Log is a piece of a job's log. A station counts its pieces from 1, so that the hub keeps each once.
+// For people, N is where the next piece begins.
 type Log struct {
 	ID   string `json:"id"`
 	N    uint64 `json:"n"`
@@ -98,7 +126,7 @@ type Log struct {
 	More bool   `json:"more,omitempty"` // the job has not ended, or there are later pieces
 }
 
-// LogWish asks for the piece N of a job's log, and waits for it.
+// LogWish asks for the first piece of a job's log from N on, and waits for it.
 type LogWish struct {
 	ID string `json:"id"`
 	N  uint64 `json:"n"`
@@ -128,4 +156,58 @@ type HubBoard struct {
 	Board
 	Station string `json:"station"`
 	Heard   bool   `json:"heard"` // its station has a lease
+}
+
+// StationList is all stations.
+type StationList struct {
+	Stations []HubStation `json:"stations"`
+}
+
+// HubStation is a station as the hub knows it.
+type HubStation struct {
+	Station
+	Heard bool      `json:"heard"`       // it has a lease
+	At    time.Time `json:"at,omitzero"` // when it was last heard, by the engine's clock
+}
+
+// Drain asks a station to take no more jobs.
+type Drain struct {
+	Station string `json:"station"`
+	Back    bool   `json:"back,omitempty"` // take jobs again
+}
+
+// Person is a person or a station that may ask the hub.
+type Person struct {
+	V       int       `json:"v"`
+	Name    string    `json:"name"`
+	Role    Role      `json:"role,omitempty"`
+	Key     string    `json:"key,omitempty"` // public; none before the first join, and after a removal
+	By      string    `json:"by,omitempty"`  // who invited or removed
+	ValidMS int64     `json:"validMs,omitempty"`
+	Revoked []string  `json:"revoked,omitempty"` // keys of earlier joins
+	Since   time.Time `json:"since,omitzero"`
+}
+
+// Invitation is what a person or station needs to join, once.
+type Invitation struct {
+	Secret string `json:"secret"`
+}
+
+// People are all who may ask the hub.
+type People struct {
+	People []Person `json:"people"`
+}
+
+// Join is the request of somebody who was invited.
+type Join struct {
+	Secret string `json:"secret"`
+	Key    string `json:"key"` // public
+}
+
+// Joined is the answer to Join.
+type Joined struct {
+	Name      string   `json:"name"`
+	Role      Role     `json:"role"`
+	JWT       string   `json:"jwt"`
+	Addresses []string `json:"addresses"` // of NATS
 }

@@ -105,6 +105,16 @@ type Result struct {
 	Line     string       `json:"line,omitempty"` // to type on the station
 }
 
+// Status returns the exit status of the step that failed, or 0.
+func (r Result) Status() int {
+	for _, s := range r.Steps {
+		if s.Status != 0 {
+			return s.Status
+		}
+	}
+	return 0
+}
+
 // StepResult is how a step ended.
 type StepResult struct {
 	Do        Do     `json:"do"`

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 )
 
@@ -30,4 +31,13 @@ func Key(names ...string) string {
 		tokens[i] = Token(name)
 	}
 	return strings.Join(tokens, ".")
+}
+
+// Name is the inverse of Token. It returns what is no token as it is.
+func Name(token string) string {
+	name, err := url.PathUnescape(strings.ReplaceAll(token, "=", "%"))
+	if err != nil {
+		return token
+	}
+	return name
 }

@@ -3,6 +3,7 @@ package bus
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -26,15 +27,19 @@ type Bucket struct {
 // Retries counts the writes that this process repeated because the engine did not know yet.
 var Retries atomic.Int64
 
-// NewBucket makes a bucket, unless it is there. ttl is how long a key lives after its last write; 0
-// is for ever.
+// NewBucket makes a bucket, unless it is there. It waits for a leader of the cluster. ttl is how long
+// a key lives after its last write; 0 is for ever.
 func NewBucket(ctx context.Context, js jetstream.JetStream, name string, replicas int, ttl time.Duration) (*Bucket, error) {
 	c := jetstream.KeyValueConfig{Bucket: name, Replicas: replicas, TTL: ttl, LimitMarkerTTL: time.Minute}
-	kv, err := js.CreateOrUpdateKeyValue(ctx, c)
-	if err != nil {
-		return nil, fmt.Errorf("make the bucket %s: %w", name, err)
+	for {
+		kv, err := js.CreateOrUpdateKeyValue(ctx, c)
+		if err == nil {
+			return &Bucket{kv, js}, nil
+		}
+		if !isUnsure(err) || run.Sleep(ctx, 100*time.Millisecond) != nil {
+			return nil, fmt.Errorf("make the bucket %s: %w", name, err)
+		}
 	}
-	return &Bucket{kv, js}, nil
 }
 
 // Update writes a key that is at this revision, 0 for a key that is not there, and returns its new
@@ -44,28 +49,30 @@ func NewBucket(ctx context.Context, js jetstream.JetStream, name string, replica
 // A cluster's leader refuses a write for a moment while it has another one in flight (error 10164),
 // and an acknowledgement can be lost. Only the key itself says what happened then.
 func (b *Bucket) Update(ctx context.Context, key string, value []byte, revision uint64, ttl time.Duration) (uint64, error) {
-	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithRetryAttempts(0)}
-	if ttl > 0 {
-		opts = append(opts, jetstream.WithMsgTTL(ttl))
-	}
+	expected, unsure := revision, false // unsure is whether an earlier attempt may have succeeded
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		msg := &nats.Msg{Subject: "$KV." + b.Bucket() + "." + key, Data: value}
-		ack, err := b.js.PublishMsg(ctx, msg, opts...)
-		if err == nil {
+		ack, err := b.put(ctx, key, value, expected, ttl)
+		switch {
+		case err == nil:
 			return ack.Sequence, nil
+		case ctx.Err() != nil, !isUnsure(err) && !isRefused(err):
+			return 0, fmt.Errorf("write the key %s: %w", key, err)
+		case isRefused(err) && !unsure && revision > 0:
+			return 0, fmt.Errorf("write the key %s: %w", key, ErrConflict)
+		case isUnsure(err):
+			Retries.Add(1)
+			unsure = true
 		}
-		if !isUnsure(err) || ctx.Err() != nil {
-			return 0, fmt.Errorf("write the key %s: %w", key, explain(err))
-		}
-		Retries.Add(1)
 		now, err := b.read(ctx, key)
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return 0, fmt.Errorf("read the key %s: %w", key, err)
-		case err != nil || now.revision == revision: // the engine has no leader, or the write was lost
-		case bytes.Equal(now.value, value) && now.revision > revision:
+		case err != nil || !now.gone && now.revision <= revision: // the engine has no leader, or the write was lost
+		case now.gone && revision == 0:
+			expected = now.revision
+		case unsure && !now.gone && bytes.Equal(now.value, value):
 			return now.revision, nil
-		case now.revision > revision:
+		default:
 			return 0, fmt.Errorf("write the key %s: %w", key, ErrConflict)
 		}
 		if err := run.Sleep(ctx, wait); err != nil {
@@ -74,24 +81,57 @@ func (b *Bucket) Update(ctx context.Context, key string, value []byte, revision 
 	}
 }
 
-// state is what a key holds at a revision; 0 is a key that is not there.
+// put tries once to write a key whose last write has this revision.
+func (b *Bucket) put(ctx context.Context, key string, value []byte, expected uint64, ttl time.Duration) (*jetstream.PubAck, error) {
+	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(expected), jetstream.WithRetryAttempts(0)}
+	if ttl > 0 {
+		opts = append(opts, jetstream.WithMsgTTL(ttl))
+	}
+	return b.js.PublishMsg(ctx, &nats.Msg{Subject: "$KV." + b.Bucket() + "." + key, Data: value}, opts...)
+}
+
+// state is what a key holds at a revision. It is gone if it was deleted or has expired, at that
+// revision if a marker says so, else at 0.
 type state struct {
 	value    []byte
 	revision uint64
+	gone     bool
 }
 
-// read reads a key at the stream's leader, or at a follower, which may be behind.
+// read reads a key at the stream's leader. Bucket.Get may ask a follower, which may be behind.
 func (b *Bucket) read(ctx context.Context, key string) (state, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	e, err := b.Get(ctx, key)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return state{}, nil
-	}
+	wish, _ := json.Marshal(map[string]string{"last_by_subj": "$KV." + b.Bucket() + "." + key}) // never fails
+	msg, err := b.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.KV_"+b.Bucket(), wish)
 	if err != nil {
 		return state{}, err
 	}
-	return state{e.Value(), e.Revision()}, nil
+	var answer struct {
+		Message struct {
+			Seq        uint64
+			Hdrs, Data []byte
+		}
+		Error *jetstream.APIError
+	}
+	if err := json.Unmarshal(msg.Data, &answer); err != nil {
+		return state{}, err
+	}
+	if e := answer.Error; e != nil && e.ErrorCode != jetstream.JSErrCodeMessageNotFound {
+		return state{}, e
+	}
+	m := answer.Message
+	gone := answer.Error != nil || bytes.Contains(m.Hdrs, []byte("KV-Operation:")) || bytes.Contains(m.Hdrs, []byte("Nats-Marker-Reason:"))
+	return state{m.Data, m.Seq, gone}, nil
+}
+
+// Delete removes a key that is at this revision.
+func (b *Bucket) Delete(ctx context.Context, key string, revision uint64) error {
+	err := b.KeyValue.Delete(ctx, key, jetstream.LastRevision(revision))
+	if isRefused(err) {
+		return fmt.Errorf("remove the key %s: %w", key, ErrConflict)
+	}
+	return err
 }
 
 // The engine's error codes of a write at a wrong revision.
@@ -110,10 +150,8 @@ func isUnsure(err error) bool {
 		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrDisconnected) || errors.Is(err, nats.ErrReconnectBufExceeded)
 }
 
-func explain(err error) error {
+// isRefused reports whether the engine says that the key is at another revision.
+func isRefused(err error) bool {
 	var api *jetstream.APIError
-	if errors.As(err, &api) && api.ErrorCode == wrongRevision {
-		return ErrConflict
-	}
-	return err
+	return errors.As(err, &api) && api.ErrorCode == wrongRevision
 }
