@@ -278,7 +278,7 @@ func (t *attempt) writeReport(r *Result, err error) {
 		}
 	}
 	words := r.summaryLine() // the summary has the words of a last failure
-	if t.willRetry(t.job, r.Kind) {
+	if t.gate.MayRetry(r.Kind, t.job.tries) {
 		words += ": " + r.Saw + "; it is tried again after the others"
 	}
 	t.step.End(words, r.asError(words))

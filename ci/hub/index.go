@@ -99,10 +99,13 @@ func (x *index) follow(ctx context.Context) error {
 	return nil
 }
 
-// put sets a key, unless a newer revision is known.
+// put sets a key of a bucket that is followed, unless a newer revision is known.
 func (x *index) put(bucket, key string, e entry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.keys[bucket] == nil {
+		return
+	}
 	if old, known := x.keys[bucket][key]; known && old.revision >= e.revision {
 		if e.revision == old.revision && old.at.IsZero() { // this hub's own write, which knew no time
 			x.keys[bucket][key] = e

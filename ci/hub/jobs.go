@@ -307,7 +307,7 @@ func (h *Hub) readLog(ctx context.Context, _ string, in job.LogWish) (job.Log, e
 			return job.Log{ID: j.ID, N: m.Sequence + 1, Text: string(m.Data), More: true}, nil
 		case !errors.Is(err, jetstream.ErrMsgNotFound):
 			return job.Log{}, err
-		case j.State == job.Ended || run.Sleep(wait, 200*time.Millisecond) != nil:
+		case in.Now || j.State == job.Ended || run.Sleep(wait, 200*time.Millisecond) != nil:
 			return job.Log{ID: j.ID, N: in.N, More: j.State != job.Ended}, nil
 		}
 	}

@@ -2,6 +2,7 @@ package job
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"slipway/layers/bus"
@@ -65,6 +66,12 @@ var roles = map[string]Role{
 // RoleOf returns the role that may ask for a verb.
 func RoleOf(verb string) Role { return cmp.Or(roles[verb], AStation) }
 
+// May reports whether a role may ask for a verb.
+func (r Role) May(verb string) bool {
+	want := RoleOf(verb)
+	return r == want || want != AStation && r != AStation && slices.Index(Roles, r) >= slices.Index(Roles, want)
+}
+
 // Subject returns the subject of a person's or station's request.
 func Subject(who, verb string) string {
 	return "api." + string(RoleOf(verb)) + "." + bus.Token(who) + "." + verb
@@ -126,10 +133,11 @@ type Log struct {
 	More bool   `json:"more,omitempty"` // the job has not ended, or there are later pieces
 }
 
-// LogWish asks for the first piece of a job's log from N on, and waits for it.
+// LogWish asks for the first piece of a job's log from N on, and waits for it unless Now is set.
 type LogWish struct {
-	ID string `json:"id"`
-	N  uint64 `json:"n"`
+	ID  string `json:"id"`
+	N   uint64 `json:"n"`
+	Now bool   `json:"now,omitempty"`
 }
 
 // Report is a board's report.json.

@@ -127,20 +127,26 @@ func whyRefused(token string) string {
 }
 
 // Request sends in as JSON, and reads the answer into out, which may be nil. It returns the hub's
-// error, which is ErrConflict if the hub says so.
-func Request(ctx context.Context, nc *nats.Conn, subject string, in, out any) error {
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+// error, which is ErrConflict if the hub says so, and ErrAway without an answer.
+func Request(caller context.Context, nc *nats.Conn, subject string, in, out any) error {
+	ctx, cancel := context.WithTimeout(caller, requestLimit)
 	defer cancel()
 	data, err := json.Marshal(in)
 	if err != nil {
 		return err
 	}
 	msg, err := nc.RequestWithContext(ctx, subject, data)
+	if err != nil && !nc.IsClosed() && caller.Err() == nil {
+		err = errors.Join(ErrAway, err)
+	}
 	if err != nil {
 		return fmt.Errorf("ask the hub for %s: %w", subject, err)
 	}
 	return parseAnswer(msg.Data, out)
 }
+
+// ErrAway means that the hub does not answer now, and may later.
+var ErrAway = errors.New("the hub does not answer")
 
 // refusal is the answer of a hub that did not do what it was asked for.
 type refusal struct {

@@ -14,6 +14,7 @@ import (
 
 	"slipway/ci"
 	"slipway/ci/doctor"
+	"slipway/ci/job"
 	"slipway/ci/report"
 	suites "slipway/ci/suite"
 	"slipway/flash"
@@ -252,6 +253,7 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 		}
 		return err
 	}
+	hub := c.viaHub("yes", "json")
 	c.Run = func(ctx context.Context, words []string) error {
 		board, device := words[0], words[1]
 		first, to := strings.TrimPrefix(board, "if="), strings.TrimPrefix(device, "of=")
@@ -260,6 +262,14 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 		}
 		if next := imageFirst(first, to); next != nil {
 			return usageError{fmt.Sprintf("flash: %s is an image, and a BOARD stands there: name the one that it is for", first), append(next, c.typedFlags(words...)...)}
+		}
+		if hub.given() {
+			confirm, err := c.askYes(len(*yes) > 0, "not confirmed, and nothing was sent")
+			return runUnlessFailed(err, func() error {
+				return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
+					return hub.run(ctx, spec, device, *asJSON, func(b job.HubBoard) ([]job.Step, error) { return flashSteps(b, *yes, confirm) })
+				})
+			})
 		}
 		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
 			return ci.Flash(ctx, stdout, spec, options, splitList(device), flash.Options{
@@ -361,8 +371,14 @@ slipway smoke root@10.0.0.7 --suite=my.yml`
 	pin := c.pin()
 	noReboot := c.Switch("no-reboot", "skip checks that restart the board, and those that follow them")
 	c.become()
+	hub := c.viaHub()
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host := words[0], words[1]
+		if hub.given() {
+			return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
+				return hub.run(ctx, spec, host, false, stepsOnly(job.Smoke))
+			})
+		}
 		return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
 			spec, err := smokeSpec(board, host, *suite)
 			return runUnlessFailed(err, func() error {

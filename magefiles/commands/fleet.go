@@ -221,8 +221,8 @@ func (c *Command) fleetFlags(canaries int) func(inventory string, dryRun bool) f
 	boardLimit := c.Span("board-limit", 0, "the time that one board has (until its restart, in an update); 30m if not given")
 	return func(inventory string, dryRun bool) fleet.Request {
 		return fleet.Request{
-			Inventory: inventory, Limit: *limit, Failed: *failed, Parallel: *parallel, Canary: *canary,
-			StopAfter: *stopAfter, Retries: *retries, BoardLimit: *boardLimit, DryRun: dryRun,
+			Inventory: inventory, Limit: *limit, Failed: *failed, Parallel: *parallel,
+			Gate: fleet.Gate{Canary: *canary, StopAfter: *stopAfter, Retries: *retries}, BoardLimit: *boardLimit, DryRun: dryRun,
 		}
 	}
 }

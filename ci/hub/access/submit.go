@@ -16,6 +16,7 @@ import (
 	"slipway/layers/bus"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // FindBoard returns the board that a person names: NAME, or STATION/NAME if several have one.
@@ -72,6 +73,7 @@ func Wait(ctx context.Context, c *Client, id string) (job.Job, error) {
 		case ctx.Err() != nil:
 			return job.Job{}, context.Cause(ctx)
 		case errors.Is(err, bus.ErrAway):
+			_ = run.Sleep(ctx, time.Second)
 			continue
 		case err != nil:
 			return job.Job{}, err
