@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"slipway/ci/fleet"
@@ -126,6 +128,9 @@ func (h *Hub) claim(ctx context.Context, who string, in job.Change) (job.Change,
 		return job.Change{}, err
 	}
 	attempt := 1
+	if e, _ := h.index.get("stations", bus.Key(who)); j.State == job.Queued && isDraining(e.value) {
+		return job.Change{}, fmt.Errorf("the station %s takes no more jobs: %w", who, bus.ErrConflict)
+	}
 	if j.State == job.Running {
 		attempt = j.Claim.Attempt + 1
 	}
@@ -172,7 +177,8 @@ func (h *Hub) end(ctx context.Context, who string, in job.Change) (job.Change, e
 	return in, err
 }
 
-// restore creates a job again that a station holds and the engine lost.
+// restore creates a job again that a station holds and the engine lost. If the engine has the job, the
+// answer is what that says.
 func (h *Hub) restore(ctx context.Context, who string, in job.Change) (job.Change, error) {
 	if err := errors.Join(h.holdsLease(who, in.Instance), in.Job.Check()); err != nil {
 		return job.Change{}, err
@@ -181,9 +187,15 @@ func (h *Hub) restore(ctx context.Context, who string, in job.Change) (job.Chang
 		return job.Change{}, fmt.Errorf("%s can restore only running jobs of its own", who)
 	}
 	in.Job.Restored = true
-	var err error
-	in.Revision, err = h.write(ctx, h.jobs, keyOf(in.Job), in.Job, 0, 0)
-	return in, err
+	revision, err := h.write(ctx, h.jobs, keyOf(in.Job), in.Job, 0, 0)
+	if errors.Is(err, bus.ErrConflict) {
+		if err := h.index.reread(ctx, h.jobs, keyOf(in.Job)); err != nil {
+			return job.Change{}, err
+		}
+		old, e, err := h.findJob(in.Job.ID)
+		return job.Change{Job: old, Revision: e.revision}, err
+	}
+	return job.Change{Job: in.Job, Revision: revision}, err
 }
 
 // stopJob ends a queued job, or asks the station to end a running one.
@@ -252,7 +264,7 @@ func (h *Hub) change(ctx context.Context, id string, edit func(*job.Job) error) 
 
 // expireJobs ends jobs that no station began in time, by the engine's clock, until ctx ends.
 func (h *Hub) expireJobs(ctx context.Context) error {
-	for run.Sleep(ctx, leaseTTL/3) == nil {
+	for run.Sleep(ctx, h.lease/3) == nil {
 		now, err := h.engineTime(ctx)
 		if err != nil {
 			continue // no engine, so no time
@@ -279,13 +291,30 @@ func (h *Hub) engineTime(ctx context.Context) (time.Time, error) {
 	return info.TimeStamp, nil
 }
 
-// keepLog keeps a piece of a job's log once.
-func (h *Hub) keepLog(ctx context.Context, who string, in job.Log) (nothing, error) {
+// logTo is a header of a log's piece: where it ends in the station's file.
+const logTo = "Slipway-To"
+
+// keepLog keeps a piece of a job's log if it begins where the last one ended. It answers where the
+// next one begins.
+func (h *Hub) keepLog(ctx context.Context, who string, in job.Log) (job.Log, error) {
 	if len(in.Text) > maxLogBytes {
-		return nothing{}, fmt.Errorf("a piece of a log has at most %d bytes", maxLogBytes)
+		return job.Log{}, fmt.Errorf("a piece of a log has at most %d bytes", maxLogBytes)
 	}
-	_, err := h.js.Publish(ctx, "log."+bus.Key(who, in.ID), []byte(in.Text), jetstream.WithMsgID(fmt.Sprintf("%s/%s/%d", who, in.ID, in.N)))
-	return nothing{}, err
+	subject := "log." + bus.Key(who, in.ID)
+	last, err := h.logs.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		last, err = &jetstream.RawStreamMsg{}, nil
+	}
+	if err != nil {
+		return job.Log{}, err
+	}
+	have, _ := strconv.ParseUint(last.Header.Get(logTo), 10, 64) // none is 0
+	if in.N != have || in.Text == "" {
+		return job.Log{ID: in.ID, N: have}, nil
+	}
+	m := &nats.Msg{Subject: subject, Data: []byte(in.Text), Header: nats.Header{logTo: {strconv.FormatUint(in.To, 10)}}}
+	_, err = h.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(last.Sequence))
+	return job.Log{ID: in.ID, N: in.To}, err
 }
 
 const maxLogBytes = 32 << 10
