@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"slipway/ci/hub/artifacts"
 	"slipway/ci/job"
 	"slipway/layers/bus"
 )
@@ -35,6 +36,7 @@ type Hub struct {
 
 	jobs, boards, stations, alive, people, invites, rollouts *bus.Bucket
 	logs                                                     jetstream.Stream
+	artifacts                                                *artifacts.Artifacts
 	index                                                    *index
 
 	// Admit makes the JWT of a person or station whose invitation was right. Revoke ends the
