@@ -431,7 +431,7 @@ func FuzzInventory(f *testing.F) {
 		if ini {
 			name = "hosts.ini"
 		}
-		inv, err := parseInventory(name, []byte(text))
+		inv, err := Parse(name, []byte(text))
 		if err != nil {
 			return
 		}

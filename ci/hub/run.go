@@ -15,9 +15,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"slipway/ci/hub/access"
+	"slipway/ci/hub/artifacts"
 	"slipway/ci/job"
 	"slipway/layers/bus"
 	"slipway/layers/localfile"
+	"slipway/layers/run"
 )
 
 // userFor is how long an identity is valid. It is renewed while it is.
@@ -43,10 +45,11 @@ func reads(more ...string) []string { return append([]string{"_INBOX_{{name()}}.
 
 // Options say where a hub keeps its state, and where it listens.
 type Options struct {
-	Dir    string   // state folder, for one hub at a time
-	Names  []string // host names and addresses, the first of them in invitations
-	Listen string   // host:port of NATS
-	Page   string   // host:port of the page
+	Dir    string        // state folder, for one hub at a time
+	Names  []string      // host names and addresses, the first of them in invitations
+	Listen string        // host:port of NATS
+	Page   string        // host:port of the page
+	Lease  time.Duration // of stations; 0 is 30 s
 	Log    io.Writer
 	// Admin is the name of the first admin, whom Ready gets an invitation for, unless there is one.
 	Admin string
@@ -83,13 +86,16 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	h, err := Open(ctx, nc, 1)
+	h, err := open(ctx, nc, 1, cmp.Or(o.Lease, leaseTTL))
 	if err != nil {
 		return err
 	}
 	h.Revoke = server.SetRevocations
 	h.Admit = func(role job.Role, name, publicKey string) (string, error) {
 		return keys.User(string(role), name, publicKey, userFor)
+	}
+	if h.artifacts, err = artifacts.New(ctx, h.js, 1, access.Who(server.Prove)); err != nil {
+		return err
 	}
 	_, port, _ := net.SplitHostPort(server.Address())
 	h.Addresses = []string{net.JoinHostPort(o.Names[0], port)}
@@ -104,6 +110,7 @@ func (h *Hub) serveAll(ctx context.Context, o Options, authority *Authority) err
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /join", h.ServeJoin)
+	mux.Handle("/v2/", h.artifacts)
 	if o.Handler != nil {
 		page, err := o.Handler(ctx, h, o.Names, authority.PEM)
 		if err != nil {
@@ -132,8 +139,19 @@ func (h *Hub) serveAll(ctx context.Context, o Options, authority *Authority) err
 		return cmp.Or(web.Shutdown(end), web.Close())
 	})
 	group.Go(func() error { return h.Serve(ctx) })
+	group.Go(func() error { return h.collect(ctx, o.Log) })
 	group.Go(func() error { return h.welcome(ctx, o, address, authority) })
 	return group.Wait()
+}
+
+// collect removes old artifacts once a day, until ctx ends.
+func (h *Hub) collect(ctx context.Context, log io.Writer) error {
+	for run.Sleep(ctx, 24*time.Hour) == nil {
+		if err := h.artifacts.Collect(ctx); err != nil {
+			fmt.Fprintf(log, "remove old artifacts: %v\n", err) // the next day tries again
+		}
+	}
+	return nil
 }
 
 // welcome calls o.Ready, with an invitation for the first admin if nobody is one yet.
