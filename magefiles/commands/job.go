@@ -200,7 +200,7 @@ func jobExecCommand() *Command {
 		if err != nil {
 			return err
 		}
-		return job.Exec(ctx, words[0], program)
+		return job.Exec(ctx, job.Folder(words[0]), program)
 	}
 	return c
 }
