@@ -17,7 +17,7 @@ func TestUpdate(t *testing.T) {
 	b := bucket(t, startHub(t).Server, "jobs", 1, 0)
 	update := func(value string, revision uint64, want error) uint64 {
 		t.Helper()
-		now, err := b.Update(t.Context(), "key", []byte(value), revision, 0)
+		now, err := b.Update(withLimit(t), "key", []byte(value), revision, 0)
 		if !errors.Is(err, want) || want == nil && err != nil {
 			t.Fatalf("Update(%s, %d) = %v; want %v", value, revision, err, want)
 		}
