@@ -224,7 +224,7 @@ func TestKilled(t *testing.T) {
 			}
 			s.writeFile("stop", point)
 			if point == "a step" {
-				s.writeFile("smoke.json", behaviour{Wait: true, Stops: 2})
+				s.writeFile("smoke.json", behaviour{Wait: true, Stops: 1})
 			}
 			s.start()
 			state, pid, err := s.folder.State()

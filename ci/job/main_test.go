@@ -93,8 +93,13 @@ func simulateCommand(dir string) int {
 	}
 	if b.Wait {
 		meet(dir)
-		for n := 0; n < b.Stops || b.Stops == 0; n++ {
-			record(dir, "signals", (<-signals).String())
+		// SIGTERM says that the parent is gone. The kernel sends it for each of its threads.
+		for n := 0; n < b.Stops || b.Stops == 0; {
+			sig := <-signals
+			if sig == unix.SIGINT {
+				n++
+			}
+			record(dir, "signals", sig.String())
 			meet(dir)
 		}
 	}
