@@ -231,7 +231,8 @@ func TestKilled(t *testing.T) {
 			if state != Held || err != nil {
 				t.Fatalf("State = %s, %v; want held", state, err)
 			}
-			if at := s.meeting(); point == "a step" == (at == pid) {
+			at := s.meeting()
+			if point == "a step" == (at == pid) {
 				t.Errorf("process %d waits, and %d has the lock", at, pid)
 			}
 			kill(t, pid)
@@ -245,7 +246,10 @@ func TestKilled(t *testing.T) {
 				if err := s.folder.Signal(os.Interrupt); !errors.Is(err, os.ErrProcessDone) {
 					t.Errorf("Signal = %v; want %v", err, os.ErrProcessDone)
 				}
-				s.meeting() // with its SIGTERM
+				s.meeting() // with its SIGTERM, as its parent is gone
+				if err := unix.Kill(at, unix.SIGINT); err != nil {
+					t.Fatal(err)
+				}
 			}
 			s.await(Broken)
 			if err := os.Remove(filepath.Join(s.dir, "stop")); err != nil {
