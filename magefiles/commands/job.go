@@ -17,6 +17,7 @@ import (
 	"slipway/flash"
 	"slipway/flash/store"
 	"slipway/images"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
@@ -309,5 +310,25 @@ func stepsOnly(all ...job.Do) func(job.HubBoard) ([]job.Step, error) {
 			steps = append(steps, job.Step{Do: do})
 		}
 		return steps, nil
+	}
+}
+
+// updateSteps returns a function for the step that installs a bundle, a file of the board's artifact,
+// after confirm, which may be nil.
+func updateSteps(spec images.Spec, bundle string, downgrade bool, confirm func(question string) error) func(job.HubBoard) ([]job.Step, error) {
+	return func(b job.HubBoard) ([]job.Step, error) {
+		a, err := images.ReadArtifact(options.BoardDir(spec))
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(a.Files, func(f images.File) bool { return localfile.Same(a.Path(f), bundle) })
+		if i < 0 {
+			return nil, fmt.Errorf("%s is no file of %s, and only that travels to a hub\nnext: slipway build %s --target=bundle", bundle, images.ArtifactPath(options.BoardDir(spec)), spec.Board)
+		}
+		steps := []job.Step{{Do: job.Update, Bundle: "sha256:" + a.Files[i].SHA256, Downgrade: downgrade}}
+		if confirm == nil {
+			return steps, nil
+		}
+		return steps, confirm(fmt.Sprintf("Update and restart %s at %s?", b.Name, b.Station))
 	}
 }
