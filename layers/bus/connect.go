@@ -67,11 +67,11 @@ func Connect(ctx context.Context, a Access) (*nats.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// reconnectDelay is a second, doubled with each attempt up to half a minute, and up to half less, so
+// reconnectDelay is one to two seconds, doubled with each attempt up to half a minute. It differs, so
 // that not all users of a hub come back at once.
 func reconnectDelay(attempts int) time.Duration {
-	d := min(time.Second<<min(attempts-1, 5), 30*time.Second)
-	return max(time.Second, d/2+rand.N(d/2))
+	most := min(time.Second<<min(attempts, 5), 30*time.Second)
+	return most/2 + rand.N(most/2)
 }
 
 // dialer opens connections that end with ctx, which ends with the caller's until the first connection

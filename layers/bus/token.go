@@ -36,7 +36,7 @@ func Key(names ...string) string {
 // Name is the inverse of Token. It returns what is no token as it is.
 func Name(token string) string {
 	name, err := url.PathUnescape(strings.ReplaceAll(token, "=", "%"))
-	if err != nil {
+	if err != nil || Token(name) != token {
 		return token
 	}
 	return name
