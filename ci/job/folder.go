@@ -208,8 +208,8 @@ func (o Order) check() error {
 	if err := o.Job.Check(); err != nil {
 		return err
 	}
-	if strings.HasPrefix(o.How.Device, "-") {
-		return fmt.Errorf("the device %q is none", o.How.Device)
+	if strings.HasPrefix(o.How.Device, "-") || strings.Contains(o.How.Device, ",") {
+		return fmt.Errorf("the device %q is not one", o.How.Device)
 	}
 	return nil
 }
