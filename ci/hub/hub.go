@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"slipway/ci/hub/artifacts"
 	"slipway/ci/job"
 	"slipway/layers/bus"
 )
@@ -33,9 +34,10 @@ type Hub struct {
 	js    jetstream.JetStream
 	lease time.Duration // of stations
 
-	jobs, boards, stations, alive, people, invites *bus.Bucket
-	logs                                           jetstream.Stream
-	index                                          *index
+	jobs, boards, stations, alive, people, invites, rollouts *bus.Bucket
+	logs                                                     jetstream.Stream
+	artifacts                                                *artifacts.Artifacts
+	index                                                    *index
 
 	// Admit makes the JWT of a person or station whose invitation was right. Revoke ends the
 	// connections of these keys, and admits them no more.
@@ -63,7 +65,7 @@ func open(ctx context.Context, nc *nats.Conn, replicas int, lease time.Duration)
 		at   **bus.Bucket
 	}{
 		{"jobs", 0, &h.jobs}, {"boards", 0, &h.boards}, {"stations", 0, &h.stations},
-		{"alive", lease, &h.alive}, {"people", 0, &h.people}, {"invites", inviteTTL, &h.invites},
+		{"alive", lease, &h.alive}, {"people", 0, &h.people}, {"invites", inviteTTL, &h.invites}, {"rollouts", 0, &h.rollouts},
 	} {
 		if *b.at, err = bus.NewBucket(ctx, js, b.name, replicas, b.ttl); err != nil {
 			return nil, err
@@ -83,7 +85,7 @@ func open(ctx context.Context, nc *nats.Conn, replicas int, lease time.Duration)
 			h.logs = stream
 		}
 	}
-	h.index, err = newIndex(ctx, h.jobs, h.boards, h.stations, h.alive, h.people)
+	h.index, err = newIndex(ctx, h.jobs, h.boards, h.stations, h.alive, h.people, h.rollouts)
 	return h, err
 }
 
@@ -98,5 +100,6 @@ func (h *Hub) Serve(ctx context.Context) error {
 	group.Go(func() error { return h.index.follow(ctx) })
 	group.Go(func() error { return h.expireJobs(ctx) })
 	group.Go(func() error { return h.revokeKeys(ctx) })
+	group.Go(func() error { return h.driveRollouts(ctx) })
 	return group.Wait()
 }

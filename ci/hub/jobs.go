@@ -33,8 +33,10 @@ func (h *Hub) findJob(id string) (job.Job, entry, error) {
 	if !found {
 		return job.Job{}, entry{}, fmt.Errorf("no job %q: the hub keeps ended jobs for 7 days, and what nobody had claimed is lost with the hub's disk\nnext: slipway job list", id)
 	}
-	j, err := job.Parse[job.Job](e.value)
-	return j, e, err
+	if e.job == nil {
+		return job.Job{}, entry{}, fmt.Errorf("the job %s is of a newer Slipway than this hub", id)
+	}
+	return *e.job, e, nil
 }
 
 // addJob queues a job. An ID that is there already is refused, but the same request twice is one job.
@@ -96,8 +98,8 @@ func (h *Hub) changes(ctx context.Context, prefix string, since uint64, fits fun
 		for _, key := range keys {
 			e := entries[key]
 			newer = newer || e.revision > since
-			if j, err := job.Parse[job.Job](e.value); err == nil && fits(j) {
-				all.Jobs = append(all.Jobs, job.Change{Job: j, Revision: e.revision})
+			if e.job != nil && fits(*e.job) {
+				all.Jobs = append(all.Jobs, job.Change{Job: *e.job, Revision: e.revision})
 			}
 		}
 		return newer
@@ -119,6 +121,9 @@ func (h *Hub) waitForJob(ctx context.Context, _ string, in job.Wait) (c job.Chan
 // claim lets a station begin a queued job, or begin one of its own again as the next attempt.
 func (h *Hub) claim(ctx context.Context, who string, in job.Change) (job.Change, error) {
 	j, err := h.own(who, in)
+	if err == nil {
+		err = h.mayBegin(j)
+	}
 	if err != nil {
 		return job.Change{}, err
 	}
@@ -145,14 +150,13 @@ func (h *Hub) own(who string, in job.Change) (job.Job, error) {
 		return job.Job{}, err
 	}
 	e, known := h.index.get("jobs", bus.Key(who, in.Job.Name, in.Job.ID))
-	if !known || e.revision != in.Revision {
+	if !known || e.revision != in.Revision || e.job == nil {
 		return job.Job{}, fmt.Errorf("the job %s: %w", in.Job.ID, bus.ErrConflict)
 	}
-	j, err := job.Parse[job.Job](e.value)
-	if err == nil && j.State == job.Ended {
-		err = fmt.Errorf("the job %s has ended: %w", j.ID, bus.ErrConflict)
+	if e.job.State == job.Ended {
+		return job.Job{}, fmt.Errorf("the job %s has ended: %w", in.Job.ID, bus.ErrConflict)
 	}
-	return j, err
+	return *e.job, nil
 }
 
 // end ends a job with the station's result. The same result twice is one.
@@ -267,10 +271,10 @@ func (h *Hub) expireJobs(ctx context.Context) error {
 		}
 		_, entries, _ := h.index.list("jobs", "")
 		for _, e := range entries {
-			j, err := job.Parse[job.Job](e.value)
-			if err != nil || j.State != job.Queued || e.at.IsZero() || now.Sub(e.at) < time.Duration(j.StartWithinMS)*time.Millisecond {
+			if e.job == nil || e.job.State != job.Queued || e.at.IsZero() || now.Sub(e.at) < time.Duration(e.job.StartWithinMS)*time.Millisecond {
 				continue
 			}
+			j := *e.job
 			endUnbegun(&j, fleet.NotBegun, "its station did not begin it in time")
 			_, _ = h.write(ctx, h.jobs, keyOf(j), j, e.revision, endedTTL) // or a station began it just now
 		}

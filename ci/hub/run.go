@@ -15,9 +15,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"slipway/ci/hub/access"
+	"slipway/ci/hub/artifacts"
 	"slipway/ci/job"
 	"slipway/layers/bus"
 	"slipway/layers/localfile"
+	"slipway/layers/run"
 )
 
 // userFor is how long an identity is valid. It is renewed while it is.
@@ -91,6 +93,9 @@ func Run(ctx context.Context, o Options) error {
 	h.Admit = func(role job.Role, name, publicKey string) (string, error) {
 		return keys.User(string(role), name, publicKey, userFor)
 	}
+	if h.artifacts, err = artifacts.New(ctx, h.js, 1, access.Who(server.Prove)); err != nil {
+		return err
+	}
 	_, port, _ := net.SplitHostPort(server.Address())
 	h.Addresses = []string{net.JoinHostPort(o.Names[0], port)}
 	return h.serveAll(ctx, o, authority)
@@ -104,6 +109,7 @@ func (h *Hub) serveAll(ctx context.Context, o Options, authority *Authority) err
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /join", h.ServeJoin)
+	mux.Handle("/v2/", h.artifacts)
 	if o.Handler != nil {
 		page, err := o.Handler(h, o.Names)
 		if err != nil {
@@ -132,8 +138,19 @@ func (h *Hub) serveAll(ctx context.Context, o Options, authority *Authority) err
 		return cmp.Or(web.Shutdown(end), web.Close())
 	})
 	group.Go(func() error { return h.Serve(ctx) })
+	group.Go(func() error { return h.collect(ctx, o.Log) })
 	group.Go(func() error { return h.welcome(ctx, o, address, authority) })
 	return group.Wait()
+}
+
+// collect removes old artifacts once a day, until ctx ends.
+func (h *Hub) collect(ctx context.Context, log io.Writer) error {
+	for run.Sleep(ctx, 24*time.Hour) == nil {
+		if err := h.artifacts.Collect(ctx); err != nil {
+			fmt.Fprintf(log, "remove old artifacts: %v\n", err) // the next day tries again
+		}
+	}
+	return nil
 }
 
 // welcome calls o.Ready, with an invitation for the first admin if nobody is one yet.

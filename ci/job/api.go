@@ -49,6 +49,10 @@ const (
 	VerbJobLog      = "job.log"       // LogWish -> Log
 	VerbJobAdd      = "job.add"       // Job -> Change
 	VerbJobStop     = "job.stop"      // StopWish -> Change
+	VerbRollouts    = "rollout.list"  // nothing -> Rollouts
+	VerbRolloutShow = "rollout.show"  // RolloutWish -> RolloutState: once it differs from the revision
+	VerbRolloutAdd  = "rollout.add"   // Rollout -> RolloutState
+	VerbRolloutWish = "rollout.wish"  // RolloutWish -> RolloutState
 	VerbAbandon     = "job.abandon"   // StopWish with the station's name -> Change
 	VerbDrain       = "station.drain" // Drain -> nothing
 	VerbInvite      = "invite"        // Person -> Invitation
@@ -60,7 +64,8 @@ const (
 // roles are the roles that may ask for the verbs, but for those of stations.
 var roles = map[string]Role{
 	VerbBoardList: Viewer, VerbStationList: Viewer, VerbJobList: Viewer, VerbJobWait: Viewer, VerbJobLog: Viewer,
-	VerbJobAdd: Operator, VerbJobStop: Operator,
+	VerbRollouts: Viewer, VerbRolloutShow: Viewer,
+	VerbJobAdd: Operator, VerbJobStop: Operator, VerbRolloutAdd: Operator, VerbRolloutWish: Operator,
 	VerbAbandon: Admin, VerbDrain: Admin, VerbInvite: Admin, VerbRemove: Admin, VerbPeople: Admin, VerbAudit: Admin,
 }
 
