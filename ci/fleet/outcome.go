@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -86,8 +87,13 @@ const (
 	pageName    = "index.html"
 )
 
-// write writes the outcome as fleet.json into dir.
-func (o Outcome) write(dir string) error {
+// Write writes fleet.json, the HTML page and the JUnit file into dir. reports are as for Page.
+func (o Outcome) Write(dir string, reports []report.Report) error {
+	return errors.Join(o.writeJSON(dir), o.writePages(dir, reports))
+}
+
+// writeJSON writes the outcome as fleet.json into dir.
+func (o Outcome) writeJSON(dir string) error {
 	data, err := json.MarshalIndent(o, "", " ")
 	if err != nil {
 		return err
@@ -131,10 +137,10 @@ func (o Outcome) worstKind() Kind {
 	return Passed
 }
 
-// asError returns an error if a board did not pass. Failed checks decide the exit status before
+// Err returns an error if a board did not pass. Failed checks decide the exit status before
 // other kinds, because such a board may be worse off than before. next is the step, unless the run
 // stopped for a cause with a step of its own.
-func (o Outcome) asError(ctx context.Context, next string) error {
+func (o Outcome) Err(ctx context.Context, next string) error {
 	n := o.countKinds()
 	if n.doneCount() == len(o.Results) {
 		return nil

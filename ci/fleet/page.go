@@ -11,8 +11,8 @@ import (
 )
 
 // writePages writes the HTML page for people and the JUnit file for CI systems.
-func (o Outcome) writePages(dir string) error {
-	html, err := o.newPage(o.readReports(dir)).Render()
+func (o Outcome) writePages(dir string, reports []report.Report) error {
+	html, err := o.Page(reports).Render()
 	if err != nil {
 		return err
 	}
@@ -36,8 +36,9 @@ func (o Outcome) readReports(dir string) []report.Report {
 	return all
 }
 
-// newPage returns the data of the HTML page: a row for each board, with the checks of its report.
-func (o Outcome) newPage(reports []report.Report) report.BoardsPage {
+// Page returns the data of the HTML page: a row for each board, with the checks of its report. There
+// is a report for each of o.Results, in their order: an empty one for a board without.
+func (o Outcome) Page(reports []report.Report) report.BoardsPage {
 	p := report.BoardsPage{
 		Title: o.title() + ", " + report.BoardsTitle(o.countKinds().doneCount(), len(o.Results)), Verdict: report.Passed,
 		About: o.describeRun(), Counts: o.classCounts(), Causes: o.findCauses(reports), Files: []string{outcomeName, junitName},

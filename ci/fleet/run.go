@@ -171,7 +171,7 @@ func (p *plan) runFleet(ctx context.Context, w io.Writer) (Outcome, error) {
 		next = plaintext.Either(p.request.Limit == "", "repeat the line without --failed  # the inventory no longer has the boards that did not pass", "repeat the line without --limit  # it leaves out the boards that did not pass")
 	}
 	summary := func() string { return r.outcome.markdown(p.outputDir()) }
-	return r.outcome, errors.Join(err, r.outcome.WriteSummary(w, p.outputDir()), report.AddSummary(summary), r.outcome.asError(ctx, next))
+	return r.outcome, errors.Join(err, r.outcome.WriteSummary(w, p.outputDir()), report.AddSummary(summary), r.outcome.Err(ctx, next))
 }
 
 // commandName returns the request's command, which also names the output folder: preflight, update,
@@ -300,7 +300,7 @@ func (p *plan) chooseJobs() error {
 	if err != nil {
 		return fmt.Errorf("--failed needs the record of an earlier run: %w\nnext: repeat the line without --failed", err)
 	}
-	if why := p.work.differenceFrom(last.outcome.Did); why != "" {
+	if why := p.work.Difference(last.outcome.Did); why != "" {
 		return fmt.Errorf("--failed needs the same work as the last run: %s (%s)\nnext: repeat the line without --failed", why, filepath.Join(p.outputDir(), journalName))
 	}
 	p.before = last.outcome.Results
@@ -507,7 +507,7 @@ func (r *fleetRun) finishRecord() error {
 	if err != nil {
 		err = fmt.Errorf("the record of the run is not whole: %w", err)
 	}
-	return errors.Join(err, r.journal.close(), r.outcome.write(r.outputDir()), r.outcome.writePages(r.outputDir()))
+	return errors.Join(err, r.journal.close(), r.outcome.Write(r.outputDir(), r.outcome.readReports(r.outputDir())))
 }
 
 // runAll does the work on the canaries, then on the others if none failed. Dry runs lack canaries.

@@ -30,13 +30,14 @@ const (
 
 // Hub answers requests. Any number of hubs may share one engine: all that they know is in it.
 type Hub struct {
-	nc *nats.Conn
-	js jetstream.JetStream
+	nc    *nats.Conn
+	js    jetstream.JetStream
+	lease time.Duration // of stations
 
-	jobs, boards, stations, alive, people, invites *bus.Bucket
-	logs                                           jetstream.Stream
-	artifacts                                      *artifacts.Artifacts
-	index                                          *index
+	jobs, boards, stations, alive, people, invites, rollouts *bus.Bucket
+	logs                                                     jetstream.Stream
+	artifacts                                                *artifacts.Artifacts
+	index                                                    *index
 
 	// Admit makes the JWT of a person or station whose invitation was right. Revoke ends the
 	// connections of these keys, and admits them no more.
@@ -49,18 +50,22 @@ type Hub struct {
 // Open makes the buckets and streams, unless they are there, and reads all keys. replicas is 1, or 3
 // in a cluster.
 func Open(ctx context.Context, nc *nats.Conn, replicas int) (*Hub, error) {
+	return open(ctx, nc, replicas, leaseTTL)
+}
+
+func open(ctx context.Context, nc *nats.Conn, replicas int, lease time.Duration) (*Hub, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
 	}
-	h := &Hub{nc: nc, js: js}
+	h := &Hub{nc: nc, js: js, lease: lease}
 	for _, b := range []struct {
 		name string
 		ttl  time.Duration
 		at   **bus.Bucket
 	}{
 		{"jobs", 0, &h.jobs}, {"boards", 0, &h.boards}, {"stations", 0, &h.stations},
-		{"alive", leaseTTL, &h.alive}, {"people", 0, &h.people}, {"invites", inviteTTL, &h.invites},
+		{"alive", lease, &h.alive}, {"people", 0, &h.people}, {"invites", inviteTTL, &h.invites}, {"rollouts", 0, &h.rollouts},
 	} {
 		if *b.at, err = bus.NewBucket(ctx, js, b.name, replicas, b.ttl); err != nil {
 			return nil, err
@@ -68,7 +73,7 @@ func Open(ctx context.Context, nc *nats.Conn, replicas int) (*Hub, error) {
 	}
 	for _, c := range []jetstream.StreamConfig{
 		{Name: "LOGS", Subjects: []string{"log.>"}, MaxAge: logsFor, MaxBytes: logsBytes, Compression: jetstream.S2Compression, Duplicates: time.Hour},
-		{Name: "REPORTS", Subjects: []string{"report.>"}, MaxMsgsPerSubject: reportsOf, MaxBytes: reportSize},
+		{Name: "REPORTS", Subjects: []string{"report.>"}, MaxMsgsPerSubject: reportsOf, MaxBytes: reportSize, Duplicates: time.Hour},
 		{Name: "AUDIT", Subjects: []string{"audit.>"}, MaxAge: auditFor, DenyDelete: true, DenyPurge: true},
 	} {
 		c.Replicas = replicas
@@ -80,7 +85,7 @@ func Open(ctx context.Context, nc *nats.Conn, replicas int) (*Hub, error) {
 			h.logs = stream
 		}
 	}
-	h.index, err = newIndex(ctx, h.jobs, h.boards, h.stations, h.alive, h.people)
+	h.index, err = newIndex(ctx, h.jobs, h.boards, h.stations, h.alive, h.people, h.rollouts)
 	return h, err
 }
 
@@ -95,5 +100,6 @@ func (h *Hub) Serve(ctx context.Context) error {
 	group.Go(func() error { return h.index.follow(ctx) })
 	group.Go(func() error { return h.expireJobs(ctx) })
 	group.Go(func() error { return h.revokeKeys(ctx) })
+	group.Go(func() error { return h.driveRollouts(ctx) })
 	return group.Wait()
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"slipway/ci/job"
 	"slipway/layers/bus"
 	"slipway/layers/run"
 )
@@ -24,6 +25,7 @@ const relist = time.Minute
 // when the engine tells.
 type index struct {
 	buckets []*bus.Bucket
+	began   time.Time
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change
@@ -35,13 +37,15 @@ type index struct {
 type entry struct {
 	value    []byte
 	revision uint64
-	at       time.Time
+	at       time.Time // zero for this hub's own write, until the engine tells
 	gone     bool
+	since    time.Time // when this hub heard that it is gone
+	job      *job.Job  // in the bucket jobs; nil for one that this hub cannot read
 }
 
 // newIndex reads all keys of the buckets.
 func newIndex(ctx context.Context, buckets ...*bus.Bucket) (*index, error) {
-	x := &index{buckets: buckets, changed: make(chan struct{}), keys: map[string]map[string]entry{}, newest: map[string]uint64{}}
+	x := &index{buckets: buckets, began: time.Now(), changed: make(chan struct{}), keys: map[string]map[string]entry{}, newest: map[string]uint64{}}
 	for _, b := range buckets {
 		x.keys[b.Bucket()] = map[string]entry{}
 		if err := x.watch(ctx, b, true); err != nil {
@@ -71,7 +75,7 @@ func (x *index) watch(ctx context.Context, b *bus.Bucket, once bool) error {
 				return context.Cause(ctx)
 			case e != nil:
 				seen[e.Key()] = true
-				x.put(b.Bucket(), e.Key(), entry{e.Value(), e.Revision(), e.Created(), e.Operation() != jetstream.KeyValuePut})
+				x.put(b.Bucket(), e.Key(), entry{value: e.Value(), revision: e.Revision(), at: e.Created(), gone: e.Operation() != jetstream.KeyValuePut})
 				continue
 			}
 			x.forget(b.Bucket(), before, seen)
@@ -106,13 +110,20 @@ func (x *index) put(bucket, key string, e entry) {
 	if x.keys[bucket] == nil {
 		return
 	}
-	if old, known := x.keys[bucket][key]; known && old.revision >= e.revision {
-		if e.revision == old.revision && old.at.IsZero() { // this hub's own write, which knew no time
-			x.keys[bucket][key] = e
-		}
+	old, known := x.keys[bucket][key]
+	if known && (old.revision > e.revision || old.revision == e.revision && !old.at.IsZero()) {
 		return
 	}
+	if e.gone {
+		e.since = time.Now()
+	}
+	if j, err := job.Parse[job.Job](e.value); bucket == "jobs" && err == nil {
+		e.job = &j
+	}
 	x.keys[bucket][key] = e
+	if known && old.revision == e.revision {
+		return
+	}
 	x.newest[bucket] = max(x.newest[bucket], e.revision)
 	close(x.changed)
 	x.changed = make(chan struct{})
@@ -131,6 +142,20 @@ func (x *index) get(bucket, key string) (entry, bool) {
 	defer x.mu.Unlock()
 	e, known := x.keys[bucket][key]
 	return e, known && !e.gone
+}
+
+// goneFor returns for how long a key has been gone, as this hub heard it.
+func (x *index) goneFor(bucket, key string) time.Duration {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e, known := x.keys[bucket][key]
+	switch {
+	case !known:
+		return time.Since(x.began)
+	case e.gone:
+		return time.Since(e.since)
+	}
+	return 0
 }
 
 // find returns the entry of a bucket whose key has this end.

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"slipway/ci/fleet"
@@ -31,8 +33,10 @@ func (h *Hub) findJob(id string) (job.Job, entry, error) {
 	if !found {
 		return job.Job{}, entry{}, fmt.Errorf("no job %q: the hub keeps ended jobs for 7 days, and what nobody had claimed is lost with the hub's disk\nnext: slipway job list", id)
 	}
-	j, err := job.Parse[job.Job](e.value)
-	return j, e, err
+	if e.job == nil {
+		return job.Job{}, entry{}, fmt.Errorf("the job %s is of a newer Slipway than this hub", id)
+	}
+	return *e.job, e, nil
 }
 
 // addJob queues a job. An ID that is there already is refused, but the same request twice is one job.
@@ -94,8 +98,8 @@ func (h *Hub) changes(ctx context.Context, prefix string, since uint64, fits fun
 		for _, key := range keys {
 			e := entries[key]
 			newer = newer || e.revision > since
-			if j, err := job.Parse[job.Job](e.value); err == nil && fits(j) {
-				all.Jobs = append(all.Jobs, job.Change{Job: j, Revision: e.revision})
+			if e.job != nil && fits(*e.job) {
+				all.Jobs = append(all.Jobs, job.Change{Job: *e.job, Revision: e.revision})
 			}
 		}
 		return newer
@@ -117,10 +121,16 @@ func (h *Hub) waitForJob(ctx context.Context, _ string, in job.Wait) (c job.Chan
 // claim lets a station begin a queued job, or begin one of its own again as the next attempt.
 func (h *Hub) claim(ctx context.Context, who string, in job.Change) (job.Change, error) {
 	j, err := h.own(who, in)
+	if err == nil {
+		err = h.mayBegin(j)
+	}
 	if err != nil {
 		return job.Change{}, err
 	}
 	attempt := 1
+	if e, _ := h.index.get("stations", bus.Key(who)); j.State == job.Queued && isDraining(e.value) {
+		return job.Change{}, fmt.Errorf("the station %s takes no more jobs: %w", who, bus.ErrConflict)
+	}
 	if j.State == job.Running {
 		attempt = j.Claim.Attempt + 1
 	}
@@ -140,14 +150,13 @@ func (h *Hub) own(who string, in job.Change) (job.Job, error) {
 		return job.Job{}, err
 	}
 	e, known := h.index.get("jobs", bus.Key(who, in.Job.Name, in.Job.ID))
-	if !known || e.revision != in.Revision {
+	if !known || e.revision != in.Revision || e.job == nil {
 		return job.Job{}, fmt.Errorf("the job %s: %w", in.Job.ID, bus.ErrConflict)
 	}
-	j, err := job.Parse[job.Job](e.value)
-	if err == nil && j.State == job.Ended {
-		err = fmt.Errorf("the job %s has ended: %w", j.ID, bus.ErrConflict)
+	if e.job.State == job.Ended {
+		return job.Job{}, fmt.Errorf("the job %s has ended: %w", in.Job.ID, bus.ErrConflict)
 	}
-	return j, err
+	return *e.job, nil
 }
 
 // end ends a job with the station's result. The same result twice is one.
@@ -168,7 +177,8 @@ func (h *Hub) end(ctx context.Context, who string, in job.Change) (job.Change, e
 	return in, err
 }
 
-// restore creates a job again that a station holds and the engine lost.
+// restore creates a job again that a station holds and the engine lost. If the engine has the job, the
+// answer is what that says.
 func (h *Hub) restore(ctx context.Context, who string, in job.Change) (job.Change, error) {
 	if err := errors.Join(h.holdsLease(who, in.Instance), in.Job.Check()); err != nil {
 		return job.Change{}, err
@@ -177,9 +187,15 @@ func (h *Hub) restore(ctx context.Context, who string, in job.Change) (job.Chang
 		return job.Change{}, fmt.Errorf("%s can restore only running jobs of its own", who)
 	}
 	in.Job.Restored = true
-	var err error
-	in.Revision, err = h.write(ctx, h.jobs, keyOf(in.Job), in.Job, 0, 0)
-	return in, err
+	revision, err := h.write(ctx, h.jobs, keyOf(in.Job), in.Job, 0, 0)
+	if errors.Is(err, bus.ErrConflict) {
+		if err := h.index.reread(ctx, h.jobs, keyOf(in.Job)); err != nil {
+			return job.Change{}, err
+		}
+		old, e, err := h.findJob(in.Job.ID)
+		return job.Change{Job: old, Revision: e.revision}, err
+	}
+	return job.Change{Job: in.Job, Revision: revision}, err
 }
 
 // stopJob ends a queued job, or asks the station to end a running one.
@@ -248,17 +264,17 @@ func (h *Hub) change(ctx context.Context, id string, edit func(*job.Job) error) 
 
 // expireJobs ends jobs that no station began in time, by the engine's clock, until ctx ends.
 func (h *Hub) expireJobs(ctx context.Context) error {
-	for run.Sleep(ctx, leaseTTL/3) == nil {
+	for run.Sleep(ctx, h.lease/3) == nil {
 		now, err := h.engineTime(ctx)
 		if err != nil {
 			continue // no engine, so no time
 		}
 		_, entries, _ := h.index.list("jobs", "")
 		for _, e := range entries {
-			j, err := job.Parse[job.Job](e.value)
-			if err != nil || j.State != job.Queued || e.at.IsZero() || now.Sub(e.at) < time.Duration(j.StartWithinMS)*time.Millisecond {
+			if e.job == nil || e.job.State != job.Queued || e.at.IsZero() || now.Sub(e.at) < time.Duration(e.job.StartWithinMS)*time.Millisecond {
 				continue
 			}
+			j := *e.job
 			endUnbegun(&j, fleet.NotBegun, "its station did not begin it in time")
 			_, _ = h.write(ctx, h.jobs, keyOf(j), j, e.revision, endedTTL) // or a station began it just now
 		}
@@ -275,13 +291,30 @@ func (h *Hub) engineTime(ctx context.Context) (time.Time, error) {
 	return info.TimeStamp, nil
 }
 
-// keepLog keeps a piece of a job's log once.
-func (h *Hub) keepLog(ctx context.Context, who string, in job.Log) (nothing, error) {
+// logTo is a header of a log's piece: where it ends in the station's file.
+const logTo = "Slipway-To"
+
+// keepLog keeps a piece of a job's log if it begins where the last one ended. It answers where the
+// next one begins.
+func (h *Hub) keepLog(ctx context.Context, who string, in job.Log) (job.Log, error) {
 	if len(in.Text) > maxLogBytes {
-		return nothing{}, fmt.Errorf("a piece of a log has at most %d bytes", maxLogBytes)
+		return job.Log{}, fmt.Errorf("a piece of a log has at most %d bytes", maxLogBytes)
 	}
-	_, err := h.js.Publish(ctx, "log."+bus.Key(who, in.ID), []byte(in.Text), jetstream.WithMsgID(fmt.Sprintf("%s/%s/%d", who, in.ID, in.N)))
-	return nothing{}, err
+	subject := "log." + bus.Key(who, in.ID)
+	last, err := h.logs.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		last, err = &jetstream.RawStreamMsg{}, nil
+	}
+	if err != nil {
+		return job.Log{}, err
+	}
+	have, _ := strconv.ParseUint(last.Header.Get(logTo), 10, 64) // none is 0
+	if in.N != have || in.Text == "" {
+		return job.Log{ID: in.ID, N: have}, nil
+	}
+	m := &nats.Msg{Subject: subject, Data: []byte(in.Text), Header: nats.Header{logTo: {strconv.FormatUint(in.To, 10)}}}
+	_, err = h.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(last.Sequence))
+	return job.Log{ID: in.ID, N: in.To}, err
 }
 
 const maxLogBytes = 32 << 10

@@ -45,10 +45,11 @@ func reads(more ...string) []string { return append([]string{"_INBOX_{{name()}}.
 
 // Options say where a hub keeps its state, and where it listens.
 type Options struct {
-	Dir    string   // state folder, for one hub at a time
-	Names  []string // host names and addresses, the first of them in invitations
-	Listen string   // host:port of NATS
-	Page   string   // host:port of the page
+	Dir    string        // state folder, for one hub at a time
+	Names  []string      // host names and addresses, the first of them in invitations
+	Listen string        // host:port of NATS
+	Page   string        // host:port of the page
+	Lease  time.Duration // of stations; 0 is 30 s
 	Log    io.Writer
 	// Admin is the name of the first admin, whom Ready gets an invitation for, unless there is one.
 	Admin string
@@ -84,7 +85,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	h, err := Open(ctx, nc, 1)
+	h, err := open(ctx, nc, 1, cmp.Or(o.Lease, leaseTTL))
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func (h *Hub) hello(ctx context.Context, who string, in job.Hello) (job.Lease, e
 		return job.Lease{}, fmt.Errorf("a station %q cannot speak for %q", who, s.Name)
 	}
 	key := bus.Key(who)
-	revision, err := h.write(ctx, h.alive, key, job.Alive{Instance: s.Instance, Epoch: s.Epoch}, in.Revision, 0)
+	revision, err := h.takeLease(ctx, key, job.Alive{Instance: s.Instance, Epoch: s.Epoch, Revision: in.Revision})
 	if errors.Is(err, bus.ErrConflict) {
 		return job.Lease{}, h.explainTaken(who, err)
 	}
@@ -48,7 +48,23 @@ func (h *Hub) hello(ctx context.Context, who string, in job.Hello) (job.Lease, e
 	if _, err := h.write(ctx, h.stations, key, s, old.revision, 0); err != nil {
 		return job.Lease{}, err
 	}
-	return job.Lease{Revision: revision, TTLMS: leaseTTL.Milliseconds(), Draining: s.Draining}, nil
+	return job.Lease{Revision: revision, TTLMS: h.lease.Milliseconds(), Draining: s.Draining}, nil
+}
+
+// takeLease writes a lease at the revision that its holder knows. The lease of an earlier run of the
+// same state folder is over, as the folder's lock says. So is one of this run whose answer was lost.
+func (h *Hub) takeLease(ctx context.Context, key string, a job.Alive) (uint64, error) {
+	now := job.Alive{Instance: a.Instance, Epoch: a.Epoch}
+	revision, err := h.write(ctx, h.alive, key, now, a.Revision, 0)
+	if !errors.Is(err, bus.ErrConflict) || h.index.reread(ctx, h.alive, key) != nil {
+		return revision, err
+	}
+	e, held := h.index.get("alive", key)
+	var old job.Alive
+	if held && json.Unmarshal(e.value, &old) == nil && a.Follows(old) {
+		return h.write(ctx, h.alive, key, now, e.revision, 0)
+	}
+	return 0, err
 }
 
 // explainTaken names the run that has a station's lease.
@@ -63,13 +79,18 @@ func (h *Hub) explainTaken(station string, err error) error {
 
 // renew renews a lease at its revision.
 func (h *Hub) renew(ctx context.Context, who string, in job.Alive) (job.Lease, error) {
-	revision, err := h.write(ctx, h.alive, bus.Key(who), job.Alive{Instance: in.Instance, Epoch: in.Epoch}, in.Revision, 0)
+	revision, err := h.takeLease(ctx, bus.Key(who), in)
 	if errors.Is(err, bus.ErrConflict) {
 		return job.Lease{}, errNoLease
 	}
 	e, _ := h.index.get("stations", bus.Key(who))
-	s, _ := job.Parse[job.Station](e.value)
-	return job.Lease{Revision: revision, TTLMS: leaseTTL.Milliseconds(), Draining: s.Draining}, err
+	return job.Lease{Revision: revision, TTLMS: h.lease.Milliseconds(), Draining: isDraining(e.value)}, err
+}
+
+// isDraining reports whether a station, as its key has it, takes no more jobs.
+func isDraining(station []byte) bool {
+	s, err := job.Parse[job.Station](station)
+	return err == nil && s.Draining
 }
 
 // away ends a lease, so that the next run of the station need not wait for its end.

@@ -3,6 +3,7 @@ package job
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"slipway/layers/bus"
@@ -34,8 +35,8 @@ const (
 	VerbMine    = "mine"    // Wait -> Changes: the jobs of the station that have not ended
 	VerbClaim   = "claim"   // Change -> Change: queued to running, or running to running with another attempt
 	VerbEnd     = "end"     // Change -> Change: to ended, with a result
-	VerbRestore = "restore" // Change -> Change: a job that the hub lost
-	VerbLog     = "log"     // Log -> nothing
+	VerbRestore = "restore" // Change -> Change: a job that the hub lost, or what it has of it
+	VerbLog     = "log"     // Log -> Log: where the next piece begins
 	VerbReport  = "report"  // Report -> nothing
 )
 
@@ -48,6 +49,10 @@ const (
 	VerbJobLog      = "job.log"       // LogWish -> Log
 	VerbJobAdd      = "job.add"       // Job -> Change
 	VerbJobStop     = "job.stop"      // StopWish -> Change
+	VerbRollouts    = "rollout.list"  // nothing -> Rollouts
+	VerbRolloutShow = "rollout.show"  // RolloutWish -> RolloutState: once it differs from the revision
+	VerbRolloutAdd  = "rollout.add"   // Rollout -> RolloutState
+	VerbRolloutWish = "rollout.wish"  // RolloutWish -> RolloutState
 	VerbAbandon     = "job.abandon"   // StopWish with the station's name -> Change
 	VerbDrain       = "station.drain" // Drain -> nothing
 	VerbInvite      = "invite"        // Person -> Invitation
@@ -59,7 +64,8 @@ const (
 // roles are the roles that may ask for the verbs, but for those of stations.
 var roles = map[string]Role{
 	VerbBoardList: Viewer, VerbStationList: Viewer, VerbJobList: Viewer, VerbJobWait: Viewer, VerbJobLog: Viewer,
-	VerbJobAdd: Operator, VerbJobStop: Operator,
+	VerbRollouts: Viewer, VerbRolloutShow: Viewer,
+	VerbJobAdd: Operator, VerbJobStop: Operator, VerbRolloutAdd: Operator, VerbRolloutWish: Operator,
 	VerbAbandon: Admin, VerbDrain: Admin, VerbInvite: Admin, VerbRemove: Admin, VerbPeople: Admin, VerbAudit: Admin,
 }
 
@@ -88,6 +94,14 @@ type Alive struct {
 	Instance string `json:"instance"`
 	Epoch    int64  `json:"epoch"`
 	Revision uint64 `json:"revision"`
+}
+
+// Follows reports whether this is the same run as another one of a station, or a later one of the same
+// state folder. An instance is the folder's random name, "-", and the epoch.
+func (a Alive) Follows(b Alive) bool {
+	mine, _, _ := strings.Cut(a.Instance, "-")
+	other, _, _ := strings.Cut(b.Instance, "-")
+	return a.Instance == b.Instance || mine == other && a.Epoch > b.Epoch
 }
 
 // Lease is the engine's record that a station is alive. It expires by itself.
@@ -124,11 +138,13 @@ type Changes struct {
 	Until uint64   `json:"until"`
 }
 
-// Log is a piece of a job's log. A station counts its pieces from 1, so that the hub keeps each once.
-// For people, N is where the next piece begins.
+// Log is a piece of a job's log. Of a station's pieces, N and To are where they begin and end in the
+// file there, and the hub keeps one only if it begins where the last one ended. For people, N is
+// where the next piece begins.
 type Log struct {
 	ID   string `json:"id"`
 	N    uint64 `json:"n"`
+	To   uint64 `json:"to,omitempty"`
 	Text string `json:"text"`
 	More bool   `json:"more,omitempty"` // the job has not ended, or there are later pieces
 }

@@ -44,6 +44,9 @@ func Exec(ctx context.Context, f Folder, program string) error {
 	if err != nil {
 		return err
 	}
+	if order.BeginBy > 0 && BootTime() > order.BeginBy {
+		return errors.New("the lease of the station was over before the job began")
+	}
 	log, err := f.openLog()
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -40,6 +41,19 @@ type Order struct {
 	Job      Job    `json:"job"`
 	Revision uint64 `json:"revision"` // of the claim
 	How      How    `json:"how"`
+
+	// BeginBy is the boot clock's time after which the process does not begin: another run of the
+	// station may have its lease then. 0 is no limit.
+	BeginBy time.Duration `json:"beginBy,omitempty"`
+}
+
+// BootTime returns the boot clock's time, which also counts while the machine is suspended.
+func BootTime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		panic(err) // each Linux has it
+	}
+	return time.Duration(t.Nano())
 }
 
 // How is how the station reaches the board. The station alone writes it; nothing of it comes from
@@ -194,8 +208,8 @@ func (o Order) check() error {
 	if err := o.Job.Check(); err != nil {
 		return err
 	}
-	if strings.HasPrefix(o.How.Device, "-") {
-		return fmt.Errorf("the device %q is none", o.How.Device)
+	if strings.HasPrefix(o.How.Device, "-") || strings.Contains(o.How.Device, ",") {
+		return fmt.Errorf("the device %q is not one", o.How.Device)
 	}
 	return nil
 }

@@ -184,7 +184,7 @@ func CheckName(what, name string) error { return match(names, what, name) }
 
 func match(want func() *regexp.Regexp, what, text string) error {
 	if !want().MatchString(text) {
-		return fmt.Errorf("%s %q does not have the form %s", what, plaintext.OneLine(text), want())
+		return fmt.Errorf("%s %.80q does not have the form %s", what, plaintext.OneLine(text), want())
 	}
 	return nil
 }
@@ -212,7 +212,7 @@ func (j Job) Check() error {
 
 func (s Step) check() error {
 	if !slices.Contains(All, s.Do) {
-		return fmt.Errorf("the step %q is unknown; have %v", plaintext.OneLine(string(s.Do)), All)
+		return fmt.Errorf("the step %.80q is unknown; have %v", plaintext.OneLine(string(s.Do)), All)
 	}
 	err := match(tokens, "the confirmation", s.Token)
 	if (s.Bundle != "") != (s.Do == Update) {

@@ -23,8 +23,9 @@ type stops struct {
 	last  time.Time  // of the last SIGINT
 }
 
-// grace is how long a line has after each SIGINT that the limit sends; tests set less.
-var grace = time.Minute
+// graces are how long a line has after the first and after the second SIGINT of the limit; tests set
+// others.
+var graces = [2]time.Duration{time.Minute, time.Minute}
 
 // apart is the least time between two SIGINTs. A command takes two that follow at once as one.
 const apart = 500 * time.Millisecond
@@ -43,8 +44,10 @@ func (s *stops) raise(to int, why fleet.Kind) bool {
 
 // expire counts that the limit fired, and starts the next grace period.
 func (s *stops) expire() int {
+	if s.overdue < len(graces) {
+		s.limit.Reset(graces[s.overdue])
+	}
 	s.overdue++
-	s.limit.Reset(grace)
 	return s.overdue
 }
 

@@ -264,11 +264,8 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 			return usageError{fmt.Sprintf("flash: %s is an image, and a BOARD stands there: name the one that it is for", first), append(next, c.typedFlags(words...)...)}
 		}
 		if hub.given() {
-			confirm, err := c.askYes(len(*yes) > 0, "not confirmed, and nothing was sent")
-			return runUnlessFailed(err, func() error {
-				return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
-					return hub.run(ctx, spec, device, *asJSON, func(b job.HubBoard) ([]job.Step, error) { return flashSteps(b, *yes, confirm) })
-				})
+			return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
+				return hub.run(ctx, spec, device, *asJSON, c.flashSteps(*yes))
 			})
 		}
 		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {

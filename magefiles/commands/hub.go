@@ -18,6 +18,7 @@ import (
 	"slipway/ci/hub/access"
 	"slipway/ci/job"
 	"slipway/ci/station"
+	"slipway/flash/fetch"
 	"slipway/images"
 	"slipway/layers/plaintext"
 )
@@ -122,6 +123,8 @@ func (c *Command) toHub() func(ctx context.Context, work func(*access.Client) er
 	name := c.Text("hub=ADDRESS", "", "the hub (or SLIPWAY_HUB); the one that was joined last if not given")
 	return func(ctx context.Context, work func(*access.Client) error) error { return onHub(ctx, *name, work) }
 }
+
+func init() { fetch.Hub = access.Registry }
 
 // onHub calls work with a connection to a hub.
 func onHub(ctx context.Context, name string, work func(*access.Client) error) error {
@@ -241,6 +244,9 @@ slipway station bench.yml --parallel=4`
 			return err
 		}
 		o.Parallel = *parallel
+		if err := os.Setenv(access.Variable, id.Hub); err != nil { // for the children
+			return err
+		}
 		return unlessStopped(ctx, station.Run(ctx, o))
 	})
 	return c.with(stationListCommand(), stationDrainCommand())

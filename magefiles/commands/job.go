@@ -200,7 +200,7 @@ func jobExecCommand() *Command {
 		if err != nil {
 			return err
 		}
-		return job.Exec(ctx, words[0], program)
+		return job.Exec(ctx, job.Folder(words[0]), program)
 	}
 	return c
 }
@@ -281,18 +281,25 @@ func (v *viaHub) run(ctx context.Context, spec images.Spec, name string, asJSON 
 	})
 }
 
-// flashSteps returns the step that flashes a board, after it was confirmed: by yes, or by a person who
-// sees what the station read of the device.
-func flashSteps(b job.HubBoard, yes []string, confirm func(question string) error) ([]job.Step, error) {
-	step := job.Step{Do: job.Flash, Token: b.Token}
-	switch {
-	case b.Token == "" || slices.Contains(yes, b.Token): // a virtual disk needs no confirmation
-		return []job.Step{step}, nil
-	case len(yes) > 0:
-		return nil, fmt.Errorf("%s at %s is %s, and --yes names another device: %w", b.Name, b.Station, b.Token, flash.ErrRefused)
+// flashSteps returns a function for the step that flashes a board, after it was confirmed: by --yes,
+// or by a person who sees what the station read of the device.
+func (c *Command) flashSteps(yes []string) func(job.HubBoard) ([]job.Step, error) {
+	return func(b job.HubBoard) ([]job.Step, error) {
+		steps := []job.Step{{Do: job.Flash, Token: b.Token}}
+		shown := fmt.Sprintf("%s at %s: %s", b.Name, b.Station, plaintext.OneLine(b.Shows))
+		switch {
+		case b.Token == "" || slices.Contains(yes, b.Token): // a virtual disk needs no confirmation
+			return steps, nil
+		case len(yes) > 0:
+			return nil, fmt.Errorf("%s, and --yes names another device: %w\nnext: slipway flash %s %s --hub --yes=%s", shown, flash.ErrRefused, b.Board.Board, b.Name, plaintext.Quote(b.Token))
+		}
+		confirm, err := c.askYes(false, "not confirmed, and nothing was sent: "+shown)
+		if err != nil {
+			return nil, fmt.Errorf("%s: nobody can type yes, and nothing was sent: %w\nnext: slipway flash %s %s --hub --yes=%s", shown, flash.ErrRefused, b.Board.Board, b.Name, plaintext.Quote(b.Token))
+		}
+		fmt.Fprintln(stderr, shown)
+		return steps, confirm("Erase it?")
 	}
-	fmt.Fprintf(stderr, "%s at %s: %s\n", b.Name, b.Station, plaintext.Printable(b.Shows))
-	return []job.Step{step}, confirm("Erase it?")
 }
 
 // stepsOnly returns steps without settings.

@@ -1,0 +1,454 @@
+package station
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/ci/fleet"
+	"slipway/ci/job"
+	"slipway/layers/bus"
+	"slipway/layers/localfile"
+)
+
+// key is what the hub's key of a job says.
+type key string
+
+// The states of a key.
+const (
+	unknown   key = "unknown" // the hub was not asked yet
+	queued    key = "queued"
+	running   key = "running"   // claimed by a run of this state folder
+	elsewhere key = "elsewhere" // claimed by a run of another one, whose child may live
+	missing   key = "missing"
+	ended     key = "ended"
+)
+
+// deed is what the station does with a job.
+type deed string
+
+// The deeds.
+const (
+	wait    deed = "wait"
+	claim   deed = "claim"
+	begin   deed = "begin"
+	attend  deed = "attend"
+	report  deed = "report"
+	again   deed = "again"
+	outwait deed = "outwait"
+	restore deed = "restore"
+	giveUp  deed = "give up"
+	forget  deed = "forget"
+)
+
+var deeds = map[deed]func(*work, context.Context) (finished bool, err error){
+	wait: (*work).wait, claim: (*work).claim, begin: (*work).begin, attend: (*work).attend, report: (*work).report, again: (*work).again,
+	outwait: (*work).outwait, restore: (*work).restore, giveUp: (*work).giveUp, forget: func(*work, context.Context) (bool, error) { return true, nil },
+}
+
+// next says what is to be done with a job, after any stop of any program. current means that the
+// folder's order is of the claim in the key.
+func next(folder job.FolderState, k key, current bool) deed {
+	switch {
+	case k == missing && folder == job.None: // it was never ours, or nobody knows of it any more
+		return forget
+	case k == missing: // the engine lost its data
+		return restore
+	case folder == job.Held: // the child lives
+		return attend
+	case k == unknown:
+		return wait
+	case k == ended: // the admin abandoned it
+		return giveUp
+	case k == queued: // new, or the engine lost the claim
+		return claim
+	case folder == job.Done: // done, not reported
+		return report
+	case k == elsewhere: // the state folder was copied or lost, and the child may live where it was
+		return outwait
+	case folder == job.Broken && current: // the child died too
+		return again
+	default: // killed between claim and order: no child of this attempt ever ran
+		return begin
+	}
+}
+
+// Limits of a job.
+const (
+	attempts    = 3                      // of a job whose child was killed with the station
+	overtime    = 3 * time.Minute        // in which a child ends after its limit
+	longest     = 30 * 24 * time.Hour    // of a limit
+	stopsGap    = 500 * time.Millisecond // between two SIGINTs, which would count as one
+	logPatience = 5 * time.Second        // an end waits so long for the log: state passes first
+)
+
+// The station's own files in a job's folder.
+const (
+	endedName = "ended" // the hub acknowledged the end
+	keptName  = "kept"  // the hub has the whole log
+	stopsName = "stops" // how many SIGINTs the child got
+)
+
+// work is one job of this station.
+type work struct {
+	s      *station
+	id     string
+	name   string // of its board
+	folder job.Folder
+	since  time.Duration // by the boot clock
+	news   chan struct{} // holds one: the key was heard of
+
+	tail      tail
+	logOnce   sync.Once
+	final     chan struct{} // closed when the log is complete
+	logged    chan struct{} // closed when the hub has the log
+	signalled time.Time
+
+	mu       sync.Mutex
+	key      key
+	job      job.Job
+	revision uint64
+}
+
+func (s *station) newWork(c job.Change, k key) *work {
+	folder := job.Folder(filepath.Join(s.State, "jobs", c.Job.ID))
+	return &work{
+		s: s, id: c.Job.ID, name: c.Job.Name, folder: folder, since: job.BootTime(), key: k, job: c.Job,
+		news: make(chan struct{}, 1), final: make(chan struct{}), logged: make(chan struct{}), tail: newTail(folder.Progress()),
+	}
+}
+
+// learn takes what the hub says of the job, unless something newer is known.
+func (w *work) learn(c job.Change) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c.Revision < w.revision {
+		return
+	}
+	w.job, w.revision = c.Job, c.Revision
+	switch {
+	case c.Job.State == job.Queued:
+		w.key = queued
+	case c.Job.State == job.Ended:
+		w.key = ended
+	case c.Job.Claim != nil && strings.HasPrefix(c.Job.Claim.Instance, w.s.record.Place+"-"):
+		w.key = running
+	default:
+		w.key = elsewhere
+	}
+	notify(w.news)
+}
+
+// miss notes that the hub, which knows all up to a revision, does not list the job.
+func (w *work) miss(until uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.revision <= until {
+		w.key = missing
+		notify(w.news)
+	}
+}
+
+// doubt notes that the key is not as it was known here.
+func (w *work) doubt() {
+	w.mu.Lock()
+	w.key = unknown
+	w.mu.Unlock()
+	w.s.listAgain()
+}
+
+func (w *work) forgetRevision() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.revision = 0
+}
+
+// change returns the job as a request about it has it.
+func (w *work) change() job.Change {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return job.Change{Job: w.job, Revision: w.revision, Instance: w.s.record.instance()}
+}
+
+func (w *work) state() key {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.key
+}
+
+// pause waits for news of the key, at most for a time.
+func (w *work) pause(ctx context.Context, most time.Duration) {
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-w.news:
+	case <-timer.C:
+	}
+}
+
+// run does what is to be done until the job has ended, or ctx.
+func (w *work) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		folder, _, err := w.folder.State()
+		finished := false
+		if err == nil {
+			finished, err = deeds[next(folder, w.state(), w.isCurrent())](w, ctx)
+		}
+		if finished {
+			break
+		}
+		if err != nil && ctx.Err() == nil {
+			w.s.sayOnce("job %s: %v", w.id, err)
+			w.pause(ctx, 10*w.s.tick)
+		}
+	}
+	w.s.release(w, 0)
+}
+
+// isCurrent reports whether the folder's order is of the key's claim.
+func (w *work) isCurrent() bool {
+	o, err := w.folder.Order()
+	return err == nil && reflect.DeepEqual(o.Job.Claim, w.change().Job.Claim)
+}
+
+func (w *work) wait(ctx context.Context) (bool, error) {
+	w.pause(ctx, time.Minute)
+	return false, nil
+}
+
+// claim makes a queued job this station's. One that was refused is forgotten until it is listed again.
+func (w *work) claim(ctx context.Context) (bool, error) {
+	if err := w.claimAs(ctx, 1); err != nil {
+		if !errors.Is(err, bus.ErrConflict) {
+			w.s.say("claim the job %s: %v", w.id, err)
+			w.pause(ctx, 10*w.s.tick)
+		}
+		return true, nil
+	}
+	return false, nil
+}
+
+func (w *work) claimAs(ctx context.Context, attempt int) error {
+	if !w.s.lease.holds() {
+		return errors.New("the lease is over")
+	}
+	c := w.change()
+	c.Job.Claim = &job.Claim{Instance: c.Instance, Epoch: w.s.record.Epoch, Attempt: attempt}
+	c, err := ask[job.Change](ctx, w.s, job.VerbClaim, c)
+	if err != nil {
+		return err
+	}
+	w.learn(c)
+	w.s.reached("claimed")
+	return nil
+}
+
+// again begins the next attempt of a job whose child was killed. The commands are made to be repeated.
+func (w *work) again(ctx context.Context) (bool, error) {
+	c := w.change()
+	if n := c.Job.Claim.Attempt; n < attempts {
+		err := w.claimAs(ctx, n+1)
+		if errors.Is(err, bus.ErrConflict) {
+			w.doubt()
+			return false, nil
+		}
+		return false, err
+	}
+	return w.end(ctx, job.Result{Result: fleet.Result{Kind: fleet.Unsure, Saw: fmt.Sprintf("its process was killed in each of %d attempts", attempts)}})
+}
+
+// begin writes the order and starts the child, while no other run can have the lease.
+func (w *work) begin(ctx context.Context) (bool, error) {
+	c := w.change()
+	if !w.s.lease.holds() {
+		w.pause(ctx, w.s.tick)
+		return false, nil
+	}
+	if c.Job.Stop != "" {
+		if folder, _, _ := w.folder.State(); folder == job.None {
+			return w.end(ctx, job.Result{Result: fleet.Result{Kind: fleet.Stopped, Saw: "stopped by " + c.Job.StopBy + " before it began"}})
+		}
+	}
+	how, err := w.how(c.Job)
+	if err == nil {
+		err = w.folder.Begin(job.Order{Job: c.Job, Revision: c.Revision, How: how, BeginBy: w.s.lease.end()})
+	}
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return w.end(ctx, job.Result{Result: fleet.Result{Kind: fleet.Full, Saw: "the station's: " + err.Error()}})
+	case err != nil:
+		return w.end(ctx, job.Result{Result: fleet.Result{Kind: fleet.Other, Saw: err.Error()}})
+	}
+	w.s.reached("ordered")
+	err = job.Start(ctx, w.folder, w.s.Program)
+	w.s.reached("started")
+	return false, err
+}
+
+// how says how the job's board is reached now.
+func (w *work) how(j job.Job) (job.How, error) {
+	b, known := w.s.board(j.Name)
+	how := b.how
+	if !known {
+		return how, fmt.Errorf("this station has no board %s any more", j.Name)
+	}
+	if j.Project != "" {
+		how.Boards = filepath.Join(w.s.State, "projects", strings.TrimPrefix(j.Project, "sha256:"))
+		if !localfile.Exists(how.Boards) {
+			return how, fmt.Errorf("the project's files are not here: %s", how.Boards)
+		}
+	}
+	if j.Artifact != "" {
+		how.Artifact = w.s.artifactOf(j)
+		_ = os.Chtimes(how.Artifact, time.Time{}, time.Now()) // one that is there was used now
+	}
+	return how, nil
+}
+
+// attend looks after a child until it has ended, or the key is to be looked after.
+func (w *work) attend(ctx context.Context) (bool, error) {
+	w.sendLog(ctx)
+	for ctx.Err() == nil {
+		folder, _, err := w.folder.State()
+		w.tail.publish(w)
+		if err != nil || folder != job.Held || w.state() == missing {
+			return false, err
+		}
+		if err := w.stop(); err != nil {
+			return false, err
+		}
+		w.pause(ctx, w.s.tick)
+	}
+	return false, nil
+}
+
+// stop passes a wish to stop on to the child, once: a SIGINT for "gently", and a second one for
+// "now". It notes a signal before it sends it, as one too many would turn "gently" into "now".
+func (w *work) stop() error {
+	want := map[job.Stop]int{job.Gently: 1, job.Now: 2}[w.change().Job.Stop]
+	name := filepath.Join(string(w.folder), stopsName)
+	data, _ := localfile.Read(name, 8) // none is 0
+	sent, _ := strconv.Atoi(string(data))
+	if sent >= want || time.Since(w.signalled) < stopsGap {
+		return nil
+	}
+	if err := localfile.Replace(name, []byte(strconv.Itoa(sent+1))); err != nil {
+		return err
+	}
+	w.signalled = time.Now()
+	if err := w.folder.Signal(unix.SIGINT); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
+
+// report sends what a job left, and its result last.
+func (w *work) report(ctx context.Context) (bool, error) {
+	w.s.reached("done")
+	r, err := w.folder.Result()
+	if err != nil {
+		r = job.Result{Result: fleet.Result{Kind: fleet.Unsure, Saw: err.Error()}}
+	}
+	if err := w.sendReport(ctx, r); err != nil {
+		return false, err
+	}
+	w.endLog(ctx)
+	select {
+	case <-w.logged:
+	case <-ctx.Done():
+	case <-time.After(logPatience):
+	}
+	w.s.reached("reported")
+	return w.end(ctx, r)
+}
+
+// end ends the job. If its key is not as it was known here, the key is asked for.
+func (w *work) end(ctx context.Context, r job.Result) (bool, error) {
+	c := w.change()
+	if r.Host = c.Job.Name; !r.Kind.Known() {
+		r.Kind, r.Saw = fleet.Other, fmt.Sprintf("%s: %s", r.Kind, r.Saw)
+	}
+	r.Attempts = c.Job.Claim.Attempt
+	c.Job.Result = &r
+	answer, err := ask[job.Change](ctx, w.s, job.VerbEnd, c)
+	if errors.Is(err, bus.ErrConflict) {
+		w.doubt()
+		return false, fmt.Errorf("report its end: %w", err)
+	}
+	if err != nil {
+		return false, err
+	}
+	w.s.reached("ended")
+	return true, w.finish(ctx, answer)
+}
+
+// outwait waits until a child of another state folder must have ended by its limit. What the board
+// has is not known then.
+func (w *work) outwait(ctx context.Context) (bool, error) {
+	c := w.change()
+	limit := min(time.Duration(c.Job.LimitMS)*time.Millisecond, longest) + overtime
+	if left := w.since + limit - job.BootTime(); left > 0 {
+		w.s.sayOnce("job %s: a run of another state folder claimed it (%s); its board is left alone for %v", w.id, c.Job.Claim.Instance, limit)
+		w.pause(ctx, left)
+		return false, nil
+	}
+	return w.end(ctx, job.Result{Result: fleet.Result{Kind: fleet.Unsure, Saw: "a run of another state folder of the station had begun it"}})
+}
+
+// restore creates a key again that the hub lost. The hub answers with what it has.
+func (w *work) restore(ctx context.Context) (bool, error) {
+	o, err := w.folder.Order()
+	if err != nil {
+		return false, err
+	}
+	c := w.change()
+	c.Job = o.Job
+	if c, err = ask[job.Change](ctx, w.s, job.VerbRestore, c); err == nil {
+		w.forgetRevision()
+		w.learn(c)
+	}
+	return false, err
+}
+
+// giveUp ends the work on a job that the hub says has ended: by this result, or without one.
+func (w *work) giveUp(ctx context.Context) (bool, error) {
+	c := w.change()
+	r, err := w.folder.Result()
+	if r.Attempts = 0; c.Job.Result != nil {
+		r.Attempts = c.Job.Result.Attempts
+	}
+	if err == nil && !reflect.DeepEqual(c.Job.Result, &r) {
+		w.s.say("job %s has ended without this station: its late result is %s: %s", w.id, r.Kind, r.Saw)
+	}
+	return true, w.finish(ctx, c)
+}
+
+// finish notes that the hub has the end, and frees the board. The rest of the log may follow.
+func (w *work) finish(ctx context.Context, c job.Change) error {
+	if c.Job.Result != nil {
+		w.s.ended(c.Job, *c.Job.Result, time.Now())
+	}
+	folder, _, err := w.folder.State()
+	if err == nil && folder != job.None {
+		err = localfile.Replace(filepath.Join(string(w.folder), endedName), nil)
+	}
+	w.s.release(w, c.Revision)
+	if folder != job.None {
+		w.endLog(ctx)
+		select {
+		case <-w.logged:
+		case <-ctx.Done():
+		}
+	}
+	return err
+}
