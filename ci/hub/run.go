@@ -54,8 +54,9 @@ type Options struct {
 	// Admin is the name of the first admin, whom Ready gets an invitation for, unless there is one.
 	Admin string
 	Ready func(address, token string) // called once the hub answers; token is "" for a hub with admins
-	// Handler makes the page, beside /join.
-	Handler func(h *Hub, names []string) (http.Handler, error)
+	// Handler makes the page, beside /join. It follows the hub until ctx ends, and puts the authority's
+	// certificate (PEM) into invitations.
+	Handler func(ctx context.Context, h *Hub, names []string, authority []byte) (http.Handler, error)
 }
 
 // Run is a hub alone, until ctx ends.
@@ -111,7 +112,7 @@ func (h *Hub) serveAll(ctx context.Context, o Options, authority *Authority) err
 	mux.HandleFunc("POST /join", h.ServeJoin)
 	mux.Handle("/v2/", h.artifacts)
 	if o.Handler != nil {
-		page, err := o.Handler(h, o.Names)
+		page, err := o.Handler(ctx, h, o.Names, authority.PEM)
 		if err != nil {
 			listener.Close()
 			return err
