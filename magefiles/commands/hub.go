@@ -16,6 +16,7 @@ import (
 
 	"slipway/ci/hub"
 	"slipway/ci/hub/access"
+	hubpage "slipway/ci/hub/page"
 	"slipway/ci/job"
 	"slipway/ci/station"
 	"slipway/flash/fetch"
@@ -33,18 +34,18 @@ prints an invitation for its first admin. ci/hub/README.md explains hubs.`
 slipway hub --name=192.0.2.5,bench.local --page=:8444 --state=/srv/hub`
 	names := c.Names("name", "the names and addresses by which others reach this machine, with commas between them; its host name if not given")
 	listen := c.Text("listen=ADDRESS", ":4222", "where NATS listens")
-	page := c.Text("page=ADDRESS", ":8443", "where the page listens, and who joins")
+	pageAt := c.Text("page=ADDRESS", ":8443", "where the page listens, and who joins")
 	state := c.Text("state=FOLDER", "", "the folder with keys and records; hub in Slipway's state folder if not given")
 	c.RunSignalled(func(ctx context.Context, _ []string) error {
 		o, err := hubOptions(*names, *state)
 		if err != nil {
 			return err
 		}
-		o.Listen, o.Page, o.Log = *listen, *page, io.Discard
+		o.Listen, o.Page, o.Log, o.Handler = *listen, *pageAt, io.Discard, hubpage.New
 		o.Ready = func(address, token string) { writeReady(stdout, address, token) }
 		return unlessStopped(ctx, hub.Run(ctx, o))
 	})
-	return c.with(hubInviteCommand(), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
+	return c.with(hubOpenCommand(), hubInviteCommand(), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
 }
 
 // hubOptions returns the options of a hub with these names and this state folder, or else defaults.
@@ -83,6 +84,33 @@ func unlessStopped(ctx context.Context, err error) error {
 		return nil
 	}
 	return err
+}
+
+func hubOpenCommand() *Command {
+	c := New("open", "Print a link that signs you in on a hub's page, once, within a minute")
+	c.Long = `The page is signed by the hub's own authority, which a browser does not know. Its certificate is in
+ca.pem of the hub's state folder, for the browser's settings.`
+	c.Example = `slipway hub open
+xdg-open "$(slipway hub open)"`
+	ask := c.toHub()
+	c.RunSignalled(func(ctx context.Context, _ []string) error {
+		return ask(ctx, func(client *access.Client) error {
+			link, err := pageLink(ctx, client)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(stdout, link)
+			return err
+		})
+	})
+	return c
+}
+
+// pageLink returns a link that signs a person in. The secret is in its fragment, which browsers send
+// to nobody.
+func pageLink(ctx context.Context, client *access.Client) (string, error) {
+	i, err := access.Ask[job.Invitation](ctx, client, job.VerbOpen, struct{}{})
+	return fmt.Sprintf("https://%s/in#%s", client.Hub, i.Secret), err
 }
 
 func hubInviteCommand() *Command {
