@@ -40,13 +40,21 @@ of a project the default virtual board.`
 	c.exits = exitsOfSmoke
 	c.Example = `slipway up
 slipway up virt --keep  # and then: slipway virt ssh
+slipway up --hub --keep  # the same by a hub and a station on this machine, with a page to look at
 slipway up --json  # for a script`
+	viaHub := c.Switch("hub", "let a station of a new hub do it, both on this machine, and print the address of the hub's page")
 	keep := c.Switch("keep", "leave the board on afterwards")
 	fresh := c.Switch("fresh", "fetch Debian's packages again")
 	form := c.reportForm()
+	c.check = func([]string) error {
+		return errors.Join(c.refuseTogether("hub", "as"), c.refuseTogether("hub", "json"))
+	}
 	c.runOn(images.LoadOwn, func(ctx context.Context, spec images.Spec, words []string) error {
 		build := options
 		build.Fresh = *fresh
+		if *viaHub {
+			return upByHub(ctx, spec, build, *keep)
+		}
 		r, err := ci.Up(ctx, spec, ci.UpOptions{Build: build, Out: stderr, Keep: *keep})
 		return showReport(r, err, *form)
 	})

@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"slipway/ci"
 	"slipway/ci/hub/access"
+	"slipway/ci/hub/local"
 	"slipway/ci/job"
 	"slipway/flash"
 	"slipway/flash/store"
@@ -249,37 +252,44 @@ func (c *Command) viaHub(allowed ...string) *viaHub {
 // given reports whether the work is for a station.
 func (v *viaHub) given() bool { return v.c.given("hub") }
 
-// run sends the artifact of a board to the hub, unless it is there, adds a job with these steps for
-// the board with a name there, and follows it.
+// run adds a job with these steps by submit, and follows it.
 func (v *viaHub) run(ctx context.Context, spec images.Spec, name string, asJSON bool, steps func(job.HubBoard) ([]job.Step, error)) error {
 	return onHub(ctx, v.name, func(client *access.Client) error {
-		b, err := access.FindBoard(ctx, client, name)
-		if err != nil {
-			return err
-		}
-		j := job.Job{Station: b.Station, Name: b.Name, Board: spec.Board, LimitMS: access.Limit.Milliseconds(), StartWithinMS: access.StartWithin.Milliseconds()}
-		if j.Steps, err = steps(b); err != nil {
-			return err
-		}
-		place := "hub:" + spec.Board
-		pushed, err := store.Push(ctx, options.BoardDir(spec), options.ReportsDir(), place, nil)
-		if err != nil {
-			return err
-		}
-		j.Artifact = place + "@" + pushed.Digest
-		added, err := access.Submit(ctx, client, j)
-		if err != nil {
-			return err
-		}
-		if !b.Heard {
-			progress.Warn(ctx, fmt.Sprintf("the station %s is not heard; the job waits for it", b.Station))
-		}
-		if *v.detach {
-			_, err := fmt.Fprintln(stdout, added.Job.ID)
-			return err
-		}
-		return followJob(ctx, client, added.Job, asJSON)
+		return submit(ctx, client, spec, name, steps, func(j job.Job) error {
+			if *v.detach {
+				_, err := fmt.Fprintln(stdout, j.ID)
+				return err
+			}
+			return followJob(ctx, client, j, asJSON)
+		})
 	})
+}
+
+// submit sends the artifact of a board to the hub, unless it is there, adds a job with these steps for
+// the board with a name there, and passes the job to follow.
+func submit(ctx context.Context, client *access.Client, spec images.Spec, name string, steps func(job.HubBoard) ([]job.Step, error), follow func(job.Job) error) error {
+	b, err := access.FindBoard(ctx, client, name)
+	if err != nil {
+		return err
+	}
+	j := job.Job{Station: b.Station, Name: b.Name, Board: spec.Board, LimitMS: access.Limit.Milliseconds(), StartWithinMS: access.StartWithin.Milliseconds()}
+	if j.Steps, err = steps(b); err != nil {
+		return err
+	}
+	place := "hub:" + spec.Board
+	pushed, err := store.Push(ctx, options.BoardDir(spec), options.ReportsDir(), place, nil)
+	if err != nil {
+		return err
+	}
+	j.Artifact = place + "@" + pushed.Digest
+	added, err := access.Submit(ctx, client, j)
+	if err != nil {
+		return err
+	}
+	if !b.Heard {
+		progress.Warn(ctx, fmt.Sprintf("the station %s is not heard; the job waits for it", b.Station))
+	}
+	return follow(added.Job)
 }
 
 // flashSteps returns a function for the step that flashes a board, after it was confirmed: by --yes,
@@ -331,4 +341,39 @@ func updateSteps(spec images.Spec, bundle string, downgrade bool, confirm func(q
 		}
 		return steps, confirm(fmt.Sprintf("Update and restart %s at %s?", b.Name, b.Station))
 	}
+}
+
+// upByHub is the command up by a hub and a station, both of this process.
+func upByHub(ctx context.Context, spec images.Spec, build images.Options, keep bool) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if _, err := ci.Build(ctx, stderr, spec, build); err != nil {
+		return err
+	}
+	dir, err := filepath.Abs(filepath.Join(build.Dir, "hub"))
+	if err != nil {
+		return err
+	}
+	if err := os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state")); err != nil { // its identities are of this hub alone
+		return err
+	}
+	o := local.Options{Dir: dir, Virtual: []string{spec.Board}, Program: program, Log: stderr}
+	return local.Run(ctx, o, func(ctx context.Context, client *access.Client) error {
+		link, err := pageLink(ctx, client)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(stderr, "the hub's page, within a minute:", link)
+		if err := access.WaitForBoard(ctx, client, spec.Board); err != nil {
+			return err
+		}
+		err = submit(ctx, client, spec, spec.Board, stepsOnly(job.Flash, job.Boot, job.Deploy, job.Smoke), func(j job.Job) error { return followJob(ctx, client, j, false) })
+		if keep && ctx.Err() == nil {
+			fmt.Fprintln(stderr, "the hub and the station go on until Ctrl-C; slipway hub open prints another link")
+			<-ctx.Done()
+		}
+		return err
+	})
 }
