@@ -262,8 +262,11 @@ func TestKilled(t *testing.T) {
 				t.Errorf("result = %+v; want passed", r)
 			}
 			before := len(s.calls())
-			if err := Start(t.Context(), s.folder, s.self); err != nil || len(s.calls()) != before {
-				t.Errorf("Start of a job that is done = %v, %q; want nothing", err, s.words()[before:])
+			if err := Exec(t.Context(), s.folder, s.self); err != nil || len(s.calls()) != before {
+				t.Errorf("Exec of a job that is done = %v, %q; want nothing", err, s.words()[before:])
+			}
+			if err := Start(t.Context(), s.folder, s.self); err != nil {
+				t.Errorf("Start of a job that is done = %v; want nothing", err)
 			}
 		})
 	}
