@@ -3,6 +3,7 @@ package station
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -60,7 +61,8 @@ const stationEnv = "STATION_OF_TEST"
 type stationArgs struct {
 	Identity      access.Identity
 	State, Config string
-	KillAt        string // a point of Options.reached
+	At            string         // a point of Options.reached
+	Signal        syscall.Signal // that the process sends itself there, once
 }
 
 func stationMain() error {
@@ -75,10 +77,10 @@ func stationMain() error {
 		return err
 	}
 	o := Options{Identity: a.Identity, State: a.State, Config: a.Config, Program: program, Log: os.Stderr, tick: testTick}
+	var once sync.Once
 	o.reached = func(point string) {
-		if point == a.KillAt {
-			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
-			select {}
+		if point == a.At {
+			once.Do(func() { _ = unix.Kill(os.Getpid(), a.Signal) })
 		}
 	}
 	return Run(ctx, o)
@@ -289,11 +291,15 @@ func (k *link) get() string {
 	return k.target
 }
 
+func (k *link) isClosed() bool {
+	return errors.Is(k.listener.(*net.TCPListener).SetDeadline(time.Time{}), net.ErrClosed)
+}
+
 func (k *link) pass(c net.Conn) {
 	defer c.Close()
 	target := k.get()
-	if target == "" {
-		return
+	for end := time.Now().Add(4 * time.Second); target == "" && time.Now().Before(end) && !k.isClosed(); target = k.get() {
+		time.Sleep(10 * time.Millisecond) // a cut link says nothing
 	}
 	hub, err := net.Dial("tcp", target)
 	if err != nil {
@@ -326,6 +332,8 @@ type bench struct {
 	config string
 	boards string // folder of the boards' folders
 	names  []string
+
+	overtime time.Duration
 }
 
 // newBench invites a station, with boards b1 to bN.
@@ -421,7 +429,7 @@ func (b *bench) start() process {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended, log := make(chan error, 1), &safeText{}
 	go func() {
-		ended <- Run(ctx, Options{Identity: b.id, State: b.state, Config: b.config, Program: program, Log: log, tick: testTick})
+		ended <- Run(ctx, Options{Identity: b.id, State: b.state, Config: b.config, Program: program, Log: log, tick: testTick, overtime: b.overtime})
 	}()
 	done := make(chan error, 1)
 	go func() { err := <-ended; done <- err; close(done) }()
@@ -435,14 +443,14 @@ func (b *bench) start() process {
 	return process{stop: stop, ended: done, log: log}
 }
 
-// startProcess starts the station as a process, which kills itself at a point.
-func (b *bench) startProcess(killAt string) process {
+// startProcess starts the station as a process, which sends itself a signal at a point.
+func (b *bench) startProcess(at string, signal syscall.Signal) process {
 	b.w.t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		b.w.t.Fatal(err)
 	}
-	args, err := json.Marshal(stationArgs{b.id, b.state, b.config, killAt})
+	args, err := json.Marshal(stationArgs{b.id, b.state, b.config, at, signal})
 	if err != nil {
 		b.w.t.Fatal(err)
 	}

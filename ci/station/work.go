@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,59 +34,39 @@ const (
 	ended     key = "ended"
 )
 
-// deed is what the station does with a job.
-type deed string
-
-// The deeds.
-const (
-	wait    deed = "wait"
-	claim   deed = "claim"
-	begin   deed = "begin"
-	attend  deed = "attend"
-	report  deed = "report"
-	again   deed = "again"
-	outwait deed = "outwait"
-	restore deed = "restore"
-	giveUp  deed = "give up"
-	forget  deed = "forget"
-)
-
-var deeds = map[deed]func(*work, context.Context) (finished bool, err error){
-	wait: (*work).wait, claim: (*work).claim, begin: (*work).begin, attend: (*work).attend, report: (*work).report, again: (*work).again,
-	outwait: (*work).outwait, restore: (*work).restore, giveUp: (*work).giveUp, forget: func(*work, context.Context) (bool, error) { return true, nil },
-}
+// deed is what the station does with a job. It reports whether nothing is left to do.
+type deed func(w *work, ctx context.Context) (finished bool, err error)
 
 // next says what is to be done with a job, after any stop of any program. current means that the
 // folder's order is of the claim in the key.
 func next(folder job.FolderState, k key, current bool) deed {
 	switch {
 	case k == missing && folder == job.None: // it was never ours, or nobody knows of it any more
-		return forget
+		return (*work).forget
 	case k == missing: // the engine lost its data
-		return restore
+		return (*work).restore
 	case folder == job.Held: // the child lives
-		return attend
-	case k == unknown:
-		return wait
+		return (*work).attend
+	case k == unknown: // the hub is away
+		return (*work).wait
 	case k == ended: // the admin abandoned it
-		return giveUp
+		return (*work).giveUp
 	case k == queued: // new, or the engine lost the claim
-		return claim
+		return (*work).claim
 	case folder == job.Done: // done, not reported
-		return report
+		return (*work).report
 	case k == elsewhere: // the state folder was copied or lost, and the child may live where it was
-		return outwait
+		return (*work).outwait
 	case folder == job.Broken && current: // the child died too
-		return again
+		return (*work).again
 	default: // killed between claim and order: no child of this attempt ever ran
-		return begin
+		return (*work).begin
 	}
 }
 
 // Limits of a job.
 const (
 	attempts    = 3                      // of a job whose child was killed with the station
-	overtime    = 3 * time.Minute        // in which a child ends after its limit
 	longest     = 30 * 24 * time.Hour    // of a limit
 	stopsGap    = 500 * time.Millisecond // between two SIGINTs, which would count as one
 	logPatience = 5 * time.Second        // an end waits so long for the log: state passes first
@@ -109,7 +90,8 @@ type work struct {
 
 	tail      tail
 	logOnce   sync.Once
-	final     chan struct{} // closed when the log is complete
+	final     atomic.Bool   // the log is complete
+	whole     chan struct{} // holds one: final was set
 	logged    chan struct{} // closed when the hub has the log
 	signalled time.Time
 
@@ -123,7 +105,7 @@ func (s *station) newWork(c job.Change, k key) *work {
 	folder := job.Folder(filepath.Join(s.State, "jobs", c.Job.ID))
 	return &work{
 		s: s, id: c.Job.ID, name: c.Job.Name, folder: folder, since: job.BootTime(), key: k, job: c.Job,
-		news: make(chan struct{}, 1), final: make(chan struct{}), logged: make(chan struct{}), tail: newTail(folder.Progress()),
+		news: make(chan struct{}, 1), whole: make(chan struct{}, 1), logged: make(chan struct{}), tail: newTail(folder.Progress()),
 	}
 }
 
@@ -185,13 +167,13 @@ func (w *work) state() key {
 	return w.key
 }
 
-// pause waits for news of the key, at most for a time.
-func (w *work) pause(ctx context.Context, most time.Duration) {
+// pause waits for a value, at most for a time.
+func pause(ctx context.Context, news <-chan struct{}, most time.Duration) {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-w.news:
+	case <-news:
 	case <-timer.C:
 	}
 }
@@ -202,14 +184,14 @@ func (w *work) run(ctx context.Context) {
 		folder, _, err := w.folder.State()
 		finished := false
 		if err == nil {
-			finished, err = deeds[next(folder, w.state(), w.isCurrent())](w, ctx)
+			finished, err = next(folder, w.state(), w.isCurrent())(w, ctx)
 		}
 		if finished {
 			break
 		}
 		if err != nil && ctx.Err() == nil {
 			w.s.sayOnce("job %s: %v", w.id, err)
-			w.pause(ctx, 10*w.s.tick)
+			pause(ctx, w.news, 10*w.s.tick)
 		}
 	}
 	w.s.release(w, 0)
@@ -221,8 +203,10 @@ func (w *work) isCurrent() bool {
 	return err == nil && reflect.DeepEqual(o.Job.Claim, w.change().Job.Claim)
 }
 
+func (w *work) forget(context.Context) (bool, error) { return true, nil }
+
 func (w *work) wait(ctx context.Context) (bool, error) {
-	w.pause(ctx, time.Minute)
+	pause(ctx, w.news, time.Minute)
 	return false, nil
 }
 
@@ -231,7 +215,7 @@ func (w *work) claim(ctx context.Context) (bool, error) {
 	if err := w.claimAs(ctx, 1); err != nil {
 		if !errors.Is(err, bus.ErrConflict) {
 			w.s.say("claim the job %s: %v", w.id, err)
-			w.pause(ctx, 10*w.s.tick)
+			pause(ctx, w.news, 10*w.s.tick)
 		}
 		return true, nil
 	}
@@ -271,7 +255,7 @@ func (w *work) again(ctx context.Context) (bool, error) {
 func (w *work) begin(ctx context.Context) (bool, error) {
 	c := w.change()
 	if !w.s.lease.holds() {
-		w.pause(ctx, w.s.tick)
+		pause(ctx, w.news, w.s.tick)
 		return false, nil
 	}
 	if c.Job.Stop != "" {
@@ -327,7 +311,7 @@ func (w *work) attend(ctx context.Context) (bool, error) {
 		if err := w.stop(); err != nil {
 			return false, err
 		}
-		w.pause(ctx, w.s.tick)
+		pause(ctx, w.news, w.s.tick)
 	}
 	return false, nil
 }
@@ -396,10 +380,10 @@ func (w *work) end(ctx context.Context, r job.Result) (bool, error) {
 // has is not known then.
 func (w *work) outwait(ctx context.Context) (bool, error) {
 	c := w.change()
-	limit := min(time.Duration(c.Job.LimitMS)*time.Millisecond, longest) + overtime
+	limit := min(time.Duration(c.Job.LimitMS)*time.Millisecond, longest) + w.s.overtime
 	if left := w.since + limit - job.BootTime(); left > 0 {
 		w.s.sayOnce("job %s: a run of another state folder claimed it (%s); its board is left alone for %v", w.id, c.Job.Claim.Instance, limit)
-		w.pause(ctx, left)
+		pause(ctx, w.news, left)
 		return false, nil
 	}
 	return w.end(ctx, job.Result{Result: fleet.Result{Kind: fleet.Unsure, Saw: "a run of another state folder of the station had begun it"}})
