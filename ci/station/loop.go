@@ -35,7 +35,7 @@ func (s *station) attach(ctx context.Context) error {
 			s.begin(ctx, job.Change{Job: order.Job}, unknown)
 		}
 		if err != nil {
-			return err
+			s.say("%s is left as it is: %v", f, err)
 		}
 	}
 	return nil
@@ -46,7 +46,7 @@ func (s *station) recall(ctx context.Context, f job.Folder, j job.Job) {
 	r, err := f.Result()
 	at, _ := endOf(f)
 	if err == nil {
-		s.ended(j, r, at)
+		s.noteResult(j, r, at)
 	}
 	if !localfile.Exists(filepath.Join(string(f), keptName)) {
 		w := s.newWork(job.Change{Job: j}, ended)

@@ -2,6 +2,7 @@ package station
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -178,12 +179,31 @@ func (b simulated) run(signals <-chan os.Signal) int {
 		kind = fleet.Checks
 	}
 	b.note("end", kind)
-	_ = plaintext.WriteJSON(os.Stdout, fleet.Outcome{Board: b.order.Job.Board, Results: []fleet.Result{{Host: b.order.Job.Name, Kind: kind, Passed: 3, Checks: 3}}})
+	result := fleet.Result{Host: b.order.Job.Name, Kind: kind, Passed: 3, Checks: 3}
+	for wish, text := range map[string]func() string{"report": func() string { return simulatedReport }, "vast report": vastReport} {
+		if b.wished(wish) {
+			result.Report = "page.html"
+			dir := filepath.Join("build", b.order.Job.Board, "fleet", "smoke", b.order.Job.Name)
+			if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "report.json"), []byte(text()), 0o600)); err != nil {
+				panic(err)
+			}
+		}
+	}
+	_ = plaintext.WriteJSON(os.Stdout, fleet.Outcome{Board: b.order.Job.Board, Results: []fleet.Result{result}})
 	if kind != fleet.Passed {
 		fmt.Fprintln(os.Stderr, "Error: the board did not pass")
 		return 1
 	}
 	return 0
+}
+
+const simulatedReport = `{"report": "of a test"}`
+
+// vastReport cannot be packed into what a hub takes.
+func vastReport() string {
+	data := make([]byte, maxReportBytes+1)
+	_, _ = rand.Read(data)
+	return string(data)
 }
 
 // world is a hub, and what tests do with it.
@@ -334,6 +354,7 @@ type bench struct {
 	names  []string
 
 	overtime time.Duration
+	limitMS  int64 // of jobs
 }
 
 // newBench invites a station, with boards b1 to bN.
@@ -347,7 +368,7 @@ func (w *world) newBench(name string, boards, parallel int) *bench {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	b := &bench{w: w, id: id, link: newLink(w.t), boards: filepath.Join(w.dir, name+".boards"), state: filepath.Join(w.dir, name), config: filepath.Join(w.dir, name+".yml")}
+	b := &bench{w: w, id: id, limitMS: 60_000, link: newLink(w.t), boards: filepath.Join(w.dir, name+".boards"), state: filepath.Join(w.dir, name), config: filepath.Join(w.dir, name+".yml")}
 	b.link.to(w.link.address())
 	b.id.Addresses = []string{b.link.address()}
 	text := fmt.Sprintf("name: %s\nparallel: %d\nboards:\n", name, parallel)
@@ -497,7 +518,7 @@ func (b *bench) add(board string) job.Job {
 	b.w.until("the job is added", func() (ok bool) {
 		var err error
 		c, err = access.Ask[job.Change](b.w.t.Context(), b.w.admin, job.VerbJobAdd, job.Job{
-			V: job.Version, Station: b.id.Name, Name: board, Board: "orin", Steps: []job.Step{{Do: job.Smoke}}, LimitMS: 60_000, StartWithinMS: 60_000,
+			V: job.Version, Station: b.id.Name, Name: board, Board: "orin", Steps: []job.Step{{Do: job.Smoke}}, LimitMS: b.limitMS, StartWithinMS: 60_000,
 		})
 		return err == nil
 	})

@@ -42,6 +42,7 @@ func (w *work) endLog(ctx context.Context) {
 // one, only ask where the hub's copy ends if it has more or less than was known here.
 func (w *work) spool(ctx context.Context) {
 	defer close(w.logged)
+	said := ""
 	for at := uint64(0); ctx.Err() == nil; {
 		final := w.final.Load()
 		piece, err := readPiece(w.folder.Log(), w.id, at, final)
@@ -57,9 +58,7 @@ func (w *work) spool(ctx context.Context) {
 				at = answer.N
 			}
 		}
-		if err != nil {
-			w.s.sayOnce("job %s: send its log: %v", w.id, err)
-		}
+		said = w.sayNew(ctx, said, err)
 		if err != nil || !final {
 			pause(ctx, w.whole, w.s.tick)
 		}
@@ -110,7 +109,7 @@ func (w *work) sendReport(ctx context.Context, r job.Result) error {
 		err = errors.New("it is longer than a hub takes")
 	}
 	if err != nil {
-		w.s.sayOnce("job %s: its report is not sent: %v", w.id, err)
+		w.s.say("job %s: its report is not sent: %v", w.id, err)
 		return nil
 	}
 	_, err = ask[struct{}](ctx, w.s, job.VerbReport, job.Report{ID: w.id, Name: w.name, Zstd: packed})

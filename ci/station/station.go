@@ -58,13 +58,13 @@ type station struct {
 
 	client, logs atomic.Pointer[access.Client] // logs has a connection of its own: what waits there stops nothing else
 	running      sync.WaitGroup
+	said         sync.Map      // texts
 	reconnected  chan struct{} // holds one: the hub may have lost the lease
 
 	mu         sync.Mutex
 	works      map[string]*work  // by ID
 	done       map[string]uint64 // revisions of ends that an answer on its way may not know
-	said       map[string]bool
-	link       context.Context // ends when a connection breaks
+	link       context.Context   // ends when a connection breaks
 	breakLink  context.CancelFunc
 	cancelPoll context.CancelFunc
 	listAll    bool
@@ -104,7 +104,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	o.Parallel, o.tick, o.overtime = cmp.Or(o.Parallel, config.Parallel), cmp.Or(o.tick, 500*time.Millisecond), cmp.Or(o.overtime, 3*time.Minute)
-	s := &station{Options: o, config: config, boards: newBoards(), lease: newLease(), reconnected: make(chan struct{}, 1), works: map[string]*work{}, done: map[string]uint64{}, said: map[string]bool{}}
+	s := &station{Options: o, config: config, boards: newBoards(), lease: newLease(), reconnected: make(chan struct{}, 1), works: map[string]*work{}, done: map[string]uint64{}}
 	s.newLink()
 	if s.reached == nil {
 		s.reached = func(string) {}
@@ -171,11 +171,7 @@ func (s *station) say(format string, args ...any) {
 // sayOnce is say for what is found again and again.
 func (s *station) sayOnce(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	s.mu.Lock()
-	said := s.said[text]
-	s.said[text] = true
-	s.mu.Unlock()
-	if !said {
+	if _, said := s.said.LoadOrStore(text, true); !said {
 		s.say("%s", text)
 	}
 }

@@ -361,6 +361,7 @@ func TestStateLost(t *testing.T) {
 	w := newWorld(t, 2*time.Second)
 	b := w.newBench("bench-1", 1, 1)
 	b.wish("b1", "hold", true)
+	b.limitMS = 2000
 	s := b.start()
 	j := b.add("b1")
 	b.begun("b1", j.ID, 1)
@@ -368,14 +369,17 @@ func TestStateLost(t *testing.T) {
 		t.Errorf("Run = %v", err)
 	}
 	lost := *b
-	lost.state, lost.overtime = filepath.Join(w.dir, "lost"), time.Nanosecond-time.Minute // the job's limit is a minute
-	next := b.add("b1")
+	lost.state, lost.overtime = filepath.Join(w.dir, "lost"), time.Second
+	next := b.add("b1") // which the limit ends, too
 	lost.start()
 	if r := w.ended(j.ID).Result; r.Kind != fleet.Unsure || !strings.Contains(r.Saw, "another state folder") {
 		t.Errorf("result = %+v; want %s", r, fleet.Unsure)
 	}
-	b.wish("b1", "hold", false)
 	w.ended(next.ID)
+	all := b.events("b1")
+	if i := slices.IndexFunc(all, func(e Event) bool { return e.Job == next.ID }); count(all[:i], j.ID, "end") != 1 {
+		t.Errorf("the next job was begun before the child had ended: %+v", all)
+	}
 }
 
 func (w *world) heard(station string) bool {
@@ -605,7 +609,7 @@ func fillDisk(name string) error {
 
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, longLease)
+	w := newWorld(t, 6*time.Second)
 	b := w.newBench("bench-1", 2, 2)
 	b.wish("b1", "hold", true)
 	b.start()

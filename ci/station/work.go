@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -19,6 +20,7 @@ import (
 	"slipway/ci/job"
 	"slipway/layers/bus"
 	"slipway/layers/localfile"
+	"slipway/layers/run"
 )
 
 // key is what the hub's key of a job says.
@@ -134,7 +136,7 @@ func (w *work) learn(c job.Change) {
 func (w *work) miss(until uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.revision <= until {
+	if w.revision <= until && w.key != ended {
 		w.key = missing
 		notify(w.news)
 	}
@@ -180,27 +182,39 @@ func pause(ctx context.Context, news <-chan struct{}, most time.Duration) {
 
 // run does what is to be done until the job has ended, or ctx.
 func (w *work) run(ctx context.Context) {
-	for ctx.Err() == nil {
+	for said := ""; ctx.Err() == nil; {
 		folder, _, err := w.folder.State()
 		finished := false
 		if err == nil {
 			finished, err = next(folder, w.state(), w.isCurrent())(w, ctx)
 		}
+		said = w.sayNew(ctx, said, err)
 		if finished {
 			break
 		}
-		if err != nil && ctx.Err() == nil {
-			w.s.sayOnce("job %s: %v", w.id, err)
+		if err != nil {
 			pause(ctx, w.news, 10*w.s.tick)
 		}
 	}
 	w.s.release(w, 0)
 }
 
+// sayNew says an error once, until there is another one.
+func (w *work) sayNew(ctx context.Context, said string, err error) string {
+	if err == nil || err.Error() == said || ctx.Err() != nil {
+		return said
+	}
+	w.s.say("job %s: %v", w.id, err)
+	return err.Error()
+}
+
 // isCurrent reports whether the folder's order is of the key's claim.
 func (w *work) isCurrent() bool {
 	o, err := w.folder.Order()
-	return err == nil && reflect.DeepEqual(o.Job.Claim, w.change().Job.Claim)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist) // of a newer Slipway, perhaps: its child may have run
+	}
+	return reflect.DeepEqual(o.Job.Claim, w.change().Job.Claim)
 }
 
 func (w *work) forget(context.Context) (bool, error) { return true, nil }
@@ -212,14 +226,16 @@ func (w *work) wait(ctx context.Context) (bool, error) {
 
 // claim makes a queued job this station's. One that was refused is forgotten until it is listed again.
 func (w *work) claim(ctx context.Context) (bool, error) {
-	if err := w.claimAs(ctx, 1); err != nil {
-		if !errors.Is(err, bus.ErrConflict) {
-			w.s.say("claim the job %s: %v", w.id, err)
-			pause(ctx, w.news, 10*w.s.tick)
-		}
-		return true, nil
+	err := w.claimAs(ctx, 1)
+	if err == nil {
+		return false, nil
 	}
-	return false, nil
+	notify(w.s.reconnected) // the lease may be over, or this station drained
+	_ = run.Sleep(ctx, 2*w.s.tick)
+	if errors.Is(err, bus.ErrConflict) {
+		err = nil
+	}
+	return true, err
 }
 
 func (w *work) claimAs(ctx context.Context, attempt int) error {
@@ -382,7 +398,7 @@ func (w *work) outwait(ctx context.Context) (bool, error) {
 	c := w.change()
 	limit := min(time.Duration(c.Job.LimitMS)*time.Millisecond, longest) + w.s.overtime
 	if left := w.since + limit - job.BootTime(); left > 0 {
-		w.s.sayOnce("job %s: a run of another state folder claimed it (%s); its board is left alone for %v", w.id, c.Job.Claim.Instance, limit)
+		w.s.say("job %s: a run of another state folder claimed it (%s); its board is left alone for %v", w.id, c.Job.Claim.Instance, limit)
 		pause(ctx, w.news, left)
 		return false, nil
 	}
@@ -408,10 +424,7 @@ func (w *work) restore(ctx context.Context) (bool, error) {
 func (w *work) giveUp(ctx context.Context) (bool, error) {
 	c := w.change()
 	r, err := w.folder.Result()
-	if r.Attempts = 0; c.Job.Result != nil {
-		r.Attempts = c.Job.Result.Attempts
-	}
-	if err == nil && !reflect.DeepEqual(c.Job.Result, &r) {
+	if err == nil && (c.Job.Result == nil || c.Job.Result.Kind != r.Kind) { // else it is this one
 		w.s.say("job %s has ended without this station: its late result is %s: %s", w.id, r.Kind, r.Saw)
 	}
 	return true, w.finish(ctx, c)
@@ -420,7 +433,7 @@ func (w *work) giveUp(ctx context.Context) (bool, error) {
 // finish notes that the hub has the end, and frees the board. The rest of the log may follow.
 func (w *work) finish(ctx context.Context, c job.Change) error {
 	if c.Job.Result != nil {
-		w.s.ended(c.Job, *c.Job.Result, time.Now())
+		w.s.noteResult(c.Job, *c.Job.Result, time.Now())
 	}
 	folder, _, err := w.folder.State()
 	if err == nil && folder != job.None {
