@@ -2,7 +2,9 @@ package station
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -60,7 +62,8 @@ const stationEnv = "STATION_OF_TEST"
 type stationArgs struct {
 	Identity      access.Identity
 	State, Config string
-	KillAt        string // a point of Options.reached
+	At            string         // a point of Options.reached
+	Signal        syscall.Signal // that the process sends itself there, once
 }
 
 func stationMain() error {
@@ -75,10 +78,10 @@ func stationMain() error {
 		return err
 	}
 	o := Options{Identity: a.Identity, State: a.State, Config: a.Config, Program: program, Log: os.Stderr, tick: testTick}
+	var once sync.Once
 	o.reached = func(point string) {
-		if point == a.KillAt {
-			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
-			select {}
+		if point == a.At {
+			once.Do(func() { _ = unix.Kill(os.Getpid(), a.Signal) })
 		}
 	}
 	return Run(ctx, o)
@@ -176,12 +179,31 @@ func (b simulated) run(signals <-chan os.Signal) int {
 		kind = fleet.Checks
 	}
 	b.note("end", kind)
-	_ = plaintext.WriteJSON(os.Stdout, fleet.Outcome{Board: b.order.Job.Board, Results: []fleet.Result{{Host: b.order.Job.Name, Kind: kind, Passed: 3, Checks: 3}}})
+	result := fleet.Result{Host: b.order.Job.Name, Kind: kind, Passed: 3, Checks: 3}
+	for wish, text := range map[string]func() string{"report": func() string { return simulatedReport }, "vast report": vastReport} {
+		if b.wished(wish) {
+			result.Report = "page.html"
+			dir := filepath.Join("build", b.order.Job.Board, "fleet", "smoke", b.order.Job.Name)
+			if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "report.json"), []byte(text()), 0o600)); err != nil {
+				panic(err)
+			}
+		}
+	}
+	_ = plaintext.WriteJSON(os.Stdout, fleet.Outcome{Board: b.order.Job.Board, Results: []fleet.Result{result}})
 	if kind != fleet.Passed {
 		fmt.Fprintln(os.Stderr, "Error: the board did not pass")
 		return 1
 	}
 	return 0
+}
+
+const simulatedReport = `{"report": "of a test"}`
+
+// vastReport cannot be packed into what a hub takes.
+func vastReport() string {
+	data := make([]byte, maxReportBytes+1)
+	_, _ = rand.Read(data)
+	return string(data)
 }
 
 // world is a hub, and what tests do with it.
@@ -289,11 +311,15 @@ func (k *link) get() string {
 	return k.target
 }
 
+func (k *link) isClosed() bool {
+	return errors.Is(k.listener.(*net.TCPListener).SetDeadline(time.Time{}), net.ErrClosed)
+}
+
 func (k *link) pass(c net.Conn) {
 	defer c.Close()
 	target := k.get()
-	if target == "" {
-		return
+	for end := time.Now().Add(4 * time.Second); target == "" && time.Now().Before(end) && !k.isClosed(); target = k.get() {
+		time.Sleep(10 * time.Millisecond) // a cut link says nothing
 	}
 	hub, err := net.Dial("tcp", target)
 	if err != nil {
@@ -326,6 +352,9 @@ type bench struct {
 	config string
 	boards string // folder of the boards' folders
 	names  []string
+
+	overtime time.Duration
+	limitMS  int64 // of jobs
 }
 
 // newBench invites a station, with boards b1 to bN.
@@ -339,7 +368,7 @@ func (w *world) newBench(name string, boards, parallel int) *bench {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	b := &bench{w: w, id: id, link: newLink(w.t), boards: filepath.Join(w.dir, name+".boards"), state: filepath.Join(w.dir, name), config: filepath.Join(w.dir, name+".yml")}
+	b := &bench{w: w, id: id, limitMS: 60_000, link: newLink(w.t), boards: filepath.Join(w.dir, name+".boards"), state: filepath.Join(w.dir, name), config: filepath.Join(w.dir, name+".yml")}
 	b.link.to(w.link.address())
 	b.id.Addresses = []string{b.link.address()}
 	text := fmt.Sprintf("name: %s\nparallel: %d\nboards:\n", name, parallel)
@@ -421,7 +450,7 @@ func (b *bench) start() process {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended, log := make(chan error, 1), &safeText{}
 	go func() {
-		ended <- Run(ctx, Options{Identity: b.id, State: b.state, Config: b.config, Program: program, Log: log, tick: testTick})
+		ended <- Run(ctx, Options{Identity: b.id, State: b.state, Config: b.config, Program: program, Log: log, tick: testTick, overtime: b.overtime})
 	}()
 	done := make(chan error, 1)
 	go func() { err := <-ended; done <- err; close(done) }()
@@ -435,14 +464,14 @@ func (b *bench) start() process {
 	return process{stop: stop, ended: done, log: log}
 }
 
-// startProcess starts the station as a process, which kills itself at a point.
-func (b *bench) startProcess(killAt string) process {
+// startProcess starts the station as a process, which sends itself a signal at a point.
+func (b *bench) startProcess(at string, signal syscall.Signal) process {
 	b.w.t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		b.w.t.Fatal(err)
 	}
-	args, err := json.Marshal(stationArgs{b.id, b.state, b.config, killAt})
+	args, err := json.Marshal(stationArgs{b.id, b.state, b.config, at, signal})
 	if err != nil {
 		b.w.t.Fatal(err)
 	}
@@ -489,7 +518,7 @@ func (b *bench) add(board string) job.Job {
 	b.w.until("the job is added", func() (ok bool) {
 		var err error
 		c, err = access.Ask[job.Change](b.w.t.Context(), b.w.admin, job.VerbJobAdd, job.Job{
-			V: job.Version, Station: b.id.Name, Name: board, Board: "orin", Steps: []job.Step{{Do: job.Smoke}}, LimitMS: 60_000, StartWithinMS: 60_000,
+			V: job.Version, Station: b.id.Name, Name: board, Board: "orin", Steps: []job.Step{{Do: job.Smoke}}, LimitMS: b.limitMS, StartWithinMS: 60_000,
 		})
 		return err == nil
 	})

@@ -54,7 +54,7 @@ func TestKilledAt(t *testing.T) {
 			w := newWorld(t, longLease)
 			b := w.newBench("bench-1", 1, 1)
 			b.wish("b1", "hold", true)
-			b.startProcess(point).until(t, b, func() {
+			b.startProcess(point, unix.SIGKILL).until(t, b, func() {
 				j := b.add("b1")
 				if point == "started" {
 					b.begun("b1", j.ID, 1)
@@ -96,7 +96,7 @@ func TestChildKilled(t *testing.T) {
 	b := w.newBench("bench-1", 2, 2)
 	b.wish("b1", "hold", true)
 	b.wish("b2", "hold", true)
-	s := b.startProcess("")
+	s := b.startProcess("", 0)
 	twice, never := b.add("b1"), b.add("b2")
 	b.begun("b1", twice.ID, 1)
 	b.begun("b2", never.ID, 1)
@@ -281,7 +281,7 @@ func TestStopped(t *testing.T) {
 	w := newWorld(t, 2*time.Second)
 	b := w.newBench("bench-1", 2, 2)
 	b.wish("b1", "hold", true)
-	first := b.startProcess("")
+	first := b.startProcess("", 0)
 	runs := b.add("b1")
 	b.begun("b1", runs.ID, 1)
 	if err := first.cmd.Process.Signal(unix.SIGSTOP); err != nil {
@@ -311,6 +311,75 @@ func TestStopped(t *testing.T) {
 		t.Errorf("result = %+v; want %s", r, fleet.Passed)
 	}
 	w.keepBooks(b)
+}
+
+// A station sleeps longer than its lease when it has claimed a job, or is about to start its child. It
+// begins the job only when no other one has the lease.
+func TestStoppedAt(t *testing.T) {
+	for _, point := range []string{"claimed", "ordered"} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, 2*time.Second)
+			b := w.newBench("bench-1", 1, 1)
+			first := b.startProcess(point, unix.SIGSTOP)
+			j := b.add("b1")
+			w.until("the job is claimed", func() bool { return w.get(j.ID).State == job.Running })
+			w.until("the lease is over", func() bool { return !w.heard("bench-1") })
+			other := *b
+			other.state = filepath.Join(w.dir, "other")
+			second := other.start()
+			w.until("the second leaves the board alone", func() bool { return strings.Contains(second.log.String(), "its board is left alone") })
+			if err := first.cmd.Process.Signal(unix.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			w.until("the first has lost its lease", func() bool { return strings.Contains(first.log.String(), "the lease was lost") })
+			if point == "ordered" {
+				f := job.Folder(filepath.Join(b.state, "jobs", j.ID))
+				w.until("the child has refused", func() bool {
+					said, _ := os.ReadFile(f.Log())
+					return strings.Contains(string(said), "the lease of the station was over")
+				})
+			}
+			if n := len(b.events("b1")); n > 0 {
+				t.Error("the first began the job while the second had the lease")
+			}
+			if err := second.stop(); err != nil {
+				t.Errorf("Run = %v", err)
+			}
+			if r := w.ended(j.ID).Result; r.Kind != fleet.Passed {
+				t.Errorf("result = %+v; want %s", r, fleet.Passed)
+			}
+			w.keepBooks(b)
+		})
+	}
+}
+
+// The state folder is lost in the middle of a job. Its child ends by its limit, and only then the board
+// is free. What it has is not known.
+func TestStateLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 2*time.Second)
+	b := w.newBench("bench-1", 1, 1)
+	b.wish("b1", "hold", true)
+	b.limitMS = 2000
+	s := b.start()
+	j := b.add("b1")
+	b.begun("b1", j.ID, 1)
+	if err := s.stop(); err != nil {
+		t.Errorf("Run = %v", err)
+	}
+	lost := *b
+	lost.state, lost.overtime = filepath.Join(w.dir, "lost"), time.Second
+	next := b.add("b1") // which the limit ends, too
+	lost.start()
+	if r := w.ended(j.ID).Result; r.Kind != fleet.Unsure || !strings.Contains(r.Saw, "another state folder") {
+		t.Errorf("result = %+v; want %s", r, fleet.Unsure)
+	}
+	w.ended(next.ID)
+	all := b.events("b1")
+	if i := slices.IndexFunc(all, func(e Event) bool { return e.Job == next.ID }); count(all[:i], j.ID, "end") != 1 {
+		t.Errorf("the next job was begun before the child had ended: %+v", all)
+	}
 }
 
 func (w *world) heard(station string) bool {
@@ -456,10 +525,8 @@ func TestParallel(t *testing.T) {
 	}
 	b.start()
 	var jobs []job.Job
-	for range 2 {
-		for _, name := range b.names {
-			jobs = append(jobs, b.add(name))
-		}
+	for _, name := range append(b.names, "b1") {
+		jobs = append(jobs, b.add(name))
 	}
 	for _, j := range jobs[:3] { // the oldest
 		b.begun(j.Name, j.ID, 1)
@@ -542,7 +609,7 @@ func fillDisk(name string) error {
 
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, longLease)
+	w := newWorld(t, 6*time.Second)
 	b := w.newBench("bench-1", 2, 2)
 	b.wish("b1", "hold", true)
 	b.start()
