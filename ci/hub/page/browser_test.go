@@ -162,7 +162,7 @@ func lively(t *testing.T, s *site) (station, job.Change) {
 	request[job.Change](t, s.admin, job.VerbJobAdd, smokeJob("bench-1", "lab-1"))
 	c := st.claim()
 	request[job.Change](t, s.admin, job.VerbJobAdd, smokeJob("bench-1", "lab-1"))
-	st.log(c.Job, 1, "first \x1b[31mred\x1b[0m <b>line</b>\n")
+	st.log(c.Job, "first \x1b[31mred\x1b[0m <b>line</b>\n")
 	st.note(c.Job, progress.Event{Step: "connect", State: progress.Done, Detail: "10.0.0.7", ElapsedMS: 800})
 	st.note(c.Job, progress.Event{Step: "write", State: progress.Running, Count: 40 << 20, Total: 200 << 20, Unit: progress.Bytes, PerSecond: 20 << 20, ElapsedMS: 2000})
 	return st, c
@@ -193,7 +193,7 @@ func testFollows(b *browser, s *site, st station, c job.Change) {
 		st.note(c.Job, progress.Event{Step: "write", State: progress.Running, Count: int64(60+20*i) << 20, Total: 200 << 20, Unit: progress.Bytes})
 		b.is(fmt.Sprintf(`document.querySelector('progress').value == %d`, int64(60+20*i)<<20))
 	}
-	st.log(c.Job, 2, "second\n")
+	st.log(c.Job, "second\n")
 	b.is(`document.querySelector('#log').textContent.endsWith('second\n')`)
 	b.open(s, "/boards/bench-1/lab-2", "#board")
 	b.is(`document.querySelector('#board').textContent.includes('<img src=x onerror=alert(1)>') && !document.querySelector('#board img')`)

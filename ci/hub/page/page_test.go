@@ -111,13 +111,14 @@ func request[Out any](t *testing.T, c *access.Client, verb string, in any) Out {
 // station is a simulated station.
 type station struct {
 	*access.Client
-	t *testing.T
+	t    *testing.T
+	sent map[string]uint64 // bytes of each job's log
 }
 
 // station joins a station with these boards.
 func (s *site) station(name string, boards ...job.Board) station {
 	s.t.Helper()
-	st := station{s.invite(job.AStation, name), s.t}
+	st := station{s.invite(job.AStation, name), s.t, map[string]uint64{}}
 	request[job.Lease](s.t, st.Client, job.VerbHello, job.Hello{Station: job.Station{V: 1, Name: name, Instance: "i", Machine: "rack 3", Program: "v0.9.0", Arch: "amd64", Parallel: 4, FreeBytes: 800 << 30}})
 	st.announce(boards...)
 	return st
@@ -147,9 +148,13 @@ func (st station) note(j job.Job, e progress.Event) {
 	}
 }
 
-func (st station) log(j job.Job, n uint64, text string) {
+func (st station) log(j job.Job, text string) {
 	st.t.Helper()
-	request[none](st.t, st.Client, job.VerbLog, job.Log{ID: j.ID, N: n, Text: text})
+	n := st.sent[j.ID]
+	st.sent[j.ID] = n + uint64(len(text))
+	if kept := request[job.Log](st.t, st.Client, job.VerbLog, job.Log{ID: j.ID, N: n, To: st.sent[j.ID], Text: text}); kept.N != st.sent[j.ID] {
+		st.t.Fatalf("the hub has %d bytes of the log; want %d", kept.N, st.sent[j.ID])
+	}
 }
 
 func (st station) report(j job.Job, r report.Report) {
@@ -592,7 +597,7 @@ func TestHostileText(t *testing.T) {
 	st := s.station("bench-1", b)
 	request[job.Change](t, s.admin, job.VerbJobAdd, smokeJob("bench-1", "lab-1"))
 	c := st.claim()
-	st.log(c.Job, 1, evil+"\n")
+	st.log(c.Job, evil+"\n")
 	st.note(c.Job, progress.Event{Step: evil, State: progress.Running, Detail: evil, Count: 1, Total: 2})
 	r := s.signIn(s.admin)
 	r.wait("/jobs/"+c.Job.ID, "1 of 2")
@@ -727,7 +732,7 @@ func TestEvents(t *testing.T) {
 	st.note(c.Job, progress.Event{Step: "write", State: progress.Running, Count: 5, Total: 10})
 	first.part("jobs", `<progress max="10" value="5"`)
 	page := "/jobs/" + waits.ID
-	st.log(c.Job, 1, "one\n")
+	st.log(c.Job, "one\n")
 	of := r.follow(page, "")
 	of.part("steps", `<progress max="10" value="5"`)
 	one := of.next("log")
@@ -735,8 +740,8 @@ func TestEvents(t *testing.T) {
 		t.Errorf("the log begins with %+v", one)
 	}
 	of.body.Close()
-	st.log(c.Job, 2, "two\n")
-	st.log(c.Job, 3, "three\n")
+	st.log(c.Job, "two\n")
+	st.log(c.Job, "three\n")
 	on := r.follow(page, one.id)
 	if two, three := on.next("log"), on.next("log"); two.data != `"two\n"` || three.data != `"three\n"` {
 		t.Errorf("the log goes on with %+v, %+v", two, three)
