@@ -129,7 +129,7 @@ func (h *Hub) claim(ctx context.Context, who string, in job.Change) (job.Change,
 	}
 	attempt := 1
 	if e, _ := h.index.get("stations", bus.Key(who)); j.State == job.Queued && isDraining(e.value) {
-		return job.Change{}, fmt.Errorf("the station %s takes no more jobs: %w", who, bus.ErrConflict)
+		return job.Change{}, fmt.Errorf("the station %s is drained, and takes no more jobs", who)
 	}
 	if j.State == job.Running {
 		attempt = j.Claim.Attempt + 1

@@ -235,8 +235,8 @@ func (s *station) announced() (all []job.Board) {
 	return all
 }
 
-// ended notes a board's result.
-func (s *station) ended(j job.Job, r job.Result, at time.Time) {
+// noteResult notes a board's result.
+func (s *station) noteResult(j job.Job, r job.Result, at time.Time) {
 	s.boards.mu.Lock()
 	defer s.boards.mu.Unlock()
 	if s.boards.last[j.Name].Job > j.ID {

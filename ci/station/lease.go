@@ -12,7 +12,6 @@ import (
 	"slipway/images"
 	"slipway/layers/bus"
 	"slipway/layers/localfile"
-	"slipway/layers/run"
 )
 
 // lease is what this run knows of its key in the hub. Its times are of the boot clock, which also
@@ -77,7 +76,8 @@ func (l *lease) lose() bool {
 
 // keepLease renews the lease until ctx ends. Once it is lost, it takes it again as soon as it is free.
 func (s *station) keepLease(ctx context.Context) error {
-	for wait := s.lease.ttl / 3; run.Sleep(ctx, wait) == nil; {
+	for wait := s.lease.ttl / 3; ctx.Err() == nil; {
+		pause(ctx, s.reconnected, wait)
 		wait = s.lease.ttl / 3
 		err := s.renew(ctx)
 		switch {

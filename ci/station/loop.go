@@ -35,7 +35,7 @@ func (s *station) attach(ctx context.Context) error {
 			s.begin(ctx, job.Change{Job: order.Job}, unknown)
 		}
 		if err != nil {
-			return err
+			s.say("%s is left as it is: %v", f, err)
 		}
 	}
 	return nil
@@ -46,7 +46,7 @@ func (s *station) recall(ctx context.Context, f job.Folder, j job.Job) {
 	r, err := f.Result()
 	at, _ := endOf(f)
 	if err == nil {
-		s.ended(j, r, at)
+		s.noteResult(j, r, at)
 	}
 	if !localfile.Exists(filepath.Join(string(f), keptName)) {
 		w := s.newWork(job.Change{Job: j}, ended)
@@ -58,9 +58,9 @@ func (s *station) recall(ctx context.Context, f job.Folder, j job.Job) {
 func (s *station) poll(ctx context.Context) error {
 	for since := uint64(0); ctx.Err() == nil; {
 		round, cancel := context.WithCancel(ctx)
-		s.mu.Lock()
-		s.cancelPoll = cancel
-		s.mu.Unlock()
+		if s.setPoll(cancel) {
+			since = 0
+		}
 		all, err := ask[job.Changes](round, s, job.VerbMine, job.Wait{Since: since})
 		again := round.Err() != nil
 		cancel()
@@ -71,20 +71,26 @@ func (s *station) poll(ctx context.Context) error {
 		case isRefused(err):
 			return err
 		case !again:
-			_ = run.Sleep(ctx, s.tick)
-		}
-		if again || err != nil {
 			since = 0
+			_ = run.Sleep(ctx, s.tick)
 		}
 	}
 	return nil
+}
+
+// setPoll keeps what ends the wait for changes, and reports whether all jobs are to be listed.
+func (s *station) setPoll(cancel context.CancelFunc) (all bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all, s.cancelPoll, s.listAll = s.listAll, cancel, false
+	return all
 }
 
 // listAgain asks the hub at once for all jobs of this station.
 func (s *station) listAgain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cancelPoll != nil {
+	if s.listAll = true; s.cancelPoll != nil {
 		s.cancelPoll()
 	}
 }

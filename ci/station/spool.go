@@ -33,70 +33,35 @@ func (w *work) sendLog(ctx context.Context) {
 
 // endLog has the log sent to its end: nothing is written into it any more.
 func (w *work) endLog(ctx context.Context) {
+	w.final.Store(true)
 	w.sendLog(ctx)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	select {
-	case <-w.final:
-	default:
-		close(w.final)
-	}
+	notify(w.whole)
 }
 
-// spool sends the log until the hub has all of it, or ctx ends.
+// spool sends the log until the hub has all of it, or ctx ends. The first piece, and an empty last
+// one, only ask where the hub's copy ends if it has more or less than was known here.
 func (w *work) spool(ctx context.Context) {
 	defer close(w.logged)
-	at := job.Log{ID: w.id} // an empty piece asks where the hub's copy ends
-	for asked := false; ctx.Err() == nil; {
-		final := isClosed(w.final)
-		piece, err := readPiece(w.folder.Log(), w.id, at.N, final)
-		switch {
-		case err == nil && piece.Text == "" && asked && final:
-			if err := localfile.Replace(filepath.Join(string(w.folder), keptName), nil); err != nil {
-				w.s.say("job %s: %v", w.id, err)
-			}
-			return
-		case err == nil && piece.Text == "" && asked:
-			w.pauseLog(ctx, w.s.tick)
-			continue
-		case err == nil:
-			if !asked {
-				piece = at
-			}
+	said := ""
+	for at := uint64(0); ctx.Err() == nil; {
+		final := w.final.Load()
+		piece, err := readPiece(w.folder.Log(), w.id, at, final)
+		if err == nil && (piece.Text != "" || final) {
 			var answer job.Log
-			if answer, err = ask[job.Log](ctx, w.s, job.VerbLog, piece); err == nil {
-				at.N, asked = answer.N, true
-				if !final {
-					w.pauseLog(ctx, w.s.tick)
+			answer, err = ask[job.Log](ctx, w.s, job.VerbLog, piece)
+			if err == nil && piece.Text == "" && answer.N == at {
+				if err = localfile.Replace(filepath.Join(string(w.folder), keptName), nil); err == nil {
+					return
 				}
-				continue
+			}
+			if err == nil {
+				at = answer.N
 			}
 		}
-		w.s.sayOnce("job %s: send its log: %v", w.id, err)
-		w.pauseLog(ctx, 2*w.s.tick)
-	}
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
-func (w *work) pauseLog(ctx context.Context, most time.Duration) {
-	timer := time.NewTimer(most)
-	defer timer.Stop()
-	final := w.final
-	if isClosed(final) {
-		final = nil
-	}
-	select {
-	case <-ctx.Done():
-	case <-final:
-	case <-timer.C:
+		said = w.sayNew(ctx, said, err)
+		if err != nil || !final {
+			pause(ctx, w.whole, w.s.tick)
+		}
 	}
 }
 
@@ -144,7 +109,7 @@ func (w *work) sendReport(ctx context.Context, r job.Result) error {
 		err = errors.New("it is longer than a hub takes")
 	}
 	if err != nil {
-		w.s.sayOnce("job %s: its report is not sent: %v", w.id, err)
+		w.s.say("job %s: its report is not sent: %v", w.id, err)
 		return nil
 	}
 	_, err = ask[struct{}](ctx, w.s, job.VerbReport, job.Report{ID: w.id, Name: w.name, Zstd: packed})

@@ -42,8 +42,10 @@ type Options struct {
 	Parallel int    // jobs at once; 0 is what station.yml says
 	Log      io.Writer
 
-	reached func(point string) // tests end the process there
-	tick    time.Duration      // how often a child's files are read; tests read more often
+	// Tests set these.
+	reached  func(point string)
+	tick     time.Duration // how often a child's files are read; 0 is half a second
+	overtime time.Duration // in which a child ends after its limit; 0 is 3 minutes
 }
 
 // station is one run of the program.
@@ -56,12 +58,16 @@ type station struct {
 
 	client, logs atomic.Pointer[access.Client] // logs has a connection of its own: what waits there stops nothing else
 	running      sync.WaitGroup
+	said         sync.Map      // texts
+	reconnected  chan struct{} // holds one: the hub may have lost the lease
 
 	mu         sync.Mutex
 	works      map[string]*work  // by ID
 	done       map[string]uint64 // revisions of ends that an answer on its way may not know
-	said       map[string]bool
+	link       context.Context   // ends when a connection breaks
+	breakLink  context.CancelFunc
 	cancelPoll context.CancelFunc
+	listAll    bool
 }
 
 // record is what a state folder says of itself. The place of the folder is a random name, given when
@@ -97,8 +103,9 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	o.Parallel, o.tick = cmp.Or(o.Parallel, config.Parallel), cmp.Or(o.tick, 500*time.Millisecond)
-	s := &station{Options: o, config: config, boards: newBoards(), lease: newLease(), works: map[string]*work{}, done: map[string]uint64{}, said: map[string]bool{}}
+	o.Parallel, o.tick, o.overtime = cmp.Or(o.Parallel, config.Parallel), cmp.Or(o.tick, 500*time.Millisecond), cmp.Or(o.overtime, 3*time.Minute)
+	s := &station{Options: o, config: config, boards: newBoards(), lease: newLease(), reconnected: make(chan struct{}, 1), works: map[string]*work{}, done: map[string]uint64{}}
+	s.newLink()
 	if s.reached == nil {
 		s.reached = func(string) {}
 	}
@@ -164,11 +171,7 @@ func (s *station) say(format string, args ...any) {
 // sayOnce is say for what is found again and again.
 func (s *station) sayOnce(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	s.mu.Lock()
-	said := s.said[text]
-	s.said[text] = true
-	s.mu.Unlock()
-	if !said {
+	if _, said := s.said.LoadOrStore(text, true); !said {
 		s.say("%s", text)
 	}
 }
@@ -208,7 +211,8 @@ func (s *station) dial(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		c.SetReconnectHandler(func(*nats.Conn) { s.listAgain() })
+		c.SetDisconnectErrHandler(func(*nats.Conn, error) { s.newLink() })
+		c.SetReconnectHandler(func(*nats.Conn) { notify(s.reconnected); s.listAgain() })
 		to.Store(c)
 	}
 	return nil
@@ -228,21 +232,42 @@ func (s *station) disconnect() {
 	}
 }
 
-// askLimit is longer than a hub takes to say that nothing is new.
-const askLimit = 30 * time.Second
+// How long a request may take. A hub says after 25 s that nothing is new.
+const askLimit, waitLimit = 10 * time.Second, 30 * time.Second
 
-// ask asks the hub.
+// ask asks the hub. A broken connection ends it at once, as no answer comes then.
 func ask[Out any](ctx context.Context, s *station, verb string, in any) (out Out, err error) {
-	c := s.client.Load()
-	if verb == job.VerbLog || verb == job.VerbReport {
+	c, limit := s.client.Load(), askLimit
+	switch verb {
+	case job.VerbLog, job.VerbReport:
 		c = s.logs.Load()
+	case job.VerbMine:
+		limit = waitLimit
 	}
-	if c == nil {
+	if c == nil || !c.IsConnected() && !c.IsClosed() {
 		return out, bus.ErrAway
 	}
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	stop := context.AfterFunc(s.linked(), cancel)
+	defer stop()
 	return access.Ask[Out](ctx, c, verb, in)
+}
+
+// newLink ends the requests whose connection is broken.
+func (s *station) newLink() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.breakLink != nil {
+		s.breakLink()
+	}
+	s.link, s.breakLink = context.WithCancel(context.Background())
+}
+
+func (s *station) linked() context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.link
 }
 
 // Drain asks a station of a hub to begin no more jobs, and waits until those that it runs have ended.

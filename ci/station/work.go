@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +20,7 @@ import (
 	"slipway/ci/job"
 	"slipway/layers/bus"
 	"slipway/layers/localfile"
+	"slipway/layers/run"
 )
 
 // key is what the hub's key of a job says.
@@ -33,59 +36,39 @@ const (
 	ended     key = "ended"
 )
 
-// deed is what the station does with a job.
-type deed string
-
-// The deeds.
-const (
-	wait    deed = "wait"
-	claim   deed = "claim"
-	begin   deed = "begin"
-	attend  deed = "attend"
-	report  deed = "report"
-	again   deed = "again"
-	outwait deed = "outwait"
-	restore deed = "restore"
-	giveUp  deed = "give up"
-	forget  deed = "forget"
-)
-
-var deeds = map[deed]func(*work, context.Context) (finished bool, err error){
-	wait: (*work).wait, claim: (*work).claim, begin: (*work).begin, attend: (*work).attend, report: (*work).report, again: (*work).again,
-	outwait: (*work).outwait, restore: (*work).restore, giveUp: (*work).giveUp, forget: func(*work, context.Context) (bool, error) { return true, nil },
-}
+// deed is what the station does with a job. It reports whether nothing is left to do.
+type deed func(w *work, ctx context.Context) (finished bool, err error)
 
 // next says what is to be done with a job, after any stop of any program. current means that the
 // folder's order is of the claim in the key.
 func next(folder job.FolderState, k key, current bool) deed {
 	switch {
 	case k == missing && folder == job.None: // it was never ours, or nobody knows of it any more
-		return forget
+		return (*work).forget
 	case k == missing: // the engine lost its data
-		return restore
+		return (*work).restore
 	case folder == job.Held: // the child lives
-		return attend
-	case k == unknown:
-		return wait
+		return (*work).attend
+	case k == unknown: // the hub is away
+		return (*work).wait
 	case k == ended: // the admin abandoned it
-		return giveUp
+		return (*work).giveUp
 	case k == queued: // new, or the engine lost the claim
-		return claim
+		return (*work).claim
 	case folder == job.Done: // done, not reported
-		return report
+		return (*work).report
 	case k == elsewhere: // the state folder was copied or lost, and the child may live where it was
-		return outwait
+		return (*work).outwait
 	case folder == job.Broken && current: // the child died too
-		return again
+		return (*work).again
 	default: // killed between claim and order: no child of this attempt ever ran
-		return begin
+		return (*work).begin
 	}
 }
 
 // Limits of a job.
 const (
 	attempts    = 3                      // of a job whose child was killed with the station
-	overtime    = 3 * time.Minute        // in which a child ends after its limit
 	longest     = 30 * 24 * time.Hour    // of a limit
 	stopsGap    = 500 * time.Millisecond // between two SIGINTs, which would count as one
 	logPatience = 5 * time.Second        // an end waits so long for the log: state passes first
@@ -109,7 +92,8 @@ type work struct {
 
 	tail      tail
 	logOnce   sync.Once
-	final     chan struct{} // closed when the log is complete
+	final     atomic.Bool   // the log is complete
+	whole     chan struct{} // holds one: final was set
 	logged    chan struct{} // closed when the hub has the log
 	signalled time.Time
 
@@ -123,7 +107,7 @@ func (s *station) newWork(c job.Change, k key) *work {
 	folder := job.Folder(filepath.Join(s.State, "jobs", c.Job.ID))
 	return &work{
 		s: s, id: c.Job.ID, name: c.Job.Name, folder: folder, since: job.BootTime(), key: k, job: c.Job,
-		news: make(chan struct{}, 1), final: make(chan struct{}), logged: make(chan struct{}), tail: newTail(folder.Progress()),
+		news: make(chan struct{}, 1), whole: make(chan struct{}, 1), logged: make(chan struct{}), tail: newTail(folder.Progress()),
 	}
 }
 
@@ -152,7 +136,7 @@ func (w *work) learn(c job.Change) {
 func (w *work) miss(until uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.revision <= until {
+	if w.revision <= until && w.key != ended {
 		w.key = missing
 		notify(w.news)
 	}
@@ -185,57 +169,73 @@ func (w *work) state() key {
 	return w.key
 }
 
-// pause waits for news of the key, at most for a time.
-func (w *work) pause(ctx context.Context, most time.Duration) {
+// pause waits for a value, at most for a time.
+func pause(ctx context.Context, news <-chan struct{}, most time.Duration) {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-w.news:
+	case <-news:
 	case <-timer.C:
 	}
 }
 
 // run does what is to be done until the job has ended, or ctx.
 func (w *work) run(ctx context.Context) {
-	for ctx.Err() == nil {
+	for said := ""; ctx.Err() == nil; {
 		folder, _, err := w.folder.State()
 		finished := false
 		if err == nil {
-			finished, err = deeds[next(folder, w.state(), w.isCurrent())](w, ctx)
+			finished, err = next(folder, w.state(), w.isCurrent())(w, ctx)
 		}
+		said = w.sayNew(ctx, said, err)
 		if finished {
 			break
 		}
-		if err != nil && ctx.Err() == nil {
-			w.s.sayOnce("job %s: %v", w.id, err)
-			w.pause(ctx, 10*w.s.tick)
+		if err != nil {
+			pause(ctx, w.news, 10*w.s.tick)
 		}
 	}
 	w.s.release(w, 0)
 }
 
+// sayNew says an error once, until there is another one.
+func (w *work) sayNew(ctx context.Context, said string, err error) string {
+	if err == nil || err.Error() == said || ctx.Err() != nil {
+		return said
+	}
+	w.s.say("job %s: %v", w.id, err)
+	return err.Error()
+}
+
 // isCurrent reports whether the folder's order is of the key's claim.
 func (w *work) isCurrent() bool {
 	o, err := w.folder.Order()
-	return err == nil && reflect.DeepEqual(o.Job.Claim, w.change().Job.Claim)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist) // of a newer Slipway, perhaps: its child may have run
+	}
+	return reflect.DeepEqual(o.Job.Claim, w.change().Job.Claim)
 }
 
+func (w *work) forget(context.Context) (bool, error) { return true, nil }
+
 func (w *work) wait(ctx context.Context) (bool, error) {
-	w.pause(ctx, time.Minute)
+	pause(ctx, w.news, time.Minute)
 	return false, nil
 }
 
 // claim makes a queued job this station's. One that was refused is forgotten until it is listed again.
 func (w *work) claim(ctx context.Context) (bool, error) {
-	if err := w.claimAs(ctx, 1); err != nil {
-		if !errors.Is(err, bus.ErrConflict) {
-			w.s.say("claim the job %s: %v", w.id, err)
-			w.pause(ctx, 10*w.s.tick)
-		}
-		return true, nil
+	err := w.claimAs(ctx, 1)
+	if err == nil {
+		return false, nil
 	}
-	return false, nil
+	notify(w.s.reconnected) // the lease may be over, or this station drained
+	_ = run.Sleep(ctx, 2*w.s.tick)
+	if errors.Is(err, bus.ErrConflict) {
+		err = nil
+	}
+	return true, err
 }
 
 func (w *work) claimAs(ctx context.Context, attempt int) error {
@@ -271,7 +271,7 @@ func (w *work) again(ctx context.Context) (bool, error) {
 func (w *work) begin(ctx context.Context) (bool, error) {
 	c := w.change()
 	if !w.s.lease.holds() {
-		w.pause(ctx, w.s.tick)
+		pause(ctx, w.news, w.s.tick)
 		return false, nil
 	}
 	if c.Job.Stop != "" {
@@ -327,7 +327,7 @@ func (w *work) attend(ctx context.Context) (bool, error) {
 		if err := w.stop(); err != nil {
 			return false, err
 		}
-		w.pause(ctx, w.s.tick)
+		pause(ctx, w.news, w.s.tick)
 	}
 	return false, nil
 }
@@ -396,10 +396,10 @@ func (w *work) end(ctx context.Context, r job.Result) (bool, error) {
 // has is not known then.
 func (w *work) outwait(ctx context.Context) (bool, error) {
 	c := w.change()
-	limit := min(time.Duration(c.Job.LimitMS)*time.Millisecond, longest) + overtime
+	limit := min(time.Duration(c.Job.LimitMS)*time.Millisecond, longest) + w.s.overtime
 	if left := w.since + limit - job.BootTime(); left > 0 {
-		w.s.sayOnce("job %s: a run of another state folder claimed it (%s); its board is left alone for %v", w.id, c.Job.Claim.Instance, limit)
-		w.pause(ctx, left)
+		w.s.say("job %s: a run of another state folder claimed it (%s); its board is left alone for %v", w.id, c.Job.Claim.Instance, limit)
+		pause(ctx, w.news, left)
 		return false, nil
 	}
 	return w.end(ctx, job.Result{Result: fleet.Result{Kind: fleet.Unsure, Saw: "a run of another state folder of the station had begun it"}})
@@ -424,10 +424,7 @@ func (w *work) restore(ctx context.Context) (bool, error) {
 func (w *work) giveUp(ctx context.Context) (bool, error) {
 	c := w.change()
 	r, err := w.folder.Result()
-	if r.Attempts = 0; c.Job.Result != nil {
-		r.Attempts = c.Job.Result.Attempts
-	}
-	if err == nil && !reflect.DeepEqual(c.Job.Result, &r) {
+	if err == nil && (c.Job.Result == nil || c.Job.Result.Kind != r.Kind) { // else it is this one
 		w.s.say("job %s has ended without this station: its late result is %s: %s", w.id, r.Kind, r.Saw)
 	}
 	return true, w.finish(ctx, c)
@@ -436,7 +433,7 @@ func (w *work) giveUp(ctx context.Context) (bool, error) {
 // finish notes that the hub has the end, and frees the board. The rest of the log may follow.
 func (w *work) finish(ctx context.Context, c job.Change) error {
 	if c.Job.Result != nil {
-		w.s.ended(c.Job, *c.Job.Result, time.Now())
+		w.s.noteResult(c.Job, *c.Job.Result, time.Now())
 	}
 	folder, _, err := w.folder.State()
 	if err == nil && folder != job.None {

@@ -74,7 +74,7 @@ func TestClaimsOfThree(t *testing.T) {
 	for n := range keys {
 		e, err := buckets[n%3].read(t.Context(), fmt.Sprint(n))
 		if winner, _ := winners.Load(fmt.Sprint(n)); err != nil || string(e.value) != fmt.Sprint(winner) {
-			t.Errorf("key %d holds %q, %v; want %v", n, e.value, err, winner)
+			t.Errorf("key %d holds %q at %d, %v; want %v", n, e.value, e.revision, err, winner)
 		}
 	}
 }

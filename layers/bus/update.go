@@ -46,38 +46,39 @@ func NewBucket(ctx context.Context, js jetstream.JetStream, name string, replica
 // revision. It returns ErrConflict if the key is at another one. ttl is how long the key lives after
 // this write; 0 is what its bucket says. Nothing else writes keys.
 //
-// A cluster's leader refuses a write for a moment while it has another one in flight (error 10164),
-// and an acknowledgement can be lost. Only the key itself says what happened then.
+// A cluster's leader refuses a write for a moment while it has another one of the key in flight. And
+// an acknowledgement can be lost: then only the key itself says what happened.
 func (b *Bucket) Update(ctx context.Context, key string, value []byte, revision uint64, ttl time.Duration) (uint64, error) {
 	expected, unsure := revision, false // unsure is whether an earlier attempt may have succeeded
-	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		ack, err := b.put(ctx, key, value, expected, ttl)
-		switch {
-		case err == nil:
-			return ack.Sequence, nil
-		case ctx.Err() != nil, !isUnsure(err) && !isRefused(err):
-			return 0, fmt.Errorf("write the key %s: %w", key, err)
-		case isRefused(err) && !unsure && revision > 0:
-			return 0, fmt.Errorf("write the key %s: %w", key, ErrConflict)
-		case isUnsure(err):
-			Retries.Add(1)
-			unsure = true
-		}
-		now, err := b.read(ctx, key)
-		switch {
-		case err != nil && ctx.Err() != nil:
-			return 0, fmt.Errorf("read the key %s: %w", key, err)
-		case err != nil || !now.gone && now.revision <= revision: // the engine has no leader, or the write was lost
-		case now.gone && revision == 0:
-			expected = now.revision
-		case unsure && !now.gone && bytes.Equal(now.value, value):
-			return now.revision, nil
-		default:
-			return 0, fmt.Errorf("write the key %s: %w", key, ErrConflict)
-		}
+	for wait := time.Duration(0); ; wait = min(2*wait+5*time.Millisecond, time.Second) {
 		if err := run.Sleep(ctx, wait); err != nil {
 			return 0, fmt.Errorf("write the key %s: %w", key, err)
 		}
+		ack, err := b.put(ctx, key, value, expected, ttl)
+		switch refused := hasCode(err, wrongRevision); {
+		case err == nil:
+			return ack.Sequence, nil
+		case ctx.Err() != nil, !refused && !isUnsure(err):
+			return 0, fmt.Errorf("write the key %s: %w", key, err)
+		case refused && !unsure && revision > 0:
+			return 0, fmt.Errorf("write the key %s: %w", key, ErrConflict)
+		case hasCode(err, inFlight):
+			Retries.Add(1)
+			continue
+		case !refused:
+			Retries.Add(1)
+			unsure = true
+		}
+		now, unread := b.read(ctx, key)
+		switch {
+		case unread != nil: // the engine has no leader
+		case now.gone && revision == 0:
+			expected = now.revision
+		case unsure && !now.gone && now.revision > revision && bytes.Equal(now.value, value):
+			return now.revision, nil
+		case now.revision > revision, hasCode(err, wrongRevision) && now.revision < revision:
+			return 0, fmt.Errorf("write the key %s: %w", key, ErrConflict)
+		} // else the write was lost, or the leader has yet to apply what a follower has told already
 	}
 }
 
@@ -128,30 +129,29 @@ func (b *Bucket) read(ctx context.Context, key string) (state, error) {
 // Delete removes a key that is at this revision.
 func (b *Bucket) Delete(ctx context.Context, key string, revision uint64) error {
 	err := b.KeyValue.Delete(ctx, key, jetstream.LastRevision(revision))
-	if isRefused(err) {
+	if hasCode(err, wrongRevision) {
 		return fmt.Errorf("remove the key %s: %w", key, ErrConflict)
 	}
 	return err
 }
 
-// The engine's error codes of a write at a wrong revision.
+// The engine's error codes of a write that did not happen.
 const (
-	wrongRevision   jetstream.ErrorCode = 10071 // the key is at another one
-	unknownRevision jetstream.ErrorCode = 10164 // another write of the key is in flight
+	wrongRevision jetstream.ErrorCode = 10071 // the key is at another one
+	inFlight      jetstream.ErrorCode = 10164 // another write of the key is not applied yet
 )
+
+func hasCode(err error, code jetstream.ErrorCode) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == code
+}
 
 // isUnsure reports whether a failed write may have happened, or may succeed at the same revision.
 func isUnsure(err error) bool {
 	var api *jetstream.APIError
 	if errors.As(err, &api) {
-		return api.ErrorCode == unknownRevision || api.Code == 503
+		return api.ErrorCode == inFlight || api.Code == 503
 	}
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, jetstream.ErrNoStreamResponse) ||
 		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrDisconnected) || errors.Is(err, nats.ErrReconnectBufExceeded)
-}
-
-// isRefused reports whether the engine says that the key is at another revision.
-func isRefused(err error) bool {
-	var api *jetstream.APIError
-	return errors.As(err, &api) && api.ErrorCode == wrongRevision
 }

@@ -17,7 +17,7 @@ func TestUpdate(t *testing.T) {
 	b := bucket(t, startHub(t).Server, "jobs", 1, 0)
 	update := func(value string, revision uint64, want error) uint64 {
 		t.Helper()
-		now, err := b.Update(t.Context(), "key", []byte(value), revision, 0)
+		now, err := b.Update(withLimit(t), "key", []byte(value), revision, 0)
 		if !errors.Is(err, want) || want == nil && err != nil {
 			t.Fatalf("Update(%s, %d) = %v; want %v", value, revision, err, want)
 		}
@@ -48,6 +48,7 @@ func TestUpdate(t *testing.T) {
 // faults are what happens to the first writes of a bucket.
 type faults struct {
 	jetstream.JetStream
+	busy  int          // writes that the engine refuses, because another one is in flight
 	lost  int          // writes whose acknowledgement is lost
 	late  bool         // the first write times out, and happens before the second
 	held  func() error // that write
@@ -56,6 +57,10 @@ type faults struct {
 
 func (f *faults) PublishMsg(ctx context.Context, m *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	write := func() (*jetstream.PubAck, error) { return f.JetStream.PublishMsg(ctx, m, opts...) }
+	if f.busy > 0 {
+		f.busy--
+		return nil, errors.Join(&jetstream.APIError{Code: 400, ErrorCode: inFlight}, f.other())
+	}
 	if f.late {
 		f.late = false
 		f.held = func() error { _, err := write(); return err }
@@ -71,9 +76,7 @@ func (f *faults) PublishMsg(ctx context.Context, m *nats.Msg, opts ...jetstream.
 	if f.lost > 0 && err == nil {
 		f.lost--
 		err = nats.ErrTimeout
-		if f.other != nil {
-			err = errors.Join(err, f.other())
-		}
+		err = errors.Join(err, f.other())
 	}
 	return ack, err
 }
@@ -92,6 +95,8 @@ func TestUpdateInDoubt(t *testing.T) {
 		{"late write", faults{late: true}, "", nil},
 		{"late write, lost acknowledgement", faults{late: true, lost: 1}, "", nil},
 		{"overwritten", faults{lost: 1}, "other", ErrConflict},
+		{"another write in flight, which was lost", faults{busy: 2}, "", nil},
+		{"another write in flight, of the same content", faults{busy: 1}, "mine", ErrConflict},
 	} {
 		for _, there := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, key is there %v", c.name, there), func(t *testing.T) {
@@ -105,6 +110,7 @@ func TestUpdateInDoubt(t *testing.T) {
 				}
 				f := c.faults
 				f.JetStream = good.js
+				f.other = func() error { return nil }
 				if c.value != "" {
 					f.other = func() error { _, err := good.Put(t.Context(), key, []byte(c.value)); return err }
 				}

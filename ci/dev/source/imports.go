@@ -48,6 +48,7 @@ var stages = []stage{
 	{"ci/deploy", 11, "a deploy needs no build"},
 	{"ci", 12, "the flow of one board runs from any program, not only from Mage"},
 	{"ci/fleet", 13, "a fleet is many flows of one board"},
+	{"ci/job", 14, "a job is commands for one board, of a fleet of one"},
 	{"ci/dev", 14, "no command of users needs the tools of this repository"},
 	{"magefiles", 15, "commands are the top"},
 }
