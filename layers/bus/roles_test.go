@@ -152,7 +152,7 @@ func (c client) check(t *testing.T, what string, may bool, heard *nats.Subscript
 	flush(t, c.nc)
 	if may {
 		if _, err := heard.NextMsgWithContext(withLimit(t)); err != nil || len(c.errs) > 0 {
-			t.Errorf("%s: %s = %v; want it allowed", c.role, what, err)
+			t.Fatalf("%s: %s = %v; want it allowed", c.role, what, err)
 		}
 		return
 	}
