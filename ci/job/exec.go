@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -136,30 +137,41 @@ func (c *child) prepare(ctx context.Context) error {
 }
 
 // linkArtifact fills a board's folder with links to an artifact, which many boards share. The folder
-// is the board's own: flashes, virtual machines and fleets keep their files there.
+// is the board's own: flashes, virtual machines and fleets keep their files there. It copies
+// artifact.json and its signatures, because Slipway reads no signature through a link.
 func linkArtifact(artifact, dir string) error {
 	if err := localfile.MkdirAll(dir); err != nil {
 		return err
 	}
 	old, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
 	for _, e := range old {
-		if e.Type()&fs.ModeSymlink != 0 {
+		if e.Type()&fs.ModeSymlink != 0 || strings.HasPrefix(e.Name(), images.ArtifactName) {
 			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
 		}
 	}
 	files, unread := os.ReadDir(artifact)
 	for _, e := range files {
-		if e.Type().IsRegular() && e.Name() != images.ArtifactName {
-			err = errors.Join(err, os.Symlink(filepath.Join(artifact, e.Name()), filepath.Join(dir, e.Name())))
+		from, to := filepath.Join(artifact, e.Name()), filepath.Join(dir, e.Name())
+		switch {
+		case !e.Type().IsRegular() || e.Name() == images.ArtifactName:
+		case strings.HasPrefix(e.Name(), images.ArtifactName):
+			err = errors.Join(err, copyFile(from, to))
+		default:
+			err = errors.Join(err, os.Symlink(from, to))
 		}
 	}
 	if err := errors.Join(err, unread); err != nil {
 		return err
 	}
-	return os.Symlink(images.ArtifactPath(artifact), images.ArtifactPath(dir)) // the last: without it there is no artifact
+	return copyFile(images.ArtifactPath(artifact), images.ArtifactPath(dir)) // the last: without it there is no artifact
+}
+
+func copyFile(from, to string) error {
+	data, err := localfile.Read(from, 1<<20)
+	if err != nil {
+		return err
+	}
+	return localfile.Replace(to, data)
 }
 
 // run runs a line, and adds what it printed to the result. If it fails, the error is what it said.

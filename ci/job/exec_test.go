@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/ci/fleet"
+	"slipway/flash/trust"
 	"slipway/images"
 )
 
@@ -35,6 +36,7 @@ func (s *simulation) withArtifact() {
 	s.order.How.Artifact = filepath.Join(s.dir, "artifacts/1")
 	sum := strings.TrimPrefix(someDigest, "sha256:")
 	s.writeFile("artifacts/1/artifact.json", images.Artifact{Board: "orin-lab", Key: sum, Files: []images.File{{Kind: images.Bundle, Name: "new.raucb", SizeBytes: 1, SHA256: sum}}})
+	s.writeFile("artifacts/1/artifact.json.sig", "s")
 	s.writeFile("artifacts/1/new.raucb", "x")
 }
 
@@ -83,6 +85,9 @@ func TestLines(t *testing.T) {
 			}
 			if last := test.want[len(test.want)-1]; strings.ReplaceAll(r.Line, s.dir, "DIR") != "cd DIR/state/boards/lab3-07 && slipway "+last {
 				t.Errorf("Line = %q; want that of %q", r.Line, last)
+			}
+			if sig, err := trust.ReadRegular(filepath.Join(work, "build/orin-lab/artifact.json.sig"), 9); string(sig) != "s" || err != nil {
+				t.Errorf("the signature = %q, %v; want it as a regular file", sig, err)
 			}
 			if a, err := images.OpenArtifact(filepath.Join(work, "build/orin-lab")); err != nil || len(a.Files) != 1 {
 				t.Errorf("the board's artifact = %v, %v; want the one that was pulled", a, err)
@@ -262,8 +267,11 @@ func TestKilled(t *testing.T) {
 				t.Errorf("result = %+v; want passed", r)
 			}
 			before := len(s.calls())
-			if err := Start(t.Context(), s.folder, s.self); err != nil || len(s.calls()) != before {
-				t.Errorf("Start of a job that is done = %v, %q; want nothing", err, s.words()[before:])
+			if err := Exec(t.Context(), s.folder, s.self); err != nil || len(s.calls()) != before {
+				t.Errorf("Exec of a job that is done = %v, %q; want nothing", err, s.words()[before:])
+			}
+			if err := Start(t.Context(), s.folder, s.self); err != nil {
+				t.Errorf("Start of a job that is done = %v; want nothing", err)
 			}
 		})
 	}

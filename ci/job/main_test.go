@@ -145,7 +145,7 @@ func simulate(t *testing.T, steps ...Step) *simulation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.at.Close() })
+	t.Cleanup(s.end)
 	id := NewID()
 	s.folder = Folder(filepath.Join(s.dir, "state/jobs", id))
 	s.order = Order{Revision: 7, How: How{Inventory: "all: {hosts: {lab3-07: {}}}\n"}, Job: Job{
@@ -153,6 +153,19 @@ func simulate(t *testing.T, steps ...Step) *simulation {
 		State: Running, Claim: &Claim{Attempt: 2},
 	}}
 	return s
+}
+
+// end kills what a failed test leaves: the job's process, and steps that wait.
+func (s *simulation) end() {
+	s.at.Close()
+	if state, pid, _ := s.folder.State(); state == Held && s.folder.isOpenIn(pid) {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+	for _, c := range s.calls() {
+		if dir, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", c.PID)); err == nil && dir == c.Dir {
+			_ = unix.Kill(c.PID, unix.SIGKILL)
+		}
+	}
 }
 
 // writeFile writes a file of the simulation.
