@@ -54,6 +54,7 @@ var verbs = map[string]verb{
 	job.VerbJobList:     handle(false, (*Hub).listJobs),
 	job.VerbJobWait:     handle(false, (*Hub).waitForJob),
 	job.VerbJobLog:      handle(false, (*Hub).readLog),
+	job.VerbOpen:        handle(true, (*Hub).open),
 	job.VerbJobAdd:      handle(true, (*Hub).addJob),
 	job.VerbJobStop:     handle(true, (*Hub).stopJob),
 	job.VerbRollouts:    handle(false, (*Hub).listRollouts),

@@ -34,10 +34,11 @@ type Hub struct {
 	js    jetstream.JetStream
 	lease time.Duration // of stations
 
-	jobs, boards, stations, alive, people, invites, rollouts *bus.Bucket
-	logs                                                     jetstream.Stream
-	artifacts                                                *artifacts.Artifacts
-	index                                                    *index
+	jobs, boards, stations, alive, people, invites, rollouts, sessions *bus.Bucket
+
+	logs      jetstream.Stream
+	artifacts *artifacts.Artifacts
+	index     *index
 
 	// Admit makes the JWT of a person or station whose invitation was right. Revoke ends the
 	// connections of these keys, and admits them no more.
@@ -66,6 +67,7 @@ func open(ctx context.Context, nc *nats.Conn, replicas int, lease time.Duration)
 	}{
 		{"jobs", 0, &h.jobs}, {"boards", 0, &h.boards}, {"stations", 0, &h.stations},
 		{"alive", lease, &h.alive}, {"people", 0, &h.people}, {"invites", inviteTTL, &h.invites}, {"rollouts", 0, &h.rollouts},
+		{"sessions", SessionTTL, &h.sessions},
 	} {
 		if *b.at, err = bus.NewBucket(ctx, js, b.name, replicas, b.ttl); err != nil {
 			return nil, err

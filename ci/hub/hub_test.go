@@ -17,7 +17,7 @@ import (
 func TestMain(m *testing.M) { statetest.Main(m) }
 
 // newHub runs a hub, and returns its state folder and a client of its admin.
-func newHub(t *testing.T) (*access.Client, func(role job.Role, name string) *access.Client) {
+func newHub(t *testing.T, edit ...func(*Options)) (*access.Client, func(role job.Role, name string) *access.Client) {
 	t.Helper()
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -27,6 +27,9 @@ func newHub(t *testing.T) (*access.Client, func(role job.Role, name string) *acc
 	o := Options{
 		Dir: t.TempDir(), Names: []string{"127.0.0.1"}, Listen: "127.0.0.1:0", Page: "127.0.0.1:0", Admin: "ada",
 		Log: testLog{t}, Ready: func(address, token string) { answers <- ready{address, token} },
+	}
+	for _, change := range edit {
+		change(&o)
 	}
 	go func() { done <- Run(ctx, o) }()
 	t.Cleanup(func() {

@@ -52,10 +52,12 @@ type Options struct {
 	Lease  time.Duration // of stations; 0 is 30 s
 	Log    io.Writer
 	// Admin is the name of the first admin, whom Ready gets an invitation for, unless there is one.
-	Admin string
-	Ready func(address, token string) // called once the hub answers; token is "" for a hub with admins
-	// Handler makes the page, beside /join.
-	Handler func(h *Hub, names []string) (http.Handler, error)
+	Admin        string
+	AlwaysInvite bool                        // Admin, also if there is one: an earlier identity of that name ends
+	Ready        func(address, token string) // called once the hub answers; token is "" for a hub with admins
+	// Handler makes the page, beside /join. It follows the hub until ctx ends, and puts the authority's
+	// certificate (PEM) into invitations.
+	Handler func(ctx context.Context, h *Hub, names []string, authority []byte) (http.Handler, error)
 }
 
 // Run is a hub alone, until ctx ends.
@@ -111,7 +113,7 @@ func (h *Hub) serveAll(ctx context.Context, o Options, authority *Authority) err
 	mux.HandleFunc("POST /join", h.ServeJoin)
 	mux.Handle("/v2/", h.artifacts)
 	if o.Handler != nil {
-		page, err := o.Handler(h, o.Names)
+		page, err := o.Handler(ctx, h, o.Names, authority.PEM)
 		if err != nil {
 			listener.Close()
 			return err
@@ -156,7 +158,7 @@ func (h *Hub) collect(ctx context.Context, log io.Writer) error {
 // welcome calls o.Ready, with an invitation for the first admin if nobody is one yet.
 func (h *Hub) welcome(ctx context.Context, o Options, address string, authority *Authority) error {
 	token := ""
-	if h.admins() == 0 {
+	if o.AlwaysInvite || h.admins() == 0 {
 		i, err := h.invite(ctx, "the hub", job.Person{Name: o.Admin, Role: job.Admin})
 		if err != nil {
 			return err

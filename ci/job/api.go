@@ -47,6 +47,7 @@ const (
 	VerbJobList     = "job.list"      // nothing -> Changes
 	VerbJobWait     = "job.wait"      // Wait with an ID -> Change: once the job differs from the revision
 	VerbJobLog      = "job.log"       // LogWish -> Log
+	VerbOpen        = "open"          // nothing -> Invitation: to sign in on the page
 	VerbJobAdd      = "job.add"       // Job -> Change
 	VerbJobStop     = "job.stop"      // StopWish -> Change
 	VerbRollouts    = "rollout.list"  // nothing -> Rollouts
@@ -63,7 +64,7 @@ const (
 
 // roles are the roles that may ask for the verbs, but for those of stations.
 var roles = map[string]Role{
-	VerbBoardList: Viewer, VerbStationList: Viewer, VerbJobList: Viewer, VerbJobWait: Viewer, VerbJobLog: Viewer,
+	VerbBoardList: Viewer, VerbStationList: Viewer, VerbJobList: Viewer, VerbJobWait: Viewer, VerbJobLog: Viewer, VerbOpen: Viewer,
 	VerbRollouts: Viewer, VerbRolloutShow: Viewer,
 	VerbJobAdd: Operator, VerbJobStop: Operator, VerbRolloutAdd: Operator, VerbRolloutWish: Operator,
 	VerbAbandon: Admin, VerbDrain: Admin, VerbInvite: Admin, VerbRemove: Admin, VerbPeople: Admin, VerbAudit: Admin,

@@ -40,6 +40,3 @@ func hasPort(rest string) bool {
 	port, _, path := strings.Cut(rest, "/")
 	return path && portPattern().MatchString(port)
 }
-
-// IsHub reports whether the place is in a hub.
-func (p Place) IsHub() bool { return p.hub != nil }

@@ -24,10 +24,10 @@ import (
 
 // Place is a folder with an OCI image layout, or a repository of a registry or of the hub.
 type Place struct {
-	Folder      string // "" of a registry
-	Host, Name  string // of a repository
-	Tag, Digest string // "" if the reference has none
-	hub         *HubAccess
+	Folder      string     // "" of a registry
+	Host, Name  string     // of a repository
+	Tag, Digest string     // "" if the reference has none
+	Hub         *HubAccess // nil if it is not in the hub
 }
 
 const wantPlace = "want HOST/REPOSITORY[:TAG], hub:[NAME][:TAG], or a folder that begins with / ./ or ../"
@@ -53,7 +53,7 @@ func ParsePlace(text string) (Place, error) {
 	case err == nil && ref.title != "":
 		err = fmt.Errorf("%q: #%s names one file, and an artifact is all of them", text, ref.title)
 	}
-	return Place{Folder: ref.path, Host: ref.host, Name: ref.repo, Tag: ref.tag, Digest: ref.sum, hub: ref.hub}, err
+	return Place{Folder: ref.path, Host: ref.host, Name: ref.repo, Tag: ref.tag, Digest: ref.sum, Hub: ref.hub}, err
 }
 
 func isFolder(text string) bool {
@@ -70,7 +70,7 @@ func CheckTag(tag string) error {
 
 // String returns the place without its tag and digest.
 func (p Place) String() string {
-	if p.IsHub() {
+	if p.Hub != nil {
 		return "hub:" + p.Name
 	}
 	return cmp.Or(p.Folder, p.Host+"/"+p.Name)
@@ -84,7 +84,7 @@ type Repository struct {
 
 // Repository returns the place's repository. It contacts no server.
 func (p Place) Repository() *Repository {
-	return &Repository{p, newRegistry(reference{kind: kindOCI, host: p.Host, repo: p.Name, hub: p.hub})}
+	return &Repository{p, newRegistry(reference{kind: kindOCI, host: p.Host, repo: p.Name, hub: p.Hub})}
 }
 
 // Close closes the connections.

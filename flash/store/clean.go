@@ -58,7 +58,7 @@ func Clean(ctx context.Context, reference string, opt CleanOptions) (Cleaned, er
 		return Cleaned{}, err
 	}
 	defer s.close()
-	c := Cleaned{Store: place.String(), Gone: []Entry{}, Kept: []Kept{}, IsFolder: place.Folder != "", isHub: place.IsHub()}
+	c := Cleaned{Store: place.String(), Gone: []Entry{}, Kept: []Kept{}, IsFolder: place.Folder != "", isHub: place.Hub != nil}
 	all, err := list(ctx, s)
 	if err != nil {
 		return c, listError(place, err)

@@ -105,7 +105,7 @@ var hubMeanings = map[int]string{
 // explainStoreError adds the next step to an error of a store, unless it has one.
 func explainStoreError(place fetch.Place, err error) error {
 	next := meanings[fetch.StatusOf(err)]
-	if place.IsHub() {
+	if place.Hub != nil {
 		next = hubMeanings[fetch.StatusOf(err)]
 	}
 	switch {

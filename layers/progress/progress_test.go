@@ -186,8 +186,8 @@ func TestCountText(t *testing.T) {
 		{Event{Unit: Bytes, Total: 100 << 30, PerSecond: 1 << 20}, "0 of 102400 MiB, 1 MiB/s, 28h26m40s left"},
 		{Event{Unit: Tasks, Count: 120, Total: 3000, PerSecond: 7}, "120 of 3000"},
 	} {
-		if got := strings.TrimSpace(countText(tt.event)); got != tt.want {
-			t.Errorf("countText(%+v) = %q; want %q", tt.event, got, tt.want)
+		if got := strings.TrimSpace(CountText(tt.event)); got != tt.want {
+			t.Errorf("CountText(%+v) = %q; want %q", tt.event, got, tt.want)
 		}
 	}
 }

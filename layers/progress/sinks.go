@@ -129,7 +129,7 @@ func (s *lineSink) reportOpenSteps(every time.Duration) {
 		case now := <-t.C:
 			s.mu.Lock()
 			for name, r := range s.open {
-				fmt.Fprintf(s.w, "  ...    %-18s %6.1fs  %s\n", name, now.Sub(r.began).Seconds(), strings.TrimSpace(countText(r.last)+plaintext.OneLine(r.last.Detail)))
+				fmt.Fprintf(s.w, "  ...    %-18s %6.1fs  %s\n", name, now.Sub(r.began).Seconds(), strings.TrimSpace(CountText(r.last)+plaintext.OneLine(r.last.Detail)))
 			}
 			s.mu.Unlock()
 		}
@@ -152,9 +152,9 @@ func endLine(e Event, w io.Writer) string {
 	return "  " + stateColours[e.State].On(w, state) + " " + head + detail
 }
 
-// countText returns a step's count and total, with the speed and the time left for bytes, and two
+// CountText returns a step's count and total, with the speed and the time left for bytes, and two
 // blanks. It returns "" if both are 0.
-func countText(e Event) string {
+func CountText(e Event) string {
 	if e.Count == 0 && e.Total == 0 {
 		return ""
 	}
@@ -203,7 +203,7 @@ type bar struct {
 func (b *bar) setTexts(e Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.detail, b.count = plaintext.OneLine(plaintext.FirstLine(e.Detail)), countText(e)
+	b.detail, b.count = plaintext.OneLine(plaintext.FirstLine(e.Detail)), CountText(e)
 }
 
 // shownCount returns the step's count for mpb.

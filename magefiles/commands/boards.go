@@ -40,13 +40,21 @@ of a project the default virtual board.`
 	c.exits = exitsOfSmoke
 	c.Example = `slipway up
 slipway up virt --keep  # and then: slipway virt ssh
+slipway up --hub --keep  # the same by a hub and a station on this machine, with a page to look at
 slipway up --json  # for a script`
+	viaHub := c.Switch("hub", "let a station of a new hub do it, both on this machine, and print the address of the hub's page")
 	keep := c.Switch("keep", "leave the board on afterwards")
 	fresh := c.Switch("fresh", "fetch Debian's packages again")
 	form := c.reportForm()
+	c.check = func([]string) error {
+		return errors.Join(c.refuseTogether("hub", "as"), c.refuseTogether("hub", "json"))
+	}
 	c.runOn(images.LoadOwn, func(ctx context.Context, spec images.Spec, words []string) error {
 		build := options
 		build.Fresh = *fresh
+		if *viaHub {
+			return upByHub(ctx, spec, build, *keep)
+		}
 		r, err := ci.Up(ctx, spec, ci.UpOptions{Build: build, Out: stderr, Keep: *keep})
 		return showReport(r, err, *form)
 	})
@@ -264,11 +272,8 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 			return usageError{fmt.Sprintf("flash: %s is an image, and a BOARD stands there: name the one that it is for", first), append(next, c.typedFlags(words...)...)}
 		}
 		if hub.given() {
-			confirm, err := c.askYes(len(*yes) > 0, "not confirmed, and nothing was sent")
-			return runUnlessFailed(err, func() error {
-				return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
-					return hub.run(ctx, spec, device, *asJSON, func(b job.HubBoard) ([]job.Step, error) { return flashSteps(b, *yes, confirm) })
-				})
+			return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
+				return hub.run(ctx, spec, device, *asJSON, c.flashSteps(*yes))
 			})
 		}
 		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {

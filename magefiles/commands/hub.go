@@ -16,8 +16,10 @@ import (
 
 	"slipway/ci/hub"
 	"slipway/ci/hub/access"
+	hubpage "slipway/ci/hub/page"
 	"slipway/ci/job"
 	"slipway/ci/station"
+	"slipway/flash/fetch"
 	"slipway/images"
 	"slipway/layers/plaintext"
 )
@@ -32,18 +34,18 @@ prints an invitation for its first admin. ci/hub/README.md explains hubs.`
 slipway hub --name=192.0.2.5,bench.local --page=:8444 --state=/srv/hub`
 	names := c.Names("name", "the names and addresses by which others reach this machine, with commas between them; its host name if not given")
 	listen := c.Text("listen=ADDRESS", ":4222", "where NATS listens")
-	page := c.Text("page=ADDRESS", ":8443", "where the page listens, and who joins")
+	pageAt := c.Text("page=ADDRESS", ":8443", "where the page listens, and who joins")
 	state := c.Text("state=FOLDER", "", "the folder with keys and records; hub in Slipway's state folder if not given")
 	c.RunSignalled(func(ctx context.Context, _ []string) error {
 		o, err := hubOptions(*names, *state)
 		if err != nil {
 			return err
 		}
-		o.Listen, o.Page, o.Log = *listen, *page, io.Discard
+		o.Listen, o.Page, o.Log, o.Handler = *listen, *pageAt, io.Discard, hubpage.New
 		o.Ready = func(address, token string) { writeReady(stdout, address, token) }
 		return unlessStopped(ctx, hub.Run(ctx, o))
 	})
-	return c.with(hubInviteCommand(), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
+	return c.with(hubOpenCommand(), hubInviteCommand(), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
 }
 
 // hubOptions returns the options of a hub with these names and this state folder, or else defaults.
@@ -84,6 +86,33 @@ func unlessStopped(ctx context.Context, err error) error {
 	return err
 }
 
+func hubOpenCommand() *Command {
+	c := New("open", "Print a link that signs you in on a hub's page, once, within a minute")
+	c.Long = `The page is signed by the hub's own authority, which a browser does not know. Its certificate is in
+ca.pem of the hub's state folder, for the browser's settings.`
+	c.Example = `slipway hub open
+xdg-open "$(slipway hub open)"`
+	ask := c.toHub()
+	c.RunSignalled(func(ctx context.Context, _ []string) error {
+		return ask(ctx, func(client *access.Client) error {
+			link, err := pageLink(ctx, client)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(stdout, link)
+			return err
+		})
+	})
+	return c
+}
+
+// pageLink returns a link that signs a person in. The secret is in its fragment, which browsers send
+// to nobody.
+func pageLink(ctx context.Context, client *access.Client) (string, error) {
+	i, err := access.Ask[job.Invitation](ctx, client, job.VerbOpen, struct{}{})
+	return fmt.Sprintf("https://%s/in#%s", client.Hub, i.Secret), err
+}
+
 func hubInviteCommand() *Command {
 	c := New("invite KIND NAME", "Print the line with which a person or a station joins, once")
 	c.Long = `KIND is person or station. The line is to be typed on that machine.`
@@ -122,6 +151,8 @@ func (c *Command) toHub() func(ctx context.Context, work func(*access.Client) er
 	name := c.Text("hub=ADDRESS", "", "the hub (or SLIPWAY_HUB); the one that was joined last if not given")
 	return func(ctx context.Context, work func(*access.Client) error) error { return onHub(ctx, *name, work) }
 }
+
+func init() { fetch.Hub = access.Registry }
 
 // onHub calls work with a connection to a hub.
 func onHub(ctx context.Context, name string, work func(*access.Client) error) error {
@@ -241,6 +272,9 @@ slipway station bench.yml --parallel=4`
 			return err
 		}
 		o.Parallel = *parallel
+		if err := os.Setenv(access.Variable, id.Hub); err != nil { // for the children
+			return err
+		}
 		return unlessStopped(ctx, station.Run(ctx, o))
 	})
 	return c.with(stationListCommand(), stationDrainCommand())

@@ -7,16 +7,20 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"slipway/ci"
 	"slipway/ci/hub/access"
+	"slipway/ci/hub/local"
 	"slipway/ci/job"
 	"slipway/flash"
 	"slipway/flash/store"
 	"slipway/images"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
@@ -200,7 +204,7 @@ func jobExecCommand() *Command {
 		if err != nil {
 			return err
 		}
-		return job.Exec(ctx, words[0], program)
+		return job.Exec(ctx, job.Folder(words[0]), program)
 	}
 	return c
 }
@@ -248,51 +252,65 @@ func (c *Command) viaHub(allowed ...string) *viaHub {
 // given reports whether the work is for a station.
 func (v *viaHub) given() bool { return v.c.given("hub") }
 
-// run sends the artifact of a board to the hub, unless it is there, adds a job with these steps for
-// the board with a name there, and follows it.
+// run adds a job with these steps by submit, and follows it.
 func (v *viaHub) run(ctx context.Context, spec images.Spec, name string, asJSON bool, steps func(job.HubBoard) ([]job.Step, error)) error {
 	return onHub(ctx, v.name, func(client *access.Client) error {
-		b, err := access.FindBoard(ctx, client, name)
-		if err != nil {
-			return err
-		}
-		j := job.Job{Station: b.Station, Name: b.Name, Board: spec.Board, LimitMS: access.Limit.Milliseconds(), StartWithinMS: access.StartWithin.Milliseconds()}
-		if j.Steps, err = steps(b); err != nil {
-			return err
-		}
-		place := "hub:" + spec.Board
-		pushed, err := store.Push(ctx, options.BoardDir(spec), options.ReportsDir(), place, nil)
-		if err != nil {
-			return err
-		}
-		j.Artifact = place + "@" + pushed.Digest
-		added, err := access.Submit(ctx, client, j)
-		if err != nil {
-			return err
-		}
-		if !b.Heard {
-			progress.Warn(ctx, fmt.Sprintf("the station %s is not heard; the job waits for it", b.Station))
-		}
-		if *v.detach {
-			_, err := fmt.Fprintln(stdout, added.Job.ID)
-			return err
-		}
-		return followJob(ctx, client, added.Job, asJSON)
+		return submit(ctx, client, spec, name, steps, func(j job.Job) error {
+			if *v.detach {
+				_, err := fmt.Fprintln(stdout, j.ID)
+				return err
+			}
+			return followJob(ctx, client, j, asJSON)
+		})
 	})
 }
 
-// flashSteps returns the step that flashes a board, after it was confirmed: by yes, or by a person who
-// sees what the station read of the device.
-func flashSteps(b job.HubBoard, yes []string, confirm func(question string) error) ([]job.Step, error) {
-	step := job.Step{Do: job.Flash, Token: b.Token}
-	switch {
-	case b.Token == "" || slices.Contains(yes, b.Token): // a virtual disk needs no confirmation
-		return []job.Step{step}, nil
-	case len(yes) > 0:
-		return nil, fmt.Errorf("%s at %s is %s, and --yes names another device: %w", b.Name, b.Station, b.Token, flash.ErrRefused)
+// submit sends the artifact of a board to the hub, unless it is there, adds a job with these steps for
+// the board with a name there, and passes the job to follow.
+func submit(ctx context.Context, client *access.Client, spec images.Spec, name string, steps func(job.HubBoard) ([]job.Step, error), follow func(job.Job) error) error {
+	b, err := access.FindBoard(ctx, client, name)
+	if err != nil {
+		return err
 	}
-	fmt.Fprintf(stderr, "%s at %s: %s\n", b.Name, b.Station, plaintext.Printable(b.Shows))
-	return []job.Step{step}, confirm("Erase it?")
+	j := job.Job{Station: b.Station, Name: b.Name, Board: spec.Board, LimitMS: access.Limit.Milliseconds(), StartWithinMS: access.StartWithin.Milliseconds()}
+	if j.Steps, err = steps(b); err != nil {
+		return err
+	}
+	place := "hub:" + spec.Board
+	pushed, err := store.Push(ctx, options.BoardDir(spec), options.ReportsDir(), place, nil)
+	if err != nil {
+		return err
+	}
+	j.Artifact = place + "@" + pushed.Digest
+	added, err := access.Submit(ctx, client, j)
+	if err != nil {
+		return err
+	}
+	if !b.Heard {
+		progress.Warn(ctx, fmt.Sprintf("the station %s is not heard; the job waits for it", b.Station))
+	}
+	return follow(added.Job)
+}
+
+// flashSteps returns a function for the step that flashes a board, after it was confirmed: by --yes,
+// or by a person who sees what the station read of the device.
+func (c *Command) flashSteps(yes []string) func(job.HubBoard) ([]job.Step, error) {
+	return func(b job.HubBoard) ([]job.Step, error) {
+		steps := []job.Step{{Do: job.Flash, Token: b.Token}}
+		shown := fmt.Sprintf("%s at %s: %s", b.Name, b.Station, plaintext.OneLine(b.Shows))
+		switch {
+		case b.Token == "" || slices.Contains(yes, b.Token): // a virtual disk needs no confirmation
+			return steps, nil
+		case len(yes) > 0:
+			return nil, fmt.Errorf("%s, and --yes names another device: %w\nnext: slipway flash %s %s --hub --yes=%s", shown, flash.ErrRefused, b.Board.Board, b.Name, plaintext.Quote(b.Token))
+		}
+		confirm, err := c.askYes(false, "not confirmed, and nothing was sent: "+shown)
+		if err != nil {
+			return nil, fmt.Errorf("%s: nobody can type yes, and nothing was sent: %w\nnext: slipway flash %s %s --hub --yes=%s", shown, flash.ErrRefused, b.Board.Board, b.Name, plaintext.Quote(b.Token))
+		}
+		fmt.Fprintln(stderr, shown)
+		return steps, confirm("Erase it?")
+	}
 }
 
 // stepsOnly returns steps without settings.
@@ -303,4 +321,59 @@ func stepsOnly(all ...job.Do) func(job.HubBoard) ([]job.Step, error) {
 		}
 		return steps, nil
 	}
+}
+
+// updateSteps returns a function for the step that installs a bundle, a file of the board's artifact,
+// after confirm, which may be nil.
+func updateSteps(spec images.Spec, bundle string, downgrade bool, confirm func(question string) error) func(job.HubBoard) ([]job.Step, error) {
+	return func(b job.HubBoard) ([]job.Step, error) {
+		a, err := images.ReadArtifact(options.BoardDir(spec))
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(a.Files, func(f images.File) bool { return localfile.Same(a.Path(f), bundle) })
+		if i < 0 {
+			return nil, fmt.Errorf("%s is no file of %s, and only that travels to a hub\nnext: slipway build %s --target=bundle", bundle, images.ArtifactPath(options.BoardDir(spec)), spec.Board)
+		}
+		steps := []job.Step{{Do: job.Update, Bundle: "sha256:" + a.Files[i].SHA256, Downgrade: downgrade}}
+		if confirm == nil {
+			return steps, nil
+		}
+		return steps, confirm(fmt.Sprintf("Update and restart %s at %s?", b.Name, b.Station))
+	}
+}
+
+// upByHub is the command up by a hub and a station, both of this process.
+func upByHub(ctx context.Context, spec images.Spec, build images.Options, keep bool) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if _, err := ci.Build(ctx, stderr, spec, build); err != nil {
+		return err
+	}
+	dir, err := filepath.Abs(filepath.Join(build.Dir, "hub"))
+	if err != nil {
+		return err
+	}
+	if err := os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state")); err != nil { // its identities are of this hub alone
+		return err
+	}
+	o := local.Options{Dir: dir, Virtual: []string{spec.Board}, Program: program, Log: stderr}
+	return local.Run(ctx, o, func(ctx context.Context, client *access.Client) error {
+		link, err := pageLink(ctx, client)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(stderr, "the hub's page, within a minute:", link)
+		if err := access.WaitForBoard(ctx, client, spec.Board); err != nil {
+			return err
+		}
+		err = submit(ctx, client, spec, spec.Board, stepsOnly(job.Flash, job.Boot, job.Deploy, job.Smoke), func(j job.Job) error { return followJob(ctx, client, j, false) })
+		if keep && ctx.Err() == nil {
+			fmt.Fprintln(stderr, "the hub and the station go on until Ctrl-C; slipway hub open prints another link")
+			<-ctx.Done()
+		}
+		return err
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,6 +41,19 @@ func FindBoard(ctx context.Context, c *Client, name string) (job.HubBoard, error
 		return job.HubBoard{}, fmt.Errorf("%s has no board %q%s\nnext: slipway fleet list hub:", c.Hub, name, plaintext.DidYouMean(name, names))
 	}
 	return job.HubBoard{}, fmt.Errorf("%d stations have a board %q: name one as %s/%s", len(found), name, found[0].Station, name)
+}
+
+// WaitForBoard waits until a station has announced a board.
+func WaitForBoard(ctx context.Context, c *Client, name string) error {
+	for {
+		list, err := Ask[job.BoardList](ctx, c, job.VerbBoardList, nil)
+		if err != nil || slices.ContainsFunc(list.Boards, func(b job.HubBoard) bool { return b.Name == name && b.Heard }) {
+			return err
+		}
+		if err := run.Sleep(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
 }
 
 // Submit adds a job. It is the same job if the answer was lost and the person repeats it at once.
