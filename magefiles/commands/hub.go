@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
 	"os"
 	"os/user"
 	"path/filepath"
-
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -45,7 +43,7 @@ slipway hub --name=192.0.2.5,bench.local --page=:8444 --state=/srv/hub`
 		o.Ready = func(address, token string) { writeReady(stdout, address, token) }
 		return unlessStopped(ctx, hub.Run(ctx, o))
 	})
-	return c.with(hubOpenCommand(), hubInviteCommand(), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
+	return c.with(hubOpenCommand(), hubBoardsCommand(), hubInviteCommand(), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
 }
 
 // hubOptions returns the options of a hub with these names and this state folder, or else defaults.
@@ -168,6 +166,29 @@ func onHub(ctx context.Context, name string, work func(*access.Client) error) er
 	return work(client)
 }
 
+func hubBoardsCommand() *Command {
+	c := New("boards", "List the boards of a hub's stations")
+	c.Example = `slipway hub boards --json`
+	asJSON := c.Switch("json", "print them as JSON")
+	ask := c.toHub()
+	c.RunSignalled(func(ctx context.Context, _ []string) error {
+		return ask(ctx, func(client *access.Client) error {
+			list, err := access.Ask[job.BoardList](ctx, client, job.VerbBoardList, struct{}{})
+			return printResult(list, err, *asJSON, func(w io.Writer) error {
+				return table(w, "NAME\tBOARD\tSTATION\tSTATE\tLAST", list.Boards, func(b job.HubBoard) string {
+					state := plaintext.Either(!b.Heard, "not heard", plaintext.Either(b.Job != "", "at work: "+b.Job, plaintext.Either(b.Note != "", b.Note, "free")))
+					last := ""
+					if b.Last != nil {
+						last = string(b.Last.Kind)
+					}
+					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", b.Name, b.Board.Board, b.Station, state, last)
+				})
+			})
+		})
+	})
+	return c
+}
+
 func hubPeopleCommand() *Command {
 	c := New("people", "List the people and stations that joined a hub")
 	c.Example = `slipway hub people --json`
@@ -253,7 +274,7 @@ func article(r job.Role) string {
 // stationGroup returns the command station, which does the jobs of a hub on boards of this machine.
 func stationGroup() *Command {
 	c := New("station [FILE]", "Do a hub's jobs for the boards of this machine, until Ctrl-C")
-	c.Long = `FILE is station.yml if not given. It names the boards; ci/station/README.md explains it. This machine must
+	c.Long = `FILE is station.yml if not given. It names the boards; ci/hub/README.md explains it. This machine must
 have joined the hub as a station.
 
 Each job runs as a child of its own, which is the line that a person would type here. The child goes on
@@ -316,14 +337,14 @@ func stationListCommand() *Command {
 
 func stationDrainCommand() *Command {
 	c := New("drain STATION", "Let a station end its jobs and begin no others, before an upgrade")
+	c.Long = `It waits until the jobs that run there have ended.`
 	c.Example = `slipway station drain bench-3
 slipway station drain bench-3 --back`
 	back := c.Switch("back", "let it begin jobs again")
 	ask := c.toHub()
 	c.RunSignalled(func(ctx context.Context, words []string) error {
 		return ask(ctx, func(client *access.Client) error {
-			_, err := access.Ask[struct{}](ctx, client, job.VerbDrain, job.Drain{Station: words[0], Back: *back})
-			return err
+			return station.Drain(ctx, client, words[0], *back)
 		})
 	})
 	return c

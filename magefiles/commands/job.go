@@ -233,20 +233,24 @@ func (c *Command) viaHub(allowed ...string) *viaHub {
 	v.detach = c.Switch("detach", "with --hub: print the job's ID, and do not wait for its end")
 	before := c.check
 	c.check = func(words []string) error {
-		err := c.needs("detach", "hub")
+		err := errors.Join(c.needs("detach", "hub"), checkIf(before, words))
 		if c.given("hub") {
-			c.Flags().Visit(func(f *pflag.Flag) {
-				if f.Changed && f.Name != "hub" && f.Name != "detach" && !slices.Contains(allowed, f.Name) {
-					err = errors.Join(err, fmt.Errorf("--%s does nothing beside --hub: a job has no field for it", f.Name))
-				}
-			})
-		}
-		if before != nil {
-			err = errors.Join(err, before(words))
+			err = errors.Join(err, c.onlyFlags("--hub", append(allowed, "hub", "detach", "boards")))
 		}
 		return err
 	}
 	return v
+}
+
+// onlyFlags returns an error if the line has other flags than the allowed ones, which do nothing beside
+// what.
+func (c *Command) onlyFlags(what string, allowed []string) (err error) {
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if f.Changed && !slices.Contains(allowed, f.Name) {
+			err = errors.Join(err, fmt.Errorf("--%s does nothing beside %s: a job has no field for it", f.Name, what))
+		}
+	})
+	return err
 }
 
 // given reports whether the work is for a station.
@@ -276,12 +280,9 @@ func submit(ctx context.Context, client *access.Client, spec images.Spec, name s
 	if j.Steps, err = steps(b); err != nil {
 		return err
 	}
-	place := "hub:" + spec.Board
-	pushed, err := store.Push(ctx, options.BoardDir(spec), options.ReportsDir(), place, nil)
-	if err != nil {
+	if j.Artifact, err = pushToHub(ctx, spec); err != nil {
 		return err
 	}
-	j.Artifact = place + "@" + pushed.Digest
 	added, err := access.Submit(ctx, client, j)
 	if err != nil {
 		return err
@@ -290,6 +291,13 @@ func submit(ctx context.Context, client *access.Client, spec images.Spec, name s
 		progress.Warn(ctx, fmt.Sprintf("the station %s is not heard; the job waits for it", b.Station))
 	}
 	return follow(added.Job)
+}
+
+// pushToHub sends the artifact of a board to the hub, unless it is there, and returns its place.
+func pushToHub(ctx context.Context, spec images.Spec) (string, error) {
+	place := "hub:" + spec.Board
+	pushed, err := store.Push(ctx, options.BoardDir(spec), options.ReportsDir(), place, nil)
+	return place + "@" + pushed.Digest, err
 }
 
 // flashSteps returns a function for the step that flashes a board, after it was confirmed: by --yes,
