@@ -431,3 +431,22 @@ func TestProgramIsMissing(t *testing.T) {
 		t.Errorf("result = %+v; want other", r)
 	}
 }
+
+// A process that was slow to begin leaves the board to the station that may have the lease by now.
+func TestBeginBy(t *testing.T) {
+	s := simulate(t, Step{Do: Smoke})
+	s.order.BeginBy = BootTime()
+	s.begin()
+	if err := Start(t.Context(), s.folder, s.self); err == nil || !strings.Contains(err.Error(), "the lease of the station was over") || len(s.calls()) > 0 {
+		t.Errorf("Start = %v after %q; want an error, and nothing begun", err, s.words())
+	}
+	if state, _, err := s.folder.State(); state != Broken || err != nil {
+		t.Errorf("State = %s, %v; want %s", state, err, Broken)
+	}
+	s.order.BeginBy = BootTime() + time.Hour
+	s.begin()
+	s.start()
+	if r := s.result(); r.Kind != fleet.Passed {
+		t.Errorf("result = %+v; want passed", r)
+	}
+}

@@ -1,18 +1,22 @@
 package station
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/ci/hub/access"
 	"slipway/ci/job"
 	"slipway/flash/device"
+	"slipway/layers/localfile"
 )
 
 // stationOf returns a station that no hub knows, with a station.yml.
@@ -121,4 +125,53 @@ func TestAnnounceDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.until("the file is announced", shows("1.0 MiB"))
+}
+
+// Folders go a week after the hub acknowledged the end, and artifacts that no job uses when there are
+// too many.
+func TestSweep(t *testing.T) {
+	s := stationOf(t, "keep: 1MiB")
+	s.State, s.works = t.TempDir(), map[string]*work{}
+	used := job.Job{ID: "0000000000000003", Name: "b1", Artifact: "hub:orin@sha256:" + strings.Repeat("1", 64)}
+	s.works[used.ID] = s.newWork(job.Change{Job: used}, running)
+	long := time.Now().Add(-keepFor - time.Minute)
+	files := map[string]int{
+		"jobs/0000000000000001/ended": 0, "jobs/0000000000000002/ended": 0, "jobs/0000000000000003/order.json": 2,
+		"artifacts/" + strings.Repeat("1", 64) + "/a": 900 << 10, "artifacts/2/a": 300 << 10, "artifacts/3/a": 300 << 10,
+	}
+	for name, size := range files {
+		name = filepath.Join(s.State, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, make([]byte, size), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, at := range map[string]time.Time{
+		"jobs/0000000000000001/ended": long, "jobs/0000000000000003": long,
+		"artifacts/" + strings.Repeat("1", 64): long, "artifacts/2": long.Add(time.Hour),
+	} {
+		if err := os.Chtimes(filepath.Join(s.State, name), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // after the first time
+	if err := s.sweep(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for name := range files {
+		want := name != "jobs/0000000000000001/ended"
+		if got := localfile.Exists(filepath.Join(s.State, name)); got != want {
+			t.Errorf("%s is there: %v; want %v", name, got, want)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(s.State, "artifacts/3/b"), make([]byte, 900<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.sweepArtifacts(); err != nil {
+		t.Fatal(err)
+	}
+	left, _ := filepath.Glob(filepath.Join(s.State, "artifacts/*"))
+	if want := s.artifactOf(used); len(left) != 1 || left[0] != want {
+		t.Errorf("artifacts left = %v; want that of a job alone", left)
+	}
 }
