@@ -222,7 +222,7 @@ func newWorld(t *testing.T, lease time.Duration) *world {
 	w := &world{t: t, dir: t.TempDir(), lease: lease}
 	w.link = newLink(t)
 	token := w.startHub()
-	id, err := access.Join(t.Context(), w.page, token)
+	id, err := join(t.Context(), w.page, token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,6 +232,15 @@ func newWorld(t *testing.T, lease time.Duration) *world {
 	}
 	t.Cleanup(func() { w.admin.Close(); w.stop() })
 	return w
+}
+
+var joining sync.Mutex
+
+// join joins one after the other, as all tests of this process have one state folder of a person.
+func join(ctx context.Context, address, token string) (access.Identity, error) {
+	joining.Lock()
+	defer joining.Unlock()
+	return access.Join(ctx, address, token)
 }
 
 // startHub starts the hub on its state, and returns the invitation of the first admin. What is
@@ -364,7 +373,7 @@ func (w *world) newBench(name string, boards, parallel int) *bench {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	id, err := access.Join(w.t.Context(), w.page, access.Token(i.Secret, []byte(w.admin.Authority)))
+	id, err := join(w.t.Context(), w.page, access.Token(i.Secret, []byte(w.admin.Authority)))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -416,7 +416,7 @@ func TestStop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, longLease)
-			b := w.newBench("bench-1", 1, 1)
+			b := w.newBench("bench-1", 1, 2) // the board is busy, not the station
 			b.wish("b1", "hold", true)
 			b.start()
 			runs := b.add("b1")
@@ -447,7 +447,7 @@ func TestStop(t *testing.T) {
 func TestStopWhileAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, longLease)
-	b := w.newBench("bench-1", 1, 1)
+	b := w.newBench("bench-1", 2, 2)
 	b.wish("b1", "hold", true)
 	b.wish("b1", "stubborn", true)
 	s := b.start()
@@ -463,10 +463,7 @@ func TestStopWhileAway(t *testing.T) {
 		t.Errorf("Run = %v", err)
 	}
 	b.start()
-	other := b.add("b1") // so that the station has heard of all
-	w.until("the station has read its jobs", func() bool { return w.heard("bench-1") })
-	w.stopJob(other.ID, job.Gently)
-	w.ended(other.ID)
+	w.ended(b.add("b2").ID) // so the station has read what the hub says of all jobs
 	if n := count(b.events("b1"), j.ID, "sigint"); n != 1 {
 		t.Errorf("the board got %d SIGINTs; want 1", n)
 	}
@@ -523,11 +520,19 @@ func TestParallel(t *testing.T) {
 	for _, name := range b.names {
 		b.wish(name, "hold", true)
 	}
-	b.start()
+	s := b.start()
+	w.until("the boards are known", func() bool {
+		list, err := access.Ask[job.BoardList](t.Context(), w.admin, job.VerbBoardList, struct{}{})
+		return err == nil && len(list.Boards) == 8
+	})
+	if err := s.stop(); err != nil {
+		t.Errorf("Run = %v", err)
+	}
 	var jobs []job.Job
 	for _, name := range append(b.names, "b1") {
 		jobs = append(jobs, b.add(name))
 	}
+	b.start()
 	for _, j := range jobs[:3] { // the oldest
 		b.begun(j.Name, j.ID, 1)
 	}
