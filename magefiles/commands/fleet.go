@@ -275,13 +275,16 @@ func (c *Command) rolloutFlags(allowed ...string) func(ctx context.Context, spec
 	pause := c.Switch("pause-after-wave", "for INVENTORY hub: only: wait for \"rollout resume\" after each wave")
 	before := c.check
 	c.check = func(words []string) error {
-		if !isHub(words[1]) {
-			if c.given("waves") || c.given("pause-after-wave") {
-				return errors.New("--waves and --pause-after-wave are for the boards of a hub: write hub: for INVENTORY")
-			}
-			return checkIf(before, words)
+		err := checkIf(before, words)
+		switch {
+		case err != nil:
+			return err
+		case isHub(words[1]):
+			return c.onlyFlags("the inventory hub:", append(allowed, withHub...))
+		case c.given("waves") || c.given("pause-after-wave"):
+			return errors.New("--waves and --pause-after-wave are for the boards of a hub: write hub: for INVENTORY")
 		}
-		return errors.Join(c.onlyFlags("the inventory hub:", append(allowed, withHub...)), checkIf(before, words))
+		return nil
 	}
 	return func(ctx context.Context, spec images.Spec, request fleet.Request, steps func(job.HubBoard) ([]job.Step, error), asJSON bool) error {
 		return onHub(ctx, "", func(client *access.Client) error {
@@ -335,7 +338,7 @@ func followRollout(ctx context.Context, client *access.Client, s job.RolloutStat
 		step.Set(int64(ended))
 		step.Detail(describeRollout(s))
 		if s, err = access.NextOf(ctx, client, s); err != nil {
-			err = fmt.Errorf("the rollout goes on: %w\nnext: slipway rollout show %s", err, s.ID)
+			err = fmt.Errorf("the rollout goes on: %w\nnext: rollout show %s", err, s.ID)
 			step.End("", err)
 			return err
 		}

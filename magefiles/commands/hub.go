@@ -88,8 +88,7 @@ func hubOpenCommand() *Command {
 	c := New("open", "Print a link that signs you in on a hub's page, once, within a minute")
 	c.Long = `The page is signed by the hub's own authority, which a browser does not know. Its certificate is in
 ca.pem of the hub's state folder, for the browser's settings.`
-	c.Example = `slipway hub open
-xdg-open "$(slipway hub open)"`
+	c.Example = `slipway hub open`
 	ask := c.toHub()
 	c.RunSignalled(func(ctx context.Context, _ []string) error {
 		return ask(ctx, func(client *access.Client) error {

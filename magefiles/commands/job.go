@@ -154,7 +154,7 @@ func followJob(ctx context.Context, client *access.Client, j job.Job, asJSON boo
 	ended, err := access.Follow(ctx, client, j, func(e progress.Event) { progress.Relay(ctx, e) })
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("the job goes on: %w\nnext: slipway job wait %s", context.Cause(ctx), j.ID)
+		return fmt.Errorf("the job goes on: %w\nnext: job wait %s", context.Cause(ctx), j.ID)
 	case err != nil:
 		return err
 	case asJSON:
@@ -198,6 +198,7 @@ lost. The name of the station proves that no other job is meant.`
 // jobExecCommand returns the command job exec, which a station starts for each job.
 func jobExecCommand() *Command {
 	c := New("exec FOLDER", "Run the job in a folder, for the station that made it")
+	c.Example = `slipway job exec jobs/06H2MGV7L1A7CN36`
 	c.Hidden = true
 	c.Run = func(ctx context.Context, words []string) error {
 		program, err := os.Executable()
@@ -233,11 +234,10 @@ func (c *Command) viaHub(allowed ...string) *viaHub {
 	v.detach = c.Switch("detach", "with --hub: print the job's ID, and do not wait for its end")
 	before := c.check
 	c.check = func(words []string) error {
-		err := errors.Join(c.needs("detach", "hub"), checkIf(before, words))
-		if c.given("hub") {
-			err = errors.Join(err, c.onlyFlags("--hub", append(allowed, "hub", "detach", "boards")))
+		if err := checkIf(before, words); err != nil || !c.given("hub") {
+			return cmp.Or(err, c.needs("detach", "hub"))
 		}
-		return err
+		return c.onlyFlags("--hub", append(allowed, "hub", "detach", "boards"))
 	}
 	return v
 }
@@ -310,11 +310,11 @@ func (c *Command) flashSteps(yes []string) func(job.HubBoard) ([]job.Step, error
 		case b.Token == "" || slices.Contains(yes, b.Token): // a virtual disk needs no confirmation
 			return steps, nil
 		case len(yes) > 0:
-			return nil, fmt.Errorf("%s, and --yes names another device: %w\nnext: slipway flash %s %s --hub --yes=%s", shown, flash.ErrRefused, b.Board.Board, b.Name, plaintext.Quote(b.Token))
+			return nil, fmt.Errorf("%s, and --yes names another device: %w\nnext: hub boards --json  # the token of %s confirms it", shown, flash.ErrRefused, b.Name)
 		}
 		confirm, err := c.askYes(false, "not confirmed, and nothing was sent: "+shown)
 		if err != nil {
-			return nil, fmt.Errorf("%s: nobody can type yes, and nothing was sent: %w\nnext: slipway flash %s %s --hub --yes=%s", shown, flash.ErrRefused, b.Board.Board, b.Name, plaintext.Quote(b.Token))
+			return nil, fmt.Errorf("%s: nobody can type yes, and nothing was sent: %w\nnext: hub boards --json  # the token of %s confirms it", shown, flash.ErrRefused, b.Name)
 		}
 		fmt.Fprintln(stderr, shown)
 		return steps, confirm("Erase it?")
@@ -341,7 +341,7 @@ func updateSteps(spec images.Spec, bundle string, downgrade bool, confirm func(q
 		}
 		i := slices.IndexFunc(a.Files, func(f images.File) bool { return localfile.Same(a.Path(f), bundle) })
 		if i < 0 {
-			return nil, fmt.Errorf("%s is no file of %s, and only that travels to a hub\nnext: slipway build %s --target=bundle", bundle, images.ArtifactPath(options.BoardDir(spec)), spec.Board)
+			return nil, fmt.Errorf("%s is no file of %s, and only that travels to a hub\nnext: build %s --target=bundle", bundle, images.ArtifactPath(options.BoardDir(spec)), spec.Board)
 		}
 		steps := []job.Step{{Do: job.Update, Bundle: "sha256:" + a.Files[i].SHA256, Downgrade: downgrade}}
 		if confirm == nil {

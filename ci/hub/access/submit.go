@@ -38,7 +38,7 @@ func FindBoard(ctx context.Context, c *Client, name string) (job.HubBoard, error
 	case 1:
 		return found[0], nil
 	case 0:
-		return job.HubBoard{}, fmt.Errorf("%s has no board %q%s\nnext: slipway hub boards", c.Hub, name, plaintext.DidYouMean(name, names))
+		return job.HubBoard{}, fmt.Errorf("%s has no board %q%s\nnext: hub boards", c.Hub, name, plaintext.DidYouMean(name, names))
 	}
 	return job.HubBoard{}, fmt.Errorf("%d stations have a board %q: name one as %s/%s", len(found), name, found[0].Station, name)
 }
