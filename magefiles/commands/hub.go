@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ slipway hub --name=192.0.2.5,bench.local --page=:8444 --state=/srv/hub`
 		o.Ready = func(address, token string) { writeReady(stdout, address, token) }
 		return unlessStopped(ctx, hub.Run(ctx, o))
 	})
-	return c.with(hubOpenCommand(), hubBoardsCommand(), hubInviteCommand(), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
+	return c.with(hubOpenCommand(), hubBoardsCommand(), newGroup("invite", "Invite a person or a station", hubInvitePersonCommand(), hubInviteStationCommand()), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
 }
 
 // hubOptions returns the options of a hub with these names and this state folder, or else defaults.
@@ -110,26 +111,28 @@ func pageLink(ctx context.Context, client *access.Client) (string, error) {
 	return fmt.Sprintf("https://%s/in#%s", client.Hub, i.Secret), err
 }
 
-func hubInviteCommand() *Command {
-	c := New("invite KIND NAME", "Print the line with which a person or a station joins, once")
-	c.Long = `KIND is person or station. The line is to be typed on that machine.`
-	c.OneOf([]string{"person", "station"})
-	c.Example = `slipway hub invite station bench-3
-slipway hub invite person alice --role=operator --valid=24h`
-	role := c.choice("role", []string{string(job.Viewer), string(job.Operator), string(job.Admin)}, "what a person may do; viewer if not given")
+func hubInvitePersonCommand() *Command {
+	c := New("person NAME", "Print the line with which a person joins, once")
+	c.Long = `The person types the line on their own machine.`
+	c.Example = `slipway hub invite person alice --role=operator --valid=24h`
+	role := c.choice("role", []string{string(job.Viewer), string(job.Operator), string(job.Admin)}, "what the person may do; viewer if not given")
+	return c.invites(func() job.Role { return job.Role(cmp.Or(*role, string(job.Viewer))) })
+}
+
+func hubInviteStationCommand() *Command {
+	c := New("station NAME", "Print the line with which a station joins, once")
+	c.Long = `The line is to be typed on the station, which has this name on the hub.`
+	c.Example = `slipway hub invite station bench-3`
+	return c.invites(func() job.Role { return job.AStation })
+}
+
+// invites sets c.Run to print an invitation for the role.
+func (c *Command) invites(role func() job.Role) *Command {
 	valid := c.Span("valid", time.Hour, "how long the invitation is good, 24h at most; 1h if not given")
 	ask := c.toHub()
-	c.check = func(words []string) error {
-		if words[0] == "station" && c.given("role") {
-			return errors.New("--role is for a person")
-		}
-		return job.CheckName("NAME", words[1])
-	}
+	c.check = func(words []string) error { return job.CheckName("NAME", words[0]) }
 	c.RunSignalled(func(ctx context.Context, words []string) error {
-		p := job.Person{V: job.Version, Name: words[1], Role: job.AStation, ValidMS: valid.Milliseconds()}
-		if words[0] == "person" {
-			p.Role = job.Role(plaintext.Either(*role == "", string(job.Viewer), *role))
-		}
+		p := job.Person{V: job.Version, Name: words[0], Role: role(), ValidMS: valid.Milliseconds()}
 		return ask(ctx, func(client *access.Client) error {
 			i, err := access.Ask[job.Invitation](ctx, client, job.VerbInvite, p)
 			if err != nil {

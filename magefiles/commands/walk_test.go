@@ -73,7 +73,6 @@ var wordValues = map[string][]string{
 	"WORKLOAD":               {"cuda-warp", "evil"},
 	"SHELL":                  {"bash"},
 	"COMMAND":                {"flash"},
-	"KIND":                   {"person"},
 	"JOB":                    {"06H2MGV7L1A7CN36", "evil.txt"},
 	"ROLLOUT":                {"06H2MGV7L1A7CN36"},
 	"STATION":                {"bench-3"},
