@@ -48,12 +48,8 @@ type Hub struct {
 	Addresses []string
 }
 
-// Open makes the buckets and streams, unless they are there, and reads all keys. replicas is 1, or 3
-// in a cluster.
-func Open(ctx context.Context, nc *nats.Conn, replicas int) (*Hub, error) {
-	return open(ctx, nc, replicas, leaseTTL)
-}
-
+// open makes the buckets and streams, unless they are there, and reads all keys. replicas is 1, or 3
+// in a cluster. lease is how long a station that is not heard keeps its boards.
 func open(ctx context.Context, nc *nats.Conn, replicas int, lease time.Duration) (*Hub, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -65,8 +61,13 @@ func open(ctx context.Context, nc *nats.Conn, replicas int, lease time.Duration)
 		ttl  time.Duration
 		at   **bus.Bucket
 	}{
-		{"jobs", 0, &h.jobs}, {"boards", 0, &h.boards}, {"stations", 0, &h.stations},
-		{"alive", lease, &h.alive}, {"people", 0, &h.people}, {"invites", inviteTTL, &h.invites}, {"rollouts", 0, &h.rollouts},
+		{"jobs", 0, &h.jobs},
+		{"boards", 0, &h.boards},
+		{"stations", 0, &h.stations},
+		{"alive", lease, &h.alive},
+		{"people", 0, &h.people},
+		{"invites", inviteTTL, &h.invites},
+		{"rollouts", 0, &h.rollouts},
 		{"sessions", SessionTTL, &h.sessions},
 	} {
 		if *b.at, err = bus.NewBucket(ctx, js, b.name, replicas, b.ttl); err != nil {

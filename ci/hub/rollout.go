@@ -81,7 +81,7 @@ func (h *Hub) chooseBoards(r job.Rollout) ([]job.RolloutBoard, error) {
 		fmt.Fprintf(&text, "[%s]\n%s\n", label, strings.Join(names, "\n"))
 	}
 	if len(at) == 0 {
-		return nil, fmt.Errorf("the hub has no board of the kind %s\nnext: slipway fleet list hub:", r.Board)
+		return nil, fmt.Errorf("the hub has no board of the kind %s\nnext: slipway hub boards", r.Board)
 	}
 	inventory, err := fleet.Parse("hub:", []byte(text.String()))
 	if err != nil {
@@ -371,8 +371,9 @@ func (h *Hub) showRollout(ctx context.Context, _ string, in job.RolloutWish) (s 
 		if r, e, err = h.rollout(in.ID); err != nil {
 			return true
 		}
-		s = h.look(r, e.revision).state
-		return r.Ended || e.revision > in.Since
+		seen := e.revision + h.index.revision("jobs") // both only grow
+		s = h.look(r, seen).state
+		return r.Ended || seen > in.Since
 	})
 	if !in.Results {
 		s.Results = nil

@@ -208,7 +208,7 @@ func (s *station) announceBoards(ctx context.Context) error {
 		if string(data) == told {
 			continue
 		}
-		if _, err := ask[struct{}](ctx, s, job.VerbBoards, job.Boards{Instance: s.record.instance(), Boards: now}); err != nil {
+		if _, err := ask[struct{}](ctx, s, job.VerbBoards, job.Boards{Instance: s.record.instance(), Boards: now}); err != nil && ctx.Err() == nil {
 			s.say("announce the boards: %v", err)
 			notify(s.boards.dirty)
 		} else {

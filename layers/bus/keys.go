@@ -131,8 +131,11 @@ func allow(subjects []string) jwt.Permission {
 func (k *Keys) operator() (nkeys.KeyPair, string) {
 	return k.pair(nkeys.PrefixByteOperator, "operator")
 }
-func (k *Keys) system() (nkeys.KeyPair, string)  { return k.pair(nkeys.PrefixByteAccount, "system") }
+
+func (k *Keys) system() (nkeys.KeyPair, string) { return k.pair(nkeys.PrefixByteAccount, "system") }
+
 func (k *Keys) account() (nkeys.KeyPair, string) { return k.pair(nkeys.PrefixByteAccount, "account") }
+
 func (k *Keys) role(name string) (nkeys.KeyPair, string) {
 	return k.pair(nkeys.PrefixByteAccount, "role "+name)
 }

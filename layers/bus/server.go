@@ -201,13 +201,6 @@ func (s *Server) Close() {
 	s.nats.WaitForShutdown()
 }
 
-// Revoke refuses a user's key for ever, and closes the user's connections, of this server alone.
-func (s *Server) Revoke(publicKey string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.revoke(append(slices.Clone(s.revoked), publicKey))
-}
-
 // SetRevocations replaces the public keys of users that this server refuses.
 func (s *Server) SetRevocations(publicKeys []string) error {
 	s.mu.Lock()

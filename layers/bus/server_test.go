@@ -49,7 +49,7 @@ func TestRevoked(t *testing.T) {
 	gone, stays := connect(t, a), connect(t, b)
 	closed := make(chan error, 1)
 	gone.SetClosedHandler(func(nc *nats.Conn) { closed <- nc.LastError() })
-	if err := h.Revoke(public); err != nil {
+	if err := h.SetRevocations([]string{public}); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -65,7 +65,7 @@ func TestRevoked(t *testing.T) {
 	if n := stays.Stats().Reconnects; n != 0 {
 		t.Errorf("another user was disconnected %d times", n)
 	}
-	if err := h.Revoke("*"); err == nil || !strings.Contains(err.Error(), "no public key of a user") {
+	if err := h.SetRevocations([]string{"*"}); err == nil || !strings.Contains(err.Error(), "no public key of a user") {
 		t.Errorf("Revoke of all = %v; want it refused", err)
 	}
 	if err := h.SetRevocations(nil); err != nil {
@@ -113,17 +113,23 @@ func TestRefused(t *testing.T) {
 		"expired": {func(a *Access) {
 			a.JWT = resign(t, h.keys, a.JWT, func(c *jwt.UserClaims) { c.Expires = time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC).Unix() })
 		}, []string{at, "refuses alice, whose access expired on 2024-05-06 07:08:09", "slipway join"}},
-		"of another hub": {func(a *Access) { b, _ := other.user(t, "viewer", "alice"); a.JWT, a.Seed = b.JWT, b.Seed },
-			[]string{at, "which the hub never knew"}},
+		"of another hub": {
+			func(a *Access) { b, _ := other.user(t, "viewer", "alice"); a.JWT, a.Seed = b.JWT, b.Seed },
+			[]string{at, "which the hub never knew"},
+		},
 		"a stolen JWT":      {func(a *Access) { b, _ := h.user(t, "viewer", "alice"); a.Seed = b.Seed }, []string{at, "refuses alice"}},
 		"more than a scope": {func(a *Access) { a.JWT = resign(t, h.keys, a.JWT, func(c *jwt.UserClaims) { c.Pub.Allow.Add(">") }) }, []string{at, "refuses alice"}},
 		"wrong CA":          {func(a *Access) { a.Roots = other.ca.pem }, []string{at, "not the hub that was joined", "unknown authority"}},
-		"wrong name": {func(a *Access) { a.Addresses = []string{strings.Replace(at, "127.0.0.1", "localhost", 1)} },
-			[]string{"connect to localhost:", "not the hub that was joined, or its certificate is not for this name"}},
+		"wrong name": {
+			func(a *Access) { a.Addresses = []string{strings.Replace(at, "127.0.0.1", "localhost", 1)} },
+			[]string{"connect to localhost:", "not the hub that was joined, or its certificate is not for this name"},
+		},
 		"no CA":      {func(a *Access) { a.Roots = "" }, []string{"CA is not known"}},
 		"no address": {func(a *Access) { a.Addresses = nil }, []string{"its address"}},
-		"two addresses": {func(a *Access) { a.Roots, a.Addresses = other.ca.pem, []string{at, "127.0.0.1:1"} },
-			[]string{at, "unknown authority", "connect to 127.0.0.1:1: ", "connection refused", "ping -c 3 127.0.0.1"}},
+		"two addresses": {
+			func(a *Access) { a.Roots, a.Addresses = other.ca.pem, []string{at, "127.0.0.1:1"} },
+			[]string{at, "unknown authority", "connect to 127.0.0.1:1: ", "connection refused", "ping -c 3 127.0.0.1"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := good
@@ -172,7 +178,7 @@ func TestReconnect(t *testing.T) {
 	cancel()
 	flush(t, nc)
 	revision, err := bucket(t, h.Server, "jobs", 1, 0).Update(t.Context(), "a", []byte("1"), 0, 0)
-	if err := errors.Join(err, h.Revoke(revoked)); err != nil {
+	if err := errors.Join(err, h.SetRevocations([]string{revoked})); err != nil {
 		t.Fatal(err)
 	}
 

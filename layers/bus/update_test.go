@@ -220,7 +220,6 @@ func TestLease(t *testing.T) {
 func TestTimeOfOneKey(t *testing.T) {
 	t.Parallel()
 	b := bucket(t, startHub(t).Server, "jobs", 1, 0)
-	var revisions []uint64
 	for key, ttl := range map[string]time.Duration{"ends": time.Second, "stays": 0, "renewed": time.Second} {
 		revision, err := b.Update(t.Context(), key, []byte(key), 0, ttl)
 		if err != nil {
@@ -231,7 +230,6 @@ func TestTimeOfOneKey(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		revisions = append(revisions, revision)
 	}
 	waitFor(t, "the key to end", expired(t, b, "ends"))
 	for _, key := range []string{"stays", "renewed"} {

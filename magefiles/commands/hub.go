@@ -1,15 +1,14 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-
 	"os"
 	"os/user"
 	"path/filepath"
-
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -45,7 +44,7 @@ slipway hub --name=192.0.2.5,bench.local --page=:8444 --state=/srv/hub`
 		o.Ready = func(address, token string) { writeReady(stdout, address, token) }
 		return unlessStopped(ctx, hub.Run(ctx, o))
 	})
-	return c.with(hubOpenCommand(), hubInviteCommand(), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
+	return c.with(hubOpenCommand(), hubBoardsCommand(), newGroup("invite", "Invite a person or a station", hubInvitePersonCommand(), hubInviteStationCommand()), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
 }
 
 // hubOptions returns the options of a hub with these names and this state folder, or else defaults.
@@ -90,8 +89,7 @@ func hubOpenCommand() *Command {
 	c := New("open", "Print a link that signs you in on a hub's page, once, within a minute")
 	c.Long = `The page is signed by the hub's own authority, which a browser does not know. Its certificate is in
 ca.pem of the hub's state folder, for the browser's settings.`
-	c.Example = `slipway hub open
-xdg-open "$(slipway hub open)"`
+	c.Example = `slipway hub open`
 	ask := c.toHub()
 	c.RunSignalled(func(ctx context.Context, _ []string) error {
 		return ask(ctx, func(client *access.Client) error {
@@ -113,26 +111,28 @@ func pageLink(ctx context.Context, client *access.Client) (string, error) {
 	return fmt.Sprintf("https://%s/in#%s", client.Hub, i.Secret), err
 }
 
-func hubInviteCommand() *Command {
-	c := New("invite KIND NAME", "Print the line with which a person or a station joins, once")
-	c.Long = `KIND is person or station. The line is to be typed on that machine.`
-	c.OneOf([]string{"person", "station"})
-	c.Example = `slipway hub invite station bench-3
-slipway hub invite person alice --role=operator --valid=24h`
-	role := c.choice("role", []string{string(job.Viewer), string(job.Operator), string(job.Admin)}, "what a person may do; viewer if not given")
+func hubInvitePersonCommand() *Command {
+	c := New("person NAME", "Print the line with which a person joins, once")
+	c.Long = `The person types the line on their own machine.`
+	c.Example = `slipway hub invite person alice --role=operator --valid=24h`
+	role := c.choice("role", []string{string(job.Viewer), string(job.Operator), string(job.Admin)}, "what the person may do; viewer if not given")
+	return c.invites(func() job.Role { return job.Role(cmp.Or(*role, string(job.Viewer))) })
+}
+
+func hubInviteStationCommand() *Command {
+	c := New("station NAME", "Print the line with which a station joins, once")
+	c.Long = `The line is to be typed on the station, which has this name on the hub.`
+	c.Example = `slipway hub invite station bench-3`
+	return c.invites(func() job.Role { return job.AStation })
+}
+
+// invites sets c.Run to print an invitation for the role.
+func (c *Command) invites(role func() job.Role) *Command {
 	valid := c.Span("valid", time.Hour, "how long the invitation is good, 24h at most; 1h if not given")
 	ask := c.toHub()
-	c.check = func(words []string) error {
-		if words[0] == "station" && c.given("role") {
-			return errors.New("--role is for a person")
-		}
-		return job.CheckName("NAME", words[1])
-	}
+	c.check = func(words []string) error { return job.CheckName("NAME", words[0]) }
 	c.RunSignalled(func(ctx context.Context, words []string) error {
-		p := job.Person{V: job.Version, Name: words[1], Role: job.AStation, ValidMS: valid.Milliseconds()}
-		if words[0] == "person" {
-			p.Role = job.Role(plaintext.Either(*role == "", string(job.Viewer), *role))
-		}
+		p := job.Person{V: job.Version, Name: words[0], Role: role(), ValidMS: valid.Milliseconds()}
 		return ask(ctx, func(client *access.Client) error {
 			i, err := access.Ask[job.Invitation](ctx, client, job.VerbInvite, p)
 			if err != nil {
@@ -166,6 +166,29 @@ func onHub(ctx context.Context, name string, work func(*access.Client) error) er
 	}
 	defer client.Close()
 	return work(client)
+}
+
+func hubBoardsCommand() *Command {
+	c := New("boards", "List the boards of a hub's stations")
+	c.Example = `slipway hub boards --json`
+	asJSON := c.Switch("json", "print them as JSON")
+	ask := c.toHub()
+	c.RunSignalled(func(ctx context.Context, _ []string) error {
+		return ask(ctx, func(client *access.Client) error {
+			list, err := access.Ask[job.BoardList](ctx, client, job.VerbBoardList, struct{}{})
+			return printResult(list, err, *asJSON, func(w io.Writer) error {
+				return table(w, "NAME\tBOARD\tSTATION\tSTATE\tLAST", list.Boards, func(b job.HubBoard) string {
+					state := plaintext.Either(!b.Heard, "not heard", plaintext.Either(b.Job != "", "at work: "+b.Job, plaintext.Either(b.Note != "", b.Note, "free")))
+					last := ""
+					if b.Last != nil {
+						last = string(b.Last.Kind)
+					}
+					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", b.Name, b.Board.Board, b.Station, state, last)
+				})
+			})
+		})
+	})
+	return c
 }
 
 func hubPeopleCommand() *Command {
@@ -253,7 +276,7 @@ func article(r job.Role) string {
 // stationGroup returns the command station, which does the jobs of a hub on boards of this machine.
 func stationGroup() *Command {
 	c := New("station [FILE]", "Do a hub's jobs for the boards of this machine, until Ctrl-C")
-	c.Long = `FILE is station.yml if not given. It names the boards; ci/station/README.md explains it. This machine must
+	c.Long = `FILE is station.yml if not given. It names the boards; ci/hub/README.md explains it. This machine must
 have joined the hub as a station.
 
 Each job runs as a child of its own, which is the line that a person would type here. The child goes on
@@ -316,14 +339,14 @@ func stationListCommand() *Command {
 
 func stationDrainCommand() *Command {
 	c := New("drain STATION", "Let a station end its jobs and begin no others, before an upgrade")
+	c.Long = `It waits until the jobs that run there have ended.`
 	c.Example = `slipway station drain bench-3
 slipway station drain bench-3 --back`
 	back := c.Switch("back", "let it begin jobs again")
 	ask := c.toHub()
 	c.RunSignalled(func(ctx context.Context, words []string) error {
 		return ask(ctx, func(client *access.Client) error {
-			_, err := access.Ask[struct{}](ctx, client, job.VerbDrain, job.Drain{Station: words[0], Back: *back})
-			return err
+			return station.Drain(ctx, client, words[0], *back)
 		})
 	})
 	return c

@@ -154,7 +154,7 @@ func followJob(ctx context.Context, client *access.Client, j job.Job, asJSON boo
 	ended, err := access.Follow(ctx, client, j, func(e progress.Event) { progress.Relay(ctx, e) })
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("the job goes on: %w\nnext: slipway job wait %s", context.Cause(ctx), j.ID)
+		return fmt.Errorf("the job goes on: %w\nnext: job wait %s", context.Cause(ctx), j.ID)
 	case err != nil:
 		return err
 	case asJSON:
@@ -198,6 +198,7 @@ lost. The name of the station proves that no other job is meant.`
 // jobExecCommand returns the command job exec, which a station starts for each job.
 func jobExecCommand() *Command {
 	c := New("exec FOLDER", "Run the job in a folder, for the station that made it")
+	c.Example = `slipway job exec jobs/06H2MGV7L1A7CN36`
 	c.Hidden = true
 	c.Run = func(ctx context.Context, words []string) error {
 		program, err := os.Executable()
@@ -233,20 +234,23 @@ func (c *Command) viaHub(allowed ...string) *viaHub {
 	v.detach = c.Switch("detach", "with --hub: print the job's ID, and do not wait for its end")
 	before := c.check
 	c.check = func(words []string) error {
-		err := c.needs("detach", "hub")
-		if c.given("hub") {
-			c.Flags().Visit(func(f *pflag.Flag) {
-				if f.Changed && f.Name != "hub" && f.Name != "detach" && !slices.Contains(allowed, f.Name) {
-					err = errors.Join(err, fmt.Errorf("--%s does nothing beside --hub: a job has no field for it", f.Name))
-				}
-			})
+		if err := checkIf(before, words); err != nil || !c.given("hub") {
+			return cmp.Or(err, c.needs("detach", "hub"))
 		}
-		if before != nil {
-			err = errors.Join(err, before(words))
-		}
-		return err
+		return c.onlyFlags("--hub", append(allowed, "hub", "detach", "boards"))
 	}
 	return v
+}
+
+// onlyFlags returns an error if the line has other flags than the allowed ones, which do nothing beside
+// what.
+func (c *Command) onlyFlags(what string, allowed []string) (err error) {
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if f.Changed && !slices.Contains(allowed, f.Name) {
+			err = errors.Join(err, fmt.Errorf("--%s does nothing beside %s: a job has no field for it", f.Name, what))
+		}
+	})
+	return err
 }
 
 // given reports whether the work is for a station.
@@ -276,12 +280,9 @@ func submit(ctx context.Context, client *access.Client, spec images.Spec, name s
 	if j.Steps, err = steps(b); err != nil {
 		return err
 	}
-	place := "hub:" + spec.Board
-	pushed, err := store.Push(ctx, options.BoardDir(spec), options.ReportsDir(), place, nil)
-	if err != nil {
+	if j.Artifact, err = pushToHub(ctx, spec); err != nil {
 		return err
 	}
-	j.Artifact = place + "@" + pushed.Digest
 	added, err := access.Submit(ctx, client, j)
 	if err != nil {
 		return err
@@ -290,6 +291,13 @@ func submit(ctx context.Context, client *access.Client, spec images.Spec, name s
 		progress.Warn(ctx, fmt.Sprintf("the station %s is not heard; the job waits for it", b.Station))
 	}
 	return follow(added.Job)
+}
+
+// pushToHub sends the artifact of a board to the hub, unless it is there, and returns its place.
+func pushToHub(ctx context.Context, spec images.Spec) (string, error) {
+	place := "hub:" + spec.Board
+	pushed, err := store.Push(ctx, options.BoardDir(spec), options.ReportsDir(), place, nil)
+	return place + "@" + pushed.Digest, err
 }
 
 // flashSteps returns a function for the step that flashes a board, after it was confirmed: by --yes,
@@ -302,11 +310,11 @@ func (c *Command) flashSteps(yes []string) func(job.HubBoard) ([]job.Step, error
 		case b.Token == "" || slices.Contains(yes, b.Token): // a virtual disk needs no confirmation
 			return steps, nil
 		case len(yes) > 0:
-			return nil, fmt.Errorf("%s, and --yes names another device: %w\nnext: slipway flash %s %s --hub --yes=%s", shown, flash.ErrRefused, b.Board.Board, b.Name, plaintext.Quote(b.Token))
+			return nil, fmt.Errorf("%s, and --yes names another device: %w\nnext: hub boards --json  # the token of %s confirms it", shown, flash.ErrRefused, b.Name)
 		}
 		confirm, err := c.askYes(false, "not confirmed, and nothing was sent: "+shown)
 		if err != nil {
-			return nil, fmt.Errorf("%s: nobody can type yes, and nothing was sent: %w\nnext: slipway flash %s %s --hub --yes=%s", shown, flash.ErrRefused, b.Board.Board, b.Name, plaintext.Quote(b.Token))
+			return nil, fmt.Errorf("%s: nobody can type yes, and nothing was sent: %w\nnext: hub boards --json  # the token of %s confirms it", shown, flash.ErrRefused, b.Name)
 		}
 		fmt.Fprintln(stderr, shown)
 		return steps, confirm("Erase it?")
@@ -333,7 +341,7 @@ func updateSteps(spec images.Spec, bundle string, downgrade bool, confirm func(q
 		}
 		i := slices.IndexFunc(a.Files, func(f images.File) bool { return localfile.Same(a.Path(f), bundle) })
 		if i < 0 {
-			return nil, fmt.Errorf("%s is no file of %s, and only that travels to a hub\nnext: slipway build %s --target=bundle", bundle, images.ArtifactPath(options.BoardDir(spec)), spec.Board)
+			return nil, fmt.Errorf("%s is no file of %s, and only that travels to a hub\nnext: build %s --target=bundle", bundle, images.ArtifactPath(options.BoardDir(spec)), spec.Board)
 		}
 		steps := []job.Step{{Do: job.Update, Bundle: "sha256:" + a.Files[i].SHA256, Downgrade: downgrade}}
 		if confirm == nil {

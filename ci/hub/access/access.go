@@ -14,7 +14,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-
 	"net"
 	"net/http"
 	"os"

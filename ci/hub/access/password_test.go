@@ -91,7 +91,7 @@ func TestProve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Revoke(public); err != nil {
+	if err := s.SetRevocations([]string{public}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Prove(good, now, s.Prove); err == nil || !strings.Contains(err.Error(), "removed") {

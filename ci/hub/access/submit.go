@@ -38,7 +38,7 @@ func FindBoard(ctx context.Context, c *Client, name string) (job.HubBoard, error
 	case 1:
 		return found[0], nil
 	case 0:
-		return job.HubBoard{}, fmt.Errorf("%s has no board %q%s\nnext: slipway fleet list hub:", c.Hub, name, plaintext.DidYouMean(name, names))
+		return job.HubBoard{}, fmt.Errorf("%s has no board %q%s\nnext: hub boards", c.Hub, name, plaintext.DidYouMean(name, names))
 	}
 	return job.HubBoard{}, fmt.Errorf("%d stations have a board %q: name one as %s/%s", len(found), name, found[0].Station, name)
 }
@@ -116,8 +116,40 @@ func Err(j job.Job) error {
 	return report.Because(context.Background(), report.OfStatus(r.Status()), err)
 }
 
-// limit is how long a job may take, and startWithin how long it may wait, if nobody says otherwise.
+// The times of jobs and rollouts, if nobody says otherwise: how long a job may take and may wait.
 const (
 	Limit       = 30 * time.Minute
 	StartWithin = 24 * time.Hour
+	Patience    = 15 * time.Minute // of a rollout with boards that are not heard
 )
+
+// NextOf waits until a rollout differs, also while the hub is away, and returns it.
+func NextOf(ctx context.Context, c *Client, s job.RolloutState) (job.RolloutState, error) {
+	for {
+		_ = run.Sleep(ctx, time.Second/5) // each job changes it
+		next, err := Ask[job.RolloutState](ctx, c, job.VerbRolloutShow, job.RolloutWish{ID: s.ID, Since: s.Revision, Results: true})
+		if ctx.Err() != nil {
+			return s, context.Cause(ctx)
+		}
+		if !errors.Is(err, bus.ErrAway) {
+			return next, err
+		}
+	}
+}
+
+// RolloutErr returns how a rollout ended as an error, or nil if all boards have what it deploys.
+func RolloutErr(s job.RolloutState) error {
+	failed := 0
+	for kind, n := range s.Counts {
+		if kind.Failed() {
+			failed += n
+		}
+	}
+	switch {
+	case s.Wish == job.Pause:
+		return fmt.Errorf("the rollout waits for a person: %s\nnext: slipway rollout resume %s", s.Why, s.ID)
+	case failed > 0 || s.Wish == job.Cancel:
+		return fmt.Errorf("%d of %d boards failed: %w\nnext: slipway rollout show %s", failed, s.Boards, report.ErrFailed, s.ID)
+	}
+	return nil
+}

@@ -29,7 +29,7 @@ import (
 var files embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"clock": clock, "size": plaintext.SizeText, "quote": plaintext.Quote, "newID": job.NewID, "roles": func() []job.Role { return job.Roles },
+	"newID": job.NewID, "roles": func() []job.Role { return job.Roles },
 	"sign": func(class string) string {
 		return map[string]string{"passed": "✓", "failed": "✗", "skipped": "–", "cached": "▸"}[class]
 	},

@@ -279,8 +279,12 @@ func (r reader) wait(path, want string) string {
 }
 
 var forms = [][]string{
-	{"/boards/bench-1/lab-1", "do", "smoke", "board", "orin-lab"}, {"/stations/bench-1"}, {"/jobs/0000000000000000", "how", "gently"},
-	{"/jobs/0000000000000000", "station", "bench-1"}, {"/people", "name", "eve", "role", "admin"}, {"/people/remove", "name", "ada"},
+	{"/boards/bench-1/lab-1", "do", "smoke", "board", "orin-lab"},
+	{"/stations/bench-1"},
+	{"/jobs/0000000000000000", "how", "gently"},
+	{"/jobs/0000000000000000", "station", "bench-1"},
+	{"/people", "name", "eve", "role", "admin"},
+	{"/people/remove", "name", "ada"},
 }
 
 // Who is not signed in reads nothing and changes nothing. A secret signs in once.
