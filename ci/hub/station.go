@@ -93,13 +93,14 @@ func isDraining(station []byte) bool {
 	return err == nil && s.Draining
 }
 
-// away ends a lease, so that the next run of the station need not wait for its end.
+// away ends a lease, so that the next run of the station need not wait for its end. A renewal whose
+// answer the station did not wait for may have changed its revision.
 func (h *Hub) away(ctx context.Context, who string, in job.Alive) (nothing, error) {
-	a, _, held := h.leaseOf(who)
-	if !held || a.Instance != in.Instance {
-		return nothing{}, errNoLease
+	if err := h.holdsLease(who, in.Instance); err != nil {
+		return nothing{}, err
 	}
-	return nothing{}, h.alive.Delete(ctx, bus.Key(who), in.Revision)
+	e, _ := h.index.get("alive", bus.Key(who))
+	return nothing{}, h.alive.Delete(ctx, bus.Key(who), max(in.Revision, e.revision))
 }
 
 // holdsLease returns an error unless an instance of a station has its lease.

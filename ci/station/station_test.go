@@ -19,7 +19,7 @@ const longLease = 30 * time.Second
 
 func TestJob(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, longLease)
+	w := newWorld(t, 10*longLease)
 	b := w.newBench("bench-1", 2, 2)
 	b.wish("b2", "fails", true)
 	s := b.start()
@@ -39,10 +39,7 @@ func TestJob(t *testing.T) {
 	if err := s.stop(); err != nil {
 		t.Errorf("Run = %v", err)
 	}
-	list, err := access.Ask[job.StationList](t.Context(), w.admin, job.VerbStationList, struct{}{})
-	if err != nil || len(list.Stations) != 1 || list.Stations[0].Heard {
-		t.Errorf("stations = %+v, %v; want bench-1 gone", list.Stations, err)
-	}
+	w.until("the station is away, before its lease is over", func() bool { return !w.heard("bench-1") })
 	w.keepBooks(b)
 }
 
@@ -440,6 +437,22 @@ func TestStop(t *testing.T) {
 			w.keepBooks(b)
 		})
 	}
+}
+
+// A job is stopped when its station was killed between claim and order.
+func TestStopBeforeBegin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, longLease)
+	b := w.newBench("bench-1", 1, 1)
+	s := b.startProcess("claimed", unix.SIGKILL)
+	j := b.add("b1")
+	s.wait()
+	w.stopJob(j.ID, job.Gently)
+	b.start()
+	if r := w.ended(j.ID).Result; r.Kind != fleet.Stopped || r.Saw != "stopped by alice before it began" || len(b.events("b1")) > 0 {
+		t.Errorf("result = %+v, events %v; want %s, and no begin", r, b.events("b1"), fleet.Stopped)
+	}
+	w.keepBooks(b)
 }
 
 // A job is stopped while the station is away. After that the child gets each wish once, also if the
