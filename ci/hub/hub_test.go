@@ -158,7 +158,7 @@ func TestRolesOfVerbs(t *testing.T) {
 			if role.May(verb) {
 				continue
 			}
-			refused(t, c, verb, nothing{}, "is for a "+string(job.RoleOf(verb)))
+			refused(t, c, verb, nothing{}, "needs the role "+string(job.RoleOf(verb)))
 			if err := errors.Join(c.PublishRequest(job.Subject(c.Name, verb), "_INBOX_"+c.Name+".x", []byte("{}")), c.Flush()); err != nil {
 				t.Fatal(err)
 			}
