@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -22,6 +23,7 @@ import (
 type Options struct {
 	Dir     string       // build folder; every board has a folder of its own in it
 	Cache   string       // keeps what several boards or builds share; "" is cache/ in Dir
+	Locks   string       // the locks of hosts, for all build folders of a machine; "" is fleet.locks/ in Dir
 	Fresh   bool         // fetch packages again even if an earlier build has them
 	Request BuildRequest // only for boards that bitbake builds
 	Install bool         // install missing packages, also for Request.Parse
@@ -31,6 +33,10 @@ type Options struct {
 	// context has ended. Where it is nil they have a second.
 	Now <-chan struct{}
 }
+
+// LocksVariable is the environment variable with Options.Locks, a whole path. A station sets it, so
+// that its jobs, each with a build folder of its own, do not reach one host at once.
+const LocksVariable = "SLIPWAY_LOCKS"
 
 // BuildRequest holds what the user's flags of build change for one run of bitbake.
 type BuildRequest struct {
@@ -167,7 +173,7 @@ func (o Options) KeyDir() string { return filepath.Join(o.Dir, "keys") }
 
 // HostLockPath is the file that a fleet's run locks for a host.
 func (o Options) HostLockPath(host string) string {
-	return filepath.Join(o.Dir, "fleet.locks", host)
+	return filepath.Join(cmp.Or(o.Locks, filepath.Join(o.Dir, "fleet.locks")), host)
 }
 
 // The others are paths in a board's folder.

@@ -267,7 +267,7 @@ func (t *attempt) writeReport(r *Result, err error) {
 	t.report.ElapsedMS = r.ElapsedMS
 	if n := len(t.report.Stages); n > 0 && err != nil && t.report.Stages[n-1].Status == report.Failed {
 		if last := &t.report.Stages[n-1]; r.Kind != Other || last.Next == "" {
-			last.Next = strings.TrimSuffix(kinds[r.Kind.rank()].next, seeReport) // which this is
+			last.Next = strings.TrimSuffix(r.Kind.Next(), seeReport) // which this is
 		}
 	}
 	if len(t.report.Stages) > 0 || len(t.report.Suites) > 0 {
@@ -278,7 +278,7 @@ func (t *attempt) writeReport(r *Result, err error) {
 		}
 	}
 	words := r.summaryLine() // the summary has the words of a last failure
-	if t.willRetry(t.job, r.Kind) {
+	if t.gate.MayRetry(r.Kind, t.job.tries) {
 		words += ": " + r.Saw + "; it is tried again after the others"
 	}
 	t.step.End(words, r.asError(words))
@@ -308,7 +308,7 @@ func (r Result) summaryLine() string {
 
 // asError returns words as an error, or nil if the board has what the run deploys.
 func (r Result) asError(words string) error {
-	if r.Kind.isDone() {
+	if r.Kind.Done() {
 		return nil
 	}
 	return errors.New(words)

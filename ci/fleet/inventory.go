@@ -81,7 +81,7 @@ func Load(file string) (*Inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	inv, err := parseInventory(file, data)
+	inv, err := Parse(file, data)
 	if err != nil {
 		return nil, err
 	}
@@ -106,9 +106,9 @@ func readFile(file string) ([]byte, error) {
 	return localfile.ReadAll(f, file, maxInventoryBytes)
 }
 
-// parseInventory parses an inventory in YAML or INI, and resolves the groups and variables of its
+// Parse parses an inventory in YAML or INI, and resolves the groups and variables of its
 // hosts. It refuses a file encrypted by ansible-vault, and a program.
-func parseInventory(file string, data []byte) (*Inventory, error) {
+func Parse(file string, data []byte) (*Inventory, error) {
 	switch {
 	case bytes.HasPrefix(data, []byte("$ANSIBLE_VAULT")):
 		return nil, fmt.Errorf("%s:1: encrypted by ansible-vault; Slipway has no password for it: keep the hosts in a file of their own", file)

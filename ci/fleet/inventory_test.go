@@ -380,7 +380,7 @@ func TestKindOfSudo(t *testing.T) {
 	err := fmt.Errorf("run true: %w", boardssh.ErrBecome)
 	kind := kindOf(t.Context(), t.Context(), err, connecting, false)
 	o := Outcome{Results: []Result{{Host: "b", Kind: kind}}}
-	if got := report.ExitStatus(o.asError(t.Context(), "")); kind != Sudo || got != 3 {
+	if got := report.ExitStatus(o.Err(t.Context(), "")); kind != Sudo || got != 3 {
 		t.Errorf("%s, status %d; want %s, and 3", kind, got, Sudo)
 	}
 }
@@ -431,7 +431,7 @@ func FuzzInventory(f *testing.F) {
 		if ini {
 			name = "hosts.ini"
 		}
-		inv, err := parseInventory(name, []byte(text))
+		inv, err := Parse(name, []byte(text))
 		if err != nil {
 			return
 		}

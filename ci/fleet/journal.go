@@ -98,7 +98,7 @@ func newJournal(dir string, entries []entry, onSynced func() error) (*journal, e
 	if err := pending.CloseAtomicallyReplace(); err != nil {
 		return nil, err
 	}
-	if err := syncDir(dir); err != nil {
+	if err := localfile.SyncFolder(dir); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, journalName), os.O_WRONLY|os.O_APPEND, 0)
@@ -106,15 +106,6 @@ func newJournal(dir string, entries []entry, onSynced func() error) (*journal, e
 		return nil, err
 	}
 	return &journal{file: f, sync: f.Sync}, nil
-}
-
-// syncDir waits until the entries of a folder are on the disk.
-func syncDir(name string) error {
-	d, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // writeFile replaces a file atomically, and first creates its folder if that is missing.
@@ -289,7 +280,7 @@ func (h *history) applyEntry(e entry, first bool) error {
 // applyResult replaces a host's result, which has the index i if known, and its note by those of e,
 // or adds the host. It refuses a result of another host or of an unknown kind.
 func (h *history) applyResult(e entry, i int, known bool) error {
-	if e.Result.Host != e.Host || !e.Result.Kind.isKnown() {
+	if e.Result.Host != e.Host || !e.Result.Kind.Known() {
 		return fmt.Errorf("the result of %s is of %q and of kind %q", oneLine(e.Host), oneLine(e.Result.Host), oneLine(e.Result.Kind))
 	}
 	if !known {

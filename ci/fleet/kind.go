@@ -101,12 +101,20 @@ func (k Kind) rank() int {
 	return 0
 }
 
-func (k Kind) isKnown() bool { return kinds[k.rank()].kind == k }
+// Known reports whether k is one of the kinds above. A newer Slipway may have others.
+func (k Kind) Known() bool { return kinds[k.rank()].kind == k }
 
-// isDone reports whether the board has what the run deploys.
-func (k Kind) isDone() bool { return k == Passed || k == Already }
+// Done reports whether the board has what the run deploys.
+func (k Kind) Done() bool { return k == Passed || k == Already }
 
-func (k Kind) hasFailed() bool { return !k.isDone() && k != NotBegun }
+// Failed reports whether an attempt began, and the board does not have what the run deploys.
+func (k Kind) Failed() bool { return !k.Done() && k != NotBegun }
+
+// Retry reports whether another attempt can help.
+func (k Kind) Retry() bool { return kinds[k.rank()].retry }
+
+// Next returns what the user does about a board of this kind, "" if it is Done.
+func (k Kind) Next() string { return kinds[k.rank()].next }
 
 // errSlow means that the time limit of an attempt is over.
 var errSlow = errors.New("its time is up")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -42,9 +43,9 @@ func (o Outcome) nextOf(k Kind) string {
 	}
 	if k == NewKey || k == HostKey {
 		board := plaintext.Either(o.Board != "", plaintext.Quote(o.Board)+" ", "")
-		return kinds[k.rank()].next + fmt.Sprintf(": %s fleet pin %s%s", host.ProgramName(), board, plaintext.Quote(o.Inventory))
+		return k.Next() + fmt.Sprintf(": %s fleet pin %s%s", host.ProgramName(), board, plaintext.Quote(o.Inventory))
 	}
-	return kinds[k.rank()].next
+	return k.Next()
 }
 
 // nextIn returns nextOf(k). If that names a board's report, it adds a command for the first in dir.
@@ -86,8 +87,13 @@ const (
 	pageName    = "index.html"
 )
 
-// write writes the outcome as fleet.json into dir.
-func (o Outcome) write(dir string) error {
+// Write writes fleet.json, the HTML page and the JUnit file into dir. reports are as for Page.
+func (o Outcome) Write(dir string, reports []report.Report) error {
+	return errors.Join(o.writeJSON(dir), o.writePages(dir, reports))
+}
+
+// writeJSON writes the outcome as fleet.json into dir.
+func (o Outcome) writeJSON(dir string) error {
 	data, err := json.MarshalIndent(o, "", " ")
 	if err != nil {
 		return err
@@ -131,15 +137,15 @@ func (o Outcome) worstKind() Kind {
 	return Passed
 }
 
-// asError returns an error if a board did not pass. Failed checks decide the exit status before
+// Err returns an error if a board did not pass. Failed checks decide the exit status before
 // other kinds, because such a board may be worse off than before. next is the step, unless the run
 // stopped for a cause with a step of its own.
-func (o Outcome) asError(ctx context.Context, next string) error {
+func (o Outcome) Err(ctx context.Context, next string) error {
 	n := o.countKinds()
 	if n.doneCount() == len(o.Results) {
 		return nil
 	}
-	if own := o.nextOf(NotBegun); own != kinds[NotBegun.rank()].next {
+	if own := o.nextOf(NotBegun); own != NotBegun.Next() {
 		next = own
 	}
 	err := fmt.Errorf("fleet %s: %d of %s did not pass: %s\nnext: %s", o.title(), len(o.Results)-n.doneCount(), report.Boards(len(o.Results)), n, next)
@@ -159,7 +165,7 @@ func (o Outcome) WriteSummary(w io.Writer, dir string) error {
 	o.writeAnswers(w)
 	n := o.countKinds()
 	for _, k := range kinds {
-		if n[k.kind] == 0 || k.kind.isDone() || k.kind == NotBegun {
+		if n[k.kind] == 0 || k.kind.Done() || k.kind == NotBegun {
 			continue
 		}
 		fmt.Fprintf(w, "FAILED  %s: %d\n", k.kind, n[k.kind])

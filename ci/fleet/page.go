@@ -11,8 +11,8 @@ import (
 )
 
 // writePages writes the HTML page for people and the JUnit file for CI systems.
-func (o Outcome) writePages(dir string) error {
-	html, err := o.newPage(o.readReports(dir)).Render()
+func (o Outcome) writePages(dir string, reports []report.Report) error {
+	html, err := o.Page(reports).Render()
 	if err != nil {
 		return err
 	}
@@ -36,8 +36,9 @@ func (o Outcome) readReports(dir string) []report.Report {
 	return all
 }
 
-// newPage returns the data of the HTML page: a row for each board, with the checks of its report.
-func (o Outcome) newPage(reports []report.Report) report.BoardsPage {
+// Page returns the data of the HTML page: a row for each board, with the checks of its report. There
+// is a report for each of o.Results, in their order: an empty one for a board without.
+func (o Outcome) Page(reports []report.Report) report.BoardsPage {
 	p := report.BoardsPage{
 		Title: o.title() + ", " + report.BoardsTitle(o.countKinds().doneCount(), len(o.Results)), Verdict: report.Passed,
 		About: o.describeRun(), Counts: o.classCounts(), Causes: o.findCauses(reports), Files: []string{outcomeName, junitName},
@@ -57,7 +58,7 @@ func (o Outcome) newPage(reports []report.Report) report.BoardsPage {
 // status returns what the page and the JUnit file show for a kind: skipped only for NotBegun.
 func (k Kind) status() report.Status {
 	switch {
-	case k.isDone():
+	case k.Done():
 		return report.Passed
 	case k == NotBegun:
 		return report.Skipped
@@ -71,7 +72,7 @@ func (o Outcome) classCounts() []report.Count {
 	for kind, n := range o.countKinds() {
 		i := 1
 		switch {
-		case kind.isDone():
+		case kind.Done():
 			i = 0
 		case kind == NotBegun:
 			i = 3
@@ -120,7 +121,7 @@ func (o Outcome) markdown(dir string) string {
 // all other cases it returns one failure named after r.Kind, for NotBegun with o.Stopped as text.
 func (o Outcome) failuresOf(r Result, boardReport report.Report) []report.Failure {
 	switch {
-	case r.Kind.isDone():
+	case r.Kind.Done():
 		return nil
 	case r.Kind == Checks && len(boardReport.Failures()) > 0:
 		all := boardReport.Failures()
@@ -150,7 +151,7 @@ func (r Result) describeBoard() string {
 	if r.Version != "" {
 		words = append(words, "version "+oneLine(r.Version))
 	}
-	if r.Kind.isDone() && r.Saw != "" {
+	if r.Kind.Done() && r.Saw != "" {
 		words = append(words, r.Saw)
 	}
 	return strings.Join(words, ", ")

@@ -62,13 +62,28 @@ func TestPageOfStoppedFleet(t *testing.T) {
 	o := Outcome{Board: "virt", Work: "smoke", Started: time.Unix(1, 0), Stopped: "1 of 2 canaries failed", Results: []Result{
 		{Host: "a", Kind: Silent, Saw: "no answer from 192.0.2.1", Tries: 1}, {Host: "b", Kind: NotBegun}, {Host: "c", Kind: NotBegun},
 	}}
-	html, err := o.newPage(o.readReports(t.TempDir())).Render()
+	html, err := o.Page(o.readReports(t.TempDir())).Render()
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"no answer: 1 board | a", "not begun: 2 boards | b c"}
 	if got := groups(string(html)); !slices.Equal(got, want) || !strings.Contains(string(html), "<dd>"+o.Stopped+"</dd>") {
 		t.Errorf("the groups are %q; want %q, and why it stopped", got, want)
+	}
+}
+
+// Write needs no folders of the boards: whoever calls it has the reports.
+func TestWriteOutcome(t *testing.T) {
+	dir := t.TempDir()
+	o := Outcome{Board: "virt", Work: "smoke", Started: time.Unix(1, 0), Results: []Result{{Host: "a", Kind: Checks, Report: "a/report.html", Tries: 1}, {Host: "b", Kind: Lost, Tries: 1}}}
+	reports := []report.Report{{Suites: []report.SuiteResult{{Name: "base", Checks: []report.CheckResult{{Name: "root", Status: report.Failed, Saw: "99 % used"}}}}}, {}}
+	if err := o.Write(dir, reports); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{outcomeName: `"kind": "checks failed"`, pageName: "99 % used", junitName: `name="b"`} {
+		if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s lacks %q: %v\n%s", name, want, err, text)
+		}
 	}
 }
 
@@ -95,7 +110,7 @@ func TestPageOfHostileFleet(t *testing.T) {
 		{Host: hostile, Address: hostile, Kind: Other, Saw: hostile, Report: "../../report.html", Version: hostile, System: hostile},
 		{Host: "/etc", Kind: Passed, Saw: hostile, Report: "/etc/report.html"},
 	}}
-	html, err := o.newPage(o.readReports(dir)).Render()
+	html, err := o.Page(o.readReports(dir)).Render()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +130,7 @@ func TestPageOfManyBoards(t *testing.T) {
 		}
 		o.Results = append(o.Results, r)
 	}
-	html, err := o.newPage(o.readReports(t.TempDir())).Render()
+	html, err := o.Page(o.readReports(t.TempDir())).Render()
 	if err != nil {
 		t.Fatal(err)
 	}

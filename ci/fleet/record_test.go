@@ -316,7 +316,7 @@ func TestJournalCutAnywhere(t *testing.T) {
 			t.Fatalf("cut at byte %d: %d boards; want %d", n, len(h.outcome.Results), len(p.Boards))
 		}
 		for _, r := range h.outcome.Results {
-			if i, known := whole.at[r.Host]; !known || r.Kind.isDone() && !whole.outcome.Results[i].Kind.isDone() {
+			if i, known := whole.at[r.Host]; !known || r.Kind.Done() && !whole.outcome.Results[i].Kind.Done() {
 				t.Fatalf("cut at byte %d: %+v", n, r)
 			}
 		}

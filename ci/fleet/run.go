@@ -45,10 +45,8 @@ type Request struct {
 	Program   []string // instead of that: a program to run, and its arguments
 	Unproved  bool     // leave the suites out
 
+	Gate
 	Parallel   int
-	Canary     int           // so many pass before the others begin; 0: none
-	StopAfter  int           // failures, after which no board is begun; 0: never
-	Retries    int           // of boards that another try can help
 	BoardLimit time.Duration // time limit of one attempt
 	DryRun     bool
 
@@ -169,11 +167,11 @@ func (p *plan) runFleet(ctx context.Context, w io.Writer) (Outcome, error) {
 	}
 	err = r.finishRecord()
 	next := "repeat the line with --failed  # after correcting what is said above"
-	if !slices.ContainsFunc(p.jobs, func(j *job) bool { return !r.outcome.Results[r.at[j.host.Name]].Kind.isDone() }) {
+	if !slices.ContainsFunc(p.jobs, func(j *job) bool { return !r.outcome.Results[r.at[j.host.Name]].Kind.Done() }) {
 		next = plaintext.Either(p.request.Limit == "", "repeat the line without --failed  # the inventory no longer has the boards that did not pass", "repeat the line without --limit  # it leaves out the boards that did not pass")
 	}
 	summary := func() string { return r.outcome.markdown(p.outputDir()) }
-	return r.outcome, errors.Join(err, r.outcome.WriteSummary(w, p.outputDir()), report.AddSummary(summary), r.outcome.asError(ctx, next))
+	return r.outcome, errors.Join(err, r.outcome.WriteSummary(w, p.outputDir()), report.AddSummary(summary), r.outcome.Err(ctx, next))
 }
 
 // commandName returns the request's command, which also names the output folder: preflight, update,
@@ -302,7 +300,7 @@ func (p *plan) chooseJobs() error {
 	if err != nil {
 		return fmt.Errorf("--failed needs the record of an earlier run: %w\nnext: repeat the line without --failed", err)
 	}
-	if why := p.work.differenceFrom(last.outcome.Did); why != "" {
+	if why := p.work.Difference(last.outcome.Did); why != "" {
 		return fmt.Errorf("--failed needs the same work as the last run: %s (%s)\nnext: repeat the line without --failed", why, filepath.Join(p.outputDir(), journalName))
 	}
 	p.before = last.outcome.Results
@@ -316,7 +314,7 @@ func (p *plan) chooseJobs() error {
 		r := last.outcome.Results[i]
 		same := r.Address == j.access.Host && r.Port == j.access.Port // if not, another board has the name now
 		j.begunBefore = same && r.Tries > 0
-		return same && r.Kind.isDone()
+		return same && r.Kind.Done()
 	})
 	if n := len(p.leftOut); n > 0 && n == chosen {
 		return fmt.Errorf("--failed leaves no board: the last run had none of the chosen hosts (%d, such as %s; %s)\nnext: repeat the line without --failed", n, oneLine(p.leftOut[0]), p.outputDir())
@@ -325,10 +323,10 @@ func (p *plan) chooseJobs() error {
 	return nil
 }
 
-// chooseCanaries marks the first request.Canary jobs as canaries.
+// chooseCanaries marks the first jobs as canaries, as many as the gate has.
 func (p *plan) chooseCanaries() {
-	for i, j := range p.jobs {
-		j.canary = i < p.request.Canary
+	for _, j := range p.jobs[:p.request.ForBoards(len(p.jobs)).Canary] {
+		j.canary = true
 	}
 }
 
@@ -449,6 +447,7 @@ func (p *plan) confirmUpdate(w io.Writer) error {
 type fleetRun struct {
 	*plan
 	history
+	gate    Gate
 	total   *progress.Step
 	journal *journal
 
@@ -462,7 +461,10 @@ type fleetRun struct {
 // newRun creates a run's state, with the results in p.before. Its journal replaces the last run's,
 // whose reports it removes.
 func newRun(p *plan) (*fleetRun, error) {
-	r := &fleetRun{plan: p, history: history{at: map[string]int{}, notes: p.noted}}
+	r := &fleetRun{plan: p, gate: p.request.ForBoards(len(p.jobs)), history: history{at: map[string]int{}, notes: p.noted}}
+	if p.request.DryRun { // there is nothing to protect
+		r.gate.Canary = 0
+	}
 	r.outcome = Outcome{Board: p.spec.Board, Work: p.request.describeWork(), Inventory: p.request.Inventory, Started: time.Now().UTC(), Did: p.work}
 	r.outcome.Results = slices.Clone(p.before)
 	for i, b := range p.before {
@@ -505,21 +507,17 @@ func (r *fleetRun) finishRecord() error {
 	if err != nil {
 		err = fmt.Errorf("the record of the run is not whole: %w", err)
 	}
-	return errors.Join(err, r.journal.close(), r.outcome.write(r.outputDir()), r.outcome.writePages(r.outputDir()))
+	return errors.Join(err, r.journal.close(), r.outcome.Write(r.outputDir(), r.outcome.readReports(r.outputDir())))
 }
 
 // runAll does the work on the canaries, then on the others if none failed. Dry runs lack canaries.
 func (r *fleetRun) runAll(ctx context.Context) {
 	r.total = progress.Start(ctx, "fleet", int64(len(r.jobs)), progress.Tasks)
-	canaries := min(r.request.Canary, len(r.jobs))
-	if r.request.DryRun { // there is nothing to protect
-		canaries = 0
+	r.runBatch(ctx, r.jobs[:r.gate.Canary])
+	if ctx.Err() == nil {
+		r.passGate(r.failing)
 	}
-	r.runBatch(ctx, r.jobs[:canaries])
-	if failed := r.failingCount(); failed > 0 && r.stop == "" && ctx.Err() == nil {
-		r.stop = fmt.Sprintf("%d of %d canaries failed", failed, canaries)
-	}
-	r.runBatch(ctx, r.jobs[canaries:])
+	r.runBatch(ctx, r.jobs[r.gate.Canary:])
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.outcome.ElapsedMS = time.Since(r.outcome.Started).Milliseconds()
@@ -535,33 +533,22 @@ func (r *fleetRun) runAll(ctx context.Context) {
 	r.total.End(words, err)
 }
 
-func (r *fleetRun) failingCount() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.failing
-}
-
 // runBatch makes an attempt on every board, several at a time. Up to Retries times it then repeats
 // those that another attempt can help. So a board that hangs does not delay the others.
 func (r *fleetRun) runBatch(ctx context.Context, jobs []*job) {
-	for range 1 + r.request.Retries {
+	for range 1 + r.gate.Retries {
 		forEachJob(ctx, r.request.Parallel, jobs, func(j *job) { r.runJob(ctx, j) })
 		jobs = r.jobsToRetry(jobs)
 	}
 }
 
-// jobsToRetry returns the jobs whose last result has a kind that another attempt can help.
+// jobsToRetry returns the jobs that the gate lets begin again.
 func (r *fleetRun) jobsToRetry(jobs []*job) []*job {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(jobs), func(j *job) bool {
-		return !kinds[r.outcome.Results[r.at[j.host.Name]].Kind.rank()].retry
+		return !r.gate.MayRetry(r.outcome.Results[r.at[j.host.Name]].Kind, j.tries)
 	})
-}
-
-// willRetry reports whether a board gets another attempt after this kind, unless the run stops.
-func (p *plan) willRetry(j *job, kind Kind) bool {
-	return kinds[kind.rank()].retry && j.tries <= p.request.Retries
 }
 
 // forEachJob calls do for each job, parallel at a time, until ctx ends, and waits for all calls.
@@ -591,7 +578,7 @@ func (r *fleetRun) runJob(ctx context.Context, j *job) {
 // beginAttempt checks that the inputs are unchanged and records in the journal that an attempt
 // begins. If one of them fails, it stops the run. It returns false if no attempt may begin.
 func (r *fleetRun) beginAttempt(ctx context.Context, j *job) bool {
-	if !r.mayBeginAttempt(ctx) {
+	if !r.passGate(0) || ctx.Err() != nil {
 		return false
 	}
 	if err := r.checkUnchanged(ctx); err != nil {
@@ -616,14 +603,12 @@ func (r *fleetRun) beginAttempt(ctx context.Context, j *job) bool {
 	return true
 }
 
-// mayBeginAttempt reports whether the run continues. It stops the run after StopAfter failures.
-func (r *fleetRun) mayBeginAttempt(ctx context.Context) bool {
+// passGate reports whether the run continues. It stops the run if the gate says so.
+func (r *fleetRun) passGate(canariesFailed int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.stop == "" && r.request.StopAfter > 0 && r.failing >= r.request.StopAfter {
-		r.stop = fmt.Sprintf("%s failed (--stop-after=%d)", report.Boards(r.failing), r.request.StopAfter)
-	}
-	return r.stop == "" && ctx.Err() == nil
+	r.stop = cmp.Or(r.stop, r.gate.Stop(r.failing, canariesFailed))
+	return r.stop == ""
 }
 
 // stopRun prevents further attempts and keeps the first reason. Running attempts continue.
@@ -645,11 +630,11 @@ func (r *fleetRun) endAttempt(j *job, result Result, note *Note) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.atWork--
-	if !r.willRetry(j, result.Kind) {
+	if !r.gate.MayRetry(result.Kind, j.tries) {
 		r.finished++
 		r.total.Add(1)
 	}
-	if result.Kind.hasFailed() {
+	if result.Kind.Failed() {
 		r.failing++
 	}
 	r.outcome.Results[r.at[j.host.Name]] = result

@@ -204,7 +204,7 @@ func (p *simulation) checkSummaries(o Outcome, server string) {
 	}
 	text, err := os.ReadFile(server)
 	for _, r := range o.Results {
-		if !r.Kind.isDone() && !strings.Contains(string(text), "such as "+r.Host+")") {
+		if !r.Kind.Done() && !strings.Contains(string(text), "such as "+r.Host+")") {
 			p.t.Errorf("%v: no %s in\n%s", err, r.Host, text)
 		}
 	}
@@ -353,10 +353,17 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// Two runs on one machine do not work on one board at the same time.
+// Two runs on one machine do not work on one board at the same time. With Locks, this is also true
+// for runs in two build folders.
 func TestBusy(t *testing.T) {
 	p := simulate(t, 2)
-	dir := filepath.Join(p.opt.Dir, "fleet.locks")
+	t.Run("one build folder", func(t *testing.T) { p.wantBusy(t, filepath.Join(p.opt.Dir, "fleet.locks")) })
+	p.opt.Locks = t.TempDir()
+	t.Run("a folder of the machine", func(t *testing.T) { p.wantBusy(t, p.opt.Locks) })
+}
+
+// wantBusy locks a board in dir, and runs the plan.
+func (p *simulation) wantBusy(t *testing.T, dir string) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -528,7 +535,7 @@ func TestKinds(t *testing.T) {
 		t.Error("kinds are not in their order")
 	}
 	for _, k := range kinds {
-		if (k.next == "") != k.kind.isDone() {
+		if (k.next == "") != k.kind.Done() {
 			t.Errorf("kind %q: next %q", k.kind, k.next)
 		}
 	}

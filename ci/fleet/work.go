@@ -44,8 +44,8 @@ type Sent struct {
 	SHA256 string `json:"sha256"`
 }
 
-// differenceFrom describes the first difference between this work and the last one, or returns "".
-func (w Work) differenceFrom(last Work) string {
+// Difference describes the first difference between this work and the last one, or returns "".
+func (w Work) Difference(last Work) string {
 	for _, option := range []struct{ name, is, was string }{
 		{"the command", w.Command, last.Command},
 		{"--to", w.To, last.To},

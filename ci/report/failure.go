@@ -60,6 +60,16 @@ func ExitStatus(err error) int {
 	return outcomeOf(err).status
 }
 
+// OfStatus returns the first kind of failure with a command's exit status, or nil for another one.
+func OfStatus(status int) error {
+	for _, o := range outcomes {
+		if o.status == status {
+			return o.err
+		}
+	}
+	return nil
+}
+
 // ReasonFor returns the word for err in a report: that of its kind, "other", or "" for nil.
 func ReasonFor(err error) string { return outcomeOf(err).word }
 
@@ -76,9 +86,9 @@ func outcomeOf(err error) outcome {
 	return outcome{}
 }
 
-// Because adds a kind to err and keeps its text. It returns err as it is if it is nil or ctx ended.
+// Because adds a kind to err and keeps its text. It returns err as it is if one of them is nil or ctx ended.
 func Because(ctx context.Context, kind, err error) error {
-	if err == nil || ctx.Err() != nil || errors.Is(err, kind) {
+	if err == nil || kind == nil || ctx.Err() != nil || errors.Is(err, kind) {
 		return err
 	}
 	return kindError{kind, err}

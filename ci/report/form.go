@@ -22,7 +22,7 @@ type Form struct {
 var forms = []Form{
 	{"json", ReportJSON, renderJSON},
 	{"junit", ReportJUnit, renderJUnit},
-	{"html", ReportHTML, renderHTML},
+	{"html", ReportHTML, HTML},
 	{"tap", "", renderTAP},
 }
 

@@ -30,7 +30,7 @@ func TestGauge(t *testing.T) {
 		}
 		r := passing()
 		r.Suites = []SuiteResult{{Name: "s", Checks: []CheckResult{{Name: "c", Status: Passed, Metrics: []Metric{tt.give}}}}}
-		page, err := renderHTML([]Report{r})
+		page, err := HTML([]Report{r})
 		if err != nil {
 			t.Fatal(err)
 		}

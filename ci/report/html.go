@@ -24,8 +24,8 @@ var pages = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("").Funcs(own).ParseFS(pageTexts, "*.tmpl"))
 })
 
-// renderHTML returns one HTML page without other files. Several reports become a table.
-func renderHTML(all []Report) ([]byte, error) {
+// HTML returns one HTML page without other files. Several reports become a table.
+func HTML(all []Report) ([]byte, error) {
 	if len(all) != 1 {
 		return newOverview(all, nil).Render()
 	}

@@ -79,7 +79,7 @@ func TestLinksOfPage(t *testing.T) {
 	}
 	r := failing()
 	r.Source = nil
-	data, err := renderHTML([]Report{r})
+	data, err := HTML([]Report{r})
 	if err != nil || strings.Contains(string(data), "href=") {
 		t.Errorf("a printed page has links, %v; want none, as no file is beside it", err)
 	}
@@ -118,7 +118,7 @@ func TestCommitOfPage(t *testing.T) {
 	} {
 		r := passing()
 		r.Source.URL = address
-		data, err := renderHTML([]Report{r})
+		data, err := HTML([]Report{r})
 		if err != nil || !strings.Contains(string(data), want) {
 			t.Errorf("the page for %s lacks %s, %v", address, want, err)
 		}

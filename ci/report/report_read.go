@@ -31,14 +31,13 @@ type reportsFile struct {
 	Reports []Report `json:"reports"`
 }
 
-// ReadReports reads a report.json of one board or of several. The file may come from anywhere, so
-// the reports are checked against limits and cleaned.
+// ReadReports reads a report.json as Parse does.
 func ReadReports(path string) ([]Report, error) {
 	data, err := localfile.Read(path, maxReportBytes)
 	if err != nil {
 		return nil, localfile.ExplainUnreadable(path, err)
 	}
-	all, err := parseReports(data)
+	all, err := Parse(data)
 	if err != nil && filepath.Base(path) == "fleet.json" {
 		return nil, fmt.Errorf("%s: the boards' reports are in folders beside it\nnext: report %s", path, plaintext.Quote(filepath.Dir(path)))
 	}
@@ -48,8 +47,12 @@ func ReadReports(path string) ([]Report, error) {
 	return all, nil
 }
 
-// parseReports parses a report.json, checks the reports against the limits, and cleans their texts.
-func parseReports(data []byte) ([]Report, error) {
+// Parse parses a report.json of one board or of several. The text may come from anywhere, so the
+// reports are checked against limits and cleaned.
+func Parse(data []byte) ([]Report, error) {
+	if len(data) > maxReportBytes {
+		return nil, fmt.Errorf("a report of %d bytes; want at most %d", len(data), maxReportBytes)
+	}
 	var file struct {
 		Version int             `json:"version"`
 		Reports json.RawMessage `json:"reports"`

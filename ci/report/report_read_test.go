@@ -24,7 +24,7 @@ func TestReadFleetFile(t *testing.T) {
 	}
 }
 
-func TestParseReports(t *testing.T) {
+func TestParse(t *testing.T) {
 	for _, tt := range []struct{ name, give, want string }{
 		{"no JSON", "<html>", "not a report.json"},
 		{"a list", "[]", "not a report.json: the whole: unexpected array"},
@@ -43,9 +43,12 @@ func TestParseReports(t *testing.T) {
 		{"many checks", `{"version": 1, "board": "x", "suites": [{"checks": [` + strings.Repeat(`{},`, MaxChecks) + `{}]}]}`, "2001 checks"},
 		{"deep", `{"version": 1, "board": ` + strings.Repeat("[", 20000), "not a report.json"},
 	} {
-		if all, err := parseReports([]byte(tt.give)); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: parseReports = %v, %v; want %q", tt.name, all, err, tt.want)
+		if all, err := Parse([]byte(tt.give)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: Parse = %v, %v; want %q", tt.name, all, err, tt.want)
 		}
+	}
+	if _, err := Parse(make([]byte, maxReportBytes+1)); err == nil || !strings.Contains(err.Error(), "a report of 268435457 bytes") {
+		t.Errorf("Parse = %v; want the limit of bytes", err)
 	}
 }
 
@@ -66,7 +69,7 @@ func TestReadReports(t *testing.T) {
 	}
 }
 
-func FuzzParseReports(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	for _, report := range sampleReports {
 		data, err := json.Marshal(report().Tidy())
 		if err != nil {
@@ -76,7 +79,7 @@ func FuzzParseReports(f *testing.F) {
 	}
 	f.Add([]byte(`{"version":1,"reports":[{"version":1,"board":"a","suites":[{"checks":[{"status":"failed","metrics":[{"name":"m","value":1e308,"max":-1e308}]}]}]},{"version":1,"board":"b"}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		all, err := parseReports(data)
+		all, err := Parse(data)
 		if err != nil {
 			return
 		}

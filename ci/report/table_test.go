@@ -22,7 +22,7 @@ func TestTablesFromElsewhere(t *testing.T) {
 	if empty := withTable(Table{Columns: []string{"a"}}).Tidy().Suites[0].Checks[0].Table; empty != nil {
 		t.Errorf("a table without rows is %+v", empty)
 	}
-	page, err := renderHTML([]Report{withTable(Table{Labels: -3, Columns: []string{"a", "b"}, Rows: [][]string{{"<script>", "4"}, {"x", "8"}}}).Tidy()})
+	page, err := HTML([]Report{withTable(Table{Labels: -3, Columns: []string{"a", "b"}, Rows: [][]string{{"<script>", "4"}, {"x", "8"}}}).Tidy()})
 	if err != nil || strings.Contains(string(page), "<script>") || !strings.Contains(string(page), "<tr><td>x</td><td>8</td></tr>") {
 		t.Errorf("page: %v\n%s", err, page)
 	}

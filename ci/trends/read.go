@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,22 +62,34 @@ type outcome struct {
 	failed   bool
 }
 
-// Runs are the runs that Read found, the oldest first, with notes on what it could not read.
+// Runs are the runs of FromReports, the oldest first, with notes on what could not be read.
 type Runs struct {
 	All   []Run
 	Notes []string
 }
 
-// Read finds the runs below folders. A run is a folder with report.json, artifact.json or both, or
-// an earlier report in a folder "reports", where smoke keeps them.
-func Read(ctx context.Context, folders []string) (Runs, error) {
+// Found is what FromReports makes a run of: a report, an artifact, or both if the report is of it.
+type Found struct {
+	Name     string // says where it was found
+	Report   *report.Report
+	Artifact *images.Artifact
+	Note     string // instead of both: what could not be read
+}
+
+// FromReports makes runs of reports and artifacts. It ends with the first error. After maxRuns it
+// ends the iteration, and the caller says so.
+func FromReports(ctx context.Context, found iter.Seq2[Found, error]) (Runs, error) {
 	r := reader{known: map[string]int{}}
 	err := progress.Run(ctx, "read", func(s *progress.Step) (string, error) {
 		r.step = s
-		for _, folder := range folders {
-			if err := r.walk(ctx, folder); err != nil {
+		for one, err := range found {
+			if err != nil {
 				return "", err
 			}
+			if len(r.all) == maxRuns {
+				break
+			}
+			r.addFound(one)
 		}
 		return fmt.Sprintf("%d runs", len(r.all)), nil
 	})
@@ -92,14 +105,65 @@ func Read(ctx context.Context, folders []string) (Runs, error) {
 	return Runs{r.all, r.notes}, nil
 }
 
-type reader struct {
-	all     []Run
-	known   map[string]int // the places of runs: a report may lie in several folders
-	notes   []string
-	unsaid  int
+// Read finds the runs below folders. A run is a folder with report.json, artifact.json or both, or
+// an earlier report in a folder "reports", where smoke keeps them.
+func Read(ctx context.Context, folders []string) (Runs, error) {
+	var f finder
+	var failed error
+	runs, err := FromReports(ctx, func(yield func(Found, error) bool) {
+		f.yield = yield
+		for _, folder := range folders {
+			if failed = f.walk(ctx, folder); failed != nil {
+				f.send(Found{}, failed)
+				return
+			}
+		}
+	})
+	if err := cmp.Or(err, failed); err != nil {
+		return Runs{}, err
+	}
+	if f.full {
+		runs.Notes = append(runs.Notes, fmt.Sprintf("only %d runs in %d files were read; name fewer folders", len(runs.All), f.entries))
+	}
+	return runs, nil
+}
+
+// finder finds reports and artifacts in folders.
+type finder struct {
+	yield   func(Found, error) bool
 	entries int
-	full    bool
-	step    *progress.Step
+	full    bool // no more is read
+}
+
+func (f *finder) send(found Found, err error) { f.full = f.full || !f.yield(found, err) }
+
+func (f *finder) note(err error) { f.send(Found{Note: err.Error()}, nil) }
+
+// reader makes runs.
+type reader struct {
+	all    []Run
+	known  map[string]int // the places of runs: a report may lie in several folders
+	notes  []string
+	unsaid int
+	step   *progress.Step
+}
+
+// addFound adds a run or a note.
+func (r *reader) addFound(f Found) {
+	switch {
+	case f.Note != "":
+		r.note("%s", f.Note)
+	case f.Report == nil && f.Artifact != nil:
+		r.addArtifact(f.Name, *f.Artifact)
+	case f.Report == nil || f.Report.Started.IsZero():
+		r.note("%s: a report without its time", f.Name)
+	default:
+		run := r.ofReport(f.Name, *f.Report)
+		if f.Artifact != nil {
+			r.addBuild(&run, *f.Artifact)
+		}
+		r.add(run)
+	}
 }
 
 // note records something that the reader left out. After maxNotes it only counts.
@@ -115,8 +179,8 @@ func (r *reader) note(format string, args ...any) {
 // skipped are folders of a build that have many files and no reports.
 var skipped = []string{"bitbake", "layers", "machine", "cache", "downloads", "sstate-cache", "keys", "metrics", "replaced", "node_modules"}
 
-// walk adds all runs below a folder, up to the limits, and notes what it could not read.
-func (r *reader) walk(ctx context.Context, folder string) error {
+// walk sends all that is below a folder, up to the limits, and notes what it could not read.
+func (f *finder) walk(ctx context.Context, folder string) error {
 	root, err := filepath.EvalSymlinks(folder)
 	if err != nil {
 		return localfile.ExplainUnreadable(folder, err)
@@ -128,32 +192,28 @@ func (r *reader) walk(ctx context.Context, folder string) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		if f.full = f.full || f.entries == maxEntries; f.full {
+			return filepath.SkipAll
+		}
 		below, _ := filepath.Rel(root, path)
 		name := filepath.Join(folder, below)
-		r.entries++
+		f.entries++
 		switch {
-		case r.entries > maxEntries || len(r.all) >= maxRuns:
-			if !r.full {
-				r.full = true
-				r.note("only %d runs in %d files were read; name fewer folders", len(r.all), r.entries)
-			}
-			return filepath.SkipAll
 		case err != nil:
-			r.note("%v", err)
-			return nil
+			f.note(err)
 		case d.IsDir():
-			return r.addFolder(path, name, below)
+			return f.findInFolder(path, name, below)
 		case filepath.Base(filepath.Dir(path)) == report.PastFolder && strings.HasSuffix(path, "Z.json"):
-			r.addReports(path, name, nil)
+			f.sendReports(path, name, nil)
 		}
 		return nil
 	})
 }
 
-// addFolder adds the runs of the folder path, called name: its reports, its artifact, and the
+// findInFolder sends what is in the folder path, called name: its reports, its artifact, and the
 // reports of that in reports/ beside it. It returns SkipDir if below, its path from the walk's
 // root, is hidden, in skipped or deeper than maxDepth.
-func (r *reader) addFolder(path, name, below string) error {
+func (f *finder) findInFolder(path, name, below string) error {
 	base := filepath.Base(below)
 	if below != "." && (slices.Contains(skipped, base) || strings.HasPrefix(base, ".")) || strings.Count(below, "/") >= maxDepth {
 		return filepath.SkipDir
@@ -164,37 +224,36 @@ func (r *reader) addFolder(path, name, below string) error {
 		if err == nil {
 			of = &a
 		} else {
-			r.note("%v", err)
+			f.note(err)
 		}
 	}
 	for _, dir := range []string{path, images.ReportDirBeside(path)} {
 		file := filepath.Join(dir, report.ReportJSON)
 		if _, err := os.Lstat(file); err == nil && (dir == path || of != nil) {
-			of = r.addReports(file, name, of)
+			of = f.sendReports(file, name, of)
 		}
 	}
 	if of != nil {
-		r.addArtifact(name, *of)
+		f.send(Found{Name: name, Artifact: of}, nil)
 	}
 	return nil
 }
 
-// addReports adds the runs of a report file. It returns nil if a report belongs to the artifact a,
-// and else a, so that the caller adds a run for the artifact alone.
-func (r *reader) addReports(file, name string, a *images.Artifact) *images.Artifact {
+// sendReports sends the reports of a file. It returns nil if a report belongs to the artifact a, and
+// else a, so that the caller sends the artifact alone.
+func (f *finder) sendReports(file, name string, a *images.Artifact) *images.Artifact {
 	all, err := readReports(file)
 	if err != nil {
-		r.note("%v", err)
+		f.note(err)
 		return a
 	}
 	rest := a
 	for _, one := range all {
-		run := r.ofReport(name, one)
+		found := Found{Name: name, Report: &one}
 		if a != nil && belongs(one, *a) {
-			r.addBuild(&run, *a)
-			rest = nil
+			found.Artifact, rest = a, nil
 		}
-		r.add(run)
+		f.send(found, nil)
 	}
 	return rest
 }

@@ -120,6 +120,48 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// FromReports takes reports from anywhere, such as a store, and ends at an error or at its limit.
+func TestFromReports(t *testing.T) {
+	one := func(i int) Found {
+		return Found{Name: fmt.Sprint("job ", i), Report: &report.Report{Board: "orin", Started: time.Unix(int64(i), 0)}}
+	}
+	lost := errors.New("the store is gone")
+	for _, tt := range []struct {
+		name        string
+		found       []Found
+		err         error
+		runs, notes int
+	}{
+		{"none", nil, nil, 0, 0},
+		{"one twice", []Found{one(1), one(2), one(1)}, nil, 2, 0},
+		{"without a time", []Found{{Name: "a", Report: &report.Report{Board: "orin"}}, one(2)}, nil, 1, 1},
+		{"empty", []Found{{Name: "a"}, {Note: "b: denied"}}, nil, 0, 2},
+		{"an error", []Found{one(1)}, lost, 0, 0},
+	} {
+		runs, err := FromReports(t.Context(), func(yield func(Found, error) bool) {
+			for _, f := range tt.found {
+				if !yield(f, nil) {
+					return
+				}
+			}
+			if tt.err != nil {
+				yield(Found{}, tt.err)
+			}
+		})
+		if err != tt.err || len(runs.All) != tt.runs || len(runs.Notes) != tt.notes {
+			t.Errorf("%s: %d runs, notes %q, %v; want %d, %d and %v", tt.name, len(runs.All), runs.Notes, err, tt.runs, tt.notes, tt.err)
+		}
+	}
+	asked := 0
+	runs, err := FromReports(t.Context(), func(yield func(Found, error) bool) {
+		for asked++; yield(one(asked), nil); asked++ {
+		}
+	})
+	if err != nil || len(runs.All) != maxRuns || asked != maxRuns+1 {
+		t.Errorf("of an endless store: %d runs of %d, %v; want %d", len(runs.All), asked, err, maxRuns)
+	}
+}
+
 // The numbers of a run, in the units of people, with the direction that is worse.
 func TestValues(t *testing.T) {
 	writeFiles(t, map[string]string{"r/artifact.json": anArtifact, "r/report.json": strings.Replace(aReport, `"suites":[]`, `"suites":[{"name":"s","checks":[{"name":"c","status":"passed","metrics":[

@@ -42,11 +42,12 @@ type reference struct {
 	path  string   // of path, sftp and oci-dir
 	url   *url.URL // of http, without its user
 	login *url.Userinfo
-	host  string // of sftp, as boardssh.Resolve takes it; of http and oci, with its port
-	repo  string // of oci
-	tag   string // of oci and oci-dir; "" without a tag
-	sum   string // of oci and oci-dir: the manifest's digest
-	title string // of oci and oci-dir: which file of an artifact with several
+	host  string     // of sftp, as boardssh.Resolve takes it; of http and oci, with its port
+	repo  string     // of oci
+	tag   string     // of oci and oci-dir; "" without a tag
+	sum   string     // of oci and oci-dir: the manifest's digest
+	title string     // of oci and oci-dir: which file of an artifact with several
+	hub   *HubAccess // of oci in a hub
 }
 
 // parseReference parses one of referenceForms, or oci-dir:FOLDER. It contacts no server.

@@ -3,6 +3,7 @@ package fetch
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -29,19 +30,28 @@ import (
 type registry struct {
 	web
 	repo *remote.Repository
+	hub  *HubAccess // nil of another registry
 }
 
 // newRegistry returns a client of a repository, with the user's login. It uses plain HTTP for a
 // registry on this machine, as docker does, else TLS. It contacts no server.
 func newRegistry(ref reference) *registry {
 	at := orasregistry.Reference{Registry: ref.host, Repository: ref.repo}
-	r := &registry{repo: &remote.Repository{Reference: at, PlainHTTP: isLoopback(ref.host), ManifestMediaTypes: oci.DocumentTypes, TagListPageSize: 1000, TagListMaxPages: 1000}}
+	r := &registry{hub: ref.hub, repo: &remote.Repository{Reference: at, PlainHTTP: ref.hub == nil && isLoopback(ref.host), ManifestMediaTypes: oci.DocumentTypes, TagListPageSize: 1000, TagListMaxPages: 1000}}
 	_ = r.repo.SetReferrersCapability(true) // Slipway's manifests refer to no others
 	r.client = newClient()
-	r.client.Transport = registryTransport{r.client.Transport.(*http.Transport), r.repo.PlainHTTP}
+	transport := r.client.Transport.(*http.Transport)
+	if ref.hub != nil {
+		transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: ref.hub.Roots}
+	}
+	r.client.Transport = registryTransport{transport, r.repo.PlainHTTP}
 	login := &auth.Client{Client: r.client, Cache: auth.NewCache(), Credential: func(ctx context.Context, asked string) (auth.Credential, error) {
 		if asked != at.Host() {
 			return auth.EmptyCredential, nil
+		}
+		if ref.hub != nil {
+			user, password, err := ref.hub.Login()
+			return auth.Credential{Username: user, Password: password}, err
 		}
 		return findCredentials(ctx, ref.host, ref.repo)
 	}}
@@ -82,6 +92,9 @@ type silentTimer struct{}
 // loginError says how to log in to the registry.
 func (r *registry) loginError(err error) error {
 	host := r.repo.Reference.Host()
+	if r.hub != nil {
+		return answerError{permanentError{fmt.Errorf("the hub %s refuses us: %w", host, err)}, http.StatusUnauthorized}
+	}
 	return answerError{permanentError{fmt.Errorf("%s wants us to log in: %w\n  podman login %s, or docker login, whose files are read", host, err, host)}, http.StatusUnauthorized}
 }
 
@@ -112,6 +125,9 @@ func (r *registry) explainError(ctx context.Context, err error) error {
 func (r *registry) explainAnswer(answer *errcode.ErrorResponse) error {
 	code := answer.StatusCode
 	status := fmt.Sprintf("%d %s", code, http.StatusText(code))
+	if code == http.StatusUnauthorized && r.hub != nil && len(answer.Errors) > 0 {
+		status += ": " + plaintext.OneLine(plaintext.Clean(answer.Errors[0].Message, maxWords))
+	}
 	if code == http.StatusUnauthorized {
 		return r.loginError(errors.New(status))
 	}

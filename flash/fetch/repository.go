@@ -22,22 +22,25 @@ import (
 
 // This file is what package store needs of registries: it writes to them too.
 
-// Place is a folder with an OCI image layout, or a repository of a registry.
+// Place is a folder with an OCI image layout, or a repository of a registry or of the hub.
 type Place struct {
-	Folder      string // "" of a registry
-	Host, Name  string // of a repository
-	Tag, Digest string // "" if the reference has none
+	Folder      string     // "" of a registry
+	Host, Name  string     // of a repository
+	Tag, Digest string     // "" if the reference has none
+	Hub         *HubAccess // nil if it is not in the hub
 }
 
-const wantPlace = "want HOST/REPOSITORY[:TAG], or a folder that begins with / ./ or ../"
+const wantPlace = "want HOST/REPOSITORY[:TAG], hub:[NAME][:TAG], or a folder that begins with / ./ or ../"
 
-// ParsePlace parses a repository (HOST/NAME[:TAG], or that after oci://) or a folder with an OCI
-// layout (oci-dir:PATH, or a path that begins with / ./ or ../). It contacts no server. It refuses
-// #FILE, and a host without a dot or a port except localhost.
+// ParsePlace parses a repository (HOST/NAME[:TAG], or that after oci://), a repository of the hub
+// (hub:[NAME][:TAG]) or a folder with an OCI layout (oci-dir:PATH, or a path that begins with / ./ or
+// ../). It contacts no server. It refuses #FILE, and a host without a dot or a port except localhost.
 func ParsePlace(text string) (Place, error) {
 	rest, parse := strings.TrimPrefix(text, "oci://"), parseRepository
 	if after, ok := strings.CutPrefix(text, "oci-dir:"); ok || isFolder(text) {
 		rest, parse = after, parseLayout
+	} else if after, ok := strings.CutPrefix(text, "hub:"); ok && !hasPort(after) {
+		rest, parse = after, parseHub
 	}
 	if len(text) > maxReferenceBytes || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
 		return Place{}, fmt.Errorf("%.80q: %s", text, wantPlace)
@@ -45,12 +48,12 @@ func ParsePlace(text string) (Place, error) {
 	ref, err := parse(text, rest)
 	host, _, _ := strings.Cut(rest, "/")
 	switch {
-	case ref.kind == kindOCI && !strings.ContainsAny(host, ".:") && host != "localhost":
+	case ref.kind == kindOCI && ref.hub == nil && !strings.ContainsAny(host, ".:") && host != "localhost":
 		err = fmt.Errorf("%q: no registry in it; %s", text, wantPlace)
 	case err == nil && ref.title != "":
 		err = fmt.Errorf("%q: #%s names one file, and an artifact is all of them", text, ref.title)
 	}
-	return Place{Folder: ref.path, Host: ref.host, Name: ref.repo, Tag: ref.tag, Digest: ref.sum}, err
+	return Place{Folder: ref.path, Host: ref.host, Name: ref.repo, Tag: ref.tag, Digest: ref.sum, Hub: ref.hub}, err
 }
 
 func isFolder(text string) bool {
@@ -67,6 +70,9 @@ func CheckTag(tag string) error {
 
 // String returns the place without its tag and digest.
 func (p Place) String() string {
+	if p.Hub != nil {
+		return "hub:" + p.Name
+	}
 	return cmp.Or(p.Folder, p.Host+"/"+p.Name)
 }
 
@@ -78,7 +84,7 @@ type Repository struct {
 
 // Repository returns the place's repository. It contacts no server.
 func (p Place) Repository() *Repository {
-	return &Repository{p, newRegistry(reference{kind: kindOCI, host: p.Host, repo: p.Name})}
+	return &Repository{p, newRegistry(reference{kind: kindOCI, host: p.Host, repo: p.Name, hub: p.Hub})}
 }
 
 // Close closes the connections.

@@ -32,6 +32,8 @@ func TestParsePlace(t *testing.T) {
 		{text: "/a:b/c:v1", want: Place{Folder: "/a:b/c", Tag: "v1"}},
 		{text: "../a@" + sum, want: Place{Folder: "../a", Digest: sum}},
 		{text: "oci-dir:a:v1", want: Place{Folder: "a", Tag: "v1"}},
+		{text: "hub:5000/a", want: Place{Host: "hub:5000", Name: "a"}},
+		{text: "hub:", wantErr: "knows no hub"},
 		{text: "lab/images", wantErr: "no registry in it"},
 		{text: "images", wantErr: "no registry in it"},
 		{text: "", wantErr: "no registry in it"},
@@ -56,8 +58,47 @@ func TestParsePlace(t *testing.T) {
 	}
 }
 
+func TestParsePlaceOfHub(t *testing.T) {
+	knowHub(t)
+	sum := "sha256:" + strings.Repeat("a", 64)
+	for _, tt := range []struct{ text, want, tag, digest, wantErr string }{
+		{text: "hub:", want: "hub:artifacts"},
+		{text: "hub::v1", want: "hub:artifacts", tag: "v1"},
+		{text: "hub:@" + sum, want: "hub:artifacts", digest: sum},
+		{text: "hub:orin-lab", want: "hub:orin-lab"},
+		{text: "hub:lab/orin:v1@" + sum, want: "hub:lab/orin", tag: "v1", digest: sum},
+		{text: "hub:Orin", wantErr: "no name of a repository"},
+		{text: "hub:a b", wantErr: "no name of a repository"},
+		{text: "hub:../a", wantErr: "no name of a repository"},
+		{text: "hub:a@sha256:1", wantErr: "neither a tag nor"},
+		{text: "hub:a#disk.img", wantErr: "an artifact is all of them"},
+	} {
+		p, err := ParsePlace(tt.text)
+		if tt.wantErr != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
+				t.Errorf("ParsePlace(%q) = %v; want an error with %q", tt.text, err, tt.wantErr)
+			}
+			continue
+		}
+		if err != nil || p.String() != tt.want || p.Tag != tt.tag || p.Digest != tt.digest || p.Host != "127.0.0.1:8443" || p.Hub == nil {
+			t.Errorf("ParsePlace(%q) = %+v, %v; want %s", tt.text, p, err, tt.want)
+		}
+		if p.Repository().r.repo.PlainHTTP {
+			t.Errorf("%s is reached without TLS", tt.text)
+		}
+	}
+}
+
+// knowHub makes a hub known to the test.
+func knowHub(t testing.TB) {
+	was := Hub
+	t.Cleanup(func() { Hub = was })
+	Hub = func() (HubAccess, error) { return HubAccess{Address: "127.0.0.1:8443"}, nil }
+}
+
 func FuzzPlace(f *testing.F) {
-	for _, text := range []string{"h.example/a:v1", "./a@sha256:0", "oci-dir:x#y", "[::1]:1/a"} {
+	knowHub(f)
+	for _, text := range []string{"hub:", "hub::v1", "hub:a@sha256:0", "hub:5000/a", "h.example/a:v1", "./a@sha256:0", "oci-dir:x#y", "[::1]:1/a"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -34,6 +34,7 @@ type Cleaned struct {
 	Kept       []Kept  `json:"kept"`
 	FreedBytes int64   `json:"freedBytes"` // in a folder
 	IsFolder   bool    `json:"isFolder"`
+	isHub      bool
 }
 
 // Kept is an artifact that stays.
@@ -57,7 +58,7 @@ func Clean(ctx context.Context, reference string, opt CleanOptions) (Cleaned, er
 		return Cleaned{}, err
 	}
 	defer s.close()
-	c := Cleaned{Store: place.String(), Gone: []Entry{}, Kept: []Kept{}, IsFolder: place.Folder != ""}
+	c := Cleaned{Store: place.String(), Gone: []Entry{}, Kept: []Kept{}, IsFolder: place.Folder != "", isHub: place.Hub != nil}
 	all, err := list(ctx, s)
 	if err != nil {
 		return c, listError(place, err)
@@ -131,6 +132,8 @@ func (c Cleaned) showRest(w io.Writer) error {
 		text = fmt.Sprintf("%s freed\n", plaintext.SizeText(c.FreedBytes))
 	case c.IsFolder:
 		text = fmt.Sprintf("%s would be freed\n", plaintext.SizeText(c.FreedBytes))
+	case len(c.Gone) > 0 && c.isHub:
+		text = "The hub frees the blobs 30 days after they were pushed.\n"
 	case len(c.Gone) > 0:
 		text = "The registry's own collector frees the blobs: docker-registry garbage-collect CONFIG.\n"
 	}

@@ -16,7 +16,7 @@ import (
 	"slipway/flash/fetch"
 )
 
-// Store is a repository of a registry, or a folder, with artifacts. Goroutines may share it.
+// Store is a repository of a registry or of the hub, or a folder, with artifacts. Goroutines may share it.
 type Store interface {
 	// has reports whether the store has a blob.
 	has(ctx context.Context, d v1.Descriptor) (bool, error)
@@ -95,9 +95,20 @@ var meanings = map[int]string{
 	http.StatusInternalServerError:   "curl -I https://HOST/v2/  # look into the registry's log; its disk may be full",
 }
 
+// hubMeanings are those of a hub.
+var hubMeanings = map[int]string{
+	http.StatusUnauthorized:        `slipway join HOST TOKEN  # an admin gets the token from "slipway hub invite"`,
+	http.StatusForbidden:           "slipway hub people  # by an admin: operators push, admins also remove",
+	http.StatusInternalServerError: "df -h  # on the hub; its disk may be full",
+}
+
 // explainStoreError adds the next step to an error of a store, unless it has one.
 func explainStoreError(place fetch.Place, err error) error {
-	switch next := meanings[fetch.StatusOf(err)]; {
+	next := meanings[fetch.StatusOf(err)]
+	if place.Hub != nil {
+		next = hubMeanings[fetch.StatusOf(err)]
+	}
+	switch {
 	case err == nil || strings.Contains(err.Error(), "\nnext: "):
 		return err
 	case next != "":

@@ -21,6 +21,16 @@ var ErrHeld = errors.New("in use")
 // returns ErrHeld if another process has the lock: at once if that is alive, else after waiting
 // execLimit.
 func Hold(name string) (unlock func(), err error) {
+	f, err := HoldFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return func() { f.Close() }, nil
+}
+
+// HoldFile is Hold that returns the locked file, for children that keep the lock when this process
+// is killed. Close it to unlock.
+func HoldFile(name string) (*os.File, error) {
 	if err := MkdirAll(filepath.Dir(name)); err != nil {
 		return nil, err
 	}
@@ -47,7 +57,7 @@ func Hold(name string) (unlock func(), err error) {
 		f.Close()
 		return nil, err
 	}
-	return func() { f.Close() }, nil
+	return f, nil
 }
 
 // execLimit is how long Hold waits for a lock whose holder was killed. A child of the holder

@@ -34,3 +34,12 @@ func Replace(path string, content []byte) error {
 	}
 	return os.Rename(part, path)
 }
+
+// SyncFolder waits until the entries of a folder are on the disk.
+func SyncFolder(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

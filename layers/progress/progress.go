@@ -100,6 +100,13 @@ func Start(ctx context.Context, name string, total int64, unit Unit) *Step {
 	return s
 }
 
+// Relay reports an event of another machine's step to the Reporter of ctx, if there is one.
+func Relay(ctx context.Context, e Event) {
+	if r, _ := ctx.Value(contextKey{}).(*Reporter); r != nil {
+		r.sendEvent(e)
+	}
+}
+
 // Warn reports a warning as a step that has ended. It reports each text once.
 func Warn(ctx context.Context, text string) {
 	if r, _ := ctx.Value(contextKey{}).(*Reporter); r.isNewWarning(text) {

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +38,61 @@ func TestJSONEvents(t *testing.T) {
 	}
 	if len(states) < 2 || states[0] != Running || states[len(states)-1] != Done {
 		t.Errorf("states = %v; want running first and done last", states)
+	}
+}
+
+// Each run appends its events to the file that SLIPWAY_PROGRESS names, and writes nothing else.
+func TestEventsInAFile(t *testing.T) {
+	dir := t.TempDir()
+	name, screen := filepath.Join(dir, "events.jsonl"), filepath.Join(dir, "screen")
+	f, err := os.Create(screen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	t.Setenv("SLIPWAY_PROGRESS", "json:"+name)
+	for _, step := range []string{"first", "second"} {
+		if err := Check(); err != nil {
+			t.Fatal(err)
+		}
+		r := reporterOn(t, f)
+		Start(With(t.Context(), r), step, 0, "").End("", nil)
+		r.Close()
+	}
+	text, err := os.ReadFile(name)
+	steps := []string{}
+	for line := range bytes.Lines(text) {
+		var e Event
+		err = errors.Join(err, json.Unmarshal(line, &e))
+		steps = append(steps, e.Step+" "+string(e.State))
+	}
+	if want := []string{"first running", "first done", "second running", "second done"}; err != nil || !slices.Equal(steps, want) {
+		t.Errorf("the file has %q, %v; want %q", steps, err, want)
+	}
+	if info, err := os.Stat(name); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v; want a file that only its owner reads", info, err)
+	}
+	if shown, err := os.ReadFile(screen); err != nil || len(shown) > 0 {
+		t.Errorf("on the screen: %q, %v; want nothing", shown, err)
+	}
+}
+
+// Check names a file that cannot be opened, and ForOutput does not go on without it.
+func TestNoEventsFile(t *testing.T) {
+	dir := t.TempDir()
+	for name, folder := range map[string]string{dir: filepath.Dir(dir), filepath.Join(dir, "none", "events.jsonl"): dir} {
+		t.Setenv("SLIPWAY_PROGRESS", "json:"+name)
+		want := "SLIPWAY_PROGRESS: open " + name + ": "
+		if err := Check(); err == nil || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "\nnext: ls -la "+folder) {
+			t.Errorf("Check() = %v; want %q and the folder %s", err, want, folder)
+		}
+		if sink, err := ForOutput(os.Stderr); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("ForOutput = %v, %v; want %q", sink, err, want)
+		}
+	}
+	t.Setenv("SLIPWAY_PROGRESS", "json:")
+	if err := Check(); err == nil || !strings.Contains(err.Error(), "=json:: want json, json:FILE, or nothing") {
+		t.Errorf("Check() = %v; want the forms", err)
 	}
 }
 
@@ -129,8 +186,8 @@ func TestCountText(t *testing.T) {
 		{Event{Unit: Bytes, Total: 100 << 30, PerSecond: 1 << 20}, "0 of 102400 MiB, 1 MiB/s, 28h26m40s left"},
 		{Event{Unit: Tasks, Count: 120, Total: 3000, PerSecond: 7}, "120 of 3000"},
 	} {
-		if got := strings.TrimSpace(countText(tt.event)); got != tt.want {
-			t.Errorf("countText(%+v) = %q; want %q", tt.event, got, tt.want)
+		if got := strings.TrimSpace(CountText(tt.event)); got != tt.want {
+			t.Errorf("CountText(%+v) = %q; want %q", tt.event, got, tt.want)
 		}
 	}
 }
@@ -240,6 +297,16 @@ func TestBarsEndAsLines(t *testing.T) {
 	}
 }
 
+// reporterOn returns a reporter on ForOutput's sink for f.
+func reporterOn(t *testing.T, f *os.File) *Reporter {
+	t.Helper()
+	sink, err := ForOutput(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(sink)
+}
+
 // A terminal shows the states in colour, and no more of a detail than fits into its line.
 func TestBarsOnTerminal(t *testing.T) {
 	for name, value := range map[string]string{"NO_COLOR": "", "CI": "", "TERM": "xterm"} {
@@ -247,7 +314,7 @@ func TestBarsOnTerminal(t *testing.T) {
 	}
 	user, tty := terminaltest.Open(t)
 	terminaltest.Resize(t, tty, 60)
-	r := New(ForOutput(tty))
+	r := reporterOn(t, tty)
 	ctx := With(t.Context(), r)
 	Start(ctx, "flash", 100, Bytes).End("written to the disk and read back", nil)
 	Start(ctx, "boot", 0, "").End("", errors.New("no answer"))
@@ -270,7 +337,7 @@ func TestBarsWithoutSize(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	user, tty := terminaltest.Open(t)
-	r := New(ForOutput(tty))
+	r := reporterOn(t, tty)
 	ctx := With(t.Context(), r)
 	flash, boot := Start(ctx, "flash", 100<<20, Bytes), Start(ctx, "boot", 0, "")
 	flash.Set(50 << 20)

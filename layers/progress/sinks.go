@@ -12,28 +12,61 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
-// Check returns an error if SLIPWAY_PROGRESS has a value that ForOutput does not know.
+// fileForm begins a SLIPWAY_PROGRESS that names a file.
+const fileForm = "json:"
+
+// Check returns an error if SLIPWAY_PROGRESS has a value that ForOutput does not know, or if the
+// file that it names cannot be opened.
 func Check() error {
-	if form := os.Getenv("SLIPWAY_PROGRESS"); form != "" && form != "json" {
-		return fmt.Errorf("SLIPWAY_PROGRESS=%s: want json, or nothing\nnext: unset SLIPWAY_PROGRESS", plaintext.Quote(form))
+	form := os.Getenv("SLIPWAY_PROGRESS")
+	if name, ok := strings.CutPrefix(form, fileForm); ok && name != "" {
+		s, err := toFile(name)
+		if err == nil {
+			s.Close()
+		}
+		return err
+	}
+	if form != "" && form != "json" {
+		return fmt.Errorf("SLIPWAY_PROGRESS=%s: want json, json:FILE, or nothing\nnext: unset SLIPWAY_PROGRESS", plaintext.Quote(form))
 	}
 	return nil
 }
 
 // ForOutput returns f's sink: JSON lines for SLIPWAY_PROGRESS=json, bars on a terminal, or lines.
-func ForOutput(f *os.File) Sink {
+// For SLIPWAY_PROGRESS=json:FILE it is FILE's, and nothing is written to f.
+func ForOutput(f *os.File) (Sink, error) {
+	form := os.Getenv("SLIPWAY_PROGRESS")
+	name, ok := strings.CutPrefix(form, fileForm)
 	switch {
-	case os.Getenv("SLIPWAY_PROGRESS") == "json":
-		return JSON(f)
+	case ok:
+		return toFile(name)
+	case form == "json":
+		return JSON(f), nil
 	case plaintext.Redraws(f):
-		return Bars(f)
+		return Bars(f), nil
 	default:
-		return Lines(f)
+		return Lines(f), nil
 	}
 }
+
+// toFile returns a sink that appends every event to a file, as a line of JSON.
+func toFile(name string) (Sink, error) {
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("SLIPWAY_PROGRESS: %w\nnext: ls -la %s", err, plaintext.Quote(localfile.NearestFolder(name)))
+	}
+	return fileSink{f}, nil
+}
+
+type fileSink struct{ *os.File }
+
+// Event makes a new encoder, because one that failed to write, as on a full disk, writes no more.
+func (s fileSink) Event(e Event) { _ = json.NewEncoder(s.File).Encode(e) }
+func (s fileSink) Close()        { _ = s.File.Close() }
 
 // JSON returns a sink that writes every event as a line of JSON.
 func JSON(w io.Writer) Sink { return jsonSink{json.NewEncoder(w)} }
@@ -96,7 +129,7 @@ func (s *lineSink) reportOpenSteps(every time.Duration) {
 		case now := <-t.C:
 			s.mu.Lock()
 			for name, r := range s.open {
-				fmt.Fprintf(s.w, "  ...    %-18s %6.1fs  %s\n", name, now.Sub(r.began).Seconds(), strings.TrimSpace(countText(r.last)+plaintext.OneLine(r.last.Detail)))
+				fmt.Fprintf(s.w, "  ...    %-18s %6.1fs  %s\n", name, now.Sub(r.began).Seconds(), strings.TrimSpace(CountText(r.last)+plaintext.OneLine(r.last.Detail)))
 			}
 			s.mu.Unlock()
 		}
@@ -119,9 +152,9 @@ func endLine(e Event, w io.Writer) string {
 	return "  " + stateColours[e.State].On(w, state) + " " + head + detail
 }
 
-// countText returns a step's count and total, with the speed and the time left for bytes, and two
+// CountText returns a step's count and total, with the speed and the time left for bytes, and two
 // blanks. It returns "" if both are 0.
-func countText(e Event) string {
+func CountText(e Event) string {
 	if e.Count == 0 && e.Total == 0 {
 		return ""
 	}
@@ -170,7 +203,7 @@ type bar struct {
 func (b *bar) setTexts(e Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.detail, b.count = plaintext.OneLine(plaintext.FirstLine(e.Detail)), countText(e)
+	b.detail, b.count = plaintext.OneLine(plaintext.FirstLine(e.Detail)), CountText(e)
 }
 
 // shownCount returns the step's count for mpb.

@@ -14,6 +14,7 @@ import (
 
 	"slipway/ci"
 	"slipway/ci/doctor"
+	"slipway/ci/job"
 	"slipway/ci/report"
 	suites "slipway/ci/suite"
 	"slipway/flash"
@@ -39,13 +40,21 @@ of a project the default virtual board.`
 	c.exits = exitsOfSmoke
 	c.Example = `slipway up
 slipway up virt --keep  # and then: slipway virt ssh
+slipway up --hub --keep  # the same by a hub and a station on this machine, with a page to look at
 slipway up --json  # for a script`
+	viaHub := c.Switch("hub", "let a station of a new hub do it, both on this machine, and print the address of the hub's page")
 	keep := c.Switch("keep", "leave the board on afterwards")
 	fresh := c.Switch("fresh", "fetch Debian's packages again")
 	form := c.reportForm()
+	c.check = func([]string) error {
+		return errors.Join(c.refuseTogether("hub", "as"), c.refuseTogether("hub", "json"))
+	}
 	c.runOn(images.LoadOwn, func(ctx context.Context, spec images.Spec, words []string) error {
 		build := options
 		build.Fresh = *fresh
+		if *viaHub {
+			return upByHub(ctx, spec, build, *keep)
+		}
 		r, err := ci.Up(ctx, spec, ci.UpOptions{Build: build, Out: stderr, Keep: *keep})
 		return showReport(r, err, *form)
 	})
@@ -252,6 +261,7 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 		}
 		return err
 	}
+	hub := c.viaHub("yes", "json")
 	c.Run = func(ctx context.Context, words []string) error {
 		board, device := words[0], words[1]
 		first, to := strings.TrimPrefix(board, "if="), strings.TrimPrefix(device, "of=")
@@ -260,6 +270,11 @@ slipway flash bluefield2 /dev/rshim0 --image=bf-bundle.bfb --config=bf.cfg`
 		}
 		if next := imageFirst(first, to); next != nil {
 			return usageError{fmt.Sprintf("flash: %s is an image, and a BOARD stands there: name the one that it is for", first), append(next, c.typedFlags(words...)...)}
+		}
+		if hub.given() {
+			return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
+				return hub.run(ctx, spec, device, *asJSON, c.flashSteps(*yes))
+			})
 		}
 		return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
 			return ci.Flash(ctx, stdout, spec, options, splitList(device), flash.Options{
@@ -361,8 +376,14 @@ slipway smoke root@10.0.0.7 --suite=my.yml`
 	pin := c.pin()
 	noReboot := c.Switch("no-reboot", "skip checks that restart the board, and those that follow them")
 	c.become()
+	hub := c.viaHub()
 	c.Run = func(ctx context.Context, words []string) error {
 		board, host := words[0], words[1]
+		if hub.given() {
+			return runFor(ctx, board, images.LoadBuilt, func(ctx context.Context, spec images.Spec) error {
+				return hub.run(ctx, spec, host, false, stepsOnly(job.Smoke))
+			})
+		}
 		return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
 			spec, err := smokeSpec(board, host, *suite)
 			return runUnlessFailed(err, func() error {

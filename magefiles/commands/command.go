@@ -117,7 +117,10 @@ func (c *Command) runLine(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	host.SetTyped(typedLine(cmd))
-	reporter := newReporter()
+	reporter, err := newReporter()
+	if err != nil {
+		return err
+	}
 	defer reporter.Close()
 	ctx := progress.With(cmd.Context(), reporter)
 	for _, with := range c.inContext {

@@ -1,15 +1,22 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
+	"strconv"
+	"strings"
 
 	"slipway/ci/fleet"
+	"slipway/ci/hub/access"
+	"slipway/ci/job"
 	"slipway/flash/boardssh/files"
 	"slipway/images"
 	"slipway/layers/plaintext"
+	"slipway/layers/progress"
 )
 
 // fleetListCommand returns the command fleet list, which shows the hosts of an Ansible inventory.
@@ -57,8 +64,12 @@ slipway fleet deploy BOARD hosts.yml --file=model.bin --to=/opt/model.bin`
 	dryRun := c.Switch("dry-run", "list the boards, and connect to none")
 	asJSON := c.Switch("json", "print the outcome as JSON")
 	c.become()
+	rollout := c.rolloutFlags()
 	c.runOn(loadAny, func(ctx context.Context, spec images.Spec, words []string) error {
 		request := request(words[1], *dryRun)
+		if isHub(words[1]) {
+			return rollout(ctx, spec, request, stepsOnly(job.Deploy), *asJSON)
+		}
 		request.File, request.To, request.Unproved, request.Deploy = *file, *to, *unproved, *file == ""
 		request.Rights = files.Rights{Mode: *mode, Owner: *owner}
 		return runFleet(ctx, spec, request, *asJSON)
@@ -92,9 +103,16 @@ slipway fleet update BOARD hosts.yml new.raucb --limit=rack1 --canary=2 --stop-a
 	yes := c.Switch("yes", "do not ask")
 	asJSON := c.Switch("json", "print the outcome as JSON")
 	c.become()
+	rollout := c.rolloutFlags("downgrade", "yes")
 	c.runPatientlyOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string, now <-chan struct{}) error {
 		inventory, bundle := words[1], words[2]
 		request := request(inventory, *dryRun)
+		if isHub(inventory) {
+			confirm, err := c.askYes(*yes, notUpdated)
+			return runUnlessFailed(err, func() error {
+				return rollout(ctx, spec, request, updateSteps(spec, bundle, *downgrade, confirm), *asJSON)
+			})
+		}
 		request.Update, request.Downgrade, request.OtherBoard, request.Now = bundle, *downgrade, *otherBoard, now
 		var err error
 		if request.Confirm, err = c.askYes(*yes || *dryRun, notUpdated); err != nil {
@@ -118,7 +136,11 @@ slipway fleet smoke BOARD hosts.yml --suite=my.yml`
 	dryRun := c.Switch("dry-run", "list the boards, and connect to none")
 	asJSON := c.Switch("json", "print the outcome as JSON")
 	c.become()
+	rollout := c.rolloutFlags()
 	c.runOn(images.LoadBuilt, func(ctx context.Context, spec images.Spec, words []string) error {
+		if isHub(words[1]) {
+			return rollout(ctx, spec, request(words[1], *dryRun), stepsOnly(job.Smoke), *asJSON)
+		}
 		if len(*suites) > 0 {
 			spec.Suites = *suites
 		}
@@ -221,8 +243,8 @@ func (c *Command) fleetFlags(canaries int) func(inventory string, dryRun bool) f
 	boardLimit := c.Span("board-limit", 0, "the time that one board has (until its restart, in an update); 30m if not given")
 	return func(inventory string, dryRun bool) fleet.Request {
 		return fleet.Request{
-			Inventory: inventory, Limit: *limit, Failed: *failed, Parallel: *parallel, Canary: *canary,
-			StopAfter: *stopAfter, Retries: *retries, BoardLimit: *boardLimit, DryRun: dryRun,
+			Inventory: inventory, Limit: *limit, Failed: *failed, Parallel: *parallel,
+			Gate: fleet.Gate{Canary: *canary, StopAfter: *stopAfter, Retries: *retries}, BoardLimit: *boardLimit, DryRun: dryRun,
 		}
 	}
 }
@@ -238,4 +260,175 @@ func runFleet(ctx context.Context, spec images.Spec, request fleet.Request, asJS
 		err = errors.Join(err, printJSON(outcome))
 	}
 	return err
+}
+
+// isHub reports whether an inventory is the boards of a hub.
+func isHub(inventory string) bool { return inventory == "hub:" }
+
+// withHub are the flags of fleets that a rollout of a hub has, too.
+var withHub = []string{"limit", "canary", "stop-after", "retries", "board-limit", "json", "waves", "pause-after-wave", "boards"}
+
+// rolloutFlags adds the flags of a rollout. It returns a function that begins one on the boards of a
+// hub, and follows it. Other flags than withHub and allowed are refused there.
+func (c *Command) rolloutFlags(allowed ...string) func(ctx context.Context, spec images.Spec, request fleet.Request, steps func(job.HubBoard) ([]job.Step, error), asJSON bool) error {
+	waves := parsed(c, "waves", "PERCENT,...", nil, "for INVENTORY hub: only: how many percent of the boards have begun after each wave, such as 10,50", parseWaves)
+	pause := c.Switch("pause-after-wave", "for INVENTORY hub: only: wait for \"rollout resume\" after each wave")
+	before := c.check
+	c.check = func(words []string) error {
+		err := checkIf(before, words)
+		switch {
+		case err != nil:
+			return err
+		case isHub(words[1]):
+			return c.onlyFlags("the inventory hub:", append(allowed, withHub...))
+		case c.given("waves") || c.given("pause-after-wave"):
+			return errors.New("--waves and --pause-after-wave are for the boards of a hub: write hub: for INVENTORY")
+		}
+		return nil
+	}
+	return func(ctx context.Context, spec images.Spec, request fleet.Request, steps func(job.HubBoard) ([]job.Step, error), asJSON bool) error {
+		return onHub(ctx, "", func(client *access.Client) error {
+			todo, err := steps(job.HubBoard{Board: job.Board{Name: "the boards"}, Station: "the hub"})
+			if err != nil {
+				return err
+			}
+			r := job.Rollout{
+				Board: spec.Board, Steps: todo, Pattern: request.Limit, Gate: request.Gate, Waves: *waves, PauseAfterWave: *pause,
+				LimitMS: cmp.Or(request.BoardLimit, access.Limit).Milliseconds(), PatienceMS: access.Patience.Milliseconds(),
+			}
+			if r.Artifact, err = pushToHub(ctx, spec); err != nil {
+				return err
+			}
+			begun, err := access.Ask[job.RolloutState](ctx, client, job.VerbRolloutAdd, r)
+			if err != nil {
+				return err
+			}
+			return followRollout(ctx, client, begun, asJSON)
+		})
+	}
+}
+
+func checkIf(check func([]string) error, words []string) error {
+	if check == nil {
+		return nil
+	}
+	return check(words)
+}
+
+// parseWaves parses percentages with commas between them.
+func parseWaves(text string) (waves []int, err error) {
+	for _, word := range splitWords(text) {
+		n, err := strconv.Atoi(strings.TrimSuffix(word, "%"))
+		if err != nil || n < 1 || n > 100 {
+			return nil, fmt.Errorf("%q: want percentages from 1 to 100, such as 10,50", word)
+		}
+		waves = append(waves, n)
+	}
+	return waves, nil
+}
+
+// followRollout shows how far a rollout is until it has ended or waits for a person.
+func followRollout(ctx context.Context, client *access.Client, s job.RolloutState, asJSON bool) (err error) {
+	step := progress.Start(ctx, "rollout", int64(s.Boards), progress.Tasks)
+	for !s.Ended && s.Wish != job.Pause {
+		ended := 0
+		for _, n := range s.Counts {
+			ended += n
+		}
+		step.Set(int64(ended))
+		step.Detail(describeRollout(s))
+		if s, err = access.NextOf(ctx, client, s); err != nil {
+			err = fmt.Errorf("the rollout goes on: %w\nnext: rollout show %s", err, s.ID)
+			step.End("", err)
+			return err
+		}
+	}
+	err = access.RolloutErr(s)
+	step.End(describeRollout(s), err)
+	if asJSON {
+		return errors.Join(printJSON(s), err)
+	}
+	showRollout(stdout, s)
+	return err
+}
+
+// describeRollout returns how far a rollout is, in a few words.
+func describeRollout(s job.RolloutState) string {
+	text := fmt.Sprintf("wave %d, %d at work, %d waiting", s.Wave, s.Running, s.Waiting)
+	for kind, n := range s.Counts {
+		text += fmt.Sprintf(", %d %s", n, kind)
+	}
+	return text
+}
+
+func showRollout(w io.Writer, s job.RolloutState) {
+	state := plaintext.Either(s.Ended, "ended", string(s.Wish))
+	fmt.Fprintf(w, "%s  %s, %d boards, by %s: %s %s\n  %s\n", s.ID, s.Board, s.Boards, s.By, state, plaintext.OneLine(s.Why), describeRollout(s))
+	for name, r := range s.Results {
+		if r.Kind.Failed() {
+			fmt.Fprintf(w, "  %s: %s: %s\n", plaintext.OneLine(name), r.Kind, plaintext.OneLine(r.Saw))
+		}
+	}
+}
+
+// rolloutGroup returns the commands for the rollouts of a hub.
+func rolloutGroup() *Command {
+	return newGroup("rollout", "Look after the rollouts of a hub", rolloutListCommand(), rolloutShowCommand(),
+		rolloutWishCommand("pause", "Begin no other board of a rollout", job.Pause),
+		rolloutWishCommand("resume", "Go on with a rollout, also after boards failed", job.Go),
+		rolloutWishCommand("stop", "End a rollout: stop gently what runs, and begin nothing", job.Cancel))
+}
+
+func rolloutListCommand() *Command {
+	c := New("list", "List the rollouts of a hub, the newest last")
+	c.Example = `slipway rollout list --json`
+	asJSON := c.Switch("json", "print them as JSON")
+	ask := c.toHub()
+	c.RunSignalled(func(ctx context.Context, _ []string) error {
+		return ask(ctx, func(client *access.Client) error {
+			all, err := access.Ask[job.Rollouts](ctx, client, job.VerbRollouts, struct{}{})
+			return printResult(all, err, *asJSON, func(w io.Writer) error {
+				for _, s := range all.Rollouts {
+					showRollout(w, s)
+				}
+				return nil
+			})
+		})
+	})
+	return c
+}
+
+func rolloutShowCommand() *Command {
+	c := New("show ROLLOUT", "Show a rollout: its wave, how many boards passed, and which failed")
+	c.Example = `slipway rollout show 06FQ3C8T9KX2M4Z7 --follow
+slipway rollout show 06FQ3C8T9KX2M4Z7 --json`
+	follow := c.Switch("follow", "show it until it has ended, or waits for a person")
+	asJSON := c.Switch("json", "print it as JSON")
+	ask := c.toHub()
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		return ask(ctx, func(client *access.Client) error {
+			s, err := access.Ask[job.RolloutState](ctx, client, job.VerbRolloutShow, job.RolloutWish{ID: words[0], Results: true})
+			if err == nil && *follow {
+				return followRollout(ctx, client, s, *asJSON)
+			}
+			return printResult(s, err, *asJSON, func(w io.Writer) error {
+				showRollout(w, s)
+				return nil
+			})
+		})
+	})
+	return c
+}
+
+func rolloutWishCommand(name, short string, wish job.Wish) *Command {
+	c := New(name+" ROLLOUT", short)
+	c.Example = "slipway rollout " + name + " 06FQ3C8T9KX2M4Z7"
+	ask := c.toHub()
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		return ask(ctx, func(client *access.Client) error {
+			_, err := access.Ask[job.RolloutState](ctx, client, job.VerbRolloutWish, job.RolloutWish{ID: words[0], Wish: wish})
+			return err
+		})
+	})
+	return c
 }

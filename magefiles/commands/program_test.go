@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/flash/boardssh/sshd"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -57,7 +58,27 @@ func TestProgram(t *testing.T) {
 	t.Run("next steps", func(t *testing.T) { checkNextSteps(t, program) })
 	t.Run("completion", func(t *testing.T) { checkCompletionInShells(t, program) })
 	t.Run("a project of one's own", func(t *testing.T) { checkProject(t, program) })
+	t.Run("locks of the machine", func(t *testing.T) { checkLocks(t, program) })
 	t.Run("smoke anywhere", func(t *testing.T) { checkSmokeAnywhere(t, program) })
+}
+
+// SLIPWAY_LOCKS names a folder of locks that runs in all build folders share.
+func checkLocks(t *testing.T, program string) {
+	dir, locks := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "hosts.yml"), []byte("all: {hosts: {a: {ansible_host: 127.0.0.1, ansible_port: 1}}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := localfile.Hold(filepath.Join(locks, "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	env := []string{"HOME=" + dir, "PATH=" + dir}
+	for set, want := range map[string]string{"": "FAILED  connection refused: 1", locks: "FAILED  in use: 1"} {
+		if _, out := exitOf(t, dir, append(env, "SLIPWAY_LOCKS="+set), program, "fleet", "run", "hosts.yml", "--", "true"); !strings.Contains(out, want) {
+			t.Errorf("SLIPWAY_LOCKS=%s: want %q\n%s", set, want, out)
+		}
+	}
 }
 
 // A stray word after any command starts nothing.
@@ -106,6 +127,9 @@ func startsNothing(t *testing.T, program string) {
 	}
 	if status, out := exitOf(t, empty, append(bare, "SLIPWAY_PROGRESS=xml"), program, "boards"); status != 2 || !strings.Contains(out, "SLIPWAY_PROGRESS=xml: want json") {
 		t.Errorf("SLIPWAY_PROGRESS=xml: status %d\n%.200s", status, out)
+	}
+	if status, out := exitOf(t, empty, append(bare, "SLIPWAY_PROGRESS=json:none/f"), program, "boards"); status != 2 || !strings.Contains(out, "open none/f: ") {
+		t.Errorf("SLIPWAY_PROGRESS=json:none/f: status %d\n%.200s", status, out)
 	}
 	if left, err := os.ReadDir(empty); len(left) > 0 || err != nil {
 		t.Errorf("left behind: %v, %v", left, err)

@@ -58,6 +58,7 @@ func newRoot(extra ...*Command) *Command {
 		newGroup("virt", "Look around on a virtual board", virtStartCommand(), virtStopCommand(), virtSSHCommand(), virtConsoleCommand()),
 		newGroup("rig", "See a DPU's software work without a DPU", rigUpCommand(), rigBuildCommand(), rigDownCommand(), rigSSHCommand()),
 	)
+	root.section("Several machines", hubGroup(), joinCommand(), stationGroup(), jobGroup(), rolloutGroup())
 	root.section("Others", versionCommand(), completionCommand(), help)
 	if len(extra) > 0 {
 		root.section("Slipway's source", extra...)

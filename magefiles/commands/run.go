@@ -32,7 +32,7 @@ import (
 )
 
 // options are the build options of all commands.
-var options = images.Options{Dir: "build"}
+var options = images.Options{Dir: "build", Locks: os.Getenv(images.LocksVariable)}
 
 // withSignals calls work with a context that SIGINT, SIGTERM or the end of mage ends, and adds the
 // step of withRepeat and the exit status to its error. A second Ctrl-C ends the process at once.
@@ -52,13 +52,17 @@ func withSignals(ctx context.Context, work func(context.Context) error) error {
 	return withStatus(withRepeat(ctx, work(ctx)))
 }
 
-// newReporter returns a reporter of progress on stderr, with "working" while a command is silent.
-// stdout and stderr call its Yield before they print.
-func newReporter() *progress.Reporter {
-	r := progress.New(progress.ForOutput(os.Stderr))
+// newReporter returns a reporter of progress on stderr, with "working" while a command is silent, or
+// in the file that SLIPWAY_PROGRESS names. stdout and stderr call its Yield before they print.
+func newReporter() (*progress.Reporter, error) {
+	sink, err := progress.ForOutput(os.Stderr)
+	if err != nil {
+		return nil, wrongUse{err}
+	}
+	r := progress.New(sink)
 	stdout.Before, stderr.Before = r.Yield, r.Yield
 	r.Watch("working")
-	return r
+	return r, nil
 }
 
 // withRepeat adds the step "repeat the line" to an error after a signal, if it has no next step.

@@ -60,7 +60,7 @@ var slowLines = [][]string{
 }
 
 // leavesTerminal are the commands that give the terminal to another program, or serve.
-var leavesTerminal = []string{"cache serve", "layers shell", "rig ssh", "virt console", "virt ssh"}
+var leavesTerminal = []string{"cache serve", "hub", "layers shell", "rig ssh", "virt console", "virt ssh"}
 
 // silence is how one line was shown.
 type silence struct {

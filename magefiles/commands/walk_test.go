@@ -73,6 +73,11 @@ var wordValues = map[string][]string{
 	"WORKLOAD":               {"cuda-warp", "evil"},
 	"SHELL":                  {"bash"},
 	"COMMAND":                {"flash"},
+	"JOB":                    {"06H2MGV7L1A7CN36", "evil.txt"},
+	"ROLLOUT":                {"06H2MGV7L1A7CN36"},
+	"STATION":                {"bench-3"},
+	"ADDRESS":                {"127.0.0.1:1"},
+	"TOKEN":                  {"secret.digest"},
 }
 
 // flagValues are values of flags, by the kind that help shows; others have none that comes
@@ -288,7 +293,9 @@ func (w *world) runAll(t *testing.T, lines [][]string) []result {
 }
 
 // waits is true for commands that serve until somebody ends them.
-func waits(line []string) bool { return line[0] == "cache" && line[1] == "serve" }
+func waits(line []string) bool {
+	return line[0] == "cache" && line[1] == "serve" || len(line) == 1 && line[0] == "hub"
+}
 
 // ownOutput is where a command that is refused may still leave its reports and caches.
 var ownOutput = regexp.MustCompile(`^(work/build(/(cache|reports|logs|fleet\.locks)(/.*)?|/[^/]+|/[^/]+/layers(/.slipway.lock)?|/[^/]+/fleet(/.*)?)?|home/(state|cache)(/slipway(/.*)?)?|tmp|\.)$`)

@@ -48,8 +48,15 @@ var stages = []stage{
 	{"ci/deploy", 11, "a deploy needs no build"},
 	{"ci", 12, "the flow of one board runs from any program, not only from Mage"},
 	{"ci/fleet", 13, "a fleet is many flows of one board"},
-	{"ci/dev", 14, "no command of users needs the tools of this repository"},
-	{"magefiles", 15, "commands are the top"},
+	{"ci/job", 14, "a job is commands for one board, of a fleet of one"},
+	{"ci/hub/access", 15, "who asks a hub needs none of its engine"},
+	{"ci/hub/artifacts", 16, "artifacts are kept without a look at jobs"},
+	{"ci/hub", 16, "a hub keeps jobs, and works on no board"},
+	{"ci/station", 16, "a station works on boards, and keeps nothing of other stations"},
+	{"ci/hub/page", 17, "a hub works without its page"},
+	{"ci/hub/local", 18, "it only starts the others"},
+	{"ci/dev", 19, "no command of users needs the tools of this repository"},
+	{"magefiles", 20, "commands are the top"},
 }
 
 // stageOf returns the stage with the longest folder that contains the import path, or false.

@@ -1,0 +1,251 @@
+// Package access is how a machine or a person reaches a hub: it joins once, keeps its identity in the
+// state folder, and asks.
+package access
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+
+	"slipway/ci/job"
+	"slipway/images"
+	"slipway/layers/bus"
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
+)
+
+// Variable names the hub, if several were joined.
+const Variable = "SLIPWAY_HUB"
+
+// Identity is what a machine or a person keeps of a hub that it joined.
+type Identity struct {
+	V         int      `json:"v"`
+	Hub       string   `json:"hub"` // host and port of its page
+	Name      string   `json:"name"`
+	Role      job.Role `json:"role"`
+	Seed      string   `json:"seed"` // the secret key
+	JWT       string   `json:"jwt"`
+	Authority string   `json:"authority"` // PEM
+	Addresses []string `json:"addresses"` // of NATS
+}
+
+// Token returns what an invited person types: the secret, and the digest of the hub's authority.
+func Token(secret string, authority []byte) string {
+	block, _ := pem.Decode(authority)
+	return secret + "." + digestOf(block.Bytes)
+}
+
+func digestOf(der []byte) string {
+	sum := sha256.Sum256(der)
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// Join takes an invitation at a hub's address, and keeps the new identity. It makes the key here; the
+// hub sees only its public half. It sends nothing to a hub whose authority is not the token's.
+func Join(ctx context.Context, address, token string) (Identity, error) {
+	secret, digest, found := strings.Cut(token, ".")
+	if _, _, err := net.SplitHostPort(address); err != nil || !found {
+		return Identity{}, errors.New("want HOST:PORT TOKEN, as \"slipway hub invite\" prints them")
+	}
+	authority, err := fetchAuthority(ctx, address, digest)
+	if err != nil {
+		return Identity{}, err
+	}
+	key, err := nkeys.CreateUser()
+	if err != nil {
+		return Identity{}, err
+	}
+	public, err := key.PublicKey()
+	if err != nil {
+		return Identity{}, err
+	}
+	seed, err := key.Seed()
+	if err != nil {
+		return Identity{}, err
+	}
+	id := Identity{V: job.Version, Hub: address, Seed: string(seed), Authority: string(authority)}
+	var joined job.Joined
+	if err := id.post(ctx, "/join", job.Join{Secret: secret, Key: public}, &joined); err != nil {
+		return Identity{}, fmt.Errorf("join %s: %w", address, err)
+	}
+	id.Name, id.Role, id.JWT, id.Addresses = joined.Name, joined.Role, joined.JWT, joined.Addresses
+	return id, id.save()
+}
+
+// fetchAuthority returns the certificate, in PEM, of the authority with this digest, if the hub at an
+// address shows one that it signed.
+func fetchAuthority(ctx context.Context, address, digest string) ([]byte, error) {
+	var found *x509.Certificate
+	config := &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true} // proved below
+	config.VerifyConnection = func(s tls.ConnectionState) error {
+		for _, c := range s.PeerCertificates[1:] {
+			if digestOf(c.Raw) == digest {
+				found = c
+			}
+		}
+		if found == nil {
+			return errors.New("another hub answers, or a machine between here and it: its authority is not the invitation's")
+		}
+		roots := x509.NewCertPool()
+		roots.AddCert(found)
+		_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: hostOf(address), Roots: roots})
+		return err
+	}
+	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", address, err)
+	}
+	conn.Close()
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: found.Raw}), nil
+}
+
+func hostOf(address string) string {
+	host, _, _ := net.SplitHostPort(address)
+	return host
+}
+
+// HTTP returns a client that trusts only the hub's own authority.
+func (id Identity) HTTP() *http.Client {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(id.Authority))
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots}
+	return &http.Client{Transport: transport}
+}
+
+// maxAnswerBytes limits an answer of the hub's page to Join.
+const maxAnswerBytes = 1 << 20
+
+// post sends a form to the hub's page and reads the answer.
+func (id Identity) post(ctx context.Context, path string, in, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+id.Hub+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	client := id.HTTP()
+	defer client.CloseIdleConnections()
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	data, err := localfile.ReadAll(response.Body, "the hub's answer", maxAnswerBytes)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return errors.New(plaintext.Printable(strings.TrimSpace(string(data))))
+	}
+	return json.Unmarshal(data, out)
+}
+
+// folder returns the folder of identities.
+func folder() (string, error) {
+	home, err := images.StateHome()
+	return filepath.Join(home, "hubs"), err
+}
+
+// fileOf returns the name of an identity's file. A machine can be a station of a hub, and its user a
+// person there.
+func fileOf(hub string, station bool) string {
+	return bus.Token(hub) + plaintext.Either(station, ".station", "") + ".json"
+}
+
+// save keeps an identity, and makes its hub the one of commands that name none.
+func (id Identity) save() error {
+	dir, err := folder()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if err := localfile.WriteJSON(filepath.Join(dir, fileOf(id.Hub, id.Role == job.AStation)), id, 0o600); err != nil {
+		return err
+	}
+	return localfile.Replace(filepath.Join(dir, "last"), []byte(id.Hub+"\n"))
+}
+
+// Load returns the identity of this person, or of this machine as a station, for a hub: the one with
+// this address, or that of SLIPWAY_HUB, or the one that was joined last.
+func Load(hub string, station bool) (id Identity, err error) {
+	dir, err := folder()
+	if err != nil {
+		return id, err
+	}
+	hub = cmp.Or(hub, os.Getenv(Variable))
+	if hub == "" {
+		last, err := localfile.Read(filepath.Join(dir, "last"), 1<<10)
+		if err != nil {
+			return id, errors.New("no hub was joined on this machine\nnext: slipway join HOST:PORT TOKEN  # as \"slipway hub invite\" prints it")
+		}
+		hub = strings.TrimSpace(string(last))
+	}
+	name := filepath.Join(dir, fileOf(hub, station))
+	data, err := localfile.Read(name, maxAnswerBytes)
+	if errors.Is(err, os.ErrNotExist) {
+		return id, fmt.Errorf("nobody joined the hub %s here%s\nnext: slipway hub invite %s NAME  # by an admin", hub, plaintext.Either(station, " as a station", ""), plaintext.Either(station, "station", "person"))
+	}
+	if err != nil {
+		return id, err
+	}
+	if err := json.Unmarshal(data, &id); err != nil {
+		return id, fmt.Errorf("%s: %w", name, err)
+	}
+	if id.V > job.Version {
+		return id, fmt.Errorf("%s was made by a newer Slipway", name)
+	}
+	return id, nil
+}
+
+// Client asks a hub.
+type Client struct {
+	Identity
+	*nats.Conn
+}
+
+// Dial connects to the hub. The connection comes back by itself.
+func (id Identity) Dial(ctx context.Context) (*Client, error) {
+	conn, err := bus.Connect(ctx, bus.Access{Name: id.Name, Addresses: id.Addresses, JWT: id.JWT, Seed: id.Seed, Roots: id.Authority})
+	if err != nil {
+		return nil, err
+	}
+	return &Client{id, conn}, nil
+}
+
+// Ask sends a request and returns the hub's answer.
+func Ask[Out any](ctx context.Context, c *Client, verb string, in any) (out Out, err error) {
+	if !c.Role.May(verb) { // NATS drops such a request without an answer
+		return out, fmt.Errorf("%s is %s at %s, and %q needs the role %s\nnext: slipway hub invite person %s --role=%[5]s  # by an admin, after hub remove", c.Name, c.Role, c.Hub, verb, job.RoleOf(verb), c.Name)
+	}
+	return out, bus.Request(ctx, c.Conn, job.Subject(c.Name, verb), in, &out)
+}
+
+// Close closes the connection.
+func (c *Client) Close() error {
+	c.Conn.Close()
+	return nil
+}

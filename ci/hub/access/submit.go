@@ -1,0 +1,155 @@
+package access
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"slipway/ci/fleet"
+	"slipway/ci/job"
+	"slipway/ci/report"
+	"slipway/layers/bus"
+	"slipway/layers/plaintext"
+	"slipway/layers/progress"
+	"slipway/layers/run"
+)
+
+// FindBoard returns the board that a person names: NAME, or STATION/NAME if several have one.
+func FindBoard(ctx context.Context, c *Client, name string) (job.HubBoard, error) {
+	list, err := Ask[job.BoardList](ctx, c, job.VerbBoardList, nil)
+	if err != nil {
+		return job.HubBoard{}, err
+	}
+	var found []job.HubBoard
+	var names []string
+	for _, b := range list.Boards {
+		names = append(names, b.Name)
+		if b.Name == name || b.Station+"/"+b.Name == name {
+			found = append(found, b)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return job.HubBoard{}, fmt.Errorf("%s has no board %q%s\nnext: hub boards", c.Hub, name, plaintext.DidYouMean(name, names))
+	}
+	return job.HubBoard{}, fmt.Errorf("%d stations have a board %q: name one as %s/%s", len(found), name, found[0].Station, name)
+}
+
+// WaitForBoard waits until a station has announced a board.
+func WaitForBoard(ctx context.Context, c *Client, name string) error {
+	for {
+		list, err := Ask[job.BoardList](ctx, c, job.VerbBoardList, nil)
+		if err != nil || slices.ContainsFunc(list.Boards, func(b job.HubBoard) bool { return b.Name == name && b.Heard }) {
+			return err
+		}
+		if err := run.Sleep(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// Submit adds a job. It is the same job if the answer was lost and the person repeats it at once.
+func Submit(ctx context.Context, c *Client, j job.Job) (job.Change, error) {
+	j.V, j.ID = job.Version, job.NewID()
+	return Ask[job.Change](ctx, c, job.VerbJobAdd, j)
+}
+
+// Follow shows a job's events until it has ended, and returns it.
+func Follow(ctx context.Context, c *Client, j job.Job, show func(progress.Event)) (job.Job, error) {
+	subject := "prog." + bus.Key(j.Station, j.Name, j.ID)
+	sub, err := c.Subscribe(subject, func(m *nats.Msg) {
+		var e progress.Event
+		if json.Unmarshal(m.Data, &e) == nil { // a line that cannot be read is left out of the bars
+			show(e)
+		}
+	})
+	if err != nil {
+		return j, err
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // the connection ends, too
+	return Wait(ctx, c, j.ID)
+}
+
+// Wait waits until a job has ended, also while the hub is away.
+func Wait(ctx context.Context, c *Client, id string) (job.Job, error) {
+	var since uint64
+	for {
+		change, err := Ask[job.Change](ctx, c, job.VerbJobWait, job.Wait{ID: id, Since: since})
+		switch {
+		case ctx.Err() != nil:
+			return job.Job{}, context.Cause(ctx)
+		case errors.Is(err, bus.ErrAway):
+			_ = run.Sleep(ctx, time.Second)
+			continue
+		case err != nil:
+			return job.Job{}, err
+		case change.Job.State == job.Ended:
+			return change.Job, nil
+		}
+		since = change.Revision
+	}
+}
+
+// Err returns a job's result as the error of the command that a person would have typed, or nil.
+func Err(j job.Job) error {
+	r := j.Result
+	if r == nil || r.Kind.Done() {
+		return nil
+	}
+	text := fmt.Sprintf("%s of %s: %s", j.Name, j.Station, r.Kind)
+	if r.Saw != "" {
+		text += ": " + r.Saw
+	}
+	next := r.Kind.Next()
+	if r.Kind == fleet.Other || next == "" {
+		next = "see the job's log"
+	}
+	err := fmt.Errorf("%s\nnext: slipway job log %s  # %s", plaintext.Printable(text), j.ID, strings.TrimSpace(next))
+	return report.Because(context.Background(), report.OfStatus(r.Status()), err)
+}
+
+// The times of jobs and rollouts, if nobody says otherwise: how long a job may take and may wait.
+const (
+	Limit       = 30 * time.Minute
+	StartWithin = 24 * time.Hour
+	Patience    = 15 * time.Minute // of a rollout with boards that are not heard
+)
+
+// NextOf waits until a rollout differs, also while the hub is away, and returns it.
+func NextOf(ctx context.Context, c *Client, s job.RolloutState) (job.RolloutState, error) {
+	for {
+		_ = run.Sleep(ctx, time.Second/5) // each job changes it
+		next, err := Ask[job.RolloutState](ctx, c, job.VerbRolloutShow, job.RolloutWish{ID: s.ID, Since: s.Revision, Results: true})
+		if ctx.Err() != nil {
+			return s, context.Cause(ctx)
+		}
+		if !errors.Is(err, bus.ErrAway) {
+			return next, err
+		}
+	}
+}
+
+// RolloutErr returns how a rollout ended as an error, or nil if all boards have what it deploys.
+func RolloutErr(s job.RolloutState) error {
+	failed := 0
+	for kind, n := range s.Counts {
+		if kind.Failed() {
+			failed += n
+		}
+	}
+	switch {
+	case s.Wish == job.Pause:
+		return fmt.Errorf("the rollout waits for a person: %s\nnext: slipway rollout resume %s", s.Why, s.ID)
+	case failed > 0 || s.Wish == job.Cancel:
+		return fmt.Errorf("%d of %d boards failed: %w\nnext: slipway rollout show %s", failed, s.Boards, report.ErrFailed, s.ID)
+	}
+	return nil
+}

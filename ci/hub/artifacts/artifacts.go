@@ -1,0 +1,98 @@
+// Package artifacts keeps artifacts in NATS, and serves them by the protocol of OCI registries. Blobs
+// are objects of the object store "artifacts", named by their digests, for all repositories. A bucket
+// has the tags.
+package artifacts
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"cuelabs.dev/go/oci/ociregistry"
+	"cuelabs.dev/go/oci/ociregistry/ociserver"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"slipway/ci/job"
+	"slipway/flash/oci"
+	"slipway/layers/bus"
+)
+
+const (
+	store        = "artifacts"      // of objects
+	answerLimit  = 30 * time.Second // of the engine, for one chunk
+	maxPathBytes = 600              // more than a repository of 255 bytes with a tag has
+)
+
+// Artifacts is a registry.
+type Artifacts struct {
+	*ociregistry.Funcs // refuses what has no method here
+	js                 jetstream.JetStream
+	stream             jetstream.Stream // of the objects
+	tags               *bus.Bucket
+	who                func(*http.Request) (role string, err error)
+	protocol           http.Handler
+	keepFor, orphanFor time.Duration // see Collect
+
+	mu      sync.Mutex
+	uploads map[string]*upload
+}
+
+// New opens the store, or makes it. replicas is 1, or 3 in a cluster. who proves who sends a request.
+func New(ctx context.Context, js jetstream.JetStream, replicas int, who func(*http.Request) (role string, err error)) (*Artifacts, error) {
+	a := &Artifacts{who: who, keepFor: keepFor, orphanFor: orphanFor, uploads: map[string]*upload{}}
+	a.protocol = ociserver.New(a, &ociserver.Options{DisableSinglePostUpload: true, DisableReferrersAPI: true})
+	var err error
+	if a.js, err = jetstream.New(js.Conn(), jetstream.WithPublishAsyncTimeout(answerLimit)); err != nil {
+		return nil, err
+	}
+	if _, err = a.js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: store, Replicas: replicas}); err != nil {
+		return nil, fmt.Errorf("make the object store %s: %w", store, err)
+	}
+	if a.stream, err = a.js.Stream(ctx, "OBJ_"+store); err != nil {
+		return nil, err
+	}
+	a.tags, err = bus.NewBucket(ctx, a.js, "tags", replicas, 0)
+	return a, err
+}
+
+// readers may read, writers may also push. Only admins delete.
+var (
+	writers = []string{string(job.Operator), string(job.Admin)}
+	readers = append([]string{string(job.Viewer), string(job.AStation)}, writers...)
+	allowed = map[string][]string{
+		http.MethodGet: readers, http.MethodHead: readers,
+		http.MethodPost: writers, http.MethodPatch: writers, http.MethodPut: writers,
+		http.MethodDelete: {string(job.Admin)},
+	}
+)
+
+// ServeHTTP answers the requests below /v2/.
+func (a *Artifacts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	role, err := a.who(r)
+	switch {
+	case err != nil:
+		w.Header().Set("WWW-Authenticate", `Basic realm="hub"`)
+		refuse(w, ociregistry.ErrUnauthorized, err.Error())
+	case !slices.Contains(allowed[r.Method], role):
+		refuse(w, ociregistry.ErrDenied, fmt.Sprintf("a %s may not do that", role))
+	case len(r.URL.Path) > maxPathBytes:
+		refuse(w, ociregistry.ErrNameInvalid, fmt.Sprintf("a name of more than %d bytes", maxPathBytes))
+	case r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/") && (r.ContentLength < 0 || r.ContentLength > oci.MaxDocumentBytes):
+		err := fmt.Errorf("a manifest has a Content-Length of at most %d MiB", oci.MaxDocumentBytes>>20)
+		_ = ociregistry.WriteError(w, ociregistry.NewHTTPError(err, http.StatusRequestEntityTooLarge, nil, nil))
+	case r.Method == http.MethodHead: // is a GET whose answer has no body
+		r = r.Clone(r.Context())
+		r.Method = http.MethodGet
+		fallthrough
+	default:
+		a.protocol.ServeHTTP(w, r)
+	}
+}
+
+func refuse(w http.ResponseWriter, kind ociregistry.Error, why string) {
+	_ = ociregistry.WriteError(w, ociregistry.NewError(why, kind.Code(), nil))
+}

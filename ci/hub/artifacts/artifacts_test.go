@@ -1,0 +1,527 @@
+package artifacts
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"slipway/layers/bus"
+)
+
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "docker-registry" {
+		if err := serveAsRegistry(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// startEngine starts NATS with a store in dir.
+func startEngine(t testing.TB, dir string) jetstream.JetStream {
+	t.Helper()
+	keys, err := bus.LoadKeys(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := bus.Start(bus.ServerOptions{Name: "hub", StoreDir: filepath.Join(dir, "engine"), Keys: keys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	nc, err := s.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// registry is Artifacts behind a server, whose clients say their role.
+type registry struct {
+	t testing.TB
+	*Artifacts
+	url string
+}
+
+func startRegistry(t testing.TB) *registry { return startRegistryIn(t, t.TempDir()) }
+
+func startRegistryIn(t testing.TB, dir string) *registry {
+	t.Helper()
+	a, err := New(t.Context(), startEngine(t, dir), 1, func(r *http.Request) (string, error) {
+		if role := r.Header.Get("Role"); role != "" {
+			return role, nil
+		}
+		return "", errors.New("nobody")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(a)
+	t.Cleanup(s.Close)
+	return &registry{t, a, s.URL}
+}
+
+// answer is what a test looks at of a response.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// do sends a request as a role. header is pairs.
+func (r *registry) do(role, method, path string, body io.Reader, header ...string) answer {
+	r.t.Helper()
+	if !strings.HasPrefix(path, "http") {
+		path = r.url + path
+	}
+	request, err := http.NewRequestWithContext(r.t.Context(), method, path, body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	request.Header.Set("Role", role)
+	for i := 0; i < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return answer{body: err.Error()}
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		return answer{body: err.Error()}
+	}
+	return answer{response.StatusCode, response.Header, string(data)}
+}
+
+func (r *registry) want(what string, got answer, status int) answer {
+	r.t.Helper()
+	if got.status != status {
+		r.t.Fatalf("%s: %d %.300s; want %d", what, got.status, got.body, status)
+	}
+	return got
+}
+
+// begin begins an upload and returns its address.
+func (r *registry) begin() string {
+	r.t.Helper()
+	a := r.want("begin", r.do("operator", "POST", "/v2/lab/blobs/uploads/", nil), http.StatusAccepted)
+	return r.url + a.header.Get("Location")
+}
+
+// put pushes a blob in one piece.
+func (r *registry) put(data []byte) v1.Descriptor {
+	r.t.Helper()
+	d := descriptorOf(data)
+	r.want("PUT of a blob", r.do("operator", "PUT", r.begin()+"?digest="+string(d.Digest), bytes.NewReader(data)), http.StatusCreated)
+	return d
+}
+
+func descriptorOf(data []byte) v1.Descriptor {
+	return v1.Descriptor{MediaType: "application/octet-stream", Digest: digest.FromBytes(data), Size: int64(len(data))}
+}
+
+func manifestOf(t testing.TB, layers ...v1.Descriptor) []byte {
+	t.Helper()
+	m := v1.Manifest{MediaType: v1.MediaTypeImageManifest, Layers: layers}
+	m.SchemaVersion = 2
+	if len(layers) > 0 {
+		m.Config = layers[0]
+	}
+	data, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// tag pushes a manifest with a name, which is a tag or a digest.
+func (r *registry) tag(repo, name string, manifest []byte) answer {
+	r.t.Helper()
+	return r.do("operator", "PUT", "/v2/"+repo+"/manifests/"+name, bytes.NewReader(manifest), "Content-Type", v1.MediaTypeImageManifest)
+}
+
+func (r *registry) get(path string, header ...string) answer {
+	r.t.Helper()
+	return r.do("viewer", "GET", path, nil, header...)
+}
+
+func blobPath(d v1.Descriptor) string { return "/v2/lab/blobs/" + string(d.Digest) }
+
+func random(seed uint64, n int) []byte {
+	data := make([]byte, n)
+	rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)}).Read(data) //nolint:errcheck // never fails
+	return data
+}
+
+// messages returns how many messages the objects have.
+func (r *registry) messages() (n uint64) {
+	r.t.Helper()
+	info, err := r.stream.Info(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return info.State.Msgs
+}
+
+func TestBlob(t *testing.T) {
+	r := startRegistry(t)
+	for _, size := range []int{0, 1, chunkBytes - 1, chunkBytes, chunkBytes + 1, 5*chunkBytes + 7} {
+		data := random(1, size)
+		d := r.put(data)
+		if got := r.want("GET", r.get(blobPath(d)), 200); got.body != string(data) || got.header.Get("Docker-Content-Digest") != string(d.Digest) {
+			t.Errorf("%d bytes: got %d others, or no digest: %v", size, len(got.body), got.header)
+		}
+		head := r.want("HEAD", r.do("viewer", "HEAD", blobPath(d), nil), 200)
+		if head.header.Get("Content-Length") != strconv.Itoa(size) {
+			t.Errorf("HEAD of %d bytes: %v", size, head.header)
+		}
+		objects, err := r.js.ObjectStore(t.Context(), store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if byNATS, err := objects.GetBytes(t.Context(), string(d.Digest)); err != nil || !bytes.Equal(byNATS, data) {
+			t.Errorf("NATS's own client reads %d bytes, %v; want %d", len(byNATS), err, size)
+		}
+	}
+}
+
+// Objects that come in at the same time lie between each other's chunks.
+func TestRange(t *testing.T) {
+	r := startRegistry(t)
+	data := [][]byte{random(1, 9*chunkBytes+11), random(2, 9*chunkBytes+11), random(3, 9*chunkBytes+11)}
+	uploads := []string{r.begin(), r.begin(), r.begin()}
+	for at := 0; at < len(data[0]); at += chunkBytes {
+		for i, upload := range uploads {
+			r.want("PATCH", r.do("operator", "PATCH", upload, bytes.NewReader(data[i][at:min(at+chunkBytes, len(data[i]))])), 202)
+		}
+	}
+	for i, upload := range uploads {
+		d := descriptorOf(data[i])
+		r.want("PUT", r.do("operator", "PUT", upload+"?digest="+string(d.Digest), nil), 201)
+		end := len(data[i])
+		for _, from := range []int{0, 1, chunkBytes - 1, chunkBytes, 7*chunkBytes + 3, end - 1} {
+			got := r.want("GET", r.get(blobPath(d), "Range", fmt.Sprintf("bytes=%d-", from)), 206)
+			if want := fmt.Sprintf("bytes %d-%d/%d", from, end-1, end); got.body != string(data[i][from:]) || got.header.Get("Content-Range") != want {
+				t.Errorf("from %d: %d bytes, %s; want %d", from, len(got.body), got.header.Get("Content-Range"), end-from)
+			}
+		}
+		part := r.want("GET", r.get(blobPath(d), "Range", fmt.Sprintf("bytes=%d-%d", chunkBytes-5, 3*chunkBytes)), 206)
+		if part.body != string(data[i][chunkBytes-5:3*chunkBytes+1]) {
+			t.Errorf("a part: %d bytes", len(part.body))
+		}
+		r.want("a range after the end", r.get(blobPath(d), "Range", fmt.Sprintf("bytes=%d-", end)), 416)
+	}
+}
+
+// A range begins near its first chunk, not at the object's.
+func TestRangeReadsNoMore(t *testing.T) {
+	r := startRegistry(t)
+	d := r.put(random(1, 6*chunkBytes))
+	o, err := r.find(t.Context(), d.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.stream.DeleteMsg(t.Context(), o.sequence-5); err != nil { // the second chunk
+		t.Fatal(err)
+	}
+	r.want("GET behind a lost chunk", r.get(blobPath(d), "Range", fmt.Sprintf("bytes=%d-", 3*chunkBytes)), 206)
+	if got := r.get(blobPath(d)); got.status != 0 || !strings.Contains(got.body, "EOF") {
+		t.Errorf("GET of a blob without its second chunk: %d, %d bytes; want a broken answer", got.status, len(got.body))
+	}
+}
+
+func TestUploadInPieces(t *testing.T) {
+	r := startRegistry(t)
+	data := random(1, 2*chunkBytes+99)
+	d, upload, half := descriptorOf(data), r.begin(), chunkBytes+5
+	r.want("PATCH", r.do("operator", "PATCH", upload, bytes.NewReader(data[:half]), "Content-Range", fmt.Sprintf("0-%d", half-1)), 202)
+	if at := r.want("where it is", r.do("operator", "GET", upload, nil), 204); at.header.Get("Range") != fmt.Sprintf("0-%d", half-1) {
+		t.Errorf("after %d bytes: Range %s", half, at.header.Get("Range"))
+	}
+	r.want("a hole", r.do("operator", "PATCH", upload, bytes.NewReader(data[half+1:]), "Content-Range", fmt.Sprintf("%d-%d", half+1, len(data)-1)), 416)
+	r.want("HEAD before the end", r.do("viewer", "HEAD", blobPath(d), nil), 404)
+	r.want("the rest", r.do("operator", "PUT", upload+"?digest="+string(d.Digest), bytes.NewReader(data[half:]), "Content-Range", fmt.Sprintf("%d-%d", half, len(data)-1)), 201)
+	if got := r.want("GET", r.get(blobPath(d)), 200); got.body != string(data) {
+		t.Errorf("%d other bytes", len(got.body))
+	}
+	r.want("an upload that ended", r.do("operator", "PATCH", upload, bytes.NewReader(data)), 404)
+}
+
+// A line that breaks in the middle of an upload costs nothing that came.
+func TestBrokenUpload(t *testing.T) {
+	r := startRegistry(t)
+	data := random(1, 3*chunkBytes)
+	upload := r.begin()
+	ctx, cancel := context.WithCancel(t.Context())
+	in, out := io.Pipe()
+	go func() {
+		out.Write(data[:2*chunkBytes+1]) //nolint:errcheck // the answer says
+		for r.sizeOf(upload) < 2*chunkBytes+1 {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+		out.CloseWithError(errors.New("cut"))
+	}()
+	request, err := http.NewRequestWithContext(ctx, "PATCH", upload, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Role", "operator")
+	if response, err := http.DefaultClient.Do(request); err == nil {
+		response.Body.Close()
+		t.Fatal("a request that was cut succeeded")
+	}
+	d := descriptorOf(data)
+	last := answer{status: http.StatusTooManyRequests}
+	for last.status == http.StatusTooManyRequests { // until the server has seen the cut
+		last = r.do("operator", "PATCH", upload, bytes.NewReader(data[2*chunkBytes+1:]), "Content-Range", fmt.Sprintf("%d-%d", 2*chunkBytes+1, len(data)-1))
+	}
+	r.want("the rest", last, 202)
+	r.want("PUT", r.do("operator", "PUT", upload+"?digest="+string(d.Digest), nil), 201)
+}
+
+// sizeOf returns how much of an upload has come.
+func (r *registry) sizeOf(string) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, u := range r.uploads {
+		return u.Size()
+	}
+	return 0
+}
+
+func TestWrongDigest(t *testing.T) {
+	r := startRegistry(t)
+	data := random(1, 2*chunkBytes)
+	other := descriptorOf([]byte("other"))
+	r.want("PUT", r.do("operator", "PUT", r.begin()+"?digest="+string(other.Digest), bytes.NewReader(data)), 400)
+	r.want("PUT with sha512", r.do("operator", "PUT", r.begin()+"?digest="+string(digest.SHA512.FromBytes(data)), bytes.NewReader(data)), 400)
+	for _, d := range []v1.Descriptor{other, descriptorOf(data)} {
+		r.want("GET", r.get(blobPath(d)), 404)
+	}
+	if n := r.messages(); n != 0 {
+		t.Errorf("%d messages stay of refused blobs", n)
+	}
+}
+
+// Two pushes of one blob at once both succeed, and it is there once.
+func TestTwoPushesAtOnce(t *testing.T) {
+	r := startRegistry(t)
+	data := random(1, 3*chunkBytes)
+	var group sync.WaitGroup
+	for range 4 {
+		upload := r.begin()
+		group.Go(func() {
+			if got := r.do("operator", "PUT", upload+"?digest="+string(descriptorOf(data).Digest), bytes.NewReader(data)); got.status != 201 {
+				t.Errorf("PUT: %d %s", got.status, got.body)
+			}
+		})
+	}
+	group.Wait()
+	if got := r.want("GET", r.get(blobPath(descriptorOf(data))), 200); got.body != string(data) {
+		t.Errorf("%d other bytes", len(got.body))
+	}
+	if n := r.messages(); n != 3+1 {
+		t.Errorf("%d messages of a blob of 3 chunks; want 4", n)
+	}
+}
+
+func TestManifest(t *testing.T) {
+	r := startRegistry(t)
+	layer := r.put([]byte("layer"))
+	one, two := manifestOf(t, layer), manifestOf(t, layer, layer)
+	r.want("tag", r.tag("lab", "v1", one), 201)
+	r.want("another tag", r.tag("lab", "v2", one), 201)
+	r.want("a tag overwritten", r.tag("lab", "v1", two), 201)
+	for name, want := range map[string][]byte{"v1": two, "v2": one, string(digest.FromBytes(one)): one} {
+		for _, method := range []string{"GET", "HEAD"} {
+			got := r.want(method, r.do("station", method, "/v2/lab/manifests/"+name, nil), 200)
+			if method == "GET" && got.body != string(want) || got.header.Get("Content-Type") != v1.MediaTypeImageManifest ||
+				got.header.Get("Docker-Content-Digest") != string(digest.FromBytes(want)) || got.header.Get("Content-Length") != strconv.Itoa(len(want)) {
+				t.Errorf("%s of %s: %s, %v", method, name, got.body, got.header)
+			}
+		}
+	}
+	r.want("a layer as a manifest", r.get("/v2/lab/manifests/"+string(layer.Digest)), 404)
+	r.want("an unknown tag", r.get("/v2/lab/manifests/v3"), 404)
+	r.want("a tag of another repository", r.get("/v2/other/manifests/v1"), 404)
+}
+
+func TestRefusedManifests(t *testing.T) {
+	r := startRegistry(t)
+	layer := r.put([]byte("layer"))
+	wrongSize, missing := layer, descriptorOf([]byte("missing"))
+	wrongSize.Size++
+	good := manifestOf(t, layer)
+	for _, tt := range []struct {
+		what, name, mediaType string
+		manifest              []byte
+		status                int
+	}{
+		{"of another digest", string(digest.FromBytes([]byte("other"))), v1.MediaTypeImageManifest, good, 400},
+		{"of a missing layer", "v1", v1.MediaTypeImageManifest, manifestOf(t, layer, missing), 404},
+		{"of a layer of another size", "v1", v1.MediaTypeImageManifest, manifestOf(t, wrongSize), 404},
+		{"that is no JSON", "v1", v1.MediaTypeImageManifest, []byte("{"), 500}, // as the library answers
+		{"that is a list", "v1", v1.MediaTypeImageManifest, []byte("[]"), 500},
+		{"of another type than it says", "v1", v1.MediaTypeImageIndex, good, 400},
+		{"of a type that is none", "v1", "text/html", good, 400},
+		{"of 4 MiB and a byte", "v1", v1.MediaTypeImageManifest, append(good, bytes.Repeat([]byte(" "), 4<<20)...), 413},
+	} {
+		got := r.do("operator", "PUT", "/v2/lab/manifests/"+tt.name, bytes.NewReader(tt.manifest), "Content-Type", tt.mediaType)
+		if got.status != tt.status {
+			t.Errorf("a manifest %s: %d %.200s; want %d", tt.what, got.status, got.body, tt.status)
+		}
+	}
+	chunked := r.do("operator", "PUT", "/v2/lab/manifests/v1", io.MultiReader(bytes.NewReader(good)), "Content-Type", v1.MediaTypeImageManifest)
+	r.want("a manifest without a length", chunked, 413)
+	r.want("GET", r.get("/v2/lab/manifests/v1"), 404)
+}
+
+func TestRoles(t *testing.T) {
+	r := startRegistry(t)
+	layer := r.put([]byte("layer"))
+	manifest := manifestOf(t, layer)
+	for _, tt := range []struct {
+		role               string
+		pull, push, remove int
+	}{
+		{"viewer", 200, 403, 403},
+		{"station", 200, 403, 403},
+		{"operator", 200, 201, 403},
+		{"admin", 200, 201, 202},
+		{"hub", 403, 403, 403},
+		{"", 401, 401, 401},
+	} {
+		r.want("tag", r.tag("lab", "v1", manifest), 201)
+		upload := r.begin()
+		blob := tt.role + " pushes"
+		for _, request := range []struct {
+			what string
+			got  answer
+			want int
+		}{
+			{"ping", r.do(tt.role, "GET", "/v2/", nil), tt.pull},
+			{"GET of a blob", r.do(tt.role, "GET", blobPath(layer), nil), tt.pull},
+			{"HEAD of a blob", r.do(tt.role, "HEAD", blobPath(layer), nil), tt.pull},
+			{"GET of a manifest", r.do(tt.role, "GET", "/v2/lab/manifests/v1", nil), tt.pull},
+			{"list", r.do(tt.role, "GET", "/v2/lab/tags/list", nil), tt.pull},
+			{"begin", r.do(tt.role, "POST", "/v2/lab/blobs/uploads/", nil), map[int]int{201: 202}[tt.push] + map[int]int{401: 401, 403: 403}[tt.push]},
+			{"PUT of a blob", r.do(tt.role, "PUT", upload+"?digest="+string(digest.FromString(blob)), strings.NewReader(blob)), tt.push},
+			{"PUT of a manifest", r.do(tt.role, "PUT", "/v2/lab/manifests/v2", bytes.NewReader(manifest), "Content-Type", v1.MediaTypeImageManifest), tt.push},
+			{"DELETE of a tag", r.do(tt.role, "DELETE", "/v2/lab/manifests/v1", nil), tt.remove},
+			{"DELETE of a manifest", r.do(tt.role, "DELETE", "/v2/lab/manifests/"+string(digest.FromBytes(manifest)), nil), tt.remove},
+		} {
+			if request.got.status != request.want {
+				t.Errorf("%s by %q: %d %s; want %d", request.what, tt.role, request.got.status, request.got.body, request.want)
+			}
+		}
+	}
+}
+
+func TestDelete(t *testing.T) {
+	r := startRegistry(t)
+	manifest := manifestOf(t, r.put([]byte("layer")))
+	path := "/manifests/" + string(digest.FromBytes(manifest))
+	for _, name := range []string{"lab", "other"} {
+		r.want("tag", r.tag(name, "v1", manifest), 201)
+		r.want("tag", r.tag(name, "v2", manifest), 201)
+	}
+	r.want("DELETE of a tag", r.do("admin", "DELETE", "/v2/other/manifests/v2", nil), 202)
+	r.want("a removed tag", r.get("/v2/other/manifests/v2"), 404)
+	r.want("DELETE", r.do("admin", "DELETE", "/v2/lab"+path, nil), 202)
+	r.want("tags of a repository without any", r.get("/v2/lab/tags/list"), 404)
+	r.want("the manifest of another repository", r.get("/v2/other/manifests/v1"), 200)
+	r.want("DELETE", r.do("admin", "DELETE", "/v2/other"+path, nil), 202)
+	r.want("a removed manifest", r.get("/v2/other"+path), 404)
+	r.want("DELETE of what is gone", r.do("admin", "DELETE", "/v2/other"+path, nil), 404)
+	r.want("a tag again", r.tag("lab", "v1", manifest), 201)
+}
+
+func TestLongNames(t *testing.T) {
+	r := startRegistry(t)
+	long := strings.Repeat("a", 64<<10)
+	for _, path := range []string{"/v2/" + long + "/tags/list", "/v2/lab/manifests/" + long, "/v2/" + long[:300] + "/tags/list"} {
+		if got := r.get(path); got.status < 400 || got.status >= 500 {
+			t.Errorf("GET of %.40s…: %d", path, got.status)
+		}
+	}
+	got := r.do("operator", "POST", "/v2/"+long[:300]+"/blobs/uploads/", nil)
+	r.want("a push to a repository of 300 bytes", got, 400)
+	manifest := manifestOf(t, r.put([]byte("layer")))
+	r.want("a manifest in a repository of 300 bytes", r.tag(long[:300], "v1", manifest), 400)
+	r.want("a repository of 255 bytes", r.tag(long[:255], long[:128], manifest), 201)
+	if got := r.get("/v2/" + long[:255] + "/tags/list"); !strings.Contains(got.body, long[:128]) {
+		t.Errorf("its tags: %d %.200s", got.status, got.body)
+	}
+}
+
+func TestThousandTags(t *testing.T) {
+	r := startRegistry(t)
+	manifest := manifestOf(t, r.put([]byte("layer")))
+	r.want("tag", r.tag("lab", "v0000", manifest), 201)
+	var want []string
+	for i := range 1000 {
+		want = append(want, fmt.Sprintf("v%04d", i))
+		if _, err := r.tags.Put(t.Context(), bus.Key("lab", want[i]), []byte(digest.FromBytes(manifest))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	next := "/v2/lab/tags/list?n=300"
+	for pages := 0; next != "" && pages < 10; pages++ {
+		a := r.want("list", r.get(next), 200)
+		var page struct{ Tags []string }
+		if err := json.Unmarshal([]byte(a.body), &page); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, page.Tags...)
+		next, _, _ = strings.Cut(strings.TrimPrefix(a.header.Get("Link"), "<"), ">")
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%d tags in pages; want 1000", len(got))
+	}
+}
+
+func TestTooManyUploads(t *testing.T) {
+	r := startRegistry(t)
+	var first string
+	for range maxUploads {
+		first = r.begin()
+	}
+	r.want("one more", r.do("operator", "POST", "/v2/lab/blobs/uploads/", nil), 429)
+	r.want("PATCH", r.do("operator", "PATCH", first, bytes.NewReader(random(1, 2*chunkBytes))), 202)
+	for _, u := range r.uploads {
+		u.busy.Lock()
+		u.last = u.last.Add(-idleFor)
+		u.busy.Unlock()
+	}
+	r.begin()
+	r.want("one that waited too long", r.do("operator", "PATCH", first, strings.NewReader("x")), 404)
+	if n := r.messages(); n != 0 {
+		t.Errorf("%d messages stay of uploads that ended", n)
+	}
+}

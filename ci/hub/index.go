@@ -1,0 +1,242 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"slipway/ci/job"
+	"slipway/layers/bus"
+	"slipway/layers/run"
+)
+
+// relist is how often the index reads all keys again. A watcher may be silent for ever without an
+// error (nats.go#1777).
+const relist = time.Minute
+
+// index is a copy of all keys in memory. Writes of this hub are in it at once, those of other hubs
+// when the engine tells.
+type index struct {
+	buckets []*bus.Bucket
+	began   time.Time
+
+	mu      sync.Mutex
+	changed chan struct{} // closed at the next change
+	keys    map[string]map[string]entry
+	newest  map[string]uint64 // revision, by bucket
+}
+
+// entry is one key: what it holds, at which revision, and when the engine took it.
+type entry struct {
+	value    []byte
+	revision uint64
+	at       time.Time // zero for this hub's own write, until the engine tells
+	gone     bool
+	since    time.Time // when this hub heard that it is gone
+	job      *job.Job  // in the bucket jobs; nil for one that this hub cannot read
+}
+
+// newIndex reads all keys of the buckets.
+func newIndex(ctx context.Context, buckets ...*bus.Bucket) (*index, error) {
+	x := &index{buckets: buckets, began: time.Now(), changed: make(chan struct{}), keys: map[string]map[string]entry{}, newest: map[string]uint64{}}
+	for _, b := range buckets {
+		x.keys[b.Bucket()] = map[string]entry{}
+		if err := x.watch(ctx, b, true); err != nil {
+			return nil, fmt.Errorf("read the bucket %s: %w", b.Bucket(), err)
+		}
+	}
+	return x, nil
+}
+
+// watch reads all keys of a bucket, and forgets those that the engine no longer has. Then it follows
+// the changes until ctx ends, unless once is set.
+func (x *index) watch(ctx context.Context, b *bus.Bucket, once bool) error {
+	before := x.revision(b.Bucket())
+	w, err := b.WatchAll(ctx)
+	if err != nil {
+		return err
+	}
+	defer w.Stop() //nolint:errcheck // it ends with ctx, too
+	seen := map[string]bool{}
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case e, ok := <-w.Updates():
+			switch {
+			case !ok:
+				return context.Cause(ctx)
+			case e != nil:
+				seen[e.Key()] = true
+				x.put(b.Bucket(), e.Key(), entry{value: e.Value(), revision: e.Revision(), at: e.Created(), gone: e.Operation() != jetstream.KeyValuePut})
+				continue
+			}
+			x.forget(b.Bucket(), before, seen)
+			if once {
+				return nil
+			}
+		}
+	}
+}
+
+// follow keeps the index as the engine tells, until ctx ends.
+func (x *index) follow(ctx context.Context) error {
+	for ctx.Err() == nil {
+		round, cancel := context.WithTimeout(ctx, relist)
+		var group sync.WaitGroup
+		for _, b := range x.buckets {
+			group.Go(func() { _ = x.watch(round, b, false) }) // the next round tries again
+		}
+		group.Wait()
+		if round.Err() == nil { // the engine does not answer
+			_ = run.Sleep(ctx, time.Second)
+		}
+		cancel()
+	}
+	return nil
+}
+
+// put sets a key of a bucket that is followed, unless a newer revision is known.
+func (x *index) put(bucket, key string, e entry) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.keys[bucket] == nil {
+		return
+	}
+	old, known := x.keys[bucket][key]
+	if known && (old.revision > e.revision || old.revision == e.revision && !old.at.IsZero()) {
+		return
+	}
+	if e.gone {
+		e.since = time.Now()
+	}
+	if j, err := job.Parse[job.Job](e.value); bucket == "jobs" && err == nil {
+		e.job = &j
+	}
+	x.keys[bucket][key] = e
+	if known && old.revision == e.revision {
+		return
+	}
+	x.newest[bucket] = max(x.newest[bucket], e.revision)
+	close(x.changed)
+	x.changed = make(chan struct{})
+}
+
+// forget removes keys up to a revision that were not seen.
+func (x *index) forget(bucket string, revision uint64, seen map[string]bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	maps.DeleteFunc(x.keys[bucket], func(key string, e entry) bool { return e.revision <= revision && !seen[key] })
+}
+
+// get returns what is known of a key.
+func (x *index) get(bucket, key string) (entry, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e, known := x.keys[bucket][key]
+	return e, known && !e.gone
+}
+
+// goneFor returns for how long a key has been gone, as this hub heard it.
+func (x *index) goneFor(bucket, key string) time.Duration {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e, known := x.keys[bucket][key]
+	switch {
+	case !known:
+		return time.Since(x.began)
+	case e.gone:
+		return time.Since(e.since)
+	}
+	return 0
+}
+
+// find returns the entry of a bucket whose key has this end.
+func (x *index) find(bucket, end string) (entry, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for key, e := range x.keys[bucket] {
+		if !e.gone && strings.HasSuffix(key, end) {
+			return e, true
+		}
+	}
+	return entry{}, false
+}
+
+// reread reads a key from the engine.
+func (x *index) reread(ctx context.Context, b *bus.Bucket, key string) error {
+	e, err := b.Get(ctx, key)
+	if err != nil {
+		return err
+	}
+	x.put(b.Bucket(), key, entry{value: e.Value(), revision: e.Revision(), at: e.Created()})
+	return nil
+}
+
+// list returns the keys of a bucket with this prefix, sorted, what they hold, and the newest revision
+// of the bucket.
+func (x *index) list(bucket, prefix string) (keys []string, entries map[string]entry, until uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	entries = map[string]entry{}
+	for key, e := range x.keys[bucket] {
+		if !e.gone && strings.HasPrefix(key, prefix) {
+			entries[key] = e
+		}
+	}
+	return slices.Sorted(maps.Keys(entries)), entries, x.newest[bucket]
+}
+
+func (x *index) revision(bucket string) uint64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.newest[bucket]
+}
+
+// next returns a channel that is closed at the next change.
+func (x *index) next() <-chan struct{} {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.changed
+}
+
+// patience is how long a request waits for a change.
+const patience = 25 * time.Second
+
+// wait calls look at each change until it returns true, or patience is over.
+func (x *index) wait(ctx context.Context, look func() bool) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		changed := x.next()
+		if look() {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+// write writes a form to a key at a revision by compare-and-set, and returns its new revision. ttl is
+// how long the key lives after it; 0 is what the bucket says.
+func (h *Hub) write(ctx context.Context, b *bus.Bucket, key string, form any, revision uint64, ttl time.Duration) (uint64, error) {
+	data, err := json.Marshal(form)
+	if err != nil {
+		return 0, err
+	}
+	at, err := b.Update(ctx, key, data, revision, ttl)
+	if err == nil {
+		h.index.put(b.Bucket(), key, entry{value: data, revision: at})
+	}
+	return at, err
+}

@@ -1,0 +1,353 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"slipway/ci/fleet"
+	"slipway/ci/job"
+	"slipway/layers/bus"
+	"slipway/layers/run"
+)
+
+func keyOf(j job.Job) string { return bus.Key(j.Station, j.Name, j.ID) }
+
+// stationOf returns the station in a key.
+func stationOf(key string) string {
+	token, _, _ := strings.Cut(key, ".")
+	return bus.Name(token)
+}
+
+// findJob returns the job with an ID, and its key's entry.
+func (h *Hub) findJob(id string) (job.Job, entry, error) {
+	e, found := h.index.find("jobs", "."+id)
+	if !found {
+		return job.Job{}, entry{}, fmt.Errorf("no job %q: the hub keeps ended jobs for 7 days, and what nobody had claimed is lost with the hub's disk\nnext: slipway job list", id)
+	}
+	if e.job == nil {
+		return job.Job{}, entry{}, fmt.Errorf("the job %s is of a newer Slipway than this hub", id)
+	}
+	return *e.job, e, nil
+}
+
+// addJob queues a job. An ID that is there already is refused, but the same request twice is one job.
+func (h *Hub) addJob(ctx context.Context, who string, j job.Job) (job.Change, error) {
+	j.V, j.By, j.State, j.Stop, j.StopBy, j.Claim, j.Result, j.Restored = job.Version, who, job.Queued, "", "", nil, nil, false
+	if j.ID == "" {
+		j.ID = job.NewID()
+	}
+	if err := errors.Join(j.Check(), h.boardDoes(j)); err != nil {
+		return job.Change{}, err
+	}
+	revision, err := h.write(ctx, h.jobs, keyOf(j), j, 0, 0)
+	if errors.Is(err, bus.ErrConflict) {
+		if old, e, findErr := h.findJob(j.ID); findErr == nil && old.By == who && reflect.DeepEqual(old.Steps, j.Steps) {
+			return job.Change{Job: old, Revision: e.revision}, nil
+		}
+		err = fmt.Errorf("the ID %s is another job's: %w", j.ID, err)
+	}
+	return job.Change{Job: j, Revision: revision}, err
+}
+
+// boardDoes returns an error unless a station has announced the job's board, and takes all its steps.
+func (h *Hub) boardDoes(j job.Job) error {
+	e, known := h.index.get("boards", bus.Key(j.Station, j.Name))
+	if !known {
+		return fmt.Errorf("the station %s has no board %s\nnext: slipway station list", j.Station, j.Name)
+	}
+	b, err := job.Parse[job.Board](e.value)
+	if err != nil {
+		return err
+	}
+	if b.Board != j.Board {
+		return fmt.Errorf("%s of %s is a %s, not a %s", j.Name, j.Station, b.Board, j.Board)
+	}
+	for _, s := range j.Steps {
+		if !slices.Contains(b.Does, s.Do) {
+			return fmt.Errorf("%s of %s does not take %q; it does %v\nnext: \"does\" in station.yml on %s", j.Name, j.Station, s.Do, b.Does, j.Station)
+		}
+	}
+	return nil
+}
+
+// jobsOf returns a station's jobs that have not ended, once one differs from what it knows.
+func (h *Hub) jobsOf(ctx context.Context, who string, in job.Wait) (job.Changes, error) {
+	return h.changes(ctx, bus.Key(who)+".", in.Since, func(j job.Job) bool { return j.State != job.Ended }), nil
+}
+
+// listJobs returns all jobs.
+func (h *Hub) listJobs(ctx context.Context, _ string, _ nothing) (job.Changes, error) {
+	return h.changes(ctx, "", 0, func(job.Job) bool { return true }), nil
+}
+
+// changes returns the jobs under a prefix that fit, once a key there is newer than since.
+func (h *Hub) changes(ctx context.Context, prefix string, since uint64, fits func(job.Job) bool) (all job.Changes) {
+	h.index.wait(ctx, func() bool {
+		keys, entries, until := h.index.list("jobs", prefix)
+		all = job.Changes{Until: until}
+		newer := since == 0
+		for _, key := range keys {
+			e := entries[key]
+			newer = newer || e.revision > since
+			if e.job != nil && fits(*e.job) {
+				all.Jobs = append(all.Jobs, job.Change{Job: *e.job, Revision: e.revision})
+			}
+		}
+		return newer
+	})
+	return all
+}
+
+// waitForJob returns a job once it differs from the revision that the caller knows.
+func (h *Hub) waitForJob(ctx context.Context, _ string, in job.Wait) (c job.Change, err error) {
+	h.index.wait(ctx, func() bool {
+		var e entry
+		c.Job, e, err = h.findJob(in.ID)
+		c.Revision = e.revision
+		return err != nil || e.revision > in.Since
+	})
+	return c, err
+}
+
+// claim lets a station begin a queued job, or begin one of its own again as the next attempt.
+func (h *Hub) claim(ctx context.Context, who string, in job.Change) (job.Change, error) {
+	j, err := h.own(who, in)
+	if err == nil {
+		err = h.mayBegin(j)
+	}
+	if err != nil {
+		return job.Change{}, err
+	}
+	attempt := 1
+	if e, _ := h.index.get("stations", bus.Key(who)); j.State == job.Queued && isDraining(e.value) {
+		return job.Change{}, fmt.Errorf("the station %s is drained, and takes no more jobs", who)
+	}
+	if j.State == job.Running {
+		attempt = j.Claim.Attempt + 1
+	}
+	if in.Job.Claim == nil || in.Job.Claim.Attempt != attempt || in.Job.Claim.Instance != in.Instance {
+		return job.Change{}, fmt.Errorf("the job %s is to be claimed as attempt %d by the station's own run: %w", j.ID, attempt, bus.ErrConflict)
+	}
+	j.State, j.Claim = job.Running, in.Job.Claim
+	in.Job = j
+	in.Revision, err = h.write(ctx, h.jobs, keyOf(j), j, in.Revision, 0)
+	return in, err
+}
+
+// own returns the job that a station's request is about, as the hub knows it, if it is at the request's
+// revision and has not ended.
+func (h *Hub) own(who string, in job.Change) (job.Job, error) {
+	if err := h.holdsLease(who, in.Instance); err != nil {
+		return job.Job{}, err
+	}
+	e, known := h.index.get("jobs", bus.Key(who, in.Job.Name, in.Job.ID))
+	if !known || e.revision != in.Revision || e.job == nil {
+		return job.Job{}, fmt.Errorf("the job %s: %w", in.Job.ID, bus.ErrConflict)
+	}
+	if e.job.State == job.Ended {
+		return job.Job{}, fmt.Errorf("the job %s has ended: %w", in.Job.ID, bus.ErrConflict)
+	}
+	return *e.job, nil
+}
+
+// end ends a job with the station's result. The same result twice is one.
+func (h *Hub) end(ctx context.Context, who string, in job.Change) (job.Change, error) {
+	j, err := h.own(who, in)
+	if old, e, findErr := h.findJob(in.Job.ID); err != nil && findErr == nil && old.Station == who && old.Result != nil && reflect.DeepEqual(old.Result, in.Job.Result) {
+		return job.Change{Job: old, Revision: e.revision}, nil
+	}
+	if err != nil {
+		return job.Change{}, err
+	}
+	if j.State != job.Running || !reflect.DeepEqual(j.Claim, in.Job.Claim) || in.Job.Result == nil || !in.Job.Result.Kind.Known() {
+		return job.Change{}, fmt.Errorf("the end of job %s needs its own claim, and a result of a known kind: %w", j.ID, bus.ErrConflict)
+	}
+	j.State, j.Result = job.Ended, in.Job.Result
+	in.Job = j
+	in.Revision, err = h.write(ctx, h.jobs, keyOf(j), j, in.Revision, endedTTL)
+	return in, err
+}
+
+// restore creates a job again that a station holds and the engine lost. If the engine has the job, the
+// answer is what that says.
+func (h *Hub) restore(ctx context.Context, who string, in job.Change) (job.Change, error) {
+	if err := errors.Join(h.holdsLease(who, in.Instance), in.Job.Check()); err != nil {
+		return job.Change{}, err
+	}
+	if in.Job.Station != who || in.Job.Claim == nil || in.Job.State != job.Running || in.Job.Result != nil {
+		return job.Change{}, fmt.Errorf("%s can restore only running jobs of its own", who)
+	}
+	in.Job.Restored = true
+	revision, err := h.write(ctx, h.jobs, keyOf(in.Job), in.Job, 0, 0)
+	if errors.Is(err, bus.ErrConflict) {
+		if err := h.index.reread(ctx, h.jobs, keyOf(in.Job)); err != nil {
+			return job.Change{}, err
+		}
+		old, e, err := h.findJob(in.Job.ID)
+		return job.Change{Job: old, Revision: e.revision}, err
+	}
+	return job.Change{Job: in.Job, Revision: revision}, err
+}
+
+// stopJob ends a queued job, or asks the station to end a running one.
+func (h *Hub) stopJob(ctx context.Context, who string, in job.StopWish) (job.Change, error) {
+	return h.change(ctx, in.ID, func(j *job.Job) error {
+		switch {
+		case j.State == job.Ended:
+			return fmt.Errorf("the job %s has ended\nnext: slipway job show %s", j.ID, j.ID)
+		case j.State == job.Queued:
+			endUnbegun(j, fleet.Stopped, "stopped by "+who)
+		case in.How != job.Gently && in.How != job.Now:
+			return fmt.Errorf("a job is stopped %q or %q", job.Gently, job.Now)
+		case j.Stop == job.Now: // there is nothing more to ask for
+			return nil
+		}
+		j.Stop, j.StopBy = in.How, who
+		return nil
+	})
+}
+
+// abandonJob ends a running job of a station that is not heard. What the board has is not known.
+func (h *Hub) abandonJob(ctx context.Context, who string, in job.StopWish) (job.Change, error) {
+	return h.change(ctx, in.ID, func(j *job.Job) error {
+		_, _, heard := h.leaseOf(j.Station)
+		switch {
+		case j.State != job.Running:
+			return fmt.Errorf("the job %s is %s, not running\nnext: slipway job stop %s", j.ID, j.State, j.ID)
+		case in.Station != j.Station:
+			return fmt.Errorf("the job %s is at the station %s; it is abandoned by typing that name", j.ID, j.Station)
+		case heard:
+			return fmt.Errorf("the station %s is heard, and ends the job itself\nnext: slipway job stop %s --now", j.Station, j.ID)
+		}
+		endUnbegun(j, fleet.Unsure, "abandoned by "+who+", while its station was not heard")
+		return nil
+	})
+}
+
+// endUnbegun ends a job with a result that no station gave.
+func endUnbegun(j *job.Job, kind fleet.Kind, saw string) {
+	j.State, j.Result = job.Ended, &job.Result{Result: fleet.Result{Host: j.Name, Kind: kind, Saw: saw}}
+}
+
+// change changes a job by compare-and-set, again if a station changes it meanwhile.
+func (h *Hub) change(ctx context.Context, id string, edit func(*job.Job) error) (job.Change, error) {
+	for {
+		j, e, err := h.findJob(id)
+		if err == nil {
+			err = edit(&j)
+		}
+		if err != nil {
+			return job.Change{}, err
+		}
+		ttl := time.Duration(0)
+		if j.State == job.Ended {
+			ttl = endedTTL
+		}
+		revision, err := h.write(ctx, h.jobs, keyOf(j), j, e.revision, ttl)
+		if !errors.Is(err, bus.ErrConflict) {
+			return job.Change{Job: j, Revision: revision}, err
+		}
+		if err := h.index.reread(ctx, h.jobs, keyOf(j)); err != nil {
+			return job.Change{}, err
+		}
+	}
+}
+
+// expireJobs ends jobs that no station began in time, by the engine's clock, until ctx ends.
+func (h *Hub) expireJobs(ctx context.Context) error {
+	for run.Sleep(ctx, h.lease/3) == nil {
+		now, err := h.engineTime(ctx)
+		if err != nil {
+			continue // no engine, so no time
+		}
+		_, entries, _ := h.index.list("jobs", "")
+		for _, e := range entries {
+			if e.job == nil || e.job.State != job.Queued || e.at.IsZero() || now.Sub(e.at) < time.Duration(e.job.StartWithinMS)*time.Millisecond {
+				continue
+			}
+			j := *e.job
+			endUnbegun(&j, fleet.NotBegun, "its station did not begin it in time")
+			_, _ = h.write(ctx, h.jobs, keyOf(j), j, e.revision, endedTTL) // or a station began it just now
+		}
+	}
+	return nil
+}
+
+// engineTime returns the time of the engine's clock.
+func (h *Hub) engineTime(ctx context.Context) (time.Time, error) {
+	info, err := h.logs.Info(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return info.TimeStamp, nil
+}
+
+// logTo is a header of a log's piece: where it ends in the station's file.
+const logTo = "Slipway-To"
+
+// keepLog keeps a piece of a job's log if it begins where the last one ended. It answers where the
+// next one begins.
+func (h *Hub) keepLog(ctx context.Context, who string, in job.Log) (job.Log, error) {
+	if len(in.Text) > maxLogBytes {
+		return job.Log{}, fmt.Errorf("a piece of a log has at most %d bytes", maxLogBytes)
+	}
+	subject := "log." + bus.Key(who, in.ID)
+	last, err := h.logs.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		last, err = &jetstream.RawStreamMsg{}, nil
+	}
+	if err != nil {
+		return job.Log{}, err
+	}
+	have, _ := strconv.ParseUint(last.Header.Get(logTo), 10, 64) // none is 0
+	if in.N != have || in.Text == "" {
+		return job.Log{ID: in.ID, N: have}, nil
+	}
+	m := &nats.Msg{Subject: subject, Data: []byte(in.Text), Header: nats.Header{logTo: {strconv.FormatUint(in.To, 10)}}}
+	_, err = h.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(last.Sequence))
+	return job.Log{ID: in.ID, N: in.To}, err
+}
+
+const maxLogBytes = 32 << 10
+
+// readLog returns the first piece of a job's log from a number on, and waits for it while the job
+// runs.
+func (h *Hub) readLog(ctx context.Context, _ string, in job.LogWish) (job.Log, error) {
+	j, _, err := h.findJob(in.ID)
+	if err != nil {
+		return job.Log{}, err
+	}
+	subject := "log." + bus.Key(j.Station, j.ID)
+	wait, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		j, _, err = h.findJob(in.ID)
+		if err != nil {
+			return job.Log{}, err
+		}
+		m, err := h.logs.GetMsg(ctx, max(in.N, 1), jetstream.WithGetMsgSubject(subject))
+		switch {
+		case err == nil:
+			return job.Log{ID: j.ID, N: m.Sequence + 1, Text: string(m.Data), More: true}, nil
+		case !errors.Is(err, jetstream.ErrMsgNotFound):
+			return job.Log{}, err
+		case in.Now || j.State == job.Ended || run.Sleep(wait, 200*time.Millisecond) != nil:
+			return job.Log{ID: j.ID, N: in.N, More: j.State != job.Ended}, nil
+		}
+	}
+}
+
+// keepReport keeps a board's report.
+func (h *Hub) keepReport(ctx context.Context, who string, in job.Report) (nothing, error) {
+	_, err := h.js.Publish(ctx, "report."+bus.Key(who, in.Name), in.Zstd, jetstream.WithMsgID(who+"/"+in.ID))
+	return nothing{}, err
+}

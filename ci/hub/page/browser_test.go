@@ -1,0 +1,435 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"slipway/ci/fleet"
+	"slipway/ci/job"
+	"slipway/ci/report"
+	"slipway/layers/progress"
+)
+
+// shots is where screenshots are kept, "" for nowhere.
+var shots = os.Getenv("SLIPWAY_SHOTS")
+
+// browser is a chromium, with what its pages asked for and complained of.
+type browser struct {
+	context.Context
+	t *testing.T
+
+	mu        sync.Mutex
+	asked     []string
+	complains []string
+}
+
+// newBrowser starts chromium.
+func newBrowser(t *testing.T) *browser {
+	t.Helper()
+	program, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("needs chromium: apt-get install chromium")
+	}
+	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.IgnoreCertErrors,
+		chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1280, 900), chromedp.Env("HOME="+t.TempDir()), chromedp.WSURLReadTimeout(time.Minute))
+	ctx, cancel := chromedp.NewExecAllocator(context.Background(), opts...)
+	b := &browser{t: t}
+	var closeAll context.CancelFunc
+	b.Context, closeAll = chromedp.NewContext(ctx)
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(b.Context) // waits until chromium has ended
+		closeAll()
+		cancel()
+	})
+	if err := chromedp.Listen(b.Context, b.note); err != nil {
+		t.Fatal(err)
+	}
+	call(b, network.Enable, network.EnableParams{})
+	call(b, log.Enable, cdp.Empty{})
+	return b
+}
+
+func (b *browser) note(e any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := e.(type) {
+	case *network.EventRequestWillBeSent:
+		b.asked = append(b.asked, e.Request.URL)
+	case *runtime.EventExceptionThrown:
+		b.complains = append(b.complains, fmt.Sprintf("%+v", e.ExceptionDetails))
+	case *log.EventEntryAdded:
+		b.complains = append(b.complains, fmt.Sprintf("%s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL))
+	}
+}
+
+func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	get(b, chromedp.Steps(actions...))
+}
+
+// get runs an action and returns its value.
+func get[T any](b *browser, a chromedp.Action[T]) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.Context, 2*time.Minute)
+	defer cancel()
+	value, err := chromedp.Run(ctx, a)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return value
+}
+
+// call runs a command of the DevTools protocol.
+func call[P, R any](b *browser, command cdp.Command[P, R], params P) {
+	b.t.Helper()
+	if _, err := chromedp.Call(b.Context, command, params); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// signIn opens the link of "slipway hub open".
+func (b *browser) signIn(s *site, who string) {
+	b.t.Helper()
+	call(b, network.ClearBrowserCookies, cdp.Empty{})
+	b.do(chromedp.Navigate("https://"+s.address+"/in#"+who), chromedp.WaitReady(chromedp.CSS(`input[name=secret]`)), chromedp.Click(chromedp.CSS(`button`)), chromedp.WaitVisible(chromedp.CSS(`#needs`)))
+}
+
+func (b *browser) open(s *site, path, ready string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate("https://"+s.address+path), chromedp.WaitVisible(chromedp.CSS(ready)))
+}
+
+// is waits until a script's value is true.
+func (b *browser) is(script string) {
+	b.t.Helper()
+	get(b, chromedp.Poll[bool](script, chromedp.WithPollingInterval(20*time.Millisecond), chromedp.WithPollingTimeout(time.Minute)))
+}
+
+func (b *browser) text(script string) string {
+	b.t.Helper()
+	return get(b, chromedp.Evaluate[string](script, chromedp.EvalAwaitPromise))
+}
+
+// shoot keeps a screenshot of the whole page, if somebody wants them.
+func (b *browser) shoot(name string) {
+	b.t.Helper()
+	if shots == "" {
+		return
+	}
+	png := get(b, chromedp.FullScreenshot(100))
+	if err := os.WriteFile(filepath.Join(shots, name+".png"), png, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func secretOf(t *testing.T, s *site, role job.Role, name string) string {
+	t.Helper()
+	c := s.admin
+	if name != "ada" {
+		c = s.invite(role, name)
+	}
+	return request[job.Invitation](t, c, job.VerbOpen, none{}).Secret
+}
+
+// lively makes a hub with something of everything, and returns the job that runs.
+func lively(t *testing.T, s *site) (station, job.Change) {
+	t.Helper()
+	evil := lab("lab-2")
+	evil.Labels = []string{`<img src=x onerror=alert(1)>`}
+	st := s.station("bench-1", lab("lab-1"), evil, lab("lab-3"))
+	s.invite(job.AStation, "bench-9")
+	request[job.Change](t, s.admin, job.VerbJobAdd, smokeJob("bench-1", "lab-3"))
+	failed := st.claim()
+	st.report(failed.Job, report.Report{Board: `<script>parent.document.title = "taken"</script>`})
+	st.endAs(failed, job.Result{Result: fleet.Result{Host: "lab-3", Kind: fleet.Checks, Saw: "2 of 14 checks failed: gpu, nvme", Passed: 12, Checks: 14}, Attempts: 1, Line: "slipway fleet smoke orin-lab one.yml", Steps: []job.StepResult{{Do: job.Smoke, Status: 1, ElapsedMS: 73000}}})
+	request[job.Change](t, s.admin, job.VerbJobAdd, smokeJob("bench-1", "lab-1"))
+	c := st.claim()
+	request[job.Change](t, s.admin, job.VerbJobAdd, smokeJob("bench-1", "lab-1"))
+	st.log(c.Job, "first \x1b[31mred\x1b[0m <b>line</b>\n")
+	st.note(c.Job, progress.Event{Step: "connect", State: progress.Done, Detail: "10.0.0.7", ElapsedMS: 800})
+	st.note(c.Job, progress.Event{Step: "write", State: progress.Running, Count: 40 << 20, Total: 200 << 20, Unit: progress.Bytes, PerSecond: 20 << 20, ElapsedMS: 2000})
+	return st, c
+}
+
+// The page in a browser: B2, B3, B4, B5, B8 and B9 of the design.
+func TestBrowser(t *testing.T) {
+	b := newBrowser(t)
+	s := newSite(t)
+	st, c := lively(t, s)
+	b.signIn(s, secretOf(t, s, job.Admin, "ada"))
+	t.Run("follows", func(t *testing.T) { b.t = t; testFollows(b, s, st, c) })
+	t.Run("quiet", func(t *testing.T) { b.t = t; testQuiet(b, s, c) })
+	t.Run("hidden", func(t *testing.T) { b.t = t; testHidden(b, s) })
+	t.Run("restart", func(t *testing.T) { b.t = t; testRestart(b, s) })
+	t.Run("other origin", func(t *testing.T) { b.t = t; testOtherOrigin(b, s) })
+	t.Run("viewer", func(t *testing.T) { b.t = t; testViewer(b, s) })
+	st.note(c.Job, progress.Event{Step: "write", State: progress.Running, Count: 140 << 20, Total: 200 << 20, Unit: progress.Bytes, PerSecond: 20 << 20, ElapsedMS: 2000})
+	t.Run("looks", func(t *testing.T) { b.t = t; testLooks(b, s, c) })
+	t.Run("keyboard without script", func(t *testing.T) { b.t = t; testWithoutScript(b, s) })
+}
+
+// A bar and a log follow a job, whose text is text (B9).
+func testFollows(b *browser, s *site, st station, c job.Change) {
+	b.open(s, "/jobs/"+c.Job.ID, "#log")
+	b.is(`document.querySelector('#log').textContent.includes('first red <b>line</b>')`)
+	for i := range 5 {
+		st.note(c.Job, progress.Event{Step: "write", State: progress.Running, Count: int64(60+20*i) << 20, Total: 200 << 20, Unit: progress.Bytes})
+		b.is(fmt.Sprintf(`document.querySelector('progress').value == %d`, int64(60+20*i)<<20))
+	}
+	st.log(c.Job, "second\n")
+	b.is(`document.querySelector('#log').textContent.endsWith('second\n')`)
+	b.open(s, "/boards/bench-1/lab-2", "#board")
+	b.is(`document.querySelector('#board').textContent.includes('<img src=x onerror=alert(1)>') && !document.querySelector('#board img')`)
+	b.open(s, "/boards/bench-1/lab-3", "#report")
+	b.do(chromedp.Click(chromedp.CSS(`#report summary`)), chromedp.WaitVisible(chromedp.CSS(`iframe`)))
+	b.hasFrame("/report", "parent.document.title")
+	if title := b.text(`document.title`); title != "lab-3" {
+		b.t.Errorf("the report's script changed the page: %s", title)
+	}
+}
+
+// Nothing is asked of elsewhere, and the browser has nothing to complain of (B2), but for the script
+// in a report, which it must not run.
+func testQuiet(b *browser, s *site, c job.Change) {
+	for _, path := range []string{"/", "/boards", "/boards/bench-1/lab-1", "/stations", "/stations/bench-1", "/jobs/" + c.Job.ID, "/people", "/log"} {
+		b.open(s, path, "footer")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, url := range b.asked {
+		if !strings.HasPrefix(url, "https://"+s.address+"/") && !strings.HasPrefix(url, "data:,") {
+			b.t.Errorf("the page asks for %s", url)
+		}
+	}
+	for _, text := range b.complains {
+		b.t.Errorf("the browser says: %s", text)
+	}
+	if len(b.asked) < 20 {
+		b.t.Errorf("the browser asked only for %v", b.asked)
+	}
+}
+
+// A hidden tab has no stream.
+func testHidden(b *browser, s *site) {
+	b.open(s, "/", "#jobs")
+	b.is(`source.readyState == 1`)
+	b.text(`Object.defineProperty(document, 'hidden', {value: true, configurable: true}); document.dispatchEvent(new Event('visibilitychange')); ''`)
+	b.is(`source.readyState == 2`)
+	b.text(`Object.defineProperty(document, 'hidden', {value: false}); document.dispatchEvent(new Event('visibilitychange')); ''`)
+	b.is(`source.readyState == 1`)
+}
+
+// The page lives again after the hub did, without a reload, and no part is there twice (B5).
+func testRestart(b *browser, s *site) {
+	b.open(s, "/", "#stations")
+	b.is(`source.readyState == 1`)
+	b.text(`window.kept = 'yes'; ''`)
+	s.end()
+	b.is(`!document.getElementById('away').hidden`)
+	s.start()
+	began := time.Now()
+	b.is(`document.getElementById('away').hidden && source.readyState == 1`)
+	b.t.Logf("live %v after the hub", time.Since(began).Round(time.Millisecond))
+	s.station("bench-2")
+	b.is(`document.querySelector('#stations').textContent.includes('bench-2')`)
+	if got := b.text(`window.kept + [...document.querySelectorAll('section')].map(e => e.id)`); got != "yesneeds,jobs,stations" {
+		b.t.Errorf("after the hub's restart the page is %q", got)
+	}
+	b.mu.Lock()
+	b.complains = nil // that the hub was away
+	b.mu.Unlock()
+}
+
+// Another page cannot use the reader's cookie (B4).
+func testOtherOrigin(b *browser, s *site) {
+	before := len(request[job.Changes](b.t, s.admin, job.VerbJobList, none{}).Jobs)
+	target := "https://" + s.address + "/boards/bench-1/lab-1"
+	other := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, `<form method="post" action="%s"><input name="do" value="smoke"><input name="board" value="orin-lab"></form><img src="%s?do=smoke&board=orin-lab">`, target, target)
+	}))
+	defer other.Close()
+	for _, host := range []string{other.URL, strings.Replace(other.URL, "127.0.0.1", "localhost", 1)} { // the same site, and another
+		b.do(chromedp.Navigate(host))
+		answer := b.text(`fetch('` + target + `', {method: 'POST', credentials: 'include', mode: 'no-cors', body: new URLSearchParams({do: 'smoke', board: 'orin-lab'})}).then(a => a.type, e => 'refused')`)
+		if answer != "refused" && answer != "opaque" {
+			b.t.Errorf("a fetch of %s = %q", host, answer)
+		}
+		b.text(`document.forms[0].submit(), ''`)
+		b.do(chromedp.WaitVisible(chromedp.CSS(`.failure`)))
+		if text := b.text(`document.body.textContent`); !strings.Contains(text, "another page sent this request") {
+			b.t.Errorf("a form of %s = %q", host, text)
+		}
+	}
+	if after := len(request[job.Changes](b.t, s.admin, job.VerbJobList, none{}).Jobs); after != before {
+		b.t.Errorf("another page made %d jobs", after-before)
+	}
+}
+
+// A viewer has no buttons but to sign out, and the same request is refused and written down (B3).
+func testViewer(b *browser, s *site) {
+	b.signIn(s, secretOf(b.t, s, job.Viewer, "vera"))
+	b.open(s, "/boards/bench-1/lab-1", "#board")
+	if got := b.text(`[...document.querySelectorAll('button')].map(e => e.textContent).join()`); got != "Sign out" {
+		b.t.Errorf("a viewer has the buttons %s", got)
+	}
+	if got := b.text(`fetch(location.pathname, {method: 'POST', body: new URLSearchParams({do: 'smoke', board: 'orin-lab'})}).then(a => String(a.status))`); got != "403" {
+		b.t.Errorf("a viewer's request = %s; want 403", got)
+	}
+	records := request[struct {
+		Records []struct{ Who, Verb, Refused string }
+	}](b.t, s.admin, job.VerbAudit, none{}).Records
+	if last := records[len(records)-1]; last.Who != "vera" || last.Verb != job.VerbJobAdd || last.Refused == "" {
+		b.t.Errorf("the audit ends with %+v", last)
+	}
+}
+
+// No page is wider than a phone, light or dark (B8).
+func testLooks(b *browser, s *site, c job.Change) {
+	b.signIn(s, secretOf(b.t, s, job.Admin, "ada"))
+	paths := map[string]string{"first": "/", "boards": "/boards", "board": "/boards/bench-1/lab-1", "failed": "/boards/bench-1/lab-3", "stations": "/stations", "station": "/stations/bench-1", "job": "/jobs/" + c.Job.ID, "people": "/people", "log": "/log"}
+	for _, look := range []struct {
+		name   string
+		width  int64
+		scheme string
+	}{{"desktop", 1280, "light"}, {"phone", 360, "light"}, {"dark", 1280, "dark"}} {
+		call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: look.width, Height: 800, DeviceScaleFactor: 1, Mobile: look.width < 400})
+		call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: look.scheme}}})
+		for name, path := range paths {
+			b.open(s, path, "footer")
+			if name == "board" {
+				b.text(`document.querySelectorAll('#begin details').forEach(e => e.open = true), ''`)
+			}
+			if name == "failed" && shots != "" {
+				b.do(chromedp.Click(chromedp.CSS(`#report summary`)), chromedp.WaitVisible(chromedp.CSS(`iframe`)), chromedp.Sleep(300*time.Millisecond))
+			}
+			if got := b.text(`String(document.documentElement.scrollWidth - document.documentElement.clientWidth)`); got != "0" {
+				b.t.Errorf("%s is %s px too wide for %s", path, got, look.name)
+			}
+			if got := b.text(`getComputedStyle(document.body).backgroundColor`); (got == "rgb(15, 18, 22)") != (look.scheme == "dark") {
+				b.t.Errorf("%s has the ground %s when %s", path, got, look.name)
+			}
+			b.shoot(look.name + "-" + name)
+		}
+	}
+	call(b, emulation.ClearDeviceMetricsOverride, cdp.Empty{})
+	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{})
+}
+
+// Without a script and with the keyboard alone, a person signs in, begins a job and stops it (B8).
+func testWithoutScript(b *browser, s *site) {
+	secret := secretOf(b.t, s, job.Admin, "ada")
+	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	call(b, network.ClearBrowserCookies, cdp.Empty{})
+	b.do(chromedp.Navigate("https://"+s.address+"/in"), chromedp.WaitReady(chromedp.CSS(`input[name=secret]`)))
+	b.do(chromedp.KeyEvent(secret), chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(chromedp.CSS(`#needs`))) // the field has the focus
+	b.shoot("plain-first")
+	b.open(s, "/boards/bench-1/lab-2", "#begin")
+	b.tabTo("SUMMARY", "smoke")
+	b.do(chromedp.KeyEvent(kb.Enter))
+	b.tabTo("BUTTON", "Begin: smoke")
+	b.do(chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(chromedp.CSS(`#steps`)))
+	b.shoot("plain-job")
+	b.tabTo("BUTTON", "Stop")
+	b.do(chromedp.KeyEvent(kb.Enter))
+	b.do(chromedp.WaitNotPresent(chromedp.CSS(`#job button`)))
+	text := get(b, chromedp.Text(chromedp.CSS(`#job`)))
+	if !strings.Contains(text, "stopped by ada") {
+		b.t.Errorf("the job is %q", text)
+	}
+	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{})
+}
+
+// hasFrame waits for a frame of the page that shows a text. A sandboxed frame is a target of its own.
+func (b *browser) hasFrame(address, text string) {
+	b.t.Helper()
+	for b.Err() == nil {
+		all, err := chromedp.Targets(b.Context)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for _, info := range all {
+			if info.Type == "iframe" && strings.HasSuffix(info.URL, address) {
+				ctx, cancel := chromedp.NewContext(b.Context, chromedp.WithTargetID(info.TargetID), chromedp.WithDetachOnCancel())
+				defer cancel()
+				frame := &browser{Context: ctx, t: b.t}
+				if got := frame.text(`document.body.textContent`); !strings.Contains(got, text) {
+					b.t.Errorf("the frame shows %q", got)
+				}
+				return
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// tabTo presses Tab until an element with this text has the focus.
+func (b *browser) tabTo(element, text string) {
+	b.t.Helper()
+	for range 60 {
+		b.do(chromedp.KeyEvent(kb.Tab))
+		if got := b.text(`document.activeElement.tagName + ' ' + document.activeElement.textContent.trim()`); got == element+" "+text {
+			return
+		}
+	}
+	b.t.Fatalf("Tab does not reach the %s %q", element, text)
+}
+
+// Many boards, and many tabs: B7.
+func TestManyBoards(t *testing.T) {
+	stations := 2
+	if os.Getenv("SLIPWAY_LONG") != "" {
+		stations = 10
+	}
+	b := newBrowser(t)
+	s := newSite(t)
+	var last station
+	for i := range stations {
+		var boards []job.Board
+		for j := range 1000 {
+			boards = append(boards, lab(fmt.Sprintf("lab-%d-%03d", i, j)))
+		}
+		last = s.station(fmt.Sprintf("bench-%d", i), boards...)
+	}
+	b.signIn(s, secretOf(t, s, job.Admin, "ada"))
+	b.open(s, "/boards", "#boards")
+	took := b.text(`String(Math.round(performance.getEntriesByType('navigation')[0].loadEventEnd))`)
+	t.Logf("the first page of %d boards took %s ms", 1000*stations, took)
+	if !strings.Contains(b.text(`document.querySelector('#boards').textContent`), fmt.Sprintf("1 to 200 of %d", 1000*stations)) {
+		t.Errorf("the page is not of %d boards", 1000*stations)
+	}
+	var open []*events // each a tab in front
+	reader := s.signIn(s.admin)
+	for i := range 100 {
+		open = append(open, reader.follow([]string{"/", "/boards?from=200", "/boards?q=007"}[i%3], ""))
+	}
+	request[job.Change](t, s.admin, job.VerbJobAdd, smokeJob(last.Name, fmt.Sprintf("lab-%d-007", stations-1)))
+	last.claim()
+	began := time.Now()
+	for i, tab := range open {
+		switch i % 3 {
+		case 0:
+			tab.part("jobs", "-007: smoke")
+		case 2:
+			tab.part("boards", "at work")
+		}
+	}
+	t.Logf("100 tabs knew it after %v", time.Since(began).Round(time.Millisecond))
+}

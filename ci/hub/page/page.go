@@ -1,0 +1,377 @@
+// Package page is the web page of a hub. Its pages are whole without a script. A script of its own
+// replaces the parts that changed.
+package page
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"slipway/ci/hub"
+	"slipway/ci/hub/access"
+	"slipway/ci/job"
+	"slipway/ci/report"
+	"slipway/layers/bus"
+	"slipway/layers/htmlstyle"
+	"slipway/layers/plaintext"
+)
+
+//go:embed page.css page.js *.tmpl
+var files embed.FS
+
+var templates = template.Must(template.New("").Funcs(template.FuncMap{
+	"newID": job.NewID, "roles": func() []job.Role { return job.Roles },
+	"sign": func(class string) string {
+		return map[string]string{"passed": "✓", "failed": "✗", "skipped": "–", "cached": "▸"}[class]
+	},
+}).ParseFS(files, "*.tmpl"))
+
+// Page answers browsers.
+type Page struct {
+	h         *hub.Hub
+	names     []string // of the hub, in lower case
+	authority []byte   // PEM of the hub's certificate authority, for invitations
+	follower
+}
+
+// New returns the page of a hub that has these host names and addresses. It follows the progress of
+// jobs until ctx ends.
+func New(ctx context.Context, h *hub.Hub, names []string, authority []byte) (http.Handler, error) {
+	p := &Page{h: h, authority: authority, follower: newFollower(ctx, h)}
+	for _, name := range names {
+		p.names = append(p.names, strings.ToLower(name))
+	}
+	if err := h.Progress(ctx, p.note); err != nil {
+		return nil, fmt.Errorf("follow the progress of jobs: %w", err)
+	}
+	cross := http.NewCrossOriginProtection()
+	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fail(w, http.StatusForbidden, errors.New("another page sent this request\nnext: open the hub's own page"))
+	}))
+	return p.secure(cross.Handler(p.routes())), nil
+}
+
+func (p *Page) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /page.css", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/css; charset=utf-8")
+		own, _ := files.ReadFile("page.css") // embedded
+		fmt.Fprintf(w, "%s\n%s", htmlstyle.CSS, own)
+	})
+	mux.HandleFunc("GET /page.js", func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, files, "page.js") })
+	mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("GET /in", func(w http.ResponseWriter, _ *http.Request) { render(w, http.StatusOK, "in", nil) })
+	mux.HandleFunc("POST /in", p.signIn)
+	mux.Handle("POST /out", p.known(p.signOut))
+	mux.Handle("GET /", p.known(p.show))
+	mux.Handle("GET /events", p.known(p.serveEvents))
+	mux.Handle("GET /boards/{station}/{name}/report", p.known(p.showReport))
+	mux.Handle("POST /boards/{station}/{name}", p.known(p.addJob))
+	mux.Handle("POST /stations/{station}", p.known(p.drain))
+	mux.Handle("POST /jobs/{id}", p.known(p.stop))
+	mux.Handle("POST /people", p.known(p.invite))
+	mux.Handle("POST /people/remove", p.known(p.remove))
+	return mux
+}
+
+const (
+	policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-src 'self'; frame-ancestors 'none'; base-uri 'none'"
+	// reportPolicy shows a report, whose text comes from boards, as a page of nobody.
+	reportPolicy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'none'; form-action 'none'; frame-ancestors 'self'; base-uri 'none'; sandbox"
+	maxFormBytes = 64 << 10
+)
+
+// secure refuses names that are not the hub's, which another's DNS can lead here, and sets what
+// browsers allow the pages.
+func (p *Page) secure(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for key, value := range map[string]string{
+			"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "Cache-Control": "no-store",
+			"Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
+		} {
+			w.Header().Set(key, value)
+		}
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = strings.Trim(r.Host, "[]")
+		}
+		if !slices.Contains(p.names, strings.ToLower(host)) {
+			fail(w, http.StatusMisdirectedRequest, fmt.Errorf("this hub is not called %q\nnext: open https://%s", plaintext.ShortLine(host), p.names[0]))
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes)
+		next.ServeHTTP(w, r)
+	})
+}
+
+const cookieName = "__Host-slipway"
+
+// handler answers a person who signed in.
+type handler func(w http.ResponseWriter, r *http.Request, who job.Person) error
+
+// known calls a handler for who has a cookie.
+func (p *Page) known(answer handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var who job.Person
+		err := hub.ErrSignedOut
+		if c, none := r.Cookie(cookieName); none == nil {
+			who, err = p.h.SignedIn(r.Context(), c.Value)
+		}
+		if err != nil && !errors.Is(err, hub.ErrSignedOut) {
+			fail(w, http.StatusServiceUnavailable, err)
+			return
+		}
+		if err == nil {
+			err = answer(w, r, who)
+		}
+		if err != nil {
+			fail(w, statusOf(err), err)
+		}
+	})
+}
+
+var (
+	errRole    = errors.New("your role does not allow this")
+	errUnknown = errors.New("the hub knows no such page, board, station or job")
+)
+
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, hub.ErrSignedOut):
+		return http.StatusUnauthorized
+	case errors.Is(err, errRole):
+		return http.StatusForbidden
+	case errors.Is(err, errUnknown):
+		return http.StatusNotFound
+	case errors.Is(err, bus.ErrConflict):
+		return http.StatusConflict
+	}
+	return http.StatusUnprocessableEntity
+}
+
+// fail writes the page of an error, with the next step.
+func fail(w http.ResponseWriter, status int, err error) {
+	text, next, _ := strings.Cut(plaintext.Printable(err.Error()), "\nnext: ")
+	render(w, status, "fail", map[string]string{"Title": http.StatusText(status), "Text": text, "Next": next})
+}
+
+func render(w http.ResponseWriter, status int, name string, data any) {
+	var b bytes.Buffer
+	if err := templates.ExecuteTemplate(&b, name, data); err != nil {
+		http.Error(w, "make the page: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // or the reader is gone
+}
+
+// signIn makes a cookie of a secret that "slipway hub open" printed.
+func (p *Page) signIn(w http.ResponseWriter, r *http.Request) {
+	cookie, err := p.h.SignIn(r.Context(), strings.TrimSpace(r.PostFormValue("secret")))
+	if err != nil {
+		fail(w, statusOf(err), err)
+		return
+	}
+	setCookie(w, cookie, int(hub.SessionTTL.Seconds()))
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+func setCookie(w http.ResponseWriter, value string, maxAgeSec int) {
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: value, Path: "/", MaxAge: maxAgeSec, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+}
+
+func (p *Page) signOut(w http.ResponseWriter, r *http.Request, _ job.Person) error {
+	c, err := r.Cookie(cookieName)
+	if err == nil {
+		err = p.h.SignOut(r.Context(), c.Value)
+	}
+	setCookie(w, "", -1)
+	if err == nil {
+		http.Redirect(w, r, "/in", http.StatusSeeOther)
+	}
+	return err
+}
+
+// ask calls the hub as a person, as a request by NATS would.
+func ask[Out any](ctx context.Context, p *Page, who job.Person, verb string, in any) (out Out, err error) {
+	request, err := json.Marshal(in)
+	if err != nil {
+		return out, err
+	}
+	role := who.Role
+	if allows(role, verb) {
+		role = job.RoleOf(verb)
+	}
+	answer, err := p.h.Call(ctx, role, who.Name, verb, request)
+	if err != nil && !allows(who.Role, verb) {
+		return out, errors.Join(err, errRole)
+	}
+	if err != nil {
+		return out, err
+	}
+	return answer.(Out), nil
+}
+
+// allows reports whether a role may ask for a verb. Roles are listed from the one that may least.
+func allows(role job.Role, verb string) bool {
+	return role != job.AStation && slices.Index(job.Roles, role) >= slices.Index(job.Roles, job.RoleOf(verb))
+}
+
+// back leads to a page after a form was taken, or returns why it was not.
+func back(w http.ResponseWriter, r *http.Request, path string, err error) error {
+	if err == nil {
+		http.Redirect(w, r, path, http.StatusSeeOther)
+	}
+	return err
+}
+
+// How long a job of the page may run, and wait.
+const (
+	jobLimitMS    = 30 * 60 * 1000
+	startWithinMS = 24 * 60 * 60 * 1000
+)
+
+func (p *Page) addJob(w http.ResponseWriter, r *http.Request, who job.Person) error {
+	form := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
+	steps := []job.Step{{Do: job.Do(form("do")), Bundle: form("bundle"), Token: form("token")}}
+	for _, do := range r.PostForm["then"] {
+		steps = append(steps, job.Step{Do: job.Do(do)})
+	}
+	j := job.Job{
+		ID: form("id"), Station: r.PathValue("station"), Name: r.PathValue("name"), Board: form("board"), Artifact: form("artifact"), Steps: steps,
+		LimitMS: jobLimitMS, StartWithinMS: startWithinMS,
+	}
+	c, err := ask[job.Change](r.Context(), p, who, job.VerbJobAdd, j)
+	return back(w, r, "/jobs/"+c.Job.ID, err)
+}
+
+func (p *Page) stop(w http.ResponseWriter, r *http.Request, who job.Person) error {
+	wish := job.StopWish{ID: r.PathValue("id"), How: job.Stop(r.PostFormValue("how")), Station: strings.TrimSpace(r.PostFormValue("station"))}
+	verb := plaintext.Either(wish.Station == "", job.VerbJobStop, job.VerbAbandon)
+	_, err := ask[job.Change](r.Context(), p, who, verb, wish)
+	return back(w, r, "/jobs/"+wish.ID, err)
+}
+
+func (p *Page) drain(w http.ResponseWriter, r *http.Request, who job.Person) error {
+	station := r.PathValue("station")
+	_, err := ask[any](r.Context(), p, who, job.VerbDrain, job.Drain{Station: station, Back: r.PostFormValue("back") != ""})
+	return back(w, r, "/stations/"+station, err)
+}
+
+// invite shows the line that the invited person or station types. It is not kept anywhere.
+func (p *Page) invite(w http.ResponseWriter, r *http.Request, who job.Person) error {
+	person := job.Person{Name: strings.TrimSpace(r.PostFormValue("name")), Role: job.Role(r.PostFormValue("role"))}
+	i, err := ask[job.Invitation](r.Context(), p, who, job.VerbInvite, person)
+	if err != nil {
+		return err
+	}
+	line := fmt.Sprintf("slipway join %s %s", r.Host, access.Token(i.Secret, p.authority))
+	return p.write(w, r, who, r.URL, line)
+}
+
+func (p *Page) remove(w http.ResponseWriter, r *http.Request, who job.Person) error {
+	_, err := ask[any](r.Context(), p, who, job.VerbRemove, job.Person{Name: r.PostFormValue("name")})
+	return back(w, r, "/people", err)
+}
+
+// showReport shows the newest report of a board, for the frame in the board's page.
+func (p *Page) showReport(w http.ResponseWriter, r *http.Request, _ job.Person) error {
+	data, err := p.h.LastReport(r.Context(), r.PathValue("station"), r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	if data == nil {
+		return errUnknown
+	}
+	all, err := report.Parse(data)
+	if err != nil {
+		return fmt.Errorf("the report of %s: %w", r.PathValue("name"), err)
+	}
+	page, err := report.HTML(all)
+	if err == nil {
+		w.Header().Set("Content-Security-Policy", reportPolicy)
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = w.Write(page) // or the reader is gone
+	}
+	return err
+}
+
+// show writes a page as it is now.
+func (p *Page) show(w http.ResponseWriter, r *http.Request, who job.Person) error {
+	return p.write(w, r, who, r.URL, "")
+}
+
+// write writes the page of an address. said is what the last form was answered.
+func (p *Page) write(w http.ResponseWriter, r *http.Request, who job.Person, uri *url.URL, said string) error {
+	name, args := find(uri.Path)
+	k, known := kinds[name]
+	if !known {
+		return errUnknown
+	}
+	v := &view{state: p.look(0), Role: who.Role, Args: args, Query: uri.Query(), Said: said}
+	if k.load != nil {
+		if err := k.load(r.Context(), p, who, v); err != nil {
+			return err
+		}
+	}
+	c := k.make(v)
+	if c == nil {
+		return errUnknown
+	}
+	parts, err := c.parts(v)
+	if err != nil {
+		return err
+	}
+	shown := shownPage{view: v, Who: who, Title: c.Title}
+	if !k.once {
+		shown.Events = "/events?page=" + url.QueryEscape(uri.RequestURI())
+	}
+	for _, p := range parts {
+		shown.Parts = append(shown.Parts, template.HTML(p.HTML))
+	}
+	render(w, http.StatusOK, "page", shown)
+	return nil
+}
+
+// shownPage is the data of the template page.
+type shownPage struct {
+	*view
+	Who           job.Person
+	Title, Events string
+	Parts         []template.HTML // the head first
+}
+
+// parts renders the head and the sections of a page.
+func (c *content) parts(v *view) (all []part, err error) {
+	draw := func(p part, name string, data any) {
+		var b bytes.Buffer
+		err = errors.Join(err, templates.ExecuteTemplate(&b, name, data))
+		p.HTML = plaintext.WithoutControls(b.String()) // what boards and stations say has any characters
+		all = append(all, p)
+	}
+	draw(part{ID: "band"}, "band", c)
+	for _, s := range c.sections {
+		s.View = v
+		draw(part{ID: s.ID, still: s.Still}, "section", s)
+	}
+	return all, err
+}
+
+// find returns the kind of a page, and the names in its path.
+func find(path string) (name string, args []string) {
+	first, rest, more := strings.Cut(strings.Trim(path, "/"), "/")
+	if more {
+		args = strings.Split(rest, "/")
+	}
+	return first + strings.Repeat("/*", len(args)), args
+}

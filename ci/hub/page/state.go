@@ -1,0 +1,161 @@
+package page
+
+import (
+	"strings"
+	"time"
+
+	"slipway/ci/hub"
+	"slipway/ci/job"
+	"slipway/layers/bus"
+	"slipway/layers/plaintext"
+	"slipway/layers/progress"
+)
+
+// state is what the hub knew at a moment, as pages need it. Nobody changes it.
+type state struct {
+	*hub.Seen
+	made     time.Time
+	moved    <-chan struct{} // closed at the next event of progress
+	boards   []*board
+	byBoard  map[string]*board // by key
+	progress map[string][]progress.Event
+}
+
+// board is a board with its jobs, the newest first.
+type board struct {
+	job.HubBoard
+	jobs         []*hub.SeenJob
+	runs, ended  *hub.SeenJob // the job that runs, the last one that ended
+	state, class string
+	text         string // that a filter looks in
+}
+
+func newState(seen *hub.Seen, events map[string][]progress.Event) *state {
+	s := &state{Seen: seen, made: time.Now(), byBoard: map[string]*board{}, progress: events}
+	for _, known := range seen.Boards {
+		b := &board{HubBoard: known}
+		s.boards, s.byBoard[bus.Key(b.Station, b.Name)] = append(s.boards, b), b
+	}
+	for i := range seen.Jobs {
+		if j := &seen.Jobs[i]; s.byBoard[bus.Key(j.Station, j.Name)] != nil {
+			s.byBoard[bus.Key(j.Station, j.Name)].add(j)
+		}
+	}
+	for _, b := range s.boards {
+		b.state = b.stateNow()
+		b.class = boardStates[b.state]
+		b.text = strings.ToLower(strings.Join(append(b.Labels, b.Name, b.Station, b.Board.Board, b.Runs, b.Serial), " "))
+	}
+	return s
+}
+
+func (b *board) add(j *hub.SeenJob) {
+	b.jobs = append(b.jobs, j)
+	switch {
+	case j.State == job.Running:
+		b.runs = j
+	case j.Result != nil && b.ended == nil:
+		b.ended = j
+		if b.Last == nil || b.Last.Job < j.ID {
+			b.Last = &job.Last{Job: j.ID, Kind: j.Result.Kind, At: j.At}
+		}
+	}
+}
+
+// boardStates are the states of boards, with the classes of their colours.
+var boardStates = map[string]string{"free": "passed", "at work": "cached", "failed": "failed", "not heard": "skipped", "takes no job": "skipped"}
+
+func (b *board) stateNow() string {
+	switch {
+	case !b.Heard:
+		return "not heard"
+	case b.runs != nil:
+		return "at work"
+	case b.Note != "":
+		return "takes no job"
+	case b.Last != nil && b.Last.Kind.Failed():
+		return "failed"
+	}
+	return "free"
+}
+
+// row returns the board's line in a table, or what a person has to do about it.
+func (b *board) row() row {
+	r := row{Class: b.class, Name: b.Name, Link: "/boards/" + b.Station + "/" + b.Name, Took: b.state}
+	r.Saw = join(" · ", b.Board.Board, b.Station, b.Runs, strings.Join(b.Labels, " "), b.Note)
+	if b.Last != nil {
+		r.Saw = join(" · ", r.Saw, "last: "+string(b.Last.Kind))
+	}
+	return r
+}
+
+// jobRow returns a job's line in a table, with the bar of what it does now.
+func (s *state) jobRow(j *hub.SeenJob) row {
+	r := row{Class: jobClass(j), Name: j.Name + ": " + steps(j), Link: "/jobs/" + j.ID, Took: clock(j.At)}
+	r.Saw = join(" · ", jobState(j), j.Station, "by "+j.By)
+	if events := s.progress[j.Key]; j.State == job.Running && len(events) > 0 {
+		now := eventRow(events[len(events)-1])
+		r.Saw, r.Max, r.Value = join(" · ", r.Saw, now.Name, now.Saw), now.Max, now.Value
+	}
+	return r
+}
+
+// jobState returns a job's state, or the kind of its result.
+func jobState(j *hub.SeenJob) string {
+	switch {
+	case j.Result != nil:
+		return string(j.Result.Kind)
+	case j.State == job.Running && j.Stop != "":
+		return "stops"
+	}
+	return string(j.State)
+}
+
+func jobClass(j *hub.SeenJob) string {
+	switch {
+	case j.State == job.Running:
+		return "cached"
+	case j.Result == nil:
+		return "skipped"
+	case j.Result.Kind.Failed():
+		return "failed"
+	}
+	return plaintext.Either(j.Result.Kind.Done(), "passed", "skipped")
+}
+
+func steps(j *hub.SeenJob) string {
+	var all []string
+	for _, s := range j.Steps {
+		all = append(all, string(s.Do))
+	}
+	return strings.Join(all, ", ")
+}
+
+var eventClasses = map[progress.State]string{progress.Running: "cached", progress.Done: "passed", progress.Cached: "passed", progress.Failed: "failed"}
+
+func eventRow(e progress.Event) row {
+	saw := join(" · ", strings.TrimSpace(progress.CountText(e)), plaintext.ShortLine(e.Detail))
+	return row{Class: eventClasses[e.State], Name: plaintext.ShortLine(e.Step), Saw: saw, Max: e.Total, Value: min(e.Count, e.Total), Took: took(e.ElapsedMS)}
+}
+
+// join joins the words that are not "".
+func join(between string, words ...string) string {
+	var all []string
+	for _, word := range words {
+		if word != "" {
+			all = append(all, word)
+		}
+	}
+	return strings.Join(all, between)
+}
+
+func clock(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2 Jan 15:04:05")
+}
+
+func took(ms int64) string {
+	return (time.Duration(ms) * time.Millisecond).Round(100 * time.Millisecond).String()
+}

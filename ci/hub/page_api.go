@@ -1,0 +1,221 @@
+package hub
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"slipway/ci/job"
+	"slipway/layers/bus"
+	"slipway/layers/progress"
+)
+
+// What the web page asks of a hub besides Call.
+
+// How long a person's secret for the page, and then the page's cookie, are valid.
+const (
+	openFor    = time.Minute
+	SessionTTL = 12 * time.Hour
+)
+
+// ErrSignedOut means that a secret or a cookie is unknown, used or over, or that its person was
+// removed.
+var ErrSignedOut = errors.New("you are not signed in: the link was used or is over, or 12 hours have passed\nnext: slipway hub open  # prints a new link")
+
+// open makes a secret with which a person signs in on the page, once.
+func (h *Hub) open(ctx context.Context, who string, _ nothing) (job.Invitation, error) {
+	p, _, _ := h.person(who)
+	secret, err := h.newSession(ctx, "in.", p, openFor)
+	return job.Invitation{Secret: secret}, err
+}
+
+// newSession keeps the hash of a new secret of a person, for as long as it is valid.
+func (h *Hub) newSession(ctx context.Context, kind string, p job.Person, valid time.Duration) (secret string, err error) {
+	data, err := json.Marshal(job.Person{V: job.Version, Name: p.Name, Key: p.Key})
+	if err != nil {
+		return "", err
+	}
+	secret = rand.Text()
+	_, err = h.sessions.Update(ctx, kind+hashOf(secret), data, 0, valid)
+	return secret, err
+}
+
+// SignIn takes a secret that open made, and returns a cookie's value.
+func (h *Hub) SignIn(ctx context.Context, secret string) (cookie string, err error) {
+	p, revision, err := h.session(ctx, "in."+hashOf(secret))
+	if err != nil {
+		return "", err
+	}
+	if err := h.sessions.Delete(ctx, "in."+hashOf(secret), revision); err != nil { // somebody else was first
+		return "", errors.Join(ErrSignedOut, err)
+	}
+	if err := h.audit(ctx, Record{Who: p.Name, Role: p.Role, Verb: "sign in"}); err != nil {
+		return "", err
+	}
+	return h.newSession(ctx, "on.", p, SessionTTL)
+}
+
+// SignOut ends a cookie.
+func (h *Hub) SignOut(ctx context.Context, cookie string) error {
+	_, revision, err := h.session(ctx, "on."+hashOf(cookie))
+	if err != nil {
+		return err
+	}
+	return h.sessions.Delete(ctx, "on."+hashOf(cookie), revision)
+}
+
+// SignedIn returns the person of a cookie, with the role of this moment.
+func (h *Hub) SignedIn(ctx context.Context, cookie string) (job.Person, error) {
+	p, _, err := h.session(ctx, "on."+hashOf(cookie))
+	return p, err
+}
+
+// IsStill reports whether a person has the key and the role of an earlier moment.
+func (h *Hub) IsStill(p job.Person) bool {
+	now, _, known := h.person(p.Name)
+	return known && now.Key == p.Key && now.Role == p.Role
+}
+
+// session returns the person of a secret. Who was removed, or joined again, has none.
+func (h *Hub) session(ctx context.Context, key string) (job.Person, uint64, error) {
+	e, err := h.sessions.Get(ctx, key)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return job.Person{}, 0, ErrSignedOut
+	}
+	if err != nil {
+		return job.Person{}, 0, fmt.Errorf("ask the engine who you are: %w", err)
+	}
+	var of job.Person
+	if err := json.Unmarshal(e.Value(), &of); err != nil {
+		return job.Person{}, 0, err
+	}
+	p, _, known := h.person(of.Name)
+	if !known || p.Key == "" || p.Key != of.Key || p.Role == job.AStation {
+		return job.Person{}, 0, ErrSignedOut
+	}
+	return p, e.Revision(), nil
+}
+
+// Seen is what a hub knew at a moment. Nobody changes it.
+type Seen struct {
+	Boards   []job.HubBoard
+	Stations []job.HubStation
+	Jobs     []SeenJob       // the newest first
+	Changed  <-chan struct{} // closed once there is more to know
+
+	boards map[string]parsed[job.Board]
+	jobs   map[string]parsed[job.Job]
+}
+
+// SeenJob is a job, its key, and when it was last changed, by the engine's clock.
+type SeenJob struct {
+	job.Job
+	Key string
+	At  time.Time
+}
+
+// parsed is the form of a key at a revision; err is one of a newer Slipway.
+type parsed[F any] struct {
+	entry
+	form F
+	err  error
+}
+
+// Look returns what the hub knows. It parses only what is not in an earlier look.
+func (h *Hub) Look(before *Seen) *Seen {
+	s := &Seen{Changed: h.index.next()}
+	if before == nil {
+		before = s
+	}
+	var keys []string
+	keys, s.boards = parseAll(h.index, "boards", before.boards, job.Parse[job.Board])
+	heard := map[string]bool{}
+	stations, _ := h.listStations(context.Background(), "", nothing{}) // of memory: it cannot fail
+	s.Stations = stations.Stations
+	for _, station := range s.Stations {
+		heard[station.Name] = station.Heard
+	}
+	for _, key := range keys {
+		if p := s.boards[key]; p.err == nil {
+			station := stationOf(key)
+			s.Boards = append(s.Boards, job.HubBoard{Board: p.form, Station: station, Heard: heard[station]})
+		}
+	}
+	keys, s.jobs = parseAll(h.index, "jobs", before.jobs, job.Parse[job.Job])
+	for _, key := range keys {
+		if p := s.jobs[key]; p.err == nil {
+			s.Jobs = append(s.Jobs, SeenJob{p.form, key, p.at})
+		}
+	}
+	slices.SortFunc(s.Jobs, func(a, b SeenJob) int { return strings.Compare(b.ID, a.ID) })
+	return s
+}
+
+func parseAll[F any](x *index, bucket string, before map[string]parsed[F], parse func([]byte) (F, error)) ([]string, map[string]parsed[F]) {
+	keys, entries, _ := x.list(bucket, "")
+	all := make(map[string]parsed[F], len(keys))
+	for key, e := range entries {
+		p, known := before[key]
+		if !known || p.revision != e.revision {
+			p.form, p.err = parse(e.value)
+		}
+		p.entry = e
+		all[key] = p
+	}
+	return keys, all
+}
+
+// maxEventBytes limits an event of a job's progress.
+const maxEventBytes = 4 << 10
+
+// Progress calls note with each event of jobs that this hub knows, by the job's key, until ctx ends.
+// A station can send only events of its own jobs.
+func (h *Hub) Progress(ctx context.Context, note func(key string, e progress.Event)) error {
+	sub, err := h.nc.Subscribe("prog.>", func(m *nats.Msg) {
+		key := strings.TrimPrefix(m.Subject, "prog.")
+		if _, known := h.index.get("jobs", key); !known || len(m.Data) > maxEventBytes {
+			return
+		}
+		var e progress.Event
+		if json.Unmarshal(m.Data, &e) == nil {
+			note(key, e)
+		}
+	})
+	if err == nil {
+		context.AfterFunc(ctx, func() { _ = sub.Unsubscribe() }) // or the connection ended first
+	}
+	return err
+}
+
+// maxPageReport limits a report before and after it is unpacked.
+const maxPageReport = 32 << 20
+
+// LastReport returns the newest report.json of a board, nil if there is none.
+func (h *Hub) LastReport(ctx context.Context, station, name string) ([]byte, error) {
+	stream, err := h.js.Stream(ctx, "REPORTS")
+	if err != nil {
+		return nil, err
+	}
+	m, err := stream.GetLastMsgForSubject(ctx, "report."+bus.Key(station, name))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	unpack, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxPageReport))
+	if err != nil {
+		return nil, err
+	}
+	defer unpack.Close()
+	return unpack.DecodeAll(m.Data, nil)
+}

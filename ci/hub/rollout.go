@@ -1,0 +1,393 @@
+package hub
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway/ci/fleet"
+	"slipway/ci/job"
+	"slipway/layers/bus"
+	"slipway/layers/run"
+)
+
+// rolloutTTL is how long an ended rollout is kept.
+const rolloutTTL = 400 * 24 * time.Hour
+
+// idOf returns the ID of a board's job in a rollout. All hubs make the same one, so that a job that
+// two of them add is one.
+func idOf(rollout, station, name string, attempt int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%s/%d", rollout, station, name, attempt))
+	return rollout[:6] + base32.HexEncoding.EncodeToString(sum[:10])[:10]
+}
+
+// addRollout chooses the boards of a rollout and begins it.
+func (h *Hub) addRollout(ctx context.Context, who string, r job.Rollout) (job.RolloutState, error) {
+	r.V, r.By, r.Wish, r.WishBy, r.Wave, r.Why, r.Ended, r.Plan = job.Version, who, job.Go, "", 0, "", false, nil
+	if r.ID == "" {
+		r.ID = job.NewID()
+	}
+	err := r.Check()
+	if err == nil {
+		r.Plan, err = h.chooseBoards(r)
+	}
+	if err == nil {
+		err = r.Divide()
+	}
+	if err != nil {
+		return job.RolloutState{}, err
+	}
+	r.Gate = r.ForBoards(len(r.Plan))
+	if r.Canary == 0 {
+		r.Wave = 1
+	}
+	revision, err := h.write(ctx, h.rollouts, bus.Key(r.ID), r, 0, 0)
+	if err != nil {
+		return job.RolloutState{}, err
+	}
+	return h.stateOf(r, revision), nil
+}
+
+// chooseBoards returns the boards of a rollout's kind that match its pattern. Labels are the groups
+// of an inventory of all boards.
+func (h *Hub) chooseBoards(r job.Rollout) ([]job.RolloutBoard, error) {
+	all, err := h.listBoards(context.Background(), "", nothing{})
+	if err != nil {
+		return nil, err
+	}
+	var text strings.Builder
+	at := map[string]job.HubBoard{}
+	groups := map[string][]string{}
+	for _, b := range all.Boards {
+		if b.Board.Board != r.Board {
+			continue
+		}
+		if other, twice := at[b.Name]; twice {
+			return nil, fmt.Errorf("%s and %s both have a board %s; give one another name", other.Station, b.Station, b.Name)
+		}
+		at[b.Name] = b
+		fmt.Fprintln(&text, b.Name)
+		for _, label := range append(b.Labels, b.Station) {
+			groups[label] = append(groups[label], b.Name)
+		}
+	}
+	for label, names := range groups {
+		fmt.Fprintf(&text, "[%s]\n%s\n", label, strings.Join(names, "\n"))
+	}
+	if len(at) == 0 {
+		return nil, fmt.Errorf("the hub has no board of the kind %s\nnext: slipway hub boards", r.Board)
+	}
+	inventory, err := fleet.Parse("hub:", []byte(text.String()))
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := inventory.Select(r.Pattern)
+	if err != nil {
+		return nil, err
+	}
+	var plan []job.RolloutBoard
+	for _, host := range hosts {
+		b := at[host.Name]
+		if !does(b.Board, r.Steps) {
+			return nil, fmt.Errorf("%s of %s does not take %v; it does %v\nnext: \"does\" in station.yml on %s", b.Name, b.Station, r.Steps, b.Does, b.Station)
+		}
+		plan = append(plan, job.RolloutBoard{Station: b.Station, Name: b.Name})
+	}
+	return plan, nil
+}
+
+func does(b job.Board, steps []job.Step) bool {
+	return !slices.ContainsFunc(steps, func(s job.Step) bool { return !slices.Contains(b.Does, s.Do) })
+}
+
+// rollout returns a rollout and its key's entry.
+func (h *Hub) rollout(id string) (r job.Rollout, e entry, err error) {
+	e, known := h.index.get("rollouts", bus.Key(id))
+	if !known {
+		return r, e, fmt.Errorf("no rollout %q\nnext: slipway rollout list", id)
+	}
+	return r, e, json.Unmarshal(e.value, &r)
+}
+
+// progressOf is how far a rollout is.
+type progressOf struct {
+	state         job.RolloutState
+	failing       int // boards that failed for good, or are not heard
+	canaryFailed  int
+	open          []int // boards of each wave that have not ended
+	missing       []missing
+	queued, runID []string // IDs of jobs that have not ended
+}
+
+// missing is a board that needs a job.
+type missing struct {
+	board   job.RolloutBoard
+	attempt int
+}
+
+// look counts a rollout's jobs.
+func (h *Hub) look(r job.Rollout, revision uint64) progressOf {
+	p := progressOf{open: make([]int, len(r.Waves)+2)}
+	p.state = job.RolloutState{Rollout: r, Revision: revision, Boards: len(r.Plan), Counts: map[fleet.Kind]int{}, Results: map[string]*fleet.Result{}}
+	p.state.Plan = nil
+	for _, b := range r.Plan {
+		h.lookAt(&p, r, b)
+	}
+	return p
+}
+
+// lookAt counts one board of a rollout: its last attempt decides.
+func (h *Hub) lookAt(p *progressOf, r job.Rollout, b job.RolloutBoard) {
+	for attempt := 1; ; attempt++ {
+		id := idOf(r.ID, b.Station, b.Name, attempt)
+		e, known := h.index.get("jobs", bus.Key(b.Station, b.Name, id))
+		if !known {
+			p.missing = append(p.missing, missing{b, attempt})
+			p.open[b.Wave]++
+			return
+		}
+		if e.job == nil {
+			p.open[b.Wave]++ // of a newer hub, which drives it
+			return
+		}
+		j := *e.job
+		if j.State != job.Ended {
+			h.countOpen(p, r, b, j)
+			return
+		}
+		if r.MayRetry(j.Result.Kind, attempt) && r.Wish == job.Go {
+			continue
+		}
+		p.state.Counts[j.Result.Kind]++
+		p.state.Results[b.Name] = &j.Result.Result
+		if j.Result.Kind.Failed() {
+			p.failing++
+			if b.Wave == 0 && r.Canary > 0 {
+				p.canaryFailed++
+			}
+		}
+		return
+	}
+}
+
+// countOpen counts a board whose job has not ended. One whose station is silent for longer than the
+// patience counts as failed, and does not hold up the next wave, until it is heard.
+func (h *Hub) countOpen(p *progressOf, r job.Rollout, b job.RolloutBoard, j job.Job) {
+	if j.State == job.Running {
+		p.state.Running++
+		p.runID = append(p.runID, j.ID)
+	} else {
+		p.state.Waiting++
+		p.queued = append(p.queued, j.ID)
+	}
+	if h.silentFor(b.Station) > time.Duration(r.PatienceMS)*time.Millisecond {
+		p.state.Unheard++
+		p.failing++
+		return
+	}
+	p.open[b.Wave]++
+}
+
+// silentFor returns for how long this hub has not heard a station, by the hub's own clock.
+func (h *Hub) silentFor(station string) time.Duration {
+	if _, _, heard := h.leaseOf(station); heard {
+		return 0
+	}
+	return h.index.goneFor("alive", bus.Key(station))
+}
+
+// stateOf returns how far a rollout is, without its results.
+func (h *Hub) stateOf(r job.Rollout, revision uint64) job.RolloutState {
+	s := h.look(r, revision).state
+	s.Results = nil
+	return s
+}
+
+// maxWave returns the last wave of a rollout.
+func maxWave(r job.Rollout) (last int) {
+	for _, b := range r.Plan {
+		last = max(last, b.Wave)
+	}
+	return last
+}
+
+// driveRollouts drives all rollouts until ctx ends. Any number of hubs may do so at once.
+func (h *Hub) driveRollouts(ctx context.Context) error {
+	for ctx.Err() == nil {
+		changed := h.index.next()
+		keys, entries, _ := h.index.list("rollouts", "")
+		for _, key := range keys {
+			var r job.Rollout
+			if json.Unmarshal(entries[key].value, &r) == nil && !r.Ended {
+				_ = h.drive(ctx, r, entries[key].revision) // the next change, or second, tries again
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+			_ = run.Sleep(ctx, 50*time.Millisecond) // several changes at once
+		case <-time.After(time.Second):
+		}
+	}
+	return nil
+}
+
+// drive brings a rollout one step further: it adds the jobs of the wave, begins the next wave, or
+// ends the rollout.
+func (h *Hub) drive(ctx context.Context, r job.Rollout, revision uint64) error {
+	p := h.look(r, revision)
+	if why := r.Stop(p.failing, p.canaryFailed); why != "" && r.Wish == job.Go {
+		r.Wish, r.WishBy, r.Why = job.Pause, "the gate", why
+		return h.setRollout(ctx, r, revision)
+	}
+	left := 0
+	for _, n := range p.open {
+		left += n
+	}
+	switch {
+	case left == 0 && p.state.Unheard == 0, r.Wish == job.Cancel && len(p.queued)+len(p.runID) == 0:
+		r.Ended = true
+		return h.setRollout(ctx, r, revision)
+	case r.Wish == job.Cancel:
+		return h.stopAll(ctx, r, slices.Concat(p.queued, p.runID))
+	case r.Wish == job.Pause:
+		return nil
+	}
+	if sumTo(p.open, r.Wave) == 0 && r.Wave < maxWave(r) {
+		r.Wave++
+		if r.PauseAfterWave {
+			r.Wish, r.WishBy, r.Why = job.Pause, "the rollout", fmt.Sprintf("wave %d has ended", r.Wave-1)
+		}
+		return h.setRollout(ctx, r, revision)
+	}
+	return h.addJobs(ctx, r, p.missing)
+}
+
+func sumTo(counts []int, last int) (sum int) {
+	for _, n := range counts[:min(last+1, len(counts))] {
+		sum += n
+	}
+	return sum
+}
+
+func (h *Hub) setRollout(ctx context.Context, r job.Rollout, revision uint64) error {
+	ttl := time.Duration(0)
+	if r.Ended {
+		ttl = rolloutTTL
+	}
+	_, err := h.write(ctx, h.rollouts, bus.Key(r.ID), r, revision, ttl)
+	return err
+}
+
+// addJobs adds the jobs of boards whose wave has begun.
+func (h *Hub) addJobs(ctx context.Context, r job.Rollout, boards []missing) error {
+	for _, m := range boards {
+		if m.board.Wave > r.Wave {
+			continue
+		}
+		j := job.Job{
+			V: job.Version, ID: idOf(r.ID, m.board.Station, m.board.Name, m.attempt), Station: m.board.Station, Name: m.board.Name, Board: r.Board,
+			Artifact: r.Artifact, Project: r.Project, Steps: r.Steps, LimitMS: r.LimitMS, StartWithinMS: rolloutTTL.Milliseconds(),
+			By: r.By, Rollout: r.ID, Wave: m.board.Wave, State: job.Queued,
+		}
+		if _, err := h.write(ctx, h.jobs, keyOf(j), j, 0, 0); err != nil && !errors.Is(err, bus.ErrConflict) {
+			return err
+		}
+	}
+	return nil
+}
+
+// stopAll stops the jobs of a canceled rollout gently, once each.
+func (h *Hub) stopAll(ctx context.Context, r job.Rollout, ids []string) error {
+	for _, id := range ids {
+		if j, _, err := h.findJob(id); err != nil || j.Stop != "" {
+			continue
+		}
+		if _, err := h.stopJob(ctx, r.WishBy, job.StopWish{ID: id, How: job.Gently}); err != nil && !errors.Is(err, bus.ErrConflict) {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayBegin returns an error for a job of a rollout that does not go on.
+func (h *Hub) mayBegin(j job.Job) error {
+	if j.Rollout == "" || j.State != job.Queued {
+		return nil
+	}
+	r, e, err := h.rollout(j.Rollout)
+	if err != nil {
+		return err
+	}
+	p := h.look(r, e.revision)
+	why := r.Stop(p.failing, p.canaryFailed)
+	if r.Wish == job.Go && why == "" {
+		return nil
+	}
+	return fmt.Errorf("the rollout %s does not go on (%s %s%s): %w", r.ID, r.Wish, r.Why, why, bus.ErrConflict)
+}
+
+// wishRollout pauses, resumes or cancels a rollout.
+func (h *Hub) wishRollout(ctx context.Context, who string, in job.RolloutWish) (job.RolloutState, error) {
+	r, e, err := h.rollout(in.ID)
+	switch {
+	case err != nil:
+		return job.RolloutState{}, err
+	case r.Ended:
+		return job.RolloutState{}, fmt.Errorf("the rollout %s has ended\nnext: slipway rollout show %s", r.ID, r.ID)
+	case !slices.Contains([]job.Wish{job.Go, job.Pause, job.Cancel}, in.Wish), r.Wish == job.Cancel:
+		return job.RolloutState{}, fmt.Errorf("a rollout that is %s cannot become %q", r.Wish, in.Wish)
+	}
+	if in.Wish == job.Go { // a person has looked: what failed until now stops it no more
+		r.Canary, r.StopAfter = 0, h.allowMore(r, e.revision)
+	}
+	r.Wish, r.WishBy, r.Why = in.Wish, who, ""
+	if err := h.setRollout(ctx, r, e.revision); err != nil {
+		return job.RolloutState{}, err
+	}
+	r, e, err = h.rollout(in.ID)
+	return h.stateOf(r, e.revision), err
+}
+
+// allowMore returns a limit of failures that is as far away as it was at the beginning.
+func (h *Hub) allowMore(r job.Rollout, revision uint64) int {
+	if r.StopAfter == 0 {
+		return 0
+	}
+	return r.StopAfter + h.look(r, revision).failing
+}
+
+// showRollout returns a rollout once it differs from the revision that the caller knows.
+func (h *Hub) showRollout(ctx context.Context, _ string, in job.RolloutWish) (s job.RolloutState, err error) {
+	h.index.wait(ctx, func() bool {
+		var r job.Rollout
+		var e entry
+		if r, e, err = h.rollout(in.ID); err != nil {
+			return true
+		}
+		seen := e.revision + h.index.revision("jobs") // both only grow
+		s = h.look(r, seen).state
+		return r.Ended || seen > in.Since
+	})
+	if !in.Results {
+		s.Results = nil
+	}
+	return s, err
+}
+
+func (h *Hub) listRollouts(_ context.Context, _ string, _ nothing) (list job.Rollouts, _ error) {
+	keys, entries, _ := h.index.list("rollouts", "")
+	for _, key := range keys {
+		var r job.Rollout
+		if json.Unmarshal(entries[key].value, &r) == nil {
+			list.Rollouts = append(list.Rollouts, h.stateOf(r, entries[key].revision))
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,238 @@
+package job
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway/layers/bus"
+)
+
+// The requests of stations and people to a hub. Each is a subject api.<role>.<who>.<verb>, which NATS
+// lets only that role and person publish. Answers have a field "error" if they failed.
+
+// Role is what a person or a machine may do.
+type Role string
+
+// The roles. Each of the first three may all that the one before may.
+const (
+	Viewer   Role = "viewer"
+	Operator Role = "operator"
+	Admin    Role = "admin"
+	AStation Role = "station"
+)
+
+// Roles lists all roles.
+var Roles = []Role{Viewer, Operator, Admin, AStation}
+
+// The verbs of stations.
+const (
+	VerbHello   = "hello"   // Hello -> Lease
+	VerbAlive   = "alive"   // Alive -> Lease
+	VerbAway    = "away"    // Alive -> nothing: the station ends in good order
+	VerbBoards  = "boards"  // Boards -> nothing
+	VerbMine    = "mine"    // Wait -> Changes: the jobs of the station that have not ended
+	VerbClaim   = "claim"   // Change -> Change: queued to running, or running to running with another attempt
+	VerbEnd     = "end"     // Change -> Change: to ended, with a result
+	VerbRestore = "restore" // Change -> Change: a job that the hub lost, or what it has of it
+	VerbLog     = "log"     // Log -> Log: where the next piece begins
+	VerbReport  = "report"  // Report -> nothing
+)
+
+// The verbs of people.
+const (
+	VerbBoardList   = "board.list"    // nothing -> BoardList
+	VerbStationList = "station.list"  // nothing -> StationList
+	VerbJobList     = "job.list"      // nothing -> Changes
+	VerbJobWait     = "job.wait"      // Wait with an ID -> Change: once the job differs from the revision
+	VerbJobLog      = "job.log"       // LogWish -> Log
+	VerbOpen        = "open"          // nothing -> Invitation: to sign in on the page
+	VerbJobAdd      = "job.add"       // Job -> Change
+	VerbJobStop     = "job.stop"      // StopWish -> Change
+	VerbRollouts    = "rollout.list"  // nothing -> Rollouts
+	VerbRolloutShow = "rollout.show"  // RolloutWish -> RolloutState: once it differs from the revision
+	VerbRolloutAdd  = "rollout.add"   // Rollout -> RolloutState
+	VerbRolloutWish = "rollout.wish"  // RolloutWish -> RolloutState
+	VerbAbandon     = "job.abandon"   // StopWish with the station's name -> Change
+	VerbDrain       = "station.drain" // Drain -> nothing
+	VerbInvite      = "invite"        // Person -> Invitation
+	VerbRemove      = "remove"        // Person -> nothing
+	VerbPeople      = "people"        // nothing -> People
+	VerbAudit       = "audit"         // nothing -> Audit
+)
+
+// roles are the roles that may ask for the verbs, but for those of stations.
+var roles = map[string]Role{
+	VerbBoardList: Viewer, VerbStationList: Viewer, VerbJobList: Viewer, VerbJobWait: Viewer, VerbJobLog: Viewer, VerbOpen: Viewer,
+	VerbRollouts: Viewer, VerbRolloutShow: Viewer,
+	VerbJobAdd: Operator, VerbJobStop: Operator, VerbRolloutAdd: Operator, VerbRolloutWish: Operator,
+	VerbAbandon: Admin, VerbDrain: Admin, VerbInvite: Admin, VerbRemove: Admin, VerbPeople: Admin, VerbAudit: Admin,
+}
+
+// RoleOf returns the role that may ask for a verb.
+func RoleOf(verb string) Role { return cmp.Or(roles[verb], AStation) }
+
+// May reports whether a role may ask for a verb.
+func (r Role) May(verb string) bool {
+	want := RoleOf(verb)
+	return r == want || want != AStation && r != AStation && slices.Index(Roles, r) >= slices.Index(Roles, want)
+}
+
+// Subject returns the subject of a person's or station's request.
+func Subject(who, verb string) string {
+	return "api." + string(RoleOf(verb)) + "." + bus.Token(who) + "." + verb
+}
+
+// Hello is a station's first request. It is refused while another run has the lease.
+type Hello struct {
+	Station  Station `json:"station"`
+	Revision uint64  `json:"revision,omitempty"` // of the lease that this run has or had
+}
+
+// Alive renews a lease that has this revision.
+type Alive struct {
+	Instance string `json:"instance"`
+	Epoch    int64  `json:"epoch"`
+	Revision uint64 `json:"revision"`
+}
+
+// Follows reports whether this is the same run as another one of a station, or a later one of the same
+// state folder. An instance is the folder's random name, "-", and the epoch.
+func (a Alive) Follows(b Alive) bool {
+	mine, _, _ := strings.Cut(a.Instance, "-")
+	other, _, _ := strings.Cut(b.Instance, "-")
+	return a.Instance == b.Instance || mine == other && a.Epoch > b.Epoch
+}
+
+// Lease is the engine's record that a station is alive. It expires by itself.
+type Lease struct {
+	Revision uint64 `json:"revision"`
+	TTLMS    int64  `json:"ttlMs"`
+	Draining bool   `json:"draining,omitempty"`
+}
+
+// Boards are all boards of a station.
+type Boards struct {
+	Instance string  `json:"instance"`
+	Boards   []Board `json:"boards"`
+}
+
+// Wait asks for jobs. The hub answers at once if something is newer than Since, else when something
+// is, or with nothing after a while.
+type Wait struct {
+	ID    string `json:"id,omitempty"`
+	Since uint64 `json:"since"`
+}
+
+// Change is a job and the revision of its key: the one that is expected in a request, and the new
+// one in an answer.
+type Change struct {
+	Job      Job    `json:"job"`
+	Revision uint64 `json:"revision"`
+	Instance string `json:"instance,omitempty"` // of the station that asks
+}
+
+// Changes are jobs, and the revision up to which they are known.
+type Changes struct {
+	Jobs  []Change `json:"jobs"`
+	Until uint64   `json:"until"`
+}
+
+// Log is a piece of a job's log. Of a station's pieces, N and To are where they begin and end in the
+// file there, and the hub keeps one only if it begins where the last one ended. For people, N is
+// where the next piece begins.
+type Log struct {
+	ID   string `json:"id"`
+	N    uint64 `json:"n"`
+	To   uint64 `json:"to,omitempty"`
+	Text string `json:"text"`
+	More bool   `json:"more,omitempty"` // the job has not ended, or there are later pieces
+}
+
+// LogWish asks for the first piece of a job's log from N on, and waits for it unless Now is set.
+type LogWish struct {
+	ID  string `json:"id"`
+	N   uint64 `json:"n"`
+	Now bool   `json:"now,omitempty"`
+}
+
+// Report is a board's report.json.
+type Report struct {
+	ID   string `json:"id"`
+	Name string `json:"name"` // of the board
+	Zstd []byte `json:"zstd"`
+}
+
+// StopWish asks for the end of a job.
+type StopWish struct {
+	ID      string `json:"id"`
+	How     Stop   `json:"how,omitempty"`
+	Station string `json:"station,omitempty"` // of an abandoned job, as the admin typed it
+}
+
+// BoardList is all boards of all stations.
+type BoardList struct {
+	Boards []HubBoard `json:"boards"`
+}
+
+// HubBoard is a board as the hub knows it.
+type HubBoard struct {
+	Board
+	Station string `json:"station"`
+	Heard   bool   `json:"heard"` // its station has a lease
+}
+
+// StationList is all stations.
+type StationList struct {
+	Stations []HubStation `json:"stations"`
+}
+
+// HubStation is a station as the hub knows it.
+type HubStation struct {
+	Station
+	Heard bool      `json:"heard"`       // it has a lease
+	At    time.Time `json:"at,omitzero"` // when it was last heard, by the engine's clock
+}
+
+// Drain asks a station to take no more jobs.
+type Drain struct {
+	Station string `json:"station"`
+	Back    bool   `json:"back,omitempty"` // take jobs again
+}
+
+// Person is a person or a station that may ask the hub.
+type Person struct {
+	V       int       `json:"v"`
+	Name    string    `json:"name"`
+	Role    Role      `json:"role,omitempty"`
+	Key     string    `json:"key,omitempty"` // public; none before the first join, and after a removal
+	By      string    `json:"by,omitempty"`  // who invited or removed
+	ValidMS int64     `json:"validMs,omitempty"`
+	Revoked []string  `json:"revoked,omitempty"` // keys of earlier joins
+	Since   time.Time `json:"since,omitzero"`
+}
+
+// Invitation is what a person or station needs to join, once.
+type Invitation struct {
+	Secret string `json:"secret"`
+}
+
+// People are all who may ask the hub.
+type People struct {
+	People []Person `json:"people"`
+}
+
+// Join is the request of somebody who was invited.
+type Join struct {
+	Secret string `json:"secret"`
+	Key    string `json:"key"` // public
+}
+
+// Joined is the answer to Join.
+type Joined struct {
+	Name      string   `json:"name"`
+	Role      Role     `json:"role"`
+	JWT       string   `json:"jwt"`
+	Addresses []string `json:"addresses"` // of NATS
+}

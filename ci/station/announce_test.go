@@ -1,0 +1,177 @@
+package station
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway/ci/hub/access"
+	"slipway/ci/job"
+	"slipway/flash/device"
+	"slipway/layers/localfile"
+)
+
+// stationOf returns a station that no hub knows, with a station.yml.
+func stationOf(t *testing.T, text string) *station {
+	t.Helper()
+	dir := t.TempDir()
+	hosts := "all: {children: {racks: {hosts: {node-1: {ansible_host: 10.0.0.1, slipway_board: orin, slipway_serial: S1}, node-2: {}}}, lab: {hosts: {node-1: }}}}"
+	if err := os.WriteFile(filepath.Join(dir, "hosts.yml"), []byte(hosts), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := parseConfig(filepath.Join(dir, "station.yml"), []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &station{config: c, boards: newBoards()}
+}
+
+func TestBoards(t *testing.T) {
+	s := stationOf(t, `
+inventory: hosts.yml
+boards:
+  card: {board: pi, port: "usb:2-1", power: ["true"]}
+  lab: {board: orin, port: "usb:1-2", host: root@10.0.0.7}
+  new: {board: pi, device: "file:/no/such/disk.img"}
+  system: {board: pi, port: mmc0}
+virtual: [virt]
+does: [flash, boot, smoke]
+`)
+	log := &safeText{}
+	s.Log = log
+	for _, d := range []device.Device{
+		{Path: "/dev/sdx", Kind: device.Block, Bus: "usb", Model: "Flash Drive", Serial: "1421", Port: "usb:2-1", SizeBytes: 16e9},
+		{Path: "/dev/mmcblk0", Kind: device.Block, Port: "mmc0", SizeBytes: 8e9, Refused: "it holds the running system"},
+		{Path: "/dev/sdy", Kind: device.Block, Bus: "usb", Model: "Stick", Serial: "77", Port: "usb:9-9", SizeBytes: 4e9},
+		{Path: "/dev/sdz", Kind: device.Block, Bus: "usb", Port: "usb:9-8", SizeBytes: 4e9, Refused: "mounted"},
+		{Path: "/dev/loop0", Kind: device.Block, Bus: "loop", SizeBytes: 4e9},
+	} {
+		if err := s.plug(device.Change{Action: "present", Device: d}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := s.list()
+	if want := []string{"card", "lab", "new", "node-1", "sdy", "system", "virt"}; !slices.Equal(slices.Sorted(maps.Keys(all)), want) {
+		t.Fatalf("boards = %v; want %v", slices.Sorted(maps.Keys(all)), want)
+	}
+	card := all["card"]
+	want := job.Board{V: 1, Name: "card", Board: "pi", Does: []job.Do{job.Flash}, Device: "usb:2-1", Token: "1421", Serial: "1421", Shows: card.Shows}
+	if diff := cmp.Diff(want, card.Board); diff != "" || card.how.Device != "/dev/sdx" || !slices.Equal(card.how.Power, []string{"true"}) {
+		t.Errorf("card: %s; how %+v", diff, card.how)
+	}
+	if !strings.Contains(card.Shows, "Flash Drive 1421") || !strings.Contains(card.Shows, "14.9 GiB") {
+		t.Errorf("card shows %q; want model, serial and size", card.Shows)
+	}
+	for name, want := range map[string]struct {
+		does []job.Do
+		note string
+	}{
+		"lab":    {[]job.Do{job.Smoke}, "nothing is plugged in at usb:1-2"},
+		"new":    {[]job.Do{job.Flash}, ""},
+		"node-1": {[]job.Do{job.Smoke}, ""},
+		"sdy":    {nil, `name it in station.yml: sdy: {board: BOARD, port: "usb:9-9"}`},
+		"system": {nil, "it is not flashed: it holds the running system"},
+		"virt":   {[]job.Do{job.Flash, job.Boot, job.Smoke}, ""},
+	} {
+		if b := all[name]; !slices.Equal(b.Does, want.does) || !strings.Contains(b.Note, want.note) || want.note == "" && b.Note != "" {
+			t.Errorf("%s = %+v; want %+v", name, b.Board, want)
+		}
+	}
+	node := all["node-1"]
+	if !slices.Equal(node.Labels, []string{"racks", "lab"}) && !slices.Equal(node.Labels, []string{"lab", "racks"}) || !strings.Contains(node.how.Inventory, `"ansible_host":"10.0.0.1"`) {
+		t.Errorf("node-1 = %+v; want its groups and address", node)
+	}
+	if !strings.Contains(log.String(), "the host node-2 is left out") {
+		t.Errorf("log = %q; want node-2, whose board is not known", log)
+	}
+	if err := s.plug(device.Change{Action: "removed", Device: device.Device{Path: "/dev/sdx"}}); err != nil {
+		t.Fatal(err)
+	}
+	if b, _ := s.board("card"); len(b.Does) > 0 || b.Token != "" || !strings.Contains(b.Note, "nothing is plugged in") {
+		t.Errorf("card, unplugged = %+v", b.Board)
+	}
+}
+
+// A virtual disk that appears is announced to the hub, and what no board names takes no job.
+func TestAnnounceDevice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, longLease)
+	b := w.newBench("bench-1", 1, 1)
+	disk := filepath.Join(w.dir, "disk.img")
+	text, err := os.ReadFile(b.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(b.config, append(text, "  card: {board: pi, device: \"file:"+disk+"\"}\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.start()
+	shows := func(want string) func() bool {
+		return func() bool {
+			list, err := access.Ask[job.BoardList](t.Context(), w.admin, job.VerbBoardList, struct{}{})
+			return err == nil && slices.ContainsFunc(list.Boards, func(b job.HubBoard) bool { return b.Name == "card" && strings.Contains(b.Shows, want) })
+		}
+	}
+	w.until("the new file is announced", shows("a new file"))
+	if err := os.WriteFile(disk, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.until("the file is announced", shows("1.0 MiB"))
+}
+
+// Folders go a week after the hub acknowledged the end, and artifacts that no job uses when there are
+// too many.
+func TestSweep(t *testing.T) {
+	s := stationOf(t, "keep: 1MiB")
+	s.State, s.works = t.TempDir(), map[string]*work{}
+	used := job.Job{ID: "0000000000000003", Name: "b1", Artifact: "hub:orin@sha256:" + strings.Repeat("1", 64)}
+	s.works[used.ID] = s.newWork(job.Change{Job: used}, running)
+	long := time.Now().Add(-keepFor - time.Minute)
+	files := map[string]int{
+		"jobs/0000000000000001/ended": 0, "jobs/0000000000000002/ended": 0, "jobs/0000000000000003/order.json": 2,
+		"artifacts/" + strings.Repeat("1", 64) + "/a": 900 << 10, "artifacts/2/a": 300 << 10, "artifacts/3/a": 300 << 10,
+	}
+	for name, size := range files {
+		name = filepath.Join(s.State, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, make([]byte, size), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, at := range map[string]time.Time{
+		"jobs/0000000000000001/ended": long, "jobs/0000000000000003": long,
+		"artifacts/" + strings.Repeat("1", 64): long, "artifacts/2": long.Add(time.Hour),
+	} {
+		if err := os.Chtimes(filepath.Join(s.State, name), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // after the first time
+	if err := s.sweep(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for name := range files {
+		want := name != "jobs/0000000000000001/ended"
+		if got := localfile.Exists(filepath.Join(s.State, name)); got != want {
+			t.Errorf("%s is there: %v; want %v", name, got, want)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(s.State, "artifacts/3/b"), make([]byte, 900<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.sweepArtifacts(); err != nil {
+		t.Fatal(err)
+	}
+	left, _ := filepath.Glob(filepath.Join(s.State, "artifacts/*"))
+	if want := s.artifactOf(used); len(left) != 1 || left[0] != want {
+		t.Errorf("artifacts left = %v; want that of a job alone", left)
+	}
+}

@@ -1,0 +1,220 @@
+package station
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"slipway/ci/fleet"
+	"slipway/ci/job"
+	"slipway/flash/device"
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
+	"slipway/layers/run"
+	"slipway/layers/yaml"
+)
+
+// Config is the content of station.yml.
+type Config struct {
+	Name      string           `yaml:"name"`      // "": as the station joined
+	Parallel  int              `yaml:"parallel"`  // jobs at once
+	Inventory string           `yaml:"inventory"` // of boards that are reached by SSH; "": none
+	Boards    map[string]Named `yaml:"boards"`
+	Virtual   []string         `yaml:"virtual"` // kinds of virtual boards that this machine runs
+	Does      []string         `yaml:"does"`    // steps; empty: all
+	Keep      string           `yaml:"keep"`    // how much of pulled artifacts, such as 50GiB
+
+	path      string
+	places    map[string]string // FILE:LINE:COLUMN of each key
+	does      []job.Do
+	keepBytes int64
+	inventory *fleet.Inventory
+}
+
+// Named is a board that is connected to this machine.
+type Named struct {
+	Board    string   `yaml:"board"`    // its kind
+	Port     string   `yaml:"port"`     // where it is plugged in, as "devices" names it
+	Device   string   `yaml:"device"`   // instead of a port: file:PATH, or an rshim
+	Host     string   `yaml:"host"`     // USER@ADDRESS, if SSH reaches it too
+	Power    []string `yaml:"power"`    // program that switches it off and on
+	Recovery []string `yaml:"recovery"` // program that brings it into recovery mode
+}
+
+const (
+	maxConfigBytes  = 1 << 20
+	defaultParallel = 4
+	defaultKeep     = "50GiB"
+)
+
+// LoadConfig reads station.yml, and the inventory that it names. Without a path it is a station
+// without boards.
+func LoadConfig(path string) (*Config, error) {
+	data := []byte("{}")
+	if path != "" {
+		var err error
+		if data, err = localfile.Read(path, maxConfigBytes); err != nil {
+			return nil, localfile.ExplainUnreadable(path, err)
+		}
+	}
+	return parseConfig(path, data)
+}
+
+func parseConfig(path string, data []byte) (*Config, error) {
+	c := &Config{Parallel: defaultParallel, Keep: defaultKeep, path: path, places: map[string]string{}}
+	if err := yaml.Load(path, data, c, c.places); err != nil {
+		return nil, err
+	}
+	for _, check := range []func() error{c.checkValues, c.checkBoards, c.checkVirtual, c.readInventory} {
+		if err := check(); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// errorAt returns an error that begins with the place of a key.
+func (c *Config) errorAt(key, format string, args ...any) error {
+	return fmt.Errorf("%s: %w", cmp.Or(c.places[key], c.path), fmt.Errorf(format, args...))
+}
+
+func (c *Config) checkValues() error {
+	if c.Name != "" {
+		if err := job.CheckName("the station", c.Name); err != nil {
+			return c.errorAt("name", "%w", err)
+		}
+	}
+	if c.Parallel < 1 || c.Parallel > fleet.MaxParallel {
+		return c.errorAt("parallel", "%d is no number of jobs at once: want 1 to %d", c.Parallel, fleet.MaxParallel)
+	}
+	for _, do := range c.Does {
+		if !slices.Contains(job.All, job.Do(do)) {
+			return c.errorAt("does", "the step %q is unknown%s; have %v", do, plaintext.DidYouMean(do, texts(job.All)), job.All)
+		}
+		c.does = append(c.does, job.Do(do))
+	}
+	if len(c.does) == 0 {
+		c.does = job.All
+	}
+	var err error
+	if c.keepBytes, err = parseSize(c.Keep); err != nil {
+		err = c.errorAt("keep", "%w", err)
+	}
+	return err
+}
+
+func texts[T ~string](all []T) (texts []string) {
+	for _, v := range all {
+		texts = append(texts, string(v))
+	}
+	return texts
+}
+
+// parseSize parses a whole number of a binary unit.
+func parseSize(text string) (int64, error) {
+	for unit, shift := range map[string]int{"MiB": 20, "GiB": 30, "TiB": 40} {
+		digits, found := strings.CutSuffix(text, unit)
+		if n, err := strconv.ParseUint(digits, 10, 20); found && err == nil {
+			return int64(n) << shift, nil
+		}
+	}
+	return 0, fmt.Errorf("%q is no size, such as 50GiB: want MiB, GiB or TiB", text)
+}
+
+// checkBoards returns an error for a board that is not described well, or shares its device.
+func (c *Config) checkBoards() error {
+	users := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(c.Boards)) {
+		b, key := c.Boards[name], "boards."+name
+		at := cmp.Or(b.Port, b.Device)
+		if err := cmp.Or(job.CheckName("the board's name", name), job.CheckName("board", b.Board)); err != nil {
+			return c.errorAt(key, "%w", err)
+		}
+		switch {
+		case b.Port != "" && b.Device != "":
+			return c.errorAt(key, "%s has a port and a device: keep one", name)
+		case at == "" && b.Host == "" && c.Inventory == "":
+			return c.errorAt(key, "%s has neither port, device nor host\nnext: slipway devices  # it prints the ports", name)
+		case strings.HasPrefix(at, "/dev/") && !isRShim(at) || strings.HasPrefix(at, "-"):
+			return c.errorAt(key, "%q may be another device tomorrow: name its port\nnext: slipway devices  # it prints the ports", at)
+		case users[at] != "":
+			return c.errorAt(key, "%s and %s are both at %s", users[at], name, at)
+		case strings.HasPrefix(b.Host, "-") || strings.ContainsAny(b.Host, " \t\n"):
+			return c.errorAt(key+".host", "%q is no USER@ADDRESS", b.Host)
+		}
+		if at != "" {
+			users[at] = name
+		}
+		for _, program := range [][]string{b.Power, b.Recovery} {
+			if len(program) > 0 {
+				if _, err := run.LookPath(program[0]); err != nil {
+					return c.errorAt(key, "%s: %w", name, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func isRShim(path string) bool { return device.SpecialKind(path) == device.RShim }
+
+// checkVirtual returns an error for a virtual board whose name another board has.
+func (c *Config) checkVirtual() error {
+	for i, kind := range c.Virtual {
+		if err := job.CheckName("the board", kind); err != nil {
+			return c.errorAt("virtual", "%w", err)
+		}
+		if _, taken := c.Boards[kind]; taken || slices.Contains(c.Virtual[:i], kind) {
+			return c.errorAt("virtual", "%s is the name of another board here", kind)
+		}
+	}
+	return nil
+}
+
+// readInventory reads the inventory, whose name is relative to station.yml.
+func (c *Config) readInventory() (err error) {
+	if c.Inventory == "" {
+		return nil
+	}
+	name := c.Inventory
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(filepath.Dir(c.path), name)
+	}
+	if c.inventory, err = fleet.Load(name); err != nil {
+		return c.errorAt("inventory", "%w", err)
+	}
+	for _, h := range c.inventory.Hosts {
+		if slices.Contains(c.Virtual, h.Name) {
+			return c.errorAt("virtual", "%s is a host of the inventory, too", h.Name)
+		}
+	}
+	return nil
+}
+
+// inventoryOf returns an inventory of one host. JSON is YAML, and quotes all that a host may be called.
+func inventoryOf(name string, a fleet.Access) (string, error) {
+	vars := map[string]string{
+		"ansible_host": a.Host, "ansible_user": a.User, "ansible_ssh_private_key_file": a.Identity, "slipway_host_key": a.HostKey,
+		"slipway_serial": a.Serial, "slipway_board": a.Board,
+	}
+	if a.Port != 0 {
+		vars["ansible_port"] = strconv.Itoa(a.Port)
+	}
+	if len(a.Jump) > 0 {
+		vars["ansible_ssh_common_args"] = "-J " + plaintext.Quote(strings.Join(a.Jump, ","))
+	}
+	if a.Become != "" {
+		vars["ansible_become"], vars["ansible_become_user"] = "true", a.Become
+	}
+	if a.Limit != 0 {
+		vars["slipway_limit"] = a.Limit.String()
+	}
+	maps.DeleteFunc(vars, func(_, value string) bool { return value == "" })
+	data, err := json.Marshal(map[string]any{"all": map[string]any{"hosts": map[string]any{name: vars}}})
+	return string(data), err
+}

@@ -1,0 +1,157 @@
+package bus
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"slipway/layers/run"
+)
+
+// ErrConflict means that a key is not at the revision that a write named: somebody else changed it.
+var ErrConflict = errors.New("it was changed meanwhile")
+
+// Bucket is a bucket of keys with compare-and-set.
+type Bucket struct {
+	jetstream.KeyValue
+	js jetstream.JetStream
+}
+
+// Retries counts the writes that this process repeated because the engine did not know yet.
+var Retries atomic.Int64
+
+// NewBucket makes a bucket, unless it is there. It waits for a leader of the cluster. ttl is how long
+// a key lives after its last write; 0 is for ever.
+func NewBucket(ctx context.Context, js jetstream.JetStream, name string, replicas int, ttl time.Duration) (*Bucket, error) {
+	c := jetstream.KeyValueConfig{Bucket: name, Replicas: replicas, TTL: ttl, LimitMarkerTTL: time.Minute}
+	for {
+		kv, err := js.CreateOrUpdateKeyValue(ctx, c)
+		if err == nil {
+			return &Bucket{kv, js}, nil
+		}
+		if !isUnsure(err) || run.Sleep(ctx, 100*time.Millisecond) != nil {
+			return nil, fmt.Errorf("make the bucket %s: %w", name, err)
+		}
+	}
+}
+
+// Update writes a key that is at this revision, 0 for a key that is not there, and returns its new
+// revision. It returns ErrConflict if the key is at another one. ttl is how long the key lives after
+// this write; 0 is what its bucket says. Nothing else writes keys.
+//
+// A cluster's leader refuses a write for a moment while it has another one of the key in flight. And
+// an acknowledgement can be lost: then only the key itself says what happened.
+func (b *Bucket) Update(ctx context.Context, key string, value []byte, revision uint64, ttl time.Duration) (uint64, error) {
+	expected, unsure := revision, false // unsure is whether an earlier attempt may have succeeded
+	for wait := time.Duration(0); ; wait = min(2*wait+5*time.Millisecond, time.Second) {
+		if err := run.Sleep(ctx, wait); err != nil {
+			return 0, fmt.Errorf("write the key %s: %w", key, err)
+		}
+		ack, err := b.put(ctx, key, value, expected, ttl)
+		switch refused := hasCode(err, wrongRevision); {
+		case err == nil:
+			return ack.Sequence, nil
+		case ctx.Err() != nil, !refused && !isUnsure(err):
+			return 0, fmt.Errorf("write the key %s: %w", key, err)
+		case refused && !unsure && revision > 0:
+			return 0, fmt.Errorf("write the key %s: %w", key, ErrConflict)
+		case hasCode(err, inFlight):
+			Retries.Add(1)
+			continue
+		case !refused:
+			Retries.Add(1)
+			unsure = true
+		}
+		now, unread := b.read(ctx, key)
+		switch {
+		case unread != nil: // the engine has no leader
+		case now.gone && revision == 0:
+			expected = now.revision
+		case unsure && !now.gone && now.revision > revision && bytes.Equal(now.value, value):
+			return now.revision, nil
+		case now.revision > revision, hasCode(err, wrongRevision) && now.revision < revision:
+			return 0, fmt.Errorf("write the key %s: %w", key, ErrConflict)
+		} // else the write was lost, or the leader has yet to apply what a follower has told already
+	}
+}
+
+// put tries once to write a key whose last write has this revision.
+func (b *Bucket) put(ctx context.Context, key string, value []byte, expected uint64, ttl time.Duration) (*jetstream.PubAck, error) {
+	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(expected), jetstream.WithRetryAttempts(0)}
+	if ttl > 0 {
+		opts = append(opts, jetstream.WithMsgTTL(ttl))
+	}
+	return b.js.PublishMsg(ctx, &nats.Msg{Subject: "$KV." + b.Bucket() + "." + key, Data: value}, opts...)
+}
+
+// state is what a key holds at a revision. It is gone if it was deleted or has expired, at that
+// revision if a marker says so, else at 0.
+type state struct {
+	value    []byte
+	revision uint64
+	gone     bool
+}
+
+// read reads a key at the stream's leader. Bucket.Get may ask a follower, which may be behind.
+func (b *Bucket) read(ctx context.Context, key string) (state, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	wish, _ := json.Marshal(map[string]string{"last_by_subj": "$KV." + b.Bucket() + "." + key}) // never fails
+	msg, err := b.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.KV_"+b.Bucket(), wish)
+	if err != nil {
+		return state{}, err
+	}
+	var answer struct {
+		Message struct {
+			Seq        uint64
+			Hdrs, Data []byte
+		}
+		Error *jetstream.APIError
+	}
+	if err := json.Unmarshal(msg.Data, &answer); err != nil {
+		return state{}, err
+	}
+	if e := answer.Error; e != nil && e.ErrorCode != jetstream.JSErrCodeMessageNotFound {
+		return state{}, e
+	}
+	m := answer.Message
+	gone := answer.Error != nil || bytes.Contains(m.Hdrs, []byte("KV-Operation:")) || bytes.Contains(m.Hdrs, []byte("Nats-Marker-Reason:"))
+	return state{m.Data, m.Seq, gone}, nil
+}
+
+// Delete removes a key that is at this revision.
+func (b *Bucket) Delete(ctx context.Context, key string, revision uint64) error {
+	err := b.KeyValue.Delete(ctx, key, jetstream.LastRevision(revision))
+	if hasCode(err, wrongRevision) {
+		return fmt.Errorf("remove the key %s: %w", key, ErrConflict)
+	}
+	return err
+}
+
+// The engine's error codes of a write that did not happen.
+const (
+	wrongRevision jetstream.ErrorCode = 10071 // the key is at another one
+	inFlight      jetstream.ErrorCode = 10164 // another write of the key is not applied yet
+)
+
+func hasCode(err error, code jetstream.ErrorCode) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == code
+}
+
+// isUnsure reports whether a failed write may have happened, or may succeed at the same revision.
+func isUnsure(err error) bool {
+	var api *jetstream.APIError
+	if errors.As(err, &api) {
+		return api.ErrorCode == inFlight || api.Code == 503
+	}
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, jetstream.ErrNoStreamResponse) ||
+		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrDisconnected) || errors.Is(err, nats.ErrReconnectBufExceeded)
+}

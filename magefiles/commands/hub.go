@@ -1,0 +1,353 @@
+package commands
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"slipway/ci/hub"
+	"slipway/ci/hub/access"
+	hubpage "slipway/ci/hub/page"
+	"slipway/ci/job"
+	"slipway/ci/station"
+	"slipway/flash/fetch"
+	"slipway/images"
+	"slipway/layers/plaintext"
+)
+
+// hubGroup returns the command hub, which keeps the boards and jobs of several machines.
+func hubGroup() *Command {
+	c := New("hub", "Run a hub: one list of boards, jobs and people for several machines")
+	c.Long = `Stations say which boards they have, and do the jobs. A hub keeps what is wanted and what is known, in
+NATS JetStream inside this program. Nobody reaches it without TLS and an identity: the first start
+prints an invitation for its first admin. ci/hub/README.md explains hubs.`
+	c.Example = `slipway hub --name=hub.example.com
+slipway hub --name=192.0.2.5,bench.local --page=:8444 --state=/srv/hub`
+	names := c.Names("name", "the names and addresses by which others reach this machine, with commas between them; its host name if not given")
+	listen := c.Text("listen=ADDRESS", ":4222", "where NATS listens")
+	pageAt := c.Text("page=ADDRESS", ":8443", "where the page listens, and who joins")
+	state := c.Text("state=FOLDER", "", "the folder with keys and records; hub in Slipway's state folder if not given")
+	c.RunSignalled(func(ctx context.Context, _ []string) error {
+		o, err := hubOptions(*names, *state)
+		if err != nil {
+			return err
+		}
+		o.Listen, o.Page, o.Log, o.Handler = *listen, *pageAt, io.Discard, hubpage.New
+		o.Ready = func(address, token string) { writeReady(stdout, address, token) }
+		return unlessStopped(ctx, hub.Run(ctx, o))
+	})
+	return c.with(hubOpenCommand(), hubBoardsCommand(), newGroup("invite", "Invite a person or a station", hubInvitePersonCommand(), hubInviteStationCommand()), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
+}
+
+// hubOptions returns the options of a hub with these names and this state folder, or else defaults.
+func hubOptions(names []string, state string) (o hub.Options, err error) {
+	if len(names) == 0 {
+		name, err := os.Hostname()
+		if err != nil {
+			return o, err
+		}
+		names = []string{name}
+	}
+	if state == "" {
+		home, err := images.StateHome()
+		if err != nil {
+			return o, err
+		}
+		state = filepath.Join(home, "hub")
+	}
+	admin := "admin"
+	if u, err := user.Current(); err == nil && job.CheckName("the name", u.Username) == nil {
+		admin = u.Username
+	}
+	return hub.Options{Dir: state, Names: names, Admin: admin}, nil
+}
+
+func writeReady(w io.Writer, address, token string) {
+	fmt.Fprintf(w, "the hub answers at https://%s/\n", address)
+	if token != "" {
+		fmt.Fprintf(w, "for its first admin, within an hour:\n  slipway join %s %s\n", address, token)
+	}
+}
+
+// unlessStopped returns nil for an error of a program that a signal ended, as that is its only end.
+func unlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func hubOpenCommand() *Command {
+	c := New("open", "Print a link that signs you in on a hub's page, once, within a minute")
+	c.Long = `The page is signed by the hub's own authority, which a browser does not know. Its certificate is in
+ca.pem of the hub's state folder, for the browser's settings.`
+	c.Example = `slipway hub open`
+	ask := c.toHub()
+	c.RunSignalled(func(ctx context.Context, _ []string) error {
+		return ask(ctx, func(client *access.Client) error {
+			link, err := pageLink(ctx, client)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(stdout, link)
+			return err
+		})
+	})
+	return c
+}
+
+// pageLink returns a link that signs a person in. The secret is in its fragment, which browsers send
+// to nobody.
+func pageLink(ctx context.Context, client *access.Client) (string, error) {
+	i, err := access.Ask[job.Invitation](ctx, client, job.VerbOpen, struct{}{})
+	return fmt.Sprintf("https://%s/in#%s", client.Hub, i.Secret), err
+}
+
+func hubInvitePersonCommand() *Command {
+	c := New("person NAME", "Print the line with which a person joins, once")
+	c.Long = `The person types the line on their own machine.`
+	c.Example = `slipway hub invite person alice --role=operator --valid=24h`
+	role := c.choice("role", []string{string(job.Viewer), string(job.Operator), string(job.Admin)}, "what the person may do; viewer if not given")
+	return c.invites(func() job.Role { return job.Role(cmp.Or(*role, string(job.Viewer))) })
+}
+
+func hubInviteStationCommand() *Command {
+	c := New("station NAME", "Print the line with which a station joins, once")
+	c.Long = `The line is to be typed on the station, which has this name on the hub.`
+	c.Example = `slipway hub invite station bench-3`
+	return c.invites(func() job.Role { return job.AStation })
+}
+
+// invites sets c.Run to print an invitation for the role.
+func (c *Command) invites(role func() job.Role) *Command {
+	valid := c.Span("valid", time.Hour, "how long the invitation is good, 24h at most; 1h if not given")
+	ask := c.toHub()
+	c.check = func(words []string) error { return job.CheckName("NAME", words[0]) }
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		p := job.Person{V: job.Version, Name: words[0], Role: role(), ValidMS: valid.Milliseconds()}
+		return ask(ctx, func(client *access.Client) error {
+			i, err := access.Ask[job.Invitation](ctx, client, job.VerbInvite, p)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(stdout, "slipway join %s %s\n", client.Hub, access.Token(i.Secret, []byte(client.Authority)))
+			return err
+		})
+	})
+	return c
+}
+
+// toHub adds the flag --hub to a command that asks a hub, and returns a function that calls work with
+// a connection to it.
+func (c *Command) toHub() func(ctx context.Context, work func(*access.Client) error) error {
+	name := c.Text("hub=ADDRESS", "", "the hub (or SLIPWAY_HUB); the one that was joined last if not given")
+	return func(ctx context.Context, work func(*access.Client) error) error { return onHub(ctx, *name, work) }
+}
+
+func init() { fetch.Hub = access.Registry }
+
+// onHub calls work with a connection to a hub.
+func onHub(ctx context.Context, name string, work func(*access.Client) error) error {
+	id, err := access.Load(name, false)
+	if err != nil {
+		return err
+	}
+	client, err := id.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return work(client)
+}
+
+func hubBoardsCommand() *Command {
+	c := New("boards", "List the boards of a hub's stations")
+	c.Example = `slipway hub boards --json`
+	asJSON := c.Switch("json", "print them as JSON")
+	ask := c.toHub()
+	c.RunSignalled(func(ctx context.Context, _ []string) error {
+		return ask(ctx, func(client *access.Client) error {
+			list, err := access.Ask[job.BoardList](ctx, client, job.VerbBoardList, struct{}{})
+			return printResult(list, err, *asJSON, func(w io.Writer) error {
+				return table(w, "NAME\tBOARD\tSTATION\tSTATE\tLAST", list.Boards, func(b job.HubBoard) string {
+					state := plaintext.Either(!b.Heard, "not heard", plaintext.Either(b.Job != "", "at work: "+b.Job, plaintext.Either(b.Note != "", b.Note, "free")))
+					last := ""
+					if b.Last != nil {
+						last = string(b.Last.Kind)
+					}
+					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", b.Name, b.Board.Board, b.Station, state, last)
+				})
+			})
+		})
+	})
+	return c
+}
+
+func hubPeopleCommand() *Command {
+	c := New("people", "List the people and stations that joined a hub")
+	c.Example = `slipway hub people --json`
+	asJSON := c.Switch("json", "print them as JSON")
+	ask := c.toHub()
+	c.RunSignalled(func(ctx context.Context, _ []string) error {
+		return ask(ctx, func(client *access.Client) error {
+			people, err := access.Ask[job.People](ctx, client, job.VerbPeople, struct{}{})
+			return printResult(people, err, *asJSON, func(w io.Writer) error {
+				return table(w, "NAME\tROLE\tSINCE\tBY", people.People, func(p job.Person) string {
+					role := plaintext.Either(p.Key == "", "removed", string(p.Role))
+					return fmt.Sprintf("%s\t%s\t%s\t%s", p.Name, role, p.Since.Format(time.DateTime), p.By)
+				})
+			})
+		})
+	})
+	return c
+}
+
+// table writes a title and a line for each of all.
+func table[T any](w io.Writer, title string, all []T, line func(T) string) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, title)
+	for _, one := range all {
+		fmt.Fprintln(tw, plaintext.Printable(line(one)))
+	}
+	return tw.Flush()
+}
+
+func hubRemoveCommand() *Command {
+	c := New("remove NAME", "Refuse a person or a station from now on, and end its connections")
+	c.Example = `slipway hub remove bench-3`
+	ask := c.toHub()
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		return ask(ctx, func(client *access.Client) error {
+			_, err := access.Ask[struct{}](ctx, client, job.VerbRemove, job.Person{Name: words[0]})
+			return err
+		})
+	})
+	return c
+}
+
+func hubLogCommand() *Command {
+	c := New("log", "Print who asked a hub for which change, the newest last")
+	c.Example = `slipway hub log --json`
+	asJSON := c.Switch("json", "print the records as JSON")
+	ask := c.toHub()
+	c.RunSignalled(func(ctx context.Context, _ []string) error {
+		return ask(ctx, func(client *access.Client) error {
+			audit, err := access.Ask[hub.Audit](ctx, client, job.VerbAudit, struct{}{})
+			return printResult(audit, err, *asJSON, func(w io.Writer) error {
+				return table(w, "AT\tWHO\tROLE\tASKED FOR\tWHAT", audit.Records, func(r hub.Record) string {
+					what := plaintext.Either(r.Refused == "", r.What, "refused: "+r.Refused)
+					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", r.At.UTC().Format(time.RFC3339), r.Who, r.Role, r.Verb, plaintext.OneLine(what))
+				})
+			})
+		})
+	})
+	return c
+}
+
+func joinCommand() *Command {
+	c := New("join ADDRESS TOKEN", "Join a hub, as the person or the station that was invited")
+	c.Long = `An admin of the hub gets the line from "slipway hub invite". The key is made here and does not leave this
+machine. It is kept with what else the hub needs in hubs/ of Slipway's state folder.`
+	c.Example = `slipway join hub.example.com:8443 TOKEN`
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		id, err := access.Join(ctx, words[0], words[1])
+		if err != nil {
+			return err
+		}
+		next := plaintext.Either(id.Role == job.AStation, "station", "station list")
+		_, err = fmt.Fprintf(stdout, "%s joined %s as %s %s\nnext: slipway %s\n", id.Name, id.Hub, article(id.Role), id.Role, next)
+		return err
+	})
+	return c
+}
+
+func article(r job.Role) string {
+	return plaintext.Either(strings.ContainsRune("aeiou", rune(r[0])), "an", "a")
+}
+
+// stationGroup returns the command station, which does the jobs of a hub on boards of this machine.
+func stationGroup() *Command {
+	c := New("station [FILE]", "Do a hub's jobs for the boards of this machine, until Ctrl-C")
+	c.Long = `FILE is station.yml if not given. It names the boards; ci/hub/README.md explains it. This machine must
+have joined the hub as a station.
+
+Each job runs as a child of its own, which is the line that a person would type here. The child goes on
+when the station ends, and the next start waits for it.`
+	c.Example = `slipway station
+slipway station bench.yml --parallel=4`
+	parallel := c.Number("parallel", 0, 1, "jobs at a time; what station.yml says, or 16, if not given")
+	name := c.Text("hub=ADDRESS", "", "the hub (or SLIPWAY_HUB); the one that was joined last if not given")
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		id, err := access.Load(*name, true)
+		if err != nil {
+			return err
+		}
+		o, err := stationOptions(id, words[0])
+		if err != nil {
+			return err
+		}
+		o.Parallel = *parallel
+		if err := os.Setenv(access.Variable, id.Hub); err != nil { // for the children
+			return err
+		}
+		return unlessStopped(ctx, station.Run(ctx, o))
+	})
+	return c.with(stationListCommand(), stationDrainCommand())
+}
+
+func stationOptions(id access.Identity, config string) (station.Options, error) {
+	home, err := images.StateHome()
+	if err != nil {
+		return station.Options{}, err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return station.Options{}, err
+	}
+	if config == "" && isFile("station.yml") {
+		config = "station.yml"
+	}
+	return station.Options{Identity: id, State: filepath.Join(home, "station", id.Name), Config: config, Program: program, Log: stderr}, nil
+}
+
+func stationListCommand() *Command {
+	c := New("list", "List the stations of a hub, and whether it hears them")
+	c.Example = `slipway station list --json`
+	asJSON := c.Switch("json", "print them as JSON")
+	ask := c.toHub()
+	c.RunSignalled(func(ctx context.Context, _ []string) error {
+		return ask(ctx, func(client *access.Client) error {
+			list, err := access.Ask[job.StationList](ctx, client, job.VerbStationList, struct{}{})
+			return printResult(list, err, *asJSON, func(w io.Writer) error {
+				return table(w, "STATION\tSTATE\tMACHINE\tSLIPWAY\tFREE", list.Stations, func(s job.HubStation) string {
+					state := plaintext.Either(s.Heard, plaintext.Either(s.Draining, "draining", "heard"), "not heard since "+s.At.UTC().Format(time.RFC3339))
+					return fmt.Sprintf("%s\t%s\t%s\t%s\t%.1f GiB", s.Name, state, s.Machine, s.Program, float64(s.FreeBytes)/(1<<30))
+				})
+			})
+		})
+	})
+	return c
+}
+
+func stationDrainCommand() *Command {
+	c := New("drain STATION", "Let a station end its jobs and begin no others, before an upgrade")
+	c.Long = `It waits until the jobs that run there have ended.`
+	c.Example = `slipway station drain bench-3
+slipway station drain bench-3 --back`
+	back := c.Switch("back", "let it begin jobs again")
+	ask := c.toHub()
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		return ask(ctx, func(client *access.Client) error {
+			return station.Drain(ctx, client, words[0], *back)
+		})
+	})
+	return c
+}
