@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"slipway/ci/fleet"
 	"slipway/ci/hub/access"
@@ -157,7 +158,7 @@ func TestRolesOfVerbs(t *testing.T) {
 			if role.May(verb) {
 				continue
 			}
-			refused(t, c, verb, nothing{}, "is for a "+string(job.RoleOf(verb)))
+			refused(t, c, verb, nothing{}, "needs the role "+string(job.RoleOf(verb)))
 			if err := errors.Join(c.PublishRequest(job.Subject(c.Name, verb), "_INBOX_"+c.Name+".x", []byte("{}")), c.Flush()); err != nil {
 				t.Fatal(err)
 			}
@@ -173,5 +174,31 @@ func TestRolesOfVerbs(t *testing.T) {
 	records := ask[Audit](t, admin, job.VerbAudit, nothing{}).Records
 	if !slices.ContainsFunc(records, func(r Record) bool { return r.Who == "otto" && r.Verb == job.VerbJobAdd && r.Refused != "" }) {
 		t.Errorf("the audit lacks the refused job of otto: %+v", records)
+	}
+}
+
+// A hub answers nothing whose answer would go anywhere but to the sender's own inbox: NATS lets a
+// client name any subject for it, and the hub may publish to all.
+func TestAnswersGoToTheOwnInbox(t *testing.T) {
+	admin, invite := newHub(t)
+	vera := invite(job.Viewer, "vera")
+	answers, err := admin.SubscribeSync("prog.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inbox, err := vera.SubscribeSync("_INBOX_vera.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, reply := range []string{"prog.evil", "_INBOX_ada.x", "_INBOX_vera", "$KV.jobs.a.b.c", "_INBOX_vera.x"} {
+		if err := vera.PublishRequest(job.Subject("vera", job.VerbStationList), reply, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m, err := inbox.NextMsg(10 * time.Second); err != nil || m.Subject != "_INBOX_vera.x" {
+		t.Errorf("the own inbox has %v, %v", m, err)
+	}
+	if m, err := answers.NextMsg(300 * time.Millisecond); err == nil {
+		t.Errorf("an answer went to %s", m.Subject)
 	}
 }

@@ -48,6 +48,7 @@ func Connect(ctx context.Context, a Access) (*nats.Conn, error) {
 		nats.Secure(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}),
 		nats.SetCustomDialer(d), nats.SkipHostLookup(), nats.Timeout(dialLimit), nats.PingInterval(pingEvery),
 		nats.MaxReconnects(-1), nats.CustomReconnectDelay(reconnectDelay),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // else the client prints on stderr, where bars are
 	}
 	var urls []string
 	for _, at := range a.Addresses {

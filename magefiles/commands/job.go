@@ -23,6 +23,7 @@ import (
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // jobGroup returns the commands for the jobs of a hub.
@@ -379,8 +380,12 @@ func upByHub(ctx context.Context, spec images.Spec, build images.Options, keep b
 		}
 		err = submit(ctx, client, spec, spec.Board, stepsOnly(job.Flash, job.Boot, job.Deploy, job.Smoke), func(j job.Job) error { return followJob(ctx, client, j, false) })
 		if keep && ctx.Err() == nil {
-			fmt.Fprintln(stderr, "the hub and the station go on until Ctrl-C; slipway hub open prints another link")
+			fmt.Fprintln(stderr, "the hub and the station go on until Ctrl-C")
 			<-ctx.Done()
+		}
+		off := run.Command{Argv: []string{program, "virt", "stop", spec.Board}, Dir: filepath.Join(dir, "station", "boards", spec.Board)}
+		if localfile.Exists(off.Dir) {
+			err = errors.Join(err, run.Run(context.WithoutCancel(ctx), off))
 		}
 		return err
 	})

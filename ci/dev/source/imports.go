@@ -50,7 +50,7 @@ var stages = []stage{
 	{"ci/fleet", 13, "a fleet is many flows of one board"},
 	{"ci/job", 14, "a job is commands for one board, of a fleet of one"},
 	{"ci/hub/access", 15, "who asks a hub needs none of its engine"},
-	{"ci/hub/artifacts", 15, "artifacts are kept without a look at jobs"},
+	{"ci/hub/artifacts", 16, "artifacts are kept without a look at jobs"},
 	{"ci/hub", 16, "a hub keeps jobs, and works on no board"},
 	{"ci/station", 16, "a station works on boards, and keeps nothing of other stations"},
 	{"ci/hub/page", 17, "a hub works without its page"},

@@ -239,7 +239,7 @@ func (id Identity) Dial(ctx context.Context) (*Client, error) {
 // Ask sends a request and returns the hub's answer.
 func Ask[Out any](ctx context.Context, c *Client, verb string, in any) (out Out, err error) {
 	if !c.Role.May(verb) { // NATS drops such a request without an answer
-		return out, fmt.Errorf("%s is a %s of %s, and %q is for a %s\nnext: slipway hub people  # who is an admin there", c.Name, c.Role, c.Hub, verb, job.RoleOf(verb))
+		return out, fmt.Errorf("%s is %s at %s, and %q needs the role %s\nnext: slipway hub invite person %s --role=%[5]s  # by an admin, after hub remove", c.Name, c.Role, c.Hub, verb, job.RoleOf(verb), c.Name)
 	}
 	return out, bus.Request(ctx, c.Conn, job.Subject(c.Name, verb), in, &out)
 }
