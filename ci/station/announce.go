@@ -209,7 +209,7 @@ func (s *station) announceBoards(ctx context.Context) error {
 			continue
 		}
 		if _, err := ask[struct{}](ctx, s, job.VerbBoards, job.Boards{Instance: s.record.instance(), Boards: now}); err != nil && ctx.Err() == nil {
-			s.say("announce the boards: %v", err)
+			s.sayOnce("announce the boards: %v", err)
 			notify(s.boards.dirty)
 		} else {
 			told = string(data)

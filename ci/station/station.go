@@ -212,7 +212,11 @@ func (s *station) dial(ctx context.Context) error {
 			return err
 		}
 		c.SetDisconnectErrHandler(func(*nats.Conn, error) { s.newLink() })
-		c.SetReconnectHandler(func(*nats.Conn) { notify(s.reconnected); s.listAgain() })
+		c.SetReconnectHandler(func(*nats.Conn) {
+			s.say("connected to the hub again")
+			notify(s.reconnected)
+			s.listAgain()
+		})
 		to.Store(c)
 	}
 	return nil

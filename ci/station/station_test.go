@@ -1,6 +1,7 @@
 package station
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,8 @@ import (
 	"slipway/ci/fleet"
 	"slipway/ci/hub/access"
 	"slipway/ci/job"
+	"slipway/layers/bus"
+	"slipway/layers/localfile"
 )
 
 const longLease = 30 * time.Second
@@ -40,7 +43,47 @@ func TestJob(t *testing.T) {
 		t.Errorf("Run = %v", err)
 	}
 	w.until("the station is away, before its lease is over", func() bool { return !w.heard("bench-1") })
+	kept := filepath.Join(b.state, "jobs", passes.ID, keptName)
+	if err := os.Remove(kept); err != nil {
+		t.Fatal(err)
+	}
+	b.start()
+	w.until("the next run has sent the rest of the log", func() bool { return localfile.Exists(kept) })
+	b.checkLog(passes.ID)
 	w.keepBooks(b)
+}
+
+// A station goes away that did not wait for the answer to its last renewal.
+func TestAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 10*longLease)
+	b := w.newBench("bench-1", 1, 1)
+	c, err := b.id.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	a := job.Alive{Instance: "PLACE-1", Epoch: 1}
+	lease, err := access.Ask[job.Lease](t.Context(), c, job.VerbHello, job.Hello{Station: job.Station{V: job.Version, Name: "bench-1", Instance: a.Instance, Epoch: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Revision = lease.Revision
+	for range 2 { // the second with a revision that the first has replaced
+		if _, err := access.Ask[job.Lease](t.Context(), c, job.VerbAlive, a); err != nil {
+			t.Errorf("alive at revision %d = %v", a.Revision, err)
+		}
+	}
+	other := job.Alive{Instance: "OTHER-2", Epoch: 2, Revision: lease.Revision}
+	for _, verb := range []string{job.VerbAlive, job.VerbAway} {
+		if _, err := access.Ask[struct{}](t.Context(), c, verb, other); !errors.Is(err, bus.ErrConflict) {
+			t.Errorf("%s of another run = %v; want %v", verb, err, bus.ErrConflict)
+		}
+	}
+	if _, err := access.Ask[struct{}](t.Context(), c, job.VerbAway, a); err != nil {
+		t.Errorf("away at revision %d = %v", a.Revision, err)
+	}
+	w.until("the station is away", func() bool { return !w.heard("bench-1") })
 }
 
 // The points between the steps of a job at which a station is killed, and what it leaves.
@@ -413,12 +456,13 @@ func TestStop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, longLease)
-			b := w.newBench("bench-1", 1, 2) // the board is busy, not the station
+			b := w.newBench("bench-1", 2, 3)
 			b.wish("b1", "hold", true)
 			b.start()
 			runs := b.add("b1")
 			b.begun("b1", runs.ID, 1)
 			queued := b.add("b1")
+			w.ended(b.add("b2").ID) // the station has read all jobs, and one board is busy
 			w.stopJob(queued.ID, job.Gently)
 			how(t, w, b, runs)
 			want := 1
