@@ -91,7 +91,7 @@ func clausesOf(text string, disk bool) string {
 
 // finish sets the port's result and the totals. The caller holds p.mu.
 func (p *Place) finish(port *Port, e *Entry, text string) {
-	port.busy, port.State, port.Percent, port.Left = false, State(e.Verdict), 0, 0
+	port.busy, port.State, port.Percent, port.Left, port.served = false, State(e.Verdict), 0, 0, time.Now()
 	port.Row, port.Receipt, port.Note, port.Text = e.Row, e.path, e.Note, text
 	p.totals.add(*e)
 	switch port.State {

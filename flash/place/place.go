@@ -57,13 +57,14 @@ type Port struct {
 	Receipt string        `json:"receipt,omitempty"` // path of its record
 	Note    string        `json:"note,omitempty"`    // of what else went wrong, such as the program of after
 
-	other   bool    // place.yml does not name it
-	board   bool    // a Jetson or a DPU was here, whose own disks may be at the port while it is flashed
-	medium  string  // that this is about
-	busy    bool    // a goroutine serves it
-	ejected bool    // the medium is
-	failed  int     // in a row
-	speed   float64 // bytes per second of the last card
+	other   bool      // place.yml does not name it
+	board   bool      // a Jetson or a DPU was here, whose own disks may be at the port while it is flashed
+	medium  string    // that this is about
+	busy    bool      // a goroutine serves it
+	served  time.Time // when that ended: a list of devices that is older says nothing of the port
+	ejected bool      // the medium is
+	failed  int       // in a row
+	speed   float64   // bytes per second of the last card
 }
 
 // Options are the options of one run.
@@ -246,6 +247,7 @@ func (p *Place) serve(ctx context.Context) {
 		}
 	}()
 	for ctx.Err() == nil && !p.isOver() {
+		began := time.Now()
 		plugged, err := device.Plugged()
 		if err != nil {
 			_ = p.endIf(err) // the run returns it
@@ -253,7 +255,7 @@ func (p *Place) serve(ctx context.Context) {
 		}
 		p.addOthers(plugged)
 		for _, port := range p.ports {
-			p.look(writing, port, plugged)
+			p.look(writing, port, plugged, began)
 		}
 		_ = run.Sleep(ctx, cmp.Or(p.options.Tick, 500*time.Millisecond))
 	}
@@ -294,14 +296,15 @@ func (p *Place) endIf(err error) error {
 	return fmt.Errorf("%w%w", err, errRecord)
 }
 
-// look starts to serve what is newly plugged into an open port, if the count allows one more.
-func (p *Place) look(ctx context.Context, port *Port, plugged []device.Device) {
+// look starts to serve what is newly plugged into an open port, if the count allows one more. plugged
+// was read after began.
+func (p *Place) look(ctx context.Context, port *Port, plugged []device.Device, began time.Time) {
 	there := slices.ContainsFunc(plugged, func(d device.Device) bool { return d.Port == port.Port })
 	i := slices.IndexFunc(plugged, port.has)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case port.busy || port.State == Closed:
+	case port.busy || port.State == Closed || began.Before(port.served):
 	case i < 0:
 		switch {
 		case port.State == Empty, there && port.ejected: // what is ejected may still be in the reader
