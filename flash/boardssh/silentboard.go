@@ -100,20 +100,21 @@ func (l *link) watch(ctx context.Context, w watch, work func() error) error {
 			return l.explainLoss(err)
 		case <-ctx.Done():
 			w.patient = w.patient && errors.Is(context.Cause(ctx), ErrSilent)
-			l.endWork(w, done, tick)
+			l.endWork(w, done, tick, false)
 			return context.Cause(ctx)
 		case <-tick.C:
 		}
 		if w.quiet() >= limit {
-			l.endWork(w, done, tick)
+			l.endWork(w, done, tick, true)
 			return silentError(limit)
 		}
 	}
 }
 
 // endWork calls w.stop and waits for the work's end. It closes the connection if that takes longer
-// than quick (longer if w is patient), or than slowest for a board that has reacted.
-func (l *link) endWork(w watch, done <-chan error, tick *time.Ticker) {
+// than quick (longer if w is patient), or than slowest for a board that has reacted. silent says that
+// the board's silence is why; what else used the connection then fails for the same reason.
+func (l *link) endWork(w watch, done <-chan error, tick *time.Ticker, silent bool) {
 	patience := quick
 	if w.patient {
 		patience = max(quick, min(l.limit, slowest/4))
@@ -126,6 +127,9 @@ func (l *link) endWork(w watch, done <-chan error, tick *time.Ticker) {
 		case <-tick.C:
 		}
 		if waited := time.Since(stopped); waited > slowest || waited > patience && (w.reacted == nil || !w.reacted()) {
+			if silent {
+				l.silent.Store(true)
+			}
 			l.dropLink()
 			<-done
 			return

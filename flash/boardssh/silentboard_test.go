@@ -120,7 +120,7 @@ func TestDropsOnce(t *testing.T) {
 	l := &link{Client: &ssh.Client{Conn: conn}, wire: &wire{Conn: here}}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	l.endWork(watch{stop: func() {}}, conn.done, tick)
+	l.endWork(watch{stop: func() {}}, conn.done, tick, false)
 	if n := conn.closed.Load(); n != 1 {
 		t.Errorf("a connection was ended %d times", n)
 	}
