@@ -411,7 +411,7 @@ func TestStateLost(t *testing.T) {
 	lost := *b
 	lost.state, lost.overtime = filepath.Join(w.dir, "lost"), time.Second
 	next := b.add("b1") // which the limit ends, too
-	lost.start()
+	w.until("the new state folder has the lease", func() bool { return lost.start().leased() })
 	if r := w.ended(j.ID).Result; r.Kind != fleet.Unsure || !strings.Contains(r.Saw, "another state folder") {
 		t.Errorf("result = %+v; want %s", r, fleet.Unsure)
 	}

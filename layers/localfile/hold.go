@@ -18,8 +18,8 @@ import (
 var ErrHeld = errors.New("in use")
 
 // Hold locks a file, creates it and its folder if necessary, and writes this process's ID into it. It
-// returns ErrHeld if another process has the lock: at once if that is alive, else after waiting
-// execLimit.
+// returns ErrHeld if another process has the lock: after lookLimit if that is alive, else after
+// waiting execLimit.
 func Hold(name string) (unlock func(), err error) {
 	f, err := HoldFile(name)
 	if err != nil {
@@ -39,11 +39,12 @@ func HoldFile(name string) (*os.File, error) {
 		return nil, err
 	}
 	holder := ""
-	for end := time.Now().Add(execLimit); ; time.Sleep(execLimit / 500) {
+	for began := time.Now(); ; time.Sleep(execLimit / 500) {
 		if err = TryLock(f); !errors.Is(err, ErrLocked) {
 			break
 		}
-		if holder = readHolder(f); isAlive(holder) || time.Now().After(end) {
+		holder = readHolder(f)
+		if waited := time.Since(began); waited > execLimit || waited > lookLimit && isAlive(holder) {
 			break
 		}
 	}
@@ -63,6 +64,11 @@ func HoldFile(name string) (*os.File, error) {
 // execLimit is how long Hold waits for a lock whose holder was killed. A child of the holder
 // keeps the lock until the child executes its program.
 const execLimit = 10 * time.Second
+
+// lookLimit is how long Hold waits for a process that only looks whether the lock is free. It takes
+// the lock for a moment, and the file names an earlier holder, whose ID may be a zombie's or another
+// process's by now. A test on a busy machine waits longer.
+var lookLimit = 300 * time.Millisecond
 
 // isAlive reports whether the process in holder may still run. It is true if holder names none.
 func isAlive(holder string) bool {

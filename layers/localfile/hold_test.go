@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // heldBy makes a lock file that names a process. A child holds the lock until its input ends.
@@ -53,6 +54,19 @@ func TestLockOfAKilledProcess(t *testing.T) {
 	unlock, err := Hold(name)
 	if err != nil {
 		t.Fatalf("Hold = %v; want the lock once the child has ended", err)
+	}
+	unlock()
+}
+
+// A process that looks whether the lock is free has it for a moment.
+func TestLockOfALook(t *testing.T) {
+	defer func(limit time.Duration) { lookLimit = limit }(lookLimit)
+	lookLimit = execLimit
+	name, release := heldBy(t, os.Getpid())
+	go release()
+	unlock, err := Hold(name)
+	if err != nil {
+		t.Fatalf("Hold = %v; want the lock once it is free", err)
 	}
 	unlock()
 }
