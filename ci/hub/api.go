@@ -69,13 +69,6 @@ var verbs = map[string]verb{
 	job.VerbAudit:       handle(false, (*Hub).readAudit),
 }
 
-// refusal is the answer to a request that failed.
-type refusal struct {
-	Error    string `json:"error"`
-	Conflict bool   `json:"conflict,omitempty"`
-	Next     string `json:"next,omitempty"`
-}
-
 // answer answers one request api.<role>.<who>.<verb>. NATS has proved role and name. It drops a
 // request whose answer would go to another's inbox, or to a subject that means something: a client
 // may name any subject there, and this hub may write to all.
@@ -88,7 +81,7 @@ func (h *Hub) answer(ctx context.Context, m *nats.Msg) {
 	answer, err := h.Call(ctx, role, who, parts[3], m.Data)
 	if err != nil {
 		text, next, _ := strings.Cut(err.Error(), "\nnext: ")
-		answer = refusal{plaintext.Printable(text), errors.Is(err, bus.ErrConflict), next}
+		answer = bus.Refusal{Text: plaintext.Printable(text), Conflict: errors.Is(err, bus.ErrConflict), Next: next}
 	}
 	data, err := json.Marshal(answer)
 	if err == nil {

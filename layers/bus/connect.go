@@ -149,14 +149,14 @@ func Request(caller context.Context, nc *nats.Conn, subject string, in, out any)
 // ErrAway means that the hub does not answer now, and may later.
 var ErrAway = errors.New("the hub does not answer")
 
-// refusal is the answer of a hub that did not do what it was asked for.
-type refusal struct {
+// Refusal is the answer of a hub that did not do what it was asked for.
+type Refusal struct {
 	Text     string `json:"error"`
-	Conflict bool   `json:"conflict"`
-	Next     string `json:"next"`
+	Conflict bool   `json:"conflict,omitempty"`
+	Next     string `json:"next,omitempty"`
 }
 
-func (r refusal) Error() string {
+func (r Refusal) Error() string {
 	text := plaintext.Printable(r.Text)
 	if r.Next != "" {
 		text += "\nnext: " + plaintext.OneLine(r.Next)
@@ -165,10 +165,10 @@ func (r refusal) Error() string {
 }
 
 // Is makes a conflict ErrConflict.
-func (r refusal) Is(target error) bool { return r.Conflict && target == ErrConflict }
+func (r Refusal) Is(target error) bool { return r.Conflict && target == ErrConflict }
 
 func parseAnswer(data []byte, out any) error {
-	var r refusal
+	var r Refusal
 	err := json.Unmarshal(data, &r)
 	if err == nil && (r.Text != "" || r.Conflict) {
 		return r

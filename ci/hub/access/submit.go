@@ -56,7 +56,7 @@ func WaitForBoard(ctx context.Context, c *Client, name string) error {
 	}
 }
 
-// Submit adds a job. It is the same job if the answer was lost and the person repeats it at once.
+// Submit adds a job, under a new ID each time.
 func Submit(ctx context.Context, c *Client, j job.Job) (job.Change, error) {
 	j.V, j.ID = job.Version, job.NewID()
 	return Ask[job.Change](ctx, c, job.VerbJobAdd, j)
