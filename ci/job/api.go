@@ -21,6 +21,7 @@ const (
 	Operator Role = "operator"
 	Admin    Role = "admin"
 	AStation Role = "station"
+	AHub     Role = "hub" // asks for nothing
 )
 
 // Roles lists all roles.
@@ -229,10 +230,25 @@ type Join struct {
 	Key    string `json:"key"` // public
 }
 
-// Joined is the answer to Join.
+// Joined is the answer to Join, and to the renewal of an identity.
 type Joined struct {
-	Name      string   `json:"name"`
-	Role      Role     `json:"role"`
-	JWT       string   `json:"jwt"`
-	Addresses []string `json:"addresses"` // of NATS
+	Name      string    `json:"name"`
+	Role      Role      `json:"role"`
+	JWT       string    `json:"jwt,omitempty"`
+	Addresses []string  `json:"addresses,omitempty"` // of NATS, of all hubs
+	Pages     []string  `json:"pages,omitempty"`     // of all hubs
+	Hub       *HubShare `json:"hub,omitempty"`       // for another hub of the cluster
+}
+
+// HubShare is what the hubs of a cluster have in common. It is secret.
+type HubShare struct {
+	Hubs      []string `json:"hubs"`      // HOST:PORT of each, for the others
+	Secret    []byte   `json:"secret"`    // of all keys
+	Authority string   `json:"authority"` // certificate and key, PEM
+}
+
+// HubPlace is where a hub is reached, each HOST:PORT.
+type HubPlace struct {
+	Address string `json:"address"` // NATS
+	Page    string `json:"page"`
 }

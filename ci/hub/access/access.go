@@ -42,9 +42,13 @@ type Identity struct {
 	Role      job.Role `json:"role"`
 	Seed      string   `json:"seed"` // the secret key
 	JWT       string   `json:"jwt"`
-	Authority string   `json:"authority"` // PEM
-	Addresses []string `json:"addresses"` // of NATS
+	Authority string   `json:"authority"`       // PEM
+	Addresses []string `json:"addresses"`       // of NATS
+	Pages     []string `json:"pages,omitempty"` // of all hubs of a cluster
 }
+
+// HubToken begins the token of another hub of a cluster.
+const HubToken = "HUB-"
 
 // Token returns what an invited person types: the secret, and the digest of the hub's authority.
 func Token(secret string, authority []byte) string {
@@ -57,17 +61,10 @@ func digestOf(der []byte) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// Join takes an invitation at a hub's address, and keeps the new identity. It makes the key here; the
-// hub sees only its public half. It sends nothing to a hub whose authority is not the token's.
-func Join(ctx context.Context, address, token string) (Identity, error) {
-	secret, digest, found := strings.Cut(token, ".")
-	if _, _, err := net.SplitHostPort(address); err != nil || !found {
-		return Identity{}, errors.New("want HOST:PORT TOKEN, as \"slipway hub invite\" prints them")
-	}
-	authority, err := fetchAuthority(ctx, address, digest)
-	if err != nil {
-		return Identity{}, err
-	}
+// Join takes an invitation at the first of the addresses, with commas between them, that answers, and
+// keeps the new identity. It makes the key here; the hub sees only its public half. It sends nothing to
+// a hub whose authority is not the token's.
+func Join(ctx context.Context, addresses, token string) (Identity, error) {
 	key, err := nkeys.CreateUser()
 	if err != nil {
 		return Identity{}, err
@@ -80,13 +77,43 @@ func Join(ctx context.Context, address, token string) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	id := Identity{V: job.Version, Hub: address, Seed: string(seed), Authority: string(authority)}
-	var joined job.Joined
-	if err := id.post(ctx, "/join", job.Join{Secret: secret, Key: public}, &joined); err != nil {
-		return Identity{}, fmt.Errorf("join %s: %w", address, err)
+	id, joined, err := join(ctx, addresses, token, public)
+	if err != nil {
+		return Identity{}, err
 	}
-	id.Name, id.Role, id.JWT, id.Addresses = joined.Name, joined.Role, joined.JWT, joined.Addresses
+	id.Seed, id.Name, id.Role, id.JWT, id.Addresses, id.Pages = string(seed), joined.Name, joined.Role, joined.JWT, joined.Addresses, joined.Pages
 	return id, id.save()
+}
+
+// JoinHub takes the invitation of a hub, and returns what it shares with the other hubs.
+func JoinHub(ctx context.Context, addresses, token string) (job.Joined, error) {
+	_, joined, err := join(ctx, addresses, token, "")
+	if err == nil && joined.Hub == nil {
+		err = errors.New("the hub does not answer as one that was asked by another hub")
+	}
+	return joined, err
+}
+
+// join sends an invitation to the first of the addresses that shows the token's authority.
+func join(ctx context.Context, addresses, token, public string) (id Identity, joined job.Joined, err error) {
+	secret, digest, found := strings.Cut(token, ".")
+	if !found {
+		return id, joined, errors.New("want HOST:PORT TOKEN, as \"slipway hub invite\" prints them")
+	}
+	var errs []error
+	for _, address := range strings.Split(addresses, ",") {
+		authority, err := fetchAuthority(ctx, address, digest)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		id = Identity{V: job.Version, Hub: address, Authority: string(authority)}
+		if err = id.post(ctx, "/join", job.Join{Secret: secret, Key: public}, &joined); err == nil {
+			return id, joined, nil
+		}
+		errs = append(errs, fmt.Errorf("join %s: %w", address, err))
+	}
+	return id, joined, errors.Join(errs...)
 }
 
 // fetchAuthority returns the certificate, in PEM, of the authority with this digest, if the hub at an
