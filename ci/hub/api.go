@@ -57,6 +57,9 @@ var verbs = map[string]verb{
 	job.VerbLog:     handle(false, (*Hub).keepLog),
 	job.VerbReport:  handle(false, (*Hub).keepReport),
 
+	job.VerbRenewStation: handle(false, (*Hub).renewIdentity),
+	job.VerbRenew:        handle(false, (*Hub).renewIdentity),
+
 	job.VerbBoardList:   handle(false, (*Hub).listBoards),
 	job.VerbStationList: handle(false, (*Hub).listStations),
 	job.VerbJobList:     handle(false, (*Hub).listJobs),
@@ -157,8 +160,9 @@ func (h *Hub) Call(ctx context.Context, role job.Role, who, name string, request
 			return nil, fmt.Errorf("write the audit: %w", err)
 		}
 	}
+	told := h.index.nextTold()
 	answer, err := v.answer(h, ctx, who, request)
-	if err != nil && h.knowsMore(ctx) {
+	if err != nil && h.knowsMore(ctx, told) {
 		answer, err = v.answer(h, ctx, who, request)
 	}
 	if err != nil && v.audited {
@@ -167,8 +171,8 @@ func (h *Hub) Call(ctx context.Context, role job.Role, who, name string, request
 	return answer, err
 }
 
-// check returns an error unless this hub can change what all hubs have. Then it knows all that they have
-// answered until now.
+// check returns an error unless this hub can change what all hubs have. Then it knows all that they
+// have answered until now.
 func (h *Hub) check(ctx context.Context) error {
 	switch {
 	case !h.Majority():
@@ -176,17 +180,21 @@ func (h *Hub) check(ctx context.Context) error {
 	case h.folder.replicas() == 1:
 		return nil
 	}
-	_, err := h.index.catchUp(ctx)
-	return err
+	return h.index.catchUp(ctx)
 }
 
-// knowsMore reports whether other hubs have changed what this one knew. Then a refusal may be wrong.
-func (h *Hub) knowsMore(ctx context.Context) bool {
-	if h.folder.replicas() == 1 {
+// knowsMore reports whether this hub knows more than when told was its index's. Then a refusal may
+// be wrong: another hub had changed the key.
+func (h *Hub) knowsMore(ctx context.Context, told <-chan struct{}) bool {
+	if h.folder.replicas() == 1 || h.index.catchUp(ctx) != nil {
 		return false
 	}
-	more, err := h.index.catchUp(ctx)
-	return more && err == nil
+	select {
+	case <-told:
+		return true
+	default:
+		return false
+	}
 }
 
 func (h *Hub) refuse(ctx context.Context, role job.Role, who, name string, why error) error {

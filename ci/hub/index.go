@@ -122,18 +122,18 @@ func (x *index) follow(ctx context.Context) error {
 	return nil
 }
 
-// catchUp brings the index to what the engine has now, and reports whether that was more.
-func (x *index) catchUp(ctx context.Context) (more bool, err error) {
+// catchUp brings the index to what the engine has now.
+func (x *index) catchUp(ctx context.Context) error {
 	for _, b := range x.buckets {
-		last, err := b.Last(ctx)
+		last, err := bus.Agree(ctx, b.Last)
 		if err == nil && x.revision(b.Bucket()) < last {
-			more, err = true, x.watch(ctx, b, true)
+			err = x.watch(ctx, b, true)
 		}
 		if err != nil {
-			return more, fmt.Errorf("read the bucket %s: %w", b.Bucket(), err)
+			return fmt.Errorf("read the bucket %s: %w", b.Bucket(), err)
 		}
 	}
-	return more, nil
+	return nil
 }
 
 // reach notes that the engine has told all up to a revision.
@@ -250,6 +250,13 @@ func (x *index) next() <-chan struct{} {
 	return x.changed
 }
 
+// nextTold returns a channel that is closed when the engine tells more.
+func (x *index) nextTold() <-chan struct{} {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.told
+}
+
 // patience is how long a request waits for a change.
 const patience = 25 * time.Second
 
@@ -258,9 +265,7 @@ func (x *index) wait(ctx context.Context, look func() bool) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		x.mu.Lock()
-		told := x.told
-		x.mu.Unlock()
+		told := x.nextTold()
 		if look() {
 			return
 		}

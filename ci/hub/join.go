@@ -73,6 +73,9 @@ func InviteHub(dir, name string, valid time.Duration) (address, token string, er
 	if err == nil && len(f.Hubs) == 0 {
 		err = fmt.Errorf("%s is no state folder of a cluster's hub\nnext: slipway hub --name=h1 --cluster=h1,h2,h3", dir)
 	}
+	if err == nil && (valid <= 0 || valid > inviteTTL) {
+		err = fmt.Errorf("an invitation is valid for at most %v", inviteTTL)
+	}
 	if err == nil && !slices.Contains(f.others(), name) {
 		err = fmt.Errorf("%q is no other hub of this cluster; have %s", name, strings.Join(f.others(), ", "))
 	}

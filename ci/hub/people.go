@@ -79,6 +79,19 @@ func (h *Hub) Join(ctx context.Context, in job.Join) (job.Joined, error) {
 	return job.Joined{Name: invited.Name, Role: invited.Role, JWT: token, Addresses: addresses, Pages: pages}, err
 }
 
+// renewIdentity signs the key of who asks again, and says where the hubs are.
+func (h *Hub) renewIdentity(_ context.Context, who string, in job.Renewal) (j job.Joined, err error) {
+	p, _, known := h.person(who)
+	if !known || p.Key == "" {
+		return j, fmt.Errorf("nobody is called %q", who)
+	}
+	j.Name, j.Role = p.Name, p.Role
+	if j.Addresses, j.Pages = h.places(); in.JWT {
+		j.JWT, err = h.Admit(p.Role, p.Name, p.Key)
+	}
+	return j, err
+}
+
 // setKey makes a key the one of a person or station, "" for nobody's. An earlier one is revoked.
 func (h *Hub) setKey(ctx context.Context, p job.Person, key string) error {
 	old, revision, _ := h.person(p.Name)

@@ -65,8 +65,6 @@ type Options struct {
 	// Handler makes the page, beside /join. It follows the hub until ctx ends, and puts the authority's
 	// certificate (PEM) into invitations.
 	Handler func(ctx context.Context, h *Hub, names []string, authority []byte) (http.Handler, error)
-
-	userFor time.Duration // how long an identity is valid; 0 is a year
 }
 
 // Run is a hub, until ctx ends.
@@ -229,7 +227,7 @@ func (r *running) openAll(ctx context.Context) (*Hub, error) {
 	}
 	h.Place, h.Revoke, h.Majority = r.place, r.server.SetRevocations, r.server.Majority
 	h.Admit = func(role job.Role, name, publicKey string) (string, error) {
-		return r.keys.User(string(role), name, publicKey, cmp.Or(r.userFor, userFor))
+		return r.keys.User(string(role), name, publicKey, userFor)
 	}
 	if h.artifacts, err = artifacts.New(ctx, h.js, r.folder.replicas(), access.Who(r.server.Prove)); err != nil {
 		return nil, err

@@ -39,6 +39,8 @@ const (
 	VerbRestore = "restore" // Change -> Change: a job that the hub lost, or what it has of it
 	VerbLog     = "log"     // Log -> Log: where the next piece begins
 	VerbReport  = "report"  // Report -> nothing
+
+	VerbRenewStation = "station.renew" // Renewal -> Joined
 )
 
 // The verbs of people.
@@ -49,6 +51,7 @@ const (
 	VerbJobWait     = "job.wait"      // Wait with an ID -> Change: once the job differs from the revision
 	VerbJobLog      = "job.log"       // LogWish -> Log
 	VerbOpen        = "open"          // nothing -> Invitation: to sign in on the page
+	VerbRenew       = "renew"         // Renewal -> Joined
 	VerbJobAdd      = "job.add"       // Job -> Change
 	VerbJobStop     = "job.stop"      // StopWish -> Change
 	VerbRollouts    = "rollout.list"  // nothing -> Rollouts
@@ -65,7 +68,7 @@ const (
 
 // roles are the roles that may ask for the verbs, but for those of stations.
 var roles = map[string]Role{
-	VerbBoardList: Viewer, VerbStationList: Viewer, VerbJobList: Viewer, VerbJobWait: Viewer, VerbJobLog: Viewer, VerbOpen: Viewer,
+	VerbBoardList: Viewer, VerbStationList: Viewer, VerbJobList: Viewer, VerbJobWait: Viewer, VerbJobLog: Viewer, VerbOpen: Viewer, VerbRenew: Viewer,
 	VerbRollouts: Viewer, VerbRolloutShow: Viewer,
 	VerbJobAdd: Operator, VerbJobStop: Operator, VerbRolloutAdd: Operator, VerbRolloutWish: Operator,
 	VerbAbandon: Admin, VerbDrain: Admin, VerbInvite: Admin, VerbRemove: Admin, VerbPeople: Admin, VerbAudit: Admin,
@@ -228,6 +231,11 @@ type People struct {
 type Join struct {
 	Secret string `json:"secret"`
 	Key    string `json:"key"` // public
+}
+
+// Renewal asks where the hubs are, and for a new JWT of the same key.
+type Renewal struct {
+	JWT bool `json:"jwt"`
 }
 
 // Joined is the answer to Join, and to the renewal of an identity.

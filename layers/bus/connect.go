@@ -91,10 +91,13 @@ func (a Access) login() nats.Option {
 	return nats.UserJWT(func() (string, error) { return a.Renewed(), nil }, sign)
 }
 
-// IsOld reports whether less than half of a JWT's time is left.
-func IsOld(token string) bool {
+// ValidFor returns for how long servers accept a JWT, 0 if it cannot be read.
+func ValidFor(token string) time.Duration {
 	c, err := jwt.DecodeUserClaims(token)
-	return err == nil && c.Expires > 0 && time.Now().Unix()-c.IssuedAt > c.Expires-time.Now().Unix()
+	if err != nil {
+		return 0
+	}
+	return time.Until(time.Unix(c.Expires, 0))
 }
 
 // reconnectDelay is one to two seconds, doubled with each attempt up to half a minute. It differs, so

@@ -21,7 +21,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
 	"slipway/ci/job"
@@ -148,12 +147,17 @@ func hostOf(address string) string {
 	return host
 }
 
-// HTTP returns a client that trusts only the hub's own authority.
-func (id Identity) HTTP() *http.Client {
+// roots returns the hub's own authority.
+func (id Identity) roots() *x509.CertPool {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM([]byte(id.Authority))
+	return roots
+}
+
+// HTTP returns a client that trusts only the hub's own authority.
+func (id Identity) HTTP() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots}
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: id.roots()}
 	return &http.Client{Transport: transport}
 }
 
@@ -203,6 +207,19 @@ func fileOf(hub string, station bool) string {
 
 // save keeps an identity, and makes its hub the one of commands that name none.
 func (id Identity) save() error {
+	if err := id.write(func(error, Identity) bool { return true }); err != nil {
+		return err
+	}
+	dir, err := folder()
+	if err != nil {
+		return err
+	}
+	return localfile.Replace(filepath.Join(dir, "last"), []byte(id.Hub+"\n"))
+}
+
+// write writes the identity's file, if may agrees with what is there, or with the error that nothing
+// can be read. Another process may write at the same time.
+func (id Identity) write(may func(unread error, old Identity) bool) error {
 	dir, err := folder()
 	if err != nil {
 		return err
@@ -210,10 +227,30 @@ func (id Identity) save() error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	if err := localfile.WriteJSON(filepath.Join(dir, fileOf(id.Hub, id.Role == job.AStation)), id, 0o600); err != nil {
+	lock, err := localfile.Lock(context.Background(), filepath.Join(dir, "lock"), 0o600)
+	if err != nil {
 		return err
 	}
-	return localfile.Replace(filepath.Join(dir, "last"), []byte(id.Hub+"\n"))
+	defer lock.Close()
+	name := filepath.Join(dir, fileOf(id.Hub, id.Role == job.AStation))
+	if old, unread := read(name); !may(unread, old) {
+		return nil
+	}
+	return localfile.WriteJSON(name, id, 0o600)
+}
+
+func read(name string) (id Identity, err error) {
+	data, err := localfile.Read(name, maxAnswerBytes)
+	if err == nil {
+		err = plaintext.JSONError(json.Unmarshal(data, &id))
+	}
+	if err == nil && id.V > job.Version {
+		err = errors.New("it was made by a newer Slipway")
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		err = fmt.Errorf("%s: %w", name, err)
+	}
+	return id, err
 }
 
 // Load returns the identity of this person, or of this machine as a station, for a hub: the one with
@@ -232,35 +269,10 @@ func Load(hub string, station bool) (id Identity, err error) {
 		hub = strings.TrimSpace(string(last))
 	}
 	name := filepath.Join(dir, fileOf(hub, station))
-	data, err := localfile.Read(name, maxAnswerBytes)
-	if errors.Is(err, os.ErrNotExist) {
+	if id, err = read(name); errors.Is(err, os.ErrNotExist) {
 		return id, fmt.Errorf("nobody joined the hub %s here%s\nnext: slipway hub invite %s NAME  # by an admin", hub, plaintext.Either(station, " as a station", ""), plaintext.Either(station, "station", "person"))
 	}
-	if err != nil {
-		return id, err
-	}
-	if err := json.Unmarshal(data, &id); err != nil {
-		return id, fmt.Errorf("%s: %w", name, err)
-	}
-	if id.V > job.Version {
-		return id, fmt.Errorf("%s was made by a newer Slipway", name)
-	}
-	return id, nil
-}
-
-// Client asks a hub.
-type Client struct {
-	Identity
-	*nats.Conn
-}
-
-// Dial connects to the hub. The connection comes back by itself.
-func (id Identity) Dial(ctx context.Context) (*Client, error) {
-	conn, err := bus.Connect(ctx, bus.Access{Name: id.Name, Addresses: id.Addresses, JWT: id.JWT, Seed: id.Seed, Roots: id.Authority})
-	if err != nil {
-		return nil, err
-	}
-	return &Client{id, conn}, nil
+	return id, err
 }
 
 // Ask sends a request and returns the hub's answer.
@@ -269,10 +281,4 @@ func Ask[Out any](ctx context.Context, c *Client, verb string, in any) (out Out,
 		return out, fmt.Errorf("%s is %s at %s, and %q needs the role %s\nnext: slipway hub invite person %s --role=%[5]s  # by an admin, after hub remove", c.Name, c.Role, c.Hub, verb, job.RoleOf(verb), c.Name)
 	}
 	return out, bus.Request(ctx, c.Conn, job.Subject(c.Name, verb), in, &out)
-}
-
-// Close closes the connection.
-func (c *Client) Close() error {
-	c.Conn.Close()
-	return nil
 }
