@@ -31,6 +31,7 @@ const (
 	answerLimit = 10 * time.Second
 	expiresSoon = 30 * 24 * time.Hour
 	littleSpace = 5 << 30
+	unitFolder  = "/var/lib/slipway-hub" // of the unit in the Debian package
 )
 
 // Look writes what is found of the hub with this address, or of the one that was joined last, and of
@@ -43,7 +44,7 @@ func Look(ctx context.Context, w io.Writer, address, config string, asJSON bool)
 	}
 	person, noPerson := access.Load(address, false)
 	machine, noStation := access.Load(address, true)
-	findings := ofHubHere(filepath.Join(home, "hub"))
+	findings := slices.Concat(ofHubHere(filepath.Join(home, "hub")), ofHubHere(unitFolder))
 	if noPerson != nil && noStation != nil {
 		saw, fix, _ := strings.Cut(noPerson.Error(), "\nnext: ")
 		findings = append(findings, doctor.Finding{What: "identity", State: doctor.Stops, Saw: saw, Why: "a hub answers only whom it knows", Fix: fix})
@@ -124,7 +125,8 @@ func ofIdentity(ctx context.Context, id access.Identity) []doctor.Finding {
 		one := id
 		one.Addresses = []string{address}
 		if err := tryHub(ctx, one); err != nil {
-			findings = append(findings, doctor.Finding{What: "hub", State: doctor.Warning, Saw: err.Error(), Why: "its other addresses are asked instead", Fix: "on that machine: " + host.ProgramName() + " doctor --hub"})
+			saw, _, _ := strings.Cut(err.Error(), "\nnext: ")
+			findings = append(findings, doctor.Finding{What: "hub", State: doctor.Warning, Saw: saw, Why: "its other addresses are asked instead", Fix: "on that machine: " + host.ProgramName() + " doctor --hub"})
 			continue
 		}
 		answers++
