@@ -250,14 +250,23 @@ func checkOrder(t *testing.T, hubs [3]*hubtest.Hub, admins [3]*access.Client) {
 	for _, h := range hubs {
 		h.Kill()
 	}
-	for _, i := range []int{2, 0} {
-		hubs[i].Start()
-	}
+	hubs[2].Start()
+	waitForText(t, hubs[2], "waiting for "+hubs[0].Name+" or "+hubs[1].Name+": 1 of 3 hubs")
+	hubs[0].Start()
 	hubs[2].Ready()
 	hubs[0].Ready()
 	if after := ask[job.People](t, admins[2], job.VerbPeople, struct{}{}); len(after.People) != len(before.People) {
 		t.Errorf("after the restart there are %+v; want %+v", after, before)
 	}
+}
+
+// waitForText waits until a hub has shown a text.
+func waitForText(t *testing.T, h *hubtest.Hub, text string) {
+	t.Helper()
+	waitFor(t, text, func() bool {
+		log, err := os.ReadFile(h.Log())
+		return err == nil && strings.Contains(string(log), text)
+	})
 }
 
 // A hub waits for the others, and shares its keys with those that have an invitation. It begins
@@ -266,6 +275,7 @@ func TestHubsJoin(t *testing.T) {
 	hubs := hubtest.New(t, 0)
 	hubs[0].Start()
 	hubs[0].WaitForPage()
+	waitForText(t, hubs[0], "waiting for "+hubs[1].Name+" and "+hubs[2].Name+": 1 of 3 hubs")
 	invite := func(valid time.Duration) (token string) {
 		t.Helper()
 		address, token, err := hub.InviteHub(hubs[0].Dir, hubs[1].Name, valid)

@@ -59,7 +59,7 @@ func Agree[T any](ctx context.Context, ask func(context.Context) (T, error)) (T,
 		once, cancel := context.WithTimeout(ctx, attemptLimit)
 		answer, err := ask(once)
 		cancel()
-		if err == nil || !isUnsure(err) && !hasCode(err, fewServers) || run.Sleep(ctx, 100*time.Millisecond) != nil {
+		if err == nil || !isUnsure(err) && !isUnready(err) || run.Sleep(ctx, 100*time.Millisecond) != nil {
 			return answer, err
 		}
 	}
@@ -176,6 +176,13 @@ const (
 func hasCode(err error, code jetstream.ErrorCode) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && api.ErrorCode == code
+}
+
+// isUnready reports whether the servers of a cluster do not know each other or a new stream yet.
+func isUnready(err error) bool {
+	var watch *nats.APIError // of the older API, which watches keys
+	return hasCode(err, fewServers) || errors.Is(err, jetstream.ErrBucketNotFound) ||
+		errors.As(err, &watch) && (watch.Code == 503 || watch.ErrorCode == nats.JSErrCodeStreamNotFound)
 }
 
 // isUnsure reports whether a failed write may have happened, or may succeed at the same revision.
