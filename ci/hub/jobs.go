@@ -64,9 +64,9 @@ func (h *Hub) boardDoes(j job.Job) error {
 	if !known {
 		return fmt.Errorf("the station %s has no board %s\nnext: slipway station list", j.Station, j.Name)
 	}
-	b, err := job.Parse[job.Board](e.value)
-	if err != nil {
-		return err
+	b := e.board
+	if b == nil {
+		return fmt.Errorf("%s of %s is of a newer Slipway than this hub", j.Name, j.Station)
 	}
 	if b.Board != j.Board {
 		return fmt.Errorf("%s of %s is a %s, not a %s", j.Name, j.Station, b.Board, j.Board)
@@ -99,7 +99,7 @@ func (h *Hub) changes(ctx context.Context, prefix string, since uint64, fits fun
 			e := entries[key]
 			newer = newer || e.revision > since
 			if e.job != nil && fits(*e.job) {
-				all.Jobs = append(all.Jobs, job.Change{Job: *e.job, Revision: e.revision})
+				all.Jobs = append(all.Jobs, job.Change{Job: *e.job, Revision: e.revision, At: e.at})
 			}
 		}
 		return newer

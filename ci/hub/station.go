@@ -149,13 +149,11 @@ func (h *Hub) setBoards(ctx context.Context, who string, in job.Boards) (nothing
 func (h *Hub) listBoards(_ context.Context, _ string, _ nothing) (list job.BoardList, _ error) {
 	keys, entries, _ := h.index.list("boards", "")
 	for _, key := range keys {
-		b, err := job.Parse[job.Board](entries[key].value)
-		if err != nil {
-			continue // of a newer Slipway
+		if b := entries[key].board; b != nil { // else of a newer Slipway
+			station := stationOf(key)
+			_, _, heard := h.leaseOf(station)
+			list.Boards = append(list.Boards, job.HubBoard{Board: *b, Station: station, Heard: heard})
 		}
-		station := stationOf(key)
-		_, _, heard := h.leaseOf(station)
-		list.Boards = append(list.Boards, job.HubBoard{Board: b, Station: station, Heard: heard})
 	}
 	return list, nil
 }

@@ -128,9 +128,10 @@ type Wait struct {
 // Change is a job and the revision of its key: the one that is expected in a request, and the new
 // one in an answer.
 type Change struct {
-	Job      Job    `json:"job"`
-	Revision uint64 `json:"revision"`
-	Instance string `json:"instance,omitempty"` // of the station that asks
+	Job      Job       `json:"job"`
+	Revision uint64    `json:"revision"`
+	Instance string    `json:"instance,omitempty"` // of the station that asks
+	At       time.Time `json:"at,omitzero"`        // of the revision, by the engine's clock, in a list
 }
 
 // Changes are jobs, and the revision up to which they are known.
