@@ -41,7 +41,7 @@ func (h *Hub) findJob(id string) (job.Job, entry, error) {
 
 // addJob queues a job. An ID that is there already is refused, but the same request twice is one job.
 func (h *Hub) addJob(ctx context.Context, who string, j job.Job) (job.Change, error) {
-	j.V, j.By, j.State, j.Stop, j.StopBy, j.Claim, j.Result, j.Restored = job.Version, who, job.Queued, "", "", nil, nil, false
+	j.V, j.By, j.State, j.Stop, j.StopBy, j.Claim, j.Result, j.Restored, j.Before = job.Version, who, job.Queued, "", "", nil, nil, false, nil
 	if j.ID == "" {
 		j.ID = job.NewID()
 	}
@@ -133,6 +133,8 @@ func (h *Hub) claim(ctx context.Context, who string, in job.Change) (job.Change,
 	}
 	if j.State == job.Running {
 		attempt = j.Claim.Attempt + 1
+	} else if e, _ := h.index.get("boards", bus.Key(who, j.Name)); e.board != nil {
+		j.Before = e.board.Has
 	}
 	if in.Job.Claim == nil || in.Job.Claim.Attempt != attempt || in.Job.Claim.Instance != in.Instance {
 		return job.Change{}, fmt.Errorf("the job %s is to be claimed as attempt %d by the station's own run: %w", j.ID, attempt, bus.ErrConflict)
@@ -172,8 +174,11 @@ func (h *Hub) end(ctx context.Context, who string, in job.Change) (job.Change, e
 		return job.Change{}, fmt.Errorf("the end of job %s needs its own claim, and a result of a known kind: %w", j.ID, bus.ErrConflict)
 	}
 	j.State, j.Result = job.Ended, in.Job.Result
+	if err := h.noteHad(ctx, j); err != nil { // first: the station repeats what is not acknowledged
+		return job.Change{}, err
+	}
 	in.Job = j
-	in.Revision, err = h.write(ctx, h.jobs, keyOf(j), j, in.Revision, endedTTL)
+	in.Revision, err = h.write(ctx, h.jobs, keyOf(j), j, in.Revision, ttlOf(j))
 	return in, err
 }
 
@@ -186,7 +191,7 @@ func (h *Hub) restore(ctx context.Context, who string, in job.Change) (job.Chang
 	if in.Job.Station != who || in.Job.Claim == nil || in.Job.State != job.Running || in.Job.Result != nil {
 		return job.Change{}, fmt.Errorf("%s can restore only running jobs of its own", who)
 	}
-	in.Job.Restored = true
+	in.Job.Restored, in.Job.Before = true, nil
 	revision, err := h.write(ctx, h.jobs, keyOf(in.Job), in.Job, 0, 0)
 	if errors.Is(err, bus.ErrConflict) {
 		if err := h.index.reread(ctx, h.jobs, keyOf(in.Job)); err != nil {
@@ -250,7 +255,10 @@ func (h *Hub) change(ctx context.Context, id string, edit func(*job.Job) error) 
 		}
 		ttl := time.Duration(0)
 		if j.State == job.Ended {
-			ttl = endedTTL
+			ttl = ttlOf(j)
+			if err := h.noteHad(ctx, j); err != nil {
+				return job.Change{}, err
+			}
 		}
 		revision, err := h.write(ctx, h.jobs, keyOf(j), j, e.revision, ttl)
 		if !errors.Is(err, bus.ErrConflict) {
@@ -260,6 +268,36 @@ func (h *Hub) change(ctx context.Context, id string, edit func(*job.Job) error) 
 			return job.Change{}, err
 		}
 	}
+}
+
+// ttlOf returns how long the hub keeps a job that has ended. Those of a rollout say whom it need not
+// do again, and what its boards had before.
+func ttlOf(j job.Job) time.Duration {
+	if j.Rollout != "" {
+		return rolloutJobTTL
+	}
+	return endedTTL
+}
+
+// noteHad keeps what a job that has ended left on its board.
+func (h *Hub) noteHad(ctx context.Context, j job.Job) error {
+	for j.Claim != nil && j.ChangesBoard() {
+		key := bus.Key(j.Station, j.Name)
+		e, known := h.index.get("boards", key)
+		if !known || e.board == nil || reflect.DeepEqual(e.board.Has, j.Leaves()) {
+			return nil
+		}
+		b := *e.board
+		b.Has = j.Leaves()
+		_, err := h.write(ctx, h.boards, key, b, e.revision, 0)
+		if errors.Is(err, bus.ErrConflict) { // the station announced it meanwhile
+			err = h.index.reread(ctx, h.boards, key)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // expireJobs ends jobs that no station began in time, by the engine's clock, until ctx ends.
@@ -276,7 +314,7 @@ func (h *Hub) expireJobs(ctx context.Context) error {
 			}
 			j := *e.job
 			endUnbegun(&j, fleet.NotBegun, "its station did not begin it in time")
-			_, _ = h.write(ctx, h.jobs, keyOf(j), j, e.revision, endedTTL) // or a station began it just now
+			_, _ = h.write(ctx, h.jobs, keyOf(j), j, e.revision, ttlOf(j)) // or a station began it just now
 		}
 	}
 	return nil
@@ -344,10 +382,4 @@ func (h *Hub) readLog(ctx context.Context, _ string, in job.LogWish) (job.Log, e
 			return job.Log{ID: j.ID, N: in.N, More: j.State != job.Ended}, nil
 		}
 	}
-}
-
-// keepReport keeps a board's report.
-func (h *Hub) keepReport(ctx context.Context, who string, in job.Report) (nothing, error) {
-	_, err := h.js.Publish(ctx, "report."+bus.Key(who, in.Name), in.Zstd, jetstream.WithMsgID(who+"/"+in.ID))
-	return nothing{}, err
 }

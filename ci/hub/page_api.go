@@ -9,12 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"slipway/ci/job"
-	"slipway/layers/bus"
 	"slipway/layers/progress"
 )
 
@@ -127,28 +125,4 @@ func (h *Hub) Progress(ctx context.Context, note func(key string, e progress.Eve
 		context.AfterFunc(ctx, func() { _ = sub.Unsubscribe() }) // or the connection ended first
 	}
 	return err
-}
-
-// maxPageReport limits a report before and after it is unpacked.
-const maxPageReport = 32 << 20
-
-// LastReport returns the newest report.json of a board, nil if there is none.
-func (h *Hub) LastReport(ctx context.Context, station, name string) ([]byte, error) {
-	stream, err := h.js.Stream(ctx, "REPORTS")
-	if err != nil {
-		return nil, err
-	}
-	m, err := stream.GetLastMsgForSubject(ctx, "report."+bus.Key(station, name))
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	unpack, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxPageReport))
-	if err != nil {
-		return nil, err
-	}
-	defer unpack.Close()
-	return unpack.DecodeAll(m.Data, nil)
 }

@@ -124,6 +124,9 @@ func (h *Hub) setBoards(ctx context.Context, who string, in job.Boards) (nothing
 		}
 		key := prefix + bus.Token(b.Name)
 		keys = slices.DeleteFunc(keys, func(k string) bool { return k == key })
+		if b.Has = nil; old[key].board != nil {
+			b.Has = old[key].board.Has
+		}
 		data, err := json.Marshal(b)
 		if err != nil {
 			return nothing{}, err

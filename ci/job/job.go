@@ -3,6 +3,7 @@
 package job
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/base32"
 	"encoding/binary"
@@ -40,6 +41,7 @@ type Job struct {
 	Rollout       string `json:"rollout,omitempty"`
 	Wave          int    `json:"wave,omitempty"`
 
+	Before   *Had    `json:"before,omitempty"` // the job, as the hub knew it at the first claim
 	State    State   `json:"state"`
 	Stop     Stop    `json:"stop,omitempty"`
 	StopBy   string  `json:"stopBy,omitempty"`
@@ -135,6 +137,7 @@ type Board struct {
 	Token  string   `json:"token,omitempty"`  // that confirms it
 	Serial string   `json:"serial,omitempty"`
 	Runs   string   `json:"runs,omitempty"` // version
+	Has    *Had     `json:"has,omitempty"`  // as the hub knows it, nil for what is not known; no station says it
 	Job    string   `json:"job,omitempty"`  // that works on it
 	Last   *Last    `json:"last,omitempty"`
 	Note   string   `json:"note,omitempty"` // why it takes no job
@@ -145,6 +148,32 @@ type Last struct {
 	Job  string     `json:"job"`
 	Kind fleet.Kind `json:"kind"`
 	At   time.Time  `json:"at"`
+}
+
+// Had is what jobs brought onto a board.
+type Had struct {
+	Artifact string `json:"artifact"`
+	Bundle   string `json:"bundle,omitempty"` // sha256:…, if an update brought it
+}
+
+// ChangesBoard reports whether a job brings something onto its board.
+func (j Job) ChangesBoard() bool {
+	return slices.ContainsFunc(j.Steps, func(s Step) bool { return slices.Contains([]Do{Flash, Deploy, Update}, s.Do) })
+}
+
+// Leaves returns what a board has after a job that changes it, nil if that is not known. A failed
+// update that went back, or was not taken, leaves what was there.
+func (j Job) Leaves() *Had {
+	switch had := (&Had{Artifact: j.Artifact}); {
+	case j.Result.Kind.Done():
+		for _, s := range j.Steps {
+			had.Bundle = cmp.Or(s.Bundle, had.Bundle)
+		}
+		return had
+	case slices.Contains([]fleet.Kind{fleet.WentBack, fleet.NotTaken, fleet.NotBegun}, j.Result.Kind) && j.Steps[0].Do == Update:
+		return j.Before
+	}
+	return nil
 }
 
 // Station is a machine that has boards.
