@@ -99,9 +99,8 @@ func (h *Hub) matchBoards(r job.Rollout) (found []job.HubBoard, err error) {
 	if err != nil {
 		return nil, err
 	}
-	var text strings.Builder
 	at := map[string]job.HubBoard{}
-	groups := map[string][]string{}
+	groups := map[string]map[string]map[string]any{}
 	for _, b := range all.Boards {
 		if b.Board.Board != r.Board {
 			continue
@@ -110,18 +109,24 @@ func (h *Hub) matchBoards(r job.Rollout) (found []job.HubBoard, err error) {
 			return nil, fmt.Errorf("%s and %s both have a board %s; give one another name", other.Station, b.Station, b.Name)
 		}
 		at[b.Name] = b
-		fmt.Fprintln(&text, b.Name)
 		for _, label := range append(b.Labels, b.Station) {
-			groups[label] = append(groups[label], b.Name)
+			if label == "all" || job.CheckName("", label) != nil {
+				continue // a pattern could not name it
+			}
+			if groups[label] == nil {
+				groups[label] = map[string]map[string]any{"hosts": {}}
+			}
+			groups[label]["hosts"][b.Name] = nil
 		}
-	}
-	for label, names := range groups {
-		fmt.Fprintf(&text, "[%s]\n%s\n", label, strings.Join(names, "\n"))
 	}
 	if len(at) == 0 {
 		return nil, fmt.Errorf("the hub has no board of the kind %s\nnext: slipway hub boards", r.Board)
 	}
-	inventory, err := fleet.Parse("hub:", []byte(text.String()))
+	text, err := json.Marshal(map[string]any{"all": map[string]any{"children": groups}}) // which is YAML
+	if err != nil {
+		return nil, err
+	}
+	inventory, err := fleet.Parse("hub:", text)
 	if err != nil {
 		return nil, err
 	}

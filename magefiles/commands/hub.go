@@ -152,6 +152,34 @@ func (c *Command) toHub() func(ctx context.Context, work func(*access.Client) er
 	return func(ctx context.Context, work func(*access.Client) error) error { return onHub(ctx, *name, work) }
 }
 
+// lists completes a command that asks a hub for a list, edits it, and prints it as JSON or by show.
+func lists[All any](c *Command, verb string, show func(w io.Writer, all All) error, edit ...func(*All)) *Command {
+	asJSON := c.Switch("json", "print them as JSON")
+	ask := c.toHub()
+	c.RunSignalled(func(ctx context.Context, _ []string) error {
+		return ask(ctx, func(client *access.Client) error {
+			all, err := access.Ask[All](ctx, client, verb, struct{}{})
+			for _, one := range edit {
+				one(&all)
+			}
+			return printResult(all, err, *asJSON, func(w io.Writer) error { return show(w, all) })
+		})
+	})
+	return c
+}
+
+// wishes completes a command that asks a hub for one change.
+func (c *Command) wishes(verb string, wish func(words []string) any) *Command {
+	ask := c.toHub()
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		return ask(ctx, func(client *access.Client) error {
+			_, err := access.Ask[any](ctx, client, verb, wish(words))
+			return err
+		})
+	})
+	return c
+}
+
 func init() { fetch.Hub = access.Registry }
 
 // onHub calls work with a connection to a hub.
@@ -171,43 +199,27 @@ func onHub(ctx context.Context, name string, work func(*access.Client) error) er
 func hubBoardsCommand() *Command {
 	c := New("boards", "List the boards of a hub's stations")
 	c.Example = `slipway hub boards --json`
-	asJSON := c.Switch("json", "print them as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, _ []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			list, err := access.Ask[job.BoardList](ctx, client, job.VerbBoardList, struct{}{})
-			return printResult(list, err, *asJSON, func(w io.Writer) error {
-				return table(w, "NAME\tBOARD\tSTATION\tSTATE\tLAST", list.Boards, func(b job.HubBoard) string {
-					state := plaintext.Either(!b.Heard, "not heard", plaintext.Either(b.Job != "", "at work: "+b.Job, plaintext.Either(b.Note != "", b.Note, "free")))
-					last := ""
-					if b.Last != nil {
-						last = string(b.Last.Kind)
-					}
-					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", b.Name, b.Board.Board, b.Station, state, last)
-				})
-			})
+	return lists(c, job.VerbBoardList, func(w io.Writer, list job.BoardList) error {
+		return table(w, "NAME\tBOARD\tSTATION\tSTATE\tLAST", list.Boards, func(b job.HubBoard) string {
+			state := plaintext.Either(!b.Heard, "not heard", plaintext.Either(b.Job != "", "at work: "+b.Job, plaintext.Either(b.Note != "", b.Note, "free")))
+			last := ""
+			if b.Last != nil {
+				last = string(b.Last.Kind)
+			}
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", b.Name, b.Board.Board, b.Station, state, last)
 		})
 	})
-	return c
 }
 
 func hubPeopleCommand() *Command {
 	c := New("people", "List the people and stations that joined a hub")
 	c.Example = `slipway hub people --json`
-	asJSON := c.Switch("json", "print them as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, _ []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			people, err := access.Ask[job.People](ctx, client, job.VerbPeople, struct{}{})
-			return printResult(people, err, *asJSON, func(w io.Writer) error {
-				return table(w, "NAME\tROLE\tSINCE\tBY", people.People, func(p job.Person) string {
-					role := plaintext.Either(p.Key == "", "removed", string(p.Role))
-					return fmt.Sprintf("%s\t%s\t%s\t%s", p.Name, role, p.Since.Format(time.DateTime), p.By)
-				})
-			})
+	return lists(c, job.VerbPeople, func(w io.Writer, people job.People) error {
+		return table(w, "NAME\tROLE\tSINCE\tBY", people.People, func(p job.Person) string {
+			role := plaintext.Either(p.Key == "", "removed", string(p.Role))
+			return fmt.Sprintf("%s\t%s\t%s\t%s", p.Name, role, p.Since.Format(time.DateTime), p.By)
 		})
 	})
-	return c
 }
 
 // table writes a title and a line for each of all.
@@ -223,33 +235,18 @@ func table[T any](w io.Writer, title string, all []T, line func(T) string) error
 func hubRemoveCommand() *Command {
 	c := New("remove NAME", "Refuse a person or a station from now on, and end its connections")
 	c.Example = `slipway hub remove bench-3`
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			_, err := access.Ask[struct{}](ctx, client, job.VerbRemove, job.Person{Name: words[0]})
-			return err
-		})
-	})
-	return c
+	return c.wishes(job.VerbRemove, func(words []string) any { return job.Person{Name: words[0]} })
 }
 
 func hubLogCommand() *Command {
 	c := New("log", "Print who asked a hub for which change, the newest last")
 	c.Example = `slipway hub log --json`
-	asJSON := c.Switch("json", "print the records as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, _ []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			audit, err := access.Ask[hub.Audit](ctx, client, job.VerbAudit, struct{}{})
-			return printResult(audit, err, *asJSON, func(w io.Writer) error {
-				return table(w, "AT\tWHO\tROLE\tASKED FOR\tWHAT", audit.Records, func(r hub.Record) string {
-					what := plaintext.Either(r.Refused == "", r.What, "refused: "+r.Refused)
-					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", r.At.UTC().Format(time.RFC3339), r.Who, r.Role, r.Verb, plaintext.OneLine(what))
-				})
-			})
+	return lists(c, job.VerbAudit, func(w io.Writer, audit hub.Audit) error {
+		return table(w, "AT\tWHO\tROLE\tASKED FOR\tWHAT", audit.Records, func(r hub.Record) string {
+			what := plaintext.Either(r.Refused == "", r.What, "refused: "+r.Refused)
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", r.At.UTC().Format(time.RFC3339), r.Who, r.Role, r.Verb, plaintext.OneLine(what))
 		})
 	})
-	return c
 }
 
 func joinCommand() *Command {
@@ -321,20 +318,12 @@ func stationOptions(id access.Identity, config string) (station.Options, error) 
 func stationListCommand() *Command {
 	c := New("list", "List the stations of a hub, and whether it hears them")
 	c.Example = `slipway station list --json`
-	asJSON := c.Switch("json", "print them as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, _ []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			list, err := access.Ask[job.StationList](ctx, client, job.VerbStationList, struct{}{})
-			return printResult(list, err, *asJSON, func(w io.Writer) error {
-				return table(w, "STATION\tSTATE\tMACHINE\tSLIPWAY\tFREE", list.Stations, func(s job.HubStation) string {
-					state := plaintext.Either(s.Heard, plaintext.Either(s.Draining, "draining", "heard"), "not heard since "+s.At.UTC().Format(time.RFC3339))
-					return fmt.Sprintf("%s\t%s\t%s\t%s\t%.1f GiB", s.Name, state, s.Machine, s.Program, float64(s.FreeBytes)/(1<<30))
-				})
-			})
+	return lists(c, job.VerbStationList, func(w io.Writer, list job.StationList) error {
+		return table(w, "STATION\tSTATE\tMACHINE\tSLIPWAY\tFREE", list.Stations, func(s job.HubStation) string {
+			state := plaintext.Either(s.Heard, plaintext.Either(s.Draining, "draining", "heard"), "not heard since "+s.At.UTC().Format(time.RFC3339))
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%.1f GiB", s.Name, state, s.Machine, s.Program, float64(s.FreeBytes)/(1<<30))
 		})
 	})
-	return c
 }
 
 func stationDrainCommand() *Command {

@@ -19,7 +19,6 @@ import (
 	"slipway/ci/hub"
 	"slipway/ci/hub/access"
 	"slipway/ci/job"
-	"slipway/ci/report"
 	"slipway/layers/bus"
 	"slipway/layers/htmlstyle"
 	"slipway/layers/plaintext"
@@ -75,7 +74,9 @@ func (p *Page) routes() http.Handler {
 	mux.Handle("POST /out", p.known(p.signOut))
 	mux.Handle("GET /", p.known(p.show))
 	mux.Handle("GET /events", p.known(p.serveEvents))
-	mux.Handle("GET /boards/{station}/{name}/report", p.known(p.showReport))
+	mux.Handle("GET /boards/{station}/{name}/report", p.known(framed(p.report)))
+	mux.Handle("GET /boards/{station}/{name}/trends", p.known(framed(p.trends)))
+	mux.Handle("GET /rollouts/{id}/outcome", p.known(framed(p.outcome)))
 	mux.Handle("POST /people", p.known(p.invite))
 	for path, f := range forms {
 		mux.Handle("POST "+path, p.known(func(w http.ResponseWriter, r *http.Request, who job.Person) error {
@@ -256,6 +257,14 @@ var forms = map[string]func(r *http.Request, field func(string) string) (verb st
 		wish := job.StopWish{ID: r.PathValue("id"), How: job.Stop(field("how")), Station: field("station")}
 		return plaintext.Either(wish.Station == "", job.VerbJobStop, job.VerbAbandon), wish, "/jobs/" + wish.ID
 	},
+	"/rollouts/{id}": func(r *http.Request, field func(string) string) (string, any, string) {
+		id := r.PathValue("id")
+		if field("back") == "" {
+			return job.VerbRolloutWish, job.RolloutWish{ID: id, Wish: job.Wish(field("wish"))}, "/rollouts/" + id
+		}
+		back := job.RolloutBack{ID: id, New: cmp.Or(field("new"), job.NewID())}
+		return job.VerbRolloutBack, back, "/rollouts/" + back.New
+	},
 	"/people/remove": func(_ *http.Request, field func(string) string) (string, any, string) {
 		return job.VerbRemove, job.Person{Name: field("name")}, "/people"
 	},
@@ -270,28 +279,6 @@ func (p *Page) invite(w http.ResponseWriter, r *http.Request, who job.Person) er
 	}
 	line := fmt.Sprintf("slipway join %s %s", r.Host, access.Token(i.Secret, p.authority))
 	return p.write(w, r, who, line)
-}
-
-// showReport shows the newest report of a board, for the frame in the board's page.
-func (p *Page) showReport(w http.ResponseWriter, r *http.Request, _ job.Person) error {
-	data, err := p.h.LastReport(r.Context(), r.PathValue("station"), r.PathValue("name"))
-	if err != nil {
-		return err
-	}
-	if data == nil {
-		return errUnknown
-	}
-	all, err := report.Parse(data)
-	if err != nil {
-		return fmt.Errorf("the report of %s: %w", r.PathValue("name"), err)
-	}
-	page, err := report.HTML(all)
-	if err == nil {
-		w.Header().Set("Content-Security-Policy", reportPolicy)
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = w.Write(page) // or the reader is gone
-	}
-	return err
 }
 
 // show writes a page as it is now.

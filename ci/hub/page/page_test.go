@@ -132,9 +132,30 @@ func (st station) announce(boards ...job.Board) {
 // claim begins the oldest job that waits.
 func (st station) claim() job.Change {
 	st.t.Helper()
-	c := request[job.Changes](st.t, st.Client, job.VerbMine, job.Wait{}).Jobs[0]
-	c.Instance, c.Job.Claim = "i", &job.Claim{Instance: "i", Epoch: 1, Attempt: 1}
-	return request[job.Change](st.t, st.Client, job.VerbClaim, c)
+	return st.claimNext(func(job.Job) bool { return true })
+}
+
+// claimNext waits for a job that fits, and begins it.
+func (st station) claimNext(fits func(job.Job) bool) job.Change {
+	st.t.Helper()
+	for all := (job.Changes{}); ; {
+		all = request[job.Changes](st.t, st.Client, job.VerbMine, job.Wait{Since: all.Until})
+		if i := slices.IndexFunc(all.Jobs, func(c job.Change) bool { return c.Job.State == job.Queued && fits(c.Job) }); i >= 0 {
+			c := all.Jobs[i]
+			c.Instance, c.Job.Claim = "i", &job.Claim{Instance: "i", Epoch: 1, Attempt: 1}
+			return request[job.Change](st.t, st.Client, job.VerbClaim, c)
+		}
+	}
+}
+
+func ofRollout(j job.Job) bool { return j.Rollout != "" }
+
+// rolloutOf is a rollout on three boards, in three waves.
+func rolloutOf(do job.Do) job.Rollout {
+	return job.Rollout{
+		Board: "orin-lab", Artifact: "hub:orin-lab@sha256:" + strings.Repeat("b", 64), Steps: []job.Step{{Do: do}}, LimitMS: 1000000, PatienceMS: 60000,
+		Gate: fleet.Gate{Canary: 1, StopAfter: 2}, Waves: []int{34},
+	}
 }
 
 func (st station) note(j job.Job, e progress.Event) {
@@ -283,6 +304,7 @@ var posts = [][]string{
 	{"/stations/bench-1"},
 	{"/jobs/0000000000000000", "how", "gently"},
 	{"/jobs/0000000000000000", "station", "bench-1"},
+	{"/rollouts/0000000000000000", "wish", "pause"},
 	{"/people", "name", "eve", "role", "admin"},
 	{"/people/remove", "name", "ada"},
 }
@@ -292,7 +314,7 @@ func TestSignIn(t *testing.T) {
 	s := newSite(t)
 	s.station("bench-1", lab("lab-1"))
 	r := s.stranger()
-	for _, path := range []string{"/", "/boards", "/boards/bench-1/lab-1", "/boards/bench-1/lab-1/report", "/stations", "/stations/bench-1", "/jobs/1", "/people", "/log", "/events?page=/", "/nothing"} {
+	for _, path := range []string{"/", "/boards", "/boards/bench-1/lab-1", "/boards/bench-1/lab-1/report", "/stations", "/stations/bench-1", "/jobs/1", "/rollouts", "/rollouts/1", "/rollouts/1/outcome", "/boards/bench-1/lab-1/trends", "/people", "/log", "/events?page=/", "/nothing"} {
 		if status, text := r.get(path); status != http.StatusUnauthorized || !strings.Contains(text, "you are not signed in") || !strings.Contains(text, "slipway hub open") {
 			t.Errorf("GET %s = %d %s; want 401 with the next step", path, status, text)
 		}
@@ -371,6 +393,8 @@ func TestRoles(t *testing.T) {
 		{"/stations/bench-1", "Take no more jobs", posts[1], job.Admin, http.StatusSeeOther},
 		{job1, ">Stop<", []string{job1, "how", "gently"}, job.Operator, http.StatusSeeOther},
 		{"", "", posts[3], job.Admin, http.StatusUnprocessableEntity},
+		{"", "", posts[4], job.Operator, http.StatusUnprocessableEntity},
+		{"", "", []string{"/rollouts/0000000000000000", "back", "yes"}, job.Operator, http.StatusUnprocessableEntity},
 		{"/people", "Invite", []string{"/people", "name", "eve", "role", "viewer"}, job.Admin, http.StatusOK},
 		{"/people", "Remove", []string{"/people/remove", "name", "vera"}, job.Admin, http.StatusSeeOther},
 		{"/log", "Audit", nil, job.Admin, 0},
@@ -460,7 +484,7 @@ func TestLinks(t *testing.T) {
 	st := s.station("bench-1", lab("lab-1"), lab("lab-2"))
 	s.station("bench.2", job.Board{V: 1, Name: "a:b.c", Board: "virt", Does: []job.Do{job.Boot}})
 	request[job.Change](t, s.admin, job.VerbJobAdd, smokeJob("bench-1", "lab-1"))
-	st.report(st.claim().Job, report.Report{Board: "orin-lab"})
+	st.report(st.claim().Job, report.Report{Board: "orin-lab", Started: time.Now()})
 	r := s.signIn(s.admin)
 	seen, todo := map[string]bool{}, []string{"/"}
 	for len(todo) > 0 {
@@ -484,7 +508,7 @@ func TestLinks(t *testing.T) {
 			t.Errorf("no link leads to %s; seen %v", want, seen)
 		}
 	}
-	for _, path := range []string{"/nothing", "/boards/bench-1", "/boards/bench-1/none", "/boards/none/lab-1", "/stations/none", "/jobs/none", "/jobs", "/people/ada", "/events?page=/people", "/events?page=/x", "/events?page=", "/events"} {
+	for _, path := range []string{"/nothing", "/boards/bench-1", "/boards/bench-1/none", "/boards/none/lab-1", "/stations/none", "/jobs/none", "/jobs", "/rollouts/none", "/events?page=/rollouts/none", "/boards/bench-1/lab-2/report", "/boards/bench-1/lab-2/trends", "/boards/bench-1/lab-1/report?n=99", "/people/ada", "/events?page=/people", "/events?page=/x", "/events?page=", "/events"} {
 		if status, _ := r.get(path); status != http.StatusNotFound {
 			t.Errorf("GET %s = %d; want 404", path, status)
 		}
@@ -796,4 +820,71 @@ func FuzzAddress(f *testing.F) {
 			t.Errorf("%q: %v", address, err)
 		}
 	})
+}
+
+// A rollout's page has its waves, its failures by cause, and fleet's page of it. The first page says
+// that it waits.
+func TestRolloutPage(t *testing.T) {
+	s := newSite(t)
+	st := s.station("bench-1", lab("lab-1"), lab("lab-2"), lab("lab-3"))
+	r := s.signIn(s.invite(job.Operator, "olga"))
+	path := "/rollouts/" + request[job.RolloutState](t, s.admin, job.VerbRolloutAdd, rolloutOf(job.Deploy)).ID
+	r.wait("/", "orin-lab: deploy")
+	c := st.claimNext(ofRollout)
+	st.report(c.Job, report.Report{Board: "orin-lab", Suites: []report.SuiteResult{{Name: "base", Checks: []report.CheckResult{{Name: "gpu", Status: report.Failed, Saw: "<b>none</b>"}}}}})
+	st.endAs(c, job.Result{Result: fleet.Result{Kind: fleet.Checks, Saw: "<b>1 of 1 failed", Checks: 1}, Attempts: 1})
+	text := r.wait(path, "1 of 1 canaries failed")
+	for _, want := range []string{"paused", "<progress max=\"1\" value=\"1\"", "1 to come", "checks failed", "&lt;b&gt;1 of 1 failed", ">Resume<", ">Stop<"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q: %s", want, text)
+		}
+	}
+	r.wait("/", "look at the rollout, then resume it or stop it")
+	if _, text := r.get(path + "/outcome"); !strings.Contains(text, "gpu") || strings.Contains(text, "<b>none") || !strings.Contains(text, "on 1 of 3 boards") {
+		t.Errorf("fleet's page is %s", text)
+	}
+	if status, text := r.post(path, "wish", "cancel"); status != http.StatusSeeOther || text != path {
+		t.Errorf("POST stop = %d %s", status, text)
+	}
+	r.wait(path, "Bring onto the boards what they had before")
+	if status, text := r.post(path, "back", "yes"); status != http.StatusUnprocessableEntity || !strings.Contains(text, "what they had before is not known of lab-1") {
+		t.Errorf("POST back = %d %s", status, text)
+	}
+	if _, text := s.signIn(s.invite(job.Viewer, "vera")).get(path); strings.Contains(text, "Bring onto") {
+		t.Errorf("a viewer sees %s", text)
+	}
+	if _, text := r.get("/rollouts"); !strings.Contains(text, "orin-lab: deploy") || !strings.Contains(text, "stopped") {
+		t.Errorf("the list is %s", text)
+	}
+}
+
+// A board's page has its reports, each by its number, and the charts of trends over them.
+func TestBoardReports(t *testing.T) {
+	s := newSite(t)
+	st := s.station("bench-1", lab("lab-1"), lab("lab-2"))
+	most := 10.0
+	for i := range 10 {
+		m := report.Metric{Name: "boot", Value: 5 + float64(i/5), Unit: "s", Max: &most}
+		st.report(job.Job{ID: job.NewID(), Name: "lab-1"}, report.Report{
+			Board: "orin-lab", Started: time.Date(2026, 3, 1+i, 0, 0, 0, 0, time.UTC), Suites: []report.SuiteResult{{Name: "base", Checks: []report.CheckResult{{Name: fmt.Sprintf("run-%d", i), Status: report.Passed, Metrics: []report.Metric{m}}, {Name: "boot", Status: report.Passed, Metrics: []report.Metric{m}}}}},
+		})
+	}
+	r := s.signIn(s.invite(job.Viewer, "vera"))
+	if _, text := r.get("/boards/bench-1/lab-2"); !strings.Contains(text, "It has no report yet") || strings.Contains(text, "iframe") {
+		t.Errorf("the page of a board without reports is %s", text)
+	}
+	_, text := r.get("/boards/bench-1/lab-1")
+	links := plaintext.Regexp(`report\?n=(\d+)`)().FindAllString(text, -1)
+	if len(links) != 10 {
+		t.Fatalf("the page links to %v: %s", links, text)
+	}
+	if _, text := r.get("/boards/bench-1/lab-1/" + links[9]); !strings.Contains(text, "run-0") {
+		t.Errorf("the oldest report is %s", text)
+	}
+	if _, text := r.get("/boards/bench-1/lab-1/report"); !strings.Contains(text, "run-9") {
+		t.Errorf("the newest report is %s", text)
+	}
+	if _, text := r.get("/boards/bench-1/lab-1/trends"); !strings.Contains(text, "1 regression") || !strings.Contains(text, "<svg") || !strings.Contains(text, "5 s → 6 s") {
+		t.Errorf("the charts are %s", text)
+	}
 }

@@ -19,6 +19,7 @@ type state struct {
 	made     time.Time
 	Stations []job.HubStation
 	Jobs     []*shownJob // the newest first
+	Rollouts []job.RolloutState
 	boards   []*board
 	byBoard  map[string]*board // by key
 	runs     map[string]bool   // keys of jobs that run
@@ -49,7 +50,10 @@ func readState(ctx context.Context, h *hub.Hub) (*state, error) {
 	boards, err := ask[job.BoardList](ctx, h, thePage, job.VerbBoardList, struct{}{})
 	stations, err2 := ask[job.StationList](ctx, h, thePage, job.VerbStationList, struct{}{})
 	jobs, err3 := ask[job.Changes](ctx, h, thePage, job.VerbJobList, struct{}{})
-	return newState(boards.Boards, stations.Stations, jobs.Jobs), errors.Join(err, err2, err3)
+	rollouts, err4 := ask[job.Rollouts](ctx, h, thePage, job.VerbRollouts, struct{}{})
+	s := newState(boards.Boards, stations.Stations, jobs.Jobs)
+	s.Rollouts = rollouts.Rollouts
+	return s, errors.Join(err, err2, err3, err4)
 }
 
 func newState(boards []job.HubBoard, stations []job.HubStation, jobs []job.Change) *state {
@@ -116,7 +120,7 @@ func (b *board) row() row {
 
 // jobRow returns a job's line in a table, with the bar of what it does now.
 func (s *state) jobRow(j *shownJob) row {
-	r := row{Class: jobClass(j), Name: j.Name + ": " + steps(j), Link: "/jobs/" + j.ID, Took: clock(j.At)}
+	r := row{Class: jobClass(j), Name: j.Name + ": " + steps(j.Steps), Link: "/jobs/" + j.ID, Took: clock(j.At)}
 	r.Saw = join(" · ", jobState(j), j.Station, "by "+j.By)
 	if events := s.progress[j.Key]; j.State == job.Running && len(events) > 0 {
 		now := eventRow(events[len(events)-1])
@@ -148,9 +152,9 @@ func jobClass(j *shownJob) string {
 	return plaintext.Either(j.Result.Kind.Done(), "passed", "skipped")
 }
 
-func steps(j *shownJob) string {
+func steps(of []job.Step) string {
 	var all []string
-	for _, s := range j.Steps {
+	for _, s := range of {
 		all = append(all, string(s.Do))
 	}
 	return strings.Join(all, ", ")

@@ -35,6 +35,9 @@ type view struct {
 	Log    shownLog
 	Pages  [][2]string // links to more of a list
 
+	Rollout job.RolloutState // of the page
+	Reports []job.Report     // of the page's board, the newest first
+
 	Class, Title, Verdict, Line string
 	sections                    []section
 }
@@ -68,7 +71,8 @@ type kind struct {
 
 // kinds are all pages by path, with * for a name.
 var kinds = map[string]kind{
-	"": {make: (*view).home}, "boards": {make: (*view).boardList}, "boards/*/*": {make: (*view).boardPage},
+	"": {make: (*view).home}, "boards": {make: (*view).boardList}, "boards/*/*": {make: (*view).boardPage, load: loadReports},
+	"rollouts": {make: (*view).rolloutList}, "rollouts/*": {make: (*view).rolloutPage, load: loadRollout},
 	"stations": {make: (*view).stationList}, "stations/*": {make: (*view).stationPage}, "jobs/*": {make: (*view).jobPage, load: loadLog},
 	"people": {(*view).peoplePage, loadPeople, true}, "log": {(*view).auditPage, loadAudit, true},
 }
@@ -133,7 +137,8 @@ func (v *view) home() bool {
 	if n := len(needs); n > 0 {
 		v.Class, v.Verdict = "failed", count(n, "thing")+plaintext.Either(n == 1, " needs you", " need you")
 	}
-	return v.show(limited("needs", "Needs you", "Nothing needs you.", needs), limited("jobs", "Running and waiting", "No job runs or waits.", v.active()), limited("stations", "Stations", noStations, v.stationRows()))
+	active := append(v.rolloutRows(func(s job.RolloutState) bool { return !s.Ended && s.Wish != job.Pause }), v.active()...)
+	return v.show(limited("needs", "Needs you", "Nothing needs you.", needs), limited("jobs", "Running and waiting", "No job runs or waits.", active), limited("stations", "Stations", noStations, v.stationRows()))
 }
 
 func (v *view) head(class, title, verdict, line string) {
@@ -159,6 +164,10 @@ func (v *view) needs() (all []row) {
 		default:
 			continue
 		}
+		all = append(all, r)
+	}
+	for _, r := range v.rolloutRows(func(s job.RolloutState) bool { return !s.Ended && s.Wish == job.Pause }) {
+		r.Next = "look at the rollout, then resume it or stop it"
 		all = append(all, r)
 	}
 	for _, b := range v.boards {
@@ -281,7 +290,7 @@ func (v *view) boardPage() bool {
 	if v.May(job.VerbJobAdd) {
 		all = append(all, section{ID: "begin", Title: "Begin a job", Form: "begin", Still: true})
 	}
-	return v.show(append(all, v.jobsOf(b.jobs), section{ID: "report", Title: "Last report", Form: "report", Still: true})...)
+	return v.show(append(all, v.jobsOf(b.jobs), section{ID: "report", Title: "Reports", Form: "report", Still: true})...)
 }
 
 // facts returns names and values in turn, without those whose value is "".
@@ -355,7 +364,7 @@ func (v *view) jobPage() bool {
 	if j == nil {
 		return false
 	}
-	v.head(jobClass(j), j.Name+": "+steps(j), jobState(j), "at "+j.Station+", by "+j.By)
+	v.head(jobClass(j), j.Name+": "+steps(j.Steps), jobState(j), "at "+j.Station+", by "+j.By)
 	about := section{ID: "job", Title: "The job", Facts: facts("State", string(j.State), "Since", clock(j.At), "Board", j.Board+" "+j.Name, "Artifact", j.Artifact, "Stop", string(j.Stop), "Stopped by", j.StopBy)}
 	if r := j.Result; r != nil {
 		about.Facts = append(about.Facts, facts("Result", string(r.Kind), "Saw", r.Saw, "Next", plaintext.Either(r.Kind == fleet.Other, "see the log below", r.Kind.Next()), "Checks", plaintext.Either(r.Checks > 0, fmt.Sprintf("%d of %d passed", r.Passed, r.Checks), ""),
