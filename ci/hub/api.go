@@ -66,6 +66,7 @@ var verbs = map[string]verb{
 	job.VerbReportGet:   handle(false, (*Hub).getReport),
 	job.VerbAbandon:     handle(true, (*Hub).abandonJob),
 	job.VerbDrain:       handle(true, (*Hub).drain),
+	job.VerbNameDevice:  handle(true, (*Hub).nameDevice),
 	job.VerbInvite:      handle(true, (*Hub).invite),
 	job.VerbRemove:      handle(true, (*Hub).remove),
 	job.VerbPeople:      handle(false, (*Hub).listPeople),

@@ -64,6 +64,7 @@ const (
 	VerbReportGet   = "report.get"    // ReportWish -> Report
 	VerbAbandon     = "job.abandon"   // StopWish with the station's name -> Change
 	VerbDrain       = "station.drain" // Drain -> nothing
+	VerbNameDevice  = "station.name"  // NameDevice -> nothing
 	VerbInvite      = "invite"        // Person -> Invitation
 	VerbRemove      = "remove"        // Person -> nothing
 	VerbPeople      = "people"        // nothing -> People
@@ -75,7 +76,7 @@ var roles = map[string]Role{
 	VerbBoardList: Viewer, VerbStationList: Viewer, VerbJobList: Viewer, VerbJobWait: Viewer, VerbJobLog: Viewer, VerbOpen: Viewer,
 	VerbRollouts: Viewer, VerbRolloutShow: Viewer, VerbReportList: Viewer, VerbReportGet: Viewer,
 	VerbJobAdd: Operator, VerbJobStop: Operator, VerbRolloutAdd: Operator, VerbRolloutWish: Operator, VerbRolloutBack: Operator,
-	VerbAbandon: Admin, VerbDrain: Admin, VerbInvite: Admin, VerbRemove: Admin, VerbPeople: Admin, VerbAudit: Admin,
+	VerbAbandon: Admin, VerbDrain: Admin, VerbNameDevice: Admin, VerbInvite: Admin, VerbRemove: Admin, VerbPeople: Admin, VerbAudit: Admin,
 }
 
 // RoleOf returns the role that may ask for a verb.
@@ -118,6 +119,8 @@ type Lease struct {
 	Revision uint64 `json:"revision"`
 	TTLMS    int64  `json:"ttlMs"`
 	Draining bool   `json:"draining,omitempty"`
+
+	Names []DeviceName `json:"names,omitempty"` // that admins gave
 }
 
 // Boards are all boards of a station.
@@ -249,6 +252,14 @@ type HubStation struct {
 type Drain struct {
 	Station string `json:"station"`
 	Back    bool   `json:"back,omitempty"` // take jobs again
+}
+
+// NameDevice asks for a name of a device that a station announces.
+type NameDevice struct {
+	Station string `json:"station"`
+	Device  string `json:"device"` // as it is announced
+	Name    string `json:"name"`
+	Board   string `json:"board"` // the kind
 }
 
 // Person is a person or a station that may ask the hub.

@@ -135,6 +135,7 @@ type Board struct {
 	Device string   `json:"device,omitempty"` // as "devices" names it
 	Shows  string   `json:"shows,omitempty"`  // what the user confirms before a flash: model, size, content
 	Token  string   `json:"token,omitempty"`  // that confirms it
+	Open   bool     `json:"open,omitempty"`   // station.yml does not name the device, and an admin can
 	Serial string   `json:"serial,omitempty"`
 	Runs   string   `json:"runs,omitempty"` // version
 	Has    *Had     `json:"has,omitempty"`  // as the hub knows it, nil for what is not known; no station says it
@@ -188,6 +189,23 @@ type Station struct {
 	Parallel  int    `json:"parallel"`
 	FreeBytes int64  `json:"freeBytes"`
 	Draining  bool   `json:"draining,omitempty"`
+
+	Names []DeviceName `json:"names,omitempty"` // that admins gave
+}
+
+// DeviceName makes the device at a port a board, which station.yml does not name.
+type DeviceName struct {
+	Port  string `json:"port"`
+	Name  string `json:"name"`
+	Board string `json:"board"` // its kind
+}
+
+// MaxNames is how many names a station takes.
+const MaxNames = 200
+
+// Check returns an error for a name that no station may take.
+func (n DeviceName) Check() error {
+	return errors.Join(match(ports, "the port", n.Port), CheckName("the board's name", n.Name), CheckName("the board", n.Board))
 }
 
 // NewID returns an ID that sorts by time.
@@ -205,6 +223,7 @@ var (
 	digests = plaintext.Regexp(`^sha256:[0-9a-f]{64}$`)
 	// An artifact is named by digest, so that it is the same for all who read the job.
 	artifacts = plaintext.Regexp(`^[A-Za-z0-9./][^\s@]{0,499}@sha256:[0-9a-f]{64}$`)
+	ports     = plaintext.Regexp(`^[a-z0-9]+[a-z0-9.:_-]{0,100}$`) // no path, which may be another device tomorrow
 	tokens    = plaintext.Regexp(`^[!-~]{0,200}$`)
 )
 

@@ -26,6 +26,7 @@ import (
 
 	"slipway/ci/hub/access"
 	"slipway/ci/job"
+	"slipway/flash/device"
 	"slipway/images"
 	"slipway/layers/bus"
 	"slipway/layers/localfile"
@@ -44,8 +45,9 @@ type Options struct {
 
 	// Tests set these.
 	reached  func(point string)
-	tick     time.Duration // how often a child's files are read; 0 is half a second
-	overtime time.Duration // in which a child ends after its limit; 0 is 3 minutes
+	devices  []device.Device // beside those of the machine
+	tick     time.Duration   // how often a child's files are read; 0 is half a second
+	overtime time.Duration   // in which a child ends after its limit; 0 is 3 minutes
 }
 
 // station is one run of the program.
@@ -111,6 +113,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 	if s.record, err = nextRecord(o.State, lock); err != nil {
 		return localfile.Unwritable(o.State, err)
+	}
+	if err := s.loadNames(); err != nil {
+		return err
 	}
 	return s.serve(ctx)
 }
