@@ -17,6 +17,7 @@ import (
 	"slipway/ci/hub/access"
 	hubpage "slipway/ci/hub/page"
 	"slipway/ci/job"
+	"slipway/ci/report"
 	"slipway/ci/station"
 	"slipway/flash/fetch"
 	"slipway/images"
@@ -44,7 +45,7 @@ slipway hub --name=192.0.2.5,bench.local --page=:8444 --state=/srv/hub`
 		o.Ready = func(address, token string) { writeReady(stdout, address, token) }
 		return unlessStopped(ctx, hub.Run(ctx, o))
 	})
-	return c.with(hubOpenCommand(), hubBoardsCommand(), newGroup("invite", "Invite a person or a station", hubInvitePersonCommand(), hubInviteStationCommand()), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
+	return c.with(hubOpenCommand(), hubBoardsCommand(), hubReportCommand(), newGroup("invite", "Invite a person or a station", hubInvitePersonCommand(), hubInviteStationCommand()), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
 }
 
 // hubOptions returns the options of a hub with these names and this state folder, or else defaults.
@@ -222,6 +223,48 @@ func hubPeopleCommand() *Command {
 	})
 }
 
+func hubReportCommand() *Command {
+	c := New("report NAME", "Print the newest report of a board, or list its reports")
+	c.Long = `NAME is the board's name on the hub. The hub keeps the last 200 reports of each board.`
+	c.Example = `slipway hub report lab3-07
+slipway hub report lab3-07 --list
+slipway hub report lab3-07 --number=412 --as=html`
+	list := c.Switch("list", "list the numbers, times and jobs of its reports")
+	number := c.Number("number", 0, 1, "the number of an earlier report")
+	form := c.reportForm()
+	ask := c.toHub()
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		return ask(ctx, func(client *access.Client) error {
+			b, err := access.FindBoard(ctx, client, words[0])
+			if err != nil {
+				return err
+			}
+			wish := job.ReportWish{Station: b.Station, Name: b.Name, N: uint64(*number)}
+			if *list {
+				all, err := access.Ask[job.Reports](ctx, client, job.VerbReportList, wish)
+				return printResult(all, err, *form != nil, func(w io.Writer) error {
+					return table(w, "NUMBER\tAT\tJOB", all.Reports, func(r job.Report) string {
+						return fmt.Sprintf("%d\t%s\t%s", r.N, r.At.UTC().Format(time.RFC3339), r.ID)
+					})
+				})
+			}
+			sent, err := access.Ask[job.Report](ctx, client, job.VerbReportGet, wish)
+			if err != nil {
+				return err
+			}
+			one, err := sent.Only()
+			if err == nil && *form != nil {
+				return report.WriteAs(stdout, *form, one)
+			}
+			if err == nil {
+				one.Summary(stdout)
+			}
+			return err
+		})
+	})
+	return c
+}
+
 // table writes a title and a line for each of all.
 func table[T any](w io.Writer, title string, all []T, line func(T) string) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -297,7 +340,7 @@ slipway station bench.yml --parallel=4`
 		}
 		return unlessStopped(ctx, station.Run(ctx, o))
 	})
-	return c.with(stationListCommand(), stationDrainCommand())
+	return c.with(stationListCommand(), stationDrainCommand(), stationNameCommand())
 }
 
 func stationOptions(id access.Identity, config string) (station.Options, error) {
@@ -323,6 +366,23 @@ func stationListCommand() *Command {
 			state := plaintext.Either(s.Heard, plaintext.Either(s.Draining, "draining", "heard"), "not heard since "+s.At.UTC().Format(time.RFC3339))
 			return fmt.Sprintf("%s\t%s\t%s\t%s\t%.1f GiB", s.Name, state, s.Machine, s.Program, float64(s.FreeBytes)/(1<<30))
 		})
+	})
+}
+
+func stationNameCommand() *Command {
+	c := New("name STATION DEVICE NAME", "Name a device that a station announces, so that it takes jobs")
+	c.Long = `DEVICE is what "hub boards" shows. The station keeps the name in its state folder, and refuses one that
+its station.yml has. It is for an admin.`
+	c.Example = `slipway station name bench-3 sdb card-7 --board=raspberrypi5`
+	board := c.Text("board=BOARD", "", "the kind of the board")
+	c.check = func([]string) error {
+		if *board == "" {
+			return errors.New("--board is missing: which kind of board is it?")
+		}
+		return nil
+	}
+	return c.wishes(job.VerbNameDevice, func(words []string) any {
+		return job.NameDevice{Station: words[0], Device: words[1], Name: words[2], Board: *board}
 	})
 }
 

@@ -153,7 +153,7 @@ func lively(t *testing.T, s *site) (station, job.Change) {
 	t.Helper()
 	evil := lab("lab-2")
 	evil.Labels = []string{`<img src=x onerror=alert(1)>`}
-	st := s.station("bench-1", lab("lab-1"), evil, lab("lab-3"))
+	st := s.station("bench-1", lab("lab-1"), evil, lab("lab-3"), job.Board{V: 1, Name: "sdy", Board: "block", Device: "usb:9-9", Open: true, Does: []job.Do{}, Shows: "Stick 77, 4.0 GB: empty", Note: "it has no name here, and takes no job"})
 	s.invite(job.AStation, "bench-9")
 	request[job.Change](t, s.admin, job.VerbJobAdd, smokeJob("bench-1", "lab-3"))
 	failed := st.claim()
@@ -356,25 +356,21 @@ func testViewer(b *browser, s *site) {
 // No page is wider than a phone, light or dark (B8).
 func testLooks(b *browser, s *site, c job.Change, rollout string) {
 	b.signIn(s, secretOf(b.t, s, job.Admin, "ada"))
-	paths := map[string]string{"first": "/", "boards": "/boards", "board": "/boards/bench-1/lab-1", "failed": "/boards/bench-1/lab-3", "stations": "/stations", "station": "/stations/bench-1", "job": "/jobs/" + c.Job.ID, "people": "/people", "log": "/log", "rollouts": "/rollouts", "rollout": "/rollouts/" + rollout}
-	for _, look := range []struct {
-		name   string
-		width  int64
-		scheme string
-	}{{"desktop", 1280, "light"}, {"phone", 360, "light"}, {"dark", 1280, "dark"}} {
-		call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: look.width, Height: 800, DeviceScaleFactor: 1, Mobile: look.width < 400})
-		call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: look.scheme}}})
-		for name, path := range paths {
-			b.open(s, path, "footer")
-			if name == "board" {
-				b.text(`document.querySelectorAll('#begin details').forEach(e => e.open = true), ''`)
-			}
-			if name == "rollout" && shots != "" {
-				b.do(chromedp.Click(chromedp.CSS(`#outcome summary`)), chromedp.WaitVisible(chromedp.CSS(`iframe`)), chromedp.Sleep(300*time.Millisecond))
-			}
-			if name == "failed" && shots != "" {
-				b.do(chromedp.Click(chromedp.CSS(`#report summary`)), chromedp.WaitVisible(chromedp.CSS(`iframe`)), chromedp.Sleep(300*time.Millisecond))
-			}
+	paths := map[string]string{"first": "/", "boards": "/boards", "board": "/boards/bench-1/lab-1", "failed": "/boards/bench-1/lab-3", "stations": "/stations", "station": "/stations/bench-1", "job": "/jobs/" + c.Job.ID, "people": "/people", "log": "/log", "rollouts": "/rollouts", "rollout": "/rollouts/" + rollout, "device": "/boards/bench-1/sdy"}
+	for name, path := range paths {
+		b.open(s, path, "footer")
+		b.text(`document.querySelectorAll('#begin details').forEach(e => e.open = true), ''`)
+		if frame := map[string]string{"failed": "#report", "rollout": "#outcome"}[name]; frame != "" && shots != "" {
+			b.do(chromedp.Click(chromedp.CSS(frame+` summary`)), chromedp.WaitVisible(chromedp.CSS(`iframe`)), chromedp.Sleep(300*time.Millisecond))
+		}
+		for _, look := range []struct {
+			name   string
+			width  int64
+			scheme string
+		}{{"desktop", 1280, "light"}, {"phone", 360, "light"}, {"dark", 1280, "dark"}} {
+			call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: look.width, Height: 800, DeviceScaleFactor: 1, Mobile: look.width < 400})
+			call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: look.scheme}}})
+			b.is(fmt.Sprintf(`innerWidth == %d`, look.width))
 			if got := b.text(`String(document.documentElement.scrollWidth - document.documentElement.clientWidth)`); got != "0" {
 				b.t.Errorf("%s is %s px too wide for %s", path, got, look.name)
 			}

@@ -253,6 +253,10 @@ var forms = map[string]func(r *http.Request, field func(string) string) (verb st
 		station := r.PathValue("station")
 		return job.VerbDrain, job.Drain{Station: station, Back: field("back") != ""}, "/stations/" + station
 	},
+	"/boards/{station}/{name}/name": func(r *http.Request, field func(string) string) (string, any, string) {
+		wish := job.NameDevice{Station: r.PathValue("station"), Device: r.PathValue("name"), Name: field("name"), Board: field("board")}
+		return job.VerbNameDevice, wish, "/stations/" + wish.Station
+	},
 	"/jobs/{id}": func(r *http.Request, field func(string) string) (string, any, string) {
 		wish := job.StopWish{ID: r.PathValue("id"), How: job.Stop(field("how")), Station: field("station")}
 		return plaintext.Either(wish.Station == "", job.VerbJobStop, job.VerbAbandon), wish, "/jobs/" + wish.ID

@@ -45,7 +45,7 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
-	s := &site{t: t, options: hub.Options{Dir: t.TempDir(), Names: []string{"127.0.0.1"}, Listen: "127.0.0.1:0", Page: "127.0.0.1:0", Admin: "ada", Log: io.Discard, Handler: New}}
+	s := &site{t: t, options: hub.Options{Dir: t.TempDir(), Names: []string{"127.0.0.1"}, Listen: "127.0.0.1:0", Page: "127.0.0.1:0", Admin: "ada", Lease: time.Hour, Log: io.Discard, Handler: New}}
 	token := s.start()
 	s.admin = s.join(token)
 	s.options.Listen = s.admin.Addresses[0] // clients come back to it
@@ -306,6 +306,7 @@ var posts = [][]string{
 	{"/jobs/0000000000000000", "station", "bench-1"},
 	{"/rollouts/0000000000000000", "wish", "pause"},
 	{"/people", "name", "eve", "role", "admin"},
+	{"/boards/bench-1/lab-1/name", "name", "card-1", "board", "pi"},
 	{"/people/remove", "name", "ada"},
 }
 
@@ -379,7 +380,7 @@ func TestRemovedPerson(t *testing.T) {
 // Each role sees the forms that it may use, and the hub refuses the others, and writes that down.
 func TestRoles(t *testing.T) {
 	s := newSite(t)
-	st := s.station("bench-1", lab("lab-1"))
+	st := s.station("bench-1", lab("lab-1"), job.Board{V: 1, Name: "sdy", Board: "block", Device: "usb:9-9", Open: true, Does: []job.Do{}})
 	readers := map[job.Role]reader{job.Viewer: s.signIn(s.invite(job.Viewer, "vera")), job.Operator: s.signIn(s.invite(job.Operator, "olga")), job.Admin: s.signIn(s.admin)}
 	request[job.Change](t, s.admin, job.VerbJobAdd, smokeJob("bench-1", "lab-1"))
 	job1 := "/jobs/" + st.claim().Job.ID
@@ -395,6 +396,8 @@ func TestRoles(t *testing.T) {
 		{"", "", posts[3], job.Admin, http.StatusUnprocessableEntity},
 		{"", "", posts[4], job.Operator, http.StatusUnprocessableEntity},
 		{"", "", []string{"/rollouts/0000000000000000", "back", "yes"}, job.Operator, http.StatusUnprocessableEntity},
+		{"/boards/bench-1/sdy", "Name the device", []string{"/boards/bench-1/sdy/name", "name", "card-1", "board", "pi"}, job.Admin, http.StatusSeeOther},
+		{"", "", posts[6], job.Admin, http.StatusUnprocessableEntity}, // station.yml names it
 		{"/people", "Invite", []string{"/people", "name", "eve", "role", "viewer"}, job.Admin, http.StatusOK},
 		{"/people", "Remove", []string{"/people/remove", "name", "vera"}, job.Admin, http.StatusSeeOther},
 		{"/log", "Audit", nil, job.Admin, 0},
@@ -402,7 +405,7 @@ func TestRoles(t *testing.T) {
 		for _, role := range []job.Role{job.Viewer, job.Operator, job.Admin} {
 			may := slices.Index(job.Roles, role) >= slices.Index(job.Roles, tt.least)
 			if tt.page != "" {
-				if status, text := readers[role].get(tt.page); strings.Contains(text, tt.button) != may || (status == http.StatusOK) != (may || tt.least == job.Operator || tt.page == "/stations/bench-1") {
+				if status, text := readers[role].get(tt.page); strings.Contains(text, tt.button) != may || (status == http.StatusOK) != (may || tt.least == job.Operator || tt.page == "/stations/bench-1" || tt.page == "/boards/bench-1/sdy") {
 					t.Errorf("%s sees %q on %s = %d, %v; want %v", role, tt.button, tt.page, status, strings.Contains(text, tt.button), may)
 				}
 			}

@@ -287,7 +287,10 @@ func (v *view) boardPage() bool {
 	v.head(b.class, b.Name, b.state, b.Board.Board+" at "+b.Station)
 	at := slices.DeleteFunc(v.stationRows(), func(r row) bool { return r.Name != b.Station })
 	all := []section{{ID: "board", Title: "The board", Facts: facts, Rows: at}}
-	if v.May(job.VerbJobAdd) {
+	if b.Open && v.May(job.VerbNameDevice) {
+		all = append(all, section{ID: "name", Title: "Name the device", Form: "name", Still: true})
+	}
+	if v.May(job.VerbJobAdd) && len(b.Does) > 0 {
 		all = append(all, section{ID: "begin", Title: "Begin a job", Form: "begin", Still: true})
 	}
 	return v.show(append(all, v.jobsOf(b.jobs), section{ID: "report", Title: "Reports", Form: "report", Still: true})...)
