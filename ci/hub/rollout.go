@@ -65,31 +65,23 @@ func (h *Hub) beginRollout(ctx context.Context, who string, r job.Rollout) (_ jo
 	return h.stateOf(r, revision), nil
 }
 
-// chooseBoards returns the boards of a rollout, each of which takes its steps.
-func (h *Hub) chooseBoards(r job.Rollout) (plan []job.RolloutBoard, err error) {
+// chooseBoards returns the boards that match a rollout and are not in its plan. One that does not take
+// the steps is an error at the beginning, and is left out later.
+func (h *Hub) chooseBoards(r job.Rollout) (more []job.RolloutBoard, err error) {
 	all, err := h.matchBoards(r)
-	for _, b := range all {
-		if !does(b.Board, r.Steps) {
-			return nil, fmt.Errorf("%s of %s does not take %v; it does %v\nnext: \"does\" in station.yml on %s", b.Name, b.Station, r.Steps, b.Does, b.Station)
-		}
-		plan = append(plan, job.RolloutBoard{Station: b.Station, Name: b.Name})
-	}
-	return plan, err
-}
-
-// newcomers returns the boards that match now, take the rollout's steps and are not in its plan.
-func (h *Hub) newcomers(r job.Rollout) (more []job.RolloutBoard) {
-	all, _ := h.matchBoards(r) // boards that share a name join once they do not
 	known := map[string]bool{}
 	for _, b := range r.Plan {
 		known[b.Name] = true
 	}
 	for _, b := range all {
-		if !known[b.Name] && does(b.Board, r.Steps) && b.Note == "" && len(r.Plan)+len(more) < job.MaxPlan {
+		switch takes := does(b.Board, r.Steps); {
+		case !takes && len(r.Plan) == 0:
+			return nil, fmt.Errorf("%s of %s does not take %v; it does %v\nnext: \"does\" in station.yml on %s", b.Name, b.Station, r.Steps, b.Does, b.Station)
+		case takes && !known[b.Name] && (len(r.Plan) == 0 || len(r.Plan)+len(more) < job.MaxPlan):
 			more = append(more, job.RolloutBoard{Station: b.Station, Name: b.Name, Wave: r.LastWave()})
 		}
 	}
-	return more
+	return more, err
 }
 
 // matchBoards returns the boards of a rollout's kind that match its pattern. Labels are the groups of
@@ -172,7 +164,7 @@ type missing struct {
 // look counts a rollout's jobs.
 func (h *Hub) look(r job.Rollout, revision uint64) progressOf {
 	p := progressOf{open: make([]int, r.LastWave()+1)}
-	p.state = job.RolloutState{Rollout: r, Revision: revision, Boards: len(r.Plan), Counts: map[fleet.Kind]int{}}
+	p.state = job.RolloutState{Rollout: r, Revision: revision, Boards: len(r.Plan), Counts: fleet.Counts{}}
 	p.state.Plan = nil
 	for _, b := range r.Plan {
 		p.state.Results = append(p.state.Results, h.lookAt(&p, r, b))
@@ -322,7 +314,7 @@ func (h *Hub) drive(ctx context.Context, r job.Rollout, revision uint64) error {
 		return h.setRollout(ctx, r, revision)
 	}
 	if r.Follow && r.Wish == job.Go {
-		if more := h.newcomers(r); len(more) > 0 {
+		if more, _ := h.chooseBoards(r); len(more) > 0 { // boards that share a name join once they do not
 			r.Plan = append(r.Plan, more...)
 			return h.setRollout(ctx, r, revision)
 		}

@@ -28,18 +28,18 @@ type Rollout struct {
 	PauseAfterWave bool  `json:"pauseAfterWave,omitempty"`
 	Follow         bool  `json:"follow,omitempty"` // boards that match before its end become a last wave
 
-	By      string             `json:"by"`
-	Began   time.Time          `json:"began,omitzero"` // by the engine's clock
-	Wish    Wish               `json:"wish"`
-	WishBy  string             `json:"wishBy,omitempty"`
-	Wave    int                `json:"wave"` // that has begun; 0 is the canaries
-	Why     string             `json:"why,omitempty"`
-	Resumed bool               `json:"resumed,omitempty"`
-	Seen    int                `json:"seen,omitempty"` // failures at the last resume, which stop it no more
-	Ended   bool               `json:"ended,omitempty"`
-	Final   map[fleet.Kind]int `json:"final,omitempty"` // the counts at its end, which live longer than its jobs
-	Plan    []RolloutBoard     `json:"plan,omitempty"`
-	From    string             `json:"from,omitempty"` // rollout that this one takes back
+	By      string         `json:"by"`
+	Began   time.Time      `json:"began,omitzero"` // by the engine's clock
+	Wish    Wish           `json:"wish"`
+	WishBy  string         `json:"wishBy,omitempty"`
+	Wave    int            `json:"wave"` // that has begun; 0 is the canaries
+	Why     string         `json:"why,omitempty"`
+	Resumed bool           `json:"resumed,omitempty"`
+	Seen    int            `json:"seen,omitempty"` // failures at the last resume, which stop it no more
+	Ended   bool           `json:"ended,omitempty"`
+	Final   fleet.Counts   `json:"final,omitempty"` // the counts at its end, which live longer than its jobs
+	Plan    []RolloutBoard `json:"plan,omitempty"`
+	From    string         `json:"from,omitempty"` // rollout that this one takes back
 }
 
 // RolloutBoard is a board of a rollout.
@@ -111,14 +111,14 @@ type Rollouts struct {
 // RolloutState is a rollout without its plan, and how far it is.
 type RolloutState struct {
 	Rollout
-	Revision uint64             `json:"revision"`
-	At       time.Time          `json:"at,omitzero"` // of the last end of a job, by the engine's clock
-	Boards   int                `json:"boards"`
-	Counts   map[fleet.Kind]int `json:"counts"` // of boards that have ended
-	Running  int                `json:"running"`
-	Waiting  int                `json:"waiting"`
-	Unheard  int                `json:"unheard"`           // for longer than the patience
-	Results  []RolloutResult    `json:"results,omitempty"` // of each board, if they were asked for
+	Revision uint64          `json:"revision"`
+	At       time.Time       `json:"at,omitzero"` // of the last end of a job, by the engine's clock
+	Boards   int             `json:"boards"`
+	Counts   fleet.Counts    `json:"counts"` // of boards that have ended
+	Running  int             `json:"running"`
+	Waiting  int             `json:"waiting"`
+	Unheard  int             `json:"unheard"`           // for longer than the patience
+	Results  []RolloutResult `json:"results,omitempty"` // of each board, if they were asked for
 }
 
 // RolloutResult is how far a rollout is on a board.

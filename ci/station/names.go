@@ -1,39 +1,15 @@
 package station
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 
 	"slipway/ci/job"
 	"slipway/layers/localfile"
-	"slipway/layers/plaintext"
 )
 
 // Admins can name devices that station.yml does not name. The names come with the lease, and this
 // station keeps them in its state folder. Nothing in station.yml yields to them.
-
-const maxNamesBytes = 1 << 20
-
-func (s *station) namesFile() string { return filepath.Join(s.State, "names.json") }
-
-// loadNames reads the names that were kept.
-func (s *station) loadNames() error {
-	data, err := localfile.Read(s.namesFile(), maxNamesBytes)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		err = plaintext.JSONError(json.Unmarshal(data, &s.boards.names))
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", s.namesFile(), err)
-	}
-	return nil
-}
 
 // deviceNames returns the names that were given.
 func (s *station) deviceNames() []job.DeviceName {
@@ -53,7 +29,9 @@ func (s *station) takeNames(names []job.DeviceName) {
 			return
 		}
 	}
-	if err := localfile.WriteJSON(s.namesFile(), names, 0o600); err != nil {
+	r := s.record
+	r.Names = names
+	if err := localfile.WriteJSON(filepath.Join(s.State, recordName), r, 0o600); err != nil {
 		s.sayOnce("keep the names of devices: %v", err) // the next renewal has them again
 		return
 	}

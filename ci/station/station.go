@@ -79,7 +79,11 @@ type record struct {
 	Place string `json:"place"`
 	Lock  string `json:"lock"`  // inode and birth of the lock's file, which no copy shares
 	Epoch int64  `json:"epoch"` // counts the runs
+
+	Names []job.DeviceName `json:"names,omitempty"` // of the last run
 }
+
+const recordName = "run.json"
 
 // instance names this run. Runs of one place follow each other, as each holds the lock.
 func (r record) instance() string { return fmt.Sprintf("%s-%d", r.Place, r.Epoch) }
@@ -114,16 +118,14 @@ func Run(ctx context.Context, o Options) error {
 	if s.record, err = nextRecord(o.State, lock); err != nil {
 		return localfile.Unwritable(o.State, err)
 	}
-	if err := s.loadNames(); err != nil {
-		return err
-	}
+	s.boards.names = s.record.Names
 	return s.serve(ctx)
 }
 
 // nextRecord counts a run, before the hub hears of it.
 func nextRecord(dir string, lock *os.File) (r record, err error) {
-	name := filepath.Join(dir, "run.json")
-	data, err := localfile.Read(name, 1<<10)
+	name := filepath.Join(dir, recordName)
+	data, err := localfile.Read(name, 1<<20)
 	if err == nil {
 		err = plaintext.JSONError(json.Unmarshal(data, &r))
 	}

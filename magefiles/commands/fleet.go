@@ -334,47 +334,38 @@ func parseWaves(text string) (waves []int, err error) {
 }
 
 // followRollout shows how far a rollout is until it has ended or waits for a person.
-func followRollout(ctx context.Context, client *access.Client, s job.RolloutState, asJSON bool) (_ job.RolloutState, err error) {
+func followRollout(ctx context.Context, client *access.Client, s job.RolloutState, asJSON bool) (job.RolloutState, error) {
 	step := progress.Start(ctx, "rollout", int64(s.Boards), progress.Tasks)
 	for !s.Ended && s.Wish != job.Pause {
-		ended := 0
-		for _, n := range s.Counts {
-			ended += n
-		}
-		step.Set(int64(ended))
+		step.Set(int64(s.Counts.Sum()))
 		step.Detail(describeRollout(s))
-		if s, err = access.NextOf(ctx, client, s); err != nil {
+		now, err := access.NextOf(ctx, client, s)
+		if err != nil {
 			err = fmt.Errorf("the rollout goes on: %w\nnext: rollout show %s", err, s.ID)
 			step.End("", err)
 			return s, err
 		}
+		s = now
 	}
-	err = access.RolloutErr(s)
+	err := access.RolloutErr(s)
 	step.End(describeRollout(s), err)
-	if asJSON {
-		return s, errors.Join(printJSON(s), err)
-	}
-	showRollout(stdout, s)
-	return s, err
+	return s, errors.Join(printResult(s, nil, asJSON, func(w io.Writer) error { return showRollout(w, s) }), err)
 }
 
 // describeRollout returns how far a rollout is, in a few words.
 func describeRollout(s job.RolloutState) string {
-	text := fmt.Sprintf("wave %d, %d at work, %d waiting", s.Wave, s.Running, s.Waiting)
-	for kind, n := range s.Counts {
-		text += fmt.Sprintf(", %d %s", n, kind)
-	}
-	return text
+	return fmt.Sprintf("wave %d, %d at work, %d waiting%s%s", s.Wave, s.Running, s.Waiting, plaintext.Either(len(s.Counts) > 0, ", ", ""), s.Counts)
 }
 
-func showRollout(w io.Writer, s job.RolloutState) {
+func showRollout(w io.Writer, s job.RolloutState) error {
 	state := plaintext.Either(s.Ended, "ended", string(s.Wish))
-	fmt.Fprintf(w, "%s  %s, %d boards, by %s: %s %s\n  %s\n", s.ID, s.Board, s.Boards, s.By, state, plaintext.OneLine(s.Why), describeRollout(s))
+	_, err := fmt.Fprintf(w, "%s  %s, %d boards, by %s: %s %s\n  %s\n", s.ID, s.Board, s.Boards, s.By, state, plaintext.OneLine(s.Why), describeRollout(s))
 	for _, r := range s.Results {
 		if r.Result != nil && r.Result.Kind.Failed() {
 			fmt.Fprintf(w, "  %s: %s: %s\n", plaintext.OneLine(r.Name), r.Result.Kind, plaintext.OneLine(r.Result.Saw))
 		}
 	}
+	return err
 }
 
 // rolloutGroup returns the commands for the rollouts of a hub.
@@ -389,10 +380,11 @@ func rolloutListCommand() *Command {
 	c := New("list", "List the rollouts of a hub, the newest last")
 	c.Example = `slipway rollout list --json`
 	return lists(c, job.VerbRollouts, func(w io.Writer, all job.Rollouts) error {
+		var err error
 		for _, s := range all.Rollouts {
-			showRollout(w, s)
+			err = errors.Join(err, showRollout(w, s))
 		}
-		return nil
+		return err
 	})
 }
 
@@ -405,26 +397,20 @@ slipway rollout show 06FQ3C8T9KX2M4Z7 --to=rollout`
 	follow := c.Switch("follow", "show it until it has ended, or waits for a person")
 	to := c.Text("to=FOLDER", "", "also write its page and the reports of its boards into this folder")
 	asJSON := c.Switch("json", "print it as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			s, err := access.Ask[job.RolloutState](ctx, client, job.VerbRolloutShow, job.RolloutWish{ID: words[0], Results: true})
-			if err != nil {
-				return err
-			}
-			if *follow {
-				s, err = followRollout(ctx, client, s, *asJSON)
-			} else {
-				err = printResult(s, nil, *asJSON, func(w io.Writer) error {
-					showRollout(w, s)
-					return nil
-				})
-			}
-			if *to != "" && ctx.Err() == nil {
-				err = errors.Join(err, access.WriteRollout(ctx, client, s, *to))
-			}
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		s, err := access.Ask[job.RolloutState](ctx, client, job.VerbRolloutShow, job.RolloutWish{ID: words[0], Results: true})
+		if err != nil {
 			return err
-		})
+		}
+		if *follow {
+			s, err = followRollout(ctx, client, s, *asJSON)
+		} else {
+			err = printResult(s, nil, *asJSON, func(w io.Writer) error { return showRollout(w, s) })
+		}
+		if *to != "" && ctx.Err() == nil {
+			err = errors.Join(err, access.WriteRollout(ctx, client, s, *to))
+		}
+		return err
 	})
 	return c
 }
@@ -445,34 +431,29 @@ slipway rollout back 06FQ3C8T9KX2M4Z7 --yes`
 	dryRun := c.Switch("dry-run", "only say which boards would get what")
 	yes := c.Switch("yes", "do not ask")
 	asJSON := c.Switch("json", "print the rollout as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
 		confirm, err := c.askYes(*yes || *dryRun, "not confirmed, and nothing was begun")
 		if err != nil {
 			return err
 		}
-		return ask(ctx, func(client *access.Client) error {
-			wish := job.RolloutBack{ID: words[0], DryRun: true}
-			plan, err := access.Ask[job.RolloutState](ctx, client, job.VerbRolloutBack, wish)
-			if err != nil || *dryRun {
-				return printResult(plan, err, *asJSON, func(w io.Writer) error {
-					fmt.Fprintf(w, "%s would go to %d boards:\n", plan.Artifact, plan.Boards)
-					return table(w, "NAME\tSTATION", plan.Plan, func(b job.RolloutBoard) string { return b.Name + "\t" + b.Station })
-				})
-			}
-			if confirm != nil {
-				if err := confirm(fmt.Sprintf("Bring %s onto %d boards?", plan.Artifact, plan.Boards)); err != nil {
-					return err
-				}
-			}
-			wish.DryRun = false
-			begun, err := access.Ask[job.RolloutState](ctx, client, job.VerbRolloutBack, wish)
-			if err != nil {
-				return err
-			}
-			_, err = followRollout(ctx, client, begun, *asJSON)
-			return err
-		})
+		wish := job.RolloutBack{ID: words[0], DryRun: true}
+		s, err := access.Ask[job.RolloutState](ctx, client, job.VerbRolloutBack, wish)
+		if err != nil || *dryRun {
+			return printResult(s, err, *asJSON, func(w io.Writer) error {
+				fmt.Fprintf(w, "%s would go to %d boards:\n", s.Artifact, s.Boards)
+				return table(w, "NAME\tSTATION", s.Plan, func(b job.RolloutBoard) string { return b.Name + "\t" + b.Station })
+			})
+		}
+		if confirm != nil {
+			err = confirm(fmt.Sprintf("Bring %s onto %d boards?", s.Artifact, s.Boards))
+		}
+		if wish.DryRun = false; err == nil {
+			s, err = access.Ask[job.RolloutState](ctx, client, job.VerbRolloutBack, wish)
+		}
+		if err == nil {
+			_, err = followRollout(ctx, client, s, *asJSON)
+		}
+		return err
 	})
 	return c
 }

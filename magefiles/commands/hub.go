@@ -95,16 +95,13 @@ func hubOpenCommand() *Command {
 	c.Long = `The page is signed by the hub's own authority, which a browser does not know. Its certificate is in
 ca.pem of the hub's state folder, for the browser's settings.`
 	c.Example = `slipway hub open`
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, _ []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			link, err := pageLink(ctx, client)
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintln(stdout, link)
+	c.onHub(func(ctx context.Context, client *access.Client, _ []string) error {
+		link, err := pageLink(ctx, client)
+		if err != nil {
 			return err
-		})
+		}
+		_, err = fmt.Fprintln(stdout, link)
+		return err
 	})
 	return c
 }
@@ -134,53 +131,44 @@ func hubInviteStationCommand() *Command {
 // invites sets c.Run to print an invitation for the role.
 func (c *Command) invites(role func() job.Role) *Command {
 	valid := c.Span("valid", time.Hour, "how long the invitation is good, 24h at most; 1h if not given")
-	ask := c.toHub()
 	c.check = func(words []string) error { return job.CheckName("NAME", words[0]) }
-	c.RunSignalled(func(ctx context.Context, words []string) error {
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
 		p := job.Person{V: job.Version, Name: words[0], Role: role(), ValidMS: valid.Milliseconds()}
-		return ask(ctx, func(client *access.Client) error {
-			i, err := access.Ask[job.Invitation](ctx, client, job.VerbInvite, p)
-			if err != nil {
-				return err
-			}
+		i, err := access.Ask[job.Invitation](ctx, client, job.VerbInvite, p)
+		if err == nil {
 			_, err = fmt.Fprintf(stdout, "slipway join %s %s\n", client.Hub, access.Token(i.Secret, []byte(client.Authority)))
-			return err
-		})
+		}
+		return err
 	})
 	return c
 }
 
-// toHub adds the flag --hub to a command that asks a hub, and returns a function that calls work with
-// a connection to it.
-func (c *Command) toHub() func(ctx context.Context, work func(*access.Client) error) error {
+// onHub adds the flag --hub to a command, whose work gets a connection to that hub.
+func (c *Command) onHub(work func(ctx context.Context, client *access.Client, words []string) error) {
 	name := c.Text("hub=ADDRESS", "", "the hub (or SLIPWAY_HUB); the one that was joined last if not given")
-	return func(ctx context.Context, work func(*access.Client) error) error { return onHub(ctx, *name, work) }
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		return onHub(ctx, *name, func(client *access.Client) error { return work(ctx, client, words) })
+	})
 }
 
 // lists completes a command that asks a hub for a list, edits it, and prints it as JSON or by show.
 func lists[All any](c *Command, verb string, show func(w io.Writer, all All) error, edit ...func(*All)) *Command {
 	asJSON := c.Switch("json", "print them as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, _ []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			all, err := access.Ask[All](ctx, client, verb, struct{}{})
-			for _, one := range edit {
-				one(&all)
-			}
-			return printResult(all, err, *asJSON, func(w io.Writer) error { return show(w, all) })
-		})
+	c.onHub(func(ctx context.Context, client *access.Client, _ []string) error {
+		all, err := access.Ask[All](ctx, client, verb, struct{}{})
+		for _, one := range edit {
+			one(&all)
+		}
+		return printResult(all, err, *asJSON, func(w io.Writer) error { return show(w, all) })
 	})
 	return c
 }
 
 // wishes completes a command that asks a hub for one change.
 func (c *Command) wishes(verb string, wish func(words []string) any) *Command {
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			_, err := access.Ask[any](ctx, client, verb, wish(words))
-			return err
-		})
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		_, err := access.Ask[any](ctx, client, verb, wish(words))
+		return err
 	})
 	return c
 }
@@ -236,35 +224,32 @@ slipway hub report lab3-07 --number=412 --as=html`
 	list := c.Switch("list", "list the numbers, times and jobs of its reports")
 	number := c.Number("number", 0, 1, "the number of an earlier report")
 	form := c.reportForm()
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			b, err := access.FindBoard(ctx, client, words[0])
-			if err != nil {
-				return err
-			}
-			wish := job.ReportWish{Station: b.Station, Name: b.Name, N: uint64(*number)}
-			if *list {
-				all, err := access.Ask[job.Reports](ctx, client, job.VerbReportList, wish)
-				return printResult(all, err, *form != nil, func(w io.Writer) error {
-					return table(w, "NUMBER\tAT\tJOB", all.Reports, func(r job.Report) string {
-						return fmt.Sprintf("%d\t%s\t%s", r.N, r.At.UTC().Format(time.RFC3339), r.ID)
-					})
-				})
-			}
-			sent, err := access.Ask[job.Report](ctx, client, job.VerbReportGet, wish)
-			if err != nil {
-				return err
-			}
-			one, err := sent.Only()
-			if err == nil && *form != nil {
-				return report.WriteAs(stdout, *form, one)
-			}
-			if err == nil {
-				one.Summary(stdout)
-			}
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		b, err := access.FindBoard(ctx, client, words[0])
+		if err != nil {
 			return err
-		})
+		}
+		wish := job.ReportWish{Station: b.Station, Name: b.Name, N: uint64(*number)}
+		if *list {
+			all, err := access.Ask[job.Reports](ctx, client, job.VerbReportList, wish)
+			return printResult(all, err, *form != nil, func(w io.Writer) error {
+				return table(w, "NUMBER\tAT\tJOB", all.Reports, func(r job.Report) string {
+					return fmt.Sprintf("%d\t%s\t%s", r.N, r.At.UTC().Format(time.RFC3339), r.ID)
+				})
+			})
+		}
+		sent, err := access.Ask[job.Report](ctx, client, job.VerbReportGet, wish)
+		if err != nil {
+			return err
+		}
+		one, err := sent.Only()
+		if err == nil && *form != nil {
+			return report.WriteAs(stdout, *form, one)
+		}
+		if err == nil {
+			one.Summary(stdout)
+		}
+		return err
 	})
 	return c
 }
@@ -402,11 +387,8 @@ func stationDrainCommand() *Command {
 	c.Example = `slipway station drain bench-3
 slipway station drain bench-3 --back`
 	back := c.Switch("back", "let it begin jobs again")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			return station.Drain(ctx, client, words[0], *back)
-		})
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		return station.Drain(ctx, client, words[0], *back)
 	})
 	return c
 }

@@ -74,12 +74,9 @@ func jobShowCommand() *Command {
 	c.Example = `slipway job show 06FQ3C8T9KX2M4Z7
 slipway job show 06FQ3C8T9KX2M4Z7 --json`
 	asJSON := c.Switch("json", "print it as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			change, err := access.Ask[job.Change](ctx, client, job.VerbJobWait, job.Wait{ID: words[0]})
-			return printResult(change.Job, err, *asJSON, func(w io.Writer) error { return showJob(w, change.Job) })
-		})
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		change, err := access.Ask[job.Change](ctx, client, job.VerbJobWait, job.Wait{ID: words[0]})
+		return printResult(change.Job, err, *asJSON, func(w io.Writer) error { return showJob(w, change.Job) })
 	})
 	return c
 }
@@ -104,9 +101,8 @@ func jobLogCommand() *Command {
 	c := New("log JOB", "Print what a job has said")
 	c.Example = `slipway job log 06FQ3C8T9KX2M4Z7 --follow`
 	follow := c.Switch("follow", "print on until the job has ended")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error { return printLog(ctx, client, words[0], *follow) })
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		return printLog(ctx, client, words[0], *follow)
 	})
 	return c
 }
@@ -130,15 +126,12 @@ func jobWaitCommand() *Command {
 	c := New("wait JOB", "Show a job's progress until it has ended; its exit status is this one's")
 	c.Example = `slipway job wait 06FQ3C8T9KX2M4Z7`
 	c.exits = exitsOfSmoke
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			change, err := access.Ask[job.Change](ctx, client, job.VerbJobWait, job.Wait{ID: words[0]})
-			if err != nil {
-				return err
-			}
-			return followJob(ctx, client, change.Job, false)
-		})
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		change, err := access.Ask[job.Change](ctx, client, job.VerbJobWait, job.Wait{ID: words[0]})
+		if err != nil {
+			return err
+		}
+		return followJob(ctx, client, change.Job, false)
 	})
 	return c
 }

@@ -156,12 +156,7 @@ func WriteRollout(ctx context.Context, c *Client, s job.RolloutState, dir string
 
 // RolloutErr returns how a rollout ended as an error, or nil if all boards have what it deploys.
 func RolloutErr(s job.RolloutState) error {
-	failed := 0
-	for kind, n := range s.Counts {
-		if kind.Failed() {
-			failed += n
-		}
-	}
+	failed := s.Counts.Failed()
 	switch {
 	case s.Wish == job.Pause:
 		return fmt.Errorf("the rollout waits for a person: %s\nnext: slipway rollout resume %s", s.Why, s.ID)

@@ -227,7 +227,7 @@ func testRollout(b *browser, s *site, st station, id string) {
 	b.do(chromedp.Click(chromedp.CSS(`button[value=go]`)), chromedp.WaitVisible(chromedp.CSS(`button[value=pause]`)))
 	for i, kind := range []fleet.Kind{fleet.Passed, fleet.Checks, fleet.Passed} {
 		c := st.claimNext(ofRollout)
-		b.is(`document.querySelector('#boards').textContent.includes('at work')`)
+		b.is(`document.querySelector('#boards').textContent.includes('running')`)
 		st.endAs(c, job.Result{Result: fleet.Result{Host: c.Job.Name, Kind: kind, Saw: "no GPU on " + c.Job.Name}, Attempts: 1})
 		wave := []string{"canaries", "wave 1", "wave 2"}[i]
 		b.is(`[...document.querySelectorAll('#waves tr')].some(e => e.textContent.includes('` + wave + `') && e.textContent.includes('1 of 1') && e.querySelector('progress').value == 1)`)

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway/ci/fleet"
 	"slipway/ci/job"
 	"slipway/ci/report"
 	"slipway/layers/plaintext"
@@ -28,9 +27,9 @@ func (v *view) rolloutRows(fits func(job.RolloutState) bool) (all []row) {
 		}
 		class, word := wordOf(s)
 		r := row{Class: class, Name: s.Board + ": " + steps(s.Steps), Link: "/rollouts/" + s.ID, Took: word}
-		r.Saw = join(" · ", count(s.Boards, "board"), kindWords(s.Counts), "by "+s.By, s.Why)
+		r.Saw = join(" · ", count(s.Boards, "board"), s.Counts.String(), "by "+s.By, s.Why)
 		if !s.Ended {
-			r.Max, r.Value = int64(s.Boards), int64(sumOf(s.Counts))
+			r.Max, r.Value = int64(s.Boards), int64(s.Counts.Sum())
 		}
 		all = append(all, r)
 	}
@@ -39,15 +38,11 @@ func (v *view) rolloutRows(fits func(job.RolloutState) bool) (all []row) {
 
 // wordOf returns the state of a rollout in a word, and the class of its colour.
 func wordOf(s job.RolloutState) (class, word string) {
-	failed := false
-	for kind := range s.Counts {
-		failed = failed || kind.Failed()
-	}
 	switch {
 	case s.Ended && s.Wish == job.Cancel:
 		return "skipped", "stopped"
 	case s.Ended:
-		return plaintext.Either(failed, "failed", "passed"), "ended"
+		return plaintext.Either(s.Counts.Failed() > 0, "failed", "passed"), "ended"
 	case s.Wish == job.Pause:
 		return "failed", "paused"
 	case s.Wish == job.Cancel:
@@ -64,21 +59,6 @@ func waveName(wave, last int) string {
 		return "boards that came later"
 	}
 	return fmt.Sprintf("wave %d", wave)
-}
-
-func sumOf(counts map[fleet.Kind]int) (sum int) {
-	for _, n := range counts {
-		sum += n
-	}
-	return sum
-}
-
-func kindWords(counts map[fleet.Kind]int) string {
-	words := map[string]int{}
-	for kind, n := range counts {
-		words[string(kind)] = n
-	}
-	return countWords(words)
 }
 
 // number returns a number for facts, "" for 0.
@@ -101,7 +81,7 @@ func (v *view) CanGoBack() bool {
 func (v *view) rolloutPage() bool {
 	s := v.Rollout
 	class, word := wordOf(s)
-	v.head(class, s.Board+": "+steps(s.Steps), word, join(" · ", count(s.Boards, "board"), kindWords(s.Counts)))
+	v.head(class, s.Board+": "+steps(s.Steps), word, join(" · ", count(s.Boards, "board"), s.Counts.String()))
 	about := section{ID: "rollout", Title: "The rollout", Facts: facts("State", join(": ", word, s.Why), "By", s.By, "Changed by", s.WishBy, "Began", clock(s.Began), "Artifact", s.Artifact, "Boards", plaintext.Either(s.Pattern == "", "all of the kind", s.Pattern),
 		"Takes back", s.From, "Boards not heard", number(s.Unheard), "Canaries", number(s.Canary), "Pauses after failures", number(s.StopAfter))}
 	if v.May(job.VerbRolloutWish) {
@@ -111,57 +91,43 @@ func (v *view) rolloutPage() bool {
 	return v.show(section{ID: "waves", Title: "Waves", Rows: waves}, about, limited("causes", "Failures by cause", "No board failed.", v.causeRows()), limited("boards", "Boards", "", boards), section{ID: "outcome", Title: "All boards and checks", Form: "outcome", Still: true})
 }
 
-// waveRows returns a line for each wave of the page's rollout, and one for each board.
+// waveRows returns a line for each wave of the page's rollout, and one for each board, those that
+// failed first.
 func (v *view) waveRows() (waves, boards []row) {
-	s := v.Rollout
-	counts := make([]map[string]int, s.LastWave()+1)
+	last := v.Rollout.LastWave()
+	counts := make([]map[string]int, last+1)
 	for wave := range counts {
 		counts[wave] = map[string]int{}
-		waves = append(waves, row{Class: plaintext.Either(wave <= s.Wave, "passed", "skipped"), Name: waveName(wave, s.LastWave())})
+		waves = append(waves, row{Class: plaintext.Either(wave <= v.Rollout.Wave, "passed", "skipped"), Name: waveName(wave, last)})
 	}
-	for _, r := range s.Results {
-		b, word := boardRow(r)
-		b.Took = waves[r.Wave].Name
-		boards = append(boards, b)
-		counts[r.Wave][word]++
-		w := &waves[r.Wave]
-		w.Max++
+	for _, r := range v.Rollout.Results {
+		class, word, link := "skipped", plaintext.Either(r.State == "", "to come", string(r.State)), "/boards/"+r.Station+"/"+r.Name
+		saw := ""
 		if r.Result != nil {
-			w.Value++
+			class, word, saw = plaintext.Either(r.Result.Kind.Done(), "passed", "failed"), string(r.Result.Kind), plaintext.ShortLine(r.Result.Saw)
+			waves[r.Wave].Value++
+		} else if r.State == job.Running {
+			class = "cached"
 		}
-		if b.Class == "failed" || w.Class == "passed" && r.Result == nil {
-			w.Class = plaintext.Either(b.Class == "failed", "failed", "cached")
+		if r.Job != "" {
+			link = "/jobs/" + r.Job
 		}
+		boards = append(boards, row{Class: class, Name: r.Name, Link: link, Saw: join(" · ", word, r.Station, saw), Took: waves[r.Wave].Name})
+		counts[r.Wave][word]++
+		waves[r.Wave].Max++
 	}
 	for i := range waves {
-		waves[i].Saw, waves[i].Took = countWords(counts[i]), fmt.Sprintf("%d of %d", waves[i].Value, waves[i].Max)
+		w := &waves[i]
+		w.Saw, w.Took = countWords(counts[i]), fmt.Sprintf("%d of %d", w.Value, w.Max)
+		if slices.ContainsFunc(boards, func(b row) bool { return b.Took == w.Name && b.Class == "failed" }) {
+			w.Class = "failed"
+		} else if w.Class == "passed" && w.Value < w.Max {
+			w.Class = "cached"
+		}
 	}
-	slices.SortStableFunc(boards, func(a, b row) int { return strings.Compare(orderOf(a), orderOf(b)) })
+	order := map[string]int{"failed": 0, "cached": 1, "skipped": 2, "passed": 3}
+	slices.SortStableFunc(boards, func(a, b row) int { return order[a.Class] - order[b.Class] })
 	return slices.DeleteFunc(waves, func(w row) bool { return w.Max == 0 }), boards
-}
-
-// boardRow returns the line of a board in a rollout, and its state in a word.
-func boardRow(r job.RolloutResult) (b row, word string) {
-	b = row{Class: "skipped", Name: r.Name, Link: "/boards/" + r.Station + "/" + r.Name}
-	switch {
-	case r.Result != nil:
-		word = string(r.Result.Kind)
-		b.Class, b.Saw = plaintext.Either(r.Result.Kind.Done(), "passed", "failed"), plaintext.ShortLine(r.Result.Saw)
-	case r.State == job.Running:
-		b.Class, word = "cached", "at work"
-	default:
-		word = plaintext.Either(r.State == "", "to come", "waiting")
-	}
-	if r.Job != "" {
-		b.Link = "/jobs/" + r.Job
-	}
-	b.Saw = join(" · ", word, r.Station, b.Saw)
-	return b, word
-}
-
-// orderOf puts lines that failed first, then those of boards at work.
-func orderOf(r row) string {
-	return map[string]string{"failed": "0", "cached": "1", "skipped": "2", "passed": "3"}[r.Class]
 }
 
 // causeRows groups the failures of the page's rollout, as fleet's page does.
