@@ -274,7 +274,7 @@ func (c *Command) rolloutFlags(allowed ...string) func(ctx context.Context, spec
 	waves := parsed(c, "waves", "PERCENT,...", nil, "for INVENTORY hub: only: how many percent of the boards have begun after each wave, such as 10,50", parseWaves)
 	pause := c.Switch("pause-after-wave", "for INVENTORY hub: only: wait for \"rollout resume\" after each wave")
 	patience := c.Span("patience", access.Patience, "for INVENTORY hub: only: how long a board may not be heard before it counts as failed; 15m if not given")
-	follows := c.Switch("follow", "for INVENTORY hub: only: boards that match before the end are a last wave")
+	follows := c.Switch("follow", "for INVENTORY hub: only: boards that match before the end form a last wave")
 	before := c.check
 	c.check = func(words []string) error {
 		err := checkIf(before, words)
