@@ -45,8 +45,9 @@ type entry struct {
 	revision uint64
 	at       time.Time // zero for this hub's own write, until the engine tells
 	gone     bool
-	since    time.Time // when this hub heard that it is gone
-	job      *job.Job  // in the bucket jobs; nil for one that this hub cannot read
+	since    time.Time  // when this hub heard that it is gone
+	job      *job.Job   // in the bucket jobs; nil for one that this hub cannot read
+	board    *job.Board // as job, in the bucket boards
 }
 
 // newIndex reads all keys of the buckets.
@@ -161,8 +162,15 @@ func (x *index) put(bucket, key string, e entry) {
 	if e.gone {
 		e.since = time.Now()
 	}
-	if j, err := job.Parse[job.Job](e.value); bucket == "jobs" && err == nil {
-		e.job = &j
+	switch bucket {
+	case "jobs":
+		if j, err := job.Parse[job.Job](e.value); err == nil {
+			e.job = &j
+		}
+	case "boards":
+		if b, err := job.Parse[job.Board](e.value); err == nil {
+			e.board = &b
+		}
 	}
 	x.keys[bucket][key] = e
 	if known && old.revision == e.revision {

@@ -41,7 +41,7 @@ func (h *Hub) findJob(id string) (job.Job, entry, error) {
 
 // addJob queues a job. An ID that is there already is refused, but the same request twice is one job.
 func (h *Hub) addJob(ctx context.Context, who string, j job.Job) (job.Change, error) {
-	j.V, j.By, j.State, j.Stop, j.StopBy, j.Claim, j.Result, j.Restored = job.Version, who, job.Queued, "", "", nil, nil, false
+	j.V, j.By, j.State, j.Stop, j.StopBy, j.Claim, j.Result, j.Restored, j.Before = job.Version, who, job.Queued, "", "", nil, nil, false, nil
 	if j.ID == "" {
 		j.ID = job.NewID()
 	}
@@ -64,9 +64,9 @@ func (h *Hub) boardDoes(j job.Job) error {
 	if !known {
 		return fmt.Errorf("the station %s has no board %s\nnext: slipway station list", j.Station, j.Name)
 	}
-	b, err := job.Parse[job.Board](e.value)
-	if err != nil {
-		return err
+	b := e.board
+	if b == nil {
+		return fmt.Errorf("%s of %s is of a newer Slipway than this hub", j.Name, j.Station)
 	}
 	if b.Board != j.Board {
 		return fmt.Errorf("%s of %s is a %s, not a %s", j.Name, j.Station, b.Board, j.Board)
@@ -100,7 +100,7 @@ func (h *Hub) changes(ctx context.Context, prefix string, since uint64, fits fun
 			e := entries[key]
 			newer = newer || e.revision > since && until > since
 			if e.job != nil && fits(*e.job) {
-				all.Jobs = append(all.Jobs, job.Change{Job: *e.job, Revision: e.revision})
+				all.Jobs = append(all.Jobs, job.Change{Job: *e.job, Revision: e.revision, At: e.at})
 			}
 		}
 		return newer
@@ -138,6 +138,8 @@ func (h *Hub) claim(ctx context.Context, who string, in job.Change) (job.Change,
 	}
 	if j.State == job.Running {
 		attempt = j.Claim.Attempt + 1
+	} else if e, _ := h.index.get("boards", bus.Key(who, j.Name)); e.board != nil {
+		j.Before = e.board.Has
 	}
 	if in.Job.Claim == nil || in.Job.Claim.Attempt != attempt || in.Job.Claim.Instance != in.Instance {
 		return job.Change{}, fmt.Errorf("the job %s is to be claimed as attempt %d by the station's own run: %w", j.ID, attempt, bus.ErrConflict)
@@ -177,8 +179,11 @@ func (h *Hub) end(ctx context.Context, who string, in job.Change) (job.Change, e
 		return job.Change{}, fmt.Errorf("the end of job %s needs its own claim, and a result of a known kind: %w", j.ID, bus.ErrConflict)
 	}
 	j.State, j.Result = job.Ended, in.Job.Result
+	if err := h.noteHad(ctx, j); err != nil { // first: the station repeats what is not acknowledged
+		return job.Change{}, err
+	}
 	in.Job = j
-	in.Revision, err = h.write(ctx, h.jobs, keyOf(j), j, in.Revision, endedTTL)
+	in.Revision, err = h.write(ctx, h.jobs, keyOf(j), j, in.Revision, ttlOf(j))
 	return in, err
 }
 
@@ -191,7 +196,7 @@ func (h *Hub) restore(ctx context.Context, who string, in job.Change) (job.Chang
 	if in.Job.Station != who || in.Job.Claim == nil || in.Job.State != job.Running || in.Job.Result != nil {
 		return job.Change{}, fmt.Errorf("%s can restore only running jobs of its own", who)
 	}
-	in.Job.Restored = true
+	in.Job.Restored, in.Job.Before = true, nil
 	revision, err := h.write(ctx, h.jobs, keyOf(in.Job), in.Job, 0, 0)
 	if errors.Is(err, bus.ErrConflict) {
 		if err := h.index.reread(ctx, h.jobs, keyOf(in.Job)); err != nil {
@@ -255,7 +260,10 @@ func (h *Hub) change(ctx context.Context, id string, edit func(*job.Job) error) 
 		}
 		ttl := time.Duration(0)
 		if j.State == job.Ended {
-			ttl = endedTTL
+			ttl = ttlOf(j)
+			if err := h.noteHad(ctx, j); err != nil {
+				return job.Change{}, err
+			}
 		}
 		revision, err := h.write(ctx, h.jobs, keyOf(j), j, e.revision, ttl)
 		if !errors.Is(err, bus.ErrConflict) {
@@ -265,6 +273,36 @@ func (h *Hub) change(ctx context.Context, id string, edit func(*job.Job) error) 
 			return job.Change{}, err
 		}
 	}
+}
+
+// ttlOf returns how long the hub keeps a job that has ended. Those of a rollout say whom it need not
+// do again, and what its boards had before.
+func ttlOf(j job.Job) time.Duration {
+	if j.Rollout != "" {
+		return rolloutJobTTL
+	}
+	return endedTTL
+}
+
+// noteHad keeps what a job that has ended left on its board.
+func (h *Hub) noteHad(ctx context.Context, j job.Job) error {
+	for j.Claim != nil && j.ChangesBoard() {
+		key := bus.Key(j.Station, j.Name)
+		e, known := h.index.get("boards", key)
+		if !known || e.board == nil || reflect.DeepEqual(e.board.Has, j.Leaves()) {
+			return nil
+		}
+		b := *e.board
+		b.Has = j.Leaves()
+		_, err := h.write(ctx, h.boards, key, b, e.revision, 0)
+		if errors.Is(err, bus.ErrConflict) { // the station announced it meanwhile
+			err = h.index.reread(ctx, h.boards, key)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // expireJobs ends jobs that no station began in time, by the engine's clock, until ctx ends.
@@ -281,7 +319,7 @@ func (h *Hub) expireJobs(ctx context.Context) error {
 			}
 			j := *e.job
 			endUnbegun(&j, fleet.NotBegun, "its station did not begin it in time")
-			_, _ = h.write(ctx, h.jobs, keyOf(j), j, e.revision, endedTTL) // or a station began it just now
+			_, _ = h.write(ctx, h.jobs, keyOf(j), j, e.revision, ttlOf(j)) // or a station began it just now
 		}
 	}
 	return nil
@@ -349,10 +387,4 @@ func (h *Hub) readLog(ctx context.Context, _ string, in job.LogWish) (job.Log, e
 			return job.Log{ID: j.ID, N: in.N, More: j.State != job.Ended}, nil
 		}
 	}
-}
-
-// keepReport keeps a board's report.
-func (h *Hub) keepReport(ctx context.Context, who string, in job.Report) (nothing, error) {
-	_, err := h.js.Publish(ctx, "report."+bus.Key(who, in.Name), in.Zstd, jetstream.WithMsgID(who+"/"+in.ID))
-	return nothing{}, err
 }

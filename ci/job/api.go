@@ -2,10 +2,15 @@ package job
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
+
+	"slipway/ci/report"
 	"slipway/layers/bus"
 )
 
@@ -58,8 +63,12 @@ const (
 	VerbRolloutShow = "rollout.show"  // RolloutWish -> RolloutState: once it differs from the revision
 	VerbRolloutAdd  = "rollout.add"   // Rollout -> RolloutState
 	VerbRolloutWish = "rollout.wish"  // RolloutWish -> RolloutState
+	VerbRolloutBack = "rollout.back"  // RolloutBack -> RolloutState: of the new one
+	VerbReportList  = "report.list"   // ReportWish -> Reports
+	VerbReportGet   = "report.get"    // ReportWish -> Report
 	VerbAbandon     = "job.abandon"   // StopWish with the station's name -> Change
 	VerbDrain       = "station.drain" // Drain -> nothing
+	VerbNameDevice  = "station.name"  // NameDevice -> nothing
 	VerbInvite      = "invite"        // Person -> Invitation
 	VerbRemove      = "remove"        // Person -> nothing
 	VerbPeople      = "people"        // nothing -> People
@@ -69,9 +78,9 @@ const (
 // roles are the roles that may ask for the verbs, but for those of stations.
 var roles = map[string]Role{
 	VerbBoardList: Viewer, VerbStationList: Viewer, VerbJobList: Viewer, VerbJobWait: Viewer, VerbJobLog: Viewer, VerbOpen: Viewer, VerbRenew: Viewer,
-	VerbRollouts: Viewer, VerbRolloutShow: Viewer,
-	VerbJobAdd: Operator, VerbJobStop: Operator, VerbRolloutAdd: Operator, VerbRolloutWish: Operator,
-	VerbAbandon: Admin, VerbDrain: Admin, VerbInvite: Admin, VerbRemove: Admin, VerbPeople: Admin, VerbAudit: Admin,
+	VerbRollouts: Viewer, VerbRolloutShow: Viewer, VerbReportList: Viewer, VerbReportGet: Viewer,
+	VerbJobAdd: Operator, VerbJobStop: Operator, VerbRolloutAdd: Operator, VerbRolloutWish: Operator, VerbRolloutBack: Operator,
+	VerbAbandon: Admin, VerbDrain: Admin, VerbNameDevice: Admin, VerbInvite: Admin, VerbRemove: Admin, VerbPeople: Admin, VerbAudit: Admin,
 }
 
 // RoleOf returns the role that may ask for a verb.
@@ -114,6 +123,8 @@ type Lease struct {
 	Revision uint64 `json:"revision"`
 	TTLMS    int64  `json:"ttlMs"`
 	Draining bool   `json:"draining,omitempty"`
+
+	Names []DeviceName `json:"names,omitempty"` // that admins gave
 }
 
 // Boards are all boards of a station.
@@ -132,9 +143,10 @@ type Wait struct {
 // Change is a job and the revision of its key: the one that is expected in a request, and the new
 // one in an answer.
 type Change struct {
-	Job      Job    `json:"job"`
-	Revision uint64 `json:"revision"`
-	Instance string `json:"instance,omitempty"` // of the station that asks
+	Job      Job       `json:"job"`
+	Revision uint64    `json:"revision"`
+	Instance string    `json:"instance,omitempty"` // of the station that asks
+	At       time.Time `json:"at,omitzero"`        // of the revision, by the engine's clock, in a list
 }
 
 // Changes are jobs, and the revision up to which they are known.
@@ -163,9 +175,50 @@ type LogWish struct {
 
 // Report is a board's report.json.
 type Report struct {
-	ID   string `json:"id"`
+	ID   string `json:"id"`   // of the job
 	Name string `json:"name"` // of the board
-	Zstd []byte `json:"zstd"`
+	Zstd []byte `json:"zstd,omitempty"`
+
+	N  uint64    `json:"n,omitempty"` // number on the hub
+	At time.Time `json:"at,omitzero"` // by the engine's clock
+}
+
+// maxUnpacked limits a report before and after it is unpacked.
+const maxUnpacked = 32 << 20
+
+// unpacker is for all goroutines.
+var unpacker = sync.OnceValues(func() (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(2), zstd.WithDecoderMaxMemory(maxUnpacked))
+})
+
+// Only returns the report of the one board. It may come from anywhere.
+func (r Report) Only() (report.Report, error) {
+	unpack, err := unpacker()
+	if err != nil {
+		return report.Report{}, err
+	}
+	data, err := unpack.DecodeAll(r.Zstd, nil)
+	if err != nil {
+		return report.Report{}, fmt.Errorf("the report of %s: %w", r.Name, err)
+	}
+	all, err := report.Parse(data)
+	if err != nil || len(all) != 1 {
+		return report.Report{}, cmp.Or(err, fmt.Errorf("the report of %s has %d boards", r.Name, len(all)))
+	}
+	return all[0], nil
+}
+
+// ReportWish asks for the reports of a board, or for one: by its number, that of a job, or the newest.
+type ReportWish struct {
+	Station string `json:"station"`
+	Name    string `json:"name"`
+	N       uint64 `json:"n,omitempty"`
+	Job     string `json:"job,omitempty"`
+}
+
+// Reports are the reports of a board without their content, the newest first.
+type Reports struct {
+	Reports []Report `json:"reports"`
 }
 
 // StopWish asks for the end of a job.
@@ -203,6 +256,14 @@ type HubStation struct {
 type Drain struct {
 	Station string `json:"station"`
 	Back    bool   `json:"back,omitempty"` // take jobs again
+}
+
+// NameDevice asks for a name of a device that a station announces.
+type NameDevice struct {
+	Station string `json:"station"`
+	Device  string `json:"device"` // as it is announced
+	Name    string `json:"name"`
+	Board   string `json:"board"` // the kind
 }
 
 // Person is a person or a station that may ask the hub.

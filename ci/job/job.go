@@ -3,6 +3,7 @@
 package job
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/base32"
 	"encoding/binary"
@@ -40,6 +41,7 @@ type Job struct {
 	Rollout       string `json:"rollout,omitempty"`
 	Wave          int    `json:"wave,omitempty"`
 
+	Before   *Had    `json:"before,omitempty"` // the job, as the hub knew it at the first claim
 	State    State   `json:"state"`
 	Stop     Stop    `json:"stop,omitempty"`
 	StopBy   string  `json:"stopBy,omitempty"`
@@ -133,8 +135,10 @@ type Board struct {
 	Device string   `json:"device,omitempty"` // as "devices" names it
 	Shows  string   `json:"shows,omitempty"`  // what the user confirms before a flash: model, size, content
 	Token  string   `json:"token,omitempty"`  // that confirms it
+	Open   bool     `json:"open,omitempty"`   // station.yml does not name the device, and an admin can
 	Serial string   `json:"serial,omitempty"`
 	Runs   string   `json:"runs,omitempty"` // version
+	Has    *Had     `json:"has,omitempty"`  // as the hub knows it, nil for what is not known; no station says it
 	Job    string   `json:"job,omitempty"`  // that works on it
 	Last   *Last    `json:"last,omitempty"`
 	Note   string   `json:"note,omitempty"` // why it takes no job
@@ -145,6 +149,32 @@ type Last struct {
 	Job  string     `json:"job"`
 	Kind fleet.Kind `json:"kind"`
 	At   time.Time  `json:"at"`
+}
+
+// Had is what jobs brought onto a board.
+type Had struct {
+	Artifact string `json:"artifact"`
+	Bundle   string `json:"bundle,omitempty"` // sha256:…, if an update brought it
+}
+
+// ChangesBoard reports whether a job brings something onto its board.
+func (j Job) ChangesBoard() bool {
+	return slices.ContainsFunc(j.Steps, func(s Step) bool { return slices.Contains([]Do{Flash, Deploy, Update}, s.Do) })
+}
+
+// Leaves returns what a board has after a job that changes it, nil if that is not known. A failed
+// update that went back, or was not taken, leaves what was there.
+func (j Job) Leaves() *Had {
+	switch had := (&Had{Artifact: j.Artifact}); {
+	case j.Result.Kind.Done():
+		for _, s := range j.Steps {
+			had.Bundle = cmp.Or(s.Bundle, had.Bundle)
+		}
+		return had
+	case slices.Contains([]fleet.Kind{fleet.WentBack, fleet.NotTaken, fleet.NotBegun}, j.Result.Kind) && j.Steps[0].Do == Update:
+		return j.Before
+	}
+	return nil
 }
 
 // Station is a machine that has boards.
@@ -159,6 +189,23 @@ type Station struct {
 	Parallel  int    `json:"parallel"`
 	FreeBytes int64  `json:"freeBytes"`
 	Draining  bool   `json:"draining,omitempty"`
+
+	Names []DeviceName `json:"names,omitempty"` // that admins gave
+}
+
+// DeviceName makes the device at a port a board, which station.yml does not name.
+type DeviceName struct {
+	Port  string `json:"port"`
+	Name  string `json:"name"`
+	Board string `json:"board"` // its kind
+}
+
+// MaxNames is how many names a station takes.
+const MaxNames = 200
+
+// Check returns an error for a name that no station may take.
+func (n DeviceName) Check() error {
+	return errors.Join(match(ports, "the port", n.Port), CheckName("the board's name", n.Name), CheckName("the board", n.Board))
 }
 
 // NewID returns an ID that sorts by time.
@@ -176,6 +223,7 @@ var (
 	digests = plaintext.Regexp(`^sha256:[0-9a-f]{64}$`)
 	// An artifact is named by digest, so that it is the same for all who read the job.
 	artifacts = plaintext.Regexp(`^[A-Za-z0-9./][^\s@]{0,499}@sha256:[0-9a-f]{64}$`)
+	ports     = plaintext.Regexp(`^[a-z0-9]+[a-z0-9.:_-]{0,100}$`) // no path, which may be another device tomorrow
 	tokens    = plaintext.Regexp(`^[!-~]{0,200}$`)
 )
 

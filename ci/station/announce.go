@@ -32,6 +32,7 @@ type boards struct {
 	all     map[string]local
 	last    map[string]job.Last // result of each board
 	runs    map[string]string   // version of each board
+	names   []job.DeviceName    // that admins gave
 	dirty   chan struct{}       // holds one: the hub is to be told
 }
 
@@ -54,6 +55,9 @@ func (s *station) watchDevices(ctx context.Context) error {
 		if name, isFile := strings.CutPrefix(b.Device, device.FilePrefix); isFile {
 			files = append(files, name)
 		}
+	}
+	for _, d := range s.devices {
+		_ = s.plug(device.Change{Action: "present", Device: d}) // never fails
 	}
 	for ctx.Err() == nil {
 		if err := device.Watch(ctx, files, s.plug); err != nil {
@@ -121,6 +125,7 @@ func (s *station) compose() map[string]local {
 	for _, kind := range s.config.Virtual {
 		all[kind] = local{job.Board{V: job.Version, Name: kind, Board: kind, Does: job.All}, job.How{Virtual: true}}
 	}
+	s.addNamed(all, used)
 	for name, b := range all {
 		b.Does = slices.DeleteFunc(slices.Clone(b.Does), func(d job.Do) bool { return !slices.Contains(s.config.does, d) })
 		all[name] = b
@@ -129,7 +134,10 @@ func (s *station) compose() map[string]local {
 		if name := filepath.Base(path); !used[path] && d.Refused == "" && d.HasMedium() && d.Bus != "loop" && job.CheckName("", name) == nil {
 			if _, taken := all[name]; !taken {
 				note := fmt.Sprintf("it has no name here, and takes no job; name it in station.yml: %s: {board: BOARD, port: %q}", name, cmp.Or(d.Port, path))
-				all[name] = local{Board: job.Board{V: job.Version, Name: name, Board: d.Kind, Does: []job.Do{}, Shows: show(d), Serial: d.Serial, Note: note}}
+				if d.Port != "" {
+					note += fmt.Sprintf("; or: slipway station name %s %s NAME --board=BOARD", s.Identity.Name, name)
+				}
+				all[name] = local{Board: job.Board{V: job.Version, Name: name, Board: d.Kind, Does: []job.Do{}, Device: d.Port, Open: d.Port != "", Shows: show(d), Serial: d.Serial, Note: note}}
 			}
 		}
 	}

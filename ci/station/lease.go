@@ -110,6 +110,7 @@ func (s *station) renew(ctx context.Context) error {
 		return err
 	}
 	isNew, changed := s.lease.set(given, sent)
+	s.takeNames(given.Names)
 	if isNew {
 		s.say("%s has the lease of %s", s.record.instance(), s.Identity.Name)
 		s.forgetRevisions()
@@ -127,6 +128,6 @@ func (s *station) form() job.Station {
 	free, _ := localfile.FreeBytes(s.State) // 0 says that it is not known
 	return job.Station{
 		V: job.Version, Name: s.Identity.Name, Instance: s.record.instance(), Epoch: s.record.Epoch, Machine: machine,
-		Program: images.ThisProgram().Version, Arch: runtime.GOARCH, Parallel: s.Parallel, FreeBytes: free,
+		Program: images.ThisProgram().Version, Arch: runtime.GOARCH, Parallel: s.Parallel, FreeBytes: free, Names: s.deviceNames(),
 	}
 }

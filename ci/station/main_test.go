@@ -25,6 +25,7 @@ import (
 	"slipway/ci/hub"
 	"slipway/ci/hub/access"
 	"slipway/ci/job"
+	"slipway/flash/device"
 	"slipway/images/statetest"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
@@ -362,6 +363,7 @@ type bench struct {
 	boards string // folder of the boards' folders
 	names  []string
 
+	devices  []device.Device
 	overtime time.Duration
 	limitMS  int64 // of jobs
 }
@@ -459,7 +461,7 @@ func (b *bench) start() process {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended, log := make(chan error, 1), &safeText{}
 	go func() {
-		ended <- Run(ctx, Options{Identity: b.id, State: b.state, Config: b.config, Program: program, Log: log, tick: testTick, overtime: b.overtime})
+		ended <- Run(ctx, Options{Identity: b.id, State: b.state, Config: b.config, Program: program, Log: log, tick: testTick, overtime: b.overtime, devices: b.devices})
 	}()
 	done := make(chan error, 1)
 	go func() { err := <-ended; done <- err; close(done) }()

@@ -17,6 +17,7 @@ import (
 	"slipway/ci/hub/access"
 	hubpage "slipway/ci/hub/page"
 	"slipway/ci/job"
+	"slipway/ci/report"
 	"slipway/ci/station"
 	"slipway/flash/fetch"
 	"slipway/images"
@@ -53,7 +54,7 @@ slipway hub --name=h1 --cluster=h1,h2,h3`
 		}
 		return unlessStopped(ctx, hub.Run(ctx, o))
 	})
-	return c.with(hubOpenCommand(), hubBoardsCommand(), newGroup("invite", "Invite a person, a station or another hub", hubInvitePersonCommand(), hubInviteStationCommand(), hubInviteHubCommand()), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
+	return c.with(hubOpenCommand(), hubBoardsCommand(), hubReportCommand(), newGroup("invite", "Invite a person, a station or another hub", hubInvitePersonCommand(), hubInviteStationCommand(), hubInviteHubCommand()), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
 }
 
 // hubOptions returns the options of a hub with these names and this state folder, or else defaults.
@@ -108,16 +109,13 @@ func hubOpenCommand() *Command {
 	c.Long = `The page is signed by the hub's own authority, which a browser does not know. Its certificate is in
 ca.pem of the hub's state folder, for the browser's settings.`
 	c.Example = `slipway hub open`
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, _ []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			link, err := pageLink(ctx, client)
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintln(stdout, link)
+	c.onHub(func(ctx context.Context, client *access.Client, _ []string) error {
+		link, err := pageLink(ctx, client)
+		if err != nil {
 			return err
-		})
+		}
+		_, err = fmt.Fprintln(stdout, link)
+		return err
 	})
 	return c
 }
@@ -175,31 +173,51 @@ func (c *Command) validFor() *time.Duration {
 // invites sets c.Run to print an invitation for the role.
 func (c *Command) invites(role func() job.Role) *Command {
 	valid := c.validFor()
-	ask := c.toHub()
 	c.check = func(words []string) error { return job.CheckName("NAME", words[0]) }
-	c.RunSignalled(func(ctx context.Context, words []string) error {
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
 		p := job.Person{V: job.Version, Name: words[0], Role: role(), ValidMS: valid.Milliseconds()}
-		return ask(ctx, func(client *access.Client) error {
-			i, err := access.Ask[job.Invitation](ctx, client, job.VerbInvite, p)
-			if err != nil {
-				return err
-			}
-			at := client.Hub
-			if len(client.Pages) > 1 {
-				at = strings.Join(client.Pages, ",")
-			}
-			_, err = fmt.Fprintf(stdout, "slipway join %s %s\n", at, access.Token(i.Secret, []byte(client.Authority)))
+		i, err := access.Ask[job.Invitation](ctx, client, job.VerbInvite, p)
+		if err != nil {
 			return err
-		})
+		}
+		at := client.Hub
+		if len(client.Pages) > 1 {
+			at = strings.Join(client.Pages, ",")
+		}
+		_, err = fmt.Fprintf(stdout, "slipway join %s %s\n", at, access.Token(i.Secret, []byte(client.Authority)))
+		return err
 	})
 	return c
 }
 
-// toHub adds the flag --hub to a command that asks a hub, and returns a function that calls work with
-// a connection to it.
-func (c *Command) toHub() func(ctx context.Context, work func(*access.Client) error) error {
+// onHub adds the flag --hub to a command, whose work gets a connection to that hub.
+func (c *Command) onHub(work func(ctx context.Context, client *access.Client, words []string) error) {
 	name := c.Text("hub=ADDRESS", "", "the hub (or SLIPWAY_HUB); the one that was joined last if not given")
-	return func(ctx context.Context, work func(*access.Client) error) error { return onHub(ctx, *name, work) }
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		return onHub(ctx, *name, func(client *access.Client) error { return work(ctx, client, words) })
+	})
+}
+
+// lists completes a command that asks a hub for a list, edits it, and prints it as JSON or by show.
+func lists[All any](c *Command, verb string, show func(w io.Writer, all All) error, edit ...func(*All)) *Command {
+	asJSON := c.Switch("json", "print them as JSON")
+	c.onHub(func(ctx context.Context, client *access.Client, _ []string) error {
+		all, err := access.Ask[All](ctx, client, verb, struct{}{})
+		for _, one := range edit {
+			one(&all)
+		}
+		return printResult(all, err, *asJSON, func(w io.Writer) error { return show(w, all) })
+	})
+	return c
+}
+
+// wishes completes a command that asks a hub for one change.
+func (c *Command) wishes(verb string, wish func(words []string) any) *Command {
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		_, err := access.Ask[any](ctx, client, verb, wish(words))
+		return err
+	})
+	return c
 }
 
 func init() { fetch.Hub = access.Registry }
@@ -221,41 +239,64 @@ func onHub(ctx context.Context, name string, work func(*access.Client) error) er
 func hubBoardsCommand() *Command {
 	c := New("boards", "List the boards of a hub's stations")
 	c.Example = `slipway hub boards --json`
-	asJSON := c.Switch("json", "print them as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, _ []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			list, err := access.Ask[job.BoardList](ctx, client, job.VerbBoardList, struct{}{})
-			return printResult(list, err, *asJSON, func(w io.Writer) error {
-				return table(w, "NAME\tBOARD\tSTATION\tSTATE\tLAST", list.Boards, func(b job.HubBoard) string {
-					state := plaintext.Either(!b.Heard, "not heard", plaintext.Either(b.Job != "", "at work: "+b.Job, plaintext.Either(b.Note != "", b.Note, "free")))
-					last := ""
-					if b.Last != nil {
-						last = string(b.Last.Kind)
-					}
-					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", b.Name, b.Board.Board, b.Station, state, last)
-				})
-			})
+	return lists(c, job.VerbBoardList, func(w io.Writer, list job.BoardList) error {
+		return table(w, "NAME\tBOARD\tSTATION\tSTATE\tLAST", list.Boards, func(b job.HubBoard) string {
+			state := plaintext.Either(!b.Heard, "not heard", plaintext.Either(b.Job != "", "at work: "+b.Job, plaintext.Either(b.Note != "", b.Note, "free")))
+			last := ""
+			if b.Last != nil {
+				last = string(b.Last.Kind)
+			}
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", b.Name, b.Board.Board, b.Station, state, last)
 		})
 	})
-	return c
 }
 
 func hubPeopleCommand() *Command {
 	c := New("people", "List the people and stations that joined a hub")
 	c.Example = `slipway hub people --json`
-	asJSON := c.Switch("json", "print them as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, _ []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			people, err := access.Ask[job.People](ctx, client, job.VerbPeople, struct{}{})
-			return printResult(people, err, *asJSON, func(w io.Writer) error {
-				return table(w, "NAME\tROLE\tSINCE\tBY", people.People, func(p job.Person) string {
-					role := plaintext.Either(p.Key == "", "removed", string(p.Role))
-					return fmt.Sprintf("%s\t%s\t%s\t%s", p.Name, role, p.Since.Format(time.DateTime), p.By)
+	return lists(c, job.VerbPeople, func(w io.Writer, people job.People) error {
+		return table(w, "NAME\tROLE\tSINCE\tBY", people.People, func(p job.Person) string {
+			role := plaintext.Either(p.Key == "", "removed", string(p.Role))
+			return fmt.Sprintf("%s\t%s\t%s\t%s", p.Name, role, p.Since.Format(time.DateTime), p.By)
+		})
+	})
+}
+
+func hubReportCommand() *Command {
+	c := New("report NAME", "Print the newest report of a board, or list its reports")
+	c.Long = `NAME is the board's name on the hub. The hub keeps the last 200 reports of each board.`
+	c.Example = `slipway hub report lab3-07
+slipway hub report lab3-07 --list
+slipway hub report lab3-07 --number=412 --as=html`
+	list := c.Switch("list", "list the numbers, times and jobs of its reports")
+	number := c.Number("number", 0, 1, "the number of an earlier report")
+	form := c.reportForm()
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		b, err := access.FindBoard(ctx, client, words[0])
+		if err != nil {
+			return err
+		}
+		wish := job.ReportWish{Station: b.Station, Name: b.Name, N: uint64(*number)}
+		if *list {
+			all, err := access.Ask[job.Reports](ctx, client, job.VerbReportList, wish)
+			return printResult(all, err, *form != nil, func(w io.Writer) error {
+				return table(w, "NUMBER\tAT\tJOB", all.Reports, func(r job.Report) string {
+					return fmt.Sprintf("%d\t%s\t%s", r.N, r.At.UTC().Format(time.RFC3339), r.ID)
 				})
 			})
-		})
+		}
+		sent, err := access.Ask[job.Report](ctx, client, job.VerbReportGet, wish)
+		if err != nil {
+			return err
+		}
+		one, err := sent.Only()
+		if err == nil && *form != nil {
+			return report.WriteAs(stdout, *form, one)
+		}
+		if err == nil {
+			one.Summary(stdout)
+		}
+		return err
 	})
 	return c
 }
@@ -273,33 +314,18 @@ func table[T any](w io.Writer, title string, all []T, line func(T) string) error
 func hubRemoveCommand() *Command {
 	c := New("remove NAME", "Refuse a person or a station from now on, and end its connections")
 	c.Example = `slipway hub remove bench-3`
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			_, err := access.Ask[struct{}](ctx, client, job.VerbRemove, job.Person{Name: words[0]})
-			return err
-		})
-	})
-	return c
+	return c.wishes(job.VerbRemove, func(words []string) any { return job.Person{Name: words[0]} })
 }
 
 func hubLogCommand() *Command {
 	c := New("log", "Print who asked a hub for which change, the newest last")
 	c.Example = `slipway hub log --json`
-	asJSON := c.Switch("json", "print the records as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, _ []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			audit, err := access.Ask[hub.Audit](ctx, client, job.VerbAudit, struct{}{})
-			return printResult(audit, err, *asJSON, func(w io.Writer) error {
-				return table(w, "AT\tWHO\tROLE\tASKED FOR\tWHAT", audit.Records, func(r hub.Record) string {
-					what := plaintext.Either(r.Refused == "", r.What, "refused: "+r.Refused)
-					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", r.At.UTC().Format(time.RFC3339), r.Who, r.Role, r.Verb, plaintext.OneLine(what))
-				})
-			})
+	return lists(c, job.VerbAudit, func(w io.Writer, audit hub.Audit) error {
+		return table(w, "AT\tWHO\tROLE\tASKED FOR\tWHAT", audit.Records, func(r hub.Record) string {
+			what := plaintext.Either(r.Refused == "", r.What, "refused: "+r.Refused)
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", r.At.UTC().Format(time.RFC3339), r.Who, r.Role, r.Verb, plaintext.OneLine(what))
 		})
 	})
-	return c
 }
 
 func joinCommand() *Command {
@@ -378,7 +404,7 @@ slipway station bench.yml --parallel=4`
 		progress.Release(ctx)
 		return unlessStopped(ctx, station.Run(ctx, o))
 	})
-	return c.with(stationListCommand(), stationDrainCommand())
+	return c.with(stationListCommand(), stationDrainCommand(), stationNameCommand())
 }
 
 func stationOptions(id access.Identity, config string) (station.Options, error) {
@@ -404,20 +430,29 @@ func stationFile(given string) string {
 func stationListCommand() *Command {
 	c := New("list", "List the stations of a hub, and whether it hears them")
 	c.Example = `slipway station list --json`
-	asJSON := c.Switch("json", "print them as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, _ []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			list, err := access.Ask[job.StationList](ctx, client, job.VerbStationList, struct{}{})
-			return printResult(list, err, *asJSON, func(w io.Writer) error {
-				return table(w, "STATION\tSTATE\tMACHINE\tSLIPWAY\tFREE", list.Stations, func(s job.HubStation) string {
-					state := plaintext.Either(s.Heard, plaintext.Either(s.Draining, "draining", "heard"), "not heard since "+s.At.UTC().Format(time.RFC3339))
-					return fmt.Sprintf("%s\t%s\t%s\t%s\t%.1f GiB", s.Name, state, s.Machine, s.Program, float64(s.FreeBytes)/(1<<30))
-				})
-			})
+	return lists(c, job.VerbStationList, func(w io.Writer, list job.StationList) error {
+		return table(w, "STATION\tSTATE\tMACHINE\tSLIPWAY\tFREE", list.Stations, func(s job.HubStation) string {
+			state := plaintext.Either(s.Heard, plaintext.Either(s.Draining, "draining", "heard"), "not heard since "+s.At.UTC().Format(time.RFC3339))
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%.1f GiB", s.Name, state, s.Machine, s.Program, float64(s.FreeBytes)/(1<<30))
 		})
 	})
-	return c
+}
+
+func stationNameCommand() *Command {
+	c := New("name STATION DEVICE NAME", "Name a device that a station announces, so that it takes jobs")
+	c.Long = `DEVICE is what "hub boards" shows. The station keeps the name in its state folder, and refuses one that
+its station.yml has. It is for an admin.`
+	c.Example = `slipway station name bench-3 sdb card-7 --board=raspberrypi5`
+	board := c.Text("board=BOARD", "", "the kind of the board")
+	c.check = func([]string) error {
+		if *board == "" {
+			return errors.New("--board is missing: which kind of board is it?")
+		}
+		return nil
+	}
+	return c.wishes(job.VerbNameDevice, func(words []string) any {
+		return job.NameDevice{Station: words[0], Device: words[1], Name: words[2], Board: *board}
+	})
 }
 
 func stationDrainCommand() *Command {
@@ -426,11 +461,8 @@ func stationDrainCommand() *Command {
 	c.Example = `slipway station drain bench-3
 slipway station drain bench-3 --back`
 	back := c.Switch("back", "let it begin jobs again")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			return station.Drain(ctx, client, words[0], *back)
-		})
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		return station.Drain(ctx, client, words[0], *back)
 	})
 	return c
 }

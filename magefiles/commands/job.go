@@ -37,24 +37,17 @@ func jobListCommand() *Command {
 slipway job list --json`
 	board := c.Text("board=BOARD", "", "only those of this kind of board, or of the board with this name")
 	failed := c.Switch("failed", "only those that failed")
-	asJSON := c.Switch("json", "print them as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, _ []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			all, err := access.Ask[job.Changes](ctx, client, job.VerbJobList, struct{}{})
-			all.Jobs = slices.DeleteFunc(all.Jobs, func(c job.Change) bool {
-				return *board != "" && c.Job.Board != *board && c.Job.Name != *board || *failed && (c.Job.Result == nil || !c.Job.Result.Kind.Failed())
-			})
-			slices.SortFunc(all.Jobs, func(a, b job.Change) int { return cmp.Compare(a.Job.ID, b.Job.ID) })
-			return printResult(all, err, *asJSON, func(w io.Writer) error {
-				return table(w, "JOB\tSTATION\tNAME\tBOARD\tSTEPS\tBY\tSTATE", all.Jobs, func(c job.Change) string {
-					j := c.Job
-					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", j.ID, j.Station, j.Name, j.Board, stepsOf(j), j.By, stateOf(j))
-				})
-			})
+	return lists(c, job.VerbJobList, func(w io.Writer, all job.Changes) error {
+		return table(w, "JOB\tSTATION\tNAME\tBOARD\tSTEPS\tBY\tSTATE", all.Jobs, func(c job.Change) string {
+			j := c.Job
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", j.ID, j.Station, j.Name, j.Board, stepsOf(j), j.By, stateOf(j))
 		})
+	}, func(all *job.Changes) {
+		all.Jobs = slices.DeleteFunc(all.Jobs, func(c job.Change) bool {
+			return *board != "" && c.Job.Board != *board && c.Job.Name != *board || *failed && (c.Job.Result == nil || !c.Job.Result.Kind.Failed())
+		})
+		slices.SortFunc(all.Jobs, func(a, b job.Change) int { return cmp.Compare(a.Job.ID, b.Job.ID) })
 	})
-	return c
 }
 
 // stepsOf returns the names of a job's steps.
@@ -81,12 +74,9 @@ func jobShowCommand() *Command {
 	c.Example = `slipway job show 06FQ3C8T9KX2M4Z7
 slipway job show 06FQ3C8T9KX2M4Z7 --json`
 	asJSON := c.Switch("json", "print it as JSON")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			change, err := access.Ask[job.Change](ctx, client, job.VerbJobWait, job.Wait{ID: words[0]})
-			return printResult(change.Job, err, *asJSON, func(w io.Writer) error { return showJob(w, change.Job) })
-		})
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		change, err := access.Ask[job.Change](ctx, client, job.VerbJobWait, job.Wait{ID: words[0]})
+		return printResult(change.Job, err, *asJSON, func(w io.Writer) error { return showJob(w, change.Job) })
 	})
 	return c
 }
@@ -111,9 +101,8 @@ func jobLogCommand() *Command {
 	c := New("log JOB", "Print what a job has said")
 	c.Example = `slipway job log 06FQ3C8T9KX2M4Z7 --follow`
 	follow := c.Switch("follow", "print on until the job has ended")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error { return printLog(ctx, client, words[0], *follow) })
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		return printLog(ctx, client, words[0], *follow)
 	})
 	return c
 }
@@ -137,15 +126,12 @@ func jobWaitCommand() *Command {
 	c := New("wait JOB", "Show a job's progress until it has ended; its exit status is this one's")
 	c.Example = `slipway job wait 06FQ3C8T9KX2M4Z7`
 	c.exits = exitsOfSmoke
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			change, err := access.Ask[job.Change](ctx, client, job.VerbJobWait, job.Wait{ID: words[0]})
-			if err != nil {
-				return err
-			}
-			return followJob(ctx, client, change.Job, false)
-		})
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		change, err := access.Ask[job.Change](ctx, client, job.VerbJobWait, job.Wait{ID: words[0]})
+		if err != nil {
+			return err
+		}
+		return followJob(ctx, client, change.Job, false)
 	})
 	return c
 }
@@ -170,15 +156,9 @@ func jobStopCommand() *Command {
 	c.Example = `slipway job stop 06FQ3C8T9KX2M4Z7
 slipway job stop 06FQ3C8T9KX2M4Z7 --now`
 	now := c.Switch("now", "do not wait")
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		how := job.Stop(plaintext.Either(*now, string(job.Now), string(job.Gently)))
-		return ask(ctx, func(client *access.Client) error {
-			_, err := access.Ask[job.Change](ctx, client, job.VerbJobStop, job.StopWish{ID: words[0], How: how})
-			return err
-		})
+	return c.wishes(job.VerbJobStop, func(words []string) any {
+		return job.StopWish{ID: words[0], How: job.Stop(plaintext.Either(*now, string(job.Now), string(job.Gently)))}
 	})
-	return c
 }
 
 func jobAbandonCommand() *Command {
@@ -186,14 +166,7 @@ func jobAbandonCommand() *Command {
 	c.Long = `What the board has is then unknown, and the job says so. It is for an admin, when a station's machine is
 lost. The name of the station proves that no other job is meant.`
 	c.Example = `slipway job abandon 06FQ3C8T9KX2M4Z7 bench-3`
-	ask := c.toHub()
-	c.RunSignalled(func(ctx context.Context, words []string) error {
-		return ask(ctx, func(client *access.Client) error {
-			_, err := access.Ask[job.Change](ctx, client, job.VerbAbandon, job.StopWish{ID: words[0], Station: words[1]})
-			return err
-		})
-	})
-	return c
+	return c.wishes(job.VerbAbandon, func(words []string) any { return job.StopWish{ID: words[0], Station: words[1]} })
 }
 
 // jobExecCommand returns the command job exec, which a station starts for each job.

@@ -1,10 +1,12 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -138,14 +140,24 @@ func NextOf(ctx context.Context, c *Client, s job.RolloutState) (job.RolloutStat
 	}
 }
 
-// RolloutErr returns how a rollout ended as an error, or nil if all boards have what it deploys.
-func RolloutErr(s job.RolloutState) error {
-	failed := 0
-	for kind, n := range s.Counts {
-		if kind.Failed() {
-			failed += n
+// WriteRollout writes what a rollout has done until now as fleet writes a run: fleet.json, index.html
+// and junit.xml in a folder, and the report of each board in a folder there.
+func WriteRollout(ctx context.Context, c *Client, s job.RolloutState, dir string) (err error) {
+	o, reports := s.Outcome(func(w job.ReportWish) (job.Report, error) { return Ask[job.Report](ctx, c, job.VerbReportGet, w) })
+	for i, r := range reports {
+		if r.Board != "" {
+			name := o.Results[i].Host
+			o.Results[i].Report = filepath.Join(name, report.ReportHTML)
+			err = errors.Join(err, report.WriteAll(filepath.Join(dir, name), []report.Report{r}))
+			reports[i].Logs = nil
 		}
 	}
+	return cmp.Or(errors.Join(err, context.Cause(ctx)), o.Write(dir, reports))
+}
+
+// RolloutErr returns how a rollout ended as an error, or nil if all boards have what it deploys.
+func RolloutErr(s job.RolloutState) error {
+	failed := s.Counts.Failed()
 	switch {
 	case s.Wish == job.Pause:
 		return fmt.Errorf("the rollout waits for a person: %s\nnext: slipway rollout resume %s", s.Why, s.ID)
