@@ -28,7 +28,7 @@ func reportOf(in job.ReportWish, header nats.Header, n uint64, at time.Time) job
 
 // listReports lists the reports of a board.
 func (h *Hub) listReports(ctx context.Context, _ string, in job.ReportWish) (all job.Reports, err error) {
-	reader, err := h.js.OrderedConsumer(ctx, "REPORTS", jetstream.OrderedConsumerConfig{
+	reader, err := h.reports.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{"report." + bus.Key(in.Station, in.Name)}, HeadersOnly: true, InactiveThreshold: 10 * time.Second,
 	})
 	if err != nil {
@@ -52,15 +52,12 @@ func (h *Hub) listReports(ctx context.Context, _ string, in job.ReportWish) (all
 // getReport returns a report of a board: by its number, that of a job, or the newest.
 func (h *Hub) getReport(ctx context.Context, who string, in job.ReportWish) (job.Report, error) {
 	subject := "report." + bus.Key(in.Station, in.Name)
-	stream, err := h.js.Stream(ctx, "REPORTS")
-	if err != nil {
-		return job.Report{}, err
-	}
 	var m *jetstream.RawStreamMsg
+	var err error
 	if in.N > 0 {
-		m, err = stream.GetMsg(ctx, in.N)
+		m, err = h.reports.GetMsg(ctx, in.N)
 	} else {
-		m, err = stream.GetLastMsgForSubject(ctx, subject)
+		m, err = h.reports.GetLastMsgForSubject(ctx, subject)
 	}
 	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Subject != subject {
 		return job.Report{}, fmt.Errorf("%s of %s has no such report\nnext: slipway hub report %s --list", in.Name, in.Station, in.Name)
