@@ -219,11 +219,11 @@ func checkLossOfTwo(t *testing.T, hubs [3]*hubtest.Hub, admins [3]*access.Client
 	hubs[1].Kill()
 	lost := wish
 	lost.ID = job.NewID()
-	var err error
-	waitFor(t, "the refusal", func() bool {
-		_, err = access.Ask[job.Change](t.Context(), admins[2], job.VerbJobAdd, lost)
-		return err == nil || strings.Contains(err.Error(), "majority")
+	waitFor(t, "hub 2 to miss the others", func() bool { // a request before that may be done later
+		_, err := access.Ask[job.StationList](t.Context(), admins[2], job.VerbStationList, struct{}{})
+		return err != nil && strings.Contains(err.Error(), "majority")
 	})
+	_, err := access.Ask[job.Change](t.Context(), admins[2], job.VerbJobAdd, lost)
 	if want := "this hub does not reach a majority of the hubs, and answers once it does"; err == nil || err.Error() != want || !errors.Is(err, bus.ErrAway) {
 		t.Errorf("a job for one hub of three: %v; want %s", err, want)
 	}

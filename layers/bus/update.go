@@ -59,7 +59,7 @@ func Agree[T any](ctx context.Context, ask func(context.Context) (T, error)) (T,
 		once, cancel := context.WithTimeout(ctx, attemptLimit)
 		answer, err := ask(once)
 		cancel()
-		if err == nil || !isUnsure(err) && !isUnready(err) || run.Sleep(ctx, 100*time.Millisecond) != nil {
+		if err == nil || !IsUnsure(err) && !isUnready(err) || run.Sleep(ctx, 100*time.Millisecond) != nil {
 			return answer, err
 		}
 	}
@@ -81,7 +81,7 @@ func (b *Bucket) Update(ctx context.Context, key string, value []byte, revision 
 		switch refused := hasCode(err, wrongRevision); {
 		case err == nil:
 			return ack.Sequence, nil
-		case ctx.Err() != nil, !refused && !isUnsure(err):
+		case ctx.Err() != nil, !refused && !IsUnsure(err):
 			return 0, fmt.Errorf("write the key %s: %w", key, err)
 		case refused && !unsure && revision > 0:
 			return 0, fmt.Errorf("write the key %s: %w", key, ErrConflict)
@@ -185,8 +185,8 @@ func isUnready(err error) bool {
 		errors.As(err, &watch) && (watch.Code == 503 || watch.ErrorCode == nats.JSErrCodeStreamNotFound)
 }
 
-// isUnsure reports whether a failed write may have happened, or may succeed at the same revision.
-func isUnsure(err error) bool {
+// IsUnsure reports whether a failed write may have happened, or may succeed at the same revision.
+func IsUnsure(err error) bool {
 	var api *jetstream.APIError
 	if errors.As(err, &api) {
 		return api.ErrorCode == inFlight || api.Code == 503
