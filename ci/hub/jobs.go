@@ -294,11 +294,10 @@ func (h *Hub) noteHad(ctx context.Context, j job.Job) error {
 		}
 		b := *e.board
 		b.Has = j.Leaves()
-		_, err := h.write(ctx, h.boards, key, b, e.revision, 0)
-		if errors.Is(err, bus.ErrConflict) { // the station announced it meanwhile
-			err = h.index.reread(ctx, h.boards, key)
+		if _, err := h.write(ctx, h.boards, key, b, e.revision, 0); !errors.Is(err, bus.ErrConflict) {
+			return err
 		}
-		if err != nil {
+		if err := h.index.reread(ctx, h.boards, key); err != nil { // the station announced it meanwhile
 			return err
 		}
 	}

@@ -165,7 +165,7 @@ type missing struct {
 func (h *Hub) look(r job.Rollout, revision uint64) progressOf {
 	p := progressOf{open: make([]int, r.LastWave()+1)}
 	p.state = job.RolloutState{Rollout: r, Revision: revision, Boards: len(r.Plan), Counts: fleet.Counts{}}
-	p.state.Plan = nil
+	p.state.Plan, p.state.Results = nil, make([]job.RolloutResult, 0, len(r.Plan))
 	for _, b := range r.Plan {
 		p.state.Results = append(p.state.Results, h.lookAt(&p, r, b))
 	}

@@ -33,7 +33,7 @@ func (s *simulated) serve(t *testing.T, c *access.Client, names ...string) {
 	ask[job.Lease](t, c, job.VerbHello, job.Hello{Station: job.Station{V: 1, Name: c.Name, Instance: "i"}})
 	var boards []job.Board
 	for _, name := range names {
-		boards = append(boards, job.Board{V: 1, Name: name, Board: "virt", Does: []job.Do{job.Deploy, job.Update, job.Smoke}, Labels: []string{"lab"}})
+		boards = append(boards, job.Board{V: 1, Name: name, Board: "virt", Does: []job.Do{job.Deploy, job.Update, job.Smoke}, Labels: []string{"lab", "all", "[x]\nb-00", "<img"}})
 	}
 	ask[nothing](t, c, job.VerbBoards, job.Boards{Instance: "i", Boards: boards})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -142,7 +142,7 @@ func (s RolloutState) Outcome(get func(ReportWish) (Report, error)) (o fleet.Out
 		Board: s.Board, Inventory: "hub: " + cmp.Or(s.Pattern, "all"), Started: s.Began, Stopped: s.Why,
 		Did: fleet.Work{Command: "rollout of " + strings.Join(steps, ", "), Sent: []fleet.Sent{{What: "artifact", Name: s.Artifact, SHA256: digest}}},
 	}
-	if !s.At.IsZero() {
+	if s.At.After(s.Began) && !s.Began.IsZero() {
 		o.ElapsedMS = s.At.Sub(s.Began).Milliseconds()
 	}
 	for _, r := range s.Results {

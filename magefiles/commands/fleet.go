@@ -349,6 +349,10 @@ func followRollout(ctx context.Context, client *access.Client, s job.RolloutStat
 	}
 	err := access.RolloutErr(s)
 	step.End(describeRollout(s), err)
+	all, lost := access.Ask[job.RolloutState](ctx, client, job.VerbRolloutShow, job.RolloutWish{ID: s.ID, Results: true})
+	if lost == nil { // else the counts are right all the same
+		s = all
+	}
 	return s, errors.Join(printResult(s, nil, asJSON, func(w io.Writer) error { return showRollout(w, s) }), err)
 }
 

@@ -125,11 +125,11 @@ const (
 	Patience    = 15 * time.Minute // of a rollout with boards that are not heard
 )
 
-// NextOf waits until a rollout differs, also while the hub is away, and returns it.
+// NextOf waits until a rollout differs, also while the hub is away, and returns it without results.
 func NextOf(ctx context.Context, c *Client, s job.RolloutState) (job.RolloutState, error) {
 	for {
 		_ = run.Sleep(ctx, time.Second/5) // each job changes it
-		next, err := Ask[job.RolloutState](ctx, c, job.VerbRolloutShow, job.RolloutWish{ID: s.ID, Since: s.Revision, Results: true})
+		next, err := Ask[job.RolloutState](ctx, c, job.VerbRolloutShow, job.RolloutWish{ID: s.ID, Since: s.Revision})
 		if ctx.Err() != nil {
 			return s, context.Cause(ctx)
 		}
