@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"slipway/ci/report"
@@ -50,6 +51,10 @@ func Place(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	screen := place.NewScreen(os.Stdout, c.Bell)
 	if p.Show = screen.Show; asJSON {
 		p.Show = place.JSONLines(w)
+	}
+	if strings.HasPrefix(os.Getenv("SLIPWAY_PROGRESS"), "json") {
+		show, events := p.Show, place.Events(func(e progress.Event) { progress.Relay(ctx, e) })
+		p.Show = func(ports []place.Port, t place.Totals) { show(ports, t); events(ports, t) }
 	}
 	t, err := place.Run(ctx, spec, a, c, p)
 	screen.Close()

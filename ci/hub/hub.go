@@ -5,6 +5,7 @@ package hub
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -25,6 +26,7 @@ const (
 	logsBytes  = 10 << 30
 	reportsOf  = 200 // the newest of each board
 	reportSize = 20 << 30
+	cardsBytes = 5 << 30
 	auditFor   = 400 * 24 * time.Hour
 )
 
@@ -34,9 +36,11 @@ type Hub struct {
 	js    jetstream.JetStream
 	lease time.Duration // of stations
 
-	jobs, boards, stations, alive, people, invites, rollouts, sessions *bus.Bucket
+	jobs, boards, stations, alive, people, invites, rollouts, sessions, rows *bus.Bucket
 
 	logs      jetstream.Stream
+	cards     jetstream.Stream
+	taking    sync.Mutex // one place after another takes rows
 	artifacts *artifacts.Artifacts
 	index     *index
 
@@ -69,6 +73,7 @@ func open(ctx context.Context, nc *nats.Conn, replicas int, lease time.Duration)
 		{"invites", inviteTTL, &h.invites},
 		{"rollouts", 0, &h.rollouts},
 		{"sessions", SessionTTL, &h.sessions},
+		{"rows", 0, &h.rows},
 	} {
 		if *b.at, err = bus.NewBucket(ctx, js, b.name, replicas, b.ttl); err != nil {
 			return nil, err
@@ -77,6 +82,7 @@ func open(ctx context.Context, nc *nats.Conn, replicas int, lease time.Duration)
 	for _, c := range []jetstream.StreamConfig{
 		{Name: "LOGS", Subjects: []string{"log.>"}, MaxAge: logsFor, MaxBytes: logsBytes, Compression: jetstream.S2Compression, Duplicates: time.Hour},
 		{Name: "REPORTS", Subjects: []string{"report.>"}, MaxMsgsPerSubject: reportsOf, MaxBytes: reportSize, Duplicates: time.Hour},
+		{Name: "CARDS", Subjects: []string{"card.>"}, MaxMsgsPerSubject: 1, MaxAge: auditFor, MaxBytes: cardsBytes, Compression: jetstream.S2Compression},
 		{Name: "AUDIT", Subjects: []string{"audit.>"}, MaxAge: auditFor, DenyDelete: true, DenyPurge: true},
 	} {
 		c.Replicas = replicas
@@ -84,11 +90,14 @@ func open(ctx context.Context, nc *nats.Conn, replicas int, lease time.Duration)
 		if err != nil {
 			return nil, fmt.Errorf("make the stream %s: %w", c.Name, err)
 		}
-		if c.Name == "LOGS" {
+		switch c.Name {
+		case "LOGS":
 			h.logs = stream
+		case "CARDS":
+			h.cards = stream
 		}
 	}
-	h.index, err = newIndex(ctx, h.jobs, h.boards, h.stations, h.alive, h.people, h.rollouts)
+	h.index, err = newIndex(ctx, h.jobs, h.boards, h.stations, h.alive, h.people, h.rollouts, h.rows)
 	return h, err
 }
 

@@ -32,11 +32,12 @@ type boards struct {
 	all     map[string]local
 	last    map[string]job.Last // result of each board
 	runs    map[string]string   // version of each board
+	notes   map[string]string   // of each place
 	dirty   chan struct{}       // holds one: the hub is to be told
 }
 
 func newBoards() boards {
-	return boards{devices: map[string]device.Device{}, last: map[string]job.Last{}, runs: map[string]string{}, dirty: make(chan struct{}, 1)}
+	return boards{devices: map[string]device.Device{}, last: map[string]job.Last{}, runs: map[string]string{}, notes: map[string]string{}, dirty: make(chan struct{}, 1)}
 }
 
 // notify puts a value into a channel that holds one.
@@ -119,7 +120,13 @@ func (s *station) compose() map[string]local {
 		all[name] = b
 	}
 	for _, kind := range s.config.Virtual {
-		all[kind] = local{job.Board{V: job.Version, Name: kind, Board: kind, Does: job.All}, job.How{Virtual: true}}
+		all[kind] = local{job.Board{V: job.Version, Name: kind, Board: kind, Does: job.OfBoards}, job.How{Virtual: true}}
+	}
+	for name, p := range s.config.Places {
+		all[name] = p.board(name, s.boards.notes[name])
+		for path, d := range s.boards.devices {
+			used[path] = used[path] || p.config.Ports[d.Port] != ""
+		}
 	}
 	for name, b := range all {
 		b.Does = slices.DeleteFunc(slices.Clone(b.Does), func(d job.Do) bool { return !slices.Contains(s.config.does, d) })

@@ -132,13 +132,17 @@ func (s *station) take(ctx context.Context, all job.Changes) {
 
 // mayBegin reports whether a queued job is to be claimed. The caller has the mutex.
 func (s *station) mayBegin(j job.Job) bool {
-	if len(s.works) >= s.Parallel || !s.lease.takes() {
-		return false
-	}
+	boards := 0 // at work; a place runs for days, and takes no turn of theirs
 	for _, w := range s.works {
+		if _, place := s.config.Places[w.name]; !place {
+			boards++
+		}
 		if w.name == j.Name {
 			return false
 		}
+	}
+	if _, place := s.config.Places[j.Name]; boards >= s.Parallel && !place || !s.lease.takes() {
+		return false
 	}
 	b, known := s.board(j.Name)
 	return known && b.Board.Board == j.Board && !slices.ContainsFunc(j.Steps, func(step job.Step) bool { return !slices.Contains(b.Does, step.Do) })

@@ -151,6 +151,9 @@ func (s *station) serve(ctx context.Context) error {
 			group.Go(func() error { return s.keepLease(ctx) })
 			group.Go(func() error { return s.announceBoards(ctx) })
 			group.Go(func() error { return s.poll(ctx) })
+			for name := range s.config.Places {
+				group.Go(func() error { return s.keepPlace(ctx, name) })
+			}
 			return nil
 		})
 		err = group.Wait()
@@ -243,7 +246,7 @@ const askLimit, waitLimit = 10 * time.Second, 30 * time.Second
 func ask[Out any](ctx context.Context, s *station, verb string, in any) (out Out, err error) {
 	c, limit := s.client.Load(), askLimit
 	switch verb {
-	case job.VerbLog, job.VerbReport:
+	case job.VerbLog, job.VerbReport, job.VerbCard:
 		c = s.logs.Load()
 	case job.VerbMine:
 		limit = waitLimit
