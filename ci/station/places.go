@@ -179,9 +179,11 @@ func (k *keeper) reserve(ctx context.Context) error {
 	wish := job.RowsWish{Instance: k.s.record.instance(), Table: k.HubTable(), Place: k.name, Holder: k.holder, Want: k.Identity.Ahead}
 	rows, err := ask[job.Rows](ctx, k.s, job.VerbRows, wish)
 	if err == nil {
+		k.s.reached("rows")
 		k.used, k.short, k.asked = 0, len(rows.Lines) < wish.Want, time.Now()
 		err = k.Reserve(rows.Head, rows.Lines)
 	}
+	k.s.reached("rows kept")
 	if note := k.noRows(err); note != "" || err == nil {
 		k.s.setNote(k.name, note)
 	}
