@@ -71,6 +71,11 @@ func PlaceReport(w io.Writer, folder, day, html string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
+	return WritePlaceReport(w, r, html, asJSON)
+}
+
+// WritePlaceReport prints the report of a place, or of several. With html it writes a page too.
+func WritePlaceReport(w io.Writer, r place.Report, html string, asJSON bool) error {
 	if html != "" {
 		data, err := r.Page()
 		if err == nil {

@@ -78,13 +78,16 @@ var (
 	OfBoards = []Do{Flash, Boot, Deploy, Update, Smoke}
 )
 
+// Limit is how long a job may run, if nobody says otherwise.
+const Limit = 30 * time.Minute
+
 // Times returns how long a job with these steps may run, and may wait, if nobody says otherwise. A
 // place runs until somebody stops it. One that did not begin at once is not to begin by itself later.
 func Times(steps []Step) (limitMS, startWithinMS int64) {
 	if len(steps) > 0 && steps[0].Do == Place {
 		return longestLimit.Milliseconds(), time.Minute.Milliseconds()
 	}
-	return (30 * time.Minute).Milliseconds(), (24 * time.Hour).Milliseconds()
+	return Limit.Milliseconds(), (24 * time.Hour).Milliseconds()
 }
 
 // State is how far a job has come.
@@ -149,6 +152,7 @@ type Board struct {
 	Device string   `json:"device,omitempty"` // as "devices" names it
 	Shows  string   `json:"shows,omitempty"`  // what the user confirms before a flash: model, size, content
 	Token  string   `json:"token,omitempty"`  // that confirms it
+	Image  string   `json:"image,omitempty"`  // that a place writes; none: the job's artifact
 	Serial string   `json:"serial,omitempty"`
 	Runs   string   `json:"runs,omitempty"` // version
 	Job    string   `json:"job,omitempty"`  // that works on it

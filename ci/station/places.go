@@ -3,7 +3,6 @@ package station
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -61,12 +60,8 @@ func (c *Config) checkPlaces() (err error) {
 
 // board returns what the hub is told of a place.
 func (p NamedPlace) board(name, note string) local {
-	image := "the board's artifact"
-	if p.config.Image != "" {
-		image = p.config.Image
-	}
-	shows := fmt.Sprintf("what is plugged in at %s, with %s", strings.Join(slices.Sorted(maps.Values(p.config.Ports)), ", "), image)
-	b := job.Board{V: job.Version, Name: name, Board: p.Board, Does: []job.Do{job.Place}, Shows: plaintext.OneLine(shows), Note: note}
+	shows := "what is plugged in at " + strings.Join(slices.Sorted(maps.Values(p.config.Ports)), ", ")
+	b := job.Board{V: job.Version, Name: name, Board: p.Board, Does: []job.Do{job.Place}, Shows: plaintext.OneLine(shows), Image: plaintext.OneLine(p.config.Image), Note: note}
 	if note != "" {
 		b.Does = nil
 	}

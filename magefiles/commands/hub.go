@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -17,9 +18,12 @@ import (
 	"slipway/ci/hub/access"
 	hubpage "slipway/ci/hub/page"
 	"slipway/ci/job"
+	"slipway/ci/report"
 	"slipway/ci/station"
 	"slipway/flash/fetch"
+	"slipway/flash/identity"
 	"slipway/images"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 )
 
@@ -44,7 +48,8 @@ slipway hub --name=192.0.2.5,bench.local --page=:8444 --state=/srv/hub`
 		o.Ready = func(address, token string) { writeReady(stdout, address, token) }
 		return unlessStopped(ctx, hub.Run(ctx, o))
 	})
-	return c.with(hubOpenCommand(), hubBoardsCommand(), newGroup("invite", "Invite a person or a station", hubInvitePersonCommand(), hubInviteStationCommand()), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
+	return c.with(hubOpenCommand(), hubBoardsCommand(), newGroup("invite", "Invite a person or a station", hubInvitePersonCommand(), hubInviteStationCommand()), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand(),
+		newGroup("table", "Keep tables of identities for the flashing places of several stations", tableAddCommand(), tableListCommand(), tableShowCommand(), tableFreeCommand()))
 }
 
 // hubOptions returns the options of a hub with these names and this state folder, or else defaults.
@@ -247,6 +252,92 @@ func hubLogCommand() *Command {
 					return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", r.At.UTC().Format(time.RFC3339), r.Who, r.Role, r.Verb, plaintext.OneLine(what))
 				})
 			})
+		})
+	})
+	return c
+}
+
+func tableAddCommand() *Command {
+	c := New("add NAME FILE", "Add the rows of a CSV file to a table of identities")
+	c.Long = `The first column names the rows. A row that the table has already stays as it is. place.yml names the
+table as hub:NAME: flash/identity.md. Add no row that a card got from another table.`
+	c.Example = `slipway hub table add lab boards.csv`
+	ask := c.toHub()
+	c.check = func(words []string) error { return job.CheckName("NAME", words[0]) }
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		data, err := localfile.Read(words[1], 16<<20)
+		if err != nil {
+			return localfile.ExplainUnreadable(words[1], err)
+		}
+		head, _, lines, err := identity.Lines(words[1], data)
+		if err != nil {
+			return report.Because(ctx, report.ErrWrong, err)
+		}
+		return ask(ctx, func(client *access.Client) error {
+			for some := range slices.Chunk(lines, 200) { // each is a write that the hub's disk has
+				rows := job.TableRows{Table: words[0], CSV: head + strings.Join(some, "")}
+				if _, err := access.Ask[struct{}](ctx, client, job.VerbTableAdd, rows); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	return c
+}
+
+func tableListCommand() *Command {
+	c := New("list", "List the tables of a hub, and how many rows are free, reserved and used")
+	c.Example = `slipway hub table list --json`
+	asJSON := c.Switch("json", "print them as JSON")
+	ask := c.toHub()
+	c.RunSignalled(func(ctx context.Context, _ []string) error {
+		return ask(ctx, func(client *access.Client) error {
+			all, err := access.Ask[job.Tables](ctx, client, job.VerbTables, struct{}{})
+			return printResult(all, err, *asJSON, func(w io.Writer) error {
+				return table(w, "TABLE\tROWS\tFREE\tRESERVED\tUSED", all.Tables, func(t job.TableCount) string {
+					return fmt.Sprintf("%s\t%d\t%d\t%d\t%d", t.Table, t.Rows, t.Rows-t.Reserved-t.Used, t.Reserved, t.Used)
+				})
+			})
+		})
+	})
+	return c
+}
+
+func tableShowCommand() *Command {
+	c := New("show NAME", "Show which station holds which rows of a table, and which cards have them")
+	c.Example = `slipway hub table show lab --json`
+	asJSON := c.Switch("json", "print them as JSON")
+	ask := c.toHub()
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		return ask(ctx, func(client *access.Client) (err error) {
+			var all job.Table
+			for some := (job.Table{More: true}); some.More && err == nil; all.Rows = append(all.Rows, some.Rows...) {
+				some, err = access.Ask[job.Table](ctx, client, job.VerbTable, job.TableWish{Table: words[0], From: len(all.Rows)})
+			}
+			return printResult(all, err, *asJSON, func(w io.Writer) error { return showRows(w, all.Rows) })
+		})
+	})
+	return c
+}
+
+func showRows(w io.Writer, rows []job.TableRow) error {
+	return table(w, "ROW\tSTATION\tPLACE\tCARD\tSINCE", rows, func(r job.TableRow) string {
+		since := plaintext.Either(r.Card == "", "", r.Used.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", r.Row, r.Station, r.Place, r.Card, since)
+	})
+}
+
+func tableFreeCommand() *Command {
+	c := New("free NAME STATION", "Give back the rows that a removed station held and no card has")
+	c.Long = `Cards that the station wrote and the hub did not hear of may have some of these rows. Look at the
+records of its places first.`
+	c.Example = `slipway hub table free lab bench-3`
+	ask := c.toHub()
+	c.RunSignalled(func(ctx context.Context, words []string) error {
+		return ask(ctx, func(client *access.Client) error {
+			free, err := access.Ask[job.Table](ctx, client, job.VerbTableFree, job.TableWish{Table: words[0], Station: words[1]})
+			return printResult(free, err, false, func(w io.Writer) error { return showRows(w, free.Rows) })
 		})
 	})
 	return c

@@ -214,7 +214,7 @@ func jobExecCommand() *Command {
 // viaHub are the flags of a command that can let a station of a hub do its work.
 type viaHub struct {
 	c      *Command
-	name   string
+	name   *string
 	detach *bool
 }
 
@@ -224,14 +224,7 @@ const lastHub = "last"
 // viaHub adds the flags --hub and --detach. The command's other flags but allowed are refused beside
 // --hub, because a job has no field for them.
 func (c *Command) viaHub(allowed ...string) *viaHub {
-	v := &viaHub{c: c}
-	flag := c.addFlag("hub", "let the station do it that has this board; --hub=ADDRESS if several hubs were joined", "ADDRESS", func(text string) error {
-		if text != lastHub {
-			v.name = text
-		}
-		return checkNotBlank(text)
-	})
-	flag.NoOptDefVal = lastHub
+	v := &viaHub{c: c, name: c.maybeHub("let the station do it that has this board; --hub=ADDRESS if several hubs were joined")}
 	v.detach = c.Switch("detach", "with --hub: print the job's ID, and do not wait for its end")
 	before := c.check
 	c.check = func(words []string) error {
@@ -241,6 +234,18 @@ func (c *Command) viaHub(allowed ...string) *viaHub {
 		return c.onlyFlags("--hub", append(allowed, "hub", "detach", "boards"))
 	}
 	return v
+}
+
+// maybeHub adds the flag --hub, with or without an address.
+func (c *Command) maybeHub(usage string) *string {
+	name := new(string)
+	c.addFlag("hub", usage, "ADDRESS", func(text string) error {
+		if text != lastHub {
+			*name = text
+		}
+		return checkNotBlank(text)
+	}).NoOptDefVal = lastHub
+	return name
 }
 
 // onlyFlags returns an error if the line has other flags than the allowed ones, which do nothing beside
@@ -259,7 +264,7 @@ func (v *viaHub) given() bool { return v.c.given("hub") }
 
 // run adds a job with these steps by submit, and follows it.
 func (v *viaHub) run(ctx context.Context, spec images.Spec, name string, asJSON bool, steps func(job.HubBoard) ([]job.Step, error)) error {
-	return onHub(ctx, v.name, func(client *access.Client) error {
+	return onHub(ctx, *v.name, func(client *access.Client) error {
 		return submit(ctx, client, spec, name, steps, func(j job.Job) error {
 			if *v.detach {
 				_, err := fmt.Fprintln(stdout, j.ID)
@@ -277,12 +282,15 @@ func submit(ctx context.Context, client *access.Client, spec images.Spec, name s
 	if err != nil {
 		return err
 	}
-	j := job.Job{Station: b.Station, Name: b.Name, Board: spec.Board, LimitMS: access.Limit.Milliseconds(), StartWithinMS: access.StartWithin.Milliseconds()}
+	j := job.Job{Station: b.Station, Name: b.Name, Board: spec.Board}
 	if j.Steps, err = steps(b); err != nil {
 		return err
 	}
-	if j.Artifact, err = pushToHub(ctx, spec); err != nil {
-		return err
+	j.LimitMS, j.StartWithinMS = job.Times(j.Steps)
+	if b.Image == "" {
+		if j.Artifact, err = pushToHub(ctx, spec); err != nil {
+			return err
+		}
 	}
 	added, err := access.Submit(ctx, client, j)
 	if err != nil {

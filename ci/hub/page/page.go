@@ -4,6 +4,7 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -14,6 +15,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"slipway/ci/hub"
@@ -25,7 +27,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-//go:embed page.css page.js *.tmpl
+//go:embed *.css page.js *.tmpl
 var files embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
@@ -65,7 +67,8 @@ func (p *Page) routes() http.Handler {
 	mux.HandleFunc("GET /page.css", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/css; charset=utf-8")
 		own, _ := files.ReadFile("page.css") // embedded
-		fmt.Fprintf(w, "%s\n%s", htmlstyle.CSS, own)
+		places, _ := files.ReadFile("places.css")
+		fmt.Fprintf(w, "%s\n%s\n%s", htmlstyle.CSS, own, places)
 	})
 	mux.HandleFunc("GET /page.js", func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, files, "page.js") })
 	mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
@@ -235,22 +238,18 @@ func back(w http.ResponseWriter, r *http.Request, path string, err error) error 
 	return err
 }
 
-// How long a job of the page may run, and wait.
-const (
-	jobLimitMS    = 30 * 60 * 1000
-	startWithinMS = 24 * 60 * 60 * 1000
-)
-
 func (p *Page) addJob(w http.ResponseWriter, r *http.Request, who job.Person) error {
 	form := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
-	steps := []job.Step{{Do: job.Do(form("do")), Bundle: form("bundle"), Token: form("token")}}
+	count, err := strconv.Atoi(cmp.Or(form("count"), "0"))
+	if err != nil {
+		return fmt.Errorf("%q is no number of cards", plaintext.ShortLine(form("count")))
+	}
+	steps := []job.Step{{Do: job.Do(form("do")), Bundle: form("bundle"), Token: form("token"), Count: count}}
 	for _, do := range r.PostForm["then"] {
 		steps = append(steps, job.Step{Do: job.Do(do)})
 	}
-	j := job.Job{
-		ID: form("id"), Station: r.PathValue("station"), Name: r.PathValue("name"), Board: form("board"), Artifact: form("artifact"), Steps: steps,
-		LimitMS: jobLimitMS, StartWithinMS: startWithinMS,
-	}
+	j := job.Job{ID: form("id"), Station: r.PathValue("station"), Name: r.PathValue("name"), Board: form("board"), Artifact: form("artifact"), Steps: steps}
+	j.LimitMS, j.StartWithinMS = job.Times(steps)
 	c, err := ask[job.Change](r.Context(), p, who, job.VerbJobAdd, j)
 	return back(w, r, "/jobs/"+c.Job.ID, err)
 }

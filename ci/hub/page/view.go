@@ -66,6 +66,7 @@ type kind struct {
 var kinds = map[string]kind{
 	"": {make: (*view).home}, "boards": {make: (*view).boardList}, "boards/*/*": {make: (*view).boardPage},
 	"stations": {make: (*view).stationList}, "stations/*": {make: (*view).stationPage}, "jobs/*": {make: (*view).jobPage, load: loadLog},
+	"places": {make: (*view).placesPage},
 	"people": {(*view).peoplePage, loadPeople, true}, "log": {(*view).auditPage, loadAudit, true},
 }
 
@@ -261,8 +262,10 @@ func (v *view) Then(do job.Do) (all []job.Do) {
 }
 
 // Station returns the page's station, nil if the hub does not know it.
-func (v *view) Station() *job.HubStation {
-	if i := slices.IndexFunc(v.Stations, func(s job.HubStation) bool { return s.Name == v.Args[0] }); i >= 0 {
+func (v *view) Station() *job.HubStation { return v.station(v.Args[0]) }
+
+func (v *view) station(name string) *job.HubStation {
+	if i := slices.IndexFunc(v.Stations, func(s job.HubStation) bool { return s.Name == name }); i >= 0 {
 		return &v.Stations[i]
 	}
 	return nil
