@@ -266,8 +266,8 @@ func TestPlaceCutOff(t *testing.T) {
 	w.ended(j.ID)
 }
 
-// flasher gives the reserved rows of a record to cards, as a place does, without devices.
-func (l line) flash(stop <-chan struct{}) {
+// flash gives the reserved rows of a record to cards, as a place does, without devices.
+func (l line) flash(ctx context.Context) {
 	l.w.t.Helper()
 	c, err := place.Load(filepath.Join(l.dir, "place.yml"))
 	if err != nil {
@@ -286,7 +286,7 @@ func (l line) flash(stop <-chan struct{}) {
 	for i := 0; ; i++ {
 		claim, err := claims.Reserve(identity.Card{Port: "a"})
 		select {
-		case <-stop:
+		case <-ctx.Done():
 			return
 		case <-time.After(5 * time.Millisecond):
 		}
@@ -317,25 +317,29 @@ func TestOneTableOfTwoStations(t *testing.T) {
 		rows = append(rows, fmt.Sprintf("n%02d", i))
 	}
 	w.addTable("lab", rows...)
-	stop := make(chan struct{})
+	over, stop := context.WithCancel(t.Context())
+	defer stop()
 	var cards, stations sync.WaitGroup
 	for i := range 2 {
 		l := w.newLine(fmt.Sprintf("bench-%d", i+1), 1, fmt.Sprintf(identityOf, 6))
 		points := []string{"card", "card sent", "rows", "rows kept"}
 		at := points[chance.IntN(len(points))]
 		stations.Go(func() {
-			l.startProcess(at, unix.SIGKILL).wait()
-			l.startProcess(points[(i+2)%len(points)], unix.SIGKILL).wait()
+			for _, at := range []string{at, points[(i+2)%len(points)]} {
+				r := l.startProcess(at, unix.SIGKILL)
+				end := context.AfterFunc(over, func() { _ = r.cmd.Process.Signal(os.Interrupt) }) // it may get no card any more
+				r.wait()
+				end()
+			}
 			l.start()
 		})
 		cards.Go(func() {
-			for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			for ; over.Err() == nil; time.Sleep(5 * time.Millisecond) {
 				if _, err := os.Stat(filepath.Join(l.dir, "record", "hub-lab.csv")); err == nil {
-					l.flash(stop)
+					l.flash(over)
 					return
 				}
 			}
-			t.Errorf("%s got no row", l.id.Name)
 		})
 	}
 	w.until("all rows are used", func() bool {
@@ -346,7 +350,7 @@ func TestOneTableOfTwoStations(t *testing.T) {
 		}
 		return true
 	})
-	close(stop)
+	stop()
 	cards.Wait()
 	stations.Wait()
 	has := map[string]string{} // stamps by row
