@@ -53,8 +53,8 @@ func (h *Hub) keepCard(ctx context.Context, who string, in job.Card) (nothing, e
 
 // listCards returns some of the cards of a day and a station, from a number on.
 func (h *Hub) listCards(ctx context.Context, _ string, in job.CardsWish) (all job.Cards, err error) {
-	any := func(name string) string { return plaintext.Either(name == "", "*", bus.Token(name)) }
-	subject := "card." + any(in.Station) + ".*." + any(in.Day) + ".*"
+	of := func(name string) string { return plaintext.Either(name == "", "*", bus.Token(name)) }
+	subject := "card." + of(in.Station) + ".*." + of(in.Day) + ".*"
 	for all.N = max(in.N, 1); len(all.Cards) < cardsAtOnce; {
 		m, err := h.cards.GetMsg(ctx, all.N, jetstream.WithGetMsgSubject(subject))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -64,8 +64,8 @@ func (h *Hub) listCards(ctx context.Context, _ string, in job.CardsWish) (all jo
 		if err != nil {
 			return all, err
 		}
-		of := strings.Split(m.Subject, ".")
-		all.Cards = append(all.Cards, job.Card{Station: bus.Name(of[1]), Place: bus.Name(of[2]), Name: bus.Name(of[3]) + "/" + bus.Name(of[4]), Entry: m.Data})
+		key := strings.Split(m.Subject, ".")
+		all.Cards = append(all.Cards, job.Card{Station: bus.Name(key[1]), Place: bus.Name(key[2]), Name: bus.Name(key[3]) + "/" + bus.Name(key[4]), Entry: m.Data})
 		all.N = m.Sequence + 1
 	}
 	return all, nil

@@ -139,7 +139,7 @@ func (k *keeper) sendCards(ctx context.Context) error {
 func (k *keeper) sendCard(ctx context.Context, name string) error {
 	file := filepath.Join(k.Record, name)
 	info, err := os.Stat(file)
-	if old := k.sent[name]; err != nil || old != nil && os.SameFile(info, old) {
+	if old := k.sent[name]; err != nil || old != nil && os.SameFile(info, old) && info.ModTime().Equal(old.ModTime()) {
 		return err
 	}
 	card := job.Card{Place: k.name, Name: name, Table: k.HubTable(), Holder: k.holder}

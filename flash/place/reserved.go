@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/renameio/v2"
@@ -78,48 +80,52 @@ func (c *Config) keep(file string, data []byte) error {
 	return cmp.Or(renameio.WriteFile(file, data, 0o600), localfile.SyncFolder(c.Record))
 }
 
-// Reserve makes the rows of a hub's answer those that cards may get from now on. The rows of cards of
-// the record stay. A row that the hub took back, as its station had been removed, goes.
+// Reserve makes the rows of a hub's answer those that cards may get from now on: all, or none if one
+// of them gives no identity. The rows of cards of the record stay. A row that the hub took back, as
+// its station had been removed, goes.
 func (c *Config) Reserve(head string, lines []string) error {
-	data, err := localfile.Read(c.ReservedFile(), maxReserved)
-	text, given := head, map[string]bool{}
-	if err == nil {
-		var keys, old []string
-		if _, keys, old, err = identity.Lines(c.ReservedFile(), data); err != nil {
-			return err
-		}
-		used, err := c.usedRows()
-		if err != nil {
-			return err
-		}
-		for i, key := range keys {
-			if given[old[i]] = used[key]; used[key] {
-				text += old[i]
-			}
-		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	old, err := localfile.Read(c.ReservedFile(), maxReserved)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	for _, line := range lines {
-		if !given[line] {
-			text += line
-		}
+	kept, err := c.usedLines(old)
+	if err != nil {
+		return err
 	}
-	if text == head || text == string(data) { // a table without a row is none
+	lines = slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return slices.Contains(kept, line) })
+	text := head + strings.Join(append(kept, lines...), "")
+	if text == head || text == string(old) { // a table without a row is none
 		return nil
 	}
-	if _, _, _, err := identity.Lines(c.ReservedFile(), []byte(text)); err != nil {
+	own := *c.Identity
+	own.Table = c.ReservedFile() + ".new"
+	if err := c.keep(own.Table, []byte(text)); err != nil {
 		return err
 	}
-	return c.keep(c.ReservedFile(), []byte(text))
+	if _, err := identity.NewPlan(c.path, own, c.places); err != nil {
+		return errors.Join(err, os.Remove(own.Table))
+	}
+	return cmp.Or(os.Rename(own.Table, c.ReservedFile()), localfile.SyncFolder(c.Record))
 }
 
 // maxReserved limits the rows of one place, as a table's file is limited.
 const maxReserved = 16 << 20
 
-// usedRows returns the rows that cards of the record have.
-func (c *Config) usedRows() (map[string]bool, error) {
-	used := map[string]bool{}
-	err := eachEntry(c.Record, func(e Entry) { used[e.Row] = used[e.Row] || e.Taken })
+// usedLines returns the lines of a table whose rows cards of the record have.
+func (c *Config) usedLines(table []byte) (used []string, err error) {
+	if len(table) == 0 {
+		return nil, nil
+	}
+	_, keys, lines, err := identity.Lines(c.ReservedFile(), table)
+	if err != nil {
+		return nil, err
+	}
+	byKey := map[string]bool{}
+	err = eachEntry(c.Record, func(e Entry) { byKey[e.Row] = byKey[e.Row] || e.Taken })
+	for i, key := range keys {
+		if byKey[key] {
+			used = append(used, lines[i])
+		}
+	}
 	return used, err
 }

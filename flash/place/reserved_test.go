@@ -54,8 +54,10 @@ func TestReserve(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file has mode %v, %v; want 0600", info.Mode(), err)
 	}
-	if err := c.Reserve("host\n", []string{"n5\n", "n5\n"}); err == nil {
-		t.Error("a hub's answer with one row twice was taken")
+	for _, lines := range [][]string{{"n5\n", "n5\n"}, {"a b\n"}} {
+		if err := c.Reserve("host\n", lines); err == nil {
+			t.Errorf("a hub's answer %q was taken", lines)
+		}
 	}
 	is("host\nn1\nn3\nn4\n", "n3\n", "n4\n")
 	if left := load(); left.plan == nil || left.noRows != nil {
