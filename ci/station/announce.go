@@ -152,7 +152,7 @@ func (s *station) addHost(all map[string]local, inv *fleet.Inventory, h *fleet.H
 		err = b.reachBySSH(a)
 	}
 	if err != nil {
-		s.sayOnce("%s: the host %s is left out: %v", inv.File, h.Name, err)
+		s.sayError(context.Background(), inv.File+": the host "+h.Name+" is left out", err)
 		return
 	}
 	all[h.Name] = b
@@ -215,8 +215,8 @@ func (s *station) announceBoards(ctx context.Context) error {
 		if string(data) == told {
 			continue
 		}
-		if _, err := ask[struct{}](ctx, s, job.VerbBoards, job.Boards{Instance: s.record.instance(), Boards: now}); err != nil && ctx.Err() == nil {
-			s.sayOnce("announce the boards: %v", err)
+		if _, err := ask[struct{}](ctx, s, job.VerbBoards, job.Boards{Instance: s.record.instance(), Boards: now}); err != nil {
+			s.sayError(ctx, "announce the boards", err)
 			notify(s.boards.dirty)
 		} else {
 			told = string(data)

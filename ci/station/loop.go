@@ -242,23 +242,11 @@ func (s *station) sweepArtifacts() error {
 	}
 	slices.SortFunc(dirs, func(a, b string) int { return ages[b].Compare(ages[a]) })
 	for _, dir := range dirs {
-		if left -= sizeOf(dir); left < 0 && !used[dir] {
+		size, _ := localfile.FolderBytes(dir) // as far as it can be read
+		if left -= size; left < 0 && !used[dir] {
 			s.say("removes %s, the artifact that was used longest ago: more than %s are kept", dir, plaintext.SizeText(s.config.keepBytes))
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}
 	return err
-}
-
-// sizeOf returns the size of a folder's files, as far as they can be read.
-func sizeOf(dir string) (size int64) {
-	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if err == nil && e.Type().IsRegular() {
-			if info, err := e.Info(); err == nil {
-				size += info.Size()
-			}
-		}
-		return nil
-	})
-	return size
 }

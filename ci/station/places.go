@@ -86,9 +86,7 @@ type keeper struct {
 func (s *station) keepPlace(ctx context.Context, name string) error {
 	k := &keeper{s: s, name: name, Config: s.config.Places[name].config, marker: filepath.Join(s.State, "places", name), sent: map[string]os.FileInfo{}}
 	for ctx.Err() == nil {
-		if err := k.keep(ctx); err != nil && ctx.Err() == nil {
-			s.sayOnce("the place %s: %v", name, err)
-		}
+		s.sayError(ctx, "the place "+name, k.keep(ctx))
 		pause(ctx, nil, 2*s.tick)
 	}
 	return nil

@@ -42,7 +42,6 @@ func (w *work) endLog(ctx context.Context) {
 // one, only ask where the hub's copy ends if it has more or less than was known here.
 func (w *work) spool(ctx context.Context) {
 	defer close(w.logged)
-	said := ""
 	for at := uint64(0); ctx.Err() == nil; {
 		final := w.final.Load()
 		piece, err := readPiece(w.folder.Log(), w.id, at, final)
@@ -58,7 +57,7 @@ func (w *work) spool(ctx context.Context) {
 				at = answer.N
 			}
 		}
-		said = w.sayNew(ctx, said, err)
+		w.s.sayError(ctx, "job "+w.id, err)
 		if err != nil || !final {
 			pause(ctx, w.whole, w.s.tick)
 		}

@@ -171,9 +171,12 @@ func (s *station) say(format string, args ...any) {
 	}
 }
 
-// sayOnce is say for what is found again and again.
-func (s *station) sayOnce(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
+// sayError says an error once, unless ctx ended and so made it.
+func (s *station) sayError(ctx context.Context, what string, err error) {
+	text := fmt.Sprintf("%s: %v", what, err)
+	if err == nil || ctx.Err() != nil {
+		return
+	}
 	if _, said := s.said.LoadOrStore(text, true); !said {
 		s.say("%s", text)
 	}
