@@ -214,7 +214,7 @@ func jobExecCommand() *Command {
 // viaHub are the flags of a command that can let a station of a hub do its work.
 type viaHub struct {
 	c      *Command
-	name   *string
+	name   *string // of the hub; "" is the one that was joined last
 	detach *bool
 }
 
@@ -224,7 +224,7 @@ const lastHub = "last"
 // viaHub adds the flags --hub and --detach. The command's other flags but allowed are refused beside
 // --hub, because a job has no field for them.
 func (c *Command) viaHub(allowed ...string) *viaHub {
-	v := &viaHub{c: c, name: c.maybeHub("let the station do it that has this board; --hub=ADDRESS if several hubs were joined")}
+	v := &viaHub{c: c, name: c.hubFlag("let the station do it that has this board; --hub=ADDRESS if several hubs were joined")}
 	v.detach = c.Switch("detach", "with --hub: print the job's ID, and do not wait for its end")
 	before := c.check
 	c.check = func(words []string) error {
@@ -236,15 +236,16 @@ func (c *Command) viaHub(allowed ...string) *viaHub {
 	return v
 }
 
-// maybeHub adds the flag --hub, with or without an address.
-func (c *Command) maybeHub(usage string) *string {
+// hubFlag adds the flag --hub, whose value is optional, and returns the hub's address or "".
+func (c *Command) hubFlag(help string) *string {
 	name := new(string)
-	c.addFlag("hub", usage, "ADDRESS", func(text string) error {
+	flag := c.addFlag("hub", help, "ADDRESS", func(text string) error {
 		if text != lastHub {
 			*name = text
 		}
 		return checkNotBlank(text)
-	}).NoOptDefVal = lastHub
+	})
+	flag.NoOptDefVal = lastHub
 	return name
 }
 

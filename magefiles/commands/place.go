@@ -63,7 +63,7 @@ slipway place report --hub --day=2026-11-29`
 	day := c.Text("day=DAY", "", "only this day, such as 2026-11-29; all days if not given")
 	html := c.Text("html=FILE", "", "write a page, which opens without a network")
 	asJSON := c.Switch("json", "print all entries as JSON")
-	hub := c.maybeHub("show what all stations of a hub have written; --hub=ADDRESS if several hubs were joined")
+	hub := c.hubFlag("show what all stations of a hub have written; --hub=ADDRESS if several hubs were joined")
 	c.RunSignalled(func(ctx context.Context, words []string) (err error) {
 		if c.given("hub") {
 			var r flashplace.Report
