@@ -58,6 +58,8 @@ var verbs = map[string]verb{
 	job.VerbRestore: handle(true, (*Hub).restore),
 	job.VerbLog:     handle(false, (*Hub).keepLog),
 	job.VerbReport:  handle(false, (*Hub).keepReport),
+	job.VerbCard:    handle(false, (*Hub).keepCard),
+	job.VerbRows:    handle(false, (*Hub).takeRows),
 
 	job.VerbRenewStation: handle(false, (*Hub).renewIdentity),
 	job.VerbRenew:        handle(false, (*Hub).renewIdentity),
@@ -84,6 +86,11 @@ var verbs = map[string]verb{
 	job.VerbRemove:      handle(true, (*Hub).remove),
 	job.VerbPeople:      handle(false, (*Hub).listPeople),
 	job.VerbAudit:       handle(false, (*Hub).readAudit),
+	job.VerbCards:       handle(false, (*Hub).listCards),
+	job.VerbTables:      handle(false, (*Hub).listTables),
+	job.VerbTable:       handle(false, (*Hub).showTable),
+	job.VerbTableAdd:    handle(false, (*Hub).addTable), // it writes the audit itself, without the cells
+	job.VerbTableFree:   handle(true, (*Hub).freeRows),
 }
 
 // atOnce is how many requests a hub works at. More wait in the subscription's own queue, in their order,

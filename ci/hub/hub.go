@@ -4,6 +4,7 @@ package hub
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -24,6 +25,7 @@ const (
 	logsBytes  = 10 << 30
 	reportsOf  = 200 // the newest of each board
 	reportSize = 20 << 30
+	cardsBytes = 5 << 30
 	auditFor   = 400 * 24 * time.Hour
 )
 
@@ -33,11 +35,12 @@ type Hub struct {
 	js    jetstream.JetStream
 	lease time.Duration // of stations
 
-	jobs, boards, stations, alive, people, invites, rollouts, sessions, hubs *bus.Bucket
+	jobs, boards, stations, alive, people, invites, rollouts, sessions, hubs, rows *bus.Bucket
 
-	logs, reports, records jetstream.Stream
-	artifacts              *artifacts.Artifacts
-	index                  *index
+	logs, reports, records, cards jetstream.Stream
+	taking                        sync.Mutex // one place after another takes rows
+	artifacts                     *artifacts.Artifacts
+	index                         *index
 
 	// Admit makes the JWT of a person or station whose invitation was right. Revoke ends the
 	// connections of these keys, and admits them no more.
@@ -72,6 +75,7 @@ func open(ctx context.Context, nc *nats.Conn, f folder, lease time.Duration) (*H
 		{"rollouts", 0, &h.rollouts},
 		{"sessions", SessionTTL, &h.sessions},
 		{"hubs", 0, &h.hubs},
+		{"rows", 0, &h.rows},
 	} {
 		group.Go(func() (err error) {
 			*b.at, err = bus.NewBucket(making, js, b.name, replicas, b.ttl)
@@ -81,6 +85,7 @@ func open(ctx context.Context, nc *nats.Conn, f folder, lease time.Duration) (*H
 	for at, c := range map[*jetstream.Stream]jetstream.StreamConfig{
 		&h.logs:    {Name: "LOGS", Subjects: []string{"log.>"}, MaxAge: logsFor, MaxBytes: logsBytes, Compression: jetstream.S2Compression, Duplicates: time.Hour},
 		&h.reports: {Name: "REPORTS", Subjects: []string{"report.>"}, MaxMsgsPerSubject: reportsOf, MaxBytes: reportSize, Duplicates: time.Hour},
+		&h.cards:   {Name: "CARDS", Subjects: []string{"card.>"}, MaxMsgsPerSubject: 1, MaxAge: auditFor, MaxBytes: cardsBytes, Compression: jetstream.S2Compression},
 		&h.records: {Name: "AUDIT", Subjects: []string{"audit.>"}, MaxAge: auditFor, DenyDelete: true, DenyPurge: true},
 	} {
 		c.Replicas = replicas
@@ -92,7 +97,7 @@ func open(ctx context.Context, nc *nats.Conn, f folder, lease time.Duration) (*H
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	h.index, err = newIndex(ctx, h.jobs, h.boards, h.stations, h.alive, h.people, h.rollouts, h.hubs)
+	h.index, err = newIndex(ctx, h.jobs, h.boards, h.stations, h.alive, h.people, h.rollouts, h.hubs, h.rows)
 	return h, err
 }
 

@@ -16,6 +16,7 @@ import (
 	"slipway/ci/fleet"
 	"slipway/ci/job"
 	"slipway/layers/bus"
+	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
 
@@ -48,6 +49,9 @@ func (h *Hub) addJob(ctx context.Context, who string, j job.Job) (job.Change, er
 	if err := errors.Join(j.Check(), h.boardDoes(j)); err != nil {
 		return job.Change{}, err
 	}
+	if err := h.refusePlaceTwice(j); err != nil {
+		return job.Change{}, err
+	}
 	revision, err := h.write(ctx, h.jobs, keyOf(j), j, 0, 0)
 	if errors.Is(err, bus.ErrConflict) {
 		if old, e, findErr := h.findJob(j.ID); findErr == nil && old.By == who && reflect.DeepEqual(old.Steps, j.Steps) {
@@ -73,7 +77,7 @@ func (h *Hub) boardDoes(j job.Job) error {
 	}
 	for _, s := range j.Steps {
 		if !slices.Contains(b.Does, s.Do) {
-			return fmt.Errorf("%s of %s does not take %q; it does %v\nnext: \"does\" in station.yml on %s", j.Name, j.Station, s.Do, b.Does, j.Station)
+			return fmt.Errorf("%s of %s does not take %q; it does %v%s\nnext: \"does\" in station.yml on %s", j.Name, j.Station, s.Do, b.Does, plaintext.Either(b.Note != "", ": "+b.Note, ""), j.Station)
 		}
 	}
 	return nil

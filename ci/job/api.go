@@ -2,6 +2,7 @@ package job
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,6 +45,8 @@ const (
 	VerbRestore = "restore" // Change -> Change: a job that the hub lost, or what it has of it
 	VerbLog     = "log"     // Log -> Log: where the next piece begins
 	VerbReport  = "report"  // Report -> nothing
+	VerbCard    = "card"    // Card -> nothing
+	VerbRows    = "rows"    // RowsWish -> Rows: the rows of a table that a place may give to cards
 
 	VerbRenewStation = "station.renew" // Renewal -> Joined
 )
@@ -73,12 +76,18 @@ const (
 	VerbRemove      = "remove"        // Person -> nothing
 	VerbPeople      = "people"        // nothing -> People
 	VerbAudit       = "audit"         // nothing -> Audit
+	VerbCards       = "card.list"     // CardsWish -> Cards
+	VerbTables      = "table.list"    // nothing -> Tables
+	VerbTable       = "table.show"    // TableWish -> Table
+	VerbTableAdd    = "table.add"     // TableRows -> nothing
+	VerbTableFree   = "table.free"    // TableWish with the station's name -> Table: the rows that are free again
 )
 
 // roles are the roles that may ask for the verbs, but for those of stations.
 var roles = map[string]Role{
 	VerbBoardList: Viewer, VerbStationList: Viewer, VerbJobList: Viewer, VerbJobWait: Viewer, VerbJobLog: Viewer, VerbOpen: Viewer, VerbRenew: Viewer,
 	VerbRollouts: Viewer, VerbRolloutShow: Viewer, VerbReportList: Viewer, VerbReportGet: Viewer,
+	VerbCards: Viewer, VerbTables: Operator, VerbTable: Operator, VerbTableAdd: Admin, VerbTableFree: Admin,
 	VerbJobAdd: Operator, VerbJobStop: Operator, VerbRolloutAdd: Operator, VerbRolloutWish: Operator, VerbRolloutBack: Operator,
 	VerbAbandon: Admin, VerbDrain: Admin, VerbNameDevice: Admin, VerbInvite: Admin, VerbRemove: Admin, VerbPeople: Admin, VerbAudit: Admin,
 }
@@ -219,6 +228,87 @@ type ReportWish struct {
 // Reports are the reports of a board without their content, the newest first.
 type Reports struct {
 	Reports []Report `json:"reports"`
+}
+
+// Card is what a flashing place's record has of one card: place.Entry. Later ones of a name replace it.
+type Card struct {
+	Station string          `json:"station,omitempty"` // in answers
+	Place   string          `json:"place"`
+	Name    string          `json:"name"`            // of its file in the record: DAY/FILE
+	Table   string          `json:"table,omitempty"` // of the hub, that its row is of
+	Holder  string          `json:"holder,omitempty"`
+	Entry   json.RawMessage `json:"entry"`
+}
+
+// CardsWish asks for the cards of a day and a station, "" for all, from a number on.
+type CardsWish struct {
+	Day     string `json:"day,omitempty"`
+	Station string `json:"station,omitempty"`
+	N       uint64 `json:"n"`
+}
+
+// Cards are some of the cards that were asked for. N is where the others begin, 0 if there are none.
+type Cards struct {
+	Cards []Card `json:"cards"`
+	N     uint64 `json:"n"`
+}
+
+// RowsWish asks for the rows that a place holds and no card has, and for free ones until it has Want.
+// Holder names the place's record. So an answer that was lost costs no row, and a record that was
+// lost gets no row that one of its cards may have.
+type RowsWish struct {
+	Instance string `json:"instance"`
+	Table    string `json:"table"`
+	Place    string `json:"place"`
+	Holder   string `json:"holder"`
+	Want     int    `json:"want"`
+}
+
+// Rows are lines of CSV.
+type Rows struct {
+	Head  string   `json:"head"`
+	Lines []string `json:"lines"`
+}
+
+// TableRows adds rows to a table of identities, with the columns' names in the first line.
+type TableRows struct {
+	Table string `json:"table"`
+	CSV   string `json:"csv"`
+}
+
+// TableWish asks for a table's rows, or for the rows that a station holds and no card has.
+type TableWish struct {
+	Table   string `json:"table"`
+	From    int    `json:"from,omitempty"` // how many rows to leave out
+	Station string `json:"station,omitempty"`
+}
+
+// Table is what a hub shows of a table's rows, without their cells.
+type Table struct {
+	Rows []TableRow `json:"rows"`
+	More bool       `json:"more,omitempty"`
+}
+
+// TableRow is a row, who holds it, and the stamp of the card that has it.
+type TableRow struct {
+	Row     string    `json:"row"`
+	Station string    `json:"station,omitempty"`
+	Place   string    `json:"place,omitempty"`
+	Card    string    `json:"card,omitempty"`
+	Used    time.Time `json:"used,omitzero"`
+}
+
+// Tables are all tables of a hub, with the counts of their rows.
+type Tables struct {
+	Tables []TableCount `json:"tables"`
+}
+
+// TableCount counts the rows of a table.
+type TableCount struct {
+	Table    string `json:"table"`
+	Rows     int    `json:"rows"`
+	Reserved int    `json:"reserved"` // and no card has them yet
+	Used     int    `json:"used"`
 }
 
 // StopWish asks for the end of a job.

@@ -64,6 +64,7 @@ type How struct {
 	Virtual   bool     `json:"virtual,omitempty"`   // a virtual board in the working folder
 	Artifact  string   `json:"artifact,omitempty"`  // folder that the job's artifact is pulled into
 	Boards    string   `json:"boards,omitempty"`    // folder of the user's own boards
+	Place     string   `json:"place,omitempty"`     // the place.yml of a flashing place
 	Power     []string `json:"power,omitempty"`     // program that switches the board off and on
 	Recovery  []string `json:"recovery,omitempty"`  // program that brings it into recovery mode
 }

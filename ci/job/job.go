@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"slipway/ci/fleet"
+	"slipway/flash/place"
 	"slipway/layers/plaintext"
 )
 
@@ -56,6 +57,7 @@ type Step struct {
 	Bundle    string `json:"bundle,omitempty"` // of an update: sha256:… of an artifact's file
 	Downgrade bool   `json:"downgrade,omitempty"`
 	Token     string `json:"token,omitempty"` // of a flash: what the user confirmed
+	Count     int    `json:"count,omitempty"` // of a place: how many good ones today end it; 0 is none
 }
 
 // Do says what a step does.
@@ -68,10 +70,26 @@ const (
 	Deploy Do = "deploy"
 	Update Do = "update"
 	Smoke  Do = "smoke"
+	Place  Do = "place" // all that is plugged into the ports of a flashing place, until it is stopped
 )
 
-// All lists all steps.
-var All = []Do{Flash, Boot, Deploy, Update, Smoke}
+// All lists all steps, and OfBoards those of one board.
+var (
+	All      = append(slices.Clone(OfBoards), Place)
+	OfBoards = []Do{Flash, Boot, Deploy, Update, Smoke}
+)
+
+// Limit is how long a job may run, if nobody says otherwise.
+const Limit = 30 * time.Minute
+
+// Times returns how long a job with these steps may run, and may wait, if nobody says otherwise. A
+// place runs until somebody stops it. One that did not begin at once is not to begin by itself later.
+func Times(steps []Step) (limitMS, startWithinMS int64) {
+	if len(steps) > 0 && steps[0].Do == Place {
+		return longestLimit.Milliseconds(), time.Minute.Milliseconds()
+	}
+	return Limit.Milliseconds(), (24 * time.Hour).Milliseconds()
+}
 
 // State is how far a job has come.
 type State string
@@ -136,6 +154,7 @@ type Board struct {
 	Shows  string   `json:"shows,omitempty"`  // what the user confirms before a flash: model, size, content
 	Token  string   `json:"token,omitempty"`  // that confirms it
 	Open   bool     `json:"open,omitempty"`   // station.yml does not name the device, and an admin can
+	Image  string   `json:"image,omitempty"`  // that a place writes; none: the job's artifact
 	Serial string   `json:"serial,omitempty"`
 	Runs   string   `json:"runs,omitempty"` // version
 	Has    *Had     `json:"has,omitempty"`  // as the hub knows it, nil for what is not known; no station says it
@@ -253,7 +272,9 @@ func (j Job) Check() error {
 		err = errors.Join(err, errors.New("limitMs and startWithinMs must be more than 0"))
 	}
 	for _, s := range j.Steps {
-		err = errors.Join(err, s.check())
+		if err = errors.Join(err, s.check()); s.Do == Place && len(j.Steps) > 1 {
+			err = errors.Join(err, errors.New("a place is the only step of its job"))
+		}
 	}
 	return err
 }
@@ -263,6 +284,9 @@ func (s Step) check() error {
 		return fmt.Errorf("the step %.80q is unknown; have %v", plaintext.OneLine(string(s.Do)), All)
 	}
 	err := match(tokens, "the confirmation", s.Token)
+	if s.Count < 0 || s.Count > 0 && s.Do != Place {
+		err = errors.Join(err, fmt.Errorf("%d is no count of a place", s.Count))
+	}
 	if (s.Bundle != "") != (s.Do == Update) {
 		return errors.Join(err, errors.New("an update, and nothing else, has a bundle"))
 	}
@@ -270,6 +294,28 @@ func (s Step) check() error {
 		err = errors.Join(err, match(digests, "the bundle", s.Bundle))
 	}
 	return err
+}
+
+// maxCardBytes limits the entry of a card.
+const maxCardBytes = 64 << 10
+
+var cardName = plaintext.Regexp(`^\d{4}-\d\d-\d\d/[^/\x00-\x1f\x7f]{1,120}\.json$`)
+
+// Check returns the entry of a card, or an error for one that no hub keeps.
+func (c Card) Check() (e place.Entry, err error) {
+	if err := cmp.Or(CheckName("the place", c.Place), match(cardName, "the card", c.Name)); err != nil {
+		return e, err
+	}
+	if len(c.Entry) > maxCardBytes {
+		return e, fmt.Errorf("the card %s is longer than %d bytes", c.Name, maxCardBytes)
+	}
+	if e, err = place.ParseEntry(c.Entry); err == nil && (e.Verdict == "" || e.Began.IsZero() || e.Stamp == "" && e.Taken && e.Row != "") {
+		err = errors.New("it lacks its verdict, its begin, or the stamp of who has its row")
+	}
+	if err != nil {
+		err = fmt.Errorf("the card %s: %w", c.Name, err)
+	}
+	return e, err
 }
 
 // form is what Parse reads.

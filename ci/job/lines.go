@@ -49,6 +49,8 @@ func (o Order) linesOf(s Step) ([]Line, error) {
 	switch {
 	case s.Do == Flash:
 		return o.flashLines(s)
+	case s.Do == Place:
+		return o.placeLine(s)
 	case s.Do == Boot && o.How.Virtual: // one that is on, perhaps by this job's last attempt, starts again
 		return []Line{stop, start}, nil
 	case s.Do == Boot && len(o.How.Power) > 0:
@@ -80,6 +82,18 @@ func (o Order) flashLines(s Step) (all []Line, err error) {
 		return nil, fmt.Errorf("nobody confirmed that %s is erased", device)
 	}
 	return append(all, slipwayLine("flash", o.Job.Board, device, "--yes="+token, "--json")), nil
+}
+
+// placeLine returns the line of a place. It prints no JSON, so that the job's log is for people.
+func (o Order) placeLine(s Step) ([]Line, error) {
+	if o.How.Place == "" {
+		return nil, fmt.Errorf("the station has no place %s", o.Job.Name)
+	}
+	line := slipwayLine("place", o.Job.Board, o.How.Place)
+	if s.Count > 0 {
+		line.Argv = append(line.Argv, fmt.Sprintf("--count=%d", s.Count))
+	}
+	return []Line{line}, nil
 }
 
 // boardLine returns the line of a step on a running board. A virtual one has another port after each

@@ -33,11 +33,12 @@ type boards struct {
 	last    map[string]job.Last // result of each board
 	runs    map[string]string   // version of each board
 	names   []job.DeviceName    // that admins gave
+	notes   map[string]string   // of each place
 	dirty   chan struct{}       // holds one: the hub is to be told
 }
 
 func newBoards() boards {
-	return boards{devices: map[string]device.Device{}, last: map[string]job.Last{}, runs: map[string]string{}, dirty: make(chan struct{}, 1)}
+	return boards{devices: map[string]device.Device{}, last: map[string]job.Last{}, runs: map[string]string{}, notes: map[string]string{}, dirty: make(chan struct{}, 1)}
 }
 
 // notify puts a value into a channel that holds one.
@@ -123,7 +124,13 @@ func (s *station) compose() map[string]local {
 		all[name] = b
 	}
 	for _, kind := range s.config.Virtual {
-		all[kind] = local{job.Board{V: job.Version, Name: kind, Board: kind, Does: job.All}, job.How{Virtual: true}}
+		all[kind] = local{job.Board{V: job.Version, Name: kind, Board: kind, Does: job.OfBoards}, job.How{Virtual: true}}
+	}
+	for name, p := range s.config.Places {
+		all[name] = p.board(name, s.boards.notes[name])
+		for path, d := range s.boards.devices {
+			used[path] = used[path] || p.config.Ports[d.Port] != ""
+		}
 	}
 	s.addNamed(all, used)
 	for name, b := range all {
@@ -153,7 +160,7 @@ func (s *station) addHost(all map[string]local, inv *fleet.Inventory, h *fleet.H
 		err = b.reachBySSH(a)
 	}
 	if err != nil {
-		s.sayOnce("%s: the host %s is left out: %v", inv.File, h.Name, err)
+		s.sayError(context.Background(), inv.File+": the host "+h.Name+" is left out", err)
 		return
 	}
 	all[h.Name] = b
@@ -216,8 +223,8 @@ func (s *station) announceBoards(ctx context.Context) error {
 		if string(data) == told {
 			continue
 		}
-		if _, err := ask[struct{}](ctx, s, job.VerbBoards, job.Boards{Instance: s.record.instance(), Boards: now}); err != nil && ctx.Err() == nil {
-			s.sayOnce("announce the boards: %v", err)
+		if _, err := ask[struct{}](ctx, s, job.VerbBoards, job.Boards{Instance: s.record.instance(), Boards: now}); err != nil {
+			s.sayError(ctx, "announce the boards", err)
 			notify(s.boards.dirty)
 		} else {
 			told = string(data)

@@ -21,16 +21,18 @@ import (
 
 // Config is the content of station.yml.
 type Config struct {
-	Name      string           `yaml:"name"`      // "": as the station joined
-	Parallel  int              `yaml:"parallel"`  // jobs at once
-	Inventory string           `yaml:"inventory"` // of boards that are reached by SSH; "": none
-	Boards    map[string]Named `yaml:"boards"`
-	Virtual   []string         `yaml:"virtual"` // kinds of virtual boards that this machine runs
-	Does      []string         `yaml:"does"`    // steps; empty: all
-	Keep      string           `yaml:"keep"`    // how much of pulled artifacts, such as 50GiB
+	Name      string                `yaml:"name"`      // "": as the station joined
+	Parallel  int                   `yaml:"parallel"`  // jobs at once
+	Inventory string                `yaml:"inventory"` // of boards that are reached by SSH; "": none
+	Boards    map[string]Named      `yaml:"boards"`
+	Virtual   []string              `yaml:"virtual"` // kinds of virtual boards that this machine runs
+	Places    map[string]NamedPlace `yaml:"places"`
+	Does      []string              `yaml:"does"` // steps; empty: all
+	Keep      string                `yaml:"keep"` // how much of pulled artifacts, such as 50GiB
 
 	path      string
 	places    map[string]string // FILE:LINE:COLUMN of each key
+	users     map[string]string // names by the ports and devices that they have
 	does      []job.Do
 	keepBytes int64
 	inventory *fleet.Inventory
@@ -66,11 +68,11 @@ func LoadConfig(path string) (*Config, error) {
 }
 
 func parseConfig(path string, data []byte) (*Config, error) {
-	c := &Config{Parallel: defaultParallel, Keep: defaultKeep, path: path, places: map[string]string{}}
+	c := &Config{Parallel: defaultParallel, Keep: defaultKeep, path: path, places: map[string]string{}, users: map[string]string{}}
 	if err := yaml.Load(path, data, c, c.places); err != nil {
 		return nil, err
 	}
-	for _, check := range []func() error{c.checkValues, c.checkBoards, c.checkVirtual, c.readInventory} {
+	for _, check := range []func() error{c.checkValues, c.checkBoards, c.checkVirtual, c.checkPlaces, c.readInventory} {
 		if err := check(); err != nil {
 			return nil, err
 		}
@@ -128,7 +130,6 @@ func parseSize(text string) (int64, error) {
 
 // checkBoards returns an error for a board that is not described well, or shares its device.
 func (c *Config) checkBoards() error {
-	users := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(c.Boards)) {
 		b, key := c.Boards[name], "boards."+name
 		at := cmp.Or(b.Port, b.Device)
@@ -142,13 +143,13 @@ func (c *Config) checkBoards() error {
 			return c.errorAt(key, "%s has neither port, device nor host\nnext: slipway devices  # it prints the ports", name)
 		case strings.HasPrefix(at, "/dev/") && !isRShim(at) || strings.HasPrefix(at, "-"):
 			return c.errorAt(key, "%q may be another device tomorrow: name its port\nnext: slipway devices  # it prints the ports", at)
-		case users[at] != "":
-			return c.errorAt(key, "%s and %s are both at %s", users[at], name, at)
+		case c.users[at] != "":
+			return c.errorAt(key, "%s and %s are both at %s", c.users[at], name, at)
 		case strings.HasPrefix(b.Host, "-") || strings.ContainsAny(b.Host, " \t\n"):
 			return c.errorAt(key+".host", "%q is no USER@ADDRESS", b.Host)
 		}
 		if at != "" {
-			users[at] = name
+			c.users[at] = name
 		}
 		for _, program := range [][]string{b.Power, b.Recovery} {
 			if len(program) > 0 {
@@ -181,19 +182,23 @@ func (c *Config) readInventory() (err error) {
 	if c.Inventory == "" {
 		return nil
 	}
-	name := c.Inventory
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(filepath.Dir(c.path), name)
-	}
-	if c.inventory, err = fleet.Load(name); err != nil {
+	if c.inventory, err = fleet.Load(c.inFolder(c.Inventory)); err != nil {
 		return c.errorAt("inventory", "%w", err)
 	}
 	for _, h := range c.inventory.Hosts {
-		if slices.Contains(c.Virtual, h.Name) {
-			return c.errorAt("virtual", "%s is a host of the inventory, too", h.Name)
+		if _, place := c.Places[h.Name]; place || slices.Contains(c.Virtual, h.Name) {
+			return c.errorAt(plaintext.Either(place, "places", "virtual"), "%s is a host of the inventory, too", h.Name)
 		}
 	}
 	return nil
+}
+
+// inFolder returns the path of a file that station.yml names.
+func (c *Config) inFolder(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(filepath.Dir(c.path), name)
 }
 
 // inventoryOf returns an inventory of one host. JSON is YAML, and quotes all that a host may be called.

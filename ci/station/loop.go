@@ -132,13 +132,17 @@ func (s *station) take(ctx context.Context, all job.Changes) {
 
 // mayBegin reports whether a queued job is to be claimed. The caller has the mutex.
 func (s *station) mayBegin(j job.Job) bool {
-	if len(s.works) >= s.Parallel || !s.lease.takes() {
-		return false
-	}
+	boards := 0 // at work; a place runs for days, and takes no turn of theirs
 	for _, w := range s.works {
+		if _, place := s.config.Places[w.name]; !place {
+			boards++
+		}
 		if w.name == j.Name {
 			return false
 		}
+	}
+	if _, place := s.config.Places[j.Name]; boards >= s.Parallel && !place || !s.lease.takes() {
+		return false
 	}
 	b, known := s.board(j.Name)
 	return known && b.Board.Board == j.Board && !slices.ContainsFunc(j.Steps, func(step job.Step) bool { return !slices.Contains(b.Does, step.Do) })
@@ -238,23 +242,11 @@ func (s *station) sweepArtifacts() error {
 	}
 	slices.SortFunc(dirs, func(a, b string) int { return ages[b].Compare(ages[a]) })
 	for _, dir := range dirs {
-		if left -= sizeOf(dir); left < 0 && !used[dir] {
+		size, _ := localfile.FolderBytes(dir) // as far as it can be read
+		if left -= size; left < 0 && !used[dir] {
 			s.say("removes %s, the artifact that was used longest ago: more than %s are kept", dir, plaintext.SizeText(s.config.keepBytes))
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}
 	return err
-}
-
-// sizeOf returns the size of a folder's files, as far as they can be read.
-func sizeOf(dir string) (size int64) {
-	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if err == nil && e.Type().IsRegular() {
-			if info, err := e.Info(); err == nil {
-				size += info.Size()
-			}
-		}
-		return nil
-	})
-	return size
 }

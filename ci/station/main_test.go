@@ -47,6 +47,8 @@ func TestMain(m *testing.M) {
 		if program, err = os.Executable(); err == nil {
 			err = job.Exec(context.Background(), job.Folder(os.Args[3]), program)
 		}
+	case "place":
+		err = placeMain()
 	default:
 		os.Exit(boardMain())
 	}

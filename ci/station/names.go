@@ -1,6 +1,8 @@
 package station
 
 import (
+	"context"
+	"errors"
 	"path/filepath"
 	"slices"
 
@@ -25,14 +27,14 @@ func (s *station) takeNames(names []job.DeviceName) {
 	}
 	for _, n := range names {
 		if err := n.Check(); err != nil {
-			s.sayOnce("the names that the hub sent are refused: %v", err)
+			s.sayError(context.Background(), "names that the hub sent", err)
 			return
 		}
 	}
 	r := s.record
 	r.Names = names
 	if err := localfile.WriteJSON(filepath.Join(s.State, recordName), r, 0o600); err != nil {
-		s.sayOnce("keep the names of devices: %v", err) // the next renewal has them again
+		s.sayError(context.Background(), "keep the names of devices", err) // the next renewal has them again
 		return
 	}
 	s.boards.mu.Lock()
@@ -49,7 +51,7 @@ func (s *station) addNamed(all map[string]local, used map[string]bool) {
 			taken = taken || name == n.Name || b.Port == n.Port
 		}
 		if taken {
-			s.sayOnce("the name %s of the device at %s is not taken: another board here has the name or the port", n.Name, n.Port)
+			s.sayError(context.Background(), "the name "+n.Name+" of the device at "+n.Port, errors.New("another board here has the name or the port"))
 			continue
 		}
 		b := local{Board: job.Board{V: job.Version, Name: n.Name, Board: n.Board}}

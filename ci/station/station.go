@@ -158,6 +158,9 @@ func (s *station) serve(ctx context.Context) error {
 			group.Go(func() error { return s.keepLease(ctx) })
 			group.Go(func() error { return s.announceBoards(ctx) })
 			group.Go(func() error { return s.poll(ctx) })
+			for name := range s.config.Places {
+				group.Go(func() error { return s.keepPlace(ctx, name) })
+			}
 			return nil
 		})
 		err = group.Wait()
@@ -175,9 +178,12 @@ func (s *station) say(format string, args ...any) {
 	}
 }
 
-// sayOnce is say for what is found again and again.
-func (s *station) sayOnce(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
+// sayError says an error once, unless ctx ended and so made it.
+func (s *station) sayError(ctx context.Context, what string, err error) {
+	text := fmt.Sprintf("%s: %v", what, err)
+	if err == nil || ctx.Err() != nil {
+		return
+	}
 	if _, said := s.said.LoadOrStore(text, true); !said {
 		s.say("%s", text)
 	}
@@ -250,7 +256,7 @@ const askLimit, waitLimit = 10 * time.Second, 30 * time.Second
 func ask[Out any](ctx context.Context, s *station, verb string, in any) (out Out, err error) {
 	c, limit := s.client.Load(), askLimit
 	switch verb {
-	case job.VerbLog, job.VerbReport:
+	case job.VerbLog, job.VerbReport, job.VerbCard:
 		c = s.logs.Load()
 	case job.VerbMine:
 		limit = waitLimit

@@ -182,13 +182,13 @@ func pause(ctx context.Context, news <-chan struct{}, most time.Duration) {
 
 // run does what is to be done until the job has ended, or ctx.
 func (w *work) run(ctx context.Context) {
-	for said := ""; ctx.Err() == nil; {
+	for ctx.Err() == nil {
 		folder, _, err := w.folder.State()
 		finished := false
 		if err == nil {
 			finished, err = next(folder, w.state(), w.isCurrent())(w, ctx)
 		}
-		said = w.sayNew(ctx, said, err)
+		w.s.sayError(ctx, "job "+w.id, err)
 		if finished {
 			break
 		}
@@ -197,15 +197,6 @@ func (w *work) run(ctx context.Context) {
 		}
 	}
 	w.s.release(w, 0)
-}
-
-// sayNew says an error once, until there is another one.
-func (w *work) sayNew(ctx context.Context, said string, err error) string {
-	if err == nil || err.Error() == said || ctx.Err() != nil {
-		return said
-	}
-	w.s.say("job %s: %v", w.id, err)
-	return err.Error()
 }
 
 // isCurrent reports whether the folder's order is of the key's claim.

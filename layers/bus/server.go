@@ -163,15 +163,8 @@ func storeLimit(dir string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if err == nil && e.Type().IsRegular() {
-			if info, err := e.Info(); err == nil {
-				space += info.Size()
-			}
-		}
-		return err
-	})
-	return space / 5 * 4, err
+	taken, err := localfile.FolderBytes(dir)
+	return (space + taken) / 5 * 4, err
 }
 
 // Connect returns a connection of this process that may all. Close closes it.

@@ -299,7 +299,7 @@ func (c *Command) rolloutFlags(allowed ...string) func(ctx context.Context, spec
 			}
 			r := job.Rollout{
 				Board: spec.Board, Steps: todo, Pattern: request.Limit, Gate: request.Gate, Waves: *waves, PauseAfterWave: *pause, Follow: *follows,
-				LimitMS: cmp.Or(request.BoardLimit, access.Limit).Milliseconds(), PatienceMS: patience.Milliseconds(),
+				LimitMS: cmp.Or(request.BoardLimit, job.Limit).Milliseconds(), PatienceMS: patience.Milliseconds(),
 			}
 			if r.Artifact, err = pushToHub(ctx, spec); err != nil {
 				return err

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -20,7 +21,9 @@ import (
 	"slipway/ci/report"
 	"slipway/ci/station"
 	"slipway/flash/fetch"
+	"slipway/flash/identity"
 	"slipway/images"
+	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
@@ -54,7 +57,8 @@ slipway hub --name=h1 --cluster=h1,h2,h3`
 		}
 		return unlessStopped(ctx, hub.Run(ctx, o))
 	})
-	return c.with(hubOpenCommand(), hubBoardsCommand(), hubReportCommand(), newGroup("invite", "Invite a person, a station or another hub", hubInvitePersonCommand(), hubInviteStationCommand(), hubInviteHubCommand()), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
+	return c.with(hubOpenCommand(), hubBoardsCommand(), hubReportCommand(), newGroup("invite", "Invite a person, a station or another hub", hubInvitePersonCommand(), hubInviteStationCommand(), hubInviteHubCommand()), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand(),
+		newGroup("table", "Keep tables of identities for the flashing places of several stations", tableAddCommand(), tableListCommand(), tableShowCommand(), tableFreeCommand()))
 }
 
 // hubOptions returns the options of a hub with these names and this state folder, or else defaults.
@@ -326,6 +330,75 @@ func hubLogCommand() *Command {
 			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", r.At.UTC().Format(time.RFC3339), r.Who, r.Role, r.Verb, plaintext.OneLine(what))
 		})
 	})
+}
+
+func tableAddCommand() *Command {
+	c := New("add NAME FILE", "Add the rows of a CSV file to a table of identities")
+	c.Long = `The first column names the rows. A row that the table has already stays as it is. place.yml names the
+table as hub:NAME: flash/identity.md. Add no row that a card got from another table.`
+	c.Example = `slipway hub table add lab boards.csv`
+	c.check = func(words []string) error { return job.CheckName("NAME", words[0]) }
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		data, err := localfile.Read(words[1], 16<<20)
+		if err != nil {
+			return localfile.ExplainUnreadable(words[1], err)
+		}
+		head, _, lines, err := identity.Lines(words[1], data)
+		if err != nil {
+			return report.Because(ctx, report.ErrWrong, err)
+		}
+		for some := range slices.Chunk(lines, 200) { // each is a write that the hub's disk has
+			rows := job.TableRows{Table: words[0], CSV: head + strings.Join(some, "")}
+			if _, err := access.Ask[struct{}](ctx, client, job.VerbTableAdd, rows); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return c
+}
+
+func tableListCommand() *Command {
+	c := New("list", "List the tables of a hub, and how many rows are free, reserved and used")
+	c.Example = `slipway hub table list --json`
+	return lists(c, job.VerbTables, func(w io.Writer, all job.Tables) error {
+		return table(w, "TABLE\tROWS\tFREE\tRESERVED\tUSED", all.Tables, func(t job.TableCount) string {
+			return fmt.Sprintf("%s\t%d\t%d\t%d\t%d", t.Table, t.Rows, t.Rows-t.Reserved-t.Used, t.Reserved, t.Used)
+		})
+	})
+}
+
+func tableShowCommand() *Command {
+	c := New("show NAME", "Show which station holds which rows of a table, and which cards have them")
+	c.Example = `slipway hub table show lab --json`
+	asJSON := c.Switch("json", "print them as JSON")
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) (err error) {
+		var all job.Table
+		for some := (job.Table{More: true}); some.More && err == nil; all.Rows = append(all.Rows, some.Rows...) {
+			some, err = access.Ask[job.Table](ctx, client, job.VerbTable, job.TableWish{Table: words[0], From: len(all.Rows)})
+		}
+		return printResult(all, err, *asJSON, func(w io.Writer) error { return showRows(w, all.Rows) })
+	})
+	return c
+}
+
+func showRows(w io.Writer, rows []job.TableRow) error {
+	return table(w, "ROW\tSTATION\tPLACE\tCARD\tSINCE", rows, func(r job.TableRow) string {
+		since := plaintext.Either(r.Card == "", "", r.Used.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", r.Row, r.Station, r.Place, r.Card, since)
+	})
+}
+
+func tableFreeCommand() *Command {
+	c := New("free NAME STATION", "Give back the rows that a removed station held and no card has")
+	c.Long = `Cards that the station wrote and the hub did not hear of may have some of these rows. Look at the
+records of its places first.`
+	c.Example = `slipway hub table free lab bench-3`
+	c.onHub(func(ctx context.Context, client *access.Client, words []string) error {
+		free, err := access.Ask[job.Table](ctx, client, job.VerbTableFree, job.TableWish{Table: words[0], Station: words[1]})
+		return printResult(free, err, false, func(w io.Writer) error { return showRows(w, free.Rows) })
+	})
+	return c
 }
 
 func joinCommand() *Command {

@@ -256,12 +256,15 @@ func submit(ctx context.Context, client *access.Client, spec images.Spec, name s
 	if err != nil {
 		return err
 	}
-	j := job.Job{Station: b.Station, Name: b.Name, Board: spec.Board, LimitMS: access.Limit.Milliseconds(), StartWithinMS: access.StartWithin.Milliseconds()}
+	j := job.Job{Station: b.Station, Name: b.Name, Board: spec.Board}
 	if j.Steps, err = steps(b); err != nil {
 		return err
 	}
-	if j.Artifact, err = pushToHub(ctx, spec); err != nil {
-		return err
+	j.LimitMS, j.StartWithinMS = job.Times(j.Steps)
+	if b.Image == "" {
+		if j.Artifact, err = pushToHub(ctx, spec); err != nil {
+			return err
+		}
 	}
 	added, err := access.Submit(ctx, client, j)
 	if err != nil {

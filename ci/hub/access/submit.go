@@ -118,12 +118,8 @@ func Err(j job.Job) error {
 	return report.Because(context.Background(), report.OfStatus(r.Status()), err)
 }
 
-// The times of jobs and rollouts, if nobody says otherwise: how long a job may take and may wait.
-const (
-	Limit       = 30 * time.Minute
-	StartWithin = 24 * time.Hour
-	Patience    = 15 * time.Minute // of a rollout with boards that are not heard
-)
+// Patience is that of a rollout with boards that are not heard, if nobody says otherwise.
+const Patience = 15 * time.Minute
 
 // NextOf waits until a rollout differs, also while the hub is away, and returns it without results.
 func NextOf(ctx context.Context, c *Client, s job.RolloutState) (job.RolloutState, error) {

@@ -185,6 +185,7 @@ func TestBrowser(t *testing.T) {
 	t.Run("viewer", func(t *testing.T) { b.t = t; testViewer(b, s) })
 	st.note(c.Job, progress.Event{Step: "write", State: progress.Running, Count: 140 << 20, Total: 200 << 20, Unit: progress.Bytes, PerSecond: 20 << 20, ElapsedMS: 2000})
 	t.Run("looks", func(t *testing.T) { b.t = t; testLooks(b, s, c, r.ID) })
+	t.Run("places", func(t *testing.T) { b.t = t; testPlaces(b, t) })
 	t.Run("keyboard without script", func(t *testing.T) { b.t = t; testWithoutScript(b, s) })
 	t.Run("many boards", func(t *testing.T) { b.t = t; testManyBoards(b, newSite(t)) })
 }
@@ -482,4 +483,45 @@ func testManyBoards(b *browser, s *site) {
 		}
 	}
 	t.Logf("100 tabs knew it after %v", time.Since(began).Round(time.Millisecond))
+}
+
+// A place is read from three metres: its ports, the counts, the rows that are left, and that it is
+// not heard. It lives without a reload, and has no buttons.
+func testPlaces(b *browser, t *testing.T) {
+	s := newSite(t)
+	flashing := job.Board{V: 1, Name: "line-1", Board: "raspberrypi5", Does: []job.Do{job.Place}, Shows: "what is plugged in at left, middle", Image: "https://example.com/disk.wic.zst"}
+	idle := flashing
+	idle.Name = "line-2"
+	st := s.station("bench-1", flashing, idle)
+	b.signIn(s, secretOf(t, s, job.Operator, "otto"))
+	b.open(s, "/boards/bench-1/line-1", "#begin summary")
+	b.do(chromedp.Click(chromedp.CSS(`#begin summary`)), chromedp.WaitVisible(chromedp.CSS(`input[name=count]`)), chromedp.SendKeys(chromedp.CSS(`input[name=count]`), "200"), chromedp.Click(chromedp.CSS(`#begin input[type=checkbox]`)), chromedp.Click(chromedp.CSS(`#begin button`)), chromedp.WaitVisible(chromedp.CSS(`#steps`)))
+	c := st.claim()
+	if step := c.Job.Steps[0]; step.Do != job.Place || step.Count != 200 || c.Job.By != "otto" || c.Job.LimitMS != 30*24*3600*1000 {
+		t.Fatalf("the page began %+v", c.Job)
+	}
+	show := func(step, detail string, percent int64) {
+		st.note(c.Job, progress.Event{Step: step, State: progress.Running, Detail: detail, Count: percent, Total: 100})
+	}
+	for i, port := range []string{"PASS: n07; 1.1 GB in 41 s", "FAIL: n08; lies about its size", "REFUSED: it holds something else: ext4; overwrite: true in place.yml allows that", "EMPTY: ", "READ BACK: n09", "CLOSED: 3 failures in a row, the last: worn out", "KNOWN: written 30 November 09:12 at left, row n03"} {
+		show([]string{"left", "middle", "right", "slot 4", "slot 5", "slot 6", "slot 7"}[i], port, map[int]int64{4: 65}[i])
+	}
+	show("slot 8 <b>", "WRITE: n10", 40)
+	show("the place", "12 GOOD, 2 BAD, 1 REFUSED today, 38 rows left, 84 an hour, one in 43s; 1 × lies about its size", 0)
+	b.open(s, "/places", "#places .ports")
+	b.is(`document.querySelectorAll('.ports li').length == 8 && document.querySelector('#places').textContent.includes('38 rows left')`)
+	b.is(`[...document.querySelectorAll('.ports b')].every(e => e.scrollWidth <= e.parentElement.clientWidth) && document.querySelectorAll('#places button, #places form').length == 0`)
+	b.is(`document.querySelectorAll('.place')[1].textContent.includes('it does not run')`)
+	show("slot 4", "PASS: n11", 0)
+	b.is(`[...document.querySelectorAll('.ports li.good')].some(e => e.textContent.includes('slot 4') && e.textContent.includes('PASS'))`)
+	b.shoot("places")
+	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 1920, Height: 1080, DeviceScaleFactor: 1})
+	b.open(s, "/places?place=bench-1/line-1", "#places .ports")
+	b.is(`document.querySelectorAll('.place').length == 1 && document.documentElement.scrollHeight <= 1080`)
+	b.is(`parseFloat(getComputedStyle(document.querySelector('.ports b')).fontSize) > 70`) // 2 cm on a screen of 24 inches
+	b.shoot("places-3m")
+	request[none](t, st.Client, job.VerbAway, job.Alive{Instance: "i"})
+	b.is(`document.querySelector('.now')?.textContent.includes('not heard')`)
+	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}})
+	b.shoot("places-cut-off")
 }

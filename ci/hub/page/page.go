@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"slipway/ci/hub"
@@ -25,7 +26,7 @@ import (
 	"slipway/layers/progress"
 )
 
-//go:embed page.css page.js *.tmpl
+//go:embed *.css page.js *.tmpl
 var files embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
@@ -65,7 +66,8 @@ func (p *Page) routes() http.Handler {
 	mux.HandleFunc("GET /page.css", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/css; charset=utf-8")
 		own, _ := files.ReadFile("page.css") // embedded
-		fmt.Fprintf(w, "%s\n%s", htmlstyle.CSS, own)
+		places, _ := files.ReadFile("places.css")
+		fmt.Fprintf(w, "%s\n%s\n%s", htmlstyle.CSS, own, places)
 	})
 	mux.HandleFunc("GET /page.js", func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, files, "page.js") })
 	mux.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
@@ -230,24 +232,20 @@ func ask[Out any](ctx context.Context, h *hub.Hub, who job.Person, verb string, 
 	return answer.(Out), nil
 }
 
-// How long a job of the page may run, and wait.
-const (
-	jobLimitMS    = 30 * 60 * 1000
-	startWithinMS = 24 * 60 * 60 * 1000
-)
-
 // forms are what people do on pages, by path: what the hub is asked for, and the page after it.
 var forms = map[string]func(r *http.Request, field func(string) string) (verb string, wish any, next string){
 	"/boards/{station}/{name}": func(r *http.Request, field func(string) string) (string, any, string) {
-		steps := []job.Step{{Do: job.Do(field("do")), Bundle: field("bundle"), Token: field("token")}}
+		count, err := strconv.Atoi(cmp.Or(field("count"), "0"))
+		if err != nil {
+			count = -1 // which no job has
+		}
+		steps := []job.Step{{Do: job.Do(field("do")), Bundle: field("bundle"), Token: field("token"), Count: count}}
 		for _, do := range r.PostForm["then"] {
 			steps = append(steps, job.Step{Do: job.Do(do)})
 		}
-		id := cmp.Or(field("id"), job.NewID())
-		return job.VerbJobAdd, job.Job{
-			ID: id, Station: r.PathValue("station"), Name: r.PathValue("name"), Board: field("board"), Artifact: field("artifact"), Steps: steps,
-			LimitMS: jobLimitMS, StartWithinMS: startWithinMS,
-		}, "/jobs/" + id
+		j := job.Job{ID: cmp.Or(field("id"), job.NewID()), Station: r.PathValue("station"), Name: r.PathValue("name"), Board: field("board"), Artifact: field("artifact"), Steps: steps}
+		j.LimitMS, j.StartWithinMS = job.Times(steps)
+		return job.VerbJobAdd, j, "/jobs/" + j.ID
 	},
 	"/stations/{station}": func(r *http.Request, field func(string) string) (string, any, string) {
 		station := r.PathValue("station")

@@ -203,7 +203,7 @@ func (st station) endAs(c job.Change, r job.Result) {
 
 // lab is a board that does all.
 func lab(name string) job.Board {
-	return job.Board{V: 1, Name: name, Board: "orin-lab", Labels: []string{"racks"}, Does: job.All, Device: "usb:1-2", Shows: "Kingston DataTraveler, 57.8 GiB, 2 partitions", Token: "T-1421", Serial: "1421", Runs: "1.4.2"}
+	return job.Board{V: 1, Name: name, Board: "orin-lab", Labels: []string{"racks"}, Does: job.OfBoards, Device: "usb:1-2", Shows: "Kingston DataTraveler, 57.8 GiB, 2 partitions", Token: "T-1421", Serial: "1421", Runs: "1.4.2"}
 }
 
 func smokeJob(station, name string) job.Job {

@@ -74,6 +74,7 @@ var kinds = map[string]kind{
 	"": {make: (*view).home}, "boards": {make: (*view).boardList}, "boards/*/*": {make: (*view).boardPage, load: loadReports},
 	"rollouts": {make: (*view).rolloutList}, "rollouts/*": {make: (*view).rolloutPage, load: loadRollout},
 	"stations": {make: (*view).stationList}, "stations/*": {make: (*view).stationPage}, "jobs/*": {make: (*view).jobPage, load: loadLog},
+	"places": {make: (*view).placesPage},
 	"people": {(*view).peoplePage, loadPeople, true}, "log": {(*view).auditPage, loadAudit, true},
 }
 
@@ -325,8 +326,10 @@ func (v *view) Then(do job.Do) (all []job.Do) {
 }
 
 // Station returns the page's station, nil if the hub does not know it.
-func (v *view) Station() *job.HubStation {
-	if i := slices.IndexFunc(v.Stations, func(s job.HubStation) bool { return s.Name == v.Args[0] }); i >= 0 {
+func (v *view) Station() *job.HubStation { return v.station(v.Args[0]) }
+
+func (v *view) station(name string) *job.HubStation {
+	if i := slices.IndexFunc(v.Stations, func(s job.HubStation) bool { return s.Name == name }); i >= 0 {
 		return &v.Stations[i]
 	}
 	return nil
