@@ -202,6 +202,9 @@ func (c *child) runProgram(ctx context.Context, l Line) (status int, err error) 
 	if !l.Own {
 		how.Argv = append([]string{c.program}, l.Argv...)
 	}
+	if c.order.Job.Project != "" {
+		how.Env = append(how.Env, images.SentVariable+"=1")
+	}
 	if l.Own || l.Argv[0] == "virt" { // what they start may live on, with the lock
 		how.Hold = nil
 	}

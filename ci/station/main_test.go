@@ -25,6 +25,7 @@ import (
 	"slipway/ci/hub"
 	"slipway/ci/hub/access"
 	"slipway/ci/job"
+	"slipway/images"
 	"slipway/images/statetest"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
@@ -152,8 +153,23 @@ func (b simulated) note(what string, kind fleet.Kind) {
 	}
 }
 
+// noteProject notes what the child sees of the user's own boards, and whether it distrusts them.
+func (b simulated) noteProject() {
+	for _, arg := range os.Args {
+		if boards, given := strings.CutPrefix(arg, "--boards="); given {
+			board, _ := os.ReadFile(filepath.Join(boards, b.order.Job.Board, "board.yml"))
+			suite, _ := os.ReadFile(filepath.Join(boards, "../suites/lab.yml"))
+			text := string(board) + string(suite) + os.Getenv(images.SentVariable)
+			if err := os.WriteFile(filepath.Join(b.dir, "saw"), []byte(text), 0o600); err != nil {
+				panic(err)
+			}
+		}
+	}
+}
+
 func (b simulated) run(signals <-chan os.Signal) int {
 	b.note("begin", "")
+	b.noteProject()
 	for i := range 300 {
 		fmt.Fprintf(os.Stderr, "line %d of %s, with 漢字 and more text, so that a log has more than one piece: %s\n", i, b.order.Job.ID, strings.Repeat("=", 100))
 	}
@@ -521,13 +537,15 @@ func (w *world) until(what string, is func() bool) {
 }
 
 // add adds a job for a board, once the hub knows that.
-func (b *bench) add(board string) job.Job {
+func (b *bench) add(board string) job.Job { return b.addWith(board, "") }
+
+func (b *bench) addWith(board, project string) job.Job {
 	b.w.t.Helper()
 	var c job.Change
 	b.w.until("the job is added", func() (ok bool) {
 		var err error
 		c, err = access.Ask[job.Change](b.w.t.Context(), b.w.admin, job.VerbJobAdd, job.Job{
-			V: job.Version, Station: b.id.Name, Name: board, Board: "orin", Steps: []job.Step{{Do: job.Smoke}}, LimitMS: b.limitMS, StartWithinMS: 60_000,
+			V: job.Version, Station: b.id.Name, Name: board, Board: "orin", Project: project, Steps: []job.Step{{Do: job.Smoke}}, LimitMS: b.limitMS, StartWithinMS: 60_000,
 		})
 		return err == nil
 	})

@@ -281,6 +281,9 @@ func submit(ctx context.Context, client *access.Client, spec images.Spec, name s
 	if j.Steps, err = steps(b); err != nil {
 		return err
 	}
+	if j.Project, err = client.SendProject(ctx, spec.Board); err != nil {
+		return err
+	}
 	if j.Artifact, err = pushToHub(ctx, spec); err != nil {
 		return err
 	}

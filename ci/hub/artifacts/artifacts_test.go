@@ -24,6 +24,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"slipway/flash/fetch"
+	"slipway/flash/store"
 	"slipway/layers/bus"
 )
 
@@ -485,4 +487,37 @@ func TestTooManyUploads(t *testing.T) {
 	}
 	r.begin()
 	r.put([]byte("blob"))
+}
+
+// The files of a project are sent once. Their time counts from the last time that somebody wanted to.
+func TestPutFile(t *testing.T) {
+	a, err := New(t.Context(), startEngine(t, t.TempDir()), 1, func(*http.Request) (string, error) { return "operator", nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == "PUT" {
+			sent = append(sent, fmt.Sprint(r.ContentLength))
+		}
+		a.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	place := fetch.Place{Host: strings.TrimPrefix(s.URL, "http://"), Name: "projects"}
+	var renewed [2]time.Time
+	for i := range renewed {
+		if place.Digest, err = store.PutFile(t.Context(), place, []byte("the files")); err != nil {
+			t.Fatal(err)
+		}
+		renewed[i] = (&registry{t: t, Artifacts: a}).read(digest.FromString("the files")).Created()
+	}
+	if len(sent) != 4 || sent[0] != "9" || sent[1] != "2" || sent[2] != sent[3] || !renewed[1].After(renewed[0]) {
+		t.Errorf("these sizes were sent: %v, at %v; want the file, {}, and the manifest twice", sent, renewed)
+	}
+	if got, err := store.GetFile(t.Context(), place, 9); err != nil || string(got) != "the files" {
+		t.Errorf("GetFile = %q, %v", got, err)
+	}
+	if _, err := store.GetFile(t.Context(), place, 8); err == nil {
+		t.Error("GetFile of more than the limit succeeded")
+	}
 }
