@@ -180,14 +180,14 @@ func (x *index) reread(ctx context.Context, b *bus.Bucket, key string) error {
 	return nil
 }
 
-// list returns the keys of a bucket with this prefix, sorted, what they hold, and the newest revision
+// list returns the keys of a bucket with one of these prefixes, sorted, what they hold, and the newest revision
 // of the bucket.
-func (x *index) list(bucket, prefix string) (keys []string, entries map[string]entry, until uint64) {
+func (x *index) list(bucket string, prefixes ...string) (keys []string, entries map[string]entry, until uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	entries = map[string]entry{}
 	for key, e := range x.keys[bucket] {
-		if !e.gone && strings.HasPrefix(key, prefix) {
+		if !e.gone && slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) }) {
 			entries[key] = e
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"slipway/ci/fleet"
+	"slipway/images"
 	"slipway/layers/plaintext"
 )
 
@@ -23,13 +24,18 @@ const Version = 1
 // maxFormBytes limits a form before it is parsed.
 const maxFormBytes = 64 << 10
 
-// Job is work on one board, in order.
+// Builder is the name of what a build works on. No board may have it, so a station has one build at a
+// time as it has one job for a board.
+const Builder = "@build"
+
+// Job is work on one board, in order, or a build.
 type Job struct {
 	V        int    `json:"v"`
 	ID       string `json:"id"`
-	Station  string `json:"station"` // that has the board
-	Name     string `json:"name"`    // of the board on the station
-	Board    string `json:"board"`   // its kind
+	Station  string `json:"station"`        // that has the board, or that claimed the build
+	Arch     string `json:"arch,omitempty"` // of the machines that may claim a build
+	Name     string `json:"name"`           // of the board on the station, or Builder
+	Board    string `json:"board"`          // its kind
 	Artifact string `json:"artifact,omitempty"`
 	Project  string `json:"project,omitempty"` // sha256:… of the user's boards
 	Steps    []Step `json:"steps"`
@@ -48,12 +54,16 @@ type Job struct {
 	Result   *Result `json:"result,omitempty"`
 }
 
+// Subject returns what a job works on, for people: a board's name, or the kind that is built.
+func (j Job) Subject() string { return plaintext.Either(j.Name == Builder, j.Board, j.Name) }
+
 // Step is one command of a job.
 type Step struct {
-	Do        Do     `json:"do"`
-	Bundle    string `json:"bundle,omitempty"` // of an update: sha256:… of an artifact's file
-	Downgrade bool   `json:"downgrade,omitempty"`
-	Token     string `json:"token,omitempty"` // of a flash: what the user confirmed
+	Do        Do       `json:"do"`
+	Bundle    string   `json:"bundle,omitempty"` // of an update: sha256:… of an artifact's file
+	Downgrade bool     `json:"downgrade,omitempty"`
+	Token     string   `json:"token,omitempty"`   // of a flash: what the user confirmed
+	Targets   []string `json:"targets,omitempty"` // of a build
 }
 
 // Do says what a step does.
@@ -66,9 +76,10 @@ const (
 	Deploy Do = "deploy"
 	Update Do = "update"
 	Smoke  Do = "smoke"
+	Build  Do = "build"
 )
 
-// All lists all steps.
+// All lists the steps on boards: all but Build.
 var All = []Do{Flash, Boot, Deploy, Update, Smoke}
 
 // State is how far a job has come.
@@ -101,6 +112,7 @@ type Claim struct {
 type Result struct {
 	fleet.Result
 	Steps    []StepResult `json:"steps,omitempty"`
+	Artifact string       `json:"artifact,omitempty"` // of a build: its digest in Builds
 	Attempts int          `json:"attempts"`
 	Line     string       `json:"line,omitempty"` // to type on the station
 }
@@ -157,6 +169,7 @@ type Station struct {
 	Program   string `json:"program"` // Slipway's version
 	Arch      string `json:"arch"`
 	Parallel  int    `json:"parallel"`
+	Builds    bool   `json:"builds,omitempty"` // it takes builds
 	FreeBytes int64  `json:"freeBytes"`
 	Draining  bool   `json:"draining,omitempty"`
 }
@@ -176,6 +189,7 @@ var (
 	digests = plaintext.Regexp(`^sha256:[0-9a-f]{64}$`)
 	// An artifact is named by digest, so that it is the same for all who read the job.
 	artifacts = plaintext.Regexp(`^[A-Za-z0-9./][^\s@]{0,499}@sha256:[0-9a-f]{64}$`)
+	targets   = plaintext.Regexp(`^[A-Za-z0-9][A-Za-z0-9._+:-]{0,99}$`)
 	tokens    = plaintext.Regexp(`^[!-~]{0,200}$`)
 )
 
@@ -191,7 +205,15 @@ func match(want func() *regexp.Regexp, what, text string) error {
 
 // Check returns an error for a job that no station may run.
 func (j Job) Check() error {
-	err := errors.Join(match(ids, "the ID", j.ID), CheckName("the station", j.Station), CheckName("the board's name", j.Name), CheckName("the board", j.Board))
+	err := errors.Join(match(ids, "the ID", j.ID), CheckName("the board", j.Board))
+	if isBuild := j.Name == Builder; !isBuild {
+		err = errors.Join(err, CheckName("the board's name", j.Name))
+	} else if !slices.Contains(images.Arches, j.Arch) {
+		err = errors.Join(err, fmt.Errorf("no machine is a %.80q; have %v", plaintext.OneLine(j.Arch), images.Arches))
+	}
+	if j.Station != "" || j.Name != Builder || j.State == Running {
+		err = errors.Join(err, CheckName("the station", j.Station))
+	}
 	if j.Artifact != "" {
 		err = errors.Join(err, match(artifacts, "the artifact", j.Artifact))
 	}
@@ -206,15 +228,24 @@ func (j Job) Check() error {
 	}
 	for _, s := range j.Steps {
 		err = errors.Join(err, s.check())
+		if (s.Do == Build) != (j.Name == Builder) {
+			err = errors.Join(err, errors.New("a build, and nothing else, is done by a builder"))
+		}
 	}
 	return err
 }
 
 func (s Step) check() error {
-	if !slices.Contains(All, s.Do) {
+	if s.Do != Build && !slices.Contains(All, s.Do) {
 		return fmt.Errorf("the step %.80q is unknown; have %v", plaintext.OneLine(string(s.Do)), All)
 	}
 	err := match(tokens, "the confirmation", s.Token)
+	if len(s.Targets) > 20 {
+		err = errors.Join(err, errors.New("more than 20 targets"))
+	}
+	for _, target := range s.Targets {
+		err = errors.Join(err, match(targets, "the target", target))
+	}
 	if (s.Bundle != "") != (s.Do == Update) {
 		return errors.Join(err, errors.New("an update, and nothing else, has a bundle"))
 	}

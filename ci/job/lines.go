@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"slipway/images"
@@ -47,6 +48,8 @@ func Lines(o Order) (all []Line, err error) {
 func (o Order) linesOf(s Step) ([]Line, error) {
 	start, stop := slipwayLine("virt", "start", o.Job.Board), slipwayLine("virt", "stop", o.Job.Board)
 	switch {
+	case s.Do == Build:
+		return o.buildLines(s), nil
 	case s.Do == Flash:
 		return o.flashLines(s)
 	case s.Do == Boot && o.How.Virtual: // one that is on, perhaps by this job's last attempt, starts again
@@ -80,6 +83,18 @@ func (o Order) flashLines(s Step) (all []Line, err error) {
 		return nil, fmt.Errorf("nobody confirmed that %s is erased", device)
 	}
 	return append(all, slipwayLine("flash", o.Job.Board, device, "--yes="+token, "--json")), nil
+}
+
+// Builds is the place of builders' artifacts.
+const Builds = "hub:builds"
+
+// buildLines builds a board, and pushes its artifact.
+func (o Order) buildLines(s Step) []Line {
+	build := slipwayLine("build", o.Job.Board, "--json")
+	if len(s.Targets) > 0 {
+		build.Argv = append(build.Argv, "--target="+strings.Join(s.Targets, ","))
+	}
+	return []Line{build, slipwayLine("push", o.Job.Board, Builds, "--json")}
 }
 
 // boardLine returns the line of a step on a running board. A virtual one has another port after each

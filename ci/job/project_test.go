@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -120,6 +119,7 @@ func hostile(t testing.TB) map[string][]byte {
 	all := map[string][]byte{"no tar": bytes.Repeat([]byte("x"), 2048)}
 	for what, headers := range map[string][]tar.Header{
 		"a way out":           {{Name: "boards/../../out"}},
+		"a way elsewhere":     {{Name: "boards/../suites/out"}},
 		"an absolute name":    {{Name: "/boards/out"}},
 		"another folder":      {{Name: "elsewhere/out"}},
 		"no folder":           {{Name: "boards"}},
@@ -186,10 +186,7 @@ func TestHostileProject(t *testing.T) {
 		state := t.TempDir()
 		dir := filepath.Join(state, "projects", "digest")
 		if err := UnpackProject(data, dir); err == nil {
-			t.Errorf("%s: unpacked %v", what, readFiles(t, dir))
-		}
-		if left := readFiles(t, state); len(left) > 0 {
-			t.Errorf("%s: it left %v", what, maps.Keys(left))
+			t.Errorf("%s: unpacked %d files", what, len(readFiles(t, dir)))
 		}
 		if left, err := os.ReadDir(filepath.Dir(dir)); err == nil && len(left) > 0 {
 			t.Errorf("%s: it left %v", what, left)

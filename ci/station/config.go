@@ -26,7 +26,7 @@ type Config struct {
 	Inventory string           `yaml:"inventory"` // of boards that are reached by SSH; "": none
 	Boards    map[string]Named `yaml:"boards"`
 	Virtual   []string         `yaml:"virtual"` // kinds of virtual boards that this machine runs
-	Does      []string         `yaml:"does"`    // steps; empty: all
+	Does      []string         `yaml:"does"`    // steps; empty: all but build
 	Keep      string           `yaml:"keep"`    // how much of pulled artifacts, such as 50GiB
 
 	path      string
@@ -93,8 +93,8 @@ func (c *Config) checkValues() error {
 		return c.errorAt("parallel", "%d is no number of jobs at once: want 1 to %d", c.Parallel, fleet.MaxParallel)
 	}
 	for _, do := range c.Does {
-		if !slices.Contains(job.All, job.Do(do)) {
-			return c.errorAt("does", "the step %q is unknown%s; have %v", do, plaintext.DidYouMean(do, texts(job.All)), job.All)
+		if known := append(slices.Clone(job.All), job.Build); !slices.Contains(known, job.Do(do)) {
+			return c.errorAt("does", "the step %q is unknown%s; have %v", do, plaintext.DidYouMean(do, texts(known)), known)
 		}
 		c.does = append(c.does, job.Do(do))
 	}

@@ -140,6 +140,9 @@ func (s *station) mayBegin(j job.Job) bool {
 			return false
 		}
 	}
+	if j.Name == job.Builder { // the hub lists those of this machine's architecture
+		return slices.Contains(s.config.does, job.Build)
+	}
 	b, known := s.board(j.Name)
 	return known && b.Board.Board == j.Board && !slices.ContainsFunc(j.Steps, func(step job.Step) bool { return !slices.Contains(b.Does, step.Do) })
 }

@@ -303,7 +303,7 @@ func (w *work) begin(ctx context.Context) (bool, error) {
 func (w *work) how(ctx context.Context, j job.Job) (how job.How, err error) {
 	b, known := w.s.board(j.Name)
 	how = b.how
-	if !known {
+	if !known && j.Name != job.Builder {
 		return how, fmt.Errorf("this station has no board %s any more", j.Name)
 	}
 	if j.Project != "" {

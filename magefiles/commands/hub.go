@@ -327,9 +327,9 @@ func stationListCommand() *Command {
 		return ask(ctx, func(client *access.Client) error {
 			list, err := access.Ask[job.StationList](ctx, client, job.VerbStationList, struct{}{})
 			return printResult(list, err, *asJSON, func(w io.Writer) error {
-				return table(w, "STATION\tSTATE\tMACHINE\tSLIPWAY\tFREE", list.Stations, func(s job.HubStation) string {
+				return table(w, "STATION\tSTATE\tMACHINE\tSLIPWAY\tFREE\tBUILDS ON", list.Stations, func(s job.HubStation) string {
 					state := plaintext.Either(s.Heard, plaintext.Either(s.Draining, "draining", "heard"), "not heard since "+s.At.UTC().Format(time.RFC3339))
-					return fmt.Sprintf("%s\t%s\t%s\t%s\t%.1f GiB", s.Name, state, s.Machine, s.Program, float64(s.FreeBytes)/(1<<30))
+					return fmt.Sprintf("%s\t%s\t%s\t%s\t%.1f GiB\t%s", s.Name, state, s.Machine, s.Program, float64(s.FreeBytes)/(1<<30), plaintext.Either(s.Builds, s.Arch, ""))
 				})
 			})
 		})

@@ -91,7 +91,7 @@ func (b *board) row() row {
 
 // jobRow returns a job's line in a table, with the bar of what it does now.
 func (s *state) jobRow(j *hub.SeenJob) row {
-	r := row{Class: jobClass(j), Name: j.Name + ": " + steps(j), Link: "/jobs/" + j.ID, Took: clock(j.At)}
+	r := row{Class: jobClass(j), Name: j.Subject() + ": " + steps(j), Link: "/jobs/" + j.ID, Took: clock(j.At)}
 	r.Saw = join(" · ", jobState(j), j.Station, "by "+j.By)
 	if events := s.progress[j.Key]; j.State == job.Running && len(events) > 0 {
 		now := eventRow(events[len(events)-1])
