@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,7 +56,7 @@ func Exec(ctx context.Context, f Folder, program string) error {
 	defer log.Close()
 	limit := time.NewTimer(order.Job.limit())
 	defer limit.Stop()
-	c := child{folder: f, program: program, order: order, work: f.Work(order.Job.Name), lock: lock, log: log, stops: stops{signals: signals, limit: limit}}
+	c := child{folder: f, program: program, order: order, work: cmp.Or(order.How.Clone, f.Work(order.Job.Name)), lock: lock, log: log, stops: stops{signals: signals, limit: limit}}
 	stopAt("order")
 	result := c.do(ctx)
 	stopAt("result")

@@ -13,6 +13,7 @@ import (
 	"slipway/ci/fleet"
 	"slipway/ci/job"
 	"slipway/flash/device"
+	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
@@ -27,6 +28,7 @@ type Config struct {
 	Boards    map[string]Named `yaml:"boards"`
 	Virtual   []string         `yaml:"virtual"` // kinds of virtual boards that this machine runs
 	Does      []string         `yaml:"does"`    // steps; empty: all but build
+	Clone     string           `yaml:"clone"`   // of Slipway, where builds are done; "": a folder of the state, for boards that need none
 	Keep      string           `yaml:"keep"`    // how much of pulled artifacts, such as 50GiB
 
 	path      string
@@ -100,6 +102,11 @@ func (c *Config) checkValues() error {
 	}
 	if len(c.does) == 0 {
 		c.does = job.All
+	}
+	if c.Clone != "" {
+		if c.Clone = c.beside(c.Clone); !images.InClone(c.Clone) {
+			return c.errorAt("clone", "%s is in no clone of Slipway", c.Clone)
+		}
 	}
 	var err error
 	if c.keepBytes, err = parseSize(c.Keep); err != nil {
@@ -176,16 +183,23 @@ func (c *Config) checkVirtual() error {
 	return nil
 }
 
-// readInventory reads the inventory, whose name is relative to station.yml.
+// beside returns a path that station.yml names, relative to itself, as an absolute one.
+func (c *Config) beside(name string) string {
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(filepath.Dir(c.path), name)
+	}
+	if abs, err := filepath.Abs(name); err == nil {
+		return abs
+	}
+	return name
+}
+
+// readInventory reads the inventory.
 func (c *Config) readInventory() (err error) {
 	if c.Inventory == "" {
 		return nil
 	}
-	name := c.Inventory
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(filepath.Dir(c.path), name)
-	}
-	if c.inventory, err = fleet.Load(name); err != nil {
+	if c.inventory, err = fleet.Load(c.beside(c.Inventory)); err != nil {
 		return c.errorAt("inventory", "%w", err)
 	}
 	for _, h := range c.inventory.Hosts {

@@ -306,6 +306,9 @@ func (w *work) how(ctx context.Context, j job.Job) (how job.How, err error) {
 	if !known && j.Name != job.Builder {
 		return how, fmt.Errorf("this station has no board %s any more", j.Name)
 	}
+	if j.Name == job.Builder {
+		how.Clone = w.s.config.Clone
+	}
 	if j.Project != "" {
 		dir := w.s.projectOf(j)
 		if err := w.s.Identity.FetchProject(ctx, j.Project, dir); err != nil {
