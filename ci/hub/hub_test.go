@@ -282,7 +282,7 @@ func TestRefusedBuilds(t *testing.T) {
 		"no station of amd64 takes builds":     func(j *job.Job) { j.Arch = "amd64" },
 		"no machine is a \"riscv64\"":          func(j *job.Job) { j.Arch = "riscv64" },
 		"a build, and nothing else":            func(j *job.Job) { j.Steps[0].Do = job.Smoke },
-		"the target \"--task=x\" does not":     func(j *job.Job) { j.Steps[0].Targets = []string{"--task=x"} },
+		"the targets \"--task=x\" does not":    func(j *job.Job) { j.Steps[0].Targets = "--task=x" },
 		"the board's name \"@other\" does not": func(j *job.Job) { j.Name = "@other" },
 	} {
 		j := buildWish

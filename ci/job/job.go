@@ -59,11 +59,11 @@ func (j Job) Subject() string { return plaintext.Either(j.Name == Builder, j.Boa
 
 // Step is one command of a job.
 type Step struct {
-	Do        Do       `json:"do"`
-	Bundle    string   `json:"bundle,omitempty"` // of an update: sha256:… of an artifact's file
-	Downgrade bool     `json:"downgrade,omitempty"`
-	Token     string   `json:"token,omitempty"`   // of a flash: what the user confirmed
-	Targets   []string `json:"targets,omitempty"` // of a build
+	Do        Do     `json:"do"`
+	Bundle    string `json:"bundle,omitempty"` // of an update: sha256:… of an artifact's file
+	Downgrade bool   `json:"downgrade,omitempty"`
+	Token     string `json:"token,omitempty"`   // of a flash: what the user confirmed
+	Targets   string `json:"targets,omitempty"` // of a build, with commas between them
 }
 
 // Do says what a step does.
@@ -189,7 +189,7 @@ var (
 	digests = plaintext.Regexp(`^sha256:[0-9a-f]{64}$`)
 	// An artifact is named by digest, so that it is the same for all who read the job.
 	artifacts = plaintext.Regexp(`^[A-Za-z0-9./][^\s@]{0,499}@sha256:[0-9a-f]{64}$`)
-	targets   = plaintext.Regexp(`^[A-Za-z0-9][A-Za-z0-9._+:-]{0,99}$`)
+	targets   = plaintext.Regexp(`^([A-Za-z0-9][A-Za-z0-9._+:,-]{0,999})?$`)
 	tokens    = plaintext.Regexp(`^[!-~]{0,200}$`)
 )
 
@@ -240,12 +240,7 @@ func (s Step) check() error {
 		return fmt.Errorf("the step %.80q is unknown; have %v", plaintext.OneLine(string(s.Do)), All)
 	}
 	err := match(tokens, "the confirmation", s.Token)
-	if len(s.Targets) > 20 {
-		err = errors.Join(err, errors.New("more than 20 targets"))
-	}
-	for _, target := range s.Targets {
-		err = errors.Join(err, match(targets, "the target", target))
-	}
+	err = errors.Join(err, match(targets, "the targets", s.Targets))
 	if (s.Bundle != "") != (s.Do == Update) {
 		return errors.Join(err, errors.New("an update, and nothing else, has a bundle"))
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"slipway/images"
@@ -91,8 +90,8 @@ const Builds = "hub:builds"
 // buildLines builds a board, and pushes its artifact.
 func (o Order) buildLines(s Step) []Line {
 	build := slipwayLine("build", o.Job.Board, "--json")
-	if len(s.Targets) > 0 {
-		build.Argv = append(build.Argv, "--target="+strings.Join(s.Targets, ","))
+	if s.Targets != "" {
+		build.Argv = append(build.Argv, "--target="+s.Targets)
 	}
 	return []Line{build, slipwayLine("push", o.Job.Board, Builds, "--json")}
 }

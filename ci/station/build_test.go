@@ -29,7 +29,7 @@ func (w *world) newBuilder(name string) *bench {
 }
 
 func newBuild() job.Job {
-	return job.Job{V: job.Version, Name: job.Builder, Arch: runtime.GOARCH, Board: "virt", Steps: []job.Step{{Do: job.Build, Targets: []string{"bundle"}}}, LimitMS: 60_000, StartWithinMS: 60_000}
+	return job.Job{V: job.Version, Name: job.Builder, Arch: runtime.GOARCH, Board: "virt", Steps: []job.Step{{Do: job.Build, Targets: "bundle"}}, LimitMS: 60_000, StartWithinMS: 60_000}
 }
 
 // addBuild adds a build, once the hub knows a builder.

@@ -289,7 +289,7 @@ func (v *viaHub) build(ctx context.Context, spec images.Spec, targets []string, 
 	}
 	return onHub(ctx, v.name, func(client *access.Client) error {
 		j := job.Job{Name: job.Builder, Board: spec.Board, LimitMS: access.BuildLimit.Milliseconds(), StartWithinMS: access.StartWithin.Milliseconds()}
-		j.Steps = []job.Step{{Do: job.Build, Targets: targets}}
+		j.Steps = []job.Step{{Do: job.Build, Targets: strings.Join(targets, ",")}}
 		if j.Arch, err = access.BuilderArch(ctx, client); err != nil {
 			return err
 		}

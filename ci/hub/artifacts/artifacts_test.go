@@ -409,6 +409,27 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+// Stations push what they built, and change nothing else.
+func TestRolesOfBuilders(t *testing.T) {
+	r := startRegistry(t)
+	layer := r.put([]byte("layer"))
+	for repo, want := range map[string]int{"builds": 201, "lab": 403, "buildsx": 403, "lab/v2/builds": 403} {
+		path := "/v2/" + repo
+		at := r.do("operator", "POST", path+"/blobs/uploads/", nil).header.Get("Location") + "?digest=" + string(layer.Digest)
+		manifest := manifestOf(t, layer)
+		for what, got := range map[string]answer{
+			"PUT of a blob":     r.do("station", "PUT", at, strings.NewReader("layer")),
+			"PUT of a manifest": r.do("station", "PUT", path+"/manifests/v1", bytes.NewReader(manifest), "Content-Type", v1.MediaTypeImageManifest),
+		} {
+			if got.status != want {
+				t.Errorf("%s in %s by a station: %d %s; want %d", what, repo, got.status, got.body, want)
+			}
+		}
+		r.want("DELETE by a station", r.do("station", "DELETE", path+"/manifests/"+string(digest.FromBytes(manifest)), nil), 403)
+		r.want("PUT by a viewer", r.do("viewer", "PUT", at, strings.NewReader("layer")), 403)
+	}
+}
+
 func TestDelete(t *testing.T) {
 	r := startRegistry(t)
 	manifest := manifestOf(t, r.put([]byte("layer")))
