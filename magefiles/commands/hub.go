@@ -21,6 +21,7 @@ import (
 	"slipway/flash/fetch"
 	"slipway/images"
 	"slipway/layers/plaintext"
+	"slipway/layers/progress"
 )
 
 // hubGroup returns the command hub, which keeps the boards and jobs of several machines.
@@ -41,7 +42,10 @@ slipway hub --name=192.0.2.5,bench.local --page=:8444 --state=/srv/hub`
 			return err
 		}
 		o.Listen, o.Page, o.Log, o.Handler = *listen, *pageAt, io.Discard, hubpage.New
-		o.Ready = func(address, token string) { writeReady(stdout, address, token) }
+		o.Ready = func(address, token string) {
+			progress.Release(ctx)
+			writeReady(stdout, address, token)
+		}
 		return unlessStopped(ctx, hub.Run(ctx, o))
 	})
 	return c.with(hubOpenCommand(), hubBoardsCommand(), newGroup("invite", "Invite a person or a station", hubInvitePersonCommand(), hubInviteStationCommand()), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
@@ -298,6 +302,7 @@ slipway station bench.yml --parallel=4`
 		if err := os.Setenv(access.Variable, id.Hub); err != nil { // for the children
 			return err
 		}
+		progress.Release(ctx)
 		return unlessStopped(ctx, station.Run(ctx, o))
 	})
 	return c.with(stationListCommand(), stationDrainCommand())
@@ -312,10 +317,15 @@ func stationOptions(id access.Identity, config string) (station.Options, error) 
 	if err != nil {
 		return station.Options{}, err
 	}
-	if config == "" && isFile("station.yml") {
-		config = "station.yml"
+	return station.Options{Identity: id, State: filepath.Join(home, "station", id.Name), Config: stationFile(config), Program: program, Log: stderr}, nil
+}
+
+// stationFile returns the path of station.yml: the one given, or that of this folder, or "".
+func stationFile(given string) string {
+	if given == "" && isFile("station.yml") {
+		return "station.yml"
 	}
-	return station.Options{Identity: id, State: filepath.Join(home, "station", id.Name), Config: config, Program: program, Log: stderr}, nil
+	return given
 }
 
 func stationListCommand() *Command {
