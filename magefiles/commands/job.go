@@ -284,16 +284,26 @@ func (v *viaHub) run(ctx context.Context, spec images.Spec, name string, asJSON 
 	})
 }
 
+// checkTravels returns an error for a board that a builder would not build as this machine does.
+func checkTravels(ctx context.Context, spec images.Spec) error {
+	name := spec.TypedName()
+	if name != spec.Board {
+		return fmt.Errorf("%s: a project file does not travel to a builder, only a board of yours does\nnext: build %s", name, plaintext.Quote(name))
+	}
+	local, err := images.LocalLayers(ctx, spec, options)
+	if err == nil && len(local) > 0 {
+		err = fmt.Errorf("%s: the layers of %s are folders of this machine, and only commits travel to a builder\nnext: build %[1]s  # here; or give each a url and a commit in its project file", name, strings.Join(local, ", "))
+	}
+	return err
+}
+
 // build lets a builder of the hub build a board, and pulls the artifact into the board's folder.
 func (v *viaHub) build(ctx context.Context, spec images.Spec, targets []string, asJSON bool) error {
-	local, err := images.LocalLayers(ctx, spec, options)
+	err := checkTravels(ctx, spec)
 	if err != nil {
 		return err
 	}
-	if len(local) > 0 {
-		return fmt.Errorf("%s: the layers of %s are folders of this machine, and only commits travel to a builder\nnext: build %s  # here, or give each a url and a commit in the project file", spec.TypedName(), strings.Join(local, ", "), plaintext.Quote(spec.TypedName()))
-	}
-	return onHub(ctx, v.name, func(client *access.Client) error {
+	return onHub(ctx, *v.name, func(client *access.Client) error {
 		j := job.Job{Name: job.Builder, Board: spec.Board, LimitMS: access.BuildLimit.Milliseconds(), StartWithinMS: access.StartWithin.Milliseconds()}
 		j.Steps = []job.Step{{Do: job.Build, Targets: strings.Join(targets, ",")}}
 		if j.Arch, err = access.BuilderArch(ctx, client); err != nil {
