@@ -296,6 +296,9 @@ func (c *Command) rolloutFlags(allowed ...string) func(ctx context.Context, spec
 				Board: spec.Board, Steps: todo, Pattern: request.Limit, Gate: request.Gate, Waves: *waves, PauseAfterWave: *pause,
 				LimitMS: cmp.Or(request.BoardLimit, access.Limit).Milliseconds(), PatienceMS: access.Patience.Milliseconds(),
 			}
+			if r.Project, err = client.SendProject(ctx, spec.Board); err != nil {
+				return err
+			}
 			if r.Artifact, err = pushToHub(ctx, spec); err != nil {
 				return err
 			}
