@@ -299,7 +299,7 @@ func (s *Spec) distrust() error {
 		{"ssh.hostCA", filepath.IsAbs(s.SSH.HostCA)},
 	} {
 		if c.bad {
-			return fmt.Errorf("%s: %s names a program or a file of the machine, and this board came from another one\nnext: remove %[2]s  # or do without --hub", s.PlaceOf(c.key), c.key)
+			return fmt.Errorf("%s: %s names a program or a file of the machine, and this board came from another one\nnext: board check  # after removing %[2]s; or do without --hub", s.PlaceOf(c.key), c.key)
 		}
 	}
 	return nil
