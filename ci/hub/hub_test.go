@@ -2,10 +2,13 @@ package hub
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -211,5 +214,132 @@ func TestAnswersGoToTheOwnInbox(t *testing.T) {
 	}
 	if m, err := answers.NextMsg(300 * time.Millisecond); err == nil {
 		t.Errorf("an answer went to %s", m.Subject)
+	}
+}
+
+// builders makes n stations that take builds.
+func builders(t *testing.T, invite func(job.Role, string) *access.Client, n int) (all []*access.Client) {
+	t.Helper()
+	for i := range n {
+		c := invite(job.AStation, fmt.Sprintf("big-%d", i))
+		ask[job.Lease](t, c, job.VerbHello, job.Hello{Station: job.Station{V: 1, Name: c.Name, Instance: c.Name, Arch: "arm64", Builds: true}})
+		all = append(all, c)
+	}
+	return all
+}
+
+var buildWish = job.Job{
+	V: 1, Name: job.Builder, Arch: "arm64", Board: "orin-lab", Steps: []job.Step{{Do: job.Build}}, LimitMS: 1000, StartWithinMS: 1000_000,
+}
+
+func claimOf(c *access.Client, build job.Change, attempt int) job.Change {
+	build.Instance, build.Job.Claim = c.Name, &job.Claim{Instance: c.Name, Attempt: attempt}
+	return build
+}
+
+// Eight builders claim one build at once, and one has it.
+func TestClaimBuild(t *testing.T) {
+	admin, invite := newHub(t)
+	all := builders(t, invite, 8)
+	other := invite(job.AStation, "bench-1")
+	announce(t, other, other.Name)
+	build := ask[job.Change](t, admin, job.VerbJobAdd, buildWish)
+	refused(t, other, job.VerbClaim, claimOf(other, build, 1), "takes no builds for arm64")
+	if mine := ask[job.Changes](t, other, job.VerbMine, job.Wait{}); len(mine.Jobs) != 0 {
+		t.Errorf("a station that builds nothing is told of %+v", mine.Jobs)
+	}
+	won := make(chan job.Change, len(all))
+	var group sync.WaitGroup
+	for _, c := range all {
+		group.Go(func() {
+			mine, err := access.Ask[job.Changes](t.Context(), c, job.VerbMine, job.Wait{})
+			if err != nil || len(mine.Jobs) > 1 {
+				t.Errorf("%s is told of %d builds, %v", c.Name, len(mine.Jobs), err)
+				return
+			}
+			got, err := access.Ask[job.Change](t.Context(), c, job.VerbClaim, claimOf(c, build, 1))
+			if err == nil {
+				won <- got
+			} else if !errors.Is(err, bus.ErrConflict) {
+				t.Errorf("%s claims: %v; want a conflict", c.Name, err)
+			}
+		})
+	}
+	group.Wait()
+	close(won)
+	got := <-won
+	if _, second := <-won; second || got.Job.Station == "" || got.Job.Station != got.Job.Claim.Instance {
+		t.Fatalf("claimed by %+v, or by two", got.Job)
+	}
+	next := ask[job.Change](t, admin, job.VerbJobAdd, buildWish)
+	for _, c := range all {
+		end := got
+		end.Instance, end.Job.Result = c.Name, &job.Result{Result: fleet.Result{Kind: fleet.Passed}}
+		if c.Name != got.Job.Station {
+			refused(t, c, job.VerbEnd, end, "changed meanwhile")
+			refused(t, c, job.VerbClaim, claimOf(c, got, 2), "changed meanwhile")
+			continue
+		}
+		refused(t, c, job.VerbClaim, claimOf(c, next, 1), c.Name+" builds for the job "+got.Job.ID)
+		ask[job.Change](t, c, job.VerbEnd, end)
+		ask[job.Change](t, c, job.VerbClaim, claimOf(c, next, 1))
+	}
+}
+
+func TestRefusedBuilds(t *testing.T) {
+	admin, invite := newHub(t)
+	builders(t, invite, 1)
+	for want, edit := range map[string]func(*job.Job){
+		"no station of amd64 takes builds":     func(j *job.Job) { j.Arch = "amd64" },
+		"no machine is a \"riscv64\"":          func(j *job.Job) { j.Arch = "riscv64" },
+		"a build, and nothing else":            func(j *job.Job) { j.Steps[0].Do = job.Smoke },
+		"the targets \"--task=x\" does not":    func(j *job.Job) { j.Steps[0].Targets = "--task=x" },
+		"the board's name \"@other\" does not": func(j *job.Job) { j.Name = "@other" },
+	} {
+		j := buildWish
+		j.Steps = slices.Clone(j.Steps)
+		edit(&j)
+		refused(t, admin, job.VerbJobAdd, j, want)
+	}
+	refused(t, admin, job.VerbJobAdd, job.Job{V: 1, Station: "big-0", Name: "b", Board: "b", Steps: []job.Step{{Do: job.Build}}, LimitMS: 1, StartWithinMS: 1}, "a build, and nothing else")
+}
+
+// A station is told of all that runs, and of the oldest of what waits.
+func TestManyOpenJobs(t *testing.T) {
+	x := &index{changed: make(chan struct{}), keys: map[string]map[string]entry{"jobs": {}, "stations": {}}, told: make(chan struct{}), until: map[string]uint64{}}
+	h := &Hub{index: x}
+	put := func(bucket, key string, form any, revision uint64) {
+		data, err := json.Marshal(form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.put(bucket, key, entry{value: data, revision: revision})
+	}
+	put("stations", bus.Key("big-0"), job.Station{V: 1, Name: "big-0", Arch: "arm64", Builds: true}, 1)
+	const size, jobs = 10_000, maxOpenBytes / 10_000
+	for i := range jobs + 50 {
+		j := buildWish
+		j.ID, j.State, j.By = fmt.Sprintf("%016d", i), job.Queued, strings.Repeat("x", size)
+		if i > jobs+40 {
+			j.State, j.Station = job.Running, fmt.Sprintf("big-%d", i%2)
+		}
+		put("jobs", j.Key(), j, uint64(i+1))
+	}
+	mine, err := h.jobsOf(t.Context(), "big-0", job.Wait{})
+	n := len(mine.Jobs)
+	if err != nil || !mine.More || n > jobs || n < jobs*9/10 || mine.Jobs[0].Job.ID != fmt.Sprintf("%016d", 0) {
+		t.Fatalf("told of %d jobs, more: %v, %v; want the oldest, below %d", n, mine.More, err, jobs)
+	}
+	running := 0
+	for _, c := range mine.Jobs {
+		if c.Job.State == job.Running {
+			running++
+		}
+		if c.Job.Station != "" && c.Job.Station != "big-0" {
+			t.Errorf("told of the job %s of %s", c.Job.ID, c.Job.Station)
+		}
+	}
+	if running != 5 || mine.Jobs[n-1].Job.State != job.Running {
+		t.Errorf("told of %d jobs that run; want 5", running)
 	}
 }

@@ -231,14 +231,14 @@ func (x *index) reread(ctx context.Context, b *bus.Bucket, key string) error {
 	return nil
 }
 
-// list returns the keys of a bucket with this prefix, sorted, what they hold, and the revision up to
-// which that is all.
-func (x *index) list(bucket, prefix string) (keys []string, entries map[string]entry, until uint64) {
+// list returns the keys of a bucket with one of these prefixes, sorted, what they hold, and the
+// revision up to which that is all.
+func (x *index) list(bucket string, prefixes ...string) (keys []string, entries map[string]entry, until uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	entries = map[string]entry{}
 	for key, e := range x.keys[bucket] {
-		if !e.gone && strings.HasPrefix(key, prefix) {
+		if !e.gone && slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) }) {
 			entries[key] = e
 		}
 	}

@@ -1,7 +1,9 @@
 package hub
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -15,12 +17,11 @@ import (
 
 	"slipway/ci/fleet"
 	"slipway/ci/job"
+	"slipway/images"
 	"slipway/layers/bus"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
 )
-
-func keyOf(j job.Job) string { return bus.Key(j.Station, j.Name, j.ID) }
 
 // stationOf returns the station in a key.
 func stationOf(key string) string {
@@ -46,13 +47,16 @@ func (h *Hub) addJob(ctx context.Context, who string, j job.Job) (job.Change, er
 	if j.ID == "" {
 		j.ID = job.NewID()
 	}
+	if j.Name == job.Builder {
+		j.Station = ""
+	}
 	if err := errors.Join(j.Check(), h.boardDoes(j)); err != nil {
 		return job.Change{}, err
 	}
 	if err := h.refusePlaceTwice(j); err != nil {
 		return job.Change{}, err
 	}
-	revision, err := h.write(ctx, h.jobs, keyOf(j), j, 0, 0)
+	revision, err := h.write(ctx, h.jobs, j.Key(), j, 0, 0)
 	if errors.Is(err, bus.ErrConflict) {
 		if old, e, findErr := h.findJob(j.ID); findErr == nil && old.By == who && reflect.DeepEqual(old.Steps, j.Steps) {
 			return job.Change{Job: old, Revision: e.revision}, nil
@@ -64,6 +68,9 @@ func (h *Hub) addJob(ctx context.Context, who string, j job.Job) (job.Change, er
 
 // boardDoes returns an error unless a station has announced the job's board, and takes all its steps.
 func (h *Hub) boardDoes(j job.Job) error {
+	if j.Name == job.Builder {
+		return h.hasBuilder(j.Arch)
+	}
 	e, known := h.index.get("boards", bus.Key(j.Station, j.Name))
 	if !known {
 		return fmt.Errorf("the station %s has no board %s\nnext: slipway station list", j.Station, j.Name)
@@ -83,21 +90,60 @@ func (h *Hub) boardDoes(j job.Job) error {
 	return nil
 }
 
-// jobsOf returns a station's jobs that have not ended, once one differs from what it knows.
+// hasBuilder returns an error unless a station of an architecture takes builds.
+func (h *Hub) hasBuilder(arch string) error {
+	keys, _, _ := h.index.list("stations", "")
+	if slices.ContainsFunc(keys, func(key string) bool { return h.builds(key, arch) }) {
+		return nil
+	}
+	return fmt.Errorf("no station of %s takes builds\nnext: station list  # then write \"does: [build]\" into station.yml on one, and restart it", arch)
+}
+
+// builds reports whether the station of a key takes builds for an architecture.
+func (h *Hub) builds(key, arch string) bool {
+	e, _ := h.index.get("stations", key)
+	s, err := job.Parse[job.Station](e.value)
+	return err == nil && s.Builds && s.Arch == arch
+}
+
+// maxOpenBytes limits the queued jobs that a station is told of. Those that run are few.
+const maxOpenBytes = 4 << 20
+
+// jobsOf returns a station's jobs that have not ended, and for a builder the builds that wait, once one
+// differs from what it knows.
 func (h *Hub) jobsOf(ctx context.Context, who string, in job.Wait) (job.Changes, error) {
-	return h.changes(ctx, bus.Key(who)+".", in.Since, func(j job.Job) bool { return j.State != job.Ended }), nil
+	prefixes := []string{bus.Key(who) + "."}
+	for _, arch := range images.Arches {
+		if h.builds(bus.Key(who), arch) {
+			prefixes = append(prefixes, bus.Key(job.Builder, arch)+".")
+		}
+	}
+	all := h.changes(ctx, prefixes, in.Since, func(j job.Job) bool {
+		return j.State == job.Queued || j.State == job.Running && j.Station == who
+	})
+	slices.SortFunc(all.Jobs, func(a, b job.Change) int { return cmp.Compare(a.Job.ID, b.Job.ID) })
+	left := maxOpenBytes
+	all.Jobs = slices.DeleteFunc(all.Jobs, func(c job.Change) bool {
+		if c.Job.State == job.Queued {
+			data, _ := json.Marshal(c) // never fails
+			left -= len(data)
+		}
+		all.More = left < 0
+		return all.More && c.Job.State == job.Queued
+	})
+	return all, nil
 }
 
 // listJobs returns all jobs.
 func (h *Hub) listJobs(ctx context.Context, _ string, _ nothing) (job.Changes, error) {
-	return h.changes(ctx, "", 0, func(job.Job) bool { return true }), nil
+	return h.changes(ctx, []string{""}, 0, func(job.Job) bool { return true }), nil
 }
 
-// changes returns the jobs under a prefix that fit, once a key there is newer than since. What this
+// changes returns the jobs under prefixes that fit, once a key there is newer than since. What this
 // hub wrote itself is in no answer before all that is older.
-func (h *Hub) changes(ctx context.Context, prefix string, since uint64, fits func(job.Job) bool) (all job.Changes) {
+func (h *Hub) changes(ctx context.Context, prefixes []string, since uint64, fits func(job.Job) bool) (all job.Changes) {
 	h.index.wait(ctx, func() bool {
-		keys, entries, until := h.index.list("jobs", prefix)
+		keys, entries, until := h.index.list("jobs", prefixes...)
 		all = job.Changes{Until: until}
 		newer := since == 0
 		for _, key := range keys {
@@ -136,6 +182,12 @@ func (h *Hub) claim(ctx context.Context, who string, in job.Change) (job.Change,
 	if err != nil {
 		return job.Change{}, err
 	}
+	if j.Name == job.Builder {
+		if err := h.mayBuild(who, j); err != nil {
+			return job.Change{}, err
+		}
+		j.Station = who
+	}
 	attempt := 1
 	if e, _ := h.index.get("stations", bus.Key(who)); j.State == job.Queued && isDraining(e.value) {
 		return job.Change{}, fmt.Errorf("the station %s is drained, and takes no more jobs", who)
@@ -150,8 +202,22 @@ func (h *Hub) claim(ctx context.Context, who string, in job.Change) (job.Change,
 	}
 	j.State, j.Claim = job.Running, in.Job.Claim
 	in.Job = j
-	in.Revision, err = h.write(ctx, h.jobs, keyOf(j), j, in.Revision, 0)
+	in.Revision, err = h.write(ctx, h.jobs, j.Key(), j, in.Revision, 0)
 	return in, err
+}
+
+// mayBuild returns an error unless a station is a builder for a build, and works on no other one.
+func (h *Hub) mayBuild(who string, j job.Job) error {
+	if !h.builds(bus.Key(who), j.Arch) {
+		return fmt.Errorf("the station %s takes no builds for %s", who, j.Arch)
+	}
+	_, entries, _ := h.index.list("jobs", bus.Key(job.Builder)+".")
+	for _, e := range entries {
+		if e.job != nil && e.job.State == job.Running && e.job.Station == who && e.job.ID != j.ID {
+			return fmt.Errorf("the station %s builds for the job %s: %w", who, e.job.ID, bus.ErrConflict)
+		}
+	}
+	return nil
 }
 
 // own returns the job that a station's request is about, as the hub knows it, if it is at the request's
@@ -160,8 +226,11 @@ func (h *Hub) own(who string, in job.Change) (job.Job, error) {
 	if err := h.holdsLease(who, in.Instance); err != nil {
 		return job.Job{}, err
 	}
-	e, known := h.index.get("jobs", bus.Key(who, in.Job.Name, in.Job.ID))
-	if !known || e.revision != in.Revision || e.job == nil {
+	if in.Job.Name != job.Builder {
+		in.Job.Station = who
+	}
+	e, known := h.index.get("jobs", in.Job.Key())
+	if !known || e.revision != in.Revision || e.job == nil || e.job.Station != who && e.job.State != job.Queued {
 		return job.Job{}, fmt.Errorf("the job %s: %w", in.Job.ID, bus.ErrConflict)
 	}
 	if e.job.State == job.Ended {
@@ -187,7 +256,7 @@ func (h *Hub) end(ctx context.Context, who string, in job.Change) (job.Change, e
 		return job.Change{}, err
 	}
 	in.Job = j
-	in.Revision, err = h.write(ctx, h.jobs, keyOf(j), j, in.Revision, ttlOf(j))
+	in.Revision, err = h.write(ctx, h.jobs, j.Key(), j, in.Revision, ttlOf(j))
 	return in, err
 }
 
@@ -200,10 +269,13 @@ func (h *Hub) restore(ctx context.Context, who string, in job.Change) (job.Chang
 	if in.Job.Station != who || in.Job.Claim == nil || in.Job.State != job.Running || in.Job.Result != nil {
 		return job.Change{}, fmt.Errorf("%s can restore only running jobs of its own", who)
 	}
+	if in.Job.Name == job.Builder && !h.builds(bus.Key(who), in.Job.Arch) {
+		return job.Change{}, fmt.Errorf("the station %s takes no builds for %s", who, in.Job.Arch)
+	}
 	in.Job.Restored, in.Job.Before = true, nil
-	revision, err := h.write(ctx, h.jobs, keyOf(in.Job), in.Job, 0, 0)
+	revision, err := h.write(ctx, h.jobs, in.Job.Key(), in.Job, 0, 0)
 	if errors.Is(err, bus.ErrConflict) {
-		if err := h.index.reread(ctx, h.jobs, keyOf(in.Job)); err != nil {
+		if err := h.index.reread(ctx, h.jobs, in.Job.Key()); err != nil {
 			return job.Change{}, err
 		}
 		old, e, err := h.findJob(in.Job.ID)
@@ -269,11 +341,11 @@ func (h *Hub) change(ctx context.Context, id string, edit func(*job.Job) error) 
 				return job.Change{}, err
 			}
 		}
-		revision, err := h.write(ctx, h.jobs, keyOf(j), j, e.revision, ttl)
+		revision, err := h.write(ctx, h.jobs, j.Key(), j, e.revision, ttl)
 		if !errors.Is(err, bus.ErrConflict) {
 			return job.Change{Job: j, Revision: revision}, err
 		}
-		if err := h.index.reread(ctx, h.jobs, keyOf(j)); err != nil {
+		if err := h.index.reread(ctx, h.jobs, j.Key()); err != nil {
 			return job.Change{}, err
 		}
 	}
@@ -322,7 +394,7 @@ func (h *Hub) expireJobs(ctx context.Context) error {
 			}
 			j := *e.job
 			endUnbegun(&j, fleet.NotBegun, "its station did not begin it in time")
-			_, _ = h.write(ctx, h.jobs, keyOf(j), j, e.revision, ttlOf(j)) // or a station began it just now
+			_, _ = h.write(ctx, h.jobs, j.Key(), j, e.revision, ttlOf(j)) // or a station began it just now
 		}
 	}
 	return nil
@@ -368,19 +440,14 @@ const maxLogBytes = 32 << 10
 // readLog returns the first piece of a job's log from a number on, and waits for it while the job
 // runs.
 func (h *Hub) readLog(ctx context.Context, _ string, in job.LogWish) (job.Log, error) {
-	j, _, err := h.findJob(in.ID)
-	if err != nil {
-		return job.Log{}, err
-	}
-	subject := "log." + bus.Key(j.Station, j.ID)
 	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		j, _, err = h.findJob(in.ID)
+		j, _, err := h.findJob(in.ID)
 		if err != nil {
 			return job.Log{}, err
 		}
-		m, err := h.logs.GetMsg(ctx, max(in.N, 1), jetstream.WithGetMsgSubject(subject))
+		m, err := h.logs.GetMsg(ctx, max(in.N, 1), jetstream.WithGetMsgSubject("log."+bus.Key(j.Station, j.ID)))
 		switch {
 		case err == nil:
 			return job.Log{ID: j.ID, N: m.Sequence + 1, Text: string(m.Data), More: true}, nil

@@ -33,7 +33,7 @@ func TestPollsFollowTheEngine(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x.put("jobs", keyOf(j), entry{value: data, revision: revision})
+		x.put("jobs", j.Key(), entry{value: data, revision: revision})
 	}
 	ask := func(since uint64) (ids []string, until uint64) {
 		all, _ := h.jobsOf(t.Context(), "bench-1", job.Wait{Since: since})

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"slipway/ci/job"
+	"slipway/layers/bus"
 	"slipway/layers/progress"
 )
 
@@ -112,8 +113,8 @@ const maxEventBytes = 4 << 10
 // A station can send only events of its own jobs.
 func (h *Hub) Progress(ctx context.Context, note func(key string, e progress.Event)) error {
 	sub, err := h.nc.Subscribe("prog.>", func(m *nats.Msg) {
-		key := strings.TrimPrefix(m.Subject, "prog.")
-		if _, known := h.index.get("jobs", key); !known || len(m.Data) > maxEventBytes {
+		key, known := h.keyOfEvent(strings.Split(m.Subject, "."))
+		if !known || len(m.Data) > maxEventBytes {
 			return
 		}
 		var e progress.Event
@@ -125,4 +126,19 @@ func (h *Hub) Progress(ctx context.Context, note func(key string, e progress.Eve
 		context.AfterFunc(ctx, func() { _ = sub.Unsubscribe() }) // or the connection ended first
 	}
 	return err
+}
+
+// keyOfEvent returns the key of the job of an event prog.<station>.<name>.<id>. Only the station that
+// claimed a build can speak of it.
+func (h *Hub) keyOfEvent(tokens []string) (key string, known bool) {
+	key = strings.Join(tokens[1:], ".")
+	if len(tokens) != 4 || bus.Name(tokens[2]) != job.Builder {
+		_, known = h.index.get("jobs", key)
+		return key, known
+	}
+	e, known := h.index.find("jobs", "."+tokens[3])
+	if !known || e.job == nil || e.job.Name != job.Builder || e.job.Station != bus.Name(tokens[1]) {
+		return "", false
+	}
+	return e.job.Key(), true
 }

@@ -369,7 +369,7 @@ func (h *Hub) addJobs(ctx context.Context, r job.Rollout, boards []missing) erro
 			Artifact: r.Artifact, Project: r.Project, Steps: r.Steps, LimitMS: r.LimitMS, StartWithinMS: rolloutTTL.Milliseconds(),
 			By: r.By, Rollout: r.ID, Wave: m.board.Wave, State: job.Queued,
 		}
-		if _, err := h.write(ctx, h.jobs, keyOf(j), j, 0, 0); err != nil && !errors.Is(err, bus.ErrConflict) {
+		if _, err := h.write(ctx, h.jobs, j.Key(), j, 0, 0); err != nil && !errors.Is(err, bus.ErrConflict) {
 			return err
 		}
 	}

@@ -162,6 +162,7 @@ type Change struct {
 type Changes struct {
 	Jobs  []Change `json:"jobs"`
 	Until uint64   `json:"until"`
+	More  bool     `json:"more,omitempty"` // younger ones wait, too
 }
 
 // Log is a piece of a job's log. Of a station's pieces, N and To are where they begin and end in the

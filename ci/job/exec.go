@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,7 +56,7 @@ func Exec(ctx context.Context, f Folder, program string) error {
 	defer log.Close()
 	limit := time.NewTimer(order.Job.limit())
 	defer limit.Stop()
-	c := child{folder: f, program: program, order: order, work: f.Work(order.Job.Name), lock: lock, log: log, stops: stops{signals: signals, limit: limit}}
+	c := child{folder: f, program: program, order: order, work: cmp.Or(order.How.Clone, f.Work(order.Job.Name)), lock: lock, log: log, stops: stops{signals: signals, limit: limit}}
 	stopAt("order")
 	result := c.do(ctx)
 	stopAt("result")
@@ -201,6 +202,9 @@ func (c *child) runProgram(ctx context.Context, l Line) (status int, err error) 
 	how := run.Command{Argv: l.Argv, Dir: c.work, Hold: c.lock, Env: []string{"SLIPWAY_PROGRESS=json:" + c.folder.Progress()}}
 	if !l.Own {
 		how.Argv = append([]string{c.program}, l.Argv...)
+	}
+	if c.order.Job.Project != "" {
+		how.Env = append(how.Env, images.SentVariable+"=1")
 	}
 	if l.Own || l.Argv[0] == "virt" { // what they start may live on, with the lock
 		how.Hold = nil

@@ -113,6 +113,20 @@ func TestLinesOfTheStation(t *testing.T) {
 	}
 }
 
+// A build is two lines, and its result has what the second one printed.
+func TestBuildLines(t *testing.T) {
+	o := Order{Job: Job{Name: Builder, Board: "orin-lab", Steps: []Step{{Do: Build, Targets: "a,bundle"}}}, How: How{Boards: "/b"}}
+	lines, err := Lines(o)
+	var got []string
+	for _, l := range lines {
+		got = append(got, strings.Join(l.Argv, " "))
+	}
+	want := []string{"build orin-lab --json --target=a,bundle --boards=/b", "push orin-lab hub:builds --json --boards=/b"}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v, the lines (-want +got):\n%s", err, diff)
+	}
+}
+
 // A line that the station cannot make begins nothing.
 func TestNoLine(t *testing.T) {
 	for want, change := range map[string]func(*simulation){

@@ -67,6 +67,7 @@ type How struct {
 	Place     string   `json:"place,omitempty"`     // the place.yml of a flashing place
 	Power     []string `json:"power,omitempty"`     // program that switches the board off and on
 	Recovery  []string `json:"recovery,omitempty"`  // program that brings it into recovery mode
+	Clone     string   `json:"clone,omitempty"`     // of Slipway, which a build works in instead of the job's folder
 }
 
 // FolderState is what a job's folder says of the job.

@@ -47,6 +47,8 @@ func Lines(o Order) (all []Line, err error) {
 func (o Order) linesOf(s Step) ([]Line, error) {
 	start, stop := slipwayLine("virt", "start", o.Job.Board), slipwayLine("virt", "stop", o.Job.Board)
 	switch {
+	case s.Do == Build:
+		return o.buildLines(s), nil
 	case s.Do == Flash:
 		return o.flashLines(s)
 	case s.Do == Place:
@@ -94,6 +96,18 @@ func (o Order) placeLine(s Step) ([]Line, error) {
 		line.Argv = append(line.Argv, fmt.Sprintf("--count=%d", s.Count))
 	}
 	return []Line{line}, nil
+}
+
+// Builds is the place of builders' artifacts.
+const Builds = "hub:builds"
+
+// buildLines builds a board, and pushes its artifact.
+func (o Order) buildLines(s Step) []Line {
+	build := slipwayLine("build", o.Job.Board, "--json")
+	if s.Targets != "" {
+		build.Argv = append(build.Argv, "--target="+s.Targets)
+	}
+	return []Line{build, slipwayLine("push", o.Job.Board, Builds, "--json")}
 }
 
 // boardLine returns the line of a step on a running board. A virtual one has another port after each

@@ -137,7 +137,7 @@ func TestSweep(t *testing.T) {
 	long := time.Now().Add(-keepFor - time.Minute)
 	files := map[string]int{
 		"jobs/0000000000000001/ended": 0, "jobs/0000000000000002/ended": 0, "jobs/0000000000000003/order.json": 2,
-		"artifacts/" + strings.Repeat("1", 64) + "/a": 900 << 10, "artifacts/2/a": 300 << 10, "artifacts/3/a": 300 << 10,
+		"artifacts/" + strings.Repeat("1", 64) + "/a": 900 << 10, "artifacts/2/a": 300 << 10, "projects/2/a": 10, "artifacts/3/a": 300 << 10,
 	}
 	for name, size := range files {
 		name = filepath.Join(s.State, name)
@@ -170,7 +170,7 @@ func TestSweep(t *testing.T) {
 	if err := s.sweepArtifacts(); err != nil {
 		t.Fatal(err)
 	}
-	left, _ := filepath.Glob(filepath.Join(s.State, "artifacts/*"))
+	left, _ := filepath.Glob(filepath.Join(s.State, "[ap]r*/*"))
 	if want := s.artifactOf(used); len(left) != 1 || left[0] != want {
 		t.Errorf("artifacts left = %v; want that of a job alone", left)
 	}

@@ -13,6 +13,7 @@ import (
 	"slipway/ci/fleet"
 	"slipway/ci/job"
 	"slipway/flash/device"
+	"slipway/images"
 	"slipway/layers/localfile"
 	"slipway/layers/plaintext"
 	"slipway/layers/run"
@@ -27,8 +28,9 @@ type Config struct {
 	Boards    map[string]Named      `yaml:"boards"`
 	Virtual   []string              `yaml:"virtual"` // kinds of virtual boards that this machine runs
 	Places    map[string]NamedPlace `yaml:"places"`
-	Does      []string              `yaml:"does"` // steps; empty: all
-	Keep      string                `yaml:"keep"` // how much of pulled artifacts, such as 50GiB
+	Does      []string              `yaml:"does"`  // steps; empty: all but build
+	Clone     string                `yaml:"clone"` // of Slipway, where builds are done; "": a folder of the state, for boards that need none
+	Keep      string                `yaml:"keep"`  // how much of pulled artifacts, such as 50GiB
 
 	path      string
 	places    map[string]string // FILE:LINE:COLUMN of each key
@@ -95,13 +97,18 @@ func (c *Config) checkValues() error {
 		return c.errorAt("parallel", "%d is no number of jobs at once: want 1 to %d", c.Parallel, fleet.MaxParallel)
 	}
 	for _, do := range c.Does {
-		if !slices.Contains(job.All, job.Do(do)) {
-			return c.errorAt("does", "the step %q is unknown%s; have %v", do, plaintext.DidYouMean(do, texts(job.All)), job.All)
+		if known := append(slices.Clone(job.All), job.Build); !slices.Contains(known, job.Do(do)) {
+			return c.errorAt("does", "the step %q is unknown%s; have %v", do, plaintext.DidYouMean(do, texts(known)), known)
 		}
 		c.does = append(c.does, job.Do(do))
 	}
 	if len(c.does) == 0 {
 		c.does = job.All
+	}
+	if c.Clone != "" {
+		if c.Clone = c.beside(c.Clone); !images.InClone(c.Clone) {
+			return c.errorAt("clone", "%s is in no clone of Slipway", c.Clone)
+		}
 	}
 	var err error
 	if c.keepBytes, err = parseSize(c.Keep); err != nil {
@@ -177,7 +184,18 @@ func (c *Config) checkVirtual() error {
 	return nil
 }
 
-// readInventory reads the inventory, whose name is relative to station.yml.
+// beside returns a path that station.yml names, relative to itself, as an absolute one.
+func (c *Config) beside(name string) string {
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(filepath.Dir(c.path), name)
+	}
+	if abs, err := filepath.Abs(name); err == nil {
+		return abs
+	}
+	return name
+}
+
+// readInventory reads the inventory.
 func (c *Config) readInventory() (err error) {
 	if c.Inventory == "" {
 		return nil

@@ -17,6 +17,10 @@ func TestConfig(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "hosts.yml"), []byte("all: {hosts: {node-1: {slipway_board: orin}}}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	clone := t.TempDir()
+	if err := os.WriteFile(filepath.Join(clone, "go.mod"), []byte("module slipway\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for file, text := range map[string]string{
 		"good.yml": "ports: {usb:1-1: left}", "other.yml": "ports: {usb:1-2: left}", "relative.yml": "image: disk.img\nports: {usb:1-1: left}",
 	} {
@@ -38,6 +42,8 @@ does: [flash, smoke]
 keep: 20GiB
 `, ""},
 		"nothing":           {"{}", ""},
+		"a builder":         {"does: [build]\nclone: " + clone, ""},
+		"no clone":          {"clone: .", "station.yml:1:1: " + dir + " is in no clone of Slipway"},
 		"unknown key":       {"paralel: 3", `station.yml:1:1: unknown key "paralel": did you mean parallel?`},
 		"key of a board":    {"boards:\n  b: {bord: x}", `station.yml:2:7: unknown key "bord": did you mean board?`},
 		"no number":         {"parallel: many", `station.yml:1:11: want a number, not "many"`},

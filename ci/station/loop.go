@@ -144,6 +144,9 @@ func (s *station) mayBegin(j job.Job) bool {
 	if _, place := s.config.Places[j.Name]; boards >= s.Parallel && !place || !s.lease.takes() {
 		return false
 	}
+	if j.Name == job.Builder { // the hub lists those of this machine's architecture
+		return slices.Contains(s.config.does, job.Build)
+	}
 	b, known := s.board(j.Name)
 	return known && b.Board.Board == j.Board && !slices.ContainsFunc(j.Steps, func(step job.Step) bool { return !slices.Contains(b.Does, step.Do) })
 }
@@ -225,15 +228,23 @@ func (s *station) artifactOf(j job.Job) string {
 	return filepath.Join(s.State, "artifacts", digest)
 }
 
-// sweepArtifacts removes the artifacts that were used longest ago, down to what is to be kept.
+// projectOf returns the folder of a project's files, which all boards share.
+func (s *station) projectOf(j job.Job) string {
+	return filepath.Join(s.State, "projects", strings.TrimPrefix(j.Project, "sha256:"))
+}
+
+// sweepArtifacts removes the artifacts and projects that were used longest ago, down to what is to be kept.
 func (s *station) sweepArtifacts() error {
 	s.mu.Lock()
 	defer s.mu.Unlock() // no job begins meanwhile
 	used := map[string]bool{}
 	for _, w := range s.works {
-		used[s.artifactOf(w.change().Job)] = true
+		j := w.change().Job
+		used[s.artifactOf(j)], used[s.projectOf(j)] = true, true
 	}
 	dirs, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(s.State), "artifacts", "*"))
+	projects, _ := filepath.Glob(filepath.Join(localfile.QuoteGlob(s.State), "projects", "*")) // the pattern is well-formed
+	dirs = append(dirs, projects...)
 	ages, left := map[string]time.Time{}, s.config.keepBytes
 	for _, dir := range dirs {
 		if info, statErr := os.Stat(dir); statErr == nil {
@@ -244,7 +255,7 @@ func (s *station) sweepArtifacts() error {
 	for _, dir := range dirs {
 		size, _ := localfile.FolderBytes(dir) // as far as it can be read
 		if left -= size; left < 0 && !used[dir] {
-			s.say("removes %s, the artifact that was used longest ago: more than %s are kept", dir, plaintext.SizeText(s.config.keepBytes))
+			s.say("removes %s, which was used longest ago: more than %s are kept", dir, plaintext.SizeText(s.config.keepBytes))
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"slipway/ci/hub/access"
 	"slipway/ci/job"
 	"slipway/flash/device"
+	"slipway/images"
 	"slipway/images/statetest"
 	"slipway/layers/plaintext"
 	"slipway/layers/progress"
@@ -102,8 +103,11 @@ type Event struct {
 	Kind    fleet.Kind
 }
 
+var simulatedDigest = "sha256:" + strings.Repeat("5", 64)
+
 // boardMain is "slipway fleet smoke BOARD one.yml --json" of a simulated board. Its host is a folder:
-// with the board's file, and with wishes for what the board does.
+// with the board's file, and with wishes for what the board does. "slipway build" is a board whose host
+// is the working folder.
 func boardMain() int {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, unix.SIGINT)
@@ -112,7 +116,15 @@ func boardMain() int {
 			Hosts map[string]map[string]string `json:"hosts"`
 		} `json:"all"`
 	}
+	if os.Args[1] == "push" {
+		fmt.Printf("{\"digest\": %q}\n", simulatedDigest)
+		return 0
+	}
+	wd, _ := os.Getwd()
 	data, err := os.ReadFile("one.yml")
+	if os.Args[1] == "build" {
+		data, err = fmt.Appendf(nil, `{"all": {"hosts": {%q: {"ansible_host": %q}}}}`, filepath.Base(wd), wd), nil
+	}
 	if err == nil {
 		err = json.Unmarshal(data, &inventory)
 	}
@@ -120,7 +132,6 @@ func boardMain() int {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		return 2
 	}
-	wd, _ := os.Getwd()
 	dir := inventory.All.Hosts[filepath.Base(wd)]["ansible_host"]
 	events := strings.TrimPrefix(os.Getenv("SLIPWAY_PROGRESS"), "json:")
 	order, err := job.Folder(filepath.Dir(events)).Order()
@@ -155,8 +166,23 @@ func (b simulated) note(what string, kind fleet.Kind) {
 	}
 }
 
+// noteProject notes what the child sees of the user's own boards, and whether it distrusts them.
+func (b simulated) noteProject() {
+	for _, arg := range os.Args {
+		if boards, given := strings.CutPrefix(arg, "--boards="); given {
+			board, _ := os.ReadFile(filepath.Join(boards, b.order.Job.Board, "board.yml"))
+			suite, _ := os.ReadFile(filepath.Join(boards, "../suites/lab.yml"))
+			text := string(board) + string(suite) + os.Getenv(images.SentVariable)
+			if err := os.WriteFile(filepath.Join(b.dir, "saw"), []byte(text), 0o600); err != nil {
+				panic(err)
+			}
+		}
+	}
+}
+
 func (b simulated) run(signals <-chan os.Signal) int {
 	b.note("begin", "")
+	b.noteProject()
 	for i := range 300 {
 		fmt.Fprintf(os.Stderr, "line %d of %s, with 漢字 and more text, so that a log has more than one piece: %s\n", i, b.order.Job.ID, strings.Repeat("=", 100))
 	}
@@ -525,13 +551,15 @@ func (w *world) until(what string, is func() bool) {
 }
 
 // add adds a job for a board, once the hub knows that.
-func (b *bench) add(board string) job.Job {
+func (b *bench) add(board string) job.Job { return b.addWith(board, "") }
+
+func (b *bench) addWith(board, project string) job.Job {
 	b.w.t.Helper()
 	var c job.Change
 	b.w.until("the job is added", func() (ok bool) {
 		var err error
 		c, err = access.Ask[job.Change](b.w.t.Context(), b.w.admin, job.VerbJobAdd, job.Job{
-			V: job.Version, Station: b.id.Name, Name: board, Board: "orin", Steps: []job.Step{{Do: job.Smoke}}, LimitMS: b.limitMS, StartWithinMS: 60_000,
+			V: job.Version, Station: b.id.Name, Name: board, Board: "orin", Project: project, Steps: []job.Step{{Do: job.Smoke}}, LimitMS: b.limitMS, StartWithinMS: 60_000,
 		})
 		return err == nil
 	})

@@ -18,6 +18,7 @@ import (
 
 	"slipway/ci/fleet"
 	"slipway/ci/job"
+	"slipway/flash/fetch"
 	"slipway/layers/bus"
 	"slipway/layers/localfile"
 	"slipway/layers/run"
@@ -270,7 +271,10 @@ func (w *work) begin(ctx context.Context) (bool, error) {
 			return w.end(ctx, job.Result{Result: fleet.Result{Kind: fleet.Stopped, Saw: "stopped by " + c.Job.StopBy + " before it began"}})
 		}
 	}
-	how, err := w.how(c.Job)
+	how, err := w.how(ctx, c.Job)
+	if fetch.IsNetworkError(err) {
+		return false, err // it is tried again
+	}
 	if err == nil {
 		err = w.folder.Begin(job.Order{Job: c.Job, Revision: c.Revision, How: how, BeginBy: w.s.lease.end()})
 	}
@@ -287,17 +291,22 @@ func (w *work) begin(ctx context.Context) (bool, error) {
 }
 
 // how says how the job's board is reached now.
-func (w *work) how(j job.Job) (job.How, error) {
+func (w *work) how(ctx context.Context, j job.Job) (how job.How, err error) {
 	b, known := w.s.board(j.Name)
-	how := b.how
-	if !known {
+	how = b.how
+	if !known && j.Name != job.Builder {
 		return how, fmt.Errorf("this station has no board %s any more", j.Name)
 	}
+	if j.Name == job.Builder {
+		how.Clone = w.s.config.Clone
+	}
 	if j.Project != "" {
-		how.Boards = filepath.Join(w.s.State, "projects", strings.TrimPrefix(j.Project, "sha256:"))
-		if !localfile.Exists(how.Boards) {
-			return how, fmt.Errorf("the project's files are not here: %s", how.Boards)
+		dir := w.s.projectOf(j)
+		if err := w.s.Identity.FetchProject(ctx, j.Project, dir); err != nil {
+			return how, err
 		}
+		_ = os.Chtimes(dir, time.Time{}, time.Now()) // it was used now
+		how.Boards = filepath.Join(dir, "boards")
 	}
 	if j.Artifact != "" {
 		how.Artifact = w.s.artifactOf(j)

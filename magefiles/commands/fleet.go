@@ -301,6 +301,9 @@ func (c *Command) rolloutFlags(allowed ...string) func(ctx context.Context, spec
 				Board: spec.Board, Steps: todo, Pattern: request.Limit, Gate: request.Gate, Waves: *waves, PauseAfterWave: *pause, Follow: *follows,
 				LimitMS: cmp.Or(request.BoardLimit, job.Limit).Milliseconds(), PatienceMS: patience.Milliseconds(),
 			}
+			if r.Project, err = client.SendProject(ctx, spec.Board); err != nil {
+				return err
+			}
 			if r.Artifact, err = pushToHub(ctx, spec); err != nil {
 				return err
 			}

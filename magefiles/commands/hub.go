@@ -504,9 +504,9 @@ func stationListCommand() *Command {
 	c := New("list", "List the stations of a hub, and whether it hears them")
 	c.Example = `slipway station list --json`
 	return lists(c, job.VerbStationList, func(w io.Writer, list job.StationList) error {
-		return table(w, "STATION\tSTATE\tMACHINE\tSLIPWAY\tFREE", list.Stations, func(s job.HubStation) string {
+		return table(w, "STATION\tSTATE\tMACHINE\tSLIPWAY\tFREE\tBUILDS ON", list.Stations, func(s job.HubStation) string {
 			state := plaintext.Either(s.Heard, plaintext.Either(s.Draining, "draining", "heard"), "not heard since "+s.At.UTC().Format(time.RFC3339))
-			return fmt.Sprintf("%s\t%s\t%s\t%s\t%.1f GiB", s.Name, state, s.Machine, s.Program, float64(s.FreeBytes)/(1<<30))
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%.1f GiB\t%s", s.Name, state, s.Machine, s.Program, float64(s.FreeBytes)/(1<<30), plaintext.Either(s.Builds, s.Arch, ""))
 		})
 	})
 }

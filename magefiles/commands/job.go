@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -40,7 +41,7 @@ slipway job list --json`
 	return lists(c, job.VerbJobList, func(w io.Writer, all job.Changes) error {
 		return table(w, "JOB\tSTATION\tNAME\tBOARD\tSTEPS\tBY\tSTATE", all.Jobs, func(c job.Change) string {
 			j := c.Job
-			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", j.ID, j.Station, j.Name, j.Board, stepsOf(j), j.By, stateOf(j))
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s", j.ID, j.Station, j.Subject(), j.Board, stepsOf(j), j.By, stateOf(j))
 		})
 	}, func(all *job.Changes) {
 		all.Jobs = slices.DeleteFunc(all.Jobs, func(c job.Change) bool {
@@ -82,7 +83,7 @@ slipway job show 06FQ3C8T9KX2M4Z7 --json`
 }
 
 func showJob(w io.Writer, j job.Job) error {
-	fmt.Fprintf(w, "%s  %s of %s (%s), by %s: %s\n", j.ID, j.Name, j.Station, j.Board, j.By, stateOf(j))
+	fmt.Fprintf(w, "%s  %s of %s (%s), by %s: %s\n", j.ID, j.Subject(), cmp.Or(j.Station, "any builder"), j.Board, j.By, stateOf(j))
 	if r := j.Result; r != nil {
 		for _, s := range r.Steps {
 			fmt.Fprintf(w, "  %-8s exit status %d after %v\n", s.Do, s.Status, (time.Duration(s.ElapsedMS) * time.Millisecond).Round(time.Second/10))
@@ -138,16 +139,23 @@ func jobWaitCommand() *Command {
 
 // followJob shows a job's progress until it has ended, and returns its result as an error.
 func followJob(ctx context.Context, client *access.Client, j job.Job, asJSON bool) error {
-	ended, err := access.Follow(ctx, client, j, func(e progress.Event) { progress.Relay(ctx, e) })
+	ended, err := awaitJob(ctx, client, j)
 	switch {
-	case ctx.Err() != nil:
-		return fmt.Errorf("the job goes on: %w\nnext: job wait %s", context.Cause(ctx), j.ID)
 	case err != nil:
 		return err
 	case asJSON:
 		return errors.Join(printJSON(ended), access.Err(ended))
 	}
 	return errors.Join(showJob(stdout, ended), access.Err(ended))
+}
+
+// awaitJob shows a job's progress until it has ended, and returns it.
+func awaitJob(ctx context.Context, client *access.Client, j job.Job) (job.Job, error) {
+	ended, err := access.Follow(ctx, client, j, func(e progress.Event) { progress.Relay(ctx, e) })
+	if ctx.Err() != nil {
+		err = fmt.Errorf("the job goes on: %w\nnext: job wait %s", context.Cause(ctx), j.ID)
+	}
+	return ended, err
 }
 
 func jobStopCommand() *Command {
@@ -249,6 +257,55 @@ func (v *viaHub) run(ctx context.Context, spec images.Spec, name string, asJSON 
 	})
 }
 
+// checkTravels returns an error for a board that a builder would not build as this machine does.
+func checkTravels(ctx context.Context, spec images.Spec) error {
+	name := spec.TypedName()
+	if name != spec.Board {
+		return fmt.Errorf("%s: a project file does not travel to a builder, only a board of yours does\nnext: build %s", name, plaintext.Quote(name))
+	}
+	local, err := images.LocalLayers(ctx, spec, options)
+	if err == nil && len(local) > 0 {
+		err = fmt.Errorf("%s: the layers of %s are folders of this machine, and only commits travel to a builder\nnext: build %[1]s  # here; or give each a url and a commit in its project file", name, strings.Join(local, ", "))
+	}
+	return err
+}
+
+// build lets a builder of the hub build a board, and pulls the artifact into the board's folder.
+func (v *viaHub) build(ctx context.Context, spec images.Spec, targets []string, asJSON bool) error {
+	err := checkTravels(ctx, spec)
+	if err != nil {
+		return err
+	}
+	return onHub(ctx, *v.name, func(client *access.Client) error {
+		j := job.Job{Name: job.Builder, Board: spec.Board, Steps: []job.Step{{Do: job.Build, Targets: strings.Join(targets, ",")}}}
+		j.LimitMS, j.StartWithinMS = job.Times(j.Steps)
+		if j.Arch, err = access.BuilderArch(ctx, client); err != nil {
+			return err
+		}
+		if j.Project, err = client.SendProject(ctx, spec.Board); err != nil {
+			return err
+		}
+		added, err := access.Submit(ctx, client, j)
+		switch {
+		case err != nil:
+			return err
+		case *v.detach:
+			_, err := fmt.Fprintln(stdout, added.Job.ID)
+			return err
+		}
+		ended, err := awaitJob(ctx, client, added.Job)
+		if err = cmp.Or(err, access.Err(ended)); err != nil {
+			return err
+		}
+		dir := options.BoardDir(spec)
+		if _, err := store.Pull(ctx, job.Builds+"@"+ended.Result.Artifact, store.PullOptions{Into: dir}); err != nil {
+			return err
+		}
+		a, err := images.ReadArtifact(dir)
+		return ci.ShowArtifact(stdout, a, err, asJSON)
+	})
+}
+
 // submit sends the artifact of a board to the hub, unless it is there, adds a job with these steps for
 // the board with a name there, and passes the job to follow.
 func submit(ctx context.Context, client *access.Client, spec images.Spec, name string, steps func(job.HubBoard) ([]job.Step, error), follow func(job.Job) error) error {
@@ -261,6 +318,9 @@ func submit(ctx context.Context, client *access.Client, spec images.Spec, name s
 		return err
 	}
 	j.LimitMS, j.StartWithinMS = job.Times(j.Steps)
+	if j.Project, err = client.SendProject(ctx, spec.Board); err != nil {
+		return err
+	}
 	if b.Image == "" {
 		if j.Artifact, err = pushToHub(ctx, spec); err != nil {
 			return err

@@ -74,12 +74,5 @@ func Registry() (fetch.HubAccess, error) {
 	if station, none := Load("", true); err != nil && none == nil {
 		id, err = station, nil
 	}
-	hub := fetch.HubAccess{Address: id.Hub, Roots: id.roots(), Login: func() (string, string, error) {
-		password, err := id.Password(time.Now())
-		return id.Name, password, err
-	}}
-	if len(id.Pages) > 0 {
-		hub.DialTLS = id.dialPage
-	}
-	return hub, err
+	return id.registry(), err
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -58,6 +59,21 @@ func WaitForBoard(ctx context.Context, c *Client, name string) error {
 	}
 }
 
+// BuilderArch returns the architecture of a builder, if possible that of this machine.
+func BuilderArch(ctx context.Context, c *Client) (string, error) {
+	list, err := Ask[job.StationList](ctx, c, job.VerbStationList, nil)
+	arch := runtime.GOARCH
+	for _, s := range list.Stations {
+		if s.Builds && s.Arch == runtime.GOARCH {
+			return s.Arch, err
+		}
+		if s.Builds {
+			arch = s.Arch
+		}
+	}
+	return arch, err // without any, the hub says so
+}
+
 // Submit adds a job, under a new ID each time.
 func Submit(ctx context.Context, c *Client, j job.Job) (job.Change, error) {
 	j.V, j.ID = job.Version, job.NewID()
@@ -66,7 +82,7 @@ func Submit(ctx context.Context, c *Client, j job.Job) (job.Change, error) {
 
 // Follow shows a job's events until it has ended, and returns it.
 func Follow(ctx context.Context, c *Client, j job.Job, show func(progress.Event)) (job.Job, error) {
-	subject := "prog." + bus.Key(j.Station, j.Name, j.ID)
+	subject := "prog.*." + bus.Key(j.Name, j.ID) // a build has no station yet
 	sub, err := c.Subscribe(subject, func(m *nats.Msg) {
 		var e progress.Event
 		if json.Unmarshal(m.Data, &e) == nil { // a line that cannot be read is left out of the bars
@@ -106,7 +122,7 @@ func Err(j job.Job) error {
 	if r == nil || r.Kind.Done() {
 		return nil
 	}
-	text := fmt.Sprintf("%s of %s: %s", j.Name, j.Station, r.Kind)
+	text := fmt.Sprintf("%s of %s: %s", j.Subject(), j.Station, r.Kind)
 	if r.Saw != "" {
 		text += ": " + r.Saw
 	}

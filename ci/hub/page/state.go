@@ -64,7 +64,7 @@ func newState(boards []job.HubBoard, stations []job.HubStation, jobs []job.Chang
 	}
 	slices.SortFunc(jobs, func(a, b job.Change) int { return strings.Compare(b.Job.ID, a.Job.ID) })
 	for _, c := range jobs {
-		j := &shownJob{c.Job, bus.Key(c.Job.Station, c.Job.Name, c.Job.ID), c.At}
+		j := &shownJob{c.Job, c.Job.Key(), c.At}
 		s.Jobs, s.runs[j.Key] = append(s.Jobs, j), j.State == job.Running
 		if b := s.byBoard[bus.Key(j.Station, j.Name)]; b != nil {
 			b.add(j)
@@ -120,7 +120,7 @@ func (b *board) row() row {
 
 // jobRow returns a job's line in a table, with the bar of what it does now.
 func (s *state) jobRow(j *shownJob) row {
-	r := row{Class: jobClass(j), Name: j.Name + ": " + steps(j.Steps), Link: "/jobs/" + j.ID, Took: clock(j.At)}
+	r := row{Class: jobClass(j), Name: j.Subject() + ": " + steps(j.Steps), Link: "/jobs/" + j.ID, Took: clock(j.At)}
 	r.Saw = join(" · ", jobState(j), j.Station, "by "+j.By)
 	if events := s.progress[j.Key]; j.State == job.Running && len(events) > 0 {
 		now := eventRow(events[len(events)-1])

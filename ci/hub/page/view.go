@@ -204,7 +204,7 @@ func (v *view) stationRows() (all []row) {
 				counts[b.state]++
 			}
 		}
-		r := row{Class: "passed", Name: s.Name, Link: "/stations/" + s.Name, Saw: join(" · ", countWords(counts), s.Machine, s.Program)}
+		r := row{Class: "passed", Name: s.Name, Link: "/stations/" + s.Name, Saw: join(" · ", countWords(counts), plaintext.Either(s.Builds, "builder for "+s.Arch, ""), s.Machine, s.Program)}
 		if !s.Heard {
 			r.Class, r.Took = "failed", "not heard"
 		} else if s.Draining {
@@ -341,7 +341,7 @@ func (v *view) stationPage() bool {
 		return false
 	}
 	v.head(plaintext.Either(s.Heard, "passed", "failed"), s.Name, plaintext.Either(s.Heard, "heard", "not heard"), s.Machine)
-	about := section{ID: "station", Title: "The station", Facts: facts("Machine", s.Machine, "Program", s.Program, "Architecture", s.Arch, "Jobs at once", strconv.Itoa(s.Parallel),
+	about := section{ID: "station", Title: "The station", Facts: facts("Machine", s.Machine, "Program", s.Program, "Architecture", s.Arch, "Builds", plaintext.Either(s.Builds, "it takes them", ""), "Jobs at once", strconv.Itoa(s.Parallel),
 		"Free disk", plaintext.SizeText(s.FreeBytes), "Last heard", clock(s.At), "New jobs", plaintext.Either(s.Draining, "it takes none", "it takes them"))}
 	if v.May(job.VerbDrain) {
 		about.Form = "drain"
@@ -370,11 +370,11 @@ func (v *view) jobPage() bool {
 	if j == nil {
 		return false
 	}
-	v.head(jobClass(j), j.Name+": "+steps(j.Steps), jobState(j), "at "+j.Station+", by "+j.By)
-	about := section{ID: "job", Title: "The job", Facts: facts("State", string(j.State), "Since", clock(j.At), "Board", j.Board+" "+j.Name, "Artifact", j.Artifact, "Stop", string(j.Stop), "Stopped by", j.StopBy)}
+	v.head(jobClass(j), j.Subject()+": "+steps(j.Steps), jobState(j), join(", ", plaintext.Either(j.Station == "", "", "at "+j.Station), "by "+j.By))
+	about := section{ID: "job", Title: "The job", Facts: facts("State", string(j.State), "Since", clock(j.At), "Board", j.Board+" "+j.Subject(), "Artifact", j.Artifact, "Stop", string(j.Stop), "Stopped by", j.StopBy)}
 	if r := j.Result; r != nil {
 		about.Facts = append(about.Facts, facts("Result", string(r.Kind), "Saw", r.Saw, "Next", plaintext.Either(r.Kind == fleet.Other, "see the log below", r.Kind.Next()), "Checks", plaintext.Either(r.Checks > 0, fmt.Sprintf("%d of %d passed", r.Passed, r.Checks), ""),
-			"Version", r.Version, "Attempts", strconv.Itoa(r.Attempts), "The same by hand", r.Line)...)
+			"Version", r.Version, "Built", r.Artifact, "Attempts", strconv.Itoa(r.Attempts), "The same by hand", r.Line)...)
 	} else if v.May(job.VerbJobStop) {
 		about.Form = "stop"
 	}
