@@ -156,8 +156,10 @@ func TestRolloutGates(t *testing.T) {
 	refused(t, admin, job.VerbRolloutWish, job.RolloutWish{ID: r.ID, Wish: job.Go}, "has ended")
 }
 
-const artifact1, artifact2 = "hub:virt@sha256:" + sixty + "aaaa", "hub:virt@sha256:" + sixty + "bbbb"
-const sixty = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789ab"
+const (
+	artifact1, artifact2 = "hub:virt@sha256:" + sixty + "aaaa", "hub:virt@sha256:" + sixty + "bbbb"
+	sixty                = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789ab"
+)
 
 // deploys is a rollout that deploys an artifact to the boards of a pattern.
 func deploys(artifact, pattern string) job.Rollout {

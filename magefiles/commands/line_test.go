@@ -263,7 +263,7 @@ func exampleArgs(cmd *cobra.Command) (words, flags []string) {
 	}
 	values := map[string]string{"N": "2", "TIME": "1s", "AGE": "30d", "bool": "true", "RATE": "1M", "MODE": "0600", "FORM": "tap", "PERCENT,...": "10,50", "FINGERPRINT": "SHA256:" + strings.Repeat("A", 43)}
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if others := []string{"hub", "detach", "waves", "pause-after-wave"}; slices.Contains(others, f.Name) && cmd.Flags().Lookup("detach") != nil || slices.Contains(others[2:], f.Name) || cmd.Name() == "up" && f.Name == "hub" {
+		if others := []string{"hub", "detach", "waves", "pause-after-wave", "patience", "follow"}; slices.Contains(others, f.Name) && cmd.Flags().Lookup("detach") != nil || slices.Contains(others[2:], f.Name) || cmd.Name() == "up" && f.Name == "hub" {
 			return // most of the others do nothing beside them
 		}
 		if f.Name == "conf" || f.Name == "branch" || f.Name == "help" || cmd.Name() == "doctor" && f.Name == "hub" || (cmd.Name() == "smoke" || cmd.Name() == "plan") && f.Name == "json" {
