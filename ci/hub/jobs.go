@@ -106,7 +106,8 @@ func (h *Hub) builds(key, arch string) bool {
 	return err == nil && s.Builds && s.Arch == arch
 }
 
-// maxOpenBytes limits the queued jobs that a station is told of. Those that run are few.
+// maxOpenBytes limits the jobs that a station is told of, the oldest first. Those that run are few, and
+// it is told of all.
 const maxOpenBytes = 4 << 20
 
 // jobsOf returns a station's jobs that have not ended, and for a builder the builds that wait, once one
@@ -121,16 +122,16 @@ func (h *Hub) jobsOf(ctx context.Context, who string, in job.Wait) (job.Changes,
 	all := h.changes(ctx, prefixes, in.Since, func(j job.Job) bool {
 		return j.State == job.Queued || j.State == job.Running && j.Station == who
 	})
-	slices.SortFunc(all.Jobs, func(a, b job.Change) int { return cmp.Compare(a.Job.ID, b.Job.ID) })
-	left := maxOpenBytes
-	all.Jobs = slices.DeleteFunc(all.Jobs, func(c job.Change) bool {
-		if c.Job.State == job.Queued {
-			data, _ := json.Marshal(c) // never fails
-			left -= len(data)
+	left, last := maxOpenBytes, ""
+	for _, c := range slices.SortedFunc(slices.Values(all.Jobs), func(a, b job.Change) int { return cmp.Compare(a.Job.ID, b.Job.ID) }) {
+		data, _ := json.Marshal(c) // never fails
+		if left -= len(data); left < 0 {
+			all.More = true
+			break
 		}
-		all.More = left < 0
-		return all.More && c.Job.State == job.Queued
-	})
+		last = c.Job.ID
+	}
+	all.Jobs = slices.DeleteFunc(all.Jobs, func(c job.Change) bool { return c.Job.State == job.Queued && c.Job.ID > last })
 	return all, nil
 }
 
