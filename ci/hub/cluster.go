@@ -134,8 +134,8 @@ func (f folder) server(listen string) *bus.Cluster {
 // replicas is how many hubs keep each record.
 func (f folder) replicas() int { return min(max(1, len(f.Hubs)), 3) }
 
-// showMissing shows which hubs the server does not reach, until ctx ends. All must be there at the first
-// start, because three keep each record. Later, a majority is enough.
+// showMissing shows which hubs the server does not reach, until ctx ends. All must be there at the
+// first start, because three keep each record. Later, a majority is enough.
 func (f folder) showMissing(ctx context.Context, server *bus.Server, show func(string)) {
 	for said := ""; ctx.Err() == nil; _ = run.Sleep(ctx, 100*time.Millisecond) {
 		others := server.Others()

@@ -362,7 +362,9 @@ func TestFolderOfAnotherHub(t *testing.T) {
 		"twice":               {t.TempDir(), "h1", []string{"h1", "h2", "h2"}, "names h2 twice"},
 		"not this one":        {t.TempDir(), "h4", []string{"h1", "h2", "h3"}, "names 0 hubs with a --name of this machine"},
 	} {
-		err := hub.Run(t.Context(), hub.Options{Dir: c.dir, Names: []string{c.names}, Cluster: c.cluster, Listen: "127.0.0.1:0", Page: "127.0.0.1:0"})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		err := hub.Run(ctx, hub.Options{Dir: c.dir, Names: []string{c.names}, Cluster: c.cluster, Listen: "127.0.0.1:0", Page: "127.0.0.1:0"})
+		cancel()
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %q", name, err, c.want)
 		}

@@ -140,8 +140,8 @@ func (h *Hub) listJobs(ctx context.Context, _ string, _ nothing) (job.Changes, e
 	return h.changes(ctx, []string{""}, 0, func(job.Job) bool { return true }), nil
 }
 
-// changes returns the jobs under prefixes that fit, once a key there is newer than since. What this
-// hub wrote itself is in no answer before all that is older.
+// changes returns the jobs under prefixes that fit, once the engine has told of a newer key there
+// than since.
 func (h *Hub) changes(ctx context.Context, prefixes []string, since uint64, fits func(job.Job) bool) (all job.Changes) {
 	h.index.wait(ctx, func() bool {
 		keys, entries, until := h.index.list("jobs", prefixes...)

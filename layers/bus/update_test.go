@@ -63,6 +63,7 @@ func (f *faults) PublishMsg(ctx context.Context, m *nats.Msg, opts ...jetstream.
 	}
 	if f.late {
 		f.late = false
+		ctx = context.WithoutCancel(ctx) // what is on its way does not end with the attempt
 		f.held = func() error { _, err := write(); return err }
 		return nil, context.DeadlineExceeded
 	}
