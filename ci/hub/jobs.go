@@ -81,23 +81,23 @@ func (h *Hub) boardDoes(j job.Job) error {
 
 // jobsOf returns a station's jobs that have not ended, once one differs from what it knows.
 func (h *Hub) jobsOf(ctx context.Context, who string, in job.Wait) (job.Changes, error) {
-	return h.changes(ctx, bus.Key(who)+".", in.Since, func(j job.Job) bool { return j.State != job.Ended }), nil
+	return h.changes(ctx, bus.Key(who)+".", in, func(j job.Job) bool { return j.State != job.Ended }), nil
 }
 
 // listJobs returns all jobs.
 func (h *Hub) listJobs(ctx context.Context, _ string, _ nothing) (job.Changes, error) {
-	return h.changes(ctx, "", 0, func(job.Job) bool { return true }), nil
+	return h.changes(ctx, "", job.Wait{}, func(job.Job) bool { return true }), nil
 }
 
-// changes returns the jobs under a prefix that fit, once a key there is newer than since.
-func (h *Hub) changes(ctx context.Context, prefix string, since uint64, fits func(job.Job) bool) (all job.Changes) {
+// changes returns the jobs under a prefix that fit, once a key there is newer than what is known.
+func (h *Hub) changes(ctx context.Context, prefix string, in job.Wait, fits func(job.Job) bool) (all job.Changes) {
 	h.index.wait(ctx, func() bool {
 		keys, entries, until := h.index.list("jobs", prefix)
 		all = job.Changes{Until: until}
-		newer := since == 0
+		newer := in.Since == 0 && !in.Known
 		for _, key := range keys {
 			e := entries[key]
-			newer = newer || e.revision > since
+			newer = newer || e.revision > in.Since
 			if e.job != nil && fits(*e.job) {
 				all.Jobs = append(all.Jobs, job.Change{Job: *e.job, Revision: e.revision})
 			}
