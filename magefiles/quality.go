@@ -107,6 +107,9 @@ func soakCommand() *commands.Command {
 hook, which needs root, starts containers that get a board's files. None may fail, and nothing
 may be left of them.
 
+hub, which needs root, does a rollout over simulated boards of many stations, each in a network
+namespace. It kills hubs, stations and jobs, and cuts links. Then boards, hubs and audit must agree.
+
 place has a flashing place in a virtual machine write cards. QEMU plugs them in and out. Some have
 faults. The place is killed, and the machine's power is cut once.
 
@@ -115,14 +118,19 @@ meanwhile. An update takes minutes there.`
 	c.Example = `go tool mage soak layers
 go tool mage soak layers --kills=200 --seed=7
 go tool mage soak hook
+go tool mage soak hub --hubs=1 --rounds=3 --seed=7
 go tool mage soak place --cards=200
 go tool mage soak update --kills=30`
 	kills := c.Number("kills", 50, 0, "how many; 50 if not given")
 	seed := c.Number("seed", rand.Int(), 0, "where the moments come from; one that is printed if not given")
 	containers := c.Number("containers", 2000, 1, "how many hook starts one after another; 2000 if not given")
+	rounds := c.Number("rounds", 1, 1, "how many rollouts hub does; 1 if not given")
+	hubs := c.Number("hubs", 3, 1, "how many hub has; 3 if not given")
+	stations := c.Number("stations", 20, 1, "how many hub has; 20 if not given")
+	boards := c.Number("boards", 50, 1, "how many each station of hub has; 50 if not given")
 	cards := c.Number("cards", 200, 1, "how many a flashing place writes; 200 if not given")
 	c.RunSignalled(func(ctx context.Context, words []string) error {
-		options := soak.Options{Kills: *kills, Seed: uint64(*seed), Containers: *containers, Cards: *cards}
+		options := soak.Options{Kills: *kills, Seed: uint64(*seed), Containers: *containers, Cards: *cards, Hubs: *hubs, Stations: *stations, Boards: *boards, Rounds: *rounds}
 		return soak.Run(ctx, os.Stdout, words[0], options)
 	})
 	return c

@@ -1,0 +1,257 @@
+// Package lab runs hubs and stations as processes of Slipway's own program, on boards that are
+// simulated, for soaks and benchmarks. All of it lives in a pid namespace, and ends with that.
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway/ci/hub/access"
+	"slipway/ci/hub/books"
+	"slipway/ci/job"
+	"slipway/layers/localfile"
+	"slipway/layers/run"
+)
+
+// Kind is the kind of the simulated boards.
+const Kind = "simulated"
+
+// Options are what a lab needs.
+type Options struct {
+	Dir      string // an empty folder
+	Program  string // slipway with simulated boards: magefiles/simulated
+	Old      string // another program of some stations, if not ""
+	Hubs     int
+	Stations int
+	Boards   int // of each station
+	Parallel int // jobs of each station at once
+	Quick    bool
+	Apart    bool // each machine has a network namespace, on a bridge; else all are on loopback
+}
+
+// Lab is a number of machines.
+type Lab struct {
+	Options
+	Hubs     []*Machine
+	Stations []*Machine
+	Admin    *access.Client
+	desk     *Machine // of the admin
+}
+
+// Inside runs a line of a program in new pid, mount and network namespaces, which end with ctx or with
+// this process. It needs root.
+func Inside(ctx context.Context, w io.Writer, argv ...string) error {
+	if os.Geteuid() != 0 {
+		return errors.New("it makes network namespaces: it needs root")
+	}
+	return run.Run(ctx, run.Command{
+		Argv: append([]string{"unshare", "--net", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc"}, argv...),
+		Line: func(line string) { fmt.Fprintln(w, line) },
+	})
+}
+
+// New starts all hubs and stations. It waits until the first hub knows all boards.
+func New(ctx context.Context, o Options) (*Lab, error) {
+	l := &Lab{Options: o}
+	bridge := []string{"link set lo up"}
+	if o.Apart {
+		bridge = append(bridge, "link add br0 type bridge", "address add 10.77.255.1/16 dev br0", "link set br0 up")
+	}
+	if err := batch(ctx, run.Command{Argv: []string{"ip", "-batch", "-"}}, bridge...); err != nil {
+		return nil, err
+	}
+	l.desk = &Machine{Name: "desk", Dir: filepath.Join(o.Dir, "desk"), lab: l}
+	if err := os.Setenv("XDG_STATE_HOME", l.desk.Dir); err != nil { // for the admin's identity
+		return nil, err
+	}
+	if err := l.startHubs(ctx); err != nil {
+		return nil, err
+	}
+	for i := range o.Stations {
+		if _, err := l.AddStation(ctx, fmt.Sprintf("st%02d", i+1), l.Hubs[i%len(l.Hubs)]); err != nil {
+			return nil, err
+		}
+	}
+	return l, l.WaitForBoards(ctx)
+}
+
+// add makes a machine, with a network namespace perhaps.
+func (l *Lab) add(ctx context.Context, name string, network int) (*Machine, error) {
+	m := &Machine{Name: name, Address: "127.0.0.1", Dir: filepath.Join(l.Dir, name), lab: l}
+	if !l.Apart {
+		return m, nil
+	}
+	n := network<<8 + len(l.Hubs) + len(l.Stations) + 1
+	m.Address = fmt.Sprintf("10.77.%d.%d", n>>8, n&0xff)
+	return m, m.plugIn(ctx, n)
+}
+
+// pageOf is the address that a hub's page has.
+func pageOf(m *Machine) string { return m.Address + ":8443" }
+
+func (l *Lab) startHubs(ctx context.Context) error {
+	for i := range l.Options.Hubs {
+		m, err := l.add(ctx, fmt.Sprintf("hub%d", i+1), 0)
+		if err != nil {
+			return err
+		}
+		m.argv = []string{"hub", "--name=" + m.Address}
+		l.Hubs = append(l.Hubs, m)
+	}
+	first := l.Hubs[0]
+	if err := first.Start(); err != nil {
+		return err
+	}
+	words, err := first.waitForWords(ctx, "slipway join ")
+	if err != nil {
+		return err
+	}
+	if _, err = l.desk.Run(ctx, "join", words[0], words[1]); err != nil {
+		return err
+	}
+	return l.Dial(ctx)
+}
+
+// waitForWords waits until a machine's process has printed a text, and returns the words after it.
+func (m *Machine) waitForWords(ctx context.Context, text string) (words []string, err error) {
+	err = until(ctx, func() bool {
+		_, after, found := strings.Cut(string(localfile.Tail(m.LogPath(), 1<<16)), text)
+		line, _, whole := strings.Cut(after, "\n")
+		words = strings.Fields(line)
+		return found && whole || m.Alive() != nil
+	})
+	return words, errors.Join(err, m.Alive())
+}
+
+// Dial connects the admin.
+func (l *Lab) Dial(ctx context.Context) error {
+	id, err := access.Load("", false)
+	if err == nil {
+		l.Admin, err = id.Dial(ctx)
+	}
+	return err
+}
+
+// AddStation makes a station with its boards, which joins by an invitation, and starts it.
+func (l *Lab) AddStation(ctx context.Context, name string, at *Machine) (*Machine, error) {
+	m, err := l.add(ctx, name, 1)
+	if err != nil {
+		return nil, err
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "parallel: %d\nboards:\n", l.Parallel)
+	for i := range l.Boards {
+		board := fmt.Sprintf("%s-b%02d", name, i+1)
+		dir := filepath.Join(l.Dir, "boards", board)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, err
+		}
+		if l.Quick {
+			err = os.WriteFile(filepath.Join(dir, quickName), nil, 0o600)
+		}
+		m.Boards = append(m.Boards, board)
+		fmt.Fprintf(&text, "  %s: {board: %s, host: %q}\n", board, Kind, dir)
+	}
+	config := filepath.Join(l.Dir, name+".yml")
+	err = errors.Join(err, os.WriteFile(config, []byte(text.String()), 0o600))
+	if err == nil {
+		err = l.join(ctx, m, at)
+	}
+	m.argv = []string{"station", config}
+	l.Stations = append(l.Stations, m)
+	return m, errors.Join(err, m.Start())
+}
+
+// join lets a station join by an invitation. Each command may meet a hub that is away.
+func (l *Lab) join(ctx context.Context, m, at *Machine) error {
+	line, err := l.desk.Run(ctx, "hub", "invite", "station", m.Name)
+	if err != nil {
+		return err
+	}
+	words := strings.Fields(line) // slipway join ADDRESS TOKEN
+	_, err = m.Run(ctx, "join", pageOf(at), words[3])
+	return err
+}
+
+// WaitForBoards waits until all stations are heard with all boards free, as after a round without a
+// fault.
+func (l *Lab) WaitForBoards(ctx context.Context) error {
+	var last error
+	err := until(ctx, func() bool {
+		list, err := Ask[job.BoardList](ctx, l, job.VerbBoardList, struct{}{})
+		free := 0
+		for _, b := range list.Boards {
+			if b.Heard && b.Job == "" {
+				free++
+			}
+		}
+		last = fmt.Errorf("%d of %d boards are free and heard: %w", free, len(l.Stations)*l.Boards, err)
+		return err == nil && free == len(l.Stations)*l.Boards || l.Alive() != nil
+	})
+	if err != nil {
+		err = errors.Join(last, err)
+	}
+	return errors.Join(err, l.Alive())
+}
+
+// Ask asks a hub as the admin, for at most 10 seconds.
+func Ask[Out any](ctx context.Context, l *Lab, verb string, in any) (Out, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return access.Ask[Out](ctx, l.Admin, verb, in)
+}
+
+// Alive returns an error if a process ended although nobody killed it.
+func (l *Lab) Alive() (err error) {
+	for _, m := range slices.Concat(l.Hubs, l.Stations) {
+		err = errors.Join(err, m.Alive())
+	}
+	return err
+}
+
+// KeepBooks reads the files of all boards, and compares them with what the hub says. It returns all
+// jobs.
+func (l *Lab) KeepBooks(ctx context.Context) ([]job.Change, error) {
+	list, err := Ask[job.Changes](ctx, l, job.VerbJobList, struct{}{})
+	if err != nil {
+		return nil, err
+	}
+	audit, err := books.Audit(ctx, l.Admin)
+	if err != nil {
+		return nil, err
+	}
+	files := map[string][]books.Event{}
+	for _, m := range l.Stations {
+		for _, name := range m.Boards {
+			if files[name], err = books.Read(filepath.Join(l.Dir, "boards", name, "file")); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return list.Jobs, books.Check(list.Jobs, audit, files)
+}
+
+// Children returns the processes of a station's jobs.
+func (m *Machine) Children() (pids []int) {
+	folders, _ := job.Folders(filepath.Join(m.Dir, "slipway", "station", m.Name, "jobs")) // none yet
+	for _, f := range folders {
+		if state, pid, err := f.State(); err == nil && state == job.Held {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// Decode reads what Inside's line was given.
+func Decode[T any](text string) (v T, err error) {
+	err = json.Unmarshal([]byte(text), &v)
+	return v, err
+}

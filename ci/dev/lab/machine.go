@@ -1,0 +1,172 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/layers/localfile"
+	"slipway/layers/run"
+)
+
+// Machine is a hub or a station: a state folder, an address, and at most one process that is killed
+// and started again.
+type Machine struct {
+	Name    string
+	Address string
+	Dir     string   // XDG_STATE_HOME
+	Env     []string // of its process
+	Boards  []string // of a station: their names
+
+	lab    *Lab
+	argv   []string // of its process, after the program
+	holder *exec.Cmd
+
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	ended  chan struct{} // closed at the process's end
+	wanted bool          // nobody killed it
+}
+
+// command returns a command in the machine's namespace.
+func (m *Machine) command(argv ...string) run.Command {
+	if m.holder != nil {
+		argv = append([]string{"nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", m.holder.Process.Pid), "--"}, argv...)
+	}
+	return run.Command{Argv: argv, Env: append([]string{"XDG_STATE_HOME=" + m.Dir}, m.Env...)}
+}
+
+// Run runs a line of the program on the machine, and returns what it prints.
+func (m *Machine) Run(ctx context.Context, args ...string) (string, error) {
+	out, err := run.Output(ctx, m.command(append([]string{m.lab.Program}, args...)...))
+	return string(out), err
+}
+
+// LogPath returns the file with what the process prints.
+func (m *Machine) LogPath() string { return filepath.Join(m.lab.Dir, m.Name+".log") }
+
+// Start starts the machine's process.
+func (m *Machine) Start() error {
+	log, err := os.OpenFile(m.LogPath(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	cmd := run.Prepare(context.Background(), m.command(append([]string{m.lab.Program}, m.argv...)...))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a thread that started it may end before it
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	m.cmd, m.ended, m.wanted = cmd, make(chan struct{}), true
+	go func(ended chan<- struct{}) { _ = cmd.Wait(); close(ended) }(m.ended)
+	return nil
+}
+
+// PID returns the number of the machine's process.
+func (m *Machine) PID() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cmd.Process.Pid
+}
+
+// Kill kills the machine's process, and waits for its end.
+func (m *Machine) Kill() {
+	m.mu.Lock()
+	cmd, ended := m.cmd, m.ended
+	m.wanted = false
+	m.mu.Unlock()
+	if cmd != nil {
+		_ = cmd.Process.Kill()
+		<-ended
+	}
+}
+
+// Freeze stops or continues the machine's process.
+func (m *Machine) Freeze(frozen bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	sig := unix.SIGCONT
+	if frozen {
+		sig = unix.SIGSTOP
+	}
+	_ = m.cmd.Process.Signal(sig) // which may have been killed
+}
+
+// Alive returns an error if the process ended although nobody killed it.
+func (m *Machine) Alive() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cmd == nil || !m.wanted {
+		return nil
+	}
+	select {
+	case <-m.ended:
+		return fmt.Errorf("%s ended by itself (%v): %s", m.Name, m.cmd.ProcessState, bytes.TrimSpace(localfile.Tail(m.LogPath(), 600)))
+	default:
+		return nil
+	}
+}
+
+// Cut drops what reaches the machine, what it sends, or nothing any more.
+func (m *Machine) Cut(ctx context.Context, in, out bool) error {
+	rules := "flush ruleset\n"
+	for _, way := range []struct {
+		cut        bool
+		hook, name string
+	}{{in, "input", "iifname"}, {out, "output", "oifname"}} {
+		if way.cut {
+			rules += fmt.Sprintf("add table inet cut\nadd chain inet cut %s { type filter hook %[1]s priority 0; }\nadd rule inet cut %[1]s %s eth0 drop\n", way.hook, way.name)
+		}
+	}
+	c := m.command("nft", "-f", "-")
+	c.Stdin = strings.NewReader(rules)
+	return run.Run(ctx, c)
+}
+
+// Slow limits what the machine sends to so many kilobits a second.
+func (m *Machine) Slow(ctx context.Context, kbit int) error {
+	return run.Run(ctx, m.command("tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", fmt.Sprintf("%dkbit", kbit), "burst", "1600", "latency", "400ms"))
+}
+
+// plugIn gives the machine a network namespace, which lives as long as a process in it.
+func (m *Machine) plugIn(ctx context.Context, n int) error {
+	m.holder = exec.Command("sleep", "infinity")
+	m.holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
+	if err := m.holder.Start(); err != nil {
+		return err
+	}
+	outside := fmt.Sprintf("ve%d", n)
+	return errors.Join(
+		batch(ctx, run.Command{Argv: []string{"ip", "-batch", "-"}},
+			fmt.Sprintf("link add %s type veth peer name eth0 netns %d", outside, m.holder.Process.Pid),
+			"link set "+outside+" master br0 up"),
+		batch(ctx, m.command("ip", "-batch", "-"), "address add "+m.Address+"/16 dev eth0", "link set eth0 up", "link set lo up"))
+}
+
+func batch(ctx context.Context, c run.Command, lines ...string) error {
+	c.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
+	return run.Run(ctx, c)
+}
+
+// until calls is again and again until it is true.
+func until(ctx context.Context, is func() bool) error {
+	for !is() {
+		if err := run.Sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}

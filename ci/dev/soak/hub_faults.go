@@ -1,0 +1,157 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/ci/dev/lab"
+	"slipway/ci/job"
+	"slipway/layers/run"
+)
+
+// hubFault breaks a machine, and heals it after a time. It ends early with ctx.
+type hubFault struct {
+	name   string
+	weight int
+	hub    bool // it is one of hubs, else of stations
+	do     func(ctx context.Context, m *lab.Machine, most time.Duration) error
+}
+
+// hubFaults are what can happen, each as often as its weight says.
+var hubFaults = []hubFault{
+	{"station killed", 4, false, killed},
+	{"station and jobs killed", 2, false, func(ctx context.Context, m *lab.Machine, d time.Duration) error {
+		m.Kill()
+		killChildren(m, len(m.Boards))
+		return killed(ctx, m, d/4)
+	}},
+	{"job killed", 4, false, func(_ context.Context, m *lab.Machine, _ time.Duration) error { killChildren(m, 1); return nil }},
+	{"station stopped", 3, false, func(ctx context.Context, m *lab.Machine, d time.Duration) error {
+		m.Freeze(true)
+		_ = run.Sleep(ctx, d)
+		m.Freeze(false)
+		return nil
+	}},
+	{"station's link cut", 3, false, cut(true, true)},
+	{"station does not hear", 2, false, cut(true, false)},
+	{"station is not heard", 2, false, cut(false, true)},
+	{"hub killed", 3, true, func(ctx context.Context, m *lab.Machine, d time.Duration) error { return killed(ctx, m, d/4) }},
+	{"hub's link cut", 1, true, cut(true, true)},
+	{"hub does not hear", 1, true, cut(true, false)},
+	{"hub is not heard", 1, true, cut(false, true)},
+}
+
+// killed kills a machine's process, and starts it again after a time.
+func killed(ctx context.Context, m *lab.Machine, d time.Duration) error {
+	m.Kill()
+	_ = run.Sleep(ctx, d)
+	return m.Start()
+}
+
+func killChildren(m *lab.Machine, most int) {
+	for _, pid := range m.Children()[:min(most, len(m.Children()))] {
+		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
+	}
+}
+
+func cut(in, out bool) func(context.Context, *lab.Machine, time.Duration) error {
+	return func(ctx context.Context, m *lab.Machine, d time.Duration) error {
+		err := m.Cut(context.WithoutCancel(ctx), in, out)
+		_ = run.Sleep(ctx, d)
+		return errors.Join(err, m.Cut(context.WithoutCancel(ctx), false, false))
+	}
+}
+
+// disturb begins a fault again and again until ctx ends. A machine has one at a time.
+func (s *soakedHub) disturb(ctx context.Context, group *sync.WaitGroup) {
+	for run.Sleep(ctx, time.Duration(s.random.Int64N(int64(2*s.Every)))) == nil {
+		if s.random.IntN(8) == 0 {
+			s.stopJob(ctx)
+			continue
+		}
+		f := s.choose()
+		machines := s.lab.Stations
+		if f.hub {
+			machines = s.lab.Hubs
+		}
+		m, d := machines[s.random.IntN(len(machines))], time.Second+time.Duration(s.random.Int64N(int64(s.Longest)))
+		if !s.take(m) {
+			continue
+		}
+		s.note(f.name)
+		group.Go(func() {
+			if err := f.do(ctx, m, d); err != nil {
+				s.fail(fmt.Errorf("%s, %s: %w", m.Name, f.name, err))
+			}
+			s.release(m)
+		})
+	}
+}
+
+func (s *soakedHub) choose() hubFault {
+	sum := 0
+	for _, f := range hubFaults {
+		sum += f.weight
+	}
+	n := s.random.IntN(sum)
+	for _, f := range hubFaults {
+		if n -= f.weight; n < 0 {
+			return f
+		}
+	}
+	panic("the weights are added up")
+}
+
+func (s *soakedHub) take(m *lab.Machine) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.broken[m] {
+		return false
+	}
+	s.broken[m] = true
+	return true
+}
+
+func (s *soakedHub) release(m *lab.Machine) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.broken, m)
+}
+
+func (s *soakedHub) note(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.done[name]++
+}
+
+func (s *soakedHub) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = errors.Join(s.failed, err)
+}
+
+// stopJob stops one of the jobs that have not ended, as a person would. It may have ended meanwhile.
+func (s *soakedHub) stopJob(ctx context.Context) {
+	list, err := lab.Ask[job.Changes](ctx, s.lab, job.VerbJobList, struct{}{})
+	if err != nil {
+		return
+	}
+	var open []job.Job
+	for _, c := range list.Jobs {
+		if c.Job.State == job.Running {
+			open = append(open, c.Job)
+		}
+	}
+	if len(open) == 0 {
+		return
+	}
+	wish := job.StopWish{ID: open[s.random.IntN(len(open))].ID, How: []job.Stop{job.Gently, job.Now}[s.random.IntN(2)]}
+	if _, err := lab.Ask[job.Change](ctx, s.lab, job.VerbJobStop, wish); err == nil {
+		s.note("job stopped by a person")
+	}
+}
