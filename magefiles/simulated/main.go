@@ -5,9 +5,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 
+	"slipway/ci/dev/bench"
 	"slipway/ci/dev/lab"
 	"slipway/ci/dev/soak"
 	"slipway/magefiles/commands"
@@ -19,12 +21,13 @@ func run(args []string) int {
 	if dir, simulated := lab.SimulatedBoard(args); simulated {
 		return lab.Work(dir)
 	}
-	if len(args) < 2 || args[0] != soak.HubInside {
+	inside := map[string]func(context.Context, io.Writer, string) error{soak.HubInside: soak.RunHubInside, bench.HubInside: bench.RunHubInside}
+	if len(args) < 2 || inside[args[0]] == nil {
 		return commands.Main(args, os.Stderr)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := soak.RunHubInside(ctx, os.Stdout, args[1]); err != nil {
+	if err := inside[args[0]](ctx, os.Stdout, args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		return 1
 	}

@@ -231,7 +231,7 @@ func (l *Lab) KeepBooks(ctx context.Context) ([]job.Change, error) {
 	files := map[string][]books.Event{}
 	for _, m := range l.Stations {
 		for _, name := range m.Boards {
-			if files[name], err = books.Read(filepath.Join(l.Dir, "boards", name, "file")); err != nil {
+			if files[name], err = books.Read(l.BoardFile(name)); err != nil {
 				return nil, err
 			}
 		}
@@ -239,9 +239,38 @@ func (l *Lab) KeepBooks(ctx context.Context) ([]job.Change, error) {
 	return list.Jobs, books.Check(list.Jobs, audit, files)
 }
 
+// BoardFile returns the file of a simulated board.
+func (l *Lab) BoardFile(name string) string { return filepath.Join(l.Dir, "boards", name, "file") }
+
+// Job returns a job for a board of a station.
+func Job(m *Machine, name string) job.Job {
+	return job.Job{V: job.Version, ID: job.NewID(), Station: m.Name, Name: name, Board: Kind, Steps: []job.Step{{Do: job.Smoke}}, LimitMS: time.Hour.Milliseconds(), StartWithinMS: time.Hour.Milliseconds()}
+}
+
+// RunJob adds a job for a board, and waits until it has passed.
+func (l *Lab) RunJob(ctx context.Context, m *Machine, name string) (job.Job, error) {
+	c, err := Ask[job.Change](ctx, l, job.VerbJobAdd, Job(m, name))
+	if err != nil {
+		return c.Job, err
+	}
+	j, err := access.Wait(ctx, l.Admin, c.Job.ID)
+	return j, errors.Join(err, access.Err(j))
+}
+
+// Close ends all processes but those of jobs, which end soon.
+func (l *Lab) Close() {
+	_ = l.Admin.Close()
+	for _, m := range slices.Concat(l.Stations, l.Hubs) {
+		m.Kill()
+	}
+}
+
+// Jobs returns the folder of a station's jobs.
+func (m *Machine) Jobs() string { return filepath.Join(m.Dir, "slipway", "station", m.Name, "jobs") }
+
 // Children returns the processes of a station's jobs.
 func (m *Machine) Children() (pids []int) {
-	folders, _ := job.Folders(filepath.Join(m.Dir, "slipway", "station", m.Name, "jobs")) // none yet
+	folders, _ := job.Folders(m.Jobs()) // none yet
 	for _, f := range folders {
 		if state, pid, err := f.State(); err == nil && state == job.Held {
 			pids = append(pids, pid)

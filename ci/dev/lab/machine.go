@@ -3,11 +3,13 @@ package lab
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway/ci/hub/access"
 	"slipway/layers/localfile"
 	"slipway/layers/run"
 )
@@ -80,6 +83,42 @@ func (m *Machine) PID() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.cmd.Process.Pid
+}
+
+// Identity returns as whom a station joined.
+func (m *Machine) Identity() (id access.Identity, err error) {
+	files, err := filepath.Glob(filepath.Join(localfile.QuoteGlob(m.Dir), "slipway", "hubs", "*.station.json"))
+	if err != nil || len(files) != 1 {
+		return id, fmt.Errorf("%s joined %d hubs", m.Name, len(files))
+	}
+	data, err := localfile.Read(files[0], 1<<20)
+	if err == nil {
+		err = json.Unmarshal(data, &id)
+	}
+	return id, err
+}
+
+// CPU returns how long the machine's process has run on CPUs.
+func (m *Machine) CPU() time.Duration {
+	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.PID()))
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	if len(fields) < 13 {
+		return 0 // it has ended
+	}
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * time.Second / 100 // USER_HZ
+}
+
+// MemoryBytes returns the resident memory of the machine's process.
+func (m *Machine) MemoryBytes() int64 {
+	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", m.PID()))
+	fields := strings.Fields(string(data))
+	if len(fields) < 2 {
+		return 0 // it has ended
+	}
+	pages, _ := strconv.ParseInt(fields[1], 10, 64)
+	return pages * int64(os.Getpagesize())
 }
 
 // Kill kills the machine's process, and waits for its end.
