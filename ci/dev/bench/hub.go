@@ -46,6 +46,11 @@ func measureHub(ctx context.Context, s *session) error {
 			return err
 		}
 	}
+	if s.only.MatchString("labgrid") {
+		if err := makeLabgrid(ctx); err != nil {
+			return err
+		}
+	}
 	data, err := json.Marshal(o)
 	if err != nil {
 		return err

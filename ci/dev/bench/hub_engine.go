@@ -119,7 +119,7 @@ func writeThrough(ctx context.Context, l *lab.Lab, workers int) (time.Duration, 
 	}
 	defer station.Close()
 	return inTurns(ctx, workers, func(ctx context.Context, i int) error {
-		c, err := lab.Ask[job.Change](ctx, l, job.VerbJobAdd, lab.Job(m, m.Boards[i%workers]))
+		c, err := lab.Ask[job.Change](ctx, l, job.VerbJobAdd, lab.Job(m, m.Boards[i%len(m.Boards)]))
 		if err != nil {
 			return err
 		}

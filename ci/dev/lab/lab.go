@@ -53,7 +53,7 @@ func Inside(ctx context.Context, w io.Writer, argv ...string) error {
 		return errors.New("it makes network namespaces: it needs root")
 	}
 	return run.Run(ctx, run.Command{
-		Argv: append([]string{"unshare", "--net", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc"}, argv...),
+		Argv: append([]string{"unshare", "--net", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "sh", "-c", `ip link set lo up && exec "$@"`, "sh"}, argv...),
 		Line: func(line string) { fmt.Fprintln(w, line) },
 	})
 }
@@ -61,12 +61,11 @@ func Inside(ctx context.Context, w io.Writer, argv ...string) error {
 // New starts all hubs and stations. It waits until the first hub knows all boards.
 func New(ctx context.Context, o Options) (*Lab, error) {
 	l := &Lab{Options: o}
-	bridge := []string{"link set lo up"}
 	if o.Apart {
-		bridge = append(bridge, "link add br0 type bridge", "address add 10.77.255.1/16 dev br0", "link set br0 up")
-	}
-	if err := batch(ctx, run.Command{Argv: []string{"ip", "-batch", "-"}}, bridge...); err != nil {
-		return nil, err
+		err := batch(ctx, run.Command{Argv: []string{"ip", "-batch", "-"}}, "link add br0 type bridge", "address add 10.77.255.1/16 dev br0", "link set br0 up")
+		if err != nil {
+			return nil, err
+		}
 	}
 	l.desk = &Machine{Name: "desk", Dir: filepath.Join(o.Dir, "desk"), lab: l}
 	if err := os.Setenv("XDG_STATE_HOME", l.desk.Dir); err != nil { // for the admin's identity
