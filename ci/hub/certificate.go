@@ -37,11 +37,15 @@ type Authority struct {
 	own   *tls.Certificate
 }
 
+const maxAuthorityBytes = 1 << 16
+
+func authorityName(dir string) string { return filepath.Join(dir, "ca.pem") }
+
 // OpenAuthority reads the authority in a state folder, or makes it. names are the hub's host names and
 // addresses.
 func OpenAuthority(dir string, names []string) (*Authority, error) {
-	name := filepath.Join(dir, "ca.pem")
-	data, err := localfile.Read(name, 1<<16)
+	name := authorityName(dir)
+	data, err := localfile.Read(name, maxAuthorityBytes)
 	if errors.Is(err, os.ErrNotExist) {
 		if data, err = newAuthority(); err == nil {
 			err = localfile.Replace(name, data)
@@ -95,9 +99,11 @@ func sign(template *x509.Certificate, ca *tls.Certificate) (der []byte, key *ecd
 	return der, key, err
 }
 
-// TLS returns the settings of a server that shows the hub's certificate.
+// TLS returns the settings of a server that shows the hub's certificate, and trusts other hubs.
 func (a *Authority) TLS() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return a.current() }}
+	roots := x509.NewCertPool()
+	roots.AddCert(a.ca.Leaf)
+	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return a.current() }}
 }
 
 // current returns the hub's certificate, and makes a new one in time.

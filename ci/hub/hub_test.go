@@ -12,11 +12,8 @@ import (
 	"slipway/ci/fleet"
 	"slipway/ci/hub/access"
 	"slipway/ci/job"
-	"slipway/images/statetest"
 	"slipway/layers/bus"
 )
-
-func TestMain(m *testing.M) { statetest.Main(m) }
 
 // newHub runs a hub, and returns its state folder and a client of its admin.
 func newHub(t *testing.T, edit ...func(*Options)) (*access.Client, func(role job.Role, name string) *access.Client) {

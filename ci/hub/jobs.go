@@ -89,7 +89,8 @@ func (h *Hub) listJobs(ctx context.Context, _ string, _ nothing) (job.Changes, e
 	return h.changes(ctx, "", job.Wait{}, func(job.Job) bool { return true }), nil
 }
 
-// changes returns the jobs under a prefix that fit, once a key there is newer than what is known.
+// changes returns the jobs under a prefix that fit, once a key there is newer than what is known. What
+// this hub wrote itself is in no answer before all that is older.
 func (h *Hub) changes(ctx context.Context, prefix string, in job.Wait, fits func(job.Job) bool) (all job.Changes) {
 	h.index.wait(ctx, func() bool {
 		keys, entries, until := h.index.list("jobs", prefix)
@@ -97,7 +98,7 @@ func (h *Hub) changes(ctx context.Context, prefix string, in job.Wait, fits func
 		newer := in.Since == 0 && !in.Known
 		for _, key := range keys {
 			e := entries[key]
-			newer = newer || e.revision > in.Since
+			newer = newer || e.revision > in.Since && until > in.Since
 			if e.job != nil && fits(*e.job) {
 				all.Jobs = append(all.Jobs, job.Change{Job: *e.job, Revision: e.revision})
 			}
@@ -120,6 +121,10 @@ func (h *Hub) waitForJob(ctx context.Context, _ string, in job.Wait) (c job.Chan
 
 // claim lets a station begin a queued job, or begin one of its own again as the next attempt.
 func (h *Hub) claim(ctx context.Context, who string, in job.Change) (job.Change, error) {
+	err := h.check(ctx) // else a pause that another hub answered would come too late
+	if err != nil {
+		return job.Change{}, err
+	}
 	j, err := h.own(who, in)
 	if err == nil {
 		err = h.mayBegin(j)

@@ -201,11 +201,7 @@ const maxPageReport = 32 << 20
 
 // LastReport returns the newest report.json of a board, nil if there is none.
 func (h *Hub) LastReport(ctx context.Context, station, name string) ([]byte, error) {
-	stream, err := h.js.Stream(ctx, "REPORTS")
-	if err != nil {
-		return nil, err
-	}
-	m, err := stream.GetLastMsgForSubject(ctx, "report."+bus.Key(station, name))
+	m, err := h.reports.GetLastMsgForSubject(ctx, "report."+bus.Key(station, name))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
 	}

@@ -56,6 +56,9 @@ var errInvitation = errors.New("the invitation is unknown, used or over\nnext: s
 
 // Join takes an invitation and signs the key of who shows it.
 func (h *Hub) Join(ctx context.Context, in job.Join) (job.Joined, error) {
+	if err := h.check(ctx); err != nil {
+		return job.Joined{}, err
+	}
 	e, err := h.invites.Get(ctx, hashOf(in.Secret))
 	var invited job.Person
 	if err != nil || json.Unmarshal(e.Value(), &invited) != nil {
@@ -71,8 +74,22 @@ func (h *Hub) Join(ctx context.Context, in job.Join) (job.Joined, error) {
 	if err := h.audit(ctx, Record{Who: invited.Name, Role: invited.Role, Verb: "join", What: in.Key}); err != nil {
 		return job.Joined{}, err
 	}
+	addresses, pages := h.places()
 	err = h.setKey(ctx, invited, in.Key)
-	return job.Joined{Name: invited.Name, Role: invited.Role, JWT: token, Addresses: h.Addresses}, err
+	return job.Joined{Name: invited.Name, Role: invited.Role, JWT: token, Addresses: addresses, Pages: pages}, err
+}
+
+// renewIdentity signs the key of who asks again, and says where the hubs are.
+func (h *Hub) renewIdentity(_ context.Context, who string, in job.Renewal) (j job.Joined, err error) {
+	p, _, known := h.person(who)
+	if !known || p.Key == "" {
+		return j, fmt.Errorf("nobody is called %q", who)
+	}
+	j.Name, j.Role = p.Name, p.Role
+	if j.Addresses, j.Pages = h.places(); in.JWT {
+		j.JWT, err = h.Admit(p.Role, p.Name, p.Key)
+	}
+	return j, err
 }
 
 // setKey makes a key the one of a person or station, "" for nobody's. An earlier one is revoked.

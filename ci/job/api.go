@@ -21,6 +21,7 @@ const (
 	Operator Role = "operator"
 	Admin    Role = "admin"
 	AStation Role = "station"
+	AHub     Role = "hub" // asks for nothing
 )
 
 // Roles lists all roles.
@@ -38,6 +39,8 @@ const (
 	VerbRestore = "restore" // Change -> Change: a job that the hub lost, or what it has of it
 	VerbLog     = "log"     // Log -> Log: where the next piece begins
 	VerbReport  = "report"  // Report -> nothing
+
+	VerbRenewStation = "station.renew" // Renewal -> Joined
 )
 
 // The verbs of people.
@@ -48,6 +51,7 @@ const (
 	VerbJobWait     = "job.wait"      // Wait with an ID -> Change: once the job differs from the revision
 	VerbJobLog      = "job.log"       // LogWish -> Log
 	VerbOpen        = "open"          // nothing -> Invitation: to sign in on the page
+	VerbRenew       = "renew"         // Renewal -> Joined
 	VerbJobAdd      = "job.add"       // Job -> Change
 	VerbJobStop     = "job.stop"      // StopWish -> Change
 	VerbRollouts    = "rollout.list"  // nothing -> Rollouts
@@ -64,7 +68,7 @@ const (
 
 // roles are the roles that may ask for the verbs, but for those of stations.
 var roles = map[string]Role{
-	VerbBoardList: Viewer, VerbStationList: Viewer, VerbJobList: Viewer, VerbJobWait: Viewer, VerbJobLog: Viewer, VerbOpen: Viewer,
+	VerbBoardList: Viewer, VerbStationList: Viewer, VerbJobList: Viewer, VerbJobWait: Viewer, VerbJobLog: Viewer, VerbOpen: Viewer, VerbRenew: Viewer,
 	VerbRollouts: Viewer, VerbRolloutShow: Viewer,
 	VerbJobAdd: Operator, VerbJobStop: Operator, VerbRolloutAdd: Operator, VerbRolloutWish: Operator,
 	VerbAbandon: Admin, VerbDrain: Admin, VerbInvite: Admin, VerbRemove: Admin, VerbPeople: Admin, VerbAudit: Admin,
@@ -231,10 +235,30 @@ type Join struct {
 	Key    string `json:"key"` // public
 }
 
-// Joined is the answer to Join.
+// Renewal asks where the hubs are, and for a new JWT of the same key.
+type Renewal struct {
+	JWT bool `json:"jwt"`
+}
+
+// Joined is the answer to Join, and to the renewal of an identity.
 type Joined struct {
-	Name      string   `json:"name"`
-	Role      Role     `json:"role"`
-	JWT       string   `json:"jwt"`
-	Addresses []string `json:"addresses"` // of NATS
+	Name      string    `json:"name"`
+	Role      Role      `json:"role"`
+	JWT       string    `json:"jwt,omitempty"`
+	Addresses []string  `json:"addresses,omitempty"` // of NATS, of all hubs
+	Pages     []string  `json:"pages,omitempty"`     // of all hubs
+	Hub       *HubShare `json:"hub,omitempty"`       // for another hub of the cluster
+}
+
+// HubShare is what the hubs of a cluster have in common. It is secret.
+type HubShare struct {
+	Hubs      []string `json:"hubs"`      // HOST:PORT of each, for the others
+	Secret    []byte   `json:"secret"`    // of all keys
+	Authority string   `json:"authority"` // certificate and key, PEM
+}
+
+// HubPlace is where a hub is reached, each HOST:PORT.
+type HubPlace struct {
+	Address string `json:"address"` // NATS
+	Page    string `json:"page"`
 }

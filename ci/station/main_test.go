@@ -239,7 +239,7 @@ func (w *world) startHub() (token string) {
 		ended <- hub.Run(ctx, hub.Options{
 			Dir: filepath.Join(w.dir, "hub"), Names: []string{"127.0.0.1"}, Listen: "127.0.0.1:0", Page: "127.0.0.1:0", Lease: w.lease, Log: io.Discard, Admin: "alice",
 			Handler: func(_ context.Context, h *hub.Hub, _ []string, _ []byte) (http.Handler, error) {
-				w.link.to(h.Addresses[0])
+				w.link.to(h.Place.Address)
 				return http.NotFoundHandler(), nil
 			},
 			Ready: func(address, t string) { w.page = address; ready <- t },

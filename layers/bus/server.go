@@ -131,7 +131,10 @@ func (s *Server) joinCluster(o *server.Options) (err error) {
 		return nil
 	}
 	password := hex.EncodeToString(s.opts.Keys.derive("cluster"))
-	o.Cluster = server.ClusterOpts{Name: c.Name, Username: "hub", Password: password, TLSConfig: s.opts.TLS, TLSTimeout: 5, NoAdvertise: true}
+	o.Cluster = server.ClusterOpts{
+		Name: c.Name, Username: "hub", Password: password, TLSConfig: s.opts.TLS, TLSTimeout: 5, NoAdvertise: true,
+		PingInterval: pingEvery / 2, // Others is wrong until a silent server counts as gone
+	}
 	for _, at := range c.Routes {
 		o.Routes = append(o.Routes, &url.URL{Scheme: "tls", Host: at, User: url.UserPassword("hub", password)})
 	}
@@ -185,6 +188,20 @@ func (s *Server) Connect() (*nats.Conn, error) {
 	defer s.mu.Unlock()
 	s.conns = append(s.conns, nc)
 	return nc, nil
+}
+
+// Others returns the names of the other servers of the cluster that this one reaches.
+func (s *Server) Others() (names []string) {
+	routes, _ := s.nats.Routez(nil) // never fails without options
+	for _, r := range routes.Routes {
+		names = append(names, r.RemoteName)
+	}
+	return slices.Compact(slices.Sorted(slices.Values(names)))
+}
+
+// Majority reports whether this server reaches so many that they and it are more than half of all.
+func (s *Server) Majority() bool {
+	return s.opts.Cluster == nil || 2*(s.nats.NumRemotes()+1) > len(s.opts.Cluster.Routes)
 }
 
 // Address returns the host:port where the server listens. Call it only if it does.

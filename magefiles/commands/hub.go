@@ -30,21 +30,26 @@ func hubGroup() *Command {
 NATS JetStream inside this program. Nobody reaches it without TLS and an identity: the first start
 prints an invitation for its first admin. ci/hub/README.md explains hubs.`
 	c.Example = `slipway hub --name=hub.example.com
-slipway hub --name=192.0.2.5,bench.local --page=:8444 --state=/srv/hub`
+slipway hub --name=192.0.2.5,bench.local --page=:8444 --state=/srv/hub
+slipway hub --name=h1 --cluster=h1,h2,h3`
 	names := c.Names("name", "the names and addresses by which others reach this machine, with commas between them; its host name if not given")
 	listen := c.Text("listen=ADDRESS", ":4222", "where NATS listens")
 	pageAt := c.Text("page=ADDRESS", ":8443", "where the page listens, and who joins")
-	state := c.Text("state=FOLDER", "", "the folder with keys and records; hub in Slipway's state folder if not given")
+	cluster := c.Names("cluster", "3 or 5 hubs that keep the same records, one of them this one: HOST or HOST:PORT, where they reach each other (6222 if not given)")
+	state := c.hubState()
 	c.RunSignalled(func(ctx context.Context, _ []string) error {
 		o, err := hubOptions(*names, *state)
 		if err != nil {
 			return err
 		}
-		o.Listen, o.Page, o.Log, o.Handler = *listen, *pageAt, io.Discard, hubpage.New
+		o.Listen, o.Page, o.Log, o.Handler, o.Cluster = *listen, *pageAt, io.Discard, hubpage.New, *cluster
+		o.First = func(others []string) {
+			fmt.Fprintf(stdout, "the other hubs join this one. On this machine, for each:\n  slipway hub invite hub %s\n", strings.Join(others, "\n  slipway hub invite hub "))
+		}
 		o.Ready = func(address, token string) { writeReady(stdout, address, token) }
 		return unlessStopped(ctx, hub.Run(ctx, o))
 	})
-	return c.with(hubOpenCommand(), hubBoardsCommand(), newGroup("invite", "Invite a person or a station", hubInvitePersonCommand(), hubInviteStationCommand()), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
+	return c.with(hubOpenCommand(), hubBoardsCommand(), newGroup("invite", "Invite a person, a station or another hub", hubInvitePersonCommand(), hubInviteStationCommand(), hubInviteHubCommand()), hubPeopleCommand(), hubRemoveCommand(), hubLogCommand())
 }
 
 // hubOptions returns the options of a hub with these names and this state folder, or else defaults.
@@ -56,18 +61,27 @@ func hubOptions(names []string, state string) (o hub.Options, err error) {
 		}
 		names = []string{name}
 	}
-	if state == "" {
-		home, err := images.StateHome()
-		if err != nil {
-			return o, err
-		}
-		state = filepath.Join(home, "hub")
+	if state, err = hubFolder(state); err != nil {
+		return o, err
 	}
 	admin := "admin"
 	if u, err := user.Current(); err == nil && job.CheckName("the name", u.Username) == nil {
 		admin = u.Username
 	}
 	return hub.Options{Dir: state, Names: names, Admin: admin}, nil
+}
+
+// hubState adds the flag --state, for hubFolder.
+func (c *Command) hubState() *string {
+	return c.Text("state=FOLDER", "", "the folder with the hub's keys and records; hub in Slipway's state folder if not given")
+}
+
+func hubFolder(state string) (string, error) {
+	if state != "" {
+		return state, nil
+	}
+	home, err := images.StateHome()
+	return filepath.Join(home, "hub"), err
 }
 
 func writeReady(w io.Writer, address, token string) {
@@ -126,9 +140,37 @@ func hubInviteStationCommand() *Command {
 	return c.invites(func() job.Role { return job.AStation })
 }
 
+func hubInviteHubCommand() *Command {
+	c := New("hub NAME", "Print the line with which another hub of a cluster joins, once")
+	c.Long = `Type this on the machine of a hub that has joined, or of the first one. That hub must run, but it need
+not reach the others. The line gives the new hub the secret of all keys. So only who may read the
+state folder can make it.`
+	c.Example = `slipway hub invite hub h2`
+	valid := c.validFor()
+	state := c.hubState()
+	c.check = func(words []string) error { return job.CheckName("NAME", words[0]) }
+	c.RunSignalled(func(_ context.Context, words []string) error {
+		dir, err := hubFolder(*state)
+		if err != nil {
+			return err
+		}
+		address, token, err := hub.InviteHub(dir, words[0], *valid)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(stdout, "slipway join %s %s\n", address, token)
+		return err
+	})
+	return c
+}
+
+func (c *Command) validFor() *time.Duration {
+	return c.Span("valid", time.Hour, "how long the invitation is good, 24h at most; 1h if not given")
+}
+
 // invites sets c.Run to print an invitation for the role.
 func (c *Command) invites(role func() job.Role) *Command {
-	valid := c.Span("valid", time.Hour, "how long the invitation is good, 24h at most; 1h if not given")
+	valid := c.validFor()
 	ask := c.toHub()
 	c.check = func(words []string) error { return job.CheckName("NAME", words[0]) }
 	c.RunSignalled(func(ctx context.Context, words []string) error {
@@ -138,7 +180,11 @@ func (c *Command) invites(role func() job.Role) *Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(stdout, "slipway join %s %s\n", client.Hub, access.Token(i.Secret, []byte(client.Authority)))
+			at := client.Hub
+			if len(client.Pages) > 1 {
+				at = strings.Join(client.Pages, ",")
+			}
+			_, err = fmt.Fprintf(stdout, "slipway join %s %s\n", at, access.Token(i.Secret, []byte(client.Authority)))
 			return err
 		})
 	})
@@ -255,9 +301,16 @@ func hubLogCommand() *Command {
 func joinCommand() *Command {
 	c := New("join ADDRESS TOKEN", "Join a hub, as the person or the station that was invited")
 	c.Long = `An admin of the hub gets the line from "slipway hub invite". The key is made here and does not leave this
-machine. It is kept with what else the hub needs in hubs/ of Slipway's state folder.`
-	c.Example = `slipway join hub.example.com:8443 TOKEN`
+machine. It is kept with what else the hub needs in hubs/ of Slipway's state folder.
+
+The token of another hub begins with "HUB-". Then this machine becomes a hub of that cluster.`
+	c.Example = `slipway join hub.example.com:8443 TOKEN
+slipway join h1:8443,h2:8443,h3:8443 TOKEN  # the first that answers`
+	state := c.hubState()
 	c.RunSignalled(func(ctx context.Context, words []string) error {
+		if strings.HasPrefix(words[1], access.HubToken) {
+			return joinAsHub(ctx, words[0], words[1], *state)
+		}
 		id, err := access.Join(ctx, words[0], words[1])
 		if err != nil {
 			return err
@@ -267,6 +320,26 @@ machine. It is kept with what else the hub needs in hubs/ of Slipway's state fol
 		return err
 	})
 	return c
+}
+
+// joinAsHub makes the state folder of another hub of a cluster.
+func joinAsHub(ctx context.Context, addresses, token, state string) error {
+	dir, err := hubFolder(state)
+	if err == nil {
+		err = hub.CanJoin(dir)
+	}
+	if err != nil {
+		return err
+	}
+	joined, err := access.JoinHub(ctx, addresses, token)
+	if err == nil {
+		err = hub.KeepShare(dir, joined)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "%s joined the cluster\nnext: slipway hub --name=%[1]s --cluster=%s\n", plaintext.OneLine(joined.Name), plaintext.OneLine(strings.Join(joined.Hub.Hubs, ",")))
+	return err
 }
 
 func article(r job.Role) string {

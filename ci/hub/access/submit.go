@@ -134,6 +134,7 @@ func NextOf(ctx context.Context, c *Client, s job.RolloutState) (job.RolloutStat
 		if !errors.Is(err, bus.ErrAway) {
 			return next, err
 		}
+		_ = run.Sleep(ctx, time.Second)
 	}
 }
 

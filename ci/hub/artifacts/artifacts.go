@@ -49,10 +49,10 @@ func New(ctx context.Context, js jetstream.JetStream, replicas int, who func(*ht
 	if a.js, err = jetstream.New(js.Conn(), jetstream.WithPublishAsyncTimeout(answerLimit)); err != nil {
 		return nil, err
 	}
-	if _, err = a.js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: store, Replicas: replicas}); err != nil {
-		return nil, fmt.Errorf("make the object store %s: %w", store, err)
-	}
-	if a.stream, err = a.js.Stream(ctx, "OBJ_"+store); err != nil {
+	a.stream, err = bus.NewStream(ctx, a.js, jetstream.StreamConfig{ // without AllowDirect, as a follower may be behind
+		Name: "OBJ_" + store, Subjects: []string{"$O." + store + ".C.>", "$O." + store + ".M.>"}, Replicas: replicas, Discard: jetstream.DiscardNew, AllowRollup: true,
+	})
+	if err != nil {
 		return nil, err
 	}
 	a.tags, err = bus.NewBucket(ctx, a.js, "tags", replicas, 0)
