@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +53,19 @@ func newHub(t *testing.T, edit ...func(*Options)) (*access.Client, func(role job
 		}
 		return join(t, r.address, access.Token(i.Secret, []byte(admin.Authority)))
 	}
+}
+
+// newHubAnd is newHub, and also returns what the hub's page has.
+func newHubAnd(t *testing.T) (*access.Client, func(role job.Role, name string) *access.Client, *Hub) {
+	t.Helper()
+	hubs := make(chan *Hub, 1)
+	admin, invite := newHub(t, func(o *Options) {
+		o.Handler = func(_ context.Context, h *Hub, _ []string, _ []byte) (http.Handler, error) {
+			hubs <- h
+			return http.NotFoundHandler(), nil
+		}
+	})
+	return admin, invite, <-hubs
 }
 
 // testLog writes to a test's log.
